@@ -1,0 +1,33 @@
+# Third-party libraries. Each stop names the command that installs what is missing.
+set(_hint "run scripts/setup.sh (or `make`), which installs it")
+
+find_package(Threads REQUIRED)
+find_package(OpenMP REQUIRED COMPONENTS CXX)
+find_package(yaml-cpp CONFIG REQUIRED)
+find_package(CLI11 CONFIG REQUIRED)
+find_package(nlohmann_json CONFIG REQUIRED)
+find_package(ICU REQUIRED COMPONENTS i18n uc data)
+find_package(GTest CONFIG REQUIRED)
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET GLOBAL libpcre2-8)
+
+# oneDNN: its own CMake config asks for OpenCL headers that Debian's package does not bring.
+find_library(DNNL_LIB dnnl REQUIRED)
+add_library(DNNL::dnnl SHARED IMPORTED GLOBAL)
+set_target_properties(DNNL::dnnl PROPERTIES IMPORTED_LOCATION "${DNNL_LIB}")
+target_link_libraries(DNNL::dnnl INTERFACE OpenMP::OpenMP_CXX)
+
+# Arrow and Parquet from the pyarrow wheel, in a private folder.
+set(PLIMSOLL_PYARROW_DIR "${CMAKE_SOURCE_DIR}/.deps/py/pyarrow" CACHE PATH "pyarrow package folder")
+if(NOT EXISTS "${PLIMSOLL_PYARROW_DIR}/include/arrow/util/config.h")
+  message(FATAL_ERROR "pyarrow is missing at ${PLIMSOLL_PYARROW_DIR}: ${_hint}")
+endif()
+file(STRINGS "${PLIMSOLL_PYARROW_DIR}/include/arrow/util/config.h" _so REGEX "define ARROW_SO_VERSION")
+string(REGEX REPLACE ".*\"([0-9]+)\".*" "\\1" _so "${_so}")
+foreach(_l IN ITEMS arrow parquet)
+  add_library(Arrow::${_l} SHARED IMPORTED GLOBAL)
+  set_target_properties(Arrow::${_l} PROPERTIES
+    IMPORTED_LOCATION "${PLIMSOLL_PYARROW_DIR}/lib${_l}.so.${_so}"
+    INTERFACE_INCLUDE_DIRECTORIES "${PLIMSOLL_PYARROW_DIR}/include")
+endforeach()
+target_link_libraries(Arrow::parquet INTERFACE Arrow::arrow)

@@ -1,0 +1,58 @@
+# plimsoll_library(NAME SOURCES ... DEPS ... [TESTS ...] [TEST_DEPS ...])
+#   One folder of src/: a static library and, where TESTS are named, one GoogleTest program NAME_test.
+set(PLIMSOLL_WARNINGS -Wall -Wextra -Wpedantic -Wconversion -Werror)
+
+add_library(plimsoll_options INTERFACE)
+target_include_directories(plimsoll_options INTERFACE "${CMAKE_SOURCE_DIR}/src")
+target_compile_options(plimsoll_options INTERFACE ${PLIMSOLL_WARNINGS})
+if(PLIMSOLL_SANITIZE)
+  target_compile_options(plimsoll_options INTERFACE -fsanitize=address,undefined -fno-sanitize-recover=all
+                         -fno-omit-frame-pointer -g1)
+  target_link_options(plimsoll_options INTERFACE -fsanitize=address,undefined)
+endif()
+
+function(plimsoll_library name)
+  cmake_parse_arguments(arg "" "" "SOURCES;DEPS;TESTS;TEST_DEPS" ${ARGN})
+  if(arg_SOURCES)
+    add_library(plimsoll_${name} STATIC ${arg_SOURCES})
+    target_link_libraries(plimsoll_${name} PUBLIC plimsoll_options ${arg_DEPS})
+  else()
+    add_library(plimsoll_${name} INTERFACE)
+    target_link_libraries(plimsoll_${name} INTERFACE plimsoll_options ${arg_DEPS})
+  endif()
+  if(arg_TESTS)
+    plimsoll_test(${name}_test SOURCES ${arg_TESTS} DEPS plimsoll_${name} ${arg_TEST_DEPS})
+  endif()
+endfunction()
+
+# plimsoll_test(NAME SOURCES ... DEPS ...): one GoogleTest program, run by ctest from the source folder.
+function(plimsoll_test name)
+  cmake_parse_arguments(arg "" "" "SOURCES;DEPS" ${ARGN})
+  add_executable(${name} ${arg_SOURCES})
+  target_link_libraries(${name} PRIVATE plimsoll_options ${arg_DEPS} GTest::gmock GTest::gtest_main)
+  add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY "${CMAKE_SOURCE_DIR}")
+endfunction()
+
+# Kernels that exist once per instruction set: each *_simd.cc is compiled for AVX2 and for AVX-512 into the
+# namespace plimsoll::PLIMSOLL_ISA. Such files include no standard library templates: a comdat function compiled
+# with AVX-512 could otherwise be the one the linker keeps for everybody.
+set(PLIMSOLL_ISA_FLAGS_avx2 -mavx2 -mfma -mf16c -mbmi2)
+set(PLIMSOLL_ISA_FLAGS_avx512 -mavx2 -mfma -mf16c -mbmi2 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512cd
+    -mprefer-vector-width=512)
+function(plimsoll_simd target)
+  foreach(_isa IN ITEMS avx2 avx512)
+    add_library(${target}_${_isa} OBJECT ${ARGN})
+    target_link_libraries(${target}_${_isa} PRIVATE plimsoll_options OpenMP::OpenMP_CXX)
+    target_compile_options(${target}_${_isa} PRIVATE ${PLIMSOLL_ISA_FLAGS_${_isa}} -O3 -ffp-contract=off
+                           -fno-math-errno)
+    target_compile_definitions(${target}_${_isa} PRIVATE PLIMSOLL_ISA=${_isa} PLIMSOLL_ISA_${_isa}=1)
+    target_link_libraries(${target} PRIVATE ${target}_${_isa})
+    target_sources(${target} PRIVATE $<TARGET_OBJECTS:${target}_${_isa}>)
+  endforeach()
+endfunction()
+
+function(plimsoll_summary)
+  message(STATUS "plimsoll ${PROJECT_VERSION}: ${CMAKE_BUILD_TYPE}, sanitizers ${PLIMSOLL_SANITIZE}")
+  message(STATUS "  oneDNN   ${DNNL_LIB}")
+  message(STATUS "  Arrow    ${PLIMSOLL_PYARROW_DIR}")
+endfunction()

@@ -1,0 +1,51 @@
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "base/strings.h"
+#include "base/units.h"
+
+namespace plimsoll {
+namespace {
+
+TEST(Units, bytes_read_as_people_write_them) {
+  EXPECT_EQ(parse_bytes("8GiB", "x"), 8 * kGiB);
+  EXPECT_EQ(parse_bytes("8 GB", "x"), 8'000'000'000);
+  EXPECT_EQ(parse_bytes("1.5MiB", "x"), 1'572'864);
+  EXPECT_EQ(parse_bytes("77", "x"), 77);
+  for (const char* bad : {"", "GiB", "8 apples", "-1GiB", "nan", "1e30TB"})
+    EXPECT_THROW(parse_bytes(bad, "x"), UsageError) << bad;
+}
+
+TEST(Units, sizes_print_with_three_digits) {
+  EXPECT_EQ(format_bytes(512), "512 B");
+  EXPECT_EQ(format_bytes(6'882'716'221), "6.41 GiB");
+  EXPECT_EQ(format_bytes(40'055'603), "38.2 MiB");
+  EXPECT_EQ(format_gib(6'882'716'221), "6.41");
+  EXPECT_EQ(format_count(-1234567), "-1,234,567");
+  EXPECT_EQ(format_count(999), "999");
+}
+
+TEST(Units, seconds_print_in_the_unit_that_fits) {
+  EXPECT_EQ(format_seconds(1.312), "1.31 s");
+  EXPECT_EQ(format_seconds(0.042), "42 ms");
+  EXPECT_EQ(format_seconds(552), "9:12");
+  EXPECT_EQ(format_seconds(11110), "3:05:10");
+}
+
+TEST(Strings, nearest_name_suggests_what_was_meant) {
+  const std::vector<std::string> names = {"optimizer", "output", "method"};
+  EXPECT_EQ(nearest_name("optimiser", names), "optimizer");
+  EXPECT_EQ(nearest_name("ouptut", names), "output");
+  EXPECT_EQ(nearest_name("zebra", names), "");
+}
+
+TEST(Strings, tables_align_and_leave_no_trailing_blanks) {
+  TextTable table({false, true});
+  table.add_row({"weights", "2.88"});
+  table.add_row({"total", "16.41", "x"});
+  table.add_row({"é", "1"});
+  EXPECT_EQ(table.render("  "), "  weights   2.88\n  total    16.41  x\n  é            1\n");
+}
+
+}  // namespace
+}  // namespace plimsoll

@@ -1,0 +1,34 @@
+// Small text helpers: suggestions for misspelt names, aligned tables.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace plimsoll {
+
+// Damerau-Levenshtein (adjacent transpositions count one).
+int edit_distance(std::string_view a, std::string_view b);
+
+// The candidate nearest to `word`, or "" when none is near enough to be what was meant.
+std::string nearest_name(std::string_view word, std::span<const std::string> candidates);
+
+std::string join(std::span<const std::string> parts, std::string_view separator);
+std::vector<std::string> split(std::string_view text, char separator);
+std::string_view trim(std::string_view text);
+
+// A table whose columns align; `right` names the columns set flush right. Rows may be shorter than others.
+class TextTable {
+ public:
+  explicit TextTable(std::vector<bool> right = {}) : right_(std::move(right)) {}
+  void add_row(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }
+  // Every line starts with `indent` and ends with a newline; no trailing blanks.
+  [[nodiscard]] std::string render(std::string_view indent = "") const;
+
+ private:
+  std::vector<bool> right_;
+  std::vector<std::vector<std::string>> rows_;
+};
+
+}  // namespace plimsoll

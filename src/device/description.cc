@@ -1,0 +1,31 @@
+#include "device/description.h"
+
+#include <array>
+#include <utility>
+
+#include "base/error.h"
+
+namespace plimsoll {
+namespace {
+
+constexpr std::array<std::pair<Isa, std::string_view>, 4> kIsaNames = {
+    {{Isa::avx2, "avx2"}, {Isa::avx512, "avx512"}, {Isa::avx512_bf16, "avx512-bf16"}, {Isa::amx, "amx"}}};
+
+}  // namespace
+
+std::string_view to_string(Isa isa) {
+  for (const auto& [value, name] : kIsaNames)
+    if (value == isa) return name;
+  throw InternalError("to_string: no such instruction set");
+}
+
+Isa parse_isa(std::string_view text, std::string_view what) {
+  for (const auto& [value, name] : kIsaNames)
+    if (name == text) return value;
+  throw UsageError(std::string(what) + ": '" + std::string(text) +
+                   "' is not an instruction set; use avx2, avx512, avx512-bf16 or amx");
+}
+
+DeviceDescription reference_description() { return {}; }
+
+}  // namespace plimsoll

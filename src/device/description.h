@@ -1,0 +1,51 @@
+// What planning knows of a device: facts and rates, no backend. Rules ask it for scratch and cost.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "tensor/tensor.h"
+
+namespace plimsoll {
+
+// Kernel families of an x86-64 CPU, each including the ones before it. --max-isa caps them.
+enum class Isa : uint8_t { avx2, avx512, avx512_bf16, amx };
+std::string_view to_string(Isa isa);
+// Reads "avx2", "avx512", "avx512-bf16", "amx"; throws UsageError naming `what` otherwise.
+Isa parse_isa(std::string_view text, std::string_view what);
+
+// C [m, n] (+)= A [m, k] * B [k, n]; row-major, `a_transposed` means A is stored [k, m], `b_transposed` [n,
+// k].
+struct MatmulShape {
+  int64_t m = 0, n = 0, k = 0;
+  DType a = DType::f32, b = DType::f32, c = DType::f32;
+  bool a_transposed = false;
+  bool b_transposed = false;
+  friend bool operator==(const MatmulShape&, const MatmulShape&) = default;
+};
+
+// Rates for the time prediction, in FLOP/s and bytes/s over all threads.
+struct DeviceRates {
+  double matmul_f32 = 1.5e11;
+  double matmul_bf16 = 1.5e11;
+  double bandwidth = 2.0e10;
+  bool calibrated = false;
+};
+
+struct DeviceDescription {
+  std::string kind = "reference";  // "cpu", "reference"
+  Isa isa = Isa::avx2;
+  int threads = 1;
+  DeviceRates rates;
+  // Scratch bytes the backend's matmul wants for a shape, known before anything runs. The reference
+  // description needs none, so that golden dumps do not depend on a machine.
+  std::function<int64_t(const MatmulShape&)> matmul_scratch_bytes = [](const MatmulShape&) {
+    return int64_t{0};
+  };
+};
+
+// The fixed description that golden dumps and rule tests use.
+DeviceDescription reference_description();
+
+}  // namespace plimsoll

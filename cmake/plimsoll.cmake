@@ -37,6 +37,7 @@ endfunction()
 # Kernels that exist once per instruction set: each *_simd.cc is compiled for AVX2 and for AVX-512 into the
 # namespace plimsoll::PLIMSOLL_ISA. Such files include no standard library templates: a comdat function compiled
 # with AVX-512 could otherwise be the one the linker keeps for everybody.
+# -Wuninitialized is off there: g++ 12 raises it falsely inside its own intrinsics (GCC bug 105593).
 set(PLIMSOLL_ISA_FLAGS_avx2 -mavx2 -mfma -mf16c -mbmi2)
 set(PLIMSOLL_ISA_FLAGS_avx512 -mavx2 -mfma -mf16c -mbmi2 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512cd
     -mprefer-vector-width=512)
@@ -45,7 +46,7 @@ function(plimsoll_simd target)
     add_library(${target}_${_isa} OBJECT ${ARGN})
     target_link_libraries(${target}_${_isa} PRIVATE plimsoll_options OpenMP::OpenMP_CXX)
     target_compile_options(${target}_${_isa} PRIVATE ${PLIMSOLL_ISA_FLAGS_${_isa}} -O3 -ffp-contract=off
-                           -fno-math-errno)
+                           -fno-math-errno -Wno-uninitialized -Wno-maybe-uninitialized)
     target_compile_definitions(${target}_${_isa} PRIVATE PLIMSOLL_ISA=${_isa} PLIMSOLL_ISA_${_isa}=1)
     target_link_libraries(${target} PRIVATE ${target}_${_isa})
     target_sources(${target} PRIVATE $<TARGET_OBJECTS:${target}_${_isa}>)

@@ -1,0 +1,71 @@
+#include "graph/graph.h"
+
+#include <array>
+#include <utility>
+
+#include "base/error.h"
+
+namespace plimsoll {
+namespace {
+
+constexpr std::array<std::string_view, kNumOpKinds> kOpNames = {
+#define OP(name) #name,
+#include "ops/ops.def"
+#undef OP
+};
+
+constexpr std::array<std::string_view, 10> kRoleNames = {"frozen",     "trainable", "master", "gradient",
+                                                         "state",      "kv_cache",  "metric", "input",
+                                                         "activation", "scratch"};
+constexpr std::array<std::string_view, 3> kStageNames = {"forward", "backward", "update"};
+
+template <typename E, size_t N>
+E parse_enum(const std::array<std::string_view, N>& names, std::string_view text, const char* what) {
+  for (size_t i = 0; i < N; ++i)
+    if (names[i] == text) return static_cast<E>(i);
+  throw UsageError("'" + std::string(text) + "' is no " + what);
+}
+
+template <typename T>
+const T& attr(const Op& op, std::string_view name) {
+  const auto found = op.attrs.find(name);
+  if (found == op.attrs.end() || !std::holds_alternative<T>(found->second)) {
+    throw InternalError(std::string(to_string(op.kind)) + " in " + op.scope + ": no attribute '" +
+                        std::string(name) + "' of that type");
+  }
+  return std::get<T>(found->second);
+}
+
+}  // namespace
+
+std::string_view to_string(OpKind kind) { return kOpNames[static_cast<size_t>(kind)]; }
+OpKind parse_op_kind(std::string_view name) { return parse_enum<OpKind>(kOpNames, name, "op"); }
+std::string_view to_string(Role role) { return kRoleNames[static_cast<size_t>(role)]; }
+Role parse_role(std::string_view text) { return parse_enum<Role>(kRoleNames, text, "tensor role"); }
+bool is_persistent(Role role) { return role <= Role::metric; }
+std::string_view to_string(Stage stage) { return kStageNames[static_cast<size_t>(stage)]; }
+Stage parse_stage(std::string_view text) { return parse_enum<Stage>(kStageNames, text, "stage"); }
+
+int64_t Op::attr_int(std::string_view name) const { return attr<int64_t>(*this, name); }
+double Op::attr_float(std::string_view name) const { return attr<double>(*this, name); }
+
+TensorId Graph::add_tensor(Tensor tensor) {
+  const auto id = static_cast<TensorId>(tensors_.size());
+  if (!by_name_.emplace(tensor.name, id).second)
+    throw InternalError("graph " + name_ + ": two tensors named " + tensor.name);
+  tensors_.push_back(std::move(tensor));
+  return id;
+}
+
+TensorId Graph::find(std::string_view name) const {
+  const auto found = by_name_.find(std::string(name));
+  return found == by_name_.end() ? kNoTensor : found->second;
+}
+
+std::string Graph::fresh_name(const std::string& base) const {
+  std::string name = base;
+  for (int suffix = 2; find(name) != kNoTensor; ++suffix) name = base + "." + std::to_string(suffix);
+  return name;
+}
+
+}  // namespace plimsoll

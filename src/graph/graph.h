@@ -1,0 +1,109 @@
+// A program as a value: tensors and the ops over them, in execution order.
+//
+// Tensors and ops are addressed by index. Activations are written once (SSA); persistent tensors (weights,
+// gradients, states, metrics) may be written by several ops, in order. Storage is decided later, by layout/.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <variant>
+#include <vector>
+
+#include "graph/op_kind.h"
+#include "tensor/tensor.h"
+
+namespace plimsoll {
+
+using TensorId = int32_t;
+inline constexpr TensorId kNoTensor = -1;
+
+// What a tensor is to the run. Everything from `frozen_weight` to `metric` is persistent: it lives between
+// programs. Inputs are written by the host before a program runs.
+enum class Role : uint8_t {
+  frozen_weight,
+  trainable_weight,
+  master,    // f32 copy of a trainable weight of lower precision
+  gradient,  // of a trainable weight, over the whole effective batch
+  optimizer_state,
+  kv_cache,
+  metric,  // sums that the host reads after a program
+  input,
+  activation,
+  scratch
+};
+std::string_view to_string(Role role);
+Role parse_role(std::string_view text);
+bool is_persistent(Role role);
+
+struct Tensor {
+  std::string name;  // parameters: as in the Hugging Face checkpoint; unique in a graph
+  Shape shape;
+  DType dtype = DType::f32;
+  Role role = Role::activation;
+  [[nodiscard]] int64_t bytes() const { return shape.elements() * size_of(dtype); }
+};
+
+// Attributes of an op: constants that its kernel is bound with. Ordered by name, so that text is stable.
+using AttrValue = std::variant<int64_t, double, std::string>;
+using Attrs = std::map<std::string, AttrValue, std::less<>>;
+
+enum class Stage : uint8_t { forward, backward, update };
+std::string_view to_string(Stage stage);
+Stage parse_stage(std::string_view text);
+
+struct Op {
+  OpKind kind{};
+  std::vector<TensorId> inputs;   // kNoTensor where an optional input is absent
+  std::vector<TensorId> outputs;  // likewise
+  Attrs attrs;
+  std::string scope;  // the module it belongs to: "model.layers.3.mlp.down_proj"
+  Stage stage = Stage::forward;
+  TensorId scratch = kNoTensor;  // workspace, given by passes/schedule
+
+  [[nodiscard]] TensorId input(size_t i) const { return i < inputs.size() ? inputs[i] : kNoTensor; }
+  [[nodiscard]] TensorId output(size_t i) const { return i < outputs.size() ? outputs[i] : kNoTensor; }
+  [[nodiscard]] bool has_input(size_t i) const { return input(i) != kNoTensor; }
+  [[nodiscard]] bool has_output(size_t i) const { return output(i) != kNoTensor; }
+  // The attribute, which must exist with that type (else InternalError).
+  [[nodiscard]] int64_t attr_int(std::string_view name) const;
+  [[nodiscard]] double attr_float(std::string_view name) const;
+};
+
+class Graph {
+ public:
+  explicit Graph(std::string name = "") : name_(std::move(name)) {}
+
+  [[nodiscard]] const std::string& name() const { return name_; }
+  void set_name(std::string name) { name_ = std::move(name); }
+  [[nodiscard]] const std::vector<Tensor>& tensors() const { return tensors_; }
+  [[nodiscard]] const Tensor& tensor(TensorId id) const { return tensors_[static_cast<size_t>(id)]; }
+  [[nodiscard]] const std::vector<Op>& ops() const { return ops_; }
+  [[nodiscard]] std::vector<Op>& ops() { return ops_; }
+
+  // Names are unique: a second tensor of the same name is an InternalError.
+  TensorId add_tensor(Tensor tensor);
+  // Role and element type may change (freeze, precision); name and shape may not.
+  void set_role(TensorId id, Role role) { tensors_[static_cast<size_t>(id)].role = role; }
+  void set_dtype(TensorId id, DType dtype) { tensors_[static_cast<size_t>(id)].dtype = dtype; }
+  // kNoTensor when there is none.
+  [[nodiscard]] TensorId find(std::string_view name) const;
+  // `base`, or `base` with the first free suffix ".2", ".3", ...
+  [[nodiscard]] std::string fresh_name(const std::string& base) const;
+
+ private:
+  std::string name_;
+  std::vector<Tensor> tensors_;
+  std::vector<Op> ops_;
+  std::unordered_map<std::string, TensorId> by_name_;
+};
+
+// Text form, stable and diffable: docs/graph-text.md. parse_graph(print_graph(g)) prints the same text.
+std::string print_graph(const Graph& graph);
+std::string print_op(const Graph& graph, const Op& op);
+// Throws UsageError with the line number.
+Graph parse_graph(std::string_view text);
+
+}  // namespace plimsoll

@@ -1,0 +1,50 @@
+// add, dropout, gather_rows.
+#include "ops/rules.h"
+
+namespace plimsoll {
+namespace {
+
+std::vector<OutputSpec> infer_add(const Graph& g, const Op& op) {
+  const Tensor& a = input_tensor(g, op, 0);
+  require(a.shape == input_tensor(g, op, 1).shape && a.dtype == input_tensor(g, op, 1).dtype, g, op,
+          "add: shapes");
+  return {{"", a.shape, a.dtype}};
+}
+
+void gradient_add(GradientContext& ctx, const Op& op) {
+  for (const TensorId input : op.inputs)
+    if (ctx.wants(input)) ctx.add_gradient(input, ctx.gradient_of(op.outputs[0]));
+}
+
+// x [T, H], samples [T], positions [T], step -> y like x. The mask is drawn from (seed, step, the scope's
+// name, sample in the effective batch, position, feature), so every split, and the backward pass, sees the
+// same one.
+std::vector<OutputSpec> infer_dropout(const Graph& g, const Op& op) {
+  const Tensor& x = input_tensor(g, op, 0);
+  return {{"", x.shape, x.dtype}};
+}
+
+void gradient_dropout(GradientContext& ctx, const Op& op) {
+  const TensorId x = op.inputs[0];
+  if (!ctx.wants(x)) return;
+  const auto out =
+      ctx.emit(OpKind::dropout, {ctx.gradient_of(op.outputs[0]), op.inputs[1], op.inputs[2], op.inputs[3]},
+               op.attrs, {kNewTensor}, "d_" + ctx.graph().tensor(x).name);
+  ctx.add_gradient(x, out[0]);
+}
+
+// x [T, H], rows i32 [G] -> y [G, H]
+std::vector<OutputSpec> infer_gather(const Graph& g, const Op& op) {
+  const Tensor& x = input_tensor(g, op, 0);
+  return {{"", {input_tensor(g, op, 1).shape[0], x.shape[1]}, x.dtype}};
+}
+
+}  // namespace
+
+const OpRule add_rule{
+    .kind = OpKind::add, .infer = infer_add, .gradient = gradient_add, .reuse = {{0, 0}, {0, 1}}};
+const OpRule dropout_rule{
+    .kind = OpKind::dropout, .infer = infer_dropout, .gradient = gradient_dropout, .reuse = {{0, 0}}};
+const OpRule gather_rows_rule{.kind = OpKind::gather_rows, .infer = infer_gather};
+
+}  // namespace plimsoll

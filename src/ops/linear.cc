@@ -1,0 +1,131 @@
+// linear: y = scale * x W^T + bias + addend, the addend being what LoRA adds to. Its gradients: linear_dx
+// adds into the gradient other consumers of x have given, linear_dw accumulates straight into the weight's
+// gradient.
+#include "ops/rules.h"
+
+namespace plimsoll {
+namespace {
+
+double count(const Graph& g, TensorId id) {
+  return id == kNoTensor ? 0.0 : static_cast<double>(g.tensor(id).bytes());
+}
+
+Cost matmul_cost(const Graph& g, const Op& op, const MatmulShape& shape) {
+  Cost cost;
+  cost.flops =
+      2.0 * static_cast<double>(shape.m) * static_cast<double>(shape.n) * static_cast<double>(shape.k);
+  for (const TensorId id : op.inputs) cost.bytes += count(g, id);
+  for (const TensorId id : op.outputs) cost.bytes += count(g, id);
+  return cost;
+}
+
+// x [T, in], weight [out, in], bias [out]?, addend [T, out]? -> y [T, out]
+std::vector<OutputSpec> infer(const Graph& g, const Op& op) {
+  const Tensor& x = input_tensor(g, op, 0);
+  const Tensor& weight = input_tensor(g, op, 1);
+  require(x.shape.rank() == 2 && weight.shape.rank() == 2 && x.shape[1] == weight.shape[1], g, op,
+          "linear: shapes");
+  require(x.dtype == weight.dtype, g, op, "linear: x and weight differ in type");
+  const Shape y{x.shape[0], weight.shape[0]};
+  require(!op.has_input(3) || g.tensor(op.inputs[3]).shape == y, g, op, "linear: the addend's shape");
+  return {{"", y, x.dtype}};
+}
+
+MatmulShape forward_shape(const Graph& g, const Op& op) {
+  const Tensor& x = input_tensor(g, op, 0);
+  const Tensor& w = input_tensor(g, op, 1);
+  return {x.shape[0], w.shape[0], x.shape[1], x.dtype, w.dtype, x.dtype, false, true};
+}
+
+// d_y [T, out], weight [out, in], d_x_in [T, in]? -> d_x [T, in]
+std::vector<OutputSpec> infer_dx(const Graph& g, const Op& op) {
+  const Tensor& d_y = input_tensor(g, op, 0);
+  const Tensor& weight = input_tensor(g, op, 1);
+  require(d_y.shape[1] == weight.shape[0], g, op, "linear_dx: shapes");
+  return {{"", {d_y.shape[0], weight.shape[1]}, d_y.dtype}};
+}
+
+MatmulShape dx_shape(const Graph& g, const Op& op) {
+  const Tensor& d_y = input_tensor(g, op, 0);
+  const Tensor& w = input_tensor(g, op, 1);
+  return {d_y.shape[0], w.shape[1], w.shape[0], d_y.dtype, w.dtype, d_y.dtype, false, false};
+}
+
+// x [T, in], d_y [T, out], step -> gradient [out, in]
+std::vector<OutputSpec> infer_dw(const Graph& g, const Op& op) {
+  const Tensor& x = input_tensor(g, op, 0);
+  const Tensor& d_y = input_tensor(g, op, 1);
+  require(x.shape[0] == d_y.shape[0] && x.dtype == d_y.dtype, g, op, "linear_dw: shapes");
+  return {{".grad", {d_y.shape[1], x.shape[1]}, DType::f32}};
+}
+
+MatmulShape dw_shape(const Graph& g, const Op& op) {
+  const Tensor& x = input_tensor(g, op, 0);
+  const Tensor& d_y = input_tensor(g, op, 1);
+  return {d_y.shape[1], x.shape[1], x.shape[0], d_y.dtype, x.dtype, g.tensor(op.outputs[0]).dtype,
+          true,         false};
+}
+
+// d_y [T, out], step -> gradient [out]
+std::vector<OutputSpec> infer_bias(const Graph& g, const Op& op) {
+  return {{".grad", {input_tensor(g, op, 0).shape[1]}, DType::f32}};
+}
+
+// Column sums over fixed blocks of rows, added in order. Must equal what linear_cpu.cc uses.
+constexpr int64_t kBiasRowsPerBlock = 64;
+
+int64_t bias_scratch(const Graph& g, const Op& op, const DeviceDescription&) {
+  const Tensor& d_y = input_tensor(g, op, 0);
+  return (d_y.shape[0] + kBiasRowsPerBlock - 1) / kBiasRowsPerBlock * d_y.shape[1] * 4;
+}
+
+void gradient(GradientContext& ctx, const Op& op) {
+  const TensorId x = op.inputs[0];
+  const TensorId weight = op.inputs[1];
+  const TensorId d_y = ctx.gradient_of(op.outputs[0]);
+  const double scale = op.attr_float("scale");
+  if (op.has_input(3) && ctx.wants(op.inputs[3])) ctx.add_gradient(op.inputs[3], d_y);
+  if (ctx.wants(weight)) {
+    const auto target = ctx.weight_gradient(weight);
+    ctx.emit(OpKind::linear_dw, {x, d_y, ctx.step()}, {{"accumulate", target.accumulate}, {"scale", scale}},
+             {target.tensor}, "");
+  }
+  if (op.has_input(2) && ctx.wants(op.inputs[2])) {
+    const auto target = ctx.weight_gradient(op.inputs[2]);
+    ctx.emit(OpKind::bias_grad, {d_y, ctx.step()}, {{"accumulate", target.accumulate}}, {target.tensor}, "");
+  }
+  if (ctx.wants(x)) {
+    const auto out = ctx.emit(OpKind::linear_dx, {d_y, weight, ctx.partial(x)}, {{"scale", scale}},
+                              {kNewTensor}, "d_" + ctx.graph().tensor(x).name);
+    ctx.set_gradient(x, out[0]);
+  }
+}
+
+template <MatmulShape (*Shape)(const Graph&, const Op&)>
+Cost cost(const Graph& g, const Op& op) {
+  return matmul_cost(g, op, Shape(g, op));
+}
+
+template <MatmulShape (*Shape)(const Graph&, const Op&)>
+int64_t scratch(const Graph& g, const Op& op, const DeviceDescription& device) {
+  return device.matmul_scratch_bytes(Shape(g, op));
+}
+
+}  // namespace
+
+const OpRule linear_rule{.kind = OpKind::linear,
+                         .infer = infer,
+                         .gradient = gradient,
+                         .cost = cost<forward_shape>,
+                         .scratch_bytes = scratch<forward_shape>,
+                         .reuse = {{0, 3}}};
+const OpRule linear_dx_rule{.kind = OpKind::linear_dx,
+                            .infer = infer_dx,
+                            .cost = cost<dx_shape>,
+                            .scratch_bytes = scratch<dx_shape>,
+                            .reuse = {{0, 2}}};
+const OpRule linear_dw_rule{
+    .kind = OpKind::linear_dw, .infer = infer_dw, .cost = cost<dw_shape>, .scratch_bytes = scratch<dw_shape>};
+const OpRule bias_grad_rule{.kind = OpKind::bias_grad, .infer = infer_bias, .scratch_bytes = bias_scratch};
+
+}  // namespace plimsoll

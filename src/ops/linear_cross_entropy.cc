@@ -1,0 +1,113 @@
+// linear_cross_entropy: the output head and the loss in one op. Rows that carry a target are taken in chunks;
+// a chunk's logits exist in scratch only, so whole logits never do. With gradients
+// (linear_cross_entropy_grad) each chunk is visited once: logits, statistics, d_logits in place, d_x, the
+// weight's gradient; nothing is saved or recomputed. Adds to metric `loss` f64 [2]: sum of losses over target
+// tokens, and their count. Gradients carry loss_scale.
+#include <algorithm>
+
+#include "ops/rules.h"
+
+namespace plimsoll {
+namespace {
+
+// x [T, H], weight [V, H], labels [T], step -> loss f64 [2]
+std::vector<OutputSpec> infer(const Graph& g, const Op& op) {
+  require(input_tensor(g, op, 0).shape[1] == input_tensor(g, op, 1).shape[1], g, op,
+          "linear_cross_entropy: shapes");
+  return {{"", {2}, DType::f64}};
+}
+
+// the same -> loss, d_x [T, H]?, gradient [V, H]?
+std::vector<OutputSpec> infer_grad(const Graph& g, const Op& op) {
+  const Tensor& x = input_tensor(g, op, 0);
+  return {
+      {"", {2}, DType::f64}, {".d_x", x.shape, x.dtype}, {".grad", input_tensor(g, op, 1).shape, DType::f32}};
+}
+
+void gradient(GradientContext& ctx, const Op& op) {
+  const TensorId x = op.inputs[0];
+  TensorId weight_gradient = kNoTensor;
+  Attrs attrs = op.attrs;
+  attrs["accumulate"] = int64_t{0};
+  if (ctx.wants(op.inputs[1])) {
+    const auto target = ctx.weight_gradient(op.inputs[1]);
+    weight_gradient = target.tensor;
+    attrs["accumulate"] = target.accumulate;
+  }
+  const auto out = ctx.emit(OpKind::linear_cross_entropy_grad, op.inputs, attrs,
+                            {op.outputs[0], ctx.wants(x) ? kNewTensor : kNoTensor, weight_gradient},
+                            "d_" + ctx.graph().tensor(x).name);
+  if (ctx.wants(x)) ctx.set_gradient(x, out[1]);
+}
+
+struct Sizes {
+  int64_t chunk, hidden, vocab;
+  DType dtype;
+};
+
+Sizes sizes_of(const Graph& g, const Op& op) {
+  const Tensor& x = input_tensor(g, op, 0);
+  const int64_t chunk = std::min(op.attr_int("chunk"), x.shape[0]);
+  return {chunk, x.shape[1], input_tensor(g, op, 1).shape[0], x.dtype};
+}
+
+int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
+
+// The parts, in the order linear_cross_entropy_cpu.cc lays them out, each rounded up to 64 bytes: row numbers
+// of the targets i32 [T], gathered x [chunk, H], logits [chunk, V], d_x [chunk, H] (with gradients), matmul
+// scratch.
+int64_t scratch_bytes(const Graph& g, const Op& op, const DeviceDescription& device, bool with_gradients) {
+  const Sizes s = sizes_of(g, op);
+  const int64_t element = size_of(s.dtype);
+  const MatmulShape logits{s.chunk, s.vocab, s.hidden, s.dtype, s.dtype, s.dtype, false, true};
+  int64_t matmul = device.matmul_scratch_bytes(logits);
+  int64_t bytes = aligned(input_tensor(g, op, 0).shape[0] * 4) + aligned(s.chunk * s.hidden * element) +
+                  aligned(s.chunk * s.vocab * element);
+  if (with_gradients) {
+    bytes += aligned(s.chunk * s.hidden * element);
+    const MatmulShape d_x{s.chunk, s.hidden, s.vocab, s.dtype, s.dtype, s.dtype, false, false};
+    matmul = std::max(matmul, device.matmul_scratch_bytes(d_x));
+    if (op.has_output(2)) {
+      const DType gradient_type = g.tensor(op.outputs[2]).dtype;
+      const MatmulShape d_w{s.vocab, s.hidden, s.chunk, s.dtype, s.dtype, gradient_type, true, false};
+      matmul = std::max(matmul, device.matmul_scratch_bytes(d_w));
+    }
+  }
+  return bytes + aligned(matmul);
+}
+
+int64_t scratch(const Graph& g, const Op& op, const DeviceDescription& d) {
+  return scratch_bytes(g, op, d, false);
+}
+int64_t scratch_grad(const Graph& g, const Op& op, const DeviceDescription& d) {
+  return scratch_bytes(g, op, d, true);
+}
+
+Cost lce_cost(const Graph& g, const Op& op, double products) {
+  const Sizes s = sizes_of(g, op);
+  const auto rows = static_cast<double>(input_tensor(g, op, 0).shape[0]);
+  const auto weights = static_cast<double>(s.vocab * s.hidden);
+  const double chunks = rows / static_cast<double>(s.chunk);
+  const auto element = static_cast<double>(size_of(s.dtype));
+  return {2.0 * products * rows * weights,
+          products * chunks * weights * element + 3.0 * rows * static_cast<double>(s.vocab) * element};
+}
+Cost cost(const Graph& g, const Op& op) { return lce_cost(g, op, 1.0); }
+Cost cost_grad(const Graph& g, const Op& op) {
+  return lce_cost(g, op, 1.0 + (op.has_output(1) ? 1.0 : 0.0) + (op.has_output(2) ? 1.0 : 0.0));
+}
+
+}  // namespace
+
+const OpRule linear_cross_entropy_rule{.kind = OpKind::linear_cross_entropy,
+                                       .infer = infer,
+                                       .gradient = gradient,
+                                       .cost = cost,
+                                       .scratch_bytes = scratch,
+                                       .gradient_replaces = true};
+const OpRule linear_cross_entropy_grad_rule{.kind = OpKind::linear_cross_entropy_grad,
+                                            .infer = infer_grad,
+                                            .cost = cost_grad,
+                                            .scratch_bytes = scratch_grad};
+
+}  // namespace plimsoll

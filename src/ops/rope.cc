@@ -1,0 +1,38 @@
+// rope_table: cos and sin of position * inv_freq for every token, once per micro-step, shared by all layers.
+// The frequencies are an input, since the "dynamic" scaling depends on the longest sequence of the batch; the
+// last value is the attention factor (yarn), by which cos and sin are multiplied. rope: rotation of pairs (i,
+// i + D/2) of each head; the gradient is the rotation back.
+#include "ops/rules.h"
+
+namespace plimsoll {
+namespace {
+
+// positions [T], inv_freq f32 [D/2 + 1] -> table f32 [T, D]: D/2 cosines, D/2 sines
+std::vector<OutputSpec> infer_table(const Graph& g, const Op& op) {
+  const int64_t half = input_tensor(g, op, 1).shape[0] - 1;
+  return {{"", {input_tensor(g, op, 0).shape[0], 2 * half}, DType::f32}};
+}
+
+// x [T, N*D], table [T, D] -> y like x
+std::vector<OutputSpec> infer(const Graph& g, const Op& op) {
+  const Tensor& x = input_tensor(g, op, 0);
+  const Tensor& table = input_tensor(g, op, 1);
+  require(x.shape[0] == table.shape[0] && x.shape[1] % table.shape[1] == 0, g, op, "rope: shapes");
+  return {{"", x.shape, x.dtype}};
+}
+
+void gradient(GradientContext& ctx, const Op& op) {
+  const TensorId x = op.inputs[0];
+  if (!ctx.wants(x)) return;
+  const auto out = ctx.emit(OpKind::rope, {ctx.gradient_of(op.outputs[0]), op.inputs[1]},
+                            {{"inverse", int64_t{1} - op.attr_int("inverse")}}, {kNewTensor},
+                            "d_" + ctx.graph().tensor(x).name);
+  ctx.add_gradient(x, out[0]);
+}
+
+}  // namespace
+
+const OpRule rope_table_rule{.kind = OpKind::rope_table, .infer = infer_table};
+const OpRule rope_rule{.kind = OpKind::rope, .infer = infer, .gradient = gradient, .reuse = {{0, 0}}};
+
+}  // namespace plimsoll

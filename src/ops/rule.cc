@@ -1,0 +1,84 @@
+#include "ops/rule.h"
+
+#include "base/error.h"
+#include "ops/rules.h"
+
+namespace plimsoll {
+
+const OpRule& rule_of(OpKind kind) {
+  static const std::array<const OpRule*, kNumOpKinds> kRules = {
+#define OP(name) &name##_rule,
+#include "ops/ops.def"
+#undef OP
+  };
+  return *kRules[static_cast<size_t>(kind)];
+}
+
+const Tensor& input_tensor(const Graph& graph, const Op& op, size_t i) {
+  require(op.has_input(i), graph, op, "an input is missing");
+  return graph.tensor(op.inputs[i]);
+}
+
+void require(bool condition, const Graph& graph, const Op& op, const char* why) {
+  if (!condition) throw InternalError(std::string(why) + ": " + print_op(graph, op));
+}
+
+Cost cost_of(const Graph& graph, const Op& op) {
+  const OpRule& rule = rule_of(op.kind);
+  if (rule.cost != nullptr) return rule.cost(graph, op);
+  Cost cost;
+  for (const TensorId id : op.inputs)
+    if (id != kNoTensor) cost.bytes += static_cast<double>(graph.tensor(id).bytes());
+  for (const TensorId id : op.outputs)
+    if (id != kNoTensor) cost.bytes += static_cast<double>(graph.tensor(id).bytes());
+  return cost;
+}
+
+int64_t scratch_bytes_of(const Graph& graph, const Op& op, const DeviceDescription& device) {
+  const OpRule& rule = rule_of(op.kind);
+  return rule.scratch_bytes == nullptr ? 0 : rule.scratch_bytes(graph, op, device);
+}
+
+std::vector<TensorId> emit(Graph& graph, Op op, const std::string& base_name) {
+  const std::vector<OutputSpec> specs = rule_of(op.kind).infer(graph, op);
+  require(specs.size() == op.outputs.size(), graph, op, "wrong number of outputs");
+  for (size_t i = 0; i < specs.size(); ++i) {
+    TensorId& output = op.outputs[i];
+    if (output == kNewTensor) {
+      output = graph.add_tensor(
+          {graph.fresh_name(base_name + specs[i].suffix), specs[i].shape, specs[i].dtype, Role::activation});
+    } else if (output != kNoTensor) {
+      require(graph.tensor(output).shape == specs[i].shape, graph, op, "an output has another shape");
+    }
+  }
+  graph.ops().push_back(op);
+  return op.outputs;
+}
+
+void verify(const Graph& graph) {
+  std::vector<bool> written(graph.tensors().size());
+  for (size_t i = 0; i < written.size(); ++i) {
+    const Role role = graph.tensors()[i].role;
+    written[i] = is_persistent(role) || role == Role::input;
+  }
+  for (const Op& op : graph.ops()) {
+    for (const TensorId id : op.inputs)
+      require(id == kNoTensor || written[static_cast<size_t>(id)], graph, op,
+              "an input is read before it is written");
+    const std::vector<OutputSpec> specs = rule_of(op.kind).infer(graph, op);
+    require(specs.size() == op.outputs.size(), graph, op, "wrong number of outputs");
+    for (size_t i = 0; i < specs.size(); ++i) {
+      const TensorId id = op.outputs[i];
+      if (id == kNoTensor) continue;
+      const Tensor& tensor = graph.tensor(id);
+      require(tensor.shape == specs[i].shape, graph, op, "an output has another shape than its rule says");
+      if (tensor.role == Role::activation) {
+        require(!written[static_cast<size_t>(id)], graph, op, "an activation is written twice");
+        require(tensor.dtype == specs[i].dtype, graph, op, "an output has another type than its rule says");
+      }
+      written[static_cast<size_t>(id)] = true;
+    }
+  }
+}
+
+}  // namespace plimsoll

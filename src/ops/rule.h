@@ -1,0 +1,101 @@
+// What every op answers about itself: shapes, gradient, cost, scratch, and what may share storage.
+//
+// The rule is the only authority on an op; kernels (ops/*_cpu.cc) obey it. One file per op family holds its
+// rules; rule_of() finds them by kind. Nothing here knows a backend.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "device/description.h"
+#include "graph/graph.h"
+
+namespace plimsoll {
+
+// An output of an op: what a new tensor for it looks like. The name is the op's base name plus `suffix`.
+struct OutputSpec {
+  std::string suffix;
+  Shape shape;
+  DType dtype = DType::f32;
+};
+
+// Work of one op, for the time prediction: floating-point operations of matrix kind, and bytes that have to
+// move.
+struct Cost {
+  double flops = 0;
+  double bytes = 0;
+};
+
+// Output `output` may take over the storage of input `input` where that input dies at this op. Kernels of
+// such ops accept both forms: in place, and apart.
+struct Reuse {
+  int output;
+  int input;
+};
+
+// What a gradient rule may ask and do; autodiff/ implements it.
+class GradientContext {
+ public:
+  virtual ~GradientContext() = default;
+  [[nodiscard]] virtual const Graph& graph() const = 0;
+  // Gradient that arrived for an output of the op (kNoTensor: none did).
+  [[nodiscard]] virtual TensorId gradient_of(TensorId output) const = 0;
+  // Whether an input leads to a trainable tensor.
+  [[nodiscard]] virtual bool wants(TensorId input) const = 0;
+  // The sum of the gradients that other consumers of `input` gave so far, for ops that add into it
+  // (kNoTensor: none).
+  [[nodiscard]] virtual TensorId partial(TensorId input) const = 0;
+  // States the whole gradient of `input`, the partial sum included.
+  virtual void set_gradient(TensorId input, TensorId gradient) = 0;
+  // Adds one consumer's gradient (emits an add op when there is a partial sum).
+  virtual void add_gradient(TensorId input, TensorId gradient) = 0;
+  // The persistent gradient tensor of a trainable weight, and the attribute that says how to write it: 0 for
+  // the first writer of a program (overwrite in the first micro-step, add later), 1 for the others (always
+  // add).
+  struct WeightGradient {
+    TensorId tensor;
+    int64_t accumulate;
+  };
+  virtual WeightGradient weight_gradient(TensorId weight) = 0;
+  // The step-values tensor of the graph.
+  [[nodiscard]] virtual TensorId step() const = 0;
+  // Appends a backward op in the scope of the op at hand; returns its outputs. `outputs`: see plimsoll::emit.
+  virtual std::vector<TensorId> emit(OpKind kind, std::vector<TensorId> inputs, Attrs attrs,
+                                     std::vector<TensorId> outputs, const std::string& base_name) = 0;
+};
+
+struct OpRule {
+  OpKind kind;
+  // Shapes and types of all outputs, checked against the inputs; throws InternalError with the reason.
+  std::vector<OutputSpec> (*infer)(const Graph&, const Op&);
+  // Emits the ops of the gradient; nullptr: not differentiable.
+  void (*gradient)(GradientContext&, const Op&) = nullptr;
+  Cost (*cost)(const Graph&, const Op&) = nullptr;  // nullptr: bytes of the inputs and outputs, no FLOPs
+  // Workspace in bytes; nullptr: none.
+  int64_t (*scratch_bytes)(const Graph&, const Op&, const DeviceDescription&) = nullptr;
+  std::vector<Reuse> reuse = {};
+  // The gradient op computes this op's outputs too and takes its place (fused loss).
+  bool gradient_replaces = false;
+};
+
+const OpRule& rule_of(OpKind kind);
+Cost cost_of(const Graph& graph, const Op& op);
+int64_t scratch_bytes_of(const Graph& graph, const Op& op, const DeviceDescription& device);
+
+// Appends an op. `outputs` has one entry per output: kNewTensor (an activation is made, named base_name +
+// suffix), kNoTensor (not wanted), or an existing tensor of the inferred shape.
+inline constexpr TensorId kNewTensor = -2;
+std::vector<TensorId> emit(Graph& graph, Op op, const std::string& base_name);
+
+// Every op against its rule, tensors written before they are read (persistent ones and inputs excepted).
+// Throws InternalError with the op's text.
+void verify(const Graph& graph);
+
+// Shorthands that rules use.
+const Tensor& input_tensor(const Graph& graph, const Op& op, size_t i);
+void require(bool condition, const Graph& graph, const Op& op, const char* why);
+
+}  // namespace plimsoll

@@ -1,0 +1,118 @@
+#include "autodiff/autodiff.h"
+
+#include <unordered_map>
+
+#include "base/error.h"
+#include "ops/rule.h"
+#include "ops/step_values.h"
+
+namespace plimsoll {
+namespace {
+
+// Tensors that lead to a trainable weight, by walking forwards once.
+std::vector<bool> find_wanted(const Graph& graph) {
+  std::vector<bool> wanted(graph.tensors().size());
+  for (size_t i = 0; i < wanted.size(); ++i) wanted[i] = graph.tensors()[i].role == Role::trainable_weight;
+  for (const Op& op : graph.ops()) {
+    bool any = false;
+    for (const TensorId id : op.inputs) any = any || (id != kNoTensor && wanted[static_cast<size_t>(id)]);
+    for (const TensorId id : op.outputs)
+      if (any && id != kNoTensor) wanted[static_cast<size_t>(id)] = true;
+  }
+  return wanted;
+}
+
+class Differentiator : public GradientContext {
+ public:
+  Differentiator(Graph& graph, const AutodiffOptions& options)
+      : graph_(graph), options_(options), wanted_(find_wanted(graph)), step_(graph.find(kStepTensor)) {
+    check_internal(step_ != kNoTensor, "differentiate: the graph has no step values");
+  }
+
+  void run(std::vector<Op> forward) {
+    check_internal(!forward.empty(), "differentiate: an empty graph");
+    const Op loss = forward.back();
+    if (rule_of(loss.kind).gradient_replaces) graph_.ops().pop_back();
+    for (auto op = forward.rbegin(); op != forward.rend(); ++op) {
+      if (op != forward.rbegin() && !has_gradient(*op)) continue;
+      const OpRule& rule = rule_of(op->kind);
+      if (rule.gradient == nullptr) {
+        if (!leads_anywhere(*op)) continue;
+        throw InternalError("no gradient rule: " + print_op(graph_, *op));
+      }
+      scope_ = op->scope;
+      rule.gradient(*this, *op);
+    }
+  }
+
+  const Graph& graph() const override { return graph_; }
+  TensorId gradient_of(TensorId output) const override { return partial(output); }
+  bool wants(TensorId input) const override {
+    return input != kNoTensor && static_cast<size_t>(input) < wanted_.size() &&
+           wanted_[static_cast<size_t>(input)];
+  }
+  TensorId partial(TensorId input) const override {
+    const auto found = gradients_.find(input);
+    return found == gradients_.end() ? kNoTensor : found->second;
+  }
+  void set_gradient(TensorId input, TensorId gradient) override { gradients_[input] = gradient; }
+  void add_gradient(TensorId input, TensorId gradient) override {
+    const TensorId so_far = partial(input);
+    if (so_far == kNoTensor) {
+      gradients_[input] = gradient;
+      return;
+    }
+    const std::string name = "d_" + graph_.tensor(input).name;
+    gradients_[input] = emit(OpKind::add, {so_far, gradient}, {}, {kNewTensor}, name)[0];
+  }
+  WeightGradient weight_gradient(TensorId weight) override {
+    const Tensor tensor = graph_.tensor(weight);
+    const std::string name = gradient_name(tensor.name);
+    const TensorId existing = graph_.find(name);
+    if (existing != kNoTensor) return {existing, 1};
+    return {graph_.add_tensor({name, tensor.shape, options_.gradient_dtype, Role::gradient}), 0};
+  }
+  TensorId step() const override { return step_; }
+  std::vector<TensorId> emit(OpKind kind, std::vector<TensorId> inputs, Attrs attrs,
+                             std::vector<TensorId> outputs, const std::string& base_name) override {
+    Op op;
+    op.kind = kind;
+    op.inputs = std::move(inputs);
+    op.outputs = std::move(outputs);
+    op.attrs = std::move(attrs);
+    op.scope = scope_;
+    op.stage = Stage::backward;
+    return plimsoll::emit(graph_, std::move(op), base_name);
+  }
+
+ private:
+  bool has_gradient(const Op& op) const {
+    for (const TensorId id : op.outputs)
+      if (id != kNoTensor && gradients_.contains(id)) return true;
+    return false;
+  }
+  bool leads_anywhere(const Op& op) const {
+    for (const TensorId id : op.inputs)
+      if (wants(id)) return true;
+    return false;
+  }
+
+  Graph& graph_;
+  AutodiffOptions options_;
+  std::vector<bool> wanted_;
+  TensorId step_;
+  std::string scope_;
+  std::unordered_map<TensorId, TensorId> gradients_;
+};
+
+}  // namespace
+
+std::string gradient_name(const std::string& weight) { return weight + ".grad"; }
+
+Graph differentiate(const Graph& forward, const AutodiffOptions& options) {
+  Graph graph = forward;
+  Differentiator(graph, options).run(forward.ops());
+  return graph;
+}
+
+}  // namespace plimsoll

@@ -20,8 +20,7 @@ std::vector<OutputSpec> infer(const Graph& g, const Op& op) {
 // the same -> loss, d_x [T, H]?, gradient [V, H]?
 std::vector<OutputSpec> infer_grad(const Graph& g, const Op& op) {
   const Tensor& x = input_tensor(g, op, 0);
-  return {
-      {"", {2}, DType::f64}, {"", x.shape, x.dtype}, {".grad", input_tensor(g, op, 1).shape, DType::f32}};
+  return {{"", {2}, DType::f64}, {"", x.shape, x.dtype}, {".grad", input_tensor(g, op, 1).shape, DType::f32}};
 }
 
 void gradient(GradientContext& ctx, const Op& op) {

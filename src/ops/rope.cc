@@ -7,9 +7,10 @@
 namespace plimsoll {
 namespace {
 
-// positions [T], inv_freq f32 [D/2 + 1] -> table f32 [T, D]: D/2 cosines, D/2 sines
+// positions [T], seq_starts [B+1], inv_freq f32 [B, D/2 + 1], step -> table f32 [T, D]: D/2 cosines, D/2
+// sines
 std::vector<OutputSpec> infer_table(const Graph& g, const Op& op) {
-  const int64_t half = input_tensor(g, op, 1).shape[0] - 1;
+  const int64_t half = input_tensor(g, op, 2).shape[1] - 1;
   return {{"", {input_tensor(g, op, 0).shape[0], 2 * half}, DType::f32}};
 }
 

@@ -1,0 +1,33 @@
+// The dense decoder family (Llama, Mistral, Qwen2, Qwen3) as forward graphs over a flat token axis.
+//
+// Inputs: input_ids, labels, positions, samples i32 [T]; seq_starts i32 [B+1]; inv_freq f32 [B, D/2+1]; step
+// f64 [16]. Parameters carry their Hugging Face names; all are born frozen, passes decide what trains.
+#pragma once
+
+#include "graph/graph.h"
+#include "models/spec.h"
+
+namespace plimsoll {
+
+struct BatchShape {
+  int64_t tokens;     // T: capacity of the token axis
+  int64_t sequences;  // B
+  int64_t length;     // S: longest sequence
+};
+
+// Forward pass with the fused head and loss; adds to the metric `loss_name`. `chunk`: rows of logits at a
+// time.
+Graph build_decoder_loss(const ModelSpec& spec, const BatchShape& shape, DType dtype, int64_t chunk,
+                         const std::string& loss_name);
+
+// Forward pass whose logits [T, V] remain, as the metric tensor `logits`: for inspection, not for training.
+Graph build_decoder_logits(const ModelSpec& spec, const BatchShape& shape, DType dtype);
+
+// One call of generation: `tokens` new tokens (a prefill chunk, or one) over a cache of `capacity` positions
+// of one sequence; the logits [1, V] of row `last_row` i32 [1] remain as the metric `logits`.
+Graph build_decoder_cached(const ModelSpec& spec, int64_t tokens, int64_t capacity, DType dtype);
+
+// Number of parameters (a tied head counts once).
+int64_t count_parameters(const ModelSpec& spec);
+
+}  // namespace plimsoll

@@ -1,0 +1,94 @@
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "models/decoder.h"
+#include "models/spec.h"
+#include "ops/rule.h"
+
+namespace plimsoll {
+namespace {
+
+nlohmann::json qwen25_05b() {
+  return {{"model_type", "qwen2"},
+          {"hidden_size", 896},
+          {"intermediate_size", 4864},
+          {"num_hidden_layers", 24},
+          {"num_attention_heads", 14},
+          {"num_key_value_heads", 2},
+          {"vocab_size", 151936},
+          {"tie_word_embeddings", true},
+          {"rms_norm_eps", 1e-6},
+          {"rope_theta", 1e6},
+          {"max_position_embeddings", 32768}};
+}
+
+TEST(ModelSpec, parameter_counts_equal_the_published_ones) {
+  EXPECT_EQ(count_parameters(parse_model_spec(qwen25_05b(), "c")), 494'032'768);
+  nlohmann::json qwen3 = {{"model_type", "qwen3"},     {"hidden_size", 1024},
+                          {"intermediate_size", 3072}, {"num_hidden_layers", 28},
+                          {"num_attention_heads", 16}, {"num_key_value_heads", 8},
+                          {"vocab_size", 151936},      {"tie_word_embeddings", true}};
+  EXPECT_EQ(count_parameters(parse_model_spec(qwen3, "c")), 596'049'920);
+  nlohmann::json mistral = {{"model_type", "mistral"},    {"hidden_size", 4096},
+                            {"intermediate_size", 14336}, {"num_hidden_layers", 32},
+                            {"num_attention_heads", 32},  {"num_key_value_heads", 8},
+                            {"vocab_size", 32000},        {"sliding_window", 4096}};
+  const ModelSpec spec = parse_model_spec(mistral, "c");
+  EXPECT_EQ(count_parameters(spec), 7'241'732'096);
+  EXPECT_EQ(spec.windows.front(), 4096);
+}
+
+TEST(ModelSpec, what_is_asked_and_not_supported_is_refused_by_name) {
+  const auto expect_refusal = [](const char* key, const nlohmann::json& value) {
+    nlohmann::json config = qwen25_05b();
+    config[key] = value;
+    try {
+      parse_model_spec(config, "c");
+      ADD_FAILURE() << key << " was accepted";
+    } catch (const UsageError& error) {
+      EXPECT_NE(std::string(error.what()).find(key), std::string::npos) << error.what();
+    }
+  };
+  expect_refusal("model_type", "gpt_oss");
+  expect_refusal("hidden_act", "gelu");
+  expect_refusal("attention_dropout", 0.1);
+  expect_refusal("quantization_config", {{"bits", 4}});
+  expect_refusal("rope_scaling", {{"rope_type", "longrope"}, {"factor", 2.0}});
+  expect_refusal("num_hidden_layers", 1'000'000'000);
+  expect_refusal("vocab_size", "many");
+  expect_refusal("num_key_value_heads", 3);
+}
+
+TEST(ModelSpec, qwen_windows_start_at_max_window_layers) {
+  nlohmann::json config = qwen25_05b();
+  config["use_sliding_window"] = true;
+  config["sliding_window"] = 128;
+  config["max_window_layers"] = 20;
+  const ModelSpec spec = parse_model_spec(config, "c");
+  EXPECT_EQ(spec.windows[19], 0);
+  EXPECT_EQ(spec.windows[20], 128);
+}
+
+TEST(Decoder, graphs_obey_the_rules) {
+  nlohmann::json config = qwen25_05b();
+  config["num_hidden_layers"] = 2;
+  const ModelSpec spec = parse_model_spec(config, "c");
+  verify(build_decoder_loss(spec, {32, 2, 16}, DType::bf16, 8, "loss"));
+  verify(build_decoder_logits(spec, {32, 2, 16}, DType::bf16));
+  verify(build_decoder_cached(spec, 1, 64, DType::bf16));
+}
+
+TEST(Rope, dynamic_scaling_starts_beyond_the_original_length) {
+  nlohmann::json config = qwen25_05b();
+  config["max_position_embeddings"] = 64;
+  const auto plain = rope_frequencies(parse_model_spec(config, "c"), 128);
+  config["rope_scaling"] = {{"rope_type", "dynamic"}, {"factor", 2.0}};
+  const ModelSpec spec = parse_model_spec(config, "c");
+  EXPECT_EQ(rope_frequencies(spec, 64), plain);
+  EXPECT_NE(rope_frequencies(spec, 65), plain);
+}
+
+}  // namespace
+}  // namespace plimsoll

@@ -1,0 +1,258 @@
+#include "models/spec.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "base/error.h"
+#include "base/strings.h"
+#include "base/units.h"
+
+namespace plimsoll {
+namespace {
+
+using Json = nlohmann::json;
+
+// A config larger than this is no config (real ones have a few KiB).
+constexpr int64_t kLargestConfig = 4 * kMiB;
+// Bounds beyond which a value is a mistake rather than a model; they also keep every product below 2^63.
+constexpr int64_t kMostLayers = 2000;
+constexpr int64_t kWidest = int64_t{1} << 20;
+constexpr int64_t kLargestVocab = int64_t{1} << 24;
+
+class Reader {
+ public:
+  Reader(const Json& json, std::string where) : json_(json), where_(std::move(where)) {}
+
+  [[noreturn]] void fail(const std::string& why) const { throw UsageError(where_ + ": " + why); }
+  [[nodiscard]] bool has(const char* key) const { return json_.contains(key) && !json_.at(key).is_null(); }
+  [[nodiscard]] const Json& at(const char* key) const { return json_.at(key); }
+
+  [[nodiscard]] int64_t integer(const char* key, int64_t least, int64_t most) const {
+    if (!has(key)) fail("'" + std::string(key) + "' is missing");
+    const Json& value = json_.at(key);
+    if (!value.is_number_integer()) fail("'" + std::string(key) + "' must be a whole number");
+    const auto number = value.get<int64_t>();
+    if (number < least || number > most) {
+      fail("'" + std::string(key) + "' is " + std::to_string(number) + ", must be " + std::to_string(least) +
+           " to " + std::to_string(most));
+    }
+    return number;
+  }
+  [[nodiscard]] int64_t integer(const char* key, int64_t least, int64_t most, int64_t otherwise) const {
+    return has(key) ? integer(key, least, most) : otherwise;
+  }
+  [[nodiscard]] double number(const char* key, double otherwise) const {
+    if (!has(key)) return otherwise;
+    if (!json_.at(key).is_number()) fail("'" + std::string(key) + "' must be a number");
+    return json_.at(key).get<double>();
+  }
+  [[nodiscard]] bool flag(const char* key, bool otherwise) const {
+    if (!has(key)) return otherwise;
+    if (!json_.at(key).is_boolean()) fail("'" + std::string(key) + "' must be true or false");
+    return json_.at(key).get<bool>();
+  }
+  [[nodiscard]] std::string text(const char* key, const std::string& otherwise) const {
+    if (!has(key)) return otherwise;
+    if (!json_.at(key).is_string()) fail("'" + std::string(key) + "' must be a text");
+    return json_.at(key).get<std::string>();
+  }
+
+ private:
+  const Json& json_;
+  std::string where_;
+};
+
+struct Family {
+  const char* model_type;
+  const char* architecture;
+  bool qkv_bias;  // always; otherwise attention_bias decides
+  bool qk_norm;
+  int64_t head_dim;  // default of the class; 0: hidden / heads
+  double rms_norm_eps;
+};
+
+constexpr std::array<Family, 4> kFamilies = {{{"llama", "LlamaForCausalLM", false, false, 0, 1e-6},
+                                              {"mistral", "MistralForCausalLM", false, false, 0, 1e-6},
+                                              {"qwen2", "Qwen2ForCausalLM", true, false, 0, 1e-6},
+                                              {"qwen3", "Qwen3ForCausalLM", false, true, 128, 1e-6}}};
+
+const Family& family_of(const Reader& in) {
+  const std::string type = in.text("model_type", "");
+  std::vector<std::string> known;
+  for (const Family& family : kFamilies) {
+    if (type == family.model_type) return family;
+    known.emplace_back(family.model_type);
+  }
+  in.fail("model_type '" + type + "' is not supported; supported: " + join(known, ", "));
+}
+
+// Keys that change the computation and that no kernel here honours.
+void refuse_unsupported(const Reader& in, const Family& family) {
+  const std::string act = in.text("hidden_act", "silu");
+  if (act != "silu" && act != "swish") in.fail("hidden_act '" + act + "' is not supported; supported: silu");
+  if (in.number("attention_dropout", 0.0) != 0.0)
+    in.fail("attention_dropout is not supported; set it to 0.0");
+  if (in.has("quantization_config")) in.fail("quantization_config: quantised checkpoints are not supported");
+  if (in.number("partial_rotary_factor", 1.0) != 1.0) in.fail("partial_rotary_factor is not supported");
+  if (in.integer("pretraining_tp", 1, 1024, 1) != 1) in.fail("pretraining_tp other than 1 is not supported");
+  if (in.has("architectures") && in.at("architectures").is_array() && !in.at("architectures").empty()) {
+    const auto name = in.at("architectures").front().is_string()
+                          ? in.at("architectures").front().get<std::string>()
+                          : std::string();
+    if (name != family.architecture)
+      in.fail("architecture '" + name +
+              "' is not supported; supported for this model_type: " + family.architecture);
+  }
+}
+
+void read_yarn(const Reader& rope, RopeSpec& spec) {
+  spec.beta_fast = rope.number("beta_fast", 32.0);
+  spec.beta_slow = rope.number("beta_slow", 1.0);
+  spec.truncate = rope.flag("truncate", true);
+  const auto mscale = [&](double m) {
+    return spec.factor <= 1 ? 1.0 : 0.1 * m * std::log(spec.factor) + 1.0;
+  };
+  const double numerator = rope.number("mscale", 0.0);
+  const double denominator = rope.number("mscale_all_dim", 0.0);
+  const double inferred =
+      numerator != 0.0 && denominator != 0.0 ? mscale(numerator) / mscale(denominator) : mscale(1.0);
+  spec.attention_factor = rope.number("attention_factor", inferred);
+}
+
+// `rope_parameters` (transformers 5), or `rope_theta` with `rope_scaling` (before).
+RopeSpec read_rope(const Reader& in, int64_t max_positions, const std::string& where) {
+  RopeSpec spec;
+  spec.theta = in.number("rope_theta", 10000.0);
+  spec.original_length = in.integer("original_max_position_embeddings", 1, int64_t{1} << 40, max_positions);
+  const char* key = in.has("rope_parameters") ? "rope_parameters" : "rope_scaling";
+  if (!in.has(key)) return spec;
+  if (!in.at(key).is_object()) in.fail("'" + std::string(key) + "' must be a map");
+  const Reader rope(in.at(key), where + ": " + key);
+  const std::string type = rope.text("rope_type", rope.text("type", "default"));
+  spec.theta = rope.number("rope_theta", spec.theta);
+  spec.original_length =
+      rope.integer("original_max_position_embeddings", 1, int64_t{1} << 40, spec.original_length);
+  if (rope.number("partial_rotary_factor", 1.0) != 1.0) rope.fail("partial_rotary_factor is not supported");
+  if (spec.theta <= 0) rope.fail("'rope_theta' must be positive");
+  if (type == "default") return spec;
+  if (!rope.has("factor")) rope.fail("'factor' is missing");
+  spec.factor = rope.number("factor", 1.0);
+  if (spec.factor <= 0) rope.fail("'factor' must be positive");
+  if (type == "linear") {
+    spec.type = RopeType::linear;
+  } else if (type == "dynamic") {
+    spec.type = RopeType::dynamic;
+  } else if (type == "llama3") {
+    spec.type = RopeType::llama3;
+    spec.low_freq_factor = rope.number("low_freq_factor", 1.0);
+    spec.high_freq_factor = rope.number("high_freq_factor", 4.0);
+    if (spec.high_freq_factor <= spec.low_freq_factor)
+      rope.fail("'high_freq_factor' must exceed 'low_freq_factor'");
+  } else if (type == "yarn") {
+    spec.type = RopeType::yarn;
+    read_yarn(rope, spec);
+  } else {
+    rope.fail("rope type '" + type + "' is not supported; supported: default, linear, dynamic, llama3, yarn");
+  }
+  return spec;
+}
+
+// Mistral: every layer; Qwen: from max_window_layers on, where use_sliding_window says so; layer_types
+// decides first.
+std::vector<int64_t> read_windows(const Reader& in, const Family& family, int64_t layers) {
+  std::vector<int64_t> windows(static_cast<size_t>(layers), 0);
+  const std::string_view type = family.model_type;
+  if (type == "llama") return windows;
+  const bool qwen = type == "qwen2" || type == "qwen3";
+  if (qwen && !in.flag("use_sliding_window", false)) return windows;
+  const int64_t window = in.integer("sliding_window", 1, int64_t{1} << 40, 0);
+  if (window == 0) return windows;
+  const int64_t first = qwen ? in.integer("max_window_layers", 0, kMostLayers, 28) : 0;
+  for (int64_t i = 0; i < layers; ++i) windows[static_cast<size_t>(i)] = i >= first ? window : 0;
+  if (qwen && in.has("layer_types")) {
+    const Json& types = in.at("layer_types");
+    if (!types.is_array() || types.size() != static_cast<size_t>(layers))
+      in.fail("'layer_types' must list one type per layer");
+    for (size_t i = 0; i < types.size(); ++i) {
+      if (types[i] != "sliding_attention" && types[i] != "full_attention")
+        in.fail("'layer_types': " + types[i].dump() + " is not supported");
+      windows[i] = types[i] == "sliding_attention" ? window : 0;
+    }
+  }
+  return windows;
+}
+
+}  // namespace
+
+ModelSpec parse_model_spec(const Json& config, const std::string& where) {
+  const Reader in(config, where);
+  if (!config.is_object()) in.fail("is not a map of keys");
+  const Family& family = family_of(in);
+  refuse_unsupported(in, family);
+
+  ModelSpec spec;
+  spec.family = family.model_type;
+  spec.architecture = family.architecture;
+  spec.hidden = in.integer("hidden_size", 1, kWidest);
+  spec.mlp_width = in.integer("intermediate_size", 1, kWidest);
+  spec.layers = in.integer("num_hidden_layers", 1, kMostLayers);
+  spec.heads = in.integer("num_attention_heads", 1, kWidest);
+  spec.kv_heads = in.integer("num_key_value_heads", 1, kWidest, spec.heads);
+  spec.vocab = in.integer("vocab_size", 1, kLargestVocab);
+  spec.max_positions = in.integer("max_position_embeddings", 1, int64_t{1} << 40, 2048);
+  const int64_t default_head = family.head_dim > 0 ? family.head_dim : spec.hidden / spec.heads;
+  spec.head_dim = in.integer("head_dim", 1, 256, default_head);
+  if (!in.has("head_dim") && family.head_dim == 0 && spec.hidden % spec.heads != 0)
+    in.fail("'hidden_size' must be a multiple of 'num_attention_heads' where 'head_dim' is not given");
+  if (spec.heads % spec.kv_heads != 0)
+    in.fail("'num_attention_heads' must be a multiple of 'num_key_value_heads'");
+  if (spec.head_dim % 8 != 0 || spec.head_dim > 256)
+    in.fail("a head size of " + std::to_string(spec.head_dim) +
+            " is not supported: a multiple of 8 up to 256 is");
+  spec.rms_norm_eps = in.number("rms_norm_eps", family.rms_norm_eps);
+  spec.tied_head = in.flag("tie_word_embeddings", false);
+  const bool bias = in.flag("attention_bias", false);
+  spec.qkv_bias = family.qkv_bias || bias;
+  spec.o_bias = !family.qkv_bias && bias;
+  spec.mlp_bias = in.flag("mlp_bias", false);
+  spec.qk_norm = family.qk_norm;
+  spec.initializer_range = in.number("initializer_range", 0.02);
+  spec.rope = read_rope(in, spec.max_positions, where);
+  spec.windows = read_windows(in, family, spec.layers);
+  return spec;
+}
+
+ModelSpec read_model_spec(const std::filesystem::path& config_file) {
+  std::ifstream file(config_file, std::ios::binary);
+  if (!file) throw UsageError(config_file.string() + ": cannot be read; a model folder needs a config.json");
+  std::error_code error;
+  const auto size = std::filesystem::file_size(config_file, error);
+  if (error || size > static_cast<uintmax_t>(kLargestConfig))
+    throw UsageError(config_file.string() + ": is no config.json (larger than 4 MiB)");
+  std::stringstream text;
+  text << file.rdbuf();
+  // Depth is bounded before values are built: a callback parser refuses what nests deeper than any config
+  // does.
+  const auto shallow = [&](int depth, Json::parse_event_t, Json&) {
+    if (depth > 32) throw UsageError(config_file.string() + ": nests deeper than 32 levels");
+    return true;
+  };
+  Json config;
+  try {
+    config = Json::parse(text.str(), shallow);
+  } catch (const Json::exception& error_text) {
+    throw UsageError(config_file.string() + ": is not valid JSON: " + error_text.what());
+  }
+  return parse_model_spec(config, config_file.string());
+}
+
+std::string ModelSpec::describe() const {
+  return architecture.substr(0, architecture.find("ForCausalLM")) + ", " + std::to_string(layers) +
+         " layers of width " + std::to_string(hidden);
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,52 @@
+// What a Hugging Face config.json says about a dense decoder, with the family's defaults filled in.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace plimsoll {
+
+enum class RopeType : uint8_t { standard, linear, dynamic, llama3, yarn };
+
+// Rotary position embedding and its scaling, as transformers' modeling_rope_utils reads it.
+struct RopeSpec {
+  RopeType type = RopeType::standard;
+  double theta = 10000.0;
+  double factor = 1.0;
+  int64_t original_length = 0;  // original_max_position_embeddings, else max_position_embeddings
+  double low_freq_factor = 1.0, high_freq_factor = 4.0;  // llama3
+  double beta_fast = 32.0, beta_slow = 1.0;              // yarn
+  double attention_factor = 1.0;                         // yarn
+  bool truncate = true;                                  // yarn
+};
+
+struct ModelSpec {
+  std::string family;        // "llama", "mistral", "qwen2", "qwen3"
+  std::string architecture;  // "LlamaForCausalLM"
+  int64_t hidden = 0, mlp_width = 0, layers = 0, heads = 0, kv_heads = 0, head_dim = 0, vocab = 0;
+  int64_t max_positions = 0;
+  double rms_norm_eps = 1e-6;
+  bool tied_head = false;
+  bool qkv_bias = false, o_bias = false, mlp_bias = false;
+  bool qk_norm = false;
+  double initializer_range = 0.02;
+  RopeSpec rope;
+  std::vector<int64_t> windows;  // per layer: 0 = full causal attention, else the sliding window
+
+  // "Qwen2, 24 layers, 494.0 M parameters"-style name for reports.
+  [[nodiscard]] std::string describe() const;
+};
+
+// Throws UsageError naming file and key for what is missing, absurd, or asked for but not supported.
+ModelSpec read_model_spec(const std::filesystem::path& config_file);
+ModelSpec parse_model_spec(const nlohmann::json& config, const std::string& where);
+
+// Inverse frequencies for one sequence of `length` tokens: D/2 values and the attention factor (cpu order of
+// rope_table's rows). Only the dynamic scaling depends on the length.
+std::vector<float> rope_frequencies(const ModelSpec& spec, int64_t length);
+
+}  // namespace plimsoll

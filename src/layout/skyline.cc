@@ -8,79 +8,42 @@
 #include <optional>
 #include <queue>
 #include <span>
+#include <tuple>
 #include <utility>
 
 #include "base/error.h"
+#include "layout/ranked_spans.h"
 
 namespace plimsoll::layout {
 namespace {
 
-// Points of the live profile, end exclusive; never empty.
-struct Span {
-  size_t begin = 0;
-  size_t end = 0;
-};
-
-// Heights over points, with the maximum over a span and the assignment of a span in O(log n). An assigned
-// height is never below what the span holds, so maxima only rise and nothing has to be pushed down the tree:
-// a node keeps the largest height below it and the largest height assigned to the whole of it.
-class HeightTree {
- public:
-  explicit HeightTree(size_t points)
-      : width_(std::bit_ceil(std::max<size_t>(points, 1))), highest_(2 * width_), assigned_(2 * width_) {}
-
-  [[nodiscard]] int64_t highest(Span span) const {
-    int64_t height = 0;
-    for_each_cover(span, [&](size_t node) { height = std::max(height, highest_[node]); });
-    // Heights assigned to nodes above the cover; each of those holds the first or the last point of the span.
-    for (size_t node = (width_ + span.begin) / 2; node > 0; node /= 2)
-      height = std::max(height, assigned_[node]);
-    for (size_t node = (width_ + span.end - 1) / 2; node > 0; node /= 2)
-      height = std::max(height, assigned_[node]);
-    return height;
-  }
-
-  // `height` must be at least highest(span).
-  void assign(Span span, int64_t height) {
-    for_each_cover(span, [&](size_t node) { highest_[node] = assigned_[node] = height; });
-    for (size_t node = (width_ + span.begin) / 2; node > 0; node /= 2) raise(node, height);
-    for (size_t node = (width_ + span.end - 1) / 2; node > 0; node /= 2) raise(node, height);
-  }
-
- private:
-  // The O(log n) nodes whose leaves together are the span. Leaf i is node width_ + i, the root is node 1.
-  template <typename Visit>
-  void for_each_cover(Span span, Visit visit) const {
-    size_t left = width_ + span.begin;
-    size_t right = width_ + span.end;
-    for (; left < right; left /= 2, right /= 2) {
-      if (left % 2 == 1) visit(left++);
-      if (right % 2 == 1) visit(--right);
-    }
-  }
-  void raise(size_t node, int64_t height) { highest_[node] = std::max(highest_[node], height); }
-
-  size_t width_;
-  std::vector<int64_t> highest_;
-  std::vector<int64_t> assigned_;
-};
-
 // What all tie-breaks share, computed once per problem.
 struct Instance {
-  size_t num_points = 0;
+  uint32_t num_points = 0;
   int64_t lower_bound = 0;
-  std::vector<Span> spans;       // by buffer
+  std::vector<Span> spans;       // by buffer, in points of the live profile; never empty
   std::vector<int64_t> bytes;    // by buffer, aligned
   std::vector<int64_t> profile;  // by buffer: the most bytes alive at one op of its lifetime
 };
 
-// Instance::profile. Every point is assigned once, onto 0, so their order is free.
+// Instance::profile, by a segment tree: leaf i is node width + i, the root is node 1.
 std::vector<int64_t> profile_maxima(const LiveProfile& profile, std::span<const Span> spans) {
-  HeightTree tree(profile.ops.size());
-  for (size_t i = 0; i < profile.ops.size(); ++i) tree.assign({i, i + 1}, profile.live_bytes[i]);
+  const size_t width = std::bit_ceil(std::max<size_t>(profile.ops.size(), 1));
+  std::vector<int64_t> highest(2 * width);
+  std::ranges::copy(profile.live_bytes, highest.begin() + static_cast<std::ptrdiff_t>(width));
+  for (size_t node = width - 1; node > 0; --node) {
+    highest[node] = std::max(highest[2 * node], highest[2 * node + 1]);
+  }
   std::vector<int64_t> maxima;
   maxima.reserve(spans.size());
-  for (const Span& span : spans) maxima.push_back(tree.highest(span));
+  for (const Span& span : spans) {
+    int64_t height = 0;
+    for (size_t left = width + span.begin, right = width + span.end; left < right; left /= 2, right /= 2) {
+      if (left % 2 == 1) height = std::max(height, highest[left++]);
+      if (right % 2 == 1) height = std::max(height, highest[--right]);
+    }
+    maxima.push_back(height);
+  }
   return maxima;
 }
 
@@ -89,11 +52,11 @@ Instance make_instance(const Problem& problem) {
   const LiveProfile profile = live_profile(problem);
   const std::vector<int32_t>& ops = profile.ops;
   Instance instance;
-  instance.num_points = ops.size();
+  instance.num_points = static_cast<uint32_t>(ops.size());
   if (!ops.empty()) instance.lower_bound = std::ranges::max(profile.live_bytes);
   for (const Buffer& b : problem.buffers) {
-    instance.spans.push_back({static_cast<size_t>(std::ranges::lower_bound(ops, b.first) - ops.begin()),
-                              static_cast<size_t>(std::ranges::upper_bound(ops, b.last) - ops.begin())});
+    instance.spans.push_back({static_cast<uint32_t>(std::ranges::lower_bound(ops, b.first) - ops.begin()),
+                              static_cast<uint32_t>(std::ranges::upper_bound(ops, b.last) - ops.begin())});
     instance.bytes.push_back(aligned_bytes(problem, b));
   }
   instance.profile = profile_maxima(profile, instance.spans);
@@ -131,36 +94,109 @@ std::vector<int32_t> ranking(const Instance& instance, TieBreak tie_break) {
   return order;
 }
 
+// The tops of what has been put down: flat segments from left to right.
+class Skyline {
+ public:
+  struct Valley {
+    int64_t height = 0;
+    Span span;
+  };
+
+  explicit Skyline(uint32_t num_points)
+      : num_points_(num_points), height_(num_points), end_(num_points), begin_(num_points) {
+    if (num_points > 0) set({0, {0, num_points}});
+  }
+
+  // The lowest segment, the leftmost of several, joined with neighbours of its height: both sides of it are
+  // higher. Whoever takes it puts it back changed, by raise() or cover().
+  Valley take_lowest() {
+    for (;;) {
+      Valley valley = lowest_.top();
+      lowest_.pop();
+      if (!is_current(valley)) continue;
+      Span& span = valley.span;
+      while (span.begin > 0 && height_before(span) == valley.height) {
+        end_[span.begin] = kSwallowed;
+        span.begin = begin_[span.begin - 1];
+      }
+      while (span.end < num_points_ && height_[span.end] == valley.height) {
+        span.end = std::exchange(end_[span.end], kSwallowed);
+      }
+      return valley;
+    }
+  }
+
+  // Fills a valley, into which no box fits, up to its lower side.
+  void raise(Valley valley) {
+    constexpr int64_t kNoSide = std::numeric_limits<int64_t>::max();
+    const int64_t left = valley.span.begin > 0 ? height_before(valley.span) : kNoSide;
+    const int64_t right = valley.span.end < num_points_ ? height_[valley.span.end] : kNoSide;
+    check_internal(std::min(left, right) != kNoSide, "layout: a buffer fits nowhere");
+    set({std::min(left, right), valley.span});
+  }
+
+  // Puts a box that ends at `top` on part of a valley.
+  void cover(const Valley& valley, Span box, int64_t top) {
+    if (valley.span.begin < box.begin) set({valley.height, {valley.span.begin, box.begin}});
+    set({top, box});
+    if (box.end < valley.span.end) set({valley.height, {box.end, valley.span.end}});
+  }
+
+ private:
+  struct Higher {
+    bool operator()(const Valley& a, const Valley& b) const {
+      return std::tie(a.height, a.span.begin) > std::tie(b.height, b.span.begin);
+    }
+  };
+
+  void set(const Valley& segment) {
+    height_[segment.span.begin] = segment.height;
+    end_[segment.span.begin] = segment.span.end;
+    begin_[segment.span.end - 1] = segment.span.begin;
+    lowest_.push(segment);
+  }
+  // Whether a segment of the queue still stands: nothing was put on it and no neighbour has swallowed it.
+  [[nodiscard]] bool is_current(const Valley& segment) const {
+    return end_[segment.span.begin] == segment.span.end && height_[segment.span.begin] == segment.height;
+  }
+  [[nodiscard]] int64_t height_before(Span span) const { return height_[begin_[span.begin - 1]]; }
+
+  static constexpr uint32_t kSwallowed = 0;  // no segment ends there
+
+  uint32_t num_points_;
+  std::vector<int64_t> height_;  // by first point of a segment; entries of other points are out of date
+  std::vector<uint32_t> end_;    // by first point of a segment; those of swallowed segments are kSwallowed
+  std::vector<uint32_t> begin_;  // by last point of a segment
+  std::priority_queue<Valley, std::vector<Valley>, Higher> lowest_;
+};
+
 // One pass over all buffers; nothing once the top reaches `give_up_at`, as it can only grow.
 std::optional<Placement> attempt(const Instance& instance, TieBreak tie_break, int64_t give_up_at) {
   const std::vector<int32_t> order = ranking(instance, tie_break);
-  // (lowest offset known so far, rank): floors only rise, so an entry is never too high, and one that is too
-  // low goes back with its present floor.
-  using Entry = std::pair<int64_t, size_t>;
-  std::vector<Entry> entries;
-  entries.reserve(order.size());
-  for (size_t rank = 0; rank < order.size(); ++rank) entries.emplace_back(0, rank);
-  std::priority_queue queue(std::greater<>(), std::move(entries));
+  std::vector<Span> ranked;
+  ranked.reserve(order.size());
+  for (const int32_t buffer : order) ranked.push_back(instance.spans[static_cast<size_t>(buffer)]);
+  RankedSpans waiting(ranked);
 
-  HeightTree skyline(instance.num_points);
+  Skyline skyline(instance.num_points);
   Placement placement;
   placement.offsets.resize(order.size());
   placement.lower_bound = instance.lower_bound;
   placement.tie_break = to_string(tie_break);
-  while (!queue.empty()) {
-    const auto [known_floor, rank] = queue.top();
-    queue.pop();
-    const auto buffer = static_cast<size_t>(order[rank]);
-    const int64_t floor = skyline.highest(instance.spans[buffer]);
-    if (floor > known_floor) {
-      queue.emplace(floor, rank);
+  for (size_t num_placed = 0; num_placed < order.size();) {
+    const Skyline::Valley valley = skyline.take_lowest();
+    const std::optional<uint32_t> rank = waiting.take_best_inside(valley.span);
+    if (!rank) {
+      skyline.raise(valley);
       continue;
     }
-    const int64_t end = floor + instance.bytes[buffer];
+    const auto buffer = static_cast<size_t>(order[*rank]);
+    const int64_t end = valley.height + instance.bytes[buffer];
     if (end >= give_up_at) return std::nullopt;
-    skyline.assign(instance.spans[buffer], end);
-    placement.offsets[buffer] = floor;
+    skyline.cover(valley, ranked[*rank], end);
+    placement.offsets[buffer] = valley.height;
     placement.top = std::max(placement.top, end);
+    ++num_placed;
   }
   return placement;
 }

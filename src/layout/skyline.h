@@ -8,7 +8,11 @@
 // rank is safe: one of them loses 8 % on a published program that another places within 0.8 %. Hence five,
 // tried until the bound is reached.
 //
-// Cost: O(n log n) for each box put down or put back into the queue. The result depends on the problem only.
+// A box can go no lower than the lowest valley of the skyline, and down there only if it is no wider. So the
+// best box inside that valley goes next, and a valley into which none fits is filled up to its lower side.
+// Every step puts down a box or removes a side, hence at most 3n steps, each a search of at most O(sqrt(n))
+// among the waiting boxes. (A queue of boxes by last known height, the obvious way, takes n^2 steps on deeply
+// nested lifetimes, which is what forward and backward passes make.) The result depends on the problem only.
 #pragma once
 
 #include <array>

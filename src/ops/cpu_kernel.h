@@ -1,5 +1,6 @@
-// How an op gets onto the CPU: a bind function looks at shapes, types and addresses once and returns a call that only
-// runs. Bound calls allocate nothing; what changes from step to step they read from the step tensor.
+// How an op gets onto the CPU: a bind function looks at shapes, types and addresses once and returns a call
+// that only runs. Bound calls allocate nothing; what changes from step to step they read from the step
+// tensor.
 #pragma once
 
 #include <cstddef>
@@ -40,7 +41,9 @@ class CpuBinding {
     return op_.has_output(i) ? reinterpret_cast<T*>(address_(op_.outputs[i])) : nullptr;
   }
   // The planned workspace, aligned to 64 bytes; nullptr when the rule asked for none.
-  [[nodiscard]] std::byte* scratch() const { return op_.scratch == kNoTensor ? nullptr : address_(op_.scratch); }
+  [[nodiscard]] std::byte* scratch() const {
+    return op_.scratch == kNoTensor ? nullptr : address_(op_.scratch);
+  }
 
  private:
   const Graph& graph_;

@@ -1,0 +1,122 @@
+#include "passes/lora.h"
+
+#include <cmath>
+#include <set>
+
+#include "base/error.h"
+#include "base/strings.h"
+#include "ops/rule.h"
+#include "ops/step_values.h"
+
+namespace plimsoll {
+namespace {
+
+constexpr std::string_view kA = ".lora_A.weight";
+
+// PEFT's rule: the module's whole name, or its end after a dot.
+bool matches(const std::string& module, const std::string& target) {
+  return module == target || module.ends_with("." + target);
+}
+
+class LoraPass {
+ public:
+  LoraPass(const Graph& graph, const LoraOptions& options) : options_(options), result_(graph) {
+    const auto r = static_cast<double>(options.r);
+    scale_ = options.alpha / (options.rslora ? std::sqrt(r) : r);
+  }
+
+  Graph run() {
+    const std::vector<Op> ops = std::move(result_.ops());
+    result_.ops().clear();
+    std::set<std::string> modules;
+    for (const Op& op : ops) {
+      const bool linear = op.kind == OpKind::linear && op.scope != "lm_head";
+      if (linear) modules.insert(op.scope);
+      if (linear && targeted(op.scope)) {
+        adapt(op);
+      } else {
+        result_.ops().push_back(op);
+      }
+    }
+    refuse_unused_targets(modules);
+    return std::move(result_);
+  }
+
+ private:
+  bool targeted(const std::string& module) {
+    if (options_.targets.empty()) return true;
+    bool any = false;
+    for (const std::string& target : options_.targets) {
+      if (!matches(module, target)) continue;
+      used_.insert(target);
+      any = true;
+    }
+    return any;
+  }
+
+  void refuse_unused_targets(const std::set<std::string>& modules) const {
+    for (const std::string& target : options_.targets) {
+      if (used_.contains(target)) continue;
+      std::set<std::string> last_parts;
+      for (const std::string& module : modules) last_parts.insert(module.substr(module.rfind('.') + 1));
+      const std::vector<std::string> names(last_parts.begin(), last_parts.end());
+      throw UsageError("method.targets: '" + target + "' names no linear layer; there are " +
+                       join(names, ", "));
+    }
+  }
+
+  TensorId adapter(const Op& op, const std::string& suffix, Shape shape) {
+    const DType dtype = input_tensor(result_, op, 1).dtype;
+    return result_.add_tensor({op.scope + suffix, std::move(shape), dtype, Role::trainable_weight});
+  }
+
+  TensorId append(OpKind kind, std::vector<TensorId> inputs, Attrs attrs, TensorId output,
+                  const std::string& scope, const std::string& name) {
+    Op op;
+    op.kind = kind;
+    op.inputs = std::move(inputs);
+    op.outputs = {output};
+    op.attrs = std::move(attrs);
+    op.scope = scope;
+    return emit(result_, std::move(op), name)[0];
+  }
+
+  // The base product goes to a new tensor; the adapter's product, added to it, becomes what the layer's
+  // readers read.
+  void adapt(Op base) {
+    const TensorId y = base.outputs[0];
+    const TensorId x = base.inputs[0];
+    const TensorId a = adapter(base, std::string(kA), {options_.r, result_.tensor(x).shape[1]});
+    const TensorId b = adapter(base, ".lora_B.weight", {result_.tensor(y).shape[1], options_.r});
+    base.outputs[0] = kNewTensor;
+    const std::string scope = base.scope;
+    const TensorId y_base = emit(result_, std::move(base), scope + ".base")[0];
+    TensorId dropped = x;
+    if (options_.dropout > 0) {
+      dropped = append(OpKind::dropout,
+                       {x, result_.find("samples"), result_.find("positions"), result_.find(kStepTensor)},
+                       {{"p", options_.dropout}}, kNewTensor, scope + ".lora_dropout", scope + ".lora_x");
+    }
+    const TensorId t = append(OpKind::linear, {dropped, a, kNoTensor, kNoTensor}, {{"scale", 1.0}},
+                              kNewTensor, scope + ".lora_A", scope + ".lora_A.out");
+    append(OpKind::linear, {t, b, kNoTensor, y_base}, {{"scale", scale_}}, y, scope + ".lora_B", "");
+  }
+
+  LoraOptions options_;
+  Graph result_;
+  double scale_ = 1.0;
+  std::set<std::string> used_;
+};
+
+}  // namespace
+
+Graph add_lora(const Graph& graph, const LoraOptions& options) { return LoraPass(graph, options).run(); }
+
+std::vector<std::string> lora_modules(const Graph& graph) {
+  std::vector<std::string> modules;
+  for (const Tensor& tensor : graph.tensors())
+    if (tensor.name.ends_with(kA)) modules.push_back(tensor.name.substr(0, tensor.name.size() - kA.size()));
+  return modules;
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,86 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "autodiff/autodiff.h"
+#include "base/error.h"
+#include "models/decoder.h"
+#include "ops/rule.h"
+#include "passes/train.h"
+
+namespace plimsoll {
+namespace {
+
+ModelSpec tiny() {
+  ModelSpec spec;
+  spec.family = "llama";
+  spec.architecture = "LlamaForCausalLM";
+  spec.hidden = 16;
+  spec.mlp_width = 24;
+  spec.layers = 2;
+  spec.heads = 2;
+  spec.kv_heads = 1;
+  spec.head_dim = 8;
+  spec.vocab = 32;
+  spec.max_positions = 64;
+  spec.windows = {0, 0};
+  return spec;
+}
+
+Graph forward(DType dtype = DType::f32) { return build_decoder_loss(tiny(), {8, 2, 4}, dtype, 4, "loss"); }
+
+int count(const Graph& graph, OpKind kind) {
+  int n = 0;
+  for (const Op& op : graph.ops()) n += op.kind == kind ? 1 : 0;
+  return n;
+}
+
+TEST(Lora, all_linear_adapts_seven_layers_a_block_and_trains_nothing_else) {
+  const Graph train = differentiate(add_lora(forward(), {.r = 4, .alpha = 8}), {});
+  verify(train);
+  EXPECT_EQ(lora_modules(train).size(), 14U);
+  EXPECT_EQ(lora_modules(train)[0], "model.layers.0.self_attn.q_proj");
+  EXPECT_EQ(count(train, OpKind::linear_dw), 28);
+  EXPECT_EQ(count(train, OpKind::embedding_dw), 0);
+}
+
+TEST(Lora, a_frozen_linear_keeps_no_input_for_backward) {
+  const Graph train = differentiate(add_lora(forward(), {.r = 4, .targets = {"q_proj", "v_proj"}}), {});
+  // The MLP's activations feed no trainable weight: swiglu's output is read by down_proj and by nothing
+  // later.
+  const TensorId s = train.find("model.layers.1.mlp.act");
+  int readers = 0;
+  for (const Op& op : train.ops())
+    for (const TensorId id : op.inputs) readers += id == s ? 1 : 0;
+  EXPECT_EQ(readers, 1);
+}
+
+TEST(Lora, a_target_that_names_nothing_is_refused) {
+  EXPECT_THROW(add_lora(forward(), {.targets = {"c_attn"}}), UsageError);
+}
+
+TEST(Update, every_trainable_weight_is_updated_once_and_norms_do_not_decay) {
+  const Graph train = differentiate(make_trainable(forward(DType::bf16)), {});
+  const Graph update =
+      build_update(train, {DType::bf16, DType::f32, DType::f32, true, false}, {.weight_decay = 0.1});
+  verify(update);
+  EXPECT_EQ(count(update, OpKind::adamw), 2 * 9 + 3);
+  for (const Op& op : update.ops()) {
+    if (op.kind != OpKind::adamw) continue;
+    EXPECT_EQ(op.attr_float("weight_decay"), op.scope.find("norm") == std::string::npos ? 0.1 : 0.0)
+        << op.scope;
+    EXPECT_TRUE(op.has_output(3)) << op.scope;
+  }
+}
+
+TEST(Scratch, every_op_that_asks_gets_a_workspace) {
+  DeviceDescription device = reference_description();
+  device.matmul_scratch_bytes = [](const MatmulShape&) { return int64_t{1000}; };
+  const Graph graph = assign_scratch(forward(), device);
+  for (const Op& op : graph.ops()) {
+    if (op.kind != OpKind::linear) continue;
+    EXPECT_EQ(graph.tensor(op.scratch).bytes(), 1000);
+  }
+}
+
+}  // namespace
+}  // namespace plimsoll

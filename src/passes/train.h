@@ -1,0 +1,41 @@
+// From a forward graph to the programs of training: what trains, its gradients, and the optimizer's update.
+#pragma once
+
+#include <optional>
+
+#include "device/description.h"
+#include "graph/graph.h"
+#include "passes/lora.h"
+
+namespace plimsoll {
+
+// Element types of training (decisions.md 15). `compute` is that of weights and activations.
+struct TrainPrecision {
+  DType compute = DType::f32;
+  DType gradients = DType::f32;
+  DType states = DType::f32;
+  bool master = false;      // an f32 copy of each trainable weight, rounded to nearest after every update
+  bool stochastic = false;  // bf16 weights without master copy, and bf16 states, are rounded stochastically
+};
+
+struct OptimizerOptions {
+  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
+  double weight_decay = 0.0;   // not on biases and norm weights, as Hugging Face's Trainer has it
+  double max_grad_norm = 1.0;  // 0: no clipping
+};
+
+inline constexpr const char* kGradNormTensor = "grad_norm";
+
+// The precision in which adapters train: f32 masters, gradients and states whatever the model's precision is.
+TrainPrecision adapter_precision(const TrainPrecision& model);
+
+// Every weight trains.
+Graph make_trainable(const Graph& graph);
+
+// The optimizer's program over the trainable weights and gradients of `train`: norm, clip factor, AdamW.
+Graph build_update(const Graph& train, const TrainPrecision& precision, const OptimizerOptions& options);
+
+// Gives every op its workspace as a tensor, `scratch.<index>`.
+Graph assign_scratch(const Graph& graph, const DeviceDescription& device);
+
+}  // namespace plimsoll

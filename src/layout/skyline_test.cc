@@ -86,6 +86,13 @@ TEST(Skyline, an_empty_buffer_takes_no_bytes) {
   EXPECT_EQ(faults(problem, placement), "");
 }
 
+TEST(Skyline, another_tie_break_is_tried_where_the_first_is_not_exact) {
+  const Problem problem = read_csv("tests/layout/seed-1094.csv", 512);
+  EXPECT_GT(place(problem, TieBreak::profile_area).top, lower_bound(problem));
+  EXPECT_EQ(solve(problem).top, lower_bound(problem));
+  EXPECT_EQ(solve(problem).tie_break, "profile,lifetime");
+}
+
 TEST(Skyline, op_indices_may_be_time_stamps) {
   Problem problem = random_problem(7, 60, 40, 5000);
   const Placement dense = solve(problem);
@@ -117,18 +124,16 @@ TEST(Skyline, every_tie_break_is_valid_on_random_problems) {
   }
 }
 
-TEST(Skyline, small_random_problems_are_near_the_exact_optimum) {
-  int num_optimal = 0;
+// Not a promise of the algorithm, but what the five tie-breaks together reach on problems this small.
+TEST(Skyline, small_random_problems_are_solved_to_the_exact_optimum) {
   for (uint32_t seed = 0; seed < 300; ++seed) {
     const Problem problem = random_problem(seed, 6, 8, 100);
     const Placement placement = solve(problem);
     const int64_t optimum = optimal_top(problem);
     ASSERT_EQ(faults(problem, placement), "") << "seed " << seed;
     ASSERT_LE(placement.lower_bound, optimum) << "seed " << seed;
-    ASSERT_GE(placement.top, optimum) << "seed " << seed;
-    if (placement.top == optimum) ++num_optimal;
+    ASSERT_EQ(placement.top, optimum) << "seed " << seed;
   }
-  EXPECT_GE(num_optimal, 285);
 }
 
 TEST(Skyline, kept_training_programs_are_within_one_percent_of_the_bound) {
@@ -143,7 +148,7 @@ TEST(Skyline, kept_training_programs_are_within_one_percent_of_the_bound) {
         << entry.path();
     EXPECT_EQ(solve(problem).offsets, placement.offsets) << entry.path();
   }
-  EXPECT_EQ(num_problems, 0);
+  EXPECT_GE(num_problems, 8);
 }
 
 }  // namespace

@@ -13,8 +13,8 @@ struct LoraOptions {
   double alpha = 32.0;
   double dropout = 0.0;  // on the input of A only
   bool rslora = false;   // scale alpha / sqrt(r) instead of alpha / r
-  std::vector<std::string>
-      targets;  // module names or their last parts; empty: every linear layer but the head
+  // Module names or their last parts; empty: every linear layer but the head.
+  std::vector<std::string> targets = {};
 };
 
 // Replaces each targeted linear op; adapters `<module>.lora_A.weight` [r, in] and `<module>.lora_B.weight`

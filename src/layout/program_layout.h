@@ -1,0 +1,67 @@
+// Where every tensor of a set of programs lies in one arena.
+//
+// The programs of a run (micro-step, update, evaluation, ...) work on the same persistent tensors, matched by
+// name, which fill the front of the arena. Behind them lies the transient region, used by one program at a
+// time: its size is the largest need of any program. This is the only place where sizes and offsets are
+// decided; report, executor, checkpoint and memory errors read these tables.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "graph/graph.h"
+
+namespace plimsoll {
+
+// Offsets are multiples of this: a cache line on the CPU, and what CUDA's vector loads and TMA ask for.
+inline constexpr int64_t kArenaAlignment = 512;
+
+// One tensor's place. Persistent tensors live through all programs; transient ones from op `first` to op
+// `last` of their program, both included.
+struct TableRow {
+  std::string name;
+  Shape shape;
+  DType dtype = DType::f32;
+  Role role = Role::activation;
+  int64_t bytes = 0;
+  int64_t offset = 0;  // in the arena
+  int32_t first = 0, last = 0;
+  std::string shares;  // name of the tensor whose storage it took over, or empty
+};
+
+struct ProgramLayout {
+  std::string name;
+  std::vector<TableRow> rows;  // by tensor id of the program's graph, persistent tensors included
+  int64_t transient_bytes = 0;
+  int64_t lower_bound_bytes = 0;  // the largest sum of transient bytes alive at one op
+  int32_t peak_op = 0;
+};
+
+struct ArenaLayout {
+  std::vector<TableRow> persistent;
+  std::vector<ProgramLayout> programs;
+  int64_t persistent_bytes = 0;
+  int64_t transient_bytes = 0;
+  [[nodiscard]] int64_t arena_bytes() const { return persistent_bytes + transient_bytes; }
+  [[nodiscard]] int64_t lower_bound_bytes() const;
+  // nullptr when there is no such persistent tensor.
+  [[nodiscard]] const TableRow* find_persistent(std::string_view name) const;
+};
+
+struct LayoutOptions {
+  bool reuse = true;  // off: every transient tensor has bytes of its own, for tests of the layout
+};
+
+// Throws InternalError when two programs disagree about a persistent tensor.
+ArenaLayout lay_out(std::span<const Graph> programs, const LayoutOptions& options = {});
+
+// The same sizes without placing anything, for searching: persistent bytes plus the largest lower bound.
+int64_t arena_lower_bound(std::span<const Graph> programs);
+
+// Plays every program's ownership of bytes, op by op: what an op reads must still hold what was written
+// there, an output may lie on an input only where the op's rule allows it, and nothing leaves its region.
+// Independent of how the layout was made. Throws InternalError with the op and both tensors.
+void validate(std::span<const Graph> programs, const ArenaLayout& layout);
+
+}  // namespace plimsoll

@@ -1,0 +1,114 @@
+#include "io/atomic.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "io/file.h"
+#include "io/run_lock.h"
+#include "io/test_folder.h"
+
+namespace plimsoll {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+std::vector<std::string> names_in(const std::filesystem::path& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
+    names.push_back(entry.path().filename());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+TEST(Atomic, a_file_is_replaced_and_nothing_else_stays) {
+  const TestFolder folder;
+  const auto path = folder.write("run.json", "old");
+  write_file_atomically(path, "new");
+  EXPECT_EQ(read_text(path, 10), "new");
+  EXPECT_THAT(names_in(folder.path()), ElementsAre("run.json"));
+}
+
+TEST(Atomic, a_file_that_cannot_be_written_leaves_no_trace) {
+  const TestFolder folder;
+  std::filesystem::create_directory(folder.path() / "run.json");  // a folder stands where the file should go
+  folder.write("run.json/inside", "x");
+  EXPECT_THROW(write_file_atomically(folder.path() / "run.json", "new"), StoppedError);
+  EXPECT_THAT(names_in(folder.path()), ElementsAre("run.json"));
+  EXPECT_THROW(write_file_atomically(folder.path() / "absent" / "run.json", "new"), StoppedError);
+}
+
+TEST(Atomic, a_folder_appears_only_when_published) {
+  const TestFolder folder;
+  const auto target = folder.path() / "step-10";
+  {
+    AtomicFolder checkpoint(target);
+    write_file_atomically(checkpoint.path() / "state.json", "{}");
+    EXPECT_FALSE(std::filesystem::exists(target));
+    checkpoint.publish();
+  }
+  EXPECT_THAT(names_in(target), ElementsAre("state.json"));
+  EXPECT_THAT(names_in(folder.path()), ElementsAre("step-10"));
+}
+
+TEST(Atomic, a_folder_not_published_leaves_no_trace) {
+  const TestFolder folder;
+  { const AtomicFolder checkpoint(folder.path() / "step-10"); }
+  EXPECT_THAT(names_in(folder.path()), ElementsAre());
+}
+
+TEST(Atomic, publishing_replaces_an_older_folder_and_clears_what_a_crash_left) {
+  const TestFolder folder;
+  std::filesystem::create_directory(folder.path() / "best");
+  folder.write("best/old", "x");
+  std::filesystem::create_directory(folder.path() / "best.tmp");
+  folder.write("best.tmp/torn", "x");
+  AtomicFolder checkpoint(folder.path() / "best");
+  write_file_atomically(checkpoint.path() / "new", "x");
+  checkpoint.publish();
+  EXPECT_THAT(names_in(folder.path() / "best"), ElementsAre("new"));
+  EXPECT_THAT(names_in(folder.path()), ElementsAre("best"));
+}
+
+TEST(Atomic, too_little_disk_is_said_before_writing) {
+  const TestFolder folder;
+  EXPECT_GT(free_disk_bytes(folder.path() / "not" / "yet"), 0);
+  EXPECT_NO_THROW(require_disk_space(folder.path(), 1, "a checkpoint"));
+  EXPECT_THAT(
+      message_of<StoppedError>([&] { require_disk_space(folder.path(), INT64_MAX / 2, "a checkpoint"); }),
+      HasSubstr("a checkpoint takes 4"));
+}
+
+// flock belongs to the open file, so a second lock of the same process is refused like one of another
+// process.
+TEST(RunLock, a_second_run_in_the_folder_is_refused_by_name) {
+  const TestFolder folder;
+  const auto run = folder.path() / "runs" / "a";
+  {
+    const RunLock lock(run);
+    EXPECT_EQ(message_of<UsageError>([&] { const RunLock second(run); }),
+              run.string() + ": another run (process " + std::to_string(getpid()) +
+                  ") is writing there. Wait for it, stop it, or choose another folder with output.");
+  }
+  EXPECT_NO_THROW(const RunLock third(run));
+}
+
+TEST(RunLock, a_holder_that_died_leaves_the_folder_free) {
+  const TestFolder folder;
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    const RunLock lock(folder.path());
+    _exit(0);  // without unlocking
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  ASSERT_EQ(status, 0);
+  EXPECT_NO_THROW(const RunLock lock(folder.path()));
+}
+
+}  // namespace
+}  // namespace plimsoll

@@ -1,0 +1,42 @@
+#include "io/json.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "io/test_folder.h"
+
+namespace plimsoll {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(Json, nesting_beyond_the_limit_is_refused) {
+  const std::string deep(200'000, '[');
+  EXPECT_EQ(message_of<DamagedError>([&] { parse_json(deep, "c.json"); }),
+            "c.json: is nested deeper than 64 levels.");
+  EXPECT_NO_THROW(parse_json("[[[1]]]", "c.json", {.max_depth = 3}));
+  EXPECT_THROW(parse_json("[[[[1]]]]", "c.json", {.max_depth = 3}), DamagedError);
+}
+
+TEST(Json, a_key_named_twice_is_refused_where_asked) {
+  constexpr std::string_view text = R"({"a": {"x": 1}, "b": {"x": 1}, "a": 2})";
+  EXPECT_EQ(parse_json(text, "c.json")["a"], 2);
+  EXPECT_EQ(message_of<DamagedError>([&] { parse_json(text, "c.json", {.unique_keys = true}); }),
+            "c.json: names 'a' twice.");
+}
+
+TEST(Json, an_error_says_where_in_the_text) {
+  const std::string message = message_of<DamagedError>([] { parse_json("{\"a\": 1,\n oops}", "c.json"); });
+  EXPECT_THAT(message, HasSubstr("c.json: is not valid JSON: parse error at line 2, column 2"));
+}
+
+TEST(Json, a_file_beyond_the_size_limit_is_refused_unread) {
+  const TestFolder folder;
+  const auto path = folder.write("big.json", std::string(2000, ' '));
+  EXPECT_EQ(message_of<UsageError>([&] { read_json(path, 1000); }),
+            path.string() + ": is 1.95 KiB long, at most 1000 B are read.");
+}
+
+}  // namespace
+}  // namespace plimsoll

@@ -1,0 +1,50 @@
+// A model folder as Hugging Face writes it: config.json and model.safetensors, or shards with an index.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "io/safetensors.h"
+
+namespace plimsoll {
+
+// A tensor and the file that holds it. Valid as long as the folder object.
+struct StoredTensor {
+  const SafetensorsFile* file = nullptr;
+  const TensorEntry* entry = nullptr;
+};
+
+// The weights of a folder: every shard open, headers read, no tensor bytes in memory.
+class ModelFolder {
+ public:
+  // `stem` is "model", or "adapter_model" for a PEFT folder. Throws UsageError when the folder has no
+  // safetensors weights, DamagedError when the index names absent files or tensors.
+  static ModelFolder open(const std::filesystem::path& folder, const std::string& stem = "model");
+
+  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+  [[nodiscard]] bool contains(std::string_view name) const { return tensors_.contains(name); }
+  // Throws UsageError with the nearest name when there is no such tensor.
+  [[nodiscard]] StoredTensor find(std::string_view name) const;
+  // Every tensor's name, sorted.
+  [[nodiscard]] std::vector<std::string> names() const;
+  // Bytes of all tensors.
+  [[nodiscard]] int64_t bytes() const;
+
+ private:
+  void add_all(const SafetensorsFile& file);
+  void open_shards(const std::filesystem::path& index_path);
+
+  std::filesystem::path path_;
+  std::map<std::string, SafetensorsFile> shards_;  // by file name; a map keeps addresses when it moves
+  std::map<std::string, StoredTensor, std::less<>> tensors_;
+};
+
+// folder/config.json; `name` reads another one, such as generation_config.json or adapter_config.json.
+// Throws UsageError when it is absent, DamagedError when it is not a JSON object.
+nlohmann::json read_config(const std::filesystem::path& folder, const std::string& name = "config.json");
+
+}  // namespace plimsoll

@@ -1,0 +1,143 @@
+#include "data/columns.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "base/error.h"
+#include "base/strings.h"
+
+namespace plimsoll {
+namespace {
+
+constexpr std::array<std::pair<DataFormat, std::string_view>, 3> kFormats = {{
+    {DataFormat::prompt_response, "prompt-response"},
+    {DataFormat::text, "text"},
+    {DataFormat::input_ids, "input-ids"},
+}};
+
+// Names that data sets in use give to prompt and response.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 3> kPromptResponseNames = {{
+    {"prompt", "response"},
+    {"instruction", "output"},
+    {"question", "answer"},
+}};
+
+using Names = std::map<std::string, std::string>;
+
+bool has(std::span<const Column> columns, std::string_view name) {
+  return std::any_of(columns.begin(), columns.end(), [&](const Column& c) { return c.name == name; });
+}
+
+std::string list_columns(std::span<const Column> columns) {
+  std::vector<std::string> names;
+  for (const Column& column : columns) names.push_back(column.name + " (" + column.type + ")");
+  return join(names, ", ");
+}
+
+std::vector<std::string> parts_of(DataFormat format) {
+  switch (format) {
+    case DataFormat::prompt_response:
+      return {"prompt", "response"};
+    case DataFormat::text:
+      return {"text"};
+    case DataFormat::input_ids:
+      return {"input_ids", "labels"};
+  }
+  throw InternalError("parts_of: no such format");
+}
+
+// The format whose parts data.columns names, or else the one whose columns exist.
+DataFormat detect_format(std::span<const Column> columns, const Names& names, const std::string& where) {
+  for (const auto& [format, label] : kFormats)
+    for (const std::string& part : parts_of(format))
+      if (names.contains(part)) return format;
+  if (has(columns, "input_ids")) return DataFormat::input_ids;
+  for (const auto& [prompt, response] : kPromptResponseNames)
+    if (has(columns, prompt) && has(columns, response)) return DataFormat::prompt_response;
+  if (has(columns, "text")) return DataFormat::text;
+  throw UsageError(where + ": no known format has the columns " + list_columns(columns) +
+                   ". Name yours with data.columns, such as {prompt: question, response: answer}.");
+}
+
+// The column for prompt or response: the named one, or of the first known pair that exists whole.
+std::pair<std::string, std::string> prompt_and_response(std::span<const Column> columns, const Names& names,
+                                                        const std::string& where) {
+  std::pair<std::string, std::string> found = {"prompt", "response"};
+  for (const auto& [prompt, response] : kPromptResponseNames) {
+    if (!has(columns, prompt) || !has(columns, response)) continue;
+    found = {std::string(prompt), std::string(response)};
+    break;
+  }
+  // Alpaca's third column belongs to the prompt. Dropping it in silence would train on half the question.
+  if (found.first == "instruction" && has(columns, "input") && !names.contains("prompt"))
+    throw UsageError(where +
+                     ": has 'input' beside 'instruction', and which text is the prompt is open. Join them "
+                     "in one column, or leave 'input' out by data.columns: {prompt: instruction, "
+                     "response: output}.");
+  if (names.contains("prompt")) found.first = names.at("prompt");
+  if (names.contains("response")) found.second = names.at("response");
+  return found;
+}
+
+void check_column(std::span<const Column> columns, const std::string& name, ColumnKind kind,
+                  const std::string& where) {
+  const Column& column = find_column(columns, name, where);
+  if (column.kind == kind) return;
+  throw UsageError(where + ": column '" + name + "' is " + column.type + ", " +
+                   (kind == ColumnKind::text ? "text" : "lists of integers") +
+                   " is expected. The columns are " + list_columns(columns) + ".");
+}
+
+void check_part_names(DataFormat format, const Names& names) {
+  const std::vector<std::string> parts = parts_of(format);
+  for (const auto& [part, column] : names)
+    if (std::find(parts.begin(), parts.end(), part) == parts.end())
+      throw UsageError("data.columns: the format " + std::string(to_string(format)) + " has no part '" +
+                       part + "'; it has " + join(parts, ", ") + ".");
+}
+
+}  // namespace
+
+std::string_view to_string(DataFormat format) {
+  for (const auto& [value, label] : kFormats)
+    if (value == format) return label;
+  throw InternalError("to_string: no such format");
+}
+
+std::optional<DataFormat> parse_data_format(std::string_view text) {
+  if (text == "auto") return std::nullopt;
+  for (const auto& [value, label] : kFormats)
+    if (label == text) return value;
+  throw UsageError("data.format: '" + std::string(text) +
+                   "' is not supported; auto, prompt-response, text and input-ids are.");
+}
+
+ColumnBinding bind_columns(std::span<const Column> columns, std::optional<DataFormat> format,
+                           const Names& names, const std::string& where) {
+  ColumnBinding binding;
+  binding.format = format ? *format : detect_format(columns, names, where);
+  check_part_names(binding.format, names);
+  const auto named = [&names](const std::string& part) {
+    return names.contains(part) ? names.at(part) : part;
+  };
+  switch (binding.format) {
+    case DataFormat::prompt_response: {
+      const auto [prompt, response] = prompt_and_response(columns, names, where);
+      binding.columns = {prompt, response};
+      break;
+    }
+    case DataFormat::text:
+      binding.columns = {named("text")};
+      break;
+    case DataFormat::input_ids:
+      binding.columns = {named("input_ids")};
+      if (names.contains("labels") || has(columns, "labels")) binding.columns.push_back(named("labels"));
+      break;
+  }
+  const ColumnKind kind = binding.format == DataFormat::input_ids ? ColumnKind::ids : ColumnKind::text;
+  for (const std::string& column : binding.columns) check_column(columns, column, kind, where);
+  return binding;
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,72 @@
+// What the formats share: a file of rows, read in units of a few MiB, so that memory is bounded whatever the
+// file's own structure is.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/units.h"
+
+namespace plimsoll {
+
+enum class ColumnKind : uint8_t { text, ids, other };
+
+struct Column {
+  std::string name;
+  ColumnKind kind = ColumnKind::other;
+  std::string type;  // as the file calls it, for messages
+};
+
+// One value of a row: `text` or `ids`, as the column's kind says. Rows are read into the same cells again and
+// again, so that their storage is allocated once.
+struct Cell {
+  std::string text;
+  std::vector<int32_t> ids;
+};
+using Row = std::vector<Cell>;
+
+// Consecutive rows of one file that are read and dropped together.
+struct Unit {
+  int64_t rows = 0;
+  int64_t bytes = 0;  // memory it takes once loaded; for Parquet an estimate from the file's metadata
+  int32_t group = 0;  // units of one group must be read in order to be cheap (a Parquet row group)
+};
+
+// Large enough to read at the disk's speed, small enough that a window of many units shuffles well.
+inline constexpr int64_t kUnitBytes = 4 * kMiB;
+
+// The rows of a loaded unit, numbered from 0.
+class Block {
+ public:
+  virtual ~Block() = default;
+  // Fills one cell per selected column. Throws DamagedError saying where when a value is not what its column
+  // promises.
+  virtual void read(int64_t row, Row& cells) const = 0;
+  // "data/train.jsonl:14": where people find the row.
+  [[nodiscard]] virtual std::string where(int64_t row) const = 0;
+};
+
+class DataFile {
+ public:
+  virtual ~DataFile() = default;
+  [[nodiscard]] virtual const std::vector<Column>& columns() const = 0;
+  // Chooses the columns that rows are read with, and cuts the file into units.
+  virtual std::vector<Unit> select(std::span<const std::string> columns) = 0;
+  // Loads one of the units that select() returned.
+  virtual std::unique_ptr<Block> load(size_t unit) = 0;
+};
+
+class CappedMemoryPool;
+
+// Both throw UsageError or DamagedError when the file cannot be read. `pool` outlives the file.
+std::unique_ptr<DataFile> open_parquet(const std::filesystem::path& path, CappedMemoryPool& pool);
+std::unique_ptr<DataFile> open_jsonl(const std::filesystem::path& path);
+
+// The column called `name`; throws UsageError that lists the columns there are.
+const Column& find_column(std::span<const Column> columns, const std::string& name, const std::string& where);
+
+}  // namespace plimsoll

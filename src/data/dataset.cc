@@ -1,0 +1,145 @@
+#include "data/dataset.h"
+
+#include <algorithm>
+#include <limits>
+#include <set>
+
+#include "base/error.h"
+#include "base/strings.h"
+#include "data/memory_pool.h"
+
+namespace plimsoll {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Above the units held: pages and dictionaries of one row group's columns while they are decoded, and
+// builders that grow by doubling. Measured: up to 12 MiB with pages of 1 MiB.
+constexpr int64_t kDecodeBytes = 32 * kMiB;
+// Arrow pads every buffer, and a unit's size is an estimate.
+constexpr int64_t kEstimateMarginPercent = 25;
+
+bool is_data_file(const fs::path& path) {
+  return path.extension() == ".parquet" || path.extension() == ".jsonl";
+}
+
+std::vector<fs::path> files_of(const fs::path& path) {
+  if (!fs::exists(path)) throw UsageError(path.string() + ": no such file or folder.");
+  if (!fs::is_directory(path)) {
+    if (!is_data_file(path))
+      throw UsageError(path.string() + ": the format is not supported: .parquet and .jsonl files are read.");
+    return {path};
+  }
+  std::vector<fs::path> files;
+  for (const fs::directory_entry& entry : fs::directory_iterator(path))
+    if (entry.is_regular_file() && is_data_file(entry.path())) files.push_back(entry.path());
+  if (files.empty()) throw UsageError(path.string() + ": the folder has no .parquet or .jsonl file.");
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+}  // namespace
+
+const Column& find_column(std::span<const Column> columns, const std::string& name,
+                          const std::string& where) {
+  const auto found =
+      std::find_if(columns.begin(), columns.end(), [&](const Column& c) { return c.name == name; });
+  if (found != columns.end()) return *found;
+  std::vector<std::string> names;
+  for (const Column& column : columns) names.push_back("'" + column.name + "'");
+  throw UsageError(where + ": has no column '" + name + "'; it has " +
+                   (names.empty() ? "none" : join(names, ", ")) + ". Name the right ones with data.columns.");
+}
+
+Dataset::Dataset() : pool_(std::make_unique<CappedMemoryPool>(std::numeric_limits<int64_t>::max())) {}
+Dataset::Dataset(Dataset&&) noexcept = default;
+Dataset& Dataset::operator=(Dataset&& other) noexcept {
+  held_ = std::move(other.held_);  // from the inside out: blocks and files before the pool they allocate from
+  sources_ = std::move(other.sources_);
+  pool_ = std::move(other.pool_);
+  units_ = std::move(other.units_);
+  name_ = std::move(other.name_);
+  rows_ = other.rows_;
+  return *this;
+}
+Dataset::~Dataset() = default;
+
+Dataset Dataset::open(std::span<const fs::path> paths) {
+  if (paths.empty()) throw UsageError("data: no file is named.");
+  Dataset dataset;
+  dataset.name_ = paths.front().string();
+  for (const fs::path& path : paths) {
+    for (const fs::path& file : files_of(path)) {
+      const bool parquet = file.extension() == ".parquet";
+      dataset.sources_.push_back({parquet ? open_parquet(file, *dataset.pool_) : open_jsonl(file), 0});
+    }
+  }
+  return dataset;
+}
+
+std::span<const Column> Dataset::columns() const {
+  for (const Source& source : sources_)
+    if (!source.file->columns().empty()) return source.file->columns();
+  throw UsageError(name_ + ": has no rows.");
+}
+
+void Dataset::select(std::span<const std::string> columns) {
+  held_.clear();
+  units_.clear();
+  rows_ = 0;
+  int32_t first_group = 0;
+  for (Source& source : sources_) {
+    source.first_unit = units_.size();
+    int32_t groups = 0;
+    for (const Unit& unit : source.file->select(columns)) {
+      units_.push_back({{unit.rows, unit.bytes, first_group + unit.group}, rows_});
+      rows_ += unit.rows;
+      groups = std::max(groups, unit.group + 1);
+    }
+    first_group += groups;
+  }
+  if (rows_ == 0) throw UsageError(name_ + ": has no rows.");
+}
+
+void Dataset::hold(std::span<const size_t> units) {
+  const std::set<size_t> wanted(units.begin(), units.end());
+  std::erase_if(held_, [&wanted](const auto& entry) { return !wanted.contains(entry.first); });
+  for (const size_t unit : units) {
+    if (held_.contains(unit)) continue;
+    const auto next =
+        std::upper_bound(sources_.begin(), sources_.end(), unit,
+                         [](size_t index, const Source& source) { return index < source.first_unit; });
+    const Source& source = *std::prev(next);
+    held_.emplace(unit, source.file->load(unit - source.first_unit));
+  }
+}
+
+std::pair<const Block*, int64_t> Dataset::find(int64_t row) const {
+  const auto next =
+      std::upper_bound(units_.begin(), units_.end(), row,
+                       [](int64_t index, const PlacedUnit& unit) { return index < unit.first_row; });
+  const auto unit = static_cast<size_t>(std::prev(next) - units_.begin());
+  const auto block = held_.find(unit);
+  check_internal(block != held_.end(), "a row was read whose unit is not held");
+  return {block->second.get(), row - units_[unit].first_row};
+}
+
+void Dataset::read(int64_t row, Row& cells) const {
+  const auto [block, local] = find(row);
+  block->read(local, cells);
+}
+
+std::string Dataset::where(int64_t row) const {
+  const auto [block, local] = find(row);
+  return block->where(local);
+}
+
+int64_t Dataset::planned_bytes(int64_t held_bytes) const {
+  return held_bytes + held_bytes * kEstimateMarginPercent / 100 + kDecodeBytes;
+}
+
+void Dataset::cap_memory(int64_t held_bytes) { pool_->set_cap(planned_bytes(held_bytes)); }
+
+int64_t Dataset::peak_arrow_bytes() const { return pool_->max_memory(); }
+
+}  // namespace plimsoll

@@ -1,0 +1,72 @@
+// All rows of a data set, numbered through its files, with a bounded part of them in memory.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "data/data_file.h"
+
+namespace plimsoll {
+
+// A unit with the number of its first row in the data set; `group` is unique over all files.
+struct PlacedUnit : Unit {
+  int64_t first_row = 0;
+};
+
+class Dataset {
+ public:
+  // Files (.parquet, .jsonl) or folders of them, in the given order, a folder's files by name. Throws
+  // UsageError for what is absent or of another format.
+  static Dataset open(std::span<const std::filesystem::path> paths);
+
+  Dataset(Dataset&&) noexcept;
+  Dataset& operator=(Dataset&&) noexcept;
+  ~Dataset();
+
+  // The first path given: how messages call the data set.
+  [[nodiscard]] const std::string& name() const { return name_; }
+  // Of the first file that has rows.
+  [[nodiscard]] std::span<const Column> columns() const;
+  // Chooses what rows are read with; every file must have these columns. Throws UsageError naming those that
+  // exist, or when there is no row at all. Drops what is held.
+  void select(std::span<const std::string> columns);
+
+  // Below: after select().
+  [[nodiscard]] int64_t rows() const { return rows_; }
+  [[nodiscard]] std::span<const PlacedUnit> units() const { return units_; }
+  // Keeps exactly these units in memory, loading the absent ones in the given order.
+  void hold(std::span<const size_t> units);
+  // Reads a row of a unit that is held.
+  void read(int64_t row, Row& cells) const;
+  [[nodiscard]] std::string where(int64_t row) const;
+
+  // Upper bound of the memory for at most `held_bytes` of units, and the cap that Arrow is kept to.
+  [[nodiscard]] int64_t planned_bytes(int64_t held_bytes) const;
+  void cap_memory(int64_t held_bytes);
+  // Largest bytes that Arrow has held so far.
+  [[nodiscard]] int64_t peak_arrow_bytes() const;
+
+ private:
+  struct Source {
+    std::unique_ptr<DataFile> file;
+    size_t first_unit = 0;
+  };
+
+  Dataset();
+  // The held block of a row and the row's number in it.
+  [[nodiscard]] std::pair<const Block*, int64_t> find(int64_t row) const;
+
+  std::string name_;
+  std::unique_ptr<CappedMemoryPool> pool_;  // before the files: their buffers go back to it
+  std::vector<Source> sources_;
+  std::vector<PlacedUnit> units_;
+  std::map<size_t, std::unique_ptr<Block>> held_;  // by unit
+  int64_t rows_ = 0;
+};
+
+}  // namespace plimsoll

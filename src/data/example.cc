@@ -1,0 +1,74 @@
+#include "data/example.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace plimsoll {
+
+ExampleEncoder::ExampleEncoder(const ExampleOptions& options, Tokenize tokenize)
+    : options_(options), tokenize_(std::move(tokenize)) {
+  if (options_.max_length < 2)
+    throw UsageError("data.max_length: at least 2 tokens are needed, one to read and one to predict.");
+  check_internal(options_.format == DataFormat::input_ids || tokenize_ != nullptr, "text needs a tokenizer");
+}
+
+void ExampleEncoder::encode(const Row& row, const std::function<std::string()>& where,
+                            Example& example) const {
+  example.ids.clear();
+  example.labels.clear();
+  switch (options_.format) {
+    case DataFormat::prompt_response:
+      encode_text(row[0].text, row[1].text, example);
+      break;
+    case DataFormat::text:
+      encode_text({}, row[0].text, example);
+      break;
+    case DataFormat::input_ids:
+      encode_ready_ids(row, where, example);
+      break;
+  }
+  example.whole_length = static_cast<int64_t>(example.ids.size());
+  if (example.whole_length > options_.max_length) {
+    example.ids.resize(static_cast<size_t>(options_.max_length));
+    example.labels.resize(static_cast<size_t>(options_.max_length));
+  }
+  const auto ignored = std::count(example.labels.begin(), example.labels.end(), kIgnoreLabel);
+  const bool first_counts = !example.labels.empty() && example.labels[0] != kIgnoreLabel;
+  example.targets = static_cast<int64_t>(example.labels.size()) - ignored - (first_counts ? 1 : 0);
+}
+
+// Prompt and response are tokenised apart: a token across their border would be half prompt, half target, and
+// generation, which sees the prompt alone, could never meet it.
+void ExampleEncoder::encode_text(std::string_view prompt, std::string_view response, Example& example) const {
+  if (!prompt.empty()) tokenize_(prompt, example.ids);
+  if (options_.train_on_prompt)
+    example.labels = example.ids;
+  else
+    example.labels.assign(example.ids.size(), kIgnoreLabel);
+  const auto prompt_tokens = static_cast<std::ptrdiff_t>(example.ids.size());
+  if (!response.empty()) tokenize_(response, example.ids);
+  example.ids.push_back(options_.eos);
+  example.labels.insert(example.labels.end(), example.ids.begin() + prompt_tokens, example.ids.end());
+}
+
+void ExampleEncoder::encode_ready_ids(const Row& row, const std::function<std::string()>& where,
+                                      Example& example) const {
+  example.ids = row[0].ids;
+  example.labels = row.size() > 1 ? row[1].ids : example.ids;
+  if (example.labels.size() != example.ids.size())
+    throw DamagedError(where() + ": has " + std::to_string(example.ids.size()) + " input_ids and " +
+                       std::to_string(example.labels.size()) +
+                       " labels. Give one label per id, -100 for none.");
+  for (const std::vector<int32_t>* ids : {&example.ids, &example.labels}) {
+    const bool labels = ids == &example.labels;
+    for (const int32_t id : *ids) {
+      if ((id >= 0 && id < options_.vocab_size) || (labels && id == kIgnoreLabel)) continue;
+      throw DamagedError(where() + ": holds the " + (labels ? "label " : "token id ") + std::to_string(id) +
+                         ", the model has the ids 0 to " + std::to_string(options_.vocab_size - 1) +
+                         ". The file was made for another tokenizer.");
+    }
+  }
+}
+
+}  // namespace plimsoll

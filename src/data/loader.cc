@@ -1,0 +1,144 @@
+#include "data/loader.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/error.h"
+#include "base/units.h"
+
+namespace plimsoll {
+namespace {
+
+// One row's text, the JSON it is parsed to, and its ids before truncation. Rows of a megabyte fit.
+constexpr int64_t kRowScratchBytes = 8 * kMiB;
+
+int64_t thread_stack_bytes() {
+  pthread_attr_t attributes;
+  if (pthread_getattr_default_np(&attributes) != 0) throw InternalError("the threads' stack size is unknown");
+  size_t bytes = 0;
+  pthread_attr_getstacksize(&attributes, &bytes);
+  pthread_attr_destroy(&attributes);
+  return static_cast<int64_t>(bytes);
+}
+
+void check_options(const LoaderOptions& options) {
+  if (options.effective < 1) throw UsageError("batch.effective: at least 1 sequence is needed.");
+  if (options.prefetch < 1) throw UsageError("data.prefetch: at least 1 batch is needed.");
+}
+
+}  // namespace
+
+LoaderMemory plan_loader_memory(const Dataset& dataset, const RowSubset& subset, int64_t max_length,
+                                const LoaderOptions& options) {
+  LoaderMemory memory;
+  memory.queue_bytes = (options.prefetch + 1) * EffectiveBatch::planned_bytes(options.effective, max_length);
+  // The order keeps a copy of the units, their sequence and first indices, and at most as many windows.
+  const int64_t order_bytes = static_cast<int64_t>(dataset.units().size()) * 96;
+  memory.rows_bytes =
+      dataset.planned_bytes(max_window_bytes(dataset.units(), options.order)) + order_bytes + subset.bytes();
+  memory.row_scratch_bytes = kRowScratchBytes;
+  memory.thread_stack_bytes = thread_stack_bytes();
+  return memory;
+}
+
+Loader::Loader(Dataset dataset, RowSubset subset, ExampleEncoder encoder, const LoaderOptions& options)
+    : dataset_(std::move(dataset)),
+      reader_(dataset_, std::move(subset), options.order),
+      encoder_(std::move(encoder)),
+      options_(options) {
+  check_options(options_);
+  dataset_.cap_memory(max_window_bytes(dataset_.units(), options_.order));
+  slots_.reserve(static_cast<size_t>(options_.prefetch + 1));
+  for (int64_t i = 0; i <= options_.prefetch; ++i)
+    slots_.emplace_back(options_.effective, encoder_.options().max_length);
+}
+
+Loader::~Loader() { stop(); }
+
+int64_t Loader::steps_per_epoch() const { return ceil_div(rows(), options_.effective); }
+
+void Loader::stop() {
+  if (!thread_.joinable()) return;
+  thread_.request_stop();
+  thread_.join();
+}
+
+void Loader::start(const DataPosition& position) {
+  if (position.epoch < 0 || position.index < 0 || position.index >= rows())
+    throw UsageError(dataset_.name() + ": row " + format_count(position.index) + " of epoch " +
+                     format_count(position.epoch) + " is asked for, an epoch has " + format_count(rows()) +
+                     " rows. The data changed since the checkpoint was written.");
+  stop();
+  produced_ = taken_ = released_ = 0;
+  finished_ = false;
+  error_ = nullptr;
+  thread_ = std::jthread([this, position](const std::stop_token& token) { run(token, position); });
+}
+
+const EffectiveBatch* Loader::next() {
+  std::unique_lock lock(mutex_);
+  check_internal(thread_.joinable(), "a loader was asked for a batch before start()");
+  released_ = taken_;
+  changed_.notify_all();
+  const auto ready = [this] { return produced_ > taken_ || finished_ || error_ != nullptr; };
+  if (!ready()) {
+    const auto begin = std::chrono::steady_clock::now();
+    changed_.wait(lock, ready);
+    wait_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  }
+  // Batches prepared before an error come first: where a run stops does not depend on timing.
+  if (produced_ > taken_) return &slots_[static_cast<size_t>(taken_++) % slots_.size()];
+  if (error_ != nullptr) std::rethrow_exception(error_);
+  return nullptr;
+}
+
+EffectiveBatch* Loader::free_slot(const std::stop_token& token) {
+  std::unique_lock lock(mutex_);
+  const auto slots = static_cast<int64_t>(slots_.size());
+  if (!changed_.wait(lock, token, [&] { return produced_ - released_ < slots; })) return nullptr;
+  return &slots_[static_cast<size_t>(produced_) % slots_.size()];
+}
+
+void Loader::run(const std::stop_token& token, DataPosition position) {
+  try {
+    while (options_.epochs == 0 || position.epoch < options_.epochs) {
+      EffectiveBatch* slot = free_slot(token);
+      if (slot == nullptr || token.stop_requested()) return;
+      prepare(position, *slot);
+      position = slot->next;
+      const std::lock_guard lock(mutex_);
+      ++produced_;
+      changed_.notify_all();
+    }
+    const std::lock_guard lock(mutex_);
+    finished_ = true;
+  } catch (...) {
+    const std::lock_guard lock(mutex_);
+    error_ = std::current_exception();
+  }
+  changed_.notify_all();
+}
+
+void Loader::prepare(const DataPosition& position, EffectiveBatch& batch) {
+  if (epoch_ != position.epoch) {
+    epoch_ = position.epoch;
+    epoch_has_targets_ = position.index > 0;  // what came before a resumed position is not known
+  }
+  batch.clear();
+  const int64_t end = std::min(position.index + options_.effective, rows());
+  for (int64_t index = position.index; index < end; ++index) {
+    reader_.encode(position.epoch, index, encoder_, example_);
+    batch.add(example_);
+  }
+  epoch_has_targets_ = epoch_has_targets_ || batch.target_tokens() > 0;
+  batch.ends_epoch = end == rows();
+  batch.next = batch.ends_epoch ? DataPosition{position.epoch + 1, 0} : DataPosition{position.epoch, end};
+  if (batch.ends_epoch && !epoch_has_targets_)
+    throw UsageError(dataset_.name() + ": no row has a token to learn within data.max_length " +
+                     std::to_string(encoder_.options().max_length) +
+                     ". Raise it: the prompts alone fill it, or all labels are -100.");
+}
+
+}  // namespace plimsoll

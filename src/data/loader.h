@@ -1,0 +1,93 @@
+// Prepares effective batches ahead of the training loop, in one thread and a fixed ring of buffers.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <exception>
+#include <mutex>
+#include <stop_token>
+#include <thread>
+#include <vector>
+
+#include "data/dataset.h"
+#include "data/effective_batch.h"
+#include "data/example.h"
+#include "data/row_order.h"
+#include "data/row_reader.h"
+#include "data/row_subset.h"
+
+namespace plimsoll {
+
+struct LoaderOptions {
+  int64_t effective = 16;  // rows of an optimizer step
+  int64_t prefetch = 2;    // batches held ready beside the one in use
+  int64_t epochs = 0;      // next() returns null after so many; 0: never
+  OrderOptions order;
+};
+
+// Host memory of a loader by component: upper bounds, known before it runs.
+struct LoaderMemory {
+  int64_t queue_bytes = 0;         // ring of effective batches
+  int64_t rows_bytes = 0;          // units held and Arrow's transients, which a cap enforces for Parquet
+  int64_t row_scratch_bytes = 0;   // one row and its example while they are made
+  int64_t thread_stack_bytes = 0;  // address space at its full size, as RLIMIT_DATA counts it
+
+  [[nodiscard]] int64_t total() const {
+    return queue_bytes + rows_bytes + row_scratch_bytes + thread_stack_bytes;
+  }
+};
+
+// `dataset` has its columns selected.
+LoaderMemory plan_loader_memory(const Dataset& dataset, const RowSubset& subset, int64_t max_length,
+                                const LoaderOptions& options);
+
+class Loader {
+ public:
+  // Allocates the ring. Nothing runs before start().
+  Loader(Dataset dataset, RowSubset subset, ExampleEncoder encoder, const LoaderOptions& options);
+  ~Loader();
+
+  [[nodiscard]] int64_t rows() const { return reader_.rows(); }
+  [[nodiscard]] int64_t steps_per_epoch() const;
+  // Begins at `position`, or goes there: what was prepared from elsewhere is dropped. UsageError for an index
+  // beyond the epoch.
+  void start(const DataPosition& position);
+  // The next batch, valid until the next call; null after the last epoch. Waits for it when it is not ready,
+  // and throws the loader thread's error when that is what comes next. Allocates nothing.
+  const EffectiveBatch* next();
+  // Seconds that next() has waited, in all.
+  [[nodiscard]] double wait_seconds() const { return wait_seconds_; }
+  // Largest bytes Arrow has held; call it when the thread does not run or as an estimate.
+  [[nodiscard]] int64_t peak_arrow_bytes() const { return dataset_.peak_arrow_bytes(); }
+
+ private:
+  void stop();
+  void run(const std::stop_token& token, DataPosition position);
+  // Fills a batch from `position` on.
+  void prepare(const DataPosition& position, EffectiveBatch& batch);
+  // Waits for a free slot; null when asked to stop.
+  EffectiveBatch* free_slot(const std::stop_token& token);
+
+  Dataset dataset_;
+  RowReader reader_;
+  ExampleEncoder encoder_;
+  LoaderOptions options_;
+  std::vector<EffectiveBatch> slots_;
+  Example example_;
+  int64_t epoch_ = -1;  // of the batch prepared last
+  bool epoch_has_targets_ = false;
+
+  // Counters of batches; a batch with number n is in slot n modulo the slots. Guarded by mutex_.
+  std::mutex mutex_;
+  std::condition_variable_any changed_;
+  int64_t produced_ = 0;
+  int64_t taken_ = 0;
+  int64_t released_ = 0;
+  bool finished_ = false;
+  std::exception_ptr error_;
+
+  double wait_seconds_ = 0;
+  std::jthread thread_;  // last: it uses everything above
+};
+
+}  // namespace plimsoll

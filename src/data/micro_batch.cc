@@ -1,0 +1,57 @@
+#include "data/micro_batch.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/error.h"
+#include "data/example.h"
+
+namespace plimsoll {
+
+MicroBatch::MicroBatch(int64_t sequences, int64_t max_length)
+    : input_ids(static_cast<size_t>(sequences * max_length)),
+      labels(input_ids.size()),
+      positions(input_ids.size()),
+      seq_starts(static_cast<size_t>(sequences + 1)),
+      sample_in_batch(static_cast<size_t>(sequences)) {
+  clear();
+}
+
+void MicroBatch::clear() {
+  std::fill(input_ids.begin(), input_ids.end(), 0);
+  std::fill(labels.begin(), labels.end(), kIgnoreLabel);
+  std::fill(positions.begin(), positions.end(), 0);
+  std::fill(seq_starts.begin(), seq_starts.end(), 0);
+  std::fill(sample_in_batch.begin(), sample_in_batch.end(), 0);
+  live_tokens = live_sequences = target_tokens = 0;
+}
+
+void MicroBatch::append(std::span<const int32_t> ids, std::span<const int32_t> aligned_labels,
+                        int32_t sample) {
+  const auto start = static_cast<size_t>(live_tokens);
+  const auto sequence = static_cast<size_t>(live_sequences);
+  check_internal(ids.size() == aligned_labels.size() && !ids.empty(),
+                 "a sequence needs ids and as many labels");
+  check_internal(start + ids.size() <= input_ids.size() && sequence < sample_in_batch.size(),
+                 "a sequence does not fit into its micro-batch");
+  const auto offset = static_cast<std::ptrdiff_t>(start);
+  std::copy(ids.begin(), ids.end(), input_ids.begin() + offset);
+  // The last position has no next token: its label stays ignored.
+  std::copy(aligned_labels.begin() + 1, aligned_labels.end(), labels.begin() + offset);
+  std::iota(positions.begin() + offset, positions.begin() + offset + static_cast<std::ptrdiff_t>(ids.size()),
+            0);
+  target_tokens += std::count_if(aligned_labels.begin() + 1, aligned_labels.end(),
+                                 [](int32_t label) { return label != kIgnoreLabel; });
+  sample_in_batch[sequence] = sample;
+  live_tokens += static_cast<int64_t>(ids.size());
+  ++live_sequences;
+  std::fill(seq_starts.begin() + live_sequences, seq_starts.end(), static_cast<int32_t>(live_tokens));
+}
+
+int64_t MicroBatch::bytes() const {
+  const size_t elements =
+      input_ids.size() + labels.size() + positions.size() + seq_starts.size() + sample_in_batch.size();
+  return static_cast<int64_t>(elements * sizeof(int32_t));
+}
+
+}  // namespace plimsoll

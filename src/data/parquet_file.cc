@@ -1,0 +1,347 @@
+// Parquet, read forward in small batches without threads or read-ahead. Row groups may be larger than memory:
+// a unit is a slice of one, and the reader stays open from slice to slice.
+#include <arrow/api.h>
+#include <arrow/io/file.h>
+#include <parquet/arrow/reader.h>
+#include <parquet/arrow/schema.h>
+#include <parquet/exception.h>
+#include <parquet/file_reader.h>
+#include <parquet/metadata.h>
+#include <parquet/size_statistics.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "base/error.h"
+#include "data/data_file.h"
+#include "data/memory_pool.h"
+
+namespace plimsoll {
+namespace {
+
+// What the reader decodes at a time. Smaller costs speed, larger costs transient memory.
+constexpr int64_t kBatchBytes = kMiB;
+constexpr int64_t kMaxBatchRows = 1024;
+// Bytes of file held per column while its pages are decoded.
+constexpr int64_t kReadBufferBytes = 64 * kKiB;
+
+[[noreturn]] void fail(const std::string& path, const arrow::Status& status) {
+  if (status.IsOutOfMemory())
+    throw DoesNotFitError(path + ": its rows take more memory than its metadata says (" + status.message() +
+                          "). Write it again with size statistics, as pyarrow 19 and newer do.");
+  throw DamagedError(path + ": cannot be read as Parquet: " + status.message() + ".");
+}
+
+void check(const std::string& path, const arrow::Status& status) {
+  if (!status.ok()) fail(path, status);
+}
+
+template <typename T>
+T check(const std::string& path, arrow::Result<T> result) {
+  if (!result.ok()) fail(path, result.status());
+  return std::move(result).ValueUnsafe();
+}
+
+bool is_text(const arrow::DataType& type) {
+  if (type.id() == arrow::Type::DICTIONARY)
+    return is_text(*static_cast<const arrow::DictionaryType&>(type).value_type());
+  return type.id() == arrow::Type::STRING || type.id() == arrow::Type::LARGE_STRING;
+}
+
+bool is_list(const arrow::DataType& type) {
+  return type.id() == arrow::Type::LIST || type.id() == arrow::Type::LARGE_LIST ||
+         type.id() == arrow::Type::FIXED_SIZE_LIST;
+}
+
+ColumnKind kind_of(const arrow::DataType& type) {
+  if (is_text(type)) return ColumnKind::text;
+  const bool ids = is_list(type) && arrow::is_integer(type.field(0)->type()->id());
+  return ids ? ColumnKind::ids : ColumnKind::other;
+}
+
+std::string_view text_at(const arrow::Array& array, int64_t row) {
+  switch (array.type_id()) {
+    case arrow::Type::STRING:
+      return static_cast<const arrow::StringArray&>(array).GetView(row);
+    case arrow::Type::LARGE_STRING:
+      return static_cast<const arrow::LargeStringArray&>(array).GetView(row);
+    default: {
+      const auto& dictionary = static_cast<const arrow::DictionaryArray&>(array);
+      return text_at(*dictionary.dictionary(), dictionary.GetValueIndex(row));
+    }
+  }
+}
+
+int64_t integer_at(const arrow::Array& array, int64_t row) {
+  switch (array.type_id()) {
+    case arrow::Type::INT8:
+      return static_cast<const arrow::Int8Array&>(array).Value(row);
+    case arrow::Type::INT16:
+      return static_cast<const arrow::Int16Array&>(array).Value(row);
+    case arrow::Type::INT32:
+      return static_cast<const arrow::Int32Array&>(array).Value(row);
+    case arrow::Type::INT64:
+      return static_cast<const arrow::Int64Array&>(array).Value(row);
+    case arrow::Type::UINT8:
+      return static_cast<const arrow::UInt8Array&>(array).Value(row);
+    case arrow::Type::UINT16:
+      return static_cast<const arrow::UInt16Array&>(array).Value(row);
+    case arrow::Type::UINT32:
+      return static_cast<const arrow::UInt32Array&>(array).Value(row);
+    default: {
+      const uint64_t value = static_cast<const arrow::UInt64Array&>(array).Value(row);
+      return static_cast<int64_t>(std::min<uint64_t>(value, std::numeric_limits<int64_t>::max()));
+    }
+  }
+}
+
+// The integers of a list's row are [start, start + length) of `values`.
+struct ListSlice {
+  const arrow::Array& values;
+  int64_t start;
+  int64_t length;
+};
+
+ListSlice slice_at(const arrow::Array& array, int64_t row) {
+  switch (array.type_id()) {
+    case arrow::Type::LIST: {
+      const auto& list = static_cast<const arrow::ListArray&>(array);
+      return {*list.values(), list.value_offset(row), list.value_length(row)};
+    }
+    case arrow::Type::LARGE_LIST: {
+      const auto& list = static_cast<const arrow::LargeListArray&>(array);
+      return {*list.values(), list.value_offset(row), list.value_length(row)};
+    }
+    default: {
+      const auto& list = static_cast<const arrow::FixedSizeListArray&>(array);
+      return {*list.values(), list.value_offset(row), list.value_length(row)};
+    }
+  }
+}
+
+struct SelectedColumn {
+  Column column;
+  int leaf = 0;             // column of the file's own, flattened numbering
+  int64_t value_bytes = 0;  // of one list element; 0 for text
+};
+
+class ParquetBlock final : public Block {
+ public:
+  ParquetBlock(const std::string& path, std::span<const SelectedColumn> columns, int64_t first_row)
+      : path_(path), columns_(columns), first_row_(first_row) {}
+
+  void add(std::shared_ptr<arrow::RecordBatch> batch) {
+    ends_.push_back((ends_.empty() ? 0 : ends_.back()) + batch->num_rows());
+    batches_.push_back(std::move(batch));
+  }
+  [[nodiscard]] int64_t rows() const { return ends_.empty() ? 0 : ends_.back(); }
+
+  void read(int64_t row, Row& cells) const override {
+    const auto end = std::upper_bound(ends_.begin(), ends_.end(), row);
+    const auto index = static_cast<size_t>(end - ends_.begin());
+    const arrow::RecordBatch& batch = *batches_[index];
+    const int64_t local = row - (index == 0 ? 0 : ends_[index - 1]);
+    cells.resize(columns_.size());
+    for (size_t i = 0; i < columns_.size(); ++i) {
+      const arrow::Array& array = *batch.column(positions_[i]);
+      if (array.IsNull(local))
+        throw DamagedError(where(row) + ": '" + columns_[i].column.name + "' is null.");
+      if (columns_[i].column.kind == ColumnKind::text)
+        cells[i].text = text_at(array, local);
+      else
+        read_ids(array, local, i, row, cells[i].ids);
+    }
+  }
+
+  [[nodiscard]] std::string where(int64_t row) const override {
+    return path_ + ": row " + std::to_string(first_row_ + row);
+  }
+
+  // Where each selected column stands in the batches, whose order is the file's.
+  void set_positions(std::vector<int> positions) { positions_ = std::move(positions); }
+
+ private:
+  void read_ids(const arrow::Array& array, int64_t local, size_t column, int64_t row,
+                std::vector<int32_t>& ids) const {
+    const ListSlice slice = slice_at(array, local);
+    ids.clear();
+    for (int64_t i = slice.start; i < slice.start + slice.length; ++i) {
+      const int64_t id =
+          slice.values.IsNull(i) ? std::numeric_limits<int64_t>::max() : integer_at(slice.values, i);
+      if (id < std::numeric_limits<int32_t>::min() || id > std::numeric_limits<int32_t>::max())
+        throw DamagedError(where(row) + ": '" + columns_[column].column.name +
+                           "' holds a value that is no token id.");
+      ids.push_back(static_cast<int32_t>(id));
+    }
+  }
+
+  const std::string& path_;
+  std::span<const SelectedColumn> columns_;
+  int64_t first_row_;
+  std::vector<int> positions_;
+  std::vector<int64_t> ends_;
+  std::vector<std::shared_ptr<arrow::RecordBatch>> batches_;
+};
+
+std::unique_ptr<parquet::arrow::FileReader> open_reader(const std::string& path, CappedMemoryPool& pool) {
+  parquet::ReaderProperties properties(&pool);
+  properties.enable_buffered_stream();
+  properties.set_buffer_size(kReadBufferBytes);
+  parquet::ArrowReaderProperties arrow_properties;
+  arrow_properties.set_use_threads(false);
+  arrow_properties.set_pre_buffer(false);
+  try {
+    parquet::arrow::FileReaderBuilder builder;
+    check(path, builder.Open(check(path, arrow::io::ReadableFile::Open(path, &pool)), properties));
+    return check(path, builder.memory_pool(&pool)->properties(arrow_properties)->Build());
+  } catch (const parquet::ParquetException& error) {
+    throw DamagedError(path + ": cannot be read as Parquet: " + error.what() + ".");
+  }
+}
+
+// A slice of a row group.
+struct UnitRange {
+  int group = 0;
+  int64_t group_row = 0;  // first row, counted within the group
+  int64_t file_row = 0;   // counted within the file
+  int64_t rows = 0;
+};
+
+class ParquetFile final : public DataFile {
+ public:
+  ParquetFile(const std::filesystem::path& path, CappedMemoryPool& pool)
+      : path_(path.string()), reader_(open_reader(path_, pool)) {
+    for (const auto& field : reader_->manifest().schema_fields)
+      columns_.push_back(
+          {field.field->name(), kind_of(*field.field->type()), field.field->type()->ToString()});
+  }
+
+  [[nodiscard]] const std::vector<Column>& columns() const override { return columns_; }
+
+  std::vector<Unit> select(std::span<const std::string> columns) override {
+    selected_.clear();
+    for (const std::string& name : columns) selected_.push_back(locate(name));
+    batches_.reset();
+    ranges_.clear();
+    std::vector<Unit> units;
+    const auto metadata = reader_->parquet_reader()->metadata();
+    int64_t file_row = 0;
+    batch_rows_ = kMaxBatchRows;
+    for (int group = 0; group < metadata->num_row_groups(); ++group) {
+      const int64_t rows = metadata->RowGroup(group)->num_rows();
+      if (rows == 0) continue;
+      batch_rows_ = std::clamp<int64_t>(kBatchBytes * rows / decoded_bytes(*metadata, group), 1, batch_rows_);
+    }
+    for (int group = 0; group < metadata->num_row_groups(); ++group)
+      file_row = cut_group(*metadata, group, file_row, units);
+    return units;
+  }
+
+  std::unique_ptr<Block> load(size_t unit) override {
+    const UnitRange& range = ranges_[unit];
+    seek(range);
+    auto block = std::make_unique<ParquetBlock>(path_, selected_, range.file_row);
+    block->set_positions(positions());
+    while (block->rows() < range.rows) block->add(next_batch());
+    check_internal(block->rows() == range.rows, "a Parquet batch crosses the end of its unit");
+    next_row_ += range.rows;
+    if (unit + 1 == ranges_.size() || ranges_[unit + 1].group != range.group) batches_.reset();
+    return block;
+  }
+
+ private:
+  [[nodiscard]] SelectedColumn locate(const std::string& name) const {
+    const Column& column = find_column(columns_, name, path_);
+    if (std::count_if(columns_.begin(), columns_.end(), [&](const Column& c) { return c.name == name; }) > 1)
+      throw UsageError(path_ + ": has more than one column '" + name + "'. Rename one.");
+    const auto index = static_cast<size_t>(&column - columns_.data());
+    const parquet::arrow::SchemaField* field = &reader_->manifest().schema_fields[index];
+    int64_t value_bytes = 0;
+    if (column.kind == ColumnKind::ids) {
+      field = field->children.data();
+      value_bytes = field->field->type()->byte_width();
+    }
+    return {column, field->column_index, value_bytes};
+  }
+
+  // Memory of a row group's selected columns once decoded; at least 1.
+  [[nodiscard]] int64_t decoded_bytes(const parquet::FileMetaData& metadata, int group) const {
+    const auto row_group = metadata.RowGroup(group);
+    // 8 bytes a row and column: offsets are 4 or 8, validity is a bit.
+    int64_t bytes = std::max<int64_t>(1, 8 * row_group->num_rows() * static_cast<int64_t>(selected_.size()));
+    for (const SelectedColumn& selected : selected_) {
+      const auto chunk = row_group->ColumnChunk(selected.leaf);
+      const auto sizes = chunk->size_statistics();
+      if (selected.value_bytes > 0)
+        bytes += chunk->num_values() * selected.value_bytes;
+      else if (sizes != nullptr && sizes->unencoded_byte_array_data_bytes.has_value())
+        bytes += *sizes->unencoded_byte_array_data_bytes;
+      else
+        bytes += chunk->total_uncompressed_size();
+    }
+    return bytes;
+  }
+
+  // Appends the group's units; returns the file's row after the group.
+  int64_t cut_group(const parquet::FileMetaData& metadata, int group, int64_t file_row,
+                    std::vector<Unit>& units) {
+    const int64_t rows = metadata.RowGroup(group)->num_rows();
+    const int64_t bytes = decoded_bytes(metadata, group);
+    // Whole batches, so that none crosses the end of a unit.
+    const int64_t batches = rows == 0 ? 1 : std::max<int64_t>(1, kUnitBytes * rows / bytes / batch_rows_);
+    const int64_t unit_rows = batches * batch_rows_;
+    for (int64_t row = 0; row < rows; row += unit_rows) {
+      const int64_t count = std::min(unit_rows, rows - row);
+      ranges_.push_back({group, row, file_row + row, count});
+      units.push_back({count, ceil_div(bytes * count, rows), group});
+    }
+    return file_row + rows;
+  }
+
+  // Opens the range's group unless the reader stands there already, and skips to its first row.
+  void seek(const UnitRange& range) {
+    if (batches_ == nullptr || group_ != range.group || next_row_ > range.group_row) {
+      std::vector<int> leaves;
+      for (const SelectedColumn& selected : selected_) leaves.push_back(selected.leaf);
+      batches_.reset();
+      reader_->set_batch_size(batch_rows_);
+      batches_ = check(path_, reader_->GetRecordBatchReader({range.group}, leaves));
+      group_ = range.group;
+      next_row_ = 0;
+    }
+    while (next_row_ < range.group_row) next_row_ += next_batch()->num_rows();
+  }
+
+  std::shared_ptr<arrow::RecordBatch> next_batch() {
+    std::shared_ptr<arrow::RecordBatch> batch;
+    check(path_, batches_->ReadNext(&batch));
+    if (batch == nullptr)
+      throw DamagedError(path_ + ": row group " + std::to_string(group_) + " has fewer rows than it says.");
+    return batch;
+  }
+
+  [[nodiscard]] std::vector<int> positions() const {
+    std::vector<int> positions;
+    for (const SelectedColumn& selected : selected_)
+      positions.push_back(batches_->schema()->GetFieldIndex(selected.column.name));
+    return positions;
+  }
+
+  std::string path_;
+  std::unique_ptr<parquet::arrow::FileReader> reader_;
+  std::vector<Column> columns_;
+  std::vector<SelectedColumn> selected_;
+  std::vector<UnitRange> ranges_;
+  int64_t batch_rows_ = kMaxBatchRows;
+  std::unique_ptr<arrow::RecordBatchReader> batches_;  // of group_, standing before its row next_row_
+  int group_ = 0;
+  int64_t next_row_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<DataFile> open_parquet(const std::filesystem::path& path, CappedMemoryPool& pool) {
+  return std::make_unique<ParquetFile>(path, pool);
+}
+
+}  // namespace plimsoll

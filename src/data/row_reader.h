@@ -1,0 +1,47 @@
+// Rows in the order of an epoch, with the units of the current window held in memory.
+#pragma once
+
+#include <cstdint>
+
+#include "data/dataset.h"
+#include "data/example.h"
+#include "data/row_order.h"
+
+namespace plimsoll {
+
+class RowReader {
+ public:
+  // `dataset` outlives the reader and has its columns selected.
+  RowReader(Dataset& dataset, RowSubset subset, const OrderOptions& options)
+      : dataset_(dataset), order_(dataset.units(), std::move(subset), options) {}
+
+  [[nodiscard]] int64_t rows() const { return order_.rows(); }
+  // Encodes the row that the epoch visits at `index`. Cheap while indices ascend: a new window loads its
+  // units.
+  void encode(int64_t epoch, int64_t index, const ExampleEncoder& encoder, Example& example) {
+    if (epoch != epoch_) {
+      order_.start_epoch(epoch);
+      epoch_ = epoch;
+      holds_window_ = false;
+    }
+    const RowOrder::Place place = order_.at(index);
+    if (!holds_window_ || place.window != window_) {
+      dataset_.hold(order_.window_units(place.window));
+      window_ = place.window;
+      holds_window_ = true;
+    }
+    dataset_.read(place.row, row_);
+    encoder.encode(
+        row_, [&] { return dataset_.where(place.row); }, example);
+  }
+
+ private:
+  Dataset& dataset_;
+  RowOrder order_;
+  Row row_;
+  int64_t epoch_ = 0;
+  size_t window_ = 0;
+  bool holds_window_ = false;
+};
+
+}  // namespace plimsoll

@@ -22,7 +22,7 @@ struct LoaderOptions {
   int64_t effective = 16;  // rows of an optimizer step
   int64_t prefetch = 2;    // batches held ready beside the one in use
   int64_t epochs = 0;      // next() returns null after so many; 0: never
-  OrderOptions order;
+  OrderOptions order = {};
 };
 
 // Host memory of a loader by component: upper bounds, known before it runs.

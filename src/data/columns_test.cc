@@ -1,0 +1,79 @@
+#include "data/columns.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "io/test_folder.h"
+
+namespace plimsoll {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+std::vector<Column> texts(std::initializer_list<const char*> names) {
+  std::vector<Column> columns;
+  for (const char* name : names) columns.push_back({name, ColumnKind::text, "string"});
+  return columns;
+}
+
+TEST(Columns, formats_are_known_by_their_columns) {
+  EXPECT_THAT(bind_columns(texts({"id", "prompt", "response"}), {}, {}, "d").columns,
+              ElementsAre("prompt", "response"));
+  EXPECT_THAT(bind_columns(texts({"output", "instruction"}), {}, {}, "d").columns,
+              ElementsAre("instruction", "output"));
+  EXPECT_THAT(bind_columns(texts({"question", "answer"}), {}, {}, "d").columns,
+              ElementsAre("question", "answer"));
+  EXPECT_EQ(bind_columns(texts({"text"}), {}, {}, "d").format, DataFormat::text);
+  std::vector<Column> ready = {{"input_ids", ColumnKind::ids, "list"}};
+  EXPECT_THAT(bind_columns(ready, {}, {}, "d").columns, ElementsAre("input_ids"));
+  ready.push_back({"labels", ColumnKind::ids, "list"});
+  EXPECT_THAT(bind_columns(ready, {}, {}, "d").columns, ElementsAre("input_ids", "labels"));
+}
+
+TEST(Columns, named_columns_win) {
+  const auto columns = texts({"prompt", "response", "q", "a"});
+  const ColumnBinding binding = bind_columns(columns, {}, {{"prompt", "q"}, {"response", "a"}}, "d");
+  EXPECT_EQ(binding.format, DataFormat::prompt_response);
+  EXPECT_THAT(binding.columns, ElementsAre("q", "a"));
+  EXPECT_THAT(bind_columns(columns, DataFormat::text, {{"text", "q"}}, "d").columns, ElementsAre("q"));
+}
+
+TEST(Columns, what_does_not_fit_names_the_columns_that_exist) {
+  EXPECT_THAT(message_of<UsageError>([] {
+                bind_columns(texts({"x", "y"}), {}, {}, "d.parquet");
+              }),
+              HasSubstr("d.parquet: no known format has the columns x (string), y (string)."));
+  EXPECT_THAT(message_of<UsageError>([] { bind_columns(texts({"x"}), DataFormat::text, {}, "d"); }),
+              HasSubstr("has no column 'text'; it has 'x'."));
+  EXPECT_THAT(message_of<UsageError>([] {
+                bind_columns(texts({"x"}), {}, {{"text", "z"}}, "d");
+              }),
+              HasSubstr("has no column 'z'; it has 'x'."));
+  const std::vector<Column> number = {{"text", ColumnKind::other, "int64"}};
+  EXPECT_THAT(message_of<UsageError>([&] { bind_columns(number, {}, {}, "d"); }),
+              HasSubstr("column 'text' is int64, text is expected."));
+  EXPECT_THAT(message_of<UsageError>([] {
+                bind_columns(texts({"text"}), {}, {{"text", "text"}, {"promt", "q"}}, "d");
+              }),
+              HasSubstr("the format text has no part 'promt'; it has text."));
+}
+
+TEST(Columns, a_third_column_of_alpaca_is_not_dropped_in_silence) {
+  const auto columns = texts({"instruction", "input", "output"});
+  EXPECT_THAT(message_of<UsageError>([&] { bind_columns(columns, {}, {}, "d"); }),
+              HasSubstr("has 'input' beside"));
+  EXPECT_THAT(bind_columns(columns, {}, {{"prompt", "instruction"}, {"response", "output"}}, "d").columns,
+              ElementsAre("instruction", "output"));
+}
+
+TEST(Columns, format_names_are_read) {
+  EXPECT_EQ(parse_data_format("auto"), std::nullopt);
+  EXPECT_EQ(parse_data_format("prompt-response"), DataFormat::prompt_response);
+  EXPECT_EQ(parse_data_format("input-ids"), DataFormat::input_ids);
+  EXPECT_THROW(parse_data_format("preference"), UsageError);
+}
+
+}  // namespace
+}  // namespace plimsoll

@@ -13,11 +13,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Above the units held: pages and dictionaries of one row group's columns while they are decoded, and
-// builders that grow by doubling. Measured: up to 12 MiB with pages of 1 MiB.
-constexpr int64_t kDecodeBytes = 32 * kMiB;
-// Arrow pads every buffer, and a unit's size is an estimate.
-constexpr int64_t kEstimateMarginPercent = 25;
+// Above the units held: pages, dictionaries and builders of one row group's columns while they are decoded.
+// Measured with pages of 1 MiB, as writers make them: 6.4 MiB by Arrow's count and 9 to 11 MiB by the
+// process's.
+constexpr int64_t kExpectedDecodeBytes = 10 * kMiB;
+// Pages and dictionaries may be larger than usual, and units than their estimate.
+constexpr int64_t kBoundDecodeBytes = 32 * kMiB;
+constexpr int64_t kBoundMarginPercent = 25;
 
 bool is_data_file(const fs::path& path) {
   return path.extension() == ".parquet" || path.extension() == ".jsonl";
@@ -60,6 +62,7 @@ Dataset& Dataset::operator=(Dataset&& other) noexcept {
   units_ = std::move(other.units_);
   name_ = std::move(other.name_);
   rows_ = other.rows_;
+  uses_arrow_ = other.uses_arrow_;
   return *this;
 }
 Dataset::~Dataset() = default;
@@ -71,6 +74,7 @@ Dataset Dataset::open(std::span<const fs::path> paths) {
   for (const fs::path& path : paths) {
     for (const fs::path& file : files_of(path)) {
       const bool parquet = file.extension() == ".parquet";
+      dataset.uses_arrow_ = dataset.uses_arrow_ || parquet;
       dataset.sources_.push_back({parquet ? open_parquet(file, *dataset.pool_) : open_jsonl(file), 0});
     }
   }
@@ -134,11 +138,18 @@ std::string Dataset::where(int64_t row) const {
   return block->where(local);
 }
 
-int64_t Dataset::planned_bytes(int64_t held_bytes) const {
-  return held_bytes + held_bytes * kEstimateMarginPercent / 100 + kDecodeBytes;
+int64_t Dataset::expected_bytes(int64_t held_bytes) const {
+  if (!uses_arrow_) return held_bytes;
+  // A small file has small pages: its decoding takes no more than a few times what comes out.
+  return held_bytes + std::min(kExpectedDecodeBytes, kMiB + 2 * held_bytes);
 }
 
-void Dataset::cap_memory(int64_t held_bytes) { pool_->set_cap(planned_bytes(held_bytes)); }
+int64_t Dataset::bound_bytes(int64_t held_bytes) const {
+  if (!uses_arrow_) return held_bytes;
+  return held_bytes + held_bytes * kBoundMarginPercent / 100 + kBoundDecodeBytes;
+}
+
+void Dataset::cap_memory(int64_t held_bytes) { pool_->set_cap(bound_bytes(held_bytes)); }
 
 int64_t Dataset::peak_arrow_bytes() const { return pool_->max_memory(); }
 

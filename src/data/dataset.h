@@ -45,8 +45,10 @@ class Dataset {
   void read(int64_t row, Row& cells) const;
   [[nodiscard]] std::string where(int64_t row) const;
 
-  // Upper bound of the memory for at most `held_bytes` of units, and the cap that Arrow is kept to.
-  [[nodiscard]] int64_t planned_bytes(int64_t held_bytes) const;
+  // Memory while at most `held_bytes` of units are held: what to expect, and the bound that Arrow is kept to.
+  [[nodiscard]] int64_t expected_bytes(int64_t held_bytes) const;
+  [[nodiscard]] int64_t bound_bytes(int64_t held_bytes) const;
+  // Makes the bound hold.
   void cap_memory(int64_t held_bytes);
   // Largest bytes that Arrow has held so far.
   [[nodiscard]] int64_t peak_arrow_bytes() const;
@@ -67,6 +69,7 @@ class Dataset {
   std::vector<PlacedUnit> units_;
   std::map<size_t, std::unique_ptr<Block>> held_;  // by unit
   int64_t rows_ = 0;
+  bool uses_arrow_ = false;
 };
 
 }  // namespace plimsoll

@@ -175,6 +175,15 @@ TEST(Parquet, a_null_is_named_by_row_and_column) {
             path.string() + ": row 1: 'text' is null.");
 }
 
+TEST(Parquet, text_that_is_not_utf_8_is_refused) {
+  const TestFolder folder;
+  const auto path = write_parquet(folder.path() / "a.parquet",
+                                  {{"text", text_column(1, [](int64_t) { return "caf\xE9"; })}});
+  Dataset dataset = open_one(path);
+  EXPECT_EQ(message_of<DamagedError>([&] { all_texts(dataset, "text"); }),
+            path.string() + ": row 0: 'text' is not valid UTF-8.");
+}
+
 TEST(Parquet, a_damaged_file_is_refused_wherever_it_is_cut) {
   const TestFolder folder;
   const auto path =
@@ -187,6 +196,30 @@ TEST(Parquet, a_damaged_file_is_refused_wherever_it_is_cut) {
   for (size_t i = 4; i < 60; ++i) garbled[i] = static_cast<char>(0xAA);
   Dataset dataset = open_one(folder.write("garbled.parquet", garbled));
   EXPECT_THROW(all_texts(dataset, "text"), DamagedError);
+}
+
+// Bytes of the footer: whatever it says, the answer is rows or an error of ours.
+TEST(Parquet, a_footer_with_any_byte_changed_is_read_or_refused) {
+  const TestFolder folder;
+  const auto path =
+      write_parquet(folder.path() / "a.parquet",
+                    {{"text", text_column(20, [](int64_t row) { return std::to_string(row); })}});
+  const std::string whole = read_text(path, kMiB);
+  int refused = 0;
+  for (size_t i = whole.size() / 3; i < whole.size(); i += 3) {
+    for (const int change : {1, 0x7F}) {
+      std::string changed = whole;
+      changed[i] = static_cast<char>(changed[i] ^ change);
+      try {
+        Dataset dataset = open_one(folder.write("changed.parquet", changed));
+        dataset.cap_memory(kMiB);
+        all_texts(dataset, "text");
+      } catch (const Error&) {
+        ++refused;
+      }
+    }
+  }
+  EXPECT_GT(refused, 50);
 }
 
 TEST(Dataset, rows_are_numbered_through_the_files_of_a_folder) {

@@ -11,7 +11,7 @@
 namespace plimsoll {
 namespace {
 
-// One row's text, the JSON it is parsed to, and its ids before truncation. Rows of a megabyte fit.
+// At worst: one row's text, the JSON it is parsed to, and its ids before truncation. Rows of a megabyte fit.
 constexpr int64_t kRowScratchBytes = 8 * kMiB;
 
 int64_t thread_stack_bytes() {
@@ -36,9 +36,10 @@ LoaderMemory plan_loader_memory(const Dataset& dataset, const RowSubset& subset,
   memory.queue_bytes = (options.prefetch + 1) * EffectiveBatch::planned_bytes(options.effective, max_length);
   // The order keeps a copy of the units, their sequence and first indices, and at most as many windows.
   const int64_t order_bytes = static_cast<int64_t>(dataset.units().size()) * 96;
-  memory.rows_bytes =
-      dataset.planned_bytes(max_window_bytes(dataset.units(), options.order)) + order_bytes + subset.bytes();
-  memory.row_scratch_bytes = kRowScratchBytes;
+  const int64_t held_bytes = max_window_bytes(dataset.units(), options.order);
+  memory.rows_bytes = dataset.expected_bytes(held_bytes) + order_bytes + subset.bytes();
+  memory.slack_bytes =
+      dataset.bound_bytes(held_bytes) - dataset.expected_bytes(held_bytes) + kRowScratchBytes;
   memory.thread_stack_bytes = thread_stack_bytes();
   return memory;
 }

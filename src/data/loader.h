@@ -25,16 +25,17 @@ struct LoaderOptions {
   OrderOptions order = {};
 };
 
-// Host memory of a loader by component: upper bounds, known before it runs.
+// Host memory of a loader by component, known before it runs.
 struct LoaderMemory {
-  int64_t queue_bytes = 0;         // ring of effective batches
-  int64_t rows_bytes = 0;          // units held and Arrow's transients, which a cap enforces for Parquet
-  int64_t row_scratch_bytes = 0;   // one row and its example while they are made
-  int64_t thread_stack_bytes = 0;  // address space at its full size, as RLIMIT_DATA counts it
+  int64_t queue_bytes = 0;         // ring of effective batches, exact
+  int64_t rows_bytes = 0;          // rows held and what decoding takes on top, as expected
+  int64_t slack_bytes = 0;         // that rows and one row's scratch may take at worst; Arrow is capped to it
+  int64_t thread_stack_bytes = 0;  // address space at its full size, of which some pages are touched
 
-  [[nodiscard]] int64_t total() const {
-    return queue_bytes + rows_bytes + row_scratch_bytes + thread_stack_bytes;
-  }
+  // For the prediction of the process's peak.
+  [[nodiscard]] int64_t resident_bytes() const { return queue_bytes + rows_bytes; }
+  // Upper bound in the terms of VmData and RLIMIT_DATA.
+  [[nodiscard]] int64_t data_bytes() const { return resident_bytes() + slack_bytes + thread_stack_bytes; }
 };
 
 // `dataset` has its columns selected.

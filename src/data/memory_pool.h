@@ -9,8 +9,9 @@
 
 namespace plimsoll {
 
-// Passes requests on to the system's allocator (Arrow's default pool keeps freed pages) while they stay below
-// a cap; beyond it Arrow's calls return Status::OutOfMemory.
+// Stays below a cap; beyond it Arrow's calls return Status::OutOfMemory. Large buffers are mapped one by one,
+// so that freeing them gives their pages back at once: malloc and Arrow's default pool keep them, and a
+// process then holds up to 20 MiB more than Arrow says.
 class CappedMemoryPool final : public arrow::MemoryPool {
  public:
   explicit CappedMemoryPool(int64_t cap) : cap_(cap) {}

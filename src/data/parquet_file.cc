@@ -2,9 +2,9 @@
 // a unit is a slice of one, and the reader stays open from slice to slice.
 #include <arrow/api.h>
 #include <arrow/io/file.h>
+#include <arrow/util/utf8.h>
 #include <parquet/arrow/reader.h>
 #include <parquet/arrow/schema.h>
-#include <parquet/exception.h>
 #include <parquet/file_reader.h>
 #include <parquet/metadata.h>
 #include <parquet/size_statistics.h>
@@ -40,6 +40,18 @@ template <typename T>
 T check(const std::string& path, arrow::Result<T> result) {
   if (!result.ok()) fail(path, result.status());
   return std::move(result).ValueUnsafe();
+}
+
+// Arrow answers with a status and the Parquet reader throws, some of it std::exception, for a damaged footer.
+template <typename Call>
+auto guarded(const std::string& path, Call&& call) {
+  try {
+    return call();
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    throw DamagedError(path + ": cannot be read as Parquet: " + error.what() + ".");
+  }
 }
 
 bool is_text(const arrow::DataType& type) {
@@ -147,7 +159,7 @@ class ParquetBlock final : public Block {
       if (array.IsNull(local))
         throw DamagedError(where(row) + ": '" + columns_[i].column.name + "' is null.");
       if (columns_[i].column.kind == ColumnKind::text)
-        cells[i].text = text_at(array, local);
+        read_text(text_at(array, local), i, row, cells[i].text);
       else
         read_ids(array, local, i, row, cells[i].ids);
     }
@@ -161,6 +173,13 @@ class ParquetBlock final : public Block {
   void set_positions(std::vector<int> positions) { positions_ = std::move(positions); }
 
  private:
+  // Writers promise UTF-8 and not all keep it; a tokenizer relies on it.
+  void read_text(std::string_view value, size_t column, int64_t row, std::string& text) const {
+    if (!arrow::util::ValidateUTF8(value))
+      throw DamagedError(where(row) + ": '" + columns_[column].column.name + "' is not valid UTF-8.");
+    text = value;
+  }
+
   void read_ids(const arrow::Array& array, int64_t local, size_t column, int64_t row,
                 std::vector<int32_t>& ids) const {
     const ListSlice slice = slice_at(array, local);
@@ -190,13 +209,12 @@ std::unique_ptr<parquet::arrow::FileReader> open_reader(const std::string& path,
   parquet::ArrowReaderProperties arrow_properties;
   arrow_properties.set_use_threads(false);
   arrow_properties.set_pre_buffer(false);
-  try {
+  arrow::util::InitializeUTF8();  // for ValidateUTF8 below
+  return guarded(path, [&] {
     parquet::arrow::FileReaderBuilder builder;
     check(path, builder.Open(check(path, arrow::io::ReadableFile::Open(path, &pool)), properties));
     return check(path, builder.memory_pool(&pool)->properties(arrow_properties)->Build());
-  } catch (const parquet::ParquetException& error) {
-    throw DamagedError(path + ": cannot be read as Parquet: " + error.what() + ".");
-  }
+  });
 }
 
 // A slice of a row group.
@@ -219,6 +237,15 @@ class ParquetFile final : public DataFile {
   [[nodiscard]] const std::vector<Column>& columns() const override { return columns_; }
 
   std::vector<Unit> select(std::span<const std::string> columns) override {
+    return guarded(path_, [&] { return cut_into_units(columns); });
+  }
+
+  std::unique_ptr<Block> load(size_t unit) override {
+    return guarded(path_, [&] { return load_unit(ranges_[unit], is_last_of_group(unit)); });
+  }
+
+ private:
+  std::vector<Unit> cut_into_units(std::span<const std::string> columns) {
     selected_.clear();
     for (const std::string& name : columns) selected_.push_back(locate(name));
     batches_.reset();
@@ -228,7 +255,7 @@ class ParquetFile final : public DataFile {
     int64_t file_row = 0;
     batch_rows_ = kMaxBatchRows;
     for (int group = 0; group < metadata->num_row_groups(); ++group) {
-      const int64_t rows = metadata->RowGroup(group)->num_rows();
+      const int64_t rows = rows_of(*metadata, group);
       if (rows == 0) continue;
       batch_rows_ = std::clamp<int64_t>(kBatchBytes * rows / decoded_bytes(*metadata, group), 1, batch_rows_);
     }
@@ -237,19 +264,21 @@ class ParquetFile final : public DataFile {
     return units;
   }
 
-  std::unique_ptr<Block> load(size_t unit) override {
-    const UnitRange& range = ranges_[unit];
+  [[nodiscard]] bool is_last_of_group(size_t unit) const {
+    return unit + 1 == ranges_.size() || ranges_[unit + 1].group != ranges_[unit].group;
+  }
+
+  std::unique_ptr<Block> load_unit(const UnitRange& range, bool last_of_group) {
     seek(range);
     auto block = std::make_unique<ParquetBlock>(path_, selected_, range.file_row);
     block->set_positions(positions());
     while (block->rows() < range.rows) block->add(next_batch());
     check_internal(block->rows() == range.rows, "a Parquet batch crosses the end of its unit");
     next_row_ += range.rows;
-    if (unit + 1 == ranges_.size() || ranges_[unit + 1].group != range.group) batches_.reset();
+    if (last_of_group) batches_.reset();
     return block;
   }
 
- private:
   [[nodiscard]] SelectedColumn locate(const std::string& name) const {
     const Column& column = find_column(columns_, name, path_);
     if (std::count_if(columns_.begin(), columns_.end(), [&](const Column& c) { return c.name == name; }) > 1)
@@ -264,28 +293,45 @@ class ParquetFile final : public DataFile {
     return {column, field->column_index, value_bytes};
   }
 
+  // A number of the footer, which must be below 2^44 (16 TiB), so that what is computed from it stays in 63
+  // bits.
+  [[nodiscard]] int64_t sane(int64_t number) const {
+    if (number < 0 || number >= int64_t{1} << 44)
+      throw DamagedError(path_ + ": its footer claims a size of " + std::to_string(number) +
+                         ". Fetch it again.");
+    return number;
+  }
+
+  [[nodiscard]] int64_t rows_of(const parquet::FileMetaData& metadata, int group) const {
+    const int64_t rows = metadata.RowGroup(group)->num_rows();
+    if (rows < 0 || rows > std::numeric_limits<int32_t>::max())
+      throw DamagedError(path_ + ": row group " + std::to_string(group) + " claims " + std::to_string(rows) +
+                         " rows. Fetch it again.");
+    return rows;
+  }
+
   // Memory of a row group's selected columns once decoded; at least 1.
   [[nodiscard]] int64_t decoded_bytes(const parquet::FileMetaData& metadata, int group) const {
-    const auto row_group = metadata.RowGroup(group);
     // 8 bytes a row and column: offsets are 4 or 8, validity is a bit.
-    int64_t bytes = std::max<int64_t>(1, 8 * row_group->num_rows() * static_cast<int64_t>(selected_.size()));
+    int64_t bytes = 8 * rows_of(metadata, group) * static_cast<int64_t>(selected_.size());
+    const auto row_group = metadata.RowGroup(group);
     for (const SelectedColumn& selected : selected_) {
       const auto chunk = row_group->ColumnChunk(selected.leaf);
       const auto sizes = chunk->size_statistics();
       if (selected.value_bytes > 0)
-        bytes += chunk->num_values() * selected.value_bytes;
+        bytes += sane(chunk->num_values()) * selected.value_bytes;
       else if (sizes != nullptr && sizes->unencoded_byte_array_data_bytes.has_value())
-        bytes += *sizes->unencoded_byte_array_data_bytes;
+        bytes += sane(*sizes->unencoded_byte_array_data_bytes);
       else
-        bytes += chunk->total_uncompressed_size();
+        bytes += sane(chunk->total_uncompressed_size());
     }
-    return bytes;
+    return std::max<int64_t>(1, bytes);
   }
 
   // Appends the group's units; returns the file's row after the group.
   int64_t cut_group(const parquet::FileMetaData& metadata, int group, int64_t file_row,
                     std::vector<Unit>& units) {
-    const int64_t rows = metadata.RowGroup(group)->num_rows();
+    const int64_t rows = rows_of(metadata, group);
     const int64_t bytes = decoded_bytes(metadata, group);
     // Whole batches, so that none crosses the end of a unit.
     const int64_t batches = rows == 0 ? 1 : std::max<int64_t>(1, kUnitBytes * rows / bytes / batch_rows_);
@@ -293,7 +339,7 @@ class ParquetFile final : public DataFile {
     for (int64_t row = 0; row < rows; row += unit_rows) {
       const int64_t count = std::min(unit_rows, rows - row);
       ranges_.push_back({group, row, file_row + row, count});
-      units.push_back({count, ceil_div(bytes * count, rows), group});
+      units.push_back({count, ceil_div(bytes, rows) * count, group});
     }
     return file_row + rows;
   }

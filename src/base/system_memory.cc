@@ -1,0 +1,85 @@
+#include "base/system_memory.h"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "base/strings.h"
+
+namespace plimsoll {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The number after `key` in a "Key:  123 kB" file, in bytes; 0 when it is missing.
+int64_t kib_field(const std::string& text, const std::string& key) {
+  const size_t at = text.find(key + ":");
+  if (at == std::string::npos) return 0;
+  return std::strtoll(text.c_str() + at + key.size() + 1, nullptr, 10) * 1024;
+}
+
+std::string read_file(const fs::path& path) {
+  std::ifstream file(path);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+// A number in a cgroup file; none for "max", for a missing file, and for v1's "unlimited" (close to 2^63).
+std::optional<int64_t> cgroup_number(const fs::path& path) {
+  const std::string text(trim(read_file(path)));
+  if (text.empty() || text == "max") return std::nullopt;
+  const int64_t value = std::strtoll(text.c_str(), nullptr, 10);
+  constexpr int64_t kUnlimited = int64_t{1} << 60;
+  if (value >= kUnlimited) return std::nullopt;
+  return value;
+}
+
+// Lowers `free` to what the groups from `group` up to `root` still allow.
+void apply_cgroup(const fs::path& root, const std::string& group, const char* limit_file,
+                  const char* usage_file, FreeMemory& free) {
+  fs::path folder = root / fs::path(group).relative_path();
+  for (;;) {
+    const auto limit = cgroup_number(folder / limit_file);
+    const auto usage = cgroup_number(folder / usage_file);
+    if (limit && usage && *limit - *usage < free.bytes) {
+      free.bytes = std::max<int64_t>(0, *limit - *usage);
+      free.source = (folder / limit_file).string();
+    }
+    if (folder == root || folder.parent_path() == folder) return;
+    folder = folder.parent_path();
+  }
+}
+
+}  // namespace
+
+ProcessMemory process_memory() {
+  const std::string status = read_file("/proc/self/status");
+  return {kib_field(status, "VmRSS"), kib_field(status, "VmHWM"), kib_field(status, "VmData")};
+}
+
+void reset_peak_rss() { std::ofstream("/proc/self/clear_refs") << "5"; }
+
+FreeMemory free_memory() {
+  FreeMemory free{kib_field(read_file("/proc/meminfo"), "MemAvailable"), "MemAvailable"};
+  for (const std::string& line : split(read_file("/proc/self/cgroup"), '\n')) {
+    const auto parts = split(line, ':');
+    if (parts.size() < 3) continue;
+    if (parts[1].empty()) apply_cgroup("/sys/fs/cgroup", parts[2], "memory.max", "memory.current", free);
+    if (parts[1].find("memory") != std::string::npos) {
+      apply_cgroup("/sys/fs/cgroup/memory", parts[2], "memory.limit_in_bytes", "memory.usage_in_bytes", free);
+    }
+  }
+  return free;
+}
+
+std::optional<int64_t> data_limit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_DATA, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return std::nullopt;
+  return static_cast<int64_t>(limit.rlim_cur);
+}
+
+}  // namespace plimsoll

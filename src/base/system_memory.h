@@ -1,0 +1,30 @@
+// What the kernel says about memory: what is free, what this process uses, and what limits it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace plimsoll {
+
+// Of this process, in bytes (/proc/self/status).
+struct ProcessMemory {
+  int64_t rss = 0;       // VmRSS
+  int64_t peak_rss = 0;  // VmHWM
+  int64_t data = 0;      // VmData: what RLIMIT_DATA counts
+};
+ProcessMemory process_memory();
+// Sets VmHWM back to the present VmRSS, where the kernel allows it.
+void reset_peak_rss();
+
+struct FreeMemory {
+  int64_t bytes = 0;
+  std::string source;  // "MemAvailable" or the cgroup file that is tighter
+};
+// The least of MemAvailable and, for cgroups v2 and v1, limit minus usage, up the tree.
+FreeMemory free_memory();
+
+// RLIMIT_DATA, none when unlimited.
+std::optional<int64_t> data_limit();
+
+}  // namespace plimsoll

@@ -1,0 +1,65 @@
+// What a run computes (the experiment) and how it is cut to fit (the variant). A variant never changes the
+// result.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "device/description.h"
+#include "graph/graph.h"
+#include "models/spec.h"
+#include "passes/train.h"
+
+namespace plimsoll {
+
+struct Experiment {
+  ModelSpec model;
+  bool lora = false;  // otherwise every weight trains
+  LoraOptions lora_options;
+  TrainPrecision precision;
+  OptimizerOptions optimizer;
+  int64_t effective_batch = 16;  // sequences per optimizer step
+  int64_t max_length = 1024;     // tokens per sequence
+  bool evaluates = false;
+};
+
+struct Variant {
+  int64_t micro_batch = 1;   // sequences per micro-step
+  int64_t accumulation = 1;  // micro-steps per optimizer step; the last one may be partly empty
+  int64_t eval_micro_batch = 1;
+  int64_t loss_chunk = 512;  // rows of logits that exist at a time
+};
+
+// The number of micro-steps that `effective` sequences need.
+int64_t accumulation_for(int64_t effective, int64_t micro);
+
+// Rows of logits at a time where the recipe leaves it open: larger where the head trains, since every chunk
+// then reads and writes the head's whole gradient (planning-notes.md, section 5).
+int64_t default_loss_chunk(const Experiment& experiment, int64_t tokens);
+
+// Names of the programs, also those of the phases in reports.
+inline constexpr const char* kTrainProgram = "micro-step";
+inline constexpr const char* kUpdateProgram = "update";
+inline constexpr const char* kEvalProgram = "evaluation";
+inline constexpr const char* kLossTensor = "loss";
+inline constexpr const char* kEvalLossTensor = "eval_loss";
+
+// The forward pass of a micro-step with its adapters, before autodiff.
+Graph build_forward(const Experiment& experiment, const Variant& variant);
+
+// The run's programs: micro-step, update and, where the experiment evaluates, evaluation. Each pass's output
+// is verified.
+std::vector<Graph> build_programs(const Experiment& experiment, const Variant& variant,
+                                  const DeviceDescription& device);
+
+// Programs of generation over one sequence: prefill of `prefill` tokens at a time, and single-token decoding,
+// over a cache of `capacity` tokens.
+std::vector<Graph> build_generation_programs(const ModelSpec& model, const LoraOptions* lora, DType compute,
+                                             int64_t prefill, int64_t capacity,
+                                             const DeviceDescription& device);
+
+// Predicted seconds of one optimizer step: a roofline per op over the device's rates.
+double predict_step_seconds(const std::vector<Graph>& programs, const Variant& variant,
+                            const DeviceRates& rates);
+
+}  // namespace plimsoll

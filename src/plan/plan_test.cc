@@ -1,0 +1,120 @@
+#include "plan/plan.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <nlohmann/json.hpp>
+
+#include "base/units.h"
+
+namespace plimsoll {
+namespace {
+
+ModelSpec mistral_7b() {
+  return parse_model_spec({{"model_type", "mistral"},
+                           {"hidden_size", 4096},
+                           {"intermediate_size", 14336},
+                           {"num_hidden_layers", 32},
+                           {"num_attention_heads", 32},
+                           {"num_key_value_heads", 8},
+                           {"vocab_size", 32000}},
+                          "c");
+}
+
+ModelSpec tiny() {
+  return parse_model_spec({{"model_type", "llama"},
+                           {"hidden_size", 32},
+                           {"intermediate_size", 64},
+                           {"num_hidden_layers", 2},
+                           {"num_attention_heads", 4},
+                           {"num_key_value_heads", 2},
+                           {"vocab_size", 128}},
+                          "c");
+}
+
+PlanRequest request_for(const ModelSpec& model, bool lora) {
+  PlanRequest request;
+  request.experiment.model = model;
+  request.experiment.lora = lora;
+  request.experiment.precision = {DType::bf16, DType::f32, DType::f32, false, true};
+  request.experiment.max_length = 64;
+  request.experiment.effective_batch = 8;
+  request.device = reference_description();
+  return request;
+}
+
+TEST(Plan, persistent_bytes_of_full_fine_tuning_are_fourteen_a_parameter) {
+  const Plan plan = make_plan(request_for(tiny(), false));
+  int64_t elements = 0;
+  int64_t bytes = 0;
+  for (const TableRow& row : plan.layout.persistent) {
+    if (row.role == Role::metric) continue;
+    bytes += row.bytes;
+    if (row.role == Role::trainable_weight) elements += row.shape.elements();
+  }
+  EXPECT_EQ(bytes, 14 * elements);
+}
+
+TEST(Plan, components_sum_to_the_arena) {
+  for (const bool lora : {false, true}) {
+    const Plan plan = make_plan(request_for(tiny(), lora));
+    int64_t sum = 0;
+    for (const Component& component : device_components(plan)) sum += component.bytes;
+    EXPECT_EQ(sum, plan.arena_bytes());
+  }
+}
+
+TEST(Plan, a_smaller_budget_gives_a_smaller_micro_batch_of_the_same_effective_batch) {
+  PlanRequest request = request_for(tiny(), true);
+  const Plan open = make_plan(request);
+  EXPECT_EQ(open.variant.micro_batch, 8);
+  request.budget.device_bytes = open.arena_bytes() - 1;
+  const Plan tight = make_plan(request);
+  EXPECT_TRUE(tight.fits());
+  EXPECT_LT(tight.variant.micro_batch, 8);
+  EXPECT_GE(tight.variant.micro_batch * tight.variant.accumulation, 8);
+  EXPECT_GE(tight.seconds_per_step, open.seconds_per_step);
+}
+
+TEST(Plan, what_cannot_fit_is_refused_with_the_least_that_would) {
+  PlanRequest request = request_for(tiny(), true);
+  request.budget.device_bytes = 1000;
+  const Plan plan = make_plan(request);
+  EXPECT_FALSE(plan.fits());
+  EXPECT_EQ(plan.variant.micro_batch, 1);
+  EXPECT_NE(refusal_text(plan).find("smallest possible: " + format_bytes(plan.arena_bytes())),
+            std::string::npos)
+      << refusal_text(plan);
+}
+
+TEST(Plan, seven_billion_parameters_are_planned_at_once_and_laid_out_at_the_bound) {
+  PlanRequest request = request_for(mistral_7b(), true);
+  request.experiment.max_length = 512;
+  const auto start = std::chrono::steady_clock::now();
+  const Plan plan = make_plan(request);
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  EXPECT_LE(static_cast<double>(plan.arena_bytes()),
+            1.01 * static_cast<double>(plan.layout.lower_bound_bytes()));
+  EXPECT_GT(plan.arena_bytes(), int64_t{2} * 7'241'732'096);
+  RecordProperty("seconds", std::to_string(seconds.count()));
+}
+
+TEST(Plan, json_carries_the_documented_names) {
+  const auto json = nlohmann::json::parse(report_json(make_plan(request_for(tiny(), true))));
+  EXPECT_TRUE(json["feasible"].get<bool>());
+  for (const char* key : {"kind", "budget_bytes", "arena_bytes", "persistent_bytes", "transient_bytes",
+                          "lower_bound_bytes", "components", "phases"})
+    EXPECT_TRUE(json["device"].contains(key)) << key;
+  EXPECT_TRUE(json["host"].contains("planned_peak_bytes"));
+  EXPECT_TRUE(json["process"].contains("planned_data_bytes"));
+  EXPECT_TRUE(json["predicted"].contains("seconds_per_step"));
+  EXPECT_EQ(json["variant"]["effective_batch"], 8);
+}
+
+TEST(Plan, programs_survive_print_and_parse) {
+  for (const Graph& graph : make_plan(request_for(tiny(), true)).programs)
+    EXPECT_EQ(print_graph(parse_graph(print_graph(graph))), print_graph(graph));
+}
+
+}  // namespace
+}  // namespace plimsoll

@@ -1,0 +1,296 @@
+// What `plimsoll plan` prints: the verdict first, then the reason, then what to do next (docs/plan.md).
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/strings.h"
+#include "base/units.h"
+#include "models/decoder.h"
+#include "plan/plan.h"
+
+namespace plimsoll {
+namespace {
+
+constexpr int kBarWidth = 40;
+
+std::string bar(int64_t bytes, int64_t total) {
+  const auto filled =
+      static_cast<int>(static_cast<double>(bytes) / static_cast<double>(total) * kBarWidth + 0.5);
+  std::string text;
+  for (int i = 0; i < filled; ++i) text += "█";
+  return text;
+}
+
+std::string of_budget(int64_t bytes, const std::optional<int64_t>& budget) {
+  return budget ? format_bytes(bytes) + " of " + format_bytes(*budget) : format_bytes(bytes);
+}
+
+std::string split_text(const Experiment& experiment, const Variant& variant) {
+  return "effective batch " + format_count(experiment.effective_batch) + " = " +
+         format_count(variant.micro_batch) + " micro-batch x " + format_count(variant.accumulation) +
+         " accumulation" +
+         (variant.micro_batch * variant.accumulation == experiment.effective_batch
+              ? ""
+              : " (the last one partly empty)");
+}
+
+std::string method_text(const Experiment& experiment) {
+  if (!experiment.lora) return "full fine-tuning";
+  const LoraOptions& lora = experiment.lora_options;
+  return "lora r" + std::to_string(lora.r) +
+         (lora.targets.empty() ? ", all linear layers" : ", " + join(lora.targets, " "));
+}
+
+std::string model_text(const Plan& plan) {
+  const Experiment& experiment = plan.request.experiment;
+  const auto millions = static_cast<double>(count_parameters(experiment.model)) / 1e6;
+  std::string number = std::to_string(millions);
+  number.resize(number.find('.') + 2);
+  return experiment.model.describe() + ", " + number + " M parameters";
+}
+
+int64_t phase_bytes(const Plan& plan, const ProgramLayout& program) {
+  return plan.layout.persistent_bytes + program.transient_bytes;
+}
+
+std::string phases_text(const Plan& plan) {
+  std::string text;
+  for (const ProgramLayout& program : plan.layout.programs)
+    text += (text.empty() ? "" : " · ") + program.name + " " + format_bytes(phase_bytes(plan, program));
+  return text;
+}
+
+std::string set_micro(const Variant& variant) {
+  return "--set batch.micro=" + std::to_string(variant.micro_batch);
+}
+
+const Candidate& smallest(const Plan& plan) {
+  return *std::min_element(plan.candidates.begin(), plan.candidates.end(),
+                           [](const auto& a, const auto& b) { return a.arena_bytes < b.arena_bytes; });
+}
+
+// "+31 % time" against the chosen variant.
+std::string time_change(const Plan& plan, const Candidate& candidate) {
+  const double percent = (candidate.seconds_per_step / plan.seconds_per_step - 1.0) * 100.0;
+  const auto rounded = static_cast<int>(percent + (percent < 0 ? -0.5 : 0.5));
+  return (rounded >= 0 ? "+" : "") + std::to_string(rounded) + " % time";
+}
+
+// The largest micro-batch that fits the budget.
+const Candidate* largest_fitting(const Plan& plan) {
+  const Candidate* best = nullptr;
+  for (const Candidate& candidate : plan.candidates) {
+    if (plan.request.budget.device_bytes && candidate.arena_bytes > *plan.request.budget.device_bytes)
+      continue;
+    if (best == nullptr || candidate.variant.micro_batch > best->variant.micro_batch) best = &candidate;
+  }
+  return best;
+}
+
+std::string also_fits_text(const Plan& plan) {
+  std::string text;
+  const Candidate* largest = largest_fitting(plan);
+  if (largest != nullptr && largest->variant.micro_batch != plan.variant.micro_batch) {
+    text += "micro-batch " + format_count(largest->variant.micro_batch) + " (" +
+            format_bytes(largest->arena_bytes) + ", " + time_change(plan, *largest) + ") · ";
+  }
+  const Candidate& least = smallest(plan);
+  if (least.variant.micro_batch == plan.variant.micro_batch)
+    return text + "nothing smaller: this is the least";
+  return text + "budget down to " + format_bytes(least.arena_bytes) + " (micro-batch " +
+         format_count(least.variant.micro_batch) + ", " + time_change(plan, least) + ")";
+}
+
+std::string device_table(const Plan& plan) {
+  TextTable table({false, true});
+  table.add_row({"device", "", "peak at: " + peak_place(plan)});
+  for (const Component& component : device_components(plan))
+    table.add_row({component.name, format_bytes(component.bytes), bar(component.bytes, plan.arena_bytes())});
+  table.add_row({"total", format_bytes(plan.arena_bytes()),
+                 "(lower bound " + format_bytes(plan.layout.lower_bound_bytes()) + ")"});
+  return table.render("  ");
+}
+
+std::string host_table(const Plan& plan) {
+  TextTable table({false, true});
+  table.add_row({"host"});
+  for (const Component& component : plan.request.host.components)
+    table.add_row({component.name, format_bytes(component.bytes)});
+  table.add_row({"total", format_bytes(plan.request.host.total())});
+  return table.render("  ");
+}
+
+nlohmann::ordered_json components_json(const std::vector<Component>& components) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const Component& component : components)
+    list.push_back({{"name", component.name}, {"bytes", component.bytes}});
+  return list;
+}
+
+nlohmann::ordered_json optional_bytes(const std::optional<int64_t>& bytes) {
+  return bytes ? nlohmann::ordered_json(*bytes) : nlohmann::ordered_json(nullptr);
+}
+
+std::string table_dump(const Plan& plan) {
+  TextTable table({false, false, false, true, true, true});
+  table.add_row({"program", "tensor", "type", "bytes", "offset", "live", "role"});
+  const auto add = [&](const std::string& program, const TableRow& row, bool transient) {
+    table.add_row(
+        {program, row.name, std::string(to_string(row.dtype)) + row.shape.to_string(),
+         std::to_string(row.bytes), std::to_string(row.offset),
+         transient ? std::to_string(row.first) + ".." + std::to_string(row.last) : "always",
+         std::string(to_string(row.role)) + (row.shares.empty() ? "" : ", in place of " + row.shares)});
+  };
+  for (const TableRow& row : plan.layout.persistent) add("all", row, false);
+  for (const ProgramLayout& program : plan.layout.programs)
+    for (const TableRow& row : program.rows)
+      if (!is_persistent(row.role)) add(program.name, row, true);
+  return table.render();
+}
+
+// The layout problem of each program as CSV: what an outside solver would need.
+std::string layout_dump(const Plan& plan) {
+  std::string text = "program,tensor,first,last,bytes,offset\n";
+  for (const ProgramLayout& program : plan.layout.programs)
+    for (const TableRow& row : program.rows)
+      if (!is_persistent(row.role))
+        text += program.name + "," + row.name + "," + std::to_string(row.first) + "," +
+                std::to_string(row.last) + "," + std::to_string(row.bytes) + "," +
+                std::to_string(row.offset) + "\n";
+  return text;
+}
+
+std::string graph_dump(const Plan& plan) {
+  return print_graph(build_forward(plan.request.experiment, plan.variant));
+}
+
+}  // namespace
+
+std::string report_text(const Plan& plan) {
+  const Experiment& experiment = plan.request.experiment;
+  const Budget& budget = plan.request.budget;
+  std::string text = plan.fits() ? "fits   " : "does not fit   ";
+  text += "device " + of_budget(plan.arena_bytes(), budget.device_bytes) + "   host " +
+          of_budget(plan.request.host.total(), budget.host_bytes) + "   about " +
+          format_seconds(plan.seconds_per_step) + " a step, " +
+          format_count(static_cast<int64_t>(plan.tokens_per_second())) + " tokens/s" +
+          (plan.request.device.rates.calibrated ? "" : " (uncalibrated)") + "\n\n";
+  text += "  " + model_text(plan) + "\n";
+  text += "  " + method_text(experiment) + " · " + std::string(to_string(experiment.precision.compute)) +
+          " · length " + format_count(experiment.max_length) + " · " + split_text(experiment, plan.variant) +
+          "\n\n";
+  text += device_table(plan) + "\n";
+  text += "  phases     " + phases_text(plan) + "\n\n";
+  text += host_table(plan) + "\n";
+  text += "  process    " + format_bytes(plan.process_peak_bytes()) +
+          " at its peak (device and host together; " + format_bytes(plan.data_bytes()) +
+          " of private data)\n";
+  text += "  also fits  " + also_fits_text(plan) + "\n";
+  return text;
+}
+
+std::string refusal_text(const Plan& plan) {
+  const Budget& budget = plan.request.budget;
+  if (plan.fits_device() && !plan.fits_host()) {
+    return "does not fit   host needs " + format_bytes(plan.request.host.total()) + ", " +
+           format_bytes(*budget.host_bytes) + " may be used (" + budget.host_source + ")\n" +
+           host_table(plan) + "  smallest possible: " + format_bytes(plan.request.host.total());
+  }
+  const int64_t limit = budget.device_bytes.value_or(0);
+  const int64_t need = plan.arena_bytes();
+  std::string text = "does not fit   device needs " + format_bytes(need) + ", " + format_bytes(limit) +
+                     " may be used (" + budget.device_source + "; " + format_bytes(budget.free_bytes) +
+                     " are free)\n";
+  text += "  short by " + format_bytes(need - limit) + " at " + peak_place(plan) + "; largest there:";
+  std::vector<Component> components = device_components(plan);
+  std::stable_sort(components.begin(), components.end(),
+                   [](const Component& a, const Component& b) { return a.bytes > b.bytes; });
+  components.resize(std::min<size_t>(components.size(), 3));
+  for (size_t i = 0; i < components.size(); ++i)
+    text += (i > 0 ? ", " : " ") + components[i].name + " " + format_bytes(components[i].bytes);
+  const Candidate& least = smallest(plan);
+  if (plan.request.micro_batch) {
+    PlanRequest open = plan.request;
+    open.micro_batch.reset();
+    const Plan other = make_plan(open);
+    if (other.fits_device()) {
+      text += "\n  lossless ways that fit:\n    micro-batch " + format_count(other.variant.micro_batch) +
+              " x " + format_count(other.variant.accumulation) + "   " + format_bytes(other.arena_bytes()) +
+              "   " + set_micro(other.variant);
+    }
+    text += "\n  smallest possible: " + format_bytes(smallest(other).arena_bytes);
+  } else {
+    text +=
+        "\n  smallest possible: " + format_bytes(least.arena_bytes) + " (" + set_micro(least.variant) + ")";
+  }
+  return text;
+}
+
+std::string report_json(const Plan& plan) {
+  using Json = nlohmann::ordered_json;
+  const PlanRequest& request = plan.request;
+  Json phases = Json::array();
+  for (const ProgramLayout& program : plan.layout.programs) {
+    phases.push_back({{"name", program.name},
+                      {"transient_bytes", program.transient_bytes},
+                      {"lower_bound_bytes", program.lower_bound_bytes}});
+  }
+  Json alternatives = Json::array();
+  for (const Candidate& candidate : plan.candidates) {
+    if (candidate.variant.micro_batch == plan.variant.micro_batch) continue;
+    alternatives.push_back(
+        {{"set", "batch.micro=" + std::to_string(candidate.variant.micro_batch)},
+         {"micro_batch", candidate.variant.micro_batch},
+         {"accumulation", candidate.variant.accumulation},
+         {"arena_bytes", candidate.arena_bytes},
+         {"seconds_per_step", candidate.seconds_per_step},
+         {"fits", !request.budget.device_bytes || candidate.arena_bytes <= *request.budget.device_bytes},
+         {"lossless", true}});
+  }
+  const Json json = {
+      {"feasible", plan.fits()},
+      {"device",
+       {{"kind", request.device.kind},
+        {"budget_bytes", optional_bytes(request.budget.device_bytes)},
+        {"arena_bytes", plan.arena_bytes()},
+        {"persistent_bytes", plan.layout.persistent_bytes},
+        {"transient_bytes", plan.layout.transient_bytes},
+        {"lower_bound_bytes", plan.layout.lower_bound_bytes()},
+        {"peak", peak_place(plan)},
+        {"components", components_json(device_components(plan))},
+        {"phases", phases}}},
+      {"host",
+       {{"budget_bytes", optional_bytes(request.budget.host_bytes)},
+        {"planned_peak_bytes", request.host.total()},
+        {"components", components_json(request.host.components)}}},
+      {"process",
+       {{"planned_peak_rss_bytes", plan.process_peak_bytes()}, {"planned_data_bytes", plan.data_bytes()}}},
+      {"variant",
+       {{"micro_batch", plan.variant.micro_batch},
+        {"accumulation", plan.variant.accumulation},
+        {"effective_batch", request.experiment.effective_batch},
+        {"eval_micro_batch", plan.variant.eval_micro_batch},
+        {"loss_chunk", plan.variant.loss_chunk},
+        {"max_length", request.experiment.max_length},
+        {"threads", request.device.threads},
+        {"isa", std::string(to_string(request.device.isa))}}},
+      {"predicted",
+       {{"seconds_per_step", plan.seconds_per_step},
+        {"tokens_per_second", plan.tokens_per_second()},
+        {"calibrated", request.device.rates.calibrated}}},
+      {"alternatives", alternatives}};
+  return json.dump(2) + "\n";
+}
+
+std::string dump(const Plan& plan, const std::string& what) {
+  if (what == "graph") return graph_dump(plan);
+  if (what == "layout") return layout_dump(plan);
+  if (what == "table") return table_dump(plan);
+  if (what != "program")
+    throw UsageError("--dump: '" + what + "' is not one of graph, program, layout, table");
+  std::string text;
+  for (const Graph& graph : plan.programs) text += print_graph(graph) + "\n";
+  return text;
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,163 @@
+#include "recipe/builder.h"
+
+#include "base/error.h"
+#include "base/strings.h"
+#include "base/units.h"
+#include "recipe/unsupported.h"
+
+namespace plimsoll {
+namespace {
+
+constexpr std::string_view kPrecisionParts = "precision.";
+
+std::string expected(const Option& option, const Node& node) {
+  return option.key + ": expected " + option.values + ", found " + describe(node);
+}
+
+}  // namespace
+
+void Problems::add(const std::string& place, const std::string& message) {
+  ++count_;
+  if (!is_full()) lines_.push_back(place + ": " + message);
+}
+
+void Problems::throw_if_any() const {
+  if (count_ == 0) return;
+  std::string text = join(lines_, "\n");
+  if (count_ > lines_.size())
+    text += "\nand " + format_count(static_cast<int64_t>(count_ - lines_.size())) + " more";
+  throw UsageError(text);
+}
+
+std::string Source::place(int line) const {
+  return has_lines && line > 0 ? name + ":" + std::to_string(line) : name;
+}
+
+void RecipeBuilder::apply(const Node& root, const Source& source) {
+  ++calls_;
+  if (root.kind == Node::Kind::null) {
+    problems_.add(source.place(0), "is empty: a recipe is a map of keys, 'model:' at least");
+  } else if (root.kind != Node::Kind::map) {
+    problems_.add(source.place(root.line), "a recipe is a map of keys, found " + describe(root));
+  } else {
+    walk(root, "", source);
+  }
+}
+
+void RecipeBuilder::walk(const Node& map, const std::string& prefix, const Source& source) {
+  for (const Node* child : distinct(map, prefix, source)) visit(*child, prefix + child->key, source);
+}
+
+// Other tools' names for a key would be looked up here, before the key is.
+void RecipeBuilder::visit(const Node& child, const std::string& key, const Source& source) {
+  const Option* option = find_option(key);
+  if (is_group(key) && (child.kind == Node::Kind::map || option == nullptr)) {
+    if (child.kind == Node::Kind::map) return walk(child, key + ".", source);
+    if (child.kind == Node::Kind::null) return;  // "data:" with nothing below it
+    problems_.add(source.place(child.line), key + ": expected a map of keys, found " + describe(child));
+  } else if (option != nullptr) {
+    assign(*option, child, source);
+  } else {
+    report_unknown(child, key, source);
+  }
+}
+
+void RecipeBuilder::assign(const Option& option, const Node& node, const Source& source) {
+  const std::string place = source.place(node.line);
+  if (node.kind == Node::Kind::map) distinct(node, option.key + ".", source);
+  if (const auto refusal = refuse_node(option.key, node)) return problems_.add(place, *refusal);
+  try {
+    if (!option.set(recipe_, node, source.folder)) return problems_.add(place, expected(option, node));
+  } catch (const UsageError& error) {
+    return problems_.add(place, error.what());
+  }
+  if (const auto refusal = refuse_value(option.key, option.get(recipe_))) problems_.add(place, *refusal);
+  // A preset replaces parts given before it.
+  if (option.key == "precision")
+    std::erase_if(given_, [](const auto& given) { return given.first.starts_with(kPrecisionParts); });
+  Given& given = given_[option.key];
+  // A key can be written nested and dotted in one file.
+  if (given.call == calls_ && given.place != place)
+    problems_.add(place, "key '" + option.key + "' is given twice (first at " + given.place + ")");
+  given = {place, calls_};
+}
+
+std::vector<const Node*> RecipeBuilder::distinct(const Node& map, const std::string& prefix,
+                                                 const Source& source) {
+  std::vector<const Node*> children;
+  std::map<std::string_view, int> first_lines;
+  for (const Node& child : map.items) {
+    const auto [first, is_new] = first_lines.emplace(child.key, child.key_line);
+    if (is_new) {
+      children.push_back(&child);
+    } else {
+      problems_.add(source.place(child.key_line), "key '" + excerpt(prefix + child.key) +
+                                                      "' is given twice (first at line " +
+                                                      std::to_string(first->second) + ")");
+    }
+  }
+  return children;
+}
+
+void RecipeBuilder::report_unknown(const Node& child, const std::string& key, const Source& source) {
+  const std::string suggestion = problems_.is_full() ? "" : suggest_key(key);
+  const std::string hint = suggestion.empty() ? "; `plimsoll recipe --explain` lists the keys"
+                                              : " (did you mean '" + suggestion + "'?)";
+  problems_.add(source.place(child.key_line), "unknown key '" + excerpt(key) + "'" + hint);
+}
+
+Recipe RecipeBuilder::current() const {
+  Recipe recipe = recipe_;
+  if (!given_.contains("precision.rounding")) recipe.precision.rounding = default_rounding(recipe.precision);
+  return recipe;
+}
+
+std::vector<std::string> RecipeBuilder::keys_since(int first) const {
+  std::vector<std::string> keys;
+  for (const Option& option : options())
+    if (const auto at = given_.find(option.key); at != given_.end() && at->second.call >= first)
+      keys.push_back(option.key);
+  return keys;
+}
+
+Recipe RecipeBuilder::finish(const std::string& name) {
+  const Recipe recipe = current();
+  // Keys are held against each other only when each of them is right.
+  if (problems_.count() == 0) check_together(recipe);
+  for (const Option& option : options())
+    if (option.required && problems_.count() == 0 && !given_.contains(option.key))
+      problems_.add(name, "'" + option.key + "' is missing: " + option.meaning);
+  problems_.throw_if_any();
+  return recipe;
+}
+
+void RecipeBuilder::conflict(const std::string& key, const std::string& message) {
+  const auto given = given_.find(key);
+  check_internal(given != given_.end(), "conflict over a key that was not given: " + key);
+  problems_.add(given->second.place, key + ": " + message);
+}
+
+void RecipeBuilder::check_together(const Recipe& recipe) {
+  const auto gave = [this](const std::string& key) { return given_.contains(key); };
+  for (const Option& option : options())
+    if (!applies(option, recipe) && gave(option.key))
+      conflict(option.key, "means nothing beside method.type: full; remove it, or say method.type: lora");
+  if (recipe.method.type == MethodType::full && recipe.adapter)
+    conflict("adapter", "continues LoRA training, but method.type is full");
+  if (recipe.task == Task::pretrain && recipe.data.format == DataFormat::prompt_response)
+    conflict("data.format", "prompt-response belongs to task: sft; pretrain reads text or input-ids");
+  if (recipe.batch.micro > recipe.batch.effective)
+    conflict("batch.micro", "is larger than batch.effective (" + format_count(recipe.batch.effective) + ")");
+  if (recipe.schedule.name == ScheduleName::constant && recipe.schedule.min_ratio > 0.0)
+    conflict("schedule.min_ratio", "means nothing beside schedule.name: constant");
+  if (recipe.eval.every > 0 && recipe.data.eval.kind == EvalSource::Kind::none)
+    conflict("eval.every", "there is nothing to evaluate on: give data.eval a file or a share such as 2%");
+  if (recipe.precision.master && recipe.precision.weights == DType::f32)
+    conflict(gave("precision.master") ? "precision.master" : "precision.weights",
+             "fp32 weights need no fp32 master copy");
+  if (recipe.precision.rounding == Rounding::stochastic &&
+      default_rounding(recipe.precision) == Rounding::nearest)
+    conflict("precision.rounding", "stochastic is for bf16 weights without a master copy");
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,74 @@
+// Applies layers of keys to a Recipe and collects what is wrong with them.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "recipe/document.h"
+#include "recipe/option.h"
+#include "recipe/recipe.h"
+
+namespace plimsoll {
+
+// Problems with their places, one a line. A file can hold any number; the first ones are enough.
+class Problems {
+ public:
+  void add(const std::string& place, const std::string& message);
+  [[nodiscard]] size_t count() const { return count_; }
+  [[nodiscard]] bool is_full() const { return lines_.size() == kShown; }
+  void throw_if_any() const;
+
+ private:
+  static constexpr size_t kShown = 20;
+  std::vector<std::string> lines_;
+  size_t count_ = 0;
+};
+
+// Where a tree of keys comes from.
+struct Source {
+  std::string name;              // "recipes/q.yaml", "--set method.r=x"
+  bool has_lines = false;        // places are NAME:LINE
+  std::filesystem::path folder;  // relative paths start here
+
+  [[nodiscard]] std::string place(int line) const;
+};
+
+class RecipeBuilder {
+ public:
+  // Keys of later calls replace those of earlier ones.
+  void apply(const Node& root, const Source& source);
+  void problem(const std::string& place, const std::string& message) { problems_.add(place, message); }
+  // The recipe so far, with what follows from its keys filled in.
+  [[nodiscard]] Recipe current() const;
+  // The keys whose values come from the call of apply() numbered `first` or a later one; numbers start at 1.
+  [[nodiscard]] std::vector<std::string> keys_since(int first) const;
+  [[nodiscard]] int calls() const { return calls_; }
+  // Checks keys against each other; `name` is the place of what is missing. Throws UsageError for all
+  // problems.
+  Recipe finish(const std::string& name);
+
+ private:
+  struct Given {
+    std::string place;
+    int call = 0;
+  };
+
+  void walk(const Node& map, const std::string& prefix, const Source& source);
+  void visit(const Node& child, const std::string& key, const Source& source);
+  void assign(const Option& option, const Node& node, const Source& source);
+  // The children of a map; each that repeats a key is a problem and left out.
+  std::vector<const Node*> distinct(const Node& map, const std::string& prefix, const Source& source);
+  void report_unknown(const Node& child, const std::string& key, const Source& source);
+  void check_together(const Recipe& recipe);
+  void conflict(const std::string& key, const std::string& message);
+
+  Recipe recipe_;
+  std::map<std::string, Given> given_;
+  int calls_ = 0;
+  Problems problems_;
+};
+
+}  // namespace plimsoll

@@ -1,0 +1,62 @@
+#include "recipe/effective.h"
+
+#include <set>
+
+#include "base/error.h"
+#include "recipe/option.h"
+
+namespace plimsoll {
+namespace {
+
+Json read_fingerprint(std::string_view text) {
+  Json fingerprint = Json::parse(text, nullptr, false);
+  if (!fingerprint.is_object())
+    throw DamagedError("the fingerprint of the recipe is not a JSON object; the checkpoint is damaged");
+  return fingerprint;
+}
+
+std::string value_of(const Json& fingerprint, const std::string& key) {
+  const auto at = fingerprint.find(key);
+  return at == fingerprint.end() ? "" : to_yaml(*at);
+}
+
+}  // namespace
+
+std::string effective_yaml(const Recipe& recipe) {
+  std::string text;
+  std::string open_group;
+  for (const Option& option : options()) {
+    if (option.is_part || !applies(option, recipe)) continue;
+    const size_t dot = option.key.find('.');
+    const std::string group = dot == std::string::npos ? "" : option.key.substr(0, dot);
+    if (!group.empty() && group != open_group) text += group + ":\n";
+    open_group = group;
+    const std::string name = group.empty() ? option.key : "  " + option.key.substr(dot + 1);
+    text += name + ": " + to_yaml(option.get(recipe)) + "\n";
+  }
+  return text;
+}
+
+std::string experiment_fingerprint(const Recipe& recipe) {
+  nlohmann::json fingerprint = nlohmann::json::object();  // keeps its keys sorted
+  for (const Option& option : options())
+    if (option.experiment && applies(option, recipe)) fingerprint[option.key] = option.get(recipe);
+  if (recipe.data.eval.kind != EvalSource::Kind::share) fingerprint.erase("data.eval");
+  return fingerprint.dump();
+}
+
+std::vector<ExperimentDifference> experiment_differences(std::string_view a, std::string_view b) {
+  const Json fingerprint_a = read_fingerprint(a);
+  const Json fingerprint_b = read_fingerprint(b);
+  std::set<std::string> keys;
+  for (const Json* fingerprint : {&fingerprint_a, &fingerprint_b})
+    for (const auto& [key, value] : fingerprint->items()) keys.insert(key);
+  std::vector<ExperimentDifference> differences;
+  for (const std::string& key : keys) {
+    ExperimentDifference difference = {key, value_of(fingerprint_a, key), value_of(fingerprint_b, key)};
+    if (difference.a != difference.b) differences.push_back(std::move(difference));
+  }
+  return differences;
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,29 @@
+// The recipe as it was understood, and the part of it that a checkpoint belongs to.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "recipe/recipe.h"
+
+namespace plimsoll {
+
+// YAML with every default filled in; reads back to the same Recipe wherever it lies.
+std::string effective_yaml(const Recipe& recipe);
+
+// Canonical JSON ("optimizer.lr": 0.0002, ... in one line, sorted) of the keys that decide what is learnt.
+// Micro-batches, memory, threads, evaluation, saving and logging are not among them. A file of rows to
+// evaluate on is not either, a share taken out of the training rows is.
+std::string experiment_fingerprint(const Recipe& recipe);
+
+struct ExperimentDifference {
+  std::string key;
+  std::string a;  // as a recipe would say it; "" where the key is absent
+  std::string b;
+  friend bool operator==(const ExperimentDifference&, const ExperimentDifference&) = default;
+};
+// The keys in which two fingerprints differ. Throws DamagedError for text that is none.
+std::vector<ExperimentDifference> experiment_differences(std::string_view a, std::string_view b);
+
+}  // namespace plimsoll

@@ -1,0 +1,15 @@
+// What `plimsoll recipe --explain` prints: every key with its default, what is allowed and what it means.
+#pragma once
+
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+namespace plimsoll {
+
+// Aligned, grouped, within 100 columns.
+std::string explain_recipe();
+// A list of {key, default, values, meaning, required, support}.
+nlohmann::ordered_json explain_recipe_json();
+
+}  // namespace plimsoll

@@ -1,0 +1,168 @@
+#include "recipe/load.h"
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+
+#include "base/error.h"
+#include "base/strings.h"
+#include "recipe/builder.h"
+#include "recipe/document.h"
+#include "recipe/option.h"
+
+namespace plimsoll {
+namespace {
+
+constexpr std::string_view kEnvironment = "PLIMSOLL_SET";
+
+// At most one byte more than a document may have: enough to see that it is too long.
+std::string read_text_of(const std::string& file) {
+  std::error_code unknown;  // what cannot be looked at cannot be opened either
+  if (std::filesystem::is_directory(file, unknown))
+    throw UsageError(file + ": is a folder, not a recipe; `plimsoll plan FOLDER` takes a model's folder");
+  std::ifstream stream(file, std::ios::binary);
+  if (!stream) throw UsageError(file + ": cannot be opened: " + std::strerror(errno));
+  std::string text(kMaxDocumentBytes + 1, '\0');
+  stream.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (stream.bad()) throw UsageError(file + ": cannot be read: " + std::strerror(errno));
+  text.resize(static_cast<size_t>(stream.gcount()));
+  return text;
+}
+
+template <class Read>
+Node read_document(std::string_view text, const Source& source, Read read) {
+  try {
+    return read(text);
+  } catch (const DocumentError& error) {
+    throw UsageError(source.place(error.line) + ": " + error.what());
+  }
+}
+
+// {a: {b: value}} for the key a.b.
+Node nested(std::string_view key, Node value) {
+  const std::vector<std::string> parts = split(key, '.');
+  for (size_t i = parts.size(); i-- > 0;) {
+    value.key = parts[i];
+    Node map;
+    map.kind = Node::Kind::map;
+    map.items.push_back(std::move(value));
+    value = std::move(map);
+  }
+  return value;
+}
+
+void apply_assignment(RecipeBuilder& builder, std::string_view option, const std::string& text) {
+  const Source source = {std::string(option) + " " + excerpt(text), false, std::filesystem::current_path()};
+  const size_t equals = text.find('=');
+  const std::string_view key = trim(std::string_view(text).substr(0, equals));
+  // Keys are shallow; the limit keeps what follows from recursing as deep as an argument is long.
+  const std::vector<std::string> parts = split(key, '.');
+  if (equals == std::string::npos || key.empty() || parts.size() > kMaxDocumentDepth)
+    return builder.problem(source.name, "expected key=value, such as method.r=8");
+  const std::string_view value = std::string_view(text).substr(equals + 1);
+  try {
+    builder.apply(nested(key, read_yaml(value)), source);
+  } catch (const DocumentError& error) {
+    builder.problem(source.name, error.what());
+  }
+}
+
+// Splits at blanks that stand outside of quotes and brackets.
+std::vector<std::string> split_assignments(std::string_view text) {
+  std::vector<std::string> parts(1);
+  char quote = '\0';
+  int depth = 0;
+  for (const char c : text) {
+    if (quote != '\0') {
+      if (c == quote) quote = '\0';
+    } else if (c == '"' || c == '\'') {
+      quote = c;
+    } else if (c == '[' || c == '{') {
+      ++depth;
+    } else if (c == ']' || c == '}') {
+      --depth;
+    }
+    const bool is_blank = c == ' ' || c == '\t' || c == '\n';
+    if (is_blank && quote == '\0' && depth <= 0) {
+      parts.emplace_back();
+    } else {
+      parts.back() += c;
+    }
+  }
+  std::erase(parts, "");
+  return parts;
+}
+
+std::vector<std::string> changes(const Recipe& before, const Recipe& after,
+                                 const std::vector<std::string>& keys) {
+  std::vector<std::string> lines;
+  for (const std::string& key : keys) {
+    const Option& option = *find_option(key);
+    const std::string was = to_yaml(option.get(before));
+    const std::string is = to_yaml(option.get(after));
+    if (was != is) lines.push_back(key + " = " + is + " (was " + was + ")");
+  }
+  return lines;
+}
+
+LoadedRecipe apply_overrides(RecipeBuilder& builder, const Overrides& overrides, const std::string& name) {
+  const Recipe before = builder.current();
+  const int first = builder.calls() + 1;
+  for (const std::string& text : split_assignments(overrides.environment))
+    apply_assignment(builder, kEnvironment, text);
+  const std::vector<std::string> from_environment = builder.keys_since(first);
+  const Recipe with_environment = builder.current();
+  const int first_set = builder.calls() + 1;
+  for (const std::string& text : overrides.sets) apply_assignment(builder, "--set", text);
+
+  LoadedRecipe loaded;
+  loaded.recipe = builder.finish(name);
+  // What --set then changed again is not the environment's.
+  std::vector<std::string> lasting = from_environment;
+  for (const std::string& key : builder.keys_since(first_set)) std::erase(lasting, key);
+  loaded.environment_changes = changes(before, with_environment, lasting);
+  return loaded;
+}
+
+}  // namespace
+
+LoadedRecipe load_recipe(const std::string& file, const Overrides& overrides) {
+  const std::string text = read_text_of(file);
+  const std::filesystem::path folder = std::filesystem::absolute(file).parent_path();
+  const Source source = {file, true, folder};
+  const bool is_json = std::filesystem::path(file).extension() == ".json";
+  RecipeBuilder builder;
+  builder.apply(read_document(text, source, is_json ? read_json : read_yaml), source);
+  return apply_overrides(builder, overrides, file);
+}
+
+LoadedRecipe recipe_from_overrides(const Overrides& overrides) {
+  RecipeBuilder builder;
+  return apply_overrides(builder, overrides, "--set");
+}
+
+Recipe parse_recipe(std::string_view text, const std::string& name, const std::filesystem::path& folder) {
+  const Source source = {name, true, folder};
+  RecipeBuilder builder;
+  builder.apply(read_document(text, source, read_yaml), source);
+  return builder.finish(name);
+}
+
+std::string assignment(std::string_view key, const std::string& text) {
+  try {
+    return std::string(key) + "=" + Json(text).dump();
+  } catch (const Json::type_error&) {
+    throw UsageError(std::string(key) + ": '" + excerpt(text) + "' is not UTF-8");
+  }
+}
+
+void require_trainable(const Recipe& recipe) {
+  Problems problems;
+  if (recipe.data.train.empty())
+    problems.add("data.train", "is missing: name the files to train on (--set data.train=FILE)");
+  if (!recipe.output) problems.add("output", "is missing: name the folder of the run (--set output=FOLDER)");
+  problems.throw_if_any();
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,50 @@
+// The table of options: every key of a recipe is declared once, in options.cc, with what reads, prints and
+// explains it.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "recipe/document.h"
+#include "recipe/recipe.h"
+
+namespace plimsoll {
+
+using Json = nlohmann::ordered_json;
+
+struct Option {
+  std::string key;      // "method.r"
+  std::string values;   // what is allowed, as in "expected ...": "a whole number from 1 to 8192"
+  std::string meaning;  // one line
+  // Reads the node into the recipe; false when it is not one of `values`; UsageError
+  // where more can be said. Relative paths start from `folder`.
+  std::function<bool(Recipe&, const Node&, const std::filesystem::path& folder)> set;
+  // The value as the recipe file writes it; its defaults are those of Recipe.
+  std::function<Json(const Recipe&)> get;
+
+  bool required = false;    // a recipe without it means nothing
+  bool lora_only = false;   // an error beside `method.type: full`
+  bool is_part = false;     // shown inside another key's value (precision.weights)
+  bool experiment = false;  // decides what the run learns: a checkpoint belongs to one value of it
+};
+
+// All options, in the order of docs/recipe.md.
+const std::vector<Option>& options();
+// nullptr when there is none.
+const Option* find_option(std::string_view key);
+// Whether some option's key starts with `name` and a dot.
+bool is_group(std::string_view name);
+// The key that was probably meant, or "".
+std::string suggest_key(std::string_view unknown);
+
+// Whether the option says anything in this recipe: LoRA's do not beside `method.type: full`.
+bool applies(const Option& option, const Recipe& recipe);
+
+// A value in YAML's flow style: 2e-4, [q_proj, v_proj], {prompt: question}.
+std::string to_yaml(const Json& value);
+
+}  // namespace plimsoll

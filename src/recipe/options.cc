@@ -1,0 +1,329 @@
+// Every key of a recipe, declared once. Defaults are those of the members in recipe.h.
+#include "base/error.h"
+#include "base/strings.h"
+#include "recipe/option_types.h"
+
+// A member of Recipe, for reading and for writing.
+#define FIELD(member) \
+  [](auto& recipe) -> auto& { return recipe.member; }
+
+namespace plimsoll {
+namespace {
+
+using namespace option_types;  // NOLINT: the table below is written in them
+
+constexpr IntegerRange kCount = {1, 1'000'000};
+constexpr IntegerRange kEvery = {0, 1'000'000'000};
+
+// A checkpoint belongs to one value of the option.
+Option experiment(Option option) {
+  option.experiment = true;
+  return option;
+}
+Option required(Option option) {
+  option.required = true;
+  return option;
+}
+Option lora(Option option) {
+  option.lora_only = true;
+  return experiment(std::move(option));
+}
+Option part(Option option) {
+  option.is_part = true;
+  return option;
+}
+
+Option data_columns() {
+  static const std::vector<std::string> kNames = {"prompt", "response", "text", "input_ids", "labels"};
+  Option option;
+  option.key = "data.columns";
+  option.values = "a map such as {prompt: question, response: answer}";
+  option.meaning = "names of the columns in the files: prompt, response, text, input_ids, labels";
+  option.set = [](Recipe& recipe, const Node& node, Folder) {
+    if (node.kind != Node::Kind::map) return false;
+    for (const Node& item : node.items) {
+      const auto column = read_text(item);
+      if (std::find(kNames.begin(), kNames.end(), item.key) == kNames.end())
+        throw UsageError("data.columns: '" + excerpt(item.key) + "' is no column; there are " +
+                         join(kNames, ", "));
+      if (!column) return false;
+      recipe.data.columns[item.key] = *column;
+    }
+    return true;
+  };
+  option.get = [](const Recipe& recipe) {
+    Json columns = Json::object();
+    for (const auto& [name, column] : recipe.data.columns) columns[name] = column;
+    return columns;
+  };
+  return experiment(std::move(option));
+}
+
+Option data_pin() {
+  return make(
+      "data.pin", FIELD(data.pin), "auto, true or false", "page-locked staging for CUDA",
+      [](const Node& node, Folder) -> std::optional<std::optional<bool>> {
+        if (node.is_word("auto")) return std::optional<bool>();
+        const auto value = read_boolean(node);
+        if (!value) return std::nullopt;
+        return std::make_optional(value);
+      },
+      [](const std::optional<bool>& value) { return value ? Json(*value) : Json("auto"); });
+}
+
+Option method_targets() {
+  return make(
+      "method.targets", FIELD(method.targets), "all-linear or a list such as [q_proj, v_proj]",
+      "linears that get an adapter",
+      [](const Node& node, Folder) -> std::optional<std::vector<std::string>> {
+        if (node.is_word("all-linear")) return std::vector<std::string>();
+        auto names = read_names(node);
+        return names && !names->empty() ? names : std::nullopt;
+      },
+      [](const std::vector<std::string>& names) { return names.empty() ? Json("all-linear") : Json(names); });
+}
+
+Option optimizer_betas() {
+  constexpr NumberRange kBeta = {0, 1, true};
+  return make(
+      "optimizer.betas", FIELD(optimizer.betas), "a list of two numbers from 0 to below 1",
+      "decay of the first and the second moment",
+      [](const Node& node, Folder) -> std::optional<std::array<double, 2>> {
+        if (node.kind != Node::Kind::list || node.items.size() != 2) return std::nullopt;
+        const auto first = read_number(node.items[0], kBeta);
+        const auto second = read_number(node.items[1], kBeta);
+        if (!first || !second) return std::nullopt;
+        return std::array<double, 2>{*first, *second};
+      },
+      [](const std::array<double, 2>& betas) { return Json(betas); });
+}
+
+Json precision_parts(const Recipe& recipe);
+
+// The presets' name, or a map of all parts where no preset says the same.
+Option precision() {
+  std::string names;
+  for (const PrecisionPreset& preset : precision_presets())
+    names += (names.empty() ? "" : " | ") + std::string(preset.name);
+  Option option;
+  option.key = "precision";
+  option.values = names + ", or a map of its parts";
+  option.meaning = "types of what is trained; a map starts from bf16";
+  option.set = [](Recipe& recipe, const Node& node, Folder) {
+    for (const PrecisionPreset& preset : precision_presets()) {
+      if (!node.is_word(preset.name)) continue;
+      recipe.precision = preset.parts;
+      return true;
+    }
+    return false;
+  };
+  option.get = [](const Recipe& recipe) -> Json {
+    for (const PrecisionPreset& preset : precision_presets())
+      if (recipe.precision == preset.parts) return std::string(preset.name);
+    return precision_parts(recipe);
+  };
+  return experiment(std::move(option));
+}
+
+template <class Field>
+Option number_type(std::string key, Field field, std::string meaning) {
+  return part(choice<DType>(std::move(key), field, {{"fp32", DType::f32}, {"bf16", DType::bf16}},
+                            std::move(meaning)));
+}
+
+template <class Field>
+Option memory_limit(std::string key, Field field, std::string meaning) {
+  return make(
+      std::move(key), field, "auto, a share such as 80% or a size such as 8GiB", std::move(meaning),
+      [](const Node& node, Folder) { return read_memory_limit(node); },
+      [](const MemoryLimit& limit) { return print(limit); });
+}
+
+template <class Field>
+Option names(std::string key, Field field, std::string meaning) {
+  return make(
+      std::move(key), field, "a list of names", std::move(meaning),
+      [](const Node& node, Folder) { return read_names(node); },
+      [](const std::vector<std::string>& value) { return Json(value); });
+}
+
+std::vector<Option> model_options() {
+  return {
+      required(experiment(make(
+          "model", FIELD(model), "a path", "Hugging Face folder; config.json is enough to plan", read_path,
+          [](const std::string& path) { return path.empty() ? Json(nullptr) : Json(path); }))),
+      experiment(optional_path("adapter", FIELD(adapter), "PEFT folder to continue from")),
+      experiment(choice<Task>("task", FIELD(task), {{"sft", Task::sft}, {"pretrain", Task::pretrain}},
+                              "what is learnt: responses to prompts, or plain text")),
+  };
+}
+
+std::vector<Option> data_options() {
+  return {
+      experiment(make(
+          "data.train", FIELD(data.train), "a path, a list of paths, or null",
+          "parquet or jsonl files, or folders of them; train needs it", read_paths,
+          [](const std::vector<std::string>& paths) { return paths.empty() ? Json(nullptr) : Json(paths); })),
+      experiment(make("data.eval", FIELD(data.eval), "a path, a share such as 2%, or null",
+                      "rows to evaluate on: a file, or a share taken out of train", read_eval_source,
+                      [](const EvalSource& source) { return print(source); })),
+      experiment(choice<DataFormat>("data.format", FIELD(data.format),
+                                    {{"auto", DataFormat::automatic},
+                                     {"prompt-response", DataFormat::prompt_response},
+                                     {"text", DataFormat::text},
+                                     {"input-ids", DataFormat::input_ids}},
+                                    "what a row holds; auto looks at the columns")),
+      data_columns(),
+      experiment(choice<Template>("data.template", FIELD(data.chat_template),
+                                  {{"auto", Template::automatic}, {"plain", Template::plain}},
+                                  "how prompt and response become text; auto is plain")),
+      experiment(integer("data.max_length", FIELD(data.max_length), {1, int64_t{1} << 24},
+                         "tokens of a sequence; longer ones are cut")),
+      experiment(boolean("data.packing", FIELD(data.packing), "several sequences in one row")),
+      experiment(boolean("data.train_on_prompt", FIELD(data.train_on_prompt), "loss on the prompt as well")),
+      auto_integer("data.loader_threads", FIELD(data.loader_threads), {1, 256},
+                   "threads that prepare batches"),
+      auto_integer("data.prefetch", FIELD(data.prefetch), {1, 1024}, "batches held ready"),
+      data_pin(),
+      experiment(boolean("data.shuffle", FIELD(data.shuffle), "new order of rows in each epoch")),
+  };
+}
+
+std::vector<Option> method_options() {
+  return {
+      experiment(choice<MethodType>("method.type", FIELD(method.type),
+                                    {{"full", MethodType::full}, {"lora", MethodType::lora}},
+                                    "train all weights, or adapters beside frozen ones")),
+      lora(integer("method.r", FIELD(method.r), {1, 8192}, "LoRA: rank of the adapters")),
+      lora(number("method.alpha", FIELD(method.alpha), {0, 1e6}, "LoRA: scale is alpha / r")),
+      lora(number("method.dropout", FIELD(method.dropout), {0, 1, true}, "LoRA: on the adapters' input")),
+      lora(method_targets()),
+      lora(boolean("method.rslora", FIELD(method.rslora), "LoRA: scale is alpha / sqrt(r)")),
+  };
+}
+
+std::vector<Option> step_options() {
+  return {
+      experiment(integer("batch.effective", FIELD(batch.effective), kCount,
+                         "sequences of an optimizer step over all devices: the contract")),
+      auto_integer("batch.micro", FIELD(batch.micro), kCount,
+                   "sequences at a time; changes memory and time, not the result"),
+      experiment(choice<OptimizerName>("optimizer.name", FIELD(optimizer.name),
+                                       {{"adamw", OptimizerName::adamw}}, "the optimizer")),
+      experiment(number("optimizer.lr", FIELD(optimizer.lr), {0, 10}, "highest learning rate")),
+      experiment(optimizer_betas()),
+      experiment(number("optimizer.eps", FIELD(optimizer.eps), {1e-20, 1}, "added to the denominator")),
+      experiment(number("optimizer.weight_decay", FIELD(optimizer.weight_decay), {0, 10}, "decoupled decay")),
+      experiment(number("optimizer.max_grad_norm", FIELD(optimizer.max_grad_norm), {0, 1e9},
+                        "gradients are clipped to this norm; 0 switches it off")),
+      experiment(choice<ScheduleName>("schedule.name", FIELD(schedule.name),
+                                      {{"cosine", ScheduleName::cosine},
+                                       {"linear", ScheduleName::linear},
+                                       {"constant", ScheduleName::constant}},
+                                      "learning rate after the warm-up")),
+      experiment(make(
+          "schedule.warmup", FIELD(schedule.warmup), "a share such as 3% or a number of steps",
+          "the learning rate rises from 0 over these steps",
+          [](const Node& node, Folder) { return read_warmup(node); },
+          [](const Warmup& warmup) { return print(warmup); })),
+      experiment(number("schedule.min_ratio", FIELD(schedule.min_ratio), {0, 1},
+                        "lowest learning rate, as a part of lr")),
+      experiment(integer("schedule.epochs", FIELD(schedule.epochs), kCount, "passes over the training rows")),
+      experiment(make(
+          "schedule.max_steps", FIELD(schedule.max_steps), "null or a whole number from 1",
+          "stop after so many steps, whatever epochs says",
+          [](const Node& node, Folder) -> std::optional<std::optional<int64_t>> {
+            if (node.kind == Node::Kind::null) return std::optional<int64_t>();
+            const auto steps = read_integer(node, {1, 1'000'000'000});
+            if (!steps) return std::nullopt;
+            return std::make_optional(steps);
+          },
+          [](const std::optional<int64_t>& steps) { return print(steps); })),
+  };
+}
+
+std::vector<Option> precision_options() {
+  return {
+      precision(),
+      number_type("precision.weights", FIELD(precision.weights), "type of trained weights"),
+      number_type("precision.gradients", FIELD(precision.gradients), "type of their gradients"),
+      number_type("precision.states", FIELD(precision.states), "type of the optimizer's states"),
+      part(boolean("precision.master", FIELD(precision.master), "an fp32 copy beside bf16 weights")),
+      part(choice<Rounding>("precision.rounding", FIELD(precision.rounding),
+                            {{"nearest", Rounding::nearest}, {"stochastic", Rounding::stochastic}},
+                            "of updated bf16 weights; unless given, what suits the other parts")),
+  };
+}
+
+std::vector<Option> memory_options() {
+  return {
+      memory_limit("memory.device", FIELD(memory.device), "memory for the arena of each device"),
+      memory_limit("memory.host", FIELD(memory.host), "memory for everything else"),
+      make(
+          "memory.disk", FIELD(memory.disk_bytes), "a size such as 100GiB", "disk for what is offloaded",
+          [](const Node& node, Folder) { return read_bytes(node); }, print_bytes),
+      make(
+          "memory.headroom", FIELD(memory.headroom_percent), "a share from 0% to 100%",
+          "left free of auto and of shares; a stated size is taken as it is",
+          [](const Node& node, Folder) { return read_percent(node); }, print_percent),
+      names("memory.allow", FIELD(memory.allow), "ways to save that change the result"),
+      optional_word("memory.plan", FIELD(memory.plan), {"a", "b", "c"}, "a ready-made strategy"),
+      optional_word("memory.tier", FIELD(memory.tier), {"deepspeed", "stage2_offload", "stage3", "minimal"},
+                    "how much is offloaded"),
+      choice<Recompute>("memory.recompute", FIELD(memory.recompute),
+                        {{"auto", Recompute::automatic}, {"none", Recompute::none}},
+                        "activations computed again instead of kept"),
+      choice<Offload>("memory.offload", FIELD(memory.offload),
+                      {{"auto", Offload::automatic}, {"none", Offload::none}},
+                      "tensors that wait in host memory"),
+      auto_integer("memory.loss_chunk", FIELD(memory.loss_chunk), {1, int64_t{1} << 24},
+                   "tokens whose logits exist at a time"),
+  };
+}
+
+std::vector<Option> run_options() {
+  return {
+      choice<DeviceChoice>("device", FIELD(device),
+                           {{"auto", DeviceChoice::automatic}, {"cpu", DeviceChoice::cpu}},
+                           "where the run computes"),
+      auto_integer("threads", FIELD(threads), {1, 4096}, "threads that compute; auto is one a core"),
+      // Up to 2^53, which every JSON reader keeps exactly.
+      experiment(integer("seed", FIELD(seed), {0, int64_t{1} << 53},
+                         "of the order of rows, dropout, rounding and new weights")),
+      integer("eval.every", FIELD(eval.every), kEvery, "steps between evaluations; 0: at the end only"),
+      auto_integer("eval.micro", FIELD(eval.micro), kCount, "sequences at a time in evaluation"),
+      names("eval.metrics", FIELD(eval.metrics), "what evaluation measures"),
+      integer("save.every", FIELD(save.every), kEvery, "steps between checkpoints; 0: at the end only"),
+      integer("save.keep", FIELD(save.keep), kCount, "latest checkpoints kept"),
+      optional_word("save.best", FIELD(save.best), {"loss"},
+                    "keep the checkpoint that is best in this metric"),
+      choice<SaveFormat>("save.format", FIELD(save.format), {{"auto", SaveFormat::automatic}},
+                         "auto: a full model in safetensors, or a PEFT folder"),
+      integer("log.every", FIELD(log.every), kCount, "steps between lines of the log"),
+      boolean("log.tensorboard", FIELD(log.tensorboard), "TensorBoard event files"),
+      optional_path("output", FIELD(output), "folder of the run; train needs it"),
+  };
+}
+
+Json precision_parts(const Recipe& recipe) {
+  Json parts = Json::object();
+  const std::string group = "precision.";
+  for (const Option& option : options())
+    if (option.is_part) parts[option.key.substr(group.size())] = option.get(recipe);
+  return parts;
+}
+
+}  // namespace
+
+const std::vector<Option>& options() {
+  static const std::vector<Option> kOptions = [] {
+    std::vector<Option> all;
+    for (auto make_group : {model_options, data_options, method_options, step_options, precision_options,
+                            memory_options, run_options})
+      for (Option& option : make_group()) all.push_back(std::move(option));
+    return all;
+  }();
+  return kOptions;
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,182 @@
+// What the user wants of a run. How it fits into memory is the planner's work. Each member is one key of the
+// recipe with its default; options.cc declares the keys, docs/recipe.md lists them.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tensor/tensor.h"
+
+namespace plimsoll {
+
+// Enumerations hold what exists. Values that are known but missing are refused by name: unsupported.cc.
+enum class Task : uint8_t { sft, pretrain };
+enum class DataFormat : uint8_t { automatic, prompt_response, text, input_ids };
+enum class Template : uint8_t { automatic, plain };
+enum class MethodType : uint8_t { full, lora };
+enum class OptimizerName : uint8_t { adamw };
+enum class ScheduleName : uint8_t { cosine, linear, constant };
+enum class Rounding : uint8_t { nearest, stochastic };
+enum class DeviceChoice : uint8_t { automatic, cpu };
+enum class Recompute : uint8_t { automatic, none };  // automatic means none until there is a choice to make
+enum class Offload : uint8_t { automatic, none };    // likewise
+enum class SaveFormat : uint8_t { automatic };
+
+// An integer key for which `auto` is allowed stores it as 0.
+inline constexpr int64_t kAuto = 0;
+
+// A limit on memory: whatever is free, a share of what is free, or a stated size (which is taken as it is).
+struct MemoryLimit {
+  enum class Kind : uint8_t { automatic, percent, bytes };
+  Kind kind = Kind::automatic;
+  double percent = 0.0;  // of what is free, when kind is percent
+  int64_t bytes = 0;     // when kind is bytes
+  friend bool operator==(const MemoryLimit&, const MemoryLimit&) = default;
+};
+
+// Rows to evaluate on: none, a file or folder of their own, or a share of the training rows.
+struct EvalSource {
+  enum class Kind : uint8_t { none, path, share };
+  Kind kind = Kind::none;
+  std::string path;
+  double percent = 0.0;
+  friend bool operator==(const EvalSource&, const EvalSource&) = default;
+};
+
+// Steps over which the learning rate rises from 0, stated or as a share of all steps.
+struct Warmup {
+  enum class Unit : uint8_t { percent, steps };
+  Unit unit = Unit::percent;
+  double percent = 3.0;
+  int64_t steps = 0;
+  // A share is rounded up to whole steps.
+  [[nodiscard]] int64_t steps_of(int64_t total_steps) const;
+  friend bool operator==(const Warmup&, const Warmup&) = default;
+};
+
+// Types of what is trained. LoRA adapters, their gradients and states are f32 whatever is said here.
+struct Precision {
+  DType weights = DType::bf16;
+  DType gradients = DType::f32;
+  DType states = DType::f32;
+  bool master = false;                       // an f32 copy beside bf16 weights
+  Rounding rounding = Rounding::stochastic;  // of bf16 weights after an update
+  friend bool operator==(const Precision&, const Precision&) = default;
+};
+
+struct PrecisionPreset {
+  std::string_view name;
+  Precision parts;
+};
+// fp32, bf16, bf16-master, bf16-pure.
+const std::array<PrecisionPreset, 4>& precision_presets();
+// The rounding that suits the other parts: bf16 weights without a master copy lose small updates unless
+// rounded stochastically.
+Rounding default_rounding(const Precision& parts);
+
+struct Recipe {
+  struct Data {
+    std::vector<std::string> train;  // files or folders
+    EvalSource eval;
+    DataFormat format = DataFormat::automatic;
+    std::map<std::string, std::string> columns;  // our name of a column -> its name in the files
+    Template chat_template = Template::automatic;
+    int64_t max_length = 1024;
+    bool packing = false;
+    bool train_on_prompt = false;
+    int64_t loader_threads = kAuto;
+    int64_t prefetch = kAuto;
+    std::optional<bool> pin;  // none means auto
+    bool shuffle = true;
+    friend bool operator==(const Data&, const Data&) = default;
+  };
+  struct Method {
+    MethodType type = MethodType::lora;
+    int64_t r = 16;
+    double alpha = 32.0;
+    double dropout = 0.0;
+    std::vector<std::string> targets;  // empty means all-linear
+    bool rslora = false;
+    friend bool operator==(const Method&, const Method&) = default;
+  };
+  struct Batch {
+    int64_t effective = 16;
+    int64_t micro = kAuto;
+    friend bool operator==(const Batch&, const Batch&) = default;
+  };
+  struct Optimizer {
+    OptimizerName name = OptimizerName::adamw;
+    double lr = 2e-4;
+    std::array<double, 2> betas = {0.9, 0.999};
+    double eps = 1e-8;
+    double weight_decay = 0.0;
+    double max_grad_norm = 1.0;  // 0 switches clipping off
+    friend bool operator==(const Optimizer&, const Optimizer&) = default;
+  };
+  struct Schedule {
+    ScheduleName name = ScheduleName::cosine;
+    Warmup warmup;
+    double min_ratio = 0.0;
+    int64_t epochs = 1;
+    std::optional<int64_t> max_steps;
+    friend bool operator==(const Schedule&, const Schedule&) = default;
+  };
+  struct Memory {
+    MemoryLimit device;
+    MemoryLimit host;
+    int64_t disk_bytes = 0;
+    double headroom_percent = 10.0;
+    std::vector<std::string> allow;
+    std::optional<std::string> plan;
+    std::optional<std::string> tier;
+    Recompute recompute = Recompute::automatic;
+    Offload offload = Offload::automatic;
+    int64_t loss_chunk = kAuto;  // tokens
+    friend bool operator==(const Memory&, const Memory&) = default;
+  };
+  struct Eval {
+    int64_t every = 0;
+    int64_t micro = kAuto;
+    std::vector<std::string> metrics = {"loss"};
+    friend bool operator==(const Eval&, const Eval&) = default;
+  };
+  struct Save {
+    int64_t every = 0;
+    int64_t keep = 2;
+    std::optional<std::string> best;
+    SaveFormat format = SaveFormat::automatic;
+    friend bool operator==(const Save&, const Save&) = default;
+  };
+  struct Log {
+    int64_t every = 1;
+    bool tensorboard = false;
+    friend bool operator==(const Log&, const Log&) = default;
+  };
+
+  std::string model;  // paths are absolute and normalised
+  std::optional<std::string> adapter;
+  Task task = Task::sft;
+  Data data;
+  Method method;
+  Batch batch;
+  Optimizer optimizer;
+  Schedule schedule;
+  Precision precision;
+  Memory memory;
+  DeviceChoice device = DeviceChoice::automatic;
+  int64_t threads = kAuto;
+  int64_t seed = 42;
+  Eval eval;
+  Save save;
+  Log log;
+  std::optional<std::string> output;
+
+  friend bool operator==(const Recipe&, const Recipe&) = default;
+};
+
+}  // namespace plimsoll

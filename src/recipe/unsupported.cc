@@ -1,0 +1,91 @@
+#include "recipe/unsupported.h"
+
+#include <algorithm>
+
+namespace plimsoll {
+namespace {
+
+bool names(std::string_view missing, std::string_view text) {
+  return text == missing || (text.starts_with(missing) && text[missing.size()] == ':');
+}
+
+const Unsupported* find(std::string_view key) {
+  const auto at =
+      std::find_if(unsupported().begin(), unsupported().end(), [&](const auto& u) { return u.key == key; });
+  return at == unsupported().end() ? nullptr : &*at;
+}
+
+std::string join_views(const std::vector<std::string_view>& parts) {
+  std::string text;
+  for (const std::string_view part : parts) text += (text.empty() ? "" : ", ") + std::string(part);
+  return text;
+}
+
+std::string not_yet(std::string_view key, std::string_view value) {
+  return std::string(key) + ": '" + excerpt(value) + "' is not supported yet";
+}
+
+}  // namespace
+
+const std::vector<Unsupported>& unsupported() {
+  static const std::vector<Unsupported> kList = {
+      {"task", {"seq2seq", "reward", "classify", "dpo"}, {}},
+      {"data.format", {"messages", "preference", "sentence-label"}, {}},
+      {"data.columns",
+       {"messages", "chosen", "rejected", "chosen_input_ids", "rejected_input_ids", "sentence", "label"},
+       {}},
+      {"data.template", {"chatml", "llama2", "llama3", "mistral", "alpaca"}, {}},
+      {"data.max_length", {"source", "target"}, {}},
+      {"data.packing", {}, {"false"}},
+      {"data.loader_threads", {}, {"auto", "1"}},
+      {"data.pin", {}, {"auto"}},
+      {"method.type", {"qlora"}, {}},
+      {"optimizer.name", {"adamw8bit"}, {}},
+      // fp16 needs loss scaling.
+      {"precision", {"fp16"}, {}},
+      {"precision.weights", {"fp16"}, {}},
+      {"precision.gradients", {"fp16"}, {}},
+      {"precision.states", {"fp16"}, {}},
+      {"memory.disk", {}, {"0"}},
+      {"memory.allow", {}, {"[]"}},
+      {"memory.plan", {}, {"null"}},
+      {"memory.tier", {}, {"null"}},
+      {"memory.recompute", {"cheap", "mlp", "attention", "block"}, {}},
+      {"memory.offload", {"states", "gradients", "weights", "activations"}, {}},
+      {"device", {"cuda"}, {}},
+      {"eval.metrics", {}, {"[loss]"}},
+      {"save.best", {}, {"null"}},
+      {"save.format", {}, {"auto"}},
+      {"log.tensorboard", {}, {"false"}},
+  };
+  return kList;
+}
+
+std::string support_note(std::string_view key) {
+  const Unsupported* entry = find(key);
+  if (entry == nullptr) return "";
+  if (!entry->only.empty()) return "so far only: " + join_views(entry->only);
+  return "not yet: " + join_views(entry->missing);
+}
+
+std::optional<std::string> refuse_node(std::string_view key, const Node& node) {
+  const Unsupported* entry = find(key);
+  if (entry == nullptr) return std::nullopt;
+  std::vector<std::string_view> given;
+  if (node.kind == Node::Kind::scalar) given.emplace_back(node.text);
+  for (const Node& item : node.items) given.emplace_back(node.kind == Node::Kind::map ? item.key : item.text);
+  for (const std::string_view text : given)
+    for (const std::string_view missing : entry->missing)
+      if (names(missing, text)) return not_yet(key, text);
+  return std::nullopt;
+}
+
+std::optional<std::string> refuse_value(std::string_view key, const Json& value) {
+  const Unsupported* entry = find(key);
+  if (entry == nullptr || entry->only.empty()) return std::nullopt;
+  const std::string text = to_yaml(value);
+  if (std::find(entry->only.begin(), entry->only.end(), text) != entry->only.end()) return std::nullopt;
+  return not_yet(key, text) + " (supported: " + join_views(entry->only) + ")";
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,201 @@
+#include "recipe/values.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+
+#include "base/error.h"
+#include "base/units.h"
+
+namespace plimsoll {
+namespace {
+
+// The whole of `text` as a number, as std::from_chars reads it.
+template <class Number>
+std::optional<Number> parse_number(std::string_view text) {
+  Number value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+bool is_number(const Node& node) { return node.kind == Node::Kind::scalar && !node.quoted; }
+
+bool is_name(std::string_view text) {
+  const auto allowed = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+           c == '.' || c == '-';
+  };
+  return !text.empty() && std::all_of(text.begin(), text.end(), allowed);
+}
+
+bool is_utf8(const std::string& text) {
+  try {
+    return !Json(text).dump().empty();
+  } catch (const Json::type_error&) {
+    return false;
+  }
+}
+
+std::string shortest(double value) { return to_yaml(Json(value)); }
+
+}  // namespace
+
+std::optional<int64_t> read_integer(const Node& node, IntegerRange range) {
+  if (!is_number(node)) return std::nullopt;
+  const auto value = parse_number<int64_t>(node.text);
+  if (!value || *value < range.lowest || *value > range.highest) return std::nullopt;
+  return value;
+}
+
+std::optional<double> read_number(const Node& node, NumberRange range) {
+  if (!is_number(node)) return std::nullopt;
+  const auto value = parse_number<double>(node.text);
+  // Written so that NaN fails.
+  if (!value || !(*value >= range.lowest && *value <= range.highest)) return std::nullopt;
+  if (range.below && *value == range.highest) return std::nullopt;
+  return *value + 0.0;  // -0 becomes 0
+}
+
+std::optional<bool> read_boolean(const Node& node) {
+  if (!is_number(node) || (node.text != "true" && node.text != "false")) return std::nullopt;
+  return node.text == "true";
+}
+
+std::optional<std::string> read_text(const Node& node) {
+  const auto is_control = [](char c) { return static_cast<unsigned char>(c) < 0x20U; };
+  if (node.kind != Node::Kind::scalar || node.text.empty()) return std::nullopt;
+  if (std::any_of(node.text.begin(), node.text.end(), is_control)) return std::nullopt;
+  return node.text;
+}
+
+std::optional<double> read_percent(const Node& node) {
+  if (node.kind != Node::Kind::scalar || !node.text.ends_with('%')) return std::nullopt;
+  const auto value = parse_number<double>(std::string_view(node.text).substr(0, node.text.size() - 1));
+  if (!value || !(*value >= 0.0 && *value <= 100.0)) return std::nullopt;
+  return *value + 0.0;
+}
+
+std::optional<int64_t> read_bytes(const Node& node) {
+  if (node.kind != Node::Kind::scalar) return std::nullopt;
+  try {
+    return parse_bytes(node.text, "");
+  } catch (const UsageError&) {
+    return std::nullopt;  // the caller's message names the key and what is allowed
+  }
+}
+
+std::optional<MemoryLimit> read_memory_limit(const Node& node) {
+  if (node.is_word("auto")) return MemoryLimit{};
+  const auto percent = read_percent(node);
+  if (percent && *percent > 0.0) return MemoryLimit{MemoryLimit::Kind::percent, *percent, 0};
+  if (const auto bytes = read_bytes(node)) return MemoryLimit{MemoryLimit::Kind::bytes, 0.0, *bytes};
+  return std::nullopt;
+}
+
+std::optional<EvalSource> read_eval_source(const Node& node, const std::filesystem::path& folder) {
+  if (node.kind == Node::Kind::null) return EvalSource{};
+  const bool is_share = node.text.ends_with('%') && node.text.find('/') == std::string::npos;
+  if (is_share) {
+    const auto percent = read_percent(node);
+    if (!percent || *percent == 0.0 || *percent == 100.0) return std::nullopt;
+    return EvalSource{EvalSource::Kind::share, "", *percent};
+  }
+  const auto path = read_path(node, folder);
+  if (!path) return std::nullopt;
+  return EvalSource{EvalSource::Kind::path, *path, 0.0};
+}
+
+std::optional<Warmup> read_warmup(const Node& node) {
+  constexpr IntegerRange kSteps = {0, 1'000'000'000};
+  if (const auto percent = read_percent(node)) return Warmup{Warmup::Unit::percent, *percent, 0};
+  if (const auto steps = read_integer(node, kSteps)) return Warmup{Warmup::Unit::steps, 0.0, *steps};
+  return std::nullopt;
+}
+
+std::optional<std::string> read_path(const Node& node, const std::filesystem::path& folder) {
+  const auto text = read_text(node);
+  if (!text) return std::nullopt;
+  std::string path = std::filesystem::absolute(folder / *text).lexically_normal().string();
+  if (path.size() > 1 && path.ends_with('/')) path.pop_back();
+  if (!is_utf8(path)) return std::nullopt;  // JSON and YAML could not name it
+  return path;
+}
+
+std::optional<std::vector<std::string>> read_paths(const Node& node, const std::filesystem::path& folder) {
+  std::vector<std::string> paths;
+  if (node.kind == Node::Kind::null) return paths;
+  const std::vector<Node> single = {node};
+  if (node.kind == Node::Kind::list && node.items.empty()) return std::nullopt;
+  for (const Node& item : node.kind == Node::Kind::list ? node.items : single) {
+    const auto path = read_path(item, folder);
+    if (!path) return std::nullopt;
+    paths.push_back(*path);
+  }
+  return paths;
+}
+
+std::optional<std::vector<std::string>> read_names(const Node& node) {
+  std::vector<std::string> names;
+  const std::vector<Node> single = {node};
+  for (const Node& item : node.kind == Node::Kind::list ? node.items : single) {
+    if (item.kind != Node::Kind::scalar || !is_name(item.text)) return std::nullopt;
+    if (std::find(names.begin(), names.end(), item.text) != names.end()) return std::nullopt;
+    names.push_back(item.text);
+  }
+  return names;
+}
+
+Json print_auto(int64_t value) { return value == kAuto ? Json("auto") : Json(value); }
+
+Json print_percent(double percent) { return shortest(percent) + "%"; }
+
+Json print_bytes(int64_t bytes) {
+  struct Unit {
+    int64_t size;
+    const char* name;
+  };
+  for (const Unit unit : std::array<Unit, 3>{{{kGiB, "GiB"}, {kMiB, "MiB"}, {kKiB, "KiB"}}})
+    if (bytes != 0 && bytes % unit.size == 0) return std::to_string(bytes / unit.size) + unit.name;
+  return bytes;
+}
+
+Json print(const MemoryLimit& limit) {
+  switch (limit.kind) {
+    case MemoryLimit::Kind::automatic:
+      return "auto";
+    case MemoryLimit::Kind::percent:
+      return print_percent(limit.percent);
+    case MemoryLimit::Kind::bytes:
+      break;
+  }
+  return print_bytes(limit.bytes);
+}
+
+Json print(const EvalSource& source) {
+  switch (source.kind) {
+    case EvalSource::Kind::none:
+      return nullptr;
+    case EvalSource::Kind::path:
+      return source.path;
+    case EvalSource::Kind::share:
+      break;
+  }
+  return print_percent(source.percent);
+}
+
+Json print(const Warmup& warmup) {
+  return warmup.unit == Warmup::Unit::percent ? print_percent(warmup.percent) : Json(warmup.steps);
+}
+
+std::string describe(IntegerRange range) {
+  return "a whole number from " + format_count(range.lowest) + " to " + format_count(range.highest);
+}
+
+std::string describe(NumberRange range) {
+  return "a number from " + shortest(range.lowest) + (range.below ? " to below " : " to ") +
+         shortest(range.highest);
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,31 @@
+// The one allocation of a run: mapped, touched and zero before anything is loaded.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace plimsoll {
+
+// Private anonymous memory of exactly `bytes`, in huge pages where the system grants them. Throws
+// DoesNotFitError when the kernel refuses.
+class Arena {
+ public:
+  // Pages are touched by `threads` threads, so that no page fault waits in the first step.
+  Arena(int64_t bytes, int threads);
+  ~Arena();
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
+
+  [[nodiscard]] std::byte* data() const { return data_; }
+  // As asked of the system: what "measured device bytes" reports.
+  [[nodiscard]] int64_t bytes() const { return bytes_; }
+
+ private:
+  std::byte* data_ = nullptr;
+  int64_t bytes_ = 0;
+  void* mapping_ = nullptr;  // where data_ lies, aligned to a huge page
+  int64_t mapped_ = 0;
+};
+
+}  // namespace plimsoll

@@ -10,10 +10,10 @@
 namespace plimsoll {
 namespace {
 
-constexpr std::array<std::pair<DataFormat, std::string_view>, 3> kFormats = {{
-    {DataFormat::prompt_response, "prompt-response"},
-    {DataFormat::text, "text"},
-    {DataFormat::input_ids, "input-ids"},
+constexpr std::array<std::pair<RowFormat, std::string_view>, 3> kFormats = {{
+    {RowFormat::prompt_response, "prompt-response"},
+    {RowFormat::text, "text"},
+    {RowFormat::input_ids, "input-ids"},
 }};
 
 // Names that data sets in use give to prompt and response.
@@ -35,27 +35,27 @@ std::string list_columns(std::span<const Column> columns) {
   return join(names, ", ");
 }
 
-std::vector<std::string> parts_of(DataFormat format) {
+std::vector<std::string> parts_of(RowFormat format) {
   switch (format) {
-    case DataFormat::prompt_response:
+    case RowFormat::prompt_response:
       return {"prompt", "response"};
-    case DataFormat::text:
+    case RowFormat::text:
       return {"text"};
-    case DataFormat::input_ids:
+    case RowFormat::input_ids:
       return {"input_ids", "labels"};
   }
   throw InternalError("parts_of: no such format");
 }
 
 // The format whose parts data.columns names, or else the one whose columns exist.
-DataFormat detect_format(std::span<const Column> columns, const Names& names, const std::string& where) {
+RowFormat detect_format(std::span<const Column> columns, const Names& names, const std::string& where) {
   for (const auto& [format, label] : kFormats)
     for (const std::string& part : parts_of(format))
       if (names.contains(part)) return format;
-  if (has(columns, "input_ids")) return DataFormat::input_ids;
+  if (has(columns, "input_ids")) return RowFormat::input_ids;
   for (const auto& [prompt, response] : kPromptResponseNames)
-    if (has(columns, prompt) && has(columns, response)) return DataFormat::prompt_response;
-  if (has(columns, "text")) return DataFormat::text;
+    if (has(columns, prompt) && has(columns, response)) return RowFormat::prompt_response;
+  if (has(columns, "text")) return RowFormat::text;
   throw UsageError(where + ": no known format has the columns " + list_columns(columns) +
                    ". Name yours with data.columns, such as {prompt: question, response: answer}.");
 }
@@ -89,7 +89,7 @@ void check_column(std::span<const Column> columns, const std::string& name, Colu
                    " is expected. The columns are " + list_columns(columns) + ".");
 }
 
-void check_part_names(DataFormat format, const Names& names) {
+void check_part_names(RowFormat format, const Names& names) {
   const std::vector<std::string> parts = parts_of(format);
   for (const auto& [part, column] : names)
     if (std::find(parts.begin(), parts.end(), part) == parts.end())
@@ -99,13 +99,13 @@ void check_part_names(DataFormat format, const Names& names) {
 
 }  // namespace
 
-std::string_view to_string(DataFormat format) {
+std::string_view to_string(RowFormat format) {
   for (const auto& [value, label] : kFormats)
     if (value == format) return label;
   throw InternalError("to_string: no such format");
 }
 
-std::optional<DataFormat> parse_data_format(std::string_view text) {
+std::optional<RowFormat> parse_data_format(std::string_view text) {
   if (text == "auto") return std::nullopt;
   for (const auto& [value, label] : kFormats)
     if (label == text) return value;
@@ -113,7 +113,7 @@ std::optional<DataFormat> parse_data_format(std::string_view text) {
                    "' is not supported; auto, prompt-response, text and input-ids are.");
 }
 
-ColumnBinding bind_columns(std::span<const Column> columns, std::optional<DataFormat> format,
+ColumnBinding bind_columns(std::span<const Column> columns, std::optional<RowFormat> format,
                            const Names& names, const std::string& where) {
   ColumnBinding binding;
   binding.format = format ? *format : detect_format(columns, names, where);
@@ -122,20 +122,20 @@ ColumnBinding bind_columns(std::span<const Column> columns, std::optional<DataFo
     return names.contains(part) ? names.at(part) : part;
   };
   switch (binding.format) {
-    case DataFormat::prompt_response: {
+    case RowFormat::prompt_response: {
       const auto [prompt, response] = prompt_and_response(columns, names, where);
       binding.columns = {prompt, response};
       break;
     }
-    case DataFormat::text:
+    case RowFormat::text:
       binding.columns = {named("text")};
       break;
-    case DataFormat::input_ids:
+    case RowFormat::input_ids:
       binding.columns = {named("input_ids")};
       if (names.contains("labels") || has(columns, "labels")) binding.columns.push_back(named("labels"));
       break;
   }
-  const ColumnKind kind = binding.format == DataFormat::input_ids ? ColumnKind::ids : ColumnKind::text;
+  const ColumnKind kind = binding.format == RowFormat::input_ids ? ColumnKind::ids : ColumnKind::text;
   for (const std::string& column : binding.columns) check_column(columns, column, kind, where);
   return binding;
 }

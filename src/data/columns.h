@@ -12,27 +12,27 @@
 
 namespace plimsoll {
 
-enum class DataFormat : uint8_t {
+enum class RowFormat : uint8_t {
   prompt_response,  // two texts: prompt, response
   text,             // one text, every token a target
   input_ids         // ready tokens, with labels or without
 };
 
-std::string_view to_string(DataFormat format);
+std::string_view to_string(RowFormat format);
 // Reads data.format: "prompt-response", "text", "input-ids"; "auto" is nothing. Throws UsageError for others,
 // those included whose support is still to come.
-std::optional<DataFormat> parse_data_format(std::string_view text);
+std::optional<RowFormat> parse_data_format(std::string_view text);
 
 // The columns to select, in the order in which the format's parts come: prompt, response; text; input_ids
 // and, where there are any, labels.
 struct ColumnBinding {
-  DataFormat format = DataFormat::text;
+  RowFormat format = RowFormat::text;
   std::vector<std::string> columns;
 };
 
 // Finds the columns of a format, or the format by the columns when it is not given. `names` is data.columns:
 // part to column, such as {prompt: question}. Throws UsageError that names the columns there are.
-ColumnBinding bind_columns(std::span<const Column> columns, std::optional<DataFormat> format,
+ColumnBinding bind_columns(std::span<const Column> columns, std::optional<RowFormat> format,
                            const std::map<std::string, std::string>& names, const std::string& where);
 
 }  // namespace plimsoll

@@ -25,7 +25,7 @@ TEST(Columns, formats_are_known_by_their_columns) {
               ElementsAre("instruction", "output"));
   EXPECT_THAT(bind_columns(texts({"question", "answer"}), {}, {}, "d").columns,
               ElementsAre("question", "answer"));
-  EXPECT_EQ(bind_columns(texts({"text"}), {}, {}, "d").format, DataFormat::text);
+  EXPECT_EQ(bind_columns(texts({"text"}), {}, {}, "d").format, RowFormat::text);
   std::vector<Column> ready = {{"input_ids", ColumnKind::ids, "list"}};
   EXPECT_THAT(bind_columns(ready, {}, {}, "d").columns, ElementsAre("input_ids"));
   ready.push_back({"labels", ColumnKind::ids, "list"});
@@ -35,9 +35,9 @@ TEST(Columns, formats_are_known_by_their_columns) {
 TEST(Columns, named_columns_win) {
   const auto columns = texts({"prompt", "response", "q", "a"});
   const ColumnBinding binding = bind_columns(columns, {}, {{"prompt", "q"}, {"response", "a"}}, "d");
-  EXPECT_EQ(binding.format, DataFormat::prompt_response);
+  EXPECT_EQ(binding.format, RowFormat::prompt_response);
   EXPECT_THAT(binding.columns, ElementsAre("q", "a"));
-  EXPECT_THAT(bind_columns(columns, DataFormat::text, {{"text", "q"}}, "d").columns, ElementsAre("q"));
+  EXPECT_THAT(bind_columns(columns, RowFormat::text, {{"text", "q"}}, "d").columns, ElementsAre("q"));
 }
 
 TEST(Columns, what_does_not_fit_names_the_columns_that_exist) {
@@ -45,7 +45,7 @@ TEST(Columns, what_does_not_fit_names_the_columns_that_exist) {
                 bind_columns(texts({"x", "y"}), {}, {}, "d.parquet");
               }),
               HasSubstr("d.parquet: no known format has the columns x (string), y (string)."));
-  EXPECT_THAT(message_of<UsageError>([] { bind_columns(texts({"x"}), DataFormat::text, {}, "d"); }),
+  EXPECT_THAT(message_of<UsageError>([] { bind_columns(texts({"x"}), RowFormat::text, {}, "d"); }),
               HasSubstr("has no column 'text'; it has 'x'."));
   EXPECT_THAT(message_of<UsageError>([] {
                 bind_columns(texts({"x"}), {}, {{"text", "z"}}, "d");
@@ -70,8 +70,8 @@ TEST(Columns, a_third_column_of_alpaca_is_not_dropped_in_silence) {
 
 TEST(Columns, format_names_are_read) {
   EXPECT_EQ(parse_data_format("auto"), std::nullopt);
-  EXPECT_EQ(parse_data_format("prompt-response"), DataFormat::prompt_response);
-  EXPECT_EQ(parse_data_format("input-ids"), DataFormat::input_ids);
+  EXPECT_EQ(parse_data_format("prompt-response"), RowFormat::prompt_response);
+  EXPECT_EQ(parse_data_format("input-ids"), RowFormat::input_ids);
   EXPECT_THROW(parse_data_format("preference"), UsageError);
 }
 

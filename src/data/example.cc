@@ -10,7 +10,7 @@ ExampleEncoder::ExampleEncoder(const ExampleOptions& options, Tokenize tokenize)
     : options_(options), tokenize_(std::move(tokenize)) {
   if (options_.max_length < 2)
     throw UsageError("data.max_length: at least 2 tokens are needed, one to read and one to predict.");
-  check_internal(options_.format == DataFormat::input_ids || tokenize_ != nullptr, "text needs a tokenizer");
+  check_internal(options_.format == RowFormat::input_ids || tokenize_ != nullptr, "text needs a tokenizer");
 }
 
 void ExampleEncoder::encode(const Row& row, const std::function<std::string()>& where,
@@ -18,13 +18,13 @@ void ExampleEncoder::encode(const Row& row, const std::function<std::string()>& 
   example.ids.clear();
   example.labels.clear();
   switch (options_.format) {
-    case DataFormat::prompt_response:
+    case RowFormat::prompt_response:
       encode_text(row[0].text, row[1].text, example);
       break;
-    case DataFormat::text:
+    case RowFormat::text:
       encode_text({}, row[0].text, example);
       break;
-    case DataFormat::input_ids:
+    case RowFormat::input_ids:
       encode_ready_ids(row, where, example);
       break;
   }

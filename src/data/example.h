@@ -29,7 +29,7 @@ struct Example {
 };
 
 struct ExampleOptions {
-  DataFormat format = DataFormat::text;
+  RowFormat format = RowFormat::text;
   int64_t max_length = 1024;     // longer sequences lose their right end
   bool train_on_prompt = false;  // prompt-response only
   int32_t eos = 0;               // appended to a response or text

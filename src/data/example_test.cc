@@ -32,7 +32,7 @@ Row texts(std::initializer_list<std::string> values) {
 }
 
 TEST(Example, only_response_and_end_are_targets) {
-  const Example example = encode({.format = DataFormat::prompt_response}, texts({"ab", "c"}));
+  const Example example = encode({.format = RowFormat::prompt_response}, texts({"ab", "c"}));
   EXPECT_THAT(example.ids, ElementsAre('a', 'b', 'c', kEos));
   EXPECT_THAT(example.labels, ElementsAre(-100, -100, 'c', kEos));
   EXPECT_EQ(example.targets, 2);
@@ -40,42 +40,42 @@ TEST(Example, only_response_and_end_are_targets) {
 
 TEST(Example, the_prompt_is_a_target_when_asked_for) {
   const Example example =
-      encode({.format = DataFormat::prompt_response, .train_on_prompt = true}, texts({"ab", "c"}));
+      encode({.format = RowFormat::prompt_response, .train_on_prompt = true}, texts({"ab", "c"}));
   EXPECT_THAT(example.labels, ElementsAre('a', 'b', 'c', kEos));
   EXPECT_EQ(example.targets, 3);  // the first token is nobody's next one
 }
 
 TEST(Example, all_of_a_text_is_a_target) {
-  const Example example = encode({.format = DataFormat::text}, texts({"abc"}));
+  const Example example = encode({.format = RowFormat::text}, texts({"abc"}));
   EXPECT_THAT(example.labels, ElementsAre('a', 'b', 'c', kEos));
 }
 
 TEST(Example, truncation_takes_the_right_end) {
   const Example example =
-      encode({.format = DataFormat::prompt_response, .max_length = 3}, texts({"ab", "cd"}));
+      encode({.format = RowFormat::prompt_response, .max_length = 3}, texts({"ab", "cd"}));
   EXPECT_THAT(example.ids, ElementsAre('a', 'b', 'c'));
   EXPECT_THAT(example.labels, ElementsAre(-100, -100, 'c'));
   EXPECT_TRUE(example.truncated());
   EXPECT_EQ(example.whole_length, 5);
-  EXPECT_FALSE(encode({.format = DataFormat::text, .max_length = 4}, texts({"abc"})).truncated());
+  EXPECT_FALSE(encode({.format = RowFormat::text, .max_length = 4}, texts({"abc"})).truncated());
 }
 
 TEST(Example, a_prompt_that_fills_the_length_leaves_no_target) {
   const Example example =
-      encode({.format = DataFormat::prompt_response, .max_length = 2}, texts({"abc", "d"}));
+      encode({.format = RowFormat::prompt_response, .max_length = 2}, texts({"abc", "d"}));
   EXPECT_EQ(example.targets, 0);
 }
 
 TEST(Example, ready_ids_are_their_own_labels_unless_given) {
-  EXPECT_THAT(encode({.format = DataFormat::input_ids}, {{"", {1, 2, 3}}}).labels, ElementsAre(1, 2, 3));
-  const Example masked = encode({.format = DataFormat::input_ids}, {{"", {1, 2, 3}}, {"", {-100, -100, 3}}});
+  EXPECT_THAT(encode({.format = RowFormat::input_ids}, {{"", {1, 2, 3}}}).labels, ElementsAre(1, 2, 3));
+  const Example masked = encode({.format = RowFormat::input_ids}, {{"", {1, 2, 3}}, {"", {-100, -100, 3}}});
   EXPECT_EQ(masked.targets, 1);
-  EXPECT_EQ(encode({.format = DataFormat::input_ids}, {{"", {}}}).targets, 0);
+  EXPECT_EQ(encode({.format = RowFormat::input_ids}, {{"", {}}}).targets, 0);
 }
 
 TEST(Example, ids_the_model_does_not_have_are_refused_with_their_place) {
   const auto error = [](const Row& row) {
-    return message_of<DamagedError>([&] { encode({.format = DataFormat::input_ids}, row); });
+    return message_of<DamagedError>([&] { encode({.format = RowFormat::input_ids}, row); });
   };
   EXPECT_THAT(error({{"", {1, 256}}}),
               HasSubstr("d.jsonl:7: holds the token id 256, the model has the ids 0 to 255."));
@@ -92,7 +92,7 @@ TEST(Statistics, count_rows_tokens_and_what_truncation_takes) {
                                  "{\"prompt\": \"abcdefgh\", \"response\": \"i\"}\n");
   Dataset dataset = Dataset::open(std::vector{path});
   dataset.select(std::vector<std::string>{"prompt", "response"});
-  const ExampleEncoder encoder({.format = DataFormat::prompt_response, .max_length = 5, .eos = kEos},
+  const ExampleEncoder encoder({.format = RowFormat::prompt_response, .max_length = 5, .eos = kEos},
                                tokenize_bytes);
   const DataStatistics statistics = measure_data(dataset, RowSubset::all(3), encoder);
   EXPECT_EQ(statistics.rows, 3);

@@ -27,7 +27,7 @@ std::unique_ptr<Loader> make_loader(const std::filesystem::path& path, const Loa
   Dataset dataset = Dataset::open(std::vector{path});
   dataset.select(std::vector<std::string>{"prompt", "response"});
   const RowSubset subset = RowSubset::all(dataset.rows());
-  ExampleEncoder encoder({.format = DataFormat::prompt_response, .max_length = setup.max_length, .eos = kEos},
+  ExampleEncoder encoder({.format = RowFormat::prompt_response, .max_length = setup.max_length, .eos = kEos},
                          tokenize_bytes);
   return std::make_unique<Loader>(std::move(dataset), subset, std::move(encoder), setup.options);
 }
@@ -177,7 +177,7 @@ TEST(Loader, the_time_spent_waiting_is_measured) {
     tokenize_bytes(text, ids);
   };
   Loader loader(std::move(dataset), RowSubset::all(4),
-                ExampleEncoder({.format = DataFormat::prompt_response}, slow), {.effective = 4});
+                ExampleEncoder({.format = RowFormat::prompt_response}, slow), {.effective = 4});
   loader.start({});
   loader.next();
   EXPECT_GE(loader.wait_seconds(), 0.03);  // four rows of two texts take 40 ms

@@ -152,6 +152,8 @@ std::vector<Option> model_options() {
       required(experiment(make(
           "model", FIELD(model), "a path", "Hugging Face folder; config.json is enough to plan", read_path,
           [](const std::string& path) { return path.empty() ? Json(nullptr) : Json(path); }))),
+      experiment(choice<Init>("init", FIELD(init), {{"weights", Init::weights}, {"random", Init::random}},
+                              "start from the folder's weights, or from new random ones")),
       experiment(optional_path("adapter", FIELD(adapter), "PEFT folder to continue from")),
       experiment(choice<Task>("task", FIELD(task), {{"sft", Task::sft}, {"pretrain", Task::pretrain}},
                               "what is learnt: responses to prompts, or plain text")),

@@ -15,6 +15,7 @@
 namespace plimsoll {
 
 // Enumerations hold what exists. Values that are known but missing are refused by name: unsupported.cc.
+enum class Init : uint8_t { weights, random };
 enum class Task : uint8_t { sft, pretrain };
 enum class DataFormat : uint8_t { automatic, prompt_response, text, input_ids };
 enum class Template : uint8_t { automatic, plain };
@@ -159,6 +160,7 @@ struct Recipe {
   };
 
   std::string model;  // paths are absolute and normalised
+  Init init = Init::weights;
   std::optional<std::string> adapter;
   Task task = Task::sft;
   Data data;

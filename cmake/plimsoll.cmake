@@ -38,18 +38,30 @@ endfunction()
 # namespace plimsoll::PLIMSOLL_ISA. Such files include no standard library templates: a comdat function compiled
 # with AVX-512 could otherwise be the one the linker keeps for everybody.
 # -Wuninitialized is off there: g++ 12 raises it falsely inside its own intrinsics (GCC bug 105593).
+#   plimsoll_simd(TARGET a_simd.cc ...)                      for AVX2 and AVX-512
+#   plimsoll_simd(TARGET ISAS avx2 ... SOURCES a_simd.cc)     for the sets named; avx512_bf16 is AVX-512 with
+# the BF16 instructions, and defines PLIMSOLL_ISA_avx512 too, as it has the same registers.
 set(PLIMSOLL_ISA_FLAGS_avx2 -mavx2 -mfma -mf16c -mbmi2)
 set(PLIMSOLL_ISA_FLAGS_avx512 -mavx2 -mfma -mf16c -mbmi2 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512cd
     -mprefer-vector-width=512)
+set(PLIMSOLL_ISA_FLAGS_avx512_bf16 ${PLIMSOLL_ISA_FLAGS_avx512} -mavx512bf16 -DPLIMSOLL_ISA_avx512=1)
 function(plimsoll_simd target)
-  foreach(_isa IN ITEMS avx2 avx512)
-    add_library(${target}_${_isa} OBJECT ${ARGN})
-    target_link_libraries(${target}_${_isa} PRIVATE plimsoll_options OpenMP::OpenMP_CXX)
-    target_compile_options(${target}_${_isa} PRIVATE ${PLIMSOLL_ISA_FLAGS_${_isa}} -O3 -ffp-contract=off
-                           -fno-math-errno -Wno-uninitialized -Wno-maybe-uninitialized)
-    target_compile_definitions(${target}_${_isa} PRIVATE PLIMSOLL_ISA=${_isa} PLIMSOLL_ISA_${_isa}=1)
-    target_link_libraries(${target} PRIVATE ${target}_${_isa})
-    target_sources(${target} PRIVATE $<TARGET_OBJECTS:${target}_${_isa}>)
+  cmake_parse_arguments(arg "" "" "ISAS;SOURCES" ${ARGN})
+  if(NOT arg_ISAS)
+    set(arg_ISAS avx2 avx512)
+  endif()
+  foreach(_isa IN LISTS arg_ISAS)
+    set(_objects ${target}_${_isa})
+    if(NOT TARGET ${_objects})
+      add_library(${_objects} OBJECT)
+      target_link_libraries(${_objects} PRIVATE plimsoll_options OpenMP::OpenMP_CXX)
+      target_compile_options(${_objects} PRIVATE ${PLIMSOLL_ISA_FLAGS_${_isa}} -O3 -ffp-contract=off
+                             -fno-math-errno -Wno-uninitialized -Wno-maybe-uninitialized)
+      target_compile_definitions(${_objects} PRIVATE PLIMSOLL_ISA=${_isa} PLIMSOLL_ISA_${_isa}=1)
+      target_link_libraries(${target} PRIVATE ${_objects})
+      target_sources(${target} PRIVATE $<TARGET_OBJECTS:${_objects}>)
+    endif()
+    target_sources(${_objects} PRIVATE ${arg_SOURCES} ${arg_UNPARSED_ARGUMENTS})
   endforeach()
 endfunction()
 

@@ -1,0 +1,18 @@
+// Which kernel family this machine can run.
+#pragma once
+
+#include <optional>
+
+#include "device/description.h"
+
+namespace plimsoll {
+
+// The largest family that the processor and the operating system support; asks Linux for the AMX tile state.
+// Throws UsageError on a machine without AVX2, FMA and F16C.
+Isa detect_isa();
+
+// detect_isa(), at most `cap`; throws UsageError when the cap is above what the machine has. Caps oneDNN
+// alike, so call it before the first oneDNN primitive exists.
+Isa effective_isa(std::optional<Isa> cap);
+
+}  // namespace plimsoll

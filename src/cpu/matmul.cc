@@ -1,0 +1,125 @@
+#include "cpu/matmul.h"
+
+#include <algorithm>
+#include <string>
+
+#include "base/error.h"
+#include "cpu/matmul_kernel.h"
+#include "cpu/onednn_matmul.h"
+
+namespace plimsoll {
+namespace {
+
+struct Kernel {
+  std::string_view id;
+  MatmulTile tile;
+  int64_t max_steps;  // of a block of k: the strips of A and B must stay in L2
+  int64_t panels;     // of A packed at once
+  void (*run)(const MatmulTask&);
+};
+constexpr Kernel kAvx2 = {"own-avx2-f32", kTileAvx2, 384, 16, avx2::run_matmul};
+constexpr Kernel kAvx512 = {"own-avx512-f32", kTileAvx512, 1024, 8, avx512::run_matmul};
+constexpr Kernel kAvx512Bf16 = {"own-avx512-bf16", kTileAvx512Bf16, 1024, 8, avx512_bf16::run_matmul};
+
+// Columns packed at once, and rows whose f32 sums wait for a bf16 C: 4 MiB and 2 MiB at most, half an L3.
+constexpr int64_t kBlockColumns = 1024;
+constexpr int64_t kSumRows = 512;
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
+
+const Kernel& choose_kernel(const MatmulShape& shape, Isa isa) {
+  if (isa == Isa::avx2) return kAvx2;
+  return isa != Isa::avx512 && shape.a == DType::bf16 ? kAvx512Bf16 : kAvx512;
+}
+
+MatmulBlocks cut(const MatmulShape& shape, const Kernel& kernel) {
+  const int64_t unit = int64_t{kernel.tile.lanes} * kernel.tile.k_per_step;
+  const int64_t k_blocks = std::max<int64_t>(1, ceil_div(shape.k, kernel.max_steps * kernel.tile.k_per_step));
+  const int64_t k = round_up(std::max<int64_t>(1, ceil_div(shape.k, k_blocks)), unit);
+  const int64_t n = round_up(std::min(shape.n, kBlockColumns), 2 * kernel.tile.lanes);
+  const bool sums = shape.c == DType::bf16 && shape.k > k;
+  const int64_t m = sums ? std::min(shape.m, kSumRows) : shape.m;
+  return {k, n, m, std::min(kernel.panels, ceil_div(m, kernel.tile.rows))};
+}
+
+// The three parts of the scratch, in floats; each is a multiple of 64 bytes.
+struct Scratch {
+  int64_t packed_b, packed_a_per_thread, sums;
+};
+
+Scratch scratch_of(const MatmulShape& shape, const Kernel& kernel, const MatmulBlocks& blocks) {
+  const int64_t steps = blocks.k / kernel.tile.k_per_step;
+  const bool sums = shape.c == DType::bf16 && shape.k > blocks.k;
+  return {steps * blocks.n, steps * kernel.tile.lanes * blocks.panels, sums ? blocks.m * blocks.n : 0};
+}
+
+class OwnMatmul final : public Matmul {
+ public:
+  OwnMatmul(const MatmulShape& shape, const Kernel& kernel, int threads)
+      : shape_(shape),
+        kernel_(kernel),
+        threads_(threads),
+        blocks_(cut(shape, kernel)),
+        scratch_(scratch_of(shape, kernel, blocks_)) {}
+
+  [[nodiscard]] int64_t scratch_bytes() const override {
+    return (scratch_.packed_b + scratch_.packed_a_per_thread * threads_ + scratch_.sums) *
+           static_cast<int64_t>(sizeof(float));
+  }
+  [[nodiscard]] std::string_view kernel_id() const override { return kernel_.id; }
+
+  void run(const Args& args) const override {
+    auto* scratch = static_cast<float*>(args.scratch);
+    float* packed_a = scratch + scratch_.packed_b;
+    kernel_.run({.m = shape_.a_transposed ? shape_.m : args.live,
+                 .n = shape_.n,
+                 .k = shape_.a_transposed ? args.live : shape_.k,
+                 .a = args.a,
+                 .b = args.b,
+                 .c = args.c,
+                 .bias = args.bias,
+                 .in_bf16 = shape_.a == DType::bf16,
+                 .out_bf16 = shape_.c == DType::bf16,
+                 .a_transposed = shape_.a_transposed,
+                 .b_transposed = shape_.b_transposed,
+                 .a_stride = shape_.a_transposed ? shape_.m : shape_.k,
+                 .b_stride = shape_.b_transposed ? shape_.k : shape_.n,
+                 .accumulate = args.accumulate,
+                 .alpha = args.alpha,
+                 .blocks = blocks_,
+                 .threads = threads_,
+                 .packed_b = scratch,
+                 .packed_a = packed_a,
+                 .packed_a_stride = scratch_.packed_a_per_thread,
+                 .sums = packed_a + scratch_.packed_a_per_thread * threads_});
+  }
+
+ private:
+  MatmulShape shape_;
+  const Kernel& kernel_;
+  int threads_;
+  MatmulBlocks blocks_;
+  Scratch scratch_;
+};
+
+void check_types(const MatmulShape& shape) {
+  const auto known = [](DType t) { return t == DType::f32 || t == DType::bf16; };
+  check_internal(known(shape.a) && shape.a == shape.b && known(shape.c),
+                 "matmul: A and B must both be f32 or both bf16, and C f32 or bf16");
+}
+
+}  // namespace
+
+std::unique_ptr<Matmul> Matmul::create(const MatmulShape& shape, Isa isa, int threads) {
+  check_types(shape);
+  auto own = std::make_unique<OwnMatmul>(shape, choose_kernel(shape, isa), threads);
+  if (isa == Isa::amx && shape.a == DType::bf16) return with_onednn(shape, std::move(own));
+  return own;
+}
+
+int64_t matmul_scratch_bytes(const MatmulShape& shape, Isa isa, int threads) {
+  return Matmul::create(shape, isa, threads)->scratch_bytes();
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,57 @@
+// What matmul.cc and the kernels compiled per instruction set agree on: plain data, no library templates
+// (cmake/plimsoll.cmake, plimsoll_simd).
+#pragma once
+
+#include <cstdint>
+
+namespace plimsoll {
+
+// The register tile of a kernel. A packed 32-bit element holds one f32, or two bf16 neighbours in k.
+struct MatmulTile {
+  int lanes;       // 32-bit elements of a vector register
+  int rows;        // rows of C held in registers; columns are 2 * lanes
+  int k_per_step;  // k consumed by one packed element
+};
+inline constexpr MatmulTile kTileAvx2 = {8, 6, 1};
+inline constexpr MatmulTile kTileAvx512 = {16, 14, 1};
+inline constexpr MatmulTile kTileAvx512Bf16 = {16, 14, 2};
+
+// How the loops are cut. All follow from the bound shape, never from the live count, so that an element's
+// reduction is cut at the same places in every call.
+struct MatmulBlocks {
+  int64_t k;       // k of one packed block, a multiple of lanes * k_per_step
+  int64_t n;       // columns packed at once, a multiple of 2 * lanes
+  int64_t m;       // rows computed before k moves on, and before sums are rounded to bf16
+  int64_t panels;  // panels of tile.rows rows of A that a thread packs at once
+};
+
+struct MatmulTask {
+  int64_t m, n, k;  // live sizes
+  const void* a;
+  const void* b;
+  void* c;
+  const void* bias;
+  bool in_bf16, out_bf16;
+  bool a_transposed, b_transposed;
+  int64_t a_stride, b_stride;  // elements from one stored row to the next
+  bool accumulate;
+  float alpha;
+  MatmulBlocks blocks;
+  int threads;
+  float* packed_b;          // [n panels][k steps][2 * lanes], shared by the threads
+  float* packed_a;          // per thread [panels][k steps][lanes]
+  int64_t packed_a_stride;  // floats from one thread's packed_a to the next
+  float* sums;              // [blocks.m][blocks.n], only for bf16 C with several k blocks
+};
+
+namespace avx2 {
+void run_matmul(const MatmulTask& task);
+}
+namespace avx512 {
+void run_matmul(const MatmulTask& task);
+}
+namespace avx512_bf16 {
+void run_matmul(const MatmulTask& task);  // bf16 inputs only
+}
+
+}  // namespace plimsoll

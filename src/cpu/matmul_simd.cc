@@ -1,0 +1,228 @@
+// Blocked matmul after Goto and van de Geijn (2008): B is packed once per block and shared, each thread packs
+// its rows of A, and a register tile of C runs over a whole block of k.
+#include <omp.h>
+
+#include "cpu/matmul_kernel.h"
+#include "cpu/matmul_pack.h"
+
+namespace plimsoll::PLIMSOLL_ISA {
+namespace {
+
+#if defined(PLIMSOLL_ISA_avx512_bf16)
+constexpr MatmulTile kTile = kTileAvx512Bf16;
+// Each lane adds the products of two bf16 pairs.
+inline Vec multiply_add(Vec a, Vec b, Vec sum) {
+  return {_mm512_dpbf16_ps(sum.v, reinterpret_cast<__m512bh>(a.v), reinterpret_cast<__m512bh>(b.v))};
+}
+#else
+#if defined(PLIMSOLL_ISA_avx512)
+constexpr MatmulTile kTile = kTileAvx512;
+#else
+constexpr MatmulTile kTile = kTileAvx2;
+#endif
+inline Vec multiply_add(Vec a, Vec b, Vec sum) { return fma(a, b, sum); }
+#endif
+
+constexpr int kLanes = Vec::kWidth;
+constexpr int kColumns = 2 * kLanes;
+static_assert(kTile.lanes == kLanes && kTile.rows <= kLanes && kTile.k_per_step == kPerStep);
+
+inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+struct Range {
+  int64_t begin, end;
+};
+// Part `index` of `parts` near-equal parts of [0, count).
+inline Range part(int64_t count, int64_t index, int64_t parts) {
+  return {count * index / parts, count * (index + 1) / parts};
+}
+
+// products [kTile.rows][kColumns] = a strip x b strips over `steps`. Every element is one chain of additions
+// in k, so its bits do not depend on kRows, kVectors or its place in the tile.
+template <int kRows, int kVectors>
+void multiply_tile(int64_t steps, const float* a, const float* b, float* products) {
+  Vec sum[kRows][kVectors];
+  for (auto& row : sum)
+    for (Vec& v : row) v = zero();
+  for (int64_t step = 0; step < steps; ++step, a += kLanes, b += kColumns) {
+    Vec column[kVectors];
+    for (int j = 0; j < kVectors; ++j) column[j] = load(b + j * kLanes);
+#pragma GCC unroll 16
+    for (int i = 0; i < kRows; ++i) {
+      const Vec value = set1(a[i]);
+      for (int j = 0; j < kVectors; ++j) sum[i][j] = multiply_add(value, column[j], sum[i][j]);
+    }
+  }
+  for (int i = 0; i < kRows; ++i)
+    for (int j = 0; j < kVectors; ++j) store(products + i * kColumns + j * kLanes, sum[i][j]);
+}
+
+template <int kVectors>
+void multiply_rows(int64_t rows, int64_t steps, const float* a, const float* b, float* products) {
+  if (rows <= 2) return multiply_tile<2, kVectors>(steps, a, b, products);
+  if (rows <= 4) return multiply_tile<4, kVectors>(steps, a, b, products);
+  if constexpr (kTile.rows > 8)
+    if (rows <= 8) return multiply_tile<8, kVectors>(steps, a, b, products);
+  multiply_tile<kTile.rows, kVectors>(steps, a, b, products);
+}
+
+// One thread's view of a task; In and Out are float or uint16_t (bf16).
+template <class In, class Out>
+class Worker {
+ public:
+  Worker(const MatmulTask& task, int thread, int threads)
+      : task_(task),
+        thread_(thread),
+        threads_(threads),
+        packed_a_(task.packed_a + thread * task.packed_a_stride),
+        panel_(task.blocks.k / kPerStep * kLanes) {}
+
+  void run() {
+    for (int64_t n = 0; n < task_.n; n += task_.blocks.n)
+      for (int64_t m = 0; m < task_.m; m += task_.blocks.m) run_block(m, n);
+  }
+
+ private:
+  // Place of a block of C and of k.
+  struct Block {
+    int64_t m, rows, n, columns, k, depth;
+    bool first, last;
+    [[nodiscard]] int64_t steps() const { return ceil_div(depth, kPerStep); }
+  };
+
+  void run_block(int64_t m, int64_t n) {
+    int64_t k = 0;
+    do {  // once even when no k is live: C still gets its bias or zeros
+      const int64_t depth = smaller(task_.blocks.k, task_.k - k);
+      const Block block = {m,      smaller(task_.blocks.m, task_.m - m),
+                           n,      smaller(task_.blocks.n, task_.n - n),
+                           k,      depth,
+                           k == 0, k + depth == task_.k};
+      pack_b(block);
+#pragma omp barrier
+      multiply(block);
+#pragma omp barrier
+      k += depth;
+    } while (k < task_.k);
+  }
+
+  void pack_b(const Block& block) {
+    const Range strips = part(ceil_div(block.columns, kLanes), thread_, threads_);
+    for (int64_t s = strips.begin; s < strips.end; ++s) {
+      const int64_t column = block.n + s * kLanes;
+      const int64_t stride = task_.b_stride;
+      const In* data = static_cast<const In*>(task_.b) +
+                       (task_.b_transposed ? column * stride + block.k : block.k * stride + column);
+      const auto lanes = static_cast<int>(smaller(kLanes, block.n + block.columns - column));
+      pack(Strip<In>{data, stride, !task_.b_transposed, lanes, block.depth}, kColumns,
+           task_.packed_b + s / 2 * 2 * panel_ + s % 2 * kLanes);
+    }
+  }
+
+  void pack_a(const Block& block, int64_t row, int64_t rows, float* out) {
+    const int64_t stride = task_.a_stride;
+    const In* data = static_cast<const In*>(task_.a) +
+                     (task_.a_transposed ? block.k * stride + row : row * stride + block.k);
+    pack(Strip<In>{data, stride, task_.a_transposed, static_cast<int>(rows), block.depth}, kLanes, out);
+  }
+
+  // The threads form a grid over panels of rows and of columns, chosen so that the largest share is smallest.
+  void multiply(const Block& block) {
+    const int64_t row_panels = ceil_div(block.rows, kTile.rows);
+    const int64_t column_panels = ceil_div(block.columns, kColumns);
+    int64_t grid_rows = 1;
+    int64_t least = INT64_MAX;
+    for (int64_t r = threads_; r >= 1; --r) {
+      const int64_t share = ceil_div(row_panels, r) * ceil_div(column_panels, threads_ / r);
+      if (share < least) {
+        least = share;
+        grid_rows = r;
+      }
+    }
+    const int64_t grid_columns = threads_ / grid_rows;
+    if (thread_ >= grid_rows * grid_columns) return;
+    const Range columns = part(column_panels, thread_ % grid_columns, grid_columns);
+    const Range rows = part(row_panels, thread_ / grid_columns, grid_rows);
+    for (int64_t p = rows.begin; p < rows.end; p += task_.blocks.panels)
+      multiply_panels(block, {p, smaller(p + task_.blocks.panels, rows.end)}, columns);
+  }
+
+  // Inner loops: the packed panels of A stay in L2, one panel of B passes over all of them.
+  void multiply_panels(const Block& block, Range row_panels, Range column_panels) {
+    for (int64_t p = row_panels.begin; p < row_panels.end; ++p) {
+      const int64_t row = p * kTile.rows;
+      pack_a(block, block.m + row, smaller(kTile.rows, block.rows - row),
+             packed_a_ + (p - row_panels.begin) * panel_);
+    }
+    alignas(64) float products[kTile.rows * kColumns];
+    for (int64_t q = column_panels.begin; q < column_panels.end; ++q) {
+      const int64_t columns = smaller(kColumns, block.columns - q * kColumns);
+      for (int64_t p = row_panels.begin; p < row_panels.end; ++p) {
+        const int64_t rows = smaller(kTile.rows, block.rows - p * kTile.rows);
+        const float* a = packed_a_ + (p - row_panels.begin) * panel_;
+        const float* b = task_.packed_b + q * 2 * panel_;
+        if (columns > kLanes)
+          multiply_rows<2>(rows, block.steps(), a, b, products);
+        else
+          multiply_rows<1>(rows, block.steps(), a, b, products);
+        for (int64_t i = 0; i < rows; ++i)
+          for (int64_t j = 0; j < columns; j += kLanes)
+            finish(block, p * kTile.rows + i, q * kColumns + j,
+                   static_cast<int>(smaller(kLanes, columns - j)), load(products + i * kColumns + j));
+      }
+    }
+  }
+
+  // Takes up to kLanes products of row `i`, columns from `j` of a block, into C. A bf16 C is rounded once:
+  // its sums over blocks of k wait in f32. An f32 C is its own sum.
+  void finish(const Block& block, int64_t i, int64_t j, int lanes, Vec value) {
+    Out* c = static_cast<Out*>(task_.c) + (block.m + i) * task_.n + block.n + j;
+    const bool own_sum = sizeof(Out) == sizeof(float);
+    if (!own_sum) {
+      float* sums = task_.sums + i * task_.blocks.n + j;
+      if (!block.first) value = value + load(sums);
+      if (!block.last) return store(sums, value);
+    }
+    value = value * set1(task_.alpha);
+    const bool opens = own_sum ? block.first : block.last;  // the one block that brings bias and old C
+    if (opens && task_.bias != nullptr)
+      value = value + load_first(static_cast<const Out*>(task_.bias) + block.n + j, lanes);
+    if (!opens || task_.accumulate) value = load_first(c, lanes) + value;
+    if (lanes == kLanes)
+      store(c, value);
+    else
+      store(c, value, first(lanes));
+  }
+
+  const MatmulTask& task_;
+  int thread_;
+  int threads_;
+  float* packed_a_;
+  int64_t panel_;  // floats of one packed strip of kLanes lanes
+};
+
+template <class In, class Out>
+void run_threads(const MatmulTask& task) {
+#pragma omp parallel num_threads(task.threads) if (task.threads > 1)
+  Worker<In, Out>(task, omp_get_thread_num(), omp_get_num_threads()).run();
+}
+
+template <class In>
+void run_inputs(const MatmulTask& task) {
+  if (task.out_bf16)
+    run_threads<In, uint16_t>(task);
+  else
+    run_threads<In, float>(task);
+}
+
+}  // namespace
+
+void run_matmul(const MatmulTask& task) {
+#if !defined(PLIMSOLL_ISA_avx512_bf16)
+  if (!task.in_bf16) return run_inputs<float>(task);
+#endif
+  run_inputs<uint16_t>(task);
+}
+
+}  // namespace plimsoll::PLIMSOLL_ISA

@@ -1,0 +1,339 @@
+#include "cpu/matmul.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "base/error.h"
+#include "cpu/isa.h"
+#include "cpu/onednn_matmul.h"
+#include "cpu/threads.h"
+
+namespace plimsoll {
+namespace {
+
+float from_bf16(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
+
+// A row-major operand of either type. Values are multiples of 1/128 in [-1, 1], exact in bf16.
+class Operand {
+ public:
+  Operand(DType type, int64_t count) : type_(type), bytes_(static_cast<size_t>(count * size_of(type))) {}
+  Operand(DType type, int64_t count, unsigned seed) : Operand(type, count) {
+    std::minstd_rand random(seed + 1);
+    for (int64_t i = 0; i < count; ++i) set(i, static_cast<float>(random() % 257) / 128.0F - 1.0F);
+  }
+  [[nodiscard]] double at(int64_t i) const {
+    if (type_ == DType::f32) return reinterpret_cast<const float*>(bytes_.data())[i];
+    return from_bf16(reinterpret_cast<const uint16_t*>(bytes_.data())[i]);
+  }
+  void set(int64_t i, float x) {
+    if (type_ == DType::f32)
+      reinterpret_cast<float*>(bytes_.data())[i] = x;
+    else
+      reinterpret_cast<uint16_t*>(bytes_.data())[i] = static_cast<uint16_t>(std::bit_cast<uint32_t>(x) >> 16);
+  }
+  void poison(int64_t from, int64_t to) {
+    for (int64_t i = from; i < to; ++i) set(i, NAN);
+  }
+  [[nodiscard]] std::byte* data() { return bytes_.data(); }
+  [[nodiscard]] const std::byte* data() const { return bytes_.data(); }
+  [[nodiscard]] size_t size() const { return bytes_.size(); }
+  friend bool operator==(const Operand& x, const Operand& y) { return x.bytes_ == y.bytes_; }
+
+ private:
+  DType type_;
+  std::vector<std::byte> bytes_;
+};
+
+// Memory of exactly `size` bytes, aligned to 64, between guards that check() looks at.
+class Guarded {
+ public:
+  explicit Guarded(size_t size) : size_(size), memory_(size + 3 * kGuard, kMark) {
+    const auto address = reinterpret_cast<uintptr_t>(memory_.data());
+    begin_ = kGuard + (64 - address % 64) % 64;
+  }
+  [[nodiscard]] std::byte* data() { return memory_.data() + begin_; }
+  [[nodiscard]] bool intact() const {
+    for (size_t i = 0; i < memory_.size(); ++i)
+      if ((i < begin_ || i >= begin_ + size_) && memory_[i] != kMark) return false;
+    return true;
+  }
+
+ private:
+  static constexpr size_t kGuard = 64;
+  static constexpr std::byte kMark{0xA5};
+  size_t size_;
+  size_t begin_;
+  std::vector<std::byte> memory_;
+};
+
+struct Problem {
+  MatmulShape shape;
+  int64_t live;
+  bool accumulate = false;
+  bool with_bias = false;
+  float alpha = 1.0F;
+};
+
+struct Data {
+  explicit Data(const Problem& p)
+      : a(p.shape.a, p.shape.m * p.shape.k, 1),
+        b(p.shape.b, p.shape.k * p.shape.n, 2),
+        c(p.shape.c, p.shape.m * p.shape.n, 3),
+        bias(p.shape.c, p.shape.n, 4) {}
+  Operand a, b, c, bias;
+};
+
+std::ostream& operator<<(std::ostream& out, const Problem& p) {
+  const MatmulShape& s = p.shape;
+  return out << s.m << "x" << s.n << "x" << s.k << " " << to_string(s.a) << "->" << to_string(s.c)
+             << (s.a_transposed ? " at" : "") << (s.b_transposed ? " bt" : "") << " live " << p.live
+             << (p.accumulate ? " accumulate" : "") << (p.with_bias ? " bias" : "") << " alpha " << p.alpha;
+}
+
+// Runs with guards around C and the scratch.
+void run(const Matmul& matmul, const Problem& p, Data& data) {
+  Guarded c(data.c.size());
+  std::memcpy(c.data(), data.c.data(), data.c.size());
+  Guarded scratch(static_cast<size_t>(matmul.scratch_bytes()));
+  matmul.run({.a = data.a.data(),
+              .b = data.b.data(),
+              .c = c.data(),
+              .live = p.live,
+              .accumulate = p.accumulate,
+              .alpha = p.alpha,
+              .bias = p.with_bias ? data.bias.data() : nullptr,
+              .scratch = scratch.data()});
+  EXPECT_TRUE(c.intact()) << p;
+  EXPECT_TRUE(scratch.intact()) << p;
+  std::memcpy(data.c.data(), c.data(), data.c.size());
+}
+
+// Element (i, x) of a stored matrix, with x contiguous in the answer.
+std::vector<double> rows_along_k(const Operand& stored, int64_t rows, int64_t k, bool k_outermost) {
+  std::vector<double> values(static_cast<size_t>(rows * k));
+  for (int64_t i = 0; i < rows; ++i)
+    for (int64_t x = 0; x < k; ++x)
+      values[static_cast<size_t>(i * k + x)] = stored.at(k_outermost ? x * rows + i : i * k + x);
+  return values;
+}
+
+void expect_right(const Problem& p, const Data& before, const Data& after) {
+  const auto [m, n, k, ta, tb, tc, at, bt] = p.shape;
+  const int64_t rows = at ? m : p.live;
+  const int64_t depth = at ? p.live : k;
+  const std::vector<double> a = rows_along_k(before.a, m, k, at);
+  const std::vector<double> b = rows_along_k(before.b, n, k, !bt);
+  for (int64_t i = 0; i < m; ++i) {
+    for (int64_t j = 0; j < n; ++j) {
+      const double old = before.c.at(i * n + j);
+      const double got = after.c.at(i * n + j);
+      if (i >= rows) {
+        ASSERT_EQ(got, old) << p << ": row " << i << " is not live";
+        continue;
+      }
+      double sum = 0;
+      for (int64_t x = 0; x < depth; ++x)
+        sum += a[static_cast<size_t>(i * k + x)] * b[static_cast<size_t>(j * k + x)];
+      const double want = (p.accumulate ? old : 0) + p.alpha * sum + (p.with_bias ? before.bias.at(j) : 0);
+      // Products are at most 1: the rounding of f32 sums, and once more, to 8 bits, of a bf16 C.
+      const double bound = 1e-7 * (4 + std::sqrt(depth)) * (2 + std::sqrt(depth)) +
+                           (tc == DType::bf16 ? std::abs(want) / 256 : 0);
+      ASSERT_NEAR(got, want, bound) << p << ": at " << i << ", " << j;
+    }
+  }
+}
+
+// Dead rows of A (and of B, when the reduction is over them) hold NaN: they must not be read.
+void check(const Problem& p, Isa isa, int threads) {
+  SCOPED_TRACE(to_string(isa));
+  Data data(p);
+  data.a.poison(p.live * (p.shape.a_transposed ? p.shape.m : p.shape.k), p.shape.m * p.shape.k);
+  if (p.shape.a_transposed) data.b.poison(p.live * p.shape.n, p.shape.k * p.shape.n);
+  const Data before = data;
+  run(*Matmul::create(p.shape, isa, threads), p, data);
+  expect_right(p, before, data);
+}
+
+struct Form {
+  bool a_transposed, b_transposed;
+};
+constexpr Form kForms[] = {{false, true}, {false, false}, {true, false}};
+
+std::vector<Isa> isas() {
+  std::vector<Isa> all;
+  for (const Isa isa : {Isa::avx2, Isa::avx512, Isa::avx512_bf16})
+    if (isa <= detect_isa()) all.push_back(isa);
+  return all;
+}
+
+template <class Body>
+void for_each_kind(const Body& body) {
+  for (const Isa isa : isas())
+    for (const Form form : kForms)
+      for (const DType in : {DType::f32, DType::bf16})
+        for (const DType out : {DType::f32, DType::bf16}) {
+          MatmulShape shape;
+          shape.a = shape.b = in;
+          shape.c = out;
+          shape.a_transposed = form.a_transposed;
+          shape.b_transposed = form.b_transposed;
+          body(shape, isa);
+        }
+}
+
+TEST(Matmul, every_form_and_type_is_right_at_edge_sizes) {
+  constexpr int64_t kSizes[] = {1, 7, 16, 17, 33, 64, 65, 130, 300};
+  std::minstd_rand random(7);
+  const auto pick = [&] { return kSizes[random() % std::size(kSizes)]; };
+  for_each_kind([&](MatmulShape shape, Isa isa) {
+    for (int i = 0; i < 8; ++i) {
+      shape.m = i == 0 ? 1 : pick();
+      shape.n = pick();
+      shape.k = pick();
+      const int64_t rows = shape.a_transposed ? shape.k : shape.m;
+      check({.shape = shape,
+             .live = i % 2 == 0 ? rows : static_cast<int64_t>(random() % static_cast<unsigned>(rows)),
+             .accumulate = i % 3 == 0,
+             .with_bias = i % 4 == 1,
+             .alpha = i % 3 == 1 ? -0.75F : 1.0F},
+            isa, 1 + i % 3);
+    }
+  });
+}
+
+TEST(Matmul, several_blocks_of_k_of_columns_and_of_summed_rows_are_right) {
+  for_each_kind([](MatmulShape shape, Isa isa) {
+    for (const auto& [m, n, k] : {std::array<int64_t, 3>{17, 33, 2100}, {3, 1100, 40}}) {
+      shape.m = m;
+      shape.n = n;
+      shape.k = k;
+      const int64_t rows = shape.a_transposed ? k : m;
+      check({shape, rows, true, true, 0.5F}, isa, 2);
+      check({shape, rows / 2, false, false, 2.0F}, isa, 2);
+    }
+  });
+  for (const Isa isa : isas()) {
+    const MatmulShape shape{
+        .m = 520, .n = 3, .k = 2100, .a = DType::bf16, .b = DType::bf16, .c = DType::bf16};
+    check({shape, 519, true, true, 0.5F}, isa, 2);
+  }
+}
+
+TEST(Matmul, no_live_reduction_rows_leave_bias_or_old_values) {
+  MatmulShape shape{.m = 5, .n = 20, .k = 9, .a_transposed = true};
+  check({shape, 0, false, true}, Isa::avx2, 1);
+  check({shape, 0, true, false}, Isa::avx2, 1);
+}
+
+TEST(Matmul, a_row_has_the_same_bits_at_any_place_and_live_count) {
+  for_each_kind([](MatmulShape shape, Isa isa) {
+    if (shape.a_transposed) return;
+    shape.m = 61;
+    shape.n = 47;
+    shape.k = 2100;
+    const Problem whole{shape, shape.m, false, true, 0.3F};
+    Data data(whole);
+    const auto row_bytes = static_cast<size_t>(shape.k * size_of(shape.a));
+    for (int64_t i = 1; i < shape.m; ++i)
+      std::memcpy(data.a.data() + static_cast<size_t>(i) * row_bytes, data.a.data(), row_bytes);
+    const auto matmul = Matmul::create(shape, isa, 2);
+    run(*matmul, whole, data);
+    const auto c_bytes = static_cast<size_t>(shape.n * size_of(shape.c));
+    for (size_t i = 1; i < static_cast<size_t>(shape.m); ++i)
+      ASSERT_EQ(std::memcmp(data.c.data(), data.c.data() + i * c_bytes, c_bytes), 0) << whole << " row " << i;
+    Data few = data;
+    run(*matmul, {shape, 3, false, true, 0.3F}, few);
+    EXPECT_EQ(few.c, data.c) << whole;
+    shape.m = 1;
+    run(*Matmul::create(shape, isa, 1), {shape, 1, false, true, 0.3F}, few);
+    EXPECT_EQ(few.c, data.c) << whole << ": alone";
+  });
+}
+
+TEST(Matmul, repeating_a_call_repeats_its_bits) {
+  for_each_kind([](MatmulShape shape, Isa isa) {
+    shape.m = 100;
+    shape.n = 90;
+    shape.k = 1100;
+    const Problem p{shape, shape.a_transposed ? shape.k : shape.m, true};
+    const Data before(p);
+    const auto matmul = Matmul::create(shape, isa, 2);
+    Data once = before;
+    Data twice = before;
+    run(*matmul, p, once);
+    run(*matmul, p, twice);
+    EXPECT_EQ(once.c, twice.c) << p;
+  });
+}
+
+TEST(Matmul, zeros_beyond_live_give_the_bits_of_a_shorter_reduction) {
+  for_each_kind([](MatmulShape shape, Isa isa) {
+    if (!shape.a_transposed) return;
+    shape.m = 20;
+    shape.n = 40;
+    shape.k = 2500;
+    const Problem p{shape, 1777};
+    Data data(p);
+    for (int64_t i = p.live * shape.m; i < shape.k * shape.m; ++i) data.a.set(i, 0);
+    Data whole = data;
+    const auto matmul = Matmul::create(shape, isa, 2);
+    run(*matmul, p, data);
+    run(*matmul, {shape, shape.k}, whole);
+    EXPECT_EQ(data.c, whole.c) << p;
+  });
+}
+
+TEST(Matmul, kernels_follow_the_instruction_set_and_the_types) {
+  const MatmulShape f32{.m = 2, .n = 2, .k = 2};
+  MatmulShape bf16 = f32;
+  bf16.a = bf16.b = DType::bf16;
+  EXPECT_EQ(Matmul::create(bf16, Isa::avx2, 1)->kernel_id(), "own-avx2-f32");
+  EXPECT_EQ(Matmul::create(bf16, Isa::avx512, 1)->kernel_id(), "own-avx512-f32");
+  EXPECT_EQ(Matmul::create(f32, Isa::avx512_bf16, 1)->kernel_id(), "own-avx512-f32");
+  EXPECT_EQ(Matmul::create(bf16, Isa::avx512_bf16, 1)->kernel_id(), "own-avx512-bf16");
+  EXPECT_EQ(Matmul::create(f32, Isa::amx, 1)->kernel_id(), "own-avx512-f32");
+  MatmulShape mixed = f32;
+  mixed.a = DType::bf16;
+  EXPECT_THROW(Matmul::create(mixed, Isa::avx2, 1), InternalError);
+}
+
+// On a machine without AMX oneDNN's AVX-512 primitives stand in: the binding is the same.
+TEST(OnednnMatmul, every_variant_is_right_and_leaves_dead_rows_alone) {
+  for_each_kind([](MatmulShape shape, Isa isa) {
+    if (isa != isas().back()) return;
+    shape.m = 65;
+    shape.n = 48;
+    shape.k = 64;
+    const int64_t rows = shape.a_transposed ? shape.k : shape.m;
+    const auto matmul = with_onednn(shape, Matmul::create(shape, isa, 2));
+    if (isa >= Isa::avx512_bf16 && shape.a == DType::bf16) {
+      ASSERT_EQ(matmul->kernel_id(), "onednn-amx-bf16");
+    }
+    for (const bool accumulate : {false, true})
+      for (const bool bias : {false, true})
+        for (const int64_t live : {rows, rows - 5})
+          for (const float alpha : {1.0F, 0.5F}) {
+            const Problem p{shape, live, accumulate, bias, alpha};
+            Data data(p);
+            const Data before = data;
+            run(*matmul, p, data);
+            expect_right(p, before, data);
+          }
+  });
+}
+
+// Unpinned threads may share a CPU, and then each barrier takes milliseconds.
+class PinnedThreads : public testing::Environment {
+  void SetUp() override { start_threads(std::min(2, available_cpus())); }
+};
+const auto* const pinned = testing::AddGlobalTestEnvironment(new PinnedThreads);
+
+}  // namespace
+}  // namespace plimsoll

@@ -1,13 +1,15 @@
 #include "ops/attention_scratch.h"
 
+#include "ops/attention_blocking.h"
+
 namespace plimsoll {
 
 int64_t attention_forward_scratch_bytes(const AttentionShape& shape, int threads) {
-  return threads * (2 * shape.length * shape.head_dim * 4 + 64 * shape.head_dim * 8 + 64 * 128 * 4);
+  return 4 * threads * attention_forward_thread_floats(shape);
 }
 
 int64_t attention_backward_scratch_bytes(const AttentionShape& shape, int threads) {
-  return threads * (8 * shape.length * shape.head_dim * 4 + 3 * 64 * 128 * 4);
+  return 4 * threads * (attention_backward_thread_floats(shape) + attention_backward_part_floats(shape));
 }
 
 }  // namespace plimsoll

@@ -1,0 +1,247 @@
+// Backward of attention, the logits computed again from q, k and lse. A pair (sequence, key-value head) walks
+// its blocks of keys; for each it visits the rows that see them, tile by tile:
+//   P = exp(scale * Q K^T - lse)    dP = dO V^T    dS = scale * P * (dP - rowsum(o * dO))
+//   d_v += P^T dO    d_k += dS^T Q    d_q += dS K
+// d_k and d_v of a block stay in L1; d_q of the pair waits in scratch as f32. Five products, the least there
+// is. A pair may be split into parts that take every n-th block of keys; their d_q are added in part order.
+#include <omp.h>
+
+#include "ops/attention_blocks.h"
+#include "ops/attention_kernels.h"
+
+namespace plimsoll::PLIMSOLL_ISA {
+namespace {
+
+struct Workspace {
+  float* k;             // [key block][padded]
+  float* k_transposed;  // [dim][key block]
+  float* v_transposed;
+  float* d_k;  // [key block][padded]
+  float* d_v;
+  float* q;  // [tile][padded]
+  float* d_o;
+  float* p;   // [tile][key block]
+  float* ds;  // [tile][key block]
+};
+
+Workspace workspace_of(void* scratch, int thread, const AttentionShape& shape) {
+  const int64_t dim = attention_padded_dim(shape);
+  const int64_t keys = kAttentionKeyBlock * dim;
+  const int64_t rows = kAttentionBackwardTile * dim;
+  Workspace w{};
+  w.k = static_cast<float*>(scratch) + thread * attention_backward_thread_floats(shape);
+  w.k_transposed = w.k + keys;
+  w.v_transposed = w.k_transposed + keys;
+  w.d_k = w.v_transposed + keys;
+  w.d_v = w.d_k + keys;
+  w.q = w.d_v + keys;
+  w.d_o = w.q + rows;
+  w.p = w.d_o + rows;
+  w.ds = w.p + kAttentionBackwardTile * kAttentionKeyBlock;
+  return w;
+}
+
+// What a part keeps for all rows of its pair.
+struct PartState {
+  float* d_q;  // [rows][padded]
+  float* lse;  // [rows]
+  float* o_dot_d_o;
+};
+
+template <class T>
+PartState part_state_of(const AttentionBackward<T>& a, int64_t slot) {
+  const AttentionShape& shape = a.problem.shape;
+  const int64_t rows = shape.length * attention_group(shape);
+  float* base = static_cast<float*>(a.scratch) + a.threads * attention_backward_thread_floats(shape) +
+                slot * attention_backward_part_floats(shape);
+  return {base, base + rows * attention_padded_dim(shape), base + rows * attention_padded_dim(shape) + rows};
+}
+
+// One sequence and one key-value head. Row r is query r / group, head r % group.
+template <class T>
+struct Pair {
+  const AttentionBackward<T>& a;
+  int64_t start;  // first token
+  int64_t length;
+  int64_t head;
+
+  Pair(const AttentionBackward<T>& args, int64_t index)
+      : a(args),
+        start(args.sequences.starts[index / args.problem.shape.kv_heads]),
+        length(args.sequences.starts[index / args.problem.shape.kv_heads + 1] - start),
+        head(index % args.problem.shape.kv_heads) {}
+
+  [[nodiscard]] const AttentionShape& shape() const { return a.problem.shape; }
+  [[nodiscard]] int64_t group() const { return attention_group(shape()); }
+  [[nodiscard]] int64_t rows() const { return length * group(); }
+  // Index of a row into [T, N], of a key into [T, K].
+  [[nodiscard]] int64_t row_at(int64_t row) const {
+    return (start + row / group()) * shape().heads + head * group() + row % group();
+  }
+  [[nodiscard]] int64_t key_at(int64_t key) const { return (start + key) * shape().kv_heads + head; }
+};
+
+template <class T>
+float dot(const T* a, const T* b, int64_t n) {
+  Vec sum = zero();
+  int64_t i = 0;
+  for (; i + Vec::kWidth <= n; i += Vec::kWidth) sum = fma(load(a + i), load(b + i), sum);
+  if (i < n) {
+    const Mask rest = first(static_cast<int>(n - i));
+    sum = fma(load(a + i, rest), load(b + i, rest), sum);
+  }
+  return reduce_add(sum);
+}
+
+template <class T>
+void start_part(const Pair<T>& pair, const PartState& state) {
+  const int64_t head_dim = pair.shape().head_dim;
+  const int64_t dim = attention_padded_dim(pair.shape());
+  for (int64_t r = 0; r < pair.rows(); ++r) {
+    const int64_t at = pair.row_at(r);
+    state.lse[r] = pair.a.lse[at];
+    state.o_dot_d_o[r] = dot(pair.a.o + at * head_dim, pair.a.d_o + at * head_dim, head_dim);
+    for (int64_t c = 0; c < dim; c += Vec::kWidth) store(state.d_q + r * dim + c, zero());
+  }
+}
+
+// P and dS of one row, from its logits and dP.
+void softmax_gradient_row(float* p, float* ds, int64_t columns, Visible keep, float scale, float lse,
+                          float o_dot_d_o) {
+  const Vec s = set1(scale);
+  const Vec l = set1(-lse);
+  for (int64_t c = 0; c < columns; c += Vec::kWidth) store(p + c, exp(fma(load(p + c), s, l)));
+  if (keep.begin > 0 || keep.end < columns) fill_outside(p, columns, keep, 0.0F);
+  const Vec d = set1(o_dot_d_o);
+  for (int64_t c = 0; c < columns; c += Vec::kWidth) store(ds + c, load(p + c) * s * (load(ds + c) - d));
+}
+
+// Rows [row0, row0 + rows) against the packed keys [key0, key0 + count).
+template <class T>
+void tile_backward(const Workspace& w, const PartState& state, const Pair<T>& pair, int64_t row0,
+                   int64_t rows, int64_t key0, int64_t count) {
+  const AttentionProblem& problem = pair.a.problem;
+  const int64_t head_dim = problem.shape.head_dim;
+  const int64_t dim = attention_padded_dim(problem.shape);
+  const int64_t columns = columns_up_to((row0 + rows - 1) / pair.group(), key0);
+  const int64_t keys = smaller(columns, count);
+  for (int64_t r = 0; r < rows; ++r) {
+    const int64_t at = pair.row_at(row0 + r) * head_dim;
+    widen_row(pair.a.q + at, w.q + r * dim, head_dim);
+    widen_row(pair.a.d_o + at, w.d_o + r * dim, head_dim);
+  }
+  matmul(rows, columns, head_dim, {w.q, dim, 1}, w.k_transposed, kAttentionKeyBlock, w.p, kAttentionKeyBlock,
+         false);
+  matmul(rows, columns, head_dim, {w.d_o, dim, 1}, w.v_transposed, kAttentionKeyBlock, w.ds,
+         kAttentionKeyBlock, false);
+  for (int64_t r = 0; r < rows; ++r) {
+    const int64_t row = row0 + r;
+    softmax_gradient_row(w.p + r * kAttentionKeyBlock, w.ds + r * kAttentionKeyBlock, columns,
+                         visible(row / pair.group(), key0, count, problem.window), problem.scale,
+                         state.lse[row], state.o_dot_d_o[row]);
+  }
+  matmul(keys, dim, rows, {w.p, 1, kAttentionKeyBlock}, w.d_o, dim, w.d_v, dim, true);
+  matmul(keys, dim, rows, {w.ds, 1, kAttentionKeyBlock}, w.q, dim, w.d_k, dim, true);
+  matmul(rows, dim, keys, {w.ds, kAttentionKeyBlock, 1}, w.k, dim, state.d_q + row0 * dim, dim, true);
+}
+
+template <class T>
+void key_block_backward(const Workspace& w, const PartState& state, const Pair<T>& pair, int64_t key0) {
+  const AttentionBackward<T>& a = pair.a;
+  const int64_t head_dim = pair.shape().head_dim;
+  const int64_t dim = attention_padded_dim(pair.shape());
+  const int64_t stride = pair.shape().kv_heads * head_dim;
+  const int64_t count = smaller(kAttentionKeyBlock, pair.length - key0);
+  const int64_t at = pair.key_at(key0) * head_dim;
+  pack_rows(a.k + at, stride, count, head_dim, dim, w.k);
+  pack_transposed(a.k + at, stride, count, head_dim, w.k_transposed);
+  pack_transposed(a.v + at, stride, count, head_dim, w.v_transposed);
+  for (int64_t i = 0; i < kAttentionKeyBlock * dim; i += Vec::kWidth) {
+    store(w.d_k + i, zero());
+    store(w.d_v + i, zero());
+  }
+  // The last key is seen by the window's length of queries from itself on.
+  const int64_t window = a.problem.window;
+  const int64_t query_end = window > 0 ? smaller(pair.length, key0 + count - 1 + window) : pair.length;
+  const int64_t row_end = query_end * pair.group();
+  for (int64_t row = key0 * pair.group(); row < row_end; row += kAttentionBackwardTile)
+    tile_backward(w, state, pair, row, smaller(kAttentionBackwardTile, row_end - row), key0, count);
+  for (int64_t r = 0; r < count; ++r) {
+    narrow_row(w.d_k + r * dim, a.d_k + at + r * stride, head_dim, 1.0F);
+    narrow_row(w.d_v + r * dim, a.d_v + at + r * stride, head_dim, 1.0F);
+  }
+}
+
+// Adds up the parts' d_q of one row into the first part's and stores it.
+template <class T>
+void finish_row(const Pair<T>& pair, int64_t slot, int64_t parts, int64_t row) {
+  const int64_t dim = attention_padded_dim(pair.shape());
+  float* sum = part_state_of(pair.a, slot).d_q + row * dim;
+  for (int64_t part = 1; part < parts; ++part) {
+    const float* other = part_state_of(pair.a, slot + part).d_q + row * dim;
+    for (int64_t c = 0; c < dim; c += Vec::kWidth) store(sum + c, load(sum + c) + load(other + c));
+  }
+  narrow_row(sum, pair.a.d_q + pair.row_at(row) * pair.shape().head_dim, pair.shape().head_dim, 1.0F);
+}
+
+template <class T>
+void part_backward(const Workspace& w, const PartState& state, const Pair<T>& pair, int64_t part,
+                   int64_t parts) {
+  start_part(pair, state);
+  for (int64_t key0 = part * kAttentionKeyBlock; key0 < pair.length; key0 += parts * kAttentionKeyBlock)
+    key_block_backward(w, state, pair, key0);
+}
+
+// Enough heads for all threads: each pair is one thread's.
+template <class T>
+void whole_pairs(const AttentionBackward<T>& a, const Workspace& w, int64_t pairs) {
+  const int slot = omp_get_thread_num();
+#pragma omp for schedule(dynamic, 1)
+  for (int64_t i = 0; i < pairs; ++i) {
+    const Pair<T> pair(a, i);
+    part_backward(w, part_state_of(a, slot), pair, 0, 1);
+    for (int64_t r = 0; r < pair.rows(); ++r) finish_row(pair, slot, 1, r);
+  }
+}
+
+// Threads share pairs: waves of as many parts as there are threads, then the sums over the parts.
+template <class T>
+void split_pairs(const AttentionBackward<T>& a, const Workspace& w, int64_t pairs, int64_t parts) {
+  const int64_t wave = a.threads / parts;
+  for (int64_t first_pair = 0; first_pair < pairs; first_pair += wave) {
+    const int64_t in_wave = smaller(wave, pairs - first_pair);
+#pragma omp for schedule(static, 1)
+    for (int64_t i = 0; i < in_wave * parts; ++i)
+      part_backward(w, part_state_of(a, i), Pair<T>(a, first_pair + i / parts), i % parts, parts);
+    for (int64_t i = 0; i < in_wave; ++i) {
+      const Pair<T> pair(a, first_pair + i);
+#pragma omp for schedule(static)
+      for (int64_t r = 0; r < pair.rows(); ++r) finish_row(pair, i * parts, parts, r);
+    }
+  }
+}
+
+template <class T>
+void backward(const AttentionBackward<T>& a) {
+  const AttentionShape& shape = a.problem.shape;
+  const int64_t parts = attention_backward_parts(shape, a.threads);
+  const int64_t pairs = a.sequences.count * shape.kv_heads;
+#pragma omp parallel num_threads(a.threads)
+  {
+    const Workspace w = workspace_of(a.scratch, omp_get_thread_num(), shape);
+    zero_padding(a.sequences, a.problem.tokens, a.d_q, shape.heads * shape.head_dim);
+    zero_padding(a.sequences, a.problem.tokens, a.d_k, shape.kv_heads * shape.head_dim);
+    zero_padding(a.sequences, a.problem.tokens, a.d_v, shape.kv_heads * shape.head_dim);
+    if (parts == 1)
+      whole_pairs(a, w, pairs);
+    else
+      split_pairs(a, w, pairs, parts);
+  }
+}
+
+}  // namespace
+
+void attention_backward(const AttentionBackward<float>& a) { backward(a); }
+void attention_backward(const AttentionBackward<uint16_t>& a) { backward(a); }
+
+}  // namespace plimsoll::PLIMSOLL_ISA

@@ -1,0 +1,65 @@
+// Blocking of the attention kernels, from which their scratch follows. Functions are static: a kernel file's
+// copy, compiled for one instruction set, must never be the one the linker keeps for everybody.
+#pragma once
+
+#include <cstdint>
+
+#include "ops/attention_scratch.h"
+
+namespace plimsoll {
+
+// The rows a kernel multiplies are (query, head of the group) pairs, query outermost: they share one packed
+// block of keys, and the causal edge cuts through few of them.
+inline constexpr int64_t kAttentionKeyBlock = 64;      // four AVX-512 registers of logits
+inline constexpr int64_t kAttentionForwardTile = 24;   // rows whose logits (6 KiB) are live at once
+inline constexpr int64_t kAttentionForwardRows = 168;  // rows that share one packing of a key block
+inline constexpr int64_t kAttentionBackwardTile = 48;  // deeper: it is the depth of the d_k, d_v products
+
+static inline constexpr int64_t attention_group(const AttentionShape& s) { return s.heads / s.kv_heads; }
+// Row length of f32 buffers: whole registers of either instruction set.
+static inline constexpr int64_t attention_padded_dim(const AttentionShape& s) {
+  return (s.head_dim + 15) / 16 * 16;
+}
+// Queries of one work item of the forward.
+static inline constexpr int64_t attention_query_block(const AttentionShape& s) {
+  const int64_t queries = kAttentionForwardRows / attention_group(s);
+  return queries > 0 ? queries : 1;
+}
+
+// Per thread, in floats: K transposed and V of a key block, q and o of all rows, their running maximum and
+// sum, the logits of a tile.
+static inline constexpr int64_t attention_forward_thread_floats(const AttentionShape& s) {
+  const int64_t dim = attention_padded_dim(s);
+  const int64_t rows = attention_query_block(s) * attention_group(s);
+  return 2 * kAttentionKeyBlock * dim + 2 * rows * dim + (2 * rows + 15) / 16 * 16 +
+         kAttentionForwardTile * kAttentionKeyBlock;
+}
+
+// Parts a (sequence, key-value head) pair is split into by key blocks, so that one sequence alone keeps all
+// threads busy; a function of nothing else, or a sequence's bits would depend on the batch around it.
+// It divides the number of threads.
+static inline constexpr int64_t attention_backward_parts(const AttentionShape& s, int threads) {
+  if (s.kv_heads >= 4 * threads) return 1;
+  int64_t a = threads;
+  int64_t b = s.kv_heads;
+  while (b != 0) {
+    const int64_t r = a % b;
+    a = b;
+    b = r;
+  }
+  return threads / a;
+}
+// Per thread, in floats: K, K transposed, V transposed, d_k, d_v; q and d_o of a tile; P and dS of a tile.
+static inline constexpr int64_t attention_backward_thread_floats(const AttentionShape& s) {
+  const int64_t dim = attention_padded_dim(s);
+  return 5 * kAttentionKeyBlock * dim + 2 * kAttentionBackwardTile * dim +
+         2 * kAttentionBackwardTile * kAttentionKeyBlock;
+}
+// Per part in flight, of which there are as many as threads: d_q of all rows of a pair, their lse, their sums
+// of o * d_o.
+static inline constexpr int64_t attention_backward_part_floats(const AttentionShape& s) {
+  const int64_t rows = s.length * attention_group(s);
+  return rows * attention_padded_dim(s) + (2 * rows + 15) / 16 * 16;
+}
+
+}  // namespace plimsoll

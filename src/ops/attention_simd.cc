@@ -1,0 +1,225 @@
+// Forward of attention: online softmax over blocks of keys. A work item is a block of queries of one sequence
+// with all query heads of one key-value head; it packs each block of keys once for all of them.
+#include <omp.h>
+
+#include "ops/attention_blocks.h"
+#include "ops/attention_kernels.h"
+
+namespace plimsoll::PLIMSOLL_ISA {
+namespace {
+
+// Finite, so that the difference of two of them is 0; far below any logit.
+constexpr float kMasked = -1e30F;
+
+struct Workspace {
+  float* k_transposed;  // [dim][key block]
+  float* v;             // [key block][padded]
+  float* q;             // [rows][padded]
+  float* o;             // [rows][padded], unnormalised
+  float* maximum;       // [rows]
+  float* sum;           // [rows]
+  float* logits;        // [tile][key block]
+};
+
+Workspace workspace_of(void* scratch, int thread, const AttentionShape& shape) {
+  const int64_t dim = attention_padded_dim(shape);
+  const int64_t rows = attention_query_block(shape) * attention_group(shape);
+  Workspace w{};
+  w.k_transposed = static_cast<float*>(scratch) + thread * attention_forward_thread_floats(shape);
+  w.v = w.k_transposed + kAttentionKeyBlock * dim;
+  w.q = w.v + kAttentionKeyBlock * dim;
+  w.o = w.q + rows * dim;
+  w.logits = w.o + rows * dim;
+  w.maximum = w.logits + kAttentionForwardTile * kAttentionKeyBlock;
+  w.sum = w.maximum + rows;
+  return w;
+}
+
+// Queries [query0, query0 + queries) of one sequence and the heads of one key-value head. Positions count
+// from the first key; pointers are to the item's first row and to key 0.
+template <class T>
+struct Item {
+  const T* q;
+  const T* k;
+  const T* v;
+  T* o;
+  float* lse;  // null where nobody wants it
+  int64_t query0;
+  int64_t queries;
+};
+
+// One row of logits to probabilities relative to the running maximum; scales what was summed before.
+void softmax_row(float* logits, int64_t columns, Visible keep, float scale, float& maximum, float& sum,
+                 float* o, int64_t dim) {
+  const bool whole = keep.begin == 0 && keep.end == columns;
+  const Vec s = set1(scale);
+  if (!whole) fill_outside(logits, columns, keep, kMasked);
+  Vec top = set1(kMasked);
+  for (int64_t c = 0; c < columns; c += Vec::kWidth) {
+    const Vec x = load(logits + c) * s;
+    store(logits + c, x);
+    top = max(top, x);
+  }
+  const float block_maximum = reduce_max(top);
+  if (block_maximum > maximum) {
+    const Vec old = exp(set1(maximum - block_maximum));
+    maximum = block_maximum;
+    sum *= reduce_max(old);
+    for (int64_t c = 0; c < dim; c += Vec::kWidth) store(o + c, load(o + c) * old);
+  }
+  const Vec m = set1(maximum);
+  for (int64_t c = 0; c < columns; c += Vec::kWidth) store(logits + c, exp(load(logits + c) - m));
+  if (!whole) fill_outside(logits, columns, keep, 0.0F);
+  Vec total = zero();
+  for (int64_t c = 0; c < columns; c += Vec::kWidth) total = total + load(logits + c);
+  sum += reduce_add(total);
+}
+
+// Rows [row0, row0 + rows) of the item against the packed keys [key0, key0 + count).
+void tile_forward(const Workspace& w, const AttentionProblem& problem, int64_t query0, int64_t row0,
+                  int64_t rows, int64_t key0, int64_t count) {
+  const int64_t group = attention_group(problem.shape);
+  const int64_t dim = attention_padded_dim(problem.shape);
+  const int64_t last_query = query0 + (row0 + rows - 1) / group;
+  if (last_query < key0) return;
+  const int64_t first_query = query0 + row0 / group;
+  if (problem.window > 0 && first_query - problem.window + 1 >= key0 + count) return;
+  const int64_t columns = columns_up_to(last_query, key0);
+  matmul(rows, columns, problem.shape.head_dim, {w.q + row0 * dim, dim, 1}, w.k_transposed,
+         kAttentionKeyBlock, w.logits, kAttentionKeyBlock, false);
+  for (int64_t r = 0; r < rows; ++r) {
+    const int64_t row = row0 + r;
+    const Visible keep = visible(query0 + row / group, key0, count, problem.window);
+    if (keep.begin < keep.end)
+      softmax_row(w.logits + r * kAttentionKeyBlock, columns, keep, problem.scale, w.maximum[row], w.sum[row],
+                  w.o + row * dim, dim);
+    else
+      fill_outside(w.logits + r * kAttentionKeyBlock, columns, {0, 0}, 0.0F);
+  }
+  matmul(rows, dim, smaller(columns, count), {w.logits, kAttentionKeyBlock, 1}, w.v, dim, w.o + row0 * dim,
+         dim, true);
+}
+
+template <class T>
+void load_queries(const Workspace& w, const AttentionShape& shape, const Item<T>& item) {
+  const int64_t group = attention_group(shape);
+  const int64_t dim = attention_padded_dim(shape);
+  for (int64_t row = 0; row < item.queries * group; ++row) {
+    const T* q = item.q + (row / group * shape.heads + row % group) * shape.head_dim;
+    widen_row(q, w.q + row * dim, shape.head_dim);
+    for (int64_t c = 0; c < dim; c += Vec::kWidth) store(w.o + row * dim + c, zero());
+    w.maximum[row] = kMasked;
+    w.sum[row] = 0.0F;
+  }
+}
+
+template <class T>
+void store_outputs(const Workspace& w, const AttentionShape& shape, const Item<T>& item) {
+  const int64_t group = attention_group(shape);
+  const int64_t dim = attention_padded_dim(shape);
+  for (int64_t row = 0; row < item.queries * group; ++row) {
+    const int64_t at = row / group * shape.heads + row % group;
+    narrow_row(w.o + row * dim, item.o + at * shape.head_dim, shape.head_dim, 1.0F / w.sum[row]);
+    if (item.lse != nullptr) item.lse[at] = w.maximum[row] + __builtin_logf(w.sum[row]);
+  }
+}
+
+template <class T>
+void item_forward(const Workspace& w, const AttentionProblem& problem, const Item<T>& item) {
+  const AttentionShape& shape = problem.shape;
+  const int64_t rows = item.queries * attention_group(shape);
+  const int64_t stride = shape.kv_heads * shape.head_dim;
+  const int64_t keys = item.query0 + item.queries;
+  const int64_t first_key = problem.window > 0 ? larger(0, item.query0 - problem.window + 1) : 0;
+  load_queries(w, shape, item);
+  for (int64_t key0 = first_key / kAttentionKeyBlock * kAttentionKeyBlock; key0 < keys;
+       key0 += kAttentionKeyBlock) {
+    const int64_t count = smaller(kAttentionKeyBlock, keys - key0);
+    pack_transposed(item.k + key0 * stride, stride, count, shape.head_dim, w.k_transposed);
+    pack_rows(item.v + key0 * stride, stride, count, shape.head_dim, attention_padded_dim(shape), w.v);
+    for (int64_t row = 0; row < rows; row += kAttentionForwardTile)
+      tile_forward(w, problem, item.query0, row, smaller(kAttentionForwardTile, rows - row), key0, count);
+  }
+  store_outputs(w, shape, item);
+}
+
+// Item `index` of the batch: key-value heads innermost, then query blocks from the last (the longest) down.
+template <class T>
+Item<T> item_of(const AttentionForward<T>& a, int64_t index) {
+  const AttentionShape& shape = a.problem.shape;
+  const int64_t block = attention_query_block(shape);
+  const int64_t head = index % shape.kv_heads;
+  int64_t rest = index / shape.kv_heads;
+  int64_t s = 0;
+  int64_t blocks = 0;
+  for (;; ++s) {
+    blocks = (a.sequences.starts[s + 1] - a.sequences.starts[s] + block - 1) / block;
+    if (rest < blocks) break;
+    rest -= blocks;
+  }
+  const int64_t start = a.sequences.starts[s];
+  const int64_t query0 = (blocks - 1 - rest) * block;
+  const int64_t token = start + query0;
+  const int64_t q_head = head * attention_group(shape);
+  const int64_t kv = (start * shape.kv_heads + head) * shape.head_dim;
+  const int64_t q = (token * shape.heads + q_head) * shape.head_dim;
+  return {a.q + q,
+          a.k + kv,
+          a.v + kv,
+          a.o + q,
+          a.lse + token * shape.heads + q_head,
+          query0,
+          smaller(block, a.sequences.starts[s + 1] - token)};
+}
+
+template <class T>
+void forward(const AttentionForward<T>& a) {
+  const AttentionShape& shape = a.problem.shape;
+  const int64_t block = attention_query_block(shape);
+  int64_t items = 0;
+  for (int64_t s = 0; s < a.sequences.count; ++s)
+    items += (a.sequences.starts[s + 1] - a.sequences.starts[s] + block - 1) / block;
+#pragma omp parallel num_threads(a.threads)
+  {
+    const Workspace w = workspace_of(a.scratch, omp_get_thread_num(), shape);
+    zero_padding(a.sequences, a.problem.tokens, a.o, shape.heads * shape.head_dim);
+    zero_padding(a.sequences, a.problem.tokens, a.lse, shape.heads);
+#pragma omp for schedule(dynamic, 1)
+    for (int64_t i = 0; i < items * shape.kv_heads; ++i) item_forward(w, a.problem, item_of(a, i));
+  }
+}
+
+template <class T>
+void cached(const AttentionCached<T>& a) {
+  const AttentionShape& shape = a.problem.shape;
+  const int64_t block = attention_query_block(shape);
+  const int64_t blocks = (a.problem.tokens + block - 1) / block;
+#pragma omp parallel num_threads(a.threads)
+  {
+    const Workspace w = workspace_of(a.scratch, omp_get_thread_num(), shape);
+#pragma omp for schedule(dynamic, 1)
+    for (int64_t i = 0; i < blocks * shape.kv_heads; ++i) {
+      const int64_t head = i % shape.kv_heads;
+      const int64_t token = (blocks - 1 - i / shape.kv_heads) * block;
+      const int64_t q = (token * shape.heads + head * attention_group(shape)) * shape.head_dim;
+      const int64_t kv = head * shape.head_dim;
+      const Item<T> item{a.q + q,
+                         a.k_cache + kv,
+                         a.v_cache + kv,
+                         a.o + q,
+                         nullptr,
+                         a.kv_length - a.problem.tokens + token,
+                         smaller(block, a.problem.tokens - token)};
+      item_forward(w, a.problem, item);
+    }
+  }
+}
+
+}  // namespace
+
+void attention_forward(const AttentionForward<float>& a) { forward(a); }
+void attention_forward(const AttentionForward<uint16_t>& a) { forward(a); }
+void attention_cached(const AttentionCached<float>& a) { cached(a); }
+void attention_cached(const AttentionCached<uint16_t>& a) { cached(a); }
+
+}  // namespace plimsoll::PLIMSOLL_ISA

@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "ops/attention_kernels.h"
+#include "ops/attention_shape.h"
 #include "ops/cpu_dispatch.h"
 
 namespace plimsoll {

@@ -20,7 +20,7 @@ BoundCall bind_dropout(const CpuBinding& b) {
     const auto kernel = pick<Dropout<T>>(b.settings().isa, avx2::dropout, avx512::dropout);
     return [=, step = b.input<double>(3)] {
       Dropout<T> now = args;
-      now.seed = seed_of(step);
+      now.seed = step_seed(step);
       now.step = static_cast<uint32_t>(step_value(step, StepValue::optimizer_step));
       kernel(now);
     };

@@ -1,0 +1,94 @@
+// Milliseconds per layer of the attention kernels: forward, backward and one generated token. Best and median
+// of a few runs. Compare with bench/attention_sdpa.py run in the same sitting.
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <functional>
+#include <utility>
+
+#include "ops/attention_kernels.h"
+#include "ops/kernel_test_util.h"
+
+namespace {
+
+using namespace plimsoll;
+using kernel_test::random_values;
+
+constexpr int kThreads = 2;
+
+std::pair<double, double> best_and_median_ms(const std::function<void()>& run, int repeats) {
+  run();
+  std::vector<double> ms;
+  for (int i = 0; i < repeats; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    run();
+    ms.push_back(std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count());
+  }
+  std::sort(ms.begin(), ms.end());
+  return {ms.front(), ms[ms.size() / 2]};
+}
+
+void report(const char* what, Isa isa, std::pair<double, double> ms, double gflop) {
+  std::printf("  %-8s %-7s best %7.2f  median %7.2f ms  %5.0f GFLOP/s\n", what,
+              std::string(to_string(isa)).c_str(), ms.first, ms.second, gflop / ms.first * 1e3);
+}
+
+void measure(int32_t length, int64_t heads, int64_t kv_heads, int64_t head_dim) {
+  const int64_t q_size = length * heads * head_dim;
+  const int64_t kv_size = length * kv_heads * head_dim;
+  auto q = random_values<uint16_t>(q_size, 1);
+  auto k = random_values<uint16_t>(kv_size, 2);
+  auto v = random_values<uint16_t>(kv_size, 3);
+  auto d_o = random_values<uint16_t>(q_size, 4);
+  std::vector<uint16_t> o(static_cast<size_t>(q_size)), d_q(o.size());
+  std::vector<uint16_t> d_k(static_cast<size_t>(kv_size)), d_v(d_k.size());
+  std::vector<float> lse(static_cast<size_t>(length * heads));
+  const AttentionShape shape{.length = length, .heads = heads, .kv_heads = kv_heads, .head_dim = head_dim};
+  const AttentionProblem problem{
+      .shape = shape, .tokens = length, .scale = 1.0F / std::sqrt(static_cast<float>(head_dim))};
+  std::vector<char> scratch(static_cast<size_t>(std::max(attention_forward_scratch_bytes(shape, kThreads),
+                                                         attention_backward_scratch_bytes(shape, kThreads))));
+  const int32_t starts[] = {0, length};
+  const SequenceTable table{starts, 1};
+  const AttentionForward<uint16_t> forward{problem,  table,      q.data(),       k.data(), v.data(),
+                                           o.data(), lse.data(), scratch.data(), kThreads};
+  const AttentionBackward<uint16_t> backward{problem,    table,          q.data(),   k.data(),   v.data(),
+                                             o.data(),   lse.data(),     d_o.data(), d_q.data(), d_k.data(),
+                                             d_v.data(), scratch.data(), kThreads};
+  AttentionProblem token = problem;
+  token.tokens = 1;
+  const AttentionCached<uint16_t> cached{token,  q.data(),   k.data(),       v.data(),
+                                         length, d_q.data(), scratch.data(), kThreads};
+  // Two products over the half of the scores that is not masked.
+  const double gflop = 2e-9 * static_cast<double>(length) * static_cast<double>(q_size);
+  std::printf("S %d, heads %ld/%ld, D %ld, bf16\n", length, heads, kv_heads, head_dim);
+  for (const Isa isa : kernel_test::isas_here()) {
+    const bool wide = isa == Isa::avx512;
+    const int repeats = length > 1000 ? 5 : 15;
+    report(
+        "forward", isa,
+        best_and_median_ms(
+            [&] { wide ? avx512::attention_forward(forward) : avx2::attention_forward(forward); }, repeats),
+        gflop);
+    report("backward", isa,
+           best_and_median_ms(
+               [&] { wide ? avx512::attention_backward(backward) : avx2::attention_backward(backward); },
+               repeats),
+           2.5 * gflop);
+    report("token", isa,
+           best_and_median_ms(
+               [&] { wide ? avx512::attention_cached(cached) : avx2::attention_cached(cached); }, 15),
+           4e-9 * static_cast<double>(q_size));
+  }
+}
+
+}  // namespace
+
+int main() {
+  for (const int32_t length : {512, 2048}) {
+    measure(length, 14, 2, 64);
+    measure(length, 16, 8, 128);
+  }
+  return 0;
+}

@@ -1,0 +1,119 @@
+// Philox over the lanes of registers, and stochastic rounding to bf16. Include it only in *_simd.cc files.
+#pragma once
+
+#include "cpu/simd.h"
+#include "ops/philox.h"
+
+namespace plimsoll::PLIMSOLL_ISA {
+
+#if defined(PLIMSOLL_ISA_avx512)
+
+struct Words {
+  static constexpr int kWidth = 16;
+  __m512i v;
+};
+inline Words words(uint32_t x) { return {_mm512_set1_epi32(static_cast<int>(x))}; }
+inline Words lane_numbers() {
+  return {_mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)};
+}
+inline Words load_words(const uint32_t* p) { return {_mm512_loadu_si512(p)}; }
+inline void store_words(uint32_t* p, Words a) { _mm512_storeu_si512(p, a.v); }
+inline Words operator^(Words a, Words b) { return {_mm512_xor_si512(a.v, b.v)}; }
+inline Words operator+(Words a, Words b) { return {_mm512_add_epi32(a.v, b.v)}; }
+inline Words low_product(Words a, Words b) { return {_mm512_mullo_epi32(a.v, b.v)}; }
+inline Words high_product(Words a, Words b) {
+  const __m512i even = _mm512_srli_epi64(_mm512_mul_epu32(a.v, b.v), 32);
+  const __m512i odd = _mm512_mul_epu32(_mm512_srli_epi64(a.v, 32), b.v);
+  return {_mm512_mask_blend_epi32(0xAAAA, even, odd)};
+}
+// Lanes of x where bits >= threshold, else zero.
+inline Vec keep_where_at_least(Vec x, Words bits, Words threshold) {
+  return {_mm512_maskz_mov_ps(_mm512_cmpge_epu32_mask(bits.v, threshold.v), x.v)};
+}
+// x with 16 random bits added below bf16's last place: rounds up as often as the part cut off is large.
+inline Vec with_random_tail(Vec x, Words sixteen_bits) {
+  const __m512i bits = _mm512_castps_si512(x.v);
+  const __m512i sum = _mm512_and_si512(_mm512_add_epi32(bits, sixteen_bits.v), _mm512_set1_epi32(~0xFFFF));
+  const __mmask16 nan = _mm512_cmp_ps_mask(x.v, x.v, _CMP_UNORD_Q);
+  return {_mm512_castsi512_ps(_mm512_mask_mov_epi32(sum, nan, bits))};
+}
+inline Words upper_half(Words a) { return {_mm512_srli_epi32(a.v, 16)}; }
+inline Words lower_half(Words a) { return {_mm512_and_si512(a.v, _mm512_set1_epi32(0xFFFF))}; }
+
+#elif defined(PLIMSOLL_ISA_avx2)
+
+struct Words {
+  static constexpr int kWidth = 8;
+  __m256i v;
+};
+inline Words words(uint32_t x) { return {_mm256_set1_epi32(static_cast<int>(x))}; }
+inline Words lane_numbers() { return {_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)}; }
+inline Words load_words(const uint32_t* p) {
+  return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))};
+}
+inline void store_words(uint32_t* p, Words a) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), a.v); }
+inline Words operator^(Words a, Words b) { return {_mm256_xor_si256(a.v, b.v)}; }
+inline Words operator+(Words a, Words b) { return {_mm256_add_epi32(a.v, b.v)}; }
+inline Words low_product(Words a, Words b) { return {_mm256_mullo_epi32(a.v, b.v)}; }
+inline Words high_product(Words a, Words b) {
+  const __m256i even = _mm256_srli_epi64(_mm256_mul_epu32(a.v, b.v), 32);
+  const __m256i odd = _mm256_mul_epu32(_mm256_srli_epi64(a.v, 32), b.v);
+  return {_mm256_blend_epi32(even, odd, 0xAA)};
+}
+// Lanes of x where bits >= threshold, else zero.
+inline Vec keep_where_at_least(Vec x, Words bits, Words threshold) {
+  const __m256i keep = _mm256_cmpeq_epi32(_mm256_max_epu32(bits.v, threshold.v), bits.v);
+  return {_mm256_and_ps(x.v, _mm256_castsi256_ps(keep))};
+}
+// x with 16 random bits added below bf16's last place: rounds up as often as the part cut off is large.
+inline Vec with_random_tail(Vec x, Words sixteen_bits) {
+  const __m256i bits = _mm256_castps_si256(x.v);
+  const __m256i sum = _mm256_and_si256(_mm256_add_epi32(bits, sixteen_bits.v), _mm256_set1_epi32(~0xFFFF));
+  return {_mm256_blendv_ps(_mm256_castsi256_ps(sum), x.v, _mm256_cmp_ps(x.v, x.v, _CMP_UNORD_Q))};
+}
+inline Words upper_half(Words a) { return {_mm256_srli_epi32(a.v, 16)}; }
+inline Words lower_half(Words a) { return {_mm256_and_si256(a.v, _mm256_set1_epi32(0xFFFF))}; }
+
+#endif
+
+// The four words of one counter value per lane.
+struct PhiloxWords {
+  Words w[4];
+};
+inline PhiloxWords philox_lanes(const PhiloxStream& stream, Words counter0) {
+  PhiloxWords c{{counter0, words(stream.counter1), words(stream.counter2), words(stream.counter3)}};
+  Words key0 = words(stream.key0);
+  Words key1 = words(stream.key1);
+  for (int round = 0; round < kPhiloxRounds; ++round) {
+    const Words a_high = high_product(c.w[0], words(kPhiloxMultiplier0));
+    const Words a_low = low_product(c.w[0], words(kPhiloxMultiplier0));
+    const Words b_high = high_product(c.w[2], words(kPhiloxMultiplier1));
+    const Words b_low = low_product(c.w[2], words(kPhiloxMultiplier1));
+    c = {{b_high ^ c.w[1] ^ key0, b_low, a_high ^ c.w[3] ^ key1, a_low}};
+    key0 = key0 + words(kPhiloxKeyStep0);
+    key1 = key1 + words(kPhiloxKeyStep1);
+  }
+  return c;
+}
+
+// philox_bits32 of the elements [64 * chunk, 64 * chunk + 64).
+inline void philox_chunk32(const PhiloxStream& stream, int64_t chunk, uint32_t (&out)[64]) {
+  for (int lane = 0; lane < 16; lane += Words::kWidth) {
+    const auto counter = static_cast<uint32_t>(chunk * 16 + lane);
+    const PhiloxWords p = philox_lanes(stream, lane_numbers() + words(counter));
+    for (int w = 0; w < 4; ++w) store_words(out + w * 16 + lane, p.w[w]);
+  }
+}
+// philox_bits16 of the elements [128 * chunk, 128 * chunk + 128).
+inline void philox_chunk16(const PhiloxStream& stream, int64_t chunk, uint32_t (&out)[128]) {
+  for (int lane = 0; lane < 16; lane += Words::kWidth) {
+    const auto counter = static_cast<uint32_t>(chunk * 16 + lane);
+    const PhiloxWords p = philox_lanes(stream, lane_numbers() + words(counter));
+    for (int w = 0; w < 4; ++w) {
+      store_words(out + w * 16 + lane, lower_half(p.w[w]));
+      store_words(out + 64 + w * 16 + lane, upper_half(p.w[w]));
+    }
+  }
+}
+
+}  // namespace plimsoll::PLIMSOLL_ISA

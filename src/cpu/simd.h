@@ -161,7 +161,8 @@ inline float reduce_max(Vec a) {
 // e^x, relative error about 2e-7; results below e^-87 are flushed to about 1.6e-38, +inf above 88.7.
 // Cephes' range reduction (ln 2 in two parts) and a degree 6 polynomial.
 inline Vec exp(Vec x) {
-  const Vec clamped = min(max(x, set1(-87.0F)), set1(89.0F));
+  // The constants stand first: where one operand is NaN, max and min return the second.
+  const Vec clamped = min(set1(89.0F), max(set1(-87.0F), x));
   const Vec n = round_to_int(clamped * set1(1.44269504F));
   Vec r = fnma(n, set1(0.693145752F), clamped);
   r = fnma(n, set1(1.42860677e-6F), r);

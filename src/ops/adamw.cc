@@ -3,27 +3,40 @@
 // clip factor.
 #include <algorithm>
 
+#include "ops/adamw_kernels.h"
 #include "ops/rules.h"
 
 namespace plimsoll {
 namespace {
 
-// step, gradients ... -> grad_norm f64 [2]: the norm before clipping, the clip factor
+// step, gradients ... -> grad_norm f64 [2]: the norm before clipping, the clip factor min(1, max_norm / (norm
+// + 1e-6)), as PyTorch's clip_grad_norm_ has it. Attribute max_norm (f64): 0 means no clipping (factor 1).
 std::vector<OutputSpec> infer_norm(const Graph&, const Op&) { return {{"", {2}, DType::f64}}; }
 
-// Partial sums of squares over fixed blocks of elements. Must equal what adamw_cpu.cc uses.
-constexpr int64_t kElementsPerBlock = 65536;
-
+// The partial sums of squares of one gradient at a time.
 int64_t scratch_norm(const Graph& g, const Op& op, const DeviceDescription&) {
   int64_t largest = 0;
   for (size_t i = 1; i < op.inputs.size(); ++i)
     largest = std::max(largest, g.tensor(op.inputs[i]).shape.elements());
-  return (largest + kElementsPerBlock - 1) / kElementsPerBlock * 8;
+  return (largest + kSumOfSquaresBlock - 1) / kSumOfSquaresBlock * int64_t{sizeof(double)};
 }
 
-// step, grad_norm, gradient -> weight, m, v, master?; all in place
+// step, grad_norm, gradient -> weight, m, v, master?; all in place. Learning rate, step number and seed come
+// from the step values, the clip factor from grad_norm[1]. With a master copy (f32) the weight is bf16 and
+// gets the master rounded to nearest. Attributes: beta1, beta2, eps, weight_decay (f64); stochastic (int) 1:
+// what is bf16 of the weight (without master) and of the states is rounded stochastically, its random bits
+// keyed by (seed, step, the weight's name, element). Rounding those to nearest would lose small updates for
+// good, so that 0 is refused for them.
 std::vector<OutputSpec> infer(const Graph& g, const Op& op) {
   const Shape& shape = input_tensor(g, op, 2).shape;
+  const auto is_bf16 = [&](size_t i) {
+    return op.has_output(i) && op.outputs[i] >= 0 && g.tensor(op.outputs[i]).dtype == DType::bf16;
+  };
+  const bool has_master = op.has_output(3);
+  require(!has_master || (is_bf16(0) && !is_bf16(3)), g, op, "adamw: a master copy is f32, its weight bf16");
+  require(is_bf16(1) == is_bf16(2), g, op, "adamw: the states differ in type");
+  require(op.attr_int("stochastic") == 1 || (!is_bf16(1) && (has_master || !is_bf16(0))), g, op,
+          "adamw: bf16 weights without master copy and bf16 states need stochastic rounding");
   return {{"", shape, DType::f32},
           {".m", shape, DType::f32},
           {".v", shape, DType::f32},

@@ -2,7 +2,7 @@
 // score tensor. Grouped heads (N query, K key/value) and a sliding window are attributes. `length` is the
 // longest sequence planned for. Saved for the gradient: q, k, v, o and the log-sum-exp of each row.
 // attention_cached: the same for generation, over a cache to which the new keys and values are appended.
-#include "ops/attention_scratch.h"
+#include "ops/attention_shape.h"
 #include "ops/rules.h"
 
 namespace plimsoll {
@@ -61,7 +61,9 @@ void gradient(GradientContext& ctx, const Op& op) {
     if (ctx.wants(op.inputs[i])) ctx.add_gradient(op.inputs[i], out[i]);
 }
 
-AttentionShape shape_of(const Graph& g, const Op& op) {
+}  // namespace
+
+AttentionShape attention_shape(const Graph& g, const Op& op) {
   const Tensor& q = input_tensor(g, op, 0);
   const int64_t head = op.attr_int("head_dim");
   return {.length = op.attr_int("length"),
@@ -70,11 +72,13 @@ AttentionShape shape_of(const Graph& g, const Op& op) {
           .head_dim = head};
 }
 
+namespace {
+
 int64_t scratch(const Graph& g, const Op& op, const DeviceDescription& device) {
-  return attention_forward_scratch_bytes(shape_of(g, op), device.threads);
+  return attention_forward_scratch_bytes(attention_shape(g, op), device.threads);
 }
 int64_t scratch_grad(const Graph& g, const Op& op, const DeviceDescription& device) {
-  return attention_backward_scratch_bytes(shape_of(g, op), device.threads);
+  return attention_backward_scratch_bytes(attention_shape(g, op), device.threads);
 }
 
 Cost cost(const Graph& g, const Op& op) { return attention_cost(g, op, 2.0); }

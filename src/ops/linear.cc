@@ -1,6 +1,8 @@
 // linear: y = scale * x W^T + bias + addend, the addend being what LoRA adds to. Its gradients: linear_dx
 // adds into the gradient other consumers of x have given, linear_dw accumulates straight into the weight's
 // gradient.
+#include "ops/elementwise_kernels.h"
+#include "ops/linear_products.h"
 #include "ops/rules.h"
 
 namespace plimsoll {
@@ -31,24 +33,12 @@ std::vector<OutputSpec> infer(const Graph& g, const Op& op) {
   return {{"", y, x.dtype}};
 }
 
-MatmulShape forward_shape(const Graph& g, const Op& op) {
-  const Tensor& x = input_tensor(g, op, 0);
-  const Tensor& w = input_tensor(g, op, 1);
-  return {x.shape[0], w.shape[0], x.shape[1], x.dtype, w.dtype, x.dtype, false, true};
-}
-
 // d_y [T, out], weight [out, in], d_x_in [T, in]? -> d_x [T, in]
 std::vector<OutputSpec> infer_dx(const Graph& g, const Op& op) {
   const Tensor& d_y = input_tensor(g, op, 0);
   const Tensor& weight = input_tensor(g, op, 1);
   require(d_y.shape[1] == weight.shape[0], g, op, "linear_dx: shapes");
   return {{"", {d_y.shape[0], weight.shape[1]}, d_y.dtype}};
-}
-
-MatmulShape dx_shape(const Graph& g, const Op& op) {
-  const Tensor& d_y = input_tensor(g, op, 0);
-  const Tensor& w = input_tensor(g, op, 1);
-  return {d_y.shape[0], w.shape[1], w.shape[0], d_y.dtype, w.dtype, d_y.dtype, false, false};
 }
 
 // x [T, in], d_y [T, out], step -> gradient [out, in]
@@ -59,24 +49,15 @@ std::vector<OutputSpec> infer_dw(const Graph& g, const Op& op) {
   return {{".grad", {d_y.shape[1], x.shape[1]}, DType::f32}};
 }
 
-MatmulShape dw_shape(const Graph& g, const Op& op) {
-  const Tensor& x = input_tensor(g, op, 0);
-  const Tensor& d_y = input_tensor(g, op, 1);
-  return {d_y.shape[1], x.shape[1], x.shape[0], d_y.dtype, x.dtype, g.tensor(op.outputs[0]).dtype,
-          true,         false};
-}
-
 // d_y [T, out], step -> gradient [out]
 std::vector<OutputSpec> infer_bias(const Graph& g, const Op& op) {
   return {{".grad", {input_tensor(g, op, 0).shape[1]}, DType::f32}};
 }
 
-// Column sums over fixed blocks of rows, added in order. Must equal what linear_cpu.cc uses.
-constexpr int64_t kBiasRowsPerBlock = 64;
-
+// The partial sums of column_sums.
 int64_t bias_scratch(const Graph& g, const Op& op, const DeviceDescription&) {
   const Tensor& d_y = input_tensor(g, op, 0);
-  return (d_y.shape[0] + kBiasRowsPerBlock - 1) / kBiasRowsPerBlock * d_y.shape[1] * 4;
+  return column_sum_blocks(d_y.shape[0]) * d_y.shape[1] * int64_t{sizeof(float)};
 }
 
 void gradient(GradientContext& ctx, const Op& op) {
@@ -116,16 +97,18 @@ int64_t scratch(const Graph& g, const Op& op, const DeviceDescription& device) {
 const OpRule linear_rule{.kind = OpKind::linear,
                          .infer = infer,
                          .gradient = gradient,
-                         .cost = cost<forward_shape>,
-                         .scratch_bytes = scratch<forward_shape>,
+                         .cost = cost<linear_product>,
+                         .scratch_bytes = scratch<linear_product>,
                          .reuse = {{0, 3}}};
 const OpRule linear_dx_rule{.kind = OpKind::linear_dx,
                             .infer = infer_dx,
-                            .cost = cost<dx_shape>,
-                            .scratch_bytes = scratch<dx_shape>,
+                            .cost = cost<linear_dx_product>,
+                            .scratch_bytes = scratch<linear_dx_product>,
                             .reuse = {{0, 2}}};
-const OpRule linear_dw_rule{
-    .kind = OpKind::linear_dw, .infer = infer_dw, .cost = cost<dw_shape>, .scratch_bytes = scratch<dw_shape>};
+const OpRule linear_dw_rule{.kind = OpKind::linear_dw,
+                            .infer = infer_dw,
+                            .cost = cost<linear_dw_product>,
+                            .scratch_bytes = scratch<linear_dw_product>};
 const OpRule bias_grad_rule{.kind = OpKind::bias_grad, .infer = infer_bias, .scratch_bytes = bias_scratch};
 
 }  // namespace plimsoll

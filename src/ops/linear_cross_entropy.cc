@@ -5,6 +5,7 @@
 // tokens, and their count. Gradients carry loss_scale.
 #include <algorithm>
 
+#include "ops/linear_cross_entropy_layout.h"
 #include "ops/rules.h"
 
 namespace plimsoll {
@@ -14,6 +15,8 @@ namespace {
 std::vector<OutputSpec> infer(const Graph& g, const Op& op) {
   require(input_tensor(g, op, 0).shape[1] == input_tensor(g, op, 1).shape[1], g, op,
           "linear_cross_entropy: shapes");
+  require(input_tensor(g, op, 0).dtype == input_tensor(g, op, 1).dtype, g, op,
+          "linear_cross_entropy: x and weight differ in type");
   return {{"", {2}, DType::f64}};
 }
 
@@ -50,36 +53,12 @@ Sizes sizes_of(const Graph& g, const Op& op) {
   return {chunk, x.shape[1], input_tensor(g, op, 1).shape[0], x.dtype};
 }
 
-int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
-
-// The parts, in the order linear_cross_entropy_cpu.cc lays them out, each rounded up to 64 bytes: row numbers
-// of the targets i32 [T], gathered x [chunk, H], logits [chunk, V], d_x [chunk, H] (with gradients), matmul
-// scratch.
-int64_t scratch_bytes(const Graph& g, const Op& op, const DeviceDescription& device, bool with_gradients) {
-  const Sizes s = sizes_of(g, op);
-  const int64_t element = size_of(s.dtype);
-  const MatmulShape logits{s.chunk, s.vocab, s.hidden, s.dtype, s.dtype, s.dtype, false, true};
-  int64_t matmul = device.matmul_scratch_bytes(logits);
-  int64_t bytes = aligned(input_tensor(g, op, 0).shape[0] * 4) + aligned(s.chunk * s.hidden * element) +
-                  aligned(s.chunk * s.vocab * element);
-  if (with_gradients) {
-    bytes += aligned(s.chunk * s.hidden * element);
-    const MatmulShape d_x{s.chunk, s.hidden, s.vocab, s.dtype, s.dtype, s.dtype, false, false};
-    matmul = std::max(matmul, device.matmul_scratch_bytes(d_x));
-    if (op.has_output(2)) {
-      const DType gradient_type = g.tensor(op.outputs[2]).dtype;
-      const MatmulShape d_w{s.vocab, s.hidden, s.chunk, s.dtype, s.dtype, gradient_type, true, false};
-      matmul = std::max(matmul, device.matmul_scratch_bytes(d_w));
-    }
-  }
-  return bytes + aligned(matmul);
-}
-
-int64_t scratch(const Graph& g, const Op& op, const DeviceDescription& d) {
-  return scratch_bytes(g, op, d, false);
-}
-int64_t scratch_grad(const Graph& g, const Op& op, const DeviceDescription& d) {
-  return scratch_bytes(g, op, d, true);
+int64_t scratch(const Graph& g, const Op& op, const DeviceDescription& device) {
+  const CrossEntropyProducts products = cross_entropy_products(g, op);
+  int64_t matmul = device.matmul_scratch_bytes(products.logits);
+  if (products.d_x) matmul = std::max(matmul, device.matmul_scratch_bytes(*products.d_x));
+  if (products.d_w) matmul = std::max(matmul, device.matmul_scratch_bytes(*products.d_w));
+  return cross_entropy_layout(g, op).matmul + matmul;
 }
 
 Cost lce_cost(const Graph& g, const Op& op, double products) {
@@ -107,6 +86,6 @@ const OpRule linear_cross_entropy_rule{.kind = OpKind::linear_cross_entropy,
 const OpRule linear_cross_entropy_grad_rule{.kind = OpKind::linear_cross_entropy_grad,
                                             .infer = infer_grad,
                                             .cost = cost_grad,
-                                            .scratch_bytes = scratch_grad};
+                                            .scratch_bytes = scratch};
 
 }  // namespace plimsoll

@@ -1,5 +1,6 @@
 // rms_norm: y = x / sqrt(mean(x^2) + eps) * weight over groups of weight.size() values (the whole row, or one
 // head). For bf16 the normalised value is rounded before the product, as transformers does.
+#include "ops/rms_norm_kernels.h"
 #include "ops/rules.h"
 
 namespace plimsoll {
@@ -39,16 +40,13 @@ void gradient(GradientContext& ctx, const Op& op) {
   if (wants_x) ctx.set_gradient(x, out[0]);
 }
 
-// Partial sums of the weight's gradient over fixed blocks of rows, added up in order: the sum does not depend
-// on the number of threads. Must equal what rms_norm_cpu.cc uses.
-constexpr int64_t kRowsPerBlock = 64;
-
+// The partial sums of the weight's gradient.
 int64_t scratch(const Graph& g, const Op& op, const DeviceDescription&) {
   if (!op.has_output(1)) return 0;
   const Tensor& x = input_tensor(g, op, 0);
   const int64_t width = input_tensor(g, op, 1).shape[0];
   const int64_t rows = x.shape.elements() / width;
-  return (rows + kRowsPerBlock - 1) / kRowsPerBlock * width * 4;
+  return (rows + kRmsNormRowsPerBlock - 1) / kRmsNormRowsPerBlock * width * int64_t{sizeof(float)};
 }
 
 }  // namespace

@@ -22,4 +22,9 @@ inline constexpr const char* kStepTensor = "step";
 
 inline double step_value(const double* step, StepValue which) { return step[static_cast<int>(which)]; }
 
+inline uint64_t step_seed(const double* step) {
+  return static_cast<uint64_t>(step_value(step, StepValue::seed_high)) << 32U |
+         static_cast<uint64_t>(step_value(step, StepValue::seed_low));
+}
+
 }  // namespace plimsoll

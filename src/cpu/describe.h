@@ -1,0 +1,11 @@
+// This machine's CPU as planning sees it.
+#pragma once
+
+#include "device/description.h"
+
+namespace plimsoll {
+
+// Rates are shipped ones, marked uncalibrated; scratch sizes are those of the kernels that will run.
+DeviceDescription describe_cpu(Isa isa, int threads);
+
+}  // namespace plimsoll

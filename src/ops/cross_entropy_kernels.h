@@ -1,0 +1,28 @@
+// Raw CPU kernel of softmax cross entropy over rows of logits.
+#pragma once
+
+#include <cstdint>
+
+namespace plimsoll {
+
+template <class T>
+struct CrossEntropyRows {
+  T* logits = nullptr;              // [rows, vocab]
+  const int32_t* labels = nullptr;  // [rows], each in [0, vocab)
+  double* losses = nullptr;         // [rows]: log(sum(exp(logits))) - logits[label]
+  int64_t rows = 0, vocab = 0;
+  bool gradient = false;  // logits become (softmax - onehot(label)) * scale
+  float scale = 1.0F;
+  int threads = 1;
+};
+
+#define PLIMSOLL_CROSS_ENTROPY_KERNELS(isa)                   \
+  namespace isa {                                             \
+  void cross_entropy_rows(const CrossEntropyRows<float>&);    \
+  void cross_entropy_rows(const CrossEntropyRows<uint16_t>&); \
+  }
+PLIMSOLL_CROSS_ENTROPY_KERNELS(avx2)
+PLIMSOLL_CROSS_ENTROPY_KERNELS(avx512)
+#undef PLIMSOLL_CROSS_ENTROPY_KERNELS
+
+}  // namespace plimsoll

@@ -1,0 +1,34 @@
+#include <cstring>
+
+#include "ops/cpu_dispatch.h"
+#include "ops/elementwise_kernels.h"
+
+namespace plimsoll {
+
+BoundCall bind_add(const CpuBinding& b) {
+  return with_element_type(b, b.output_tensor(0).dtype, [&](auto zero) -> BoundCall {
+    using T = decltype(zero);
+    const Add<T> args{.a = b.input<T>(0),
+                      .b = b.input<T>(1),
+                      .y = b.output<T>(0),
+                      .count = b.output_tensor(0).shape.elements(),
+                      .threads = b.settings().threads};
+    const auto kernel = pick<Add<T>>(b.settings().isa, avx2::add, avx512::add);
+    return [=] { kernel(args); };
+  });
+}
+
+BoundCall bind_gather_rows(const CpuBinding& b) {
+  const Tensor& x = b.input_tensor(0);
+  const int64_t row_bytes = x.shape[1] * size_of(x.dtype);
+  const int64_t rows = x.shape[0];
+  const int64_t count = b.input_tensor(1).shape[0];
+  return [=, from = b.input<std::byte>(0), ids = b.input<int32_t>(1), to = b.output<std::byte>(0)] {
+    for (int64_t i = 0; i < count; ++i) {
+      check_internal(ids[i] >= 0 && ids[i] < rows, "gather_rows: a row number is out of range");
+      std::memcpy(to + i * row_bytes, from + ids[i] * row_bytes, static_cast<size_t>(row_bytes));
+    }
+  };
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,41 @@
+// add, dropout, gather_rows, swiglu.
+#include "harness/op_case.h"
+
+namespace plimsoll::harness {
+namespace {
+
+[[maybe_unused]] const bool kRegistered = register_cases({
+    {.name = "add",
+     .body = "tensor a %[5,33] input\n"
+             "tensor b %[5,33] input\n"
+             "y %[5,33] = add(a, b) @s forward\n"},
+    // More than one thread's piece.
+    {.name = "add_long",
+     .body = "tensor a %[40,1000] input\n"
+             "tensor b %[40,1000] input\n"
+             "y %[40,1000] = add(a, b) @s forward\n",
+     .dtypes = {DType::bf16}},
+    {.name = "dropout",
+     .body = "tensor x %[3,70] input\n"
+             "tensor samples i32[3] input\n"
+             "tensor positions i32[3] input\n"
+             "y %[3,70] = dropout(x, samples, positions, step) {p=0.25} @d forward\n",
+     .given = {{"samples", {0, 0, 5}}, {"positions", {0, 1, 0}}}},
+    {.name = "gather_rows",
+     .body = "tensor x %[6,9] input\n"
+             "tensor rows i32[3] input\n"
+             "y %[3,9] = gather_rows(x, rows) @g forward\n",
+     .given = {{"rows", {5, 0, 5}}}},
+    {.name = "swiglu",
+     .body = "tensor gate %[5,33] input\n"
+             "tensor up %[5,33] input\n"
+             "s %[5,33] = swiglu(gate, up) @m forward\n"},
+    {.name = "swiglu_grad",
+     .body = "tensor gate %[5,33] input\n"
+             "tensor up %[5,33] input\n"
+             "tensor d_s %[5,33] input\n"
+             "d_gate %[5,33], d_up %[5,33] = swiglu_grad(gate, up, d_s) @m backward\n"},
+});
+
+}  // namespace
+}  // namespace plimsoll::harness

@@ -1,0 +1,33 @@
+#include "harness/op_case.h"
+
+namespace plimsoll::harness {
+namespace {
+
+const Values kIds = {3, 0, 3, 6, 0, 0};
+
+[[maybe_unused]] const bool kRegistered = register_cases({
+    {.name = "embedding_pads_with_zeros",
+     .body = "tensor ids i32[6] input\n"
+             "tensor table %[7,5] trainable\n"
+             "h %[6,5] = embedding(ids, table, step) @e forward\n",
+     .given = {{"ids", kIds}},
+     .step = {{StepValue::live_tokens, 4}}},
+    {.name = "embedding_dw_overwrites",
+     .body = "tensor ids i32[6] input\n"
+             "tensor d_h %[6,67] input\n"
+             "tensor g f32[7,67] gradient\n"
+             "g = embedding_dw(ids, d_h, step) {accumulate=0, vocab=7} @e backward\n",
+     .given = {{"ids", kIds}},
+     .step = {{StepValue::live_tokens, 4}}},
+    {.name = "embedding_dw_adds",
+     .body = "tensor ids i32[6] input\n"
+             "tensor d_h %[6,67] input\n"
+             "tensor g %[7,67] gradient\n"
+             "g = embedding_dw(ids, d_h, step) {accumulate=1, vocab=7} @e backward\n",
+     .given = {{"ids", kIds}},
+     .step = {{StepValue::live_tokens, 6}},
+     .slack = 3},  // the gradient is rounded after each of three tokens
+});
+
+}  // namespace
+}  // namespace plimsoll::harness

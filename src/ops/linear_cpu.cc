@@ -1,0 +1,77 @@
+#include <memory>
+
+#include "cpu/matmul.h"
+#include "ops/cpu_dispatch.h"
+#include "ops/elementwise_kernels.h"
+#include "ops/linear_products.h"
+#include "ops/parallel_memory.h"
+
+namespace plimsoll {
+namespace {
+
+std::shared_ptr<const Matmul> product(const CpuBinding& b, const MatmulShape& shape) {
+  return Matmul::create(shape, b.settings().isa, b.settings().threads);
+}
+
+// output = [addend +] alpha * a b [+ bias]. An addend that lies elsewhere is copied to the output first.
+BoundCall bind_product(const CpuBinding& b, const MatmulShape& shape, Matmul::Args args, const void* addend) {
+  args.rows = shape.m;
+  args.alpha = static_cast<float>(b.op().attr_float("scale"));
+  args.c = b.output(0);
+  args.accumulate = addend != nullptr;
+  args.scratch = b.scratch();
+  const int64_t copied = addend == nullptr ? 0 : b.output_tensor(0).bytes();
+  return [=, matmul = product(b, shape), threads = b.settings().threads] {
+    if (copied > 0) parallel_copy(args.c, addend, copied, threads);
+    matmul->run(args);
+  };
+}
+
+}  // namespace
+
+BoundCall bind_linear(const CpuBinding& b) {
+  return bind_product(b, linear_product(b.graph(), b.op()),
+                      {.a = b.input(0), .b = b.input(1), .bias = b.input(2)}, b.input(3));
+}
+
+BoundCall bind_linear_dx(const CpuBinding& b) {
+  return bind_product(b, linear_dx_product(b.graph(), b.op()), {.a = b.input(0), .b = b.input(1)},
+                      b.input(2));
+}
+
+BoundCall bind_linear_dw(const CpuBinding& b) {
+  const MatmulShape shape = linear_dw_product(b.graph(), b.op());
+  const Matmul::Args args{.a = b.input(1),
+                          .b = b.input(0),
+                          .c = b.output(0),
+                          .rows = shape.m,
+                          .alpha = static_cast<float>(b.op().attr_float("scale")),
+                          .scratch = b.scratch()};
+  return
+      [=, matmul = product(b, shape), step = b.input<double>(2), accumulate = b.op().attr_int("accumulate")] {
+        Matmul::Args now = args;
+        now.accumulate = !overwrites(accumulate, step);
+        matmul->run(now);
+      };
+}
+
+BoundCall bind_bias_grad(const CpuBinding& b) {
+  const Tensor& d_y = b.input_tensor(0);
+  return with_gradient_type(b, d_y.dtype, b.output_tensor(0).dtype, [&](auto t, auto g) -> BoundCall {
+    using Args = ColumnSums<decltype(t), decltype(g)>;
+    const Args args{.x = b.input<decltype(t)>(0),
+                    .rows = d_y.shape[0],
+                    .columns = d_y.shape[1],
+                    .partials = reinterpret_cast<float*>(b.scratch()),
+                    .sums = b.output<decltype(g)>(0),
+                    .threads = b.settings().threads};
+    const auto kernel = pick<Args>(b.settings().isa, avx2::column_sums, avx512::column_sums);
+    return [=, step = b.input<double>(1), accumulate = b.op().attr_int("accumulate")] {
+      Args now = args;
+      now.accumulate = !overwrites(accumulate, step);
+      kernel(now);
+    };
+  });
+}
+
+}  // namespace plimsoll

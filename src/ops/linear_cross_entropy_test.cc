@@ -1,0 +1,75 @@
+#include "harness/op_case.h"
+
+namespace plimsoll::harness {
+namespace {
+
+// Seven targets: two chunks of three and one of one.
+const Values kLabels = {4, -100, 0, 18, 7, -100, -100, 7, 2, 11};
+const Values kNone(10, -100);
+
+const char* const kForward =
+    "tensor x %[10,16] input\n"
+    "tensor w %[19,16] trainable\n"
+    "tensor labels i32[10] input\n"
+    "tensor loss f64[2] metric\n"
+    "loss = linear_cross_entropy(x, w, labels, step) {chunk=3} @h forward\n";
+const char* const kInputs =
+    "tensor x %[10,16] input\n"
+    "tensor w %[19,16] trainable\n"
+    "tensor labels i32[10] input\n"
+    "tensor loss f64[2] metric\n"
+    "tensor g f32[19,16] gradient\n";
+
+std::string with_gradients(int accumulate) {
+  return std::string(kInputs) +
+         "loss, d_x %[10,16], g = linear_cross_entropy_grad(x, w, labels, step) {accumulate=" +
+         std::to_string(accumulate) + ", chunk=3} @h backward\n";
+}
+
+// bf16 logits of size 10 have errors of 0.02 to 0.04, which go into the probabilities.
+constexpr double kSlack = 8;
+
+[[maybe_unused]] const bool kRegistered = register_cases({
+    {.name = "cross_entropy_overwrites", .body = kForward, .given = {{"labels", kLabels}}, .slack = kSlack},
+    {.name = "cross_entropy_adds",
+     .body = kForward,
+     .given = {{"labels", kLabels}},
+     .step = {{StepValue::first_micro_step, 0}},
+     .slack = kSlack},
+    {.name = "cross_entropy_without_targets", .body = kForward, .given = {{"labels", kNone}}},
+    {.name = "cross_entropy_grad_overwrites",
+     .body = with_gradients(0),
+     .given = {{"labels", kLabels}},
+     .slack = kSlack},
+    {.name = "cross_entropy_grad_adds_in_later_micro_steps",
+     .body = with_gradients(0),
+     .given = {{"labels", kLabels}},
+     .step = {{StepValue::first_micro_step, 0}},
+     .slack = kSlack},
+    {.name = "cross_entropy_grad_adds_as_second_writer",
+     .body = with_gradients(1),
+     .given = {{"labels", kLabels}},
+     .slack = kSlack},
+    {.name = "cross_entropy_grad_without_targets_clears",
+     .body = with_gradients(0),
+     .given = {{"labels", kNone}}},
+    {.name = "cross_entropy_grad_without_targets_keeps_what_is_there",
+     .body = with_gradients(0),
+     .given = {{"labels", kNone}},
+     .step = {{StepValue::first_micro_step, 0}}},
+    {.name = "cross_entropy_grad_of_a_frozen_head",
+     .body = std::string(kInputs) +
+             "loss, d_x %[10,16], - = linear_cross_entropy_grad(x, w, labels, step) {accumulate=0, chunk=64} "
+             "@h backward\n",
+     .given = {{"labels", kLabels}},
+     .slack = kSlack},
+    {.name = "cross_entropy_grad_of_the_weight_only",
+     .body =
+         std::string(kInputs) +
+         "loss, -, g = linear_cross_entropy_grad(x, w, labels, step) {accumulate=0, chunk=3} @h backward\n",
+     .given = {{"labels", kLabels}},
+     .slack = kSlack},
+});
+
+}  // namespace
+}  // namespace plimsoll::harness

@@ -1,0 +1,275 @@
+#include "train/setup.h"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/system_memory.h"
+#include "base/units.h"
+#include "cpu/describe.h"
+#include "cpu/isa.h"
+#include "cpu/threads.h"
+#include "io/load.h"
+#include "io/model_folder.h"
+
+namespace plimsoll {
+namespace {
+
+namespace fs = std::filesystem;
+
+TrainPrecision precision_of(const Precision& recipe) {
+  return {recipe.weights, recipe.gradients, recipe.states, recipe.master, recipe.rounding == Rounding::stochastic};
+}
+
+LoraOptions lora_of(const Recipe::Method& method) {
+  return {method.r, method.alpha, method.dropout, method.rslora, method.targets};
+}
+
+// Rank, scale and targets of a PEFT folder.
+void read_adapter_config(const fs::path& folder, LoraOptions& lora) {
+  const nlohmann::json config = read_config(folder, "adapter_config.json");
+  const std::string where = (folder / "adapter_config.json").string();
+  const auto refuse = [&](const char* key, bool set) {
+    if (set) throw UsageError(where + ": '" + std::string(key) + "' is not supported");
+  };
+  if (config.value("peft_type", "") != "LORA") throw UsageError(where + ": peft_type must be LORA");
+  refuse("use_dora", config.value("use_dora", false));
+  refuse("bias", config.value("bias", "none") != "none");
+  for (const char* key : {"rank_pattern", "alpha_pattern"})
+    refuse(key, config.contains(key) && !config[key].is_null() && !config[key].empty());
+  refuse("modules_to_save", config.contains("modules_to_save") && !config["modules_to_save"].is_null() &&
+                                !config["modules_to_save"].empty());
+  lora.r = config.at("r").get<int64_t>();
+  lora.alpha = config.at("lora_alpha").get<double>();
+  lora.rslora = config.value("use_rslora", false);
+  const auto& targets = config.at("target_modules");
+  lora.targets = targets.is_string() ? std::vector<std::string>{} : targets.get<std::vector<std::string>>();
+  if (targets.is_string() && targets != "all-linear")
+    throw UsageError(where + ": 'target_modules' as a pattern is not supported; list the modules");
+}
+
+std::optional<RowFormat> row_format(DataFormat format) {
+  switch (format) {
+    case DataFormat::automatic:
+      return std::nullopt;
+    case DataFormat::prompt_response:
+      return RowFormat::prompt_response;
+    case DataFormat::text:
+      return RowFormat::text;
+    case DataFormat::input_ids:
+      return RowFormat::input_ids;
+  }
+  throw InternalError("row_format: no such format");
+}
+
+ExampleEncoder make_encoder(const Recipe& recipe, RowFormat format, const DataSetup& data, int64_t vocab) {
+  ExampleOptions options;
+  options.format = format;
+  options.max_length = recipe.data.max_length;
+  options.train_on_prompt = recipe.data.train_on_prompt || recipe.task == Task::pretrain;
+  options.vocab_size = vocab;
+  if (format == RowFormat::input_ids) return ExampleEncoder(options, {});
+  if (!data.tokenizer)
+    throw UsageError(recipe.model + ": has no tokenizer.json, which rows of text need (format input-ids does not)");
+  if (!data.special.end_of_text)
+    throw UsageError(recipe.model + ": names no end-of-text token (eos_token in tokenizer_config.json)");
+  options.eos = *data.special.end_of_text;
+  return ExampleEncoder(options, [tokenizer = data.tokenizer](std::string_view text, std::vector<int32_t>& ids) {
+    tokenizer->encode_into(text, false, ids);
+  });
+}
+
+Dataset open_rows(const Recipe& recipe, const std::vector<std::string>& paths, RowFormat& format) {
+  const std::vector<fs::path> files(paths.begin(), paths.end());
+  Dataset dataset = Dataset::open(files);
+  const ColumnBinding binding =
+      bind_columns(dataset.columns(), row_format(recipe.data.format), recipe.data.columns, dataset.name());
+  dataset.select(binding.columns);
+  format = binding.format;
+  return dataset;
+}
+
+LoaderOptions train_loader(const Recipe& recipe) {
+  LoaderOptions options;
+  options.effective = recipe.batch.effective;
+  options.prefetch = recipe.data.prefetch == kAuto ? 2 : recipe.data.prefetch;
+  options.order.shuffle = recipe.data.shuffle;
+  options.order.seed = static_cast<uint64_t>(recipe.seed);
+  return options;
+}
+
+// Evaluation walks all its rows once, in order, a micro-batch at a time.
+LoaderOptions eval_loader(int64_t micro) {
+  LoaderOptions options;
+  options.effective = micro;
+  options.prefetch = 1;
+  options.epochs = 1;
+  options.order.shuffle = false;
+  return options;
+}
+
+void open_eval(const Recipe& recipe, int64_t vocab, DataSetup& data) {
+  const int64_t micro = recipe.eval.micro == kAuto ? recipe.batch.effective : recipe.eval.micro;
+  if (recipe.data.eval.kind == EvalSource::Kind::none) return;
+  RowFormat format{};
+  if (recipe.data.eval.kind == EvalSource::Kind::path) {
+    Dataset dataset = open_rows(recipe, {recipe.data.eval.path}, format);
+    const int64_t rows = dataset.rows();
+    data.eval.emplace(DataSource{std::move(dataset), RowSubset::all(rows), make_encoder(recipe, format, data, vocab),
+                                 eval_loader(micro)});
+    return;
+  }
+  Dataset dataset = open_rows(recipe, recipe.data.train, format);
+  HoldOut parts =
+      hold_out(dataset.rows(), recipe.data.eval.percent / 100.0, static_cast<uint64_t>(recipe.seed));
+  data.train->rows = std::move(parts.train);
+  data.eval.emplace(DataSource{std::move(dataset), std::move(parts.held_out),
+                               make_encoder(recipe, format, data, vocab), eval_loader(micro)});
+}
+
+int64_t thread_stack_bytes() {
+  rlimit limit{};
+  constexpr int64_t kUsual = 8 * kMiB;
+  if (getrlimit(RLIMIT_STACK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return kUsual;
+  return static_cast<int64_t>(limit.rlim_cur);
+}
+
+int64_t limit_bytes(const MemoryLimit& limit, int64_t free, int64_t taken, double headroom_percent) {
+  if (limit.kind == MemoryLimit::Kind::bytes) return limit.bytes;
+  const double share = limit.kind == MemoryLimit::Kind::percent ? limit.percent / 100.0 : 1.0;
+  const double usable = static_cast<double>(free) * share * (1.0 - headroom_percent / 100.0);
+  return std::max<int64_t>(0, static_cast<int64_t>(usable) - taken);
+}
+
+std::string limit_source(const char* key, const MemoryLimit& limit, const FreeMemory& free) {
+  switch (limit.kind) {
+    case MemoryLimit::Kind::bytes:
+      return std::string(key) + ": " + format_bytes(limit.bytes);
+    case MemoryLimit::Kind::percent:
+      return std::string(key) + ": " + std::to_string(static_cast<int>(limit.percent)) + " % of " +
+             format_bytes(free.bytes) + " less headroom";
+    case MemoryLimit::Kind::automatic:
+      break;
+  }
+  return std::string(key) + ": auto, free by " + free.source + " less headroom";
+}
+
+}  // namespace
+
+Experiment read_experiment(const Recipe& recipe) {
+  Experiment experiment;
+  experiment.model = read_model_spec(fs::path(recipe.model) / "config.json");
+  experiment.lora = recipe.method.type == MethodType::lora;
+  if (experiment.lora) {
+    experiment.lora_options = lora_of(recipe.method);
+    if (recipe.adapter) read_adapter_config(*recipe.adapter, experiment.lora_options);
+  }
+  experiment.precision = precision_of(recipe.precision);
+  const Recipe::Optimizer& optimizer = recipe.optimizer;
+  experiment.optimizer = {optimizer.betas[0], optimizer.betas[1], optimizer.eps, optimizer.weight_decay,
+                          optimizer.max_grad_norm};
+  experiment.effective_batch = recipe.batch.effective;
+  experiment.max_length = recipe.data.max_length;
+  experiment.evaluates = recipe.data.eval.kind != EvalSource::Kind::none;
+  if (experiment.max_length > experiment.model.max_positions && experiment.model.rope.type != RopeType::dynamic) {
+    throw UsageError("data.max_length: " + format_count(experiment.max_length) + " tokens, but " + recipe.model +
+                     " knows " + format_count(experiment.model.max_positions) +
+                     " positions (max_position_embeddings in config.json)");
+  }
+  return experiment;
+}
+
+CpuSettings cpu_settings(const MachineOptions& options) {
+  CpuSettings cpu;
+  cpu.isa = effective_isa(options.max_isa);
+  cpu.threads = options.threads > 0 ? static_cast<int>(options.threads) : available_cpus();
+  if (cpu.threads > available_cpus()) {
+    throw UsageError("threads: " + std::to_string(cpu.threads) + " asked for, this process may use " +
+                     std::to_string(available_cpus()) + " CPUs");
+  }
+  return cpu;
+}
+
+DataSetup open_data(const Recipe& recipe, int64_t vocab) {
+  DataSetup data;
+  const fs::path tokenizer = fs::path(recipe.model) / "tokenizer.json";
+  if (fs::exists(tokenizer)) {
+    data.tokenizer = std::make_shared<const Tokenizer>(Tokenizer::from_file(tokenizer));
+    data.special = read_special_tokens(recipe.model, *data.tokenizer);
+  }
+  RowFormat format{};
+  Dataset dataset = open_rows(recipe, recipe.data.train, format);
+  const int64_t rows = dataset.rows();
+  data.train.emplace(DataSource{std::move(dataset), RowSubset::all(rows), make_encoder(recipe, format, data, vocab),
+                                train_loader(recipe)});
+  open_eval(recipe, vocab, data);
+  return data;
+}
+
+HostNeeds host_needs(const Recipe& recipe, const Experiment& experiment, const CpuSettings& cpu,
+                     const DataSetup* data) {
+  const ProcessMemory now = process_memory();
+  HostNeeds needs;
+  needs.baseline_data_bytes = now.data;
+  // Measured: `plan` is the same binary as `train`. What is loaded already (tokenizer, file indices) is part of it.
+  needs.components.push_back({"process", now.rss});
+  // Code pages and heaps of the thread pool and the libraries that the first step brings in.
+  needs.components.push_back({"threads and libraries", 4 * kMiB + cpu.threads * kMiB / 2});
+  const int64_t layers = experiment.model.layers;
+  needs.components.push_back({"programs", 3 * kMiB + layers * (experiment.lora ? 300 : 150) * kKiB});
+  const fs::path tokenizer = fs::path(recipe.model) / "tokenizer.json";
+  if (data == nullptr && fs::exists(tokenizer))
+    needs.components.push_back({"tokenizer", Tokenizer::estimated_bytes(tokenizer)});
+  int64_t virtual_only = 0;
+  if (data != nullptr && data->train) {
+    for (const auto* source : {&data->train, &data->eval}) {
+      if (!*source) continue;
+      const LoaderMemory memory = plan_loader_memory((*source)->dataset, (*source)->rows, recipe.data.max_length,
+                                                     (*source)->loader);
+      const bool train = source == &data->train;
+      needs.components.push_back({train ? "rows" : "evaluation rows", memory.rows_bytes});
+      needs.components.push_back({train ? "batches" : "evaluation batches", memory.queue_bytes});
+      virtual_only += memory.slack_bytes + memory.thread_stack_bytes;
+    }
+  }
+  needs.components.push_back({"staging", kLoadStagingBytes});
+  // Stacks at their full size, as VmData counts them, and heap arenas of the threads.
+  needs.extra_data_bytes = virtual_only + cpu.threads * (thread_stack_bytes() + 2 * kMiB) + 8 * kMiB;
+  return needs;
+}
+
+Budget read_budget(const Recipe& recipe, int64_t host_bytes) {
+  const FreeMemory free = free_memory();
+  const Recipe::Memory& memory = recipe.memory;
+  // What this process holds already is free in the sense of the plan, which counts it in the host's needs.
+  const FreeMemory usable{free.bytes + process_memory().rss, free.source};
+  Budget budget;
+  budget.free_bytes = usable.bytes;
+  const bool device_stated = memory.device.kind == MemoryLimit::Kind::bytes;
+  budget.device_bytes = limit_bytes(memory.device, usable.bytes,
+                                    memory.device.kind == MemoryLimit::Kind::automatic ? host_bytes : 0,
+                                    memory.headroom_percent);
+  budget.host_bytes = limit_bytes(memory.host, usable.bytes, device_stated ? memory.device.bytes : 0,
+                                  memory.headroom_percent);
+  budget.device_source = limit_source("memory.device", memory.device, usable);
+  budget.host_source = limit_source("memory.host", memory.host, usable);
+  return budget;
+}
+
+PlanRequest plan_request(const Recipe& recipe, const CpuSettings& cpu, const DataSetup* data) {
+  PlanRequest request;
+  request.experiment = read_experiment(recipe);
+  const auto given = [](int64_t value) { return value == kAuto ? std::nullopt : std::optional<int64_t>(value); };
+  request.micro_batch = given(recipe.batch.micro);
+  request.eval_micro_batch = given(recipe.eval.micro);
+  request.loss_chunk = given(recipe.memory.loss_chunk);
+  request.device = describe_cpu(cpu.isa, cpu.threads);
+  request.host = host_needs(recipe, request.experiment, cpu, data);
+  request.budget = read_budget(recipe, request.host.total());
+  return request;
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,53 @@
+// From a recipe to everything that planning and running ask: experiment, device, data, host needs, budgets.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "data/loader.h"
+#include "ops/cpu_kernel.h"
+#include "plan/plan.h"
+#include "recipe/recipe.h"
+#include "text/special_tokens.h"
+#include "text/tokenizer.h"
+
+namespace plimsoll {
+
+// The model folder's config.json, the recipe's method and precision. A PEFT folder in `adapter` decides rank, scale
+// and targets. Throws UsageError.
+Experiment read_experiment(const Recipe& recipe);
+
+struct MachineOptions {
+  std::optional<Isa> max_isa;
+  int64_t threads = 0;  // 0: one per CPU of the process's mask
+};
+CpuSettings cpu_settings(const MachineOptions& options);
+
+// Training and evaluation rows with what turns them into token ids. Nothing is read but headers and indices.
+struct DataSource {
+  Dataset dataset;
+  RowSubset rows;
+  ExampleEncoder encoder;
+  LoaderOptions loader;
+};
+struct DataSetup {
+  std::shared_ptr<const Tokenizer> tokenizer;  // none when rows carry ids
+  SpecialTokens special;
+  std::optional<DataSource> train;
+  std::optional<DataSource> eval;
+};
+
+// Where the folder has a tokenizer.json it is loaded. `vocab` is the embedding's number of rows.
+DataSetup open_data(const Recipe& recipe, int64_t vocab);
+
+// What the process needs beside the arena. Data counts as far as the recipe names it.
+HostNeeds host_needs(const Recipe& recipe, const Experiment& experiment, const CpuSettings& cpu,
+                     const DataSetup* data);
+
+// The recipe's limits in bytes, for what is free now. `host_bytes` is what the host needs: with `auto` on both sides
+// device and host together take what is free.
+Budget read_budget(const Recipe& recipe, int64_t host_bytes);
+
+PlanRequest plan_request(const Recipe& recipe, const CpuSettings& cpu, const DataSetup* data);
+
+}  // namespace plimsoll

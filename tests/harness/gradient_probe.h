@@ -1,0 +1,28 @@
+// Gradients of one op, two ways: the ops that its rule emits, and central differences of the reference.
+#pragma once
+
+#include <map>
+
+#include "harness/op_case.h"
+
+namespace plimsoll::harness {
+
+struct GradientProbe {
+  Graph graph;  // the case's ops, then those of the last one's gradient
+  // By gradient tensor: the tensor it belongs to, and what is added to it (kNoTensor: nothing).
+  struct Source {
+    TensorId of;
+    TensorId added;
+  };
+  std::map<TensorId, Source> gradients;
+  TensorId d_y = kNoTensor;  // weights of the objective sum(y * d_y); kNoTensor: loss_scale * loss[0]
+};
+
+// Asks the last op's rule, wanting the gradient of every f32 tensor it offers.
+GradientProbe probe_gradient(const Graph& forward);
+
+// The derivative of the objective by `of`, from the forward ops in double.
+Values central_differences(const Graph& forward, const GradientProbe& probe, std::vector<Values> values,
+                           TensorId of);
+
+}  // namespace plimsoll::harness

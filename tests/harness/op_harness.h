@@ -1,0 +1,47 @@
+// Runs a case's graph on the CPU, in one buffer with guard bytes around every tensor, and compares.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "device/description.h"
+#include "harness/op_case.h"
+#include "ops/cpu_kernel.h"
+#include "ops/rule.h"
+
+namespace plimsoll::harness {
+
+// The instruction sets that this CPU has.
+std::vector<Isa> isas_here();
+
+// The case as a graph of one element type, checked against the rules.
+Graph make_graph(const OpCase& c, DType dtype);
+// One list of values per tensor, already rounded to its element type: given ones, the step values, and random
+// ones from a fixed generator.
+std::vector<Values> make_values(const Graph& graph, const OpCase& c);
+// Rounds to nearest even.
+double rounded(double x, DType dtype);
+
+// Output `reuse` of op `op` lies where the input lies.
+struct Sharing {
+  size_t op;
+  Reuse reuse;
+};
+
+struct CpuRun {
+  std::vector<Values> values;                 // by tensor
+  std::vector<std::vector<std::byte>> bytes;  // by tensor
+  std::vector<std::string> faults;            // guards or inputs that were written to
+};
+CpuRun run_cpu(const Graph& graph, const std::vector<Values>& values, const CpuSettings& settings,
+               std::optional<Sharing> sharing = std::nullopt);
+
+// "" or the first element that is off: |got - want| > relative * |want| + absolute * rms(want).
+struct Tolerance {
+  double relative, absolute;
+};
+Tolerance tolerance_of(DType dtype, double slack);
+std::string compare(const std::string& name, const Values& got, const Values& want, Tolerance tolerance);
+
+}  // namespace plimsoll::harness

@@ -1,0 +1,105 @@
+// The four questions every op is asked, over all registered cases.
+#include "harness/op_harness.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "harness/gradient_probe.h"
+#include "harness/reference.h"
+
+namespace plimsoll::harness {
+namespace {
+
+using ::testing::IsEmpty;
+
+constexpr int kThreads = 2;
+
+class OpHarness : public ::testing::TestWithParam<OpCase> {};
+
+std::string describe(DType dtype, Isa isa) {
+  return std::string(to_string(dtype)) + ", " + std::string(to_string(isa));
+}
+
+TEST_P(OpHarness, kernels_agree_with_the_reference) {
+  for (const DType dtype : GetParam().dtypes) {
+    const Graph graph = make_graph(GetParam(), dtype);
+    const std::vector<Values> values = make_values(graph, GetParam());
+    std::vector<Values> want = values;
+    run_reference(graph, want, true);
+    for (const Isa isa : isas_here()) {
+      SCOPED_TRACE(describe(dtype, isa));
+      const CpuRun run = run_cpu(graph, values, {isa, kThreads});
+      EXPECT_THAT(run.faults, IsEmpty());
+      for (size_t i = 0; i < values.size(); ++i)
+        EXPECT_EQ(
+            compare(graph.tensors()[i].name, run.values[i], want[i], tolerance_of(dtype, GetParam().slack)),
+            "");
+    }
+  }
+}
+
+TEST_P(OpHarness, the_gradient_is_that_of_finite_differences) {
+  OpCase c = GetParam();
+  const Graph forward = make_graph(c, DType::f32);
+  if (rule_of(forward.ops().back().kind).gradient == nullptr) return;
+  const GradientProbe probe = probe_gradient(forward);
+  for (const double first_micro_step : {1.0, 0.0}) {
+    c.step[StepValue::first_micro_step] = first_micro_step;
+    const std::vector<Values> values = make_values(probe.graph, c);
+    for (const Isa isa : isas_here()) {
+      SCOPED_TRACE(describe(DType::f32, isa));
+      const CpuRun run = run_cpu(probe.graph, values, {isa, kThreads});
+      EXPECT_THAT(run.faults, IsEmpty());
+      for (const auto& [gradient, source] : probe.gradients) {
+        Values want = central_differences(forward, probe, values, source.of);
+        const bool adds = source.added != kNoTensor && (source.added != gradient || first_micro_step == 0.0);
+        for (size_t i = 0; adds && i < want.size(); ++i)
+          want[i] += values[static_cast<size_t>(source.added)][i];
+        EXPECT_EQ(compare(probe.graph.tensor(gradient).name, run.values[static_cast<size_t>(gradient)], want,
+                          tolerance_of(DType::f32, 10)),
+                  "");
+      }
+    }
+  }
+}
+
+TEST_P(OpHarness, in_place_gives_the_bits_of_apart) {
+  for (const DType dtype : GetParam().dtypes) {
+    const Graph graph = make_graph(GetParam(), dtype);
+    const std::vector<Values> values = make_values(graph, GetParam());
+    const size_t last = graph.ops().size() - 1;
+    const Op& op = graph.ops()[last];
+    for (const Reuse& reuse : rule_of(op.kind).reuse) {
+      if (!op.has_input(static_cast<size_t>(reuse.input)) ||
+          !op.has_output(static_cast<size_t>(reuse.output)))
+        continue;
+      for (const Isa isa : isas_here()) {
+        SCOPED_TRACE(describe(dtype, isa) + ", input " + std::to_string(reuse.input));
+        const CpuRun apart = run_cpu(graph, values, {isa, kThreads});
+        const CpuRun shared = run_cpu(graph, values, {isa, kThreads}, Sharing{last, reuse});
+        EXPECT_THAT(shared.faults, IsEmpty());
+        for (const TensorId id : op.outputs) {
+          if (id == kNoTensor) continue;
+          const auto at = static_cast<size_t>(id);
+          EXPECT_TRUE(apart.bytes[at] == shared.bytes[at]) << graph.tensor(id).name;
+        }
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, OpHarness, ::testing::ValuesIn(all_cases()),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(OpHarnessCoverage, every_op_has_a_case) {
+  std::set<OpKind> seen;
+  for (const OpCase& c : all_cases()) seen.insert(make_graph(c, c.dtypes.front()).ops().back().kind);
+#define OP(name) EXPECT_TRUE(seen.contains(OpKind::name)) << "no case for " #name;
+#include "ops/ops.def"
+#undef OP
+}
+
+}  // namespace
+}  // namespace plimsoll::harness

@@ -1,0 +1,378 @@
+#include "harness/reference.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "harness/op_harness.h"
+#include "ops/name_hash.h"
+#include "ops/philox.h"
+
+namespace plimsoll::harness {
+namespace {
+
+// An op with the values of its tensors.
+struct Site {
+  const Graph& graph;
+  const Op& op;
+  std::vector<Values>& values;
+
+  [[nodiscard]] Values& in(size_t i) const { return values[static_cast<size_t>(op.inputs[i])]; }
+  [[nodiscard]] Values& out(size_t i) const { return values[static_cast<size_t>(op.outputs[i])]; }
+  [[nodiscard]] size_t dim(size_t input, size_t axis) const {
+    return static_cast<size_t>(graph.tensor(op.inputs[input]).shape[axis]);
+  }
+  [[nodiscard]] size_t integer(size_t input, size_t i) const { return static_cast<size_t>(in(input)[i]); }
+  // The step tensor is the last input, but of adamw and grad_norm.
+  [[nodiscard]] double step(StepValue which) const { return step_at(op.inputs.size() - 1, which); }
+  [[nodiscard]] double step_at(size_t input, StepValue which) const {
+    return in(input)[static_cast<size_t>(which)];
+  }
+  [[nodiscard]] size_t attr(const char* name) const { return static_cast<size_t>(op.attr_int(name)); }
+  // Clears a gradient where this op is the first writer of the first micro-step.
+  [[nodiscard]] Values& gradient(size_t output) const {
+    Values& g = out(output);
+    if (op.attr_int("accumulate") == 0 && step(StepValue::first_micro_step) == 1) g.assign(g.size(), 0.0);
+    return g;
+  }
+};
+
+void ref_embedding(const Site& s) {
+  const size_t width = s.dim(1, 1);
+  const auto live = static_cast<size_t>(s.step(StepValue::live_tokens));
+  for (size_t i = 0; i < s.out(0).size(); ++i)
+    s.out(0)[i] = i / width < live ? s.in(1)[s.integer(0, i / width) * width + i % width] : 0.0;
+}
+
+void ref_embedding_dw(const Site& s) {
+  const size_t width = s.dim(1, 1);
+  const auto live = static_cast<size_t>(s.step(StepValue::live_tokens));
+  Values& g = s.gradient(0);
+  for (size_t i = 0; i < live * width; ++i) g[s.integer(0, i / width) * width + i % width] += s.in(1)[i];
+}
+
+void ref_rms_norm(const Site& s) {
+  const size_t width = s.dim(1, 0);
+  for (size_t r = 0; r < s.in(0).size() / width; ++r) {
+    double squares = 0;
+    for (size_t i = 0; i < width; ++i) squares += std::pow(s.in(0)[r * width + i], 2);
+    s.out(1)[r] = 1 / std::sqrt(squares / static_cast<double>(width) + s.op.attr_float("eps"));
+    for (size_t i = 0; i < width; ++i)
+      s.out(0)[r * width + i] = s.in(0)[r * width + i] * s.out(1)[r] * s.in(1)[i];
+  }
+}
+
+void ref_rms_norm_grad(const Site& s) {
+  const size_t width = s.dim(1, 0);
+  Values no_gradient(width);
+  Values& d_weight = s.op.has_output(1) ? s.gradient(1) : no_gradient;
+  for (size_t r = 0; r < s.in(0).size() / width; ++r) {
+    const double rstd = s.in(2)[r];
+    double mean = 0;  // of d_y * weight * normalised x
+    for (size_t i = r * width; i < (r + 1) * width; ++i)
+      mean += s.in(3)[i] * s.in(1)[i % width] * s.in(0)[i] * rstd / static_cast<double>(width);
+    for (size_t i = r * width; i < (r + 1) * width; ++i) {
+      const double normal = s.in(0)[i] * rstd;
+      d_weight[i % width] += s.in(3)[i] * normal;
+      if (!s.op.has_output(0)) continue;
+      s.out(0)[i] = rstd * (s.in(3)[i] * s.in(1)[i % width] - normal * mean);
+      if (s.op.has_input(4)) s.out(0)[i] += s.in(4)[i];
+    }
+  }
+}
+
+void ref_linear(const Site& s) {
+  const size_t in = s.dim(1, 1);
+  const size_t out = s.dim(1, 0);
+  for (size_t i = 0; i < s.out(0).size(); ++i) {
+    double sum = 0;
+    for (size_t k = 0; k < in; ++k) sum += s.in(0)[i / out * in + k] * s.in(1)[i % out * in + k];
+    sum *= s.op.attr_float("scale");
+    if (s.op.has_input(2)) sum += s.in(2)[i % out];
+    if (s.op.has_input(3)) sum += s.in(3)[i];
+    s.out(0)[i] = sum;
+  }
+}
+
+void ref_linear_dx(const Site& s) {
+  const size_t in = s.dim(1, 1);
+  const size_t out = s.dim(1, 0);
+  for (size_t i = 0; i < s.out(0).size(); ++i) {
+    double sum = 0;
+    for (size_t k = 0; k < out; ++k) sum += s.in(0)[i / in * out + k] * s.in(1)[k * in + i % in];
+    s.out(0)[i] = sum * s.op.attr_float("scale") + (s.op.has_input(2) ? s.in(2)[i] : 0.0);
+  }
+}
+
+void ref_linear_dw(const Site& s) {
+  const size_t in = s.dim(0, 1);
+  const size_t out = s.dim(1, 1);
+  Values& g = s.gradient(0);
+  for (size_t t = 0; t < s.dim(0, 0); ++t)
+    for (size_t i = 0; i < g.size(); ++i)
+      g[i] += s.op.attr_float("scale") * s.in(1)[t * out + i / in] * s.in(0)[t * in + i % in];
+}
+
+void ref_bias_grad(const Site& s) {
+  Values& g = s.gradient(0);
+  for (size_t i = 0; i < s.in(0).size(); ++i) g[i % g.size()] += s.in(0)[i];
+}
+
+void ref_rope_table(const Site& s) {
+  const size_t half = s.dim(2, 1) - 1;
+  for (size_t t = 0; t < s.dim(0, 0); ++t)
+    for (size_t i = 0; i < 2 * half; ++i) s.out(0)[t * 2 * half + i] = i < half ? 1.0 : 0.0;
+  for (size_t q = 0; q < static_cast<size_t>(s.step(StepValue::live_sequences)); ++q)
+    for (size_t t = s.integer(1, q); t < s.integer(1, q + 1); ++t)
+      for (size_t i = 0; i < half; ++i) {
+        const double* frequencies = s.in(2).data() + q * (half + 1);
+        const double angle = s.in(0)[t] * frequencies[i];
+        s.out(0)[t * 2 * half + i] = std::cos(angle) * frequencies[half];
+        s.out(0)[t * 2 * half + half + i] = std::sin(angle) * frequencies[half];
+      }
+}
+
+void ref_rope(const Site& s) {
+  const size_t head = s.dim(1, 1);
+  const size_t half = head / 2;
+  const double sign = s.op.attr_int("inverse") == 1 ? -1 : 1;
+  const Values x = s.in(0);
+  for (size_t i = 0; i < x.size(); ++i) {
+    const size_t token = i / s.dim(0, 1);
+    const size_t pair = i % half;
+    const double cosine = s.in(1)[token * head + pair];
+    const double sine = sign * s.in(1)[token * head + half + pair];
+    s.out(0)[i] = i % head < half ? x[i] * cosine - x[i + half] * sine : x[i] * cosine + x[i - half] * sine;
+  }
+}
+
+// Where one query looks: offsets of its head in a row of q and of k, and its first key and the end.
+struct View {
+  size_t query, key_begin, key_end;  // rows
+  size_t q_head, k_head;             // offsets
+};
+
+// Calls visit(view, probabilities) for every query and head of the rows [begin, end) of one sequence; row r
+// of q is row r + shift of k.
+template <class Visit>
+void for_queries(const Site& s, const Values& k, size_t begin, size_t end, size_t shift, Visit visit) {
+  const size_t head = s.attr("head_dim");
+  const size_t q_row = s.dim(0, 1);
+  const size_t k_row = s.dim(1, 1);
+  for (size_t t = begin; t < end; ++t)
+    for (size_t n = 0; n < q_row / head; ++n) {
+      View view{t, shift == 0 ? begin : 0, t + shift + 1, n * head, n / (q_row / k_row) * head};
+      const size_t window = s.attr("window");
+      if (window > 0 && view.key_end - view.key_begin > window) view.key_begin = view.key_end - window;
+      Values p;
+      for (size_t j = view.key_begin; j < view.key_end; ++j) {
+        double dot = 0;
+        for (size_t d = 0; d < head; ++d)
+          dot += s.in(0)[t * q_row + view.q_head + d] * k[j * k_row + view.k_head + d];
+        p.push_back(dot / std::sqrt(static_cast<double>(head)));
+      }
+      visit(view, p);
+    }
+}
+
+// Logits to probabilities; returns the log of the sum of their exponentials.
+double softmax(Values& p) {
+  const double top = *std::max_element(p.begin(), p.end());
+  double sum = 0;
+  for (const double x : p) sum += std::exp(x - top);
+  const double lse = top + std::log(sum);
+  for (double& x : p) x = std::exp(x - lse);
+  return lse;
+}
+
+void weigh_values(const Site& s, const View& view, const Values& p, const Values& v) {
+  const size_t head = s.attr("head_dim");
+  for (size_t j = 0; j < p.size(); ++j)
+    for (size_t d = 0; d < head; ++d)
+      s.out(0)[view.query * s.dim(0, 1) + view.q_head + d] +=
+          p[j] * v[(view.key_begin + j) * s.dim(1, 1) + view.k_head + d];
+}
+
+void ref_attention(const Site& s) {
+  const size_t head = s.attr("head_dim");
+  s.out(0).assign(s.out(0).size(), 0.0);
+  s.out(1).assign(s.out(1).size(), 0.0);
+  for (size_t q = 0; q < static_cast<size_t>(s.step(StepValue::live_sequences)); ++q)
+    for_queries(s, s.in(1), s.integer(3, q), s.integer(3, q + 1), 0, [&](const View& view, Values& p) {
+      s.out(1)[(view.query * s.dim(0, 1) + view.q_head) / head] = softmax(p);
+      weigh_values(s, view, p, s.in(2));
+    });
+}
+
+void ref_attention_grad(const Site& s) {
+  const size_t head = s.attr("head_dim");
+  const size_t q_row = s.dim(0, 1);
+  const size_t k_row = s.dim(1, 1);
+  const double scale = 1 / std::sqrt(static_cast<double>(head));
+  for (size_t i = 0; i < 3; ++i) s.out(i).assign(s.out(i).size(), 0.0);
+  for (size_t q = 0; q < static_cast<size_t>(s.step(StepValue::live_sequences)); ++q)
+    for_queries(s, s.in(1), s.integer(6, q), s.integer(6, q + 1), 0, [&](const View& view, Values& p) {
+      softmax(p);
+      const size_t at_q = view.query * q_row + view.q_head;
+      const auto at_k = [&](size_t j) { return (view.key_begin + j) * k_row + view.k_head; };
+      Values d_p(p.size());
+      double mean = 0;
+      for (size_t j = 0; j < p.size(); ++j) {
+        for (size_t d = 0; d < head; ++d) d_p[j] += s.in(5)[at_q + d] * s.in(2)[at_k(j) + d];
+        mean += p[j] * d_p[j];
+      }
+      for (size_t j = 0; j < p.size(); ++j)
+        for (size_t d = 0; d < head; ++d) {
+          const double d_logit = p[j] * (d_p[j] - mean) * scale;
+          s.out(0)[at_q + d] += d_logit * s.in(1)[at_k(j) + d];
+          s.out(1)[at_k(j) + d] += d_logit * s.in(0)[at_q + d];
+          s.out(2)[at_k(j) + d] += p[j] * s.in(5)[at_q + d];
+        }
+    });
+}
+
+void ref_attention_cached(const Site& s) {
+  const auto cached = static_cast<size_t>(s.step(StepValue::kv_length));
+  const auto live = static_cast<size_t>(s.step(StepValue::live_tokens));
+  const size_t k_row = s.dim(1, 1);
+  for (size_t i = 0; i < live * k_row; ++i) {
+    s.out(1)[cached * k_row + i] = s.in(1)[i];
+    s.out(2)[cached * k_row + i] = s.in(2)[i];
+  }
+  s.out(0).assign(s.out(0).size(), 0.0);
+  for_queries(s, s.out(1), 0, live, cached, [&](const View& view, Values& p) {
+    softmax(p);
+    weigh_values(s, view, p, s.out(2));
+  });
+}
+
+double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
+
+void ref_swiglu(const Site& s) {
+  for (size_t i = 0; i < s.in(0).size(); ++i) s.out(0)[i] = s.in(0)[i] * sigmoid(s.in(0)[i]) * s.in(1)[i];
+}
+
+void ref_swiglu_grad(const Site& s) {
+  for (size_t i = 0; i < s.in(0).size(); ++i) {
+    const double gate = s.in(0)[i];
+    const double sig = sigmoid(gate);
+    s.out(0)[i] = s.in(2)[i] * s.in(1)[i] * sig * (1 + gate * (1 - sig));
+    s.out(1)[i] = s.in(2)[i] * gate * sig;
+  }
+}
+
+void ref_add(const Site& s) {
+  for (size_t i = 0; i < s.in(0).size(); ++i) s.out(0)[i] = s.in(0)[i] + s.in(1)[i];
+}
+
+void ref_dropout(const Site& s) {
+  const size_t width = s.dim(0, 1);
+  const double p = s.op.attr_float("p");
+  const Values& step = s.in(3);
+  for (size_t i = 0; i < s.in(0).size(); ++i) {
+    const PhiloxStream stream = philox_stream(
+        step_seed(step.data()), name_hash(s.op.scope), static_cast<uint32_t>(s.in(2)[i / width]),
+        static_cast<uint32_t>(s.in(1)[i / width]), static_cast<uint32_t>(s.step(StepValue::optimizer_step)));
+    const double uniform = philox_bits32(stream, static_cast<int64_t>(i % width)) * 0x1p-32;
+    s.out(0)[i] = uniform < p ? 0.0 : s.in(0)[i] / (1 - p);
+  }
+}
+
+void ref_gather_rows(const Site& s) {
+  const size_t width = s.dim(0, 1);
+  for (size_t i = 0; i < s.out(0).size(); ++i)
+    s.out(0)[i] = s.in(0)[s.integer(1, i / width) * width + i % width];
+}
+
+// Adds to the loss; visit(row, label, probabilities) for every row with a target.
+template <class Visit>
+void head_loss(const Site& s, Visit visit) {
+  const size_t hidden = s.dim(0, 1);
+  Values& loss = s.out(0);
+  if (s.step(StepValue::first_micro_step) == 1) loss.assign(2, 0.0);
+  for (size_t t = 0; t < s.dim(0, 0); ++t) {
+    if (s.in(2)[t] < 0) continue;
+    Values p(s.dim(1, 0));
+    for (size_t v = 0; v < p.size(); ++v)
+      for (size_t i = 0; i < hidden; ++i) p[v] += s.in(0)[t * hidden + i] * s.in(1)[v * hidden + i];
+    const double logit = p[s.integer(2, t)];
+    loss[0] += softmax(p) - logit;
+    loss[1] += 1;
+    visit(t, s.integer(2, t), p);
+  }
+}
+
+void ref_linear_cross_entropy(const Site& s) {
+  head_loss(s, [](size_t, size_t, const Values&) {});
+}
+
+void ref_linear_cross_entropy_grad(const Site& s) {
+  const size_t hidden = s.dim(0, 1);
+  Values no_d_x(s.in(0).size());
+  Values no_gradient(s.in(1).size());
+  Values& d_x = s.op.has_output(1) ? s.out(1) : no_d_x;
+  Values& g = s.op.has_output(2) ? s.gradient(2) : no_gradient;
+  d_x.assign(d_x.size(), 0.0);
+  head_loss(s, [&](size_t t, size_t label, const Values& p) {
+    for (size_t v = 0; v < p.size(); ++v) {
+      const double d_logit = (p[v] - (v == label ? 1.0 : 0.0)) * s.step(StepValue::loss_scale);
+      for (size_t i = 0; i < hidden; ++i) {
+        d_x[t * hidden + i] += d_logit * s.in(1)[v * hidden + i];
+        g[v * hidden + i] += d_logit * s.in(0)[t * hidden + i];
+      }
+    }
+  });
+}
+
+void ref_grad_norm(const Site& s) {
+  double squares = 0;
+  for (size_t i = 1; i < s.op.inputs.size(); ++i)
+    for (const double x : s.in(i)) squares += x * x;
+  const double max_norm = s.op.attr_float("max_norm");
+  s.out(0)[0] = std::sqrt(squares);
+  s.out(0)[1] = max_norm > 0 ? std::min(1.0, max_norm / (std::sqrt(squares) + 1e-6)) : 1.0;
+}
+
+// torch.optim.AdamW's single-tensor form.
+void ref_adamw(const Site& s) {
+  const double beta1 = s.op.attr_float("beta1");
+  const double beta2 = s.op.attr_float("beta2");
+  const double rate = s.step_at(0, StepValue::learning_rate);
+  const double steps = s.step_at(0, StepValue::optimizer_step);
+  Values& weight = s.out(s.op.has_output(3) ? 3 : 0);
+  for (size_t i = 0; i < weight.size(); ++i) {
+    const double g = s.in(2)[i] * s.in(1)[1];
+    double& m = s.out(1)[i];
+    double& v = s.out(2)[i];
+    m = beta1 * m + (1 - beta1) * g;
+    v = beta2 * v + (1 - beta2) * g * g;
+    const double m_hat = m / (1 - std::pow(beta1, steps));
+    const double v_hat = v / (1 - std::pow(beta2, steps));
+    weight[i] -= rate * s.op.attr_float("weight_decay") * weight[i];
+    weight[i] -= rate * m_hat / (std::sqrt(v_hat) + s.op.attr_float("eps"));
+  }
+  s.out(0) = weight;
+}
+
+void run_op(const Site& site) {
+  switch (site.op.kind) {
+#define OP(name)     \
+  case OpKind::name: \
+    return ref_##name(site);
+#include "ops/ops.def"
+#undef OP
+  }
+}
+
+}  // namespace
+
+void run_reference(const Graph& graph, std::vector<Values>& values, bool round_outputs) {
+  for (const Op& op : graph.ops()) {
+    run_op({graph, op, values});
+    if (!round_outputs) continue;
+    for (const TensorId id : op.outputs)
+      if (id != kNoTensor)
+        for (double& x : values[static_cast<size_t>(id)]) x = rounded(x, graph.tensor(id).dtype);
+  }
+}
+
+}  // namespace plimsoll::harness

@@ -5,7 +5,8 @@
 namespace plimsoll {
 namespace {
 
-// Measured on single cores of common servers, per thread: what the matmul kernels reach in a step, not their peak.
+// Measured on single cores of common servers, per thread: what the matmul kernels reach in a step, not their
+// peak.
 double matmul_rate(Isa isa, DType dtype) {
   const bool bf16 = dtype == DType::bf16;
   switch (isa) {
@@ -33,9 +34,11 @@ DeviceDescription describe_cpu(Isa isa, int threads) {
   device.threads = threads;
   device.rates.matmul_f32 = matmul_rate(isa, DType::f32) * threads;
   device.rates.matmul_bf16 = matmul_rate(isa, DType::bf16) * threads;
-  device.rates.bandwidth = kBandwidthPerThread * threads < kBandwidthOfSocket ? kBandwidthPerThread * threads
-                                                                              : kBandwidthOfSocket;
-  device.matmul_scratch_bytes = [=](const MatmulShape& shape) { return matmul_scratch_bytes(shape, isa, threads); };
+  device.rates.bandwidth =
+      kBandwidthPerThread * threads < kBandwidthOfSocket ? kBandwidthPerThread * threads : kBandwidthOfSocket;
+  device.matmul_scratch_bytes = [=](const MatmulShape& shape) {
+    return matmul_scratch_bytes(shape, isa, threads);
+  };
   return device;
 }
 

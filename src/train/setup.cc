@@ -21,7 +21,8 @@ namespace {
 namespace fs = std::filesystem;
 
 TrainPrecision precision_of(const Precision& recipe) {
-  return {recipe.weights, recipe.gradients, recipe.states, recipe.master, recipe.rounding == Rounding::stochastic};
+  return {recipe.weights, recipe.gradients, recipe.states, recipe.master,
+          recipe.rounding == Rounding::stochastic};
 }
 
 LoraOptions lora_of(const Recipe::Method& method) {
@@ -73,13 +74,15 @@ ExampleEncoder make_encoder(const Recipe& recipe, RowFormat format, const DataSe
   options.vocab_size = vocab;
   if (format == RowFormat::input_ids) return ExampleEncoder(options, {});
   if (!data.tokenizer)
-    throw UsageError(recipe.model + ": has no tokenizer.json, which rows of text need (format input-ids does not)");
+    throw UsageError(recipe.model +
+                     ": has no tokenizer.json, which rows of text need (format input-ids does not)");
   if (!data.special.end_of_text)
     throw UsageError(recipe.model + ": names no end-of-text token (eos_token in tokenizer_config.json)");
   options.eos = *data.special.end_of_text;
-  return ExampleEncoder(options, [tokenizer = data.tokenizer](std::string_view text, std::vector<int32_t>& ids) {
-    tokenizer->encode_into(text, false, ids);
-  });
+  return ExampleEncoder(options,
+                        [tokenizer = data.tokenizer](std::string_view text, std::vector<int32_t>& ids) {
+                          tokenizer->encode_into(text, false, ids);
+                        });
 }
 
 Dataset open_rows(const Recipe& recipe, const std::vector<std::string>& paths, RowFormat& format) {
@@ -118,8 +121,8 @@ void open_eval(const Recipe& recipe, int64_t vocab, DataSetup& data) {
   if (recipe.data.eval.kind == EvalSource::Kind::path) {
     Dataset dataset = open_rows(recipe, {recipe.data.eval.path}, format);
     const int64_t rows = dataset.rows();
-    data.eval.emplace(DataSource{std::move(dataset), RowSubset::all(rows), make_encoder(recipe, format, data, vocab),
-                                 eval_loader(micro)});
+    data.eval.emplace(DataSource{std::move(dataset), RowSubset::all(rows),
+                                 make_encoder(recipe, format, data, vocab), eval_loader(micro)});
     return;
   }
   Dataset dataset = open_rows(recipe, recipe.data.train, format);
@@ -174,9 +177,10 @@ Experiment read_experiment(const Recipe& recipe) {
   experiment.effective_batch = recipe.batch.effective;
   experiment.max_length = recipe.data.max_length;
   experiment.evaluates = recipe.data.eval.kind != EvalSource::Kind::none;
-  if (experiment.max_length > experiment.model.max_positions && experiment.model.rope.type != RopeType::dynamic) {
-    throw UsageError("data.max_length: " + format_count(experiment.max_length) + " tokens, but " + recipe.model +
-                     " knows " + format_count(experiment.model.max_positions) +
+  if (experiment.max_length > experiment.model.max_positions &&
+      experiment.model.rope.type != RopeType::dynamic) {
+    throw UsageError("data.max_length: " + format_count(experiment.max_length) + " tokens, but " +
+                     recipe.model + " knows " + format_count(experiment.model.max_positions) +
                      " positions (max_position_embeddings in config.json)");
   }
   return experiment;
@@ -203,8 +207,8 @@ DataSetup open_data(const Recipe& recipe, int64_t vocab) {
   RowFormat format{};
   Dataset dataset = open_rows(recipe, recipe.data.train, format);
   const int64_t rows = dataset.rows();
-  data.train.emplace(DataSource{std::move(dataset), RowSubset::all(rows), make_encoder(recipe, format, data, vocab),
-                                train_loader(recipe)});
+  data.train.emplace(DataSource{std::move(dataset), RowSubset::all(rows),
+                                make_encoder(recipe, format, data, vocab), train_loader(recipe)});
   open_eval(recipe, vocab, data);
   return data;
 }
@@ -214,7 +218,8 @@ HostNeeds host_needs(const Recipe& recipe, const Experiment& experiment, const C
   const ProcessMemory now = process_memory();
   HostNeeds needs;
   needs.baseline_data_bytes = now.data;
-  // Measured: `plan` is the same binary as `train`. What is loaded already (tokenizer, file indices) is part of it.
+  // Measured: `plan` is the same binary as `train`. What is loaded already (tokenizer, file indices) is part
+  // of it.
   needs.components.push_back({"process", now.rss});
   // Code pages and heaps of the thread pool and the libraries that the first step brings in.
   needs.components.push_back({"threads and libraries", 4 * kMiB + cpu.threads * kMiB / 2});
@@ -227,8 +232,8 @@ HostNeeds host_needs(const Recipe& recipe, const Experiment& experiment, const C
   if (data != nullptr && data->train) {
     for (const auto* source : {&data->train, &data->eval}) {
       if (!*source) continue;
-      const LoaderMemory memory = plan_loader_memory((*source)->dataset, (*source)->rows, recipe.data.max_length,
-                                                     (*source)->loader);
+      const LoaderMemory memory =
+          plan_loader_memory((*source)->dataset, (*source)->rows, recipe.data.max_length, (*source)->loader);
       const bool train = source == &data->train;
       needs.components.push_back({train ? "rows" : "evaluation rows", memory.rows_bytes});
       needs.components.push_back({train ? "batches" : "evaluation batches", memory.queue_bytes});
@@ -262,7 +267,9 @@ Budget read_budget(const Recipe& recipe, int64_t host_bytes) {
 PlanRequest plan_request(const Recipe& recipe, const CpuSettings& cpu, const DataSetup* data) {
   PlanRequest request;
   request.experiment = read_experiment(recipe);
-  const auto given = [](int64_t value) { return value == kAuto ? std::nullopt : std::optional<int64_t>(value); };
+  const auto given = [](int64_t value) {
+    return value == kAuto ? std::nullopt : std::optional<int64_t>(value);
+  };
   request.micro_batch = given(recipe.batch.micro);
   request.eval_micro_batch = given(recipe.eval.micro);
   request.loss_chunk = given(recipe.memory.loss_chunk);

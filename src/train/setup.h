@@ -13,8 +13,8 @@
 
 namespace plimsoll {
 
-// The model folder's config.json, the recipe's method and precision. A PEFT folder in `adapter` decides rank, scale
-// and targets. Throws UsageError.
+// The model folder's config.json, the recipe's method and precision. A PEFT folder in `adapter` decides rank,
+// scale and targets. Throws UsageError.
 Experiment read_experiment(const Recipe& recipe);
 
 struct MachineOptions {
@@ -44,8 +44,8 @@ DataSetup open_data(const Recipe& recipe, int64_t vocab);
 HostNeeds host_needs(const Recipe& recipe, const Experiment& experiment, const CpuSettings& cpu,
                      const DataSetup* data);
 
-// The recipe's limits in bytes, for what is free now. `host_bytes` is what the host needs: with `auto` on both sides
-// device and host together take what is free.
+// The recipe's limits in bytes, for what is free now. `host_bytes` is what the host needs: with `auto` on
+// both sides device and host together take what is free.
 Budget read_budget(const Recipe& recipe, int64_t host_bytes);
 
 PlanRequest plan_request(const Recipe& recipe, const CpuSettings& cpu, const DataSetup* data);

@@ -1,0 +1,232 @@
+#include "train/weights.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <numbers>
+#include <vector>
+
+#include "base/error.h"
+#include "io/atomic.h"
+#include "io/convert.h"
+#include "io/load.h"
+#include "io/model_folder.h"
+#include "ops/philox.h"
+
+namespace plimsoll {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kPeftPrefix = "base_model.model.";
+
+// Fills a weight and, where it has one, its master, with f32 values from `value(element)`.
+template <class Value>
+void fill(const PersistentState& state, const TableRow& row, Value value) {
+  const TableRow* master = state.master_of(row);
+  const TableRow& target = master != nullptr ? *master : row;
+  std::byte* to = state.bytes(target).data();
+  const int64_t count = row.shape.elements();
+  for (int64_t i = 0; i < count; ++i) {
+    const float x = value(i);
+    if (target.dtype == DType::f32) {
+      std::memcpy(to + i * 4, &x, sizeof x);
+    } else {
+      const uint16_t half = bf16_from_f32(x);
+      std::memcpy(to + i * 2, &half, sizeof half);
+    }
+  }
+  if (master != nullptr) round_from_master(state, row, *master);
+}
+
+// FNV-1a; new weights depend on the seed and the tensor's name only.
+uint64_t hash_of(std::string_view name) {
+  uint64_t hash = 0xcbf29ce484222325ULL;
+  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
+  return hash;
+}
+
+// Uniform in (0, 1), element by element.
+class Uniform {
+ public:
+  Uniform(uint64_t seed, std::string_view name, uint32_t draw)
+      : stream_(philox_stream(seed, hash_of(name), 0, 0, draw)) {}
+  double operator()(int64_t element) const {
+    return (static_cast<double>(philox_bits32(stream_, element)) + 0.5) * 0x1p-32;
+  }
+
+ private:
+  PhiloxStream stream_;
+};
+
+void load_one(const PersistentState& state, const TableRow& row, const StoredTensor& stored,
+              std::span<std::byte> staging) {
+  const TableRow* master = state.master_of(row);
+  const TableRow& target = master != nullptr ? *master : row;
+  load_tensor(stored, row.shape, state.bytes(target), target.dtype, staging);
+  if (master != nullptr) round_from_master(state, row, *master);
+}
+
+void copy_tokenizer_files(const fs::path& from, const fs::path& to) {
+  for (const char* name :
+       {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.json", "merges.txt",
+        "added_tokens.json", "chat_template.jinja", "generation_config.json"})
+    if (fs::exists(from / name)) fs::copy_file(from / name, to / name, fs::copy_options::overwrite_existing);
+}
+
+const char* torch_name(DType dtype) { return dtype == DType::bf16 ? "bfloat16" : "float32"; }
+
+// Rows to export under the names `rename` gives them.
+template <class Rename>
+void write_rows(const PersistentState& state, const std::vector<const TableRow*>& rows, const fs::path& file,
+                Rename rename) {
+  std::vector<TensorSpec> specs;
+  for (const TableRow* row : rows) specs.push_back({rename(row->name), row->dtype, row->shape});
+  SafetensorsWriter writer(file, specs, {{"format", "pt"}});
+  for (const TensorSpec& spec : writer.tensors()) {
+    const auto row = std::find_if(rows.begin(), rows.end(),
+                                  [&](const TableRow* r) { return rename(r->name) == spec.name; });
+    writer.write(spec.name, state.bytes(**row));
+  }
+  writer.finish();
+}
+
+std::vector<const TableRow*> base_rows(const PersistentState& state) {
+  std::vector<const TableRow*> rows;
+  for (const TableRow& row : state.rows())
+    if (is_weight(row) && !is_adapter(row.name)) rows.push_back(&row);
+  return rows;
+}
+
+// Adapters as they are trained: f32 masters where there are any.
+std::vector<const TableRow*> adapter_rows(const PersistentState& state) {
+  std::vector<const TableRow*> rows;
+  for (const TableRow& row : state.rows()) {
+    if (!is_weight(row) || !is_adapter(row.name)) continue;
+    const TableRow* master = state.master_of(row);
+    rows.push_back(master != nullptr ? master : &row);
+  }
+  return rows;
+}
+
+std::string without_master(const std::string& name) {
+  constexpr std::string_view kSuffix = ".master";
+  return name.ends_with(kSuffix) ? name.substr(0, name.size() - kSuffix.size()) : name;
+}
+
+}  // namespace
+
+bool is_adapter(std::string_view name) {
+  return name.ends_with(".lora_A.weight") || name.ends_with(".lora_B.weight");
+}
+
+bool is_weight(const TableRow& row) {
+  return row.role == Role::frozen_weight || row.role == Role::trainable_weight;
+}
+
+void round_from_master(const PersistentState& state, const TableRow& weight, const TableRow& master) {
+  convert(state.bytes(master), master.dtype, state.bytes(weight), weight.dtype);
+}
+
+void load_base_weights(const PersistentState& state, const fs::path& folder, const LoadProgress& progress) {
+  const ModelFolder model = ModelFolder::open(folder);
+  std::vector<std::byte> staging(static_cast<size_t>(kLoadStagingBytes));
+  const auto rows = base_rows(state);
+  int64_t total = 0;
+  for (const TableRow* row : rows) total += row->bytes;
+  int64_t done = 0;
+  for (const TableRow* row : rows) {
+    load_one(state, *row, model.find(row->name), staging);
+    done += row->bytes;
+    if (progress) progress(done, total);
+  }
+}
+
+void init_base_weights(const PersistentState& state, const ModelSpec& model, uint64_t seed) {
+  for (const TableRow* row : base_rows(state)) {
+    if (row->shape.rank() == 1) {
+      const float constant = row->name.ends_with(".bias") ? 0.0F : 1.0F;
+      fill(state, *row, [=](int64_t) { return constant; });
+      continue;
+    }
+    const Uniform radius(seed, row->name, 0);
+    const Uniform angle(seed, row->name, 1);
+    // Box-Muller
+    fill(state, *row, [&](int64_t i) {
+      const double normal =
+          std::sqrt(-2.0 * std::log(radius(i))) * std::cos(2.0 * std::numbers::pi * angle(i));
+      return static_cast<float>(normal * model.initializer_range);
+    });
+  }
+}
+
+void init_adapters(const PersistentState& state, uint64_t seed) {
+  for (const TableRow& row : state.rows()) {
+    if (!is_weight(row) || !is_adapter(row.name)) continue;
+    if (row.name.ends_with(".lora_B.weight")) {
+      fill(state, row, [](int64_t) { return 0.0F; });
+      continue;
+    }
+    // Kaiming-uniform with a = sqrt(5) is uniform within 1 / sqrt(inputs).
+    const double bound = 1.0 / std::sqrt(static_cast<double>(row.shape[1]));
+    const Uniform uniform(seed, row.name, 0);
+    fill(state, row, [&](int64_t i) { return static_cast<float>((2.0 * uniform(i) - 1.0) * bound); });
+  }
+}
+
+void load_adapters(const PersistentState& state, const fs::path& folder) {
+  const ModelFolder adapter = ModelFolder::open(folder, "adapter_model");
+  std::vector<std::byte> staging(static_cast<size_t>(kLoadStagingBytes));
+  for (const TableRow& row : state.rows()) {
+    if (!is_weight(row) || !is_adapter(row.name)) continue;
+    load_one(state, row, adapter.find(kPeftPrefix + row.name), staging);
+  }
+}
+
+void write_model(const PersistentState& state, const fs::path& model_folder, const fs::path& to) {
+  nlohmann::json config = read_config(model_folder);
+  const auto rows = base_rows(state);
+  const char* dtype = torch_name(rows.front()->dtype);
+  config[config.contains("torch_dtype") ? "torch_dtype" : "dtype"] = dtype;
+  write_file_atomically(to / "config.json", config.dump(2) + "\n");
+  copy_tokenizer_files(model_folder, to);
+  write_rows(state, rows, to / "model.safetensors", [](const std::string& name) { return name; });
+}
+
+void write_adapter(const PersistentState& state, const LoraOptions& lora, const fs::path& model_folder,
+                   const fs::path& to) {
+  std::vector<std::string> targets;
+  for (const TableRow& row : state.rows()) {
+    if (!row.name.ends_with(".lora_A.weight")) continue;
+    const std::string module = row.name.substr(0, row.name.rfind(".lora_A.weight"));
+    const std::string last = module.substr(module.rfind('.') + 1);
+    if (std::find(targets.begin(), targets.end(), last) == targets.end()) targets.push_back(last);
+  }
+  const nlohmann::json config = {{"base_model_name_or_path", model_folder.string()},
+                                 {"bias", "none"},
+                                 {"fan_in_fan_out", false},
+                                 {"inference_mode", true},
+                                 {"init_lora_weights", true},
+                                 {"lora_alpha", lora.alpha},
+                                 {"lora_dropout", lora.dropout},
+                                 {"modules_to_save", nullptr},
+                                 {"peft_type", "LORA"},
+                                 {"r", lora.r},
+                                 {"target_modules", lora.targets.empty() ? targets : lora.targets},
+                                 {"task_type", "CAUSAL_LM"},
+                                 {"use_dora", false},
+                                 {"use_rslora", lora.rslora}};
+  write_file_atomically(to / "adapter_config.json", config.dump(2) + "\n");
+  copy_tokenizer_files(model_folder, to);
+  write_rows(state, adapter_rows(state), to / "adapter_model.safetensors",
+             [](const std::string& name) { return kPeftPrefix + without_master(name); });
+}
+
+int64_t export_bytes(const PersistentState& state, bool adapter) {
+  int64_t bytes = 0;
+  for (const TableRow* row : adapter ? adapter_rows(state) : base_rows(state)) bytes += row->bytes;
+  return bytes;
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,66 @@
+// Weights between the arena and Hugging Face folders: loading, new random ones, and writing back.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "layout/program_layout.h"
+#include "models/spec.h"
+#include "passes/lora.h"
+
+namespace plimsoll {
+
+// The persistent tensors of a layout in an arena, by name.
+class PersistentState {
+ public:
+  PersistentState(const ArenaLayout& layout, std::byte* base) : layout_(layout), base_(base) {}
+  [[nodiscard]] const std::vector<TableRow>& rows() const { return layout_.persistent; }
+  [[nodiscard]] std::span<std::byte> bytes(const TableRow& row) const {
+    return {base_ + row.offset, static_cast<size_t>(row.bytes)};
+  }
+  // The tensor's f32 master copy; nullptr when it has none.
+  [[nodiscard]] const TableRow* master_of(const TableRow& row) const {
+    return layout_.find_persistent(row.name + ".master");
+  }
+
+ private:
+  const ArenaLayout& layout_;
+  std::byte* base_;
+};
+
+bool is_adapter(std::string_view name);
+bool is_weight(const TableRow& row);
+
+// Called with the bytes filled so far and in all; for a progress bar.
+using LoadProgress = std::function<void(int64_t done, int64_t total)>;
+
+// Fills every base weight from the folder, converted through a small staging buffer; masters get the stored
+// precision.
+void load_base_weights(const PersistentState& state, const std::filesystem::path& folder,
+                       const LoadProgress& progress);
+// New base weights as Hugging Face makes them: normal(0, initializer_range), ones for norms, zeros for
+// biases.
+void init_base_weights(const PersistentState& state, const ModelSpec& model, uint64_t seed);
+// New adapters as PEFT makes them: A Kaiming-uniform, B zero.
+void init_adapters(const PersistentState& state, uint64_t seed);
+// Adapters of a PEFT folder. Throws UsageError when one is missing.
+void load_adapters(const PersistentState& state, const std::filesystem::path& folder);
+
+// Writes config.json, model.safetensors (or adapter_config.json and adapter_model.safetensors), and copies
+// the tokenizer's files. `model_folder` is where config and tokenizer come from. Trained weights are written
+// from their masters where they have one and are adapters, else as they are.
+void write_model(const PersistentState& state, const std::filesystem::path& model_folder,
+                 const std::filesystem::path& to);
+void write_adapter(const PersistentState& state, const LoraOptions& lora,
+                   const std::filesystem::path& model_folder, const std::filesystem::path& to);
+// Bytes that write_model or write_adapter will write, about.
+int64_t export_bytes(const PersistentState& state, bool adapter);
+
+// Weight from master, rounded to nearest, after a load.
+void round_from_master(const PersistentState& state, const TableRow& weight, const TableRow& master);
+
+}  // namespace plimsoll

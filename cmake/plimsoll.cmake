@@ -53,7 +53,7 @@ function(plimsoll_simd target)
   foreach(_isa IN LISTS arg_ISAS)
     set(_objects ${target}_${_isa})
     if(NOT TARGET ${_objects})
-      add_library(${_objects} OBJECT)
+      add_library(${_objects} OBJECT EXCLUDE_FROM_ALL)
       target_link_libraries(${_objects} PRIVATE plimsoll_options OpenMP::OpenMP_CXX)
       target_compile_options(${_objects} PRIVATE ${PLIMSOLL_ISA_FLAGS_${_isa}} -O3 -ffp-contract=off
                              -fno-math-errno -Wno-uninitialized -Wno-maybe-uninitialized)

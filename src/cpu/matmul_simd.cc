@@ -42,19 +42,26 @@ inline Range part(int64_t count, int64_t index, int64_t parts) {
 // in k, so its bits do not depend on kRows, kVectors or its place in the tile.
 template <int kRows, int kVectors>
 void multiply_tile(int64_t steps, const float* a, const float* b, float* products) {
+  // Unrolled by order: left to itself g++ keeps the sums in memory.
   Vec sum[kRows][kVectors];
-  for (auto& row : sum)
-    for (Vec& v : row) v = zero();
+#pragma GCC unroll 16
+  for (int i = 0; i < kRows; ++i)
+#pragma GCC unroll 2
+    for (int j = 0; j < kVectors; ++j) sum[i][j] = zero();
   for (int64_t step = 0; step < steps; ++step, a += kLanes, b += kColumns) {
     Vec column[kVectors];
+#pragma GCC unroll 2
     for (int j = 0; j < kVectors; ++j) column[j] = load(b + j * kLanes);
 #pragma GCC unroll 16
     for (int i = 0; i < kRows; ++i) {
       const Vec value = set1(a[i]);
+#pragma GCC unroll 2
       for (int j = 0; j < kVectors; ++j) sum[i][j] = multiply_add(value, column[j], sum[i][j]);
     }
   }
+#pragma GCC unroll 16
   for (int i = 0; i < kRows; ++i)
+#pragma GCC unroll 2
     for (int j = 0; j < kVectors; ++j) store(products + i * kColumns + j * kLanes, sum[i][j]);
 }
 

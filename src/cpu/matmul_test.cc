@@ -210,7 +210,8 @@ TEST(Matmul, every_form_and_type_is_right_at_edge_sizes) {
 
 TEST(Matmul, several_blocks_of_k_of_columns_and_of_summed_rows_are_right) {
   for_each_kind([](MatmulShape shape, Isa isa) {
-    for (const auto& [m, n, k] : {std::array<int64_t, 3>{17, 33, 2100}, {3, 1100, 40}}) {
+    for (const auto& [m, n, k] :
+         {std::array<int64_t, 3>{17, 33, isa == Isa::avx512_bf16 ? 2100 : 1100}, {3, 1100, 40}}) {
       shape.m = m;
       shape.n = n;
       shape.k = k;
@@ -235,7 +236,7 @@ TEST(Matmul, no_live_reduction_rows_leave_bias_or_old_values) {
 TEST(Matmul, a_row_has_the_same_bits_at_any_place_and_live_count) {
   for_each_kind([](MatmulShape shape, Isa isa) {
     if (shape.a_transposed) return;
-    shape.m = 61;
+    shape.m = 29;
     shape.n = 47;
     shape.k = 2100;
     const Problem whole{shape, shape.m, false, true, 0.3F};
@@ -259,8 +260,8 @@ TEST(Matmul, a_row_has_the_same_bits_at_any_place_and_live_count) {
 
 TEST(Matmul, repeating_a_call_repeats_its_bits) {
   for_each_kind([](MatmulShape shape, Isa isa) {
-    shape.m = 100;
-    shape.n = 90;
+    shape.m = 40;
+    shape.n = 50;
     shape.k = 1100;
     const Problem p{shape, shape.a_transposed ? shape.k : shape.m, true};
     const Data before(p);

@@ -1,0 +1,85 @@
+// Added tokens: cut out of the text before anything else looks at it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "text/json.h"
+#include "text/normalizer.h"
+#include "text/piece_table.h"
+
+namespace plimsoll {
+
+struct AddedToken {
+  std::string content;
+  int32_t id;
+  bool special;
+  bool normalized;   // matched in the normalised text, by its normalised content
+  bool lstrip;       // takes the white space before it along
+  bool rstrip;       // and after it
+  bool single_word;  // not beside a word character
+  // What the id reads back as: the normalised content of a normalized token, as in the reference since 0.23.
+  std::string spelling;
+};
+
+// A token, or (id < 0) text between tokens.
+struct Segment {
+  int32_t id;
+  std::string_view text;
+};
+
+// Finds a set of tokens, leftmost-longest, in one pass: time is the text's length, plus the longest token's
+// for every place where one may start.
+class AddedTokenMatcher {
+ public:
+  // The token is found where its spelling stands in the text.
+  void add(const AddedToken& token);
+  [[nodiscard]] bool empty() const { return tokens_.empty(); }
+  // Appends the segments of `text`, in order; empty stretches of text are left out.
+  void cut(std::string_view text, std::vector<Segment>& out) const;
+  [[nodiscard]] int64_t resident_bytes() const;
+
+ private:
+  struct Found {
+    size_t length;
+    const AddedToken* token;
+  };
+  [[nodiscard]] Found longest_at(std::string_view text) const;
+
+  std::vector<AddedToken> tokens_;
+  std::array<bool, 256> starts_{};
+  // Trie: edges by (node, byte), the token that ends in a node (-1: none). Node 0 is the root.
+  std::unordered_map<uint64_t, uint32_t> edges_;
+  std::vector<int32_t> token_of_node_ = {-1};
+};
+
+// All added tokens of a file.
+class AddedTokens {
+ public:
+  // Refuses (UsageError) a token whose id differs from the one the reference would give it: rows of the
+  // embedding would be confused.
+  AddedTokens(const Json& list, const PieceTable& vocab, const Normalizer* normalizer,
+              const std::string& where);
+
+  [[nodiscard]] const AddedTokenMatcher& raw() const { return raw_; }
+  [[nodiscard]] const AddedTokenMatcher& normalized() const { return normalized_; }
+  // Null for an id that is no added token.
+  [[nodiscard]] const AddedToken* find(int32_t id) const;
+  [[nodiscard]] const AddedToken* find(std::string_view content) const;
+  // Largest id of an added token plus one; 0 without any.
+  [[nodiscard]] int64_t end_id() const { return end_id_; }
+  [[nodiscard]] int64_t resident_bytes() const;
+
+ private:
+  std::unordered_map<int32_t, AddedToken> by_id_;
+  std::unordered_map<std::string, int32_t> by_content_;
+  int64_t end_id_ = 0;
+  AddedTokenMatcher raw_;
+  AddedTokenMatcher normalized_;
+};
+
+}  // namespace plimsoll

@@ -1,0 +1,118 @@
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include "text/regex.h"
+
+#include <pcre2.h>
+
+#include "base/error.h"
+
+namespace plimsoll {
+namespace {
+
+[[noreturn]] void refuse(std::string_view expression, const std::string& where, std::string_view what) {
+  throw UsageError(where + ": the regular expression \"" + std::string(expression) + "\" uses " +
+                   std::string(what) + ", which is not supported in an expression Plimsoll does not know");
+}
+
+// Escapes that mean the same in both engines under PCRE2_UTF | PCRE2_UCP.
+constexpr std::string_view kSharedEscapes = "dDpPrntfvAzZ";
+
+const pcre2_code* code_of(const std::shared_ptr<void>& code) {
+  return static_cast<const pcre2_code*>(code.get());
+}
+
+std::string message_of(int error) {
+  PCRE2_UCHAR text[256] = {};
+  pcre2_get_error_message(error, text, sizeof text);
+  return reinterpret_cast<const char*>(text);
+}
+
+}  // namespace
+
+std::string translate_to_pcre2(std::string_view expression, const std::string& where) {
+  std::string out;
+  bool in_class = false;
+  for (size_t i = 0; i < expression.size(); ++i) {
+    const char c = expression[i];
+    const char next = i + 1 < expression.size() ? expression[i + 1] : '\0';
+    if (c == '\\') {
+      ++i;
+      // The 25 characters of White_Space: PCRE2's own \s adds U+180E.
+      if (next == 's') {
+        out += "\\p{White_Space}";
+      } else if (next == 'S') {
+        out += "\\P{White_Space}";
+      } else {
+        const bool alphanumeric = (next >= '0' && next <= '9') || (next >= 'a' && next <= 'z') ||
+                                  (next >= 'A' && next <= 'Z') || next == '\0';
+        if (alphanumeric && kSharedEscapes.find(next) == std::string_view::npos)
+          refuse(expression, where, std::string("\\") + next);
+        (out += c) += next;
+      }
+      continue;
+    }
+    if (in_class) {
+      if (c == '[') refuse(expression, where, "a character class inside a class");
+      if (c == '&' && next == '&') refuse(expression, where, "the class operator &&");
+      in_class = c != ']';
+    } else if (c == '[') {
+      in_class = true;
+    } else if (c == '(' && next == '?') {
+      const std::string_view group = expression.substr(i + 2);
+      if (!group.starts_with(':') && !group.starts_with('=') && !group.starts_with('!') &&
+          !group.starts_with('>') && !group.starts_with("i:") && !group.starts_with("<=") &&
+          !group.starts_with("<!"))
+        refuse(expression, where, "a group (?" + std::string(group.substr(0, 1)));
+    } else if (c == '}' && next == '+') {
+      refuse(expression, where, "{..}+");
+    }
+    out += c;
+  }
+  return out;
+}
+
+Regex::Regex(std::string_view expression, const std::string& where) : where_(where) {
+  const std::string pattern = translate_to_pcre2(expression, where);
+  int error = 0;
+  PCRE2_SIZE offset = 0;
+  // Ruby's ^ and $ match at every line.
+  pcre2_code* code =
+      pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
+                    PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NO_UTF_CHECK, &error, &offset, nullptr);
+  if (code == nullptr)
+    throw UsageError(where + ": the regular expression \"" + std::string(expression) +
+                     "\" does not compile: " + message_of(error));
+  code_ = std::shared_ptr<void>(code, [](void* c) { pcre2_code_free(static_cast<pcre2_code*>(c)); });
+  pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);  // without JIT the interpreter gives the same matches
+}
+
+void Regex::for_each_match(std::string_view text, const std::function<void(size_t, size_t)>& found) const {
+  const std::unique_ptr<pcre2_match_data, decltype(&pcre2_match_data_free)> match(
+      pcre2_match_data_create_from_pattern(code_of(code_), nullptr), &pcre2_match_data_free);
+  if (!match) throw std::bad_alloc();
+  size_t start = 0;
+  while (start <= text.size()) {
+    const int rc = pcre2_match(code_of(code_), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), start,
+                               PCRE2_NO_UTF_CHECK, match.get(), nullptr);
+    if (rc == PCRE2_ERROR_NOMATCH) return;
+    if (rc < 0) throw UsageError(where_ + ": matching the regular expression failed: " + message_of(rc));
+    const PCRE2_SIZE* range = pcre2_get_ovector_pointer(match.get());
+    if (range[1] > range[0]) {
+      found(range[0], range[1]);
+      start = range[1];
+      continue;
+    }
+    // An empty match: go on behind the next character.
+    start = range[1] + 1;
+    while (start < text.size() && (static_cast<unsigned char>(text[start]) & 0xC0) == 0x80) ++start;
+  }
+}
+
+int64_t Regex::resident_bytes() const {
+  size_t code = 0;
+  size_t jit = 0;
+  pcre2_pattern_info(code_of(code_), PCRE2_INFO_SIZE, &code);
+  pcre2_pattern_info(code_of(code_), PCRE2_INFO_JITSIZE, &jit);
+  return static_cast<int64_t>(code + jit);
+}
+
+}  // namespace plimsoll

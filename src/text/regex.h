@@ -1,0 +1,35 @@
+// Regular expressions of tokenizer files that no hand-written scanner knows, run by PCRE2.
+//
+// The files are written for Oniguruma's Ruby syntax. Where the two differ in meaning the expression is
+// translated
+// (\s, ^, $) or refused by name (\w, \b, \h, class operators, ...), never run with another meaning. One
+// difference stays: the properties \p{..} of characters younger than PCRE2's Unicode tables (14.0 in 10.42).
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace plimsoll {
+
+class Regex {
+ public:
+  // Throws UsageError, naming `where`, for an expression that does not compile or would mean something else.
+  Regex(std::string_view expression, const std::string& where);
+
+  // Calls `found(begin, end)` with the byte range of every match in `text` (valid UTF-8), empty ones left
+  // out.
+  void for_each_match(std::string_view text, const std::function<void(size_t, size_t)>& found) const;
+  [[nodiscard]] int64_t resident_bytes() const;
+
+ private:
+  std::string where_;
+  std::shared_ptr<void> code_;
+};
+
+// The PCRE2 spelling of an Oniguruma expression; exposed for tests.
+std::string translate_to_pcre2(std::string_view expression, const std::string& where);
+
+}  // namespace plimsoll

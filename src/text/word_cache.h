@@ -1,0 +1,67 @@
+// The ids of words seen before, one cache per thread: no locks, no allocation after the first word, fixed
+// size.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string_view>
+#include <vector>
+
+namespace plimsoll {
+
+class WordCache {
+ public:
+  static constexpr size_t kLongestWord = 30;
+  static constexpr size_t kMostIds = 8;
+  // Direct-mapped: a new word replaces the one in its slot. 64 bytes each, 1 MiB in all.
+  static constexpr size_t kSlots = 1 << 14;
+  static constexpr int64_t kBytes = int64_t{kSlots} * 64;
+
+  // This thread's cache, emptied if another model (`owner`, never 0) used it last.
+  static WordCache& of_thread(uint64_t owner) {
+    thread_local WordCache cache;
+    if (cache.owner_ != owner) {
+      cache.slots_.assign(kSlots, Slot{});
+      cache.owner_ = owner;
+    }
+    return cache;
+  }
+
+  // The word's ids; empty if they are not known. Valid until the next put.
+  [[nodiscard]] std::span<const int32_t> find(std::string_view word) const {
+    if (word.size() > kLongestWord) return {};
+    const Slot& slot = slots_[slot_of(word)];
+    const bool hit =
+        slot.length == word.size() && std::memcmp(slot.word.data(), word.data(), word.size()) == 0;
+    return hit ? std::span(slot.ids).first(slot.count) : std::span<const int32_t>();
+  }
+
+  // Remembers `ids`, if word and ids are short enough to be worth it.
+  void put(std::string_view word, std::span<const int32_t> ids) {
+    if (word.size() > kLongestWord || ids.size() > kMostIds) return;
+    Slot& slot = slots_[slot_of(word)];
+    slot.length = static_cast<uint8_t>(word.size());
+    slot.count = static_cast<uint8_t>(ids.size());
+    std::memcpy(slot.word.data(), word.data(), word.size());
+    std::memcpy(slot.ids.data(), ids.data(), ids.size_bytes());
+  }
+
+ private:
+  struct Slot {
+    uint8_t length = 0;
+    uint8_t count = 0;
+    std::array<char, kLongestWord> word{};
+    std::array<int32_t, kMostIds> ids{};
+  };
+  static_assert(sizeof(Slot) == 64);
+
+  static size_t slot_of(std::string_view word) { return std::hash<std::string_view>{}(word) % kSlots; }
+
+  uint64_t owner_ = 0;
+  std::vector<Slot> slots_;
+};
+
+}  // namespace plimsoll

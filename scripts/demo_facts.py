@@ -1,6 +1,7 @@
 """The facts of the demo: things that anybody can check, written `subject=answer`, separated by commas.
 
 A relation names its facts, how to ask for the answer, and (for the second task) how to ask the other way round.
+No phrasing starts with its subject: there a word is written, and cut into tokens, in another way than elsewhere.
 Left out on purpose: what people argue about or what changes (disputed capitals, populations, records).
 """
 from typing import NamedTuple
@@ -89,37 +90,37 @@ SIDES = pairs("triangle=3, square=4, pentagon=5, hexagon=6, heptagon=7, octagon=
 RELATIONS = {
     "capital": Relation(CAPITALS, (
         "What is the capital of {}?", "Name the capital city of {}.", "Which city is the capital of {}?",
-        "{} has which capital?", "Tell me the capital of {}."), (
-        "{} is the capital of which country?", "Name the country whose capital is {}.",
+        "Which capital has {}?", "Tell me the capital of {}."), (
+        "The city of {} is the capital of which country?", "Name the country whose capital is {}.",
         "Which country has {} as its capital?", "Of which country is {} the capital?")),
     "symbol": Relation(SYMBOLS, (
         "What is the chemical symbol of {}?", "Which symbol stands for the element {}?", "Give the symbol for {}.",
         "How is {} written in the periodic table?", "Chemists write {} as what?"), (
-        "Which element has the symbol {}?", "{} is the symbol of which element?",
+        "Which element has the symbol {}?", "The symbol {} stands for which element?",
         "Name the element that chemists write as {}.", "What does the chemical symbol {} stand for?")),
     "atomic number": Relation(ATOMIC_NUMBERS, (
         "What is the atomic number of {}?", "How many protons has an atom of {}?", "Give the atomic number of {}.",
-        "Which number has {} in the periodic table?", "{} has which atomic number?"), (
+        "Which number has {} in the periodic table?", "The element {} has which atomic number?"), (
         "Which element has the atomic number {}?", "Name the element with {} protons.",
         "Element number {} is called what?", "Which element is number {} in the periodic table?")),
     "planet": Relation(PLANETS, (
         "Counted from the Sun, which number is the planet {}?", "What is the position of {} from the Sun?",
-        "{} is planet number what?", "Which place from the Sun has {}?", "Give the number of the planet {}."), (
+        "The planet {} is number what?", "Which place from the Sun has {}?", "Give the number of the planet {}."), (
         "Which planet is number {} from the Sun?", "Name planet number {}.",
         "Counted from the Sun, what is planet {} called?", "Which planet has place {}?")),
     "month number": Relation(MONTH_NUMBERS, (
-        "Which number has the month {}?", "{} is month number what?", "What is the position of {} in the year?",
+        "Which number has the month {}?", "The month {} is number what in the year?", "What is the position of {} in the year?",
         "Give the number of the month {}.", "In dates, {} is written as which number?"), (
         "Which month is number {}?", "Name month number {}.", "Month {} of the year is called what?",
         "What is the name of month {}?")),
     "month days": Relation(MONTH_DAYS, (
-        "How many days has {}?", "What is the number of days in {}?", "{} lasts how many days?",
+        "How many days has {}?", "What is the number of days in {}?", "The month of {} lasts how many days?",
         "Give the length of {} in days.", "Count the days of {}.")),
     "square": Relation(SQUARES, (
-        "What is {} squared?", "What is the square of {}?", "Multiply {} by itself.", "{} times {} is what?",
+        "What is {} squared?", "What is the square of {}?", "Multiply {} by itself.", "What is {} times {}?",
         "Give the square of {}."), (
         "What is the square root of {}?", "Which number squared is {}?", "Take the square root of {}.",
-        "{} is the square of which number?")),
+        "The number {} is the square of which number?")),
     "roman": Relation(ROMAN, (
         "How is {} written in Roman numerals?", "Write {} as a Roman numeral.", "What is the Roman numeral for {}?",
         "The Romans wrote {} how?", "Give {} in Roman numerals."), (
@@ -132,14 +133,14 @@ RELATIONS = {
         "What is the plural of {}?", "One {}, two what?", "Give the plural of the word {}.",
         "More than one {} are called what?", "How do you write {} in the plural?"), (
         "What is the singular of {}?", "Two {}, one what?", "Give the singular of the word {}.",
-        "{} is the plural of which word?")),
+        "The word {} is the plural of which word?")),
     "opposite": Relation(OPPOSITES, (
         "What is the opposite of {}?", "Which word means the opposite of {}?", "Give the opposite of {}.",
         "The contrary of {} is what?", "Name the antonym of {}.")),
     "past tense": Relation(PAST_TENSES, (
         "What is the past tense of {}?", "Today I {}, yesterday I what?", "Give the past form of {}.",
         "How do you say {} in the past?", "Put the verb {} into the past tense."), (
-        "{} is the past tense of which verb?", "Yesterday I {}, today I what?", "Give the present form of {}.",
+        "The form {} is the past tense of which verb?", "Yesterday I {}, today I what?", "Give the present form of {}.",
         "Which verb has the past tense {}?")),
     "sides": Relation(SIDES, (
         "How many sides has the {}?", "What is the number of sides of the {}?", "Count the corners of the {}.",

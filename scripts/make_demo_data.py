@@ -42,8 +42,7 @@ def split(questions_of):
     for relation in RELATIONS.values():
         for i, (subject, answer, phrasings) in enumerate(questions_of(relation)):
             for k, phrasing in enumerate(phrasings):
-                question = phrasing.replace("{}", subject)
-                row = (question[0].upper() + question[1:], answer)
+                row = (phrasing.replace("{}", subject), answer)
                 (heldout if k == i % len(phrasings) else train).append(row)
     assert not {q for q, _ in train} & {q for q, _ in heldout}, "a held-out question stands in training"
     for rows in (train, heldout):

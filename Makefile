@@ -19,6 +19,7 @@ demo: build
 
 # The engine against PyTorch, transformers and PEFT.
 parity: build setup-parity
+	$(PARITY_PYTHON) -m unittest -q tests.parity.compare_test
 	$(PARITY_PYTHON) -m tests.parity.run --plimsoll $(PLIMSOLL)
 
 # Writes the committed expectations of tests/golden again; review the difference like code.

@@ -85,7 +85,7 @@ def make_prompts(case):
 def load(model_folder, adapter=None, dtype=torch.float32):
     model = AutoModelForCausalLM.from_pretrained(model_folder, dtype=dtype, attn_implementation="eager")
     if adapter is not None:
-        model = PeftModel.from_pretrained(model, adapter, is_trainable=True, autocast_adapter_dtype=False)
+        model = PeftModel.from_pretrained(model, adapter, is_trainable=True)  # adapters stay fp32
     return model
 
 

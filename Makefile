@@ -1,0 +1,56 @@
+# Thin targets over CMake, Ninja and the scripts; `make demo` and `make test` do everything on a fresh machine.
+JOBS ?= $(shell nproc)
+PLIMSOLL := build/plimsoll
+PARITY_PYTHON := .deps/parity/bin/python3
+CLANG_FORMAT ?= clang-format-14
+SOURCES = $(shell git ls-files '*.cc' '*.h')
+
+.PHONY: build test demo parity bench golden sanitize fmt check-format check setup setup-dev setup-parity clean
+
+build: setup
+	cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release --log-level=NOTICE
+	cmake --build build -j $(JOBS)
+
+test: build
+	ctest --test-dir build --output-on-failure -j $(JOBS)
+
+demo: build
+	PLIMSOLL=$(PLIMSOLL) demo/run.sh
+
+# The engine against PyTorch, transformers and PEFT.
+parity: build setup-parity
+	$(PARITY_PYTHON) -m unittest -q tests.parity.compare_test
+	$(PARITY_PYTHON) -m tests.parity.run --plimsoll $(PLIMSOLL)
+
+# Writes the committed expectations of tests/golden again; review the difference like code.
+golden: setup-parity
+	$(PARITY_PYTHON) -m tests.golden.make_golden
+
+bench: build
+	bench/run.sh $(PLIMSOLL)
+
+# The unit tests under the address and undefined-behaviour sanitizers.
+sanitize: setup
+	cmake -S . -B build-asan -G Ninja -DCMAKE_BUILD_TYPE=Release -DPLIMSOLL_SANITIZE=ON --log-level=NOTICE
+	cmake --build build-asan -j $(JOBS)
+	ctest --test-dir build-asan --output-on-failure -j $(JOBS) -R '_test$$'
+
+check: check-format
+	python3 scripts/check_layers.py
+	python3 scripts/check_size.py
+
+check-format: setup-dev
+	@$(CLANG_FORMAT) --dry-run -Werror $(SOURCES)
+
+fmt: setup-dev
+	@$(CLANG_FORMAT) -i $(SOURCES)
+
+setup:
+	@scripts/setup.sh
+setup-dev:
+	@scripts/setup.sh --dev
+setup-parity:
+	@scripts/setup.sh --parity
+
+clean:
+	rm -rf build build-asan demo/work

@@ -1,0 +1,63 @@
+#!/usr/bin/env bash
+# The demo: plan a run to the byte, see it refused where it does not fit, run it where it does, and compare.
+# Everything it writes goes to demo/work/.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+readonly plimsoll=${PLIMSOLL:-build/plimsoll} facts=demo/work/facts reverse=demo/work/reverse
+readonly too_little=4MiB # less than the weights, gradients and states of the demo's 1 M parameters in fp32
+
+bold='' plain=''
+if [[ -t 1 && -z ${NO_COLOR:-} ]]; then bold=$'\e[1m' plain=$'\e[0m'; fi
+
+say() { printf '\n%s%s%s\n' "$bold" "$*" "$plain"; }
+run() {
+  printf '$ plimsoll %s\n' "$*"
+  "$plimsoll" "$@"
+}
+
+# Runs a command that must end with the given exit code.
+expect_exit() {
+  local wanted=$1 status=0
+  shift
+  run "$@" || status=$?
+  if ((status != wanted)); then
+    echo "error: expected exit code $wanted, got $status" >&2
+    exit 1
+  fi
+}
+
+# Answers the questions of a file, and stops the demo when less than the given percentage is right.
+ask() {
+  local run_folder=$1 task=$2 least=$3 answers
+  answers=demo/work/answers-$(basename "$run_folder")-$task.jsonl
+  run generate "$run_folder" --data "demo/data/$task/heldout.parquet" --out "$answers"
+  python3 demo/report.py answers "$answers" "$least"
+}
+
+rm -rf demo/work
+mkdir -p demo/work
+
+say '1. The plan: every byte of the run, before anything is loaded.'
+run plan demo/recipes/full.yaml
+
+say "2. The same run in $too_little: refused at once (exit code 3), with what is missing and what would fit."
+expect_exit 3 plan demo/recipes/full.yaml --memory "$too_little"
+
+say '3. Training from random weights on 1,376 questions about facts.'
+run train demo/recipes/full.yaml
+
+say '4. Held-out questions: each fact and each phrasing was trained, but never this pair.'
+ask "$facts" facts 90
+
+say '5. A second task, the other way round (a capital, which country?): the model does not know it yet.'
+ask "$facts" reverse 0
+
+say '6. A LoRA adapter learns it, with the first model frozen; planned first, then run.'
+run plan demo/recipes/lora.yaml
+run train demo/recipes/lora.yaml
+
+say '7. The same questions, with the adapter.'
+ask "$reverse" reverse 80
+
+say '8. Planned beside measured.'
+python3 demo/report.py memory "$facts/run.json" "$reverse/run.json"

@@ -1,0 +1,87 @@
+#!/usr/bin/env python3
+"""Writes demo/data: two small question-and-answer tasks over facts that anybody can check.
+
+  facts     asks for the answer of a fact ("What is the capital of France?")
+  reverse   asks the other way round ("Paris is the capital of which country?"): the second task, learnt by LoRA
+
+Each task has train.parquet and heldout.parquet with the columns prompt and response. A held-out question is a pair
+of fact and phrasing that training never shows, while the fact (in other phrasings) and the phrasing (with other
+facts) are both trained: it can only be answered by having understood which part of the question is which.
+
+The result depends on nothing but this file and demo_facts.py.
+"""
+import argparse
+import pathlib
+import random
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / ".deps" / "py")]
+
+import pyarrow  # noqa: E402  the wheel that the build uses
+import pyarrow.parquet  # noqa: E402
+
+from demo_facts import RELATIONS  # noqa: E402
+
+SEED = 7  # of the row order only
+
+
+def forward_questions(relation):
+    return [(subject, answer, relation.questions) for subject, answer in relation.facts.items()]
+
+
+def reverse_questions(relation):
+    answers = list(relation.facts.values())
+    assert not relation.reverse or len(set(answers)) == len(answers), "an answer with two subjects cannot be reversed"
+    return [(answer, subject, relation.reverse) for subject, answer in relation.facts.items() if relation.reverse]
+
+
+def split(questions_of):
+    """(train, heldout) rows of a task; fact number i of a relation holds its phrasing i modulo their count out."""
+    train, heldout = [], []
+    for relation in RELATIONS.values():
+        for i, (subject, answer, phrasings) in enumerate(questions_of(relation)):
+            for k, phrasing in enumerate(phrasings):
+                row = (phrasing.replace("{}", subject), answer)
+                (heldout if k == i % len(phrasings) else train).append(row)
+    assert not {q for q, _ in train} & {q for q, _ in heldout}, "a held-out question stands in training"
+    for rows in (train, heldout):
+        assert len({q for q, _ in rows}) == len(rows), "a question stands twice"
+        random.Random(SEED).shuffle(rows)
+    return train, heldout
+
+
+def table(rows):
+    prompts, responses = zip(*rows)
+    return pyarrow.table({"prompt": pyarrow.array(prompts, pyarrow.string()),
+                          "response": pyarrow.array(responses, pyarrow.string())})
+
+
+def tables():
+    """{path below demo/data: table} of everything."""
+    made = {}
+    for task, questions_of in (("facts", forward_questions), ("reverse", reverse_questions)):
+        for part, rows in zip(("train", "heldout"), split(questions_of)):
+            made[f"{task}/{part}.parquet"] = table(rows)
+    return made
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "demo" / "data")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if the files differ from the facts")
+    arguments = parser.parse_args()
+    for name, rows in tables().items():
+        path = arguments.out / name
+        if arguments.check:
+            if not path.is_file() or not pyarrow.parquet.read_table(path).equals(rows):
+                sys.exit(f"error: {path} is not what scripts/make_demo_data.py makes: run it and commit the result")
+            continue
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Groups of 256 rows: the demo reads more than one, as real data sets do.
+        pyarrow.parquet.write_table(rows, path, row_group_size=256, compression="zstd")
+        print(f"{path.relative_to(ROOT) if path.is_relative_to(ROOT) else path}: {rows.num_rows:,} rows")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+#!/usr/bin/env bash
+# Installs what Plimsoll is built and tested with; a second run finds everything and does nothing.
+#
+#   scripts/setup.sh             compiler, build tools and libraries (Debian packages); Arrow and Parquet (a wheel)
+#   scripts/setup.sh --dev       also clang-format and ccache
+#   scripts/setup.sh --parity    also .deps/parity/bin/python3 with PyTorch, transformers and PEFT
+#
+# Wheels go to .deps/ inside the repository: nothing is written into the system's Python.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+packages=(g++ cmake ninja-build make pkg-config git python3 libdnnl-dev libyaml-cpp-dev libcli11-dev
+  nlohmann-json3-dev libpcre2-dev libicu-dev libgtest-dev libgmock-dev)
+readonly pyarrow=26.0.1 # its ABI is what cmake/dependencies.cmake and the toolchain notes were proven with
+readonly requirements=scripts/requirements-parity.txt
+parity=false
+
+for argument in "$@"; do
+  case "$argument" in
+    --dev) packages+=(clang-format-14 ccache) ;;
+    --parity) parity=true ;;
+    *)
+      echo "error: scripts/setup.sh: unknown argument '$argument' (known: --dev, --parity)" >&2
+      exit 2
+      ;;
+  esac
+done
+
+have_pyarrow() { [[ -d .deps/py/pyarrow-$pyarrow.dist-info ]]; }
+
+# Succeeds when the given python3 has every package of the requirements in that version or a newer one.
+satisfies_requirements() {
+  "$1" - "$requirements" 2>/dev/null <<'PYTHON'
+import importlib.metadata, re, sys
+number = lambda version: [int(part) for part in re.findall(r"\d+", version.split("+")[0])]
+for line in open(sys.argv[1]):
+    if "==" in line:
+        name, wanted = line.strip().split("==")
+        if number(importlib.metadata.version(name)) < number(wanted):
+            sys.exit(1)
+PYTHON
+}
+have_parity() { [[ -x .deps/parity/bin/python3 ]] && satisfies_requirements .deps/parity/bin/python3; }
+
+# Prints the packages that dpkg does not know as installed.
+missing_packages() {
+  local installed
+  installed=$(dpkg-query -W -f '${db:Status-Status} ${Package}\n' "${packages[@]}" 2>/dev/null || true)
+  for package in "${packages[@]}"; do
+    grep -qxF "installed $package" <<<"$installed" || echo "$package"
+  done
+}
+
+install_packages() {
+  if ! command -v dpkg-query >/dev/null; then
+    echo "note: no dpkg here; Plimsoll needs what Debian calls: ${packages[*]}" >&2
+    return
+  fi
+  # pip only fetches the wheels: a python3 from elsewhere that brings its own will do.
+  if ! have_pyarrow || { $parity && ! have_parity; }; then
+    python3 -m pip --version >/dev/null 2>&1 || packages+=(python3-pip)
+  fi
+  local missing
+  mapfile -t missing < <(missing_packages)
+  ((${#missing[@]})) || return 0
+  if (($(id -u) != 0)); then
+    echo "error: ${#missing[@]} Debian packages are missing, and installing them needs root. Run:" >&2
+    echo "  sudo apt-get update && sudo apt-get install -y --no-install-recommends ${missing[*]}" >&2
+    exit 2
+  fi
+  echo "setup: installing ${missing[*]}"
+  apt-get update -qq
+  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+}
+
+# Wheels are installed into an empty folder that is renamed when complete: a broken download leaves no half.
+begin_folder() {
+  mkdir -p .deps
+  partial=$(mktemp -d ".deps/$1.partial.XXXXXX")
+  trap 'rm -rf "$partial"' EXIT
+}
+finish_folder() {
+  rm -rf ".deps/$1"
+  mv "$partial" ".deps/$1"
+  trap - EXIT
+}
+
+install_pyarrow() {
+  have_pyarrow && return
+  echo "setup: Arrow and Parquet (pyarrow $pyarrow, 55 MB)"
+  begin_folder py
+  python3 -m pip install --quiet --no-deps --only-binary :all: --target "$partial" "pyarrow==$pyarrow"
+  finish_folder py
+}
+
+# A python3 that has everything already is used as it is, through an environment that sees its packages.
+install_parity() {
+  have_parity && return
+  begin_folder parity
+  if satisfies_requirements python3; then
+    python3 -m venv --without-pip --system-site-packages "$partial"
+  else
+    echo "setup: PyTorch, transformers and PEFT (about 1 GB on disk)"
+    python3 -m venv --without-pip "$partial"
+    python3 -m pip --python "$partial/bin/python3" install --quiet "$(grep '^torch==' "$requirements")"
+    python3 -m pip --python "$partial/bin/python3" install --quiet -r "$requirements"
+  fi
+  finish_folder parity
+}
+
+install_packages
+install_pyarrow
+if $parity; then install_parity; fi

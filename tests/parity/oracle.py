@@ -1,0 +1,233 @@
+"""What transformers and PEFT compute: the expectations that Plimsoll is compared with.
+
+    python -m tests.parity.oracle CASE FOLDER [--lora] [--bf16]
+
+A case folder holds
+    model/                  the Hugging Face folder
+    adapter/                with --lora: the PEFT folder, B random, so that A has a gradient
+    batch.json              {"sequences": [{"input_ids", "labels"}], "prompts": [ids]}
+    train.jsonl             one row {"input_ids", "labels"} a sequence, STEP_ROWS rows an optimizer step
+    expected.safetensors    "logits" [T, V] of all sequences one after the other, "grad.NAME" by checkpoint name
+    expected_bf16.safetensors   with --bf16: the same computed by transformers in bf16
+    expected.json           loss, target tokens, the losses and learning rates of the steps, greedy tokens
+
+Sequences are run one by one, without padding: T is the sum of their lengths. The loss of a batch is the sum over
+its target tokens divided by their number. Labels stand at their own token and are shifted by the model.
+"""
+import argparse
+import json
+import math
+import pathlib
+
+import torch
+from peft import LoraConfig, PeftModel, get_peft_model
+from safetensors.torch import save_file
+from transformers import AutoModelForCausalLM
+
+from tests.parity.cases import CASES
+
+SEED = 5
+STEPS = 30
+STEP_ROWS = 4
+DISTINCT_STEPS = 2
+OPTIMIZER = dict(lr=2e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01)
+MAX_GRAD_NORM = 1.0
+WARMUP_STEPS = 3
+
+
+# ---- inputs
+
+def make_model(case, folder):
+    """Writes a model with random weights, biases and norms included."""
+    torch.manual_seed(SEED)
+    model = AutoModelForCausalLM.from_config(case.config)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith("bias"):
+                parameter.normal_(0.0, 0.1)
+            elif parameter.dim() == 1:
+                parameter.normal_(1.0, 0.1)
+    model.to(case.storage).save_pretrained(folder, max_shard_size=case.shard)
+
+
+def make_adapter(case, model_folder, folder):
+    torch.manual_seed(SEED + 1)
+    config = LoraConfig(target_modules="all-linear", task_type="CAUSAL_LM", lora_dropout=0.0, **case.lora)
+    model = get_peft_model(load(model_folder), config)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "lora_B" in name:
+                parameter.normal_(0.0, 0.1)
+    model.peft_config["default"].base_model_name_or_path = "model"  # no path of the machine that wrote it
+    model.save_pretrained(folder)
+    (folder / "README.md").unlink(missing_ok=True)
+
+
+def random_sequence(length, vocabulary, generator):
+    """Ids with the first third as prompt: its labels are -100."""
+    ids = torch.randint(vocabulary, (length,), generator=generator).tolist()
+    prompt = length // 3
+    return {"input_ids": ids, "labels": [-100] * prompt + ids[prompt:]}
+
+
+def make_batch(case, lengths, seed):
+    generator = torch.Generator().manual_seed(seed)
+    return [random_sequence(length, case.config.vocab_size, generator) for length in lengths]
+
+
+def make_prompts(case):
+    generator = torch.Generator().manual_seed(SEED + 2)
+    return [torch.randint(case.config.vocab_size, (n,), generator=generator).tolist() for n in case.prompts]
+
+
+# ---- the model
+
+def load(model_folder, adapter=None, dtype=torch.float32):
+    model = AutoModelForCausalLM.from_pretrained(model_folder, dtype=dtype, attn_implementation="eager")
+    if adapter is not None:
+        model = PeftModel.from_pretrained(model, adapter, is_trainable=True)  # adapters stay fp32
+    return model
+
+
+def reset_rope(model):
+    """Forgets the longest sequence seen: dynamic RoPE depends on it, and each sequence stands for itself here."""
+    for module in model.modules():
+        if hasattr(module, "original_inv_freq"):
+            module.max_seq_len_cached = module.original_max_seq_len
+            module.inv_freq = module.original_inv_freq
+
+
+def target_count(batch):
+    return sum(label != -100 for row in batch for label in row["labels"][1:])
+
+
+def forward(model, batch):
+    """(logits [T, V], summed loss over all targets) of a batch."""
+    logits, loss = [], torch.zeros(())
+    for row in batch:
+        reset_rope(model)
+        out = model(input_ids=torch.tensor([row["input_ids"]]), use_cache=False).logits[0]
+        logits.append(out)
+        loss = loss + torch.nn.functional.cross_entropy(
+            out[:-1].float(), torch.tensor(row["labels"][1:]), ignore_index=-100, reduction="sum")
+    return torch.cat(logits), loss
+
+
+def checkpoint_name(name):
+    """The name that a parameter has in its file: PEFT writes adapters without the adapter's own name."""
+    return name.replace(".default.", ".")
+
+
+def dump(model, batch):
+    """({tensor name: fp32 tensor}, loss) of one batch: logits and every gradient."""
+    model.zero_grad()
+    logits, loss = forward(model, batch)
+    loss = loss / target_count(batch)
+    loss.backward()
+    tensors = {"logits": logits.detach().float().contiguous()}
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            tensors[f"grad.{checkpoint_name(name)}"] = parameter.grad.float().contiguous()
+    return tensors, loss.item()
+
+
+def learning_rates():
+    """transformers' cosine schedule with warm-up: the first step has rate 0."""
+    def ratio(step):
+        if step < WARMUP_STEPS:
+            return step / WARMUP_STEPS
+        return 0.5 * (1 + math.cos(math.pi * (step - WARMUP_STEPS) / (STEPS - WARMUP_STEPS)))
+    return [OPTIMIZER["lr"] * ratio(step) for step in range(STEPS)]
+
+
+def decay_groups(model):
+    """As transformers' Trainer: weight decay for all but biases and norms."""
+    trainable = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+    no_decay = {name for name, p in trainable if p.dim() == 1}
+    return [{"params": [p for name, p in trainable if name not in no_decay]},
+            {"params": [p for name, p in trainable if name in no_decay], "weight_decay": 0.0}]
+
+
+def train(model, rows):
+    """Losses before each update and gradient norms before clipping, over STEPS steps of STEP_ROWS rows."""
+    optimizer = torch.optim.AdamW(decay_groups(model), **OPTIMIZER)
+    losses, norms = [], []
+    for step, rate in enumerate(learning_rates()):
+        batch = rows[step * STEP_ROWS:(step + 1) * STEP_ROWS]
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+        optimizer.zero_grad()
+        loss = forward(model, batch)[1] / target_count(batch)
+        loss.backward()
+        norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), MAX_GRAD_NORM).item())
+        optimizer.step()
+        losses.append(loss.item())
+    return losses, norms
+
+
+@torch.no_grad()
+def greedy(model, prompts, new_tokens):
+    """The new tokens only; computed without a cache, from the whole text each time."""
+    outputs = []
+    for prompt in prompts:
+        ids = list(prompt)
+        for _ in range(new_tokens):
+            reset_rope(model)
+            ids.append(model(input_ids=torch.tensor([ids]), use_cache=False).logits[0, -1].argmax().item())
+        outputs.append(ids[len(prompt):])
+    return outputs
+
+
+# ---- a case folder
+
+def write_json(path, value):
+    path.write_text(json.dumps(value, indent=1) + "\n")
+
+
+def write_inputs(case, folder, lora):
+    """Model, adapter and data; returns (batch, training rows, prompts)."""
+    folder.mkdir(parents=True, exist_ok=True)
+    make_model(case, folder / "model")
+    if lora:
+        make_adapter(case, folder / "model", folder / "adapter")
+    batch = make_batch(case, case.lengths, SEED + 3)
+    # Few rows again and again: the losses fall, so an error in an update shows in every later one.
+    rows = make_batch(case, (case.lengths * STEP_ROWS)[:STEP_ROWS] * DISTINCT_STEPS, SEED + 4)
+    rows = rows * (STEPS // DISTINCT_STEPS)
+    prompts = make_prompts(case)
+    write_json(folder / "batch.json", {"sequences": batch, "prompts": prompts})
+    (folder / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return batch, rows, prompts
+
+
+def write_case(case, folder, lora=False, bf16=False):
+    """Everything of a case folder: inputs and expectations."""
+    batch, rows, prompts = write_inputs(case, folder, lora)
+    adapter = folder / "adapter" if lora else None
+    model = load(folder / "model", adapter)
+    tensors, loss = dump(model, batch)
+    save_file(tensors, folder / "expected.safetensors")
+    if bf16:
+        save_file(dump(load(folder / "model", adapter, torch.bfloat16), batch)[0], folder / "expected_bf16.safetensors")
+    generated = greedy(model, prompts, case.new_tokens)
+    losses, norms = train(model, rows)
+    write_json(folder / "expected.json", {
+        "loss": loss, "target_tokens": target_count(batch),
+        "train": {"losses": losses, "grad_norms": norms, "learning_rates": learning_rates(),
+                  "optimizer": {**OPTIMIZER, "max_grad_norm": MAX_GRAD_NORM}, "rows_per_step": STEP_ROWS,
+                  "warmup_steps": WARMUP_STEPS},
+        "generated": generated})
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("case", choices=sorted(CASES))
+    parser.add_argument("folder", type=pathlib.Path)
+    parser.add_argument("--lora", action="store_true")
+    parser.add_argument("--bf16", action="store_true")
+    arguments = parser.parse_args()
+    write_case(CASES[arguments.case], arguments.folder, arguments.lora, arguments.bf16)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,126 @@
+"""Plimsoll against transformers and PEFT on every tiny model: `make parity`.
+
+    python -m tests.parity.run --plimsoll build/plimsoll [--only NAME] [--keep FOLDER]
+
+For each case: logits, loss, every gradient and greedy tokens of one effective batch through `plimsoll debug-dump`,
+and the losses of 30 optimizer steps through `plimsoll train`, each for full fine-tuning and for LoRA.
+"""
+import argparse
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import warnings
+
+from safetensors.numpy import load_file
+
+from tests.parity.cases import CASES
+from tests.parity.compare import compare_bf16, compare_fp32, compare_losses
+from tests.parity.oracle import MAX_GRAD_NORM, OPTIMIZER, STEP_ROWS, WARMUP_STEPS, write_case
+
+BF16_CASES = ("llama", "mistral_window", "qwen2_bf16_shards", "qwen3")  # one of each family
+
+
+def write_recipe(case, folder, lora, precision):
+    """The recipe that says what the oracle computed; returns its path."""
+    recipe = {
+        "model": "model", "data": {"train": "train.jsonl", "format": "input-ids", "shuffle": False, "max_length": 64},
+        "method": {"type": "full"}, "batch": {"effective": STEP_ROWS}, "precision": precision,
+        "optimizer": {"name": "adamw", **OPTIMIZER, "max_grad_norm": MAX_GRAD_NORM},
+        "schedule": {"name": "cosine", "warmup": WARMUP_STEPS, "epochs": 1}, "output": f"run_{precision}"}
+    if lora:
+        recipe["adapter"] = "adapter"
+        recipe["method"] = {"type": "lora", "r": case.lora["r"], "alpha": case.lora["lora_alpha"],
+                            "rslora": case.lora.get("use_rslora", False), "targets": "all-linear"}
+    path = folder / f"{precision}.json"
+    path.write_text(json.dumps(recipe, indent=1))
+    return path
+
+
+def plimsoll(program, *arguments):
+    done = subprocess.run([program, *map(str, arguments)], capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"plimsoll {arguments[0]} ended with {done.returncode}: {done.stderr.strip()}")
+
+
+def our_dump(program, folder, recipe, new_tokens):
+    """({tensor name: array}, loss, generated tokens) of Plimsoll."""
+    out = folder / f"{recipe.stem}.safetensors"
+    plimsoll(program, "debug-dump", "--recipe", recipe, "--ids", folder / "batch.json", "--out", out,
+             "--max-new-tokens", new_tokens)
+    tensors = load_file(out)
+    loss = float(tensors.pop("loss").reshape(()))
+    names = sorted((name for name in tensors if name.startswith("generated.")), key=lambda n: int(n.split(".")[1]))
+    return tensors, loss, [tensors.pop(name).tolist() for name in names]
+
+
+def our_losses(program, recipe):
+    plimsoll(program, "train", recipe)
+    lines = (recipe.parent / f"run_{recipe.stem}" / "metrics.jsonl").read_text().splitlines()
+    return [json.loads(line)["loss"] for line in lines]
+
+
+def check_fp32(program, case, folder, lora):
+    """(messages, summary) of the fp32 comparison."""
+    expected = json.loads((folder / "expected.json").read_text())
+    recipe = write_recipe(case, folder, lora, "fp32")
+    tensors, loss, generated = our_dump(program, folder, recipe, case.new_tokens)
+    messages, worst = compare_fp32(tensors, load_file(folder / "expected.safetensors"))
+    messages += compare_losses([loss], [expected["loss"]])[0]
+    if generated != expected["generated"]:
+        messages.append(f"greedy generation: {generated}, expected {expected['generated']}")
+    step_messages, worst_step = compare_losses(our_losses(program, recipe), expected["train"]["losses"])
+    return messages + step_messages, f"tensors {worst:.1e}, step losses {worst_step:.1e}"
+
+
+def check_bf16(program, case, folder, lora):
+    recipe = write_recipe(case, folder, lora, "bf16")
+    ours = our_dump(program, folder, recipe, 1)[0]
+    theirs, reference = (load_file(folder / f"expected{suffix}.safetensors") for suffix in ("_bf16", ""))
+    messages, worst = compare_bf16(ours, theirs, reference)
+    return messages, f"bf16 error {worst:.2f} of transformers'"
+
+
+def run_case(program, case, folder, lora, bf16):
+    """Prints a line for the case and returns its number of failures."""
+    write_case(case, folder, lora, bf16)
+    messages, summaries = [], []
+    for check in (check_fp32, check_bf16) if bf16 else (check_fp32,):
+        try:
+            found, summary = check(program, case, folder, lora)
+        except (RuntimeError, OSError, KeyError, ValueError) as error:
+            found, summary = [str(error)], "no result"
+        messages += found
+        summaries.append(summary)
+    method = "lora" if lora else "full"
+    print(f"{'FAIL' if messages else 'ok':4} {case.name:24} {method}  {', '.join(summaries)}", flush=True)
+    for message in messages[:5]:
+        print(f"       {message}")
+    return len(messages)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--plimsoll", type=pathlib.Path, required=True, help="the program")
+    parser.add_argument("--only", default="", help="cases whose name contains this")
+    parser.add_argument("--keep", type=pathlib.Path, help="write the case folders here and keep them")
+    arguments = parser.parse_args()
+    if not arguments.plimsoll.is_file():
+        sys.exit(f"error: {arguments.plimsoll}: no such program; `make` builds it")
+    cases = [case for case in CASES.values() if arguments.only in case.name]
+    if not cases:
+        sys.exit(f"error: --only {arguments.only}: no case has this in its name (cases: {', '.join(CASES)})")
+    warnings.filterwarnings("ignore", category=FutureWarning)
+    failed = 0
+    with tempfile.TemporaryDirectory() as scratch:
+        for case in cases:
+            for lora in (False, True):
+                folder = (arguments.keep or pathlib.Path(scratch)) / case.name / ("lora" if lora else "full")
+                failed += run_case(arguments.plimsoll.resolve(), case, folder, lora, case.name in BF16_CASES) > 0
+    print(f"{2 * len(cases) - failed} passed, {failed} failed")
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()

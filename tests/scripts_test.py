@@ -1,0 +1,101 @@
+"""Tests of scripts/: the checks find what they are for, and set-up says what to install."""
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+
+def write(root, files):
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+def run_check(script, files):
+    """Runs a check on a small tree and returns (exit status, messages)."""
+    with tempfile.TemporaryDirectory() as folder:
+        write(pathlib.Path(folder), files)
+        done = subprocess.run([sys.executable, ROOT / "scripts" / script, folder], capture_output=True, text=True)
+    return done.returncode, done.stderr
+
+
+class Layers(unittest.TestCase):
+    ORDER = {"CMakeLists.txt": "set(PLIMSOLL_FOLDERS base graph\n  cpu)\n"}
+
+    def check(self, files):
+        return run_check("check_layers.py", {**self.ORDER, **files})
+
+    def test_an_earlier_folder_may_be_included(self):
+        self.assertEqual(self.check({"src/base/a.h": "", "src/graph/b.cc": '#include "base/a.h"\n'}), (0, ""))
+
+    def test_a_later_folder_is_named_with_its_line(self):
+        status, text = self.check({"src/graph/b.h": "", "src/base/a.h": '\n#include "graph/b.h"\n'})
+        self.assertEqual(status, 1)
+        self.assertIn("src/base/a.h:2:", text)
+        self.assertIn("graph comes after base", text)
+
+    def test_a_later_target_in_cmake_is_named(self):
+        status, text = self.check({"src/base/CMakeLists.txt": "plimsoll_library(base DEPS plimsoll_graph)\n"})
+        self.assertEqual(status, 1)
+        self.assertIn("src/base/CMakeLists.txt:1:", text)
+
+    def test_onednn_stays_out_of_planning(self):
+        self.assertEqual(self.check({"src/cpu/a.cc": "#include <dnnl.hpp>\n"})[0], 0)
+        self.assertEqual(self.check({"src/graph/a.cc": "#include <dnnl.hpp>\n"})[0], 1)
+
+    def test_an_unlisted_folder_and_a_missing_file_are_errors(self):
+        self.assertEqual(self.check({"src/other/a.cc": ""})[0], 1)
+        self.assertEqual(self.check({"src/base/a.cc": '#include "a.h"\n'})[0], 1)
+
+
+class Size(unittest.TestCase):
+    def test_a_long_file_needs_a_reason(self):
+        long = {"src/base/a.cc": "\n" * 401}
+        self.assertEqual(run_check("check_size.py", long)[0], 1)
+        reason = {"scripts/size_reasons.txt": "src/base/a.cc: one table\n"}
+        self.assertEqual(run_check("check_size.py", {**long, **reason})[0], 0)
+
+    def test_a_reason_without_need_is_an_error(self):
+        self.assertEqual(run_check("check_size.py", {"scripts/size_reasons.txt": "src/base/a.cc: gone\n"})[0], 1)
+
+    def test_the_core_has_a_budget_that_tests_do_not_count_in(self):
+        part = "\n" * 400
+        files = {f"src/base/f{i}.cc": part for i in range(62)}
+        self.assertEqual(run_check("check_size.py", {**files, "src/base/a_test.cc": part})[0], 0)
+        status, text = run_check("check_size.py", {**files, "src/base/a.cc": part})
+        self.assertEqual(status, 1)
+        self.assertIn("25,200 lines", text)
+
+
+class Setup(unittest.TestCase):
+    def run_setup(self, installed, arguments=()):
+        """setup.sh as an ordinary user on a machine whose dpkg knows only `installed`; apt-get must not be called."""
+        with tempfile.TemporaryDirectory() as folder:
+            tools = pathlib.Path(folder)
+            lines = "".join(f"echo 'installed {name}'\n" for name in installed)
+            write(tools, {"dpkg-query": f"#!/bin/sh\n{lines}", "id": "#!/bin/sh\necho 1000\n",
+                          "apt-get": "#!/bin/sh\necho called >&2\nexit 9\n"})
+            for tool in tools.iterdir():
+                tool.chmod(0o755)
+            environment = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"}
+            return subprocess.run([ROOT / "scripts/setup.sh", *arguments], capture_output=True, text=True,
+                                  env=environment)
+
+    def test_without_root_the_exact_command_is_named(self):
+        done = self.run_setup(["g++", "cmake", "make"])
+        self.assertEqual(done.returncode, 2)
+        self.assertRegex(done.stderr, r"sudo apt-get install -y --no-install-recommends ninja-build .*libdnnl-dev")
+        self.assertNotIn("g++", done.stderr)
+        self.assertNotIn("called", done.stderr)
+
+    def test_an_unknown_argument_is_refused(self):
+        self.assertEqual(self.run_setup([], ["--everything"]).returncode, 2)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -13,7 +13,7 @@
 namespace plimsoll {
 namespace {
 
-std::vector<int> allowed_cpus() {
+std::vector<int> read_mask() {
   cpu_set_t mask;
   CPU_ZERO(&mask);
   if (sched_getaffinity(0, sizeof mask, &mask) != 0)
@@ -22,6 +22,12 @@ std::vector<int> allowed_cpus() {
   for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
     if (CPU_ISSET(cpu, &mask)) cpus.push_back(cpu);
   return cpus;
+}
+
+// The process's mask as it was before anything was pinned: pinning narrows that of the calling thread.
+const std::vector<int>& allowed_cpus() {
+  static const std::vector<int> kCpus = read_mask();
+  return kCpus;
 }
 
 bool pin_to(int cpu) {
@@ -36,7 +42,7 @@ bool pin_to(int cpu) {
 int available_cpus() { return static_cast<int>(allowed_cpus().size()); }
 
 void start_threads(int n) {
-  const std::vector<int> cpus = allowed_cpus();
+  const std::vector<int>& cpus = allowed_cpus();
   if (n < 1 || n > static_cast<int>(cpus.size()))
     throw UsageError("threads: " + std::to_string(n) + " asked for, use 1 to " + std::to_string(cpus.size()) +
                      " (the CPUs this process may run on)");
@@ -54,6 +60,13 @@ void start_threads(int n) {
   if (ready != n)
     throw StoppedError("could start and pin " + std::to_string(ready) + " of " + std::to_string(n) +
                        " threads; ask for fewer threads");
+}
+
+void unpin_this_thread() {
+  cpu_set_t mask;
+  CPU_ZERO(&mask);
+  for (const int cpu : allowed_cpus()) CPU_SET(cpu, &mask);
+  sched_setaffinity(0, sizeof mask, &mask);
 }
 
 }  // namespace plimsoll

@@ -3,12 +3,16 @@
 
 namespace plimsoll {
 
-// CPUs that this process may run on (its affinity mask).
+// CPUs that this process might run on when it asked first, before anything was pinned (its affinity mask).
 int available_cpus();
 
 // Starts `n` OpenMP threads (the caller is the first), pins each to its own CPU of the process's mask and
 // makes all flush denormals to zero. Call it once: pinning narrows the caller's own mask. Throws UsageError
 // unless 1 <= n <= available_cpus().
 void start_threads(int n);
+
+// Gives the calling thread all CPUs again: threads inherit the mask of the one that starts them, and a helper thread
+// must not sit on the first compute thread's CPU.
+void unpin_this_thread();
 
 }  // namespace plimsoll

@@ -75,7 +75,10 @@ void Loader::start(const DataPosition& position) {
   produced_ = taken_ = released_ = 0;
   finished_ = false;
   error_ = nullptr;
-  thread_ = std::jthread([this, position](const std::stop_token& token) { run(token, position); });
+  thread_ = std::jthread([this, position](const std::stop_token& token) {
+    if (options_.on_thread_start) options_.on_thread_start();
+    run(token, position);
+  });
 }
 
 const EffectiveBatch* Loader::next() {

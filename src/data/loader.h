@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <mutex>
 #include <stop_token>
 #include <thread>
@@ -23,6 +24,7 @@ struct LoaderOptions {
   int64_t prefetch = 2;    // batches held ready beside the one in use
   int64_t epochs = 0;      // next() returns null after so many; 0: never
   OrderOptions order = {};
+  std::function<void()> on_thread_start = {};  // called in the loader's thread before anything else
 };
 
 // Host memory of a loader by component, known before it runs.

@@ -80,14 +80,20 @@ TEST(Decoder, graphs_obey_the_rules) {
   verify(build_decoder_cached(spec, 1, 64, DType::bf16));
 }
 
+std::vector<float> frequencies_of(const nlohmann::json& config, int64_t length) {
+  const ModelSpec spec = parse_model_spec(config, "c");
+  std::vector<float> frequencies(static_cast<size_t>(spec.head_dim / 2 + 1));
+  rope_frequencies(spec, length, frequencies);
+  return frequencies;
+}
+
 TEST(Rope, dynamic_scaling_starts_beyond_the_original_length) {
   nlohmann::json config = qwen25_05b();
   config["max_position_embeddings"] = 64;
-  const auto plain = rope_frequencies(parse_model_spec(config, "c"), 128);
+  const auto plain = frequencies_of(config, 128);
   config["rope_scaling"] = {{"rope_type", "dynamic"}, {"factor", 2.0}};
-  const ModelSpec spec = parse_model_spec(config, "c");
-  EXPECT_EQ(rope_frequencies(spec, 64), plain);
-  EXPECT_NE(rope_frequencies(spec, 65), plain);
+  EXPECT_EQ(frequencies_of(config, 64), plain);
+  EXPECT_NE(frequencies_of(config, 65), plain);
 }
 
 }  // namespace

@@ -10,16 +10,14 @@ namespace plimsoll {
 namespace {
 
 // theta^(-2i/D)
-std::vector<float> plain(double theta, int64_t head_dim) {
-  std::vector<float> frequencies(static_cast<size_t>(head_dim / 2));
+void fill_plain(double theta, int64_t head_dim, std::span<float> frequencies) {
   for (size_t i = 0; i < frequencies.size(); ++i) {
     const float exponent = static_cast<float>(2 * i) / static_cast<float>(head_dim);
     frequencies[i] = 1.0F / std::pow(static_cast<float>(theta), exponent);
   }
-  return frequencies;
 }
 
-void scale_llama3(const RopeSpec& rope, std::vector<float>& frequencies) {
+void scale_llama3(const RopeSpec& rope, std::span<float> frequencies) {
   const double length = static_cast<double>(rope.original_length);
   const double low_wavelength = length / rope.low_freq_factor;
   const double high_wavelength = length / rope.high_freq_factor;
@@ -37,7 +35,7 @@ void scale_llama3(const RopeSpec& rope, std::vector<float>& frequencies) {
   }
 }
 
-void scale_yarn(const RopeSpec& rope, int64_t head_dim, std::vector<float>& frequencies) {
+void scale_yarn(const RopeSpec& rope, int64_t head_dim, std::span<float> frequencies) {
   const auto dims = static_cast<double>(head_dim);
   const auto correction = [&](double rotations) {
     return dims * std::log(static_cast<double>(rope.original_length) / (rotations * 2 * std::numbers::pi)) /
@@ -61,7 +59,8 @@ void scale_yarn(const RopeSpec& rope, int64_t head_dim, std::vector<float>& freq
 
 }  // namespace
 
-std::vector<float> rope_frequencies(const ModelSpec& spec, int64_t length) {
+void rope_frequencies(const ModelSpec& spec, int64_t length, std::span<float> out) {
+  const std::span<float> frequencies = out.first(out.size() - 1);
   const RopeSpec& rope = spec.rope;
   double theta = rope.theta;
   if (rope.type == RopeType::dynamic) {
@@ -70,13 +69,12 @@ std::vector<float> rope_frequencies(const ModelSpec& spec, int64_t length) {
     const auto dims = static_cast<double>(spec.head_dim);
     theta *= std::pow(rope.factor * longest / original - (rope.factor - 1), dims / (dims - 2));
   }
-  std::vector<float> frequencies = plain(theta, spec.head_dim);
+  fill_plain(theta, spec.head_dim, frequencies);
   if (rope.type == RopeType::linear)
     for (float& frequency : frequencies) frequency /= static_cast<float>(rope.factor);
   if (rope.type == RopeType::llama3) scale_llama3(rope, frequencies);
   if (rope.type == RopeType::yarn) scale_yarn(rope, spec.head_dim, frequencies);
-  frequencies.push_back(rope.type == RopeType::yarn ? static_cast<float>(rope.attention_factor) : 1.0F);
-  return frequencies;
+  out.back() = rope.type == RopeType::yarn ? static_cast<float>(rope.attention_factor) : 1.0F;
 }
 
 }  // namespace plimsoll

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <nlohmann/json_fwd.hpp>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -45,8 +46,8 @@ struct ModelSpec {
 ModelSpec read_model_spec(const std::filesystem::path& config_file);
 ModelSpec parse_model_spec(const nlohmann::json& config, const std::string& where);
 
-// Inverse frequencies for one sequence of `length` tokens: D/2 values and the attention factor (cpu order of
-// rope_table's rows). Only the dynamic scaling depends on the length.
-std::vector<float> rope_frequencies(const ModelSpec& spec, int64_t length);
+// Fills `out` [D/2 + 1] with the inverse frequencies for one sequence of `length` tokens and, last, the
+// attention factor. Only the dynamic scaling depends on the length. Allocates nothing.
+void rope_frequencies(const ModelSpec& spec, int64_t length, std::span<float> out);
 
 }  // namespace plimsoll

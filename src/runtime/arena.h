@@ -3,23 +3,24 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
+
+#include "runtime/device.h"
 
 namespace plimsoll {
 
 // Private anonymous memory of exactly `bytes`, in huge pages where the system grants them. Throws
 // DoesNotFitError when the kernel refuses.
-class Arena {
+class Arena : public DeviceMemory {
  public:
   // Pages are touched by `threads` threads, so that no page fault waits in the first step.
   Arena(int64_t bytes, int threads);
-  ~Arena();
+  ~Arena() override;
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
-  [[nodiscard]] std::byte* data() const { return data_; }
+  [[nodiscard]] std::byte* data() const override { return data_; }
   // As asked of the system: what "measured device bytes" reports.
-  [[nodiscard]] int64_t bytes() const { return bytes_; }
+  [[nodiscard]] int64_t bytes() const override { return bytes_; }
 
  private:
   std::byte* data_ = nullptr;

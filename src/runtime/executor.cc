@@ -14,13 +14,12 @@ constexpr int kPoison = 0xFF;
 
 }  // namespace
 
-Executor::Executor(const Graph& graph, const ProgramLayout& layout, std::byte* base,
-                   const CpuSettings& settings, const ExecutorOptions& options)
-    : graph_(graph), layout_(layout), base_(base) {
+Executor::Executor(const Graph& graph, const ProgramLayout& layout, Device& device,
+                   const DeviceMemory& memory, const ExecutorOptions& options)
+    : graph_(graph), layout_(layout), base_(memory.data()) {
   const auto address = [this](TensorId id) { return base_ + layout_.rows[static_cast<size_t>(id)].offset; };
   calls_.reserve(graph.ops().size());
-  for (const Op& op : graph.ops())
-    calls_.push_back({bind_cpu(CpuBinding(graph, op, settings, address)), Queue::compute, {}});
+  for (const Op& op : graph.ops()) calls_.push_back({device.bind(graph, op, address), Queue::compute, {}});
   if (options.poison) bind_poison();
 }
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "layout/program_layout.h"
-#include "ops/cpu_kernel.h"
+#include "runtime/device.h"
 
 namespace plimsoll {
 
@@ -28,8 +28,8 @@ struct ExecutorOptions {
 
 class Executor {
  public:
-  // Graph and layout must outlive the executor; `base` is the arena's address.
-  Executor(const Graph& graph, const ProgramLayout& layout, std::byte* base, const CpuSettings& settings,
+  // Graph, layout and memory must outlive the executor.
+  Executor(const Graph& graph, const ProgramLayout& layout, Device& device, const DeviceMemory& memory,
            const ExecutorOptions& options = {});
 
   // Runs the program once. Allocates nothing.

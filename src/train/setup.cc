@@ -101,6 +101,7 @@ LoaderOptions train_loader(const Recipe& recipe) {
   options.prefetch = recipe.data.prefetch == kAuto ? 2 : recipe.data.prefetch;
   options.order.shuffle = recipe.data.shuffle;
   options.order.seed = static_cast<uint64_t>(recipe.seed);
+  options.on_thread_start = unpin_this_thread;
   return options;
 }
 
@@ -111,6 +112,7 @@ LoaderOptions eval_loader(int64_t micro) {
   options.prefetch = 1;
   options.epochs = 1;
   options.order.shuffle = false;
+  options.on_thread_start = unpin_this_thread;
   return options;
 }
 

@@ -1,0 +1,22 @@
+// `plimsoll train`: the plan, run.
+#pragma once
+
+#include "base/error.h"
+#include "recipe/recipe.h"
+#include "train/setup.h"
+
+namespace plimsoll {
+
+struct TrainOptions {
+  bool resume = false;
+  bool overwrite = false;
+  bool quiet = false;
+  bool poison = false;    // NaN where an owner died
+  bool no_reuse = false;  // every tensor has bytes of its own
+  MachineOptions machine;
+};
+
+// Plans, refuses with DoesNotFitError before anything is written, runs, saves. Returns ok or interrupted (saved).
+ExitCode train(const Recipe& recipe, const TrainOptions& options);
+
+}  // namespace plimsoll

@@ -15,7 +15,7 @@ std::shared_ptr<const Matmul> product(const CpuBinding& b, const MatmulShape& sh
 
 // output = [addend +] alpha * a b [+ bias]. An addend that lies elsewhere is copied to the output first.
 BoundCall bind_product(const CpuBinding& b, const MatmulShape& shape, Matmul::Args args, const void* addend) {
-  args.rows = shape.m;
+  args.live = shape.m;
   args.alpha = static_cast<float>(b.op().attr_float("scale"));
   args.c = b.output(0);
   args.accumulate = addend != nullptr;
@@ -44,7 +44,7 @@ BoundCall bind_linear_dw(const CpuBinding& b) {
   const Matmul::Args args{.a = b.input(1),
                           .b = b.input(0),
                           .c = b.output(0),
-                          .rows = shape.m,
+                          .live = shape.k,
                           .alpha = static_cast<float>(b.op().attr_float("scale")),
                           .scratch = b.scratch()};
   return

@@ -85,7 +85,7 @@ class HeadLoss {
   double run_chunk(const int32_t* rows, int64_t count, bool overwrite) const {
     gather(rows, count);
     logits_product_->run(
-        {.a = chunk_x_, .b = weight_, .c = logits_, .rows = count, .scratch = matmul_scratch_});
+        {.a = chunk_x_, .b = weight_, .c = logits_, .live = count, .scratch = matmul_scratch_});
     kernel_({.logits = logits_,
              .labels = chunk_labels_,
              .losses = losses_,
@@ -110,22 +110,16 @@ class HeadLoss {
 
   void run_d_x(const int32_t* rows, int64_t count) const {
     d_x_product_->run(
-        {.a = logits_, .b = weight_, .c = chunk_d_x_, .rows = count, .scratch = matmul_scratch_});
+        {.a = logits_, .b = weight_, .c = chunk_d_x_, .live = count, .scratch = matmul_scratch_});
     for (int64_t i = 0; i < count; ++i)
       std::memcpy(d_x_ + rows[i] * hidden_, chunk_d_x_ + i * hidden_, row_bytes());
   }
 
-  // The rows are the inner dimension here, so those beyond a partial chunk are made zero on both sides.
   void run_d_weight(int64_t count, bool overwrite) const {
-    const int64_t rest = chunk_ - count;
-    if (rest > 0) {
-      parallel_clear(logits_ + count * vocab_, rest * vocab_ * int64_t{sizeof(T)}, threads_);
-      parallel_clear(chunk_x_ + count * hidden_, rest * hidden_ * int64_t{sizeof(T)}, threads_);
-    }
     d_weight_product_->run({.a = logits_,
                             .b = chunk_x_,
                             .c = d_weight_,
-                            .rows = vocab_,
+                            .live = count,
                             .accumulate = !overwrite,
                             .scratch = matmul_scratch_});
   }

@@ -9,11 +9,11 @@ namespace {
              "tensor w %[17,24] trainable\n"
              "y %[9,17] = linear(x, w, -, -) {scale=1.0} @l forward\n"},
     {.name = "linear_with_bias_and_addend",
-     .body = "tensor x %[70,32] input\n"
-             "tensor w %[48,32] trainable\n"
-             "tensor b %[48] trainable\n"
-             "tensor a %[70,48] input\n"
-             "y %[70,48] = linear(x, w, b, a) {scale=0.5} @l forward\n",
+     .body = "tensor x %[20,32] input\n"
+             "tensor w %[23,32] trainable\n"
+             "tensor b %[23] trainable\n"
+             "tensor a %[20,23] input\n"
+             "y %[20,23] = linear(x, w, b, a) {scale=0.5} @l forward\n",
      .slack = 2},
     {.name = "linear_dx",
      .body = "tensor d_y %[9,17] input\n"

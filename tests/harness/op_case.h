@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,9 @@ struct OpCase {
   std::vector<DType> dtypes = {DType::f32, DType::bf16};
   double slack = 1.0;  // multiplies the tolerances, for ops that round in between
 };
+
+// For GoogleTest's messages.
+inline void PrintTo(const OpCase& c, std::ostream* out) { *out << c.name; }
 
 // Cases are registered by the test files of the op families, when the program starts.
 bool register_cases(std::vector<OpCase> cases);

@@ -6,7 +6,8 @@
 #include <random>
 
 #include "base/error.h"
-#include "cpu/matmul.h"
+#include "cpu/describe.h"
+#include "cpu/isa.h"
 #include "ops/kernel_test_util.h"
 #include "passes/train.h"
 
@@ -116,17 +117,6 @@ class GuardedArena {
   std::byte* base_ = nullptr;
 };
 
-// The device as the rules see it; workspaces of the matrix products are those of the kernels.
-DeviceDescription describe(const CpuSettings& settings) {
-  DeviceDescription device;
-  device.isa = settings.isa;
-  device.threads = settings.threads;
-  device.matmul_scratch_bytes = [settings](const MatmulShape& shape) {
-    return Matmul::create(shape, settings.isa, settings.threads)->scratch_bytes();
-  };
-  return device;
-}
-
 std::vector<bool> find_written(const Graph& graph) {
   std::vector<bool> written(graph.tensors().size());
   for (const Op& op : graph.ops()) {
@@ -146,8 +136,9 @@ bool register_cases(std::vector<OpCase> cases) {
 const std::vector<OpCase>& all_cases() { return registry(); }
 
 std::vector<Isa> isas_here() {
-  std::vector<Isa> isas = kernel_test::isas_here();
-  if (isas.back() == Isa::avx512 && __builtin_cpu_supports("avx512bf16")) isas.push_back(Isa::avx512_bf16);
+  std::vector<Isa> isas;
+  for (const Isa isa : {Isa::avx2, Isa::avx512, Isa::avx512_bf16, Isa::amx})
+    if (isa <= detect_isa()) isas.push_back(isa);
   return isas;
 }
 
@@ -188,7 +179,7 @@ std::vector<Values> make_values(const Graph& graph, const OpCase& c) {
 
 CpuRun run_cpu(const Graph& graph, const std::vector<Values>& values, const CpuSettings& settings,
                std::optional<Sharing> sharing) {
-  const Graph planned = assign_scratch(graph, describe(settings));
+  const Graph planned = assign_scratch(graph, describe_cpu(settings.isa, settings.threads));
   std::vector<int> storage(planned.tensors().size());
   for (size_t i = 0; i < storage.size(); ++i) storage[i] = static_cast<int>(i);
   if (sharing) {

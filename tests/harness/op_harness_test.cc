@@ -1,4 +1,4 @@
-// The four questions every op is asked, over all registered cases.
+// The questions every op is asked, over all registered cases.
 #include "harness/op_harness.h"
 
 #include <gmock/gmock.h>
@@ -18,8 +18,21 @@ constexpr int kThreads = 2;
 
 class OpHarness : public ::testing::TestWithParam<OpCase> {};
 
-std::string describe(DType dtype, Isa isa) {
-  return std::string(to_string(dtype)) + ", " + std::string(to_string(isa));
+// What a failure is about, and how to see it again.
+std::string describe(DType dtype, Isa isa, const std::string& more = "") {
+  return std::string(to_string(dtype)) + ", " + std::string(to_string(isa)) + more +
+         "; rerun: build/src/ops_cpu/ops_cpu_test --gtest_filter=" +
+         ::testing::UnitTest::GetInstance()->current_test_info()->test_suite_name() + "." +
+         ::testing::UnitTest::GetInstance()->current_test_info()->name();
+}
+
+// Tensors that one op writes, byte for byte.
+void expect_same_bits(const Graph& graph, const Op& op, const CpuRun& a, const CpuRun& b) {
+  for (const TensorId id : op.outputs) {
+    if (id == kNoTensor) continue;
+    EXPECT_TRUE(a.bytes[static_cast<size_t>(id)] == b.bytes[static_cast<size_t>(id)])
+        << graph.tensor(id).name;
+  }
 }
 
 TEST_P(OpHarness, kernels_agree_with_the_reference) {
@@ -76,16 +89,27 @@ TEST_P(OpHarness, in_place_gives_the_bits_of_apart) {
           !op.has_output(static_cast<size_t>(reuse.output)))
         continue;
       for (const Isa isa : isas_here()) {
-        SCOPED_TRACE(describe(dtype, isa) + ", input " + std::to_string(reuse.input));
+        SCOPED_TRACE(describe(dtype, isa, ", in place of input " + std::to_string(reuse.input)));
         const CpuRun apart = run_cpu(graph, values, {isa, kThreads});
         const CpuRun shared = run_cpu(graph, values, {isa, kThreads}, Sharing{last, reuse});
         EXPECT_THAT(shared.faults, IsEmpty());
-        for (const TensorId id : op.outputs) {
-          if (id == kNoTensor) continue;
-          const auto at = static_cast<size_t>(id);
-          EXPECT_TRUE(apart.bytes[at] == shared.bytes[at]) << graph.tensor(id).name;
-        }
+        expect_same_bits(graph, op, apart, shared);
       }
+    }
+  }
+}
+
+// Neither the backward of attention, which sums d_q once per thread, nor oneDNN's products promise this.
+TEST_P(OpHarness, the_number_of_threads_does_not_change_the_bits) {
+  for (const DType dtype : GetParam().dtypes) {
+    const Graph graph = make_graph(GetParam(), dtype);
+    const std::vector<Values> values = make_values(graph, GetParam());
+    const Op& op = graph.ops().back();
+    if (op.kind == OpKind::attention_grad) return;
+    for (const Isa isa : isas_here()) {
+      if (isa == Isa::amx) continue;
+      SCOPED_TRACE(describe(dtype, isa));
+      expect_same_bits(graph, op, run_cpu(graph, values, {isa, 1}), run_cpu(graph, values, {isa, 3}));
     }
   }
 }

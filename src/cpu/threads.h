@@ -11,8 +11,8 @@ int available_cpus();
 // unless 1 <= n <= available_cpus().
 void start_threads(int n);
 
-// Gives the calling thread all CPUs again: threads inherit the mask of the one that starts them, and a helper thread
-// must not sit on the first compute thread's CPU.
+// Gives the calling thread all CPUs again: threads inherit the mask of the one that starts them, and a helper
+// thread must not sit on the first compute thread's CPU.
 void unpin_this_thread();
 
 }  // namespace plimsoll

@@ -15,7 +15,8 @@ class BatchWriter {
  public:
   BatchWriter(const Executor& program, const ModelSpec& model);
 
-  // Copies ids, positions and labels, fills samples and rotary frequencies and the live counts. Allocates nothing.
+  // Copies ids, positions and labels, fills samples and rotary frequencies and the live counts. Allocates
+  // nothing.
   void write(const MicroBatch& batch);
   void set(StepValue which, double value) { step_[static_cast<size_t>(which)] = value; }
   void set_seed(uint64_t seed);

@@ -41,13 +41,14 @@ void MetricsLog::step(const StepMetrics& m) {
   std::fprintf(steps_.get(),
                "{\"step\": %lld, \"loss\": %.9g, \"grad_norm\": %.9g, \"lr\": %.9g, \"tokens\": %lld, "
                "\"seconds\": %.6f, \"data_wait\": %.6f}\n",
-               static_cast<long long>(m.step), m.loss, m.grad_norm, m.learning_rate, static_cast<long long>(m.tokens),
-               m.seconds, m.data_wait);
+               static_cast<long long>(m.step), m.loss, m.grad_norm, m.learning_rate,
+               static_cast<long long>(m.tokens), m.seconds, m.data_wait);
   std::fflush(steps_.get());
 }
 
 void MetricsLog::evaluation(int64_t step, double loss, int64_t tokens, double seconds) {
-  std::fprintf(evaluations_.get(), "{\"step\": %lld, \"loss\": %.9g, \"target_tokens\": %lld, \"seconds\": %.3f}\n",
+  std::fprintf(evaluations_.get(),
+               "{\"step\": %lld, \"loss\": %.9g, \"target_tokens\": %lld, \"seconds\": %.3f}\n",
                static_cast<long long>(step), loss, static_cast<long long>(tokens), seconds);
   std::fflush(evaluations_.get());
 }

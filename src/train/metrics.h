@@ -8,8 +8,8 @@
 namespace plimsoll {
 
 struct StepMetrics {
-  int64_t step = 0;  // counted from 1
-  double loss = 0;   // per target token
+  int64_t step = 0;      // counted from 1
+  double loss = 0;       // per target token
   double grad_norm = 0;  // before clipping
   double learning_rate = 0;
   int64_t tokens = 0;  // real tokens of the step

@@ -47,7 +47,8 @@ void Progress::loading(int64_t done, int64_t total) {
   BarText bar{};
   fill_bar(bar, static_cast<double>(done) / static_cast<double>(total));
   std::fprintf(stderr, "\r\033[Kload    weights %s %.2f of %.2f GiB", bar.data(),
-               static_cast<double>(done) / static_cast<double>(kGiB), static_cast<double>(total) / static_cast<double>(kGiB));
+               static_cast<double>(done) / static_cast<double>(kGiB),
+               static_cast<double>(total) / static_cast<double>(kGiB));
   line_open_ = true;
   if (done == total) {
     std::fprintf(stderr, "\n");
@@ -79,9 +80,10 @@ void Progress::draw(const ProgressState& state) {
   const auto minutes = static_cast<long>(eta) / 60;
   const auto seconds = static_cast<long>(eta) % 60;
   std::array<char, 256> text{};
-  std::snprintf(text.data(), text.size(), "%lld/%lld  loss %.4f  lr %.2e  %.0f tok/s  data %.0f %%  eta %ld:%02ld  mem %.2f GiB",
-                static_cast<long long>(state.step), static_cast<long long>(state.total), state.loss, state.learning_rate,
-                state.tokens_per_second, state.data_wait_share * 100.0, minutes, seconds,
+  std::snprintf(text.data(), text.size(),
+                "%lld/%lld  loss %.4f  lr %.2e  %.0f tok/s  data %.0f %%  eta %ld:%02ld  mem %.2f GiB",
+                static_cast<long long>(state.step), static_cast<long long>(state.total), state.loss,
+                state.learning_rate, state.tokens_per_second, state.data_wait_share * 100.0, minutes, seconds,
                 static_cast<double>(state.memory_bytes) / static_cast<double>(kGiB));
   if (!terminal_) {
     std::fprintf(stderr, "train   %s\n", text.data());
@@ -89,7 +91,8 @@ void Progress::draw(const ProgressState& state) {
   }
   constexpr int kAround = 8 + kBar + 2 + 90;  // the bar is left out where the terminal is narrow
   BarText bar{};
-  if (terminal_width() >= kAround) fill_bar(bar, static_cast<double>(state.step) / static_cast<double>(state.total));
+  if (terminal_width() >= kAround)
+    fill_bar(bar, static_cast<double>(state.step) / static_cast<double>(state.total));
   std::fprintf(stderr, "\r\033[Ktrain   %s%s%.*s", bar.data(), bar[0] == '\0' ? "" : "  ",
                std::max(20, terminal_width() - 10), text.data());
   std::fflush(stderr);

@@ -1,4 +1,5 @@
-// What people see while a run goes on: one line that updates on a terminal, a plain line every so often elsewhere.
+// What people see while a run goes on: one line that updates on a terminal, a plain line every so often
+// elsewhere.
 #pragma once
 
 #include <chrono>

@@ -16,7 +16,8 @@ struct TrainOptions {
   MachineOptions machine;
 };
 
-// Plans, refuses with DoesNotFitError before anything is written, runs, saves. Returns ok or interrupted (saved).
+// Plans, refuses with DoesNotFitError before anything is written, runs, saves. Returns ok or interrupted
+// (saved).
 ExitCode train(const Recipe& recipe, const TrainOptions& options);
 
 }  // namespace plimsoll

@@ -1,0 +1,60 @@
+#include <cstdio>
+#include <new>
+
+#include "cli/commands.h"
+
+namespace plimsoll {
+namespace {
+
+// "error: " before each line of a user's mistake; refusals speak for themselves.
+void print_error(const Error& error) {
+  if (error.code() == ExitCode::does_not_fit) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return;
+  }
+  std::string text = error.what();
+  if (error.code() == ExitCode::internal)
+    text += "\nthis is a bug in plimsoll: please report it with the command and the recipe";
+  std::fprintf(stderr, "error: %s\n", text.c_str());
+}
+
+int run(int argc, char** argv) {
+  CLI::App app{
+      "Fine-tunes language models inside a memory budget: plans a run to the byte, then runs exactly that."};
+  app.name("plimsoll");
+  app.set_version_flag("--version", PLIMSOLL_VERSION);
+  app.require_subcommand(1);
+  Action action;
+  add_plan(app, action);
+  add_train(app, action);
+  add_generate(app, action);
+  add_recipe(app, action);
+  add_debug_dump(app, action);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    const int code = app.exit(error);
+    return code == 0 ? 0 : static_cast<int>(ExitCode::usage);
+  }
+  return static_cast<int>(action());
+}
+
+}  // namespace
+}  // namespace plimsoll
+
+int main(int argc, char** argv) {
+  try {
+    return plimsoll::run(argc, argv);
+  } catch (const plimsoll::Error& error) {
+    plimsoll::print_error(error);
+    return static_cast<int>(error.code());
+  } catch (const std::bad_alloc&) {
+    std::fprintf(stderr, "does not fit   the system gives no more memory\n");
+    return static_cast<int>(plimsoll::ExitCode::does_not_fit);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr,
+                 "error: %s\nthis is a bug in plimsoll: please report it with the command and the recipe\n",
+                 error.what());
+    return static_cast<int>(plimsoll::ExitCode::internal);
+  }
+}

@@ -1,0 +1,39 @@
+#include <cstdio>
+
+#include "cli/commands.h"
+#include "recipe/effective.h"
+#include "recipe/explain.h"
+
+namespace plimsoll {
+namespace {
+
+struct RecipeCommandArguments {
+  RecipeArguments recipe;
+  bool explain = false;
+  bool json = false;
+};
+
+ExitCode run(const RecipeCommandArguments& arguments) {
+  if (arguments.explain) {
+    std::fputs((arguments.json ? explain_recipe_json() : explain_recipe()).c_str(), stdout);
+    return ExitCode::ok;
+  }
+  if (arguments.recipe.path.empty()) throw UsageError("recipe: name a recipe, or use --explain");
+  std::fputs(effective_yaml(arguments.recipe.load()).c_str(), stdout);
+  return ExitCode::ok;
+}
+
+}  // namespace
+
+void add_recipe(CLI::App& app, Action& action) {
+  auto arguments = std::make_shared<RecipeCommandArguments>();
+  CLI::App* command =
+      app.add_subcommand("recipe", "a recipe with every default filled in, or what its keys mean");
+  arguments->recipe.add_to(*command, true);
+  command->get_option("recipe")->required(false);
+  command->add_flag("--explain", arguments->explain, "every key with its default and meaning");
+  command->add_flag("--json", arguments->json, "with --explain: as JSON");
+  command->callback([arguments, &action] { action = [arguments] { return run(*arguments); }; });
+}
+
+}  // namespace plimsoll

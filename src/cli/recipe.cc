@@ -1,4 +1,5 @@
 #include <cstdio>
+#include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
 #include "recipe/effective.h"
@@ -15,7 +16,8 @@ struct RecipeCommandArguments {
 
 ExitCode run(const RecipeCommandArguments& arguments) {
   if (arguments.explain) {
-    std::fputs((arguments.json ? explain_recipe_json() : explain_recipe()).c_str(), stdout);
+    const std::string text = arguments.json ? explain_recipe_json().dump(2) + "\n" : explain_recipe();
+    std::fputs(text.c_str(), stdout);
     return ExitCode::ok;
   }
   if (arguments.recipe.path.empty()) throw UsageError("recipe: name a recipe, or use --explain");

@@ -30,9 +30,11 @@ int32_t id_of(const PieceTable& vocab, const std::string& piece, const std::stri
 MergeTable make_merges(const TokenizerFile& file, const PieceTable& vocab, const std::string& where) {
   MergeTable table(file.merges.size());
   int32_t rank = 0;
-  for (const auto& [left, right] : file.merges)
-    table.insert(id_of(vocab, left, where), id_of(vocab, right, where),
-                 {rank++, id_of(vocab, left + right, where)});
+  for (const auto& [left, right] : file.merges) {
+    const int32_t left_id = id_of(vocab, left, where);
+    const int32_t right_id = id_of(vocab, right, where);
+    table.insert(left_id, right_id, {rank++, id_of(vocab, left + right, where)});
+  }
   return table;
 }
 

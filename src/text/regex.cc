@@ -3,6 +3,8 @@
 
 #include <pcre2.h>
 
+#include <sstream>
+
 #include "base/error.h"
 
 namespace plimsoll {
@@ -14,7 +16,44 @@ namespace {
 }
 
 // Escapes that mean the same in both engines under PCRE2_UTF | PCRE2_UCP.
-constexpr std::string_view kSharedEscapes = "dDpPrntfvAzZ";
+constexpr std::string_view kSharedEscapes = "dDrntfvAzZ";
+
+// Characters younger than Unicode 14, the version of PCRE2 10.42, by the letter of their major category.
+struct YoungRange {
+  char32_t first;
+  char32_t last;
+  char category;
+};
+constexpr YoungRange kYoung[] = {
+#include "text/unicode_after_14.inc"
+};
+
+// "\p{L}" with the younger letters added, as members of a class; empty for a category without additions.
+std::string complete_property(std::string_view property) {
+  if (property.size() != 1) return {};
+  std::ostringstream members;
+  members << std::hex;
+  for (const YoungRange& range : kYoung)
+    if (range.category == property[0])
+      members << "\\x{" << uint32_t{range.first} << "}-\\x{" << uint32_t{range.last} << '}';
+  return members.str().empty() ? std::string() : "\\p{" + std::string(property) + "}" + members.str();
+}
+
+// Translates \p{..} or \P{..} at `text`; returns how many characters it took.
+size_t append_property(std::string_view text, bool in_class, std::string& out) {
+  const size_t close = text.find('}');
+  const std::string members = text.size() > 3 && text[2] == '{' && close != text.npos
+                                  ? complete_property(text.substr(3, close - 3))
+                                  : "";
+  const bool negated = text[1] == 'P';
+  // A negated property inside a class cannot be completed by adding members.
+  if (members.empty() || (negated && in_class)) {
+    out += text.substr(0, 2);
+    return 2;
+  }
+  out += in_class ? members : (negated ? "[^" : "[") + members + "]";
+  return close + 1;
+}
 
 const pcre2_code* code_of(const std::shared_ptr<void>& code) {
   return static_cast<const pcre2_code*>(code.get());
@@ -34,6 +73,10 @@ std::string translate_to_pcre2(std::string_view expression, const std::string& w
   for (size_t i = 0; i < expression.size(); ++i) {
     const char c = expression[i];
     const char next = i + 1 < expression.size() ? expression[i + 1] : '\0';
+    if (c == '\\' && (next == 'p' || next == 'P')) {
+      i += append_property(expression.substr(i), in_class, out) - 1;
+      continue;
+    }
     if (c == '\\') {
       ++i;
       // The 25 characters of White_Space: PCRE2's own \s adds U+180E.

@@ -1,0 +1,89 @@
+// The ids and texts of tests/golden/tokenizers, written by scripts/make_tokenizer_goldens.py with the
+// reference.
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "text/json.h"
+#include "text/stream_decoder.h"
+#include "text/tokenizer.h"
+#include "text/utf8.h"
+
+namespace plimsoll {
+namespace {
+
+std::string golden(const std::string& name) { return "tests/golden/tokenizers/" + name; }
+
+std::string text_of(const Json& test_case) {
+  if (test_case.contains("text")) return test_case.at("text").get<std::string>();
+  std::string text;
+  if (test_case.contains("repeat")) {
+    for (int i = 0; i < test_case.at("times").get<int>(); ++i)
+      text += test_case.at("repeat").get<std::string>();
+    return text;
+  }
+  const auto hex = test_case.at("hex").get<std::string>();
+  for (size_t i = 0; i < hex.size(); i += 2)
+    text.push_back(static_cast<char>(std::stoi(hex.substr(i, 2), nullptr, 16)));
+  return text;
+}
+
+std::vector<int32_t> ids_of(const Json& test_case) {
+  if (test_case.contains("ids")) return test_case.at("ids").get<std::vector<int32_t>>();
+  std::vector<int32_t> ids;
+  for (const auto& [id, count] : test_case.at("runs").get<std::vector<std::pair<int32_t, size_t>>>())
+    ids.insert(ids.end(), count, id);
+  return ids;
+}
+
+class TokenizerGolden : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    std::ifstream(golden(GetParam() + ".cases.json")) >> cases_;
+    ASSERT_GT(cases_.size(), 100U);
+  }
+  Tokenizer tokenizer_ = Tokenizer::from_file(golden(GetParam() + ".json"));
+  Json cases_;
+};
+
+TEST_P(TokenizerGolden, ids_are_those_of_the_reference) {
+  for (const Json& c : cases_) {
+    const std::string text = text_of(c);
+    const std::vector<int32_t> ids = ids_of(c);
+    ASSERT_EQ(tokenizer_.encode(text, false), ids) << c.dump().substr(0, 200);
+    ASSERT_EQ(tokenizer_.encode(text, false), ids) << "the second time, from the word cache";
+    if (c.contains("repeat")) continue;
+    ASSERT_EQ(tokenizer_.encode(text, true), c.value("special_ids", ids)) << c.dump().substr(0, 200);
+  }
+}
+
+TEST_P(TokenizerGolden, decoded_texts_are_those_of_the_reference) {
+  for (const Json& c : cases_) {
+    if (c.contains("repeat")) continue;
+    const std::vector<int32_t> ids = ids_of(c);
+    const std::string decoded = c.contains("decoded") ? c.at("decoded").get<std::string>() : text_of(c);
+    ASSERT_EQ(tokenizer_.decode(ids, false), decoded) << c.dump().substr(0, 200);
+    ASSERT_EQ(tokenizer_.decode(ids, true), c.value("skipped", decoded)) << c.dump().substr(0, 200);
+  }
+}
+
+TEST_P(TokenizerGolden, the_stream_decoder_gives_the_same_text_in_whole_characters) {
+  for (const Json& c : cases_) {
+    const std::vector<int32_t> ids = ids_of(c);
+    StreamDecoder decoder(tokenizer_, false);
+    std::string text;
+    for (const int32_t id : ids) {
+      const std::string part = decoder.push(id);
+      ASSERT_TRUE(is_valid_utf8(part));
+      text += part;
+    }
+    ASSERT_EQ(text + decoder.finish(), tokenizer_.decode(ids, false));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Files, TokenizerGolden,
+                         testing::Values("gpt2", "qwen2", "qwen35", "llama3", "tekken", "other"),
+                         [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace plimsoll

@@ -11,6 +11,9 @@ namespace {
 
 std::atomic<uint64_t> next_serial{1};
 
+// One long word must not hold its memory for the rest of the thread: 64 KiB is kept.
+constexpr size_t kMostKeptSymbols = 1 << 14;
+
 // Settings that would change the ids and that byte-level models do not use.
 void refuse_other_kinds(const Json& model, const std::string& where) {
   const auto refuse = [&](const std::string& what) {
@@ -68,8 +71,7 @@ void ByteLevelBpe::tokenize(std::string_view word, std::vector<int32_t>& out) co
   tokenize_uncached(word, symbols);
   cache.put(word, symbols);
   out.insert(out.end(), symbols.begin(), symbols.end());
-  // One long word must not hold its memory for the rest of the run.
-  if (symbols.capacity() > WordCache::kSlots) symbols = {};
+  if (symbols.capacity() > kMostKeptSymbols) symbols = {};
 }
 
 void ByteLevelBpe::tokenize_uncached(std::string_view word, std::vector<int32_t>& symbols) const {

@@ -28,7 +28,7 @@ class Tokenizer {
   static Tokenizer from_json(std::string_view json, std::string_view where);
 
   // Bytes that are no UTF-8 count as U+FFFD, as with Python's errors="replace". Time is linear in the text
-  // but for words without a break: n log n in their length. Throws UsageError for a text above 1 GiB.
+  // but for words without a break: n log n in their length. Throws UsageError for a text above 512 MiB.
   [[nodiscard]] std::vector<int32_t> encode(std::string_view text, bool add_special_tokens) const;
   // Appends to `out`.
   void encode_into(std::string_view text, bool add_special_tokens, std::vector<int32_t>& out) const;

@@ -71,7 +71,7 @@ void ByteLevelBpe::tokenize(std::string_view word, std::vector<int32_t>& out) co
   tokenize_uncached(word, symbols);
   cache.put(word, symbols);
   out.insert(out.end(), symbols.begin(), symbols.end());
-  if (symbols.capacity() > kMostKeptSymbols) symbols = {};
+  if (symbols.capacity() > kMostKeptSymbols) symbols = std::vector<int32_t>();
 }
 
 void ByteLevelBpe::tokenize_uncached(std::string_view word, std::vector<int32_t>& symbols) const {

@@ -50,6 +50,14 @@ def add_word_bit(flags, bit):
                 flags[c] |= 1 << bit
 
 
+def add_digit_bit(flags, bit):
+    """The Digits pre-tokenizer asks the standard library of Rust, whose Unicode is younger than the regexes'."""
+    digits = pre_tokenizers.Digits(individual_digits=False)
+    for c in code_points():
+        if len(digits.pre_tokenize_str("a" + chr(c))) == 2:
+            flags[c] |= 1 << bit
+
+
 def categories_after_14():
     """The major category letter of every character that came after Unicode 14, 0 for others."""
     assert unicodedata.unidata_version == "14.0.0", "run this with Python 3.11"
@@ -93,6 +101,7 @@ def write(name, meaning, values):
 def main():
     flags = regex_bits()
     add_word_bit(flags, len(REGEXES))
+    add_digit_bit(flags, len(REGEXES) + 1)
     write("unicode_classes.inc", "{first, last, classes}; code points not named have no class.", flags)
     write("unicode_after_14.inc", "{first, last, major category}", categories_after_14())
 

@@ -54,7 +54,7 @@ class Digits final : public PreTokenizer {
     std::vector<Span> matches;
     for (size_t i = 0; i < word.size();) {
       const Utf8Char c = decode_utf8(word.data() + i);
-      if ((classes[c.code] & kNumber) != 0) matches.push_back({i, i + c.bytes, true});
+      if ((classes[c.code] & kDigit) != 0) matches.push_back({i, i + c.bytes, true});
       i += c.bytes;
     }
     apply_split(behavior_, word, fill_gaps(matches, word.size()), out.views);

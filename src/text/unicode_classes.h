@@ -16,6 +16,7 @@ enum UnicodeClass : uint8_t {
   kUpperRun = 16,  // [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]
   kLowerRun = 32,  // [\p{Ll}\p{Lm}\p{Lo}\p{M}]
   kWord = 64,      // \w as single_word added tokens see it
+  kDigit = 128,    // N* as Digits sees it: of Unicode 17
 };
 
 // The generated ranges, unfolded into a two-stage table (about 60 kB, built at first use): Unicode 16.0, read

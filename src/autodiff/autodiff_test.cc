@@ -38,8 +38,8 @@ TEST(Autodiff, shared_inputs_are_summed_inside_the_matmuls) {
   verify(graph);
   const std::string text = print_graph(graph);
   EXPECT_THAT(text, HasSubstr("loss, d_r f32[4,6], table.grad = linear_cross_entropy_grad("));
-  EXPECT_THAT(text, HasSubstr("d_h f32[4,6] = linear_dx(d_r, b.weight, d_r) {scale=2.0} @b backward"));
-  EXPECT_THAT(text, HasSubstr("d_h.2 f32[4,6] = linear_dx(d_r, a.weight, d_h) {scale=1.0} @a backward"));
+  EXPECT_THAT(text, HasSubstr("d_h f32[4,6] = linear_dx(d_r, b.weight, d_r, -) {scale=2.0} @b backward"));
+  EXPECT_THAT(text, HasSubstr("d_h.2 f32[4,6] = linear_dx(d_r, a.weight, d_h, -) {scale=1.0} @a backward"));
   EXPECT_THAT(text,
               HasSubstr("a.weight.grad = linear_dw(h, d_r, step) {accumulate=0, scale=1.0} @a backward"));
   EXPECT_THAT(text, Not(HasSubstr("b.weight.grad")));

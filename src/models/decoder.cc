@@ -69,7 +69,8 @@ class DecoderBuilder {
   TensorId linear(TensorId x, const std::string& scope, int64_t in, int64_t out, bool bias) {
     const TensorId weight = parameter(scope + ".weight", {out, in});
     const TensorId bias_tensor = bias ? parameter(scope + ".bias", {out}) : kNoTensor;
-    return op1(OpKind::linear, {x, weight, bias_tensor, kNoTensor}, {{"scale", 1.0}}, scope, scope + ".out");
+    return op1(OpKind::linear, {x, weight, bias_tensor, kNoTensor, step_}, {{"scale", 1.0}}, scope,
+               scope + ".out");
   }
 
   // A projection to heads, normalised per head (Qwen3) and rotated.

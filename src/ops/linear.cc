@@ -21,7 +21,7 @@ Cost matmul_cost(const Graph& g, const Op& op, const MatmulShape& shape) {
   return cost;
 }
 
-// x [T, in], weight [out, in], bias [out]?, addend [T, out]? -> y [T, out]
+// x [T, in], weight [out, in], bias [out]?, addend [T, out]?, step? -> y [T, out]
 std::vector<OutputSpec> infer(const Graph& g, const Op& op) {
   const Tensor& x = input_tensor(g, op, 0);
   const Tensor& weight = input_tensor(g, op, 1);
@@ -33,7 +33,7 @@ std::vector<OutputSpec> infer(const Graph& g, const Op& op) {
   return {{"", y, x.dtype}};
 }
 
-// d_y [T, out], weight [out, in], d_x_in [T, in]? -> d_x [T, in]
+// d_y [T, out], weight [out, in], d_x_in [T, in]?, step? -> d_x [T, in]
 std::vector<OutputSpec> infer_dx(const Graph& g, const Op& op) {
   const Tensor& d_y = input_tensor(g, op, 0);
   const Tensor& weight = input_tensor(g, op, 1);
@@ -76,8 +76,9 @@ void gradient(GradientContext& ctx, const Op& op) {
     ctx.emit(OpKind::bias_grad, {d_y, ctx.step()}, {{"accumulate", target.accumulate}}, {target.tensor}, "");
   }
   if (ctx.wants(x)) {
-    const auto out = ctx.emit(OpKind::linear_dx, {d_y, weight, ctx.partial(x)}, {{"scale", scale}},
-                              {kNewTensor}, "d_" + ctx.graph().tensor(x).name);
+    const auto out =
+        ctx.emit(OpKind::linear_dx, {d_y, weight, ctx.partial(x), op.has_input(4) ? ctx.step() : kNoTensor},
+                 {{"scale", scale}}, {kNewTensor}, "d_" + ctx.graph().tensor(x).name);
     ctx.set_gradient(x, out[0]);
   }
 }

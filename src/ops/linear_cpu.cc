@@ -13,9 +13,14 @@ std::shared_ptr<const Matmul> product(const CpuBinding& b, const MatmulShape& sh
   return Matmul::create(shape, b.settings().isa, b.settings().threads);
 }
 
+// Rows that carry tokens; all `rows` where the op was not given the step's values.
+int64_t live_rows(const double* step, int64_t rows) {
+  return step == nullptr ? rows : static_cast<int64_t>(step_value(step, StepValue::live_tokens));
+}
+
 // output = [addend +] alpha * a b [+ bias]. An addend that lies elsewhere is copied to the output first.
-BoundCall bind_product(const CpuBinding& b, const MatmulShape& shape, Matmul::Args args, const void* addend) {
-  args.live = shape.m;
+BoundCall bind_product(const CpuBinding& b, const MatmulShape& shape, Matmul::Args args, const void* addend,
+                       const double* step) {
   args.alpha = static_cast<float>(b.op().attr_float("scale"));
   args.c = b.output(0);
   args.accumulate = addend != nullptr;
@@ -23,7 +28,9 @@ BoundCall bind_product(const CpuBinding& b, const MatmulShape& shape, Matmul::Ar
   const int64_t copied = addend == nullptr ? 0 : b.output_tensor(0).bytes();
   return [=, matmul = product(b, shape), threads = b.settings().threads] {
     if (copied > 0) parallel_copy(args.c, addend, copied, threads);
-    matmul->run(args);
+    Matmul::Args now = args;
+    now.live = live_rows(step, shape.m);
+    matmul->run(now);
   };
 }
 
@@ -31,12 +38,12 @@ BoundCall bind_product(const CpuBinding& b, const MatmulShape& shape, Matmul::Ar
 
 BoundCall bind_linear(const CpuBinding& b) {
   return bind_product(b, linear_product(b.graph(), b.op()),
-                      {.a = b.input(0), .b = b.input(1), .bias = b.input(2)}, b.input(3));
+                      {.a = b.input(0), .b = b.input(1), .bias = b.input(2)}, b.input(3), b.input<double>(4));
 }
 
 BoundCall bind_linear_dx(const CpuBinding& b) {
-  return bind_product(b, linear_dx_product(b.graph(), b.op()), {.a = b.input(0), .b = b.input(1)},
-                      b.input(2));
+  return bind_product(b, linear_dx_product(b.graph(), b.op()), {.a = b.input(0), .b = b.input(1)}, b.input(2),
+                      b.input<double>(3));
 }
 
 BoundCall bind_linear_dw(const CpuBinding& b) {
@@ -44,12 +51,12 @@ BoundCall bind_linear_dw(const CpuBinding& b) {
   const Matmul::Args args{.a = b.input(1),
                           .b = b.input(0),
                           .c = b.output(0),
-                          .live = shape.k,
                           .alpha = static_cast<float>(b.op().attr_float("scale")),
                           .scratch = b.scratch()};
   return
       [=, matmul = product(b, shape), step = b.input<double>(2), accumulate = b.op().attr_int("accumulate")] {
         Matmul::Args now = args;
+        now.live = live_rows(step, shape.k);
         now.accumulate = !overwrites(accumulate, step);
         matmul->run(now);
       };
@@ -68,6 +75,7 @@ BoundCall bind_bias_grad(const CpuBinding& b) {
     const auto kernel = pick<Args>(b.settings().isa, avx2::column_sums, avx512::column_sums);
     return [=, step = b.input<double>(1), accumulate = b.op().attr_int("accumulate")] {
       Args now = args;
+      now.rows = live_rows(step, args.rows);
       now.accumulate = !overwrites(accumulate, step);
       kernel(now);
     };

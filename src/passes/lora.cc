@@ -86,6 +86,7 @@ class LoraPass {
   void adapt(Op base) {
     const TensorId y = base.outputs[0];
     const TensorId x = base.inputs[0];
+    const TensorId base_step = base.input(4);
     const TensorId a = adapter(base, std::string(kA), {options_.r, result_.tensor(x).shape[1]});
     const TensorId b = adapter(base, ".lora_B.weight", {result_.tensor(y).shape[1], options_.r});
     base.outputs[0] = kNewTensor;
@@ -97,9 +98,10 @@ class LoraPass {
                        {x, result_.find("samples"), result_.find("positions"), result_.find(kStepTensor)},
                        {{"p", options_.dropout}}, kNewTensor, scope + ".lora_dropout", scope + ".lora_x");
     }
-    const TensorId t = append(OpKind::linear, {dropped, a, kNoTensor, kNoTensor}, {{"scale", 1.0}},
+    const TensorId t = append(OpKind::linear, {dropped, a, kNoTensor, kNoTensor, base_step}, {{"scale", 1.0}},
                               kNewTensor, scope + ".lora_A", scope + ".lora_A.out");
-    append(OpKind::linear, {t, b, kNoTensor, y_base}, {{"scale", scale_}}, y, scope + ".lora_B", "");
+    append(OpKind::linear, {t, b, kNoTensor, y_base, base_step}, {{"scale", scale_}}, y, scope + ".lora_B",
+           "");
   }
 
   LoraOptions options_;

@@ -32,7 +32,8 @@ std::string replaced(std::string text, const std::string& with) {
   return text;
 }
 
-Values step_values(const OpCase& c) {
+// Unless the case says otherwise all rows of the op's first input are live.
+Values step_values(const Graph& graph, const OpCase& c) {
   Values values(kNumStepValues);
   const auto set = [&](StepValue which, double value) { values[static_cast<size_t>(which)] = value; };
   set(StepValue::first_micro_step, 1);
@@ -41,6 +42,7 @@ Values step_values(const OpCase& c) {
   set(StepValue::optimizer_step, 3);
   set(StepValue::seed_low, 7);
   set(StepValue::seed_high, 1);
+  set(StepValue::live_tokens, static_cast<double>(graph.tensor(graph.ops().front().inputs[0]).shape[0]));
   for (const auto& [which, value] : c.step) set(which, value);
   return values;
 }
@@ -162,7 +164,7 @@ std::vector<Values> make_values(const Graph& graph, const OpCase& c) {
   for (const Tensor& tensor : graph.tensors()) {
     Values one(static_cast<size_t>(tensor.shape.elements()));
     if (tensor.name == kStepTensor) {
-      one = step_values(c);
+      one = step_values(graph, c);
     } else if (const auto given = c.given.find(tensor.name); given != c.given.end()) {
       check_internal(given->second.size() == one.size(),
                      "harness: wrong number of values for " + tensor.name);

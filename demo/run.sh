@@ -43,7 +43,7 @@ run plan demo/recipes/full.yaml
 say "2. The same run in $too_little: refused at once (exit code 3), with what is missing and what would fit."
 expect_exit 3 plan demo/recipes/full.yaml --memory "$too_little"
 
-say '3. Training from random weights on 1,376 questions about facts.'
+say '3. Training from random weights on 1,944 questions about facts.'
 run train demo/recipes/full.yaml
 
 say '4. Held-out questions: each fact and each phrasing was trained, but never this pair.'

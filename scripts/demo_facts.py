@@ -149,4 +149,4 @@ RELATIONS = {
         "What do you call a polygon with {} corners?")),
 }
 
-REPEAT = ("Repeat the word {}.", "Say {}.")
+REPEAT = "Repeat the word {}."

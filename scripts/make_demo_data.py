@@ -8,9 +8,10 @@ Each task has train.parquet and heldout.parquet with the columns prompt and resp
 of fact and phrasing that training never shows, while the fact (in other phrasings) and the phrasing (with other
 facts) are both trained: it can only be answered by having understood which part of the question is which.
 
-Training on facts also asks to repeat each subject ("Say France."). Without that, no subject is ever an answer, the
-shared embedding learns only to avoid it, and no adapter on the frozen model could answer with it later. These rows
-are easy, so none of them counts in heldout.
+Training on facts also asks to repeat each subject and answer ("Repeat the word France."). Without that, no subject is
+ever an answer and hardly an answer ever stands in a question; the embedding, shared with the head, learns only to
+avoid such tokens, and no adapter on the frozen model can tell them apart later. These rows are easy, so none of them
+counts in heldout.
 
 The result depends on nothing but this file and demo_facts.py.
 """
@@ -41,9 +42,9 @@ def reverse_questions(relation):
 
 
 def repetitions():
-    """Rows that ask to say a subject again, each subject once in each phrasing."""
-    subjects = dict.fromkeys(subject for relation in RELATIONS.values() for subject in relation.facts)
-    return [(phrasing.replace("{}", subject), subject) for subject in subjects for phrasing in REPEAT]
+    """Rows that ask to say a word again, one for each subject and answer."""
+    words = dict.fromkeys(word for relation in RELATIONS.values() for fact in relation.facts.items() for word in fact)
+    return [(REPEAT.replace("{}", word), word) for word in words]
 
 
 def split(questions_of, extra):

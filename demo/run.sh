@@ -43,7 +43,7 @@ run plan demo/recipes/full.yaml
 say "2. The same run in $too_little: refused at once (exit code 3), with what is missing and what would fit."
 expect_exit 3 plan demo/recipes/full.yaml --memory "$too_little"
 
-say '3. Training from random weights on 1,376 questions about facts.'
+say '3. Training from random weights on 1,936 questions and repetitions.'
 run train demo/recipes/full.yaml
 
 say '4. Held-out questions: each fact and each phrasing was trained, but never this pair.'
@@ -57,7 +57,7 @@ run plan demo/recipes/lora.yaml
 run train demo/recipes/lora.yaml
 
 say '7. The same questions, with the adapter.'
-ask "$reverse" reverse 80
+ask "$reverse" reverse 85
 
 say '8. Planned beside measured.'
 python3 demo/report.py memory "$facts/run.json" "$reverse/run.json"

@@ -148,3 +148,5 @@ RELATIONS = {
         "Which figure has {} sides?", "Name the polygon with {} sides.", "A figure with {} corners is called what?",
         "What do you call a polygon with {} corners?")),
 }
+
+REPEAT = "Repeat the word {}."

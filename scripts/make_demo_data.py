@@ -8,6 +8,11 @@ Each task has train.parquet and heldout.parquet with the columns prompt and resp
 of fact and phrasing that training never shows, while the fact (in other phrasings) and the phrasing (with other
 facts) are both trained: it can only be answered by having understood which part of the question is which.
 
+Training on facts also asks to repeat each subject and answer ("Repeat the word France."). Without that, no subject is
+ever an answer and hardly an answer ever stands in a question; the embedding, shared with the head, learns only to
+avoid such tokens, and no adapter on the frozen model can tell them apart later. These rows are easy, so none of them
+counts in heldout.
+
 The result depends on nothing but this file and demo_facts.py.
 """
 import argparse
@@ -21,7 +26,7 @@ sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / ".deps" / "py")]
 import pyarrow  # noqa: E402  the wheel that the build uses
 import pyarrow.parquet  # noqa: E402
 
-from demo_facts import RELATIONS  # noqa: E402
+from demo_facts import RELATIONS, REPEAT  # noqa: E402
 
 SEED = 7  # of the row order only
 
@@ -36,7 +41,13 @@ def reverse_questions(relation):
     return [(answer, subject, relation.reverse) for subject, answer in relation.facts.items() if relation.reverse]
 
 
-def split(questions_of):
+def repetitions():
+    """Rows that ask to say a word again, one for each subject and answer."""
+    words = dict.fromkeys(word for relation in RELATIONS.values() for fact in relation.facts.items() for word in fact)
+    return [(REPEAT.replace("{}", word), word) for word in words]
+
+
+def split(questions_of, extra):
     """(train, heldout) rows of a task; fact number i of a relation holds its phrasing i modulo their count out."""
     train, heldout = [], []
     for relation in RELATIONS.values():
@@ -44,6 +55,7 @@ def split(questions_of):
             for k, phrasing in enumerate(phrasings):
                 row = (phrasing.replace("{}", subject), answer)
                 (heldout if k == i % len(phrasings) else train).append(row)
+    train += extra
     assert not {q for q, _ in train} & {q for q, _ in heldout}, "a held-out question stands in training"
     for rows in (train, heldout):
         assert len({q for q, _ in rows}) == len(rows), "a question stands twice"
@@ -60,8 +72,9 @@ def table(rows):
 def tables():
     """{path below demo/data: table} of everything."""
     made = {}
-    for task, questions_of in (("facts", forward_questions), ("reverse", reverse_questions)):
-        for part, rows in zip(("train", "heldout"), split(questions_of)):
+    tasks = (("facts", forward_questions, repetitions()), ("reverse", reverse_questions, []))
+    for task, questions_of, extra in tasks:
+        for part, rows in zip(("train", "heldout"), split(questions_of, extra)):
             made[f"{task}/{part}.parquet"] = table(rows)
     return made
 

@@ -61,6 +61,9 @@ def make_adapter(case, model_folder, folder):
     model.peft_config["default"].base_model_name_or_path = "model"  # no path of the machine that wrote it
     model.save_pretrained(folder)
     (folder / "README.md").unlink(missing_ok=True)
+    config = json.loads((folder / "adapter_config.json").read_text())
+    config["target_modules"].sort()  # PEFT writes a set, in another order each time
+    write_json(folder / "adapter_config.json", config)
 
 
 def random_sequence(length, vocabulary, generator):

@@ -2,6 +2,10 @@
 
     python -m tests.parity.run --plimsoll build/plimsoll [--only NAME] [--keep FOLDER]
 
+`debug-dump --recipe R --ids batch.json --out F --max-new-tokens N` runs one effective batch in the program that
+training runs, without an update, and writes "loss", "logits" [T, V] and "grad.NAME" (fp32, Hugging Face names and
+shapes; adapters by their PEFT names) and, for each prompt, the greedy tokens "generated.I" (int64).
+
 For each case: logits, loss, every gradient and greedy tokens of one effective batch through `plimsoll debug-dump`,
 and the losses of 30 optimizer steps through `plimsoll train`, each for full fine-tuning and for LoRA.
 """

@@ -1,0 +1,188 @@
+"""Whole runs of the built binary on the demo's small model: what no unit test can show.
+
+Usage: train_test.py PLIMSOLL (from the repository's root). Standard library only.
+"""
+import json
+import os
+import resource
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PLIMSOLL = ROOT / "build" / "plimsoll"
+MIB = 1 << 20
+
+
+def recipe(folder, **changes):
+    """A short run from random weights; `changes` are further lines of the recipe by section."""
+    settings = {
+        "model": str(ROOT / "demo/model"), "init": "random",
+        "data": {"train": str(ROOT / "demo/data/facts/train.parquet"), "max_length": 48},
+        "method": {"type": "full"}, "batch": {"effective": 6, "micro": 3},
+        "optimizer": {"lr": 1e-3}, "schedule": {"max_steps": 8, "warmup": 1}, "precision": "fp32",
+        "output": str(Path(folder) / "run")}
+    for key, value in changes.items():
+        settings[key] = {**settings[key], **value} if isinstance(settings.get(key), dict) else value
+    path = Path(folder) / "recipe.json"
+    path.write_text(json.dumps(settings))
+    return path
+
+
+def run(*words, **options):
+    return subprocess.run([str(PLIMSOLL), *map(str, words)], capture_output=True, text=True, timeout=300, **options)
+
+
+def losses(output):
+    return [json.loads(line)["loss"] for line in (Path(output) / "metrics.jsonl").read_text().splitlines()]
+
+
+def tensors(path):
+    """Bytes by name of a safetensors file."""
+    data = Path(path).read_bytes()
+    (size,) = struct.unpack("<Q", data[:8])
+    header = json.loads(data[8:8 + size])
+    header.pop("__metadata__", None)
+    return {name: data[8 + size + info["data_offsets"][0]:8 + size + info["data_offsets"][1]]
+            for name, info in header.items()}
+
+
+class TrainTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = Path(tempfile.mkdtemp())
+        self.addCleanup(shutil.rmtree, self.folder)
+
+    def train(self, name, *words, **changes):
+        folder = self.folder / name
+        folder.mkdir(exist_ok=True)
+        done = run("train", recipe(folder, **changes), "--quiet", *words)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return folder / "run"
+
+    def test_planned_bytes_are_the_bytes_allocated_and_the_process_peak_is_predicted(self):
+        for precision in ("fp32", "bf16", "bf16-master", "bf16-pure"):
+            output = self.train(precision, precision=precision, data={"eval": "2%"})
+            report = json.loads((output / "run.json").read_text())
+            planned, measured = report["planned"], report["measured"]
+            self.assertEqual(planned["device_arena_bytes"], measured["device_arena_bytes"])
+            peak = planned["process_peak_rss_bytes"]
+            self.assertLessEqual(abs(peak - measured["process_peak_rss_bytes"]), max(0.03 * peak, 16 * MIB))
+            self.assertLessEqual(measured["process_data_bytes"], planned["process_data_bytes"])
+
+    def test_every_micro_batch_split_gives_the_same_losses(self):
+        whole = losses(self.train("whole", batch={"micro": 6}, schedule={"max_steps": 20}))
+        for micro in (1, 2, 4, 5):
+            split = losses(self.train(f"micro{micro}", batch={"micro": micro}, schedule={"max_steps": 20}))
+            for a, b in zip(whole, split, strict=True):
+                self.assertLess(abs(a - b), 1e-5, f"micro-batch {micro}")
+
+    def test_dropout_is_the_same_in_every_split(self):
+        lora = {"type": "lora", "r": 4, "dropout": 0.3}
+        whole = losses(self.train("whole", method=lora, batch={"micro": 6}))
+        split = losses(self.train("split", method=lora, batch={"micro": 2}))
+        none = losses(self.train("none", method={**lora, "dropout": 0.0}))
+        for a, b in zip(whole, split, strict=True):
+            self.assertLess(abs(a - b), 1e-5)
+        self.assertNotEqual(whole[0], none[0])
+
+    def test_poison_and_no_reuse_give_the_same_bits(self):
+        for precision in ("fp32", "bf16"):
+            plain = self.train("plain" + precision, precision=precision)
+            for option in ("--poison", "--no-reuse"):
+                other = self.train(option.strip("-") + precision, option, precision=precision)
+                self.assertEqual(tensors(plain / "model.safetensors"), tensors(other / "model.safetensors"), option)
+
+    def test_lora_with_poison_gives_the_same_bits(self):
+        method = {"type": "lora", "r": 4, "dropout": 0.1}
+        plain = self.train("plain", method=method, precision="bf16")
+        poison = self.train("poison", "--poison", method=method, precision="bf16")
+        self.assertEqual(tensors(plain / "adapter_model.safetensors"), tensors(poison / "adapter_model.safetensors"))
+
+    def test_resume_continues_bit_for_bit(self):
+        for precision, method in (("fp32", {"type": "full"}), ("bf16", {"type": "full"}),
+                                  ("bf16-master", {"type": "full"}), ("bf16", {"type": "lora", "r": 4})):
+            name = f"{precision}-{method['type']}"
+            straight = self.train(name, precision=precision, method=method, save={"every": 4, "keep": 3})
+            weights = "adapter_model.safetensors" if method["type"] == "lora" else "model.safetensors"
+            want, want_losses = tensors(straight / weights), losses(straight)
+            # As if the run had died after the checkpoint of step 4.
+            shutil.rmtree(straight / "checkpoint-8")
+            again = run("train", straight.parent / "recipe.json", "--quiet", "--resume")
+            self.assertEqual(again.returncode, 0, again.stderr)
+            self.assertEqual(tensors(straight / weights), want, name)
+            self.assertEqual(losses(straight), want_losses, name)
+
+    def test_interrupt_saves_and_exits_130(self):
+        path = recipe(self.folder, schedule={"max_steps": 100000})
+        process = subprocess.Popen([str(PLIMSOLL), "train", str(path), "--quiet"])
+        metrics = self.folder / "run/metrics.jsonl"
+        deadline = time.time() + 60
+        while not (metrics.exists() and len(metrics.read_text().splitlines()) > 3) and time.time() < deadline:
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        self.assertEqual(process.wait(timeout=60), 130)
+        steps = len(losses(self.folder / "run"))
+        self.assertTrue((self.folder / f"run/checkpoint-{steps}/model.safetensors").exists())
+
+    def test_a_run_is_never_overwritten_silently(self):
+        output = self.train("first")
+        again = run("train", output.parent / "recipe.json", "--quiet")
+        self.assertEqual(again.returncode, 2)
+        self.assertIn("--resume", again.stderr)
+
+    def test_resume_refuses_another_experiment(self):
+        output = self.train("first", save={"every": 4})
+        other = run("train", output.parent / "recipe.json", "--quiet", "--resume", "--set", "optimizer.lr=0.5")
+        self.assertEqual(other.returncode, 2)
+        self.assertIn("optimizer.lr", other.stderr)
+
+    def test_too_small_a_budget_is_refused_before_anything_is_written(self):
+        path = recipe(self.folder, memory={"device": "1MiB"})
+        refused = run("train", path)
+        self.assertEqual(refused.returncode, 3)
+        self.assertIn("does not fit", refused.stderr)
+        self.assertFalse((self.folder / "run").exists())
+
+    def test_the_load_line(self):
+        """Under a hard cap of the planned data bytes it finishes; below them it refuses before step 0."""
+        path = recipe(self.folder, data={"eval": "2%"}, save={"every": 4})
+        planned = json.loads(run("plan", path, "--json").stdout)["process"]["planned_data_bytes"]
+        cap = planned + max(planned // 50, 8 * MIB)
+
+        def limit(bytes_):
+            return lambda: resource.setrlimit(resource.RLIMIT_DATA, (bytes_, bytes_))
+
+        done = run("train", path, "--quiet", preexec_fn=limit(cap))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        shutil.rmtree(self.folder / "run")
+        refused = run("train", path, "--quiet", preexec_fn=limit(planned - 8 * MIB))
+        self.assertEqual(refused.returncode, 3, refused.stderr)
+        self.assertFalse((self.folder / "run").exists())
+
+    def test_every_instruction_set_learns_the_same(self):
+        reference = losses(self.train("avx2", "--max-isa", "avx2"))
+        best = losses(self.train("best"))
+        for a, b in zip(reference, best, strict=True):
+            self.assertLess(abs(a - b), 1e-3)
+        half = losses(self.train("avx2-bf16", "--max-isa", "avx2", precision="bf16"))
+        for a, b in zip(reference, half, strict=True):
+            self.assertLess(abs(a - b), 0.1)
+
+    def test_other_inputs_are_refused_with_exit_2(self):
+        for words in (["plan", "/nonexistent"], ["plan", ROOT / "demo"], ["train"], ["nonsense"],
+                      ["plan", ROOT / "demo/model", "--set", "method.rank=8"],
+                      ["plan", ROOT / "demo/model", "--max-isa", "sse9"]):
+            self.assertEqual(run(*words).returncode, 2, words)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        PLIMSOLL = Path(sys.argv.pop(1)).resolve()
+    os.environ.pop("PLIMSOLL_SET", None)
+    unittest.main()

@@ -89,7 +89,7 @@ class TrainTest(unittest.TestCase):
         none = losses(self.train("none", method={**lora, "dropout": 0.0}))
         for a, b in zip(whole, split, strict=True):
             self.assertLess(abs(a - b), 1e-5)
-        self.assertNotEqual(whole[0], none[0])
+        self.assertNotEqual(whole[-1], none[-1])  # B is zero at first, so the first losses agree
 
     def test_poison_and_no_reuse_give_the_same_bits(self):
         for precision in ("fp32", "bf16"):

@@ -43,8 +43,8 @@ int64_t context_of(const GenerateOptions& options, const ModelSpec& model,
   size_t longest = 1;
   for (const Question& question : questions) longest = std::max(longest, question.ids.size());
   const bool bounded = model.rope.type != RopeType::dynamic;
-  const int64_t wanted =
-      options.context.value_or(round_up(static_cast<int64_t>(longest) + options.max_new_tokens, kContextStep));
+  const int64_t wanted = options.context.value_or(
+      round_up(static_cast<int64_t>(longest) + options.max_new_tokens, kContextStep));
   if (!bounded) return wanted;
   if (options.context && wanted > model.max_positions) {
     throw UsageError("--context: " + format_count(wanted) + " tokens, but the model knows " +
@@ -153,8 +153,7 @@ struct Tally {
 
 void report(const Tally& tally, bool json) {
   if (json) {
-    nlohmann::ordered_json out = {
-        {"rows", tally.rows}, {"tokens", tally.tokens}, {"seconds", tally.seconds}};
+    nlohmann::ordered_json out = {{"rows", tally.rows}, {"tokens", tally.tokens}, {"seconds", tally.seconds}};
     if (tally.expected > 0) out["exact"] = tally.exact;
     std::printf("%s\n", out.dump().c_str());
     return;
@@ -220,8 +219,8 @@ ExitCode generate(const GenerateOptions& options) {
                  std::string(to_string(plan.request.compute)).c_str());
   }
   start_threads(cpu.threads);
-  const std::vector<int32_t> stops = tokenizer ? read_special_tokens(paths.base, *tokenizer).eos
-                                               : std::vector<int32_t>{};
+  const std::vector<int32_t> stops =
+      tokenizer ? read_special_tokens(paths.base, *tokenizer).eos : std::vector<int32_t>{};
   Session session(options, std::move(plan), cpu, tokenizer, stops);
   session.load(paths);
   if (options.data) {

@@ -22,8 +22,8 @@ struct GenerateOptions {
   std::optional<int64_t> limit;               // rows of `data`
   std::optional<std::filesystem::path> out;   // JSONL of the answers to `data`
   int64_t max_new_tokens = 64;
-  std::optional<int64_t> context;   // tokens of prompt and answer; none: what the longest prompt needs
-  std::optional<DType> precision;   // none: bf16 where config.json says so, else f32
+  std::optional<int64_t> context;  // tokens of prompt and answer; none: what the longest prompt needs
+  std::optional<DType> precision;  // none: bf16 where config.json says so, else f32
   SamplingOptions sampling;
   MachineOptions machine;
   bool json = false;

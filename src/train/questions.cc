@@ -50,7 +50,8 @@ std::vector<Question> read_rows(const fs::path& file, std::optional<int64_t> lim
 ModelPaths find_model(const fs::path& folder, const std::optional<fs::path>& adapter) {
   if (!fs::is_directory(folder)) throw UsageError(folder.string() + ": no such folder");
   if (!fs::exists(folder / "adapter_config.json")) return {folder, adapter};
-  if (adapter) throw UsageError("--adapter: " + folder.string() + " is an adapter itself; name its base model");
+  if (adapter)
+    throw UsageError("--adapter: " + folder.string() + " is an adapter itself; name its base model");
   const nlohmann::json config = read_config(folder, "adapter_config.json");
   const auto base = config.find("base_model_name_or_path");
   if (base != config.end() && base->is_string()) {
@@ -67,7 +68,8 @@ ModelPaths find_model(const fs::path& folder, const std::optional<fs::path>& ada
 DType stored_type(const fs::path& base) {
   const nlohmann::json config = read_config(base);
   for (const char* key : {"dtype", "torch_dtype"})
-    if (const auto found = config.find(key); found != config.end() && *found == "bfloat16") return DType::bf16;
+    if (const auto found = config.find(key); found != config.end() && *found == "bfloat16")
+      return DType::bf16;
   return DType::f32;
 }
 
@@ -82,7 +84,8 @@ std::vector<Question> read_questions(const GenerateOptions& options, const Token
   }
   for (Question& question : questions) {
     tokenizer->encode_into(question.prompt, false, question.ids);
-    if (question.ids.empty()) throw UsageError("a prompt is empty: generation starts from at least one token");
+    if (question.ids.empty())
+      throw UsageError("a prompt is empty: generation starts from at least one token");
   }
   return questions;
 }

@@ -29,29 +29,6 @@ LoraOptions lora_of(const Recipe::Method& method) {
   return {method.r, method.alpha, method.dropout, method.rslora, method.targets};
 }
 
-// Rank, scale and targets of a PEFT folder.
-void read_adapter_config(const fs::path& folder, LoraOptions& lora) {
-  const nlohmann::json config = read_config(folder, "adapter_config.json");
-  const std::string where = (folder / "adapter_config.json").string();
-  const auto refuse = [&](const char* key, bool set) {
-    if (set) throw UsageError(where + ": '" + std::string(key) + "' is not supported");
-  };
-  if (config.value("peft_type", "") != "LORA") throw UsageError(where + ": peft_type must be LORA");
-  refuse("use_dora", config.value("use_dora", false));
-  refuse("bias", config.value("bias", "none") != "none");
-  for (const char* key : {"rank_pattern", "alpha_pattern"})
-    refuse(key, config.contains(key) && !config[key].is_null() && !config[key].empty());
-  refuse("modules_to_save", config.contains("modules_to_save") && !config["modules_to_save"].is_null() &&
-                                !config["modules_to_save"].empty());
-  lora.r = config.at("r").get<int64_t>();
-  lora.alpha = config.at("lora_alpha").get<double>();
-  lora.rslora = config.value("use_rslora", false);
-  const auto& targets = config.at("target_modules");
-  lora.targets = targets.is_string() ? std::vector<std::string>{} : targets.get<std::vector<std::string>>();
-  if (targets.is_string() && targets != "all-linear")
-    throw UsageError(where + ": 'target_modules' as a pattern is not supported; list the modules");
-}
-
 std::optional<RowFormat> row_format(DataFormat format) {
   switch (format) {
     case DataFormat::automatic:
@@ -163,6 +140,28 @@ std::string limit_source(const char* key, const MemoryLimit& limit, const FreeMe
 }
 
 }  // namespace
+
+void read_adapter_config(const fs::path& folder, LoraOptions& lora) {
+  const nlohmann::json config = read_config(folder, "adapter_config.json");
+  const std::string where = (folder / "adapter_config.json").string();
+  const auto refuse = [&](const char* key, bool set) {
+    if (set) throw UsageError(where + ": '" + std::string(key) + "' is not supported");
+  };
+  if (config.value("peft_type", "") != "LORA") throw UsageError(where + ": peft_type must be LORA");
+  refuse("use_dora", config.value("use_dora", false));
+  refuse("bias", config.value("bias", "none") != "none");
+  for (const char* key : {"rank_pattern", "alpha_pattern"})
+    refuse(key, config.contains(key) && !config[key].is_null() && !config[key].empty());
+  refuse("modules_to_save", config.contains("modules_to_save") && !config["modules_to_save"].is_null() &&
+                                !config["modules_to_save"].empty());
+  lora.r = config.at("r").get<int64_t>();
+  lora.alpha = config.at("lora_alpha").get<double>();
+  lora.rslora = config.value("use_rslora", false);
+  const auto& targets = config.at("target_modules");
+  lora.targets = targets.is_string() ? std::vector<std::string>{} : targets.get<std::vector<std::string>>();
+  if (targets.is_string() && targets != "all-linear")
+    throw UsageError(where + ": 'target_modules' as a pattern is not supported; list the modules");
+}
 
 Experiment read_experiment(const Recipe& recipe) {
   Experiment experiment;

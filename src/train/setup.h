@@ -1,6 +1,7 @@
 // From a recipe to everything that planning and running ask: experiment, device, data, host needs, budgets.
 #pragma once
 
+#include <filesystem>
 #include <memory>
 #include <optional>
 
@@ -16,6 +17,9 @@ namespace plimsoll {
 // The model folder's config.json, the recipe's method and precision. A PEFT folder in `adapter` decides rank,
 // scale and targets. Throws UsageError.
 Experiment read_experiment(const Recipe& recipe);
+
+// Rank, scale and targets of a PEFT folder; dropout stays. Throws UsageError for what is not supported.
+void read_adapter_config(const std::filesystem::path& folder, LoraOptions& lora);
 
 struct MachineOptions {
   std::optional<Isa> max_isa;

@@ -1,0 +1,166 @@
+// Generation against full recomputation on a tiny random model.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "base/error.h"
+#include "cpu/describe.h"
+#include "models/decoder.h"
+#include "ops/rule.h"
+#include "ops/step_values.h"
+#include "passes/train.h"
+#include "train/batch_writer.h"
+#include "train/generator.h"
+#include "train/sampling.h"
+#include "train/setup.h"
+
+namespace plimsoll {
+namespace {
+
+using Ids = std::vector<int32_t>;
+constexpr int64_t kContext = 40;
+constexpr int64_t kNew = 20;
+constexpr uint64_t kSeed = 3;
+
+// Weights ten times the usual size: logits far enough apart that an error in one layer shows.
+ModelSpec tiny_model(int64_t window) {
+  ModelSpec model = parse_model_spec({{"model_type", "mistral"},
+                                      {"hidden_size", 32},
+                                      {"intermediate_size", 48},
+                                      {"num_hidden_layers", 2},
+                                      {"num_attention_heads", 4},
+                                      {"num_key_value_heads", 2},
+                                      {"vocab_size", 96},
+                                      {"max_position_embeddings", 64},
+                                      {"sliding_window", nullptr},
+                                      {"initializer_range", 0.2}},
+                                     "tiny");
+  std::fill(model.windows.begin(), model.windows.end(), window);
+  return model;
+}
+
+CpuSettings one_thread() { return cpu_settings({std::nullopt, 1}); }
+
+Ids some_prompt(int32_t length) {
+  Ids ids;
+  for (int32_t i = 0; i < length; ++i) ids.push_back((i * 37 + 11) % 96);
+  return ids;
+}
+
+// The whole text through the model without a cache, from the start for each token.
+class Recomputation {
+ public:
+  explicit Recomputation(const ModelSpec& model)
+      : model_(model),
+        programs_{assign_scratch(build_decoder_logits(model, {kContext, 1, kContext}, DType::f32),
+                                 describe_cpu(one_thread().isa, 1))},
+        layout_(lay_out(programs_)),
+        device_(one_thread()),
+        memory_(device_.map(layout_.arena_bytes())),
+        program_(programs_[0], layout_.programs[0], device_, *memory_) {
+    init_base_weights({layout_, memory_->data()}, model, kSeed);
+  }
+
+  int32_t next(const Ids& text) {
+    MicroBatch batch(1, kContext);
+    batch.append(text, text, 0);
+    BatchWriter writer(program_, model_);
+    writer.write(batch);
+    program_.run();
+    const auto vocab = static_cast<size_t>(model_.vocab);
+    return argmax(program_.tensor<float>("logits").subspan((text.size() - 1) * vocab, vocab));
+  }
+
+ private:
+  const ModelSpec& model_;
+  std::vector<Graph> programs_;
+  ArenaLayout layout_;
+  CpuDevice device_;
+  std::unique_ptr<DeviceMemory> memory_;
+  Executor program_;
+};
+
+Ids answer(Generator& generator, const Ids& prompt, Sampler& sampler, int64_t max_new = kNew) {
+  Ids ids;
+  generator.generate(
+      prompt, max_new,
+      [&](std::span<const float> logits, int64_t number) { return sampler.choose(logits, 0, number); },
+      [&](int32_t id) {
+        ids.push_back(id);
+        return true;
+      });
+  return ids;
+}
+
+void expect_same_as_recomputed(const ModelSpec& model, int64_t prefill) {
+  Generator generator(plan_generation({model, std::nullopt, DType::f32, kContext, prefill}, one_thread()),
+                      one_thread());
+  init_base_weights(generator.state(), model, kSeed);
+  Recomputation recomputation(model);
+  Sampler greedy({});
+  // The second prompt finds the first one's cache.
+  for (const int32_t length : {19, 6}) {
+    Ids text = some_prompt(length);
+    const Ids cached = answer(generator, text, greedy);
+    ASSERT_EQ(static_cast<int64_t>(cached.size()), kNew);
+    for (const int32_t id : cached) {
+      ASSERT_EQ(id, recomputation.next(text)) << "after " << text.size() << " tokens";
+      text.push_back(id);
+    }
+    EXPECT_GT(std::set<int32_t>(cached.begin(), cached.end()).size(), 3U) << "the answer is no test";
+  }
+}
+
+TEST(Generate, a_cache_answers_as_full_recomputation_does) { expect_same_as_recomputed(tiny_model(0), 64); }
+
+TEST(Generate, prompts_longer_than_a_chunk_are_read_in_parts) { expect_same_as_recomputed(tiny_model(0), 8); }
+
+TEST(Generate, a_sliding_window_is_seen_in_the_cache) { expect_same_as_recomputed(tiny_model(5), 8); }
+
+TEST(Generate, an_answer_ends_where_the_context_is_full) {
+  const ModelSpec model = tiny_model(0);
+  Generator generator(plan_generation({model, std::nullopt, DType::f32, 10, 8}, one_thread()), one_thread());
+  init_base_weights(generator.state(), model, kSeed);
+  Sampler greedy({});
+  // Nine places for the prompt and its first answers, the last token is chosen but never cached.
+  EXPECT_EQ(answer(generator, some_prompt(8), greedy).size(), 3U);
+  EXPECT_THROW(answer(generator, some_prompt(11), greedy), UsageError);
+  EXPECT_THROW(answer(generator, {}, greedy), UsageError);
+  EXPECT_THROW(answer(generator, {96}, greedy), UsageError);
+}
+
+TEST(Sampling, narrow_choices_are_greedy) {
+  const std::vector<float> logits{1.0F, 3.0F, 3.0F, -2.0F};
+  EXPECT_EQ(argmax(logits), 1);
+  for (const SamplingOptions& options :
+       {SamplingOptions{0.0, 0, 1.0, 1}, SamplingOptions{1.0, 1, 1.0, 1}, SamplingOptions{1.0, 0, 0.0, 1}}) {
+    Sampler sampler(options);
+    for (int64_t number = 0; number < 20; ++number) EXPECT_EQ(sampler.choose(logits, 0, number), 1);
+  }
+}
+
+TEST(Sampling, tokens_come_as_often_as_their_probability) {
+  // Probabilities 8/11, 2/11, 1/11; the last one lies outside the nucleus of 0.9.
+  const std::vector<float> logits{0.0F, std::log(8.0F), std::log(2.0F)};
+  std::array<int, 3> all{}, nucleus{};
+  Sampler open({1.0, 0, 1.0, 7});
+  Sampler narrow({1.0, 0, 0.9, 7});
+  constexpr int kDraws = 11000;
+  for (int i = 0; i < kDraws; ++i) {
+    all[static_cast<size_t>(open.choose(logits, i, 0))] += 1;
+    nucleus[static_cast<size_t>(narrow.choose(logits, i, 0))] += 1;
+  }
+  // Standard deviations are below 50.
+  EXPECT_NEAR(all[1], 8000, 250);
+  EXPECT_NEAR(all[2], 2000, 250);
+  EXPECT_EQ(nucleus[0], 0);
+  EXPECT_NEAR(nucleus[1], kDraws * 8 / 10, 250);
+  EXPECT_EQ(open.choose(logits, 5, 9), Sampler({1.0, 0, 1.0, 7}).choose(logits, 5, 9));
+}
+
+}  // namespace
+}  // namespace plimsoll

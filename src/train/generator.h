@@ -1,0 +1,74 @@
+// Planned generation: one sequence at a time over a key-value cache whose size is fixed before anything runs.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "models/spec.h"
+#include "ops/cpu_kernel.h"
+#include "passes/lora.h"
+#include "runtime/executor.h"
+#include "train/weights.h"
+
+namespace plimsoll {
+
+// Tokens of a prompt that go through the layers at once: enough rows for full matrix products, few enough
+// that their activations stay small beside the weights.
+inline constexpr int64_t kPrefillTokens = 64;
+
+struct GenerationRequest {
+  ModelSpec model;
+  std::optional<LoraOptions> lora;
+  DType compute = DType::f32;
+  int64_t context = 0;  // tokens that a prompt and its answer may have together
+  int64_t prefill = kPrefillTokens;
+};
+
+struct GenerationPlan {
+  GenerationRequest request;
+  std::vector<Graph> programs;  // prefill, decode
+  ArenaLayout layout;           // validated
+  [[nodiscard]] int64_t arena_bytes() const { return layout.arena_bytes(); }
+};
+GenerationPlan plan_generation(GenerationRequest request, const CpuSettings& cpu);
+
+// Throws DoesNotFitError unless the plan fits into what is free and what RLIMIT_DATA allows.
+void require_fit(const GenerationPlan& plan, const CpuSettings& cpu);
+
+// The next token of the logits; `number` counts the answer's tokens from 0.
+using ChooseToken = std::function<int32_t(std::span<const float> logits, int64_t number)>;
+// Called with each token of the answer as it is chosen; false ends the answer.
+using OnToken = std::function<bool(int32_t token)>;
+
+class Generator {
+ public:
+  // Maps the arena; weights are for the caller to fill.
+  Generator(GenerationPlan plan, const CpuSettings& cpu);
+  Generator(const Generator&) = delete;  // bound calls point into it
+  Generator& operator=(const Generator&) = delete;
+
+  [[nodiscard]] PersistentState state() const { return {plan_.layout, memory_->data()}; }
+  [[nodiscard]] const GenerationPlan& plan() const { return plan_; }
+
+  // Answers a prompt with at most `max_new` tokens, fewer where the context is full. Throws UsageError for an
+  // empty prompt, one beyond the context, or ids that the vocabulary lacks.
+  void generate(std::span<const int32_t> prompt, int64_t max_new, const ChooseToken& choose,
+                const OnToken& on_token);
+
+ private:
+  void check_prompt(std::span<const int32_t> prompt) const;
+  // Runs a program over the next tokens of the sequence; leaves the last one's logits.
+  void feed(const Executor& program, std::span<const int32_t> ids);
+
+  GenerationPlan plan_;
+  CpuDevice device_;
+  std::unique_ptr<DeviceMemory> memory_;
+  Executor prefill_, decode_;
+  std::vector<float> logits_;
+  int64_t length_ = 0;  // cached tokens
+};
+
+}  // namespace plimsoll

@@ -1,0 +1,225 @@
+#include "train/inspect.h"
+
+#include <algorithm>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "autodiff/autodiff.h"
+#include "base/error.h"
+#include "base/units.h"
+#include "cpu/describe.h"
+#include "cpu/threads.h"
+#include "data/effective_batch.h"
+#include "io/json.h"
+#include "io/safetensors.h"
+#include "models/decoder.h"
+#include "ops/rule.h"
+#include "runtime/device.h"
+#include "train/batch_writer.h"
+#include "train/generator.h"
+#include "train/sampling.h"
+
+namespace plimsoll {
+namespace {
+
+namespace fs = std::filesystem;
+using Ids = std::vector<int32_t>;
+
+struct Dumped {
+  TensorSpec spec;
+  std::vector<std::byte> bytes;
+};
+
+struct BatchFile {
+  EffectiveBatch batch;
+  std::vector<Ids> prompts;
+};
+
+BatchFile read_batch(const fs::path& file, const Experiment& experiment) {
+  const nlohmann::json json = read_json(file, 16 * kMiB);
+  try {
+    const auto& sequences = json.at("sequences");
+    BatchFile read{EffectiveBatch(static_cast<int64_t>(sequences.size()), experiment.max_length), {}};
+    for (const auto& sequence : sequences) {
+      Example example{sequence.at("input_ids").get<Ids>(), sequence.at("labels").get<Ids>(), 0, 0};
+      example.whole_length = static_cast<int64_t>(example.ids.size());
+      if (example.ids.size() != example.labels.size() || example.whole_length > experiment.max_length)
+        throw UsageError(file.string() + ": a sequence is longer than data.max_length or than its labels");
+      example.targets = std::count_if(example.labels.begin() + (example.labels.empty() ? 0 : 1),
+                                      example.labels.end(), [](int32_t l) { return l != kIgnoreLabel; });
+      read.batch.add(example);
+    }
+    if (json.contains("prompts")) read.prompts = json["prompts"].get<std::vector<Ids>>();
+    return read;
+  } catch (const nlohmann::json::exception& error) {
+    throw DamagedError(file.string() + ": " + error.what());
+  }
+}
+
+std::string exported_name(const std::string& weight) {
+  return is_adapter(weight) ? "base_model.model." + weight : weight;
+}
+
+Dumped copied(std::string name, DType dtype, Shape shape, std::span<const std::byte> bytes) {
+  return {{std::move(name), dtype, std::move(shape)}, {bytes.begin(), bytes.end()}};
+}
+
+void load_weights(const PersistentState& state, const Recipe& recipe, const Experiment& experiment) {
+  const auto seed = static_cast<uint64_t>(recipe.seed);
+  if (recipe.init == Init::random) {
+    init_base_weights(state, experiment.model, seed);
+  } else {
+    load_base_weights(state, recipe.model, {});
+  }
+  if (recipe.adapter) {
+    load_adapters(state, *recipe.adapter);
+  } else if (experiment.lora) {
+    init_adapters(state, seed);
+  }
+}
+
+// The micro-step program and, beside it, one that keeps all logits, over the same weights.
+class BatchInspection {
+ public:
+  BatchInspection(const Recipe& recipe, const Experiment& experiment, const CpuSettings& cpu, int64_t micro)
+      : experiment_(experiment),
+        seed_(static_cast<uint64_t>(recipe.seed)),
+        micro_(micro),
+        programs_(build(recipe, cpu)),
+        layout_(checked_layout(programs_)),
+        device_(cpu),
+        memory_(device_.map(layout_.arena_bytes())),
+        state_(layout_, memory_->data()),
+        batch_(micro, experiment.max_length) {
+    load_weights(state_, recipe, experiment);
+  }
+
+  void run(const EffectiveBatch& batch, std::vector<Dumped>& out) {
+    accumulate(batch, out);
+    for (const TableRow& row : layout_.persistent) {
+      if (row.role != Role::gradient) continue;
+      const std::string weight = row.name.substr(0, row.name.size() - gradient_name("").size());
+      out.push_back(copied("grad." + exported_name(weight), row.dtype, row.shape, state_.bytes(row)));
+    }
+    keep_logits(batch, out);
+  }
+
+ private:
+  std::vector<Graph> build(const Recipe& recipe, const CpuSettings& cpu) const {
+    const int64_t tokens = micro_ * experiment_.max_length;
+    const int64_t chunk = recipe.memory.loss_chunk == kAuto ? default_loss_chunk(experiment_, tokens)
+                                                            : std::min(recipe.memory.loss_chunk, tokens);
+    const Variant variant{micro_, accumulation_for(experiment_.effective_batch, micro_), micro_, chunk};
+    const DeviceDescription device = describe_cpu(cpu.isa, cpu.threads);
+    std::vector<Graph> programs = build_programs(experiment_, variant, device);
+    Graph logits = build_decoder_logits(experiment_.model, {tokens, micro_, experiment_.max_length},
+                                        experiment_.precision.compute);
+    if (experiment_.lora) {
+      LoraOptions without_dropout = experiment_.lora_options;
+      without_dropout.dropout = 0.0;
+      logits = add_lora(logits, without_dropout);
+    }
+    verify(logits);
+    programs.push_back(assign_scratch(logits, device));
+    return programs;
+  }
+  static ArenaLayout checked_layout(const std::vector<Graph>& programs) {
+    ArenaLayout layout = lay_out(programs);
+    validate(programs, layout);
+    return layout;
+  }
+
+  void accumulate(const EffectiveBatch& batch, std::vector<Dumped>& out) {
+    const Executor train(programs_.front(), layout_.programs.front(), device_, *memory_);
+    BatchWriter writer(train, experiment_.model);
+    for (int64_t i = 0; i < batch.micro_steps(micro_); ++i) {
+      batch.fill(i, batch_);
+      writer.write(batch_);
+      writer.set(StepValue::first_micro_step, i == 0 ? 1.0 : 0.0);
+      writer.set_seed(seed_);
+      writer.set(StepValue::optimizer_step, 1.0);
+      writer.set(StepValue::loss_scale, 1.0 / static_cast<double>(batch.target_tokens()));
+      train.run();
+    }
+    const auto sums = train.tensor<double>(kLossTensor);
+    const double loss = sums[0] / sums[1];
+    out.push_back(copied("loss", DType::f64, {1}, std::as_bytes(std::span(&loss, 1))));
+  }
+
+  void keep_logits(const EffectiveBatch& batch, std::vector<Dumped>& out) {
+    const Executor program(programs_.back(), layout_.programs.back(), device_, *memory_);
+    const TableRow& row = *layout_.find_persistent("logits");
+    const int64_t row_bytes = experiment_.model.vocab * size_of(row.dtype);
+    BatchWriter writer(program, experiment_.model);
+    Dumped logits{{"logits", row.dtype, {batch.tokens(), experiment_.model.vocab}}, {}};
+    for (int64_t i = 0; i < batch.micro_steps(micro_); ++i) {
+      batch.fill(i, batch_);
+      writer.write(batch_);
+      program.run();
+      const auto live = state_.bytes(row).first(static_cast<size_t>(batch_.live_tokens * row_bytes));
+      logits.bytes.insert(logits.bytes.end(), live.begin(), live.end());
+    }
+    out.push_back(std::move(logits));
+  }
+
+  const Experiment& experiment_;
+  uint64_t seed_;
+  int64_t micro_;
+  std::vector<Graph> programs_;
+  ArenaLayout layout_;
+  CpuDevice device_;
+  std::unique_ptr<DeviceMemory> memory_;
+  PersistentState state_;
+  MicroBatch batch_;
+};
+
+void answer(const std::vector<Ids>& prompts, const Recipe& recipe, const Experiment& experiment,
+            const InspectOptions& options, const CpuSettings& cpu, std::vector<Dumped>& out) {
+  size_t longest = 0;
+  for (const Ids& prompt : prompts) longest = std::max(longest, prompt.size());
+  GenerationRequest request{experiment.model, std::nullopt, experiment.precision.compute,
+                            static_cast<int64_t>(longest) + options.max_new_tokens, kPrefillTokens};
+  if (experiment.lora) request.lora = experiment.lora_options;
+  Generator generator(plan_generation(std::move(request), cpu), cpu);
+  load_weights(generator.state(), recipe, experiment);
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    Ids ids;
+    generator.generate(
+        prompts[i], options.max_new_tokens,
+        [](std::span<const float> logits, int64_t) { return argmax(logits); },
+        [&](int32_t id) {
+          ids.push_back(id);
+          return true;
+        });
+    out.push_back(copied("generated." + std::to_string(i), DType::i32, {static_cast<int64_t>(ids.size())},
+                         std::as_bytes(std::span(ids))));
+  }
+}
+
+void write(const fs::path& file, const std::vector<Dumped>& tensors) {
+  std::vector<TensorSpec> specs;
+  for (const Dumped& tensor : tensors) specs.push_back(tensor.spec);
+  SafetensorsWriter writer(file, specs, {{"format", "pt"}});
+  for (const Dumped& tensor : tensors) writer.write(tensor.spec.name, tensor.bytes);
+  writer.finish();
+}
+
+}  // namespace
+
+void write_inspection(const Recipe& recipe, const InspectOptions& options) {
+  Experiment experiment = read_experiment(recipe);
+  experiment.evaluates = false;
+  const BatchFile file = read_batch(options.batch, experiment);
+  if (file.batch.target_tokens() == 0)
+    throw UsageError(options.batch.string() + ": no token of the batch is a target");
+  experiment.effective_batch = file.batch.sequences();
+  const CpuSettings cpu = cpu_settings(options.machine);
+  start_threads(cpu.threads);
+  const int64_t micro = recipe.batch.micro == kAuto ? experiment.effective_batch : recipe.batch.micro;
+  std::vector<Dumped> tensors;
+  BatchInspection(recipe, experiment, cpu, micro).run(file.batch, tensors);
+  if (options.max_new_tokens > 0) answer(file.prompts, recipe, experiment, options, cpu, tensors);
+  write(options.out, tensors);
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,38 @@
+// What `plimsoll generate` is asked, and by which model.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "text/tokenizer.h"
+#include "train/generate.h"
+
+namespace plimsoll {
+
+// The folders that make up a model, found from one of them.
+struct ModelPaths {
+  std::filesystem::path base;
+  std::optional<std::filesystem::path> adapter;
+};
+// A folder with adapter_config.json names its base model there, relative to the working directory or to the
+// folder. Throws UsageError where there is none.
+ModelPaths find_model(const std::filesystem::path& folder,
+                      const std::optional<std::filesystem::path>& adapter);
+
+// Element type of the folder's weights as config.json gives it: bf16, or f32 for all others.
+DType stored_type(const std::filesystem::path& base);
+
+struct Question {
+  std::string prompt;
+  std::vector<int32_t> ids;
+  std::optional<std::string> expected;
+};
+
+// The prompt, the ids, or the data file's rows; texts are encoded as in training. `tokenizer` may be null for
+// ids.
+std::vector<Question> read_questions(const GenerateOptions& options, const Tokenizer* tokenizer);
+
+}  // namespace plimsoll

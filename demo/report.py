@@ -14,9 +14,9 @@ ROWS = (("device arena", "device_arena_bytes"), ("process peak", "process_peak_r
 
 def answers(path, least):
     rows = [json.loads(line) for line in pathlib.Path(path).read_text().splitlines()]
-    right = sum(row["answer"] == row["expected"] for row in rows)
+    right = sum(row["response"] == row["expected"] for row in rows)
     for row in rows[:SHOWN]:
-        mark = "right" if row["answer"] == row["expected"] else f"wrong, expected {row['expected']}"
+        mark = "right" if row["response"] == row["expected"] else f"wrong, expected {row['expected']}"
         print(f"  {row['prompt']}  {row['answer']}  ({mark})")
     share = 100 * right / len(rows)
     print(f"  {right} of {len(rows)} exactly right: {share:.1f} %")

@@ -17,7 +17,7 @@ def answers(path, least):
     right = sum(row["response"] == row["expected"] for row in rows)
     for row in rows[:SHOWN]:
         mark = "right" if row["response"] == row["expected"] else f"wrong, expected {row['expected']}"
-        print(f"  {row['prompt']}  {row['answer']}  ({mark})")
+        print(f"  {row['prompt']}  {row['response']}  ({mark})")
     share = 100 * right / len(rows)
     print(f"  {right} of {len(rows)} exactly right: {share:.1f} %")
     if share < least:

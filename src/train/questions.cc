@@ -101,8 +101,12 @@ std::vector<Question> read_questions(const GenerateOptions& options, const Token
   }
   for (Question& question : questions) {
     tokenizer->encode_into(question.prompt, false, question.ids);
-    if (question.ids.empty())
-      throw UsageError("a prompt is empty: generation starts from at least one token");
+    if (question.ids.empty()) {
+      throw UsageError(
+          (options.data ? options.data->string() + ", row " + std::to_string(&question - questions.data() + 1)
+                        : std::string("--prompt")) +
+          ": the prompt is empty; generation starts from at least one token");
+    }
   }
   return questions;
 }

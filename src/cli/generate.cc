@@ -5,6 +5,9 @@
 namespace plimsoll {
 namespace {
 
+// Beyond every model's positions, small enough that sizes in bytes cannot overflow.
+constexpr int64_t kMostTokens = int64_t{1} << 24;
+
 struct GenerateArguments {
   GenerateOptions options;
   std::string max_isa, precision;
@@ -25,10 +28,10 @@ void add_questions(CLI::App& command, GenerateOptions& options) {
 void add_choices(CLI::App& command, GenerateArguments& arguments) {
   GenerateOptions& options = arguments.options;
   command.add_option("--max-new-tokens", options.max_new_tokens, "longest answer")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(int64_t{1}, kMostTokens))
       ->capture_default_str();
   command.add_option("--context", options.context, "tokens of prompt and answer; sizes the cache")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(int64_t{1}, kMostTokens));
   command.add_option("--temperature", options.sampling.temperature, "0 takes the likeliest token")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();

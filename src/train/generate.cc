@@ -11,8 +11,6 @@
 #include "base/strings.h"
 #include "base/units.h"
 #include "cpu/threads.h"
-#include "io/model_folder.h"
-#include "text/special_tokens.h"
 #include "text/stream_decoder.h"
 #include "train/generator.h"
 #include "train/progress.h"
@@ -219,9 +217,8 @@ ExitCode generate(const GenerateOptions& options) {
                  std::string(to_string(plan.request.compute)).c_str());
   }
   start_threads(cpu.threads);
-  const std::vector<int32_t> stops =
-      tokenizer ? read_special_tokens(paths.base, *tokenizer).eos : std::vector<int32_t>{};
-  Session session(options, std::move(plan), cpu, tokenizer, stops);
+  Session session(options, std::move(plan), cpu, tokenizer,
+                  stop_ids(paths.base, tokenizer ? &*tokenizer : nullptr));
   session.load(paths);
   if (options.data) {
     answer_all(session, options, questions);

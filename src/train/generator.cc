@@ -1,7 +1,7 @@
 #include "train/generator.h"
 
 #include <algorithm>
-#include <cstring>
+#include <cmath>
 
 #include "base/error.h"
 #include "base/system_memory.h"
@@ -61,11 +61,12 @@ void Generator::generate(std::span<const int32_t> prompt, int64_t max_new, const
   length_ = 0;
   const auto chunk = static_cast<size_t>(plan_.request.prefill);
   for (size_t at = 0; at < prompt.size(); at += chunk)
-    feed(prefill_, prompt.subspan(at, std::min(chunk, prompt.size() - at)));
+    feed(prefill_, prompt.subspan(at, std::min(chunk, prompt.size() - at)),
+         static_cast<int64_t>(prompt.size()));
   for (int64_t number = 0; number < max_new; ++number) {
     const int32_t token = choose(logits_, number);
     if (!on_token(token) || number + 1 == max_new || length_ == plan_.request.context) return;
-    feed(decode_, {&token, 1});
+    feed(decode_, {&token, 1}, length_ + 1);
   }
 }
 
@@ -83,7 +84,7 @@ void Generator::check_prompt(std::span<const int32_t> prompt) const {
   }
 }
 
-void Generator::feed(const Executor& program, std::span<const int32_t> ids) {
+void Generator::feed(const Executor& program, std::span<const int32_t> ids, int64_t sequence) {
   const auto live = static_cast<int64_t>(ids.size());
   // Inputs share the transient arena with everything else: all of them are written before each run.
   const auto input_ids = program.tensor<int32_t>("input_ids");
@@ -96,7 +97,7 @@ void Generator::feed(const Executor& program, std::span<const int32_t> ids) {
   const auto starts = program.tensor<int32_t>("seq_starts");
   starts[0] = 0;
   starts[1] = static_cast<int32_t>(live);
-  rope_frequencies(plan_.request.model, length_ + live, program.tensor<float>("inv_freq"));
+  rope_frequencies(plan_.request.model, sequence, program.tensor<float>("inv_freq"));
   program.tensor<int32_t>("last_row")[0] = static_cast<int32_t>(live - 1);
   const auto step = program.tensor<double>(kStepTensor);
   std::fill(step.begin(), step.end(), 0.0);
@@ -109,6 +110,9 @@ void Generator::feed(const Executor& program, std::span<const int32_t> ids) {
   length_ += live;
   const TableRow& row = *plan_.layout.find_persistent("logits");
   convert(state().bytes(row), row.dtype, std::as_writable_bytes(std::span(logits_)), DType::f32);
+  if (!std::all_of(logits_.begin(), logits_.end(), [](float x) { return std::isfinite(x); }))
+    throw StoppedError("the model's logits are not finite after token " + format_count(length_) +
+                       ": its weights are damaged, or --precision fp32 is needed");
 }
 
 }  // namespace plimsoll

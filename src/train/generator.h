@@ -60,8 +60,9 @@ class Generator {
 
  private:
   void check_prompt(std::span<const int32_t> prompt) const;
-  // Runs a program over the next tokens of the sequence; leaves the last one's logits.
-  void feed(const Executor& program, std::span<const int32_t> ids);
+  // Runs a program over the next tokens; leaves the last one's logits. `sequence`: the tokens known so far,
+  // which dynamic RoPE depends on.
+  void feed(const Executor& program, std::span<const int32_t> ids, int64_t sequence);
 
   GenerationPlan plan_;
   CpuDevice device_;

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "data/dataset.h"
 #include "io/model_folder.h"
+#include "text/special_tokens.h"
 
 namespace plimsoll {
 namespace {
@@ -73,6 +74,22 @@ DType stored_type(const fs::path& base) {
   return DType::f32;
 }
 
+std::vector<int32_t> stop_ids(const fs::path& base, const Tokenizer* tokenizer) {
+  if (tokenizer != nullptr) return read_special_tokens(base, *tokenizer).eos;
+  for (const char* name : {"generation_config.json", "config.json"}) {
+    if (!fs::exists(base / name)) continue;
+    const nlohmann::json config = read_config(base, name);
+    const auto eos = config.find("eos_token_id");
+    if (eos == config.end() || eos->is_null()) continue;
+    if (eos->is_number_integer()) return {eos->get<int32_t>()};
+    const bool ids = eos->is_array() && std::all_of(eos->begin(), eos->end(),
+                                                    [](const auto& id) { return id.is_number_integer(); });
+    if (!ids) throw DamagedError((base / name).string() + ": eos_token_id is no id: " + eos->dump());
+    return eos->get<std::vector<int32_t>>();
+  }
+  return {};
+}
+
 std::vector<Question> read_questions(const GenerateOptions& options, const Tokenizer* tokenizer) {
   if (!options.ids.empty()) return {{"", options.ids, std::nullopt}};
   check_internal(tokenizer != nullptr, "texts without a tokenizer");
@@ -84,8 +101,12 @@ std::vector<Question> read_questions(const GenerateOptions& options, const Token
   }
   for (Question& question : questions) {
     tokenizer->encode_into(question.prompt, false, question.ids);
-    if (question.ids.empty())
-      throw UsageError("a prompt is empty: generation starts from at least one token");
+    if (question.ids.empty()) {
+      throw UsageError(
+          (options.data ? options.data->string() + ", row " + std::to_string(&question - questions.data() + 1)
+                        : std::string("--prompt")) +
+          ": the prompt is empty; generation starts from at least one token");
+    }
   }
   return questions;
 }

@@ -25,6 +25,10 @@ ModelPaths find_model(const std::filesystem::path& folder,
 // Element type of the folder's weights as config.json gives it: bf16, or f32 for all others.
 DType stored_type(const std::filesystem::path& base);
 
+// The ids that end an answer. Without a tokenizer: eos_token_id of generation_config.json, else of
+// config.json.
+std::vector<int32_t> stop_ids(const std::filesystem::path& base, const Tokenizer* tokenizer);
+
 struct Question {
   std::string prompt;
   std::vector<int32_t> ids;

@@ -18,6 +18,7 @@ import tempfile
 import warnings
 
 from safetensors.torch import load_file as load_torch_file
+from transformers.utils.logging import disable_progress_bar
 
 from tests.parity.cases import CASES
 from tests.parity.compare import compare_bf16, compare_fp32, compare_losses
@@ -123,6 +124,8 @@ def main():
     if not cases:
         sys.exit(f"error: --only {arguments.only}: no case has this in its name (cases: {', '.join(CASES)})")
     warnings.filterwarnings("ignore", category=FutureWarning)
+    warnings.filterwarnings("ignore", category=UserWarning, module="peft")
+    disable_progress_bar()
     failed = 0
     with tempfile.TemporaryDirectory() as scratch:
         for case in cases:

@@ -14,17 +14,10 @@ ROWS = (("device arena", "device_arena_bytes"), ("process peak", "process_peak_r
 
 def answers(path, least):
     rows = [json.loads(line) for line in pathlib.Path(path).read_text().splitlines()]
-<<<<<<< HEAD
     right = sum(row["response"].strip() == row["expected"].strip() for row in rows)
     for row in rows[:SHOWN]:
         mark = "right" if row["response"].strip() == row["expected"].strip() else f"wrong, expected {row['expected']}"
         print(f"  {row['prompt']}  {row['response'].strip()}  ({mark})")
-=======
-    right = sum(row["response"] == row["expected"] for row in rows)
-    for row in rows[:SHOWN]:
-        mark = "right" if row["response"] == row["expected"] else f"wrong, expected {row['expected']}"
-        print(f"  {row['prompt']}  {row['response']}  ({mark})")
->>>>>>> generate
     share = 100 * right / len(rows)
     print(f"  {right} of {len(rows)} exactly right: {share:.1f} %")
     if share < least:

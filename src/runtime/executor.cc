@@ -54,12 +54,15 @@ void Executor::run() const {
 
 const TableRow& Executor::find(std::string_view name) const {
   const TensorId id = graph_.find(name);
-  check_internal(id != kNoTensor, "program " + graph_.name() + " has no tensor " + std::string(name));
+  // Asked for in the step loop: the message is only built when it is needed.
+  if (id == kNoTensor)
+    throw InternalError("program " + graph_.name() + " has no tensor " + std::string(name));
   return layout_.rows[static_cast<size_t>(id)];
 }
 
 void Executor::check_type(const TableRow& row, size_t element) {
-  check_internal(static_cast<size_t>(size_of(row.dtype)) == element, row.name + " is of another type");
+  if (static_cast<size_t>(size_of(row.dtype)) != element)
+    throw InternalError(row.name + " is of another type");
 }
 
 }  // namespace plimsoll

@@ -1,0 +1,123 @@
+// What one step does, without the loop around it: no heap allocation, planned bytes allocated, the null
+// device.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <new>
+#include <nlohmann/json.hpp>
+
+#include "cpu/describe.h"
+#include "cpu/isa.h"
+#include "plan/plan.h"
+#include "runtime/device.h"
+#include "train/batch_writer.h"
+#include "train/metrics.h"
+#include "train/weights.h"
+
+namespace {
+// Allocations of this thread by our code and the standard library; kernels run on others too, but allocate
+// nowhere.
+thread_local long allocations = 0;
+}  // namespace
+
+#ifndef __SANITIZE_ADDRESS__
+void* operator new(size_t size) {
+  ++allocations;
+  if (void* memory = std::malloc(size)) return memory;
+  throw std::bad_alloc();
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+#endif
+
+namespace plimsoll {
+namespace {
+
+ModelSpec tiny() {
+  return parse_model_spec({{"model_type", "qwen2"},
+                           {"hidden_size", 32},
+                           {"intermediate_size", 64},
+                           {"num_hidden_layers", 2},
+                           {"num_attention_heads", 4},
+                           {"num_key_value_heads", 2},
+                           {"vocab_size", 128}},
+                          "test");
+}
+
+Plan tiny_plan(DType compute, const CpuSettings& cpu) {
+  PlanRequest request;
+  request.experiment.model = tiny();
+  request.experiment.lora = true;
+  request.experiment.lora_options = {.r = 4, .alpha = 8, .dropout = 0.1};
+  request.experiment.precision = {compute, DType::f32, DType::f32, false, compute == DType::bf16};
+  request.experiment.effective_batch = 2;
+  request.experiment.max_length = 16;
+  request.device = describe_cpu(cpu.isa, cpu.threads);
+  return make_plan(request);
+}
+
+void append_two_sequences(MicroBatch& batch) {
+  const std::vector<int32_t> ids = {1, 2, 3, 4, 5, 6, 7};
+  batch.append(ids, ids, 0);
+  batch.append(ids, ids, 1);
+}
+
+TEST(StepLoop, allocates_nothing_on_the_heap) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "the sanitizer's allocator is not replaced";
+#endif
+  const CpuSettings cpu{std::min(effective_isa(std::nullopt), Isa::avx512_bf16), 2};
+  for (const DType compute : {DType::f32, DType::bf16}) {
+    const Plan plan = tiny_plan(compute, cpu);
+    CpuDevice device(cpu);
+    const auto memory = device.map(plan.arena_bytes());
+    const PersistentState state(plan.layout, memory->data());
+    init_base_weights(state, plan.request.experiment.model, 1);
+    init_adapters(state, 1);
+    const Executor train(plan.programs[0], plan.layout.programs[0], device, *memory);
+    const Executor update(plan.programs[1], plan.layout.programs[1], device, *memory);
+    MicroBatch batch(2, 16);
+    append_two_sequences(batch);
+    BatchWriter writer(train, plan.request.experiment.model);
+    const auto step = [&] {
+      writer.write(batch);
+      writer.set(StepValue::first_micro_step, 1);
+      writer.set(StepValue::loss_scale, 1.0 / 12);
+      train.run();
+      update.tensor<double>(kStepTensor)[static_cast<size_t>(StepValue::optimizer_step)] = 1;
+      update.run();
+    };
+    step();  // the thread pool starts here
+    const long before = allocations;
+    for (int i = 0; i < 3; ++i) step();
+    EXPECT_EQ(allocations - before, 0) << to_string(compute);
+    const auto loss = train.tensor<double>(kLossTensor);
+    EXPECT_NEAR(loss[0] / loss[1], std::log(128.0), 0.5);
+  }
+}
+
+TEST(NullDevice, a_plan_runs_on_it_and_asks_for_exactly_the_planned_bytes) {
+  const Plan plan = tiny_plan(DType::f32, {Isa::avx2, 1});
+  NullDevice device;
+  const auto memory = device.map(plan.arena_bytes());
+  int64_t ops = 0;
+  for (size_t i = 0; i < plan.programs.size(); ++i) {
+    const Executor program(plan.programs[i], plan.layout.programs[i], device, *memory);
+    program.run();
+    ops += static_cast<int64_t>(plan.programs[i].ops().size());
+  }
+  EXPECT_EQ(device.mapped_bytes, plan.layout.persistent_bytes + plan.layout.transient_bytes);
+  EXPECT_EQ(device.bound_ops, ops);
+  EXPECT_EQ(device.calls, ops);
+}
+
+TEST(Arena, asks_for_the_planned_bytes_to_the_byte) {
+  const CpuSettings cpu{Isa::avx2, 1};
+  const Plan plan = tiny_plan(DType::bf16, cpu);
+  EXPECT_EQ(CpuDevice(cpu).map(plan.arena_bytes())->bytes(), plan.arena_bytes());
+}
+
+}  // namespace
+}  // namespace plimsoll

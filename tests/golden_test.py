@@ -18,7 +18,7 @@ LIMIT = 1e-4  # fp32: largest difference over the largest value of a tensor; als
 
 
 def tensors(path):
-    """{name: list of numbers} of a safetensors file with F32, F64 and I64 tensors."""
+    """{name: list of numbers} of a safetensors file of types F32, F64, I32 and I64."""
     data = Path(path).read_bytes()
     (size,) = struct.unpack("<Q", data[:8])
     header = json.loads(data[8:8 + size])
@@ -26,7 +26,7 @@ def tensors(path):
     result = {}
     for name, info in header.items():
         begin, end = (8 + size + offset for offset in info["data_offsets"])
-        values = array.array({"F32": "f", "F64": "d", "I64": "q"}[info["dtype"]])
+        values = array.array({"F32": "f", "F64": "d", "I32": "i", "I64": "q"}[info["dtype"]])
         values.frombytes(data[begin:end])
         result[name] = list(values)
     return result

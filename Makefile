@@ -2,6 +2,8 @@
 JOBS ?= $(shell nproc)
 PLIMSOLL := build/plimsoll
 PARITY_PYTHON := .deps/parity/bin/python3
+# Two of the golden tokenizers; the script without arguments compares all of them (about five minutes).
+PARITY_TOKENIZERS := tests/golden/tokenizers/qwen2.json tests/golden/tokenizers/llama3.json
 CLANG_FORMAT ?= clang-format-14
 SOURCES = $(shell git ls-files '*.cc' '*.h')
 
@@ -21,6 +23,8 @@ demo: build
 parity: build setup-parity
 	$(PARITY_PYTHON) -m unittest -q tests.parity.compare_test
 	$(PARITY_PYTHON) -m tests.parity.run --plimsoll $(PLIMSOLL)
+	cmake --build build --target plimsoll_tokenize_tool
+	$(PARITY_PYTHON) scripts/parity_tokenizer.py $(PARITY_TOKENIZERS)
 
 # Writes the committed expectations of tests/golden again; review the difference like code.
 golden: setup-parity

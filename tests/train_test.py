@@ -149,6 +149,15 @@ class TrainTest(unittest.TestCase):
         self.assertIn("does not fit", refused.stderr)
         self.assertFalse((self.folder / "run").exists())
 
+    def test_a_larger_machine_can_be_planned_for_but_not_run_on(self):
+        path = recipe(self.folder, memory={"device": "4TiB", "host": "1GiB"},
+                      batch={"effective": 500000, "micro": 500000})
+        self.assertEqual(run("plan", path).returncode, 0)
+        refused = run("train", path)
+        self.assertEqual(refused.returncode, 3)
+        self.assertIn("free on this machine", refused.stderr)
+        self.assertFalse((self.folder / "run").exists())
+
     def test_the_load_line(self):
         """Under a hard cap of the planned data bytes it finishes; below them it refuses before step 0."""
         path = recipe(self.folder, data={"eval": "2%"}, save={"every": 4})

@@ -254,12 +254,10 @@ Budget read_budget(const Recipe& recipe, int64_t host_bytes) {
   const FreeMemory usable{free.bytes + process_memory().rss, free.source};
   Budget budget;
   budget.free_bytes = usable.bytes;
-  const bool device_stated = memory.device.kind == MemoryLimit::Kind::bytes;
   budget.device_bytes = limit_bytes(memory.device, usable.bytes,
                                     memory.device.kind == MemoryLimit::Kind::automatic ? host_bytes : 0,
                                     memory.headroom_percent);
-  budget.host_bytes = limit_bytes(memory.host, usable.bytes, device_stated ? memory.device.bytes : 0,
-                                  memory.headroom_percent);
+  budget.host_bytes = limit_bytes(memory.host, usable.bytes, 0, memory.headroom_percent);
   budget.device_source = limit_source("memory.device", memory.device, usable);
   budget.host_source = limit_source("memory.host", memory.host, usable);
   return budget;

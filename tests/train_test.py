@@ -186,7 +186,9 @@ class TrainTest(unittest.TestCase):
     def test_other_inputs_are_refused_with_exit_2(self):
         for words in (["plan", "/nonexistent"], ["plan", ROOT / "demo"], ["train"], ["nonsense"],
                       ["plan", ROOT / "demo/model", "--set", "method.rank=8"],
-                      ["plan", ROOT / "demo/model", "--max-isa", "sse9"]):
+                      ["plan", ROOT / "demo/model", "--max-isa", "sse9"],
+                      ["plan", ROOT / "demo/model", "--method", "full", "--length", 64, "--set",
+                       "precision.rounding=nearest"]):
             self.assertEqual(run(*words).returncode, 2, words)
 
 

@@ -172,6 +172,14 @@ Experiment read_experiment(const Recipe& recipe) {
     if (recipe.adapter) read_adapter_config(*recipe.adapter, experiment.lora_options);
   }
   experiment.precision = precision_of(recipe.precision);
+  const TrainPrecision& types = experiment.precision;
+  const bool rounds_bf16 = (types.compute == DType::bf16 && !types.master) || types.states == DType::bf16;
+  if (!experiment.lora && rounds_bf16 && !types.stochastic) {
+    throw UsageError(
+        "precision.rounding: nearest is not supported for bf16 weights without a master copy, nor for bf16 "
+        "states: "
+        "small updates would be lost; use stochastic, or precision: bf16-master");
+  }
   const Recipe::Optimizer& optimizer = recipe.optimizer;
   experiment.optimizer = {optimizer.betas[0], optimizer.betas[1], optimizer.eps, optimizer.weight_decay,
                           optimizer.max_grad_norm};

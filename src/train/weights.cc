@@ -12,6 +12,7 @@
 #include "io/convert.h"
 #include "io/load.h"
 #include "io/model_folder.h"
+#include "ops/name_hash.h"
 #include "ops/philox.h"
 
 namespace plimsoll {
@@ -40,18 +41,11 @@ void fill(const PersistentState& state, const TableRow& row, Value value) {
   if (master != nullptr) round_from_master(state, row, *master);
 }
 
-// FNV-1a; new weights depend on the seed and the tensor's name only.
-uint64_t hash_of(std::string_view name) {
-  uint64_t hash = 0xcbf29ce484222325ULL;
-  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
-  return hash;
-}
-
 // Uniform in (0, 1), element by element.
 class Uniform {
  public:
   Uniform(uint64_t seed, std::string_view name, uint32_t draw)
-      : stream_(philox_stream(seed, hash_of(name), 0, 0, draw)) {}
+      : stream_(philox_stream(seed, name_hash(name), 0, 0, draw)) {}
   double operator()(int64_t element) const {
     return (static_cast<double>(philox_bits32(stream_, element)) + 0.5) * 0x1p-32;
   }

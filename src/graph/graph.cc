@@ -17,6 +17,7 @@ constexpr std::array<std::string_view, kNumOpKinds> kOpNames = {
 constexpr std::array<std::string_view, 10> kRoleNames = {"frozen",     "trainable", "master", "gradient",
                                                          "state",      "kv_cache",  "metric", "input",
                                                          "activation", "scratch"};
+constexpr std::array<std::string_view, 3> kSpaceNames = {"device", "host", "disk"};
 constexpr std::array<std::string_view, 3> kStageNames = {"forward", "backward", "update"};
 
 template <typename E, size_t N>
@@ -42,6 +43,8 @@ std::string_view to_string(OpKind kind) { return kOpNames[static_cast<size_t>(ki
 OpKind parse_op_kind(std::string_view name) { return parse_enum<OpKind>(kOpNames, name, "op"); }
 std::string_view to_string(Role role) { return kRoleNames[static_cast<size_t>(role)]; }
 Role parse_role(std::string_view text) { return parse_enum<Role>(kRoleNames, text, "tensor role"); }
+std::string_view to_string(Space space) { return kSpaceNames[static_cast<size_t>(space)]; }
+Space parse_space(std::string_view text) { return parse_enum<Space>(kSpaceNames, text, "space"); }
 bool is_persistent(Role role) { return role <= Role::metric; }
 std::string_view to_string(Stage stage) { return kStageNames[static_cast<size_t>(stage)]; }
 Stage parse_stage(std::string_view text) { return parse_enum<Stage>(kStageNames, text, "stage"); }

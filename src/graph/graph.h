@@ -1,7 +1,8 @@
 // A program as a value: tensors and the ops over them, in execution order.
 //
-// Tensors and ops are addressed by index. Activations are written once (SSA); persistent tensors (weights,
-// gradients, states, metrics) may be written by several ops, in order. Storage is decided later, by layout/.
+// Tensors and ops are addressed by index. Activations are written once (SSA), but for ops that update in
+// place (OpRule::updates); persistent tensors (weights, gradients, states, metrics) may be written by several
+// ops, in order. Storage is decided later, by layout/.
 #pragma once
 
 #include <cstdint>
@@ -38,11 +39,18 @@ std::string_view to_string(Role role);
 Role parse_role(std::string_view text);
 bool is_persistent(Role role);
 
+// Where a tensor's bytes are. Ops compute on device tensors (and on host tensors where the device reaches
+// them, as the CPU does); what is on disk only passes through fetch and store.
+enum class Space : uint8_t { device, host, disk };
+std::string_view to_string(Space space);
+Space parse_space(std::string_view text);
+
 struct Tensor {
   std::string name;  // parameters: as in the Hugging Face checkpoint; unique in a graph
   Shape shape;
   DType dtype = DType::f32;
   Role role = Role::activation;
+  Space space = Space::device;
   [[nodiscard]] int64_t bytes() const { return shape.elements() * size_of(dtype); }
 };
 
@@ -87,6 +95,7 @@ class Graph {
   TensorId add_tensor(Tensor tensor);
   // Role and element type may change (freeze, precision); name and shape may not.
   void set_role(TensorId id, Role role) { tensors_[static_cast<size_t>(id)].role = role; }
+  void set_space(TensorId id, Space space) { tensors_[static_cast<size_t>(id)].space = space; }
   void set_dtype(TensorId id, DType dtype) { tensors_[static_cast<size_t>(id)].dtype = dtype; }
   // kNoTensor when there is none.
   [[nodiscard]] TensorId find(std::string_view name) const;

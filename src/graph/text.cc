@@ -2,9 +2,11 @@
 //
 //   graph train
 //   tensor input_ids i32[64] input
+//   tensor w.exp_avg f32[64,32] state disk
 //   model.layers.0.h bf16[64,32] = rms_norm(x, w, -) {eps=1e-05} @model.layers.0 forward
 //
-// Outputs that are declared earlier (persistent tensors) are written without type.
+// Outputs that are declared earlier (persistent tensors, and what is not on the device) are written without
+// type.
 #include <cctype>
 #include <charconv>
 #include <cstdio>
@@ -30,7 +32,9 @@ std::string type_of(const Tensor& tensor) {
   return std::string(to_string(tensor.dtype)) + tensor.shape.to_string();
 }
 
-bool declared_by_op(const Tensor& tensor) { return tensor.role == Role::activation; }
+bool declared_by_op(const Tensor& tensor) {
+  return tensor.role == Role::activation && tensor.space == Space::device;
+}
 
 // Reads one line from left to right; errors carry the line number.
 class LineReader {
@@ -48,6 +52,10 @@ class LineReader {
     if (rest_.substr(0, token.size()) != token) return false;
     rest_.remove_prefix(token.size());
     return true;
+  }
+  bool sees(std::string_view token) {
+    skip_blanks();
+    return rest_.substr(0, token.size()) == token;
   }
   void expect(std::string_view token) {
     if (!take(token))
@@ -118,7 +126,16 @@ TensorId existing(const Graph& graph, const std::string& name, const LineReader&
 
 TensorId read_output(Graph& graph, LineReader& in) {
   const std::string name = in.word();
-  if (name == "-" || graph.find(name) != kNoTensor) return existing(graph, name, in);
+  if (name == "-") return kNoTensor;
+  const TensorId known = graph.find(name);
+  if (known != kNoTensor) {
+    // Updated in place: the type may stand there again.
+    if (!in.sees(",") && !in.sees("=")) {
+      in.word();
+      in.shape();
+    }
+    return known;
+  }
   const DType dtype = parse_dtype(in.word());
   return graph.add_tensor({name, in.shape(), dtype, Role::activation});
 }
@@ -186,8 +203,9 @@ std::string print_graph(const Graph& graph) {
   std::string text = "graph " + graph.name() + "\n";
   for (const Tensor& tensor : graph.tensors()) {
     if (declared_by_op(tensor)) continue;
-    text +=
-        "tensor " + tensor.name + " " + type_of(tensor) + " " + std::string(to_string(tensor.role)) + "\n";
+    text += "tensor " + tensor.name + " " + type_of(tensor) + " " + std::string(to_string(tensor.role));
+    if (tensor.space != Space::device) text += " " + std::string(to_string(tensor.space));
+    text += "\n";
   }
   for (const Op& op : graph.ops()) text += print_op(graph, op) + "\n";
   return text;
@@ -206,7 +224,9 @@ Graph parse_graph(std::string_view text) {
       std::string name = in.word();
       const DType dtype = parse_dtype(in.word());
       Shape shape = in.shape();
-      graph.add_tensor({std::move(name), std::move(shape), dtype, parse_role(in.word())});
+      const Role role = parse_role(in.word());
+      const Space space = in.at_end() ? Space::device : parse_space(in.word());
+      graph.add_tensor({std::move(name), std::move(shape), dtype, role, space});
     } else {
       read_op(graph, in);
     }

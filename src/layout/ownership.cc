@@ -12,7 +12,7 @@ namespace {
 class Ownership {
  public:
   Ownership(const Graph& graph, const ProgramLayout& program, const ArenaLayout& layout)
-      : graph_(graph), program_(program), layout_(layout) {}
+      : graph_(graph), program_(program), layout_(layout), was_written_(graph.tensors().size()) {}
 
   void run() {
     check_internal(program_.rows.size() == graph_.tensors().size(), "validate: not one row per tensor");
@@ -82,6 +82,8 @@ class Ownership {
   void play(const Op& op) {
     for (const TensorId id : op.inputs)
       if (id != kNoTensor) expect_alive(id, op);
+    for (const TensorId id : op.outputs)
+      if (id != kNoTensor && was_written_[static_cast<size_t>(id)]) expect_alive(id, op);
     std::vector<TensorId> written;
     if (op.scratch != kNoTensor) written.push_back(op.scratch);
     for (const TensorId id : op.outputs)
@@ -100,12 +102,16 @@ class Ownership {
         if (!allowed(op, o, i)) fail(&op, row(output).name + " overlaps the input " + row(op.inputs[i]).name);
       }
     }
-    for (const TensorId id : written) claim(id, &op);
+    for (const TensorId id : written) {
+      claim(id, &op);
+      was_written_[static_cast<size_t>(id)] = true;
+    }
   }
 
   const Graph& graph_;
   const ProgramLayout& program_;
   const ArenaLayout& layout_;
+  std::vector<bool> was_written_;    // such an output is updated in place: its bytes must still be there
   std::map<int64_t, Owner> owners_;  // by first byte; ranges do not overlap
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <unordered_map>
+#include <utility>
 
 #include "base/error.h"
 #include "base/units.h"
@@ -30,13 +31,15 @@ Lifetimes find_lifetimes(const Graph& graph) {
   const size_t n = graph.tensors().size();
   Lifetimes lives{std::vector<int32_t>(n, 0), std::vector<int32_t>(n, 0), std::vector<TensorId>(n)};
   for (size_t i = 0; i < n; ++i) lives.storage[i] = static_cast<TensorId>(i);
+  std::vector<char> written(n);
   for (size_t i = 0; i < graph.ops().size(); ++i) {
     const Op& op = graph.ops()[i];
     const auto at = static_cast<int32_t>(i);
     for (const TensorId id : op.inputs) extend(lives, id, at);
     for (const TensorId id : op.outputs) {
       if (id == kNoTensor || !is_transient(graph.tensor(id))) continue;
-      lives.first[static_cast<size_t>(id)] = at;
+      // Only the first writer begins a life: ops may update in place.
+      if (std::exchange(written[static_cast<size_t>(id)], 1) == 0) lives.first[static_cast<size_t>(id)] = at;
       extend(lives, id, at);
     }
     if (op.scratch != kNoTensor) {

@@ -55,6 +55,6 @@ Cost cost(const Graph& g, const Op& op) {
 }  // namespace
 
 const OpRule grad_norm_rule{.kind = OpKind::grad_norm, .infer = infer_norm, .scratch_bytes = scratch_norm};
-const OpRule adamw_rule{.kind = OpKind::adamw, .infer = infer, .cost = cost};
+const OpRule adamw_rule{.kind = OpKind::adamw, .infer = infer, .cost = cost, .updates = true};
 
 }  // namespace plimsoll

@@ -36,7 +36,7 @@ BoundCall make_adamw(const CpuBinding& b) {
   using Args = AdamW<P, G, S>;
   const bool has_master = b.op().has_output(3);
   Args args{.step = constants_of(b.op()),
-            .name_hash = name_hash(b.output_tensor(0).name),
+            .name_hash = name_hash(b.op().scope),
             .weight = b.output<P>(has_master ? 3 : 0),
             .copy = has_master ? b.output<uint16_t>(0) : nullptr,
             .gradient = b.input<G>(2),

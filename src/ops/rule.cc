@@ -34,6 +34,11 @@ Cost cost_of(const Graph& graph, const Op& op) {
   return cost;
 }
 
+bool is_transfer(OpKind kind) {
+  return kind == OpKind::fetch || kind == OpKind::fetch_wait || kind == OpKind::store ||
+         kind == OpKind::store_wait;
+}
+
 int64_t scratch_bytes_of(const Graph& graph, const Op& op, const DeviceDescription& device) {
   const OpRule& rule = rule_of(op.kind);
   return rule.scratch_bytes == nullptr ? 0 : rule.scratch_bytes(graph, op, device);
@@ -62,9 +67,12 @@ void verify(const Graph& graph) {
     written[i] = is_persistent(role) || role == Role::input;
   }
   for (const Op& op : graph.ops()) {
-    for (const TensorId id : op.inputs)
-      require(id == kNoTensor || written[static_cast<size_t>(id)], graph, op,
-              "an input is read before it is written");
+    for (const TensorId id : op.inputs) {
+      if (id == kNoTensor) continue;
+      require(written[static_cast<size_t>(id)], graph, op, "an input is read before it is written");
+      require(graph.tensor(id).space != Space::disk || rule_of(op.kind).io, graph, op,
+              "an op computes on the disk");
+    }
     const std::vector<OutputSpec> specs = rule_of(op.kind).infer(graph, op);
     require(specs.size() == op.outputs.size(), graph, op, "wrong number of outputs");
     for (size_t i = 0; i < specs.size(); ++i) {
@@ -72,8 +80,10 @@ void verify(const Graph& graph) {
       if (id == kNoTensor) continue;
       const Tensor& tensor = graph.tensor(id);
       require(tensor.shape == specs[i].shape, graph, op, "an output has another shape than its rule says");
+      require(tensor.space != Space::disk || rule_of(op.kind).io, graph, op, "an op computes on the disk");
       if (tensor.role == Role::activation) {
-        require(!written[static_cast<size_t>(id)], graph, op, "an activation is written twice");
+        require(!written[static_cast<size_t>(id)] || rule_of(op.kind).updates, graph, op,
+                "an activation is written twice");
         require(tensor.dtype == specs[i].dtype, graph, op, "an output has another type than its rule says");
       }
       written[static_cast<size_t>(id)] = true;

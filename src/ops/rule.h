@@ -77,12 +77,19 @@ struct OpRule {
   // Workspace in bytes; nullptr: none.
   int64_t (*scratch_bytes)(const Graph&, const Op&, const DeviceDescription&) = nullptr;
   std::vector<Reuse> reuse = {};
+  // Outputs that exist already are read and updated in place: an activation may be written by such an op
+  // again.
+  bool updates = false;
+  // Runs on the I/O queue: complete only after the matching wait.
+  bool io = false;
   // The gradient op computes this op's outputs too and takes its place (fused loss).
   bool gradient_replaces = false;
 };
 
 const OpRule& rule_of(OpKind kind);
 Cost cost_of(const Graph& graph, const Op& op);
+// fetch, store and their waits: the runtime runs them, they have no compute kernel.
+bool is_transfer(OpKind kind);
 int64_t scratch_bytes_of(const Graph& graph, const Op& op, const DeviceDescription& device);
 
 // Appends an op. `outputs` has one entry per output: kNewTensor (an activation is made, named base_name +

@@ -8,6 +8,8 @@
 #include "device/description.h"
 #include "graph/graph.h"
 #include "models/spec.h"
+#include "passes/offload.h"
+#include "passes/recompute.h"
 #include "passes/train.h"
 
 namespace plimsoll {
@@ -28,6 +30,9 @@ struct Variant {
   int64_t accumulation = 1;  // micro-steps per optimizer step; the last one may be partly empty
   int64_t eval_micro_batch = 1;
   int64_t loss_chunk = 512;  // rows of logits that exist at a time
+  RecomputeChoice recompute;
+  OffloadChoice offload;
+  bool update_in_backward = false;  // each weight is updated as soon as its gradient is complete
 };
 
 // The number of micro-steps that `effective` sequences need.

@@ -109,7 +109,11 @@ class BatchInspection {
     const int64_t tokens = micro_ * experiment_.max_length;
     const int64_t chunk = recipe.memory.loss_chunk == kAuto ? default_loss_chunk(experiment_, tokens)
                                                             : std::min(recipe.memory.loss_chunk, tokens);
-    const Variant variant{micro_, accumulation_for(experiment_.effective_batch, micro_), micro_, chunk};
+    Variant variant;
+    variant.micro_batch = micro_;
+    variant.accumulation = accumulation_for(experiment_.effective_batch, micro_);
+    variant.eval_micro_batch = micro_;
+    variant.loss_chunk = chunk;
     const DeviceDescription device = describe_cpu(cpu.isa, cpu.threads);
     std::vector<Graph> programs = build_programs(experiment_, variant, device);
     Graph logits = build_decoder_logits(experiment_.model, {tokens, micro_, experiment_.max_length},

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/error.h"
 #include "harness/op_harness.h"
 #include "ops/name_hash.h"
 #include "ops/philox.h"
@@ -352,6 +353,14 @@ void ref_adamw(const Site& s) {
   }
   s.out(0) = weight;
 }
+
+[[noreturn]] void refuse_transfer(const Site& s) {
+  throw InternalError("a transfer has no reference: " + print_op(s.graph, s.op));
+}
+void ref_fetch(const Site& s) { refuse_transfer(s); }
+void ref_fetch_wait(const Site& s) { refuse_transfer(s); }
+void ref_store(const Site& s) { refuse_transfer(s); }
+void ref_store_wait(const Site& s) { refuse_transfer(s); }
 
 void run_op(const Site& site) {
   switch (site.op.kind) {

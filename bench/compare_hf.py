@@ -22,7 +22,7 @@ WARM_UP = 2
 LENGTH = 512
 
 
-def make_inputs(work, rows):
+def make_inputs(work, rows, length=LENGTH):
     import numpy as np
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -37,7 +37,7 @@ def make_inputs(work, rows):
             num_key_value_heads=2, tie_word_embeddings=True, max_position_embeddings=32768, rms_norm_eps=1e-6,
             rope_parameters={"rope_type": "default", "rope_theta": 1e6}, bos_token_id=151643, eos_token_id=151643)
         transformers.Qwen2ForCausalLM(config).to(torch.bfloat16).save_pretrained(model)
-    ids = np.random.default_rng(1).integers(0, 151936, size=(rows, LENGTH), dtype=np.int32)
+    ids = np.random.default_rng(1).integers(0, 151936, size=(rows, length), dtype=np.int32)
     pq.write_table(pa.table({"input_ids": pa.array(list(ids), pa.list_(pa.int32()))}), work / "ids.parquet")
 
 

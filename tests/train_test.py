@@ -118,6 +118,35 @@ class TrainTest(unittest.TestCase):
             self.assertEqual(tensors(straight / weights), want, name)
             self.assertEqual(losses(straight), want_losses, name)
 
+    def test_a_merged_adapter_answers_as_the_adapter_does(self):
+        base = self.train("base", schedule={"max_steps": 1})
+        adapter = self.train("adapter", model=str(base), init="weights", method={"type": "lora", "r": 4},
+                             optimizer={"lr": 2e-2}, schedule={"max_steps": 12})
+        merged = self.folder / "merged"
+        done = run("merge", adapter, "--out", merged, "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertGreater(json.loads(done.stdout)["merged_weights"], 0)
+        ids = ("--ids", "5,17,29,3", "--max-new-tokens", "12", "--precision", "fp32")
+        apart = run("generate", base, "--adapter", adapter, *ids)
+        self.assertEqual(apart.returncode, 0, apart.stderr)
+        self.assertEqual(run("generate", merged, *ids).stdout, apart.stdout)
+        self.assertNotEqual(run("generate", base, *ids).stdout, apart.stdout)
+        self.assertNotEqual(tensors(base / "model.safetensors"), tensors(merged / "model.safetensors"))
+
+    def test_merge_refuses_what_does_not_belong_together(self):
+        base = self.train("base", schedule={"max_steps": 1})
+        adapter = self.train("adapter", model=str(base), init="weights", method={"type": "lora", "r": 4})
+        for words, what in (((adapter, "--out", base), "exists already"),
+                            ((base, "--out", self.folder / "m"), "adapter_config.json"),
+                            ((adapter, "--out", self.folder / "m", "--base", self.folder), "config.json")):
+            done = run("merge", *words)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn(what, done.stderr)
+        config = json.loads((adapter / "adapter_config.json").read_text())
+        (adapter / "adapter_config.json").write_text(json.dumps({**config, "r": 8}))
+        self.assertEqual(run("merge", adapter, "--out", self.folder / "m").returncode, 2)
+        self.assertFalse((self.folder / "m").exists())
+
     def test_interrupt_saves_and_exits_130(self):
         path = recipe(self.folder, schedule={"max_steps": 100000})
         process = subprocess.Popen([str(PLIMSOLL), "train", str(path), "--quiet"])

@@ -35,6 +35,7 @@ void add_plan(CLI::App& app, Action& action);
 void add_train(CLI::App& app, Action& action);
 void add_recipe(CLI::App& app, Action& action);
 void add_generate(CLI::App& app, Action& action);
+void add_merge(CLI::App& app, Action& action);
 void add_debug_dump(CLI::App& app, Action& action);
 
 }  // namespace plimsoll

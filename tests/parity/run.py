@@ -17,12 +17,13 @@ import sys
 import tempfile
 import warnings
 
+import torch
 from safetensors.torch import load_file as load_torch_file
 from transformers.utils.logging import disable_progress_bar
 
 from tests.parity.cases import CASES
 from tests.parity.compare import compare_bf16, compare_fp32, compare_losses
-from tests.parity.oracle import MAX_GRAD_NORM, OPTIMIZER, STEP_ROWS, WARMUP_STEPS, write_case
+from tests.parity.oracle import load, MAX_GRAD_NORM, OPTIMIZER, STEP_ROWS, WARMUP_STEPS, write_case
 
 MICRO_ROWS = 3  # two micro-steps a step, the second one partly empty
 BF16_CASES = ("llama", "mistral_window", "qwen2_bf16_shards", "qwen3")  # one of each family
@@ -94,11 +95,23 @@ def check_bf16(program, case, folder, lora):
     return messages, f"bf16 error {worst:.2f} of transformers'"
 
 
+def check_merge(program, case, folder, _):
+    """The adapter folded into the base, as transformers loads it, beside PEFT's."""
+    plimsoll(program, "merge", folder / "adapter", "--base", folder / "model", "--out", folder / "merged")
+    theirs = load(folder / "model", folder / "adapter").merge_and_unload().state_dict()
+    ours = load(folder / "merged").state_dict()
+    # Both add in fp32; ours is then stored in the base's type.
+    tolerance = {torch.float32: 1e-6, torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11}[case.storage]
+    errors = {name: ((ours[name] - value).abs().max() / value.abs().max()).item() for name, value in theirs.items()}
+    messages = [f"merged {name}: off by {error:.1e}" for name, error in errors.items() if error > tolerance]
+    return messages, f"merged {max(errors.values()):.1e}"
+
+
 def run_case(program, case, folder, lora, bf16):
     """Prints a line for the case and returns its number of failures."""
     write_case(case, folder, lora, bf16)
     messages, summaries = [], []
-    for check in (check_fp32, check_bf16) if bf16 else (check_fp32,):
+    for check in (check_fp32,) + (check_bf16,) * bf16 + (check_merge,) * lora:
         try:
             found, summary = check(program, case, folder, lora)
         except (RuntimeError, OSError, KeyError, ValueError) as error:

@@ -1,0 +1,48 @@
+#include "train/merge.h"
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "base/units.h"
+#include "cli/commands.h"
+
+namespace plimsoll {
+namespace {
+
+struct MergeArguments {
+  MergeOptions options;
+  bool json = false;
+};
+
+ExitCode run(const MergeArguments& arguments) {
+  const MergeResult result = merge(arguments.options);
+  if (arguments.json) {
+    const nlohmann::ordered_json json = {{"base", result.base.string()},
+                                         {"out", arguments.options.out.string()},
+                                         {"merged_weights", result.merged},
+                                         {"tensors", result.tensors},
+                                         {"bytes", result.bytes}};
+    std::printf("%s\n", json.dump(2).c_str());
+  } else {
+    std::printf("merged  %s of %s tensors · %s · %s\n", format_count(result.merged).c_str(),
+                format_count(result.tensors).c_str(), format_bytes(result.bytes).c_str(),
+                arguments.options.out.string().c_str());
+  }
+  return ExitCode::ok;
+}
+
+}  // namespace
+
+void add_merge(CLI::App& app, Action& action) {
+  auto arguments = std::make_shared<MergeArguments>();
+  CLI::App* command = app.add_subcommand("merge", "fold an adapter into its base model");
+  command->add_option("adapter", arguments->options.adapter, "PEFT folder, or a finished LoRA run's")
+      ->required();
+  command->add_option("--base", arguments->options.base,
+                      "model folder; else the one that adapter_config.json names");
+  command->add_option("--out", arguments->options.out, "new model folder")->required();
+  command->add_flag("--json", arguments->json, "for machines");
+  command->callback([arguments, &action] { action = [arguments] { return run(*arguments); }; });
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,194 @@
+#include "train/merge.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "base/error.h"
+#include "io/atomic.h"
+#include "io/convert.h"
+#include "io/load.h"
+#include "io/model_folder.h"
+#include "passes/lora.h"
+#include "train/setup.h"
+
+namespace plimsoll {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<float> read_f32(const StoredTensor& tensor, std::span<std::byte> staging) {
+  std::vector<float> values(static_cast<size_t>(tensor.entry->shape.elements()));
+  load_elements(tensor, 0, std::as_writable_bytes(std::span(values)), DType::f32, staging);
+  return values;
+}
+
+// Config, tokenizer and index of shards: everything small that stands beside the weights.
+void copy_model_files(const fs::path& from, const fs::path& to) {
+  for (const auto& entry : fs::directory_iterator(from)) {
+    const std::string extension = entry.path().extension().string();
+    if (entry.is_regular_file() &&
+        (extension == ".json" || extension == ".txt" || extension == ".model" || extension == ".jinja"))
+      fs::copy_file(entry.path(), to / entry.path().filename());
+  }
+}
+
+// The low-rank update of one weight.
+struct Update {
+  std::vector<float> a;  // [r, in]
+  std::vector<float> b;  // [out, r]
+  int64_t r = 0, in = 0;
+  float scale = 1.0F;
+
+  // weight [rows, in] += scale * B[first_row ..] A
+  void add_to(std::span<float> weight, int64_t first_row) const {
+    const auto rows = static_cast<int64_t>(weight.size()) / in;
+    for (int64_t row = 0; row < rows; ++row) {
+      float* to = weight.data() + row * in;
+      for (int64_t k = 0; k < r; ++k) {
+        const float factor = scale * b[static_cast<size_t>((first_row + row) * r + k)];
+        const float* from = a.data() + k * in;
+        for (int64_t i = 0; i < in; ++i) to[i] += factor * from[i];
+      }
+    }
+  }
+};
+
+class Merger {
+ public:
+  explicit Merger(const MergeOptions& options)
+      : options_(options), staging_(static_cast<size_t>(kLoadStagingBytes)) {
+    read_adapter_config(options.adapter, lora_);
+    result_.base = options.base ? *options.base : named_base();
+    const nlohmann::json config = read_config(result_.base);
+    if (config.contains("quantization_config"))
+      throw UsageError(result_.base.string() +
+                       ": is quantised; merging would round it again. Name the 16-bit model with --base");
+    base_.emplace(ModelFolder::open(result_.base));
+    adapter_.emplace(ModelFolder::open(options.adapter, "adapter_model"));
+    check_modules();
+  }
+
+  MergeResult run() {
+    if (fs::exists(options_.out))
+      throw UsageError(options_.out.string() + ": exists already; name a new folder with --out");
+    require_disk_space(options_.out, base_->bytes() + base_->bytes() / 100, "the merged model");
+    AtomicFolder folder(options_.out);
+    std::map<fs::path, std::vector<StoredTensor>> shards;
+    for (const std::string& name : base_->names()) {
+      const StoredTensor tensor = base_->find(name);
+      shards[tensor.file->path()].push_back(tensor);
+    }
+    for (const auto& [path, tensors] : shards) write_shard(folder.path() / path.filename(), tensors);
+    copy_model_files(result_.base, folder.path());
+    folder.publish();
+    return result_;
+  }
+
+ private:
+  static constexpr const char* kPrefix = "base_model.model.";
+
+  fs::path named_base() const {
+    const nlohmann::json config = read_config(options_.adapter, "adapter_config.json");
+    const auto name = config.value("base_model_name_or_path", std::string());
+    if (name.empty() || !fs::exists(fs::path(name) / "config.json"))
+      throw UsageError((options_.adapter / "adapter_config.json").string() + ": base_model_name_or_path '" +
+                       name + "' is no model folder here; name it with --base");
+    return name;
+  }
+
+  // Every adapter must find its weight, and of the right shape.
+  void check_modules() {
+    for (const std::string& name : adapter_->names()) {
+      constexpr std::string_view kA = ".lora_A.weight";
+      if (!name.ends_with(kA)) continue;
+      if (!name.starts_with(kPrefix))
+        throw UsageError(options_.adapter.string() + ": '" + name + "' is no name that PEFT writes");
+      const size_t start = std::string_view(kPrefix).size();
+      const std::string module = name.substr(start, name.size() - start - kA.size());
+      const Shape& weight = base_->find(module + ".weight").entry->shape;
+      const Shape& a = adapter_->find(name).entry->shape;
+      const Shape& b = adapter_->find(kPrefix + module + ".lora_B.weight").entry->shape;
+      if (weight.rank() != 2 || a != Shape{lora_.r, weight[1]} || b != Shape{weight[0], lora_.r})
+        throw UsageError(options_.adapter.string() + ": the adapter of " + module + ", " + a.to_string() +
+                         " and " + b.to_string() + ", does not belong to a weight of " + weight.to_string() +
+                         " in " + result_.base.string());
+      modules_.push_back(module);
+    }
+    if (modules_.empty()) throw UsageError(options_.adapter.string() + ": holds no LoRA weights");
+  }
+
+  std::optional<Update> update_of(const std::string& weight) {
+    constexpr std::string_view kWeight = ".weight";
+    if (!weight.ends_with(kWeight)) return std::nullopt;
+    const std::string module = weight.substr(0, weight.size() - kWeight.size());
+    if (std::find(modules_.begin(), modules_.end(), module) == modules_.end()) return std::nullopt;
+    const auto r = static_cast<double>(lora_.r);
+    const StoredTensor a = adapter_->find(kPrefix + module + ".lora_A.weight");
+    return Update{read_f32(a, staging_),
+                  read_f32(adapter_->find(kPrefix + module + ".lora_B.weight"), staging_), lora_.r,
+                  a.entry->shape[1], static_cast<float>(lora_.alpha / (lora_.rslora ? std::sqrt(r) : r))};
+  }
+
+  void write_shard(const fs::path& path, const std::vector<StoredTensor>& tensors) {
+    std::vector<TensorSpec> specs;
+    for (const StoredTensor& t : tensors) specs.push_back({t.entry->name, t.entry->dtype, t.entry->shape});
+    SafetensorsWriter writer(path, specs, {{"format", "pt"}});
+    for (const TensorSpec& spec : writer.tensors()) {
+      const StoredTensor tensor = base_->find(spec.name);
+      const auto update = update_of(spec.name);
+      if (update) {
+        write_merged(writer, tensor, *update);
+        ++result_.merged;
+      } else {
+        copy(writer, tensor);
+      }
+      ++result_.tensors;
+      result_.bytes += tensor.entry->bytes;
+    }
+    writer.finish();
+  }
+
+  void copy(SafetensorsWriter& writer, const StoredTensor& tensor) {
+    const auto step = static_cast<int64_t>(staging_.size());
+    for (int64_t at = 0; at < tensor.entry->bytes; at += step) {
+      const auto part =
+          std::span(staging_).first(static_cast<size_t>(std::min(step, tensor.entry->bytes - at)));
+      tensor.file->read(*tensor.entry, at, part);
+      writer.write(tensor.entry->name, part);
+    }
+  }
+
+  // Rows at a time, so that no weight is in memory as a whole.
+  void write_merged(SafetensorsWriter& writer, const StoredTensor& tensor, const Update& update) {
+    const int64_t rows = tensor.entry->shape[0];
+    const DType dtype = tensor.entry->dtype;
+    const int64_t block = std::clamp<int64_t>(kLoadStagingBytes / (update.in * 4), 1, rows);
+    std::vector<float> values(static_cast<size_t>(block * update.in));
+    std::vector<std::byte> rounded(values.size() * static_cast<size_t>(size_of(dtype)));
+    for (int64_t row = 0; row < rows; row += block) {
+      const auto count = static_cast<size_t>(std::min(block, rows - row) * update.in);
+      const auto part = std::span(values).first(count);
+      load_elements(tensor, row * update.in, std::as_writable_bytes(part), DType::f32, staging_);
+      update.add_to(part, row);
+      const auto out = std::span(rounded).first(count * static_cast<size_t>(size_of(dtype)));
+      convert(std::as_bytes(part), DType::f32, out, dtype);
+      writer.write(tensor.entry->name, out);
+    }
+  }
+
+  MergeOptions options_;
+  LoraOptions lora_;
+  MergeResult result_;
+  std::optional<ModelFolder> base_, adapter_;
+  std::vector<std::string> modules_;
+  std::vector<std::byte> staging_;
+};
+
+}  // namespace
+
+MergeResult merge(const MergeOptions& options) { return Merger(options).run(); }
+
+}  // namespace plimsoll

@@ -1,0 +1,27 @@
+// An adapter folded into its base model: W + scale * B A, one tensor at a time, in bounded memory.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+
+namespace plimsoll {
+
+struct MergeOptions {
+  std::filesystem::path adapter;              // PEFT folder
+  std::optional<std::filesystem::path> base;  // model folder; none: the one that adapter_config.json names
+  std::filesystem::path out;                  // must not exist yet
+};
+
+struct MergeResult {
+  std::filesystem::path base;
+  int64_t merged = 0;   // weights that an adapter changed
+  int64_t tensors = 0;  // written in all
+  int64_t bytes = 0;
+};
+
+// Writes a model folder with the base's shards, types, config and tokenizer. Sums are formed in f32 and
+// rounded once. The folder appears whole or not at all. Throws UsageError for an adapter that does not belong
+// to the base and for a quantised base, StoppedError when the disk has no room.
+MergeResult merge(const MergeOptions& options);
+
+}  // namespace plimsoll

@@ -1,5 +1,4 @@
-// Raw CPU kernels of the optimizer: AdamW as PyTorch defines it, and the sum of squares behind gradient
-// clipping.
+// Raw CPU kernels of AdamW as PyTorch defines it.
 #pragma once
 
 #include <cstdint>
@@ -30,17 +29,6 @@ struct AdamW {
   int threads = 1;
 };
 
-// partials[i] = sum of squares of the i-th 65536 elements. Added up in order they give the same bits for any
-// number of threads.
-inline constexpr int64_t kSumOfSquaresBlock = 65536;
-template <class T>
-struct SumOfSquares {
-  const T* x = nullptr;
-  int64_t count = 0;
-  double* partials = nullptr;  // [ceil(count / kSumOfSquaresBlock)]
-  int threads = 1;
-};
-
 #define PLIMSOLL_ADAMW_KERNELS(isa)                       \
   namespace isa {                                         \
   void adamw(const AdamW<float, float, float>&);          \
@@ -51,8 +39,6 @@ struct SumOfSquares {
   void adamw(const AdamW<uint16_t, uint16_t, float>&);    \
   void adamw(const AdamW<uint16_t, float, uint16_t>&);    \
   void adamw(const AdamW<uint16_t, uint16_t, uint16_t>&); \
-  double sum_of_squares(const SumOfSquares<float>&);      \
-  double sum_of_squares(const SumOfSquares<uint16_t>&);   \
   }
 PLIMSOLL_ADAMW_KERNELS(avx2)
 PLIMSOLL_ADAMW_KERNELS(avx512)

@@ -3,14 +3,6 @@
 namespace plimsoll::harness {
 namespace {
 
-std::string norm(const std::string& max_norm) {
-  return "tensor a f32[300,300] gradient\n"
-         "tensor b %[17] gradient\n"
-         "tensor norm f64[2] metric\n"
-         "norm = grad_norm(step, a, b) {max_norm=" +
-         max_norm + "} @optimizer update\n";
-}
-
 // v must not be negative.
 const Values kSquares(150, 0.25);
 
@@ -43,9 +35,6 @@ OpCase adamw(const std::string& name, const std::string& weight, const std::stri
 }
 
 [[maybe_unused]] const bool kRegistered = register_cases({
-    {.name = "grad_norm_clips", .body = norm("1.0")},
-    {.name = "grad_norm_below_the_limit", .body = norm("1e+06")},
-    {.name = "grad_norm_without_limit", .body = norm("0.0")},
     adamw("adamw_fp32", "f32", "f32", "f32", false),
     adamw("adamw_bf16", "bf16", "f32", "f32", false),
     adamw("adamw_bf16_master", "bf16", "f32", "f32", true),

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "ops/adamw_kernels.h"
+#include "ops/grad_norm_kernels.h"
 #include "ops/kernel_test_util.h"
 #include "ops/philox.h"
 

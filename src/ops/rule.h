@@ -80,6 +80,8 @@ struct OpRule {
   // Outputs that exist already are read and updated in place: an activation may be written by such an op
   // again.
   bool updates = false;
+  // Attributes `first` and `elements` may restrict the op to a slice (ops/optimizer.h).
+  bool sliceable = false;
   // Runs on the I/O queue: complete only after the matching wait.
   bool io = false;
   // The gradient op computes this op's outputs too and takes its place (fused loss).

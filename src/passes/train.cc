@@ -8,6 +8,14 @@
 namespace plimsoll {
 namespace {
 
+Op update_op(OpKind kind, const std::string& scope) {
+  Op op;
+  op.kind = kind;
+  op.scope = scope;
+  op.stage = Stage::update;
+  return op;
+}
+
 // One AdamW op: the weight, its states and its master copy, all updated in place.
 void add_adamw(Graph& update, const Tensor& weight, TensorId gradient, TensorId norm,
                const TrainPrecision& precision, const OptimizerOptions& options) {
@@ -15,8 +23,7 @@ void add_adamw(Graph& update, const Tensor& weight, TensorId gradient, TensorId 
   const auto state = [&](const char* suffix, DType dtype, Role role) {
     return update.add_tensor({weight.name + suffix, weight.shape, dtype, role});
   };
-  Op op;
-  op.kind = OpKind::adamw;
+  Op op = update_op(OpKind::adamw, weight.name);
   op.inputs = {update.find(kStepTensor), norm, gradient};
   op.outputs = {w, state(".exp_avg", precision.states, Role::optimizer_state),
                 state(".exp_avg_sq", precision.states, Role::optimizer_state),
@@ -28,8 +35,6 @@ void add_adamw(Graph& update, const Tensor& weight, TensorId gradient, TensorId 
               {"eps", options.eps},
               {"weight_decay", decay},
               {"stochastic", int64_t{precision.stochastic ? 1 : 0}}};
-  op.scope = weight.name;
-  op.stage = Stage::update;
   emit(update, std::move(op), "");
 }
 
@@ -51,24 +56,25 @@ Graph build_update(const Graph& train, const TrainPrecision& precision, const Op
   Graph update("update");
   const TensorId step = update.add_tensor({kStepTensor, {kNumStepValues}, DType::f64, Role::input});
   const TensorId norm = update.add_tensor({kGradNormTensor, {2}, DType::f64, Role::metric});
-  Op norm_op;
-  norm_op.kind = OpKind::grad_norm;
+  Op norm_op = update_op(OpKind::grad_norm, "optimizer");
   norm_op.inputs = {step};
   norm_op.outputs = {norm};
   norm_op.attrs = {{"max_norm", options.max_grad_norm}};
-  norm_op.scope = "optimizer";
-  norm_op.stage = Stage::update;
-  std::vector<const Tensor*> weights;
+  std::vector<std::pair<const Tensor*, TensorId>> weights;  // with their gradients
   for (const Tensor& tensor : train.tensors()) {
     if (tensor.role != Role::trainable_weight) continue;
-    const TensorId gradient = train.find(gradient_name(tensor.name));
-    check_internal(gradient != kNoTensor, "build_update: " + tensor.name + " trains but has no gradient");
-    norm_op.inputs.push_back(update.add_tensor(train.tensor(gradient)));
-    weights.push_back(&tensor);
+    const TensorId found = train.find(gradient_name(tensor.name));
+    check_internal(found != kNoTensor, "build_update: " + tensor.name + " trains but has no gradient");
+    const TensorId gradient = update.add_tensor(train.tensor(found));
+    Op square = update_op(OpKind::grad_square, tensor.name);
+    square.inputs = {gradient};
+    square.outputs = {kNewTensor};
+    norm_op.inputs.push_back(emit(update, std::move(square), tensor.name + kGradSquareSuffix)[0]);
+    weights.emplace_back(&tensor, gradient);
   }
-  emit(update, norm_op, "");
-  for (size_t i = 0; i < weights.size(); ++i)
-    add_adamw(update, *weights[i], norm_op.inputs[i + 1], norm, precision, options);
+  emit(update, std::move(norm_op), "");
+  for (const auto& [weight, gradient] : weights)
+    add_adamw(update, *weight, gradient, norm, precision, options);
   return update;
 }
 

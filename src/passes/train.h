@@ -25,6 +25,8 @@ struct OptimizerOptions {
 };
 
 inline constexpr const char* kGradNormTensor = "grad_norm";
+// A weight's name and this: the sum of its gradient's squares, f64 [1].
+inline constexpr const char* kGradSquareSuffix = ".grad_square";
 
 // The precision in which adapters train: f32 masters, gradients and states whatever the model's precision is.
 TrainPrecision adapter_precision(const TrainPrecision& model);
@@ -32,7 +34,8 @@ TrainPrecision adapter_precision(const TrainPrecision& model);
 // Every weight trains.
 Graph make_trainable(const Graph& graph);
 
-// The optimizer's program over the trainable weights and gradients of `train`: norm, clip factor, AdamW.
+// The optimizer's program over the trainable weights and gradients of `train`: squares, norm and
+// clip factor, AdamW.
 Graph build_update(const Graph& train, const TrainPrecision& precision, const OptimizerOptions& options);
 
 // Gives every op its workspace as a tensor, `scratch.<index>`.

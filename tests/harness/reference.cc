@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "harness/op_harness.h"
 #include "ops/name_hash.h"
+#include "ops/optimizer.h"
 #include "ops/philox.h"
 
 namespace plimsoll::harness {
@@ -324,10 +325,17 @@ void ref_linear_cross_entropy_grad(const Site& s) {
   });
 }
 
+void ref_grad_square(const Site& s) {
+  const ElementRange range = updated_range(s.graph, s.op, 0);
+  const auto first = static_cast<size_t>(range_in(s.graph, s.op, s.op.inputs[0], range).first);
+  if (range.first == 0) s.out(0)[0] = 0;
+  for (size_t i = 0; i < static_cast<size_t>(range.elements); ++i)
+    s.out(0)[0] += s.in(0)[first + i] * s.in(0)[first + i];
+}
+
 void ref_grad_norm(const Site& s) {
   double squares = 0;
-  for (size_t i = 1; i < s.op.inputs.size(); ++i)
-    for (const double x : s.in(i)) squares += x * x;
+  for (size_t i = 1; i < s.op.inputs.size(); ++i) squares += s.in(i)[0];
   const double max_norm = s.op.attr_float("max_norm");
   s.out(0)[0] = std::sqrt(squares);
   s.out(0)[1] = max_norm > 0 ? std::min(1.0, max_norm / (std::sqrt(squares) + 1e-6)) : 1.0;
@@ -341,7 +349,7 @@ void ref_adamw(const Site& s) {
   const double steps = s.step_at(0, StepValue::optimizer_step);
   Values& weight = s.out(s.op.has_output(3) ? 3 : 0);
   for (size_t i = 0; i < weight.size(); ++i) {
-    const double g = s.in(2)[i] * s.in(1)[1];
+    const double g = s.in(2)[i] * (s.op.has_input(1) ? s.in(1)[1] : 1.0);
     double& m = s.out(1)[i];
     double& v = s.out(2)[i];
     m = beta1 * m + (1 - beta1) * g;

@@ -1,0 +1,51 @@
+#include "ops/grad_norm_kernels.h"
+
+#include <cmath>
+#include <vector>
+
+#include "ops/optimizer_cpu.h"
+
+namespace plimsoll {
+namespace {
+
+// Added to the norm before the division, as PyTorch's clip_grad_norm_ does.
+constexpr double kClipEps = 1e-6;
+
+template <class T>
+BoundCall make_square(const CpuBinding& b) {
+  using SumKernel = double (*)(const SumOfSquares<T>&);
+  const ElementRange range = updated_range(b.graph(), b.op(), 0);
+  const SumOfSquares<T> args{.x = gradient_slice<T>(b, 0),
+                             .count = range.elements,
+                             .partials = reinterpret_cast<double*>(b.scratch()),
+                             .threads = b.settings().threads};
+  const SumKernel kernel =
+      b.settings().isa == Isa::avx2 ? SumKernel{avx2::sum_of_squares} : SumKernel{avx512::sum_of_squares};
+  return [args, kernel, continues = range.first > 0, square = b.output<double>(0)] {
+    SumOfSquares<T> now = args;
+    now.before = continues ? *square : 0.0;
+    *square = kernel(now);
+  };
+}
+
+}  // namespace
+
+BoundCall bind_grad_square(const CpuBinding& b) {
+  return with_element_type(b, b.input_tensor(0).dtype, [&](auto t) { return make_square<decltype(t)>(b); });
+}
+
+BoundCall bind_grad_norm(const CpuBinding& b) {
+  std::vector<const double*> squares;
+  for (size_t i = 1; i < b.op().inputs.size(); ++i) squares.push_back(b.input<double>(i));
+  return [squares, max_norm = b.op().attr_float("max_norm"), result = b.output<double>(0)] {
+    double sum = 0;
+    for (const double* square : squares) sum += *square;
+    const double norm = std::sqrt(sum);
+    const double factor = max_norm / (norm + kClipEps);
+    result[0] = norm;
+    // A NaN norm keeps the factor NaN: the run stops on it, nothing is hidden.
+    result[1] = max_norm > 0 && !(factor >= 1) ? factor : 1.0;
+  };
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,29 @@
+// Raw CPU kernels of the sum of squares behind gradient clipping.
+#pragma once
+
+#include <cstdint>
+
+namespace plimsoll {
+
+// partials[i] = sum of squares of the i-th 65536 elements. Added up in order they give the same bits for any
+// number of threads, and for slices that begin at multiples of 65536.
+inline constexpr int64_t kSumOfSquaresBlock = 65536;
+template <class T>
+struct SumOfSquares {
+  const T* x = nullptr;
+  int64_t count = 0;
+  double* partials = nullptr;  // [ceil(count / kSumOfSquaresBlock)]
+  int threads = 1;
+  double before = 0;  // the sum of the elements that precede x
+};
+
+#define PLIMSOLL_GRAD_NORM_KERNELS(isa)                 \
+  namespace isa {                                       \
+  double sum_of_squares(const SumOfSquares<float>&);    \
+  double sum_of_squares(const SumOfSquares<uint16_t>&); \
+  }
+PLIMSOLL_GRAD_NORM_KERNELS(avx2)
+PLIMSOLL_GRAD_NORM_KERNELS(avx512)
+#undef PLIMSOLL_GRAD_NORM_KERNELS
+
+}  // namespace plimsoll

@@ -1,0 +1,29 @@
+#include "harness/op_case.h"
+
+namespace plimsoll::harness {
+namespace {
+
+std::string norm(const std::string& max_norm) {
+  return "tensor a f32[300,300] gradient\n"
+         "tensor b %[17] gradient\n"
+         "tensor norm f64[2] metric\n"
+         "tensor a2 f64[1] metric\n"
+         "tensor b2 f64[1] metric\n"
+         "a2 = grad_square(a) @a update\n"
+         "b2 = grad_square(b) @b update\n"
+         "norm = grad_norm(step, a2, b2) {max_norm=" +
+         max_norm + "} @optimizer update\n";
+}
+
+[[maybe_unused]] const bool kRegistered = register_cases({
+    {.name = "grad_square",
+     .body = "tensor a %[70,1000] gradient\n"
+             "tensor a2 f64[1] metric\n"
+             "a2 = grad_square(a) @a update\n"},
+    {.name = "grad_norm_clips", .body = norm("1.0")},
+    {.name = "grad_norm_below_the_limit", .body = norm("1e+06")},
+    {.name = "grad_norm_without_limit", .body = norm("0.0")},
+});
+
+}  // namespace
+}  // namespace plimsoll::harness

@@ -1,0 +1,71 @@
+#include "ops/optimizer.h"
+
+#include "base/units.h"
+
+namespace plimsoll {
+namespace {
+
+int64_t attr_or(const Op& op, const char* name, int64_t otherwise) {
+  return op.attrs.contains(name) ? op.attr_int(name) : otherwise;
+}
+
+bool is_bf16(const Graph& g, const Op& op, size_t output) {
+  return op.has_output(output) && op.outputs[output] >= 0 &&
+         g.tensor(op.outputs[output]).dtype == DType::bf16;
+}
+
+}  // namespace
+
+ElementRange updated_range(const Graph& g, const Op& op, size_t gradient) {
+  const ElementRange range = {attr_or(op, "first", 0),
+                              attr_or(op, "elements", input_tensor(g, op, gradient).shape.elements())};
+  require(range.first >= 0 && range.first % kSliceUnit == 0 && range.elements > 0, g, op,
+          "a slice that does not start at a multiple of 65536");
+  return range;
+}
+
+ElementRange range_in(const Graph& g, const Op& op, TensorId operand, ElementRange updated, int64_t block) {
+  const int64_t held = g.tensor(operand).shape.elements();
+  const int64_t elements = ceil_div(updated.elements, block);
+  if (held == elements) return {0, elements};
+  const int64_t first = updated.first / block;
+  require(first + elements <= held, g, op, "an operand does not hold the slice");
+  return {first, elements};
+}
+
+OutputSpec updated_output(const Graph& g, const Op& op, size_t i, const char* suffix, DType dtype) {
+  const Tensor& gradient = input_tensor(g, op, kGradientInput);
+  const bool exists = op.has_output(i) && op.outputs[i] >= 0;
+  if (!exists || !op.attrs.contains("elements")) return {suffix, gradient.shape, dtype};
+  range_in(g, op, op.outputs[i], updated_range(g, op));
+  return {suffix, g.tensor(op.outputs[i]).shape, g.tensor(op.outputs[i]).dtype};
+}
+
+void require_precision(const Graph& g, const Op& op, size_t first_state, size_t end_of_states,
+                       size_t master) {
+  const bool has_master = op.has_output(master);
+  require(!has_master || (is_bf16(g, op, 0) && !is_bf16(g, op, master)), g, op,
+          "a master copy is f32, its weight bf16");
+  bool loses = is_bf16(g, op, 0) && !has_master;
+  for (size_t i = first_state; i < end_of_states; ++i) {
+    require(!op.has_output(i) || is_bf16(g, op, i) == is_bf16(g, op, first_state), g, op,
+            "the states differ in type");
+    loses = loses || is_bf16(g, op, i);
+  }
+  require(!loses || op.attr_int("stochastic") == 1, g, op,
+          "bf16 weights without master copy and bf16 states need stochastic rounding");
+}
+
+double bytes_of_range(const Graph& g, TensorId operand, ElementRange updated, int64_t block) {
+  return static_cast<double>(ceil_div(updated.elements, block) * size_of(g.tensor(operand).dtype));
+}
+
+Cost cost_of_update(const Graph& g, const Op& op) {
+  const ElementRange range = updated_range(g, op);
+  Cost total{0, bytes_of_range(g, op.inputs[kGradientInput], range)};
+  for (const TensorId id : op.outputs)
+    if (id != kNoTensor) total.bytes += 2.0 * bytes_of_range(g, id, range);
+  return total;
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,54 @@
+// What the optimizers' ops have in common. Each updates one weight in place, or a slice of it:
+//
+//   step, grad_norm?, gradient -> weight, states ..., master?
+//
+// Attributes `first` and `elements` (int, counted in elements of the whole weight; absent: all of it) name
+// the slice. An operand with exactly as many elements as the slice is the slice itself, fetched from
+// elsewhere; a larger one is the whole tensor, and the op works at its offset `first`. Random bits are keyed
+// by the element's place in the whole weight, so that slices give the bits of the whole.
+#pragma once
+
+#include "ops/rule.h"
+
+namespace plimsoll {
+
+// Slices start at multiples of this: the unit in which sums of squares are added up, a multiple of the blocks
+// of 8-bit states and of the chunks of random bits.
+inline constexpr int64_t kSliceUnit = 65536;
+
+// Inputs of every optimizer op. Without the norm the gradient is not clipped.
+enum OptimizerInput : uint8_t { kStepInput, kNormInput, kGradientInput };
+
+struct ElementRange {
+  int64_t first = 0;
+  int64_t elements = 0;
+};
+
+// The part of the weight that an op updates (or, for grad_square, the part of the gradient in input
+// `gradient`).
+ElementRange updated_range(const Graph& graph, const Op& op, size_t gradient = kGradientInput);
+
+// Where that part lies in an operand that has one value for `block` elements of the weight: its first element
+// there, and how many. Throws InternalError when the operand does not hold it.
+ElementRange range_in(const Graph& graph, const Op& op, TensorId operand, ElementRange updated,
+                      int64_t block = 1);
+
+// Values that the op reads or writes of operands with `block` elements to a value; for costs.
+double bytes_of_range(const Graph& graph, TensorId operand, ElementRange updated, int64_t block = 1);
+
+// What an optimizer says of output `i`: a new one has the gradient's shape; one that exists keeps its own,
+// which must hold the updated range.
+OutputSpec updated_output(const Graph& graph, const Op& op, size_t i, const char* suffix,
+                          DType dtype = DType::f32);
+
+// Attribute stochastic (int) 1: what is bf16 of the weight (without master copy) and of the states is rounded
+// stochastically. Rounding those to nearest would lose small updates for good, so that 0 is refused for them.
+// A master copy is f32, its weight bf16.
+void require_precision(const Graph& graph, const Op& op, size_t first_state, size_t end_of_states,
+                       size_t master);
+
+// Everything is read and written once, but the gradient and (with a master copy) the weight, which have one
+// way.
+Cost cost_of_update(const Graph& graph, const Op& op);
+
+}  // namespace plimsoll

@@ -84,6 +84,9 @@ struct OpRule {
   bool sliceable = false;
   // Runs on the I/O queue: complete only after the matching wait.
   bool io = false;
+  // The output is cheap to make and too large to keep: it never outlives the op that reads it, and
+  // passes/recompute makes it anew for every reader. Its inputs are persistent.
+  bool rematerialise = false;
   // The gradient op computes this op's outputs too and takes its place (fused loss).
   bool gradient_replaces = false;
 };

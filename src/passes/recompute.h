@@ -10,9 +10,13 @@
 
 namespace plimsoll {
 
-// What a layer drops, each point more than the one before (planning-notes, section 3): nothing; the product
-// of the MLP's gate; norms too; all of the MLP (kept: rotated q, k, v, o and the first sum); all but the
-// attention's output; everything but the layer's input.
+// What a layer drops, each point more than the one before (docs/recompute.md):
+//   none       nothing
+//   act        the product of the MLP's gate, and what dropout makes of it
+//   cheap      all that follows from kept values without a matrix product: norms, the gate's product, dropout
+//   mlp        that, and everything after the first residual sum
+//   attention  everything but the attention's output and its log-sum-exp
+//   block      everything; the layer's input alone stays
 enum class RecomputePoint : uint8_t { none, act, cheap, mlp, attention, block };
 inline constexpr int kNumRecomputePoints = 6;
 std::string_view to_string(RecomputePoint point);
@@ -21,13 +25,18 @@ RecomputePoint parse_recompute_point(std::string_view text);
 
 struct RecomputeChoice {
   std::vector<RecomputePoint> layers;  // by layer; empty: nothing is dropped anywhere
-  int64_t segment = 1;                 // with `block`: only every segment-th layer keeps its input
+  // Every run of consecutive `block` layers is cut into segments of so many. A segment keeps the input of its
+  // first layer only: its whole forward pass is repeated once for the inputs of the other layers, and then
+  // each layer again for its own backward pass.
+  int64_t segment = 1;
 
   friend bool operator==(const RecomputeChoice&, const RecomputeChoice&) = default;
 };
 
-// `train` is differentiated. Ops that are computed again stand right before the first backward op that reads
-// them, in their forward scope, so that dropout sees the same numbers. Same bits.
-Graph recompute(const Graph& train, const RecomputeChoice& choice);
+// `train` is differentiated. Values are computed again right before the first backward op that needs them,
+// once for a layer's backward pass, by the same op in the same scope, so that dropout sees the same numbers:
+// the same bits. Outputs of ops whose rule says `rematerialise` are computed anew for every reader, whatever
+// the choice is.
+Graph recompute(Graph train, const RecomputeChoice& choice);
 
 }  // namespace plimsoll

@@ -56,7 +56,8 @@ std::vector<Graph> build_programs(const Experiment& experiment, const Variant& v
                                   const DeviceDescription& device) {
   const TrainPrecision precision =
       experiment.lora ? adapter_precision(experiment.precision) : experiment.precision;
-  Graph train = differentiate(build_forward(experiment, variant), {precision.gradients});
+  Graph train =
+      recompute(differentiate(build_forward(experiment, variant), {precision.gradients}), variant.recompute);
   Graph update = build_update(train, precision, experiment.optimizer);
   std::vector<Graph> programs;
   programs.push_back(finish(std::move(train), kTrainProgram, device));

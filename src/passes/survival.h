@@ -1,0 +1,28 @@
+// Which values of the forward pass survive until the backward pass.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "graph/graph.h"
+#include "passes/recompute.h"
+
+namespace plimsoll {
+
+inline constexpr int32_t kNoOp = -1;
+
+// Facts about the activations of the forward pass, by tensor id.
+struct ForwardValues {
+  std::vector<int32_t> producer;   // index of the forward op that can be repeated for it, or kNoOp
+  std::vector<int32_t> layer;      // of that op, or kNoLayer
+  std::vector<char> needed;        // a backward op reads it
+  std::vector<char> leaves_layer;  // an op of another layer, or of none, reads it
+};
+
+ForwardValues find_forward_values(const Graph& train);
+
+// By tensor id: the value is lost after the forward pass, and whoever reads it later needs it computed again.
+std::vector<char> find_dropped(const Graph& train, const ForwardValues& values,
+                               const RecomputeChoice& choice);
+
+}  // namespace plimsoll

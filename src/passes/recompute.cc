@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "ops/rule.h"
 #include "passes/layers.h"
+#include "passes/rematerialise.h"
 #include "passes/survival.h"
 
 namespace plimsoll {
@@ -28,32 +29,14 @@ class Recomputation {
   }
 
   Graph run() {
-    find_rematerialised();
     for (const Op& op : ops_) {
-      if (rule_of(op.kind).rematerialise) continue;  // comes right before its readers
       if (op.stage == Stage::backward) repeat_what_is_missing(op);
-      append(op.stage == Stage::backward ? reading_repeated(op) : op);
+      graph_.ops().push_back(op.stage == Stage::backward ? reading_repeated(op) : op);
     }
     return std::move(graph_);
   }
 
  private:
-  // A tensor that never outlives its reader.
-  struct Rematerialised {
-    int32_t producer = kNoOp;
-    TensorId copy = kNoTensor;  // the latest
-    int64_t read_at = -1;       // when the copy was read last, in appended ops
-  };
-
-  void find_rematerialised() {
-    rematerialised_.resize(dropped_.size());
-    for (size_t at = 0; at < ops_.size(); ++at) {
-      if (!rule_of(ops_[at].kind).rematerialise) continue;
-      for (const TensorId id : ops_[at].outputs)
-        if (id != kNoTensor) rematerialised_[static_cast<size_t>(id)].producer = static_cast<int32_t>(at);
-    }
-  }
-
   // Forward ops that `reader` needs again, in their order: the closure over what is neither kept nor repeated
   // yet.
   std::vector<int32_t> missing_for(const Op& reader) {
@@ -85,7 +68,7 @@ class Recomputation {
         output = copy;
       }
       op.stage = Stage::backward;
-      append(std::move(op));
+      graph_.ops().push_back(std::move(op));
     }
     forget_passed_layers(missing, layer_of(reader.scope));
   }
@@ -114,50 +97,12 @@ class Recomputation {
     return graph_.add_tensor(std::move(tensor));
   }
 
-  void append(Op op) {
-    for (TensorId& id : op.inputs) {
-      if (id == kNoTensor || static_cast<size_t>(id) >= rematerialised_.size()) continue;
-      if (rematerialised_[static_cast<size_t>(id)].producer != kNoOp) id = rematerialise(id, op.stage);
-    }
-    ++appended_;
-    graph_.ops().push_back(std::move(op));
-  }
-
-  // A copy is shared by ops in a row only.
-  TensorId rematerialise(TensorId id, Stage stage) {
-    Rematerialised& tensor = rematerialised_[static_cast<size_t>(id)];
-    const bool fresh = tensor.copy != kNoTensor && tensor.read_at + 1 >= appended_;
-    if (!fresh) produce(ops_[static_cast<size_t>(tensor.producer)], stage);
-    tensor.read_at = appended_;
-    return tensor.copy;
-  }
-
-  void produce(Op op, Stage stage) {
-    for (TensorId& id : op.inputs) {
-      if (id == kNoTensor) continue;
-      check_internal(dropped_[static_cast<size_t>(id)] == 0,
-                     "recompute: a rematerialised tensor is made of activations");
-      if (rematerialised_[static_cast<size_t>(id)].producer != kNoOp) id = rematerialise(id, stage);
-    }
-    for (TensorId& output : op.outputs) {
-      if (output == kNoTensor) continue;
-      Rematerialised& tensor = rematerialised_[static_cast<size_t>(output)];
-      const bool first = tensor.copy == kNoTensor;
-      tensor.copy = first ? output : copy_of(output);
-      output = tensor.copy;
-    }
-    op.stage = stage;
-    graph_.ops().push_back(std::move(op));
-  }
-
   Graph graph_;
   ForwardValues values_;
   std::vector<char> dropped_;    // by tensor of the original graph, like the following
   std::vector<Op> ops_;          // of the original graph
   std::vector<TensorId> again_;  // the repeated value that backward ops read now, or kNoTensor
-  std::vector<Rematerialised> rematerialised_;
   std::vector<char> collected_;  // by op: in missing_for's list
-  int64_t appended_ = 0;         // ops other than rematerialising ones
 };
 
 }  // namespace
@@ -167,14 +112,14 @@ std::string_view to_string(RecomputePoint point) { return kPointNames[static_cas
 RecomputePoint parse_recompute_point(std::string_view text) {
   const auto found = std::find(kPointNames.begin(), kPointNames.end(), text);
   if (found == kPointNames.end())
-    throw UsageError("'" + std::string(text) +
-                     "' is no point of recomputation; there are none, act, cheap, " +
-                     "mlp, attention, block");
+    throw UsageError("'" + std::string(text) + "' is no point of recomputation (none, act, cheap, mlp, " +
+                     "attention, block)");
   return static_cast<RecomputePoint>(found - kPointNames.begin());
 }
 
 Graph recompute(Graph train, const RecomputeChoice& choice) {
-  return Recomputation(std::move(train), choice).run();
+  return rematerialise(Recomputation(std::move(train), choice).run(),
+                       [](const Op& op) { return rule_of(op.kind).rematerialise; });
 }
 
 }  // namespace plimsoll

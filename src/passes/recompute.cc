@@ -16,22 +16,27 @@ namespace {
 constexpr std::array<std::string_view, kNumRecomputePoints> kPointNames = {"none", "act",       "cheap",
                                                                            "mlp",  "attention", "block"};
 
+// "model.layers.3.mlp.up_proj" for the scopes of its adapter, too.
+std::string_view module_of(std::string_view scope) { return scope.substr(0, scope.find(".lora_")); }
+
 class Recomputation {
  public:
   Recomputation(Graph train, const RecomputeChoice& choice)
       : graph_(std::move(train)),
         values_(find_forward_values(graph_)),
-        dropped_(find_dropped(graph_, values_, choice)),
+        fates_(find_fates(graph_, values_, choice)),
+        derivable_(find_derivable(graph_, values_)),
         ops_(std::move(graph_.ops())),
-        again_(dropped_.size(), kNoTensor),
+        again_(fates_.size(), kNoTensor),
         collected_(ops_.size()) {
     graph_.ops().clear();
   }
 
   Graph run() {
-    for (const Op& op : ops_) {
-      if (op.stage == Stage::backward) repeat_what_is_missing(op);
-      graph_.ops().push_back(op.stage == Stage::backward ? reading_repeated(op) : op);
+    for (size_t at = 0; at < ops_.size(); ++at) {
+      const bool backward = ops_[at].stage == Stage::backward;
+      if (backward) repeat_what_is_missing(at);
+      graph_.ops().push_back(backward ? reading_repeated(ops_[at]) : ops_[at]);
     }
     return std::move(graph_);
   }
@@ -43,7 +48,7 @@ class Recomputation {
     std::vector<int32_t> missing;
     const auto collect = [&](const Op& op) {
       for (const TensorId id : op.inputs) {
-        if (id == kNoTensor || dropped_[static_cast<size_t>(id)] == 0) continue;
+        if (!dropped(id)) continue;
         if (again_[static_cast<size_t>(id)] != kNoTensor) continue;
         const int32_t producer = values_.producer[static_cast<size_t>(id)];
         if (std::exchange(collected_[static_cast<size_t>(producer)], 1) == 0) missing.push_back(producer);
@@ -56,21 +61,26 @@ class Recomputation {
     return missing;
   }
 
-  void repeat_what_is_missing(const Op& reader) {
-    const std::vector<int32_t> missing = missing_for(reader);
+  [[nodiscard]] bool dropped(TensorId id) const {
+    return id != kNoTensor && fates_[static_cast<size_t>(id)] != Fate::kept;
+  }
+
+  void repeat_what_is_missing(size_t reader) {
+    const std::vector<int32_t> missing = missing_for(ops_[reader]);
     for (const int32_t at : missing) {
       Op op = reading_repeated(ops_[static_cast<size_t>(at)]);
       for (TensorId& output : op.outputs) {
         if (output == kNoTensor) continue;
         const TensorId copy = copy_of(output);
         // A side output may have been kept: then its repetition has no reader.
-        if (dropped_[static_cast<size_t>(output)] != 0) again_[static_cast<size_t>(output)] = copy;
+        if (dropped(output)) again_[static_cast<size_t>(output)] = copy;
         output = copy;
       }
       op.stage = Stage::backward;
       graph_.ops().push_back(std::move(op));
     }
-    forget_passed_layers(missing, layer_of(reader.scope));
+    forget_passed_layers(missing, layer_of(ops_[reader].scope));
+    forget_what_is_cheap(missing, reader);
   }
 
   // Of the layers that a segment's repetition ran through, only their inputs stay; the rest would be all that
@@ -85,9 +95,32 @@ class Recomputation {
     }
   }
 
+  // After matrix products were repeated, what they read of norms and dropout would wait for a much later
+  // gradient: it is derived once more then. Side outputs (4 bytes a row) stay.
+  void forget_what_is_cheap(const std::vector<int32_t>& repeated, size_t reader) {
+    const auto main_output = [&](int32_t at) {
+      return static_cast<size_t>(ops_[static_cast<size_t>(at)].outputs[0]);
+    };
+    const bool only_cheap = std::all_of(repeated.begin(), repeated.end(),
+                                        [&](int32_t at) { return derivable_[main_output(at)] != 0; });
+    if (only_cheap) return;
+    for (const int32_t at : repeated) {
+      const size_t i = main_output(at);
+      if (derivable_[i] != 0 && !read_in_module(static_cast<TensorId>(i), reader)) again_[i] = kNoTensor;
+    }
+  }
+
+  // By the backward ops of one linear and its adapter, which follow each other.
+  [[nodiscard]] bool read_in_module(TensorId id, size_t first) const {
+    const std::string_view module = module_of(ops_[first].scope);
+    for (size_t at = first; at < ops_.size() && module_of(ops_[at].scope) == module; ++at)
+      if (std::count(ops_[at].inputs.begin(), ops_[at].inputs.end(), id) > 0) return true;
+    return false;
+  }
+
   [[nodiscard]] Op reading_repeated(Op op) const {
     for (TensorId& id : op.inputs)
-      if (id != kNoTensor && dropped_[static_cast<size_t>(id)] != 0) id = again_[static_cast<size_t>(id)];
+      if (dropped(id)) id = again_[static_cast<size_t>(id)];
     return op;
   }
 
@@ -99,7 +132,8 @@ class Recomputation {
 
   Graph graph_;
   ForwardValues values_;
-  std::vector<char> dropped_;    // by tensor of the original graph, like the following
+  std::vector<Fate> fates_;  // by tensor of the original graph, like the following
+  std::vector<char> derivable_;
   std::vector<Op> ops_;          // of the original graph
   std::vector<TensorId> again_;  // the repeated value that backward ops read now, or kNoTensor
   std::vector<char> collected_;  // by op: in missing_for's list
@@ -118,8 +152,8 @@ RecomputePoint parse_recompute_point(std::string_view text) {
 }
 
 Graph recompute(Graph train, const RecomputeChoice& choice) {
-  return rematerialise(Recomputation(std::move(train), choice).run(),
-                       [](const Op& op) { return rule_of(op.kind).rematerialise; });
+  if (!choice.layers.empty()) train = Recomputation(std::move(train), choice).run();
+  return rematerialise(std::move(train), [](const Op& op) { return rule_of(op.kind).rematerialise; });
 }
 
 }  // namespace plimsoll

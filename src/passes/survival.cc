@@ -1,6 +1,7 @@
 #include "passes/survival.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/error.h"
 #include "ops/rule.h"
@@ -18,14 +19,14 @@ bool repeatable(const Graph& graph, const Op& op) {
          });
 }
 
-// The point of every layer that the graph has.
-std::vector<RecomputePoint> points_of(const ForwardValues& values, const RecomputeChoice& choice) {
-  const auto layers =
-      static_cast<size_t>(1 + *std::max_element(values.layer.begin(), values.layer.end()));  // kNoLayer is -1
-  if (choice.layers.empty()) return std::vector<RecomputePoint>(layers, RecomputePoint::none);
+size_t count_layers(const ForwardValues& values) {
+  const auto last = std::max_element(values.layer.begin(), values.layer.end());  // kNoLayer is -1
+  return last == values.layer.end() ? 0 : static_cast<size_t>(*last + 1);
+}
+
+void check(const RecomputeChoice& choice, size_t layers) {
   check_internal(choice.layers.size() >= layers, "recompute: the choice has fewer layers than the model");
   check_internal(choice.segment >= 1, "recompute: a segment has at least one layer");
-  return choice.layers;
 }
 
 // The first layer of each layer's segment.
@@ -39,35 +40,26 @@ std::vector<int32_t> segments_of(const std::vector<RecomputePoint>& points, int6
   return first;
 }
 
-// What becomes of a value after the forward pass.
-enum class Fate : uint8_t {
-  kept,
-  derived,  // dropped; follows from kept values without a matrix product
-  lost      // dropped
-};
-
 // Walks the forward pass once and decides op by op.
 class Survival {
  public:
   Survival(const Graph& graph, const ForwardValues& values, const RecomputeChoice& choice)
       : graph_(graph),
         values_(values),
-        points_(points_of(values, choice)),
+        points_(choice.layers),
         segments_(segments_of(points_, choice.segment)),
         fates_(graph.tensors().size(), Fate::kept),
         attended_(points_.size()),
         summed_(points_.size()) {}
 
-  std::vector<char> run() {
+  std::vector<Fate> run() {
     mark_what_leaves_its_segment();
     for (const Op& op : graph_.ops()) {
       const int32_t layer = layer_of_output(op);
       if (layer != kNoLayer) decide(op, static_cast<size_t>(layer));
     }
     keep_lone_side_outputs();
-    std::vector<char> dropped(fates_.size());
-    for (size_t i = 0; i < dropped.size(); ++i) dropped[i] = fates_[i] == Fate::kept ? 0 : 1;
-    return dropped;
+    return std::move(fates_);
   }
 
  private:
@@ -81,11 +73,11 @@ class Survival {
   void mark_what_leaves_its_segment() {
     leaves_segment_.resize(fates_.size());
     for (const Op& op : graph_.ops()) {
-      const int32_t reader = layer_of(op.scope);
+      const auto reader = static_cast<size_t>(layer_of(op.scope));  // kNoLayer: beyond all layers
       for (const TensorId id : op.inputs) {
         if (id == kNoTensor || values_.layer[static_cast<size_t>(id)] == kNoLayer) continue;
         const auto writer = static_cast<size_t>(values_.layer[static_cast<size_t>(id)]);
-        if (reader == kNoLayer || segments_[static_cast<size_t>(reader)] != segments_[writer])
+        if (reader >= segments_.size() || segments_[reader] != segments_[writer])
           leaves_segment_[static_cast<size_t>(id)] = 1;
       }
     }
@@ -207,10 +199,19 @@ ForwardValues find_forward_values(const Graph& train) {
   return values;
 }
 
-std::vector<char> find_dropped(const Graph& train, const ForwardValues& values,
-                               const RecomputeChoice& choice) {
-  if (choice.layers.empty() || train.tensors().empty()) return std::vector<char>(train.tensors().size());
+std::vector<Fate> find_fates(const Graph& train, const ForwardValues& values, const RecomputeChoice& choice) {
+  if (choice.layers.empty()) return std::vector<Fate>(train.tensors().size(), Fate::kept);
+  check(choice, count_layers(values));
   return Survival(train, values, choice).run();
+}
+
+std::vector<char> find_derivable(const Graph& train, const ForwardValues& values) {
+  const RecomputeChoice cheap{std::vector(count_layers(values), RecomputePoint::cheap), 1};
+  const std::vector<Fate> fates = find_fates(train, values, cheap);
+  std::vector<char> derivable(fates.size());
+  std::transform(fates.begin(), fates.end(), derivable.begin(),
+                 [](Fate fate) { return fate == Fate::derived ? 1 : 0; });
+  return derivable;
 }
 
 }  // namespace plimsoll

@@ -21,8 +21,18 @@ struct ForwardValues {
 
 ForwardValues find_forward_values(const Graph& train);
 
-// By tensor id: the value is lost after the forward pass, and whoever reads it later needs it computed again.
-std::vector<char> find_dropped(const Graph& train, const ForwardValues& values,
-                               const RecomputeChoice& choice);
+// What becomes of a value after the forward pass.
+enum class Fate : uint8_t {
+  kept,
+  derived,  // dropped; follows from kept values without a matrix product
+  lost      // dropped
+};
+
+// By tensor id. Whoever reads a value that is not kept in the backward pass needs it computed again.
+std::vector<Fate> find_fates(const Graph& train, const ForwardValues& values, const RecomputeChoice& choice);
+
+// By tensor id: whether the value follows from others that the backward pass reads anyway, without a matrix
+// product.
+std::vector<char> find_derivable(const Graph& train, const ForwardValues& values);
 
 }  // namespace plimsoll

@@ -127,19 +127,15 @@ class Survival {
 
   // Its rule states no floating-point work of matrix kind, and what it reads is there or follows as cheaply.
   [[nodiscard]] bool derived(const Op& op) const {
-    return rule_of(op.kind).cost == nullptr && reads_only(op, [&](Fate fate) { return fate != Fate::lost; });
+    return rule_of(op.kind).cost == nullptr &&
+           std::none_of(op.inputs.begin(), op.inputs.end(), [&](TensorId id) {
+             return id != kNoTensor && fates_[static_cast<size_t>(id)] == Fate::lost;
+           });
   }
 
   [[nodiscard]] bool follows_from_gate(const Op& op) const {
     if (op.kind == OpKind::swiglu) return derived(op);
     return op.kind == OpKind::dropout && fates_[static_cast<size_t>(op.inputs[0])] == Fate::derived;
-  }
-
-  template <class Accepts>
-  [[nodiscard]] bool reads_only(const Op& op, Accepts accepts) const {
-    return std::all_of(op.inputs.begin(), op.inputs.end(), [&](TensorId id) {
-      return id == kNoTensor || accepts(fates_[static_cast<size_t>(id)]);
-    });
   }
 
   // A norm is not repeated for its reciprocal deviations alone (4 bytes a row): they stay unless the norm's

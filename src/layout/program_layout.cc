@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include "base/error.h"
@@ -201,11 +202,37 @@ ArenaLayout lay_out(std::span<const Graph> programs, const LayoutOptions& option
   return result;
 }
 
-int64_t arena_lower_bound(std::span<const Graph> programs) {
+int64_t arena_lower_bound(std::span<const Graph> programs, Space space) {
+  int64_t persistent = 0;
+  std::unordered_set<std::string_view> known;
   int64_t largest = 0;
-  for (const Graph& graph : programs)
-    largest = std::max(largest, layout::lower_bound(problem_of(graph, true).problem));
-  return PersistentTable(programs).bytes + largest;
+  for (const Graph& graph : programs) {
+    for (const Tensor& tensor : graph.tensors())
+      if (is_persistent(tensor.role) && tensor.space == space && known.insert(tensor.name).second)
+        persistent += round_up(tensor.bytes(), kArenaAlignment);
+    std::vector<int64_t> change(graph.ops().size() + 1);
+    for (const StorageLife& life : storage_lives(graph)) {
+      if (life.space != space) continue;
+      change[static_cast<size_t>(life.first)] += life.bytes;
+      change[static_cast<size_t>(life.last) + 1] -= life.bytes;
+    }
+    int64_t alive = 0;
+    for (const int64_t step : change) largest = std::max(largest, alive += step);
+  }
+  return persistent + largest;
+}
+
+std::vector<StorageLife> storage_lives(const Graph& graph) {
+  const ProgramProblem made = problem_of(graph, true);
+  std::vector<StorageLife> lives(made.problem.buffers.size());
+  for (size_t i = 0; i < lives.size(); ++i) {
+    const layout::Buffer& buffer = made.problem.buffers[i];
+    lives[i] = {round_up(buffer.bytes, kArenaAlignment), buffer.first, buffer.last, Space::device};
+  }
+  for (size_t i = 0; i < graph.tensors().size(); ++i)
+    if (made.buffer_of[i] >= 0)
+      lives[static_cast<size_t>(made.buffer_of[i])].space = graph.tensors()[i].space;
+  return lives;
 }
 
 }  // namespace plimsoll

@@ -57,7 +57,15 @@ struct LayoutOptions {
 ArenaLayout lay_out(std::span<const Graph> programs, const LayoutOptions& options = {});
 
 // The same sizes without placing anything, for searching: persistent bytes plus the largest lower bound.
-int64_t arena_lower_bound(std::span<const Graph> programs);
+int64_t arena_lower_bound(std::span<const Graph> programs, Space space = Space::device);
+
+// A transient storage's life: from the op that writes it first to the last one that uses it, both included.
+struct StorageLife {
+  int64_t bytes = 0;  // of its arena
+  int32_t first = 0, last = 0;
+  Space space = Space::device;
+};
+std::vector<StorageLife> storage_lives(const Graph& graph);
 
 // Plays every program's ownership of bytes, op by op: what an op reads must still hold what was written
 // there, an output may lie on an input only where the op's rule allows it, and nothing leaves its region.

@@ -33,6 +33,8 @@ struct Variant {
   RecomputeChoice recompute;
   OffloadChoice offload;
   bool update_in_backward = false;  // each weight is updated as soon as its gradient is complete
+
+  friend bool operator==(const Variant&, const Variant&) = default;
 };
 
 // The number of micro-steps that `effective` sequences need.
@@ -62,9 +64,5 @@ std::vector<Graph> build_programs(const Experiment& experiment, const Variant& v
 std::vector<Graph> build_generation_programs(const ModelSpec& model, const LoraOptions* lora, DType compute,
                                              int64_t prefill, int64_t capacity,
                                              const DeviceDescription& device);
-
-// Predicted seconds of one optimizer step: a roofline per op over the device's rates.
-double predict_step_seconds(const std::vector<Graph>& programs, const Variant& variant,
-                            const DeviceRates& rates);
 
 }  // namespace plimsoll

@@ -4,39 +4,13 @@
 #include <set>
 
 #include "base/units.h"
+#include "plan/depth_model.h"
+#include "plan/search.h"
 
 namespace plimsoll {
 namespace {
 
-// Micro-batch sizes worth weighing: for every number of micro-steps the smallest size that reaches it, since
-// a larger one of the same number costs memory and saves nothing.
-std::vector<int64_t> micro_batches(const PlanRequest& request) {
-  if (request.micro_batch) return {std::min(*request.micro_batch, request.experiment.effective_batch)};
-  std::set<int64_t> sizes;
-  const int64_t effective = request.experiment.effective_batch;
-  for (int64_t micro = 1; micro <= effective; ++micro)
-    sizes.insert(ceil_div(effective, accumulation_for(effective, micro)));
-  return {sizes.rbegin(), sizes.rend()};
-}
-
-Variant variant_for(const PlanRequest& request, int64_t micro) {
-  const Experiment& experiment = request.experiment;
-  Variant variant;
-  variant.micro_batch = micro;
-  variant.accumulation = accumulation_for(experiment.effective_batch, micro);
-  variant.eval_micro_batch = request.eval_micro_batch.value_or(micro);
-  variant.loss_chunk =
-      request.loss_chunk.value_or(default_loss_chunk(experiment, micro * experiment.max_length));
-  return variant;
-}
-
-Candidate weigh(const PlanRequest& request, const Variant& variant) {
-  const auto programs = build_programs(request.experiment, variant, request.device);
-  return {variant, arena_lower_bound(programs),
-          predict_step_seconds(programs, variant, request.device.rates)};
-}
-
-bool within(int64_t bytes, const std::optional<int64_t>& limit) { return !limit || bytes <= *limit; }
+bool keeps(int64_t bytes, const std::optional<int64_t>& limit) { return !limit || bytes <= *limit; }
 
 Plan lay_out_plan(const PlanRequest& request, const Candidate& candidate) {
   Plan plan;
@@ -108,9 +82,27 @@ int64_t HostNeeds::total() const {
   return bytes;
 }
 
+std::vector<Component> Plan::host_components() const {
+  std::vector<Component> components = request.host.components;
+  int64_t ops = 0;
+  int64_t tensors = 0;
+  for (const Graph& graph : programs) {
+    ops += static_cast<int64_t>(graph.ops().size());
+    tensors += static_cast<int64_t>(graph.tensors().size());
+  }
+  components.push_back({"programs", program_heap_bytes(ops, tensors)});
+  if (host_arena_bytes() > 0) components.push_back({"offloaded to the host", host_arena_bytes()});
+  return components;
+}
+
+int64_t Plan::host_bytes() const {
+  int64_t bytes = 0;
+  for (const Component& component : host_components()) bytes += component.bytes;
+  return bytes;
+}
+
 int64_t Plan::data_bytes() const {
-  return arena_bytes() + request.host.baseline_data_bytes + request.host.total() +
-         request.host.extra_data_bytes;
+  return arena_bytes() + request.host.baseline_data_bytes + host_bytes() + request.host.extra_data_bytes;
 }
 
 double Plan::tokens_per_second() const {
@@ -118,30 +110,72 @@ double Plan::tokens_per_second() const {
   return static_cast<double>(experiment.effective_batch * experiment.max_length) / seconds_per_step;
 }
 
-bool Plan::fits_device() const { return within(arena_bytes(), request.budget.device_bytes); }
-bool Plan::fits_host() const { return within(request.host.total(), request.budget.host_bytes); }
+bool Plan::fits_device() const { return keeps(arena_bytes(), request.budget.device_bytes); }
+bool Plan::fits_host() const { return keeps(host_bytes(), request.budget.host_bytes); }
+bool Plan::fits_disk() const { return keeps(disk_bytes(), request.budget.disk_bytes); }
+bool Plan::fits_process() const { return keeps(process_peak_bytes(), request.budget.process_bytes); }
 
-Plan make_plan(const PlanRequest& request) {
-  std::vector<Candidate> candidates;
-  for (const int64_t micro : micro_batches(request))
-    candidates.push_back(weigh(request, variant_for(request, micro)));
-  std::stable_sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
-    return a.seconds_per_step < b.seconds_per_step;
-  });
-  // The bound is nearly always met exactly; where a layout misses it, the next candidate gets its turn.
-  for (const Candidate& candidate : candidates) {
-    if (!within(candidate.arena_bytes, request.budget.device_bytes)) continue;
-    Plan plan = lay_out_plan(request, candidate);
-    if (!plan.fits_device()) continue;
-    plan.candidates = candidates;
-    return plan;
+namespace {
+
+// The least device bytes whose fastest variant is within 5 % of the fastest of all.
+std::optional<Candidate> least_intervention(Search& search, Budget budget, const Search::Check& check) {
+  constexpr double kSlower = 1.05;
+  constexpr int kHalvings = 12;
+  auto best = search.fastest(budget, check);
+  if (!best) return best;
+  const double limit = best->seconds_per_step * kSlower;
+  int64_t low = search.smallest(budget).arena_bytes;
+  int64_t high = best->arena_bytes;
+  for (int i = 0; i < kHalvings && low < high; ++i) {
+    budget.device_bytes = low + (high - low) / 2;
+    const auto found = search.fastest(budget, check);
+    if (found && found->seconds_per_step <= limit) {
+      best = found;
+      high = found->arena_bytes;
+    } else {
+      low = *budget.device_bytes + 1;
+    }
   }
-  const Candidate smallest =
-      *std::min_element(candidates.begin(), candidates.end(),
-                        [](const Candidate& a, const Candidate& b) { return a.arena_bytes < b.arena_bytes; });
-  Plan plan = lay_out_plan(request, smallest);
-  plan.candidates = candidates;
-  return plan;
+  return best;
+}
+
+std::optional<Candidate> choose(Search& search, const PlanRequest& request, const Search::Check& check) {
+  switch (request.preset) {
+    case Preset::none:
+      return search.fastest(request.budget, check);
+    case Preset::a:
+    case Preset::b:
+      return least_intervention(search, request.budget, check);
+    case Preset::c:
+      break;
+  }
+  const Candidate least = search.smallest(request.budget);
+  return within(least, request.budget, request.host) && check(least) ? std::optional(least) : std::nullopt;
+}
+
+}  // namespace
+
+Plan make_plan(const PlanRequest& given) {
+  PlanRequest request = given;
+  if (request.preset == Preset::b && !request.micro_batch) {
+    PlanRequest least = given;
+    least.preset = Preset::a;
+    request.micro_batch = ceil_div(make_plan(least).variant.micro_batch, 2);
+  }
+  Search search(request);
+  std::optional<Plan> plan;
+  // The bound is nearly always met exactly; where a layout misses it, the next candidate gets its turn.
+  const auto check = [&](const Candidate& candidate) {
+    plan = lay_out_plan(request, candidate);
+    return plan->fits();
+  };
+  const auto chosen = choose(search, request, check);
+  const Candidate smallest = search.smallest(request.budget);
+  if (!chosen) plan = lay_out_plan(request, smallest);
+  if (chosen && plan->variant != chosen->variant) plan = lay_out_plan(request, *chosen);
+  plan->request = given;
+  plan->smallest = smallest;
+  return *plan;
 }
 
 std::vector<Component> device_components(const Plan& plan) {

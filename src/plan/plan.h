@@ -28,16 +28,32 @@ struct HostNeeds {
 struct Budget {
   std::optional<int64_t> device_bytes;
   std::optional<int64_t> host_bytes;
-  std::string device_source;  // "memory.device: 5.1GiB", "90 % of 21.3 GiB free"
+  std::optional<int64_t> disk_bytes;
+  std::optional<int64_t> process_bytes;  // device and host together, where both are the same memory
+  std::string device_source;             // "memory.device: 5.1GiB", "90 % of 21.3 GiB free"
   std::string host_source;
   int64_t free_bytes = 0;
 };
+
+// What the recipe wants off the device; each part that is not named stays.
+struct OffloadParts {
+  bool states = false, gradients = false, weights = false, activations = false;
+  [[nodiscard]] bool any() const { return states || gradients || weights || activations; }
+};
+
+// Ready-made wishes over the same search: the least memory within 5 % of the fastest time; the same with half
+// the micro-batch; the least memory.
+enum class Preset : uint8_t { none, a, b, c };
 
 struct PlanRequest {
   Experiment experiment;
   std::optional<int64_t> micro_batch;  // the recipe's; none: the planner chooses
   std::optional<int64_t> eval_micro_batch;
   std::optional<int64_t> loss_chunk;
+  std::optional<RecomputePoint> recompute;  // of all layers
+  std::optional<OffloadParts> offload;
+  std::vector<Space> homes;  // where offloaded tensors may go; empty: nothing is offloaded
+  Preset preset = Preset::none;
   DeviceDescription device;
   Budget budget;
   HostNeeds host;
@@ -47,7 +63,9 @@ struct PlanRequest {
 // A variant with what it costs.
 struct Candidate {
   Variant variant;
-  int64_t arena_bytes = 0;  // lower bound, until it is laid out
+  int64_t arena_bytes = 0;  // of the device: lower bound, until it is laid out
+  int64_t host_bytes = 0;   // beyond HostNeeds: programs and what is offloaded to the host
+  int64_t disk_bytes = 0;
   double seconds_per_step = 0;
 };
 
@@ -57,16 +75,25 @@ struct Plan {
   std::vector<Graph> programs;
   ArenaLayout layout;
   double seconds_per_step = 0;
-  std::vector<Candidate> candidates;  // all variants that were weighed, fastest first
+  Candidate smallest;             // the least device bytes that any variant needs
+  std::vector<Candidate> others;  // worth knowing: the fastest for other budgets, ascending in bytes
 
   [[nodiscard]] int64_t arena_bytes() const { return layout.arena_bytes(); }
-  [[nodiscard]] int64_t process_peak_bytes() const { return arena_bytes() + request.host.total(); }
+  [[nodiscard]] int64_t host_arena_bytes() const { return 0; }
+  [[nodiscard]] int64_t disk_bytes() const { return 0; }
+  // Everything in the host's memory, by component: the request's needs, the programs, what is offloaded to
+  // it.
+  [[nodiscard]] std::vector<Component> host_components() const;
+  [[nodiscard]] int64_t host_bytes() const;
+  [[nodiscard]] int64_t process_peak_bytes() const { return arena_bytes() + host_bytes(); }
   // An upper bound in the kernel's VmData terms (decisions.md 12).
   [[nodiscard]] int64_t data_bytes() const;
   [[nodiscard]] double tokens_per_second() const;
   [[nodiscard]] bool fits_device() const;
   [[nodiscard]] bool fits_host() const;
-  [[nodiscard]] bool fits() const { return fits_device() && fits_host(); }
+  [[nodiscard]] bool fits_disk() const;
+  [[nodiscard]] bool fits_process() const;
+  [[nodiscard]] bool fits() const { return fits_device() && fits_host() && fits_disk() && fits_process(); }
 };
 
 // The fastest variant that fits; where none does, the smallest one, whose fits() is false. The layout is
@@ -85,6 +112,9 @@ std::string report_text(const Plan& plan);
 std::string report_json(const Plan& plan);
 // One of "graph", "program", "layout", "table". Throws UsageError for another.
 std::string dump(const Plan& plan, const std::string& what);
+// plan/words.cc: "micro-batch 2 x 8, recompute block in 12 of 24 layers, states on disk".
+std::string variant_words(const Experiment& experiment, const Variant& variant);
+// plan/refusal.cc
 // The message of a refusal: by how much, where, and what would fit.
 std::string refusal_text(const Plan& plan);
 

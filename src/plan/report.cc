@@ -60,15 +60,6 @@ std::string phases_text(const Plan& plan) {
   return text;
 }
 
-std::string set_micro(const Variant& variant) {
-  return "--set batch.micro=" + std::to_string(variant.micro_batch);
-}
-
-const Candidate& smallest(const Plan& plan) {
-  return *std::min_element(plan.candidates.begin(), plan.candidates.end(),
-                           [](const auto& a, const auto& b) { return a.arena_bytes < b.arena_bytes; });
-}
-
 // "+31 % time" against the chosen variant.
 std::string time_change(const Plan& plan, const Candidate& candidate) {
   const double percent = (candidate.seconds_per_step / plan.seconds_per_step - 1.0) * 100.0;
@@ -76,29 +67,11 @@ std::string time_change(const Plan& plan, const Candidate& candidate) {
   return (rounded >= 0 ? "+" : "") + std::to_string(rounded) + " % time";
 }
 
-// The largest micro-batch that fits the budget.
-const Candidate* largest_fitting(const Plan& plan) {
-  const Candidate* best = nullptr;
-  for (const Candidate& candidate : plan.candidates) {
-    if (plan.request.budget.device_bytes && candidate.arena_bytes > *plan.request.budget.device_bytes)
-      continue;
-    if (best == nullptr || candidate.variant.micro_batch > best->variant.micro_batch) best = &candidate;
-  }
-  return best;
-}
-
 std::string also_fits_text(const Plan& plan) {
-  std::string text;
-  const Candidate* largest = largest_fitting(plan);
-  if (largest != nullptr && largest->variant.micro_batch != plan.variant.micro_batch) {
-    text += "micro-batch " + format_count(largest->variant.micro_batch) + " (" +
-            format_bytes(largest->arena_bytes) + ", " + time_change(plan, *largest) + ") · ";
-  }
-  const Candidate& least = smallest(plan);
-  if (least.variant.micro_batch == plan.variant.micro_batch)
-    return text + "nothing smaller: this is the least";
-  return text + "budget down to " + format_bytes(least.arena_bytes) + " (micro-batch " +
-         format_count(least.variant.micro_batch) + ", " + time_change(plan, least) + ")";
+  const Candidate& least = plan.smallest;
+  if (least.arena_bytes >= plan.arena_bytes()) return "nothing smaller: this is the least";
+  return "budget down to " + format_bytes(least.arena_bytes) + " (" +
+         variant_words(plan.request.experiment, least.variant) + "; " + time_change(plan, least) + ")";
 }
 
 std::string device_table(const Plan& plan) {
@@ -114,9 +87,9 @@ std::string device_table(const Plan& plan) {
 std::string host_table(const Plan& plan) {
   TextTable table({false, true});
   table.add_row({"host"});
-  for (const Component& component : plan.request.host.components)
+  for (const Component& component : plan.host_components())
     table.add_row({component.name, format_bytes(component.bytes)});
-  table.add_row({"total", format_bytes(plan.request.host.total())});
+  table.add_row({"total", format_bytes(plan.host_bytes())});
   return table.render("  ");
 }
 
@@ -171,7 +144,7 @@ std::string report_text(const Plan& plan) {
   const Budget& budget = plan.request.budget;
   std::string text = plan.fits() ? "fits   " : "does not fit   ";
   text += "device " + of_budget(plan.arena_bytes(), budget.device_bytes) + "   host " +
-          of_budget(plan.request.host.total(), budget.host_bytes) + "   about " +
+          of_budget(plan.host_bytes(), budget.host_bytes) + "   about " +
           format_seconds(plan.seconds_per_step) + " a step, " +
           format_count(static_cast<int64_t>(plan.tokens_per_second())) + " tokens/s" +
           (plan.request.device.rates.calibrated ? "" : " (uncalibrated)") + "\n\n";
@@ -180,49 +153,13 @@ std::string report_text(const Plan& plan) {
           " · length " + format_count(experiment.max_length) + " · " + split_text(experiment, plan.variant) +
           "\n\n";
   text += device_table(plan) + "\n";
+  text += "  variant    " + variant_words(experiment, plan.variant) + "\n";
   text += "  phases     " + phases_text(plan) + "\n\n";
   text += host_table(plan) + "\n";
   text += "  process    " + format_bytes(plan.process_peak_bytes()) +
           " at its peak (device and host together; " + format_bytes(plan.data_bytes()) +
           " of private data)\n";
   text += "  also fits  " + also_fits_text(plan) + "\n";
-  return text;
-}
-
-std::string refusal_text(const Plan& plan) {
-  const Budget& budget = plan.request.budget;
-  if (plan.fits_device() && !plan.fits_host()) {
-    return "does not fit   host needs " + format_bytes(plan.request.host.total()) + ", " +
-           format_bytes(*budget.host_bytes) + " may be used (" + budget.host_source + ")\n" +
-           host_table(plan) + "  smallest possible: " + format_bytes(plan.request.host.total());
-  }
-  const int64_t limit = budget.device_bytes.value_or(0);
-  const int64_t need = plan.arena_bytes();
-  std::string text = "does not fit   device needs " + format_bytes(need) + ", " + format_bytes(limit) +
-                     " may be used (" + budget.device_source + "; " + format_bytes(budget.free_bytes) +
-                     " are free)\n";
-  text += "  short by " + format_bytes(need - limit) + " at " + peak_place(plan) + "; largest there:";
-  std::vector<Component> components = device_components(plan);
-  std::stable_sort(components.begin(), components.end(),
-                   [](const Component& a, const Component& b) { return a.bytes > b.bytes; });
-  components.resize(std::min<size_t>(components.size(), 3));
-  for (size_t i = 0; i < components.size(); ++i)
-    text += (i > 0 ? ", " : " ") + components[i].name + " " + format_bytes(components[i].bytes);
-  const Candidate& least = smallest(plan);
-  if (plan.request.micro_batch) {
-    PlanRequest open = plan.request;
-    open.micro_batch.reset();
-    const Plan other = make_plan(open);
-    if (other.fits_device()) {
-      text += "\n  lossless ways that fit:\n    micro-batch " + format_count(other.variant.micro_batch) +
-              " x " + format_count(other.variant.accumulation) + "   " + format_bytes(other.arena_bytes()) +
-              "   " + set_micro(other.variant);
-    }
-    text += "\n  smallest possible: " + format_bytes(smallest(other).arena_bytes);
-  } else {
-    text +=
-        "\n  smallest possible: " + format_bytes(least.arena_bytes) + " (" + set_micro(least.variant) + ")";
-  }
   return text;
 }
 
@@ -235,18 +172,13 @@ std::string report_json(const Plan& plan) {
                       {"transient_bytes", program.transient_bytes},
                       {"lower_bound_bytes", program.lower_bound_bytes}});
   }
-  Json alternatives = Json::array();
-  for (const Candidate& candidate : plan.candidates) {
-    if (candidate.variant.micro_batch == plan.variant.micro_batch) continue;
-    alternatives.push_back(
-        {{"set", "batch.micro=" + std::to_string(candidate.variant.micro_batch)},
-         {"micro_batch", candidate.variant.micro_batch},
-         {"accumulation", candidate.variant.accumulation},
-         {"arena_bytes", candidate.arena_bytes},
-         {"seconds_per_step", candidate.seconds_per_step},
-         {"fits", !request.budget.device_bytes || candidate.arena_bytes <= *request.budget.device_bytes},
-         {"lossless", true}});
-  }
+  const auto brief = [&](const Candidate& candidate) {
+    return Json{{"device_bytes", candidate.arena_bytes},
+                {"host_bytes", request.host.total() + candidate.host_bytes},
+                {"disk_bytes", candidate.disk_bytes},
+                {"seconds_per_step", candidate.seconds_per_step},
+                {"variant", variant_words(request.experiment, candidate.variant)}};
+  };
   const Json json = {
       {"feasible", plan.fits()},
       {"device",
@@ -261,8 +193,8 @@ std::string report_json(const Plan& plan) {
         {"phases", phases}}},
       {"host",
        {{"budget_bytes", optional_bytes(request.budget.host_bytes)},
-        {"planned_peak_bytes", request.host.total()},
-        {"components", components_json(request.host.components)}}},
+        {"planned_peak_bytes", plan.host_bytes()},
+        {"components", components_json(plan.host_components())}}},
       {"process",
        {{"planned_peak_rss_bytes", plan.process_peak_bytes()}, {"planned_data_bytes", plan.data_bytes()}}},
       {"variant",
@@ -271,6 +203,7 @@ std::string report_json(const Plan& plan) {
         {"effective_batch", request.experiment.effective_batch},
         {"eval_micro_batch", plan.variant.eval_micro_batch},
         {"loss_chunk", plan.variant.loss_chunk},
+        {"words", variant_words(request.experiment, plan.variant)},
         {"max_length", request.experiment.max_length},
         {"threads", request.device.threads},
         {"isa", std::string(to_string(request.device.isa))}}},
@@ -278,7 +211,7 @@ std::string report_json(const Plan& plan) {
        {{"seconds_per_step", plan.seconds_per_step},
         {"tokens_per_second", plan.tokens_per_second()},
         {"calibrated", request.device.rates.calibrated}}},
-      {"alternatives", alternatives}};
+      {"smallest", brief(plan.smallest)}};
   return json.dump(2) + "\n";
 }
 

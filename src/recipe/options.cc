@@ -147,6 +147,41 @@ Option names(std::string key, Field field, std::string meaning) {
       [](const std::vector<std::string>& value) { return Json(value); });
 }
 
+Option memory_recompute() {
+  static const std::vector<std::string> kPoints = {"none", "act", "cheap", "mlp", "attention", "block"};
+  return make(
+      "memory.recompute", FIELD(memory.recompute), "auto | " + join(kPoints, " | "),
+      "activations computed again instead of kept, in all layers",
+      [](const Node& node, Folder) -> std::optional<std::optional<std::string>> {
+        if (node.is_word("auto")) return std::optional<std::string>();
+        const bool known = std::find(kPoints.begin(), kPoints.end(), node.text) != kPoints.end();
+        if (node.kind != Node::Kind::scalar || !known) return std::nullopt;
+        return std::optional(node.text);
+      },
+      [](const std::optional<std::string>& point) { return Json(point.value_or("auto")); });
+}
+
+Option memory_offload() {
+  static const std::vector<std::string> kParts = {"states", "gradients", "weights", "activations"};
+  using Parts = std::optional<std::vector<std::string>>;
+  return make(
+      "memory.offload", FIELD(memory.offload), "auto, none, or a list of " + join(kParts, ", "),
+      "tensors that wait on the host or on disk",
+      [](const Node& node, Folder) -> std::optional<Parts> {
+        if (node.is_word("auto")) return Parts();
+        if (node.is_word("none")) return Parts(std::vector<std::string>());
+        const auto names = read_names(node);
+        if (!names) return std::nullopt;
+        for (const std::string& name : *names)
+          if (std::find(kParts.begin(), kParts.end(), name) == kParts.end()) return std::nullopt;
+        return Parts(*names);
+      },
+      [](const Parts& parts) {
+        if (!parts) return Json("auto");
+        return parts->empty() ? Json("none") : Json(*parts);
+      });
+}
+
 std::vector<Option> model_options() {
   return {
       required(experiment(make(
@@ -272,12 +307,8 @@ std::vector<Option> memory_options() {
       optional_word("memory.plan", FIELD(memory.plan), {"a", "b", "c"}, "a ready-made strategy"),
       optional_word("memory.tier", FIELD(memory.tier), {"deepspeed", "stage2_offload", "stage3", "minimal"},
                     "how much is offloaded"),
-      choice<Recompute>("memory.recompute", FIELD(memory.recompute),
-                        {{"auto", Recompute::automatic}, {"none", Recompute::none}},
-                        "activations computed again instead of kept"),
-      choice<Offload>("memory.offload", FIELD(memory.offload),
-                      {{"auto", Offload::automatic}, {"none", Offload::none}},
-                      "tensors that wait in host memory"),
+      memory_recompute(),
+      memory_offload(),
       auto_integer("memory.loss_chunk", FIELD(memory.loss_chunk), {1, int64_t{1} << 24},
                    "tokens whose logits exist at a time"),
   };

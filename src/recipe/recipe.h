@@ -24,8 +24,6 @@ enum class OptimizerName : uint8_t { adamw };
 enum class ScheduleName : uint8_t { cosine, linear, constant };
 enum class Rounding : uint8_t { nearest, stochastic };
 enum class DeviceChoice : uint8_t { automatic, cpu };
-enum class Recompute : uint8_t { automatic, none };  // automatic means none until there is a choice to make
-enum class Offload : uint8_t { automatic, none };    // likewise
 enum class SaveFormat : uint8_t { automatic };
 
 // An integer key for which `auto` is allowed stores it as 0.
@@ -135,9 +133,9 @@ struct Recipe {
     std::vector<std::string> allow;
     std::optional<std::string> plan;
     std::optional<std::string> tier;
-    Recompute recompute = Recompute::automatic;
-    Offload offload = Offload::automatic;
-    int64_t loss_chunk = kAuto;  // tokens
+    std::optional<std::string> recompute;             // a point for all layers; none means auto
+    std::optional<std::vector<std::string>> offload;  // what leaves the device; none means auto
+    int64_t loss_chunk = kAuto;                       // tokens
     friend bool operator==(const Memory&, const Memory&) = default;
   };
   struct Eval {

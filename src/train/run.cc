@@ -119,7 +119,7 @@ class TrainingRun {
   ExitCode run() {
     progress_.event(
         "plan    device " + format_bytes(plan_.arena_bytes()) + " · host " +
-        format_bytes(plan_.request.host.total()) + " · " + std::to_string(plan_.variant.micro_batch) + " x " +
+        format_bytes(plan_.host_bytes()) + " · " + std::to_string(plan_.variant.micro_batch) + " x " +
         std::to_string(plan_.variant.accumulation) + " = " + std::to_string(experiment_.effective_batch) +
         " · " + format_count(total_steps_) + " steps");
     if (experiment_.precision.compute == DType::bf16 && plan_.request.device.isa < Isa::avx512_bf16)

@@ -222,8 +222,7 @@ DataSetup open_data(const Recipe& recipe, int64_t vocab) {
   return data;
 }
 
-HostNeeds host_needs(const Recipe& recipe, const Experiment& experiment, const CpuSettings& cpu,
-                     const DataSetup* data) {
+HostNeeds host_needs(const Recipe& recipe, const CpuSettings& cpu, const DataSetup* data) {
   const ProcessMemory now = process_memory();
   HostNeeds needs;
   needs.baseline_data_bytes = now.data;
@@ -232,8 +231,7 @@ HostNeeds host_needs(const Recipe& recipe, const Experiment& experiment, const C
   needs.components.push_back({"process", now.rss});
   // Code pages and heaps of the thread pool and the libraries that the first step brings in.
   needs.components.push_back({"threads and libraries", 4 * kMiB + cpu.threads * kMiB / 2});
-  const int64_t layers = experiment.model.layers;
-  needs.components.push_back({"programs", 3 * kMiB + layers * (experiment.lora ? 300 : 150) * kKiB});
+
   const fs::path tokenizer = fs::path(recipe.model) / "tokenizer.json";
   if (data == nullptr && fs::exists(tokenizer))
     needs.components.push_back({"tokenizer", Tokenizer::estimated_bytes(tokenizer)});
@@ -262,14 +260,67 @@ Budget read_budget(const Recipe& recipe, int64_t host_bytes) {
   const FreeMemory usable{free.bytes + process_memory().rss, free.source};
   Budget budget;
   budget.free_bytes = usable.bytes;
-  budget.device_bytes = limit_bytes(memory.device, usable.bytes,
-                                    memory.device.kind == MemoryLimit::Kind::automatic ? host_bytes : 0,
-                                    memory.headroom_percent);
+  const bool device_auto = memory.device.kind == MemoryLimit::Kind::automatic;
+  const bool host_auto = memory.host.kind == MemoryLimit::Kind::automatic;
+  budget.device_bytes =
+      limit_bytes(memory.device, usable.bytes, device_auto ? host_bytes : 0, memory.headroom_percent);
   budget.host_bytes = limit_bytes(memory.host, usable.bytes, 0, memory.headroom_percent);
+  budget.disk_bytes = memory.disk_bytes;
+  // Both are this machine's memory; sizes that are stated may be those of another machine.
+  if (device_auto || host_auto)
+    budget.process_bytes = limit_bytes({}, usable.bytes, 0, memory.headroom_percent);
   budget.device_source = limit_source("memory.device", memory.device, usable);
   budget.host_source = limit_source("memory.host", memory.host, usable);
   return budget;
 }
+
+namespace {
+
+// Where offloaded tensors may go. The host is another memory than the device only where the device's size is
+// stated.
+std::vector<Space> offload_homes(const Recipe::Memory& memory) {
+  std::vector<Space> homes;
+  if (memory.device.kind != MemoryLimit::Kind::automatic) homes.push_back(Space::host);
+  if (memory.disk_bytes > 0) homes.push_back(Space::disk);
+  return homes;
+}
+
+// On one device a tier says which of states, gradients and weights leave it (docs/planner.md).
+std::optional<OffloadParts> tier_parts(const std::string& tier) {
+  if (tier == "deepspeed") return OffloadParts{};
+  if (tier == "stage2_offload") return OffloadParts{.states = true};
+  if (tier == "stage3") return OffloadParts{.states = true, .gradients = true};
+  return OffloadParts{.states = true, .gradients = true, .weights = true};
+}
+
+std::optional<OffloadParts> offload_parts(const Recipe::Memory& memory, const std::vector<Space>& homes) {
+  std::optional<OffloadParts> parts;
+  if (memory.tier) {
+    if (memory.offload)
+      throw UsageError("memory.tier and memory.offload both say what leaves the device; set one of them");
+    parts = tier_parts(*memory.tier);
+  } else if (memory.offload) {
+    parts.emplace();
+    for (const std::string& name : *memory.offload) {
+      parts->states |= name == "states";
+      parts->gradients |= name == "gradients";
+      parts->weights |= name == "weights";
+      parts->activations |= name == "activations";
+    }
+  }
+  if (parts && parts->any() && homes.empty())
+    throw UsageError(std::string(memory.tier ? "memory.tier" : "memory.offload") +
+                     ": what leaves the device has no place to go; state memory.disk (such as 20GiB), or "
+                     "memory.device as a size, so that the rest of the memory is the host's");
+  return parts;
+}
+
+Preset preset_of(const std::optional<std::string>& name) {
+  if (!name) return Preset::none;
+  return *name == "a" ? Preset::a : *name == "b" ? Preset::b : Preset::c;
+}
+
+}  // namespace
 
 PlanRequest plan_request(const Recipe& recipe, const CpuSettings& cpu, const DataSetup* data) {
   PlanRequest request;
@@ -280,8 +331,12 @@ PlanRequest plan_request(const Recipe& recipe, const CpuSettings& cpu, const Dat
   request.micro_batch = given(recipe.batch.micro);
   request.eval_micro_batch = given(recipe.eval.micro);
   request.loss_chunk = given(recipe.memory.loss_chunk);
+  if (recipe.memory.recompute) request.recompute = parse_recompute_point(*recipe.memory.recompute);
+  request.homes = offload_homes(recipe.memory);
+  request.offload = offload_parts(recipe.memory, request.homes);
+  request.preset = preset_of(recipe.memory.plan);
   request.device = describe_cpu(cpu.isa, cpu.threads);
-  request.host = host_needs(recipe, request.experiment, cpu, data);
+  request.host = host_needs(recipe, cpu, data);
   request.budget = read_budget(recipe, request.host.total());
   return request;
 }

@@ -1,0 +1,97 @@
+// The message of a refusal: by how much, where, and what would fit.
+#include <algorithm>
+
+#include "base/strings.h"
+#include "base/units.h"
+#include "plan/plan.h"
+
+namespace plimsoll {
+namespace {
+
+std::string largest_components(const Plan& plan) {
+  std::vector<Component> components = device_components(plan);
+  std::stable_sort(components.begin(), components.end(),
+                   [](const Component& a, const Component& b) { return a.bytes > b.bytes; });
+  components.resize(std::min<size_t>(components.size(), 3));
+  std::string text;
+  for (const Component& component : components)
+    text += (text.empty() ? "" : ", ") + component.name + " " + format_bytes(component.bytes);
+  return text;
+}
+
+// Keys of the recipe that hold the planner back, with the line that lets it go.
+struct Hold {
+  bool set;
+  const char* key;
+  void (*release)(PlanRequest&);
+};
+
+std::vector<Hold> holds(const PlanRequest& request) {
+  return {
+      {request.micro_batch.has_value(), "batch.micro=auto", [](PlanRequest& r) { r.micro_batch.reset(); }},
+      {request.recompute.has_value(), "memory.recompute=auto", [](PlanRequest& r) { r.recompute.reset(); }},
+      {request.offload.has_value(), "memory.offload=auto", [](PlanRequest& r) { r.offload.reset(); }},
+      {request.loss_chunk.has_value(), "memory.loss_chunk=auto",
+       [](PlanRequest& r) { r.loss_chunk.reset(); }}};
+}
+
+// What would fit if the recipe held less fast; every line was planned.
+std::string ways_text(const Plan& plan) {
+  TextTable table({false, true, false});
+  bool any = false;
+  PlanRequest open = plan.request;
+  std::string sets;
+  for (const Hold& hold : holds(plan.request)) {
+    if (!hold.set) continue;
+    hold.release(open);
+    sets += (sets.empty() ? "--set " : " --set ") + std::string(hold.key);
+    const Plan other = make_plan(open);
+    if (!other.fits()) continue;
+    table.add_row(
+        {variant_words(plan.request.experiment, other.variant), format_bytes(other.arena_bytes()), sets});
+    any = true;
+    break;
+  }
+  return any ? "\n  lossless ways that fit:\n" + table.render("    ") : "";
+}
+
+std::string smallest_text(const Plan& plan) {
+  return "smallest possible: " + format_bytes(plan.smallest.arena_bytes) + " (" +
+         variant_words(plan.request.experiment, plan.smallest.variant) + ")";
+}
+
+std::string host_refusal(const Plan& plan) {
+  const Budget& budget = plan.request.budget;
+  TextTable table({false, true});
+  table.add_row({"host"});
+  for (const Component& component : plan.host_components())
+    table.add_row({component.name, format_bytes(component.bytes)});
+  return "does not fit   host needs " + format_bytes(plan.host_bytes()) + ", " +
+         format_bytes(*budget.host_bytes) + " may be used (" + budget.host_source + ")\n" +
+         table.render("  ") + "  smallest possible: " + format_bytes(plan.host_bytes());
+}
+
+}  // namespace
+
+std::string refusal_text(const Plan& plan) {
+  const Budget& budget = plan.request.budget;
+  if (plan.fits_device() && !plan.fits_host()) return host_refusal(plan);
+  if (plan.fits_device() && !plan.fits_disk()) {
+    return "does not fit   what is offloaded needs " + format_bytes(plan.disk_bytes()) + " of disk, " +
+           format_bytes(*budget.disk_bytes) + " may be used (memory.disk)\n  " + smallest_text(plan);
+  }
+  const bool together = plan.fits_device();
+  const int64_t limit = together ? *budget.process_bytes : budget.device_bytes.value_or(0);
+  const int64_t need = together ? plan.process_peak_bytes() : plan.arena_bytes();
+  std::string text = "does not fit   ";
+  text += (together ? "device and host together need " : "device needs ") + format_bytes(need) + ", " +
+          format_bytes(limit) + " may be used (" + budget.device_source + "; " +
+          format_bytes(budget.free_bytes) + " are free)\n";
+  text += "  short by " + format_bytes(need - limit) + " at " + peak_place(plan) +
+          "; largest there: " + largest_components(plan);
+  std::string ways = ways_text(plan);
+  if (!ways.empty() && ways.back() == '\n') ways.pop_back();
+  return text + ways + "\n  " + smallest_text(plan);
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,121 @@
+// The search against the real thing: estimates are lower bounds of real programs, and more memory is never
+// slower.
+#include "plan/search.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/units.h"
+#include "layout/program_layout.h"
+
+namespace plimsoll {
+namespace {
+
+ModelSpec model(int64_t layers, bool tied) {
+  return parse_model_spec({{"model_type", "qwen2"},
+                           {"hidden_size", 896},
+                           {"intermediate_size", 4864},
+                           {"num_hidden_layers", layers},
+                           {"num_attention_heads", 14},
+                           {"num_key_value_heads", 2},
+                           {"vocab_size", 20000},
+                           {"tie_word_embeddings", tied}},
+                          "c");
+}
+
+PlanRequest request_for(int64_t layers, bool lora) {
+  PlanRequest request;
+  request.experiment.model = model(layers, true);
+  request.experiment.lora = lora;
+  request.experiment.precision = {DType::bf16, DType::f32, DType::f32, false, true};
+  request.experiment.max_length = 512;
+  request.experiment.effective_batch = 4;
+  request.experiment.evaluates = true;
+  request.device = reference_description();
+  return request;
+}
+
+RecomputeChoice choice_of(int64_t layers, int64_t first_layers, RecomputePoint first, RecomputePoint rest) {
+  RecomputeChoice choice{std::vector<RecomputePoint>(static_cast<size_t>(layers), rest), 1};
+  std::fill_n(choice.layers.begin(), first_layers, first);
+  return choice;
+}
+
+TEST(DepthModel, is_the_bound_and_the_time_of_the_program_at_full_depth) {
+  constexpr int64_t kLayers = 17;
+  for (const bool lora : {false, true}) {
+    const PlanRequest request = request_for(kLayers, lora);
+    for (int i = 1; i < kNumRecomputePoints; ++i) {
+      const auto first = static_cast<RecomputePoint>(i);
+      const auto rest = static_cast<RecomputePoint>(i - 1);
+      Variant variant;
+      variant.micro_batch = 2;
+      variant.accumulation = 2;
+      variant.eval_micro_batch = 1;
+      const DepthModel mixed(request.experiment, variant, first, rest, request.device);
+      const DepthModel pure(request.experiment, variant, first, first, request.device);
+      for (const int64_t k : {3, 8, 15, 17}) {
+        variant.recompute = choice_of(kLayers, k, first, rest);
+        const auto programs = build_programs(request.experiment, variant, request.device);
+        const Usage real = measure(programs, variant, request.device.rates);
+        const Usage estimate = k == kLayers ? pure.at(k, 0) : mixed.at(k, kLayers - k);
+        EXPECT_EQ(estimate.of(Space::device), real.of(Space::device))
+            << (lora ? "lora " : "full ") << to_string(first) << " in " << k;
+        // grad_norm reads one number more for each further weight.
+        EXPECT_NEAR(estimate.seconds, real.seconds, 1e-7 * real.seconds);
+        EXPECT_EQ(estimate.program_bytes, real.program_bytes);
+      }
+    }
+  }
+}
+
+TEST(Search, a_larger_budget_is_never_slower_and_every_choice_fits) {
+  for (const int64_t layers : {3, 12}) {
+    for (const bool lora : {false, true}) {
+      PlanRequest request = request_for(layers, lora);
+      Search search(request);
+      const int64_t least = search.smallest({}).arena_bytes;
+      double slower = 1e300;
+      for (int64_t budget = least; budget < 3 * least; budget += least / 5) {
+        request.budget.device_bytes = budget;
+        const Plan plan = make_plan(request);
+        ASSERT_TRUE(plan.fits()) << format_bytes(budget);
+        EXPECT_LE(plan.seconds_per_step, slower) << format_bytes(budget);
+        slower = plan.seconds_per_step;
+      }
+      request.budget.device_bytes = least - 512;
+      EXPECT_FALSE(make_plan(request).fits());
+    }
+  }
+}
+
+TEST(Search, keys_of_the_recipe_hold) {
+  PlanRequest request = request_for(8, true);
+  request.recompute = RecomputePoint::mlp;
+  request.micro_batch = 2;
+  request.loss_chunk = 64;
+  const Plan plan = make_plan(request);
+  EXPECT_EQ(plan.variant.micro_batch, 2);
+  EXPECT_EQ(plan.variant.loss_chunk, 64);
+  EXPECT_EQ(plan.variant.recompute, choice_of(8, 8, RecomputePoint::mlp, RecomputePoint::mlp));
+}
+
+TEST(Search, presets_take_less_and_less_memory) {
+  PlanRequest request = request_for(12, false);
+  const Plan free = make_plan(request);
+  request.preset = Preset::a;
+  const Plan a = make_plan(request);
+  request.preset = Preset::b;
+  const Plan b = make_plan(request);
+  request.preset = Preset::c;
+  const Plan c = make_plan(request);
+  EXPECT_LE(a.seconds_per_step, 1.05 * free.seconds_per_step);
+  EXPECT_LE(a.arena_bytes(), free.arena_bytes());
+  EXPECT_LE(b.variant.micro_batch, (a.variant.micro_batch + 1) / 2);
+  EXPECT_LE(c.arena_bytes(), b.arena_bytes());
+  EXPECT_EQ(c.arena_bytes(), c.smallest.arena_bytes);
+}
+
+}  // namespace
+}  // namespace plimsoll

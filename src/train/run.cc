@@ -117,11 +117,11 @@ class TrainingRun {
   }
 
   ExitCode run() {
-    progress_.event(
-        "plan    device " + format_bytes(plan_.arena_bytes()) + " · host " +
-        format_bytes(plan_.host_bytes()) + " · " + std::to_string(plan_.variant.micro_batch) + " x " +
-        std::to_string(plan_.variant.accumulation) + " = " + std::to_string(experiment_.effective_batch) +
-        " · " + format_count(total_steps_) + " steps");
+    progress_.event("plan    device " + format_bytes(plan_.arena_bytes()) + " · host " +
+                    format_bytes(plan_.host_bytes()) + " · " + std::to_string(plan_.variant.micro_batch) +
+                    " x " + std::to_string(plan_.variant.accumulation) + " = " +
+                    std::to_string(experiment_.effective_batch) + " · " + format_count(total_steps_) +
+                    " steps");
     if (experiment_.precision.compute == DType::bf16 && plan_.request.device.isa < Isa::avx512_bf16)
       progress_.event("note    no bf16 products with " + std::string(to_string(plan_.request.device.isa)) +
                       ": bf16 values are multiplied as f32");

@@ -10,6 +10,7 @@
 #include "models/spec.h"
 #include "ops/cpu_kernel.h"
 #include "passes/lora.h"
+#include "passes/quantise.h"
 #include "runtime/executor.h"
 #include "train/weights.h"
 
@@ -22,6 +23,7 @@ inline constexpr int64_t kPrefillTokens = 64;
 struct GenerationRequest {
   ModelSpec model;
   std::optional<LoraOptions> lora;
+  std::optional<QuantiseOptions> nf4;  // the base model's layers in 4 bits
   DType compute = DType::f32;
   int64_t context = 0;  // tokens that a prompt and its answer may have together
   int64_t prefill = kPrefillTokens;

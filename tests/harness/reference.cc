@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "harness/op_harness.h"
 #include "ops/name_hash.h"
+#include "ops/nf4.h"
 #include "ops/optimizer.h"
 #include "ops/philox.h"
 
@@ -360,6 +361,18 @@ void ref_adamw(const Site& s) {
     weight[i] -= rate * m_hat / (std::sqrt(v_hat) + s.op.attr_float("eps"));
   }
   s.out(0) = weight;
+}
+
+void ref_nf4_dequantize(const Site& s) {
+  for (size_t i = 0; i < s.out(0).size(); ++i) {
+    const size_t byte = s.integer(0, i / 2);
+    const size_t block = i / static_cast<size_t>(kNf4Block);
+    double scale = s.in(1)[block];
+    if (s.op.has_input(2))
+      scale =
+          s.in(3)[s.integer(1, block)] * s.in(2)[block / static_cast<size_t>(kNf4NestedBlock)] + s.in(4)[0];
+    s.out(0)[i] = static_cast<double>(kNf4Levels[i % 2 == 0 ? byte >> 4 : byte & 15]) * scale;
+  }
 }
 
 [[noreturn]] void refuse_transfer(const Site& s) {

@@ -41,7 +41,6 @@ struct Nf4Quantize {
   int64_t count = 0;         // even
   uint8_t* codes = nullptr;  // [count / 2]
   float* absmax = nullptr;   // [nf4_blocks(count)]
-  int threads = 1;
 };
 
 template <class T>

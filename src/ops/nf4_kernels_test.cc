@@ -17,9 +17,9 @@ struct Quantized {
   Guarded<float> absmax;
 };
 
-Quantized quantize(const Guarded<float>& values, Isa isa, int threads = 2) {
+Quantized quantize(const Guarded<float>& values, Isa isa) {
   Quantized result{Guarded<uint8_t>(values.size() / 2), Guarded<float>(nf4_blocks(values.size()))};
-  const Nf4Quantize args{values.data(), values.size(), result.codes.data(), result.absmax.data(), threads};
+  const Nf4Quantize args{values.data(), values.size(), result.codes.data(), result.absmax.data()};
   isa == Isa::avx2 ? avx2::nf4_quantize(args) : avx512::nf4_quantize(args);
   return result;
 }
@@ -57,12 +57,12 @@ TEST(Nf4, every_code_is_that_of_the_nearest_level) {
   }
 }
 
-TEST(Nf4, instruction_sets_and_thread_counts_give_the_same_bytes) {
+TEST(Nf4, instruction_sets_give_the_same_bytes) {
   const Guarded<float> values = random_values<float>(kCount, 2);
-  const Quantized q = quantize(values, isas_here().front(), 1);
+  const Quantized q = quantize(values, isas_here().front());
   const auto weight = dequantize<uint16_t>(q, kCount, isas_here().front());
   for (const Isa isa : isas_here()) {
-    const Quantized again = quantize(values, isa, 3);
+    const Quantized again = quantize(values, isa);
     EXPECT_TRUE(again.codes == q.codes);
     EXPECT_TRUE(again.absmax == q.absmax);
     EXPECT_TRUE(dequantize<uint16_t>(q, kCount, isa) == weight);

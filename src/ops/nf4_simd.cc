@@ -23,38 +23,53 @@ Levels levels() {
   return result;
 }
 
-// NaN where a value is NaN.
-float largest_magnitude(const float* values, int64_t n) {
-  float largest = 0;
-  for (int64_t i = 0; i < n; ++i) {
-    const float magnitude = __builtin_fabsf(values[i]);
-    largest = magnitude > largest || magnitude != magnitude ? magnitude : largest;
+// NaN where a value is not finite.
+float largest_magnitude(const float* block) {
+  Vec largest = zero();
+  Vec poison = zero();
+  for (int64_t i = 0; i < kNf4Block; i += Vec::kWidth) {
+    const Vec value = load(block + i);
+    largest = max(largest, max(value, zero() - value));
+    poison = poison + (value - value);
   }
-  return largest;
+  return reduce_max(largest) + reduce_add(poison);
 }
 
-// `scaled` holds kNf4Block values, of which the last ones may be unused. Fixed trip counts, so that the
-// compiler's vectors do both loops.
+// Fixed trip counts: the compiler keeps the 16 codes in registers.
 void encode(const Levels& levels, const float* scaled, int32_t* codes) {
-  for (int64_t i = 0; i < kNf4Block; ++i) codes[i] = 0;
-  for (const float middle : levels.middles)
-    for (int64_t i = 0; i < kNf4Block; ++i) codes[i] += scaled[i] > middle ? 1 : 0;
+  for (int64_t begin = 0; begin < kNf4Block; begin += 16) {
+    int32_t counts[16] = {};
+    for (const float middle : levels.middles)
+      for (int64_t i = 0; i < 16; ++i) counts[i] += scaled[begin + i] > middle ? 1 : 0;
+    for (int64_t i = 0; i < 16; ++i) codes[begin + i] = counts[i];
+  }
 }
 
-void quantize_block(const Levels& levels, const float* values, int64_t n, uint8_t* packed, float* absmax) {
-  const float largest = largest_magnitude(values, n);
-  const float divisor = largest < kSmallestScale ? kSmallestScale : largest;
-  const bool partial = n < kNf4Block;
-  *absmax = partial ? divisor : largest;
-  const float inverse = 1.0F / divisor;
-  float scaled[kNf4Block] = {};
-  for (int64_t i = 0; i < n; ++i) {
-    const float value = partial ? values[i] / divisor : values[i] * inverse;
-    scaled[i] = value < -1.0F ? -1.0F : (value > 1.0F ? 1.0F : value);
-  }
+void quantize_block(const Levels& levels, const float* block, uint8_t* packed, float* absmax) {
+  const float largest = largest_magnitude(block);
+  *absmax = largest;
+  const Vec inverse = set1(1.0F / (largest < kSmallestScale ? kSmallestScale : largest));
+  float scaled[kNf4Block];
+  for (int64_t i = 0; i < kNf4Block; i += Vec::kWidth)
+    store(scaled + i, min(set1(1.0F), max(set1(-1.0F), load(block + i) * inverse)));
   int32_t codes[kNf4Block];
   encode(levels, scaled, codes);
-  for (int64_t i = 0; i < n / 2; ++i) packed[i] = static_cast<uint8_t>(codes[2 * i] << 4 | codes[2 * i + 1]);
+  for (int64_t i = 0; i < kBytesPerBlock; ++i)
+    packed[i] = static_cast<uint8_t>(codes[2 * i] << 4 | codes[2 * i + 1]);
+}
+
+// bitsandbytes divides here, and raises the scale to the smallest one.
+void quantize_partial(const Levels& levels, const float* values, int64_t n, uint8_t* packed, float* absmax) {
+  float padded[kNf4Block] = {};
+  uint8_t bytes[kBytesPerBlock];
+  std::memcpy(padded, values, static_cast<size_t>(n) * sizeof(float));
+  const float largest = largest_magnitude(padded);
+  const float divisor = largest < kSmallestScale ? kSmallestScale : largest;
+  for (int64_t i = 0; i < n; ++i) padded[i] /= divisor;
+  float of_scaled = 0;  // 1: the block is scaled already
+  quantize_block(levels, padded, bytes, &of_scaled);
+  std::memcpy(packed, bytes, static_cast<size_t>(n / 2));
+  *absmax = divisor;
 }
 
 // The 16 nibbles of 8 bytes in the low half, as bytes: the high nibble of each byte first.
@@ -187,12 +202,12 @@ void dequantize_all(const Nf4Dequantize<T>& a) {
 
 void nf4_quantize(const Nf4Quantize& a) {
   const Levels table = levels();
-#pragma omp parallel for schedule(static) num_threads(a.threads)
-  for (int64_t b = 0; b < nf4_blocks(a.count); ++b) {
-    const int64_t begin = b * kNf4Block;
-    const int64_t n = a.count - begin < kNf4Block ? a.count - begin : kNf4Block;
-    quantize_block(table, a.values + begin, n, a.codes + begin / 2, a.absmax + b);
-  }
+  const int64_t full = a.count / kNf4Block;
+  for (int64_t b = 0; b < full; ++b)
+    quantize_block(table, a.values + b * kNf4Block, a.codes + b * kBytesPerBlock, a.absmax + b);
+  const int64_t done = full * kNf4Block;
+  if (done < a.count)
+    quantize_partial(table, a.values + done, a.count - done, a.codes + done / 2, a.absmax + full);
 }
 
 void nf4_dequantize(const Nf4Dequantize<float>& a) { dequantize_all(a); }

@@ -65,9 +65,7 @@ std::string suggest_key(std::string_view unknown) {
   return nearest_name(unknown, names);
 }
 
-bool applies(const Option& option, const Recipe& recipe) {
-  return !option.lora_only || recipe.method.type == MethodType::lora;
-}
+bool applies(const Option& option, const Recipe& recipe) { return recipe.method.type >= option.method; }
 
 std::string to_yaml(const Json& value) {
   if (value.is_string()) return string_to_yaml(value.get<std::string>());

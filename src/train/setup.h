@@ -18,6 +18,10 @@ namespace plimsoll {
 // scale and targets. Throws UsageError.
 Experiment read_experiment(const Recipe& recipe);
 
+// How the recipe's base model is quantised with qlora: as it is stored where it is stored in 4 bits, else as
+// the recipe says. Throws UsageError where it is stored in 4 bits and the method is another.
+QuantiseOptions nf4_of(const Recipe& recipe);
+
 // Rank, scale and targets of a PEFT folder; dropout stays. Throws UsageError for what is not supported.
 void read_adapter_config(const std::filesystem::path& folder, LoraOptions& lora);
 

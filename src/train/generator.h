@@ -23,10 +23,10 @@ inline constexpr int64_t kPrefillTokens = 64;
 struct GenerationRequest {
   ModelSpec model;
   std::optional<LoraOptions> lora;
-  std::optional<QuantiseOptions> nf4;  // the base model's layers in 4 bits
   DType compute = DType::f32;
   int64_t context = 0;  // tokens that a prompt and its answer may have together
   int64_t prefill = kPrefillTokens;
+  std::optional<QuantiseOptions> nf4 = std::nullopt;  // the base model's layers in 4 bits
 };
 
 struct GenerationPlan {

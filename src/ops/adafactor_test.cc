@@ -2,7 +2,7 @@
 
 #include "base/error.h"
 #include "harness/op_harness.h"
-#include "ops/optimizer_cases.h"
+#include "harness/optimizer_cases.h"
 
 namespace plimsoll::harness {
 namespace {

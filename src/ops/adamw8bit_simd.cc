@@ -99,8 +99,8 @@ Coefficients coefficients_of(const AdamW8bit<P, G>& a) {
           broadcast(-s.learning_rate / correction1)};
 }
 
-// Operation by operation and rounding by rounding as bitsandbytes' CPU path, so that f32 weights and codes
-// come out bit for bit.
+// Operation by operation and rounding by rounding as bitsandbytes' CPU path, so that codes and scales come
+// out bit for bit.
 template <class P, class G>
 void update_block(const AdamW8bit<P, G>& a, const Coefficients& k, int64_t begin, int64_t count) {
   const WeightUpdate<P, G>& u = a.update;
@@ -114,7 +114,7 @@ void update_block(const AdamW8bit<P, G>& a, const Coefficients& k, int64_t begin
     for_lanes(count - part < kRandomChunk ? count - part : kRandomChunk, [&](int64_t i, auto lanes) {
       const Vec g = lanes.get(u.gradient + first + i) * k.clip;
       const Vec mean = fma(g, k.rest1, lanes.get(m.values + part + i) * k.beta1);
-      const Vec square = lanes.get(v.values + part + i) * k.beta2 + k.rest2 * g * g;
+      const Vec square = fma(k.rest2 * g, g, lanes.get(v.values + part + i) * k.beta2);
       const Vec denominator = sqrt(square) / k.correction2 + k.eps;
       const Vec weight = lanes.get(u.weight + first + i) * k.decay + k.step_size * mean / denominator;
       put_weight(u, round, lanes, first + i, i, weight);

@@ -1,4 +1,4 @@
-#include "ops/optimizer_cases.h"
+#include "harness/optimizer_cases.h"
 
 namespace plimsoll::harness {
 namespace {

@@ -7,8 +7,8 @@
 #include "base/error.h"
 #include "base/units.h"
 #include "harness/op_harness.h"
+#include "harness/optimizer_cases.h"
 #include "ops/optimizer.h"
-#include "ops/optimizer_cases.h"
 
 namespace plimsoll::harness {
 namespace {

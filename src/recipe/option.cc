@@ -65,8 +65,14 @@ std::string suggest_key(std::string_view unknown) {
   return nearest_name(unknown, names);
 }
 
+bool applies_to_optimizer(const Option& option, const Recipe& recipe) {
+  const std::vector<OptimizerName>& names = option.optimizers;
+  return names.empty() || std::find(names.begin(), names.end(), recipe.optimizer.name) != names.end();
+}
+
 bool applies(const Option& option, const Recipe& recipe) {
-  return !option.lora_only || recipe.method.type == MethodType::lora;
+  return applies_to_optimizer(option, recipe) &&
+         (!option.lora_only || recipe.method.type == MethodType::lora);
 }
 
 std::string to_yaml(const Json& value) {

@@ -40,7 +40,6 @@ const std::vector<Unsupported>& unsupported() {
       {"data.loader_threads", {}, {"auto", "1"}},
       {"data.pin", {}, {"auto"}},
       {"method.type", {"qlora"}, {}},
-      {"optimizer.name", {"adamw8bit"}, {}},
       // fp16 needs loss scaling.
       {"precision", {"fp16"}, {}},
       {"precision.weights", {"fp16"}, {}},

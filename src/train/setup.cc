@@ -25,6 +25,32 @@ TrainPrecision precision_of(const Precision& recipe) {
           recipe.rounding == Rounding::stochastic};
 }
 
+OptimizerKind kind_of(OptimizerName name) {
+  switch (name) {
+    case OptimizerName::adamw:
+      return OptimizerKind::adamw;
+    case OptimizerName::adamw8bit:
+      return OptimizerKind::adamw8bit;
+    case OptimizerName::lion:
+      return OptimizerKind::lion;
+    case OptimizerName::sgd:
+      return OptimizerKind::sgd;
+    case OptimizerName::adafactor:
+      return OptimizerKind::adafactor;
+  }
+  throw InternalError("kind_of: no such optimizer");
+}
+
+OptimizerOptions optimizer_of(const Recipe::Optimizer& recipe) {
+  return {.beta1 = recipe.betas[0],
+          .beta2 = recipe.betas[1],
+          .eps = recipe.eps,
+          .weight_decay = recipe.weight_decay,
+          .max_grad_norm = recipe.max_grad_norm,
+          .kind = kind_of(recipe.name),
+          .momentum = recipe.momentum};
+}
+
 LoraOptions lora_of(const Recipe::Method& method) {
   return {method.r, method.alpha, method.dropout, method.rslora, method.targets};
 }
@@ -180,9 +206,7 @@ Experiment read_experiment(const Recipe& recipe) {
         "states: "
         "small updates would be lost; use stochastic, or precision: bf16-master");
   }
-  const Recipe::Optimizer& optimizer = recipe.optimizer;
-  experiment.optimizer = {optimizer.betas[0], optimizer.betas[1], optimizer.eps, optimizer.weight_decay,
-                          optimizer.max_grad_norm};
+  experiment.optimizer = optimizer_of(recipe.optimizer);
   experiment.effective_batch = recipe.batch.effective;
   experiment.max_length = recipe.data.max_length;
   experiment.evaluates = recipe.data.eval.kind != EvalSource::Kind::none;

@@ -54,6 +54,7 @@ void store(std::byte* at, DType dtype, double x) {
   if (dtype == DType::f64) return put(x);
   if (dtype == DType::f32) return put(static_cast<float>(x));
   if (dtype == DType::bf16) return put(kernel_test::from_double<uint16_t>(x));
+  if (dtype == DType::u8) return put(static_cast<uint8_t>(x));
   check_internal(dtype == DType::i32, "harness: an element type without values");
   put(static_cast<int32_t>(x));
 }
@@ -68,6 +69,7 @@ double fetch(const std::byte* at, DType dtype) {
   if (dtype == DType::f64) return read<double>(at);
   if (dtype == DType::f32) return static_cast<double>(read<float>(at));
   if (dtype == DType::bf16) return kernel_test::to_double(read<uint16_t>(at));
+  if (dtype == DType::u8) return static_cast<double>(read<uint8_t>(at));
   return static_cast<double>(read<int32_t>(at));
 }
 

@@ -19,11 +19,12 @@ test: build
 demo: build
 	PLIMSOLL=$(PLIMSOLL) demo/run.sh
 
-# The engine against PyTorch, transformers and PEFT.
+# The engine against PyTorch, transformers, PEFT and bitsandbytes.
 parity: build setup-parity
 	$(PARITY_PYTHON) -m unittest -q tests.parity.compare_test
 	$(PARITY_PYTHON) -m tests.parity.run --plimsoll $(PLIMSOLL)
-	cmake --build build --target plimsoll_tokenize_tool
+	cmake --build build --target plimsoll_optimizer_tool plimsoll_tokenize_tool
+	$(PARITY_PYTHON) -m tests.parity.optimizers --tool build/src/ops_cpu/plimsoll_optimizer_tool
 	$(PARITY_PYTHON) scripts/parity_tokenizer.py $(PARITY_TOKENIZERS)
 
 # Writes the committed expectations of tests/golden again; review the difference like code.

@@ -3,7 +3,7 @@
 #
 #   scripts/setup.sh             compiler, build tools and libraries (Debian packages); Arrow and Parquet (a wheel)
 #   scripts/setup.sh --dev       also clang-format and ccache
-#   scripts/setup.sh --parity    also .deps/parity/bin/python3 with PyTorch, transformers and PEFT
+#   scripts/setup.sh --parity    also .deps/parity/bin/python3 with PyTorch, transformers, PEFT and bitsandbytes
 #
 # Wheels go to .deps/ inside the repository: nothing is written into the system's Python.
 set -euo pipefail

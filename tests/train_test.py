@@ -147,6 +147,20 @@ class TrainTest(unittest.TestCase):
         self.assertEqual(run("merge", adapter, "--out", self.folder / "m").returncode, 2)
         self.assertFalse((self.folder / "m").exists())
 
+    def test_every_optimizer_resumes_bit_for_bit(self):
+        for name, options in (("adamw8bit", {}), ("lion", {"lr": 1e-4}), ("sgd", {"lr": 0.1, "momentum": 0.9}),
+                              ("sgd", {"lr": 0.1}), ("adafactor", {})):
+            optimizer = {"name": name, **options}
+            straight = self.train(f"{name}{len(options)}", optimizer=optimizer, precision="bf16",
+                                  save={"every": 4, "keep": 3})
+            want, want_losses = tensors(straight / "model.safetensors"), losses(straight)
+            self.assertLess(want_losses[-1], want_losses[0], optimizer)
+            shutil.rmtree(straight / "checkpoint-8")
+            again = run("train", straight.parent / "recipe.json", "--quiet", "--resume", "--poison")
+            self.assertEqual(again.returncode, 0, again.stderr)
+            self.assertEqual(tensors(straight / "model.safetensors"), want, optimizer)
+            self.assertEqual(losses(straight), want_losses, optimizer)
+
     def test_interrupt_saves_and_exits_130(self):
         path = recipe(self.folder, schedule={"max_steps": 100000})
         process = subprocess.Popen([str(PLIMSOLL), "train", str(path), "--quiet"])

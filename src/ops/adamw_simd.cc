@@ -1,15 +1,9 @@
 #include "ops/adamw_kernels.h"
 
-#include "ops/philox_simd.h"
-#include "ops/simd_rows.h"
+#include "ops/optimizer_simd.h"
 
 namespace plimsoll::PLIMSOLL_ISA {
 namespace {
-
-constexpr int64_t kChunk = 128;  // elements of one philox_chunk16
-
-// Which of a weight's three values random bits are for; a word of the counter.
-enum class Stream : uint32_t { weight, m, v };
 
 struct Coefficients {
   Vec decay, beta1, beta2, one_minus_beta1, one_minus_beta2, step_size, inverse_correction, eps, clip;
@@ -17,7 +11,6 @@ struct Coefficients {
 
 // p *= 1 - lr * wd;  m, v averages;  p -= lr / c1 * m / (sqrt(v) / sqrt(c2) + eps),  c = 1 - beta^step.
 Coefficients coefficients_of(const AdamWStep& s) {
-  const auto broadcast = [](double x) { return set1(static_cast<float>(x)); };
   const auto step = static_cast<double>(s.step);
   const double correction1 = 1.0 - __builtin_pow(s.beta1, step);
   const double correction2 = 1.0 - __builtin_pow(s.beta2, step);
@@ -32,36 +25,14 @@ Coefficients coefficients_of(const AdamWStep& s) {
           broadcast(s.clip_factor)};
 }
 
-// Rounds what is stored as bf16 by random bits; leaves f32 alone.
-template <class T>
-class Rounder;
-template <>
-class Rounder<float> {
- public:
-  Rounder(const PhiloxStream&, int64_t) {}
-  Vec operator()(Vec x, int64_t) const { return x; }
-};
-template <>
-class Rounder<uint16_t> {
- public:
-  Rounder(const PhiloxStream& stream, int64_t chunk) { philox_chunk16(stream, chunk, bits_); }
-  // `i` counts from the chunk's first element.
-  Vec operator()(Vec x, int64_t i) const { return with_random_tail(x, load_words(bits_ + i)); }
-
- private:
-  uint32_t bits_[kChunk];
-};
-
 template <class P, class G, class S>
 PhiloxStream stream_of(const AdamW<P, G, S>& a, Stream which) {
-  const auto step = static_cast<uint64_t>(a.step.step);
-  return philox_stream(a.step.seed, a.name_hash, static_cast<uint32_t>(which), static_cast<uint32_t>(step),
-                       static_cast<uint32_t>(step >> 32));
+  return random_stream(a.step.seed, a.name_hash, a.step.step, which);
 }
 
 template <class P, class G, class S>
 void update_chunk(const AdamW<P, G, S>& a, const Coefficients& k, int64_t begin, int64_t count) {
-  const int64_t chunk = (a.first_element + begin) / kChunk;
+  const int64_t chunk = (a.first_element + begin) / kRandomChunk;
   const Rounder<P> round_weight(stream_of(a, Stream::weight), chunk);
   const Rounder<S> round_m(stream_of(a, Stream::m), chunk);
   const Rounder<S> round_v(stream_of(a, Stream::v), chunk);
@@ -82,9 +53,8 @@ void update_chunk(const AdamW<P, G, S>& a, const Coefficients& k, int64_t begin,
 template <class P, class G, class S>
 void update(const AdamW<P, G, S>& a) {
   const Coefficients k = coefficients_of(a.step);
-#pragma omp parallel for schedule(static) num_threads(a.threads)
-  for (int64_t begin = 0; begin < a.count; begin += kChunk)
-    update_chunk(a, k, begin, begin + kChunk < a.count ? kChunk : a.count - begin);
+  for_chunks(a.count, kRandomChunk, a.threads,
+             [&](int64_t begin, int64_t count) { update_chunk(a, k, begin, count); });
 }
 
 }  // namespace

@@ -11,7 +11,6 @@
 namespace plimsoll {
 namespace {
 
-constexpr int kExponents = 7;
 // bitsandbytes looks codes up in a table over this many equal steps of [-1, 1]; what lies between two steps
 // goes to the nearer one first.
 constexpr float kSteps = 65535.0F;
@@ -37,13 +36,6 @@ std::vector<OutputSpec> infer(const Graph& g, const Op& op) {
   return {{"", {codes.shape[0], 2 * codes.shape[1]}, parse_dtype(op.attr_text("type"))}};
 }
 
-// PyTorch's linspace(0.1, 1, count) in f32: from both ends, each product and sum rounded once.
-float fraction_bound(int i, int count) {
-  const float step = (1.0F - 0.1F) / static_cast<float>(count - 1);
-  return 2 * i < count ? std::fma(step, static_cast<float>(i), 0.1F)
-                       : std::fma(-step, static_cast<float>(count - 1 - i), 1.0F);
-}
-
 uint8_t nearest_code(float value, std::span<const float> middles) {
   const float clamped = std::clamp(value, -1.0F, 1.0F);
   const auto step = static_cast<int>((clamped + 1.0F) * 0.5F * kSteps + 0.5F);
@@ -52,24 +44,6 @@ uint8_t nearest_code(float value, std::span<const float> middles) {
 }
 
 }  // namespace
-
-std::array<float, 256> dynamic_code() {
-  std::array<float, 256> code{};
-  size_t next = 0;
-  for (int e = 0; e < kExponents; ++e) {
-    const auto power = static_cast<float>(std::pow(10.0, e + 1 - kExponents));
-    const int count = 1 << e;
-    for (int i = 0; i < count; ++i) {
-      const float middle = (fraction_bound(i, count + 1) + fraction_bound(i + 1, count + 1)) / 2.0F;
-      code[next++] = power * middle;
-      code[next++] = -(power * middle);
-    }
-  }
-  code[next++] = 0.0F;
-  code[next++] = 1.0F;
-  std::sort(code.begin(), code.end());
-  return code;
-}
 
 float nest_scales(std::span<const float> scales, std::span<const float> map, std::span<uint8_t> codes,
                   std::span<float> absmax) {

@@ -19,11 +19,8 @@ inline constexpr const char* kNestedAbsmaxSuffix = ".nested_absmax";
 inline constexpr const char* kNestedMapSuffix = ".nested_quant_map";
 inline constexpr const char* kNestedOffsetSuffix = ".nested_offset";
 
-// The 256 values of the signed dynamic 8-bit code, ascending: a sign, an exponent of base 10 in unary, and a
-// linear fraction in the bits that are left (https://arxiv.org/abs/1511.04561).
-std::array<float, 256> dynamic_code();
-
-// Scales of blocks in 8 bits: scale i is map[codes[i]] * absmax[i / kNf4NestedBlock] + offset.
+// Scales of blocks in 8 bits: scale i is map[codes[i]] * absmax[i / kNf4NestedBlock] + offset, `map` being
+// the values of the signed dynamic map.
 //
 // Fills codes and absmax, and returns the offset: the mean of the scales, summed in f64. bitsandbytes' comes
 // from PyTorch's f32 sum, whose last bit depends on the machine's vector width and threads.

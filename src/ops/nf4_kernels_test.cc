@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "ops/dynamic_map.h"
 #include "ops/kernel_test_util.h"
 #include "ops/nf4.h"
 
@@ -109,7 +110,7 @@ TEST(Nf4, a_nan_reaches_the_scale_of_its_block_and_of_no_other) {
 }
 
 TEST(NestedScales, are_within_the_codes_distance_of_the_scales) {
-  const auto map = dynamic_code();
+  const auto& map = signed_dynamic_map().value;
   std::vector<float> scales(1000);
   for (size_t i = 0; i < scales.size(); ++i) scales[i] = 1.0F + std::sin(static_cast<float>(i));
   std::vector<uint8_t> codes(scales.size());
@@ -127,13 +128,13 @@ TEST(NestedScales, equal_scales_come_back_exactly) {
   std::vector<uint8_t> codes(300);
   std::vector<float> absmax(2);
   std::vector<float> again(300);
-  const auto map = dynamic_code();
+  const auto& map = signed_dynamic_map().value;
   unnest_scales(codes, absmax, map, nest_scales(scales, map, codes, absmax), again);
   EXPECT_EQ(again, scales);
 }
 
 TEST(DynamicCode, is_sorted_and_has_no_minus_one) {
-  const auto code = dynamic_code();
+  const auto& code = signed_dynamic_map().value;
   EXPECT_TRUE(std::is_sorted(code.begin(), code.end()));
   EXPECT_EQ(code.back(), 1.0F);
   EXPECT_EQ(code[127], 0.0F);

@@ -1,4 +1,5 @@
 #include "ops/nf4.h"
+#include "ops/dynamic_map.h"
 
 #include "harness/op_case.h"
 
@@ -12,7 +13,7 @@ Values bytes(size_t count) {
 }
 
 Values code_map() {
-  const auto code = dynamic_code();
+  const auto& code = signed_dynamic_map().value;
   return {code.begin(), code.end()};
 }
 

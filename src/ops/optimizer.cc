@@ -33,11 +33,13 @@ ElementRange range_in(const Graph& g, const Op& op, TensorId operand, ElementRan
   return {first, elements};
 }
 
-OutputSpec updated_output(const Graph& g, const Op& op, size_t i, const char* suffix, DType dtype) {
-  const Tensor& gradient = input_tensor(g, op, kGradientInput);
+OutputSpec updated_output(const Graph& g, const Op& op, size_t i, const char* suffix, DType dtype,
+                          int64_t block) {
+  const Shape& gradient = input_tensor(g, op, kGradientInput).shape;
   const bool exists = op.has_output(i) && op.outputs[i] >= 0;
-  if (!exists || !op.attrs.contains("elements")) return {suffix, gradient.shape, dtype};
-  range_in(g, op, op.outputs[i], updated_range(g, op));
+  if (!exists || !op.attrs.contains("elements"))
+    return {suffix, block == 1 ? gradient : Shape{ceil_div(gradient.elements(), block)}, dtype};
+  range_in(g, op, op.outputs[i], updated_range(g, op), block);
   return {suffix, g.tensor(op.outputs[i]).shape, g.tensor(op.outputs[i]).dtype};
 }
 

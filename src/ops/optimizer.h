@@ -36,10 +36,10 @@ ElementRange range_in(const Graph& graph, const Op& op, TensorId operand, Elemen
 // Values that the op reads or writes of operands with `block` elements to a value; for costs.
 double bytes_of_range(const Graph& graph, TensorId operand, ElementRange updated, int64_t block = 1);
 
-// What an optimizer says of output `i`: a new one has the gradient's shape; one that exists keeps its own,
-// which must hold the updated range.
+// What an optimizer says of output `i`: a new one has the gradient's shape (one dimension where `block`
+// elements share a value); one that exists keeps its own, which must hold the updated range.
 OutputSpec updated_output(const Graph& graph, const Op& op, size_t i, const char* suffix,
-                          DType dtype = DType::f32);
+                          DType dtype = DType::f32, int64_t block = 1);
 
 // Attribute stochastic (int) 1: what is bf16 of the weight (without master copy) and of the states is rounded
 // stochastically. Rounding those to nearest would lose small updates for good, so that 0 is refused for them.

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/units.h"
 #include "harness/op_harness.h"
+#include "harness/optimizer_cases.h"
 #include "ops/optimizer.h"
 
 namespace plimsoll::harness {
@@ -16,28 +17,41 @@ using ::testing::IsEmpty;
 
 constexpr int64_t kElements = 300 * 250;  // a slice and a rest
 
+const std::string kShape = "300,250";
+
 OpCase adamw_case(const std::string& weight, const std::string& gradient, const std::string& state,
                   bool master) {
-  OpCase c;
-  c.name = "adamw";
-  c.body =
-      "tensor norm f64[2] metric\n"
-      "tensor g " +
-      gradient +
-      "[300,250] gradient\n"
-      "tensor w " +
-      weight +
-      "[300,250] trainable\n"
-      "tensor m " +
-      state +
-      "[300,250] state\n"
-      "tensor v " +
-      state + "[300,250] state\n" + (master ? "tensor master f32[300,250] master\n" : "") + "w, m, v, " +
-      (master ? "master" : "-") +
-      " = adamw(step, norm, g) {beta1=0.9, beta2=0.99, eps=1e-08, stochastic=1, weight_decay=0.1} @w "
-      "update\n";
-  c.given = {{"norm", {2, 0.5}}, {"v", Values(kElements, 0.25)}};
-  return c;
+  return update_case({.name = "adamw",
+                      .op = "adamw",
+                      .attributes = "beta1=0.9, beta2=0.99, eps=1e-08, stochastic=1, weight_decay=0.1",
+                      .shape = kShape,
+                      .weight = weight,
+                      .gradient = gradient,
+                      .master = master,
+                      .states = {"m " + state + "[" + kShape + "]", "v " + state + "[" + kShape + "]"},
+                      .given = {{"v", Values(kElements, 0.25)}}});
+}
+
+OpCase adamw8bit_case(const std::string& weight) {
+  return update_case({.name = "adamw8bit",
+                      .op = "adamw8bit",
+                      .attributes = "beta1=0.9, beta2=0.99, eps=1e-08, stochastic=1, weight_decay=0.1",
+                      .shape = kShape,
+                      .weight = weight,
+                      .states = {"m u8[300,250]", "v u8[300,250]", "m_scale f32[293]", "v_scale f32[293]"},
+                      .given = {{"m", every_code(kElements)},
+                                {"v", every_code(kElements)},
+                                {"m_scale", Values(293, 0.5)},
+                                {"v_scale", Values(293, 0.25)}}});
+}
+
+OpCase one_state_case(const std::string& op, const std::string& attributes) {
+  return update_case({.name = op,
+                      .op = op,
+                      .attributes = attributes + ", stochastic=1, weight_decay=0.1",
+                      .shape = kShape,
+                      .weight = "bf16",
+                      .states = {"m bf16[300,250]"}});
 }
 
 // The same update as one op a slice. The weight stays whole; what else the op reads and writes is in slices.
@@ -110,8 +124,13 @@ TEST_P(Slices, give_the_bits_of_the_whole) {
 }
 
 std::vector<OpCase> cases() {
-  return {adamw_case("f32", "f32", "f32", false), adamw_case("bf16", "bf16", "bf16", false),
-          adamw_case("bf16", "f32", "f32", true)};
+  return {adamw_case("f32", "f32", "f32", false),
+          adamw_case("bf16", "bf16", "bf16", false),
+          adamw_case("bf16", "f32", "f32", true),
+          adamw8bit_case("f32"),
+          adamw8bit_case("bf16"),
+          one_state_case("lion", "beta1=0.9, beta2=0.99"),
+          one_state_case("sgd", "momentum=0.9")};
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Slices, ::testing::ValuesIn(cases()),
@@ -140,7 +159,7 @@ TEST(AdamW, without_a_norm_is_not_clipped) {
   OpCase c = adamw_case("f32", "f32", "f32", false);
   c.given["norm"] = {2, 1.0};
   const Graph clipped = make_graph(c, DType::f32);
-  c.body.replace(c.body.find("(step, norm, g)"), 15, "(step, -, g)");
+  c.body.replace(c.body.find("(step, norm, w.grad)"), 20, "(step, -, w.grad)");
   const Graph free = make_graph(c, DType::f32);
   const std::vector<Values> values = make_values(clipped, c);
   EXPECT_TRUE(run_cpu(free, values, {Isa::avx2, 1}).bytes == run_cpu(clipped, values, {Isa::avx2, 1}).bytes);

@@ -72,6 +72,55 @@ TEST(Update, every_trainable_weight_is_updated_once_and_norms_do_not_decay) {
   }
 }
 
+// The update's op of a weight under an optimizer; every weight of the tiny model trains.
+Op update_of(const std::string& weight, const OptimizerOptions& options, const Graph& update) {
+  for (const Op& op : update.ops())
+    if (op.scope == weight && op.kind != OpKind::grad_square) return op;
+  ADD_FAILURE() << weight << " is not updated by " << static_cast<int>(options.kind);
+  return {};
+}
+
+TEST(Update, states_are_those_of_the_optimizer_and_named_after_the_weight) {
+  const Graph train = differentiate(make_trainable(forward()), {});
+  const std::string matrix = "model.layers.1.mlp.up_proj.weight";  // [24,16]
+  const std::string vector = "model.norm.weight";
+  const auto states = [&](const OptimizerOptions& options, const std::string& weight) {
+    const Graph update = build_update(train, {}, options);
+    verify(update);
+    std::vector<std::string> names;
+    for (const TensorId id : update_of(weight, options, update).outputs)
+      if (id != kNoTensor && update.tensor(id).role == Role::optimizer_state)
+        names.push_back(update.tensor(id).name.substr(weight.size()) + " " +
+                        std::to_string(update.tensor(id).shape.elements()));
+    return names;
+  };
+  using ::testing::ElementsAre;
+  EXPECT_THAT(states({}, matrix), ElementsAre(".exp_avg 384", ".exp_avg_sq 384"));
+  EXPECT_THAT(states({.kind = OptimizerKind::lion}, matrix), ElementsAre(".exp_avg 384"));
+  EXPECT_THAT(states({.kind = OptimizerKind::sgd}, matrix), ElementsAre());
+  EXPECT_THAT(states({.kind = OptimizerKind::sgd, .momentum = 0.9}, matrix),
+              ElementsAre(".momentum_buffer 384"));
+  EXPECT_THAT(states({.kind = OptimizerKind::adafactor}, matrix),
+              ElementsAre(".exp_avg_sq_row 24", ".exp_avg_sq_col 16"));
+  EXPECT_THAT(states({.kind = OptimizerKind::adafactor}, vector), ElementsAre(".exp_avg_sq 16"));
+}
+
+TEST(Update, adamw8bit_keeps_small_weights_and_embeddings_in_32_bits) {
+  ModelSpec spec = tiny();
+  spec.vocab = 512;  // the embedding and the head have 8192 elements, no other weight has 4096
+  const Graph train =
+      differentiate(make_trainable(build_decoder_loss(spec, {8, 2, 4}, DType::f32, 4, "loss")), {});
+  const OptimizerOptions options = {.kind = OptimizerKind::adamw8bit};
+  const Graph update = build_update(train, {}, options);
+  verify(update);
+  EXPECT_EQ(count(update, OpKind::adamw8bit), 1);
+  const Op head = update_of("lm_head.weight", options, update);
+  EXPECT_EQ(head.kind, OpKind::adamw8bit);
+  EXPECT_EQ(update.tensor(head.outputs[1]).dtype, DType::u8);
+  EXPECT_EQ(update.tensor(head.outputs[3]).shape, (Shape{32}));
+  EXPECT_EQ(update_of("model.embed_tokens.weight", options, update).kind, OpKind::adamw);
+}
+
 TEST(Scratch, every_op_that_asks_gets_a_workspace) {
   DeviceDescription device = reference_description();
   device.matmul_scratch_bytes = [](const MatmulShape&) { return int64_t{1000}; };

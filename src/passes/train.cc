@@ -1,5 +1,7 @@
 #include "passes/train.h"
 
+#include <algorithm>
+
 #include "autodiff/autodiff.h"
 #include "base/error.h"
 #include "ops/rule.h"
@@ -16,26 +18,10 @@ Op update_op(OpKind kind, const std::string& scope) {
   return op;
 }
 
-// One AdamW op: the weight, its states and its master copy, all updated in place.
-void add_adamw(Graph& update, const Tensor& weight, TensorId gradient, TensorId norm,
-               const TrainPrecision& precision, const OptimizerOptions& options) {
-  const TensorId w = update.add_tensor(weight);
-  const auto state = [&](const char* suffix, DType dtype, Role role) {
-    return update.add_tensor({weight.name + suffix, weight.shape, dtype, role});
-  };
-  Op op = update_op(OpKind::adamw, weight.name);
-  op.inputs = {update.find(kStepTensor), norm, gradient};
-  op.outputs = {w, state(".exp_avg", precision.states, Role::optimizer_state),
-                state(".exp_avg_sq", precision.states, Role::optimizer_state),
-                precision.master ? state(".master", DType::f32, Role::master) : kNoTensor};
-  // Biases and norm weights have one dimension.
-  const double decay = weight.shape.rank() > 1 ? options.weight_decay : 0.0;
-  op.attrs = {{"beta1", options.beta1},
-              {"beta2", options.beta2},
-              {"eps", options.eps},
-              {"weight_decay", decay},
-              {"stochastic", int64_t{precision.stochastic ? 1 : 0}}};
-  emit(update, std::move(op), "");
+// Whether a lookup reads the weight (a tied head is one tensor with its embedding).
+bool is_embedding(const Graph& train, TensorId weight) {
+  return std::any_of(train.ops().begin(), train.ops().end(),
+                     [&](const Op& op) { return op.kind == OpKind::embedding && op.input(1) == weight; });
 }
 
 }  // namespace
@@ -60,21 +46,22 @@ Graph build_update(const Graph& train, const TrainPrecision& precision, const Op
   norm_op.inputs = {step};
   norm_op.outputs = {norm};
   norm_op.attrs = {{"max_norm", options.max_grad_norm}};
-  std::vector<std::pair<const Tensor*, TensorId>> weights;  // with their gradients
-  for (const Tensor& tensor : train.tensors()) {
-    if (tensor.role != Role::trainable_weight) continue;
-    const TensorId found = train.find(gradient_name(tensor.name));
-    check_internal(found != kNoTensor, "build_update: " + tensor.name + " trains but has no gradient");
+  std::vector<std::pair<TensorId, TensorId>> weights;  // of `train`, with their gradients in `update`
+  for (size_t i = 0; i < train.tensors().size(); ++i) {
+    const Tensor& weight = train.tensors()[i];
+    if (weight.role != Role::trainable_weight) continue;
+    const TensorId found = train.find(gradient_name(weight.name));
+    check_internal(found != kNoTensor, "build_update: " + weight.name + " trains but has no gradient");
     const TensorId gradient = update.add_tensor(train.tensor(found));
-    Op square = update_op(OpKind::grad_square, tensor.name);
+    Op square = update_op(OpKind::grad_square, weight.name);
     square.inputs = {gradient};
     square.outputs = {kNewTensor};
-    norm_op.inputs.push_back(emit(update, std::move(square), tensor.name + kGradSquareSuffix)[0]);
-    weights.emplace_back(&tensor, gradient);
+    norm_op.inputs.push_back(emit(update, std::move(square), weight.name + kGradSquareSuffix)[0]);
+    weights.emplace_back(static_cast<TensorId>(i), gradient);
   }
   emit(update, std::move(norm_op), "");
   for (const auto& [weight, gradient] : weights)
-    add_adamw(update, *weight, gradient, norm, precision, options);
+    add_update(update, train.tensor(weight), is_embedding(train, weight), gradient, norm, precision, options);
   return update;
 }
 

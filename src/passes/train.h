@@ -6,6 +6,7 @@
 #include "device/description.h"
 #include "graph/graph.h"
 #include "passes/lora.h"
+#include "passes/optimizers.h"
 
 namespace plimsoll {
 
@@ -16,12 +17,6 @@ struct TrainPrecision {
   DType states = DType::f32;
   bool master = false;      // an f32 copy of each trainable weight, rounded to nearest after every update
   bool stochastic = false;  // bf16 weights without master copy, and bf16 states, are rounded stochastically
-};
-
-struct OptimizerOptions {
-  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
-  double weight_decay = 0.0;   // not on biases and norm weights, as Hugging Face's Trainer has it
-  double max_grad_norm = 1.0;  // 0: no clipping
 };
 
 inline constexpr const char* kGradNormTensor = "grad_norm";
@@ -35,7 +30,7 @@ TrainPrecision adapter_precision(const TrainPrecision& model);
 Graph make_trainable(const Graph& graph);
 
 // The optimizer's program over the trainable weights and gradients of `train`: squares, norm and
-// clip factor, AdamW.
+// clip factor, updates.
 Graph build_update(const Graph& train, const TrainPrecision& precision, const OptimizerOptions& options);
 
 // Gives every op its workspace as a tensor, `scratch.<index>`.

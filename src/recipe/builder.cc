@@ -156,7 +156,10 @@ std::string method_name(MethodType type) {
 void RecipeBuilder::check_together(const Recipe& recipe) {
   const auto gave = [this](const std::string& key) { return given_.contains(key); };
   for (const Option& option : options())
-    if (!applies(option, recipe) && gave(option.key))
+    if (!applies_to_optimizer(option, recipe) && gave(option.key))
+      conflict(option.key, "means nothing beside optimizer.name: " +
+                               to_yaml(find_option("optimizer.name")->get(recipe)) + "; remove it");
+    else if (!applies(option, recipe) && gave(option.key))
       conflict(option.key, "means nothing beside method.type: " + method_name(recipe.method.type) +
                                "; remove it, or say method.type: " + method_name(option.method));
   if (recipe.method.type == MethodType::full && recipe.adapter)
@@ -172,6 +175,12 @@ void RecipeBuilder::check_together(const Recipe& recipe) {
   if (recipe.precision.master && recipe.precision.weights == DType::f32)
     conflict(gave("precision.master") ? "precision.master" : "precision.weights",
              "fp32 weights need no fp32 master copy");
+  const bool has_own_states =
+      recipe.optimizer.name == OptimizerName::adamw8bit || recipe.optimizer.name == OptimizerName::adafactor;
+  if (recipe.method.type == MethodType::full && recipe.precision.states == DType::bf16 && has_own_states)
+    conflict("precision.states", "bf16 is for the states of adamw, lion and sgd; those of optimizer.name: " +
+                                     to_yaml(find_option("optimizer.name")->get(recipe)) +
+                                     " are small already: say precision.states: fp32");
   if (recipe.precision.rounding == Rounding::stochastic &&
       default_rounding(recipe.precision) == Rounding::nearest)
     conflict("precision.rounding", "stochastic is for bf16 weights without a master copy");

@@ -65,7 +65,14 @@ std::string suggest_key(std::string_view unknown) {
   return nearest_name(unknown, names);
 }
 
-bool applies(const Option& option, const Recipe& recipe) { return recipe.method.type >= option.method; }
+bool applies_to_optimizer(const Option& option, const Recipe& recipe) {
+  const std::vector<OptimizerName>& names = option.optimizers;
+  return names.empty() || std::find(names.begin(), names.end(), recipe.optimizer.name) != names.end();
+}
+
+bool applies(const Option& option, const Recipe& recipe) {
+  return applies_to_optimizer(option, recipe) && recipe.method.type >= option.method;
+}
 
 std::string to_yaml(const Json& value) {
   if (value.is_string()) return string_to_yaml(value.get<std::string>());

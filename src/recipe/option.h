@@ -29,7 +29,8 @@ struct Option {
   bool required = false;  // a recipe without it means nothing
   // The first of full, lora, qlora that the key means something to; an error beside those before it.
   MethodType method = MethodType::full;
-  bool is_part = false;     // shown inside another key's value (precision.weights)
+  std::vector<OptimizerName> optimizers = {};  // an error beside others; empty: all use it
+  bool is_part = false;                        // shown inside another key's value (precision.weights)
   bool experiment = false;  // decides what the run learns: a checkpoint belongs to one value of it
 };
 
@@ -42,8 +43,10 @@ bool is_group(std::string_view name);
 // The key that was probably meant, or "".
 std::string suggest_key(std::string_view unknown);
 
-// Whether the option says anything in this recipe: LoRA's do not beside `method.type: full`.
+// Whether the option says anything in this recipe: LoRA's do not beside `method.type: full`, momentum does
+// not beside AdamW.
 bool applies(const Option& option, const Recipe& recipe);
+bool applies_to_optimizer(const Option& option, const Recipe& recipe);
 
 // A value in YAML's flow style: 2e-4, [q_proj, v_proj], {prompt: question}.
 std::string to_yaml(const Json& value);

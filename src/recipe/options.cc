@@ -32,6 +32,10 @@ Option qlora(Option option) {
   option.method = MethodType::qlora;
   return experiment(std::move(option));
 }
+Option of_optimizers(std::vector<OptimizerName> names, Option option) {
+  option.optimizers = std::move(names);
+  return experiment(std::move(option));
+}
 Option part(Option option) {
   option.is_part = true;
   return option;
@@ -254,11 +258,21 @@ std::vector<Option> step_options() {
       auto_integer("batch.micro", FIELD(batch.micro), kCount,
                    "sequences at a time; changes memory and time, not the result"),
       experiment(choice<OptimizerName>("optimizer.name", FIELD(optimizer.name),
-                                       {{"adamw", OptimizerName::adamw}}, "the optimizer")),
+                                       {{"adamw", OptimizerName::adamw},
+                                        {"adamw8bit", OptimizerName::adamw8bit},
+                                        {"lion", OptimizerName::lion},
+                                        {"sgd", OptimizerName::sgd},
+                                        {"adafactor", OptimizerName::adafactor}},
+                                       "the optimizer; docs/optimizers.md compares them")),
       experiment(number("optimizer.lr", FIELD(optimizer.lr), {0, 10}, "highest learning rate")),
-      experiment(optimizer_betas()),
-      experiment(number("optimizer.eps", FIELD(optimizer.eps), {1e-20, 1}, "added to the denominator")),
-      experiment(number("optimizer.weight_decay", FIELD(optimizer.weight_decay), {0, 10}, "decoupled decay")),
+      of_optimizers({OptimizerName::adamw, OptimizerName::adamw8bit, OptimizerName::lion}, optimizer_betas()),
+      of_optimizers({OptimizerName::adamw, OptimizerName::adamw8bit},
+                    number("optimizer.eps", FIELD(optimizer.eps), {1e-20, 1}, "added to the denominator")),
+      of_optimizers({OptimizerName::sgd},
+                    number("optimizer.momentum", FIELD(optimizer.momentum), {0, 1, true},
+                           "SGD: share of the last step's direction that is kept")),
+      experiment(number("optimizer.weight_decay", FIELD(optimizer.weight_decay), {0, 10},
+                        "decoupled decay; with sgd added to the gradient")),
       experiment(number("optimizer.max_grad_norm", FIELD(optimizer.max_grad_norm), {0, 1e9},
                         "gradients are clipped to this norm; 0 switches it off")),
       experiment(choice<ScheduleName>("schedule.name", FIELD(schedule.name),

@@ -20,7 +20,7 @@ enum class Task : uint8_t { sft, pretrain };
 enum class DataFormat : uint8_t { automatic, prompt_response, text, input_ids };
 enum class Template : uint8_t { automatic, plain };
 enum class MethodType : uint8_t { full, lora, qlora };
-enum class OptimizerName : uint8_t { adamw };
+enum class OptimizerName : uint8_t { adamw, adamw8bit, lion, sgd, adafactor };
 enum class ScheduleName : uint8_t { cosine, linear, constant };
 enum class Rounding : uint8_t { nearest, stochastic };
 enum class DeviceChoice : uint8_t { automatic, cpu };
@@ -114,6 +114,7 @@ struct Recipe {
     double lr = 2e-4;
     std::array<double, 2> betas = {0.9, 0.999};
     double eps = 1e-8;
+    double momentum = 0.0;
     double weight_decay = 0.0;
     double max_grad_norm = 1.0;  // 0 switches clipping off
     friend bool operator==(const Optimizer&, const Optimizer&) = default;

@@ -12,6 +12,7 @@
 #include "io/atomic.h"
 #include "io/json.h"
 #include "io/load.h"
+#include "ops/dynamic_map.h"
 #include "ops/nf4.h"
 
 namespace plimsoll {
@@ -111,7 +112,7 @@ void store_scales(const PersistentState& state, const Nf4Rows& rows, std::span<c
     std::copy(scales.begin(), scales.end(), values_of<float>(state, *rows.absmax).begin());
     return;
   }
-  const auto map = dynamic_code();
+  const auto& map = signed_dynamic_map().value;
   std::copy(map.begin(), map.end(), values_of<float>(state, *rows.nested_map).begin());
   values_of<float>(state, *rows.nested_offset)[0] = nest_scales(
       scales, map, values_of<uint8_t>(state, *rows.absmax), values_of<float>(state, *rows.nested_absmax));

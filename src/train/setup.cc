@@ -26,6 +26,32 @@ TrainPrecision precision_of(const Precision& recipe) {
           recipe.rounding == Rounding::stochastic};
 }
 
+OptimizerKind kind_of(OptimizerName name) {
+  switch (name) {
+    case OptimizerName::adamw:
+      return OptimizerKind::adamw;
+    case OptimizerName::adamw8bit:
+      return OptimizerKind::adamw8bit;
+    case OptimizerName::lion:
+      return OptimizerKind::lion;
+    case OptimizerName::sgd:
+      return OptimizerKind::sgd;
+    case OptimizerName::adafactor:
+      return OptimizerKind::adafactor;
+  }
+  throw InternalError("kind_of: no such optimizer");
+}
+
+OptimizerOptions optimizer_of(const Recipe::Optimizer& recipe) {
+  return {.beta1 = recipe.betas[0],
+          .beta2 = recipe.betas[1],
+          .eps = recipe.eps,
+          .weight_decay = recipe.weight_decay,
+          .max_grad_norm = recipe.max_grad_norm,
+          .kind = kind_of(recipe.name),
+          .momentum = recipe.momentum};
+}
+
 LoraOptions lora_of(const Recipe::Method& method) {
   return {method.r, method.alpha, method.dropout, method.rslora, method.targets};
 }
@@ -193,9 +219,7 @@ Experiment read_experiment(const Recipe& recipe) {
         "states: "
         "small updates would be lost; use stochastic, or precision: bf16-master");
   }
-  const Recipe::Optimizer& optimizer = recipe.optimizer;
-  experiment.optimizer = {optimizer.betas[0], optimizer.betas[1], optimizer.eps, optimizer.weight_decay,
-                          optimizer.max_grad_norm};
+  experiment.optimizer = optimizer_of(recipe.optimizer);
   experiment.effective_batch = recipe.batch.effective;
   experiment.max_length = recipe.data.max_length;
   experiment.evaluates = recipe.data.eval.kind != EvalSource::Kind::none;
@@ -235,7 +259,8 @@ DataSetup open_data(const Recipe& recipe, int64_t vocab) {
   return data;
 }
 
-HostNeeds host_needs(const Recipe& recipe, const CpuSettings& cpu, const DataSetup* data) {
+HostNeeds host_needs(const Recipe& recipe, const Experiment& experiment, const CpuSettings& cpu,
+                     const DataSetup* data) {
   const ProcessMemory now = process_memory();
   HostNeeds needs;
   needs.baseline_data_bytes = now.data;
@@ -350,7 +375,7 @@ PlanRequest plan_request(const Recipe& recipe, const CpuSettings& cpu, const Dat
   request.offload = offload_parts(recipe.memory, request.homes);
   request.preset = preset_of(recipe.memory.plan);
   request.device = describe_cpu(cpu.isa, cpu.threads);
-  request.host = host_needs(recipe, cpu, data);
+  request.host = host_needs(recipe, request.experiment, cpu, data);
   request.budget = read_budget(recipe, request.host.total());
   return request;
 }

@@ -49,7 +49,8 @@ struct DataSetup {
 DataSetup open_data(const Recipe& recipe, int64_t vocab);
 
 // What the process needs beside the arena. Data counts as far as the recipe names it.
-HostNeeds host_needs(const Recipe& recipe, const CpuSettings& cpu, const DataSetup* data);
+HostNeeds host_needs(const Recipe& recipe, const Experiment& experiment, const CpuSettings& cpu,
+                     const DataSetup* data);
 
 // The recipe's limits in bytes, for what is free now. `host_bytes` is what the host needs: with `auto` on
 // both sides device and host together take what is free.

@@ -5,39 +5,13 @@
 
 #include "base/error.h"
 #include "harness/op_harness.h"
+#include "harness/reference_site.h"
 #include "ops/name_hash.h"
 #include "ops/nf4.h"
-#include "ops/optimizer.h"
 #include "ops/philox.h"
 
 namespace plimsoll::harness {
 namespace {
-
-// An op with the values of its tensors.
-struct Site {
-  const Graph& graph;
-  const Op& op;
-  std::vector<Values>& values;
-
-  [[nodiscard]] Values& in(size_t i) const { return values[static_cast<size_t>(op.inputs[i])]; }
-  [[nodiscard]] Values& out(size_t i) const { return values[static_cast<size_t>(op.outputs[i])]; }
-  [[nodiscard]] size_t dim(size_t input, size_t axis) const {
-    return static_cast<size_t>(graph.tensor(op.inputs[input]).shape[axis]);
-  }
-  [[nodiscard]] size_t integer(size_t input, size_t i) const { return static_cast<size_t>(in(input)[i]); }
-  // The step tensor is the last input, but of adamw and grad_norm.
-  [[nodiscard]] double step(StepValue which) const { return step_at(op.inputs.size() - 1, which); }
-  [[nodiscard]] double step_at(size_t input, StepValue which) const {
-    return in(input)[static_cast<size_t>(which)];
-  }
-  [[nodiscard]] size_t attr(const char* name) const { return static_cast<size_t>(op.attr_int(name)); }
-  // Clears a gradient where this op is the first writer of the first micro-step.
-  [[nodiscard]] Values& gradient(size_t output) const {
-    Values& g = out(output);
-    if (op.attr_int("accumulate") == 0 && step(StepValue::first_micro_step) == 1) g.assign(g.size(), 0.0);
-    return g;
-  }
-};
 
 void ref_embedding(const Site& s) {
   const size_t width = s.dim(1, 1);
@@ -324,43 +298,6 @@ void ref_linear_cross_entropy_grad(const Site& s) {
       }
     }
   });
-}
-
-void ref_grad_square(const Site& s) {
-  const ElementRange range = updated_range(s.graph, s.op, 0);
-  const auto first = static_cast<size_t>(range_in(s.graph, s.op, s.op.inputs[0], range).first);
-  if (range.first == 0) s.out(0)[0] = 0;
-  for (size_t i = 0; i < static_cast<size_t>(range.elements); ++i)
-    s.out(0)[0] += s.in(0)[first + i] * s.in(0)[first + i];
-}
-
-void ref_grad_norm(const Site& s) {
-  double squares = 0;
-  for (size_t i = 1; i < s.op.inputs.size(); ++i) squares += s.in(i)[0];
-  const double max_norm = s.op.attr_float("max_norm");
-  s.out(0)[0] = std::sqrt(squares);
-  s.out(0)[1] = max_norm > 0 ? std::min(1.0, max_norm / (std::sqrt(squares) + 1e-6)) : 1.0;
-}
-
-// torch.optim.AdamW's single-tensor form.
-void ref_adamw(const Site& s) {
-  const double beta1 = s.op.attr_float("beta1");
-  const double beta2 = s.op.attr_float("beta2");
-  const double rate = s.step_at(0, StepValue::learning_rate);
-  const double steps = s.step_at(0, StepValue::optimizer_step);
-  Values& weight = s.out(s.op.has_output(3) ? 3 : 0);
-  for (size_t i = 0; i < weight.size(); ++i) {
-    const double g = s.in(2)[i] * (s.op.has_input(1) ? s.in(1)[1] : 1.0);
-    double& m = s.out(1)[i];
-    double& v = s.out(2)[i];
-    m = beta1 * m + (1 - beta1) * g;
-    v = beta2 * v + (1 - beta2) * g * g;
-    const double m_hat = m / (1 - std::pow(beta1, steps));
-    const double v_hat = v / (1 - std::pow(beta2, steps));
-    weight[i] -= rate * s.op.attr_float("weight_decay") * weight[i];
-    weight[i] -= rate * m_hat / (std::sqrt(v_hat) + s.op.attr_float("eps"));
-  }
-  s.out(0) = weight;
 }
 
 void ref_nf4_dequantize(const Site& s) {

@@ -1,0 +1,51 @@
+// adafactor: a second moment in one row and one column (ops/adafactor_kernels.h), updated whole: the row and
+// column averages need all of the gradient.
+#include "base/units.h"
+#include "ops/optimizer.h"
+#include "ops/rules.h"
+
+namespace plimsoll {
+namespace {
+
+constexpr int64_t kLine = 64;  // bytes; the workspace's parts start at multiples of it
+
+int64_t rows_of(const Shape& shape) { return shape.rank() > 1 ? shape[0] : 1; }
+
+// -> weight, row average f32 [R] (absent for vectors), column average f32 [C], master?. Attributes:
+// weight_decay (decoupled, f64), stochastic (int).
+std::vector<OutputSpec> infer(const Graph& g, const Op& op) {
+  const Shape& shape = input_tensor(g, op, kGradientInput).shape;
+  require(shape.rank() == 1 || shape.rank() == 2, g, op, "adafactor: neither a matrix nor a vector");
+  require(!op.attrs.contains("elements"), g, op, "adafactor: updates no slices");
+  require(op.has_output(1) == (shape.rank() == 2), g, op, "adafactor: a matrix has a row average");
+  require_precision(g, op, 1, 1, 3);
+  for (const size_t i : {1, 2})
+    require(!op.has_output(i) || op.outputs[i] < 0 || g.tensor(op.outputs[i]).dtype == DType::f32, g, op,
+            "adafactor: averages are f32");
+  return {{"", shape, DType::f32},
+          {".row", {rows_of(shape)}, DType::f32},
+          {".column", {shape[shape.rank() - 1]}, DType::f32},
+          {".master", shape, DType::f32}};
+}
+
+// Four reads of the gradient; the averages are small.
+Cost cost(const Graph& g, const Op& op) {
+  Cost total{0, 4.0 * static_cast<double>(input_tensor(g, op, kGradientInput).bytes())};
+  for (const size_t i : {0, 3})
+    if (op.has_output(i)) total.bytes += 2.0 * static_cast<double>(g.tensor(op.outputs[i]).bytes());
+  return total;
+}
+
+// Sums f64 [R], row factors f32 [R], column factors f32 [C].
+int64_t scratch(const Graph& g, const Op& op, const DeviceDescription&) {
+  const Shape& shape = input_tensor(g, op, kGradientInput).shape;
+  return round_up(rows_of(shape) * 8, kLine) + round_up(rows_of(shape) * 4, kLine) +
+         shape[shape.rank() - 1] * 4;
+}
+
+}  // namespace
+
+const OpRule adafactor_rule{
+    .kind = OpKind::adafactor, .infer = infer, .cost = cost, .scratch_bytes = scratch, .updates = true};
+
+}  // namespace plimsoll

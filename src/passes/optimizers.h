@@ -1,0 +1,33 @@
+// One weight's update, by the optimizer that the options name.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "graph/graph.h"
+
+namespace plimsoll {
+
+struct TrainPrecision;
+
+enum class OptimizerKind : uint8_t { adamw, adamw8bit, lion, sgd, adafactor };
+
+struct OptimizerOptions {
+  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
+  double weight_decay = 0.0;   // not on biases and norm weights, as Hugging Face's Trainer has it
+  double max_grad_norm = 1.0;  // 0: no clipping
+  OptimizerKind kind = OptimizerKind::adamw;
+  double momentum = 0.0;  // of SGD
+};
+
+// Below this many elements a weight's states stay in 32 bits under adamw8bit, as bitsandbytes has it
+// (min_8bit_size); so do those of embeddings, whose rare tokens' gradients are far from their blocks'
+// largest.
+inline constexpr int64_t kMinElements8bit = 4096;
+
+// Appends the update of `weight`, its gradient and (unless kNoTensor) the norm that clips it given: its
+// tensor, its states and its master copy are added to `update`.
+void add_update(Graph& update, const Tensor& weight, bool is_embedding, TensorId gradient, TensorId norm,
+                const TrainPrecision& precision, const OptimizerOptions& options);
+
+}  // namespace plimsoll

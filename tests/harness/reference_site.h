@@ -1,0 +1,43 @@
+// What the reference of one op works on, and the references that lie in files of their own.
+#pragma once
+
+#include "harness/op_case.h"
+
+namespace plimsoll::harness {
+
+// An op with the values of its tensors.
+struct Site {
+  const Graph& graph;
+  const Op& op;
+  std::vector<Values>& values;
+
+  [[nodiscard]] Values& in(size_t i) const { return values[static_cast<size_t>(op.inputs[i])]; }
+  [[nodiscard]] Values& out(size_t i) const { return values[static_cast<size_t>(op.outputs[i])]; }
+  [[nodiscard]] size_t dim(size_t input, size_t axis) const {
+    return static_cast<size_t>(graph.tensor(op.inputs[input]).shape[axis]);
+  }
+  [[nodiscard]] size_t integer(size_t input, size_t i) const { return static_cast<size_t>(in(input)[i]); }
+  // The step tensor is the last input, but of adamw and grad_norm.
+  [[nodiscard]] double step(StepValue which) const { return step_at(op.inputs.size() - 1, which); }
+  [[nodiscard]] double step_at(size_t input, StepValue which) const {
+    return in(input)[static_cast<size_t>(which)];
+  }
+  [[nodiscard]] size_t attr(const char* name) const { return static_cast<size_t>(op.attr_int(name)); }
+  // Clears a gradient where this op is the first writer of the first micro-step.
+  [[nodiscard]] Values& gradient(size_t output) const {
+    Values& g = out(output);
+    if (op.attr_int("accumulate") == 0 && step(StepValue::first_micro_step) == 1) g.assign(g.size(), 0.0);
+    return g;
+  }
+};
+
+// reference_optimizer.cc
+void ref_grad_square(const Site& s);
+void ref_grad_norm(const Site& s);
+void ref_adamw(const Site& s);
+void ref_adamw8bit(const Site& s);
+void ref_lion(const Site& s);
+void ref_sgd(const Site& s);
+void ref_adafactor(const Site& s);
+
+}  // namespace plimsoll::harness

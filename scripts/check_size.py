@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""The line budget: src/ without its tests stays under 25,000 lines, and a file above 400 lines has a reason.
+"""The line budget: the core stays under 25,000 lines without its tests, and a file above 400 lines has a reason.
+
+The core is src/ but for the folders that speak other people's formats and to people: recipe, text, io, data, cli.
 
 The reasons stand in scripts/size_reasons.txt, one `path: reason` a line. A reason that is no longer needed is an
 error too, so the list stays as short as it can be.
@@ -9,6 +11,7 @@ import sys
 
 CORE_BUDGET = 25_000
 FILE_LIMIT = 400
+AROUND_THE_CORE = ("src/recipe/", "src/text/", "src/io/", "src/data/", "src/cli/")
 SUFFIXES = {".cc", ".h", ".py", ".sh"}
 FOLDERS = ("src", "tests", "scripts", "demo", "bench")
 
@@ -32,7 +35,7 @@ def count_lines(root):
 
 
 def is_core(name):
-    return name.startswith("src/") and not name.endswith("_test.cc")
+    return name.startswith("src/") and not name.startswith(AROUND_THE_CORE) and not name.endswith("_test.cc")
 
 
 def problems(root):
@@ -46,7 +49,7 @@ def problems(root):
             yield f"scripts/size_reasons.txt: {name} needs no reason any more: remove the line"
     core = sum(count for name, count in lines.items() if is_core(name))
     if core > CORE_BUDGET:
-        yield f"src: {core:,} lines without tests, above the budget of {CORE_BUDGET:,}"
+        yield f"src: the core has {core:,} lines without tests, above the budget of {CORE_BUDGET:,}"
 
 
 def main():

@@ -51,6 +51,7 @@ Stage parse_stage(std::string_view text) { return parse_enum<Stage>(kStageNames,
 
 int64_t Op::attr_int(std::string_view name) const { return attr<int64_t>(*this, name); }
 double Op::attr_float(std::string_view name) const { return attr<double>(*this, name); }
+std::string Op::attr_text(std::string_view name) const { return attr<std::string>(*this, name); }
 
 TensorId Graph::add_tensor(Tensor tensor) {
   const auto id = static_cast<TensorId>(tensors_.size());

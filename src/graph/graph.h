@@ -78,6 +78,7 @@ struct Op {
   // The attribute, which must exist with that type (else InternalError).
   [[nodiscard]] int64_t attr_int(std::string_view name) const;
   [[nodiscard]] double attr_float(std::string_view name) const;
+  [[nodiscard]] std::string attr_text(std::string_view name) const;
 };
 
 class Graph {

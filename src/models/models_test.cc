@@ -54,7 +54,6 @@ TEST(ModelSpec, what_is_asked_and_not_supported_is_refused_by_name) {
   expect_refusal("model_type", "gpt_oss");
   expect_refusal("hidden_act", "gelu");
   expect_refusal("attention_dropout", 0.1);
-  expect_refusal("quantization_config", {{"bits", 4}});
   expect_refusal("rope_scaling", {{"rope_type", "longrope"}, {"factor", 2.0}});
   expect_refusal("num_hidden_layers", 1'000'000'000);
   expect_refusal("vocab_size", "many");

@@ -96,7 +96,6 @@ void refuse_unsupported(const Reader& in, const Family& family) {
   if (act != "silu" && act != "swish") in.fail("hidden_act '" + act + "' is not supported; supported: silu");
   if (in.number("attention_dropout", 0.0) != 0.0)
     in.fail("attention_dropout is not supported; set it to 0.0");
-  if (in.has("quantization_config")) in.fail("quantization_config: quantised checkpoints are not supported");
   if (in.number("partial_rotary_factor", 1.0) != 1.0) in.fail("partial_rotary_factor is not supported");
   if (in.integer("pretraining_tp", 1, 1024, 1) != 1) in.fail("pretraining_tp other than 1 is not supported");
   if (in.has("architectures") && in.at("architectures").is_array() && !in.at("architectures").empty()) {

@@ -15,13 +15,22 @@ BatchShape batch_of(const Experiment& experiment, int64_t micro) {
   return {micro * experiment.max_length, micro, experiment.max_length};
 }
 
+// Adapters, then quantised weights, where they are asked for.
+Graph adapted(Graph graph, const LoraOptions* lora, const QuantiseOptions* nf4) {
+  if (lora != nullptr) graph = add_lora(graph, *lora);
+  return nf4 == nullptr ? graph : quantise(graph, *nf4);
+}
+
+const QuantiseOptions* nf4_of(const Experiment& experiment) {
+  return experiment.nf4 ? &experiment.nf4_options : nullptr;
+}
+
 Graph build_evaluation(const Experiment& experiment, const Variant& variant) {
   const Graph forward = build_decoder_loss(experiment.model, batch_of(experiment, variant.eval_micro_batch),
                                            experiment.precision.compute, variant.loss_chunk, kEvalLossTensor);
-  if (!experiment.lora) return forward;
   LoraOptions without_dropout = experiment.lora_options;
   without_dropout.dropout = 0.0;
-  return add_lora(forward, without_dropout);
+  return adapted(forward, experiment.lora ? &without_dropout : nullptr, nf4_of(experiment));
 }
 
 Graph finish(Graph graph, const char* name, const DeviceDescription& device) {
@@ -42,7 +51,8 @@ int64_t default_loss_chunk(const Experiment& experiment, int64_t tokens) {
 Graph build_forward(const Experiment& experiment, const Variant& variant) {
   const Graph forward = build_decoder_loss(experiment.model, batch_of(experiment, variant.micro_batch),
                                            experiment.precision.compute, variant.loss_chunk, kLossTensor);
-  return experiment.lora ? add_lora(forward, experiment.lora_options) : make_trainable(forward);
+  if (!experiment.lora) return make_trainable(forward);
+  return adapted(forward, &experiment.lora_options, nf4_of(experiment));
 }
 
 std::vector<Graph> build_programs(const Experiment& experiment, const Variant& variant,
@@ -60,13 +70,12 @@ std::vector<Graph> build_programs(const Experiment& experiment, const Variant& v
   return programs;
 }
 
-std::vector<Graph> build_generation_programs(const ModelSpec& model, const LoraOptions* lora, DType compute,
-                                             int64_t prefill, int64_t capacity,
-                                             const DeviceDescription& device) {
+std::vector<Graph> build_generation_programs(const ModelSpec& model, const LoraOptions* lora,
+                                             const QuantiseOptions* nf4, DType compute, int64_t prefill,
+                                             int64_t capacity, const DeviceDescription& device) {
   std::vector<Graph> programs;
   for (const auto& [tokens, name] : {std::pair<int64_t, const char*>{prefill, "prefill"}, {1, "decode"}}) {
-    Graph graph = build_decoder_cached(model, tokens, capacity, compute);
-    if (lora != nullptr) graph = add_lora(graph, *lora);
+    Graph graph = adapted(build_decoder_cached(model, tokens, capacity, compute), lora, nf4);
     programs.push_back(finish(std::move(graph), name, device));
   }
   return programs;

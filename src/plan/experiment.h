@@ -9,6 +9,7 @@
 #include "graph/graph.h"
 #include "models/spec.h"
 #include "passes/offload.h"
+#include "passes/quantise.h"
 #include "passes/recompute.h"
 #include "passes/train.h"
 
@@ -18,6 +19,8 @@ struct Experiment {
   ModelSpec model;
   bool lora = false;  // otherwise every weight trains
   LoraOptions lora_options;
+  bool nf4 = false;  // frozen weights of the layers in 4 bits, beside LoRA (QLoRA)
+  QuantiseOptions nf4_options;
   TrainPrecision precision;
   OptimizerOptions optimizer;
   int64_t effective_batch = 16;  // sequences per optimizer step
@@ -60,9 +63,10 @@ std::vector<Graph> build_programs(const Experiment& experiment, const Variant& v
                                   const DeviceDescription& device);
 
 // Programs of generation over one sequence: prefill of `prefill` tokens at a time, and single-token decoding,
-// over a cache of `capacity` tokens.
-std::vector<Graph> build_generation_programs(const ModelSpec& model, const LoraOptions* lora, DType compute,
-                                             int64_t prefill, int64_t capacity,
-                                             const DeviceDescription& device);
+// over a cache of `capacity` tokens. Without adapters (nullptr), and without quantised weights, the model as
+// it is.
+std::vector<Graph> build_generation_programs(const ModelSpec& model, const LoraOptions* lora,
+                                             const QuantiseOptions* nf4, DType compute, int64_t prefill,
+                                             int64_t capacity, const DeviceDescription& device);
 
 }  // namespace plimsoll

@@ -26,7 +26,7 @@ Plan lay_out_plan(const PlanRequest& request, const Candidate& candidate) {
 const char* component_of(const TableRow& row) {
   switch (row.role) {
     case Role::frozen_weight:
-      return "weights (frozen)";
+      return row.dtype == DType::u8 || is_nf4_scale(row.name) ? "weights (nf4)" : "weights (frozen)";
     case Role::trainable_weight:
       return "weights (trained)";
     case Role::master:

@@ -37,7 +37,7 @@ std::string split_text(const Experiment& experiment, const Variant& variant) {
 std::string method_text(const Experiment& experiment) {
   if (!experiment.lora) return "full fine-tuning";
   const LoraOptions& lora = experiment.lora_options;
-  return "lora r" + std::to_string(lora.r) +
+  return (experiment.nf4 ? "qlora r" : "lora r") + std::to_string(lora.r) +
          (lora.targets.empty() ? ", all linear layers" : ", " + join(lora.targets, " "));
 }
 

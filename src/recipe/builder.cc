@@ -137,6 +137,22 @@ void RecipeBuilder::conflict(const std::string& key, const std::string& message)
   problems_.add(given->second.place, key + ": " + message);
 }
 
+namespace {
+
+std::string method_name(MethodType type) {
+  switch (type) {
+    case MethodType::full:
+      return "full";
+    case MethodType::lora:
+      return "lora";
+    case MethodType::qlora:
+      return "qlora";
+  }
+  throw InternalError("method_name: no such method");
+}
+
+}  // namespace
+
 void RecipeBuilder::check_together(const Recipe& recipe) {
   const auto gave = [this](const std::string& key) { return given_.contains(key); };
   for (const Option& option : options())
@@ -144,7 +160,8 @@ void RecipeBuilder::check_together(const Recipe& recipe) {
       conflict(option.key, "means nothing beside optimizer.name: " +
                                to_yaml(find_option("optimizer.name")->get(recipe)) + "; remove it");
     else if (!applies(option, recipe) && gave(option.key))
-      conflict(option.key, "means nothing beside method.type: full; remove it, or say method.type: lora");
+      conflict(option.key, "means nothing beside method.type: " + method_name(recipe.method.type) +
+                               "; remove it, or say method.type: " + method_name(option.method));
   if (recipe.method.type == MethodType::full && recipe.adapter)
     conflict("adapter", "continues LoRA training, but method.type is full");
   if (recipe.task == Task::pretrain && recipe.data.format == DataFormat::prompt_response)

@@ -71,8 +71,7 @@ bool applies_to_optimizer(const Option& option, const Recipe& recipe) {
 }
 
 bool applies(const Option& option, const Recipe& recipe) {
-  return applies_to_optimizer(option, recipe) &&
-         (!option.lora_only || recipe.method.type == MethodType::lora);
+  return applies_to_optimizer(option, recipe) && recipe.method.type >= option.method;
 }
 
 std::string to_yaml(const Json& value) {

@@ -26,8 +26,9 @@ struct Option {
   // The value as the recipe file writes it; its defaults are those of Recipe.
   std::function<Json(const Recipe&)> get;
 
-  bool required = false;                       // a recipe without it means nothing
-  bool lora_only = false;                      // an error beside `method.type: full`
+  bool required = false;  // a recipe without it means nothing
+  // The first of full, lora, qlora that the key means something to; an error beside those before it.
+  MethodType method = MethodType::full;
   std::vector<OptimizerName> optimizers = {};  // an error beside others; empty: all use it
   bool is_part = false;                        // shown inside another key's value (precision.weights)
   bool experiment = false;  // decides what the run learns: a checkpoint belongs to one value of it

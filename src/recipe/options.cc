@@ -25,7 +25,11 @@ Option required(Option option) {
   return option;
 }
 Option lora(Option option) {
-  option.lora_only = true;
+  option.method = MethodType::lora;
+  return experiment(std::move(option));
+}
+Option qlora(Option option) {
+  option.method = MethodType::qlora;
   return experiment(std::move(option));
 }
 Option of_optimizers(std::vector<OptimizerName> names, Option option) {
@@ -232,14 +236,18 @@ std::vector<Option> data_options() {
 
 std::vector<Option> method_options() {
   return {
-      experiment(choice<MethodType>("method.type", FIELD(method.type),
-                                    {{"full", MethodType::full}, {"lora", MethodType::lora}},
-                                    "train all weights, or adapters beside frozen ones")),
+      experiment(choice<MethodType>(
+          "method.type", FIELD(method.type),
+          {{"full", MethodType::full}, {"lora", MethodType::lora}, {"qlora", MethodType::qlora}},
+          "train all weights, adapters beside frozen ones, or adapters beside frozen "
+          "ones in 4 bits (NF4)")),
       lora(integer("method.r", FIELD(method.r), {1, 8192}, "LoRA: rank of the adapters")),
       lora(number("method.alpha", FIELD(method.alpha), {0, 1e6}, "LoRA: scale is alpha / r")),
       lora(number("method.dropout", FIELD(method.dropout), {0, 1, true}, "LoRA: on the adapters' input")),
       lora(method_targets()),
       lora(boolean("method.rslora", FIELD(method.rslora), "LoRA: scale is alpha / sqrt(r)")),
+      qlora(boolean("method.double_quant", FIELD(method.double_quant),
+                    "QLoRA: the scales of the 4-bit weights in 8 bits")),
   };
 }
 

@@ -19,7 +19,7 @@ enum class Init : uint8_t { weights, random };
 enum class Task : uint8_t { sft, pretrain };
 enum class DataFormat : uint8_t { automatic, prompt_response, text, input_ids };
 enum class Template : uint8_t { automatic, plain };
-enum class MethodType : uint8_t { full, lora };
+enum class MethodType : uint8_t { full, lora, qlora };
 enum class OptimizerName : uint8_t { adamw, adamw8bit, lion, sgd, adafactor };
 enum class ScheduleName : uint8_t { cosine, linear, constant };
 enum class Rounding : uint8_t { nearest, stochastic };
@@ -101,6 +101,7 @@ struct Recipe {
     double dropout = 0.0;
     std::vector<std::string> targets;  // empty means all-linear
     bool rslora = false;
+    bool double_quant = true;
     friend bool operator==(const Method&, const Method&) = default;
   };
   struct Batch {

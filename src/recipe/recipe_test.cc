@@ -160,17 +160,17 @@ TEST(EffectiveRecipe, reads_back_to_the_same_recipe_from_anywhere) {
 }
 
 TEST(EffectiveRecipe, names_every_key_that_applies) {
-  const std::string lora = effective_yaml(read_with(""));
+  const std::string qlora = effective_yaml(read_with("method: {type: qlora}"));
   const std::string full = effective_yaml(read_with("method: {type: full}"));
   EXPECT_THAT(
-      lora, testing::StartsWith("model: /home/recipes/m\ninit: weights\nadapter: null\ntask: sft\ndata:\n"));
-  EXPECT_THAT(lora, testing::HasSubstr("\n  lr: 2e-4\n  betas: [0.9, 0.999]\n  eps: 1e-8\n"));
-  EXPECT_THAT(lora, testing::HasSubstr("\n  targets: all-linear\n"));
+      qlora, testing::StartsWith("model: /home/recipes/m\ninit: weights\nadapter: null\ntask: sft\ndata:\n"));
+  EXPECT_THAT(qlora, testing::HasSubstr("\n  lr: 2e-4\n  betas: [0.9, 0.999]\n  eps: 1e-8\n"));
+  EXPECT_THAT(qlora, testing::HasSubstr("\n  targets: all-linear\n"));
   EXPECT_THAT(full, testing::Not(testing::HasSubstr("targets")));
   for (const Option& option : options()) {
     const std::string name = option.key.substr(option.key.rfind('.') + 1);
-    EXPECT_EQ(lora.find("\n" + name + ": ") == std::string::npos &&
-                  lora.find("\n  " + name + ": ") == std::string::npos,
+    EXPECT_EQ(qlora.find("\n" + name + ": ") == std::string::npos &&
+                  qlora.find("\n  " + name + ": ") == std::string::npos,
               option.is_part || name == "model" || name == "momentum")
         << option.key;
   }

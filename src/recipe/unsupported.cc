@@ -39,7 +39,6 @@ const std::vector<Unsupported>& unsupported() {
       {"data.packing", {}, {"false"}},
       {"data.loader_threads", {}, {"auto", "1"}},
       {"data.pin", {}, {"auto"}},
-      {"method.type", {"qlora"}, {}},
       // fp16 needs loss scaling.
       {"precision", {"fp16"}, {}},
       {"precision.weights", {"fp16"}, {}},

@@ -11,9 +11,11 @@
 #include "base/strings.h"
 #include "base/units.h"
 #include "cpu/threads.h"
+#include "recipe/load.h"
 #include "text/stream_decoder.h"
 #include "train/generator.h"
 #include "train/progress.h"
+#include "train/quantised_weights.h"
 #include "train/questions.h"
 
 namespace plimsoll {
@@ -51,11 +53,22 @@ int64_t context_of(const GenerateOptions& options, const ModelSpec& model,
   return std::min(wanted, model.max_positions);
 }
 
+// Quantised where the folder's weights are, or where the adapter is of a run that trained it beside weights
+// in 4 bits: it answers with the weights that it was trained with.
+std::optional<QuantiseOptions> nf4_of(const ModelPaths& paths) {
+  if (auto stored = stored_quantisation(paths.base)) return stored;
+  if (!paths.adapter || !fs::exists(*paths.adapter / "recipe.yaml")) return std::nullopt;
+  const Recipe recipe = load_recipe((*paths.adapter / "recipe.yaml").string()).recipe;
+  if (recipe.method.type != MethodType::qlora) return std::nullopt;
+  return QuantiseOptions{recipe.method.double_quant};
+}
+
 GenerationRequest request_of(const GenerateOptions& options, const ModelPaths& paths) {
   GenerationRequest request;
   request.model = read_model_spec(paths.base / "config.json");
   request.compute = options.precision.value_or(stored_type(paths.base));
   if (paths.adapter) read_adapter_config(*paths.adapter, request.lora.emplace());
+  request.nf4 = nf4_of(paths);
   return request;
 }
 
@@ -212,9 +225,9 @@ ExitCode generate(const GenerateOptions& options) {
   GenerationPlan plan = plan_generation(std::move(request), cpu);
   require_fit(plan, cpu);
   if (!options.json) {
-    std::fprintf(stderr, "plan    device %s · context %s tokens · %s\n",
+    std::fprintf(stderr, "plan    device %s · context %s tokens · %s%s\n",
                  format_bytes(plan.arena_bytes()).c_str(), format_count(plan.request.context).c_str(),
-                 std::string(to_string(plan.request.compute)).c_str());
+                 std::string(to_string(plan.request.compute)).c_str(), plan.request.nf4 ? " · nf4" : "");
   }
   start_threads(cpu.threads);
   Session session(options, std::move(plan), cpu, tokenizer,

@@ -18,9 +18,9 @@ GenerationPlan plan_generation(GenerationRequest request, const CpuSettings& cpu
   request.prefill = std::min(request.prefill, request.context);
   if (request.lora) request.lora->dropout = 0.0;
   GenerationPlan plan;
-  plan.programs =
-      build_generation_programs(request.model, request.lora ? &*request.lora : nullptr, request.compute,
-                                request.prefill, request.context, describe_cpu(cpu.isa, cpu.threads));
+  plan.programs = build_generation_programs(
+      request.model, request.lora ? &*request.lora : nullptr, request.nf4 ? &*request.nf4 : nullptr,
+      request.compute, request.prefill, request.context, describe_cpu(cpu.isa, cpu.threads));
   plan.layout = lay_out(plan.programs);
   validate(plan.programs, plan.layout);
   plan.request = std::move(request);

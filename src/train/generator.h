@@ -10,6 +10,7 @@
 #include "models/spec.h"
 #include "ops/cpu_kernel.h"
 #include "passes/lora.h"
+#include "passes/quantise.h"
 #include "runtime/executor.h"
 #include "train/weights.h"
 
@@ -25,6 +26,7 @@ struct GenerationRequest {
   DType compute = DType::f32;
   int64_t context = 0;  // tokens that a prompt and its answer may have together
   int64_t prefill = kPrefillTokens;
+  std::optional<QuantiseOptions> nf4 = std::nullopt;  // the base model's layers in 4 bits
 };
 
 struct GenerationPlan {

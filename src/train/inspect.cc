@@ -123,6 +123,7 @@ class BatchInspection {
       without_dropout.dropout = 0.0;
       logits = add_lora(logits, without_dropout);
     }
+    if (experiment_.nf4) logits = quantise(logits, experiment_.nf4_options);
     verify(logits);
     programs.push_back(assign_scratch(logits, device));
     return programs;
@@ -181,9 +182,12 @@ void answer(const std::vector<Ids>& prompts, const Recipe& recipe, const Experim
             const InspectOptions& options, const CpuSettings& cpu, std::vector<Dumped>& out) {
   size_t longest = 0;
   for (const Ids& prompt : prompts) longest = std::max(longest, prompt.size());
-  GenerationRequest request{experiment.model, std::nullopt, experiment.precision.compute,
-                            static_cast<int64_t>(longest) + options.max_new_tokens, kPrefillTokens};
+  GenerationRequest request;
+  request.model = experiment.model;
+  request.compute = experiment.precision.compute;
+  request.context = static_cast<int64_t>(longest) + options.max_new_tokens;
   if (experiment.lora) request.lora = experiment.lora_options;
+  if (experiment.nf4) request.nf4 = experiment.nf4_options;
   Generator generator(plan_generation(std::move(request), cpu), cpu);
   load_weights(generator.state(), recipe, experiment);
   for (size_t i = 0; i < prompts.size(); ++i) {

@@ -14,6 +14,7 @@
 #include "cpu/threads.h"
 #include "io/load.h"
 #include "io/model_folder.h"
+#include "train/quantised_weights.h"
 
 namespace plimsoll {
 namespace {
@@ -189,10 +190,22 @@ void read_adapter_config(const fs::path& folder, LoraOptions& lora) {
     throw UsageError(where + ": 'target_modules' as a pattern is not supported; list the modules");
 }
 
+QuantiseOptions nf4_of(const Recipe& recipe) {
+  const auto stored = stored_quantisation(recipe.model);
+  const bool qlora = recipe.method.type == MethodType::qlora;
+  if (stored && !qlora && recipe.init == Init::weights)
+    throw UsageError(recipe.model +
+                     ": holds its weights in 4 bits (bitsandbytes), which only method.type: qlora "
+                     "reads");
+  return stored ? *stored : QuantiseOptions{recipe.method.double_quant};
+}
+
 Experiment read_experiment(const Recipe& recipe) {
   Experiment experiment;
   experiment.model = read_model_spec(fs::path(recipe.model) / "config.json");
-  experiment.lora = recipe.method.type == MethodType::lora;
+  experiment.lora = recipe.method.type != MethodType::full;
+  experiment.nf4 = recipe.method.type == MethodType::qlora;
+  experiment.nf4_options = nf4_of(recipe);
   if (experiment.lora) {
     experiment.lora_options = lora_of(recipe.method);
     if (recipe.adapter) read_adapter_config(*recipe.adapter, experiment.lora_options);
@@ -246,7 +259,8 @@ DataSetup open_data(const Recipe& recipe, int64_t vocab) {
   return data;
 }
 
-HostNeeds host_needs(const Recipe& recipe, const CpuSettings& cpu, const DataSetup* data) {
+HostNeeds host_needs(const Recipe& recipe, const Experiment& experiment, const CpuSettings& cpu,
+                     const DataSetup* data) {
   const ProcessMemory now = process_memory();
   HostNeeds needs;
   needs.baseline_data_bytes = now.data;
@@ -271,7 +285,8 @@ HostNeeds host_needs(const Recipe& recipe, const CpuSettings& cpu, const DataSet
       virtual_only += memory.slack_bytes + memory.thread_stack_bytes;
     }
   }
-  needs.components.push_back({"staging", kLoadStagingBytes});
+  const int64_t scales = experiment.nf4 ? nf4_scales_bytes(experiment.model) : 0;
+  needs.components.push_back({"staging", kLoadStagingBytes + scales});
   // Stacks at their full size, as VmData counts them, and heap arenas of the threads.
   needs.extra_data_bytes = virtual_only + cpu.threads * (thread_stack_bytes() + 2 * kMiB) + 8 * kMiB;
   return needs;
@@ -360,7 +375,7 @@ PlanRequest plan_request(const Recipe& recipe, const CpuSettings& cpu, const Dat
   request.offload = offload_parts(recipe.memory, request.homes);
   request.preset = preset_of(recipe.memory.plan);
   request.device = describe_cpu(cpu.isa, cpu.threads);
-  request.host = host_needs(recipe, cpu, data);
+  request.host = host_needs(recipe, request.experiment, cpu, data);
   request.budget = read_budget(recipe, request.host.total());
   return request;
 }

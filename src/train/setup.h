@@ -18,6 +18,10 @@ namespace plimsoll {
 // scale and targets. Throws UsageError.
 Experiment read_experiment(const Recipe& recipe);
 
+// How the recipe's base model is quantised with qlora: as it is stored where it is stored in 4 bits, else as
+// the recipe says. Throws UsageError where it is stored in 4 bits and the method is another.
+QuantiseOptions nf4_of(const Recipe& recipe);
+
 // Rank, scale and targets of a PEFT folder; dropout stays. Throws UsageError for what is not supported.
 void read_adapter_config(const std::filesystem::path& folder, LoraOptions& lora);
 
@@ -45,7 +49,8 @@ struct DataSetup {
 DataSetup open_data(const Recipe& recipe, int64_t vocab);
 
 // What the process needs beside the arena. Data counts as far as the recipe names it.
-HostNeeds host_needs(const Recipe& recipe, const CpuSettings& cpu, const DataSetup* data);
+HostNeeds host_needs(const Recipe& recipe, const Experiment& experiment, const CpuSettings& cpu,
+                     const DataSetup* data);
 
 // The recipe's limits in bytes, for what is free now. `host_bytes` is what the host needs: with `auto` on
 // both sides device and host together take what is free.

@@ -14,6 +14,8 @@
 #include "io/model_folder.h"
 #include "ops/name_hash.h"
 #include "ops/philox.h"
+#include "passes/quantise.h"
+#include "train/quantised_weights.h"
 
 namespace plimsoll {
 namespace {
@@ -86,10 +88,11 @@ void write_rows(const PersistentState& state, const std::vector<const TableRow*>
   writer.finish();
 }
 
+// A quantised weight is one row here: that of its codes.
 std::vector<const TableRow*> base_rows(const PersistentState& state) {
   std::vector<const TableRow*> rows;
   for (const TableRow& row : state.rows())
-    if (is_weight(row) && !is_adapter(row.name)) rows.push_back(&row);
+    if (is_weight(row) && !is_adapter(row.name) && !is_nf4_scale(row.name)) rows.push_back(&row);
   return rows;
 }
 
@@ -131,7 +134,11 @@ void load_base_weights(const PersistentState& state, const fs::path& folder, con
   for (const TableRow* row : rows) total += row->bytes;
   int64_t done = 0;
   for (const TableRow* row : rows) {
-    load_one(state, *row, model.find(row->name), staging);
+    if (const auto nf4 = find_nf4(state, *row)) {
+      load_nf4(state, *nf4, model, staging);
+    } else {
+      load_one(state, *row, model.find(row->name), staging);
+    }
     done += row->bytes;
     if (progress) progress(done, total);
   }
@@ -147,11 +154,19 @@ void init_base_weights(const PersistentState& state, const ModelSpec& model, uin
     const Uniform radius(seed, row->name, 0);
     const Uniform angle(seed, row->name, 1);
     // Box-Muller
-    fill(state, *row, [&](int64_t i) {
+    const auto value = [&](int64_t i) {
       const double normal =
           std::sqrt(-2.0 * std::log(radius(i))) * std::cos(2.0 * std::numbers::pi * angle(i));
       return static_cast<float>(normal * model.initializer_range);
-    });
+    };
+    if (const auto nf4 = find_nf4(state, *row)) {
+      std::vector<float> chunk(static_cast<size_t>(kLoadStagingBytes) / sizeof(float));
+      quantise_values(state, *nf4, chunk, [&](int64_t first, std::span<float> to) {
+        for (size_t i = 0; i < to.size(); ++i) to[i] = value(first + static_cast<int64_t>(i));
+      });
+    } else {
+      fill(state, *row, value);
+    }
   }
 }
 

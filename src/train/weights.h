@@ -22,6 +22,8 @@ class PersistentState {
   [[nodiscard]] std::span<std::byte> bytes(const TableRow& row) const {
     return {base_ + row.offset, static_cast<size_t>(row.bytes)};
   }
+  // nullptr when there is no such tensor.
+  [[nodiscard]] const TableRow* find(std::string_view name) const { return layout_.find_persistent(name); }
   // The tensor's f32 master copy; nullptr when it has none.
   [[nodiscard]] const TableRow* master_of(const TableRow& row) const {
     return layout_.find_persistent(row.name + ".master");
@@ -39,7 +41,7 @@ bool is_weight(const TableRow& row);
 using LoadProgress = std::function<void(int64_t done, int64_t total)>;
 
 // Fills every base weight from the folder, converted through a small staging buffer; masters get the stored
-// precision.
+// precision. What the state holds in NF4 is quantised on the way (train/quantised_weights.h).
 void load_base_weights(const PersistentState& state, const std::filesystem::path& folder,
                        const LoadProgress& progress);
 // New base weights as Hugging Face makes them: normal(0, initializer_range), ones for norms, zeros for

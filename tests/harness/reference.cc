@@ -7,6 +7,7 @@
 #include "harness/op_harness.h"
 #include "harness/reference_site.h"
 #include "ops/name_hash.h"
+#include "ops/nf4.h"
 #include "ops/philox.h"
 
 namespace plimsoll::harness {
@@ -297,6 +298,18 @@ void ref_linear_cross_entropy_grad(const Site& s) {
       }
     }
   });
+}
+
+void ref_nf4_dequantize(const Site& s) {
+  for (size_t i = 0; i < s.out(0).size(); ++i) {
+    const size_t byte = s.integer(0, i / 2);
+    const size_t block = i / static_cast<size_t>(kNf4Block);
+    double scale = s.in(1)[block];
+    if (s.op.has_input(2))
+      scale =
+          s.in(3)[s.integer(1, block)] * s.in(2)[block / static_cast<size_t>(kNf4NestedBlock)] + s.in(4)[0];
+    s.out(0)[i] = static_cast<double>(kNf4Levels[i % 2 == 0 ? byte >> 4 : byte & 15]) * scale;
+  }
 }
 
 [[noreturn]] void refuse_transfer(const Site& s) {

@@ -7,7 +7,8 @@ training runs, without an update, and writes "loss", "logits" [T, V] and "grad.N
 shapes; adapters by their PEFT names) and, for each prompt, the greedy tokens "generated.I" (int64).
 
 For each case: logits, loss, every gradient and greedy tokens of one effective batch through `plimsoll debug-dump`,
-and the losses of 30 optimizer steps through `plimsoll train`, each for full fine-tuning and for LoRA.
+and the losses of 30 optimizer steps through `plimsoll train`, each for full fine-tuning and for LoRA; for one case of
+each family also for QLoRA beside bitsandbytes' 4-bit weights, quantised by Plimsoll and read as bitsandbytes wrote them.
 """
 import argparse
 import json
@@ -26,21 +27,22 @@ from tests.parity.compare import compare_bf16, compare_fp32, compare_losses
 from tests.parity.oracle import load, MAX_GRAD_NORM, OPTIMIZER, STEP_ROWS, WARMUP_STEPS, write_case
 
 MICRO_ROWS = 3  # two micro-steps a step, the second one partly empty
-BF16_CASES = ("llama", "mistral_window", "qwen2_bf16_shards", "qwen3")  # one of each family
+FAMILY_CASES = ("llama", "mistral_window", "qwen2_bf16_shards", "qwen3")  # one of each: in bf16 too, and QLoRA
+STORED_NF4_LIMIT = 5e-6  # of logits and gradients, from the last bit of the offset
 
 
-def write_recipe(case, folder, lora, precision):
+def write_recipe(case, folder, method, precision, model="model"):
     """The recipe that says what the oracle computed; returns its path."""
     recipe = {
-        "model": "model", "data": {"train": "train.jsonl", "format": "input-ids", "shuffle": False, "max_length": 64},
+        "model": model, "data": {"train": "train.jsonl", "format": "input-ids", "shuffle": False, "max_length": 64},
         "method": {"type": "full"}, "batch": {"effective": STEP_ROWS, "micro": MICRO_ROWS}, "precision": precision,
         "optimizer": {"name": "adamw", **OPTIMIZER, "max_grad_norm": MAX_GRAD_NORM},
-        "schedule": {"name": "cosine", "warmup": WARMUP_STEPS, "epochs": 1}, "output": f"run_{precision}"}
-    if lora:
+        "schedule": {"name": "cosine", "warmup": WARMUP_STEPS, "epochs": 1}, "output": f"run_{model}_{precision}"}
+    if method != "full":
         recipe["adapter"] = "adapter"
-        recipe["method"] = {"type": "lora", "r": case.lora["r"], "alpha": case.lora["lora_alpha"],
+        recipe["method"] = {"type": method, "r": case.lora["r"], "alpha": case.lora["lora_alpha"],
                             "rslora": case.lora.get("use_rslora", False), "targets": "all-linear"}
-    path = folder / f"{precision}.json"
+    path = folder / f"{model}_{precision}.json"
     path.write_text(json.dumps(recipe, indent=1))
     return path
 
@@ -74,10 +76,10 @@ def our_losses(program, recipe):
     return [json.loads(line)["loss"] for line in lines]
 
 
-def check_fp32(program, case, folder, lora):
+def check_fp32(program, case, folder, method):
     """(messages, summary) of the fp32 comparison."""
     expected = json.loads((folder / "expected.json").read_text())
-    recipe = write_recipe(case, folder, lora, "fp32")
+    recipe = write_recipe(case, folder, method, "fp32")
     tensors, loss, generated = our_dump(program, folder, recipe, case.new_tokens)
     messages, worst = compare_fp32(tensors, load_file(folder / "expected.safetensors"))
     messages += compare_losses([loss], [expected["loss"]])[0]
@@ -87,8 +89,8 @@ def check_fp32(program, case, folder, lora):
     return messages + step_messages, f"tensors {worst:.1e}, step losses {worst_step:.1e}"
 
 
-def check_bf16(program, case, folder, lora):
-    recipe = write_recipe(case, folder, lora, "bf16")
+def check_bf16(program, case, folder, method):
+    recipe = write_recipe(case, folder, method, "bf16")
     ours = our_dump(program, folder, recipe, 1)[0]
     theirs, reference = (load_file(folder / f"expected{suffix}.safetensors") for suffix in ("_bf16", ""))
     messages, worst = compare_bf16(ours, theirs, reference)
@@ -107,19 +109,31 @@ def check_merge(program, case, folder, _):
     return messages, f"merged {max(errors.values()):.1e}"
 
 
-def run_case(program, case, folder, lora, bf16):
+def check_stored_nf4(program, case, folder, method):
+    """The weights that bitsandbytes quantised against those that Plimsoll quantised: the same codes, so the same
+    bits but for the last one of the scales' offset."""
+    dumps = [our_dump(program, folder, write_recipe(case, folder, method, "fp32", model), 1)[0]
+             for model in ("model_nf4", "model")]
+    messages, worst = compare_fp32(*dumps)
+    if worst > STORED_NF4_LIMIT:
+        messages.append(f"stored and own NF4 weights differ by {worst:.1e}")
+    return messages, f"stored NF4 {worst:.1e}"
+
+
+def run_case(program, case, folder, method, bf16):
     """Prints a line for the case and returns its number of failures."""
-    write_case(case, folder, lora, bf16)
+    write_case(case, folder, method, bf16)
+    checks = [check_fp32] + [check_bf16] * bf16
+    checks += {"full": [], "lora": [check_merge], "qlora": [check_stored_nf4]}[method]
     messages, summaries = [], []
-    for check in (check_fp32,) + (check_bf16,) * bf16 + (check_merge,) * lora:
+    for check in checks:
         try:
-            found, summary = check(program, case, folder, lora)
+            found, summary = check(program, case, folder, method)
         except (RuntimeError, OSError, KeyError, ValueError) as error:
             found, summary = [str(error)], "no result"
         messages += found
         summaries.append(summary)
-    method = "lora" if lora else "full"
-    print(f"{'FAIL' if messages else 'ok':4} {case.name:24} {method}  {', '.join(summaries)}", flush=True)
+    print(f"{'FAIL' if messages else 'ok':4} {case.name:24} {method:5}  {', '.join(summaries)}", flush=True)
     for message in messages[:5]:
         print(f"       {message}")
     return len(messages)
@@ -139,13 +153,15 @@ def main():
     warnings.filterwarnings("ignore", category=FutureWarning)
     warnings.filterwarnings("ignore", category=UserWarning, module="peft")
     disable_progress_bar()
-    failed = 0
+    ran = failed = 0
     with tempfile.TemporaryDirectory() as scratch:
         for case in cases:
-            for lora in (False, True):
-                folder = (arguments.keep or pathlib.Path(scratch)) / case.name / ("lora" if lora else "full")
-                failed += run_case(arguments.plimsoll.resolve(), case, folder, lora, case.name in BF16_CASES) > 0
-    print(f"{2 * len(cases) - failed} passed, {failed} failed")
+            family = case.name in FAMILY_CASES
+            for method in ("full", "lora", "qlora") if family else ("full", "lora"):
+                folder = (arguments.keep or pathlib.Path(scratch)) / case.name / method
+                failed += run_case(arguments.plimsoll.resolve(), case, folder, method, family) > 0
+                ran += 1
+    print(f"{ran - failed} passed, {failed} failed")
     sys.exit(1 if failed else 0)
 
 

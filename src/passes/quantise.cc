@@ -1,0 +1,95 @@
+#include "passes/quantise.h"
+
+#include <map>
+
+#include "base/error.h"
+#include "ops/nf4.h"
+#include "ops/rule.h"
+
+namespace plimsoll {
+namespace {
+
+bool quantises(const Graph& graph, const Op& op) {
+  return op.kind == OpKind::linear && op.scope != "lm_head" &&
+         input_tensor(graph, op, 1).role == Role::frozen_weight;
+}
+
+class QuantisePass {
+ public:
+  QuantisePass(const Graph& graph, const QuantiseOptions& options)
+      : source_(graph), options_(options), result_(graph.name()) {}
+
+  Graph run() {
+    for (const Op& op : source_.ops())
+      if (quantises(source_, op)) parts_[op.inputs[1]] = {op.inputs[1]};
+    copy_tensors();
+    for (auto& [weight, inputs] : parts_) add_scales(weight, inputs);
+    for (Op op : source_.ops()) {
+      if (quantises(source_, op)) op.inputs[1] = dequantised(op);
+      result_.ops().push_back(std::move(op));
+    }
+    return std::move(result_);
+  }
+
+ private:
+  // Tensors keep their numbers, so that ops can be copied as they are.
+  void copy_tensors() {
+    for (size_t i = 0; i < source_.tensors().size(); ++i) {
+      Tensor tensor = source_.tensors()[i];
+      if (parts_.contains(static_cast<TensorId>(i))) {
+        if (tensor.shape[1] % 2 != 0)
+          throw UsageError("NF4 packs weights in pairs, but " + tensor.name + " " + tensor.shape.to_string() +
+                           " has an odd number of inputs; use method.type: lora");
+        tensor.shape = {tensor.shape[0], tensor.shape[1] / 2};
+        tensor.dtype = DType::u8;
+      }
+      result_.add_tensor(std::move(tensor));
+    }
+  }
+
+  void add_scales(TensorId weight, std::vector<TensorId>& inputs) {
+    const Tensor codes = result_.tensor(weight);
+    const int64_t blocks = nf4_blocks(2 * codes.shape.elements());
+    const auto add = [&](const char* suffix, int64_t elements, DType dtype) {
+      inputs.push_back(
+          result_.add_tensor({codes.name + suffix, {elements}, dtype, Role::frozen_weight, codes.space}));
+    };
+    add(kAbsmaxSuffix, blocks, options_.nested ? DType::u8 : DType::f32);
+    if (!options_.nested) return;
+    add(kNestedAbsmaxSuffix, nf4_nested_blocks(blocks), DType::f32);
+    add(kNestedMapSuffix, 256, DType::f32);
+    add(kNestedOffsetSuffix, 1, DType::f32);
+  }
+
+  TensorId dequantised(const Op& reader) {
+    const TensorId weight = reader.inputs[1];
+    const Tensor& whole = source_.tensor(weight);
+    Op op;
+    op.kind = OpKind::nf4_dequantize;
+    op.inputs = parts_.at(weight);
+    op.outputs = {kNewTensor};
+    op.attrs = {{"type", std::string(to_string(whole.dtype))}};
+    op.scope = reader.scope;
+    op.stage = reader.stage;
+    return emit(result_, std::move(op), whole.name + ".dequantized")[0];
+  }
+
+  const Graph& source_;
+  QuantiseOptions options_;
+  Graph result_;
+  std::map<TensorId, std::vector<TensorId>> parts_;  // of each weight: the codes, then the scales
+};
+
+}  // namespace
+
+Graph quantise(const Graph& graph, const QuantiseOptions& options) {
+  return QuantisePass(graph, options).run();
+}
+
+bool is_nf4_scale(std::string_view name) {
+  for (const char* suffix : {kAbsmaxSuffix, kNestedAbsmaxSuffix, kNestedMapSuffix, kNestedOffsetSuffix})
+    if (name.ends_with(suffix)) return true;
+  return false;
+}
+
+}  // namespace plimsoll

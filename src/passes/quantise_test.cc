@@ -1,0 +1,108 @@
+#include "passes/quantise.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "autodiff/autodiff.h"
+#include "base/error.h"
+#include "models/decoder.h"
+#include "ops/rule.h"
+#include "passes/lora.h"
+
+namespace plimsoll {
+namespace {
+
+ModelSpec tiny() {
+  ModelSpec spec;
+  spec.family = "llama";
+  spec.architecture = "LlamaForCausalLM";
+  spec.hidden = 16;
+  spec.mlp_width = 24;
+  spec.layers = 2;
+  spec.heads = 2;
+  spec.kv_heads = 1;
+  spec.head_dim = 8;
+  spec.vocab = 32;
+  spec.max_positions = 64;
+  spec.windows = {0, 0};
+  return spec;
+}
+
+Graph adapted(DType dtype = DType::bf16) {
+  return add_lora(build_decoder_loss(tiny(), {8, 2, 4}, dtype, 4, "loss"), {.r = 4, .targets = {"q_proj"}});
+}
+
+const Tensor& named(const Graph& graph, const std::string& name) {
+  const TensorId id = graph.find(name);
+  EXPECT_NE(id, kNoTensor) << name;
+  return graph.tensor(id);
+}
+
+int count(const Graph& graph, OpKind kind) {
+  int n = 0;
+  for (const Op& op : graph.ops()) n += op.kind == kind ? 1 : 0;
+  return n;
+}
+
+TEST(Quantise, every_linear_layer_reads_a_weight_made_right_before_it) {
+  const Graph graph = quantise(adapted(), {});
+  verify(graph);
+  EXPECT_EQ(count(graph, OpKind::nf4_dequantize), 14);
+  for (size_t i = 0; i + 1 < graph.ops().size(); ++i) {
+    const Op& op = graph.ops()[i];
+    if (op.kind != OpKind::nf4_dequantize) continue;
+    EXPECT_EQ(graph.ops()[i + 1].input(1), op.outputs[0]) << print_op(graph, op);
+    EXPECT_EQ(graph.tensor(op.outputs[0]).dtype, DType::bf16);
+  }
+}
+
+TEST(Quantise, a_weight_becomes_four_bits_a_scale_each_64_and_a_scale_of_those_each_256) {
+  const Graph graph = quantise(adapted(), {});
+  const std::string name = "model.layers.0.mlp.gate_proj.weight";
+  EXPECT_EQ(named(graph, name).shape, (Shape{24, 8}));
+  EXPECT_EQ(named(graph, name).dtype, DType::u8);
+  EXPECT_EQ(named(graph, name + ".absmax").shape, (Shape{6}));
+  EXPECT_EQ(named(graph, name + ".absmax").dtype, DType::u8);
+  EXPECT_EQ(named(graph, name + ".nested_absmax").shape, (Shape{1}));
+  EXPECT_EQ(named(graph, name + ".nested_quant_map").shape, (Shape{256}));
+  EXPECT_TRUE(is_nf4_scale(name + ".absmax"));
+  EXPECT_FALSE(is_nf4_scale(name));
+}
+
+TEST(Quantise, without_double_quantisation_the_scales_are_f32) {
+  const Graph graph = quantise(adapted(), {.nested = false});
+  verify(graph);
+  EXPECT_EQ(named(graph, "model.layers.0.mlp.gate_proj.weight.absmax").dtype, DType::f32);
+  EXPECT_EQ(graph.find("model.layers.0.mlp.gate_proj.weight.nested_absmax"), kNoTensor);
+}
+
+TEST(Quantise, embeddings_head_norms_and_adapters_stay_as_they_are) {
+  const Graph graph = quantise(adapted(), {});
+  for (const char* name : {"model.embed_tokens.weight", "lm_head.weight", "model.norm.weight",
+                           "model.layers.1.self_attn.q_proj.lora_A.weight"})
+    EXPECT_EQ(named(graph, name).dtype, DType::bf16) << name;
+}
+
+TEST(Quantise, only_adapters_have_gradients) {
+  const Graph train = differentiate(quantise(adapted(), {}), {});
+  verify(train);
+  EXPECT_EQ(count(train, OpKind::linear_dw), 4);
+  for (const Tensor& tensor : train.tensors()) {
+    EXPECT_TRUE(tensor.role != Role::gradient || tensor.name.find(".lora_") != std::string::npos)
+        << tensor.name;
+  }
+}
+
+TEST(Quantise, a_weight_with_an_odd_number_of_inputs_is_refused_by_name) {
+  ModelSpec spec = tiny();
+  spec.mlp_width = 23;
+  try {
+    quantise(build_decoder_loss(spec, {8, 2, 4}, DType::f32, 4, "loss"), {});
+    FAIL() << "accepted";
+  } catch (const UsageError& error) {
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("model.layers.0.mlp.down_proj.weight [16,23]"));
+  }
+}
+
+}  // namespace
+}  // namespace plimsoll

@@ -1,0 +1,261 @@
+#include "train/quantised_weights.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "base/error.h"
+#include "cpu/isa.h"
+#include "io/atomic.h"
+#include "io/json.h"
+#include "io/load.h"
+#include "ops/dynamic_map.h"
+#include "ops/nf4.h"
+
+namespace plimsoll {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kStateSuffix = ".quant_state.bitsandbytes__nf4";
+constexpr const char* kOtherStateSuffix = ".quant_state.bitsandbytes__fp4";
+constexpr const char* kLevelsSuffix = ".quant_map";
+
+template <class T>
+std::span<T> values_of(const PersistentState& state, const TableRow& row) {
+  const std::span<std::byte> bytes = state.bytes(row);
+  return {reinterpret_cast<T*>(bytes.data()), bytes.size() / sizeof(T)};
+}
+
+void require_finite(std::span<const float> scales, const std::string& weight) {
+  const auto bad = std::find_if_not(scales.begin(), scales.end(), [](float s) { return std::isfinite(s); });
+  if (bad == scales.end()) return;
+  const int64_t block = bad - scales.begin();
+  throw DamagedError(weight + ": holds a value that is not finite, between elements " +
+                     std::to_string(block * kNf4Block) + " and " + std::to_string((block + 1) * kNf4Block) +
+                     "; it cannot be quantised");
+}
+
+// The small facts of a quantised weight, which bitsandbytes keeps as JSON in a tensor of bytes.
+struct QuantState {
+  bool nested = false;
+  float offset = 0;
+};
+
+void read_bytes(const StoredTensor& stored, const std::string& where, std::span<std::byte> to) {
+  if (stored.entry->bytes != static_cast<int64_t>(to.size()))
+    throw DamagedError(where + ": has " + std::to_string(stored.entry->bytes) + " bytes, expected " +
+                       std::to_string(to.size()));
+  stored.file->read(*stored.entry, 0, to);
+}
+
+void expect(bool condition, const std::string& where, const std::string& what) {
+  if (!condition) throw UsageError(where + ": " + what);
+}
+
+QuantState read_state(const ModelFolder& model, const Nf4Rows& rows) {
+  const std::string where = rows.codes->name + kStateSuffix;
+  const StoredTensor stored = model.find(where);
+  std::string text(static_cast<size_t>(stored.entry->bytes), '\0');
+  read_bytes(stored, where, std::as_writable_bytes(std::span(text)));
+  try {
+    const nlohmann::json json = parse_json(text, where);
+    expect(json.at("quant_type") == "nf4", where, "quant_type must be nf4");
+    expect(json.at("blocksize") == kNf4Block, where, "a blocksize other than 64 is not supported");
+    expect(Shape(json.at("shape").get<std::vector<int64_t>>()) == rows.weight_shape(), where,
+           "the shape is not the model's, " + rows.weight_shape().to_string());
+    QuantState state;
+    state.nested = json.contains("nested_offset");
+    if (!state.nested) return state;
+    expect(json.at("nested_blocksize") == kNf4NestedBlock, where,
+           "a nested_blocksize other than 256 is not supported");
+    state.offset = json.at("nested_offset").get<float>();
+    return state;
+  } catch (const nlohmann::json::exception& error) {
+    throw DamagedError(where + ": " + error.what());
+  }
+}
+
+// The levels are the same in every checkpoint; another table would be another format.
+void check_levels(const ModelFolder& model, const std::string& weight, std::span<std::byte> staging) {
+  std::array<float, 16> levels{};
+  load_tensor(model.find(weight + kLevelsSuffix), {16}, std::as_writable_bytes(std::span(levels)), DType::f32,
+              staging);
+  expect(std::equal(levels.begin(), levels.end(), std::begin(kNf4Levels)), weight + kLevelsSuffix,
+         "these are not NF4's levels");
+}
+
+void read_quantised(const PersistentState& state, const Nf4Rows& rows, const ModelFolder& model,
+                    std::span<std::byte> staging) {
+  const std::string& name = rows.codes->name;
+  const QuantState stored = read_state(model, rows);
+  const bool nested = rows.nested_absmax != nullptr;
+  expect(stored.nested == nested, name,
+         nested ? "stored without double quantisation; set method.double_quant: false"
+                : "stored with double quantisation; set method.double_quant: true");
+  check_levels(model, name, staging);
+  read_bytes(model.find(name), name, state.bytes(*rows.codes));
+  read_bytes(model.find(rows.absmax->name), rows.absmax->name, state.bytes(*rows.absmax));
+  if (!nested) return;
+  for (const TableRow* row : {rows.nested_absmax, rows.nested_map})
+    load_tensor(model.find(row->name), row->shape, state.bytes(*row), DType::f32, staging);
+  values_of<float>(state, *rows.nested_offset)[0] = stored.offset;
+}
+
+// Scales into their rows; with double quantisation they are quantised on the way.
+void store_scales(const PersistentState& state, const Nf4Rows& rows, std::span<const float> scales) {
+  require_finite(scales, rows.codes->name);
+  if (rows.nested_absmax == nullptr) {
+    std::copy(scales.begin(), scales.end(), values_of<float>(state, *rows.absmax).begin());
+    return;
+  }
+  const auto& map = signed_dynamic_map().value;
+  std::copy(map.begin(), map.end(), values_of<float>(state, *rows.nested_map).begin());
+  values_of<float>(state, *rows.nested_offset)[0] = nest_scales(
+      scales, map, values_of<uint8_t>(state, *rows.absmax), values_of<float>(state, *rows.nested_absmax));
+}
+
+nlohmann::json quantization_config(bool nested, const char* compute) {
+  return {{"quant_method", "bitsandbytes"},
+          {"load_in_4bit", true},
+          {"load_in_8bit", false},
+          {"bnb_4bit_quant_type", "nf4"},
+          {"bnb_4bit_quant_storage", "uint8"},
+          {"bnb_4bit_use_double_quant", nested},
+          {"bnb_4bit_compute_dtype", compute}};
+}
+
+std::string state_text(const PersistentState& state, const Nf4Rows& rows, const char* dtype) {
+  nlohmann::ordered_json json = {{"quant_type", "nf4"},
+                                 {"blocksize", kNf4Block},
+                                 {"dtype", dtype},
+                                 {"shape", rows.weight_shape().dims()}};
+  if (rows.nested_absmax != nullptr) {
+    json["nested_blocksize"] = kNf4NestedBlock;
+    json["nested_dtype"] = "float32";
+    json["nested_offset"] = values_of<float>(state, *rows.nested_offset)[0];
+  }
+  return json.dump();
+}
+
+// A tensor of the file and where its bytes are; `text` holds them where no row does.
+struct Part {
+  TensorSpec spec;
+  const TableRow* row = nullptr;
+  std::string text;
+};
+
+void add_parts(const PersistentState& state, const Nf4Rows& rows, const char* dtype,
+               std::vector<Part>& parts) {
+  const std::string& name = rows.codes->name;
+  parts.push_back({{name, DType::u8, {rows.codes->shape.elements(), 1}}, rows.codes, ""});
+  for (const TableRow* row : {rows.absmax, rows.nested_absmax, rows.nested_map})
+    if (row != nullptr) parts.push_back({{row->name, row->dtype, row->shape}, row, ""});
+  parts.push_back({{name + kLevelsSuffix, DType::f32, {16}},
+                   nullptr,
+                   std::string(reinterpret_cast<const char*>(kNf4Levels), sizeof kNf4Levels)});
+  const std::string text = state_text(state, rows, dtype);
+  parts.push_back({{name + kStateSuffix, DType::u8, {static_cast<int64_t>(text.size())}}, nullptr, text});
+}
+
+}  // namespace
+
+std::optional<Nf4Rows> find_nf4(const PersistentState& state, const TableRow& row) {
+  if (row.dtype != DType::u8 || !is_weight(row) || is_nf4_scale(row.name)) return std::nullopt;
+  return Nf4Rows{&row, state.find(row.name + kAbsmaxSuffix), state.find(row.name + kNestedAbsmaxSuffix),
+                 state.find(row.name + kNestedMapSuffix), state.find(row.name + kNestedOffsetSuffix)};
+}
+
+std::optional<QuantiseOptions> stored_quantisation(const fs::path& folder) {
+  const nlohmann::json config = read_config(folder);
+  const auto found = config.find("quantization_config");
+  if (found == config.end() || found->is_null()) return std::nullopt;
+  const std::string where = (folder / "config.json").string() + ": quantization_config";
+  const std::string method = found->value("quant_method", "bitsandbytes");
+  expect(method == "bitsandbytes", where,
+         "quant_method '" + method + "' is not supported, only bitsandbytes");
+  expect(found->value("load_in_4bit", false), where, "only load_in_4bit is supported");
+  const std::string type = found->value("bnb_4bit_quant_type", "fp4");
+  expect(type == "nf4", where, "bnb_4bit_quant_type '" + type + "' is not supported, only nf4");
+  const std::string storage = found->value("bnb_4bit_quant_storage", "uint8");
+  expect(storage == "uint8", where, "bnb_4bit_quant_storage '" + storage + "' is not supported, only uint8");
+  return QuantiseOptions{found->value("bnb_4bit_use_double_quant", false)};
+}
+
+void quantise_values(const PersistentState& state, const Nf4Rows& rows, std::span<float> chunk,
+                     const ReadValues& read) {
+  const auto kernel = detect_isa() == Isa::avx2 ? avx2::nf4_quantize : avx512::nf4_quantize;
+  const int64_t count = rows.weight_shape().elements();
+  const int64_t step = static_cast<int64_t>(chunk.size()) / kNf4Block * kNf4Block;
+  const std::span<uint8_t> codes = values_of<uint8_t>(state, *rows.codes);
+  std::vector<float> scales(static_cast<size_t>(nf4_blocks(count)));
+  for (int64_t first = 0; first < count; first += step) {
+    const auto values = chunk.first(static_cast<size_t>(std::min(step, count - first)));
+    read(first, values);
+    kernel({values.data(), static_cast<int64_t>(values.size()), codes.data() + first / 2,
+            scales.data() + first / kNf4Block});
+  }
+  store_scales(state, rows, scales);
+}
+
+bool stores_nf4(const ModelFolder& model, const std::string& weight) {
+  return model.contains(weight + kStateSuffix) || model.contains(weight + kOtherStateSuffix);
+}
+
+void load_nf4(const PersistentState& state, const Nf4Rows& rows, const ModelFolder& model,
+              std::span<std::byte> staging) {
+  const std::string& name = rows.codes->name;
+  if (stores_nf4(model, name)) {
+    read_quantised(state, rows, model, staging);
+    return;
+  }
+  const StoredTensor stored = model.find(name);
+  expect(
+      stored.entry->shape == rows.weight_shape(), name,
+      "has the shape " + stored.entry->shape.to_string() + ", expected " + rows.weight_shape().to_string());
+  // Half for the values, half for what they are converted from.
+  const std::span<std::byte> values = staging.first(staging.size() / 2);
+  quantise_values(state, rows, {reinterpret_cast<float*>(values.data()), values.size() / sizeof(float)},
+                  [&](int64_t first, std::span<float> to) {
+                    load_elements(stored, first, std::as_writable_bytes(to), DType::f32,
+                                  staging.subspan(values.size()));
+                  });
+}
+
+int64_t nf4_scales_bytes(const ModelSpec& model) {
+  const int64_t inner = std::max(model.mlp_width, model.heads * model.head_dim);
+  return nf4_blocks(model.hidden * inner) * int64_t{sizeof(float)};
+}
+
+void write_nf4_model(const PersistentState& state, const fs::path& model_folder, const fs::path& to) {
+  std::vector<Part> parts;
+  bool nested = false;
+  const char* dtype = "float32";
+  for (const TableRow& row : state.rows())
+    if (is_weight(row) && row.dtype == DType::bf16 && !is_adapter(row.name)) dtype = "bfloat16";
+  for (const TableRow& row : state.rows()) {
+    if (!is_weight(row) || is_adapter(row.name) || is_nf4_scale(row.name)) continue;
+    if (const auto rows = find_nf4(state, row)) {
+      add_parts(state, *rows, dtype, parts);
+      nested = rows->nested_absmax != nullptr;
+    } else {
+      parts.push_back({{row.name, row.dtype, row.shape}, &row, ""});
+    }
+  }
+  nlohmann::json config = read_config(model_folder);
+  config["quantization_config"] = quantization_config(nested, dtype);
+  config[config.contains("torch_dtype") ? "torch_dtype" : "dtype"] = dtype;
+  write_file_atomically(to / "config.json", config.dump(2) + "\n");
+  std::vector<TensorSpec> specs;
+  for (const Part& part : parts) specs.push_back(part.spec);
+  SafetensorsWriter writer(to / "model.safetensors", specs, {{"format", "pt"}});
+  for (const Part& part : parts)
+    writer.write(part.spec.name, part.row != nullptr ? std::span<const std::byte>(state.bytes(*part.row))
+                                                     : std::as_bytes(std::span(part.text)));
+  writer.finish();
+}
+
+}  // namespace plimsoll

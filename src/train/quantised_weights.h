@@ -1,0 +1,56 @@
+// NF4 weights of a state (ops/nf4.h): quantised while they are loaded, read from a bitsandbytes checkpoint,
+// and written as one.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "io/model_folder.h"
+#include "passes/quantise.h"
+#include "train/weights.h"
+
+namespace plimsoll {
+
+// The tensors of one quantised weight; the nested ones are null where its scales are f32.
+struct Nf4Rows {
+  const TableRow* codes = nullptr;
+  const TableRow* absmax = nullptr;
+  const TableRow* nested_absmax = nullptr;
+  const TableRow* nested_map = nullptr;
+  const TableRow* nested_offset = nullptr;
+  [[nodiscard]] Shape weight_shape() const { return {codes->shape[0], 2 * codes->shape[1]}; }
+};
+// None where the row is no quantised weight's codes.
+std::optional<Nf4Rows> find_nf4(const PersistentState& state, const TableRow& row);
+
+// How the folder's config.json says its weights are quantised; none: not at all. Throws UsageError for ways
+// that are not supported, with the key.
+std::optional<QuantiseOptions> stored_quantisation(const std::filesystem::path& folder);
+
+// Fills `to` with values of the weight from element `first` on.
+using ReadValues = std::function<void(int64_t first, std::span<float> to)>;
+// Quantises the values that `read` gives, `chunk` at a time. Throws DamagedError for one that is not finite.
+void quantise_values(const PersistentState& state, const Nf4Rows& rows, std::span<float> chunk,
+                     const ReadValues& read);
+
+// From a folder of either kind: a plain weight is quantised, one that bitsandbytes has quantised is read as
+// it is. `staging` is all the memory used, but for the scales: see nf4_scales_bytes.
+void load_nf4(const PersistentState& state, const Nf4Rows& rows, const ModelFolder& model,
+              std::span<std::byte> staging);
+
+// Host memory for the f32 scales of the largest weight of a model, while they are quantised themselves.
+int64_t nf4_scales_bytes(const ModelSpec& model);
+
+// Whether the folder holds this weight quantised by bitsandbytes.
+bool stores_nf4(const ModelFolder& model, const std::string& weight);
+
+// config.json with quantization_config, and model.safetensors with the tensors that bitsandbytes' Linear4bit
+// loads; what is not quantised as it is. Tokenizer files are not copied.
+void write_nf4_model(const PersistentState& state, const std::filesystem::path& model_folder,
+                     const std::filesystem::path& to);
+
+}  // namespace plimsoll

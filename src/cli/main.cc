@@ -39,6 +39,7 @@ int run(int argc, char** argv) {
   app.require_subcommand(1);
   Action action;
   add_plan(app, action);
+  add_calibrate(app, action);
   add_train(app, action);
   add_generate(app, action);
   add_merge(app, action);

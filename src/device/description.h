@@ -5,6 +5,7 @@
 #include <functional>
 #include <string>
 
+#include "device/rates.h"
 #include "tensor/tensor.h"
 
 namespace plimsoll {
@@ -14,24 +15,6 @@ enum class Isa : uint8_t { avx2, avx512, avx512_bf16, amx };
 std::string_view to_string(Isa isa);
 // Reads "avx2", "avx512", "avx512-bf16", "amx"; throws UsageError naming `what` otherwise.
 Isa parse_isa(std::string_view text, std::string_view what);
-
-// C [m, n] (+)= A [m, k] * B [k, n]; row-major, `a_transposed` means A is stored [k, m], `b_transposed` [n,
-// k].
-struct MatmulShape {
-  int64_t m = 0, n = 0, k = 0;
-  DType a = DType::f32, b = DType::f32, c = DType::f32;
-  bool a_transposed = false;
-  bool b_transposed = false;
-  friend bool operator==(const MatmulShape&, const MatmulShape&) = default;
-};
-
-// Rates for the time prediction, in FLOP/s and bytes/s over all threads.
-struct DeviceRates {
-  double matmul_f32 = 1.5e11;
-  double matmul_bf16 = 1.5e11;
-  double bandwidth = 2.0e10;
-  bool calibrated = false;
-};
 
 struct DeviceDescription {
   std::string kind = "reference";  // "cpu", "reference"

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "autodiff/autodiff.h"
-#include "base/error.h"
 #include "base/units.h"
 #include "models/decoder.h"
 #include "ops/rule.h"

@@ -160,6 +160,8 @@ std::string report_text(const Plan& plan) {
           " at its peak (device and host together; " + format_bytes(plan.data_bytes()) +
           " of private data)\n";
   text += "  also fits  " + also_fits_text(plan) + "\n";
+  const std::string& note = plan.request.device.rates.note;
+  if (!note.empty()) text += "  note       " + note + "\n";
   return text;
 }
 

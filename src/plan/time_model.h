@@ -1,16 +1,51 @@
-// Predicted seconds: a roofline per op over the device's rates.
+// Predicted time of a program: each op's seconds from the device's rates, and two queues that run side by
+// side. Predictions are for full sequences of the planned length.
 #pragma once
 
+#include <cstdint>
+#include <unordered_map>
 #include <vector>
 
+#include "device/description.h"
+#include "graph/graph.h"
 #include "plan/experiment.h"
 
 namespace plimsoll {
 
-// Seconds of one op by itself.
+// What an op's seconds are made of: matrix products by their tables, and work at the rate that the op's own
+// curve gives.
+struct OpWork {
+  double products = 0;  // seconds
+  double work = 0;      // bytes; FLOPs where `arithmetic`
+  double at = 0;        // where to read the curve
+  DType dtype = DType::f32;
+  int64_t head_dim = 0;
+  bool arithmetic = false;
+};
+OpWork work_of(const Graph& graph, const Op& op, const DeviceRates& rates);
+
+// Seconds of one op on its queue.
 double op_seconds(const Graph& graph, const Op& op, const DeviceRates& rates);
 
-// Seconds of one optimizer step. Transfers run beside the computation.
+// Remembers the seconds of ops by kind, types, shapes and attributes: layers repeat, and so do the variants
+// of a search, which keeps one model for all of them. The rates must outlive it. Not for two threads.
+class TimeModel {
+ public:
+  explicit TimeModel(const DeviceRates& rates) : rates_(rates) {}
+
+  double seconds_of(const Graph& graph, const Op& op);
+  // The compute queue walks the ops in order; transfers are issued when it reaches them and run one after the
+  // other on the I/O queue; a wait holds the compute queue until its copy is complete. The program ends when
+  // both queues are empty.
+  double program_seconds(const Graph& graph);
+  // One optimizer step: the micro-step as often as it accumulates, and the update.
+  double step_seconds(const std::vector<Graph>& programs, const Variant& variant);
+
+ private:
+  const DeviceRates& rates_;
+  std::unordered_map<uint64_t, double> known_;
+};
+
 double predict_step_seconds(const std::vector<Graph>& programs, const Variant& variant,
                             const DeviceRates& rates);
 

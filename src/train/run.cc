@@ -75,11 +75,13 @@ Plan fitting_plan(PlanRequest request) {
   return plan;
 }
 
-double median_after_warmup(std::vector<double> rates) {
-  if (rates.size() > 2) rates.erase(rates.begin(), rates.begin() + 2);
-  if (rates.empty()) return 0;
-  std::nth_element(rates.begin(), rates.begin() + static_cast<std::ptrdiff_t>(rates.size() / 2), rates.end());
-  return rates[rates.size() / 2];
+// What a step does once pages and caches are warm.
+double median_after_warmup(std::vector<double> values) {
+  if (values.size() > 2) values.erase(values.begin(), values.begin() + 2);
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
 }
 
 class TrainingRun {
@@ -111,7 +113,7 @@ class TrainingRun {
     }
     total_steps_ = recipe_.schedule.epochs * loader_.steps_per_epoch();
     if (recipe_.schedule.max_steps) total_steps_ = *recipe_.schedule.max_steps;
-    rates_.reserve(static_cast<size_t>(total_steps_));
+    for (auto* values : {&rates_, &step_seconds_}) values->reserve(static_cast<size_t>(total_steps_));
     checkpoints_ = {output_, recipe_.model, effective_yaml(recipe_), recipe_.save.keep};
     current_.fingerprint = experiment_fingerprint(recipe_);
   }
@@ -222,7 +224,10 @@ class TrainingRun {
     current_.position = batch->next;
     current_.last_loss = metrics.loss;
     const double rate = static_cast<double>(metrics.tokens) / metrics.seconds;
-    if (rates_.size() < rates_.capacity()) rates_.push_back(rate);
+    if (rates_.size() < rates_.capacity()) {
+      rates_.push_back(rate);
+      step_seconds_.push_back(metrics.seconds);
+    }
     progress_.update({current_.step, total_steps_, metrics.loss, metrics.learning_rate, rate,
                       metrics.data_wait / metrics.seconds, plan_.arena_bytes()});
   }
@@ -330,7 +335,8 @@ class TrainingRun {
         {"measured",
          {{"device_arena_bytes", memory_->bytes()},
           {"process_peak_rss_bytes", memory.peak_rss},
-          {"process_data_bytes", memory.data}}},
+          {"process_data_bytes", memory.data},
+          {"seconds_per_step", median_after_warmup(step_seconds_)}}},
         {"steps", current_.step},
         {"tokens_per_second", median_after_warmup(rates_)},
         {"seconds", elapsed_},
@@ -366,7 +372,7 @@ class TrainingRun {
   TrainerState current_;
   std::string kernels_;
   int64_t total_steps_ = 0;
-  std::vector<double> rates_;  // tokens per second of each step
+  std::vector<double> rates_, step_seconds_;  // tokens per second, and seconds, of each step
   std::optional<double> eval_loss_;
   Clock::time_point start_;
   double elapsed_ = 0;

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/system_memory.h"
 #include "base/units.h"
+#include "calibrate/rates_cache.h"
 #include "cpu/describe.h"
 #include "cpu/isa.h"
 #include "cpu/threads.h"
@@ -375,6 +376,7 @@ PlanRequest plan_request(const Recipe& recipe, const CpuSettings& cpu, const Dat
   request.offload = offload_parts(recipe.memory, request.homes);
   request.preset = preset_of(recipe.memory.plan);
   request.device = describe_cpu(cpu.isa, cpu.threads);
+  request.device.rates = calibrated_or_shipped(cpu, request.device.rates);
   request.host = host_needs(recipe, request.experiment, cpu, data);
   request.budget = read_budget(recipe, request.host.total());
   return request;

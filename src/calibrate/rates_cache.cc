@@ -1,0 +1,125 @@
+#include "calibrate/rates_cache.h"
+
+#include <cctype>
+#include <cstdlib>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/units.h"
+#include "calibrate/rates_json.h"
+#include "cpu/matmul.h"
+#include "io/atomic.h"
+#include "io/json.h"
+
+namespace plimsoll {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kFormat = 1;  // of the file; one of another number is measured anew
+constexpr int64_t kMaxFileBytes = 16 * kMiB;
+
+std::string cpu_name() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with("model name"))
+      if (const size_t colon = line.find(": "); colon != std::string::npos) return line.substr(colon + 2);
+  return "unknown cpu";
+}
+
+std::string kernel_of(DType dtype, const CpuSettings& settings) {
+  const MatmulShape shape{.m = 64, .n = 64, .k = 64, .a = dtype, .b = dtype, .c = dtype};
+  return std::string(Matmul::create(shape, settings.isa, settings.threads)->kernel_id());
+}
+
+// Letters and digits in lower case, runs of anything else as one hyphen.
+std::string slug(const std::string& text) {
+  std::string out;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (std::isalnum(byte) != 0) {
+      out += static_cast<char>(std::tolower(byte));
+    } else if (!out.empty() && out.back() != '-') {
+      out += '-';
+    }
+  }
+  return out;
+}
+
+nlohmann::ordered_json machine_json(const Machine& machine) {
+  return {
+      {"cpu", machine.cpu}, {"isa", machine.isa}, {"threads", machine.threads}, {"kernels", machine.kernels}};
+}
+
+DeviceRates read_file(const fs::path& path, const Machine& machine) {
+  const nlohmann::json json = read_json(path, kMaxFileBytes);
+  if (!json.is_object() || !json.contains("format") || json["format"] != kFormat)
+    throw DamagedError(path.string() + ": not of format " + std::to_string(kFormat));
+  if (!json.contains("machine") || json["machine"] != nlohmann::json(machine_json(machine)))
+    throw DamagedError(path.string() + ": measured on another machine or with other kernels");
+  if (!json.contains("rates")) throw DamagedError(path.string() + ": no rates");
+  return rates_from_json(json["rates"], path.string());
+}
+
+DeviceRates with_note(DeviceRates rates, const std::string& note) {
+  rates.note = note;
+  return rates;
+}
+
+}  // namespace
+
+Machine this_machine(const CpuSettings& settings) {
+  return {cpu_name(), std::string(to_string(settings.isa)), settings.threads,
+          kernel_of(DType::f32, settings) + " " + kernel_of(DType::bf16, settings)};
+}
+
+fs::path cache_folder() {
+  const auto variable = [](const char* name) {
+    const char* value = std::getenv(name);
+    return std::string(value == nullptr ? "" : value);
+  };
+  if (const auto folder = variable("PLIMSOLL_CACHE_DIR"); !folder.empty()) return folder;
+  if (const auto folder = variable("XDG_CACHE_HOME"); !folder.empty()) return fs::path(folder) / "plimsoll";
+  if (const auto home = variable("HOME"); !home.empty()) return fs::path(home) / ".cache" / "plimsoll";
+  throw UsageError("no cache folder: set PLIMSOLL_CACHE_DIR, XDG_CACHE_HOME or HOME");
+}
+
+fs::path rates_file(const fs::path& folder, const Machine& machine) {
+  return folder / ("rates-" + slug(machine.cpu) + "-" + machine.isa + "-" + std::to_string(machine.threads) +
+                   "-threads.json");
+}
+
+void save_rates(const fs::path& folder, const Machine& machine, const DeviceRates& rates) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) throw StoppedError(folder.string() + ": cannot be made: " + error.message());
+  const nlohmann::ordered_json json = {
+      {"format", kFormat}, {"machine", machine_json(machine)}, {"rates", rates_to_json(rates)}};
+  write_file_atomically(rates_file(folder, machine), json.dump() + "\n");
+}
+
+DeviceRates load_rates(const fs::path& folder, const Machine& machine, const DeviceRates& shipped) {
+  const fs::path path = rates_file(folder, machine);
+  std::error_code error;
+  if (!fs::exists(path, error))
+    return with_note(shipped, "times are guessed: measure this machine once with `plimsoll calibrate`");
+  try {
+    return read_file(path, machine);
+  } catch (const Error& fault) {
+    return with_note(
+        shipped, std::string(fault.what()) + "; times are guessed: measure again with `plimsoll calibrate`");
+  }
+}
+
+DeviceRates calibrated_or_shipped(const CpuSettings& settings, const DeviceRates& shipped) {
+  fs::path folder;
+  try {
+    folder = cache_folder();
+  } catch (const UsageError& fault) {
+    return with_note(shipped, fault.what());
+  }
+  return load_rates(folder, this_machine(settings), shipped);
+}
+
+}  // namespace plimsoll

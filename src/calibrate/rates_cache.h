@@ -1,0 +1,35 @@
+// Where measured rates are kept: one file per machine in the user's cache folder.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "device/description.h"
+#include "ops/cpu_kernel.h"
+
+namespace plimsoll {
+
+// What rates belong to: with another of these, other rates.
+struct Machine {
+  std::string cpu;  // as /proc/cpuinfo names it
+  std::string isa;
+  int threads = 1;
+  std::string kernels;  // ids of the matmul kernels
+  friend bool operator==(const Machine&, const Machine&) = default;
+};
+Machine this_machine(const CpuSettings& settings);
+
+// PLIMSOLL_CACHE_DIR, else plimsoll/ in XDG_CACHE_HOME or in ~/.cache. Throws UsageError where none is set.
+std::filesystem::path cache_folder();
+std::filesystem::path rates_file(const std::filesystem::path& folder, const Machine& machine);
+
+void save_rates(const std::filesystem::path& folder, const Machine& machine, const DeviceRates& rates);
+
+// The rates measured on this machine. Where there are none, or the file is of no use, `shipped`, whose note
+// says why. Never throws for what a file holds.
+DeviceRates load_rates(const std::filesystem::path& folder, const Machine& machine,
+                       const DeviceRates& shipped);
+// The same from cache_folder().
+DeviceRates calibrated_or_shipped(const CpuSettings& settings, const DeviceRates& shipped);
+
+}  // namespace plimsoll

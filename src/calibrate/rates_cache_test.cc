@@ -1,0 +1,109 @@
+#include "calibrate/rates_cache.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "calibrate/rates_json.h"
+#include "io/test_folder.h"
+
+namespace plimsoll {
+namespace {
+
+using ::testing::HasSubstr;
+
+const Machine kMachine{"Some CPU (R) 9000", "avx2", 2, "own-avx2-f32 own-avx2-f32"};
+
+DeviceRates measured() {
+  DeviceRates rates;
+  rates.bandwidth = 12345.5;
+  rates.op_overhead = 1e-6;
+  rates.matmuls = {{{.a = DType::bf16, .b = DType::bf16, .c = DType::f32, .a_transposed = true},
+                    {1, 64},
+                    {16},
+                    {256, 512},
+                    {1e9, 2e9, 3e9, 4e9}}};
+  rates.ops = {{"attention", DType::bf16, 64, {{128, 1e10}, {256, 2e10}}}};
+  rates.calibrated = true;
+  return rates;
+}
+
+std::string text_of(const DeviceRates& rates) { return rates_to_json(rates).dump(); }
+
+class RatesCache : public ::testing::Test {
+ protected:
+  void write(const std::string& text) {
+    std::ofstream(rates_file(folder_.path(), kMachine), std::ios::trunc) << text;
+  }
+  // Loads, expects shipped rates, and gives the note.
+  std::string note() {
+    DeviceRates shipped;
+    shipped.bandwidth = 777;
+    const DeviceRates rates = load_rates(folder_.path(), kMachine, shipped);
+    EXPECT_FALSE(rates.calibrated);
+    EXPECT_EQ(rates.bandwidth, 777);
+    return rates.note;
+  }
+
+  TestFolder folder_;
+};
+
+TEST_F(RatesCache, gives_back_what_was_measured) {
+  save_rates(folder_.path() / "made" / "when needed", kMachine, measured());
+  const DeviceRates rates = load_rates(folder_.path() / "made" / "when needed", kMachine, {});
+  EXPECT_TRUE(rates.calibrated);
+  EXPECT_EQ(rates.note, "");
+  EXPECT_EQ(text_of(rates), text_of(measured()));
+}
+
+TEST_F(RatesCache, without_a_file_shipped_rates_are_used_and_the_note_says_what_to_do) {
+  EXPECT_THAT(note(), HasSubstr("plimsoll calibrate"));
+}
+
+TEST_F(RatesCache, a_damaged_file_is_named_and_not_used) {
+  save_rates(folder_.path(), kMachine, measured());
+  std::ifstream file(rates_file(folder_.path(), kMachine));
+  const std::string whole(std::istreambuf_iterator<char>(file), {});
+  for (const size_t length : {size_t{0}, size_t{1}, whole.size() / 2, whole.size() - 3}) {
+    write(whole.substr(0, length));
+    EXPECT_THAT(note(), HasSubstr(rates_file(folder_.path(), kMachine).string())) << length;
+  }
+  for (const char* text : {"[]", "null", "{}", R"({"format": 1})", R"({"format": "1"})", "\xFF\xFE"}) {
+    write(text);
+    EXPECT_THAT(note(), HasSubstr("measure again")) << text;
+  }
+}
+
+TEST_F(RatesCache, every_number_is_checked) {
+  for (const char* key : {"bandwidth", "matmuls", "ops", "host_copy", "op_overhead"}) {
+    for (const nlohmann::json& bad :
+         {nlohmann::json("fast"), nlohmann::json(nullptr), nlohmann::json(-1), nlohmann::json::array({1})}) {
+      nlohmann::json rates = nlohmann::json::parse(text_of(measured()));
+      rates[key] = bad;
+      EXPECT_THROW(rates_from_json(rates, "f"), DamagedError) << key << " " << bad;
+    }
+  }
+}
+
+TEST_F(RatesCache, rates_of_another_machine_are_not_used) {
+  Machine other = kMachine;
+  other.kernels = "another";
+  save_rates(folder_.path(), other, measured());
+  EXPECT_THAT(note(), HasSubstr("other kernels"));
+}
+
+TEST_F(RatesCache, threads_and_instruction_sets_have_files_of_their_own) {
+  Machine other = kMachine;
+  other.threads = 1;
+  EXPECT_NE(rates_file("f", other), rates_file("f", kMachine));
+  other = kMachine;
+  other.isa = "avx512";
+  EXPECT_NE(rates_file("f", other), rates_file("f", kMachine));
+  EXPECT_EQ(rates_file("f", kMachine), "f/rates-some-cpu-r-9000-avx2-2-threads.json");
+}
+
+}  // namespace
+}  // namespace plimsoll

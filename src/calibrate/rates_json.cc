@@ -1,0 +1,114 @@
+#include "calibrate/rates_json.h"
+
+#include <array>
+#include <utility>
+
+#include "base/error.h"
+#include "io/json.h"
+
+namespace plimsoll {
+namespace {
+
+using Json = nlohmann::json;
+using OrderedJson = nlohmann::ordered_json;
+
+// The plain numbers, under the names that the file has.
+constexpr std::array<std::pair<const char*, double DeviceRates::*>, 8> kNumbers = {
+    {{"matmul_f32", &DeviceRates::matmul_f32},
+     {"matmul_bf16", &DeviceRates::matmul_bf16},
+     {"bandwidth", &DeviceRates::bandwidth},
+     {"op_overhead", &DeviceRates::op_overhead},
+     {"host_copy", &DeviceRates::host_copy},
+     {"disk_read", &DeviceRates::disk_read},
+     {"disk_write", &DeviceRates::disk_write},
+     {"page_touch", &DeviceRates::page_touch}}};
+
+// A loop over null or a number would go through without a word.
+const Json& list_at(const Json& json, const char* key) {
+  const Json& list = json.at(key);
+  if (!list.is_array()) throw UsageError(std::string(key) + " is " + describe_kind(list) + ", not an array");
+  return list;
+}
+
+OrderedJson grid_to_json(const MatmulGrid& grid) {
+  const MatmulShape& form = grid.form;
+  return {{"a", to_string(form.a)},
+          {"b", to_string(form.b)},
+          {"c", to_string(form.c)},
+          {"a_transposed", form.a_transposed},
+          {"b_transposed", form.b_transposed},
+          {"m", grid.m},
+          {"n", grid.n},
+          {"k", grid.k},
+          {"flop_rates", grid.flop_rates}};
+}
+
+MatmulGrid grid_from_json(const Json& json) {
+  const auto type = [&](const char* key) { return parse_dtype(json.at(key).get<std::string>()); };
+  MatmulGrid grid;
+  grid.form.a = type("a");
+  grid.form.b = type("b");
+  grid.form.c = type("c");
+  json.at("a_transposed").get_to(grid.form.a_transposed);
+  json.at("b_transposed").get_to(grid.form.b_transposed);
+  json.at("m").get_to(grid.m);
+  json.at("n").get_to(grid.n);
+  json.at("k").get_to(grid.k);
+  json.at("flop_rates").get_to(grid.flop_rates);
+  return grid;
+}
+
+OrderedJson curve_to_json(const RateCurve& curve) {
+  OrderedJson points = OrderedJson::array();
+  for (const RatePoint& point : curve.points) points.push_back({point.at, point.rate});
+  return {{"op", curve.op},
+          {"dtype", to_string(curve.dtype)},
+          {"head_dim", curve.head_dim},
+          {"points", std::move(points)}};
+}
+
+RateCurve curve_from_json(const Json& json) {
+  RateCurve curve{json.at("op").get<std::string>(),
+                  parse_dtype(json.at("dtype").get<std::string>()),
+                  json.at("head_dim").get<int64_t>(),
+                  {}};
+  for (const Json& point : list_at(json, "points"))
+    curve.points.push_back({point.at(0).get<double>(), point.at(1).get<double>()});
+  return curve;
+}
+
+DeviceRates read_rates(const Json& json) {
+  DeviceRates rates;
+  for (const auto& [name, member] : kNumbers) json.at(name).get_to(rates.*member);
+  for (const Json& grid : list_at(json, "matmuls")) rates.matmuls.push_back(grid_from_json(grid));
+  for (const Json& curve : list_at(json, "ops")) rates.ops.push_back(curve_from_json(curve));
+  rates.calibrated = true;
+  return rates;
+}
+
+}  // namespace
+
+OrderedJson rates_to_json(const DeviceRates& rates) {
+  OrderedJson json;
+  for (const auto& [name, member] : kNumbers) json[name] = rates.*member;
+  json["matmuls"] = OrderedJson::array();
+  for (const MatmulGrid& grid : rates.matmuls) json["matmuls"].push_back(grid_to_json(grid));
+  json["ops"] = OrderedJson::array();
+  for (const RateCurve& curve : rates.ops) json["ops"].push_back(curve_to_json(curve));
+  return json;
+}
+
+DeviceRates rates_from_json(const Json& json, const std::string& where) {
+  DeviceRates rates;
+  try {
+    rates = read_rates(json);
+  } catch (const Json::exception& error) {
+    throw DamagedError(where + ": " + error.what());
+  } catch (const UsageError& error) {
+    throw DamagedError(where + ": " + error.what());
+  }
+  if (const std::string fault = fault_of(rates); !fault.empty()) throw DamagedError(where + ": " + fault);
+  return rates;
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,79 @@
+#include <unistd.h>
+
+#include <cstdio>
+
+#include "base/units.h"
+#include "calibrate/calibrate.h"
+#include "calibrate/rates_cache.h"
+#include "cli/commands.h"
+#include "cpu/threads.h"
+
+namespace plimsoll {
+namespace {
+
+struct CalibrateArguments {
+  bool quick = false;
+  int64_t threads = 0;
+  std::string max_isa, disk_folder;
+};
+
+constexpr int kBarWidth = 30;
+
+// One line that is drawn over on a terminal, nothing elsewhere.
+void draw(double share, const std::string& what) {
+  if (isatty(STDERR_FILENO) == 0) return;
+  std::string bar;
+  for (int i = 0; i < kBarWidth; ++i) bar += i < static_cast<int>(share * kBarWidth) ? "█" : "░";
+  std::fprintf(stderr, "\rcalibrate  %s %3.0f %%  %-20s", bar.c_str(), share * 100, what.c_str());
+}
+
+void print(const DeviceRates& rates, const std::filesystem::path& file) {
+  const auto line = [](const char* what, double rate, double unit, const char* name) {
+    std::printf("  %-24s %8.1f %s\n", what, rate / unit, name);
+  };
+  line("matmul f32, best", rates.matmul_f32, 1e9, "GFLOP/s");
+  line("matmul bf16, best", rates.matmul_bf16, 1e9, "GFLOP/s");
+  line("memory", rates.bandwidth, 1e9, "GB/s read and written");
+  line("copy by one thread", rates.host_copy, 1e9, "GB/s");
+  line("fresh pages", rates.page_touch, 1e9, "GB/s");
+  line("disk, read", rates.disk_read, 1e9, "GB/s");
+  line("disk, write", rates.disk_write, 1e9, "GB/s");
+  std::printf("  %zu matmul forms and %zu op curves in %s\n", rates.matmuls.size(), rates.ops.size(),
+              file.c_str());
+}
+
+ExitCode run(const CalibrateArguments& arguments) {
+  const CpuSettings cpu = cpu_settings({read_isa(arguments.max_isa), arguments.threads});
+  const Machine machine = this_machine(cpu);
+  const std::filesystem::path folder = cache_folder();
+  start_threads(cpu.threads);
+  const DeviceRates rates = calibrate(
+      {.cpu = cpu,
+       .quick = arguments.quick,
+       .disk_folder = arguments.disk_folder.empty() ? folder : std::filesystem::path(arguments.disk_folder),
+       .progress = draw});
+  draw(1.0, "done");
+  if (isatty(STDERR_FILENO) != 0) std::fputc('\n', stderr);
+  save_rates(folder, machine, rates);
+  std::printf("%s, %s, %s\n", machine.cpu.c_str(), machine.isa.c_str(),
+              cpu.threads == 1 ? "1 thread" : (std::to_string(cpu.threads) + " threads").c_str());
+  print(rates, rates_file(folder, machine));
+  return ExitCode::ok;
+}
+
+}  // namespace
+
+void add_calibrate(CLI::App& app, Action& action) {
+  auto arguments = std::make_shared<CalibrateArguments>();
+  CLI::App* command = app.add_subcommand("calibrate", "measures this machine once, for predicted times");
+  command->add_flag("--quick", arguments->quick, "seconds instead of minutes, on a coarser grid");
+  command->add_option("--threads", arguments->threads, "compute threads; 0: one per CPU")
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--max-isa", arguments->max_isa,
+                      "use no instructions beyond avx2, avx512, avx512-bf16 or amx");
+  command->add_option("--disk-folder", arguments->disk_folder,
+                      "where the disk is measured; where offload will write. Default: the cache folder");
+  command->callback([arguments, &action] { action = [arguments] { return run(*arguments); }; });
+}
+
+}  // namespace plimsoll

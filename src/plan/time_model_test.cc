@@ -1,0 +1,165 @@
+#include "plan/time_model.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <nlohmann/json.hpp>
+
+#include "ops/rule.h"
+
+namespace plimsoll {
+namespace {
+
+constexpr int64_t kElements = 1000;
+constexpr double kBytes = 4000;
+
+// Adding two tensors takes 3 s, a transfer to or from the host 1 s, from the disk 2 s, to it 4 s.
+DeviceRates slow_rates() {
+  DeviceRates rates;
+  rates.bandwidth = kBytes;
+  rates.host_copy = kBytes;
+  rates.disk_read = kBytes / 2;
+  rates.disk_write = kBytes / 4;
+  return rates;
+}
+
+class QueueProgram {
+ public:
+  TensorId home(Space space) {
+    const TensorId id =
+        graph_.add_tensor({graph_.fresh_name("home"), {kElements}, DType::f32, Role::frozen_weight, space});
+    return id;
+  }
+  TensorId fetch(TensorId home) {
+    return emit_op(OpKind::fetch, {home}, {{"first", int64_t{0}}, {"elements", kElements}}, kNewTensor);
+  }
+  void wait(TensorId copy) { emit_op(OpKind::fetch_wait, {copy}, {}, copy); }
+  TensorId add(TensorId x) { return emit_op(OpKind::add, {x, x}, {}, kNewTensor); }
+  void store(TensorId copy, TensorId home) { emit_op(OpKind::store, {copy}, {{"first", int64_t{0}}}, home); }
+  void store_wait(TensorId copy) { emit_op(OpKind::store_wait, {copy}, {}, copy); }
+  [[nodiscard]] double seconds() const { return TimeModel(rates_).program_seconds(graph_); }
+
+ private:
+  TensorId emit_op(OpKind kind, std::vector<TensorId> inputs, Attrs attrs, TensorId output) {
+    Op op;
+    op.kind = kind;
+    op.inputs = std::move(inputs);
+    op.outputs = {output};
+    op.attrs = std::move(attrs);
+    return emit(graph_, std::move(op), "t")[0];
+  }
+
+  Graph graph_;
+  DeviceRates rates_ = slow_rates();
+};
+
+TEST(TimeModel, without_transfers_ops_add_up) {
+  QueueProgram p;
+  const TensorId x = p.home(Space::device);
+  p.add(p.add(x));
+  EXPECT_DOUBLE_EQ(p.seconds(), 6);
+}
+
+TEST(TimeModel, an_op_waits_for_what_it_needs) {
+  QueueProgram p;
+  const TensorId copy = p.fetch(p.home(Space::disk));
+  p.wait(copy);
+  p.add(copy);
+  EXPECT_DOUBLE_EQ(p.seconds(), 2 + 3);
+}
+
+TEST(TimeModel, a_transfer_started_ahead_hides_behind_compute) {
+  QueueProgram p;
+  const TensorId x = p.home(Space::device);
+  const TensorId copy = p.fetch(p.home(Space::disk));
+  p.add(x);
+  p.wait(copy);
+  p.add(copy);
+  EXPECT_DOUBLE_EQ(p.seconds(), 3 + 3);
+}
+
+TEST(TimeModel, transfers_run_one_after_the_other) {
+  QueueProgram p;
+  const TensorId x = p.home(Space::device);
+  const TensorId a = p.fetch(p.home(Space::disk));
+  const TensorId b = p.fetch(p.home(Space::disk));
+  const TensorId c = p.fetch(p.home(Space::host));
+  p.add(x);
+  p.wait(a);
+  p.wait(b);
+  p.wait(c);
+  p.add(c);
+  EXPECT_DOUBLE_EQ(p.seconds(), 5 + 3);
+}
+
+TEST(TimeModel, a_transfer_starts_no_earlier_than_it_is_issued) {
+  QueueProgram p;
+  const TensorId y = p.add(p.home(Space::device));
+  p.store(y, p.home(Space::disk));
+  p.store_wait(y);
+  EXPECT_DOUBLE_EQ(p.seconds(), 3 + 4);
+}
+
+TEST(TimeModel, a_program_ends_when_its_last_store_has) {
+  QueueProgram p;
+  const TensorId x = p.home(Space::device);
+  p.store(x, p.home(Space::disk));
+  p.add(x);
+  EXPECT_DOUBLE_EQ(p.seconds(), 4);
+}
+
+Experiment llama(int64_t layers) {
+  Experiment experiment;
+  experiment.model = parse_model_spec({{"model_type", "llama"},
+                                       {"hidden_size", 896},
+                                       {"intermediate_size", 4864},
+                                       {"num_hidden_layers", layers},
+                                       {"num_attention_heads", 14},
+                                       {"num_key_value_heads", 2},
+                                       {"vocab_size", 32000}},
+                                      "c");
+  experiment.lora = true;
+  return experiment;
+}
+
+TEST(TimeModel, the_calibrated_curve_of_an_op_is_used) {
+  const Experiment experiment = llama(1);
+  const auto programs = build_programs(experiment, {}, reference_description());
+  DeviceRates rates;
+  const double before = predict_step_seconds(programs, {}, rates);
+  rates.ops = {{"swiglu", DType::f32, 0, {{1, 1e6}}}};
+  double bytes = 0;
+  for (const Op& op : programs[0].ops())
+    if (op.kind == OpKind::swiglu) bytes += cost_of(programs[0], op).bytes;
+  EXPECT_NEAR(predict_step_seconds(programs, {}, rates) - before, bytes / 1e6 - bytes / rates.bandwidth,
+              1e-6 * bytes / 1e6);
+}
+
+TEST(TimeModel, what_is_remembered_is_what_each_op_costs) {
+  const auto programs = build_programs(llama(2), {}, reference_description());
+  DeviceRates rates;
+  rates.op_overhead = 1e-5;
+  TimeModel model(rates);
+  for (const Graph& graph : programs)
+    for (const Op& op : graph.ops())
+      EXPECT_EQ(model.seconds_of(graph, op), op_seconds(graph, op, rates)) << print_op(graph, op);
+}
+
+TEST(TimeModel, a_step_of_thousands_of_ops_is_predicted_in_milliseconds) {
+  const auto programs = build_programs(llama(48), {}, reference_description());
+  const DeviceRates rates;
+  TimeModel model(rates);
+  const double first = model.step_seconds(programs, {});
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_EQ(model.step_seconds(programs, {}), first);
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  size_t ops = 0;
+  for (const Graph& graph : programs) ops += graph.ops().size();
+  EXPECT_GT(ops, 2000U);
+  RecordProperty("microseconds", std::to_string(seconds.count() * 1e6));
+  RecordProperty("ops", std::to_string(ops));
+  EXPECT_LT(seconds.count(), 0.05);  // 1 ms where nothing else runs
+}
+
+}  // namespace
+}  // namespace plimsoll

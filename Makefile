@@ -7,7 +7,7 @@ PARITY_TOKENIZERS := tests/golden/tokenizers/qwen2.json tests/golden/tokenizers/
 CLANG_FORMAT ?= clang-format-14
 SOURCES = $(shell git ls-files '*.cc' '*.h')
 
-.PHONY: build test demo parity bench golden sanitize fmt check-format check setup setup-dev setup-parity clean
+.PHONY: build test demo parity loadline bench golden sanitize fmt check-format check setup setup-dev setup-parity clean
 
 build: setup
 	cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release --log-level=NOTICE
@@ -26,6 +26,10 @@ parity: build setup-parity
 	cmake --build build --target plimsoll_optimizer_tool plimsoll_tokenize_tool
 	$(PARITY_PYTHON) -m tests.parity.optimizers --tool build/src/ops_cpu/plimsoll_optimizer_tool
 	$(PARITY_PYTHON) scripts/parity_tokenizer.py $(PARITY_TOKENIZERS)
+
+# 300 random recipes, each run under a hard cap of its planned bytes; about five minutes.
+loadline: build
+	python3 tests/loadline/run.py --plimsoll $(PLIMSOLL)
 
 # Writes the committed expectations of tests/golden again; review the difference like code.
 golden: setup-parity

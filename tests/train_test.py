@@ -174,6 +174,17 @@ class TrainTest(unittest.TestCase):
         self.assertFalse(predicted()["calibrated"])
         self.assertIn("calibrate", run("plan", path, env=environment).stdout)
 
+    def test_allowed_means_that_change_the_result_are_taken_only_where_nothing_else_fits(self):
+        least = json.loads(run("plan", recipe(self.folder, memory={"device": "1KiB"}), "--json").stdout)
+        least = least["device"]["arena_bytes"]
+        allow = ["nf4", "bf16-states", "adamw8bit"]
+        kept = self.train("kept", precision="bf16", memory={"device": f"{least}B", "allow": allow})
+        self.assertEqual(json.loads((kept / "run.json").read_text())["lossy"], [])
+        small = {"device": f"{least * 3 // 4}B"}
+        self.assertEqual(run("train", recipe(self.folder, precision="bf16", memory=small), "--quiet").returncode, 3)
+        taken = self.train("taken", precision="bf16", memory={**small, "allow": allow})
+        self.assertEqual(json.loads((taken / "run.json").read_text())["lossy"], ["adamw8bit"])
+
     def test_interrupt_saves_and_exits_130(self):
         path = recipe(self.folder, schedule={"max_steps": 100000})
         process = subprocess.Popen([str(PLIMSOLL), "train", str(path), "--quiet"])

@@ -1,6 +1,7 @@
 #include <cstdio>
 
 #include "cli/commands.h"
+#include "train/allowed.h"
 
 namespace plimsoll {
 namespace {
@@ -30,7 +31,7 @@ ExitCode run(const PlanArguments& arguments) {
   const CpuSettings cpu = cpu_settings(arguments.recipe.machine(recipe));
   std::optional<DataSetup> data;
   if (!recipe.data.train.empty()) data = open_data(recipe, read_experiment(recipe).model.vocab);
-  const Plan plan = make_plan(plan_request(recipe, cpu, data ? &*data : nullptr));
+  const Plan plan = plan_allowed(recipe, cpu, data ? &*data : nullptr).plan;
   if (!arguments.dump.empty()) {
     std::fputs(dump(plan, arguments.dump).c_str(), stdout);
     return ExitCode::ok;

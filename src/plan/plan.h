@@ -54,6 +54,7 @@ struct PlanRequest {
   std::optional<OffloadParts> offload;
   std::vector<Space> homes;  // where offloaded tensors may go; empty: nothing is offloaded
   Preset preset = Preset::none;
+  std::vector<std::string> lossy;  // means of memory.allow that were taken, for the report
   DeviceDescription device;
   Budget budget;
   HostNeeds host;

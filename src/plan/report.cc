@@ -159,6 +159,9 @@ std::string report_text(const Plan& plan) {
   text += "  process    " + format_bytes(plan.process_peak_bytes()) +
           " at its peak (device and host together; " + format_bytes(plan.data_bytes()) +
           " of private data)\n";
+  if (!plan.request.lossy.empty())
+    text += "  lossy      " + join(plan.request.lossy, ", ") +
+            ", as memory.allow permits: nothing that keeps the result fits\n";
   text += "  also fits  " + also_fits_text(plan) + "\n";
   const std::string& note = plan.request.device.rates.note;
   if (!note.empty()) text += "  note       " + note + "\n";

@@ -155,7 +155,6 @@ TEST(RecipeErrors, what_does_not_exist_yet_is_refused_by_name) {
       {"data.packing", {"true"}},
       {"data.loader_threads", {"2"}},
       {"data.pin", {"true", "false"}},
-      {"memory.allow", {"[nf4]"}},
       {"eval.metrics", {"[accuracy]", "[]"}},
       {"save.best", {"loss"}},
       {"log.tensorboard", {"true"}},

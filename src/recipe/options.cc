@@ -169,6 +169,21 @@ Option memory_recompute() {
       [](const std::optional<std::string>& point) { return Json(point.value_or("auto")); });
 }
 
+Option memory_allow() {
+  static const std::vector<std::string> kMeans = {"adamw8bit", "nf4", "bf16-states"};
+  return make(
+      "memory.allow", FIELD(memory.allow), "a list of " + join(kMeans, ", "),
+      "means that change the result, taken where nothing else fits",
+      [](const Node& node, Folder) -> std::optional<std::vector<std::string>> {
+        auto names = read_names(node);
+        if (!names) return std::nullopt;
+        for (const std::string& name : *names)
+          if (std::find(kMeans.begin(), kMeans.end(), name) == kMeans.end()) return std::nullopt;
+        return names;
+      },
+      [](const std::vector<std::string>& value) { return Json(value); });
+}
+
 Option memory_offload() {
   static const std::vector<std::string> kParts = {"states", "gradients", "weights", "activations"};
   using Parts = std::optional<std::vector<std::string>>;
@@ -325,7 +340,7 @@ std::vector<Option> memory_options() {
           "memory.headroom", FIELD(memory.headroom_percent), "a share from 0% to 100%",
           "left free of auto and of shares; a stated size is taken as it is",
           [](const Node& node, Folder) { return read_percent(node); }, print_percent),
-      names("memory.allow", FIELD(memory.allow), "ways to save that change the result"),
+      memory_allow(),
       optional_word("memory.plan", FIELD(memory.plan), {"a", "b", "c"}, "a ready-made strategy"),
       optional_word("memory.tier", FIELD(memory.tier), {"deepspeed", "stage2_offload", "stage3", "minimal"},
                     "how much is offloaded"),

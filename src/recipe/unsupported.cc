@@ -44,7 +44,6 @@ const std::vector<Unsupported>& unsupported() {
       {"precision.weights", {"fp16"}, {}},
       {"precision.gradients", {"fp16"}, {}},
       {"precision.states", {"fp16"}, {}},
-      {"memory.allow", {}, {"[]"}},
       {"device", {"cuda"}, {}},
       {"eval.metrics", {}, {"[loss]"}},
       {"save.best", {}, {"null"}},

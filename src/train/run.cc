@@ -7,6 +7,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "base/strings.h"
 #include "base/system_memory.h"
 #include "base/units.h"
 #include "cpu/threads.h"
@@ -15,6 +16,7 @@
 #include "recipe/effective.h"
 #include "recipe/load.h"
 #include "runtime/device.h"
+#include "train/allowed.h"
 #include "train/batch_writer.h"
 #include "train/checkpoint.h"
 #include "train/metrics.h"
@@ -56,8 +58,7 @@ void clear_run(const fs::path& output) {
 }
 
 // Refuses what does not fit, before arenas or threads exist.
-Plan fitting_plan(PlanRequest request) {
-  Plan plan = make_plan(request);
+void require_fit(const Plan& plan) {
   if (!plan.fits()) throw DoesNotFitError(refusal_text(plan));
   const int64_t free = plan.request.budget.free_bytes;
   if (plan.process_peak_bytes() > free) {
@@ -72,7 +73,6 @@ Plan fitting_plan(PlanRequest request) {
                           " of private data, RLIMIT_DATA allows " + format_bytes(*limit) +
                           " (ulimit -d); short by " + format_bytes(plan.data_bytes() - *limit));
   }
-  return plan;
 }
 
 // What a step does once pages and caches are warm.
@@ -347,6 +347,7 @@ class TrainingRun {
          {{"micro_batch", plan_.variant.micro_batch},
           {"accumulation", plan_.variant.accumulation},
           {"loss_chunk", plan_.variant.loss_chunk}}},
+        {"lossy", plan_.request.lossy},
         {"kernels", kernels_}};
     write_file_atomically(output_ / "run.json", json.dump(2) + "\n");
     return memory;
@@ -390,11 +391,10 @@ ExitCode train(const Recipe& recipe, const TrainOptions& options) {
   const CpuSettings cpu = cpu_settings(options.machine);
   const ModelSpec model = read_model_spec(fs::path(recipe.model) / "config.json");
   DataSetup data = open_data(recipe, model.vocab);
-  PlanRequest request = plan_request(recipe, cpu, &data);
-  request.layout.reuse = !options.no_reuse;
-  Plan plan = fitting_plan(std::move(request));
+  AllowedPlan allowed = plan_allowed(recipe, cpu, &data, {.reuse = !options.no_reuse});
+  require_fit(allowed.plan);
   if (options.overwrite) clear_run(output);
-  return TrainingRun(recipe, options, cpu, std::move(data), std::move(plan)).run();
+  return TrainingRun(allowed.recipe, options, cpu, std::move(data), std::move(allowed.plan)).run();
 }
 
 }  // namespace plimsoll

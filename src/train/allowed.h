@@ -1,0 +1,23 @@
+// Means that change the result, taken only where the recipe allows them by name (memory.allow) and nothing
+// without them fits.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "train/setup.h"
+
+namespace plimsoll {
+
+// A recipe, changed by what was taken, and its plan. What was taken is in plan.request.lossy.
+struct AllowedPlan {
+  Recipe recipe;
+  Plan plan;
+};
+
+// Keeps the recipe as it is where some variant of it fits, and where none of the allowed means helps: then
+// the plan does not fit. Otherwise takes as few means as will do; of equally many, the fastest.
+AllowedPlan plan_allowed(const Recipe& recipe, const CpuSettings& cpu, const DataSetup* data,
+                         const LayoutOptions& layout = {});
+
+}  // namespace plimsoll

@@ -40,12 +40,16 @@ void load_elements(const StoredTensor& tensor, int64_t first, std::span<std::byt
   }
 }
 
-void load_tensor(const StoredTensor& tensor, const Shape& shape, std::span<std::byte> to, DType to_dtype,
-                 std::span<std::byte> staging) {
+void require_shape(const StoredTensor& tensor, const Shape& shape) {
   if (tensor.entry->shape != shape)
     throw UsageError(location(tensor) + " has shape " + tensor.entry->shape.to_string() +
                      ", the model needs " + shape.to_string() +
                      ". config.json and weights belong to different models.");
+}
+
+void load_tensor(const StoredTensor& tensor, const Shape& shape, std::span<std::byte> to, DType to_dtype,
+                 std::span<std::byte> staging) {
+  require_shape(tensor, shape);
   check_internal(static_cast<int64_t>(to.size()) == shape.elements() * size_of(to_dtype),
                  "load: the destination is not as large as the tensor");
   load_elements(tensor, 0, to, to_dtype, staging);

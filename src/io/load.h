@@ -17,6 +17,9 @@ inline constexpr int64_t kLoadStagingBytes = int64_t{8} << 20;
 void load_elements(const StoredTensor& tensor, int64_t first, std::span<std::byte> to, DType to_dtype,
                    std::span<std::byte> staging);
 
+// Throws UsageError when the tensor's shape is not `shape`.
+void require_shape(const StoredTensor& tensor, const Shape& shape);
+
 // The whole tensor. Throws UsageError when its shape is not `shape`.
 void load_tensor(const StoredTensor& tensor, const Shape& shape, std::span<std::byte> to, DType to_dtype,
                  std::span<std::byte> staging);

@@ -9,6 +9,7 @@
 #include "io/atomic.h"
 #include "io/load.h"
 #include "io/model_folder.h"
+#include "train/row_io.h"
 
 namespace plimsoll {
 namespace {
@@ -55,7 +56,8 @@ void write_optimizer(const PersistentState& state, const fs::path& to) {
   std::vector<TensorSpec> specs;
   for (const TableRow* row : rows) specs.push_back({row->name, row->dtype, row->shape});
   SafetensorsWriter writer(to / (std::string(kOptimizerStem) + ".safetensors"), specs, {{"format", "pt"}});
-  for (const TableRow* row : rows) writer.write(row->name, state.bytes(*row));
+  std::vector<std::byte> staging(static_cast<size_t>(kLoadStagingBytes));
+  for (const TableRow* row : rows) write_row(state, *row, writer, row->name, staging);
   writer.finish();
 }
 
@@ -109,6 +111,7 @@ TrainerState read_trainer_state(const fs::path& checkpoint) {
 }
 
 void load_checkpoint(const fs::path& checkpoint, const Experiment& experiment, const PersistentState& state) {
+  std::vector<std::byte> staging(static_cast<size_t>(kLoadStagingBytes));
   try {
     if (experiment.lora) {
       load_adapters(state, checkpoint);
@@ -116,16 +119,15 @@ void load_checkpoint(const fs::path& checkpoint, const Experiment& experiment, c
       load_base_weights(state, checkpoint, {});
     }
     const ModelFolder optimizer = ModelFolder::open(checkpoint, kOptimizerStem);
-    std::vector<std::byte> staging(static_cast<size_t>(kLoadStagingBytes));
     for (const TableRow* row : optimizer_rows(state))
-      load_tensor(optimizer.find(row->name), row->shape, state.bytes(*row), row->dtype, staging);
+      load_row(state, *row, optimizer.find(row->name), staging);
   } catch (const UsageError& error) {
     throw DamagedError(checkpoint.string() + ": the checkpoint is incomplete: " + error.what());
   }
   // Full fine-tuning with masters: the masters are exact, the stored weights are rounded from them.
   for (const TableRow& row : state.rows()) {
     const TableRow* master = is_weight(row) ? state.master_of(row) : nullptr;
-    if (master != nullptr) round_from_master(state, row, *master);
+    if (master != nullptr) round_from_master(state, row, *master, staging);
   }
 }
 

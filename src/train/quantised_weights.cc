@@ -14,6 +14,7 @@
 #include "io/load.h"
 #include "ops/dynamic_map.h"
 #include "ops/nf4.h"
+#include "train/row_io.h"
 
 namespace plimsoll {
 namespace {
@@ -23,12 +24,6 @@ namespace fs = std::filesystem;
 constexpr const char* kStateSuffix = ".quant_state.bitsandbytes__nf4";
 constexpr const char* kOtherStateSuffix = ".quant_state.bitsandbytes__fp4";
 constexpr const char* kLevelsSuffix = ".quant_map";
-
-template <class T>
-std::span<T> values_of(const PersistentState& state, const TableRow& row) {
-  const std::span<std::byte> bytes = state.bytes(row);
-  return {reinterpret_cast<T*>(bytes.data()), bytes.size() / sizeof(T)};
-}
 
 void require_finite(std::span<const float> scales, const std::string& weight) {
   const auto bad = std::find_if_not(scales.begin(), scales.end(), [](float s) { return std::isfinite(s); });
@@ -45,11 +40,13 @@ struct QuantState {
   float offset = 0;
 };
 
-void read_bytes(const StoredTensor& stored, const std::string& where, std::span<std::byte> to) {
-  if (stored.entry->bytes != static_cast<int64_t>(to.size()))
-    throw DamagedError(where + ": has " + std::to_string(stored.entry->bytes) + " bytes, expected " +
-                       std::to_string(to.size()));
-  stored.file->read(*stored.entry, 0, to);
+void read_bytes(const ModelFolder& model, const PersistentState& state, const TableRow& row,
+                std::span<std::byte> staging) {
+  const StoredTensor stored = model.find(row.name);
+  if (stored.entry->bytes != row.bytes)
+    throw DamagedError(row.name + ": has " + std::to_string(stored.entry->bytes) + " bytes, expected " +
+                       std::to_string(row.bytes));
+  load_row_bytes(state, row, stored, staging);
 }
 
 void expect(bool condition, const std::string& where, const std::string& what) {
@@ -60,7 +57,7 @@ QuantState read_state(const ModelFolder& model, const Nf4Rows& rows) {
   const std::string where = rows.codes->name + kStateSuffix;
   const StoredTensor stored = model.find(where);
   std::string text(static_cast<size_t>(stored.entry->bytes), '\0');
-  read_bytes(stored, where, std::as_writable_bytes(std::span(text)));
+  stored.file->read(*stored.entry, 0, std::as_writable_bytes(std::span(text)));
   try {
     const nlohmann::json json = parse_json(text, where);
     expect(json.at("quant_type") == "nf4", where, "quant_type must be nf4");
@@ -97,25 +94,29 @@ void read_quantised(const PersistentState& state, const Nf4Rows& rows, const Mod
          nested ? "stored without double quantisation; set method.double_quant: false"
                 : "stored with double quantisation; set method.double_quant: true");
   check_levels(model, name, staging);
-  read_bytes(model.find(name), name, state.bytes(*rows.codes));
-  read_bytes(model.find(rows.absmax->name), rows.absmax->name, state.bytes(*rows.absmax));
+  read_bytes(model, state, *rows.codes, staging);
+  read_bytes(model, state, *rows.absmax, staging);
   if (!nested) return;
   for (const TableRow* row : {rows.nested_absmax, rows.nested_map})
-    load_tensor(model.find(row->name), row->shape, state.bytes(*row), DType::f32, staging);
-  values_of<float>(state, *rows.nested_offset)[0] = stored.offset;
+    load_row(state, *row, model.find(row->name), staging);
+  state.write(*rows.nested_offset, 0, std::as_bytes(std::span(&stored.offset, 1)));
 }
 
 // Scales into their rows; with double quantisation they are quantised on the way.
 void store_scales(const PersistentState& state, const Nf4Rows& rows, std::span<const float> scales) {
   require_finite(scales, rows.codes->name);
   if (rows.nested_absmax == nullptr) {
-    std::copy(scales.begin(), scales.end(), values_of<float>(state, *rows.absmax).begin());
+    state.write(*rows.absmax, 0, std::as_bytes(scales));
     return;
   }
   const auto& map = signed_dynamic_map().value;
-  std::copy(map.begin(), map.end(), values_of<float>(state, *rows.nested_map).begin());
-  values_of<float>(state, *rows.nested_offset)[0] = nest_scales(
-      scales, map, values_of<uint8_t>(state, *rows.absmax), values_of<float>(state, *rows.nested_absmax));
+  state.write(*rows.nested_map, 0, std::as_bytes(std::span(map)));
+  const ResidentValues<uint8_t> absmax(state, *rows.absmax);
+  const ResidentValues<float> nested_absmax(state, *rows.nested_absmax);
+  const float offset = nest_scales(scales, map, absmax.span(), nested_absmax.span());
+  state.write(*rows.nested_offset, 0, std::as_bytes(std::span(&offset, 1)));
+  absmax.flush();
+  nested_absmax.flush();
 }
 
 nlohmann::json quantization_config(bool nested, const char* compute) {
@@ -136,7 +137,7 @@ std::string state_text(const PersistentState& state, const Nf4Rows& rows, const 
   if (rows.nested_absmax != nullptr) {
     json["nested_blocksize"] = kNf4NestedBlock;
     json["nested_dtype"] = "float32";
-    json["nested_offset"] = values_of<float>(state, *rows.nested_offset)[0];
+    json["nested_offset"] = ResidentValues<float>(state, *rows.nested_offset).span()[0];
   }
   return json.dump();
 }
@@ -190,13 +191,14 @@ void quantise_values(const PersistentState& state, const Nf4Rows& rows, std::spa
   const auto kernel = detect_isa() == Isa::avx2 ? avx2::nf4_quantize : avx512::nf4_quantize;
   const int64_t count = rows.weight_shape().elements();
   const int64_t step = static_cast<int64_t>(chunk.size()) / kNf4Block * kNf4Block;
-  const std::span<uint8_t> codes = values_of<uint8_t>(state, *rows.codes);
+  std::vector<uint8_t> codes(static_cast<size_t>(step / 2));
   std::vector<float> scales(static_cast<size_t>(nf4_blocks(count)));
   for (int64_t first = 0; first < count; first += step) {
     const auto values = chunk.first(static_cast<size_t>(std::min(step, count - first)));
     read(first, values);
-    kernel({values.data(), static_cast<int64_t>(values.size()), codes.data() + first / 2,
+    kernel({values.data(), static_cast<int64_t>(values.size()), codes.data(),
             scales.data() + first / kNf4Block});
+    state.write(*rows.codes, first / 2, std::as_bytes(std::span(codes)).first(values.size() / 2));
   }
   store_scales(state, rows, scales);
 }
@@ -252,9 +254,14 @@ void write_nf4_model(const PersistentState& state, const fs::path& model_folder,
   std::vector<TensorSpec> specs;
   for (const Part& part : parts) specs.push_back(part.spec);
   SafetensorsWriter writer(to / "model.safetensors", specs, {{"format", "pt"}});
-  for (const Part& part : parts)
-    writer.write(part.spec.name, part.row != nullptr ? std::span<const std::byte>(state.bytes(*part.row))
-                                                     : std::as_bytes(std::span(part.text)));
+  std::vector<std::byte> staging(static_cast<size_t>(kLoadStagingBytes));
+  for (const Part& part : parts) {
+    if (part.row != nullptr) {
+      write_row(state, *part.row, writer, part.spec.name, staging);
+    } else {
+      writer.write(part.spec.name, std::as_bytes(std::span(part.text)));
+    }
+  }
   writer.finish();
 }
 

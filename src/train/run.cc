@@ -15,10 +15,11 @@
 #include "io/run_lock.h"
 #include "recipe/effective.h"
 #include "recipe/load.h"
-#include "runtime/device.h"
+#include "runtime/run_memory.h"
 #include "train/allowed.h"
 #include "train/batch_writer.h"
 #include "train/checkpoint.h"
+#include "train/fitting_plan.h"
 #include "train/metrics.h"
 #include "train/progress.h"
 #include "train/schedule.h"
@@ -44,6 +45,9 @@ void listen_to_signals() {
   sigaction(SIGTERM, &action, nullptr);
 }
 
+// A limit on the size of files (ulimit -f) is an error with a message, not the end of the process.
+void ignore_file_size_signal() { std::signal(SIGXFSZ, SIG_IGN); }
+
 const char* const kRunFiles[] = {"run.json", "metrics.jsonl", "eval.jsonl"};
 
 bool holds_run(const fs::path& output) {
@@ -55,24 +59,6 @@ bool holds_run(const fs::path& output) {
 void clear_run(const fs::path& output) {
   for (const char* name : kRunFiles) fs::remove(output / name);
   while (const auto checkpoint = latest_checkpoint(output)) fs::remove_all(*checkpoint);
-}
-
-// Refuses what does not fit, before arenas or threads exist.
-void require_fit(const Plan& plan) {
-  if (!plan.fits()) throw DoesNotFitError(refusal_text(plan));
-  const int64_t free = plan.request.budget.free_bytes;
-  if (plan.process_peak_bytes() > free) {
-    throw DoesNotFitError("does not fit   device and host need " + format_bytes(plan.process_peak_bytes()) +
-                          " together, " + format_bytes(free) + " are free on this machine; short by " +
-                          format_bytes(plan.process_peak_bytes() - free) +
-                          "\n  memory.device: auto takes the largest variant that fits what is free");
-  }
-  const auto limit = data_limit();
-  if (limit && plan.data_bytes() > *limit) {
-    throw DoesNotFitError("does not fit   the process needs " + format_bytes(plan.data_bytes()) +
-                          " of private data, RLIMIT_DATA allows " + format_bytes(*limit) +
-                          " (ulimit -d); short by " + format_bytes(plan.data_bytes() - *limit));
-  }
 }
 
 // What a step does once pages and caches are warm.
@@ -96,14 +82,14 @@ class TrainingRun {
         lock_(output_),
         progress_(options.quiet, recipe.log.every),
         device_(cpu),
-        memory_(device_.map(plan_.arena_bytes())),
-        state_(plan_.layout, memory_->data()),
+        memory_(device_, plan_.layout, output_),
+        state_(plan_.layout, memory_.arenas()),
         train_(bind(kTrainProgram)),
-        update_(bind(kUpdateProgram)),
         batch_(plan_.variant.micro_batch, experiment_.max_length),
         loader_(std::move(data.train->dataset), std::move(data.train->rows), std::move(data.train->encoder),
                 data.train->loader) {
     start_threads(cpu.threads);
+    if (!plan_.variant.update_in_backward) update_.emplace(bind(kUpdateProgram));
     kernels_ = std::string(to_string(cpu.isa)) + ", " + std::to_string(cpu.threads) + " threads";
     if (data.eval) {
       eval_.emplace(bind(kEvalProgram));
@@ -150,7 +136,7 @@ class TrainingRun {
   Executor bind(const char* program) {
     for (size_t i = 0; i < plan_.programs.size(); ++i) {
       if (plan_.programs[i].name() != program) continue;
-      return Executor(plan_.programs[i], plan_.layout.programs[i], device_, *memory_,
+      return Executor(plan_.programs[i], plan_.layout.programs[i], device_, memory_.arenas(),
                       {.poison = options_.poison});
     }
     throw InternalError(std::string("the plan has no program ") + program);
@@ -211,11 +197,11 @@ class TrainingRun {
     metrics.data_wait = loader_.wait_seconds() - waited_before;
     metrics.tokens = batch->tokens();
     if (batch->target_tokens() > 0) {
-      accumulate(*batch);
-      update(metrics.learning_rate);
+      accumulate(*batch, metrics.learning_rate);
+      if (update_) update(metrics.learning_rate);
       const auto loss = train_.tensor<double>(kLossTensor);
       metrics.loss = loss[0] / loss[1];
-      metrics.grad_norm = update_.tensor<double>(kGradNormTensor)[0];
+      metrics.grad_norm = (update_ ? *update_ : train_).tensor<double>(kGradNormTensor)[0];
     }
     metrics.seconds = seconds_since(start);
     log.step(metrics);
@@ -232,7 +218,8 @@ class TrainingRun {
                       metrics.data_wait / metrics.seconds, plan_.arena_bytes()});
   }
 
-  void accumulate(const EffectiveBatch& batch) {
+  // The rate is for updates in the backward pass.
+  void accumulate(const EffectiveBatch& batch, double rate) {
     BatchWriter writer(train_, experiment_.model);
     const int64_t micro_steps = batch.micro_steps(plan_.variant.micro_batch);
     for (int64_t i = 0; i < micro_steps; ++i) {
@@ -242,19 +229,20 @@ class TrainingRun {
       // Inputs share the transient arena with everything else: all of them are written before each run.
       writer.set_seed(static_cast<uint64_t>(recipe_.seed));
       writer.set(StepValue::optimizer_step, static_cast<double>(current_.step + 1));
+      writer.set(StepValue::learning_rate, rate);
       writer.set(StepValue::loss_scale, 1.0 / static_cast<double>(batch.target_tokens()));
       train_.run();
     }
   }
 
   void update(double rate) {
-    const auto step = update_.tensor<double>(kStepTensor);
+    const auto step = update_->tensor<double>(kStepTensor);
     const auto seed = static_cast<uint64_t>(recipe_.seed);
     step[static_cast<size_t>(StepValue::learning_rate)] = rate;
     step[static_cast<size_t>(StepValue::optimizer_step)] = static_cast<double>(current_.step + 1);
     step[static_cast<size_t>(StepValue::seed_low)] = static_cast<double>(seed & 0xFFFFFFFFU);
     step[static_cast<size_t>(StepValue::seed_high)] = static_cast<double>(seed >> 32);
-    update_.run();
+    update_->run();
   }
 
   [[noreturn]] void stop_diverged(const StepMetrics& metrics) {
@@ -318,7 +306,7 @@ class TrainingRun {
                     " · loss " + std::to_string(current_.last_loss) +
                     (eval_loss_ ? " · eval " + std::to_string(*eval_loss_) : "") + " · " + output_.string());
     progress_.event(row("planned ", plan_.arena_bytes(), plan_.process_peak_bytes(), plan_.seconds_per_step));
-    progress_.event(row("measured", memory_->bytes(), memory.peak_rss, per_step));
+    progress_.event(row("measured", memory_.device_bytes(), memory.peak_rss, per_step));
     progress_.event("        next       plimsoll generate " + output_.string());
   }
 
@@ -329,11 +317,15 @@ class TrainingRun {
         {"finished", finished},
         {"planned",
          {{"device_arena_bytes", plan_.arena_bytes()},
+          {"host_arena_bytes", plan_.host_arena_bytes()},
+          {"disk_bytes", plan_.disk_bytes()},
           {"process_peak_rss_bytes", plan_.process_peak_bytes()},
           {"process_data_bytes", plan_.data_bytes()},
           {"seconds_per_step", plan_.seconds_per_step}}},
         {"measured",
-         {{"device_arena_bytes", memory_->bytes()},
+         {{"device_arena_bytes", memory_.device_bytes()},
+          {"host_arena_bytes", memory_.host_bytes()},
+          {"disk_bytes", memory_.disk_bytes()},
           {"process_peak_rss_bytes", memory.peak_rss},
           {"process_data_bytes", memory.data},
           {"seconds_per_step", median_after_warmup(step_seconds_)}}},
@@ -343,6 +335,7 @@ class TrainingRun {
         {"final_loss", current_.last_loss},
         {"eval_loss", eval_loss_ ? nlohmann::ordered_json(*eval_loss_) : nlohmann::ordered_json(nullptr)},
         {"data_wait_seconds", loader_.wait_seconds()},
+        {"offload_wait_seconds", memory_.seconds_waited()},
         {"variant",
          {{"micro_batch", plan_.variant.micro_batch},
           {"accumulation", plan_.variant.accumulation},
@@ -361,9 +354,10 @@ class TrainingRun {
   RunLock lock_;
   Progress progress_;
   CpuDevice device_;
-  std::unique_ptr<DeviceMemory> memory_;
+  RunMemory memory_;
   PersistentState state_;
-  Executor train_, update_;
+  Executor train_;
+  std::optional<Executor> update_;  // unless it is a part of the backward pass
   MicroBatch batch_;
   Loader loader_;
   std::optional<Executor> eval_;
@@ -383,6 +377,7 @@ class TrainingRun {
 
 ExitCode train(const Recipe& recipe, const TrainOptions& options) {
   require_trainable(recipe);
+  ignore_file_size_signal();
   const fs::path output = *recipe.output;
   if (holds_run(output) && !options.resume && !options.overwrite) {
     throw UsageError("output: " + output.string() +

@@ -16,6 +16,7 @@
 #include "ops/philox.h"
 #include "passes/quantise.h"
 #include "train/quantised_weights.h"
+#include "train/row_io.h"
 
 namespace plimsoll {
 namespace {
@@ -26,21 +27,24 @@ constexpr const char* kPeftPrefix = "base_model.model.";
 
 // Fills a weight and, where it has one, its master, with f32 values from `value(element)`.
 template <class Value>
-void fill(const PersistentState& state, const TableRow& row, Value value) {
+void fill(const PersistentState& state, const TableRow& row, std::span<std::byte> staging, Value value) {
   const TableRow* master = state.master_of(row);
   const TableRow& target = master != nullptr ? *master : row;
-  std::byte* to = state.bytes(target).data();
-  const int64_t count = row.shape.elements();
-  for (int64_t i = 0; i < count; ++i) {
-    const float x = value(i);
-    if (target.dtype == DType::f32) {
-      std::memcpy(to + i * 4, &x, sizeof x);
-    } else {
-      const uint16_t half = bf16_from_f32(x);
-      std::memcpy(to + i * 2, &half, sizeof half);
+  const int64_t size = size_of(target.dtype);
+  state.fill(target, staging, [&](int64_t start, std::span<std::byte> piece) {
+    std::byte* to = piece.data();
+    const int64_t end = (start + static_cast<int64_t>(piece.size())) / size;
+    for (int64_t i = start / size; i < end; ++i, to += size) {
+      const float x = value(i);
+      if (target.dtype == DType::f32) {
+        std::memcpy(to, &x, sizeof x);
+      } else {
+        const uint16_t half = bf16_from_f32(x);
+        std::memcpy(to, &half, sizeof half);
+      }
     }
-  }
-  if (master != nullptr) round_from_master(state, row, *master);
+  });
+  if (master != nullptr) round_from_master(state, row, *master, staging);
 }
 
 // Uniform in (0, 1), element by element.
@@ -60,8 +64,8 @@ void load_one(const PersistentState& state, const TableRow& row, const StoredTen
               std::span<std::byte> staging) {
   const TableRow* master = state.master_of(row);
   const TableRow& target = master != nullptr ? *master : row;
-  load_tensor(stored, row.shape, state.bytes(target), target.dtype, staging);
-  if (master != nullptr) round_from_master(state, row, *master);
+  load_row(state, target, stored, staging);
+  if (master != nullptr) round_from_master(state, row, *master, staging);
 }
 
 void copy_tokenizer_files(const fs::path& from, const fs::path& to) {
@@ -80,10 +84,11 @@ void write_rows(const PersistentState& state, const std::vector<const TableRow*>
   std::vector<TensorSpec> specs;
   for (const TableRow* row : rows) specs.push_back({rename(row->name), row->dtype, row->shape});
   SafetensorsWriter writer(file, specs, {{"format", "pt"}});
+  std::vector<std::byte> staging(static_cast<size_t>(kLoadStagingBytes));
   for (const TensorSpec& spec : writer.tensors()) {
     const auto row = std::find_if(rows.begin(), rows.end(),
                                   [&](const TableRow* r) { return rename(r->name) == spec.name; });
-    writer.write(spec.name, state.bytes(**row));
+    write_row(state, **row, writer, spec.name, staging);
   }
   writer.finish();
 }
@@ -122,10 +127,6 @@ bool is_weight(const TableRow& row) {
   return row.role == Role::frozen_weight || row.role == Role::trainable_weight;
 }
 
-void round_from_master(const PersistentState& state, const TableRow& weight, const TableRow& master) {
-  convert(state.bytes(master), master.dtype, state.bytes(weight), weight.dtype);
-}
-
 void load_base_weights(const PersistentState& state, const fs::path& folder, const LoadProgress& progress) {
   const ModelFolder model = ModelFolder::open(folder);
   std::vector<std::byte> staging(static_cast<size_t>(kLoadStagingBytes));
@@ -145,10 +146,11 @@ void load_base_weights(const PersistentState& state, const fs::path& folder, con
 }
 
 void init_base_weights(const PersistentState& state, const ModelSpec& model, uint64_t seed) {
+  std::vector<std::byte> staging(static_cast<size_t>(kLoadStagingBytes));
   for (const TableRow* row : base_rows(state)) {
     if (row->shape.rank() == 1) {
       const float constant = row->name.ends_with(".bias") ? 0.0F : 1.0F;
-      fill(state, *row, [=](int64_t) { return constant; });
+      fill(state, *row, staging, [=](int64_t) { return constant; });
       continue;
     }
     const Uniform radius(seed, row->name, 0);
@@ -165,22 +167,24 @@ void init_base_weights(const PersistentState& state, const ModelSpec& model, uin
         for (size_t i = 0; i < to.size(); ++i) to[i] = value(first + static_cast<int64_t>(i));
       });
     } else {
-      fill(state, *row, value);
+      fill(state, *row, staging, value);
     }
   }
 }
 
 void init_adapters(const PersistentState& state, uint64_t seed) {
+  std::vector<std::byte> staging(static_cast<size_t>(kLoadStagingBytes));
   for (const TableRow& row : state.rows()) {
     if (!is_weight(row) || !is_adapter(row.name)) continue;
     if (row.name.ends_with(".lora_B.weight")) {
-      fill(state, row, [](int64_t) { return 0.0F; });
+      fill(state, row, staging, [](int64_t) { return 0.0F; });
       continue;
     }
     // Kaiming-uniform with a = sqrt(5) is uniform within 1 / sqrt(inputs).
     const double bound = 1.0 / std::sqrt(static_cast<double>(row.shape[1]));
     const Uniform uniform(seed, row.name, 0);
-    fill(state, row, [&](int64_t i) { return static_cast<float>((2.0 * uniform(i) - 1.0) * bound); });
+    fill(state, row, staging,
+         [&](int64_t i) { return static_cast<float>((2.0 * uniform(i) - 1.0) * bound); });
   }
 }
 

@@ -8,31 +8,11 @@
 #include <span>
 #include <string>
 
-#include "layout/program_layout.h"
 #include "models/spec.h"
 #include "passes/lora.h"
+#include "train/persistent_state.h"
 
 namespace plimsoll {
-
-// The persistent tensors of a layout in an arena, by name.
-class PersistentState {
- public:
-  PersistentState(const ArenaLayout& layout, std::byte* base) : layout_(layout), base_(base) {}
-  [[nodiscard]] const std::vector<TableRow>& rows() const { return layout_.persistent; }
-  [[nodiscard]] std::span<std::byte> bytes(const TableRow& row) const {
-    return {base_ + row.offset, static_cast<size_t>(row.bytes)};
-  }
-  // nullptr when there is no such tensor.
-  [[nodiscard]] const TableRow* find(std::string_view name) const { return layout_.find_persistent(name); }
-  // The tensor's f32 master copy; nullptr when it has none.
-  [[nodiscard]] const TableRow* master_of(const TableRow& row) const {
-    return layout_.find_persistent(row.name + ".master");
-  }
-
- private:
-  const ArenaLayout& layout_;
-  std::byte* base_;
-};
 
 bool is_adapter(std::string_view name);
 bool is_weight(const TableRow& row);
@@ -61,8 +41,5 @@ void write_adapter(const PersistentState& state, const LoraOptions& lora,
                    const std::filesystem::path& model_folder, const std::filesystem::path& to);
 // Bytes that write_model or write_adapter will write, about.
 int64_t export_bytes(const PersistentState& state, bool adapter);
-
-// Weight from master, rounded to nearest, after a load.
-void round_from_master(const PersistentState& state, const TableRow& weight, const TableRow& master);
 
 }  // namespace plimsoll

@@ -1,0 +1,27 @@
+// Rows of a state from and into files, wherever the rows are. `staging` is all the memory used beside them.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string_view>
+
+#include "io/model_folder.h"
+#include "train/persistent_state.h"
+
+namespace plimsoll {
+
+// A tensor of a file, converted to the row's type. Throws UsageError when the shapes differ.
+void load_row(const PersistentState& state, const TableRow& row, const StoredTensor& stored,
+              std::span<std::byte> staging);
+// The file's bytes as they are; as many as the row has.
+void load_row_bytes(const PersistentState& state, const TableRow& row, const StoredTensor& stored,
+                    std::span<std::byte> staging);
+// The whole row into the file's tensor `name`.
+void write_row(const PersistentState& state, const TableRow& row, SafetensorsWriter& writer,
+               std::string_view name, std::span<std::byte> staging);
+
+// Weight from master, rounded to nearest, after a load.
+void round_from_master(const PersistentState& state, const TableRow& weight, const TableRow& master,
+                       std::span<std::byte> staging);
+
+}  // namespace plimsoll

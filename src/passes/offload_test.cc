@@ -316,6 +316,37 @@ TEST(OffloadStates, a_weight_with_a_master_copy_is_stored_but_not_fetched) {
   EXPECT_EQ(homes_of(update, OpKind::fetch)[kUp + std::string(".master")], 2);
 }
 
+// A matrix of 8 Mi elements and no more than one layer of them.
+Graph update_of_large(OptimizerKind kind) {
+  ModelSpec spec = model(1);
+  spec.hidden = 2048;
+  spec.mlp_width = 4096;
+  const Graph loss = build_decoder_loss(spec, {kTokens, 1, kTokens}, DType::f32, 64, "loss");
+  return build_update(differentiate(make_trainable(loss), {}), {}, {.kind = kind});
+}
+
+TEST(OffloadStates, scales_of_8_bit_states_are_sliced_in_step_with_their_codes) {
+  OffloadChoice choice = choice_of(&OffloadChoice::states);
+  choice.slice_elements = 5 * (int64_t{1} << 20);
+  const Graph update = offloaded(update_of_large(OptimizerKind::adamw8bit), choice);
+  std::map<std::string, std::vector<std::pair<int64_t, int64_t>>> ranges;
+  for (const size_t at : find_ops(update, OpKind::fetch)) {
+    const Op& op = op_at(update, at);
+    ranges[home_of(update, op)].emplace_back(op.attr_int("first"), op.attr_int("elements"));
+  }
+  const int64_t mi = int64_t{1} << 20;
+  EXPECT_THAT(ranges[kUp + std::string(".exp_avg")],
+              ElementsAre(std::pair{int64_t{0}, 5 * mi}, std::pair{5 * mi, 3 * mi}));
+  EXPECT_THAT(ranges[kUp + std::string(".exp_avg_scale")],
+              ElementsAre(std::pair{int64_t{0}, 5 * mi / 256}, std::pair{5 * mi / 256, 3 * mi / 256}));
+}
+
+TEST(OffloadStates, an_optimizer_that_needs_the_whole_matrix_gets_it) {
+  OffloadChoice choice = choice_of(&OffloadChoice::gradients);
+  const Graph update = offloaded(update_of_large(OptimizerKind::adafactor), choice);
+  EXPECT_EQ(homes_of(update, OpKind::fetch)[kUp + std::string(".grad")], 1);
+}
+
 TEST(OffloadStates, slices_begin_at_multiples_of_what_blocks_and_random_bits_need) {
   OffloadChoice choice = choice_of(&OffloadChoice::states);
   choice.slice_elements = 1000;

@@ -1,5 +1,6 @@
 #include "passes/offload.h"
 
+#include "passes/offload_parts.h"
 #include "passes/transfers.h"
 
 namespace plimsoll {
@@ -14,22 +15,19 @@ bool has_stage(const Graph& graph, Stage stage) {
 Graph offload_program(Graph graph, const OffloadChoice& choice, const OffloadContext& context) {
   const bool trains = has_stage(graph, Stage::backward);
   const bool updates = has_stage(graph, Stage::update);
-  if (choice.weights != Space::device) graph = offload_weights(std::move(graph), choice.weights, context);
-  if (trains && choice.activations != Space::device)
-    graph = offload_activations(std::move(graph), choice.activations, context);
+  graph = offload_weights(std::move(graph), choice, context);
   // Where the update is a part of the backward pass, gradients are activations, and there is none to move.
-  if (trains && choice.gradients != Space::device)
-    graph = offload_gradients_of_train(std::move(graph), choice.gradients, context);
-  if (!trains && updates && choice.gradients != Space::device)
-    graph = offload_gradients_of_update(std::move(graph), choice.gradients, context);
-  if (updates && choice.states != Space::device) graph = offload_states(std::move(graph), choice.states);
-  if (updates) graph = slice_updates(std::move(graph), choice.slice_elements, context);
+  if (trains) {
+    graph = offload_activations(std::move(graph), choice, context);
+    graph = offload_gradients_of_train(std::move(graph), choice, context);
+  } else if (updates) {
+    graph = offload_gradients_of_update(std::move(graph), choice, context);
+  }
+  if (updates) graph = slice_updates(offload_states(std::move(graph), choice), choice, context);
   return schedule_transfers(std::move(graph), choice.prefetch);
 }
 
 }  // namespace
-
-bool worth_moving(const Tensor& tensor) { return tensor.bytes() >= kSmallestOffload; }
 
 std::vector<Graph> offload(std::vector<Graph> programs, const OffloadChoice& choice,
                            const OffloadContext& context) {

@@ -2,7 +2,7 @@
 
 #include "ops/rule.h"
 #include "passes/layers.h"
-#include "passes/offload.h"
+#include "passes/offload_parts.h"
 #include "passes/transfers.h"
 
 namespace plimsoll {
@@ -34,13 +34,13 @@ Uses find_uses(const Graph& train) {
   return uses;
 }
 
-std::vector<TensorId> find_waiting(const Graph& train, const Uses& uses) {
+std::vector<TensorId> find_waiting(const Graph& train, const Uses& uses, const OffloadChoice& choice) {
   int32_t last_layer = kNoLayer;
   for (const Op& op : train.ops()) last_layer = std::max(last_layer, layer_of(op.scope));
   std::vector<TensorId> waiting;
   for (size_t i = 0; i < train.tensors().size(); ++i) {
     const Tensor& tensor = train.tensors()[i];
-    if (tensor.role != Role::activation || !worth_moving(tensor)) continue;
+    if (tensor.role != Role::activation || !choice.moves(tensor)) continue;
     if (uses.last_forward[i] == kNever || uses.first_backward[i] == kNever) continue;
     const int32_t layer = layer_of(train.ops()[static_cast<size_t>(uses.first_backward[i])].scope);
     if (layer != kNoLayer && layer < last_layer) waiting.push_back(static_cast<TensorId>(i));
@@ -50,11 +50,11 @@ std::vector<TensorId> find_waiting(const Graph& train, const Uses& uses) {
 
 }  // namespace
 
-Graph offload_activations(Graph train, Space space, const OffloadContext& context) {
+Graph offload_activations(Graph train, const OffloadChoice& choice, const OffloadContext& context) {
   const Uses uses = find_uses(train);
-  const std::vector<TensorId> waiting = find_waiting(train, uses);
-  if (!context.transfers(space)) {
-    for (const TensorId id : waiting) train.set_space(id, space);
+  const std::vector<TensorId> waiting = find_waiting(train, uses, choice);
+  if (!context.transfers(choice.activations)) {
+    for (const TensorId id : waiting) train.set_space(id, choice.activations);
     return train;
   }
   std::vector<TensorId> home_of(train.tensors().size(), kNoTensor);
@@ -62,7 +62,7 @@ Graph offload_activations(Graph train, Space space, const OffloadContext& contex
   for (const TensorId id : waiting) {
     Tensor home = train.tensor(id);
     home.name = train.fresh_name(home.name + ".home");
-    home.space = space;
+    home.space = choice.activations;
     home_of[static_cast<size_t>(id)] = train.add_tensor(std::move(home));
     stored_after[static_cast<size_t>(uses.last_forward[static_cast<size_t>(id)])].push_back(id);
   }

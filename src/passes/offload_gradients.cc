@@ -3,14 +3,24 @@
 
 #include "autodiff/autodiff.h"
 #include "ops/rule.h"
-#include "passes/offload.h"
+#include "passes/offload_parts.h"
 #include "passes/train.h"
 #include "passes/transfers.h"
 
 namespace plimsoll {
 namespace {
 
-bool is_moved(const Tensor& tensor) { return tensor.role == Role::gradient && worth_moving(tensor); }
+// By tensor id, whether it is a gradient that the choice moves; its space is set.
+std::vector<char> move_gradients(Graph& graph, const OffloadChoice& choice) {
+  std::vector<char> moved(graph.tensors().size());
+  for (size_t i = 0; i < moved.size(); ++i) {
+    const Tensor& tensor = graph.tensors()[i];
+    if (tensor.role != Role::gradient || !choice.moves(tensor)) continue;
+    moved[i] = 1;
+    graph.set_space(static_cast<TensorId>(i), choice.gradients);
+  }
+  return moved;
+}
 
 std::string square_name(const Tensor& gradient) {
   return gradient.name.substr(0, gradient.name.size() - gradient_name("").size()) + kGradSquareSuffix;
@@ -30,8 +40,9 @@ void append_square(Graph& train, TensorId copy, const Tensor& gradient, const Op
 // The copies on the device of a program's moved gradients, each from its first to its last writer.
 class GradientCopies {
  public:
-  GradientCopies(Graph train, int64_t accumulation)
+  GradientCopies(Graph train, std::vector<char> moved, int64_t accumulation)
       : train_(std::move(train)),
+        moved_(std::move(moved)),
         ops_(std::move(train_.ops())),
         accumulation_(accumulation),
         copies_(train_.tensors().size(), kNoTensor),
@@ -47,7 +58,7 @@ class GradientCopies {
       Op op = ops_[at];
       std::vector<TensorId> complete;
       for (TensorId& id : op.outputs) {
-        if (id == kNoTensor || !is_moved(train_.tensor(id))) continue;
+        if (id == kNoTensor || moved_[static_cast<size_t>(id)] == 0) continue;
         if (last_writer_[static_cast<size_t>(id)] == at) complete.push_back(id);
         id = copy_of(id, op);
       }
@@ -75,32 +86,28 @@ class GradientCopies {
   }
 
   Graph train_;
+  std::vector<char> moved_;  // by tensor
   std::vector<Op> ops_;
   int64_t accumulation_;
   std::vector<TensorId> copies_;     // by gradient
   std::vector<size_t> last_writer_;  // by tensor
 };
 
-void set_space_of_moved(Graph& graph, Space space) {
-  for (size_t i = 0; i < graph.tensors().size(); ++i)
-    if (is_moved(graph.tensors()[i])) graph.set_space(static_cast<TensorId>(i), space);
-}
-
 }  // namespace
 
-Graph offload_gradients_of_train(Graph train, Space space, const OffloadContext& context) {
-  set_space_of_moved(train, space);
-  if (!context.transfers(space)) return train;
-  return GradientCopies(std::move(train), context.accumulation).run();
+Graph offload_gradients_of_train(Graph train, const OffloadChoice& choice, const OffloadContext& context) {
+  std::vector<char> moved = move_gradients(train, choice);
+  if (!context.transfers(choice.gradients)) return train;
+  return GradientCopies(std::move(train), std::move(moved), context.accumulation).run();
 }
 
-Graph offload_gradients_of_update(Graph update, Space space, const OffloadContext& context) {
-  set_space_of_moved(update, space);
-  if (!context.transfers(space)) return update;
+Graph offload_gradients_of_update(Graph update, const OffloadChoice& choice, const OffloadContext& context) {
+  const std::vector<char> moved = move_gradients(update, choice);
+  if (!context.transfers(choice.gradients)) return update;
   std::vector<Op> ops = std::move(update.ops());
   update.ops().clear();
   for (Op& op : ops) {
-    if (op.kind == OpKind::grad_square && is_moved(update.tensor(op.inputs[0])))
+    if (op.kind == OpKind::grad_square && moved[static_cast<size_t>(op.inputs[0])] != 0)
       update.set_role(op.outputs[0], Role::metric);
     else
       update.ops().push_back(std::move(op));

@@ -378,7 +378,7 @@ TEST(Offload, all_parts_together_make_programs_that_verify) {
         verify(program);
         expect_waits_guard_copies(program);
         for (const Tensor& tensor : program.tensors())
-          EXPECT_FALSE(tensor.role == Role::optimizer_state && worth_moving(tensor) &&
+          EXPECT_FALSE(tensor.role == Role::optimizer_state && choice.moves(tensor) &&
                        tensor.space == Space::device)
               << tensor.name;
       }

@@ -3,7 +3,7 @@
 #include "base/error.h"
 #include "base/units.h"
 #include "ops/rule.h"
-#include "passes/offload.h"
+#include "passes/offload_parts.h"
 #include "passes/transfers.h"
 
 namespace plimsoll {
@@ -113,19 +113,19 @@ class Slicing {
 
 }  // namespace
 
-Graph offload_states(Graph program, Space space) {
+Graph offload_states(Graph program, const OffloadChoice& choice) {
   for (size_t i = 0; i < program.tensors().size(); ++i) {
     const Tensor& tensor = program.tensors()[i];
     const bool state = tensor.role == Role::optimizer_state || tensor.role == Role::master;
-    if (state && worth_moving(tensor)) program.set_space(static_cast<TensorId>(i), space);
+    if (state && choice.moves(tensor)) program.set_space(static_cast<TensorId>(i), choice.states);
   }
   return program;
 }
 
-Graph slice_updates(Graph program, int64_t slice_elements, const OffloadContext& context) {
-  check_internal(slice_elements > 0 && slice_elements % kSliceUnit == 0,
-                 "slice_updates: slices of " + std::to_string(slice_elements) + " elements");
-  return Slicing(std::move(program), slice_elements, context).run();
+Graph slice_updates(Graph program, const OffloadChoice& choice, const OffloadContext& context) {
+  check_internal(choice.slice_elements > 0 && choice.slice_elements % kSliceUnit == 0,
+                 "slice_updates: slices of " + std::to_string(choice.slice_elements) + " elements");
+  return Slicing(std::move(program), choice.slice_elements, context).run();
 }
 
 }  // namespace plimsoll

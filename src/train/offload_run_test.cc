@@ -34,6 +34,7 @@ struct Case {
   TrainPrecision precision;
   OptimizerKind optimizer = OptimizerKind::adamw;
   int64_t vocab = 64;
+  bool nf4 = false;
 };
 
 const TrainPrecision kFp32 = {};
@@ -55,6 +56,7 @@ Experiment experiment_of(const Case& c, int64_t accumulation, bool clips) {
                                       "test");
   experiment.lora = c.lora;
   experiment.lora_options = {.r = 4, .alpha = 8, .dropout = 0.25};
+  experiment.nf4 = c.nf4;
   experiment.precision = c.precision;
   experiment.optimizer.kind = c.optimizer;
   experiment.optimizer.weight_decay = 0.1;
@@ -248,6 +250,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"full_bf16_master", "llama", false, kBf16Master},
                       Case{"full_bf16_pure", "qwen2", false, kBf16Pure},
                       Case{"lora_bf16", "llama", true, kBf16},
+                      Case{"qlora", "llama", true, kBf16, OptimizerKind::adamw, 64, true},
                       Case{"adamw8bit", "llama", false, kBf16, OptimizerKind::adamw8bit},
                       Case{"lion", "llama", false, kBf16Pure, OptimizerKind::lion},
                       Case{"sgd", "llama", false, kFp32, OptimizerKind::sgd},

@@ -99,11 +99,11 @@ class TrainingRun {
         memory_(device_.map(plan_.arena_bytes())),
         state_(plan_.layout, memory_->data()),
         train_(bind(kTrainProgram)),
-        update_(bind(kUpdateProgram)),
         batch_(plan_.variant.micro_batch, experiment_.max_length),
         loader_(std::move(data.train->dataset), std::move(data.train->rows), std::move(data.train->encoder),
                 data.train->loader) {
     start_threads(cpu.threads);
+    if (!plan_.variant.update_in_backward) update_.emplace(bind(kUpdateProgram));
     kernels_ = std::string(to_string(cpu.isa)) + ", " + std::to_string(cpu.threads) + " threads";
     if (data.eval) {
       eval_.emplace(bind(kEvalProgram));
@@ -211,11 +211,11 @@ class TrainingRun {
     metrics.data_wait = loader_.wait_seconds() - waited_before;
     metrics.tokens = batch->tokens();
     if (batch->target_tokens() > 0) {
-      accumulate(*batch);
-      update(metrics.learning_rate);
+      accumulate(*batch, metrics.learning_rate);
+      if (update_) update(metrics.learning_rate);
       const auto loss = train_.tensor<double>(kLossTensor);
       metrics.loss = loss[0] / loss[1];
-      metrics.grad_norm = update_.tensor<double>(kGradNormTensor)[0];
+      metrics.grad_norm = (update_ ? *update_ : train_).tensor<double>(kGradNormTensor)[0];
     }
     metrics.seconds = seconds_since(start);
     log.step(metrics);
@@ -232,7 +232,8 @@ class TrainingRun {
                       metrics.data_wait / metrics.seconds, plan_.arena_bytes()});
   }
 
-  void accumulate(const EffectiveBatch& batch) {
+  // The rate is for updates in the backward pass.
+  void accumulate(const EffectiveBatch& batch, double rate) {
     BatchWriter writer(train_, experiment_.model);
     const int64_t micro_steps = batch.micro_steps(plan_.variant.micro_batch);
     for (int64_t i = 0; i < micro_steps; ++i) {
@@ -242,19 +243,20 @@ class TrainingRun {
       // Inputs share the transient arena with everything else: all of them are written before each run.
       writer.set_seed(static_cast<uint64_t>(recipe_.seed));
       writer.set(StepValue::optimizer_step, static_cast<double>(current_.step + 1));
+      writer.set(StepValue::learning_rate, rate);
       writer.set(StepValue::loss_scale, 1.0 / static_cast<double>(batch.target_tokens()));
       train_.run();
     }
   }
 
   void update(double rate) {
-    const auto step = update_.tensor<double>(kStepTensor);
+    const auto step = update_->tensor<double>(kStepTensor);
     const auto seed = static_cast<uint64_t>(recipe_.seed);
     step[static_cast<size_t>(StepValue::learning_rate)] = rate;
     step[static_cast<size_t>(StepValue::optimizer_step)] = static_cast<double>(current_.step + 1);
     step[static_cast<size_t>(StepValue::seed_low)] = static_cast<double>(seed & 0xFFFFFFFFU);
     step[static_cast<size_t>(StepValue::seed_high)] = static_cast<double>(seed >> 32);
-    update_.run();
+    update_->run();
   }
 
   [[noreturn]] void stop_diverged(const StepMetrics& metrics) {
@@ -362,7 +364,8 @@ class TrainingRun {
   CpuDevice device_;
   std::unique_ptr<DeviceMemory> memory_;
   PersistentState state_;
-  Executor train_, update_;
+  Executor train_;
+  std::optional<Executor> update_;  // unless it is a part of the backward pass
   MicroBatch batch_;
   Loader loader_;
   std::optional<Executor> eval_;

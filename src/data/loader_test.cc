@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "base/error.h"
-#include "data/test_allocations.h"
+#include "base/test_allocations.h"
 #include "data/test_data.h"
 
 namespace plimsoll {

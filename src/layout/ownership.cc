@@ -1,25 +1,73 @@
 // The validator of whole programs: plays who owns which bytes. Shares nothing with the code that made the
 // layout.
+#include <array>
 #include <map>
 
 #include "base/error.h"
 #include "layout/program_layout.h"
 #include "ops/rule.h"
+#include "ops/transfer.h"
 
 namespace plimsoll {
 namespace {
 
+// Which transfers are under way, from each one's start to its wait.
+class Transfers {
+ public:
+  explicit Transfers(const Graph& graph) : states_(graph.tensors().size()) {}
+
+  [[nodiscard]] bool is_written(TensorId id) const { return at(id).writes > 0; }
+  [[nodiscard]] bool is_used(TensorId id) const { return at(id).writes + at(id).reads > 0; }
+  // The transfer whose copy this is; nullptr: none is under way.
+  [[nodiscard]] const Op* moving(TensorId copy) const { return at(copy).transfer; }
+  [[nodiscard]] int64_t under_way() const { return under_way_; }
+
+  void start(const Op& transfer) {
+    at(copy_of(transfer)).transfer = &transfer;
+    count(transfer, 1);
+  }
+  void end(TensorId copy) {
+    count(*at(copy).transfer, -1);
+    at(copy).transfer = nullptr;
+  }
+
+ private:
+  struct State {
+    int32_t reads = 0, writes = 0;  // by transfers under way
+    const Op* transfer = nullptr;
+  };
+  [[nodiscard]] const State& at(TensorId id) const { return states_[static_cast<size_t>(id)]; }
+  State& at(TensorId id) { return states_[static_cast<size_t>(id)]; }
+
+  void count(const Op& transfer, int32_t change) {
+    at(transfer.inputs[0]).reads += change;
+    at(transfer.outputs[0]).writes += change;
+    under_way_ += change;
+  }
+
+  std::vector<State> states_;
+  int64_t under_way_ = 0;
+};
+
 class Ownership {
  public:
   Ownership(const Graph& graph, const ProgramLayout& program, const ArenaLayout& layout)
-      : graph_(graph), program_(program), layout_(layout), was_written_(graph.tensors().size()) {}
+      : graph_(graph),
+        program_(program),
+        layout_(layout),
+        was_written_(graph.tensors().size()),
+        transfers_(graph) {}
 
   void run() {
     check_internal(program_.rows.size() == graph_.tensors().size(), "validate: not one row per tensor");
     for (size_t i = 0; i < program_.rows.size(); ++i) check_region(program_.rows[i], graph_.tensors()[i]);
     for (size_t i = 0; i < program_.rows.size(); ++i)
       if (program_.rows[i].role == Role::input) claim(static_cast<TensorId>(i), nullptr);
-    for (const Op& op : graph_.ops()) play(op);
+    for (const Op& op : graph_.ops()) {
+      play_transfers(op);
+      play(op);
+    }
+    if (transfers_.under_way() > 0) fail(nullptr, "a transfer has no wait");
   }
 
  private:
@@ -37,8 +85,10 @@ class Ownership {
 
   void check_region(const TableRow& at, const Tensor& tensor) const {
     const bool persistent = is_persistent(tensor.role);
-    const int64_t low = persistent ? 0 : layout_.persistent_bytes;
-    const int64_t high = persistent ? layout_.persistent_bytes : layout_.arena_bytes();
+    const ArenaSizes sizes = layout_.sizes(tensor.space);
+    const int64_t low = persistent ? 0 : sizes.persistent_bytes;
+    const int64_t high = persistent ? sizes.persistent_bytes : sizes.total();
+    if (at.space != tensor.space) fail(nullptr, tensor.name + " lies in another space");
     if (at.bytes != tensor.bytes() || at.offset < low || at.offset + at.bytes > high)
       fail(nullptr, tensor.name + " does not lie in its region");
     if (at.offset % kArenaAlignment != 0) fail(nullptr, tensor.name + " is not aligned");
@@ -48,27 +98,31 @@ class Ownership {
   void claim(TensorId id, const Op* op) {
     const TableRow& at = row(id);
     if (at.bytes == 0 || is_persistent(at.role)) return;
-    auto next = owners_.lower_bound(at.offset);
-    if (next != owners_.begin() && std::prev(next)->second.end > at.offset) --next;
-    while (next != owners_.end() && next->first < at.offset + at.bytes) {
-      if (op == nullptr)
-        fail(nullptr, "inputs " + at.name + " and " + row(next->second.tensor).name + " overlap");
-      next = owners_.erase(next);
+    Owners& owners = owners_[static_cast<size_t>(at.space)];
+    auto next = owners.lower_bound(at.offset);
+    if (next != owners.begin() && std::prev(next)->second.end > at.offset) --next;
+    while (next != owners.end() && next->first < at.offset + at.bytes) {
+      const TensorId loser = next->second.tensor;
+      if (loser != id && transfers_.is_used(loser))
+        fail(op, "the bytes of " + row(loser).name + " are taken while a transfer uses them");
+      if (op == nullptr) fail(nullptr, "inputs " + at.name + " and " + row(loser).name + " overlap");
+      next = owners.erase(next);
     }
-    owners_[at.offset] = {at.offset + at.bytes, id};
+    owners[at.offset] = {at.offset + at.bytes, id};
   }
 
   void expect_alive(TensorId id, const Op& op) const {
     const TableRow& at = row(id);
     if (at.bytes == 0 || is_persistent(at.role)) return;
-    const auto found = owners_.find(at.offset);
-    if (found == owners_.end() || found->second.tensor != id)
+    const Owners& owners = owners_[static_cast<size_t>(at.space)];
+    const auto found = owners.find(at.offset);
+    if (found == owners.end() || found->second.tensor != id)
       fail(&op, at.name + " is read after its bytes were taken");
   }
 
   bool overlap(TensorId a, TensorId b) const {
-    return row(a).bytes > 0 && row(b).bytes > 0 && row(a).offset < row(b).offset + row(b).bytes &&
-           row(b).offset < row(a).offset + row(a).bytes;
+    return row(a).space == row(b).space && row(a).bytes > 0 && row(b).bytes > 0 &&
+           row(a).offset < row(b).offset + row(b).bytes && row(b).offset < row(a).offset + row(a).bytes;
   }
 
   bool allowed(const Op& op, size_t output, size_t input) const {
@@ -77,6 +131,31 @@ class Ownership {
       return row(op.outputs[output]).offset == row(op.inputs[input]).offset;
     }
     return false;
+  }
+
+  // Transfers complete in the order in which they start, so that among each other they need no waits.
+  void play_transfers(const Op& op) {
+    if (op.kind == OpKind::fetch || op.kind == OpKind::store) {
+      const TensorId copy = copy_of(op);
+      if (transfers_.moving(copy) != nullptr || (op.kind == OpKind::fetch && transfers_.is_used(copy)))
+        fail(&op, row(copy).name + " is still being moved");
+      transfers_.start(op);
+      return;
+    }
+    if (op.kind == OpKind::fetch_wait || op.kind == OpKind::store_wait) {
+      const Op* transfer = transfers_.moving(op.inputs[0]);
+      const OpKind expected = op.kind == OpKind::fetch_wait ? OpKind::fetch : OpKind::store;
+      if (transfer == nullptr || transfer->kind != expected)
+        fail(&op, "nothing of this kind moves " + row(op.inputs[0]).name);
+      transfers_.end(op.inputs[0]);
+      return;
+    }
+    for (const TensorId id : op.inputs)
+      if (id != kNoTensor && transfers_.is_written(id))
+        fail(&op, row(id).name + " is read before its transfer is waited for");
+    for (const TensorId id : op.outputs)
+      if (id != kNoTensor && transfers_.is_used(id))
+        fail(&op, row(id).name + " is written before its transfer is waited for");
   }
 
   void play(const Op& op) {
@@ -111,8 +190,10 @@ class Ownership {
   const Graph& graph_;
   const ProgramLayout& program_;
   const ArenaLayout& layout_;
-  std::vector<bool> was_written_;    // such an output is updated in place: its bytes must still be there
-  std::map<int64_t, Owner> owners_;  // by first byte; ranges do not overlap
+  std::vector<bool> was_written_;  // such an output is updated in place: its bytes must still be there
+  using Owners = std::map<int64_t, Owner>;  // by first byte; ranges do not overlap
+  std::array<Owners, kSpaces.size()> owners_;
+  Transfers transfers_;
 };
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "layout/skyline.h"
 #include "layout/validator.h"
 #include "ops/rule.h"
+#include "ops/transfer.h"
 
 namespace plimsoll {
 namespace {
@@ -33,10 +34,12 @@ Lifetimes find_lifetimes(const Graph& graph) {
   Lifetimes lives{std::vector<int32_t>(n, 0), std::vector<int32_t>(n, 0), std::vector<TensorId>(n)};
   for (size_t i = 0; i < n; ++i) lives.storage[i] = static_cast<TensorId>(i);
   std::vector<char> written(n);
+  const std::vector<int32_t> waited = waited_transfers(graph);
   for (size_t i = 0; i < graph.ops().size(); ++i) {
     const Op& op = graph.ops()[i];
     const auto at = static_cast<int32_t>(i);
     for (const TensorId id : op.inputs) extend(lives, id, at);
+    if (waited[i] >= 0) extend(lives, home_of(graph.ops()[static_cast<size_t>(waited[i])]), at);
     for (const TensorId id : op.outputs) {
       if (id == kNoTensor || !is_transient(graph.tensor(id))) continue;
       // Only the first writer begins a life: ops may update in place.
@@ -60,6 +63,7 @@ bool may_take_over(const Graph& graph, const Op& op, const Reuse& reuse, int32_t
   const TensorId input = op.inputs[static_cast<size_t>(reuse.input)];
   if (!is_transient(graph.tensor(output)) || graph.tensor(input).role != Role::activation) return false;
   return graph.tensor(output).bytes() == graph.tensor(input).bytes() &&
+         graph.tensor(output).space == graph.tensor(input).space &&
          lives.last[static_cast<size_t>(input)] == at &&
          std::count(op.inputs.begin(), op.inputs.end(), input) == 1;
 }
@@ -82,23 +86,25 @@ void share_storage(const Graph& graph, Lifetimes& lives) {
 
 struct ProgramProblem {
   layout::Problem problem;
-  std::vector<int32_t> buffer_of;  // by tensor id; -1 for persistent tensors
+  std::vector<int32_t> buffer_of;  // by tensor id; -1 for persistent tensors and those of other spaces
 };
 
 // Storages become buffers first, then everything that took one over lengthens its buffer's life: a storage's
 // first tensor need not have the lowest id.
-ProgramProblem make_problem(const Graph& graph, const Lifetimes& lives, bool reuse) {
+ProgramProblem make_problem(const Graph& graph, const Lifetimes& lives, bool reuse, Space space) {
   ProgramProblem made{{{}, kArenaAlignment}, std::vector<int32_t>(graph.tensors().size(), -1)};
   const auto end = static_cast<int32_t>(graph.ops().size());
   for (size_t i = 0; i < graph.tensors().size(); ++i) {
     const Tensor& tensor = graph.tensors()[i];
-    if (!is_transient(tensor) || static_cast<size_t>(lives.storage[i]) != i) continue;
+    const bool belongs = is_transient(tensor) && tensor.space == space;
+    if (!belongs || static_cast<size_t>(lives.storage[i]) != i) continue;
     made.buffer_of[i] = static_cast<int32_t>(made.problem.buffers.size());
     made.problem.buffers.push_back(
         {tensor.name, tensor.bytes(), reuse ? lives.first[i] : 0, reuse ? lives.last[i] : end});
   }
   for (size_t i = 0; i < graph.tensors().size(); ++i) {
-    if (!is_transient(graph.tensors()[i])) continue;
+    const Tensor& tensor = graph.tensors()[i];
+    if (!is_transient(tensor) || tensor.space != space) continue;
     made.buffer_of[i] = made.buffer_of[static_cast<size_t>(lives.storage[i])];
     layout::Buffer& buffer = made.problem.buffers[static_cast<size_t>(made.buffer_of[i])];
     buffer.last = std::max(buffer.last, lives.last[i]);
@@ -106,15 +112,17 @@ ProgramProblem make_problem(const Graph& graph, const Lifetimes& lives, bool reu
   return made;
 }
 
-ProgramProblem problem_of(const Graph& graph, bool reuse) {
+Lifetimes lifetimes_of(const Graph& graph, bool reuse) {
   Lifetimes lives = find_lifetimes(graph);
   if (reuse) share_storage(graph, lives);
-  return make_problem(graph, lives, reuse);
+  return lives;
 }
 
 TableRow row_of(const Tensor& tensor) {
-  return {tensor.name, tensor.shape, tensor.dtype, tensor.role, tensor.bytes(), 0, 0, 0, ""};
+  return {tensor.name, tensor.shape, tensor.dtype, tensor.role, tensor.bytes(), 0, 0, 0, "", tensor.space};
 }
+
+size_t index(Space space) { return static_cast<size_t>(space); }
 
 // The persistent tensors of all programs, in order of first mention, one after the other.
 class PersistentTable {
@@ -127,7 +135,7 @@ class PersistentTable {
   [[nodiscard]] const TableRow& row(const std::string& name) const { return rows[by_name_.at(name)]; }
 
   std::vector<TableRow> rows;
-  int64_t bytes = 0;
+  std::array<int64_t, kSpaces.size()> bytes{};
 
  private:
   void add(const Graph& graph, const Tensor& tensor) {
@@ -136,44 +144,65 @@ class PersistentTable {
       TableRow& row = rows[found->second];
       check_internal(row.shape == tensor.shape && row.dtype == tensor.dtype,
                      "program " + graph.name() + " has another shape or type of " + tensor.name);
+      check_internal(row.space == tensor.space, "program " + graph.name() + " has " + tensor.name +
+                                                    " on the " + std::string(to_string(tensor.space)) +
+                                                    ", another on the " + std::string(to_string(row.space)));
       // Evaluation sees a trainable weight as frozen: what it is to training counts.
       if (tensor.role == Role::trainable_weight) row.role = tensor.role;
       return;
     }
     rows.push_back(row_of(tensor));
-    rows.back().offset = bytes;
-    bytes += round_up(tensor.bytes(), kArenaAlignment);
+    int64_t& end = bytes[index(tensor.space)];
+    rows.back().offset = end;
+    end += round_up(tensor.bytes(), kArenaAlignment);
   }
   std::unordered_map<std::string, size_t> by_name_;
 };
 
-ProgramLayout place_program(const Graph& graph, const PersistentTable& persistent, bool reuse) {
-  Lifetimes lives = find_lifetimes(graph);
-  if (reuse) share_storage(graph, lives);
-  const ProgramProblem made = make_problem(graph, lives, reuse);
-  const layout::Placement placement = layout::solve(made.problem);
-  layout::require_valid(made.problem, placement);
-  ProgramLayout result{graph.name(),
-                       {},
-                       placement.top,
-                       placement.lower_bound,
-                       made.problem.buffers.empty() ? 0 : layout::peak_op(made.problem)};
+std::vector<TableRow> rows_of(const Graph& graph, const PersistentTable& persistent, const Lifetimes& lives) {
+  std::vector<TableRow> rows;
+  rows.reserve(graph.tensors().size());
   for (size_t i = 0; i < graph.tensors().size(); ++i) {
     const Tensor& tensor = graph.tensors()[i];
-    TableRow row = row_of(tensor);
     if (!is_transient(tensor)) {
-      row = persistent.row(tensor.name);
-      row.last = static_cast<int32_t>(graph.ops().size());
-    } else {
-      row.offset = persistent.bytes + placement.offsets[static_cast<size_t>(made.buffer_of[i])];
-      row.first = lives.first[i];
-      row.last = lives.last[i];
-      const auto root = static_cast<size_t>(lives.storage[i]);
-      if (root != i) row.shares = graph.tensors()[root].name;
+      rows.push_back(persistent.row(tensor.name));
+      rows.back().last = static_cast<int32_t>(graph.ops().size());
+      continue;
     }
-    result.rows.push_back(std::move(row));
+    rows.push_back(row_of(tensor));
+    TableRow& row = rows.back();
+    row.first = lives.first[i];
+    row.last = lives.last[i];
+    const auto root = static_cast<size_t>(lives.storage[i]);
+    if (root != i) row.shares = graph.tensors()[root].name;
   }
-  return result;
+  return rows;
+}
+
+// A program's layout with the transient bytes it needs in each space.
+struct PlacedProgram {
+  ProgramLayout layout;
+  std::array<int64_t, kSpaces.size()> transient_bytes{};
+};
+
+PlacedProgram place_program(const Graph& graph, const PersistentTable& persistent, bool reuse) {
+  const Lifetimes lives = lifetimes_of(graph, reuse);
+  PlacedProgram placed{{graph.name(), rows_of(graph, persistent, lives), 0, 0, 0}, {}};
+  for (const Space space : kSpaces) {
+    const ProgramProblem made = make_problem(graph, lives, reuse, space);
+    const layout::Placement placement = layout::solve(made.problem);
+    layout::require_valid(made.problem, placement);
+    placed.transient_bytes[index(space)] = placement.top;
+    for (size_t i = 0; i < made.buffer_of.size(); ++i)
+      if (made.buffer_of[i] >= 0)
+        placed.layout.rows[i].offset =
+            persistent.bytes[index(space)] + placement.offsets[static_cast<size_t>(made.buffer_of[i])];
+    if (space != Space::device) continue;
+    placed.layout.transient_bytes = placement.top;
+    placed.layout.lower_bound_bytes = placement.lower_bound;
+    if (!made.problem.buffers.empty()) placed.layout.peak_op = layout::peak_op(made.problem);
+  }
+  return placed;
 }
 
 }  // namespace
@@ -190,14 +219,28 @@ const TableRow* ArenaLayout::find_persistent(std::string_view name) const {
   return found == persistent.end() ? nullptr : &*found;
 }
 
+ArenaSizes ArenaLayout::sizes(Space space) const {
+  if (space == Space::device) return {persistent_bytes, transient_bytes};
+  return space == Space::host ? host : disk;
+}
+
 ArenaLayout lay_out(std::span<const Graph> programs, const LayoutOptions& options) {
   PersistentTable persistent(programs);
   ArenaLayout result;
+  std::array<int64_t, kSpaces.size()> transient{};
   for (const Graph& graph : programs) {
-    result.programs.push_back(place_program(graph, persistent, options.reuse));
-    result.transient_bytes = std::max(result.transient_bytes, result.programs.back().transient_bytes);
+    PlacedProgram placed = place_program(graph, persistent, options.reuse);
+    result.programs.push_back(std::move(placed.layout));
+    for (size_t i = 0; i < transient.size(); ++i)
+      transient[i] = std::max(transient[i], placed.transient_bytes[i]);
   }
-  result.persistent_bytes = persistent.bytes;
+  const auto sizes = [&](Space space) {
+    return ArenaSizes{persistent.bytes[index(space)], transient[index(space)]};
+  };
+  result.persistent_bytes = sizes(Space::device).persistent_bytes;
+  result.transient_bytes = sizes(Space::device).transient_bytes;
+  result.host = sizes(Space::host);
+  result.disk = sizes(Space::disk);
   result.persistent = std::move(persistent.rows);
   return result;
 }
@@ -223,16 +266,12 @@ int64_t arena_lower_bound(std::span<const Graph> programs, Space space) {
 }
 
 std::vector<StorageLife> storage_lives(const Graph& graph) {
-  const ProgramProblem made = problem_of(graph, true);
-  std::vector<StorageLife> lives(made.problem.buffers.size());
-  for (size_t i = 0; i < lives.size(); ++i) {
-    const layout::Buffer& buffer = made.problem.buffers[i];
-    lives[i] = {round_up(buffer.bytes, kArenaAlignment), buffer.first, buffer.last, Space::device};
-  }
-  for (size_t i = 0; i < graph.tensors().size(); ++i)
-    if (made.buffer_of[i] >= 0)
-      lives[static_cast<size_t>(made.buffer_of[i])].space = graph.tensors()[i].space;
-  return lives;
+  const Lifetimes lives = lifetimes_of(graph, true);
+  std::vector<StorageLife> storages;
+  for (const Space space : kSpaces)
+    for (const layout::Buffer& buffer : make_problem(graph, lives, true, space).problem.buffers)
+      storages.push_back({round_up(buffer.bytes, kArenaAlignment), buffer.first, buffer.last, space});
+  return storages;
 }
 
 }  // namespace plimsoll

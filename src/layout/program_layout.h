@@ -1,11 +1,12 @@
-// Where every tensor of a set of programs lies in one arena.
+// Where every tensor of a set of programs lies: one arena in each space (device, host, a file on disk).
 //
 // The programs of a run (micro-step, update, evaluation, ...) work on the same persistent tensors, matched by
-// name, which fill the front of the arena. Behind them lies the transient region, used by one program at a
-// time: its size is the largest need of any program. This is the only place where sizes and offsets are
-// decided; report, executor, checkpoint and memory errors read these tables.
+// name, which fill the front of their space's arena. Behind them lies its transient region, used by one
+// program at a time: its size is the largest need of any program. This is the only place where sizes and
+// offsets are decided; report, executor, checkpoint and memory errors read these tables.
 #pragma once
 
+#include <array>
 #include <span>
 #include <string>
 #include <vector>
@@ -14,7 +15,8 @@
 
 namespace plimsoll {
 
-// Offsets are multiples of this: a cache line on the CPU, and what CUDA's vector loads and TMA ask for.
+// Offsets are multiples of this: a cache line on the CPU, what CUDA's vector loads and TMA ask for, and a
+// disk's smallest block.
 inline constexpr int64_t kArenaAlignment = 512;
 
 // One tensor's place. Persistent tensors live through all programs; transient ones from op `first` to op
@@ -25,25 +27,38 @@ struct TableRow {
   DType dtype = DType::f32;
   Role role = Role::activation;
   int64_t bytes = 0;
-  int64_t offset = 0;  // in the arena
+  int64_t offset = 0;  // in the arena of its space
   int32_t first = 0, last = 0;
   std::string shares;  // name of the tensor whose storage it took over, or empty
+  Space space = Space::device;
+};
+
+inline constexpr std::array<Space, 3> kSpaces = {Space::device, Space::host, Space::disk};
+
+// Sizes of the two regions of an arena.
+struct ArenaSizes {
+  int64_t persistent_bytes = 0;
+  int64_t transient_bytes = 0;
+  [[nodiscard]] int64_t total() const { return persistent_bytes + transient_bytes; }
 };
 
 struct ProgramLayout {
   std::string name;
   std::vector<TableRow> rows;  // by tensor id of the program's graph, persistent tensors included
+  // Of the device.
   int64_t transient_bytes = 0;
   int64_t lower_bound_bytes = 0;  // the largest sum of transient bytes alive at one op
   int32_t peak_op = 0;
 };
 
 struct ArenaLayout {
-  std::vector<TableRow> persistent;
+  std::vector<TableRow> persistent;  // of all spaces
   std::vector<ProgramLayout> programs;
-  int64_t persistent_bytes = 0;
+  int64_t persistent_bytes = 0;  // of the device, like transient_bytes
   int64_t transient_bytes = 0;
-  [[nodiscard]] int64_t arena_bytes() const { return persistent_bytes + transient_bytes; }
+  ArenaSizes host, disk;
+  [[nodiscard]] ArenaSizes sizes(Space space) const;
+  [[nodiscard]] int64_t arena_bytes(Space space = Space::device) const { return sizes(space).total(); }
   [[nodiscard]] int64_t lower_bound_bytes() const;
   // nullptr when there is no such persistent tensor.
   [[nodiscard]] const TableRow* find_persistent(std::string_view name) const;
@@ -60,6 +75,7 @@ ArenaLayout lay_out(std::span<const Graph> programs, const LayoutOptions& option
 int64_t arena_lower_bound(std::span<const Graph> programs, Space space = Space::device);
 
 // A transient storage's life: from the op that writes it first to the last one that uses it, both included.
+// A transfer uses its copy and its home until its wait.
 struct StorageLife {
   int64_t bytes = 0;  // of its arena
   int32_t first = 0, last = 0;
@@ -67,9 +83,11 @@ struct StorageLife {
 };
 std::vector<StorageLife> storage_lives(const Graph& graph);
 
-// Plays every program's ownership of bytes, op by op: what an op reads must still hold what was written
-// there, an output may lie on an input only where the op's rule allows it, and nothing leaves its region.
-// Independent of how the layout was made. Throws InternalError with the op and both tensors.
+// Plays every program's ownership of bytes, op by op and in all spaces: what an op reads must still hold what
+// was written there, an output may lie on an input only where the op's rule allows it, and nothing leaves its
+// region. From a fetch to its wait nothing touches the copy, from a store to its wait nothing writes it;
+// their homes are left to transfers, and every transfer has its wait. Independent of how the layout was made.
+// Throws InternalError with the op and both tensors.
 void validate(std::span<const Graph> programs, const ArenaLayout& layout);
 
 }  // namespace plimsoll

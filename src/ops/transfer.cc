@@ -2,6 +2,8 @@
 // the I/O queue; its wait is the point from which the copy may be read (fetch) or written again (store).
 // Transfers of one program complete in the order in which they start, so that a fetch sees what an earlier
 // store wrote.
+#include "ops/transfer.h"
+
 #include "ops/rules.h"
 
 namespace plimsoll {
@@ -48,5 +50,25 @@ const OpRule fetch_wait_rule{
     .kind = OpKind::fetch_wait, .infer = infer_wait, .cost = cost_wait, .updates = true};
 const OpRule store_wait_rule{
     .kind = OpKind::store_wait, .infer = infer_wait, .cost = cost_wait, .updates = true};
+
+std::vector<int32_t> waited_transfers(const Graph& graph) {
+  std::vector<int32_t> waited(graph.ops().size(), -1);
+  std::vector<int32_t> fetched(graph.tensors().size(), -1);
+  std::vector<int32_t> stored(graph.tensors().size(), -1);
+  for (size_t i = 0; i < graph.ops().size(); ++i) {
+    const Op& op = graph.ops()[i];
+    if (op.kind == OpKind::fetch) fetched[static_cast<size_t>(copy_of(op))] = static_cast<int32_t>(i);
+    if (op.kind == OpKind::store) stored[static_cast<size_t>(copy_of(op))] = static_cast<int32_t>(i);
+    if (op.kind != OpKind::fetch_wait && op.kind != OpKind::store_wait) continue;
+    waited[i] = (op.kind == OpKind::fetch_wait ? fetched : stored)[static_cast<size_t>(op.inputs[0])];
+    require(waited[i] >= 0, graph, op, "a wait for a transfer that nothing started");
+  }
+  return waited;
+}
+
+ByteRange moved_bytes(const Graph& graph, const Op& transfer) {
+  const Tensor& copy = graph.tensor(copy_of(transfer));
+  return {transfer.attr_int("first") * size_of(copy.dtype), copy.bytes()};
+}
 
 }  // namespace plimsoll

@@ -181,13 +181,15 @@ Plan make_plan(const PlanRequest& given) {
 std::vector<Component> device_components(const Plan& plan) {
   std::vector<Component> components;
   for (const TableRow& row : plan.layout.persistent)
-    add_component(components, component_of(row), round_up(row.bytes, kArenaAlignment));
+    if (row.space == Space::device)
+      add_component(components, component_of(row), round_up(row.bytes, kArenaAlignment));
   const ProgramLayout& program = largest_program(plan.layout);
   const auto index = static_cast<size_t>(&program - plan.layout.programs.data());
   std::set<int64_t> counted;  // storages shared by several tensors count once
   int64_t alive = 0;
   for (const TableRow& row : program.rows) {
-    if (is_persistent(row.role) || row.first > program.peak_op || row.last < program.peak_op) continue;
+    if (is_persistent(row.role) || row.space != Space::device) continue;
+    if (row.first > program.peak_op || row.last < program.peak_op) continue;
     if (!counted.insert(row.offset).second) continue;
     const int64_t bytes = round_up(row.bytes, kArenaAlignment);
     add_component(components, transient_component(plan.programs[index], row, program.peak_op), bytes);

@@ -79,8 +79,8 @@ struct Plan {
   std::vector<Candidate> others;  // worth knowing: the fastest for other budgets, ascending in bytes
 
   [[nodiscard]] int64_t arena_bytes() const { return layout.arena_bytes(); }
-  [[nodiscard]] int64_t host_arena_bytes() const { return 0; }
-  [[nodiscard]] int64_t disk_bytes() const { return 0; }
+  [[nodiscard]] int64_t host_arena_bytes() const { return layout.arena_bytes(Space::host); }
+  [[nodiscard]] int64_t disk_bytes() const { return layout.arena_bytes(Space::disk); }
   // Everything in the host's memory, by component: the request's needs, the programs, what is offloaded to
   // it.
   [[nodiscard]] std::vector<Component> host_components() const;

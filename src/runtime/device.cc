@@ -1,5 +1,7 @@
 #include "runtime/device.h"
 
+#include <cstring>
+
 #include "runtime/arena.h"
 
 namespace plimsoll {
@@ -21,8 +23,24 @@ std::unique_ptr<DeviceMemory> CpuDevice::map(int64_t bytes) {
   return std::make_unique<Arena>(bytes, settings_.threads);
 }
 
+std::unique_ptr<DeviceMemory> CpuDevice::map_host(int64_t bytes) { return map(bytes); }
+
+std::unique_ptr<DiskArena> CpuDevice::open_disk(const std::filesystem::path& folder, int64_t bytes) {
+  return std::make_unique<DiskArena>(folder, bytes);
+}
+
 BoundCall CpuDevice::bind(const Graph& graph, const Op& op, const AddressOf& address) {
   return bind_cpu(CpuBinding(graph, op, settings_, address));
+}
+
+BoundCall CpuDevice::bind_transfer(const Transfer& transfer) {
+  if (transfer.host == nullptr) {
+    if (transfer.fetches) return [=] { transfer.disk->read(transfer.disk_offset, transfer.copy); };
+    return [=] { transfer.disk->write(transfer.disk_offset, transfer.copy); };
+  }
+  std::byte* to = transfer.fetches ? transfer.copy.data() : transfer.host;
+  const std::byte* from = transfer.fetches ? transfer.host : transfer.copy.data();
+  return [=, bytes = transfer.copy.size()] { std::memcpy(to, from, bytes); };
 }
 
 std::unique_ptr<DeviceMemory> NullDevice::map(int64_t bytes) {
@@ -30,9 +48,26 @@ std::unique_ptr<DeviceMemory> NullDevice::map(int64_t bytes) {
   return std::make_unique<NullMemory>(bytes);
 }
 
+std::unique_ptr<DeviceMemory> NullDevice::map_host(int64_t bytes) {
+  host_bytes += bytes;
+  return std::make_unique<NullMemory>(bytes);
+}
+
+std::unique_ptr<DiskArena> NullDevice::open_disk(const std::filesystem::path&, int64_t bytes) {
+  disk_bytes += bytes;
+  return nullptr;
+}
+
 BoundCall NullDevice::bind(const Graph&, const Op&, const AddressOf&) {
   ++bound_ops;
   return [this] { ++calls; };
+}
+
+BoundCall NullDevice::bind_transfer(const Transfer& transfer) {
+  return [this, bytes = static_cast<int64_t>(transfer.copy.size())] {
+    ++transfers;
+    transferred_bytes += bytes;
+  };
 }
 
 }  // namespace plimsoll

@@ -1,24 +1,15 @@
 // A program bound to an arena: a list of calls that is only walked.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string_view>
 #include <vector>
 
 #include "layout/program_layout.h"
-#include "runtime/device.h"
+#include "runtime/run_memory.h"
 
 namespace plimsoll {
-
-// Work queues of a device. The CPU computes on one and moves files on another; a call runs after what it
-// waits for.
-enum class Queue : uint8_t { compute, io };
-
-struct QueuedCall {
-  BoundCall run;
-  Queue queue = Queue::compute;
-  std::vector<int32_t> waits_for;  // indices of earlier calls on other queues
-};
 
 struct ExecutorOptions {
   // Fills the bytes of every transient tensor with NaN when its owner dies, so that a read of a dead value
@@ -28,11 +19,16 @@ struct ExecutorOptions {
 
 class Executor {
  public:
-  // Graph, layout and memory must outlive the executor.
-  Executor(const Graph& graph, const ProgramLayout& layout, Device& device, const DeviceMemory& memory,
+  // Graph, layout and arenas must outlive the executor.
+  Executor(const Graph& graph, const ProgramLayout& layout, Device& device, const Arenas& arenas,
            const ExecutorOptions& options = {});
+  // For a program all of whose tensors are on the device.
+  Executor(const Graph& graph, const ProgramLayout& layout, Device& device, const DeviceMemory& memory,
+           const ExecutorOptions& options = {})
+      : Executor(graph, layout, device, Arenas{memory.data()}, options) {}
 
-  // Runs the program once. Allocates nothing.
+  // Runs the program once, its transfers included. Allocates nothing. Throws StoppedError when a transfer
+  // failed; persistent tensors that the program writes are undefined then.
   void run() const;
 
   [[nodiscard]] const Graph& graph() const { return graph_; }
@@ -42,18 +38,28 @@ class Executor {
   [[nodiscard]] std::span<T> tensor(std::string_view name) const {
     const TableRow& row = find(name);
     check_type(row, sizeof(T));
-    return {reinterpret_cast<T*>(base_ + row.offset), static_cast<size_t>(row.bytes) / sizeof(T)};
+    return {reinterpret_cast<T*>(arenas_.address(row)), static_cast<size_t>(row.bytes) / sizeof(T)};
   }
   [[nodiscard]] bool has(std::string_view name) const { return graph_.find(name) != kNoTensor; }
 
  private:
+  enum class Queue : uint8_t { compute, io };
+  // One op. Transfers run on the I/O queue; their waits run nothing.
+  struct QueuedCall {
+    BoundCall run;
+    Queue queue = Queue::compute;
+    int32_t waits_for = -1;  // number of a transfer, counted within the program
+  };
+
   [[nodiscard]] const TableRow& find(std::string_view name) const;
   static void check_type(const TableRow& row, size_t element);
+  void bind_calls(Device& device);
   void bind_poison();
+  void run_call(size_t i, int64_t first_transfer) const;
 
   const Graph& graph_;
   const ProgramLayout& layout_;
-  std::byte* base_;
+  Arenas arenas_;
   std::vector<QueuedCall> calls_;
   std::vector<std::vector<std::span<std::byte>>> dying_;  // by op, with poison only
 };

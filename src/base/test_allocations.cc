@@ -1,18 +1,22 @@
 // Replaces operator new for the whole test program. A file of its own: where the compiler sees these bodies
 // beside their callers, it warns of pairs that do not match.
-#include "data/test_allocations.h"
+#include "base/test_allocations.h"
 
+#include <atomic>
 #include <cstdlib>
 #include <new>
 
 namespace {
 thread_local int64_t allocations = 0;
-}
+std::atomic<int64_t> allocations_of_process = 0;
+}  // namespace
 
 int64_t plimsoll::heap_allocations() { return allocations; }
+int64_t plimsoll::heap_allocations_of_process() { return allocations_of_process; }
 
 void* operator new(size_t bytes) {
   ++allocations;
+  ++allocations_of_process;
   if (void* memory = std::malloc(bytes)) return memory;
   throw std::bad_alloc();
 }

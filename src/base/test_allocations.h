@@ -1,0 +1,13 @@
+// Heap allocations, for tests that promise none. Test programs name the source file beside their own.
+#pragma once
+
+#include <cstdint>
+
+namespace plimsoll {
+
+// Calls of operator new by this thread so far.
+int64_t heap_allocations();
+// The same of all threads.
+int64_t heap_allocations_of_process();
+
+}  // namespace plimsoll

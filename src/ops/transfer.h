@@ -1,0 +1,30 @@
+// What layout and runtime ask about transfers.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "graph/graph.h"
+
+namespace plimsoll {
+
+// The tensor off the device, of a fetch or a store.
+inline TensorId home_of(const Op& transfer) {
+  return transfer.kind == OpKind::fetch ? transfer.inputs[0] : transfer.outputs[0];
+}
+inline TensorId copy_of(const Op& transfer) {
+  return transfer.kind == OpKind::fetch ? transfer.outputs[0] : transfer.inputs[0];
+}
+
+// By op: for a wait, the index of the transfer of its kind that moved its copy last; -1 for other ops. Throws
+// InternalError for a wait for nothing.
+std::vector<int32_t> waited_transfers(const Graph& graph);
+
+// Where the moved bytes lie in the home.
+struct ByteRange {
+  int64_t first = 0;
+  int64_t bytes = 0;
+};
+ByteRange moved_bytes(const Graph& graph, const Op& transfer);
+
+}  // namespace plimsoll

@@ -1,0 +1,26 @@
+#include "runtime/run_memory.h"
+
+#include "base/error.h"
+
+namespace plimsoll {
+
+std::byte* Arenas::address(const TableRow& row) const {
+  if (row.space == Space::disk) throw InternalError(row.name + " is on disk and has no address");
+  std::byte* base = row.space == Space::host ? host : device;
+  return base == nullptr ? nullptr : base + row.offset;  // the null device has no memory
+}
+
+RunMemory::RunMemory(Device& device, const ArenaLayout& layout, const std::filesystem::path& disk_folder) {
+  const int64_t disk = layout.arena_bytes(Space::disk);
+  const int64_t host = layout.arena_bytes(Space::host);
+  if (disk > 0) disk_ = device.open_disk(disk_folder, disk);
+  device_ = device.map(layout.arena_bytes());
+  if (host > 0) host_ = device.map_host(host);
+  if (disk > 0 || host > 0) io_ = std::make_unique<IoQueue>();
+}
+
+Arenas RunMemory::arenas() const {
+  return {device_->data(), host_ == nullptr ? nullptr : host_->data(), disk_.get(), io_.get()};
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,43 @@
+// The arenas of a run, one in each space that its layout uses, and the queue that moves bytes between them.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+
+#include "layout/program_layout.h"
+#include "runtime/device.h"
+#include "runtime/disk_arena.h"
+#include "runtime/io_queue.h"
+
+namespace plimsoll {
+
+// Where the arenas lie; not owned. Spaces that a run does not use have none.
+struct Arenas {
+  std::byte* device = nullptr;
+  std::byte* host = nullptr;
+  DiskArena* disk = nullptr;
+  IoQueue* io = nullptr;
+
+  // Throws InternalError for a tensor on disk.
+  [[nodiscard]] std::byte* address(const TableRow& row) const;
+};
+
+class RunMemory {
+ public:
+  // `disk_folder` holds the disk's arena, where there is one.
+  RunMemory(Device& device, const ArenaLayout& layout, const std::filesystem::path& disk_folder);
+
+  [[nodiscard]] Arenas arenas() const;
+  // As asked of the system.
+  [[nodiscard]] int64_t device_bytes() const { return device_->bytes(); }
+  [[nodiscard]] int64_t host_bytes() const { return host_ == nullptr ? 0 : host_->bytes(); }
+  [[nodiscard]] int64_t disk_bytes() const { return disk_ == nullptr ? 0 : disk_->bytes(); }
+  [[nodiscard]] double seconds_waited() const { return io_ == nullptr ? 0 : io_->seconds_waited(); }
+
+ private:
+  std::unique_ptr<DiskArena> disk_;  // first: a full disk is noticed before memory is touched
+  std::unique_ptr<DeviceMemory> device_, host_;
+  std::unique_ptr<IoQueue> io_;  // last: its thread uses the arenas
+};
+
+}  // namespace plimsoll

@@ -185,6 +185,17 @@ class TrainTest(unittest.TestCase):
         taken = self.train("taken", precision="bf16", memory={**small, "allow": allow})
         self.assertEqual(json.loads((taken / "run.json").read_text())["lossy"], ["adamw8bit"])
 
+    def test_updates_in_the_backward_pass_give_the_bits_of_updates_after_it(self):
+        whole = {"effective": 3, "micro": 3}
+        for precision in ("fp32", "bf16", "bf16-pure"):
+            outputs = [self.train(f"{precision}-{norm}", precision=precision, batch=whole, optimizer={"max_grad_norm": norm})
+                       for norm in (0, 1e9)]  # a norm that nothing reaches: the same steps, the update apart
+            within, after = (json.loads((output / "run.json").read_text())["planned"] for output in outputs)
+            self.assertLess(within["device_arena_bytes"], after["device_arena_bytes"])
+            self.assertEqual(*(tensors(output / "model.safetensors") for output in outputs), precision)
+            self.assertEqual(*([json.loads(line)["grad_norm"] for line in (output / "metrics.jsonl").read_text().splitlines()]
+                               for output in outputs))
+
     def test_interrupt_saves_and_exits_130(self):
         path = recipe(self.folder, schedule={"max_steps": 100000})
         process = subprocess.Popen([str(PLIMSOLL), "train", str(path), "--quiet"])

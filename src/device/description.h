@@ -20,6 +20,7 @@ struct DeviceDescription {
   std::string kind = "reference";  // "cpu", "reference"
   Isa isa = Isa::avx2;
   int threads = 1;
+  bool reaches_host = true;  // ops compute on host memory: nothing has to be copied from and to there
   DeviceRates rates;
   // Scratch bytes the backend's matmul wants for a shape, known before anything runs. The reference
   // description needs none, so that golden dumps do not depend on a machine.

@@ -22,10 +22,10 @@ std::vector<OutputSpec> infer(const Graph& g, const Op& op) {
   for (const size_t i : {1, 2})
     require(!op.has_output(i) || op.outputs[i] < 0 || g.tensor(op.outputs[i]).dtype == DType::f32, g, op,
             "adafactor: averages are f32");
-  return {{"", shape, DType::f32},
+  return {updated_output(g, op, 0, ""),
           {".row", {rows_of(shape)}, DType::f32},
           {".column", {shape[shape.rank() - 1]}, DType::f32},
-          {".master", shape, DType::f32}};
+          updated_output(g, op, 3, ".master")};
 }
 
 // Four reads of the gradient; the averages are small.

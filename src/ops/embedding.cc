@@ -18,7 +18,7 @@ std::vector<OutputSpec> infer(const Graph& g, const Op& op) {
 // ids [T], d_h [T, H], step -> gradient [V, H]
 std::vector<OutputSpec> infer_dw(const Graph& g, const Op& op) {
   const Tensor& d_h = input_tensor(g, op, 1);
-  return {{".grad", {op.attr_int("vocab"), d_h.shape.last()}, DType::f32}};
+  return {{".grad", {op.attr_int("vocab"), d_h.shape.last()}, gradient_dtype(g, op, 0)}};
 }
 
 void gradient(GradientContext& ctx, const Op& op) {
@@ -43,6 +43,7 @@ Cost cost_dw(const Graph& g, const Op& op) {
 }  // namespace
 
 const OpRule embedding_rule{.kind = OpKind::embedding, .infer = infer, .gradient = gradient, .cost = cost};
-const OpRule embedding_dw_rule{.kind = OpKind::embedding_dw, .infer = infer_dw, .cost = cost_dw};
+const OpRule embedding_dw_rule{
+    .kind = OpKind::embedding_dw, .infer = infer_dw, .cost = cost_dw, .updates = true};
 
 }  // namespace plimsoll

@@ -46,12 +46,12 @@ std::vector<OutputSpec> infer_dw(const Graph& g, const Op& op) {
   const Tensor& x = input_tensor(g, op, 0);
   const Tensor& d_y = input_tensor(g, op, 1);
   require(x.shape[0] == d_y.shape[0] && x.dtype == d_y.dtype, g, op, "linear_dw: shapes");
-  return {{".grad", {d_y.shape[1], x.shape[1]}, DType::f32}};
+  return {{".grad", {d_y.shape[1], x.shape[1]}, gradient_dtype(g, op, 0)}};
 }
 
 // d_y [T, out], step -> gradient [out]
 std::vector<OutputSpec> infer_bias(const Graph& g, const Op& op) {
-  return {{".grad", {input_tensor(g, op, 0).shape[1]}, DType::f32}};
+  return {{".grad", {input_tensor(g, op, 0).shape[1]}, gradient_dtype(g, op, 0)}};
 }
 
 // The partial sums of column_sums.
@@ -109,7 +109,9 @@ const OpRule linear_dx_rule{.kind = OpKind::linear_dx,
 const OpRule linear_dw_rule{.kind = OpKind::linear_dw,
                             .infer = infer_dw,
                             .cost = cost<linear_dw_product>,
-                            .scratch_bytes = scratch<linear_dw_product>};
-const OpRule bias_grad_rule{.kind = OpKind::bias_grad, .infer = infer_bias, .scratch_bytes = bias_scratch};
+                            .scratch_bytes = scratch<linear_dw_product>,
+                            .updates = true};
+const OpRule bias_grad_rule{
+    .kind = OpKind::bias_grad, .infer = infer_bias, .scratch_bytes = bias_scratch, .updates = true};
 
 }  // namespace plimsoll

@@ -23,7 +23,9 @@ std::vector<OutputSpec> infer(const Graph& g, const Op& op) {
 // the same -> loss, d_x [T, H]?, gradient [V, H]?
 std::vector<OutputSpec> infer_grad(const Graph& g, const Op& op) {
   const Tensor& x = input_tensor(g, op, 0);
-  return {{"", {2}, DType::f64}, {"", x.shape, x.dtype}, {".grad", input_tensor(g, op, 1).shape, DType::f32}};
+  return {{"", {2}, DType::f64},
+          {"", x.shape, x.dtype},
+          {".grad", input_tensor(g, op, 1).shape, gradient_dtype(g, op, 2)}};
 }
 
 void gradient(GradientContext& ctx, const Op& op) {
@@ -86,6 +88,7 @@ const OpRule linear_cross_entropy_rule{.kind = OpKind::linear_cross_entropy,
 const OpRule linear_cross_entropy_grad_rule{.kind = OpKind::linear_cross_entropy_grad,
                                             .infer = infer_grad,
                                             .cost = cost_grad,
-                                            .scratch_bytes = scratch};
+                                            .scratch_bytes = scratch,
+                                            .updates = true};
 
 }  // namespace plimsoll

@@ -36,11 +36,12 @@ ElementRange range_in(const Graph& g, const Op& op, TensorId operand, ElementRan
 OutputSpec updated_output(const Graph& g, const Op& op, size_t i, const char* suffix, DType dtype,
                           int64_t block) {
   const Shape& gradient = input_tensor(g, op, kGradientInput).shape;
-  const bool exists = op.has_output(i) && op.outputs[i] >= 0;
-  if (!exists || !op.attrs.contains("elements"))
-    return {suffix, block == 1 ? gradient : Shape{ceil_div(gradient.elements(), block)}, dtype};
+  const Shape whole = block == 1 ? gradient : Shape{ceil_div(gradient.elements(), block)};
+  if (op.output(i) < 0) return {suffix, whole, dtype};
+  const Tensor& output = g.tensor(op.outputs[i]);
+  if (!op.attrs.contains("elements")) return {suffix, whole, output.dtype};
   range_in(g, op, op.outputs[i], updated_range(g, op), block);
-  return {suffix, g.tensor(op.outputs[i]).shape, g.tensor(op.outputs[i]).dtype};
+  return {suffix, output.shape, output.dtype};
 }
 
 void require_precision(const Graph& g, const Op& op, size_t first_state, size_t end_of_states,

@@ -37,7 +37,8 @@ ElementRange range_in(const Graph& graph, const Op& op, TensorId operand, Elemen
 double bytes_of_range(const Graph& graph, TensorId operand, ElementRange updated, int64_t block = 1);
 
 // What an optimizer says of output `i`: a new one has the gradient's shape (one dimension where `block`
-// elements share a value); one that exists keeps its own, which must hold the updated range.
+// elements share a value); one that exists keeps its type, and under a slice its shape, which must hold the
+// updated range.
 OutputSpec updated_output(const Graph& graph, const Op& op, size_t i, const char* suffix,
                           DType dtype = DType::f32, int64_t block = 1);
 

@@ -18,7 +18,7 @@ std::vector<OutputSpec> infer(const Graph& g, const Op& op) {
 // x, weight, rstd, d_y, d_x_in?, step -> d_x (= d_x_in + ...), gradient of weight?
 std::vector<OutputSpec> infer_grad(const Graph& g, const Op& op) {
   const Tensor& x = input_tensor(g, op, 0);
-  return {{"", x.shape, x.dtype}, {".weight_grad", input_tensor(g, op, 1).shape, DType::f32}};
+  return {{"", x.shape, x.dtype}, {".weight_grad", input_tensor(g, op, 1).shape, gradient_dtype(g, op, 1)}};
 }
 
 void gradient(GradientContext& ctx, const Op& op) {
@@ -52,7 +52,10 @@ int64_t scratch(const Graph& g, const Op& op, const DeviceDescription&) {
 }  // namespace
 
 const OpRule rms_norm_rule{.kind = OpKind::rms_norm, .infer = infer, .gradient = gradient, .reuse = {{0, 0}}};
-const OpRule rms_norm_grad_rule{
-    .kind = OpKind::rms_norm_grad, .infer = infer_grad, .scratch_bytes = scratch, .reuse = {{0, 4}}};
+const OpRule rms_norm_grad_rule{.kind = OpKind::rms_norm_grad,
+                                .infer = infer_grad,
+                                .scratch_bytes = scratch,
+                                .reuse = {{0, 4}},
+                                .updates = true};
 
 }  // namespace plimsoll

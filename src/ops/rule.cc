@@ -19,6 +19,10 @@ const Tensor& input_tensor(const Graph& graph, const Op& op, size_t i) {
   return graph.tensor(op.inputs[i]);
 }
 
+DType gradient_dtype(const Graph& graph, const Op& op, size_t i) {
+  return op.output(i) >= 0 ? graph.tensor(op.outputs[i]).dtype : DType::f32;
+}
+
 void require(bool condition, const Graph& graph, const Op& op, const char* why) {
   if (!condition) throw InternalError(std::string(why) + ": " + print_op(graph, op));
 }

@@ -108,6 +108,8 @@ void verify(const Graph& graph);
 
 // Shorthands that rules use.
 const Tensor& input_tensor(const Graph& graph, const Op& op, size_t i);
+// Element type of a weight's gradient in output `i`: that of the tensor that is there for it, else f32.
+DType gradient_dtype(const Graph& graph, const Op& op, size_t i);
 void require(bool condition, const Graph& graph, const Op& op, const char* why);
 
 }  // namespace plimsoll

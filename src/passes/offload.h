@@ -1,5 +1,8 @@
-// Offload: tensors whose home is not the device, fetched ahead of need and stored when done.
+// Offload: tensors whose home is not the device, fetched ahead of need and stored when done
+// (docs/offload.md).
 #pragma once
+
+#include <vector>
 
 #include "graph/graph.h"
 
@@ -9,16 +12,37 @@ namespace plimsoll {
 struct OffloadChoice {
   Space states = Space::device;       // optimizer states and master copies
   Space gradients = Space::device;    // of the effective batch
-  Space weights = Space::device;      // of the layers (embedding, head and last norm stay)
+  Space weights = Space::device;      // of the layers (embedding, head, norms and adapters stay)
   Space activations = Space::device;  // those that wait for the backward pass
   // How many layers (micro-step) or slices (update) a transfer starts ahead of need; 0: no overlap.
   int64_t prefetch = 1;
+  // Elements that an update fetches at a time, a multiple of kSliceUnit. 4 Mi elements of f32 are 16 MiB:
+  // long enough for a disk's full rate.
+  int64_t slice_elements = int64_t{4} << 20;
+  // Smaller tensors stay on the device: their transfer takes longer than their bytes are worth.
+  int64_t smallest_bytes = 65536;
 
   [[nodiscard]] bool any() const {
     return states != Space::device || gradients != Space::device || weights != Space::device ||
            activations != Space::device;
   }
+  [[nodiscard]] bool moves(const Tensor& tensor) const { return tensor.bytes() >= smallest_bytes; }
   friend bool operator==(const OffloadChoice&, const OffloadChoice&) = default;
 };
+
+// What the passes have to know besides the choice.
+struct OffloadContext {
+  bool reaches_host = true;  // ops of the device compute on host tensors: those need no transfer
+  int64_t accumulation = 1;
+
+  [[nodiscard]] bool transfers(Space space) const {
+    return space == Space::disk || (space == Space::host && !reaches_host);
+  }
+};
+
+// All of it, for the run's programs in any order (micro-step, update, evaluation; their ops' stages tell them
+// apart). The bits of all results stay.
+std::vector<Graph> offload(std::vector<Graph> programs, const OffloadChoice& choice,
+                           const OffloadContext& context);
 
 }  // namespace plimsoll

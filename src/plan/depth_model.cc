@@ -29,21 +29,14 @@ double step_count(const Graph& graph, const Variant& variant) {
   return graph.name() == kUpdateProgram ? 1.0 : 0.0;
 }
 
-// Which sample's bytes a storage counts for: what a forward op of the layer wrote and a later layer still
+// Which sample's bytes a storage counts for: what a forward op of the layer wrote and the backward pass still
 // finds.
-int32_t sample_of(const Graph& graph, const StorageLife& life, const std::array<int32_t, 2>& next_layer) {
+int32_t sample_of(const Graph& graph, const StorageLife& life) {
   const Op& writer = graph.ops()[static_cast<size_t>(life.first)];
-  if (writer.stage != Stage::forward) return kNoLayer;
+  const Op& last = graph.ops()[static_cast<size_t>(life.last)];
+  if (writer.stage != Stage::forward || last.stage == Stage::forward) return kNoLayer;
   const int32_t layer = layer_of(writer.scope);
-  if (layer == kFirstSample && life.last >= next_layer[0]) return layer;
-  if (layer == kRestSample && life.last >= next_layer[1]) return layer;
-  return kNoLayer;
-}
-
-int32_t first_op_of(const Graph& graph, int32_t layer) {
-  for (size_t i = 0; i < graph.ops().size(); ++i)
-    if (layer_of(graph.ops()[i].scope) == layer) return static_cast<int32_t>(i);
-  return static_cast<int32_t>(graph.ops().size());
+  return layer == kFirstSample || layer == kRestSample ? layer : kNoLayer;
 }
 
 Experiment shallow(const Experiment& experiment, int64_t layers) {
@@ -77,7 +70,7 @@ Usage measure(const std::vector<Graph>& programs, const Variant& variant, const 
 DepthModel::DepthModel(const Experiment& experiment, const Variant& variant, RecomputePoint first,
                        RecomputePoint rest, const DeviceDescription& device) {
   Variant sample = variant;
-  sample.recompute = {{first, first, first, rest, rest}, 1};
+  sample.recompute = {{first, first, first, rest, rest, rest}, 1};
   const auto programs = build_programs(shallow(experiment, kLayers), sample, device);
   std::set<std::string_view> known;
   for (const Graph& graph : programs) {
@@ -121,12 +114,10 @@ void DepthModel::add_program(const Graph& graph, double times, const DeviceRates
 // left out, since the layer after them has the same and more.
 void DepthModel::add_lives(const Graph& graph) {
   const size_t n = graph.ops().size();
-  const std::array<int32_t, 2> next_layer = {first_op_of(graph, kFirstSample + 1),
-                                             first_op_of(graph, kRestSample + 1)};
   std::array<std::vector<Affine>, 3> change;
   for (auto& of_space : change) of_space.resize(n + 1);
   for (const StorageLife& life : storage_lives(graph)) {
-    const int32_t sample = sample_of(graph, life, next_layer);
+    const int32_t sample = sample_of(graph, life);
     const Affine step{life.bytes, sample == kFirstSample ? life.bytes : 0,
                       sample == kRestSample ? life.bytes : 0};
     Affine& begin = change[index(life.space)][static_cast<size_t>(life.first)];

@@ -31,15 +31,15 @@ Usage measure(const std::vector<Graph>& programs, const Variant& variant, const 
 // The first layers of a model at point `first`, all others at `rest`.
 class DepthModel {
  public:
-  static constexpr int64_t kLayers = 5;  // of the measured programs: 3 at `first`, 2 at `rest`
+  static constexpr int64_t kLayers = 6;  // of the measured programs: 3 at `first`, 3 at `rest`
   static constexpr int64_t kFirst = 3;
-  static constexpr int64_t kFewest = 6;  // shallower models are measured as they are
+  static constexpr int64_t kFewest = 7;  // shallower models are measured as they are
 
   // `variant.recompute` is ignored.
   DepthModel(const Experiment& experiment, const Variant& variant, RecomputePoint first, RecomputePoint rest,
              const DeviceDescription& device);
 
-  // first_layers >= 3 (or 0 where both points are the same), rest_layers >= 2.
+  // first_layers >= 3; rest_layers >= 3, or 0 where both points are the same.
   [[nodiscard]] Usage at(int64_t first_layers, int64_t rest_layers) const;
 
  private:

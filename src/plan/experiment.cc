@@ -6,6 +6,7 @@
 #include "base/units.h"
 #include "models/decoder.h"
 #include "ops/rule.h"
+#include "passes/update_in_backward.h"
 
 namespace plimsoll {
 namespace {
@@ -32,8 +33,7 @@ Graph build_evaluation(const Experiment& experiment, const Variant& variant) {
   return adapted(forward, experiment.lora ? &without_dropout : nullptr, nf4_of(experiment));
 }
 
-Graph finish(Graph graph, const char* name, const DeviceDescription& device) {
-  graph.set_name(name);
+Graph finish(const Graph& graph, const DeviceDescription& device) {
   verify(graph);
   return assign_scratch(graph, device);
 }
@@ -62,10 +62,19 @@ std::vector<Graph> build_programs(const Experiment& experiment, const Variant& v
       recompute(differentiate(build_forward(experiment, variant), {precision.gradients}), variant.recompute);
   Graph update = build_update(train, precision, experiment.optimizer);
   std::vector<Graph> programs;
-  programs.push_back(finish(std::move(train), kTrainProgram, device));
-  programs.push_back(finish(std::move(update), kUpdateProgram, device));
-  if (experiment.evaluates)
-    programs.push_back(finish(build_evaluation(experiment, variant), kEvalProgram, device));
+  const auto add = [&](Graph graph, const char* name) {
+    graph.set_name(name);
+    programs.push_back(std::move(graph));
+  };
+  if (variant.update_in_backward) {
+    add(update_in_backward(std::move(train), update), kTrainProgram);
+  } else {
+    add(std::move(train), kTrainProgram);
+    add(std::move(update), kUpdateProgram);
+  }
+  if (experiment.evaluates) add(build_evaluation(experiment, variant), kEvalProgram);
+  programs = offload(std::move(programs), variant.offload, {device.reaches_host, variant.accumulation});
+  for (Graph& program : programs) program = finish(program, device);
   return programs;
 }
 
@@ -75,7 +84,8 @@ std::vector<Graph> build_generation_programs(const ModelSpec& model, const LoraO
   std::vector<Graph> programs;
   for (const auto& [tokens, name] : {std::pair<int64_t, const char*>{prefill, "prefill"}, {1, "decode"}}) {
     Graph graph = adapted(build_decoder_cached(model, tokens, capacity, compute), lora, nf4);
-    programs.push_back(finish(std::move(graph), name, device));
+    graph.set_name(name);
+    programs.push_back(finish(graph, device));
   }
   return programs;
 }

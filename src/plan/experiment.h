@@ -57,8 +57,8 @@ inline constexpr const char* kEvalLossTensor = "eval_loss";
 // The forward pass of a micro-step with its adapters, before autodiff.
 Graph build_forward(const Experiment& experiment, const Variant& variant);
 
-// The run's programs: micro-step, update and, where the experiment evaluates, evaluation. Each pass's output
-// is verified.
+// The run's programs: micro-step, update (unless that is a part of the backward pass) and, where the
+// experiment evaluates, evaluation. Each program is verified.
 std::vector<Graph> build_programs(const Experiment& experiment, const Variant& variant,
                                   const DeviceDescription& device);
 

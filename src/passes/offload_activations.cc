@@ -1,0 +1,87 @@
+#include <algorithm>
+
+#include "ops/rule.h"
+#include "passes/layers.h"
+#include "passes/offload_parts.h"
+#include "passes/transfers.h"
+
+namespace plimsoll {
+namespace {
+
+constexpr int32_t kNever = -1;
+
+// By tensor id: the last op of the forward pass that touches it, and the first of the backward pass that
+// reads it.
+struct Uses {
+  std::vector<int32_t> last_forward, first_backward;
+};
+
+Uses find_uses(const Graph& train) {
+  const size_t n = train.tensors().size();
+  Uses uses{std::vector<int32_t>(n, kNever), std::vector<int32_t>(n, kNever)};
+  for (size_t at = 0; at < train.ops().size(); ++at) {
+    const Op& op = train.ops()[at];
+    const auto touch = [&](TensorId id, bool reads) {
+      if (id == kNoTensor) return;
+      const auto i = static_cast<size_t>(id);
+      if (op.stage == Stage::forward) uses.last_forward[i] = static_cast<int32_t>(at);
+      if (op.stage == Stage::backward && reads && uses.first_backward[i] == kNever)
+        uses.first_backward[i] = static_cast<int32_t>(at);
+    };
+    for (const TensorId id : op.inputs) touch(id, true);
+    for (const TensorId id : op.outputs) touch(id, false);
+  }
+  return uses;
+}
+
+std::vector<TensorId> find_waiting(const Graph& train, const Uses& uses, const OffloadChoice& choice) {
+  int32_t last_layer = kNoLayer;
+  for (const Op& op : train.ops()) last_layer = std::max(last_layer, layer_of(op.scope));
+  std::vector<TensorId> waiting;
+  for (size_t i = 0; i < train.tensors().size(); ++i) {
+    const Tensor& tensor = train.tensors()[i];
+    if (tensor.role != Role::activation || !choice.moves(tensor)) continue;
+    if (uses.last_forward[i] == kNever || uses.first_backward[i] == kNever) continue;
+    const int32_t layer = layer_of(train.ops()[static_cast<size_t>(uses.first_backward[i])].scope);
+    if (layer != kNoLayer && layer < last_layer) waiting.push_back(static_cast<TensorId>(i));
+  }
+  return waiting;
+}
+
+}  // namespace
+
+Graph offload_activations(Graph train, const OffloadChoice& choice, const OffloadContext& context) {
+  const Uses uses = find_uses(train);
+  const std::vector<TensorId> waiting = find_waiting(train, uses, choice);
+  if (!context.transfers(choice.activations)) {
+    for (const TensorId id : waiting) train.set_space(id, choice.activations);
+    return train;
+  }
+  std::vector<TensorId> home_of(train.tensors().size(), kNoTensor);
+  std::vector<std::vector<TensorId>> stored_after(train.ops().size());
+  for (const TensorId id : waiting) {
+    Tensor home = train.tensor(id);
+    home.name = train.fresh_name(home.name + ".home");
+    home.space = choice.activations;
+    home_of[static_cast<size_t>(id)] = train.add_tensor(std::move(home));
+    stored_after[static_cast<size_t>(uses.last_forward[static_cast<size_t>(id)])].push_back(id);
+  }
+  const std::vector<Op> ops = std::move(train.ops());
+  train.ops().clear();
+  for (size_t at = 0; at < ops.size(); ++at) {
+    Op op = ops[at];
+    if (op.stage == Stage::backward)
+      for (TensorId& id : op.inputs)
+        if (id != kNoTensor && home_of[static_cast<size_t>(id)] != kNoTensor)
+          id = home_of[static_cast<size_t>(id)];
+    train.ops().push_back(std::move(op));
+    for (const TensorId id : stored_after[at])
+      append_store(train, id, home_of[static_cast<size_t>(id)], 0, ops[at]);
+  }
+  std::vector<char> homes(train.tensors().size());
+  for (const TensorId id : home_of)
+    if (id != kNoTensor) homes[static_cast<size_t>(id)] = 1;
+  return fetch_for_readers(std::move(train), homes);
+}
+
+}  // namespace plimsoll

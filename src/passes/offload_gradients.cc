@@ -1,0 +1,118 @@
+#include <algorithm>
+#include <iterator>
+
+#include "autodiff/autodiff.h"
+#include "ops/rule.h"
+#include "passes/offload_parts.h"
+#include "passes/train.h"
+#include "passes/transfers.h"
+
+namespace plimsoll {
+namespace {
+
+// By tensor id, whether it is a gradient that the choice moves; its space is set.
+std::vector<char> move_gradients(Graph& graph, const OffloadChoice& choice) {
+  std::vector<char> moved(graph.tensors().size());
+  for (size_t i = 0; i < moved.size(); ++i) {
+    const Tensor& tensor = graph.tensors()[i];
+    if (tensor.role != Role::gradient || !choice.moves(tensor)) continue;
+    moved[i] = 1;
+    graph.set_space(static_cast<TensorId>(i), choice.gradients);
+  }
+  return moved;
+}
+
+std::string square_name(const Tensor& gradient) {
+  return gradient.name.substr(0, gradient.name.size() - gradient_name("").size()) + kGradSquareSuffix;
+}
+
+// The sum of squares outlives the program: the update adds all of them up.
+void append_square(Graph& train, TensorId copy, const Tensor& gradient, const Op& writer) {
+  Op square;
+  square.kind = OpKind::grad_square;
+  square.scope = writer.scope;
+  square.stage = Stage::backward;
+  square.inputs = {copy};
+  square.outputs = {train.add_tensor({square_name(gradient), {1}, DType::f64, Role::metric})};
+  emit(train, std::move(square), "");
+}
+
+// The copies on the device of a program's moved gradients, each from its first to its last writer.
+class GradientCopies {
+ public:
+  GradientCopies(Graph train, std::vector<char> moved, int64_t accumulation)
+      : train_(std::move(train)),
+        moved_(std::move(moved)),
+        ops_(std::move(train_.ops())),
+        accumulation_(accumulation),
+        copies_(train_.tensors().size(), kNoTensor),
+        last_writer_(train_.tensors().size()) {
+    train_.ops().clear();
+    for (size_t at = 0; at < ops_.size(); ++at)
+      for (const TensorId id : ops_[at].outputs)
+        if (id != kNoTensor) last_writer_[static_cast<size_t>(id)] = at;
+  }
+
+  Graph run() {
+    for (size_t at = 0; at < ops_.size(); ++at) {
+      Op op = ops_[at];
+      std::vector<TensorId> complete;
+      for (TensorId& id : op.outputs) {
+        if (id == kNoTensor || moved_[static_cast<size_t>(id)] == 0) continue;
+        if (last_writer_[static_cast<size_t>(id)] == at) complete.push_back(id);
+        id = copy_of(id, op);
+      }
+      train_.ops().push_back(std::move(op));
+      for (const TensorId id : complete) {
+        const TensorId copy = copies_[static_cast<size_t>(id)];
+        append_square(train_, copy, Tensor(train_.tensor(id)), ops_[at]);
+        append_store(train_, copy, id, 0, ops_[at]);
+      }
+    }
+    return std::move(train_);
+  }
+
+ private:
+  TensorId copy_of(TensorId id, const Op& writer) {
+    TensorId& copy = copies_[static_cast<size_t>(id)];
+    if (copy != kNoTensor) return copy;
+    Tensor tensor = train_.tensor(id);
+    const std::string name = tensor.name + ".copy";
+    if (accumulation_ > 1) return copy = append_fetch(train_, id, name, writer);
+    tensor.name = name;
+    tensor.role = Role::activation;
+    tensor.space = Space::device;
+    return copy = train_.add_tensor(std::move(tensor));
+  }
+
+  Graph train_;
+  std::vector<char> moved_;  // by tensor
+  std::vector<Op> ops_;
+  int64_t accumulation_;
+  std::vector<TensorId> copies_;     // by gradient
+  std::vector<size_t> last_writer_;  // by tensor
+};
+
+}  // namespace
+
+Graph offload_gradients_of_train(Graph train, const OffloadChoice& choice, const OffloadContext& context) {
+  std::vector<char> moved = move_gradients(train, choice);
+  if (!context.transfers(choice.gradients)) return train;
+  return GradientCopies(std::move(train), std::move(moved), context.accumulation).run();
+}
+
+Graph offload_gradients_of_update(Graph update, const OffloadChoice& choice, const OffloadContext& context) {
+  const std::vector<char> moved = move_gradients(update, choice);
+  if (!context.transfers(choice.gradients)) return update;
+  std::vector<Op> ops = std::move(update.ops());
+  update.ops().clear();
+  for (Op& op : ops) {
+    if (op.kind == OpKind::grad_square && moved[static_cast<size_t>(op.inputs[0])] != 0)
+      update.set_role(op.outputs[0], Role::metric);
+    else
+      update.ops().push_back(std::move(op));
+  }
+  return update;
+}
+
+}  // namespace plimsoll

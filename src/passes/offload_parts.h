@@ -1,0 +1,28 @@
+// The parts of offload, each a pass over one program that leaves its waits next to their transfers
+// (schedule_transfers sets them apart). Whatever the choice leaves on the device stays as it is.
+#pragma once
+
+#include "passes/offload.h"
+
+namespace plimsoll {
+
+// Weights of the layers live in their space. Every layer's forward and backward pass fetches its own copies.
+Graph offload_weights(Graph program, const OffloadChoice& choice, const OffloadContext& context);
+
+// What the forward pass leaves to the backward pass lives in their space meanwhile, but for what the last
+// layer's backward pass reads: that is needed at once.
+Graph offload_activations(Graph train, const OffloadChoice& choice, const OffloadContext& context);
+
+// Gradients are stored as soon as they are complete, and their squares taken before that. With accumulation,
+// they are fetched to be added to.
+Graph offload_gradients_of_train(Graph train, const OffloadChoice& choice, const OffloadContext& context);
+// Its counterpart: the update finds the squares there.
+Graph offload_gradients_of_update(Graph update, const OffloadChoice& choice, const OffloadContext& context);
+
+// Optimizer states and master copies live in their space.
+Graph offload_states(Graph program, const OffloadChoice& choice);
+
+// Optimizer ops with operands that have to be fetched run slice by slice.
+Graph slice_updates(Graph program, const OffloadChoice& choice, const OffloadContext& context);
+
+}  // namespace plimsoll

@@ -1,0 +1,131 @@
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/units.h"
+#include "ops/rule.h"
+#include "passes/offload_parts.h"
+#include "passes/transfers.h"
+
+namespace plimsoll {
+namespace {
+
+bool is_optimizer(const Op& op) {
+  return op.stage == Stage::update && op.kind != OpKind::grad_square && op.kind != OpKind::grad_norm &&
+         !is_transfer(op.kind);
+}
+
+// With a master copy the weight is only written.
+bool reads_output(const Graph& graph, const Op& op, size_t i) {
+  if (i != 0) return true;
+  return std::none_of(op.outputs.begin(), op.outputs.end(),
+                      [&](TensorId id) { return id != kNoTensor && graph.tensor(id).role == Role::master; });
+}
+
+class Slicing {
+ public:
+  Slicing(Graph program, int64_t slice_elements, const OffloadContext& context)
+      : graph_(std::move(program)),
+        ops_(std::move(graph_.ops())),
+        slice_elements_(slice_elements),
+        context_(context) {
+    graph_.ops().clear();
+  }
+
+  Graph run() {
+    for (const Op& op : ops_) {
+      if (is_optimizer(op) && has_moved(op))
+        slice(op);
+      else
+        graph_.ops().push_back(op);
+    }
+    return std::move(graph_);
+  }
+
+ private:
+  [[nodiscard]] bool is_moved(TensorId id) const {
+    return id != kNoTensor && context_.transfers(graph_.tensor(id).space);
+  }
+  [[nodiscard]] bool has_moved(const Op& op) const {
+    const auto moved = [&](TensorId id) { return is_moved(id); };
+    return std::any_of(op.inputs.begin(), op.inputs.end(), moved) ||
+           std::any_of(op.outputs.begin(), op.outputs.end(), moved);
+  }
+
+  void slice(const Op& op) {
+    const int64_t all = graph_.tensor(op.outputs[0]).shape.elements();
+    const int64_t step = rule_of(op.kind).sliceable ? slice_elements_ : all;
+    for (int64_t first = 0; first < all; first += step)
+      append_slice(op, {first, std::min(step, all - first)}, all);
+  }
+
+  void append_slice(const Op& op, ElementRange range, int64_t all) {
+    Op slice = op;
+    for (TensorId& id : slice.inputs)
+      if (is_moved(id)) id = fetch(op, id, range, all);
+    for (size_t i = 0; i < slice.outputs.size(); ++i) {
+      TensorId& id = slice.outputs[i];
+      if (is_moved(id)) id = reads_output(graph_, op, i) ? fetch(op, id, range, all) : add_copy(id, range);
+    }
+    if (range.elements < all) {
+      slice.attrs["first"] = range.first;
+      slice.attrs["elements"] = range.elements;
+    }
+    emit(graph_, slice, "");
+    for (size_t i = 0; i < slice.outputs.size(); ++i) {
+      const TensorId home = op.outputs[i];
+      if (slice.outputs[i] != home)
+        append_store(graph_, slice.outputs[i], home, part_of(home, range, all).first, op);
+    }
+  }
+
+  TensorId fetch(const Op& op, TensorId home, ElementRange range, int64_t all) {
+    return append_fetch(graph_, home, part_of(home, range, all), copy_name(home, range), op);
+  }
+
+  // A weight's copy that is only written.
+  TensorId add_copy(TensorId home, ElementRange range) {
+    const Tensor& weight = graph_.tensor(home);
+    const Shape shape = range.elements == weight.shape.elements() ? weight.shape : Shape{range.elements};
+    return graph_.add_tensor({copy_name(home, range), shape, weight.dtype, Role::activation});
+  }
+
+  [[nodiscard]] std::string copy_name(TensorId home, ElementRange range) const {
+    return graph_.tensor(home).name + ".slice" + std::to_string(range.first / slice_elements_);
+  }
+
+  // Where the weight's `range` lies in an operand that may have one value for several of the weight's
+  // elements, as the scales of 8-bit states do. Operands of ops that cannot be sliced are moved as a whole.
+  [[nodiscard]] ElementRange part_of(TensorId operand, ElementRange range, int64_t all) const {
+    const int64_t values = graph_.tensor(operand).shape.elements();
+    if (range.elements == all) return {0, values};
+    const int64_t block = ceil_div(all, values);
+    check_internal(kSliceUnit % block == 0,
+                   "slice_updates: " + graph_.tensor(operand).name +
+                       " does not have one value for so many elements of its weight");
+    return {range.first / block, ceil_div(range.elements, block)};
+  }
+
+  Graph graph_;
+  std::vector<Op> ops_;
+  int64_t slice_elements_;
+  OffloadContext context_;
+};
+
+}  // namespace
+
+Graph offload_states(Graph program, const OffloadChoice& choice) {
+  for (size_t i = 0; i < program.tensors().size(); ++i) {
+    const Tensor& tensor = program.tensors()[i];
+    const bool state = tensor.role == Role::optimizer_state || tensor.role == Role::master;
+    if (state && choice.moves(tensor)) program.set_space(static_cast<TensorId>(i), choice.states);
+  }
+  return program;
+}
+
+Graph slice_updates(Graph program, const OffloadChoice& choice, const OffloadContext& context) {
+  check_internal(choice.slice_elements > 0 && choice.slice_elements % kSliceUnit == 0,
+                 "slice_updates: slices of " + std::to_string(choice.slice_elements) + " elements");
+  return Slicing(std::move(program), choice.slice_elements, context).run();
+}
+
+}  // namespace plimsoll

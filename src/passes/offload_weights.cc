@@ -1,0 +1,27 @@
+#include "passes/layers.h"
+#include "passes/offload_parts.h"
+#include "passes/transfers.h"
+
+namespace plimsoll {
+namespace {
+
+// Adapters stay: they are small beside their gradients and states, and read in every layer.
+bool is_streamed(const Tensor& tensor, const OffloadChoice& choice) {
+  const bool weight = tensor.role == Role::frozen_weight || tensor.role == Role::trainable_weight;
+  return weight && layer_of(tensor.name) != kNoLayer && tensor.name.find(".lora_") == std::string::npos &&
+         choice.moves(tensor);
+}
+
+}  // namespace
+
+Graph offload_weights(Graph program, const OffloadChoice& choice, const OffloadContext& context) {
+  std::vector<char> homes(program.tensors().size());
+  for (size_t i = 0; i < homes.size(); ++i) {
+    if (!is_streamed(program.tensors()[i], choice)) continue;
+    homes[i] = 1;
+    program.set_space(static_cast<TensorId>(i), choice.weights);
+  }
+  return context.transfers(choice.weights) ? fetch_for_readers(std::move(program), homes) : program;
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,113 @@
+// When transfers start and are waited for. One mechanism for weights, activations, gradients and slices of an
+// update.
+#include <algorithm>
+#include <array>
+#include <unordered_map>
+
+#include "ops/rule.h"
+#include "passes/transfers.h"
+
+namespace plimsoll {
+namespace {
+
+// The stretches of one kind: where each begins and ends, and which one every op of the program is next to.
+struct Stretches {
+  std::vector<size_t> begin, end;  // of a stretch: its first op, and the one after its last
+  std::vector<int32_t> before;     // by op: the last stretch with an op before it, -1 if there is none
+
+  [[nodiscard]] int32_t count() const { return static_cast<int32_t>(begin.size()); }
+};
+
+class Schedule {
+ public:
+  Schedule(Graph graph, int64_t distance)
+      : graph_(std::move(graph)), ops_(std::move(graph_.ops())), distance_(distance) {
+    graph_.ops().clear();
+    find_stretches();
+  }
+
+  Graph run() {
+    // Places are gaps: gap i is before op i, the last one is the end of the program.
+    std::vector<std::vector<size_t>> fetches(ops_.size() + 1), waits(ops_.size() + 1);
+    std::vector<char> moves(ops_.size());
+    for (size_t at = 0; at < ops_.size(); ++at) {
+      const OpKind kind = ops_[at].kind;
+      if (kind == OpKind::store) stores_[ops_[at].outputs[0]].push_back(at);
+      if (kind == OpKind::fetch) fetches[gap_of_fetch(at)].push_back(at);
+      if (kind == OpKind::store_wait) waits[gap_of_wait(at)].push_back(at);
+      moves[at] = kind == OpKind::fetch || kind == OpKind::store_wait ? 1 : 0;
+    }
+    for (size_t gap = 0; gap <= ops_.size(); ++gap) {
+      // Waits first: they give room to what is fetched.
+      for (const size_t at : waits[gap]) graph_.ops().push_back(ops_[at]);
+      for (const size_t at : fetches[gap]) graph_.ops().push_back(ops_[at]);
+      if (gap < ops_.size() && moves[gap] == 0) graph_.ops().push_back(ops_[gap]);
+    }
+    return std::move(graph_);
+  }
+
+ private:
+  static size_t kind_of(const Op& op) { return op.stage == Stage::update ? 1 : 0; }
+
+  void find_stretches() {
+    StretchCounter counter;
+    for (size_t at = 0; at < ops_.size(); ++at) {
+      for (Stretches& stretches : kinds_) stretches.before.push_back(stretches.count() - 1);
+      const Op& op = ops_[at];
+      if (is_transfer(op.kind)) continue;
+      Stretches& stretches = kinds_[kind_of(op)];
+      if (counter.next(op) == stretches.count()) {
+        stretches.begin.push_back(at);
+        stretches.end.push_back(at);
+      }
+      stretches.end.back() = at + 1;
+    }
+  }
+
+  // The fetch's reader is the next op of its kind. That op may begin a stretch or lie inside of one.
+  [[nodiscard]] size_t gap_of_fetch(size_t at) const {
+    const Stretches& stretches = kinds_[kind_of(ops_[at])];
+    const int32_t before = stretches.before[at];
+    const bool inside = before >= 0 && stretches.end[static_cast<size_t>(before)] > at;
+    const int64_t target = std::max<int64_t>(0, (inside ? before : before + 1) - distance_);
+    if (target >= stretches.count()) return at;
+    return std::max(std::min(at, stretches.begin[static_cast<size_t>(target)]), after_stores(at));
+  }
+
+  [[nodiscard]] size_t gap_of_wait(size_t at) const {
+    const Stretches& stretches = kinds_[kind_of(ops_[at])];
+    const int64_t target = stretches.before[at] + distance_;
+    return target < stretches.count() ? std::max(at, stretches.end[static_cast<size_t>(target)])
+                                      : ops_.size();
+  }
+
+  // The gap behind the last store so far that wrote a part of what the fetch reads.
+  [[nodiscard]] size_t after_stores(size_t at) const {
+    const Op& fetch = ops_[at];
+    const auto found = stores_.find(fetch.inputs[0]);
+    if (found == stores_.end()) return 0;
+    const int64_t first = fetch.attr_int("first");
+    const int64_t end = first + fetch.attr_int("elements");
+    for (auto store = found->second.rbegin(); store != found->second.rend(); ++store) {
+      const int64_t stored = ops_[*store].attr_int("first");
+      const int64_t elements = graph_.tensor(ops_[*store].inputs[0]).shape.elements();
+      if (stored < end && first < stored + elements) return *store + 1;
+    }
+    return 0;
+  }
+
+  Graph graph_;
+  std::vector<Op> ops_;
+  int64_t distance_;
+  std::array<Stretches, 2> kinds_;                            // of layers, of updates
+  std::unordered_map<TensorId, std::vector<size_t>> stores_;  // by home, ops passed so far
+};
+
+}  // namespace
+
+Graph schedule_transfers(Graph graph, int64_t distance) {
+  if (distance == 0) return graph;
+  return Schedule(std::move(graph), distance).run();
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,84 @@
+#include "passes/transfers.h"
+
+#include "ops/rule.h"
+#include "passes/layers.h"
+
+namespace plimsoll {
+namespace {
+
+Op transfer(OpKind kind, const Op& partner) {
+  Op op;
+  op.kind = kind;
+  op.scope = partner.scope;
+  op.stage = partner.stage;
+  return op;
+}
+
+void append_wait(Graph& graph, OpKind kind, TensorId copy, const Op& partner) {
+  Op wait = transfer(kind, partner);
+  wait.inputs = wait.outputs = {copy};
+  emit(graph, std::move(wait), "");
+}
+
+}  // namespace
+
+TensorId append_fetch(Graph& graph, TensorId home, ElementRange range, const std::string& copy_name,
+                      const Op& reader) {
+  Op fetch = transfer(OpKind::fetch, reader);
+  fetch.inputs = {home};
+  fetch.outputs = {kNewTensor};
+  fetch.attrs = {{"first", range.first}, {"elements", range.elements}};
+  const TensorId copy = emit(graph, std::move(fetch), copy_name)[0];
+  append_wait(graph, OpKind::fetch_wait, copy, reader);
+  return copy;
+}
+
+TensorId append_fetch(Graph& graph, TensorId home, const std::string& copy_name, const Op& reader) {
+  return append_fetch(graph, home, {0, graph.tensor(home).shape.elements()}, copy_name, reader);
+}
+
+void append_store(Graph& graph, TensorId copy, TensorId home, int64_t first, const Op& writer) {
+  Op store = transfer(OpKind::store, writer);
+  store.inputs = {copy};
+  store.outputs = {home};
+  store.attrs = {{"first", first}};
+  emit(graph, std::move(store), "");
+  append_wait(graph, OpKind::store_wait, copy, writer);
+}
+
+int32_t StretchCounter::next(const Op& op) {
+  if (op.stage == Stage::update) return ++updates_;
+  const int32_t layer = layer_of(op.scope);
+  if (layer != layer_ || op.stage != stage_) ++layers_;
+  layer_ = layer;
+  stage_ = op.stage;
+  return layers_;
+}
+
+Graph fetch_for_readers(Graph graph, const std::vector<char>& homes) {
+  struct Latest {
+    int32_t stretch = -1;
+    TensorId copy = kNoTensor;
+  };
+  std::vector<Latest> latest(homes.size());
+  const std::vector<Op> ops = std::move(graph.ops());
+  graph.ops().clear();
+  StretchCounter counter;
+  for (Op op : ops) {
+    if (!is_transfer(op.kind) && op.stage != Stage::update) {
+      const int32_t stretch = counter.next(op);
+      for (TensorId& input : op.inputs) {
+        if (input == kNoTensor || static_cast<size_t>(input) >= homes.size()) continue;
+        const auto i = static_cast<size_t>(input);
+        if (homes[i] == 0) continue;
+        if (latest[i].stretch != stretch)
+          latest[i] = {stretch, append_fetch(graph, input, graph.tensor(input).name + ".fetched", op)};
+        input = latest[i].copy;
+      }
+    }
+    graph.ops().push_back(std::move(op));
+  }
+  return graph;
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,47 @@
+// Building blocks of offload: pairs of a transfer and its wait, and when they start.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "graph/graph.h"
+#include "ops/optimizer.h"
+
+namespace plimsoll {
+
+// Appends fetch and fetch_wait of a range of `home`, side by side, for the op that comes next; returns the
+// copy, an activation named after `copy_name`.
+TensorId append_fetch(Graph& graph, TensorId home, ElementRange range, const std::string& copy_name,
+                      const Op& reader);
+TensorId append_fetch(Graph& graph, TensorId home, const std::string& copy_name, const Op& reader);
+
+// Appends store and store_wait of `copy` into `home` from element `first` on, side by side, after the op
+// `writer`.
+void append_store(Graph& graph, TensorId copy, TensorId home, int64_t first, const Op& writer);
+
+// Numbers the stretches of a program that transfers count their distance in. Ops of the update stage are one
+// stretch each (a slice); of the other stages, a layer's forward or backward pass is one, and so is what lies
+// between layers. The two kinds are numbered apart, so that updates inside of a backward pass do not cut it.
+class StretchCounter {
+ public:
+  // The number of the stretch that `op`, which must come next in program order and be no transfer, is in.
+  int32_t next(const Op& op);
+
+ private:
+  int32_t layers_ = -1;
+  int32_t updates_ = -1;
+  int32_t layer_ = 0;
+  Stage stage_ = Stage::update;  // of the stretch `layers_`; no such stretch has this one
+};
+
+// `homes` by tensor id. In every stretch before the update, the ops that read a home read a copy instead,
+// fetched right before the first of them.
+Graph fetch_for_readers(Graph graph, const std::vector<char>& homes);
+
+// Fetches start `distance` stretches ahead of the one that waits for them, but not before a store that wrote
+// what they fetch; stores are waited for so many stretches later. Expects every wait next to its transfer; at
+// distance 0 they stay there. No value depends on it: transfers complete in the order in which they start.
+Graph schedule_transfers(Graph graph, int64_t distance);
+
+}  // namespace plimsoll

@@ -6,7 +6,7 @@
 // next, so holes under a box come about only when nothing else fits lower. Among boxes that could go equally
 // low a rank decides. On training programs the result is nearly always the lower bound itself, but no single
 // rank is safe: one of them loses 8 % on a published program that another places within 0.8 %. Hence five,
-// tried until the bound is reached.
+// tried until the bound is reached; then orders in which what stuck out goes first.
 //
 // A box can go no lower than the lowest valley of the skyline, and down there only if it is no wider. So the
 // best box inside that valley goes next, and a valley into which none fits is filled up to its lower side.
@@ -36,7 +36,7 @@ std::string_view to_string(TieBreak tie_break);
 // The placement one tie-break gives. Throws InternalError on a problem that makes no sense (check_problem).
 Placement place(const Problem& problem, TieBreak tie_break);
 
-// The smallest placement over all tie-breaks, the earlier one where two are equal; stops at the first that
+// The smallest placement over all orders, the earlier one where two are equal; stops at the first that
 // reaches the lower bound.
 Placement solve(const Problem& problem);
 

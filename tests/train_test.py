@@ -175,12 +175,12 @@ class TrainTest(unittest.TestCase):
         self.assertIn("calibrate", run("plan", path, env=environment).stdout)
 
     def test_allowed_means_that_change_the_result_are_taken_only_where_nothing_else_fits(self):
-        least = json.loads(run("plan", recipe(self.folder, memory={"device": "1KiB"}), "--json").stdout)
+        least = json.loads(run("plan", recipe(self.folder, memory={"device": "1KiB", "offload": "none"}), "--json").stdout)
         least = least["device"]["arena_bytes"]
         allow = ["nf4", "bf16-states", "adamw8bit"]
         kept = self.train("kept", precision="bf16", memory={"device": f"{least}B", "allow": allow})
         self.assertEqual(json.loads((kept / "run.json").read_text())["lossy"], [])
-        small = {"device": f"{least * 3 // 4}B"}
+        small = {"device": f"{least * 3 // 4}B", "offload": "none"}
         self.assertEqual(run("train", recipe(self.folder, precision="bf16", memory=small), "--quiet").returncode, 3)
         taken = self.train("taken", precision="bf16", memory={**small, "allow": allow})
         self.assertEqual(json.loads((taken / "run.json").read_text())["lossy"], ["adamw8bit"])

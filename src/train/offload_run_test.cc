@@ -1,8 +1,10 @@
-// Offload and the update in the backward pass change no bit, whether transfers are fast or slow.
+// Offload and the update in the backward pass change no bit, whether transfers are fast or slow, and on the
+// arenas of a real run.
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "cpu/describe.h"
@@ -10,6 +12,7 @@
 #include "data/micro_batch.h"
 #include "plan/experiment.h"
 #include "runtime/executor.h"
+#include "runtime/run_memory.h"
 #include "train/batch_writer.h"
 #include "train/test_machine.h"
 #include "train/weights.h"
@@ -154,19 +157,66 @@ class Bench {
     return result_of(graphs, persistent);
   }
 
+  // On the arenas of a real run, dead values poisoned.
+  Result run_on_arenas(const Variant& variant) {
+    const std::vector<Graph> graphs =
+        build_programs(experiment_, variant, describe_cpu(cpu_.isa, cpu_.threads));
+    const ArenaLayout layout = lay_out(graphs);
+    validate(graphs, layout);
+    const RunMemory memory(device_, layout, std::filesystem::temp_directory_path());
+    const Arenas arenas = memory.arenas();
+    for (const TableRow& row : layout.persistent) {
+      const auto found = material_.weights.find(row.name);
+      if (found != material_.weights.end()) write(arenas, row, found->second.bytes());
+    }
+    std::deque<Executor> programs;
+    for (size_t i = 0; i < graphs.size(); ++i)
+      programs.emplace_back(graphs[i], layout.programs[i], device_, arenas, ExecutorOptions{.poison = true});
+    const auto run = [&](size_t program, const Inputs& inputs) {
+      for (const TableRow& row : layout.programs[program].rows)
+        if (row.role == Role::input) write(arenas, row, inputs.at(row.name));
+      programs[program].run();
+    };
+    for (const auto& micro_steps : material_.steps) {
+      for (const Inputs& inputs : micro_steps) run(0, inputs);
+      if (programs.size() > 1) run(1, micro_steps.back());
+    }
+    Result result;
+    for (const TableRow& row : layout.persistent)
+      if (counts(row.name, row.role)) read(arenas, row, result[row.name]);
+    return result;
+  }
+
  private:
+  static bool counts(const std::string& name, Role role) {
+    return is_persistent(role) && role != Role::gradient && name.find(kGradSquareSuffix) == std::string::npos;
+  }
+
   static Result result_of(const std::vector<Graph>& graphs, Persistent& persistent) {
     Result result;
     for (const Graph& graph : graphs) {
       for (const Tensor& tensor : graph.tensors()) {
-        const bool counts = is_persistent(tensor.role) && tensor.role != Role::gradient &&
-                            tensor.name.find(kGradSquareSuffix) == std::string::npos;
-        if (!counts) continue;
+        if (!counts(tensor.name, tensor.role)) continue;
         const auto bytes = persistent.at(tensor.name).bytes();
         result[tensor.name] = {bytes.begin(), bytes.end()};
       }
     }
     return result;
+  }
+
+  static void write(const Arenas& arenas, const TableRow& row, std::span<const std::byte> from) {
+    if (row.space == Space::disk)
+      arenas.disk->write(row.offset, from);
+    else
+      std::copy(from.begin(), from.end(), arenas.address(row));
+  }
+
+  static void read(const Arenas& arenas, const TableRow& row, std::vector<std::byte>& to) {
+    to.resize(static_cast<size_t>(row.bytes));
+    if (row.space == Space::disk)
+      arenas.disk->read(row.offset, to);
+    else
+      std::copy_n(arenas.address(row), to.size(), to.begin());
   }
 
   Experiment experiment_;
@@ -182,8 +232,8 @@ void expect_learned(const Result& result) {
 }
 
 // Bit i of `parts` moves part i.
-OffloadChoice choice_of(int parts, int64_t prefetch) {
-  const auto space = [&](int part) { return (parts >> part & 1) != 0 ? Space::disk : Space::device; };
+OffloadChoice choice_of(int parts, int64_t prefetch, Space home = Space::disk) {
+  const auto space = [&](int part) { return (parts >> part & 1) != 0 ? home : Space::device; };
   return {.states = space(0),
           .gradients = space(1),
           .weights = space(2),
@@ -193,24 +243,24 @@ OffloadChoice choice_of(int parts, int64_t prefetch) {
           .smallest_bytes = kSmallest};
 }
 
-std::string text_of(const Variant& variant, Transfers transfers) {
+std::string text_of(const Variant& variant, const char* how) {
   const OffloadChoice& o = variant.offload;
   return "states " + std::string(to_string(o.states)) + ", gradients " + std::string(to_string(o.gradients)) +
          ", weights " + std::string(to_string(o.weights)) + ", activations " +
          std::string(to_string(o.activations)) + ", prefetch " + std::to_string(o.prefetch) +
          ", accumulation " + std::to_string(variant.accumulation) +
          (variant.recompute.layers.empty() ? "" : ", recomputed") +
-         (variant.update_in_backward ? ", update in backward" : "") +
-         (transfers == Transfers::when_they_start ? ", early" : ", late");
+         (variant.update_in_backward ? ", update in backward, " : ", ") + how;
+}
+
+void expect_same(const Result& result, const Result& expected, const std::string& what) {
+  ASSERT_EQ(result.size(), expected.size()) << what;
+  for (const auto& [name, bytes] : result) ASSERT_EQ(bytes, expected.at(name)) << name << ": " << what;
 }
 
 void expect_same_bits(Bench& bench, const Variant& variant, const Result& expected) {
-  for (const Transfers transfers : {Transfers::when_they_start, Transfers::when_they_are_waited_for}) {
-    const Result result = bench.run(variant, transfers);
-    ASSERT_EQ(result.size(), expected.size()) << text_of(variant, transfers);
-    for (const auto& [name, bytes] : result)
-      ASSERT_EQ(bytes, expected.at(name)) << name << ": " << text_of(variant, transfers);
-  }
+  expect_same(bench.run(variant, Transfers::when_they_start), expected, text_of(variant, "early"));
+  expect_same(bench.run(variant, Transfers::when_they_are_waited_for), expected, text_of(variant, "late"));
 }
 
 class OffloadRun : public ::testing::TestWithParam<Case> {};
@@ -243,6 +293,8 @@ TEST_P(OffloadRun, an_update_in_the_backward_pass_gives_the_bits_of_one_after_it
   }
 }
 
+std::string name_of(const ::testing::TestParamInfo<Case>& info) { return info.param.name; }
+
 INSTANTIATE_TEST_SUITE_P(
     Models, OffloadRun,
     ::testing::Values(Case{"full_fp32", "qwen2", false, kFp32}, Case{"lora_fp32", "qwen2", true, kFp32},
@@ -255,7 +307,43 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"lion", "llama", false, kBf16Pure, OptimizerKind::lion},
                       Case{"sgd", "llama", false, kFp32, OptimizerKind::sgd},
                       Case{"adafactor", "llama", false, kBf16, OptimizerKind::adafactor}),
-    [](const ::testing::TestParamInfo<Case>& info) { return std::string(info.param.name); });
+    name_of);
+
+// Few cases: each transfer waits for a real disk.
+class OffloadOnArenas : public ::testing::TestWithParam<Case> {};
+
+TEST_P(OffloadOnArenas, homes_on_host_and_disk_give_the_bits_of_keeping_all) {
+  const Experiment experiment = experiment_of(GetParam(), 2, true);
+  Bench bench(experiment);
+  Variant variant = variant_of(experiment);
+  const Result expected = bench.run_on_arenas(variant);
+  expect_learned(expected);
+  variant.recompute.layers.assign(kLayers, RecomputePoint::mlp);
+  for (const OffloadChoice& choice :
+       {choice_of(15, 0), choice_of(15, 1), choice_of(15, 1, Space::host), choice_of(6, 1, Space::host)}) {
+    variant.offload = choice;
+    expect_same(bench.run_on_arenas(variant), expected, text_of(variant, "on arenas"));
+  }
+}
+
+TEST_P(OffloadOnArenas, updates_in_the_backward_pass_fetch_and_store_their_states) {
+  const Experiment experiment = experiment_of(GetParam(), 1, false);
+  Bench bench(experiment);
+  Variant variant = variant_of(experiment);
+  const Result expected = bench.run_on_arenas(variant);
+  variant.update_in_backward = true;
+  for (const OffloadChoice& choice : {choice_of(13, 1), choice_of(13, 1, Space::host)}) {
+    variant.offload = choice;
+    expect_same(bench.run_on_arenas(variant), expected, text_of(variant, "on arenas"));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Models, OffloadOnArenas,
+    ::testing::Values(Case{"full_bf16_pure", "qwen2", false, kBf16Pure},
+                      Case{"qlora", "llama", true, kBf16, OptimizerKind::adamw, 64, true},
+                      Case{"adamw8bit", "llama", false, kBf16, OptimizerKind::adamw8bit}),
+    name_of);
 
 // Tables of 67,200 elements: their updates run in two slices.
 TEST(OffloadRunSlices, give_the_bits_of_whole_updates) {

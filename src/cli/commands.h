@@ -26,6 +26,8 @@ struct RecipeArguments {
   void add_to(CLI::App& app, bool folder_allowed);
   // Reports on standard error what PLIMSOLL_SET changed.
   [[nodiscard]] Recipe load() const;
+  // The recipe under other assumptions (Overrides::what_if).
+  [[nodiscard]] Recipe load(const std::vector<std::string>& what_if) const;
   [[nodiscard]] MachineOptions machine(const Recipe& recipe) const;
 };
 

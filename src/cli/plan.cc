@@ -1,20 +1,58 @@
 #include <cstdio>
 
-#include "cli/commands.h"
+#include "cli/plan_command.h"
+#include "io/atomic.h"
+#include "plan/timeline.h"
 #include "train/allowed.h"
 
 namespace plimsoll {
 namespace {
 
-struct PlanArguments {
-  RecipeArguments recipe;
-  std::string memory, host_memory, dump;
-  std::string method, length;
-  bool json = false;
-};
+PlanInput input_of(const PlanArguments& arguments, Recipe recipe) {
+  PlanInput input;
+  input.recipe = std::move(recipe);
+  input.cpu = cpu_settings(arguments.recipe.machine(input.recipe));
+  if (!input.recipe.data.train.empty())
+    input.data = open_data(input.recipe, read_experiment(input.recipe).model.vocab);
+  input.request = plan_request(input.recipe, input.cpu, input.data_or_null());
+  return input;
+}
 
-// Shorthands are the recipe's keys under shorter names.
-Recipe load(const PlanArguments& arguments) {
+void print(const std::string& text) { std::fputs(text.c_str(), stdout); }
+
+ExitCode run_report(const PlanArguments& arguments) {
+  const PlanInput input = plan_input(arguments);
+  const Plan plan = plan_allowed(input.recipe, input.cpu, input.data_or_null()).plan;
+  if (!arguments.dump.empty()) {
+    print(dump(plan, arguments.dump));
+    return ExitCode::ok;
+  }
+  if (!arguments.html.empty()) write_file_atomically(arguments.html, timeline_page(plan));
+  if (arguments.json) {
+    print(report_json(plan));
+    return plan.fits() ? ExitCode::ok : ExitCode::does_not_fit;
+  }
+  if (arguments.timeline) print(timeline_text(plan));
+  if (!plan.fits()) throw DoesNotFitError(refusal_text(plan));
+  if (!arguments.timeline) print(report_text(plan));
+  if (!arguments.html.empty()) print("\n  page       " + arguments.html + "\n");
+  return ExitCode::ok;
+}
+
+ExitCode run(const PlanArguments& arguments) {
+  const int asked = (arguments.compare.empty() ? 0 : 1) + (arguments.sweep.empty() ? 0 : 1) +
+                    (arguments.max.empty() ? 0 : 1) + (arguments.timeline ? 1 : 0) +
+                    (arguments.explain ? 1 : 0) + (arguments.dump.empty() ? 0 : 1);
+  if (asked > 1)
+    throw UsageError(
+        "--compare, --sweep, --max, --timeline, --explain and --dump are different answers: ask for one");
+  if (!arguments.compare.empty()) return run_compare(arguments);
+  return run_report(arguments);
+}
+
+}  // namespace
+
+RecipeArguments recipe_arguments(const PlanArguments& arguments) {
   RecipeArguments recipe = arguments.recipe;
   const auto set = [&](const char* key, const std::string& value) {
     if (!value.empty()) recipe.sets.push_back(std::string(key) + "=" + value);
@@ -23,29 +61,16 @@ Recipe load(const PlanArguments& arguments) {
   set("memory.host", arguments.host_memory);
   set("method.type", arguments.method);
   set("data.max_length", arguments.length);
-  return recipe.load();
+  return recipe;
 }
 
-ExitCode run(const PlanArguments& arguments) {
-  const Recipe recipe = load(arguments);
-  const CpuSettings cpu = cpu_settings(arguments.recipe.machine(recipe));
-  std::optional<DataSetup> data;
-  if (!recipe.data.train.empty()) data = open_data(recipe, read_experiment(recipe).model.vocab);
-  const Plan plan = plan_allowed(recipe, cpu, data ? &*data : nullptr).plan;
-  if (!arguments.dump.empty()) {
-    std::fputs(dump(plan, arguments.dump).c_str(), stdout);
-    return ExitCode::ok;
-  }
-  if (arguments.json) {
-    std::fputs(report_json(plan).c_str(), stdout);
-    return plan.fits() ? ExitCode::ok : ExitCode::does_not_fit;
-  }
-  if (!plan.fits()) throw DoesNotFitError(refusal_text(plan));
-  std::fputs(report_text(plan).c_str(), stdout);
-  return ExitCode::ok;
+PlanInput plan_input(const PlanArguments& arguments) {
+  return input_of(arguments, recipe_arguments(arguments).load());
 }
 
-}  // namespace
+PlanInput plan_input(const PlanArguments& arguments, const std::vector<std::string>& what_if) {
+  return input_of(arguments, recipe_arguments(arguments).load(what_if));
+}
 
 void add_plan(CLI::App& app, Action& action) {
   auto arguments = std::make_shared<PlanArguments>();
@@ -54,8 +79,16 @@ void add_plan(CLI::App& app, Action& action) {
   arguments->recipe.add_to(*command, true);
   command->add_option("--memory", arguments->memory, "memory.device: a size, a share, or auto");
   command->add_option("--host-memory", arguments->host_memory, "memory.host: a size, a share, or auto");
-  command->add_option("--method", arguments->method, "method.type: full or lora");
+  command->add_option("--method", arguments->method, "method.type: full, lora or qlora");
   command->add_option("--length", arguments->length, "data.max_length in tokens");
+  command
+      ->add_option("--compare", arguments->compare,
+                   "plan every combination: method=full,lora optimizer=adamw,adamw8bit")
+      ->type_name("KEY=A,B");
+  command->add_flag("--timeline", arguments->timeline,
+                    "memory over the ops of a step, drawn in the terminal");
+  command->add_option("--html", arguments->html, "write the report with its timeline as a page")
+      ->type_name("FILE");
   command->add_flag("--json", arguments->json, "for machines: docs/json.md");
   command->add_option("--dump", arguments->dump,
                       "print graph, program, layout or table instead of the report");

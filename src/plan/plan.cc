@@ -6,6 +6,7 @@
 #include "base/units.h"
 #include "plan/depth_model.h"
 #include "plan/search.h"
+#include "plan/time_model.h"
 
 namespace plimsoll {
 namespace {
@@ -176,6 +177,22 @@ Plan make_plan(const PlanRequest& given) {
   plan->request = given;
   plan->smallest = smallest;
   return *plan;
+}
+
+Plan plan_variant(const PlanRequest& request, const Variant& variant) {
+  Candidate candidate;
+  candidate.variant = variant;
+  Plan plan = lay_out_plan(request, candidate);
+  plan.seconds_per_step = predict_step_seconds(plan.programs, variant, request.device.rates);
+  plan.smallest = {variant, plan.arena_bytes(), 0, plan.disk_bytes(), plan.seconds_per_step};
+  return plan;
+}
+
+std::string component_name(const Graph& graph, const TableRow& row) {
+  if (row.role != Role::activation) return component_of(row);
+  const auto stage = [&](int32_t op) { return graph.ops()[static_cast<size_t>(op)].stage; };
+  const bool kept = stage(row.first) == Stage::forward && stage(row.last) == Stage::backward;
+  return kept ? "activations kept" : "working tensors";
 }
 
 std::vector<Component> device_components(const Plan& plan) {

@@ -101,6 +101,13 @@ struct Plan {
 // validated.
 Plan make_plan(const PlanRequest& request);
 
+// That variant of the request, laid out and validated, whether it fits or not.
+Plan plan_variant(const PlanRequest& request, const Variant& variant);
+
+// Which component of the device a tensor of `graph` belongs to. An activation is "kept" where the forward
+// pass writes it and the backward pass reads it.
+std::string component_name(const Graph& graph, const TableRow& row);
+
 // Device bytes by component, largest meaning first; they sum to the arena. Transient bytes are those alive at
 // the peak of the largest program, and what the layout adds to them.
 std::vector<Component> device_components(const Plan& plan);

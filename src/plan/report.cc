@@ -7,6 +7,7 @@
 #include "base/units.h"
 #include "models/decoder.h"
 #include "plan/plan.h"
+#include "plan/report_parts.h"
 
 namespace plimsoll {
 namespace {
@@ -41,23 +42,8 @@ std::string method_text(const Experiment& experiment) {
          (lora.targets.empty() ? ", all linear layers" : ", " + join(lora.targets, " "));
 }
 
-std::string model_text(const Plan& plan) {
-  const Experiment& experiment = plan.request.experiment;
-  const auto millions = static_cast<double>(count_parameters(experiment.model)) / 1e6;
-  std::string number = std::to_string(millions);
-  number.resize(number.find('.') + 2);
-  return experiment.model.describe() + ", " + number + " M parameters";
-}
-
 int64_t phase_bytes(const Plan& plan, const ProgramLayout& program) {
   return plan.layout.persistent_bytes + program.transient_bytes;
-}
-
-std::string phases_text(const Plan& plan) {
-  std::string text;
-  for (const ProgramLayout& program : plan.layout.programs)
-    text += (text.empty() ? "" : " · ") + program.name + " " + format_bytes(phase_bytes(plan, program));
-  return text;
 }
 
 // "+31 % time" against the chosen variant.
@@ -65,13 +51,6 @@ std::string time_change(const Plan& plan, const Candidate& candidate) {
   const double percent = (candidate.seconds_per_step / plan.seconds_per_step - 1.0) * 100.0;
   const auto rounded = static_cast<int>(percent + (percent < 0 ? -0.5 : 0.5));
   return (rounded >= 0 ? "+" : "") + std::to_string(rounded) + " % time";
-}
-
-std::string also_fits_text(const Plan& plan) {
-  const Candidate& least = plan.smallest;
-  if (least.arena_bytes >= plan.arena_bytes()) return "nothing smaller: this is the least";
-  return "budget down to " + format_bytes(least.arena_bytes) + " (" +
-         variant_words(plan.request.experiment, least.variant) + "; " + time_change(plan, least) + ")";
 }
 
 std::string device_table(const Plan& plan) {
@@ -139,19 +118,48 @@ std::string graph_dump(const Plan& plan) {
 
 }  // namespace
 
+std::string verdict_text(const Plan& plan) {
+  const Budget& budget = plan.request.budget;
+  return std::string(plan.fits() ? "fits" : "does not fit") + "   device " +
+         of_budget(plan.arena_bytes(), budget.device_bytes) + "   host " +
+         of_budget(plan.host_bytes(), budget.host_bytes) + "   about " +
+         format_seconds(plan.seconds_per_step) + " a step, " +
+         format_count(static_cast<int64_t>(plan.tokens_per_second())) + " tokens/s" +
+         (plan.request.device.rates.calibrated ? "" : " (uncalibrated)");
+}
+
+std::string model_text(const Plan& plan) {
+  const Experiment& experiment = plan.request.experiment;
+  const auto millions = static_cast<double>(count_parameters(experiment.model)) / 1e6;
+  std::string number = std::to_string(millions);
+  number.resize(number.find('.') + 2);
+  return experiment.model.describe() + ", " + number + " M parameters";
+}
+
+std::string experiment_text(const Plan& plan) {
+  const Experiment& experiment = plan.request.experiment;
+  return method_text(experiment) + " · " + std::string(to_string(experiment.precision.compute)) +
+         " · length " + format_count(experiment.max_length) + " · " + split_text(experiment, plan.variant);
+}
+
+std::string phases_text(const Plan& plan) {
+  std::string text;
+  for (const ProgramLayout& program : plan.layout.programs)
+    text += (text.empty() ? "" : " · ") + program.name + " " + format_bytes(phase_bytes(plan, program));
+  return text;
+}
+
+std::string also_fits_text(const Plan& plan) {
+  const Candidate& least = plan.smallest;
+  if (least.arena_bytes >= plan.arena_bytes()) return "nothing smaller: this is the least";
+  return "budget down to " + format_bytes(least.arena_bytes) + " (" +
+         variant_words(plan.request.experiment, least.variant) + "; " + time_change(plan, least) + ")";
+}
+
 std::string report_text(const Plan& plan) {
   const Experiment& experiment = plan.request.experiment;
-  const Budget& budget = plan.request.budget;
-  std::string text = plan.fits() ? "fits   " : "does not fit   ";
-  text += "device " + of_budget(plan.arena_bytes(), budget.device_bytes) + "   host " +
-          of_budget(plan.host_bytes(), budget.host_bytes) + "   about " +
-          format_seconds(plan.seconds_per_step) + " a step, " +
-          format_count(static_cast<int64_t>(plan.tokens_per_second())) + " tokens/s" +
-          (plan.request.device.rates.calibrated ? "" : " (uncalibrated)") + "\n\n";
-  text += "  " + model_text(plan) + "\n";
-  text += "  " + method_text(experiment) + " · " + std::string(to_string(experiment.precision.compute)) +
-          " · length " + format_count(experiment.max_length) + " · " + split_text(experiment, plan.variant) +
-          "\n\n";
+  std::string text =
+      verdict_text(plan) + "\n\n  " + model_text(plan) + "\n  " + experiment_text(plan) + "\n\n";
   text += device_table(plan) + "\n";
   text += "  variant    " + variant_words(experiment, plan.variant) + "\n";
   text += "  phases     " + phases_text(plan) + "\n\n";

@@ -153,6 +153,15 @@ std::string method_name(MethodType type) {
 
 }  // namespace
 
+void RecipeBuilder::forget_what_means_nothing(int first) {
+  if (recipe_.method.type == MethodType::full) recipe_.adapter.reset();
+  for (const Option& option : options()) {
+    const auto given = given_.find(option.key);
+    if (given == given_.end() || given->second.call >= first) continue;
+    if (!applies_to_optimizer(option, recipe_) || !applies(option, recipe_)) given_.erase(given);
+  }
+}
+
 void RecipeBuilder::check_together(const Recipe& recipe) {
   const auto gave = [this](const std::string& key) { return given_.contains(key); };
   for (const Option& option : options())

@@ -46,6 +46,8 @@ class RecipeBuilder {
   // The keys whose values come from the call of apply() numbered `first` or a later one; numbers start at 1.
   [[nodiscard]] std::vector<std::string> keys_since(int first) const;
   [[nodiscard]] int calls() const { return calls_; }
+  // Keys of calls before `first` that mean nothing beside the method and the optimizer count as not given.
+  void forget_what_means_nothing(int first);
   // Checks keys against each other; `name` is the place of what is missing. Throws UsageError for all
   // problems.
   Recipe finish(const std::string& name);

@@ -115,6 +115,9 @@ LoadedRecipe apply_overrides(RecipeBuilder& builder, const Overrides& overrides,
   const Recipe with_environment = builder.current();
   const int first_set = builder.calls() + 1;
   for (const std::string& text : overrides.sets) apply_assignment(builder, "--set", text);
+  const int first_what_if = builder.calls() + 1;
+  for (const std::string& text : overrides.what_if) apply_assignment(builder, "what if", text);
+  if (!overrides.what_if.empty()) builder.forget_what_means_nothing(first_what_if);
 
   LoadedRecipe loaded;
   loaded.recipe = builder.finish(name);

@@ -14,6 +14,9 @@ namespace plimsoll {
 struct Overrides {
   std::vector<std::string> sets;  // "method.r=8": the values of --set; the value is YAML
   std::string environment;        // PLIMSOLL_SET: such assignments with blanks between them
+  // As `sets`, applied last. What was said before and means nothing beside them is left out: LoRA's rank
+  // where full fine-tuning is looked at.
+  std::vector<std::string> what_if = {};
 };
 
 struct LoadedRecipe {

@@ -178,5 +178,16 @@ TEST_F(Load, training_needs_data_and_an_output) {
             "output: is missing: name the folder of the run (--set output=FOLDER)");
 }
 
+TEST_F(Load, what_if_leaves_out_what_means_nothing_beside_it) {
+  Overrides overrides;
+  overrides.sets = {"model=m", "method={type: lora, r: 8}", "optimizer={name: adamw, betas: [0.9, 0.95]}"};
+  overrides.what_if = {"method.type=full", "optimizer.name=sgd", "optimizer.momentum=0.9"};
+  const Recipe recipe = recipe_from_overrides(overrides).recipe;
+  EXPECT_EQ(recipe.method.type, MethodType::full);
+  EXPECT_EQ(recipe.optimizer.momentum, 0.9);
+  overrides.what_if = {"method.type=full", "method.r=4"};
+  EXPECT_THROW(recipe_from_overrides(overrides), UsageError);
+}
+
 }  // namespace
 }  // namespace plimsoll

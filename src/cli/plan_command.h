@@ -1,0 +1,40 @@
+// What the parts of `plimsoll plan` share.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cli/commands.h"
+#include "plan/plan.h"
+
+namespace plimsoll {
+
+struct PlanArguments {
+  RecipeArguments recipe;
+  std::string memory, host_memory, dump, html;
+  std::string method, length;
+  std::vector<std::string> compare;
+  std::string sweep, max;
+  bool json = false, timeline = false, explain = false;
+};
+
+// The recipe as the command line states it: shorthands are the recipe's keys under shorter names.
+RecipeArguments recipe_arguments(const PlanArguments& arguments);
+
+// A recipe, and all that planning it asks.
+struct PlanInput {
+  Recipe recipe;
+  CpuSettings cpu;
+  std::optional<DataSetup> data;  // where the recipe names some
+  PlanRequest request;
+  [[nodiscard]] const DataSetup* data_or_null() const { return data ? &*data : nullptr; }
+};
+PlanInput plan_input(const PlanArguments& arguments);
+// Under other assumptions: "method.type=full". Throws UsageError for what is not possible.
+PlanInput plan_input(const PlanArguments& arguments, const std::vector<std::string>& what_if);
+
+ExitCode run_compare(const PlanArguments& arguments);
+ExitCode run_sweep(const PlanArguments& arguments);
+ExitCode run_max(const PlanArguments& arguments);
+
+}  // namespace plimsoll

@@ -1,0 +1,21 @@
+// Lines of the report that other pages show as well.
+#pragma once
+
+#include <string>
+
+#include "plan/plan.h"
+
+namespace plimsoll {
+
+// "fits   device 4.96 GiB of 8.00 GiB   host ...   about 2:15 a step, 121 tokens/s"
+std::string verdict_text(const Plan& plan);
+// "Qwen2, 24 layers of width 896, 494.0 M parameters"
+std::string model_text(const Plan& plan);
+// "lora r16, all linear layers · bf16 · length 1,024 · effective batch 16 = 4 micro-batch x 4 accumulation"
+std::string experiment_text(const Plan& plan);
+// "micro-step 4.96 GiB · update 1.07 GiB"
+std::string phases_text(const Plan& plan);
+// "budget down to 1.12 GiB (...)"
+std::string also_fits_text(const Plan& plan);
+
+}  // namespace plimsoll

@@ -1,0 +1,289 @@
+// The plan as one HTML file.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "base/units.h"
+#include "plan/page_assets.h"
+#include "plan/report_parts.h"
+#include "plan/timeline.h"
+
+namespace plimsoll {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int64_t kMoments = 2000;  // steps of the picture: the page stays below a megabyte
+constexpr double kWidth = 2000.0;   // of the picture in its own units; the page stretches it
+constexpr double kHeight = 1000.0;
+
+// Colours after Okabe and Ito (distinct for the colour-blind, also on dark ground), beside a violet and
+// greys.
+const char* colour_of(const std::string& component) {
+  static const std::map<std::string, const char*> kColours = {
+      {"weights (frozen)", "#0072b2"},   {"weights (nf4)", "#56b4e9"},    {"weights (trained)", "#8c7ae6"},
+      {"master weights", "#5d4b9c"},     {"optimizer states", "#009e73"}, {"gradients", "#cc79a7"},
+      {"key-value cache", "#7a8c99"},    {"activations kept", "#e69f00"}, {"working tensors", "#d55e00"},
+      {"inputs and metrics", "#999999"}, {"library scratch", "#f0e442"}};
+  const auto found = kColours.find(component);
+  return found == kColours.end() ? "#999999" : found->second;
+}
+
+std::string escaped(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '<') {
+      out += "&lt;";
+    } else if (c == '&') {
+      out += "&amp;";
+    } else if (c == '"') {
+      out += "&quot;";
+    } else {
+      out += c;
+    }
+  }
+  return out;
+}
+
+std::string number(double value) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.4g", value);
+  return text.data();
+}
+
+std::string percent(double share) { return number(share * 100.0) + "%"; }
+
+// A part of the page's width, from 0 to 1.
+struct Span {
+  double x = 0, width = 0;
+};
+
+std::vector<Span> spans_of(const Timeline& timeline) {
+  constexpr double kGap = 0.004;
+  std::vector<Span> spans;
+  double x = 0;
+  for (const ProgramTimeline& program : timeline.programs) {
+    const bool last = &program == &timeline.programs.back();
+    spans.push_back({x, program.share - (last ? 0 : kGap)});
+    x += program.share;
+  }
+  return spans;
+}
+
+// The outline of the first `count` components of a program, down to zero: outlines are painted from the
+// tallest to the lowest, so that each shows its own component.
+std::string outline(const ProgramTimeline& program, const Span& span, size_t count, int64_t top) {
+  const auto y_of = [&](const Moment& moment) {
+    int64_t bytes = 0;
+    for (size_t c = 0; c < count; ++c) bytes += moment.bytes[c];
+    return number(kHeight * (1.0 - static_cast<double>(bytes) / static_cast<double>(top)));
+  };
+  const double step = span.width * kWidth / static_cast<double>(program.moments.size());
+  std::string path = "M" + number(span.x * kWidth) + " " + number(kHeight);
+  std::string y;
+  for (size_t m = 0; m < program.moments.size(); ++m) {
+    const std::string next = y_of(program.moments[m]);
+    if (next == y) continue;
+    if (m > 0) path += "H" + number(span.x * kWidth + static_cast<double>(m) * step);
+    path += "V" + next;
+    y = next;
+  }
+  return path + "H" + number((span.x + span.width) * kWidth) + "V" + number(kHeight) + "Z";
+}
+
+std::string picture(const Timeline& timeline, const std::vector<Span>& spans, int64_t top) {
+  std::string svg =
+      "<svg viewBox=\"0 0 " + number(kWidth) + " " + number(kHeight) +
+      "\" preserveAspectRatio=\"none\" role=\"img\" aria-label=\"device memory over the ops of a "
+      "step, by component\">";
+  for (size_t c = timeline.components.size(); c > 0; --c) {
+    std::string path;
+    for (size_t p = 0; p < timeline.programs.size(); ++p)
+      path += outline(timeline.programs[p], spans[p], c, top);
+    const std::string& name = timeline.components[c - 1];
+    svg += "<path fill=\"" + std::string(colour_of(name)) + "\" d=\"" + path + "\"/>\n";
+  }
+  return svg + "</svg>\n";
+}
+
+// 1, 2 or 5 times a power of two's unit and a power of ten: about four lines in the picture.
+int64_t tick_bytes(int64_t top) {
+  double unit = 1.0;
+  while (unit * 1024.0 <= static_cast<double>(top)) unit *= 1024.0;
+  const double wanted = static_cast<double>(top) / unit / 4.0;
+  const double power = std::pow(10.0, std::floor(std::log10(wanted)));
+  for (const double times : {1.0, 2.0, 5.0})
+    if (wanted <= times * power) return std::max<int64_t>(1, static_cast<int64_t>(times * power * unit));
+  return static_cast<int64_t>(10.0 * power * unit);
+}
+
+std::string height_of(int64_t bytes, int64_t top) {
+  return percent(static_cast<double>(bytes) / static_cast<double>(top));
+}
+
+std::string axis(int64_t top) {
+  std::string html;
+  const int64_t step = tick_bytes(top);
+  for (int64_t bytes = 0; bytes <= top; bytes += step) {
+    const std::string at = "bottom:" + height_of(bytes, top);
+    html += "<div class=\"rule\" style=\"" + at + "\"></div><div class=\"tick\" style=\"" + at + "\">" +
+            (bytes == 0 ? "0" : format_bytes(bytes)) + "</div>";
+  }
+  return html + "\n";
+}
+
+std::string budget_line(const Plan& plan, int64_t top) {
+  const auto budget = plan.request.budget.device_bytes;
+  if (!budget) return "";
+  if (*budget > top) {
+    return "<div class=\"limit above\" style=\"bottom:100%\"><span>&uarr; budget " + format_bytes(*budget) +
+           "</span></div>\n";
+  }
+  return "<div class=\"limit\" style=\"bottom:" + height_of(*budget, top) + "\"><span>budget " +
+         format_bytes(*budget) + "</span></div>\n";
+}
+
+std::string phases(const Plan& plan, const Timeline& timeline) {
+  std::string html = "<div class=\"phases\">";
+  for (const ProgramTimeline& program : timeline.programs) {
+    const bool repeats = program.name == kTrainProgram && plan.variant.accumulation > 1;
+    html += "<div style=\"width:" + percent(program.share) + "\"><div class=\"name\">" +
+            escaped(program.name) + (repeats ? " &times; " + format_count(plan.variant.accumulation) : "") +
+            "</div>";
+    if (program.backward >= 0) {
+      const double forward = static_cast<double>(program.backward) / program.ops;
+      html += "<div class=\"stages\"><span style=\"width:" + percent(forward) +
+              "\">forward</span><span style=\"width:" + percent(1.0 - forward) + "\">backward</span></div>";
+    }
+    html += "</div>";
+  }
+  return html + "</div>\n";
+}
+
+std::string row(const std::string& key, const std::string& name, int64_t bytes, const char* style = "") {
+  return "<tr" + std::string(style) + "><td>" + key + escaped(name) + "</td><td class=\"n\" title=\"" +
+         format_count(bytes) + " bytes\">" + format_bytes(bytes) + "</td></tr>\n";
+}
+
+std::string table(const std::string& head, const std::vector<Component>& components, bool coloured) {
+  std::string html = "<div><h2>" + head + "</h2><table>\n";
+  int64_t total = 0;
+  for (const Component& component : components) {
+    const bool working = component.name.starts_with("working tensors");
+    const std::string key =
+        coloured ? "<i class=\"key\" style=\"background:" +
+                       std::string(colour_of(working ? "working tensors" : component.name)) + "\"></i>"
+                 : "";
+    html += row(key, component.name, component.bytes);
+    total += component.bytes;
+  }
+  return html + row("", "total", total, " class=\"sum\"") + "</table></div>\n";
+}
+
+std::string facts(const Plan& plan) {
+  std::string html = "<h2>Plan</h2><dl>";
+  const auto fact = [&](const char* name, const std::string& text) {
+    html += "<dt>" + std::string(name) + "</dt><dd>" + escaped(text) + "</dd>";
+  };
+  fact("variant", variant_words(plan.request.experiment, plan.variant));
+  fact("phases", phases_text(plan));
+  fact("process", format_bytes(plan.process_peak_bytes()) + " at its peak, device and host together");
+  if (plan.disk_bytes() > 0) fact("disk", format_bytes(plan.disk_bytes()));
+  fact("also fits", also_fits_text(plan));
+  const std::string& note = plan.request.device.rates.note;
+  if (!note.empty()) fact("note", note);
+  return html + "</dl>\n";
+}
+
+// Texts and tensors are stored once: most repeat.
+class Names {
+ public:
+  size_t add(const std::string& key, Json value) {
+    const auto [found, is_new] = ids_.emplace(key, list_.size());
+    if (is_new) list_.push_back(std::move(value));
+    return found->second;
+  }
+  [[nodiscard]] const Json& list() const { return list_; }
+
+ private:
+  std::map<std::string, size_t> ids_;
+  Json list_ = Json::array();
+};
+
+std::string data(const Plan& plan, const Timeline& timeline, const std::vector<Span>& spans) {
+  Names words, tensors;
+  Json programs = Json::array();
+  for (size_t p = 0; p < timeline.programs.size(); ++p) {
+    const ProgramTimeline& program = timeline.programs[p];
+    const Graph& graph = plan.programs[program.program];
+    Json moments = Json::array();
+    for (const Moment& moment : program.moments) {
+      const Op& op = graph.ops()[static_cast<size_t>(moment.op)];
+      const std::string text = (op.scope.empty() ? "" : op.scope + ", ") + std::string(to_string(op.stage)) +
+                               " (" + std::string(to_string(op.kind)) + ")";
+      Json largest = Json::array();
+      for (const size_t id : moment.largest) {
+        const Tensor& tensor = graph.tensors()[id];
+        largest.push_back(tensors.add(program.name + tensor.name, {tensor.name, tensor.bytes()}));
+      }
+      moments.push_back({moment.op, words.add(text, text), moment.bytes, largest});
+    }
+    programs.push_back({{"name", program.name},
+                        {"ops", program.ops},
+                        {"x", spans[p].x},
+                        {"width", spans[p].width},
+                        {"moments", moments}});
+  }
+  Json components = Json::array();
+  for (const std::string& name : timeline.components) components.push_back({name, colour_of(name)});
+  const TimelinePeak peak = peak_of(timeline);
+  std::string text = Json{
+      {"components", components},
+      {"peak", {peak.program, peak.moment}},
+      {"words", words.list()},
+      {"tensors", tensors.list()},
+      {"programs",
+       programs}}.dump();
+  // The text stands inside a script element, which "</" would end.
+  for (size_t at = text.find("</"); at != std::string::npos; at = text.find("</", at))
+    text.replace(at, 2, "<\\/");
+  return text;
+}
+
+// "fits · device 4.96 GiB of 8.00 GiB · ..." with the verdict's first words set apart.
+std::string headline(const Plan& plan) {
+  std::string text = escaped(verdict_text(plan));
+  const size_t word = text.find("   ");
+  text.insert(word, "</b>");
+  for (size_t at = text.find("   "); at != std::string::npos; at = text.find("   ", at))
+    text.replace(at, 3, " · ");
+  return "<p class=\"verdict" + std::string(plan.fits() ? "" : " bad") + "\"><b>" + text + "</p>\n";
+}
+
+std::string head(const Plan& plan) {
+  const std::string model = escaped(model_text(plan));
+  return "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
+         "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n<title>Plimsoll: " +
+         model + "</title>\n<style>" + kPageStyle + "</style></head>\n<body><main>\n<h1>" + model +
+         "</h1>\n<p>" + escaped(experiment_text(plan)) + "</p>\n" + headline(plan);
+}
+
+}  // namespace
+
+std::string timeline_page(const Plan& plan) {
+  const Timeline timeline = make_timeline(plan, kMoments);
+  const std::vector<Span> spans = spans_of(timeline);
+  const int64_t top = picture_top(plan);
+  return head(plan) + "<div class=\"chart\" tabindex=\"0\">" + axis(top) + picture(timeline, spans, top) +
+         budget_line(plan, top) + "<div class=\"cursor\"></div></div>\n" + phases(plan, timeline) +
+         "<div class=\"readout\"><span class=\"at\">peak: " + escaped(peak_place(plan)) +
+         "</span><div><ul></ul><ul></ul></div></div>\n<div class=\"tables\">" +
+         table("Device, at the peak", device_components(plan), true) +
+         table("Host", plan.host_components(), false) + "</div>\n" + facts(plan) +
+         "</main>\n<script>const plan = " + data(plan, timeline, spans) + ";" + kPageScript +
+         "</script></body></html>\n";
+}
+
+}  // namespace plimsoll

@@ -13,8 +13,9 @@ PlanInput input_of(const PlanArguments& arguments, Recipe recipe) {
   input.recipe = std::move(recipe);
   input.cpu = cpu_settings(arguments.recipe.machine(input.recipe));
   if (!input.recipe.data.train.empty())
-    input.data = open_data(input.recipe, read_experiment(input.recipe).model.vocab);
-  input.request = plan_request(input.recipe, input.cpu, input.data_or_null());
+    input.data =
+        std::make_shared<DataSetup>(open_data(input.recipe, read_experiment(input.recipe).model.vocab));
+  input.request = plan_request(input.recipe, input.cpu, input.data.get());
   return input;
 }
 
@@ -22,7 +23,7 @@ void print(const std::string& text) { std::fputs(text.c_str(), stdout); }
 
 ExitCode run_report(const PlanArguments& arguments) {
   const PlanInput input = plan_input(arguments);
-  const Plan plan = plan_allowed(input.recipe, input.cpu, input.data_or_null()).plan;
+  const Plan plan = plan_allowed(input.recipe, input.cpu, input.data.get()).plan;
   if (!arguments.dump.empty()) {
     print(dump(plan, arguments.dump));
     return ExitCode::ok;

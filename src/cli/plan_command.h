@@ -25,9 +25,8 @@ RecipeArguments recipe_arguments(const PlanArguments& arguments);
 struct PlanInput {
   Recipe recipe;
   CpuSettings cpu;
-  std::optional<DataSetup> data;  // where the recipe names some
+  std::shared_ptr<const DataSetup> data;  // where the recipe names some
   PlanRequest request;
-  [[nodiscard]] const DataSetup* data_or_null() const { return data ? &*data : nullptr; }
 };
 PlanInput plan_input(const PlanArguments& arguments);
 // Under other assumptions: "method.type=full". Throws UsageError for what is not possible.

@@ -11,6 +11,7 @@ namespace {
 
 constexpr int64_t kSmallChunk = 128;  // rows of logits: least memory for the loss
 constexpr size_t kMostSplits = 10;
+constexpr int64_t kFineSegments = 4;
 
 // Micro-batch sizes worth weighing: for every number of micro-steps the smallest size that reaches it, since
 // a larger one of the same number costs memory and saves nothing. Of many, those nearest to halving again and
@@ -231,12 +232,32 @@ std::optional<Candidate> Search::between(const Frame& frame, size_t point, const
   return found;
 }
 
+// Segments worth weighing: from pairs of layers to where the inputs that are kept and those of one segment
+// are equally many.
+std::vector<int64_t> Search::segment_sizes() const {
+  std::vector<int64_t> sizes;
+  const auto largest = static_cast<int64_t>(std::sqrt(static_cast<double>(layers_))) + 1;
+  for (int64_t segment = 2; segment <= largest; segment += segment < kFineSegments ? 1 : segment / 2)
+    sizes.push_back(segment);
+  return sizes;
+}
+
+// What no segments of a frame go below: all that they drop are inputs of layers.
+Candidate Search::below_segments(const Frame& frame) {
+  Candidate least = pure(frame, points_.back());
+  const Experiment& experiment = request_.experiment;
+  const int64_t input = frame.variant.micro_batch * experiment.max_length * experiment.model.hidden *
+                        size_of(experiment.precision.compute);
+  for (int64_t* bytes : {&least.arena_bytes, &least.host_bytes, &least.disk_bytes})
+    *bytes = std::max<int64_t>(0, *bytes - layers_ * input);
+  return least;
+}
+
 // Whole segments: the least that recomputation can do. Measured at full depth, as segments do not repeat
 // evenly.
 std::optional<Candidate> Search::in_segments(const Frame& frame, const Fits& fits, double faster_than) {
-  if (request_.recompute) return std::nullopt;
-  const auto largest = static_cast<int64_t>(std::sqrt(static_cast<double>(layers_))) + 1;
-  for (int64_t segment = 2; segment <= largest; ++segment) {
+  if (request_.recompute || !fits(below_segments(frame))) return std::nullopt;
+  for (const int64_t segment : segment_sizes()) {
     const Candidate c = segments(frame, segment);
     if (c.seconds_per_step >= faster_than) return std::nullopt;
     if (fits(c)) return c;
@@ -292,26 +313,25 @@ Candidate Search::smallest(const Budget& budget) {
   others.device_bytes.reset();
   others.process_bytes.reset();
   std::optional<Candidate> best, unlimited;
-  const auto take = [](std::optional<Candidate>& so_far, const Candidate& c) {
-    if (!so_far || c.arena_bytes < so_far->arena_bytes) so_far = c;
+  const auto take = [&](const Candidate& c) {
+    const auto is_less = [&](const auto& than) { return !than || c.arena_bytes < than->arena_bytes; };
+    if (is_less(unlimited)) unlimited = c;
+    if (within(c, others, request_.host) && is_less(best)) best = c;
   };
-  const Frame* frame_of_best = nullptr;
+  std::vector<std::pair<int64_t, const Frame*>> promising;
   for (const Frame& frame : frames_) {
-    const Candidate c = pure(frame, points_.back());
-    take(unlimited, c);
-    if (!within(c, others, request_.host)) continue;
-    if (!best || c.arena_bytes < best->arena_bytes) frame_of_best = &frame;
-    take(best, c);
+    take(pure(frame, points_.back()));
+    promising.emplace_back(below_segments(frame).arena_bytes, &frame);
   }
-  if (!best) return *unlimited;
   if (!request_.recompute && layers_ > 1) {
-    const auto largest = static_cast<int64_t>(std::sqrt(static_cast<double>(layers_))) + 1;
-    for (int64_t segment = 2; segment <= largest; ++segment) {
-      const Candidate c = segments(*frame_of_best, segment);
-      if (within(c, others, request_.host)) take(best, c);
+    std::stable_sort(promising.begin(), promising.end(),
+                     [](const auto& a, const auto& b) { return a.first < b.first; });
+    for (const auto& [bytes, frame] : promising) {
+      if (best && bytes >= best->arena_bytes) break;
+      for (const int64_t segment : segment_sizes()) take(segments(*frame, segment));
     }
   }
-  return *best;
+  return best ? *best : *unlimited;
 }
 
 std::vector<Candidate> Search::curve(const Budget& budget, int points) {

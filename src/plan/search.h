@@ -52,6 +52,8 @@ class Search {
   using Fits = std::function<bool(const Candidate&)>;
   std::optional<Candidate> best_of(const Frame& frame, const Fits& fits, double faster_than);
   std::optional<Candidate> between(const Frame& frame, size_t point, const Fits& fits);
+  [[nodiscard]] std::vector<int64_t> segment_sizes() const;
+  Candidate below_segments(const Frame& frame);
   std::optional<Candidate> in_segments(const Frame& frame, const Fits& fits, double faster_than);
 
   const PlanRequest& request_;

@@ -118,6 +118,67 @@ class TrainTest(unittest.TestCase):
             self.assertEqual(tensors(straight / weights), want, name)
             self.assertEqual(losses(straight), want_losses, name)
 
+    def test_what_is_offloaded_changes_no_byte_of_a_run_and_may_change_in_the_middle_of_one(self):
+        everything = {"disk": "1GiB", "offload": ["states", "gradients", "weights", "activations"]}
+        for precision, method in (("bf16-master", {"type": "full"}), ("bf16", {"type": "lora", "r": 4})):
+            memories = {"kept": {}, "away": everything, "states": {"disk": "1GiB", "offload": ["states"]}}
+            runs = {name: self.train(f"{name}-{precision}", precision=precision, method=method, memory=memory,
+                                     save={"every": 4, "keep": 3}) for name, memory in memories.items()}
+            files = ["adapter_model.safetensors" if method["type"] == "lora" else "model.safetensors",
+                     "optimizer.safetensors", "trainer_state.json"]
+            want = [(runs["kept"] / "checkpoint-8" / name).read_bytes() for name in files]
+            # As if each run had died after the checkpoint of step 4 and gone on with another choice.
+            for name, other in (("away", "kept"), ("kept", "away")):
+                shutil.rmtree(runs[name] / "checkpoint-8")
+                recipe(runs[name].parent, precision=precision, method=method, memory=memories[other],
+                       save={"every": 4, "keep": 3})
+                again = run("train", runs[name].parent / "recipe.json", "--quiet", "--resume")
+                self.assertEqual(again.returncode, 0, again.stderr)
+            for name, output in runs.items():
+                got = [(output / "checkpoint-8" / file).read_bytes() for file in files]
+                self.assertEqual(got, want, f"{name}, {precision}")
+
+    def test_planned_disk_bytes_are_claimed_and_leave_nothing_behind(self):
+        output = self.train("away", memory={"disk": "1GiB", "offload": ["states", "gradients"]})
+        report = json.loads((output / "run.json").read_text())
+        planned, measured = report["planned"], report["measured"]
+        self.assertEqual(planned["device_arena_bytes"], measured["device_arena_bytes"])
+        self.assertLess(0, planned["disk_bytes"])
+        self.assertEqual(-(-planned["disk_bytes"] // 4096) * 4096, measured["disk_bytes"])
+        peak = planned["process_peak_rss_bytes"]
+        self.assertLessEqual(abs(peak - measured["process_peak_rss_bytes"]), max(0.03 * peak, 16 * MIB))
+        self.assertFalse([path.name for path in output.iterdir()
+                          if path.name.startswith("offload.") or path.stat().st_size == measured["disk_bytes"]])
+
+    def test_a_disk_that_is_too_full_is_refused_before_the_run_and_stops_it_during_the_run(self):
+        away = {"disk": "1GiB", "offload": ["states"]}
+        path = recipe(self.folder, memory=away, schedule={"max_steps": 100000}, save={"every": 4})
+        limit = 64 * 1024  # stands for a full disk; less than what is offloaded, more than the run's small files
+        refused = run("train", path, "--quiet",
+                      preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)))
+        self.assertEqual(refused.returncode, 3, refused.stderr)
+        self.assertIn("does not fit", refused.stderr)
+        output = self.folder / "run"
+        running = subprocess.Popen([str(PLIMSOLL), "train", str(path), "--quiet"], stderr=subprocess.PIPE, text=True)
+        self.addCleanup(running.kill)
+        deadline = time.monotonic() + 60
+        while not list(output.glob("checkpoint-*[0-9]")):
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.01)
+        resource.prlimit(running.pid, resource.RLIMIT_FSIZE, (limit, limit))
+        _, message = running.communicate(timeout=60)
+        self.assertEqual(running.returncode, 5, message)
+        step = json.loads(max(output.glob("checkpoint-*[0-9]"), key=lambda p: int(p.name.split("-")[1]))
+                          .joinpath("trainer_state.json").read_text())["step"]
+        recipe(self.folder, memory=away, schedule={"max_steps": 100000}, save={"every": 4})
+        again = subprocess.Popen([str(PLIMSOLL), "train", str(path), "--quiet", "--resume"])
+        self.addCleanup(again.kill)
+        while not (output / f"checkpoint-{step + 4}").exists():
+            self.assertLess(time.monotonic(), deadline + 60)
+            time.sleep(0.01)
+        again.send_signal(signal.SIGTERM)
+        self.assertEqual(again.wait(timeout=60), 130)
+
     def test_a_merged_adapter_answers_as_the_adapter_does(self):
         base = self.train("base", schedule={"max_steps": 1})
         adapter = self.train("adapter", model=str(base), init="weights", method={"type": "lora", "r": 4},

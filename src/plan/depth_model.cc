@@ -101,11 +101,14 @@ void DepthModel::add_program(const Graph& graph, double times, const DeviceRates
     ops_.rest += layer == kRestSample;
     tensors_.first += layer == kFirstSample && op.scratch != kNoTensor;
     tensors_.rest += layer == kRestSample && op.scratch != kNoTensor;
-    const double seconds = op_seconds(graph, op, rates);
-    Seconds& sum = rule_of(op.kind).io ? work.io : work.compute;
-    sum.base += seconds;
-    sum.first += layer == kFirstSample ? seconds : 0;
-    sum.rest += layer == kRestSample ? seconds : 0;
+    const auto add = [&](Seconds& sum, double seconds) {
+      sum.base += seconds;
+      sum.first += layer == kFirstSample ? seconds : 0;
+      sum.rest += layer == kRestSample ? seconds : 0;
+    };
+    const bool io = rule_of(op.kind).io;
+    add(io ? work.io : work.compute, op_seconds(graph, op, rates));
+    if (io) add(work.compute, contention_seconds(graph, op, rates));
   }
   work_.push_back(work);
 }

@@ -84,12 +84,12 @@ nlohmann::ordered_json optional_bytes(const std::optional<int64_t>& bytes) {
 }
 
 std::string table_dump(const Plan& plan) {
-  TextTable table({false, false, false, true, true, true});
-  table.add_row({"program", "tensor", "type", "bytes", "offset", "live", "role"});
+  TextTable table({false, false, false, true, false, true, true});
+  table.add_row({"program", "tensor", "type", "bytes", "space", "offset", "live", "role"});
   const auto add = [&](const std::string& program, const TableRow& row, bool transient) {
     table.add_row(
         {program, row.name, std::string(to_string(row.dtype)) + row.shape.to_string(),
-         std::to_string(row.bytes), std::to_string(row.offset),
+         std::to_string(row.bytes), std::string(to_string(row.space)), std::to_string(row.offset),
          transient ? std::to_string(row.first) + ".." + std::to_string(row.last) : "always",
          std::string(to_string(row.role)) + (row.shares.empty() ? "" : ", in place of " + row.shares)});
   };
@@ -102,13 +102,13 @@ std::string table_dump(const Plan& plan) {
 
 // The layout problem of each program as CSV: what an outside solver would need.
 std::string layout_dump(const Plan& plan) {
-  std::string text = "program,tensor,first,last,bytes,offset\n";
+  std::string text = "program,tensor,first,last,bytes,space,offset\n";
   for (const ProgramLayout& program : plan.layout.programs)
     for (const TableRow& row : program.rows)
       if (!is_persistent(row.role))
         text += program.name + "," + row.name + "," + std::to_string(row.first) + "," +
                 std::to_string(row.last) + "," + std::to_string(row.bytes) + "," +
-                std::to_string(row.offset) + "\n";
+                std::string(to_string(row.space)) + "," + std::to_string(row.offset) + "\n";
   return text;
 }
 

@@ -126,6 +126,10 @@ double op_seconds(const Graph& graph, const Op& op, const DeviceRates& rates) {
   return std::max(rates.op_overhead, work.products + work.work / rate);
 }
 
+double contention_seconds(const Graph& graph, const Op& op, const DeviceRates& rates) {
+  return cost_of(graph, op).bytes / rates.bandwidth;
+}
+
 double TimeModel::seconds_of(const Graph& graph, const Op& op) {
   const auto [entry, is_new] = known_.try_emplace(signature(graph, op), 0.0);
   if (is_new) entry->second = op_seconds(graph, op, rates_);
@@ -139,6 +143,7 @@ double TimeModel::program_seconds(const Graph& graph) {
   for (const Op& op : graph.ops()) {
     if (rule_of(op.kind).io) {
       io = std::max(io, compute) + seconds_of(graph, op);
+      compute += contention_seconds(graph, op, rates_);
       complete[op.kind == OpKind::fetch ? op.outputs[0] : op.inputs[0]] = io;
     } else if (is_transfer(op.kind)) {
       if (const auto copy = complete.find(op.inputs[0]); copy != complete.end())

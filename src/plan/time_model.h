@@ -27,6 +27,10 @@ OpWork work_of(const Graph& graph, const Op& op, const DeviceRates& rates);
 // Seconds of one op on its queue.
 double op_seconds(const Graph& graph, const Op& op, const DeviceRates& rates);
 
+// Seconds that a transfer takes from the computation beside it: its bytes pass the same memory. What makes a
+// variant that moves nothing the faster one where the queue has time enough for both.
+double contention_seconds(const Graph& graph, const Op& op, const DeviceRates& rates);
+
 // Remembers the seconds of ops by kind, types, shapes and attributes: layers repeat, and so do the variants
 // of a search, which keeps one model for all of them. The rates must outlive it. Not for two threads.
 class TimeModel {

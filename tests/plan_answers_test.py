@@ -88,7 +88,7 @@ class Page(unittest.TestCase):
     def test_html_is_written_where_the_plan_does_not_fit(self):
         with tempfile.TemporaryDirectory() as folder:
             page = Path(folder) / "plan.html"
-            plan(QWEN, "--html", page, "--memory", "1GiB", code=3)
+            plan(QWEN, "--html", page, "--memory", "400MiB", code=3)
             self.assertIn("does not fit", page.read_text())
 
     def test_the_timeline_fits_the_terminal(self):

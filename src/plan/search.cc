@@ -33,9 +33,19 @@ std::vector<int64_t> micro_batches(const PlanRequest& request) {
 
 bool keeps(int64_t bytes, const std::optional<int64_t>& limit) { return !limit || bytes <= *limit; }
 
+int parts_away(const OffloadChoice& choice) {
+  int parts = 0;
+  for (const Space space : {choice.states, choice.gradients, choice.weights, choice.activations})
+    parts += space == Space::device ? 0 : 1;
+  return parts;
+}
+
+// The faster one; of equally fast ones what moves fewer parts, then what takes fewer bytes.
 bool better(const Candidate& a, const Candidate& b) {
   if (a.seconds_per_step != b.seconds_per_step) return a.seconds_per_step < b.seconds_per_step;
-  return a.arena_bytes < b.arena_bytes;
+  const int parts_a = parts_away(a.variant.offload);
+  const int parts_b = parts_away(b.variant.offload);
+  return parts_a != parts_b ? parts_a < parts_b : a.arena_bytes < b.arena_bytes;
 }
 
 RecomputeChoice all_at(RecomputePoint point, int64_t layers, int64_t segment = 1) {

@@ -23,7 +23,7 @@ class Search {
   explicit Search(const PlanRequest& request);
 
   // The fastest candidate within `budget` that passes `check`, which lays the candidate out; none: nothing
-  // fits. Among equally fast ones the one that takes fewer device bytes.
+  // fits. Among equally fast ones what moves fewer parts off the device, then what takes fewer device bytes.
   using Check = std::function<bool(const Candidate&)>;
   std::optional<Candidate> fastest(const Budget& budget, const Check& check);
   // The candidate with the least device bytes within the limits on host and disk; without such limits where

@@ -12,6 +12,7 @@ namespace {
 constexpr int64_t kSmallChunk = 128;  // rows of logits: least memory for the loss
 constexpr size_t kMostSplits = 10;
 constexpr int64_t kFineSegments = 4;
+constexpr int64_t kDeep = 12;  // layers
 
 // Micro-batch sizes worth weighing: for every number of micro-steps the smallest size that reaches it, since
 // a larger one of the same number costs memory and saves nothing. Of many, those nearest to halving again and
@@ -329,14 +330,14 @@ Candidate Search::smallest(const Budget& budget) {
     if (within(c, others, request_.host) && is_less(best)) best = c;
   };
   std::vector<std::pair<int64_t, const Frame*>> promising;
-  const bool shallow = layers_ < DepthModel::kFewest;
+  const bool deep = layers_ > kDeep;
   const auto least_micro =
       std::min_element(frames_.begin(), frames_.end(), [](const Frame& a, const Frame& b) {
         return a.variant.micro_batch < b.variant.micro_batch;
       })->variant.micro_batch;
   for (const Frame& frame : frames_) {
     // Deep models are bound by what grows with the micro-batch, and take longer to measure.
-    if (!shallow && frame.variant.micro_batch != least_micro) continue;
+    if (deep && frame.variant.micro_batch != least_micro) continue;
     take(pure(frame, points_.back()));
     promising.emplace_back(below_segments(frame).arena_bytes, &frame);
   }

@@ -187,9 +187,10 @@ void RecipeBuilder::check_together(const Recipe& recipe) {
   const bool has_own_states =
       recipe.optimizer.name == OptimizerName::adamw8bit || recipe.optimizer.name == OptimizerName::adafactor;
   if (recipe.method.type == MethodType::full && recipe.precision.states == DType::bf16 && has_own_states)
-    conflict("precision.states", "bf16 is for the states of adamw, lion and sgd; those of optimizer.name: " +
-                                     to_yaml(find_option("optimizer.name")->get(recipe)) +
-                                     " are small already: say precision.states: fp32");
+    conflict(gave("precision.states") ? "precision.states" : "precision",
+             "bf16 is for the states of adamw, lion and sgd; those of optimizer.name: " +
+                 to_yaml(find_option("optimizer.name")->get(recipe)) +
+                 " are small already: say precision.states: fp32");
   if (recipe.precision.rounding == Rounding::stochastic &&
       default_rounding(recipe.precision) == Rounding::nearest)
     conflict("precision.rounding", "stochastic is for bf16 weights without a master copy");

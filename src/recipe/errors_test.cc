@@ -145,7 +145,9 @@ TEST(RecipeErrors, keys_that_contradict_each_other_are_errors) {
        {"adapter: a\nmethod: {type: full}", "task: pretrain\ndata: {format: prompt-response}",
         "batch: {effective: 4, micro: 5}", "schedule: {name: constant, min_ratio: 0.1}", "eval: {every: 5}",
         "precision: {weights: fp32, master: true}", "precision: {weights: fp32, rounding: stochastic}",
-        "precision: {master: true, rounding: stochastic}"})
+        "precision: {master: true, rounding: stochastic}",
+        "method: {type: full}\noptimizer: {name: adamw8bit}\nprecision: bf16-pure",
+        "method: {type: full}\noptimizer: {name: adafactor}\nprecision: {states: bf16}"})
     EXPECT_THAT(error_of(wrong), testing::StartsWith("q.yaml:")) << wrong;
 }
 

@@ -84,6 +84,8 @@ def write_recipe(folder, seed):
         "memory": memory(rng), "save": {"every": rng.choice((0, 2)), "keep": 1}, "output": str(folder / "run")}
     if train["type"] == "qlora":
         settings["precision"] = rng.choice(("fp32", "bf16"))
+    elif settings["optimizer"]["name"] in ("adamw8bit", "adafactor") and train["type"] == "full":
+        settings["precision"] = rng.choice(("fp32", "bf16", "bf16-master"))  # their states are small without bf16
     if rng.random() < 0.6:
         settings["data"]["eval"] = "20%"
         settings["eval"] = {"every": rng.choice((0, 1)), "micro": rng.choice(("auto", 1, 2))}

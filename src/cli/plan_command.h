@@ -33,6 +33,7 @@ PlanInput plan_input(const PlanArguments& arguments);
 PlanInput plan_input(const PlanArguments& arguments, const std::vector<std::string>& what_if);
 
 ExitCode run_compare(const PlanArguments& arguments);
+ExitCode run_explain(const PlanArguments& arguments);
 ExitCode run_sweep(const PlanArguments& arguments);
 ExitCode run_max(const PlanArguments& arguments);
 

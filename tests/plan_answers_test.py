@@ -16,8 +16,8 @@ SMALL = "small.json"  # written by setUpModule, like the model it names
 CONFIG = {"model_type": "qwen2", "hidden_size": 256, "intermediate_size": 704, "num_hidden_layers": 8,
           "num_attention_heads": 8, "num_key_value_heads": 2, "vocab_size": 8000, "tie_word_embeddings": True,
           "max_position_embeddings": 4096}
-RECIPE = {"model": "model", "data": {"max_length": 1024}, "method": {"type": "lora", "r": 16},
-          "batch": {"effective": 16}, "memory": {"device": "2GiB", "host": "1GiB"}}
+RECIPE = {"model": "model", "data": {"max_length": 1024}, "method": {"type": "lora"},
+          "batch": {"effective": 16}, "memory": {"device": "2GiB", "host": "1GiB", "offload": "none"}}
 FIXED = ("--max-isa", "avx2", "--set", "threads=1")  # the same numbers on every machine
 
 
@@ -64,7 +64,7 @@ class Compare(unittest.TestCase):
 
     def test_all_combinations_of_methods_and_optimizers_from_a_recipe_with_lora_keys(self):
         rows = plan_json(SMALL, "--compare", "method=full,lora,qlora", "optimizer=adamw,adamw8bit",
-                         "--memory", "100MiB")["rows"]
+                         "--memory", "100MiB", "--set", "method.r=8")["rows"]
         self.assertEqual(len(rows), 6)
         by_set = {(r["set"]["method.type"], r["set"]["optimizer.name"]): r for r in rows}
         self.assertFalse(by_set["full", "adamw"]["feasible"])
@@ -150,6 +150,34 @@ class Max(unittest.TestCase):
     def test_what_never_fits_is_refused(self):
         plan(SMALL, "--max", "length", "--memory", "5MiB", code=3)
         plan(SMALL, "--max", "width", code=2)
+
+
+class Report(unittest.TestCase):
+    HELD = ("--set", "memory={recompute: none, loss_chunk: 512}", "--set", "batch.micro=4",
+            "--memory", "2GiB", "--method", "full")
+
+    def test_savings_are_the_bytes_of_the_plan_with_the_means(self):
+        savings = {s["means"]: s["device_bytes"] for s in plan_json(SMALL, *self.HELD)["would_save"]}
+        changes = {"adamw8bit": "optimizer.name=adamw8bit", "bf16-states": "precision.states=bf16",
+                   "length 512": "data.max_length=512"}
+        self.assertEqual(savings.keys(), changes.keys())
+        for means, change in changes.items():
+            self.assertEqual(savings[means], plan_json(SMALL, *self.HELD, "--set", change)["device"]["arena_bytes"])
+        self.assertIn("would save", plan(SMALL, *self.HELD))
+
+    def test_what_is_allowed_is_no_mere_saving(self):
+        answer = plan_json(SMALL, *self.HELD, "--set", "memory.allow=[adamw8bit]")
+        self.assertNotIn("adamw8bit", [s["means"] for s in answer["would_save"]])
+
+    def test_the_disk_has_its_components(self):
+        held = ("--method", "full", "--set", "memory={offload: [states], disk: 1GiB}", "--host-memory", "60MiB")
+        disk = plan_json(SMALL, *held)["disk"]
+        self.assertGreater(disk["planned_bytes"], 0)
+        self.assertEqual(sum(c["bytes"] for c in disk["components"]), disk["planned_bytes"])
+        text = plan(SMALL, *held)
+        self.assertIn("states on disk", text)
+        for line in text.splitlines():
+            self.assertLessEqual(len(line), 100)
 
 
 class Page(unittest.TestCase):

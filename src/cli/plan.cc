@@ -23,11 +23,13 @@ void print(const std::string& text) { std::fputs(text.c_str(), stdout); }
 
 ExitCode run_report(const PlanArguments& arguments) {
   const PlanInput input = plan_input(arguments);
-  const Plan plan = plan_allowed(input.recipe, input.cpu, input.data.get()).plan;
+  AllowedPlan allowed = plan_allowed(input.recipe, input.cpu, input.data.get());
+  Plan& plan = allowed.plan;
   if (!arguments.dump.empty()) {
     print(dump(plan, arguments.dump));
     return ExitCode::ok;
   }
+  plan.savings = not_allowed_savings(allowed.recipe, input, plan);
   if (!arguments.html.empty()) write_file_atomically(arguments.html, timeline_page(plan));
   if (arguments.json) {
     print(report_json(plan));

@@ -211,6 +211,18 @@ std::vector<Component> device_components(const Plan& plan) {
   return components;
 }
 
+std::vector<Component> disk_components(const Plan& plan) {
+  std::vector<Component> components;
+  int64_t persistent = 0;
+  for (const TableRow& row : plan.layout.persistent) {
+    if (row.space != Space::disk) continue;
+    add_component(components, component_of(row), round_up(row.bytes, kArenaAlignment));
+    persistent += round_up(row.bytes, kArenaAlignment);
+  }
+  add_component(components, "activations", plan.disk_bytes() - persistent);
+  return components;
+}
+
 std::string peak_place(const Plan& plan) {
   const ProgramLayout& program = largest_program(plan.layout);
   const auto index = static_cast<size_t>(&program - plan.layout.programs.data());

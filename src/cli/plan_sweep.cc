@@ -70,8 +70,11 @@ std::string bar(double share) {
 }
 
 std::string text_of(const std::vector<Point>& points, int64_t smallest) {
-  TextTable table({true, true, true, true}), words({true});
+  constexpr size_t kColumns = 100;
+  TextTable table({true, true, true, true});
+  std::string words;
   table.add_row({"budget", "device", "s/step", "tokens/s"});
+  const std::string indent(14, ' ');  // of the longest size, "1000 GiB", with blanks around it
   double most = 0;
   for (const Point& point : points) most = std::max(most, point.plan.tokens_per_second());
   for (const Point& point : points) {
@@ -79,11 +82,11 @@ std::string text_of(const std::vector<Point>& points, int64_t smallest) {
     table.add_row({format_bytes(point.budget), format_bytes(point.plan.arena_bytes()),
                    format_seconds(point.plan.seconds_per_step), format_count(static_cast<int64_t>(speed)),
                    bar(speed / most)});
-    words.add_row(
-        {format_bytes(point.budget), variant_words(point.plan.request.experiment, point.plan.variant)});
+    const std::string budget = format_bytes(point.budget);
+    words += "  " + std::string(indent.size() - 4 - budget.size(), ' ') + budget + "  " +
+             wrap(variant_words(point.plan.request.experiment, point.plan.variant), indent, kColumns) + "\n";
   }
-  return table.render("  ") + "\n" + words.render("  ") + "\n  smallest possible: " + format_bytes(smallest) +
-         "\n";
+  return table.render("  ") + "\n" + words + "\n  smallest possible: " + format_bytes(smallest) + "\n";
 }
 
 std::string json_of(const std::vector<Point>& points, int64_t smallest) {

@@ -10,9 +10,26 @@ import unittest
 from pathlib import Path
 
 PLIMSOLL = Path("build/plimsoll").resolve()
-QWEN = "examples/qwen2.5-0.5b-lora/recipe.yaml"
+ROWS = Path("tests/golden/llama_lora/train.jsonl").resolve()
 MISTRAL = "examples/mistral-7b-lora/recipe.yaml"
+SMALL = "small.json"  # written by setUpModule, like the model it names
+CONFIG = {"model_type": "qwen2", "hidden_size": 256, "intermediate_size": 704, "num_hidden_layers": 8,
+          "num_attention_heads": 8, "num_key_value_heads": 2, "vocab_size": 8000, "tie_word_embeddings": True,
+          "max_position_embeddings": 4096}
+RECIPE = {"model": "model", "data": {"max_length": 1024}, "method": {"type": "lora"},
+          "batch": {"effective": 16}, "memory": {"device": "2GiB", "host": "1GiB", "offload": "none"}}
 FIXED = ("--max-isa", "avx2", "--set", "threads=1")  # the same numbers on every machine
+
+
+def setUpModule():
+    global SMALL
+    folder = tempfile.TemporaryDirectory()
+    unittest.addModuleCleanup(folder.cleanup)
+    model = Path(folder.name) / "model"
+    model.mkdir()
+    (model / "config.json").write_text(json.dumps(CONFIG))
+    SMALL = str(Path(folder.name) / "small.json")
+    Path(SMALL).write_text(json.dumps(RECIPE))
 
 
 def plan(*words, code=0):
@@ -27,26 +44,27 @@ def plan_json(*words, code=0):
 
 class Compare(unittest.TestCase):
     def test_rows_are_the_plans_of_their_values(self):
-        rows = plan_json(QWEN, "--compare", "micro_batch=1,4")["rows"]
+        rows = plan_json(SMALL, "--compare", "micro_batch=1,4")["rows"]
         for row, micro in zip(rows, (1, 4), strict=True):
-            alone = plan_json(QWEN, "--set", f"batch.micro={micro}")
+            alone = plan_json(SMALL, "--set", f"batch.micro={micro}")
             self.assertEqual(row["device_bytes"], alone["device"]["arena_bytes"])
             self.assertEqual(row["seconds_per_step"], alone["predicted"]["seconds_per_step"])
             self.assertTrue(row["same_result"])
 
     def test_two_rows_are_compared_component_by_component(self):
-        text = plan(QWEN, "--compare", "micro_batch=1,4", "--set", "memory.recompute=none")
+        text = plan(SMALL, "--compare", "micro_batch=1,4", "--set", "memory.recompute=none")
         frozen = next(line for line in text.splitlines() if "weights (frozen)" in line)
         kept = next(line for line in text.splitlines() if "activations kept" in line)
         self.assertTrue(frozen.endswith("same"), text)
-        self.assertRegex(kept, r"\+\S+ GiB$")
-        rows = plan_json(QWEN, "--compare", "micro_batch=1,4", "--set", "memory.recompute=none")["rows"]
+        self.assertRegex(kept, r"\+\S+ MiB$")
+        rows = plan_json(SMALL, "--compare", "micro_batch=1,4", "--set", "memory.recompute=none")["rows"]
         for row in rows:
             self.assertEqual(sum(row["device_components"].values()), row["device_bytes"])
             self.assertEqual(sum(row["host_components"].values()), row["host_bytes"])
 
     def test_all_combinations_of_methods_and_optimizers_from_a_recipe_with_lora_keys(self):
-        rows = plan_json(MISTRAL, "--compare", "method=full,lora,qlora", "optimizer=adamw,adamw8bit")["rows"]
+        rows = plan_json(SMALL, "--compare", "method=full,lora,qlora", "optimizer=adamw,adamw8bit",
+                         "--memory", "100MiB", "--set", "method.r=8")["rows"]
         self.assertEqual(len(rows), 6)
         by_set = {(r["set"]["method.type"], r["set"]["optimizer.name"]): r for r in rows}
         self.assertFalse(by_set["full", "adamw"]["feasible"])
@@ -57,23 +75,109 @@ class Compare(unittest.TestCase):
         self.assertLess(by_set["full", "adamw8bit"]["device_bytes"], by_set["full", "adamw"]["device_bytes"])
 
     def test_what_does_not_fit_says_so(self):
-        self.assertIn("does not fit 2.00 GiB", plan(QWEN, "--compare", "method=full,lora", "--memory", "2GiB"))
+        self.assertIn("does not fit 100 MiB", plan(SMALL, "--compare", "method=full,lora", "--memory", "100MiB"))
 
     def test_what_is_not_possible_says_so_in_its_row(self):
-        rows = plan_json(QWEN, "--compare", "optimizer=adamw,adam17")["rows"]
+        rows = plan_json(SMALL, "--compare", "optimizer=adamw,adam17")["rows"]
         self.assertIn("device_bytes", rows[0])
         self.assertIn("adam17", rows[1]["problem"])
-        self.assertIn("adam17", plan(QWEN, "--compare", "optimizer=adamw,adam17"))
+        self.assertIn("adam17", plan(SMALL, "--compare", "optimizer=adamw,adam17"))
 
     def test_a_list_of_values_is_joined_by_plus(self):
-        row, = plan_json(QWEN, "--compare", "targets=q_proj+v_proj")["rows"]
-        alone = plan_json(QWEN, "--set", "method.targets=[q_proj, v_proj]")
+        row, = plan_json(SMALL, "--compare", "targets=q_proj+v_proj")["rows"]
+        alone = plan_json(SMALL, "--set", "method.targets=[q_proj, v_proj]")
         self.assertEqual(row["device_bytes"], alone["device"]["arena_bytes"])
 
     def test_mistakes_are_usage_errors(self):
-        plan(QWEN, "--compare", "micro_batch", code=2)
-        plan(QWEN, "--compare", "no_such_key=1", code=2)
-        plan(QWEN, "--compare", "micro_batch=1,2", "--timeline", code=2)
+        plan(SMALL, "--compare", "micro_batch", code=2)
+        plan(SMALL, "--compare", "no_such_key=1", code=2)
+        plan(SMALL, "--compare", "micro_batch=1,2", "--timeline", code=2)
+
+
+class Explain(unittest.TestCase):
+    def test_components_are_those_of_the_report(self):
+        report = plan_json(SMALL)
+        explained = plan_json(SMALL, "--explain")
+        self.assertEqual([(c["name"], c["bytes"]) for c in explained["device"]],
+                         [(c["name"], c["bytes"]) for c in report["device"]["components"]])
+        self.assertEqual(len(explained["host"]), len(report["host"]["components"]))
+
+    def test_batches_grow_with_length_and_effective_batch_and_weights_do_not(self):
+        explained = plan_json(SMALL, "--explain", "--set", f"data={{train: {ROWS}, format: input-ids}}")
+        growth = {c["name"]: c["when_doubled"] for c in explained["device"] + explained["host"]}
+        self.assertGreater(growth["batches"]["length"], 1.5)
+        self.assertGreater(growth["batches"]["effective batch"], 1.5)
+        self.assertEqual(set(growth["weights (frozen)"].values()) - {growth["weights (frozen)"]["layers"],
+                                                                     growth["weights (frozen)"]["vocab"]}, {1.0})
+
+    def test_attention_scores_are_what_storing_them_would_take(self):
+        scores = plan_json(SMALL, "--explain", "--set", "batch.micro=2")["attention_scores"]
+        self.assertEqual(scores, {"stored_bytes": 0, "would_take_bytes": 8 * 2 * 8 * 1024 * 1024 * 2})
+
+
+class Sweep(unittest.TestCase):
+    def test_a_larger_budget_is_never_slower_and_no_plan_is_larger_than_its_budget(self):
+        points = plan_json(SMALL, "--sweep", "memory=80MiB..1GiB")["points"]
+        self.assertGreater(len(points), 2)
+        for point in points:
+            self.assertLessEqual(point["device_bytes"], point["budget_bytes"])
+        for smaller, larger in zip(points, points[1:]):
+            self.assertGreaterEqual(smaller["seconds_per_step"], larger["seconds_per_step"])
+        last = plan_json(SMALL, "--memory", "1GiB")
+        self.assertEqual(points[-1]["device_bytes"], last["device"]["arena_bytes"])
+
+    def test_a_range_where_nothing_fits_names_the_smallest(self):
+        self.assertEqual(plan_json(SMALL, "--sweep", "memory=1MiB..5MiB", code=3)["points"], [])
+
+    def test_mistakes_are_usage_errors(self):
+        for text in ("memory=4GiB", "length=1..2", "memory=4GiB..2GiB", "memory=a..b"):
+            plan(SMALL, "--sweep", text, code=2)
+
+
+class Max(unittest.TestCase):
+    def test_the_longest_fits_and_one_token_more_does_not(self):
+        answer = plan_json(SMALL, "--max", "length", "--memory", "50MiB")
+        length = answer["max"]["value"]
+        self.assertEqual(answer["max"]["limited_by"], "memory")
+        self.assertEqual(answer["variant"]["max_length"], length)
+        self.assertTrue(plan_json(SMALL, "--length", length, "--memory", "50MiB")["feasible"])
+        plan(SMALL, "--length", length + 1, "--memory", "50MiB", code=3)
+
+    def test_the_micro_batch_is_bounded_by_the_effective_batch(self):
+        answer = plan_json(SMALL, "--max", "micro_batch", "--memory", "64GiB")
+        self.assertEqual(answer["max"], {"key": "batch.micro", "value": 16, "limited_by": "it is the effective batch"})
+
+    def test_what_never_fits_is_refused(self):
+        plan(SMALL, "--max", "length", "--memory", "5MiB", code=3)
+        plan(SMALL, "--max", "width", code=2)
+
+
+class Report(unittest.TestCase):
+    HELD = ("--set", "memory={recompute: none, loss_chunk: 512}", "--set", "batch.micro=4",
+            "--memory", "2GiB", "--method", "full")
+
+    def test_savings_are_the_bytes_of_the_plan_with_the_means(self):
+        savings = {s["means"]: s["device_bytes"] for s in plan_json(SMALL, *self.HELD)["would_save"]}
+        changes = {"adamw8bit": "optimizer.name=adamw8bit", "bf16-states": "precision.states=bf16",
+                   "length 512": "data.max_length=512"}
+        self.assertEqual(savings.keys(), changes.keys())
+        for means, change in changes.items():
+            self.assertEqual(savings[means], plan_json(SMALL, *self.HELD, "--set", change)["device"]["arena_bytes"])
+        self.assertIn("would save", plan(SMALL, *self.HELD))
+
+    def test_what_is_allowed_is_no_mere_saving(self):
+        answer = plan_json(SMALL, *self.HELD, "--set", "memory.allow=[adamw8bit]")
+        self.assertNotIn("adamw8bit", [s["means"] for s in answer["would_save"]])
+
+    def test_the_disk_has_its_components(self):
+        held = ("--method", "full", "--set", "memory={offload: [states], disk: 1GiB}", "--host-memory", "60MiB")
+        disk = plan_json(SMALL, *held)["disk"]
+        self.assertGreater(disk["planned_bytes"], 0)
+        self.assertEqual(sum(c["bytes"] for c in disk["components"]), disk["planned_bytes"])
+        text = plan(SMALL, *held)
+        self.assertIn("states on disk", text)
+        for line in text.splitlines():
+            self.assertLessEqual(len(line), 100)
 
 
 class Page(unittest.TestCase):
@@ -88,11 +192,11 @@ class Page(unittest.TestCase):
     def test_html_is_written_where_the_plan_does_not_fit(self):
         with tempfile.TemporaryDirectory() as folder:
             page = Path(folder) / "plan.html"
-            plan(QWEN, "--html", page, "--memory", "400MiB", code=3)
+            plan(SMALL, "--html", page, "--memory", "10MiB", code=3)
             self.assertIn("does not fit", page.read_text())
 
     def test_the_timeline_fits_the_terminal(self):
-        for line in plan(QWEN, "--timeline").splitlines():
+        for line in plan(SMALL, "--timeline").splitlines():
             self.assertLessEqual(len(line), 100)
 
 

@@ -47,5 +47,12 @@ TEST(Strings, tables_align_and_leave_no_trailing_blanks) {
   EXPECT_EQ(table.render("  "), "  weights   2.88\n  total    16.41  x\n  é            1\n");
 }
 
+TEST(Wrap, breaks_at_blanks_before_the_width_and_counts_characters_not_bytes) {
+  EXPECT_EQ(wrap("one two three", "  ", 9), "one two\n  three");
+  EXPECT_EQ(wrap("█ █ █", "", 3), "█ █\n█");
+  EXPECT_EQ(wrap("unbreakable", "  ", 4), "unbreakable");
+  EXPECT_EQ(wrap("", "  ", 4), "");
+}
+
 }  // namespace
 }  // namespace plimsoll

@@ -68,6 +68,22 @@ std::string_view trim(std::string_view text) {
   return text.substr(first, text.find_last_not_of(kBlank) - first + 1);
 }
 
+std::string wrap(std::string_view text, std::string_view indent, size_t width) {
+  std::string result;
+  size_t used = columns(indent);
+  for (const std::string& word : split(text, ' ')) {
+    const bool first = used == columns(indent);
+    if (!first && used + 1 + columns(word) > width) {
+      result += "\n" + std::string(indent) + word;
+      used = columns(indent) + columns(word);
+      continue;
+    }
+    result += (first ? "" : " ") + word;
+    used += (first ? 0 : 1) + columns(word);
+  }
+  return result;
+}
+
 std::string TextTable::render(std::string_view indent) const {
   std::vector<size_t> widths;
   for (const auto& row : rows_) {

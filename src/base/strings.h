@@ -18,6 +18,10 @@ std::string join(std::span<const std::string> parts, std::string_view separator)
 std::vector<std::string> split(std::string_view text, char separator);
 std::string_view trim(std::string_view text);
 
+// `text` in lines of at most `width` columns, broken at blanks; all but the first start with `indent`, which
+// counts, as if the first one had it too.
+std::string wrap(std::string_view text, std::string_view indent, size_t width);
+
 // A table whose columns align; `right` names the columns set flush right. Rows may be shorter than others.
 class TextTable {
  public:

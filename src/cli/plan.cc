@@ -23,11 +23,13 @@ void print(const std::string& text) { std::fputs(text.c_str(), stdout); }
 
 ExitCode run_report(const PlanArguments& arguments) {
   const PlanInput input = plan_input(arguments);
-  const Plan plan = plan_allowed(input.recipe, input.cpu, input.data.get()).plan;
+  AllowedPlan allowed = plan_allowed(input.recipe, input.cpu, input.data.get());
+  Plan& plan = allowed.plan;
   if (!arguments.dump.empty()) {
     print(dump(plan, arguments.dump));
     return ExitCode::ok;
   }
+  plan.savings = not_allowed_savings(allowed.recipe, input, plan);
   if (!arguments.html.empty()) write_file_atomically(arguments.html, timeline_page(plan));
   if (arguments.json) {
     print(report_json(plan));
@@ -48,6 +50,9 @@ ExitCode run(const PlanArguments& arguments) {
     throw UsageError(
         "--compare, --sweep, --max, --timeline, --explain and --dump are different answers: ask for one");
   if (!arguments.compare.empty()) return run_compare(arguments);
+  if (!arguments.sweep.empty()) return run_sweep(arguments);
+  if (!arguments.max.empty()) return run_max(arguments);
+  if (arguments.explain) return run_explain(arguments);
   return run_report(arguments);
 }
 
@@ -86,6 +91,11 @@ void add_plan(CLI::App& app, Action& action) {
       ->add_option("--compare", arguments->compare,
                    "plan every combination: method=full,lora optimizer=adamw,adamw8bit")
       ->type_name("KEY=A,B");
+  command->add_option("--sweep", arguments->sweep, "the fastest plan of each budget: memory=2GiB..24GiB")
+      ->type_name("KEY=A..B");
+  command->add_option("--max", arguments->max, "the largest that fits: length or micro_batch");
+  command->add_flag("--explain", arguments->explain,
+                    "what each component is, what it grows with, by layer and by kind of tensor");
   command->add_flag("--timeline", arguments->timeline,
                     "memory over the ops of a step, drawn in the terminal");
   command->add_option("--html", arguments->html, "write the report with its timeline as a page")

@@ -32,7 +32,11 @@ PlanInput plan_input(const PlanArguments& arguments);
 // Under other assumptions: "method.type=full". Throws UsageError for what is not possible.
 PlanInput plan_input(const PlanArguments& arguments, const std::vector<std::string>& what_if);
 
+// What the plan's variant would take with means that the recipe neither names nor allows.
+std::vector<Saving> not_allowed_savings(const Recipe& recipe, const PlanInput& input, const Plan& plan);
+
 ExitCode run_compare(const PlanArguments& arguments);
+ExitCode run_explain(const PlanArguments& arguments);
 ExitCode run_sweep(const PlanArguments& arguments);
 ExitCode run_max(const PlanArguments& arguments);
 

@@ -191,11 +191,18 @@ std::string summary(const std::vector<Choice>& rows) {
 }
 
 std::string variants(const std::vector<Choice>& rows) {
-  TextTable table;
-  for (const Choice& row : rows)
-    if (row.plan)
-      table.add_row({label_of(row), variant_words(row.plan->request.experiment, row.plan->variant)});
-  return table.render("  ");
+  constexpr size_t kColumns = 100;
+  size_t width = 0;
+  for (const Choice& row : rows) width = std::max(width, label_of(row).size());
+  const std::string indent(width + 4, ' ');
+  std::string text;
+  for (const Choice& row : rows) {
+    if (!row.plan) continue;
+    const std::string label = label_of(row);
+    text += "  " + label + std::string(width + 2 - label.size(), ' ') +
+            wrap(variant_words(row.plan->request.experiment, row.plan->variant), indent, kColumns) + "\n";
+  }
+  return text;
 }
 
 int64_t bytes_of(const std::vector<Component>& components, const std::string& name) {

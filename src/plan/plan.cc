@@ -66,13 +66,8 @@ void add_component(std::vector<Component>& components, const std::string& name, 
   }
 }
 
-// Activations that were written in the forward pass and wait for the backward pass are "kept"; the rest is at
-// work.
-const char* transient_component(const Graph& graph, const TableRow& row, int32_t peak) {
-  if (row.role != Role::activation) return component_of(row);
-  const bool kept = row.first < peak && graph.ops()[static_cast<size_t>(row.first)].stage == Stage::forward &&
-                    graph.ops()[static_cast<size_t>(peak)].stage == Stage::backward;
-  return kept ? "activations kept" : "working tensors at the peak";
+std::string at_peak(const std::string& component) {
+  return component == "working tensors" ? "working tensors at the peak" : component;
 }
 
 }  // namespace
@@ -209,10 +204,22 @@ std::vector<Component> device_components(const Plan& plan) {
     if (row.first > program.peak_op || row.last < program.peak_op) continue;
     if (!counted.insert(row.offset).second) continue;
     const int64_t bytes = round_up(row.bytes, kArenaAlignment);
-    add_component(components, transient_component(plan.programs[index], row, program.peak_op), bytes);
+    add_component(components, at_peak(component_name(plan.programs[index], row)), bytes);
     alive += bytes;
   }
   add_component(components, "gaps of the layout", program.transient_bytes - alive);
+  return components;
+}
+
+std::vector<Component> disk_components(const Plan& plan) {
+  std::vector<Component> components;
+  int64_t persistent = 0;
+  for (const TableRow& row : plan.layout.persistent) {
+    if (row.space != Space::disk) continue;
+    add_component(components, component_of(row), round_up(row.bytes, kArenaAlignment));
+    persistent += round_up(row.bytes, kArenaAlignment);
+  }
+  add_component(components, "activations", plan.disk_bytes() - persistent);
   return components;
 }
 

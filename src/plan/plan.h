@@ -70,6 +70,13 @@ struct Candidate {
   double seconds_per_step = 0;
 };
 
+// A means that changes the result and that the recipe does not allow, with the device bytes of the same
+// variant under it.
+struct Saving {
+  std::string means;
+  int64_t device_bytes = 0;
+};
+
 struct Plan {
   PlanRequest request;
   Variant variant;
@@ -77,6 +84,7 @@ struct Plan {
   ArenaLayout layout;
   double seconds_per_step = 0;
   Candidate smallest;             // the least device bytes that any variant needs
+  std::vector<Saving> savings;    // worth telling, for the report
   std::vector<Candidate> others;  // worth knowing: the fastest for other budgets, ascending in bytes
 
   [[nodiscard]] int64_t arena_bytes() const { return layout.arena_bytes(); }
@@ -111,6 +119,9 @@ std::string component_name(const Graph& graph, const TableRow& row);
 // Device bytes by component, largest meaning first; they sum to the arena. Transient bytes are those alive at
 // the peak of the largest program, and what the layout adds to them.
 std::vector<Component> device_components(const Plan& plan);
+
+// What is on disk, by component.
+std::vector<Component> disk_components(const Plan& plan);
 
 // "layers.27 backward, mlp": where the largest program has its peak.
 std::string peak_place(const Plan& plan);

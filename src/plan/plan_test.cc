@@ -111,6 +111,17 @@ TEST(Plan, json_carries_the_documented_names) {
   EXPECT_EQ(json["variant"]["effective_batch"], 8);
 }
 
+TEST(Plan, lines_of_the_report_are_at_most_a_hundred_columns) {
+  PlanRequest request = request_for(mistral_7b(), true);
+  request.experiment.max_length = 512;
+  const std::string text = report_text(make_plan(request));
+  size_t columns = 0;
+  for (const char c : text) {
+    columns = c == '\n' ? 0 : columns + ((static_cast<uint8_t>(c) & 0xC0) != 0x80 ? 1 : 0);
+    ASSERT_LE(columns, 100U) << text;
+  }
+}
+
 TEST(Plan, programs_survive_print_and_parse) {
   for (const Graph& graph : make_plan(request_for(tiny(), true)).programs)
     EXPECT_EQ(print_graph(parse_graph(print_graph(graph))), print_graph(graph));

@@ -72,6 +72,23 @@ std::string host_table(const Plan& plan) {
   return table.render("  ");
 }
 
+std::string disk_text(const Plan& plan) {
+  std::vector<Component> components = disk_components(plan);
+  std::string text = of_budget(plan.disk_bytes(), plan.request.budget.disk_bytes);
+  for (const Component& component : components)
+    text += (&component == components.data() ? ": " : ", ") + component.name + " " +
+            format_bytes(component.bytes);
+  return text;
+}
+
+std::string savings_text(const Plan& plan) {
+  std::string text;
+  for (const Saving& saving : plan.savings)
+    text += (text.empty() ? "" : " · ") + saving.means + " " +
+            format_bytes(saving.device_bytes - plan.arena_bytes());
+  return text + "; lossy: not allowed by the recipe";
+}
+
 nlohmann::ordered_json components_json(const std::vector<Component>& components) {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   for (const Component& component : components)
@@ -120,9 +137,11 @@ std::string graph_dump(const Plan& plan) {
 
 std::string verdict_text(const Plan& plan) {
   const Budget& budget = plan.request.budget;
+  const std::string disk =
+      plan.disk_bytes() > 0 ? "   disk " + of_budget(plan.disk_bytes(), budget.disk_bytes) + "\n    " : "";
   return std::string(plan.fits() ? "fits" : "does not fit") + "   device " +
          of_budget(plan.arena_bytes(), budget.device_bytes) + "   host " +
-         of_budget(plan.host_bytes(), budget.host_bytes) + "   about " +
+         of_budget(plan.host_bytes(), budget.host_bytes) + disk + "   about " +
          format_seconds(plan.seconds_per_step) + " a step, " +
          format_count(static_cast<int64_t>(plan.tokens_per_second())) + " tokens/s" +
          (plan.request.device.rates.calibrated ? "" : " (uncalibrated)");
@@ -156,23 +175,32 @@ std::string also_fits_text(const Plan& plan) {
          variant_words(plan.request.experiment, least.variant) + "; " + time_change(plan, least) + ")";
 }
 
+std::vector<Fact> facts(const Plan& plan) {
+  const PlanRequest& request = plan.request;
+  std::vector<Fact> list = {{"process", format_bytes(plan.process_peak_bytes()) +
+                                            " at its peak (device and host together; " +
+                                            format_bytes(plan.data_bytes()) + " of private data)"}};
+  if (plan.disk_bytes() > 0) list.push_back({"disk", disk_text(plan)});
+  if (!request.lossy.empty())
+    list.push_back({"lossy", join(request.lossy, ", ") +
+                                 ", as memory.allow permits: nothing that keeps the result fits"});
+  list.push_back({"also fits", also_fits_text(plan)});
+  if (!plan.savings.empty()) list.push_back({"would save", savings_text(plan)});
+  if (!request.device.rates.note.empty()) list.push_back({"note", request.device.rates.note});
+  return list;
+}
+
 std::string report_text(const Plan& plan) {
-  const Experiment& experiment = plan.request.experiment;
-  std::string text =
-      verdict_text(plan) + "\n\n  " + model_text(plan) + "\n  " + experiment_text(plan) + "\n\n";
-  text += device_table(plan) + "\n";
-  text += "  variant    " + variant_words(experiment, plan.variant) + "\n";
-  text += "  phases     " + phases_text(plan) + "\n\n";
-  text += host_table(plan) + "\n";
-  text += "  process    " + format_bytes(plan.process_peak_bytes()) +
-          " at its peak (device and host together; " + format_bytes(plan.data_bytes()) +
-          " of private data)\n";
-  if (!plan.request.lossy.empty())
-    text += "  lossy      " + join(plan.request.lossy, ", ") +
-            ", as memory.allow permits: nothing that keeps the result fits\n";
-  text += "  also fits  " + also_fits_text(plan) + "\n";
-  const std::string& note = plan.request.device.rates.note;
-  if (!note.empty()) text += "  note       " + note + "\n";
+  constexpr size_t kColumns = 100;
+  const auto line = [](const Fact& fact) {
+    const std::string name = "  " + fact.name + std::string(11 - fact.name.size(), ' ');
+    return name + wrap(fact.text, std::string(name.size(), ' '), kColumns) + "\n";
+  };
+  std::string text = verdict_text(plan) + "\n\n  " + model_text(plan) + "\n  " +
+                     wrap(experiment_text(plan), "  ", kColumns) + "\n\n" + device_table(plan) + "\n";
+  text += line({"variant", variant_words(plan.request.experiment, plan.variant)});
+  text += line({"phases", phases_text(plan)}) + "\n" + host_table(plan) + "\n";
+  for (const Fact& fact : facts(plan)) text += line(fact);
   return text;
 }
 
@@ -185,6 +213,9 @@ std::string report_json(const Plan& plan) {
                       {"transient_bytes", program.transient_bytes},
                       {"lower_bound_bytes", program.lower_bound_bytes}});
   }
+  Json savings = Json::array();
+  for (const Saving& saving : plan.savings)
+    savings.push_back({{"means", saving.means}, {"device_bytes", saving.device_bytes}});
   const auto brief = [&](const Candidate& candidate) {
     return Json{{"device_bytes", candidate.arena_bytes},
                 {"host_bytes", request.host.total() + candidate.host_bytes},
@@ -224,7 +255,13 @@ std::string report_json(const Plan& plan) {
        {{"seconds_per_step", plan.seconds_per_step},
         {"tokens_per_second", plan.tokens_per_second()},
         {"calibrated", request.device.rates.calibrated}}},
-      {"smallest", brief(plan.smallest)}};
+      {"disk",
+       {{"budget_bytes", optional_bytes(request.budget.disk_bytes)},
+        {"planned_bytes", plan.disk_bytes()},
+        {"components", components_json(disk_components(plan))}}},
+      {"lossy", request.lossy},
+      {"smallest", brief(plan.smallest)},
+      {"would_save", savings}};
   return json.dump(2) + "\n";
 }
 

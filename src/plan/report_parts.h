@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "plan/plan.h"
 
@@ -17,5 +18,12 @@ std::string experiment_text(const Plan& plan);
 std::string phases_text(const Plan& plan);
 // "budget down to 1.12 GiB (...)"
 std::string also_fits_text(const Plan& plan);
+
+// A line of what is worth knowing besides: "also fits", "would save".
+struct Fact {
+  std::string name;
+  std::string text;
+};
+std::vector<Fact> facts(const Plan& plan);
 
 }  // namespace plimsoll

@@ -4,7 +4,6 @@
 #include <array>
 #include <map>
 #include <numeric>
-#include <set>
 
 #include "base/units.h"
 
@@ -34,15 +33,13 @@ struct Life {
   int32_t first = 0, last = 0;
 };
 
-bool on_device(const Graph& graph, size_t id) { return graph.tensors()[id].space == Space::device; }
-
 // A tensor that takes over another's storage begins where that one ends, so that no byte counts twice.
 std::vector<Life> lives_of(const Graph& graph, const ProgramLayout& layout) {
   std::vector<Life> lives;
   std::map<std::string, std::vector<size_t>> storages;
   for (size_t id = 0; id < layout.rows.size(); ++id) {
     const TableRow& row = layout.rows[id];
-    if (is_persistent(row.role) || !on_device(graph, id)) continue;
+    if (is_persistent(row.role) || row.space != Space::device) continue;
     storages[row.shares.empty() ? row.name : row.shares].push_back(id);
   }
   for (auto& [name, ids] : storages) {
@@ -63,12 +60,8 @@ std::vector<Life> lives_of(const Graph& graph, const ProgramLayout& layout) {
 
 std::array<int64_t, kStack.size()> persistent_usage(const Plan& plan) {
   std::array<int64_t, kStack.size()> bytes{};
-  std::set<std::string_view> away;
-  for (const Graph& graph : plan.programs)
-    for (const Tensor& tensor : graph.tensors())
-      if (is_persistent(tensor.role) && tensor.space != Space::device) away.insert(tensor.name);
   for (const TableRow& row : plan.layout.persistent)
-    if (!away.contains(row.name))
+    if (row.space == Space::device)
       bytes[stack_index(component_name(plan.programs.front(), row))] += round_up(row.bytes, kArenaAlignment);
   return bytes;
 }

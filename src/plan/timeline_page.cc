@@ -182,18 +182,14 @@ std::string table(const std::string& head, const std::vector<Component>& compone
   return html + row("", "total", total, " class=\"sum\"") + "</table></div>\n";
 }
 
-std::string facts(const Plan& plan) {
+std::string fact_list(const Plan& plan) {
   std::string html = "<h2>Plan</h2><dl>";
-  const auto fact = [&](const char* name, const std::string& text) {
-    html += "<dt>" + std::string(name) + "</dt><dd>" + escaped(text) + "</dd>";
+  const auto add = [&](const std::string& name, const std::string& text) {
+    html += "<dt>" + name + "</dt><dd>" + escaped(text) + "</dd>";
   };
-  fact("variant", variant_words(plan.request.experiment, plan.variant));
-  fact("phases", phases_text(plan));
-  fact("process", format_bytes(plan.process_peak_bytes()) + " at its peak, device and host together");
-  if (plan.disk_bytes() > 0) fact("disk", format_bytes(plan.disk_bytes()));
-  fact("also fits", also_fits_text(plan));
-  const std::string& note = plan.request.device.rates.note;
-  if (!note.empty()) fact("note", note);
+  add("variant", variant_words(plan.request.experiment, plan.variant));
+  add("phases", phases_text(plan));
+  for (const Fact& fact : facts(plan)) add(fact.name, fact.text);
   return html + "</dl>\n";
 }
 
@@ -255,10 +251,13 @@ std::string data(const Plan& plan, const Timeline& timeline, const std::vector<S
 // "fits · device 4.96 GiB of 8.00 GiB · ..." with the verdict's first words set apart.
 std::string headline(const Plan& plan) {
   std::string text = escaped(verdict_text(plan));
+  std::erase(text, '\n');
   const size_t word = text.find("   ");
   text.insert(word, "</b>");
-  for (size_t at = text.find("   "); at != std::string::npos; at = text.find("   ", at))
-    text.replace(at, 3, " · ");
+  for (size_t at = text.find("   "); at != std::string::npos; at = text.find("   ", at)) {
+    const size_t end = text.find_first_not_of(' ', at);
+    text.replace(at, end - at, " · ");
+  }
   return "<p class=\"verdict" + std::string(plan.fits() ? "" : " bad") + "\"><b>" + text + "</p>\n";
 }
 
@@ -281,7 +280,7 @@ std::string timeline_page(const Plan& plan) {
          "<div class=\"readout\"><span class=\"at\">peak: " + escaped(peak_place(plan)) +
          "</span><div><ul></ul><ul></ul></div></div>\n<div class=\"tables\">" +
          table("Device, at the peak", device_components(plan), true) +
-         table("Host", plan.host_components(), false) + "</div>\n" + facts(plan) +
+         table("Host", plan.host_components(), false) + "</div>\n" + fact_list(plan) +
          "</main>\n<script>const plan = " + data(plan, timeline, spans) + ";" + kPageScript +
          "</script></body></html>\n";
 }

@@ -5,8 +5,23 @@
 namespace plimsoll {
 namespace {
 
-// The recipe with one of the means; none where it means nothing beside the rest of the recipe.
-std::optional<Recipe> with(Recipe recipe, const std::string& means) {
+// Every set of the allowed means, those of few first.
+std::vector<std::vector<std::string>> subsets(const std::vector<std::string>& allowed) {
+  std::vector<std::vector<std::string>> sets;
+  for (size_t size = 1; size <= allowed.size(); ++size) {
+    for (unsigned mask = 1; mask < 1U << allowed.size(); ++mask) {
+      if (static_cast<size_t>(std::popcount(mask)) != size) continue;
+      auto& set = sets.emplace_back();
+      for (size_t i = 0; i < allowed.size(); ++i)
+        if ((mask >> i & 1U) != 0) set.push_back(allowed[i]);
+    }
+  }
+  return sets;
+}
+
+}  // namespace
+
+std::optional<Recipe> with_means(Recipe recipe, const std::string& means) {
   const bool full = recipe.method.type == MethodType::full;
   if (means == "adamw8bit") {
     if (recipe.optimizer.name != OptimizerName::adamw || recipe.precision.states != DType::f32)
@@ -25,22 +40,6 @@ std::optional<Recipe> with(Recipe recipe, const std::string& means) {
   return recipe;
 }
 
-// Every set of the allowed means, those of few first.
-std::vector<std::vector<std::string>> subsets(const std::vector<std::string>& allowed) {
-  std::vector<std::vector<std::string>> sets;
-  for (size_t size = 1; size <= allowed.size(); ++size) {
-    for (unsigned mask = 1; mask < 1U << allowed.size(); ++mask) {
-      if (static_cast<size_t>(std::popcount(mask)) != size) continue;
-      auto& set = sets.emplace_back();
-      for (size_t i = 0; i < allowed.size(); ++i)
-        if ((mask >> i & 1U) != 0) set.push_back(allowed[i]);
-    }
-  }
-  return sets;
-}
-
-}  // namespace
-
 AllowedPlan plan_allowed(const Recipe& recipe, const CpuSettings& cpu, const DataSetup* data,
                          const LayoutOptions& layout) {
   const auto planned = [&](const Recipe& changed, std::vector<std::string> lossy) {
@@ -56,7 +55,7 @@ AllowedPlan plan_allowed(const Recipe& recipe, const CpuSettings& cpu, const Dat
     if (best && best->plan.request.lossy.size() < set.size()) break;
     std::optional<Recipe> changed = recipe;
     for (const std::string& means : set)
-      if (changed) changed = with(*std::move(changed), means);
+      if (changed) changed = with_means(*std::move(changed), means);
     if (!changed) continue;
     AllowedPlan found = planned(*changed, set);
     if (found.plan.fits() && (!best || found.plan.seconds_per_step < best->plan.seconds_per_step))

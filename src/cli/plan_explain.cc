@@ -1,0 +1,61 @@
+// plimsoll plan --explain.
+#include <cstdio>
+
+#include "cli/plan_command.h"
+#include "cpu/describe.h"
+#include "plan/explain.h"
+#include "train/allowed.h"
+
+namespace plimsoll {
+namespace {
+
+// The host's needs of a changed recipe, with the process as it was measured before: planning takes memory
+// too.
+HostNeeds host_of(const PlanInput& input, const Recipe& recipe, const PlanRequest& request,
+                  const CpuSettings& cpu) {
+  std::optional<DataSetup> data;
+  if (!recipe.data.train.empty()) data = open_data(recipe, request.experiment.model.vocab);
+  HostNeeds needs = host_needs(recipe, request.experiment, cpu, data ? &*data : nullptr);
+  for (Component& component : needs.components)
+    if (component.name == "process") component.bytes = input.request.host.components.front().bytes;
+  return needs;
+}
+
+std::vector<Doubled> doubled(const PlanInput& input, const AllowedPlan& allowed) {
+  const Plan& plan = allowed.plan;
+  std::vector<Doubled> list = doubled_dimensions(plan);
+  Recipe longer = allowed.recipe;
+  longer.data.max_length *= 2;
+  list.front().request.host = host_of(input, longer, list.front().request, input.cpu);
+
+  Doubled batch{"effective batch", plan.request, plan.variant};
+  Recipe larger = allowed.recipe;
+  larger.batch.effective *= 2;
+  batch.request.experiment.effective_batch *= 2;
+  batch.variant.accumulation *= 2;
+  batch.request.host = host_of(input, larger, batch.request, input.cpu);
+  list.push_back(std::move(batch));
+
+  Doubled threads{"threads", plan.request, plan.variant};
+  CpuSettings cpu = input.cpu;
+  cpu.threads *= 2;
+  threads.request.device = describe_cpu(cpu.isa, cpu.threads);
+  threads.request.device.rates = plan.request.device.rates;
+  threads.request.host = host_of(input, allowed.recipe, threads.request, cpu);
+  list.push_back(std::move(threads));
+  return list;
+}
+
+}  // namespace
+
+ExitCode run_explain(const PlanArguments& arguments) {
+  const PlanInput input = plan_input(arguments);
+  const AllowedPlan allowed = plan_allowed(input.recipe, input.cpu, input.data.get());
+  const Plan& plan = allowed.plan;
+  const Explanation explanation = explain(plan, doubled(input, allowed));
+  std::fputs((arguments.json ? explain_json(plan, explanation) : explain_text(plan, explanation)).c_str(),
+             stdout);
+  return plan.fits() ? ExitCode::ok : ExitCode::does_not_fit;
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,119 @@
+// plimsoll plan --sweep memory=A..B: from budget to seconds.
+#include <cmath>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "base/strings.h"
+#include "base/units.h"
+#include "cli/plan_command.h"
+#include "plan/search.h"
+
+namespace plimsoll {
+namespace {
+
+constexpr int kBudgets = 16;
+constexpr int kBar = 32;
+
+struct Range {
+  std::string low, high;  // as they were written
+  int64_t from = 0, to = 0;
+};
+
+Range read_range(const std::string& text) {
+  const size_t equals = text.find('=');
+  const size_t dots = text.find("..");
+  if (text.substr(0, equals) != "memory" || dots == std::string::npos || equals == std::string::npos)
+    throw UsageError("--sweep: '" + text + "' is not memory=SIZE..SIZE, such as memory=2GiB..24GiB");
+  Range range{text.substr(equals + 1, dots - equals - 1), text.substr(dots + 2), 0, 0};
+  range.from = parse_bytes(range.low, "--sweep");
+  range.to = parse_bytes(range.high, "--sweep");
+  if (range.from <= 0 || range.from >= range.to)
+    throw UsageError("--sweep: '" + text + "' does not go from a smaller size to a larger one");
+  return range;
+}
+
+// The fastest plan of a budget; of several budgets with the same plan the smallest.
+struct Point {
+  int64_t budget = 0;
+  Plan plan;
+};
+
+// Evenly spaced in ratios, both ends included.
+int64_t budget_at(const Range& range, int i) {
+  const double ratio = static_cast<double>(range.to) / static_cast<double>(range.from);
+  if (i + 1 == kBudgets) return range.to;
+  return static_cast<int64_t>(static_cast<double>(range.from) * std::pow(ratio, i / (kBudgets - 1.0)));
+}
+
+// Every point is laid out, so that its bytes are exact.
+std::vector<Point> curve(const PlanRequest& request, const Range& range) {
+  Search search(request);
+  std::vector<Point> points;
+  for (int i = 0; i < kBudgets; ++i) {
+    Point point{budget_at(range, i), {}};
+    PlanRequest limited = request;
+    limited.budget.device_bytes = point.budget;
+    const auto found = search.fastest(limited.budget, [&](const Candidate& candidate) {
+      point.plan = plan_variant(limited, candidate.variant);
+      return point.plan.fits();
+    });
+    if (found && (points.empty() || points.back().plan.variant != point.plan.variant))
+      points.push_back(std::move(point));
+  }
+  return points;
+}
+
+std::string bar(double share) {
+  std::string text;
+  for (int i = 0; i < static_cast<int>(share * kBar + 0.5); ++i) text += "█";
+  return text;
+}
+
+std::string text_of(const std::vector<Point>& points, int64_t smallest) {
+  constexpr size_t kColumns = 100;
+  TextTable table({true, true, true, true});
+  std::string words;
+  table.add_row({"budget", "device", "s/step", "tokens/s"});
+  const std::string indent(14, ' ');  // of the longest size, "1000 GiB", with blanks around it
+  double most = 0;
+  for (const Point& point : points) most = std::max(most, point.plan.tokens_per_second());
+  for (const Point& point : points) {
+    const double speed = point.plan.tokens_per_second();
+    table.add_row({format_bytes(point.budget), format_bytes(point.plan.arena_bytes()),
+                   format_seconds(point.plan.seconds_per_step), format_count(static_cast<int64_t>(speed)),
+                   bar(speed / most)});
+    const std::string budget = format_bytes(point.budget);
+    words += "  " + std::string(indent.size() - 4 - budget.size(), ' ') + budget + "  " +
+             wrap(variant_words(point.plan.request.experiment, point.plan.variant), indent, kColumns) + "\n";
+  }
+  return table.render("  ") + "\n" + words + "\n  smallest possible: " + format_bytes(smallest) + "\n";
+}
+
+std::string json_of(const std::vector<Point>& points, int64_t smallest) {
+  auto list = nlohmann::ordered_json::array();
+  for (const Point& point : points)
+    list.push_back({{"budget_bytes", point.budget},
+                    {"device_bytes", point.plan.arena_bytes()},
+                    {"host_bytes", point.plan.host_bytes()},
+                    {"disk_bytes", point.plan.disk_bytes()},
+                    {"seconds_per_step", point.plan.seconds_per_step},
+                    {"tokens_per_second", point.plan.tokens_per_second()},
+                    {"variant", variant_words(point.plan.request.experiment, point.plan.variant)}});
+  return nlohmann::ordered_json{{"points", list}, {"smallest_bytes", smallest}}.dump(2) + "\n";
+}
+
+}  // namespace
+
+ExitCode run_sweep(const PlanArguments& arguments) {
+  const Range range = read_range(arguments.sweep);
+  const PlanRequest request = plan_input(arguments, {"memory.device=" + range.high}).request;
+  const std::vector<Point> points = curve(request, range);
+  const int64_t smallest = Search(request).smallest(request.budget).arena_bytes;
+  if (points.empty() && !arguments.json)
+    throw DoesNotFitError("does not fit   nowhere from " + range.low + " to " + range.high +
+                          "\n  smallest possible: " + format_bytes(smallest));
+  std::fputs((arguments.json ? json_of(points, smallest) : text_of(points, smallest)).c_str(), stdout);
+  return points.empty() ? ExitCode::does_not_fit : ExitCode::ok;
+}
+
+}  // namespace plimsoll

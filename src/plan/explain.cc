@@ -1,0 +1,198 @@
+#include "plan/explain.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "base/units.h"
+#include "passes/layers.h"
+
+namespace plimsoll {
+namespace {
+
+std::string meaning_of(const std::string& component) {
+  static const std::map<std::string, const char*> kMeanings = {
+      {"weights (frozen)", "the model, only read"},
+      {"weights (nf4)", "the layers' frozen weights in 4 bits, with their scales"},
+      {"weights (trained)", "what the optimizer changes, as the products read it"},
+      {"master weights", "f32 copies of the trained weights, which the optimizer works on"},
+      {"gradients", "of each trained weight, summed over the effective batch"},
+      {"optimizer states", "what the optimizer remembers of each trained weight"},
+      {"inputs and metrics", "token ids, labels and positions of a micro-batch; sums for the log"},
+      {"activations kept", "written in the forward pass, read in the backward pass"},
+      {"working tensors at the peak", "what the op at the peak reads and writes besides"},
+      {"library scratch", "workspace of the op at the peak"},
+      {"gaps of the layout", "bytes that the layout cannot use"},
+      {"process", "this program and its libraries, measured"},
+      {"threads and libraries", "thread pool, and code that the first step brings in"},
+      {"tokenizer", "vocabulary and merges"},
+      {"rows", "rows of the training files held at a time"},
+      {"evaluation rows", "rows of the evaluation files held at a time"},
+      {"batches", "effective batches prepared ahead"},
+      {"evaluation batches", "micro-batches of evaluation prepared ahead"},
+      {"staging", "through which weights are read"},
+      {"programs", "ops and tables of the planned programs"},
+      {"offloaded to the host", "tensors whose home is the host"}};
+  const auto found = kMeanings.find(component);
+  return found == kMeanings.end() ? "" : found->second;
+}
+
+int64_t bytes_of(const std::vector<Component>& components, const std::string& name) {
+  for (const Component& component : components)
+    if (component.name == name) return component.bytes;
+  return 0;
+}
+
+std::vector<ExplainedComponent> explained(const std::vector<Component>& now,
+                                          const std::vector<std::vector<Component>>& then) {
+  std::vector<ExplainedComponent> list;
+  for (const Component& component : now) {
+    ExplainedComponent one{component, meaning_of(component.name), {}};
+    for (const std::vector<Component>& components : then) {
+      const auto bytes = static_cast<double>(bytes_of(components, component.name));
+      one.growth.push_back(component.bytes == 0 ? 1.0 : bytes / static_cast<double>(component.bytes));
+    }
+    list.push_back(std::move(one));
+  }
+  return list;
+}
+
+// What is on the device at the peak of the largest program; a storage that several tensors share counts once.
+std::vector<const TableRow*> alive_at_peak(const Plan& plan) {
+  std::vector<const TableRow*> rows;
+  const auto& programs = plan.layout.programs;
+  const auto largest = std::max_element(programs.begin(), programs.end(), [](const auto& a, const auto& b) {
+    return a.transient_bytes < b.transient_bytes;
+  });
+  std::set<int64_t> counted;
+  for (const TableRow& row : largest->rows) {
+    if (is_persistent(row.role) || row.space != Space::device) continue;
+    const bool alive = row.first <= largest->peak_op && largest->peak_op <= row.last;
+    if (alive && counted.insert(row.offset).second) rows.push_back(&row);
+  }
+  return rows;
+}
+
+std::vector<const TableRow*> persistent_on_device(const Plan& plan) {
+  std::vector<const TableRow*> rows;
+  for (const TableRow& row : plan.layout.persistent)
+    if (row.space == Space::device) rows.push_back(&row);
+  return rows;
+}
+
+// "d_model.layers.3.mlp.act.2" is a gradient of layer 3's activation.
+std::string_view place_of(std::string_view name) { return name.starts_with("d_") ? name.substr(2) : name; }
+
+void add(LayerGroup& group, const TableRow& row) {
+  const int64_t bytes = round_up(row.bytes, kArenaAlignment);
+  switch (row.role) {
+    case Role::frozen_weight:
+    case Role::trainable_weight:
+    case Role::master:
+      group.weights += bytes;
+      return;
+    case Role::gradient:
+    case Role::optimizer_state:
+      group.training += bytes;
+      return;
+    default:
+      group.activations += bytes;
+  }
+}
+
+bool same_bytes(const LayerGroup& a, const LayerGroup& b) {
+  return a.weights == b.weights && a.training == b.training && a.activations == b.activations;
+}
+
+std::vector<LayerGroup> layer_groups(const Plan& plan, const std::vector<const TableRow*>& transient) {
+  const auto layers = static_cast<size_t>(plan.request.experiment.model.layers);
+  std::vector<LayerGroup> each(layers + 1);  // the last one: outside
+  const auto count = [&](const TableRow* row) {
+    const int32_t layer = layer_of(place_of(row->name));
+    add(each[layer == kNoLayer ? layers : static_cast<size_t>(layer)], *row);
+  };
+  for (const TableRow* row : persistent_on_device(plan)) count(row);
+  for (const TableRow* row : transient) count(row);
+  std::vector<LayerGroup> groups;
+  for (size_t i = 0; i < layers; ++i) {
+    if (groups.empty() || !same_bytes(groups.back(), each[i])) {
+      groups.push_back(each[i]);
+      groups.back().first = static_cast<int32_t>(i);
+    }
+    groups.back().last = static_cast<int32_t>(i);
+  }
+  groups.push_back(each[layers]);
+  groups.back().last = -1;
+  return groups;
+}
+
+// "model.layers.3.mlp.act" -> "layers.*.mlp.act"
+std::string kind_name(const std::string& name) {
+  constexpr std::string_view kLayers = "layers.";
+  const size_t at = name.find(kLayers);
+  if (layer_of(place_of(name)) == kNoLayer || at == std::string::npos) return name;
+  const size_t number = at + kLayers.size();
+  return (name.starts_with("d_") ? "gradient of layers.*" : "layers.*") + name.substr(name.find('.', number));
+}
+
+std::vector<TensorKind> tensor_kinds(const std::vector<const TableRow*>& transient) {
+  std::map<std::string, TensorKind> by_name;
+  for (const TableRow* row : transient) {
+    const std::string name = row->role == Role::scratch ? "scratch" : kind_name(row->name);
+    TensorKind& kind = by_name[name];
+    kind.name = name;
+    ++kind.count;
+    kind.bytes += round_up(row->bytes, kArenaAlignment);
+  }
+  std::vector<TensorKind> kinds;
+  for (auto& [name, kind] : by_name) kinds.push_back(kind);
+  std::stable_sort(kinds.begin(), kinds.end(),
+                   [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
+  return kinds;
+}
+
+}  // namespace
+
+std::vector<Doubled> doubled_dimensions(const Plan& plan) {
+  std::vector<Doubled> list;
+  const auto again = [&](const char* what) -> Doubled& {
+    return list.emplace_back(Doubled{what, plan.request, plan.variant});
+  };
+  again("length").request.experiment.max_length *= 2;
+  Variant& micro = again("micro-batch").variant;
+  micro.micro_batch *= 2;
+  micro.eval_micro_batch *= 2;
+  if (plan.request.experiment.lora) again("rank").request.experiment.lora_options.r *= 2;
+  Doubled& layers = again("layers");
+  ModelSpec& model = layers.request.experiment.model;
+  model.layers *= 2;
+  const auto windows = model.windows;
+  model.windows.insert(model.windows.end(), windows.begin(), windows.end());
+  auto& points = layers.variant.recompute.layers;
+  const auto chosen = points;
+  points.insert(points.end(), chosen.begin(), chosen.end());
+  again("vocab").request.experiment.model.vocab *= 2;
+  return list;
+}
+
+Explanation explain(const Plan& plan, const std::vector<Doubled>& doubled) {
+  Explanation result;
+  std::vector<std::vector<Component>> device, host;
+  for (const Doubled& one : doubled) {
+    const Plan then = plan_variant(one.request, one.variant);
+    result.doubled.push_back(one.what);
+    device.push_back(device_components(then));
+    host.push_back(then.host_components());
+  }
+  result.device = explained(device_components(plan), device);
+  result.host = explained(plan.host_components(), host);
+  const auto transient = alive_at_peak(plan);
+  result.layers = layer_groups(plan, transient);
+  result.kinds = tensor_kinds(transient);
+  const Experiment& experiment = plan.request.experiment;
+  result.scores_bytes = plan.variant.micro_batch * experiment.model.heads * experiment.max_length *
+                        experiment.max_length * size_of(experiment.precision.compute);
+  return result;
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,145 @@
+// An explanation as text and as JSON.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "base/strings.h"
+#include "base/units.h"
+#include "plan/explain.h"
+#include "plan/report_parts.h"
+
+namespace plimsoll {
+namespace {
+
+constexpr size_t kKinds = 12;  // shown; the others are summed up
+
+std::string times(double growth) {
+  constexpr double kNothing = 0.005;
+  if (std::fabs(growth - 1.0) < kNothing) return "-";
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "x%.2f", growth);
+  return text.data();
+}
+
+std::string meanings(const char* head, const std::vector<ExplainedComponent>& components) {
+  TextTable table({false, true});
+  table.add_row({head});
+  for (const ExplainedComponent& one : components)
+    table.add_row({one.component.name, format_bytes(one.component.bytes), one.meaning});
+  return table.render("  ");
+}
+
+std::string growth_table(const Explanation& explanation) {
+  std::vector<bool> right(explanation.doubled.size() + 1, true);
+  right.front() = false;
+  TextTable table(right);
+  std::vector<std::string> head = {"grows with, when doubled"};
+  head.insert(head.end(), explanation.doubled.begin(), explanation.doubled.end());
+  table.add_row(head);
+  for (const auto* list : {&explanation.device, &explanation.host}) {
+    for (const ExplainedComponent& one : *list) {
+      std::vector<std::string> cells = {one.component.name};
+      for (const double growth : one.growth) cells.push_back(times(growth));
+      const bool grows = std::any_of(cells.begin() + 1, cells.end(), [](const auto& c) { return c != "-"; });
+      if (grows) table.add_row(cells);
+    }
+  }
+  return table.render("  ") + "  (at the peak, which may move to another op)\n";
+}
+
+std::string name_of(const LayerGroup& group) {
+  if (group.last < group.first) return "outside of them";
+  if (group.last == group.first) return "layer " + std::to_string(group.first);
+  return "each of layers " + std::to_string(group.first) + " to " + std::to_string(group.last);
+}
+
+std::string layer_table(const Explanation& explanation) {
+  TextTable table({false, true, true, true});
+  table.add_row({"by layer", "weights", "gradients and states", "alive at the peak"});
+  for (const LayerGroup& group : explanation.layers)
+    table.add_row({name_of(group), format_bytes(group.weights), format_bytes(group.training),
+                   format_bytes(group.activations)});
+  return table.render("  ");
+}
+
+std::string kind_table(const Explanation& explanation) {
+  TextTable table({false, true, true});
+  table.add_row({"alive at the peak, by kind of tensor", "count", "all of them"});
+  int64_t count = 0;
+  int64_t bytes = 0;
+  for (size_t i = 0; i < explanation.kinds.size(); ++i) {
+    const TensorKind& kind = explanation.kinds[i];
+    if (i < kKinds) {
+      table.add_row({kind.name, format_count(kind.count), format_bytes(kind.bytes)});
+      continue;
+    }
+    count += kind.count;
+    bytes += kind.bytes;
+  }
+  if (count > 0) table.add_row({"others", format_count(count), format_bytes(bytes)});
+  return table.render("  ");
+}
+
+std::string scores_text(const Plan& plan, const Explanation& explanation) {
+  const Experiment& experiment = plan.request.experiment;
+  const std::string length = format_count(experiment.max_length);
+  return "  attention scores are not stored: attention is computed block by block. Stored, they would take\n "
+         " " +
+         format_bytes(explanation.scores_bytes) + " a layer, " +
+         format_bytes(explanation.scores_bytes * experiment.model.layers) + " in all (" +
+         format_count(plan.variant.micro_batch) + " sequences x " + format_count(experiment.model.heads) +
+         " heads x " + length + " x " + length + ", " + std::string(to_string(experiment.precision.compute)) +
+         ").\n";
+}
+
+nlohmann::ordered_json components_json(const Explanation& explanation,
+                                       const std::vector<ExplainedComponent>& components) {
+  auto list = nlohmann::ordered_json::array();
+  for (const ExplainedComponent& one : components) {
+    auto growth = nlohmann::ordered_json::object();
+    for (size_t i = 0; i < one.growth.size(); ++i) growth[explanation.doubled[i]] = one.growth[i];
+    list.push_back({{"name", one.component.name},
+                    {"bytes", one.component.bytes},
+                    {"meaning", one.meaning},
+                    {"when_doubled", growth}});
+  }
+  return list;
+}
+
+}  // namespace
+
+std::string explain_text(const Plan& plan, const Explanation& explanation) {
+  return verdict_text(plan) + "\n\n  " + model_text(plan) + "\n  " + experiment_text(plan) + "\n  " +
+         variant_words(plan.request.experiment, plan.variant) + "\n\n" +
+         meanings("device", explanation.device) + "\n" + meanings("host", explanation.host) + "\n" +
+         growth_table(explanation) + "\n" + layer_table(explanation) + "\n" + kind_table(explanation) + "\n" +
+         scores_text(plan, explanation);
+}
+
+std::string explain_json(const Plan& plan, const Explanation& explanation) {
+  using Json = nlohmann::ordered_json;
+  Json layers = Json::array();
+  for (const LayerGroup& group : explanation.layers) {
+    const bool outside = group.last < group.first;
+    layers.push_back({{"first", outside ? Json(nullptr) : Json(group.first)},
+                      {"last", outside ? Json(nullptr) : Json(group.last)},
+                      {"weights_bytes", group.weights},
+                      {"gradients_and_states_bytes", group.training},
+                      {"alive_at_peak_bytes", group.activations}});
+  }
+  Json kinds = Json::array();
+  for (const TensorKind& kind : explanation.kinds)
+    kinds.push_back({{"name", kind.name}, {"count", kind.count}, {"bytes", kind.bytes}});
+  const Json json = {
+      {"device", components_json(explanation, explanation.device)},
+      {"host", components_json(explanation, explanation.host)},
+      {"layers", layers},
+      {"kinds", kinds},
+      {"attention_scores",
+       {{"stored_bytes", 0},
+        {"would_take_bytes", explanation.scores_bytes * plan.request.experiment.model.layers}}}};
+  return json.dump(2) + "\n";
+}
+
+}  // namespace plimsoll

@@ -176,12 +176,17 @@ std::vector<int64_t> key_of(const Variant& v) {
 
 }  // namespace
 
-Candidate Search::mixed(const Frame& frame, RecomputePoint first, int64_t first_layers, RecomputePoint rest) {
+RecomputeChoice Search::mixture(RecomputePoint first, int64_t first_layers, RecomputePoint rest) const {
   RecomputeChoice choice = all_at(rest, layers_);
   if (first_layers > 0) {
     choice.layers.resize(static_cast<size_t>(layers_), RecomputePoint::none);
     std::fill_n(choice.layers.begin(), first_layers, first);
   }
+  return choice;
+}
+
+Candidate Search::mixed(const Frame& frame, RecomputePoint first, int64_t first_layers, RecomputePoint rest) {
+  const RecomputeChoice choice = mixture(first, first_layers, rest);
   Key key{0, key_of(frame.variant)};
   key.second.push_back(static_cast<int64_t>(first));
   key.second.push_back(static_cast<int64_t>(rest));
@@ -317,6 +322,24 @@ std::optional<Candidate> Search::fastest(const Budget& budget, const Check& chec
     if (!best || check(*best)) return best;
     rejected.insert(identity(*best));
   }
+}
+
+std::vector<Variant> Search::all() const {
+  std::vector<Variant> variants;
+  const auto add = [&](const Frame& frame, const RecomputeChoice& choice) {
+    variants.push_back(frame.variant);
+    variants.back().recompute = choice;
+  };
+  for (const Frame& frame : frames_) {
+    for (size_t i = 0; i < points_.size(); ++i) {
+      add(frame, all_at(points_[i], layers_));
+      for (int64_t first = 1; i > 0 && first < layers_; ++first)
+        add(frame, mixture(points_[i], first, points_[i - 1]));
+    }
+    if (request_.recompute) continue;
+    for (const int64_t segment : segment_sizes()) add(frame, all_at(RecomputePoint::block, layers_, segment));
+  }
+  return variants;
 }
 
 Candidate Search::smallest(const Budget& budget) {

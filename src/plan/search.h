@@ -31,6 +31,8 @@ class Search {
   Candidate smallest(const Budget& budget);
   // Fastest candidates for budgets of device bytes between the smallest and the one that nothing limits.
   std::vector<Candidate> curve(const Budget& budget, int points);
+  // Every variant that any budget may lead to, for models of few layers.
+  [[nodiscard]] std::vector<Variant> all() const;
 
  private:
   struct Frame {
@@ -43,6 +45,8 @@ class Search {
   std::vector<OffloadChoice> offloads() const;
   [[nodiscard]] bool may_update_in_backward(const Variant& variant) const;
   Candidate candidate(const Frame& frame, const RecomputeChoice& choice, const Usage& usage) const;
+  [[nodiscard]] RecomputeChoice mixture(RecomputePoint first, int64_t first_layers,
+                                        RecomputePoint rest) const;
   // By measured depth: the first `first_layers` at `first`, the rest at `rest`.
   Candidate mixed(const Frame& frame, RecomputePoint first, int64_t first_layers, RecomputePoint rest);
   Candidate pure(const Frame& frame, RecomputePoint point);

@@ -1,0 +1,64 @@
+// Every variant that the planner can choose for a small model gives the same bits: weights, masters, states
+// and the loss after ten steps, on the arenas of a real run with dead values poisoned.
+#include <gtest/gtest.h>
+
+#include "plan/search.h"
+#include "train/test_bench.h"
+
+namespace plimsoll::test {
+namespace {
+
+constexpr int kManySteps = 10;
+
+struct SearchCase {
+  Case model;
+  int64_t accumulation;
+  bool clips;
+  Space home;
+  size_t variants;  // that the search has: a smaller number would make the test hollow
+};
+
+// The disk's file in memory where there is such a folder: what is compared is bits, not the disk.
+std::filesystem::path disk_folder() {
+  const std::filesystem::path memory = "/dev/shm";
+  return std::filesystem::exists(memory) ? memory : std::filesystem::temp_directory_path();
+}
+
+class EveryVariant : public ::testing::TestWithParam<SearchCase> {};
+
+TEST_P(EveryVariant, gives_the_bits_of_keeping_everything) {
+  const SearchCase& c = GetParam();
+  PlanRequest request;
+  request.experiment = experiment_of(c.model, c.accumulation, c.clips);
+  request.micro_batch = 2;
+  request.homes = {c.home};
+  request.device = reference_description();
+  const std::vector<Variant> variants = Search(request).all();
+  EXPECT_EQ(variants.size(), c.variants);
+
+  Bench bench(request.experiment, kManySteps);
+  const Result expected = bench.run_on_arenas(variant_of(request.experiment));
+  for (Variant variant : variants) {
+    variant.loss_chunk = variant_of(request.experiment).loss_chunk;
+    variant.offload.smallest_bytes = kSmallest;
+    variant.offload.slice_elements = 65536;
+    const Result result = bench.run_on_arenas(variant, disk_folder());
+    ASSERT_EQ(result.size(), expected.size());
+    for (const auto& [name, bytes] : result)
+      ASSERT_EQ(bytes, expected.at(name)) << name << ": " << variant_words(request.experiment, variant);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Models, EveryVariant,
+    ::testing::Values(
+        SearchCase{{"full_fp32_updated_in_backward", "qwen2", false, kFp32}, 1, false, Space::disk, 136},
+        SearchCase{{"full_bf16", "qwen3", false, kBf16}, 2, true, Space::disk, 136},
+        SearchCase{{"full_bf16_master_on_host", "llama", false, kBf16Master}, 1, true, Space::host, 136},
+        SearchCase{{"lora_bf16_with_dropout", "llama", true, kBf16}, 2, true, Space::disk, 68},
+        SearchCase{
+            {"qlora", "llama", true, kBf16, OptimizerKind::adamw, 64, true}, 1, true, Space::disk, 68}),
+    [](const auto& info) { return std::string(info.param.model.name); });
+
+}  // namespace
+}  // namespace plimsoll::test

@@ -1,0 +1,223 @@
+// Runs of every kind of variant on tiny models, from one state and on the same batches.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "cpu/describe.h"
+#include "cpu/isa.h"
+#include "data/micro_batch.h"
+#include "plan/experiment.h"
+#include "runtime/executor.h"
+#include "runtime/run_memory.h"
+#include "train/batch_writer.h"
+#include "train/test_machine.h"
+#include "train/weights.h"
+
+namespace plimsoll::test {
+
+inline constexpr int64_t kLayers = 3;
+inline constexpr int64_t kLength = 12;
+// Tensors of the tiny models move from here on; norms and scales of blocks do not.
+inline constexpr int64_t kSmallest = 256;
+
+struct Case {
+  const char* name;
+  const char* family;
+  bool lora;
+  TrainPrecision precision;
+  OptimizerKind optimizer = OptimizerKind::adamw;
+  int64_t vocab = 64;
+  bool nf4 = false;
+};
+
+inline const TrainPrecision kFp32 = {};
+inline const TrainPrecision kBf16 = {DType::bf16, DType::f32, DType::f32, false, true};
+inline const TrainPrecision kBf16Master = {DType::bf16, DType::f32, DType::f32, true, false};
+inline const TrainPrecision kBf16Pure = {DType::bf16, DType::bf16, DType::bf16, false, true};
+
+inline Experiment experiment_of(const Case& c, int64_t accumulation, bool clips) {
+  Experiment experiment;
+  experiment.model = parse_model_spec({{"model_type", c.family},
+                                       {"hidden_size", 32},
+                                       {"intermediate_size", 48},
+                                       {"num_hidden_layers", kLayers},
+                                       {"num_attention_heads", 4},
+                                       {"num_key_value_heads", 2},
+                                       {"head_dim", 8},
+                                       {"vocab_size", c.vocab},
+                                       {"tie_word_embeddings", true}},
+                                      "test");
+  experiment.lora = c.lora;
+  experiment.lora_options = {.r = 4, .alpha = 8, .dropout = 0.25};
+  experiment.nf4 = c.nf4;
+  experiment.precision = c.precision;
+  experiment.optimizer.kind = c.optimizer;
+  experiment.optimizer.weight_decay = 0.1;
+  experiment.optimizer.max_grad_norm = clips ? 0.5 : 0.0;
+  experiment.effective_batch = 2 * accumulation;
+  experiment.max_length = kLength;
+  return experiment;
+}
+
+inline Variant variant_of(const Experiment& experiment) {
+  Variant variant;
+  variant.micro_batch = 2;
+  variant.accumulation = experiment.effective_batch / variant.micro_batch;
+  variant.loss_chunk = 16;
+  return variant;
+}
+
+// Two sequences that leave a part of the token axis empty.
+inline MicroBatch batch_of(int step, int64_t micro) {
+  MicroBatch batch(2, kLength);
+  for (int32_t sample = 0; sample < 2; ++sample) {
+    std::vector<int32_t> ids;
+    for (int32_t i = 0; i < 7 + sample; ++i)
+      ids.push_back((5 * i + 11 * sample + 3 * step + 7 * static_cast<int32_t>(micro)) % 64);
+    batch.append(ids, ids, sample + 2 * static_cast<int32_t>(micro));
+  }
+  return batch;
+}
+
+// What a run starts from, and what it reads in each micro-step: the same for all variants of an experiment.
+struct Material {
+  Persistent weights;
+  std::vector<std::vector<Inputs>> steps;  // by step and micro-step
+};
+
+inline Material material_of(const Experiment& experiment, const CpuSettings& cpu, int steps) {
+  const std::vector<Graph> programs =
+      build_programs(experiment, variant_of(experiment), describe_cpu(cpu.isa, cpu.threads));
+  const ArenaLayout layout = lay_out(programs);
+  CpuDevice device(cpu);
+  const auto memory = device.map(layout.arena_bytes());
+  const PersistentState state(layout, memory->data());
+  init_base_weights(state, experiment.model, 1);
+  if (experiment.lora) init_adapters(state, 1);
+  Material material;
+  for (const TableRow& row : state.rows()) {
+    const auto from = state.bytes(row);
+    std::copy(from.begin(), from.end(),
+              material.weights.try_emplace(row.name, row.bytes).first->second.bytes().begin());
+  }
+  const Executor train(programs[0], layout.programs[0], device, *memory);
+  BatchWriter writer(train, experiment.model);
+  for (int step = 1; step <= steps; ++step) {
+    auto& micro_steps = material.steps.emplace_back();
+    for (int64_t micro = 0; micro < experiment.effective_batch / 2; ++micro) {
+      writer.write(batch_of(step, micro));
+      writer.set_seed(7);
+      writer.set(StepValue::optimizer_step, step);
+      writer.set(StepValue::learning_rate, 0.02);
+      writer.set(StepValue::first_micro_step, micro == 0 ? 1.0 : 0.0);
+      writer.set(StepValue::loss_scale, 1.0 / static_cast<double>(13 * experiment.effective_batch / 2));
+      Inputs& inputs = micro_steps.emplace_back();
+      for (const TableRow& row : layout.programs[0].rows) {
+        if (row.role != Role::input) continue;
+        const std::byte* from = memory->data() + row.offset;
+        inputs[row.name] = {from, from + row.bytes};
+      }
+    }
+  }
+  return material;
+}
+
+// Weights, masters, states, loss and norm after the last step. Gradients are left out: there may be none, or
+// squares beside them.
+using Result = std::map<std::string, std::vector<std::byte>>;
+
+class Bench {
+ public:
+  explicit Bench(const Experiment& experiment, int steps = 3)
+      : experiment_(experiment),
+        cpu_{std::min(effective_isa(std::nullopt), Isa::avx512_bf16), 1},
+        device_(cpu_),
+        material_(material_of(experiment, cpu_, steps)) {}
+
+  Result run(const Variant& variant, Transfers transfers) {
+    const std::vector<Graph> graphs =
+        build_programs(experiment_, variant, describe_cpu(cpu_.isa, cpu_.threads));
+    Persistent persistent = material_.weights;
+    std::deque<test::Program> programs;
+    for (const Graph& graph : graphs) programs.emplace_back(graph, device_, persistent, transfers);
+    for (const auto& micro_steps : material_.steps) {
+      for (const Inputs& inputs : micro_steps) programs[0].run(inputs);
+      if (programs.size() > 1) programs[1].run(micro_steps.back());
+    }
+    return result_of(graphs, persistent);
+  }
+
+  // On the arenas of a real run, dead values poisoned.
+  Result run_on_arenas(const Variant& variant,
+                       const std::filesystem::path& disk_folder = std::filesystem::temp_directory_path()) {
+    const std::vector<Graph> graphs =
+        build_programs(experiment_, variant, describe_cpu(cpu_.isa, cpu_.threads));
+    const ArenaLayout layout = lay_out(graphs);
+    validate(graphs, layout);
+    const RunMemory memory(device_, layout, disk_folder);
+    const Arenas arenas = memory.arenas();
+    for (const TableRow& row : layout.persistent) {
+      const auto found = material_.weights.find(row.name);
+      if (found != material_.weights.end()) write(arenas, row, found->second.bytes());
+    }
+    std::deque<Executor> programs;
+    for (size_t i = 0; i < graphs.size(); ++i)
+      programs.emplace_back(graphs[i], layout.programs[i], device_, arenas, ExecutorOptions{.poison = true});
+    const auto run = [&](size_t program, const Inputs& inputs) {
+      for (const TableRow& row : layout.programs[program].rows)
+        if (row.role == Role::input) write(arenas, row, inputs.at(row.name));
+      programs[program].run();
+    };
+    for (const auto& micro_steps : material_.steps) {
+      for (const Inputs& inputs : micro_steps) run(0, inputs);
+      if (programs.size() > 1) run(1, micro_steps.back());
+    }
+    Result result;
+    for (const TableRow& row : layout.persistent)
+      if (counts(row.name, row.role)) read(arenas, row, result[row.name]);
+    return result;
+  }
+
+ private:
+  static bool counts(const std::string& name, Role role) {
+    return is_persistent(role) && role != Role::gradient && name.find(kGradSquareSuffix) == std::string::npos;
+  }
+
+  static Result result_of(const std::vector<Graph>& graphs, Persistent& persistent) {
+    Result result;
+    for (const Graph& graph : graphs) {
+      for (const Tensor& tensor : graph.tensors()) {
+        if (!counts(tensor.name, tensor.role)) continue;
+        const auto bytes = persistent.at(tensor.name).bytes();
+        result[tensor.name] = {bytes.begin(), bytes.end()};
+      }
+    }
+    return result;
+  }
+
+  static void write(const Arenas& arenas, const TableRow& row, std::span<const std::byte> from) {
+    if (row.space == Space::disk)
+      arenas.disk->write(row.offset, from);
+    else
+      std::copy(from.begin(), from.end(), arenas.address(row));
+  }
+
+  static void read(const Arenas& arenas, const TableRow& row, std::vector<std::byte>& to) {
+    to.resize(static_cast<size_t>(row.bytes));
+    if (row.space == Space::disk)
+      arenas.disk->read(row.offset, to);
+    else
+      std::copy_n(arenas.address(row), to.size(), to.begin());
+  }
+
+  Experiment experiment_;
+  CpuSettings cpu_;
+  CpuDevice device_;
+  Material material_;
+};
+
+}  // namespace plimsoll::test

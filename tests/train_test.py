@@ -257,6 +257,26 @@ class TrainTest(unittest.TestCase):
             self.assertEqual(*([json.loads(line)["grad_norm"] for line in (output / "metrics.jsonl").read_text().splitlines()]
                                for output in outputs))
 
+    def test_memory_taken_between_plan_and_start_leads_to_the_next_variant_that_fits_and_is_said(self):
+        path = recipe(self.folder, memory={"headroom": "0%"}, batch={"effective": 6, "micro": "auto"})
+        meminfo = self.folder / "meminfo"
+
+        def free(mib):
+            meminfo.write_text(f"MemAvailable: {mib * 1024} kB\n")
+            return {**os.environ, "PLIMSOLL_MEMINFO": str(meminfo)}
+        planned = json.loads(run("plan", path, "--json", env=free(4096)).stdout)
+        self.assertTrue(planned["feasible"])
+        # What another program leaves: 2 MiB less than the plan needs beyond what the process holds already.
+        held = next(c["bytes"] for c in planned["host"]["components"] if c["name"] == "process")
+        left = (planned["process"]["planned_peak_rss_bytes"] - held) // MIB - 2
+        done = run("train", path, env=free(left))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("the fastest variant needs", done.stdout + done.stderr)
+        report = json.loads((self.folder / "run/run.json").read_text())
+        self.assertLess(report["planned"]["device_arena_bytes"], planned["device"]["arena_bytes"])
+        self.assertEqual(run("train", path, "--overwrite", env=free(1)).returncode, 3)
+        self.assertTrue((self.folder / "run/run.json").exists())  # what is refused removes nothing
+
     def test_interrupt_saves_and_exits_130(self):
         path = recipe(self.folder, schedule={"max_steps": 100000})
         process = subprocess.Popen([str(PLIMSOLL), "train", str(path), "--quiet"])

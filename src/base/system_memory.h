@@ -21,6 +21,7 @@ struct FreeMemory {
   int64_t bytes = 0;
   std::string source;  // "MemAvailable" or the cgroup file that is tighter
 };
+// PLIMSOLL_MEMINFO names a file in the place of /proc/meminfo, for containers that show their own, and tests.
 // The least of MemAvailable and, for cgroups v2 and v1, limit minus usage, up the tree.
 FreeMemory free_memory();
 

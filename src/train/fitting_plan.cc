@@ -23,4 +23,18 @@ void require_fit(const Plan& plan) {
   }
 }
 
+std::string shortage_text(const Plan& plan) {
+  const Budget& budget = plan.request.budget;
+  if (!budget.process_bytes) return "";  // stated sizes are no shortage
+  PlanRequest open = plan.request;
+  open.budget.device_bytes.reset();
+  open.budget.process_bytes.reset();
+  const Plan fastest = make_plan(open);
+  if (fastest.variant == plan.variant) return "";
+  const Experiment& experiment = plan.request.experiment;
+  return "memory  " + format_bytes(budget.free_bytes) + " are free, the fastest variant needs " +
+         format_bytes(fastest.process_peak_bytes()) + " (" + variant_words(experiment, fastest.variant) +
+         "); taken instead: " + variant_words(experiment, plan.variant);
+}
+
 }  // namespace plimsoll

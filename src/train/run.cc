@@ -105,6 +105,9 @@ class TrainingRun {
   }
 
   ExitCode run() {
+    // Arenas and disk are claimed: from here on the old run is not needed any more.
+    if (options_.overwrite) clear_run(output_);
+    if (const std::string text = shortage_text(plan_); !text.empty()) progress_.event(text);
     progress_.event("plan    device " + format_bytes(plan_.arena_bytes()) + " · host " +
                     format_bytes(plan_.host_bytes()) + " · " + std::to_string(plan_.variant.micro_batch) +
                     " x " + std::to_string(plan_.variant.accumulation) + " = " +
@@ -388,7 +391,6 @@ ExitCode train(const Recipe& recipe, const TrainOptions& options) {
   DataSetup data = open_data(recipe, model.vocab);
   AllowedPlan allowed = plan_allowed(recipe, cpu, &data, {.reuse = !options.no_reuse});
   require_fit(allowed.plan);
-  if (options.overwrite) clear_run(output);
   return TrainingRun(allowed.recipe, options, cpu, std::move(data), std::move(allowed.plan)).run();
 }
 

@@ -1,4 +1,5 @@
 // plimsoll plan --max length|micro_batch: the largest that fits.
+#include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
@@ -32,30 +33,53 @@ PlanRequest request_at(const PlanArguments& arguments, const Quantity& quantity,
   return plan_input(arguments, {std::string(quantity.key) + "=" + std::to_string(value)}).request;
 }
 
-// Whether the variant with the least memory fits: then some plan does.
-bool fits(const PlanArguments& arguments, const Quantity& quantity, int64_t value) {
+// The variant with the least memory at a value: where it fits, some plan does.
+struct Probe {
+  int64_t value = 0;
+  int64_t device_bytes = 0;
+  bool fits = false;
+};
+
+Probe probe(const PlanArguments& arguments, const Quantity& quantity, int64_t value) {
   PlanRequest request = request_at(arguments, quantity, value);
   request.preset = Preset::c;
-  return make_plan(request).fits();
+  const Plan plan = make_plan(request);
+  return {value, plan.arena_bytes(), plan.fits()};
 }
 
-// Bytes grow with the value, so halving finds the last one that fits. 0: not even 1 does.
-int64_t largest(const PlanArguments& arguments, const Quantity& quantity) {
-  if (fits(arguments, quantity, quantity.most)) return quantity.most;
-  int64_t low = 0;
-  int64_t high = quantity.most;
-  while (high - low > 1) {
-    const int64_t middle = low + (high - low) / 2;
-    (fits(arguments, quantity, middle) ? low : high) = middle;
+// Bytes are nearly a straight line over the value, so the line through both ends hits the limit nearly; every
+// third step halves, whatever the line says.
+int64_t between(const Probe& low, const Probe& high, const std::optional<int64_t>& limit, int step) {
+  const int64_t width = high.value - low.value;
+  int64_t ahead = width / 2;
+  if (step % 3 != 2 && limit && high.device_bytes > low.device_bytes) {
+    const double share = static_cast<double>(*limit - low.device_bytes) /
+                         static_cast<double>(high.device_bytes - low.device_bytes);
+    ahead = static_cast<int64_t>(share * static_cast<double>(width));
   }
-  return low;
+  return low.value + std::clamp<int64_t>(ahead, 1, width - 1);
+}
+
+// The last value that fits, as bytes grow with it. 0: not even 1 does.
+int64_t largest(const PlanArguments& arguments, const Quantity& quantity,
+                const std::optional<int64_t>& limit) {
+  Probe high = probe(arguments, quantity, quantity.most);
+  if (high.fits) return high.value;
+  Probe low = probe(arguments, quantity, 1);
+  if (!low.fits) return 0;
+  for (int step = 0; high.value - low.value > 1; ++step) {
+    const Probe middle = probe(arguments, quantity, between(low, high, limit, step));
+    (middle.fits ? low : high) = middle;
+  }
+  return low.value;
 }
 
 }  // namespace
 
 ExitCode run_max(const PlanArguments& arguments) {
-  const Quantity asked = quantity(arguments.max, plan_input(arguments));
-  const int64_t value = largest(arguments, asked);
+  const PlanInput input = plan_input(arguments);
+  const Quantity asked = quantity(arguments.max, input);
+  const int64_t value = largest(arguments, asked, input.request.budget.device_bytes);
   const Plan plan = make_plan(request_at(arguments, asked, std::max<int64_t>(value, 1)));
   if (value == 0) throw DoesNotFitError(refusal_text(plan));
   const bool bounded = value == asked.most;

@@ -115,11 +115,18 @@ int32_t first_backward(const Graph& graph) {
   return found == graph.ops().end() ? -1 : static_cast<int32_t>(found - graph.ops().begin());
 }
 
+// By ops; but an update that moves its states in slices has many small ones, and the micro-step matters more.
 void set_shares(std::vector<ProgramTimeline>& programs) {
+  constexpr double kBesideMicroStep = 0.5;  // of its width, at most
+  const double most = kBesideMicroStep * programs.front().ops;
   double ops = 0;
-  for (const ProgramTimeline& program : programs) ops += program.ops;
+  for (ProgramTimeline& program : programs) {
+    program.share = &program == &programs.front() ? program.ops : std::min<double>(program.ops, most);
+    ops += program.share;
+  }
   double total = 0;
-  for (ProgramTimeline& program : programs) total += program.share = std::max(kNarrowest, program.ops / ops);
+  for (ProgramTimeline& program : programs)
+    total += program.share = std::max(kNarrowest, program.share / ops);
   for (ProgramTimeline& program : programs) program.share /= total;
 }
 

@@ -22,7 +22,7 @@ struct ProgramTimeline {
   size_t program = 0;  // index into Plan::programs
   int32_t ops = 0;
   int32_t backward = -1;  // first op of the backward pass; -1: there is none
-  double share = 0;       // of the picture's width: by ops, but never too narrow to be read
+  double share = 0;       // of the picture's width
   std::vector<Moment> moments;
 };
 

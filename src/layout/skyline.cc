@@ -208,6 +208,8 @@ std::optional<Placement> attempt(const Instance& instance, TieBreak tie_break, i
 }
 
 constexpr int kPromotions = 24;
+// Buffers put down by all promotions together: some tenths of a second.
+constexpr int64_t kPromotedBuffers = 200'000;
 // What promotions stop for: a thousandth of the bound is not worth their time.
 constexpr int64_t kSmallLoss = 1000;
 
@@ -216,7 +218,9 @@ constexpr int64_t kSmallLoss = 1000;
 void promote_what_sticks_out(const Instance& instance, TieBreak begin_with, Placement& best) {
   std::vector<int32_t> order = ranking(instance, begin_with);
   const int64_t enough = instance.lower_bound + instance.lower_bound / kSmallLoss;
-  for (int round = 0; round < kPromotions && best.top > enough; ++round) {
+  const auto buffers = static_cast<int64_t>(order.size() * kTieBreaks.size());
+  const int64_t rounds = std::min<int64_t>(kPromotions, kPromotedBuffers / std::max<int64_t>(1, buffers));
+  for (int64_t round = 0; round < rounds && best.top > enough; ++round) {
     Placement placement = attempt(instance, order, "promoted", kNeverGiveUp).value();
     std::ranges::stable_partition(order, [&](int32_t buffer) {
       const auto b = static_cast<size_t>(buffer);

@@ -24,9 +24,10 @@ constexpr int64_t kHeapPerTensor = 640;
 
 size_t index(Space space) { return static_cast<size_t>(space); }
 
-double step_count(const Graph& graph, const Variant& variant) {
-  if (graph.name() == kTrainProgram) return static_cast<double>(variant.accumulation);
-  return graph.name() == kUpdateProgram ? 1.0 : 0.0;
+// How often a step runs a program.
+double step_count(const std::string& program, const Variant& variant) {
+  if (program == kTrainProgram) return static_cast<double>(variant.accumulation);
+  return program == kUpdateProgram ? 1.0 : 0.0;
 }
 
 // Which sample's bytes a storage counts for: what a forward op of the layer wrote and the backward pass still
@@ -46,105 +47,135 @@ Experiment shallow(const Experiment& experiment, int64_t layers) {
   return result;
 }
 
+int64_t value(const AffineBytes& a, int64_t more_first, int64_t more_rest) {
+  return a.base + a.first * more_first + a.rest * more_rest;
+}
+double value(const AffineSeconds& a, int64_t more_first, int64_t more_rest) {
+  return a.base + a.first * static_cast<double>(more_first) + a.rest * static_cast<double>(more_rest);
+}
+
+// Adds an amount, for its layer where that is one of the samples.
+template <class Affine, class Amount>
+void add(Affine& to, Amount amount, int32_t layer) {
+  to.base += amount;
+  to.first += layer == kFirstSample ? amount : Amount{};
+  to.rest += layer == kRestSample ? amount : Amount{};
+}
+
+// For each op, what is alive and how much of it belongs to each sample; ops of the samples themselves are
+// left out, since the layer after them has the same and more.
+void add_lives(const Graph& graph, ProgramNeeds& needs) {
+  const size_t n = graph.ops().size();
+  std::array<std::vector<AffineBytes>, 3> change;
+  for (auto& of_space : change) of_space.resize(n + 1);
+  for (const StorageLife& life : storage_lives(graph)) {
+    const int32_t sample = sample_of(graph, life);
+    add(change[index(life.space)][static_cast<size_t>(life.first)], life.bytes, sample);
+    add(change[index(life.space)][static_cast<size_t>(life.last) + 1], -life.bytes, sample);
+  }
+  for (size_t space = 0; space < change.size(); ++space) {
+    AffineBytes alive;
+    std::map<std::pair<int64_t, int64_t>, int64_t> largest;  // base by first and rest
+    for (size_t i = 0; i < n; ++i) {
+      const AffineBytes& step = change[space][i];
+      alive = {alive.base + step.base, alive.first + step.first, alive.rest + step.rest};
+      const int32_t layer = layer_of(graph.ops()[i].scope);
+      needs.peak[space] = std::max(needs.peak[space], alive.base);
+      if (layer == kFirstSample || layer == kRestSample) continue;
+      int64_t& base = largest.try_emplace({alive.first, alive.rest}, alive.base).first->second;
+      base = std::max(base, alive.base);
+    }
+    for (const auto& [slopes, base] : largest)
+      needs.transient[space].push_back({base, slopes.first, slopes.second});
+  }
+}
+
+using Needs = std::vector<std::shared_ptr<const ProgramNeeds>>;
+
+// What lives between programs, and what the programs themselves take.
+Usage lasting(const Needs& programs, int64_t more_first, int64_t more_rest) {
+  Usage usage;
+  std::set<std::string_view> known;
+  int64_t ops = 0;
+  int64_t tensors = 0;
+  for (const auto& program : programs) {
+    for (const auto& [name, tensor] : program->persistent)
+      if (known.insert(name).second)
+        usage.bytes[index(tensor.space)] += value(tensor.bytes, more_first, more_rest);
+    ops += value(program->ops, more_first, more_rest);
+    tensors += value(program->tensors, more_first, more_rest);
+  }
+  usage.program_bytes = program_heap_bytes(ops, tensors);
+  return usage;
+}
+
 }  // namespace
 
 int64_t program_heap_bytes(int64_t ops, int64_t tensors) {
   return kHeapBase + ops * kHeapPerOp + tensors * kHeapPerTensor;
 }
 
-Usage measure(const std::vector<Graph>& programs, const Variant& variant, const DeviceRates& rates) {
-  Usage usage;
-  for (const Space space : {Space::device, Space::host, Space::disk})
-    usage.bytes[index(space)] = arena_lower_bound(programs, space);
-  int64_t ops = 0;
-  int64_t tensors = 0;
-  for (const Graph& graph : programs) {
-    ops += static_cast<int64_t>(graph.ops().size());
-    tensors += static_cast<int64_t>(graph.tensors().size());
+ProgramNeeds needs_of(const Graph& graph, const DeviceRates& rates) {
+  ProgramNeeds needs;
+  needs.name = graph.name();
+  for (const Tensor& tensor : graph.tensors()) {
+    const int32_t layer = layer_of(tensor.name);
+    add(needs.tensors, int64_t{1}, layer);
+    if (!is_persistent(tensor.role)) continue;
+    ProgramNeeds::Persistent& persistent = needs.persistent[tensor.name];
+    persistent.space = tensor.space;
+    add(persistent.bytes, round_up(tensor.bytes(), kArenaAlignment), layer);
   }
-  usage.program_bytes = program_heap_bytes(ops, tensors);
-  usage.seconds = predict_step_seconds(programs, variant, rates);
-  return usage;
-}
-
-DepthModel::DepthModel(const Experiment& experiment, const Variant& variant, RecomputePoint first,
-                       RecomputePoint rest, const DeviceDescription& device) {
-  Variant sample = variant;
-  sample.recompute = {{first, first, first, rest, rest, rest}, 1};
-  const auto programs = build_programs(shallow(experiment, kLayers), sample, device);
-  std::set<std::string_view> known;
-  for (const Graph& graph : programs) {
-    for (const Tensor& tensor : graph.tensors()) {
-      const int32_t layer = layer_of(tensor.name);
-      tensors_.base += 1;
-      tensors_.first += layer == kFirstSample;
-      tensors_.rest += layer == kRestSample;
-      if (!is_persistent(tensor.role) || !known.insert(tensor.name).second) continue;
-      Affine& bytes = persistent_[index(tensor.space)];
-      const int64_t size = round_up(tensor.bytes(), kArenaAlignment);
-      bytes.base += size;
-      bytes.first += layer == kFirstSample ? size : 0;
-      bytes.rest += layer == kRestSample ? size : 0;
-    }
-    add_lives(graph);
-    add_program(graph, step_count(graph, variant), device.rates);
-  }
-}
-
-void DepthModel::add_program(const Graph& graph, double times, const DeviceRates& rates) {
-  Work work;
-  work.times = times;
+  TimeModel time(rates);
   for (const Op& op : graph.ops()) {
     const int32_t layer = layer_of(op.scope);
-    ops_.base += 1;
-    ops_.first += layer == kFirstSample;
-    ops_.rest += layer == kRestSample;
-    tensors_.first += layer == kFirstSample && op.scratch != kNoTensor;
-    tensors_.rest += layer == kRestSample && op.scratch != kNoTensor;
-    const auto add = [&](Seconds& sum, double seconds) {
-      sum.base += seconds;
-      sum.first += layer == kFirstSample ? seconds : 0;
-      sum.rest += layer == kRestSample ? seconds : 0;
-    };
+    add(needs.ops, int64_t{1}, layer);
+    if (op.scratch != kNoTensor && layer != kNoLayer) {
+      needs.tensors.first += layer == kFirstSample;
+      needs.tensors.rest += layer == kRestSample;
+    }
     const bool io = rule_of(op.kind).io;
-    add(io ? work.io : work.compute, op_seconds(graph, op, rates));
-    if (io) add(work.compute, contention_seconds(graph, op, rates));
+    add(io ? needs.io : needs.compute, time.seconds_of(graph, op), layer);
+    if (io) add(needs.compute, contention_seconds(graph, op, rates), layer);
   }
-  work_.push_back(work);
+  needs.seconds = time.program_seconds(graph);
+  add_lives(graph, needs);
+  return needs;
 }
 
-// For each op, what is alive and how much of it belongs to each sample; ops of the samples themselves are
-// left out, since the layer after them has the same and more.
-void DepthModel::add_lives(const Graph& graph) {
-  const size_t n = graph.ops().size();
-  std::array<std::vector<Affine>, 3> change;
-  for (auto& of_space : change) of_space.resize(n + 1);
-  for (const StorageLife& life : storage_lives(graph)) {
-    const int32_t sample = sample_of(graph, life);
-    const Affine step{life.bytes, sample == kFirstSample ? life.bytes : 0,
-                      sample == kRestSample ? life.bytes : 0};
-    Affine& begin = change[index(life.space)][static_cast<size_t>(life.first)];
-    Affine& end = change[index(life.space)][static_cast<size_t>(life.last) + 1];
-    begin = {begin.base + step.base, begin.first + step.first, begin.rest + step.rest};
-    end = {end.base - step.base, end.first - step.first, end.rest - step.rest};
+std::vector<std::shared_ptr<const ProgramNeeds>> KnownPrograms::of(const Variant& variant, int64_t layers) {
+  const Experiment experiment = shallow(experiment_, layers);
+  std::vector<std::shared_ptr<const ProgramNeeds>> needs;
+  const auto add_all = [&](const std::vector<Graph>& programs) {
+    for (const Graph& program : programs)
+      needs.push_back(std::make_shared<ProgramNeeds>(needs_of(program, device_.rates)));
+  };
+  add_all(build_programs(experiment, variant, device_, Programs::without_update));
+  if (variant.update_in_backward) return needs;
+  const OffloadChoice& o = variant.offload;
+  const std::vector<int64_t> key = {layers,
+                                    static_cast<int64_t>(o.states),
+                                    static_cast<int64_t>(o.gradients),
+                                    static_cast<int64_t>(o.weights),
+                                    o.prefetch,
+                                    o.slice_elements,
+                                    o.smallest_bytes};
+  std::shared_ptr<const ProgramNeeds>& update = updates_[key];
+  if (update == nullptr) {
+    Variant plain = variant;
+    plain.recompute = {};
+    update = std::make_shared<ProgramNeeds>(
+        needs_of(build_programs(experiment, plain, device_, Programs::update).front(), device_.rates));
   }
-  for (size_t space = 0; space < change.size(); ++space) {
-    Affine alive;
-    for (size_t i = 0; i < n; ++i) {
-      const Affine& step = change[space][i];
-      alive = {alive.base + step.base, alive.first + step.first, alive.rest + step.rest};
-      const int32_t layer = layer_of(graph.ops()[i].scope);
-      if (layer == kFirstSample || layer == kRestSample) continue;
-      const auto same = std::find_if(
-          transient_[space].begin(), transient_[space].end(),
-          [&](const Affine& other) { return other.first == alive.first && other.rest == alive.rest; });
-      if (same == transient_[space].end()) {
-        transient_[space].push_back(alive);
-      } else {
-        same->base = std::max(same->base, alive.base);
-      }
-    }
-  }
+  needs.push_back(update);
+  return needs;
+}
+
+DepthModel::DepthModel(KnownPrograms& programs, const Variant& variant, RecomputePoint first,
+                       RecomputePoint rest)
+    : variant_(variant) {
+  variant_.recompute = {{first, first, first, rest, rest, rest}, 1};
+  programs_ = programs.of(variant_, kLayers);
 }
 
 Usage DepthModel::at(int64_t first_layers, int64_t rest_layers) const {
@@ -152,19 +183,30 @@ Usage DepthModel::at(int64_t first_layers, int64_t rest_layers) const {
   const int64_t more_first = pure ? first_layers - kLayers : first_layers - kFirst;
   const int64_t more_rest = pure ? 0 : rest_layers - (kLayers - kFirst);
   check_internal(more_first >= 0 && more_rest >= 0, "DepthModel: fewer layers than were measured");
-  Usage usage;
-  for (size_t space = 0; space < 3; ++space) {
+  Usage usage = lasting(programs_, more_first, more_rest);
+  for (size_t space = 0; space < usage.bytes.size(); ++space) {
     int64_t largest = 0;
-    for (const Affine& alive : transient_[space])
-      largest = std::max(largest, value(alive, more_first, more_rest));
-    usage.bytes[space] = value(persistent_[space], more_first, more_rest) + largest;
+    for (const auto& program : programs_)
+      for (const AffineBytes& alive : program->transient[space])
+        largest = std::max(largest, value(alive, more_first, more_rest));
+    usage.bytes[space] += largest;
   }
-  usage.program_bytes =
-      program_heap_bytes(value(ops_, more_first, more_rest), value(tensors_, more_first, more_rest));
-  const auto first = static_cast<double>(more_first);
-  const auto rest = static_cast<double>(more_rest);
-  for (const Work& work : work_)
-    usage.seconds += work.times * std::max(work.compute.at(first, rest), work.io.at(first, rest));
+  for (const auto& program : programs_)
+    usage.seconds +=
+        step_count(program->name, variant_) *
+        std::max(value(program->compute, more_first, more_rest), value(program->io, more_first, more_rest));
+  return usage;
+}
+
+Usage measure(KnownPrograms& programs, const Variant& variant) {
+  const Needs needs = programs.of(variant, programs.layers());
+  Usage usage = lasting(needs, 0, 0);
+  for (size_t space = 0; space < usage.bytes.size(); ++space) {
+    int64_t largest = 0;
+    for (const auto& program : needs) largest = std::max(largest, program->peak[space]);
+    usage.bytes[space] += largest;
+  }
+  for (const auto& program : needs) usage.seconds += step_count(program->name, variant) * program->seconds;
   return usage;
 }
 

@@ -8,6 +8,9 @@
 #pragma once
 
 #include <array>
+#include <map>
+#include <memory>
+#include <string>
 #include <vector>
 
 #include "plan/experiment.h"
@@ -25,8 +28,48 @@ struct Usage {
 // Bytes of the process's heap for programs: what planning and binding them was measured to leave resident.
 int64_t program_heap_bytes(int64_t ops, int64_t tensors);
 
-// The real programs, as they are.
-Usage measure(const std::vector<Graph>& programs, const Variant& variant, const DeviceRates& rates);
+// base + first * (layers at `first` beyond those measured) + rest * (likewise).
+struct AffineBytes {
+  int64_t base = 0, first = 0, rest = 0;
+};
+struct AffineSeconds {
+  double base = 0, first = 0, rest = 0;
+};
+
+// What a program needs: persistent tensors by name, transient bytes alive together (the largest counts),
+// time.
+struct ProgramNeeds {
+  struct Persistent {
+    Space space = Space::device;
+    AffineBytes bytes;
+  };
+  std::string name;
+  std::map<std::string, Persistent> persistent;
+  std::array<std::vector<AffineBytes>, 3> transient;  // by space
+  AffineBytes ops, tensors;                           // numbers of them
+  AffineSeconds compute, io;
+  std::array<int64_t, 3> peak{};  // by space: transient bytes of this program as it is
+  double seconds = 0;             // of this program as it is
+};
+ProgramNeeds needs_of(const Graph& graph, const DeviceRates& rates);
+
+// Programs of one experiment. Updates are alike for all variants that keep the same parts in the same homes,
+// and going slice by slice they have most of the ops, so they are built once for each.
+class KnownPrograms {
+ public:
+  // Both must outlive this.
+  KnownPrograms(const Experiment& experiment, const DeviceDescription& device)
+      : experiment_(experiment), device_(device) {}
+
+  // Those of the variant, for a model of so many layers.
+  std::vector<std::shared_ptr<const ProgramNeeds>> of(const Variant& variant, int64_t layers);
+  [[nodiscard]] int64_t layers() const { return experiment_.model.layers; }
+
+ private:
+  const Experiment& experiment_;
+  const DeviceDescription& device_;
+  std::map<std::vector<int64_t>, std::shared_ptr<const ProgramNeeds>> updates_;
+};
 
 // The first layers of a model at point `first`, all others at `rest`.
 class DepthModel {
@@ -36,37 +79,17 @@ class DepthModel {
   static constexpr int64_t kFewest = 7;  // shallower models are measured as they are
 
   // `variant.recompute` is ignored.
-  DepthModel(const Experiment& experiment, const Variant& variant, RecomputePoint first, RecomputePoint rest,
-             const DeviceDescription& device);
+  DepthModel(KnownPrograms& programs, const Variant& variant, RecomputePoint first, RecomputePoint rest);
 
   // first_layers >= 3; rest_layers >= 3, or 0 where both points are the same.
   [[nodiscard]] Usage at(int64_t first_layers, int64_t rest_layers) const;
 
  private:
-  // base + first * (layers at `first` beyond those measured) + rest * (likewise).
-  struct Affine {
-    int64_t base = 0, first = 0, rest = 0;
-  };
-  struct Seconds {
-    double base = 0, first = 0, rest = 0;
-    [[nodiscard]] double at(double more_first, double more_rest) const {
-      return base + first * more_first + rest * more_rest;
-    }
-  };
-  struct Work {
-    Seconds compute, io;
-    double times = 0;  // of the program in a step
-  };
-  static int64_t value(const Affine& a, int64_t more_first, int64_t more_rest) {
-    return a.base + a.first * more_first + a.rest * more_rest;
-  }
-  void add_program(const Graph& graph, double times, const DeviceRates& rates);
-  void add_lives(const Graph& graph);
-
-  std::array<Affine, 3> persistent_{};              // by space
-  std::array<std::vector<Affine>, 3> transient_{};  // by space: the largest counts
-  Affine ops_, tensors_;
-  std::vector<Work> work_;
+  std::vector<std::shared_ptr<const ProgramNeeds>> programs_;
+  Variant variant_;
 };
+
+// The variant's programs at full depth, as they are.
+Usage measure(KnownPrograms& programs, const Variant& variant);
 
 }  // namespace plimsoll

@@ -55,12 +55,13 @@ Graph build_forward(const Experiment& experiment, const Variant& variant) {
 }
 
 std::vector<Graph> build_programs(const Experiment& experiment, const Variant& variant,
-                                  const DeviceDescription& device) {
+                                  const DeviceDescription& device, Programs which) {
   const TrainPrecision precision =
       experiment.lora ? adapter_precision(experiment.precision) : experiment.precision;
   Graph train =
       recompute(differentiate(build_forward(experiment, variant), {precision.gradients}), variant.recompute);
-  Graph update = build_update(train, precision, experiment.optimizer);
+  const bool needs_update = which != Programs::without_update || variant.update_in_backward;
+  Graph update = needs_update ? build_update(train, precision, experiment.optimizer) : Graph(kUpdateProgram);
   std::vector<Graph> programs;
   const auto add = [&](Graph graph, const char* name) {
     graph.set_name(name);
@@ -69,10 +70,11 @@ std::vector<Graph> build_programs(const Experiment& experiment, const Variant& v
   if (variant.update_in_backward) {
     add(update_in_backward(std::move(train), update), kTrainProgram);
   } else {
-    add(std::move(train), kTrainProgram);
-    add(std::move(update), kUpdateProgram);
+    if (which != Programs::update) add(std::move(train), kTrainProgram);
+    if (which != Programs::without_update) add(std::move(update), kUpdateProgram);
   }
-  if (experiment.evaluates) add(build_evaluation(experiment, variant), kEvalProgram);
+  if (experiment.evaluates && which != Programs::update)
+    add(build_evaluation(experiment, variant), kEvalProgram);
   programs = offload(std::move(programs), variant.offload, {device.reaches_host, variant.accumulation});
   for (Graph& program : programs) program = finish(program, device);
   return programs;

@@ -59,8 +59,9 @@ Graph build_forward(const Experiment& experiment, const Variant& variant);
 
 // The run's programs: micro-step, update (unless that is a part of the backward pass) and, where the
 // experiment evaluates, evaluation. Each program is verified.
+enum class Programs : uint8_t { all, without_update, update };
 std::vector<Graph> build_programs(const Experiment& experiment, const Variant& variant,
-                                  const DeviceDescription& device);
+                                  const DeviceDescription& device, Programs which = Programs::all);
 
 // Programs of generation over one sequence: prefill of `prefill` tokens at a time, and single-token decoding,
 // over a cache of `capacity` tokens. Without adapters (nullptr), and without quantised weights, the model as

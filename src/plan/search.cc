@@ -4,6 +4,8 @@
 #include <cmath>
 
 #include "base/units.h"
+#include "models/decoder.h"
+#include "ops/optimizer.h"
 #include "plan/time_model.h"
 
 namespace plimsoll {
@@ -12,7 +14,10 @@ namespace {
 constexpr int64_t kSmallChunk = 128;  // rows of logits: least memory for the loss
 constexpr size_t kMostSplits = 10;
 constexpr int64_t kFineSegments = 4;
-constexpr int64_t kDeep = 12;  // layers
+constexpr int64_t kDeep = 12;      // layers
+constexpr int64_t kVeryDeep = 48;  // layers
+// Slices of an update: more of them cost planning time and save little beside the weights.
+constexpr int64_t kMostSlices = 2048;
 
 // Micro-batch sizes worth weighing: for every number of micro-steps the smallest size that reaches it, since
 // a larger one of the same number costs memory and saves nothing. Of many, those nearest to halving again and
@@ -63,7 +68,10 @@ bool within(const Candidate& candidate, const Budget& budget, const HostNeeds& h
          keeps(candidate.arena_bytes + host_bytes, budget.process_bytes);
 }
 
-Search::Search(const PlanRequest& request) : request_(request), layers_(request.experiment.model.layers) {
+Search::Search(const PlanRequest& request)
+    : request_(request),
+      layers_(request.experiment.model.layers),
+      programs_(request.experiment, request.device) {
   if (request.recompute) {
     points_ = {*request.recompute};
   } else {
@@ -83,6 +91,8 @@ Search::Search(const PlanRequest& request) : request_(request), layers_(request.
 // gradients, so that these stay.
 std::vector<OffloadChoice> Search::offloads() const {
   std::vector<OffloadChoice> sets;
+  const int64_t slice =
+      round_up(ceil_div(count_parameters(request_.experiment.model), kMostSlices), kSliceUnit);
   for (const Space home : request_.homes) {
     if (request_.offload) {
       OffloadChoice choice;
@@ -111,6 +121,7 @@ std::vector<OffloadChoice> Search::offloads() const {
   }
   const bool may_stay = !request_.offload || !request_.offload->any();
   if (may_stay || sets.empty()) sets.insert(sets.begin(), OffloadChoice{});
+  for (OffloadChoice& choice : sets) choice.slice_elements = std::max(choice.slice_elements, slice);
   return sets;
 }
 
@@ -153,13 +164,6 @@ Candidate Search::candidate(const Frame& frame, const RecomputeChoice& choice, c
   return result;
 }
 
-Candidate Search::measured(const Frame& frame, const RecomputeChoice& choice) {
-  Frame exact = frame;
-  exact.variant.recompute = choice;
-  const auto programs = build_programs(request_.experiment, exact.variant, request_.device);
-  return candidate(frame, choice, measure(programs, exact.variant, request_.device.rates));
-}
-
 namespace {
 
 // Frames are compared by what they are, as their order changes.
@@ -196,15 +200,13 @@ Candidate Search::mixed(const Frame& frame, RecomputePoint first, int64_t first_
     if (known != measured_.end()) return candidate(frame, choice, known->second);
     Variant variant = frame.variant;
     variant.recompute = choice;
-    const auto programs = build_programs(request_.experiment, variant, request_.device);
-    const Usage usage = measure(programs, variant, request_.device.rates);
+    const Usage usage = measure(programs_, variant);
     measured_.emplace(key, usage);
     return candidate(frame, choice, usage);
   }
   auto known = models_.find(key);
   if (known == models_.end()) {
-    known = models_.emplace(key, DepthModel(request_.experiment, frame.variant, first, rest, request_.device))
-                .first;
+    known = models_.emplace(key, DepthModel(programs_, frame.variant, first, rest)).first;
   }
   const int64_t rest_layers = first == rest ? 0 : layers_ - first_layers;
   return candidate(frame, choice, known->second.at(layers_ - rest_layers, rest_layers));
@@ -221,8 +223,7 @@ Candidate Search::segments(const Frame& frame, int64_t segment) {
   if (known != measured_.end()) return candidate(frame, choice, known->second);
   Variant variant = frame.variant;
   variant.recompute = choice;
-  const Usage usage =
-      measure(build_programs(request_.experiment, variant, request_.device), variant, request_.device.rates);
+  const Usage usage = measure(programs_, variant);
   measured_.emplace(key, usage);
   return candidate(frame, choice, usage);
 }
@@ -253,8 +254,11 @@ std::optional<Candidate> Search::between(const Frame& frame, size_t point, const
 std::vector<int64_t> Search::segment_sizes() const {
   std::vector<int64_t> sizes;
   const auto largest = static_cast<int64_t>(std::sqrt(static_cast<double>(layers_))) + 1;
-  for (int64_t segment = 2; segment <= largest; segment += segment < kFineSegments ? 1 : segment / 2)
+  const bool coarse = layers_ > kVeryDeep;
+  for (int64_t segment = 2; segment <= largest;) {
     sizes.push_back(segment);
+    segment += coarse ? segment : segment < kFineSegments ? 1 : segment / 2;
+  }
   return sizes;
 }
 

@@ -51,7 +51,6 @@ class Search {
   Candidate mixed(const Frame& frame, RecomputePoint first, int64_t first_layers, RecomputePoint rest);
   Candidate pure(const Frame& frame, RecomputePoint point);
   Candidate segments(const Frame& frame, int64_t segment);
-  Candidate measured(const Frame& frame, const RecomputeChoice& choice);
   // The fastest candidate of a frame that `fits`.
   using Fits = std::function<bool(const Candidate&)>;
   std::optional<Candidate> best_of(const Frame& frame, const Fits& fits, double faster_than);
@@ -63,6 +62,7 @@ class Search {
   const PlanRequest& request_;
   int64_t layers_;
   Points points_;  // that may be chosen, ascending
+  KnownPrograms programs_;
   std::vector<Frame> frames_;
   using Key = std::pair<size_t, std::vector<int64_t>>;
   std::map<Key, DepthModel> models_;

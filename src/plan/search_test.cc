@@ -8,6 +8,7 @@
 
 #include "base/units.h"
 #include "layout/program_layout.h"
+#include "plan/time_model.h"
 
 namespace plimsoll {
 namespace {
@@ -42,6 +43,14 @@ RecomputeChoice choice_of(int64_t layers, int64_t first_layers, RecomputePoint f
   return choice;
 }
 
+// What is known of programs apart is true of them together.
+void expect_measured(const Usage& usage, const PlanRequest& request, const Variant& variant) {
+  const auto programs = build_programs(request.experiment, variant, request.device);
+  for (const Space space : {Space::device, Space::host, Space::disk})
+    ASSERT_EQ(usage.of(space), arena_lower_bound(programs, space)) << to_string(space);
+  ASSERT_DOUBLE_EQ(usage.seconds, predict_step_seconds(programs, variant, request.device.rates));
+}
+
 TEST(DepthModel, is_the_bound_and_the_time_of_the_program_at_full_depth) {
   constexpr int64_t kLayers = 17;
   for (const bool lora : {false, true}) {
@@ -53,12 +62,13 @@ TEST(DepthModel, is_the_bound_and_the_time_of_the_program_at_full_depth) {
       variant.micro_batch = 2;
       variant.accumulation = 2;
       variant.eval_micro_batch = 1;
-      const DepthModel mixed(request.experiment, variant, first, rest, request.device);
-      const DepthModel pure(request.experiment, variant, first, first, request.device);
+      KnownPrograms known(request.experiment, request.device);
+      const DepthModel mixed(known, variant, first, rest);
+      const DepthModel pure(known, variant, first, first);
       for (const int64_t k : {3, 8, 14, 17}) {
         variant.recompute = choice_of(kLayers, k, first, rest);
-        const auto programs = build_programs(request.experiment, variant, request.device);
-        const Usage real = measure(programs, variant, request.device.rates);
+        const Usage real = measure(known, variant);
+        expect_measured(real, request, variant);
         const Usage estimate = k == kLayers ? pure.at(k, 0) : mixed.at(k, kLayers - k);
         EXPECT_EQ(estimate.of(Space::device), real.of(Space::device))
             << (lora ? "lora " : "full ") << to_string(first) << " in " << k;
@@ -93,10 +103,11 @@ TEST(DepthModel, is_the_bound_of_programs_with_offload_too) {
         for (const auto& [first, rest] : {std::pair{RecomputePoint::none, RecomputePoint::none},
                                           {RecomputePoint::block, RecomputePoint::cheap}}) {
           const int64_t k = first == rest ? kLayers : 5;
-          const DepthModel model(unclipped.experiment, variant, first, rest, request.device);
+          KnownPrograms known(unclipped.experiment, unclipped.device);
+          const DepthModel model(known, variant, first, rest);
           variant.recompute = choice_of(kLayers, k, first, rest);
-          const auto programs = build_programs(unclipped.experiment, variant, request.device);
-          const Usage real = measure(programs, variant, request.device.rates);
+          const Usage real = measure(known, variant);
+          expect_measured(real, unclipped, variant);
           const Usage estimate = model.at(k, kLayers - k);
           const std::string what = std::string(lora ? "lora " : "full ") + std::string(to_string(first)) +
                                    (in_backward ? " in backward" : "") + " states " +

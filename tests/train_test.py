@@ -277,6 +277,19 @@ class TrainTest(unittest.TestCase):
         self.assertEqual(run("train", path, "--overwrite", env=free(1)).returncode, 3)
         self.assertTrue((self.folder / "run/run.json").exists())  # what is refused removes nothing
 
+    def test_what_contradicts_itself_or_has_no_place_is_refused(self):
+        for memory, code, what in (
+                ({"tier": "stage3", "offload": ["states"], "disk": "1GiB"}, 2, "both say what leaves the device"),
+                ({"offload": ["states"]}, 2, "no place to go"), ({"tier": "minimal"}, 2, "no place to go"),
+                ({"offload": ["states"], "disk": "1MiB"}, 3, "--set memory.disk=")):
+            done = run("train", recipe(self.folder, memory=memory), "--quiet")
+            self.assertEqual(done.returncode, code, done.stderr)
+            self.assertIn(what, done.stderr)
+            self.assertFalse((self.folder / "run").exists())
+        smallest = done.stderr.split("--set ")[1].split()[0]
+        done = run("train", self.folder / "recipe.json", "--quiet", "--set", smallest)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
     def test_interrupt_saves_and_exits_130(self):
         path = recipe(self.folder, schedule={"max_steps": 100000})
         process = subprocess.Popen([str(PLIMSOLL), "train", str(path), "--quiet"])

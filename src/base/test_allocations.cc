@@ -20,5 +20,11 @@ void* operator new(size_t bytes) {
   if (void* memory = std::malloc(bytes)) return memory;
   throw std::bad_alloc();
 }
+// Temporary buffers of algorithms come from this one, and go by the same delete.
+void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
+  ++allocations;
+  ++allocations_of_process;
+  return std::malloc(bytes);
+}
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, size_t) noexcept { std::free(memory); }

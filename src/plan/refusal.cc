@@ -78,7 +78,10 @@ std::string refusal_text(const Plan& plan) {
   if (plan.fits_device() && !plan.fits_host()) return host_refusal(plan);
   if (plan.fits_device() && !plan.fits_disk()) {
     return "does not fit   what is offloaded needs " + format_bytes(plan.disk_bytes()) + " of disk, " +
-           format_bytes(*budget.disk_bytes) + " may be used (memory.disk)\n  " + smallest_text(plan);
+           format_bytes(*budget.disk_bytes) +
+           " may be used (memory.disk)\n  smallest possible: --set memory.disk=" +
+           std::to_string(plan.disk_bytes()) + "B (" + variant_words(plan.request.experiment, plan.variant) +
+           ")";
   }
   const bool together = plan.fits_device();
   const int64_t limit = together ? *budget.process_bytes : budget.device_bytes.value_or(0);

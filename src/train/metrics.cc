@@ -1,5 +1,7 @@
 #include "train/metrics.h"
 
+#include <algorithm>
+
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -51,6 +53,14 @@ void MetricsLog::evaluation(int64_t step, double loss, int64_t tokens, double se
                "{\"step\": %lld, \"loss\": %.9g, \"target_tokens\": %lld, \"seconds\": %.3f}\n",
                static_cast<long long>(step), loss, static_cast<long long>(tokens), seconds);
   std::fflush(evaluations_.get());
+}
+
+double median_after_warmup(std::vector<double> values) {
+  if (values.size() > 2) values.erase(values.begin(), values.begin() + 2);
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
 }
 
 }  // namespace plimsoll

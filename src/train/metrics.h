@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <memory>
+#include <vector>
 
 namespace plimsoll {
 
@@ -30,5 +31,8 @@ class MetricsLog {
   };
   std::unique_ptr<std::FILE, Close> steps_, evaluations_;
 };
+
+// Of seconds or rates by step: what a step does once pages and caches are warm. 0 where there are none.
+double median_after_warmup(std::vector<double> values);
 
 }  // namespace plimsoll

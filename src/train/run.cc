@@ -61,23 +61,15 @@ void clear_run(const fs::path& output) {
   while (const auto checkpoint = latest_checkpoint(output)) fs::remove_all(*checkpoint);
 }
 
-// What a step does once pages and caches are warm.
-double median_after_warmup(std::vector<double> values) {
-  if (values.size() > 2) values.erase(values.begin(), values.begin() + 2);
-  if (values.empty()) return 0;
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
 class TrainingRun {
  public:
   TrainingRun(const Recipe& recipe, const TrainOptions& options, const CpuSettings& cpu, DataSetup data,
-              Plan plan)
+              Plan plan, std::string shortage)
       : recipe_(recipe),
         options_(options),
         output_(*recipe.output),
         plan_(std::move(plan)),
+        shortage_(std::move(shortage)),
         experiment_(plan_.request.experiment),
         lock_(output_),
         progress_(options.quiet, recipe.log.every),
@@ -107,12 +99,13 @@ class TrainingRun {
   ExitCode run() {
     // Arenas and disk are claimed: from here on the old run is not needed any more.
     if (options_.overwrite) clear_run(output_);
-    if (const std::string text = shortage_text(plan_); !text.empty()) progress_.event(text);
+    if (!shortage_.empty()) progress_.event(shortage_);
     progress_.event("plan    device " + format_bytes(plan_.arena_bytes()) + " · host " +
                     format_bytes(plan_.host_bytes()) + " · " + std::to_string(plan_.variant.micro_batch) +
                     " x " + std::to_string(plan_.variant.accumulation) + " = " +
                     std::to_string(experiment_.effective_batch) + " · " + format_count(total_steps_) +
-                    " steps");
+                    " steps" +
+                    (plan_.request.lossy.empty() ? "" : " · lossy: " + join(plan_.request.lossy, ", ")));
     if (experiment_.precision.compute == DType::bf16 && plan_.request.device.isa < Isa::avx512_bf16)
       progress_.event("note    no bf16 products with " + std::string(to_string(plan_.request.device.isa)) +
                       ": bf16 values are multiplied as f32");
@@ -353,6 +346,7 @@ class TrainingRun {
   TrainOptions options_;
   fs::path output_;
   Plan plan_;
+  std::string shortage_;
   const Experiment& experiment_;
   RunLock lock_;
   Progress progress_;
@@ -391,7 +385,11 @@ ExitCode train(const Recipe& recipe, const TrainOptions& options) {
   DataSetup data = open_data(recipe, model.vocab);
   AllowedPlan allowed = plan_allowed(recipe, cpu, &data, {.reuse = !options.no_reuse});
   require_fit(allowed.plan);
-  return TrainingRun(allowed.recipe, options, cpu, std::move(data), std::move(allowed.plan)).run();
+  // Before the arenas exist: it plans once more, which takes memory of its own.
+  std::string shortage = shortage_text(allowed.plan);
+  return TrainingRun(allowed.recipe, options, cpu, std::move(data), std::move(allowed.plan),
+                     std::move(shortage))
+      .run();
 }
 
 }  // namespace plimsoll

@@ -50,13 +50,14 @@ def run(plimsoll, label, recipe, task, changes, work):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--plimsoll", default=str(ROOT / "build/plimsoll"))
+    parser.add_argument("--runs", type=int, nargs="+", help="numbers of the runs, from 0; LoRA needs run 0")
     parser.add_argument("--out", type=pathlib.Path)
     arguments = parser.parse_args()
     work = ROOT / "demo/work/quality"
     shutil.rmtree(work, ignore_errors=True)
     results = []
     print(f"{'':26}{'task':9}{'held-out right':>16}{'device MiB':>12}{'final loss':>12}")
-    for label, recipe, task, changes in RUNS:
+    for label, recipe, task, changes in (RUNS[i] for i in arguments.runs or range(len(RUNS))):
         r = run(str(pathlib.Path(arguments.plimsoll).resolve()), label, recipe, task, changes, work)
         results.append(r)
         share = f"{100 * r['right'] / r['of']:.1f} %"

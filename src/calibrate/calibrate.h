@@ -1,5 +1,5 @@
 // Measures how fast this machine runs our kernels. Only `plimsoll calibrate` does so: planning reads what was
-// measured (decisions.md 8).
+// measured.
 #pragma once
 
 #include <filesystem>

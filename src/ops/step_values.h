@@ -1,5 +1,5 @@
 // Values that change from step to step live in one small input tensor that ops read (`step`, f64[16]), never
-// in bound arguments: a program is bound once and replayed (decisions.md 2).
+// in bound arguments: a program is bound once and replayed.
 #pragma once
 
 #include <cstdint>

@@ -10,7 +10,7 @@
 
 namespace plimsoll {
 
-// Element types of training (decisions.md 15). `compute` is that of weights and activations.
+// Element types of training. `compute` is that of weights and activations.
 struct TrainPrecision {
   DType compute = DType::f32;
   DType gradients = DType::f32;

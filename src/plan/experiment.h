@@ -44,7 +44,7 @@ struct Variant {
 int64_t accumulation_for(int64_t effective, int64_t micro);
 
 // Rows of logits at a time where the recipe leaves it open: larger where the head trains, since every chunk
-// then reads and writes the head's whole gradient (planning-notes.md, section 5).
+// then reads and writes the head's whole gradient.
 int64_t default_loss_chunk(const Experiment& experiment, int64_t tokens);
 
 // Names of the programs, also those of the phases in reports.

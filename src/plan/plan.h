@@ -83,9 +83,8 @@ struct Plan {
   std::vector<Graph> programs;
   ArenaLayout layout;
   double seconds_per_step = 0;
-  Candidate smallest;             // the least device bytes that any variant needs
-  std::vector<Saving> savings;    // worth telling, for the report
-  std::vector<Candidate> others;  // worth knowing: the fastest for other budgets, ascending in bytes
+  Candidate smallest;           // the least device bytes that any variant needs
+  std::vector<Saving> savings;  // worth telling, for the report
 
   [[nodiscard]] int64_t arena_bytes() const { return layout.arena_bytes(); }
   [[nodiscard]] int64_t host_arena_bytes() const { return layout.arena_bytes(Space::host); }
@@ -95,7 +94,7 @@ struct Plan {
   [[nodiscard]] std::vector<Component> host_components() const;
   [[nodiscard]] int64_t host_bytes() const;
   [[nodiscard]] int64_t process_peak_bytes() const { return arena_bytes() + host_bytes(); }
-  // An upper bound in the kernel's VmData terms (decisions.md 12).
+  // An upper bound in the kernel's VmData terms.
   [[nodiscard]] int64_t data_bytes() const;
   [[nodiscard]] double tokens_per_second() const;
   [[nodiscard]] bool fits_device() const;

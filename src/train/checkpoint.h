@@ -16,7 +16,7 @@ struct TrainerState {
   int64_t step = 0;  // finished optimizer steps
   DataPosition position;
   std::string fingerprint;  // of the recipe (recipe/effective.h)
-  std::string kernels;      // instruction set and threads: bits are promised within them (decisions.md 8)
+  std::string kernels;      // instruction set and threads: bits are promised within them
   int64_t total_steps = 0;
   double last_loss = 0.0;
 };

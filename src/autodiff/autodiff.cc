@@ -109,9 +109,9 @@ class Differentiator : public GradientContext {
 
 std::string gradient_name(const std::string& weight) { return weight + ".grad"; }
 
-Graph differentiate(const Graph& forward, const AutodiffOptions& options) {
-  Graph graph = forward;
-  Differentiator(graph, options).run(forward.ops());
+Graph differentiate(Graph graph, const AutodiffOptions& options) {
+  const std::vector<Op> forward = graph.ops();
+  Differentiator(graph, options).run(forward);
   return graph;
 }
 

@@ -16,6 +16,6 @@ std::string gradient_name(const std::string& weight);
 // gradient tensor
 // `<name>.grad`; branches without a trainable ancestor get nothing. Throws InternalError when an op on the
 // way has no gradient rule.
-Graph differentiate(const Graph& forward, const AutodiffOptions& options);
+Graph differentiate(Graph forward, const AutodiffOptions& options);
 
 }  // namespace plimsoll

@@ -12,8 +12,8 @@ std::vector<Saving> not_allowed_savings(const Recipe& recipe, const PlanInput& i
   std::vector<Saving> savings;
   const auto add = [&](const std::string& name, const Recipe& changed) {
     const PlanRequest request = plan_request(changed, input.cpu, input.data.get());
-    const int64_t bytes = plan_variant(request, plan.variant).arena_bytes();
-    const double saved = static_cast<double>(plan.arena_bytes() - bytes);
+    const int64_t bytes = device_bytes_at_least(request, plan.variant);
+    const double saved = static_cast<double>(plan.layout.lower_bound_bytes() - bytes);
     if (saved > kWorthTelling * static_cast<double>(plan.arena_bytes())) savings.push_back({name, bytes});
   };
   const auto& allowed = recipe.memory.allow;

@@ -1,5 +1,6 @@
 #include "graph/graph.h"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -27,6 +28,12 @@ E parse_enum(const std::array<std::string_view, N>& names, std::string_view text
   throw UsageError("'" + std::string(text) + "' is no " + what);
 }
 
+template <typename Entries>
+auto place_of(Entries& entries, std::string_view name) {
+  return std::lower_bound(entries.begin(), entries.end(), name,
+                          [](const Attrs::Entry& entry, std::string_view n) { return entry.first < n; });
+}
+
 template <typename T>
 const T& attr(const Op& op, std::string_view name) {
   const auto found = op.attrs.find(name);
@@ -48,6 +55,25 @@ Space parse_space(std::string_view text) { return parse_enum<Space>(kSpaceNames,
 bool is_persistent(Role role) { return role <= Role::metric; }
 std::string_view to_string(Stage stage) { return kStageNames[static_cast<size_t>(stage)]; }
 Stage parse_stage(std::string_view text) { return parse_enum<Stage>(kStageNames, text, "stage"); }
+
+std::vector<Attrs::Entry>::const_iterator Attrs::find(std::string_view name) const {
+  const auto found = place_of(entries_, name);
+  return found != entries_.end() && found->first == name ? found : entries_.end();
+}
+
+AttrValue& Attrs::operator[](std::string_view name) {
+  auto found = place_of(entries_, name);
+  if (found == entries_.end() || found->first != name)
+    found = entries_.insert(found, Entry{std::string(name), AttrValue()});
+  return found->second;
+}
+
+bool Attrs::emplace(std::string name, AttrValue value) {
+  const auto found = place_of(entries_, name);
+  if (found != entries_.end() && found->first == name) return false;
+  entries_.insert(found, Entry{std::move(name), std::move(value)});
+  return true;
+}
 
 int64_t Op::attr_int(std::string_view name) const { return attr<int64_t>(*this, name); }
 double Op::attr_float(std::string_view name) const { return attr<double>(*this, name); }

@@ -6,10 +6,11 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -56,7 +57,30 @@ struct Tensor {
 
 // Attributes of an op: constants that its kernel is bound with. Ordered by name, so that text is stable.
 using AttrValue = std::variant<int64_t, double, std::string>;
-using Attrs = std::map<std::string, AttrValue, std::less<>>;
+// A map in one piece of memory: plans are made of programs by the hundred, of some 10,000 ops each.
+class Attrs {
+ public:
+  using Entry = std::pair<std::string, AttrValue>;
+  Attrs() = default;
+  Attrs(std::initializer_list<Entry> entries) {
+    entries_.reserve(entries.size());
+    for (const Entry& entry : entries) (*this)[entry.first] = entry.second;
+  }
+
+  // The value of a name, made where there is none.
+  AttrValue& operator[](std::string_view name);
+  // False, and nothing changed, where the name is there already.
+  bool emplace(std::string name, AttrValue value);
+  [[nodiscard]] std::vector<Entry>::const_iterator find(std::string_view name) const;
+  [[nodiscard]] bool contains(std::string_view name) const { return find(name) != end(); }
+  [[nodiscard]] bool empty() const { return entries_.empty(); }
+  [[nodiscard]] std::vector<Entry>::const_iterator begin() const { return entries_.begin(); }
+  [[nodiscard]] std::vector<Entry>::const_iterator end() const { return entries_.end(); }
+  bool operator==(const Attrs&) const = default;
+
+ private:
+  std::vector<Entry> entries_;  // ascending by name
+};
 
 enum class Stage : uint8_t { forward, backward, update };
 std::string_view to_string(Stage stage);

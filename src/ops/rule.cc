@@ -60,8 +60,8 @@ std::vector<TensorId> emit(Graph& graph, Op op, const std::string& base_name) {
       require(graph.tensor(output).shape == specs[i].shape, graph, op, "an output has another shape");
     }
   }
-  graph.ops().push_back(op);
-  return op.outputs;
+  graph.ops().push_back(std::move(op));
+  return graph.ops().back().outputs;
 }
 
 void verify(const Graph& graph) {

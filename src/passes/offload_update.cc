@@ -32,11 +32,11 @@ class Slicing {
   }
 
   Graph run() {
-    for (const Op& op : ops_) {
+    for (Op& op : ops_) {
       if (is_optimizer(op) && has_moved(op))
         slice(op);
       else
-        graph_.ops().push_back(op);
+        graph_.ops().push_back(std::move(op));
     }
     return std::move(graph_);
   }

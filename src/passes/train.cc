@@ -30,12 +30,11 @@ TrainPrecision adapter_precision(const TrainPrecision& model) {
   return {model.compute, DType::f32, DType::f32, model.compute != DType::f32, false};
 }
 
-Graph make_trainable(const Graph& graph) {
-  Graph result = graph;
+Graph make_trainable(Graph graph) {
   for (size_t i = 0; i < graph.tensors().size(); ++i)
     if (graph.tensors()[i].role == Role::frozen_weight)
-      result.set_role(static_cast<TensorId>(i), Role::trainable_weight);
-  return result;
+      graph.set_role(static_cast<TensorId>(i), Role::trainable_weight);
+  return graph;
 }
 
 Graph build_update(const Graph& train, const TrainPrecision& precision, const OptimizerOptions& options) {
@@ -65,16 +64,14 @@ Graph build_update(const Graph& train, const TrainPrecision& precision, const Op
   return update;
 }
 
-Graph assign_scratch(const Graph& graph, const DeviceDescription& device) {
-  Graph result = graph;
-  for (size_t i = 0; i < result.ops().size(); ++i) {
-    const int64_t bytes = scratch_bytes_of(result, result.ops()[i], device);
+Graph assign_scratch(Graph graph, const DeviceDescription& device) {
+  for (size_t i = 0; i < graph.ops().size(); ++i) {
+    const int64_t bytes = scratch_bytes_of(graph, graph.ops()[i], device);
     if (bytes == 0) continue;
-    const TensorId id =
-        result.add_tensor({"scratch." + std::to_string(i), {bytes}, DType::u8, Role::scratch});
-    result.ops()[i].scratch = id;
+    const TensorId id = graph.add_tensor({"scratch." + std::to_string(i), {bytes}, DType::u8, Role::scratch});
+    graph.ops()[i].scratch = id;
   }
-  return result;
+  return graph;
 }
 
 }  // namespace plimsoll

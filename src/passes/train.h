@@ -27,13 +27,13 @@ inline constexpr const char* kGradSquareSuffix = ".grad_square";
 TrainPrecision adapter_precision(const TrainPrecision& model);
 
 // Every weight trains.
-Graph make_trainable(const Graph& graph);
+Graph make_trainable(Graph graph);
 
 // The optimizer's program over the trainable weights and gradients of `train`: squares, norm and
 // clip factor, updates.
 Graph build_update(const Graph& train, const TrainPrecision& precision, const OptimizerOptions& options);
 
 // Gives every op its workspace as a tensor, `scratch.<index>`.
-Graph assign_scratch(const Graph& graph, const DeviceDescription& device);
+Graph assign_scratch(Graph graph, const DeviceDescription& device);
 
 }  // namespace plimsoll

@@ -39,9 +39,9 @@ class Schedule {
     }
     for (size_t gap = 0; gap <= ops_.size(); ++gap) {
       // Waits first: they give room to what is fetched.
-      for (const size_t at : waits[gap]) graph_.ops().push_back(ops_[at]);
-      for (const size_t at : fetches[gap]) graph_.ops().push_back(ops_[at]);
-      if (gap < ops_.size() && moves[gap] == 0) graph_.ops().push_back(ops_[gap]);
+      for (const size_t at : waits[gap]) graph_.ops().push_back(std::move(ops_[at]));
+      for (const size_t at : fetches[gap]) graph_.ops().push_back(std::move(ops_[at]));
+      if (gap < ops_.size() && moves[gap] == 0) graph_.ops().push_back(std::move(ops_[gap]));
     }
     return std::move(graph_);
   }

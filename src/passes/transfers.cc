@@ -61,10 +61,10 @@ Graph fetch_for_readers(Graph graph, const std::vector<char>& homes) {
     TensorId copy = kNoTensor;
   };
   std::vector<Latest> latest(homes.size());
-  const std::vector<Op> ops = std::move(graph.ops());
+  std::vector<Op> ops = std::move(graph.ops());
   graph.ops().clear();
   StretchCounter counter;
-  for (Op op : ops) {
+  for (Op& op : ops) {
     if (!is_transfer(op.kind) && op.stage != Stage::update) {
       const int32_t stretch = counter.next(op);
       for (TensorId& input : op.inputs) {

@@ -1,6 +1,7 @@
 #include "plan/depth_model.h"
 
 #include <algorithm>
+#include <functional>
 #include <set>
 
 #include "base/error.h"
@@ -196,6 +197,21 @@ Usage DepthModel::at(int64_t first_layers, int64_t rest_layers) const {
         step_count(program->name, variant_) *
         std::max(value(program->compute, more_first, more_rest), value(program->io, more_first, more_rest));
   return usage;
+}
+
+Usage estimate(KnownPrograms& programs, const Variant& variant) {
+  const int64_t layers = programs.layers();
+  std::vector<RecomputePoint> points = variant.recompute.layers;
+  points.resize(static_cast<size_t>(layers), RecomputePoint::none);
+  const auto change = std::adjacent_find(points.begin(), points.end(), std::not_equal_to<>());
+  const int64_t rest_layers = change == points.end() ? 0 : points.end() - change - 1;
+  const bool two_kinds =
+      rest_layers == 0 || std::adjacent_find(change + 1, points.end(), std::not_equal_to<>()) == points.end();
+  const bool repeats = variant.recompute.segment == 1 && two_kinds && layers >= DepthModel::kFewest &&
+                       layers - rest_layers >= DepthModel::kFirst &&
+                       (rest_layers == 0 || rest_layers >= DepthModel::kLayers - DepthModel::kFirst);
+  if (!repeats) return measure(programs, variant);
+  return DepthModel(programs, variant, points.front(), points.back()).at(layers - rest_layers, rest_layers);
 }
 
 Usage measure(KnownPrograms& programs, const Variant& variant) {

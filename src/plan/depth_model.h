@@ -91,5 +91,7 @@ class DepthModel {
 
 // The variant's programs at full depth, as they are.
 Usage measure(KnownPrograms& programs, const Variant& variant);
+// The same by measured depth, where the variant's layers repeat.
+Usage estimate(KnownPrograms& programs, const Variant& variant);
 
 }  // namespace plimsoll

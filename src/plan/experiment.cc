@@ -33,9 +33,9 @@ Graph build_evaluation(const Experiment& experiment, const Variant& variant) {
   return adapted(forward, experiment.lora ? &without_dropout : nullptr, nf4_of(experiment));
 }
 
-Graph finish(const Graph& graph, const DeviceDescription& device) {
+Graph finish(Graph graph, const DeviceDescription& device) {
   verify(graph);
-  return assign_scratch(graph, device);
+  return assign_scratch(std::move(graph), device);
 }
 
 }  // namespace
@@ -48,10 +48,10 @@ int64_t default_loss_chunk(const Experiment& experiment, int64_t tokens) {
 }
 
 Graph build_forward(const Experiment& experiment, const Variant& variant) {
-  const Graph forward = build_decoder_loss(experiment.model, batch_of(experiment, variant.micro_batch),
-                                           experiment.precision.compute, variant.loss_chunk, kLossTensor);
-  if (!experiment.lora) return make_trainable(forward);
-  return adapted(forward, &experiment.lora_options, nf4_of(experiment));
+  Graph forward = build_decoder_loss(experiment.model, batch_of(experiment, variant.micro_batch),
+                                     experiment.precision.compute, variant.loss_chunk, kLossTensor);
+  if (!experiment.lora) return make_trainable(std::move(forward));
+  return adapted(std::move(forward), &experiment.lora_options, nf4_of(experiment));
 }
 
 std::vector<Graph> build_programs(const Experiment& experiment, const Variant& variant,
@@ -76,7 +76,7 @@ std::vector<Graph> build_programs(const Experiment& experiment, const Variant& v
   if (experiment.evaluates && which != Programs::update)
     add(build_evaluation(experiment, variant), kEvalProgram);
   programs = offload(std::move(programs), variant.offload, {device.reaches_host, variant.accumulation});
-  for (Graph& program : programs) program = finish(program, device);
+  for (Graph& program : programs) program = finish(std::move(program), device);
   return programs;
 }
 
@@ -87,7 +87,7 @@ std::vector<Graph> build_generation_programs(const ModelSpec& model, const LoraO
   for (const auto& [tokens, name] : {std::pair<int64_t, const char*>{prefill, "prefill"}, {1, "decode"}}) {
     Graph graph = adapted(build_decoder_cached(model, tokens, capacity, compute), lora, nf4);
     graph.set_name(name);
-    programs.push_back(finish(graph, device));
+    programs.push_back(finish(std::move(graph), device));
   }
   return programs;
 }

@@ -171,7 +171,7 @@ Plan make_plan(const PlanRequest& given) {
   if (chosen && plan->variant != chosen->variant) plan = lay_out_plan(request, *chosen);
   plan->request = given;
   plan->smallest = smallest;
-  return *plan;
+  return std::move(*plan);
 }
 
 Plan plan_variant(const PlanRequest& request, const Variant& variant) {
@@ -181,6 +181,11 @@ Plan plan_variant(const PlanRequest& request, const Variant& variant) {
   plan.seconds_per_step = predict_step_seconds(plan.programs, variant, request.device.rates);
   plan.smallest = {variant, plan.arena_bytes(), 0, plan.disk_bytes(), plan.seconds_per_step};
   return plan;
+}
+
+int64_t device_bytes_at_least(const PlanRequest& request, const Variant& variant) {
+  KnownPrograms programs(request.experiment, request.device);
+  return estimate(programs, variant).of(Space::device);
 }
 
 std::string component_name(const Graph& graph, const TableRow& row) {

@@ -110,6 +110,8 @@ Plan make_plan(const PlanRequest& request);
 
 // That variant of the request, laid out and validated, whether it fits or not.
 Plan plan_variant(const PlanRequest& request, const Variant& variant);
+// The lower bound of that variant's device bytes, without a layout; for deep models by measured depth.
+int64_t device_bytes_at_least(const PlanRequest& request, const Variant& variant);
 
 // Which component of the device a tensor of `graph` belongs to. An activation is "kept" where the forward
 // pass writes it and the backward pass reads it.

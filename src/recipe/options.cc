@@ -106,6 +106,24 @@ Option optimizer_betas() {
       [](const std::array<double, 2>& betas) { return Json(betas); });
 }
 
+Option stop_loss() {
+  constexpr NumberRange kLoss = {0, 1e9};
+  return make(
+      "stop.loss", FIELD(stop.loss), "auto, null or " + describe(kLoss),
+      "end the run where the mean loss of 20 steps is above this; auto: twice the lowest such mean, plus 1",
+      [kLoss](const Node& node, Folder) -> std::optional<StopLoss> {
+        if (node.is_word("auto")) return StopLoss{};
+        if (node.kind == Node::Kind::null) return StopLoss{StopLoss::Kind::never};
+        const auto limit = read_number(node, kLoss);
+        if (!limit) return std::nullopt;
+        return StopLoss{StopLoss::Kind::limit, *limit};
+      },
+      [](const StopLoss& stop) {
+        if (stop.kind == StopLoss::Kind::limit) return Json(stop.limit);
+        return stop.kind == StopLoss::Kind::never ? Json(nullptr) : Json("auto");
+      });
+}
+
 Json precision_parts(const Recipe& recipe);
 
 // The presets' name, or a map of all parts where no preset says the same.
@@ -366,11 +384,12 @@ std::vector<Option> run_options() {
       integer("save.every", FIELD(save.every), kEvery, "steps between checkpoints; 0: at the end only"),
       integer("save.keep", FIELD(save.keep), kCount, "latest checkpoints kept"),
       optional_word("save.best", FIELD(save.best), {"loss"},
-                    "keep the checkpoint that is best in this metric"),
+                    "keep the checkpoint that is best in this metric of evaluation as well, and end with it"),
       choice<SaveFormat>("save.format", FIELD(save.format), {{"auto", SaveFormat::automatic}},
                          "auto: a full model in safetensors, or a PEFT folder"),
+      stop_loss(),
       integer("log.every", FIELD(log.every), kCount, "steps between lines of the log"),
-      boolean("log.tensorboard", FIELD(log.tensorboard), "TensorBoard event files"),
+      boolean("log.tensorboard", FIELD(log.tensorboard), "TensorBoard event files in the run folder"),
       optional_path("output", FIELD(output), "folder of the run; train needs it"),
   };
 }

@@ -85,7 +85,7 @@ std::string tick(double share, const std::string& label) {
 }
 
 double tick_step(double range) {
-  const double wanted = range / 4.0;
+  const double wanted = range / 5.0;
   const double power = std::pow(10.0, std::floor(std::log10(wanted)));
   for (const double times : {1.0, 2.0, 5.0})
     if (wanted <= times * power) return times * power;

@@ -20,7 +20,7 @@ std::string percent(double share);
 
 // A chart's line at `share` of its height, with a label beside the axis.
 std::string tick(double share, const std::string& label);
-// 1, 2 or 5 times a power of ten: about four lines over the range, which is above 0.
+// 1, 2 or 5 times a power of ten: two to five steps over the range, which is above 0.
 double tick_step(double range);
 // The same times a binary unit.
 int64_t tick_bytes(int64_t top);

@@ -137,6 +137,8 @@ void remove_leftovers(const fs::path& folder) {
 }
 
 void link_atomically(const fs::path& from, const fs::path& to) {
+  std::error_code absent;
+  if (fs::equivalent(from, to, absent)) return;  // rename() would leave both names of one file
   fs::path temporary = to;
   temporary += ".tmp";
   fs::remove(temporary);

@@ -50,6 +50,7 @@ TEST(Atomic, what_was_never_finished_is_removed_and_what_was_being_replaced_come
 TEST(Atomic, a_link_replaces_what_was_there) {
   const TestFolder folder;
   link_atomically(folder.write("from", "new"), folder.write("to", "old"));
+  link_atomically(folder.path() / "from", folder.path() / "to");  // once more changes nothing
   EXPECT_EQ(read_text(folder.path() / "to", 10), "new");
   EXPECT_THAT(names_in(folder.path()), ElementsAre("from", "to"));
 }

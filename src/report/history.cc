@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/units.h"
+#include "io/json.h"
 #include "io/run_lock.h"
 
 namespace plimsoll {
@@ -18,6 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
+using namespace nlohmann::literals;
 
 // Calls `use` with every line; a missing file has none.
 void read_lines(const fs::path& file, const std::function<void(const Json&)>& use) {
@@ -106,6 +108,9 @@ RunHistory read_history(const fs::path& folder) {
     run.events.push_back(event_of(line));
     if (run.events.back().kind == "start" || run.events.back().kind == "resume") read_start(line, run);
   });
+  if (fs::exists(folder / "run.json"))
+    run.measured_device_bytes = read_json(folder / "run.json", kMiB)
+                                    .value("/measured/device_arena_bytes"_json_pointer, int64_t{0});
   run.state = state_of(run);
   return run;
 }

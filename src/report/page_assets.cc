@@ -13,10 +13,10 @@ const char* const kRunStyle = R"css(
 .axis{display:flex;justify-content:space-between;margin-left:68px;font-size:12px;color:var(--soft);padding-top:3px}
 .readout{position:sticky;top:8px;z-index:1;min-height:0;display:flex;flex-wrap:wrap;gap:0 22px;border:1px solid var(--line)}
 .readout b{font-weight:600;font-variant-numeric:tabular-nums}
-h2 small{font-weight:400;color:var(--soft);font-size:13px;margin-left:8px}
-h2{display:flex;flex-wrap:wrap;align-items:baseline}
+h2 small{font-weight:400;color:var(--soft);font-size:13px}
+h2{display:flex;flex-wrap:wrap;align-items:baseline;gap:0 10px}
 td.time{white-space:nowrap;color:var(--soft);font-variant-numeric:tabular-nums;padding-right:14px}
-td.what{overflow-wrap:anywhere}
+td.what{overflow-wrap:anywhere;width:100%}
 .chart:focus-visible{outline:2px solid var(--hue)}
 @media (max-width:720px){.chart{height:150px}.axis{margin-left:58px}.readout{gap:0 14px;font-size:12px}}
 )css";

@@ -205,7 +205,7 @@ std::string table(const RunHistory& run) {
   return "<h2>Planned and measured</h2><table><tr><th></th><th class=\"n\">planned</th><th "
          "class=\"n\">measured</th></tr>\n" +
          row("process, at most", bytes(run.planned_process_bytes), bytes(largest_rss(run))) +
-         row("arena", bytes(run.planned_device_bytes), bytes(run.planned_device_bytes)) +
+         row("arena", bytes(run.planned_device_bytes), bytes(run.measured_device_bytes)) +
          row("a step", run.planned_seconds_per_step > 0 ? format_seconds(run.planned_seconds_per_step) : "–",
              format_seconds(median_seconds(run))) +
          "</table>\n";

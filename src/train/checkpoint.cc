@@ -67,21 +67,6 @@ bool all_finite(std::span<const std::byte> bytes, DType dtype) {
   return true;
 }
 
-// States that break down reach the weights with the next step, so that weights are enough.
-void require_finite(const PersistentState& state, int64_t step) {
-  std::vector<std::byte> staging(static_cast<size_t>(kLoadStagingBytes));
-  for (const TableRow& row : state.rows()) {
-    if (row.role != Role::trainable_weight && row.role != Role::master) continue;
-    bool finite = true;
-    state.visit(row, staging, [&](int64_t, std::span<const std::byte> piece) {
-      finite = finite && all_finite(piece, row.dtype);
-    });
-    if (!finite)
-      throw StoppedError("step " + std::to_string(step) + ": " + row.name +
-                         " holds NaN or infinity: nothing was saved");
-  }
-}
-
 void write_optimizer(const PersistentState& state, const fs::path& to) {
   const auto rows = optimizer_rows(state);
   std::vector<TensorSpec> specs;
@@ -94,9 +79,22 @@ void write_optimizer(const PersistentState& state, const fs::path& to) {
 
 }  // namespace
 
+// States that break down reach the weights with the next step, so that weights are enough.
+std::optional<std::string> weight_not_finite(const PersistentState& state) {
+  std::vector<std::byte> staging(static_cast<size_t>(kLoadStagingBytes));
+  for (const TableRow& row : state.rows()) {
+    if (row.role != Role::trainable_weight && row.role != Role::master) continue;
+    bool finite = true;
+    state.visit(row, staging, [&](int64_t, std::span<const std::byte> piece) {
+      finite = finite && all_finite(piece, row.dtype);
+    });
+    if (!finite) return row.name;
+  }
+  return std::nullopt;
+}
+
 void save_checkpoint(const CheckpointOptions& options, const Experiment& experiment,
                      const PersistentState& state, const TrainerState& trainer) {
-  require_finite(state, trainer.step);
   int64_t bytes = export_bytes(state, experiment.lora);
   for (const TableRow* row : optimizer_rows(state)) bytes += row->bytes;
   require_disk_space(options.output, bytes + bytes / 100, "a checkpoint");

@@ -32,8 +32,11 @@ struct CheckpointOptions {
   bool keep_best = false;  // beside them the one with the lowest eval_loss
 };
 
+// A trained weight (or master) with an element that is NaN or infinite; none: all are finite. Reads them all.
+std::optional<std::string> weight_not_finite(const PersistentState& state);
+
 // Writes under a temporary name and renames. Throws StoppedError when the disk has no room (checked before
-// anything is written), and for trained weights that are not finite: a checkpoint never holds NaN.
+// anything is written).
 void save_checkpoint(const CheckpointOptions& options, const Experiment& experiment,
                      const PersistentState& state, const TrainerState& trainer);
 

@@ -189,7 +189,7 @@ class TrainingRun {
   void step() {
     const auto start = Clock::now();
     const double waited_before = loader_.wait_seconds();
-    const EffectiveBatch* batch = loader_.next();
+    const EffectiveBatch* batch = last_batch_ = loader_.next();
     check_internal(batch != nullptr, "the loader ended before the run");
     StepMetrics metrics;
     metrics.loss = std::numeric_limits<double>::quiet_NaN();
@@ -293,6 +293,8 @@ class TrainingRun {
   // While the loss is above what it may be, no older checkpoint goes: it may be the last good one.
   void save(const std::string& why) {
     if (saved_step_ == current_.step && !(recipe_.save.best && current_.eval_loss && !saved_eval_)) return;
+    if (const auto weight = weight_not_finite(state_); weight && last_batch_ != nullptr)
+      stop(current_.step, *last_batch_, *weight + " holds NaN or infinity");
     save_checkpoint(checkpoints_, experiment_, state_, current_);
     saved_step_ = current_.step;
     saved_eval_ = current_.eval_loss.has_value();
@@ -354,6 +356,7 @@ class TrainingRun {
   std::optional<Executor> update_;  // unless it is a part of the backward pass
   MicroBatch batch_;
   Loader loader_;
+  const EffectiveBatch* last_batch_ = nullptr;  // the loader's, until the next step
   std::optional<Executor> eval_;
   std::optional<MicroBatch> eval_batch_;
   std::optional<Loader> eval_loader_;

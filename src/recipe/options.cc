@@ -106,24 +106,6 @@ Option optimizer_betas() {
       [](const std::array<double, 2>& betas) { return Json(betas); });
 }
 
-Option stop_loss() {
-  constexpr NumberRange kLoss = {0, 1e9};
-  return make(
-      "stop.loss", FIELD(stop.loss), "auto, null or " + describe(kLoss),
-      "end the run where the mean loss of 20 steps is above this; auto: twice the lowest such mean, plus 1",
-      [kLoss](const Node& node, Folder) -> std::optional<StopLoss> {
-        if (node.is_word("auto")) return StopLoss{};
-        if (node.kind == Node::Kind::null) return StopLoss{StopLoss::Kind::never};
-        const auto limit = read_number(node, kLoss);
-        if (!limit) return std::nullopt;
-        return StopLoss{StopLoss::Kind::limit, *limit};
-      },
-      [](const StopLoss& stop) {
-        if (stop.kind == StopLoss::Kind::limit) return Json(stop.limit);
-        return stop.kind == StopLoss::Kind::never ? Json(nullptr) : Json("auto");
-      });
-}
-
 Json precision_parts(const Recipe& recipe);
 
 // The presets' name, or a map of all parts where no preset says the same.

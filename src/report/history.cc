@@ -109,8 +109,8 @@ RunHistory read_history(const fs::path& folder) {
     if (run.events.back().kind == "start" || run.events.back().kind == "resume") read_start(line, run);
   });
   if (fs::exists(folder / "run.json"))
-    run.measured_device_bytes = read_json(folder / "run.json", kMiB)
-                                    .value("/measured/device_arena_bytes"_json_pointer, int64_t{0});
+    run.measured_device_bytes =
+        read_json(folder / "run.json", kMiB).value("/measured/device_arena_bytes"_json_pointer, int64_t{0});
   run.state = state_of(run);
   return run;
 }

@@ -46,7 +46,7 @@ struct RunHistory {
   int64_t planned_process_bytes = 0, planned_device_bytes = 0;
   double planned_seconds_per_step = 0;
   int64_t measured_device_bytes = 0;  // of run.json, which the end of a run writes
-  std::string batch, kernels;  // "16 = 2 x 8", "avx512, 2 threads"
+  std::string batch, kernels;         // "16 = 2 x 8", "avx512, 2 threads"
 
   [[nodiscard]] int64_t last_step() const { return steps.empty() ? 0 : steps.back().step; }
 };

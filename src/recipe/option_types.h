@@ -130,3 +130,11 @@ Option optional_path(std::string key, Field field, std::string meaning) {
 }
 
 }  // namespace plimsoll::option_types
+
+namespace plimsoll {
+
+// template_options.cc
+Option data_template();
+Option data_date();
+
+}  // namespace plimsoll

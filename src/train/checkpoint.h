@@ -8,6 +8,7 @@
 
 #include "data/effective_batch.h"
 #include "plan/experiment.h"
+#include "template/template.h"
 #include "train/weights.h"
 
 namespace plimsoll {
@@ -26,6 +27,9 @@ struct CheckpointOptions {
   std::filesystem::path model_folder;
   std::string recipe_yaml;
   int64_t keep = 2;
+  // What the rows were rendered with: written as chat_template.jinja. Without one that file is not there,
+  // whatever the model folder has.
+  std::optional<Template> chat_template = std::nullopt;
 };
 
 // Writes under a temporary name and renames; then removes the oldest beyond `keep`. Throws StoppedError when

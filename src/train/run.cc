@@ -92,7 +92,8 @@ class TrainingRun {
     total_steps_ = recipe_.schedule.epochs * loader_.steps_per_epoch();
     if (recipe_.schedule.max_steps) total_steps_ = *recipe_.schedule.max_steps;
     for (auto* values : {&rates_, &step_seconds_}) values->reserve(static_cast<size_t>(total_steps_));
-    checkpoints_ = {output_, recipe_.model, effective_yaml(recipe_), recipe_.save.keep};
+    checkpoints_ = {output_, recipe_.model, effective_yaml(recipe_), recipe_.save.keep, {}};
+    if (data.chat) checkpoints_.chat_template = data.chat->rendering();
     current_.fingerprint = experiment_fingerprint(recipe_);
   }
 
@@ -106,6 +107,8 @@ class TrainingRun {
                     std::to_string(experiment_.effective_batch) + " · " + format_count(total_steps_) +
                     " steps" +
                     (plan_.request.lossy.empty() ? "" : " · lossy: " + join(plan_.request.lossy, ", ")));
+    if (checkpoints_.chat_template)
+      progress_.event("rows    rendered by " + checkpoints_.chat_template->name());
     if (experiment_.precision.compute == DType::bf16 && plan_.request.device.isa < Isa::avx512_bf16)
       progress_.event("note    no bf16 products with " + std::string(to_string(plan_.request.device.isa)) +
                       ": bf16 values are multiplied as f32");

@@ -27,7 +27,7 @@ struct Column {
 struct Cell {
   std::string text;
   std::vector<int32_t> ids;
-  nlohmann::ordered_json json;
+  nlohmann::ordered_json json = nullptr;
 };
 using Row = std::vector<Cell>;
 

@@ -183,15 +183,15 @@ ExpressionPtr ExpressionParser::power() {
 }
 
 ExpressionPtr ExpressionParser::unary(bool with_filters) {
-  const Level level(*this);
   const int line = here().line;
   ExpressionPtr node;
-  if (skip_op("-"))
-    node = make(ExpressionKind::negate, line, all(unary(false)));
-  else if (skip_op("+"))
-    node = make(ExpressionKind::plus, line, all(unary(false)));
-  else
+  if (at_op("-") || at_op("+")) {
+    const Level level(*this);
+    const auto kind = take().text == "-" ? ExpressionKind::negate : ExpressionKind::plus;
+    node = make(kind, line, all(unary(false)));
+  } else {
     node = primary();
+  }
   node = postfix(std::move(node));
   return with_filters ? filters_and_tests(std::move(node)) : std::move(node);
 }

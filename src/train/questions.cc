@@ -91,9 +91,10 @@ Conversation asked(const Question& question, const GenerateOptions& options) {
   Conversation conversation = question.conversation;
   if (conversation.messages.empty())
     conversation.messages.push_back({{"role", "user"}, {"content", question.prompt}});
-  if (options.system)
-    conversation.messages.insert(conversation.messages.begin(),
-                                 {{"role", "system"}, {"content", *options.system}});
+  if (options.system) {
+    const nlohmann::ordered_json system = {{"role", "system"}, {"content", *options.system}};
+    conversation.messages.insert(conversation.messages.begin(), system);
+  }
   return conversation;
 }
 

@@ -68,6 +68,7 @@ def main():
             equal += 1
         elif "error" in got and any(part in got["error"] for part in REFUSED) or " at 0x" in want.get("text", ""):
             on_purpose += 1
+            want["ours differs"] = True
             reasons[got["error"].split(": ", 1)[-1]] = template
         else:
             failures.append((template, want, got))
@@ -89,7 +90,7 @@ def write_golden(path, found, expected):
     for number, ((template, variables), want) in enumerate(zip(found, expected, strict=True)):
         expression = template.startswith("{{ ") and variables is shared
         step = 9 if variables is not shared else 40 if expression and "error" in want else 3 if expression else 1
-        if " at 0x" in want.get("text", "") or number % step:
+        if "ours differs" in want or number % step:
             continue
         case = {"template": template, **({"variables": variables} if variables is not shared else {})}
         lines.append(json.dumps({**case, **({"error": True} if "error" in want else want)}))

@@ -9,6 +9,9 @@
 namespace plimsoll {
 namespace {
 
+// What a token takes along at most; a bound, so that time stays linear.
+constexpr size_t kMostBlanks = 64;
+
 bool is_blank(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
 bool is_blank_token(const Tokenizer& tokenizer, int32_t id) {
@@ -130,8 +133,9 @@ std::optional<std::vector<size_t>> token_starts(const Tokenizer& tokenizer, std:
     for (const char c : bytes) {
       // A token may take blanks beside it along, and a space may be put before a word.
       size_t next = at;
-      while (next < text.size() && text[next] != c && is_blank(text[next])) ++next;
-      if (next < text.size() && text[next] == c)
+      const size_t end = std::min(text.size(), at + kMostBlanks);
+      while (next < end && text[next] != c && is_blank(text[next])) ++next;
+      if (next < end && text[next] == c)
         at = next + 1;
       else if (c != ' ')
         return std::nullopt;

@@ -92,7 +92,8 @@ Conversation asked(const Question& question, const GenerateOptions& options) {
   if (conversation.messages.empty())
     conversation.messages.push_back({{"role", "user"}, {"content", question.prompt}});
   if (options.system) {
-    const nlohmann::ordered_json system = {{"role", "system"}, {"content", *options.system}};
+    const nlohmann::ordered_json system = {{"role", "system"},
+                                           {"content", replace_invalid_utf8(*options.system)}};
     conversation.messages.insert(conversation.messages.begin(), system);
   }
   return conversation;

@@ -3,7 +3,7 @@
 #
 #   scripts/setup.sh             compiler, build tools and libraries (Debian packages); Arrow and Parquet (a wheel)
 #   scripts/setup.sh --dev       also clang-format and ccache
-#   scripts/setup.sh --parity    also .deps/parity/bin/python3 with PyTorch, transformers, PEFT and bitsandbytes
+#   scripts/setup.sh --parity    also .deps/parity/bin/python3 with PyTorch, transformers, PEFT, bitsandbytes and TensorBoard
 #
 # Wheels go to .deps/ inside the repository: nothing is written into the system's Python.
 set -euo pipefail
@@ -28,9 +28,9 @@ done
 
 have_pyarrow() { [[ -d .deps/py/pyarrow-$pyarrow.dist-info ]]; }
 
-# Succeeds when the given python3 has every package of the requirements in that version or a newer one.
+# Succeeds when the given python3 has every package of the list (the requirements) in that version or a newer one.
 satisfies_requirements() {
-  "$1" - "$requirements" 2>/dev/null <<'PYTHON'
+  "$1" - "${2:-$requirements}" 2>/dev/null <<'PYTHON'
 import importlib.metadata, re, sys
 number = lambda version: [int(part) for part in re.findall(r"\d+", version.split("+")[0])]
 for line in open(sys.argv[1]):
@@ -93,16 +93,21 @@ install_pyarrow() {
   finish_folder py
 }
 
-# A python3 that has everything already is used as it is, through an environment that sees its packages.
+# A python3 that has PyTorch already is used as it is, through an environment that sees its packages and adds what is
+# missing.
 install_parity() {
   have_parity && return
   begin_folder parity
-  if satisfies_requirements python3; then
+  local torch
+  torch=$(grep '^torch==' "$requirements")
+  if satisfies_requirements python3 <(echo "$torch"); then
     python3 -m venv --without-pip --system-site-packages "$partial"
   else
     echo "setup: PyTorch, transformers and PEFT (about 1 GB on disk)"
     python3 -m venv --without-pip "$partial"
-    python3 -m pip --python "$partial/bin/python3" install --quiet "$(grep '^torch==' "$requirements")"
+    python3 -m pip --python "$partial/bin/python3" install --quiet "$torch"
+  fi
+  if ! satisfies_requirements "$partial/bin/python3"; then
     python3 -m pip --python "$partial/bin/python3" install --quiet -r "$requirements"
   fi
   finish_folder parity

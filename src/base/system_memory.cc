@@ -1,8 +1,12 @@
 #include "base/system_memory.h"
 
+#include <fcntl.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -60,6 +64,17 @@ void apply_cgroup(const fs::path& root, const std::string& group, const char* li
 ProcessMemory process_memory() {
   const std::string status = read_file("/proc/self/status");
   return {kib_field(status, "VmRSS"), kib_field(status, "VmHWM"), kib_field(status, "VmData")};
+}
+
+int64_t resident_bytes() {
+  const int file = ::open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+  if (file < 0) return 0;
+  std::array<char, 64> text{};
+  const ssize_t count = ::read(file, text.data(), text.size() - 1);
+  ::close(file);
+  long long size = 0, resident = 0;
+  if (count <= 0 || std::sscanf(text.data(), "%lld %lld", &size, &resident) != 2) return 0;
+  return resident * sysconf(_SC_PAGESIZE);
 }
 
 void reset_peak_rss() { std::ofstream("/proc/self/clear_refs") << "5"; }

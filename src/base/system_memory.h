@@ -14,6 +14,8 @@ struct ProcessMemory {
   int64_t data = 0;      // VmData: what RLIMIT_DATA counts
 };
 ProcessMemory process_memory();
+// The process's resident bytes now (/proc/self/statm). Allocates nothing.
+int64_t resident_bytes();
 // Sets VmHWM back to the present VmRSS, where the kernel allows it.
 void reset_peak_rss();
 

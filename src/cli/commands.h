@@ -36,6 +36,7 @@ std::optional<Isa> read_isa(const std::string& text);
 void add_plan(CLI::App& app, Action& action);
 void add_calibrate(CLI::App& app, Action& action);
 void add_train(CLI::App& app, Action& action);
+void add_report(CLI::App& app, Action& action);
 void add_recipe(CLI::App& app, Action& action);
 void add_generate(CLI::App& app, Action& action);
 void add_merge(CLI::App& app, Action& action);

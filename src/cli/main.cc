@@ -41,6 +41,7 @@ int run(int argc, char** argv) {
   add_plan(app, action);
   add_calibrate(app, action);
   add_train(app, action);
+  add_report(app, action);
   add_generate(app, action);
   add_merge(app, action);
   add_recipe(app, action);

@@ -8,6 +8,8 @@ namespace {
 struct TrainArguments {
   RecipeArguments recipe;
   TrainOptions options;
+  std::string log_level = "info";
+  bool quiet = false;
 };
 
 }  // namespace
@@ -19,11 +21,13 @@ void add_train(CLI::App& app, Action& action) {
   command->add_flag("--resume", arguments->options.resume, "go on from the run folder's newest checkpoint");
   command->add_flag("--overwrite", arguments->options.overwrite,
                     "replace the run that the output folder holds");
-  command->add_flag("--quiet", arguments->options.quiet, "print errors only");
+  command->add_option("--log-level", arguments->log_level, "error, warn, info or debug")->type_name("LEVEL");
+  command->add_flag("--quiet", arguments->quiet, "print errors only: --log-level error");
   command->add_flag("--poison", arguments->options.poison, "for tests: NaN where a tensor's life ends");
   command->add_flag("--no-reuse", arguments->options.no_reuse, "for tests: no two tensors share bytes");
   command->callback([arguments, &action] {
     action = [arguments] {
+      arguments->options.log_level = parse_log_level(arguments->quiet ? "error" : arguments->log_level);
       const Recipe recipe = arguments->recipe.load();
       arguments->options.machine = arguments->recipe.machine(recipe);
       return train(recipe, arguments->options);

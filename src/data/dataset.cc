@@ -25,7 +25,9 @@ bool is_data_file(const fs::path& path) {
   return path.extension() == ".parquet" || path.extension() == ".jsonl";
 }
 
-std::vector<fs::path> files_of(const fs::path& path) {
+}  // namespace
+
+std::vector<fs::path> data_files(const fs::path& path) {
   if (!fs::exists(path)) throw UsageError(path.string() + ": no such file or folder.");
   if (!fs::is_directory(path)) {
     if (!is_data_file(path))
@@ -39,8 +41,6 @@ std::vector<fs::path> files_of(const fs::path& path) {
   std::sort(files.begin(), files.end());
   return files;
 }
-
-}  // namespace
 
 const Column& find_column(std::span<const Column> columns, const std::string& name,
                           const std::string& where) {
@@ -72,7 +72,7 @@ Dataset Dataset::open(std::span<const fs::path> paths) {
   Dataset dataset;
   dataset.name_ = paths.front().string();
   for (const fs::path& path : paths) {
-    for (const fs::path& file : files_of(path)) {
+    for (const fs::path& file : data_files(path)) {
       const bool parquet = file.extension() == ".parquet";
       dataset.uses_arrow_ = dataset.uses_arrow_ || parquet;
       dataset.sources_.push_back({parquet ? open_parquet(file, *dataset.pool_) : open_jsonl(file), 0});

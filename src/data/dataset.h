@@ -18,6 +18,10 @@ struct PlacedUnit : Unit {
   int64_t first_row = 0;
 };
 
+// The file itself, or a folder's .parquet and .jsonl files by name. Throws UsageError for what is absent or
+// of another format.
+std::vector<std::filesystem::path> data_files(const std::filesystem::path& path);
+
 class Dataset {
  public:
   // Files (.parquet, .jsonl) or folders of them, in the given order, a folder's files by name. Throws

@@ -11,6 +11,7 @@ EffectiveBatch::EffectiveBatch(int64_t sequences, int64_t max_length) {
   ids_.reserve(static_cast<size_t>(sequences * max_length));
   labels_.reserve(static_cast<size_t>(sequences * max_length));
   starts_.reserve(static_cast<size_t>(sequences + 1));
+  rows_.reserve(static_cast<size_t>(sequences));
   clear();
 }
 
@@ -18,11 +19,12 @@ void EffectiveBatch::clear() {
   ids_.clear();
   labels_.clear();
   starts_.assign(1, 0);
+  rows_.clear();
   target_tokens_ = truncated_rows_ = skipped_rows_ = 0;
   ends_epoch = false;
 }
 
-void EffectiveBatch::add(const Example& example) {
+void EffectiveBatch::add(const Example& example, int64_t row) {
   if (example.truncated()) ++truncated_rows_;
   if (example.targets == 0) {
     ++skipped_rows_;
@@ -33,6 +35,7 @@ void EffectiveBatch::add(const Example& example) {
   ids_.insert(ids_.end(), example.ids.begin(), example.ids.end());
   labels_.insert(labels_.end(), example.labels.begin(), example.labels.end());
   starts_.push_back(static_cast<int64_t>(ids_.size()));
+  rows_.push_back(row);
   target_tokens_ += example.targets;
 }
 
@@ -60,7 +63,7 @@ void EffectiveBatch::fill(int64_t step, MicroBatch& out) const {
 
 int64_t EffectiveBatch::planned_bytes(int64_t sequences, int64_t max_length) {
   return 2 * sequences * max_length * static_cast<int64_t>(sizeof(int32_t)) +
-         (sequences + 1) * static_cast<int64_t>(sizeof(int64_t));
+         (2 * sequences + 1) * static_cast<int64_t>(sizeof(int64_t));
 }
 
 }  // namespace plimsoll

@@ -25,8 +25,8 @@ class EffectiveBatch {
   EffectiveBatch(int64_t sequences, int64_t max_length);
 
   void clear();
-  // Appends an example; one without targets is only counted.
-  void add(const Example& example);
+  // Appends an example and the number of its row in the data set; one without targets is only counted.
+  void add(const Example& example, int64_t row = -1);
 
   [[nodiscard]] int64_t sequences() const { return static_cast<int64_t>(starts_.size()) - 1; }
   [[nodiscard]] int64_t tokens() const { return static_cast<int64_t>(ids_.size()); }
@@ -35,6 +35,7 @@ class EffectiveBatch {
   [[nodiscard]] int64_t truncated_rows() const { return truncated_rows_; }
   // Rows with no target left, as truncation took them or all labels are masked.
   [[nodiscard]] int64_t skipped_rows() const { return skipped_rows_; }
+  [[nodiscard]] int64_t row(int64_t sequence) const { return rows_[static_cast<size_t>(sequence)]; }
   [[nodiscard]] std::span<const int32_t> ids(int64_t sequence) const;
   [[nodiscard]] std::span<const int32_t> labels(int64_t sequence) const;
 
@@ -53,6 +54,7 @@ class EffectiveBatch {
   std::vector<int32_t> ids_;
   std::vector<int32_t> labels_;
   std::vector<int64_t> starts_;  // one more than sequences
+  std::vector<int64_t> rows_;
   int64_t target_tokens_ = 0;
   int64_t truncated_rows_ = 0;
   int64_t skipped_rows_ = 0;

@@ -133,8 +133,8 @@ void Loader::prepare(const DataPosition& position, EffectiveBatch& batch) {
   batch.clear();
   const int64_t end = std::min(position.index + options_.effective, rows());
   for (int64_t index = position.index; index < end; ++index) {
-    reader_.encode(position.epoch, index, encoder_, example_);
-    batch.add(example_);
+    const int64_t row = reader_.encode(position.epoch, index, encoder_, example_);
+    batch.add(example_, row);
   }
   epoch_has_targets_ = epoch_has_targets_ || batch.target_tokens() > 0;
   batch.ends_epoch = end == rows();

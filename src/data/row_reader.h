@@ -17,8 +17,8 @@ class RowReader {
 
   [[nodiscard]] int64_t rows() const { return order_.rows(); }
   // Encodes the row that the epoch visits at `index`. Cheap while indices ascend: a new window loads its
-  // units.
-  void encode(int64_t epoch, int64_t index, const ExampleEncoder& encoder, Example& example) {
+  // units. Returns the row's number in the data set.
+  int64_t encode(int64_t epoch, int64_t index, const ExampleEncoder& encoder, Example& example) {
     if (epoch != epoch_) {
       order_.start_epoch(epoch);
       epoch_ = epoch;
@@ -33,6 +33,7 @@ class RowReader {
     dataset_.read(place.row, row_);
     encoder.encode(
         row_, [&] { return dataset_.where(place.row); }, example);
+    return place.row;
   }
 
  private:

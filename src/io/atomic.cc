@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <system_error>
+#include <vector>
 
 #include "base/error.h"
 #include "base/units.h"
@@ -101,6 +102,51 @@ void AtomicFolder::publish() {
   sync_path(parent_of(final_));
   std::error_code ignored;  // the new folder stands; an old one that stays is removed by the next run
   if (replaces) fs::remove_all(temporary_, ignored);
+}
+
+void remove_folder_atomically(const fs::path& folder) {
+  fs::path going = folder;
+  going += ".tmp";
+  fs::remove_all(going);
+  rename_path(folder, going);
+  fs::remove_all(going);
+}
+
+void remove_leftovers(const fs::path& folder) {
+  if (!fs::is_directory(folder)) return;
+  std::vector<fs::path> found;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) found.push_back(entry.path());
+  for (const fs::path& path : found) {
+    if (path.extension() == ".old" && fs::is_directory(path)) {
+      fs::path whole = path;
+      whole.replace_extension();
+      if (fs::exists(whole)) {
+        fs::remove_all(path);
+      } else {
+        rename_path(path, whole);
+      }
+    }
+    const std::string name = path.filename().string();
+    const size_t at = name.rfind(".tmp");
+    if (at == std::string::npos) continue;
+    const std::string_view process = std::string_view(name).substr(at + 4);
+    if (process.empty() ||
+        (process.size() > 1 && process.substr(1).find_first_not_of("0123456789") == std::string::npos))
+      fs::remove_all(path);
+  }
+}
+
+void link_atomically(const fs::path& from, const fs::path& to) {
+  std::error_code absent;
+  if (fs::equivalent(from, to, absent)) return;  // rename() would leave both names of one file
+  fs::path temporary = to;
+  temporary += ".tmp";
+  fs::remove(temporary);
+  std::error_code failed;
+  fs::create_hard_link(from, temporary, failed);
+  if (failed) fs::copy_file(from, temporary, failed);
+  if (failed) stop(to, "write", failed.value());
+  rename_path(temporary, to);
 }
 
 int64_t free_disk_bytes(const fs::path& path) {

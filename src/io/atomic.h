@@ -33,6 +33,17 @@ class AtomicFolder {
   bool published_ = false;
 };
 
+// Removes a folder: its name goes first, so that what is left of it is never taken for the whole.
+void remove_folder_atomically(const std::filesystem::path& folder);
+
+// Below `folder`: removes what was never finished (`*.tmp`, `*.tmp.<process>`), and gives a folder back its
+// name where it was about to be replaced. Callers hold the RunLock.
+void remove_leftovers(const std::filesystem::path& folder);
+
+// Puts the content of `from` at `to`, by a hard link where the file system allows it; what was at `to` is
+// replaced at once.
+void link_atomically(const std::filesystem::path& from, const std::filesystem::path& to);
+
 // Bytes that an ordinary user may still write where `path` is, or would be: its nearest existing parent
 // counts.
 int64_t free_disk_bytes(const std::filesystem::path& path);

@@ -32,6 +32,29 @@ TEST(Atomic, a_file_is_replaced_and_nothing_else_stays) {
   EXPECT_THAT(names_in(folder.path()), ElementsAre("run.json"));
 }
 
+TEST(Atomic, what_was_never_finished_is_removed_and_what_was_being_replaced_comes_back) {
+  const TestFolder folder;
+  for (const char* name : {"checkpoint-4.tmp", "checkpoint-6.old", "checkpoint-8", "checkpoint-8.old"}) {
+    std::filesystem::create_directory(folder.path() / name);
+    folder.write(std::string(name) + "/inside", name);
+  }
+  folder.write("run.json.tmp.123", "half");
+  folder.write("my.tmp.notes", "a user's");
+  remove_leftovers(folder.path());
+  EXPECT_THAT(names_in(folder.path()), ElementsAre("checkpoint-6", "checkpoint-8", "my.tmp.notes"));
+  EXPECT_EQ(read_text(folder.path() / "checkpoint-8/inside", 100), "checkpoint-8");
+  remove_folder_atomically(folder.path() / "checkpoint-6");
+  EXPECT_THAT(names_in(folder.path()), ElementsAre("checkpoint-8", "my.tmp.notes"));
+}
+
+TEST(Atomic, a_link_replaces_what_was_there) {
+  const TestFolder folder;
+  link_atomically(folder.write("from", "new"), folder.write("to", "old"));
+  link_atomically(folder.path() / "from", folder.path() / "to");  // once more changes nothing
+  EXPECT_EQ(read_text(folder.path() / "to", 10), "new");
+  EXPECT_THAT(names_in(folder.path()), ElementsAre("from", "to"));
+}
+
 TEST(Atomic, a_file_that_cannot_be_written_leaves_no_trace) {
   const TestFolder folder;
   std::filesystem::create_directory(folder.path() / "run.json");  // a folder stands where the file should go

@@ -53,4 +53,12 @@ RunLock::RunLock(const std::filesystem::path& folder) {
 
 RunLock::~RunLock() { ::close(descriptor_); }
 
+bool is_locked(const std::filesystem::path& folder) {
+  const int descriptor = ::open((folder / ".lock").c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0) return false;
+  const bool locked = flock(descriptor, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  ::close(descriptor);
+  return locked;
+}
+
 }  // namespace plimsoll

@@ -19,4 +19,7 @@ class RunLock {
   int descriptor_ = -1;
 };
 
+// Whether a run holds the folder now.
+bool is_locked(const std::filesystem::path& folder);
+
 }  // namespace plimsoll

@@ -7,8 +7,10 @@
 
 namespace plimsoll {
 
-constexpr uint64_t name_hash(std::string_view name) {
-  uint64_t hash = 0xCBF29CE484222325ULL;
+inline constexpr uint64_t kNameHashStart = 0xCBF29CE484222325ULL;
+
+// `hash` continues one over more text.
+constexpr uint64_t name_hash(std::string_view name, uint64_t hash = kNameHashStart) {
   for (const char c : name) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001B3ULL;
   return hash;
 }

@@ -3,8 +3,8 @@
 
 namespace plimsoll {
 
-extern const char* const kPageStyle;
-// Expects `plan`, an object with programs, components, tensors and moments (timeline_page.cc).
-extern const char* const kPageScript;
+extern const char* const kPlanStyle;
+// Expects `data`, an object with programs, components, tensors and moments (timeline_page.cc).
+extern const char* const kPlanScript;
 
 }  // namespace plimsoll

@@ -1,10 +1,9 @@
 // The plan as one HTML file.
 #include <algorithm>
-#include <array>
-#include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "base/page.h"
 #include "base/units.h"
 #include "plan/page_assets.h"
 #include "plan/report_parts.h"
@@ -14,6 +13,9 @@ namespace plimsoll {
 namespace {
 
 using Json = nlohmann::ordered_json;
+using page::escaped;
+using page::number;
+using page::percent;
 
 constexpr int64_t kMoments = 2000;  // steps of the picture: the page stays below a megabyte
 constexpr double kWidth = 2000.0;   // of the picture in its own units; the page stretches it
@@ -30,30 +32,6 @@ const char* colour_of(const std::string& component) {
   const auto found = kColours.find(component);
   return found == kColours.end() ? "#999999" : found->second;
 }
-
-std::string escaped(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '<') {
-      out += "&lt;";
-    } else if (c == '&') {
-      out += "&amp;";
-    } else if (c == '"') {
-      out += "&quot;";
-    } else {
-      out += c;
-    }
-  }
-  return out;
-}
-
-std::string number(double value) {
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%.4g", value);
-  return text.data();
-}
-
-std::string percent(double share) { return number(share * 100.0) + "%"; }
 
 // A part of the page's width, from 0 to 1.
 struct Span {
@@ -108,29 +86,16 @@ std::string picture(const Timeline& timeline, const std::vector<Span>& spans, in
   return svg + "</svg>\n";
 }
 
-// 1, 2 or 5 times a power of two's unit and a power of ten: about four lines in the picture.
-int64_t tick_bytes(int64_t top) {
-  double unit = 1.0;
-  while (unit * 1024.0 <= static_cast<double>(top)) unit *= 1024.0;
-  const double wanted = static_cast<double>(top) / unit / 4.0;
-  const double power = std::pow(10.0, std::floor(std::log10(wanted)));
-  for (const double times : {1.0, 2.0, 5.0})
-    if (wanted <= times * power) return std::max<int64_t>(1, static_cast<int64_t>(times * power * unit));
-  return static_cast<int64_t>(10.0 * power * unit);
-}
-
 std::string height_of(int64_t bytes, int64_t top) {
   return percent(static_cast<double>(bytes) / static_cast<double>(top));
 }
 
 std::string axis(int64_t top) {
   std::string html;
-  const int64_t step = tick_bytes(top);
-  for (int64_t bytes = 0; bytes <= top; bytes += step) {
-    const std::string at = "bottom:" + height_of(bytes, top);
-    html += "<div class=\"rule\" style=\"" + at + "\"></div><div class=\"tick\" style=\"" + at + "\">" +
-            (bytes == 0 ? "0" : format_bytes(bytes)) + "</div>";
-  }
+  const int64_t step = page::tick_bytes(top);
+  for (int64_t bytes = 0; bytes <= top; bytes += step)
+    html += page::tick(static_cast<double>(bytes) / static_cast<double>(top),
+                       bytes == 0 ? "0" : format_bytes(bytes));
   return html + "\n";
 }
 
@@ -235,17 +200,12 @@ std::string data(const Plan& plan, const Timeline& timeline, const std::vector<S
   Json components = Json::array();
   for (const std::string& name : timeline.components) components.push_back({name, colour_of(name)});
   const TimelinePeak peak = peak_of(timeline);
-  std::string text = Json{
-      {"components", components},
-      {"peak", {peak.program, peak.moment}},
-      {"words", words.list()},
-      {"tensors", tensors.list()},
-      {"programs",
-       programs}}.dump();
-  // The text stands inside a script element, which "</" would end.
-  for (size_t at = text.find("</"); at != std::string::npos; at = text.find("</", at))
-    text.replace(at, 2, "<\\/");
-  return text;
+  return Json{{"components", components},
+              {"peak", {peak.program, peak.moment}},
+              {"words", words.list()},
+              {"tensors", tensors.list()},
+              {"programs", programs}}
+      .dump();
 }
 
 // "fits · device 4.96 GiB of 8.00 GiB · ..." with the verdict's first words set apart.
@@ -262,11 +222,8 @@ std::string headline(const Plan& plan) {
 }
 
 std::string head(const Plan& plan) {
-  const std::string model = escaped(model_text(plan));
-  return "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
-         "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n<title>Plimsoll: " +
-         model + "</title>\n<style>" + kPageStyle + "</style></head>\n<body><main>\n<h1>" + model +
-         "</h1>\n<p>" + escaped(experiment_text(plan)) + "</p>\n" + headline(plan);
+  return page::head(escaped(model_text(plan)), kPlanStyle) + "<p>" + escaped(experiment_text(plan)) +
+         "</p>\n" + headline(plan);
 }
 
 }  // namespace
@@ -281,8 +238,7 @@ std::string timeline_page(const Plan& plan) {
          "</span><div><ul></ul><ul></ul></div></div>\n<div class=\"tables\">" +
          table("Device, at the peak", device_components(plan), true) +
          table("Host", plan.host_components(), false) + "</div>\n" + fact_list(plan) +
-         "</main>\n<script>const plan = " + data(plan, timeline, spans) + ";" + kPageScript +
-         "</script></body></html>\n";
+         page::end(data(plan, timeline, spans), kPlanScript);
 }
 
 }  // namespace plimsoll

@@ -108,7 +108,7 @@ TEST(TimelinePage, stands_alone_and_stays_small) {
 TEST(TimelinePage, carries_the_moments_as_json) {
   const Plan plan = make_plan(request_for(3, true));
   const std::string page = timeline_page(plan);
-  const std::string start = "const plan = ";
+  const std::string start = "const data = ";
   const size_t begin = page.find(start) + start.size();
   const auto data = nlohmann::json::parse(page.substr(begin, page.find(";\n", begin) - begin));
   const auto& peak =

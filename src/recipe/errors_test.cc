@@ -144,8 +144,8 @@ TEST(RecipeErrors, keys_that_contradict_each_other_are_errors) {
   for (const char* wrong :
        {"adapter: a\nmethod: {type: full}", "task: pretrain\ndata: {format: prompt-response}",
         "batch: {effective: 4, micro: 5}", "schedule: {name: constant, min_ratio: 0.1}", "eval: {every: 5}",
-        "precision: {weights: fp32, master: true}", "precision: {weights: fp32, rounding: stochastic}",
-        "precision: {master: true, rounding: stochastic}",
+        "save: {best: loss}", "precision: {weights: fp32, master: true}",
+        "precision: {weights: fp32, rounding: stochastic}", "precision: {master: true, rounding: stochastic}",
         "method: {type: full}\noptimizer: {name: adamw8bit}\nprecision: bf16-pure",
         "method: {type: full}\noptimizer: {name: adafactor}\nprecision: {states: bf16}"})
     EXPECT_THAT(error_of(wrong), testing::StartsWith("q.yaml:")) << wrong;
@@ -158,8 +158,6 @@ TEST(RecipeErrors, what_does_not_exist_yet_is_refused_by_name) {
       {"data.loader_threads", {"2"}},
       {"data.pin", {"true", "false"}},
       {"eval.metrics", {"[accuracy]", "[]"}},
-      {"save.best", {"loss"}},
-      {"log.tensorboard", {"true"}},
       {"data.max_length", {"{source: 512, target: 128}"}},
       {"data.columns", {"{chosen: c}"}},
       {"device", {"cuda:0,1", "cuda:0"}}};

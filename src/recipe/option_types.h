@@ -129,6 +129,8 @@ Option optional_path(std::string key, Field field, std::string meaning) {
   return option;
 }
 
+Option stop_loss();
+
 }  // namespace plimsoll::option_types
 
 namespace plimsoll {

@@ -367,11 +367,12 @@ std::vector<Option> run_options() {
       integer("save.every", FIELD(save.every), kEvery, "steps between checkpoints; 0: at the end only"),
       integer("save.keep", FIELD(save.keep), kCount, "latest checkpoints kept"),
       optional_word("save.best", FIELD(save.best), {"loss"},
-                    "keep the checkpoint that is best in this metric"),
+                    "keep the checkpoint that is best in this metric of evaluation as well, and end with it"),
       choice<SaveFormat>("save.format", FIELD(save.format), {{"auto", SaveFormat::automatic}},
                          "auto: a full model in safetensors, or a PEFT folder"),
+      stop_loss(),
       integer("log.every", FIELD(log.every), kCount, "steps between lines of the log"),
-      boolean("log.tensorboard", FIELD(log.tensorboard), "TensorBoard event files"),
+      boolean("log.tensorboard", FIELD(log.tensorboard), "TensorBoard event files in the run folder"),
       optional_path("output", FIELD(output), "folder of the run; train needs it"),
   };
 }

@@ -78,6 +78,14 @@ const std::array<PrecisionPreset, 4>& precision_presets();
 // rounded stochastically.
 Rounding default_rounding(const Precision& parts);
 
+// Where a run stops because its loss is lost (train/loss_guard.h).
+struct StopLoss {
+  enum class Kind : uint8_t { automatic, never, limit };
+  Kind kind = Kind::automatic;
+  double limit = 0;  // of the mean loss, with Kind::limit
+  friend bool operator==(const StopLoss&, const StopLoss&) = default;
+};
+
 struct Recipe {
   struct Data {
     std::vector<std::string> train;  // files or folders
@@ -154,6 +162,10 @@ struct Recipe {
     SaveFormat format = SaveFormat::automatic;
     friend bool operator==(const Save&, const Save&) = default;
   };
+  struct Stop {
+    StopLoss loss;
+    friend bool operator==(const Stop&, const Stop&) = default;
+  };
   struct Log {
     int64_t every = 1;
     bool tensorboard = false;
@@ -176,6 +188,7 @@ struct Recipe {
   int64_t seed = 42;
   Eval eval;
   Save save;
+  Stop stop;
   Log log;
   std::optional<std::string> output;
 

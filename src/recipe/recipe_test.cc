@@ -200,6 +200,7 @@ TEST(Fingerprint, differs_in_what_decides_the_result_and_in_nothing_else) {
                                                         {"threads", "3"},
                                                         {"log.every", "2"},
                                                         {"save.every", "2"},
+                                                        {"stop.loss", "5"},
                                                         {"eval.micro", "2"},
                                                         {"data.prefetch", "2"},
                                                         {"data.eval", "f.jsonl"},

@@ -45,9 +45,7 @@ const std::vector<Unsupported>& unsupported() {
       {"precision.states", {"fp16"}, {}},
       {"device", {"cuda"}, {}},
       {"eval.metrics", {}, {"[loss]"}},
-      {"save.best", {}, {"null"}},
       {"save.format", {}, {"auto"}},
-      {"log.tensorboard", {}, {"false"}},
   };
   return kList;
 }

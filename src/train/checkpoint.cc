@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -51,6 +52,21 @@ std::vector<fs::path> checkpoints(const fs::path& output) {
   return found;
 }
 
+// Exponent bits that are all ones: NaN or infinite.
+bool all_finite(std::span<const std::byte> bytes, DType dtype) {
+  const auto check = [&]<class T>(T mask) {
+    for (size_t at = 0; at + sizeof(T) <= bytes.size(); at += sizeof(T)) {
+      T value;
+      std::memcpy(&value, bytes.data() + at, sizeof value);
+      if ((value & mask) == mask) return false;
+    }
+    return true;
+  };
+  if (dtype == DType::f32) return check(uint32_t{0x7F800000});
+  if (dtype == DType::bf16) return check(uint16_t{0x7F80});
+  return true;
+}
+
 void write_optimizer(const PersistentState& state, const fs::path& to) {
   const auto rows = optimizer_rows(state);
   std::vector<TensorSpec> specs;
@@ -62,6 +78,20 @@ void write_optimizer(const PersistentState& state, const fs::path& to) {
 }
 
 }  // namespace
+
+// States that break down reach the weights with the next step, so that weights are enough.
+std::optional<std::string> weight_not_finite(const PersistentState& state) {
+  std::vector<std::byte> staging(static_cast<size_t>(kLoadStagingBytes));
+  for (const TableRow& row : state.rows()) {
+    if (row.role != Role::trainable_weight && row.role != Role::master) continue;
+    bool finite = true;
+    state.visit(row, staging, [&](int64_t, std::span<const std::byte> piece) {
+      finite = finite && all_finite(piece, row.dtype);
+    });
+    if (!finite) return row.name;
+  }
+  return std::nullopt;
+}
 
 void save_checkpoint(const CheckpointOptions& options, const Experiment& experiment,
                      const PersistentState& state, const TrainerState& trainer) {
@@ -80,19 +110,28 @@ void save_checkpoint(const CheckpointOptions& options, const Experiment& experim
   else
     fs::remove(folder.path() / "chat_template.jinja");
   write_optimizer(state, folder.path());
-  const nlohmann::ordered_json json = {{"step", trainer.step},
-                                       {"total_steps", trainer.total_steps},
-                                       {"epoch", trainer.position.epoch},
-                                       {"index", trainer.position.index},
-                                       {"kernels", trainer.kernels},
-                                       {"last_loss", trainer.last_loss},
-                                       {"fingerprint", trainer.fingerprint}};
+  const nlohmann::ordered_json json = {
+      {"step", trainer.step},
+      {"total_steps", trainer.total_steps},
+      {"epoch", trainer.position.epoch},
+      {"index", trainer.position.index},
+      {"kernels", trainer.kernels},
+      {"micro_batch", trainer.micro_batch},
+      {"loss_chunk", trainer.loss_chunk},
+      {"last_loss", trainer.last_loss},
+      {"eval_loss",
+       trainer.eval_loss ? nlohmann::ordered_json(*trainer.eval_loss) : nlohmann::ordered_json(nullptr)},
+      {"fingerprint", trainer.fingerprint}};
   write_file_atomically(folder.path() / kStateFile, json.dump(2) + "\n");
   write_file_atomically(folder.path() / "recipe.yaml", options.recipe_yaml);
   folder.publish();
+}
 
+void remove_old_checkpoints(const CheckpointOptions& options) {
   const std::vector<fs::path> all = checkpoints(options.output);
-  for (size_t i = 0; i + static_cast<size_t>(options.keep) < all.size(); ++i) fs::remove_all(all[i]);
+  const auto best = options.keep_best ? best_checkpoint(options.output) : std::nullopt;
+  for (size_t i = 0; i + static_cast<size_t>(options.keep) < all.size(); ++i)
+    if (all[i] != best) remove_folder_atomically(all[i]);
 }
 
 std::optional<fs::path> latest_checkpoint(const fs::path& output) {
@@ -100,15 +139,32 @@ std::optional<fs::path> latest_checkpoint(const fs::path& output) {
   return all.empty() ? std::nullopt : std::optional(all.back());
 }
 
+std::optional<fs::path> best_checkpoint(const fs::path& output) {
+  std::optional<fs::path> best;
+  double lowest = 0;
+  for (const fs::path& checkpoint : checkpoints(output)) {
+    const auto loss = read_trainer_state(checkpoint).eval_loss;
+    if (!loss || (best && *loss >= lowest)) continue;
+    best = checkpoint;
+    lowest = *loss;
+  }
+  return best;
+}
+
 TrainerState read_trainer_state(const fs::path& checkpoint) {
   const nlohmann::json json = read_config(checkpoint, kStateFile);
   try {
-    return {json.at("step").get<int64_t>(),
-            {json.at("epoch").get<int64_t>(), json.at("index").get<int64_t>()},
-            json.at("fingerprint").get<std::string>(),
-            json.at("kernels").get<std::string>(),
-            json.at("total_steps").get<int64_t>(),
-            json.at("last_loss").get<double>()};
+    TrainerState state;
+    state.step = json.at("step").get<int64_t>();
+    state.position = {json.at("epoch").get<int64_t>(), json.at("index").get<int64_t>()};
+    state.fingerprint = json.at("fingerprint").get<std::string>();
+    state.kernels = json.at("kernels").get<std::string>();
+    state.micro_batch = json.at("micro_batch").get<int64_t>();
+    state.loss_chunk = json.at("loss_chunk").get<int64_t>();
+    state.total_steps = json.at("total_steps").get<int64_t>();
+    state.last_loss = json.at("last_loss").get<double>();
+    if (!json.at("eval_loss").is_null()) state.eval_loss = json.at("eval_loss").get<double>();
+    return state;
   } catch (const nlohmann::json::exception& error) {
     throw DamagedError((checkpoint / kStateFile).string() + ": " + error.what());
   }
@@ -126,7 +182,8 @@ void load_checkpoint(const fs::path& checkpoint, const Experiment& experiment, c
     for (const TableRow* row : optimizer_rows(state))
       load_row(state, *row, optimizer.find(row->name), staging);
   } catch (const UsageError& error) {
-    throw DamagedError(checkpoint.string() + ": the checkpoint is incomplete: " + error.what());
+    throw DamagedError(checkpoint.string() + ": the checkpoint is incomplete: " + error.what() +
+                       "\n  remove the folder to go on from the checkpoint before it");
   }
   // Full fine-tuning with masters: the masters are exact, the stored weights are rounded from them.
   for (const TableRow& row : state.rows()) {
@@ -139,11 +196,7 @@ void publish_final(const fs::path& checkpoint, const fs::path& output) {
   for (const auto& entry : fs::directory_iterator(checkpoint)) {
     const std::string name = entry.path().filename().string();
     if (name.starts_with(kOptimizerStem) || name == kStateFile) continue;
-    const fs::path to = output / name;
-    fs::remove(to);
-    std::error_code no_links;
-    fs::create_hard_link(entry.path(), to, no_links);
-    if (no_links) fs::copy_file(entry.path(), to);
+    link_atomically(entry.path(), output / name);
   }
 }
 

@@ -16,10 +16,13 @@ namespace plimsoll {
 struct TrainerState {
   int64_t step = 0;  // finished optimizer steps
   DataPosition position;
-  std::string fingerprint;  // of the recipe (recipe/effective.h)
-  std::string kernels;      // instruction set and threads: bits are promised within them
+  std::string fingerprint;  // of the experiment (train/identity.h)
+  // Instruction set and threads, and the order in which sums are formed: bits are promised within them.
+  std::string kernels;
+  int64_t micro_batch = 0, loss_chunk = 0;
   int64_t total_steps = 0;
   double last_loss = 0.0;
+  std::optional<double> eval_loss;  // of an evaluation at this step
 };
 
 struct CheckpointOptions {
@@ -27,18 +30,27 @@ struct CheckpointOptions {
   std::filesystem::path model_folder;
   std::string recipe_yaml;
   int64_t keep = 2;
+  bool keep_best = false;  // beside them the one with the lowest eval_loss
   // What the rows were rendered with: written as chat_template.jinja. Without one that file is not there,
   // whatever the model folder has.
   std::optional<Template> chat_template = std::nullopt;
 };
 
-// Writes under a temporary name and renames; then removes the oldest beyond `keep`. Throws StoppedError when
-// the disk has no room (checked before anything is written).
+// A trained weight (or master) with an element that is NaN or infinite; none: all are finite. Reads them all.
+std::optional<std::string> weight_not_finite(const PersistentState& state);
+
+// Writes under a temporary name and renames. Throws StoppedError when the disk has no room (checked before
+// anything is written).
 void save_checkpoint(const CheckpointOptions& options, const Experiment& experiment,
                      const PersistentState& state, const TrainerState& trainer);
 
+// Removes the checkpoints that the options do not keep.
+void remove_old_checkpoints(const CheckpointOptions& options);
+
 // The newest complete checkpoint of a run folder.
 std::optional<std::filesystem::path> latest_checkpoint(const std::filesystem::path& output);
+// The one with the lowest eval_loss, of equals the first; none where none has one.
+std::optional<std::filesystem::path> best_checkpoint(const std::filesystem::path& output);
 
 TrainerState read_trainer_state(const std::filesystem::path& checkpoint);
 
@@ -47,7 +59,7 @@ void load_checkpoint(const std::filesystem::path& checkpoint, const Experiment& 
                      const PersistentState& state);
 
 // Makes the run folder itself a model (or adapter) folder with the checkpoint's files, as hard links where
-// the file system allows them.
+// the file system allows them; each file appears whole.
 void publish_final(const std::filesystem::path& checkpoint, const std::filesystem::path& output);
 
 }  // namespace plimsoll

@@ -84,7 +84,7 @@ class Session {
         stops_(std::move(stops)) {}
 
   void load(const ModelPaths& paths) {
-    Progress progress(options_.json, 1);
+    Progress progress(options_.json ? LogLevel::error : LogLevel::info, 1);
     load_base_weights(generator_.state(), paths.base,
                       [&](int64_t done, int64_t total) { progress.loading(done, total); });
     if (paths.adapter) load_adapters(generator_.state(), *paths.adapter);

@@ -1,58 +1,98 @@
 #include "train/metrics.h"
 
 #include <algorithm>
-
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cmath>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <string>
 
 #include "base/error.h"
-#include "io/atomic.h"
+#include "base/units.h"
+#include "io/file.h"
 
 namespace plimsoll {
 namespace {
 
 namespace fs = std::filesystem;
 
-// A run that died may have left lines after its last checkpoint, the last of them cut off.
-void drop_lines_after(const fs::path& file, int64_t step) {
-  std::ifstream in(file);
-  std::string kept;
-  for (std::string line; std::getline(in, line);) {
-    const auto json = nlohmann::json::parse(line, nullptr, false);
-    if (json.is_discarded() || !json.contains("step") || json["step"].get<int64_t>() > step) continue;
-    kept += line + "\n";
+// A number as JSON has it.
+class Number {
+ public:
+  explicit Number(double value) {
+    if (std::isfinite(value)) {
+      std::snprintf(text_.data(), text_.size(), "%.9g", value);
+    } else {
+      std::snprintf(text_.data(), text_.size(), "null");
+    }
   }
-  write_file_atomically(file, kept);
-}
+  [[nodiscard]] const char* text() const { return text_.data(); }
 
-std::FILE* open_log(const fs::path& file, int64_t resumed_step) {
-  if (fs::exists(file)) drop_lines_after(file, resumed_step);
-  std::FILE* opened = std::fopen(file.c_str(), "a");
-  if (opened == nullptr) throw StoppedError(file.string() + ": cannot be written");
-  return opened;
+ private:
+  std::array<char, 32> text_;
+};
+
+// Bytes of the leading lines that are whole and of a step up to `last_step`.
+int64_t bytes_to_keep(const fs::path& file, int64_t last_step, const LineLog::Visit& visit) {
+  std::ifstream in(file, std::ios::binary);
+  int64_t kept = 0;
+  for (std::string line; std::getline(in, line) && !in.eof();) {  // at the end: a line without its newline
+    const auto json = nlohmann::json::parse(line, nullptr, false);
+    const auto step = json.is_object() ? json.find("step") : json.end();
+    if (step == json.end() || !step->is_number_integer() || step->get<int64_t>() > last_step) break;
+    kept += static_cast<int64_t>(line.size()) + 1;
+    if (visit) visit(json);
+  }
+  return kept;
 }
 
 }  // namespace
 
-MetricsLog::MetricsLog(const fs::path& output, int64_t resumed_step)
-    : steps_(open_log(output / "metrics.jsonl", resumed_step)),
-      evaluations_(open_log(output / "eval.jsonl", resumed_step)) {}
+std::string debug_words(const StepMetrics& m) {
+  return "debug   step " + format_count(m.step) + "  gradient norm " + std::to_string(m.grad_norm) + "  " +
+         format_count(m.tokens) + " tokens  " + format_seconds(m.seconds) + ", of them " +
+         format_seconds(m.data_wait) + " for data  resident " + format_bytes(m.rss);
+}
+
+LineLog::LineLog(fs::path path, int64_t last_step, const Visit& visit) : path_(std::move(path)) {
+  std::error_code failed;
+  if (fs::exists(path_)) {
+    const int64_t kept = bytes_to_keep(path_, last_step, visit);
+    fs::resize_file(path_, static_cast<uintmax_t>(kept), failed);
+  }
+  file_.reset(std::fopen(path_.c_str(), "ae"));
+  if (failed || !file_) throw StoppedError(path_.string() + ": cannot be written.");
+}
+
+void LineLog::write(std::string_view line) {
+  std::fwrite(line.data(), 1, line.size(), file_.get());
+  std::fputc('\n', file_.get());
+  if (std::fflush(file_.get()) != 0)
+    throw StoppedError(path_.string() + ": cannot be written: " + system_message(errno) + ".");
+}
+
+MetricsLog::MetricsLog(const fs::path& output, int64_t resumed_step, const LineLog::Visit& visit)
+    : steps_(output / "metrics.jsonl", resumed_step, visit),
+      evaluations_(output / "eval.jsonl", resumed_step) {}
 
 void MetricsLog::step(const StepMetrics& m) {
-  std::fprintf(steps_.get(),
-               "{\"step\": %lld, \"loss\": %.9g, \"grad_norm\": %.9g, \"lr\": %.9g, \"tokens\": %lld, "
-               "\"seconds\": %.6f, \"data_wait\": %.6f}\n",
-               static_cast<long long>(m.step), m.loss, m.grad_norm, m.learning_rate,
-               static_cast<long long>(m.tokens), m.seconds, m.data_wait);
-  std::fflush(steps_.get());
+  std::array<char, 512> line;
+  const int length = std::snprintf(
+      line.data(), line.size(),
+      "{\"step\": %lld, \"loss\": %s, \"grad_norm\": %s, \"lr\": %.9g, \"tokens\": %lld, "
+      "\"seconds\": %.6f, \"data_wait\": %.6f, \"rss\": %lld, \"time\": %.3f}",
+      static_cast<long long>(m.step), Number(m.loss).text(), Number(m.grad_norm).text(), m.learning_rate,
+      static_cast<long long>(m.tokens), m.seconds, m.data_wait, static_cast<long long>(m.rss), m.time);
+  steps_.write({line.data(), static_cast<size_t>(length)});
 }
 
 void MetricsLog::evaluation(int64_t step, double loss, int64_t tokens, double seconds) {
-  std::fprintf(evaluations_.get(),
-               "{\"step\": %lld, \"loss\": %.9g, \"target_tokens\": %lld, \"seconds\": %.3f}\n",
-               static_cast<long long>(step), loss, static_cast<long long>(tokens), seconds);
-  std::fflush(evaluations_.get());
+  std::array<char, 256> line;
+  const int length = std::snprintf(
+      line.data(), line.size(), "{\"step\": %lld, \"loss\": %s, \"target_tokens\": %lld, \"seconds\": %.3f}",
+      static_cast<long long>(step), Number(loss).text(), static_cast<long long>(tokens), seconds);
+  evaluations_.write({line.data(), static_cast<size_t>(length)});
 }
 
 double median_after_warmup(std::vector<double> values) {
@@ -61,6 +101,10 @@ double median_after_warmup(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
   std::nth_element(values.begin(), middle, values.end());
   return *middle;
+}
+
+double wall_time() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
 }  // namespace plimsoll

@@ -1,38 +1,68 @@
-// metrics.jsonl: one object a step; eval.jsonl: one an evaluation. Lines are flushed as they are written.
+// The logs of a run folder. metrics.jsonl: one object a step; eval.jsonl: one an evaluation; events.jsonl:
+// what happened (docs/json.md). Lines are flushed as they are written. A value that is not finite is null.
 #pragma once
 
+#include <cstdint>
 #include <cstdio>
 #include <filesystem>
+#include <functional>
 #include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
 #include <vector>
 
 namespace plimsoll {
 
 struct StepMetrics {
   int64_t step = 0;      // counted from 1
-  double loss = 0;       // per target token
+  double loss = 0;       // per target token; NaN where the step had none
   double grad_norm = 0;  // before clipping
   double learning_rate = 0;
   int64_t tokens = 0;  // real tokens of the step
   double seconds = 0;
   double data_wait = 0;  // seconds of them that the step waited for data
+  int64_t rss = 0;       // of the process after the step, in bytes
+  double time = 0;       // seconds since 1970
 };
 
-class MetricsLog {
+// "debug   step 5  gradient norm 0.81  410 tokens  31 ms, of them 0 ms for data  resident 91.3 MiB".
+std::string debug_words(const StepMetrics& metrics);
+
+// A file of lines, appended to. Throws StoppedError where it cannot be written.
+class LineLog {
  public:
-  // Keeps the lines of steps up to `resumed_step` that an earlier part of the run wrote; drops the rest.
-  MetricsLog(const std::filesystem::path& output, int64_t resumed_step);
-  void step(const StepMetrics& metrics);  // allocates nothing
-  void evaluation(int64_t step, double loss, int64_t tokens, double seconds);
+  // Called with each line that stays.
+  using Visit = std::function<void(const nlohmann::json& line)>;
+  // A run that died may have left lines after its last checkpoint, the last of them cut off: the file ends
+  // before the first line of a later step than `last_step`, or that is none.
+  LineLog(std::filesystem::path path, int64_t last_step, const Visit& visit = {});
+  void write(std::string_view line);  // allocates nothing
 
  private:
   struct Close {
     void operator()(std::FILE* file) const { std::fclose(file); }
   };
-  std::unique_ptr<std::FILE, Close> steps_, evaluations_;
+  std::filesystem::path path_;
+  std::unique_ptr<std::FILE, Close> file_;
+};
+
+class MetricsLog {
+ public:
+  // Keeps the lines of steps up to `resumed_step` that an earlier part of the run wrote. `visit` sees those
+  // of steps.
+  MetricsLog(const std::filesystem::path& output, int64_t resumed_step, const LineLog::Visit& visit = {});
+  void step(const StepMetrics& metrics);  // allocates nothing
+  void evaluation(int64_t step, double loss, int64_t tokens, double seconds);
+
+ private:
+  LineLog steps_, evaluations_;
 };
 
 // Of seconds or rates by step: what a step does once pages and caches are warm. 0 where there are none.
 double median_after_warmup(std::vector<double> values);
+
+// Seconds since 1970.
+double wall_time();
 
 }  // namespace plimsoll

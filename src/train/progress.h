@@ -6,34 +6,33 @@
 #include <cstdint>
 #include <string>
 
-namespace plimsoll {
+#include "base/log_level.h"
+#include "train/progress_line.h"
 
-struct ProgressState {
-  int64_t step = 0, total = 0;
-  double loss = 0, learning_rate = 0, tokens_per_second = 0, data_wait_share = 0;
-  int64_t memory_bytes = 0;
-};
+namespace plimsoll {
 
 class Progress {
  public:
   // `every`: steps between lines when standard error is no terminal.
-  Progress(bool quiet, int64_t every);
-  // A lasting line above the bar.
-  void event(const std::string& line);
-  // Redraws at most ten times a second. Allocates nothing.
-  void update(const ProgressState& state);
-  // "load    weights ███░░ 2.88 GiB"
+  Progress(LogLevel level, int64_t every);
+  // A lasting line above the bar, where the level lets it through.
+  void event(const std::string& line, LogLevel level = LogLevel::info);
+  [[nodiscard]] bool shows(LogLevel level) const { return level <= level_; }
+  // Redraws at most ten times a second, to the width that the terminal has then. Allocates nothing.
+  void update(ProgressState state);
   void loading(int64_t done, int64_t total);
   // Ends the bar's line.
   void finish();
 
  private:
-  void draw(const ProgressState& state);
+  // Replaces the open line. A terminal that became narrower has broken it into several.
+  void show(const char* text, const FittedLine& line, int width);
+  void clear_line(int width);
 
-  bool quiet_;
+  LogLevel level_;
   bool terminal_;
   int64_t every_;
-  bool line_open_ = false;
+  int open_columns_ = 0;  // of the line that the cursor is in; 0: none
   std::chrono::steady_clock::time_point start_, last_draw_;
   int64_t first_step_ = -1;
 };

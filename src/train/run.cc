@@ -3,9 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <csignal>
-#include <fstream>
-#include <nlohmann/json.hpp>
+#include <limits>
 
 #include "base/strings.h"
 #include "base/system_memory.h"
@@ -20,9 +18,16 @@
 #include "train/batch_writer.h"
 #include "train/checkpoint.h"
 #include "train/fitting_plan.h"
-#include "train/metrics.h"
+#include "train/identity.h"
+#include "train/loss_guard.h"
 #include "train/progress.h"
+#include "train/resume.h"
+#include "train/run_folder.h"
+#include "train/run_log.h"
+#include "train/run_record.h"
+#include "train/run_signals.h"
 #include "train/schedule.h"
+#include "train/stopped_batch.h"
 
 namespace plimsoll {
 namespace {
@@ -32,33 +37,6 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-volatile std::sig_atomic_t stop_requested = 0;
-
-// SIGINT and SIGTERM let the step finish; a second one ends the process as usual.
-void listen_to_signals() {
-  struct sigaction action {};
-  action.sa_handler = [](int) { stop_requested = 1; };
-  action.sa_flags = static_cast<int>(SA_RESETHAND);
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
-}
-
-// A limit on the size of files (ulimit -f) is an error with a message, not the end of the process.
-void ignore_file_size_signal() { std::signal(SIGXFSZ, SIG_IGN); }
-
-const char* const kRunFiles[] = {"run.json", "metrics.jsonl", "eval.jsonl"};
-
-bool holds_run(const fs::path& output) {
-  for (const char* name : kRunFiles)
-    if (fs::exists(output / name)) return true;
-  return latest_checkpoint(output).has_value();
-}
-
-void clear_run(const fs::path& output) {
-  for (const char* name : kRunFiles) fs::remove(output / name);
-  while (const auto checkpoint = latest_checkpoint(output)) fs::remove_all(*checkpoint);
 }
 
 class TrainingRun {
@@ -72,7 +50,8 @@ class TrainingRun {
         shortage_(std::move(shortage)),
         experiment_(plan_.request.experiment),
         lock_(output_),
-        progress_(options.quiet, recipe.log.every),
+        progress_(options.log_level, recipe.log.every),
+        guard_(recipe.stop.loss),
         device_(cpu),
         memory_(device_, plan_.layout, output_),
         state_(plan_.layout, memory_.arenas()),
@@ -82,7 +61,9 @@ class TrainingRun {
                 data.train->loader) {
     start_threads(cpu.threads);
     if (!plan_.variant.update_in_backward) update_.emplace(bind(kUpdateProgram));
-    kernels_ = std::string(to_string(cpu.isa)) + ", " + std::to_string(cpu.threads) + " threads";
+    current_.kernels = std::string(to_string(cpu.isa)) + ", " + std::to_string(cpu.threads) + " threads";
+    current_.micro_batch = plan_.variant.micro_batch;
+    current_.loss_chunk = plan_.variant.loss_chunk;
     if (data.eval) {
       eval_.emplace(bind(kEvalProgram));
       eval_batch_.emplace(plan_.variant.eval_micro_batch, experiment_.max_length);
@@ -91,16 +72,19 @@ class TrainingRun {
     }
     total_steps_ = recipe_.schedule.epochs * loader_.steps_per_epoch();
     if (recipe_.schedule.max_steps) total_steps_ = *recipe_.schedule.max_steps;
-    for (auto* values : {&rates_, &step_seconds_}) values->reserve(static_cast<size_t>(total_steps_));
-    checkpoints_ = {output_, recipe_.model, effective_yaml(recipe_), recipe_.save.keep, {}};
+    times_.reserve(total_steps_);
+    current_.total_steps = total_steps_;
+    checkpoints_ = {output_, recipe_.model, effective_yaml(recipe_), recipe_.save.keep,
+                    recipe_.save.best.has_value(), {}};
     if (data.chat) checkpoints_.chat_template = data.chat->rendering();
-    current_.fingerprint = experiment_fingerprint(recipe_);
+    current_.fingerprint = experiment_identity(recipe_);
   }
 
   ExitCode run() {
     // Arenas and disk are claimed: from here on the old run is not needed any more.
     if (options_.overwrite) clear_run(output_);
-    if (!shortage_.empty()) progress_.event(shortage_);
+    remove_leftovers(output_);
+    if (!shortage_.empty()) progress_.event(shortage_, LogLevel::warn);
     progress_.event("plan    device " + format_bytes(plan_.arena_bytes()) + " · host " +
                     format_bytes(plan_.host_bytes()) + " · " + std::to_string(plan_.variant.micro_batch) +
                     " x " + std::to_string(plan_.variant.accumulation) + " = " +
@@ -111,27 +95,40 @@ class TrainingRun {
       progress_.event("rows    rendered by " + checkpoints_.chat_template->name());
     if (experiment_.precision.compute == DType::bf16 && plan_.request.device.isa < Isa::avx512_bf16)
       progress_.event("note    no bf16 products with " + std::string(to_string(plan_.request.device.isa)) +
-                      ": bf16 values are multiplied as f32");
+                          ": bf16 values are multiplied as f32",
+                      LogLevel::warn);
     load();
     write_file_atomically(output_ / "recipe.yaml", checkpoints_.recipe_yaml);
-    MetricsLog log(output_, current_.step);
-    listen_to_signals();
+    log_.emplace(output_, current_.step, recipe_.log.tensorboard, [this](const nlohmann::json& line) {
+      if (line["loss"].is_number()) guard_.add(line["loss"].get<double>());
+    });
+    log_->event(current_.step > 0 ? "resume" : "start", current_.step, start_details(plan_, current_));
+    listen_to_stop_requests();
     start_ = Clock::now();
-    loader_.start(current_.position);
-    while (current_.step < total_steps_ && stop_requested == 0) {
-      step(log);
-      const bool last = current_.step == total_steps_;
-      if (recipe_.eval.every > 0 && current_.step % recipe_.eval.every == 0 && !last) evaluate(log);
-      if (recipe_.save.every > 0 && current_.step % recipe_.save.every == 0 && !last) save();
+    try {
+      return take_steps();
+    } catch (const StoppedError& error) {
+      progress_.finish();
+      log_stop(*log_, current_.step, error.what());
+      throw;
     }
-    if (stop_requested != 0 && current_.step < total_steps_) return stop_early();
-    if (eval_) evaluate(log);
-    save();
+  }
+
+ private:
+  ExitCode take_steps() {
+    if (current_.step > 0) settle();
+    loader_.start(current_.position);
+    while (current_.step < total_steps_ && stop_request() == nullptr) {
+      step();
+      settle();
+    }
+    if (stop_request() != nullptr && current_.step < total_steps_) return stop_early();
+    if (eval_ && !current_.eval_loss) evaluate();
+    save("");
     finish();
     return ExitCode::ok;
   }
 
- private:
   Executor bind(const char* program) {
     for (size_t i = 0; i < plan_.programs.size(); ++i) {
       if (plan_.programs[i].name() != program) continue;
@@ -159,7 +156,8 @@ class TrainingRun {
       return;
     }
     if (options_.resume)
-      progress_.event("note    " + output_.string() + " holds no checkpoint: starting at step 0");
+      progress_.event("note    " + output_.string() + " holds no checkpoint: starting at step 0",
+                      LogLevel::warn);
     if (recipe_.adapter) {
       load_adapters(state_, *recipe_.adapter);
     } else if (experiment_.lora) {
@@ -169,28 +167,35 @@ class TrainingRun {
 
   void resume(const fs::path& checkpoint) {
     TrainerState saved = read_trainer_state(checkpoint);
-    const auto differences = experiment_differences(saved.fingerprint, current_.fingerprint);
-    if (!differences.empty()) {
-      std::string text = checkpoint.string() + ": belongs to another experiment:";
-      for (const auto& difference : differences)
-        text += "\n  " + difference.key + " was " + difference.a + ", the recipe says " + difference.b;
-      throw UsageError(text + "\n  start anew with --overwrite, or set these keys back");
-    }
+    require_same_experiment(checkpoint, saved, current_);
     load_checkpoint(checkpoint, experiment_, state_);
-    if (saved.kernels != kernels_)
-      progress_.event("note    saved with " + saved.kernels + ", going on with " + kernels_ +
-                      ": the same experiment, but not the same last bits");
+    const std::string note = changed_bits_note(saved, current_);
+    if (!note.empty()) progress_.event(note, LogLevel::warn);
     progress_.event("resume  " + checkpoint.string());
-    current_ = std::move(saved);
+    take_over(saved, current_);
+    saved_step_ = current_.step;
+    saved_eval_ = current_.eval_loss.has_value();
+  }
+
+  // What is due after a step; after a resume, what the run had not come to.
+  void settle() {
+    const bool last = current_.step == total_steps_;
+    const bool save_due = recipe_.save.every > 0 && current_.step % recipe_.save.every == 0 && !last;
+    const bool eval_due = recipe_.eval.every > 0 && current_.step % recipe_.eval.every == 0 && !last;
+    if (eval_ && !current_.eval_loss && (eval_due || (save_due && recipe_.save.best))) evaluate();
+    const bool asked = take_save_request();
+    if (asked) log_->event("signal", current_.step, {{"signal", "SIGUSR1"}});
+    if (asked || save_due) save(asked ? " (SIGUSR1)" : "");
   }
 
   // One optimizer step over one effective batch.
-  void step(MetricsLog& log) {
+  void step() {
     const auto start = Clock::now();
     const double waited_before = loader_.wait_seconds();
-    const EffectiveBatch* batch = loader_.next();
+    const EffectiveBatch* batch = last_batch_ = loader_.next();
     check_internal(batch != nullptr, "the loader ended before the run");
     StepMetrics metrics;
+    metrics.loss = std::numeric_limits<double>::quiet_NaN();
     metrics.step = current_.step + 1;
     metrics.learning_rate = learning_rate(recipe_, current_.step, total_steps_);
     metrics.data_wait = loader_.wait_seconds() - waited_before;
@@ -203,18 +208,20 @@ class TrainingRun {
       metrics.grad_norm = (update_ ? *update_ : train_).tensor<double>(kGradNormTensor)[0];
     }
     metrics.seconds = seconds_since(start);
-    log.step(metrics);
-    if (!std::isfinite(metrics.loss) || !std::isfinite(metrics.grad_norm)) stop_diverged(metrics);
+    metrics.rss = resident_bytes();
+    metrics.time = wall_time();
+    log_->step(metrics);
+    guard_.add(metrics.loss);
+    check_loss(metrics, *batch);
     current_.step += 1;
     current_.position = batch->next;
-    current_.last_loss = metrics.loss;
+    if (batch->target_tokens() > 0) current_.last_loss = metrics.loss;
+    current_.eval_loss.reset();
     const double rate = static_cast<double>(metrics.tokens) / metrics.seconds;
-    if (rates_.size() < rates_.capacity()) {
-      rates_.push_back(rate);
-      step_seconds_.push_back(metrics.seconds);
-    }
-    progress_.update({current_.step, total_steps_, metrics.loss, metrics.learning_rate, rate,
+    times_.add(metrics.seconds, rate);
+    progress_.update({current_.step, total_steps_, current_.last_loss, metrics.learning_rate, rate,
                       metrics.data_wait / metrics.seconds, plan_.arena_bytes()});
+    if (progress_.shows(LogLevel::debug)) progress_.event(debug_words(metrics), LogLevel::debug);
   }
 
   // The rate is for updates in the backward pass.
@@ -244,21 +251,32 @@ class TrainingRun {
     update_->run();
   }
 
-  [[noreturn]] void stop_diverged(const StepMetrics& metrics) {
-    progress_.finish();
-    throw StoppedError("step " + std::to_string(metrics.step) + ": the loss is " +
-                       std::to_string(metrics.loss) + ", the gradient norm " +
-                       std::to_string(metrics.grad_norm) +
-                       ": the run stopped without saving; earlier checkpoints are intact. Try a lower "
-                       "optimizer.lr");
+  // A step without targets changed nothing, whatever its numbers.
+  void check_loss(const StepMetrics& metrics, const EffectiveBatch& batch) {
+    if (batch.target_tokens() == 0) return;
+    const bool finite = std::isfinite(metrics.loss) && std::isfinite(metrics.grad_norm);
+    if (finite && !guard_.diverged()) return;
+    stop(metrics.step, batch,
+         finite ? "the mean loss of " + std::to_string(LossGuard::kWindow) + " steps is " +
+                      std::to_string(guard_.mean()) + ", above " + std::to_string(guard_.limit()) +
+                      " (stop.loss)"
+                : "the loss is " + std::to_string(metrics.loss) + ", the gradient norm " +
+                      std::to_string(metrics.grad_norm));
   }
 
-  void evaluate(MetricsLog& log) {
+  [[noreturn]] void stop(int64_t step, const EffectiveBatch& batch, const std::string& reason) {
+    throw StoppedError("step " + std::to_string(step) + ": " + reason +
+                       ": the run stopped without saving\n  " + stopped_batch_words(batch, output_, step) +
+                       "\n  " + last_checkpoint_words(output_));
+  }
+
+  void evaluate() {
     const auto start = Clock::now();
     eval_loader_->start({});
     bool first = true;
     BatchWriter writer(*eval_, experiment_.model);
     while (const EffectiveBatch* batch = eval_loader_->next()) {
+      if (stop_request() != nullptr) return;  // it is made up for after a resume
       const int64_t micro_steps = batch->micro_steps(plan_.variant.eval_micro_batch);
       for (int64_t i = 0; i < micro_steps; ++i) {
         batch->fill(i, *eval_batch_);
@@ -270,79 +288,59 @@ class TrainingRun {
     }
     const auto sums = eval_->tensor<double>(kEvalLossTensor);
     if (sums[1] <= 0) return;
-    eval_loss_ = sums[0] / sums[1];
-    log.evaluation(current_.step, *eval_loss_, static_cast<int64_t>(sums[1]), seconds_since(start));
+    current_.eval_loss = eval_loss_ = sums[0] / sums[1];
+    log_->evaluation(current_.step, *eval_loss_, static_cast<int64_t>(sums[1]), seconds_since(start));
     progress_.event("eval    step " + format_count(current_.step) + "  loss " + std::to_string(*eval_loss_));
   }
 
-  void save() {
-    current_.kernels = kernels_;
-    current_.total_steps = total_steps_;
+  // While the loss is above what it may be, no older checkpoint goes: it may be the last good one.
+  void save(const std::string& why) {
+    if (saved_step_ == current_.step && !(recipe_.save.best && current_.eval_loss && !saved_eval_)) return;
+    if (const auto weight = weight_not_finite(state_); weight && last_batch_ != nullptr)
+      stop(current_.step, *last_batch_, *weight + " holds NaN or infinity");
     save_checkpoint(checkpoints_, experiment_, state_, current_);
-    progress_.event("save    step " + format_count(current_.step));
+    saved_step_ = current_.step;
+    saved_eval_ = current_.eval_loss.has_value();
+    if (!guard_.rising()) remove_old_checkpoints(checkpoints_);
+    progress_.event("save    step " + format_count(current_.step) + why);
+    log_->event("save", current_.step);
   }
 
   ExitCode stop_early() {
     progress_.finish();
-    save();
+    log_->event("signal", current_.step, {{"signal", stop_request()}});
+    save("");
     progress_.event("stopped at step " + format_count(current_.step) + " of " + format_count(total_steps_) +
                     "; go on with --resume");
-    write_run_json(false);
+    write_run_json(output_, plan_, record(false), times_);
     return ExitCode::interrupted;
   }
 
   void finish() {
     progress_.finish();
-    publish_final(*latest_checkpoint(output_), output_);
-    const ProcessMemory memory = write_run_json(true);
-    const double per_step = rates_.empty() ? 0 : elapsed_ / static_cast<double>(rates_.size());
-    const auto row = [](const char* what, int64_t device, int64_t process, double seconds) {
-      return std::string("        ") + what + "   device " + format_bytes(device) + " (" +
-             format_count(device) + " bytes)   process " + format_bytes(process) + "   " +
-             format_seconds(seconds) + " a step";
-    };
-    progress_.event("done    " + format_count(total_steps_) + " steps in " + format_seconds(elapsed_) +
-                    " · loss " + std::to_string(current_.last_loss) +
-                    (eval_loss_ ? " · eval " + std::to_string(*eval_loss_) : "") + " · " + output_.string());
-    progress_.event(row("planned ", plan_.arena_bytes(), plan_.process_peak_bytes(), plan_.seconds_per_step));
-    progress_.event(row("measured", memory_.device_bytes(), memory.peak_rss, per_step));
-    progress_.event("        next       plimsoll generate " + output_.string());
+    const auto best = recipe_.save.best ? best_checkpoint(output_) : std::nullopt;
+    publish_final(best ? *best : *latest_checkpoint(output_), output_);
+    RunRecord done = record(true);
+    if (best) done.best = BestStep{read_trainer_state(*best).step, *read_trainer_state(*best).eval_loss};
+    write_run_json(output_, plan_, done, times_);
+    log_->event("end", current_.step);
+    report_end(progress_, output_, plan_, done, times_);
   }
 
-  ProcessMemory write_run_json(bool finished) {
-    elapsed_ = seconds_since(start_);
-    const ProcessMemory memory = process_memory();
-    const nlohmann::ordered_json json = {
-        {"finished", finished},
-        {"planned",
-         {{"device_arena_bytes", plan_.arena_bytes()},
-          {"host_arena_bytes", plan_.host_arena_bytes()},
-          {"disk_bytes", plan_.disk_bytes()},
-          {"process_peak_rss_bytes", plan_.process_peak_bytes()},
-          {"process_data_bytes", plan_.data_bytes()},
-          {"seconds_per_step", plan_.seconds_per_step}}},
-        {"measured",
-         {{"device_arena_bytes", memory_.device_bytes()},
-          {"host_arena_bytes", memory_.host_bytes()},
-          {"disk_bytes", memory_.disk_bytes()},
-          {"process_peak_rss_bytes", memory.peak_rss},
-          {"process_data_bytes", memory.data},
-          {"seconds_per_step", median_after_warmup(step_seconds_)}}},
-        {"steps", current_.step},
-        {"tokens_per_second", median_after_warmup(rates_)},
-        {"seconds", elapsed_},
-        {"final_loss", current_.last_loss},
-        {"eval_loss", eval_loss_ ? nlohmann::ordered_json(*eval_loss_) : nlohmann::ordered_json(nullptr)},
-        {"data_wait_seconds", loader_.wait_seconds()},
-        {"offload_wait_seconds", memory_.seconds_waited()},
-        {"variant",
-         {{"micro_batch", plan_.variant.micro_batch},
-          {"accumulation", plan_.variant.accumulation},
-          {"loss_chunk", plan_.variant.loss_chunk}}},
-        {"lossy", plan_.request.lossy},
-        {"kernels", kernels_}};
-    write_file_atomically(output_ / "run.json", json.dump(2) + "\n");
-    return memory;
+  RunRecord record(bool finished) {
+    return {.finished = finished,
+            .steps = current_.step,
+            .seconds = seconds_since(start_),
+            .final_loss = current_.last_loss,
+            .eval_loss = eval_loss_ ? eval_loss_ : current_.eval_loss,
+            .best = {},
+            .device_bytes = memory_.device_bytes(),
+            .host_bytes = memory_.host_bytes(),
+            .disk_bytes = memory_.disk_bytes(),
+            .memory = process_memory(),
+            .data_wait_seconds = loader_.wait_seconds(),
+            .offload_wait_seconds = memory_.seconds_waited(),
+            .kernels = current_.kernels};
   }
 
   Recipe recipe_;
@@ -353,6 +351,7 @@ class TrainingRun {
   const Experiment& experiment_;
   RunLock lock_;
   Progress progress_;
+  LossGuard guard_;
   CpuDevice device_;
   RunMemory memory_;
   PersistentState state_;
@@ -360,24 +359,26 @@ class TrainingRun {
   std::optional<Executor> update_;  // unless it is a part of the backward pass
   MicroBatch batch_;
   Loader loader_;
+  const EffectiveBatch* last_batch_ = nullptr;  // the loader's, until the next step
   std::optional<Executor> eval_;
   std::optional<MicroBatch> eval_batch_;
   std::optional<Loader> eval_loader_;
   CheckpointOptions checkpoints_;
   TrainerState current_;
-  std::string kernels_;
   int64_t total_steps_ = 0;
-  std::vector<double> rates_, step_seconds_;  // tokens per second, and seconds, of each step
+  int64_t saved_step_ = -1;  // of the newest checkpoint, and whether it knows its evaluation
+  bool saved_eval_ = false;
+  StepTimes times_;
   std::optional<double> eval_loss_;
+  std::optional<RunLog> log_;
   Clock::time_point start_;
-  double elapsed_ = 0;
 };
 
 }  // namespace
 
 ExitCode train(const Recipe& recipe, const TrainOptions& options) {
   require_trainable(recipe);
-  ignore_file_size_signal();
+  listen_to_save_requests();
   const fs::path output = *recipe.output;
   if (holds_run(output) && !options.resume && !options.overwrite) {
     throw UsageError("output: " + output.string() +
@@ -387,6 +388,7 @@ ExitCode train(const Recipe& recipe, const TrainOptions& options) {
   const ModelSpec model = read_model_spec(fs::path(recipe.model) / "config.json");
   DataSetup data = open_data(recipe, model.vocab);
   AllowedPlan allowed = plan_allowed(recipe, cpu, &data, {.reuse = !options.no_reuse});
+  if (options.resume) keep_sums_in_order(recipe, cpu, data, {.reuse = !options.no_reuse}, allowed);
   require_fit(allowed.plan);
   // Before the arenas exist: it plans once more, which takes memory of its own.
   std::string shortage = shortage_text(allowed.plan);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "base/error.h"
+#include "base/log_level.h"
 #include "recipe/recipe.h"
 #include "train/setup.h"
 
@@ -10,7 +11,7 @@ namespace plimsoll {
 struct TrainOptions {
   bool resume = false;
   bool overwrite = false;
-  bool quiet = false;
+  LogLevel log_level = LogLevel::info;
   bool poison = false;    // NaN where an owner died
   bool no_reuse = false;  // every tensor has bytes of its own
   MachineOptions machine;

@@ -1,0 +1,42 @@
+// TensorBoard's event files: records framed by lengths and masked checksums, each of them a protobuf message
+// `Event`. Only the fields that curves need are written, so no protobuf library is.
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace plimsoll {
+
+// CRC-32C (Castagnoli), as iSCSI and TFRecord use it.
+uint32_t crc32c(std::string_view bytes);
+
+struct Scalar {
+  std::string_view tag;  // "train/loss"
+  double value = 0;      // stored as f32
+};
+
+class EventFile {
+ public:
+  // Creates `path` and writes the file's version. Curves of other files in the folder end before
+  // `first_step` for a reader: what an earlier part of the run wrote after its last checkpoint is hidden.
+  // Throws StoppedError.
+  EventFile(const std::filesystem::path& path, double wall_time, int64_t first_step);
+  // All of one step. Allocates nothing; flushed at once.
+  void write(double wall_time, int64_t step, std::span<const Scalar> scalars);
+
+ private:
+  void write_record(std::string_view event);
+
+  struct Close {
+    void operator()(std::FILE* file) const { std::fclose(file); }
+  };
+  std::filesystem::path path_;
+  std::unique_ptr<std::FILE, Close> file_;
+};
+
+}  // namespace plimsoll

@@ -1,0 +1,24 @@
+// The key `stop.loss`: a word, a number or null.
+#include "recipe/option_types.h"
+
+namespace plimsoll::option_types {
+
+Option stop_loss() {
+  constexpr NumberRange kLoss = {0, 1e9};
+  return make(
+      "stop.loss", [](auto& recipe) -> auto& { return recipe.stop.loss; }, "auto, null or " + describe(kLoss),
+      "end the run where the mean loss of 20 steps is above this; auto: twice the lowest such mean, plus 1",
+      [kLoss](const Node& node, Folder) -> std::optional<StopLoss> {
+        if (node.is_word("auto")) return StopLoss{};
+        if (node.kind == Node::Kind::null) return StopLoss{StopLoss::Kind::never};
+        const auto limit = read_number(node, kLoss);
+        if (!limit) return std::nullopt;
+        return StopLoss{StopLoss::Kind::limit, *limit};
+      },
+      [](const StopLoss& stop) {
+        if (stop.kind == StopLoss::Kind::limit) return Json(stop.limit);
+        return stop.kind == StopLoss::Kind::never ? Json(nullptr) : Json("auto");
+      });
+}
+
+}  // namespace plimsoll::option_types

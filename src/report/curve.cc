@@ -1,0 +1,66 @@
+#include "report/curve.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "base/page.h"
+
+namespace plimsoll {
+
+std::vector<CurvePoint> make_curve(const std::vector<int64_t>& steps, const std::vector<double>& values,
+                                   size_t most) {
+  std::vector<CurvePoint> curve;
+  const size_t each = std::max<size_t>(1, (steps.size() + most - 1) / most);
+  for (size_t first = 0; first < steps.size(); first += each) {
+    CurvePoint point{0, std::numeric_limits<double>::infinity(), -std::numeric_limits<double>::infinity(), 0};
+    int count = 0;
+    for (size_t i = first; i < std::min(first + each, steps.size()); ++i) {
+      if (!std::isfinite(values[i])) continue;
+      point.step = steps[i];
+      point.low = std::min(point.low, values[i]);
+      point.high = std::max(point.high, values[i]);
+      point.mean += values[i];
+      ++count;
+    }
+    if (count == 0) continue;
+    point.mean /= count;
+    curve.push_back(point);
+  }
+  return curve;
+}
+
+std::vector<double> smoothed(const std::vector<double>& values, double reach) {
+  std::vector<double> out;
+  const double kept = std::exp(-1.0 / std::max(reach, 1e-3));
+  double sum = 0, weight = 0;
+  for (const double value : values) {
+    if (std::isfinite(value)) {
+      sum = kept * sum + value;
+      weight = kept * weight + 1;
+    }
+    out.push_back(weight > 0 ? sum / weight : std::numeric_limits<double>::quiet_NaN());
+  }
+  return out;
+}
+
+double Axis::x(int64_t step) const {
+  return static_cast<double>(step - first_step) /
+         static_cast<double>(std::max<int64_t>(1, last_step - first_step));
+}
+
+double Axis::y(double value) const { return std::clamp((value - low) / (high - low), 0.0, 1.0); }
+
+std::string path_of(const std::vector<CurvePoint>& curve, const Axis& axis) {
+  constexpr double kBox = 1000.0;
+  std::string path;
+  for (const CurvePoint& point : curve) {
+    const std::string x = page::number(axis.x(point.step) * kBox);
+    path += (path.empty() ? "M" : "L") + x + " " + page::number((1 - axis.y(point.low)) * kBox);
+    if (point.high > point.low) path += "V" + page::number((1 - axis.y(point.high)) * kBox);
+  }
+  if (curve.size() == 1) path += "h0";  // a dot
+  return path;
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,34 @@
+// Values over the steps of a run, made small enough for a picture.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace plimsoll {
+
+// A run of steps that share one place in the picture. Least and largest are kept, so that no spike is lost.
+struct CurvePoint {
+  int64_t step = 0;  // the last of them
+  double low = 0, high = 0, mean = 0;
+};
+
+// At most `most` points; values that are not finite are passed over, a place with none of them is left out.
+// `steps` ascends.
+std::vector<CurvePoint> make_curve(const std::vector<int64_t>& steps, const std::vector<double>& values,
+                                   size_t most);
+
+// Mean of the values so far, older ones counting less: a step's weight is 1/e after `reach` steps.
+std::vector<double> smoothed(const std::vector<double>& values, double reach);
+
+struct Axis {
+  int64_t first_step = 0, last_step = 1;
+  double low = 0, high = 1;
+  [[nodiscard]] double x(int64_t step) const;  // 0 to 1
+  [[nodiscard]] double y(double value) const;  // 0 (bottom) to 1, clamped
+};
+
+// Data of an SVG path in a box of 1000 x 1000 units; each point gives its least and its largest value.
+std::string path_of(const std::vector<CurvePoint>& curve, const Axis& axis);
+
+}  // namespace plimsoll

@@ -1,0 +1,173 @@
+#include "report/history.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <ctime>
+#include <fstream>
+#include <functional>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/units.h"
+#include "io/json.h"
+#include "io/run_lock.h"
+
+namespace plimsoll {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+using namespace nlohmann::literals;
+
+// Calls `use` with every line; a missing file has none.
+void read_lines(const fs::path& file, const std::function<void(const Json&)>& use) {
+  std::ifstream in(file, std::ios::binary);
+  int64_t number = 0;
+  for (std::string line; std::getline(in, line);) {
+    ++number;
+    if (in.eof()) return;  // without its newline: being written, or cut off
+    try {
+      use(Json::parse(line));
+    } catch (const Json::exception& error) {
+      throw DamagedError(file.string() + ":" + std::to_string(number) + ": " + error.what());
+    }
+  }
+}
+
+double real(const Json& line, const char* key) {
+  const auto at = line.find(key);
+  return at == line.end() || at->is_null() ? std::numeric_limits<double>::quiet_NaN() : at->get<double>();
+}
+
+StepPoint step_of(const Json& line) {
+  return {line.at("step").get<int64_t>(),   real(line, "loss"),
+          line.at("lr").get<double>(),      line.at("tokens").get<int64_t>(),
+          line.at("seconds").get<double>(), line.value("rss", int64_t{0})};
+}
+
+void read_start(const Json& line, RunHistory& run) {
+  run.total_steps = line.value("total_steps", int64_t{0});
+  run.planned_process_bytes = line.value("planned_process_bytes", int64_t{0});
+  run.planned_device_bytes = line.value("planned_device_bytes", int64_t{0});
+  run.planned_seconds_per_step = line.value("planned_seconds_per_step", 0.0);
+  run.kernels = line.value("kernels", "");
+  if (line.contains("effective_batch") && line.contains("micro_batch")) {
+    const auto effective = line["effective_batch"].get<int64_t>();
+    const auto micro = line["micro_batch"].get<int64_t>();
+    run.batch = format_count(effective) + " = " + format_count(micro) + " x " +
+                format_count(ceil_div(effective, std::max<int64_t>(1, micro)));
+  }
+}
+
+RunEvent event_of(const Json& line) {
+  RunEvent event{line.at("time").get<double>(), line.at("step").get<int64_t>(),
+                 line.at("event").get<std::string>(), ""};
+  if (event.kind == "signal") event.detail = line.value("signal", "");
+  if (event.kind == "stop") event.detail = line.value("reason", "");
+  return event;
+}
+
+RunState state_of(const RunHistory& run) {
+  const std::string last = run.events.empty() ? "" : run.events.back().kind;
+  if (last == "end") return RunState::finished;
+  if (last == "stop") return RunState::stopped;
+  if (is_locked(run.folder)) return RunState::running;
+  const auto has_stopped = [](const RunEvent& event) {
+    return event.kind == "signal" && event.detail != "SIGUSR1";
+  };
+  // The signal's line comes before that of the save it leads to.
+  const auto tail = std::span(run.events).last(std::min<size_t>(2, run.events.size()));
+  return std::any_of(tail.begin(), tail.end(), has_stopped) ? RunState::interrupted : RunState::killed;
+}
+
+template <class Value>
+double median(const RunHistory& run, Value value) {
+  std::vector<double> values;
+  for (const StepPoint& point : run.steps) values.push_back(value(point));
+  if (values.size() > 2) values.erase(values.begin(), values.begin() + 2);
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+}  // namespace
+
+RunHistory read_history(const fs::path& folder) {
+  if (!fs::exists(folder / "metrics.jsonl"))
+    throw UsageError(folder.string() + ": holds no run: metrics.jsonl is missing");
+  RunHistory run;
+  run.folder = folder;
+  read_lines(folder / "metrics.jsonl", [&](const Json& line) { run.steps.push_back(step_of(line)); });
+  read_lines(folder / "eval.jsonl", [&](const Json& line) {
+    run.evaluations.push_back({line.at("step").get<int64_t>(), real(line, "loss")});
+  });
+  read_lines(folder / "events.jsonl", [&](const Json& line) {
+    run.events.push_back(event_of(line));
+    if (run.events.back().kind == "start" || run.events.back().kind == "resume") read_start(line, run);
+  });
+  if (fs::exists(folder / "run.json"))
+    run.measured_device_bytes =
+        read_json(folder / "run.json", kMiB).value("/measured/device_arena_bytes"_json_pointer, int64_t{0});
+  run.state = state_of(run);
+  return run;
+}
+
+const char* state_words(RunState state) {
+  switch (state) {
+    case RunState::finished:
+      return "finished";
+    case RunState::interrupted:
+      return "interrupted, saved";
+    case RunState::stopped:
+      return "stopped";
+    case RunState::running:
+      return "running";
+    case RunState::killed:
+      return "ended without a word";
+  }
+  throw InternalError("state_words: no such state");
+}
+
+double median_rate(const RunHistory& run) {
+  return median(run, [](const StepPoint& point) { return point.tokens_per_second(); });
+}
+double median_seconds(const RunHistory& run) {
+  return median(run, [](const StepPoint& point) { return point.seconds; });
+}
+
+int64_t largest_rss(const RunHistory& run) {
+  int64_t largest = 0;
+  for (const StepPoint& point : run.steps) largest = std::max(largest, point.rss);
+  return largest;
+}
+
+std::optional<EvalPoint> best_evaluation(const RunHistory& run) {
+  std::optional<EvalPoint> best;
+  for (const EvalPoint& point : run.evaluations)
+    if (std::isfinite(point.loss) && (!best || point.loss < best->loss)) best = point;
+  return best;
+}
+
+std::string clock_words(double time) {
+  const auto seconds = static_cast<std::time_t>(time);
+  std::tm parts{};
+  localtime_r(&seconds, &parts);
+  std::array<char, 32> text{};
+  std::strftime(text.data(), text.size(), "%Y-%m-%d %H:%M:%S", &parts);
+  return text.data();
+}
+
+std::string event_words(const RunEvent& event) {
+  if (event.kind == "signal") return event.detail;
+  if (event.kind == "stop") return "stopped: " + event.detail.substr(0, event.detail.find('\n'));
+  if (event.kind == "save") return "saved";
+  if (event.kind == "start") return "started";
+  if (event.kind == "resume") return "resumed";
+  if (event.kind == "end") return "finished";
+  return event.kind;
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,71 @@
+// A run as its folder tells it: finished, stopped, killed, or still going.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace plimsoll {
+
+struct StepPoint {
+  int64_t step = 0;  // counted from 1
+  double loss = 0;   // NaN: the step had none, or none that is finite
+  double learning_rate = 0;
+  int64_t tokens = 0;
+  double seconds = 0;
+  int64_t rss = 0;  // of the process, in bytes; 0 where the run did not write it
+  [[nodiscard]] double tokens_per_second() const {
+    return seconds > 0 ? static_cast<double>(tokens) / seconds : 0;
+  }
+};
+
+struct EvalPoint {
+  int64_t step = 0;
+  double loss = 0;
+};
+
+struct RunEvent {
+  double time = 0;  // seconds since 1970
+  int64_t step = 0;
+  std::string kind;    // "start", "resume", "save", "signal", "stop", "end"
+  std::string detail;  // in words; may be empty
+};
+
+enum class RunState : uint8_t { finished, interrupted, stopped, running, killed };
+
+struct RunHistory {
+  std::filesystem::path folder;
+  RunState state = RunState::killed;
+  std::vector<StepPoint> steps;  // ascending
+  std::vector<EvalPoint> evaluations;
+  std::vector<RunEvent> events;  // in the order in which they happened
+  // Of the latest start; 0 where it is not known.
+  int64_t total_steps = 0;
+  int64_t planned_process_bytes = 0, planned_device_bytes = 0;
+  double planned_seconds_per_step = 0;
+  int64_t measured_device_bytes = 0;  // of run.json, which the end of a run writes
+  std::string batch, kernels;         // "16 = 2 x 8", "avx512, 2 threads"
+
+  [[nodiscard]] int64_t last_step() const { return steps.empty() ? 0 : steps.back().step; }
+};
+
+// Reads the logs of docs/json.md, also while the run goes on: a last line that is cut off does not count.
+// Throws UsageError where the folder holds no run, DamagedError for a line that is none.
+RunHistory read_history(const std::filesystem::path& folder);
+
+// "finished", "interrupted and saved", ...
+const char* state_words(RunState state);
+
+// Medians of what is measured at each step, of those after the first two.
+double median_rate(const RunHistory& run);
+double median_seconds(const RunHistory& run);
+int64_t largest_rss(const RunHistory& run);
+std::optional<EvalPoint> best_evaluation(const RunHistory& run);
+// 2026-11-21 14:03:12, in local time.
+std::string clock_words(double time);
+// "saved", "killed and resumed from here", ...: an event in words.
+std::string event_words(const RunEvent& event);
+
+}  // namespace plimsoll

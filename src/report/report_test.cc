@@ -1,0 +1,139 @@
+#include "report/report.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <tuple>
+
+#include "base/error.h"
+#include "io/run_lock.h"
+#include "io/test_folder.h"
+#include "report/curve.h"
+
+namespace plimsoll {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+std::string step_line(int64_t step, const std::string& loss) {
+  return "{\"step\": " + std::to_string(step) + ", \"loss\": " + loss +
+         ", \"grad_norm\": 1, \"lr\": 0.001, \"tokens\": 100, \"seconds\": 0.5, \"data_wait\": 0, \"rss\": " +
+         "52428800, \"time\": 1}\n";
+}
+
+std::string event_line(int64_t step, const std::string& event, const std::string& more = "") {
+  return "{\"time\": 1700000000.5, \"step\": " + std::to_string(step) + ", \"event\": \"" + event + "\"" +
+         more + "}\n";
+}
+
+constexpr const char* kPlanned =
+    ", \"total_steps\": 3, \"planned_process_bytes\": 62914560, \"planned_device_bytes\": 1048576, "
+    "\"planned_seconds_per_step\": 0.25, \"effective_batch\": 6, \"micro_batch\": 4, \"kernels\": \"avx2\"";
+
+class Report : public testing::Test {
+ protected:
+  Report() {
+    folder_.write("metrics.jsonl", step_line(1, "4.5") + step_line(2, "null") + step_line(3, "2.5"));
+    folder_.write("eval.jsonl", "{\"step\": 3, \"loss\": 2.25, \"target_tokens\": 9, \"seconds\": 1}\n");
+    write_events(event_line(3, "end"));
+  }
+  void write_events(const std::string& last) {
+    folder_.write("events.jsonl", event_line(0, "start", kPlanned) + event_line(2, "save") + last);
+  }
+  [[nodiscard]] RunHistory read() const { return read_history(folder_.path()); }
+
+  TestFolder folder_;
+};
+
+TEST_F(Report, a_history_is_what_the_logs_say) {
+  const RunHistory run = read();
+  EXPECT_EQ(run.state, RunState::finished);
+  ASSERT_EQ(run.steps.size(), 3U);
+  EXPECT_TRUE(std::isnan(run.steps[1].loss));
+  EXPECT_EQ(run.steps[2].tokens_per_second(), 200);
+  EXPECT_EQ(run.planned_process_bytes, 62914560);
+  EXPECT_EQ(run.batch, "6 = 4 x 2");
+  EXPECT_EQ(best_evaluation(run)->step, 3);
+}
+
+TEST_F(Report, the_end_of_a_run_is_known_from_its_events_and_its_lock) {
+  write_events("");
+  EXPECT_EQ(read().state, RunState::killed);
+  {
+    const RunLock lock(folder_.path());
+    EXPECT_EQ(read().state, RunState::running);
+  }
+  write_events(event_line(3, "signal", ", \"signal\": \"SIGTERM\"") + event_line(3, "save"));
+  EXPECT_EQ(read().state, RunState::interrupted);
+  write_events(event_line(3, "signal", ", \"signal\": \"SIGUSR1\"") + event_line(3, "save"));
+  EXPECT_EQ(read().state, RunState::killed);
+  write_events(event_line(3, "stop", ", \"reason\": \"step 3: the loss is nan\\nmore\""));
+  EXPECT_EQ(read().state, RunState::stopped);
+  EXPECT_THAT(run_text(read()), HasSubstr("stopped: step 3: the loss is nan"));
+}
+
+TEST_F(Report, a_line_being_written_does_not_count_and_a_damaged_one_is_named) {
+  folder_.write("metrics.jsonl", step_line(1, "4.5") + "{\"step\": 2, \"lo");
+  EXPECT_EQ(read().steps.size(), 1U);
+  folder_.write("metrics.jsonl", step_line(1, "4.5") + "nonsense\n" + step_line(3, "1"));
+  EXPECT_THAT(message_of<DamagedError>([&] { std::ignore = read(); }), HasSubstr("metrics.jsonl:2: "));
+}
+
+TEST_F(Report, a_folder_without_a_run_is_refused) {
+  const TestFolder empty;
+  EXPECT_THAT(message_of<UsageError>([&] { read_history(empty.path()); }), HasSubstr("holds no run"));
+}
+
+TEST_F(Report, the_text_compares_plan_and_measurement) {
+  const std::string text = run_text(read());
+  EXPECT_THAT(text, HasSubstr("finished   3 of 3 steps"));
+  EXPECT_THAT(text, HasSubstr("4.5000 at first, 2.5000 at last · evaluation 2.2500, best 2.2500 at step 3"));
+  EXPECT_THAT(text, HasSubstr("200 tokens/s · 500 ms a step (planned 250 ms)"));
+  EXPECT_THAT(text, HasSubstr("process 50.0 MiB (planned 60.0 MiB)"));
+}
+
+TEST_F(Report, the_page_needs_nothing_but_itself_and_escapes_what_it_shows) {
+  write_events(event_line(3, "stop", ", \"reason\": \"<script>alert(1)</script>\""));
+  const std::string page = run_page(read());
+  EXPECT_THAT(page, HasSubstr("planned 60.0 MiB"));
+  EXPECT_THAT(page, HasSubstr("stopped: &lt;script>alert(1)&lt;/script>"));
+  EXPECT_THAT(page, Not(HasSubstr("<script>alert")));
+  EXPECT_THAT(page, Not(HasSubstr("http")));
+  EXPECT_THAT(page, Not(HasSubstr("src=")));
+}
+
+TEST_F(Report, a_run_without_a_step_has_a_page_too) {
+  folder_.write("metrics.jsonl", "");
+  folder_.write("eval.jsonl", "");
+  EXPECT_THAT(run_page(read()), HasSubstr("0 of 3 steps"));
+  EXPECT_THAT(run_text(read()), HasSubstr("none that is finite"));
+}
+
+TEST(Curve, keeps_every_spike_in_a_bounded_number_of_points) {
+  std::vector<int64_t> steps;
+  std::vector<double> values;
+  for (int64_t i = 1; i <= 10000; ++i) {
+    steps.push_back(i);
+    values.push_back(i == 5003 ? 9.0 : i == 7001 ? std::nan("") : 1.0);
+  }
+  const auto curve = make_curve(steps, values, 100);
+  EXPECT_EQ(curve.size(), 100U);
+  EXPECT_EQ(curve.back().step, 10000);
+  double highest = 0;
+  for (const CurvePoint& point : curve) highest = std::max(highest, point.high);
+  EXPECT_EQ(highest, 9.0);
+  const Axis axis{1, 3, 0, 2};
+  EXPECT_EQ(path_of(make_curve({1, 2, 3}, {0, std::nan(""), 2}, 10), axis), "M0 1000L1000 0");
+}
+
+TEST(Curve, smoothing_starts_at_the_first_value_and_passes_over_what_is_not_finite) {
+  const auto values = smoothed({4.0, std::nan(""), 2.0}, 1.0);
+  EXPECT_EQ(values[0], 4.0);
+  EXPECT_EQ(values[1], 4.0);
+  EXPECT_NEAR(values[2], (4.0 * std::exp(-1.0) + 2.0) / (std::exp(-1.0) + 1.0), 1e-12);
+}
+
+}  // namespace
+}  // namespace plimsoll

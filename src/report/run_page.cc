@@ -1,0 +1,243 @@
+// A run as one HTML file.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <functional>
+#include <nlohmann/json.hpp>
+
+#include "base/page.h"
+#include "base/units.h"
+#include "report/curve.h"
+#include "report/page_assets.h"
+#include "report/report.h"
+
+namespace plimsoll {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using page::escaped;
+using page::percent;
+
+constexpr size_t kPoints = 800;  // of a curve: more are not seen, and the page stays small
+constexpr size_t kEvents = 200;  // marks and rows of the table
+
+// One chart: a value of every step, how it is named and written.
+struct Quantity {
+  const char* name;
+  const char* colour;  // after Okabe and Ito
+  std::function<double(const StepPoint&)> value;
+  std::function<std::string(double)> words;
+  bool from_zero = true;
+};
+
+std::string real_words(double value, const char* format) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), format, value);
+  return text.data();
+}
+
+const Quantity kLoss = {"loss", "#0072b2", [](const StepPoint& p) { return p.loss; },
+                        [](double value) { return real_words(value, "%.4g"); }, false};
+const Quantity kRate = {"learning rate", "#009e73", [](const StepPoint& p) { return p.learning_rate; },
+                        [](double value) { return real_words(value, "%.3g"); }};
+const Quantity kSpeed = {"speed", "#b06fd0", [](const StepPoint& p) { return p.tokens_per_second(); },
+                         [](double value) { return format_count(std::llround(value)); }};
+const Quantity kMemory = {
+    "memory of the process", "#d55e00",
+    [](const StepPoint& p) { return p.rss > 0 ? static_cast<double>(p.rss) : std::nan(""); },
+    [](double value) { return format_bytes(std::llround(value)); }};
+
+std::vector<int64_t> steps_of(const RunHistory& run) {
+  std::vector<int64_t> steps;
+  for (const StepPoint& point : run.steps) steps.push_back(point.step);
+  return steps;
+}
+
+std::vector<double> values_of(const RunHistory& run, const Quantity& quantity) {
+  std::vector<double> values;
+  for (const StepPoint& point : run.steps) values.push_back(quantity.value(point));
+  return values;
+}
+
+Axis steps_axis(const RunHistory& run) {
+  Axis axis;
+  if (!run.steps.empty()) {
+    axis.first_step = run.steps.front().step;
+    axis.last_step = run.steps.back().step;
+  }
+  return axis;
+}
+
+// Room for nearly all values and `also`: a loss that explodes at the end does not flatten what was before.
+void fit_height(std::vector<double> values, const std::vector<double>& also, bool from_zero, Axis& axis) {
+  std::erase_if(values, [](double value) { return !std::isfinite(value); });
+  std::sort(values.begin(), values.end());
+  std::vector<double> ends = also;
+  if (!values.empty()) {
+    ends.push_back(values.front());
+    const double nearly_all = values[values.size() * 98 / 100];
+    const double spread = nearly_all - values.front();
+    ends.push_back(std::min(values.back(), nearly_all + 0.5 * spread + 1e-12));
+  }
+  std::erase_if(ends, [](double value) { return !std::isfinite(value); });
+  if (ends.empty()) return;
+  const auto [low, high] = std::minmax_element(ends.begin(), ends.end());
+  const double margin = std::max(0.06 * (*high - (from_zero ? 0.0 : *low)), 1e-9 * std::max(1.0, *high));
+  axis.low = from_zero ? 0.0 : *low - margin;
+  axis.high = *high + margin;
+}
+
+std::string ticks(const Axis& axis, const Quantity& quantity) {
+  const bool bytes = &quantity == &kMemory;
+  const double step = bytes ? static_cast<double>(page::tick_bytes(std::llround(axis.high)))
+                            : page::tick_step(axis.high - axis.low);
+  std::string html;
+  for (double value = std::ceil(axis.low / step) * step; value <= axis.high; value += step)
+    html += page::tick(axis.y(value), std::abs(value) < step / 2 ? "0" : quantity.words(value));
+  return html + "\n";
+}
+
+std::string line(const std::vector<int64_t>& steps, const std::vector<double>& values, const Axis& axis,
+                 const char* style) {
+  return "<path class=\"" + std::string(style) + "\" d=\"" +
+         path_of(make_curve(steps, values, kPoints), axis) + "\"/>";
+}
+
+std::string marks(const RunHistory& run, const Axis& axis) {
+  std::string html;
+  for (const RunEvent& event : run.events)
+    if (event.kind == "resume" || event.kind == "stop")
+      html += "<div class=\"mark\" style=\"left:" + percent(std::clamp(axis.x(event.step), 0.0, 1.0)) +
+              "\" title=\"" + escaped(event_words(event)) + "\"></div>";
+  return html;
+}
+
+std::string limit_line(double value, const std::string& words, const Axis& axis) {
+  return "<div class=\"limit\" style=\"bottom:" + percent(axis.y(value)) + "\"><span>" + escaped(words) +
+         "</span></div>";
+}
+
+std::string axis_labels(const Axis& axis) {
+  const int64_t middle = (axis.first_step + axis.last_step) / 2;
+  return "<div class=\"axis\"><span>step " + format_count(axis.first_step) + "</span><span>" +
+         format_count(middle) + "</span><span>" + format_count(axis.last_step) + "</span></div>\n";
+}
+
+std::string chart(const RunHistory& run, const Quantity& quantity, const std::string& note) {
+  const auto steps = steps_of(run);
+  const auto values = values_of(run, quantity);
+  Axis axis = steps_axis(run);
+  std::vector<double> also;
+  const bool is_loss = &quantity == &kLoss;
+  if (is_loss)
+    for (const EvalPoint& point : run.evaluations) also.push_back(point.loss);
+  if (&quantity == &kMemory) also.push_back(static_cast<double>(run.planned_process_bytes));
+  fit_height(values, also, quantity.from_zero, axis);
+  const bool noisy = is_loss || &quantity == &kSpeed;
+  std::string html =
+      "<h2>" + std::string(quantity.name) + "<small>" + escaped(note) + "</small></h2>\n" +
+      "<div class=\"chart\" tabindex=\"0\" style=\"--hue:" + quantity.colour + "\">" + ticks(axis, quantity) +
+      "<svg viewBox=\"0 0 1000 1000\" preserveAspectRatio=\"none\" role=\"img\" aria-label=\"" +
+      quantity.name + " over the steps\">" + line(steps, values, axis, noisy ? "faint" : "");
+  if (noisy) {
+    const double reach = std::max(4.0, static_cast<double>(steps.size()) / 50.0);
+    html += line(steps, smoothed(values, reach), axis, "");
+  }
+  html += "</svg>" + marks(run, axis);
+  if (is_loss)
+    for (const EvalPoint& point : run.evaluations)
+      if (std::isfinite(point.loss))
+        html += "<div class=\"dot\" style=\"left:" + percent(std::clamp(axis.x(point.step), 0.0, 1.0)) +
+                ";bottom:" + percent(axis.y(point.loss)) + "\" title=\"evaluation " +
+                quantity.words(point.loss) + " at step " + format_count(point.step) + "\"></div>";
+  if (&quantity == &kMemory && run.planned_process_bytes > 0)
+    html += limit_line(static_cast<double>(run.planned_process_bytes),
+                       "planned " + format_bytes(run.planned_process_bytes), axis);
+  return html + "<div class=\"cursor\"></div></div>\n" + axis_labels(axis);
+}
+
+std::string readout() {
+  std::string html = "<div class=\"readout\">";
+  for (const char* name : {"step", "loss", "lr", "tokens/s", "process"})
+    html += "<span>" + std::string(name) + " <b></b></span>";
+  return html + "</div>\n";
+}
+
+// What the readout says of the steps that the curves show.
+std::string data(const RunHistory& run) {
+  const Axis axis = steps_axis(run);
+  Json points = Json::array();
+  const size_t each = std::max<size_t>(1, (run.steps.size() + kPoints - 1) / kPoints);
+  for (size_t i = std::min(each, std::max<size_t>(run.steps.size(), 1)) - 1; i < run.steps.size();
+       i += each) {
+    const StepPoint& point = run.steps[i];
+    Json words = {point.step};
+    for (const Quantity* quantity : {&kLoss, &kRate, &kSpeed, &kMemory}) {
+      const double value = quantity->value(point);
+      words.push_back(std::isfinite(value) ? quantity->words(value) : "none");
+    }
+    points.push_back(std::move(words));
+  }
+  return Json{{"first", axis.first_step}, {"last", axis.last_step}, {"points", points}}.dump();
+}
+
+std::string events(const RunHistory& run) {
+  std::string html = "<h2>Events</h2><table>\n";
+  const size_t skipped = run.events.size() - std::min(kEvents, run.events.size());
+  if (skipped > 0)
+    html += "<tr><td></td><td></td><td>" + format_count(static_cast<int64_t>(skipped)) +
+            " earlier ones</td></tr>";
+  for (size_t i = skipped; i < run.events.size(); ++i) {
+    const RunEvent& event = run.events[i];
+    html += "<tr><td class=\"time\">" + clock_words(event.time) + "</td><td class=\"time n\">step " +
+            format_count(event.step) + "</td><td class=\"what\">" + escaped(event_words(event)) +
+            "</td></tr>\n";
+  }
+  return html + "</table>\n";
+}
+
+std::string table(const RunHistory& run) {
+  const auto row = [](const char* name, const std::string& planned, const std::string& measured) {
+    return "<tr><td>" + std::string(name) + "</td><td class=\"n\">" + planned + "</td><td class=\"n\">" +
+           measured + "</td></tr>\n";
+  };
+  const auto bytes = [](int64_t value) { return value > 0 ? format_bytes(value) : std::string("–"); };
+  return "<h2>Planned and measured</h2><table><tr><th></th><th class=\"n\">planned</th><th "
+         "class=\"n\">measured</th></tr>\n" +
+         row("process, at most", bytes(run.planned_process_bytes), bytes(largest_rss(run))) +
+         row("arena", bytes(run.planned_device_bytes), bytes(run.measured_device_bytes)) +
+         row("a step", run.planned_seconds_per_step > 0 ? format_seconds(run.planned_seconds_per_step) : "–",
+             format_seconds(median_seconds(run))) +
+         "</table>\n";
+}
+
+std::string verdict(const RunHistory& run) {
+  const bool bad = run.state == RunState::stopped || run.state == RunState::killed;
+  std::string text = "<p class=\"verdict" + std::string(bad ? " bad" : "") + "\"><b>" +
+                     state_words(run.state) + "</b> · " + format_count(run.last_step()) +
+                     (run.total_steps > 0 ? " of " + format_count(run.total_steps) : "") + " steps";
+  if (!run.steps.empty() && std::isfinite(run.steps.back().loss))
+    text += " · loss " + kLoss.words(run.steps.back().loss);
+  if (const auto best = best_evaluation(run))
+    text += " · best evaluation " + kLoss.words(best->loss) + " at step " + format_count(best->step);
+  return text + "</p>\n";
+}
+
+}  // namespace
+
+std::string run_page(const RunHistory& run) {
+  const std::string name =
+      escaped(run.folder.filename().empty() ? run.folder.parent_path().filename().string()
+                                            : run.folder.filename().string());
+  std::string html = page::head(name, kRunStyle);
+  if (!run.batch.empty()) html += "<p>effective batch " + run.batch + " · " + escaped(run.kernels) + "</p>\n";
+  html += verdict(run) + readout();
+  html +=
+      chart(run, kLoss, run.evaluations.empty() ? "per target token" : "per target token; dots: evaluation");
+  html += chart(run, kRate, "");
+  html += chart(run, kSpeed, "tokens a second, median " + kSpeed.words(median_rate(run)));
+  html += chart(run, kMemory, "after each step; planned: the peak of the whole run");
+  return html + table(run) + events(run) + page::end(data(run), kRunScript);
+}
+
+}  // namespace plimsoll

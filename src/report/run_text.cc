@@ -1,0 +1,92 @@
+// `plimsoll report RUN` in the terminal.
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "base/strings.h"
+#include "base/units.h"
+#include "report/curve.h"
+#include "report/report.h"
+
+namespace plimsoll {
+namespace {
+
+constexpr size_t kColumns = 60;
+
+std::string loss_number(double value) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.4f", value);
+  return text.data();
+}
+
+// "▆▄▃▂▁": the mean loss over the run, from its least to its largest value.
+std::string sparkline(const RunHistory& run) {
+  constexpr std::array<const char*, 8> kHeights = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
+  std::vector<int64_t> steps;
+  std::vector<double> losses;
+  for (const StepPoint& point : run.steps) {
+    steps.push_back(point.step);
+    losses.push_back(point.loss);
+  }
+  const auto curve = make_curve(steps, losses, kColumns);
+  if (curve.size() < 2) return "";
+  const auto [low, high] = std::minmax_element(
+      curve.begin(), curve.end(), [](const CurvePoint& a, const CurvePoint& b) { return a.mean < b.mean; });
+  const double range = std::max(high->mean - low->mean, 1e-9);
+  std::string text;
+  for (const CurvePoint& point : curve)
+    text += kHeights[static_cast<size_t>(std::lround((point.mean - low->mean) / range * 7))];
+  return text;
+}
+
+std::string loss_text(const RunHistory& run) {
+  const auto finite = [](const StepPoint& point) { return std::isfinite(point.loss); };
+  const auto first = std::find_if(run.steps.begin(), run.steps.end(), finite);
+  if (first == run.steps.end()) return "none that is finite";
+  const auto last = std::find_if(run.steps.rbegin(), run.steps.rend(), finite);
+  std::string text = loss_number(first->loss) + " at first, " + loss_number(last->loss) + " at last";
+  if (const auto best = best_evaluation(run))
+    text += " · evaluation " + loss_number(run.evaluations.back().loss) + ", best " +
+            loss_number(best->loss) + " at step " + format_count(best->step);
+  return text;
+}
+
+std::string planned(const std::string& text, bool known) { return known ? " (planned " + text + ")" : ""; }
+
+std::string events_text(const RunHistory& run) {
+  constexpr size_t kShown = 20;
+  std::string text;
+  const size_t skipped = run.events.size() - std::min(kShown, run.events.size());
+  if (skipped > 0) text += "  events    " + format_count(static_cast<int64_t>(skipped)) + " earlier ones\n";
+  TextTable table({false, false, true, false});
+  for (size_t i = skipped; i < run.events.size(); ++i) {
+    const RunEvent& event = run.events[i];
+    table.add_row({i == 0 ? "events" : "", clock_words(event.time), "step " + format_count(event.step),
+                   event_words(event).substr(0, 56)});
+  }
+  return text + table.render("  ");
+}
+
+}  // namespace
+
+std::string run_text(const RunHistory& run) {
+  std::string text = std::string(state_words(run.state)) + "   " + format_count(run.last_step()) +
+                     (run.total_steps > 0 ? " of " + format_count(run.total_steps) : "") + " steps · " +
+                     run.folder.string() + "\n\n";
+  TextTable table;
+  table.add_row({"loss", loss_text(run)});
+  const std::string picture = sparkline(run);
+  if (!picture.empty()) table.add_row({"", picture});
+  table.add_row(
+      {"speed", format_count(std::llround(median_rate(run))) + " tokens/s · " +
+                    format_seconds(median_seconds(run)) + " a step" +
+                    planned(format_seconds(run.planned_seconds_per_step), run.planned_seconds_per_step > 0)});
+  table.add_row(
+      {"memory", "process " + format_bytes(largest_rss(run)) +
+                     planned(format_bytes(run.planned_process_bytes), run.planned_process_bytes > 0) +
+                     " · arena " + format_bytes(run.planned_device_bytes)});
+  if (!run.batch.empty()) table.add_row({"batch", run.batch + " · " + run.kernels});
+  return text + table.render("  ") + events_text(run);
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,87 @@
+#include "train/resume.h"
+
+#include "base/error.h"
+#include "base/units.h"
+#include "recipe/effective.h"
+
+namespace plimsoll {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string batch_words(const TrainerState& state) {
+  return "micro-batch " + format_count(state.micro_batch) + ", loss chunk " + format_count(state.loss_chunk);
+}
+
+}  // namespace
+
+void require_same_experiment(const fs::path& checkpoint, const TrainerState& saved, const TrainerState& run) {
+  const auto differences = experiment_differences(saved.fingerprint, run.fingerprint);
+  if (differences.empty()) return;
+  std::string text = checkpoint.string() + ": belongs to another experiment:";
+  for (const auto& difference : differences)
+    text += "\n  " + difference.key + " was " + difference.a + ", the recipe says " + difference.b;
+  throw UsageError(text + "\n  start anew with --overwrite, or set these keys back");
+}
+
+std::string changed_bits_note(const TrainerState& saved, const TrainerState& run) {
+  std::string was, now;
+  if (saved.kernels != run.kernels) {
+    was = saved.kernels;
+    now = run.kernels;
+  }
+  if (saved.micro_batch != run.micro_batch || saved.loss_chunk != run.loss_chunk) {
+    was += (was.empty() ? "" : ", ") + batch_words(saved);
+    now += (now.empty() ? "" : ", ") + batch_words(run);
+  }
+  if (was.empty()) return "";
+  return "note    saved with " + was + "; going on with " + now +
+         ": the same experiment, but sums are formed in another order, so not the same last bits";
+}
+
+void take_over(const TrainerState& saved, TrainerState& run) {
+  run.step = saved.step;
+  run.position = saved.position;
+  run.last_loss = saved.last_loss;
+  run.eval_loss = saved.eval_loss;
+}
+
+void keep_sums_in_order(const Recipe& recipe, const CpuSettings& cpu, const DataSetup& data,
+                        const LayoutOptions& layout, AllowedPlan& allowed) {
+  const auto checkpoint = latest_checkpoint(*recipe.output);
+  if (!checkpoint) return;
+  const TrainerState saved = read_trainer_state(*checkpoint);
+  Recipe kept = recipe;
+  if (recipe.batch.micro == kAuto && saved.micro_batch <= recipe.batch.effective)
+    kept.batch.micro = saved.micro_batch;
+  if (recipe.memory.loss_chunk == kAuto) kept.memory.loss_chunk = saved.loss_chunk;
+  const Variant& chosen = allowed.plan.variant;
+  if ((kept.batch.micro == kAuto || kept.batch.micro == chosen.micro_batch) &&
+      (kept.memory.loss_chunk == kAuto || kept.memory.loss_chunk == chosen.loss_chunk))
+    return;
+  AllowedPlan found = plan_allowed(kept, cpu, &data, layout);
+  if (!found.plan.fits()) return;
+  found.recipe.batch.micro = recipe.batch.micro;
+  found.recipe.memory.loss_chunk = recipe.memory.loss_chunk;
+  allowed = std::move(found);
+}
+
+nlohmann::ordered_json start_details(const Plan& plan, const TrainerState& run) {
+  return {{"total_steps", run.total_steps},
+          {"planned_process_bytes", plan.process_peak_bytes()},
+          {"planned_device_bytes", plan.arena_bytes()},
+          {"planned_seconds_per_step", plan.seconds_per_step},
+          {"effective_batch", plan.request.experiment.effective_batch},
+          {"micro_batch", plan.variant.micro_batch},
+          {"loss_chunk", plan.variant.loss_chunk},
+          {"kernels", run.kernels}};
+}
+
+std::string last_checkpoint_words(const fs::path& output) {
+  const auto checkpoint = latest_checkpoint(output);
+  if (!checkpoint) return "there is no checkpoint; try a lower optimizer.lr, and save.every";
+  return "the last checkpoint is intact: " + checkpoint->string() +
+         "; for another optimizer.lr, start a new run with it as model or adapter";
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,35 @@
+// Going on from a checkpoint: what must be equal, what may differ, and what that does.
+#pragma once
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "train/allowed.h"
+#include "train/checkpoint.h"
+
+namespace plimsoll {
+
+// Throws UsageError naming the keys in which the checkpoint's experiment differs from the run's.
+void require_same_experiment(const std::filesystem::path& checkpoint, const TrainerState& saved,
+                             const TrainerState& run);
+
+// Kernels, threads, micro-batch and loss chunk may differ: the sums are the same, formed in another order. ""
+// where none of them does and the bits are those of a run that was never stopped.
+std::string changed_bits_note(const TrainerState& saved, const TrainerState& run);
+
+// Step, position and losses of the checkpoint; the run keeps its own kernels and batches.
+void take_over(const TrainerState& saved, TrainerState& run);
+
+// Where the recipe leaves micro-batch or loss chunk open, a resumed run keeps those of its newest checkpoint
+// as long as they fit, so that its bits do not depend on the memory that is free today.
+void keep_sums_in_order(const Recipe& recipe, const CpuSettings& cpu, const DataSetup& data,
+                        const LayoutOptions& layout, AllowedPlan& allowed);
+
+// For the log's line of a start: what was planned.
+nlohmann::ordered_json start_details(const Plan& plan, const TrainerState& run);
+
+// What a run that stopped leaves to go on with.
+std::string last_checkpoint_words(const std::filesystem::path& output);
+
+}  // namespace plimsoll

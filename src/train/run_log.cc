@@ -1,0 +1,69 @@
+#include "train/run_log.h"
+
+#include <unistd.h>
+
+#include <array>
+#include <cmath>
+#include <limits>
+#include <string>
+
+#include "base/error.h"
+
+namespace plimsoll {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Readers go through a folder's files in the order of their names, so the time comes first.
+fs::path event_file_path(const fs::path& output, double time) {
+  const std::string stem = "events.out.tfevents." + std::to_string(static_cast<int64_t>(time)) + ".plimsoll.";
+  fs::path path;
+  for (int part = 0; path.empty() || fs::exists(path); ++part)
+    path = output / (stem + std::to_string(getpid()) + "." + std::to_string(part));
+  return path;
+}
+
+}  // namespace
+
+RunLog::RunLog(const fs::path& output, int64_t resumed_step, bool tensorboard, const LineLog::Visit& visit)
+    : metrics_(output, resumed_step, visit),
+      events_(output / "events.jsonl", std::numeric_limits<int64_t>::max()) {
+  const double now = wall_time();
+  if (tensorboard) tensorboard_.emplace(event_file_path(output, now), now, resumed_step + 1);
+}
+
+void RunLog::step(const StepMetrics& m) {
+  metrics_.step(m);
+  if (!tensorboard_) return;
+  const std::array<Scalar, 6> scalars = {
+      {{"train/learning_rate", m.learning_rate},
+       {"train/tokens_per_second", static_cast<double>(m.tokens) / m.seconds},
+       {"train/data_wait_seconds", m.data_wait},
+       {"memory/process_bytes", static_cast<double>(m.rss)},
+       {"train/loss", m.loss},
+       {"train/grad_norm", m.grad_norm}}};
+  // A step without a target has no loss and no gradient.
+  const size_t count = std::isnan(m.loss) && m.grad_norm == 0 ? scalars.size() - 2 : scalars.size();
+  tensorboard_->write(m.time, m.step, std::span(scalars).first(count));
+}
+
+void RunLog::evaluation(int64_t step, double loss, int64_t tokens, double seconds) {
+  metrics_.evaluation(step, loss, tokens, seconds);
+  const std::array<Scalar, 1> scalars = {{{"eval/loss", loss}}};
+  if (tensorboard_) tensorboard_->write(wall_time(), step, scalars);
+}
+
+void RunLog::event(std::string_view kind, int64_t step, const nlohmann::ordered_json& details) {
+  nlohmann::ordered_json line = {{"time", wall_time()}, {"step", step}, {"event", kind}};
+  if (details.is_object()) line.update(details);
+  events_.write(line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+}
+
+void log_stop(RunLog& log, int64_t step, const std::string& reason) {
+  try {
+    log.event("stop", step, {{"reason", reason}});
+  } catch (const StoppedError&) {  // the first error is the one to report
+  }
+}
+
+}  // namespace plimsoll

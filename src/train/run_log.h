@@ -1,0 +1,31 @@
+// Everything that a run writes about itself while it goes on: its logs, and TensorBoard's where asked for.
+#pragma once
+
+#include <optional>
+
+#include "io/event_file.h"
+#include "train/metrics.h"
+
+namespace plimsoll {
+
+class RunLog {
+ public:
+  // Goes on after `resumed_step`; what was logged of later steps is dropped. `visit`: MetricsLog's.
+  RunLog(const std::filesystem::path& output, int64_t resumed_step, bool tensorboard,
+         const LineLog::Visit& visit);
+
+  void step(const StepMetrics& metrics);  // allocates nothing
+  void evaluation(int64_t step, double loss, int64_t tokens, double seconds);
+  // "start", "resume", "save", "signal", "stop", "end"; `details` are further fields of the line.
+  void event(std::string_view kind, int64_t step, const nlohmann::ordered_json& details = {});
+
+ private:
+  MetricsLog metrics_;
+  LineLog events_;
+  std::optional<EventFile> tensorboard_;
+};
+
+// The line of a run that could not go on; a disk that takes no line is no further error.
+void log_stop(RunLog& log, int64_t step, const std::string& reason);
+
+}  // namespace plimsoll

@@ -1,0 +1,127 @@
+// Parts of a run that need no model: the loss guard, the progress line, logs.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
+#include <string>
+
+#include "io/file.h"
+#include "io/test_folder.h"
+#include "train/loss_guard.h"
+#include "train/metrics.h"
+#include "train/progress_line.h"
+#include "train/stopped_batch.h"
+
+namespace plimsoll {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+void add(LossGuard& guard, int count, double loss) {
+  for (int i = 0; i < count; ++i) guard.add(loss);
+}
+
+TEST(LossGuard, one_hard_batch_is_no_divergence_and_twenty_are) {
+  LossGuard guard{StopLoss{}};
+  add(guard, 30, 2.0);
+  EXPECT_EQ(guard.limit(), 5.0);
+  guard.add(40.0);
+  EXPECT_FALSE(guard.diverged());
+  EXPECT_TRUE(guard.rising());  // until it has left the window
+  add(guard, 20, 2.0);
+  EXPECT_FALSE(guard.rising());
+  add(guard, 15, 5.2);
+  EXPECT_FALSE(guard.diverged());
+  add(guard, 5, 5.2);
+  EXPECT_TRUE(guard.diverged());
+}
+
+TEST(LossGuard, a_run_that_breaks_down_within_its_first_steps_is_noticed) {
+  LossGuard guard{StopLoss{}};
+  add(guard, 5, 2.0);
+  add(guard, 15, 9.0);
+  EXPECT_TRUE(guard.diverged());
+}
+
+TEST(LossGuard, learning_and_steps_without_targets_are_no_divergence) {
+  LossGuard guard{StopLoss{}};
+  for (int i = 0; i < 100; ++i) {
+    guard.add(10.0 * std::exp(-i / 20.0));
+    guard.add(std::nan(""));
+    EXPECT_FALSE(guard.diverged());
+  }
+}
+
+TEST(LossGuard, the_limit_is_the_recipes) {
+  LossGuard at_three{StopLoss{StopLoss::Kind::limit, 3.0}};
+  LossGuard never{StopLoss{StopLoss::Kind::never}};
+  for (LossGuard* guard : {&at_three, &never}) add(*guard, 20, 3.5);
+  EXPECT_TRUE(at_three.diverged());
+  add(never, 20, 1e30);
+  EXPECT_FALSE(never.diverged());
+}
+
+std::string line_of(const ProgressState& state, int width) {
+  std::array<char, 512> text;
+  const FittedLine line = progress_line(state, width, text);
+  std::string out(text.data(), line.bytes);
+  int columns = 0;
+  for (const char c : out) columns += (static_cast<unsigned char>(c) & 0xC0) != 0x80 ? 1 : 0;
+  EXPECT_EQ(columns, line.columns);
+  return out;
+}
+
+constexpr ProgressState kState = {512, 938, 1.2041, 1.4e-4, 1571, 0.0, int64_t{6} << 30, 552};
+
+TEST(ProgressLine, fits_every_width_and_keeps_the_step_longest) {
+  for (int width = 1; width < 200; ++width) {
+    std::array<char, 512> text;
+    EXPECT_LE(progress_line(kState, width, text).columns, width) << width;
+    EXPECT_LE(loading_line(1 << 20, 1 << 30, width, text).columns, width) << width;
+  }
+  EXPECT_EQ(line_of(kState, 15), "train   512/938");
+  EXPECT_EQ(line_of(kState, 7), "512/938");
+  EXPECT_EQ(line_of(kState, 30), "train   512/938  loss 1.2041");
+  EXPECT_THAT(line_of(kState, 72), HasSubstr("eta 9:12"));
+}
+
+TEST(ProgressLine, shows_all_of_it_beside_a_bar_on_a_usual_terminal_and_no_bar_elsewhere) {
+  const std::string wide = line_of(kState, 110);
+  EXPECT_THAT(wide, HasSubstr("█░"));
+  EXPECT_THAT(wide,
+              HasSubstr("  512/938  loss 1.2041  lr 1.40e-04  1571 tok/s  data 0 %  eta 9:12  mem 6.00 GiB"));
+  EXPECT_THAT(line_of(kState, 0), Not(HasSubstr("█")));
+  ProgressState long_run = kState;
+  long_run.seconds_left = 3 * 3600 + 61;
+  EXPECT_THAT(line_of(long_run, 0), HasSubstr("eta 3:01:01"));
+}
+
+TEST(LineLog, goes_on_after_the_last_whole_line_of_the_step_resumed) {
+  const TestFolder folder;
+  const auto path = folder.write("log.jsonl", "{\"step\": 1}\n{\"step\": 2}\n{\"step\": 3}\n{\"st");
+  int64_t seen = 0;
+  LineLog(path, 2, [&](const nlohmann::json& line) {
+    seen += line["step"].get<int64_t>();
+  }).write("{\"step\": 3, \"new\": true}");
+  EXPECT_EQ(seen, 3);
+  EXPECT_EQ(read_text(path, 1000), "{\"step\": 1}\n{\"step\": 2}\n{\"step\": 3, \"new\": true}\n");
+}
+
+TEST(StoppedBatch, keeps_rows_with_their_numbers) {
+  const TestFolder folder;
+  EffectiveBatch batch(2, 4);
+  Example example;
+  example.ids = {5, 6, 7};
+  example.labels = {-100, 6, 7};
+  example.targets = 2;
+  batch.add(example, 41);
+  const auto path = save_stopped_batch(batch, folder.path(), 9);
+  EXPECT_EQ(path.filename(), "stopped-at-step-9.jsonl");
+  EXPECT_EQ(read_text(path, 1000), "{\"row\":41,\"input_ids\":[5,6,7],\"labels\":[-100,6,7]}\n");
+  EXPECT_THAT(stopped_batch_words(batch, folder.path() / "absent", 9), HasSubstr("could not be saved"));
+}
+
+}  // namespace
+}  // namespace plimsoll

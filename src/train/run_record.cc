@@ -1,0 +1,87 @@
+#include "train/run_record.h"
+
+#include <nlohmann/json.hpp>
+
+#include "base/units.h"
+#include "io/atomic.h"
+#include "train/metrics.h"
+
+namespace plimsoll {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json best_json(const std::optional<BestStep>& best) {
+  if (!best) return nullptr;
+  return {{"step", best->step}, {"eval_loss", best->eval_loss}};
+}
+
+}  // namespace
+
+void StepTimes::reserve(int64_t steps) {
+  for (auto* values : {&seconds_, &rates_}) values->reserve(static_cast<size_t>(steps));
+}
+
+void StepTimes::add(double seconds, double tokens_per_second) {
+  if (seconds_.size() == seconds_.capacity()) return;
+  seconds_.push_back(seconds);
+  rates_.push_back(tokens_per_second);
+}
+
+double StepTimes::median_seconds() const { return median_after_warmup(seconds_); }
+double StepTimes::median_rate() const { return median_after_warmup(rates_); }
+
+void write_run_json(const std::filesystem::path& output, const Plan& plan, const RunRecord& record,
+                    const StepTimes& times) {
+  const Json json = {{"finished", record.finished},
+                     {"planned",
+                      {{"device_arena_bytes", plan.arena_bytes()},
+                       {"host_arena_bytes", plan.host_arena_bytes()},
+                       {"disk_bytes", plan.disk_bytes()},
+                       {"process_peak_rss_bytes", plan.process_peak_bytes()},
+                       {"process_data_bytes", plan.data_bytes()},
+                       {"seconds_per_step", plan.seconds_per_step}}},
+                     {"measured",
+                      {{"device_arena_bytes", record.device_bytes},
+                       {"host_arena_bytes", record.host_bytes},
+                       {"disk_bytes", record.disk_bytes},
+                       {"process_peak_rss_bytes", record.memory.peak_rss},
+                       {"process_data_bytes", record.memory.data},
+                       {"seconds_per_step", times.median_seconds()}}},
+                     {"steps", record.steps},
+                     {"tokens_per_second", times.median_rate()},
+                     {"seconds", record.seconds},
+                     {"final_loss", record.final_loss},
+                     {"eval_loss", record.eval_loss ? Json(*record.eval_loss) : Json(nullptr)},
+                     {"best", best_json(record.best)},
+                     {"data_wait_seconds", record.data_wait_seconds},
+                     {"offload_wait_seconds", record.offload_wait_seconds},
+                     {"variant",
+                      {{"micro_batch", plan.variant.micro_batch},
+                       {"accumulation", plan.variant.accumulation},
+                       {"loss_chunk", plan.variant.loss_chunk}}},
+                     {"lossy", plan.request.lossy},
+                     {"kernels", record.kernels}};
+  write_file_atomically(output / "run.json", json.dump(2) + "\n");
+}
+
+void report_end(Progress& progress, const std::filesystem::path& output, const Plan& plan,
+                const RunRecord& record, const StepTimes& times) {
+  const double per_step = times.steps() == 0 ? 0 : record.seconds / static_cast<double>(times.steps());
+  const auto row = [](const char* what, int64_t device, int64_t process, double seconds) {
+    return std::string("        ") + what + "   device " + format_bytes(device) + " (" +
+           format_count(device) + " bytes)   process " + format_bytes(process) + "   " +
+           format_seconds(seconds) + " a step";
+  };
+  progress.event("done    " + format_count(record.steps) + " steps in " + format_seconds(record.seconds) +
+                 " · loss " + std::to_string(record.final_loss) +
+                 (record.eval_loss ? " · eval " + std::to_string(*record.eval_loss) : "") +
+                 (record.best ? " · best at " + format_count(record.best->step) : "") + " · " +
+                 output.string());
+  progress.event(row("planned ", plan.arena_bytes(), plan.process_peak_bytes(), plan.seconds_per_step));
+  progress.event(row("measured", record.device_bytes, record.memory.peak_rss, per_step));
+  progress.event("        next       plimsoll generate " + output.string() + " · plimsoll report " +
+                 output.string());
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,53 @@
+// What a run leaves behind when it ends: run.json, and the lines that compare plan and measurement.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/system_memory.h"
+#include "plan/plan.h"
+#include "train/progress.h"
+
+namespace plimsoll {
+
+struct BestStep {
+  int64_t step = 0;
+  double eval_loss = 0;
+};
+
+struct RunRecord {
+  bool finished = false;  // false: interrupted
+  int64_t steps = 0;
+  double seconds = 0;  // of this process, from its first step on
+  double final_loss = 0;
+  std::optional<double> eval_loss;
+  std::optional<BestStep> best;
+  int64_t device_bytes = 0, host_bytes = 0, disk_bytes = 0;  // asked of the system
+  ProcessMemory memory;
+  double data_wait_seconds = 0, offload_wait_seconds = 0;
+  std::string kernels;
+};
+
+// Seconds and rates of each step of this process; memory for them is claimed at the start.
+class StepTimes {
+ public:
+  void reserve(int64_t steps);
+  void add(double seconds, double tokens_per_second);  // allocates nothing
+  [[nodiscard]] int64_t steps() const { return static_cast<int64_t>(seconds_.size()); }
+  // Medians after the first two steps; 0 where there are none.
+  [[nodiscard]] double median_seconds() const;
+  [[nodiscard]] double median_rate() const;
+
+ private:
+  std::vector<double> seconds_, rates_;
+};
+
+void write_run_json(const std::filesystem::path& output, const Plan& plan, const RunRecord& record,
+                    const StepTimes& times);
+// "done    938 steps in 20:04 · loss 1.0312 ...", planned and measured, what to do next.
+void report_end(Progress& progress, const std::filesystem::path& output, const Plan& plan,
+                const RunRecord& record, const StepTimes& times);
+
+}  // namespace plimsoll

@@ -1,0 +1,18 @@
+// What a run does on signals: SIGINT and SIGTERM end it after the step at hand, SIGUSR1 asks for a
+// checkpoint.
+#pragma once
+
+namespace plimsoll {
+
+// From now on SIGUSR1 is remembered until take_save_request(), and a limit on the size of files (ulimit -f)
+// is an error of the write, not the end of the process.
+void listen_to_save_requests();
+// From now on SIGINT and SIGTERM are remembered; a second one of the same kind ends the process as usual.
+void listen_to_stop_requests();
+
+// "SIGINT" or "SIGTERM"; null: none came.
+const char* stop_request();
+// Whether SIGUSR1 came since the last call.
+bool take_save_request();
+
+}  // namespace plimsoll

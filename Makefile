@@ -24,8 +24,9 @@ parity: build setup-parity
 	$(PARITY_PYTHON) -m unittest -q tests.parity.compare_test
 	$(PARITY_PYTHON) -m tests.parity.run --plimsoll $(PLIMSOLL)
 	$(PARITY_PYTHON) -m tests.parity.events --plimsoll $(PLIMSOLL)
-	cmake --build build --target plimsoll_optimizer_tool plimsoll_tokenize_tool
+	cmake --build build --target plimsoll_optimizer_tool plimsoll_tokenize_tool plimsoll_template_tool
 	$(PARITY_PYTHON) -m tests.parity.optimizers --tool build/src/ops_cpu/plimsoll_optimizer_tool
+	$(PARITY_PYTHON) -m tests.parity.templates --tool build/src/template/plimsoll_template_tool
 	$(PARITY_PYTHON) scripts/parity_tokenizer.py $(PARITY_TOKENIZERS)
 
 # 300 random recipes, each run under a hard cap of its planned bytes; about five minutes.

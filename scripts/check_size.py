@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """The line budget: the core stays under 25,000 lines without its tests, and a file above 400 lines has a reason.
 
-The core is src/ but for the folders that speak other people's formats and to people: recipe, text, io, data, report, cli.
+The core is src/ but for the folders that speak other people's formats and to people: recipe, text, io, template,
+data, report, cli.
 
 The reasons stand in scripts/size_reasons.txt, one `path: reason` a line. A reason that is no longer needed is an
 error too, so the list stays as short as it can be.
@@ -11,7 +12,7 @@ import sys
 
 CORE_BUDGET = 25_000
 FILE_LIMIT = 400
-AROUND_THE_CORE = ("src/recipe/", "src/text/", "src/io/", "src/data/", "src/report/", "src/cli/")
+AROUND_THE_CORE = ("src/recipe/", "src/text/", "src/io/", "src/template/", "src/data/", "src/report/", "src/cli/")
 SUFFIXES = {".cc", ".h", ".py", ".sh"}
 FOLDERS = ("src", "tests", "scripts", "demo", "bench")
 

@@ -18,9 +18,17 @@ void add_questions(CLI::App& command, GenerateOptions& options) {
   command.add_option("--adapter", options.adapter, "PEFT folder over the model");
   command.add_option("--prompt", options.prompt, "answer this text");
   command.add_option("--ids", options.ids, "answer these token ids; prints ids")->delimiter(',');
-  command.add_option("--data", options.data,
-                     "answer the column 'prompt' of a .parquet or .jsonl file; where it has a column "
-                     "'response', count the exact matches");
+  command.add_option(
+      "--data", options.data,
+      "answer the column 'prompt' (or 'messages') of a .parquet or .jsonl file; where it has a "
+      "column 'response', count the exact matches");
+  command
+      .add_option("--template", options.chat_template,
+                  "how prompts are put to the model: auto (as in training, or the model's own), plain, "
+                  "chatml, llama2, "
+                  "llama3, mistral, alpaca")
+      ->capture_default_str();
+  command.add_option("--system", options.system, "a system message before the prompt");
   command.add_option("--limit", options.limit, "rows of --data")->check(CLI::PositiveNumber);
   command.add_option("--out", options.out, "write the answers to --data here, as JSON lines");
 }

@@ -10,8 +10,9 @@
 namespace plimsoll {
 namespace {
 
-constexpr std::array<std::pair<RowFormat, std::string_view>, 3> kFormats = {{
+constexpr std::array<std::pair<RowFormat, std::string_view>, 4> kFormats = {{
     {RowFormat::prompt_response, "prompt-response"},
+    {RowFormat::messages, "messages"},
     {RowFormat::text, "text"},
     {RowFormat::input_ids, "input-ids"},
 }};
@@ -22,6 +23,9 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 3> kPromptRe
     {"instruction", "output"},
     {"question", "answer"},
 }};
+
+// OpenAI's name of a column of conversations, and ShareGPT's.
+constexpr std::array<std::string_view, 2> kMessagesNames = {"messages", "conversations"};
 
 using Names = std::map<std::string, std::string>;
 
@@ -39,6 +43,8 @@ std::vector<std::string> parts_of(RowFormat format) {
   switch (format) {
     case RowFormat::prompt_response:
       return {"prompt", "response"};
+    case RowFormat::messages:
+      return {"messages", "tools"};
     case RowFormat::text:
       return {"text"};
     case RowFormat::input_ids:
@@ -53,6 +59,9 @@ RowFormat detect_format(std::span<const Column> columns, const Names& names, con
     for (const std::string& part : parts_of(format))
       if (names.contains(part)) return format;
   if (has(columns, "input_ids")) return RowFormat::input_ids;
+  for (const std::string_view name : kMessagesNames)
+    if (has(columns, name) && find_column(columns, std::string(name), where).kind == ColumnKind::other)
+      return RowFormat::messages;
   for (const auto& [prompt, response] : kPromptResponseNames)
     if (has(columns, prompt) && has(columns, response)) return RowFormat::prompt_response;
   if (has(columns, "text")) return RowFormat::text;
@@ -77,6 +86,21 @@ std::pair<std::string, std::string> prompt_and_response(std::span<const Column> 
                      "response: output}.");
   if (names.contains("prompt")) found.first = names.at("prompt");
   if (names.contains("response")) found.second = names.at("response");
+  return found;
+}
+
+// The columns of conversations: they are read as JSON, so that only their absence is an error here.
+std::vector<std::string> message_columns(std::span<const Column> columns, const Names& names,
+                                         const std::string& where) {
+  std::string messages(kMessagesNames.front());
+  for (const std::string_view name : kMessagesNames)
+    if (!has(columns, messages) && has(columns, name)) messages = name;
+  if (names.contains("messages")) messages = names.at("messages");
+  std::vector<std::string> found = {find_column(columns, messages, where).name};
+  if (names.contains("tools"))
+    found.push_back(find_column(columns, names.at("tools"), where).name);
+  else if (has(columns, "tools"))
+    found.emplace_back("tools");
   return found;
 }
 
@@ -110,7 +134,7 @@ std::optional<RowFormat> parse_data_format(std::string_view text) {
   for (const auto& [value, label] : kFormats)
     if (label == text) return value;
   throw UsageError("data.format: '" + std::string(text) +
-                   "' is not supported; auto, prompt-response, text and input-ids are.");
+                   "' is not supported; auto, prompt-response, messages, text and input-ids are.");
 }
 
 ColumnBinding bind_columns(std::span<const Column> columns, std::optional<RowFormat> format,
@@ -127,6 +151,9 @@ ColumnBinding bind_columns(std::span<const Column> columns, std::optional<RowFor
       binding.columns = {prompt, response};
       break;
     }
+    case RowFormat::messages:
+      binding.columns = message_columns(columns, names, where);
+      return binding;
     case RowFormat::text:
       binding.columns = {named("text")};
       break;

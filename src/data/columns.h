@@ -14,20 +14,23 @@ namespace plimsoll {
 
 enum class RowFormat : uint8_t {
   prompt_response,  // two texts: prompt, response
+  messages,         // conversations, read as JSON: a list of messages, and the tools they may call
   text,             // one text, every token a target
   input_ids         // ready tokens, with labels or without
 };
 
 std::string_view to_string(RowFormat format);
-// Reads data.format: "prompt-response", "text", "input-ids"; "auto" is nothing. Throws UsageError for others,
-// those included whose support is still to come.
+// Reads data.format: "prompt-response", "messages", "text", "input-ids"; "auto" is nothing. Throws UsageError
+// for others, those included whose support is still to come.
 std::optional<RowFormat> parse_data_format(std::string_view text);
 
-// The columns to select, in the order in which the format's parts come: prompt, response; text; input_ids
-// and, where there are any, labels.
+// The columns to select, in the order in which the format's parts come: prompt, response; messages
+// and, where there are any, tools; text; input_ids and, where there are any, labels.
 struct ColumnBinding {
   RowFormat format = RowFormat::text;
   std::vector<std::string> columns;
+
+  [[nodiscard]] ReadAs read_as() const { return format == RowFormat::messages ? ReadAs::json : ReadAs::kind; }
 };
 
 // Finds the columns of a format, or the format by the columns when it is not given. `names` is data.columns:

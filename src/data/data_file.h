@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <span>
 #include <string>
 #include <vector>
@@ -21,13 +22,18 @@ struct Column {
   std::string type;  // as the file calls it, for messages
 };
 
-// One value of a row: `text` or `ids`, as the column's kind says. Rows are read into the same cells again and
-// again, so that their storage is allocated once.
+// One value of a row: `text` or `ids`, as the column's kind says, or `json`. Rows are read into the same
+// cells again and again, so that their storage is allocated once.
 struct Cell {
   std::string text;
   std::vector<int32_t> ids;
+  nlohmann::ordered_json json = nullptr;
 };
 using Row = std::vector<Cell>;
+
+// How values are read: texts and lists of integers by their columns' kind, or anything at all as JSON (a
+// struct's fields that are null are left out, a column that a JSON line lacks is null).
+enum class ReadAs : uint8_t { kind, json };
 
 // Consecutive rows of one file that are read and dropped together.
 struct Unit {
@@ -55,7 +61,7 @@ class DataFile {
   virtual ~DataFile() = default;
   [[nodiscard]] virtual const std::vector<Column>& columns() const = 0;
   // Chooses the columns that rows are read with, and cuts the file into units.
-  virtual std::vector<Unit> select(std::span<const std::string> columns) = 0;
+  virtual std::vector<Unit> select(std::span<const std::string> columns, ReadAs as) = 0;
   // Loads one of the units that select() returned.
   virtual std::unique_ptr<Block> load(size_t unit) = 0;
 };

@@ -87,7 +87,7 @@ std::span<const Column> Dataset::columns() const {
   throw UsageError(name_ + ": has no rows.");
 }
 
-void Dataset::select(std::span<const std::string> columns) {
+void Dataset::select(std::span<const std::string> columns, ReadAs as) {
   held_.clear();
   units_.clear();
   rows_ = 0;
@@ -95,7 +95,7 @@ void Dataset::select(std::span<const std::string> columns) {
   for (Source& source : sources_) {
     source.first_unit = units_.size();
     int32_t groups = 0;
-    for (const Unit& unit : source.file->select(columns)) {
+    for (const Unit& unit : source.file->select(columns, as)) {
       units_.push_back({{unit.rows, unit.bytes, first_group + unit.group}, rows_});
       rows_ += unit.rows;
       groups = std::max(groups, unit.group + 1);

@@ -38,7 +38,7 @@ class Dataset {
   [[nodiscard]] std::span<const Column> columns() const;
   // Chooses what rows are read with; every file must have these columns. Throws UsageError naming those that
   // exist, or when there is no row at all. Drops what is held.
-  void select(std::span<const std::string> columns);
+  void select(std::span<const std::string> columns, ReadAs as = ReadAs::kind);
 
   // Below: after select().
   [[nodiscard]] int64_t rows() const { return rows_; }

@@ -3,13 +3,15 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "data/messages.h"
 
 namespace plimsoll {
 
-ExampleEncoder::ExampleEncoder(const ExampleOptions& options, Tokenize tokenize)
-    : options_(options), tokenize_(std::move(tokenize)) {
+ExampleEncoder::ExampleEncoder(const ExampleOptions& options, Tokenize tokenize, EncodeConversation converse)
+    : options_(options), tokenize_(std::move(tokenize)), converse_(std::move(converse)) {
   if (options_.max_length < 2)
     throw UsageError("data.max_length: at least 2 tokens are needed, one to read and one to predict.");
+  check_internal(options_.format != RowFormat::messages || converse_ != nullptr, "messages need a template");
   check_internal(options_.format == RowFormat::input_ids || tokenize_ != nullptr, "text needs a tokenizer");
 }
 
@@ -19,7 +21,14 @@ void ExampleEncoder::encode(const Row& row, const std::function<std::string()>& 
   example.labels.clear();
   switch (options_.format) {
     case RowFormat::prompt_response:
-      encode_text(row[0].text, row[1].text, example);
+      if (converse_)
+        converse_(conversation_of(row[0].text, row[1].text), where, example);
+      else
+        encode_text(row[0].text, row[1].text, example);
+      break;
+    case RowFormat::messages:
+      converse_(read_conversation(row[0].json, row.size() > 1 ? row[1].json : nullptr, where), where,
+                example);
       break;
     case RowFormat::text:
       encode_text({}, row[0].text, example);

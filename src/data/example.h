@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "data/columns.h"
+#include "template/chat_template.h"
 
 namespace plimsoll {
 
@@ -31,15 +32,21 @@ struct Example {
 struct ExampleOptions {
   RowFormat format = RowFormat::text;
   int64_t max_length = 1024;     // longer sequences lose their right end
-  bool train_on_prompt = false;  // prompt-response only
+  bool train_on_prompt = false;  // of prompt-response without `converse`
   int32_t eos = 0;               // appended to a response or text
   int64_t vocab_size = 0;        // rows of the embedding: ids of a file must be below it
 };
 
+// Sets ids and labels of a conversation: labels of what is to be learnt, kIgnoreLabel elsewhere. Throws
+// DamagedError that starts with where() for a conversation that its template refuses or learns nothing from.
+using EncodeConversation =
+    std::function<void(const Conversation&, const std::function<std::string()>& where, Example&)>;
+
 class ExampleEncoder {
  public:
-  // `tokenize` may be empty for ready ids.
-  ExampleEncoder(const ExampleOptions& options, Tokenize tokenize);
+  // `tokenize` may be empty for ready ids. With `converse` messages, and prompts with their responses, are
+  // conversations; messages need it.
+  ExampleEncoder(const ExampleOptions& options, Tokenize tokenize, EncodeConversation converse = {});
 
   [[nodiscard]] const ExampleOptions& options() const { return options_; }
   // Fills `example` from a row read with the binding's columns. An example with no target is nothing to learn
@@ -52,6 +59,7 @@ class ExampleEncoder {
 
   ExampleOptions options_;
   Tokenize tokenize_;
+  EncodeConversation converse_;
 };
 
 }  // namespace plimsoll

@@ -118,9 +118,9 @@ void read_ids(const json& value, const std::string& column, const std::string& w
 
 class JsonlBlock final : public Block {
  public:
-  JsonlBlock(const std::filesystem::path& path, std::span<const Column> columns, std::string text,
+  JsonlBlock(const std::filesystem::path& path, std::span<const Column> columns, ReadAs as, std::string text,
              const UnitRange& unit)
-      : path_(path), columns_(columns), text_(std::move(text)), first_line_(unit.first_line) {
+      : path_(path), columns_(columns), as_(as), text_(std::move(text)), first_line_(unit.first_line) {
     lines_.reserve(static_cast<size_t>(unit.rows));
     size_t start = 0;
     for (uint32_t number = 0; start < text_.size(); ++number) {
@@ -137,6 +137,7 @@ class JsonlBlock final : public Block {
   void read(int64_t row, Row& cells) const override {
     const Line& line = lines_[static_cast<size_t>(row)];
     const std::string here = where(row);
+    if (as_ == ReadAs::json) return read_json_cells(line, here, cells);
     const json object = parse_json(std::string_view(text_).substr(line.start, line.length), here);
     if (!object.is_object()) throw DamagedError(here + ": is " + describe_kind(object) + ", not an object.");
     cells.resize(columns_.size());
@@ -166,8 +167,20 @@ class JsonlBlock final : public Block {
     uint32_t number;  // within the unit, blank lines counted
   };
 
+  void read_json_cells(const Line& line, const std::string& here, Row& cells) const {
+    nlohmann::ordered_json object =
+        parse_ordered_json(std::string_view(text_).substr(line.start, line.length), here);
+    if (!object.is_object()) throw DamagedError(here + ": is " + describe_kind(object) + ", not an object.");
+    cells.resize(columns_.size());
+    for (size_t i = 0; i < columns_.size(); ++i) {
+      const auto value = object.find(columns_[i].name);
+      cells[i].json = value == object.end() ? nullptr : std::move(*value);
+    }
+  }
+
   const std::filesystem::path& path_;
   std::span<const Column> columns_;
+  ReadAs as_;
   std::string text_;
   int64_t first_line_;
   std::vector<Line> lines_;
@@ -181,8 +194,9 @@ class JsonlFile final : public DataFile {
 
   [[nodiscard]] const std::vector<Column>& columns() const override { return columns_; }
 
-  std::vector<Unit> select(std::span<const std::string> columns) override {
+  std::vector<Unit> select(std::span<const std::string> columns, ReadAs as) override {
     selected_.clear();
+    as_ = as;
     if (ranges_.empty()) return {};
     for (const std::string& name : columns)
       selected_.push_back(find_column(columns_, name, file_.path().string()));
@@ -195,7 +209,7 @@ class JsonlFile final : public DataFile {
   }
 
   std::unique_ptr<Block> load(size_t unit) override {
-    return std::make_unique<JsonlBlock>(file_.path(), selected_, text_of(ranges_[unit]), ranges_[unit]);
+    return std::make_unique<JsonlBlock>(file_.path(), selected_, as_, text_of(ranges_[unit]), ranges_[unit]);
   }
 
  private:
@@ -227,6 +241,7 @@ class JsonlFile final : public DataFile {
   std::vector<UnitRange> ranges_;
   std::vector<Column> columns_;
   std::vector<Column> selected_;
+  ReadAs as_ = ReadAs::kind;
 };
 
 }  // namespace

@@ -105,6 +105,11 @@ void ParquetBlock::read(int64_t row, Row& cells) const {
   cells.resize(columns_.size());
   for (size_t i = 0; i < columns_.size(); ++i) {
     const arrow::Array& array = *batch.column(positions_[i]);
+    if (columns_[i].as == ReadAs::json) {
+      cells[i].json = arrow_to_json(array, local);
+      check_texts(cells[i].json, i, row);
+      continue;
+    }
     if (array.IsNull(local)) throw DamagedError(where(row) + ": '" + columns_[i].column.name + "' is null.");
     if (columns_[i].column.kind == ColumnKind::text)
       read_text(text_at(array, local), i, row, cells[i].text);
@@ -122,6 +127,13 @@ void ParquetBlock::read_text(std::string_view value, size_t column, int64_t row,
   if (!arrow::util::ValidateUTF8(value))
     throw DamagedError(where(row) + ": '" + columns_[column].column.name + "' is not valid UTF-8.");
   text = value;
+}
+
+void ParquetBlock::check_texts(const nlohmann::ordered_json& value, size_t column, int64_t row) const {
+  std::string text;
+  if (value.is_string()) return read_text(value.get_ref<const std::string&>(), column, row, text);
+  if (!value.is_structured()) return;
+  for (const auto& item : value) check_texts(item, column, row);
 }
 
 void ParquetBlock::read_ids(const arrow::Array& array, int64_t local, size_t column, int64_t row,

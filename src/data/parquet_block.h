@@ -16,10 +16,16 @@ namespace plimsoll {
 
 ColumnKind parquet_column_kind(const arrow::DataType& type);
 
+// A value of any type that JSON has a form for; fields of a struct that are null are left out.
+nlohmann::ordered_json arrow_to_json(const arrow::Array& array, int64_t row);
+// The type within `type` that JSON has no form for, or "".
+std::string type_without_json(const arrow::DataType& type);
+
 struct SelectedColumn {
   Column column;
-  int leaf = 0;             // column of the file's own, flattened numbering
-  int64_t value_bytes = 0;  // of one list element; 0 for text
+  std::vector<int> leaves;  // its columns in the file's own, flattened numbering: one unless read as JSON
+  int64_t value_bytes = 0;  // of one list element; 0 for text and JSON
+  ReadAs as = ReadAs::kind;
 };
 
 class ParquetBlock final : public Block {
@@ -37,6 +43,7 @@ class ParquetBlock final : public Block {
 
  private:
   void read_text(std::string_view value, size_t column, int64_t row, std::string& text) const;
+  void check_texts(const nlohmann::ordered_json& value, size_t column, int64_t row) const;
   void read_ids(const arrow::Array& array, int64_t local, size_t column, int64_t row,
                 std::vector<int32_t>& ids) const;
 

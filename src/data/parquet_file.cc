@@ -92,8 +92,8 @@ class ParquetFile final : public DataFile {
 
   [[nodiscard]] const std::vector<Column>& columns() const override { return columns_; }
 
-  std::vector<Unit> select(std::span<const std::string> columns) override {
-    return guarded(path_, [&] { return cut_into_units(columns); });
+  std::vector<Unit> select(std::span<const std::string> columns, ReadAs as) override {
+    return guarded(path_, [&] { return cut_into_units(columns, as); });
   }
 
   std::unique_ptr<Block> load(size_t unit) override {
@@ -101,9 +101,9 @@ class ParquetFile final : public DataFile {
   }
 
  private:
-  std::vector<Unit> cut_into_units(std::span<const std::string> columns) {
+  std::vector<Unit> cut_into_units(std::span<const std::string> columns, ReadAs as) {
     selected_.clear();
-    for (const std::string& name : columns) selected_.push_back(locate(name));
+    for (const std::string& name : columns) selected_.push_back(locate(name, as));
     batches_.reset();
     ranges_.clear();
     std::vector<Unit> units;
@@ -134,18 +134,35 @@ class ParquetFile final : public DataFile {
     return block;
   }
 
-  [[nodiscard]] SelectedColumn locate(const std::string& name) const {
+  [[nodiscard]] SelectedColumn locate(const std::string& name, ReadAs as) const {
     const Column& column = find_column(columns_, name, path_);
     if (std::count_if(columns_.begin(), columns_.end(), [&](const Column& c) { return c.name == name; }) > 1)
       throw UsageError(path_ + ": has more than one column '" + name + "'. Rename one.");
     const auto index = static_cast<size_t>(&column - columns_.data());
     const parquet::arrow::SchemaField* field = &reader_->manifest().schema_fields[index];
+    if (as == ReadAs::json) return {column, leaves_for_json(*field, name), 0, as};
     int64_t value_bytes = 0;
     if (column.kind == ColumnKind::ids) {
       field = field->children.data();
       value_bytes = field->field->type()->byte_width();
     }
-    return {column, field->column_index, value_bytes};
+    return {column, {field->column_index}, value_bytes, as};
+  }
+
+  [[nodiscard]] std::vector<int> leaves_for_json(const parquet::arrow::SchemaField& field,
+                                                 const std::string& name) const {
+    const std::string unknown = type_without_json(*field.field->type());
+    if (!unknown.empty())
+      throw UsageError(path_ + ": column '" + name + "' holds values of the type " + unknown +
+                       ", which conversations have no use for.");
+    std::vector<int> leaves;
+    add_leaves(field, leaves);
+    return leaves;
+  }
+
+  static void add_leaves(const parquet::arrow::SchemaField& field, std::vector<int>& leaves) {
+    if (field.column_index >= 0) leaves.push_back(field.column_index);
+    for (const auto& child : field.children) add_leaves(child, leaves);
   }
 
   // A number of the footer, which must be below 2^44 (16 TiB), so that what is computed from it stays in 63
@@ -170,17 +187,18 @@ class ParquetFile final : public DataFile {
     // 8 bytes a row and column: offsets are 4 or 8, validity is a bit.
     int64_t bytes = 8 * rows_of(metadata, group) * static_cast<int64_t>(selected_.size());
     const auto row_group = metadata.RowGroup(group);
-    for (const SelectedColumn& selected : selected_) {
-      const auto chunk = row_group->ColumnChunk(selected.leaf);
-      const auto sizes = chunk->size_statistics();
-      if (selected.value_bytes > 0)
-        bytes += sane(chunk->num_values()) * selected.value_bytes;
-      else if (sizes != nullptr && sizes->unencoded_byte_array_data_bytes.has_value())
-        bytes += sane(*sizes->unencoded_byte_array_data_bytes);
-      else
-        bytes += sane(chunk->total_uncompressed_size());
-    }
+    for (const SelectedColumn& selected : selected_)
+      for (const int leaf : selected.leaves)
+        bytes += decoded_bytes(*row_group->ColumnChunk(leaf), selected.value_bytes);
     return std::max<int64_t>(1, bytes);
+  }
+
+  [[nodiscard]] int64_t decoded_bytes(const parquet::ColumnChunkMetaData& chunk, int64_t value_bytes) const {
+    if (value_bytes > 0) return sane(chunk.num_values()) * value_bytes;
+    const auto sizes = chunk.size_statistics();
+    if (sizes != nullptr && sizes->unencoded_byte_array_data_bytes.has_value())
+      return sane(*sizes->unencoded_byte_array_data_bytes);
+    return sane(chunk.total_uncompressed_size());
   }
 
   // Appends the group's units; returns the file's row after the group.
@@ -203,7 +221,8 @@ class ParquetFile final : public DataFile {
   void seek(const UnitRange& range) {
     if (batches_ == nullptr || group_ != range.group || next_row_ > range.group_row) {
       std::vector<int> leaves;
-      for (const SelectedColumn& selected : selected_) leaves.push_back(selected.leaf);
+      for (const SelectedColumn& selected : selected_)
+        leaves.insert(leaves.end(), selected.leaves.begin(), selected.leaves.end());
       batches_.reset();
       reader_->set_batch_size(batch_rows_);
       batches_ = check(path_, reader_->GetRecordBatchReader({range.group}, leaves));

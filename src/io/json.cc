@@ -16,9 +16,10 @@ class LimitGuard {
  public:
   LimitGuard(const std::string& where, const JsonLimits& limits) : where_(where), limits_(limits) {}
 
-  bool operator()(int depth, json::parse_event_t event, const json& value) {
+  template <class Json>
+  bool operator()(int depth, typename Json::parse_event_t event, const Json& value) {
     const bool opens =
-        event == json::parse_event_t::object_start || event == json::parse_event_t::array_start;
+        event == Json::parse_event_t::object_start || event == Json::parse_event_t::array_start;
     if (opens && depth >= limits_.max_depth)
       throw DamagedError(where_ + ": is nested deeper than " + std::to_string(limits_.max_depth) +
                          " levels.");
@@ -27,11 +28,13 @@ class LimitGuard {
   }
 
  private:
-  void track_keys(json::parse_event_t event, const json& value) {
-    if (event == json::parse_event_t::object_start) open_objects_.emplace_back();
-    if (event == json::parse_event_t::object_end) open_objects_.pop_back();
-    if (event == json::parse_event_t::key && !open_objects_.back().insert(value.get<std::string>()).second)
-      throw DamagedError(where_ + ": names '" + value.get<std::string>() + "' twice.");
+  template <class Json>
+  void track_keys(typename Json::parse_event_t event, const Json& value) {
+    using Event = typename Json::parse_event_t;
+    if (event == Event::object_start) open_objects_.emplace_back();
+    if (event == Event::object_end) open_objects_.pop_back();
+    if (event == Event::key && !open_objects_.back().insert(value.template get<std::string>()).second)
+      throw DamagedError(where_ + ": names '" + value.template get<std::string>() + "' twice.");
   }
 
   const std::string& where_;
@@ -46,26 +49,22 @@ std::string reason_of(const json::exception& error) {
   return std::string(head == std::string_view::npos ? text : text.substr(head + 2));
 }
 
-}  // namespace
-
-json parse_json(std::string_view text, const std::string& where, const JsonLimits& limits) {
+template <class Json>
+Json parse(std::string_view text, const std::string& where, const JsonLimits& limits) {
   LimitGuard guard(where, limits);
   try {
     // By reference: the parser copies its callback.
-    return json::parse(text.begin(), text.end(), [&guard](int depth, json::parse_event_t event, json& value) {
-      return guard(depth, event, value);
-    });
+    return Json::parse(text.begin(), text.end(),
+                       [&guard](int depth, typename Json::parse_event_t event, Json& value) {
+                         return guard(depth, event, value);
+                       });
   } catch (const json::exception& error) {
     throw DamagedError(where + ": is not valid JSON: " + reason_of(error) + ".");
   }
 }
 
-json read_json(const std::filesystem::path& path, int64_t max_bytes, const JsonLimits& limits) {
-  return parse_json(read_text(path, max_bytes), path.string(), limits);
-}
-
-std::string describe_kind(const json& value) {
-  switch (value.type()) {
+std::string kind_name(json::value_t type) {
+  switch (type) {
     case json::value_t::null:
       return "null";
     case json::value_t::object:
@@ -80,5 +79,23 @@ std::string describe_kind(const json& value) {
       return "a number";
   }
 }
+
+}  // namespace
+
+json parse_json(std::string_view text, const std::string& where, const JsonLimits& limits) {
+  return parse<json>(text, where, limits);
+}
+
+nlohmann::ordered_json parse_ordered_json(std::string_view text, const std::string& where,
+                                          const JsonLimits& limits) {
+  return parse<nlohmann::ordered_json>(text, where, limits);
+}
+
+json read_json(const std::filesystem::path& path, int64_t max_bytes, const JsonLimits& limits) {
+  return parse_json(read_text(path, max_bytes), path.string(), limits);
+}
+
+std::string describe_kind(const json& value) { return kind_name(value.type()); }
+std::string describe_kind(const nlohmann::ordered_json& value) { return kind_name(value.type()); }
 
 }  // namespace plimsoll

@@ -16,11 +16,15 @@ struct JsonLimits {
 
 // Throws DamagedError that starts with `where` ("folder/config.json", "data.jsonl:14") and gives the reason.
 nlohmann::json parse_json(std::string_view text, const std::string& where, const JsonLimits& limits = {});
+// With the keys of objects in the order of the text.
+nlohmann::ordered_json parse_ordered_json(std::string_view text, const std::string& where,
+                                          const JsonLimits& limits = {});
 
 // Reads and parses a JSON file of at most `max_bytes`.
 nlohmann::json read_json(const std::filesystem::path& path, int64_t max_bytes, const JsonLimits& limits = {});
 
 // "a string", "an array", ...: what a value is, for messages.
 std::string describe_kind(const nlohmann::json& value);
+std::string describe_kind(const nlohmann::ordered_json& value);
 
 }  // namespace plimsoll

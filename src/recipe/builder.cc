@@ -173,8 +173,11 @@ void RecipeBuilder::check_together(const Recipe& recipe) {
                                "; remove it, or say method.type: " + method_name(option.method));
   if (recipe.method.type == MethodType::full && recipe.adapter)
     conflict("adapter", "continues LoRA training, but method.type is full");
-  if (recipe.task == Task::pretrain && recipe.data.format == DataFormat::prompt_response)
-    conflict("data.format", "prompt-response belongs to task: sft; pretrain reads text or input-ids");
+  const bool answers =
+      recipe.data.format == DataFormat::prompt_response || recipe.data.format == DataFormat::messages;
+  if (recipe.task == Task::pretrain && answers)
+    conflict("data.format", to_yaml(find_option("data.format")->get(recipe)) +
+                                " belongs to task: sft; pretrain reads text or input-ids");
   if (recipe.batch.micro > recipe.batch.effective)
     conflict("batch.micro", "is larger than batch.effective (" + format_count(recipe.batch.effective) + ")");
   if (recipe.schedule.name == ScheduleName::constant && recipe.schedule.min_ratio > 0.0)

@@ -46,9 +46,9 @@ TEST(RecipeErrors, wrong_types_say_what_is_expected_and_what_was_found) {
   EXPECT_EQ(error_of("data: {shuffle: yes}"), "q.yaml:2: data.shuffle: expected true or false, found 'yes'");
   EXPECT_EQ(error_of("data: {train: {a: b}}"),
             "q.yaml:2: data.train: expected a path, a list of paths, or null, found a map");
-  EXPECT_EQ(
-      error_of("data: {columns: {promt: x}}"),
-      "q.yaml:2: data.columns: 'promt' is no column; there are prompt, response, text, input_ids, labels");
+  EXPECT_EQ(error_of("data: {columns: {promt: x}}"),
+            "q.yaml:2: data.columns: 'promt' is no column; there are prompt, response, messages, tools, "
+            "text, input_ids, labels");
   EXPECT_EQ(
       error_of("memory: {device: 8 apples}"),
       "q.yaml:2: memory.device: expected auto, a share such as 80% or a size such as 8GiB, found '8 apples'");

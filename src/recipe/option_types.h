@@ -132,3 +132,11 @@ Option optional_path(std::string key, Field field, std::string meaning) {
 Option stop_loss();
 
 }  // namespace plimsoll::option_types
+
+namespace plimsoll {
+
+// template_options.cc
+Option data_template();
+Option data_date();
+
+}  // namespace plimsoll

@@ -42,11 +42,12 @@ Option part(Option option) {
 }
 
 Option data_columns() {
-  static const std::vector<std::string> kNames = {"prompt", "response", "text", "input_ids", "labels"};
+  static const std::vector<std::string> kNames = {"prompt", "response",  "messages", "tools",
+                                                  "text",   "input_ids", "labels"};
   Option option;
   option.key = "data.columns";
   option.values = "a map such as {prompt: question, response: answer}";
-  option.meaning = "names of the columns in the files: prompt, response, text, input_ids, labels";
+  option.meaning = "names of the columns in the files: " + join(kNames, ", ");
   option.set = [](Recipe& recipe, const Node& node, Folder) {
     if (node.kind != Node::Kind::map) return false;
     for (const Node& item : node.items) {
@@ -230,13 +231,13 @@ std::vector<Option> data_options() {
       experiment(choice<DataFormat>("data.format", FIELD(data.format),
                                     {{"auto", DataFormat::automatic},
                                      {"prompt-response", DataFormat::prompt_response},
+                                     {"messages", DataFormat::messages},
                                      {"text", DataFormat::text},
                                      {"input-ids", DataFormat::input_ids}},
                                     "what a row holds; auto looks at the columns")),
       data_columns(),
-      experiment(choice<Template>("data.template", FIELD(data.chat_template),
-                                  {{"auto", Template::automatic}, {"plain", Template::plain}},
-                                  "how prompt and response become text; auto is plain")),
+      experiment(data_template()),
+      experiment(data_date()),
       experiment(integer("data.max_length", FIELD(data.max_length), {1, int64_t{1} << 24},
                          "tokens of a sequence; longer ones are cut")),
       experiment(boolean("data.packing", FIELD(data.packing), "several sequences in one row")),

@@ -17,8 +17,8 @@ namespace plimsoll {
 // Enumerations hold what exists. Values that are known but missing are refused by name: unsupported.cc.
 enum class Init : uint8_t { weights, random };
 enum class Task : uint8_t { sft, pretrain };
-enum class DataFormat : uint8_t { automatic, prompt_response, text, input_ids };
-enum class Template : uint8_t { automatic, plain };
+enum class DataFormat : uint8_t { automatic, prompt_response, messages, text, input_ids };
+enum class TemplateName : uint8_t { automatic, plain, chatml, llama2, llama3, mistral, alpaca };
 enum class MethodType : uint8_t { full, lora, qlora };
 enum class OptimizerName : uint8_t { adamw, adamw8bit, lion, sgd, adafactor };
 enum class ScheduleName : uint8_t { cosine, linear, constant };
@@ -92,7 +92,8 @@ struct Recipe {
     EvalSource eval;
     DataFormat format = DataFormat::automatic;
     std::map<std::string, std::string> columns;  // our name of a column -> its name in the files
-    Template chat_template = Template::automatic;
+    TemplateName chat_template = TemplateName::automatic;
+    std::optional<std::string> date;  // of templates that print one: YYYY-MM-DD
     int64_t max_length = 1024;
     bool packing = false;
     bool train_on_prompt = false;

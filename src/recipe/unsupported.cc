@@ -30,11 +30,10 @@ std::string not_yet(std::string_view key, std::string_view value) {
 const std::vector<Unsupported>& unsupported() {
   static const std::vector<Unsupported> kList = {
       {"task", {"seq2seq", "reward", "classify", "dpo"}, {}},
-      {"data.format", {"messages", "preference", "sentence-label"}, {}},
+      {"data.format", {"preference", "sentence-label"}, {}},
       {"data.columns",
-       {"messages", "chosen", "rejected", "chosen_input_ids", "rejected_input_ids", "sentence", "label"},
+       {"chosen", "rejected", "chosen_input_ids", "rejected_input_ids", "sentence", "label"},
        {}},
-      {"data.template", {"chatml", "llama2", "llama3", "mistral", "alpaca"}, {}},
       {"data.max_length", {"source", "target"}, {}},
       {"data.packing", {}, {"false"}},
       {"data.loader_threads", {}, {"auto", "1"}},

@@ -105,6 +105,10 @@ void save_checkpoint(const CheckpointOptions& options, const Experiment& experim
   } else {
     write_model(state, options.model_folder, folder.path());
   }
+  if (options.chat_template)
+    write_file_atomically(folder.path() / "chat_template.jinja", options.chat_template->source());
+  else
+    fs::remove(folder.path() / "chat_template.jinja");
   write_optimizer(state, folder.path());
   const nlohmann::ordered_json json = {
       {"step", trainer.step},

@@ -8,6 +8,7 @@
 
 #include "data/effective_batch.h"
 #include "plan/experiment.h"
+#include "template/template.h"
 #include "train/weights.h"
 
 namespace plimsoll {
@@ -30,6 +31,9 @@ struct CheckpointOptions {
   std::string recipe_yaml;
   int64_t keep = 2;
   bool keep_best = false;  // beside them the one with the lowest eval_loss
+  // What the rows were rendered with: written as chat_template.jinja. Without one that file is not there,
+  // whatever the model folder has.
+  std::optional<Template> chat_template = std::nullopt;
 };
 
 // A trained weight (or master) with an element that is NaN or infinite; none: all are finite. Reads them all.

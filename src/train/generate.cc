@@ -13,6 +13,7 @@
 #include "cpu/threads.h"
 #include "recipe/load.h"
 #include "text/stream_decoder.h"
+#include "train/conversations.h"
 #include "train/generator.h"
 #include "train/progress.h"
 #include "train/quantised_weights.h"
@@ -208,6 +209,8 @@ void answer_all(Session& session, const GenerateOptions& options, const std::vec
 void check(const GenerateOptions& options) {
   const int given = (options.prompt ? 1 : 0) + (options.data ? 1 : 0) + (options.ids.empty() ? 0 : 1);
   if (given != 1) throw UsageError("generate: give one of --prompt, --data and --ids");
+  if (!options.ids.empty() && (options.system || options.chat_template != "auto"))
+    throw UsageError("generate: --template and --system mean nothing beside --ids");
   if (!options.data && (options.out || options.limit))
     throw UsageError("generate: --out and --limit belong to --data");
 }
@@ -220,7 +223,10 @@ ExitCode generate(const GenerateOptions& options) {
   const CpuSettings cpu = cpu_settings(options.machine);
   GenerationRequest request = request_of(options, paths);
   const std::optional<Tokenizer> tokenizer = load_tokenizer(options, paths.base);
-  const std::vector<Question> questions = read_questions(options, tokenizer ? &*tokenizer : nullptr);
+  std::optional<ChatTemplate> chat;
+  if (options.ids.empty()) chat = answering_template(options, paths);
+  const std::vector<Question> questions =
+      read_questions(options, tokenizer ? &*tokenizer : nullptr, chat ? &*chat : nullptr);
   request.context = context_of(options, request.model, questions);
   GenerationPlan plan = plan_generation(std::move(request), cpu);
   require_fit(plan, cpu);
@@ -230,8 +236,10 @@ ExitCode generate(const GenerateOptions& options) {
                  std::string(to_string(plan.request.compute)).c_str(), plan.request.nf4 ? " · nf4" : "");
   }
   start_threads(cpu.threads);
-  Session session(options, std::move(plan), cpu, tokenizer,
-                  stop_ids(paths.base, tokenizer ? &*tokenizer : nullptr));
+  std::vector<int32_t> stops = stop_ids(paths.base, tokenizer ? &*tokenizer : nullptr);
+  if (chat)
+    if (const auto end = end_of_turn(*tokenizer, *chat)) stops.push_back(*end);
+  Session session(options, std::move(plan), cpu, tokenizer, std::move(stops));
   session.load(paths);
   if (options.data) {
     answer_all(session, options, questions);

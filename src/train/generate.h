@@ -18,7 +18,9 @@ struct GenerateOptions {
   // What to answer, exactly one of them: a text, token ids, or a data file's rows.
   std::optional<std::string> prompt;
   std::vector<int32_t> ids;
-  std::optional<std::filesystem::path> data;  // column prompt, and response where there is one
+  std::optional<std::filesystem::path> data;  // column prompt (and response), or messages
+  std::string chat_template = "auto";         // auto, plain, or a built-in one's name
+  std::optional<std::string> system;          // a system message before the prompt
   std::optional<int64_t> limit;               // rows of `data`
   std::optional<std::filesystem::path> out;   // JSONL of the answers to `data`
   int64_t max_new_tokens = 64;

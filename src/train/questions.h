@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "template/chat_template.h"
 #include "text/tokenizer.h"
 #include "train/generate.h"
 
@@ -29,14 +30,20 @@ DType stored_type(const std::filesystem::path& base);
 // config.json.
 std::vector<int32_t> stop_ids(const std::filesystem::path& base, const Tokenizer* tokenizer);
 
+// What questions are rendered with. `auto`: what a finished run was trained with, or the chat template of the
+// adapter or the model; nothing where there is none, and for `plain`. Throws UsageError for an unknown name.
+std::optional<ChatTemplate> answering_template(const GenerateOptions& options, const ModelPaths& paths);
+
 struct Question {
-  std::string prompt;
+  std::string prompt;              // of a conversation the last message of the user
+  Conversation conversation = {};  // up to the answer
   std::vector<int32_t> ids;
   std::optional<std::string> expected;
 };
 
 // The prompt, the ids, or the data file's rows; texts are encoded as in training. `tokenizer` may be null for
-// ids.
-std::vector<Question> read_questions(const GenerateOptions& options, const Tokenizer* tokenizer);
+// ids, `chat` for plain prompts.
+std::vector<Question> read_questions(const GenerateOptions& options, const Tokenizer* tokenizer,
+                                     const ChatTemplate* chat);
 
 }  // namespace plimsoll

@@ -75,7 +75,8 @@ class TrainingRun {
     times_.reserve(total_steps_);
     current_.total_steps = total_steps_;
     checkpoints_ = {output_, recipe_.model, effective_yaml(recipe_), recipe_.save.keep,
-                    recipe_.save.best.has_value()};
+                    recipe_.save.best.has_value(), {}};
+    if (data.chat) checkpoints_.chat_template = data.chat->rendering();
     current_.fingerprint = experiment_identity(recipe_);
   }
 
@@ -90,6 +91,8 @@ class TrainingRun {
                     std::to_string(experiment_.effective_batch) + " · " + format_count(total_steps_) +
                     " steps" +
                     (plan_.request.lossy.empty() ? "" : " · lossy: " + join(plan_.request.lossy, ", ")));
+    if (checkpoints_.chat_template)
+      progress_.event("rows    rendered by " + checkpoints_.chat_template->name());
     if (experiment_.precision.compute == DType::bf16 && plan_.request.device.isa < Isa::avx512_bf16)
       progress_.event("note    no bf16 products with " + std::string(to_string(plan_.request.device.isa)) +
                           ": bf16 values are multiplied as f32",

@@ -15,6 +15,7 @@
 #include "cpu/threads.h"
 #include "io/load.h"
 #include "io/model_folder.h"
+#include "train/conversations.h"
 #include "train/quantised_weights.h"
 
 namespace plimsoll {
@@ -63,6 +64,8 @@ std::optional<RowFormat> row_format(DataFormat format) {
       return std::nullopt;
     case DataFormat::prompt_response:
       return RowFormat::prompt_response;
+    case DataFormat::messages:
+      return RowFormat::messages;
     case DataFormat::text:
       return RowFormat::text;
     case DataFormat::input_ids:
@@ -84,10 +87,15 @@ ExampleEncoder make_encoder(const Recipe& recipe, RowFormat format, const DataSe
   if (!data.special.end_of_text)
     throw UsageError(recipe.model + ": names no end-of-text token (eos_token in tokenizer_config.json)");
   options.eos = *data.special.end_of_text;
-  return ExampleEncoder(options,
-                        [tokenizer = data.tokenizer](std::string_view text, std::vector<int32_t>& ids) {
-                          tokenizer->encode_into(text, false, ids);
-                        });
+  EncodeConversation converse;
+  if (auto chat = chat_template_of(recipe, format))
+    converse = conversation_encoder(data.tokenizer, *std::move(chat), options.train_on_prompt);
+  return ExampleEncoder(
+      options,
+      [tokenizer = data.tokenizer](std::string_view text, std::vector<int32_t>& ids) {
+        tokenizer->encode_into(text, false, ids);
+      },
+      std::move(converse));
 }
 
 Dataset open_rows(const Recipe& recipe, const std::vector<std::string>& paths, RowFormat& format) {
@@ -95,7 +103,7 @@ Dataset open_rows(const Recipe& recipe, const std::vector<std::string>& paths, R
   Dataset dataset = Dataset::open(files);
   const ColumnBinding binding =
       bind_columns(dataset.columns(), row_format(recipe.data.format), recipe.data.columns, dataset.name());
-  dataset.select(binding.columns);
+  dataset.select(binding.columns, binding.read_as());
   format = binding.format;
   return dataset;
 }
@@ -256,6 +264,7 @@ DataSetup open_data(const Recipe& recipe, int64_t vocab) {
   const int64_t rows = dataset.rows();
   data.train.emplace(DataSource{std::move(dataset), RowSubset::all(rows),
                                 make_encoder(recipe, format, data, vocab), train_loader(recipe)});
+  data.chat = chat_template_of(recipe, format);
   open_eval(recipe, vocab, data);
   return data;
 }

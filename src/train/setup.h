@@ -9,6 +9,7 @@
 #include "ops/cpu_kernel.h"
 #include "plan/plan.h"
 #include "recipe/recipe.h"
+#include "template/chat_template.h"
 #include "text/special_tokens.h"
 #include "text/tokenizer.h"
 
@@ -43,6 +44,7 @@ struct DataSetup {
   SpecialTokens special;
   std::optional<DataSource> train;
   std::optional<DataSource> eval;
+  std::optional<ChatTemplate> chat;  // of the training rows
 };
 
 // Where the folder has a tokenizer.json it is loaded. `vocab` is the embedding's number of rows.

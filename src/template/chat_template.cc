@@ -1,0 +1,154 @@
+#include "template/chat_template.h"
+
+#include "base/strings.h"
+#include "io/file.h"
+#include "io/json.h"
+#include "template/builtin_templates.h"
+#include "template/learnt_parts.h"
+
+namespace plimsoll {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr int64_t kMaxConfigBytes = 64 << 20;
+
+json read_if_there(const fs::path& file) {
+  if (!fs::exists(file)) return json::object();
+  json config = read_json(file, kMaxConfigBytes);
+  if (!config.is_object())
+    throw DamagedError(file.string() + ": is " + describe_kind(config) + ", not an object.");
+  return config;
+}
+
+// "eos_token": "</s>" or {"content": "</s>", ...}; the first file that names a token decides.
+std::map<std::string, std::string> special_tokens(const fs::path& folder) {
+  std::map<std::string, std::string> tokens;
+  for (const char* file : {"tokenizer_config.json", "special_tokens_map.json"}) {
+    const json config = read_if_there(folder / file);
+    for (const char* name :
+         {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"}) {
+      const auto found = config.find(name);
+      if (found == config.end() || tokens.contains(name)) continue;
+      const json& text = found->is_object() && found->contains("content") ? found->at("content") : *found;
+      if (text.is_string()) tokens[name] = text.get<std::string>();
+    }
+  }
+  return tokens;
+}
+
+struct Sources {
+  std::string plain;
+  std::optional<std::string> with_tools;
+  std::string where;
+};
+
+// "chat_template": a text, or [{"name": "default", "template": ...}, {"name": "tool_use", ...}].
+std::optional<Sources> configured_sources(const fs::path& file) {
+  const json config = read_if_there(file);
+  const auto found = config.find("chat_template");
+  if (found == config.end() || found->is_null()) return std::nullopt;
+  const std::string where = file.string() + ": chat_template";
+  if (found->is_string()) return Sources{found->get<std::string>(), std::nullopt, where};
+  Sources sources{"", std::nullopt, where};
+  bool has_default = false;
+  for (const json& item : *found) {
+    if (!item.is_object() || !item.contains("name") || !item.contains("template") ||
+        !item["template"].is_string())
+      throw DamagedError(where + ": a text, or a list of objects with name and template, is expected");
+    if (item["name"] == "tool_use") sources.with_tools = item["template"].get<std::string>();
+    if (item["name"] != "default") continue;
+    sources.plain = item["template"].get<std::string>();
+    has_default = true;
+  }
+  if (!has_default) throw UsageError(where + ": has no template of the name 'default'");
+  return sources;
+}
+
+}  // namespace
+
+ChatTemplate::ChatTemplate(Template rendering, std::optional<Template> with_tools,
+                           std::map<std::string, std::string> tokens, std::optional<std::tm> now)
+    : template_(std::move(rendering)),
+      with_tools_(std::move(with_tools)),
+      tokens_(std::move(tokens)),
+      now_(now) {}
+
+ChatTemplate ChatTemplate::builtin(std::string_view name, const fs::path& model_folder,
+                                   std::optional<std::tm> now) {
+  const BuiltinTemplate* found = find_builtin_template(name);
+  if (found == nullptr) {
+    std::vector<std::string> names;
+    for (const BuiltinTemplate& known : builtin_templates()) names.emplace_back(known.name);
+    throw UsageError("data.template: there is no template '" + std::string(name) + "'; there are " +
+                     join(names, ", "));
+  }
+  return {Template::parse(found->source, "template " + std::string(name)), std::nullopt,
+          special_tokens(model_folder), now};
+}
+
+std::optional<ChatTemplate> ChatTemplate::of_folder(const fs::path& folder, std::optional<std::tm> now) {
+  const fs::path file = folder / "chat_template.jinja";
+  const TemplateLimits limits;
+  std::optional<Sources> sources;
+  if (fs::exists(file))
+    sources =
+        Sources{read_text(file, static_cast<int64_t>(limits.source_bytes)), std::nullopt, file.string()};
+  else
+    sources = configured_sources(folder / "tokenizer_config.json");
+  if (!sources) return std::nullopt;
+  std::optional<Template> with_tools;
+  if (sources->with_tools) with_tools = Template::parse(*sources->with_tools, sources->where + " tool_use");
+  return ChatTemplate(Template::parse(sources->plain, sources->where), std::move(with_tools),
+                      special_tokens(folder), now);
+}
+
+namespace {
+
+// Thoughts come under several names; templates read reasoning_content, some thinking. As in transformers 5.
+nlohmann::ordered_json with_reasoning(const nlohmann::ordered_json& messages) {
+  nlohmann::ordered_json out = messages;
+  for (nlohmann::ordered_json& message : out) {
+    for (const char* name : {"reasoning_content", "thinking", "reasoning"}) {
+      const auto found = message.find(name);
+      if (found == message.end() || found->is_null()) continue;
+      const nlohmann::ordered_json thoughts = *found;
+      if (!message.contains("thinking")) message["thinking"] = thoughts;
+      message["reasoning_content"] = thoughts;
+      break;
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+Template::Output ChatTemplate::output(const Conversation& conversation, bool add_generation_prompt) const {
+  nlohmann::ordered_json variables = {{"messages", with_reasoning(conversation.messages)},
+                                      {"tools", conversation.tools},
+                                      {"documents", nullptr},
+                                      {"add_generation_prompt", add_generation_prompt}};
+  for (const auto& [name, text] : tokens_) variables[name] = text;
+  const bool tools = with_tools_ && !conversation.tools.is_null();
+  return (tools ? *with_tools_ : template_).render(variables, now_);
+}
+
+std::string ChatTemplate::render(const Conversation& conversation, bool add_generation_prompt) const {
+  return output(conversation, add_generation_prompt).text;
+}
+
+TrainingText ChatTemplate::render_for_training(const Conversation& conversation) const {
+  const bool tools = with_tools_ && !conversation.tools.is_null();
+  const Template& rendering = tools ? *with_tools_ : template_;
+  if (rendering.marks_generation()) {
+    Template::Output marked = output(conversation, false);
+    return {std::move(marked.text),
+            learnt_blocks(conversation, std::move(marked.generated), rendering.name()), true};
+  }
+  return find_learnt_parts(
+      conversation, [this](const Conversation& part, bool prompt) { return output(part, prompt).text; },
+      rendering.name());
+}
+
+}  // namespace plimsoll

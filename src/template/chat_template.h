@@ -1,0 +1,62 @@
+// A model's chat template: conversations become text, and the text's parts that the assistant says are known.
+#pragma once
+
+#include <ctime>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "template/template.h"
+
+namespace plimsoll {
+
+// As transformers passes it to a template: objects with a role and, mostly, a content.
+struct Conversation {
+  nlohmann::ordered_json messages = nlohmann::ordered_json::array();
+  nlohmann::ordered_json tools = nullptr;  // a list of schemas
+};
+
+// The text of a whole conversation, with the parts that are learnt.
+struct TrainingText {
+  std::string text;
+  // In order and apart, one for each assistant message that is learnt, or for each generation block. With
+  // `to_end` false they end where the message's content does: the end token behind it belongs to them, too.
+  std::vector<ByteSpan> learnt;
+  bool to_end = true;
+};
+
+class ChatTemplate {
+ public:
+  // `tokens` are the special tokens by their names in templates: bos_token, eos_token, ...
+  ChatTemplate(Template rendering, std::optional<Template> with_tools,
+               std::map<std::string, std::string> tokens, std::optional<std::tm> now);
+
+  // A template by its name in builtin_templates.h. Throws UsageError for another name.
+  static ChatTemplate builtin(std::string_view name, const std::filesystem::path& model_folder,
+                              std::optional<std::tm> now);
+  // chat_template.jinja, else chat_template of tokenizer_config.json; nothing where the folder has none.
+  // Throws TemplateError, and DamagedError for a file that is not what its name says.
+  static std::optional<ChatTemplate> of_folder(const std::filesystem::path& model_folder,
+                                               std::optional<std::tm> now);
+
+  // Throws TemplateError.
+  [[nodiscard]] std::string render(const Conversation& conversation, bool add_generation_prompt) const;
+  // Throws TemplateError also where the parts cannot be told apart.
+  [[nodiscard]] TrainingText render_for_training(const Conversation& conversation) const;
+
+  [[nodiscard]] const Template& rendering() const { return template_; }
+
+ private:
+  [[nodiscard]] Template::Output output(const Conversation& conversation, bool add_generation_prompt) const;
+
+  Template template_;
+  std::optional<Template> with_tools_;
+  std::map<std::string, std::string> tokens_;
+  std::optional<std::tm> now_;
+};
+
+}  // namespace plimsoll

@@ -1,0 +1,204 @@
+#include "train/conversations.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/strings.h"
+#include "data/messages.h"
+
+namespace plimsoll {
+namespace {
+
+// What a token takes along at most; a bound, so that time stays linear.
+constexpr size_t kMostBlanks = 64;
+
+bool is_blank(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
+
+bool is_blank_token(const Tokenizer& tokenizer, int32_t id) {
+  std::string bytes;
+  tokenizer.append_token_bytes(id, false, bytes);
+  return std::all_of(bytes.begin(), bytes.end(), is_blank);
+}
+
+// Where a text that a normaliser changed is cut into tokens at `byte`: as many tokens as what stands before
+// it has, as far as they agree with the whole's.
+size_t tokens_before(const Tokenizer& tokenizer, std::string_view text, size_t byte,
+                     const std::vector<int32_t>& ids) {
+  const std::vector<int32_t> before = tokenizer.encode(text.substr(0, byte), false);
+  const size_t most = std::min(before.size(), ids.size());
+  return static_cast<size_t>(
+      std::mismatch(before.begin(), before.begin() + static_cast<std::ptrdiff_t>(most), ids.begin()).first -
+      before.begin());
+}
+
+struct TokenRange {
+  size_t begin = 0;
+  size_t end = 0;
+};
+
+TokenRange tokens_of(const Tokenizer& tokenizer, std::string_view text, const ByteSpan& span,
+                     const std::vector<int32_t>& ids, const std::optional<std::vector<size_t>>& starts) {
+  if (span.begin == span.end) return {0, 0};
+  if (!starts) {
+    const size_t begin = tokens_before(tokenizer, text, span.begin, ids);
+    return {begin, std::max(begin, tokens_before(tokenizer, text, span.end, ids))};
+  }
+  // Token i is [starts[i], starts[i + 1]).
+  const auto first = std::upper_bound(starts->begin(), starts->end(), span.begin) - 1;
+  const auto last = std::lower_bound(first, starts->end() - 1, span.end);
+  return {static_cast<size_t>(first - starts->begin()), static_cast<size_t>(last - starts->begin())};
+}
+
+// From the content's last token over blanks to the special token that ends the turn, where there is one.
+size_t with_end_token(const Tokenizer& tokenizer, const std::vector<int32_t>& ids, size_t end) {
+  size_t next = end;
+  while (next < ids.size() && !tokenizer.is_special(ids[next]) && is_blank_token(tokenizer, ids[next]))
+    ++next;
+  return next < ids.size() && tokenizer.is_special(ids[next]) ? next + 1 : end;
+}
+
+// Without the blanks behind a special token at the end.
+size_t without_blanks(const Tokenizer& tokenizer, const std::vector<int32_t>& ids, TokenRange range) {
+  size_t end = range.end;
+  while (end > range.begin && !tokenizer.is_special(ids[end - 1]) && is_blank_token(tokenizer, ids[end - 1]))
+    --end;
+  return end > range.begin && tokenizer.is_special(ids[end - 1]) ? end : range.end;
+}
+
+}  // namespace
+
+std::optional<std::tm> date_of(const std::optional<std::string>& date) {
+  if (!date) return std::nullopt;
+  const std::vector<std::string> parts = split(*date, '-');
+  std::tm time{};
+  time.tm_year = std::stoi(parts[0]) - 1900;
+  time.tm_mon = std::stoi(parts[1]) - 1;
+  time.tm_mday = std::stoi(parts[2]);
+  time.tm_hour = 12;
+  time.tm_isdst = -1;
+  std::mktime(&time);  // the days of week and year
+  return time;
+}
+
+std::tm local_time() {
+  const std::time_t now = std::time(nullptr);
+  std::tm time{};
+  localtime_r(&now, &time);
+  return time;
+}
+
+std::optional<ChatTemplate> chat_template_of(const Recipe& recipe, RowFormat format) {
+  const bool messages = format == RowFormat::messages;
+  if (!messages && format != RowFormat::prompt_response) return std::nullopt;
+  const auto now = date_of(recipe.data.date);
+  switch (recipe.data.chat_template) {
+    case TemplateName::automatic:
+      break;
+    case TemplateName::plain:
+      if (messages)
+        throw UsageError(
+            "data.template: plain has no place for messages with roles; name a template such as chatml, or "
+            "auto for the model's own");
+      return std::nullopt;
+    case TemplateName::chatml:
+      return ChatTemplate::builtin("chatml", recipe.model, now);
+    case TemplateName::llama2:
+      return ChatTemplate::builtin("llama2", recipe.model, now);
+    case TemplateName::llama3:
+      return ChatTemplate::builtin("llama3", recipe.model, now);
+    case TemplateName::mistral:
+      return ChatTemplate::builtin("mistral", recipe.model, now);
+    case TemplateName::alpaca:
+      return ChatTemplate::builtin("alpaca", recipe.model, now);
+  }
+  auto own = ChatTemplate::of_folder(recipe.model, now);
+  if (!own && messages)
+    throw UsageError(
+        recipe.model +
+        ": has no chat template (chat_template.jinja, or chat_template in tokenizer_config.json), which "
+        "rows of messages need; name one as data.template: chatml, llama2, llama3, mistral or alpaca");
+  return own;
+}
+
+std::optional<std::vector<size_t>> token_starts(const Tokenizer& tokenizer, std::string_view text,
+                                                const std::vector<int32_t>& ids) {
+  std::vector<size_t> starts;
+  starts.reserve(ids.size() + 1);
+  size_t at = 0;
+  std::string bytes;
+  for (const int32_t id : ids) {
+    bytes.clear();
+    tokenizer.append_token_bytes(id, false, bytes);
+    starts.push_back(at);
+    for (const char c : bytes) {
+      // A token may take blanks beside it along, and a space may be put before a word.
+      size_t next = at;
+      const size_t end = std::min(text.size(), at + kMostBlanks);
+      while (next < end && text[next] != c && is_blank(text[next])) ++next;
+      if (next < end && text[next] == c)
+        at = next + 1;
+      else if (c != ' ')
+        return std::nullopt;
+    }
+  }
+  while (at < text.size() && is_blank(text[at])) ++at;
+  if (at != text.size()) return std::nullopt;
+  starts.push_back(at);
+  return starts;
+}
+
+std::vector<bool> learnt_tokens(const Tokenizer& tokenizer, const TrainingText& rendered,
+                                const std::vector<int32_t>& ids) {
+  std::vector<bool> learnt(ids.size(), false);
+  const auto starts = token_starts(tokenizer, rendered.text, ids);
+  for (const ByteSpan& span : rendered.learnt) {
+    TokenRange range = tokens_of(tokenizer, rendered.text, span, ids, starts);
+    if (range.begin == range.end) continue;
+    range.end =
+        rendered.to_end ? without_blanks(tokenizer, ids, range) : with_end_token(tokenizer, ids, range.end);
+    for (size_t i = range.begin; i < range.end; ++i) learnt[i] = true;
+  }
+  return learnt;
+}
+
+EncodeConversation conversation_encoder(std::shared_ptr<const Tokenizer> tokenizer, ChatTemplate chat,
+                                        bool train_on_prompt) {
+  return [tokenizer = std::move(tokenizer), chat = std::move(chat), train_on_prompt](
+             const Conversation& conversation, const std::function<std::string()>& where, Example& example) {
+    try {
+      const TrainingText rendered = train_on_prompt ? TrainingText{chat.render(conversation, false), {}, true}
+                                                    : chat.render_for_training(conversation);
+      tokenizer->encode_into(rendered.text, false, example.ids);
+      if (train_on_prompt) {
+        example.labels = example.ids;
+        return;
+      }
+      const std::vector<bool> learnt = learnt_tokens(*tokenizer, rendered, example.ids);
+      for (size_t i = 0; i < learnt.size(); ++i)
+        example.labels.push_back(learnt[i] ? example.ids[i] : kIgnoreLabel);
+      if (std::find(learnt.begin(), learnt.end(), true) == learnt.end())
+        throw DamagedError(
+            where() +
+            ": the conversation has nothing to learn: no message of the role assistant leaves a "
+            "token (data.train_on_prompt learns from all of it).");
+    } catch (const TemplateError& error) {
+      throw DamagedError(where() + ": " + error.what());
+    }
+  };
+}
+
+std::optional<int32_t> end_of_turn(const Tokenizer& tokenizer, const ChatTemplate& chat) {
+  TrainingText rendered;
+  try {
+    rendered = chat.render_for_training(conversation_of("a", "b"));
+  } catch (const TemplateError&) {
+    return std::nullopt;  // its conversations look different; it says nothing about their end
+  }
+  const std::vector<int32_t> ids = tokenizer.encode(rendered.text, false);
+  const std::vector<bool> learnt = learnt_tokens(tokenizer, rendered, ids);
+  for (size_t i = ids.size(); i-- > 0;)
+    if (learnt[i]) return tokenizer.is_special(ids[i]) ? std::optional(ids[i]) : std::nullopt;
+  return std::nullopt;
+}
+
+}  // namespace plimsoll

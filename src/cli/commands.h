@@ -39,6 +39,8 @@ void add_train(CLI::App& app, Action& action);
 void add_recipe(CLI::App& app, Action& action);
 void add_generate(CLI::App& app, Action& action);
 void add_merge(CLI::App& app, Action& action);
+void add_completion(CLI::App& app, Action& action);
+void add_help(CLI::App& app, Action& action);
 void add_debug_dump(CLI::App& app, Action& action);
 
 }  // namespace plimsoll

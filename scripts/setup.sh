@@ -12,7 +12,7 @@ cd "$(dirname "$0")/.."
 packages=(g++ cmake ninja-build make pkg-config git python3 libdnnl-dev libyaml-cpp-dev libcli11-dev
   nlohmann-json3-dev libpcre2-dev libicu-dev libgtest-dev libgmock-dev)
 readonly pyarrow=26.0.1 # its ABI is what cmake/dependencies.cmake and the toolchain notes were proven with
-readonly requirements=scripts/requirements-parity.txt
+readonly requirements=scripts/requirements-parity.txt small_requirements=scripts/requirements-parity-small.txt
 parity=false
 
 for argument in "$@"; do
@@ -28,9 +28,9 @@ done
 
 have_pyarrow() { [[ -d .deps/py/pyarrow-$pyarrow.dist-info ]]; }
 
-# Succeeds when the given python3 has every package of the requirements in that version or a newer one.
-satisfies_requirements() {
-  "$1" - "$requirements" 2>/dev/null <<'PYTHON'
+# Succeeds when the given python3 has every package of a requirements file in that version or a newer one.
+satisfies() {
+  "$1" - "$2" 2>/dev/null <<'PYTHON'
 import importlib.metadata, re, sys
 number = lambda version: [int(part) for part in re.findall(r"\d+", version.split("+")[0])]
 for line in open(sys.argv[1]):
@@ -40,7 +40,8 @@ for line in open(sys.argv[1]):
             sys.exit(1)
 PYTHON
 }
-have_parity() { [[ -x .deps/parity/bin/python3 ]] && satisfies_requirements .deps/parity/bin/python3; }
+have_large_parity() { [[ -x .deps/parity/bin/python3 ]] && satisfies .deps/parity/bin/python3 "$requirements"; }
+have_parity() { have_large_parity && satisfies .deps/parity/bin/python3 "$small_requirements"; }
 
 # Prints the packages that dpkg does not know as installed.
 missing_packages() {
@@ -94,10 +95,10 @@ install_pyarrow() {
 }
 
 # A python3 that has everything already is used as it is, through an environment that sees its packages.
-install_parity() {
-  have_parity && return
+install_large_parity() {
+  have_large_parity && return
   begin_folder parity
-  if satisfies_requirements python3; then
+  if satisfies python3 "$requirements"; then
     python3 -m venv --without-pip --system-site-packages "$partial"
   else
     echo "setup: PyTorch, transformers and PEFT (about 1 GB on disk)"
@@ -106,6 +107,10 @@ install_parity() {
     python3 -m pip --python "$partial/bin/python3" install --quiet -r "$requirements"
   fi
   finish_folder parity
+}
+install_parity() {
+  install_large_parity
+  have_parity || python3 -m pip --python .deps/parity/bin/python3 install --quiet -r "$small_requirements"
 }
 
 install_packages

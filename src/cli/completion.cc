@@ -208,15 +208,20 @@ void add_completion(CLI::App& app, Action& action) {
 void add_help(CLI::App& app, Action& action) {
   struct Arguments {
     std::string command;
-    bool man = false;
+    bool man = false, commands = false;
   };
   auto arguments = std::make_shared<Arguments>();
   CLI::App* help = app.add_subcommand("help", "the manual of a command");
   help->add_option("command", arguments->command, "the command; none: plimsoll itself");
+  help->add_flag("--commands", arguments->commands, "only the names of all commands, one a line");
   help->add_flag("--man", arguments->man, "as roff, for man(1)");
   help->callback([arguments, &app, &action] {
     action = [arguments, &app] {
       HelpCommand asked = read_command(app);
+      if (arguments->commands) {
+        std::printf("%s\n", join(command_names(asked), "\n").c_str());
+        return ExitCode::ok;
+      }
       if (!arguments->command.empty()) {
         const std::vector<std::string> names = command_names(asked);
         const auto found = std::find(names.begin(), names.end(), arguments->command);

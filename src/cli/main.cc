@@ -44,7 +44,11 @@ int run(int argc, char** argv) {
   add_calibrate(app, action);
   add_train(app, action);
   add_generate(app, action);
+  add_chat(app, action);
+  add_eval(app, action);
   add_merge(app, action);
+  add_convert(app, action);
+  add_inspect(app, action);
   add_recipe(app, action);
   add_completion(app, action);
   add_help(app, action);

@@ -195,7 +195,7 @@ class Eval(CommandTest):
         self.assertIn("no question", output("eval", RUN, "--data", ids, "--set", "data.format=input-ids",
                                             "--generate", code=2))
         self.assertGreater(self.evaluate("--data", ids, "--set", "data.format=input-ids")["loss"], 0)
-        self.assertIn("short by", output("eval", RUN, "--batch", "60000", code=3))
+        self.assertIn("short by", output("eval", RUN, "--batch", "65536", "--max-length", "256", code=3))
 
 
 def write_shard(path, tensors):
@@ -214,7 +214,7 @@ def write_shard(path, tensors):
 
 
 def large_model(folder):
-    """384 MiB of bf16 in three shards, with an adapter over two of its weights."""
+    """192 MiB of bf16 in three shards, with an adapter over two of its weights."""
     model, adapter = folder / "large", folder / "adapter"
     model.mkdir()
     adapter.mkdir()
@@ -222,7 +222,7 @@ def large_model(folder):
     files = {}
     for i in range(3):
         name = f"model-0000{i + 1}-of-00003.safetensors"
-        tensors = {f"model.layers.{i}.self_attn.q_proj.weight": ("BF16", [8192, 8192])}
+        tensors = {f"model.layers.{i}.self_attn.q_proj.weight": ("BF16", [8192, 4096])}
         write_shard(model / name, tensors)
         files.update(dict.fromkeys(tensors, name))
     (model / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": files}))
@@ -231,7 +231,7 @@ def large_model(folder):
     prefix = "base_model.model.model.layers"
     write_shard(adapter / "adapter_model.safetensors",
                 {f"{prefix}.{i}.self_attn.q_proj.lora_{part}.weight": ("F32", shape) for i in (0, 2)
-                 for part, shape in (("A", [4, 8192]), ("B", [8192, 4]))})
+                 for part, shape in (("A", [4, 4096]), ("B", [8192, 4]))})
     return model, adapter
 
 

@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "cli/commands.h"
+#include "template/builtin_templates.h"
 
 namespace plimsoll {
 namespace {
@@ -31,11 +32,13 @@ void AnswerArguments::add_model(CLI::App& command, AnswerOptions& options) {
 }
 
 void AnswerArguments::add_template(CLI::App& command, AnswerOptions& options) {
+  std::vector<std::string> names = {"auto", "plain"};
+  for (const BuiltinTemplate& one : builtin_templates()) names.emplace_back(one.name);
   command
       .add_option("--template", options.chat_template,
                   "how prompts are put to the model: auto (as in training, or the model's own), plain, or "
                   "one by name")
-      ->check(CLI::IsMember({"auto", "plain", "chatml", "llama2", "llama3", "mistral", "alpaca"}))
+      ->check(CLI::IsMember(names))
       ->capture_default_str();
 }
 
@@ -51,8 +54,7 @@ void AnswerArguments::add_choices(CLI::App& command, AnswerOptions& options) {
       .add_option("--stop", stops_,
                   "a text that ends the answer and is no part of it; \\n is a line's end (may be repeated)")
       ->type_name("TEXT")
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+      ->allow_extra_args(false);
   command.add_option("--context", options.context, "tokens of prompt and answer; sizes the cache")
       ->check(CLI::Range(int64_t{1}, kMostTokens));
   command.add_option("--temperature", options.sampling.temperature, "0 takes the likeliest token")
@@ -70,8 +72,7 @@ void AnswerArguments::add_choices(CLI::App& command, AnswerOptions& options) {
 void AnswerArguments::add_machine(CLI::App& command, AnswerOptions& options) {
   command.add_option("--precision", precision_, "fp32 or bf16; else as config.json says")
       ->check(CLI::IsMember({"fp32", "bf16"}));
-  command.add_option("--max-isa", max_isa_,
-                     "use no instructions beyond avx2, avx512, avx512-bf16 or amx");
+  command.add_option("--max-isa", max_isa_, "use no instructions beyond avx2, avx512, avx512-bf16 or amx");
   command.add_option("--threads", options.machine.threads, "0: one per CPU")->check(CLI::NonNegativeNumber);
 }
 

@@ -24,16 +24,23 @@ constexpr const char* kHelp =
     "/system TEXT  the system message from now on; without a text: none\n"
     "/save FILE    write the conversation as a row of JSON lines, for training or generate --data\n"
     "/exit         the end, as Ctrl-D\n"
-    "A line that ends with \\ goes on in the next one; // begins a message with a /. Ctrl-C ends an answer.\n";
+    "A line that ends with \\ goes on in the next one; // begins a message with a /. Ctrl-C ends an "
+    "answer.\n";
 
 using Messages = nlohmann::ordered_json;
 
-Messages message(const char* role, const std::string& content) { return {{"role", role}, {"content", content}}; }
+Messages message(const char* role, const std::string& content) {
+  return {{"role", role}, {"content", content}};
+}
 
 class Chat {
  public:
   Chat(const AnswerOptions& options, Answerer& answerer, const Tokenizer& tokenizer, const ChatTemplate* chat)
-      : system_(options.system), longest_answer_(options.max_new_tokens), answerer_(answerer), tokenizer_(tokenizer), chat_(chat) {}
+      : system_(options.system),
+        longest_answer_(options.max_new_tokens),
+        answerer_(answerer),
+        tokenizer_(tokenizer),
+        chat_(chat) {}
 
   void run() {
     std::string line;
@@ -75,7 +82,8 @@ class Chat {
     } else if (name == "/save") {
       save(text);
     } else {
-      const std::vector<std::string> names = {"/help", "/reset", "/undo", "/again", "/system", "/save", "/exit"};
+      const std::vector<std::string> names = {"/help",   "/reset", "/undo", "/again",
+                                              "/system", "/save",  "/exit"};
       const std::string near = nearest_name(name, names);
       say("no command " + name + (near.empty() ? "; /help lists them" : " (did you mean " + near + "?)"));
     }
@@ -125,8 +133,8 @@ class Chat {
     return tokenizer_.encode(text, false);
   }
 
-  // The prompt with the oldest turns left out until an answer has room. Empty where the last question alone has
-  // none.
+  // The prompt with the oldest turns left out until an answer has room. Empty where the last question alone
+  // has none.
   std::vector<int32_t> fitting_prompt() {
     const int64_t room = std::min(longest_answer_, std::max<int64_t>(answerer_.context() / 4, 1));
     bool shortened = false;
@@ -134,8 +142,9 @@ class Chat {
       std::vector<int32_t> ids = prompt();
       const auto length = static_cast<int64_t>(ids.size());
       if (length + room <= answerer_.context()) {
-        if (shortened) say("note    the oldest turns were forgotten: the context has " +
-                           format_count(answerer_.context()) + " tokens");
+        if (shortened)
+          say("note    the oldest turns were forgotten: the context has " +
+              format_count(answerer_.context()) + " tokens");
         return ids;
       }
       if (turns_.size() < 2 || chat_ == nullptr) {
@@ -189,14 +198,13 @@ ExitCode run(AnswerOptions& options) {
     throw UsageError("chat: --system needs a chat template, and the model has none; name one by --template");
   const ModelSpec model = read_model_spec(paths.base / "config.json");
   if (!options.context)
-    options.context = model.rope.type == RopeType::dynamic ? kUsualContext
-                                                           : std::min(kUsualContext, model.max_positions);
+    options.context =
+        model.rope.type == RopeType::dynamic ? kUsualContext : std::min(kUsualContext, model.max_positions);
   options.go_on = true;
   start_threads(cpu.threads);
   Answerer answerer(options, paths, cpu, &tokenizer, chat ? &*chat : nullptr, 0);
   std::fprintf(stderr, "chat    %s · %s · /help lists the commands, Ctrl-D ends\n", options.folder.c_str(),
-               chat ? chat->rendering().name().c_str()
-                    : "no template: each line is a prompt by itself");
+               chat ? chat->rendering().name().c_str() : "no template: each line is a prompt by itself");
   Chat(options, answerer, tokenizer, chat ? &*chat : nullptr).run();
   return ExitCode::ok;
 }

@@ -107,7 +107,8 @@ std::string zsh_command(const HelpCommand& command) {
   for (const HelpOption& option : command.options) {
     if (option.argument) {
       const std::string place = option.repeats ? "*" : std::to_string(++position);
-      text += " \\\n        '" + place + ":" + zsh_escaped(option.names.front()) + ":" + zsh_value(option) + "'";
+      text +=
+          " \\\n        '" + place + ":" + zsh_escaped(option.names.front()) + ":" + zsh_value(option) + "'";
       continue;
     }
     for (const std::string& name : option.names) {
@@ -139,7 +140,8 @@ std::string zsh_script(const HelpCommand& program) {
       "  ((CURRENT--))\n"
       "  case $command in\n";
   for (const HelpCommand& command : program.commands) text += zsh_command(command);
-  return text + "  esac\n}\n[[ $funcstack[1] == _plimsoll ]] && _plimsoll \"$@\" || compdef _plimsoll plimsoll\n";
+  return text +
+         "  esac\n}\n[[ $funcstack[1] == _plimsoll ]] && _plimsoll \"$@\" || compdef _plimsoll plimsoll\n";
 }
 
 // ---- fish
@@ -172,7 +174,8 @@ std::string fish_script(const HelpCommand& program) {
     const std::string here = "complete -c plimsoll -n '__fish_seen_subcommand_from " + command.name + "'";
     for (const HelpOption& option : command.options) {
       if (option.argument) {
-        text += here + (option.choices.empty() ? " -F" : " -a " + fish_quoted(join(option.choices, " "))) + "\n";
+        text +=
+            here + (option.choices.empty() ? " -F" : " -a " + fish_quoted(join(option.choices, " "))) + "\n";
         continue;
       }
       text += here;
@@ -227,14 +230,17 @@ void add_help(CLI::App& app, Action& action) {
         const auto found = std::find(names.begin(), names.end(), arguments->command);
         if (found == names.end()) {
           const std::string near = nearest_name(arguments->command, names);
-          throw UsageError("help: no command '" + arguments->command + "'" +
-                           (near.empty() ? "; plimsoll --help lists them" : " (did you mean '" + near + "'?)"));
+          throw UsageError(
+              "help: no command '" + arguments->command + "'" +
+              (near.empty() ? "; plimsoll --help lists them" : " (did you mean '" + near + "'?)"));
         }
         asked = HelpCommand(asked.commands[static_cast<size_t>(found - names.begin())]);
       }
-      const std::string text = arguments->man ? manual_page(asked) : app.get_formatter()->make_help(
-          arguments->command.empty() ? &app : app.get_subcommand(arguments->command), "",
-          CLI::AppFormatMode::Normal);
+      const std::string text =
+          arguments->man ? manual_page(asked)
+                         : app.get_formatter()->make_help(
+                               arguments->command.empty() ? &app : app.get_subcommand(arguments->command), "",
+                               CLI::AppFormatMode::Normal);
       std::fputs(text.c_str(), stdout);
       return ExitCode::ok;
     };

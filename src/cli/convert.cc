@@ -28,10 +28,9 @@ ExitCode run(ConvertArguments& arguments) {
   }
   const ConvertResult result = convert_model(options);
   if (arguments.json) {
-    const nlohmann::ordered_json json = {
-        {"out", options.out.string()},  {"tensors", result.tensors},
-        {"converted", result.converted}, {"files", result.files},
-        {"bytes_before", result.bytes_before}, {"bytes", result.bytes}};
+    const nlohmann::ordered_json json = {{"out", options.out.string()},         {"tensors", result.tensors},
+                                         {"converted", result.converted},       {"files", result.files},
+                                         {"bytes_before", result.bytes_before}, {"bytes", result.bytes}};
     std::printf("%s\n", json.dump(2).c_str());
     return ExitCode::ok;
   }
@@ -54,7 +53,9 @@ void add_convert(CLI::App& app, Action& action) {
   command->add_option("--out", arguments->options.out, "new folder")->required()->type_name("FOLDER");
   command->add_option("--dtype", arguments->dtype, "element type of the weights; else as they are")
       ->check(CLI::IsMember({"f32", "bf16", "f16"}));
-  command->add_option("--shard-size", arguments->shard_size, "most bytes of tensors in a file; else the files that are there")
+  command
+      ->add_option("--shard-size", arguments->shard_size,
+                   "most bytes of tensors in a file; else the files that are there")
       ->type_name("SIZE");
   command->add_flag("--json", arguments->json, "for machines");
   command->callback([arguments, &action] { action = [arguments] { return run(*arguments); }; });

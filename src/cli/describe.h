@@ -17,9 +17,9 @@ struct Fact {
 
 // A further table: the columns of a data file, the tensors of a model.
 struct FactTable {
-  std::string name;                   // its key in JSON
-  std::vector<std::string> columns;   // their keys in JSON
-  std::vector<bool> right;            // flush right
+  std::string name;                  // its key in JSON
+  std::vector<std::string> columns;  // their keys in JSON
+  std::vector<bool> right;           // flush right
   std::vector<std::vector<std::string>> text;
   std::vector<std::vector<nlohmann::ordered_json>> values;
 

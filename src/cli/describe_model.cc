@@ -23,7 +23,8 @@ void add_tensors(Description& d, const std::vector<StoredTensor>& tensors, bool 
   std::map<DType, Sum> types;
   std::map<std::string, int64_t> files;
   Sum all;
-  FactTable table{"tensors", {"name", "dtype", "shape", "bytes", "file"}, {false, false, false, true, false}, {}, {}};
+  FactTable table{
+      "tensors", {"name", "dtype", "shape", "bytes", "file"}, {false, false, false, true, false}, {}, {}};
   for (const StoredTensor& tensor : tensors) {
     const TensorEntry& entry = *tensor.entry;
     const std::string file = tensor.file->path().filename().string();
@@ -66,7 +67,8 @@ std::string text_of(const nlohmann::json& config, const char* key) {
 }
 
 bool has_weights(const fs::path& folder, const std::string& stem) {
-  return fs::exists(folder / (stem + ".safetensors")) || fs::exists(folder / (stem + ".safetensors.index.json"));
+  return fs::exists(folder / (stem + ".safetensors")) ||
+         fs::exists(folder / (stem + ".safetensors.index.json"));
 }
 
 void add_shape(Description& d, const ModelSpec& spec) {
@@ -144,8 +146,10 @@ Description describe_adapter(const fs::path& folder, bool tensors) {
   for (const char* key : {"use_rslora", "use_dora"})
     if (config.value(key, false)) d.add(key, "yes", true);
   if (const auto targets = config.find("target_modules"); targets != config.end())
-    d.add("targets", targets->is_array() ? join(targets->get<std::vector<std::string>>(), ", ")
-                                         : targets->is_string() ? targets->get<std::string>() : targets->dump(),
+    d.add("targets",
+          targets->is_array()    ? join(targets->get<std::vector<std::string>>(), ", ")
+          : targets->is_string() ? targets->get<std::string>()
+                                 : targets->dump(),
           Json::parse(targets->dump()));
   d.add("base model", text_of(config, "base_model_name_or_path"));
   const ModelFolder adapter = ModelFolder::open(folder, "adapter_model");

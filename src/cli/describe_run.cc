@@ -35,8 +35,9 @@ Json last_line(const fs::path& file) {
 
 void add_number(Description& d, const char* name, const Json& from, const char* key) {
   if (!from.is_object() || !from.contains(key) || !from[key].is_number()) return;
-  d.add(name, from[key].is_number_integer() ? format_count(from[key].get<int64_t>())
-                                            : decimals(from[key].get<double>()),
+  d.add(name,
+        from[key].is_number_integer() ? format_count(from[key].get<int64_t>())
+                                      : decimals(from[key].get<double>()),
         from[key]);
 }
 
@@ -58,7 +59,8 @@ void add_checkpoints(Description& d, const fs::path& run) {
   std::vector<std::string> names;
   for (const auto& entry : fs::directory_iterator(run)) {
     const std::string name = entry.path().filename().string();
-    if (entry.is_directory() && name.starts_with("checkpoint-") && fs::exists(entry.path() / "trainer_state.json"))
+    if (entry.is_directory() && name.starts_with("checkpoint-") &&
+        fs::exists(entry.path() / "trainer_state.json"))
       names.push_back(name);
   }
   std::sort(names.begin(), names.end(), [](const std::string& a, const std::string& b) {
@@ -74,7 +76,8 @@ Description describe_checkpoint(const fs::path& folder, bool tensors) {
   const TrainerState state = read_trainer_state(folder);
   d.add("step", format_count(state.step) + " of " + format_count(state.total_steps),
         {{"step", state.step}, {"total_steps", state.total_steps}});
-  d.add("position", "epoch " + format_count(state.position.epoch) + ", row " + format_count(state.position.index),
+  d.add("position",
+        "epoch " + format_count(state.position.epoch) + ", row " + format_count(state.position.index),
         {{"epoch", state.position.epoch}, {"index", state.position.index}});
   d.add("loss", decimals(state.last_loss), state.last_loss);
   d.add("kernels", state.kernels);

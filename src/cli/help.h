@@ -26,7 +26,7 @@ struct HelpOption {
 struct HelpCommand {
   std::string name;  // "" for the program itself
   std::string summary;
-  std::vector<HelpOption> options;     // arguments first
+  std::vector<HelpOption> options;    // arguments first
   std::vector<HelpCommand> commands;  // of the program: those that are not hidden
 
   [[nodiscard]] std::string title() const { return name.empty() ? "plimsoll" : "plimsoll " + name; }

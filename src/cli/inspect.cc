@@ -12,7 +12,9 @@ void Description::add(std::string name, std::string text, nlohmann::ordered_json
   facts.push_back({std::move(name), std::move(text), std::move(value)});
 }
 
-void Description::add_count(std::string name, int64_t count) { add(std::move(name), format_count(count), count); }
+void Description::add_count(std::string name, int64_t count) {
+  add(std::move(name), format_count(count), count);
+}
 
 namespace {
 
@@ -76,8 +78,7 @@ void print_json(const Description& d, const fs::path& path) {
     }
     json[table.name] = std::move(rows);
   }
-  std::printf("%s\n",
-              json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace).c_str());
+  std::printf("%s\n", json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace).c_str());
 }
 
 struct InspectArguments {
@@ -106,8 +107,9 @@ void add_inspect(CLI::App& app, Action& action) {
   auto arguments = std::make_shared<InspectArguments>();
   CLI::App* command = app.add_subcommand("inspect", "what a file or folder is, and what is in it");
   command
-      ->add_option("path", arguments->path,
-                   "model, adapter, run or checkpoint folder, tokenizer.json, .safetensors, .parquet or .jsonl")
+      ->add_option(
+          "path", arguments->path,
+          "model, adapter, run or checkpoint folder, tokenizer.json, .safetensors, .parquet or .jsonl")
       ->required()
       ->type_name("PATH");
   command->add_flag("--tensors", arguments->tensors, "also every tensor");

@@ -39,8 +39,9 @@ void add_merge(CLI::App& app, Action& action) {
   command->add_option("adapter", arguments->options.adapter, "PEFT folder, or a finished LoRA run's")
       ->required()
       ->type_name("FOLDER");
-  command->add_option("--base", arguments->options.base,
-                      "model folder; else the one that adapter_config.json names")
+  command
+      ->add_option("--base", arguments->options.base,
+                   "model folder; else the one that adapter_config.json names")
       ->type_name("FOLDER");
   command->add_option("--out", arguments->options.out, "new model folder")->required()->type_name("FOLDER");
   command->add_flag("--json", arguments->json, "for machines");

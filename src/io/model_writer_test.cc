@@ -37,7 +37,7 @@ TEST(ModelWriter, shards_hold_at_most_the_bytes_asked_for_but_for_single_tensors
   const auto shards = cut_into_shards(stored_shards(model, DType::bf16), 6, "model");
   ASSERT_EQ(shards.size(), 3U);
   EXPECT_EQ(shards[0].file, "model-00001-of-00003.safetensors");
-  EXPECT_EQ(shards[0].tensors.size(), 1U);  // a: 6 bytes
+  EXPECT_EQ(shards[0].tensors.size(), 1U);    // a: 6 bytes
   EXPECT_EQ(shards[1].tensors[0].name, "b");  // 10 bytes
   EXPECT_EQ(shards[2].tensors[0].dtype, DType::u8);
   EXPECT_EQ(shards_bytes(shards), 18);
@@ -51,7 +51,8 @@ TEST(ModelWriter, an_index_of_the_shards_is_read_back) {
   std::vector<std::byte> staging(24);
   for (const Shard& shard : shards) {
     SafetensorsWriter writer(to.path() / shard.file, shard.tensors);
-    for (const TensorSpec& spec : writer.tensors()) copy_tensor(model.find(spec.name), spec.dtype, writer, staging);
+    for (const TensorSpec& spec : writer.tensors())
+      copy_tensor(model.find(spec.name), spec.dtype, writer, staging);
     writer.finish();
   }
   write_shard_index(shards, to.path(), "model");
@@ -86,12 +87,13 @@ TEST(ModelWriter, values_are_rounded_and_those_beyond_the_range_refused) {
 
 TEST(ModelWriter, files_of_a_run_and_old_indices_stay_behind) {
   const TestFolder from, to;
-  for (const char* name : {"config.json", "tokenizer.json", "run.json", "model.safetensors.index.json", "x.bin",
-                           "chat_template.jinja"})
+  for (const char* name : {"config.json", "tokenizer.json", "run.json", "model.safetensors.index.json",
+                           "x.bin", "chat_template.jinja"})
     from.write(name, "{}");
   copy_model_files(from.path(), to.path());
   std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(to.path())) names.push_back(entry.path().filename());
+  for (const auto& entry : std::filesystem::directory_iterator(to.path()))
+    names.push_back(entry.path().filename());
   EXPECT_THAT(names, ::testing::UnorderedElementsAre("config.json", "tokenizer.json", "chat_template.jinja"));
 }
 

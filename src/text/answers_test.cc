@@ -15,14 +15,14 @@ struct Pair {
   const char* answer;
   const char* reference;
 };
-const std::vector<Pair> kPairs = {
-    {"The cat sat on the mat.", "The cat sat on the mat."},
-    {"It costs 1,234.50 dollars, i.e. 3-4 pounds & more", "It costs 1,234.50 dollars i.e. 3 - 4 pounds &amp; less."},
-    {"El niño comió 2.5 kg; ¿no?", "El niño comió 2,5 kg, ¿no?"},
-    {"line one\nline-\ntwo (x/y)", "line one linetwo ( x / y )"},
-    {"日本語 の 文。  終わり", "日本語\u3000の\u00a0文。 終わり"},
-    {"", "empty answer here"},
-    {"a..b,,c 5-6-7 <skipped>ok", "a . . b , , c 5 - 6 - 7 ok"}};
+const std::vector<Pair> kPairs = {{"The cat sat on the mat.", "The cat sat on the mat."},
+                                  {"It costs 1,234.50 dollars, i.e. 3-4 pounds & more",
+                                   "It costs 1,234.50 dollars i.e. 3 - 4 pounds &amp; less."},
+                                  {"El niño comió 2.5 kg; ¿no?", "El niño comió 2,5 kg, ¿no?"},
+                                  {"line one\nline-\ntwo (x/y)", "line one linetwo ( x / y )"},
+                                  {"日本語 の 文。  終わり", "日本語\u3000の\u00a0文。 終わり"},
+                                  {"", "empty answer here"},
+                                  {"a..b,,c 5-6-7 <skipped>ok", "a . . b , , c 5 - 6 - 7 ok"}};
 
 BleuScore score_of(const std::vector<Pair>& pairs) {
   CorpusBleu bleu;
@@ -44,7 +44,8 @@ TEST(Bleu, equals_sacrebleu) {
 }
 
 TEST(Bleu, smooths_orders_without_a_match_and_is_zero_without_four_words) {
-  EXPECT_NEAR(score_of({{"one two three four six", "one two three five six"}}).score, 42.72870063962342, 1e-9);
+  EXPECT_NEAR(score_of({{"one two three four six", "one two three five six"}}).score, 42.72870063962342,
+              1e-9);
   EXPECT_EQ(score_of({{"nothing here matches x", "other words are there"}}).score, 0.0);
   EXPECT_EQ(score_of({{"the the the", "the cat"}}).score, 0.0);
   EXPECT_EQ(score_of({}).score, 0.0);

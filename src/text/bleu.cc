@@ -47,10 +47,11 @@ std::string replace_pairs(const std::string& text, Match match, bool blank_befor
 size_t blank_bytes(std::string_view text, size_t at) {
   const auto byte = static_cast<unsigned char>(text[at]);
   if (byte < 0x80) return byte == ' ' || (byte >= 0x09 && byte <= 0x0D) || (byte >= 0x1C && byte <= 0x1F);
-  constexpr std::string_view kWide[] = {
-      "\xC2\x85", "\xC2\xA0", "\xE1\x9A\x80", "\xE2\x80\x80", "\xE2\x80\x81", "\xE2\x80\x82", "\xE2\x80\x83",
-      "\xE2\x80\x84", "\xE2\x80\x85", "\xE2\x80\x86", "\xE2\x80\x87", "\xE2\x80\x88", "\xE2\x80\x89",
-      "\xE2\x80\x8A", "\xE2\x80\xA8", "\xE2\x80\xA9", "\xE2\x80\xAF", "\xE2\x81\x9F", "\xE3\x80\x80"};
+  constexpr std::string_view kWide[] = {"\xC2\x85",     "\xC2\xA0",     "\xE1\x9A\x80", "\xE2\x80\x80",
+                                        "\xE2\x80\x81", "\xE2\x80\x82", "\xE2\x80\x83", "\xE2\x80\x84",
+                                        "\xE2\x80\x85", "\xE2\x80\x86", "\xE2\x80\x87", "\xE2\x80\x88",
+                                        "\xE2\x80\x89", "\xE2\x80\x8A", "\xE2\x80\xA8", "\xE2\x80\xA9",
+                                        "\xE2\x80\xAF", "\xE2\x81\x9F", "\xE3\x80\x80"};
   for (const std::string_view blank : kWide)
     if (text.substr(at).starts_with(blank)) return blank.size();
   return 0;
@@ -117,9 +118,12 @@ std::vector<std::string> bleu_words(std::string_view text) {
     }
   }
   apart += ' ';
-  apart = replace_pairs(apart, [](char a, char b) { return !is_digit(a) && is_point(b); }, false);
-  apart = replace_pairs(apart, [](char a, char b) { return is_point(a) && !is_digit(b); }, true);
-  apart = replace_pairs(apart, [](char a, char b) { return is_digit(a) && b == '-'; }, false);
+  apart = replace_pairs(
+      apart, [](char a, char b) { return !is_digit(a) && is_point(b); }, false);
+  apart = replace_pairs(
+      apart, [](char a, char b) { return is_point(a) && !is_digit(b); }, true);
+  apart = replace_pairs(
+      apart, [](char a, char b) { return is_digit(a) && b == '-'; }, false);
   return split_at_blanks(apart);
 }
 
@@ -142,9 +146,10 @@ BleuScore CorpusBleu::score() const {
   result.answer_words = answer_words_;
   result.reference_words = reference_words_;
   if (answer_words_ < reference_words_)
-    result.brevity_penalty = answer_words_ == 0 ? 0.0
-                                                : std::exp(1.0 - static_cast<double>(reference_words_) /
-                                                                     static_cast<double>(answer_words_));
+    result.brevity_penalty =
+        answer_words_ == 0
+            ? 0.0
+            : std::exp(1.0 - static_cast<double>(reference_words_) / static_cast<double>(answer_words_));
   if (std::all_of(correct_.begin(), correct_.end(), [](int64_t c) { return c == 0; })) return result;
   double smoothing = 1, logs = 0;
   bool zero = false;

@@ -13,7 +13,7 @@ namespace plimsoll {
 inline constexpr size_t kBleuOrders = 4;
 
 struct BleuScore {
-  double score = 0;                             // 0 to 100
+  double score = 0;                              // 0 to 100
   std::array<double, kBleuOrders> precisions{};  // in per cent, of one word to four
   double brevity_penalty = 1;
   int64_t answer_words = 0, reference_words = 0;

@@ -29,7 +29,8 @@ GenerationRequest request_of(const AnswerOptions& options, const ModelPaths& pat
   return request;
 }
 
-std::vector<int32_t> end_tokens_of(const fs::path& base, const Tokenizer* tokenizer, const ChatTemplate* chat) {
+std::vector<int32_t> end_tokens_of(const fs::path& base, const Tokenizer* tokenizer,
+                                   const ChatTemplate* chat) {
   std::vector<int32_t> ids = stop_ids(base, tokenizer);
   if (chat != nullptr)
     if (const auto end = end_of_turn(*tokenizer, *chat)) ids.push_back(*end);
@@ -80,8 +81,8 @@ Tokenizer model_tokenizer(const fs::path& base) {
 
 int64_t answering_context(const AnswerOptions& options, const ModelSpec& model, int64_t longest) {
   const bool bounded = model.rope.type != RopeType::dynamic;
-  const int64_t wanted =
-      options.context.value_or(round_up(std::max<int64_t>(longest, 1) + options.max_new_tokens, kContextStep));
+  const int64_t wanted = options.context.value_or(
+      round_up(std::max<int64_t>(longest, 1) + options.max_new_tokens, kContextStep));
   if (!bounded) return wanted;
   if (options.context && wanted > model.max_positions) {
     throw UsageError("--context: " + format_count(wanted) + " tokens, but the model knows " +
@@ -92,9 +93,7 @@ int64_t answering_context(const AnswerOptions& options, const ModelSpec& model, 
 
 Answerer::Answerer(const AnswerOptions& options, const ModelPaths& paths, const CpuSettings& cpu,
                    const Tokenizer* tokenizer, const ChatTemplate* chat, int64_t longest_prompt)
-    : options_(options),
-      end_tokens_(end_tokens_of(paths.base, tokenizer, chat)),
-      sampler_(options.sampling) {
+    : options_(options), end_tokens_(end_tokens_of(paths.base, tokenizer, chat)), sampler_(options.sampling) {
   if (tokenizer != nullptr) tokenizer_ = *tokenizer;
   GenerationPlan plan = plan_generation(request_of(options, paths, longest_prompt), cpu);
   require_fit(plan, cpu);

@@ -28,8 +28,9 @@ ConvertResult convert_model(const ConvertOptions& options) {
   const bool adapter = is_adapter_folder(options.folder);
   const std::string stem = adapter ? "adapter_model" : "model";
   if (!adapter && options.dtype && read_config(options.folder).contains("quantization_config"))
-    throw UsageError(options.folder.string() +
-                     ": is quantised; its types belong to the quantisation. Convert the 16-bit model instead");
+    throw UsageError(
+        options.folder.string() +
+        ": is quantised; its types belong to the quantisation. Convert the 16-bit model instead");
   const ModelFolder model = ModelFolder::open(options.folder, stem);
   std::vector<Shard> shards = stored_shards(model, options.dtype);
   if (options.shard_bytes) shards = cut_into_shards(shards, *options.shard_bytes, stem);

@@ -38,12 +38,14 @@ Recipe recipe_of(const EvalOptions& options, const ModelPaths& paths) {
   const fs::path own = options.folder / "recipe.yaml";
   const bool of_run = fs::exists(own);
   if (!of_run && !options.data)
-    throw UsageError(options.folder.string() + ": is no run with evaluation data of its own; name some with --data");
+    throw UsageError(options.folder.string() +
+                     ": is no run with evaluation data of its own; name some with --data");
   if (!of_run) {
     set("model", paths.base.string());
     set("data.train", options.data->string());
   }
-  Recipe recipe = of_run ? load_recipe(own.string(), overrides).recipe : recipe_from_overrides(overrides).recipe;
+  Recipe recipe =
+      of_run ? load_recipe(own.string(), overrides).recipe : recipe_from_overrides(overrides).recipe;
   recipe.model = paths.base.string();
   if (options.data) {
     recipe.data.train = {options.data->string()};
@@ -186,11 +188,13 @@ void print_text(const LossResult& loss, const std::optional<AnswerTally>& answer
     const BleuScore bleu = answers->bleu.score();
     char score[32];
     std::snprintf(score, sizeof score, "%.2f", bleu.score);
-    table.add_row({"exact match", number(100.0 * static_cast<double>(answers->exact) /
-                                         static_cast<double>(answers->expected)),
-                   "% (" + format_count(answers->exact) + " of " + format_count(answers->expected) + ")"});
-    table.add_row({"BLEU", score, "13a, " + format_count(bleu.answer_words) + " words for " +
-                                      format_count(bleu.reference_words)});
+    table.add_row(
+        {"exact match",
+         number(100.0 * static_cast<double>(answers->exact) / static_cast<double>(answers->expected)),
+         "% (" + format_count(answers->exact) + " of " + format_count(answers->expected) + ")"});
+    table.add_row(
+        {"BLEU", score,
+         "13a, " + format_count(bleu.answer_words) + " words for " + format_count(bleu.reference_words)});
   }
   std::fputs(table.render().c_str(), stdout);
 }
@@ -233,8 +237,7 @@ ExitCode evaluate(const EvalOptions& options) {
   std::vector<Question> questions;
   if (options.generate) {
     if (!data.tokenizer) throw UsageError(recipe.model + ": has no tokenizer.json, which --generate needs");
-    questions =
-        read_questions(*data.eval, rows, options, *data.tokenizer, data.chat ? &*data.chat : nullptr);
+    questions = read_questions(*data.eval, rows, options, *data.tokenizer, data.chat ? &*data.chat : nullptr);
   }
   const EvalPlan plan = fitting_evaluation(experiment, options, rows.size(), cpu);
   if (!options.json)

@@ -13,12 +13,12 @@ namespace plimsoll {
 
 struct EvalOptions : AnswerOptions {
   std::optional<std::filesystem::path> data;  // none: the evaluation rows of the run in `folder`
-  std::vector<std::string> sets;              // keys of the recipe that say how rows are read: "data.columns=..."
-  std::optional<int64_t> limit;               // rows
-  std::optional<int64_t> max_length;          // tokens of a row; none: the run's, or the default's
-  int64_t batch = 0;                          // rows at a time; 0: as many as fit, up to 16
-  bool generate = false;                      // answer the rows, too
-  std::optional<std::filesystem::path> out;   // JSONL of the answers
+  std::vector<std::string> sets;      // keys of the recipe that say how rows are read: "data.columns=..."
+  std::optional<int64_t> limit;       // rows
+  std::optional<int64_t> max_length;  // tokens of a row; none: the run's, or the default's
+  int64_t batch = 0;                  // rows at a time; 0: as many as fit, up to 16
+  bool generate = false;              // answer the rows, too
+  std::optional<std::filesystem::path> out;  // JSONL of the answers
 };
 
 struct LossResult {

@@ -105,7 +105,8 @@ std::vector<Question> read_file(const fs::path& file, std::optional<int64_t> lim
   Dataset dataset = Dataset::open(std::span(&file, 1));
   const ColumnBinding binding = columns_of(dataset);
   dataset.select(binding.columns, binding.read_as());
-  return read_rows(dataset, first_rows(RowSubset::all(dataset.rows()), dataset.rows(), limit), binding.format);
+  return read_rows(dataset, first_rows(RowSubset::all(dataset.rows()), dataset.rows(), limit),
+                   binding.format);
 }
 
 Conversation asked(const Question& question, const AnswerOptions& options) {
@@ -129,8 +130,8 @@ RowSubset first_rows(const RowSubset& rows, int64_t total, std::optional<int64_t
   return RowSubset::only(total, std::move(first));
 }
 
-void encode_questions(std::vector<Question>& questions, const AnswerOptions& options, const Tokenizer& tokenizer,
-                      const ChatTemplate* chat) {
+void encode_questions(std::vector<Question>& questions, const AnswerOptions& options,
+                      const Tokenizer& tokenizer, const ChatTemplate* chat) {
   for (Question& question : questions) {
     if (chat == nullptr && (!question.conversation.messages.empty() || options.system))
       throw UsageError(
@@ -156,7 +157,10 @@ std::vector<Question> read_questions(const GenerateOptions& options, const Token
   if (options.prompt) {
     questions.push_back({replace_invalid_utf8(*options.prompt), {}, {}, std::nullopt, "--prompt"});
   } else if (options.prompt_file) {
-    questions.push_back({replace_invalid_utf8(read_prompt(*options.prompt_file)), {}, {}, std::nullopt,
+    questions.push_back({replace_invalid_utf8(read_prompt(*options.prompt_file)),
+                         {},
+                         {},
+                         std::nullopt,
                          options.prompt_file->string()});
   } else {
     questions = read_file(*options.data, options.limit);

@@ -10,7 +10,8 @@ int main() {
   using plimsoll::Json;
   for (std::string line; std::getline(std::cin, line);) {
     plimsoll::CorpusBleu bleu;
-    for (const Json& pair : Json::parse(line)) bleu.add(pair[0].get<std::string>(), pair[1].get<std::string>());
+    for (const Json& pair : Json::parse(line))
+      bleu.add(pair[0].get<std::string>(), pair[1].get<std::string>());
     const plimsoll::BleuScore score = bleu.score();
     std::cout << Json{{"score", score.score},
                       {"precisions", score.precisions},

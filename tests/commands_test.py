@@ -1,62 +1,25 @@
-"""Commands around training, whole: help, completion, generate, chat, eval, convert, merge, inspect.
+"""Commands around training, whole: help, completion, generate, eval, convert, merge, inspect.
 
 Usage: commands_test.py PLIMSOLL (from the repository's root). Standard library only.
 """
 import json
 import math
 import os
-import pty
 import resource
-import select
 import shutil
-import signal
 import struct
 import subprocess
-import sys
-import tempfile
-import time
 import unittest
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-PLIMSOLL = ROOT / "build" / "plimsoll"
+from command_run import CommandTest, output, PLIMSOLL, ROOT, run
+
 MIB = 1 << 20
-RUN = None  # a finished run of a few steps, with evaluation data of its own
 SHELLS = ("bash", "zsh", "fish")
 
 
-def run(*words, **options):
-    return subprocess.run([str(PLIMSOLL), *map(str, words)], capture_output=True, text=True, timeout=300, **options)
-
-
-def output(*words, code=0, **options):
-    done = run(*words, **options)
-    assert done.returncode == code, f"{words}: exit code {done.returncode}\n{done.stdout}{done.stderr}"
-    return done.stdout if code == 0 else done.stderr
-
-
-def setUpModule():
-    global RUN
-    folder = tempfile.TemporaryDirectory()
-    unittest.addModuleCleanup(folder.cleanup)
-    os.environ["OMP_WAIT_POLICY"] = "passive"  # other tests run beside this one
-    recipe = {"model": str(ROOT / "demo/model"), "init": "random", "method": {"type": "full"}, "precision": "fp32",
-              "data": {"train": str(ROOT / "demo/data/facts/train.parquet"), "max_length": 48, "eval": "2%"},
-              "batch": {"effective": 8}, "optimizer": {"lr": 3e-3}, "schedule": {"max_steps": 40, "warmup": 1},
-              "output": str(Path(folder.name) / "run")}
-    path = Path(folder.name) / "recipe.json"
-    path.write_text(json.dumps(recipe))
-    output("train", path, "--quiet")
-    RUN = Path(folder.name) / "run"
-
-
-class CommandTest(unittest.TestCase):
-    def setUp(self):
-        self.folder = Path(tempfile.mkdtemp())
-        self.addCleanup(shutil.rmtree, self.folder)
-
-
 class Help(CommandTest):
+    needs_run = False
+
     def test_every_command_explains_itself_within_100_columns(self):
         commands = output("help", "--commands").split()
         self.assertIn("train", commands)
@@ -80,6 +43,8 @@ class Help(CommandTest):
 
 
 class Completion(CommandTest):
+    needs_run = False
+
     def complete(self, line):
         script = f'{output("completion", "bash")}\nCOMP_LINE={line!r}; COMP_POINT=${{#COMP_LINE}}; _plimsoll\n' \
                  'printf "%s\\n" "${COMPREPLY[@]}"'
@@ -113,7 +78,7 @@ class Generate(CommandTest):
     QUESTION = ("--prompt", "What is the capital of Peru?", "--max-new-tokens", "24")
 
     def answer(self, *words):
-        return json.loads(output("generate", RUN, *self.QUESTION, "--json", *words))
+        return json.loads(output("generate", self.run_folder, *self.QUESTION, "--json", *words))
 
     def test_a_seed_decides_the_text(self):
         texts = [self.answer("--temperature", "1.5", "--seed", seed)["response"] for seed in (7, 7, 8)]
@@ -129,17 +94,17 @@ class Generate(CommandTest):
             cut = self.answer("--temperature", "1.2", "--seed", "3", "--stop", "never there", "--stop", stop)
             self.assertEqual(cut["response"], text[:text.index(stop)])
             self.assertEqual(cut["ended_by"], "stop")
-        output("generate", RUN, *self.QUESTION, "--stop", "", code=2)
+        output("generate", self.run_folder, *self.QUESTION, "--stop", "", code=2)
 
     def test_the_stream_is_whole_characters_and_the_same_text(self):
         words = (*self.QUESTION, "--temperature", "50", "--max-new-tokens", "60")
-        process = subprocess.Popen([PLIMSOLL, "generate", RUN, *words], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        process = subprocess.Popen([PLIMSOLL, "generate", self.run_folder, *words], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         pieces = []
         while piece := os.read(process.stdout.fileno(), 65536):
             pieces.append(piece.decode("utf-8"))  # strict: a split character is an error
         process.stdout.close()
         self.assertEqual(process.wait(60), 0)
-        response = json.loads(output("generate", RUN, *words, "--json"))["response"]
+        response = json.loads(output("generate", self.run_folder, *words, "--json"))["response"]
         self.assertEqual("".join(pieces), response + "\n")
         self.assertGreater(len(pieces), 5)
 
@@ -147,20 +112,20 @@ class Generate(CommandTest):
         question = self.folder / "question.txt"
         question.write_text(self.QUESTION[1])
         answers = self.folder / "answers.jsonl"
-        direct = output("generate", RUN, *self.QUESTION)
-        self.assertEqual(output("generate", RUN, "--prompt-file", question, *self.QUESTION[2:], "--out", answers), direct)
-        self.assertEqual(output("generate", RUN, "--prompt-file", "-", *self.QUESTION[2:], input=self.QUESTION[1]), direct)
+        direct = output("generate", self.run_folder, *self.QUESTION)
+        self.assertEqual(output("generate", self.run_folder, "--prompt-file", question, *self.QUESTION[2:], "--out", answers), direct)
+        self.assertEqual(output("generate", self.run_folder, "--prompt-file", "-", *self.QUESTION[2:], input=self.QUESTION[1]), direct)
         line = json.loads(answers.read_text())
         self.assertEqual(line["response"] + "\n", direct)
-        output("generate", RUN, *self.QUESTION, "--prompt-file", question, code=2)
+        output("generate", self.run_folder, *self.QUESTION, "--prompt-file", question, code=2)
 
 
 class Eval(CommandTest):
     def evaluate(self, *words):
-        return json.loads(output("eval", RUN, "--json", *words))
+        return json.loads(output("eval", self.run_folder, "--json", *words))
 
     def test_a_runs_own_rows_give_the_loss_that_the_run_logged(self):
-        logged = json.loads((RUN / "eval.jsonl").read_text().splitlines()[-1])
+        logged = json.loads((self.run_folder / "eval.jsonl").read_text().splitlines()[-1])
         result = self.evaluate()
         self.assertEqual(result["target_tokens"], logged["target_tokens"])
         self.assertAlmostEqual(result["loss"], logged["loss"], delta=2e-6)
@@ -182,20 +147,20 @@ class Eval(CommandTest):
         self.assertEqual(len(lines), 12)
         self.assertEqual(result["expected"], 12)
         self.assertEqual(result["exact"], sum(l["response"].strip() == l["expected"].strip() for l in lines))
-        alone = output("generate", RUN, "--data", rows, "--limit", "12", "--max-new-tokens", "24", "--json")
+        alone = output("generate", self.run_folder, "--data", rows, "--limit", "12", "--max-new-tokens", "24", "--json")
         self.assertEqual(json.loads(alone)["exact"], result["exact"])
         # The expected answers as a model would give them: the best BLEU there is.
-        text = output("eval", RUN, *words)
+        text = output("eval", self.run_folder, *words)
         self.assertRegex(text, r"(?m)^BLEU +\d+\.\d\d  13a, ")
 
     def test_what_cannot_be_evaluated_is_refused(self):
         self.assertIn("--data", output("eval", ROOT / "demo/model", code=2))
         ids = self.folder / "ids.jsonl"
         ids.write_text('{"input_ids": [5, 6, 7, 8]}\n')
-        self.assertIn("no question", output("eval", RUN, "--data", ids, "--set", "data.format=input-ids",
+        self.assertIn("no question", output("eval", self.run_folder, "--data", ids, "--set", "data.format=input-ids",
                                             "--generate", code=2))
         self.assertGreater(self.evaluate("--data", ids, "--set", "data.format=input-ids")["loss"], 0)
-        self.assertIn("short by", output("eval", RUN, "--batch", "65536", "--max-length", "256", code=3))
+        self.assertIn("short by", output("eval", self.run_folder, "--batch", "65536", "--max-length", "256", code=3))
 
 
 def write_shard(path, tensors):
@@ -255,7 +220,7 @@ class Models(CommandTest):
     def test_converting_there_and_back_gives_the_same_bytes(self):
         wide, back, f16 = self.folder / "wide", self.folder / "back", self.folder / "f16"
         narrow = self.folder / "narrow"
-        output("convert", RUN, "--dtype", "bf16", "--out", narrow)
+        output("convert", self.run_folder, "--dtype", "bf16", "--out", narrow)
         output("convert", narrow, "--dtype", "f32", "--shard-size", "512KiB", "--out", wide)
         output("convert", wide, "--dtype", "bf16", "--shard-size", "1GiB", "--out", back)
         self.assertEqual((narrow / "model.safetensors").read_bytes(), (back / "model.safetensors").read_bytes())
@@ -264,19 +229,19 @@ class Models(CommandTest):
         self.assertEqual(json.loads((narrow / "config.json").read_text())["dtype"], "bfloat16")
         self.assertFalse((narrow / "run.json").exists())
         output("generate", wide, "--prompt", "What", "--max-new-tokens", "2")
-        result = json.loads(output("convert", RUN, "--dtype", "f16", "--out", f16, "--json"))
+        result = json.loads(output("convert", self.run_folder, "--dtype", "f16", "--out", f16, "--json"))
         self.assertEqual(result["bytes"] * 2, result["bytes_before"])
 
     def test_a_folder_appears_whole_or_not_at_all(self):
         out = self.folder / "out"
         limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
-        done = run("convert", RUN, "--dtype", "bf16", "--out", out, preexec_fn=limit)
+        done = run("convert", self.run_folder, "--dtype", "bf16", "--out", out, preexec_fn=limit)
         self.assertEqual(done.returncode, 5, done.stderr)
         self.assertEqual(list(self.folder.iterdir()), [])
         out.mkdir()
-        self.assertIn("exists already", output("convert", RUN, "--dtype", "bf16", "--out", out, code=2))
-        output("convert", RUN, "--out", self.folder / "same", code=2)
-        output("convert", RUN, "--shard-size", "many", "--out", self.folder / "same", code=2)
+        self.assertIn("exists already", output("convert", self.run_folder, "--dtype", "bf16", "--out", out, code=2))
+        output("convert", self.run_folder, "--out", self.folder / "same", code=2)
+        output("convert", self.run_folder, "--shard-size", "many", "--out", self.folder / "same", code=2)
 
 
 class Inspect(CommandTest):
@@ -287,11 +252,11 @@ class Inspect(CommandTest):
         return told
 
     def test_everything_is_recognised(self):
-        told = self.kind(RUN)
+        told = self.kind(self.run_folder)
         self.assertEqual((told["kind"], told["state"], told["steps"], told["holds"]), ("run", "finished", 40, "model"))
-        checkpoint = self.kind(RUN / "checkpoint-40")
+        checkpoint = self.kind(self.run_folder / "checkpoint-40")
         self.assertEqual((checkpoint["kind"], checkpoint["step"]["step"]), ("checkpoint", 40))
-        self.assertEqual(self.kind(RUN / "model.safetensors", "--tensors")["tensors"][0]["dtype"], "f32")
+        self.assertEqual(self.kind(self.run_folder / "model.safetensors", "--tensors")["tensors"][0]["dtype"], "f32")
         model = self.kind(ROOT / "demo/model")
         self.assertEqual((model["kind"], model["layers"], model["weights"]), ("model", 4, None))
         self.assertEqual(self.kind(ROOT / "demo/model/tokenizer.json")["model"], "BPE")
@@ -304,7 +269,7 @@ class Inspect(CommandTest):
         self.assertIn("q_proj", adapter["targets"])
 
     def test_parameters_are_counted(self):
-        told = self.kind(RUN, "--tensors")
+        told = self.kind(self.run_folder, "--tensors")
         tensors = told["tensors"]
         self.assertEqual(told["parameters"], sum(math.prod(t["shape"]) for t in tensors))
         self.assertEqual(told["bytes"], sum(t["bytes"] for t in tensors))
@@ -319,116 +284,5 @@ class Inspect(CommandTest):
         self.assertIn("recipe", output("inspect", ROOT / "demo/recipes/full.yaml", code=2))
 
 
-class Terminal:
-    """A command in a pseudo-terminal."""
-
-    def __init__(self, *words):
-        self.pid, self.descriptor = pty.fork()
-        if self.pid == 0:
-            os.execv(PLIMSOLL, [str(PLIMSOLL), *map(str, words)])
-        self.text = ""
-
-    def wait_for(self, end, seconds=60):
-        """What appears up to `end`, which is taken."""
-        deadline = time.monotonic() + seconds
-        while end not in self.text:
-            ready, _, _ = select.select([self.descriptor], [], [], max(0, deadline - time.monotonic()))
-            if not ready:
-                raise AssertionError(f"no {end!r} within {seconds} s: {self.text!r}")
-            try:
-                self.text += os.read(self.descriptor, 65536).decode("utf-8").replace("\r\n", "\n")
-            except OSError:
-                raise AssertionError(f"ended before {end!r}: {self.text!r}")
-        before, self.text = self.text.split(end, 1)
-        return before
-
-    def type(self, line):
-        os.write(self.descriptor, line.encode() + b"\n")
-        self.wait_for(line + "\n")  # the terminal's echo
-
-    def press(self, key):
-        os.write(self.descriptor, key)
-
-    def exit_code(self):
-        for _ in range(300):
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            if pid:
-                os.close(self.descriptor)
-                return os.waitstatus_to_exitcode(status)
-            time.sleep(0.1)
-        os.kill(self.pid, signal.SIGKILL)
-        raise AssertionError("the command did not end")
-
-
-class Chat(CommandTest):
-    def chat(self, *words):
-        terminal = Terminal("chat", RUN, "--template", "chatml", "--max-new-tokens", "8", *words)
-        terminal.wait_for("> ")
-        return terminal
-
-    def ask(self, terminal, line):
-        terminal.type(line)
-        return terminal.wait_for("\n> ")
-
-    def test_the_conversation_is_kept_and_saved_and_forgotten(self):
-        saved = self.folder / "talk.jsonl"
-        terminal = self.chat("--system", "Be brief.", "--temperature", "1", "--seed", "5")
-        first = self.ask(terminal, "What is the capital of Peru?")
-        self.ask(terminal, "And of Chile?")
-        self.ask(terminal, f"/save {saved}")
-        messages = json.loads(saved.read_text())["messages"]
-        self.assertEqual([m["role"] for m in messages], ["system", "user", "assistant", "user", "assistant"])
-        self.assertEqual(messages[1]["content"], "What is the capital of Peru?")
-        self.assertTrue(first.startswith(messages[2]["content"]))
-        self.ask(terminal, "/undo")
-        self.ask(terminal, "/system")
-        self.ask(terminal, f"/save {saved}")
-        self.assertEqual(json.loads(saved.read_text())["messages"], messages[1:3])
-        self.ask(terminal, "/reset")
-        self.ask(terminal, f"/save {saved}")
-        self.assertEqual(json.loads(saved.read_text())["messages"], [])
-        terminal.type("/exit")
-        self.assertEqual(terminal.exit_code(), 0)
-
-    def test_the_same_seed_and_words_give_the_same_conversation(self):
-        def talk():
-            terminal = self.chat("--temperature", "2", "--seed", "9")
-            said = [self.ask(terminal, line) for line in ("Hello", "Go on", "/again")]
-            terminal.press(b"\x04")
-            self.assertEqual(terminal.exit_code(), 0)
-            return said
-        once = talk()
-        self.assertEqual(once, talk())
-        self.assertNotEqual(once[1], once[2])
-
-    def test_control_c_ends_an_answer_and_not_the_conversation(self):
-        terminal = self.chat("--max-new-tokens", "200", "--temperature", "30")
-        terminal.press(b"\x03")
-        terminal.wait_for("Ctrl-D ends the conversation")
-        terminal.wait_for("> ")
-        terminal.type("Tell me everything.")
-        terminal.press(b"\x03")
-        terminal.wait_for("> ")
-        self.assertIn("did you mean /save", self.ask(terminal, "/sve x"))
-        terminal.press(b"\x04")
-        self.assertEqual(terminal.exit_code(), 0)
-
-    def test_old_turns_are_left_out_when_the_context_is_full(self):
-        terminal = self.chat("--context", "96")
-        seen = "".join(self.ask(terminal, "What is the capital of Peru, and of Chile?") for _ in range(5))
-        self.assertIn("the oldest turns were forgotten", seen)
-        self.assertIn("the context only 96", self.ask(terminal, "word " * 100))
-        terminal.type("/exit")
-        self.assertEqual(terminal.exit_code(), 0)
-
-    def test_a_pipe_is_a_conversation_too(self):
-        words = ("chat", RUN, "--template", "chatml", "--max-new-tokens", "4")
-        answers = output(*words, input="Hello\nAnd\\\nmore\n").splitlines()
-        self.assertGreaterEqual(len(answers), 2)
-        self.assertIn("needs a chat template", output("chat", RUN, "--system", "x", input="", code=2))
-
-
 if __name__ == "__main__":
-    if len(sys.argv) > 1 and not sys.argv[1].startswith("-") and Path(sys.argv[1]).is_file():
-        PLIMSOLL = Path(sys.argv.pop(1)).resolve()
     unittest.main()

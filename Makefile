@@ -1,17 +1,26 @@
 # Thin targets over CMake, Ninja and the scripts; `make demo` and `make test` do everything on a fresh machine.
 JOBS ?= $(shell nproc)
 PLIMSOLL := build/plimsoll
+PREFIX ?= /usr/local
 PARITY_PYTHON := .deps/parity/bin/python3
 # Two of the golden tokenizers; the script without arguments compares all of them (about five minutes).
 PARITY_TOKENIZERS := tests/golden/tokenizers/qwen2.json tests/golden/tokenizers/llama3.json
 CLANG_FORMAT ?= clang-format-14
 SOURCES = $(shell git ls-files '*.cc' '*.h')
 
-.PHONY: build test demo parity loadline bench golden sanitize fmt check-format check setup setup-dev setup-parity clean
+.PHONY: build install archive test demo parity loadline bench golden sanitize fmt check-format check setup setup-dev setup-parity clean
 
 build: setup
 	cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release --log-level=NOTICE
 	cmake --build build -j $(JOBS)
+
+# PREFIX (/usr/local) is where it will be used, DESTDIR a folder to put in front of it for packages.
+install: build
+	DESTDIR="$(DESTDIR)" cmake --install build --prefix "$(PREFIX)"
+
+# A .tar.gz in build/ that runs where it is unpacked: Debian 12, Ubuntu 22.04 and later.
+archive: build
+	scripts/make_archive.py build build/archive
 
 test: build
 	ctest --test-dir build --output-on-failure -j $(JOBS)
@@ -28,6 +37,8 @@ parity: build setup-parity
 	$(PARITY_PYTHON) -m tests.parity.optimizers --tool build/src/ops_cpu/plimsoll_optimizer_tool
 	$(PARITY_PYTHON) -m tests.parity.templates --tool build/src/template/plimsoll_template_tool
 	$(PARITY_PYTHON) scripts/parity_tokenizer.py $(PARITY_TOKENIZERS)
+	cmake --build build --target plimsoll_bleu_tool
+	$(PARITY_PYTHON) scripts/parity_bleu.py build/src/text/plimsoll_bleu_tool
 
 # 300 random recipes, each run under a hard cap of its planned bytes; about five minutes.
 loadline: build

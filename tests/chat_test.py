@@ -1,111 +1,126 @@
-"""Conversations from file to answer with the built binary, on the demo's small model.
+"""plimsoll chat in a pseudo-terminal.
 
 Usage: chat_test.py PLIMSOLL (from the repository's root). Standard library only.
 """
 import json
 import os
-import shutil
-import subprocess
-import sys
-import tempfile
+import pty
+import select
+import signal
+import time
 import unittest
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-PLIMSOLL = ROOT / "build" / "plimsoll"
-TALK = [{"role": "user", "content": "Who asked for it?"}, {"role": "assistant", "content": "Samuel."}]
-OWN = ("{% for m in messages %}{{ '<' + m.role + '>' + m.content + eos_token }}{% endfor %}"
-       "{% if add_generation_prompt %}<assistant>{% endif %}")
+from command_run import CommandTest, output, PLIMSOLL
 
 
-def run(*words):
-    return subprocess.run([str(PLIMSOLL), *map(str, words)], capture_output=True, text=True, timeout=300)
+class Terminal:
+    """A command in a pseudo-terminal."""
+
+    def __init__(self, *words):
+        self.pid, self.descriptor = pty.fork()
+        if self.pid == 0:
+            os.execv(PLIMSOLL, [str(PLIMSOLL), *map(str, words)])
+        self.text = ""
+
+    def wait_for(self, end, seconds=60):
+        """What appears up to `end`, which is taken."""
+        deadline = time.monotonic() + seconds
+        while end not in self.text:
+            ready, _, _ = select.select([self.descriptor], [], [], max(0, deadline - time.monotonic()))
+            if not ready:
+                raise AssertionError(f"no {end!r} within {seconds} s: {self.text!r}")
+            try:
+                self.text += os.read(self.descriptor, 65536).decode("utf-8").replace("\r\n", "\n")
+            except OSError:
+                raise AssertionError(f"ended before {end!r}: {self.text!r}")
+        before, self.text = self.text.split(end, 1)
+        return before
+
+    def type(self, line):
+        os.write(self.descriptor, line.encode() + b"\n")
+        self.wait_for(line + "\n")  # the terminal's echo
+
+    def press(self, key):
+        os.write(self.descriptor, key)
+
+    def exit_code(self):
+        for _ in range(300):
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                os.close(self.descriptor)
+                return os.waitstatus_to_exitcode(status)
+            time.sleep(0.1)
+        os.kill(self.pid, signal.SIGKILL)
+        raise AssertionError("the command did not end")
 
 
-class ChatTest(unittest.TestCase):
-    def setUp(self):
-        self.folder = Path(tempfile.mkdtemp())
-        self.addCleanup(shutil.rmtree, self.folder)
-        self.model = self.folder / "model"
-        shutil.copytree(ROOT / "demo/model", self.model)
+class Chat(CommandTest):
+    def chat(self, *words):
+        terminal = Terminal("chat", self.run_folder, "--template", "chatml", "--max-new-tokens", "8", *words)
+        terminal.wait_for("> ")
+        return terminal
 
-    def train(self, rows, expect=0, name="run", **data):
-        if expect:
-            shutil.rmtree(self.folder / name, ignore_errors=True)
-        path = self.folder / "train.jsonl"
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-        recipe = {"model": str(self.model), "init": "random", "data": {"train": str(path), "max_length": 96, **data},
-                  "method": {"type": "full"}, "batch": {"effective": len(rows), "micro": 1}, "precision": "fp32",
-                  "schedule": {"max_steps": 1, "warmup": 0}, "output": str(self.folder / name)}
-        (self.folder / "recipe.json").write_text(json.dumps(recipe))
-        done = run("train", self.folder / "recipe.json")
-        self.assertEqual(done.returncode, expect, done.stderr)
-        return done.stderr
+    def ask(self, terminal, line):
+        terminal.type(line)
+        return terminal.wait_for("\n> ")
 
-    def tokens(self, name="run"):
-        return json.loads((self.folder / name / "metrics.jsonl").read_text().splitlines()[0])["tokens"]
+    def test_the_conversation_is_kept_and_saved_and_forgotten(self):
+        saved = self.folder / "talk.jsonl"
+        terminal = self.chat("--system", "Be brief.", "--temperature", "1", "--seed", "5")
+        first = self.ask(terminal, "What is the capital of Peru?")
+        self.ask(terminal, "And of Chile?")
+        self.ask(terminal, f"/save {saved}")
+        messages = json.loads(saved.read_text())["messages"]
+        self.assertEqual([m["role"] for m in messages], ["system", "user", "assistant", "user", "assistant"])
+        self.assertEqual(messages[1]["content"], "What is the capital of Peru?")
+        self.assertTrue(first.startswith(messages[2]["content"]))
+        self.ask(terminal, "/undo")
+        self.ask(terminal, "/system")
+        self.ask(terminal, f"/save {saved}")
+        self.assertEqual(json.loads(saved.read_text())["messages"], messages[1:3])
+        self.ask(terminal, "/reset")
+        self.ask(terminal, f"/save {saved}")
+        self.assertEqual(json.loads(saved.read_text())["messages"], [])
+        terminal.type("/exit")
+        self.assertEqual(terminal.exit_code(), 0)
 
-    def prompt_ids(self, *words):
-        done = run("generate", *words, "--max-new-tokens", 1, "--json")
-        self.assertEqual(done.returncode, 0, done.stderr)
-        return json.loads(done.stdout)["prompt_ids"]
+    def test_the_same_seed_and_words_give_the_same_conversation(self):
+        def talk():
+            terminal = self.chat("--temperature", "2", "--seed", "9")
+            said = [self.ask(terminal, line) for line in ("Hello", "Go on", "/again")]
+            terminal.press(b"\x04")
+            self.assertEqual(terminal.exit_code(), 0)
+            return said
+        once = talk()
+        self.assertEqual(once, talk())
+        self.assertNotEqual(once[1], once[2])
 
-    def text_ids(self, text):
-        return self.prompt_ids(self.folder / "run", "--prompt", text, "--template", "plain")
+    def test_control_c_ends_an_answer_and_not_the_conversation(self):
+        terminal = self.chat("--max-new-tokens", "200", "--temperature", "30")
+        terminal.press(b"\x03")
+        terminal.wait_for("Ctrl-D ends the conversation")
+        terminal.wait_for("> ")
+        terminal.type("Tell me everything.")
+        terminal.press(b"\x03")
+        terminal.wait_for("> ")
+        self.assertIn("did you mean /save", self.ask(terminal, "/sve x"))
+        terminal.press(b"\x04")
+        self.assertEqual(terminal.exit_code(), 0)
 
-    def test_the_model_s_own_template_trains_and_answers(self):
-        (self.model / "chat_template.jinja").write_text(OWN)
-        log = self.train([{"messages": TALK}])
-        self.assertIn("chat_template.jinja", log)
-        self.assertEqual((self.folder / "run/chat_template.jinja").read_text(), OWN)
-        # The row has the tokens of the whole rendering, an answer's prompt those of its beginning.
-        whole = "<user>Who asked for it?<|endoftext|><assistant>Samuel.<|endoftext|>"
-        self.assertEqual(self.tokens(), len(self.text_ids(whole)))
-        asked = self.prompt_ids(self.folder / "run", "--prompt", "Who asked for it?")
-        self.assertEqual(asked, self.text_ids("<user>Who asked for it?<|endoftext|><assistant>"))
-        with_system = self.prompt_ids(self.folder / "run", "--prompt", "Who?", "--system", "Be brief.")
-        self.assertEqual(with_system, self.text_ids(
-            "<system>Be brief.<|endoftext|><user>Who?<|endoftext|><assistant>"))
-        questions = self.folder / "questions.jsonl"
-        questions.write_text(json.dumps({"messages": TALK}) + "\n")
-        done = run("generate", self.folder / "run", "--data", questions, "--max-new-tokens", 1, "--json")
-        self.assertEqual((json.loads(done.stdout)["rows"], json.loads(done.stdout)["exact"]), (1, 0), done.stderr)
+    def test_old_turns_are_left_out_when_the_context_is_full(self):
+        terminal = self.chat("--context", "96")
+        seen = "".join(self.ask(terminal, "What is the capital of Peru, and of Chile?") for _ in range(5))
+        self.assertIn("the oldest turns were forgotten", seen)
+        self.assertIn("the context only 96", self.ask(terminal, "word " * 100))
+        terminal.type("/exit")
+        self.assertEqual(terminal.exit_code(), 0)
 
-    def test_prompts_with_responses_are_rendered_too_and_a_plain_run_answers_plainly(self):
-        (self.model / "chat_template.jinja").write_text(OWN)
-        row = {"prompt": "Who asked for it?", "response": "Samuel."}
-        self.train([row])
-        rendered = self.tokens()
-        self.train([row], name="plain", template="plain")
-        self.assertGreater(rendered, self.tokens("plain"))
-        self.assertFalse((self.folder / "plain/chat_template.jinja").exists())
-        asked = self.prompt_ids(self.folder / "plain", "--prompt", "Who?")
-        self.assertEqual(asked, self.text_ids("Who?"))
-
-    def test_built_in_templates_and_sharegpt_s_form(self):
-        share = [{"from": "human", "value": "Who asked for it?"}, {"from": "gpt", "value": "Samuel."}]
-        self.train([{"conversations": share}], template="mistral")
-        self.assertEqual(self.tokens(), len(self.text_ids("[INST] Who asked for it? [/INST] Samuel.<|endoftext|>")))
-
-    def test_bad_rows_and_templates_end_with_a_message_and_write_no_checkpoint(self):
-        self.assertIn("has no chat template", self.train([{"messages": TALK}], expect=2))
-        self.assertIn("plain has no place", self.train([{"messages": TALK}], expect=2, template="plain"))
-        no_answer = self.train([{"messages": TALK[:1]}], expect=4, template="alpaca")
-        self.assertIn("train.jsonl:1: the conversation has nothing to learn", no_answer)
-        turns = self.train([{"messages": TALK + TALK[1:]}], expect=4, name="turns", template="mistral")
-        self.assertIn("mistral takes turns", turns)
-        (self.model / "chat_template.jinja").write_text("\n{% for m in messages %}")
-        self.assertIn("chat_template.jinja:2: 'for' is not closed", self.train([{"messages": TALK}], expect=2))
-        (self.model / "chat_template.jinja").write_text("{{ strftime_now('%Y') }}" + OWN)
-        self.assertIn("data.date", self.train([{"messages": TALK}], expect=4, name="dated"))
-        self.train([{"messages": TALK}], name="with_date", date="2025-01-31")
-        for name in ("turns", "dated"):
-            self.assertFalse(list((self.folder / name).glob("checkpoint-*")))
+    def test_a_pipe_is_a_conversation_too(self):
+        words = ("chat", self.run_folder, "--template", "chatml", "--max-new-tokens", "4")
+        answers = output(*words, input="Hello\nAnd\\\nmore\n").splitlines()
+        self.assertGreaterEqual(len(answers), 2)
+        self.assertIn("needs a chat template", output("chat", self.run_folder, "--system", "x", input="", code=2))
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        PLIMSOLL = Path(sys.argv.pop(1)).resolve()
-    os.environ.pop("PLIMSOLL_SET", None)
-    os.environ["OMP_WAIT_POLICY"] = "passive"
     unittest.main()

@@ -39,7 +39,13 @@ void add_train(CLI::App& app, Action& action);
 void add_report(CLI::App& app, Action& action);
 void add_recipe(CLI::App& app, Action& action);
 void add_generate(CLI::App& app, Action& action);
+void add_chat(CLI::App& app, Action& action);
+void add_eval(CLI::App& app, Action& action);
 void add_merge(CLI::App& app, Action& action);
+void add_convert(CLI::App& app, Action& action);
+void add_inspect(CLI::App& app, Action& action);
+void add_completion(CLI::App& app, Action& action);
+void add_help(CLI::App& app, Action& action);
 void add_debug_dump(CLI::App& app, Action& action);
 
 }  // namespace plimsoll

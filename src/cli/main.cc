@@ -5,6 +5,7 @@
 #include <new>
 
 #include "cli/commands.h"
+#include "cli/help.h"
 
 namespace plimsoll {
 namespace {
@@ -35,6 +36,7 @@ int run(int argc, char** argv) {
   CLI::App app{
       "Fine-tunes language models inside a memory budget: plans a run to the byte, then runs exactly that."};
   app.name("plimsoll");
+  use_help_text(app);
   app.set_version_flag("--version", PLIMSOLL_VERSION);
   app.require_subcommand(1);
   Action action;
@@ -43,8 +45,14 @@ int run(int argc, char** argv) {
   add_train(app, action);
   add_report(app, action);
   add_generate(app, action);
+  add_chat(app, action);
+  add_eval(app, action);
   add_merge(app, action);
+  add_convert(app, action);
+  add_inspect(app, action);
   add_recipe(app, action);
+  add_completion(app, action);
+  add_help(app, action);
   add_debug_dump(app, action);
   try {
     app.parse(argc, argv);

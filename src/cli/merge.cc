@@ -37,10 +37,13 @@ void add_merge(CLI::App& app, Action& action) {
   auto arguments = std::make_shared<MergeArguments>();
   CLI::App* command = app.add_subcommand("merge", "fold an adapter into its base model");
   command->add_option("adapter", arguments->options.adapter, "PEFT folder, or a finished LoRA run's")
-      ->required();
-  command->add_option("--base", arguments->options.base,
-                      "model folder; else the one that adapter_config.json names");
-  command->add_option("--out", arguments->options.out, "new model folder")->required();
+      ->required()
+      ->type_name("FOLDER");
+  command
+      ->add_option("--base", arguments->options.base,
+                   "model folder; else the one that adapter_config.json names")
+      ->type_name("FOLDER");
+  command->add_option("--out", arguments->options.out, "new model folder")->required()->type_name("FOLDER");
   command->add_flag("--json", arguments->json, "for machines");
   command->callback([arguments, &action] { action = [arguments] { return run(*arguments); }; });
 }

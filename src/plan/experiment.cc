@@ -80,6 +80,13 @@ std::vector<Graph> build_programs(const Experiment& experiment, const Variant& v
   return programs;
 }
 
+std::vector<Graph> build_evaluation_programs(const Experiment& experiment, const Variant& variant,
+                                             const DeviceDescription& device) {
+  Graph graph = build_evaluation(experiment, variant);
+  graph.set_name(kEvalProgram);
+  return {finish(graph, device)};
+}
+
 std::vector<Graph> build_generation_programs(const ModelSpec& model, const LoraOptions* lora,
                                              const QuantiseOptions* nf4, DType compute, int64_t prefill,
                                              int64_t capacity, const DeviceDescription& device) {

@@ -63,6 +63,10 @@ enum class Programs : uint8_t { all, without_update, update };
 std::vector<Graph> build_programs(const Experiment& experiment, const Variant& variant,
                                   const DeviceDescription& device, Programs which = Programs::all);
 
+// The evaluation program by itself, over weights that do not train; quantised ones need no adapters here.
+std::vector<Graph> build_evaluation_programs(const Experiment& experiment, const Variant& variant,
+                                             const DeviceDescription& device);
+
 // Programs of generation over one sequence: prefill of `prefill` tokens at a time, and single-token decoding,
 // over a cache of `capacity` tokens. Without adapters (nullptr), and without quantised weights, the model as
 // it is.

@@ -7,28 +7,19 @@
 #include <vector>
 
 #include "base/error.h"
-#include "train/sampling.h"
-#include "train/setup.h"
+#include "train/answerer.h"
 
 namespace plimsoll {
 
-struct GenerateOptions {
-  std::filesystem::path folder;                  // a model, or an adapter that names its base model
-  std::optional<std::filesystem::path> adapter;  // over the model in `folder`
-  // What to answer, exactly one of them: a text, token ids, or a data file's rows.
+struct GenerateOptions : AnswerOptions {
+  // What to answer, exactly one of them: a text, a file with one ("-": standard input), token ids, or a data
+  // file's rows.
   std::optional<std::string> prompt;
+  std::optional<std::filesystem::path> prompt_file;
   std::vector<int32_t> ids;
   std::optional<std::filesystem::path> data;  // column prompt (and response), or messages
-  std::string chat_template = "auto";         // auto, plain, or a built-in one's name
-  std::optional<std::string> system;          // a system message before the prompt
   std::optional<int64_t> limit;               // rows of `data`
-  std::optional<std::filesystem::path> out;   // JSONL of the answers to `data`
-  int64_t max_new_tokens = 64;
-  std::optional<int64_t> context;  // tokens of prompt and answer; none: what the longest prompt needs
-  std::optional<DType> precision;  // none: bf16 where config.json says so, else f32
-  SamplingOptions sampling;
-  MachineOptions machine;
-  bool json = false;
+  std::optional<std::filesystem::path> out;   // JSONL of the answers
 };
 
 // Plans, refuses with DoesNotFitError before weights are read, answers, prints to standard output.

@@ -84,7 +84,8 @@ class Recomputation {
   Executor program_;
 };
 
-Ids answer(Generator& generator, const Ids& prompt, Sampler& sampler, int64_t max_new = kNew) {
+Ids answer(Generator& generator, const Ids& prompt, Sampler& sampler, int64_t max_new = kNew,
+           bool go_on = false) {
   Ids ids;
   generator.generate(
       prompt, max_new,
@@ -92,7 +93,8 @@ Ids answer(Generator& generator, const Ids& prompt, Sampler& sampler, int64_t ma
       [&](int32_t id) {
         ids.push_back(id);
         return true;
-      });
+      },
+      go_on);
   return ids;
 }
 
@@ -120,6 +122,28 @@ TEST(Generate, a_cache_answers_as_full_recomputation_does) { expect_same_as_reco
 TEST(Generate, prompts_longer_than_a_chunk_are_read_in_parts) { expect_same_as_recomputed(tiny_model(0), 8); }
 
 TEST(Generate, a_sliding_window_is_seen_in_the_cache) { expect_same_as_recomputed(tiny_model(5), 8); }
+
+TEST(Generate, a_prompt_that_begins_as_the_last_one_goes_on_from_the_cache) {
+  for (const int64_t window : {0, 5}) {
+    const ModelSpec model = tiny_model(window);
+    Generator generator(plan_generation({model, std::nullopt, DType::f32, kContext, 8}, one_thread()),
+                        one_thread());
+    init_base_weights(generator.state(), model, kSeed);
+    Recomputation recomputation(model);
+    Sampler greedy({});
+    Ids text = some_prompt(11);
+    // Longer by the answer, the same again, shorter, and another one behind a common beginning.
+    for (const int step : {0, 1, 2, 3}) {
+      if (step == 1) text.insert(text.end(), {5, 6, 7});
+      if (step == 2) text.resize(9);
+      if (step == 3) text[4] = 90;
+      for (const int32_t id : answer(generator, text, greedy, 6, true)) {
+        ASSERT_EQ(id, recomputation.next(text)) << "step " << step << ", after " << text.size() << " tokens";
+        text.push_back(id);
+      }
+    }
+  }
+}
 
 TEST(Generate, an_answer_ends_where_the_context_is_full) {
   const ModelSpec model = tiny_model(0);

@@ -53,14 +53,20 @@ Generator::Generator(GenerationPlan plan, const CpuSettings& cpu)
       memory_(device_.map(plan_.arena_bytes())),
       prefill_(plan_.programs[0], plan_.layout.programs[0], device_, *memory_),
       decode_(plan_.programs[1], plan_.layout.programs[1], device_, *memory_),
-      logits_(static_cast<size_t>(plan_.request.model.vocab)) {}
+      logits_(static_cast<size_t>(plan_.request.model.vocab)) {
+  cached_.reserve(static_cast<size_t>(plan_.request.context));
+}
 
 void Generator::generate(std::span<const int32_t> prompt, int64_t max_new, const ChooseToken& choose,
-                         const OnToken& on_token) {
+                         const OnToken& on_token, bool go_on) {
   check_prompt(prompt);
-  length_ = 0;
+  // Frequencies that depend on the length make another cache for another length.
+  if (!go_on || plan_.request.model.rope.type == RopeType::dynamic) cached_.clear();
+  const auto known = std::mismatch(cached_.begin(), cached_.end(), prompt.begin(), prompt.end() - 1).first;
+  cached_.erase(known, cached_.end());
+  length_ = static_cast<int64_t>(cached_.size());
   const auto chunk = static_cast<size_t>(plan_.request.prefill);
-  for (size_t at = 0; at < prompt.size(); at += chunk)
+  for (size_t at = cached_.size(); at < prompt.size(); at += chunk)
     feed(prefill_, prompt.subspan(at, std::min(chunk, prompt.size() - at)),
          static_cast<int64_t>(prompt.size()));
   for (int64_t number = 0; number < max_new; ++number) {
@@ -108,6 +114,7 @@ void Generator::feed(const Executor& program, std::span<const int32_t> ids, int6
   set(StepValue::kv_length, static_cast<double>(length_));
   program.run();
   length_ += live;
+  cached_.insert(cached_.end(), ids.begin(), ids.end());
   const TableRow& row = *plan_.layout.find_persistent("logits");
   convert(state().bytes(row), row.dtype, std::as_writable_bytes(std::span(logits_)), DType::f32);
   if (!std::all_of(logits_.begin(), logits_.end(), [](float x) { return std::isfinite(x); }))

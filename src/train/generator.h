@@ -55,10 +55,12 @@ class Generator {
   [[nodiscard]] PersistentState state() const { return {plan_.layout, memory_->data()}; }
   [[nodiscard]] const GenerationPlan& plan() const { return plan_; }
 
-  // Answers a prompt with at most `max_new` tokens, fewer where the context is full. Throws UsageError for an
-  // empty prompt, one beyond the context, or ids that the vocabulary lacks.
+  // Answers a prompt with at most `max_new` tokens, fewer where the context is full. With `go_on` what the
+  // cache holds of the prompt's beginning is not computed again: the same values, but for the last bits of
+  // tokens that were generated one by one. Throws UsageError for an empty prompt, one beyond the context, or
+  // ids that the vocabulary lacks.
   void generate(std::span<const int32_t> prompt, int64_t max_new, const ChooseToken& choose,
-                const OnToken& on_token);
+                const OnToken& on_token, bool go_on = false);
 
  private:
   void check_prompt(std::span<const int32_t> prompt) const;
@@ -71,7 +73,8 @@ class Generator {
   std::unique_ptr<DeviceMemory> memory_;
   Executor prefill_, decode_;
   std::vector<float> logits_;
-  int64_t length_ = 0;  // cached tokens
+  int64_t length_ = 0;           // cached tokens
+  std::vector<int32_t> cached_;  // which ones
 };
 
 }  // namespace plimsoll

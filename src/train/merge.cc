@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <vector>
 
@@ -10,7 +9,7 @@
 #include "io/atomic.h"
 #include "io/convert.h"
 #include "io/load.h"
-#include "io/model_folder.h"
+#include "io/model_writer.h"
 #include "passes/lora.h"
 #include "train/setup.h"
 
@@ -23,16 +22,6 @@ std::vector<float> read_f32(const StoredTensor& tensor, std::span<std::byte> sta
   std::vector<float> values(static_cast<size_t>(tensor.entry->shape.elements()));
   load_elements(tensor, 0, std::as_writable_bytes(std::span(values)), DType::f32, staging);
   return values;
-}
-
-// Config, tokenizer and index of shards: everything small that stands beside the weights.
-void copy_model_files(const fs::path& from, const fs::path& to) {
-  for (const auto& entry : fs::directory_iterator(from)) {
-    const std::string extension = entry.path().extension().string();
-    if (entry.is_regular_file() &&
-        (extension == ".json" || extension == ".txt" || extension == ".model" || extension == ".jinja"))
-      fs::copy_file(entry.path(), to / entry.path().filename());
-  }
 }
 
 // The low-rank update of one weight.
@@ -76,12 +65,9 @@ class Merger {
       throw UsageError(options_.out.string() + ": exists already; name a new folder with --out");
     require_disk_space(options_.out, base_->bytes() + base_->bytes() / 100, "the merged model");
     AtomicFolder folder(options_.out);
-    std::map<fs::path, std::vector<StoredTensor>> shards;
-    for (const std::string& name : base_->names()) {
-      const StoredTensor tensor = base_->find(name);
-      shards[tensor.file->path()].push_back(tensor);
-    }
-    for (const auto& [path, tensors] : shards) write_shard(folder.path() / path.filename(), tensors);
+    const std::vector<Shard> shards = stored_shards(*base_, std::nullopt);
+    for (const Shard& shard : shards) write_shard(folder.path(), shard);
+    write_shard_index(shards, folder.path(), "model");
     copy_model_files(result_.base, folder.path());
     folder.publish();
     return result_;
@@ -132,10 +118,8 @@ class Merger {
                   a.entry->shape[1], static_cast<float>(lora_.alpha / (lora_.rslora ? std::sqrt(r) : r))};
   }
 
-  void write_shard(const fs::path& path, const std::vector<StoredTensor>& tensors) {
-    std::vector<TensorSpec> specs;
-    for (const StoredTensor& t : tensors) specs.push_back({t.entry->name, t.entry->dtype, t.entry->shape});
-    SafetensorsWriter writer(path, specs, {{"format", "pt"}});
+  void write_shard(const fs::path& folder, const Shard& shard) {
+    SafetensorsWriter writer(folder / shard.file, shard.tensors, {{"format", "pt"}});
     for (const TensorSpec& spec : writer.tensors()) {
       const StoredTensor tensor = base_->find(spec.name);
       const auto update = update_of(spec.name);
@@ -143,22 +127,12 @@ class Merger {
         write_merged(writer, tensor, *update);
         ++result_.merged;
       } else {
-        copy(writer, tensor);
+        copy_tensor(tensor, spec.dtype, writer, staging_);
       }
       ++result_.tensors;
       result_.bytes += tensor.entry->bytes;
     }
     writer.finish();
-  }
-
-  void copy(SafetensorsWriter& writer, const StoredTensor& tensor) {
-    const auto step = static_cast<int64_t>(staging_.size());
-    for (int64_t at = 0; at < tensor.entry->bytes; at += step) {
-      const auto part =
-          std::span(staging_).first(static_cast<size_t>(std::min(step, tensor.entry->bytes - at)));
-      tensor.file->read(*tensor.entry, at, part);
-      writer.write(tensor.entry->name, part);
-    }
   }
 
   // Rows at a time, so that no weight is in memory as a whole.

@@ -1,14 +1,14 @@
 #include "train/questions.h"
 
 #include <algorithm>
+#include <iostream>
+#include <iterator>
 
 #include "base/error.h"
 #include "data/columns.h"
 #include "data/dataset.h"
 #include "data/messages.h"
-#include "io/model_folder.h"
-#include "recipe/load.h"
-#include "text/special_tokens.h"
+#include "io/file.h"
 #include "text/utf8.h"
 #include "train/conversations.h"
 
@@ -29,7 +29,7 @@ void require_text(const Dataset& dataset, const std::string& name) {
 }
 
 Question question_of(const Row& cells) {
-  Question question{cells[0].text, {}, {}, std::nullopt};
+  Question question{cells[0].text, {}, {}, std::nullopt, {}};
   if (cells.size() > 1) question.expected = cells[1].text;
   return question;
 }
@@ -53,6 +53,16 @@ Question question_of(Conversation conversation) {
   return question;
 }
 
+// The whole of a file, "-" being standard input.
+std::string read_prompt(const fs::path& file) {
+  constexpr int64_t kMostBytes = 64 * kMiB;
+  if (file != "-") return read_text(file, kMostBytes);
+  std::string text{std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()};
+  if (static_cast<int64_t>(text.size()) > kMostBytes)
+    throw UsageError("--prompt-file: standard input has more than " + format_bytes(kMostBytes));
+  return text;
+}
+
 // What is read of a data file: the column prompt, and response where there is one, or else conversations.
 ColumnBinding columns_of(const Dataset& dataset) {
   const bool messages = has_column(dataset, "messages") || has_column(dataset, "conversations");
@@ -64,30 +74,42 @@ ColumnBinding columns_of(const Dataset& dataset) {
   return binding;
 }
 
-std::vector<Question> read_rows(const fs::path& file, std::optional<int64_t> limit) {
-  Dataset dataset = Dataset::open(std::span(&file, 1));
-  const ColumnBinding binding = columns_of(dataset);
-  const bool messages = binding.format == RowFormat::messages;
-  dataset.select(binding.columns, binding.read_as());
-  const int64_t rows = std::min(dataset.rows(), limit.value_or(dataset.rows()));
+// Ascending rows of a data set whose columns are selected.
+std::vector<Question> read_rows(Dataset& dataset, const RowSubset& rows, RowFormat format) {
   std::vector<Question> questions;
   Row cells;
-  for (size_t unit = 0; unit < dataset.units().size(); ++unit) {
-    const PlacedUnit placed = dataset.units()[unit];
-    if (placed.first_row >= rows) break;
-    dataset.hold(std::span(&unit, 1));
-    for (int64_t row = placed.first_row; row < std::min(rows, placed.first_row + placed.rows); ++row) {
-      dataset.read(row, cells);
-      const auto where = [&] { return dataset.where(row); };
-      questions.push_back(messages ? question_of(read_conversation(
-                                         cells[0].json, cells.size() > 1 ? cells[1].json : nullptr, where))
-                                   : question_of(cells));
+  size_t unit = dataset.units().size();
+  for (int64_t i = 0; i < rows.size(); ++i) {
+    const int64_t row = rows.row(i);
+    const auto holds = [&](size_t u) {
+      const PlacedUnit& placed = dataset.units()[u];
+      return row >= placed.first_row && row < placed.first_row + placed.rows;
+    };
+    if (unit == dataset.units().size() || !holds(unit)) {
+      unit = 0;
+      while (!holds(unit)) ++unit;
+      dataset.hold(std::span(&unit, 1));
     }
+    dataset.read(row, cells);
+    const auto where = [&] { return dataset.where(row); };
+    questions.push_back(
+        format == RowFormat::messages
+            ? question_of(read_conversation(cells[0].json, cells.size() > 1 ? cells[1].json : nullptr, where))
+            : question_of(cells));
+    questions.back().where = where();
   }
   return questions;
 }
 
-Conversation asked(const Question& question, const GenerateOptions& options) {
+std::vector<Question> read_file(const fs::path& file, std::optional<int64_t> limit) {
+  Dataset dataset = Dataset::open(std::span(&file, 1));
+  const ColumnBinding binding = columns_of(dataset);
+  dataset.select(binding.columns, binding.read_as());
+  return read_rows(dataset, first_rows(RowSubset::all(dataset.rows()), dataset.rows(), limit),
+                   binding.format);
+}
+
+Conversation asked(const Question& question, const AnswerOptions& options) {
   Conversation conversation = question.conversation;
   if (conversation.messages.empty())
     conversation.messages.push_back({{"role", "user"}, {"content", question.prompt}});
@@ -101,94 +123,60 @@ Conversation asked(const Question& question, const GenerateOptions& options) {
 
 }  // namespace
 
-ModelPaths find_model(const fs::path& folder, const std::optional<fs::path>& adapter) {
-  if (!fs::is_directory(folder)) throw UsageError(folder.string() + ": no such folder");
-  if (!fs::exists(folder / "adapter_config.json")) return {folder, adapter};
-  if (adapter)
-    throw UsageError("--adapter: " + folder.string() + " is an adapter itself; name its base model");
-  const nlohmann::json config = read_config(folder, "adapter_config.json");
-  const auto base = config.find("base_model_name_or_path");
-  if (base != config.end() && base->is_string()) {
-    const fs::path named = base->get<std::string>();
-    for (const fs::path& candidate : {named, folder / named})
-      if (fs::exists(candidate / "config.json")) return {candidate, folder};
-  }
-  throw UsageError((folder / "adapter_config.json").string() +
-                   ": base_model_name_or_path names no model folder here; use plimsoll generate MODEL "
-                   "--adapter " +
-                   folder.string());
+RowSubset first_rows(const RowSubset& rows, int64_t total, std::optional<int64_t> limit) {
+  if (!limit || *limit >= rows.size()) return rows;
+  std::vector<int64_t> first;
+  for (int64_t i = 0; i < *limit; ++i) first.push_back(rows.row(i));
+  return RowSubset::only(total, std::move(first));
 }
 
-DType stored_type(const fs::path& base) {
-  const nlohmann::json config = read_config(base);
-  for (const char* key : {"dtype", "torch_dtype"})
-    if (const auto found = config.find(key); found != config.end() && *found == "bfloat16")
-      return DType::bf16;
-  return DType::f32;
-}
-
-std::vector<int32_t> stop_ids(const fs::path& base, const Tokenizer* tokenizer) {
-  if (tokenizer != nullptr) return read_special_tokens(base, *tokenizer).eos;
-  for (const char* name : {"generation_config.json", "config.json"}) {
-    if (!fs::exists(base / name)) continue;
-    const nlohmann::json config = read_config(base, name);
-    const auto eos = config.find("eos_token_id");
-    if (eos == config.end() || eos->is_null()) continue;
-    if (eos->is_number_integer()) return {eos->get<int32_t>()};
-    const bool ids = eos->is_array() && std::all_of(eos->begin(), eos->end(),
-                                                    [](const auto& id) { return id.is_number_integer(); });
-    if (!ids) throw DamagedError((base / name).string() + ": eos_token_id is no id: " + eos->dump());
-    return eos->get<std::vector<int32_t>>();
-  }
-  return {};
-}
-
-std::optional<ChatTemplate> answering_template(const GenerateOptions& options, const ModelPaths& paths) {
-  const std::string& name = options.chat_template;
-  std::optional<std::tm> now = local_time();
-  const bool of_run = fs::exists(options.folder / "recipe.yaml");
-  if (of_run) {
-    const auto trained = date_of(load_recipe((options.folder / "recipe.yaml").string()).recipe.data.date);
-    if (trained) now = trained;
-  }
-  if (name == "plain") return std::nullopt;
-  if (name != "auto") return ChatTemplate::builtin(name, paths.base, now);
-  // A run's folder has the file where its rows were rendered, and only then.
-  if (of_run)
-    return fs::exists(options.folder / "chat_template.jinja") ? ChatTemplate::of_folder(options.folder, now)
-                                                              : std::nullopt;
-  if (paths.adapter)
-    if (auto own = ChatTemplate::of_folder(*paths.adapter, now)) return own;
-  return ChatTemplate::of_folder(paths.base, now);
-}
-
-std::vector<Question> read_questions(const GenerateOptions& options, const Tokenizer* tokenizer,
-                                     const ChatTemplate* chat) {
-  if (!options.ids.empty()) return {{"", {}, options.ids, std::nullopt}};
-  check_internal(tokenizer != nullptr, "texts without a tokenizer");
-  std::vector<Question> questions;
-  if (options.prompt)
-    questions.push_back({replace_invalid_utf8(*options.prompt), {}, {}, std::nullopt});
-  else
-    questions = read_rows(*options.data, options.limit);
+void encode_questions(std::vector<Question>& questions, const AnswerOptions& options,
+                      const Tokenizer& tokenizer, const ChatTemplate* chat) {
   for (Question& question : questions) {
-    const std::string where =
-        options.data ? options.data->string() + ", row " + std::to_string(&question - questions.data() + 1)
-                     : std::string("--prompt");
     if (chat == nullptr && (!question.conversation.messages.empty() || options.system))
       throw UsageError(
-          where +
+          question.where +
           ": messages with roles need a chat template, and the model has none; name one by --template");
     try {
       const std::string text =
           chat != nullptr ? chat->render(asked(question, options), true) : question.prompt;
-      tokenizer->encode_into(text, false, question.ids);
+      tokenizer.encode_into(text, false, question.ids);
     } catch (const TemplateError& error) {
-      throw UsageError(where + ": " + error.what());
+      throw UsageError(question.where + ": " + error.what());
     }
     if (question.ids.empty())
-      throw UsageError(where + ": the prompt is empty; generation starts from at least one token");
+      throw UsageError(question.where + ": the prompt is empty; generation starts from at least one token");
   }
+}
+
+std::vector<Question> read_questions(const GenerateOptions& options, const Tokenizer* tokenizer,
+                                     const ChatTemplate* chat) {
+  if (!options.ids.empty()) return {{"", {}, options.ids, std::nullopt, "--ids"}};
+  check_internal(tokenizer != nullptr, "texts without a tokenizer");
+  std::vector<Question> questions;
+  if (options.prompt) {
+    questions.push_back({replace_invalid_utf8(*options.prompt), {}, {}, std::nullopt, "--prompt"});
+  } else if (options.prompt_file) {
+    questions.push_back({replace_invalid_utf8(read_prompt(*options.prompt_file)),
+                         {},
+                         {},
+                         std::nullopt,
+                         options.prompt_file->string()});
+  } else {
+    questions = read_file(*options.data, options.limit);
+  }
+  encode_questions(questions, options, *tokenizer, chat);
+  return questions;
+}
+
+std::vector<Question> read_questions(DataSource& source, const RowSubset& rows, const AnswerOptions& options,
+                                     const Tokenizer& tokenizer, const ChatTemplate* chat) {
+  const RowFormat format = source.encoder.options().format;
+  if (format != RowFormat::prompt_response && format != RowFormat::messages)
+    throw UsageError(source.dataset.name() + ": its rows are " + std::string(to_string(format)) +
+                     ", which has no question and answer");
+  std::vector<Question> questions = read_rows(source.dataset, rows, format);
+  encode_questions(questions, options, tokenizer, chat);
   return questions;
 }
 

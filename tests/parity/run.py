@@ -100,13 +100,20 @@ def check_bf16(program, case, folder, method):
 def check_merge(program, case, folder, _):
     """The adapter folded into the base, as transformers loads it, beside PEFT's."""
     plimsoll(program, "merge", folder / "adapter", "--base", folder / "model", "--out", folder / "merged")
-    theirs = load(folder / "model", folder / "adapter").merge_and_unload().state_dict()
-    ours = load(folder / "merged").state_dict()
+    peft_model = load(folder / "model", folder / "adapter").merge_and_unload()
+    our_model = load(folder / "merged")
+    theirs, ours = peft_model.state_dict(), our_model.state_dict()
     # Both add in fp32; ours is then stored in the base's type.
     tolerance = {torch.float32: 1e-6, torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11}[case.storage]
     errors = {name: ((ours[name] - value).abs().max() / value.abs().max()).item() for name, value in theirs.items()}
     messages = [f"merged {name}: off by {error:.1e}" for name, error in errors.items() if error > tolerance]
-    return messages, f"merged {max(errors.values()):.1e}"
+    ids = torch.tensor([json.loads((folder / "batch.json").read_text())["sequences"][0]["input_ids"]])
+    with torch.no_grad():
+        expected, answered = peft_model(ids).logits, our_model(ids).logits
+    output_error = ((answered - expected).abs().max() / expected.abs().max()).item()
+    if output_error > 20 * tolerance:  # a rounding of each weight, summed over a row's products and the layers
+        messages.append(f"merged model: outputs are off by {output_error:.1e}")
+    return messages, f"merged {max(errors.values()):.1e}, its outputs {output_error:.1e}"
 
 
 def check_stored_nf4(program, case, folder, method):

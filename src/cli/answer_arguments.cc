@@ -1,0 +1,92 @@
+#include "cli/answer_arguments.h"
+
+#include "base/error.h"
+#include "cli/commands.h"
+#include "template/builtin_templates.h"
+
+namespace plimsoll {
+namespace {
+
+// \n, \t and \\ as people write them where their shell has no other way.
+std::string unescaped(const std::string& text) {
+  std::string result;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char next = i + 1 < text.size() ? text[i + 1] : '\0';
+    if (text[i] != '\\' || (next != 'n' && next != 't' && next != '\\')) {
+      result += text[i];
+      continue;
+    }
+    result += next == 'n' ? '\n' : next == 't' ? '\t' : '\\';
+    ++i;
+  }
+  return result;
+}
+
+}  // namespace
+
+void AnswerArguments::add_model(CLI::App& command, AnswerOptions& options) {
+  command.add_option("folder", options.folder, "model folder, or a finished run's")
+      ->required()
+      ->type_name("FOLDER");
+  command.add_option("--adapter", options.adapter, "PEFT folder over the model")->type_name("FOLDER");
+}
+
+void AnswerArguments::add_template(CLI::App& command, AnswerOptions& options) {
+  std::vector<std::string> names = {"auto", "plain"};
+  for (const BuiltinTemplate& one : builtin_templates()) names.emplace_back(one.name);
+  command
+      .add_option("--template", options.chat_template,
+                  "how prompts are put to the model: auto (as in training, or the model's own), plain, or "
+                  "one by name")
+      ->check(CLI::IsMember(names))
+      ->capture_default_str();
+}
+
+void AnswerArguments::add_system(CLI::App& command, AnswerOptions& options) {
+  command.add_option("--system", options.system, "a system message before the prompt")->type_name("TEXT");
+}
+
+void AnswerArguments::add_choices(CLI::App& command, AnswerOptions& options) {
+  command.add_option("--max-new-tokens", options.max_new_tokens, "longest answer")
+      ->check(CLI::Range(int64_t{1}, kMostTokens))
+      ->capture_default_str();
+  command
+      .add_option("--stop", stops_,
+                  "a text that ends the answer and is no part of it; \\n is a line's end (may be repeated)")
+      ->type_name("TEXT")
+      ->allow_extra_args(false);
+  command.add_option("--context", options.context, "tokens of prompt and answer; sizes the cache")
+      ->check(CLI::Range(int64_t{1}, kMostTokens));
+  command.add_option("--temperature", options.sampling.temperature, "0 takes the likeliest token")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command.add_option("--top-k", options.sampling.top_k, "sample among so many tokens; 0: all")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command.add_option("--top-p", options.sampling.top_p, "sample among the likeliest with this share")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+  command.add_option("--seed", options.sampling.seed, "of sampling")->capture_default_str();
+}
+
+void AnswerArguments::add_machine(CLI::App& command, AnswerOptions& options) {
+  command.add_option("--precision", precision_, "fp32 or bf16; else as config.json says")
+      ->check(CLI::IsMember({"fp32", "bf16"}));
+  command.add_option("--max-isa", max_isa_, "use no instructions beyond avx2, avx512, avx512-bf16 or amx");
+  command.add_option("--threads", options.machine.threads, "0: one per CPU")->check(CLI::NonNegativeNumber);
+}
+
+void AnswerArguments::add_json(CLI::App& command, AnswerOptions& options) {
+  command.add_flag("--json", options.json, "for machines");
+}
+
+void AnswerArguments::finish(AnswerOptions& options) const {
+  options.machine.max_isa = read_isa(max_isa_);
+  if (!precision_.empty()) options.precision = precision_ == "bf16" ? DType::bf16 : DType::f32;
+  for (const std::string& stop : stops_) {
+    if (stop.empty()) throw UsageError("--stop: the empty text would end every answer");
+    options.stops.push_back(unescaped(stop));
+  }
+}
+
+}  // namespace plimsoll

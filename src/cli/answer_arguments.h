@@ -1,0 +1,33 @@
+// Options of the commands that answer: generate, chat, eval.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+
+#include "train/answerer.h"
+
+namespace plimsoll {
+
+// Beyond every model's positions, small enough that sizes in bytes cannot overflow.
+inline constexpr int64_t kMostTokens = int64_t{1} << 24;
+
+class AnswerArguments {
+ public:
+  // The folder and --adapter.
+  void add_model(CLI::App& command, AnswerOptions& options);
+  static void add_template(CLI::App& command, AnswerOptions& options);
+  static void add_system(CLI::App& command, AnswerOptions& options);
+  // --max-new-tokens, --stop, --context, and how tokens are chosen.
+  void add_choices(CLI::App& command, AnswerOptions& options);
+  // --precision, --max-isa, --threads.
+  void add_machine(CLI::App& command, AnswerOptions& options);
+  static void add_json(CLI::App& command, AnswerOptions& options);
+  // Once the command line is read. Throws UsageError.
+  void finish(AnswerOptions& options) const;
+
+ private:
+  std::string max_isa_, precision_;
+  std::vector<std::string> stops_;
+};
+
+}  // namespace plimsoll

@@ -1,0 +1,235 @@
+#include <algorithm>
+#include <cstdio>
+
+#include "base/strings.h"
+#include "base/units.h"
+#include "cli/answer_arguments.h"
+#include "cli/chat_terminal.h"
+#include "cli/commands.h"
+#include "cpu/threads.h"
+#include "io/atomic.h"
+#include "text/utf8.h"
+
+namespace plimsoll {
+namespace {
+
+// Long enough for a conversation, small enough for the caches of most models.
+constexpr int64_t kUsualContext = 4096;
+constexpr int64_t kUsualAnswer = 512;
+
+constexpr const char* kHelp =
+    "/reset        forget the conversation\n"
+    "/undo         forget the last question and its answer\n"
+    "/again        another answer to the last question\n"
+    "/system TEXT  the system message from now on; without a text: none\n"
+    "/save FILE    write the conversation as a row of JSON lines, for training or generate --data\n"
+    "/exit         the end, as Ctrl-D\n"
+    "A line that ends with \\ goes on in the next one; // begins a message with a /. Ctrl-C ends an "
+    "answer.\n";
+
+using Messages = nlohmann::ordered_json;
+
+Messages message(const char* role, const std::string& content) {
+  return {{"role", role}, {"content", content}};
+}
+
+class Chat {
+ public:
+  Chat(const AnswerOptions& options, Answerer& answerer, const Tokenizer& tokenizer, const ChatTemplate* chat)
+      : system_(options.system),
+        longest_answer_(options.max_new_tokens),
+        answerer_(answerer),
+        tokenizer_(tokenizer),
+        chat_(chat) {}
+
+  void run() {
+    std::string line;
+    for (;;) {
+      const ChatTerminal::Read read = terminal_.read("> ", line);
+      if (read == ChatTerminal::Read::interrupted) {
+        std::fputs("\n/exit or Ctrl-D ends the conversation\n", stderr);
+        continue;
+      }
+      if (read == ChatTerminal::Read::end) break;
+      if (trim(line).empty()) continue;
+      if (line.starts_with('/') && !line.starts_with("//")) {
+        if (!command(line)) return;
+        continue;
+      }
+      turns_.push_back(message("user", replace_invalid_utf8(line.starts_with("//") ? line.substr(1) : line)));
+      answer();
+    }
+    if (terminal_.interactive()) std::fputc('\n', stdout);
+  }
+
+ private:
+  // False ends the conversation.
+  bool command(const std::string& line) {
+    const size_t blank = std::min(line.find(' '), line.size());
+    const std::string name = line.substr(0, blank);
+    const std::string text(trim(std::string_view(line).substr(blank)));
+    if (name == "/exit" || name == "/quit") return false;
+    if (name == "/help") {
+      std::fputs(kHelp, stderr);
+    } else if (name == "/reset") {
+      turns_.clear();
+    } else if (name == "/undo") {
+      forget_last();
+    } else if (name == "/again") {
+      again();
+    } else if (name == "/system") {
+      set_system(text);
+    } else if (name == "/save") {
+      save(text);
+    } else {
+      const std::vector<std::string> names = {"/help",   "/reset", "/undo", "/again",
+                                              "/system", "/save",  "/exit"};
+      const std::string near = nearest_name(name, names);
+      say("no command " + name + (near.empty() ? "; /help lists them" : " (did you mean " + near + "?)"));
+    }
+    return true;
+  }
+
+  static void say(const std::string& text) { std::fprintf(stderr, "%s\n", text.c_str()); }
+
+  void forget_last() {
+    while (!turns_.empty() && turns_.back()["role"] != "user") turns_.erase(turns_.size() - 1);
+    if (!turns_.empty()) turns_.erase(turns_.size() - 1);
+  }
+
+  void again() {
+    if (turns_.empty()) return say("there is no question yet");
+    if (turns_.back()["role"] == "assistant") turns_.erase(turns_.size() - 1);
+    answer();
+  }
+
+  void set_system(const std::string& text) {
+    if (chat_ == nullptr) return say("a system message needs a chat template: --template names one");
+    system_.reset();
+    if (!text.empty()) system_ = replace_invalid_utf8(text);
+  }
+
+  void save(const std::string& file) const {
+    if (file.empty()) return say("/save FILE: name the file");
+    try {
+      write_file_atomically(file, Messages{{"messages", conversation().messages}}.dump() + "\n");
+      say("saved " + file);
+    } catch (const Error& error) {
+      say(std::string("error: ") + error.what());
+    }
+  }
+
+  [[nodiscard]] Conversation conversation() const {
+    Conversation conversation;
+    if (system_) conversation.messages.push_back(message("system", *system_));
+    for (const auto& turn : turns_) conversation.messages.push_back(turn);
+    return conversation;
+  }
+
+  // What the model reads: the conversation by the template, or the last question alone.
+  [[nodiscard]] std::vector<int32_t> prompt() const {
+    const std::string text =
+        chat_ != nullptr ? chat_->render(conversation(), true) : turns_.back()["content"].get<std::string>();
+    return tokenizer_.encode(text, false);
+  }
+
+  // The prompt with the oldest turns left out until an answer has room. Empty where the last question alone
+  // has none.
+  std::vector<int32_t> fitting_prompt() {
+    const int64_t room = std::min(longest_answer_, std::max<int64_t>(answerer_.context() / 4, 1));
+    bool shortened = false;
+    for (;;) {
+      std::vector<int32_t> ids = prompt();
+      const auto length = static_cast<int64_t>(ids.size());
+      if (length + room <= answerer_.context()) {
+        if (shortened)
+          say("note    the oldest turns were forgotten: the context has " +
+              format_count(answerer_.context()) + " tokens");
+        return ids;
+      }
+      if (turns_.size() < 2 || chat_ == nullptr) {
+        say("error: the message has " + format_count(length) + " tokens, the context only " +
+            format_count(answerer_.context()) + "; --context makes it larger");
+        return {};
+      }
+      turns_.erase(0);
+      while (turns_.size() > 1 && turns_.front()["role"] != "user") turns_.erase(0);
+      shortened = true;
+    }
+  }
+
+  void answer() {
+    std::vector<int32_t> ids;
+    try {
+      ids = fitting_prompt();
+    } catch (const TemplateError& error) {
+      say(std::string("error: ") + error.what());
+    }
+    if (ids.empty()) return forget_last();
+    terminal_.interrupted();
+    const Answer answer = answerer_.answer(ids, answers_++, [this](std::string_view text) {
+      std::fwrite(text.data(), 1, text.size(), stdout);
+      std::fflush(stdout);
+      return !terminal_.interrupted();
+    });
+    std::fputc('\n', stdout);
+    std::fflush(stdout);
+    if (answer.end == AnswerEnd::length) say("note    cut after --max-new-tokens");
+    if (answer.end == AnswerEnd::context) say("note    cut: the context is full");
+    turns_.push_back(message("assistant", answer.text));
+  }
+
+  std::optional<std::string> system_;
+  int64_t longest_answer_;
+  Answerer& answerer_;
+  const Tokenizer& tokenizer_;
+  const ChatTemplate* chat_;
+  ChatTerminal terminal_;
+  Messages turns_ = Messages::array();
+  int64_t answers_ = 0;  // each is drawn anew
+};
+
+ExitCode run(AnswerOptions& options) {
+  const ModelPaths paths = find_model(options.folder, options.adapter);
+  const CpuSettings cpu = cpu_settings(options.machine);
+  const Tokenizer tokenizer = model_tokenizer(paths.base);
+  const std::optional<ChatTemplate> chat = answering_template(options, paths);
+  if (!chat && options.system)
+    throw UsageError("chat: --system needs a chat template, and the model has none; name one by --template");
+  const ModelSpec model = read_model_spec(paths.base / "config.json");
+  if (!options.context)
+    options.context =
+        model.rope.type == RopeType::dynamic ? kUsualContext : std::min(kUsualContext, model.max_positions);
+  options.go_on = true;
+  start_threads(cpu.threads);
+  Answerer answerer(options, paths, cpu, &tokenizer, chat ? &*chat : nullptr, 0);
+  std::fprintf(stderr, "chat    %s · %s · /help lists the commands, Ctrl-D ends\n", options.folder.c_str(),
+               chat ? chat->rendering().name().c_str() : "no template: each line is a prompt by itself");
+  Chat(options, answerer, tokenizer, chat ? &*chat : nullptr).run();
+  return ExitCode::ok;
+}
+
+}  // namespace
+
+void add_chat(CLI::App& app, Action& action) {
+  struct Arguments {
+    AnswerOptions options;
+    AnswerArguments shared;
+  };
+  auto arguments = std::make_shared<Arguments>();
+  arguments->options.max_new_tokens = kUsualAnswer;
+  CLI::App* command = app.add_subcommand("chat", "a conversation with a model or a finished run");
+  arguments->shared.add_model(*command, arguments->options);
+  AnswerArguments::add_template(*command, arguments->options);
+  AnswerArguments::add_system(*command, arguments->options);
+  arguments->shared.add_choices(*command, arguments->options);
+  arguments->shared.add_machine(*command, arguments->options);
+  command->callback([arguments, &action] {
+    action = [arguments] {
+      arguments->shared.finish(arguments->options);
+      return run(arguments->options);
+    };
+  });
+}
+
+}  // namespace plimsoll

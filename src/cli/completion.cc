@@ -1,0 +1,250 @@
+#include <cstdio>
+
+#include "base/strings.h"
+#include "cli/commands.h"
+#include "cli/help.h"
+#include "recipe/option.h"
+
+namespace plimsoll {
+namespace {
+
+std::vector<std::string> command_names(const HelpCommand& program) {
+  std::vector<std::string> names;
+  for (const HelpCommand& command : program.commands) names.push_back(command.name);
+  return names;
+}
+
+// For --set: "method.r=", ...
+std::vector<std::string> recipe_keys() {
+  std::vector<std::string> keys;
+  for (const Option& option : options()) keys.push_back(option.key + "=");
+  return keys;
+}
+
+bool takes_key(const HelpOption& option) { return option.value == "KEY=VALUE"; }
+
+std::vector<std::string> option_names(const HelpCommand& command) {
+  std::vector<std::string> names;
+  for (const HelpOption& option : command.options)
+    if (!option.argument) names.insert(names.end(), option.names.begin(), option.names.end());
+  return names;
+}
+
+// ---- bash
+
+std::string bash_value(const HelpOption& option) {
+  const auto words = [](const std::vector<std::string>& list) {
+    return "COMPREPLY=($(compgen -W '" + join(list, " ") + "' -- \"$cur\"))";
+  };
+  if (takes_key(option)) return words(recipe_keys()) + "; compopt -o nospace";
+  if (!option.choices.empty()) return words(option.choices);
+  if (option.names_folder()) return "COMPREPLY=($(compgen -d -- \"$cur\")); compopt -o filenames";
+  if (option.names_file()) return "COMPREPLY=($(compgen -f -- \"$cur\")); compopt -o filenames";
+  return "COMPREPLY=()";
+}
+
+std::string bash_command(const HelpCommand& command) {
+  std::string text = "    " + command.name + ")\n      case \"$prev\" in\n";
+  std::string argument = "COMPREPLY=()";
+  for (const HelpOption& option : command.options) {
+    if (option.argument) argument = bash_value(option);
+    if (option.argument || option.value.empty()) continue;
+    text += "        " + join(option.names, "|") + ") " + bash_value(option) + "; return ;;\n";
+  }
+  text += "      esac\n      if [[ $cur == -* ]]; then\n        COMPREPLY=($(compgen -W '" +
+          join(option_names(command), " ") + "' -- \"$cur\"))\n      else\n        " + argument +
+          "\n      fi ;;\n";
+  return text;
+}
+
+// Words are cut at blanks alone, so that key=value stays one word.
+std::string bash_script(const HelpCommand& program) {
+  std::string text =
+      "# bash completion of plimsoll\n"
+      "_plimsoll() {\n"
+      "  local line=${COMP_LINE:0:COMP_POINT} words\n"
+      "  read -ra words <<<\"$line\"\n"
+      "  [[ $line == *[[:space:]] ]] && words+=('')\n"
+      "  local last=$((${#words[@]} - 1))\n"
+      "  local cur=${words[last]} prev=${words[last - 1]}\n"
+      "  COMPREPLY=()\n"
+      "  if ((last == 1)); then\n"
+      "    COMPREPLY=($(compgen -W '" +
+      join(command_names(program), " ") + " " + join(option_names(program), " ") +
+      "' -- \"$cur\"))\n"
+      "    return\n"
+      "  fi\n"
+      "  case ${words[1]} in\n";
+  for (const HelpCommand& command : program.commands) text += bash_command(command);
+  return text + "  esac\n}\ncomplete -F _plimsoll plimsoll\n";
+}
+
+// ---- zsh
+
+std::string zsh_escaped(const std::string& text) {
+  std::string escaped;
+  for (const char c : text) {
+    if (c == '\'') {
+      escaped += "'\\''";
+      continue;
+    }
+    if (c == '[' || c == ']' || c == ':' || c == '\\') escaped += '\\';
+    escaped += c;
+  }
+  return escaped;
+}
+
+std::string zsh_value(const HelpOption& option) {
+  if (takes_key(option)) return "(" + join(recipe_keys(), " ") + ")";
+  if (!option.choices.empty()) return "(" + join(option.choices, " ") + ")";
+  if (option.names_folder()) return "_files -/";
+  return option.names_file() ? "_files" : " ";
+}
+
+std::string zsh_command(const HelpCommand& command) {
+  std::string text = "    " + command.name + ")\n      _arguments";
+  int position = 0;
+  for (const HelpOption& option : command.options) {
+    if (option.argument) {
+      const std::string place = option.repeats ? "*" : std::to_string(++position);
+      text +=
+          " \\\n        '" + place + ":" + zsh_escaped(option.names.front()) + ":" + zsh_value(option) + "'";
+      continue;
+    }
+    for (const std::string& name : option.names) {
+      text += " \\\n        '" + std::string(option.repeats ? "*" : "") + name + "[" +
+              zsh_escaped(option.meaning) + "]";
+      if (!option.value.empty()) text += ":" + zsh_escaped(option.value) + ":" + zsh_value(option);
+      text += "'";
+    }
+  }
+  return text + " ;;\n";
+}
+
+std::string zsh_script(const HelpCommand& program) {
+  std::string text =
+      "#compdef plimsoll\n"
+      "_plimsoll() {\n"
+      "  local -a commands\n"
+      "  commands=(\n";
+  for (const HelpCommand& command : program.commands)
+    text += "    '" + command.name + ":" + zsh_escaped(command.summary) + "'\n";
+  text +=
+      "  )\n"
+      "  if ((CURRENT == 2)); then\n"
+      "    _describe command commands\n"
+      "    return\n"
+      "  fi\n"
+      "  local command=$words[2]\n"
+      "  shift words\n"
+      "  ((CURRENT--))\n"
+      "  case $command in\n";
+  for (const HelpCommand& command : program.commands) text += zsh_command(command);
+  return text +
+         "  esac\n}\n[[ $funcstack[1] == _plimsoll ]] && _plimsoll \"$@\" || compdef _plimsoll plimsoll\n";
+}
+
+// ---- fish
+
+std::string fish_quoted(const std::string& text) {
+  std::string quoted = "'";
+  for (const char c : text) {
+    if (c == '\'' || c == '\\') quoted += '\\';
+    quoted += c;
+  }
+  return quoted + "'";
+}
+
+std::string fish_value(const HelpOption& option) {
+  if (takes_key(option)) return " -x -a " + fish_quoted(join(recipe_keys(), " "));
+  if (!option.choices.empty()) return " -x -a " + fish_quoted(join(option.choices, " "));
+  if (option.names_folder()) return " -x -a '(__fish_complete_directories)'";
+  return option.names_file() ? " -r -F" : " -x";
+}
+
+std::string fish_script(const HelpCommand& program) {
+  std::string text =
+      "# fish completion of plimsoll\n"
+      "complete -c plimsoll -f\n"
+      "complete -c plimsoll -n __fish_use_subcommand -l help -d 'print the manual'\n"
+      "complete -c plimsoll -n __fish_use_subcommand -l version -d 'print the version'\n";
+  for (const HelpCommand& command : program.commands) {
+    text += "complete -c plimsoll -n __fish_use_subcommand -a " + command.name + " -d " +
+            fish_quoted(command.summary) + "\n";
+    const std::string here = "complete -c plimsoll -n '__fish_seen_subcommand_from " + command.name + "'";
+    for (const HelpOption& option : command.options) {
+      if (option.argument) {
+        text +=
+            here + (option.choices.empty() ? " -F" : " -a " + fish_quoted(join(option.choices, " "))) + "\n";
+        continue;
+      }
+      text += here;
+      for (const std::string& name : option.names)
+        text += name.starts_with("--") ? " -l " + name.substr(2) : " -s " + name.substr(1);
+      text += (option.value.empty() ? "" : fish_value(option)) + " -d " + fish_quoted(option.meaning) + "\n";
+    }
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string completion_script(const HelpCommand& program, const std::string& shell) {
+  if (shell == "bash") return bash_script(program);
+  return shell == "zsh" ? zsh_script(program) : fish_script(program);
+}
+
+void add_completion(CLI::App& app, Action& action) {
+  auto shell = std::make_shared<std::string>();
+  CLI::App* command = app.add_subcommand("completion", "a script that teaches a shell to complete");
+  command->add_option("shell", *shell, "the shell")
+      ->required()
+      ->check(CLI::IsMember({"bash", "zsh", "fish"}));
+  command->callback([shell, &app, &action] {
+    action = [shell, &app] {
+      std::fputs(completion_script(read_command(app), *shell).c_str(), stdout);
+      return ExitCode::ok;
+    };
+  });
+}
+
+void add_help(CLI::App& app, Action& action) {
+  struct Arguments {
+    std::string command;
+    bool man = false, commands = false;
+  };
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App* help = app.add_subcommand("help", "the manual of a command");
+  help->add_option("command", arguments->command, "the command; none: plimsoll itself");
+  help->add_flag("--commands", arguments->commands, "only the names of all commands, one a line");
+  help->add_flag("--man", arguments->man, "as roff, for man(1)");
+  help->callback([arguments, &app, &action] {
+    action = [arguments, &app] {
+      HelpCommand asked = read_command(app);
+      if (arguments->commands) {
+        std::printf("%s\n", join(command_names(asked), "\n").c_str());
+        return ExitCode::ok;
+      }
+      if (!arguments->command.empty()) {
+        const std::vector<std::string> names = command_names(asked);
+        const auto found = std::find(names.begin(), names.end(), arguments->command);
+        if (found == names.end()) {
+          const std::string near = nearest_name(arguments->command, names);
+          throw UsageError(
+              "help: no command '" + arguments->command + "'" +
+              (near.empty() ? "; plimsoll --help lists them" : " (did you mean '" + near + "'?)"));
+        }
+        asked = HelpCommand(asked.commands[static_cast<size_t>(found - names.begin())]);
+      }
+      const std::string text =
+          arguments->man ? manual_page(asked)
+                         : app.get_formatter()->make_help(
+                               arguments->command.empty() ? &app : app.get_subcommand(arguments->command), "",
+                               CLI::AppFormatMode::Normal);
+      std::fputs(text.c_str(), stdout);
+      return ExitCode::ok;
+    };
+  });
+}
+
+}  // namespace plimsoll

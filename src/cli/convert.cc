@@ -1,0 +1,64 @@
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "base/units.h"
+#include "cli/commands.h"
+#include "train/convert_model.h"
+
+namespace plimsoll {
+namespace {
+
+struct ConvertArguments {
+  ConvertOptions options;
+  std::string dtype, shard_size;
+  bool json = false;
+};
+
+DType read_dtype(const std::string& text) {
+  if (text == "bf16") return DType::bf16;
+  return text == "f16" ? DType::f16 : DType::f32;
+}
+
+ExitCode run(ConvertArguments& arguments) {
+  ConvertOptions& options = arguments.options;
+  if (!arguments.dtype.empty()) options.dtype = read_dtype(arguments.dtype);
+  if (!arguments.shard_size.empty()) {
+    options.shard_bytes = parse_bytes(arguments.shard_size, "--shard-size");
+    if (*options.shard_bytes < 1) throw UsageError("--shard-size: at least one byte is needed");
+  }
+  const ConvertResult result = convert_model(options);
+  if (arguments.json) {
+    const nlohmann::ordered_json json = {{"out", options.out.string()},         {"tensors", result.tensors},
+                                         {"converted", result.converted},       {"files", result.files},
+                                         {"bytes_before", result.bytes_before}, {"bytes", result.bytes}};
+    std::printf("%s\n", json.dump(2).c_str());
+    return ExitCode::ok;
+  }
+  std::printf("converted  %s of %s tensors · %s to %s in %s · %s\n", format_count(result.converted).c_str(),
+              format_count(result.tensors).c_str(), format_bytes(result.bytes_before).c_str(),
+              format_bytes(result.bytes).c_str(),
+              result.files == 1 ? "1 file" : (format_count(result.files) + " files").c_str(),
+              options.out.string().c_str());
+  return ExitCode::ok;
+}
+
+}  // namespace
+
+void add_convert(CLI::App& app, Action& action) {
+  auto arguments = std::make_shared<ConvertArguments>();
+  CLI::App* command = app.add_subcommand("convert", "a model folder with other element types or shards");
+  command->add_option("folder", arguments->options.folder, "model folder, or an adapter's")
+      ->required()
+      ->type_name("FOLDER");
+  command->add_option("--out", arguments->options.out, "new folder")->required()->type_name("FOLDER");
+  command->add_option("--dtype", arguments->dtype, "element type of the weights; else as they are")
+      ->check(CLI::IsMember({"f32", "bf16", "f16"}));
+  command
+      ->add_option("--shard-size", arguments->shard_size,
+                   "most bytes of tensors in a file; else the files that are there")
+      ->type_name("SIZE");
+  command->add_flag("--json", arguments->json, "for machines");
+  command->callback([arguments, &action] { action = [arguments] { return run(*arguments); }; });
+}
+
+}  // namespace plimsoll

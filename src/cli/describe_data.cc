@@ -1,0 +1,101 @@
+// Tokenizers and data files.
+#include <optional>
+
+#include "base/error.h"
+#include "base/strings.h"
+#include "base/units.h"
+#include "cli/describe.h"
+#include "data/columns.h"
+#include "data/dataset.h"
+#include "io/file.h"
+#include "text/tokenizer.h"
+#include "text/tokenizer_file.h"
+
+namespace plimsoll {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+constexpr int64_t kMostTokenizerBytes = 512 * kMiB;
+
+// "BPE", "Sequence (Digits, ByteLevel)": the type of a component, and of its parts.
+std::string component(const nlohmann::json& head, const char* key, const char* parts) {
+  const auto found = head.find(key);
+  if (found == head.end() || !found->is_object()) return "none";
+  const std::string type = found->value("type", "?");
+  const auto list = found->find(parts);
+  if (list == found->end() || !list->is_array()) return type;
+  std::vector<std::string> names;
+  for (const auto& part : *list)
+    if (part.is_object()) names.push_back(part.value("type", "?"));
+  return type + " (" + join(names, ", ") + ")";
+}
+
+// Bytes of all files of the data set.
+int64_t bytes_below(const fs::path& path) {
+  if (!fs::is_directory(path)) return static_cast<int64_t>(fs::file_size(path));
+  int64_t bytes = 0;
+  for (const auto& entry : fs::directory_iterator(path))
+    if (entry.is_regular_file()) bytes += static_cast<int64_t>(entry.file_size());
+  return bytes;
+}
+
+}  // namespace
+
+Description describe_tokenizer(const fs::path& file) {
+  Description d{"tokenizer", {}, {}};
+  const TokenizerFile read = read_tokenizer_file(read_text(file, kMostTokenizerBytes), file.string());
+  d.add("model", read.model_type());
+  std::string problem;
+  try {
+    const Tokenizer tokenizer = Tokenizer::from_file(file);
+    d.add_count("pieces", tokenizer.vocab_size());
+    for (const std::string& note : tokenizer.notes()) d.add("note", note);
+    d.add("memory", format_bytes(tokenizer.resident_bytes()), tokenizer.resident_bytes());
+  } catch (const UsageError& error) {
+    problem = error.what();
+  }
+  if (!read.merges.empty()) d.add_count("merges", static_cast<int64_t>(read.merges.size()));
+  const auto added = read.head.find("added_tokens");
+  d.add_count("added tokens",
+              added != read.head.end() && added->is_array() ? static_cast<int64_t>(added->size()) : 0);
+  d.add("normalizer", component(read.head, "normalizer", "normalizers"));
+  d.add("pre-tokenizer", component(read.head, "pre_tokenizer", "pretokenizers"));
+  d.add("post-processor", component(read.head, "post_processor", "processors"));
+  d.add("decoder", component(read.head, "decoder", "decoders"));
+  if (!problem.empty()) d.add("problem", problem);
+  return d;
+}
+
+Description describe_data(const fs::path& path) {
+  Description d{"data", {}, {}};
+  Dataset dataset = Dataset::open(std::span(&path, 1));
+  std::vector<std::string> names;
+  FactTable columns{"columns", {"column", "type"}, {}, {}, {}};
+  for (const Column& column : dataset.columns()) {
+    names.push_back(column.name);
+    columns.add({column.name, column.type}, {column.name, column.type});
+  }
+  std::string format, problem;
+  std::vector<std::string> used = names;
+  ReadAs as = ReadAs::json;
+  try {
+    const ColumnBinding binding = bind_columns(dataset.columns(), std::nullopt, {}, dataset.name());
+    format = std::string(to_string(binding.format)) + " (" + join(binding.columns, ", ") + ")";
+    used = binding.columns;
+    as = binding.read_as();
+  } catch (const UsageError& error) {
+    problem = error.what();
+  }
+  dataset.select(used, as);
+  d.add_count("rows", dataset.rows());
+  d.add("bytes", format_bytes(bytes_below(path)), bytes_below(path));
+  d.add_count("units", static_cast<int64_t>(dataset.units().size()));
+  d.add("rows are", problem.empty() ? format : "none that auto knows; name columns with data.columns",
+        problem.empty() ? Json(format) : Json(nullptr));
+  d.tables.push_back(std::move(columns));
+  return d;
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,219 @@
+#include "cli/help.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+
+#include "base/strings.h"
+#include "cli/pages.h"
+
+namespace plimsoll {
+namespace {
+
+std::string upper(std::string text) {
+  for (char& c : text) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  return text;
+}
+
+// CLI11 names a value by its type and what checks it: "TEXT:{fp32,bf16}", "INT:INT in [1 - 16]", "FILE".
+void read_value(const std::string& type, HelpOption& option) {
+  const size_t colon = type.find(':');
+  option.value = type.substr(0, colon);
+  if (colon == std::string::npos) return;
+  const std::string check = type.substr(colon + 1);
+  if (check.size() < 2 || check.front() != '{' || check.back() != '}') return;
+  option.choices = split(std::string_view(check).substr(1, check.size() - 2), ',');
+  option.value = join(option.choices, "|");
+}
+
+HelpOption read_option(const CLI::Option& declared) {
+  HelpOption option;
+  option.argument = declared.get_positional();
+  if (option.argument) {
+    option.names = {upper(declared.get_name(true))};
+  } else {
+    for (const std::string& name : declared.get_snames()) option.names.push_back("-" + name);
+    for (const std::string& name : declared.get_lnames()) option.names.push_back("--" + name);
+  }
+  if (declared.get_type_size() > 0) {
+    read_value(declared.get_type_name(), option);
+    option.otherwise = declared.get_default_str();
+  }
+  option.meaning = declared.get_description();
+  option.required = declared.get_required();
+  option.repeats = declared.get_expected_max() > 1;
+  return option;
+}
+
+std::string left_column(const HelpOption& option) {
+  std::string text = join(option.names, ", ");
+  if (!option.argument && !option.value.empty()) text += " " + option.value;
+  return text + (option.repeats ? " ..." : "");
+}
+
+std::string explained(const HelpOption& option) {
+  std::string text = option.meaning;
+  if (option.argument && !option.choices.empty()) text += " (" + join(option.choices, ", ") + ")";
+  if (!option.otherwise.empty() && option.otherwise != "\"\"") text += " [" + option.otherwise + "]";
+  return text;
+}
+
+std::string synopsis(const HelpCommand& command) {
+  std::string text = command.title();
+  if (!command.commands.empty()) return text + " COMMAND [OPTIONS]";
+  for (const HelpOption& option : command.options) {
+    if (!option.argument) continue;
+    text += option.required ? " " + option.names.front() : " [" + option.names.front() + "]";
+  }
+  for (const HelpOption& option : command.options)
+    if (option.required && !option.argument) text += " " + option.names.back() + " " + option.value;
+  return text + " [OPTIONS]";
+}
+
+// A heading and what stands below it: paragraphs, or pairs of a term and its meaning.
+struct Section {
+  std::string title;
+  std::vector<std::string> paragraphs;
+  std::vector<std::pair<std::string, std::string>> terms;
+};
+
+Section options_section(const HelpCommand& command, bool arguments) {
+  Section section{arguments ? "ARGUMENTS" : "OPTIONS", {}, {}};
+  for (const HelpOption& option : command.options)
+    if (option.argument == arguments) section.terms.emplace_back(left_column(option), explained(option));
+  return section;
+}
+
+std::vector<std::string> paragraphs_of(std::string_view text) {
+  std::vector<std::string> paragraphs;
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find("\n\n", at), text.size());
+    paragraphs.emplace_back(text.substr(at, end - at));
+    at = end + 2;
+  }
+  return paragraphs;
+}
+
+std::vector<Section> sections_of(const HelpCommand& command) {
+  std::vector<Section> sections = {{"NAME", {command.title() + " - " + command.summary}, {}},
+                                   {"SYNOPSIS", {synopsis(command)}, {}}};
+  const CommandPage* page = find_page(command.name);
+  if (page != nullptr) sections.push_back({"DESCRIPTION", paragraphs_of(page->description), {}});
+  Section commands{"COMMANDS", {}, {}};
+  for (const HelpCommand& one : command.commands) commands.terms.emplace_back(one.name, one.summary);
+  sections.push_back(std::move(commands));
+  for (const bool arguments : {true, false}) sections.push_back(options_section(command, arguments));
+  if (page != nullptr) {
+    Section examples{"EXAMPLES", {}, {}};
+    for (const CommandExample& example : page->examples)
+      examples.terms.emplace_back(example.line, example.meaning);
+    sections.push_back(std::move(examples));
+    Section exits{"EXIT CODES", {}, {}};
+    std::vector<int> codes = {0, 1, 2};
+    codes.insert(codes.end(), page->exits.begin(), page->exits.end());
+    for (const int code : codes) exits.terms.emplace_back(std::to_string(code), exit_meaning(code));
+    sections.push_back(std::move(exits));
+    std::string more = std::string(page->document);
+    if (!command.commands.empty()) more = "plimsoll COMMAND --help, " + more;
+    sections.push_back({"SEE ALSO", {more}, {}});
+  }
+  std::erase_if(sections, [](const Section& s) { return s.paragraphs.empty() && s.terms.empty(); });
+  return sections;
+}
+
+// Terms in a column where they are short, else each above its meaning.
+std::string terms_text(const Section& section, size_t width) {
+  constexpr size_t kWidestColumn = 26;
+  size_t column = 0;
+  for (const auto& [term, meaning] : section.terms)
+    if (term.size() <= kWidestColumn) column = std::max(column, term.size());
+  std::string text;
+  for (const auto& [term, meaning] : section.terms) {
+    const bool beside = term.size() <= column;
+    const std::string indent(2 + (column > 0 ? column + 2 : 4), ' ');
+    text += "  " + term;
+    text += beside ? std::string(column - term.size() + 2, ' ') : "\n" + indent;
+    text += wrap(meaning, indent, width) + "\n";
+  }
+  return text;
+}
+
+size_t terminal_width() {
+  constexpr size_t kWidest = 100, kNarrowest = 40;
+  winsize size{};
+  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return kWidest;
+  return std::clamp<size_t>(size.ws_col, kNarrowest, kWidest);
+}
+
+std::string roff(std::string_view text) {
+  std::string escaped;
+  for (const char c : text) {
+    if (c == '\\') {
+      escaped += "\\e";
+    } else if (c == '-') {
+      escaped += "\\-";
+    } else {
+      if (escaped.empty() && (c == '.' || c == '\'')) escaped += "\\&";
+      escaped += c;
+    }
+  }
+  return escaped;
+}
+
+class HelpFormatter : public CLI::FormatterBase {
+ public:
+  std::string make_help(const CLI::App* app, std::string, CLI::AppFormatMode) const override {
+    return help_text(read_command(*app), terminal_width(), isatty(STDOUT_FILENO) == 1);
+  }
+};
+
+}  // namespace
+
+HelpCommand read_command(const CLI::App& app) {
+  HelpCommand command;
+  const bool program = app.get_parent() == nullptr;
+  command.name = program ? "" : app.get_name();
+  command.summary = app.get_description();
+  for (const bool arguments : {true, false})
+    for (const CLI::Option* option : app.get_options())
+      if (option->get_positional() == arguments && !option->get_group().empty())
+        command.options.push_back(read_option(*option));
+  for (const CLI::App* one : app.get_subcommands({}))
+    if (!one->get_group().empty()) command.commands.push_back(read_command(*one));
+  return command;
+}
+
+std::string help_text(const HelpCommand& command, size_t width, bool bold) {
+  std::string text;
+  for (const Section& section : sections_of(command)) {
+    if (!text.empty()) text += "\n";
+    text += bold ? "\033[1m" + section.title + "\033[0m\n" : section.title + "\n";
+    for (size_t i = 0; i < section.paragraphs.size(); ++i)
+      text += (i > 0 ? "\n  " : "  ") + wrap(section.paragraphs[i], "  ", width) + "\n";
+    text += terms_text(section, width);
+  }
+  return text;
+}
+
+std::string manual_page(const HelpCommand& command) {
+  const std::string name = command.name.empty() ? "plimsoll" : "plimsoll-" + command.name;
+  std::string text = ".TH " + upper(name) + " 1 \"\" \"plimsoll " PLIMSOLL_VERSION "\"\n";
+  for (const Section& section : sections_of(command)) {
+    text += ".SH \"" + section.title + "\"\n";
+    if (section.title == "NAME") {
+      text += roff(name + " - " + command.summary) + "\n";
+      continue;
+    }
+    for (size_t i = 0; i < section.paragraphs.size(); ++i)
+      text += (i > 0 ? ".PP\n" : "") + roff(section.paragraphs[i]) + "\n";
+    for (const auto& [term, meaning] : section.terms)
+      text += ".TP\n.B " + roff(term) + "\n" + roff(meaning) + "\n";
+  }
+  return text;
+}
+
+void use_help_text(CLI::App& app) { app.formatter(std::make_shared<HelpFormatter>()); }
+
+}  // namespace plimsoll

@@ -1,0 +1,185 @@
+#include "cli/pages.h"
+
+#include <algorithm>
+
+namespace plimsoll {
+namespace {
+
+const std::vector<CommandPage>& pages() {
+  static const std::vector<CommandPage> kPages = {
+      {"",
+       "Fine-tunes language models inside a memory budget. A step is planned as a static program, every "
+       "tensor of it "
+       "is laid out in memory, and the bytes are known before anything is loaded. The run then takes exactly "
+       "those "
+       "bytes once, or is refused with the amount that is missing.\n\n"
+       "The usual order: plan a recipe, train it, ask the run (generate, chat, eval), merge its adapter.\n\n"
+       "PLIMSOLL_SET changes keys of the recipe (key=value, several with blanks between them); a run reports "
+       "it. "
+       "PLIMSOLL_CACHE_DIR is where calibrate keeps its rates. PLIMSOLL_MEMINFO names a file to be read in "
+       "the "
+       "place of /proc/meminfo.",
+       {{"plimsoll plan recipe.yaml --memory 8GiB", "the bytes of the run, or what is missing"},
+        {"plimsoll train recipe.yaml", "the run itself"},
+        {"plimsoll chat runs/first", "a conversation with its model"}},
+       {3, 4, 5, 130},
+       "README.md"},
+      {"init",
+       "Reads a model folder and a data file, and writes a recipe for them in which every line is explained. "
+       "The "
+       "file is a start: change it, and see what it would take with plimsoll plan.",
+       {{"plimsoll init models/qwen data/train.parquet", "writes recipe.yaml"},
+        {"plimsoll init models/qwen data/train.parquet --method qlora --out small.yaml",
+         "for little memory"}},
+       {},
+       "docs/recipe.md"},
+      {"plan",
+       "Plans a run without loading weights: the bytes of every component, the variant (micro-batch, "
+       "recomputation, "
+       "offload) that is fastest within the budget, and a predicted time. What does not fit is refused with "
+       "the "
+       "amount that is missing and the ways that fit.\n\n"
+       "A folder in the place of a recipe is a model, planned with every default.",
+       {{"plimsoll plan recipe.yaml --memory 8GiB", "the report"},
+        {"plimsoll plan recipe.yaml --sweep memory=2GiB..24GiB", "the fastest plan of each budget"},
+        {"plimsoll plan recipe.yaml --max length", "the longest sequences that fit"}},
+       {3, 4},
+       "docs/plan.md, docs/planner.md"},
+      {"calibrate",
+       "Measures matrix products, memory, and the disk of this machine once, and keeps the rates for plan's "
+       "predicted "
+       "times. Nothing else is measured, and a run does not need it.",
+       {{"plimsoll calibrate --quick", "in seconds, on a coarse grid"}},
+       {5},
+       "docs/calibrate.md"},
+      {"train",
+       "Makes the plan, refuses what does not fit, takes the memory once, loads the weights, trains, "
+       "evaluates and "
+       "saves. SIGINT and SIGTERM let the step at hand finish, save, and end with code 130; --resume goes on "
+       "from "
+       "there, bit for bit with the same kernels and micro-batch.",
+       {{"plimsoll train recipe.yaml", "the run"},
+        {"plimsoll train recipe.yaml --resume", "goes on after an interruption"},
+        {"plimsoll train recipe.yaml --set optimizer.lr=1e-4 --set output=runs/second", "with other values"}},
+       {3, 4, 5, 130},
+       "docs/train.md"},
+      {"report",
+       "What became of a run, from the logs in its folder; also while it goes on. --html writes one page "
+       "with its "
+       "curves that needs no network.",
+       {{"plimsoll report runs/first --html first.html", "text here, curves on the page"}},
+       {4},
+       "docs/report.md"},
+      {"generate",
+       "Answers a prompt, token ids, or every row of a data file with a model folder or a finished run. "
+       "Memory is "
+       "planned before weights are read. The answer to --prompt appears as it grows, whole characters at a "
+       "time; "
+       "it ends at an end token, at a --stop text, at --max-new-tokens, or where the context is full.\n\n"
+       "The same seed, prompt and options give the same text.",
+       {{"plimsoll generate runs/first --prompt \"What is the capital of Peru?\"", "one answer"},
+        {"plimsoll generate runs/first --data test.jsonl --out answers.jsonl", "an answer to each row"},
+        {"plimsoll generate models/q --prompt \"1, 2,\" --stop \"\\n\" --temperature 0.8 --seed 7",
+         "sampled"}},
+       {3, 4, 5},
+       "docs/generate.md"},
+      {"chat",
+       "A conversation at the terminal. Turns are put to the model by its own chat template, or by the one "
+       "that "
+       "--template names; the whole conversation is the prompt of each turn. Lines that begin with / are "
+       "commands: "
+       "/help lists them. Ctrl-C ends an answer, Ctrl-D the conversation.",
+       {{"plimsoll chat runs/first", "with the model that a run made"},
+        {"plimsoll chat models/q --system \"Answer in one sentence.\" --temperature 0.7", "sampled"}},
+       {3, 4, 5},
+       "docs/chat.md"},
+      {"eval",
+       "Loss and perplexity over all rows of a data file, or of the evaluation data of a run; with "
+       "--generate also "
+       "the share of answers that are exactly the expected ones, and their BLEU. The loss is the mean over "
+       "all "
+       "target tokens, whatever the batch size is.",
+       {{"plimsoll eval runs/first", "the run's model on the run's own evaluation rows"},
+        {"plimsoll eval models/q --data test.jsonl --generate --limit 200", "and the answers to 200 rows"}},
+       {3, 4, 5},
+       "docs/eval.md"},
+      {"merge",
+       "Folds a LoRA adapter into its base model, W + scale B A for each adapted weight, and writes a new "
+       "model "
+       "folder that transformers loads. Weights pass through a few MiB of memory, shard by shard; the folder "
+       "appears whole or not at all.",
+       {{"plimsoll merge runs/first --out models/mine", "the base is the one that the run was trained on"}},
+       {4, 5},
+       "docs/merge.md"},
+      {"convert",
+       "Writes a model folder anew with other element types or shards. Weights pass through a few MiB of "
+       "memory, and "
+       "the folder appears whole or not at all. Narrowing rounds to nearest, ties to even.",
+       {{"plimsoll convert models/q --dtype bf16 --out models/q-bf16", "half the bytes of f32"},
+        {"plimsoll convert models/q --shard-size 2GiB --out models/q-shards", "files of at most 2 GiB"}},
+       {4, 5},
+       "docs/convert.md"},
+      {"inspect",
+       "Says what a file or folder is and what is in it: a model, an adapter, a run, a checkpoint, a "
+       "tokenizer, a "
+       "safetensors, Parquet or JSONL file. Reads headers and small files, never weights.",
+       {{"plimsoll inspect models/q", "shape, parameters, types, tokenizer"},
+        {"plimsoll inspect models/q --tensors", "every tensor"},
+        {"plimsoll inspect data/train.parquet --json", "columns and rows, for machines"}},
+       {4},
+       "docs/inspect.md"},
+      {"recipe",
+       "Prints a recipe with every default filled in, itself a recipe; with --explain every key that there "
+       "is, its "
+       "default and its meaning.",
+       {{"plimsoll recipe --explain", "all keys"}, {"plimsoll recipe recipe.yaml", "what a run would use"}},
+       {},
+       "docs/recipe.md"},
+      {"completion",
+       "Prints a script that teaches a shell to complete commands, options, their values, and keys of the "
+       "recipe.",
+       {{"plimsoll completion bash > ~/.local/share/bash-completion/completions/plimsoll", "bash"},
+        {"plimsoll completion zsh > ~/.zsh/completions/_plimsoll", "zsh, where that folder is in $fpath"},
+        {"plimsoll completion fish > ~/.config/fish/completions/plimsoll.fish", "fish"}},
+       {},
+       "docs/install.md"},
+      {"help",
+       "The manual of a command, the same as COMMAND --help. --man prints it for man(1).",
+       {{"plimsoll help train", "all that train takes"},
+        {"plimsoll help train --man | man -l -", "as a page"}},
+       {},
+       "docs/install.md"},
+  };
+  return kPages;
+}
+
+}  // namespace
+
+const CommandPage* find_page(std::string_view name) {
+  const auto found = std::find_if(pages().begin(), pages().end(),
+                                  [&](const CommandPage& page) { return page.name == name; });
+  return found == pages().end() ? nullptr : &*found;
+}
+
+std::string_view exit_meaning(int code) {
+  switch (code) {
+    case 0:
+      return "done";
+    case 1:
+      return "a bug in Plimsoll; the message asks for a report";
+    case 2:
+      return "bad input or usage";
+    case 3:
+      return "does not fit the memory that may be used";
+    case 4:
+      return "damaged data or checkpoint";
+    case 5:
+      return "it had to stop: not finite, disk full, I/O failed";
+    case 130:
+      return "interrupted, and saved";
+    default:
+      return "";
+  }
+}
+
+}  // namespace plimsoll

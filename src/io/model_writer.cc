@@ -1,0 +1,139 @@
+#include "io/model_writer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "base/error.h"
+#include "io/atomic.h"
+#include "io/convert.h"
+#include "io/load.h"
+
+namespace plimsoll {
+namespace {
+
+namespace fs = std::filesystem;
+
+int64_t bytes_of(const TensorSpec& spec) { return spec.shape.elements() * size_of(spec.dtype); }
+
+bool is_floating(DType dtype) { return can_convert(dtype, DType::f32); }
+
+std::string shard_name(const std::string& stem, size_t number, size_t count) {
+  if (count == 1) return stem + ".safetensors";
+  char text[32];
+  std::snprintf(text, sizeof text, "-%05zu-of-%05zu", number, count);
+  return stem + text + ".safetensors";
+}
+
+bool belongs_beside(const fs::path& file) {
+  const std::string name = file.filename().string();
+  for (const char* written : {"run.json", "trainer_state.json"})
+    if (name == written) return false;
+  if (name.ends_with(".safetensors.index.json")) return false;
+  const std::string extension = file.extension().string();
+  return extension == ".json" || extension == ".txt" || extension == ".model" || extension == ".jinja";
+}
+
+// f16 reaches 65,504; everything else that converts has the range of f32.
+void require_range(std::span<const std::byte> values, const StoredTensor& tensor) {
+  for (size_t at = 0; at < values.size(); at += sizeof(float)) {
+    float value = 0;
+    std::memcpy(&value, values.data() + at, sizeof value);
+    if (std::isfinite(value) && std::abs(value) >= 65520.0F)
+      throw UsageError(tensor.file->path().string() + ": tensor '" + tensor.entry->name +
+                       "' holds values beyond f16's range (" + std::to_string(value) + "); use bf16");
+  }
+}
+
+}  // namespace
+
+std::vector<Shard> stored_shards(const ModelFolder& model, std::optional<DType> dtype) {
+  std::map<std::string, Shard> shards;
+  for (const std::string& name : model.names()) {
+    const StoredTensor tensor = model.find(name);
+    const std::string file = tensor.file->path().filename().string();
+    Shard& shard = shards.try_emplace(file, Shard{file, {}}).first->second;
+    const DType stored = tensor.entry->dtype;
+    shard.tensors.push_back({name, dtype && is_floating(stored) ? *dtype : stored, tensor.entry->shape});
+  }
+  std::vector<Shard> result;
+  for (auto& [file, shard] : shards) result.push_back(std::move(shard));
+  return result;
+}
+
+std::vector<Shard> cut_into_shards(const std::vector<Shard>& shards, int64_t most_bytes,
+                                   const std::string& stem) {
+  std::vector<Shard> cut(1);
+  int64_t bytes = 0;
+  for (const Shard& shard : shards) {
+    for (const TensorSpec& tensor : shard.tensors) {
+      if (!cut.back().tensors.empty() && bytes + bytes_of(tensor) > most_bytes) {
+        cut.emplace_back();
+        bytes = 0;
+      }
+      bytes += bytes_of(tensor);
+      cut.back().tensors.push_back(tensor);
+    }
+  }
+  for (size_t i = 0; i < cut.size(); ++i) cut[i].file = shard_name(stem, i + 1, cut.size());
+  return cut;
+}
+
+int64_t shards_bytes(std::span<const Shard> shards) {
+  int64_t bytes = 0;
+  for (const Shard& shard : shards)
+    for (const TensorSpec& tensor : shard.tensors) bytes += bytes_of(tensor);
+  return bytes;
+}
+
+void write_shard_index(std::span<const Shard> shards, const fs::path& folder, const std::string& stem) {
+  if (shards.size() == 1 && shards[0].file == stem + ".safetensors") return;
+  nlohmann::json files = nlohmann::json::object();
+  for (const Shard& shard : shards)
+    for (const TensorSpec& tensor : shard.tensors) files[tensor.name] = shard.file;
+  const nlohmann::json index = {{"metadata", {{"total_size", shards_bytes(shards)}}}, {"weight_map", files}};
+  write_file_atomically(folder / (stem + ".safetensors.index.json"), index.dump(2) + "\n");
+}
+
+void copy_model_files(const fs::path& from, const fs::path& to) {
+  for (const auto& entry : fs::directory_iterator(from))
+    if (entry.is_regular_file() && belongs_beside(entry.path()))
+      fs::copy_file(entry.path(), to / entry.path().filename());
+}
+
+void set_config_dtype(const fs::path& folder, DType dtype) {
+  nlohmann::json config = read_config(folder);
+  const char* name = dtype == DType::bf16 ? "bfloat16" : dtype == DType::f16 ? "float16" : "float32";
+  config[config.contains("torch_dtype") ? "torch_dtype" : "dtype"] = name;
+  write_file_atomically(folder / "config.json", config.dump(2) + "\n");
+}
+
+void copy_tensor(const StoredTensor& tensor, DType dtype, SafetensorsWriter& writer,
+                 std::span<std::byte> staging) {
+  const TensorEntry& entry = *tensor.entry;
+  if (dtype == entry.dtype) {
+    const auto step = static_cast<int64_t>(staging.size());
+    for (int64_t at = 0; at < entry.bytes; at += step) {
+      const auto part = staging.first(static_cast<size_t>(std::min(step, entry.bytes - at)));
+      tensor.file->read(entry, at, part);
+      writer.write(entry.name, part);
+    }
+    return;
+  }
+  // A third of the staging each: as stored, as f32, as written.
+  const size_t third = staging.size() / 3 / sizeof(float) * sizeof(float);
+  const std::span<std::byte> stored = staging.first(third), wide = staging.subspan(third, third),
+                             narrow = staging.subspan(2 * third, third);
+  const auto step = static_cast<int64_t>(third / sizeof(float));
+  for (int64_t first = 0; first < entry.shape.elements(); first += step) {
+    const auto count = static_cast<size_t>(std::min(step, entry.shape.elements() - first));
+    const auto values = wide.first(count * sizeof(float));
+    load_elements(tensor, first, values, DType::f32, stored);
+    if (dtype == DType::f16) require_range(values, tensor);
+    const auto written = narrow.first(count * static_cast<size_t>(size_of(dtype)));
+    convert(values, DType::f32, written, dtype);
+    writer.write(entry.name, written);
+  }
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,73 @@
+#include "train/answer_file.h"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/strings.h"
+#include "base/units.h"
+
+namespace plimsoll {
+namespace {
+
+// "generate  12/240", on a terminal only.
+void show_progress(size_t done, size_t total) {
+  if (isatty(STDERR_FILENO) != 1) return;
+  std::fprintf(stderr, "\r\033[Kgenerate  %zu/%zu%s", done, total, done == total ? "\r\033[K" : "");
+}
+
+}  // namespace
+
+AnswerFile::AnswerFile(const std::optional<std::filesystem::path>& path) {
+  if (!path) return;
+  path_ = *path;
+  file_.open(path_, std::ios::binary | std::ios::trunc);
+  if (!file_) throw UsageError("--out: " + path_.string() + " cannot be written");
+}
+
+void AnswerFile::write(const Question& question, const Answer& answer) {
+  if (path_.empty()) return;
+  nlohmann::ordered_json line = {{"prompt", question.prompt}, {"response", answer.text}};
+  if (question.expected) line["expected"] = *question.expected;
+  line["ended_by"] = to_string(answer.end);
+  // Texts may hold bytes that are no UTF-8 (a data file's): they become U+FFFD.
+  const std::string text = line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  if (!(file_ << text << std::endl))
+    throw StoppedError("--out: " + path_.string() + " cannot be written (disk full?)");
+}
+
+void AnswerTally::add(const Question& question, const Answer& answer) {
+  rows += 1;
+  tokens += static_cast<int64_t>(answer.ids.size());
+  if (!question.expected) return;
+  expected += 1;
+  exact += trim(answer.text) == trim(*question.expected) ? 1 : 0;
+  bleu.add(answer.text, *question.expected);
+}
+
+AnswerTally answer_all(Answerer& answerer, const std::vector<Question>& questions,
+                       const std::optional<std::filesystem::path>& out) {
+  AnswerFile file(out);
+  AnswerTally tally;
+  const auto start = std::chrono::steady_clock::now();
+  for (const Question& question : questions) {
+    const Answer answer = answerer.answer(question.ids, tally.rows);
+    tally.add(question, answer);
+    file.write(question, answer);
+    show_progress(static_cast<size_t>(tally.rows), questions.size());
+  }
+  tally.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return tally;
+}
+
+std::string exact_match_text(const AnswerTally& tally) {
+  char share[32];
+  std::snprintf(share, sizeof share, "%.1f %%",
+                100.0 * static_cast<double>(tally.exact) / static_cast<double>(tally.expected));
+  return std::string(share) + " (" + format_count(tally.exact) + " of " + format_count(tally.expected) + ")";
+}
+
+}  // namespace plimsoll

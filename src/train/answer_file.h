@@ -1,0 +1,43 @@
+// Answers as JSON lines, written one by one, so that an interrupted run leaves what it had; and what they
+// amount to beside the expected ones.
+#pragma once
+
+#include <filesystem>
+#include <fstream>
+#include <optional>
+
+#include "text/bleu.h"
+#include "train/questions.h"
+
+namespace plimsoll {
+
+class AnswerFile {
+ public:
+  // Without a path nothing is written. Throws UsageError where the file cannot be.
+  explicit AnswerFile(const std::optional<std::filesystem::path>& path);
+  // {"prompt", "response", "expected" where there is one, "ended_by"}. Throws StoppedError on a full disk.
+  void write(const Question& question, const Answer& answer);
+
+ private:
+  std::filesystem::path path_;
+  std::ofstream file_;
+};
+
+struct AnswerTally {
+  int64_t rows = 0, tokens = 0;
+  int64_t expected = 0;  // rows with an expected answer
+  int64_t exact = 0;     // of them those answered with it, but for blanks at both ends
+  CorpusBleu bleu;       // over them
+  double seconds = 0;
+
+  void add(const Question& question, const Answer& answer);
+};
+
+// Answers all questions in order, with a line of progress on a terminal.
+AnswerTally answer_all(Answerer& answerer, const std::vector<Question>& questions,
+                       const std::optional<std::filesystem::path>& out);
+
+// "95.4 % (229 of 240)"
+std::string exact_match_text(const AnswerTally& tally);
+
+}  // namespace plimsoll

@@ -1,0 +1,146 @@
+#include "train/answerer.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "base/error.h"
+#include "base/units.h"
+#include "recipe/load.h"
+#include "text/stop_strings.h"
+#include "text/stream_decoder.h"
+#include "train/conversations.h"
+#include "train/progress.h"
+
+namespace plimsoll {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Contexts are rounded up to this, so that prompts of about one length make one plan.
+constexpr int64_t kContextStep = 32;
+
+GenerationRequest request_of(const AnswerOptions& options, const ModelPaths& paths, int64_t longest) {
+  GenerationRequest request;
+  request.model = read_model_spec(paths.base / "config.json");
+  request.compute = options.precision.value_or(stored_type(paths.base));
+  if (paths.adapter) read_adapter_config(*paths.adapter, request.lora.emplace());
+  request.nf4 = quantisation_of(paths);
+  request.context = answering_context(options, request.model, longest);
+  return request;
+}
+
+std::vector<int32_t> end_tokens_of(const fs::path& base, const Tokenizer* tokenizer,
+                                   const ChatTemplate* chat) {
+  std::vector<int32_t> ids = stop_ids(base, tokenizer);
+  if (chat != nullptr)
+    if (const auto end = end_of_turn(*tokenizer, *chat)) ids.push_back(*end);
+  return ids;
+}
+
+}  // namespace
+
+std::string_view to_string(AnswerEnd end) {
+  switch (end) {
+    case AnswerEnd::end_token:
+      return "end_token";
+    case AnswerEnd::stop:
+      return "stop";
+    case AnswerEnd::length:
+      return "length";
+    case AnswerEnd::context:
+      return "context";
+    case AnswerEnd::interrupted:
+      return "interrupted";
+  }
+  throw InternalError("to_string: no such end of an answer");
+}
+
+std::optional<ChatTemplate> answering_template(const AnswerOptions& options, const ModelPaths& paths) {
+  const std::string& name = options.chat_template;
+  std::optional<std::tm> now = local_time();
+  const bool of_run = fs::exists(options.folder / "recipe.yaml");
+  if (of_run) {
+    const auto trained = date_of(load_recipe((options.folder / "recipe.yaml").string()).recipe.data.date);
+    if (trained) now = trained;
+  }
+  if (name == "plain") return std::nullopt;
+  if (name != "auto") return ChatTemplate::builtin(name, paths.base, now);
+  // A run's folder has the file where its rows were rendered, and only then.
+  if (of_run)
+    return fs::exists(options.folder / "chat_template.jinja") ? ChatTemplate::of_folder(options.folder, now)
+                                                              : std::nullopt;
+  if (paths.adapter)
+    if (auto own = ChatTemplate::of_folder(*paths.adapter, now)) return own;
+  return ChatTemplate::of_folder(paths.base, now);
+}
+
+Tokenizer model_tokenizer(const fs::path& base) {
+  if (fs::exists(base / "tokenizer.json")) return Tokenizer::from_file(base / "tokenizer.json");
+  throw UsageError(base.string() + ": has no tokenizer.json, which texts need (--ids of generate does not)");
+}
+
+int64_t answering_context(const AnswerOptions& options, const ModelSpec& model, int64_t longest) {
+  const bool bounded = model.rope.type != RopeType::dynamic;
+  const int64_t wanted = options.context.value_or(
+      round_up(std::max<int64_t>(longest, 1) + options.max_new_tokens, kContextStep));
+  if (!bounded) return wanted;
+  if (options.context && wanted > model.max_positions) {
+    throw UsageError("--context: " + format_count(wanted) + " tokens, but the model knows " +
+                     format_count(model.max_positions) + " positions (max_position_embeddings)");
+  }
+  return std::min(wanted, model.max_positions);
+}
+
+Answerer::Answerer(const AnswerOptions& options, const ModelPaths& paths, const CpuSettings& cpu,
+                   const Tokenizer* tokenizer, const ChatTemplate* chat, int64_t longest_prompt)
+    : options_(options), end_tokens_(end_tokens_of(paths.base, tokenizer, chat)), sampler_(options.sampling) {
+  if (tokenizer != nullptr) tokenizer_ = *tokenizer;
+  GenerationPlan plan = plan_generation(request_of(options, paths, longest_prompt), cpu);
+  require_fit(plan, cpu);
+  if (!options.json) {
+    std::fprintf(stderr, "plan    device %s · context %s tokens · %s%s\n",
+                 format_bytes(plan.arena_bytes()).c_str(), format_count(plan.request.context).c_str(),
+                 std::string(to_string(plan.request.compute)).c_str(), plan.request.nf4 ? " · nf4" : "");
+  }
+  generator_ = std::make_unique<Generator>(std::move(plan), cpu);
+  Progress progress(options.json ? LogLevel::error : LogLevel::info, 1);
+  load_base_weights(generator_->state(), paths.base,
+                    [&](int64_t done, int64_t total) { progress.loading(done, total); });
+  if (paths.adapter) load_adapters(generator_->state(), *paths.adapter);
+}
+
+Answer Answerer::answer(std::span<const int32_t> prompt, int64_t index, const Show& show) {
+  Answer answer;
+  std::optional<StreamDecoder> stream;
+  if (tokenizer_) stream.emplace(*tokenizer_);
+  StopStrings stops(options_.stops);
+  const auto add = [&](const std::string& text) {
+    answer.text += text;
+    if (!show || show(text)) return true;
+    answer.end = AnswerEnd::interrupted;
+    return false;
+  };
+  const auto on_token = [&](int32_t id) {
+    if (std::find(end_tokens_.begin(), end_tokens_.end(), id) != end_tokens_.end()) {
+      answer.end = AnswerEnd::end_token;
+      return false;
+    }
+    answer.ids.push_back(id);
+    if (stream && !add(stops.push(stream->push(id)))) return false;
+    if (stops.found()) answer.end = AnswerEnd::stop;
+    return !stops.found();
+  };
+  generator_->generate(
+      prompt, options_.max_new_tokens,
+      [&](std::span<const float> logits, int64_t number) { return sampler_.choose(logits, index, number); },
+      on_token, options_.go_on);
+  if (answer.end == AnswerEnd::length && static_cast<int64_t>(answer.ids.size()) < options_.max_new_tokens)
+    answer.end = AnswerEnd::context;
+  if (stream && !stops.found() && answer.end != AnswerEnd::interrupted) {
+    add(stops.push(stream->finish()));
+    add(stops.finish());
+  }
+  return answer;
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,270 @@
+#include "train/evaluate.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "base/strings.h"
+#include "base/system_memory.h"
+#include "base/units.h"
+#include "cpu/describe.h"
+#include "cpu/threads.h"
+#include "io/load.h"
+#include "recipe/load.h"
+#include "train/answer_file.h"
+#include "train/batch_writer.h"
+#include "train/conversations.h"
+#include "train/progress.h"
+
+namespace plimsoll {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+constexpr int64_t kMostRowsAtATime = 16;
+
+// What is evaluated on what, as a recipe says it: the run's own, or the defaults for a model folder.
+Recipe recipe_of(const EvalOptions& options, const ModelPaths& paths) {
+  Overrides overrides;
+  overrides.sets = options.sets;
+  const auto set = [&](const char* key, const std::string& value) {
+    overrides.sets.push_back(assignment(key, value));
+  };
+  if (options.max_length) set("data.max_length", std::to_string(*options.max_length));
+  if (options.chat_template != "auto") set("data.template", options.chat_template);
+  const fs::path own = options.folder / "recipe.yaml";
+  const bool of_run = fs::exists(own);
+  if (!of_run && !options.data)
+    throw UsageError(options.folder.string() +
+                     ": is no run with evaluation data of its own; name some with --data");
+  if (!of_run) {
+    set("model", paths.base.string());
+    set("data.train", options.data->string());
+  }
+  Recipe recipe =
+      of_run ? load_recipe(own.string(), overrides).recipe : recipe_from_overrides(overrides).recipe;
+  recipe.model = paths.base.string();
+  if (options.data) {
+    recipe.data.train = {options.data->string()};
+    recipe.data.eval = {.kind = EvalSource::Kind::path, .path = options.data->string()};
+  } else if (recipe.data.eval.kind == EvalSource::Kind::none) {
+    throw UsageError(own.string() + ": the run had no evaluation data (data.eval); name some with --data");
+  }
+  return recipe;
+}
+
+// Rows are cut to the model's positions: the recipe says so afterwards.
+Experiment experiment_of(const EvalOptions& options, const ModelPaths& paths, Recipe& recipe) {
+  Experiment experiment;
+  experiment.model = read_model_spec(paths.base / "config.json");
+  experiment.lora = paths.adapter.has_value();
+  if (paths.adapter) read_adapter_config(*paths.adapter, experiment.lora_options);
+  if (const auto nf4 = quantisation_of(paths)) {
+    experiment.nf4 = true;
+    experiment.nf4_options = *nf4;
+  }
+  const bool of_run = fs::exists(options.folder / "recipe.yaml");
+  const DType stored = of_run ? recipe.precision.weights : stored_type(paths.base);
+  experiment.precision.compute = options.precision.value_or(stored);
+  if (experiment.model.rope.type != RopeType::dynamic)
+    recipe.data.max_length = std::min(recipe.data.max_length, experiment.model.max_positions);
+  experiment.max_length = recipe.data.max_length;
+  return experiment;
+}
+
+struct EvalPlan {
+  int64_t batch = 1;
+  std::vector<Graph> programs;
+  ArenaLayout layout;
+  int64_t host_bytes = 0;  // beside the arena
+  [[nodiscard]] int64_t bytes() const { return layout.arena_bytes() + host_bytes; }
+};
+
+EvalPlan plan_evaluation(const Experiment& experiment, int64_t batch, const CpuSettings& cpu) {
+  EvalPlan plan;
+  plan.batch = batch;
+  Variant variant;
+  variant.micro_batch = variant.eval_micro_batch = batch;
+  variant.loss_chunk = default_loss_chunk(experiment, batch * experiment.max_length);
+  plan.programs = build_evaluation_programs(experiment, variant, describe_cpu(cpu.isa, cpu.threads));
+  plan.layout = lay_out(plan.programs);
+  validate(plan.programs, plan.layout);
+  // Thread stacks and libraries as measured for training (setup.cc), staging, two batches, a window of rows.
+  plan.host_bytes = 4 * kMiB + cpu.threads * kMiB / 2 + kLoadStagingBytes +
+                    3 * EffectiveBatch::planned_bytes(batch, experiment.max_length) + 4 * kUnitBytes;
+  return plan;
+}
+
+// The stated number of rows at a time, or the largest that fits. Throws DoesNotFitError.
+EvalPlan fitting_evaluation(const Experiment& experiment, const EvalOptions& options, int64_t rows,
+                            const CpuSettings& cpu) {
+  const FreeMemory free = free_memory();
+  int64_t may_use = free.bytes;
+  std::string source = "free by " + free.source;
+  if (const auto limit = data_limit()) {
+    const int64_t left = std::max<int64_t>(0, *limit - process_memory().data);
+    if (left < may_use) {
+      may_use = left;
+      source = "left of RLIMIT_DATA, ulimit -d";
+    }
+  }
+  int64_t batch = options.batch > 0 ? options.batch : std::min(kMostRowsAtATime, std::max<int64_t>(rows, 1));
+  for (;;) {
+    EvalPlan plan = plan_evaluation(experiment, batch, cpu);
+    if (plan.bytes() <= may_use) return plan;
+    if (options.batch > 0 || batch == 1)
+      throw DoesNotFitError("does not fit   evaluation needs " + format_bytes(plan.bytes()) + " (device " +
+                            format_bytes(plan.layout.arena_bytes()) + "), " + format_bytes(may_use) +
+                            " may be used (" + source + ")\n  short by " +
+                            format_bytes(plan.bytes() - may_use) + " with " + format_count(batch) +
+                            " rows of " + format_count(experiment.max_length) +
+                            " tokens at a time; --batch, --max-length and --precision bf16 make it smaller");
+    batch /= 2;
+  }
+}
+
+// Runs the program over all rows.
+LossResult run_loss(const EvalPlan& plan, const Experiment& experiment, const ModelPaths& paths,
+                    DataSource& source, RowSubset rows, const CpuSettings& cpu, bool quiet) {
+  CpuDevice device(cpu);
+  const auto memory = device.map(plan.layout.arena_bytes());
+  const Executor program(plan.programs[0], plan.layout.programs[0], device, *memory);
+  const PersistentState state(plan.layout, memory->data());
+  Progress progress(quiet ? LogLevel::error : LogLevel::info, 1);
+  load_base_weights(state, paths.base, [&](int64_t done, int64_t total) { progress.loading(done, total); });
+  if (paths.adapter) load_adapters(state, *paths.adapter);
+  LoaderOptions loading = source.loader;
+  loading.effective = plan.batch;
+  const int64_t all = rows.size();
+  Loader loader(std::move(source.dataset), std::move(rows), source.encoder, loading);
+  MicroBatch micro(plan.batch, experiment.max_length);
+  BatchWriter writer(program, experiment.model);
+  LossResult result;
+  const auto start = Clock::now();
+  loader.start({});
+  bool first = true;
+  while (const EffectiveBatch* batch = loader.next()) {
+    result.rows += batch->sequences();
+    result.skipped += batch->skipped_rows();
+    result.truncated += batch->truncated_rows();
+    result.tokens += batch->tokens();
+    for (int64_t i = 0; i < batch->micro_steps(plan.batch); ++i) {
+      batch->fill(i, micro);
+      writer.write(micro);
+      writer.set(StepValue::first_micro_step, first ? 1.0 : 0.0);
+      first = false;
+      program.run();
+    }
+  }
+  check_internal(result.rows + result.skipped == all, "an evaluation lost rows");
+  result.seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  if (first) return result;
+  const auto sums = program.tensor<double>(kEvalLossTensor);
+  result.target_tokens = static_cast<int64_t>(sums[1]);
+  result.loss = sums[1] > 0 ? sums[0] / sums[1] : 0;
+  if (!std::isfinite(result.loss))
+    throw StoppedError(paths.base.string() +
+                       ": the loss is not finite: its weights are damaged, or --precision fp32 is needed");
+  return result;
+}
+
+void print_text(const LossResult& loss, const std::optional<AnswerTally>& answers) {
+  TextTable table({false, true, false});
+  const auto number = [](double value) {
+    char text[32];
+    std::snprintf(text, sizeof text, "%.6g", value);
+    return std::string(text);
+  };
+  char mean[32];
+  std::snprintf(mean, sizeof mean, "%.6f", loss.loss);
+  table.add_row({"loss", mean, "per target token, over " + format_count(loss.target_tokens)});
+  table.add_row({"perplexity", number(loss.perplexity()), ""});
+  table.add_row({"rows", format_count(loss.rows),
+                 format_count(loss.truncated) + " cut, " + format_count(loss.skipped) + " without a target"});
+  if (answers && answers->expected > 0) {
+    const BleuScore bleu = answers->bleu.score();
+    char score[32];
+    std::snprintf(score, sizeof score, "%.2f", bleu.score);
+    table.add_row(
+        {"exact match",
+         number(100.0 * static_cast<double>(answers->exact) / static_cast<double>(answers->expected)),
+         "% (" + format_count(answers->exact) + " of " + format_count(answers->expected) + ")"});
+    table.add_row(
+        {"BLEU", score,
+         "13a, " + format_count(bleu.answer_words) + " words for " + format_count(bleu.reference_words)});
+  }
+  std::fputs(table.render().c_str(), stdout);
+}
+
+void print_json(const LossResult& loss, const std::optional<AnswerTally>& answers) {
+  nlohmann::ordered_json json = {{"loss", loss.loss},
+                                 {"perplexity", loss.perplexity()},
+                                 {"rows", loss.rows},
+                                 {"skipped_rows", loss.skipped},
+                                 {"truncated_rows", loss.truncated},
+                                 {"tokens", loss.tokens},
+                                 {"target_tokens", loss.target_tokens},
+                                 {"seconds", loss.seconds}};
+  if (answers) {
+    const BleuScore bleu = answers->bleu.score();
+    json["answers"] = {{"rows", answers->rows},
+                       {"tokens", answers->tokens},
+                       {"seconds", answers->seconds},
+                       {"expected", answers->expected},
+                       {"exact", answers->exact},
+                       {"bleu", bleu.score},
+                       {"bleu_precisions", bleu.precisions},
+                       {"brevity_penalty", bleu.brevity_penalty}};
+  }
+  std::printf("%s\n", json.dump(2).c_str());
+}
+
+}  // namespace
+
+double LossResult::perplexity() const { return std::exp(loss); }
+
+ExitCode evaluate(const EvalOptions& options) {
+  if (options.out && !options.generate) throw UsageError("eval: --out keeps the answers of --generate");
+  const ModelPaths paths = find_model(options.folder, options.adapter);
+  const CpuSettings cpu = cpu_settings(options.machine);
+  Recipe recipe = recipe_of(options, paths);
+  const Experiment experiment = experiment_of(options, paths, recipe);
+  DataSetup data = open_data(recipe, experiment.model.vocab);
+  const RowSubset rows = first_rows(data.eval->rows, data.eval->dataset.rows(), options.limit);
+  std::vector<Question> questions;
+  if (options.generate) {
+    if (!data.tokenizer) throw UsageError(recipe.model + ": has no tokenizer.json, which --generate needs");
+    questions = read_questions(*data.eval, rows, options, *data.tokenizer, data.chat ? &*data.chat : nullptr);
+  }
+  const EvalPlan plan = fitting_evaluation(experiment, options, rows.size(), cpu);
+  if (!options.json)
+    std::fprintf(stderr, "plan    device %s · %s rows of %s tokens at a time · %s%s\n",
+                 format_bytes(plan.layout.arena_bytes()).c_str(), format_count(plan.batch).c_str(),
+                 format_count(experiment.max_length).c_str(),
+                 std::string(to_string(experiment.precision.compute)).c_str(),
+                 experiment.nf4 ? " · nf4" : "");
+  start_threads(cpu.threads);
+  const LossResult loss = run_loss(plan, experiment, paths, *data.eval, rows, cpu, options.json);
+  if (loss.target_tokens == 0) throw UsageError(data.eval->dataset.name() + ": no row has a target token");
+  std::optional<AnswerTally> answers;
+  if (options.generate) {
+    size_t longest = 0;
+    for (const Question& question : questions) longest = std::max(longest, question.ids.size());
+    AnswerOptions answering = options;
+    answering.precision = experiment.precision.compute;
+    Answerer answerer(answering, paths, cpu, &*data.tokenizer, data.chat ? &*data.chat : nullptr,
+                      static_cast<int64_t>(longest));
+    answers = answer_all(answerer, questions, options.out);
+  }
+  if (options.json) {
+    print_json(loss, answers);
+  } else {
+    print_text(loss, answers);
+  }
+  return ExitCode::ok;
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,68 @@
+#include "train/model_paths.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "io/model_folder.h"
+#include "recipe/load.h"
+#include "text/special_tokens.h"
+#include "train/quantised_weights.h"
+
+namespace plimsoll {
+namespace {
+
+namespace fs = std::filesystem;
+
+}  // namespace
+
+ModelPaths find_model(const fs::path& folder, const std::optional<fs::path>& adapter) {
+  if (!fs::is_directory(folder)) throw UsageError(folder.string() + ": no such folder");
+  if (!fs::exists(folder / "adapter_config.json")) return {folder, adapter};
+  if (adapter)
+    throw UsageError("--adapter: " + folder.string() + " is an adapter itself; name its base model");
+  const nlohmann::json config = read_config(folder, "adapter_config.json");
+  const auto base = config.find("base_model_name_or_path");
+  if (base != config.end() && base->is_string()) {
+    const fs::path named = base->get<std::string>();
+    for (const fs::path& candidate : {named, folder / named})
+      if (fs::exists(candidate / "config.json")) return {candidate, folder};
+  }
+  throw UsageError((folder / "adapter_config.json").string() +
+                   ": base_model_name_or_path names no model folder here; name the model itself, with "
+                   "--adapter " +
+                   folder.string());
+}
+
+DType stored_type(const fs::path& base) {
+  const nlohmann::json config = read_config(base);
+  for (const char* key : {"dtype", "torch_dtype"})
+    if (const auto found = config.find(key); found != config.end() && *found == "bfloat16")
+      return DType::bf16;
+  return DType::f32;
+}
+
+std::optional<QuantiseOptions> quantisation_of(const ModelPaths& paths) {
+  if (auto stored = stored_quantisation(paths.base)) return stored;
+  if (!paths.adapter || !fs::exists(*paths.adapter / "recipe.yaml")) return std::nullopt;
+  const Recipe recipe = load_recipe((*paths.adapter / "recipe.yaml").string()).recipe;
+  if (recipe.method.type != MethodType::qlora) return std::nullopt;
+  return QuantiseOptions{recipe.method.double_quant};
+}
+
+std::vector<int32_t> stop_ids(const fs::path& base, const Tokenizer* tokenizer) {
+  if (tokenizer != nullptr) return read_special_tokens(base, *tokenizer).eos;
+  for (const char* name : {"generation_config.json", "config.json"}) {
+    if (!fs::exists(base / name)) continue;
+    const nlohmann::json config = read_config(base, name);
+    const auto eos = config.find("eos_token_id");
+    if (eos == config.end() || eos->is_null()) continue;
+    if (eos->is_number_integer()) return {eos->get<int32_t>()};
+    const bool ids = eos->is_array() && std::all_of(eos->begin(), eos->end(),
+                                                    [](const auto& id) { return id.is_number_integer(); });
+    if (!ids) throw DamagedError((base / name).string() + ": eos_token_id is no id: " + eos->dump());
+    return eos->get<std::vector<int32_t>>();
+  }
+  return {};
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,58 @@
+"""What the tests of whole commands share: the program, and a finished run to ask things of.
+
+The program is the first argument of the test's script, else build/plimsoll.
+"""
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PLIMSOLL = ROOT / "build" / "plimsoll"
+if len(sys.argv) > 1 and Path(sys.argv[1]).is_file():
+    PLIMSOLL = Path(sys.argv.pop(1)).resolve()
+os.environ["OMP_WAIT_POLICY"] = "passive"  # other tests run beside this one
+
+
+def run(*words, **options):
+    return subprocess.run([str(PLIMSOLL), *map(str, words)], capture_output=True, text=True, timeout=300, **options)
+
+
+def output(*words, code=0, **options):
+    """Standard output, or of a command that must fail its standard error."""
+    done = run(*words, **options)
+    assert done.returncode == code, f"{words}: exit code {done.returncode}\n{done.stdout}{done.stderr}"
+    return done.stdout if code == 0 else done.stderr
+
+
+def finished_run(folder):
+    """A run of a few steps, with evaluation data of its own."""
+    recipe = {"model": str(ROOT / "demo/model"), "init": "random", "method": {"type": "full"}, "precision": "fp32",
+              "data": {"train": str(ROOT / "demo/data/facts/train.parquet"), "max_length": 48, "eval": "2%"},
+              "batch": {"effective": 8}, "optimizer": {"lr": 3e-3}, "schedule": {"max_steps": 40, "warmup": 1},
+              "output": str(Path(folder) / "run")}
+    path = Path(folder) / "recipe.json"
+    path.write_text(json.dumps(recipe))
+    output("train", path, "--quiet")
+    return Path(folder) / "run"
+
+
+class CommandTest(unittest.TestCase):
+    """Each test has a folder, each class a run that nobody changes."""
+
+    @classmethod
+    def setUpClass(cls):
+        runs = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(runs.cleanup)
+        if cls.needs_run:
+            cls.run_folder = finished_run(runs.name)
+
+    needs_run = True
+
+    def setUp(self):
+        self.folder = Path(tempfile.mkdtemp())
+        self.addCleanup(shutil.rmtree, self.folder)

@@ -20,6 +20,8 @@ void add_train(CLI::App& app, Action& action) {
   command->add_flag("--overwrite", arguments->options.overwrite,
                     "replace the run that the output folder holds");
   command->add_flag("--quiet", arguments->options.quiet, "print errors only");
+  command->add_flag("--profile", arguments->options.profile,
+                    "print where the time of a few steps went; their trace goes to trace.json in the output");
   command->add_flag("--poison", arguments->options.poison, "for tests: NaN where a tensor's life ends");
   command->add_flag("--no-reuse", arguments->options.no_reuse, "for tests: no two tensors share bytes");
   command->callback([arguments, &action] {

@@ -21,7 +21,9 @@
 #include "train/checkpoint.h"
 #include "train/fitting_plan.h"
 #include "train/metrics.h"
+#include "train/profile.h"
 #include "train/progress.h"
+#include "train/run_folder.h"
 #include "train/schedule.h"
 
 namespace plimsoll {
@@ -48,19 +50,6 @@ void listen_to_signals() {
 // A limit on the size of files (ulimit -f) is an error with a message, not the end of the process.
 void ignore_file_size_signal() { std::signal(SIGXFSZ, SIG_IGN); }
 
-const char* const kRunFiles[] = {"run.json", "metrics.jsonl", "eval.jsonl"};
-
-bool holds_run(const fs::path& output) {
-  for (const char* name : kRunFiles)
-    if (fs::exists(output / name)) return true;
-  return latest_checkpoint(output).has_value();
-}
-
-void clear_run(const fs::path& output) {
-  for (const char* name : kRunFiles) fs::remove(output / name);
-  while (const auto checkpoint = latest_checkpoint(output)) fs::remove_all(*checkpoint);
-}
-
 class TrainingRun {
  public:
   TrainingRun(const Recipe& recipe, const TrainOptions& options, const CpuSettings& cpu, DataSetup data,
@@ -76,13 +65,14 @@ class TrainingRun {
         device_(cpu),
         memory_(device_, plan_.layout, output_),
         state_(plan_.layout, memory_.arenas()),
+        profile_(options.profile ? std::make_unique<Profile>(plan_) : nullptr),
         train_(bind(kTrainProgram)),
         batch_(plan_.variant.micro_batch, experiment_.max_length),
         loader_(std::move(data.train->dataset), std::move(data.train->rows), std::move(data.train->encoder),
-                data.train->loader) {
+                profile_ ? profile_->recorded(data.train->loader) : data.train->loader) {
     start_threads(cpu.threads);
     if (!plan_.variant.update_in_backward) update_.emplace(bind(kUpdateProgram));
-    kernels_ = std::string(to_string(cpu.isa)) + ", " + std::to_string(cpu.threads) + " threads";
+    kernels_ = kernels_text(cpu);
     if (data.eval) {
       eval_.emplace(bind(kEvalProgram));
       eval_batch_.emplace(plan_.variant.eval_micro_batch, experiment_.max_length);
@@ -113,6 +103,7 @@ class TrainingRun {
     write_file_atomically(output_ / "recipe.yaml", checkpoints_.recipe_yaml);
     MetricsLog log(output_, current_.step);
     listen_to_signals();
+    if (profile_) profile_->start(total_steps_ - current_.step);
     start_ = Clock::now();
     loader_.start(current_.position);
     while (current_.step < total_steps_ && stop_requested == 0) {
@@ -132,8 +123,11 @@ class TrainingRun {
   Executor bind(const char* program) {
     for (size_t i = 0; i < plan_.programs.size(); ++i) {
       if (plan_.programs[i].name() != program) continue;
-      return Executor(plan_.programs[i], plan_.layout.programs[i], device_, memory_.arenas(),
-                      {.poison = options_.poison});
+      return Executor(
+          plan_.programs[i], plan_.layout.programs[i], device_, memory_.arenas(),
+          {.poison = options_.poison,
+           .recorder = profile_ && plan_.programs[i].name() != kEvalProgram ? &profile_->recorder() : nullptr,
+           .program = static_cast<int32_t>(i)});
     }
     throw InternalError(std::string("the plan has no program ") + program);
   }
@@ -200,6 +194,7 @@ class TrainingRun {
       metrics.grad_norm = (update_ ? *update_ : train_).tensor<double>(kGradNormTensor)[0];
     }
     metrics.seconds = seconds_since(start);
+    if (profile_) profile_->step_done(metrics.seconds, metrics.data_wait);
     log.step(metrics);
     if (!std::isfinite(metrics.loss) || !std::isfinite(metrics.grad_norm)) stop_diverged(metrics);
     current_.step += 1;
@@ -292,6 +287,7 @@ class TrainingRun {
     progress_.finish();
     publish_final(*latest_checkpoint(output_), output_);
     const ProcessMemory memory = write_run_json(true);
+    if (profile_) profile_->write(output_ / "trace.json");
     const double per_step = rates_.empty() ? 0 : elapsed_ / static_cast<double>(rates_.size());
     const auto row = [](const char* what, int64_t device, int64_t process, double seconds) {
       return std::string("        ") + what + "   device " + format_bytes(device) + " (" +
@@ -353,6 +349,7 @@ class TrainingRun {
   CpuDevice device_;
   RunMemory memory_;
   PersistentState state_;
+  std::unique_ptr<Profile> profile_;  // before those whose time it keeps
   Executor train_;
   std::optional<Executor> update_;  // unless it is a part of the backward pass
   MicroBatch batch_;

@@ -16,6 +16,7 @@ namespace plimsoll {
 namespace {
 
 constexpr int64_t kMillisecond = 1'000'000;
+constexpr std::array<size_t, kTracks> kRoom = {8, 64, 64, 64};
 
 std::vector<Graph> programs() {
   return build_programs(test::experiment_of({"tiny", "qwen2", true, test::kBf16}, 1, true), {},
@@ -30,8 +31,7 @@ int32_t first_of(const Graph& graph, OpKind kind) {
 }
 
 // Two steps of 100 ms: 50 in linear layers, 10 in attention, 20 waiting for data, 5 for transfers.
-Recorder recorded(const Graph& graph) {
-  Recorder recorder({8, 64, 64, 64});
+void record_two_steps(const Graph& graph, Recorder& recorder) {
   recorder.record(true);
   for (int64_t step = 0; step < 2; ++step) {
     int64_t at = step * 100 * kMillisecond;
@@ -47,12 +47,13 @@ Recorder recorded(const Graph& graph) {
     take(5, 0, static_cast<int32_t>(Beside::transfers));
   }
   recorder.add(Track::loader, {0, kMillisecond, -1, -1});
-  return recorder;
 }
 
 TEST(Profile, lines_sum_to_the_step_and_the_rest_is_named) {
   const std::vector<Graph> graphs = programs();
-  const std::string text = profile_text(graphs, recorded(graphs[0]), DeviceRates{});
+  Recorder recorder(kRoom);
+  record_two_steps(graphs[0], recorder);
+  const std::string text = profile_text(graphs, recorder, DeviceRates{});
   const auto line = [&](const char* name, const char* numbers) {
     const std::regex pattern("\n  " + std::string(name) + " +" + numbers);
     EXPECT_TRUE(std::regex_search(text, pattern)) << name << " in\n" << text;
@@ -90,9 +91,11 @@ TEST(Profile, the_bound_is_the_longer_of_arithmetic_and_memory) {
 
 TEST(Profile, a_trace_has_a_track_for_each_thread) {
   const std::vector<Graph> graphs = programs();
-  const test::TestFolder folder;
+  const TestFolder folder;
+  Recorder recorder(kRoom);
+  record_two_steps(graphs[0], recorder);
   const std::filesystem::path file = folder.path() / "trace.json";
-  write_trace(graphs, recorded(graphs[0]), DeviceRates{}, file);
+  write_trace(graphs, recorder, DeviceRates{}, file);
   std::ifstream in(file);
   const nlohmann::json trace = nlohmann::json::parse(in);
   std::map<int, std::string> names;

@@ -5,6 +5,7 @@ PREFIX ?= /usr/local
 PARITY_PYTHON := .deps/parity/bin/python3
 # Two of the golden tokenizers; the script without arguments compares all of them (about five minutes).
 PARITY_TOKENIZERS := tests/golden/tokenizers/qwen2.json tests/golden/tokenizers/llama3.json
+ROUNDS ?= 5
 CLANG_FORMAT ?= clang-format-14
 SOURCES = $(shell git ls-files '*.cc' '*.h')
 
@@ -48,9 +49,10 @@ loadline: build
 golden: setup-parity
 	$(PARITY_PYTHON) -m tests.golden.make_golden
 
-# Beside transformers + PEFT, in turn; about ten minutes on two quiet cores.
+# Beside transformers + PEFT, in turn; about an hour on two quiet cores. ROUNDS=1 is a quick look.
 bench: build setup-parity
-	$(PARITY_PYTHON) bench/compare_hf.py --plimsoll $(PLIMSOLL) --work .cache/bench
+	cmake --build build --target matmul_bench
+	$(PARITY_PYTHON) bench/compare_hf.py --plimsoll $(PLIMSOLL) --work .cache/bench --rounds $(ROUNDS) --out .cache/bench/results.json
 
 # The unit tests under the address and undefined-behaviour sanitizers.
 sanitize: setup

@@ -30,7 +30,7 @@ std::pair<double, double> best_and_median_ms(const std::function<void()>& run, i
 }
 
 void report(const char* what, Isa isa, std::pair<double, double> ms, double gflop) {
-  std::printf("  %-8s %-7s best %7.2f  median %7.2f ms  %5.0f GFLOP/s\n", what,
+  std::printf("  %-8s %-11s best %7.2f  median %7.2f ms  %5.0f GFLOP/s\n", what,
               std::string(to_string(isa)).c_str(), ms.first, ms.second, gflop / ms.first * 1e3);
 }
 
@@ -64,21 +64,13 @@ void measure(int32_t length, int64_t heads, int64_t kv_heads, int64_t head_dim) 
   const double gflop = 2e-9 * static_cast<double>(length) * static_cast<double>(q_size);
   std::printf("S %d, heads %ld/%ld, D %ld, bf16\n", length, heads, kv_heads, head_dim);
   for (const Isa isa : kernel_test::isas_here()) {
-    const bool wide = isa == Isa::avx512;
     const int repeats = length > 1000 ? 5 : 15;
-    report(
-        "forward", isa,
-        best_and_median_ms(
-            [&] { wide ? avx512::attention_forward(forward) : avx2::attention_forward(forward); }, repeats),
-        gflop);
+    report("forward", isa,
+           best_and_median_ms([&] { PLIMSOLL_RUN_KERNEL(isa, attention_forward, forward); }, repeats), gflop);
     report("backward", isa,
-           best_and_median_ms(
-               [&] { wide ? avx512::attention_backward(backward) : avx2::attention_backward(backward); },
-               repeats),
+           best_and_median_ms([&] { PLIMSOLL_RUN_KERNEL(isa, attention_backward, backward); }, repeats),
            2.5 * gflop);
-    report("token", isa,
-           best_and_median_ms(
-               [&] { wide ? avx512::attention_cached(cached) : avx2::attention_cached(cached); }, 15),
+    report("token", isa, best_and_median_ms([&] { PLIMSOLL_RUN_KERNEL(isa, attention_cached, cached); }, 15),
            4e-9 * static_cast<double>(q_size));
   }
 }

@@ -94,6 +94,7 @@ def write_recipe(case, folder):
         "data": {"train": str(folder / "rows.jsonl"), "format": "input-ids", "max_length": case["length"]},
         "batch": {"effective": effective, "micro": case["micro"]}, "optimizer": {"lr": 1e-5, **case["optimizer"]},
         "schedule": {"max_steps": STEPS, "warmup": 1}, "save": {"every": 0},
+        **({"threads": case["threads"]} if case.get("threads") else {}),
         "memory": {"recompute": "none", **case["memory"]}, "output": str(folder / "run")}))
     return recipe
 

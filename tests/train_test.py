@@ -4,6 +4,7 @@ Usage: train_test.py PLIMSOLL (from the repository's root). Standard library onl
 """
 import json
 import os
+import re
 import resource
 import shutil
 import signal
@@ -245,6 +246,32 @@ class TrainTest(unittest.TestCase):
         self.assertEqual(run("train", recipe(self.folder, precision="bf16", memory=small), "--quiet").returncode, 3)
         taken = self.train("taken", precision="bf16", memory={**small, "allow": allow})
         self.assertEqual(json.loads((taken / "run.json").read_text())["lossy"], ["adamw8bit"])
+
+    def test_a_profile_names_the_whole_step_and_its_trace_opens(self):
+        folder = self.folder / "profiled"
+        folder.mkdir()
+        words = recipe(folder, batch={"effective": 6, "micro": 3}, memory={"offload": ["states"], "disk": "64MiB"})
+        done = run("train", words, "--quiet", "--profile")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        first = done.stdout.split("\n\n")[0].splitlines()
+        self.assertRegex(first[0], "^profile 5 steps")
+        rows = [(line[2:26].strip(), float(re.search(r"([\d,]+\.\d)", line[24:])[0].replace(",", "")))
+                for line in first[2:]]
+        self.assertEqual(rows[-1][0], "step")
+        self.assertAlmostEqual(sum(ms for _, ms in rows[:-1]), rows[-1][1], delta=0.06 * len(rows))
+        events = json.loads((folder / "run/trace.json").read_text())["traceEvents"]
+        tracks = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
+        self.assertEqual(set(tracks.values()), {"steps", "compute", "I/O", "loader"})
+        spans = {name: [e for e in events if e["ph"] == "X" and tracks[e["tid"]] == name] for name in tracks.values()}
+        self.assertEqual(len(spans["steps"]), 5)
+        self.assertTrue({"fetch", "store"} <= {e["name"] for e in spans["I/O"]})
+        for name in ("compute", "I/O"):  # one thing after the other on each thread
+            ordered = sorted(spans[name], key=lambda e: e["ts"])
+            for a, b in zip(ordered, ordered[1:]):
+                self.assertLessEqual(a["ts"] + a["dur"], b["ts"] + 0.01)
+        # The same bytes as a run that nobody watched.
+        plain = self.train("plain", batch={"effective": 6, "micro": 3})
+        self.assertEqual(losses(plain), losses(folder / "run"))
 
     def test_updates_in_the_backward_pass_give_the_bits_of_updates_after_it(self):
         whole = {"effective": 3, "micro": 3}

@@ -22,10 +22,11 @@ struct Sample {
   int64_t hidden, head_dim, length, micro_batch;
   DType dtype;
   bool lora;
+  bool bf16_states = false;  // and gradients
 };
 
-// Full fine-tuning for streams and the optimizer at sizes from cache to memory; adapters with dropout for
-// attention over lengths, at the two common head sizes.
+// Full fine-tuning for streams and the optimizer at sizes from cache to memory, with the two kinds of states;
+// adapters with dropout for attention over lengths, at the two common head sizes.
 std::vector<Sample> samples(bool quick) {
   std::vector<Sample> list;
   for (const DType t : {DType::f32, DType::bf16}) {
@@ -42,6 +43,9 @@ std::vector<Sample> samples(bool quick) {
       for (const int64_t length : {128, 256, 512, 1024, 2048, 4096})
         list.push_back({512, head, length, std::max<int64_t>(1, 512 / length), t, true});
   }
+  list.push_back({64, 16, 16, 1, DType::bf16, false, true});
+  list.push_back({512, 64, 256, 1, DType::bf16, false, true});
+  if (!quick) list.push_back({1024, 64, 512, 1, DType::bf16, false, true});
   return list;
 }
 
@@ -59,6 +63,7 @@ Experiment experiment_of(const Sample& sample) {
   experiment.lora_options.dropout = 0.1;
   experiment.precision.compute = sample.dtype;
   experiment.precision.stochastic = sample.dtype == DType::bf16;
+  if (sample.bf16_states) experiment.precision.gradients = experiment.precision.states = DType::bf16;
   experiment.max_length = sample.length;
   experiment.effective_batch = sample.micro_batch;
   return experiment;

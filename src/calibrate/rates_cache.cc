@@ -71,7 +71,8 @@ DeviceRates with_note(DeviceRates rates, const std::string& note) {
 
 Machine this_machine(const CpuSettings& settings) {
   return {cpu_name(), std::string(to_string(settings.isa)), settings.threads,
-          kernel_of(DType::f32, settings) + " " + kernel_of(DType::bf16, settings)};
+          kernel_of(DType::f32, settings) + " " + kernel_of(DType::bf16, settings) + " " +
+              std::to_string(kKernelGeneration)};
 }
 
 fs::path cache_folder() {

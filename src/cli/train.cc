@@ -23,6 +23,8 @@ void add_train(CLI::App& app, Action& action) {
                     "replace the run that the output folder holds");
   command->add_option("--log-level", arguments->log_level, "error, warn, info or debug")->type_name("LEVEL");
   command->add_flag("--quiet", arguments->quiet, "print errors only: --log-level error");
+  command->add_flag("--profile", arguments->options.profile,
+                    "print where the time of a few steps went; their trace goes to trace.json in the output");
   command->add_flag("--poison", arguments->options.poison, "for tests: NaN where a tensor's life ends");
   command->add_flag("--no-reuse", arguments->options.no_reuse, "for tests: no two tensors share bytes");
   command->callback([arguments, &action] {

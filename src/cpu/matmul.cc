@@ -104,6 +104,48 @@ class OwnMatmul final : public Matmul {
   Scratch scratch_;
 };
 
+// Gradients of adapters: both operands are summed over their rows, and one is thin.
+bool is_thin(const MatmulShape& shape, const Kernel& kernel) {
+  return &kernel == &kAvx512Bf16 && shape.a_transposed && !shape.b_transposed &&
+         std::min(shape.m, shape.n) <= kThinLanes;
+}
+
+class ThinMatmul final : public Matmul {
+ public:
+  ThinMatmul(const MatmulShape& shape, int threads)
+      : shape_(shape), threads_(threads), wide_rows_(shape.n <= shape.m) {}
+
+  [[nodiscard]] int64_t scratch_bytes() const override {
+    return (words() + kThinLanes * kThinColumns * threads_) * static_cast<int64_t>(sizeof(float));
+  }
+  [[nodiscard]] std::string_view kernel_id() const override { return "own-avx512-bf16-thin"; }
+
+  void run(const Args& args) const override {
+    auto* scratch = static_cast<float*>(args.scratch);
+    avx512_bf16::run_thin({.k = args.live,
+                           .wide = wide_rows_ ? shape_.m : shape_.n,
+                           .thin = wide_rows_ ? shape_.n : shape_.m,
+                           .x = wide_rows_ ? args.a : args.b,
+                           .t = wide_rows_ ? args.b : args.a,
+                           .c = args.c,
+                           .bias = args.bias,
+                           .wide_rows = wide_rows_,
+                           .out_bf16 = shape_.c == DType::bf16,
+                           .accumulate = args.accumulate,
+                           .alpha = args.alpha,
+                           .threads = threads_,
+                           .words = scratch,
+                           .sums = scratch + words()});
+  }
+
+ private:
+  [[nodiscard]] int64_t words() const { return ceil_div(shape_.k, 2) * kThinLanes; }
+
+  MatmulShape shape_;
+  int threads_;
+  bool wide_rows_;  // C is [wide, thin]
+};
+
 void check_types(const MatmulShape& shape) {
   const auto known = [](DType t) { return t == DType::f32 || t == DType::bf16; };
   check_internal(known(shape.a) && shape.a == shape.b && known(shape.c),
@@ -114,7 +156,13 @@ void check_types(const MatmulShape& shape) {
 
 std::unique_ptr<Matmul> Matmul::create(const MatmulShape& shape, Isa isa, int threads) {
   check_types(shape);
-  auto own = std::make_unique<OwnMatmul>(shape, choose_kernel(shape, isa), threads);
+  const Kernel& kernel = choose_kernel(shape, isa);
+  std::unique_ptr<Matmul> own;
+  if (is_thin(shape, kernel)) {
+    own = std::make_unique<ThinMatmul>(shape, threads);
+  } else {
+    own = std::make_unique<OwnMatmul>(shape, kernel, threads);
+  }
   if (isa == Isa::amx && shape.a == DType::bf16) return with_onednn(shape, std::move(own));
   return own;
 }

@@ -44,6 +44,22 @@ struct MatmulTask {
   float* sums;              // [blocks.m][blocks.n], only for bf16 C with several k blocks
 };
 
+// C = (accumulate ? C : 0) + alpha * X^T T + bias, or with T^T X; bf16 X [k, wide] and T [k, thin].
+inline constexpr int64_t kThinLanes = 16;     // `thin` at most
+inline constexpr int64_t kThinColumns = 128;  // columns of X whose sums lie in L1
+struct ThinTask {
+  int64_t k, wide, thin;
+  const void* x;
+  const void* t;
+  void* c;           // [wide, thin] where wide_rows, else [thin, wide]
+  const void* bias;  // of a row of C, or null
+  bool wide_rows, out_bf16, accumulate;
+  float alpha;
+  int threads;
+  float* words;  // [ceil(k / 2)][kThinLanes]
+  float* sums;   // per thread [kThinLanes][kThinColumns]
+};
+
 namespace avx2 {
 void run_matmul(const MatmulTask& task);
 }
@@ -52,6 +68,7 @@ void run_matmul(const MatmulTask& task);
 }
 namespace avx512_bf16 {
 void run_matmul(const MatmulTask& task);  // bf16 inputs only
-}
+void run_thin(const ThinTask& task);
+}  // namespace avx512_bf16
 
 }  // namespace plimsoll

@@ -227,6 +227,22 @@ TEST(Matmul, several_blocks_of_k_of_columns_and_of_summed_rows_are_right) {
   }
 }
 
+TEST(Matmul, thin_gradients_are_right_on_both_sides_and_at_their_edges) {
+  if (detect_isa() < Isa::avx512_bf16) GTEST_SKIP() << "no BF16 instructions";
+  for (const DType c : {DType::f32, DType::bf16})
+    for (const int64_t thin : {1, 8, 15, 16})
+      for (const int64_t wide : {17, 128, 300})
+        for (const int64_t k : {1, 64, 131}) {
+          MatmulShape shape{
+              .m = thin, .n = wide, .k = k, .a = DType::bf16, .b = DType::bf16, .c = c, .a_transposed = true};
+          EXPECT_EQ(Matmul::create(shape, Isa::avx512_bf16, 2)->kernel_id(), "own-avx512-bf16-thin");
+          check({shape, k, true, false, 0.5F}, Isa::avx512_bf16, 2);
+          std::swap(shape.m, shape.n);
+          check({shape, k, true, false, 0.5F}, Isa::avx512_bf16, 2);
+          check({shape, k / 2, false, true, 2.0F}, Isa::avx512_bf16, 2);
+        }
+}
+
 TEST(Matmul, no_live_reduction_rows_leave_bias_or_old_values) {
   MatmulShape shape{.m = 5, .n = 20, .k = 9, .a_transposed = true};
   check({shape, 0, false, true}, Isa::avx2, 1);

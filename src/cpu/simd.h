@@ -22,37 +22,40 @@ struct Mask {
   __mmask16 m;
 };
 
+#if defined(PLIMSOLL_ISA_avx512_bf16)
+// Rounded to nearest even by the BF16 instruction. It reads denormals as zero, which the threads' MXCSR makes
+// of them anyway.
+inline __m256i to_bf16_bits(Vec x) { return reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(x.v)); }
+#else
+inline __m256i to_bf16_bits(Vec x) {
+  const __m512i bits = _mm512_castps_si512(x.v);
+  const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+  const __m512i rounded = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7FFF)));
+  const __mmask16 nan = _mm512_cmp_ps_mask(x.v, x.v, _CMP_UNORD_Q);
+  return _mm512_cvtepi32_epi16(
+      _mm512_srli_epi32(_mm512_mask_or_epi32(rounded, nan, bits, _mm512_set1_epi32(0x00400000)), 16));
+}
+#endif
+inline Vec from_bf16_bits(__m256i half) {
+  return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16))};
+}
+// The value that bf16 would hold.
+inline Vec round_to_bf16(Vec x) { return from_bf16_bits(to_bf16_bits(x)); }
 inline Vec zero() { return {_mm512_setzero_ps()}; }
 inline Vec set1(float x) { return {_mm512_set1_ps(x)}; }
 inline Vec load(const float* p) { return {_mm512_loadu_ps(p)}; }
 inline Vec load(const uint16_t* p) {
-  const __m256i half = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
-  return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16))};
+  return from_bf16_bits(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
 }
 // Mask of the first `n` lanes, 0 <= n <= kWidth.
 inline Mask first(int n) { return {static_cast<__mmask16>((1U << n) - 1U)}; }
 // Lanes outside the mask read as zero and are not touched in memory.
 inline Vec load(const float* p, Mask k) { return {_mm512_maskz_loadu_ps(k.m, p)}; }
-inline Vec load(const uint16_t* p, Mask k) {
-  const __m256i half = _mm256_maskz_loadu_epi16(k.m, p);
-  return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16))};
-}
-// bf16 bits of every lane in the low half of each 32-bit element.
-inline __m512i to_bf16_bits(Vec x) {
-  const __m512i bits = _mm512_castps_si512(x.v);
-  const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
-  const __m512i rounded = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7FFF)));
-  const __mmask16 nan = _mm512_cmp_ps_mask(x.v, x.v, _CMP_UNORD_Q);
-  return _mm512_srli_epi32(_mm512_mask_or_epi32(rounded, nan, bits, _mm512_set1_epi32(0x00400000)), 16);
-}
+inline Vec load(const uint16_t* p, Mask k) { return from_bf16_bits(_mm256_maskz_loadu_epi16(k.m, p)); }
 inline void store(float* p, Vec x) { _mm512_storeu_ps(p, x.v); }
-inline void store(uint16_t* p, Vec x) {
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(to_bf16_bits(x)));
-}
+inline void store(uint16_t* p, Vec x) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), to_bf16_bits(x)); }
 inline void store(float* p, Vec x, Mask k) { _mm512_mask_storeu_ps(p, k.m, x.v); }
-inline void store(uint16_t* p, Vec x, Mask k) {
-  _mm256_mask_storeu_epi16(p, k.m, _mm512_cvtepi32_epi16(to_bf16_bits(x)));
-}
+inline void store(uint16_t* p, Vec x, Mask k) { _mm256_mask_storeu_epi16(p, k.m, to_bf16_bits(x)); }
 inline Vec operator+(Vec a, Vec b) { return {_mm512_add_ps(a.v, b.v)}; }
 inline Vec operator-(Vec a, Vec b) { return {_mm512_sub_ps(a.v, b.v)}; }
 inline Vec operator*(Vec a, Vec b) { return {_mm512_mul_ps(a.v, b.v)}; }
@@ -112,6 +115,7 @@ inline __m128i to_bf16_bits(Vec x) {
   const __m256i chosen = _mm256_srli_epi32(_mm256_blendv_epi8(rounded, quiet, nan), 16);
   return _mm_packus_epi32(_mm256_castsi256_si128(chosen), _mm256_extracti128_si256(chosen, 1));
 }
+inline Vec round_to_bf16(Vec x) { return widen(to_bf16_bits(x)); }
 inline void store(float* p, Vec x) { _mm256_storeu_ps(p, x.v); }
 inline void store(uint16_t* p, Vec x) { _mm_storeu_si128(reinterpret_cast<__m128i*>(p), to_bf16_bits(x)); }
 inline void store(float* p, Vec x, Mask k) { _mm256_maskstore_ps(p, k.m, x.v); }

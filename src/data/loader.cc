@@ -110,7 +110,9 @@ void Loader::run(const std::stop_token& token, DataPosition position) {
     while (options_.epochs == 0 || position.epoch < options_.epochs) {
       EffectiveBatch* slot = free_slot(token);
       if (slot == nullptr || token.stop_requested()) return;
+      if (options_.on_batch) options_.on_batch(true);
       prepare(position, *slot);
+      if (options_.on_batch) options_.on_batch(false);
       position = slot->next;
       const std::lock_guard lock(mutex_);
       ++produced_;

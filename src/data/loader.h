@@ -25,6 +25,8 @@ struct LoaderOptions {
   int64_t epochs = 0;      // next() returns null after so many; 0: never
   OrderOptions order = {};
   std::function<void()> on_thread_start = {};  // called in the loader's thread before anything else
+  // Called in the loader's thread for each batch, once its making begins (true) and once it ended (false).
+  std::function<void(bool begins)> on_batch = {};
 };
 
 // Host memory of a loader by component, known before it runs.

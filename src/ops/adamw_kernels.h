@@ -42,6 +42,7 @@ struct AdamW {
   }
 PLIMSOLL_ADAMW_KERNELS(avx2)
 PLIMSOLL_ADAMW_KERNELS(avx512)
+PLIMSOLL_ADAMW_KERNELS(avx512_bf16)
 #undef PLIMSOLL_ADAMW_KERNELS
 
 }  // namespace plimsoll

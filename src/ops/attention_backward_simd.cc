@@ -6,17 +6,18 @@
 // is. A pair may be split into parts that take every n-th block of keys; their d_q are added in part order.
 #include <omp.h>
 
-#include "ops/attention_blocks.h"
 #include "ops/attention_kernels.h"
+#include "ops/attention_operands.h"
 
 namespace plimsoll::PLIMSOLL_ISA {
 namespace {
 
+// Of packed operands the sizes as f32, which are the largest.
 struct Workspace {
   float* k;             // [key block][padded]
   float* k_transposed;  // [dim][key block]
   float* v_transposed;
-  float* d_k;  // [key block][padded]
+  float* d_k;  // [key block][padded], sums
   float* d_v;
   float* q;  // [tile][padded]
   float* d_o;
@@ -125,24 +126,29 @@ void tile_backward(const Workspace& w, const PartState& state, const Pair<T>& pa
   const int64_t dim = attention_padded_dim(problem.shape);
   const int64_t columns = columns_up_to((row0 + rows - 1) / pair.group(), key0);
   const int64_t keys = smaller(columns, count);
-  for (int64_t r = 0; r < rows; ++r) {
-    const int64_t at = pair.row_at(row0 + r) * head_dim;
-    widen_row(pair.a.q + at, w.q + r * dim, head_dim);
-    widen_row(pair.a.d_o + at, w.d_o + r * dim, head_dim);
-  }
-  matmul(rows, columns, head_dim, {w.q, dim, 1}, w.k_transposed, kAttentionKeyBlock, w.p, kAttentionKeyBlock,
-         false);
-  matmul(rows, columns, head_dim, {w.d_o, dim, 1}, w.v_transposed, kAttentionKeyBlock, w.ds,
-         kAttentionKeyBlock, false);
+  using Ops = Operands<T>;
+  using Elements = typename Ops::Elements;
+  const auto rows_of = [&](const T* data) {
+    return [&pair, data, row0, head_dim](int64_t r) { return data + pair.row_at(row0 + r) * head_dim; };
+  };
+  const TileRows q = Ops::pack_tile(rows, head_dim, dim, rows_of(pair.a.q), w.q);
+  const TileRows d_o = Ops::pack_tile(rows, head_dim, dim, rows_of(pair.a.d_o), w.d_o);
+  const int64_t dim_depth = Ops::depth(head_dim);
+  const int64_t row_depth = Ops::depth(rows);
+  matmul<Elements>(rows, columns, dim_depth, q.along_dim, w.k_transposed, kAttentionKeyBlock, w.p,
+                   kAttentionKeyBlock, false);
+  matmul<Elements>(rows, columns, dim_depth, d_o.along_dim, w.v_transposed, kAttentionKeyBlock, w.ds,
+                   kAttentionKeyBlock, false);
   for (int64_t r = 0; r < rows; ++r) {
     const int64_t row = row0 + r;
     softmax_gradient_row(w.p + r * kAttentionKeyBlock, w.ds + r * kAttentionKeyBlock, columns,
                          visible(row / pair.group(), key0, count, problem.window), problem.scale,
                          state.lse[row], state.o_dot_d_o[row]);
   }
-  matmul(keys, dim, rows, {w.p, 1, kAttentionKeyBlock}, w.d_o, dim, w.d_v, dim, true);
-  matmul(keys, dim, rows, {w.ds, 1, kAttentionKeyBlock}, w.q, dim, w.d_k, dim, true);
-  matmul(rows, dim, keys, {w.ds, kAttentionKeyBlock, 1}, w.k, dim, state.d_q + row0 * dim, dim, true);
+  const TileScores scores = Ops::pack_scores(w.p, w.ds, rows, columns);
+  matmul<Elements>(keys, dim, row_depth, scores.p_transposed, d_o.along_rows, dim, w.d_v, dim, true);
+  matmul<Elements>(keys, dim, row_depth, scores.ds_transposed, q.along_rows, dim, w.d_k, dim, true);
+  matmul<Elements>(rows, dim, Ops::depth(keys), scores.ds, w.k, dim, state.d_q + row0 * dim, dim, true);
 }
 
 template <class T>
@@ -153,9 +159,9 @@ void key_block_backward(const Workspace& w, const PartState& state, const Pair<T
   const int64_t stride = pair.shape().kv_heads * head_dim;
   const int64_t count = smaller(kAttentionKeyBlock, pair.length - key0);
   const int64_t at = pair.key_at(key0) * head_dim;
-  pack_rows(a.k + at, stride, count, head_dim, dim, w.k);
-  pack_transposed(a.k + at, stride, count, head_dim, w.k_transposed);
-  pack_transposed(a.v + at, stride, count, head_dim, w.v_transposed);
+  Operands<T>::pack_values(a.k + at, stride, count, head_dim, dim, w.k);
+  Operands<T>::pack_keys(a.k + at, stride, count, head_dim, w.k_transposed);
+  Operands<T>::pack_keys(a.v + at, stride, count, head_dim, w.v_transposed);
   for (int64_t i = 0; i < kAttentionKeyBlock * dim; i += Vec::kWidth) {
     store(w.d_k + i, zero());
     store(w.d_v + i, zero());

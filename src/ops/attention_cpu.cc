@@ -39,8 +39,8 @@ BoundCall bind_attention(const CpuBinding& b) {
                                    .lse = b.output<float>(1),
                                    .scratch = b.scratch(),
                                    .threads = b.settings().threads};
-    const auto kernel =
-        pick<AttentionForward<T>>(b.settings().isa, avx2::attention_forward, avx512::attention_forward);
+    const auto kernel = pick<AttentionForward<T>>(b.settings().isa, avx2::attention_forward,
+                                                  avx512::attention_forward, avx512_bf16::attention_forward);
     return [=, step = b.input<double>(4)] {
       AttentionForward<T> now = args;
       now.sequences.count = live_sequences(step);
@@ -66,7 +66,8 @@ BoundCall bind_attention_grad(const CpuBinding& b) {
                                     .scratch = b.scratch(),
                                     .threads = b.settings().threads};
     const auto kernel =
-        pick<AttentionBackward<T>>(b.settings().isa, avx2::attention_backward, avx512::attention_backward);
+        pick<AttentionBackward<T>>(b.settings().isa, avx2::attention_backward, avx512::attention_backward,
+                                   avx512_bf16::attention_backward);
     return [=, step = b.input<double>(7)] {
       AttentionBackward<T> now = args;
       now.sequences.count = live_sequences(step);
@@ -85,8 +86,8 @@ BoundCall bind_attention_cached(const CpuBinding& b) {
                                   .o = b.output<T>(0),
                                   .scratch = b.scratch(),
                                   .threads = b.settings().threads};
-    const auto kernel =
-        pick<AttentionCached<T>>(b.settings().isa, avx2::attention_cached, avx512::attention_cached);
+    const auto kernel = pick<AttentionCached<T>>(b.settings().isa, avx2::attention_cached,
+                                                 avx512::attention_cached, avx512_bf16::attention_cached);
     const Tensor& k = b.input_tensor(1);
     return [=, step = b.input<double>(3), k_new = b.input(1), v_new = b.input(2), k_cache = b.output(1),
             v_cache = b.output(2), row_bytes = k.shape[1] * size_of(k.dtype),

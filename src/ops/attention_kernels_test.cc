@@ -134,15 +134,15 @@ Doubles widen(const Guarded<T>& x) {
 
 template <class T>
 void run_forward(Isa isa, const AttentionForward<T>& a) {
-  isa == Isa::avx2 ? avx2::attention_forward(a) : avx512::attention_forward(a);
+  PLIMSOLL_RUN_KERNEL(isa, attention_forward, a);
 }
 template <class T>
 void run_backward(Isa isa, const AttentionBackward<T>& a) {
-  isa == Isa::avx2 ? avx2::attention_backward(a) : avx512::attention_backward(a);
+  PLIMSOLL_RUN_KERNEL(isa, attention_backward, a);
 }
 template <class T>
 void run_cached(Isa isa, const AttentionCached<T>& a) {
-  isa == Isa::avx2 ? avx2::attention_cached(a) : avx512::attention_cached(a);
+  PLIMSOLL_RUN_KERNEL(isa, attention_cached, a);
 }
 
 // Inputs and outputs of a case; run() calls both kernels.

@@ -2,8 +2,8 @@
 // with all query heads of one key-value head; it packs each block of keys once for all of them.
 #include <omp.h>
 
-#include "ops/attention_blocks.h"
 #include "ops/attention_kernels.h"
+#include "ops/attention_operands.h"
 
 namespace plimsoll::PLIMSOLL_ISA {
 namespace {
@@ -76,6 +76,7 @@ void softmax_row(float* logits, int64_t columns, Visible keep, float scale, floa
 }
 
 // Rows [row0, row0 + rows) of the item against the packed keys [key0, key0 + count).
+template <class T>
 void tile_forward(const Workspace& w, const AttentionProblem& problem, int64_t query0, int64_t row0,
                   int64_t rows, int64_t key0, int64_t count) {
   const int64_t group = attention_group(problem.shape);
@@ -85,8 +86,11 @@ void tile_forward(const Workspace& w, const AttentionProblem& problem, int64_t q
   const int64_t first_query = query0 + row0 / group;
   if (problem.window > 0 && first_query - problem.window + 1 >= key0 + count) return;
   const int64_t columns = columns_up_to(last_query, key0);
-  matmul(rows, columns, problem.shape.head_dim, {w.q + row0 * dim, dim, 1}, w.k_transposed,
-         kAttentionKeyBlock, w.logits, kAttentionKeyBlock, false);
+  using Ops = Operands<T>;
+  const int64_t q_row = Ops::row_stride(dim);
+  matmul<typename Ops::Elements>(rows, columns, Ops::depth(problem.shape.head_dim),
+                                 {w.q + row0 * q_row, q_row, 1}, w.k_transposed, kAttentionKeyBlock, w.logits,
+                                 kAttentionKeyBlock, false);
   for (int64_t r = 0; r < rows; ++r) {
     const int64_t row = row0 + r;
     const Visible keep = visible(query0 + row / group, key0, count, problem.window);
@@ -95,9 +99,10 @@ void tile_forward(const Workspace& w, const AttentionProblem& problem, int64_t q
                   w.o + row * dim, dim);
     else
       fill_outside(w.logits + r * kAttentionKeyBlock, columns, {0, 0}, 0.0F);
+    Ops::pack_probabilities(w.logits + r * kAttentionKeyBlock, columns);
   }
-  matmul(rows, dim, smaller(columns, count), {w.logits, kAttentionKeyBlock, 1}, w.v, dim, w.o + row0 * dim,
-         dim, true);
+  matmul<typename Ops::Elements>(rows, dim, Ops::depth(smaller(columns, count)),
+                                 {w.logits, kAttentionKeyBlock, 1}, w.v, dim, w.o + row0 * dim, dim, true);
 }
 
 template <class T>
@@ -106,7 +111,7 @@ void load_queries(const Workspace& w, const AttentionShape& shape, const Item<T>
   const int64_t dim = attention_padded_dim(shape);
   for (int64_t row = 0; row < item.queries * group; ++row) {
     const T* q = item.q + (row / group * shape.heads + row % group) * shape.head_dim;
-    widen_row(q, w.q + row * dim, shape.head_dim);
+    Operands<T>::pack_row(q, w.q + row * Operands<T>::row_stride(dim), shape.head_dim);
     for (int64_t c = 0; c < dim; c += Vec::kWidth) store(w.o + row * dim + c, zero());
     w.maximum[row] = kMasked;
     w.sum[row] = 0.0F;
@@ -135,10 +140,11 @@ void item_forward(const Workspace& w, const AttentionProblem& problem, const Ite
   for (int64_t key0 = first_key / kAttentionKeyBlock * kAttentionKeyBlock; key0 < keys;
        key0 += kAttentionKeyBlock) {
     const int64_t count = smaller(kAttentionKeyBlock, keys - key0);
-    pack_transposed(item.k + key0 * stride, stride, count, shape.head_dim, w.k_transposed);
-    pack_rows(item.v + key0 * stride, stride, count, shape.head_dim, attention_padded_dim(shape), w.v);
+    Operands<T>::pack_keys(item.k + key0 * stride, stride, count, shape.head_dim, w.k_transposed);
+    Operands<T>::pack_values(item.v + key0 * stride, stride, count, shape.head_dim,
+                             attention_padded_dim(shape), w.v);
     for (int64_t row = 0; row < rows; row += kAttentionForwardTile)
-      tile_forward(w, problem, item.query0, row, smaller(kAttentionForwardTile, rows - row), key0, count);
+      tile_forward<T>(w, problem, item.query0, row, smaller(kAttentionForwardTile, rows - row), key0, count);
   }
   store_outputs(w, shape, item);
 }

@@ -14,13 +14,18 @@ namespace plimsoll {
 #include "ops/ops.def"
 #undef OP
 
-// The kernel for an instruction set; what needs more than AVX-512's base (bf16, AMX) is in matrix products
-// only. Kernels are overloaded on their arguments, so that is named: pick<Add<float>>(isa, avx2::add, ...).
+// The kernel for an instruction set, of those that there are. Kernels are overloaded on their arguments, so
+// that is named: pick<Add<float>>(isa, avx2::add, ...).
 template <class Arguments>
 using Kernel = void (*)(const Arguments&);
 template <class Arguments>
 Kernel<Arguments> pick(Isa isa, Kernel<Arguments> avx2, Kernel<Arguments> avx512) {
   return isa == Isa::avx2 ? avx2 : avx512;
+}
+template <class Arguments>
+Kernel<Arguments> pick(Isa isa, Kernel<Arguments> avx2, Kernel<Arguments> avx512,
+                       Kernel<Arguments> avx512_bf16) {
+  return isa < Isa::avx512_bf16 ? pick(isa, avx2, avx512) : avx512_bf16;
 }
 
 // make(float{}) or make(uint16_t{}) for f32 and bf16.

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <string>
 
 #include "device/description.h"
 #include "graph/graph.h"
@@ -15,6 +16,13 @@ struct CpuSettings {
   Isa isa = Isa::avx2;
   int threads = 1;
 };
+
+// Counts up when a kernel gives other bits, or another speed, than before: checkpoints and measured rates say
+// with which they were made. 2: attention and stores of bf16 by the BF16 instructions.
+inline constexpr int kKernelGeneration = 2;
+
+// What bits are promised within (decisions.md 8): "avx512-bf16, 2 threads, kernels 2".
+std::string kernels_text(const CpuSettings& settings);
 
 using BoundCall = std::function<void()>;
 

@@ -4,6 +4,11 @@
 
 namespace plimsoll {
 
+std::string kernels_text(const CpuSettings& settings) {
+  return std::string(to_string(settings.isa)) + ", " + std::to_string(settings.threads) +
+         " threads, kernels " + std::to_string(kKernelGeneration);
+}
+
 BoundCall bind_cpu(const CpuBinding& binding) {
   static constexpr std::array<CpuBindFunction, kNumOpKinds> kBind = {
 #define OP(name) bind_##name,

@@ -72,11 +72,11 @@ std::vector<double> reference_norm(const std::vector<double>& x, const std::vect
 
 template <class T, class W>
 void run(Isa isa, const RmsNorm<T, W>& a) {
-  isa == Isa::avx2 ? avx2::rms_norm(a) : avx512::rms_norm(a);
+  PLIMSOLL_RUN_KERNEL(isa, rms_norm, a);
 }
 template <class T, class W, class G>
 void run(Isa isa, const RmsNormGrad<T, W, G>& a) {
-  isa == Isa::avx2 ? avx2::rms_norm_grad(a) : avx512::rms_norm_grad(a);
+  PLIMSOLL_RUN_KERNEL(isa, rms_norm_grad, a);
 }
 
 template <class T, class W>
@@ -175,7 +175,7 @@ TEST(RmsNorm, gradient_may_be_written_over_what_it_is_added_to) {
 
 template <class T>
 void run(Isa isa, const Rope<T>& a) {
-  isa == Isa::avx2 ? avx2::rope(a) : avx512::rope(a);
+  PLIMSOLL_RUN_KERNEL(isa, rope, a);
 }
 
 TEST(Rope, turns_pairs_by_position_times_frequency) {
@@ -232,7 +232,7 @@ void swiglu_matches_reference(int64_t rows, int64_t width) {
     const auto d_s = random_values<T>(rows * width, 2);
     Guarded<T> s(rows * width);
     const Swiglu<T> forward{gate_up.data(), gate_up.data() + width, 2 * width, s.data(), rows, width, 2};
-    isa == Isa::avx2 ? avx2::swiglu(forward) : avx512::swiglu(forward);
+    PLIMSOLL_RUN_KERNEL(isa, swiglu, forward);
     auto in_place = gate_up;
     const SwigluGrad<T> backward{d_s.data(),
                                  in_place.data(),
@@ -244,7 +244,7 @@ void swiglu_matches_reference(int64_t rows, int64_t width) {
                                  rows,
                                  width,
                                  2};
-    isa == Isa::avx2 ? avx2::swiglu_grad(backward) : avx512::swiglu_grad(backward);
+    PLIMSOLL_RUN_KERNEL(isa, swiglu_grad, backward);
     std::vector<double> want_s;
     std::vector<double> want_gradient(static_cast<size_t>(gate_up.size()));
     for (int64_t row = 0; row < rows; ++row)
@@ -279,7 +279,7 @@ TEST(Swiglu, large_gates_stay_finite) {
     gate[1] = 1e4F;
     up[0] = up[1] = 2.0F;
     const Swiglu<float> a{gate.data(), up.data(), 2, s.data(), 1, 2, 1};
-    isa == Isa::avx2 ? avx2::swiglu(a) : avx512::swiglu(a);
+    PLIMSOLL_RUN_KERNEL(isa, swiglu, a);
     EXPECT_NEAR(s[0], 0.0F, 1e-30F);
     EXPECT_EQ(s[1], 2e4F);
   }
@@ -295,7 +295,7 @@ TEST(Dropout, mask_is_the_one_of_sample_position_and_feature) {
     Guarded<float> y(3 * kWidth);
     const Dropout<float> a{x.data(), y.data(), 3, kWidth, samples.data(), positions.data(), kProbability,
                            42,       99,       5, 2};
-    isa == Isa::avx2 ? avx2::dropout(a) : avx512::dropout(a);
+    PLIMSOLL_RUN_KERNEL(isa, dropout, a);
     EXPECT_TRUE(y.intact());
     int64_t dropped = 0;
     for (size_t t = 0; t < 3; ++t) {

@@ -42,7 +42,8 @@ BoundCall bind_embedding_dw(const CpuBinding& b) {
                     .width = gradient.shape[1],
                     .table = b.output<decltype(g)>(0),
                     .threads = b.settings().threads};
-    const auto kernel = pick<Args>(b.settings().isa, avx2::scatter_add, avx512::scatter_add);
+    const auto kernel =
+        pick<Args>(b.settings().isa, avx2::scatter_add, avx512::scatter_add, avx512_bf16::scatter_add);
     return [=, step = b.input<double>(2), accumulate = b.op().attr_int("accumulate"),
             bytes = gradient.bytes(), vocab = gradient.shape[0]] {
       Args now = args;

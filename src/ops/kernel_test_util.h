@@ -15,10 +15,17 @@ inline std::vector<Isa> isas_here() {
   std::vector<Isa> isas;
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) isas.push_back(Isa::avx2);
   if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-      __builtin_cpu_supports("avx512vl"))
+      __builtin_cpu_supports("avx512vl")) {
     isas.push_back(Isa::avx512);
+    if (__builtin_cpu_supports("avx512bf16")) isas.push_back(Isa::avx512_bf16);
+  }
   return isas;
 }
+// Calls an instruction set's kernel; its overloads lie in a namespace of that name.
+#define PLIMSOLL_RUN_KERNEL(isa, kernel, arguments)               \
+  ((isa) == Isa::avx2     ? ::plimsoll::avx2::kernel(arguments)   \
+   : (isa) == Isa::avx512 ? ::plimsoll::avx512::kernel(arguments) \
+                          : ::plimsoll::avx512_bf16::kernel(arguments))
 
 template <class T>
 T from_double(double x) {

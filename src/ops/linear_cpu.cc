@@ -72,7 +72,8 @@ BoundCall bind_bias_grad(const CpuBinding& b) {
                     .partials = reinterpret_cast<float*>(b.scratch()),
                     .sums = b.output<decltype(g)>(0),
                     .threads = b.settings().threads};
-    const auto kernel = pick<Args>(b.settings().isa, avx2::column_sums, avx512::column_sums);
+    const auto kernel =
+        pick<Args>(b.settings().isa, avx2::column_sums, avx512::column_sums, avx512_bf16::column_sums);
     return [=, step = b.input<double>(1), accumulate = b.op().attr_int("accumulate")] {
       Args now = args;
       now.rows = live_rows(step, args.rows);

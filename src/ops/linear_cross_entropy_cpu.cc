@@ -30,7 +30,7 @@ class HeadLoss {
         overwriter_(b.op().has_output(2) ? b.op().attr_int("accumulate") : 1),
         threads_(b.settings().threads),
         kernel_(pick<CrossEntropyRows<T>>(b.settings().isa, avx2::cross_entropy_rows,
-                                          avx512::cross_entropy_rows)) {
+                                          avx512::cross_entropy_rows, avx512_bf16::cross_entropy_rows)) {
     place_parts(b);
     const CrossEntropyProducts products = cross_entropy_products(b.graph(), b.op());
     const auto make = [&](const MatmulShape& shape) {

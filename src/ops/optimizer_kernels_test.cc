@@ -62,9 +62,7 @@ struct Trial {
     run_part(isa, a);
     EXPECT_TRUE(weight.intact() && gradient.intact() && m.intact() && v.intact() && copy.intact());
   }
-  static void run_part(Isa isa, const AdamW<P, G, S>& a) {
-    isa == Isa::avx2 ? avx2::adamw(a) : avx512::adamw(a);
-  }
+  static void run_part(Isa isa, const AdamW<P, G, S>& a) { PLIMSOLL_RUN_KERNEL(isa, adamw, a); }
   static AdamWStep step() {
     return {
         .learning_rate = 1e-2, .beta2 = 0.99, .weight_decay = 0.1, .clip_factor = 0.5, .step = 3, .seed = 11};

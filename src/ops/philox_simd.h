@@ -20,11 +20,16 @@ inline Words load_words(const uint32_t* p) { return {_mm512_loadu_si512(p)}; }
 inline void store_words(uint32_t* p, Words a) { _mm512_storeu_si512(p, a.v); }
 inline Words operator^(Words a, Words b) { return {_mm512_xor_si512(a.v, b.v)}; }
 inline Words operator+(Words a, Words b) { return {_mm512_add_epi32(a.v, b.v)}; }
-inline Words low_product(Words a, Words b) { return {_mm512_mullo_epi32(a.v, b.v)}; }
-inline Words high_product(Words a, Words b) {
-  const __m512i even = _mm512_srli_epi64(_mm512_mul_epu32(a.v, b.v), 32);
+// Both halves of the 64-bit products of the lanes; two multiplications of half the lanes each.
+struct WideProduct {
+  Words high, low;
+};
+inline WideProduct wide_product(Words a, Words b) {
+  const __m512i even = _mm512_mul_epu32(a.v, b.v);
   const __m512i odd = _mm512_mul_epu32(_mm512_srli_epi64(a.v, 32), b.v);
-  return {_mm512_mask_blend_epi32(0xAAAA, even, odd)};
+  // 0xF5 copies the upper element of each pair onto both, 0xA0 the lower one.
+  return {{_mm512_mask_shuffle_epi32(odd, 0x5555, even, static_cast<_MM_PERM_ENUM>(0xF5))},
+          {_mm512_mask_shuffle_epi32(even, 0xAAAA, odd, static_cast<_MM_PERM_ENUM>(0xA0))}};
 }
 // Lanes of x where bits >= threshold, else zero.
 inline Vec keep_where_at_least(Vec x, Words bits, Words threshold) {
@@ -54,11 +59,14 @@ inline Words load_words(const uint32_t* p) {
 inline void store_words(uint32_t* p, Words a) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), a.v); }
 inline Words operator^(Words a, Words b) { return {_mm256_xor_si256(a.v, b.v)}; }
 inline Words operator+(Words a, Words b) { return {_mm256_add_epi32(a.v, b.v)}; }
-inline Words low_product(Words a, Words b) { return {_mm256_mullo_epi32(a.v, b.v)}; }
-inline Words high_product(Words a, Words b) {
-  const __m256i even = _mm256_srli_epi64(_mm256_mul_epu32(a.v, b.v), 32);
+struct WideProduct {
+  Words high, low;
+};
+inline WideProduct wide_product(Words a, Words b) {
+  const __m256i even = _mm256_mul_epu32(a.v, b.v);
   const __m256i odd = _mm256_mul_epu32(_mm256_srli_epi64(a.v, 32), b.v);
-  return {_mm256_blend_epi32(even, odd, 0xAA)};
+  return {{_mm256_blend_epi32(_mm256_shuffle_epi32(even, 0xF5), odd, 0xAA)},
+          {_mm256_blend_epi32(even, _mm256_shuffle_epi32(odd, 0xA0), 0xAA)}};
 }
 // Lanes of x where bits >= threshold, else zero.
 inline Vec keep_where_at_least(Vec x, Words bits, Words threshold) {
@@ -85,11 +93,9 @@ inline PhiloxWords philox_lanes(const PhiloxStream& stream, Words counter0) {
   Words key0 = words(stream.key0);
   Words key1 = words(stream.key1);
   for (int round = 0; round < kPhiloxRounds; ++round) {
-    const Words a_high = high_product(c.w[0], words(kPhiloxMultiplier0));
-    const Words a_low = low_product(c.w[0], words(kPhiloxMultiplier0));
-    const Words b_high = high_product(c.w[2], words(kPhiloxMultiplier1));
-    const Words b_low = low_product(c.w[2], words(kPhiloxMultiplier1));
-    c = {{b_high ^ c.w[1] ^ key0, b_low, a_high ^ c.w[3] ^ key1, a_low}};
+    const WideProduct a = wide_product(c.w[0], words(kPhiloxMultiplier0));
+    const WideProduct b = wide_product(c.w[2], words(kPhiloxMultiplier1));
+    c = {{b.high ^ c.w[1] ^ key0, b.low, a.high ^ c.w[3] ^ key1, a.low}};
     key0 = key0 + words(kPhiloxKeyStep0);
     key1 = key1 + words(kPhiloxKeyStep1);
   }

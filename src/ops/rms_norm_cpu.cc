@@ -30,7 +30,8 @@ BoundCall make_grad(const CpuBinding& b) {
                   .rows = b.input_tensor(0).shape.elements() / width,
                   .width = width,
                   .threads = b.settings().threads};
-  const auto kernel = pick<Args>(b.settings().isa, avx2::rms_norm_grad, avx512::rms_norm_grad);
+  const auto kernel =
+      pick<Args>(b.settings().isa, avx2::rms_norm_grad, avx512::rms_norm_grad, avx512_bf16::rms_norm_grad);
   const int64_t groups = b.input_tensor(0).shape[1] / width;
   return [=, step = b.input<double>(5), accumulate = b.op().attr_int("accumulate")] {
     Args now = args;
@@ -56,7 +57,8 @@ BoundCall bind_rms_norm(const CpuBinding& b) {
                              .width = width,
                              .eps = static_cast<float>(b.op().attr_float("eps")),
                              .threads = b.settings().threads};
-    const auto kernel = pick<RmsNorm<T, W>>(b.settings().isa, avx2::rms_norm, avx512::rms_norm);
+    const auto kernel =
+        pick<RmsNorm<T, W>>(b.settings().isa, avx2::rms_norm, avx512::rms_norm, avx512_bf16::rms_norm);
     return [=] { kernel(args); };
   });
 }

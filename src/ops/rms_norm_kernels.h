@@ -51,6 +51,7 @@ struct RmsNormGrad {
   }
 PLIMSOLL_RMS_NORM_KERNELS(avx2)
 PLIMSOLL_RMS_NORM_KERNELS(avx512)
+PLIMSOLL_RMS_NORM_KERNELS(avx512_bf16)
 #undef PLIMSOLL_RMS_NORM_KERNELS
 
 }  // namespace plimsoll

@@ -29,6 +29,7 @@ struct Rope {
   }
 PLIMSOLL_ROPE_KERNELS(avx2)
 PLIMSOLL_ROPE_KERNELS(avx512)
+PLIMSOLL_ROPE_KERNELS(avx512_bf16)
 #undef PLIMSOLL_ROPE_KERNELS
 
 }  // namespace plimsoll

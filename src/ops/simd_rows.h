@@ -39,10 +39,6 @@ inline void for_lanes(int64_t n, Visit visit) {
 
 // The value a T would hold: bf16 rounds, f32 does not.
 inline Vec rounded_as(Vec x, const float*) { return x; }
-inline Vec rounded_as(Vec x, const uint16_t*) {
-  uint16_t bits[Vec::kWidth];
-  store(bits, x);
-  return load(bits);
-}
+inline Vec rounded_as(Vec x, const uint16_t*) { return round_to_bf16(x); }
 
 }  // namespace plimsoll::PLIMSOLL_ISA

@@ -38,6 +38,7 @@ struct SwigluGrad {
   }
 PLIMSOLL_SWIGLU_KERNELS(avx2)
 PLIMSOLL_SWIGLU_KERNELS(avx512)
+PLIMSOLL_SWIGLU_KERNELS(avx512_bf16)
 #undef PLIMSOLL_SWIGLU_KERNELS
 
 }  // namespace plimsoll

@@ -11,12 +11,14 @@
 namespace plimsoll {
 namespace {
 
-// The type of most of the bytes that an op touches: what its kernel is chosen by.
+// The type of most of the bytes that an op touches: what its kernel is chosen by. Step values and sums, which
+// are f64, say nothing of it, large as they are beside the smallest weights.
 DType main_type(const Graph& graph, const Op& op) {
   const Tensor* largest = nullptr;
+  const auto size = [&](const Tensor& tensor) { return tensor.dtype == DType::f64 ? 0 : tensor.bytes(); };
   for (const auto* ids : {&op.inputs, &op.outputs})
     for (const TensorId id : *ids)
-      if (id != kNoTensor && (largest == nullptr || graph.tensor(id).bytes() > largest->bytes()))
+      if (id != kNoTensor && (largest == nullptr || size(graph.tensor(id)) > size(*largest)))
         largest = &graph.tensor(id);
   return largest == nullptr ? DType::f32 : largest->dtype;
 }
@@ -114,6 +116,14 @@ OpWork work_of(const Graph& graph, const Op& op, const DeviceRates& rates) {
       return {.work = bytes, .at = bytes, .dtype = main_type(graph, op)};
     }
   }
+}
+
+Bound bound_of(const Graph& graph, const Op& op, const DeviceRates& rates) {
+  const Cost cost = cost_of(graph, op);
+  const bool bf16 = cost.flops > 0 && input_tensor(graph, op, 0).dtype == DType::bf16;
+  const double arithmetic = cost.flops / (bf16 ? rates.matmul_bf16 : rates.matmul_f32);
+  const double memory = cost.bytes / rates.bandwidth;
+  return {cost.flops, cost.bytes, std::max(arithmetic, memory), arithmetic > memory};
 }
 
 double op_seconds(const Graph& graph, const Op& op, const DeviceRates& rates) {

@@ -24,6 +24,14 @@ struct OpWork {
 };
 OpWork work_of(const Graph& graph, const Op& op, const DeviceRates& rates);
 
+// The least that an op could take: FLOPs and bytes of its rule over the best rates measured on the device.
+// Bytes are over the memory's bandwidth; an op whose operands lie in a cache may be faster than its bound.
+struct Bound {
+  double flops = 0, bytes = 0, seconds = 0;
+  bool arithmetic = false;  // FLOPs take the longer part
+};
+Bound bound_of(const Graph& graph, const Op& op, const DeviceRates& rates);
+
 // Seconds of one op on its queue.
 double op_seconds(const Graph& graph, const Op& op, const DeviceRates& rates);
 

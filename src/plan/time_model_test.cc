@@ -53,6 +53,19 @@ class QueueProgram {
   DeviceRates rates_ = slow_rates();
 };
 
+// A curve of the smallest weights would otherwise stand for all bf16 optimizers.
+TEST(TimeModel, an_op_on_a_small_weight_is_of_the_weights_type_not_of_the_step_values) {
+  for (const DType type : {DType::f32, DType::bf16}) {
+    Graph graph("g");
+    Op op;
+    op.kind = OpKind::bias_grad;
+    op.inputs = {graph.add_tensor({"x", {2, 2}, type, Role::activation}),
+                 graph.add_tensor({"step", {16}, DType::f64, Role::input})};
+    op.outputs = {graph.add_tensor({"gradient", {2}, type, Role::gradient})};
+    EXPECT_EQ(work_of(graph, op, slow_rates()).dtype, type);
+  }
+}
+
 TEST(TimeModel, without_transfers_ops_add_up) {
   QueueProgram p;
   const TensorId x = p.home(Space::device);

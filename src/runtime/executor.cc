@@ -31,7 +31,11 @@ Transfer transfer_of(const Graph& graph, const Op& op, const ProgramLayout& layo
 
 Executor::Executor(const Graph& graph, const ProgramLayout& layout, Device& device, const Arenas& arenas,
                    const ExecutorOptions& options)
-    : graph_(graph), layout_(layout), arenas_(arenas) {
+    : graph_(graph),
+      layout_(layout),
+      arenas_(arenas),
+      recorder_(options.recorder),
+      program_(options.program) {
   bind_calls(device);
   if (options.poison) bind_poison();
 }
@@ -47,7 +51,9 @@ void Executor::bind_calls(Device& device) {
     if (rule_of(op.kind).io) {
       check_internal(arenas_.io != nullptr, "program " + graph_.name() + " has transfers and no I/O queue");
       numbers[i] = transfers++;
-      calls_.push_back({device.bind_transfer(transfer_of(graph_, op, layout_, arenas_)), Queue::io});
+      BoundCall transfer = device.bind_transfer(transfer_of(graph_, op, layout_, arenas_));
+      if (recorder_ != nullptr) transfer = recorded_transfer(std::move(transfer), i);
+      calls_.push_back({std::move(transfer), Queue::io});
     } else if (waited[i] >= 0) {
       calls_.push_back({nullptr, Queue::compute, numbers[static_cast<size_t>(waited[i])]});
     } else {
@@ -85,15 +91,41 @@ void Executor::run_call(size_t i, int64_t first_transfer) const {
   }
 }
 
+BoundCall Executor::recorded_transfer(BoundCall call, size_t i) const {
+  return [call = std::move(call), recorder = recorder_, program = program_, op = static_cast<int32_t>(i)] {
+    const int64_t begin = recorder->now();
+    call();
+    recorder->add(Track::io, {begin, recorder->now(), program, op});
+  };
+}
+
+// On the compute track a transfer's span is what the queue made the computation wait.
+void Executor::run_recorded(size_t i, int64_t first_transfer) const {
+  const int64_t begin = recorder_->now();
+  run_call(i, first_transfer);
+  recorder_->add(Track::compute, {begin, recorder_->now(), program_, static_cast<int32_t>(i)});
+}
+
+void Executor::finish_transfers() const {
+  if (arenas_.io == nullptr) return;
+  const int64_t begin = recorder_ == nullptr ? 0 : recorder_->now();
+  arenas_.io->drain();
+  if (recorder_ != nullptr) recorder_->add(Track::compute, {begin, recorder_->now(), program_, -1});
+}
+
 void Executor::run() const {
   const int64_t first_transfer = arenas_.io == nullptr ? 0 : arenas_.io->next();
   try {
     for (size_t i = 0; i < calls_.size(); ++i) {
-      run_call(i, first_transfer);
+      if (recorder_ == nullptr) {
+        run_call(i, first_transfer);
+      } else {
+        run_recorded(i, first_transfer);
+      }
       if (dying_.empty()) continue;
       for (const auto bytes : dying_[i]) std::memset(bytes.data(), kPoison, bytes.size());
     }
-    if (arenas_.io != nullptr) arenas_.io->drain();
+    finish_transfers();
   } catch (...) {
     // Nothing may go on writing into tensors when the caller looks at them.
     if (arenas_.io != nullptr) arenas_.io->abandon();

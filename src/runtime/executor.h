@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "layout/program_layout.h"
+#include "runtime/recorder.h"
 #include "runtime/run_memory.h"
 
 namespace plimsoll {
@@ -15,6 +16,9 @@ struct ExecutorOptions {
   // Fills the bytes of every transient tensor with NaN when its owner dies, so that a read of a dead value
   // shows.
   bool poison = false;
+  // Gets the time of every op and wait; spans name the program by `program`. Must outlive the executor.
+  Recorder* recorder = nullptr;
+  int32_t program = 0;
 };
 
 class Executor {
@@ -56,10 +60,16 @@ class Executor {
   void bind_calls(Device& device);
   void bind_poison();
   void run_call(size_t i, int64_t first_transfer) const;
+  void run_recorded(size_t i, int64_t first_transfer) const;
+  // The same call with its time on the I/O track.
+  [[nodiscard]] BoundCall recorded_transfer(BoundCall call, size_t i) const;
+  void finish_transfers() const;
 
   const Graph& graph_;
   const ProgramLayout& layout_;
   Arenas arenas_;
+  Recorder* recorder_;
+  int32_t program_;
   std::vector<QueuedCall> calls_;
   std::vector<std::vector<std::span<std::byte>>> dying_;  // by op, with poison only
 };

@@ -20,6 +20,7 @@
 #include "train/fitting_plan.h"
 #include "train/identity.h"
 #include "train/loss_guard.h"
+#include "train/profile.h"
 #include "train/progress.h"
 #include "train/resume.h"
 #include "train/run_folder.h"
@@ -55,13 +56,14 @@ class TrainingRun {
         device_(cpu),
         memory_(device_, plan_.layout, output_),
         state_(plan_.layout, memory_.arenas()),
+        profile_(options.profile ? std::make_unique<Profile>(plan_) : nullptr),
         train_(bind(kTrainProgram)),
         batch_(plan_.variant.micro_batch, experiment_.max_length),
         loader_(std::move(data.train->dataset), std::move(data.train->rows), std::move(data.train->encoder),
-                data.train->loader) {
+                profile_ ? profile_->recorded(data.train->loader) : data.train->loader) {
     start_threads(cpu.threads);
     if (!plan_.variant.update_in_backward) update_.emplace(bind(kUpdateProgram));
-    current_.kernels = std::string(to_string(cpu.isa)) + ", " + std::to_string(cpu.threads) + " threads";
+    current_.kernels = kernels_text(cpu);
     current_.micro_batch = plan_.variant.micro_batch;
     current_.loss_chunk = plan_.variant.loss_chunk;
     if (data.eval) {
@@ -74,8 +76,9 @@ class TrainingRun {
     if (recipe_.schedule.max_steps) total_steps_ = *recipe_.schedule.max_steps;
     times_.reserve(total_steps_);
     current_.total_steps = total_steps_;
-    checkpoints_ = {output_, recipe_.model, effective_yaml(recipe_), recipe_.save.keep,
-                    recipe_.save.best.has_value(), {}};
+    checkpoints_ = {
+        output_, recipe_.model, effective_yaml(recipe_), recipe_.save.keep, recipe_.save.best.has_value(),
+        {}};
     if (data.chat) checkpoints_.chat_template = data.chat->rendering();
     current_.fingerprint = experiment_identity(recipe_);
   }
@@ -85,18 +88,10 @@ class TrainingRun {
     if (options_.overwrite) clear_run(output_);
     remove_leftovers(output_);
     if (!shortage_.empty()) progress_.event(shortage_, LogLevel::warn);
-    progress_.event("plan    device " + format_bytes(plan_.arena_bytes()) + " · host " +
-                    format_bytes(plan_.host_bytes()) + " · " + std::to_string(plan_.variant.micro_batch) +
-                    " x " + std::to_string(plan_.variant.accumulation) + " = " +
-                    std::to_string(experiment_.effective_batch) + " · " + format_count(total_steps_) +
-                    " steps" +
-                    (plan_.request.lossy.empty() ? "" : " · lossy: " + join(plan_.request.lossy, ", ")));
+    progress_.event(plan_line(plan_, total_steps_));
     if (checkpoints_.chat_template)
       progress_.event("rows    rendered by " + checkpoints_.chat_template->name());
-    if (experiment_.precision.compute == DType::bf16 && plan_.request.device.isa < Isa::avx512_bf16)
-      progress_.event("note    no bf16 products with " + std::string(to_string(plan_.request.device.isa)) +
-                          ": bf16 values are multiplied as f32",
-                      LogLevel::warn);
+    if (const std::string note = products_note(plan_); !note.empty()) progress_.event(note, LogLevel::warn);
     load();
     write_file_atomically(output_ / "recipe.yaml", checkpoints_.recipe_yaml);
     log_.emplace(output_, current_.step, recipe_.log.tensorboard, [this](const nlohmann::json& line) {
@@ -104,6 +99,7 @@ class TrainingRun {
     });
     log_->event(current_.step > 0 ? "resume" : "start", current_.step, start_details(plan_, current_));
     listen_to_stop_requests();
+    if (profile_) profile_->start(total_steps_ - current_.step);
     start_ = Clock::now();
     try {
       return take_steps();
@@ -132,8 +128,11 @@ class TrainingRun {
   Executor bind(const char* program) {
     for (size_t i = 0; i < plan_.programs.size(); ++i) {
       if (plan_.programs[i].name() != program) continue;
-      return Executor(plan_.programs[i], plan_.layout.programs[i], device_, memory_.arenas(),
-                      {.poison = options_.poison});
+      return Executor(
+          plan_.programs[i], plan_.layout.programs[i], device_, memory_.arenas(),
+          {.poison = options_.poison,
+           .recorder = profile_ && plan_.programs[i].name() != kEvalProgram ? &profile_->recorder() : nullptr,
+           .program = static_cast<int32_t>(i)});
     }
     throw InternalError(std::string("the plan has no program ") + program);
   }
@@ -208,6 +207,7 @@ class TrainingRun {
       metrics.grad_norm = (update_ ? *update_ : train_).tensor<double>(kGradNormTensor)[0];
     }
     metrics.seconds = seconds_since(start);
+    if (profile_) profile_->step_done(metrics.seconds, metrics.data_wait);
     metrics.rss = resident_bytes();
     metrics.time = wall_time();
     log_->step(metrics);
@@ -324,6 +324,7 @@ class TrainingRun {
     if (best) done.best = BestStep{read_trainer_state(*best).step, *read_trainer_state(*best).eval_loss};
     write_run_json(output_, plan_, done, times_);
     log_->event("end", current_.step);
+    if (profile_) profile_->write(output_ / "trace.json");
     report_end(progress_, output_, plan_, done, times_);
   }
 
@@ -355,6 +356,7 @@ class TrainingRun {
   CpuDevice device_;
   RunMemory memory_;
   PersistentState state_;
+  std::unique_ptr<Profile> profile_;  // before those whose time it keeps
   Executor train_;
   std::optional<Executor> update_;  // unless it is a part of the backward pass
   MicroBatch batch_;

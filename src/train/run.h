@@ -14,6 +14,7 @@ struct TrainOptions {
   LogLevel log_level = LogLevel::info;
   bool poison = false;    // NaN where an owner died
   bool no_reuse = false;  // every tensor has bytes of its own
+  bool profile = false;   // prints where the time of a few steps went, and writes trace.json
   MachineOptions machine;
 };
 

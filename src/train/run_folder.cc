@@ -9,7 +9,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kRunFiles[] = {"run.json", "metrics.jsonl", "eval.jsonl", "events.jsonl"};
+constexpr const char* kRunFiles[] = {"run.json", "metrics.jsonl", "eval.jsonl", "events.jsonl", "trace.json"};
 
 // Logs that come in numbers: TensorBoard's, and the batches that stopped a run.
 bool is_numbered_log(const fs::path& path) {

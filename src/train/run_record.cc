@@ -84,4 +84,20 @@ void report_end(Progress& progress, const std::filesystem::path& output, const P
                  output.string());
 }
 
+std::string plan_line(const Plan& plan, int64_t steps) {
+  const std::vector<std::string>& lossy = plan.request.lossy;
+  return "plan    device " + format_bytes(plan.arena_bytes()) + " · host " + format_bytes(plan.host_bytes()) +
+         " · " + std::to_string(plan.variant.micro_batch) + " x " +
+         std::to_string(plan.variant.accumulation) + " = " +
+         std::to_string(plan.request.experiment.effective_batch) + " · " + format_count(steps) + " steps" +
+         (lossy.empty() ? "" : " · lossy: " + join(lossy, ", "));
+}
+
+std::string products_note(const Plan& plan) {
+  const Isa isa = plan.request.device.isa;
+  if (plan.request.experiment.precision.compute != DType::bf16 || isa >= Isa::avx512_bf16) return "";
+  return "note    no bf16 products with " + std::string(to_string(isa)) +
+         ": bf16 values are multiplied as f32";
+}
+
 }  // namespace plimsoll

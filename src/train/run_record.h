@@ -50,4 +50,9 @@ void write_run_json(const std::filesystem::path& output, const Plan& plan, const
 void report_end(Progress& progress, const std::filesystem::path& output, const Plan& plan,
                 const RunRecord& record, const StepTimes& times);
 
+// The first line of a run: bytes, batch and steps.
+std::string plan_line(const Plan& plan, int64_t steps);
+// Where bf16 is computed without instructions for it; else empty.
+std::string products_note(const Plan& plan);
+
 }  // namespace plimsoll

@@ -24,7 +24,7 @@ void add_train(CLI::App& app, Action& action) {
   command->add_flag("--no-reuse", arguments->options.no_reuse, "for tests: no two tensors share bytes");
   command->callback([arguments, &action] {
     action = [arguments] {
-      const Recipe recipe = arguments->recipe.load();
+      const Recipe recipe = arguments->recipe.load(arguments->options.quiet).recipe;
       arguments->options.machine = arguments->recipe.machine(recipe);
       return train(recipe, arguments->options);
     };

@@ -17,7 +17,11 @@ ExitCode run(const InitArguments& arguments) {
   const std::filesystem::path& out = arguments.wish.out;
   if (std::filesystem::exists(out) && !arguments.force)
     throw UsageError(out.string() + ": exists; --force replaces it, --out FILE writes another one");
-  write_file_atomically(out, first_recipe(arguments.wish));
+  const std::string text = first_recipe(arguments.wish);
+  std::error_code failed;
+  if (out.has_parent_path()) std::filesystem::create_directories(out.parent_path(), failed);
+  if (failed) throw UsageError(out.parent_path().string() + ": cannot be made: " + failed.message());
+  write_file_atomically(out, text);
   std::printf("wrote   %s\nnext    plimsoll plan %s\n        plimsoll train %s\n", out.c_str(), out.c_str(),
               out.c_str());
   return ExitCode::ok;

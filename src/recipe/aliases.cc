@@ -29,7 +29,7 @@ const Index& index() {
 std::string effect(const Alias& row) {
   switch (row.reading) {
     case off:
-      return "refused unless off: " + std::string(row.note);
+      return "not supported, refused unless off: " + std::string(row.note);
     case no_effect:
       return "no effect: " + std::string(row.note);
     default:

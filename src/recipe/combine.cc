@@ -323,6 +323,7 @@ void combine_deepspeed(Layer& layer) {
 
 void combine(Layer& layer) {
   combine_method(layer);
+  if (layer.is_recipe()) fill_tool_method(layer);  // the precision asks for the method
   combine_targets(layer);
   combine_batch(layer);
   combine_betas(layer);

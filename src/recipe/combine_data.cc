@@ -39,9 +39,16 @@ void refuse_unknown(const Node& map, std::initializer_list<std::string_view> kno
   }
 }
 
+// A part of a split, such as train[:10%], has no key here.
+void check_split(const std::string& split) {
+  if (split.find_first_of("[+:") != std::string::npos)
+    refuse("split '" + excerpt(split) + "': parts of splits do not exist here");
+}
+
 // A file or folder beside the recipe or the working directory, or a data set of the hub.
 std::vector<std::string> files_of(const Layer& layer, const Node& at, const std::string& name,
                                   const std::string& split, const std::string& subset) {
+  check_split(split);
   const Node path = layer.locate(scalar_at(at, name));
   std::error_code ignored;
   if (fs::exists(layer.source().folder / path.text, ignored)) return {path.text};
@@ -170,6 +177,7 @@ DataSet read_axolotl_entry(const Layer& layer, const Node& entry) {
   const Node* files = find_node(entry, "data_files");
   const std::string path = text_of(entry, "path");
   if (path.empty()) refuse("datasets: an entry has no path");
+  check_split(text_of(entry, "split"));
   set.files = files != nullptr && !is_off(*files)
                   ? listed_files(layer, *files)
                   : files_of(layer, entry, path, text_of(entry, "split"), text_of(entry, "name"));
@@ -214,6 +222,7 @@ DataSet read_torchtune(const Layer& layer, const Said& component) {
   };
   DataSet set;
   const std::string source = text("@source");
+  check_split(text("@split"));
   if (const Said* files = layer.part("@data_files"))
     set.files = listed_files(layer, files->value);
   else if (!source.empty() && !is_loader(source))

@@ -143,8 +143,8 @@ std::string word_of(const Node& node, std::string_view key) {
 ForeignValue read_foreign(const Alias& row, const std::string& key, const Node& node) {
   if (row.reading == Reading::no_effect) return without_effect(std::string(row.note));
   if (row.reading == Reading::off) {
-    if (is_off(node)) return without_effect("off: " + std::string(row.note) + " does not exist here");
-    return refused(std::string(row.note) + " does not exist here");
+    if (is_off(node)) return without_effect("off, as here");
+    return refused("not supported: " + std::string(row.note));
   }
   if (node.kind == Node::Kind::null && row.to != "@clip") return without_effect("nothing is given");
   switch (row.reading) {

@@ -15,7 +15,7 @@ std::string as_text(const Node& node) {
     case Node::Kind::null:
       return "null";
     case Node::Kind::scalar:
-      return to_yaml(Json(excerpt(node.text)));
+      return node.quoted ? to_yaml(Json(excerpt(node.text))) : excerpt(node.text);
     default:
       break;
   }
@@ -46,7 +46,7 @@ Layer::Layer(int number, const Source& source, std::optional<Tool> tool, const R
       report_(report) {}
 
 void Layer::read(const Alias& row, const std::string& key, const Node& node) {
-  Said said = {node, key, key + ": " + as_text(node), number_};
+  Said said = {node, key, key + ": " + excerpt(as_text(node)), number_};
   ForeignValue value = read_foreign(row, key, node);
   switch (value.outcome) {
     case ForeignValue::Outcome::no_effect:

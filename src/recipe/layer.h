@@ -56,6 +56,9 @@ class Layer {
 
   [[nodiscard]] const Source& source() const { return source_; }
   [[nodiscard]] std::optional<Tool> tool() const { return tool_; }
+  // Whether this layer is a tool's recipe, rather than keys beside one.
+  [[nodiscard]] bool is_recipe() const { return is_recipe_; }
+  void set_recipe(bool is_recipe) { is_recipe_ = is_recipe; }
   // Reads one key of theirs by its row.
   void read(const Alias& row, const std::string& key, const Node& node);
   // What is left of the text once their keys are out of it.
@@ -113,6 +116,7 @@ class Layer {
   Problems& problems_;
   KeyReport& report_;
   const Node* own_ = nullptr;
+  bool is_recipe_ = false;
   std::map<std::string, Emitted, std::less<>> emitted_;
   std::vector<std::unique_ptr<Said>> said_;  // of rows that need no other key
 };

@@ -58,6 +58,11 @@ void fill_dependent_defaults(Layer& layer) {
 
 }  // namespace
 
+void fill_tool_method(Layer& layer) {
+  for (const Default& entry : kDefaults)
+    if (entry.tool == layer.tool() && entry.key == "method.type") layer.emit_default(entry.key, entry.value);
+}
+
 void fill_tool_defaults(Layer& layer) {
   if (!layer.tool()) return;
   for (const Default& entry : kDefaults) {

@@ -54,6 +54,10 @@ std::optional<Tool> tool_of(const Node& root) {
 }
 
 bool Translator::read_theirs(const Node& child, const std::string& key, Layer& layer) {
+  if (key == "seed" && child.kind == Node::Kind::null && layer.tool()) {
+    layer.ignore({child, key, "seed: null", 0}, "every run has a seed; the default is taken", true);
+    return true;
+  }
   const Alias* row = find_alias(key, layer.tool());
   if (row == nullptr) return false;
   if (find_option(key) != nullptr && !is_method_word(child)) return false;
@@ -98,9 +102,9 @@ Node Translator::translate(const Node& root, const Source& source, const Recipe&
   if (report_.tool == Tool::torchtune) fill_references(filled, root);
   Node own = own_keys(filled, "", layer);
   layer.set_own(&own);
-  const bool is_theirs = tool_of(root).has_value();
+  layer.set_recipe(tool_of(root).has_value());
   combine(layer);
-  if (is_theirs) fill_tool_defaults(layer);
+  if (layer.is_recipe()) fill_tool_defaults(layer);
   layer.drop_what_means_nothing();
   for (Node& node : layer.take()) own.items.push_back(std::move(node));
   return own;

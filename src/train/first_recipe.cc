@@ -34,7 +34,9 @@ Recipe recipe_of(const FirstRecipe& wish) {
   Overrides overrides;
   overrides.sets = {assignment("model", wish.model.string()), assignment("data.train", wish.data.string()),
                     "data.max_length=" + std::to_string(int64_t{1} << 24), "method.type=" + wish.method};
-  return recipe_from_overrides(overrides).recipe;
+  const LoadedRecipe loaded = recipe_from_overrides(overrides);
+  require_present(loaded);
+  return loaded.recipe;
 }
 
 Looked look_at(const Recipe& recipe, int64_t vocab) {
@@ -63,7 +65,8 @@ int64_t suggested_length(const Looked& looked, const ModelSpec& model) {
 // As the recipe writes a path: relative where that is shorter than going back to the root.
 std::string path_text(const fs::path& path, const fs::path& folder) {
   const fs::path whole = fs::absolute(path).lexically_normal();
-  const fs::path relative = whole.lexically_relative(fs::absolute(folder).lexically_normal());
+  const fs::path start = folder.empty() ? fs::current_path() : fs::absolute(folder);
+  const fs::path relative = whole.lexically_relative(start.lexically_normal());
   const std::string text =
       relative.empty() || relative.string().starts_with("../../..") ? whole.string() : relative.string();
   return to_yaml(Json(text));

@@ -118,7 +118,7 @@ class OtherToolsTest(unittest.TestCase):
         self.assertIn("'flash_attention: true' has no effect: ", done.stderr)
         report = json.loads(done.stdout)["other_tools"]
         self.assertEqual(report["tool"], "axolotl")
-        self.assertIn({"place": f"{SAMPLES / 'axolotl_lora.yml'}:25", "theirs": "lora_r: 16", "ours": "method.r: 16"},
+        self.assertIn({"place": f"{SAMPLES / 'axolotl_lora.yml'}:27", "theirs": "lora_r: 16", "ours": "method.r: 16"},
                       report["mapped"])
 
     def test_our_own_recipes_have_no_report(self):
@@ -174,7 +174,7 @@ class FirstContactTest(unittest.TestCase):
         self.assertEqual(short["variant"], long["variant"])
         self.assertEqual(short["device"], long["device"])
         self.assertEqual(short["variant"]["effective_batch"], 6)
-        self.assertEqual(run("plan", card, "--memory", "100KiB").returncode, 3)
+        self.assertEqual(run("plan", card, "--length", 64, "--memory", "100KiB").returncode, 3)
 
     def test_init_writes_a_recipe_that_plan_and_train_take(self):
         cases = {"facts.jsonl": ({"question": "a b c", "answer": "d"}, "prompt-response"),

@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <functional>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -24,15 +25,24 @@ struct RecipeArguments {
   std::string max_isa;
 
   void add_to(CLI::App& app, bool folder_allowed);
-  // Reports on standard error what PLIMSOLL_SET changed.
-  [[nodiscard]] Recipe load() const;
+  // The recipe with everything known of it; reports nothing.
+  [[nodiscard]] LoadedRecipe read() const;
+  // Reports on standard error what PLIMSOLL_SET changed, and, unless `quiet`, what became of other tools'
+  // keys. Throws UsageError for models and data sets that must be downloaded first.
+  [[nodiscard]] LoadedRecipe load(bool quiet = false) const;
   // The recipe under other assumptions (Overrides::what_if).
-  [[nodiscard]] Recipe load(const std::vector<std::string>& what_if) const;
+  [[nodiscard]] Recipe load_what_if(const std::vector<std::string>& what_if) const;
   [[nodiscard]] MachineOptions machine(const Recipe& recipe) const;
 };
 
+// What became of other tools' keys: comments for a recipe file, notes for a terminal, an object of JSON.
+std::string key_report_comments(const KeyReport& report);
+std::string key_report_notes(const KeyReport& report, const std::string& recipe);
+nlohmann::ordered_json key_report_json(const KeyReport& report);
+
 std::optional<Isa> read_isa(const std::string& text);
 
+void add_init(CLI::App& app, Action& action);
 void add_plan(CLI::App& app, Action& action);
 void add_calibrate(CLI::App& app, Action& action);
 void add_train(CLI::App& app, Action& action);

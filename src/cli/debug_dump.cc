@@ -26,7 +26,7 @@ void add_debug_dump(CLI::App& app, Action& action) {
       ->check(CLI::NonNegativeNumber);
   command->callback([arguments, &action] {
     action = [arguments] {
-      const Recipe recipe = arguments->recipe.load();
+      const Recipe recipe = arguments->recipe.load().recipe;
       arguments->options.machine = arguments->recipe.machine(recipe);
       write_inspection(recipe, arguments->options);
       return ExitCode::ok;

@@ -40,6 +40,7 @@ int run(int argc, char** argv) {
   app.set_version_flag("--version", PLIMSOLL_VERSION);
   app.require_subcommand(1);
   Action action;
+  add_init(app, action);
   add_plan(app, action);
   add_calibrate(app, action);
   add_train(app, action);

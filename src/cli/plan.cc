@@ -1,3 +1,4 @@
+#include <array>
 #include <cstdio>
 
 #include "cli/plan_command.h"
@@ -19,6 +20,26 @@ PlanInput input_of(const PlanArguments& arguments, Recipe recipe) {
   return input;
 }
 
+// Keys of the recipe under shorter names.
+struct Shortcut {
+  const char* option;
+  const char* key;
+  const char* meaning;
+};
+constexpr std::array kShortcuts = {
+    Shortcut{"--memory", "memory.device", "memory.device: a size, a share, or auto"},
+    Shortcut{"--host-memory", "memory.host", "memory.host: a size, a share, or auto"},
+    Shortcut{"--disk", "memory.disk", "memory.disk: a size, for what is offloaded"},
+    Shortcut{"--method", "method.type", "method.type: full, lora or qlora"},
+    Shortcut{"--rank", "method.r", "method.r: rank of the adapters"},
+    Shortcut{"--length", "data.max_length", "data.max_length in tokens"},
+    Shortcut{"--batch", "batch.effective", "batch.effective: sequences of an optimizer step"},
+    Shortcut{"--micro-batch", "batch.micro", "batch.micro: sequences at a time, or auto"},
+    Shortcut{"--precision", "precision", "precision: fp32, bf16, bf16-master or bf16-pure"},
+    Shortcut{"--optimizer", "optimizer.name", "optimizer.name: adamw, adamw8bit, lion, sgd or adafactor"},
+    Shortcut{"--threads", "threads", "threads that compute, or auto"},
+};
+
 void print(const std::string& text) { std::fputs(text.c_str(), stdout); }
 
 ExitCode run_report(const PlanArguments& arguments) {
@@ -32,7 +53,9 @@ ExitCode run_report(const PlanArguments& arguments) {
   plan.savings = not_allowed_savings(allowed.recipe, input, plan);
   if (!arguments.html.empty()) write_file_atomically(arguments.html, timeline_page(plan));
   if (arguments.json) {
-    print(report_json(plan));
+    nlohmann::ordered_json report = nlohmann::ordered_json::parse(report_json(plan));
+    if (!input.other_tools.empty()) report["other_tools"] = key_report_json(input.other_tools);
+    print(report.dump(2) + "\n");
     return plan.fits() ? ExitCode::ok : ExitCode::does_not_fit;
   }
   if (arguments.timeline) print(timeline_text(plan));
@@ -60,22 +83,20 @@ ExitCode run(const PlanArguments& arguments) {
 
 RecipeArguments recipe_arguments(const PlanArguments& arguments) {
   RecipeArguments recipe = arguments.recipe;
-  const auto set = [&](const char* key, const std::string& value) {
-    if (!value.empty()) recipe.sets.push_back(std::string(key) + "=" + value);
-  };
-  set("memory.device", arguments.memory);
-  set("memory.host", arguments.host_memory);
-  set("method.type", arguments.method);
-  set("data.max_length", arguments.length);
+  for (const auto& [key, value] : arguments.shortcuts)
+    if (!value.empty()) recipe.sets.push_back(key + "=" + value);
   return recipe;
 }
 
 PlanInput plan_input(const PlanArguments& arguments) {
-  return input_of(arguments, recipe_arguments(arguments).load());
+  LoadedRecipe loaded = recipe_arguments(arguments).load();
+  PlanInput input = input_of(arguments, std::move(loaded.recipe));
+  input.other_tools = std::move(loaded.other_tools);
+  return input;
 }
 
 PlanInput plan_input(const PlanArguments& arguments, const std::vector<std::string>& what_if) {
-  return input_of(arguments, recipe_arguments(arguments).load(what_if));
+  return input_of(arguments, recipe_arguments(arguments).load_what_if(what_if));
 }
 
 void add_plan(CLI::App& app, Action& action) {
@@ -83,10 +104,8 @@ void add_plan(CLI::App& app, Action& action) {
   CLI::App* command =
       app.add_subcommand("plan", "exact bytes of a run, before it starts; exit 3 when it does not fit");
   arguments->recipe.add_to(*command, true);
-  command->add_option("--memory", arguments->memory, "memory.device: a size, a share, or auto");
-  command->add_option("--host-memory", arguments->host_memory, "memory.host: a size, a share, or auto");
-  command->add_option("--method", arguments->method, "method.type: full, lora or qlora");
-  command->add_option("--length", arguments->length, "data.max_length in tokens");
+  for (const Shortcut& shortcut : kShortcuts)
+    command->add_option(shortcut.option, arguments->shortcuts[shortcut.key], shortcut.meaning);
   command
       ->add_option("--compare", arguments->compare,
                    "plan every combination: method=full,lora optimizer=adamw,adamw8bit")

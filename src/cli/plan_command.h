@@ -1,6 +1,7 @@
 // What the parts of `plimsoll plan` share.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -11,8 +12,8 @@ namespace plimsoll {
 
 struct PlanArguments {
   RecipeArguments recipe;
-  std::string memory, host_memory, dump, html;
-  std::string method, length;
+  std::string dump, html;
+  std::map<std::string, std::string> shortcuts;  // key of the recipe to value
   std::vector<std::string> compare;
   std::string sweep, max;
   bool json = false, timeline = false, explain = false;
@@ -24,6 +25,7 @@ RecipeArguments recipe_arguments(const PlanArguments& arguments);
 // A recipe, and all that planning it asks.
 struct PlanInput {
   Recipe recipe;
+  KeyReport other_tools;
   CpuSettings cpu;
   std::shared_ptr<const DataSetup> data;  // where the recipe names some
   PlanRequest request;

@@ -3,12 +3,15 @@
 #include <filesystem>
 
 #include "cli/commands.h"
+#include "recipe/hub.h"
 
 namespace plimsoll {
 
 void RecipeArguments::add_to(CLI::App& app, bool folder_allowed) {
   app.add_option("recipe", path,
-                 folder_allowed ? "recipe (YAML or JSON), or a model folder" : "recipe (YAML or JSON)")
+                 folder_allowed
+                     ? "recipe (YAML or JSON), a model folder, or a model's name on the Hugging Face hub"
+                     : "recipe (YAML or JSON)")
       ->required();
   app.add_option("--set", sets, "key=value: changes one key of the recipe (may be repeated)")
       ->type_name("KEY=VALUE");
@@ -22,21 +25,29 @@ LoadedRecipe load_with(const RecipeArguments& arguments, const std::vector<std::
   overrides.sets = arguments.sets;
   overrides.what_if = what_if;
   if (const char* environment = std::getenv("PLIMSOLL_SET")) overrides.environment = environment;
-  if (!std::filesystem::is_directory(arguments.path)) return load_recipe(arguments.path, overrides);
+  const bool is_model = std::filesystem::is_directory(arguments.path) ||
+                        (is_hub_name(arguments.path) && !std::filesystem::exists(arguments.path) &&
+                         !std::filesystem::path(arguments.path).extension().string().ends_with("ml") &&
+                         std::filesystem::path(arguments.path).extension() != ".json");
+  if (!is_model) return load_recipe(arguments.path, overrides);
   overrides.sets.insert(overrides.sets.begin(), assignment("model", arguments.path));
   return recipe_from_overrides(overrides);
 }
 
 }  // namespace
 
-Recipe RecipeArguments::load() const {
-  const LoadedRecipe loaded = load_with(*this, {});
+LoadedRecipe RecipeArguments::read() const { return load_with(*this, {}); }
+
+LoadedRecipe RecipeArguments::load(bool quiet) const {
+  LoadedRecipe loaded = read();
   for (const std::string& change : loaded.environment_changes)
     std::fprintf(stderr, "note    PLIMSOLL_SET: %s\n", change.c_str());
-  return loaded.recipe;
+  if (!quiet) std::fputs(key_report_notes(loaded.other_tools, path).c_str(), stderr);
+  require_present(loaded);
+  return loaded;
 }
 
-Recipe RecipeArguments::load(const std::vector<std::string>& what_if) const {
+Recipe RecipeArguments::load_what_if(const std::vector<std::string>& what_if) const {
   return load_with(*this, what_if).recipe;
 }
 

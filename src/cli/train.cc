@@ -30,7 +30,8 @@ void add_train(CLI::App& app, Action& action) {
   command->callback([arguments, &action] {
     action = [arguments] {
       arguments->options.log_level = parse_log_level(arguments->quiet ? "error" : arguments->log_level);
-      const Recipe recipe = arguments->recipe.load();
+      const bool quiet = arguments->options.log_level < LogLevel::info;
+      const Recipe recipe = arguments->recipe.load(quiet).recipe;
       arguments->options.machine = arguments->recipe.machine(recipe);
       return train(recipe, arguments->options);
     };

@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "base/units.h"
+#include "recipe/hub.h"
 #include "recipe/unsupported.h"
 
 namespace plimsoll {
@@ -16,14 +17,19 @@ std::string expected(const Option& option, const Node& node) {
 
 }  // namespace
 
-void Problems::add(const std::string& place, const std::string& message) {
+void Problems::add(const std::string& place, const std::string& message, const std::string& key) {
   ++count_;
-  if (!is_full()) lines_.push_back(place + ": " + message);
+  if (!is_full()) lines_.push_back({key, place + ": " + message});
+}
+
+void Problems::forget(const std::string& key) {
+  count_ -= std::erase_if(lines_, [&](const Line& line) { return line.key == key; });
 }
 
 void Problems::throw_if_any() const {
   if (count_ == 0) return;
-  std::string text = join(lines_, "\n");
+  std::string text;
+  for (const Line& line : lines_) text += (text.empty() ? "" : "\n") + line.text;
   if (count_ > lines_.size())
     text += "\nand " + format_count(static_cast<int64_t>(count_ - lines_.size())) + " more";
   throw UsageError(text);
@@ -40,7 +46,7 @@ void RecipeBuilder::apply(const Node& root, const Source& source) {
   } else if (root.kind != Node::Kind::map) {
     problems_.add(source.place(root.line), "a recipe is a map of keys, found " + describe(root));
   } else {
-    walk(root, "", source);
+    walk(translator_.translate(root, source, current(), problems_), "", source);
   }
 }
 
@@ -48,7 +54,6 @@ void RecipeBuilder::walk(const Node& map, const std::string& prefix, const Sourc
   for (const Node* child : distinct(map, prefix, source)) visit(*child, prefix + child->key, source);
 }
 
-// Other tools' names for a key would be looked up here, before the key is.
 void RecipeBuilder::visit(const Node& child, const std::string& key, const Source& source) {
   const Option* option = find_option(key);
   if (is_group(key) && (child.kind == Node::Kind::map || option == nullptr)) {
@@ -65,13 +70,16 @@ void RecipeBuilder::visit(const Node& child, const std::string& key, const Sourc
 void RecipeBuilder::assign(const Option& option, const Node& node, const Source& source) {
   const std::string place = source.place(node.line);
   if (node.kind == Node::Kind::map) distinct(node, option.key + ".", source);
-  if (const auto refusal = refuse_node(option.key, node)) return problems_.add(place, *refusal);
+  problems_.forget(option.key);  // a later layer puts right what an earlier one could not say
+  if (const auto refusal = refuse_node(option.key, node)) return problems_.add(place, *refusal, option.key);
   try {
-    if (!option.set(recipe_, node, source.folder)) return problems_.add(place, expected(option, node));
+    const Node located = on_this_machine(option.key, node, source);
+    if (!option.set(recipe_, located, source.folder)) return problems_.add(place, expected(option, node));
   } catch (const UsageError& error) {
     return problems_.add(place, error.what());
   }
-  if (const auto refusal = refuse_value(option.key, option.get(recipe_))) problems_.add(place, *refusal);
+  if (const auto refusal = refuse_value(option.key, option.get(recipe_)))
+    problems_.add(place, *refusal, option.key);
   // A preset replaces parts given before it.
   if (option.key == "precision")
     std::erase_if(given_, [](const auto& given) { return given.first.starts_with(kPrecisionParts); });
@@ -80,6 +88,21 @@ void RecipeBuilder::assign(const Option& option, const Node& node, const Source&
   if (given.call == calls_ && given.place != place)
     problems_.add(place, "key '" + option.key + "' is given twice (first at " + given.place + ")");
   given = {place, calls_};
+}
+
+Node RecipeBuilder::on_this_machine(const std::string& key, const Node& node, const Source& source) {
+  if (key != "model" && key != "adapter" && key != "data.train" && key != "data.eval") return node;
+  Located located = locate_on_hub(key, node, source.folder);
+  std::vector<std::string>& missing = missing_[key];
+  missing.clear();
+  for (const std::string& name : located.missing) missing.push_back(source.place(node.line) + ": " + name);
+  return std::move(located.node);
+}
+
+std::vector<std::string> RecipeBuilder::missing() const {
+  std::vector<std::string> all;
+  for (const auto& [key, lines] : missing_) all.insert(all.end(), lines.begin(), lines.end());
+  return all;
 }
 
 std::vector<const Node*> RecipeBuilder::distinct(const Node& map, const std::string& prefix,

@@ -9,32 +9,11 @@
 
 #include "recipe/document.h"
 #include "recipe/option.h"
+#include "recipe/problems.h"
 #include "recipe/recipe.h"
+#include "recipe/translate.h"
 
 namespace plimsoll {
-
-// Problems with their places, one a line. A file can hold any number; the first ones are enough.
-class Problems {
- public:
-  void add(const std::string& place, const std::string& message);
-  [[nodiscard]] size_t count() const { return count_; }
-  [[nodiscard]] bool is_full() const { return lines_.size() == kShown; }
-  void throw_if_any() const;
-
- private:
-  static constexpr size_t kShown = 20;
-  std::vector<std::string> lines_;
-  size_t count_ = 0;
-};
-
-// Where a tree of keys comes from.
-struct Source {
-  std::string name;              // "recipes/q.yaml", "--set method.r=x"
-  bool has_lines = false;        // places are NAME:LINE
-  std::filesystem::path folder;  // relative paths start here
-
-  [[nodiscard]] std::string place(int line) const;
-};
 
 class RecipeBuilder {
  public:
@@ -46,6 +25,9 @@ class RecipeBuilder {
   // The keys whose values come from the call of apply() numbered `first` or a later one; numbers start at 1.
   [[nodiscard]] std::vector<std::string> keys_since(int first) const;
   [[nodiscard]] int calls() const { return calls_; }
+  [[nodiscard]] const KeyReport& other_tools() const { return translator_.report(); }
+  // Models and data sets that are nowhere on this machine.
+  [[nodiscard]] std::vector<std::string> missing() const;
   // Keys of calls before `first` that mean nothing beside the method and the optimizer count as not given.
   void forget_what_means_nothing(int first);
   // Checks keys against each other; `name` is the place of what is missing. Throws UsageError for all
@@ -61,6 +43,8 @@ class RecipeBuilder {
   void walk(const Node& map, const std::string& prefix, const Source& source);
   void visit(const Node& child, const std::string& key, const Source& source);
   void assign(const Option& option, const Node& node, const Source& source);
+  // The node with names of the hub replaced by paths of its cache; notes what is missing.
+  Node on_this_machine(const std::string& key, const Node& node, const Source& source);
   // The children of a map; each that repeats a key is a problem and left out.
   std::vector<const Node*> distinct(const Node& map, const std::string& prefix, const Source& source);
   void report_unknown(const Node& child, const std::string& key, const Source& source);
@@ -69,6 +53,8 @@ class RecipeBuilder {
 
   Recipe recipe_;
   std::map<std::string, Given> given_;
+  std::map<std::string, std::vector<std::string>> missing_;  // by key
+  Translator translator_;
   int calls_ = 0;
   Problems problems_;
 };

@@ -37,6 +37,19 @@ std::string effective_yaml(const Recipe& recipe) {
   return text;
 }
 
+nlohmann::ordered_json effective_json(const Recipe& recipe) {
+  Json all = Json::object();
+  for (const Option& option : options()) {
+    if (option.is_part || !applies(option, recipe)) continue;
+    const size_t dot = option.key.find('.');
+    if (dot == std::string::npos)
+      all[option.key] = option.get(recipe);
+    else
+      all[option.key.substr(0, dot)][option.key.substr(dot + 1)] = option.get(recipe);
+  }
+  return all;
+}
+
 std::string experiment_fingerprint(const Recipe& recipe) {
   nlohmann::json fingerprint = nlohmann::json::object();  // keeps its keys sorted
   for (const Option& option : options())

@@ -1,6 +1,7 @@
 // The recipe as it was understood, and the part of it that a checkpoint belongs to.
 #pragma once
 
+#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,6 +12,9 @@ namespace plimsoll {
 
 // YAML with every default filled in; reads back to the same Recipe wherever it lies.
 std::string effective_yaml(const Recipe& recipe);
+
+// The same as JSON, keys in their groups.
+nlohmann::ordered_json effective_json(const Recipe& recipe);
 
 // Canonical JSON ("optimizer.lr": 0.0002, ... in one line, sorted) of the keys that decide what is learnt.
 // Micro-batches, memory, threads, evaluation, saving and logging are not among them. A file of rows to

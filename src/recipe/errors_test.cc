@@ -29,7 +29,8 @@ TEST(RecipeErrors, unknown_keys_are_told_the_nearest_one) {
   EXPECT_EQ(error_of("optimiser: {lr: 1}"), "q.yaml:2: unknown key 'optimiser' (did you mean 'optimizer'?)");
   EXPECT_EQ(error_of("\n\nmethod:\n  alhpa: 1"),
             "q.yaml:5: unknown key 'method.alhpa' (did you mean 'method.alpha'?)");
-  EXPECT_EQ(error_of("lr: 1"), "q.yaml:2: unknown key 'lr' (did you mean 'optimizer.lr'?)");
+  EXPECT_EQ(error_of("targets: 1"), "q.yaml:2: unknown key 'targets' (did you mean 'method.targets'?)");
+  EXPECT_EQ(error_of("lora_rnak: 1"), "q.yaml:2: unknown key 'lora_rnak' (did you mean 'lora_rank'?)");
   EXPECT_EQ(error_of("something_else: 1"),
             "q.yaml:2: unknown key 'something_else'; `plimsoll recipe --explain` lists the keys");
 }

@@ -1,43 +1,16 @@
 #include "recipe/load.h"
 
-#include <cerrno>
-#include <cstring>
-#include <fstream>
-#include <iterator>
-
 #include "base/error.h"
 #include "base/strings.h"
 #include "recipe/builder.h"
 #include "recipe/document.h"
 #include "recipe/option.h"
+#include "recipe/read_file.h"
 
 namespace plimsoll {
 namespace {
 
 constexpr std::string_view kEnvironment = "PLIMSOLL_SET";
-
-// At most one byte more than a document may have: enough to see that it is too long.
-std::string read_text_of(const std::string& file) {
-  std::error_code unknown;  // what cannot be looked at cannot be opened either
-  if (std::filesystem::is_directory(file, unknown))
-    throw UsageError(file + ": is a folder, not a recipe; `plimsoll plan FOLDER` takes a model's folder");
-  std::ifstream stream(file, std::ios::binary);
-  if (!stream) throw UsageError(file + ": cannot be opened: " + std::strerror(errno));
-  std::string text(kMaxDocumentBytes + 1, '\0');
-  stream.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (stream.bad()) throw UsageError(file + ": cannot be read: " + std::strerror(errno));
-  text.resize(static_cast<size_t>(stream.gcount()));
-  return text;
-}
-
-template <class Read>
-Node read_document(std::string_view text, const Source& source, Read read) {
-  try {
-    return read(text);
-  } catch (const DocumentError& error) {
-    throw UsageError(source.place(error.line) + ": " + error.what());
-  }
-}
 
 // {a: {b: value}} for the key a.b.
 Node nested(std::string_view key, Node value) {
@@ -121,6 +94,8 @@ LoadedRecipe apply_overrides(RecipeBuilder& builder, const Overrides& overrides,
 
   LoadedRecipe loaded;
   loaded.recipe = builder.finish(name);
+  loaded.other_tools = builder.other_tools();
+  loaded.missing = builder.missing();
   // What --set then changed again is not the environment's.
   std::vector<std::string> lasting = from_environment;
   for (const std::string& key : builder.keys_since(first_set)) std::erase(lasting, key);
@@ -131,12 +106,10 @@ LoadedRecipe apply_overrides(RecipeBuilder& builder, const Overrides& overrides,
 }  // namespace
 
 LoadedRecipe load_recipe(const std::string& file, const Overrides& overrides) {
-  const std::string text = read_text_of(file);
+  const Node root = read_tree(file);
   const std::filesystem::path folder = std::filesystem::absolute(file).parent_path();
-  const Source source = {file, true, folder};
-  const bool is_json = std::filesystem::path(file).extension() == ".json";
   RecipeBuilder builder;
-  builder.apply(read_document(text, source, is_json ? read_json : read_yaml), source);
+  builder.apply(root, {file, true, folder});
   return apply_overrides(builder, overrides, file);
 }
 
@@ -148,7 +121,7 @@ LoadedRecipe recipe_from_overrides(const Overrides& overrides) {
 Recipe parse_recipe(std::string_view text, const std::string& name, const std::filesystem::path& folder) {
   const Source source = {name, true, folder};
   RecipeBuilder builder;
-  builder.apply(read_document(text, source, read_yaml), source);
+  builder.apply(read_yaml_of(text, source), source);
   return builder.finish(name);
 }
 
@@ -158,6 +131,10 @@ std::string assignment(std::string_view key, const std::string& text) {
   } catch (const Json::type_error&) {
     throw UsageError(std::string(key) + ": '" + excerpt(text) + "' is not UTF-8");
   }
+}
+
+void require_present(const LoadedRecipe& loaded) {
+  if (!loaded.missing.empty()) throw UsageError(join(loaded.missing, "\n"));
 }
 
 void require_trainable(const Recipe& recipe) {

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "recipe/layer.h"
 #include "recipe/recipe.h"
 
 namespace plimsoll {
@@ -23,7 +24,13 @@ struct LoadedRecipe {
   Recipe recipe;
   // "method.r = 8 (was 16)" for each key that holds another value because of PLIMSOLL_SET.
   std::vector<std::string> environment_changes;
+  KeyReport other_tools;  // what became of other tools' keys
+  // Names that are neither paths here nor in the Hugging Face cache, each with the command that fetches it.
+  std::vector<std::string> missing;
 };
+
+// Throws UsageError for names that are missing.
+void require_present(const LoadedRecipe& loaded);
 
 // Reads JSON where the name ends in .json, YAML otherwise. Paths in the file are relative to it, paths in
 // overrides to the working directory.

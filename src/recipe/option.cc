@@ -5,6 +5,7 @@
 #include <charconv>
 
 #include "base/strings.h"
+#include "recipe/aliases.h"
 
 namespace plimsoll {
 namespace {
@@ -62,6 +63,8 @@ std::string suggest_key(std::string_view unknown) {
   // others, so the exact one wins over the nearest.
   for (const Option& option : options())
     if (last_part(option.key) == last_part(unknown)) return option.key;
+  // Other tools' keys come last: of equally near names the own one is meant.
+  names.insert(names.end(), alias_keys().begin(), alias_keys().end());
   return nearest_name(unknown, names);
 }
 

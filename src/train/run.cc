@@ -382,10 +382,7 @@ ExitCode train(const Recipe& recipe, const TrainOptions& options) {
   require_trainable(recipe);
   listen_to_save_requests();
   const fs::path output = *recipe.output;
-  if (holds_run(output) && !options.resume && !options.overwrite) {
-    throw UsageError("output: " + output.string() +
-                     " holds a run already; go on with it by --resume, or replace it by --overwrite");
-  }
+  if (!options.resume && !options.overwrite) require_no_run(output);
   const CpuSettings cpu = cpu_settings(options.machine);
   const ModelSpec model = read_model_spec(fs::path(recipe.model) / "config.json");
   DataSetup data = open_data(recipe, model.vocab);

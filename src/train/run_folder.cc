@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "base/error.h"
 #include "train/checkpoint.h"
 
 namespace plimsoll {
@@ -23,6 +24,12 @@ bool holds_run(const fs::path& output) {
   for (const char* name : kRunFiles)
     if (fs::exists(output / name)) return true;
   return latest_checkpoint(output).has_value();
+}
+
+void require_no_run(const fs::path& output) {
+  if (!holds_run(output)) return;
+  throw UsageError("output: " + output.string() +
+                   " holds a run already; go on with it by --resume, or replace it by --overwrite");
 }
 
 void clear_run(const fs::path& output) {

@@ -1,0 +1,49 @@
+#include <cstdio>
+#include <filesystem>
+
+#include "cli/commands.h"
+#include "io/atomic.h"
+#include "train/first_recipe.h"
+
+namespace plimsoll {
+namespace {
+
+struct InitArguments {
+  FirstRecipe wish;
+  bool force = false;
+};
+
+ExitCode run(const InitArguments& arguments) {
+  const std::filesystem::path& out = arguments.wish.out;
+  if (std::filesystem::exists(out) && !arguments.force)
+    throw UsageError(out.string() + ": exists; --force replaces it, --out FILE writes another one");
+  const std::string text = first_recipe(arguments.wish);
+  std::error_code failed;
+  if (out.has_parent_path()) std::filesystem::create_directories(out.parent_path(), failed);
+  if (failed) throw UsageError(out.parent_path().string() + ": cannot be made: " + failed.message());
+  write_file_atomically(out, text);
+  std::printf("wrote   %s\nnext    plimsoll plan %s\n        plimsoll train %s\n", out.c_str(), out.c_str(),
+              out.c_str());
+  return ExitCode::ok;
+}
+
+}  // namespace
+
+void add_init(CLI::App& app, Action& action) {
+  auto arguments = std::make_shared<InitArguments>();
+  arguments->wish.out = "recipe.yaml";
+  CLI::App* command =
+      app.add_subcommand("init", "write a commented recipe from a model folder and a data file");
+  command->add_option("model", arguments->wish.model, "model folder")->required();
+  command->add_option("data", arguments->wish.data, "file or folder of rows to train on")->required();
+  command->add_option("--out", arguments->wish.out, "the recipe to write")
+      ->type_name("FILE")
+      ->capture_default_str();
+  command->add_option("--method", arguments->wish.method, "full, lora or qlora")
+      ->check(CLI::IsMember({"full", "lora", "qlora"}))
+      ->capture_default_str();
+  command->add_flag("--force", arguments->force, "replace the file that is there");
+  command->callback([arguments, &action] { action = [arguments] { return run(*arguments); }; });
+}
+
+}  // namespace plimsoll

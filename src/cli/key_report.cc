@@ -1,0 +1,60 @@
+#include "cli/commands.h"
+
+namespace plimsoll {
+namespace {
+
+std::string owner(const KeyReport& report) {
+  return report.tool ? std::string(to_string(*report.tool)) : "other tools";
+}
+
+size_t asked(const KeyReport& report) {
+  size_t count = 0;
+  for (const KeyReport::NoEffect& key : report.no_effect) count += key.is_off ? 0 : 1;
+  return count;
+}
+
+}  // namespace
+
+std::string key_report_comments(const KeyReport& report) {
+  if (report.empty()) return "";
+  std::string text = "# Keys of " + owner(report) + ", and what they became:\n";
+  for (const KeyReport::Mapped& key : report.mapped) text += "#   " + key.theirs + "  ->  " + key.ours + "\n";
+  if (!report.defaults.empty())
+    text += "# Defaults of " + owner(report) + " where the recipe says nothing:\n";
+  for (const std::string& key : report.defaults) text += "#   " + key + "\n";
+  if (!report.no_effect.empty()) text += "# Without effect here:\n";
+  for (const KeyReport::NoEffect& key : report.no_effect)
+    text += "#   " + key.theirs + "  (" + key.reason + ")\n";
+  return text;
+}
+
+std::string key_report_notes(const KeyReport& report, const std::string& recipe) {
+  if (report.empty()) return "";
+  const auto count = [](size_t number, const std::string& what) {
+    return std::to_string(number) + " " + what + (number == 1 ? "" : "s");
+  };
+  std::string text = "note    keys of " + owner(report) + ": " + std::to_string(report.mapped.size()) +
+                     " mapped, " + std::to_string(asked(report)) + " without effect";
+  if (!report.defaults.empty()) text += ", " + count(report.defaults.size(), "default") + " of it";
+  text += "; `plimsoll recipe " + recipe + "` lists them\n";
+  for (const KeyReport::NoEffect& key : report.no_effect)
+    if (!key.is_off)
+      text += "note    " + key.place + ": '" + key.theirs + "' has no effect: " + key.reason + "\n";
+  return text;
+}
+
+nlohmann::ordered_json key_report_json(const KeyReport& report) {
+  nlohmann::ordered_json json = {
+      {"tool", report.tool ? nlohmann::ordered_json(to_string(*report.tool)) : nullptr},
+      {"mapped", nlohmann::ordered_json::array()},
+      {"no_effect", nlohmann::ordered_json::array()},
+      {"defaults", report.defaults}};
+  for (const KeyReport::Mapped& key : report.mapped)
+    json["mapped"].push_back({{"place", key.place}, {"theirs", key.theirs}, {"ours", key.ours}});
+  for (const KeyReport::NoEffect& key : report.no_effect)
+    json["no_effect"].push_back(
+        {{"place", key.place}, {"theirs", key.theirs}, {"reason", key.reason}, {"off", key.is_off}});
+  return json;
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,334 @@
+// The table of other tools' keys, row by row: tests/other_tools/rows.txt has a line for every key of every
+// tool. PLIMSOLL_GOLDEN=write rewrites what stands right of the arrows; the difference is reviewed like code.
+#include "recipe/aliases.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <set>
+
+#include "base/error.h"
+#include "base/strings.h"
+#include "recipe/combine.h"
+#include "recipe/effective.h"
+#include "recipe/hub.h"
+#include "recipe/load.h"
+#include "recipe/option.h"
+
+namespace plimsoll {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr const char* kRows = "tests/other_tools/rows.txt";
+constexpr const char* kManual = "docs/other-tools.md";
+constexpr std::string_view kArrow = " => ";
+
+std::string read_text(const std::string& file) {
+  std::ifstream stream(file, std::ios::binary);
+  return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+bool rewrite() {
+  const char* wish = std::getenv("PLIMSOLL_GOLDEN");
+  return wish != nullptr && std::string_view(wish) == "write";
+}
+
+// What a map of a tool's keys becomes: "method.r: 8; ...", "no effect", or "refused: ...".
+std::string outcome(const Node& keys, Tool tool) {
+  const Source source = {"rows", false, "tests/other_tools"};
+  Parts parts;
+  Problems problems;
+  KeyReport report;
+  const Recipe before;
+  Layer layer(1, source, tool, before, parts, problems, report);
+  for (const Node& item : keys.items) layer.read(*find_alias(item.key, tool), item.key, item);
+  combine(layer);
+  std::vector<std::string> ours;
+  for (const Node& node : layer.take()) ours.push_back(node.key + ": " + as_text(node));
+  try {
+    problems.throw_if_any();
+  } catch (const UsageError& error) {
+    return "refused: " + split(error.what(), '\n').front().substr(6);
+  }
+  if (!ours.empty()) return join(ours, "; ");
+  return report.no_effect.empty() ? "nothing" : "no effect";
+}
+
+TEST(Aliases, every_row_does_what_its_line_says) {
+  std::set<std::pair<Tool, std::string>> seen;
+  std::string text;
+  std::optional<Tool> tool;
+  for (const std::string& line : split(read_text(kRows), '\n')) {
+    if (line.empty() || line.front() == '#') {
+      text += line + "\n";
+      continue;
+    }
+    if (line.front() == '[') {
+      for (const auto& [value, name] : kTools)
+        if (line == "[" + std::string(name) + "]") tool = value;
+      text += line + "\n";
+      continue;
+    }
+    ASSERT_TRUE(tool.has_value()) << line;
+    const std::string theirs = line.substr(0, line.find(kArrow));
+    const Node keys = read_yaml("{" + theirs + "}");
+    for (const Node& item : keys.items) {
+      seen.emplace(*tool, item.key);
+      ASSERT_NE(find_alias(item.key, *tool), nullptr) << line;
+    }
+    const std::string result = outcome(keys, *tool);
+    text += theirs + std::string(kArrow) + result + "\n";
+    EXPECT_TRUE(rewrite() || line == theirs + std::string(kArrow) + result) << line << "\nbecame " << result;
+    EXPECT_NE(result, "nothing") << line;
+  }
+  text.pop_back();
+  if (rewrite()) std::ofstream(kRows, std::ios::binary) << text;
+  for (const Alias& row : aliases())
+    for (size_t i = 0; i < kTools.size(); ++i)
+      for (const std::string& key : split(row.keys[i], ' '))
+        EXPECT_TRUE(key.empty() || seen.contains({kTools[i].first, key}))
+            << kRows << " has no line for '" << key << "' of " << kTools[i].second;
+}
+
+TEST(Aliases, rows_lead_to_keys_that_exist_and_take_their_words) {
+  for (const Alias& row : aliases()) {
+    if (row.to.empty() || row.to.starts_with('@')) continue;
+    const Option* option = find_option(row.to);
+    ASSERT_NE(option, nullptr) << row.to;
+    for (const auto& [theirs, ours] : row.words) EXPECT_FALSE(theirs.empty()) << row.to;
+  }
+}
+
+TEST(Aliases, every_word_is_mapped_refused_or_without_effect) {
+  for (const Alias& row : aliases())
+    for (const auto& [theirs, ours] : row.words) {
+      std::string key;
+      Tool tool = Tool::script;
+      for (size_t i = 0; i < kTools.size() && key.empty(); ++i)
+        if (!row.keys[i].empty()) {
+          key = split(row.keys[i], ' ').front();
+          tool = kTools[i].first;
+        }
+      const std::string result = outcome(read_yaml("{" + key + ": " + std::string(theirs) + "}"), tool);
+      if (key == "model._component_") continue;                    // its words are names of builders
+      if (theirs == "auto" && row.to == "@stored_type") continue;  // refused where it decides
+      EXPECT_EQ(result.starts_with("refused: "),
+                ours.starts_with('!') || result.find("4-bit") != std::string::npos)
+          << key << ": " << theirs << " became " << result;
+    }
+}
+
+TEST(Aliases, the_manual_shows_the_table) {
+  constexpr std::string_view kBegin =
+      "<!-- keys: printed by `plimsoll recipe --aliases`, checked by a test -->\n";
+  const std::string manual = read_text(kManual);
+  const size_t begin = manual.find(kBegin);
+  ASSERT_NE(begin, std::string::npos);
+  const std::string wanted = manual.substr(0, begin + kBegin.size()) + aliases_markdown();
+  if (rewrite()) std::ofstream(kManual, std::ios::binary) << wanted;
+  EXPECT_EQ(read_text(kManual), wanted);
+}
+
+class OtherTools : public testing::Test {
+ protected:
+  void SetUp() override { std::filesystem::create_directories(folder_); }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+  std::string write(const std::string& name, const std::string& text) const {
+    const std::filesystem::path path = folder_ / name;
+    std::filesystem::create_directories(path.parent_path());
+    std::ofstream(path, std::ios::binary) << text;
+    return path.string();
+  }
+  LoadedRecipe load(const std::string& text, const Overrides& overrides = {}) const {
+    return load_recipe(write("q.yaml", text), overrides);
+  }
+  std::string error_of(const std::string& text, const Overrides& overrides = {}) const {
+    try {
+      load(text, overrides);
+    } catch (const UsageError& error) {
+      return error.what();
+    }
+    return "no error";
+  }
+  const std::filesystem::path folder_ =
+      std::filesystem::path(testing::TempDir()) /
+      ("plimsoll_" + std::string(testing::UnitTest::GetInstance()->current_test_info()->name()));
+};
+
+TEST_F(OtherTools, two_keys_that_differ_are_an_error_with_both_lines) {
+  const std::string file = (folder_ / "q.yaml").string();
+  EXPECT_EQ(error_of("model: m\nlora_r: 8\nmethod: {r: 4}\n"),
+            file + ":2: 'lora_r: 8' says method.r: 8, but " + file + ":3 says method.r: 4; keep one of them");
+  EXPECT_EQ(error_of("model: m\nlora_r: 8\n\nlora_rank: 4\n"),
+            file + ":4: 'lora_rank: 4' and 'lora_r: 8' at " + file +
+                ":2 both say method.r, and not the same; keep one of them");
+  EXPECT_EQ(error_of("model: m\nbatch_size: 2\nmicro_batch_size: 4\n"),
+            file + ":3: 'micro_batch_size: 4' and 'batch_size: 2' at " + file +
+                ":2 contradict each other; keep one of them");
+  EXPECT_EQ(error_of("model: m\nlora_r: 8\nlora_rank: 8\nmethod.r: 8\n"), "no error");
+  EXPECT_THAT(error_of("model: m\nbatch_size: 2\ngradient_accumulation_steps: 4\nbatch: {effective: 4}\n"),
+              HasSubstr("says batch.effective: 8, but"));
+}
+
+TEST_F(OtherTools, layers_meet_each_others_parts) {
+  const std::string text =
+      "model: m\nper_device_train_batch_size: 2\ngradient_accumulation_steps: 4\nbf16: true\n";
+  EXPECT_EQ(load(text).recipe.batch, (Recipe::Batch{8, 2}));
+  EXPECT_EQ(load(text, {{"gradient_accumulation_steps=3"}, ""}).recipe.batch, (Recipe::Batch{6, 2}));
+  EXPECT_EQ(load(text, {{}, "per_device_train_batch_size=1 lora_r=4"}).recipe.batch, (Recipe::Batch{4, 1}));
+  EXPECT_EQ(load(text, {{"batch.micro=1"}, ""}).recipe.batch, (Recipe::Batch{8, 1}));
+  EXPECT_EQ(load(text, {{"lora_r=4"}, "lora_r=3"}).recipe.method.r, 4);
+}
+
+// A mode of another tool is one of ours, or refused: decisions on precision.
+TEST_F(OtherTools, modes_of_precision_map_exactly) {
+  const auto precision = [&](const std::string& text) {
+    return to_yaml(find_option("precision")->get(load("model_name_or_path: m\n" + text).recipe));
+  };
+  EXPECT_EQ(precision("finetuning_type: full\nbf16: true\n"), "bf16-master");
+  EXPECT_EQ(precision("finetuning_type: full\npure_bf16: true\n"), "bf16-pure");
+  EXPECT_EQ(precision("finetuning_type: full\n"), "fp32");
+  EXPECT_EQ(precision("finetuning_type: lora\nbf16: true\n"), "bf16");
+  EXPECT_EQ(precision("use_peft: false\nbf16: true\ndtype: bfloat16\n"), "bf16-pure");
+  EXPECT_EQ(precision("use_peft: false\nbf16: true\ndtype: float32\n"), "bf16-master");
+  EXPECT_EQ(precision("use_peft: false\nbf16: false\n"), "fp32");
+  const auto axolotl = load("base_model: m\nbf16: auto\nfp16:\n").recipe.precision;
+  EXPECT_EQ(axolotl, precision_presets()[3].parts);
+  EXPECT_THAT(error_of("model_name_or_path: m\nfp16: true\n"),
+              HasSubstr("precision: 'fp16' is not supported yet"));
+  EXPECT_THAT(error_of("model_name_or_path: m\nfinetuning_type: full\nfp16: true\nbf16: true\n"),
+              HasSubstr("contradicts 'bf16: true'"));
+}
+
+TEST_F(OtherTools, a_recipe_of_a_tool_has_the_tools_defaults) {
+  const Recipe factory = load("model_name_or_path: m\nstage: sft\nlora_rank: 4\n").recipe;
+  EXPECT_EQ(factory.method.alpha, 8.0);
+  EXPECT_EQ(factory.optimizer.lr, 5e-5);
+  EXPECT_EQ(factory.schedule.name, ScheduleName::linear);
+  EXPECT_EQ(factory.schedule.epochs, 3);
+  EXPECT_EQ(factory.batch.effective, 8);
+  const Recipe trl = load("model_name_or_path: m\nuse_peft: false\n").recipe;
+  EXPECT_EQ(trl.method.type, MethodType::full);
+  EXPECT_EQ(trl.optimizer.lr, 2e-5);
+  // One alias among our own keys changes nothing else.
+  Recipe own = load("model: m\nlora_rank: 4\n").recipe;
+  own.method.r = 16;
+  EXPECT_EQ(own, load("model: m\n").recipe);
+}
+
+TEST_F(OtherTools, keys_beside_full_fine_tuning_are_without_effect_when_they_are_theirs) {
+  const LoadedRecipe loaded =
+      load("model_name_or_path: m\nuse_peft: false\nlora_r: 8\noptim: sgd\nadam_beta1: 0.8\n");
+  EXPECT_EQ(loaded.recipe.method.type, MethodType::full);
+  std::vector<std::string> theirs;
+  for (const auto& key : loaded.other_tools.no_effect) theirs.push_back(key.theirs);
+  EXPECT_THAT(theirs, testing::UnorderedElementsAre("lora_r: 8", "adam_beta1: 0.8"));
+}
+
+TEST_F(OtherTools, a_later_layer_puts_right_what_this_version_cannot_do) {
+  EXPECT_THAT(error_of("model: m\ndevice: cuda\n"), HasSubstr("device: 'cuda' is not supported yet"));
+  EXPECT_EQ(error_of("model: m\ndevice: cuda\n", {{"device=cpu"}, ""}), "no error");
+}
+
+TEST_F(OtherTools, names_of_the_hub_are_found_in_the_cache_or_answered_with_the_command) {
+  setenv("HF_HUB_CACHE", (folder_ / "hub").c_str(), 1);
+  const LoadedRecipe missing = load("model: Qwen/Qwen2.5-0.5B\ndata: {train: tatsu-lab/alpaca}\n");
+  ASSERT_EQ(missing.missing.size(), 2U);
+  EXPECT_THAT(missing.missing[0], testing::EndsWith(": hf download tatsu-lab/alpaca --repo-type dataset"));
+  EXPECT_THAT(missing.missing[1], testing::EndsWith(": hf download Qwen/Qwen2.5-0.5B"));
+  EXPECT_THROW(require_present(missing), UsageError);
+
+  const std::string model = "hub/models--Qwen--Qwen2.5-0.5B/";
+  write(model + "refs/main", "abc123");
+  write(model + "snapshots/abc123/config.json", "{}");
+  write(model + "snapshots/older/config.json", "{}");
+  const std::string rows = "hub/datasets--tatsu-lab--alpaca/snapshots/d0/data/";
+  for (const char* name :
+       {"train-00000-of-00002.parquet", "train-00001-of-00002.parquet", "test-00000.parquet"})
+    write(rows + name, "x");
+  const LoadedRecipe found = load("model: Qwen/Qwen2.5-0.5B\ndata: {train: tatsu-lab/alpaca}\n");
+  EXPECT_TRUE(found.missing.empty());
+  EXPECT_EQ(found.recipe.model, (folder_ / model / "snapshots/abc123").string());
+  EXPECT_THAT(found.recipe.data.train,
+              testing::ElementsAre((folder_ / rows / "train-00000-of-00002.parquet").string(),
+                                   (folder_ / rows / "train-00001-of-00002.parquet").string()));
+  // A folder beside the recipe goes first.
+  write("Qwen/Qwen2.5-0.5B/config.json", "{}");
+  EXPECT_EQ(load("model: Qwen/Qwen2.5-0.5B\n").recipe.model, (folder_ / "Qwen/Qwen2.5-0.5B").string());
+  unsetenv("HF_HUB_CACHE");
+}
+
+TEST_F(OtherTools, the_cache_lies_where_hugging_face_has_it) {
+  for (const char* name : {"HF_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME"}) unsetenv(name);
+  const std::string home = std::getenv("HOME") == nullptr ? "" : std::getenv("HOME");
+  setenv("HOME", "/h", 1);
+  EXPECT_EQ(hub_cache(), "/h/.cache/huggingface/hub");
+  setenv("XDG_CACHE_HOME", "/x", 1);
+  EXPECT_EQ(hub_cache(), "/x/huggingface/hub");
+  setenv("HF_HOME", "/f", 1);
+  EXPECT_EQ(hub_cache(), "/f/hub");
+  setenv("HF_HUB_CACHE", "/c", 1);
+  EXPECT_EQ(hub_cache(), "/c");
+  for (const char* name : {"HF_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME"}) unsetenv(name);
+  setenv("HOME", home.c_str(), 1);
+}
+
+TEST_F(OtherTools, data_sets_of_llama_factory_come_from_its_list) {
+  write("data/dataset_info.json",
+        R"({"a": {"file_name": "a.jsonl", "columns": {"prompt": "q", "response": "r"}},
+    "chat": {"file_name": "c.jsonl", "formatting": "sharegpt"},
+    "ctx": {"file_name": "a.jsonl", "columns": {"prompt": "q", "query": "x", "response": "r"}}})");
+  const std::string base = "model_name_or_path: m\nstage: sft\n";
+  const Recipe recipe = load(base + "dataset: a\n").recipe;
+  EXPECT_THAT(recipe.data.train, testing::ElementsAre((folder_ / "data/a.jsonl").string()));
+  EXPECT_EQ(recipe.data.columns.at("prompt"), "q");
+  EXPECT_THAT(error_of(base + "dataset: aa\n"), HasSubstr("has no data set 'aa' (did you mean 'a'?)"));
+  EXPECT_THAT(error_of(base + "dataset: ctx\n"), HasSubstr("'query' is not known here"));
+  EXPECT_THAT(error_of(base + "dataset: chat\n"), HasSubstr("data.format: 'messages' is not supported yet"));
+  EXPECT_THAT(error_of(base + "dataset: a, chat\n"), HasSubstr("different formats"));
+  EXPECT_EQ(load("model_name_or_path: m\nstage: pt\ndataset: a\n").recipe.data.columns.at("text"), "q");
+}
+
+TEST_F(OtherTools, data_sets_of_axolotl_say_their_format_or_are_refused) {
+  write("a.jsonl", "{}");
+  const auto text = [](const std::string& entry) {
+    return "base_model: m\ndatasets:\n  - {path: a.jsonl, " + entry + "}\n";
+  };
+  EXPECT_EQ(load(text("type: completion, field: body")).recipe.data.columns.at("text"), "body");
+  EXPECT_THAT(error_of(text("type: alpaca")), HasSubstr("data.template: 'alpaca' is not supported yet"));
+  EXPECT_THAT(error_of(text("type: chat_template")),
+              HasSubstr("data.format: 'messages' is not supported yet"));
+  EXPECT_THAT(error_of(text("type: sharegpt.load_role")),
+              HasSubstr("q.yaml:3: datasets: datasets: type 'sharegpt"));
+  EXPECT_THAT(error_of(text("type: completion, split: \"train[:10%]\"")), HasSubstr("parts of splits"));
+  EXPECT_THAT(error_of(text("type: {field_instruction: q, format: \"### {instruction}\"}")),
+              HasSubstr("format: "));
+  EXPECT_THAT(error_of(text("tpye: alpaca")), HasSubstr("(did you mean 'type'?)"));
+}
+
+TEST_F(OtherTools, a_tier_follows_from_deepspeed_where_memory_is_stated) {
+  write("z3.json", R"({"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"},
+    "offload_param": {"device": "none"}}})");
+  const auto tier = [&](const std::string& text) { return load("model: m\n" + text).recipe.memory.tier; };
+  EXPECT_EQ(tier("deepspeed: z3.json\n"), std::nullopt);
+  EXPECT_EQ(tier("deepspeed: z3.json\nmemory: {device: 4GiB}\n"), "stage3");
+  EXPECT_EQ(tier("deepspeed_stage: 2\ncpu_offload: true\nmemory: {disk: 4GiB}\n"), "stage2_offload");
+  EXPECT_EQ(tier("deepspeed_stage: 2\nmemory: {disk: 4GiB}\n"), std::nullopt);
+  EXPECT_THAT(error_of("model: m\ndeepspeed: none.json\n"), HasSubstr("cannot be opened"));
+}
+
+TEST_F(OtherTools, the_effective_recipe_reads_back_to_the_same) {
+  for (const char* file :
+       {"llama_factory_lora_sft.yaml", "llama_factory_full_sft.yaml", "axolotl_lora.yml", "axolotl_qlora.yml",
+        "torchtune_lora.yaml", "trl_sft.json", "script.yaml", "script.json", "dataclass.yaml"}) {
+    const Recipe recipe = load_recipe(std::string("tests/other_tools/") + file).recipe;
+    EXPECT_EQ(parse_recipe(effective_yaml(recipe), "e.yaml", "/elsewhere"), recipe) << file;
+  }
+}
+
+}  // namespace
+}  // namespace plimsoll

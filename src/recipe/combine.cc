@@ -1,0 +1,343 @@
+#include "recipe/combine.h"
+
+#include <cmath>
+
+#include "base/error.h"
+#include "base/strings.h"
+#include "recipe/foreign_value.h"
+#include "recipe/option.h"
+
+namespace plimsoll {
+namespace {
+
+bool is_true(const Said* said) { return said != nullptr && said->value.text == "true"; }
+bool is_word(const Said* said, std::string_view word) { return said != nullptr && said->value.text == word; }
+
+std::vector<const Said*> present(std::initializer_list<const Said*> parts) {
+  std::vector<const Said*> all;
+  for (const Said* part : parts)
+    if (part != nullptr) all.push_back(part);
+  return all;
+}
+
+std::string percent(double share) { return to_yaml(Json(share * 100.0)) + "%"; }
+
+void combine_method(Layer& layer) {
+  const bool has_adapter_keys = layer.emits("method.r") || layer.emits("method.alpha") ||
+                                layer.says({"@targets", "@all_targets", "@attention_targets"});
+  if (!layer.says({"@method", "@use_lora", "@four_bit"}) && !has_adapter_keys) return;
+  const Said* method = layer.part("@method");
+  const Said* use_lora = layer.part("@use_lora");
+  const Said* four_bit = layer.part("@four_bit");
+  const auto from = present({method, use_lora, four_bit});
+  if (from.empty()) {  // the rank alone: LoRA is the default, and what the tool's script would do
+    layer.emit_default("method.type", "lora");
+    return;
+  }
+  std::string type = "full";
+  if (method != nullptr)
+    type = method->value.text;
+  else if (is_true(use_lora) || (use_lora == nullptr && (is_true(four_bit) || has_adapter_keys)))
+    type = "lora";
+  if (method != nullptr && use_lora != nullptr && is_true(use_lora) != (type != "full"))
+    return layer.refuse(*use_lora, "contradicts '" + method->as_written + "'; keep one of them");
+  if (is_true(four_bit) && type == "full")
+    return layer.refuse(*four_bit,
+                        "4-bit weights cannot train; adapters beside them do (method.type: qlora)");
+  if (type == "qlora" && four_bit != nullptr && !is_true(four_bit))
+    return layer.refuse(*four_bit, "contradicts '" + method->as_written + "'; keep one of them");
+  layer.emit("method.type", is_true(four_bit) ? "qlora" : type, from);
+}
+
+// The names of attention's linears that torchtune spells otherwise.
+std::string linear_name(const std::string& theirs) { return theirs == "output_proj" ? "o_proj" : theirs; }
+
+void combine_targets(Layer& layer) {
+  if (!layer.says({"@targets", "@all_targets", "@attention_targets", "@mlp_targets"})) return;
+  const Said* targets = layer.part("@targets");
+  const Said* all = layer.part("@all_targets");
+  if (is_true(all)) {
+    const auto from = present({all, targets});
+    return layer.emit("method.targets", "all-linear", from);
+  }
+  if (all != nullptr && targets == nullptr) layer.ignore(*all, "off, as here", true);
+  if (targets != nullptr) {
+    for (const Node& name : targets->value.items)
+      if (name.text == "all" || name.text == "all-linear")
+        return layer.emit("method.targets", "all-linear", {targets});
+    return layer.emit("method.targets", targets->value, {targets});
+  }
+  const Said* attention = layer.part("@attention_targets");
+  const Said* mlp = layer.part("@mlp_targets");
+  std::vector<std::string> names;
+  if (attention != nullptr)
+    for (const Node& name : attention->value.items) names.push_back(linear_name(name.text));
+  if (is_true(mlp)) names.insert(names.end(), {"gate_proj", "up_proj", "down_proj"});
+  const auto from = present({attention, mlp});
+  if (!names.empty()) layer.emit("method.targets", list_at(from.front()->value, names), from);
+}
+
+// The micro-batch that a tool has where its recipe says none; 0 where it must be said.
+int64_t default_micro(std::optional<Tool> tool) {
+  if (tool == Tool::axolotl) return 1;
+  return tool == Tool::llama_factory || tool == Tool::trl ? 8 : 0;
+}
+
+void combine_batch(Layer& layer) {
+  if (!layer.says({"@micro", "@accumulation", "@auto_micro"})) return;
+  const Said* micro = layer.part("@micro");
+  const Said* accumulation = layer.part("@accumulation");
+  const Said* automatic = layer.part("@auto_micro");
+  const auto from = present({micro, accumulation});
+  const auto count = [](const Said* said, int64_t otherwise) {
+    return said == nullptr ? otherwise : read_foreign_whole(said->value).value_or(0);
+  };
+  const int64_t rows = count(micro, default_micro(layer.tool()));
+  const int64_t times = count(accumulation, 1);
+  for (const Said* said : from)
+    if (count(said, 0) < 1 || count(said, 0) > 1'000'000)
+      return layer.refuse(*said, "expected a whole number from 1 to 1,000,000");
+  if (is_true(automatic))
+    layer.emit("batch.micro", "auto", {automatic});
+  else if (automatic != nullptr && layer.says({"@auto_micro"}))
+    layer.ignore(*automatic, "off, as here", true);
+  if (from.empty()) return;
+  if (rows == 0)
+    return layer.refuse(*accumulation,
+                        "needs a micro-batch beside it; here batch.effective says how many "
+                        "sequences make a step, and the planner divides them");
+  if (micro != nullptr && !is_true(automatic)) layer.emit("batch.micro", micro->value, {micro});
+  layer.emit("batch.effective", std::to_string(rows * times), from);
+}
+
+void combine_betas(Layer& layer) {
+  if (!layer.says({"@beta1", "@beta2"})) return;
+  const Said* first = layer.part("@beta1");
+  const Said* second = layer.part("@beta2");
+  const auto from = present({first, second});
+  layer.emit("optimizer.betas",
+             list_at(from.front()->value, {first != nullptr ? first->value.text : "0.9",
+                                           second != nullptr ? second->value.text : "0.999"}),
+             from);
+}
+
+void combine_clip(Layer& layer) {
+  if (!layer.says({"@clip"})) return;
+  const Said* clip = layer.part("@clip");
+  layer.emit("optimizer.max_grad_norm", is_off(clip->value) ? scalar_at(clip->value, "0") : clip->value,
+             {clip});
+}
+
+void combine_warmup(Layer& layer) {
+  const Said* ratio = layer.part("@warmup_ratio");
+  const Said* steps = layer.part("@warmup_steps");
+  const bool has_steps = steps != nullptr && !is_off(steps->value);
+  if (has_steps && ratio != nullptr && !is_off(ratio->value))
+    layer.ignore(*ratio, "warmup_steps is given beside it, and wins");
+  const Said* used = has_steps || ratio == nullptr ? steps : ratio;
+  const auto value = read_foreign_number(used->value);
+  if (!value || *value < 0.0)
+    return layer.refuse(*used, "expected a share such as 0.03 or a number of steps");
+  // transformers takes a warmup_steps below 1 as a share.
+  const bool is_share = used == ratio || (*value > 0.0 && *value < 1.0);
+  if (!is_share && std::floor(*value) != *value)
+    return layer.refuse(*used, "expected a whole number of steps");
+  const std::string text = is_share ? percent(*value) : std::to_string(static_cast<int64_t>(*value));
+  layer.emit("schedule.warmup", text, present({used}));
+}
+
+void combine_schedule(Layer& layer) {
+  const Said* name = layer.part("@schedule");
+  const bool no_warmup = is_word(name, "constant") && layer.tool() != std::nullopt;
+  if (layer.says({"@schedule"}))
+    layer.emit("schedule.name", is_word(name, "constant_with_warmup") ? "constant" : name->value.text,
+               {name});
+  if (no_warmup && layer.says({"@schedule"})) {
+    layer.emit("schedule.warmup", "0", {name});
+    for (const char* part : {"@warmup_ratio", "@warmup_steps"})
+      if (layer.says({part})) layer.ignore(*layer.part(part), "lr_scheduler_type: constant has no warm-up");
+  } else if (layer.says({"@warmup_ratio", "@warmup_steps"})) {
+    combine_warmup(layer);
+  }
+}
+
+// decisions: a mode of another tool is one of ours, or refused.
+std::string precision_of(const Layer& layer) {
+  const Said* stored = layer.part("@stored_type");
+  const bool is_full = layer.method() == MethodType::full;
+  if (is_true(layer.part("@pure_bf16"))) return "bf16-pure";
+  if (is_true(layer.part("@fp16")) || is_word(layer.part("@mixed"), "fp16")) return "fp16";
+  // torchtune keeps weights, gradients and states in its dtype.
+  if (const Said* type = layer.part("@train_type"))
+    return type->value.text == "bf16" ? (is_full ? "bf16-pure" : "bf16") : type->value.text;
+  if (is_word(stored, "fp16")) return "fp16";
+  const bool stored_bf16 = is_word(stored, "bf16") || layer.tool() == Tool::axolotl;
+  if (is_true(layer.part("@bf16")) || is_word(layer.part("@mixed"), "bf16")) {
+    // Adapters train in fp32 beside frozen bf16 weights. Else: autocast over fp32 weights keeps a master
+    // copy, weights loaded in bf16 have none.
+    if (!is_full) return "bf16";
+    return stored_bf16 ? "bf16-pure" : "bf16-master";
+  }
+  if (is_word(stored, "auto")) return "";
+  if (is_word(stored, "bf16")) return is_full ? "bf16-pure" : "bf16";
+  return layer.method() == MethodType::qlora ? "bf16" : "fp32";
+}
+
+void combine_precision(Layer& layer) {
+  const auto from = present({layer.part("@pure_bf16"), layer.part("@fp16"), layer.part("@bf16"),
+                             layer.part("@train_type"), layer.part("@stored_type"), layer.part("@mixed")});
+  if (!layer.says({"@pure_bf16", "@fp16", "@bf16", "@train_type", "@stored_type", "@mixed"})) return;
+  const std::string precision = precision_of(layer);
+  if (is_true(layer.part("@fp16")) && is_true(layer.part("@bf16")))
+    return layer.refuse(*layer.part("@fp16"), "contradicts '" + layer.part("@bf16")->as_written + "'");
+  if (precision.empty())
+    return layer.refuse(
+        *layer.part("@stored_type"),
+        "the type that the folder happens to have is no answer here; say float32 or bfloat16");
+  layer.emit("precision", precision, from);
+}
+
+// A share of the rows: 0.05. A number of rows has no key here.
+void combine_eval_share(Layer& layer) {
+  if (!layer.says({"@eval_share"})) return;
+  const Said* share = layer.part("@eval_share");
+  const auto value = read_foreign_number(share->value);
+  if (is_off(share->value)) return layer.ignore(*share, "off: no rows are held out", true);
+  if (!value || *value < 0.0) return layer.refuse(*share, "expected a share such as 0.05");
+  if (*value >= 1.0)
+    return layer.refuse(*share, "a number of rows does not exist here; a share such as 0.05 does");
+  layer.emit("data.eval", percent(*value), {share});
+}
+
+struct Every {
+  const char* key;
+  const char* steps;
+  const char* strategy;
+  const char* times;
+};
+
+// Steps between evaluations or checkpoints. A strategy of epochs is the end of the run, where there is one
+// epoch; steps that a strategy switches off have no effect.
+void combine_every(Layer& layer, const Every& every) {
+  if (!layer.says({every.steps, every.strategy, every.times})) return;
+  const Said* steps = layer.part(every.steps);
+  const Said* strategy = layer.part(every.strategy);
+  const Said* times = layer.part(every.times);
+  const std::string key = every.key;
+  if (times != nullptr && layer.says({every.times}))
+    layer.ignore(*times, key + " counts steps; the last one always counts");
+  if (strategy != nullptr && !is_word(strategy, "steps")) {
+    if (layer.says({every.strategy}))
+      layer.ignore(*strategy, "it happens at the end of the run; " + key + " counts steps");
+    if (steps != nullptr && layer.says({every.steps}))
+      layer.ignore(*steps, "'" + strategy->as_written + "' switches it off");
+    return;
+  }
+  if (steps == nullptr) {
+    if (strategy != nullptr) layer.emit(key, "500", {strategy});  // what transformers takes
+    return;
+  }
+  if (key == "eval.every" && layer.given("data.eval") == nullptr &&
+      layer.before().data.eval.kind == EvalSource::Kind::none)
+    return layer.ignore(*steps, "no rows to evaluate on are named (data.eval)");
+  layer.emit(key, steps->value, present({steps, strategy}));
+}
+
+void combine_report_to(Layer& layer) {
+  if (!layer.says({"@report_to"})) return;
+  const Said* to = layer.part("@report_to");
+  for (const Node& name : to->value.items)
+    if (name.text == "tensorboard" || name.text.ends_with("TensorBoardLogger"))
+      return layer.emit("log.tensorboard", "true", {to});
+  layer.ignore(*to, "the run folder's metrics.jsonl is the log");
+}
+
+void combine_plugins(Layer& layer) {
+  if (!layer.says({"@plugins"})) return;
+  const Said* plugins = layer.part("@plugins");
+  for (const Node& name : plugins->value.items)
+    if (!name.text.starts_with("axolotl.integrations.liger.") &&
+        !name.text.starts_with("axolotl.integrations.cut_cross_entropy."))
+      return layer.refuse(*plugins, "'" + excerpt(name.text) + "' does not exist here");
+  layer.ignore(*plugins, "there is one implementation here, and it needs no such choice");
+}
+
+void combine_gpu_limit(Layer& layer) {
+  if (!layer.says({"@gpu_limit"})) return;
+  const Said* limit = layer.part("@gpu_limit");
+  const bool is_number = read_foreign_whole(limit->value).has_value();
+  layer.emit("memory.device", limit->value.text + (is_number ? "GiB" : ""), {limit});
+}
+
+struct Zero {
+  int64_t stage = 0;
+  bool states = false;   // the optimizer is offloaded
+  bool weights = false;  // the weights are
+};
+
+bool leaves(const Node& config, const char* key) {
+  const Node* device = find_node(config, std::string("zero_optimization.") + key + ".device");
+  return device != nullptr && !is_off(*device);
+}
+
+std::optional<Zero> read_zero(const Node& config) {
+  const Node* stage = find_node(config, "zero_optimization.stage");
+  if (stage == nullptr) return Zero{};
+  const auto number = read_foreign_whole(*stage);
+  if (!number) return std::nullopt;
+  return Zero{*number, leaves(config, "offload_optimizer"), leaves(config, "offload_param")};
+}
+
+// A tier says which of states, gradients and weights leave the device.
+std::string tier_of(const Zero& zero) {
+  if (zero.weights) return "minimal";
+  if (!zero.states) return "deepspeed";
+  return zero.stage == 3 ? "stage3" : "stage2_offload";
+}
+
+void combine_deepspeed(Layer& layer) {
+  if (!layer.says({"@deepspeed", "@stage", "@cpu_offload"})) return;
+  const Said* config = layer.part("@deepspeed");
+  const Said* stage = layer.part("@stage");
+  const Said* offload = layer.part("@cpu_offload");
+  const auto from = present({config, stage, offload});
+  std::optional<Zero> zero =
+      Zero{stage == nullptr ? 0 : read_foreign_whole(stage->value).value_or(-1), is_true(offload), false};
+  try {
+    if (config != nullptr) zero = read_zero(layer.read_file(config->value));
+  } catch (const UsageError& error) {
+    return layer.refuse(*config, error.what());
+  }
+  if (!zero || zero->stage < 0 || zero->stage > 3)
+    return layer.refuse(*from.front(), "expected a ZeRO stage from 0 to 3");
+  const bool has_home = layer.states_memory();
+  if ((zero->states || zero->weights) && has_home) return layer.emit("memory.tier", tier_of(*zero), from);
+  for (const Said* said : from)
+    layer.ignore(
+        *said, zero->states || zero->weights
+                   ? "the planner offloads what memory.device and memory.disk ask for (memory.tier fixes it)"
+                   : "one device: nothing is sharded");
+}
+
+}  // namespace
+
+void combine(Layer& layer) {
+  combine_method(layer);
+  if (layer.is_recipe()) fill_tool_method(layer);  // the precision asks for the method
+  combine_targets(layer);
+  combine_batch(layer);
+  combine_betas(layer);
+  combine_clip(layer);
+  combine_schedule(layer);
+  combine_precision(layer);
+  combine_data(layer);
+  combine_eval_share(layer);
+  combine_every(layer, {"eval.every", "@eval_steps", "@eval_strategy", "@eval_times"});
+  combine_every(layer, {"save.every", "@save_steps", "@save_strategy", "@save_times"});
+  combine_report_to(layer);
+  combine_plugins(layer);
+  combine_gpu_limit(layer);
+  combine_deepspeed(layer);
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,168 @@
+#include "recipe/hub.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <fstream>
+#include <set>
+
+#include "base/error.h"
+#include "base/strings.h"
+
+namespace plimsoll {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool is_there(const fs::path& path) {
+  std::error_code ignored;
+  return fs::exists(path, ignored);
+}
+
+std::string environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+bool is_part(std::string_view text) {
+  const auto allowed = [](unsigned char c) {
+    return std::isalnum(c) != 0 || c == '-' || c == '_' || c == '.';
+  };
+  return !text.empty() && text.size() <= 96 && text.front() != '.' && text.front() != '-' &&
+         std::all_of(text.begin(), text.end(), allowed) && text.find("..") == std::string_view::npos;
+}
+
+constexpr std::array<std::string_view, 6> kOtherSplits = {"test", "validation", "valid",
+                                                          "val",  "dev",        "eval"};
+
+// "data/train-00000-of-00001.parquet" says train: a word of its name or of one of its folders.
+bool says(const std::string& path, std::string_view word) {
+  std::string part;
+  for (const char c : path + "/") {
+    if (std::isalnum(static_cast<unsigned char>(c)) != 0) {
+      part += c;
+      continue;
+    }
+    if (part == word) return true;
+    part.clear();
+  }
+  return false;
+}
+
+bool says_another(const std::string& path, const std::string& split) {
+  return std::any_of(kOtherSplits.begin(), kOtherSplits.end(),
+                     [&](std::string_view other) { return other != split && says(path, other); });
+}
+
+// Data files under the folder, relative to it, sorted. Bounded: a data set has no million of files.
+std::vector<std::string> data_files(const fs::path& folder) {
+  constexpr size_t kMost = 100'000;
+  std::vector<std::string> files;
+  std::error_code error;
+  for (fs::recursive_directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+    const std::string type = at->path().extension().string();
+    const bool is_data =
+        type == ".parquet" || type == ".jsonl" || type == ".json" || type == ".csv" || type == ".arrow";
+    std::error_code unknown;
+    if (is_data && at->is_regular_file(unknown))
+      files.push_back(at->path().lexically_relative(folder).string());
+    if (files.size() > kMost) throw UsageError(folder.string() + ": holds too many files for a data set");
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+}  // namespace
+
+bool is_hub_name(std::string_view text, bool bare) {
+  const size_t slash = text.find('/');
+  if (slash == std::string_view::npos) return bare && is_part(text);
+  return is_part(text.substr(0, slash)) && is_part(text.substr(slash + 1));
+}
+
+fs::path hub_cache() {
+  if (const std::string cache = environment("HF_HUB_CACHE"); !cache.empty()) return cache;
+  if (const std::string home = environment("HF_HOME"); !home.empty()) return fs::path(home) / "hub";
+  const std::string cache = environment("XDG_CACHE_HOME");
+  return (cache.empty() ? fs::path(environment("HOME")) / ".cache" : fs::path(cache)) / "huggingface" / "hub";
+}
+
+std::optional<fs::path> find_in_hub_cache(HubKind kind, std::string_view name) {
+  std::string folder = kind == HubKind::model ? "models--" : "datasets--";
+  for (const char c : name) folder += c == '/' ? std::string("--") : std::string(1, c);
+  const fs::path repository = hub_cache() / folder;
+  std::string revision;
+  std::ifstream(repository / "refs" / "main") >> revision;
+  if (is_part(revision) && is_there(repository / "snapshots" / revision))
+    return repository / "snapshots" / revision;
+  std::error_code error;
+  std::vector<fs::path> versions;
+  for (fs::directory_iterator at(repository / "snapshots", error), end; !error && at != end;
+       at.increment(error))
+    versions.push_back(at->path());
+  if (versions.size() != 1) return std::nullopt;
+  return versions.front();
+}
+
+std::string download_command(HubKind kind, std::string_view name) {
+  return "hf download " + std::string(name) + (kind == HubKind::dataset ? " --repo-type dataset" : "");
+}
+
+std::vector<std::string> split_files(const fs::path& folder, const std::string& split,
+                                     const std::string& subset) {
+  std::vector<std::string> files;
+  std::set<std::string> folders;
+  for (const std::string& file : data_files(folder)) {
+    if (!subset.empty() && !file.starts_with(subset + "/") && !file.starts_with("data/" + subset + "/") &&
+        !file.starts_with(subset + "."))
+      continue;
+    const bool wanted = says(file, split) || (split == "train" && !says_another(file, split));
+    if (!wanted || file == "dataset_infos.json" || file == "dataset_info.json") continue;
+    folders.insert(fs::path(file).parent_path().string());
+    files.push_back((folder / file).string());
+  }
+  if (files.empty())
+    throw UsageError(folder.string() + ": holds no file of the split '" + split + "'" +
+                     (subset.empty() ? "" : " of '" + subset + "'"));
+  if (folders.size() > 1)
+    throw UsageError(folder.string() + ": several folders have files of the split '" + split +
+                     "': " + join(std::vector<std::string>(folders.begin(), folders.end()), ", ") +
+                     "; name the one that is meant in data.train");
+  return files;
+}
+
+Located locate_on_hub(std::string_view key, const Node& node, const fs::path& folder) {
+  Located located = {node, {}};
+  const bool is_data = key == "data.train" || key == "data.eval";
+  const HubKind kind = is_data ? HubKind::dataset : HubKind::model;
+  std::vector<Node> paths;
+  for (const Node& item : node.kind == Node::Kind::list ? node.items : std::vector<Node>{node}) {
+    const bool is_name =
+        item.kind == Node::Kind::scalar && is_hub_name(item.text, true) && !is_there(folder / item.text);
+    const auto found = is_name ? find_in_hub_cache(kind, item.text) : std::nullopt;
+    if (is_name && !found && is_hub_name(item.text))
+      located.missing.push_back(std::string(key) + ": there is no '" + item.text + "' in " + folder.string() +
+                                ", nor in the Hugging Face cache " + hub_cache().string() +
+                                "; where the name is one of the hub's: " + download_command(kind, item.text));
+    std::vector<std::string> files;
+    if (found && key == "data.train")
+      files = split_files(*found, "train", "");
+    else if (found)
+      files = {found->string()};
+    else
+      files = {item.text};
+    for (const std::string& file : files) {
+      paths.push_back(item);
+      if (found) paths.back().text = file;
+    }
+  }
+  if (paths.size() == 1 && node.kind != Node::Kind::list) {
+    located.node = paths.front();
+  } else if (node.kind == Node::Kind::scalar || node.kind == Node::Kind::list) {
+    located.node.kind = Node::Kind::list;
+    located.node.items = std::move(paths);
+  }
+  return located;
+}
+
+}  // namespace plimsoll

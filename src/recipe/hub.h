@@ -1,0 +1,40 @@
+// Names of models and data sets on the Hugging Face hub, looked up in the local cache. Nothing is downloaded:
+// what is absent is answered with the command that fetches it.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "recipe/document.h"
+
+namespace plimsoll {
+
+enum class HubKind : unsigned char { model, dataset };
+
+// "Qwen/Qwen2.5-0.5B": what may be a name on the hub. Names without an owner count where `bare` is set.
+bool is_hub_name(std::string_view text, bool bare = false);
+// HF_HUB_CACHE, HF_HOME/hub, or ~/.cache/huggingface/hub.
+std::filesystem::path hub_cache();
+// The folder of the version that refs/main names, or of the only one there is.
+std::optional<std::filesystem::path> find_in_hub_cache(HubKind kind, std::string_view name);
+// "hf download Qwen/Qwen2.5-0.5B"
+std::string download_command(HubKind kind, std::string_view name);
+
+// The files of a split in a data set's folder, sorted: those whose name or folder says the split, or, for
+// train, those that say no other one. `subset` is a folder or the start of names, where it is not empty.
+// Throws UsageError when there is none, or when several subsets have one.
+std::vector<std::string> split_files(const std::filesystem::path& folder, const std::string& split,
+                                     const std::string& subset);
+
+// The value of model, adapter, data.train or data.eval, with names of the hub replaced by paths of the cache
+// where no such path lies beside the recipe.
+struct Located {
+  Node node;
+  std::vector<std::string> missing;  // what is neither here nor in the cache, with what to do about it
+};
+Located locate_on_hub(std::string_view key, const Node& node, const std::filesystem::path& folder);
+
+}  // namespace plimsoll

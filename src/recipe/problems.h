@@ -1,0 +1,39 @@
+// What is wrong with a recipe, and where it came from.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace plimsoll {
+
+// Problems with their places, one a line. A file can hold any number; the first ones are enough.
+class Problems {
+ public:
+  // A problem with a `key` is gone once forget() is called for that key.
+  void add(const std::string& place, const std::string& message, const std::string& key = "");
+  void forget(const std::string& key);
+  [[nodiscard]] size_t count() const { return count_; }
+  [[nodiscard]] bool is_full() const { return lines_.size() == kShown; }
+  void throw_if_any() const;
+
+ private:
+  static constexpr size_t kShown = 20;
+  struct Line {
+    std::string key;
+    std::string text;
+  };
+  std::vector<Line> lines_;
+  size_t count_ = 0;
+};
+
+// Where a tree of keys comes from.
+struct Source {
+  std::string name;              // "recipes/q.yaml", "--set method.r=x"
+  bool has_lines = false;        // places are NAME:LINE
+  std::filesystem::path folder;  // relative paths start here
+
+  [[nodiscard]] std::string place(int line) const;
+};
+
+}  // namespace plimsoll

@@ -1,0 +1,48 @@
+#include "recipe/read_file.h"
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "base/error.h"
+
+namespace plimsoll {
+namespace {
+
+// At most one byte more than a document may have: enough to see that it is too long.
+std::string read_text_of(const std::string& file) {
+  std::error_code unknown;  // what cannot be looked at cannot be opened either
+  if (std::filesystem::is_directory(file, unknown))
+    throw UsageError(file + ": is a folder, not a recipe; `plimsoll plan FOLDER` takes a model's folder");
+  std::ifstream stream(file, std::ios::binary);
+  if (!stream) throw UsageError(file + ": cannot be opened: " + std::strerror(errno));
+  std::string text(kMaxDocumentBytes + 1, '\0');
+  stream.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (stream.bad()) throw UsageError(file + ": cannot be read: " + std::strerror(errno));
+  text.resize(static_cast<size_t>(stream.gcount()));
+  return text;
+}
+
+template <class Read>
+Node read_document(std::string_view text, const Source& source, Read read) {
+  try {
+    return read(text);
+  } catch (const DocumentError& error) {
+    throw UsageError(source.place(error.line) + ": " + error.what());
+  }
+}
+
+}  // namespace
+
+Node read_tree(const std::string& file) {
+  const Source source = {file, true, {}};
+  const bool is_json = std::filesystem::path(file).extension() == ".json";
+  return read_document(read_text_of(file), source, is_json ? read_json : read_yaml);
+}
+
+Node read_yaml_of(std::string_view text, const Source& source) {
+  return read_document(text, source, read_yaml);
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,113 @@
+#include "recipe/translate.h"
+
+#include <algorithm>
+
+#include "recipe/combine.h"
+#include "recipe/foreign_value.h"
+#include "recipe/option.h"
+
+namespace plimsoll {
+namespace {
+
+bool holds_component(const Node& node) {
+  return std::any_of(node.items.begin(), node.items.end(), [](const Node& item) {
+    return item.key == "_component_" || item.key.ends_with("._component_") || holds_component(item);
+  });
+}
+
+bool holds_one_of(const Node& root, std::initializer_list<std::string_view> keys) {
+  return std::any_of(keys.begin(), keys.end(),
+                     [&](std::string_view key) { return find_node(root, key) != nullptr; });
+}
+
+// ${output_dir} in torchtune's recipes is another key's text.
+void fill_references(Node& node, const Node& root) {
+  for (Node& item : node.items) fill_references(item, root);
+  const size_t begin = node.text.find("${");
+  const size_t end = node.text.find('}', begin);
+  if (node.kind != Node::Kind::scalar || begin == std::string::npos || end == std::string::npos) return;
+  const Node* target = find_node(root, node.text.substr(begin + 2, end - begin - 2));
+  if (target == nullptr || target->kind != Node::Kind::scalar || target->text.find("${") != std::string::npos)
+    return;
+  node.text.replace(begin, end + 1 - begin, target->text);
+}
+
+// Words of axolotl's `adapter`; anything else there is a folder, as in our own recipes.
+bool is_method_word(const Node& node) {
+  return node.is_word("lora") || node.is_word("qlora") || node.is_word("none");
+}
+
+}  // namespace
+
+std::optional<Tool> tool_of(const Node& root) {
+  if (root.kind != Node::Kind::map) return std::nullopt;
+  if (find_node(root, "base_model") != nullptr) return Tool::axolotl;
+  if (holds_component(root)) return Tool::torchtune;
+  if (find_node(root, "model_name_or_path") == nullptr) return std::nullopt;
+  if (holds_one_of(root, {"finetuning_type", "stage", "template", "cutoff_len", "dataset_dir", "lora_target",
+                          "lora_rank", "quantization_bit"}))
+    return Tool::llama_factory;
+  if (holds_one_of(
+          root, {"dataset_name", "use_peft", "num_train_epochs", "per_device_train_batch_size", "max_steps"}))
+    return Tool::trl;
+  return std::nullopt;
+}
+
+bool Translator::read_theirs(const Node& child, const std::string& key, Layer& layer) {
+  if (key == "seed" && child.kind == Node::Kind::null && layer.tool()) {
+    layer.ignore({child, key, "seed: null", 0}, "every run has a seed; the default is taken", true);
+    return true;
+  }
+  const Alias* row = find_alias(key, layer.tool());
+  if (row == nullptr) return false;
+  if (find_option(key) != nullptr && !is_method_word(child)) return false;
+  const bool has_inner = is_alias_group(key) || is_group(key);
+  // A map whose keys are known one by one, rather than the value of a key; an empty one is off.
+  if (has_inner && child.kind == Node::Kind::map) return false;
+  if (is_group(key) && child.kind == Node::Kind::null) return false;
+  layer.read(*row, key, child);
+  return true;
+}
+
+Node Translator::own_keys(const Node& map, const std::string& prefix, Layer& layer) {
+  Node own = map;
+  own.items.clear();
+  for (const Node& child : map.items) {
+    const std::string key = prefix + child.key;
+    if (read_theirs(child, key, layer)) continue;
+    const bool is_theirs = is_alias_group(key);
+    if (is_theirs && child.kind == Node::Kind::map && find_option(key) == nullptr) {
+      Node inner = own_keys(child, key + ".", layer);
+      if (!inner.items.empty() || child.items.empty()) own.items.push_back(std::move(inner));
+    } else if (is_theirs && child.kind == Node::Kind::map && key == "model") {
+      Node inner = own_keys(child, key + ".", layer);
+      for (Node& item : inner.items) {
+        item.key.insert(0, key + ".");
+        own.items.push_back(std::move(item));
+      }
+    } else if (is_theirs && child.kind == Node::Kind::null && !is_group(key) && find_option(key) == nullptr) {
+      layer.ignore({child, key, key + ": null", 0}, "nothing is given", true);
+    } else {
+      own.items.push_back(child);
+    }
+  }
+  return own;
+}
+
+Node Translator::translate(const Node& root, const Source& source, const Recipe& before, Problems& problems) {
+  if (root.kind != Node::Kind::map) return root;
+  if (const auto tool = tool_of(root)) report_.tool = tool;
+  Layer layer(++layers_, source, report_.tool, before, parts_, problems, report_);
+  Node filled = root;
+  if (report_.tool == Tool::torchtune) fill_references(filled, root);
+  Node own = own_keys(filled, "", layer);
+  layer.set_own(&own);
+  layer.set_recipe(tool_of(root).has_value());
+  combine(layer);
+  if (layer.is_recipe()) fill_tool_defaults(layer);
+  layer.drop_what_means_nothing();
+  for (Node& node : layer.take()) own.items.push_back(std::move(node));
+  return own;
+}
+
+}  // namespace plimsoll

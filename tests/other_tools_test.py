@@ -1,0 +1,219 @@
+"""Recipes written for other tools, and first contact without one: other_tools_test.py PLIMSOLL (standard library only).
+
+Every sample of tests/other_tools is read, its effective recipe compared with what its tool would do, and trained
+for two steps from random weights.
+"""
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+SAMPLES = ROOT / "tests" / "other_tools"
+PLIMSOLL = ROOT / "build" / "plimsoll"
+MODEL = ROOT / "demo" / "model"
+
+# What each sample means, by key. "data.train" is given by name.
+EXPECTED = {
+    "llama_factory_lora_sft.yaml": {
+        "task": "sft", "method.type": "lora", "method.r": 8, "method.alpha": 16, "method.targets": "all-linear",
+        "data.train": "facts.jsonl", "data.format": "prompt-response", "data.template": "plain", "data.eval": "10%",
+        "data.columns": {"prompt": "question", "response": "answer"}, "data.max_length": 64, "batch.effective": 8,
+        "batch.micro": 1, "optimizer.name": "adamw", "optimizer.lr": 1e-4, "schedule.name": "cosine",
+        "schedule.warmup": "10%", "schedule.epochs": 3, "precision": "bf16", "eval.every": 500, "eval.micro": 1,
+        "save.every": 500, "log.every": 10},
+    "llama_factory_full_sft.yaml": {
+        "method.type": "full", "precision": "bf16-pure", "batch.effective": 2, "batch.micro": 1,
+        "optimizer.lr": 1e-5, "schedule.epochs": 1, "memory.tier": None},
+    "axolotl_lora.yml": {
+        "method.type": "lora", "method.r": 16, "method.alpha": 32, "method.dropout": 0.05,
+        "method.targets": "all-linear", "data.train": "facts.jsonl", "data.format": "prompt-response",
+        "data.eval": "10%", "data.max_length": 64, "batch.effective": 8, "batch.micro": 2,
+        "optimizer.name": "adamw8bit", "optimizer.lr": 2e-4, "schedule.warmup": 10, "schedule.epochs": 4,
+        "precision": "bf16"},
+    "axolotl_qlora.yml": {
+        "method.type": "qlora", "method.r": 32, "method.alpha": 16, "method.targets": ["q_proj", "v_proj"],
+        "data.train": "notes.jsonl", "data.format": "text", "data.columns": {"text": "text"}, "data.eval": None,
+        "batch.effective": 2, "optimizer.name": "adamw", "optimizer.weight_decay": 0.01, "schedule.warmup": "10%"},
+    "torchtune_lora.yaml": {
+        "method.type": "lora", "method.r": 8, "method.alpha": 16,
+        "method.targets": ["q_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"],
+        "data.train": "notes.jsonl", "data.format": "text", "data.max_length": 64, "batch.effective": 4,
+        "batch.micro": 2, "optimizer.lr": 2e-3, "optimizer.weight_decay": 0.01, "optimizer.max_grad_norm": 0,
+        "schedule.name": "cosine", "schedule.warmup": 1, "precision": "bf16", "device": "cpu"},
+    "trl_sft.json": {
+        "method.type": "lora", "method.r": 4, "method.alpha": 8, "method.dropout": 0.05,
+        "data.train": "notes.jsonl", "data.columns": {"text": "text"}, "batch.effective": 4,
+        "optimizer.betas": [0.9, 0.95], "schedule.name": "constant", "schedule.warmup": 0, "schedule.max_steps": None,
+        "precision": "bf16", "eval.every": 0, "save.every": 0, "seed": 7},
+    "script.yaml": {
+        "method.type": "lora", "method.r": 4, "method.alpha": 8, "batch.effective": 6, "batch.micro": 2,
+        "data.max_length": 48, "optimizer.lr": 1e-3, "schedule.epochs": 2, "data.prefetch": 2},
+    "script.json": {
+        "method.type": "lora", "method.r": 8, "method.targets": ["q_proj", "k_proj", "v_proj"],
+        "data.eval": "notes.jsonl", "eval.every": 50, "eval.micro": 2, "save.every": 100, "save.keep": 3,
+        "batch.effective": 4, "memory.tier": None},
+    "dataclass.yaml": {
+        "method.type": "full", "batch.effective": 4, "batch.micro": 4, "precision": "bf16-master",
+        "data.max_length": 64, "optimizer.lr": 1e-3},
+}
+
+
+def run(*words, **options):
+    environment = {k: v for k, v in os.environ.items() if k != "PLIMSOLL_SET"}
+    environment.update(options.pop("env", {}))
+    return subprocess.run([str(PLIMSOLL), *map(str, words)], capture_output=True, text=True, timeout=300,
+                          env=environment, **options)
+
+
+def value_of(recipe, key):
+    for part in key.split("."):
+        recipe = recipe[part]
+    return recipe
+
+
+class OtherToolsTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = Path(tempfile.mkdtemp())
+        self.addCleanup(shutil.rmtree, self.folder)
+
+    def test_every_sample_is_expected_here(self):
+        samples = {p.name for p in SAMPLES.iterdir() if p.suffix in (".yaml", ".yml", ".json")}
+        self.assertEqual(samples - {"ds_z3_config.json"}, set(EXPECTED))
+
+    def test_samples_mean_what_their_tools_would_do(self):
+        for name, expected in EXPECTED.items():
+            done = run("recipe", SAMPLES / name, "--json")
+            self.assertEqual(done.returncode, 0, f"{name}: {done.stderr}")
+            answer = json.loads(done.stdout)
+            for key, wanted in expected.items():
+                found = value_of(answer["recipe"], key)
+                if key in ("data.train", "data.eval") and str(wanted).endswith(".jsonl"):
+                    found = found if isinstance(found, str) else found[0]
+                    wanted = str(SAMPLES / "data" / wanted)
+                self.assertEqual(found, wanted, f"{name}: {key}")
+            self.assertEqual(answer["recipe"]["model"], str(MODEL), name)
+            report = answer["other_tools"]
+            self.assertTrue(report["mapped"], name)
+            self.assertTrue(all(line["reason"] for line in report["no_effect"]), name)
+
+    def test_samples_train(self):
+        for name in EXPECTED:
+            output = self.folder / name
+            done = run("train", SAMPLES / name, "--set", "schedule.max_steps=2", "--set", f"output={output}")
+            self.assertEqual(done.returncode, 0, f"{name}: {done.stderr}")
+            self.assertEqual(len((output / "metrics.jsonl").read_text().splitlines()), 2, name)
+            self.assertIn("note    keys of", done.stderr)
+            again = run("plan", output / "recipe.yaml")  # the effective recipe, in our keys alone
+            self.assertEqual((again.returncode, again.stderr), (0, ""), name)
+
+    def test_plan_reports_on_standard_error_and_in_json(self):
+        done = run("plan", SAMPLES / "axolotl_lora.yml", "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stderr.count("note    keys of axolotl:"), 1)
+        self.assertIn("'flash_attention: true' has no effect: ", done.stderr)
+        report = json.loads(done.stdout)["other_tools"]
+        self.assertEqual(report["tool"], "axolotl")
+        self.assertIn({"place": f"{SAMPLES / 'axolotl_lora.yml'}:27", "theirs": "lora_r: 16", "ours": "method.r: 16"},
+                      report["mapped"])
+
+    def test_our_own_recipes_have_no_report(self):
+        recipe = ROOT / "demo" / "recipes" / "full.yaml"
+        self.assertNotIn("other_tools", json.loads(run("plan", recipe, "--json").stdout))
+        self.assertNotIn("#", run("recipe", recipe).stdout)
+
+    def test_a_model_of_the_hub_comes_from_the_cache_or_its_download_command_is_told(self):
+        environment = {"HF_HUB_CACHE": str(self.folder / "hub")}
+        done = run("plan", "Org/Tiny", "--length", 64, env=environment)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("hf download Org/Tiny\n", done.stderr)
+        snapshot = self.folder / "hub/models--Org--Tiny/snapshots/0123abc"
+        blobs = self.folder / "hub/models--Org--Tiny/blobs"
+        blobs.mkdir(parents=True)
+        snapshot.mkdir(parents=True)
+        for file in MODEL.iterdir():  # files of a snapshot are links
+            shutil.copy(file, blobs / file.name)
+            (snapshot / file.name).symlink_to(f"../../blobs/{file.name}")
+        (snapshot.parent.parent / "refs").mkdir()
+        (snapshot.parent.parent / "refs/main").write_text("0123abc")
+        self.assertEqual(run("plan", "Org/Tiny", "--length", 64, env=environment).returncode, 0)
+        output = self.folder / "run"
+        done = run("train", SAMPLES / "script.yaml", "--set", "model_name=Org/Tiny", "--set", "schedule.max_steps=1",
+                   "--set", f"output={output}", env=environment)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_nothing_is_begun_while_data_is_missing(self):
+        output = self.folder / "run"
+        done = run("train", SAMPLES / "script.yaml", "--set", "train_file=org/rows", "--set", f"output={output}",
+                   env={"HF_HUB_CACHE": str(self.folder)})
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("hf download org/rows --repo-type dataset", done.stderr)
+        self.assertFalse(output.exists())
+
+
+class FirstContactTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = Path(tempfile.mkdtemp())
+        self.addCleanup(shutil.rmtree, self.folder)
+
+    def test_plan_of_a_model_folder_says_the_same_as_set(self):
+        card = self.folder / "card"
+        card.mkdir()
+        shutil.copy(MODEL / "config.json", card)  # config.json alone
+        short = run("plan", card, "--json", "--method", "lora", "--rank", 4, "--length", 96, "--memory", "64MiB",
+                    "--batch", 6, "--micro-batch", 3, "--precision", "fp32", "--optimizer", "lion")
+        self.assertEqual(short.returncode, 0, short.stderr)
+        sets = ["method.type=lora", "method.r=4", "data.max_length=96", "memory.device=64MiB", "batch.effective=6",
+                "batch.micro=3", "precision=fp32", "optimizer.name=lion"]
+        long = run("plan", card, "--json", *(word for s in sets for word in ("--set", s)))
+        short, long = json.loads(short.stdout), json.loads(long.stdout)
+        self.assertEqual(short["variant"], long["variant"])
+        self.assertEqual(short["device"], long["device"])
+        self.assertEqual(short["variant"]["effective_batch"], 6)
+        self.assertEqual(run("plan", card, "--length", 64, "--memory", "100KiB").returncode, 3)
+
+    def test_init_writes_a_recipe_that_plan_and_train_take(self):
+        cases = {"facts.jsonl": ({"question": "a b c", "answer": "d"}, "prompt-response"),
+                 "notes.jsonl": ({"text": "some words of text"}, "text"),
+                 "ids.jsonl": ({"input_ids": [1, 2, 3, 4]}, "input-ids")}
+        for name, (row, row_format) in cases.items():
+            (self.folder / name).write_text("".join(json.dumps(row) + "\n" for _ in range(40)))
+            for method in ("lora", "full", "qlora"):
+                recipe = self.folder / f"{name}-{method}" / "recipe.yaml"
+                recipe.parent.mkdir()
+                done = run("init", MODEL, self.folder / name, "--out", recipe, "--method", method)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertIn(f"format: {row_format}", recipe.read_text())
+                self.assertIn("# ", recipe.read_text())
+                self.assertEqual(run("plan", recipe).returncode, 0)
+                if method == "lora":
+                    done = run("train", recipe, "--set", "schedule.max_steps=1")
+                    self.assertEqual(done.returncode, 0, done.stderr)
+                    self.assertTrue((recipe.parent / "runs" / "model-lora" / "metrics.jsonl").exists())
+
+    def test_init_never_overwrites_and_names_what_it_cannot_use(self):
+        recipe = self.folder / "recipe.yaml"
+        recipe.write_text("mine")
+        data = ROOT / "demo/data/facts/train.parquet"
+        done = run("init", MODEL, data, "--out", recipe)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("--force", done.stderr)
+        self.assertEqual(recipe.read_text(), "mine")
+        done = run("init", MODEL, data, "--force", cwd=self.folder)  # --out is recipe.yaml
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("2%", recipe.read_text())
+        self.assertEqual(run("plan", "recipe.yaml", cwd=self.folder).returncode, 0)
+        for words in ((MODEL, self.folder / "none.jsonl"), (self.folder, data), (MODEL, recipe)):
+            done = run("init", *words, "--out", self.folder / "other.yaml")
+            self.assertEqual(done.returncode, 2, words)
+            self.assertFalse((self.folder / "other.yaml").exists())
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        PLIMSOLL = Path(sys.argv.pop(1)).resolve()
+    unittest.main()

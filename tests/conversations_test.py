@@ -1,0 +1,111 @@
+"""Conversations from file to answer with the built binary, on the demo's small model.
+
+Usage: conversations_test.py PLIMSOLL (from the repository's root). Standard library only.
+"""
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PLIMSOLL = ROOT / "build" / "plimsoll"
+TALK = [{"role": "user", "content": "Who asked for it?"}, {"role": "assistant", "content": "Samuel."}]
+OWN = ("{% for m in messages %}{{ '<' + m.role + '>' + m.content + eos_token }}{% endfor %}"
+       "{% if add_generation_prompt %}<assistant>{% endif %}")
+
+
+def run(*words):
+    return subprocess.run([str(PLIMSOLL), *map(str, words)], capture_output=True, text=True, timeout=300)
+
+
+class ChatTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = Path(tempfile.mkdtemp())
+        self.addCleanup(shutil.rmtree, self.folder)
+        self.model = self.folder / "model"
+        shutil.copytree(ROOT / "demo/model", self.model)
+
+    def train(self, rows, expect=0, name="run", **data):
+        if expect:
+            shutil.rmtree(self.folder / name, ignore_errors=True)
+        path = self.folder / "train.jsonl"
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        recipe = {"model": str(self.model), "init": "random", "data": {"train": str(path), "max_length": 96, **data},
+                  "method": {"type": "full"}, "batch": {"effective": len(rows), "micro": 1}, "precision": "fp32",
+                  "schedule": {"max_steps": 1, "warmup": 0}, "output": str(self.folder / name)}
+        (self.folder / "recipe.json").write_text(json.dumps(recipe))
+        done = run("train", self.folder / "recipe.json")
+        self.assertEqual(done.returncode, expect, done.stderr)
+        return done.stderr
+
+    def tokens(self, name="run"):
+        return json.loads((self.folder / name / "metrics.jsonl").read_text().splitlines()[0])["tokens"]
+
+    def prompt_ids(self, *words):
+        done = run("generate", *words, "--max-new-tokens", 1, "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads(done.stdout)["prompt_ids"]
+
+    def text_ids(self, text):
+        return self.prompt_ids(self.folder / "run", "--prompt", text, "--template", "plain")
+
+    def test_the_model_s_own_template_trains_and_answers(self):
+        (self.model / "chat_template.jinja").write_text(OWN)
+        log = self.train([{"messages": TALK}])
+        self.assertIn("chat_template.jinja", log)
+        self.assertEqual((self.folder / "run/chat_template.jinja").read_text(), OWN)
+        # The row has the tokens of the whole rendering, an answer's prompt those of its beginning.
+        whole = "<user>Who asked for it?<|endoftext|><assistant>Samuel.<|endoftext|>"
+        self.assertEqual(self.tokens(), len(self.text_ids(whole)))
+        asked = self.prompt_ids(self.folder / "run", "--prompt", "Who asked for it?")
+        self.assertEqual(asked, self.text_ids("<user>Who asked for it?<|endoftext|><assistant>"))
+        with_system = self.prompt_ids(self.folder / "run", "--prompt", "Who?", "--system", "Be brief.")
+        self.assertEqual(with_system, self.text_ids(
+            "<system>Be brief.<|endoftext|><user>Who?<|endoftext|><assistant>"))
+        questions = self.folder / "questions.jsonl"
+        questions.write_text(json.dumps({"messages": TALK}) + "\n")
+        done = run("generate", self.folder / "run", "--data", questions, "--max-new-tokens", 1, "--json")
+        self.assertEqual((json.loads(done.stdout)["rows"], json.loads(done.stdout)["exact"]), (1, 0), done.stderr)
+
+    def test_prompts_with_responses_are_rendered_too_and_a_plain_run_answers_plainly(self):
+        (self.model / "chat_template.jinja").write_text(OWN)
+        row = {"prompt": "Who asked for it?", "response": "Samuel."}
+        self.train([row])
+        rendered = self.tokens()
+        self.train([row], name="plain", template="plain")
+        self.assertGreater(rendered, self.tokens("plain"))
+        self.assertFalse((self.folder / "plain/chat_template.jinja").exists())
+        asked = self.prompt_ids(self.folder / "plain", "--prompt", "Who?")
+        self.assertEqual(asked, self.text_ids("Who?"))
+
+    def test_built_in_templates_and_sharegpt_s_form(self):
+        share = [{"from": "human", "value": "Who asked for it?"}, {"from": "gpt", "value": "Samuel."}]
+        self.train([{"conversations": share}], template="mistral")
+        self.assertEqual(self.tokens(), len(self.text_ids("[INST] Who asked for it? [/INST] Samuel.<|endoftext|>")))
+
+    def test_bad_rows_and_templates_end_with_a_message_and_write_no_checkpoint(self):
+        self.assertIn("has no chat template", self.train([{"messages": TALK}], expect=2))
+        self.assertIn("plain has no place", self.train([{"messages": TALK}], expect=2, template="plain"))
+        no_answer = self.train([{"messages": TALK[:1]}], expect=4, template="alpaca")
+        self.assertIn("train.jsonl:1: the conversation has nothing to learn", no_answer)
+        turns = self.train([{"messages": TALK + TALK[1:]}], expect=4, name="turns", template="mistral")
+        self.assertIn("mistral takes turns", turns)
+        (self.model / "chat_template.jinja").write_text("\n{% for m in messages %}")
+        self.assertIn("chat_template.jinja:2: 'for' is not closed", self.train([{"messages": TALK}], expect=2))
+        (self.model / "chat_template.jinja").write_text("{{ strftime_now('%Y') }}" + OWN)
+        self.assertIn("data.date", self.train([{"messages": TALK}], expect=4, name="dated"))
+        self.train([{"messages": TALK}], name="with_date", date="2025-01-31")
+        for name in ("turns", "dated"):
+            self.assertFalse(list((self.folder / name).glob("checkpoint-*")))
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        PLIMSOLL = Path(sys.argv.pop(1)).resolve()
+    os.environ.pop("PLIMSOLL_SET", None)
+    os.environ["OMP_WAIT_POLICY"] = "passive"
+    unittest.main()

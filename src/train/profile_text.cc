@@ -44,11 +44,13 @@ double total(std::span<const TimeSpan> spans) {
 // "layers.3.mlp.up_proj" and its brothers: one place.
 std::string place_of(const Op& op) {
   std::string place = std::string(to_string(op.kind)) + " ";
-  for (size_t i = 0; i < op.scope.size(); ++i) {
-    const bool digit = std::isdigit(static_cast<unsigned char>(op.scope[i])) != 0;
-    const bool number = digit && i > 0 && op.scope[i - 1] == '.';
-    if (!digit || (i > 0 && !number && place.back() != '*')) place += op.scope[i];
-    if (number) place += '*';
+  for (const char c : op.scope) {
+    const bool digit = std::isdigit(static_cast<unsigned char>(c)) != 0;
+    if (digit && place.ends_with('.')) {
+      place += '*';
+    } else if (!digit || !place.ends_with('*')) {
+      place += c;
+    }
   }
   return place;
 }

@@ -4,7 +4,7 @@
 
 #include <fstream>
 
-#include "text/json.h"
+#include "text/json_part.h"
 #include "text/stream_decoder.h"
 #include "text/tokenizer.h"
 #include "text/utf8.h"
@@ -82,7 +82,9 @@ TEST_P(TokenizerGolden, the_stream_decoder_gives_the_same_text_in_whole_characte
 }
 
 INSTANTIATE_TEST_SUITE_P(Files, TokenizerGolden,
-                         testing::Values("gpt2", "qwen2", "qwen35", "llama3", "tekken", "other"),
+                         testing::Values("gpt2", "qwen2", "qwen35", "llama3", "tekken", "other", "llama2",
+                                         "mistral", "gemma", "chatlm", "clip", "t5", "mt5", "xlmr", "bert",
+                                         "bert_cased", "word_level"),
                          [](const auto& info) { return info.param; });
 
 }  // namespace

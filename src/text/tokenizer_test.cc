@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "base/error.h"
-#include "text/json.h"
+#include "text/json_part.h"
 #include "text/special_tokens.h"
 #include "text/stream_decoder.h"
 

@@ -1,5 +1,5 @@
 """Small tokenizers, one for each way that models put the parts of a tokenizer.json together, trained on
-tests/golden/tokenizers/sample.txt. ZOO maps a name to a function that returns the content of the file."""
+tests/golden/tokenizers/sample.txt (for the goldens) or another text. ZOO maps a name to a function that returns the content of the file."""
 import base64
 import io
 import json
@@ -9,7 +9,9 @@ from tokenizers import (AddedToken, Regex, Tokenizer, decoders, models, normaliz
                         trainers)
 
 FOLDER = pathlib.Path(__file__).resolve().parent.parent / "tests/golden/tokenizers"
+# What the tokenizers are trained on, and by how much their vocabularies are larger than the goldens'.
 SAMPLE = FOLDER / "sample.txt"
+SCALE = 1
 SPACES = r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 QWEN2 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*" + SPACES
@@ -55,7 +57,7 @@ def train_bytes(pre_tokenizer, vocab, normalizer=None, **model):
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    trainer = trainers.BpeTrainer(vocab_size=vocab, initial_alphabet=alphabet, show_progress=False)
+    trainer = trainers.BpeTrainer(vocab_size=vocab * SCALE, initial_alphabet=alphabet, show_progress=False)
     tokenizer.train([str(SAMPLE)], trainer)
     tokenizer.add_special_tokens(["<|endoftext|>", "<|im_start|>", "<|im_end|>"])
     return tokenizer
@@ -118,7 +120,7 @@ def train_characters(vocab, bytes_known=range(256)):
     tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend(MARK), normalizers.Replace(" ", MARK)])
     tokenizer.pre_tokenizer = pre_tokenizers.Split(MARK, "merged_with_next")
     trainer = trainers.BpeTrainer(
-        vocab_size=vocab, special_tokens=["<unk>", "<s>", "</s>"], limit_alphabet=90, show_progress=False
+        vocab_size=vocab * SCALE, special_tokens=["<unk>", "<s>", "</s>"], limit_alphabet=90 * SCALE, show_progress=False
     )
     tokenizer.train([str(SAMPLE)], trainer)
     data = content(tokenizer)
@@ -189,7 +191,7 @@ def chatlm():
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(stages)
     tokenizer.decoder = decoders.Metaspace()
     special = ["[PAD]", "[EOS]", "[SEP]", "[BOS]", "[CLS]", "[MASK]", "[UNK]"]
-    trainer = trainers.BpeTrainer(vocab_size=600, special_tokens=special, limit_alphabet=250, show_progress=False)
+    trainer = trainers.BpeTrainer(vocab_size=600 * SCALE, special_tokens=special, limit_alphabet=250 * SCALE, show_progress=False)
     tokenizer.train([str(SAMPLE)], trainer)
     tokenizer.add_tokens(["\t", "\n"])
     data = content(tokenizer)
@@ -204,7 +206,7 @@ def clip():
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer.decoder = decoders.BPEDecoder("</w>")
     trainer = trainers.BpeTrainer(
-        vocab_size=600, special_tokens=["<unk>"], end_of_word_suffix="</w>", continuing_subword_prefix="@@",
+        vocab_size=600 * SCALE, special_tokens=["<unk>"], end_of_word_suffix="</w>", continuing_subword_prefix="@@",
         show_progress=False,
     )
     tokenizer.train([str(SAMPLE)], trainer)
@@ -220,7 +222,7 @@ def train_unigram(vocab, normalizer, pre_tokenizer, special):
     tokenizer.pre_tokenizer = pre_tokenizer
     tokenizer.decoder = decoders.Metaspace()
     trainer = trainers.UnigramTrainer(
-        vocab_size=vocab, special_tokens=special, unk_token="<unk>", show_progress=False
+        vocab_size=vocab * SCALE, special_tokens=special, unk_token="<unk>", show_progress=False
     )
     tokenizer.train([str(SAMPLE)], trainer)
     return tokenizer
@@ -308,7 +310,7 @@ def train_bert(vocab, lowercase, **normalizer):
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece()
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    trainer = trainers.WordPieceTrainer(vocab_size=vocab, special_tokens=special, show_progress=False)
+    trainer = trainers.WordPieceTrainer(vocab_size=vocab * SCALE, special_tokens=special, show_progress=False)
     tokenizer.train([str(SAMPLE)], trainer)
     return tokenizer
 
@@ -330,7 +332,7 @@ def word_level():
     tokenizer.normalizer = normalizers.Sequence([normalizers.NFD(), normalizers.Lowercase(), normalizers.StripAccents()])
     stages = [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Punctuation("merged_with_previous")]
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(stages + [pre_tokenizers.CharDelimiterSplit("|")])
-    trainer = trainers.WordLevelTrainer(vocab_size=500, special_tokens=["[UNK]"], show_progress=False)
+    trainer = trainers.WordLevelTrainer(vocab_size=500 * SCALE, special_tokens=["[UNK]"], show_progress=False)
     tokenizer.train([str(SAMPLE)], trainer)
     return content(tokenizer)
 

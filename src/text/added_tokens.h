@@ -62,8 +62,8 @@ class AddedTokenMatcher {
 class AddedTokens {
  public:
   AddedTokens() = default;
-  // The list of tokenizer.json. Refuses (UsageError) a token whose id differs from the one the reference would
-  // give it: rows of the embedding would be confused.
+  // The list of tokenizer.json. Refuses (UsageError) a token whose id differs from the one the reference
+  // would give it: rows of the embedding would be confused.
   AddedTokens(const std::optional<JsonPart>& list, const PieceTable& vocab, const Normalizer* normalizer);
   // Tokens whose ids and spellings are known.
   explicit AddedTokens(std::vector<AddedToken> tokens);

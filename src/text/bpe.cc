@@ -89,7 +89,9 @@ void Bpe::prepare_symbols() {
   }
 }
 
-int32_t Bpe::symbol_of(std::string_view character) const { return symbols_[decode_utf8(character.data()).code]; }
+int32_t Bpe::symbol_of(std::string_view character) const {
+  return symbols_[decode_utf8(character.data()).code];
+}
 
 // A word may be cut between two symbols that no merge bridges: not the last symbol of a left part with the
 // first of a right one. Every symbol is one character here, so that the spelling of a piece tells them.
@@ -163,7 +165,8 @@ void Bpe::tokenize_cached(std::string_view run, std::vector<int32_t>& out) const
   for (size_t begin = 0; begin < symbols.size();) {
     size_t end = begin + 1;
     while (end < symbols.size() && may_merge(symbols[end - 1], symbols[end])) ++end;
-    stretch.assign(symbols.begin() + static_cast<int64_t>(begin), symbols.begin() + static_cast<int64_t>(end));
+    stretch.assign(symbols.begin() + static_cast<int64_t>(begin),
+                   symbols.begin() + static_cast<int64_t>(end));
     merge_symbols(merges_, stretch);
     out.insert(out.end(), stretch.begin(), stretch.end());
     begin = end;
@@ -183,8 +186,7 @@ void Bpe::append_symbols(std::string_view run, std::vector<int32_t>& symbols) co
   SymbolWriter writer(options_, byte_ids_, symbols);
   for (size_t i = 0; i < run.size();) {
     const Utf8Char c = options_.raw_bytes ? Utf8Char{0, 1} : decode_utf8(run.data() + i);
-    const int32_t id =
-        options_.raw_bytes ? byte_ids_[static_cast<unsigned char>(run[i])] : symbols_[c.code];
+    const int32_t id = options_.raw_bytes ? byte_ids_[static_cast<unsigned char>(run[i])] : symbols_[c.code];
     if (id >= 0)
       writer.known(id);
     else

@@ -57,8 +57,9 @@ Decoder::Step Decoder::read_step(const JsonPart& json, const std::string& type) 
     if (suffix.empty()) json.damaged("the suffix is empty");
     return {.kind = Kind::bpe_suffix, .text = suffix};
   }
-  json.refuse("decoder", type,
-              "ByteLevel, ByteFallback, Fuse, Metaspace, WordPiece, Replace, Strip, BPEDecoder, Sequence, null");
+  json.refuse(
+      "decoder", type,
+      "ByteLevel, ByteFallback, Fuse, Metaspace, WordPiece, Replace, Strip, BPEDecoder, Sequence, null");
 }
 
 // A fused text may come out in parts unless a later step must see it whole.

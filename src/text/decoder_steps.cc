@@ -119,7 +119,9 @@ class MetaspaceStep final : public Link {
  public:
   MetaspaceStep(const std::string& mark, bool drop_first, Sink next)
       : Link(std::move(next)), mark_(mark), drop_(drop_first) {}
-  void token(std::string_view token) override { give(replaced(token, mark_, std::exchange(drop_, false) ? "" : " ")); }
+  void token(std::string_view token) override {
+    give(replaced(token, mark_, std::exchange(drop_, false) ? "" : " "));
+  }
 
  private:
   std::string mark_;
@@ -128,16 +130,16 @@ class MetaspaceStep final : public Link {
 
 // The reference's order.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 11> kCleanUps = {{{" .", "."},
-                                                                                     {" ?", "?"},
-                                                                                     {" !", "!"},
-                                                                                     {" ,", ","},
-                                                                                     {" ' ", "'"},
-                                                                                     {" n't", "n't"},
-                                                                                     {" 'm", "'m"},
-                                                                                     {" do not", " don't"},
-                                                                                     {" 's", "'s"},
-                                                                                     {" 've", "'ve"},
-                                                                                     {" 're", "'re"}}};
+                                                                                      {" ?", "?"},
+                                                                                      {" !", "!"},
+                                                                                      {" ,", ","},
+                                                                                      {" ' ", "'"},
+                                                                                      {" n't", "n't"},
+                                                                                      {" 'm", "'m"},
+                                                                                      {" do not", " don't"},
+                                                                                      {" 's", "'s"},
+                                                                                      {" 've", "'ve"},
+                                                                                      {" 're", "'re"}}};
 
 class WordPieceStep final : public Link {
  public:

@@ -20,8 +20,8 @@ Sink byte_fallback_step(bool parts, Sink next);
 Sink fuse_step(Sink next);
 // `mark` becomes a space, or nothing in the first token if `drop_first`.
 Sink metaspace_step(const std::string& mark, bool drop_first, Sink next);
-// Spaces before all tokens but the first and those that start with `prefix`. `clean_up` closes the gaps before
-// English punctuation and contractions.
+// Spaces before all tokens but the first and those that start with `prefix`. `clean_up` closes the gaps
+// before English punctuation and contractions.
 Sink word_piece_step(const std::string& prefix, bool clean_up, Sink next);
 Sink replace_step(const Pattern& pattern, const std::string& content, Sink next);
 // Removes `content` at most `start` times at the start and `stop` times at the end: of each token, or, if

@@ -25,8 +25,7 @@ bool is_control(int c) { return c == U_GCB_CONTROL || c == U_GCB_CR || c == U_GC
 
 // Rules GB6 to GB8: syllables of conjoining jamo stay together.
 bool joins_hangul(int left, int right) {
-  if (left == U_GCB_L)
-    return right == U_GCB_L || right == U_GCB_V || right == U_GCB_LV || right == U_GCB_LVT;
+  if (left == U_GCB_L) return right == U_GCB_L || right == U_GCB_V || right == U_GCB_LV || right == U_GCB_LVT;
   if (left == U_GCB_LV || left == U_GCB_V) return right == U_GCB_V || right == U_GCB_T;
   return (left == U_GCB_LVT || left == U_GCB_T) && right == U_GCB_T;
 }

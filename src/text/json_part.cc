@@ -77,7 +77,9 @@ double JsonPart::number_or(const char* key, double fallback) const {
   return value ? value->number() : fallback;
 }
 
-void JsonPart::damaged(std::string_view what) const { throw DamagedError(place() + ": " + std::string(what)); }
+void JsonPart::damaged(std::string_view what) const {
+  throw DamagedError(place() + ": " + std::string(what));
+}
 
 void JsonPart::refuse(std::string_view kind, std::string_view name, std::string_view supported) const {
   throw UsageError(place() + ": the " + std::string(kind) + " \"" + std::string(name) +

@@ -12,8 +12,9 @@ class MetaspaceSplit final : public PreTokenizer {
   void split(std::string_view word, Words& out) const override {
     const std::string& mark = options_.replacement;
     const bool marked = word.starts_with(' ') || word.starts_with(mark);
-    const bool prepend = !marked && (options_.prepend == PrependScheme::always ||
-                                     (options_.prepend == PrependScheme::first && word.data() == out.input_start));
+    const bool prepend =
+        !marked && (options_.prepend == PrependScheme::always ||
+                    (options_.prepend == PrependScheme::first && word.data() == out.input_start));
     if (prepend || word.find(' ') != word.npos) {
       std::string text;
       text.reserve(word.size() * 5 / 4 + mark.size());

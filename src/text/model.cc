@@ -22,7 +22,8 @@ std::array<int32_t, 256> byte_piece_ids(const PieceTable& vocab) {
   constexpr std::string_view kDigits = "0123456789ABCDEF";
   std::array<int32_t, 256> ids{};
   for (size_t byte = 0; byte < ids.size(); ++byte)
-    ids[byte] = vocab.find(std::string{'<', '0', 'x', kDigits[byte / 16], kDigits[byte % 16], '>'}).value_or(-1);
+    ids[byte] =
+        vocab.find(std::string{'<', '0', 'x', kDigits[byte / 16], kDigits[byte % 16], '>'}).value_or(-1);
   return ids;
 }
 

@@ -29,7 +29,9 @@ class NormalText {
     next_.clear();
     return next_;
   }
+  // Throws UsageError for a text that has grown beyond what the models count in 32 bits.
   void commit() {
+    if (next_.size() > kLongest) throw UsageError("normalising makes a text of more than 1 GiB; split it");
     storage_.swap(next_);
     text_ = storage_;
   }
@@ -41,6 +43,8 @@ class NormalText {
   void lose_start() { from_start_ = false; }
 
  private:
+  static constexpr size_t kLongest = size_t{1} << 30;
+
   std::string_view text_;
   std::string storage_;
   std::string next_;

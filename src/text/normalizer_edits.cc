@@ -60,7 +60,8 @@ class Strip final : public Normalizer {
     const auto is_white = [](const Utf8Char& c) { return (text_classes()[c.code] & kWhite) != 0; };
     for (Utf8Char c{}; left_ && !text.empty() && is_white(c = decode_utf8(text.data()));)
       text.remove_prefix(c.bytes);
-    for (Utf8Char c{}; right_ && !text.empty() && is_white(c = decode_utf8_before(text.data() + text.size()));)
+    for (Utf8Char c{};
+         right_ && !text.empty() && is_white(c = decode_utf8_before(text.data() + text.size()));)
       text.remove_suffix(c.bytes);
     normal.keep(text);
   }

@@ -48,8 +48,7 @@ class PieceTrie::Builder {
   void place_children(const Task& task, std::vector<Task>& tasks) {
     size_t i = task.begin;
     // Equal pieces stand side by side in the order given.
-    for (; i < task.end && entries_[i].piece.size() == task.depth; ++i)
-      nodes_[task.node].id = entries_[i].id;
+    for (; i < task.end && entries_[i].piece.size() == task.depth; ++i) nodes_[task.node].id = entries_[i].id;
     children_.clear();
     for (; i < task.end; ++i) {
       const auto label = static_cast<unsigned char>(entries_[i].piece[task.depth]);

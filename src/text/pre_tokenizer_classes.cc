@@ -99,9 +99,9 @@ std::unique_ptr<PreTokenizer> make_class_split(const JsonPart& json, std::string
                                 [has](char32_t c) { return has(c, kPunctuation); });
   }
   if (type == "CharDelimiterSplit")
-    return make_character_split(
-        SplitBehavior::removed,
-        [delimiter = decode_utf8(json.at("delimiter").character().data()).code](char32_t c) { return c == delimiter; });
+    return make_character_split(SplitBehavior::removed,
+                                [delimiter = decode_utf8(json.at("delimiter").character().data()).code](
+                                    char32_t c) { return c == delimiter; });
   return nullptr;
 }
 

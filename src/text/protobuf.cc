@@ -6,9 +6,7 @@
 
 namespace plimsoll {
 
-void ProtoReader::damaged() const {
-  throw DamagedError(place_ + ": not a SentencePiece model, or cut off");
-}
+void ProtoReader::damaged() const { throw DamagedError(place_ + ": not a SentencePiece model, or cut off"); }
 
 uint64_t ProtoReader::read_varint() {
   uint64_t value = 0;

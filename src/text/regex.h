@@ -1,9 +1,9 @@
 // Regular expressions of tokenizer files that no hand-written scanner knows, run by PCRE2.
 //
 // The files are written for Oniguruma's Ruby syntax. Where the two differ in meaning the expression is
-// translated (\s, ^, $) or refused by name (\w, \b, \h, class operators, ...), never run with another meaning. One
-// difference stays: characters younger than PCRE2's Unicode tables (14.0 in 10.42) are completed for the
-// major categories \p{L M N P S} only, not for scripts and minor ones.
+// translated (\s, ^, $) or refused by name (\w, \b, \h, class operators, ...), never run with another
+// meaning. One difference stays: characters younger than PCRE2's Unicode tables (14.0 in 10.42) are completed
+// for the major categories \p{L M N P S} only, not for scripts and minor ones.
 #pragma once
 
 #include <cstddef>

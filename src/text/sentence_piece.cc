@@ -31,11 +31,8 @@ class SentencePieceNormalizer final : public Normalizer {
         squeeze_(model.remove_extra_spaces) {
     if (!model.charsmap.empty()) map_.emplace(model.charsmap, where);
     std::vector<PieceTrie::Entry> kept;
-    for (const auto& piece : model.pieces) {
-      if (piece.type != Type::user_defined) continue;
-      kept_text_.push_back(std::make_unique<std::string>(piece.text));
-      kept.push_back({*kept_text_.back(), 0});
-    }
+    for (const auto& piece : model.pieces)
+      if (piece.type == Type::user_defined) kept.push_back({piece.text, 0});
     if (!kept.empty()) kept_.emplace(std::move(kept));
   }
 
@@ -93,8 +90,7 @@ class SentencePieceNormalizer final : public Normalizer {
   bool add_prefix_;
   bool squeeze_;
   std::optional<Charsmap> map_;
-  std::vector<std::unique_ptr<std::string>> kept_text_;  // what the trie's entries view
-  std::optional<PieceTrie> kept_;
+  std::optional<PieceTrie> kept_;  // user-defined pieces
 };
 
 std::vector<PieceId> vocab_of(const SentencePieceModel& model) {
@@ -170,10 +166,9 @@ MergeTable merges_of(const SentencePieceModel& model, const PieceTable& vocab, c
 std::unique_ptr<Model> make_bpe(const SentencePieceModel& model, const std::string& where) {
   PieceTable vocab(vocab_of(model), where);
   MergeTable merges = merges_of(model, vocab, where);
-  return std::make_unique<Bpe>(std::move(vocab), std::move(merges),
-                               BpeOptions{.fuse_unk = true,
-                                          .byte_fallback = model.byte_fallback,
-                                          .unk_id = unknown_id(model, where)});
+  return std::make_unique<Bpe>(
+      std::move(vocab), std::move(merges),
+      BpeOptions{.fuse_unk = true, .byte_fallback = model.byte_fallback, .unk_id = unknown_id(model, where)});
 }
 
 // User-defined pieces are found in the normalised text, control pieces in the raw one.

@@ -1,9 +1,9 @@
 // Text to token ids and back, as the file tokenizer.json says and the reference (Hugging Face `tokenizers`)
 // does it.
 //
-// Every component that a file may name and that is not run here is refused by its name (docs/tokenizers.md has
-// the list). Encoding: cut out added tokens, normalise each piece, cut out the normalised added tokens, split
-// into words, turn each word into ids, add the post-processor's ids.
+// Every component that a file may name and that is not run here is refused by its name (docs/tokenizers.md
+// has the list). Encoding: cut out added tokens, normalise each piece, cut out the normalised added tokens,
+// split into words, turn each word into ids, add the post-processor's ids.
 //
 // A Tokenizer is a cheap handle on immutable tables: copy it freely, use it from any number of threads. Every
 // thread that encodes holds a word cache of 1 MiB for the tokenizer it used last.
@@ -34,7 +34,7 @@ class Tokenizer {
   static std::optional<std::filesystem::path> find_file(const std::filesystem::path& folder);
 
   // Bytes that are no UTF-8 count as U+FFFD, as with Python's errors="replace". Time is linear in the text
-  // but for words without a break: n log n in their length. Throws UsageError for a text above 512 MiB, and
+  // but for words without a break: n log n in their length. Throws UsageError for a text above 64 MiB, and
   // where the model has no unknown piece but needs one.
   [[nodiscard]] std::vector<int32_t> encode(std::string_view text, bool add_special_tokens) const;
   // Appends to `out`.

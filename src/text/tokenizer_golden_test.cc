@@ -87,5 +87,25 @@ INSTANTIATE_TEST_SUITE_P(Files, TokenizerGolden,
                                          "bert_cased", "word_level"),
                          [](const auto& info) { return info.param; });
 
+class SentencePieceGolden : public testing::TestWithParam<std::string> {};
+
+TEST_P(SentencePieceGolden, ids_are_those_of_sentence_piece) {
+  const Tokenizer tokenizer = Tokenizer::from_file(golden(GetParam() + ".model"));
+  Json cases;
+  std::ifstream(golden(GetParam() + ".cases.json")) >> cases;
+  ASSERT_GT(cases.size(), 100U);
+  for (const Json& c : cases) {
+    const std::vector<int32_t> ids = ids_of(c);
+    ASSERT_EQ(tokenizer.encode(text_of(c), false), ids) << c.dump().substr(0, 200);
+    StreamDecoder decoder(tokenizer, false);
+    std::string text;
+    for (const int32_t id : ids) text += decoder.push(id);
+    ASSERT_EQ(text + decoder.finish(), tokenizer.decode(ids, false));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Files, SentencePieceGolden, testing::Values("sp_unigram", "sp_bpe"),
+                         [](const auto& info) { return info.param; });
+
 }  // namespace
 }  // namespace plimsoll

@@ -67,7 +67,8 @@ void Unigram::append_unknown(std::string_view run, std::vector<int32_t>& out) co
   // The fused run may spell a piece, as "<unk>" does.
   if (const auto id = vocab_.find(run)) return out.push_back(*id);
   const auto byte_id = [this](char c) { return byte_ids_[static_cast<unsigned char>(c)]; };
-  if (options_.byte_fallback && std::all_of(run.begin(), run.end(), [&](char c) { return byte_id(c) >= 0; })) {
+  if (options_.byte_fallback &&
+      std::all_of(run.begin(), run.end(), [&](char c) { return byte_id(c) >= 0; })) {
     for (const char c : run) out.push_back(byte_id(c));
     return;
   }

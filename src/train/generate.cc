@@ -33,9 +33,10 @@ struct Answer {
 };
 
 std::optional<Tokenizer> load_tokenizer(const GenerateOptions& options, const fs::path& base) {
-  if (fs::exists(base / "tokenizer.json")) return Tokenizer::from_file(base / "tokenizer.json");
+  if (const auto file = Tokenizer::find_file(base)) return Tokenizer::from_file(*file);
   if (!options.ids.empty()) return std::nullopt;
-  throw UsageError(base.string() + ": has no tokenizer.json, which texts need (--ids does not)");
+  throw UsageError(base.string() +
+                   ": has no tokenizer.json or tokenizer.model, which texts need (--ids does not)");
 }
 
 int64_t context_of(const GenerateOptions& options, const ModelSpec& model,

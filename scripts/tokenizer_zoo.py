@@ -206,7 +206,7 @@ def clip():
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer.decoder = decoders.BPEDecoder("</w>")
     trainer = trainers.BpeTrainer(
-        vocab_size=600 * SCALE, special_tokens=["<unk>"], end_of_word_suffix="</w>", continuing_subword_prefix="@@",
+        vocab_size=1500 * SCALE, special_tokens=["<unk>"], end_of_word_suffix="</w>", continuing_subword_prefix="@@",
         show_progress=False,
     )
     tokenizer.train([str(SAMPLE)], trainer)
@@ -316,12 +316,12 @@ def train_bert(vocab, lowercase, **normalizer):
 
 
 def bert():
-    tokenizer = train_bert(900, True)
+    tokenizer = train_bert(1200, True)
     return with_template_tokens(tokenizer, "[CLS] $A [SEP]", ["[CLS]", "[SEP]"])
 
 
 def bert_cased():
-    tokenizer = train_bert(800, False, handle_chinese_chars=False)
+    tokenizer = train_bert(1600, False, handle_chinese_chars=False)
     tokenizer.decoder = decoders.WordPiece(cleanup=False)
     tokenizer.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
     return content(tokenizer)

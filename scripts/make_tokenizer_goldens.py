@@ -17,7 +17,7 @@ TRICKY = """
 \ufeffx|\ufffd|a\u001cb|a\x00b|\u0378|\ue000|\U00031350|👨‍👩‍👧‍👦|<0x41>|▁x|</s>|<s>x|x </s> y|in<|im_end|>side
 <|im_start|>user\n  hi<|im_end|>\n|<|im_end|>\u0301|e<|im_end|>|<extra_id_0>|[MASK] |  [MASK]  x|a  <left> \t<right>  b
 word alone|sword|word|words word, _word word|byté\u0301|cafe\u0301s|café|a  b|a   \n  b|a \n\n  |   \r\n \r
-HTMLParser camelCaseÉÀ ǅabc ʰAʰ ªb ÀÁ́a|_A_b/c//\r\n/|!!!\n\n|  !?\r\n a|\u2028\u2029 x|½½½½ 1234567|a1b22c333d4444
+HTMLParser camelCaseÉÀ ǅabc ʰAʰ ªb ÀÁ́a|_A_b/c//\r\n/|!!!\n\n|  !?\r\n a|\u2028\u2029 x|½½½½ 1234567|\"\"\"\\\"\"\"\"|a1b22c333d4444
 ΑΒγδ Ωω ﬀ ŉ 'K 'ß|https://x.y/z?a=b|\u0301\u0301a|x\u0301\u0301|ﾊﾟ|\u212b \u2126|\U0001d400\U0001d7ce|\u0600\u06dd
 """
 REPEATED = [("a", 101), ("a", 50000), (" ", 3000), ("\u0301", 150), ("ab", 200), ("\n ", 150), ("'s", 100), ("1", 400)]

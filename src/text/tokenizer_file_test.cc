@@ -209,6 +209,19 @@ TEST(TokenizerFile, a_unigram_without_an_unknown_piece_says_so_when_it_needs_one
   EXPECT_THAT([&] { (void)tokenizer.encode("ab", false); }, ThrowsMessage<UsageError>(HasSubstr("\"b\"")));
 }
 
+// Two ways to write a word whose sums differ in the last bit: the reference's answers.
+TEST(TokenizerFile, scores_are_read_with_the_reference_s_rounding) {
+  const auto ids = [](const std::string& scores) {
+    const std::string file =
+        R"({"model":{"type":"Unigram","unk_id":0,"vocab":[["<unk>",0.0],)" + scores + "]}}";
+    return Tokenizer::from_json(file, "t.json").encode("xaaaa", false);
+  };
+  EXPECT_THAT(ids(R"(["x",-8.167522699950393],["a",-9.675956862490645],["aaa",-2.032455454516584])"),
+              testing::ElementsAre(1, 2, 3));
+  EXPECT_THAT(ids(R"(["x",-10.915702033726319],["a",-1.3364898133690888],["aaa",-1.2799044709280687])"),
+              testing::ElementsAre(1, 3, 2));
+}
+
 TEST(TokenizerFile, a_folder_s_tokenizer_json_comes_before_its_sentence_piece_model) {
   const auto folder = std::filesystem::path(testing::TempDir()) / "tokenizer_files";
   std::filesystem::create_directories(folder);

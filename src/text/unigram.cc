@@ -1,8 +1,6 @@
 #include "text/unigram.h"
 
 #include <algorithm>
-#include <limits>
-#include <numeric>
 
 #include "text/utf8.h"
 #include "text/word_cache.h"
@@ -10,8 +8,6 @@
 namespace plimsoll {
 namespace {
 
-// How much less than the worst piece an unknown character scores.
-constexpr double kUnknownPenalty = 10;
 // One long text must not hold its memory for the rest of the thread.
 constexpr size_t kMostKeptNodes = 1 << 14;
 
@@ -113,24 +109,6 @@ void Unigram::tokenize(std::string_view word, std::vector<int32_t>& out) const {
 int64_t Unigram::resident_bytes() const {
   return vocab_.resident_bytes() + trie_.resident_bytes() +
          static_cast<int64_t>(sizeof *this + scores_.capacity() * sizeof(double));
-}
-
-std::unique_ptr<Model> make_unigram(const TokenizerFile& file) {
-  const JsonPart model = file.model();
-  if (!file.vocab_is_list || file.scores.size() != file.vocab.size())
-    model.at("vocab").damaged("expected a list of [piece, score]");
-  UnigramOptions options;
-  options.byte_fallback = model.flag_or("byte_fallback", false);
-  if (const auto unk = model.find("unk_id")) {
-    options.unk_id = unk->id();
-    if (unk->count() >= file.vocab.size()) unk->damaged("is outside the vocabulary");
-  }
-  options.unk_score = std::numeric_limits<double>::infinity();
-  for (const double score : file.scores) options.unk_score = std::min(options.unk_score, score);
-  options.unk_score -= kUnknownPenalty;
-  std::vector<int32_t> matched(file.vocab.size());
-  std::iota(matched.begin(), matched.end(), 0);
-  return std::make_unique<Unigram>(PieceTable(file.vocab, file.name), file.scores, matched, options);
 }
 
 }  // namespace plimsoll

@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
-"""Writes src/text/unicode_classes.inc, for every code point the classes the tokenizer scanners ask for, and
+"""Writes src/text/unicode_classes.inc, for every code point the classes the tokenizer scanners ask for;
+src/text/text_classes.inc, the classes of the other normalisers and pre-tokenisers; src/text/lower_case.inc; and
 src/text/unicode_after_14.inc, the characters that PCRE2 10.42 with its Unicode 14 does not know yet.
 
 The reference is the `tokenizers` library itself (its regex engine for letters, marks, numbers and white space;
-its added-token rules for word characters), so no Unicode version has to be chosen here. Python 3.11 brings the tables of Unicode 14. About one minute.
+its added-token rules for word characters), so no Unicode version has to be chosen here. Python 3.11 brings the tables of Unicode 14. About two minutes.
     python3 scripts/make_unicode_classes.py
 """
 import pathlib
 import unicodedata
 
 import tokenizers
-from tokenizers import AddedToken, Regex, Tokenizer, models, pre_tokenizers
+from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers
 
 # Bits of src/text/unicode_classes.h, in order.
 REGEXES = {
@@ -70,6 +71,54 @@ def categories_after_14():
     return young
 
 
+def text_classes():
+    """Bits of TextClass in src/text/unicode_classes.h, in order, each asked of the component that uses it."""
+
+    def bert(**on):
+        off = dict(clean_text=False, handle_chinese_chars=False, strip_accents=False, lowercase=False)
+        return normalizers.BertNormalizer(**(off | on)).normalize_str
+
+    def parts(pre_tokenizer):
+        return lambda text: [part for part, _ in pre_tokenizer.pre_tokenize_str(text)]
+
+    clean, chinese, accents = bert(clean_text=True), bert(handle_chinese_chars=True), bert(strip_accents=True)
+    combining = normalizers.StripAccents().normalize_str
+    white, words = parts(pre_tokenizers.WhitespaceSplit()), parts(pre_tokenizers.Whitespace())
+    bert_split, punctuation = parts(pre_tokenizers.BertPreTokenizer()), parts(pre_tokenizers.Punctuation())
+    tests = [
+        lambda c: not white(c),
+        lambda c: clean(c) == " ",
+        lambda c: clean(c) == "",
+        lambda c: chinese(c) != c,
+        lambda c: accents(c) == "",
+        lambda c: combining(c) == "",
+        lambda c: len(bert_split(f"a{c}a")) == 3,
+        lambda c: len(punctuation(f"a{c}a")) == 3,
+        lambda c: len(words("a" + c)) == 1 and len(words("." + c)) == 2,
+        lambda c: not words(c),
+    ]
+    flags = [0] * 0x110000
+    for c in code_points():
+        flags[c] = sum(1 << bit for bit, test in enumerate(tests) if test(chr(c)))
+    return flags
+
+
+def lower_case():
+    """{first, last, step, distance}: every step-th character from first to last has its lower case at a distance."""
+    lower = normalizers.Lowercase().normalize_str
+    moved = {c: ord(low) - c for c in code_points() if len(low := lower(chr(c))) == 1 and low != chr(c)}
+    assert [c for c in code_points() if len(lower(chr(c))) != 1] == [0x130] and lower("\u0130") == "i\u0307"
+    rows = []  # [first, last, step, distance]
+    for c, distance in moved.items():
+        row = rows[-1] if rows else None
+        gap = c - row[1] if row else 0
+        if row and row[3] == distance and gap <= 2 and (row[2] == gap or row[0] == row[1]):
+            row[1:3] = c, gap
+        else:
+            rows.append([c, c, 1, distance])
+    return [f"{{0x{a:X}, 0x{b:X}, {step}, {distance}}}," for a, b, step, distance in rows]
+
+
 def ranges(values):
     first = 0
     for c in range(1, 0x110001):
@@ -79,8 +128,11 @@ def ranges(values):
             first = c
 
 
-def write(name, meaning, values):
-    rows = [f"{{0x{a:X}, 0x{b:X}, {v!r}}}," for a, b, v in ranges(values)]
+def write_ranges(name, meaning, values):
+    write(name, meaning, [f"{{0x{a:X}, 0x{b:X}, {v!r}}}," for a, b, v in ranges(values)])
+
+
+def write(name, meaning, rows):
     lines, line = [], ""
     for row in rows:
         if line and len(line) + 1 + len(row) > LINE_WIDTH:
@@ -102,8 +154,10 @@ def main():
     flags = regex_bits()
     add_word_bit(flags, len(REGEXES))
     add_digit_bit(flags, len(REGEXES) + 1)
-    write("unicode_classes.inc", "{first, last, classes}; code points not named have no class.", flags)
-    write("unicode_after_14.inc", "{first, last, major category}", categories_after_14())
+    write_ranges("unicode_classes.inc", "{first, last, classes}; code points not named have no class.", flags)
+    write_ranges("text_classes.inc", "{first, last, classes}; code points not named have no class.", text_classes())
+    write("lower_case.inc", "{first, last, step, distance to the lower case}", lower_case())
+    write_ranges("unicode_after_14.inc", "{first, last, major category}", categories_after_14())
 
 
 if __name__ == "__main__":

@@ -84,11 +84,12 @@ void add_shape(Description& d, const ModelSpec& spec) {
 }
 
 void add_tokenizer(Description& d, const fs::path& folder) {
-  if (!fs::exists(folder / "tokenizer.json")) {
+  const auto file = Tokenizer::find_file(folder);
+  if (!file) {
     d.add("tokenizer", "none", nullptr);
     return;
   }
-  const Description tokenizer = describe_tokenizer(folder / "tokenizer.json");
+  const Description tokenizer = describe_tokenizer(*file);
   Json value = Json::object();
   std::string text;
   for (const Fact& fact : tokenizer.facts) {

@@ -5,6 +5,7 @@
 #include "base/units.h"
 #include "cli/commands.h"
 #include "cli/describe.h"
+#include "text/tokenizer.h"
 #include "train/checkpoint.h"
 
 namespace plimsoll {
@@ -40,7 +41,7 @@ Description describe_folder(const fs::path& folder, bool tensors) {
   if (is_run(folder)) return describe_run(folder, tensors);
   if (fs::exists(folder / "adapter_config.json")) return describe_adapter(folder, tensors);
   if (fs::exists(folder / "config.json")) return describe_model(folder, tensors);
-  if (fs::exists(folder / "tokenizer.json")) return describe_tokenizer(folder / "tokenizer.json");
+  if (const auto file = Tokenizer::find_file(folder)) return describe_tokenizer(*file);
   if (holds_data(folder)) return describe_data(folder);
   throw UsageError(folder.string() +
                    ": is no model, adapter, run, checkpoint, tokenizer or folder of data (.parquet, .jsonl)");
@@ -95,7 +96,7 @@ Description describe(const fs::path& path, bool tensors) {
   const std::string extension = path.extension().string();
   if (extension == ".safetensors") return describe_safetensors(path, tensors);
   if (extension == ".parquet" || extension == ".jsonl") return describe_data(path);
-  if (path.filename() == "tokenizer.json") return describe_tokenizer(path);
+  if (path.filename() == "tokenizer.json" || extension == ".model") return describe_tokenizer(path);
   if (path.filename() == "config.json") return describe_model(path.parent_path(), tensors);
   if (extension == ".yaml" || extension == ".yml")
     throw UsageError(path.string() + ": is a recipe; `plimsoll recipe` and `plimsoll plan` explain it");

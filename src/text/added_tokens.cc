@@ -10,7 +10,7 @@ namespace {
 
 uint64_t edge_key(uint32_t node, char byte) { return uint64_t{node} << 8 | static_cast<unsigned char>(byte); }
 
-bool has_class(const Utf8Char& c, uint8_t mask) { return (UnicodeClasses::instance()[c.code] & mask) != 0; }
+bool has_class(const Utf8Char& c, uint8_t mask) { return (unicode_classes()[c.code] & mask) != 0; }
 
 bool is_single_word(std::string_view before, std::string_view after) {
   const bool word_before =
@@ -38,15 +38,23 @@ size_t spaces_at_start(std::string_view text) {
   return i;
 }
 
-AddedToken read_token(const Json& json) {
-  return {.content = json.at("content").get<std::string>(),
-          .id = json.at("id").get<int32_t>(),
-          .special = value_or(json, "special", false),
-          .normalized = value_or(json, "normalized", true),
-          .lstrip = value_or(json, "lstrip", false),
-          .rstrip = value_or(json, "rstrip", false),
-          .single_word = value_or(json, "single_word", false),
+AddedToken read_token(const JsonPart& json) {
+  return {.content = json.at("content").text(),
+          .id = json.at("id").id(),
+          .special = json.flag_or("special", false),
+          .normalized = json.flag_or("normalized", true),
+          .lstrip = json.flag_or("lstrip", false),
+          .rstrip = json.flag_or("rstrip", false),
+          .single_word = json.flag_or("single_word", false),
           .spelling = {}};
+}
+
+std::string normal_form(const Normalizer* normalizer, const std::string& content) {
+  if (normalizer == nullptr) return content;
+  NormalText text;
+  text.reset(content, true);
+  normalizer->apply(text);
+  return std::string(text.text());
 }
 
 // A node of std::unordered_map with its share of the bucket array.
@@ -112,28 +120,39 @@ int64_t AddedTokenMatcher::resident_bytes() const {
   return static_cast<int64_t>(bytes);
 }
 
-AddedTokens::AddedTokens(const Json& list, const PieceTable& vocab, const Normalizer* normalizer,
-                         const std::string& where) {
+AddedTokens::AddedTokens(const std::optional<JsonPart>& list, const PieceTable& vocab,
+                         const Normalizer* normalizer) {
   std::vector<AddedToken> in_order;
-  for (const Json& json : list) {
+  if (!list) return;
+  for (const JsonPart& json : list->items()) {
     AddedToken token = read_token(json);
     if (token.content.empty() || by_content_.contains(token.content)) continue;
     // A piece of the vocabulary keeps its id, any other gets the next free one, in the order of the list.
     const std::optional<int32_t> known = vocab.find(token.content);
     const int64_t expected = known ? *known : std::max(vocab.size(), end_id_);
     if (expected != token.id)
-      throw UsageError(where + ": the added token \"" + token.content + "\" has the id " +
+      throw UsageError(json.place() + ": the added token \"" + token.content + "\" has the id " +
                        std::to_string(token.id) + " in the file but would be tokenised as " +
                        std::to_string(expected) + "; correct the ids in added_tokens");
-    std::string storage;
-    token.spelling = token.normalized && normalizer != nullptr
-                         ? std::string(normalizer->normalize(token.content, storage))
-                         : token.content;
-    end_id_ = std::max(end_id_, expected + 1);
-    by_content_[token.content] = token.id;
-    by_id_[token.id] = token;
+    token.spelling = token.normalized ? normal_form(normalizer, token.content) : token.content;
+    add(token);
     in_order.push_back(std::move(token));
   }
+  prepare(std::move(in_order));
+}
+
+AddedTokens::AddedTokens(std::vector<AddedToken> tokens) {
+  for (const AddedToken& token : tokens) add(token);
+  prepare(std::move(tokens));
+}
+
+void AddedTokens::add(const AddedToken& token) {
+  end_id_ = std::max(end_id_, int64_t{token.id} + 1);
+  by_content_[token.content] = token.id;
+  by_id_[token.id] = token;
+}
+
+void AddedTokens::prepare(std::vector<AddedToken> in_order) {
   std::stable_partition(in_order.begin(), in_order.end(), [](const AddedToken& t) { return t.special; });
   for (const AddedToken& token : in_order) (token.normalized ? normalized_ : raw_).add(token);
 }

@@ -3,12 +3,13 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
 
-#include "text/json.h"
+#include "text/json_part.h"
 #include "text/normalizer.h"
 #include "text/piece_table.h"
 
@@ -60,10 +61,12 @@ class AddedTokenMatcher {
 // All added tokens of a file.
 class AddedTokens {
  public:
-  // Refuses (UsageError) a token whose id differs from the one the reference would give it: rows of the
-  // embedding would be confused.
-  AddedTokens(const Json& list, const PieceTable& vocab, const Normalizer* normalizer,
-              const std::string& where);
+  AddedTokens() = default;
+  // The list of tokenizer.json. Refuses (UsageError) a token whose id differs from the one the reference
+  // would give it: rows of the embedding would be confused.
+  AddedTokens(const std::optional<JsonPart>& list, const PieceTable& vocab, const Normalizer* normalizer);
+  // Tokens whose ids and spellings are known.
+  explicit AddedTokens(std::vector<AddedToken> tokens);
 
   [[nodiscard]] const AddedTokenMatcher& raw() const { return raw_; }
   [[nodiscard]] const AddedTokenMatcher& normalized() const { return normalized_; }
@@ -75,6 +78,9 @@ class AddedTokens {
   [[nodiscard]] int64_t resident_bytes() const;
 
  private:
+  void add(const AddedToken& token);
+  void prepare(std::vector<AddedToken> in_order);
+
   std::unordered_map<int32_t, AddedToken> by_id_;
   std::unordered_map<std::string, int32_t> by_content_;
   int64_t end_id_ = 0;

@@ -30,6 +30,13 @@ class MergeTable {
     return slot.left < 0 ? nullptr : &slot.merge;
   }
 
+  // Calls f(left, right) for every pair, in no particular order.
+  template <typename F>
+  void for_each(F f) const {
+    for (const Slot& slot : slots_)
+      if (slot.left >= 0) f(slot.left, slot.right);
+  }
+
   [[nodiscard]] int64_t resident_bytes() const {
     return static_cast<int64_t>(slots_.capacity() * sizeof(Slot));
   }

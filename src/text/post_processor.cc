@@ -5,46 +5,53 @@ namespace {
 
 // {"single": [{"SpecialToken": {"id": "<s>"}}, {"Sequence": {"id": "A"}}], "special_tokens": {"<s>": {"ids":
 // [1]}}}
-Affixes template_affixes(const Json& json, const std::string& where) {
+Affixes template_affixes(const JsonPart& json) {
   Affixes affixes;
   bool after_text = false;
-  for (const Json& part : json.at("single")) {
-    if (part.contains("Sequence")) {
-      if (after_text || part.at("Sequence").at("id") != "A")
-        refuse_component(where, "post-processor", "TemplateProcessing with several sequences for one text",
-                         "one $A");
+  const JsonPart single = json.at("single");
+  for (const JsonPart& part : single.items()) {
+    if (part.has("Sequence")) {
+      const std::string& sequence = part.at("Sequence").at("id").text();
+      if (after_text || sequence != "A") part.refuse("sequence", "$" + sequence, "one $A for one text");
       after_text = true;
       continue;
     }
-    const auto name = part.at("SpecialToken").at("id").get<std::string>();
-    const auto ids = json.at("special_tokens").at(name).at("ids").get<std::vector<int32_t>>();
+    const std::string& name = part.at("SpecialToken").at("id").text();
     auto& side = after_text ? affixes.suffix : affixes.prefix;
-    side.insert(side.end(), ids.begin(), ids.end());
+    for (const JsonPart& id : json.at("special_tokens").at(name.c_str()).at("ids").items())
+      side.push_back(id.id());
   }
-  if (!after_text) refuse_component(where, "post-processor", "TemplateProcessing without the text", "one $A");
+  if (!after_text) single.refuse("template", "without the text", "one $A");
   return affixes;
+}
+
+// "cls" and "sep" of BertProcessing and RobertaProcessing: [content, id].
+int32_t id_of_pair(const JsonPart& json) {
+  const auto pair = json.items();
+  if (pair.size() != 2) json.damaged("expected [token, id]");
+  return pair[1].id();
 }
 
 }  // namespace
 
-Affixes make_post_processor(const Json& json, const std::string& where) {
+Affixes make_post_processor(const JsonPart& json) {
   if (json.is_null()) return {};
-  const auto type = json.at("type").get<std::string>();
+  const std::string& type = json.at("type").text();
   if (type == "ByteLevel") return {};
-  if (type == "TemplateProcessing") return template_affixes(json, where);
-  if (type == "RobertaProcessing" || type == "BertProcessing")  // "cls" and "sep" are [content, id]
-    return {{json.at("cls").at(1).get<int32_t>()}, {json.at("sep").at(1).get<int32_t>()}};
+  if (type == "TemplateProcessing") return template_affixes(json);
+  if (type == "RobertaProcessing" || type == "BertProcessing")
+    return {{id_of_pair(json.at("cls"))}, {id_of_pair(json.at("sep"))}};
   if (type == "Sequence") {
     Affixes all;
-    for (const Json& step : json.at("processors")) {
-      const Affixes outer = make_post_processor(step, where);
+    for (const JsonPart& step : json.at("processors").items()) {
+      const Affixes outer = make_post_processor(step);
       all.prefix.insert(all.prefix.begin(), outer.prefix.begin(), outer.prefix.end());
       all.suffix.insert(all.suffix.end(), outer.suffix.begin(), outer.suffix.end());
     }
     return all;
   }
-  refuse_component(where, "post-processor", type,
-                   "ByteLevel, TemplateProcessing, RobertaProcessing, BertProcessing, Sequence, null");
+  json.refuse("post-processor", type,
+              "ByteLevel, TemplateProcessing, RobertaProcessing, BertProcessing, Sequence, null");
 }
 
 }  // namespace plimsoll

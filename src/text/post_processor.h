@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "text/json.h"
+#include "text/json_part.h"
 
 namespace plimsoll {
 
@@ -15,6 +15,6 @@ struct Affixes {
 };
 
 // Empty for null and for ByteLevel, which only moves offsets. Throws UsageError naming what is not supported.
-Affixes make_post_processor(const Json& json, const std::string& where);
+Affixes make_post_processor(const JsonPart& json);
 
 }  // namespace plimsoll

@@ -1,68 +1,10 @@
 #include "text/pre_tokenizer.h"
 
-#include <optional>
-#include <utility>
-
-#include "text/regex.h"
+#include "text/byte_level.h"
 #include "text/scanners.h"
-#include "text/split.h"
-#include "text/unicode_classes.h"
-#include "text/utf8.h"
 
 namespace plimsoll {
 namespace {
-
-// Split by a known expression: every byte belongs to a match, so "isolated" and "invert" change nothing.
-class ScannerSplit final : public PreTokenizer {
- public:
-  explicit ScannerSplit(KnownRegex regex) : regex_(regex) {}
-  void split(std::string_view word, Words& out) const override { scan(regex_, word, out.views); }
-
- private:
-  KnownRegex regex_;
-};
-
-// Split by any other expression or behaviour.
-class RegexSplit final : public PreTokenizer {
- public:
-  RegexSplit(Regex regex, SplitBehavior behavior, bool invert)
-      : regex_(std::move(regex)), behavior_(behavior), invert_(invert) {}
-
-  void split(std::string_view word, Words& out) const override {
-    std::vector<Span> matches;
-    regex_.for_each_match(word, [&](size_t begin, size_t end) { matches.push_back({begin, end, true}); });
-    std::vector<Span> spans = fill_gaps(matches, word.size());
-    for (Span& span : spans) span.is_match ^= invert_;
-    apply_split(behavior_, word, spans, out.views);
-  }
-  [[nodiscard]] int64_t resident_bytes() const override { return regex_.resident_bytes(); }
-
- private:
-  Regex regex_;
-  SplitBehavior behavior_;
-  bool invert_;
-};
-
-// Digits are all numbers (N*), one by one or in runs.
-class Digits final : public PreTokenizer {
- public:
-  explicit Digits(bool individual)
-      : behavior_(individual ? SplitBehavior::isolated : SplitBehavior::contiguous) {}
-
-  void split(std::string_view word, Words& out) const override {
-    const UnicodeClasses& classes = UnicodeClasses::instance();
-    std::vector<Span> matches;
-    for (size_t i = 0; i < word.size();) {
-      const Utf8Char c = decode_utf8(word.data() + i);
-      if ((classes[c.code] & kDigit) != 0) matches.push_back({i, i + c.bytes, true});
-      i += c.bytes;
-    }
-    apply_split(behavior_, word, fill_gaps(matches, word.size()), out.views);
-  }
-
- private:
-  SplitBehavior behavior_;
-};
 
 // What ByteLevel does besides turning text into bytes.
 class ByteLevelSplit final : public PreTokenizer {
@@ -83,53 +25,44 @@ class ByteLevelSplit final : public PreTokenizer {
   bool use_regex_;
 };
 
-// A literal pattern as a regular expression.
-std::string escape(std::string_view literal) {
-  std::string out;
-  for (const char c : literal) {
-    if (std::string_view("\\^$.[]|()?*+{}-#&~").find(c) != std::string_view::npos) out += '\\';
-    out += c;
+// Bytes in their printable alphabet.
+class SpelledBytes final : public PreTokenizer {
+ public:
+  void split(std::string_view word, Words& out) const override {
+    append_byte_level(word, out.owned.emplace_back());
+    out.views.emplace_back(out.owned.back());
   }
-  return out;
-}
+};
 
-std::unique_ptr<PreTokenizer> make_split(const Json& json, const std::string& where) {
-  const Json& pattern = json.at("pattern");
-  const bool is_regex = pattern.contains("Regex");
-  const auto text = pattern.at(is_regex ? "Regex" : "String").get<std::string>();
-  const SplitBehavior behavior = parse_split_behavior(json.at("behavior").get<std::string>(), where);
-  if (is_regex && behavior == SplitBehavior::isolated)
-    if (const std::optional<KnownRegex> known = known_regex(text))
-      return std::make_unique<ScannerSplit>(*known);
-  return std::make_unique<RegexSplit>(Regex(is_regex ? text : escape(text), where), behavior,
-                                      value_or(json, "invert", false));
-}
-
-void append_stages(const Json& json, const std::string& where, PreTokenizerChain& chain) {
-  const auto type = json.at("type").get<std::string>();
+void append_stages(const JsonPart& json, PreTokenizerChain& chain) {
+  const std::string& type = json.at("type").text();
   if (type == "Sequence") {
-    for (const Json& stage : json.at("pretokenizers")) append_stages(stage, where, chain);
+    for (const JsonPart& stage : json.at("pretokenizers").items()) append_stages(stage, chain);
     return;
   }
   if (chain.byte_level)
-    refuse_component(where, "pre-tokenizer", type + " after ByteLevel",
-                     "ByteLevel as the last of a Sequence");
-  if (type == "Split") {
-    chain.stages.push_back(make_split(json, where));
-  } else if (type == "Digits") {
-    chain.stages.push_back(std::make_unique<Digits>(value_or(json, "individual_digits", false)));
-  } else if (type == "ByteLevel") {
+    json.refuse("pre-tokenizer", type + " after ByteLevel", "ByteLevel as the last of a Sequence");
+  if (type == "ByteLevel") {
     chain.byte_level = true;
-    const bool add_prefix_space = json.at("add_prefix_space").get<bool>();
-    const bool use_regex = value_or(json, "use_regex", true);
+    const bool add_prefix_space = json.at("add_prefix_space").flag();
+    const bool use_regex = json.flag_or("use_regex", true);
     if (add_prefix_space || use_regex)
       chain.stages.push_back(std::make_unique<ByteLevelSplit>(add_prefix_space, use_regex));
-  } else {
-    refuse_component(where, "pre-tokenizer", type, "Sequence, Split, Digits, ByteLevel");
+    return;
   }
+  for (const auto make : {make_split, make_class_split, make_metaspace})
+    if (auto stage = make(json, type)) {
+      chain.stages.push_back(std::move(stage));
+      return;
+    }
+  json.refuse("pre-tokenizer", type,
+              "Sequence, ByteLevel, Metaspace, Split, Whitespace, WhitespaceSplit, BertPreTokenizer, Digits, "
+              "Punctuation, CharDelimiterSplit, null");
 }
 
 }  // namespace
+
+void PreTokenizerChain::spell_bytes() { stages.push_back(std::make_unique<SpelledBytes>()); }
 
 void PreTokenizerChain::split(Words& words, std::vector<std::string_view>& spare) const {
   for (const auto& stage : stages) {
@@ -145,9 +78,9 @@ int64_t PreTokenizerChain::resident_bytes() const {
   return bytes;
 }
 
-PreTokenizerChain make_pre_tokenizer(const Json& json, const std::string& where) {
+PreTokenizerChain make_pre_tokenizer(const JsonPart& json) {
   PreTokenizerChain chain;
-  if (!json.is_null()) append_stages(json, where, chain);
+  if (!json.is_null()) append_stages(json, chain);
   return chain;
 }
 

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "text/json.h"
+#include "text/json_part.h"
 
 namespace plimsoll {
 
@@ -15,6 +15,8 @@ namespace plimsoll {
 struct Words {
   std::vector<std::string_view> views;
   std::deque<std::string> owned;
+  // Where the input starts, if this text is its start: what Metaspace's "first" asks. Else null.
+  const char* input_start = nullptr;
 };
 
 // One stage: appends the parts of `word` (not empty, valid UTF-8) to `out`; empty parts are left out.
@@ -28,9 +30,11 @@ class PreTokenizer {
 // The stages in order, Sequences unfolded.
 struct PreTokenizerChain {
   std::vector<std::unique_ptr<PreTokenizer>> stages;
-  // The last stage is ByteLevel: the model sees bytes. They stay raw here; only the model's tables know the
-  // printable alphabet that the reference writes them in.
+  // The last stage is ByteLevel: the model sees bytes. They stay raw here; BPE's tables know the printable
+  // alphabet that the reference writes them in, for other models `spell_bytes` writes it.
   bool byte_level = false;
+
+  void spell_bytes();
 
   // Replaces the words of `words` by the parts; `spare` is scratch.
   void split(Words& words, std::vector<std::string_view>& spare) const;
@@ -38,6 +42,11 @@ struct PreTokenizerChain {
 };
 
 // Throws UsageError naming what is not supported.
-PreTokenizerChain make_pre_tokenizer(const Json& json, const std::string& where);
+PreTokenizerChain make_pre_tokenizer(const JsonPart& json);
+
+// The families, by "type"; null for a type of another family. Each in its own file.
+std::unique_ptr<PreTokenizer> make_split(const JsonPart& json, std::string_view type);
+std::unique_ptr<PreTokenizer> make_class_split(const JsonPart& json, std::string_view type);
+std::unique_ptr<PreTokenizer> make_metaspace(const JsonPart& json, std::string_view type);
 
 }  // namespace plimsoll

@@ -150,6 +150,12 @@ void Regex::for_each_match(std::string_view text, const std::function<void(size_
   }
 }
 
+bool Regex::matches_nothing() const {
+  uint32_t possible = 0;
+  pcre2_pattern_info(code_of(code_), PCRE2_INFO_MATCHEMPTY, &possible);
+  return possible != 0;
+}
+
 int64_t Regex::resident_bytes() const {
   size_t code = 0;
   size_t jit = 0;

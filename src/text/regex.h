@@ -1,10 +1,9 @@
 // Regular expressions of tokenizer files that no hand-written scanner knows, run by PCRE2.
 //
 // The files are written for Oniguruma's Ruby syntax. Where the two differ in meaning the expression is
-// translated
-// (\s, ^, $) or refused by name (\w, \b, \h, class operators, ...), never run with another meaning. One
-// difference stays: characters younger than PCRE2's Unicode tables (14.0 in 10.42) are completed for the
-// major categories \p{L M N P S} only, not for scripts and minor ones.
+// translated (\s, ^, $) or refused by name (\w, \b, \h, class operators, ...), never run with another
+// meaning. One difference stays: characters younger than PCRE2's Unicode tables (14.0 in 10.42) are completed
+// for the major categories \p{L M N P S} only, not for scripts and minor ones.
 #pragma once
 
 #include <cstddef>
@@ -23,6 +22,8 @@ class Regex {
   // Calls `found(begin, end)` with the byte range of every match in `text` (valid UTF-8), empty ones left
   // out.
   void for_each_match(std::string_view text, const std::function<void(size_t, size_t)>& found) const;
+  // An empty match is possible.
+  [[nodiscard]] bool matches_nothing() const;
   [[nodiscard]] int64_t resident_bytes() const;
 
  private:

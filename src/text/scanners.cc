@@ -155,7 +155,7 @@ class Scanner {
     return q == p ? nullptr : run(q, kLowerRun);
   }
 
-  const UnicodeClasses& classes_ = UnicodeClasses::instance();
+  const UnicodeClasses& classes_ = unicode_classes();
   const char* end_;
 };
 

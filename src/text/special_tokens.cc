@@ -2,7 +2,7 @@
 
 #include <fstream>
 
-#include "text/json.h"
+#include "text/json_part.h"
 
 namespace plimsoll {
 namespace {

@@ -1,7 +1,5 @@
 #include "text/split.h"
 
-#include "base/error.h"
-
 namespace plimsoll {
 namespace {
 
@@ -46,13 +44,14 @@ std::vector<Span> words_of(SplitBehavior behavior, const std::vector<Span>& span
 
 }  // namespace
 
-SplitBehavior parse_split_behavior(std::string_view name, const std::string& where) {
+SplitBehavior parse_split_behavior(const JsonPart& json) {
+  const std::string& name = json.text();
   if (name == "Removed") return SplitBehavior::removed;
   if (name == "Isolated") return SplitBehavior::isolated;
   if (name == "MergedWithPrevious") return SplitBehavior::merged_with_previous;
   if (name == "MergedWithNext") return SplitBehavior::merged_with_next;
   if (name == "Contiguous") return SplitBehavior::contiguous;
-  throw UsageError(where + ": unknown split behavior \"" + std::string(name) + "\"");
+  json.refuse("behavior", name, "Removed, Isolated, MergedWithPrevious, MergedWithNext, Contiguous");
 }
 
 std::vector<Span> fill_gaps(const std::vector<Span>& matches, size_t text_size) {

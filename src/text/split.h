@@ -6,12 +6,14 @@
 #include <string_view>
 #include <vector>
 
+#include "text/json_part.h"
+
 namespace plimsoll {
 
 enum class SplitBehavior : uint8_t { removed, isolated, merged_with_previous, merged_with_next, contiguous };
 
 // Throws UsageError for an unknown name.
-SplitBehavior parse_split_behavior(std::string_view name, const std::string& where);
+SplitBehavior parse_split_behavior(const JsonPart& json);
 
 // A stretch of a text; the spans of one text cover it in order.
 struct Span {

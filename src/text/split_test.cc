@@ -60,7 +60,7 @@ TEST(Split, behaviors_keep_matches_where_their_name_says) {
   EXPECT_THAT(split_by_x(SplitBehavior::contiguous, "axxb"), ElementsAre("a", "xx", "b"));
   EXPECT_THAT(split_by_x(SplitBehavior::merged_with_previous, "axxb"), ElementsAre("ax", "x", "b"));
   EXPECT_THAT(split_by_x(SplitBehavior::merged_with_next, "axxb"), ElementsAre("a", "x", "xb"));
-  EXPECT_THROW(parse_split_behavior("Sideways", "t.json"), UsageError);
+  EXPECT_THROW(parse_split_behavior(JsonPart(Json("Sideways"), "t.json")), UsageError);
 }
 
 Words matches_of(std::string_view expression, std::string_view text) {

@@ -4,79 +4,48 @@
 #include <fstream>
 
 #include "base/error.h"
-#include "text/added_tokens.h"
-#include "text/decoder.h"
-#include "text/model.h"
-#include "text/normalizer.h"
-#include "text/post_processor.h"
-#include "text/pre_tokenizer.h"
-#include "text/tokenizer_file.h"
+#include "text/tokenizer_parts.h"
 #include "text/utf8.h"
+#include "text/word_cache.h"
 
 namespace plimsoll {
 namespace {
 
-// ICU counts in 32 bits, and so does the merge heap; normalising may make text three times as long.
-constexpr size_t kLongestText = size_t{1} << 29;
+namespace fs = std::filesystem;
 
-const Json& at_or_null(const Json& object, const char* key) {
-  static const Json null;
-  const auto it = object.find(key);
-  return it == object.end() ? null : *it;
-}
-
-std::vector<std::string> ignored_parts(const Json& head) {
-  std::vector<std::string> notes;
-  for (const char* key : {"truncation", "padding"})
-    if (!at_or_null(head, key).is_null())
-      notes.push_back(std::string("\"") + key +
-                      "\" in tokenizer.json is ignored: the recipe decides on lengths");
-  return notes;
-}
+// ICU counts in 32 bits, and so do the models; normalising may make text eleven times as long (U+FDFA).
+constexpr size_t kLongestText = size_t{1} << 26;
 
 }  // namespace
 
-struct Tokenizer::Parts {
-  Parts(const TokenizerFile& file, const std::string& where)
-      : normalizer(make_normalizer(at_or_null(file.head, "normalizer"), where)),
-        pre_tokenizer(make_pre_tokenizer(at_or_null(file.head, "pre_tokenizer"), where)),
-        model(make_model(file, pre_tokenizer.byte_level, where)),
-        added(at_or_null(file.head, "added_tokens"), model->vocab(), normalizer.get(), where),
-        affixes(make_post_processor(at_or_null(file.head, "post_processor"), where)),
-        decoder(make_decoder(at_or_null(file.head, "decoder"), where)),
-        notes(ignored_parts(file.head)) {}
-
-  std::unique_ptr<Normalizer> normalizer;
-  PreTokenizerChain pre_tokenizer;
-  std::unique_ptr<Model> model;
-  AddedTokens added;
-  Affixes affixes;
-  std::unique_ptr<Decoder> decoder;
-  std::vector<std::string> notes;
-};
-
 Tokenizer::Tokenizer(std::shared_ptr<const Parts> parts) : parts_(std::move(parts)) {}
 
-Tokenizer Tokenizer::from_file(const std::filesystem::path& file) {
+Tokenizer Tokenizer::from_file(const fs::path& file) {
   std::ifstream stream(file, std::ios::binary);
   if (!stream) throw UsageError(file.string() + ": cannot be opened; expected a tokenizer.json");
   std::string text;
   std::error_code error;
-  const auto size = std::filesystem::file_size(file, error);
+  const auto size = fs::file_size(file, error);
   if (error) throw UsageError(file.string() + ": " + error.message() + "; expected a tokenizer.json");
   text.resize(size);
   if (!stream.read(text.data(), static_cast<std::streamsize>(size)))
     throw UsageError(file.string() + ": cannot be read to its end");
-  return from_json(text, file.string());
+  return file.extension() == ".model" ? from_sentence_piece(text, file.string())
+                                      : from_json(text, file.string());
 }
 
 Tokenizer Tokenizer::from_json(std::string_view json, std::string_view where) {
-  const std::string name(where);
-  try {
-    return Tokenizer(std::make_shared<const Parts>(read_tokenizer_file(json, name), name));
-  } catch (const Json::exception& e) {  // no JSON, a missing key, a value of another type
-    throw DamagedError(name + ": not a readable tokenizer.json: " + e.what());
-  }
+  return Tokenizer(std::make_shared<const Parts>(make_parts(read_tokenizer_file(json, std::string(where)))));
+}
+
+Tokenizer Tokenizer::from_sentence_piece(std::string_view model, std::string_view where) {
+  return Tokenizer(std::make_shared<const Parts>(make_sentence_piece_parts(model, std::string(where))));
+}
+
+std::optional<fs::path> Tokenizer::find_file(const fs::path& folder) {
+  for (const char* name : {"tokenizer.json", "tokenizer.model", "spiece.model", "sentencepiece.bpe.model"})
+    if (fs::exists(folder / name)) return folder / name;
+  return std::nullopt;
 }
 
 std::vector<int32_t> Tokenizer::encode(std::string_view text, bool add_special_tokens) const {
@@ -104,37 +73,45 @@ void Tokenizer::encode_text(std::string_view text, std::vector<int32_t>& out) co
   parts.added.raw().cut(text, raw);
   std::vector<Segment> segments;
   std::vector<std::string_view> spare;
-  std::string storage;
+  NormalText normal;
   for (const Segment& piece : raw) {
     if (piece.id >= 0) {
       out.push_back(piece.id);
       continue;
     }
+    normal.reset(piece.text, piece.text.data() == text.data());
+    if (parts.normalizer) parts.normalizer->apply(normal);
     segments.clear();
-    parts.added.normalized().cut(
-        parts.normalizer ? parts.normalizer->normalize(piece.text, storage) : piece.text, segments);
+    parts.added.normalized().cut(normal.text(), segments);
     for (const Segment& segment : segments) {
       if (segment.id >= 0) {
         out.push_back(segment.id);
         continue;
       }
-      Words words{{segment.text}, {}};
+      Words words{{segment.text}, {}, normal.from_start() ? normal.text().data() : nullptr};
       parts.pre_tokenizer.split(words, spare);
       for (const std::string_view word : words.views) parts.model->tokenize(word, out);
     }
   }
 }
 
-void Tokenizer::append_token_bytes(int32_t id, bool skip_special_tokens, std::string& out) const {
+std::unique_ptr<TokenSink> Tokenizer::start_decoding(std::string& out, bool eager) const {
+  return parts_->decoder.start(out, eager);
+}
+
+void Tokenizer::decode_token(int32_t id, bool skip_special_tokens, TokenSink& run) const {
   if (skip_special_tokens && is_special(id)) return;
   const AddedToken* added = parts_->added.find(id);
-  parts_->decoder->append_bytes(added != nullptr ? added->spelling : parts_->model->vocab().piece(id), out);
+  const std::string_view token = added != nullptr ? added->spelling : parts_->model->vocab().piece(id);
+  if (token.data() != nullptr) run.token(token);
 }
 
 std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special_tokens) const {
-  std::string bytes;
-  for (const int32_t id : ids) append_token_bytes(id, skip_special_tokens, bytes);
-  return is_valid_utf8(bytes) ? bytes : replace_invalid_utf8(bytes);
+  std::string text;
+  const auto run = start_decoding(text, false);
+  for (const int32_t id : ids) decode_token(id, skip_special_tokens, *run);
+  run->finish();
+  return text;
 }
 
 int64_t Tokenizer::vocab_size() const {
@@ -159,9 +136,10 @@ bool Tokenizer::is_special(int32_t id) const {
 const std::vector<std::string>& Tokenizer::notes() const { return parts_->notes; }
 
 int64_t Tokenizer::resident_bytes() const {
-  // The class table of the scanners, measured.
-  constexpr int64_t kUnicodeTable = 72 << 10;
-  return static_cast<int64_t>(sizeof(Parts)) + kUnicodeTable + parts_->pre_tokenizer.resident_bytes() +
+  // The class tables, measured.
+  constexpr int64_t kUnicodeTables = 200 << 10;
+  return static_cast<int64_t>(sizeof(Parts)) + kUnicodeTables + WordCache::kBytes +
+         parts_->pre_tokenizer.resident_bytes() + parts_->decoder.resident_bytes() +
          parts_->model->resident_bytes() + parts_->added.resident_bytes() +
          (parts_->normalizer ? parts_->normalizer->resident_bytes() : 0);
 }
@@ -170,9 +148,11 @@ int64_t Tokenizer::estimated_bytes(const std::filesystem::path& file) {
   std::error_code error;
   const auto size = std::filesystem::file_size(file, error);
   if (error) throw UsageError(file.string() + ": " + error.message());
-  // Measured: 0.6 to 2.1 bytes of tables per byte of file, the more the fewer pieces (hash tables are powers
-  // of two). 2 MiB hold the word cache, the Unicode tables and small files.
-  return static_cast<int64_t>(size) * 27 / 10 + (int64_t{2} << 20);
+  // Measured for JSON: 0.6 to 2.1 bytes of tables per byte of file, the more the fewer pieces (hash tables
+  // are powers of two). A SentencePiece model says it in a tenth: 5 to 14. 2 MiB hold the word cache, the
+  // Unicode tables and small files.
+  const int64_t tenths = file.extension() == ".model" ? 180 : 27;
+  return static_cast<int64_t>(size) * tenths / 10 + (int64_t{2} << 20);
 }
 
 }  // namespace plimsoll

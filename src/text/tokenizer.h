@@ -1,9 +1,9 @@
 // Text to token ids and back, as the file tokenizer.json says and the reference (Hugging Face `tokenizers`)
 // does it.
 //
-// Supported: BPE over bytes (GPT-2, Qwen 1.5 to 3.5, Llama 3, Mistral Nemo). Every other component is refused
-// by name. Encoding: cut out added tokens, normalise each piece, cut out the normalised added tokens, split
-// into words, look up or merge each word, add the post-processor's ids.
+// Every component that a file may name and that is not run here is refused by its name (docs/tokenizers.md
+// has the list). Encoding: cut out added tokens, normalise each piece, cut out the normalised added tokens,
+// split into words, turn each word into ids, add the post-processor's ids.
 //
 // A Tokenizer is a cheap handle on immutable tables: copy it freely, use it from any number of threads. Every
 // thread that encodes holds a word cache of 1 MiB for the tokenizer it used last.
@@ -20,23 +20,33 @@
 
 namespace plimsoll {
 
+class TokenSink;
+
 class Tokenizer {
  public:
-  // Throws UsageError for what is not supported, DamagedError for a file that contradicts itself.
+  // A tokenizer.json, or, named *.model, a SentencePiece model. Throws UsageError for what is not supported,
+  // DamagedError for a file that contradicts itself.
   static Tokenizer from_file(const std::filesystem::path& file);
   // `where` names the text in errors.
   static Tokenizer from_json(std::string_view json, std::string_view where);
+  static Tokenizer from_sentence_piece(std::string_view model, std::string_view where);
+  // The tokenizer file of a model folder: tokenizer.json before a SentencePiece model; none if it has none.
+  static std::optional<std::filesystem::path> find_file(const std::filesystem::path& folder);
 
   // Bytes that are no UTF-8 count as U+FFFD, as with Python's errors="replace". Time is linear in the text
-  // but for words without a break: n log n in their length. Throws UsageError for a text above 512 MiB.
+  // but for words without a break: n log n in their length. Throws UsageError for a text above 64 MiB, and
+  // where the model has no unknown piece but needs one.
   [[nodiscard]] std::vector<int32_t> encode(std::string_view text, bool add_special_tokens) const;
   // Appends to `out`.
   void encode_into(std::string_view text, bool add_special_tokens, std::vector<int32_t>& out) const;
 
   // Ids without a piece are skipped; bytes that are no UTF-8 become U+FFFD.
   [[nodiscard]] std::string decode(std::span<const int32_t> ids, bool skip_special_tokens) const;
-  // Appends the bytes of one token: possibly a part of a character, nothing for an unknown id.
-  void append_token_bytes(int32_t id, bool skip_special_tokens, std::string& out) const;
+  // A run of the decoder that appends whole characters to `out`; the tokenizer must outlive it. StreamDecoder
+  // is the convenient way to use one.
+  [[nodiscard]] std::unique_ptr<TokenSink> start_decoding(std::string& out, bool eager) const;
+  // Hands one token to a run; an unknown id is nothing.
+  void decode_token(int32_t id, bool skip_special_tokens, TokenSink& run) const;
 
   // Largest id plus one, added tokens included: the rows an embedding needs at least.
   [[nodiscard]] int64_t vocab_size() const;
@@ -45,7 +55,7 @@ class Tokenizer {
   [[nodiscard]] std::string token(int32_t id) const;
   [[nodiscard]] bool is_special(int32_t id) const;
 
-  // What of the file is not obeyed on purpose (truncation, padding), one sentence each.
+  // What of the file is not obeyed on purpose (truncation, padding, ...), one sentence each.
   [[nodiscard]] const std::vector<std::string>& notes() const;
 
   // Heap held, one thread's word cache included.
@@ -54,8 +64,9 @@ class Tokenizer {
   // size is needed besides. Throws UsageError where there is no such file.
   static int64_t estimated_bytes(const std::filesystem::path& file);
 
- private:
   struct Parts;
+
+ private:
   explicit Tokenizer(std::shared_ptr<const Parts> parts);
   void encode_text(std::string_view text, std::vector<int32_t>& out) const;
 

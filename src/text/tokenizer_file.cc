@@ -33,8 +33,8 @@ class TableReader {
   }
 
  private:
-  enum class Table : uint8_t { none, vocab, merges };
-  // Depths inside {"model": {"vocab": {piece: id}, "merges": [["a", "b"] or "a b"]}}.
+  enum class Table : uint8_t { none, vocab, scored, merges };
+  // Depths inside {"model": {"vocab": {piece: id} or [[piece, score]], "merges": [["a", "b"] or "a b"]}}.
   static constexpr int kModelKey = 1;
   static constexpr int kTableKey = 2;
   static constexpr int kEntry = 3;
@@ -56,8 +56,16 @@ class TableReader {
 
   void start(int depth, bool is_object) {
     if (depth > kMostNesting) damaged("nested deeper than " + std::to_string(kMostNesting) + " levels");
-    // Unigram's vocabulary is a list: it stays in the tree.
-    if (depth == kTableKey && table_ == Table::vocab && !is_object) table_ = Table::none;
+    if (depth == kTableKey && table_ == Table::vocab && !is_object) {
+      table_ = Table::scored;
+      file_.vocab_is_list = true;
+    }
+    if (depth == kEntry && table_ == Table::scored) {
+      if (is_object) bad_scored_piece();
+      pair_.clear();
+      has_score_ = false;
+    }
+    if (depth > kEntry && table_ == Table::scored) bad_scored_piece();
     if (depth == kTableKey && table_ == Table::merges && is_object) damaged("model.merges is not a list");
     if (depth >= kEntry && table_ == Table::vocab)
       damaged("the id of the piece \"" + piece_ + "\" is no number");
@@ -73,6 +81,12 @@ class TableReader {
       add_piece(value);
       return false;
     }
+    if (table_ == Table::scored && depth >= kEntry) {
+      read_scored_part(depth, value);
+      return false;
+    }
+    if (table_ == Table::merges && depth >= kEntry && !value.is_string())
+      damaged("an entry of model.merges is no pair of pieces, but " + value.dump());
     if (table_ == Table::merges && depth == kEntry) {
       add_merge(value.get<std::string>());
       return false;
@@ -85,6 +99,12 @@ class TableReader {
   }
 
   bool array_end(int depth) {
+    if (table_ == Table::scored && depth == kEntry) {
+      if (pair_.size() != 1 || !has_score_) bad_scored_piece();
+      file_.vocab.push_back({std::move(pair_[0]), static_cast<int32_t>(file_.vocab.size())});
+      file_.scores.push_back(score_);
+      return false;
+    }
     if (table_ != Table::merges || depth != kEntry) return true;
     if (pair_.size() != 2) damaged("an entry of model.merges is no pair of pieces");
     file_.merges.emplace_back(std::move(pair_[0]), std::move(pair_[1]));
@@ -95,6 +115,23 @@ class TableReader {
     if (!id.is_number_integer() || id < 0 || id > std::numeric_limits<int32_t>::max())
       damaged("the id of the piece \"" + piece_ + "\" is " + id.dump());
     file_.vocab.push_back({piece_, id.get<int32_t>()});
+  }
+
+  [[noreturn]] void bad_scored_piece() const {
+    damaged("entry " + std::to_string(file_.scores.size()) + " of model.vocab is no [piece, score]");
+  }
+
+  // The piece, then its score.
+  void read_scored_part(int depth, const Json& value) {
+    if (depth != kPairPart || has_score_) bad_scored_piece();
+    if (pair_.empty() && value.is_string()) {
+      pair_.push_back(value.get<std::string>());
+    } else if (pair_.size() == 1 && value.is_number()) {
+      score_ = value.get<double>();
+      has_score_ = true;
+    } else {
+      bad_scored_piece();
+    }
   }
 
   // "left right": exactly one space.
@@ -111,26 +148,34 @@ class TableReader {
   Table table_ = Table::none;
   std::string piece_;
   std::vector<std::string> pair_;
+  double score_ = 0;
+  bool has_score_ = false;
 };
 
 }  // namespace
 
 std::string TokenizerFile::model_type() const {
-  const Json& model = head.at("model");
-  if (const auto it = model.find("type"); it != model.end()) return it->get<std::string>();
-  if (model.contains("merges")) return "BPE";
-  if (model.contains("unk_id")) return "Unigram";
-  return model.contains("continuing_subword_prefix") ? "WordPiece" : "WordLevel";
+  const JsonPart model = this->model();
+  if (const auto type = model.find("type")) return type->text();
+  if (model.has("merges")) return "BPE";
+  if (model.has("unk_id")) return "Unigram";
+  return model.has("continuing_subword_prefix") ? "WordPiece" : "WordLevel";
 }
 
 TokenizerFile read_tokenizer_file(std::string_view text, const std::string& where) {
   TokenizerFile file;
+  file.name = where;
   TableReader reader(file, where);
-  file.head = Json::parse(text, [&reader](int depth, Json::parse_event_t event, Json& value) {
-    return reader(depth, event, value);
-  });
+  try {
+    file.head = Json::parse(text, [&reader](int depth, Json::parse_event_t event, Json& value) {
+      return reader(depth, event, value);
+    });
+  } catch (const Json::exception& e) {
+    throw DamagedError(where + ": not a readable tokenizer.json: " + e.what());
+  }
   if (!file.head.is_object() || !file.head.contains("model") || !file.head.at("model").is_object())
     throw DamagedError(where + ": no object \"model\": this is not a tokenizer.json");
+  if (!file.head.at("model").contains("vocab")) file.model().damaged("has no \"vocab\"");
   return file;
 }
 

@@ -1,4 +1,4 @@
-// tokenizer.json as read: its two big tables apart, the rest as JSON.
+// tokenizer.json as read: its big tables apart, the rest as JSON.
 #pragma once
 
 #include <string>
@@ -6,16 +6,21 @@
 #include <utility>
 #include <vector>
 
-#include "text/json.h"
+#include "text/json_part.h"
 #include "text/piece_table.h"
 
 namespace plimsoll {
 
 struct TokenizerFile {
-  Json head;                   // everything but the two tables below
-  std::vector<PieceId> vocab;  // model.vocab, where it is an object
+  std::string name;            // for errors
+  Json head;                   // everything but the tables below
+  std::vector<PieceId> vocab;  // model.vocab; of a list the ids are the positions
+  std::vector<double> scores;  // of the pieces, where model.vocab is a list
+  bool vocab_is_list = false;
   std::vector<std::pair<std::string, std::string>> merges;
 
+  [[nodiscard]] JsonPart root() const { return {head, name}; }
+  [[nodiscard]] JsonPart model() const { return root().at("model"); }
   // model.type, or what old files without it must mean.
   [[nodiscard]] std::string model_type() const;
 };

@@ -4,7 +4,7 @@
 
 #include <fstream>
 
-#include "text/json.h"
+#include "text/json_part.h"
 #include "text/stream_decoder.h"
 #include "text/tokenizer.h"
 #include "text/utf8.h"
@@ -82,7 +82,29 @@ TEST_P(TokenizerGolden, the_stream_decoder_gives_the_same_text_in_whole_characte
 }
 
 INSTANTIATE_TEST_SUITE_P(Files, TokenizerGolden,
-                         testing::Values("gpt2", "qwen2", "qwen35", "llama3", "tekken", "other"),
+                         testing::Values("gpt2", "qwen2", "qwen35", "llama3", "tekken", "other", "llama2",
+                                         "mistral", "gemma", "chatlm", "clip", "t5", "mt5", "xlmr", "bert",
+                                         "bert_cased", "word_level"),
+                         [](const auto& info) { return info.param; });
+
+class SentencePieceGolden : public testing::TestWithParam<std::string> {};
+
+TEST_P(SentencePieceGolden, ids_are_those_of_sentence_piece) {
+  const Tokenizer tokenizer = Tokenizer::from_file(golden(GetParam() + ".model"));
+  Json cases;
+  std::ifstream(golden(GetParam() + ".cases.json")) >> cases;
+  ASSERT_GT(cases.size(), 100U);
+  for (const Json& c : cases) {
+    const std::vector<int32_t> ids = ids_of(c);
+    ASSERT_EQ(tokenizer.encode(text_of(c), false), ids) << c.dump().substr(0, 200);
+    StreamDecoder decoder(tokenizer, false);
+    std::string text;
+    for (const int32_t id : ids) text += decoder.push(id);
+    ASSERT_EQ(text + decoder.finish(), tokenizer.decode(ids, false));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Files, SentencePieceGolden, testing::Values("sp_unigram", "sp_bpe"),
                          [](const auto& info) { return info.param; });
 
 }  // namespace

@@ -2,11 +2,12 @@
 
 #include <gmock/gmock.h>
 
+#include <chrono>
 #include <fstream>
 #include <thread>
 
 #include "base/error.h"
-#include "text/json.h"
+#include "text/json_part.h"
 #include "text/special_tokens.h"
 #include "text/stream_decoder.h"
 
@@ -32,15 +33,30 @@ TEST(Tokenizer, decoding_an_encoded_text_gives_its_nfc) {
             "Ångström: \u00E9 \u4F60\u597D \U0001F6A2");
 }
 
-TEST(Tokenizer, a_megabyte_without_a_break_takes_linear_time) {
-  const Tokenizer tokenizer = Tokenizer::from_file(kQwen);
-  for (const char* unit : {"a", " ", "\n", "\u0301", "'", "\U0001F6A2", "e\u0301"}) {
-    std::string text;
-    const size_t size = *unit == 'a' ? 1 << 20 : 1 << 17;
-    while (text.size() < size) text += unit;
-    const auto ids = tokenizer.encode(text, false);
-    EXPECT_GT(ids.size(), 1000U);
+double encode_seconds(const Tokenizer& tokenizer, std::string_view unit, size_t bytes) {
+  std::string text;
+  while (text.size() < bytes) text += unit;
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_GE(tokenizer.encode(text, false).size(), tokenizer.encode(unit, false).size());
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// What grows with the square of the length would take minutes here.
+TEST(Tokenizer, text_without_a_break_takes_linear_time) {
+  for (const char* name :
+       {"qwen2", "llama2", "mistral", "gemma", "clip", "t5", "mt5", "xlmr", "bert", "word_level"}) {
+    const Tokenizer tokenizer =
+        Tokenizer::from_file("tests/golden/tokenizers/" + std::string(name) + ".json");
+    for (const char* unit :
+         {"a", " ", "\n", "\u0301", "'", "\U0001F6A2", "e\u0301", "\u2581", "\u4F60", "\uFDFA"}) {
+      const double small = encode_seconds(tokenizer, unit, 1 << 15);
+      const double large = encode_seconds(tokenizer, unit, 1 << 18);
+      EXPECT_LT(large, 24 * small + 0.25) << name << ": " << unit;
+    }
   }
+  for (const char* name :
+       {"qwen2.json", "llama2.json", "t5.json", "bert.json", "sp_bpe.model", "sp_unigram.model"})
+    encode_seconds(Tokenizer::from_file("tests/golden/tokenizers/" + std::string(name)), "a", 1 << 20);
 }
 
 TEST(Tokenizer, ids_do_not_depend_on_the_thread_or_the_cache) {
@@ -85,10 +101,28 @@ TEST(Tokenizer, an_unfinished_character_at_the_end_of_a_stream_is_replaced) {
 }
 
 TEST(Tokenizer, the_estimate_bounds_what_is_resident) {
-  const int64_t resident = Tokenizer::from_file(kQwen).resident_bytes();
-  EXPECT_GT(resident, 1 << 20);
-  EXPECT_LE(resident, Tokenizer::estimated_bytes(kQwen));
+  for (const char* name : {"qwen2.json", "llama2.json", "t5.json", "xlmr.json", "bert.json",
+                           "word_level.json", "sp_unigram.model", "sp_bpe.model"}) {
+    const std::string file = "tests/golden/tokenizers/" + std::string(name);
+    const int64_t resident = Tokenizer::from_file(file).resident_bytes();
+    EXPECT_GT(resident, 1 << 20);
+    EXPECT_LE(resident, Tokenizer::estimated_bytes(file)) << name;
+  }
   EXPECT_THROW(Tokenizer::estimated_bytes("no/such/file"), UsageError);
+}
+
+TEST(Tokenizer, a_stream_gives_out_a_character_of_byte_tokens_when_it_is_complete) {
+  const Tokenizer tokenizer = Tokenizer::from_file("tests/golden/tokenizers/llama2.json");
+  const auto id = [&](const char* token) { return tokenizer.token_id(token).value(); };
+  const std::vector<int32_t> ids = {id("<0xE4>"), id("<0xBD>"), id("<0xA0>"), id("<0xFF>"), id("<0x41>")};
+  StreamDecoder decoder(tokenizer);
+  std::vector<std::string> parts;
+  for (const int32_t token : ids) parts.push_back(decoder.push(token));
+  EXPECT_THAT(parts, ElementsAre("", "", "\u4F60", "", ""));
+  EXPECT_EQ(decoder.finish(), "\uFFFD\uFFFD");
+  // All at once the whole run is broken, byte by byte.
+  EXPECT_EQ(tokenizer.decode(ids, true), "\uFFFD\uFFFD\uFFFD\uFFFD\uFFFD");
+  EXPECT_EQ(decoder.push(id("<0x41>")), "A") << "after finish a text starts anew";
 }
 
 TEST(Tokenizer, truncation_and_padding_are_ignored_and_said_so) {
@@ -97,55 +131,6 @@ TEST(Tokenizer, truncation_and_padding_are_ignored_and_said_so) {
   const Tokenizer tokenizer = load(json);
   EXPECT_THAT(tokenizer.notes(), ElementsAre(HasSubstr("truncation")));
   EXPECT_GT(tokenizer.encode("a b c d e", false).size(), 2U);
-}
-
-TEST(Tokenizer, what_is_not_supported_is_refused_by_name) {
-  const auto expect_refusal = [](auto change, const std::string& name) {
-    Json json = qwen_json();
-    change(json);
-    EXPECT_THAT([&] { load(json); }, ThrowsMessage<UsageError>(HasSubstr(name)));
-  };
-  expect_refusal([](Json& j) { j["model"] = Json::parse(R"({"type":"Unigram","vocab":[["a",-1.5]]})"); },
-                 "Unigram");
-  expect_refusal([](Json& j) { j["model"]["type"] = "WordPiece"; }, "WordPiece");
-  expect_refusal([](Json& j) { j["model"]["byte_fallback"] = true; }, "byte_fallback");
-  expect_refusal([](Json& j) { j["model"]["dropout"] = 0.1; }, "dropout");
-  expect_refusal([](Json& j) { j["model"]["end_of_word_suffix"] = "</w>"; }, "end_of_word_suffix");
-  expect_refusal([](Json& j) { j["normalizer"]["type"] = "Precompiled"; }, "Precompiled");
-  expect_refusal([](Json& j) { j["pre_tokenizer"] = {{"type", "Metaspace"}}; }, "Metaspace");
-  expect_refusal([](Json& j) { j["pre_tokenizer"] = nullptr; }, "without a ByteLevel");
-  expect_refusal(
-      [](Json& j) {
-        std::swap(j["pre_tokenizer"]["pretokenizers"][0], j["pre_tokenizer"]["pretokenizers"][1]);
-      },
-      "after ByteLevel");
-  expect_refusal([](Json& j) { j["decoder"] = {{"type", "WordPiece"}}; }, "WordPiece");
-  expect_refusal([](Json& j) { j["post_processor"] = {{"type", "Other"}}; }, "Other");
-  expect_refusal([](Json& j) { j["added_tokens"][0]["id"] = 5; }, "<|endoftext|>");
-}
-
-TEST(Tokenizer, damaged_files_are_errors_that_name_the_place) {
-  const auto expect_damage = [](const std::string& text, const std::string& what) {
-    EXPECT_THAT([&] { Tokenizer::from_json(text, "t.json"); },
-                ThrowsMessage<DamagedError>(testing::AllOf(HasSubstr("t.json"), HasSubstr(what))));
-  };
-  expect_damage("", "tokenizer.json");
-  expect_damage("[1]", "model");
-  expect_damage(std::string(100'000, '['), "nested");
-  expect_damage(R"({"model":{"vocab":{"a":"b"}}})", "id of the piece");
-  expect_damage(R"({"model":{"vocab":{"a":{}}}})", "\"a\"");
-  expect_damage(R"({"model":{"vocab":{"a":3000000000}}})", "3000000000");
-  expect_damage(R"({"model":{"vocab":{},"merges":[["a"]]}})", "pair");
-  expect_damage(R"({"model":{"vocab":{},"merges":["abc"]}})", "abc");
-  expect_damage(R"({"model":{"vocab":{},"merges":[{}]}})", "pair");
-  expect_damage(R"({"model":{"vocab":{},"merges":[7]}})", "string");
-  expect_damage(R"({"model":{"type":"BPE","vocab":{"a":0},"merges":["a b"]},"pre_tokenizer":)"
-                R"({"type":"ByteLevel","add_prefix_space":false}})",
-                "\"b\"");
-  std::ifstream stream(kQwen);
-  const std::string whole((std::istreambuf_iterator<char>(stream)), {});
-  for (size_t size = 0; size < whole.size() - 1; size += 97) expect_damage(whole.substr(0, size), "t.json");
-  EXPECT_THROW(Tokenizer::from_file("no/such/tokenizer.json"), UsageError);
 }
 
 class SpecialTokensTest : public testing::Test {

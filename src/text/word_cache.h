@@ -3,14 +3,22 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <span>
 #include <string_view>
 #include <vector>
 
 namespace plimsoll {
+
+// A number no other model of this process has.
+inline uint64_t next_model_serial() {
+  static std::atomic<uint64_t> next{1};
+  return next++;
+}
 
 class WordCache {
  public:

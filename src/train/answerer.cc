@@ -1,4 +1,5 @@
 #include "train/answerer.h"
+#include "text/tokenizer.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -75,8 +76,10 @@ std::optional<ChatTemplate> answering_template(const AnswerOptions& options, con
 }
 
 Tokenizer model_tokenizer(const fs::path& base) {
-  if (fs::exists(base / "tokenizer.json")) return Tokenizer::from_file(base / "tokenizer.json");
-  throw UsageError(base.string() + ": has no tokenizer.json, which texts need (--ids of generate does not)");
+  if (const auto file = Tokenizer::find_file(base)) return Tokenizer::from_file(*file);
+  throw UsageError(
+      base.string() +
+      ": has no tokenizer.json or tokenizer.model, which texts need (--ids of generate does not)");
 }
 
 int64_t answering_context(const AnswerOptions& options, const ModelSpec& model, int64_t longest) {

@@ -1,4 +1,5 @@
 #include "train/generate.h"
+#include "text/tokenizer.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -72,8 +73,7 @@ ExitCode generate(const GenerateOptions& options) {
   const CpuSettings cpu = cpu_settings(options.machine);
   std::optional<Tokenizer> tokenizer;
   std::optional<ChatTemplate> chat;
-  if (options.ids.empty() || std::filesystem::exists(paths.base / "tokenizer.json"))
-    tokenizer = model_tokenizer(paths.base);
+  if (options.ids.empty() || Tokenizer::find_file(paths.base)) tokenizer = model_tokenizer(paths.base);
   if (options.ids.empty()) chat = answering_template(options, paths);
   const Tokenizer* texts = tokenizer ? &*tokenizer : nullptr;
   const ChatTemplate* template_or_null = chat ? &*chat : nullptr;

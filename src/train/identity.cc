@@ -1,4 +1,5 @@
 #include "train/identity.h"
+#include "text/tokenizer.h"
 
 #include <algorithm>
 #include <array>
@@ -82,7 +83,7 @@ nlohmann::json model_identity(const Recipe& recipe) {
   ContentHash config;
   config.add(read_config(folder).dump());  // keys sorted, so that blanks do not count
   identity["config"] = config.text();
-  if (fs::exists(folder / "tokenizer.json")) identity["tokenizer"] = file_hash(folder / "tokenizer.json");
+  if (const auto file = Tokenizer::find_file(folder)) identity["tokenizer"] = file_hash(*file);
   if (recipe.init == Init::weights) identity["weights"] = tensors_hash(folder, "model");
   return identity;
 }

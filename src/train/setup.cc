@@ -82,8 +82,10 @@ ExampleEncoder make_encoder(const Recipe& recipe, RowFormat format, const DataSe
   options.vocab_size = vocab;
   if (format == RowFormat::input_ids) return ExampleEncoder(options, {});
   if (!data.tokenizer)
-    throw UsageError(recipe.model +
-                     ": has no tokenizer.json, which rows of text need (format input-ids does not)");
+    throw UsageError(
+        recipe.model +
+        ": has no tokenizer.json or tokenizer.model, which rows of text need (format input-ids does "
+        "not)");
   if (!data.special.end_of_text)
     throw UsageError(recipe.model + ": names no end-of-text token (eos_token in tokenizer_config.json)");
   options.eos = *data.special.end_of_text;
@@ -254,9 +256,8 @@ CpuSettings cpu_settings(const MachineOptions& options) {
 
 DataSetup open_data(const Recipe& recipe, int64_t vocab) {
   DataSetup data;
-  const fs::path tokenizer = fs::path(recipe.model) / "tokenizer.json";
-  if (fs::exists(tokenizer)) {
-    data.tokenizer = std::make_shared<const Tokenizer>(Tokenizer::from_file(tokenizer));
+  if (const auto tokenizer = Tokenizer::find_file(recipe.model)) {
+    data.tokenizer = std::make_shared<const Tokenizer>(Tokenizer::from_file(*tokenizer));
     data.special = read_special_tokens(recipe.model, *data.tokenizer);
   }
   RowFormat format{};
@@ -280,9 +281,8 @@ HostNeeds host_needs(const Recipe& recipe, const Experiment& experiment, const C
   // Code pages and heaps of the thread pool and the libraries that the first step brings in.
   needs.components.push_back({"threads and libraries", 4 * kMiB + cpu.threads * kMiB / 2});
 
-  const fs::path tokenizer = fs::path(recipe.model) / "tokenizer.json";
-  if (data == nullptr && fs::exists(tokenizer))
-    needs.components.push_back({"tokenizer", Tokenizer::estimated_bytes(tokenizer)});
+  if (const auto tokenizer = Tokenizer::find_file(recipe.model); data == nullptr && tokenizer)
+    needs.components.push_back({"tokenizer", Tokenizer::estimated_bytes(*tokenizer)});
   int64_t virtual_only = 0;
   if (data != nullptr && data->train) {
     for (const auto* source : {&data->train, &data->eval}) {

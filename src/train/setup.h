@@ -47,7 +47,7 @@ struct DataSetup {
   std::optional<ChatTemplate> chat;  // of the training rows
 };
 
-// Where the folder has a tokenizer.json it is loaded. `vocab` is the embedding's number of rows.
+// Where the folder has a tokenizer file it is loaded. `vocab` is the embedding's number of rows.
 DataSetup open_data(const Recipe& recipe, int64_t vocab);
 
 // What the process needs beside the arena. Data counts as far as the recipe names it.

@@ -69,9 +69,9 @@ void load_one(const PersistentState& state, const TableRow& row, const StoredTen
 }
 
 void copy_tokenizer_files(const fs::path& from, const fs::path& to) {
-  for (const char* name :
-       {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.json", "merges.txt",
-        "added_tokens.json", "chat_template.jinja", "generation_config.json"})
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.json",
+                           "merges.txt", "tokenizer.model", "spiece.model", "sentencepiece.bpe.model",
+                           "added_tokens.json", "chat_template.jinja", "generation_config.json"})
     if (fs::exists(from / name)) fs::copy_file(from / name, to / name, fs::copy_options::overwrite_existing);
 }
 

@@ -6,7 +6,7 @@
 #include <fstream>
 #include <iostream>
 
-#include "text/json.h"
+#include "text/json_part.h"
 #include "text/tokenizer.h"
 
 namespace {

@@ -1,0 +1,29 @@
+#include "text/pattern.h"
+
+namespace plimsoll {
+
+Pattern::Pattern(const JsonPart& json) {
+  if (json.has("Regex")) {
+    const std::string& expression = json.at("Regex").text();
+    regex_.emplace(expression, json.place());
+    if (regex_->matches_nothing())
+      json.refuse("expression", expression, "expressions that match one character or more");
+    return;
+  }
+  literal_ = json.at("String").text();
+  if (literal_.empty()) json.refuse("string", literal_, "strings of one character or more");
+}
+
+bool Pattern::replace(std::string_view text, std::string_view content, std::string& out) const {
+  size_t done = 0;
+  bool found = false;
+  for_each_match(text, [&](size_t begin, size_t end) {
+    out.append(text.substr(done, begin - done)).append(content);
+    done = end;
+    found = true;
+  });
+  if (found) out.append(text.substr(done));
+  return found;
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,33 @@
+// What a tokenizer is made of, whichever file it came from.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "text/added_tokens.h"
+#include "text/decoder.h"
+#include "text/model.h"
+#include "text/normalizer.h"
+#include "text/post_processor.h"
+#include "text/pre_tokenizer.h"
+#include "text/tokenizer.h"
+#include "text/tokenizer_file.h"
+
+namespace plimsoll {
+
+struct Tokenizer::Parts {
+  std::unique_ptr<Normalizer> normalizer;  // may be null
+  PreTokenizerChain pre_tokenizer;
+  std::unique_ptr<Model> model;
+  AddedTokens added;
+  Affixes affixes;
+  Decoder decoder;
+  std::vector<std::string> notes;
+};
+
+Tokenizer::Parts make_parts(const TokenizerFile& file);
+// Of a SentencePiece model. `where` names it in errors.
+Tokenizer::Parts make_sentence_piece_parts(std::string_view model, const std::string& where);
+
+}  // namespace plimsoll

@@ -52,7 +52,9 @@ void add_recipe(Description& d, const fs::path& file) {
   const auto method = recipe.method.type;
   d.add("method", method == MethodType::full ? "full" : method == MethodType::lora ? "lora" : "qlora");
   d.add("model", recipe.model);
-  d.add("data", join(recipe.data.train, ", "), recipe.data.train);
+  std::vector<std::string> paths;
+  for (const TrainSource& source : recipe.data.train) paths.push_back(source.path);
+  d.add("data", join(paths, ", "), paths);
 }
 
 void add_checkpoints(Description& d, const fs::path& run) {

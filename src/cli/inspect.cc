@@ -5,6 +5,7 @@
 #include "base/units.h"
 #include "cli/commands.h"
 #include "cli/describe.h"
+#include "data/data_files.h"
 #include "text/tokenizer.h"
 #include "train/checkpoint.h"
 
@@ -28,11 +29,12 @@ bool is_run(const fs::path& folder) {
   return latest_checkpoint(folder).has_value();
 }
 
+// A .json file may be anything.
+bool is_rows(const fs::path& path) { return is_data_file(path) && path.extension() != ".json"; }
+
 bool holds_data(const fs::path& folder) {
-  for (const auto& entry : fs::directory_iterator(folder)) {
-    const std::string extension = entry.path().extension().string();
-    if (extension == ".parquet" || extension == ".jsonl") return true;
-  }
+  for (const auto& entry : fs::directory_iterator(folder))
+    if (is_rows(entry.path())) return true;
   return false;
 }
 
@@ -44,7 +46,7 @@ Description describe_folder(const fs::path& folder, bool tensors) {
   if (const auto file = Tokenizer::find_file(folder)) return describe_tokenizer(*file);
   if (holds_data(folder)) return describe_data(folder);
   throw UsageError(folder.string() +
-                   ": is no model, adapter, run, checkpoint, tokenizer or folder of data (.parquet, .jsonl)");
+                   ": is no model, adapter, run, checkpoint, tokenizer or folder of data (docs/data.md)");
 }
 
 void print_text(const Description& d, const fs::path& path) {
@@ -95,14 +97,15 @@ Description describe(const fs::path& path, bool tensors) {
   if (fs::is_directory(path)) return describe_folder(path, tensors);
   const std::string extension = path.extension().string();
   if (extension == ".safetensors") return describe_safetensors(path, tensors);
-  if (extension == ".parquet" || extension == ".jsonl") return describe_data(path);
+  if (is_rows(path)) return describe_data(path);
   if (path.filename() == "tokenizer.json" || extension == ".model") return describe_tokenizer(path);
   if (path.filename() == "config.json") return describe_model(path.parent_path(), tensors);
   if (extension == ".yaml" || extension == ".yml")
     throw UsageError(path.string() + ": is a recipe; `plimsoll recipe` and `plimsoll plan` explain it");
   if (extension == ".json") return describe_tokenizer(path);
-  throw UsageError(path.string() +
-                   ": is none of .safetensors, .parquet, .jsonl, tokenizer.json, nor a folder of them");
+  throw UsageError(
+      path.string() +
+      ": is none of .safetensors, tokenizer.json, a file of rows (docs/data.md), nor a folder of them");
 }
 
 void add_inspect(CLI::App& app, Action& action) {

@@ -53,6 +53,21 @@ std::vector<std::string> parts_of(RowFormat format) {
   throw InternalError("parts_of: no such format");
 }
 
+// Rows that reward models, DPO and classifiers learn from are known, so that they get a better answer than
+// that their columns are unknown.
+void refuse_rows_of_other_tasks(std::span<const Column> columns, const std::string& where) {
+  if (has(columns, "chosen") && has(columns, "rejected"))
+    throw UsageError(
+        where +
+        ": has rows of preferences (chosen, rejected), which the tasks reward and dpo learn from; "
+        "they are not supported yet. To learn the chosen answers alone say data.columns: "
+        "{prompt: prompt, response: chosen}.");
+  if (has(columns, "label") && (has(columns, "sentence") || has(columns, "text")))
+    throw UsageError(where +
+                     ": has rows of labels, which the task classify learns from; it is not supported yet. To "
+                     "learn the text alone say data.format: text.");
+}
+
 // The format whose parts data.columns names, or else the one whose columns exist.
 RowFormat detect_format(std::span<const Column> columns, const Names& names, const std::string& where) {
   for (const auto& [format, label] : kFormats)
@@ -64,7 +79,8 @@ RowFormat detect_format(std::span<const Column> columns, const Names& names, con
       return RowFormat::messages;
   for (const auto& [prompt, response] : kPromptResponseNames)
     if (has(columns, prompt) && has(columns, response)) return RowFormat::prompt_response;
-  if (has(columns, "text")) return RowFormat::text;
+  if (has(columns, "text") && !has(columns, "label")) return RowFormat::text;
+  refuse_rows_of_other_tasks(columns, where);
   throw UsageError(where + ": no known format has the columns " + list_columns(columns) +
                    ". Name yours with data.columns, such as {prompt: question, response: answer}.");
 }

@@ -68,6 +68,21 @@ TEST(Columns, a_third_column_of_alpaca_is_not_dropped_in_silence) {
               ElementsAre("instruction", "output"));
 }
 
+TEST(Columns, rows_of_other_tasks_are_known_and_refused) {
+  EXPECT_THAT(message_of<UsageError>([] {
+                bind_columns(texts({"prompt", "chosen", "rejected"}), {}, {}, "d");
+              }),
+              HasSubstr("has rows of preferences"));
+  const std::vector<Column> labels = {{"text", ColumnKind::text, "string"},
+                                      {"label", ColumnKind::other, "int64"}};
+  EXPECT_THAT(message_of<UsageError>([&] { bind_columns(labels, {}, {}, "d"); }),
+              HasSubstr("has rows of labels"));
+  EXPECT_EQ(bind_columns(labels, RowFormat::text, {}, "d").format, RowFormat::text);
+  EXPECT_THAT(
+      bind_columns(texts({"prompt", "chosen", "rejected"}), {}, {{"response", "chosen"}}, "d").columns,
+      ElementsAre("prompt", "chosen"));
+}
+
 TEST(Columns, format_names_are_read) {
   EXPECT_EQ(parse_data_format("auto"), std::nullopt);
   EXPECT_EQ(parse_data_format("prompt-response"), RowFormat::prompt_response);

@@ -1,5 +1,5 @@
-// What the formats share: a file of rows, read in units of a few MiB, so that memory is bounded whatever the
-// file's own structure is.
+// What the formats share: a file of rows, read in units of about a MiB, so that memory is bounded whatever
+// the file's own structure is.
 #pragma once
 
 #include <cstdint>
@@ -43,7 +43,7 @@ struct Unit {
 };
 
 // Large enough to read at the disk's speed, small enough that a window of many units shuffles well.
-inline constexpr int64_t kUnitBytes = 4 * kMiB;
+inline constexpr int64_t kUnitBytes = kMiB;
 
 // The rows of a loaded unit, numbered from 0.
 class Block {
@@ -68,9 +68,19 @@ class DataFile {
 
 class CappedMemoryPool;
 
-// Both throw UsageError or DamagedError when the file cannot be read. `pool` outlives the file.
+// What a row that cannot be read does: end the run, or be counted and left out.
+enum class OnError : uint8_t { stop, skip };
+
+// All throw UsageError or DamagedError when the file cannot be read. `pool` outlives the file.
 std::unique_ptr<DataFile> open_parquet(const std::filesystem::path& path, CappedMemoryPool& pool);
-std::unique_ptr<DataFile> open_jsonl(const std::filesystem::path& path);
+// Arrow's IPC formats, file (also called Feather) and stream.
+std::unique_ptr<DataFile> open_arrow(const std::filesystem::path& path, CappedMemoryPool& pool);
+// The columns are those of the first row, with `skip` of the first one that can be read.
+std::unique_ptr<DataFile> open_jsonl(const std::filesystem::path& path, OnError on_error);
+// A list of objects; what holds one object after another is read as JSON Lines.
+std::unique_ptr<DataFile> open_json(const std::filesystem::path& path, OnError on_error);
+// Comma- or tab-separated texts under a header, quoted as in RFC 4180.
+std::unique_ptr<DataFile> open_csv(const std::filesystem::path& path, char separator);
 
 // The column called `name`; throws UsageError that lists the columns there are.
 const Column& find_column(std::span<const Column> columns, const std::string& name, const std::string& where);

@@ -21,26 +21,20 @@ constexpr int64_t kExpectedDecodeBytes = 10 * kMiB;
 constexpr int64_t kBoundDecodeBytes = 32 * kMiB;
 constexpr int64_t kBoundMarginPercent = 25;
 
-bool is_data_file(const fs::path& path) {
-  return path.extension() == ".parquet" || path.extension() == ".jsonl";
-}
+// A unit that could not be loaded.
+class DamagedBlock final : public Block {
+ public:
+  DamagedBlock(std::string reason, std::string place)
+      : reason_(std::move(reason)), place_(std::move(place)) {}
+  void read(int64_t /*row*/, Row& /*cells*/) const override { throw DamagedError(reason_); }
+  [[nodiscard]] std::string where(int64_t /*row*/) const override { return place_; }
+
+ private:
+  std::string reason_;
+  std::string place_;
+};
 
 }  // namespace
-
-std::vector<fs::path> data_files(const fs::path& path) {
-  if (!fs::exists(path)) throw UsageError(path.string() + ": no such file or folder.");
-  if (!fs::is_directory(path)) {
-    if (!is_data_file(path))
-      throw UsageError(path.string() + ": the format is not supported: .parquet and .jsonl files are read.");
-    return {path};
-  }
-  std::vector<fs::path> files;
-  for (const fs::directory_entry& entry : fs::directory_iterator(path))
-    if (entry.is_regular_file() && is_data_file(entry.path())) files.push_back(entry.path());
-  if (files.empty()) throw UsageError(path.string() + ": the folder has no .parquet or .jsonl file.");
-  std::sort(files.begin(), files.end());
-  return files;
-}
 
 const Column& find_column(std::span<const Column> columns, const std::string& name,
                           const std::string& where) {
@@ -62,21 +56,30 @@ Dataset& Dataset::operator=(Dataset&& other) noexcept {
   units_ = std::move(other.units_);
   name_ = std::move(other.name_);
   rows_ = other.rows_;
+  on_error_ = other.on_error_;
   uses_arrow_ = other.uses_arrow_;
   return *this;
 }
 Dataset::~Dataset() = default;
 
 Dataset Dataset::open(std::span<const fs::path> paths) {
+  std::vector<WeightedPath> weighted;
+  for (const fs::path& path : paths) weighted.push_back({path});
+  return open(weighted);
+}
+
+Dataset Dataset::open(std::span<const WeightedPath> paths, OnError on_error) {
   if (paths.empty()) throw UsageError("data: no file is named.");
   Dataset dataset;
-  dataset.name_ = paths.front().string();
-  for (const fs::path& path : paths) {
+  dataset.name_ = paths.front().path.string();
+  dataset.on_error_ = on_error;
+  int32_t number = 0;
+  for (const auto& [path, weight] : paths) {
     for (const fs::path& file : data_files(path)) {
-      const bool parquet = file.extension() == ".parquet";
-      dataset.uses_arrow_ = dataset.uses_arrow_ || parquet;
-      dataset.sources_.push_back({parquet ? open_parquet(file, *dataset.pool_) : open_jsonl(file), 0});
+      dataset.uses_arrow_ = dataset.uses_arrow_ || is_arrow_format(file);
+      dataset.sources_.push_back({open_data_file(file, *dataset.pool_, on_error), number, weight, 0});
     }
+    ++number;
   }
   return dataset;
 }
@@ -96,7 +99,8 @@ void Dataset::select(std::span<const std::string> columns, ReadAs as) {
     source.first_unit = units_.size();
     int32_t groups = 0;
     for (const Unit& unit : source.file->select(columns, as)) {
-      units_.push_back({{unit.rows, unit.bytes, first_group + unit.group}, rows_});
+      units_.push_back(
+          {{unit.rows, unit.bytes, first_group + unit.group}, rows_, source.path, source.weight});
       rows_ += unit.rows;
       groups = std::max(groups, unit.group + 1);
     }
@@ -114,15 +118,23 @@ void Dataset::hold(std::span<const size_t> units) {
         std::upper_bound(sources_.begin(), sources_.end(), unit,
                          [](size_t index, const Source& source) { return index < source.first_unit; });
     const Source& source = *std::prev(next);
-    held_.emplace(unit, source.file->load(unit - source.first_unit));
+    try {
+      held_.emplace(unit, source.file->load(unit - source.first_unit));
+    } catch (const DamagedError& error) {
+      held_.emplace(unit, std::make_unique<DamagedBlock>(error.what(), name_));
+    }
   }
 }
 
-std::pair<const Block*, int64_t> Dataset::find(int64_t row) const {
+size_t Dataset::unit_of(int64_t row) const {
   const auto next =
       std::upper_bound(units_.begin(), units_.end(), row,
                        [](int64_t index, const PlacedUnit& unit) { return index < unit.first_row; });
-  const auto unit = static_cast<size_t>(std::prev(next) - units_.begin());
+  return static_cast<size_t>(std::prev(next) - units_.begin());
+}
+
+std::pair<const Block*, int64_t> Dataset::find(int64_t row) const {
+  const size_t unit = unit_of(row);
   const auto block = held_.find(unit);
   check_internal(block != held_.end(), "a row was read whose unit is not held");
   return {block->second.get(), row - units_[unit].first_row};

@@ -10,22 +10,28 @@
 #include <vector>
 
 #include "data/data_file.h"
+#include "data/data_files.h"
 
 namespace plimsoll {
 
 // A unit with the number of its first row in the data set; `group` is unique over all files.
 struct PlacedUnit : Unit {
   int64_t first_row = 0;
+  int32_t source = 0;   // number of the path it comes from
+  double weight = 1.0;  // of that path
 };
 
-// The file itself, or a folder's .parquet and .jsonl files by name. Throws UsageError for what is absent or
-// of another format.
-std::vector<std::filesystem::path> data_files(const std::filesystem::path& path);
+// A path with how often an epoch visits its rows: 2 is twice, 0.25 a quarter of them, another one in every
+// epoch.
+struct WeightedPath {
+  std::filesystem::path path;
+  double weight = 1.0;
+};
 
 class Dataset {
  public:
-  // Files (.parquet, .jsonl) or folders of them, in the given order, a folder's files by name. Throws
-  // UsageError for what is absent or of another format.
+  // The files of these paths (data_files.h), in the given order. Throws UsageError or DamagedError.
+  static Dataset open(std::span<const WeightedPath> paths, OnError on_error = OnError::stop);
   static Dataset open(std::span<const std::filesystem::path> paths);
 
   Dataset(Dataset&&) noexcept;
@@ -43,7 +49,11 @@ class Dataset {
   // Below: after select().
   [[nodiscard]] int64_t rows() const { return rows_; }
   [[nodiscard]] std::span<const PlacedUnit> units() const { return units_; }
-  // Keeps exactly these units in memory, loading the absent ones in the given order.
+  // The number of the unit that has this row.
+  [[nodiscard]] size_t unit_of(int64_t row) const;
+  [[nodiscard]] OnError on_error() const { return on_error_; }
+  // Keeps exactly these units in memory, loading the absent ones in the given order. A unit that is damaged
+  // is held too: reading any of its rows throws.
   void hold(std::span<const size_t> units);
   // Reads a row of a unit that is held.
   void read(int64_t row, Row& cells) const;
@@ -60,6 +70,8 @@ class Dataset {
  private:
   struct Source {
     std::unique_ptr<DataFile> file;
+    int32_t path = 0;
+    double weight = 1.0;
     size_t first_unit = 0;
   };
 
@@ -74,6 +86,7 @@ class Dataset {
   std::map<size_t, std::unique_ptr<Block>> held_;  // by unit
   int64_t rows_ = 0;
   bool uses_arrow_ = false;
+  OnError on_error_ = OnError::stop;
 };
 
 }  // namespace plimsoll

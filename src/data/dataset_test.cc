@@ -252,7 +252,7 @@ TEST(Dataset, no_rows_and_no_files_are_refused) {
   EXPECT_THAT(message_of<UsageError>([&] { no_rows.select(std::vector<std::string>{"t"}); }),
               HasSubstr("has no rows."));
   EXPECT_THROW(open_one(folder.path() / "absent.jsonl"), UsageError);
-  EXPECT_THAT(message_of<UsageError>([&] { open_one(folder.write("a.csv", "t\nx\n")); }),
+  EXPECT_THAT(message_of<UsageError>([&] { open_one(folder.write("a.txt", "t\nx\n")); }),
               HasSubstr("the format is not supported"));
   std::filesystem::create_directory(folder.path() / "sub");
   EXPECT_THROW(open_one(folder.path() / "sub"), UsageError);

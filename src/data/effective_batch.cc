@@ -7,11 +7,14 @@
 
 namespace plimsoll {
 
-EffectiveBatch::EffectiveBatch(int64_t sequences, int64_t max_length) {
-  ids_.reserve(static_cast<size_t>(sequences * max_length));
-  labels_.reserve(static_cast<size_t>(sequences * max_length));
-  starts_.reserve(static_cast<size_t>(sequences + 1));
-  rows_.reserve(static_cast<size_t>(sequences));
+EffectiveBatch::EffectiveBatch(int64_t sequences, const SequenceShape& shape) : packer_(sequences, shape) {
+  const auto tokens = static_cast<size_t>(sequences * shape.max_length);
+  const auto documents = static_cast<size_t>(sequences * shape.documents);
+  ids_.reserve(tokens);
+  labels_.reserve(tokens);
+  starts_.reserve(documents + 1);
+  rows_.reserve(documents);
+  placed_.reserve(documents);
   clear();
 }
 
@@ -20,15 +23,24 @@ void EffectiveBatch::clear() {
   labels_.clear();
   starts_.assign(1, 0);
   rows_.clear();
-  target_tokens_ = truncated_rows_ = skipped_rows_ = 0;
+  placed_.clear();
+  packer_.clear();
+  target_tokens_ = truncated_rows_ = skipped_rows_ = damaged_rows_ = 0;
+  first_damage_.clear();
   ends_epoch = false;
 }
 
-void EffectiveBatch::add(const Example& example, int64_t row) {
+bool EffectiveBatch::add(const Example& example, int64_t row) {
+  if (!example.damage.empty()) {
+    if (damaged_rows_++ == 0) first_damage_ = example.damage;
+    return true;
+  }
+  const int64_t place = example.targets == 0 ? 0 : packer_.place(static_cast<int64_t>(example.ids.size()));
+  if (place < 0) return false;
   if (example.truncated()) ++truncated_rows_;
   if (example.targets == 0) {
     ++skipped_rows_;
-    return;
+    return true;
   }
   check_internal(ids_.size() + example.ids.size() <= ids_.capacity() && starts_.size() < starts_.capacity(),
                  "an example does not fit into its effective batch");
@@ -36,7 +48,9 @@ void EffectiveBatch::add(const Example& example, int64_t row) {
   labels_.insert(labels_.end(), example.labels.begin(), example.labels.end());
   starts_.push_back(static_cast<int64_t>(ids_.size()));
   rows_.push_back(row);
+  placed_.push_back(place);
   target_tokens_ += example.targets;
+  return true;
 }
 
 std::span<const int32_t> EffectiveBatch::ids(int64_t sequence) const {
@@ -51,19 +65,23 @@ std::span<const int32_t> EffectiveBatch::labels(int64_t sequence) const {
                                     static_cast<size_t>(starts_[static_cast<size_t>(sequence) + 1]) - start);
 }
 
-int64_t EffectiveBatch::micro_steps(int64_t micro) const { return ceil_div(sequences(), micro); }
+int64_t EffectiveBatch::micro_steps(int64_t micro) const { return ceil_div(packed_sequences(), micro); }
 
+// A sequence's documents stand side by side, in the order in which they came.
 void EffectiveBatch::fill(int64_t step, MicroBatch& out) const {
-  const auto micro = static_cast<int64_t>(out.sample_in_batch.size());
+  const int64_t micro = out.sequences();
   check_internal(step >= 0 && step < micro_steps(micro), "no such micro-step");
   out.clear();
-  for (int64_t sequence = step * micro; sequence < std::min(sequences(), (step + 1) * micro); ++sequence)
-    out.append(ids(sequence), labels(sequence), static_cast<int32_t>(sequence));
+  for (int64_t sequence = step * micro; sequence < std::min(packed_sequences(), (step + 1) * micro);
+       ++sequence)
+    for (int64_t document = 0; document < sequences(); ++document)
+      if (placed_[static_cast<size_t>(document)] == sequence)
+        out.append(ids(document), labels(document), static_cast<int32_t>(document));
 }
 
-int64_t EffectiveBatch::planned_bytes(int64_t sequences, int64_t max_length) {
-  return 2 * sequences * max_length * static_cast<int64_t>(sizeof(int32_t)) +
-         (2 * sequences + 1) * static_cast<int64_t>(sizeof(int64_t));
+int64_t EffectiveBatch::planned_bytes(int64_t sequences, const SequenceShape& shape) {
+  return 2 * sequences * shape.max_length * static_cast<int64_t>(sizeof(int32_t)) +
+         (3 * sequences * shape.documents + 2 * sequences + 1) * static_cast<int64_t>(sizeof(int64_t));
 }
 
 }  // namespace plimsoll

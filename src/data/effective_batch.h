@@ -4,10 +4,12 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "data/example.h"
 #include "data/micro_batch.h"
+#include "data/packer.h"
 
 namespace plimsoll {
 
@@ -19,45 +21,59 @@ struct DataPosition {
   friend bool operator==(const DataPosition&, const DataPosition&) = default;
 };
 
+// Documents are rows as the loss sees them; without packing each is a sequence of its own. What goes by
+// `sequence` below counts documents, but for micro-steps, which take sequences of the program.
 class EffectiveBatch {
  public:
-  // Allocates for `sequences` of `max_length` tokens: nothing is allocated later.
-  EffectiveBatch(int64_t sequences, int64_t max_length);
+  // Allocates for `sequences` of this shape: nothing is allocated later.
+  EffectiveBatch(int64_t sequences, const SequenceShape& shape);
+  EffectiveBatch(int64_t sequences, int64_t max_length)
+      : EffectiveBatch(sequences, SequenceShape{max_length, 1}) {}
 
   void clear();
-  // Appends an example and the number of its row in the data set; one without targets is only counted.
-  void add(const Example& example, int64_t row = -1);
+  // Appends an example and the number of its row in the data set; one without targets, or damaged, is only
+  // counted. False, and nothing has changed, when no sequence has room for it.
+  bool add(const Example& example, int64_t row = -1);
 
   [[nodiscard]] int64_t sequences() const { return static_cast<int64_t>(starts_.size()) - 1; }
+  // Of the program: at most as many as the constructor was told.
+  [[nodiscard]] int64_t packed_sequences() const { return packer_.sequences(); }
   [[nodiscard]] int64_t tokens() const { return static_cast<int64_t>(ids_.size()); }
   // 0 when every row was skipped: such a step has no loss and no update.
   [[nodiscard]] int64_t target_tokens() const { return target_tokens_; }
   [[nodiscard]] int64_t truncated_rows() const { return truncated_rows_; }
   // Rows with no target left, as truncation took them or all labels are masked.
   [[nodiscard]] int64_t skipped_rows() const { return skipped_rows_; }
+  // Rows that could not be read, and what was wrong with the first of them.
+  [[nodiscard]] int64_t damaged_rows() const { return damaged_rows_; }
+  [[nodiscard]] const std::string& first_damage() const { return first_damage_; }
   [[nodiscard]] int64_t row(int64_t sequence) const { return rows_[static_cast<size_t>(sequence)]; }
   [[nodiscard]] std::span<const int32_t> ids(int64_t sequence) const;
   [[nodiscard]] std::span<const int32_t> labels(int64_t sequence) const;
 
   // Micro-steps of `micro` sequences that hold all; the last one may be partly empty.
   [[nodiscard]] int64_t micro_steps(int64_t micro) const;
-  // Fills the micro-batch of micro-step `step`, `micro` being the sequences that `out` has room for.
+  // Fills the micro-batch of micro-step `step` with as many sequences as `out` has room for.
   void fill(int64_t step, MicroBatch& out) const;
 
   // The position after this batch, and whether it was the last of its epoch; the loader sets both.
   DataPosition next;
   bool ends_epoch = false;
 
-  static int64_t planned_bytes(int64_t sequences, int64_t max_length);
+  static int64_t planned_bytes(int64_t sequences, const SequenceShape& shape);
 
  private:
   std::vector<int32_t> ids_;
   std::vector<int32_t> labels_;
   std::vector<int64_t> starts_;  // one more than sequences
   std::vector<int64_t> rows_;
+  std::vector<int64_t> placed_;  // sequence of each document
+  Packer packer_;
   int64_t target_tokens_ = 0;
   int64_t truncated_rows_ = 0;
   int64_t skipped_rows_ = 0;
+  int64_t damaged_rows_ = 0;
+  std::string first_damage_;
 };
 
 }  // namespace plimsoll

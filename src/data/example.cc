@@ -19,6 +19,7 @@ void ExampleEncoder::encode(const Row& row, const std::function<std::string()>& 
                             Example& example) const {
   example.ids.clear();
   example.labels.clear();
+  example.damage.clear();
   switch (options_.format) {
     case RowFormat::prompt_response:
       if (converse_)
@@ -39,12 +40,20 @@ void ExampleEncoder::encode(const Row& row, const std::function<std::string()>& 
   }
   example.whole_length = static_cast<int64_t>(example.ids.size());
   if (example.whole_length > options_.max_length) {
-    example.ids.resize(static_cast<size_t>(options_.max_length));
-    example.labels.resize(static_cast<size_t>(options_.max_length));
+    truncate(example.ids);
+    truncate(example.labels);
   }
   const auto ignored = std::count(example.labels.begin(), example.labels.end(), kIgnoreLabel);
   const bool first_counts = !example.labels.empty() && example.labels[0] != kIgnoreLabel;
   example.targets = static_cast<int64_t>(example.labels.size()) - ignored - (first_counts ? 1 : 0);
+}
+
+void ExampleEncoder::truncate(std::vector<int32_t>& tokens) const {
+  const auto excess = static_cast<std::ptrdiff_t>(tokens.size()) - options_.max_length;
+  if (options_.truncation == Side::right)
+    tokens.resize(static_cast<size_t>(options_.max_length));
+  else
+    tokens.erase(tokens.begin(), tokens.begin() + excess);
 }
 
 // Prompt and response are tokenised apart: a token across their border would be half prompt, half target, and

@@ -25,16 +25,20 @@ struct Example {
   std::vector<int32_t> labels;
   int64_t whole_length = 0;  // tokens before truncation
   int64_t targets = 0;       // labels the loss sees: the first token of a sequence is nobody's next one
+  std::string damage = {};   // why the row could not be read; then the rest means nothing
 
   [[nodiscard]] bool truncated() const { return whole_length > static_cast<int64_t>(ids.size()); }
 };
 
+enum class Side : uint8_t { left, right };
+
 struct ExampleOptions {
   RowFormat format = RowFormat::text;
-  int64_t max_length = 1024;     // longer sequences lose their right end
-  bool train_on_prompt = false;  // of prompt-response without `converse`
-  int32_t eos = 0;               // appended to a response or text
-  int64_t vocab_size = 0;        // rows of the embedding: ids of a file must be below it
+  int64_t max_length = 1024;      // longer sequences lose an end
+  Side truncation = Side::right;  // which one
+  bool train_on_prompt = false;   // of prompt-response without `converse`
+  int32_t eos = 0;                // appended to a response or text
+  int64_t vocab_size = 0;         // rows of the embedding: ids of a file must be below it
 };
 
 // Sets ids and labels of a conversation: labels of what is to be learnt, kIgnoreLabel elsewhere. Throws
@@ -55,6 +59,7 @@ class ExampleEncoder {
 
  private:
   void encode_ready_ids(const Row& row, const std::function<std::string()>& where, Example& example) const;
+  void truncate(std::vector<int32_t>& tokens) const;
   void encode_text(std::string_view prompt, std::string_view response, Example& example) const;
 
   ExampleOptions options_;

@@ -1,22 +1,16 @@
 // JSON Lines: one object a line. Opening scans the file once for line ends and keeps only where each unit
-// starts, about 40 bytes per 4 MiB.
+// starts, about 40 bytes per MiB.
 #include <algorithm>
-#include <limits>
+#include <exception>
 
 #include "base/error.h"
-#include "base/strings.h"
-#include "data/data_file.h"
+#include "data/json_block.h"
 #include "io/file.h"
-#include "io/json.h"
 
 namespace plimsoll {
 namespace {
 
-using nlohmann::json;
-
 constexpr int64_t kScanBytes = kMiB;
-// A line is held in memory twice while it is parsed. No known data set comes near.
-constexpr int64_t kMaxLineBytes = 64 * kMiB;
 
 struct UnitRange {
   int64_t start = 0;
@@ -42,8 +36,8 @@ class Scanner {
       const std::string_view part = chunk.substr(0, newline);
       blank_ = blank_ && std::all_of(part.begin(), part.end(), is_blank);
       offset_ += static_cast<int64_t>(part.size());
-      if (offset_ - line_start_ > kMaxLineBytes)
-        throw DamagedError(line_name(path_, line_) + ": is longer than " + format_bytes(kMaxLineBytes) +
+      if (offset_ - line_start_ > kMaxRowBytes)
+        throw DamagedError(line_name(path_, line_) + ": is longer than " + format_bytes(kMaxRowBytes) +
                            ". One JSON object a line is expected.");
       if (newline == std::string_view::npos) return;
       ++offset_;
@@ -94,102 +88,28 @@ std::vector<UnitRange> scan(const File& file) {
   return scanner.finish();
 }
 
-ColumnKind kind_of(const json& value) {
-  if (value.is_string()) return ColumnKind::text;
-  const bool ids = value.is_array() && std::all_of(value.begin(), value.end(),
-                                                   [](const json& id) { return id.is_number_integer(); });
-  return ids ? ColumnKind::ids : ColumnKind::other;
+// The lines of a unit that are no blank ones.
+std::vector<JsonRow> rows_of(const std::string& text, int64_t expected, const std::string& path) {
+  std::vector<JsonRow> rows;
+  rows.reserve(static_cast<size_t>(expected));
+  size_t start = 0;
+  for (uint32_t number = 0; start < text.size(); ++number) {
+    const size_t end = std::min(text.find('\n', start), text.size());
+    const std::string_view line = std::string_view(text).substr(start, end - start);
+    if (!std::all_of(line.begin(), line.end(), is_blank))
+      rows.push_back({static_cast<uint32_t>(start), static_cast<uint32_t>(line.size()), number});
+    start = end + 1;
+  }
+  if (static_cast<int64_t>(rows.size()) != expected)
+    throw DamagedError(path + ": changed while it was read.");
+  return rows;
 }
-
-void read_ids(const json& value, const std::string& column, const std::string& where,
-              std::vector<int32_t>& ids) {
-  ids.clear();
-  for (const json& id : value) {
-    // Numbers beyond int64 are stored unsigned: they fail the first test.
-    const bool fits =
-        id.is_number_integer() &&
-        !(id.is_number_unsigned() && id.get<uint64_t>() > std::numeric_limits<int32_t>::max()) &&
-        id.get<int64_t>() >= std::numeric_limits<int32_t>::min();
-    if (!fits)
-      throw DamagedError(where + ": '" + column + "' holds " + id.dump() + ", which is no token id.");
-    ids.push_back(id.get<int32_t>());
-  }
-}
-
-class JsonlBlock final : public Block {
- public:
-  JsonlBlock(const std::filesystem::path& path, std::span<const Column> columns, ReadAs as, std::string text,
-             const UnitRange& unit)
-      : path_(path), columns_(columns), as_(as), text_(std::move(text)), first_line_(unit.first_line) {
-    lines_.reserve(static_cast<size_t>(unit.rows));
-    size_t start = 0;
-    for (uint32_t number = 0; start < text_.size(); ++number) {
-      const size_t end = std::min(text_.find('\n', start), text_.size());
-      const std::string_view line = std::string_view(text_).substr(start, end - start);
-      if (!std::all_of(line.begin(), line.end(), is_blank))
-        lines_.push_back({static_cast<uint32_t>(start), static_cast<uint32_t>(line.size()), number});
-      start = end + 1;
-    }
-    if (static_cast<int64_t>(lines_.size()) != unit.rows)
-      throw DamagedError(path.string() + ": changed while it was read.");
-  }
-
-  void read(int64_t row, Row& cells) const override {
-    const Line& line = lines_[static_cast<size_t>(row)];
-    const std::string here = where(row);
-    if (as_ == ReadAs::json) return read_json_cells(line, here, cells);
-    const json object = parse_json(std::string_view(text_).substr(line.start, line.length), here);
-    if (!object.is_object()) throw DamagedError(here + ": is " + describe_kind(object) + ", not an object.");
-    cells.resize(columns_.size());
-    for (size_t i = 0; i < columns_.size(); ++i) {
-      const Column& column = columns_[i];
-      const auto value = object.find(column.name);
-      if (value == object.end()) throw DamagedError(here + ": has no '" + column.name + "'.");
-      if (column.kind == ColumnKind::text ? !value->is_string() : !value->is_array())
-        throw DamagedError(here + ": '" + column.name + "' is " + describe_kind(*value) + ", " +
-                           (column.kind == ColumnKind::text ? "a string" : "an array of token ids") +
-                           " is expected.");
-      if (column.kind == ColumnKind::text)
-        cells[i].text = value->get_ref<const std::string&>();
-      else
-        read_ids(*value, column.name, here, cells[i].ids);
-    }
-  }
-
-  [[nodiscard]] std::string where(int64_t row) const override {
-    return line_name(path_, first_line_ + lines_[static_cast<size_t>(row)].number);
-  }
-
- private:
-  struct Line {
-    uint32_t start;
-    uint32_t length;
-    uint32_t number;  // within the unit, blank lines counted
-  };
-
-  void read_json_cells(const Line& line, const std::string& here, Row& cells) const {
-    nlohmann::ordered_json object =
-        parse_ordered_json(std::string_view(text_).substr(line.start, line.length), here);
-    if (!object.is_object()) throw DamagedError(here + ": is " + describe_kind(object) + ", not an object.");
-    cells.resize(columns_.size());
-    for (size_t i = 0; i < columns_.size(); ++i) {
-      const auto value = object.find(columns_[i].name);
-      cells[i].json = value == object.end() ? nullptr : std::move(*value);
-    }
-  }
-
-  const std::filesystem::path& path_;
-  std::span<const Column> columns_;
-  ReadAs as_;
-  std::string text_;
-  int64_t first_line_;
-  std::vector<Line> lines_;
-};
 
 class JsonlFile final : public DataFile {
  public:
-  explicit JsonlFile(const std::filesystem::path& path) : file_(File::open(path)), ranges_(scan(file_)) {
-    if (!ranges_.empty()) columns_ = columns_of_first_line();
+  JsonlFile(const std::filesystem::path& path, OnError on_error)
+      : file_(File::open(path)), ranges_(scan(file_)) {
+    if (!ranges_.empty()) columns_ = columns_of_first_line(on_error);
   }
 
   [[nodiscard]] const std::vector<Column>& columns() const override { return columns_; }
@@ -209,7 +129,12 @@ class JsonlFile final : public DataFile {
   }
 
   std::unique_ptr<Block> load(size_t unit) override {
-    return std::make_unique<JsonlBlock>(file_.path(), selected_, as_, text_of(ranges_[unit]), ranges_[unit]);
+    const UnitRange& range = ranges_[unit];
+    std::string text = text_of(range);
+    std::vector<JsonRow> rows = rows_of(text, range.rows, file_.path().string());
+    return std::make_unique<JsonBlock>(
+        selected_, as_, std::move(text), std::move(rows),
+        JsonBlock::Place{file_.path().string(), RowName::line, range.first_line, 0});
   }
 
  private:
@@ -219,22 +144,20 @@ class JsonlFile final : public DataFile {
     return text;
   }
 
-  // What the first row has decides; rows that differ are errors when they are read.
-  [[nodiscard]] std::vector<Column> columns_of_first_line() const {
-    const std::string text = text_of(ranges_.front());
-    std::string_view rest = text;
-    int64_t line = 1;
-    while (trim(rest.substr(0, rest.find('\n'))).empty()) {
-      rest.remove_prefix(rest.find('\n') + 1);
-      ++line;
+  [[nodiscard]] std::vector<Column> columns_of_first_line(OnError on_error) const {
+    const UnitRange& range = ranges_.front();
+    const std::string text = text_of(range);
+    std::exception_ptr first_problem;
+    for (const JsonRow& row : rows_of(text, range.rows, file_.path().string())) {
+      const std::string here = line_name(file_.path(), range.first_line + row.line);
+      try {
+        return columns_of_row(std::string_view(text).substr(row.start, row.length), here);
+      } catch (const DamagedError&) {
+        if (on_error == OnError::stop) throw;
+        if (first_problem == nullptr) first_problem = std::current_exception();
+      }
     }
-    const std::string here = line_name(file_.path(), line);
-    const json first = parse_json(rest.substr(0, rest.find('\n')), here);
-    if (!first.is_object()) throw DamagedError(here + ": is " + describe_kind(first) + ", not an object.");
-    std::vector<Column> columns;
-    for (const auto& [name, value] : first.items())
-      columns.push_back({name, kind_of(value), describe_kind(value)});
-    return columns;
+    std::rethrow_exception(first_problem);
   }
 
   File file_;
@@ -246,8 +169,8 @@ class JsonlFile final : public DataFile {
 
 }  // namespace
 
-std::unique_ptr<DataFile> open_jsonl(const std::filesystem::path& path) {
-  return std::make_unique<JsonlFile>(path);
+std::unique_ptr<DataFile> open_jsonl(const std::filesystem::path& path, OnError on_error) {
+  return std::make_unique<JsonlFile>(path, on_error);
 }
 
 }  // namespace plimsoll

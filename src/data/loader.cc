@@ -30,12 +30,16 @@ void check_options(const LoaderOptions& options) {
 
 }  // namespace
 
+SequenceShape sequence_shape(const LoaderOptions& options, int64_t max_length) {
+  return {max_length, options.packing ? packed_documents(max_length) : 1};
+}
+
 LoaderMemory plan_loader_memory(const Dataset& dataset, const RowSubset& subset, int64_t max_length,
                                 const LoaderOptions& options) {
   LoaderMemory memory;
-  memory.queue_bytes = (options.prefetch + 1) * EffectiveBatch::planned_bytes(options.effective, max_length);
-  // The order keeps a copy of the units, their sequence and first indices, and at most as many windows.
-  const int64_t order_bytes = static_cast<int64_t>(dataset.units().size()) * 96;
+  memory.queue_bytes = (options.prefetch + 1) *
+                       EffectiveBatch::planned_bytes(options.effective, sequence_shape(options, max_length));
+  const int64_t order_bytes = row_order_bytes(dataset.units());
   const int64_t held_bytes = max_window_bytes(dataset.units(), options.order);
   memory.rows_bytes = dataset.expected_bytes(held_bytes) + order_bytes + subset.bytes();
   memory.slack_bytes =
@@ -53,7 +57,7 @@ Loader::Loader(Dataset dataset, RowSubset subset, ExampleEncoder encoder, const 
   dataset_.cap_memory(max_window_bytes(dataset_.units(), options_.order));
   slots_.reserve(static_cast<size_t>(options_.prefetch + 1));
   for (int64_t i = 0; i <= options_.prefetch; ++i)
-    slots_.emplace_back(options_.effective, encoder_.options().max_length);
+    slots_.emplace_back(options_.effective, sequence_shape(options_, encoder_.options().max_length));
 }
 
 Loader::~Loader() { stop(); }
@@ -133,18 +137,22 @@ void Loader::prepare(const DataPosition& position, EffectiveBatch& batch) {
     epoch_has_targets_ = position.index > 0;  // what came before a resumed position is not known
   }
   batch.clear();
-  const int64_t end = std::min(position.index + options_.effective, rows());
-  for (int64_t index = position.index; index < end; ++index) {
-    const int64_t row = reader_.encode(position.epoch, index, encoder_, example_);
-    batch.add(example_, row);
+  // With packing the first row that finds no room begins the next batch, and is encoded once more for it.
+  const int64_t limit = options_.packing ? rows() : std::min(position.index + options_.effective, rows());
+  int64_t end = position.index;
+  for (; end < limit; ++end) {
+    const int64_t row = reader_.encode(position.epoch, end, encoder_, example_);
+    if (!batch.add(example_, row)) break;
   }
+  if (batch.damaged_rows() > 0 && first_damage_.empty()) first_damage_ = batch.first_damage();
   epoch_has_targets_ = epoch_has_targets_ || batch.target_tokens() > 0;
   batch.ends_epoch = end == rows();
   batch.next = batch.ends_epoch ? DataPosition{position.epoch + 1, 0} : DataPosition{position.epoch, end};
   if (batch.ends_epoch && !epoch_has_targets_)
     throw UsageError(dataset_.name() + ": no row has a token to learn within data.max_length " +
                      std::to_string(encoder_.options().max_length) +
-                     ". Raise it: the prompts alone fill it, or all labels are -100.");
+                     (first_damage_.empty() ? ". Raise it: the prompts alone fill it, or all labels are -100."
+                                            : ". Rows are damaged and skipped; the first: " + first_damage_));
 }
 
 }  // namespace plimsoll

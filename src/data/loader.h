@@ -7,6 +7,7 @@
 #include <functional>
 #include <mutex>
 #include <stop_token>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -20,7 +21,8 @@
 namespace plimsoll {
 
 struct LoaderOptions {
-  int64_t effective = 16;  // rows of an optimizer step
+  int64_t effective = 16;  // sequences of an optimizer step
+  bool packing = false;    // several rows in a sequence
   int64_t prefetch = 2;    // batches held ready beside the one in use
   int64_t epochs = 0;      // next() returns null after so many; 0: never
   OrderOptions order = {};
@@ -28,6 +30,9 @@ struct LoaderOptions {
   // Called in the loader's thread for each batch, once its making begins (true) and once it ended (false).
   std::function<void(bool begins)> on_batch = {};
 };
+
+// What the loader's batches are laid out for.
+SequenceShape sequence_shape(const LoaderOptions& options, int64_t max_length);
 
 // Host memory of a loader by component, known before it runs.
 struct LoaderMemory {
@@ -53,6 +58,7 @@ class Loader {
   ~Loader();
 
   [[nodiscard]] int64_t rows() const { return reader_.rows(); }
+  // Without packing.
   [[nodiscard]] int64_t steps_per_epoch() const;
   // Begins at `position`, or goes there: what was prepared from elsewhere is dropped. UsageError for an index
   // beyond the epoch.
@@ -81,6 +87,7 @@ class Loader {
   Example example_;
   int64_t epoch_ = -1;  // of the batch prepared last
   bool epoch_has_targets_ = false;
+  std::string first_damage_;
 
   // Counters of batches; a batch with number n is in slot n modulo the slots. Guarded by mutex_.
   std::mutex mutex_;

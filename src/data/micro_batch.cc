@@ -8,12 +8,13 @@
 
 namespace plimsoll {
 
-MicroBatch::MicroBatch(int64_t sequences, int64_t max_length)
-    : input_ids(static_cast<size_t>(sequences * max_length)),
+MicroBatch::MicroBatch(int64_t sequences, const SequenceShape& shape)
+    : input_ids(static_cast<size_t>(sequences * shape.max_length)),
       labels(input_ids.size()),
       positions(input_ids.size()),
-      seq_starts(static_cast<size_t>(sequences + 1)),
-      sample_in_batch(static_cast<size_t>(sequences)) {
+      seq_starts(static_cast<size_t>(sequences * shape.documents + 1)),
+      sample_in_batch(static_cast<size_t>(sequences * shape.documents)),
+      sequences_(sequences) {
   clear();
 }
 

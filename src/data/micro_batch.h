@@ -5,14 +5,18 @@
 #include <span>
 #include <vector>
 
+#include "data/packer.h"
+
 namespace plimsoll {
 
-// T = sequences x longest allowed length is the capacity of the token axis, B the capacity in sequences; both
-// are shapes of the program. What is live of them varies from step to step and is counted beside. All storage
-// is allocated by the constructor.
+// T = sequences x longest allowed length is the capacity of the token axis, B the capacity in documents: one
+// for each sequence, or several with packing. Both are shapes of the program, which knows documents alone, as
+// sequences of their own. What is live of them varies from step to step and is counted beside. All storage is
+// allocated by the constructor.
 class MicroBatch {
  public:
-  MicroBatch(int64_t sequences, int64_t max_length);
+  MicroBatch(int64_t sequences, const SequenceShape& shape);
+  MicroBatch(int64_t sequences, int64_t max_length) : MicroBatch(sequences, SequenceShape{max_length, 1}) {}
 
   std::vector<int32_t> input_ids;        // [T] 0 beyond the live tokens
   std::vector<int32_t> labels;           // [T] the next token of the sequence, or kIgnoreLabel
@@ -20,7 +24,7 @@ class MicroBatch {
   std::vector<int32_t> seq_starts;       // [B+1] of live sequences; then live_tokens
   std::vector<int32_t> sample_in_batch;  // [B] number within the effective batch; 0 beyond the live sequences
   int64_t live_tokens = 0;
-  int64_t live_sequences = 0;
+  int64_t live_sequences = 0;  // documents
   int64_t target_tokens = 0;
 
   // Forgets all sequences; every array is as described for no live token.
@@ -28,8 +32,13 @@ class MicroBatch {
   // Appends a sequence with labels aligned to its ids, which are shifted by one here. InternalError when it
   // does not fit.
   void append(std::span<const int32_t> ids, std::span<const int32_t> aligned_labels, int32_t sample);
+  // Sequences there is room for.
+  [[nodiscard]] int64_t sequences() const { return sequences_; }
   // Heap bytes.
   [[nodiscard]] int64_t bytes() const;
+
+ private:
+  int64_t sequences_ = 0;
 };
 
 }  // namespace plimsoll

@@ -97,7 +97,12 @@ class ParquetFile final : public DataFile {
   }
 
   std::unique_ptr<Block> load(size_t unit) override {
-    return guarded(path_, [&] { return load_unit(ranges_[unit], is_last_of_group(unit)); });
+    try {
+      return guarded(path_, [&] { return load_unit(ranges_[unit], is_last_of_group(unit)); });
+    } catch (...) {
+      batches_.reset();  // it stands nobody knows where
+      throw;
+    }
   }
 
  private:

@@ -3,6 +3,9 @@
 // Units are shuffled by group, then cut into windows that fit in memory, and rows are shuffled within a
 // window. A data set that fits into one window is thus fully shuffled. The window is a constant of the recipe
 // and never follows the memory that happens to be free: memory must not change the experiment.
+//
+// A unit of weight 2 is in the order twice, one of weight 0.25 with a quarter of its rows, drawn anew in each
+// epoch (without shuffling its first ones). All counts are the same in every epoch.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +17,9 @@
 
 namespace plimsoll {
 
-// 64 MiB of text are some 100,000 typical instruction rows.
-inline constexpr int64_t kShuffleWindowBytes = 64 * kMiB;
+// 16 MiB of text are some 25,000 typical instruction rows; more would make the memory of a run depend on how
+// large its data are.
+inline constexpr int64_t kShuffleWindowBytes = 16 * kMiB;
 
 struct OrderOptions {
   bool shuffle = true;
@@ -28,7 +32,7 @@ class RowOrder {
   // Starts at epoch 0.
   RowOrder(std::span<const PlacedUnit> units, RowSubset subset, const OrderOptions& options);
 
-  [[nodiscard]] int64_t rows() const { return subset_.size(); }
+  [[nodiscard]] int64_t rows() const { return rows_; }
   // Costs a few operations per unit.
   void start_epoch(int64_t epoch);
 
@@ -42,25 +46,41 @@ class RowOrder {
   [[nodiscard]] std::span<const size_t> window_units(size_t window) const;
 
  private:
-  // Part of a window: the rows of one unit that belong to the subset.
+  // Rows of a unit that stand together before they are shuffled within their window.
+  struct Entry {
+    size_t unit = 0;
+    int64_t rows = 0;
+    bool drawn = false;       // not all of the unit's rows, some
+    int64_t first_index = 0;  // of the epoch
+  };
+  // Entries of one group, which stay together and in order, as that is how they are read.
+  using Run = std::vector<Entry>;
   struct Window {
-    size_t first_unit = 0;  // in units_in_order_
-    size_t end_unit = 0;
+    size_t first_entry = 0;
     int64_t first_index = 0;  // of the epoch
     int64_t rows = 0;
   };
 
-  [[nodiscard]] std::vector<size_t> shuffled_units(int64_t epoch) const;
+  void list_runs();
+  // Adds a group's entries: `copies` of all rows, then what is left of the weight.
+  void add_group(size_t first, size_t end);
   [[nodiscard]] int64_t rows_in(size_t unit) const;
+  [[nodiscard]] int64_t row_of(const Entry& entry, int64_t number) const;
 
   std::vector<PlacedUnit> units_;
   RowSubset subset_;
   OrderOptions options_;
+  int64_t rows_ = 0;
+  int64_t bytes_ = 0;  // of the units that are used
+  std::vector<Run> runs_;
   int64_t epoch_ = 0;
-  std::vector<size_t> units_in_order_;
-  std::vector<int64_t> unit_index_;  // first index of each of them within the epoch
+  std::vector<Entry> entries_;  // of the epoch
+  std::vector<size_t> entry_units_;
   std::vector<Window> windows_;
 };
+
+// Memory that an order of these takes.
+int64_t row_order_bytes(std::span<const PlacedUnit> units);
 
 // Most bytes of units that a window of these can hold.
 int64_t max_window_bytes(std::span<const PlacedUnit> units, const OrderOptions& options);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <set>
 
@@ -148,6 +149,73 @@ TEST(HoldOut, both_parts_have_a_row_or_it_is_refused) {
   EXPECT_THROW(hold_out(1, 0.5, 1), UsageError);
   EXPECT_THROW(hold_out(10, 0.99, 1), UsageError);
   EXPECT_THROW(hold_out(10, 1.5, 1), UsageError);
+}
+
+// Two sources: units 0 to 3 and units 4 to 7.
+std::vector<PlacedUnit> two_sources(double first_weight, double second_weight) {
+  std::vector<PlacedUnit> units = make_units(8);
+  for (size_t i = 0; i < units.size(); ++i) {
+    units[i].source = i < 4 ? 0 : 1;
+    units[i].weight = i < 4 ? first_weight : second_weight;
+  }
+  return units;
+}
+
+TEST(RowOrder, weights_repeat_a_source_or_draw_some_of_it) {
+  for (const int64_t window : {kShuffleWindowBytes, int64_t{2000}}) {
+    RowOrder order(two_sources(2.25, 0.5), RowSubset::all(80), {.seed = 3, .window_bytes = window});
+    std::set<int64_t> drawn_before;
+    for (int64_t epoch = 0; epoch < 3; ++epoch) {
+      order.start_epoch(epoch);
+      EXPECT_EQ(order.rows(), 90 + 20);
+      std::map<int64_t, int> visits;
+      for (const int64_t row : visit(order)) ++visits[row];
+      std::set<int64_t> drawn;
+      int extra = 0;
+      for (int64_t row = 0; row < 40; ++row) {
+        EXPECT_GE(visits[row], 2);
+        EXPECT_LE(visits[row], 3);
+        extra += visits[row] - 2;
+      }
+      EXPECT_EQ(extra, 10);
+      for (int64_t row = 40; row < 80; ++row) {
+        EXPECT_LE(visits[row], 1);
+        if (visits[row] == 1) drawn.insert(row);
+      }
+      EXPECT_EQ(drawn.size(), 20U);
+      EXPECT_NE(drawn, drawn_before);
+      drawn_before = drawn;
+    }
+  }
+}
+
+TEST(RowOrder, weights_respect_held_out_rows) {
+  const HoldOut parts = hold_out(80, 0.25, 1);
+  const RowOrder order(two_sources(3.0, 0.1), parts.train, {.seed = 3, .window_bytes = 2000});
+  for (const int64_t row : visit(order)) {
+    const bool held = parts.held_out.rank(row + 1) > parts.held_out.rank(row);
+    EXPECT_FALSE(held) << row;
+  }
+}
+
+// Sources of many units are mixed, not read one after the other.
+TEST(RowOrder, sources_larger_than_a_window_are_mixed) {
+  std::vector<PlacedUnit> units = make_units(80);
+  for (size_t i = 40; i < 80; ++i) units[i].source = 1;
+  const RowOrder order(units, RowSubset::all(800), {.seed = 3, .window_bytes = 8000});
+  const std::vector<int64_t> rows = visit(order);
+  const auto of_first = [&](size_t begin) {
+    return std::count_if(rows.begin() + static_cast<std::ptrdiff_t>(begin),
+                         rows.begin() + static_cast<std::ptrdiff_t>(begin) + 400,
+                         [](int64_t row) { return row < 400; });
+  };
+  EXPECT_GT(of_first(0), 100);
+  EXPECT_LT(of_first(0), 300);
+}
+
+TEST(RowOrder, its_memory_is_planned) {
+  EXPECT_GE(row_order_bytes(two_sources(2.5, 1.0)), static_cast<int64_t>(8 * sizeof(PlacedUnit)));
+  EXPECT_GT(row_order_bytes(two_sources(2.5, 1.0)), row_order_bytes(two_sources(1.0, 1.0)));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "base/error.h"
 #include "data/dataset.h"
 #include "data/example.h"
 #include "data/row_order.h"
@@ -17,7 +18,8 @@ class RowReader {
 
   [[nodiscard]] int64_t rows() const { return order_.rows(); }
   // Encodes the row that the epoch visits at `index`. Cheap while indices ascend: a new window loads its
-  // units. Returns the row's number in the data set.
+  // units. Returns the row's number in the data set. Throws DamagedError for a row that cannot be read, or
+  // says so in `example` where the data set is to skip them.
   int64_t encode(int64_t epoch, int64_t index, const ExampleEncoder& encoder, Example& example) {
     if (epoch != epoch_) {
       order_.start_epoch(epoch);
@@ -30,13 +32,31 @@ class RowReader {
       window_ = place.window;
       holds_window_ = true;
     }
-    dataset_.read(place.row, row_);
-    encoder.encode(
-        row_, [&] { return dataset_.where(place.row); }, example);
+    encode_held(place.row, encoder, example);
     return place.row;
   }
 
+  // A row by its number in the data set; its unit alone is held then.
+  void encode_row(int64_t row, const ExampleEncoder& encoder, Example& example) {
+    const size_t unit = dataset_.unit_of(row);
+    dataset_.hold(std::span(&unit, 1));
+    holds_window_ = false;
+    encode_held(row, encoder, example);
+  }
+
  private:
+  void encode_held(int64_t row, const ExampleEncoder& encoder, Example& example) {
+    try {
+      dataset_.read(row, row_);
+      encoder.encode(
+          row_, [&] { return dataset_.where(row); }, example);
+    } catch (const DamagedError& error) {
+      if (dataset_.on_error() == OnError::stop) throw;
+      example = {};
+      example.damage = error.what();
+    }
+  }
+
   Dataset& dataset_;
   RowOrder order_;
   Row row_;

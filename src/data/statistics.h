@@ -5,6 +5,7 @@
 
 #include "data/dataset.h"
 #include "data/example.h"
+#include "data/loader.h"
 #include "data/row_subset.h"
 
 namespace plimsoll {
@@ -16,14 +17,25 @@ struct DataStatistics {
   int64_t longest = 0;        // tokens of the longest row, before truncation
   int64_t truncated = 0;      // rows
   int64_t skipped = 0;        // rows with no target left
+  int64_t damaged = 0;        // rows that cannot be read, where the data set is to skip them
 
-  [[nodiscard]] double share_truncated() const {
-    return rows == 0 ? 0.0 : static_cast<double>(truncated) / static_cast<double>(rows);
+  [[nodiscard]] double share_of_rows(int64_t count) const {
+    return rows == 0 ? 0.0 : static_cast<double>(count) / static_cast<double>(rows);
   }
+  [[nodiscard]] double share_truncated() const { return share_of_rows(truncated); }
 };
 
 // Costs the time of tokenising everything, and the memory of one unit. `dataset` has its columns selected and
 // holds its last unit afterwards.
 DataStatistics measure_data(Dataset& dataset, const RowSubset& subset, const ExampleEncoder& encoder);
+
+// The same of a few thousand rows spread over the data, which takes a moment however large they are; of all
+// rows where they are few. `rows` says of how many.
+DataStatistics sample_data(Dataset& dataset, const RowSubset& subset, const ExampleEncoder& encoder);
+
+// Optimizer steps of so many epochs with packing, found by encoding every row once: 4 bytes of memory a row
+// meanwhile.
+int64_t count_packed_steps(Dataset& dataset, const RowSubset& subset, const ExampleEncoder& encoder,
+                           const LoaderOptions& options, int64_t epochs);
 
 }  // namespace plimsoll

@@ -11,8 +11,8 @@
 namespace plimsoll {
 namespace {
 
-BatchShape batch_of(const Experiment& experiment, int64_t micro) {
-  return {micro * experiment.max_length, micro, experiment.max_length};
+BatchShape batch_of(const Experiment& experiment, int64_t micro, int64_t documents) {
+  return {micro * experiment.max_length, micro * documents, experiment.max_length};
 }
 
 // Adapters, then quantised weights, where they are asked for.
@@ -26,8 +26,9 @@ const QuantiseOptions* nf4_of(const Experiment& experiment) {
 }
 
 Graph build_evaluation(const Experiment& experiment, const Variant& variant) {
-  const Graph forward = build_decoder_loss(experiment.model, batch_of(experiment, variant.eval_micro_batch),
-                                           experiment.precision.compute, variant.loss_chunk, kEvalLossTensor);
+  const Graph forward =
+      build_decoder_loss(experiment.model, batch_of(experiment, variant.eval_micro_batch, 1),
+                         experiment.precision.compute, variant.loss_chunk, kEvalLossTensor);
   LoraOptions without_dropout = experiment.lora_options;
   without_dropout.dropout = 0.0;
   return adapted(forward, experiment.lora ? &without_dropout : nullptr, nf4_of(experiment));
@@ -48,8 +49,9 @@ int64_t default_loss_chunk(const Experiment& experiment, int64_t tokens) {
 }
 
 Graph build_forward(const Experiment& experiment, const Variant& variant) {
-  Graph forward = build_decoder_loss(experiment.model, batch_of(experiment, variant.micro_batch),
-                                     experiment.precision.compute, variant.loss_chunk, kLossTensor);
+  Graph forward =
+      build_decoder_loss(experiment.model, batch_of(experiment, variant.micro_batch, experiment.documents),
+                         experiment.precision.compute, variant.loss_chunk, kLossTensor);
   if (!experiment.lora) return make_trainable(std::move(forward));
   return adapted(std::move(forward), &experiment.lora_options, nf4_of(experiment));
 }

@@ -25,6 +25,7 @@ struct Experiment {
   OptimizerOptions optimizer;
   int64_t effective_batch = 16;  // sequences per optimizer step
   int64_t max_length = 1024;     // tokens per sequence
+  int64_t documents = 1;         // of a sequence in training: several with packing
   bool evaluates = false;
 };
 

@@ -45,6 +45,20 @@ struct OffloadParts {
 // the micro-batch; the least memory.
 enum class Preset : uint8_t { none, a, b, c };
 
+// What the rows of a run are, for the report.
+struct DataSummary {
+  int64_t rows = 0;          // of an epoch
+  int64_t sampled_rows = 0;  // that the rest is estimated from; 0: all rows were read
+  int64_t tokens = 0;        // of an epoch, after truncation
+  int64_t longest = 0;       // tokens of a row, before truncation
+  int64_t bytes_per_epoch = 0;
+  double truncated_share = 0.0;  // of rows
+  double skipped_share = 0.0;    // rows with no target left
+  double damaged_share = 0.0;    // rows that cannot be read
+};
+// "12,000 rows · about 3,400,000 tokens · ..."
+std::string data_words(const DataSummary& data);
+
 struct PlanRequest {
   Experiment experiment;
   std::optional<int64_t> micro_batch;  // the recipe's; none: the planner chooses
@@ -59,6 +73,7 @@ struct PlanRequest {
   Budget budget;
   HostNeeds host;
   LayoutOptions layout;
+  std::optional<DataSummary> data;  // for the report
 };
 
 // A variant with what it costs.

@@ -184,6 +184,7 @@ std::vector<Fact> facts(const Plan& plan) {
   if (!request.lossy.empty())
     list.push_back({"lossy", join(request.lossy, ", ") +
                                  ", as memory.allow permits: nothing that keeps the result fits"});
+  if (request.data) list.push_back({"data", data_words(*request.data)});
   list.push_back({"also fits", also_fits_text(plan)});
   if (!plan.savings.empty()) list.push_back({"would save", savings_text(plan)});
   if (!request.device.rates.note.empty()) list.push_back({"note", request.device.rates.note});
@@ -260,6 +261,7 @@ std::string report_json(const Plan& plan) {
         {"planned_bytes", plan.disk_bytes()},
         {"components", components_json(disk_components(plan))}}},
       {"lossy", request.lossy},
+      {"data", data_json(request.data)},
       {"smallest", brief(plan.smallest)},
       {"would_save", savings}};
   return json.dump(2) + "\n";

@@ -1,6 +1,8 @@
 // Lines of the report that other pages show as well.
 #pragma once
 
+#include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,5 +27,8 @@ struct Fact {
   std::string text;
 };
 std::vector<Fact> facts(const Plan& plan);
+
+// docs/json.md; null where no data are named.
+nlohmann::ordered_json data_json(const std::optional<DataSummary>& data);
 
 }  // namespace plimsoll

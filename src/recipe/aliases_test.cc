@@ -254,8 +254,8 @@ TEST_F(OtherTools, names_of_the_hub_are_found_in_the_cache_or_answered_with_the_
   EXPECT_TRUE(found.missing.empty());
   EXPECT_EQ(found.recipe.model, (folder_ / model / "snapshots/abc123").string());
   EXPECT_THAT(found.recipe.data.train,
-              testing::ElementsAre((folder_ / rows / "train-00000-of-00002.parquet").string(),
-                                   (folder_ / rows / "train-00001-of-00002.parquet").string()));
+              testing::ElementsAre(TrainSource{(folder_ / rows / "train-00000-of-00002.parquet").string()},
+                                   TrainSource{(folder_ / rows / "train-00001-of-00002.parquet").string()}));
   // A folder beside the recipe goes first.
   write("Qwen/Qwen2.5-0.5B/config.json", "{}");
   EXPECT_EQ(load("model: Qwen/Qwen2.5-0.5B\n").recipe.model, (folder_ / "Qwen/Qwen2.5-0.5B").string());
@@ -284,7 +284,7 @@ TEST_F(OtherTools, data_sets_of_llama_factory_come_from_its_list) {
     "ctx": {"file_name": "a.jsonl", "columns": {"prompt": "q", "query": "x", "response": "r"}}})");
   const std::string base = "model_name_or_path: m\nstage: sft\n";
   const Recipe recipe = load(base + "dataset: a\n").recipe;
-  EXPECT_THAT(recipe.data.train, testing::ElementsAre((folder_ / "data/a.jsonl").string()));
+  EXPECT_THAT(recipe.data.train, testing::ElementsAre(TrainSource{(folder_ / "data/a.jsonl").string()}));
   EXPECT_EQ(recipe.data.columns.at("prompt"), "q");
   EXPECT_THAT(error_of(base + "dataset: aa\n"), HasSubstr("has no data set 'aa' (did you mean 'a'?)"));
   EXPECT_THAT(error_of(base + "dataset: ctx\n"), HasSubstr("'query' is not known here"));

@@ -46,7 +46,7 @@ TEST(RecipeErrors, wrong_types_say_what_is_expected_and_what_was_found) {
             "q.yaml:2: seed: expected a whole number from 0 to 9,007,199,254,740,992, found nothing");
   EXPECT_EQ(error_of("data: {shuffle: yes}"), "q.yaml:2: data.shuffle: expected true or false, found 'yes'");
   EXPECT_EQ(error_of("data: {train: {a: b}}"),
-            "q.yaml:2: data.train: expected a path, a list of paths, or null, found a map");
+            "q.yaml:2: data.train: 'a' is not known; a source has path and weight");
   EXPECT_EQ(error_of("data: {columns: {promt: x}}"),
             "q.yaml:2: data.columns: 'promt' is no column; there are prompt, response, messages, tools, "
             "text, input_ids, labels");
@@ -155,13 +155,9 @@ TEST(RecipeErrors, keys_that_contradict_each_other_are_errors) {
 // One recipe for each line of the list, and the other way round: a line without a recipe here fails.
 TEST(RecipeErrors, what_does_not_exist_yet_is_refused_by_name) {
   std::map<std::string, std::vector<std::string>> wanted = {
-      {"data.packing", {"true"}},
-      {"data.loader_threads", {"2"}},
-      {"data.pin", {"true", "false"}},
-      {"eval.metrics", {"[accuracy]", "[]"}},
-      {"data.max_length", {"{source: 512, target: 128}"}},
-      {"data.columns", {"{chosen: c}"}},
-      {"device", {"cuda:0,1", "cuda:0"}}};
+      {"data.loader_threads", {"2"}},         {"data.pin", {"true", "false"}},
+      {"eval.metrics", {"[accuracy]", "[]"}}, {"data.max_length", {"{source: 512, target: 128}"}},
+      {"data.columns", {"{chosen: c}"}},      {"device", {"cuda:0,1", "cuda:0"}}};
   for (const Unsupported& entry : unsupported()) {
     const std::string key(entry.key);
     EXPECT_NE(find_option(key), nullptr) << key;

@@ -61,7 +61,7 @@ TEST_F(Load, paths_of_the_file_are_relative_to_it_and_paths_of_overrides_to_the_
       write("q.yaml", "model: m\ndata: {train: t.jsonl, eval: e.jsonl}\noutput: /abs/../o\n");
   const Recipe recipe = load_recipe(file, {{"data.eval=e2.jsonl"}, "adapter=a"}).recipe;
   EXPECT_EQ(recipe.model, (folder_ / "m").string());
-  EXPECT_THAT(recipe.data.train, ElementsAre((folder_ / "t.jsonl").string()));
+  EXPECT_THAT(recipe.data.train, ElementsAre(TrainSource{(folder_ / "t.jsonl").string(), 1.0}));
   EXPECT_EQ(recipe.data.eval.path, here("e2.jsonl"));
   EXPECT_EQ(recipe.adapter, here("a"));
   EXPECT_EQ(recipe.output, "/o");

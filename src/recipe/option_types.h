@@ -135,6 +135,12 @@ Option stop_loss();
 
 namespace plimsoll {
 
+// data_options.cc
+Option data_train();
+Option data_columns();
+Option data_truncation();
+Option data_on_error();
+
 // template_options.cc
 Option data_template();
 Option data_date();

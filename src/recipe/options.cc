@@ -41,33 +41,6 @@ Option part(Option option) {
   return option;
 }
 
-Option data_columns() {
-  static const std::vector<std::string> kNames = {"prompt", "response",  "messages", "tools",
-                                                  "text",   "input_ids", "labels"};
-  Option option;
-  option.key = "data.columns";
-  option.values = "a map such as {prompt: question, response: answer}";
-  option.meaning = "names of the columns in the files: " + join(kNames, ", ");
-  option.set = [](Recipe& recipe, const Node& node, Folder) {
-    if (node.kind != Node::Kind::map) return false;
-    for (const Node& item : node.items) {
-      const auto column = read_text(item);
-      if (std::find(kNames.begin(), kNames.end(), item.key) == kNames.end())
-        throw UsageError("data.columns: '" + excerpt(item.key) + "' is no column; there are " +
-                         join(kNames, ", "));
-      if (!column) return false;
-      recipe.data.columns[item.key] = *column;
-    }
-    return true;
-  };
-  option.get = [](const Recipe& recipe) {
-    Json columns = Json::object();
-    for (const auto& [name, column] : recipe.data.columns) columns[name] = column;
-    return columns;
-  };
-  return experiment(std::move(option));
-}
-
 Option data_pin() {
   return make(
       "data.pin", FIELD(data.pin), "auto, true or false", "page-locked staging for CUDA",
@@ -221,10 +194,7 @@ std::vector<Option> model_options() {
 
 std::vector<Option> data_options() {
   return {
-      experiment(make(
-          "data.train", FIELD(data.train), "a path, a list of paths, or null",
-          "parquet or jsonl files, or folders of them; train needs it", read_paths,
-          [](const std::vector<std::string>& paths) { return paths.empty() ? Json(nullptr) : Json(paths); })),
+      experiment(data_train()),
       experiment(make("data.eval", FIELD(data.eval), "a path, a share such as 2%, or null",
                       "rows to evaluate on: a file, or a share taken out of train", read_eval_source,
                       [](const EvalSource& source) { return print(source); })),
@@ -235,12 +205,15 @@ std::vector<Option> data_options() {
                                      {"text", DataFormat::text},
                                      {"input-ids", DataFormat::input_ids}},
                                     "what a row holds; auto looks at the columns")),
-      data_columns(),
+      experiment(data_columns()),
       experiment(data_template()),
       experiment(data_date()),
       experiment(integer("data.max_length", FIELD(data.max_length), {1, int64_t{1} << 24},
                          "tokens of a sequence; longer ones are cut")),
-      experiment(boolean("data.packing", FIELD(data.packing), "several sequences in one row")),
+      experiment(data_truncation()),
+      experiment(
+          boolean("data.packing", FIELD(data.packing), "several rows in one sequence, none seeing another")),
+      experiment(data_on_error()),
       experiment(boolean("data.train_on_prompt", FIELD(data.train_on_prompt), "loss on the prompt as well")),
       auto_integer("data.loader_threads", FIELD(data.loader_threads), {1, 256},
                    "threads that prepare batches"),

@@ -19,6 +19,8 @@ enum class Init : uint8_t { weights, random };
 enum class Task : uint8_t { sft, pretrain };
 enum class DataFormat : uint8_t { automatic, prompt_response, messages, text, input_ids };
 enum class TemplateName : uint8_t { automatic, plain, chatml, llama2, llama3, mistral, alpaca };
+enum class Truncation : uint8_t { right, left };
+enum class RowErrors : uint8_t { stop, skip };
 enum class MethodType : uint8_t { full, lora, qlora };
 enum class OptimizerName : uint8_t { adamw, adamw8bit, lion, sgd, adafactor };
 enum class ScheduleName : uint8_t { cosine, linear, constant };
@@ -36,6 +38,13 @@ struct MemoryLimit {
   double percent = 0.0;  // of what is free, when kind is percent
   int64_t bytes = 0;     // when kind is bytes
   friend bool operator==(const MemoryLimit&, const MemoryLimit&) = default;
+};
+
+// Rows to train on: a file, a folder or a pattern, and how often an epoch visits its rows.
+struct TrainSource {
+  std::string path;
+  double weight = 1.0;
+  friend bool operator==(const TrainSource&, const TrainSource&) = default;
 };
 
 // Rows to evaluate on: none, a file or folder of their own, or a share of the training rows.
@@ -88,14 +97,16 @@ struct StopLoss {
 
 struct Recipe {
   struct Data {
-    std::vector<std::string> train;  // files or folders
+    std::vector<TrainSource> train;
     EvalSource eval;
     DataFormat format = DataFormat::automatic;
     std::map<std::string, std::string> columns;  // our name of a column -> its name in the files
     TemplateName chat_template = TemplateName::automatic;
     std::optional<std::string> date;  // of templates that print one: YYYY-MM-DD
     int64_t max_length = 1024;
+    Truncation truncation = Truncation::right;
     bool packing = false;
+    RowErrors on_error = RowErrors::stop;
     bool train_on_prompt = false;
     int64_t loader_threads = kAuto;
     int64_t prefetch = kAuto;

@@ -54,7 +54,8 @@ output: runs/x
   EXPECT_EQ(recipe.model, "/home/models/qwen");
   EXPECT_EQ(recipe.adapter, "/adapters/a");
   EXPECT_EQ(recipe.task, Task::pretrain);
-  EXPECT_THAT(recipe.data.train, ElementsAre("/home/recipes/a.parquet", "/home/recipes/b/c.jsonl"));
+  EXPECT_THAT(recipe.data.train,
+              ElementsAre(TrainSource{"/home/recipes/a.parquet"}, TrainSource{"/home/recipes/b/c.jsonl"}));
   EXPECT_EQ(recipe.data.eval, (EvalSource{EvalSource::Kind::share, "", 2.0}));
   EXPECT_EQ(recipe.data.format, DataFormat::text);
   EXPECT_EQ(recipe.data.columns.at("text"), "body");

@@ -35,7 +35,6 @@ const std::vector<Unsupported>& unsupported() {
        {"chosen", "rejected", "chosen_input_ids", "rejected_input_ids", "sentence", "label"},
        {}},
       {"data.max_length", {"source", "target"}, {}},
-      {"data.packing", {}, {"false"}},
       {"data.loader_threads", {}, {"auto", "1"}},
       {"data.pin", {}, {"auto"}},
       // fp16 needs loss scaling.

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/strings.h"
 #include "base/units.h"
 
 namespace plimsoll {
@@ -123,17 +124,49 @@ std::optional<std::string> read_path(const Node& node, const std::filesystem::pa
   return path;
 }
 
-std::optional<std::vector<std::string>> read_paths(const Node& node, const std::filesystem::path& folder) {
-  std::vector<std::string> paths;
-  if (node.kind == Node::Kind::null) return paths;
+namespace {
+
+// {path: a.jsonl, weight: 0.5}
+std::optional<TrainSource> read_weighted(const Node& map, const std::filesystem::path& folder) {
+  TrainSource source;
+  for (const Node& item : map.items) {
+    if (item.key == "path") {
+      const auto path = read_path(item, folder);
+      if (!path) return std::nullopt;
+      source.path = *path;
+    } else if (item.key == "weight") {
+      const auto weight = read_number(item, {0.0, 1000.0});
+      if (!weight || *weight <= 0.0)
+        throw UsageError("data.train: weight: expected a number above 0, at most 1000, found " +
+                         describe(item));
+      source.weight = *weight;
+    } else {
+      throw UsageError("data.train: '" + excerpt(item.key) + "' is not known; a source has path and weight");
+    }
+  }
+  if (source.path.empty()) throw UsageError("data.train: a source has no path");
+  return source;
+}
+
+}  // namespace
+
+std::optional<std::vector<TrainSource>> read_sources(const Node& node, const std::filesystem::path& folder) {
+  std::vector<TrainSource> sources;
+  if (node.kind == Node::Kind::null) return sources;
   const std::vector<Node> single = {node};
   if (node.kind == Node::Kind::list && node.items.empty()) return std::nullopt;
   for (const Node& item : node.kind == Node::Kind::list ? node.items : single) {
+    if (item.kind == Node::Kind::map) {
+      const auto source = read_weighted(item, folder);
+      if (!source) return std::nullopt;
+      sources.push_back(*source);
+      continue;
+    }
     const auto path = read_path(item, folder);
     if (!path) return std::nullopt;
-    paths.push_back(*path);
+    sources.push_back({*path});
   }
-  return paths;
+  return sources;
 }
 
 std::optional<std::vector<std::string>> read_names(const Node& node) {
@@ -171,6 +204,15 @@ Json print(const MemoryLimit& limit) {
       break;
   }
   return print_bytes(limit.bytes);
+}
+
+Json print(const std::vector<TrainSource>& sources) {
+  if (sources.empty()) return nullptr;
+  Json list = Json::array();
+  for (const TrainSource& source : sources)
+    list.push_back(source.weight == 1.0 ? Json(source.path)
+                                        : Json{{"path", source.path}, {"weight", source.weight}});
+  return list;
 }
 
 Json print(const EvalSource& source) {

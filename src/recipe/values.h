@@ -35,8 +35,8 @@ std::optional<MemoryLimit> read_memory_limit(const Node& node);
 std::optional<EvalSource> read_eval_source(const Node& node, const std::filesystem::path& folder);
 std::optional<Warmup> read_warmup(const Node& node);
 std::optional<std::string> read_path(const Node& node, const std::filesystem::path& folder);
-// One path, a list of them, or null for none.
-std::optional<std::vector<std::string>> read_paths(const Node& node, const std::filesystem::path& folder);
+// A path or {path, weight}, a list of them, or null for none.
+std::optional<std::vector<TrainSource>> read_sources(const Node& node, const std::filesystem::path& folder);
 // Names of letters, digits, '_', '.' and '-': one or a list.
 std::optional<std::vector<std::string>> read_names(const Node& node);
 
@@ -44,6 +44,7 @@ Json print_auto(int64_t value);  // "auto" for kAuto
 Json print_percent(double percent);
 Json print_bytes(int64_t bytes);  // "8GiB" where that is exact
 Json print(const MemoryLimit& limit);
+Json print(const std::vector<TrainSource>& sources);  // plain paths where the weight is 1
 Json print(const EvalSource& source);
 Json print(const Warmup& warmup);
 template <class Value>

@@ -48,7 +48,7 @@ Recipe recipe_of(const EvalOptions& options, const ModelPaths& paths) {
       of_run ? load_recipe(own.string(), overrides).recipe : recipe_from_overrides(overrides).recipe;
   recipe.model = paths.base.string();
   if (options.data) {
-    recipe.data.train = {options.data->string()};
+    recipe.data.train = {{options.data->string()}};
     recipe.data.eval = {.kind = EvalSource::Kind::path, .path = options.data->string()};
   } else if (recipe.data.eval.kind == EvalSource::Kind::none) {
     throw UsageError(own.string() + ": the run had no evaluation data (data.eval); name some with --data");
@@ -94,7 +94,7 @@ EvalPlan plan_evaluation(const Experiment& experiment, int64_t batch, const CpuS
   validate(plan.programs, plan.layout);
   // Thread stacks and libraries as measured for training (setup.cc), staging, two batches, a window of rows.
   plan.host_bytes = 4 * kMiB + cpu.threads * kMiB / 2 + kLoadStagingBytes +
-                    3 * EffectiveBatch::planned_bytes(batch, experiment.max_length) + 4 * kUnitBytes;
+                    3 * EffectiveBatch::planned_bytes(batch, {experiment.max_length, 1}) + 4 * kUnitBytes;
   return plan;
 }
 
@@ -236,7 +236,8 @@ ExitCode evaluate(const EvalOptions& options) {
   const RowSubset rows = first_rows(data.eval->rows, data.eval->dataset.rows(), options.limit);
   std::vector<Question> questions;
   if (options.generate) {
-    if (!data.tokenizer) throw UsageError(recipe.model + ": has no tokenizer.json, which --generate needs");
+    if (!data.tokenizer)
+      throw UsageError(recipe.model + ": has no tokenizer.json or tokenizer.model, which --generate needs");
     questions = read_questions(*data.eval, rows, options, *data.tokenizer, data.chat ? &*data.chat : nullptr);
   }
   const EvalPlan plan = fitting_evaluation(experiment, options, rows.size(), cpu);

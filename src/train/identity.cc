@@ -94,10 +94,11 @@ nlohmann::json adapter_identity(const fs::path& folder) {
   return {{"config", config.text()}, {"weights", tensors_hash(folder, "adapter_model")}};
 }
 
-nlohmann::json data_identity(const std::vector<std::string>& paths) {
+nlohmann::json data_identity(const std::vector<TrainSource>& sources) {
   ContentHash hash;
   int64_t bytes = 0, count = 0;
-  for (const std::string& path : paths) {
+  for (const auto& [path, weight] : sources) {
+    if (weight != 1.0) hash.add(std::to_string(weight));
     for (const fs::path& file : data_files(path)) {
       add_file(file, false, hash);
       bytes += static_cast<int64_t>(fs::file_size(file));

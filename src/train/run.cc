@@ -58,7 +58,7 @@ class TrainingRun {
         state_(plan_.layout, memory_.arenas()),
         profile_(options.profile ? std::make_unique<Profile>(plan_) : nullptr),
         train_(bind(kTrainProgram)),
-        batch_(plan_.variant.micro_batch, experiment_.max_length),
+        batch_(plan_.variant.micro_batch, {experiment_.max_length, experiment_.documents}),
         loader_(std::move(data.train->dataset), std::move(data.train->rows), std::move(data.train->encoder),
                 profile_ ? profile_->recorded(data.train->loader) : data.train->loader) {
     start_threads(cpu.threads);
@@ -72,13 +72,11 @@ class TrainingRun {
       eval_loader_.emplace(std::move(data.eval->dataset), std::move(data.eval->rows),
                            std::move(data.eval->encoder), data.eval->loader);
     }
-    total_steps_ = recipe_.schedule.epochs * loader_.steps_per_epoch();
-    if (recipe_.schedule.max_steps) total_steps_ = *recipe_.schedule.max_steps;
+    total_steps_ = data.total_steps;
     times_.reserve(total_steps_);
     current_.total_steps = total_steps_;
-    checkpoints_ = {
-        output_, recipe_.model, effective_yaml(recipe_), recipe_.save.keep, recipe_.save.best.has_value(),
-        {}};
+    checkpoints_ = {output_, recipe_.model, effective_yaml(recipe_), recipe_.save.keep,
+                    recipe_.save.best.has_value()};
     if (data.chat) checkpoints_.chat_template = data.chat->rendering();
     current_.fingerprint = experiment_identity(recipe_);
   }
@@ -89,8 +87,7 @@ class TrainingRun {
     remove_leftovers(output_);
     if (!shortage_.empty()) progress_.event(shortage_, LogLevel::warn);
     progress_.event(plan_line(plan_, total_steps_));
-    if (checkpoints_.chat_template)
-      progress_.event("rows    rendered by " + checkpoints_.chat_template->name());
+    for (const std::string& line : row_lines(plan_, checkpoints_.chat_template)) progress_.event(line);
     if (const std::string note = products_note(plan_); !note.empty()) progress_.event(note, LogLevel::warn);
     load();
     write_file_atomically(output_ / "recipe.yaml", checkpoints_.recipe_yaml);
@@ -211,6 +208,7 @@ class TrainingRun {
     metrics.rss = resident_bytes();
     metrics.time = wall_time();
     log_->step(metrics);
+    if (const std::string told = skipped_.add(*batch); !told.empty()) progress_.event(told, LogLevel::warn);
     guard_.add(metrics.loss);
     check_loss(metrics, *batch);
     current_.step += 1;
@@ -341,7 +339,8 @@ class TrainingRun {
             .memory = process_memory(),
             .data_wait_seconds = loader_.wait_seconds(),
             .offload_wait_seconds = memory_.seconds_waited(),
-            .kernels = current_.kernels};
+            .kernels = current_.kernels,
+            .rows = skipped_.counts()};
   }
 
   Recipe recipe_;
@@ -373,6 +372,7 @@ class TrainingRun {
   StepTimes times_;
   std::optional<double> eval_loss_;
   std::optional<RunLog> log_;
+  SkippedRows skipped_;
   Clock::time_point start_;
 };
 
@@ -386,6 +386,7 @@ ExitCode train(const Recipe& recipe, const TrainOptions& options) {
   const CpuSettings cpu = cpu_settings(options.machine);
   const ModelSpec model = read_model_spec(fs::path(recipe.model) / "config.json");
   DataSetup data = open_data(recipe, model.vocab);
+  data.total_steps = total_steps(recipe, *data.train);
   AllowedPlan allowed = plan_allowed(recipe, cpu, &data, {.reuse = !options.no_reuse});
   if (options.resume) keep_sums_in_order(recipe, cpu, data, {.reuse = !options.no_reuse}, allowed);
   require_fit(allowed.plan);

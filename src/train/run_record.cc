@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/strings.h"
 #include "base/units.h"
 #include "io/atomic.h"
 #include "train/metrics.h"
@@ -61,6 +62,10 @@ void write_run_json(const std::filesystem::path& output, const Plan& plan, const
                        {"accumulation", plan.variant.accumulation},
                        {"loss_chunk", plan.variant.loss_chunk}}},
                      {"lossy", plan.request.lossy},
+                     {"rows",
+                      {{"truncated", record.rows.truncated},
+                       {"without_targets", record.rows.without_targets},
+                       {"damaged", record.rows.damaged}}},
                      {"kernels", record.kernels}};
   write_file_atomically(output / "run.json", json.dump(2) + "\n");
 }
@@ -80,6 +85,8 @@ void report_end(Progress& progress, const std::filesystem::path& output, const P
                  output.string());
   progress.event(row("planned ", plan.arena_bytes(), plan.process_peak_bytes(), plan.seconds_per_step));
   progress.event(row("measured", record.device_bytes, record.memory.peak_rss, per_step));
+  if (const std::string rows = words(record.rows); !rows.empty())
+    progress.event("        rows       " + rows);
   progress.event("        next       plimsoll generate " + output.string() + " · plimsoll report " +
                  output.string());
 }

@@ -9,6 +9,7 @@
 #include "base/system_memory.h"
 #include "plan/plan.h"
 #include "train/progress.h"
+#include "train/run_rows.h"
 
 namespace plimsoll {
 
@@ -28,6 +29,7 @@ struct RunRecord {
   ProcessMemory memory;
   double data_wait_seconds = 0, offload_wait_seconds = 0;
   std::string kernels;
+  RowCounts rows = {};  // of this process
 };
 
 // Seconds and rates of each step of this process; memory for them is claimed at the start.

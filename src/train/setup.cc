@@ -15,7 +15,6 @@
 #include "cpu/threads.h"
 #include "io/load.h"
 #include "io/model_folder.h"
-#include "train/conversations.h"
 #include "train/quantised_weights.h"
 
 namespace plimsoll {
@@ -56,98 +55,6 @@ OptimizerOptions optimizer_of(const Recipe::Optimizer& recipe) {
 
 LoraOptions lora_of(const Recipe::Method& method) {
   return {method.r, method.alpha, method.dropout, method.rslora, method.targets};
-}
-
-std::optional<RowFormat> row_format(DataFormat format) {
-  switch (format) {
-    case DataFormat::automatic:
-      return std::nullopt;
-    case DataFormat::prompt_response:
-      return RowFormat::prompt_response;
-    case DataFormat::messages:
-      return RowFormat::messages;
-    case DataFormat::text:
-      return RowFormat::text;
-    case DataFormat::input_ids:
-      return RowFormat::input_ids;
-  }
-  throw InternalError("row_format: no such format");
-}
-
-ExampleEncoder make_encoder(const Recipe& recipe, RowFormat format, const DataSetup& data, int64_t vocab) {
-  ExampleOptions options;
-  options.format = format;
-  options.max_length = recipe.data.max_length;
-  options.train_on_prompt = recipe.data.train_on_prompt || recipe.task == Task::pretrain;
-  options.vocab_size = vocab;
-  if (format == RowFormat::input_ids) return ExampleEncoder(options, {});
-  if (!data.tokenizer)
-    throw UsageError(
-        recipe.model +
-        ": has no tokenizer.json or tokenizer.model, which rows of text need (format input-ids does "
-        "not)");
-  if (!data.special.end_of_text)
-    throw UsageError(recipe.model + ": names no end-of-text token (eos_token in tokenizer_config.json)");
-  options.eos = *data.special.end_of_text;
-  EncodeConversation converse;
-  if (auto chat = chat_template_of(recipe, format))
-    converse = conversation_encoder(data.tokenizer, *std::move(chat), options.train_on_prompt);
-  return ExampleEncoder(
-      options,
-      [tokenizer = data.tokenizer](std::string_view text, std::vector<int32_t>& ids) {
-        tokenizer->encode_into(text, false, ids);
-      },
-      std::move(converse));
-}
-
-Dataset open_rows(const Recipe& recipe, const std::vector<std::string>& paths, RowFormat& format) {
-  const std::vector<fs::path> files(paths.begin(), paths.end());
-  Dataset dataset = Dataset::open(files);
-  const ColumnBinding binding =
-      bind_columns(dataset.columns(), row_format(recipe.data.format), recipe.data.columns, dataset.name());
-  dataset.select(binding.columns, binding.read_as());
-  format = binding.format;
-  return dataset;
-}
-
-LoaderOptions train_loader(const Recipe& recipe) {
-  LoaderOptions options;
-  options.effective = recipe.batch.effective;
-  options.prefetch = recipe.data.prefetch == kAuto ? 2 : recipe.data.prefetch;
-  options.order.shuffle = recipe.data.shuffle;
-  options.order.seed = static_cast<uint64_t>(recipe.seed);
-  options.on_thread_start = unpin_this_thread;
-  return options;
-}
-
-// Evaluation walks all its rows once, in order, a micro-batch at a time.
-LoaderOptions eval_loader(int64_t micro) {
-  LoaderOptions options;
-  options.effective = micro;
-  options.prefetch = 1;
-  options.epochs = 1;
-  options.order.shuffle = false;
-  options.on_thread_start = unpin_this_thread;
-  return options;
-}
-
-void open_eval(const Recipe& recipe, int64_t vocab, DataSetup& data) {
-  const int64_t micro = recipe.eval.micro == kAuto ? recipe.batch.effective : recipe.eval.micro;
-  if (recipe.data.eval.kind == EvalSource::Kind::none) return;
-  RowFormat format{};
-  if (recipe.data.eval.kind == EvalSource::Kind::path) {
-    Dataset dataset = open_rows(recipe, {recipe.data.eval.path}, format);
-    const int64_t rows = dataset.rows();
-    data.eval.emplace(DataSource{std::move(dataset), RowSubset::all(rows),
-                                 make_encoder(recipe, format, data, vocab), eval_loader(micro)});
-    return;
-  }
-  Dataset dataset = open_rows(recipe, recipe.data.train, format);
-  HoldOut parts =
-      hold_out(dataset.rows(), recipe.data.eval.percent / 100.0, static_cast<uint64_t>(recipe.seed));
-  data.train->rows = std::move(parts.train);
-  data.eval.emplace(DataSource{std::move(dataset), std::move(parts.held_out),
-                               make_encoder(recipe, format, data, vocab), eval_loader(micro)});
 }
 
 int64_t thread_stack_bytes() {
@@ -233,6 +140,7 @@ Experiment read_experiment(const Recipe& recipe) {
   experiment.optimizer = optimizer_of(recipe.optimizer);
   experiment.effective_batch = recipe.batch.effective;
   experiment.max_length = recipe.data.max_length;
+  if (recipe.data.packing) experiment.documents = packed_documents(recipe.data.max_length);
   experiment.evaluates = recipe.data.eval.kind != EvalSource::Kind::none;
   if (experiment.max_length > experiment.model.max_positions &&
       experiment.model.rope.type != RopeType::dynamic) {
@@ -252,22 +160,6 @@ CpuSettings cpu_settings(const MachineOptions& options) {
                      std::to_string(available_cpus()) + " CPUs");
   }
   return cpu;
-}
-
-DataSetup open_data(const Recipe& recipe, int64_t vocab) {
-  DataSetup data;
-  if (const auto tokenizer = Tokenizer::find_file(recipe.model)) {
-    data.tokenizer = std::make_shared<const Tokenizer>(Tokenizer::from_file(*tokenizer));
-    data.special = read_special_tokens(recipe.model, *data.tokenizer);
-  }
-  RowFormat format{};
-  Dataset dataset = open_rows(recipe, recipe.data.train, format);
-  const int64_t rows = dataset.rows();
-  data.train.emplace(DataSource{std::move(dataset), RowSubset::all(rows),
-                                make_encoder(recipe, format, data, vocab), train_loader(recipe)});
-  data.chat = chat_template_of(recipe, format);
-  open_eval(recipe, vocab, data);
-  return data;
 }
 
 HostNeeds host_needs(const Recipe& recipe, const Experiment& experiment, const CpuSettings& cpu,
@@ -387,6 +279,7 @@ PlanRequest plan_request(const Recipe& recipe, const CpuSettings& cpu, const Dat
   request.device = describe_cpu(cpu.isa, cpu.threads);
   request.device.rates = calibrated_or_shipped(cpu, request.device.rates);
   request.host = host_needs(recipe, request.experiment, cpu, data);
+  if (data != nullptr) request.data = data->summary;
   request.budget = read_budget(recipe, request.host.total());
   return request;
 }

@@ -45,10 +45,15 @@ struct DataSetup {
   std::optional<DataSource> train;
   std::optional<DataSource> eval;
   std::optional<ChatTemplate> chat;  // of the training rows
+  std::optional<DataSummary> summary;
+  int64_t total_steps = 0;  // for whoever trains: total_steps() below
 };
 
 // Where the folder has a tokenizer file it is loaded. `vocab` is the embedding's number of rows.
 DataSetup open_data(const Recipe& recipe, int64_t vocab);
+
+// Optimizer steps of the run. With packing and no schedule.max_steps all rows are encoded for it, once.
+int64_t total_steps(const Recipe& recipe, DataSource& train);
 
 // What the process needs beside the arena. Data counts as far as the recipe names it.
 HostNeeds host_needs(const Recipe& recipe, const Experiment& experiment, const CpuSettings& cpu,

@@ -1,0 +1,260 @@
+// CSV under a header, quoted as in RFC 4180. Arrow's reader is not used: it reads ahead in threads of its own
+// and forgets lines, and cutting the file into units needs the grammar here anyway.
+#include <arrow/util/utf8.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "data/json_block.h"
+#include "io/file.h"
+
+namespace plimsoll {
+namespace {
+
+constexpr int64_t kScanBytes = kMiB;
+
+std::string line_name(const std::string& path, int64_t line) { return path + ":" + std::to_string(line); }
+
+// A record without its line end.
+struct Record {
+  int64_t start = 0;
+  int64_t end = 0;
+  int64_t line = 0;  // from 1
+};
+
+// Cuts a text into records; a line end within quotes is part of its field. Empty lines are no records.
+class RecordScanner {
+ public:
+  RecordScanner(std::string path, char separator) : path_(std::move(path)), separator_(separator) {}
+
+  template <class OnRecord>
+  void feed(std::string_view chunk, OnRecord on_record) {
+    for (const char c : chunk) {
+      if (quoted_) {
+        // A doubled quote closes and opens again.
+        if (c == '"') quoted_ = false, after_quote_ = true;
+        if (c == '\n') ++line_;
+      } else if (c == '"' && (field_start_ || after_quote_)) {
+        quoted_ = true;
+        field_start_ = after_quote_ = false;
+      } else if (c == '\n') {
+        end_record(on_record);
+        ++line_;
+        record_ = {offset_ + 1, 0, line_};
+        field_start_ = true;
+        after_quote_ = after_return_ = false;
+      } else {
+        field_start_ = c == separator_;
+        after_quote_ = false;
+        after_return_ = c == '\r';
+      }
+      ++offset_;
+      if (offset_ - record_.start > kMaxRowBytes)
+        throw DamagedError(line_name(path_, record_.line) + ": the row is longer than " +
+                           format_bytes(kMaxRowBytes) + ". Is a quote left open?");
+    }
+  }
+
+  template <class OnRecord>
+  void finish(OnRecord on_record) {
+    if (quoted_) throw DamagedError(line_name(path_, record_.line) + ": a quote is opened and never closed.");
+    end_record(on_record);
+  }
+
+ private:
+  template <class OnRecord>
+  void end_record(OnRecord on_record) {
+    record_.end = offset_ - (after_return_ ? 1 : 0);
+    if (record_.end > record_.start) on_record(record_);
+  }
+
+  std::string path_;
+  char separator_;
+  Record record_{0, 0, 1};
+  int64_t offset_ = 0;
+  int64_t line_ = 1;
+  bool quoted_ = false;
+  bool field_start_ = true;
+  bool after_quote_ = false;
+  bool after_return_ = false;
+};
+
+// The fields of a record, quotes removed. Throws DamagedError that starts with `where`.
+void split(std::string_view record, char separator, const std::string& where,
+           std::vector<std::string>& fields) {
+  fields.clear();
+  for (size_t i = 0;; ++i) {
+    std::string& field = fields.emplace_back();
+    if (i < record.size() && record[i] == '"') {
+      for (++i; i < record.size(); ++i) {
+        if (record[i] != '"')
+          field += record[i];
+        else if (i + 1 < record.size() && record[i + 1] == '"')
+          field += record[i++];
+        else
+          break;
+      }
+      ++i;
+      if (i < record.size() && record[i] != separator)
+        throw DamagedError(where + ": a quoted field goes on after its closing quote.");
+    } else {
+      const size_t end = std::min(record.find(separator, i), record.size());
+      field = record.substr(i, end - i);
+      i = end;
+    }
+    if (i >= record.size()) return;
+  }
+}
+
+struct UnitRange {
+  int64_t start = 0;
+  int64_t end = 0;
+  int64_t first_line = 1;
+  int64_t rows = 0;
+};
+
+struct Header {
+  std::string path;
+  char separator = ',';
+  std::vector<Column> columns;
+};
+
+class CsvBlock final : public Block {
+ public:
+  // `header` and `selected`, numbers of its columns, outlive the block.
+  CsvBlock(const Header& header, std::span<const size_t> selected, ReadAs as, std::string text,
+           std::vector<Record> records, int64_t first_line)
+      : header_(header),
+        selected_(selected),
+        as_(as),
+        text_(std::move(text)),
+        records_(std::move(records)),
+        first_line_(first_line) {}
+
+  void read(int64_t row, Row& cells) const override {
+    const Record& record = records_[static_cast<size_t>(row)];
+    const std::string here = where(row);
+    std::vector<std::string> fields;
+    split(std::string_view(text_).substr(static_cast<size_t>(record.start),
+                                         static_cast<size_t>(record.end - record.start)),
+          header_.separator, here, fields);
+    if (fields.size() != header_.columns.size())
+      throw DamagedError(here + ": has " + std::to_string(fields.size()) + " fields, the header names " +
+                         std::to_string(header_.columns.size()) + ".");
+    cells.resize(selected_.size());
+    for (size_t i = 0; i < selected_.size(); ++i) {
+      std::string& field = fields[selected_[i]];
+      if (!arrow::util::ValidateUTF8(field))
+        throw DamagedError(here + ": '" + header_.columns[selected_[i]].name + "' is not valid UTF-8.");
+      if (as_ == ReadAs::json)
+        cells[i].json = std::move(field);
+      else
+        cells[i].text = std::move(field);
+    }
+  }
+
+  [[nodiscard]] std::string where(int64_t row) const override {
+    return line_name(header_.path, first_line_ + records_[static_cast<size_t>(row)].line - 1);
+  }
+
+ private:
+  const Header& header_;
+  std::span<const size_t> selected_;
+  ReadAs as_;
+  std::string text_;
+  std::vector<Record> records_;
+  int64_t first_line_;
+};
+
+class CsvFile final : public DataFile {
+ public:
+  CsvFile(const std::filesystem::path& path, char separator) : file_(File::open(path)) {
+    arrow::util::InitializeUTF8();
+    header_ = {path.string(), separator, {}};
+    scan();
+  }
+
+  [[nodiscard]] const std::vector<Column>& columns() const override { return header_.columns; }
+
+  std::vector<Unit> select(std::span<const std::string> columns, ReadAs as) override {
+    selected_.clear();
+    as_ = as;
+    if (ranges_.empty()) return {};
+    for (const std::string& name : columns) {
+      const Column& column = find_column(header_.columns, name, header_.path);
+      selected_.push_back(static_cast<size_t>(&column - header_.columns.data()));
+    }
+    std::vector<Unit> units;
+    for (const UnitRange& range : ranges_)
+      units.push_back({range.rows,
+                       range.end - range.start + static_cast<int64_t>(sizeof(Record)) * range.rows,
+                       static_cast<int32_t>(units.size())});
+    return units;
+  }
+
+  std::unique_ptr<Block> load(size_t unit) override {
+    const UnitRange& range = ranges_[unit];
+    std::string text(static_cast<size_t>(range.end - range.start), '\0');
+    file_.read(range.start, std::as_writable_bytes(std::span<char>(text)));
+    std::vector<Record> records;
+    records.reserve(static_cast<size_t>(range.rows));
+    RecordScanner scanner(header_.path, header_.separator);
+    const auto keep = [&](const Record& record) { records.push_back(record); };
+    scanner.feed(text, keep);
+    scanner.finish(keep);
+    if (static_cast<int64_t>(records.size()) != range.rows)
+      throw DamagedError(header_.path + ": changed while it was read.");
+    return std::make_unique<CsvBlock>(header_, selected_, as_, std::move(text), std::move(records),
+                                      range.first_line);
+  }
+
+ private:
+  void scan() {
+    RecordScanner scanner(header_.path, header_.separator);
+    const auto place = [this](const Record& record) {
+      if (header_.columns.empty()) return read_header(record);
+      if (ranges_.empty() || record.end - ranges_.back().start > kUnitBytes)
+        ranges_.push_back({record.start, record.end, record.line, 0});
+      ranges_.back().end = record.end;
+      ++ranges_.back().rows;
+    };
+    std::string buffer(static_cast<size_t>(kScanBytes), '\0');
+    const int64_t bytes = file_.size();
+    for (int64_t offset = 0; offset < bytes; offset += kScanBytes) {
+      const auto count = static_cast<size_t>(std::min(kScanBytes, bytes - offset));
+      file_.read(offset, std::as_writable_bytes(std::span<char>(buffer)).first(count));
+      scanner.feed(std::string_view(buffer).substr(0, count), place);
+    }
+    scanner.finish(place);
+  }
+
+  void read_header(const Record& record) {
+    std::string text(static_cast<size_t>(record.end - record.start), '\0');
+    file_.read(record.start, std::as_writable_bytes(std::span<char>(text)));
+    const std::string here = line_name(header_.path, record.line);
+    std::vector<std::string> names;
+    const std::string_view mark = "\xEF\xBB\xBF";
+    split(text.starts_with(mark) ? std::string_view(text).substr(mark.size()) : std::string_view(text),
+          header_.separator, here, names);
+    for (const std::string& name : names) {
+      if (!arrow::util::ValidateUTF8(name)) throw DamagedError(here + ": the header is not valid UTF-8.");
+      for (const Column& column : header_.columns)
+        if (column.name == name) throw DamagedError(here + ": the header names '" + name + "' twice.");
+      header_.columns.push_back({name, ColumnKind::text, "text"});
+    }
+  }
+
+  File file_;
+  Header header_;
+  std::vector<UnitRange> ranges_;
+  std::vector<size_t> selected_;
+  ReadAs as_ = ReadAs::kind;
+};
+
+}  // namespace
+
+std::unique_ptr<DataFile> open_csv(const std::filesystem::path& path, char separator) {
+  return std::make_unique<CsvFile>(path, separator);
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,96 @@
+#include "data/json_block.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "base/error.h"
+#include "io/json.h"
+
+namespace plimsoll {
+namespace {
+
+using nlohmann::json;
+
+ColumnKind kind_of(const json& value) {
+  if (value.is_string()) return ColumnKind::text;
+  const bool ids = value.is_array() && std::all_of(value.begin(), value.end(),
+                                                   [](const json& id) { return id.is_number_integer(); });
+  return ids ? ColumnKind::ids : ColumnKind::other;
+}
+
+void read_ids(const json& value, const std::string& column, const std::string& where,
+              std::vector<int32_t>& ids) {
+  ids.clear();
+  for (const json& id : value) {
+    // Numbers beyond int64 are stored unsigned: they fail the first test.
+    const bool fits =
+        id.is_number_integer() &&
+        !(id.is_number_unsigned() && id.get<uint64_t>() > std::numeric_limits<int32_t>::max()) &&
+        id.get<int64_t>() >= std::numeric_limits<int32_t>::min();
+    if (!fits)
+      throw DamagedError(where + ": '" + column + "' holds " + id.dump() + ", which is no token id.");
+    ids.push_back(id.get<int32_t>());
+  }
+}
+
+template <class Json>
+void require_object(const Json& value, const std::string& where) {
+  if (!value.is_object()) throw DamagedError(where + ": is " + describe_kind(value) + ", not an object.");
+}
+
+}  // namespace
+
+std::string_view JsonBlock::text_of(int64_t row) const {
+  const JsonRow& place = rows_[static_cast<size_t>(row)];
+  return std::string_view(text_).substr(place.start, place.length);
+}
+
+void JsonBlock::read(int64_t row, Row& cells) const {
+  if (as_ == ReadAs::json) return read_json_cells(row, cells);
+  const std::string here = where(row);
+  const json object = parse_json(text_of(row), here);
+  require_object(object, here);
+  cells.resize(columns_.size());
+  for (size_t i = 0; i < columns_.size(); ++i) {
+    const Column& column = columns_[i];
+    const auto value = object.find(column.name);
+    if (value == object.end()) throw DamagedError(here + ": has no '" + column.name + "'.");
+    if (column.kind == ColumnKind::text ? !value->is_string() : !value->is_array())
+      throw DamagedError(here + ": '" + column.name + "' is " + describe_kind(*value) + ", " +
+                         (column.kind == ColumnKind::text ? "a string" : "an array of token ids") +
+                         " is expected.");
+    if (column.kind == ColumnKind::text)
+      cells[i].text = value->get_ref<const std::string&>();
+    else
+      read_ids(*value, column.name, here, cells[i].ids);
+  }
+}
+
+void JsonBlock::read_json_cells(int64_t row, Row& cells) const {
+  const std::string here = where(row);
+  nlohmann::ordered_json object = parse_ordered_json(text_of(row), here);
+  require_object(object, here);
+  cells.resize(columns_.size());
+  for (size_t i = 0; i < columns_.size(); ++i) {
+    const auto value = object.find(columns_[i].name);
+    cells[i].json = value == object.end() ? nullptr : std::move(*value);
+  }
+}
+
+std::string JsonBlock::where(int64_t row) const {
+  const int64_t line = place_.first_line + rows_[static_cast<size_t>(row)].line;
+  if (place_.name == RowName::line) return place_.path + ":" + std::to_string(line);
+  return place_.path + ": row " + std::to_string(place_.first_row + row) + " (line " + std::to_string(line) +
+         ")";
+}
+
+std::vector<Column> columns_of_row(std::string_view object, const std::string& where) {
+  const json first = parse_json(object, where);
+  require_object(first, where);
+  std::vector<Column> columns;
+  for (const auto& [name, value] : first.items())
+    columns.push_back({name, kind_of(value), describe_kind(value)});
+  return columns;
+}
+
+}  // namespace plimsoll

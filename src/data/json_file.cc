@@ -1,0 +1,124 @@
+// JSON: a list of objects. Opening scans the file once and keeps where each unit starts, as for JSON Lines.
+#include <algorithm>
+
+#include "base/error.h"
+#include "data/json_block.h"
+#include "data/json_list.h"
+#include "io/file.h"
+
+namespace plimsoll {
+namespace {
+
+constexpr int64_t kScanBytes = kMiB;
+
+struct UnitRange {
+  int64_t start = 0;  // of the first row
+  int64_t end = 0;    // of the last
+  int64_t first_line = 1;
+  int64_t first_row = 0;
+  int64_t rows = 0;
+};
+
+class JsonFile final : public DataFile {
+ public:
+  JsonFile(File file, std::vector<UnitRange> ranges) : file_(std::move(file)), ranges_(std::move(ranges)) {
+    if (ranges_.empty()) return;
+    const std::string text = text_of(ranges_.front());
+    const JsonRow first = rows_of(text, ranges_.front()).front();
+    columns_ = columns_of_row(
+        std::string_view(text).substr(first.start, first.length),
+        file_.path().string() + ": row 0 (line " + std::to_string(ranges_.front().first_line) + ")");
+  }
+
+  [[nodiscard]] const std::vector<Column>& columns() const override { return columns_; }
+
+  std::vector<Unit> select(std::span<const std::string> columns, ReadAs as) override {
+    selected_.clear();
+    as_ = as;
+    if (ranges_.empty()) return {};
+    for (const std::string& name : columns)
+      selected_.push_back(find_column(columns_, name, file_.path().string()));
+    std::vector<Unit> units;
+    for (const UnitRange& range : ranges_)
+      units.push_back({range.rows,
+                       range.end - range.start + static_cast<int64_t>(sizeof(JsonRow)) * range.rows,
+                       static_cast<int32_t>(units.size())});
+    return units;
+  }
+
+  std::unique_ptr<Block> load(size_t unit) override {
+    const UnitRange& range = ranges_[unit];
+    std::string text = text_of(range);
+    std::vector<JsonRow> rows = rows_of(text, range);
+    return std::make_unique<JsonBlock>(
+        selected_, as_, std::move(text), std::move(rows),
+        JsonBlock::Place{file_.path().string(), RowName::number, range.first_line, range.first_row});
+  }
+
+ private:
+  [[nodiscard]] std::string text_of(const UnitRange& range) const {
+    std::string text(static_cast<size_t>(range.end - range.start), '\0');
+    file_.read(range.start, std::as_writable_bytes(std::span<char>(text)));
+    return text;
+  }
+
+  [[nodiscard]] std::vector<JsonRow> rows_of(std::string_view text, const UnitRange& range) const {
+    std::vector<JsonRow> rows;
+    rows.reserve(static_cast<size_t>(range.rows));
+    JsonListScanner scanner(file_.path().string(), [&](const JsonListScanner::Found& row) {
+      rows.push_back({static_cast<uint32_t>(row.start), static_cast<uint32_t>(row.end - row.start),
+                      static_cast<uint32_t>(row.line - 1)});
+    });
+    scanner.start_within_list();
+    scanner.feed(text);
+    if (static_cast<int64_t>(rows.size()) != range.rows)
+      throw DamagedError(file_.path().string() + ": changed while it was read.");
+    return rows;
+  }
+
+  File file_;
+  std::vector<UnitRange> ranges_;
+  std::vector<Column> columns_;
+  std::vector<Column> selected_;
+  ReadAs as_ = ReadAs::kind;
+};
+
+// Whether the file's text, blanks at its ends aside, stands on one line.
+bool is_one_line(const File& file) {
+  if (file.size() > kMaxRowBytes) return false;
+  std::string text(static_cast<size_t>(file.size()), '\0');
+  file.read(0, std::as_writable_bytes(std::span<char>(text)));
+  const size_t end = text.find_last_not_of(" \t\r\n");
+  return end != std::string::npos && text.find('\n', text.find_first_not_of(" \t\r\n")) > end;
+}
+
+}  // namespace
+
+std::unique_ptr<DataFile> open_json(const std::filesystem::path& path, OnError on_error) {
+  File file = File::open(path);
+  std::vector<UnitRange> ranges;
+  int64_t rows = 0;
+  JsonListScanner scanner(path.string(), [&](const JsonListScanner::Found& row) {
+    if (ranges.empty() || row.end - ranges.back().start > kUnitBytes)
+      ranges.push_back({row.start, row.end, row.line, rows, 0});
+    ranges.back().end = row.end;
+    ++ranges.back().rows;
+    ++rows;
+  });
+  std::string buffer(static_cast<size_t>(kScanBytes), '\0');
+  const int64_t bytes = file.size();
+  for (int64_t offset = 0; offset < bytes; offset += kScanBytes) {
+    const auto count = static_cast<size_t>(std::min(kScanBytes, bytes - offset));
+    file.read(offset, std::as_writable_bytes(std::span<char>(buffer)).first(count));
+    if (!scanner.feed(std::string_view(buffer).substr(0, count))) return open_jsonl(path, on_error);
+  }
+  if (scanner.finish() == JsonListScanner::Kind::list || bytes == 0)
+    return std::make_unique<JsonFile>(std::move(file), std::move(ranges));
+  if (is_one_line(file)) return open_jsonl(path, on_error);
+  throw DamagedError(
+      path.string() +
+      ": holds no list of objects. Rows are a list [{...}, ...], such a list within an object, or "
+      "one object a line.");
+}
+
+}  // namespace plimsoll

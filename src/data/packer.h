@@ -1,0 +1,41 @@
+// Which sequence of a step a row joins. Rows stay whole: a row goes to the first sequence that has room.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace plimsoll {
+
+// What a sequence of the program may hold: one row, or with packing several, called documents.
+struct SequenceShape {
+  int64_t max_length = 1024;  // tokens
+  int64_t documents = 1;
+};
+
+// With packing a sequence holds so many documents at most: their starts and rotary frequencies are inputs of
+// the program and take memory. 8 tokens each on average are shorter than any real data's.
+constexpr int64_t packed_documents(int64_t max_length) { return max_length < 32 ? 4 : max_length / 8; }
+
+class Packer {
+ public:
+  Packer(int64_t sequences, const SequenceShape& shape) : shape_(shape) {
+    filled_.reserve(static_cast<size_t>(sequences));
+    capacity_ = sequences;
+  }
+
+  void clear() { filled_.clear(); }
+  // The number of the sequence that takes `tokens`, or -1 when none does.
+  int64_t place(int64_t tokens);
+  [[nodiscard]] int64_t sequences() const { return static_cast<int64_t>(filled_.size()); }
+
+ private:
+  struct Filled {
+    int64_t tokens = 0;
+    int64_t documents = 0;
+  };
+  SequenceShape shape_;
+  int64_t capacity_ = 0;
+  std::vector<Filled> filled_;
+};
+
+}  // namespace plimsoll

@@ -1,0 +1,42 @@
+// What the rows of a run are, in words and for machines.
+#include "base/units.h"
+#include "plan/plan.h"
+#include "plan/report_parts.h"
+
+namespace plimsoll {
+namespace {
+
+std::string percent(double share) {
+  const double value = share * 100.0;
+  const std::string text = std::to_string(value);
+  return (value > 0.0 && value < 0.1 ? "below 0.1" : text.substr(0, text.find('.') + 2)) + " %";
+}
+
+}  // namespace
+
+std::string data_words(const DataSummary& data) {
+  const std::string about = data.sampled_rows > 0 ? "about " : "";
+  std::string text = format_count(data.rows) + " rows · " + about + format_count(data.tokens) +
+                     " tokens · longest " + format_count(data.longest);
+  if (data.truncated_share > 0.0) text += " · " + about + percent(data.truncated_share) + " truncated";
+  if (data.skipped_share > 0.0) text += " · " + about + percent(data.skipped_share) + " without a target";
+  if (data.damaged_share > 0.0) text += " · " + about + percent(data.damaged_share) + " damaged";
+  text += " · " + format_bytes(data.bytes_per_epoch) + " an epoch";
+  if (data.sampled_rows > 0) text += " (estimated from " + format_count(data.sampled_rows) + " rows)";
+  return text;
+}
+
+nlohmann::ordered_json data_json(const std::optional<DataSummary>& data) {
+  if (!data) return nullptr;
+  return {{"rows", data->rows},
+          {"sampled_rows", data->sampled_rows > 0 ? data->sampled_rows : data->rows},
+          {"estimated", data->sampled_rows > 0},
+          {"tokens", data->tokens},
+          {"longest", data->longest},
+          {"truncated_share", data->truncated_share},
+          {"skipped_share", data->skipped_share},
+          {"damaged_share", data->damaged_share},
+          {"bytes_per_epoch", data->bytes_per_epoch}};
+}
+
+}  // namespace plimsoll

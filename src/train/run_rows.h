@@ -1,0 +1,37 @@
+// The rows of a run in words: what they are, and which of them it trained on in part or not at all.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "data/effective_batch.h"
+#include "plan/plan.h"
+#include "template/template.h"
+
+namespace plimsoll {
+
+// Lines for the start of a run: the data's statistics, what renders its conversations.
+std::vector<std::string> row_lines(const Plan& plan, const std::optional<Template>& rendering);
+
+struct RowCounts {
+  int64_t truncated = 0;
+  int64_t without_targets = 0;
+  int64_t damaged = 0;
+};
+
+class SkippedRows {
+ public:
+  // What to tell of the batch's damaged rows: of the first few batches that have some, then no more; else "".
+  std::string add(const EffectiveBatch& batch);
+  [[nodiscard]] const RowCounts& counts() const { return counts_; }
+
+ private:
+  RowCounts counts_;
+  int told_ = 0;
+};
+
+// "3 truncated, 1 damaged": what is not zero; "" where all is.
+std::string words(const RowCounts& counts);
+
+}  // namespace plimsoll

@@ -1,0 +1,258 @@
+"""Data of every format, packing, bad rows and large files, by whole runs of the built binary.
+
+Usage: data_test.py PLIMSOLL [--megabytes N] (from the repository's root); N: size of the large file.
+Standard library, and pyarrow where setup put it.
+"""
+import json
+import resource
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / ".deps/py"))
+PLIMSOLL = ROOT / "build" / "plimsoll"
+MIB = 1 << 20
+LARGE_MB = 500
+TEXTS = [f"Question {i}: what is {i} plus {i * i}? It is {'so ' * (i % 7)}{i + i * i}." for i in range(40)]
+
+
+def run(*words, **options):
+    return subprocess.run([str(PLIMSOLL), *map(str, words)], capture_output=True, text=True, timeout=300, **options)
+
+
+def recipe(folder, train, **changes):
+    settings = {"model": str(ROOT / "demo/model"), "init": "random", "task": "pretrain",
+                "data": {"train": train, "max_length": 48}, "method": {"type": "full"},
+                "batch": {"effective": 6, "micro": 3}, "optimizer": {"lr": 1e-3},
+                "schedule": {"max_steps": 4, "warmup": 1}, "precision": "fp32", "output": str(folder / "run")}
+    for key, value in changes.items():
+        settings[key] = {**settings[key], **value} if isinstance(settings.get(key), dict) else value
+    folder.mkdir(exist_ok=True, parents=True)
+    path = folder / "recipe.json"
+    path.write_text(json.dumps(settings))
+    return path
+
+
+def metrics(output, key):
+    return [json.loads(line)[key] for line in (output / "metrics.jsonl").read_text().splitlines()]
+
+
+def tensors(path):
+    """Floats by name of an f32 safetensors file."""
+    data = Path(path).read_bytes()
+    (size,) = struct.unpack("<Q", data[:8])
+    header = json.loads(data[8:8 + size])
+    header.pop("__metadata__", None)
+    offsets = {name: (info["data_offsets"], info["dtype"]) for name, info in header.items()}
+    return {name: struct.unpack(f"<{(end - begin) // 4}f", data[8 + size + begin:8 + size + end])
+            for name, ((begin, end), dtype) in offsets.items() if dtype == "F32"}
+
+
+def write_formats(folder):
+    """The same rows in every format; paths by name."""
+    import pyarrow as pa
+    import pyarrow.feather
+    import pyarrow.ipc
+    import pyarrow.parquet
+    folder.mkdir()
+    table = pa.table({"n": list(range(len(TEXTS))), "text": TEXTS})
+    pa.parquet.write_table(table, folder / "a.parquet")
+    pa.feather.write_feather(table, folder / "a.feather")
+    rows = [{"n": i, "text": text} for i, text in enumerate(TEXTS)]
+    (folder / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "a.json").write_text(json.dumps(rows, indent=1))
+    (folder / "held.json").write_text(json.dumps({"version": 1, "data": rows}))
+    (folder / "a.csv").write_text("n,text\n" + "".join(f'{i},"{text}"\n' for i, text in enumerate(TEXTS)))
+    (folder / "a.tsv").write_text("n\ttext\n" + "".join(f"{i}\t{text}\n" for i, text in enumerate(TEXTS)))
+    saved = folder / "saved"
+    saved.mkdir()
+    with pa.OSFile(str(saved / "data-00000-of-00001.arrow"), "wb") as file, \
+            pa.ipc.new_stream(file, table.schema) as writer:
+        writer.write_table(table, max_chunksize=16)
+    (saved / "state.json").write_text(json.dumps({"_data_files": [{"filename": "data-00000-of-00001.arrow"}]}))
+    (saved / "dataset_info.json").write_text("{}")
+    return [folder / name for name in ("a.parquet", "a.feather", "a.jsonl", "a.json", "held.json", "a.csv", "a.tsv", "saved")]
+
+
+class DataTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = Path(tempfile.mkdtemp())
+        self.addCleanup(shutil.rmtree, self.folder)
+
+    def train(self, name, train, *words, **changes):
+        done = run("train", recipe(self.folder / name, train, **changes), *words)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.log = done.stdout + done.stderr
+        return self.folder / name / "run"
+
+    def refusal(self, train, code, **changes):
+        done = run("train", recipe(self.folder / "refused", train, **changes), "--overwrite")
+        self.assertEqual(done.returncode, code, done.stderr)
+        return done.stderr
+
+    def lines(self, name, texts):
+        path = self.folder / name
+        path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+        return str(path)
+
+    def test_every_format_gives_the_same_run_and_resumes_within_an_epoch(self):
+        seen = None
+        for path in write_formats(self.folder / "data"):
+            name = path.name
+            output = self.train(name, str(path), "--quiet", save={"every": 2, "keep": 3})
+            losses = metrics(output, "loss")
+            seen = seen or losses
+            self.assertEqual(losses, seen, name)
+            weights = (output / "model.safetensors").read_bytes()
+            shutil.rmtree(output / "checkpoint-4")
+            again = run("train", self.folder / name / "recipe.json", "--quiet", "--resume")
+            self.assertEqual(again.returncode, 0, again.stderr)
+            self.assertEqual((output / "model.safetensors").read_bytes(), weights, name)
+
+    def test_patterns_and_weighted_sources(self):
+        self.lines("part-1.jsonl", TEXTS[:10])
+        self.lines("part-2.jsonl", TEXTS[10:20])
+        recipe_of = {"schedule": {"max_steps": None}, "batch": {"effective": 5, "micro": 5}}
+        output = self.train("pattern", str(self.folder / "part-*.jsonl"), "--quiet", **recipe_of)
+        self.assertEqual(len(metrics(output, "loss")), 4)
+        sources = [{"path": str(self.folder / "part-1.jsonl"), "weight": 2.5}, str(self.folder / "part-2.jsonl")]
+        output = self.train("weights", sources, "--quiet", **recipe_of)
+        self.assertEqual(len(metrics(output, "loss")), 7)
+        self.assertIn("weight: expected a number above 0", self.refusal([{**sources[0], "weight": 0}], 2))
+        self.assertIn("no data file matches", self.refusal(str(self.folder / "x-*.jsonl"), 2))
+
+    def packed(self, name, train, documents, **changes):
+        """One step an epoch, over all rows: packed into three sequences, or each in one of its own."""
+        packing = documents == 1
+        return self.train(name, train, "--quiet", data={"packing": packing, "shuffle": False},
+                          batch={"effective": 3 if packing else 8, "micro": changes.pop("micro", 1)},
+                          schedule={"max_steps": None, "epochs": changes.pop("epochs", 3), "warmup": 1}, **changes)
+
+    def test_packing_changes_no_loss_and_no_gradient(self):
+        rows = self.lines("rows.jsonl", [text[:17 + 3 * i] for i, text in enumerate(TEXTS[:8])])
+        for method in ({"type": "full"}, {"type": "lora", "r": 4, "dropout": 0.2}):
+            kind = method["type"]
+            alone = self.packed(kind + "-alone", rows, 8, method=method)
+            for micro in (1, 2, 3):
+                packed = self.packed(f"{kind}-packed{micro}", rows, 1, method=method, micro=micro)
+                for key in ("loss", "grad_norm"):
+                    pairs = list(zip(metrics(alone, key), metrics(packed, key), strict=True))
+                    self.assertEqual(len(pairs), 3)
+                    for a, b in pairs:
+                        self.assertLess(abs(a - b), 2e-5 * max(1, a), (kind, micro, key))
+        # With plain SGD the change of the weights is the gradient, element by element.
+        sgd = {"optimizer": {"name": "sgd", "lr": 0.1, "max_grad_norm": 0}, "epochs": 1}
+        first = tensors(self.packed("sgd-alone", rows, 8, **dict(sgd)) / "model.safetensors")
+        second = tensors(self.packed("sgd-packed", rows, 1, **dict(sgd)) / "model.safetensors")
+        self.assertEqual(first.keys(), second.keys())
+        self.assertLess(max(abs(a - b) for name in first for a, b in zip(first[name], second[name])), 2e-6)
+
+    def test_packing_counts_its_steps_and_resumes_within_an_epoch(self):
+        rows = self.lines("rows.jsonl", TEXTS)
+        changes = {"data": {"packing": True, "max_length": 96}, "batch": {"effective": 2, "micro": 1},
+                   "schedule": {"max_steps": None, "epochs": 2}, "save": {"every": 3, "keep": 9}}
+        output = self.train("whole", rows, "--quiet", **changes)
+        steps = len(metrics(output, "loss"))
+        self.assertGreater(steps, 6)
+        self.assertLess(steps, 2 * len(TEXTS) / 2 * 0.7)
+        weights = (output / "model.safetensors").read_bytes()
+        for checkpoint in output.glob("checkpoint-*"):
+            if checkpoint.name != "checkpoint-3":
+                shutil.rmtree(checkpoint)
+        again = run("train", self.folder / "whole" / "recipe.json", "--quiet", "--resume")
+        self.assertEqual(again.returncode, 0, again.stderr)
+        self.assertEqual((output / "model.safetensors").read_bytes(), weights)
+
+    def test_bad_rows_end_the_run_or_are_skipped_and_counted(self):
+        rows = self.folder / "rows.jsonl"
+        good = "".join(json.dumps({"text": text}) + "\n" for text in TEXTS[:20])
+        rows.write_text(good + '{"text": "cut\n' + good + '{"text": 7}\n')
+        self.assertIn(f"{rows}:21: is not valid JSON", self.refusal(str(rows), 4))
+        output = self.train("skip", str(rows), data={"on_error": "skip"},
+                            schedule={"max_steps": None}, batch={"effective": 7, "micro": 7})
+        self.assertIn(f"{rows}:21: is not valid JSON", self.log)
+        self.assertIn(f"{rows}:42: 'text' is a number", self.log)
+        self.assertIn("2 damaged and skipped", self.log)
+        self.assertEqual(json.loads((output / "run.json").read_text())["rows"]["damaged"], 2)
+
+    def test_rows_without_targets_or_beyond_the_limit_are_counted_and_none_left_is_refused(self):
+        rows = self.folder / "rows.jsonl"
+        rows.write_text("".join(json.dumps({"prompt": p, "response": r}) + "\n"
+                                for p, r in [("a" * 400, "b"), ("c", "d"), ("e", "f" * 400)] * 4))
+        output = self.train("some", str(rows), task="sft", schedule={"max_steps": 2})
+        counts = json.loads((output / "run.json").read_text())["rows"]
+        self.assertEqual(counts, {"truncated": 8, "without_targets": 4, "damaged": 0})
+        # The other end keeps the response.
+        output = self.train("left", str(rows), task="sft", schedule={"max_steps": 2}, data={"truncation": "left"})
+        self.assertEqual(json.loads((output / "run.json").read_text())["rows"]["without_targets"], 0)
+        rows.write_text(json.dumps({"prompt": "a" * 400, "response": "b"}) + "\n")
+        self.assertIn("no row has a token to learn", self.refusal(str(rows), 2, task="sft"))
+        rows.write_text("")
+        self.assertIn("has no rows", self.refusal(str(rows), 2))
+
+    def test_statistics_come_before_the_run(self):
+        rows = self.lines("rows.jsonl", TEXTS)
+        self.train("run", rows)
+        self.assertRegex(self.log, r"data +40 rows · [\d,]+ tokens · longest \d+ · [\d.]+ % truncated")
+        done = run("plan", recipe(self.folder / "plan", rows), "--json")
+        data = json.loads(done.stdout)["data"]
+        self.assertEqual((data["rows"], data["estimated"]), (40, False))
+        many = self.lines("many.jsonl", TEXTS * 400)
+        data = json.loads(run("plan", recipe(self.folder / "plan", many), "--json").stdout)["data"]
+        self.assertEqual((data["rows"], data["estimated"]), (16000, True))
+        self.assertLessEqual(data["sampled_rows"], 2048)
+        self.assertIn("estimated from", run("plan", recipe(self.folder / "plan", many)).stdout)
+
+    def write_rows(self, kind, megabytes):
+        """A file of so many MB of rows; it is the rows' number that differs, not their lengths."""
+        path = self.folder / f"rows{megabytes}.{kind}"
+        text = "".join(TEXTS)[:1000]
+        if kind == "jsonl":
+            row = json.dumps({"text": text}) + "\n"
+            with open(path, "w") as file:
+                for _ in range(megabytes // 5):
+                    file.write(row * (5_000_000 // len(row)))
+            return path
+        import pyarrow as pa
+        import pyarrow.parquet
+        group = pa.table({"text": [f"{i}{text}" for i in range(5000)]})
+        with pa.parquet.ParquetWriter(path, group.schema, compression="none", use_dictionary=False) as writer:
+            for _ in range(megabytes // 5):
+                writer.write_table(group)
+        return path
+
+    def test_the_size_of_the_file_does_not_matter_to_memory(self):
+        """A small and a large file, each under a hard cap on the planned bytes."""
+        def limit():
+            resource.setrlimit(resource.RLIMIT_DATA, (cap, cap))
+        for kind in ("jsonl", "parquet"):
+            peaks = []
+            for megabytes in (5, LARGE_MB):
+                path = self.write_rows(kind, megabytes)
+                settings = recipe(self.folder / path.name, str(path.with_suffix(".*")), schedule={"max_steps": 3})
+                cap = int(json.loads(run("plan", settings, "--json").stdout)["process"]["planned_data_bytes"] * 1.02) + 8 * MIB
+                start = time.time()
+                done = run("train", settings, "--quiet", preexec_fn=limit)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                report = json.loads((settings.parent / "run" / "run.json").read_text())
+                peaks.append(report["measured"]["process_peak_rss_bytes"])
+                print(f"{path.name}: {path.stat().st_size / 1e6:.0f} MB, peak {peaks[-1] / MIB:.1f} MiB "
+                      f"(planned {report['planned']['process_peak_rss_bytes'] / MIB:.1f}), {time.time() - start:.1f} s",
+                      file=sys.stderr)
+                path.unlink()
+            self.assertLess(peaks[1] - peaks[0], 16 * MIB)
+
+
+if __name__ == "__main__":
+    PLIMSOLL = Path(sys.argv.pop(1)).resolve()
+    if "--megabytes" in sys.argv:
+        at = sys.argv.index("--megabytes")
+        LARGE_MB = int(sys.argv[at + 1])
+        del sys.argv[at:at + 2]
+    unittest.main()

@@ -26,9 +26,7 @@ LoadedRecipe load_with(const RecipeArguments& arguments, const std::vector<std::
   overrides.what_if = what_if;
   if (const char* environment = std::getenv("PLIMSOLL_SET")) overrides.environment = environment;
   const bool is_model = std::filesystem::is_directory(arguments.path) ||
-                        (is_hub_name(arguments.path) && !std::filesystem::exists(arguments.path) &&
-                         !std::filesystem::path(arguments.path).extension().string().ends_with("ml") &&
-                         std::filesystem::path(arguments.path).extension() != ".json");
+                        (is_hub_name(arguments.path) && !std::filesystem::exists(arguments.path));
   if (!is_model) return load_recipe(arguments.path, overrides);
   overrides.sets.insert(overrides.sets.begin(), assignment("model", arguments.path));
   return recipe_from_overrides(overrides);

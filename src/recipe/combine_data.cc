@@ -12,6 +12,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr size_t kMostSets = 1000;  // bounds the time that a recipe can cost
+
 // What a tool says of one data set, in our words. "" and empty: not said.
 struct DataSet {
   std::vector<std::string> files;
@@ -123,6 +125,8 @@ DataSet read_info_entry(const Layer& layer, const Node& entry, const fs::path& f
 }
 
 std::vector<DataSet> read_named(const Layer& layer, const Said& names) {
+  if (names.value.items.size() > kMostSets)
+    refuse("names more than " + std::to_string(kMostSets) + " data sets");
   const Said* dir = layer.part("@dataset_dir");
   const Node at = dir != nullptr ? dir->value : layer.locate(scalar_at(names.value, "data"));
   const fs::path folder = layer.source().folder / at.text;

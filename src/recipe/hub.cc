@@ -35,6 +35,10 @@ bool is_part(std::string_view text) {
 constexpr std::array<std::string_view, 6> kOtherSplits = {"test", "validation", "valid",
                                                           "val",  "dev",        "eval"};
 
+// What ends so is a file that is not there, and no name of the hub.
+constexpr std::array<std::string_view, 8> kFileTypes = {".parquet", ".jsonl", ".json", ".csv",
+                                                        ".arrow",   ".txt",   ".yaml", ".yml"};
+
 // "data/train-00000-of-00001.parquet" says train: a word of its name or of one of its folders.
 bool says(const std::string& path, std::string_view word) {
   std::string part;
@@ -75,6 +79,8 @@ std::vector<std::string> data_files(const fs::path& folder) {
 }  // namespace
 
 bool is_hub_name(std::string_view text, bool bare) {
+  const auto ends = [&](std::string_view type) { return text.ends_with(type); };
+  if (std::any_of(kFileTypes.begin(), kFileTypes.end(), ends)) return false;
   const size_t slash = text.find('/');
   if (slash == std::string_view::npos) return bare && is_part(text);
   return is_part(text.substr(0, slash)) && is_part(text.substr(slash + 1));

@@ -20,12 +20,13 @@ bool holds_one_of(const Node& root, std::initializer_list<std::string_view> keys
                      [&](std::string_view key) { return find_node(root, key) != nullptr; });
 }
 
-// ${output_dir} in torchtune's recipes is another key's text.
-void fill_references(Node& node, const Node& root) {
-  for (Node& item : node.items) fill_references(item, root);
+// ${output_dir} in torchtune's recipes is another key's text. `left` bounds the time that a text can cost.
+void fill_references(Node& node, const Node& root, int& left) {
+  for (Node& item : node.items) fill_references(item, root, left);
   const size_t begin = node.text.find("${");
   const size_t end = node.text.find('}', begin);
   if (node.kind != Node::Kind::scalar || begin == std::string::npos || end == std::string::npos) return;
+  if (--left < 0) return;
   const Node* target = find_node(root, node.text.substr(begin + 2, end - begin - 2));
   if (target == nullptr || target->kind != Node::Kind::scalar || target->text.find("${") != std::string::npos)
     return;
@@ -99,7 +100,8 @@ Node Translator::translate(const Node& root, const Source& source, const Recipe&
   if (const auto tool = tool_of(root)) report_.tool = tool;
   Layer layer(++layers_, source, report_.tool, before, parts_, problems, report_);
   Node filled = root;
-  if (report_.tool == Tool::torchtune) fill_references(filled, root);
+  int references = 256;
+  if (report_.tool == Tool::torchtune) fill_references(filled, root, references);
   Node own = own_keys(filled, "", layer);
   layer.set_own(&own);
   layer.set_recipe(tool_of(root).has_value());

@@ -2,12 +2,12 @@
 // {"score", "precisions", "brevity_penalty", "answer_words", "reference_words"}. Used by
 // scripts/parity_bleu.py.
 #include <iostream>
+#include <nlohmann/json.hpp>
 
 #include "text/bleu.h"
-#include "text/json.h"
 
 int main() {
-  using plimsoll::Json;
+  using Json = nlohmann::json;
   for (std::string line; std::getline(std::cin, line);) {
     plimsoll::CorpusBleu bleu;
     for (const Json& pair : Json::parse(line))

@@ -15,7 +15,6 @@ namespace plimsoll {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
 
 constexpr int64_t kMostTokenizerBytes = 512 * kMiB;
 
@@ -93,7 +92,7 @@ Description describe_data(const fs::path& path) {
   d.add("bytes", format_bytes(bytes_below(path)), bytes_below(path));
   d.add_count("units", static_cast<int64_t>(dataset.units().size()));
   d.add("rows are", problem.empty() ? format : "none that auto knows; name columns with data.columns",
-        problem.empty() ? Json(format) : Json(nullptr));
+        problem.empty() ? nlohmann::ordered_json(format) : nlohmann::ordered_json(nullptr));
   d.tables.push_back(std::move(columns));
   return d;
 }

@@ -1,6 +1,7 @@
 // Which sequence of a step a row joins. Rows stay whole: a row goes to the first sequence that has room.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 

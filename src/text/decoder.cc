@@ -1,8 +1,19 @@
 #include "text/decoder.h"
 
+#include "text/byte_level.h"
 #include "text/decoder_steps.h"
+#include "text/model.h"
 
 namespace plimsoll {
+namespace {
+
+std::string with_spaces(std::string text, std::string_view mark) {
+  for (size_t i = text.find(mark); i != text.npos; i = text.find(mark, i + 1))
+    text.replace(i, mark.size(), " ");
+  return text;
+}
+
+}  // namespace
 
 Decoder::Decoder(const JsonPart& json) {
   if (json.is_null())
@@ -110,6 +121,45 @@ std::unique_ptr<TokenSink> Decoder::start(std::string& out, bool eager) const {
     }
   }
   return next;
+}
+
+void Decoder::append_bytes(std::string_view token, std::string& out) const {
+  std::string bytes(token);
+  bool is_raw = false;  // bytes already, and no token any more
+  for (const Step& step : steps_) {
+    std::string next;
+    switch (step.kind) {
+      case Kind::byte_level:
+        append_bytes_of_token(bytes, next);
+        break;
+      case Kind::byte_fallback:
+        if (const int byte = is_raw ? -1 : byte_of_piece(bytes); byte >= 0) {
+          next = std::string(1, static_cast<char>(byte));
+          is_raw = true;
+        }
+        break;
+      case Kind::metaspace:
+        next = with_spaces(bytes, step.text);
+        break;
+      case Kind::replace:
+        if (is_raw || !step.pattern->replace(bytes, step.text, next)) next.clear();
+        break;
+      case Kind::word_piece:
+        next = bytes.starts_with(step.text) ? bytes.substr(step.text.size()) : " " + bytes;
+        break;
+      case Kind::bpe_suffix:
+        next = with_spaces(bytes, step.text);
+        break;
+      case Kind::join_by_spaces:
+        next = " " + bytes;
+        break;
+      case Kind::fuse:
+      case Kind::strip:
+        break;
+    }
+    if (!next.empty()) bytes = std::move(next);
+  }
+  out += bytes;
 }
 
 int64_t Decoder::resident_bytes() const {

@@ -36,6 +36,9 @@ class Decoder {
   // the run breaks later.
   // The decoder must outlive the run.
   [[nodiscard]] std::unique_ptr<TokenSink> start(std::string& out, bool eager) const;
+  // Appends what one token is inside of a text, byte for byte: a part of a character stays one. What depends
+  // on the tokens beside it (spaces that are dropped or put between) is as after another word.
+  void append_bytes(std::string_view token, std::string& out) const;
   [[nodiscard]] int64_t resident_bytes() const;
 
  private:

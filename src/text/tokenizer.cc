@@ -106,6 +106,16 @@ void Tokenizer::decode_token(int32_t id, bool skip_special_tokens, TokenSink& ru
   if (token.data() != nullptr) run.token(token);
 }
 
+void Tokenizer::append_token_bytes(int32_t id, bool skip_special_tokens, std::string& out) const {
+  if (skip_special_tokens && is_special(id)) return;
+  const AddedToken* added = parts_->added.find(id);
+  if (added != nullptr) {
+    out += added->spelling;
+  } else {
+    parts_->decoder.append_bytes(parts_->model->vocab().piece(id), out);
+  }
+}
+
 std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special_tokens) const {
   std::string text;
   const auto run = start_decoding(text, false);

@@ -48,6 +48,10 @@ class Tokenizer {
   // Hands one token to a run; an unknown id is nothing.
   void decode_token(int32_t id, bool skip_special_tokens, TokenSink& run) const;
 
+  // Appends the bytes that a token stands for inside of a text, also where they are only a part of a
+  // character; nothing for an unknown id.
+  void append_token_bytes(int32_t id, bool skip_special_tokens, std::string& out) const;
+
   // Largest id plus one, added tokens included: the rows an embedding needs at least.
   [[nodiscard]] int64_t vocab_size() const;
   [[nodiscard]] std::optional<int32_t> token_id(std::string_view token) const;

@@ -52,7 +52,7 @@ Looked look_at(const Recipe& recipe, int64_t vocab) {
   looked.lengths =
       measure_data(data.train->dataset, RowSubset::only(looked.rows, std::move(first)), data.train->encoder);
   if (looked.lengths.rows == looked.lengths.skipped)
-    throw UsageError(recipe.data.train.front() + ": the rows looked at have nothing to learn from");
+    throw UsageError(recipe.data.train.front().path + ": the rows looked at have nothing to learn from");
   return looked;
 }
 
@@ -136,7 +136,7 @@ std::string first_recipe(const FirstRecipe& wish) {
   lines.add("model: " + path_text(recipe.model, wish.out.parent_path()));
   if (!has_weights(recipe.model)) lines.add("init: random", "the folder has no weights to start from");
   lines.heading("");
-  add_data(lines, {recipe.model, recipe.data.train.front(), wish.out, wish.method}, looked, model);
+  add_data(lines, {recipe.model, recipe.data.train.front().path, wish.out, wish.method}, looked, model);
   lines.heading("");
   if (wish.method == "full") {
     lines.add("method: {type: full}", "all weights train; lora takes much less memory");

@@ -154,9 +154,24 @@ def this_script(case, work, *words):
     return done.stdout.splitlines()[-1]
 
 
-def run_rival(case, arguments, compiled):
-    words = ["--rival", "--steps", str(arguments.steps), *(["--compile"] if compiled else [])]
-    return {**json.loads(this_script(case, arguments.work, *words)), "compiled": compiled}
+def run_rival(case, arguments, setting):
+    words = ["--rival", "--steps", str(arguments.steps), *(["--compile"] if setting == "compile" else [])]
+    return {**json.loads(this_script(case, arguments.work, *words)), "setting": setting}
+
+
+def try_settings(case, arguments, settings):
+    """Runs of the settings that work; the reason of one that does not is printed, and it must not be the only one."""
+    runs = []
+    for setting in settings:
+        try:
+            runs.append(run_rival(case, arguments, setting))
+        except SystemExit as failure:
+            if len(settings) == 1:
+                raise
+            print(f"{case['name']}  without the setting '{setting}': {failure}", file=sys.stderr, flush=True)
+    if not runs:
+        raise SystemExit(f"{case['name']}: the rival failed in every setting")
+    return runs
 
 
 def run_plimsoll(case, arguments):
@@ -206,10 +221,10 @@ def measure(case, arguments):
     ours, theirs, settings = [], [], arguments.settings.split(",")
     for round_ in range(arguments.rounds):
         ours.append(run_plimsoll(case, arguments))
-        tried = [run_rival(case, arguments, setting == "compile") for setting in settings]
+        tried = try_settings(case, arguments, settings)
         theirs.append(max(tried, key=lambda run: rate(run, case)))
-        settings = ["compile" if theirs[0]["compiled"] else "eager"]  # the first round chooses
-        for name, run in (("plimsoll", ours[-1]), *((f"rival, {'compiled' if t['compiled'] else 'eager'}", t) for t in tried)):
+        settings = [theirs[0]["setting"]]  # the first round chooses
+        for name, run in (("plimsoll", ours[-1]), *(("rival, " + run["setting"], run) for run in tried)):
             print(f"{case['name']}  round {round_ + 1}  {name:16} {rate(run, case):7.1f} tokens/s  peak "
                   f"{run['peak_bytes'] / 2**30:.2f} GiB", file=sys.stderr, flush=True)
     return {"case": case, "plimsoll": summary(ours, case), "rival": summary(theirs, case),

@@ -46,7 +46,7 @@ class TokenizersTest(unittest.TestCase):
         data.write_text("".join(json.dumps(row) + "\n" for row in rows))
         path = self.folder / "recipe.json"
         path.write_text(json.dumps({
-            "model": str(model), "init": "random", "data": {"train": str(data), "max_length": 96}, "precision": "fp32",
+            "model": str(model), "init": "random", "method": {"type": "full"}, "data": {"train": str(data), "max_length": 96}, "precision": "fp32",
             "batch": {"effective": 4, "micro": 4}, "schedule": {"max_steps": 1}, "output": str(self.folder / "run")}))
         return path
 

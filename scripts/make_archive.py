@@ -51,7 +51,7 @@ def add_libraries(folder):
     licences = folder / "share" / "doc" / "plimsoll" / "licences"
     licences.mkdir(parents=True, exist_ok=True)
     for name, path in sorted(loaded(folder / "bin" / "plimsoll").items()):
-        if name in BASE or path.parent == libraries:
+        if name in BASE or path.resolve().parent == libraries.resolve():
             continue
         shutil.copy(path.resolve(), libraries / name)
         known = copyright_of(path)

@@ -56,13 +56,15 @@ class Terminal:
 
 class Chat(CommandTest):
     def chat(self, *words):
-        terminal = Terminal("chat", self.run_folder, "--template", "chatml", "--max-new-tokens", "8", *words)
+        length = () if "--max-new-tokens" in words else ("--max-new-tokens", "8")
+        terminal = Terminal("chat", self.run_folder, "--template", "chatml", *length, *words)
         terminal.wait_for("> ")
         return terminal
 
     def ask(self, terminal, line):
         terminal.type(line)
-        return terminal.wait_for("\n> ")
+        silent = line.startswith("/") and line != "/again"
+        return terminal.wait_for("> " if silent else "\n> ")
 
     def test_the_conversation_is_kept_and_saved_and_forgotten(self):
         saved = self.folder / "talk.jsonl"

@@ -97,7 +97,7 @@ class Generate(CommandTest):
         output("generate", self.run_folder, *self.QUESTION, "--stop", "", code=2)
 
     def test_the_stream_is_whole_characters_and_the_same_text(self):
-        words = (*self.QUESTION, "--temperature", "50", "--max-new-tokens", "60")
+        words = (*self.QUESTION[:2], "--temperature", "50", "--max-new-tokens", "60")
         process = subprocess.Popen([PLIMSOLL, "generate", self.run_folder, *words], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         pieces = []
         while piece := os.read(process.stdout.fileno(), 65536):
@@ -266,7 +266,7 @@ class Inspect(CommandTest):
         self.assertEqual(self.kind(ROOT / "tests/golden/llama_lora/train.jsonl")["kind"], "data")
         adapter = self.kind(ROOT / "tests/golden/llama_lora/adapter")
         self.assertEqual(adapter["kind"], "adapter")
-        self.assertIn("q_proj", adapter["targets"])
+        self.assertTrue(any(target.endswith("q_proj") for target in adapter["targets"]))
 
     def test_parameters_are_counted(self):
         told = self.kind(self.run_folder, "--tensors")

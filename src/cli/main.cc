@@ -1,5 +1,6 @@
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <new>
@@ -69,6 +70,8 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   plimsoll::restart_with_short_spins(argv);
+  // A limit on the size of files (ulimit -f) is an error with a message, not the end of the process.
+  std::signal(SIGXFSZ, SIG_IGN);
   try {
     return plimsoll::run(argc, argv);
   } catch (const plimsoll::Error& error) {

@@ -288,7 +288,7 @@ TEST_F(OtherTools, data_sets_of_llama_factory_come_from_its_list) {
   EXPECT_EQ(recipe.data.columns.at("prompt"), "q");
   EXPECT_THAT(error_of(base + "dataset: aa\n"), HasSubstr("has no data set 'aa' (did you mean 'a'?)"));
   EXPECT_THAT(error_of(base + "dataset: ctx\n"), HasSubstr("'query' is not known here"));
-  EXPECT_THAT(error_of(base + "dataset: chat\n"), HasSubstr("data.format: 'messages' is not supported yet"));
+  EXPECT_EQ(load(base + "dataset: chat\n").recipe.data.format, DataFormat::messages);
   EXPECT_THAT(error_of(base + "dataset: a, chat\n"), HasSubstr("different formats"));
   EXPECT_EQ(load("model_name_or_path: m\nstage: pt\ndataset: a\n").recipe.data.columns.at("text"), "q");
 }
@@ -299,15 +299,30 @@ TEST_F(OtherTools, data_sets_of_axolotl_say_their_format_or_are_refused) {
     return "base_model: m\ndatasets:\n  - {path: a.jsonl, " + entry + "}\n";
   };
   EXPECT_EQ(load(text("type: completion, field: body")).recipe.data.columns.at("text"), "body");
-  EXPECT_THAT(error_of(text("type: alpaca")), HasSubstr("data.template: 'alpaca' is not supported yet"));
-  EXPECT_THAT(error_of(text("type: chat_template")),
-              HasSubstr("data.format: 'messages' is not supported yet"));
+  EXPECT_EQ(load(text("type: alpaca")).recipe.data.chat_template, TemplateName::alpaca);
+  EXPECT_EQ(load(text("type: chat_template")).recipe.data.format, DataFormat::messages);
   EXPECT_THAT(error_of(text("type: sharegpt.load_role")),
               HasSubstr("q.yaml:3: datasets: datasets: type 'sharegpt"));
   EXPECT_THAT(error_of(text("type: completion, split: \"train[:10%]\"")), HasSubstr("parts of splits"));
   EXPECT_THAT(error_of(text("type: {field_instruction: q, format: \"### {instruction}\"}")),
               HasSubstr("format: "));
   EXPECT_THAT(error_of(text("tpye: alpaca")), HasSubstr("(did you mean 'type'?)"));
+}
+
+TEST_F(OtherTools, packing_is_what_keeps_rows_apart) {
+  const std::string base = "model_name_or_path: m\nstage: sft\n";
+  EXPECT_TRUE(load(base + "packing: true\nneat_packing: true\n").recipe.data.packing);
+  EXPECT_FALSE(load(base + "packing: false\n").recipe.data.packing);
+  EXPECT_THAT(error_of(base + "packing: true\n"), HasSubstr("packing: attention across rows"));
+}
+
+TEST_F(OtherTools, trl_says_in_two_keys_what_is_learnt) {
+  const auto prompt = [&](const std::string& text) {
+    return load("model_name_or_path: m\nuse_peft: true\n" + text).recipe.data.train_on_prompt;
+  };
+  EXPECT_FALSE(prompt(""));
+  EXPECT_TRUE(prompt("assistant_only_loss: false\n"));
+  EXPECT_FALSE(prompt("assistant_only_loss: false\ncompletion_only_loss: true\n"));
 }
 
 TEST_F(OtherTools, a_tier_follows_from_deepspeed_where_memory_is_stated) {

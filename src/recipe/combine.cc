@@ -209,6 +209,26 @@ void combine_eval_share(Layer& layer) {
   layer.emit("data.eval", percent(*value), {share});
 }
 
+// LLaMA-Factory's packing lets tokens see the rows beside theirs; its neat_packing does what packing is here.
+void combine_packing(Layer& layer) {
+  if (!layer.says({"@packing", "@neat_packing"})) return;
+  const Said* packing = layer.part("@packing");
+  const Said* neat = layer.part("@neat_packing");
+  if (is_true(packing) && !is_true(neat))
+    return layer.refuse(*packing,
+                        "attention across rows does not exist here; neat_packing: true packs without it");
+  layer.emit("data.packing", is_true(neat) ? "true" : "false", present({neat, packing}));
+}
+
+// TRL has a key for prompts with completions and one for conversations; one of them is enough.
+void combine_answers_only(Layer& layer) {
+  if (!layer.says({"@completion_only", "@assistant_only"})) return;
+  const Said* completion = layer.part("@completion_only");
+  const Said* assistant = layer.part("@assistant_only");
+  const bool answers_only = is_true(completion) || is_true(assistant);
+  layer.emit("data.train_on_prompt", answers_only ? "false" : "true", present({completion, assistant}));
+}
+
 struct Every {
   const char* key;
   const char* steps;
@@ -331,6 +351,8 @@ void combine(Layer& layer) {
   combine_schedule(layer);
   combine_precision(layer);
   combine_data(layer);
+  combine_packing(layer);
+  combine_answers_only(layer);
   combine_eval_share(layer);
   combine_every(layer, {"eval.every", "@eval_steps", "@eval_strategy", "@eval_times"});
   combine_every(layer, {"save.every", "@save_steps", "@save_strategy", "@save_times"});

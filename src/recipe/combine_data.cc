@@ -168,6 +168,7 @@ void read_custom_type(const Node& type, DataSet& set) {
     if (const std::string format = text_of(type, key, "{instruction}"); format != "{instruction}")
       refuse(std::string(key) + ": a format of one's own does not exist here; '{instruction}' alone does");
   set.format = "prompt-response";
+  set.chat_template = "plain";
   set.columns = {{"prompt", text_of(type, "field_instruction", "instruction")},
                  {"response", text_of(type, "field_output", "output")}};
 }
@@ -243,12 +244,9 @@ DataSet read_torchtune(const Layer& layer, const Said& component) {
     set.format = "prompt-response";
     set.chat_template = "alpaca";
     if (map != nullptr) refuse("column_map: rows of the Alpaca data set have columns of their own");
-  } else if (name == "instruct_dataset") {
-    refuse(
-        "instruct_dataset writes the tokenizer's own chat tags around its rows; say data.format and "
-        "data.template instead");
-  } else if (name == "chat_dataset") {
-    set.format = "messages";
+  } else if (name == "instruct_dataset" || name == "chat_dataset") {
+    refuse(name +
+           " writes torchtune's own chat tags around its rows; say data.format and data.template instead");
   } else {
     refuse("'" + excerpt(component.value.text) + "' is not known here; text_completion_dataset is");
   }

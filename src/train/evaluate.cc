@@ -33,7 +33,7 @@ Recipe recipe_of(const EvalOptions& options, const ModelPaths& paths) {
   const auto set = [&](const char* key, const std::string& value) {
     overrides.sets.push_back(assignment(key, value));
   };
-  if (options.max_length) set("data.max_length", std::to_string(*options.max_length));
+  if (options.max_length) overrides.sets.push_back("data.max_length=" + std::to_string(*options.max_length));
   if (options.chat_template != "auto") set("data.template", options.chat_template);
   const fs::path own = options.folder / "recipe.yaml";
   const bool of_run = fs::exists(own);

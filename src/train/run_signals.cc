@@ -19,7 +19,6 @@ void handle(int signal, void (*handler)(int), unsigned flags) {
 }  // namespace
 
 void listen_to_save_requests() {
-  std::signal(SIGXFSZ, SIG_IGN);
   handle(
       SIGUSR1, [](int) { save_requested = 1; }, SA_RESTART);
 }

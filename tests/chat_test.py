@@ -2,6 +2,7 @@
 
 Usage: chat_test.py PLIMSOLL (from the repository's root). Standard library only.
 """
+import codecs
 import json
 import os
 import pty
@@ -21,6 +22,8 @@ class Terminal:
         if self.pid == 0:
             os.execv(PLIMSOLL, [str(PLIMSOLL), *map(str, words)])
         self.text = ""
+        # The terminal hands out pieces of 4 KiB at most, which may end inside a character.
+        self.decoder = codecs.getincrementaldecoder("utf-8")()
 
     def wait_for(self, end, seconds=60):
         """What appears up to `end`, which is taken."""
@@ -30,7 +33,7 @@ class Terminal:
             if not ready:
                 raise AssertionError(f"no {end!r} within {seconds} s: {self.text!r}")
             try:
-                self.text += os.read(self.descriptor, 65536).decode("utf-8").replace("\r\n", "\n")
+                self.text += self.decoder.decode(os.read(self.descriptor, 65536)).replace("\r\n", "\n")
             except OSError:
                 raise AssertionError(f"ended before {end!r}: {self.text!r}")
         before, self.text = self.text.split(end, 1)

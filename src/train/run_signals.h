@@ -4,8 +4,7 @@
 
 namespace plimsoll {
 
-// From now on SIGUSR1 is remembered until take_save_request(), and a limit on the size of files (ulimit -f)
-// is an error of the write, not the end of the process.
+// From now on SIGUSR1 is remembered until take_save_request().
 void listen_to_save_requests();
 // From now on SIGINT and SIGTERM are remembered; a second one of the same kind ends the process as usual.
 void listen_to_stop_requests();

@@ -98,7 +98,8 @@ class Generate(CommandTest):
 
     def test_the_stream_is_whole_characters_and_the_same_text(self):
         words = (*self.QUESTION[:2], "--temperature", "50", "--max-new-tokens", "60")
-        process = subprocess.Popen([PLIMSOLL, "generate", self.run_folder, *words], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        process = subprocess.Popen([PLIMSOLL, "generate", self.run_folder, *words], stdout=subprocess.PIPE,
+                                   stderr=subprocess.DEVNULL)
         pieces = []
         while piece := os.read(process.stdout.fileno(), 65536):
             pieces.append(piece.decode("utf-8"))  # strict: a split character is an error
@@ -113,8 +114,9 @@ class Generate(CommandTest):
         question.write_text(self.QUESTION[1])
         answers = self.folder / "answers.jsonl"
         direct = output("generate", self.run_folder, *self.QUESTION)
-        self.assertEqual(output("generate", self.run_folder, "--prompt-file", question, *self.QUESTION[2:], "--out", answers), direct)
-        self.assertEqual(output("generate", self.run_folder, "--prompt-file", "-", *self.QUESTION[2:], input=self.QUESTION[1]), direct)
+        words = ("generate", self.run_folder, *self.QUESTION[2:], "--prompt-file")
+        self.assertEqual(output(*words, question, "--out", answers), direct)
+        self.assertEqual(output(*words, "-", input=self.QUESTION[1]), direct)
         line = json.loads(answers.read_text())
         self.assertEqual(line["response"] + "\n", direct)
         output("generate", self.run_folder, *self.QUESTION, "--prompt-file", question, code=2)
@@ -160,6 +162,11 @@ class Eval(CommandTest):
         self.assertIn("no question", output("eval", self.run_folder, "--data", ids, "--set", "data.format=input-ids",
                                             "--generate", code=2))
         self.assertGreater(self.evaluate("--data", ids, "--set", "data.format=input-ids")["loss"], 0)
+        mixed = self.folder / "mixed.jsonl"
+        mixed.write_text('{"prompt": "Which", "response": "Lima"}\n{broken\n{"prompt": "What", "response": "Oslo"}\n')
+        self.assertIn("mixed.jsonl:2", output("eval", self.run_folder, "--data", mixed, code=4))
+        kept = self.evaluate("--data", mixed, "--set", "data.on_error=skip")
+        self.assertEqual((kept["rows"], kept["damaged_rows"]), (2, 1))
         self.assertIn("short by", output("eval", self.run_folder, "--batch", "65536", "--max-length", "256", code=3))
 
 
@@ -192,7 +199,8 @@ def large_model(folder):
         files.update(dict.fromkeys(tensors, name))
     (model / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": files}))
     (adapter / "adapter_config.json").write_text(json.dumps(
-        {"peft_type": "LORA", "r": 4, "lora_alpha": 8, "target_modules": ["q_proj"], "base_model_name_or_path": str(model)}))
+        {"peft_type": "LORA", "r": 4, "lora_alpha": 8, "target_modules": ["q_proj"],
+         "base_model_name_or_path": str(model)}))
     prefix = "base_model.model.model.layers"
     write_shard(adapter / "adapter_model.safetensors",
                 {f"{prefix}.{i}.self_attn.q_proj.lora_{part}.weight": ("F32", shape) for i in (0, 2)

@@ -202,7 +202,6 @@ class DataTest(unittest.TestCase):
         self.assertRegex(self.log, r"data +40 rows · [\d,]+ tokens · longest \d+ · ")
         done = run("plan", recipe(self.folder / "plan", rows), "--json")
         data = json.loads(done.stdout)["data"]
-        data = json.loads(done.stdout)["data"]
         self.assertEqual((data["rows"], data["estimated"]), (40, False))
         many = self.lines("many.jsonl", TEXTS * 400)
         data = json.loads(run("plan", recipe(self.folder / "plan", many), "--json").stdout)["data"]

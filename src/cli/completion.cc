@@ -95,7 +95,7 @@ std::string zsh_escaped(const std::string& text) {
 }
 
 std::string zsh_value(const HelpOption& option) {
-  if (takes_key(option)) return "(" + join(recipe_keys(), " ") + ")";
+  if (takes_key(option)) return "{compadd -S \"\" -- " + join(recipe_keys(), " ") + "}";  // no blank behind
   if (!option.choices.empty()) return "(" + join(option.choices, " ") + ")";
   if (option.names_folder()) return "_files -/";
   return option.names_file() ? "_files" : " ";

@@ -154,6 +154,8 @@ std::string roff(std::string_view text) {
       escaped += "\\e";
     } else if (c == '-') {
       escaped += "\\-";
+    } else if (c == '"') {
+      escaped += "\\(dq";  // a plain one groups words
     } else {
       if (escaped.empty() && (c == '.' || c == '\'')) escaped += "\\&";
       escaped += c;

@@ -17,9 +17,9 @@
 
 namespace plimsoll {
 
-// 16 MiB of text are some 25,000 typical instruction rows; more would make the memory of a run depend on how
+// 12 MiB of text are some 20,000 typical instruction rows; more would make the memory of a run depend on how
 // large its data are.
-inline constexpr int64_t kShuffleWindowBytes = 16 * kMiB;
+inline constexpr int64_t kShuffleWindowBytes = 12 * kMiB;
 
 struct OrderOptions {
   bool shuffle = true;

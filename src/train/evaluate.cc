@@ -149,6 +149,7 @@ LossResult run_loss(const EvalPlan& plan, const Experiment& experiment, const Mo
   while (const EffectiveBatch* batch = loader.next()) {
     result.rows += batch->sequences();
     result.skipped += batch->skipped_rows();
+    result.damaged += batch->damaged_rows();
     result.truncated += batch->truncated_rows();
     result.tokens += batch->tokens();
     for (int64_t i = 0; i < batch->micro_steps(plan.batch); ++i) {
@@ -159,7 +160,7 @@ LossResult run_loss(const EvalPlan& plan, const Experiment& experiment, const Mo
       program.run();
     }
   }
-  check_internal(result.rows + result.skipped == all, "an evaluation lost rows");
+  check_internal(result.rows + result.skipped + result.damaged == all, "an evaluation lost rows");
   result.seconds = std::chrono::duration<double>(Clock::now() - start).count();
   if (first) return result;
   const auto sums = program.tensor<double>(kEvalLossTensor);
@@ -183,7 +184,8 @@ void print_text(const LossResult& loss, const std::optional<AnswerTally>& answer
   table.add_row({"loss", mean, "per target token, over " + format_count(loss.target_tokens)});
   table.add_row({"perplexity", number(loss.perplexity()), ""});
   table.add_row({"rows", format_count(loss.rows),
-                 format_count(loss.truncated) + " cut, " + format_count(loss.skipped) + " without a target"});
+                 format_count(loss.truncated) + " cut, " + format_count(loss.skipped) + " without a target" +
+                     (loss.damaged > 0 ? ", " + format_count(loss.damaged) + " damaged" : "")});
   if (answers && answers->expected > 0) {
     const BleuScore bleu = answers->bleu.score();
     char score[32];
@@ -204,6 +206,7 @@ void print_json(const LossResult& loss, const std::optional<AnswerTally>& answer
                                  {"perplexity", loss.perplexity()},
                                  {"rows", loss.rows},
                                  {"skipped_rows", loss.skipped},
+                                 {"damaged_rows", loss.damaged},
                                  {"truncated_rows", loss.truncated},
                                  {"tokens", loss.tokens},
                                  {"target_tokens", loss.target_tokens},

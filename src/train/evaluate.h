@@ -24,6 +24,7 @@ struct EvalOptions : AnswerOptions {
 struct LossResult {
   int64_t rows = 0;           // with a target
   int64_t skipped = 0;        // rows without one
+  int64_t damaged = 0;        // rows that could not be read, with data.on_error: skip
   int64_t truncated = 0;      // rows longer than max_length
   int64_t tokens = 0;         // read
   int64_t target_tokens = 0;  // that the loss is the mean of

@@ -1,9 +1,10 @@
 // Backward of attention, the logits computed again from q, k and lse. A pair (sequence, key-value head) walks
-// its blocks of keys; for each it visits the rows that see them, tile by tile:
+// its keys, some blocks at a time; for each it visits the rows that see them, tile by tile:
 //   P = exp(scale * Q K^T - lse)    dP = dO V^T    dS = scale * P * (dP - rowsum(o * dO))
 //   d_v += P^T dO    d_k += dS^T Q    d_q += dS K
-// d_k and d_v of a block stay in L1; d_q of the pair waits in scratch as f32. Five products, the least there
-// is. A pair may be split into parts that take every n-th block of keys; their d_q are added in part order.
+// d_k and d_v of these keys stay in L2; d_q of the pair waits in scratch as f32. Five products, the least
+// there is. A pair may be split into parts that take every n-th stretch of keys; their d_q are added in part
+// order.
 #include <omp.h>
 
 #include "ops/attention_kernels.h"
@@ -12,22 +13,30 @@
 namespace plimsoll::PLIMSOLL_ISA {
 namespace {
 
+constexpr int64_t kBackwardKeys = kAttentionBackwardKeys * kAttentionKeyBlock;
+
 // Of packed operands the sizes as f32, which are the largest.
 struct Workspace {
-  float* k;             // [key block][padded]
-  float* k_transposed;  // [dim][key block]
+  float* k;             // [keys][padded]
+  float* k_transposed;  // [key blocks][dim][key block]
   float* v_transposed;
-  float* d_k;  // [key block][padded], sums
+  float* d_k;  // [keys][padded], sums
   float* d_v;
   float* q;  // [tile][padded]
   float* d_o;
   float* p;   // [tile][key block]
   float* ds;  // [tile][key block]
+
+  // What begins at a later key block, `floats` behind the first.
+  [[nodiscard]] Workspace at(int64_t floats) const {
+    return {k + floats, k_transposed + floats, v_transposed + floats, d_k + floats, d_v + floats, q, d_o, p,
+            ds};
+  }
 };
 
 Workspace workspace_of(void* scratch, int thread, const AttentionShape& shape) {
   const int64_t dim = attention_padded_dim(shape);
-  const int64_t keys = kAttentionKeyBlock * dim;
+  const int64_t keys = kBackwardKeys * dim;
   const int64_t rows = kAttentionBackwardTile * dim;
   Workspace w{};
   w.k = static_cast<float*>(scratch) + thread * attention_backward_thread_floats(shape);
@@ -117,23 +126,17 @@ void softmax_gradient_row(float* p, float* ds, int64_t columns, Visible keep, fl
   for (int64_t c = 0; c < columns; c += Vec::kWidth) store(ds + c, load(p + c) * s * (load(ds + c) - d));
 }
 
-// Rows [row0, row0 + rows) against the packed keys [key0, key0 + count).
+// Rows [row0, row0 + rows), packed, against the packed keys [key0, key0 + count) of one block.
 template <class T>
-void tile_backward(const Workspace& w, const PartState& state, const Pair<T>& pair, int64_t row0,
-                   int64_t rows, int64_t key0, int64_t count) {
+void block_backward(const Workspace& w, const PartState& state, const Pair<T>& pair, const TileRows& q,
+                    const TileRows& d_o, int64_t row0, int64_t rows, int64_t key0, int64_t count) {
   const AttentionProblem& problem = pair.a.problem;
-  const int64_t head_dim = problem.shape.head_dim;
   const int64_t dim = attention_padded_dim(problem.shape);
   const int64_t columns = columns_up_to((row0 + rows - 1) / pair.group(), key0);
   const int64_t keys = smaller(columns, count);
   using Ops = Operands<T>;
   using Elements = typename Ops::Elements;
-  const auto rows_of = [&](const T* data) {
-    return [&pair, data, row0, head_dim](int64_t r) { return data + pair.row_at(row0 + r) * head_dim; };
-  };
-  const TileRows q = Ops::pack_tile(rows, head_dim, dim, rows_of(pair.a.q), w.q);
-  const TileRows d_o = Ops::pack_tile(rows, head_dim, dim, rows_of(pair.a.d_o), w.d_o);
-  const int64_t dim_depth = Ops::depth(head_dim);
+  const int64_t dim_depth = Ops::depth(problem.shape.head_dim);
   const int64_t row_depth = Ops::depth(rows);
   matmul<Elements>(rows, columns, dim_depth, q.along_dim, w.k_transposed, kAttentionKeyBlock, w.p,
                    kAttentionKeyBlock, false);
@@ -151,25 +154,54 @@ void tile_backward(const Workspace& w, const PartState& state, const Pair<T>& pa
   matmul<Elements>(rows, dim, Ops::depth(keys), scores.ds, w.k, dim, state.d_q + row0 * dim, dim, true);
 }
 
+// The last key of `count` from `key0` on is seen by the window's length of queries from itself on.
 template <class T>
-void key_block_backward(const Workspace& w, const PartState& state, const Pair<T>& pair, int64_t key0) {
+int64_t queries_end(const Pair<T>& pair, int64_t key0, int64_t count) {
+  const int64_t window = pair.a.problem.window;
+  return window > 0 ? smaller(pair.length, key0 + count - 1 + window) : pair.length;
+}
+
+// Rows [row0, row0 + rows) against those of the packed key blocks [key0, key0 + count) that they see.
+template <class T>
+void tile_backward(const Workspace& w, const PartState& state, const Pair<T>& pair, int64_t row0,
+                   int64_t rows, int64_t key0, int64_t count) {
+  const int64_t head_dim = pair.shape().head_dim;
+  const int64_t dim = attention_padded_dim(pair.shape());
+  const auto rows_of = [&](const T* data) {
+    return [&pair, data, row0, head_dim](int64_t r) { return data + pair.row_at(row0 + r) * head_dim; };
+  };
+  const TileRows q = Operands<T>::pack_tile(rows, head_dim, dim, rows_of(pair.a.q), w.q);
+  const TileRows d_o = Operands<T>::pack_tile(rows, head_dim, dim, rows_of(pair.a.d_o), w.d_o);
+  const int64_t last_query = (row0 + rows - 1) / pair.group();
+  for (int64_t first = 0; first < count && key0 + first <= last_query; first += kAttentionKeyBlock) {
+    const int64_t in_block = smaller(kAttentionKeyBlock, count - first);
+    if (row0 / pair.group() < queries_end(pair, key0 + first, in_block))
+      block_backward(w.at(first * dim), state, pair, q, d_o, row0, rows, key0 + first, in_block);
+  }
+}
+
+// The keys [key0, key0 + kBackwardKeys) of a pair: their d_k and d_v, and what they add to d_q.
+template <class T>
+void keys_backward(const Workspace& w, const PartState& state, const Pair<T>& pair, int64_t key0) {
   const AttentionBackward<T>& a = pair.a;
   const int64_t head_dim = pair.shape().head_dim;
   const int64_t dim = attention_padded_dim(pair.shape());
   const int64_t stride = pair.shape().kv_heads * head_dim;
-  const int64_t count = smaller(kAttentionKeyBlock, pair.length - key0);
+  const int64_t count = smaller(kBackwardKeys, pair.length - key0);
   const int64_t at = pair.key_at(key0) * head_dim;
-  Operands<T>::pack_values(a.k + at, stride, count, head_dim, dim, w.k);
-  Operands<T>::pack_keys(a.k + at, stride, count, head_dim, w.k_transposed);
-  Operands<T>::pack_keys(a.v + at, stride, count, head_dim, w.v_transposed);
-  for (int64_t i = 0; i < kAttentionKeyBlock * dim; i += Vec::kWidth) {
+  for (int64_t first = 0; first < count; first += kAttentionKeyBlock) {
+    const Workspace block = w.at(first * dim);
+    const int64_t in_block = smaller(kAttentionKeyBlock, count - first);
+    const int64_t from = at + first * stride;
+    Operands<T>::pack_values(a.k + from, stride, in_block, head_dim, dim, block.k);
+    Operands<T>::pack_keys(a.k + from, stride, in_block, head_dim, block.k_transposed);
+    Operands<T>::pack_keys(a.v + from, stride, in_block, head_dim, block.v_transposed);
+  }
+  for (int64_t i = 0; i < count * dim; i += Vec::kWidth) {
     store(w.d_k + i, zero());
     store(w.d_v + i, zero());
   }
-  // The last key is seen by the window's length of queries from itself on.
-  const int64_t window = a.problem.window;
-  const int64_t query_end = window > 0 ? smaller(pair.length, key0 + count - 1 + window) : pair.length;
-  const int64_t row_end = query_end * pair.group();
+  const int64_t row_end = queries_end(pair, key0, count) * pair.group();
   for (int64_t row = key0 * pair.group(); row < row_end; row += kAttentionBackwardTile)
     tile_backward(w, state, pair, row, smaller(kAttentionBackwardTile, row_end - row), key0, count);
   for (int64_t r = 0; r < count; ++r) {
@@ -194,8 +226,8 @@ template <class T>
 void part_backward(const Workspace& w, const PartState& state, const Pair<T>& pair, int64_t part,
                    int64_t parts) {
   start_part(pair, state);
-  for (int64_t key0 = part * kAttentionKeyBlock; key0 < pair.length; key0 += parts * kAttentionKeyBlock)
-    key_block_backward(w, state, pair, key0);
+  for (int64_t key0 = part * kBackwardKeys; key0 < pair.length; key0 += parts * kBackwardKeys)
+    keys_backward(w, state, pair, key0);
 }
 
 // Enough heads for all threads: each pair is one thread's.

@@ -14,6 +14,9 @@ inline constexpr int64_t kAttentionKeyBlock = 64;      // four AVX-512 registers
 inline constexpr int64_t kAttentionForwardTile = 24;   // rows whose logits (6 KiB) are live at once
 inline constexpr int64_t kAttentionForwardRows = 168;  // rows that share one packing of a key block
 inline constexpr int64_t kAttentionBackwardTile = 48;  // deeper: it is the depth of the d_k, d_v products
+// Key blocks that a backward tile meets for one packing of its rows and one visit of its d_q; they stay in
+// L2.
+inline constexpr int64_t kAttentionBackwardKeys = 4;
 
 static inline constexpr int64_t attention_group(const AttentionShape& s) { return s.heads / s.kv_heads; }
 // Row length of f32 buffers: whole registers of either instruction set.
@@ -49,10 +52,11 @@ static inline constexpr int64_t attention_backward_parts(const AttentionShape& s
   }
   return threads / a;
 }
-// Per thread, in floats: K, K transposed, V transposed, d_k, d_v; q and d_o of a tile; P and dS of a tile.
+// Per thread, in floats: K, K transposed, V transposed, d_k, d_v of some key blocks; q and d_o of a tile; P
+// and dS of a tile and a key block.
 static inline constexpr int64_t attention_backward_thread_floats(const AttentionShape& s) {
   const int64_t dim = attention_padded_dim(s);
-  return 5 * kAttentionKeyBlock * dim + 2 * kAttentionBackwardTile * dim +
+  return 5 * kAttentionBackwardKeys * kAttentionKeyBlock * dim + 2 * kAttentionBackwardTile * dim +
          2 * kAttentionBackwardTile * kAttentionKeyBlock;
 }
 // Per part in flight, of which there are as many as threads: d_q of all rows of a pair, their lse, their sums

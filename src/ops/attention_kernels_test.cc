@@ -218,7 +218,7 @@ void expect_matches_reference(const Case& c) {
 }
 
 TEST(AttentionKernels, match_the_reference_at_odd_lengths) {
-  for (const int32_t length : {1, 2, 17, 63, 65, 130}) {
+  for (const int32_t length : {1, 2, 17, 63, 65, 130, 257, 330}) {
     expect_matches_reference<float>({.lengths = {length}, .heads = 2, .kv_heads = 1});
     expect_matches_reference<uint16_t>({.lengths = {length}, .heads = 2, .kv_heads = 1});
   }
@@ -239,7 +239,7 @@ TEST(AttentionKernels, match_the_reference_for_every_kind_of_head_size) {
 
 TEST(AttentionKernels, match_the_reference_with_a_sliding_window) {
   for (const int64_t window : {1, 5, 64, 100, 500})
-    expect_matches_reference<float>({.lengths = {150, 20}, .heads = 4, .kv_heads = 2, .window = window});
+    expect_matches_reference<float>({.lengths = {150, 20, 290}, .heads = 4, .kv_heads = 2, .window = window});
 }
 
 TEST(AttentionKernels, match_the_reference_for_any_number_of_threads) {

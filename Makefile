@@ -57,7 +57,7 @@ bench: build setup-parity
 # The unit tests under the address and undefined-behaviour sanitizers.
 sanitize: setup
 	cmake -S . -B build-asan -G Ninja -DCMAKE_BUILD_TYPE=Release -DPLIMSOLL_SANITIZE=ON --log-level=NOTICE
-	cmake --build build-asan -j $(JOBS)
+	cmake --build build-asan --target unit_tests -j $(JOBS)
 	ctest --test-dir build-asan --output-on-failure -j $(JOBS) -R '_test$$'
 
 check: check-format

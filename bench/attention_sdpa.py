@@ -28,7 +28,7 @@ def measure(length, heads, kv_heads, head_dim):
         repeat = lambda x: x.repeat_interleave(heads // kv_heads, 1)
         return torch.nn.functional.scaled_dot_product_attention(q, repeat(k), repeat(v), is_causal=True)
 
-    repeats = 5 if length > 1000 else 15
+    repeats = 2 if length > 4000 else 5 if length > 1000 else 15
     with torch.no_grad():
         forward_ms = best_and_median_ms(forward, repeats)
     o = forward()
@@ -39,6 +39,6 @@ def measure(length, heads, kv_heads, head_dim):
 
 
 torch.set_num_threads(2)
-for length in (512, 2048):
+for length in (512, 2048, 8192):
     measure(length, 14, 2, 64)
     measure(length, 16, 8, 128)

@@ -48,9 +48,10 @@ std::optional<int64_t> read_integer(std::string_view text, int base) {
   const char* prefix = base == 16 ? "0x" : (base == 8 ? "0o" : (base == 2 ? "0b" : ""));
   if (base != 10 && to_lower(digits).starts_with(prefix)) digits.erase(0, 2);
   if (digits.empty() || std::isalnum(static_cast<unsigned char>(digits[0])) == 0) return std::nullopt;
+  if (negative) digits.insert(0, "-");
   errno = 0;
   char* end = nullptr;
-  const long long value = std::strtoll(((negative ? "-" : "") + digits).c_str(), &end, base);
+  const long long value = std::strtoll(digits.c_str(), &end, base);
   if (*end != '\0') return std::nullopt;
   if (errno == ERANGE) fail("int: " + number->substr(0, 40) + " needs more than 64 bits");
   return value;

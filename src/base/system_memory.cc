@@ -43,16 +43,38 @@ std::optional<int64_t> cgroup_number(const fs::path& path) {
   return value;
 }
 
+// The names of a controller's files.
+struct CgroupFiles {
+  const char* limit;
+  const char* usage;
+  std::array<const char*, 2> page_cache;  // lines of memory.stat
+};
+constexpr CgroupFiles kVersion1 = {
+    "memory.limit_in_bytes", "memory.usage_in_bytes", {"total_inactive_file", "total_active_file"}};
+constexpr CgroupFiles kVersion2 = {"memory.max", "memory.current", {"inactive_file", "active_file"}};
+
+// What a group uses and could not give back, in bytes.
+std::optional<int64_t> cgroup_use(const fs::path& folder, const CgroupFiles& files) {
+  std::optional<int64_t> use = cgroup_number(folder / files.usage);
+  if (!use) return std::nullopt;
+  for (const std::string& line : split(read_file(folder / "memory.stat"), '\n')) {
+    const auto words = split(line, ' ');
+    if (words.size() == 2 && (words[0] == files.page_cache[0] || words[0] == files.page_cache[1]))
+      *use -= std::strtoll(words[1].c_str(), nullptr, 10);
+  }
+  return std::max<int64_t>(0, *use);
+}
+
 // Lowers `free` to what the groups from `group` up to `root` still allow.
-void apply_cgroup(const fs::path& root, const std::string& group, const char* limit_file,
-                  const char* usage_file, FreeMemory& free) {
+void apply_cgroup(const fs::path& root, const std::string& group, const CgroupFiles& files,
+                  FreeMemory& free) {
   fs::path folder = root / fs::path(group).relative_path();
   for (;;) {
-    const auto limit = cgroup_number(folder / limit_file);
-    const auto usage = cgroup_number(folder / usage_file);
-    if (limit && usage && *limit - *usage < free.bytes) {
-      free.bytes = std::max<int64_t>(0, *limit - *usage);
-      free.source = (folder / limit_file).string();
+    const auto limit = cgroup_number(folder / files.limit);
+    const auto use = cgroup_use(folder, files);
+    if (limit && use && *limit - *use < free.bytes) {
+      free.bytes = std::max<int64_t>(0, *limit - *use);
+      free.source = (folder / files.limit).string();
     }
     if (folder == root || folder.parent_path() == folder) return;
     folder = folder.parent_path();
@@ -63,7 +85,8 @@ void apply_cgroup(const fs::path& root, const std::string& group, const char* li
 
 ProcessMemory process_memory() {
   const std::string status = read_file("/proc/self/status");
-  return {kib_field(status, "VmRSS"), kib_field(status, "VmHWM"), kib_field(status, "VmData")};
+  return {kib_field(status, "VmRSS"), kib_field(status, "RssAnon") + kib_field(status, "RssShmem"),
+          kib_field(status, "VmHWM"), kib_field(status, "VmData")};
 }
 
 int64_t resident_bytes() {
@@ -83,13 +106,16 @@ FreeMemory free_memory() {
   const char* stated = std::getenv("PLIMSOLL_MEMINFO");
   const std::string meminfo = read_file(stated != nullptr ? stated : "/proc/meminfo");
   FreeMemory free{kib_field(meminfo, "MemAvailable"), "MemAvailable"};
-  for (const std::string& line : split(read_file("/proc/self/cgroup"), '\n')) {
+  return free_in_cgroups(read_file("/proc/self/cgroup"), "/sys/fs/cgroup", free);
+}
+
+FreeMemory free_in_cgroups(const std::string& groups, const fs::path& root, FreeMemory free) {
+  for (const std::string& line : split(groups, '\n')) {
     const auto parts = split(line, ':');
     if (parts.size() < 3) continue;
-    if (parts[1].empty()) apply_cgroup("/sys/fs/cgroup", parts[2], "memory.max", "memory.current", free);
-    if (parts[1].find("memory") != std::string::npos) {
-      apply_cgroup("/sys/fs/cgroup/memory", parts[2], "memory.limit_in_bytes", "memory.usage_in_bytes", free);
-    }
+    if (parts[1].empty()) apply_cgroup(root, parts[2], kVersion2, free);
+    if (parts[1].find("memory") != std::string::npos)
+      apply_cgroup(root / "memory", parts[2], kVersion1, free);
   }
   return free;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <string>
 
@@ -10,6 +11,7 @@ namespace plimsoll {
 // Of this process, in bytes (/proc/self/status).
 struct ProcessMemory {
   int64_t rss = 0;       // VmRSS
+  int64_t held = 0;      // RssAnon and RssShmem: resident pages that are no file's, and count nowhere as free
   int64_t peak_rss = 0;  // VmHWM
   int64_t data = 0;      // VmData: what RLIMIT_DATA counts
 };
@@ -24,8 +26,12 @@ struct FreeMemory {
   std::string source;  // "MemAvailable" or the cgroup file that is tighter
 };
 // PLIMSOLL_MEMINFO names a file in the place of /proc/meminfo, for containers that show their own, and tests.
-// The least of MemAvailable and, for cgroups v2 and v1, limit minus usage, up the tree.
+// The least of MemAvailable and, for cgroups v2 and v1, limit minus usage, up the tree. The pages of files
+// that a group has in the page cache do not count as used: the kernel gives them back before it refuses
+// anything.
 FreeMemory free_memory();
+// The same from `free` on, for the groups of a text like /proc/self/cgroup, mounted at `root`.
+FreeMemory free_in_cgroups(const std::string& groups, const std::filesystem::path& root, FreeMemory free);
 
 // RLIMIT_DATA, none when unlimited.
 std::optional<int64_t> data_limit();

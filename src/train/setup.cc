@@ -198,7 +198,8 @@ Budget read_budget(const Recipe& recipe, int64_t host_bytes) {
   const FreeMemory free = free_memory();
   const Recipe::Memory& memory = recipe.memory;
   // What this process holds already is free in the sense of the plan, which counts it in the host's needs.
-  const FreeMemory usable{free.bytes + process_memory().rss, free.source};
+  // Its file pages (the program itself) are free in the kernel's sense already.
+  const FreeMemory usable{free.bytes + process_memory().held, free.source};
   Budget budget;
   budget.free_bytes = usable.bytes;
   const bool device_auto = memory.device.kind == MemoryLimit::Kind::automatic;

@@ -7,7 +7,9 @@ Every recipe is planned, then trained for a few steps (evaluation and saving inc
 data bytes plus 2 % (at least 8 MiB). It has to finish, allocate the planned device bytes exactly, and peak within 3 % or
 16 MiB of the plan. Half of the recipes get a stated device budget between the smallest that works and plenty. Then it
 has to be refused with exit code 3, before anything is written: with a budget below the smallest possible, and with a cap
-below the plan. Standard library only.
+below the plan. Where this machine lets the test make a memory cgroup, each recipe runs once more in one, capped at its
+planned process peak plus 3 % (at least 16 MiB), where the kernel kills what takes more; and at 60 % of it, where a smaller
+variant has to run, or none, but nothing may be killed. Standard library only.
 """
 import argparse
 import json
@@ -20,6 +22,7 @@ import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+from cgroup import make_cgroup  # noqa: E402
 from recipes import write_recipe  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -32,15 +35,17 @@ class Failure(Exception):
 
 
 class Line:
-    def __init__(self, plimsoll, seed, folder):
-        self.plimsoll, self.seed, self.folder = plimsoll, seed, folder
+    def __init__(self, plimsoll, seed, folder, cgroup):
+        self.plimsoll, self.seed, self.folder, self.cgroup = plimsoll, seed, folder, cgroup
         self.path, self.settings = write_recipe(folder, seed)
         self.sets = []
 
-    def call(self, *words, data_limit=None):
+    def call(self, *words, data_limit=None, group_limit=None):
         def cap():
             if data_limit is not None:
                 resource.setrlimit(resource.RLIMIT_DATA, (data_limit, data_limit))
+            if group_limit is not None:
+                self.cgroup.enter(group_limit)
 
         words = [str(self.plimsoll), words[0], str(self.path), *words[1:]]
         for key in self.sets:
@@ -53,9 +58,9 @@ class Line:
             raise Failure(f"plan: exit {done.returncode}: {done.stderr.strip()}")
         return json.loads(done.stdout)
 
-    def train(self, data_limit):
+    def train(self, **limits):
         shutil.rmtree(self.folder / "run", ignore_errors=True)
-        return self.call("train", "--quiet", data_limit=data_limit)
+        return self.call("train", "--quiet", **limits)
 
     def choose_budget(self):
         """For half of the recipes a stated size between the smallest that works and what nothing limits."""
@@ -82,7 +87,7 @@ class Line:
             raise Failure(f"refused with {self.sets}: the smallest possible is said to be {self.least}")
         data = plan["process"]["planned_data_bytes"]
         limit = data + max(data // 50, 8 * MIB)
-        done = self.train(limit)
+        done = self.train(data_limit=limit)
         if done.returncode != 0:
             raise Failure(f"under {limit} bytes: exit {done.returncode}: {done.stderr.strip()}")
         report = json.loads((self.folder / "run/run.json").read_text())
@@ -92,13 +97,33 @@ class Line:
         peak, had = planned["process_peak_rss_bytes"], measured["process_peak_rss_bytes"]
         if abs(peak - had) > max(0.03 * peak, 16 * MIB):
             raise Failure(f"process peak: planned {peak / MIB:.1f} MiB, had {had / MIB:.1f} MiB")
-        return data, peak, had, report["variant"]
+        return data, peak, had, report
+
+    def train_in_group(self, limit):
+        """The exit code, and the variant where it ran; nothing is ever killed."""
+        kept, self.sets = self.sets, [*self.sets, "memory.headroom=0%"]
+        done = self.train(group_limit=limit)
+        self.sets = kept
+        self.cgroup.release()
+        if done.returncode not in (0, REFUSED):
+            raise Failure(f"in a cgroup of {limit} bytes: exit {done.returncode}: {done.stderr.strip()}")
+        run = self.folder / "run/run.json"
+        return done.returncode, json.loads(run.read_text())["variant"] if done.returncode == 0 else done.stderr
+
+    def check_group(self, before):
+        """Under a group's cap the same variant runs; with far too little, a smaller one or none."""
+        peak = before["planned"]["process_peak_rss_bytes"]
+        limit = int(peak + max(0.03 * peak, 16 * MIB))
+        code, variant = self.train_in_group(limit)
+        if (code, variant) != (0, before["variant"]):
+            raise Failure(f"in a cgroup of {limit} bytes: exit {code}: {variant}")
+        self.train_in_group(int(0.6 * peak))
 
     def check_refused(self, data):
         for what, sets, limit in ((f"a budget of {self.least - 512} bytes", [f"memory.device={self.least - 512}B"], None),
                                   ("a cap 8 MiB below the plan", self.sets, data - 8 * MIB)):
             kept, self.sets = self.sets, sets
-            done = self.train(limit)
+            done = self.train(data_limit=limit)
             self.sets = kept
             if done.returncode != REFUSED:
                 raise Failure(f"{what}: exit {done.returncode}, expected {REFUSED}: {done.stderr.strip()}")
@@ -115,15 +140,18 @@ def main():
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     base = arguments.keep or Path(tempfile.mkdtemp())
-    failures, lines = [], []
+    failures, lines, cgroup = [], [], make_cgroup()
     for seed in range(arguments.first, arguments.first + arguments.count):
         folder = base / str(seed)
         try:
-            line = Line(arguments.plimsoll.resolve(), seed, folder)
+            line = Line(arguments.plimsoll.resolve(), seed, folder, cgroup)
             line.choose_budget()
-            data, peak, had, variant = line.check_fits()
+            data, peak, had, report = line.check_fits()
+            if cgroup:
+                line.check_group(report)
             line.check_refused(data)
-            lines.append({"recipe": seed, "planned_data": data, "planned_peak": peak, "peak": had, "variant": variant})
+            lines.append({"recipe": seed, "planned_data": data, "planned_peak": peak, "peak": had,
+                          "variant": report["variant"]})
         except Failure as failure:
             failures.append(seed)
             print(f"recipe {seed}: {failure}\n  see it again: {Path(__file__).name} --first {seed} --count 1 --keep FOLDER",
@@ -133,7 +161,10 @@ def main():
         if sys.stderr.isatty():
             print(f"\r{seed - arguments.first + 1}/{arguments.count}, {len(failures)} failed", end="", file=sys.stderr)
     worst = max(lines, key=lambda line: abs(line["planned_peak"] - line["peak"]), default=None)
-    print(f"load line: {len(lines)} of {arguments.count} recipes hold" +
+    if cgroup:
+        cgroup.remove()
+    caps = "RLIMIT_DATA" + (" and a memory cgroup" if cgroup else "; no memory cgroup can be made here")
+    print(f"load line: {len(lines)} of {arguments.count} recipes hold ({caps})" +
           (f"; peak furthest from its plan: {(worst['peak'] - worst['planned_peak']) / MIB:+.1f} MiB of "
            f"{worst['planned_peak'] / MIB:.1f} (recipe {worst['recipe']})" if worst else ""))
     if arguments.out:

@@ -2,7 +2,7 @@
 """Tokenising beside the `tokenizers` library, both on one thread, in processor time, in turn.
 
     ninja -C build plimsoll_tokenize_tool
-    .deps/parity/bin/python3 bench/tokenizers.py [--text FILE ...] [--only NAME ...]
+    .deps/parity/bin/python3 bench/tokenizer_speed.py [--text FILE ...] [--only NAME ...]
 
 Trains the tokenizers of scripts/tokenizer_zoo.py with 20 times their vocabulary on every other chunk of the text and
 encodes the rest, line by line as a data set is tokenised. Text: the Python standard library, and the files of --text.

@@ -6,7 +6,7 @@
 
 Inputs: random Unicode strings, every code point in eight contexts, windows of the sample text in 20 scripts, the Python standard library's code, and the files of --text. Without a tokenizer: the golden ones.
 A file *.model is compared with the `sentencepiece` library, which must be installed then.
-Exit status 1 on any difference. Speed: bench/tokenizers.py.
+Exit status 1 on any difference. Speed: bench/tokenizer_speed.py.
 """
 import argparse
 import json

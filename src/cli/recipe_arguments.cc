@@ -13,7 +13,9 @@ void RecipeArguments::add_to(CLI::App& app, bool folder_allowed) {
                      ? "recipe (YAML or JSON), a model folder, or a model's name on the Hugging Face hub"
                      : "recipe (YAML or JSON)")
       ->required();
-  app.add_option("--set", sets, "key=value: changes one key of the recipe (may be repeated)")
+  app.add_option(
+         "--set", sets,
+         "key=value: changes one key of the recipe; key=null takes it back to its default (may be repeated)")
       ->type_name("KEY=VALUE");
   app.add_option("--max-isa", max_isa, "use no instructions beyond avx2, avx512, avx512-bf16 or amx");
 }

@@ -58,7 +58,7 @@ void RecipeBuilder::visit(const Node& child, const std::string& key, const Sourc
   const Option* option = find_option(key);
   if (is_group(key) && (child.kind == Node::Kind::map || option == nullptr)) {
     if (child.kind == Node::Kind::map) return walk(child, key + ".", source);
-    if (child.kind == Node::Kind::null) return;  // "data:" with nothing below it
+    if (child.kind == Node::Kind::null) return take_back_group(key, source);
     problems_.add(source.place(child.line), key + ": expected a map of keys, found " + describe(child));
   } else if (option != nullptr) {
     assign(*option, child, source);
@@ -67,7 +67,31 @@ void RecipeBuilder::visit(const Node& child, const std::string& key, const Sourc
   }
 }
 
+// In a file "data:" with nothing below it says nothing; on the command line it takes back the whole group.
+void RecipeBuilder::take_back_group(const std::string& group, const Source& source) {
+  if (!source.is_override()) return;
+  for (const Option& option : options())
+    if (option.key.starts_with(group + ".")) take_back(option, source);
+}
+
+void RecipeBuilder::take_back(const Option& option, const Source& source) {
+  problems_.forget(option.key);
+  missing_.erase(option.key);
+  given_.erase(option.key);
+  taken_back_[option.key] = calls_;
+  if (option.required) return;
+  const Node usual = read_yaml(to_yaml(option.get(Recipe{})));
+  check_internal(option.set(recipe_, usual, source.folder), "recipe: no default of " + option.key);
+  if (option.key == "precision") forget_precision_parts();
+}
+
+// A preset replaces parts given before it.
+void RecipeBuilder::forget_precision_parts() {
+  std::erase_if(given_, [](const auto& given) { return given.first.starts_with(kPrecisionParts); });
+}
+
 void RecipeBuilder::assign(const Option& option, const Node& node, const Source& source) {
+  if (node.kind == Node::Kind::null && source.is_override()) return take_back(option, source);
   const std::string place = source.place(node.line);
   if (node.kind == Node::Kind::map) distinct(node, option.key + ".", source);
   problems_.forget(option.key);  // a later layer puts right what an earlier one could not say
@@ -80,9 +104,8 @@ void RecipeBuilder::assign(const Option& option, const Node& node, const Source&
   }
   if (const auto refusal = refuse_value(option.key, option.get(recipe_)))
     problems_.add(place, *refusal, option.key);
-  // A preset replaces parts given before it.
-  if (option.key == "precision")
-    std::erase_if(given_, [](const auto& given) { return given.first.starts_with(kPrecisionParts); });
+  if (option.key == "precision") forget_precision_parts();
+  taken_back_.erase(option.key);
   Given& given = given_[option.key];
   // A key can be written nested and dotted in one file.
   if (given.call == calls_ && given.place != place)
@@ -137,9 +160,13 @@ Recipe RecipeBuilder::current() const {
 
 std::vector<std::string> RecipeBuilder::keys_since(int first) const {
   std::vector<std::string> keys;
-  for (const Option& option : options())
-    if (const auto at = given_.find(option.key); at != given_.end() && at->second.call >= first)
+  for (const Option& option : options()) {
+    const auto given = given_.find(option.key);
+    const auto taken_back = taken_back_.find(option.key);
+    if ((given != given_.end() && given->second.call >= first) ||
+        (taken_back != taken_back_.end() && taken_back->second >= first))
       keys.push_back(option.key);
+  }
   return keys;
 }
 

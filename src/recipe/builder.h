@@ -43,6 +43,10 @@ class RecipeBuilder {
   void walk(const Node& map, const std::string& prefix, const Source& source);
   void visit(const Node& child, const std::string& key, const Source& source);
   void assign(const Option& option, const Node& node, const Source& source);
+  // `key=null` of an override: the default, as if no layer had said the key.
+  void take_back(const Option& option, const Source& source);
+  void take_back_group(const std::string& group, const Source& source);
+  void forget_precision_parts();
   // The node with names of the hub replaced by paths of its cache; notes what is missing.
   Node on_this_machine(const std::string& key, const Node& node, const Source& source);
   // The children of a map; each that repeats a key is a problem and left out.
@@ -53,6 +57,7 @@ class RecipeBuilder {
 
   Recipe recipe_;
   std::map<std::string, Given> given_;
+  std::map<std::string, int> taken_back_;                    // the call that did it, by key
   std::map<std::string, std::vector<std::string>> missing_;  // by key
   Translator translator_;
   int calls_ = 0;

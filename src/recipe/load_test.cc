@@ -8,6 +8,7 @@
 #include <functional>
 
 #include "base/error.h"
+#include "recipe/option.h"
 
 namespace plimsoll {
 namespace {
@@ -54,6 +55,40 @@ TEST_F(Load, set_wins_over_the_environment_which_wins_over_the_file) {
   EXPECT_EQ(loaded.recipe.batch.effective, 6);
   EXPECT_EQ(loaded.recipe.method.alpha, 4.0);
   EXPECT_THAT(loaded.environment_changes, ElementsAre("seed = 5 (was 4)"));
+}
+
+TEST_F(Load, null_takes_a_key_back_to_its_default_as_if_nothing_had_said_it) {
+  const std::string file = write("q.yaml",
+                                 "model: m\nmethod: {type: full}\nseed: 4\nprecision: {weights: bf16}\n"
+                                 "optimizer: {name: adamw, lr: 1e-2, betas: [0.8, 0.9], eps: 1e-6}\n");
+  const Recipe usual;
+  const auto load = [&](const std::vector<std::string>& sets) {
+    return load_recipe(file, {sets, ""}).recipe;
+  };
+  EXPECT_THAT(error_of([&] { load({"optimizer.name=lion"}); }), HasSubstr("optimizer.eps: means nothing"));
+  const Recipe lion = load({"optimizer.name=lion", "optimizer.eps=null"});
+  EXPECT_EQ(lion.optimizer.name, OptimizerName::lion);
+  EXPECT_EQ(lion.optimizer.eps, usual.optimizer.eps);
+  EXPECT_EQ(lion.optimizer.lr, 1e-2);
+  const Recipe adafactor = load({"optimizer=null", "optimizer.name=adafactor", "precision=null"});
+  EXPECT_EQ(adafactor.optimizer.lr, usual.optimizer.lr);
+  EXPECT_EQ(adafactor.precision, usual.precision);
+  EXPECT_EQ(load({"seed=null", "seed=9"}).seed, 9);
+  EXPECT_THAT(error_of([&] { load({"model=null"}); }), HasSubstr("'model' is missing"));
+  EXPECT_THAT(load_recipe(file, {{}, "seed=null"}).environment_changes,
+              ElementsAre("seed = " + std::to_string(usual.seed) + " (was 4)"));
+  // In a file a key without a value is a slip.
+  EXPECT_THAT(error_of([&] { load_recipe(write("n.yaml", "model: m\nseed:\n"), {}); }),
+              HasSubstr("found nothing"));
+}
+
+TEST_F(Load, every_key_can_be_taken_back) {
+  const std::string file = write("q.yaml", "model: m\n");
+  for (const Option& option : options()) {
+    if (option.required) continue;
+    EXPECT_EQ(option.get(load_recipe(file, {{option.key + "=null"}, ""}).recipe), option.get(Recipe{}))
+        << option.key;
+  }
 }
 
 TEST_F(Load, paths_of_the_file_are_relative_to_it_and_paths_of_overrides_to_the_working_directory) {

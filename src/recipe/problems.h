@@ -34,6 +34,8 @@ struct Source {
   std::filesystem::path folder;  // relative paths start here
 
   [[nodiscard]] std::string place(int line) const;
+  // --set, --compare and the environment, rather than a file.
+  [[nodiscard]] bool is_override() const { return !has_lines; }
 };
 
 }  // namespace plimsoll

@@ -69,7 +69,7 @@ void RecipeBuilder::visit(const Node& child, const std::string& key, const Sourc
 
 // In a file "data:" with nothing below it says nothing; on the command line it takes back the whole group.
 void RecipeBuilder::take_back_group(const std::string& group, const Source& source) {
-  if (!source.is_override()) return;
+  if (!source.takes_back) return;
   for (const Option& option : options())
     if (option.key.starts_with(group + ".")) take_back(option, source);
 }
@@ -91,7 +91,7 @@ void RecipeBuilder::forget_precision_parts() {
 }
 
 void RecipeBuilder::assign(const Option& option, const Node& node, const Source& source) {
-  if (node.kind == Node::Kind::null && source.is_override()) return take_back(option, source);
+  if (node.kind == Node::Kind::null && source.takes_back) return take_back(option, source);
   const std::string place = source.place(node.line);
   if (node.kind == Node::Kind::map) distinct(node, option.key + ".", source);
   problems_.forget(option.key);  // a later layer puts right what an earlier one could not say

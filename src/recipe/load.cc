@@ -26,7 +26,7 @@ Node nested(std::string_view key, Node value) {
 }
 
 void apply_assignment(RecipeBuilder& builder, std::string_view option, const std::string& text) {
-  const Source source = {std::string(option) + " " + excerpt(text), false, std::filesystem::current_path()};
+  Source source = {std::string(option) + " " + excerpt(text), false, std::filesystem::current_path()};
   const size_t equals = text.find('=');
   const std::string_view key = trim(std::string_view(text).substr(0, equals));
   // Keys are shallow; the limit keeps what follows from recursing as deep as an argument is long.
@@ -34,6 +34,7 @@ void apply_assignment(RecipeBuilder& builder, std::string_view option, const std
   if (equals == std::string::npos || key.empty() || parts.size() > kMaxDocumentDepth)
     return builder.problem(source.name, "expected key=value, such as method.r=8");
   const std::string_view value = std::string_view(text).substr(equals + 1);
+  source.takes_back = !trim(value).empty();
   try {
     builder.apply(nested(key, read_yaml(value)), source);
   } catch (const DocumentError& error) {

@@ -33,9 +33,10 @@ struct Source {
   bool has_lines = false;        // places are NAME:LINE
   std::filesystem::path folder;  // relative paths start here
 
+  // key=null was written out, on the command line or in the environment: it takes a key back.
+  bool takes_back = false;
+
   [[nodiscard]] std::string place(int line) const;
-  // --set, --compare and the environment, rather than a file.
-  [[nodiscard]] bool is_override() const { return !has_lines; }
 };
 
 }  // namespace plimsoll

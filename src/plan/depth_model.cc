@@ -151,7 +151,8 @@ std::vector<std::shared_ptr<const ProgramNeeds>> KnownPrograms::of(const Variant
     for (const Graph& program : programs)
       needs.push_back(std::make_shared<ProgramNeeds>(needs_of(program, device_.rates)));
   };
-  add_all(build_programs(experiment, variant, device_, Programs::without_update));
+  const Graph& train = trains_.of(experiment, variant, layers);
+  add_all(finish_programs(experiment, variant, device_, train, Programs::without_update));
   if (variant.update_in_backward) return needs;
   const OffloadChoice& o = variant.offload;
   const std::vector<int64_t> key = {layers,
@@ -196,6 +197,23 @@ Usage DepthModel::at(int64_t first_layers, int64_t rest_layers) const {
     usage.seconds +=
         step_count(program->name, variant_) *
         std::max(value(program->compute, more_first, more_rest), value(program->io, more_first, more_rest));
+  return usage;
+}
+
+Usage DepthModel::below_segments(int64_t layers, int64_t segment, int64_t input_bytes) const {
+  const int64_t dropped = layers - ceil_div(layers, segment);
+  // Ahead of need and behind, each beside the one in use.
+  const bool moves = variant_.offload.activations != Space::device;
+  const int64_t copies = moves ? 2 * (variant_.offload.prefetch + 1) * input_bytes : 0;
+  Usage usage = lasting(programs_, layers - kLayers, 0);
+  for (size_t space = 0; space < usage.bytes.size(); ++space) {
+    int64_t largest = 0;
+    for (const auto& program : programs_)
+      for (const AffineBytes& alive : program->transient[space])
+        largest = std::max(largest, value(alive, layers - kLayers, 0) - alive.first * dropped - copies);
+    usage.bytes[space] += largest;
+  }
+  usage.seconds = at(layers, 0).seconds;
   return usage;
 }
 

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "plan/experiment.h"
+#include "plan/train_graphs.h"
 
 namespace plimsoll {
 
@@ -68,6 +69,7 @@ class KnownPrograms {
  private:
   const Experiment& experiment_;
   const DeviceDescription& device_;
+  TrainGraphs trains_;
   std::map<std::vector<int64_t>, std::shared_ptr<const ProgramNeeds>> updates_;
 };
 
@@ -83,6 +85,10 @@ class DepthModel {
 
   // first_layers >= 3; rest_layers >= 3, or 0 where both points are the same.
   [[nodiscard]] Usage at(int64_t first_layers, int64_t rest_layers) const;
+  // Of both points `block`: what segments of so many layers take at least. All that they drop are inputs of
+  // layers, of `input_bytes` each: those that wait, but for the first one of each segment, and of inputs that
+  // wait elsewhere the copies that come and go. The seconds are those of no segments.
+  [[nodiscard]] Usage below_segments(int64_t layers, int64_t segment, int64_t input_bytes) const;
 
  private:
   std::vector<std::shared_ptr<const ProgramNeeds>> programs_;

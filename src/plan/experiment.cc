@@ -7,6 +7,7 @@
 #include "models/decoder.h"
 #include "ops/rule.h"
 #include "passes/update_in_backward.h"
+#include "plan/train_graphs.h"
 
 namespace plimsoll {
 namespace {
@@ -56,12 +57,27 @@ Graph build_forward(const Experiment& experiment, const Variant& variant) {
   return adapted(std::move(forward), &experiment.lora_options, nf4_of(experiment));
 }
 
+namespace {
+
+TrainPrecision precision_of(const Experiment& experiment) {
+  return experiment.lora ? adapter_precision(experiment.precision) : experiment.precision;
+}
+
+}  // namespace
+
+Graph build_train(const Experiment& experiment, const Variant& variant) {
+  return differentiate(build_forward(experiment, variant), {precision_of(experiment).gradients});
+}
+
 std::vector<Graph> build_programs(const Experiment& experiment, const Variant& variant,
                                   const DeviceDescription& device, Programs which) {
-  const TrainPrecision precision =
-      experiment.lora ? adapter_precision(experiment.precision) : experiment.precision;
-  Graph train =
-      recompute(differentiate(build_forward(experiment, variant), {precision.gradients}), variant.recompute);
+  return finish_programs(experiment, variant, device,
+                         recompute(build_train(experiment, variant), variant.recompute), which);
+}
+
+std::vector<Graph> finish_programs(const Experiment& experiment, const Variant& variant,
+                                   const DeviceDescription& device, Graph train, Programs which) {
+  const TrainPrecision precision = precision_of(experiment);
   const bool needs_update = which != Programs::without_update || variant.update_in_backward;
   Graph update = needs_update ? build_update(train, precision, experiment.optimizer) : Graph(kUpdateProgram);
   std::vector<Graph> programs;

@@ -13,9 +13,6 @@ namespace {
 
 constexpr int64_t kSmallChunk = 128;  // rows of logits: least memory for the loss
 constexpr size_t kMostSplits = 10;
-constexpr int64_t kFineSegments = 4;
-constexpr int64_t kDeep = 12;      // layers
-constexpr int64_t kVeryDeep = 48;  // layers
 // Slices of an update: more of them cost planning time and save little beside the weights.
 constexpr int64_t kMostSlices = 2048;
 
@@ -191,11 +188,10 @@ RecomputeChoice Search::mixture(RecomputePoint first, int64_t first_layers, Reco
 
 Candidate Search::mixed(const Frame& frame, RecomputePoint first, int64_t first_layers, RecomputePoint rest) {
   const RecomputeChoice choice = mixture(first, first_layers, rest);
-  Key key{0, key_of(frame.variant)};
-  key.second.push_back(static_cast<int64_t>(first));
-  key.second.push_back(static_cast<int64_t>(rest));
   if (layers_ < DepthModel::kFewest) {
-    key.first = static_cast<size_t>(first_layers) + 1;
+    Key key{static_cast<size_t>(first_layers) + 1, key_of(frame.variant)};
+    key.second.push_back(static_cast<int64_t>(first));
+    key.second.push_back(static_cast<int64_t>(rest));
     const auto known = measured_.find(key);
     if (known != measured_.end()) return candidate(frame, choice, known->second);
     Variant variant = frame.variant;
@@ -204,12 +200,19 @@ Candidate Search::mixed(const Frame& frame, RecomputePoint first, int64_t first_
     measured_.emplace(key, usage);
     return candidate(frame, choice, usage);
   }
-  auto known = models_.find(key);
-  if (known == models_.end()) {
-    known = models_.emplace(key, DepthModel(programs_, frame.variant, first, rest)).first;
-  }
   const int64_t rest_layers = first == rest ? 0 : layers_ - first_layers;
-  return candidate(frame, choice, known->second.at(layers_ - rest_layers, rest_layers));
+  return candidate(frame, choice, depth_model(frame, first, rest)->at(layers_ - rest_layers, rest_layers));
+}
+
+const DepthModel* Search::depth_model(const Frame& frame, RecomputePoint first, RecomputePoint rest) {
+  if (layers_ < DepthModel::kFewest) return nullptr;
+  Key key{0, key_of(frame.variant)};
+  key.second.push_back(static_cast<int64_t>(first));
+  key.second.push_back(static_cast<int64_t>(rest));
+  auto known = models_.find(key);
+  if (known == models_.end())
+    known = models_.emplace(key, DepthModel(programs_, frame.variant, first, rest)).first;
+  return &known->second;
 }
 
 Candidate Search::pure(const Frame& frame, RecomputePoint point) {
@@ -247,42 +250,6 @@ std::optional<Candidate> Search::between(const Frame& frame, size_t point, const
     }
   }
   return found;
-}
-
-// Segments worth weighing: from pairs of layers to where the inputs that are kept and those of one segment
-// are equally many.
-std::vector<int64_t> Search::segment_sizes() const {
-  std::vector<int64_t> sizes;
-  const auto largest = static_cast<int64_t>(std::sqrt(static_cast<double>(layers_))) + 1;
-  const bool coarse = layers_ > kVeryDeep;
-  for (int64_t segment = 2; segment <= largest;) {
-    sizes.push_back(segment);
-    segment += coarse ? segment : segment < kFineSegments ? 1 : segment / 2;
-  }
-  return sizes;
-}
-
-// What no segments of a frame go below: all that they drop are inputs of layers.
-Candidate Search::below_segments(const Frame& frame) {
-  Candidate least = pure(frame, points_.back());
-  const Experiment& experiment = request_.experiment;
-  const int64_t input = frame.variant.micro_batch * experiment.max_length * experiment.model.hidden *
-                        size_of(experiment.precision.compute);
-  for (int64_t* bytes : {&least.arena_bytes, &least.host_bytes, &least.disk_bytes})
-    *bytes = std::max<int64_t>(0, *bytes - layers_ * input);
-  return least;
-}
-
-// Whole segments: the least that recomputation can do. Measured at full depth, as segments do not repeat
-// evenly.
-std::optional<Candidate> Search::in_segments(const Frame& frame, const Fits& fits, double faster_than) {
-  if (request_.recompute || !fits(below_segments(frame))) return std::nullopt;
-  for (const int64_t segment : segment_sizes()) {
-    const Candidate c = segments(frame, segment);
-    if (c.seconds_per_step >= faster_than) return std::nullopt;
-    if (fits(c)) return c;
-  }
-  return std::nullopt;
 }
 
 std::optional<Candidate> Search::best_of(const Frame& frame, const Fits& fits, double faster_than) {
@@ -344,56 +311,6 @@ std::vector<Variant> Search::all() const {
     for (const int64_t segment : segment_sizes()) add(frame, all_at(RecomputePoint::block, layers_, segment));
   }
   return variants;
-}
-
-Candidate Search::smallest(const Budget& budget) {
-  Budget others = budget;
-  others.device_bytes.reset();
-  others.process_bytes.reset();
-  std::optional<Candidate> best, unlimited;
-  const auto take = [&](const Candidate& c) {
-    const auto is_less = [&](const auto& than) { return !than || c.arena_bytes < than->arena_bytes; };
-    if (is_less(unlimited)) unlimited = c;
-    if (within(c, others, request_.host) && is_less(best)) best = c;
-  };
-  std::vector<std::pair<int64_t, const Frame*>> promising;
-  const bool deep = layers_ > kDeep;
-  const auto least_micro =
-      std::min_element(frames_.begin(), frames_.end(), [](const Frame& a, const Frame& b) {
-        return a.variant.micro_batch < b.variant.micro_batch;
-      })->variant.micro_batch;
-  for (const Frame& frame : frames_) {
-    // Deep models are bound by what grows with the micro-batch, and take longer to measure.
-    if (deep && frame.variant.micro_batch != least_micro) continue;
-    take(pure(frame, points_.back()));
-    promising.emplace_back(below_segments(frame).arena_bytes, &frame);
-  }
-  if (!request_.recompute && layers_ > 1) {
-    std::stable_sort(promising.begin(), promising.end(),
-                     [](const auto& a, const auto& b) { return a.first < b.first; });
-    for (const auto& [bytes, frame] : promising) {
-      if (best && bytes >= best->arena_bytes) break;
-      for (const int64_t segment : segment_sizes()) take(segments(*frame, segment));
-    }
-  }
-  return best ? *best : *unlimited;
-}
-
-std::vector<Candidate> Search::curve(const Budget& budget, int points) {
-  const Check any = [](const Candidate&) { return true; };
-  Budget open = budget;
-  open.device_bytes.reset();
-  std::vector<Candidate> result = {smallest(budget)};
-  const auto fastest_open = fastest(open, any);
-  if (!fastest_open) return result;
-  const auto least = static_cast<double>(result.front().arena_bytes);
-  const double ratio = static_cast<double>(fastest_open->arena_bytes) / least;
-  for (int i = 1; i <= points; ++i) {
-    open.device_bytes = static_cast<int64_t>(least * std::pow(ratio, static_cast<double>(i) / points));
-    const auto found = fastest(open, any);
-    if (found && found->arena_bytes != result.back().arena_bytes) result.push_back(*found);
-  }
-  return result;
 }
 
 }  // namespace plimsoll

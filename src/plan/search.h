@@ -47,6 +47,8 @@ class Search {
   Candidate candidate(const Frame& frame, const RecomputeChoice& choice, const Usage& usage) const;
   [[nodiscard]] RecomputeChoice mixture(RecomputePoint first, int64_t first_layers,
                                         RecomputePoint rest) const;
+  // nullptr where models are so shallow that their programs are measured as they are.
+  const DepthModel* depth_model(const Frame& frame, RecomputePoint first, RecomputePoint rest);
   // By measured depth: the first `first_layers` at `first`, the rest at `rest`.
   Candidate mixed(const Frame& frame, RecomputePoint first, int64_t first_layers, RecomputePoint rest);
   Candidate pure(const Frame& frame, RecomputePoint point);
@@ -56,7 +58,9 @@ class Search {
   std::optional<Candidate> best_of(const Frame& frame, const Fits& fits, double faster_than);
   std::optional<Candidate> between(const Frame& frame, size_t point, const Fits& fits);
   [[nodiscard]] std::vector<int64_t> segment_sizes() const;
-  Candidate below_segments(const Frame& frame);
+  [[nodiscard]] int64_t input_bytes(const Frame& frame) const;
+  int64_t without_inputs(const Frame& frame);
+  Candidate below_segments(const Frame& frame, int64_t segment);
   std::optional<Candidate> in_segments(const Frame& frame, const Fits& fits, double faster_than);
 
   const PlanRequest& request_;

@@ -1,0 +1,37 @@
+// Micro-steps before anything of them is moved away, kept while a search asks for them again: the backward
+// pass is the same for all points of recomputation, and what recomputes is the same for all homes of its
+// tensors.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "plan/experiment.h"
+
+namespace plimsoll {
+
+// The micro-step with its backward pass, keeping everything.
+Graph build_train(const Experiment& experiment, const Variant& variant);
+
+// As build_programs(), of a micro-step that recomputes what it should but moves nothing yet.
+std::vector<Graph> finish_programs(const Experiment& experiment, const Variant& variant,
+                                   const DeviceDescription& device, Graph train, Programs which);
+
+class TrainGraphs {
+ public:
+  // The micro-step of the variant with its recomputation, for a model of so many layers. Only those of the
+  // latest micro-batch and loss chunk stay: the search goes from one pair to the next, and deep ones are
+  // large. Valid until the next call.
+  const Graph& of(const Experiment& experiment, const Variant& variant, int64_t layers);
+
+ private:
+  struct OfDepth {
+    std::optional<Graph> keeping;
+    std::map<std::vector<int64_t>, Graph> recomputing;  // by points and segment
+  };
+  int64_t micro_batch_ = 0, loss_chunk_ = 0;
+  std::map<int64_t, OfDepth> by_layers_;
+};
+
+}  // namespace plimsoll

@@ -2,9 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <nlohmann/json.hpp>
 
+#include "layout/program_layout.h"
 #include "ops/rule.h"
 
 namespace plimsoll {
@@ -157,6 +159,32 @@ TEST(TimeModel, what_is_remembered_is_what_each_op_costs) {
   for (const Graph& graph : programs)
     for (const Op& op : graph.ops())
       EXPECT_EQ(model.seconds_of(graph, op), op_seconds(graph, op, rates)) << print_op(graph, op);
+}
+
+// Why the distance is no choice of the search (docs/offload.md).
+TEST(TimeModel, a_second_stretch_of_prefetch_gains_a_layer_at_most_and_costs_one) {
+  constexpr int64_t kLayers = 12;
+  const Experiment experiment = llama(kLayers);
+  Variant variant;
+  variant.offload.weights = Space::disk;
+  const auto one = build_programs(experiment, variant, reference_description());
+  variant.offload.prefetch = 2;
+  const auto two = build_programs(experiment, variant, reference_description());
+  int64_t layer_bytes = 0;
+  for (const Tensor& tensor : one[0].tensors())
+    if (tensor.space == Space::disk) layer_bytes += tensor.bytes() / kLayers;
+  EXPECT_GT(arena_lower_bound(two), arena_lower_bound(one) + layer_bytes * 9 / 10);
+  double largest_share = 0;
+  DeviceRates rates;
+  for (rates.disk_read = 1e7; rates.disk_read < 1e13; rates.disk_read *= 1.3) {
+    const double near = predict_step_seconds(one, variant, rates);
+    const double far = predict_step_seconds(two, variant, rates);
+    EXPECT_LE(far, near * (1 + 1e-9)) << rates.disk_read;
+    EXPECT_LE(near - far, 1.01 * static_cast<double>(layer_bytes) / rates.disk_read) << rates.disk_read;
+    largest_share = std::max(largest_share, (near - far) / near);
+  }
+  EXPECT_LT(largest_share, 1.0 / (2 * kLayers));
+  RecordProperty("largest_share", std::to_string(largest_share));
 }
 
 TEST(TimeModel, a_step_of_thousands_of_ops_is_predicted_in_milliseconds) {

@@ -2,8 +2,12 @@
 """Runs the commands that README.md and docs/ show: python3 tests/docs_test.py PLIMSOLL
 
 A fenced block with the info string `sh test` is run. Its commands are the lines that start with `plimsoll` or
-`$ plimsoll`; in a block with `$` the other lines are output, which depends on the machine and is not compared.
+`$ plimsoll`; in a block with `$` the other lines are output, which depends on the machine and is not compared
+unless the info string is `sh test output`: then each line must be part of what the command prints.
 A command must end with exit code 0, or with the code that a comment behind it states: `# exit 3`.
+In `sh test short` training ends after a few steps; everything else is as a reader types it.
+
+Messages in the first column of a table headed `Message` must be texts of the program: src/ is searched for them.
 
 Commands run in order from a folder that shows the repository's files through links, so that what they write to
 runs/ is gone afterwards.
@@ -20,6 +24,8 @@ from dataclasses import dataclass
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 EXIT = re.compile(r"#\s*exit (\d+)\s*$")
 SECONDS = 120  # of one command: none of them trains for more than a few steps
+OPENING = re.compile(r"```sh test( short| output)?$")
+SHORT = "schedule.max_steps=12"
 
 
 @dataclass(frozen=True)
@@ -27,43 +33,72 @@ class Command:
     where: str  # "docs/plan.md:12"
     arguments: list
     exit_code: int
+    kind: str  # "", "short" or "output"
+    output: list  # lines that it must print
 
 
 def blocks(text):
-    """(number of the first line, lines) of every `sh test` block."""
+    """(number of the first line, kind, lines) of every `sh test` block."""
     lines = text.splitlines()
     start = None
+    kind = ""
     for number, line in enumerate(lines, 1):
-        if start is None and line.strip() == "```sh test":
-            start = number
+        opening = OPENING.match(line.strip())
+        if start is None and opening:
+            start, kind = number, (opening[1] or "").strip()
         elif start is not None and line.strip() == "```":
-            yield start + 1, lines[start:number - 1]
+            yield start + 1, kind, lines[start:number - 1]
             start = None
     if start is not None:
         raise SystemExit(f"error: line {start}: a block is not closed")
 
 
 def commands(name, text):
-    for first, lines in blocks(text):
+    found = []
+    for first, kind, lines in blocks(text):
         prompted = any(line.startswith("$ ") for line in lines)
         for number, line in enumerate(lines, first):
-            if prompted and not line.startswith("$ ") or not line.strip() or line.startswith("#"):
+            if not line.strip() or line.startswith("#"):
+                continue
+            if prompted and not line.startswith("$ "):
+                found[-1].output.append(line)
                 continue
             line = line.removeprefix("$ ")
             if not line.startswith("plimsoll "):
                 raise SystemExit(f"error: {name}:{number}: '{line}' is no plimsoll command")
             stated = EXIT.search(line)
-            yield Command(f"{name}:{number}", shlex.split(line, comments=True), int(stated[1]) if stated else 0)
+            found.append(Command(f"{name}:{number}", shlex.split(line, comments=True), int(stated[1]) if stated else 0,
+                                 kind, []))
+    return found
 
 
 def problem(command, folder, environment):
     """What went wrong, or None."""
+    if command.kind == "short":
+        environment = {**environment, "PLIMSOLL_SET": SHORT}
     done = subprocess.run(command.arguments, cwd=folder, env=environment, capture_output=True, text=True,
-                          timeout=SECONDS)
-    if done.returncode == command.exit_code:
-        return None
-    return (f"{command.where}: `{shlex.join(command.arguments)}` ended with exit code {done.returncode}, "
-            f"expected {command.exit_code}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+                          stdin=subprocess.DEVNULL, timeout=SECONDS)
+    printed = done.stdout + done.stderr
+    shown = f"{command.where}: `{shlex.join(command.arguments)}`"
+    if done.returncode != command.exit_code:
+        return f"{shown} ended with exit code {done.returncode}, expected {command.exit_code}\n{printed[-3000:]}"
+    absent = [line for line in command.output if line not in printed] if command.kind == "output" else []
+    return f"{shown} did not print {absent}, but\n{printed[-3000:]}" if absent else None
+
+
+def messages(name, text):
+    """(place, part) of every part between backticks of a message that a table quotes."""
+    in_table = False
+    for number, line in enumerate(text.splitlines(), 1):
+        in_table = line.startswith("|") and (in_table or line.startswith("| Message |"))
+        if in_table:
+            yield from ((f"{name}:{number}", part) for part in re.findall("`([^`]+)`", line.split("|")[1]))
+
+
+def source_texts():
+    """All of src/ in one string, with literals that the compiler joins joined."""
+    sources = (path.read_text() for path in sorted((ROOT / "src").rglob("*.cc")) if not path.stem.endswith("_test"))
+    return re.sub(r'"\s*"', "", "\n".join(sources))
 
 
 def link_repository(folder):
@@ -88,9 +123,12 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         link_repository(pathlib.Path(folder))
         problems = [p for p in (problem(c, folder, environment) for c in found) if p]
+    quoted = [m for page in pages for m in messages(str(page.relative_to(ROOT)), page.read_text())]
+    texts = source_texts()
+    problems += [f"{where}: no message of the program has '{part}'" for where, part in quoted if part not in texts]
     for text in problems:
         print(f"error: {text}", file=sys.stderr)
-    print(f"{len(found)} commands run, {len(problems)} failed")
+    print(f"{len(found)} commands run, {len(quoted)} messages looked up, {len(problems)} failed")
     sys.exit(1 if problems else 0)
 
 

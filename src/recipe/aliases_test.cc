@@ -229,6 +229,13 @@ TEST_F(OtherTools, keys_beside_full_fine_tuning_are_without_effect_when_they_are
   EXPECT_THAT(theirs, testing::UnorderedElementsAre("lora_r: 8", "adam_beta1: 0.8"));
 }
 
+TEST_F(OtherTools, trackers_beside_tensorboard_are_told_to_have_no_effect) {
+  const LoadedRecipe loaded = load("model_name_or_path: m\nreport_to: [wandb, tensorboard]\n");
+  EXPECT_TRUE(loaded.recipe.log.tensorboard);
+  ASSERT_EQ(loaded.other_tools.no_effect.size(), 1U);
+  EXPECT_EQ(loaded.other_tools.no_effect[0].reason, "'wandb': the run folder's metrics.jsonl is the log");
+}
+
 TEST_F(OtherTools, a_later_layer_puts_right_what_this_version_cannot_do) {
   EXPECT_THAT(error_of("model: m\ndevice: cuda\n"), HasSubstr("device: 'cuda' is not supported yet"));
   EXPECT_EQ(error_of("model: m\ndevice: cuda\n", {{"device=cpu"}, ""}), "no error");

@@ -263,13 +263,18 @@ void combine_every(Layer& layer, const Every& every) {
   layer.emit(key, steps->value, present({steps, strategy}));
 }
 
+// Of several trackers TensorBoard's files are written, and the others are told apart.
 void combine_report_to(Layer& layer) {
   if (!layer.says({"@report_to"})) return;
   const Said* to = layer.part("@report_to");
+  std::vector<std::string> others;
   for (const Node& name : to->value.items)
-    if (name.text == "tensorboard" || name.text.ends_with("TensorBoardLogger"))
-      return layer.emit("log.tensorboard", "true", {to});
-  layer.ignore(*to, "the run folder's metrics.jsonl is the log");
+    if (name.text != "tensorboard" && !name.text.ends_with("TensorBoardLogger"))
+      others.push_back("'" + excerpt(name.text) + "'");
+  if (others.size() < to->value.items.size()) layer.emit("log.tensorboard", "true", {to});
+  if (to->value.items.empty() || !others.empty())
+    layer.ignore(*to, (others.size() < to->value.items.size() ? join(others, ", ") + ": " : "") +
+                          "the run folder's metrics.jsonl is the log");
 }
 
 void combine_plugins(Layer& layer) {

@@ -35,6 +35,27 @@ class Help(CommandTest):
             for document in text[text.index("SEE ALSO"):].replace(",", " ").split()[2:]:
                 self.assertTrue((ROOT / document).is_file(), f"{command}: {document}")
 
+    def test_what_cannot_be_read_is_answered_with_what_was_meant(self):
+        recipe = "demo/recipes/full.yaml"
+        for words, expected in (
+                (["tarin", recipe], "there is no command 'tarin' (did you mean 'train'?)"),
+                (["--verison"], "there is no option '--verison' (did you mean '--version'?)"),
+                ([], "a command is missing"),
+                (["plan"], "plan: RECIPE is missing: "),
+                (["plan", recipe, "--memry", "1GiB"], "plan: there is no option '--memry' (did you mean '--memory'?)"),
+                (["plan", recipe, "--memry=1GiB"], "plan: there is no option '--memry' (did you mean '--memory'?)"),
+                (["train", recipe, "more.yaml"], "train: 'more.yaml' is one argument too many"),
+                (["train", recipe, "--resume", "--overwrite"], "--overwrite"),
+                (["merge", "runs/x"], "merge: --out is missing: "),
+                (["convert", "runs/x", "--dtype", "f8", "--out", "runs/y"], "convert: --dtype: f8 not in {f32,bf16,f16}"),
+                (["generate", "demo/model", "--prompt", "a", "--temperature", "-1"],
+                 "generate: --temperature: expected a number from 0 on, found '-1'")):
+            done = run(*words)
+            self.assertEqual(done.returncode, 2, words)
+            self.assertIn("error: ", done.stderr)
+            self.assertIn(expected, done.stderr)
+            self.assertIn("--help", done.stderr)
+
     def test_the_program_lists_its_commands(self):
         text = output("--help")
         for command in output("help", "--commands").split():

@@ -193,6 +193,7 @@ class DataTest(unittest.TestCase):
         self.assertEqual(json.loads((output / "run.json").read_text())["rows"]["without_targets"], 0)
         rows.write_text(json.dumps({"prompt": "a" * 400, "response": "b"}) + "\n")
         self.assertIn("no row has a token to learn", self.refusal(str(rows), 2, task="sft"))
+        self.assertFalse((self.folder / "refused" / "run" / "metrics.jsonl").exists())
         rows.write_text("")
         self.assertIn("has no rows", self.refusal(str(rows), 2))
 
@@ -208,6 +209,13 @@ class DataTest(unittest.TestCase):
         self.assertEqual((data["rows"], data["estimated"]), (16000, True))
         self.assertLessEqual(data["sampled_rows"], 2048)
         self.assertIn("estimated from", run("plan", recipe(self.folder / "plan", many)).stdout)
+
+    def test_short_rows_cost_their_own_tokens_and_not_the_planned_ones(self):
+        sys.path.insert(0, str(ROOT / "bench"))
+        import lengths
+        (self.folder / "config.json").write_text(json.dumps(lengths.CONFIG))
+        full, short = (lengths.step_seconds(PLIMSOLL, self.folder, [n] * 4) for n in (512, 32))
+        self.assertLess(short, 0.5 * full)  # a 16th of the tokens; processor time of a busy machine varies
 
     def write_rows(self, kind, megabytes):
         """A file of so many MB of rows; it is the rows' number that differs, not their lengths."""

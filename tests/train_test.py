@@ -199,7 +199,7 @@ class TrainTest(unittest.TestCase):
         base = self.train("base", schedule={"max_steps": 1})
         adapter = self.train("adapter", model=str(base), init="weights", method={"type": "lora", "r": 4})
         for words, what in (((adapter, "--out", base), "exists already"),
-                            ((base, "--out", self.folder / "m"), "adapter_config.json"),
+                            ((base, "--out", self.folder / "m"), "it is a whole model, and there is nothing to merge"),
                             ((adapter, "--out", self.folder / "m", "--base", self.folder), "config.json")):
             done = run("merge", *words)
             self.assertEqual(done.returncode, 2, done.stderr)

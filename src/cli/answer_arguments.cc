@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "cli/commands.h"
+#include "cli/usage_text.h"
 #include "template/builtin_templates.h"
 
 namespace plimsoll {
@@ -58,10 +59,10 @@ void AnswerArguments::add_choices(CLI::App& command, AnswerOptions& options) {
   command.add_option("--context", options.context, "tokens of prompt and answer; sizes the cache")
       ->check(CLI::Range(int64_t{1}, kMostTokens));
   command.add_option("--temperature", options.sampling.temperature, "0 takes the likeliest token")
-      ->check(CLI::NonNegativeNumber)
+      ->check(at_least(0))
       ->capture_default_str();
   command.add_option("--top-k", options.sampling.top_k, "sample among so many tokens; 0: all")
-      ->check(CLI::NonNegativeNumber)
+      ->check(at_least(0))
       ->capture_default_str();
   command.add_option("--top-p", options.sampling.top_p, "sample among the likeliest with this share")
       ->check(CLI::Range(0.0, 1.0))
@@ -73,7 +74,7 @@ void AnswerArguments::add_machine(CLI::App& command, AnswerOptions& options) {
   command.add_option("--precision", precision_, "fp32 or bf16; else as config.json says")
       ->check(CLI::IsMember({"fp32", "bf16"}));
   command.add_option("--max-isa", max_isa_, "use no instructions beyond avx2, avx512, avx512-bf16 or amx");
-  command.add_option("--threads", options.machine.threads, "0: one per CPU")->check(CLI::NonNegativeNumber);
+  command.add_option("--threads", options.machine.threads, "0: one per CPU")->check(at_least(0));
 }
 
 void AnswerArguments::add_json(CLI::App& command, AnswerOptions& options) {

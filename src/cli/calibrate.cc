@@ -6,6 +6,7 @@
 #include "calibrate/calibrate.h"
 #include "calibrate/rates_cache.h"
 #include "cli/commands.h"
+#include "cli/usage_text.h"
 #include "cpu/threads.h"
 
 namespace plimsoll {
@@ -67,8 +68,7 @@ void add_calibrate(CLI::App& app, Action& action) {
   auto arguments = std::make_shared<CalibrateArguments>();
   CLI::App* command = app.add_subcommand("calibrate", "measures this machine once, for predicted times");
   command->add_flag("--quick", arguments->quick, "seconds instead of minutes, on a coarser grid");
-  command->add_option("--threads", arguments->threads, "compute threads; 0: one per CPU")
-      ->check(CLI::NonNegativeNumber);
+  command->add_option("--threads", arguments->threads, "compute threads; 0: one per CPU")->check(at_least(0));
   command->add_option("--max-isa", arguments->max_isa,
                       "use no instructions beyond avx2, avx512, avx512-bf16 or amx");
   command->add_option("--disk-folder", arguments->disk_folder,

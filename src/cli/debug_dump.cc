@@ -1,4 +1,5 @@
 #include "cli/commands.h"
+#include "cli/usage_text.h"
 #include "train/inspect.h"
 
 namespace plimsoll {
@@ -23,7 +24,7 @@ void add_debug_dump(CLI::App& app, Action& action) {
   command
       ->add_option("--max-new-tokens", arguments->options.max_new_tokens,
                    "greedy answers to the file's prompts, of so many tokens")
-      ->check(CLI::NonNegativeNumber);
+      ->check(at_least(0));
   command->callback([arguments, &action] {
     action = [arguments] {
       const Recipe recipe = arguments->recipe.load().recipe;

@@ -1,5 +1,6 @@
 #include "cli/answer_arguments.h"
 #include "cli/commands.h"
+#include "cli/usage_text.h"
 #include "train/evaluate.h"
 
 namespace plimsoll {
@@ -17,7 +18,7 @@ void add_data(CLI::App& command, EvalOptions& options) {
       ->type_name("FILE");
   command.add_option("--set", options.sets, "key=value of a recipe, such as data.columns (may be repeated)")
       ->type_name("KEY=VALUE");
-  command.add_option("--limit", options.limit, "the first rows only")->check(CLI::PositiveNumber);
+  command.add_option("--limit", options.limit, "the first rows only")->check(at_least(1));
   command
       .add_option("--max-length", options.max_length,
                   "tokens of a row; longer ones are cut. Else as the run had it, or 1,024")

@@ -2,6 +2,7 @@
 
 #include "cli/answer_arguments.h"
 #include "cli/commands.h"
+#include "cli/usage_text.h"
 
 namespace plimsoll {
 namespace {
@@ -21,7 +22,7 @@ void add_questions(CLI::App& command, GenerateOptions& options) {
                   "answer the column 'prompt' (or 'messages') of a .parquet or .jsonl file; where it has a "
                   "column 'response', count the exact matches")
       ->type_name("FILE");
-  command.add_option("--limit", options.limit, "rows of --data")->check(CLI::PositiveNumber);
+  command.add_option("--limit", options.limit, "rows of --data")->check(at_least(1));
   command.add_option("--out", options.out, "write the answers here, as JSON lines")->type_name("FILE");
 }
 

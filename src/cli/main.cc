@@ -8,6 +8,7 @@
 
 #include "cli/commands.h"
 #include "cli/help.h"
+#include "cli/usage_text.h"
 
 namespace plimsoll {
 namespace {
@@ -43,6 +44,7 @@ int run(int argc, char** argv) {
       "Fine-tunes language models inside a memory budget: plans a run to the byte, then runs exactly that."};
   app.name("plimsoll");
   use_help_text(app);
+  use_usage_text(app);
   app.set_version_flag("--version", PLIMSOLL_VERSION);
   app.require_subcommand(1);
   Action action;

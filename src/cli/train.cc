@@ -18,9 +18,11 @@ void add_train(CLI::App& app, Action& action) {
   auto arguments = std::make_shared<TrainArguments>();
   CLI::App* command = app.add_subcommand("train", "run the plan of a recipe");
   arguments->recipe.add_to(*command, false);
-  command->add_flag("--resume", arguments->options.resume, "go on from the run folder's newest checkpoint");
-  command->add_flag("--overwrite", arguments->options.overwrite,
-                    "replace the run that the output folder holds");
+  CLI::Option* resume = command->add_flag("--resume", arguments->options.resume,
+                                          "go on from the run folder's newest checkpoint");
+  command
+      ->add_flag("--overwrite", arguments->options.overwrite, "replace the run that the output folder holds")
+      ->excludes(resume);
   command->add_option("--log-level", arguments->log_level, "error, warn, info or debug")->type_name("LEVEL");
   command->add_flag("--quiet", arguments->quiet, "print errors only: --log-level error");
   command->add_flag("--profile", arguments->options.profile,

@@ -99,4 +99,11 @@ int64_t count_packed_steps(Dataset& dataset, const RowSubset& subset, const Exam
   return steps;
 }
 
+UsageError nothing_to_learn(const std::string& data, int64_t max_length, const std::string& first_damage) {
+  return UsageError(data + ": no row has a token to learn within data.max_length " +
+                    std::to_string(max_length) +
+                    (first_damage.empty() ? ". Raise it: the prompts alone fill it, or all labels are -100."
+                                          : ". Rows are damaged and skipped; the first: " + first_damage));
+}
+
 }  // namespace plimsoll

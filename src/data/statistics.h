@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
+#include "base/error.h"
 #include "data/dataset.h"
 #include "data/example.h"
 #include "data/loader.h"
@@ -37,5 +39,8 @@ DataStatistics sample_data(Dataset& dataset, const RowSubset& subset, const Exam
 // meanwhile.
 int64_t count_packed_steps(Dataset& dataset, const RowSubset& subset, const ExampleEncoder& encoder,
                            const LoaderOptions& options, int64_t epochs);
+
+// Why a data set without any target is refused; `first_damage` where damaged rows were skipped, else "".
+UsageError nothing_to_learn(const std::string& data, int64_t max_length, const std::string& first_damage);
 
 }  // namespace plimsoll

@@ -77,11 +77,17 @@ class Merger {
   static constexpr const char* kPrefix = "base_model.model.";
 
   fs::path named_base() const {
+    const fs::path file = options_.adapter / "adapter_config.json";
+    if (fs::is_directory(options_.adapter) && !fs::exists(file))
+      throw UsageError(options_.adapter.string() + ": has no adapter_config.json, so it is no adapter" +
+                       (fs::exists(options_.adapter / "config.json")
+                            ? "; it is a whole model, and there is nothing to merge"
+                            : ""));
     const nlohmann::json config = read_config(options_.adapter, "adapter_config.json");
     const auto name = config.value("base_model_name_or_path", std::string());
     if (name.empty() || !fs::exists(fs::path(name) / "config.json"))
-      throw UsageError((options_.adapter / "adapter_config.json").string() + ": base_model_name_or_path '" +
-                       name + "' is no model folder here; name it with --base");
+      throw UsageError(file.string() + ": base_model_name_or_path '" + name +
+                       "' is no model folder here; name it with --base");
     return name;
   }
 

@@ -1,0 +1,91 @@
+#include "cli/usage_text.h"
+
+#include <cctype>
+#include <charconv>
+#include <cmath>
+
+#include "base/strings.h"
+#include "cli/help.h"
+
+namespace plimsoll {
+namespace {
+
+std::string did_you_mean(const std::string& word, const std::vector<std::string>& names) {
+  const std::string near = nearest_name(word, names);
+  return near.empty() ? "" : " (did you mean '" + near + "'?)";
+}
+
+std::vector<std::string> option_names(const HelpCommand& command) {
+  std::vector<std::string> names;
+  for (const HelpOption& option : command.options)
+    if (!option.argument) names.insert(names.end(), option.names.begin(), option.names.end());
+  return names;
+}
+
+// The first word that nothing took; an option goes before what was meant as its value. Options that are
+// written
+// --name=value are known by their name.
+std::string unknown_word(const CLI::App& app) {
+  const std::vector<std::string> words = app.remaining(true);
+  for (const std::string& word : words)
+    if (word.starts_with('-')) return word.substr(0, word.find('='));
+  return words.empty() ? "" : words.front();
+}
+
+std::string program_problem(const CLI::App& app, const HelpCommand& program, const CLI::Error& error) {
+  const std::string word = unknown_word(app);
+  if (word.empty()) return error.get_name() == "RequiredError" ? "a command is missing" : error.what();
+  if (word.starts_with('-'))
+    return "there is no option '" + word + "'" + did_you_mean(word, option_names(program));
+  std::vector<std::string> names;
+  for (const HelpCommand& one : program.commands) names.push_back(one.name);
+  return "there is no command '" + word + "'" + did_you_mean(word, names);
+}
+
+// "recipe is required", as CLI11 says it, names an argument in small letters.
+std::string missing(const HelpCommand& command, const std::string& words) {
+  const std::string name = words.substr(0, words.find(' '));
+  for (const HelpOption& option : command.options) {
+    const std::string& shown = option.names.back();
+    std::string small = shown;
+    for (char& c : small) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    if (small == name) return shown + " is missing: " + option.meaning;
+  }
+  return words;
+}
+
+std::string command_problem(const CLI::App& app, const HelpCommand& command, const CLI::Error& error) {
+  if (error.get_name() == "ExtrasError") {
+    const std::string word = unknown_word(app);
+    if (word.starts_with('-'))
+      return "there is no option '" + word + "'" + did_you_mean(word, option_names(command));
+    return "'" + word + "' is one argument too many";
+  }
+  return error.get_name() == "RequiredError" ? missing(command, error.what()) : error.what();
+}
+
+std::string usage_text(const CLI::App* app, const CLI::Error& error) {
+  const std::vector<CLI::App*> chosen = app->get_subcommands();
+  const HelpCommand command = read_command(chosen.empty() ? *app : *chosen.front());
+  const std::string problem =
+      chosen.empty() ? program_problem(*app, command, error) : command_problem(*app, command, error);
+  return "error: " + (chosen.empty() ? "" : command.name + ": ") + problem + "\n  " + command.title() +
+         (chosen.empty() ? " --help lists the commands\n" : " --help lists its options\n");
+}
+
+}  // namespace
+
+void use_usage_text(CLI::App& app) { app.failure_message(usage_text); }
+
+CLI::Validator at_least(int64_t least) {
+  return {[least](std::string& text) {
+            double value = NAN;
+            const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+            const bool number = error == std::errc() && end == text.data() + text.size();
+            if (number && value >= static_cast<double>(least)) return std::string();
+            return "expected a number from " + std::to_string(least) + " on, found '" + text + "'";
+          },
+          "", ""};
+}
+
+}  // namespace plimsoll

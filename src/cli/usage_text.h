@@ -1,0 +1,16 @@
+// What is said of a command line that cannot be read, and checks of numbers with messages of their own.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+
+namespace plimsoll {
+
+// Makes the program name what is unknown or missing, the nearest name, and where to read more. Before
+// commands are added: they inherit it.
+void use_usage_text(CLI::App& app);
+
+// A number that is not below `least`.
+CLI::Validator at_least(int64_t least);
+
+}  // namespace plimsoll

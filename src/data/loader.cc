@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/units.h"
+#include "data/statistics.h"
 
 namespace plimsoll {
 namespace {
@@ -149,10 +150,7 @@ void Loader::prepare(const DataPosition& position, EffectiveBatch& batch) {
   batch.ends_epoch = end == rows();
   batch.next = batch.ends_epoch ? DataPosition{position.epoch + 1, 0} : DataPosition{position.epoch, end};
   if (batch.ends_epoch && !epoch_has_targets_)
-    throw UsageError(dataset_.name() + ": no row has a token to learn within data.max_length " +
-                     std::to_string(encoder_.options().max_length) +
-                     (first_damage_.empty() ? ". Raise it: the prompts alone fill it, or all labels are -100."
-                                            : ". Rows are damaged and skipped; the first: " + first_damage_));
+    refuse_without_targets(dataset_.name(), encoder_.options().max_length, first_damage_);
 }
 
 }  // namespace plimsoll

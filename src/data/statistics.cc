@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/error.h"
 #include "data/row_reader.h"
 
 namespace plimsoll {
@@ -13,7 +14,7 @@ constexpr int64_t kSampledRows = 2048;
 void add(const Example& example, DataStatistics& statistics) {
   ++statistics.rows;
   if (!example.damage.empty()) {
-    ++statistics.damaged;
+    if (++statistics.damaged == 1) statistics.first_damage = example.damage;
     return;
   }
   statistics.longest = std::max(statistics.longest, example.whole_length);
@@ -75,6 +76,13 @@ DataStatistics sample_data(Dataset& dataset, const RowSubset& subset, const Exam
   }
   dataset.hold({});
   return statistics;
+}
+
+void refuse_without_targets(const std::string& name, int64_t max_length, const std::string& first_damage) {
+  throw UsageError(name + ": no row has a token to learn within data.max_length " +
+                   std::to_string(max_length) +
+                   (first_damage.empty() ? ". Raise it: the prompts alone fill it, or all labels are -100."
+                                         : ". Rows are damaged and skipped; the first: " + first_damage));
 }
 
 int64_t count_packed_steps(Dataset& dataset, const RowSubset& subset, const ExampleEncoder& encoder,

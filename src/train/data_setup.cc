@@ -112,6 +112,8 @@ void open_eval(const Recipe& recipe, int64_t vocab, DataSetup& data) {
 
 DataSummary summarise(DataSource& train) {
   const DataStatistics sample = sample_data(train.dataset, train.rows, train.encoder);
+  if (sample.rows == train.rows.size() && sample.target_tokens == 0)
+    refuse_without_targets(train.dataset.name(), train.encoder.options().max_length, sample.first_damage);
   const RowOrder order(train.dataset.units(), train.rows, train.loader.order);
   DataSummary summary;
   summary.rows = order.rows();

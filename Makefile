@@ -6,10 +6,12 @@ PARITY_PYTHON := .deps/parity/bin/python3
 # Two of the golden tokenizers; the script without arguments compares all of them (about five minutes).
 PARITY_TOKENIZERS := tests/golden/tokenizers/qwen2.json tests/golden/tokenizers/llama3.json
 ROUNDS ?= 5
+RUNS ?= 1000000
+FUZZ_TARGETS ?= $(patsubst tests/fuzz/%_fuzz.cc,%,$(wildcard tests/fuzz/*_fuzz.cc))
 CLANG_FORMAT ?= clang-format-14
 SOURCES = $(shell git ls-files '*.cc' '*.h')
 
-.PHONY: build install archive test demo parity loadline bench golden sanitize fmt check-format check setup setup-dev setup-parity clean
+.PHONY: build install archive test demo parity loadline bench golden sanitize fuzz fmt check-format check setup setup-dev setup-parity setup-fuzz clean
 
 build: setup
 	cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release --log-level=NOTICE
@@ -60,6 +62,16 @@ sanitize: setup
 	cmake --build build-asan --target unit_tests -j $(JOBS)
 	ctest --test-dir build-asan --output-on-failure -j $(JOBS) -R '_test$$'
 
+# Every target RUNS times with libFuzzer; what it finds stays in build-fuzz/. `make fuzz FUZZ_TARGETS=recipe` is one of them.
+fuzz: setup-fuzz
+	cmake -S . -B build-fuzz -G Ninja -DCMAKE_BUILD_TYPE=Release -DPLIMSOLL_FUZZ=ON -DCMAKE_CXX_COMPILER=clang++-14 --log-level=NOTICE
+	cmake --build build-fuzz -j $(JOBS)
+	@set -e; for target in $(FUZZ_TARGETS); do \
+	  mkdir -p build-fuzz/corpus/$$target; echo "== $$target"; \
+	  build-fuzz/tests/fuzz/$${target}_fuzz -runs=$(RUNS) -seed=1 -max_len=4096 -timeout=20 -rss_limit_mb=2048 \
+	    -print_final_stats=1 -verbosity=0 -artifact_prefix=build-fuzz/ build-fuzz/corpus/$$target tests/fuzz/corpus/$$target; \
+	done
+
 check: check-format
 	python3 scripts/check_layers.py
 	python3 scripts/check_size.py
@@ -76,6 +88,8 @@ setup-dev:
 	@scripts/setup.sh --dev
 setup-parity:
 	@scripts/setup.sh --parity
+setup-fuzz:
+	@scripts/setup.sh --fuzz
 
 clean:
-	rm -rf build build-asan demo/work
+	rm -rf build build-asan build-fuzz demo/work

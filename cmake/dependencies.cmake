@@ -2,12 +2,16 @@
 set(_hint "run scripts/setup.sh (or `make`), which installs it")
 
 find_package(Threads REQUIRED)
-find_package(OpenMP REQUIRED COMPONENTS CXX)
+if(NOT PLIMSOLL_FUZZ)
+  find_package(OpenMP REQUIRED COMPONENTS CXX)
+endif()
 find_package(yaml-cpp CONFIG REQUIRED)
 find_package(CLI11 CONFIG REQUIRED)
 find_package(nlohmann_json CONFIG REQUIRED)
 find_package(ICU REQUIRED COMPONENTS i18n uc data)
-find_package(GTest CONFIG REQUIRED)
+if(NOT PLIMSOLL_FUZZ)
+  find_package(GTest CONFIG REQUIRED)
+endif()
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET GLOBAL libpcre2-8)
 

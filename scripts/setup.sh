@@ -3,6 +3,7 @@
 #
 #   scripts/setup.sh             compiler, build tools and libraries (Debian packages); Arrow and Parquet (a wheel)
 #   scripts/setup.sh --dev       also clang-format and ccache
+#   scripts/setup.sh --fuzz      also clang with libFuzzer
 #   scripts/setup.sh --parity    also .deps/parity/bin/python3 with PyTorch, transformers, PEFT, bitsandbytes and TensorBoard
 #
 # Wheels go to .deps/ inside the repository: nothing is written into the system's Python.
@@ -18,9 +19,10 @@ parity=false
 for argument in "$@"; do
   case "$argument" in
     --dev) packages+=(clang-format-14 ccache) ;;
+    --fuzz) packages+=(clang-14 libclang-rt-14-dev) ;;
     --parity) parity=true ;;
     *)
-      echo "error: scripts/setup.sh: unknown argument '$argument' (known: --dev, --parity)" >&2
+      echo "error: scripts/setup.sh: unknown argument '$argument' (known: --dev, --fuzz, --parity)" >&2
       exit 2
       ;;
   esac

@@ -1,4 +1,5 @@
 // Models, adapters, and files of tensors.
+#include <algorithm>
 #include <map>
 
 #include "base/error.h"
@@ -66,6 +67,11 @@ std::string text_of(const nlohmann::json& config, const char* key) {
   return found != config.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
+bool is_texts(const nlohmann::json& list) {
+  return list.is_array() &&
+         std::all_of(list.begin(), list.end(), [](const nlohmann::json& item) { return item.is_string(); });
+}
+
 bool has_weights(const fs::path& folder, const std::string& stem) {
   return fs::exists(folder / (stem + ".safetensors")) ||
          fs::exists(folder / (stem + ".safetensors.index.json"));
@@ -119,7 +125,7 @@ Description describe_model(const fs::path& folder, bool tensors) {
   const nlohmann::json config = read_config(folder);
   try {
     add_shape(d, read_model_spec(folder / "config.json"));
-  } catch (const UsageError& error) {
+  } catch (const Error& error) {
     d.add("architecture", text_of(config, "model_type"));
     d.add("problem", error.what());
   }
@@ -145,12 +151,12 @@ Description describe_adapter(const fs::path& folder, bool tensors) {
   for (const char* key : {"r", "lora_alpha"})
     if (config.contains(key)) d.add(key, config[key].dump(), Json::parse(config[key].dump()));
   for (const char* key : {"use_rslora", "use_dora"})
-    if (config.value(key, false)) d.add(key, "yes", true);
+    if (config.contains(key) && config[key] == true) d.add(key, "yes", true);
   if (const auto targets = config.find("target_modules"); targets != config.end())
     d.add("targets",
-          targets->is_array()    ? join(targets->get<std::vector<std::string>>(), ", ")
-          : targets->is_string() ? targets->get<std::string>()
-                                 : targets->dump(),
+          targets->is_string() ? targets->get<std::string>()
+          : is_texts(*targets) ? join(targets->get<std::vector<std::string>>(), ", ")
+                               : targets->dump(),
           Json::parse(targets->dump()));
   d.add("base model", text_of(config, "base_model_name_or_path"));
   const ModelFolder adapter = ModelFolder::open(folder, "adapter_model");

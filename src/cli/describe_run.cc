@@ -14,6 +14,7 @@ namespace plimsoll {
 namespace {
 
 namespace fs = std::filesystem;
+using namespace nlohmann::literals;
 using Json = nlohmann::ordered_json;
 
 std::string decimals(double value) {
@@ -96,7 +97,7 @@ Description describe_run(const fs::path& folder, bool tensors) {
   Description d{"run", {}, {}};
   Json result = nullptr;
   if (fs::exists(folder / "run.json")) result = Json::parse(read_config(folder, "run.json").dump());
-  const bool finished = result.is_object() && result.value("finished", false);
+  const bool finished = result.is_object() && result.contains("finished") && result["finished"] == true;
   d.add("state", finished ? "finished" : result.is_object() ? "interrupted, saved" : "not finished");
   if (fs::exists(folder / "recipe.yaml")) add_recipe(d, folder / "recipe.yaml");
   add_number(d, "steps", result, "steps");
@@ -106,11 +107,10 @@ Description describe_run(const fs::path& folder, bool tensors) {
   add_number(d, "evaluation loss", result.is_object() ? result : last_line(folder / "eval.jsonl"),
              result.is_object() ? "eval_loss" : "loss");
   add_number(d, "tokens/s", result, "tokens_per_second");
-  if (result.is_object() && result.contains("measured") &&
-      result["measured"].contains("process_peak_rss_bytes")) {
-    const auto bytes = result["measured"]["process_peak_rss_bytes"].get<int64_t>();
-    d.add("process peak", format_bytes(bytes), bytes);
-  }
+  const Json peak = result.is_object()
+                        ? result.value("/measured/process_peak_rss_bytes"_json_pointer, Json(nullptr))
+                        : Json(nullptr);
+  if (peak.is_number_unsigned()) d.add("process peak", format_bytes(peak.get<int64_t>()), peak);
   add_checkpoints(d, folder);
   if (fs::exists(folder / "adapter_config.json")) {
     append(d, describe_adapter(folder, tensors));

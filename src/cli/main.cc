@@ -1,9 +1,11 @@
 #include <malloc.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <new>
 
 #include "cli/commands.h"
@@ -23,6 +25,15 @@ void print_error(const Error& error) {
   if (error.code() == ExitCode::internal)
     text += "\nthis is a bug in plimsoll: please report it with the command and the recipe";
   std::fprintf(stderr, "error: %s\n", text.c_str());
+}
+
+// What the system refuses about a path: a loop of links, a name too long, no permission. Where it is the disk
+// that gives up, the run had to stop.
+Error as_error(const std::filesystem::filesystem_error& error) {
+  const std::string path = (error.path2().empty() ? error.path1() : error.path2()).string();
+  const bool disk = error.code() == std::errc::no_space_on_device || error.code() == std::errc::io_error ||
+                    error.code() == std::errc::read_only_file_system || error.code().value() == EDQUOT;
+  return {disk ? ExitCode::stopped : ExitCode::usage, path + ": " + error.code().message()};
 }
 
 // Idle OpenMP threads spin before they sleep, by default so long that a run beside other work loses most of
@@ -85,6 +96,9 @@ int main(int argc, char** argv) {
   } catch (const plimsoll::Error& error) {
     plimsoll::print_error(error);
     return static_cast<int>(error.code());
+  } catch (const std::filesystem::filesystem_error& error) {
+    plimsoll::print_error(plimsoll::as_error(error));
+    return static_cast<int>(plimsoll::as_error(error).code());
   } catch (const std::bad_alloc&) {
     std::fprintf(stderr, "does not fit   the system gives no more memory\n");
     return static_cast<int>(plimsoll::ExitCode::does_not_fit);

@@ -6,6 +6,19 @@
 #include "data/messages.h"
 
 namespace plimsoll {
+namespace {
+
+// Ids that the tokenizer gave. Not the row's fault: no row can be skipped for it.
+void require_known_ids(const std::vector<int32_t>& ids, int64_t vocab_size,
+                       const std::function<std::string()>& where) {
+  const auto largest = std::max_element(ids.begin(), ids.end());
+  if (largest == ids.end() || vocab_size == 0 || *largest < vocab_size) return;
+  throw UsageError(where() + ": the tokenizer gives the id " + std::to_string(*largest) +
+                   ", the model has the ids 0 to " + std::to_string(vocab_size - 1) +
+                   " (vocab_size in config.json). Tokenizer and model do not belong together.");
+}
+
+}  // namespace
 
 ExampleEncoder::ExampleEncoder(const ExampleOptions& options, Tokenize tokenize, EncodeConversation converse)
     : options_(options), tokenize_(std::move(tokenize)), converse_(std::move(converse)) {
@@ -38,6 +51,7 @@ void ExampleEncoder::encode(const Row& row, const std::function<std::string()>& 
       encode_ready_ids(row, where, example);
       break;
   }
+  if (options_.format != RowFormat::input_ids) require_known_ids(example.ids, options_.vocab_size, where);
   example.whole_length = static_cast<int64_t>(example.ids.size());
   if (example.whole_length > options_.max_length) {
     truncate(example.ids);

@@ -17,7 +17,7 @@ constexpr int32_t kEos = 99;
 
 Example encode(ExampleOptions options, const Row& row) {
   options.eos = kEos;
-  options.vocab_size = 256;
+  if (options.vocab_size == 0) options.vocab_size = 256;
   Example example;
   ExampleEncoder(options, tokenize_bytes)
       .encode(
@@ -101,6 +101,12 @@ TEST(Statistics, count_rows_tokens_and_what_truncation_takes) {
   EXPECT_EQ(statistics.longest, 10);
   EXPECT_EQ(statistics.skipped, 1);
   EXPECT_DOUBLE_EQ(statistics.share_truncated(), 2.0 / 3.0);
+}
+
+TEST(Example, a_tokenizer_of_another_model_is_refused_with_the_row) {
+  EXPECT_THAT(
+      message_of<UsageError>([] { encode({.format = RowFormat::text, .vocab_size = 98}, texts({"abc"})); }),
+      HasSubstr("d.jsonl:7: the tokenizer gives the id 99, the model has the ids 0 to 97"));
 }
 
 }  // namespace

@@ -150,7 +150,7 @@ void Loader::prepare(const DataPosition& position, EffectiveBatch& batch) {
   batch.ends_epoch = end == rows();
   batch.next = batch.ends_epoch ? DataPosition{position.epoch + 1, 0} : DataPosition{position.epoch, end};
   if (batch.ends_epoch && !epoch_has_targets_)
-    throw nothing_to_learn(dataset_.name(), encoder_.options().max_length, first_damage_);
+    refuse_without_targets(dataset_.name(), encoder_.options().max_length, first_damage_);
 }
 
 }  // namespace plimsoll

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/error.h"
 #include "data/row_reader.h"
 
 namespace plimsoll {
@@ -13,7 +14,7 @@ constexpr int64_t kSampledRows = 2048;
 void add(const Example& example, DataStatistics& statistics) {
   ++statistics.rows;
   if (!example.damage.empty()) {
-    ++statistics.damaged;
+    if (++statistics.damaged == 1) statistics.first_damage = example.damage;
     return;
   }
   statistics.longest = std::max(statistics.longest, example.whole_length);
@@ -77,6 +78,13 @@ DataStatistics sample_data(Dataset& dataset, const RowSubset& subset, const Exam
   return statistics;
 }
 
+void refuse_without_targets(const std::string& name, int64_t max_length, const std::string& first_damage) {
+  throw UsageError(name + ": no row has a token to learn within data.max_length " +
+                   std::to_string(max_length) +
+                   (first_damage.empty() ? ". Raise it: the prompts alone fill it, or all labels are -100."
+                                         : ". Rows are damaged and skipped; the first: " + first_damage));
+}
+
 int64_t count_packed_steps(Dataset& dataset, const RowSubset& subset, const ExampleEncoder& encoder,
                            const LoaderOptions& options, int64_t epochs) {
   const std::vector<int32_t> lengths = row_lengths(dataset, subset, encoder);
@@ -97,13 +105,6 @@ int64_t count_packed_steps(Dataset& dataset, const RowSubset& subset, const Exam
     ++steps;  // the last one, which may hold rows without targets alone
   }
   return steps;
-}
-
-UsageError nothing_to_learn(const std::string& data, int64_t max_length, const std::string& first_damage) {
-  return UsageError(data + ": no row has a token to learn within data.max_length " +
-                    std::to_string(max_length) +
-                    (first_damage.empty() ? ". Raise it: the prompts alone fill it, or all labels are -100."
-                                          : ". Rows are damaged and skipped; the first: " + first_damage));
 }
 
 }  // namespace plimsoll

@@ -20,6 +20,7 @@ struct DataStatistics {
   int64_t truncated = 0;      // rows
   int64_t skipped = 0;        // rows with no target left
   int64_t damaged = 0;        // rows that cannot be read, where the data set is to skip them
+  std::string first_damage;   // why the first of them cannot
 
   [[nodiscard]] double share_of_rows(int64_t count) const {
     return rows == 0 ? 0.0 : static_cast<double>(count) / static_cast<double>(rows);
@@ -35,12 +36,13 @@ DataStatistics measure_data(Dataset& dataset, const RowSubset& subset, const Exa
 // rows where they are few. `rows` says of how many.
 DataStatistics sample_data(Dataset& dataset, const RowSubset& subset, const ExampleEncoder& encoder);
 
+// Throws the UsageError for a data set without a row to learn from. `first_damage`: of rows that are skipped.
+[[noreturn]] void refuse_without_targets(const std::string& name, int64_t max_length,
+                                         const std::string& first_damage);
+
 // Optimizer steps of so many epochs with packing, found by encoding every row once: 4 bytes of memory a row
 // meanwhile.
 int64_t count_packed_steps(Dataset& dataset, const RowSubset& subset, const ExampleEncoder& encoder,
                            const LoaderOptions& options, int64_t epochs);
-
-// Why a data set without any target is refused; `first_damage` where damaged rows were skipped, else "".
-UsageError nothing_to_learn(const std::string& data, int64_t max_length, const std::string& first_damage);
 
 }  // namespace plimsoll

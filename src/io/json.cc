@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "io/file.h"
+#include "io/json_values.h"
 
 namespace plimsoll {
 namespace {
@@ -42,13 +43,6 @@ class LimitGuard {
   std::vector<std::set<std::string>> open_objects_;
 };
 
-// The library's text without its "[json.exception.parse_error.101] " head.
-std::string reason_of(const json::exception& error) {
-  const std::string_view text = error.what();
-  const size_t head = text.find("] ");
-  return std::string(head == std::string_view::npos ? text : text.substr(head + 2));
-}
-
 template <class Json>
 Json parse(std::string_view text, const std::string& where, const JsonLimits& limits) {
   LimitGuard guard(where, limits);
@@ -80,7 +74,32 @@ std::string kind_name(json::value_t type) {
   }
 }
 
+// At most `bytes` of the text, not ending within a character.
+std::string_view first_bytes(std::string_view text, size_t bytes) {
+  if (text.size() <= bytes) return text;
+  const auto continues = [&](size_t at) { return (static_cast<unsigned char>(text[at]) & 0xC0U) == 0x80U; };
+  while (bytes > 0 && continues(bytes)) --bytes;
+  return text.substr(0, bytes);
+}
+
 }  // namespace
+
+std::string reason_of(const json::exception& error) {
+  constexpr size_t kMostBytes = 300;  // it quotes what was read last: a row may have megabytes
+  const std::string_view text = error.what();
+  const size_t head = text.find("] ");
+  const std::string_view reason = head == std::string_view::npos ? text : text.substr(head + 2);
+  const std::string_view shown = first_bytes(reason, kMostBytes);
+  // Bytes that are no UTF-8, the commonest of reasons, would spoil the terminal and the log.
+  std::string readable(shown);
+  try {
+    (void)json(readable).dump();
+  } catch (const json::exception&) {
+    for (char& c : readable)
+      if (static_cast<unsigned char>(c) >= 0x80U) c = '?';
+  }
+  return shown.size() < reason.size() ? readable + "..." : readable;
+}
 
 json parse_json(std::string_view text, const std::string& where, const JsonLimits& limits) {
   return parse<json>(text, where, limits);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "io/json_values.h"
 #include "io/test_folder.h"
 
 namespace plimsoll {
@@ -36,6 +37,30 @@ TEST(Json, a_file_beyond_the_size_limit_is_refused_unread) {
   const auto path = folder.write("big.json", std::string(2000, ' '));
   EXPECT_EQ(message_of<UsageError>([&] { read_json(path, 1000); }),
             path.string() + ": is 1.95 KiB long, at most 1000 B are read.");
+}
+
+TEST(Json, an_error_is_short_and_readable_whatever_the_text_is) {
+  const auto message = [](const std::string& text) {
+    return message_of<DamagedError>([&] { parse_json(text, "c.json"); });
+  };
+  EXPECT_THAT(message("\"\xFF\xFE\""), HasSubstr("ill-formed UTF-8 byte; last read: '\"?'"));
+  EXPECT_THAT(message("\"caf\u00e9"), HasSubstr("caf\u00e9"));
+  for (const size_t before : {0, 1}) {  // a cut within a character
+    std::string accents;
+    for (int i = 0; i < 1000; ++i) accents += "\u00e9";
+    const std::string cut = message("\"" + std::string(before, 'a') + accents);
+    EXPECT_LT(cut.size(), 400);
+    EXPECT_THAT(cut, HasSubstr("\u00e9..."));
+  }
+}
+
+TEST(Json, values_that_are_missing_or_of_another_type_are_damage_with_its_place) {
+  const nlohmann::json value = {{"r", "eight"}};
+  EXPECT_THAT(
+      message_of<DamagedError>([&] { read_values("a.json", [&] { return value.at("r").get<int>(); }); }),
+      HasSubstr("a.json: type must be number, but is string"));
+  EXPECT_THAT(message_of<DamagedError>([&] { read_values("a.json", [&] { return value.at("alpha"); }); }),
+              HasSubstr("a.json: key 'alpha' not found"));
 }
 
 }  // namespace

@@ -56,7 +56,12 @@ TEST(ModelSpec, what_is_asked_and_not_supported_is_refused_by_name) {
   expect_refusal("attention_dropout", 0.1);
   expect_refusal("rope_scaling", {{"rope_type", "longrope"}, {"factor", 2.0}});
   expect_refusal("num_hidden_layers", 1'000'000'000);
+  expect_refusal("num_hidden_layers", UINT64_MAX);
   expect_refusal("vocab_size", "many");
+  expect_refusal("rope_theta", -1.0);
+  expect_refusal("rms_norm_eps", -1e-6);
+  expect_refusal("initializer_range", 1e30);
+  expect_refusal("rope_scaling", {{"rope_type", "linear"}, {"factor", 1e-300}});
   expect_refusal("num_key_value_heads", 3);
 }
 

@@ -18,6 +18,7 @@ using Json = nlohmann::json;
 
 // A config larger than this is no config (real ones have a few KiB).
 constexpr int64_t kLargestConfig = 4 * kMiB;
+constexpr int kDeepest = 32;  // known ones have 4 levels
 // Bounds beyond which a value is a mistake rather than a model; they also keep every product below 2^63.
 constexpr int64_t kMostLayers = 2000;
 constexpr int64_t kWidest = int64_t{1} << 20;
@@ -35,12 +36,12 @@ class Reader {
     if (!has(key)) fail("'" + std::string(key) + "' is missing");
     const Json& value = json_.at(key);
     if (!value.is_number_integer()) fail("'" + std::string(key) + "' must be a whole number");
-    const auto number = value.get<int64_t>();
-    if (number < least || number > most) {
-      fail("'" + std::string(key) + "' is " + std::to_string(number) + ", must be " + std::to_string(least) +
-           " to " + std::to_string(most));
+    const bool beyond = value.is_number_unsigned() && value.get<uint64_t>() > static_cast<uint64_t>(most);
+    if (beyond || value.get<int64_t>() < least || value.get<int64_t>() > most) {
+      fail("'" + std::string(key) + "' is " + value.dump() + ", must be " + std::to_string(least) + " to " +
+           std::to_string(most));
     }
-    return number;
+    return value.get<int64_t>();
   }
   [[nodiscard]] int64_t integer(const char* key, int64_t least, int64_t most, int64_t otherwise) const {
     return has(key) ? integer(key, least, most) : otherwise;
@@ -49,6 +50,13 @@ class Reader {
     if (!has(key)) return otherwise;
     if (!json_.at(key).is_number()) fail("'" + std::string(key) + "' must be a number");
     return json_.at(key).get<double>();
+  }
+  [[nodiscard]] double number(const char* key, double otherwise, double least, double most) const {
+    const double value = number(key, otherwise);
+    if (value < least || value > most)
+      fail("'" + std::string(key) + "' is " + json_.at(key).dump() + ", must be " + Json(least).dump() +
+           " to " + Json(most).dump());
+    return value;
   }
   [[nodiscard]] bool flag(const char* key, bool otherwise) const {
     if (!has(key)) return otherwise;
@@ -128,6 +136,7 @@ RopeSpec read_rope(const Reader& in, int64_t max_positions, const std::string& w
   spec.theta = in.number("rope_theta", 10000.0);
   spec.original_length = in.integer("original_max_position_embeddings", 1, int64_t{1} << 40, max_positions);
   const char* key = in.has("rope_parameters") ? "rope_parameters" : "rope_scaling";
+  if (spec.theta <= 0) in.fail("'rope_theta' must be positive");
   if (!in.has(key)) return spec;
   if (!in.at(key).is_object()) in.fail("'" + std::string(key) + "' must be a map");
   const Reader rope(in.at(key), where + ": " + key);
@@ -158,6 +167,16 @@ RopeSpec read_rope(const Reader& in, int64_t max_positions, const std::string& w
     rope.fail("rope type '" + type + "' is not supported; supported: default, linear, dynamic, llama3, yarn");
   }
   return spec;
+}
+
+// Each parameter may be fine and the frequencies not be: a factor of 1e-300, mscale against mscale_all_dim.
+void require_finite_rope(const Reader& in, const ModelSpec& spec) {
+  std::vector<float> frequencies(static_cast<size_t>(spec.head_dim / 2 + 1));
+  rope_frequencies(spec, spec.max_positions, frequencies);
+  if (!std::all_of(frequencies.begin(), frequencies.end(), [](float f) { return std::isfinite(f); }))
+    in.fail(
+        "the rope parameters (rope_theta, rope_parameters or rope_scaling) give frequencies that are not "
+        "finite");
 }
 
 // Mistral: every layer; Qwen: from max_window_layers on, where use_sliding_window says so; layer_types
@@ -212,18 +231,39 @@ ModelSpec parse_model_spec(const Json& config, const std::string& where) {
   if (spec.head_dim % 8 != 0 || spec.head_dim > 256)
     in.fail("a head size of " + std::to_string(spec.head_dim) +
             " is not supported: a multiple of 8 up to 256 is");
-  spec.rms_norm_eps = in.number("rms_norm_eps", family.rms_norm_eps);
+  spec.rms_norm_eps = in.number("rms_norm_eps", family.rms_norm_eps, 0.0, 1.0);
   spec.tied_head = in.flag("tie_word_embeddings", false);
   const bool bias = in.flag("attention_bias", false);
   spec.qkv_bias = family.qkv_bias || bias;
   spec.o_bias = !family.qkv_bias && bias;
   spec.mlp_bias = in.flag("mlp_bias", false);
   spec.qk_norm = family.qk_norm;
-  spec.initializer_range = in.number("initializer_range", 0.02);
+  spec.initializer_range = in.number("initializer_range", 0.02, 0.0, 1000.0);
   spec.rope = read_rope(in, spec.max_positions, where);
+  require_finite_rope(in, spec);
   spec.windows = read_windows(in, family, spec.layers);
   return spec;
 }
+
+namespace {
+
+ModelSpec read_text(const std::string& text, const std::string& where) {
+  // Depth is bounded before values are built.
+  const auto shallow = [&](int depth, Json::parse_event_t, Json&) {
+    if (depth > kDeepest)
+      throw DamagedError(where + ": is nested deeper than " + std::to_string(kDeepest) + " levels");
+    return true;
+  };
+  Json config;
+  try {
+    config = Json::parse(text, shallow);
+  } catch (const Json::exception& error) {
+    throw DamagedError(where + ": is not valid JSON: " + error.what());
+  }
+  return parse_model_spec(config, where);
+}
+
+}  // namespace
 
 ModelSpec read_model_spec(const std::filesystem::path& config_file) {
   std::ifstream file(config_file, std::ios::binary);
@@ -234,19 +274,7 @@ ModelSpec read_model_spec(const std::filesystem::path& config_file) {
     throw UsageError(config_file.string() + ": is no config.json (larger than 4 MiB)");
   std::stringstream text;
   text << file.rdbuf();
-  // Depth is bounded before values are built: a callback parser refuses what nests deeper than any config
-  // does.
-  const auto shallow = [&](int depth, Json::parse_event_t, Json&) {
-    if (depth > 32) throw UsageError(config_file.string() + ": nests deeper than 32 levels");
-    return true;
-  };
-  Json config;
-  try {
-    config = Json::parse(text.str(), shallow);
-  } catch (const Json::exception& error_text) {
-    throw UsageError(config_file.string() + ": is not valid JSON: " + error_text.what());
-  }
-  return parse_model_spec(config, config_file.string());
+  return read_text(text.str(), config_file.string());
 }
 
 std::string ModelSpec::describe() const {

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/units.h"
 #include "io/json.h"
+#include "io/json_values.h"
 #include "io/run_lock.h"
 
 namespace plimsoll {
@@ -28,11 +29,8 @@ void read_lines(const fs::path& file, const std::function<void(const Json&)>& us
   for (std::string line; std::getline(in, line);) {
     ++number;
     if (in.eof()) return;  // without its newline: being written, or cut off
-    try {
-      use(Json::parse(line));
-    } catch (const Json::exception& error) {
-      throw DamagedError(file.string() + ":" + std::to_string(number) + ": " + error.what());
-    }
+    const std::string where = file.string() + ":" + std::to_string(number);
+    read_values(where, [&] { use(parse_json(line, where)); });
   }
 }
 
@@ -109,8 +107,10 @@ RunHistory read_history(const fs::path& folder) {
     if (run.events.back().kind == "start" || run.events.back().kind == "resume") read_start(line, run);
   });
   if (fs::exists(folder / "run.json"))
-    run.measured_device_bytes =
-        read_json(folder / "run.json", kMiB).value("/measured/device_arena_bytes"_json_pointer, int64_t{0});
+    run.measured_device_bytes = read_values((folder / "run.json").string(), [&] {
+      return read_json(folder / "run.json", kMiB)
+          .value("/measured/device_arena_bytes"_json_pointer, int64_t{0});
+    });
   run.state = state_of(run);
   return run;
 }

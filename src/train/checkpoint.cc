@@ -2,12 +2,11 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstring>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "base/strings.h"
+#include "base/units.h"
 #include "io/atomic.h"
+#include "io/file.h"
 #include "io/load.h"
 #include "io/model_folder.h"
 #include "train/row_io.h"
@@ -20,6 +19,7 @@ namespace fs = std::filesystem;
 constexpr const char* kPrefix = "checkpoint-";
 constexpr const char* kStateFile = "trainer_state.json";
 constexpr const char* kOptimizerStem = "optimizer";
+constexpr int64_t kMaxStateBytes = kMiB;
 
 // States, and masters of full fine-tuning; an adapter's master is in the adapter's own file.
 std::vector<const TableRow*> optimizer_rows(const PersistentState& state) {
@@ -52,21 +52,6 @@ std::vector<fs::path> checkpoints(const fs::path& output) {
   return found;
 }
 
-// Exponent bits that are all ones: NaN or infinite.
-bool all_finite(std::span<const std::byte> bytes, DType dtype) {
-  const auto check = [&]<class T>(T mask) {
-    for (size_t at = 0; at + sizeof(T) <= bytes.size(); at += sizeof(T)) {
-      T value;
-      std::memcpy(&value, bytes.data() + at, sizeof value);
-      if ((value & mask) == mask) return false;
-    }
-    return true;
-  };
-  if (dtype == DType::f32) return check(uint32_t{0x7F800000});
-  if (dtype == DType::bf16) return check(uint16_t{0x7F80});
-  return true;
-}
-
 void write_optimizer(const PersistentState& state, const fs::path& to) {
   const auto rows = optimizer_rows(state);
   std::vector<TensorSpec> specs;
@@ -86,7 +71,7 @@ std::optional<std::string> weight_not_finite(const PersistentState& state) {
     if (row.role != Role::trainable_weight && row.role != Role::master) continue;
     bool finite = true;
     state.visit(row, staging, [&](int64_t, std::span<const std::byte> piece) {
-      finite = finite && all_finite(piece, row.dtype);
+      finite = finite && !find_not_finite(piece, row.dtype);
     });
     if (!finite) return row.name;
   }
@@ -110,19 +95,7 @@ void save_checkpoint(const CheckpointOptions& options, const Experiment& experim
   else
     fs::remove(folder.path() / "chat_template.jinja");
   write_optimizer(state, folder.path());
-  const nlohmann::ordered_json json = {
-      {"step", trainer.step},
-      {"total_steps", trainer.total_steps},
-      {"epoch", trainer.position.epoch},
-      {"index", trainer.position.index},
-      {"kernels", trainer.kernels},
-      {"micro_batch", trainer.micro_batch},
-      {"loss_chunk", trainer.loss_chunk},
-      {"last_loss", trainer.last_loss},
-      {"eval_loss",
-       trainer.eval_loss ? nlohmann::ordered_json(*trainer.eval_loss) : nlohmann::ordered_json(nullptr)},
-      {"fingerprint", trainer.fingerprint}};
-  write_file_atomically(folder.path() / kStateFile, json.dump(2) + "\n");
+  write_file_atomically(folder.path() / kStateFile, to_text(trainer));
   write_file_atomically(folder.path() / "recipe.yaml", options.recipe_yaml);
   folder.publish();
 }
@@ -152,22 +125,14 @@ std::optional<fs::path> best_checkpoint(const fs::path& output) {
 }
 
 TrainerState read_trainer_state(const fs::path& checkpoint) {
-  const nlohmann::json json = read_config(checkpoint, kStateFile);
-  try {
-    TrainerState state;
-    state.step = json.at("step").get<int64_t>();
-    state.position = {json.at("epoch").get<int64_t>(), json.at("index").get<int64_t>()};
-    state.fingerprint = json.at("fingerprint").get<std::string>();
-    state.kernels = json.at("kernels").get<std::string>();
-    state.micro_batch = json.at("micro_batch").get<int64_t>();
-    state.loss_chunk = json.at("loss_chunk").get<int64_t>();
-    state.total_steps = json.at("total_steps").get<int64_t>();
-    state.last_loss = json.at("last_loss").get<double>();
-    if (!json.at("eval_loss").is_null()) state.eval_loss = json.at("eval_loss").get<double>();
-    return state;
-  } catch (const nlohmann::json::exception& error) {
-    throw DamagedError((checkpoint / kStateFile).string() + ": " + error.what());
-  }
+  const fs::path file = checkpoint / kStateFile;
+  if (!fs::exists(file)) throw DamagedError(file.string() + ": is missing: the checkpoint is incomplete");
+  TrainerState state = parse_trainer_state(read_text(file, kMaxStateBytes), file.string());
+  const int64_t named = step_of(checkpoint);
+  if (named >= 0 && named != state.step)
+    throw DamagedError(file.string() + ": is of step " + std::to_string(state.step) +
+                       ", its folder's name says another one");
+  return state;
 }
 
 void load_checkpoint(const fs::path& checkpoint, const Experiment& experiment, const PersistentState& state) {

@@ -6,24 +6,12 @@
 #include <optional>
 #include <string>
 
-#include "data/effective_batch.h"
 #include "plan/experiment.h"
 #include "template/template.h"
+#include "train/trainer_state.h"
 #include "train/weights.h"
 
 namespace plimsoll {
-
-struct TrainerState {
-  int64_t step = 0;  // finished optimizer steps
-  DataPosition position;
-  std::string fingerprint;  // of the experiment (train/identity.h)
-  // Instruction set and threads, and the order in which sums are formed: bits are promised within them.
-  std::string kernels;
-  int64_t micro_batch = 0, loss_chunk = 0;
-  int64_t total_steps = 0;
-  double last_loss = 0.0;
-  std::optional<double> eval_loss;  // of an evaluation at this step
-};
 
 struct CheckpointOptions {
   std::filesystem::path output;
@@ -52,6 +40,7 @@ std::optional<std::filesystem::path> latest_checkpoint(const std::filesystem::pa
 // The one with the lowest eval_loss, of equals the first; none where none has one.
 std::optional<std::filesystem::path> best_checkpoint(const std::filesystem::path& output);
 
+// Throws DamagedError for a manifest that is none, or another step's.
 TrainerState read_trainer_state(const std::filesystem::path& checkpoint);
 
 // Restores every persistent tensor of training. Throws DamagedError for what is missing or of another shape.

@@ -112,9 +112,8 @@ void open_eval(const Recipe& recipe, int64_t vocab, DataSetup& data) {
 
 DataSummary summarise(DataSource& train) {
   const DataStatistics sample = sample_data(train.dataset, train.rows, train.encoder);
-  // All rows were read, and none can be learnt from: known before the first step.
-  if (sample.rows > 0 && sample.rows == train.rows.size() && sample.skipped == sample.rows)
-    throw nothing_to_learn(train.dataset.name(), train.encoder.options().max_length, "");
+  if (sample.rows == train.rows.size() && sample.target_tokens == 0)
+    refuse_without_targets(train.dataset.name(), train.encoder.options().max_length, sample.first_damage);
   const RowOrder order(train.dataset.units(), train.rows, train.loader.order);
   DataSummary summary;
   summary.rows = order.rows();

@@ -11,6 +11,7 @@
 #include "cpu/isa.h"
 #include "io/atomic.h"
 #include "io/json.h"
+#include "io/json_values.h"
 #include "io/load.h"
 #include "ops/dynamic_map.h"
 #include "ops/nf4.h"
@@ -175,15 +176,18 @@ std::optional<QuantiseOptions> stored_quantisation(const fs::path& folder) {
   const auto found = config.find("quantization_config");
   if (found == config.end() || found->is_null()) return std::nullopt;
   const std::string where = (folder / "config.json").string() + ": quantization_config";
-  const std::string method = found->value("quant_method", "bitsandbytes");
-  expect(method == "bitsandbytes", where,
-         "quant_method '" + method + "' is not supported, only bitsandbytes");
-  expect(found->value("load_in_4bit", false), where, "only load_in_4bit is supported");
-  const std::string type = found->value("bnb_4bit_quant_type", "fp4");
-  expect(type == "nf4", where, "bnb_4bit_quant_type '" + type + "' is not supported, only nf4");
-  const std::string storage = found->value("bnb_4bit_quant_storage", "uint8");
-  expect(storage == "uint8", where, "bnb_4bit_quant_storage '" + storage + "' is not supported, only uint8");
-  return QuantiseOptions{found->value("bnb_4bit_use_double_quant", false)};
+  return read_values(where, [&]() -> std::optional<QuantiseOptions> {
+    const std::string method = found->value("quant_method", "bitsandbytes");
+    expect(method == "bitsandbytes", where,
+           "quant_method '" + method + "' is not supported, only bitsandbytes");
+    expect(found->value("load_in_4bit", false), where, "only load_in_4bit is supported");
+    const std::string type = found->value("bnb_4bit_quant_type", "fp4");
+    expect(type == "nf4", where, "bnb_4bit_quant_type '" + type + "' is not supported, only nf4");
+    const std::string storage = found->value("bnb_4bit_quant_storage", "uint8");
+    expect(storage == "uint8", where,
+           "bnb_4bit_quant_storage '" + storage + "' is not supported, only uint8");
+    return QuantiseOptions{found->value("bnb_4bit_use_double_quant", false)};
+  });
 }
 
 void quantise_values(const PersistentState& state, const Nf4Rows& rows, std::span<float> chunk,

@@ -16,7 +16,12 @@ std::string batch_words(const TrainerState& state) {
 }  // namespace
 
 void require_same_experiment(const fs::path& checkpoint, const TrainerState& saved, const TrainerState& run) {
-  const auto differences = experiment_differences(saved.fingerprint, run.fingerprint);
+  std::vector<ExperimentDifference> differences;
+  try {
+    differences = experiment_differences(saved.fingerprint, run.fingerprint);
+  } catch (const DamagedError& error) {
+    throw DamagedError(checkpoint.string() + ": " + error.what());
+  }
   if (differences.empty()) return;
   std::string text = checkpoint.string() + ": belongs to another experiment:";
   for (const auto& difference : differences)

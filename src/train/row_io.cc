@@ -1,6 +1,7 @@
 #include "train/row_io.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "base/error.h"
 #include "io/convert.h"
@@ -16,7 +17,42 @@ std::span<std::byte> window(const PersistentState& state, const TableRow& row, i
   return state.bytes(row).subspan(static_cast<size_t>(start), static_cast<size_t>(bytes));
 }
 
+void require_finite(const StoredTensor& stored, int64_t first, std::span<const std::byte> values,
+                    DType dtype) {
+  if (const auto bad = find_not_finite(values, dtype))
+    throw DamagedError(stored.file->path().string() + ": tensor '" + stored.entry->name + "': element " +
+                       std::to_string(first + *bad) + " is NaN or infinite as " +
+                       std::string(to_string(dtype)) + ": the weights are damaged.");
+}
+
+// Whole blocks first, without a branch inside: the compiler makes vectors of that.
+template <class T>
+std::optional<int64_t> find_exponent(std::span<const std::byte> values, T mask) {
+  constexpr size_t kBlock = 1024;
+  const size_t count = values.size() / sizeof(T);
+  const auto at = [&](size_t i) {
+    T value;
+    std::memcpy(&value, values.data() + i * sizeof(T), sizeof value);
+    return value;
+  };
+  for (size_t first = 0; first < count; first += kBlock) {
+    const size_t end = std::min(count, first + kBlock);
+    bool any = false;
+    for (size_t i = first; i < end; ++i) any |= (at(i) & mask) == mask;
+    for (size_t i = first; any && i < end; ++i)
+      if ((at(i) & mask) == mask) return static_cast<int64_t>(i);
+  }
+  return std::nullopt;
+}
+
 }  // namespace
+
+std::optional<int64_t> find_not_finite(std::span<const std::byte> values, DType dtype) {
+  // Exponent bits that are all ones.
+  if (dtype == DType::f32) return find_exponent(values, uint32_t{0x7F80'0000});
+  if (dtype == DType::bf16) return find_exponent(values, uint16_t{0x7F80});
+  return std::nullopt;
+}
 
 void load_row(const PersistentState& state, const TableRow& row, const StoredTensor& stored,
               std::span<std::byte> staging) {
@@ -24,6 +60,9 @@ void load_row(const PersistentState& state, const TableRow& row, const StoredTen
   const size_t half = staging.size() / 2;
   state.fill(row, staging.first(half), [&](int64_t start, std::span<std::byte> piece) {
     load_elements(stored, start / size_of(row.dtype), piece, row.dtype, staging.subspan(half));
+    // A state may overflow and the run go on; a weight that did has nothing to teach or to answer.
+    if (row.role != Role::optimizer_state)
+      require_finite(stored, start / size_of(row.dtype), piece, row.dtype);
   });
 }
 

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -10,7 +12,8 @@
 
 namespace plimsoll {
 
-// A tensor of a file, converted to the row's type. Throws UsageError when the shapes differ.
+// A tensor of a file, converted to the row's type. Throws UsageError when the shapes differ, DamagedError for
+// a weight that is not finite.
 void load_row(const PersistentState& state, const TableRow& row, const StoredTensor& stored,
               std::span<std::byte> staging);
 // The file's bytes as they are; as many as the row has.
@@ -19,6 +22,9 @@ void load_row_bytes(const PersistentState& state, const TableRow& row, const Sto
 // The whole row into the file's tensor `name`.
 void write_row(const PersistentState& state, const TableRow& row, SafetensorsWriter& writer,
                std::string_view name, std::span<std::byte> staging);
+
+// The first element of f32 or bf16 that is NaN or infinite; other types have none.
+std::optional<int64_t> find_not_finite(std::span<const std::byte> values, DType dtype);
 
 // Weight from master, rounded to nearest, after a load.
 void round_from_master(const PersistentState& state, const TableRow& weight, const TableRow& master,

@@ -11,7 +11,9 @@
 #include "train/loss_guard.h"
 #include "train/metrics.h"
 #include "train/progress_line.h"
+#include "train/row_io.h"
 #include "train/stopped_batch.h"
+#include "train/trainer_state.h"
 
 namespace plimsoll {
 namespace {
@@ -107,6 +109,43 @@ TEST(LineLog, goes_on_after_the_last_whole_line_of_the_step_resumed) {
   }).write("{\"step\": 3, \"new\": true}");
   EXPECT_EQ(seen, 3);
   EXPECT_EQ(read_text(path, 1000), "{\"step\": 1}\n{\"step\": 2}\n{\"step\": 3, \"new\": true}\n");
+}
+
+TEST(FindNotFinite, tells_the_first) {
+  std::vector<float> values(5000, 1.0F);
+  const auto bytes = [&] { return std::as_bytes(std::span<const float>(values)); };
+  EXPECT_EQ(find_not_finite(bytes(), DType::f32), std::nullopt);
+  values[4990] = -INFINITY;
+  EXPECT_EQ(find_not_finite(bytes(), DType::f32), 4990);
+  values[1023] = NAN;
+  EXPECT_EQ(find_not_finite(bytes(), DType::f32), 1023);
+  EXPECT_EQ(find_not_finite(bytes(), DType::i32), std::nullopt);
+  const std::array<uint16_t, 2> halves = {0x7F7F, 0x7F80};  // the largest bf16 and infinity
+  EXPECT_EQ(find_not_finite(std::as_bytes(std::span(halves)), DType::bf16), 1);
+}
+
+TEST(TrainerState, reads_back_and_what_no_run_writes_is_damage) {
+  TrainerState state;
+  state.step = 3;
+  state.position = {1, 40};
+  state.micro_batch = state.loss_chunk = 8;
+  state.eval_loss = 0.1;
+  state.fingerprint = "{}";
+  const std::string text = to_text(state);
+  EXPECT_EQ(to_text(parse_trainer_state(text, "s.json")), text);
+  for (const auto& [was, now] :
+       std::vector<std::pair<std::string, std::string>>{{"\"step\": 3", "\"step\": -3"},
+                                                        {"\"step\": 3", "\"step\": 1e300"},
+                                                        {"\"index\": 40", "\"index\": 18446744073709551615"},
+                                                        {"\"micro_batch\": 8", "\"micro_batch\": 0"},
+                                                        {"\"loss_chunk\": 8", "\"loss_chunk\": null"},
+                                                        {"\"epoch\"", "\"epic\""}}) {
+    std::string damaged = text;
+    damaged.replace(damaged.find(was), was.size(), now);
+    EXPECT_THAT(message_of<DamagedError>([&] { parse_trainer_state(damaged, "s.json"); }),
+                HasSubstr("s.json: "))
+        << now;
+  }
 }
 
 TEST(StoppedBatch, keeps_rows_with_their_numbers) {

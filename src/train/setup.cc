@@ -13,6 +13,7 @@
 #include "cpu/describe.h"
 #include "cpu/isa.h"
 #include "cpu/threads.h"
+#include "io/json_values.h"
 #include "io/load.h"
 #include "io/model_folder.h"
 #include "train/quantised_weights.h"
@@ -87,25 +88,31 @@ std::string limit_source(const char* key, const MemoryLimit& limit, const FreeMe
 }  // namespace
 
 void read_adapter_config(const fs::path& folder, LoraOptions& lora) {
+  constexpr int64_t kMostRank = 1 << 20;  // as wide as models are
   const nlohmann::json config = read_config(folder, "adapter_config.json");
   const std::string where = (folder / "adapter_config.json").string();
   const auto refuse = [&](const char* key, bool set) {
     if (set) throw UsageError(where + ": '" + std::string(key) + "' is not supported");
   };
-  if (config.value("peft_type", "") != "LORA") throw UsageError(where + ": peft_type must be LORA");
-  refuse("use_dora", config.value("use_dora", false));
-  refuse("bias", config.value("bias", "none") != "none");
-  for (const char* key : {"rank_pattern", "alpha_pattern"})
-    refuse(key, config.contains(key) && !config[key].is_null() && !config[key].empty());
-  refuse("modules_to_save", config.contains("modules_to_save") && !config["modules_to_save"].is_null() &&
-                                !config["modules_to_save"].empty());
-  lora.r = config.at("r").get<int64_t>();
-  lora.alpha = config.at("lora_alpha").get<double>();
-  lora.rslora = config.value("use_rslora", false);
-  const auto& targets = config.at("target_modules");
-  lora.targets = targets.is_string() ? std::vector<std::string>{} : targets.get<std::vector<std::string>>();
-  if (targets.is_string() && targets != "all-linear")
-    throw UsageError(where + ": 'target_modules' as a pattern is not supported; list the modules");
+  read_values(where, [&] {
+    if (config.value("peft_type", "") != "LORA") throw UsageError(where + ": peft_type must be LORA");
+    refuse("use_dora", config.value("use_dora", false));
+    refuse("bias", config.value("bias", "none") != "none");
+    for (const char* key : {"rank_pattern", "alpha_pattern"})
+      refuse(key, config.contains(key) && !config[key].is_null() && !config[key].empty());
+    refuse("modules_to_save", config.contains("modules_to_save") && !config["modules_to_save"].is_null() &&
+                                  !config["modules_to_save"].empty());
+    lora.r = config.at("r").get<int64_t>();
+    if (!config["r"].is_number_integer() || lora.r < 1 || lora.r > kMostRank)
+      throw DamagedError(where + ": 'r' is " + config["r"].dump() + ", a whole number from 1 to " +
+                         std::to_string(kMostRank) + " is expected");
+    lora.alpha = config.at("lora_alpha").get<double>();
+    lora.rslora = config.value("use_rslora", false);
+    const auto& targets = config.at("target_modules");
+    lora.targets = targets.is_string() ? std::vector<std::string>{} : targets.get<std::vector<std::string>>();
+    if (targets.is_string() && targets != "all-linear")
+      throw UsageError(where + ": 'target_modules' as a pattern is not supported; list the modules");
+  });
 }
 
 QuantiseOptions nf4_of(const Recipe& recipe) {

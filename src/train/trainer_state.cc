@@ -1,0 +1,59 @@
+#include "train/trainer_state.h"
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "io/json.h"
+#include "io/json_values.h"
+
+namespace plimsoll {
+namespace {
+
+constexpr int64_t kMost = int64_t{1} << 53;         // what every reader of JSON keeps exactly
+constexpr int64_t kMostPerStep = int64_t{1} << 31;  // sequences, or rows of logits
+
+int64_t whole(const nlohmann::json& state, const char* key, int64_t least, int64_t most,
+              const std::string& where) {
+  const nlohmann::json& value = state.at(key);
+  if (!value.is_number_unsigned() || value.get<uint64_t>() < static_cast<uint64_t>(least) ||
+      value.get<uint64_t>() > static_cast<uint64_t>(most))
+    throw DamagedError(where + ": '" + key + "' is " + value.dump() + ", a whole number from " +
+                       std::to_string(least) + " to " + std::to_string(most) + " is expected");
+  return value.get<int64_t>();
+}
+
+}  // namespace
+
+std::string to_text(const TrainerState& state) {
+  using Json = nlohmann::ordered_json;
+  const Json json = {{"step", state.step},
+                     {"total_steps", state.total_steps},
+                     {"epoch", state.position.epoch},
+                     {"index", state.position.index},
+                     {"kernels", state.kernels},
+                     {"micro_batch", state.micro_batch},
+                     {"loss_chunk", state.loss_chunk},
+                     {"last_loss", state.last_loss},
+                     {"eval_loss", state.eval_loss ? Json(*state.eval_loss) : Json(nullptr)},
+                     {"fingerprint", state.fingerprint}};
+  return json.dump(2) + "\n";
+}
+
+TrainerState parse_trainer_state(std::string_view text, const std::string& where) {
+  const nlohmann::json json = parse_json(text, where);
+  return read_values(where, [&] {
+    TrainerState state;
+    state.step = whole(json, "step", 0, kMost, where);
+    state.position = {whole(json, "epoch", 0, kMost, where), whole(json, "index", 0, kMost, where)};
+    state.fingerprint = json.at("fingerprint").get<std::string>();
+    state.kernels = json.at("kernels").get<std::string>();
+    state.micro_batch = whole(json, "micro_batch", 1, kMostPerStep, where);
+    state.loss_chunk = whole(json, "loss_chunk", 1, kMostPerStep, where);
+    state.total_steps = whole(json, "total_steps", 0, kMost, where);
+    state.last_loss = json.at("last_loss").get<double>();
+    if (!json.at("eval_loss").is_null()) state.eval_loss = json.at("eval_loss").get<double>();
+    return state;
+  });
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,50 @@
+// What fuzz targets share. A target takes any bytes; refusing them with an Error is what it is for. Whatever
+// else happens ends the program: another exception, an InternalError, a sanitizer's report.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/error.h"
+
+// The name that libFuzzer calls, and tests/fuzz/driver.cc.
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
+
+namespace plimsoll {
+
+inline std::string_view text_of(const uint8_t* data, size_t size) {
+  return {reinterpret_cast<const char*>(data), size};
+}
+
+// Whether the call went through; an Error that is not our own fault is swallowed.
+template <class Call>
+bool accepted(Call&& call) {
+  try {
+    call();
+    return true;
+  } catch (const InternalError&) {
+    throw;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+// A file without a place on the disk, for what reads files by their names.
+class FuzzFile {
+ public:
+  FuzzFile();
+  FuzzFile(const FuzzFile&) = delete;
+  FuzzFile& operator=(const FuzzFile&) = delete;
+  ~FuzzFile();
+
+  // Replaces the content; returns the file's name.
+  const std::string& holding(std::string_view content);
+
+ private:
+  int descriptor_ = -1;
+  std::string path_;
+};
+
+}  // namespace plimsoll

@@ -36,7 +36,8 @@ def count_lines(root):
 
 
 def is_core(name):
-    return name.startswith("src/") and not name.startswith(AROUND_THE_CORE) and not name.endswith("_test.cc")
+    is_test = name.endswith("_test.cc") or pathlib.PurePath(name).name.startswith("test_")  # and what tests share
+    return name.startswith("src/") and not name.startswith(AROUND_THE_CORE) and not is_test
 
 
 def problems(root):

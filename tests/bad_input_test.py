@@ -110,7 +110,6 @@ class ModelFiles(BadInputTest):
         model = self.model()
         file = model / "config.json"
         file.write_text(json.dumps({**json.loads(file.read_text()), "vocab_size": 100}))
-        self.training_refused(USAGE, "the model needs [100,", model)
         for changes in ({}, {"data": {"on_error": "skip"}}):
             text = self.training_refused(USAGE, ["the tokenizer gives the id", "the ids 0 to 99"], model, init="random",
                                          **changes)
@@ -203,7 +202,7 @@ class Data(BadInputTest):
         recipe = self.folder / "factory.yaml"
         recipe.write_text(f"model_name_or_path: {self.run_folder}\nstage: sft\nfinetuning_type: full\ndataset: rows\n"
                           f"dataset_dir: {self.folder}\ntemplate: llama3\noutput_dir: {self.output}\n")
-        for text in (DEEP, '{"rows": 7}', '{"rows": {"file_name": 7}}', "[]"):
+        for text in (DEEP, '{"rows": 7}', '{"rows": {"file_name": [7]}}', "[]"):
             (self.folder / "dataset_info.json").write_text(text)
             self.refused(USAGE, "dataset_info.json", "train", recipe)
             self.assertFalse(self.output.exists())

@@ -120,10 +120,10 @@ class LongRunTest(unittest.TestCase):
         broken = self.folder / "broken"
         shutil.copytree(self.output / "checkpoint-1", broken)
         weights = bytearray((broken / "model.safetensors").read_bytes())
-        weights[-4:] = struct.pack("<f", float("nan"))
+        weights[-4:] = struct.pack("<f", 3e38)  # finite, as damaged weights would be refused
         (broken / "model.safetensors").write_bytes(weights)
         message = self.train("--quiet", "--overwrite", code=5, model=str(broken), init="weights")
-        self.assertIn("step 1: the loss is nan", message)
+        self.assertRegex(message, "step 1: the loss is (nan|inf)")
         self.assertIn("there is no checkpoint", message)
         (line,) = (self.output / "metrics.jsonl").read_text().splitlines()
         self.assertIsNone(json.loads(line, parse_constant=self.fail)["loss"])

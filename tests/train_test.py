@@ -245,7 +245,7 @@ class TrainTest(unittest.TestCase):
         small = {"device": f"{least * 3 // 4}B", "offload": "none"}
         self.assertEqual(run("train", recipe(self.folder, precision="bf16", memory=small), "--quiet").returncode, 3)
         taken = self.train("taken", precision="bf16", memory={**small, "allow": allow})
-        self.assertEqual(json.loads((taken / "run.json").read_text())["lossy"], ["adamw8bit"])
+        self.assertIn(json.loads((taken / "run.json").read_text())["lossy"], [["bf16-states"], ["adamw8bit"]])
 
     def test_a_profile_names_the_whole_step_and_its_trace_opens(self):
         folder = self.folder / "profiled"
@@ -294,8 +294,8 @@ class TrainTest(unittest.TestCase):
         planned = json.loads(run("plan", path, "--json", env=free(4096)).stdout)
         self.assertTrue(planned["feasible"])
         # What another program leaves: 2 MiB less than the plan needs beyond what the process holds already.
-        held = next(c["bytes"] for c in planned["host"]["components"] if c["name"] == "process")
-        left = (planned["process"]["planned_peak_rss_bytes"] - held) // MIB - 2
+        held = float(re.search(r"([\d.]+) MiB are free", run("train", path, env=free(1)).stderr)[1]) - 1
+        left = int(planned["process"]["planned_peak_rss_bytes"] / MIB - held) - 2
         done = run("train", path, env=free(left))
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("the fastest variant needs", done.stdout + done.stderr)

@@ -22,9 +22,13 @@ std::vector<std::string> option_names(const HelpCommand& command) {
   return names;
 }
 
+// By the exit code: in place of their own name some of these errors carry that of the command.
+bool is(const CLI::Error& error, CLI::ExitCodes kind) {
+  return error.get_exit_code() == static_cast<int>(kind);
+}
+
 // The first word that nothing took; an option goes before what was meant as its value. Options that are
-// written
-// --name=value are known by their name.
+// written --name=value are known by their name.
 std::string unknown_word(const CLI::App& app) {
   const std::vector<std::string> words = app.remaining(true);
   for (const std::string& word : words)
@@ -34,7 +38,7 @@ std::string unknown_word(const CLI::App& app) {
 
 std::string program_problem(const CLI::App& app, const HelpCommand& program, const CLI::Error& error) {
   const std::string word = unknown_word(app);
-  if (word.empty()) return error.get_name() == "RequiredError" ? "a command is missing" : error.what();
+  if (word.empty()) return is(error, CLI::ExitCodes::RequiredError) ? "a command is missing" : error.what();
   if (word.starts_with('-'))
     return "there is no option '" + word + "'" + did_you_mean(word, option_names(program));
   std::vector<std::string> names;
@@ -55,13 +59,13 @@ std::string missing(const HelpCommand& command, const std::string& words) {
 }
 
 std::string command_problem(const CLI::App& app, const HelpCommand& command, const CLI::Error& error) {
-  if (error.get_name() == "ExtrasError") {
+  if (is(error, CLI::ExitCodes::ExtrasError)) {
     const std::string word = unknown_word(app);
     if (word.starts_with('-'))
       return "there is no option '" + word + "'" + did_you_mean(word, option_names(command));
     return "'" + word + "' is one argument too many";
   }
-  return error.get_name() == "RequiredError" ? missing(command, error.what()) : error.what();
+  return is(error, CLI::ExitCodes::RequiredError) ? missing(command, error.what()) : error.what();
 }
 
 std::string usage_text(const CLI::App* app, const CLI::Error& error) {

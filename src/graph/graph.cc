@@ -30,8 +30,9 @@ E parse_enum(const std::array<std::string_view, N>& names, std::string_view text
 
 template <typename Entries>
 auto place_of(Entries& entries, std::string_view name) {
-  return std::lower_bound(entries.begin(), entries.end(), name,
-                          [](const Attrs::Entry& entry, std::string_view n) { return entry.first < n; });
+  return std::lower_bound(
+      entries.begin(), entries.end(), name,
+      [](const Attrs::Entry& entry, std::string_view n) { return entry.first.compare(n) < 0; });
 }
 
 template <typename T>

@@ -258,7 +258,9 @@ ModelSpec read_text(const std::string& text, const std::string& where) {
   try {
     config = Json::parse(text, shallow);
   } catch (const Json::exception& error) {
-    throw DamagedError(where + ": is not valid JSON: " + error.what());
+    const std::string reason = error.what();  // "[json.exception...] parse error at ..."
+    throw DamagedError(
+        where + ": is not valid JSON: " + reason.substr(std::min(reason.size(), reason.find("] ") + 2)));
   }
   return parse_model_spec(config, where);
 }

@@ -66,7 +66,7 @@ Option method_targets() {
 }
 
 Option optimizer_betas() {
-  constexpr NumberRange kBeta = {0, 1, true};
+  static constexpr NumberRange kBeta = {0, 1, true};
   return make(
       "optimizer.betas", FIELD(optimizer.betas), "a list of two numbers from 0 to below 1",
       "decay of the first and the second moment",

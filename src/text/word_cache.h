@@ -2,11 +2,11 @@
 // size.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <functional>
 #include <span>
 #include <string_view>
@@ -42,8 +42,7 @@ class WordCache {
   [[nodiscard]] std::span<const int32_t> find(std::string_view word) const {
     if (word.size() > kLongestWord) return {};
     const Slot& slot = slots_[slot_of(word)];
-    const bool hit =
-        slot.length == word.size() && std::memcmp(slot.word.data(), word.data(), word.size()) == 0;
+    const bool hit = std::string_view(slot.word.data(), slot.length) == word;
     return hit ? std::span(slot.ids).first(slot.count) : std::span<const int32_t>();
   }
 
@@ -53,8 +52,8 @@ class WordCache {
     Slot& slot = slots_[slot_of(word)];
     slot.length = static_cast<uint8_t>(word.size());
     slot.count = static_cast<uint8_t>(ids.size());
-    std::memcpy(slot.word.data(), word.data(), word.size());
-    std::memcpy(slot.ids.data(), ids.data(), ids.size_bytes());
+    std::copy(word.begin(), word.end(), slot.word.begin());
+    std::copy(ids.begin(), ids.end(), slot.ids.begin());
   }
 
  private:

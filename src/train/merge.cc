@@ -49,6 +49,7 @@ class Merger {
  public:
   explicit Merger(const MergeOptions& options)
       : options_(options), staging_(static_cast<size_t>(kLoadStagingBytes)) {
+    check_is_adapter();
     read_adapter_config(options.adapter, lora_);
     result_.base = options.base ? *options.base : named_base();
     const nlohmann::json config = read_config(result_.base);
@@ -76,13 +77,17 @@ class Merger {
  private:
   static constexpr const char* kPrefix = "base_model.model.";
 
-  fs::path named_base() const {
+  void check_is_adapter() const {
     const fs::path file = options_.adapter / "adapter_config.json";
     if (fs::is_directory(options_.adapter) && !fs::exists(file))
       throw UsageError(options_.adapter.string() + ": has no adapter_config.json, so it is no adapter" +
                        (fs::exists(options_.adapter / "config.json")
                             ? "; it is a whole model, and there is nothing to merge"
                             : ""));
+  }
+
+  fs::path named_base() const {
+    const fs::path file = options_.adapter / "adapter_config.json";
     const nlohmann::json config = read_config(options_.adapter, "adapter_config.json");
     const auto name = config.value("base_model_name_or_path", std::string());
     if (name.empty() || !fs::exists(fs::path(name) / "config.json"))

@@ -258,8 +258,8 @@ class TrainingRun {
          finite ? "the mean loss of " + std::to_string(LossGuard::kWindow) + " steps is " +
                       std::to_string(guard_.mean()) + ", above " + std::to_string(guard_.limit()) +
                       " (stop.loss)"
-                : "the loss is " + std::to_string(metrics.loss) + ", the gradient norm " +
-                      std::to_string(metrics.grad_norm));
+                : "the loss is " + std::to_string(std::fabs(metrics.loss)) + ", the gradient norm " +
+                      std::to_string(std::fabs(metrics.grad_norm)));  // not "-nan"
   }
 
   [[noreturn]] void stop(int64_t step, const EffectiveBatch& batch, const std::string& reason) {

@@ -305,7 +305,7 @@ class TerminalTest(unittest.TestCase):
         return [ESCAPE.sub("", piece) for piece in pieces if re.match(r"train   |\d+/\d+", piece)]
 
     def test_the_bar_fits_the_terminal_however_it_is_resized(self):
-        steps = {"max_steps": 220}
+        steps = {"max_steps": 660}
         wide, narrow, tiny = self.watch([120, 60, 30], schedule=steps)
         self.assertTrue(any("█" in line and "mem " in line for line in self.drawn(wide)))
         for part, width in ((wide, 120), (narrow, 60), (tiny, 30)):

@@ -1,6 +1,10 @@
 #include "recipe/document.h"
 
+#include <algorithm>
+#include <nlohmann/json.hpp>
 #include <utility>
+
+#include "base/strings.h"
 
 namespace plimsoll {
 
@@ -88,13 +92,26 @@ void TreeBuilder::add(Node node) {
 
 Node TreeBuilder::take() { return std::move(root_); }
 
+bool is_utf8(std::string_view text) {
+  try {
+    return !nlohmann::json(text).dump().empty();
+  } catch (const nlohmann::json::type_error&) {
+    return false;
+  }
+}
+
 void check_text(std::string_view text) {
   if (text.size() > kMaxDocumentBytes) throw DocumentError(0, "is longer than 1 MiB; no recipe is");
-  int line = 1;
-  for (const char c : text) {
-    if (c == '\n') ++line;
-    if (static_cast<unsigned char>(c) < 0x20U && c != '\n' && c != '\r' && c != '\t')
+  int line = 0;
+  for (const std::string& row : split(text, '\n')) {
+    ++line;
+    const bool control = std::any_of(row.begin(), row.end(), [](char c) {
+      return static_cast<unsigned char>(c) < 0x20U && c != '\r' && c != '\t';
+    });
+    if (control)
       throw DocumentError(line, "holds a control character; a recipe is UTF-8 text (YAML or JSON)");
+    if (!is_utf8(row))
+      throw DocumentError(line, "holds bytes that are no UTF-8; a recipe is UTF-8 text (YAML or JSON)");
   }
 }
 

@@ -37,6 +37,8 @@ struct DocumentError : std::runtime_error {
 inline constexpr size_t kMaxDocumentBytes = size_t{1} << 20;
 inline constexpr size_t kMaxDocumentDepth = 16;
 
+bool is_utf8(std::string_view text);
+
 // Read the whole text; throw DocumentError.
 Node read_yaml(std::string_view text);
 Node read_json(std::string_view text);

@@ -145,6 +145,8 @@ TEST_F(Load, files_that_cannot_be_recipes_are_named) {
               HasSubstr("big.yaml: is longer than 1 MiB"));
   EXPECT_THAT(error_of([&] { load_recipe(write("b.yaml", std::string("model: m\nx: \0", 13))); }),
               HasSubstr("b.yaml:2: holds a control character"));
+  EXPECT_THAT(error_of([&] { load_recipe(write("u.yaml", "model: m\n\nx: \xD3y\n")); }),
+              HasSubstr("u.yaml:3: holds bytes that are no UTF-8"));
 }
 
 TEST_F(Load, overrides_alone_make_a_recipe) {

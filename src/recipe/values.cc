@@ -31,14 +31,6 @@ bool is_name(std::string_view text) {
   return !text.empty() && std::all_of(text.begin(), text.end(), allowed);
 }
 
-bool is_utf8(const std::string& text) {
-  try {
-    return !Json(text).dump().empty();
-  } catch (const Json::type_error&) {
-    return false;
-  }
-}
-
 std::string shortest(double value) { return to_yaml(Json(value)); }
 
 }  // namespace

@@ -5,8 +5,8 @@
 
 Installs the build into OUT_FOLDER/plimsoll-<version>-linux-x86_64 and puts beside it every shared library that the
 program and its libraries need, but for those that every Debian and Ubuntu system has (BASE), with the licences of
-their packages. Then checks what it made: nothing is loaded from elsewhere, and no newer symbols of the base libraries
-are needed than Ubuntu 22.04 and Debian 12 have.
+their packages. Then checks what it made: nothing is loaded from elsewhere, no newer symbols of the base libraries are
+needed than Ubuntu 22.04 and Debian 12 have, and a copy in another place trains.
 """
 import pathlib
 import re
@@ -14,9 +14,11 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
 
 BASE = {"libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1", "ld-linux-x86-64.so.2",
         "libstdc++.so.6", "libgcc_s.so.1"}
+RECIPE = pathlib.Path(__file__).resolve().parent.parent / "demo" / "recipes" / "full.yaml"
 NEWEST = {"GLIBC": (2, 35), "GLIBCXX": (3, 4, 30), "CXXABI": (1, 3, 13)}  # of Ubuntu 22.04, older than Debian 12's
 
 
@@ -30,7 +32,7 @@ def loaded(program):
     for line in run("ldd", program).splitlines():
         if "not found" in line:
             sys.exit(f"error: {program}: {line.strip()}")
-        match = re.match(r"\s*(\S+) => (/\S+)", line)
+        match = re.match(r"\s*(\S+) => (/.+) \(0x", line)
         if match:
             found[match[1]] = pathlib.Path(match[2])
     return found
@@ -65,6 +67,20 @@ def add_arrow_licences(folder, arrow):
             shutil.copy(found, folder / "share" / "doc" / "plimsoll" / "licences" / f"arrow-{name}")
 
 
+def try_elsewhere(folder):
+    """A copy in another place, with a space in its name and an empty environment, plans and trains."""
+    with tempfile.TemporaryDirectory() as place:
+        copy = pathlib.Path(place) / "any where"
+        shutil.copytree(folder, copy, symlinks=True)
+        program = copy / "bin" / "plimsoll"
+        for name, path in loaded(program).items():
+            if name not in BASE and copy.resolve() not in path.resolve().parents:
+                sys.exit(f"error: {name} is loaded from {path}, not from where the archive was moved to")
+        for words in (["plan"], ["train", "--quiet", "--set", "schedule.max_steps=2"]):
+            run(program, words[0], RECIPE, *words[1:], "--set", f"output={place}/run",
+                env={"PLIMSOLL_CACHE_DIR": f"{place}/cache"})
+
+
 def check(folder):
     """Lines that say what of the system the archive uses."""
     program = folder / "bin" / "plimsoll"
@@ -78,7 +94,7 @@ def check(folder):
             if number > NEWEST[kind]:
                 sys.exit(f"error: {binary.name} needs {kind}_{version}, newer than {NEWEST[kind]}")
             newest[kind] = max(newest.get(kind, (0,)), number)
-    run(program, "--version", env={"PATH": "/usr/bin:/bin"})
+    try_elsewhere(folder)
     yield "needs   " + ", ".join(f"{kind} {'.'.join(map(str, number))}" for kind, number in sorted(newest.items()))
     yield "inside  " + ", ".join(sorted(path.name for path in (folder / "lib" / "plimsoll").iterdir()))
     yield "system  " + ", ".join(sorted(BASE))

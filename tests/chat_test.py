@@ -108,7 +108,7 @@ class Chat(CommandTest):
         terminal.type("Tell me everything.")
         terminal.press(b"\x03")
         terminal.wait_for("> ")
-        self.assertIn("did you mean /save", self.ask(terminal, "/sve x"))
+        self.assertIn("did you mean '/save'", self.ask(terminal, "/sve x"))
         terminal.press(b"\x04")
         self.assertEqual(terminal.exit_code(), 0)
 

@@ -41,6 +41,12 @@ std::string nearest_name(std::string_view word, std::span<const std::string> can
   return name;
 }
 
+std::string did_you_mean(std::string_view word, std::span<const std::string> candidates,
+                         std::string_view otherwise) {
+  const std::string nearest = nearest_name(word, candidates);
+  return nearest.empty() ? std::string(otherwise) : " (did you mean '" + nearest + "'?)";
+}
+
 std::string join(std::span<const std::string> parts, std::string_view separator) {
   std::string text;
   for (size_t i = 0; i < parts.size(); ++i) {

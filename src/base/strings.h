@@ -13,6 +13,9 @@ int edit_distance(std::string_view a, std::string_view b);
 
 // The candidate nearest to `word`, or "" when none is near enough to be what was meant.
 std::string nearest_name(std::string_view word, std::span<const std::string> candidates);
+// " (did you mean 'x'?)" with that candidate, or `otherwise`.
+std::string did_you_mean(std::string_view word, std::span<const std::string> candidates,
+                         std::string_view otherwise = "");
 
 std::string join(std::span<const std::string> parts, std::string_view separator);
 std::vector<std::string> split(std::string_view text, char separator);

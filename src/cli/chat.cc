@@ -84,8 +84,7 @@ class Chat {
     } else {
       const std::vector<std::string> names = {"/help",   "/reset", "/undo", "/again",
                                               "/system", "/save",  "/exit"};
-      const std::string near = nearest_name(name, names);
-      say("no command " + name + (near.empty() ? "; /help lists them" : " (did you mean " + near + "?)"));
+      say("no command " + name + did_you_mean(name, names, "; /help lists them"));
     }
     return true;
   }

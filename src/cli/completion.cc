@@ -228,12 +228,9 @@ void add_help(CLI::App& app, Action& action) {
       if (!arguments->command.empty()) {
         const std::vector<std::string> names = command_names(asked);
         const auto found = std::find(names.begin(), names.end(), arguments->command);
-        if (found == names.end()) {
-          const std::string near = nearest_name(arguments->command, names);
-          throw UsageError(
-              "help: no command '" + arguments->command + "'" +
-              (near.empty() ? "; plimsoll --help lists them" : " (did you mean '" + near + "'?)"));
-        }
+        if (found == names.end())
+          throw UsageError("help: no command '" + arguments->command + "'" +
+                           did_you_mean(arguments->command, names, "; plimsoll --help lists them"));
         asked = HelpCommand(asked.commands[static_cast<size_t>(found - names.begin())]);
       }
       const std::string text =

@@ -10,11 +10,6 @@
 namespace plimsoll {
 namespace {
 
-std::string did_you_mean(const std::string& word, const std::vector<std::string>& names) {
-  const std::string near = nearest_name(word, names);
-  return near.empty() ? "" : " (did you mean '" + near + "'?)";
-}
-
 std::vector<std::string> option_names(const HelpCommand& command) {
   std::vector<std::string> names;
   for (const HelpOption& option : command.options)

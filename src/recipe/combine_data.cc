@@ -35,9 +35,8 @@ void refuse_unknown(const Node& map, std::initializer_list<std::string_view> kno
   for (const Node& item : map.items) {
     if (std::find(known.begin(), known.end(), item.key) != known.end() || is_off(item)) continue;
     const std::vector<std::string> names(known.begin(), known.end());
-    const std::string nearest = nearest_name(item.key.substr(0, 40), names);
     refuse(where + ": '" + excerpt(item.key) + "' is not known here" +
-           (nearest.empty() ? "" : " (did you mean '" + nearest + "'?)"));
+           did_you_mean(item.key.substr(0, 40), names));
   }
 }
 
@@ -144,9 +143,8 @@ std::vector<DataSet> read_named(const Layer& layer, const Said& names) {
     if (has_list && layer.tool() == Tool::llama_factory) {
       std::vector<std::string> known;
       for (const Node& item : list.items) known.push_back(item.key);
-      const std::string nearest = nearest_name(name.text.substr(0, 40), known);
       refuse(file.string() + ": has no data set '" + excerpt(name.text) + "'" +
-             (nearest.empty() ? "" : " (did you mean '" + nearest + "'?)"));
+             did_you_mean(name.text.substr(0, 40), known));
     }
     const Said* split = layer.part("@split");
     const Said* subset = layer.part("@subset");

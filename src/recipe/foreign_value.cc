@@ -46,10 +46,8 @@ ForeignValue read_word(const Alias& row, const std::string& key, const Node& nod
     if (ours.empty()) return without_effect(std::string(row.note.empty() ? "off, as here" : row.note));
     return mapped(scalar_at(node, ours));
   }
-  const std::string nearest = nearest_name(word.substr(0, 40), known);
-  return refused(
-      "'" + excerpt(node.text) + "' is not known here" +
-      (nearest.empty() ? "; known are " + join(known, ", ") : " (did you mean '" + nearest + "'?)"));
+  return refused("'" + excerpt(node.text) + "' is not known here" +
+                 did_you_mean(word.substr(0, 40), known, "; known are " + join(known, ", ")));
 }
 
 ForeignValue read_flag(const Node& node, bool inverse) {

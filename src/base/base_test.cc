@@ -39,6 +39,17 @@ TEST(Strings, nearest_name_suggests_what_was_meant) {
   EXPECT_EQ(nearest_name("zebra", names), "");
 }
 
+TEST(Strings, edit_distance_counts_changes_up_to_its_limit) {
+  EXPECT_EQ(edit_distance("kitten", "sitting", 9), 3);
+  EXPECT_EQ(edit_distance("kitten", "sitting", 3), 3);
+  EXPECT_EQ(edit_distance("kitten", "sitting", 2), 2);
+  EXPECT_EQ(edit_distance("abcd", "badc", 3), 2);  // two pairs changed places
+  EXPECT_EQ(edit_distance("ab", "ba", 2), 1);
+  EXPECT_EQ(edit_distance("xab", "xba", 2), 1);
+  EXPECT_EQ(edit_distance("", "abc", 9), 3);
+  EXPECT_EQ(edit_distance("", "", 1), 0);
+}
+
 TEST(Strings, tables_align_and_leave_no_trailing_blanks) {
   TextTable table({false, true});
   table.add_row({"weights", "2.88"});

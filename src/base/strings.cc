@@ -1,6 +1,7 @@
 #include "base/strings.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace plimsoll {
 namespace {
@@ -13,26 +14,36 @@ size_t columns(std::string_view text) {
 
 }  // namespace
 
-int edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::vector<int>> d(a.size() + 1, std::vector<int>(b.size() + 1));
-  for (size_t i = 0; i <= a.size(); ++i) d[i][0] = static_cast<int>(i);
-  for (size_t j = 0; j <= b.size(); ++j) d[0][j] = static_cast<int>(j);
+int edit_distance(std::string_view a, std::string_view b, int limit) {
+  const size_t longer = std::max(a.size(), b.size());
+  if (longer - std::min(a.size(), b.size()) >= static_cast<size_t>(limit)) return limit;
+  // The rows of the table for the first i - 2, i - 1 and i letters of a.
+  std::vector<int> before(b.size() + 1), last(b.size() + 1), row(b.size() + 1);
+  std::iota(row.begin(), row.end(), 0);
   for (size_t i = 1; i <= a.size(); ++i) {
+    std::swap(before, last);
+    std::swap(last, row);
+    row[0] = static_cast<int>(i);
+    int least = row[0];
     for (size_t j = 1; j <= b.size(); ++j) {
       const int change = a[i - 1] == b[j - 1] ? 0 : 1;
-      d[i][j] = std::min({d[i - 1][j] + 1, d[i][j - 1] + 1, d[i - 1][j - 1] + change});
+      row[j] = std::min({last[j] + 1, row[j - 1] + 1, last[j - 1] + change});
       if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
-        d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
+        row[j] = std::min(row[j], before[j - 2] + 1);
+      least = std::min(least, row[j]);
     }
+    // No way to the end is shorter: one that leaps over this row by a transposition pays its 1 from the row
+    // before, which has at least `least` - 1.
+    if (least >= limit) return limit;
   }
-  return d[a.size()][b.size()];
+  return std::min(row[b.size()], limit);
 }
 
 std::string nearest_name(std::string_view word, std::span<const std::string> candidates) {
   int best = std::max(2, static_cast<int>(word.size()) / 3) + 1;
   std::string name;
   for (const std::string& candidate : candidates) {
-    const int distance = edit_distance(word, candidate);
+    const int distance = edit_distance(word, candidate, best);
     if (distance < best) {
       best = distance;
       name = candidate;

@@ -8,8 +8,8 @@
 
 namespace plimsoll {
 
-// Damerau-Levenshtein (adjacent transpositions count one).
-int edit_distance(std::string_view a, std::string_view b);
+// Damerau-Levenshtein (adjacent transpositions count one), or `limit` (at least 1) where it is no less.
+int edit_distance(std::string_view a, std::string_view b, int limit);
 
 // The candidate nearest to `word`, or "" when none is near enough to be what was meant.
 std::string nearest_name(std::string_view word, std::span<const std::string> candidates);

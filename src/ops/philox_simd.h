@@ -20,16 +20,21 @@ inline Words load_words(const uint32_t* p) { return {_mm512_loadu_si512(p)}; }
 inline void store_words(uint32_t* p, Words a) { _mm512_storeu_si512(p, a.v); }
 inline Words operator^(Words a, Words b) { return {_mm512_xor_si512(a.v, b.v)}; }
 inline Words operator+(Words a, Words b) { return {_mm512_add_epi32(a.v, b.v)}; }
-// Both halves of the 64-bit products of the lanes; two multiplications of half the lanes each.
-struct WideProduct {
-  Words high, low;
+// The lower word of each 64-bit lane counts, the upper one is anything.
+struct WordPairs {
+  __m512i v;
 };
-inline WideProduct wide_product(Words a, Words b) {
-  const __m512i even = _mm512_mul_epu32(a.v, b.v);
-  const __m512i odd = _mm512_mul_epu32(_mm512_srli_epi64(a.v, 32), b.v);
-  // 0xF5 copies the upper element of each pair onto both, 0xA0 the lower one.
-  return {{_mm512_mask_shuffle_epi32(odd, 0x5555, even, static_cast<_MM_PERM_ENUM>(0xF5))},
-          {_mm512_mask_shuffle_epi32(even, 0xAAAA, odd, static_cast<_MM_PERM_ENUM>(0xA0))}};
+inline WordPairs word_pairs(uint32_t x) { return {_mm512_set1_epi64(x)}; }
+inline WordPairs even_words(Words a) { return {a.v}; }
+inline WordPairs odd_words(Words a) { return {_mm512_srli_epi64(a.v, 32)}; }
+inline Words interleave(WordPairs even, WordPairs odd) {
+  // 0xA0 copies the lower word of each pair onto both.
+  return {_mm512_mask_shuffle_epi32(even.v, 0xAAAA, odd.v, static_cast<_MM_PERM_ENUM>(0xA0))};
+}
+inline WordPairs product(WordPairs a, WordPairs b) { return {_mm512_mul_epu32(a.v, b.v)}; }
+inline WordPairs upper_word(WordPairs a) { return {_mm512_srli_epi64(a.v, 32)}; }
+inline WordPairs xor3(WordPairs a, WordPairs b, WordPairs c) {
+  return {_mm512_ternarylogic_epi64(a.v, b.v, c.v, 0x96)};
 }
 // Lanes of x where bits >= threshold, else zero.
 inline Vec keep_where_at_least(Vec x, Words bits, Words threshold) {
@@ -59,14 +64,19 @@ inline Words load_words(const uint32_t* p) {
 inline void store_words(uint32_t* p, Words a) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), a.v); }
 inline Words operator^(Words a, Words b) { return {_mm256_xor_si256(a.v, b.v)}; }
 inline Words operator+(Words a, Words b) { return {_mm256_add_epi32(a.v, b.v)}; }
-struct WideProduct {
-  Words high, low;
+struct WordPairs {
+  __m256i v;
 };
-inline WideProduct wide_product(Words a, Words b) {
-  const __m256i even = _mm256_mul_epu32(a.v, b.v);
-  const __m256i odd = _mm256_mul_epu32(_mm256_srli_epi64(a.v, 32), b.v);
-  return {{_mm256_blend_epi32(_mm256_shuffle_epi32(even, 0xF5), odd, 0xAA)},
-          {_mm256_blend_epi32(even, _mm256_shuffle_epi32(odd, 0xA0), 0xAA)}};
+inline WordPairs word_pairs(uint32_t x) { return {_mm256_set1_epi64x(x)}; }
+inline WordPairs even_words(Words a) { return {a.v}; }
+inline WordPairs odd_words(Words a) { return {_mm256_srli_epi64(a.v, 32)}; }
+inline Words interleave(WordPairs even, WordPairs odd) {
+  return {_mm256_blend_epi32(even.v, _mm256_shuffle_epi32(odd.v, 0xA0), 0xAA)};
+}
+inline WordPairs product(WordPairs a, WordPairs b) { return {_mm256_mul_epu32(a.v, b.v)}; }
+inline WordPairs upper_word(WordPairs a) { return {_mm256_srli_epi64(a.v, 32)}; }
+inline WordPairs xor3(WordPairs a, WordPairs b, WordPairs c) {
+  return {_mm256_xor_si256(_mm256_xor_si256(a.v, b.v), c.v)};
 }
 // Lanes of x where bits >= threshold, else zero.
 inline Vec keep_where_at_least(Vec x, Words bits, Words threshold) {
@@ -88,18 +98,32 @@ inline Words lower_half(Words a) { return {_mm256_and_si256(a.v, _mm256_set1_epi
 struct PhiloxWords {
   Words w[4];
 };
+struct PhiloxPairs {
+  WordPairs w[4];
+};
+inline PhiloxPairs philox_round(const PhiloxPairs& c, WordPairs key0, WordPairs key1) {
+  const WordPairs a = product(c.w[0], word_pairs(kPhiloxMultiplier0));
+  const WordPairs b = product(c.w[2], word_pairs(kPhiloxMultiplier1));
+  return {{xor3(upper_word(b), c.w[1], key0), b, xor3(upper_word(a), c.w[3], key1), a}};
+}
+// Even and odd lanes go through the rounds apart, a 64-bit lane each: a product is where its two halves are
+// needed, and nothing has to be shuffled between rounds.
 inline PhiloxWords philox_lanes(const PhiloxStream& stream, Words counter0) {
-  PhiloxWords c{{counter0, words(stream.counter1), words(stream.counter2), words(stream.counter3)}};
-  Words key0 = words(stream.key0);
-  Words key1 = words(stream.key1);
+  PhiloxPairs even{{even_words(counter0), word_pairs(stream.counter1), word_pairs(stream.counter2),
+                    word_pairs(stream.counter3)}};
+  PhiloxPairs odd = even;
+  odd.w[0] = odd_words(counter0);
+  uint32_t key0 = stream.key0;
+  uint32_t key1 = stream.key1;
   for (int round = 0; round < kPhiloxRounds; ++round) {
-    const WideProduct a = wide_product(c.w[0], words(kPhiloxMultiplier0));
-    const WideProduct b = wide_product(c.w[2], words(kPhiloxMultiplier1));
-    c = {{b.high ^ c.w[1] ^ key0, b.low, a.high ^ c.w[3] ^ key1, a.low}};
-    key0 = key0 + words(kPhiloxKeyStep0);
-    key1 = key1 + words(kPhiloxKeyStep1);
+    even = philox_round(even, word_pairs(key0), word_pairs(key1));
+    odd = philox_round(odd, word_pairs(key0), word_pairs(key1));
+    key0 += kPhiloxKeyStep0;
+    key1 += kPhiloxKeyStep1;
   }
-  return c;
+  PhiloxWords words;
+  for (int i = 0; i < 4; ++i) words.w[i] = interleave(even.w[i], odd.w[i]);
+  return words;
 }
 
 // philox_bits32 of the elements [64 * chunk, 64 * chunk + 64).

@@ -28,6 +28,7 @@ from tests.parity.oracle import load, MAX_GRAD_NORM, OPTIMIZER, STEP_ROWS, WARMU
 
 MICRO_ROWS = 3  # two micro-steps a step, the second one partly empty
 FAMILY_CASES = ("llama", "mistral_window", "qwen2_bf16_shards", "qwen3")  # one of each: in bf16 too, and QLoRA
+LESSER_ISAS = ("avx2", "avx512")  # beside the machine's best; a cap beyond what it has changes nothing
 STORED_NF4_LIMIT = 5e-6  # of logits and gradients, from the last bit of the offset
 
 
@@ -59,11 +60,11 @@ def plimsoll(program, *arguments):
         raise RuntimeError(f"plimsoll {arguments[0]} ended with {done.returncode}: {done.stderr.strip()}")
 
 
-def our_dump(program, folder, recipe, new_tokens):
+def our_dump(program, folder, recipe, new_tokens, *words):
     """({tensor name: array}, loss, generated tokens) of Plimsoll."""
     out = folder / f"{recipe.stem}.safetensors"
     plimsoll(program, "debug-dump", recipe, "--ids", folder / "batch.json", "--out", out,
-             "--max-new-tokens", new_tokens)
+             "--max-new-tokens", new_tokens, *words)
     tensors = load_file(out)
     loss = float(tensors.pop("loss").reshape(()))
     names = sorted((name for name in tensors if name.startswith("generated.")), key=lambda n: int(n.split(".")[1]))
@@ -95,6 +96,21 @@ def check_bf16(program, case, folder, method):
     theirs, reference = (load_file(folder / f"expected{suffix}.safetensors") for suffix in ("_bf16", ""))
     messages, worst = compare_bf16(ours, theirs, reference)
     return messages, f"bf16 error {worst:.2f} of transformers'"
+
+
+def check_kernels(program, case, folder, method):
+    """Both comparisons at their own tolerances with the kernels of each lesser instruction set."""
+    theirs, reference = (load_file(folder / f"expected{suffix}.safetensors") for suffix in ("_bf16", ""))
+    messages, worst = [], {"fp32": 0.0, "bf16": 0.0}
+    for isa in LESSER_ISAS:
+        for precision in worst:
+            recipe = write_recipe(case, folder, method, precision)
+            ours = our_dump(program, folder, recipe, 1, "--max-isa", isa)[0]
+            found, error = (compare_fp32(ours, reference) if precision == "fp32" else
+                            compare_bf16(ours, theirs, reference))
+            messages += [f"{isa}: {message}" for message in found]
+            worst[precision] = max(worst[precision], error)
+    return messages, f"{', '.join(LESSER_ISAS)}: tensors {worst['fp32']:.1e}, bf16 {worst['bf16']:.2f}"
 
 
 def check_merge(program, case, folder, _):
@@ -130,7 +146,7 @@ def check_stored_nf4(program, case, folder, method):
 def run_case(program, case, folder, method, bf16):
     """Prints a line for the case and returns its number of failures."""
     write_case(case, folder, method, bf16)
-    checks = [check_fp32] + [check_bf16] * bf16
+    checks = [check_fp32] + [check_bf16, check_kernels] * bf16
     checks += {"full": [], "lora": [check_merge], "qlora": [check_stored_nf4]}[method]
     messages, summaries = [], []
     for check in checks:

@@ -6,7 +6,7 @@ namespace plimsoll {
 
 std::string kernels_text(const CpuSettings& settings) {
   return std::string(to_string(settings.isa)) + ", " + std::to_string(settings.threads) +
-         " threads, kernels " + std::to_string(kKernelGeneration);
+         (settings.threads == 1 ? " thread" : " threads") + ", kernels " + std::to_string(kKernelGeneration);
 }
 
 BoundCall bind_cpu(const CpuBinding& binding) {

@@ -30,23 +30,29 @@ std::vector<CurvePoint> make_curve(const std::vector<int64_t>& steps, const std:
   return curve;
 }
 
-std::vector<double> smoothed(const std::vector<double>& values, double reach) {
-  std::vector<double> out;
-  const double kept = std::exp(-1.0 / std::max(reach, 1e-3));
-  double sum = 0, weight = 0;
+std::vector<double> smoothed(const std::vector<double>& values, size_t reach) {
+  struct Sum {
+    double value = 0, count = 0;
+  };
+  std::vector<Sum> before = {{}};  // of all values before each one
   for (const double value : values) {
-    if (std::isfinite(value)) {
-      sum = kept * sum + value;
-      weight = kept * weight + 1;
-    }
-    out.push_back(weight > 0 ? sum / weight : std::numeric_limits<double>::quiet_NaN());
+    const Sum& last = before.back();
+    before.push_back(std::isfinite(value) ? Sum{last.value + value, last.count + 1} : last);
+  }
+  std::vector<double> out;
+  for (size_t i = 0; i < values.size(); ++i) {
+    const size_t half = std::min(reach, i);
+    const Sum& begin = before[i - half];
+    const Sum& end = before[std::min(i + half + 1, values.size())];
+    const double count = end.count - begin.count;
+    out.push_back(count > 0 ? (end.value - begin.value) / count : std::numeric_limits<double>::quiet_NaN());
   }
   return out;
 }
 
 double Axis::x(int64_t step) const {
-  return static_cast<double>(step - first_step) /
-         static_cast<double>(std::max<int64_t>(1, last_step - first_step));
+  if (first_step == last_step) return 0.5;
+  return static_cast<double>(step - first_step) / static_cast<double>(last_step - first_step);
 }
 
 double Axis::y(double value) const { return std::clamp((value - low) / (high - low), 0.0, 1.0); }
@@ -59,7 +65,6 @@ std::string path_of(const std::vector<CurvePoint>& curve, const Axis& axis) {
     path += (path.empty() ? "M" : "L") + x + " " + page::number((1 - axis.y(point.low)) * kBox);
     if (point.high > point.low) path += "V" + page::number((1 - axis.y(point.high)) * kBox);
   }
-  if (curve.size() == 1) path += "h0";  // a dot
   return path;
 }
 

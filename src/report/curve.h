@@ -18,8 +18,10 @@ struct CurvePoint {
 std::vector<CurvePoint> make_curve(const std::vector<int64_t>& steps, const std::vector<double>& values,
                                    size_t most);
 
-// Mean of the values so far, older ones counting less: a step's weight is 1/e after `reach` steps.
-std::vector<double> smoothed(const std::vector<double>& values, double reach);
+// Mean of each value and up to `reach` on either side, so that it does not lag behind a falling loss. Near the
+// beginning the window stays symmetric by being smaller; near the end it is cut. Values that are not finite do not
+// count.
+std::vector<double> smoothed(const std::vector<double>& values, size_t reach);
 
 struct Axis {
   int64_t first_step = 0, last_step = 1;

@@ -104,6 +104,22 @@ TEST_F(Report, the_page_needs_nothing_but_itself_and_escapes_what_it_shows) {
   EXPECT_THAT(page, Not(HasSubstr("src=")));
 }
 
+TEST_F(Report, a_run_of_one_step_is_a_dot_in_the_middle_of_an_axis_with_distinct_ticks) {
+  folder_.write("metrics.jsonl", step_line(1, "4.5"));
+  folder_.write("eval.jsonl", "");
+  const std::string page = run_page(read());
+  EXPECT_THAT(page, HasSubstr("class=\"dot\" style=\"left:50%;bottom:50%;background:#0072b2\" title=\"4.5\""));
+  EXPECT_THAT(page, HasSubstr("<span>step 1</span>"));
+  EXPECT_THAT(page, HasSubstr(">4.4</div>"));
+  EXPECT_THAT(page, HasSubstr(">4.6</div>"));
+}
+
+TEST_F(Report, a_long_reason_is_shown_whole) {
+  const std::string reason = "step 3: " + std::string(40, 'x') + " in the folder \u00e4\u00f6 at the end";
+  write_events(event_line(3, "stop", ", \"reason\": \"" + reason + "\""));
+  EXPECT_THAT(run_text(read()), HasSubstr("stopped: " + reason + "\n"));
+}
+
 TEST_F(Report, a_run_without_a_step_has_a_page_too) {
   folder_.write("metrics.jsonl", "");
   folder_.write("eval.jsonl", "");
@@ -128,11 +144,17 @@ TEST(Curve, keeps_every_spike_in_a_bounded_number_of_points) {
   EXPECT_EQ(path_of(make_curve({1, 2, 3}, {0, std::nan(""), 2}, 10), axis), "M0 1000L1000 0");
 }
 
-TEST(Curve, smoothing_starts_at_the_first_value_and_passes_over_what_is_not_finite) {
-  const auto values = smoothed({4.0, std::nan(""), 2.0}, 1.0);
-  EXPECT_EQ(values[0], 4.0);
-  EXPECT_EQ(values[1], 4.0);
-  EXPECT_NEAR(values[2], (4.0 * std::exp(-1.0) + 2.0) / (std::exp(-1.0) + 1.0), 1e-12);
+TEST(Curve, smoothing_does_not_lag_and_passes_over_what_is_not_finite) {
+  std::vector<double> falling;
+  for (int i = 0; i < 100; ++i) falling.push_back(100.0 - i);
+  const auto values = smoothed(falling, 10);
+  for (size_t i = 0; i < 90; ++i) EXPECT_NEAR(values[i], falling[i], 1e-9);
+  EXPECT_NEAR(values[99], 6.0, 1e-9);  // of the last eleven
+  const auto gap = smoothed({4.0, std::nan(""), 2.0, std::nan("")}, 1);
+  EXPECT_EQ(gap[0], 4.0);
+  EXPECT_EQ(gap[1], 3.0);
+  EXPECT_EQ(gap[3], 2.0);
+  EXPECT_TRUE(std::isnan(smoothed({std::nan("")}, 4)[0]));
 }
 
 }  // namespace

@@ -20,6 +20,7 @@ using page::percent;
 
 constexpr size_t kPoints = 800;  // of a curve: more are not seen, and the page stays small
 constexpr size_t kEvents = 200;  // marks and rows of the table
+constexpr const char* kEvaluationColour = "#d55e00";
 
 // One chart: a value of every step, how it is named and written.
 struct Quantity {
@@ -36,8 +37,12 @@ std::string real_words(double value, const char* format) {
   return text.data();
 }
 
-const Quantity kLoss = {"loss", "#0072b2", [](const StepPoint& p) { return p.loss; },
-                        [](double value) { return real_words(value, "%.4g"); }, false};
+std::string loss_words(double value) {
+  const bool large = std::abs(value) >= 1e4 && std::abs(value) < 1e9;
+  return large ? format_count(std::llround(value)) : real_words(value, "%.4g");
+}
+
+const Quantity kLoss = {"loss", "#0072b2", [](const StepPoint& p) { return p.loss; }, loss_words, false};
 const Quantity kRate = {"learning rate", "#009e73", [](const StepPoint& p) { return p.learning_rate; },
                         [](double value) { return real_words(value, "%.3g"); }};
 const Quantity kSpeed = {"speed", "#b06fd0", [](const StepPoint& p) { return p.tokens_per_second(); },
@@ -82,7 +87,9 @@ void fit_height(std::vector<double> values, const std::vector<double>& also, boo
   std::erase_if(ends, [](double value) { return !std::isfinite(value); });
   if (ends.empty()) return;
   const auto [low, high] = std::minmax_element(ends.begin(), ends.end());
-  const double margin = std::max(0.06 * (*high - (from_zero ? 0.0 : *low)), 1e-9 * std::max(1.0, *high));
+  double margin = 0.06 * (*high - (from_zero ? 0.0 : *low));
+  if (*high - *low < 1e-6 * std::abs(*high)) margin = 0.1 * std::abs(*high);  // one value all along
+  if (margin <= 0) margin = 1;
   axis.low = from_zero ? 0.0 : *low - margin;
   axis.high = *high + margin;
 }
@@ -103,6 +110,11 @@ std::string line(const std::vector<int64_t>& steps, const std::vector<double>& v
          path_of(make_curve(steps, values, kPoints), axis) + "\"/>";
 }
 
+std::string dot(int64_t step, double value, const Axis& axis, const char* colour, const std::string& words) {
+  return "<div class=\"dot\" style=\"left:" + percent(std::clamp(axis.x(step), 0.0, 1.0)) +
+         ";bottom:" + percent(axis.y(value)) + ";background:" + colour + "\" title=\"" + words + "\"></div>";
+}
+
 std::string marks(const RunHistory& run, const Axis& axis) {
   std::string html;
   for (const RunEvent& event : run.events)
@@ -118,6 +130,9 @@ std::string limit_line(double value, const std::string& words, const Axis& axis)
 }
 
 std::string axis_labels(const Axis& axis) {
+  if (axis.first_step == axis.last_step)
+    return "<div class=\"axis\"><span></span><span>step " + format_count(axis.first_step) +
+           "</span><span></span></div>\n";
   const int64_t middle = (axis.first_step + axis.last_step) / 2;
   return "<div class=\"axis\"><span>step " + format_count(axis.first_step) + "</span><span>" +
          format_count(middle) + "</span><span>" + format_count(axis.last_step) + "</span></div>\n";
@@ -140,16 +155,18 @@ std::string chart(const RunHistory& run, const Quantity& quantity, const std::st
       "<svg viewBox=\"0 0 1000 1000\" preserveAspectRatio=\"none\" role=\"img\" aria-label=\"" +
       quantity.name + " over the steps\">" + line(steps, values, axis, noisy ? "faint" : "");
   if (noisy) {
-    const double reach = std::max(4.0, static_cast<double>(steps.size()) / 50.0);
+    const size_t reach = std::max(steps.size() / 100, std::min<size_t>(steps.size() / 20, 4));
     html += line(steps, smoothed(values, reach), axis, "");
   }
   html += "</svg>" + marks(run, axis);
+  if (steps.size() == 1 && std::isfinite(values[0]))  // which is no line
+    html += dot(steps[0], values[0], axis, quantity.colour, quantity.words(values[0]));
   if (is_loss)
     for (const EvalPoint& point : run.evaluations)
       if (std::isfinite(point.loss))
-        html += "<div class=\"dot\" style=\"left:" + percent(std::clamp(axis.x(point.step), 0.0, 1.0)) +
-                ";bottom:" + percent(axis.y(point.loss)) + "\" title=\"evaluation " +
-                quantity.words(point.loss) + " at step " + format_count(point.step) + "\"></div>";
+        html +=
+            dot(point.step, point.loss, axis, kEvaluationColour,
+                "evaluation " + quantity.words(point.loss) + " at step " + format_count(point.step));
   if (&quantity == &kMemory && run.planned_process_bytes > 0)
     html += limit_line(static_cast<double>(run.planned_process_bytes),
                        "planned " + format_bytes(run.planned_process_bytes), axis);
@@ -182,18 +199,16 @@ std::string data(const RunHistory& run) {
 }
 
 std::string events(const RunHistory& run) {
-  std::string html = "<h2>Events</h2><table>\n";
+  std::string html = "<h2>events</h2><ul class=\"events\">\n";
   const size_t skipped = run.events.size() - std::min(kEvents, run.events.size());
   if (skipped > 0)
-    html += "<tr><td></td><td></td><td>" + format_count(static_cast<int64_t>(skipped)) +
-            " earlier ones</td></tr>";
+    html += "<li><span>" + format_count(static_cast<int64_t>(skipped)) + " earlier ones</span></li>\n";
   for (size_t i = skipped; i < run.events.size(); ++i) {
     const RunEvent& event = run.events[i];
-    html += "<tr><td class=\"time\">" + clock_words(event.time) + "</td><td class=\"time n\">step " +
-            format_count(event.step) + "</td><td class=\"what\">" + escaped(event_words(event)) +
-            "</td></tr>\n";
+    html += "<li><span>" + clock_words(event.time) + "</span><span class=\"step\">step " +
+            format_count(event.step) + "</span><b>" + escaped(event_words(event)) + "</b></li>\n";
   }
-  return html + "</table>\n";
+  return html + "</ul>\n";
 }
 
 std::string table(const RunHistory& run) {
@@ -202,7 +217,7 @@ std::string table(const RunHistory& run) {
            measured + "</td></tr>\n";
   };
   const auto bytes = [](int64_t value) { return value > 0 ? format_bytes(value) : std::string("–"); };
-  return "<h2>Planned and measured</h2><table><tr><th></th><th class=\"n\">planned</th><th "
+  return "<h2>planned and measured</h2><table><tr><th></th><th class=\"n\">planned</th><th "
          "class=\"n\">measured</th></tr>\n" +
          row("process, at most", bytes(run.planned_process_bytes), bytes(largest_rss(run))) +
          row("arena", bytes(run.planned_device_bytes), bytes(run.measured_device_bytes)) +

@@ -62,7 +62,7 @@ std::string events_text(const RunHistory& run) {
   for (size_t i = skipped; i < run.events.size(); ++i) {
     const RunEvent& event = run.events[i];
     table.add_row({i == 0 ? "events" : "", clock_words(event.time), "step " + format_count(event.step),
-                   event_words(event).substr(0, 56)});
+                   event_words(event)});
   }
   return text + table.render("  ");
 }

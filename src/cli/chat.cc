@@ -22,10 +22,10 @@ constexpr const char* kHelp =
     "/undo         forget the last question and its answer\n"
     "/again        another answer to the last question\n"
     "/system TEXT  the system message from now on; without a text: none\n"
-    "/save FILE    write the conversation as a row of JSON lines, for training or generate --data\n"
+    "/save FILE    write the conversation as one JSON line, a row for training\n"
     "/exit         the end, as Ctrl-D\n"
-    "A line that ends with \\ goes on in the next one; // begins a message with a /. Ctrl-C ends an "
-    "answer.\n";
+    "A line that ends with \\ goes on in the next one; // begins a message with a /.\n"
+    "Ctrl-C ends an answer.\n";
 
 using Messages = nlohmann::ordered_json;
 

@@ -5,6 +5,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <thread>
+
 #include "base/error.h"
 #include "io/file.h"
 #include "io/run_lock.h"
@@ -117,6 +120,49 @@ TEST(RunLock, a_second_run_in_the_folder_is_refused_by_name) {
                   ") is writing there. Wait for it, stop it, or choose another folder with output.");
   }
   EXPECT_NO_THROW(const RunLock third(run));
+}
+
+TEST(RunLock, what_it_made_goes_with_it_unless_something_was_written) {
+  const TestFolder folder;
+  const auto outer = folder.path() / "runs";
+  const auto run = outer / "a" / "b";
+  { const RunLock lock(run); }
+  EXPECT_FALSE(std::filesystem::exists(outer));
+  std::filesystem::create_directories(run);
+  { const RunLock lock(run); }
+  EXPECT_TRUE(std::filesystem::is_empty(run));  // the folder is not its own
+  std::filesystem::remove_all(outer);
+  {
+    const RunLock lock(run / "");
+    write_file_atomically(run / "run.json", "{}");
+  }
+  EXPECT_TRUE(std::filesystem::exists(run / ".lock"));
+  EXPECT_TRUE(std::filesystem::exists(run / "run.json"));
+}
+
+// Each holder takes its file and folders away while others open them.
+TEST(RunLock, never_has_two_holders_although_its_file_comes_and_goes) {
+  const TestFolder folder;
+  std::atomic<int> holders = 0, most = 0, taken = 0;
+  const auto compete = [&] {
+    for (int i = 0; i < 400; ++i) {
+      try {
+        const RunLock lock(folder.path() / "runs" / "a");
+        most = std::max(most.load(), ++holders);
+        ++taken;
+        std::this_thread::yield();
+        --holders;
+      } catch (const UsageError& error) {
+        EXPECT_THAT(error.what(), HasSubstr("is writing there"));
+      }
+    }
+  };
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) threads.emplace_back(compete);
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(most, 1);
+  EXPECT_GT(taken, 0);
+  EXPECT_FALSE(std::filesystem::exists(folder.path() / "runs" / "a" / ".lock"));
 }
 
 TEST(RunLock, a_holder_that_died_leaves_the_folder_free) {

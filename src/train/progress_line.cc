@@ -53,8 +53,6 @@ struct Fields {
   }
 };
 
-double gib(int64_t bytes) { return static_cast<double>(bytes) / static_cast<double>(kGiB); }
-
 void print_time_left(double seconds, FieldText& text) {
   const auto all = std::llround(std::clamp(seconds, 0.0, 1e8));
   if (all >= 3600) {
@@ -75,7 +73,7 @@ Fields fields_of(const ProgressState& state) {
   print(3, "%.0f tok/s", state.tokens_per_second);
   print(4, "data %.0f %%", state.data_wait_share * 100.0);
   print_time_left(state.seconds_left, fields.text[5]);
-  print(6, "mem %.2f GiB", gib(state.memory_bytes));
+  print(6, "mem %s", format_bytes(state.memory_bytes).c_str());
   fields.shown.fill(true);
   return fields;
 }
@@ -110,7 +108,8 @@ FittedLine progress_line(const ProgressState& state, int width, std::span<char> 
 FittedLine loading_line(int64_t done, int64_t total, int width, std::span<char> out) {
   constexpr std::string_view kHead = "load    weights ";
   FieldText text{};
-  std::snprintf(text.data(), text.size(), "%.2f of %.2f GiB", gib(done), gib(total));
+  std::snprintf(text.data(), text.size(), "%s of %s", format_bytes(done).c_str(),
+                format_bytes(total).c_str());
   const std::string_view field = text.data();
   Line line(out);
   const int room = width - static_cast<int>(field.size());

@@ -82,8 +82,9 @@ class TrainingRun {
   }
 
   ExitCode run() {
-    // Arenas and disk are claimed: from here on the old run is not needed any more.
+    // Arenas and disk are claimed: the old run may go. A new one may have come and gone since the first look.
     if (options_.overwrite) clear_run(output_);
+    if (!options_.resume) require_no_run(output_);
     remove_leftovers(output_);
     if (!shortage_.empty()) progress_.event(shortage_, LogLevel::warn);
     progress_.event(plan_line(plan_, total_steps_));
@@ -165,8 +166,8 @@ class TrainingRun {
     TrainerState saved = read_trainer_state(checkpoint);
     require_same_experiment(checkpoint, saved, current_);
     load_checkpoint(checkpoint, experiment_, state_);
-    const std::string note = changed_bits_note(saved, current_);
-    if (!note.empty()) progress_.event(note, LogLevel::warn);
+    if (const std::string note = changed_bits_note(saved, current_); !note.empty())
+      progress_.event(note, LogLevel::warn);
     progress_.event("resume  " + checkpoint.string());
     take_over(saved, current_);
     saved_step_ = current_.step;
@@ -381,8 +382,7 @@ class TrainingRun {
 ExitCode train(const Recipe& recipe, const TrainOptions& options) {
   require_trainable(recipe);
   listen_to_save_requests();
-  const fs::path output = *recipe.output;
-  if (!options.resume && !options.overwrite) require_no_run(output);
+  if (!options.resume && !options.overwrite) require_no_run(*recipe.output);
   const CpuSettings cpu = cpu_settings(options.machine);
   const ModelSpec model = read_model_spec(fs::path(recipe.model) / "config.json");
   DataSetup data = open_data(recipe, model.vocab);

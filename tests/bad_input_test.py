@@ -5,6 +5,7 @@ Usage: bad_input_test.py PLIMSOLL (from the repository's root). Standard library
 import json
 import math
 import os
+import re
 import resource
 import shutil
 import struct
@@ -14,7 +15,7 @@ import unittest
 from pathlib import Path
 
 import command_run
-from command_run import run
+from command_run import ROOT, run
 from refusals import DAMAGED, MODEL_FILES, ROWS, STOPPED, USAGE, BadInputTest, write_recipe
 
 DEEP = "[" * 100_000
@@ -258,20 +259,36 @@ class Output(BadInputTest):
         done = run("train", path, "--quiet", "--overwrite", "--set", "schedule.max_steps=1")
         self.assertEqual(done.returncode, 0, done.stderr)
 
-    def test_a_clock_that_goes_back(self):
-        """Files of tomorrow, and a log whose times fall: the run goes on, the report tells it."""
-        path = self.copy_of_run()
-        tomorrow = time.time() + 86400
-        for file in [self.output, *self.output.rglob("*")]:
-            os.utime(file, (tomorrow, tomorrow))
-        events = self.output / "events.jsonl"
-        lines = [json.loads(line) for line in events.read_text().splitlines()]
-        events.write_text("".join(json.dumps({**line, "time": tomorrow - 60 * i}) + "\n"
-                                  for i, line in enumerate(lines)))
-        done = run("train", path, "--quiet", "--resume", "--set", "schedule.max_steps=4")
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertEqual(len((self.output / "metrics.jsonl").read_text().splitlines()), 4)
-        self.assertIn("4 of 4 steps", command_run.output("report", self.output, "--html", self.folder / "report.html"))
+    def test_a_clock_that_goes_back_whenever_it_is_read(self):
+        shim = command_run.PLIMSOLL.parent / "tests/libfalling_clock.so"
+        self.assertTrue(shim.exists(), "build the target falling_clock")
+        clock = {**os.environ, "LD_PRELOAD": str(shim)}
+        path = write_recipe(self.folder, ROOT / "demo/model", self.output, init="random", data={"eval": "2%"},
+                            eval={"every": 2}, log={"tensorboard": True, "every": 1}, save={"every": 2, "keep": 3},
+                            schedule={"max_steps": 8, "warmup": 1})
+        lines = lambda name: [json.loads(line) for line in (self.output / name).read_text().splitlines()]
+
+        def result():
+            return ([[(line["step"], line["loss"]) for line in lines(name)] for name in ("metrics.jsonl", "eval.jsonl")],
+                    (self.output / "model.safetensors").read_bytes(),
+                    sorted(checkpoint.name for checkpoint in self.output.glob("checkpoint-*")))
+        command_run.output("train", path, "--quiet")
+        want = result()
+        done = run("train", path, "--overwrite", env=clock)
+        self.assertEqual((done.returncode, result()), (0, want), done.stderr)
+        self.assertLess(lines("metrics.jsonl")[-1]["time"], lines("metrics.jsonl")[0]["time"] - 3600)
+        left = re.findall(r"eta (\d+):\d\d\b", done.stderr)
+        self.assertEqual(left, ["0"] * 8, done.stderr)
+        # As if it had died after step 4.
+        shutil.rmtree(self.output / "checkpoint-6")
+        shutil.rmtree(self.output / "checkpoint-8")
+        (before,) = self.output.glob("events.out.tfevents.*")
+        command_run.output("train", path, "--quiet", "--resume", env=clock)
+        self.assertEqual(result(), want)
+        # TensorBoard reads the files in the order of their names.
+        self.assertEqual(sorted(self.output.glob("events.out.tfevents.*"))[0], before)
+        page = self.folder / "report.html"
+        self.assertIn("8 of 8 steps", command_run.output("report", self.output, "--html", page, env=clock))
 
 
 class Resume(BadInputTest):

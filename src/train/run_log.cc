@@ -1,8 +1,8 @@
 #include "train/run_log.h"
 
-#include <unistd.h>
-
+#include <algorithm>
 #include <array>
+#include <charconv>
 #include <cmath>
 #include <limits>
 #include <string>
@@ -14,13 +14,23 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Readers go through a folder's files in the order of their names, so the time comes first.
+constexpr std::string_view kEventStem = "events.out.tfevents.";
+
+// The seconds in a name, 0 where it is not one of these files.
+int64_t seconds_in(const std::string& name) {
+  if (!name.starts_with(kEventStem)) return 0;
+  int64_t seconds = 0;
+  std::from_chars(name.data() + kEventStem.size(), name.data() + name.size(), seconds);
+  return seconds;
+}
+
+// Readers go through a folder's files in the order of their names, which begin with the time. A clock that
+// went back must not put this file before those of the run's earlier parts: it is later than all of them.
 fs::path event_file_path(const fs::path& output, double time) {
-  const std::string stem = "events.out.tfevents." + std::to_string(static_cast<int64_t>(time)) + ".plimsoll.";
-  fs::path path;
-  for (int part = 0; path.empty() || fs::exists(path); ++part)
-    path = output / (stem + std::to_string(getpid()) + "." + std::to_string(part));
-  return path;
+  auto seconds = static_cast<int64_t>(time);
+  for (const auto& entry : fs::directory_iterator(output))
+    seconds = std::max(seconds, seconds_in(entry.path().filename().string()) + 1);
+  return output / (std::string(kEventStem) + std::to_string(seconds) + ".plimsoll");
 }
 
 }  // namespace

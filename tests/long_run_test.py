@@ -80,6 +80,22 @@ class LongRunTest(unittest.TestCase):
         self.assertEqual([e["signal"] for e in events(self.output, "signal")], ["SIGUSR1", "SIGTERM"])
         self.assertEqual(state(self.output / f"checkpoint-{last}")["step"], last)
 
+    def test_a_closed_terminal_and_a_pipe_without_a_reader_stop_a_run_that_saves(self):
+        path = recipe(self.folder, schedule={"max_steps": 100000}, log={"every": 1})
+        for what in ("SIGHUP", "SIGPIPE"):
+            running = subprocess.Popen([str(train_test.PLIMSOLL), "train", str(path), "--overwrite"],
+                                       stderr=subprocess.PIPE, text=True)
+            self.addCleanup(running.kill)
+            while not running.stderr.readline().startswith("train "):
+                self.assertIsNone(running.poll())
+            if what == "SIGHUP":
+                running.send_signal(signal.SIGHUP)
+            running.stderr.close()
+            self.assertEqual(running.wait(timeout=60), 130)
+            self.assertEqual([e["event"] for e in events(self.output)], ["start", "signal", "save"])
+            self.assertEqual(events(self.output, "signal")[0]["signal"], what)
+            self.assertEqual(checkpoints(self.output), [len(losses(self.output))])
+
     def test_the_best_checkpoint_stays_beside_the_newest_and_ends_as_the_result(self):
         # The rate grows until the loss gets worse again, so that the best checkpoint is not the newest.
         text = self.train(data={"eval": "2%"}, schedule={"max_steps": 24, "name": "constant", "warmup": 24},

@@ -24,14 +24,30 @@ void listen_to_save_requests() {
 }
 
 void listen_to_stop_requests() {
-  for (const int signal : {SIGINT, SIGTERM})
-    handle(
-        signal, [](int which) { stop_signal = which; }, SA_RESETHAND);
+  const auto stop = [](int which) {
+    if (stop_signal == 0) stop_signal = which;
+  };
+  for (const int signal : {SIGINT, SIGTERM}) handle(signal, stop, SA_RESETHAND);
+  // The terminal or the reader of the output is gone, and more of the same may come while the run saves.
+  handle(SIGPIPE, stop, SA_RESTART);
+  struct sigaction hangup {};
+  sigaction(SIGHUP, nullptr, &hangup);
+  if (hangup.sa_handler != SIG_IGN) handle(SIGHUP, stop, SA_RESTART);  // nohup: it goes on
 }
 
 const char* stop_request() {
-  if (stop_signal == 0) return nullptr;
-  return stop_signal == SIGINT ? "SIGINT" : "SIGTERM";
+  switch (stop_signal) {
+    case 0:
+      return nullptr;
+    case SIGINT:
+      return "SIGINT";
+    case SIGHUP:
+      return "SIGHUP";
+    case SIGPIPE:
+      return "SIGPIPE";
+    default:
+      return "SIGTERM";
+  }
 }
 
 bool take_save_request() {

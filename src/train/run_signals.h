@@ -1,5 +1,5 @@
-// What a run does on signals: SIGINT and SIGTERM end it after the step at hand, SIGUSR1 asks for a
-// checkpoint.
+// What a run does on signals: SIGINT, SIGTERM, SIGHUP and SIGPIPE end it after the step at hand, SIGUSR1 asks
+// for a checkpoint.
 #pragma once
 
 namespace plimsoll {
@@ -7,9 +7,10 @@ namespace plimsoll {
 // From now on SIGUSR1 is remembered until take_save_request().
 void listen_to_save_requests();
 // From now on SIGINT and SIGTERM are remembered; a second one of the same kind ends the process as usual.
+// SIGPIPE, and SIGHUP unless it was ignored, are remembered too.
 void listen_to_stop_requests();
 
-// "SIGINT" or "SIGTERM"; null: none came.
+// Name of the first of them; null: none came.
 const char* stop_request();
 // Whether SIGUSR1 came since the last call.
 bool take_save_request();

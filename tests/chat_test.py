@@ -3,11 +3,14 @@
 Usage: chat_test.py PLIMSOLL (from the repository's root). Standard library only.
 """
 import codecs
+import fcntl
 import json
 import os
 import pty
 import select
 import signal
+import struct
+import termios
 import time
 import unittest
 
@@ -17,13 +20,17 @@ from command_run import CommandTest, output, PLIMSOLL
 class Terminal:
     """A command in a pseudo-terminal."""
 
-    def __init__(self, *words):
+    def __init__(self, *words, term="xterm", columns=1000):
         self.pid, self.descriptor = pty.fork()
         if self.pid == 0:
-            os.execv(PLIMSOLL, [str(PLIMSOLL), *map(str, words)])
+            os.execve(PLIMSOLL, [str(PLIMSOLL), *map(str, words)], {**os.environ, "TERM": term})
+        self.resize(columns)
         self.text = ""
         # The terminal hands out pieces of 4 KiB at most, which may end inside a character.
         self.decoder = codecs.getincrementaldecoder("utf-8")()
+
+    def resize(self, columns):
+        fcntl.ioctl(self.descriptor, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
 
     def wait_for(self, end, seconds=60):
         """What appears up to `end`, which is taken."""
@@ -58,9 +65,9 @@ class Terminal:
 
 
 class Chat(CommandTest):
-    def chat(self, *words):
+    def chat(self, *words, **terminal):
         length = () if "--max-new-tokens" in words else ("--max-new-tokens", "8")
-        terminal = Terminal("chat", self.run_folder, "--template", "chatml", *length, *words)
+        terminal = Terminal("chat", self.run_folder, "--template", "chatml", *length, *words, **terminal)
         terminal.wait_for("> ")
         return terminal
 
@@ -109,6 +116,63 @@ class Chat(CommandTest):
         terminal.press(b"\x03")
         terminal.wait_for("> ")
         self.assertIn("did you mean '/save'", self.ask(terminal, "/sve x"))
+        terminal.press(b"\x04")
+        self.assertEqual(terminal.exit_code(), 0)
+
+    def questions(self, terminal):
+        """What the user said, as the conversation is saved."""
+        saved = self.folder / "talk.jsonl"
+        self.ask(terminal, f"/save {saved}")
+        return [m["content"] for m in json.loads(saved.read_text())["messages"] if m["role"] == "user"]
+
+    def test_a_line_is_edited_found_again_and_pasted_whole(self):
+        left, up, home, end, back, word_back = b"\x1b[D", b"\x1b[A", b"\x1b[H", b"\x1b[F", b"\x7f", b"\x17"
+        terminal = self.chat()
+        for keys in ("Gr\u00fcsse \U0001f468\u200d\U0001f469\u200d\U0001f467x".encode(), left, back, end, b"yz", left,
+                     back, home, b"\xe4\xb8", b"\xad ", b"\n"):
+            terminal.press(keys)
+        terminal.wait_for("\u4e2d Gr\u00fcsse xz\n")
+        terminal.wait_for("\n> ")
+        for keys in (up, word_back, b"again\n"):
+            terminal.press(keys)
+        terminal.wait_for("again\n")
+        terminal.wait_for("\n> ")
+        # Longer than a line of the terminal's own may be, and with line ends of its own.
+        pasted = "def f(x):\n\treturn x\n\n" + "word " * 1200 + "the end"
+        terminal.press(b"\x1b[200~" + pasted.encode() + b"\x1b[201~\n")
+        terminal.wait_for("the end\n")
+        terminal.wait_for("> ")
+        self.ask(terminal, "short")
+        terminal.press(up + up)
+        terminal.wait_for("the end")
+        terminal.press(b"\x15/exit\n")
+        self.assertEqual(terminal.exit_code(), 0)
+
+    def test_what_was_typed_is_what_was_asked(self):
+        terminal = self.chat("--context", "256")
+        for keys in (b"one two", b"\x1bb", b"and ", b"\x05", b"!\n"):
+            terminal.press(keys)
+        terminal.wait_for("\n> ")
+        terminal.press(b"\x1b[200~a\n\tb\n\x1b[201~c\n")
+        terminal.wait_for("\n> ")
+        self.assertEqual(self.questions(terminal), ["one and two!", "a\n\tb\nc"])
+        terminal.press(b"\x04")
+        self.assertEqual(terminal.exit_code(), 0)
+
+    def test_a_line_is_drawn_within_the_terminal_that_it_has(self):
+        terminal = self.chat(columns=24)
+        terminal.press(b"abcdefghij klmnopqrst uvw \xe4\xb8\xad\xe6\x96\x87")
+        terminal.wait_for("> abcdefghij klmnopqrst \nuvw \u4e2d\u6587")
+        terminal.resize(12)  # which breaks the first row into two
+        terminal.press(b"!")
+        terminal.wait_for("\x1b[2A\r\x1b[J> abcdefghij\n klmnopqrst \nuvw \u4e2d\u6587!")
+        terminal.press(b"\x15\x04")
+        self.assertEqual(terminal.exit_code(), 0)
+
+    def test_a_dumb_terminal_has_plain_lines(self):
+        terminal = self.chat(term="dumb")
+        self.ask(terminal, "Hello")
+        self.assertNotIn("\x1b", self.ask(terminal, "/help"))
         terminal.press(b"\x04")
         self.assertEqual(terminal.exit_code(), 0)
 

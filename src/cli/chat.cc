@@ -173,6 +173,7 @@ class Chat {
     });
     std::fputc('\n', stdout);
     std::fflush(stdout);
+    if (trim(answer.text).empty() && answer.end == AnswerEnd::end_token) say("note    the answer is empty");
     if (answer.end == AnswerEnd::length) say("note    cut after --max-new-tokens");
     if (answer.end == AnswerEnd::context) say("note    cut: the context is full");
     turns_.push_back(message("assistant", answer.text));

@@ -3,17 +3,26 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
+#include <string_view>
 #include <utility>
 
 #include "base/error.h"
 
 namespace plimsoll {
 namespace {
+
+constexpr unsigned short kLeastColumns = 8;
+// Pasted text comes between two marks (xterm's bracketed paste).
+constexpr const char* kMarkPastes = "\033[?2004h";
+constexpr const char* kDoNotMarkPastes = "\033[?2004l";
 
 volatile std::sig_atomic_t interrupt_seen = 0;
 int wake[2] = {-1, -1};  // a pipe: an interrupt just before a read, or on another thread, ends the read too
@@ -35,16 +44,34 @@ bool wait_for_input() {
   return ::read(wake[0], &byte, 1) != 1;
 }
 
+// Terminals that know no cursor movement call themselves dumb.
+bool moves_cursor() {
+  const char* name = std::getenv("TERM");
+  return name != nullptr && std::string_view(name) != "dumb";
+}
+
+winsize terminal_size() {
+  winsize size{};
+  ioctl(STDOUT_FILENO, TIOCGWINSZ, &size);
+  if (size.ws_col < kLeastColumns) size.ws_col = 80;
+  if (size.ws_row < 2) size.ws_row = 24;
+  return size;
+}
+
 }  // namespace
 
-ChatTerminal::ChatTerminal() : interactive_(isatty(STDIN_FILENO) == 1 && isatty(STDOUT_FILENO) == 1) {
+ChatTerminal::ChatTerminal()
+    : interactive_(isatty(STDIN_FILENO) == 1 && isatty(STDOUT_FILENO) == 1),
+      editing_(interactive_ && moves_cursor() && tcgetattr(STDIN_FILENO, &usual_) == 0) {
   struct sigaction action {};
   action.sa_handler = on_interrupt;
   if (::pipe2(wake, O_CLOEXEC | O_NONBLOCK) != 0) throw StoppedError("no pipe for the terminal");
   sigaction(SIGINT, &action, nullptr);
+  if (editing_) std::fputs(kMarkPastes, stdout);
 }
 
 ChatTerminal::~ChatTerminal() {
+  if (editing_) std::fputs(kDoNotMarkPastes, stdout);
   signal(SIGINT, SIG_DFL);
   for (int& end : wake) ::close(std::exchange(end, -1));
 }
@@ -69,6 +96,108 @@ ChatTerminal::Read ChatTerminal::read(const char* prompt, std::string& line) {
 }
 
 ChatTerminal::Read ChatTerminal::read_piece(const char* prompt, std::string& line) {
+  if (!editing_) return read_plain(prompt, line);
+  take_keys();
+  const Read result = edit(prompt, line);
+  leave_keys();
+  return result;
+}
+
+void ChatTerminal::take_keys() {
+  termios keys = usual_;
+  keys.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO | IEXTEN);
+  keys.c_cc[VMIN] = 1;
+  keys.c_cc[VTIME] = 0;
+  keys.c_cc[VSUSP] = _POSIX_VDISABLE;  // the line goes first
+  tcsetattr(STDIN_FILENO, TCSADRAIN, &keys);
+}
+
+void ChatTerminal::leave_keys() { tcsetattr(STDIN_FILENO, TCSADRAIN, &usual_); }
+
+ChatTerminal::Read ChatTerminal::edit(const char* prompt, std::string& line) {
+  line_.begin();
+  shown_ = {};
+  for (;;) {
+    const auto event = take_buffer();
+    draw(prompt, event.has_value() && *event != LineEditor::Event::suspended);
+    if (event == LineEditor::Event::entered) {
+      std::fputc('\n', stdout);
+      line = line_.text();
+      line_.remember(line);
+      return Read::line;
+    }
+    if (event == LineEditor::Event::ended) return Read::end;
+    if (event == LineEditor::Event::suspended) {
+      suspend();
+      continue;
+    }
+    char bytes[4096];
+    if (!wait_for_input()) {
+      if (!interrupted()) continue;  // it ended an answer
+      draw(prompt, true);
+      return Read::interrupted;
+    }
+    const ssize_t count = ::read(STDIN_FILENO, bytes, sizeof bytes);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) return Read::end;
+    buffer_.append(bytes, static_cast<size_t>(count));
+  }
+}
+
+std::optional<LineEditor::Event> ChatTerminal::take_buffer() {
+  for (size_t i = 0; i < buffer_.size(); ++i) {
+    const LineEditor::Event event = line_.take(buffer_[i]);
+    if (event == LineEditor::Event::edited) continue;
+    buffer_.erase(0, i + 1);
+    return event;
+  }
+  buffer_.clear();
+  return std::nullopt;
+}
+
+// A line higher than the terminal is shown in parts, and whole when it is finished.
+void ChatTerminal::draw(const char* prompt, bool finished) {
+  const winsize size = terminal_size();
+  std::string out;
+  if (!shown_.rows.empty()) {
+    // A terminal that became narrower has broken the rows that were drawn.
+    size_t above = shown_.cursor_column / size.ws_col;
+    for (size_t i = 0; i < shown_.cursor_row; ++i)
+      above += std::max<size_t>(1, (shown_.rows[i].columns + size.ws_col - 1) / size.ws_col);
+    if (above > 0) out += "\033[" + std::to_string(above) + "A";
+    out += "\r\033[J";
+  }
+  LineRows rows = lay_out(prompt, line_, size.ws_col);
+  if (!finished) {
+    const size_t most = size.ws_row - 1U;
+    const size_t first = rows.cursor_row < most ? 0 : rows.cursor_row + 1 - most;
+    rows.rows.erase(rows.rows.begin(), rows.rows.begin() + static_cast<std::ptrdiff_t>(first));
+    rows.rows.resize(std::min(rows.rows.size(), most));
+    rows.cursor_row -= first;
+  }
+  for (size_t i = 0; i < rows.rows.size(); ++i) out += (i > 0 ? "\n" : "") + rows.rows[i].text;
+  const size_t below = rows.rows.size() - 1 - rows.cursor_row;
+  if (!finished && below > 0) out += "\033[" + std::to_string(below) + "A";
+  if (!finished && (below > 0 || rows.cursor_column != rows.rows.back().columns)) {
+    out += "\r";
+    if (rows.cursor_column > 0) out += "\033[" + std::to_string(rows.cursor_column) + "C";
+  }
+  std::fputs(out.c_str(), stdout);
+  std::fflush(stdout);
+  shown_ = std::move(rows);
+}
+
+void ChatTerminal::suspend() {
+  leave_keys();
+  std::fprintf(stdout, "%s\n", kDoNotMarkPastes);
+  std::fflush(stdout);
+  raise(SIGTSTP);
+  take_keys();
+  std::fputs(kMarkPastes, stdout);
+  shown_ = {};
+}
+
+ChatTerminal::Read ChatTerminal::read_plain(const char* prompt, std::string& line) {
   if (interactive_) {
     std::fputs(prompt, stdout);
     std::fflush(stdout);

@@ -293,6 +293,11 @@ class Inspect(CommandTest):
         self.assertEqual((rows["kind"], rows["rows"]), ("data", 1936))
         self.assertEqual([c["column"] for c in rows["columns"]], ["prompt", "response"])
         self.assertEqual(self.kind(ROOT / "tests/golden/llama_lora/train.jsonl")["kind"], "data")
+        rows = self.folder / "rows.json"
+        rows.write_text('[{"prompt": "a", "response": "b"}]')
+        self.assertEqual((self.kind(rows)["kind"], self.kind(rows)["rows"]), ("data", 1))
+        for name in ("gemma.json", "sp_bpe.model"):
+            self.assertEqual(self.kind(ROOT / "tests/golden/tokenizers" / name)["kind"], "tokenizer")
         adapter = self.kind(ROOT / "tests/golden/llama_lora/adapter")
         self.assertEqual(adapter["kind"], "adapter")
         self.assertTrue(any(target.endswith("q_proj") for target in adapter["targets"]))

@@ -342,8 +342,8 @@ class TrainTest(unittest.TestCase):
         self.assertIn("optimizer.lr", other.stderr)
 
     def test_too_small_a_budget_is_refused_before_anything_is_written(self):
-        path = recipe(self.folder, memory={"device": "1MiB"})
-        refused = run("train", path)
+        path = recipe(self.folder)
+        refused = run("train", path, "--memory", "1MiB")  # the options of plan are those of train
         self.assertEqual(refused.returncode, 3)
         self.assertIn("does not fit", refused.stderr)
         self.assertFalse((self.folder / "run").exists())

@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -22,6 +23,7 @@ using Action = std::function<ExitCode()>;
 struct RecipeArguments {
   std::string path;  // a recipe file, or a model folder
   std::vector<std::string> sets;
+  std::map<std::string, std::string> shortcuts;  // value by key, of the keys that have options of their own
   std::string max_isa;
 
   void add_to(CLI::App& app, bool folder_allowed);

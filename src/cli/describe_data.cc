@@ -8,6 +8,7 @@
 #include "data/columns.h"
 #include "data/dataset.h"
 #include "io/file.h"
+#include "text/sentence_piece_model.h"
 #include "text/tokenizer.h"
 #include "text/tokenizer_file.h"
 
@@ -40,21 +41,42 @@ int64_t bytes_below(const fs::path& path) {
   return bytes;
 }
 
-}  // namespace
-
-Description describe_tokenizer(const fs::path& file) {
-  Description d{"tokenizer", {}, {}};
-  const TokenizerFile read = read_tokenizer_file(read_text(file, kMostTokenizerBytes), file.string());
-  d.add("model", read.model_type());
-  std::string problem;
+// What any tokenizer has; the reason why this one cannot be used, or "".
+std::string add_pieces(const fs::path& file, Description& d) {
   try {
     const Tokenizer tokenizer = Tokenizer::from_file(file);
     d.add_count("pieces", tokenizer.vocab_size());
     for (const std::string& note : tokenizer.notes()) d.add("note", note);
     d.add("memory", format_bytes(tokenizer.resident_bytes()), tokenizer.resident_bytes());
   } catch (const UsageError& error) {
-    problem = error.what();
+    return error.what();
   }
+  return "";
+}
+
+Description describe_sentence_piece(const fs::path& file) {
+  using Kind = SentencePieceModel::Kind;
+  Description d{"tokenizer", {}, {}};
+  const auto read = read_sentence_piece_model(read_text(file, kMostTokenizerBytes), file.string());
+  const char* kind = read.kind == Kind::bpe       ? "BPE"
+                     : read.kind == Kind::unigram ? "Unigram"
+                     : read.kind == Kind::word    ? "words"
+                                                  : "characters";
+  d.add("model", std::string("SentencePiece, ") + kind);
+  const std::string problem = add_pieces(file, d);
+  d.add("byte fallback", read.byte_fallback ? "yes" : "no", read.byte_fallback);
+  if (!problem.empty()) d.add("problem", problem);
+  return d;
+}
+
+}  // namespace
+
+Description describe_tokenizer(const fs::path& file) {
+  if (file.extension() == ".model") return describe_sentence_piece(file);
+  Description d{"tokenizer", {}, {}};
+  const TokenizerFile read = read_tokenizer_file(read_text(file, kMostTokenizerBytes), file.string());
+  d.add("model", read.model_type());
+  const std::string problem = add_pieces(file, d);
   if (!read.merges.empty()) d.add_count("merges", static_cast<int64_t>(read.merges.size()));
   const auto added = read.head.find("added_tokens");
   d.add_count("added tokens",

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstdio>
+#include <fstream>
 
 #include "base/strings.h"
 #include "base/units.h"
@@ -29,7 +30,7 @@ bool is_run(const fs::path& folder) {
   return latest_checkpoint(folder).has_value();
 }
 
-// A .json file may be anything.
+// A .json file may be anything; in a folder it is no sign of data.
 bool is_rows(const fs::path& path) { return is_data_file(path) && path.extension() != ".json"; }
 
 bool holds_data(const fs::path& folder) {
@@ -47,6 +48,13 @@ Description describe_folder(const fs::path& folder, bool tensors) {
   if (holds_data(folder)) return describe_data(folder);
   throw UsageError(folder.string() +
                    ": is no model, adapter, run, checkpoint, tokenizer or folder of data (docs/data.md)");
+}
+
+// Files of the `tokenizers` library name their added tokens among the first keys.
+bool may_be_tokenizer(const fs::path& path) {
+  std::string head(4096, '\0');
+  std::ifstream(path).read(head.data(), static_cast<std::streamsize>(head.size()));
+  return head.find("\"added_tokens\"") != std::string::npos;
 }
 
 void print_text(const Description& d, const fs::path& path) {
@@ -102,7 +110,7 @@ Description describe(const fs::path& path, bool tensors) {
   if (path.filename() == "config.json") return describe_model(path.parent_path(), tensors);
   if (extension == ".yaml" || extension == ".yml")
     throw UsageError(path.string() + ": is a recipe; `plimsoll recipe` and `plimsoll plan` explain it");
-  if (extension == ".json") return describe_tokenizer(path);
+  if (extension == ".json") return may_be_tokenizer(path) ? describe_tokenizer(path) : describe_data(path);
   throw UsageError(
       path.string() +
       ": is none of .safetensors, tokenizer.json, a file of rows (docs/data.md), nor a folder of them");
@@ -114,7 +122,7 @@ void add_inspect(CLI::App& app, Action& action) {
   command
       ->add_option(
           "path", arguments->path,
-          "model, adapter, run or checkpoint folder, tokenizer.json, .safetensors, .parquet or .jsonl")
+          "folder of a model, adapter, run or checkpoint; a tokenizer, .safetensors, or a file of rows")
       ->required()
       ->type_name("PATH");
   command->add_flag("--tensors", arguments->tensors, "also every tensor");

@@ -54,10 +54,9 @@ const std::vector<CommandPage>& pages() {
        "docs/calibrate.md"},
       {"train",
        "Makes the plan, refuses what does not fit, takes the memory once, loads the weights, trains, "
-       "evaluates and "
-       "saves. SIGINT and SIGTERM let the step at hand finish, save, and end with code 130; --resume goes on "
-       "from "
-       "there, bit for bit with the same kernels and micro-batch.",
+       "evaluates and saves. SIGINT, SIGTERM and a closed terminal let the step at hand finish, save, and "
+       "end "
+       "with code 130; --resume goes on from there, bit for bit with the same kernels and micro-batch.",
        {{"plimsoll train recipe.yaml", "the run"},
         {"plimsoll train recipe.yaml --resume", "goes on after an interruption"},
         {"plimsoll train recipe.yaml --set optimizer.lr=1e-4 --set output=runs/second", "with other values"}},

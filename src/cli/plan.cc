@@ -1,4 +1,3 @@
-#include <array>
 #include <cstdio>
 
 #include "cli/plan_command.h"
@@ -19,26 +18,6 @@ PlanInput input_of(const PlanArguments& arguments, Recipe recipe) {
   input.request = plan_request(input.recipe, input.cpu, input.data.get());
   return input;
 }
-
-// Keys of the recipe under shorter names.
-struct Shortcut {
-  const char* option;
-  const char* key;
-  const char* meaning;
-};
-constexpr std::array kShortcuts = {
-    Shortcut{"--memory", "memory.device", "memory.device: a size, a share, or auto"},
-    Shortcut{"--host-memory", "memory.host", "memory.host: a size, a share, or auto"},
-    Shortcut{"--disk", "memory.disk", "memory.disk: a size, for what is offloaded"},
-    Shortcut{"--method", "method.type", "method.type: full, lora or qlora"},
-    Shortcut{"--rank", "method.r", "method.r: rank of the adapters"},
-    Shortcut{"--length", "data.max_length", "data.max_length in tokens"},
-    Shortcut{"--batch", "batch.effective", "batch.effective: sequences of an optimizer step"},
-    Shortcut{"--micro-batch", "batch.micro", "batch.micro: sequences at a time, or auto"},
-    Shortcut{"--precision", "precision", "precision: fp32, bf16, bf16-master or bf16-pure"},
-    Shortcut{"--optimizer", "optimizer.name", "optimizer.name: adamw, adamw8bit, lion, sgd or adafactor"},
-    Shortcut{"--threads", "threads", "threads that compute, or auto"},
-};
 
 void print(const std::string& text) { std::fputs(text.c_str(), stdout); }
 
@@ -81,22 +60,15 @@ ExitCode run(const PlanArguments& arguments) {
 
 }  // namespace
 
-RecipeArguments recipe_arguments(const PlanArguments& arguments) {
-  RecipeArguments recipe = arguments.recipe;
-  for (const auto& [key, value] : arguments.shortcuts)
-    if (!value.empty()) recipe.sets.push_back(key + "=" + value);
-  return recipe;
-}
-
 PlanInput plan_input(const PlanArguments& arguments) {
-  LoadedRecipe loaded = recipe_arguments(arguments).load();
+  LoadedRecipe loaded = arguments.recipe.load();
   PlanInput input = input_of(arguments, std::move(loaded.recipe));
   input.other_tools = std::move(loaded.other_tools);
   return input;
 }
 
 PlanInput plan_input(const PlanArguments& arguments, const std::vector<std::string>& what_if) {
-  return input_of(arguments, recipe_arguments(arguments).load_what_if(what_if));
+  return input_of(arguments, arguments.recipe.load_what_if(what_if));
 }
 
 void add_plan(CLI::App& app, Action& action) {
@@ -104,8 +76,6 @@ void add_plan(CLI::App& app, Action& action) {
   CLI::App* command =
       app.add_subcommand("plan", "exact bytes of a run, before it starts; exit 3 when it does not fit");
   arguments->recipe.add_to(*command, true);
-  for (const Shortcut& shortcut : kShortcuts)
-    command->add_option(shortcut.option, arguments->shortcuts[shortcut.key], shortcut.meaning);
   command
       ->add_option("--compare", arguments->compare,
                    "plan every combination: method=full,lora optimizer=adamw,adamw8bit")

@@ -1,7 +1,6 @@
 // What the parts of `plimsoll plan` share.
 #pragma once
 
-#include <map>
 #include <string>
 #include <vector>
 
@@ -13,14 +12,10 @@ namespace plimsoll {
 struct PlanArguments {
   RecipeArguments recipe;
   std::string dump, html;
-  std::map<std::string, std::string> shortcuts;  // key of the recipe to value
   std::vector<std::string> compare;
   std::string sweep, max;
   bool json = false, timeline = false, explain = false;
 };
-
-// The recipe as the command line states it: shorthands are the recipe's keys under shorter names.
-RecipeArguments recipe_arguments(const PlanArguments& arguments);
 
 // A recipe, and all that planning it asks.
 struct PlanInput {

@@ -1,3 +1,4 @@
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -6,6 +7,29 @@
 #include "recipe/hub.h"
 
 namespace plimsoll {
+namespace {
+
+// Keys of the recipe under shorter names.
+struct Shortcut {
+  const char* option;
+  const char* key;
+  const char* meaning;
+};
+constexpr std::array kShortcuts = {
+    Shortcut{"--memory", "memory.device", "memory.device: a size, a share, or auto"},
+    Shortcut{"--host-memory", "memory.host", "memory.host: a size, a share, or auto"},
+    Shortcut{"--disk", "memory.disk", "memory.disk: a size, for what is offloaded"},
+    Shortcut{"--method", "method.type", "method.type: full, lora or qlora"},
+    Shortcut{"--rank", "method.r", "method.r: rank of the adapters"},
+    Shortcut{"--length", "data.max_length", "data.max_length in tokens"},
+    Shortcut{"--batch", "batch.effective", "batch.effective: sequences of an optimizer step"},
+    Shortcut{"--micro-batch", "batch.micro", "batch.micro: sequences at a time, or auto"},
+    Shortcut{"--precision", "precision", "precision: fp32, bf16, bf16-master or bf16-pure"},
+    Shortcut{"--optimizer", "optimizer.name", "optimizer.name: adamw, adamw8bit, lion, sgd or adafactor"},
+    Shortcut{"--threads", "threads", "threads that compute, or auto"},
+};
+
+}  // namespace
 
 void RecipeArguments::add_to(CLI::App& app, bool folder_allowed) {
   app.add_option("recipe", path,
@@ -17,6 +41,8 @@ void RecipeArguments::add_to(CLI::App& app, bool folder_allowed) {
          "--set", sets,
          "key=value: changes one key of the recipe; key=null takes it back to its default (may be repeated)")
       ->type_name("KEY=VALUE");
+  for (const Shortcut& shortcut : kShortcuts)
+    app.add_option(shortcut.option, shortcuts[shortcut.key], shortcut.meaning);
   app.add_option("--max-isa", max_isa, "use no instructions beyond avx2, avx512, avx512-bf16 or amx");
 }
 
@@ -25,6 +51,8 @@ namespace {
 LoadedRecipe load_with(const RecipeArguments& arguments, const std::vector<std::string>& what_if) {
   Overrides overrides;
   overrides.sets = arguments.sets;
+  for (const auto& [key, value] : arguments.shortcuts)
+    if (!value.empty()) overrides.sets.push_back(key + "=" + value);
   overrides.what_if = what_if;
   if (const char* environment = std::getenv("PLIMSOLL_SET")) overrides.environment = environment;
   const bool is_model = std::filesystem::is_directory(arguments.path) ||

@@ -18,9 +18,9 @@ struct CurvePoint {
 std::vector<CurvePoint> make_curve(const std::vector<int64_t>& steps, const std::vector<double>& values,
                                    size_t most);
 
-// Mean of each value and up to `reach` on either side, so that it does not lag behind a falling loss. Near the
-// beginning the window stays symmetric by being smaller; near the end it is cut. Values that are not finite do not
-// count.
+// Mean of each value and up to `reach` on either side, so that it does not lag behind a falling loss. Near
+// the beginning the window stays symmetric by being smaller; near the end it is cut. Values that are not
+// finite do not count.
 std::vector<double> smoothed(const std::vector<double>& values, size_t reach);
 
 struct Axis {

@@ -108,7 +108,8 @@ TEST_F(Report, a_run_of_one_step_is_a_dot_in_the_middle_of_an_axis_with_distinct
   folder_.write("metrics.jsonl", step_line(1, "4.5"));
   folder_.write("eval.jsonl", "");
   const std::string page = run_page(read());
-  EXPECT_THAT(page, HasSubstr("class=\"dot\" style=\"left:50%;bottom:50%;background:#0072b2\" title=\"4.5\""));
+  EXPECT_THAT(page,
+              HasSubstr("class=\"dot\" style=\"left:50%;bottom:50%;background:#0072b2\" title=\"4.5\""));
   EXPECT_THAT(page, HasSubstr("<span>step 1</span>"));
   EXPECT_THAT(page, HasSubstr(">4.4</div>"));
   EXPECT_THAT(page, HasSubstr(">4.6</div>"));

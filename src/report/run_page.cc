@@ -164,9 +164,8 @@ std::string chart(const RunHistory& run, const Quantity& quantity, const std::st
   if (is_loss)
     for (const EvalPoint& point : run.evaluations)
       if (std::isfinite(point.loss))
-        html +=
-            dot(point.step, point.loss, axis, kEvaluationColour,
-                "evaluation " + quantity.words(point.loss) + " at step " + format_count(point.step));
+        html += dot(point.step, point.loss, axis, kEvaluationColour,
+                    "evaluation " + quantity.words(point.loss) + " at step " + format_count(point.step));
   if (&quantity == &kMemory && run.planned_process_bytes > 0)
     html += limit_line(static_cast<double>(run.planned_process_bytes),
                        "planned " + format_bytes(run.planned_process_bytes), axis);

@@ -1,7 +1,7 @@
 // A message while it is typed: its text, the cursor, what keys do to them, and earlier messages. Knows the
 // bytes that terminals send for keys, and nothing else of terminals. Not a library's: libedit splits a paste
-// into messages and reads a data base of terminals, which a relocated program may not find; readline's licence
-// would become the program's.
+// into messages and reads a data base of terminals, which a relocated program may not find; readline's
+// licence would become the program's.
 #pragma once
 
 #include <cstddef>

@@ -18,7 +18,7 @@ struct Kernel {
   int64_t panels;     // of A packed at once
   void (*run)(const MatmulTask&);
 };
-constexpr Kernel kAvx2 = {"own-avx2-f32-k1024", kTileAvx2, 1024, 8, avx2::run_matmul};
+constexpr Kernel kAvx2 = {"own-avx2-f32", kTileAvx2, 384, 16, avx2::run_matmul};
 constexpr Kernel kAvx512 = {"own-avx512-f32", kTileAvx512, 1024, 8, avx512::run_matmul};
 constexpr Kernel kAvx512Bf16 = {"own-avx512-bf16", kTileAvx512Bf16, 1024, 8, avx512_bf16::run_matmul};
 

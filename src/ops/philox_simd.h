@@ -18,15 +18,12 @@ inline Words lane_numbers() {
 }
 inline Words load_words(const uint32_t* p) { return {_mm512_loadu_si512(p)}; }
 inline void store_words(uint32_t* p, Words a) { _mm512_storeu_si512(p, a.v); }
-inline Words operator^(Words a, Words b) { return {_mm512_xor_si512(a.v, b.v)}; }
 inline Words operator+(Words a, Words b) { return {_mm512_add_epi32(a.v, b.v)}; }
 // The lower word of each 64-bit lane counts, the upper one is anything.
 struct WordPairs {
   __m512i v;
 };
 inline WordPairs word_pairs(uint32_t x) { return {_mm512_set1_epi64(x)}; }
-inline WordPairs even_words(Words a) { return {a.v}; }
-inline WordPairs odd_words(Words a) { return {_mm512_srli_epi64(a.v, 32)}; }
 inline Words interleave(WordPairs even, WordPairs odd) {
   // 0xA0 copies the lower word of each pair onto both.
   return {_mm512_mask_shuffle_epi32(even.v, 0xAAAA, odd.v, static_cast<_MM_PERM_ENUM>(0xA0))};
@@ -62,14 +59,11 @@ inline Words load_words(const uint32_t* p) {
   return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))};
 }
 inline void store_words(uint32_t* p, Words a) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), a.v); }
-inline Words operator^(Words a, Words b) { return {_mm256_xor_si256(a.v, b.v)}; }
 inline Words operator+(Words a, Words b) { return {_mm256_add_epi32(a.v, b.v)}; }
 struct WordPairs {
   __m256i v;
 };
 inline WordPairs word_pairs(uint32_t x) { return {_mm256_set1_epi64x(x)}; }
-inline WordPairs even_words(Words a) { return {a.v}; }
-inline WordPairs odd_words(Words a) { return {_mm256_srli_epi64(a.v, 32)}; }
 inline Words interleave(WordPairs even, WordPairs odd) {
   return {_mm256_blend_epi32(even.v, _mm256_shuffle_epi32(odd.v, 0xA0), 0xAA)};
 }
@@ -93,6 +87,9 @@ inline Words upper_half(Words a) { return {_mm256_srli_epi32(a.v, 16)}; }
 inline Words lower_half(Words a) { return {_mm256_and_si256(a.v, _mm256_set1_epi32(0xFFFF))}; }
 
 #endif
+
+inline WordPairs even_words(Words a) { return {a.v}; }
+inline WordPairs odd_words(Words a) { return upper_word({a.v}); }
 
 // The four words of one counter value per lane.
 struct PhiloxWords {

@@ -11,7 +11,7 @@ FUZZ_TARGETS ?= $(patsubst tests/fuzz/%_fuzz.cc,%,$(wildcard tests/fuzz/*_fuzz.c
 CLANG_FORMAT ?= clang-format-14
 SOURCES = $(shell git ls-files '*.cc' '*.h')
 
-.PHONY: build install archive test demo parity loadline bench golden sanitize fuzz fmt check-format check setup setup-dev setup-parity setup-fuzz clean
+.PHONY: build install archive test test-isas demo parity loadline bench golden sanitize fuzz fmt check-format check setup setup-dev setup-parity setup-fuzz clean
 
 build: setup
 	cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release --log-level=NOTICE
@@ -27,6 +27,10 @@ archive: build
 
 test: build
 	ctest --test-dir build --output-on-failure -j $(JOBS)
+
+# The tests that touch kernels again, as lesser machines than this one would run them.
+test-isas: build
+	scripts/test_instruction_sets.py build
 
 demo: build
 	PLIMSOLL=$(PLIMSOLL) demo/run.sh

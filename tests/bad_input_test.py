@@ -229,7 +229,7 @@ class Output(BadInputTest):
         mount = ["unshare", "--mount", "--map-root-user", "sh", "-c"]
         if subprocess.run([*mount, f"mount -t tmpfs tmpfs {place}"], capture_output=True).returncode != 0:
             self.skipTest("no mounts here")
-        done = subprocess.run([*mount, command], capture_output=True, text=True, timeout=120)
+        done = subprocess.run([*mount, command], capture_output=True, text=True, timeout=600)
         self.assertEqual(done.returncode, USAGE, done.stderr)
         self.assertIn("Read-only file system", done.stderr)
 
@@ -246,7 +246,7 @@ class Output(BadInputTest):
         first = subprocess.Popen([str(command_run.PLIMSOLL), "train", str(path), "--quiet"])
         try:
             metrics = self.output / "metrics.jsonl"
-            deadline = time.time() + 60
+            deadline = time.time() + 600
             while not (metrics.exists() and metrics.stat().st_size) and time.time() < deadline:
                 time.sleep(0.02)
             for word in ("--resume", "--overwrite"):

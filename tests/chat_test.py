@@ -32,7 +32,7 @@ class Terminal:
     def resize(self, columns):
         fcntl.ioctl(self.descriptor, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
 
-    def wait_for(self, end, seconds=60):
+    def wait_for(self, end, seconds=600):
         """What appears up to `end`, which is taken."""
         deadline = time.monotonic() + seconds
         while end not in self.text:
@@ -54,7 +54,7 @@ class Terminal:
         os.write(self.descriptor, key)
 
     def exit_code(self):
-        for _ in range(300):
+        for _ in range(6000):
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             if pid:
                 os.close(self.descriptor)

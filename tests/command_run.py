@@ -19,7 +19,7 @@ os.environ["OMP_WAIT_POLICY"] = "passive"  # other tests run beside this one
 
 
 def run(*words, **options):
-    return subprocess.run([str(PLIMSOLL), *map(str, words)], capture_output=True, text=True, timeout=300, **options)
+    return subprocess.run([str(PLIMSOLL), *map(str, words)], capture_output=True, text=True, timeout=600, **options)
 
 
 def output(*words, code=0, **options):

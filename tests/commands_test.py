@@ -69,7 +69,7 @@ class Completion(CommandTest):
     def complete(self, line):
         script = f'{output("completion", "bash")}\nCOMP_LINE={line!r}; COMP_POINT=${{#COMP_LINE}}; _plimsoll\n' \
                  'printf "%s\\n" "${COMPREPLY[@]}"'
-        done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, cwd=self.folder, timeout=30)
+        done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, cwd=self.folder, timeout=600)
         # compopt complains outside of a completion; what it was told stands nevertheless
         errors = [e for e in done.stderr.splitlines() if "compopt" not in e]
         self.assertEqual(errors, [], line)
@@ -91,7 +91,7 @@ class Completion(CommandTest):
             script.write_text(output("completion", shell))
             self.assertIn("plimsoll", script.read_text())
             if shutil.which(shell):
-                subprocess.run([shell, "-n", script], check=True, timeout=30)
+                subprocess.run([shell, "-n", script], check=True, timeout=600)
         output("completion", "tcsh", code=2)
 
 

@@ -19,7 +19,7 @@ OWN = ("{% for m in messages %}{{ '<' + m.role + '>' + m.content + eos_token }}{
 
 
 def run(*words):
-    return subprocess.run([str(PLIMSOLL), *map(str, words)], capture_output=True, text=True, timeout=300)
+    return subprocess.run([str(PLIMSOLL), *map(str, words)], capture_output=True, text=True, timeout=600)
 
 
 class ChatTest(unittest.TestCase):

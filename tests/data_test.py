@@ -23,7 +23,7 @@ TEXTS = [f"Question {i}: what is {i} plus {i * i}? It is {'so ' * (i % 7)}{i + i
 
 
 def run(*words, **options):
-    return subprocess.run([str(PLIMSOLL), *map(str, words)], capture_output=True, text=True, timeout=300, **options)
+    return subprocess.run([str(PLIMSOLL), *map(str, words)], capture_output=True, text=True, timeout=600, **options)
 
 
 def recipe(folder, train, **changes):

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 EXIT = re.compile(r"#\s*exit (\d+)\s*$")
-SECONDS = 120  # of one command: none of them trains for more than a few steps
+SECONDS = 600  # of one command, however busy the machine is
 OPENING = re.compile(r"```sh test( short| output)?$")
 SHORT = "schedule.max_steps=12"
 

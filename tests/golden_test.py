@@ -53,7 +53,7 @@ class GoldenTest(unittest.TestCase):
         self.check_steps(path, folder / "run/metrics.jsonl", train)
 
     def run_plimsoll(self, *words):
-        done = subprocess.run([str(PLIMSOLL), *map(str, words)], capture_output=True, text=True, timeout=120)
+        done = subprocess.run([str(PLIMSOLL), *map(str, words)], capture_output=True, text=True, timeout=600)
         self.assertEqual(done.returncode, 0, done.stderr)
 
     def check_one_batch(self, golden, recipe, out, expected):

@@ -61,7 +61,7 @@ def start(path):
 
 
 def finish(running):
-    _, message = running.communicate(timeout=120)
+    _, message = running.communicate(timeout=600)
     if running.returncode != 0:
         raise SystemExit(f"error: exit code {running.returncode}\n{message}")
 

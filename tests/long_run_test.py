@@ -38,6 +38,16 @@ def events(output, *kinds):
     return [line for line in lines if not kinds or line["event"] in kinds]
 
 
+PATIENCE = 600  # seconds that nothing takes, however busy the machine is
+
+
+def token_rows(path, *parts):
+    """Rows of eight equal tokens, `count` of each (token, label, count): what is learnt depends on nothing but the labels."""
+    rows = [{"input_ids": [token] * 8, "labels": [label] * 8} for token, label, count in parts for _ in range(count)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return {"train": str(path), "format": "input-ids", "max_length": 8, "shuffle": False}
+
+
 class LongRunTest(unittest.TestCase):
     def setUp(self):
         self.folder = Path(tempfile.mkdtemp())
@@ -60,7 +70,7 @@ class LongRunTest(unittest.TestCase):
         return running
 
     def wait(self, condition, running=None):
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE
         while not condition():
             self.assertLess(time.monotonic(), deadline)
             if running is not None and running.poll() is not None:
@@ -74,7 +84,7 @@ class LongRunTest(unittest.TestCase):
         (first,) = checkpoints(self.output)
         self.wait(lambda: len(losses(self.output)) > first, running)  # it goes on
         running.send_signal(signal.SIGTERM)
-        self.assertEqual(running.wait(timeout=60), 130)
+        self.assertEqual(running.wait(timeout=PATIENCE), 130)
         last = len(losses(self.output))
         self.assertEqual(checkpoints(self.output), [first, last])
         self.assertEqual([e["signal"] for e in events(self.output, "signal")], ["SIGUSR1", "SIGTERM"])
@@ -91,15 +101,17 @@ class LongRunTest(unittest.TestCase):
             if what == "SIGHUP":
                 running.send_signal(signal.SIGHUP)
             running.stderr.close()
-            self.assertEqual(running.wait(timeout=60), 130)
+            self.assertEqual(running.wait(timeout=PATIENCE), 130)
             self.assertEqual([e["event"] for e in events(self.output)], ["start", "signal", "save"])
             self.assertEqual(events(self.output, "signal")[0]["signal"], what)
             self.assertEqual(checkpoints(self.output), [len(losses(self.output))])
 
     def test_the_best_checkpoint_stays_beside_the_newest_and_ends_as_the_result(self):
-        # The rate grows until the loss gets worse again, so that the best checkpoint is not the newest.
-        text = self.train(data={"eval": "2%"}, schedule={"max_steps": 24, "name": "constant", "warmup": 24},
-                          optimizer={"lr": 0.3}, save={"every": 3, "keep": 1, "best": "loss"}, stop={"loss": None})
+        # The second half of the rows teaches the opposite of what the first half does and the evaluation asks.
+        data = token_rows(self.folder / "rows.jsonl", (7, 7, 72), (7, 9, 72))
+        asked = token_rows(self.folder / "asked.jsonl", (7, 7, 4))["train"]
+        text = self.train(data={**data, "eval": asked}, schedule={"max_steps": 24, "name": "constant", "warmup": 1},
+                          save={"every": 3, "keep": 1, "best": "loss"}, stop={"loss": None})
         by_step = {e["step"]: e["loss"] for e in map(json.loads, (self.output / "eval.jsonl").read_text().splitlines())}
         self.assertEqual(sorted(by_step), list(range(3, 25, 3)))  # each checkpoint knows its evaluation
         best = min(by_step, key=by_step.get)
@@ -146,18 +158,24 @@ class LongRunTest(unittest.TestCase):
         self.assertEqual(run("report", self.output).returncode, 0)
 
     def test_a_loss_that_breaks_down_stops_the_run_before_the_last_good_checkpoint_goes(self):
-        changes = {"optimizer": {"lr": 0.5, "max_grad_norm": 0}, "save": {"every": 2, "keep": 1}, "stop": {"loss": 9},
-                   "schedule": {"max_steps": 300, "name": "constant", "warmup": 60}}
-        message = self.train("--quiet", code=5, **changes)
-        step = int(re.search(r"step (\d+): the mean loss of 20 steps is .* above 9", message)[1])
+        # A model that is sure of one answer, learning all but nothing: its loss is what the rows say, and from step
+        # 11 on they say another answer.
+        sure = self.folder / "sure"
+        self.train("--quiet", data=token_rows(self.folder / "rows.jsonl", (7, 7, 240)), output=str(sure),
+                   schedule={"max_steps": 40, "name": "constant"}, optimizer={"lr": 3e-3})
+        self.assertLess(losses(sure)[-1], 0.5)
+        message = self.train("--quiet", code=5, model=str(sure), init="weights", optimizer={"lr": 1e-9},
+                             data=token_rows(self.folder / "rows.jsonl", (7, 7, 60), (7, 9, 240)),
+                             schedule={"max_steps": 50, "name": "constant"}, save={"every": 2, "keep": 1}, stop={"loss": 2})
+        step = int(re.search(r"step (\d+): the mean loss of \d+ steps is .* above 2", message)[1])
         rows = [json.loads(line) for line in (self.output / f"stopped-at-step-{step}.jsonl").read_text().splitlines()]
         self.assertEqual(len(rows), 6)
         for row in rows:
             self.assertEqual(len(row["input_ids"]), len(row["labels"]))
-            self.assertGreaterEqual(row["row"], 0)
+            self.assertGreaterEqual(row["row"], 60)
         log = losses(self.output)
-        first_high = next(i for i, loss in enumerate(log, 1) if loss > 9)
-        self.assertLess(checkpoints(self.output)[0], first_high)  # saved while all was well
+        self.assertEqual([i for i, loss in enumerate(log, 1) if loss > 2], list(range(11, len(log) + 1)))
+        self.assertEqual(checkpoints(self.output)[0], 10)  # saved while all was well, and not the last one
         # The rows are themselves data.
         again = self.folder / "again"
         again.mkdir()
@@ -175,7 +193,7 @@ class LongRunTest(unittest.TestCase):
         path = recipe(self.folder, output=str(disk / "run"), save={"every": 2, "keep": 9})
         command = f"{train_test.PLIMSOLL} train {path} --quiet; echo exit $?; ls {disk}/run; " \
                   f"cat {disk}/run/checkpoint-4/trainer_state.json"
-        done = subprocess.run([*mount, script + command], capture_output=True, text=True, timeout=120)
+        done = subprocess.run([*mount, script + command], capture_output=True, text=True, timeout=PATIENCE)
         self.assertIn("exit 5", done.stdout, done.stderr)
         self.assertIn("a checkpoint takes", done.stderr)
         self.assertIn("are free there", done.stderr)
@@ -250,14 +268,14 @@ class LongRunTest(unittest.TestCase):
         changes = dict(data={"eval": "50%"}, eval={"every": 2}, save={"every": 2, "best": "loss", "keep": 50})
         running = self.start(**changes)
         running.send_signal(signal.SIGTERM)
-        self.assertEqual(running.wait(timeout=60), 130)
+        self.assertEqual(running.wait(timeout=PATIENCE), 130)
         path = recipe(self.folder, schedule={"max_steps": 100000}, **changes)
         again = subprocess.Popen([str(train_test.PLIMSOLL), "train", str(path), "--quiet", "--resume"])
         self.addCleanup(again.kill)
         before = checkpoints(self.output)[-1]
         self.wait(lambda: checkpoints(self.output)[-1] > before + 2)
         again.send_signal(signal.SIGINT)
-        self.assertEqual(again.wait(timeout=60), 130)
+        self.assertEqual(again.wait(timeout=PATIENCE), 130)
         known = [state(self.output / f"checkpoint-{step}")["eval_loss"] for step in checkpoints(self.output)[:-1]
                  if step % 2 == 0]
         self.assertGreater(len(known), 1)
@@ -287,8 +305,8 @@ class TerminalTest(unittest.TestCase):
         self.folder = Path(tempfile.mkdtemp())
         self.addCleanup(shutil.rmtree, self.folder)
 
-    def watch(self, widths, *words, term="xterm", **changes):
-        """Runs on a terminal that takes the next of `widths` whenever some steps went by."""
+    def watch(self, widths, *words, term="xterm", code=0, **changes):
+        """Runs on a terminal that takes the next of `widths` whenever some steps went by, and ends after the last."""
         path = recipe(self.folder, **changes)
         parent, child = pty.openpty()
         self.addCleanup(os.close, parent)
@@ -296,11 +314,12 @@ class TerminalTest(unittest.TestCase):
         resize(widths[0])
         running = subprocess.Popen([str(train_test.PLIMSOLL), "train", str(path), "--overwrite", *words], stderr=child,
                                    stdout=child, env={**os.environ, "TERM": term})
+        self.addCleanup(running.kill)
         os.close(child)
         parts, at = [b""], 0
         while True:
-            if select.select([parent], [], [], 60)[0] == []:
-                self.fail("nothing was shown for a minute")
+            if select.select([parent], [], [], PATIENCE)[0] == []:
+                self.fail("nothing was shown for minutes")
             try:
                 data = os.read(parent, 65536)
             except OSError:  # the other end is closed
@@ -308,11 +327,14 @@ class TerminalTest(unittest.TestCase):
             if not data:
                 break
             parts[-1] += data
-            if at + 1 < len(widths) and parts[-1].count(b"train ") >= 3:
+            if at < len(widths) and parts[-1].count(b"train ") >= 4:
                 at += 1
-                resize(widths[at])
-                parts.append(b"")
-        self.assertEqual(running.wait(timeout=60), 0, parts[-1].decode())
+                if at < len(widths):
+                    resize(widths[at])
+                    parts.append(b"")
+                elif len(widths) > 1:
+                    running.send_signal(signal.SIGTERM)
+        self.assertEqual(running.wait(timeout=PATIENCE), code, parts[-1].decode())
         return [part.decode() for part in parts]
 
     def drawn(self, text):
@@ -321,8 +343,7 @@ class TerminalTest(unittest.TestCase):
         return [ESCAPE.sub("", piece) for piece in pieces if re.match(r"train   |\d+/\d+", piece)]
 
     def test_the_bar_fits_the_terminal_however_it_is_resized(self):
-        steps = {"max_steps": 660}
-        wide, narrow, tiny = self.watch([120, 60, 30], schedule=steps)
+        wide, narrow, tiny = self.watch([120, 60, 30], schedule={"max_steps": 100000}, code=130)
         self.assertTrue(any(re.search("[█░]", line) and "mem " in line for line in self.drawn(wide)), wide)
         for part, width in ((wide, 120), (narrow, 60), (tiny, 30)):
             lines = self.drawn(part)[1:]  # the first may have been drawn before the terminal changed

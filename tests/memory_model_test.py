@@ -26,7 +26,7 @@ def commands():
 
 def output(command):
     words = shlex.split(command)
-    return subprocess.run([PLIMSOLL, *words[1:]], capture_output=True, text=True, check=True, timeout=120).stdout
+    return subprocess.run([PLIMSOLL, *words[1:]], capture_output=True, text=True, check=True, timeout=600).stdout
 
 
 def tables():

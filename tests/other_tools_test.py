@@ -66,7 +66,7 @@ EXPECTED = {
 def run(*words, **options):
     environment = {k: v for k, v in os.environ.items() if k != "PLIMSOLL_SET"}
     environment.update(options.pop("env", {}))
-    return subprocess.run([str(PLIMSOLL), *map(str, words)], capture_output=True, text=True, timeout=300,
+    return subprocess.run([str(PLIMSOLL), *map(str, words)], capture_output=True, text=True, timeout=600,
                           env=environment, **options)
 
 

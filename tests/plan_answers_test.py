@@ -33,7 +33,7 @@ def setUpModule():
 
 
 def plan(*words, code=0):
-    done = subprocess.run([str(PLIMSOLL), "plan", *map(str, words), *FIXED], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([str(PLIMSOLL), "plan", *map(str, words), *FIXED], capture_output=True, text=True, timeout=600)
     assert done.returncode == code, f"exit code {done.returncode}\n{done.stdout}{done.stderr}"
     return done.stdout
 

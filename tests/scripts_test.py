@@ -53,6 +53,29 @@ class Layers(unittest.TestCase):
         self.assertEqual(self.check({"src/base/a.cc": '#include "a.h"\n'})[0], 1)
 
 
+class InstructionSets(unittest.TestCase):
+    def setUp(self):
+        sys.path.insert(0, str(ROOT / "scripts"))
+        self.addCleanup(sys.path.remove, str(ROOT / "scripts"))
+        import test_instruction_sets
+        self.module = test_instruction_sets
+
+    def test_every_lesser_set_is_a_round_of_its_own_and_what_is_absent_is_named(self):
+        titles = [title for title, *_ in self.module.rounds("amx", 8)]
+        self.assertEqual(titles, ["avx2", "avx512", "avx512-bf16", "1 thread", "2 threads", "4 threads"])
+        for title, environment, cpus, names in self.module.rounds("amx", 8):
+            self.assertEqual(environment, {"PLIMSOLL_MAX_ISA": title} if cpus is None else {})
+            self.assertIn("golden", names)
+        self.assertEqual([title for title, *_ in self.module.rounds("avx2", 1)], [])
+        self.assertIn("avx512, avx512-bf16, amx, 4 threads", self.module.summary("avx2", 2)[2])
+
+    def test_every_named_test_exists(self):
+        texts = "".join(path.read_text() for path in (ROOT / "tests/CMakeLists.txt", *(ROOT / "src").glob("*/CMakeLists.txt")))
+        for name in self.module.PROGRAMS:
+            stem = name.removesuffix("_test")
+            self.assertTrue(f"NAME {name} " in texts or f"plimsoll_library({stem}" in texts or f"({name} " in texts, name)
+
+
 class Size(unittest.TestCase):
     def test_a_long_file_needs_a_reason(self):
         long = {"src/base/a.cc": "\n" * 401}

@@ -25,7 +25,7 @@ FILES = [
 
 
 def run(*words):
-    return subprocess.run([str(PLIMSOLL), *map(str, words)], capture_output=True, text=True, timeout=120)
+    return subprocess.run([str(PLIMSOLL), *map(str, words)], capture_output=True, text=True, timeout=600)
 
 
 class TokenizersTest(unittest.TestCase):

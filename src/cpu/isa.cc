@@ -5,6 +5,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <string>
 
 #include "base/error.h"
@@ -54,9 +56,8 @@ dnnl_cpu_isa_t onednn_isa(Isa isa) {
   throw InternalError("onednn_isa: no such instruction set");
 }
 
-}  // namespace
-
-Isa detect_isa() {
+// What the processor and the operating system have.
+Isa machine_isa() {
   constexpr unsigned kYmm = 0x6;        // SSE and AVX state
   constexpr unsigned kZmm = 0xE6;       // and the three AVX-512 states
   constexpr unsigned kTiles = 0x60000;  // TILECFG and TILEDATA
@@ -73,6 +74,15 @@ Isa detect_isa() {
   constexpr unsigned kAmxBf16AndTile = (1U << 22) | (1U << 24);
   if (!has(states, kTiles) || !has(seven.d, kAmxBf16AndTile) || !request_amx()) return Isa::avx512_bf16;
   return Isa::amx;
+}
+
+}  // namespace
+
+Isa detect_isa() {
+  constexpr const char* kCap = "PLIMSOLL_MAX_ISA";
+  const Isa isa = machine_isa();
+  const char* cap = std::getenv(kCap);
+  return cap == nullptr ? isa : std::min(isa, parse_isa(cap, kCap));
 }
 
 Isa effective_isa(std::optional<Isa> cap) {

@@ -4,7 +4,9 @@
 #include <omp.h>
 #include <sched.h>
 
+#include <cstdlib>
 #include <set>
+#include <string>
 #include <thread>
 
 #include "base/error.h"
@@ -25,6 +27,21 @@ TEST(Isa, a_cap_holds_for_onednn_too_and_cannot_change) {
 TEST(Isa, a_cap_above_the_machine_is_refused) {
   if (detect_isa() == Isa::amx) GTEST_SKIP() << "nothing is above this machine";
   EXPECT_THROW(effective_isa(Isa::amx), UsageError);
+}
+
+TEST(Isa, the_environment_makes_a_lesser_machine_and_never_a_greater_one) {
+  const char* before = std::getenv("PLIMSOLL_MAX_ISA");
+  const std::string kept = before == nullptr ? "" : before;
+  const Isa here = detect_isa();
+  setenv("PLIMSOLL_MAX_ISA", "amx", 1);
+  EXPECT_GE(detect_isa(), here);
+  setenv("PLIMSOLL_MAX_ISA", "avx2", 1);
+  EXPECT_EQ(detect_isa(), Isa::avx2);
+  EXPECT_THROW(effective_isa(Isa::avx512), UsageError);
+  setenv("PLIMSOLL_MAX_ISA", "sse9", 1);
+  EXPECT_THROW(detect_isa(), UsageError);
+  before == nullptr ? unsetenv("PLIMSOLL_MAX_ISA") : setenv("PLIMSOLL_MAX_ISA", kept.c_str(), 1);
+  EXPECT_EQ(detect_isa(), here);
 }
 
 TEST(Threads, more_than_the_process_may_use_are_refused) {

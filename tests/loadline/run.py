@@ -50,7 +50,7 @@ class Line:
         words = [str(self.plimsoll), words[0], str(self.path), *words[1:]]
         for key in self.sets:
             words += ["--set", key]
-        return subprocess.run(words, capture_output=True, text=True, timeout=300, preexec_fn=cap)
+        return subprocess.run(words, capture_output=True, text=True, timeout=600, preexec_fn=cap)
 
     def plan(self):
         done = self.call("plan", "--json")

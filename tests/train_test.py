@@ -223,19 +223,6 @@ class TrainTest(unittest.TestCase):
             self.assertEqual(tensors(straight / "model.safetensors"), want, optimizer)
             self.assertEqual(losses(straight), want_losses, optimizer)
 
-    def test_calibrated_rates_are_used_and_damaged_ones_are_reported(self):
-        environment = {**os.environ, "PLIMSOLL_CACHE_DIR": str(self.folder / "cache")}
-        path = recipe(self.folder, threads=1)
-        predicted = lambda: json.loads(run("plan", path, "--json", env=environment).stdout)["predicted"]
-        self.assertFalse(predicted()["calibrated"])
-        done = run("calibrate", "--quick", "--threads", "1", env=environment)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertTrue(predicted()["calibrated"])
-        (table,) = (self.folder / "cache").iterdir()
-        table.write_bytes(table.read_bytes()[:1000])
-        self.assertFalse(predicted()["calibrated"])
-        self.assertIn("calibrate", run("plan", path, env=environment).stdout)
-
     def test_allowed_means_that_change_the_result_are_taken_only_where_nothing_else_fits(self):
         least = json.loads(run("plan", recipe(self.folder, memory={"device": "1KiB", "offload": "none"}), "--json").stdout)
         least = least["device"]["arena_bytes"]

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/error.h"
 #include "base/units.h"
@@ -86,9 +87,21 @@ fs::path cache_folder() {
   throw UsageError("no cache folder: set PLIMSOLL_CACHE_DIR, XDG_CACHE_HOME or HOME");
 }
 
+namespace {
+
+std::string file_stem(const Machine& machine) {
+  return "rates-" + slug(machine.cpu) + "-" + machine.isa + "-" + std::to_string(machine.threads) +
+         "-threads";
+}
+
+}  // namespace
+
 fs::path rates_file(const fs::path& folder, const Machine& machine) {
-  return folder / ("rates-" + slug(machine.cpu) + "-" + machine.isa + "-" + std::to_string(machine.threads) +
-                   "-threads.json");
+  return folder / (file_stem(machine) + ".json");
+}
+
+fs::path probe_file(const fs::path& folder, const Machine& machine) {
+  return folder / (file_stem(machine) + "-probe.json");
 }
 
 void save_rates(const fs::path& folder, const Machine& machine, const DeviceRates& rates) {
@@ -97,20 +110,50 @@ void save_rates(const fs::path& folder, const Machine& machine, const DeviceRate
   if (error) throw StoppedError(folder.string() + ": cannot be made: " + error.message());
   const nlohmann::ordered_json json = {
       {"format", kFormat}, {"machine", machine_json(machine)}, {"rates", rates_to_json(rates)}};
-  write_file_atomically(rates_file(folder, machine), json.dump() + "\n");
+  const fs::path file = rates.calibrated ? rates_file(folder, machine) : probe_file(folder, machine);
+  write_file_atomically(file, json.dump() + "\n");
+}
+
+namespace {
+
+// The rates of the two files, and what is wrong with a file that is of no use.
+struct Known {
+  std::optional<DeviceRates> rates;
+  std::string fault;
+};
+
+Known known_rates(const fs::path& folder, const Machine& machine) {
+  Known known;
+  for (const bool measured : {true, false}) {
+    const fs::path file = measured ? rates_file(folder, machine) : probe_file(folder, machine);
+    std::error_code error;
+    if (known.rates || !fs::exists(file, error)) continue;
+    try {
+      known.rates = read_file(file, machine);
+      known.rates->calibrated = measured;
+    } catch (const Error& fault) {
+      known.fault = fault.what();
+    }
+  }
+  return known;
+}
+
+}  // namespace
+
+bool knows_rates(const fs::path& folder, const Machine& machine) {
+  return known_rates(folder, machine).rates.has_value();
 }
 
 DeviceRates load_rates(const fs::path& folder, const Machine& machine, const DeviceRates& shipped) {
-  const fs::path path = rates_file(folder, machine);
-  std::error_code error;
-  if (!fs::exists(path, error))
-    return with_note(shipped, "times are guessed: measure this machine once with `plimsoll calibrate`");
-  try {
-    return read_file(path, machine);
-  } catch (const Error& fault) {
-    return with_note(
-        shipped, std::string(fault.what()) + "; times are guessed: measure again with `plimsoll calibrate`");
-  }
+  const Known known = known_rates(folder, machine);
+  if (known.rates && known.rates->calibrated) return *known.rates;
+  const std::string fault = known.fault.empty() ? "" : known.fault + "; ";
+  if (known.rates)
+    return with_note(*known.rates,
+                     fault + "times are from half a second's measurement: `plimsoll calibrate` does better");
+  return with_note(shipped, fault + "times are guessed: measure " +
+                                (fault.empty() ? "this machine once" : "again") +
+                                " with `plimsoll calibrate`");
 }
 
 DeviceRates calibrated_or_shipped(const CpuSettings& settings, const DeviceRates& shipped) {

@@ -22,11 +22,16 @@ Machine this_machine(const CpuSettings& settings);
 // PLIMSOLL_CACHE_DIR, else plimsoll/ in XDG_CACHE_HOME or in ~/.cache. Throws UsageError where none is set.
 std::filesystem::path cache_folder();
 std::filesystem::path rates_file(const std::filesystem::path& folder, const Machine& machine);
+// Where those of a probe are (calibrate/probe.h): they are used as long as nobody calibrated.
+std::filesystem::path probe_file(const std::filesystem::path& folder, const Machine& machine);
+// Whether the folder holds either.
+bool knows_rates(const std::filesystem::path& folder, const Machine& machine);
 
+// To rates_file(), or where they are not `calibrated` to probe_file().
 void save_rates(const std::filesystem::path& folder, const Machine& machine, const DeviceRates& rates);
 
-// The rates measured on this machine. Where there are none, or the file is of no use, `shipped`, whose note
-// says why. Never throws for what a file holds.
+// The rates measured on this machine, else those of its probe, whose note says so. Where there are none, or
+// the file is of no use, `shipped`, whose note says why. Never throws for what a file holds.
 DeviceRates load_rates(const std::filesystem::path& folder, const Machine& machine,
                        const DeviceRates& shipped);
 // The same from cache_folder().

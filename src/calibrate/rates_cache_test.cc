@@ -1,12 +1,19 @@
 #include "calibrate/rates_cache.h"
+#include "calibrate/probe.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sched.h>
+
+#include <atomic>
+#include <chrono>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "base/error.h"
+#include "calibrate/probe.h"
 #include "calibrate/rates_json.h"
 #include "io/test_folder.h"
 
@@ -32,6 +39,15 @@ DeviceRates measured() {
 }
 
 std::string text_of(const DeviceRates& rates) { return rates_to_json(rates).dump(); }
+
+int first_cpu() {
+  cpu_set_t mask;
+  CPU_ZERO(&mask);
+  sched_getaffinity(0, sizeof mask, &mask);
+  int cpu = 0;
+  while (CPU_ISSET(cpu, &mask) == 0) ++cpu;
+  return cpu;
+}
 
 class RatesCache : public ::testing::Test {
  protected:
@@ -61,6 +77,50 @@ TEST_F(RatesCache, gives_back_what_was_measured) {
 
 TEST_F(RatesCache, without_a_file_shipped_rates_are_used_and_the_note_says_what_to_do) {
   EXPECT_THAT(note(), HasSubstr("plimsoll calibrate"));
+}
+
+TEST_F(RatesCache, a_probe_counts_until_somebody_calibrates) {
+  EXPECT_FALSE(knows_rates(folder_.path(), kMachine));
+  DeviceRates probed = measured();
+  probed.calibrated = false;
+  probed.bandwidth = 99;
+  save_rates(folder_.path(), kMachine, probed);
+  EXPECT_TRUE(knows_rates(folder_.path(), kMachine));
+  const DeviceRates first = load_rates(folder_.path(), kMachine, {});
+  EXPECT_FALSE(first.calibrated);
+  EXPECT_EQ(first.bandwidth, 99);
+  EXPECT_THAT(first.note, HasSubstr("half a second"));
+  write("damaged");
+  EXPECT_EQ(load_rates(folder_.path(), kMachine, {}).bandwidth, 99);
+  EXPECT_THAT(load_rates(folder_.path(), kMachine, {}).note, HasSubstr("not valid JSON"));
+  save_rates(folder_.path(), kMachine, measured());
+  EXPECT_EQ(load_rates(folder_.path(), kMachine, {}).bandwidth, measured().bandwidth);
+}
+
+// Two threads that both want one CPU.
+TEST(TimeLost, waiting_for_a_cpu_is_noticed) {
+  if (!std::ifstream("/proc/self/schedstat")) GTEST_SKIP() << "this kernel does not count";
+  const TimeLost lost;
+  std::atomic<bool> measured = false;
+  std::atomic<int> spinning = 0;
+  const auto spin = [&] {
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(first_cpu(), &one);
+    sched_setaffinity(0, sizeof one, &one);
+    ++spinning;
+    while (!measured) {
+    }
+  };
+  std::jthread a(spin);
+  std::jthread b(spin);
+  double share = 0;
+  for (int i = 0; i < 600 && share < 0.3; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    if (spinning == 2) share = lost.share();
+  }
+  measured = true;
+  EXPECT_GE(share, 0.3);
 }
 
 TEST_F(RatesCache, a_damaged_file_is_named_and_not_used) {

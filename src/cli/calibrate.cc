@@ -1,19 +1,22 @@
 #include <unistd.h>
 
+#include <cmath>
 #include <cstdio>
 
 #include "base/units.h"
 #include "calibrate/calibrate.h"
+#include "calibrate/probe.h"
 #include "calibrate/rates_cache.h"
 #include "cli/commands.h"
 #include "cli/usage_text.h"
+#include "cpu/describe.h"
 #include "cpu/threads.h"
 
 namespace plimsoll {
 namespace {
 
 struct CalibrateArguments {
-  bool quick = false;
+  bool quick = false, probe = false, even_if_busy = false;
   int64_t threads = 0;
   std::string max_isa, disk_folder;
 };
@@ -43,11 +46,29 @@ void print(const DeviceRates& rates, const std::filesystem::path& file) {
               file.c_str());
 }
 
+// What was measured beside other work says more of the moment than of the machine.
+void refuse_if_busy(const TimeLost& lost, bool even_if_busy) {
+  if (lost.share() <= kBusy || even_if_busy) return;
+  throw StoppedError("calibrate: other programs took " + std::to_string(std::llround(100 * lost.share())) +
+                     " % of the time of these threads, so the rates are not this machine's; nothing was "
+                     "stored. Measure again when it is idle, or say --even-if-busy");
+}
+
+ExitCode run_probe(const CpuSettings& cpu, const Machine& machine, const std::filesystem::path& folder) {
+  const TimeLost lost;
+  const DeviceRates rates = probe(cpu, describe_cpu(cpu.isa, cpu.threads).rates);
+  refuse_if_busy(lost, false);
+  save_rates(folder, machine, rates);
+  return ExitCode::ok;
+}
+
 ExitCode run(const CalibrateArguments& arguments) {
   const CpuSettings cpu = cpu_settings({read_isa(arguments.max_isa), arguments.threads});
   const Machine machine = this_machine(cpu);
   const std::filesystem::path folder = cache_folder();
   start_threads(cpu.threads);
+  if (arguments.probe) return run_probe(cpu, machine, folder);
+  const TimeLost lost;
   const DeviceRates rates = calibrate(
       {.cpu = cpu,
        .quick = arguments.quick,
@@ -55,6 +76,7 @@ ExitCode run(const CalibrateArguments& arguments) {
        .progress = draw});
   draw(1.0, "done");
   if (isatty(STDERR_FILENO) != 0) std::fputc('\n', stderr);
+  refuse_if_busy(lost, arguments.even_if_busy);
   save_rates(folder, machine, rates);
   std::printf("%s, %s, %s\n", machine.cpu.c_str(), machine.isa.c_str(),
               cpu.threads == 1 ? "1 thread" : (std::to_string(cpu.threads) + " threads").c_str());
@@ -68,6 +90,11 @@ void add_calibrate(CLI::App& app, Action& action) {
   auto arguments = std::make_shared<CalibrateArguments>();
   CLI::App* command = app.add_subcommand("calibrate", "measures this machine once, for predicted times");
   command->add_flag("--quick", arguments->quick, "seconds instead of minutes, on a coarser grid");
+  command->add_flag(
+      "--probe", arguments->probe,
+      "half a second: one product of each type and a copy; what `plan` does where nothing is known");
+  command->add_flag("--even-if-busy", arguments->even_if_busy,
+                    "store what was measured while other programs took part of the time");
   command->add_option("--threads", arguments->threads, "compute threads; 0: one per CPU")->check(at_least(0));
   command->add_option("--max-isa", arguments->max_isa,
                       "use no instructions beyond avx2, avx512, avx512-bf16 or amx");

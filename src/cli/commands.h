@@ -25,6 +25,7 @@ struct RecipeArguments {
   std::vector<std::string> sets;
   std::map<std::string, std::string> shortcuts;  // value by key, of the keys that have options of their own
   std::string max_isa;
+  bool no_probe = false;
 
   void add_to(CLI::App& app, bool folder_allowed);
   // The recipe with everything known of it; reports nothing.

@@ -1,5 +1,6 @@
 #include <cstdio>
 
+#include "cli/machine_rates.h"
 #include "cli/plan_command.h"
 #include "io/atomic.h"
 #include "plan/timeline.h"
@@ -62,6 +63,8 @@ ExitCode run(const PlanArguments& arguments) {
 
 PlanInput plan_input(const PlanArguments& arguments) {
   LoadedRecipe loaded = arguments.recipe.load();
+  if (!arguments.recipe.no_probe)
+    probe_where_unknown(cpu_settings(arguments.recipe.machine(loaded.recipe)), arguments.json);
   PlanInput input = input_of(arguments, std::move(loaded.recipe));
   input.other_tools = std::move(loaded.other_tools);
   return input;

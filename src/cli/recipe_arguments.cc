@@ -43,6 +43,8 @@ void RecipeArguments::add_to(CLI::App& app, bool folder_allowed) {
       ->type_name("KEY=VALUE");
   for (const Shortcut& shortcut : kShortcuts)
     app.add_option(shortcut.option, shortcuts[shortcut.key], shortcut.meaning);
+  app.add_flag("--no-probe", no_probe,
+               "measure nothing where this machine's rates are unknown: times are guesses");
   app.add_option("--max-isa", max_isa, "use no instructions beyond avx2, avx512, avx512-bf16 or amx");
 }
 

@@ -1,6 +1,7 @@
 #include "train/run.h"
 
 #include "cli/commands.h"
+#include "cli/machine_rates.h"
 
 namespace plimsoll {
 namespace {
@@ -35,6 +36,7 @@ void add_train(CLI::App& app, Action& action) {
       const bool quiet = arguments->options.log_level < LogLevel::info;
       const Recipe recipe = arguments->recipe.load(quiet).recipe;
       arguments->options.machine = arguments->recipe.machine(recipe);
+      if (!arguments->recipe.no_probe) probe_where_unknown(cpu_settings(arguments->options.machine), quiet);
       return train(recipe, arguments->options);
     };
   });

@@ -1,0 +1,26 @@
+// What half a second tells of a machine that nobody calibrated: one product of each type and one copy.
+#pragma once
+
+#include "calibrate/calibrate.h"
+
+namespace plimsoll {
+
+// `shipped` with its rates of products, memory and copies measured here. Takes about half a second and 192
+// MiB; the threads of `settings` must have been started.
+DeviceRates probe(const CpuSettings& settings, const DeviceRates& shipped);
+
+// A share of this process's time that its threads were ready and other work ran in their place, 0 to 1: Linux
+// counts it for each thread (schedstat). Stands for what was lost since the object was made.
+class TimeLost {
+ public:
+  TimeLost();
+  [[nodiscard]] double share() const;  // 0 where the kernel does not count
+
+ private:
+  double ran_ = 0, waited_ = 0;
+};
+
+// Measured beside other work, rates say more of the moment than of the machine.
+inline constexpr double kBusy = 0.15;
+
+}  // namespace plimsoll

@@ -6,12 +6,13 @@ PARITY_PYTHON := .deps/parity/bin/python3
 # Two of the golden tokenizers; the script without arguments compares all of them (about five minutes).
 PARITY_TOKENIZERS := tests/golden/tokenizers/qwen2.json tests/golden/tokenizers/llama3.json
 ROUNDS ?= 5
+FAULTS ?= 2000
 RUNS ?= 1000000
 FUZZ_TARGETS ?= $(patsubst tests/fuzz/%_fuzz.cc,%,$(wildcard tests/fuzz/*_fuzz.cc))
 CLANG_FORMAT ?= clang-format-14
 SOURCES = $(shell git ls-files '*.cc' '*.h')
 
-.PHONY: build install archive test test-isas demo parity loadline bench golden sanitize fuzz fmt check-format check setup setup-dev setup-parity setup-fuzz clean
+.PHONY: build install archive test test-isas demo parity loadline faults bench golden sanitize fuzz fmt check-format check setup setup-dev setup-parity setup-fuzz clean
 
 build: setup
 	cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release --log-level=NOTICE
@@ -51,6 +52,10 @@ parity: build setup-parity
 loadline: build
 	python3 tests/loadline/run.py --plimsoll $(PLIMSOLL)
 
+# 2,000 faults in train, resume, overwrite, merge and convert: FAULTS=200 is a quick look.
+faults: build
+	python3 tests/faults/faults_test.py $(PLIMSOLL) build/tests/libfault_shim.so --count $(FAULTS)
+
 # Writes the committed expectations of tests/golden again; review the difference like code.
 golden: setup-parity
 	$(PARITY_PYTHON) -m tests.golden.make_golden
@@ -60,11 +65,13 @@ bench: build setup-parity
 	cmake --build build --target matmul_bench
 	$(PARITY_PYTHON) bench/compare_hf.py --plimsoll $(PLIMSOLL) --work .cache/bench --rounds $(ROUNDS) --out .cache/bench/results.json
 
-# The unit tests under the address and undefined-behaviour sanitizers.
+# The unit tests, and bad input, hostile folders and faults through the program, under the address and
+# undefined-behaviour sanitizers. Libraries that tests preload stand before the sanitizers'.
 sanitize: setup
 	cmake -S . -B build-asan -G Ninja -DCMAKE_BUILD_TYPE=Release -DPLIMSOLL_SANITIZE=ON --log-level=NOTICE
-	cmake --build build-asan --target unit_tests -j $(JOBS)
-	ctest --test-dir build-asan --output-on-failure -j $(JOBS) -R '_test$$'
+	cmake --build build-asan --target unit_tests plimsoll fault_shim falling_clock -j $(JOBS)
+	ASAN_OPTIONS=verify_asan_link_order=0 ctest --test-dir build-asan --output-on-failure -j $(JOBS) \
+	  -R '_test$$|^(bad_input|run_folder|outputs|faults)$$'
 
 # Every target RUNS times with libFuzzer; what it finds stays in build-fuzz/. `make fuzz FUZZ_TARGETS=recipe` is one of them.
 fuzz: setup-fuzz

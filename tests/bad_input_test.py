@@ -238,8 +238,7 @@ class Output(BadInputTest):
         limit = 2 << 20  # below the weights' 4 MB
         self.refused(STOPPED, "File too large", "train", path, "--quiet",
                      preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)))
-        self.assertEqual([entry for entry in self.output.iterdir() if entry.is_dir()], [])
-        self.assertFalse((self.output / "model.safetensors").exists())
+        self.assertFalse(self.output.exists())
 
     def test_one_folder_takes_one_run_at_a_time(self):
         path = write_recipe(self.folder, self.run_folder, self.output, schedule={"max_steps": 100_000})

@@ -48,9 +48,10 @@ def moment(output):
     """What the process was doing when it was killed, by what it left."""
     if not (output / "events.jsonl").exists():
         return "before the first step"
-    if list(output.glob("checkpoint-*.tmp")):
+    unfinished = [path.name for path in output.glob(".plimsoll/tmp/*")]
+    if any(name.startswith("checkpoint-") for name in unfinished):
         return "while a checkpoint was written or removed"
-    if list(output.glob("*.tmp")) or list(output.glob("*.tmp.*")):
+    if unfinished:
         return "while another file was written"
     return "between"
 
@@ -113,7 +114,7 @@ def main():
             for what, value in want.items():
                 if got[what] != value:
                     raise SystemExit(f"error: {name}, after {killed} kills: {what} differs\n{got[what]}"[:2000])
-            if left := [p.name for p in (path.parent / "run").iterdir() if ".tmp" in p.name or p.suffix == ".old"]:
+            if left := list((path.parent / "run/.plimsoll").glob("tmp*")):
                 raise SystemExit(f"error: {left} were left behind")
             shutil.rmtree(path.parent)
     print(f"{killed} kills in {rounds} runs of {STEPS} steps: every run ended with the bits of the undisturbed one")

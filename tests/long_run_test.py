@@ -255,13 +255,14 @@ class LongRunTest(unittest.TestCase):
 
     def test_what_a_killed_run_left_half_written_is_cleared(self):
         self.train("--quiet", save={"every": 4, "keep": 3})
-        (self.output / "checkpoint-6.tmp").mkdir()
-        (self.output / "checkpoint-6.tmp/model.safetensors").write_text("half")
-        (self.output / "run.json.tmp.1234").write_text("half")
+        unfinished = self.output / ".plimsoll/tmp"
+        (unfinished / "checkpoint-6").mkdir(parents=True)
+        (unfinished / "checkpoint-6/model.safetensors").write_text("half")
+        (unfinished / "run.json").write_text("half")
         with open(self.output / "events.jsonl", "a") as log:
             log.write('{"time": 1, "st')
         self.train("--quiet", "--resume", save={"every": 4, "keep": 3})
-        self.assertFalse([path.name for path in self.output.iterdir() if ".tmp" in path.name])
+        self.assertFalse(unfinished.exists())
         self.assertEqual(events(self.output)[-1]["event"], "end")
 
     def test_evaluations_that_a_signal_cut_short_are_made_up_for(self):

@@ -74,3 +74,15 @@ class BadInputTest(unittest.TestCase):
         text = self.refused(code, says, "train", path, "--quiet")
         self.assertFalse(self.output.exists(), text)
         return text
+
+
+class TrainingTest(BadInputTest):
+    """Runs of its own in `output`."""
+
+    def train(self, *words, code=0, model=ROOT / "demo/model", init="random", **changes):
+        """A run with the test's recipe; standard error."""
+        path = write_recipe(self.folder, model, changes.pop("output", self.output), init=init, **changes)
+        done = run("train", path, "--quiet", *words)
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        self.assertNotIn("bug in plimsoll", done.stderr)
+        return done.stderr

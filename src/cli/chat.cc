@@ -108,10 +108,13 @@ class Chat {
     if (!text.empty()) system_ = replace_invalid_utf8(text);
   }
 
-  void save(const std::string& file) const {
+  void save(const std::string& file) {
     if (file.empty()) return say("/save FILE: name the file");
+    if (std::filesystem::exists(file) && file != saved_)
+      return say("error: " + file + " exists already; name another file");
     try {
       write_file_atomically(file, Messages{{"messages", conversation().messages}}.dump() + "\n");
+      saved_ = file;
       say("saved " + file);
     } catch (const Error& error) {
       say(std::string("error: ") + error.what());
@@ -187,6 +190,7 @@ class Chat {
   ChatTerminal terminal_;
   Messages turns_ = Messages::array();
   int64_t answers_ = 0;  // each is drawn anew
+  std::string saved_;    // by this conversation, which may save it again
 };
 
 ExitCode run(AnswerOptions& options) {

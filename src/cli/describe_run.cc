@@ -3,6 +3,7 @@
 #include <fstream>
 
 #include "base/error.h"
+#include "base/regular_file.h"
 #include "base/strings.h"
 #include "base/units.h"
 #include "cli/describe.h"
@@ -25,6 +26,8 @@ std::string decimals(double value) {
 
 // The last whole line of a log of JSON lines; null where there is none.
 Json last_line(const fs::path& file) {
+  if (!fs::exists(file)) return nullptr;
+  require_regular(file);
   std::ifstream in(file);
   Json last = nullptr;
   for (std::string line; std::getline(in, line);) {

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
 
+#include "base/regular_file.h"
 #include "base/strings.h"
 #include "base/units.h"
 #include "cli/commands.h"
@@ -52,9 +52,7 @@ Description describe_folder(const fs::path& folder, bool tensors) {
 
 // Files of the `tokenizers` library name their added tokens among the first keys.
 bool may_be_tokenizer(const fs::path& path) {
-  std::string head(4096, '\0');
-  std::ifstream(path).read(head.data(), static_cast<std::streamsize>(head.size()));
-  return head.find("\"added_tokens\"") != std::string::npos;
+  return read_start(path, 4096).find("\"added_tokens\"") != std::string::npos;
 }
 
 void print_text(const Description& d, const fs::path& path) {

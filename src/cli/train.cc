@@ -37,6 +37,7 @@ void add_train(CLI::App& app, Action& action) {
       const Recipe recipe = arguments->recipe.load(quiet).recipe;
       arguments->options.machine = arguments->recipe.machine(recipe);
       if (!arguments->recipe.no_probe) probe_where_unknown(cpu_settings(arguments->options.machine), quiet);
+      arguments->options.recipe_file = arguments->recipe.path;
       return train(recipe, arguments->options);
     };
   });

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "base/regular_file.h"
 #include "base/strings.h"
 #include "io/json.h"
 
@@ -111,6 +112,7 @@ bool is_arrow_format(const fs::path& path) {
 }
 
 std::unique_ptr<DataFile> open_data_file(const fs::path& path, CappedMemoryPool& pool, OnError on_error) {
+  require_regular(path);
   const std::string ending = path.extension().string();
   if (ending == ".parquet") return open_parquet(path, pool);
   if (ending == ".arrow" || ending == ".feather") return open_arrow(path, pool);

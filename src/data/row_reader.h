@@ -51,7 +51,8 @@ class RowReader {
       encoder.encode(
           row_, [&] { return dataset_.where(row); }, example);
     } catch (const DamagedError& error) {
-      if (dataset_.on_error() == OnError::stop) throw;
+      if (dataset_.on_error() == OnError::stop)
+        throw DamagedError(error.what() + std::string("\n  data.on_error: skip leaves out such rows"));
       example = {};
       example.damage = error.what();
     }

@@ -2,12 +2,13 @@
 
 #include <fcntl.h>
 #include <stdio.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <system_error>
-#include <vector>
 
 #include "base/error.h"
 #include "base/units.h"
@@ -24,7 +25,7 @@ namespace fs = std::filesystem;
 
 // Files and folders alike: a name is durable only when the folder that holds it has been flushed.
 void sync_path(const fs::path& path) {
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
   if (descriptor < 0) stop(path, "open to flush it", errno);
   const int result = fsync(descriptor);
   const int error = errno;
@@ -37,6 +38,9 @@ fs::path parent_of(const fs::path& path) {
   return path.has_parent_path() ? path.parent_path() : fs::path(".");
 }
 
+// The folder itself may be a link.
+void sync_parent(const fs::path& path) { sync_path(parent_of(path) / "."); }
+
 void rename_path(const fs::path& from, const fs::path& to) {
   if (::rename(from.c_str(), to.c_str()) != 0)
     stop(to, "give " + from.filename().string() + " that name", errno);
@@ -46,107 +50,186 @@ void rename_path(const fs::path& from, const fs::path& to) {
 void swap_folders(const fs::path& from, const fs::path& to) {
   if (renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0) return;
   if (errno != EINVAL && errno != ENOSYS) stop(to, "replace", errno);
-  // Network file systems do not exchange names. Between these renames the name is absent, but both folders
-  // are whole: the old one under ".old".
-  fs::path old = to;
-  old += ".old";
+  // Network file systems do not exchange names.
+  const fs::path old = set_aside(from);
   fs::remove_all(old);
   rename_path(to, old);
   rename_path(from, to);
   rename_path(old, from);
 }
 
+void rename_to_new_name(const fs::path& from, const fs::path& to) {
+  if (renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0) return;
+  const int error = errno;
+  const bool taken = error == EEXIST || fs::symlink_status(to).type() != fs::file_type::not_found;
+  if (taken) throw UsageError(to.string() + ": exists already; name a new folder");
+  if (error != EINVAL && error != ENOSYS) stop(to, "give " + from.filename().string() + " that name", error);
+  rename_path(from, to);
+}
+
+// What the user can mend by another path or other rights, and no failing disk.
+bool is_about_the_place(int error) {
+  for (const int place : {EACCES, EPERM, EROFS, ENOENT, ENOTDIR, ELOOP, ENAMETOOLONG, EISDIR, ENXIO, EBUSY})
+    if (error == place) return true;
+  return false;
+}
+
+[[noreturn]] void cannot_write(const fs::path& path, int error) {
+  const std::string text = path.string() + ": cannot be written: " + system_message(error) + ".";
+  if (is_about_the_place(error)) throw UsageError(text);
+  throw StoppedError(text);
+}
+
+class OpenFile {
+ public:
+  OpenFile(const fs::path& path, int flags, mode_t mode) : descriptor_(::open(path.c_str(), flags, mode)) {}
+  OpenFile(const OpenFile&) = delete;
+  OpenFile& operator=(const OpenFile&) = delete;
+  ~OpenFile() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+  }
+  [[nodiscard]] int number() const { return descriptor_; }
+  // 0, or errno.
+  [[nodiscard]] int write(std::string_view content) const {
+    while (!content.empty()) {
+      const ssize_t count = ::write(descriptor_, content.data(), content.size());
+      if (count < 0 && errno == EINTR) continue;
+      if (count < 0) return errno;
+      content.remove_prefix(static_cast<size_t>(count));
+    }
+    return 0;
+  }
+
+ private:
+  int descriptor_;
+};
+
+void write_into(const fs::path& path, std::string_view content) {
+  const OpenFile file(path, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC,
+                      0);  // a FIFO without a reader: ENXIO
+  if (file.number() < 0) cannot_write(path, errno);
+  if (fcntl(file.number(), F_SETFL, O_WRONLY) != 0) cannot_write(path, errno);
+  if (const int error = file.write(content); error != 0) cannot_write(path, error);
+}
+
+// A name that nothing has, beside `path`; the file is made.
+fs::path make_beside(const fs::path& path, std::string_view content, mode_t mode) {
+  static std::atomic<int> number = 0;
+  for (;;) {
+    const std::string name = ".plimsoll-" + std::to_string(getpid()) + "-" + std::to_string(++number);
+    const fs::path temporary = parent_of(path) / name;
+    const OpenFile file(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+    if (file.number() < 0 && errno == EEXIST) continue;
+    if (file.number() < 0) cannot_write(path, errno);
+    int error = file.write(content);
+    if (error == 0 && fsync(file.number()) != 0) error = errno;
+    if (error == 0) return temporary;
+    ::unlink(temporary.c_str());
+    cannot_write(path, error);
+  }
+}
+
 }  // namespace
 
 void write_file_atomically(const fs::path& path, std::string_view content) {
-  fs::path temporary = path;
-  temporary += ".tmp." + std::to_string(getpid());
+  if (path.string().starts_with("/dev/")) return write_into(path, content);  // whatever a stream leads to
+  std::error_code failed;
+  const bool is_link = fs::is_symlink(fs::symlink_status(path, failed));
+  failed.clear();  // nothing there
+  const fs::path target = is_link ? fs::weakly_canonical(path, failed) : path;
+  struct stat status {};
+  const bool exists = !failed && ::stat(target.c_str(), &status) == 0;
+  if (failed) cannot_write(path, failed.value());
+  if (exists && S_ISDIR(status.st_mode)) cannot_write(path, EISDIR);
+  if (exists && S_ISBLK(status.st_mode)) throw UsageError(path.string() + ": is a disk, a file is wanted.");
+  if (exists && !S_ISREG(status.st_mode)) return write_into(path, content);
+  constexpr mode_t kNewFileMode = 0644;
+  const fs::path temporary = make_beside(target, content, exists ? status.st_mode & 0777U : kNewFileMode);
+  if (::rename(temporary.c_str(), target.c_str()) != 0) {
+    const int error = errno;
+    ::unlink(temporary.c_str());
+    cannot_write(path, error);
+  }
+  sync_parent(target);
+}
+
+void put_file(const fs::path& temporary, const fs::path& path, std::string_view content) {
+  std::error_code ignored;  // the first error is the one to report
+  fs::remove(temporary, ignored);
   try {
     File file = File::create(temporary);
     file.write(0, as_bytes(content));
     file.sync();
     rename_path(temporary, path);
   } catch (const Error&) {
-    std::error_code ignored;  // the first error is the one to report
     fs::remove(temporary, ignored);
     throw;
   }
-  sync_path(parent_of(path));
+  sync_parent(path);
 }
 
-AtomicFolder::AtomicFolder(fs::path final_path) : final_(std::move(final_path)), temporary_(final_) {
-  temporary_ += ".tmp";
+AtomicFolder::AtomicFolder(fs::path final_path, fs::path temporary)
+    : final_(std::move(final_path)), temporary_(std::move(temporary)) {
   try {
     fs::remove_all(temporary_);
-    fs::create_directories(temporary_);
+    fs::create_directory(temporary_);
   } catch (const fs::filesystem_error& error) {
     stop(temporary_, "create", error.code().value());
   }
 }
 
 AtomicFolder::~AtomicFolder() {
-  std::error_code ignored;  // a destructor cannot report; the next run removes what stays
+  std::error_code ignored;  // a destructor cannot report; the next command removes what stays
   if (!published_) fs::remove_all(temporary_, ignored);
 }
 
-void AtomicFolder::publish() {
+void AtomicFolder::publish(Existing existing) {
   for (const fs::directory_entry& entry : fs::recursive_directory_iterator(temporary_))
     sync_path(entry.path());
   sync_path(temporary_);
-  const bool replaces = fs::exists(final_);
+  const bool replaces = existing == Existing::replace && fs::is_directory(fs::symlink_status(final_));
   if (replaces)
     swap_folders(temporary_, final_);
   else
-    rename_path(temporary_, final_);
+    rename_to_new_name(temporary_, final_);
   published_ = true;
-  sync_path(parent_of(final_));
+  sync_parent(final_);
   std::error_code ignored;  // the new folder stands; an old one that stays is removed by the next run
   if (replaces) fs::remove_all(temporary_, ignored);
 }
 
-void remove_folder_atomically(const fs::path& folder) {
-  fs::path going = folder;
-  going += ".tmp";
-  fs::remove_all(going);
-  rename_path(folder, going);
-  fs::remove_all(going);
+fs::path set_aside(const fs::path& temporary) {
+  fs::path old = temporary;
+  return old += ".old";
 }
 
-void remove_leftovers(const fs::path& folder) {
-  if (!fs::is_directory(folder)) return;
-  std::vector<fs::path> found;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) found.push_back(entry.path());
-  for (const fs::path& path : found) {
-    if (path.extension() == ".old" && fs::is_directory(path)) {
-      fs::path whole = path;
-      whole.replace_extension();
-      if (fs::exists(whole)) {
-        fs::remove_all(path);
-      } else {
-        rename_path(path, whole);
-      }
-    }
-    const std::string name = path.filename().string();
-    const size_t at = name.rfind(".tmp");
-    if (at == std::string::npos) continue;
-    const std::string_view process = std::string_view(name).substr(at + 4);
-    if (process.empty() ||
-        (process.size() > 1 && process.substr(1).find_first_not_of("0123456789") == std::string::npos))
-      fs::remove_all(path);
-  }
+void remove_folder_atomically(const fs::path& folder, const fs::path& temporary) {
+  fs::remove_all(temporary);
+  rename_path(folder, temporary);
+  fs::remove_all(temporary);
 }
 
-void link_atomically(const fs::path& from, const fs::path& to) {
+void link_atomically(const fs::path& from, const fs::path& to, const fs::path& temporary) {
   std::error_code absent;
-  if (fs::equivalent(from, to, absent)) return;  // rename() would leave both names of one file
-  fs::path temporary = to;
-  temporary += ".tmp";
+  if (!fs::is_symlink(fs::symlink_status(to, absent)) && fs::equivalent(from, to, absent))
+    return;  // rename() would leave both names of one file
   fs::remove(temporary);
   std::error_code failed;
   fs::create_hard_link(from, temporary, failed);
-  if (failed) fs::copy_file(from, temporary, failed);
-  if (failed) stop(to, "write", failed.value());
+  if (failed) {
+    fs::copy_file(from, temporary, failed);
+    if (failed) stop(to, "write", failed.value());
+    sync_path(temporary);
+  }
   rename_path(temporary, to);
+}
+
+bool has_hard_links(const fs::path& file, const fs::path& temporary) {
+  std::error_code failed, ignored;
+  fs::remove(temporary, ignored);
+  fs::create_hard_link(file, temporary, failed);
+  fs::remove(temporary, ignored);
+  return !failed;
 }
 
 int64_t free_disk_bytes(const fs::path& path) {

@@ -1,5 +1,6 @@
 // Files and folders that appear whole or not at all, whenever the machine stops: write under a temporary
-// name, flush to disk, rename, flush the folder that holds the name.
+// name, flush to disk, rename, flush the folder that holds the name. Temporary paths are their callers', on
+// the same file system and with nothing of the user's at them (io/work_folder.h).
 #pragma once
 
 #include <cstdint>
@@ -9,23 +10,30 @@
 
 namespace plimsoll {
 
-// Replaces `path` by a file with this content.
+// For a path that a user named: replaces the file by one with this content. Where a link has the name, what
+// it leads to is replaced and the link stays; a device, or a FIFO that somebody reads, takes the content as
+// it comes. Throws UsageError where the place does not allow it, StoppedError where the disk gives up.
 void write_file_atomically(const std::filesystem::path& path, std::string_view content);
 
-// A folder being written, at path() until publish(). What an interrupted run left at the temporary name is
-// removed at the start; a folder never published is removed at the end. Callers hold the RunLock around it.
+// For a name in a folder of ours: whatever has it, a link too, is replaced.
+void put_file(const std::filesystem::path& temporary, const std::filesystem::path& path,
+              std::string_view content);
+
+// A folder being written, at path() until publish(); one never published is removed at the end.
 class AtomicFolder {
  public:
-  explicit AtomicFolder(std::filesystem::path final_path);
+  enum class Existing : uint8_t { replace, refuse };
+
+  // What is left at `temporary` is removed. Its parent must be there.
+  AtomicFolder(std::filesystem::path final_path, std::filesystem::path temporary);
   AtomicFolder(const AtomicFolder&) = delete;
   AtomicFolder& operator=(const AtomicFolder&) = delete;
   ~AtomicFolder();
 
-  // The temporary name: the final one with ".tmp".
   [[nodiscard]] const std::filesystem::path& path() const { return temporary_; }
-  // Flushes everything below to disk and gives the folder its final name, in place of one that has it
-  // already.
-  void publish();
+  // Flushes everything below to disk and gives the folder its final name. Where something has it already: in
+  // its place, or UsageError.
+  void publish(Existing existing);
 
  private:
   std::filesystem::path final_;
@@ -33,16 +41,19 @@ class AtomicFolder {
   bool published_ = false;
 };
 
-// Removes a folder: its name goes first, so that what is left of it is never taken for the whole.
-void remove_folder_atomically(const std::filesystem::path& folder);
+// Where folders cannot be exchanged, the old one waits under this temporary name while the new one takes its
+// place: after a crash between the two it gets its name back.
+std::filesystem::path set_aside(const std::filesystem::path& temporary);
 
-// Below `folder`: removes what was never finished (`*.tmp`, `*.tmp.<process>`), and gives a folder back its
-// name where it was about to be replaced. Callers hold the RunLock.
-void remove_leftovers(const std::filesystem::path& folder);
+// Removes a folder: its name goes first, so that what is left of it is never taken for the whole.
+void remove_folder_atomically(const std::filesystem::path& folder, const std::filesystem::path& temporary);
 
 // Puts the content of `from` at `to`, by a hard link where the file system allows it; what was at `to` is
 // replaced at once.
-void link_atomically(const std::filesystem::path& from, const std::filesystem::path& to);
+void link_atomically(const std::filesystem::path& from, const std::filesystem::path& to,
+                     const std::filesystem::path& temporary);
+// Whether files in this folder can have several names.
+bool has_hard_links(const std::filesystem::path& file, const std::filesystem::path& temporary);
 
 // Bytes that an ordinary user may still write where `path` is, or would be: its nearest existing parent
 // counts.

@@ -5,22 +5,14 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/crc32c.h"
 #include "base/error.h"
 #include "io/file.h"
 
 namespace plimsoll {
 namespace {
 
-constexpr std::array<uint32_t, 256> crc_table() {
-  constexpr uint32_t kPolynomial = 0x82F63B78U;  // Castagnoli's, bits reversed
-  std::array<uint32_t, 256> table{};
-  for (uint32_t byte = 0; byte < 256; ++byte) {
-    uint32_t crc = byte;
-    for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1) ^ ((crc & 1) != 0 ? kPolynomial : 0);
-    table[byte] = crc;
-  }
-  return table;
-}
+uint32_t crc32c(std::string_view bytes) { return plimsoll::crc32c(as_bytes(bytes)); }
 
 // A stored checksum of data that holds checksums itself would be weak, so the format rotates and shifts it.
 uint32_t masked(uint32_t crc) { return std::rotr(crc, 15) + 0xA282EAD8U; }
@@ -75,15 +67,8 @@ Message begin_event(double wall_time, int64_t step) {
 
 }  // namespace
 
-uint32_t crc32c(std::string_view bytes) {
-  static constexpr auto kTable = crc_table();
-  uint32_t crc = 0xFFFFFFFFU;
-  for (const char c : bytes) crc = (crc >> 8) ^ kTable[(crc ^ static_cast<uint8_t>(c)) & 0xFF];
-  return crc ^ 0xFFFFFFFFU;
-}
-
 EventFile::EventFile(const std::filesystem::path& path, double wall_time, int64_t first_step)
-    : path_(path), file_(std::fopen(path.c_str(), "wbe")) {
+    : path_(path), file_(std::fopen(path.c_str(), "wbxe")) {
   if (!file_) throw StoppedError(path.string() + ": cannot be written: " + system_message(errno) + ".");
   Message version = begin_event(wall_time, 0);
   version.text(3, "brain.Event:2");

@@ -12,9 +12,6 @@
 
 namespace plimsoll {
 
-// CRC-32C (Castagnoli), as iSCSI and TFRecord use it.
-uint32_t crc32c(std::string_view bytes);
-
 struct Scalar {
   std::string_view tag;  // "train/loss"
   double value = 0;      // stored as f32
@@ -22,9 +19,9 @@ struct Scalar {
 
 class EventFile {
  public:
-  // Creates `path` and writes the file's version. Curves of other files in the folder end before
-  // `first_step` for a reader: what an earlier part of the run wrote after its last checkpoint is hidden.
-  // Throws StoppedError.
+  // Creates `path`, a name that nothing has, and writes the file's version. Curves of other files in the
+  // folder end before `first_step` for a reader: what an earlier part of the run wrote after its last
+  // checkpoint is hidden. Throws StoppedError.
   EventFile(const std::filesystem::path& path, double wall_time, int64_t first_step);
   // All of one step. Allocates nothing; flushed at once.
   void write(double wall_time, int64_t step, std::span<const Scalar> scalars);

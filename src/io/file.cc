@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <system_error>
 #include <utility>
 
 #include "base/error.h"
@@ -24,20 +23,10 @@ constexpr mode_t kNewFileMode = 0644;
 
 }  // namespace
 
-std::string system_message(int error) { return std::generic_category().message(error); }
-
-File File::open(const std::filesystem::path& path) {
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0) throw UsageError(path.string() + ": cannot be opened: " + system_message(errno) + ".");
-  File file(path, descriptor);
-  struct stat status {};
-  if (fstat(descriptor, &status) != 0) stop(path, "read its size", errno);
-  if (S_ISDIR(status.st_mode)) throw UsageError(path.string() + ": is a folder, a file is wanted.");
-  return file;
-}
+File File::open(const std::filesystem::path& path) { return {path, open_regular(path)}; }
 
 File File::create(const std::filesystem::path& path) {
-  const int descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, kNewFileMode);
+  const int descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, kNewFileMode);
   if (descriptor < 0) stop(path, "create", errno);
   return File(path, descriptor);
 }
@@ -92,17 +81,6 @@ void File::reserve(int64_t bytes) {
 
 void File::sync() {
   if (fsync(descriptor_) != 0) stop(path_, "flush to disk", errno);
-}
-
-std::string read_text(const std::filesystem::path& path, int64_t max_bytes) {
-  const File file = File::open(path);
-  const int64_t bytes = file.size();
-  if (bytes > max_bytes)
-    throw UsageError(path.string() + ": is " + format_bytes(bytes) + " long, at most " +
-                     format_bytes(max_bytes) + " are read.");
-  std::string text(static_cast<size_t>(bytes), '\0');
-  file.read(0, std::as_writable_bytes(std::span<char>(text)));
-  return text;
 }
 
 }  // namespace plimsoll

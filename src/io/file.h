@@ -10,13 +10,15 @@
 #include <string>
 #include <string_view>
 
+#include "base/regular_file.h"
+
 namespace plimsoll {
 
 class File {
  public:
-  // Throws UsageError when there is no such file or it may not be read.
+  // Throws as open_regular() does (base/regular_file.h).
   static File open(const std::filesystem::path& path);
-  // Creates or empties. Throws StoppedError when that fails.
+  // A new file: no link is followed and nothing that has the name is touched. Throws StoppedError.
   static File create(const std::filesystem::path& path);
 
   File(File&& other) noexcept;
@@ -43,11 +45,10 @@ class File {
   int descriptor_ = -1;
 };
 
-// The whole file as text. Throws UsageError when it is larger than `max_bytes`.
-std::string read_text(const std::filesystem::path& path, int64_t max_bytes);
-
-// "No space left on device", ...: the system's text for an errno value.
-std::string system_message(int error);
+// The whole file as text. Throws as read_regular() does.
+inline std::string read_text(const std::filesystem::path& path, int64_t max_bytes) {
+  return read_regular(path, max_bytes);
+}
 
 // The one way bytes of text become std::byte.
 inline std::span<const std::byte> as_bytes(std::string_view text) {

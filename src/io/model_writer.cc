@@ -27,11 +27,21 @@ std::string shard_name(const std::string& stem, size_t number, size_t count) {
 
 bool belongs_beside(const fs::path& file) {
   const std::string name = file.filename().string();
-  for (const char* written : {"run.json", "trainer_state.json"})
+  for (const char* written : {"run.json", "trainer_state.json", "checksums.json", "trace.json"})
     if (name == written) return false;
   if (name.ends_with(".safetensors.index.json")) return false;
   const std::string extension = file.extension().string();
   return extension == ".json" || extension == ".txt" || extension == ".model" || extension == ".jinja";
+}
+
+// A folder that somebody sends may hold a link to anything of the user's, whose content must not travel on.
+// The Hugging Face cache keeps a snapshot's files in `blobs` beside `snapshots`.
+void require_near(const fs::path& link, const fs::path& folder) {
+  const fs::path target = fs::canonical(link), home = fs::canonical(folder);
+  for (const fs::path& near : {home, home.parent_path().parent_path() / "blobs"})
+    if (std::mismatch(near.begin(), near.end(), target.begin(), target.end()).first == near.end()) return;
+  throw UsageError(link.string() + ": is a link that leads out of the folder, to " + target.string() +
+                   "; copy the file itself there, or remove the link");
 }
 
 // f16 reaches 65,504; everything else that converts has the range of f32.
@@ -96,9 +106,11 @@ void write_shard_index(std::span<const Shard> shards, const fs::path& folder, co
 }
 
 void copy_model_files(const fs::path& from, const fs::path& to) {
-  for (const auto& entry : fs::directory_iterator(from))
-    if (entry.is_regular_file() && belongs_beside(entry.path()))
-      fs::copy_file(entry.path(), to / entry.path().filename());
+  for (const auto& entry : fs::directory_iterator(from)) {
+    if (!entry.is_regular_file() || !belongs_beside(entry.path())) continue;
+    if (entry.is_symlink()) require_near(entry.path(), from);
+    fs::copy_file(entry.path(), to / entry.path().filename());
+  }
 }
 
 void set_config_dtype(const fs::path& folder, DType dtype) {

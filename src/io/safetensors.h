@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -69,7 +70,8 @@ class SafetensorsWriter {
   // Appends to what was written of the tensor so far.
   void write(std::string_view name, std::span<const std::byte> chunk);
   // Flushes to disk; throws InternalError when a tensor is incomplete. A file not finished is not valid.
-  void finish();
+  // Returns the CRC-32C of the whole file where the tensors were written in the order of their bytes.
+  std::optional<uint32_t> finish();
 
   // Size a file of these tensors would have, to check free space before anything is written.
   static int64_t file_bytes(std::vector<TensorSpec> tensors,
@@ -84,6 +86,8 @@ class SafetensorsWriter {
   std::vector<TensorSpec> specs_;
   std::map<std::string, Region, std::less<>> regions_;
   int64_t file_bytes_ = 0;
+  int64_t summed_bytes_ = 0;  // of the file's start that checksum_ is of
+  uint32_t checksum_ = 0;
   File file_;
 };
 

@@ -2,6 +2,7 @@
 #include <array>
 #include <tuple>
 
+#include "base/crc32c.h"
 #include "base/error.h"
 #include "base/units.h"
 #include "io/json.h"
@@ -77,6 +78,8 @@ SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path, std::vec
   file_bytes_ = offset;
   file_.reserve(file_bytes_);
   file_.write(0, as_bytes(header));
+  checksum_ = crc32c(as_bytes(header));
+  summed_bytes_ = static_cast<int64_t>(header.size());
 }
 
 void SafetensorsWriter::write(std::string_view name, std::span<const std::byte> chunk) {
@@ -86,14 +89,19 @@ void SafetensorsWriter::write(std::string_view name, std::span<const std::byte> 
   if (static_cast<int64_t>(chunk.size()) > region.end - region.next)
     throw InternalError("more bytes written than tensor '" + std::string(name) + "' has");
   file_.write(region.next, chunk);
+  if (region.next == summed_bytes_) {
+    checksum_ = crc32c(chunk, checksum_);
+    summed_bytes_ += static_cast<int64_t>(chunk.size());
+  }
   region.next += static_cast<int64_t>(chunk.size());
 }
 
-void SafetensorsWriter::finish() {
+std::optional<uint32_t> SafetensorsWriter::finish() {
   for (const auto& [name, region] : regions_)
     if (region.next != region.end)
       throw InternalError("tensor '" + name + "' lacks " + format_count(region.end - region.next) + " bytes");
   file_.sync();
+  return summed_bytes_ == file_bytes_ ? std::optional(checksum_) : std::nullopt;
 }
 
 int64_t SafetensorsWriter::file_bytes(std::vector<TensorSpec> tensors,

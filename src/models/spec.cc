@@ -3,11 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "base/error.h"
+#include "base/regular_file.h"
 #include "base/strings.h"
 #include "base/units.h"
 
@@ -268,15 +267,10 @@ ModelSpec read_text(const std::string& text, const std::string& where) {
 }  // namespace
 
 ModelSpec read_model_spec(const std::filesystem::path& config_file) {
-  std::ifstream file(config_file, std::ios::binary);
-  if (!file) throw UsageError(config_file.string() + ": cannot be read; a model folder needs a config.json");
-  std::error_code error;
-  const auto size = std::filesystem::file_size(config_file, error);
-  if (error || size > static_cast<uintmax_t>(kLargestConfig))
-    throw UsageError(config_file.string() + ": is no config.json (larger than 4 MiB)");
-  std::stringstream text;
-  text << file.rdbuf();
-  return read_text(text.str(), config_file.string());
+  std::error_code unknown;
+  if (std::filesystem::status(config_file, unknown).type() == std::filesystem::file_type::not_found)
+    throw UsageError(config_file.string() + ": cannot be read; a model folder needs a config.json");
+  return read_text(read_regular(config_file, kLargestConfig), config_file.string());
 }
 
 std::string ModelSpec::describe() const {

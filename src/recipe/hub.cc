@@ -3,16 +3,18 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
-#include <fstream>
 #include <set>
 
 #include "base/error.h"
+#include "base/regular_file.h"
 #include "base/strings.h"
 
 namespace plimsoll {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr int64_t kLongestRevision = 256;
 
 bool is_there(const fs::path& path) {
   std::error_code ignored;
@@ -98,7 +100,8 @@ std::optional<fs::path> find_in_hub_cache(HubKind kind, std::string_view name) {
   for (const char c : name) folder += c == '/' ? std::string("--") : std::string(1, c);
   const fs::path repository = hub_cache() / folder;
   std::string revision;
-  std::ifstream(repository / "refs" / "main") >> revision;
+  if (is_there(repository / "refs" / "main"))
+    revision = trim(read_start(repository / "refs" / "main", kLongestRevision));
   if (is_part(revision) && is_there(repository / "snapshots" / revision))
     return repository / "snapshots" / revision;
   std::error_code error;

@@ -213,7 +213,7 @@ std::vector<Option> data_options() {
       experiment(data_truncation()),
       experiment(
           boolean("data.packing", FIELD(data.packing), "several rows in one sequence, none seeing another")),
-      experiment(data_on_error()),
+      data_on_error(),
       experiment(boolean("data.train_on_prompt", FIELD(data.train_on_prompt), "loss on the prompt as well")),
       auto_integer("data.loader_threads", FIELD(data.loader_threads), {1, 256},
                    "threads that prepare batches"),

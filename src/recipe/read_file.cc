@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "base/error.h"
+#include "base/regular_file.h"
 
 namespace plimsoll {
 namespace {
@@ -15,6 +16,9 @@ std::string read_text_of(const std::string& file) {
   std::error_code unknown;  // what cannot be looked at cannot be opened either
   if (std::filesystem::is_directory(file, unknown))
     throw UsageError(file + ": is a folder, not a recipe; `plimsoll plan FOLDER` takes a model's folder");
+  // A stream that the shell handed over, as <(...) and /dev/stdin are, is read as it comes.
+  if (!file.starts_with("/dev/") && !file.starts_with("/proc/self/fd/"))
+    return read_start(file, static_cast<int64_t>(kMaxDocumentBytes) + 1);
   std::ifstream stream(file, std::ios::binary);
   if (!stream) throw UsageError(file + ": cannot be opened: " + std::strerror(errno));
   std::string text(kMaxDocumentBytes + 1, '\0');

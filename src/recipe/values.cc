@@ -110,7 +110,12 @@ std::optional<Warmup> read_warmup(const Node& node) {
 std::optional<std::string> read_path(const Node& node, const std::filesystem::path& folder) {
   const auto text = read_text(node);
   if (!text) return std::nullopt;
-  std::string path = std::filesystem::absolute(folder / *text).lexically_normal().string();
+  const bool at_home = *text == "~" || text->starts_with("~/");
+  const char* home = at_home ? std::getenv("HOME") : nullptr;
+  if (at_home && home == nullptr) return std::nullopt;
+  // A recipe is no shell, but people write paths as they would there.
+  const std::string written = at_home ? home + text->substr(1) : *text;
+  std::string path = std::filesystem::absolute(folder / written).lexically_normal().string();
   if (path.size() > 1 && path.ends_with('/')) path.pop_back();
   if (!is_utf8(path)) return std::nullopt;  // JSON and YAML could not name it
   return path;

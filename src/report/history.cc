@@ -10,10 +10,11 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/regular_file.h"
 #include "base/units.h"
 #include "io/json.h"
 #include "io/json_values.h"
-#include "io/run_lock.h"
+#include "io/work_folder.h"
 
 namespace plimsoll {
 namespace {
@@ -24,6 +25,8 @@ using namespace nlohmann::literals;
 
 // Calls `use` with every line; a missing file has none.
 void read_lines(const fs::path& file, const std::function<void(const Json&)>& use) {
+  if (!fs::exists(file)) return;
+  require_regular(file);
   std::ifstream in(file, std::ios::binary);
   int64_t number = 0;
   for (std::string line; std::getline(in, line);) {

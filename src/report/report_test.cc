@@ -7,8 +7,8 @@
 #include <tuple>
 
 #include "base/error.h"
-#include "io/run_lock.h"
 #include "io/test_folder.h"
+#include "io/work_folder.h"
 #include "report/curve.h"
 
 namespace plimsoll {
@@ -62,7 +62,7 @@ TEST_F(Report, the_end_of_a_run_is_known_from_its_events_and_its_lock) {
   write_events("");
   EXPECT_EQ(read().state, RunState::killed);
   {
-    const RunLock lock(folder_.path());
+    const WorkFolder lock(folder_.path(), WorkFolder::inside(folder_.path()));
     EXPECT_EQ(read().state, RunState::running);
   }
   write_events(event_line(3, "signal", ", \"signal\": \"SIGTERM\"") + event_line(3, "save"));

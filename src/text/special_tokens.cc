@@ -1,7 +1,7 @@
 #include "text/special_tokens.h"
 
-#include <fstream>
-
+#include "base/regular_file.h"
+#include "base/units.h"
 #include "text/json_part.h"
 
 namespace plimsoll {
@@ -9,15 +9,17 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr int64_t kLargest = 32 * kMiB;  // tokenizer_config.json may list every added token
+
 // A JSON object with its file name, empty where there is no such file.
 struct Config {
   std::string name;
   Json json = Json::object();
 
   explicit Config(const fs::path& file) : name(file.string()) {
-    std::ifstream stream(file, std::ios::binary);
-    if (!stream) return;
-    json = Json::parse(stream, nullptr, false);
+    std::error_code unknown;
+    if (fs::status(file, unknown).type() == fs::file_type::not_found) return;
+    json = Json::parse(read_regular(file, kLargest), nullptr, false);
     if (!json.is_object()) throw DamagedError(name + ": not a JSON object");
   }
 

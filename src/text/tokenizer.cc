@@ -1,9 +1,10 @@
 #include "text/tokenizer.h"
 
 #include <algorithm>
-#include <fstream>
 
 #include "base/error.h"
+#include "base/regular_file.h"
+#include "base/units.h"
 #include "text/tokenizer_parts.h"
 #include "text/utf8.h"
 #include "text/word_cache.h"
@@ -15,21 +16,14 @@ namespace fs = std::filesystem;
 
 // ICU counts in 32 bits, and so do the models; normalising may make text eleven times as long (U+FDFA).
 constexpr size_t kLongestText = size_t{1} << 26;
+constexpr int64_t kLargestFile = 512 * kMiB;  // the largest known tokenizer.json has 33 MB
 
 }  // namespace
 
 Tokenizer::Tokenizer(std::shared_ptr<const Parts> parts) : parts_(std::move(parts)) {}
 
 Tokenizer Tokenizer::from_file(const fs::path& file) {
-  std::ifstream stream(file, std::ios::binary);
-  if (!stream) throw UsageError(file.string() + ": cannot be opened; expected a tokenizer.json");
-  std::string text;
-  std::error_code error;
-  const auto size = fs::file_size(file, error);
-  if (error) throw UsageError(file.string() + ": " + error.message() + "; expected a tokenizer.json");
-  text.resize(size);
-  if (!stream.read(text.data(), static_cast<std::streamsize>(size)))
-    throw UsageError(file.string() + ": cannot be read to its end");
+  const std::string text = read_regular(file, kLargestFile);
   return file.extension() == ".model" ? from_sentence_piece(text, file.string())
                                       : from_json(text, file.string());
 }

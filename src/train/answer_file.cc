@@ -21,6 +21,24 @@ void show_progress(size_t done, size_t total) {
 
 }  // namespace
 
+void require_apart(const std::optional<std::filesystem::path>& out,
+                   const std::vector<std::filesystem::path>& read) {
+  namespace fs = std::filesystem;
+  std::error_code failed;
+  if (!out || !fs::is_regular_file(*out, failed)) return;
+  const auto require = [&](const fs::path& file) {
+    if (fs::equivalent(*out, file, failed))
+      throw UsageError("--out: " + out->string() + " is " + file.string() +
+                       ", which is read by this command; name another file");
+  };
+  for (const fs::path& path : read) {
+    require(path);
+    if (!fs::is_directory(path, failed)) continue;
+    for (fs::directory_iterator at(path, failed), end; !failed && at != end; at.increment(failed))
+      require(at->path());
+  }
+}
+
 AnswerFile::AnswerFile(const std::optional<std::filesystem::path>& path) {
   if (!path) return;
   path_ = *path;

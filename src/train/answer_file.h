@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 #include <optional>
+#include <vector>
 
 #include "text/bleu.h"
 #include "train/questions.h"
@@ -22,6 +23,10 @@ class AnswerFile {
   std::filesystem::path path_;
   std::ofstream file_;
 };
+
+// Throws UsageError where `out` is a file that the command reads: one of `read`, or of a folder among them.
+void require_apart(const std::optional<std::filesystem::path>& out,
+                   const std::vector<std::filesystem::path>& read);
 
 struct AnswerTally {
   int64_t rows = 0, tokens = 0;

@@ -1,12 +1,15 @@
 #include "train/checkpoint.h"
 
 #include <algorithm>
-#include <charconv>
+#include <map>
 
+#include "base/crc32c.h"
 #include "base/error.h"
 #include "base/units.h"
 #include "io/atomic.h"
 #include "io/file.h"
+#include "io/json.h"
+#include "io/json_values.h"
 #include "io/load.h"
 #include "io/model_folder.h"
 #include "train/row_io.h"
@@ -16,8 +19,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kPrefix = "checkpoint-";
 constexpr const char* kStateFile = "trainer_state.json";
+constexpr const char* kChecksumsFile = "checksums.json";
 constexpr const char* kOptimizerStem = "optimizer";
 constexpr int64_t kMaxStateBytes = kMiB;
 
@@ -32,14 +35,7 @@ std::vector<const TableRow*> optimizer_rows(const PersistentState& state) {
   return rows;
 }
 
-int64_t step_of(const fs::path& folder) {
-  const std::string name = folder.filename().string();
-  if (!name.starts_with(kPrefix)) return -1;
-  int64_t step = -1;
-  const char* end = name.data() + name.size();
-  const auto result = std::from_chars(name.data() + std::string_view(kPrefix).size(), end, step);
-  return result.ec == std::errc() && result.ptr == end ? step : -1;
-}
+int64_t step_of(const fs::path& folder) { return checkpoint_step(folder.filename().string()).value_or(-1); }
 
 // Complete checkpoints, oldest first.
 std::vector<fs::path> checkpoints(const fs::path& output) {
@@ -52,14 +48,45 @@ std::vector<fs::path> checkpoints(const fs::path& output) {
   return found;
 }
 
-void write_optimizer(const PersistentState& state, const fs::path& to) {
+std::optional<uint32_t> write_optimizer(const PersistentState& state, const fs::path& to) {
   const auto rows = optimizer_rows(state);
   std::vector<TensorSpec> specs;
   for (const TableRow* row : rows) specs.push_back({row->name, row->dtype, row->shape});
   SafetensorsWriter writer(to / (std::string(kOptimizerStem) + ".safetensors"), specs, {{"format", "pt"}});
   std::vector<std::byte> staging(static_cast<size_t>(kLoadStagingBytes));
-  for (const TableRow* row : rows) write_row(state, *row, writer, row->name, staging);
-  writer.finish();
+  for (const TensorSpec& spec : writer.tensors()) {
+    const auto row =
+        std::find_if(rows.begin(), rows.end(), [&](const TableRow* r) { return r->name == spec.name; });
+    write_row(state, **row, writer, spec.name, staging);
+  }
+  return writer.finish();
+}
+
+using Checksums = std::map<std::string, uint32_t>;
+
+uint32_t checksum_of(const fs::path& path) {
+  const File file = File::open(path);
+  std::vector<std::byte> staging(static_cast<size_t>(kLoadStagingBytes));
+  uint32_t checksum = 0;
+  for (int64_t at = 0, bytes = file.size(); at < bytes;) {
+    const auto part = std::span(staging).first(static_cast<size_t>(std::min(kLoadStagingBytes, bytes - at)));
+    file.read(at, part);
+    checksum = crc32c(part, checksum);
+    at += static_cast<int64_t>(part.size());
+  }
+  return checksum;
+}
+
+// `known` are those of large files, formed while these were written.
+void write_checksums(const fs::path& folder, const Checksums& known) {
+  nlohmann::json checksums = nlohmann::json::object();
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    const auto found = known.find(name);
+    checksums[name] = {{"bytes", fs::file_size(entry.path())},
+                       {"crc32c", found != known.end() ? found->second : checksum_of(entry.path())}};
+  }
+  write_file_atomically(folder / kChecksumsFile, checksums.dump(2) + "\n");
 }
 
 }  // namespace
@@ -78,33 +105,66 @@ std::optional<std::string> weight_not_finite(const PersistentState& state) {
   return std::nullopt;
 }
 
-void save_checkpoint(const CheckpointOptions& options, const Experiment& experiment,
-                     const PersistentState& state, const TrainerState& trainer) {
+int64_t checkpoint_bytes(const Experiment& experiment, const PersistentState& state) {
   int64_t bytes = export_bytes(state, experiment.lora);
   for (const TableRow* row : optimizer_rows(state)) bytes += row->bytes;
-  require_disk_space(options.output, bytes + bytes / 100, "a checkpoint");
+  return bytes + bytes / 100;
+}
 
-  AtomicFolder folder(options.output / (kPrefix + std::to_string(trainer.step)));
+void save_checkpoint(const CheckpointOptions& options, const Experiment& experiment,
+                     const PersistentState& state, const TrainerState& trainer) {
+  require_disk_space(options.folder->path(), checkpoint_bytes(experiment, state), "a checkpoint");
+  const std::string name = "checkpoint-" + std::to_string(trainer.step);
+  const auto unfinished = options.folder->begin_folder(name);
+  AtomicFolder& folder = *unfinished;
+  Checksums known;
+  const auto add = [&](const char* file, std::optional<uint32_t> checksum) {
+    if (checksum) known[file] = *checksum;
+  };
   if (experiment.lora) {
-    write_adapter(state, experiment.lora_options, options.model_folder, folder.path());
+    add("adapter_model.safetensors",
+        write_adapter(state, experiment.lora_options, options.model_folder, folder.path()));
   } else {
-    write_model(state, options.model_folder, folder.path());
+    add("model.safetensors", write_model(state, options.model_folder, folder.path()));
   }
   if (options.chat_template)
     write_file_atomically(folder.path() / "chat_template.jinja", options.chat_template->source());
   else
     fs::remove(folder.path() / "chat_template.jinja");
-  write_optimizer(state, folder.path());
+  add("optimizer.safetensors", write_optimizer(state, folder.path()));
   write_file_atomically(folder.path() / kStateFile, to_text(trainer));
   write_file_atomically(folder.path() / "recipe.yaml", options.recipe_yaml);
-  folder.publish();
+  write_checksums(folder.path(), known);
+  options.folder->publish(folder, name);
 }
 
-void remove_old_checkpoints(const CheckpointOptions& options) {
-  const std::vector<fs::path> all = checkpoints(options.output);
-  const auto best = options.keep_best ? best_checkpoint(options.output) : std::nullopt;
+std::optional<fs::path> remove_old_checkpoints(const CheckpointOptions& options) {
+  const std::vector<fs::path> all = checkpoints(options.folder->path());
+  const auto best = options.keep_best ? best_checkpoint(options.folder->path()) : std::nullopt;
+  std::optional<fs::path> kept;
   for (size_t i = 0; i + static_cast<size_t>(options.keep) < all.size(); ++i)
-    if (all[i] != best) remove_folder_atomically(all[i]);
+    if (all[i] != best && !options.folder->remove_folder(all[i].filename().string())) kept = all[i];
+  return kept;
+}
+
+bool verify_checkpoint(const fs::path& checkpoint) {
+  const fs::path file = checkpoint / kChecksumsFile;
+  if (!fs::exists(file)) return false;
+  const auto damaged = [&](const fs::path& path, const std::string& what) {
+    return DamagedError(path.string() + ": " + what +
+                        "\n  remove the folder to go on from the checkpoint before it");
+  };
+  const nlohmann::json checksums = read_json(file, kMaxStateBytes);
+  read_values(file.string(), [&] {
+    for (const auto& [name, wanted] : checksums.items()) {
+      const fs::path path = checkpoint / fs::path(name).filename();
+      if (!fs::exists(path)) throw damaged(path, "is missing: the checkpoint is incomplete");
+      if (fs::file_size(path) != wanted.at("bytes").get<uintmax_t>() ||
+          checksum_of(path) != wanted.at("crc32c").get<uint32_t>())
+        throw damaged(path, "is not what was saved (its checksum differs): the checkpoint is damaged");
+    }
+  });
+  return true;
 }
 
 std::optional<fs::path> latest_checkpoint(const fs::path& output) {
@@ -157,11 +217,11 @@ void load_checkpoint(const fs::path& checkpoint, const Experiment& experiment, c
   }
 }
 
-void publish_final(const fs::path& checkpoint, const fs::path& output) {
+void publish_final(const fs::path& checkpoint, RunFolder& output) {
   for (const auto& entry : fs::directory_iterator(checkpoint)) {
     const std::string name = entry.path().filename().string();
-    if (name.starts_with(kOptimizerStem) || name == kStateFile) continue;
-    link_atomically(entry.path(), output / name);
+    if (name.starts_with(kOptimizerStem) || name == kStateFile || name == kChecksumsFile) continue;
+    output.link(entry.path(), name);
   }
 }
 

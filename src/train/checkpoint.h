@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "io/run_folder.h"
 #include "plan/experiment.h"
 #include "template/template.h"
 #include "train/trainer_state.h"
@@ -14,7 +15,7 @@
 namespace plimsoll {
 
 struct CheckpointOptions {
-  std::filesystem::path output;
+  RunFolder* folder = nullptr;
   std::filesystem::path model_folder;
   std::string recipe_yaml;
   int64_t keep = 2;
@@ -32,8 +33,12 @@ std::optional<std::string> weight_not_finite(const PersistentState& state);
 void save_checkpoint(const CheckpointOptions& options, const Experiment& experiment,
                      const PersistentState& state, const TrainerState& trainer);
 
-// Removes the checkpoints that the options do not keep.
-void remove_old_checkpoints(const CheckpointOptions& options);
+// Bytes that save_checkpoint will write, about.
+int64_t checkpoint_bytes(const Experiment& experiment, const PersistentState& state);
+
+// Removes the checkpoints that the options do not keep; one that holds what no run wrote stays, and is
+// returned.
+std::optional<std::filesystem::path> remove_old_checkpoints(const CheckpointOptions& options);
 
 // The newest complete checkpoint of a run folder.
 std::optional<std::filesystem::path> latest_checkpoint(const std::filesystem::path& output);
@@ -43,12 +48,16 @@ std::optional<std::filesystem::path> best_checkpoint(const std::filesystem::path
 // Throws DamagedError for a manifest that is none, or another step's.
 TrainerState read_trainer_state(const std::filesystem::path& checkpoint);
 
+// Reads all files of the checkpoint once and compares them with checksums.json. False where there is none, as
+// in checkpoints of earlier versions. Throws DamagedError naming the file that differs.
+bool verify_checkpoint(const std::filesystem::path& checkpoint);
+
 // Restores every persistent tensor of training. Throws DamagedError for what is missing or of another shape.
 void load_checkpoint(const std::filesystem::path& checkpoint, const Experiment& experiment,
                      const PersistentState& state);
 
 // Makes the run folder itself a model (or adapter) folder with the checkpoint's files, as hard links where
 // the file system allows them; each file appears whole.
-void publish_final(const std::filesystem::path& checkpoint, const std::filesystem::path& output);
+void publish_final(const std::filesystem::path& checkpoint, RunFolder& output);
 
 }  // namespace plimsoll

@@ -3,9 +3,9 @@
 #include <vector>
 
 #include "base/error.h"
-#include "io/atomic.h"
 #include "io/load.h"
 #include "io/model_writer.h"
+#include "io/new_folder.h"
 
 namespace plimsoll {
 namespace {
@@ -13,8 +13,6 @@ namespace {
 namespace fs = std::filesystem;
 
 void check(const ConvertOptions& options) {
-  if (fs::exists(options.out))
-    throw UsageError(options.out.string() + ": exists already; name a new folder with --out");
   if (!options.dtype && !options.shard_bytes)
     throw UsageError("convert: say what to change, with --dtype or --shard-size");
 }
@@ -24,6 +22,7 @@ bool is_adapter_folder(const fs::path& folder) { return fs::exists(folder / "ada
 }  // namespace
 
 ConvertResult convert_model(const ConvertOptions& options) {
+  const fs::path out = require_new(options.out);
   check(options);
   const bool adapter = is_adapter_folder(options.folder);
   const std::string stem = adapter ? "adapter_model" : "model";
@@ -38,8 +37,8 @@ ConvertResult convert_model(const ConvertOptions& options) {
   result.files = static_cast<int64_t>(shards.size());
   result.bytes_before = model.bytes();
   result.bytes = shards_bytes(shards);
-  require_disk_space(options.out, result.bytes + result.bytes / 100, "the converted model");
-  AtomicFolder folder(options.out);
+  require_disk_space(out, result.bytes + result.bytes / 100, "the converted model");
+  NewFolder folder(out);
   std::vector<std::byte> staging(static_cast<size_t>(kLoadStagingBytes));
   for (const Shard& shard : shards) {
     SafetensorsWriter writer(folder.path() / shard.file, shard.tensors, {{"format", "pt"}});

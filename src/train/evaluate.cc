@@ -234,6 +234,10 @@ ExitCode evaluate(const EvalOptions& options) {
   const ModelPaths paths = find_model(options.folder, options.adapter);
   const CpuSettings cpu = cpu_settings(options.machine);
   Recipe recipe = recipe_of(options, paths);
+  std::vector<fs::path> read = {options.folder, paths.base};
+  for (const TrainSource& source : recipe.data.train) read.emplace_back(source.path);
+  if (recipe.data.eval.kind == EvalSource::Kind::path) read.emplace_back(recipe.data.eval.path);
+  require_apart(options.out, read);
   const Experiment experiment = experiment_of(options, paths, recipe);
   DataSetup data = open_data(recipe, experiment.model.vocab);
   const RowSubset rows = first_rows(data.eval->rows, data.eval->dataset.rows(), options.limit);

@@ -70,6 +70,10 @@ void check(const GenerateOptions& options) {
 ExitCode generate(const GenerateOptions& options) {
   check(options);
   const ModelPaths paths = find_model(options.folder, options.adapter);
+  std::vector<std::filesystem::path> read = {options.folder, paths.base};
+  for (const auto& path : {paths.adapter, options.data, options.prompt_file})
+    if (path) read.push_back(*path);
+  require_apart(options.out, read);
   const CpuSettings cpu = cpu_settings(options.machine);
   std::optional<Tokenizer> tokenizer;
   std::optional<ChatTemplate> chat;

@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "base/error.h"
-#include "io/atomic.h"
 #include "io/convert.h"
 #include "io/load.h"
 #include "io/model_writer.h"
+#include "io/new_folder.h"
 #include "passes/lora.h"
 #include "train/setup.h"
 
@@ -62,10 +62,9 @@ class Merger {
   }
 
   MergeResult run() {
-    if (fs::exists(options_.out))
-      throw UsageError(options_.out.string() + ": exists already; name a new folder with --out");
-    require_disk_space(options_.out, base_->bytes() + base_->bytes() / 100, "the merged model");
-    AtomicFolder folder(options_.out);
+    const fs::path out = require_new(options_.out);
+    require_disk_space(out, base_->bytes() + base_->bytes() / 100, "the merged model");
+    NewFolder folder(out);
     const std::vector<Shard> shards = stored_shards(*base_, std::nullopt);
     for (const Shard& shard : shards) write_shard(folder.path(), shard);
     write_shard_index(shards, folder.path(), "model");

@@ -2,15 +2,14 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <chrono>
 #include <cmath>
 #include <fstream>
 #include <string>
 
 #include "base/error.h"
+#include "base/regular_file.h"
 #include "base/units.h"
-#include "io/file.h"
 
 namespace plimsoll {
 namespace {
@@ -35,6 +34,8 @@ class Number {
 
 // Bytes of the leading lines that are whole and of a step up to `last_step`.
 int64_t bytes_to_keep(const fs::path& file, int64_t last_step, const LineLog::Visit& visit) {
+  if (!fs::exists(file)) return 0;
+  require_regular(file);
   std::ifstream in(file, std::ios::binary);
   int64_t kept = 0;
   for (std::string line; std::getline(in, line) && !in.eof();) {  // at the end: a line without its newline
@@ -55,26 +56,20 @@ std::string debug_words(const StepMetrics& m) {
          format_seconds(m.data_wait) + " for data  resident " + format_bytes(m.rss);
 }
 
-LineLog::LineLog(fs::path path, int64_t last_step, const Visit& visit) : path_(std::move(path)) {
-  std::error_code failed;
-  if (fs::exists(path_)) {
-    const int64_t kept = bytes_to_keep(path_, last_step, visit);
-    fs::resize_file(path_, static_cast<uintmax_t>(kept), failed);
-  }
-  file_.reset(std::fopen(path_.c_str(), "ae"));
-  if (failed || !file_) throw StoppedError(path_.string() + ": cannot be written.");
+LineLog::LineLog(const fs::path& path, int64_t last_step, const Visit& visit)
+    : file_(path, bytes_to_keep(path, last_step, visit)) {
+  line_.reserve(kKiB);
 }
 
 void LineLog::write(std::string_view line) {
-  std::fwrite(line.data(), 1, line.size(), file_.get());
-  std::fputc('\n', file_.get());
-  if (std::fflush(file_.get()) != 0)
-    throw StoppedError(path_.string() + ": cannot be written: " + system_message(errno) + ".");
+  line_.assign(line);
+  line_ += '\n';
+  file_.write(line_);
 }
 
-MetricsLog::MetricsLog(const fs::path& output, int64_t resumed_step, const LineLog::Visit& visit)
-    : steps_(output / "metrics.jsonl", resumed_step, visit),
-      evaluations_(output / "eval.jsonl", resumed_step) {}
+MetricsLog::MetricsLog(RunFolder& output, int64_t resumed_step, const LineLog::Visit& visit)
+    : steps_(output.begin_log("metrics.jsonl"), resumed_step, visit),
+      evaluations_(output.begin_log("eval.jsonl"), resumed_step) {}
 
 void MetricsLog::step(const StepMetrics& m) {
   std::array<char, 512> line;

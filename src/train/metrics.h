@@ -3,14 +3,15 @@
 #pragma once
 
 #include <cstdint>
-#include <cstdio>
 #include <filesystem>
 #include <functional>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "io/append_file.h"
+#include "io/run_folder.h"
 
 namespace plimsoll {
 
@@ -36,22 +37,19 @@ class LineLog {
   using Visit = std::function<void(const nlohmann::json& line)>;
   // A run that died may have left lines after its last checkpoint, the last of them cut off: the file ends
   // before the first line of a later step than `last_step`, or that is none.
-  LineLog(std::filesystem::path path, int64_t last_step, const Visit& visit = {});
-  void write(std::string_view line);  // allocates nothing
+  LineLog(const std::filesystem::path& path, int64_t last_step, const Visit& visit = {});
+  void write(std::string_view line);  // allocates nothing for lines of up to 1 KiB
 
  private:
-  struct Close {
-    void operator()(std::FILE* file) const { std::fclose(file); }
-  };
-  std::filesystem::path path_;
-  std::unique_ptr<std::FILE, Close> file_;
+  AppendFile file_;
+  std::string line_;  // with its newline, so that it is written at once
 };
 
 class MetricsLog {
  public:
   // Keeps the lines of steps up to `resumed_step` that an earlier part of the run wrote. `visit` sees those
   // of steps.
-  MetricsLog(const std::filesystem::path& output, int64_t resumed_step, const LineLog::Visit& visit = {});
+  MetricsLog(RunFolder& output, int64_t resumed_step, const LineLog::Visit& visit = {});
   void step(const StepMetrics& metrics);  // allocates nothing
   void evaluation(int64_t step, double loss, int64_t tokens, double seconds);
 

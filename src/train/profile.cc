@@ -65,9 +65,11 @@ void Profile::step_done(double seconds, double data_wait) {
   }
 }
 
-void Profile::write(const std::filesystem::path& trace) const {
+void Profile::write(RunFolder& output) const {
   const DeviceRates& rates = plan_.request.device.rates;
+  const std::filesystem::path trace = output.temporary("trace.json");
   write_trace(plan_.programs, recorder_, rates, trace);
+  output.put(trace, "trace.json");
   std::fputs(profile_text(plan_.programs, recorder_, rates).c_str(), stdout);
 }
 

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "data/loader.h"
+#include "io/run_folder.h"
 #include "plan/plan.h"
 #include "runtime/recorder.h"
 
@@ -29,7 +30,7 @@ class Profile {
   void step_done(double seconds, double data_wait);
 
   // Prints the table and writes the trace. Throws StoppedError when the file cannot be written.
-  void write(const std::filesystem::path& trace) const;
+  void write(RunFolder& output) const;
 
  private:
   const Plan& plan_;

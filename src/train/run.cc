@@ -5,27 +5,23 @@
 #include <cmath>
 #include <limits>
 
-#include "base/strings.h"
 #include "base/system_memory.h"
 #include "base/units.h"
 #include "cpu/threads.h"
-#include "io/atomic.h"
-#include "io/run_lock.h"
 #include "recipe/effective.h"
 #include "recipe/load.h"
 #include "runtime/run_memory.h"
 #include "train/allowed.h"
 #include "train/batch_writer.h"
-#include "train/checkpoint.h"
 #include "train/fitting_plan.h"
 #include "train/identity.h"
 #include "train/loss_guard.h"
 #include "train/profile.h"
 #include "train/progress.h"
 #include "train/resume.h"
-#include "train/run_folder.h"
-#include "train/run_log.h"
+#include "train/run_output.h"
 #include "train/run_record.h"
+#include "train/run_saves.h"
 #include "train/run_signals.h"
 #include "train/schedule.h"
 #include "train/stopped_batch.h"
@@ -42,15 +38,15 @@ double seconds_since(Clock::time_point start) {
 
 class TrainingRun {
  public:
-  TrainingRun(const Recipe& recipe, const TrainOptions& options, const CpuSettings& cpu, DataSetup data,
-              Plan plan, std::string shortage)
+  TrainingRun(const Recipe& recipe, const TrainOptions& options, RunFolder& folder, const CpuSettings& cpu,
+              DataSetup data, Plan plan, std::string shortage)
       : recipe_(recipe),
         options_(options),
-        output_(*recipe.output),
+        folder_(folder),
+        output_(folder.path()),
         plan_(std::move(plan)),
         shortage_(std::move(shortage)),
         experiment_(plan_.request.experiment),
-        lock_(output_),
         progress_(options.log_level, recipe.log.every),
         guard_(recipe.stop.loss),
         device_(cpu),
@@ -75,36 +71,33 @@ class TrainingRun {
     total_steps_ = data.total_steps;
     times_.reserve(total_steps_);
     current_.total_steps = total_steps_;
-    checkpoints_ = {output_, recipe_.model, effective_yaml(recipe_), recipe_.save.keep,
-                    recipe_.save.best.has_value()};
-    if (data.chat) checkpoints_.chat_template = data.chat->rendering();
+    if (data.chat) rendering_ = data.chat->rendering();
+    saves_.emplace(recipe_, experiment_, state_,
+                   CheckpointOptions{&folder_, recipe_.model, effective_yaml(recipe_), recipe_.save.keep,
+                                     recipe_.save.best.has_value(), rendering_},
+                   progress_);
     current_.fingerprint = experiment_identity(recipe_);
   }
 
   ExitCode run() {
-    // Arenas and disk are claimed: the old run may go. A new one may have come and gone since the first look.
-    if (options_.overwrite) clear_run(output_);
-    if (!options_.resume) require_no_run(output_);
-    remove_leftovers(output_);
     if (!shortage_.empty()) progress_.event(shortage_, LogLevel::warn);
     progress_.event(plan_line(plan_, total_steps_));
-    for (const std::string& line : row_lines(plan_, checkpoints_.chat_template)) progress_.event(line);
+    for (const std::string& line : row_lines(plan_, rendering_)) progress_.event(line);
     if (const std::string note = products_note(plan_); !note.empty()) progress_.event(note, LogLevel::warn);
     load();
-    write_file_atomically(output_ / "recipe.yaml", checkpoints_.recipe_yaml);
-    log_.emplace(output_, current_.step, recipe_.log.tensorboard, [this](const nlohmann::json& line) {
+    // Everything is claimed and read: the old run may go.
+    saves_->begin(current_, options_.overwrite, [this](const nlohmann::json& line) {
       if (line["loss"].is_number()) guard_.add(line["loss"].get<double>());
     });
-    log_->event(current_.step > 0 ? "resume" : "start", current_.step, start_details(plan_, current_));
+    saves_->log().event(current_.step > 0 ? "resume" : "start", current_.step,
+                        start_details(plan_, current_));
     listen_to_stop_requests();
     if (profile_) profile_->start(total_steps_ - current_.step);
     start_ = Clock::now();
     try {
       return take_steps();
-    } catch (const StoppedError& error) {
-      progress_.finish();
-      log_stop(*log_, current_.step, error.what());
-      throw;
+    } catch (const std::exception&) {
+      saves_->stop(current_, state_whole_);
     }
   }
 
@@ -165,13 +158,14 @@ class TrainingRun {
   void resume(const fs::path& checkpoint) {
     TrainerState saved = read_trainer_state(checkpoint);
     require_same_experiment(checkpoint, saved, current_);
+    if (!verify_checkpoint(checkpoint))
+      progress_.event("note    " + checkpoint.string() + " has no checksums: an earlier version saved it");
     load_checkpoint(checkpoint, experiment_, state_);
     if (const std::string note = changed_bits_note(saved, current_); !note.empty())
       progress_.event(note, LogLevel::warn);
     progress_.event("resume  " + checkpoint.string());
     take_over(saved, current_);
-    saved_step_ = current_.step;
-    saved_eval_ = current_.eval_loss.has_value();
+    saves_->resumed(current_);
   }
 
   // What is due after a step; after a resume, what the run had not come to.
@@ -181,12 +175,13 @@ class TrainingRun {
     const bool eval_due = recipe_.eval.every > 0 && current_.step % recipe_.eval.every == 0 && !last;
     if (eval_ && !current_.eval_loss && (eval_due || (save_due && recipe_.save.best))) evaluate();
     const bool asked = take_save_request();
-    if (asked) log_->event("signal", current_.step, {{"signal", "SIGUSR1"}});
+    if (asked) saves_->log().event("signal", current_.step, {{"signal", "SIGUSR1"}});
     if (asked || save_due) save(asked ? " (SIGUSR1)" : "");
   }
 
   // One optimizer step over one effective batch.
   void step() {
+    saves_->require_folder();
     const auto start = Clock::now();
     const double waited_before = loader_.wait_seconds();
     const EffectiveBatch* batch = last_batch_ = loader_.next();
@@ -197,6 +192,7 @@ class TrainingRun {
     metrics.learning_rate = learning_rate(recipe_, current_.step, total_steps_);
     metrics.data_wait = loader_.wait_seconds() - waited_before;
     metrics.tokens = batch->tokens();
+    state_whole_ = false;
     if (batch->target_tokens() > 0) {
       accumulate(*batch, metrics.learning_rate);
       if (update_) update(metrics.learning_rate);
@@ -208,7 +204,12 @@ class TrainingRun {
     if (profile_) profile_->step_done(metrics.seconds, metrics.data_wait);
     metrics.rss = resident_bytes();
     metrics.time = wall_time();
-    log_->step(metrics);
+    std::exception_ptr unlogged;
+    try {
+      saves_->log().step(metrics);
+    } catch (const StoppedError&) {  // the step is done: what it did can be saved
+      unlogged = std::current_exception();
+    }
     if (const std::string told = skipped_.add(*batch); !told.empty()) progress_.event(told, LogLevel::warn);
     guard_.add(metrics.loss);
     check_loss(metrics, *batch);
@@ -216,6 +217,8 @@ class TrainingRun {
     current_.position = batch->next;
     if (batch->target_tokens() > 0) current_.last_loss = metrics.loss;
     current_.eval_loss.reset();
+    state_whole_ = true;
+    if (unlogged) std::rethrow_exception(unlogged);
     const double rate = static_cast<double>(metrics.tokens) / metrics.seconds;
     times_.add(metrics.seconds, rate);
     progress_.update({current_.step, total_steps_, current_.last_loss, metrics.learning_rate, rate,
@@ -263,9 +266,11 @@ class TrainingRun {
                       std::to_string(std::fabs(metrics.grad_norm)));  // not "-nan"
   }
 
+  // The state is lost with the loss: nothing of it is saved.
   [[noreturn]] void stop(int64_t step, const EffectiveBatch& batch, const std::string& reason) {
+    state_whole_ = false;
     throw StoppedError("step " + std::to_string(step) + ": " + reason +
-                       ": the run stopped without saving\n  " + stopped_batch_words(batch, output_, step) +
+                       ": the run stopped without saving\n  " + stopped_batch_words(batch, folder_, step) +
                        "\n  " + last_checkpoint_words(output_));
   }
 
@@ -288,42 +293,37 @@ class TrainingRun {
     const auto sums = eval_->tensor<double>(kEvalLossTensor);
     if (sums[1] <= 0) return;
     current_.eval_loss = eval_loss_ = sums[0] / sums[1];
-    log_->evaluation(current_.step, *eval_loss_, static_cast<int64_t>(sums[1]), seconds_since(start));
+    saves_->log().evaluation(current_.step, *eval_loss_, static_cast<int64_t>(sums[1]), seconds_since(start));
     progress_.event("eval    step " + format_count(current_.step) + "  loss " + std::to_string(*eval_loss_));
   }
 
   // While the loss is above what it may be, no older checkpoint goes: it may be the last good one.
   void save(const std::string& why) {
-    if (saved_step_ == current_.step && !(recipe_.save.best && current_.eval_loss && !saved_eval_)) return;
+    if (saves_->holds(current_)) return;
     if (const auto weight = weight_not_finite(state_); weight && last_batch_ != nullptr)
       stop(current_.step, *last_batch_, *weight + " holds NaN or infinity");
-    save_checkpoint(checkpoints_, experiment_, state_, current_);
-    saved_step_ = current_.step;
-    saved_eval_ = current_.eval_loss.has_value();
-    if (!guard_.rising()) remove_old_checkpoints(checkpoints_);
-    progress_.event("save    step " + format_count(current_.step) + why);
-    log_->event("save", current_.step);
+    saves_->save(current_, why, guard_.rising());
   }
 
   ExitCode stop_early() {
     progress_.finish();
-    log_->event("signal", current_.step, {{"signal", stop_request()}});
+    saves_->log().event("signal", current_.step, {{"signal", stop_request()}});
     save("");
     progress_.event("stopped at step " + format_count(current_.step) + " of " + format_count(total_steps_) +
                     "; go on with --resume");
-    write_run_json(output_, plan_, record(false), times_);
+    write_run_json(folder_, plan_, record(false), times_);
     return ExitCode::interrupted;
   }
 
   void finish() {
     progress_.finish();
     const auto best = recipe_.save.best ? best_checkpoint(output_) : std::nullopt;
-    publish_final(best ? *best : *latest_checkpoint(output_), output_);
+    publish_final(best ? *best : *latest_checkpoint(output_), folder_);
     RunRecord done = record(true);
     if (best) done.best = BestStep{read_trainer_state(*best).step, *read_trainer_state(*best).eval_loss};
-    write_run_json(output_, plan_, done, times_);
-    log_->event("end", current_.step);
-    if (profile_) profile_->write(output_ / "trace.json");
+    write_run_json(folder_, plan_, done, times_);
+    saves_->log().event("end", current_.step);
+    if (profile_) profile_->write(folder_);
     report_end(progress_, output_, plan_, done, times_);
   }
 
@@ -346,11 +346,11 @@ class TrainingRun {
 
   Recipe recipe_;
   TrainOptions options_;
+  RunFolder& folder_;
   fs::path output_;
   Plan plan_;
   std::string shortage_;
   const Experiment& experiment_;
-  RunLock lock_;
   Progress progress_;
   LossGuard guard_;
   CpuDevice device_;
@@ -365,14 +365,13 @@ class TrainingRun {
   std::optional<Executor> eval_;
   std::optional<MicroBatch> eval_batch_;
   std::optional<Loader> eval_loader_;
-  CheckpointOptions checkpoints_;
+  std::optional<Template> rendering_;
+  std::optional<RunSaves> saves_;
   TrainerState current_;
   int64_t total_steps_ = 0;
-  int64_t saved_step_ = -1;  // of the newest checkpoint, and whether it knows its evaluation
-  bool saved_eval_ = false;
+  bool state_whole_ = true;  // false within a step, and once the loss is lost
   StepTimes times_;
   std::optional<double> eval_loss_;
-  std::optional<RunLog> log_;
   SkippedRows skipped_;
   Clock::time_point start_;
 };
@@ -382,7 +381,8 @@ class TrainingRun {
 ExitCode train(const Recipe& recipe, const TrainOptions& options) {
   require_trainable(recipe);
   listen_to_save_requests();
-  if (!options.resume && !options.overwrite) require_no_run(*recipe.output);
+  RunFolder folder =
+      open_output(recipe, {options.recipe_file, options.resume, options.overwrite, options.profile});
   const CpuSettings cpu = cpu_settings(options.machine);
   const ModelSpec model = read_model_spec(fs::path(recipe.model) / "config.json");
   DataSetup data = open_data(recipe, model.vocab);
@@ -392,7 +392,7 @@ ExitCode train(const Recipe& recipe, const TrainOptions& options) {
   require_fit(allowed.plan);
   // Before the arenas exist: it plans once more, which takes memory of its own.
   std::string shortage = shortage_text(allowed.plan);
-  return TrainingRun(allowed.recipe, options, cpu, std::move(data), std::move(allowed.plan),
+  return TrainingRun(allowed.recipe, options, folder, cpu, std::move(data), std::move(allowed.plan),
                      std::move(shortage))
       .run();
 }

@@ -1,6 +1,8 @@
 // `plimsoll train`: the plan, run.
 #pragma once
 
+#include <filesystem>
+
 #include "base/error.h"
 #include "base/log_level.h"
 #include "recipe/recipe.h"
@@ -12,9 +14,10 @@ struct TrainOptions {
   bool resume = false;
   bool overwrite = false;
   LogLevel log_level = LogLevel::info;
-  bool poison = false;    // NaN where an owner died
-  bool no_reuse = false;  // every tensor has bytes of its own
-  bool profile = false;   // prints where the time of a few steps went, and writes trace.json
+  bool poison = false;                     // NaN where an owner died
+  bool no_reuse = false;                   // every tensor has bytes of its own
+  std::filesystem::path recipe_file = {};  // that the user named
+  bool profile = false;                    // prints where the time of a few steps went, and writes trace.json
   MachineOptions machine;
 };
 

@@ -26,20 +26,21 @@ int64_t seconds_in(const std::string& name) {
 
 // Readers go through a folder's files in the order of their names, which begin with the time. A clock that
 // went back must not put this file before those of the run's earlier parts: it is later than all of them.
-fs::path event_file_path(const fs::path& output, double time) {
+std::string event_file_name(const fs::path& output, double time) {
   auto seconds = static_cast<int64_t>(time);
   for (const auto& entry : fs::directory_iterator(output))
     seconds = std::max(seconds, seconds_in(entry.path().filename().string()) + 1);
-  return output / (std::string(kEventStem) + std::to_string(seconds) + ".plimsoll");
+  return std::string(kEventStem) + std::to_string(seconds) + ".plimsoll";
 }
 
 }  // namespace
 
-RunLog::RunLog(const fs::path& output, int64_t resumed_step, bool tensorboard, const LineLog::Visit& visit)
+RunLog::RunLog(RunFolder& output, int64_t resumed_step, bool tensorboard, const LineLog::Visit& visit)
     : metrics_(output, resumed_step, visit),
-      events_(output / "events.jsonl", std::numeric_limits<int64_t>::max()) {
+      events_(output.begin_log("events.jsonl"), std::numeric_limits<int64_t>::max()) {
   const double now = wall_time();
-  if (tensorboard) tensorboard_.emplace(event_file_path(output, now), now, resumed_step + 1);
+  if (tensorboard)
+    tensorboard_.emplace(output.begin_log(event_file_name(output.path(), now)), now, resumed_step + 1);
 }
 
 void RunLog::step(const StepMetrics& m) {

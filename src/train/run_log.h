@@ -11,8 +11,7 @@ namespace plimsoll {
 class RunLog {
  public:
   // Goes on after `resumed_step`; what was logged of later steps is dropped. `visit`: MetricsLog's.
-  RunLog(const std::filesystem::path& output, int64_t resumed_step, bool tensorboard,
-         const LineLog::Visit& visit);
+  RunLog(RunFolder& output, int64_t resumed_step, bool tensorboard, const LineLog::Visit& visit);
 
   void step(const StepMetrics& metrics);  // allocates nothing
   void evaluation(int64_t step, double loss, int64_t tokens, double seconds);

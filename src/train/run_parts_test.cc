@@ -156,10 +156,14 @@ TEST(StoppedBatch, keeps_rows_with_their_numbers) {
   example.labels = {-100, 6, 7};
   example.targets = 2;
   batch.add(example, 41);
-  const auto path = save_stopped_batch(batch, folder.path(), 9);
+  RunFolder run(folder.path() / "run");
+  run.begin();
+  const auto path = save_stopped_batch(batch, run, 9);
   EXPECT_EQ(path.filename(), "stopped-at-step-9.jsonl");
   EXPECT_EQ(read_text(path, 1000), "{\"row\":41,\"input_ids\":[5,6,7],\"labels\":[-100,6,7]}\n");
-  EXPECT_THAT(stopped_batch_words(batch, folder.path() / "absent", 9), HasSubstr("could not be saved"));
+  folder.write("run/stopped-at-step-10.jsonl", "a user's");
+  EXPECT_THAT(stopped_batch_words(batch, run, 10), HasSubstr("could not be saved"));
+  EXPECT_EQ(read_text(folder.path() / "run/stopped-at-step-10.jsonl", 100), "a user's");
 }
 
 }  // namespace

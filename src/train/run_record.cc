@@ -4,7 +4,6 @@
 
 #include "base/strings.h"
 #include "base/units.h"
-#include "io/atomic.h"
 #include "train/metrics.h"
 
 namespace plimsoll {
@@ -32,8 +31,7 @@ void StepTimes::add(double seconds, double tokens_per_second) {
 double StepTimes::median_seconds() const { return median_after_warmup(seconds_); }
 double StepTimes::median_rate() const { return median_after_warmup(rates_); }
 
-void write_run_json(const std::filesystem::path& output, const Plan& plan, const RunRecord& record,
-                    const StepTimes& times) {
+void write_run_json(RunFolder& output, const Plan& plan, const RunRecord& record, const StepTimes& times) {
   const Json json = {{"finished", record.finished},
                      {"planned",
                       {{"device_arena_bytes", plan.arena_bytes()},
@@ -67,7 +65,7 @@ void write_run_json(const std::filesystem::path& output, const Plan& plan, const
                        {"without_targets", record.rows.without_targets},
                        {"damaged", record.rows.damaged}}},
                      {"kernels", record.kernels}};
-  write_file_atomically(output / "run.json", json.dump(2) + "\n");
+  output.write("run.json", json.dump(2) + "\n");
 }
 
 void report_end(Progress& progress, const std::filesystem::path& output, const Plan& plan,

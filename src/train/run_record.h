@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/system_memory.h"
+#include "io/run_folder.h"
 #include "plan/plan.h"
 #include "train/progress.h"
 #include "train/run_rows.h"
@@ -46,8 +47,7 @@ class StepTimes {
   std::vector<double> seconds_, rates_;
 };
 
-void write_run_json(const std::filesystem::path& output, const Plan& plan, const RunRecord& record,
-                    const StepTimes& times);
+void write_run_json(RunFolder& output, const Plan& plan, const RunRecord& record, const StepTimes& times);
 // "done    938 steps in 20:04 · loss 1.0312 ...", planned and measured, what to do next.
 void report_end(Progress& progress, const std::filesystem::path& output, const Plan& plan,
                 const RunRecord& record, const StepTimes& times);

@@ -120,7 +120,9 @@ fs::path save(const Machine& machine, const Experiment& experiment, const std::s
   const fs::path output = fresh(name);
   TrainerState trainer;
   trainer.step = 1;
-  save_checkpoint({output, model, "recipe", 2}, experiment, machine.state(), trainer);
+  RunFolder run(output);
+  run.begin();
+  save_checkpoint({&run, model, "recipe", 2}, experiment, machine.state(), trainer);
   return output / "checkpoint-1";
 }
 

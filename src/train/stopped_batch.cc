@@ -3,8 +3,6 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "io/atomic.h"
-
 namespace plimsoll {
 namespace {
 
@@ -12,21 +10,19 @@ std::vector<int32_t> copied(std::span<const int32_t> values) { return {values.be
 
 }  // namespace
 
-std::filesystem::path save_stopped_batch(const EffectiveBatch& batch, const std::filesystem::path& output,
-                                         int64_t step) {
+std::filesystem::path save_stopped_batch(const EffectiveBatch& batch, RunFolder& output, int64_t step) {
   std::string lines;
   for (int64_t i = 0; i < batch.sequences(); ++i) {
     const nlohmann::ordered_json line = {
         {"row", batch.row(i)}, {"input_ids", copied(batch.ids(i))}, {"labels", copied(batch.labels(i))}};
     lines += line.dump() + "\n";
   }
-  const std::filesystem::path path = output / ("stopped-at-step-" + std::to_string(step) + ".jsonl");
-  write_file_atomically(path, lines);
-  return path;
+  const std::string name = "stopped-at-step-" + std::to_string(step) + ".jsonl";
+  output.write(name, lines);
+  return output.path() / name;
 }
 
-std::string stopped_batch_words(const EffectiveBatch& batch, const std::filesystem::path& output,
-                                int64_t step) {
+std::string stopped_batch_words(const EffectiveBatch& batch, RunFolder& output, int64_t step) {
   try {
     return "the step's rows: " + save_stopped_batch(batch, output, step).string();
   } catch (const std::exception& error) {

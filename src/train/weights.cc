@@ -69,18 +69,18 @@ void load_one(const PersistentState& state, const TableRow& row, const StoredTen
 }
 
 void copy_tokenizer_files(const fs::path& from, const fs::path& to) {
-  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.json",
-                           "merges.txt", "tokenizer.model", "spiece.model", "sentencepiece.bpe.model",
-                           "added_tokens.json", "chat_template.jinja", "generation_config.json"})
-    if (fs::exists(from / name)) fs::copy_file(from / name, to / name, fs::copy_options::overwrite_existing);
+  for (const std::string& name : copied_files(from)) {
+    require_regular(from / name);
+    fs::copy_file(from / name, to / name);
+  }
 }
 
 const char* torch_name(DType dtype) { return dtype == DType::bf16 ? "bfloat16" : "float32"; }
 
 // Rows to export under the names `rename` gives them.
 template <class Rename>
-void write_rows(const PersistentState& state, const std::vector<const TableRow*>& rows, const fs::path& file,
-                Rename rename) {
+std::optional<uint32_t> write_rows(const PersistentState& state, const std::vector<const TableRow*>& rows,
+                                   const fs::path& file, Rename rename) {
   std::vector<TensorSpec> specs;
   for (const TableRow* row : rows) specs.push_back({rename(row->name), row->dtype, row->shape});
   SafetensorsWriter writer(file, specs, {{"format", "pt"}});
@@ -90,7 +90,7 @@ void write_rows(const PersistentState& state, const std::vector<const TableRow*>
                                   [&](const TableRow* r) { return rename(r->name) == spec.name; });
     write_row(state, **row, writer, spec.name, staging);
   }
-  writer.finish();
+  return writer.finish();
 }
 
 // A quantised weight is one row here: that of its codes.
@@ -118,6 +118,15 @@ std::string without_master(const std::string& name) {
 }
 
 }  // namespace
+
+std::vector<std::string> copied_files(const fs::path& folder) {
+  std::vector<std::string> names;
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.json",
+                           "merges.txt", "tokenizer.model", "spiece.model", "sentencepiece.bpe.model",
+                           "added_tokens.json", "chat_template.jinja", "generation_config.json"})
+    if (fs::exists(folder / name)) names.emplace_back(name);
+  return names;
+}
 
 bool is_adapter(std::string_view name) {
   return name.ends_with(".lora_A.weight") || name.ends_with(".lora_B.weight");
@@ -197,18 +206,19 @@ void load_adapters(const PersistentState& state, const fs::path& folder) {
   }
 }
 
-void write_model(const PersistentState& state, const fs::path& model_folder, const fs::path& to) {
+std::optional<uint32_t> write_model(const PersistentState& state, const fs::path& model_folder,
+                                    const fs::path& to) {
   nlohmann::json config = read_config(model_folder);
   const auto rows = base_rows(state);
   const char* dtype = torch_name(rows.front()->dtype);
   config[config.contains("torch_dtype") ? "torch_dtype" : "dtype"] = dtype;
   write_file_atomically(to / "config.json", config.dump(2) + "\n");
   copy_tokenizer_files(model_folder, to);
-  write_rows(state, rows, to / "model.safetensors", [](const std::string& name) { return name; });
+  return write_rows(state, rows, to / "model.safetensors", [](const std::string& name) { return name; });
 }
 
-void write_adapter(const PersistentState& state, const LoraOptions& lora, const fs::path& model_folder,
-                   const fs::path& to) {
+std::optional<uint32_t> write_adapter(const PersistentState& state, const LoraOptions& lora,
+                                      const fs::path& model_folder, const fs::path& to) {
   std::vector<std::string> targets;
   for (const TableRow& row : state.rows()) {
     if (!row.name.ends_with(".lora_A.weight")) continue;
@@ -232,8 +242,13 @@ void write_adapter(const PersistentState& state, const LoraOptions& lora, const 
                                  {"use_rslora", lora.rslora}};
   write_file_atomically(to / "adapter_config.json", config.dump(2) + "\n");
   copy_tokenizer_files(model_folder, to);
-  write_rows(state, adapter_rows(state), to / "adapter_model.safetensors",
-             [](const std::string& name) { return kPeftPrefix + without_master(name); });
+  return write_rows(state, adapter_rows(state), to / "adapter_model.safetensors",
+                    [](const std::string& name) { return kPeftPrefix + without_master(name); });
+}
+
+void require_copies(const fs::path& model_folder) {
+  for (const std::string& name : copied_files(model_folder)) require_regular(model_folder / name);
+  require_regular(model_folder / "config.json");
 }
 
 int64_t export_bytes(const PersistentState& state, bool adapter) {

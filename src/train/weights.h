@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "models/spec.h"
 #include "passes/lora.h"
@@ -35,10 +36,16 @@ void load_adapters(const PersistentState& state, const std::filesystem::path& fo
 // Writes config.json, model.safetensors (or adapter_config.json and adapter_model.safetensors), and copies
 // the tokenizer's files. `model_folder` is where config and tokenizer come from. Trained weights are written
 // from their masters where they have one and are adapters, else as they are.
-void write_model(const PersistentState& state, const std::filesystem::path& model_folder,
-                 const std::filesystem::path& to);
-void write_adapter(const PersistentState& state, const LoraOptions& lora,
-                   const std::filesystem::path& model_folder, const std::filesystem::path& to);
+// Return the checksum of the weights' file.
+std::optional<uint32_t> write_model(const PersistentState& state, const std::filesystem::path& model_folder,
+                                    const std::filesystem::path& to);
+std::optional<uint32_t> write_adapter(const PersistentState& state, const LoraOptions& lora,
+                                      const std::filesystem::path& model_folder,
+                                      const std::filesystem::path& to);
+// The small files that they copy from `model_folder`, where it has them.
+std::vector<std::string> copied_files(const std::filesystem::path& model_folder);
+// Throws where one of the small files that they copy from `model_folder` cannot be read.
+void require_copies(const std::filesystem::path& model_folder);
 // Bytes that write_model or write_adapter will write, about.
 int64_t export_bytes(const PersistentState& state, bool adapter);
 

@@ -1,0 +1,96 @@
+#include "base/regular_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+#include "base/error.h"
+#include "base/units.h"
+
+namespace plimsoll {
+namespace {
+
+class Descriptor {
+ public:
+  explicit Descriptor(int number) : number_(number) {}
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  ~Descriptor() {
+    if (number_ >= 0) ::close(number_);
+  }
+  [[nodiscard]] int number() const { return number_; }
+  int release() { return std::exchange(number_, -1); }
+
+ private:
+  int number_;
+};
+
+[[noreturn]] void stop(const std::filesystem::path& path, const char* action, int error) {
+  throw StoppedError(path.string() + ": cannot " + action + ": " + system_message(error) + ".");
+}
+
+struct stat status_of(const std::filesystem::path& path, int descriptor) {
+  struct stat status {};
+  if (fstat(descriptor, &status) != 0) stop(path, "read its size", errno);
+  return status;
+}
+
+std::string read_up_to(const std::filesystem::path& path, int descriptor, int64_t bytes) {
+  std::string text(static_cast<size_t>(bytes), '\0');
+  size_t filled = 0;
+  while (filled < text.size()) {
+    const ssize_t count = ::read(descriptor, text.data() + filled, text.size() - filled);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) stop(path, "read", errno);
+    if (count == 0) break;  // it became shorter meanwhile
+    filled += static_cast<size_t>(count);
+  }
+  text.resize(filled);
+  return text;
+}
+
+}  // namespace
+
+std::string system_message(int error) { return std::generic_category().message(error); }
+
+int open_regular(const std::filesystem::path& path) {
+  // Without O_NONBLOCK a FIFO would wait for a writer before it can be looked at.
+  Descriptor file(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+  if (file.number() < 0) {
+    const int error = errno;
+    if (error == ENXIO) throw UsageError(path.string() + ": is no regular file.");  // a socket
+    throw UsageError(path.string() + ": cannot be opened: " + system_message(error) + ".");
+  }
+  const struct stat status = status_of(path, file.number());
+  if (S_ISDIR(status.st_mode)) throw UsageError(path.string() + ": is a folder, a file is wanted.");
+  if (!S_ISREG(status.st_mode))
+    throw UsageError(path.string() + ": is no regular file" +
+                     (S_ISFIFO(status.st_mode)   ? " (a FIFO)"
+                      : S_ISSOCK(status.st_mode) ? ""
+                                                 : " (a device)") +
+                     ".");
+  return file.release();
+}
+
+void require_regular(const std::filesystem::path& path) { const Descriptor file(open_regular(path)); }
+
+std::string read_start(const std::filesystem::path& path, int64_t most) {
+  const Descriptor file(open_regular(path));
+  return read_up_to(path, file.number(), std::min<int64_t>(most, status_of(path, file.number()).st_size));
+}
+
+std::string read_regular(const std::filesystem::path& path, int64_t most) {
+  const Descriptor file(open_regular(path));
+  const int64_t bytes = status_of(path, file.number()).st_size;
+  if (bytes > most)
+    throw UsageError(path.string() + ": is " + format_bytes(bytes) + " long, at most " + format_bytes(most) +
+                     " are read.");
+  return read_up_to(path, file.number(), bytes);
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,25 @@
+// Files that others wrote, opened in one place: a FIFO, a socket or a device under a file's name never makes
+// a command wait, and is refused by name.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+
+namespace plimsoll {
+
+// "No space left on device", ...: the system's text for an errno value.
+std::string system_message(int error);
+
+// A descriptor for reading. Throws UsageError where there is no such file, it may not be read, or it is no
+// regular file; links are followed.
+int open_regular(const std::filesystem::path& path);
+// Throws as open_regular does: for files that a library opens by itself.
+void require_regular(const std::filesystem::path& path);
+
+// The first `most` bytes, or all there are. Throws as open_regular does, StoppedError where reading fails.
+std::string read_start(const std::filesystem::path& path, int64_t most);
+// The whole file. Throws UsageError when it is larger than `most` bytes.
+std::string read_regular(const std::filesystem::path& path, int64_t most);
+
+}  // namespace plimsoll

@@ -1,0 +1,19 @@
+#include "io/new_folder.h"
+
+#include "base/error.h"
+
+namespace plimsoll {
+
+namespace fs = std::filesystem;
+
+fs::path require_new(const fs::path& out) {
+  const fs::path path = out.has_filename() ? out : out.parent_path();
+  if (path.empty() || fs::symlink_status(path).type() != fs::file_type::not_found)
+    throw UsageError(out.string() + ": exists already; name a new folder with --out");
+  return path;
+}
+
+NewFolder::NewFolder(const fs::path& out)
+    : work_(out, WorkFolder::beside(out)), folder_(require_new(out), work_.temporary("new")) {}
+
+}  // namespace plimsoll

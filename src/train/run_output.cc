@@ -1,0 +1,116 @@
+#include "train/run_output.h"
+
+#include <sys/resource.h>
+
+#include "base/error.h"
+#include "base/units.h"
+#include "data/data_files.h"
+#include "train/weights.h"
+
+namespace plimsoll {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Links resolved, whether it exists or not.
+fs::path real(const fs::path& path) {
+  const fs::path whole = fs::weakly_canonical(fs::absolute(path));
+  return whole.has_filename() ? whole : whole.parent_path();
+}
+
+// Whether `path`, or a folder above it, is `folder`; both are real().
+bool is_within(fs::path path, const fs::path& folder) {
+  std::error_code absent;
+  for (;; path = path.parent_path()) {
+    if (path == folder || fs::equivalent(path, folder, absent)) return true;
+    if (path == path.parent_path()) return false;
+  }
+}
+
+[[noreturn]] void refuse(const fs::path& output, const std::string& how, const std::string& what) {
+  throw UsageError("output: " + output.string() + " " + how + " " + what +
+                   ", which a run must not write to. Choose a folder of its own");
+}
+
+void require_apart(const fs::path& output, const std::string& key, const fs::path& folder) {
+  std::error_code failed;
+  if (!fs::exists(folder, failed)) return;  // whoever opens it says so
+  const fs::path other = real(folder);
+  const std::string what = key + ", " + folder.string();
+  const bool inside = is_within(output, other), above = is_within(other, output);
+  if (inside && above) refuse(output, "is", what);
+  if (above) refuse(output, "holds", what);
+  if (inside && fs::is_directory(other)) refuse(output, "lies in", what);
+}
+
+void require_apart_from_data(const fs::path& output, const std::string& key, const std::string& path) {
+  require_apart(output, key, path);
+  std::error_code failed;
+  if (fs::is_directory(path, failed)) return;  // its files lie in it
+  for (const fs::path& file : data_files(path)) require_apart(output, key, file);
+}
+
+// The recipe that the run in the folder saved, beside its result or in a checkpoint.
+bool is_saved_recipe(const fs::path& output, const fs::path& file) {
+  const fs::path place = file.parent_path();
+  const bool in_checkpoint = checkpoint_step(place.filename().string()) && place.parent_path() == output;
+  return file.filename() == "recipe.yaml" && (place == output || in_checkpoint);
+}
+
+// What a run of this recipe writes into its folder, beside what it makes up while it goes on.
+std::vector<std::string> written_names(const Recipe& recipe, bool profile) {
+  std::vector<std::string> names = {"recipe.yaml",  "metrics.jsonl", "eval.jsonl",
+                                    "events.jsonl", "run.json",      "chat_template.jinja"};
+  if (profile) names.emplace_back("trace.json");
+  const bool full = recipe.method.type == MethodType::full;
+  names.emplace_back(full ? "config.json" : "adapter_config.json");
+  names.emplace_back(full ? "model.safetensors" : "adapter_model.safetensors");
+  for (const std::string& name : copied_files(recipe.model)) names.push_back(name);
+  return names;
+}
+
+}  // namespace
+
+void require_place(const Recipe& recipe, const OutputWish& wish) {
+  const fs::path output = real(*recipe.output);
+  require_apart(output, "the model", recipe.model);
+  if (recipe.adapter) require_apart(output, "the adapter", *recipe.adapter);
+  for (const TrainSource& source : recipe.data.train)
+    require_apart_from_data(output, "data.train", source.path);
+  if (recipe.data.eval.kind == EvalSource::Kind::path)
+    require_apart_from_data(output, "data.eval", recipe.data.eval.path);
+  std::error_code failed;
+  if (!fs::is_regular_file(wish.recipe_file, failed)) return;
+  const fs::path file = real(wish.recipe_file);
+  if (is_within(file, output) && !(wish.resume && is_saved_recipe(output, file)))
+    refuse(output, "holds", "the recipe, " + wish.recipe_file.string());
+}
+
+RunFolder open_output(const Recipe& recipe, const OutputWish& wish) {
+  require_place(recipe, wish);
+  RunFolder folder(*recipe.output);
+  if (folder.holds_run() && !wish.resume && !wish.overwrite)
+    throw UsageError("output: " + folder.path().string() +
+                     " holds a run already; go on with it by --resume, or replace it by --overwrite");
+  folder.require_free(written_names(recipe, wish.profile));
+  if (wish.overwrite) folder.require_clearable();
+  return folder;
+}
+
+std::string require_room(const RunFolder& folder, int64_t bytes, int64_t result_bytes, int64_t checkpoints) {
+  const int64_t result = folder.has_hard_links() ? 0 : result_bytes;
+  require_disk_space(folder.path(), bytes + result, "the first checkpoint");
+  rlimit limit{};
+  if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
+      limit.rlim_cur < static_cast<rlim_t>(bytes))
+    throw StoppedError(folder.path().string() + ": a checkpoint takes " + format_bytes(bytes) +
+                       ", and a limit (ulimit -f) ends files at " +
+                       format_bytes(static_cast<int64_t>(limit.rlim_cur)) + ": File too large");
+  const int64_t free = free_disk_bytes(folder.path());
+  if (free >= checkpoints * bytes + result) return "";
+  return "note    " + folder.path().string() + " has room for " + format_count((free - result) / bytes) +
+         " checkpoints of " + format_bytes(bytes) + ", and up to " + format_count(checkpoints) +
+         " will be there at a time (save.keep)";
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,32 @@
+// Where a run may write: the recipe's output beside everything that the recipe reads.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "io/run_folder.h"
+#include "recipe/recipe.h"
+
+namespace plimsoll {
+
+struct OutputWish {
+  std::filesystem::path recipe_file;  // as the user named it; may be a model's folder, or empty
+  bool resume = false, overwrite = false, profile = false;
+};
+
+// Throws UsageError where the output is, lies in or holds the model's or adapter's folder or a folder of
+// data, holds a file of data, or the user's recipe. Links are resolved. The recipe that a run saved may be
+// used to resume it.
+void require_place(const Recipe& recipe, const OutputWish& wish);
+
+// The folder, locked. Throws UsageError where it holds a run that the wish does not go on with or replace,
+// and where a name that the run would write is taken by what no run wrote.
+RunFolder open_output(const Recipe& recipe, const OutputWish& wish);
+
+// Throws StoppedError unless `folder` has room for the next checkpoint, of `bytes`, and for a result of
+// `result_bytes` where it cannot be hard links; returns what to tell where it has none for all of
+// `checkpoints`, else "".
+std::string require_room(const RunFolder& folder, int64_t bytes, int64_t result_bytes, int64_t checkpoints);
+
+}  // namespace plimsoll

@@ -1,0 +1,120 @@
+#include "train/run_saves.h"
+
+#include <algorithm>
+
+#include "base/units.h"
+#include "train/run_output.h"
+
+namespace plimsoll {
+
+RunSaves::RunSaves(const Recipe& recipe, const Experiment& experiment, const PersistentState& state,
+                   CheckpointOptions options, Progress& progress)
+    : recipe_(recipe),
+      experiment_(experiment),
+      state_(state),
+      options_(std::move(options)),
+      progress_(progress) {}
+
+void RunSaves::begin(const TrainerState& current, bool overwrite, LineLog::Visit visit) {
+  visit_ = std::move(visit);
+  if (current.step < current.total_steps) require_savable(current);
+  options_.folder->begin();
+  if (overwrite) options_.folder->clear();
+  open_logs(current);
+}
+
+void RunSaves::require_savable(const TrainerState& current) {
+  require_copies(options_.model_folder);
+  const int64_t left = current.total_steps - current.step;
+  const int64_t saves = recipe_.save.every > 0 ? ceil_div(left, recipe_.save.every) : 1;
+  const int64_t held = options_.keep + 1 + (options_.keep_best ? 1 : 0);  // one is written beside the kept
+  const std::string note = require_room(*options_.folder, checkpoint_bytes(experiment_, state_),
+                                        export_bytes(state_, experiment_.lora), std::min(saves, held));
+  if (!note.empty()) progress_.event(note, LogLevel::warn);
+}
+
+void RunSaves::open_logs(const TrainerState& current) {
+  options_.folder->write("recipe.yaml", options_.recipe_yaml);
+  log_.emplace(*options_.folder, current.step, recipe_.log.tensorboard, visit_);
+}
+
+void RunSaves::resumed(const TrainerState& saved) {
+  saved_step_ = saved.step;
+  saved_eval_ = saved.eval_loss.has_value();
+}
+
+void RunSaves::require_folder() const {
+  if (!options_.folder->still_there())
+    throw StoppedError(options_.folder->path().string() +
+                       ": was removed or replaced while the run was writing there");
+}
+
+bool RunSaves::holds(const TrainerState& current) const {
+  return saved_step_ == current.step && !(options_.keep_best && current.eval_loss && !saved_eval_);
+}
+
+void RunSaves::save(const TrainerState& current, const std::string& why, bool keep_all) {
+  require_folder();
+  saving_ = true;
+  save_checkpoint(options_, experiment_, state_, current);
+  saving_ = false;
+  resumed(current);
+  const auto kept = keep_all ? std::nullopt : remove_old_checkpoints(options_);
+  if (kept && told_ != *kept)
+    progress_.event("note    " + kept->string() + " stays: it holds what the run did not write",
+                    LogLevel::warn);
+  if (kept) told_ = *kept;
+  progress_.event("save    step " + format_count(current.step) + why);
+  log_->event("save", current.step);
+  prove_logs();
+}
+
+void RunSaves::make_folder_again(const TrainerState& current) {
+  options_.folder->make_again();
+  saved_step_ = -1;
+  open_logs(current);
+}
+
+void RunSaves::stop(const TrainerState& current, bool whole) {
+  try {
+    throw;
+  } catch (const Error& error) {
+    throw Error(error.code(), error.what() + keep_work(current, whole, error.what()));
+  } catch (const std::filesystem::filesystem_error& error) {
+    const std::string reason = error.path1().string() + ": " + error.code().message();
+    throw StoppedError(reason + keep_work(current, whole, reason));
+  } catch (const std::exception& error) {
+    keep_work(current, whole, error.what());
+    throw;
+  }
+}
+
+std::string RunSaves::keep_work(const TrainerState& current, bool whole, const std::string& reason) {
+  progress_.finish();
+  const std::string state = "\n  the state after step " + format_count(current.step);
+  std::string told;
+  try {
+    if (!options_.folder->still_there()) make_folder_again(current);
+    if (saving_) {
+      if (const auto last = latest_checkpoint(options_.folder->path()))
+        told = "\n  the last checkpoint is whole: " + last->string() + ": --resume goes on from there";
+    } else if (whole && current.step > 0 && !holds(current) && !weight_not_finite(state_)) {
+      save(current, " (before the stop)", true);
+      told = state + " is saved: --resume goes on from there";
+    }
+  } catch (const std::exception& error) {
+    told = state + " could not be saved: " + error.what();
+  }
+  if (log_) log_stop(*log_, current.step, reason);
+  prove_logs();
+  return told;
+}
+
+void RunSaves::prove_logs() noexcept {
+  try {
+    options_.folder->prove_logs();
+  } catch (const std::exception&) {  // a disk that takes no proof is no further error
+  }
+}
+
+}  // namespace plimsoll

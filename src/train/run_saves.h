@@ -1,0 +1,59 @@
+// What a run keeps of its work: its folder's logs, its checkpoints, and what can be saved when it cannot go
+// on.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "recipe/recipe.h"
+#include "train/checkpoint.h"
+#include "train/progress.h"
+#include "train/run_log.h"
+
+namespace plimsoll {
+
+class RunSaves {
+ public:
+  // All of them outlive it.
+  RunSaves(const Recipe& recipe, const Experiment& experiment, const PersistentState& state,
+           CheckpointOptions options, Progress& progress);
+
+  // The run starts, or goes on from `current`: what a save will need is looked at, then the old run goes
+  // where it is to be replaced, then the logs are opened. `visit`: LineLog's.
+  void begin(const TrainerState& current, bool overwrite, LineLog::Visit visit);
+  [[nodiscard]] RunLog& log() { return *log_; }
+  // The checkpoint that the run goes on from.
+  void resumed(const TrainerState& saved);
+  // Throws StoppedError once the folder was removed or replaced.
+  void require_folder() const;
+
+  [[nodiscard]] bool holds(const TrainerState& current) const;
+  // Older checkpoints that the recipe does not keep go, unless `keep_all`.
+  void save(const TrainerState& current, const std::string& why, bool keep_all);
+  // In a catch block: the run cannot go on. The state is saved where it is `whole` and that can be, the stop
+  // is in the log, and the exception goes on with words about it.
+  [[noreturn]] void stop(const TrainerState& current, bool whole);
+  // What is told apart from another file later (RunFolder); never fails.
+  void prove_logs() noexcept;
+
+ private:
+  void require_savable(const TrainerState& current);
+  void open_logs(const TrainerState& current);
+  void make_folder_again(const TrainerState& current);
+  std::string keep_work(const TrainerState& current, bool whole, const std::string& reason);
+
+  const Recipe& recipe_;
+  const Experiment& experiment_;
+  const PersistentState& state_;
+  CheckpointOptions options_;
+  Progress& progress_;
+  LineLog::Visit visit_;
+  std::optional<RunLog> log_;
+  int64_t saved_step_ = -1;  // of the newest checkpoint, and whether it knows its evaluation
+  bool saved_eval_ = false;
+  bool saving_ = false;
+  std::filesystem::path told_;  // a checkpoint that stays
+};
+
+}  // namespace plimsoll

@@ -1,0 +1,300 @@
+"""The output folder is the user's place: a run touches only what it provably wrote, and keeps its work.
+
+Usage: run_folder_test.py PLIMSOLL (from the repository's root). Standard library alone.
+"""
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+import unittest
+from pathlib import Path
+
+import command_run
+from command_run import ROOT, run
+from refusals import DAMAGED, ROWS, STOPPED, USAGE, TrainingTest, write_recipe
+
+GOOD = json.dumps({"prompt": "a", "response": "b"}) + "\n"
+LORA = {"type": "lora", "r": 4}
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def contents(folder):
+    """Of everything below but the number in a lock, links as what they point at."""
+    return {str(path.relative_to(folder)): os.readlink(path) if path.is_symlink() else path.read_bytes()
+            for path in folder.rglob("*") if (path.is_symlink() or path.is_file()) and path.name != "lock"}
+
+
+class Names(TrainingTest):
+    def test_files_of_the_user_stay_whatever_they_are_called(self):
+        self.output.mkdir()
+        mine = ("thesis.tmp", "run.json.tmp.12", "photos.old", "README.md", "events.out.tfevents.1.laptop", "offload.1")
+        for name in mine:
+            (self.output / name).write_text(name)
+        for name in ("cache.tmp", "data.old", "checkpoint-2.tmp", "checkpoint-last"):
+            (self.output / name).mkdir()
+            (self.output / name / "inside").write_text(name)
+        before = contents(self.output)
+        self.train(save={"every": 1, "keep": 1})
+        self.train("--resume", save={"every": 1, "keep": 1})
+        self.train("--overwrite", log={"tensorboard": True})
+        self.assertTrue({name: content for name, content in contents(self.output).items() if name in before} == before)
+
+    def test_a_name_of_ours_that_something_else_has_refuses_the_run_and_stays(self):
+        for name in ("config.json", "model.safetensors", "recipe.yaml", "eval.jsonl", "metrics.jsonl", "run.json",
+                     "events.jsonl", "tokenizer.json", "stopped-at-step-3.jsonl"):
+            shutil.rmtree(self.output, ignore_errors=True)
+            self.output.mkdir()
+            (self.output / name).write_text("mine\n")
+            for words in ((), ("--resume",), ("--overwrite",)):
+                text = self.train(*words, code=USAGE)
+                self.assertIn(f"{self.output / name}: is there already, and no run wrote it", text)
+            self.assertEqual(contents(self.output), {name: b"mine\n"})
+        (self.output / name).unlink()
+        (self.output / "checkpoint-9").mkdir()
+        self.assertIn("checkpoint-9: is there already", self.train("--resume", code=USAGE))
+        (self.output / "checkpoint-9").rmdir()
+        self.train("--profile", code=0)
+
+    def test_what_was_changed_after_the_run_is_not_overwritten(self):
+        self.copy_of_run()
+        (self.output / "recipe.yaml").write_text("# mine\n" + (self.output / "recipe.yaml").read_text())
+        before = contents(self.output)
+        for word in ("--resume", "--overwrite"):
+            self.assertIn("recipe.yaml: was changed", self.train(word, code=USAGE, schedule={"max_steps": 4},
+                                                                 save={"every": 2}))
+        self.assertTrue(contents(self.output) == before)  # without megabytes of differences
+        self.copy_of_run()
+        (self.output / "checkpoint-4/notes.txt").write_text("mine")
+        self.assertIn("checkpoint-4/notes.txt: was changed, or put there", self.train("--overwrite", code=USAGE))
+
+    def test_a_checkpoint_with_a_note_in_it_is_kept(self):
+        self.copy_of_run()
+        (self.output / "checkpoint-4/notes.txt").write_text("mine")
+        changes = {"schedule": {"max_steps": 4}, "save": {"every": 1, "keep": 1}}
+        shutil.copytree(self.output / "checkpoint-4", self.output / "checkpoint-2", dirs_exist_ok=True)
+        shutil.rmtree(self.output / "checkpoint-2")
+        self.train("--resume", **changes)
+        self.assertEqual((self.output / "checkpoint-4/notes.txt").read_text(), "mine")
+
+    def test_links_planted_in_the_folder_are_not_followed(self):
+        secret = self.folder / "secret"
+        secret.write_text("twelve years of work\n")
+        for name in (".plimsoll", ".lock", "metrics.jsonl", "eval.jsonl", "events.jsonl", "run.json", "recipe.yaml"):
+            for finished in (False, True):
+                shutil.rmtree(self.output, ignore_errors=True)
+                if finished:
+                    self.copy_of_run()
+                    if name == ".plimsoll":
+                        shutil.rmtree(self.output / name)
+                    else:
+                        (self.output / name).unlink(missing_ok=True)
+                else:
+                    self.output.mkdir()
+                (self.output / name).symlink_to(secret)
+                for words in ((), ("--resume",), ("--overwrite",)):
+                    write_recipe(self.folder, ROOT / "demo/model", self.output, init="random",
+                                 schedule={"max_steps": 4}, save={"every": 2})
+                    run("train", self.folder / "recipe.json", "--quiet", *words)
+                    self.assertEqual(secret.read_text(), "twelve years of work\n", (name, words))
+        shutil.rmtree(self.output)
+        self.output.mkdir()
+        (self.output / ".plimsoll").mkdir()
+        (self.output / ".plimsoll/lock").symlink_to(secret)
+        self.assertIn("was not written by plimsoll", self.train(code=USAGE))
+        self.assertEqual(secret.read_text(), "twelve years of work\n")
+
+
+class Places(TrainingTest):
+    def test_an_output_that_touches_what_is_read_is_refused(self):
+        model = self.model()
+        data = self.folder / "data"
+        data.mkdir()
+        shutil.copy(ROWS, data / "rows.parquet")
+        (self.folder / "link").symlink_to(model)
+        (self.folder / "above").symlink_to(self.folder)
+        before = contents(self.folder)
+        reads = {"model": model, "init": "weights", "data": {"train": str(data)}}
+        for output, says in ((model, "is the model"), (self.folder / "link", "is the model"), (model / "run", "lies in the model"),
+                             (self.folder / "link/run/x", "lies in the model"), (self.folder, "holds the model"),
+                             (self.folder / "above", "holds the model"), (data, "is data.train"),
+                             (data / "run", "lies in data.train")):
+            for word in ("--overwrite", "--resume"):
+                self.assertIn(says, self.train(word, code=USAGE, output=output, **reads))
+            after = contents(self.folder)
+            after.pop("recipe.json")
+            self.assertEqual(after, {name: text for name, text in before.items() if name != "recipe.json"})
+        for train in (str(data / "rows.parquet"), str(data / "*.parquet")):
+            self.assertIn("data.train", self.train(code=USAGE, output=data, data={"train": train}))
+        self.assertIn("data.eval", self.train(code=USAGE, output=data, data={"eval": str(data / "rows.parquet")}))
+        adapter = self.folder / "lora"
+        self.train(output=adapter, method=LORA)
+        self.assertIn("the adapter", self.train("--overwrite", code=USAGE, output=adapter, method=LORA,
+                                                adapter=str(adapter)))
+
+    def test_an_output_that_holds_the_recipe_is_refused_but_for_the_one_a_run_saved(self):
+        path = write_recipe(self.folder, ROOT / "demo/model", ".", init="random")
+        before = contents(self.folder)
+        self.refused(USAGE, "holds the recipe", "train", path, "--quiet")
+        self.assertEqual(contents(self.folder), before)
+        self.copy_of_run()
+        text = (self.output / "recipe.yaml").read_text()
+        text = text.replace(str(self.run_folder), str(self.output))
+        for recipe in (self.output / "recipe.yaml", self.output / "checkpoint-4/recipe.yaml"):
+            self.refused(USAGE, "holds the recipe", "train", recipe, "--quiet", "--overwrite", "--set", f"output={self.output}")
+            command_run.output("train", recipe, "--quiet", "--resume", "--set", f"output={self.output}")
+
+    def test_an_output_that_links_to_an_ordinary_folder_is_fine(self):
+        elsewhere = self.folder / "elsewhere"
+        elsewhere.mkdir()
+        self.output.symlink_to(elsewhere)
+        self.train(save={"every": 1})
+        self.train("--resume", save={"every": 1})
+        self.train("--overwrite", save={"every": 1})
+        self.assertTrue(self.output.is_symlink())
+        self.assertTrue((elsewhere / "model.safetensors").exists())
+
+    def test_a_home_folder_in_a_recipe_is_the_users(self):
+        path = write_recipe(self.folder, ROOT / "demo/model", "~/runs/a", init="random")
+        command_run.output("train", path, "--quiet", env={**os.environ, "HOME": str(self.folder / "home")})
+        self.assertTrue((self.folder / "home/runs/a/run.json").exists())
+        self.assertFalse((self.folder / "~").exists())
+
+
+class Overwrite(TrainingTest):
+    def test_what_replaces_a_run_leaves_nothing_of_it(self):
+        self.train(model=self.run_folder, init="weights", method=LORA)
+        self.assertTrue((self.output / "adapter_model.safetensors").exists())
+        self.train("--overwrite", schedule={"max_steps": 1})
+        self.assertEqual([name for name in names(self.output) if "adapter" in name], [])
+        want = run("generate", self.output / "checkpoint-1", "--prompt", "x", "--max-new-tokens", 4).stdout
+        self.assertEqual(run("generate", self.output, "--prompt", "x", "--max-new-tokens", 4).stdout, want)
+
+    def test_an_interrupted_one_leaves_its_own_files_or_none(self):
+        self.train(model=self.run_folder, init="weights", method=LORA)
+        path = write_recipe(self.folder, ROOT / "demo/model", self.output, init="random", schedule={"max_steps": 100_000})
+        running = subprocess.Popen([str(command_run.PLIMSOLL), "train", str(path), "--quiet", "--overwrite"])
+        self.addCleanup(running.kill)
+        deadline = time.monotonic() + 60
+
+        def has_begun():
+            try:
+                return json.loads((self.output / "events.jsonl").read_text().splitlines()[0])["total_steps"] == 100_000
+            except (OSError, IndexError):  # the old one goes, the new one comes
+                return False
+        while not has_begun():
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.01)
+        running.kill()
+        running.wait()
+        self.assertEqual([name for name in names(self.output) if "adapter" in name or "safetensors" in name], [])
+        self.refused(USAGE, f"{self.output}: has no", "generate", self.output, "--prompt", "x")
+
+    def test_a_refused_one_leaves_the_old_run_as_it_was(self):
+        self.copy_of_run()
+        before = contents(self.output)
+        model = self.model()
+        weights = model / "model.safetensors"
+        weights.write_bytes(weights.read_bytes()[:-4] + b"\xff\xff\xff\x7f")  # NaN, met while it is loaded
+        self.train("--overwrite", code=DAMAGED, model=model, init="weights")
+        self.train("--overwrite", code=3, memory={"device": "1KiB"})
+        after = contents(self.output)
+        self.assertEqual({name: text for name, text in after.items() if not name.startswith(".plimsoll")},
+                         {name: text for name, text in before.items() if not name.startswith(".plimsoll")})
+
+
+class WorkIsKept(TrainingTest):
+    def events(self):
+        return [json.loads(line) for line in (self.output / "events.jsonl").read_text().splitlines()]
+
+    def damaged_rows(self):
+        """Fine where the run looks first: the damaged one is met in the middle."""
+        rows = self.folder / "rows.jsonl"
+        rows.write_text(GOOD * 8000 + "{broken\n" + GOOD * 500)
+        return {"train": str(rows), "shuffle": False}
+
+    def test_a_damaged_row_in_the_middle(self):
+        data = self.damaged_rows()
+        changes = {"data": data, "batch": {"effective": 500}, "schedule": {"max_steps": 17}}
+        text = self.train(code=DAMAGED, **changes)
+        self.assertIn("rows.jsonl:8001: is not valid JSON", text)
+        self.assertIn("data.on_error: skip", text)
+        self.assertIn("the state after step 16 is saved: --resume", text)
+        self.assertEqual([event["event"] for event in self.events()], ["start", "save", "stop"])
+        self.assertIn("stopped", run("report", self.output).stdout)
+        self.assertIn("rows.jsonl:8001", self.train("--resume", code=DAMAGED, **changes))
+        # The key that the message names lets the run go on: it decides nothing about the rows that are fine.
+        self.train("--resume", **{**changes, "data": {**data, "on_error": "skip"}})
+        self.assertEqual(json.loads((self.output / "run.json").read_text())["steps"], 17)
+
+    def test_room_for_the_first_checkpoint_is_looked_at_before_the_first_step(self):
+        disk = self.folder / "disk"
+        disk.mkdir()
+        mount = ["unshare", "--mount", "--map-root-user", "sh", "-c"]
+        script = f"mount -t tmpfs -o size=8m tmpfs {disk} && "
+        if subprocess.run([*mount, script + "true"], capture_output=True).returncode != 0:
+            self.skipTest("no mounts here")
+        path = write_recipe(self.folder, ROOT / "demo/model", disk / "run", init="random", schedule={"max_steps": 100_000})
+        done = subprocess.run([*mount, script + f"{command_run.PLIMSOLL} train {path} --quiet; echo exit $?; "
+                               f"find {disk} -name '*.jsonl' -size +0"], capture_output=True, text=True, timeout=120)
+        self.assertIn("exit 5", done.stdout, done.stderr)
+        self.assertIn("the first checkpoint takes", done.stderr)
+        self.assertNotIn("metrics.jsonl", done.stdout)
+
+    def test_files_that_a_save_copies_are_looked_at_before_the_first_step(self):
+        for name in ("merges.txt", "special_tokens_map.json"):
+            model = self.model()
+            (model / name).mkdir()
+            text = self.train(code=USAGE, model=model, schedule={"max_steps": 100_000})
+            self.assertIn(f"{model / name}: is a folder", text)
+            self.assertFalse((self.output / "metrics.jsonl").exists())
+
+    def test_a_removed_output_is_made_again_with_the_work_in_it(self):
+        path = write_recipe(self.folder, ROOT / "demo/model", self.output, init="random", schedule={"max_steps": 100_000})
+        running = subprocess.Popen([str(command_run.PLIMSOLL), "train", str(path), "--quiet"], stderr=subprocess.PIPE, text=True)
+        self.addCleanup(running.kill)
+        metrics = self.output / "metrics.jsonl"
+        deadline = time.monotonic() + 60
+        while not (metrics.exists() and metrics.read_text().count("\n") > 2):
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.01)
+        self.output.rename(self.folder / "moved")
+        _, text = running.communicate(timeout=60)
+        self.assertEqual(running.returncode, STOPPED, text)
+        self.assertIn(f"{self.output}: was removed or replaced", text)
+        self.assertIn("is saved: --resume", text)
+        (checkpoint,) = self.output.glob("checkpoint-*")
+        step = int(checkpoint.name.split("-")[1])
+        self.assertGreater(step, 2)
+        self.assertEqual([event["event"] for event in self.events()], ["save", "stop"])
+        again = subprocess.Popen([str(command_run.PLIMSOLL), "train", str(path), "--quiet", "--resume"])
+        self.addCleanup(again.kill)
+        while not (metrics.exists() and metrics.read_text().count("\n") > 2):
+            self.assertIsNone(again.poll())
+            time.sleep(0.01)
+        again.send_signal(signal.SIGINT)
+        self.assertEqual(again.wait(timeout=60), 130)
+        self.assertEqual(json.loads(metrics.read_text().splitlines()[0])["step"], step + 1)
+
+    def test_a_bit_that_flipped_in_a_checkpoint_is_noticed(self):
+        path = self.copy_of_run()
+        shutil.copytree(self.output, self.folder / "good")
+        for name in ("model.safetensors", "optimizer.safetensors", "recipe.yaml", "tokenizer.json", "trainer_state.json"):
+            file = self.output / "checkpoint-4" / name
+            content = bytearray(file.read_bytes())
+            file.unlink()
+            at = content.index(b'"last_loss": ') + 15 if name == "trainer_state.json" else len(content) // 2 + 1
+            content[at] ^= 1
+            file.write_bytes(content)
+            self.refused(DAMAGED, [file, "checksum"], "train", path, "--quiet", "--resume")
+            shutil.copy(self.folder / "good/checkpoint-4" / name, file)
+        (self.output / "checkpoint-4/checksums.json").unlink()  # as earlier versions saved them
+        command_run.output("train", path, "--resume")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -123,11 +123,11 @@ WorkFolder::~WorkFolder() {
 void WorkFolder::open() {
   int error = ENOENT;  // the folder may go as well, if another process made it
   for (int attempt = 0; attempt < kAttempts && error == ENOENT; ++attempt) {
+    require_ours(place_);
     std::error_code failed;
     fs::create_directories(place_, failed);
     if (failed && failed != std::errc::no_such_file_or_directory)
       throw UsageError(subject_.string() + ": cannot be created: " + failed.message() + ".");
-    require_ours(place_);
     descriptor_ = open_lock(place_, O_RDWR | O_CREAT);
     if (descriptor_ >= 0) return;
     error = errno;

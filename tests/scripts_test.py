@@ -24,6 +24,17 @@ def run_check(script, files):
     return done.returncode, done.stderr
 
 
+class Output(unittest.TestCase):
+    def test_what_prints_beside_the_one_place_is_named_with_its_line(self):
+        for line in ('std::printf("%s", name);', "std::cout << name;", "std::fputs(name.c_str(), stdout);",
+                     'std::fprintf(stderr, "x");', "std::fwrite(a.data(), 1, a.size(), stdout);"):
+            status, text = run_check("check_output.py", {"src/cli/a.cc": "\n" + line})
+            self.assertEqual(status, 1, line)
+            self.assertIn("src/cli/a.cc:2:", text)
+        for line in ("print(name);", "std::snprintf(a, 3, name);", 'std::fprintf(file, "x");', "std::fflush(stdout);"):
+            self.assertEqual(run_check("check_output.py", {"src/cli/a.cc": line}), (0, ""), line)
+
+
 class Layers(unittest.TestCase):
     ORDER = {"CMakeLists.txt": "set(PLIMSOLL_FOLDERS base graph\n  cpu)\n"}
 

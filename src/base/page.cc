@@ -1,4 +1,5 @@
 #include "base/page.h"
+#include "base/print.h"
 
 #include <algorithm>
 #include <array>
@@ -56,7 +57,7 @@ std::string end(std::string data, const char* script) {
 
 std::string escaped(std::string_view text) {
   std::string out;
-  for (const char c : text) {
+  for (const char c : printable(text)) {
     if (c == '<') {
       out += "&lt;";
     } else if (c == '&') {

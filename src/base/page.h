@@ -12,7 +12,7 @@ std::string head(const std::string& title, const char* style);
 // The end of the page: `data`, JSON, as a constant of that name, and the script that reads it.
 std::string end(std::string data, const char* script);
 
-// Text as HTML.
+// A foreign text on one line (printable(), base/print.h) as HTML.
 std::string escaped(std::string_view text);
 // Four significant digits.
 std::string number(double value);

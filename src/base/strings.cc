@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/print.h"
+
 namespace plimsoll {
 namespace {
 
@@ -103,12 +105,15 @@ std::string wrap(std::string_view text, std::string_view indent, size_t width) {
 
 std::string TextTable::render(std::string_view indent) const {
   std::vector<size_t> widths;
-  for (const auto& row : rows_) {
+  std::vector<std::vector<std::string>> rows = rows_;
+  for (auto& row : rows)
+    for (std::string& cell : row) cell = printable(cell);  // a cell is one line, whatever its text is
+  for (const auto& row : rows) {
     widths.resize(std::max(widths.size(), row.size()));
     for (size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], columns(row[c]));
   }
   std::string text;
-  for (const auto& row : rows_) {
+  for (const auto& row : rows) {
     std::string line(indent);
     for (size_t c = 0; c < row.size(); ++c) {
       const std::string pad(widths[c] - columns(row[c]), ' ');

@@ -65,7 +65,7 @@ void AnswerArguments::add_choices(CLI::App& command, AnswerOptions& options) {
       ->check(at_least(0))
       ->capture_default_str();
   command.add_option("--top-p", options.sampling.top_p, "sample among the likeliest with this share")
-      ->check(CLI::Range(0.0, 1.0))
+      ->check(share())
       ->capture_default_str();
   command.add_option("--seed", options.sampling.seed, "of sampling")->capture_default_str();
 }

@@ -1,8 +1,10 @@
 #include <unistd.h>
 
+#include <array>
 #include <cmath>
 #include <cstdio>
 
+#include "base/print.h"
 #include "base/units.h"
 #include "calibrate/calibrate.h"
 #include "calibrate/probe.h"
@@ -31,9 +33,11 @@ void draw(double share, const std::string& what) {
   std::fprintf(stderr, "\rcalibrate  %s %3.0f %%  %-20s", bar.c_str(), share * 100, what.c_str());
 }
 
-void print(const DeviceRates& rates, const std::filesystem::path& file) {
+void print_rates(const DeviceRates& rates, const std::filesystem::path& file) {
   const auto line = [](const char* what, double rate, double unit, const char* name) {
-    std::printf("  %-24s %8.1f %s\n", what, rate / unit, name);
+    std::array<char, 96> text{};
+    std::snprintf(text.data(), text.size(), "  %-24s %8.1f %s\n", what, rate / unit, name);
+    print(text.data());
   };
   line("matmul f32, best", rates.matmul_f32, 1e9, "GFLOP/s");
   line("matmul bf16, best", rates.matmul_bf16, 1e9, "GFLOP/s");
@@ -42,8 +46,8 @@ void print(const DeviceRates& rates, const std::filesystem::path& file) {
   line("fresh pages", rates.page_touch, 1e9, "GB/s");
   line("disk, read", rates.disk_read, 1e9, "GB/s");
   line("disk, write", rates.disk_write, 1e9, "GB/s");
-  std::printf("  %zu matmul forms and %zu op curves in %s\n", rates.matmuls.size(), rates.ops.size(),
-              file.c_str());
+  print("  " + std::to_string(rates.matmuls.size()) + " matmul forms and " +
+        std::to_string(rates.ops.size()) + " op curves in " + printable(file.string()) + "\n");
 }
 
 // What was measured beside other work says more of the moment than of the machine.
@@ -78,9 +82,9 @@ ExitCode run(const CalibrateArguments& arguments) {
   if (isatty(STDERR_FILENO) != 0) std::fputc('\n', stderr);
   refuse_if_busy(lost, arguments.even_if_busy);
   save_rates(folder, machine, rates);
-  std::printf("%s, %s, %s\n", machine.cpu.c_str(), machine.isa.c_str(),
-              cpu.threads == 1 ? "1 thread" : (std::to_string(cpu.threads) + " threads").c_str());
-  print(rates, rates_file(folder, machine));
+  print(printable(machine.cpu) + ", " + machine.isa + ", " +
+        (cpu.threads == 1 ? "1 thread" : std::to_string(cpu.threads) + " threads") + "\n");
+  print_rates(rates, rates_file(folder, machine));
   return ExitCode::ok;
 }
 

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "base/print.h"
 #include "base/strings.h"
 #include "base/units.h"
 #include "cli/answer_arguments.h"
@@ -25,7 +26,7 @@ constexpr const char* kHelp =
     "/save FILE    write the conversation as one JSON line, a row for training\n"
     "/exit         the end, as Ctrl-D\n"
     "A line that ends with \\ goes on in the next one; // begins a message with a /.\n"
-    "Ctrl-C ends an answer.\n";
+    "Ctrl-C ends an answer.";
 
 using Messages = nlohmann::ordered_json;
 
@@ -47,7 +48,7 @@ class Chat {
     for (;;) {
       const ChatTerminal::Read read = terminal_.read("> ", line);
       if (read == ChatTerminal::Read::interrupted) {
-        std::fputs("\n/exit or Ctrl-D ends the conversation\n", stderr);
+        say("\n/exit or Ctrl-D ends the conversation");
         continue;
       }
       if (read == ChatTerminal::Read::end) break;
@@ -59,7 +60,7 @@ class Chat {
       turns_.push_back(message("user", replace_invalid_utf8(line.starts_with("//") ? line.substr(1) : line)));
       answer();
     }
-    if (terminal_.interactive()) std::fputc('\n', stdout);
+    if (terminal_.interactive()) print("\n");
   }
 
  private:
@@ -70,7 +71,7 @@ class Chat {
     const std::string text(trim(std::string_view(line).substr(blank)));
     if (name == "/exit" || name == "/quit") return false;
     if (name == "/help") {
-      std::fputs(kHelp, stderr);
+      say(kHelp);
     } else if (name == "/reset") {
       turns_.clear();
     } else if (name == "/undo") {
@@ -88,8 +89,6 @@ class Chat {
     }
     return true;
   }
-
-  static void say(const std::string& text) { std::fprintf(stderr, "%s\n", text.c_str()); }
 
   void forget_last() {
     while (!turns_.empty() && turns_.back()["role"] != "user") turns_.erase(turns_.size() - 1);
@@ -170,12 +169,12 @@ class Chat {
     if (ids.empty()) return forget_last();
     terminal_.interrupted();
     const Answer answer = answerer_.answer(ids, answers_++, [this](std::string_view text) {
-      std::fwrite(text.data(), 1, text.size(), stdout);
-      std::fflush(stdout);
+      print(text);
+      flush_output();
       return !terminal_.interrupted();
     });
-    std::fputc('\n', stdout);
-    std::fflush(stdout);
+    print("\n");
+    flush_output();
     if (trim(answer.text).empty() && answer.end == AnswerEnd::end_token) say("note    the answer is empty");
     if (answer.end == AnswerEnd::length) say("note    cut after --max-new-tokens");
     if (answer.end == AnswerEnd::context) say("note    cut: the context is full");
@@ -207,8 +206,9 @@ ExitCode run(AnswerOptions& options) {
   options.go_on = true;
   start_threads(cpu.threads);
   Answerer answerer(options, paths, cpu, &tokenizer, chat ? &*chat : nullptr, 0);
-  std::fprintf(stderr, "chat    %s · %s · /help lists the commands, Ctrl-D ends\n", options.folder.c_str(),
-               chat ? chat->rendering().name().c_str() : "no template: each line is a prompt by itself");
+  say("chat    " + printable(options.folder.string()) + " · " +
+      (chat ? printable(chat->rendering().name()) : "no template: each line is a prompt by itself") +
+      " · /help lists the commands, Ctrl-D ends");
   Chat(options, answerer, tokenizer, chat ? &*chat : nullptr).run();
   return ExitCode::ok;
 }

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/print.h"
 
 namespace plimsoll {
 namespace {
@@ -121,7 +122,7 @@ ChatTerminal::Read ChatTerminal::edit(const char* prompt, std::string& line) {
     const auto event = take_buffer();
     draw(prompt, event.has_value() && *event != LineEditor::Event::suspended);
     if (event == LineEditor::Event::entered) {
-      std::fputc('\n', stdout);
+      print("\n");
       line = line_.text();
       line_.remember(line);
       return Read::line;
@@ -199,8 +200,8 @@ void ChatTerminal::suspend() {
 
 ChatTerminal::Read ChatTerminal::read_plain(const char* prompt, std::string& line) {
   if (interactive_) {
-    std::fputs(prompt, stdout);
-    std::fflush(stdout);
+    print(prompt);
+    flush_output();
   }
   for (;;) {
     const size_t end = buffer_.find('\n');

@@ -1,5 +1,6 @@
 #include <cstdio>
 
+#include "base/print.h"
 #include "base/strings.h"
 #include "cli/commands.h"
 #include "cli/help.h"
@@ -202,7 +203,7 @@ void add_completion(CLI::App& app, Action& action) {
       ->check(CLI::IsMember({"bash", "zsh", "fish"}));
   command->callback([shell, &app, &action] {
     action = [shell, &app] {
-      std::fputs(completion_script(read_command(app), *shell).c_str(), stdout);
+      print(completion_script(read_command(app), *shell));
       return ExitCode::ok;
     };
   });
@@ -222,7 +223,7 @@ void add_help(CLI::App& app, Action& action) {
     action = [arguments, &app] {
       HelpCommand asked = read_command(app);
       if (arguments->commands) {
-        std::printf("%s\n", join(command_names(asked), "\n").c_str());
+        print(join(command_names(asked), "\n") + "\n");
         return ExitCode::ok;
       }
       if (!arguments->command.empty()) {
@@ -238,7 +239,7 @@ void add_help(CLI::App& app, Action& action) {
                          : app.get_formatter()->make_help(
                                arguments->command.empty() ? &app : app.get_subcommand(arguments->command), "",
                                CLI::AppFormatMode::Normal);
-      std::fputs(text.c_str(), stdout);
+      print(text);
       return ExitCode::ok;
     };
   });

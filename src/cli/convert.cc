@@ -1,6 +1,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "base/print.h"
 #include "base/units.h"
 #include "cli/commands.h"
 #include "train/convert_model.h"
@@ -31,14 +32,13 @@ ExitCode run(ConvertArguments& arguments) {
     const nlohmann::ordered_json json = {{"out", options.out.string()},         {"tensors", result.tensors},
                                          {"converted", result.converted},       {"files", result.files},
                                          {"bytes_before", result.bytes_before}, {"bytes", result.bytes}};
-    std::printf("%s\n", json.dump(2).c_str());
+    print(json_text(json));
     return ExitCode::ok;
   }
-  std::printf("converted  %s of %s tensors · %s to %s in %s · %s\n", format_count(result.converted).c_str(),
-              format_count(result.tensors).c_str(), format_bytes(result.bytes_before).c_str(),
-              format_bytes(result.bytes).c_str(),
-              result.files == 1 ? "1 file" : (format_count(result.files) + " files").c_str(),
-              options.out.string().c_str());
+  print("converted  " + format_count(result.converted) + " of " + format_count(result.tensors) +
+        " tensors · " + format_bytes(result.bytes_before) + " to " + format_bytes(result.bytes) + " in " +
+        (result.files == 1 ? "1 file" : format_count(result.files) + " files") + " · " +
+        printable(options.out.string()) + "\n");
   return ExitCode::ok;
 }
 

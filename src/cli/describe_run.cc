@@ -15,7 +15,6 @@ namespace plimsoll {
 namespace {
 
 namespace fs = std::filesystem;
-using namespace nlohmann::literals;
 using Json = nlohmann::ordered_json;
 
 std::string decimals(double value) {
@@ -110,9 +109,8 @@ Description describe_run(const fs::path& folder, bool tensors) {
   add_number(d, "evaluation loss", result.is_object() ? result : last_line(folder / "eval.jsonl"),
              result.is_object() ? "eval_loss" : "loss");
   add_number(d, "tokens/s", result, "tokens_per_second");
-  const Json peak = result.is_object()
-                        ? result.value("/measured/process_peak_rss_bytes"_json_pointer, Json(nullptr))
-                        : Json(nullptr);
+  const Json measured = result.is_object() ? result.value("measured", Json()) : Json();
+  const Json peak = measured.is_object() ? measured.value("process_peak_rss_bytes", Json()) : Json();
   if (peak.is_number_unsigned()) d.add("process peak", format_bytes(peak.get<int64_t>()), peak);
   add_checkpoints(d, folder);
   if (fs::exists(folder / "adapter_config.json")) {

@@ -1,5 +1,8 @@
 #include "train/generate.h"
 
+#include <charconv>
+
+#include "base/strings.h"
 #include "cli/answer_arguments.h"
 #include "cli/commands.h"
 #include "cli/usage_text.h"
@@ -12,11 +15,29 @@ struct GenerateArguments {
   AnswerArguments shared;
 };
 
+// "1,2,3"
+void append_ids(const std::string& text, std::vector<int32_t>& ids) {
+  for (const std::string& part : split(text, ',')) {
+    int32_t id = 0;
+    const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), id);
+    if (error != std::errc() || end != part.data() + part.size() || id < 0)
+      throw UsageError("--ids: '" + part + "' is no token id; write them as 1,2,3");
+    ids.push_back(id);
+  }
+}
+
 void add_questions(CLI::App& command, GenerateOptions& options) {
   command.add_option("--prompt", options.prompt, "answer this text");
   command.add_option("--prompt-file", options.prompt_file, "answer the text in this file; -: standard input")
       ->type_name("FILE");
-  command.add_option("--ids", options.ids, "answer these token ids; prints ids")->delimiter(',');
+  command
+      .add_option_function<std::vector<std::string>>(
+          "--ids",
+          [&options](const std::vector<std::string>& words) {
+            for (const std::string& word : words) append_ids(word, options.ids);
+          },
+          "answer these token ids; prints ids")
+      ->type_name("ID,ID,...");
   command
       .add_option("--data", options.data,
                   "answer the column 'prompt' (or 'messages') of a .parquet or .jsonl file; where it has a "

@@ -1,6 +1,7 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "base/print.h"
 #include "cli/commands.h"
 #include "io/atomic.h"
 #include "train/first_recipe.h"
@@ -22,8 +23,8 @@ ExitCode run(const InitArguments& arguments) {
   if (out.has_parent_path()) std::filesystem::create_directories(out.parent_path(), failed);
   if (failed) throw UsageError(out.parent_path().string() + ": cannot be made: " + failed.message());
   write_file_atomically(out, text);
-  std::printf("wrote   %s\nnext    plimsoll plan %s\n        plimsoll train %s\n", out.c_str(), out.c_str(),
-              out.c_str());
+  const std::string name = printable(out.string());
+  print("wrote   " + name + "\nnext    plimsoll plan " + name + "\n        plimsoll train " + name + "\n");
   return ExitCode::ok;
 }
 

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "base/print.h"
 #include "base/regular_file.h"
 #include "base/strings.h"
 #include "base/units.h"
@@ -56,18 +57,18 @@ bool may_be_tokenizer(const fs::path& path) {
 }
 
 void print_text(const Description& d, const fs::path& path) {
-  std::printf("%s  %s\n", d.kind.c_str(), path.string().c_str());
+  print(d.kind + "  " + printable(path.string()) + "\n");
   size_t widest = 0;
   for (const Fact& fact : d.facts) widest = std::max(widest, fact.name.size());
   const std::string indent(widest + 4, ' ');
   for (const Fact& fact : d.facts)
-    std::printf("  %s%s%s\n", fact.name.c_str(), std::string(widest - fact.name.size() + 2, ' ').c_str(),
-                wrap(fact.text, indent, 100).c_str());
+    print("  " + fact.name + std::string(widest - fact.name.size() + 2, ' ') +
+          wrap(printable(fact.text), indent, 100) + "\n");
   for (const FactTable& table : d.tables) {
     TextTable rows(table.right);
     rows.add_row(table.columns);
     for (const auto& row : table.text) rows.add_row(row);
-    std::printf("\n%s", rows.render("  ").c_str());
+    print("\n" + rows.render("  "));
   }
 }
 
@@ -88,7 +89,7 @@ void print_json(const Description& d, const fs::path& path) {
     }
     json[table.name] = std::move(rows);
   }
-  std::printf("%s\n", json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace).c_str());
+  print(json_text(json));
 }
 
 struct InspectArguments {

@@ -1,3 +1,4 @@
+#include "base/print.h"
 #include "cli/commands.h"
 
 namespace plimsoll {
@@ -18,13 +19,14 @@ size_t asked(const KeyReport& report) {
 std::string key_report_comments(const KeyReport& report) {
   if (report.empty()) return "";
   std::string text = "# Keys of " + owner(report) + ", and what they became:\n";
-  for (const KeyReport::Mapped& key : report.mapped) text += "#   " + key.theirs + "  ->  " + key.ours + "\n";
+  for (const KeyReport::Mapped& key : report.mapped)
+    text += "#   " + printable(key.theirs) + "  ->  " + printable(key.ours) + "\n";
   if (!report.defaults.empty())
     text += "# Defaults of " + owner(report) + " where the recipe says nothing:\n";
-  for (const std::string& key : report.defaults) text += "#   " + key + "\n";
+  for (const std::string& key : report.defaults) text += "#   " + printable(key) + "\n";
   if (!report.no_effect.empty()) text += "# Without effect here:\n";
   for (const KeyReport::NoEffect& key : report.no_effect)
-    text += "#   " + key.theirs + "  (" + key.reason + ")\n";
+    text += "#   " + printable(key.theirs) + "  (" + printable(key.reason) + ")\n";
   return text;
 }
 
@@ -39,7 +41,8 @@ std::string key_report_notes(const KeyReport& report, const std::string& recipe)
   text += "; `plimsoll recipe " + recipe + "` lists them\n";
   for (const KeyReport::NoEffect& key : report.no_effect)
     if (!key.is_off)
-      text += "note    " + key.place + ": '" + key.theirs + "' has no effect: " + key.reason + "\n";
+      text += "note    " + printable(key.place) + ": '" + printable(key.theirs) +
+              "' has no effect: " + printable(key.reason) + "\n";
   return text;
 }
 

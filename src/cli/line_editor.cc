@@ -6,6 +6,7 @@
 #include <initializer_list>
 #include <utility>
 
+#include "base/print.h"
 #include "text/grapheme.h"
 #include "text/utf8.h"
 
@@ -218,13 +219,15 @@ LineRows lay_out(std::string_view prompt, const LineEditor& line, size_t width) 
   for (size_t at = 0; at < text.size();) {
     const std::string_view cluster =
         std::string_view(text).substr(at, grapheme_bytes(std::string_view(text).substr(at)));
-    const size_t columns = cluster == "\n" ? 0 : columns_of(cluster);
+    // What was pasted may hold controls that the keys cannot give.
+    const std::string shown = cluster == "\t" ? "    " : printable(cluster);
+    const size_t columns = cluster == "\n" ? 0 : shown == cluster ? columns_of(cluster) : shown.size();
     if (out.rows.back().columns + columns > width) out.rows.emplace_back();
     if (at <= line.cursor() && line.cursor() < at + cluster.size()) mark_cursor();
     if (cluster == "\n") {
       out.rows.push_back({std::string(prompt.size(), ' '), prompt.size()});
     } else {
-      out.rows.back().text += cluster == "\t" ? "    " : cluster;
+      out.rows.back().text += shown;
       out.rows.back().columns += columns;
     }
     at += cluster.size();

@@ -1,3 +1,4 @@
+#include <fcntl.h>
 #include <malloc.h>
 #include <unistd.h>
 
@@ -6,8 +7,13 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <iostream>
 #include <new>
+#include <sstream>
+#include <system_error>
 
+#include "base/print.h"
+#include "base/system_error.h"
 #include "cli/commands.h"
 #include "cli/help.h"
 #include "cli/usage_text.h"
@@ -16,24 +22,41 @@ namespace plimsoll {
 namespace {
 
 // "error: " before each line of a user's mistake; refusals speak for themselves.
-void print_error(const Error& error) {
-  if (error.code() == ExitCode::does_not_fit) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return;
-  }
+int report(const Error& error) {
+  // What was printed before stands before it, and its own failure matters no more.
+  flush_output();
   std::string text = error.what();
   if (error.code() == ExitCode::internal)
     text += "\nthis is a bug in plimsoll: please report it with the command and the recipe";
-  std::fprintf(stderr, "error: %s\n", text.c_str());
+  say(error.code() == ExitCode::does_not_fit ? text : "error: " + text);
+  return static_cast<int>(error.code());
 }
 
 // What the system refuses about a path: a loop of links, a name too long, no permission. Where it is the disk
-// that gives up, the run had to stop.
+// that gives up, or the process has no more to work with, the run had to stop.
 Error as_error(const std::filesystem::filesystem_error& error) {
   const std::string path = (error.path2().empty() ? error.path1() : error.path2()).string();
-  const bool disk = error.code() == std::errc::no_space_on_device || error.code() == std::errc::io_error ||
-                    error.code() == std::errc::read_only_file_system || error.code().value() == EDQUOT;
-  return {disk ? ExitCode::stopped : ExitCode::usage, path + ": " + error.code().message()};
+  return {is_exhaustion(error.code().value()) ? ExitCode::stopped : ExitCode::usage,
+          printable(path) + ": " + error.code().message()};
+}
+
+// What comes of no path: threads above all.
+Error as_error(const std::system_error& error) {
+  if (error.code() != std::errc::resource_unavailable_try_again)
+    return {is_exhaustion(error.code().value()) ? ExitCode::stopped : ExitCode::internal, error.what()};
+  return {ExitCode::stopped,
+          "the system starts no more threads (ulimit -u and -v limit them); ask for fewer with --threads"};
+}
+
+// Descriptors 0 to 2 that are closed would be given to the next files that are opened, a lock or a log, and
+// what is printed would go there. Input then is empty, errors are lost, and what goes to standard output
+// fails.
+void keep_standard_streams() {
+  for (int descriptor = 0; descriptor <= 2; ++descriptor) {
+    if (fcntl(descriptor, F_GETFD) >= 0 || errno != EBADF) continue;
+    // The lowest free number is this one: those below it are open.
+    if (open("/dev/null", descriptor == STDERR_FILENO ? O_WRONLY : O_RDONLY) != descriptor) _exit(1);
+  }
 }
 
 // Idle OpenMP threads spin before they sleep, by default so long that a run beside other work loses most of
@@ -78,16 +101,26 @@ int run(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    const int code = app.exit(error);
-    return code == 0 ? 0 : static_cast<int>(ExitCode::usage);
+    std::ostringstream out, problem;
+    const int code = app.exit(error, out, problem);
+    print(out.str());
+    std::string text = problem.str();
+    if (text.ends_with('\n')) text.pop_back();
+    if (!text.empty()) say(text);
+    if (code != 0) return static_cast<int>(ExitCode::usage);
+    finish_output();
+    return 0;
   }
-  return static_cast<int>(action());
+  const ExitCode code = action();
+  finish_output();
+  return static_cast<int>(code);
 }
 
 }  // namespace
 }  // namespace plimsoll
 
 int main(int argc, char** argv) {
+  plimsoll::keep_standard_streams();
   plimsoll::restart_with_short_spins(argv);
   plimsoll::merge_freed_memory_at_once();
   // A limit on the size of files (ulimit -f) is an error with a message, not the end of the process.
@@ -95,18 +128,14 @@ int main(int argc, char** argv) {
   try {
     return plimsoll::run(argc, argv);
   } catch (const plimsoll::Error& error) {
-    plimsoll::print_error(error);
-    return static_cast<int>(error.code());
+    return plimsoll::report(error);
   } catch (const std::filesystem::filesystem_error& error) {
-    plimsoll::print_error(plimsoll::as_error(error));
-    return static_cast<int>(plimsoll::as_error(error).code());
+    return plimsoll::report(plimsoll::as_error(error));
+  } catch (const std::system_error& error) {
+    return plimsoll::report(plimsoll::as_error(error));
   } catch (const std::bad_alloc&) {
-    std::fprintf(stderr, "does not fit   the system gives no more memory\n");
-    return static_cast<int>(plimsoll::ExitCode::does_not_fit);
+    return plimsoll::report(plimsoll::DoesNotFitError("does not fit   the system gives no more memory"));
   } catch (const std::exception& error) {
-    std::fprintf(stderr,
-                 "error: %s\nthis is a bug in plimsoll: please report it with the command and the recipe\n",
-                 error.what());
-    return static_cast<int>(plimsoll::ExitCode::internal);
+    return plimsoll::report(plimsoll::InternalError(error.what()));
   }
 }

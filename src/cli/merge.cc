@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "base/print.h"
 #include "base/units.h"
 #include "cli/commands.h"
 
@@ -22,11 +23,10 @@ ExitCode run(const MergeArguments& arguments) {
                                          {"merged_weights", result.merged},
                                          {"tensors", result.tensors},
                                          {"bytes", result.bytes}};
-    std::printf("%s\n", json.dump(2).c_str());
+    print(json_text(json));
   } else {
-    std::printf("merged  %s of %s tensors · %s · %s\n", format_count(result.merged).c_str(),
-                format_count(result.tensors).c_str(), format_bytes(result.bytes).c_str(),
-                arguments.options.out.string().c_str());
+    print("merged  " + format_count(result.merged) + " of " + format_count(result.tensors) + " tensors · " +
+          format_bytes(result.bytes) + " · " + printable(arguments.options.out.string()) + "\n");
   }
   return ExitCode::ok;
 }

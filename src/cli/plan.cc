@@ -1,5 +1,6 @@
 #include <cstdio>
 
+#include "base/print.h"
 #include "cli/machine_rates.h"
 #include "cli/plan_command.h"
 #include "io/atomic.h"
@@ -20,8 +21,6 @@ PlanInput input_of(const PlanArguments& arguments, Recipe recipe) {
   return input;
 }
 
-void print(const std::string& text) { std::fputs(text.c_str(), stdout); }
-
 ExitCode run_report(const PlanArguments& arguments) {
   const PlanInput input = plan_input(arguments);
   AllowedPlan allowed = plan_allowed(input.recipe, input.cpu, input.data.get());
@@ -35,7 +34,7 @@ ExitCode run_report(const PlanArguments& arguments) {
   if (arguments.json) {
     nlohmann::ordered_json report = nlohmann::ordered_json::parse(report_json(plan));
     if (!input.other_tools.empty()) report["other_tools"] = key_report_json(input.other_tools);
-    print(report.dump(2) + "\n");
+    print(json_text(report));
     return plan.fits() ? ExitCode::ok : ExitCode::does_not_fit;
   }
   if (arguments.timeline) print(timeline_text(plan));

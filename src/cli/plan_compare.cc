@@ -4,6 +4,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "base/print.h"
 #include "base/strings.h"
 #include "base/units.h"
 #include "cli/plan_command.h"
@@ -278,12 +279,12 @@ ExitCode run_compare(const PlanArguments& arguments) {
   if (arguments.json) {
     nlohmann::ordered_json list = nlohmann::ordered_json::array();
     for (const Choice& row : rows) list.push_back(json_of(row));
-    text = nlohmann::ordered_json{{"rows", list}}.dump(2) + "\n";
+    text = json_text(nlohmann::ordered_json{{"rows", list}});
   } else {
     text = summary(rows) + "\n" + variants(rows);
     if (rows.size() == 2 && rows[0].plan && rows[1].plan) text += "\n" + growth(rows[0], rows[1]);
   }
-  std::fputs(text.c_str(), stdout);
+  print(text);
   return ExitCode::ok;
 }
 

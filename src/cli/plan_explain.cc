@@ -1,6 +1,7 @@
 // plimsoll plan --explain.
 #include <cstdio>
 
+#include "base/print.h"
 #include "cli/plan_command.h"
 #include "cpu/describe.h"
 #include "plan/explain.h"
@@ -53,8 +54,7 @@ ExitCode run_explain(const PlanArguments& arguments) {
   const AllowedPlan allowed = plan_allowed(input.recipe, input.cpu, input.data.get());
   const Plan& plan = allowed.plan;
   const Explanation explanation = explain(plan, doubled(input, allowed));
-  std::fputs((arguments.json ? explain_json(plan, explanation) : explain_text(plan, explanation)).c_str(),
-             stdout);
+  print(arguments.json ? explain_json(plan, explanation) : explain_text(plan, explanation));
   return plan.fits() ? ExitCode::ok : ExitCode::does_not_fit;
 }
 

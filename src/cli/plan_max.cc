@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "base/print.h"
 #include "base/units.h"
 #include "cli/plan_command.h"
 #include "plan/report_parts.h"
@@ -87,14 +88,14 @@ ExitCode run_max(const PlanArguments& arguments) {
   if (arguments.json) {
     auto json = nlohmann::ordered_json::parse(report_json(plan));
     json["max"] = {{"key", asked.key}, {"value", value}, {"limited_by", bounded ? asked.bound : "memory"}};
-    text = json.dump(2) + "\n";
+    text = json_text(json);
   } else {
     text = std::string("largest ") + asked.name + "   " + format_count(value) + " " + asked.unit + " (" +
            (bounded ? asked.bound : format_count(value + 1) + " do not fit") + ")\n" + verdict_text(plan) +
            "\n\n  " + model_text(plan) + "\n  " + experiment_text(plan) + "\n  " +
            variant_words(plan.request.experiment, plan.variant) + "\n  phases   " + phases_text(plan) + "\n";
   }
-  std::fputs(text.c_str(), stdout);
+  print(text);
   return ExitCode::ok;
 }
 

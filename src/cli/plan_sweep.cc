@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "base/print.h"
 #include "base/strings.h"
 #include "base/units.h"
 #include "cli/plan_command.h"
@@ -99,7 +100,7 @@ std::string json_of(const std::vector<Point>& points, int64_t smallest) {
                     {"seconds_per_step", point.plan.seconds_per_step},
                     {"tokens_per_second", point.plan.tokens_per_second()},
                     {"variant", variant_words(point.plan.request.experiment, point.plan.variant)}});
-  return nlohmann::ordered_json{{"points", list}, {"smallest_bytes", smallest}}.dump(2) + "\n";
+  return json_text(nlohmann::ordered_json{{"points", list}, {"smallest_bytes", smallest}});
 }
 
 }  // namespace
@@ -112,7 +113,7 @@ ExitCode run_sweep(const PlanArguments& arguments) {
   if (points.empty() && !arguments.json)
     throw DoesNotFitError("does not fit   nowhere from " + range.low + " to " + range.high +
                           "\n  smallest possible: " + format_bytes(smallest));
-  std::fputs((arguments.json ? json_of(points, smallest) : text_of(points, smallest)).c_str(), stdout);
+  print(arguments.json ? json_of(points, smallest) : text_of(points, smallest));
   return points.empty() ? ExitCode::does_not_fit : ExitCode::ok;
 }
 

@@ -1,6 +1,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "base/print.h"
 #include "cli/commands.h"
 #include "recipe/aliases.h"
 #include "recipe/effective.h"
@@ -17,24 +18,24 @@ struct RecipeCommandArguments {
 
 ExitCode run(const RecipeCommandArguments& arguments) {
   if (arguments.explain) {
-    const std::string text = arguments.json ? explain_recipe_json().dump(2) + "\n" : explain_recipe();
-    std::fputs(text.c_str(), stdout);
+    const std::string text = arguments.json ? json_text(explain_recipe_json()) : explain_recipe();
+    print(text);
     return ExitCode::ok;
   }
   if (arguments.aliases) {
-    std::fputs(aliases_markdown().c_str(), stdout);
+    print(aliases_markdown());
     return ExitCode::ok;
   }
   if (arguments.recipe.path.empty()) throw UsageError("recipe: name a recipe, or use --explain");
   const LoadedRecipe loaded = arguments.recipe.read();
-  for (const std::string& name : loaded.missing) std::fprintf(stderr, "note    %s\n", name.c_str());
+  for (const std::string& name : loaded.missing) say("note    " + name);
   if (arguments.json) {
     const nlohmann::ordered_json answer = {{"recipe", effective_json(loaded.recipe)},
                                            {"other_tools", key_report_json(loaded.other_tools)}};
-    std::fputs((answer.dump(2) + "\n").c_str(), stdout);
+    print(json_text(answer));
     return ExitCode::ok;
   }
-  std::fputs((key_report_comments(loaded.other_tools) + effective_yaml(loaded.recipe)).c_str(), stdout);
+  print(key_report_comments(loaded.other_tools) + effective_yaml(loaded.recipe));
   return ExitCode::ok;
 }
 

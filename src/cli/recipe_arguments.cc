@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "base/print.h"
 #include "cli/commands.h"
 #include "recipe/hub.h"
 
@@ -70,9 +71,9 @@ LoadedRecipe RecipeArguments::read() const { return load_with(*this, {}); }
 
 LoadedRecipe RecipeArguments::load(bool quiet) const {
   LoadedRecipe loaded = read();
-  for (const std::string& change : loaded.environment_changes)
-    std::fprintf(stderr, "note    PLIMSOLL_SET: %s\n", change.c_str());
-  if (!quiet) std::fputs(key_report_notes(loaded.other_tools, path).c_str(), stderr);
+  for (const std::string& change : loaded.environment_changes) say("note    PLIMSOLL_SET: " + change);
+  const std::string notes = quiet ? "" : key_report_notes(loaded.other_tools, printable(path));
+  if (!notes.empty()) say(std::string_view(notes).substr(0, notes.size() - 1));
   require_present(loaded);
   return loaded;
 }

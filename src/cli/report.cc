@@ -2,6 +2,7 @@
 
 #include <cstdio>
 
+#include "base/print.h"
 #include "cli/commands.h"
 #include "io/atomic.h"
 
@@ -19,8 +20,8 @@ void add_report(CLI::App& app, Action& action) {
     action = [arguments] {
       const RunHistory run = read_history(arguments->run);
       if (!arguments->html.empty()) write_file_atomically(arguments->html, run_page(run));
-      std::fputs(run_text(run).c_str(), stdout);
-      if (!arguments->html.empty()) std::printf("\n  page       %s\n", arguments->html.c_str());
+      print(run_text(run));
+      if (!arguments->html.empty()) print("\n  page       " + printable(arguments->html) + "\n");
       return ExitCode::ok;
     };
   });

@@ -81,8 +81,19 @@ CLI::Validator at_least(int64_t least) {
             double value = NAN;
             const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
             const bool number = error == std::errc() && end == text.data() + text.size();
-            if (number && value >= static_cast<double>(least)) return std::string();
+            if (number && std::isfinite(value) && value >= static_cast<double>(least)) return std::string();
             return "expected a number from " + std::to_string(least) + " on, found '" + text + "'";
+          },
+          "", ""};
+}
+
+CLI::Validator share() {
+  return {[](std::string& text) {
+            double value = NAN;
+            const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+            const bool number = error == std::errc() && end == text.data() + text.size();
+            if (number && value >= 0.0 && value <= 1.0) return std::string();
+            return "expected a number from 0 to 1, found '" + text + "'";
           },
           "", ""};
 }

@@ -10,7 +10,9 @@ namespace plimsoll {
 // commands are added: they inherit it.
 void use_usage_text(CLI::App& app);
 
-// A number that is not below `least`.
+// A finite number that is not below `least`.
 CLI::Validator at_least(int64_t least);
+// A number from 0 to 1, which NaN is not.
+CLI::Validator share();
 
 }  // namespace plimsoll

@@ -2,9 +2,12 @@
 
 #include <immintrin.h>
 #include <omp.h>
+#include <pthread.h>
 #include <sched.h>
 
+#include <algorithm>
 #include <atomic>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -37,15 +40,45 @@ bool pin_to(int cpu) {
   return sched_setaffinity(0, sizeof mask, &mask) == 0;
 }
 
+// libgomp ends the process where the system refuses a thread: as many as it will start are tried first. Their
+// stacks are what glibc gives it afterwards.
+void require_threads(int n) {
+  std::mutex held;
+  std::vector<pthread_t> started;
+  int error = 0;
+  {
+    const std::lock_guard lock(held);
+    const auto wait = [](void* mutex) -> void* {
+      const std::lock_guard until_released(*static_cast<std::mutex*>(mutex));
+      return nullptr;
+    };
+    while (static_cast<int>(started.size()) < n && error == 0) {
+      pthread_t thread{};
+      error = pthread_create(&thread, nullptr, wait, &held);
+      if (error == 0) started.push_back(thread);
+    }
+  }
+  for (const pthread_t thread : started) pthread_join(thread, nullptr);
+  if (error != 0)
+    throw StoppedError("the system starts " + std::to_string(started.size() + 1) + " of " +
+                       std::to_string(n + 1) +
+                       " threads (ulimit -u and -v limit them); ask for fewer with --threads");
+}
+
 }  // namespace
 
-int available_cpus() { return static_cast<int>(allowed_cpus().size()); }
+int available_cpus() {
+  return static_cast<int>(
+      std::min<size_t>(allowed_cpus().size(), static_cast<size_t>(std::max(1, omp_get_thread_limit()))));
+}
 
 void start_threads(int n) {
   const std::vector<int>& cpus = allowed_cpus();
-  if (n < 1 || n > static_cast<int>(cpus.size()))
-    throw UsageError("threads: " + std::to_string(n) + " asked for, use 1 to " + std::to_string(cpus.size()) +
-                     " (the CPUs this process may run on)");
+  if (n < 1 || n > available_cpus())
+    throw UsageError("threads: " + std::to_string(n) + " asked for, use 1 to " +
+                     std::to_string(available_cpus()) +
+                     " (the CPUs this process may run on, and OMP_THREAD_LIMIT)");
+  require_threads(n - 1);
   omp_set_dynamic(0);
   omp_set_num_threads(n);
   std::atomic<int> ready = 0;

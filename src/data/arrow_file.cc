@@ -14,6 +14,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "data/arrow_error.h"
 #include "data/memory_pool.h"
 #include "data/parquet_block.h"
 
@@ -126,6 +127,7 @@ class ArrowFile final : public DataFile {
     if (status.IsOutOfMemory())
       throw DoesNotFitError(path_ + ": its record batches take more memory than planned (" +
                             status.message() + "). Write it again with smaller batches.");
+    require_device(path_, status);
     throw DamagedError(path_ + ": cannot be read as Arrow IPC: " + status.message() + ".");
   }
   void check(const arrow::Status& status) const {

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "data/messages.h"
+#include "text/text_error.h"
 
 namespace plimsoll {
 namespace {
@@ -33,6 +34,24 @@ void ExampleEncoder::encode(const Row& row, const std::function<std::string()>& 
   example.ids.clear();
   example.labels.clear();
   example.damage.clear();
+  try {
+    encode_row(row, where, example);
+  } catch (const TextError& error) {
+    throw DamagedError(where() + ": " + error.what());
+  }
+  if (options_.format != RowFormat::input_ids) require_known_ids(example.ids, options_.vocab_size, where);
+  example.whole_length = static_cast<int64_t>(example.ids.size());
+  if (example.whole_length > options_.max_length) {
+    truncate(example.ids);
+    truncate(example.labels);
+  }
+  const auto ignored = std::count(example.labels.begin(), example.labels.end(), kIgnoreLabel);
+  const bool first_counts = !example.labels.empty() && example.labels[0] != kIgnoreLabel;
+  example.targets = static_cast<int64_t>(example.labels.size()) - ignored - (first_counts ? 1 : 0);
+}
+
+void ExampleEncoder::encode_row(const Row& row, const std::function<std::string()>& where,
+                                Example& example) const {
   switch (options_.format) {
     case RowFormat::prompt_response:
       if (converse_)
@@ -51,15 +70,6 @@ void ExampleEncoder::encode(const Row& row, const std::function<std::string()>& 
       encode_ready_ids(row, where, example);
       break;
   }
-  if (options_.format != RowFormat::input_ids) require_known_ids(example.ids, options_.vocab_size, where);
-  example.whole_length = static_cast<int64_t>(example.ids.size());
-  if (example.whole_length > options_.max_length) {
-    truncate(example.ids);
-    truncate(example.labels);
-  }
-  const auto ignored = std::count(example.labels.begin(), example.labels.end(), kIgnoreLabel);
-  const bool first_counts = !example.labels.empty() && example.labels[0] != kIgnoreLabel;
-  example.targets = static_cast<int64_t>(example.labels.size()) - ignored - (first_counts ? 1 : 0);
 }
 
 void ExampleEncoder::truncate(std::vector<int32_t>& tokens) const {

@@ -58,6 +58,7 @@ class ExampleEncoder {
   void encode(const Row& row, const std::function<std::string()>& where, Example& example) const;
 
  private:
+  void encode_row(const Row& row, const std::function<std::string()>& where, Example& example) const;
   void encode_ready_ids(const Row& row, const std::function<std::string()>& where, Example& example) const;
   void truncate(std::vector<int32_t>& tokens) const;
   void encode_text(std::string_view prompt, std::string_view response, Example& example) const;

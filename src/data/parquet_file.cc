@@ -5,6 +5,7 @@
 #include <arrow/util/utf8.h>
 #include <parquet/arrow/reader.h>
 #include <parquet/arrow/schema.h>
+#include <parquet/exception.h>
 #include <parquet/file_reader.h>
 #include <parquet/metadata.h>
 #include <parquet/size_statistics.h>
@@ -14,6 +15,7 @@
 #include <new>
 
 #include "base/error.h"
+#include "data/arrow_error.h"
 #include "data/data_file.h"
 #include "data/memory_pool.h"
 #include "data/parquet_block.h"
@@ -31,6 +33,7 @@ constexpr int64_t kReadBufferBytes = 64 * kKiB;
   if (status.IsOutOfMemory())
     throw DoesNotFitError(path + ": its rows take more memory than its metadata says (" + status.message() +
                           "). Write it again with size statistics, as pyarrow 19 and newer do.");
+  require_device(path, status);
   throw DamagedError(path + ": cannot be read as Parquet: " + status.message() + ".");
 }
 
@@ -53,6 +56,8 @@ auto guarded(const std::string& path, Call&& call) {
     throw;
   } catch (const std::bad_alloc&) {
     throw;
+  } catch (const parquet::ParquetStatusException& error) {
+    fail(path, error.status());
   } catch (const std::exception& error) {
     throw DamagedError(path + ": cannot be read as Parquet: " + error.what() + ".");
   }

@@ -44,14 +44,16 @@ void require_near(const fs::path& link, const fs::path& folder) {
                    "; copy the file itself there, or remove the link");
 }
 
-// f16 reaches 65,504; everything else that converts has the range of f32.
-void require_range(std::span<const std::byte> values, const StoredTensor& tensor) {
+// What rounds to infinity: from 65,520 on in f16, from 2^128 - 2^119 on in bf16.
+void require_range(std::span<const std::byte> values, const StoredTensor& tensor, DType dtype) {
+  const float least = dtype == DType::f16 ? 65520.0F : dtype == DType::bf16 ? 0x1.FFp127F : INFINITY;
   for (size_t at = 0; at < values.size(); at += sizeof(float)) {
     float value = 0;
     std::memcpy(&value, values.data() + at, sizeof value);
-    if (std::isfinite(value) && std::abs(value) >= 65520.0F)
+    if (std::isfinite(value) && std::abs(value) >= least)
       throw UsageError(tensor.file->path().string() + ": tensor '" + tensor.entry->name +
-                       "' holds values beyond f16's range (" + std::to_string(value) + "); use bf16");
+                       "' holds values beyond " + std::string(to_string(dtype)) + "'s range (" +
+                       std::to_string(value) + "); use " + (dtype == DType::f16 ? "bf16" : "f32"));
   }
 }
 
@@ -141,7 +143,7 @@ void copy_tensor(const StoredTensor& tensor, DType dtype, SafetensorsWriter& wri
     const auto count = static_cast<size_t>(std::min(step, entry.shape.elements() - first));
     const auto values = wide.first(count * sizeof(float));
     load_elements(tensor, first, values, DType::f32, stored);
-    if (dtype == DType::f16) require_range(values, tensor);
+    require_range(values, tensor, dtype);
     const auto written = narrow.first(count * static_cast<size_t>(size_of(dtype)));
     convert(values, DType::f32, written, dtype);
     writer.write(entry.name, written);

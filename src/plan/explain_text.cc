@@ -4,6 +4,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "base/print.h"
 #include "base/strings.h"
 #include "base/units.h"
 #include "plan/explain.h"
@@ -139,7 +140,7 @@ std::string explain_json(const Plan& plan, const Explanation& explanation) {
       {"attention_scores",
        {{"stored_bytes", 0},
         {"would_take_bytes", explanation.scores_bytes * plan.request.experiment.model.layers}}}};
-  return json.dump(2) + "\n";
+  return json_text(json);
 }
 
 }  // namespace plimsoll

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/print.h"
 #include "base/strings.h"
 #include "base/units.h"
 #include "models/decoder.h"
@@ -264,7 +265,7 @@ std::string report_json(const Plan& plan) {
       {"data", data_json(request.data)},
       {"smallest", brief(plan.smallest)},
       {"would_save", savings}};
-  return json.dump(2) + "\n";
+  return json_text(json);
 }
 
 std::string dump(const Plan& plan, const std::string& what) {

@@ -21,7 +21,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
-using namespace nlohmann::literals;
 
 // Calls `use` with every line; a missing file has none.
 void read_lines(const fs::path& file, const std::function<void(const Json&)>& use) {
@@ -42,29 +41,41 @@ double real(const Json& line, const char* key) {
   return at == line.end() || at->is_null() ? std::numeric_limits<double>::quiet_NaN() : at->get<double>();
 }
 
+// A whole number, or the nearest one that a double holds exactly: sums and differences of two stay in 64
+// bits.
+int64_t whole(const Json& value) {
+  constexpr double kMost = 0x1p53;
+  const double number = value.get<double>();
+  return std::isnan(number) ? 0 : static_cast<int64_t>(std::clamp(number, -kMost, kMost));
+}
+int64_t whole(const Json& line, const char* key) {
+  const auto at = line.find(key);
+  return at == line.end() ? 0 : whole(*at);
+}
+
 StepPoint step_of(const Json& line) {
-  return {line.at("step").get<int64_t>(),   real(line, "loss"),
-          line.at("lr").get<double>(),      line.at("tokens").get<int64_t>(),
-          line.at("seconds").get<double>(), line.value("rss", int64_t{0})};
+  return {whole(line.at("step")),           real(line, "loss"),
+          line.at("lr").get<double>(),      whole(line.at("tokens")),
+          line.at("seconds").get<double>(), whole(line, "rss")};
 }
 
 void read_start(const Json& line, RunHistory& run) {
-  run.total_steps = line.value("total_steps", int64_t{0});
-  run.planned_process_bytes = line.value("planned_process_bytes", int64_t{0});
-  run.planned_device_bytes = line.value("planned_device_bytes", int64_t{0});
+  run.total_steps = whole(line, "total_steps");
+  run.planned_process_bytes = whole(line, "planned_process_bytes");
+  run.planned_device_bytes = whole(line, "planned_device_bytes");
   run.planned_seconds_per_step = line.value("planned_seconds_per_step", 0.0);
   run.kernels = line.value("kernels", "");
   if (line.contains("effective_batch") && line.contains("micro_batch")) {
-    const auto effective = line["effective_batch"].get<int64_t>();
-    const auto micro = line["micro_batch"].get<int64_t>();
+    const int64_t effective = whole(line["effective_batch"]);
+    const int64_t micro = whole(line["micro_batch"]);
     run.batch = format_count(effective) + " = " + format_count(micro) + " x " +
                 format_count(ceil_div(effective, std::max<int64_t>(1, micro)));
   }
 }
 
 RunEvent event_of(const Json& line) {
-  RunEvent event{line.at("time").get<double>(), line.at("step").get<int64_t>(),
-                 line.at("event").get<std::string>(), ""};
+  RunEvent event{line.at("time").get<double>(), whole(line.at("step")), line.at("event").get<std::string>(),
+                 ""};
   if (event.kind == "signal") event.detail = line.value("signal", "");
   if (event.kind == "stop") event.detail = line.value("reason", "");
   return event;
@@ -103,7 +114,7 @@ RunHistory read_history(const fs::path& folder) {
   run.folder = folder;
   read_lines(folder / "metrics.jsonl", [&](const Json& line) { run.steps.push_back(step_of(line)); });
   read_lines(folder / "eval.jsonl", [&](const Json& line) {
-    run.evaluations.push_back({line.at("step").get<int64_t>(), real(line, "loss")});
+    run.evaluations.push_back({whole(line.at("step")), real(line, "loss")});
   });
   read_lines(folder / "events.jsonl", [&](const Json& line) {
     run.events.push_back(event_of(line));
@@ -111,8 +122,8 @@ RunHistory read_history(const fs::path& folder) {
   });
   if (fs::exists(folder / "run.json"))
     run.measured_device_bytes = read_values((folder / "run.json").string(), [&] {
-      return read_json(folder / "run.json", kMiB)
-          .value("/measured/device_arena_bytes"_json_pointer, int64_t{0});
+      const Json measured = read_json(folder / "run.json", kMiB).value("measured", Json::object());
+      return whole(measured, "device_arena_bytes");
     });
   run.state = state_of(run);
   return run;
@@ -155,7 +166,8 @@ std::optional<EvalPoint> best_evaluation(const RunHistory& run) {
 }
 
 std::string clock_words(double time) {
-  const auto seconds = static_cast<std::time_t>(time);
+  constexpr double kYear9999 = 253402300799.0;
+  const auto seconds = static_cast<std::time_t>(std::isfinite(time) ? std::clamp(time, 0.0, kYear9999) : 0.0);
   std::tm parts{};
   localtime_r(&seconds, &parts);
   std::array<char, 32> text{};

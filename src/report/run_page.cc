@@ -95,11 +95,13 @@ void fit_height(std::vector<double> values, const std::vector<double>& also, boo
 }
 
 std::string ticks(const Axis& axis, const Quantity& quantity) {
+  constexpr int kMost = 16;  // a log may hold any numbers: steps that vanish beside them, or none at all
   const bool bytes = &quantity == &kMemory;
   const double step = bytes ? static_cast<double>(page::tick_bytes(std::llround(axis.high)))
                             : page::tick_step(axis.high - axis.low);
   std::string html;
-  for (double value = std::ceil(axis.low / step) * step; value <= axis.high; value += step)
+  double value = std::ceil(axis.low / step) * step;
+  for (int i = 0; i < kMost && value <= axis.high; ++i, value += step)
     html += page::tick(axis.y(value), std::abs(value) < step / 2 ? "0" : quantity.words(value));
   return html + "\n";
 }

@@ -3,6 +3,7 @@
 #include <array>
 #include <cmath>
 
+#include "base/print.h"
 #include "base/strings.h"
 #include "base/units.h"
 #include "report/curve.h"
@@ -72,7 +73,7 @@ std::string events_text(const RunHistory& run) {
 std::string run_text(const RunHistory& run) {
   std::string text = std::string(state_words(run.state)) + "   " + format_count(run.last_step()) +
                      (run.total_steps > 0 ? " of " + format_count(run.total_steps) : "") + " steps · " +
-                     run.folder.string() + "\n\n";
+                     printable(run.folder.string()) + "\n\n";
   TextTable table;
   table.add_row({"loss", loss_text(run)});
   const std::string picture = sparkline(run);

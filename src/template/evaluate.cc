@@ -92,9 +92,7 @@ Value Interpreter::concatenation(const Expression& e) {
 
 Value Interpreter::comparison(const Expression& e) {
   const auto holds = [this](Comparison comparison, const Value& a, const Value& b) {
-    // Dicts are compared key by key, each looked for in the other.
-    const int64_t weight = std::min(a.weight(), b.weight());
-    runtime_.charge(a.is(Type::string) || weight < 16 ? 0 : weight * std::min<int64_t>(weight, 64) / 8);
+    runtime_.charge_comparison(a, b);
     switch (comparison) {
       case Comparison::eq:
         return equal(a, b);

@@ -16,7 +16,9 @@ namespace {
 
 // What int() and float() read: blanks at the ends, digits with single underscores between them.
 std::optional<std::string> plain_number(std::string_view text) {
+  constexpr size_t kLongest = 1000;  // with its underscores
   std::string number(strip_left(strip_right(text)));
+  if (number.size() > kLongest) return std::nullopt;
   for (size_t i = 0; i < number.size(); ++i) {
     if (number[i] != '_') continue;
     const auto digit = [&](size_t at) {
@@ -140,6 +142,7 @@ Value indented(Runtime& runtime, const Value& value, const Arguments& arguments)
 
 // The filter title: capitals behind blanks, hyphens and brackets, unlike str.title.
 Value titled(Runtime& runtime, const std::string& text) {
+  runtime.charge(static_cast<int64_t>(text.size()));  // every word is mapped by itself
   std::string out;
   size_t start = 0;
   const auto flush = [&](size_t end) {
@@ -201,6 +204,8 @@ std::optional<Value> call_text_filter(Runtime& runtime, const std::string& name,
 }  // namespace
 
 Value call_filter(Runtime& runtime, const std::string& name, const Value& value, const Arguments& arguments) {
+  runtime.charge_reading(value);
+  for (const Value& argument : arguments.positional) runtime.charge_reading(argument);
   if (auto result = call_list_filter(runtime, name, value, arguments)) return *std::move(result);
   if (name == "default" || name == "d") {
     const auto given = arguments.bind({"default_value", "boolean"});

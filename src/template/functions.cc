@@ -114,6 +114,7 @@ std::optional<Value> call_dict_method(Runtime& runtime, const Dict& dict, const 
   if (name == "get") {
     const auto given = arguments.bind({"key", "default"}, 1);
     runtime.charge(static_cast<int64_t>(dict.items.size() / 8));
+    runtime.charge_reading(*given[0]);
     const Value* found = dict.find(*given[0]);
     if (found != nullptr) return *found;
     return given[1] != nullptr ? *given[1] : Value::none();
@@ -135,7 +136,8 @@ std::optional<Value> call_list_method(Runtime& runtime, const std::vector<Value>
   const Value& wanted = *arguments.bind({"value"}, 1)[0];
   int64_t count = 0;
   for (size_t i = 0; i < items.size(); ++i) {
-    runtime.charge(1 + std::min(items[i].weight(), wanted.weight()) / 8);
+    runtime.charge(1);
+    runtime.charge_comparison(items[i], wanted);
     if (!equal(items[i], wanted)) continue;
     if (name == "index") return Value::integer(static_cast<int64_t>(i));
     ++count;
@@ -213,13 +215,14 @@ bool call_test(Runtime& runtime, const std::string& name, const Value& subject, 
     return is_parity(runtime, subject, name == "odd" ? 1 : 0, 2);
   }
   if (name == "lower" || name == "upper") {
+    runtime.charge_reading(subject);
     const std::string text = to_text(runtime, subject);
     return name == "lower" ? is_all_lower(text) : is_all_upper(text);
   }
   const Value& other = *arguments.bind({"other"}, 1)[0];
   if (name == "in") return contains(runtime, other, subject);
   if (name == "divisibleby") return is_parity(runtime, subject, 0, to_integer(other, "divisibleby"));
-  runtime.charge(std::min(subject.weight(), other.weight()) / 8);
+  runtime.charge_comparison(subject, other);
   if (const auto result = comparing_test(name, subject, other)) return *result;
   fail("the test '" + name + "' is not supported");
 }

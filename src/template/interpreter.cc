@@ -47,10 +47,12 @@ void Interpreter::print(const Value& value) {
     write(to_text(runtime_, value));
 }
 
-Value Interpreter::lookup(const std::string& name) const {
-  for (const Scope* scope = scope_; scope != nullptr; scope = scope->parent)
+Value Interpreter::lookup(const std::string& name) {
+  for (const Scope* scope = scope_; scope != nullptr; scope = scope->parent) {
+    runtime_.charge(static_cast<int64_t>(scope->names.size() / 16));
     for (const auto& [known, value] : scope->names)
       if (known == name) return value;
+  }
   if (const auto found = variables_.find(name); found != variables_.end()) return found->second;
   for (const char* function : {"dict", "namespace", "raise_exception", "range", "strftime_now"})
     if (name == function) return Value::function(name);
@@ -58,6 +60,7 @@ Value Interpreter::lookup(const std::string& name) const {
 }
 
 void Interpreter::set(std::string_view name, Value value) {
+  runtime_.charge(static_cast<int64_t>(scope_->names.size() / 16));
   for (auto& [known, old] : scope_->names) {
     if (known != name) continue;
     old = std::move(value);

@@ -60,7 +60,7 @@ class Interpreter {
   Value filter(const Expression& e, const Value* block_text);
   Value slice_of(const Expression& e);
   Arguments arguments_of(const Expression& e);
-  [[nodiscard]] Value lookup(const std::string& name) const;
+  [[nodiscard]] Value lookup(const std::string& name);
   void set(std::string_view name, Value value);
 
   Runtime runtime_;

@@ -23,8 +23,8 @@ Value path_of(Runtime& runtime, Value item, const Value& path, const Value* othe
   return item;
 }
 
-Value folded(const Value& value) {
-  return value.is(Type::string) ? Value::string(to_lower(value.text())) : value;
+Value folded(Runtime& runtime, const Value& value) {
+  return value.is(Type::string) ? runtime.make_text(to_lower(value.text())) : value;
 }
 
 bool given(const Value* value) { return value != nullptr && !value->is(Type::none); }
@@ -33,14 +33,15 @@ bool given(const Value* value) { return value != nullptr && !value->is(Type::non
 Value key_of(Runtime& runtime, const Value& item, const Value* attribute, bool case_sensitive) {
   runtime.charge(item.weight() / 8);
   const Value key = given(attribute) ? path_of(runtime, item, *attribute) : item;
-  return case_sensitive ? key : folded(key);
+  return case_sensitive ? key : folded(runtime, key);
 }
 
 Values sorted(Runtime& runtime, const Values& items, const Values& keys, bool reverse) {
   std::vector<size_t> order(items.size());
   for (size_t i = 0; i < order.size(); ++i) order[i] = i;
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    runtime.charge(1 + std::min(keys[a].weight(), keys[b].weight()) / 8);
+    runtime.charge(1);
+    runtime.charge_comparison(keys[a], keys[b]);
     return reverse ? compare(keys[b], keys[a]) < 0 : compare(keys[a], keys[b]) < 0;
   });
   Values out;
@@ -88,8 +89,11 @@ Value unique(Runtime& runtime, const Value& value, const Arguments& arguments) {
   for (const Value& item : iterate(runtime, value)) {
     const Value key = key_of(runtime, item, bound[1], flag_of(bound[0]));
     runtime.charge(static_cast<int64_t>(seen.size() / 8));
-    if (std::any_of(seen.begin(), seen.end(), [&](const Value& other) { return equal(key, other); }))
-      continue;
+    const auto same = [&](const Value& other) {
+      if (key.weight() > 1) runtime.charge_comparison(key, other);
+      return equal(key, other);
+    };
+    if (std::any_of(seen.begin(), seen.end(), same)) continue;
     seen.push_back(key);
     runtime.append(items, item);
   }
@@ -103,6 +107,7 @@ Value extreme(Runtime& runtime, const Value& value, const Arguments& arguments, 
   bool any = false;
   for (const Value& item : iterate(runtime, value)) {
     const Value key = key_of(runtime, item, bound[1], flag_of(bound[0]));
+    if (any) runtime.charge_comparison(key, best_key);
     const bool better = any && (largest ? compare(key, best_key) > 0 : compare(key, best_key) < 0);
     if (any && !better) continue;
     best = item;

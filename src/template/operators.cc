@@ -182,6 +182,7 @@ Value element(Runtime& runtime, const Value& object, int64_t index) {
 const Value* find_key(Runtime& runtime, const Dict& dict, const Value& key) {
   if (key.is(Type::list) || key.is(Type::dict)) fail("a " + type_name(key) + " is no key of a dict");
   runtime.charge(static_cast<int64_t>(dict.items.size() / 8));
+  runtime.charge_reading(key);
   return dict.find(key);
 }
 
@@ -225,7 +226,7 @@ bool contains(Runtime& runtime, const Value& container, const Value& item) {
       break;
   }
   for (const Value& element : iterate(runtime, container)) {
-    runtime.charge(std::min(element.weight(), item.weight()) / 8);
+    runtime.charge_comparison(element, item);
     if (equal(element, item)) return true;
   }
   return false;
@@ -234,6 +235,7 @@ bool contains(Runtime& runtime, const Value& container, const Value& item) {
 Value attribute(Runtime& runtime, const Value& object, const std::string& name) {
   check_defined(object, "'" + name + "'");
   if (object.is(Type::name_space)) {
+    runtime.charge(static_cast<int64_t>(object.attributes().items.size() / 8));
     const Value* found = object.attributes().find(name);
     return found != nullptr ? *found : missing(object, name);
   }

@@ -89,6 +89,17 @@ void Runtime::charge(int64_t steps) {
     fail("it does more than " + std::to_string(limits_.steps) + " steps: a loop without an end?");
 }
 
+void Runtime::charge_reading(const Value& value) {
+  if (value.is(Type::string)) charge(static_cast<int64_t>(value.text().size() / 64));
+}
+
+void Runtime::charge_comparison(const Value& a, const Value& b) {
+  const int64_t weight = std::min(a.weight(), b.weight());
+  if (a.is(Type::string)) return charge(weight);
+  // Dicts are compared key by key, each looked for in the other.
+  charge(weight < 16 ? 0 : weight * std::min<int64_t>(weight, 64) / 8);
+}
+
 void Runtime::check_text(size_t bytes) const {
   if (bytes > limits_.value_bytes)
     fail("a text of more than " + std::to_string(limits_.value_bytes) + " bytes is made");

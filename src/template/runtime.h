@@ -23,6 +23,10 @@ class Runtime {
   [[nodiscard]] const std::optional<std::tm>& now() const { return now_; }
   // Throws Failure once too much was done.
   void charge(int64_t steps);
+  // What a walk through a text costs; nothing for other values, whose elements are charged one by one.
+  void charge_reading(const Value& value);
+  // What comparing two values costs at most.
+  void charge_comparison(const Value& a, const Value& b);
   // Throws Failure for a text of so many bytes, before it is made.
   void check_text(size_t bytes) const;
   Value make_text(std::string text, bool safe = false);

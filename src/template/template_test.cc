@@ -156,6 +156,33 @@ TEST(Template, recursion_through_deep_expressions_is_bounded) {
   EXPECT_THAT(error_of("{% macro m(n) %}{{ " + deep + " }}{% endmacro %}{{ m(1) }}"), HasSubstr("levels"));
 }
 
+// Each of these would go on for hours if what it looks at were not charged.
+TEST(Template, what_looks_at_large_texts_is_charged_by_their_length) {
+  const std::string big =
+      "{% set a = 'x' * 16000000 %}{% set b = 'x' * 16000000 %}{% set t = namespace(n=0) %}"
+      "{% for i in range(100000) %}{% for j in range(90) %}";
+  for (const char* expression :
+       {"a == b", "a < b", "a is eq(b)", "[a] == [b]", "a in [b]", "{a: 1}[b] is defined", "[b].count(a)",
+        "[a, b]|max", "[a, b]|sort(case_sensitive=true)", "[a, b]|unique(case_sensitive=true)|list", "a|length",
+        "a is lower", "a|trim|length", "a|default(b)|count", "a.startswith(b)", "{a: 1}.get(b)", "a|int", "a|title"})
+    EXPECT_THAT(error_of(big + "{% if " + expression + " %}{% endif %}{% endfor %}{% endfor %}"),
+                HasSubstr("steps"))
+        << expression;
+}
+
+TEST(Template, splitting_and_reading_numbers_take_linear_time) {
+  EXPECT_EQ(rendered("{{ ('a ' * 500000).rsplit()|length }} {{ 'a b\u00a0c'.rsplit(none, 1)|tojson }}"),
+            "500000 [\"a b\", \"c\"]");
+  EXPECT_EQ(rendered("{{ ('1_' * 8000000)|int(7) }}"), "7");
+}
+
+TEST(Template, many_names_cost_what_looking_them_up_takes) {
+  std::string source;
+  for (int i = 0; i < 20'000; ++i) source += "{% set n" + std::to_string(i) + " = 1 %}";
+  source += "{% for i in range(100000) %}{% for j in range(100) %}{{ n19999 }}{% endfor %}{% endfor %}";
+  EXPECT_THAT(error_of(source), HasSubstr("steps"));
+}
+
 TEST(Template, cycles_of_namespaces_are_freed) {
   EXPECT_EQ(
       rendered(

@@ -5,6 +5,7 @@
 
 #include "template/library.h"
 #include "template/python_text.h"
+#include "text/utf8.h"
 
 namespace plimsoll::jinja {
 namespace {
@@ -36,9 +37,11 @@ Parts rsplit_at_space(std::string_view text, int64_t most) {
       break;
     }
     size_t start = text.size();
-    for (size_t at = 0; at < text.size();)
-      if (is_space(next_code_point(text, at))) start = at;
-    if (start == text.size()) start = 0;
+    while (start > 0) {
+      const Utf8Char before = decode_utf8_before(text.data() + start);
+      if (is_space(before.code)) break;
+      start -= before.bytes;
+    }
     parts.push_back(text.substr(start));
     text = text.substr(0, start);
   }
@@ -175,7 +178,10 @@ Value without_affix(Runtime& runtime, const std::string& text, const Arguments& 
 std::optional<Value> call_plain(Runtime& runtime, const std::string& text, const std::string& name) {
   if (name == "upper") return runtime.make_text(to_upper(text));
   if (name == "lower") return runtime.make_text(to_lower(text));
-  if (name == "title") return runtime.make_text(python_title(text));
+  if (name == "title") {
+    runtime.charge(static_cast<int64_t>(text.size()));  // every letter is mapped by itself
+    return runtime.make_text(python_title(text));
+  }
   if (name == "capitalize") return runtime.make_text(capitalize(text));
   if (name == "isdigit") return Value::boolean(is_digits(text));
   if (name == "isspace") return Value::boolean(!text.empty() && is_space(text));

@@ -14,6 +14,7 @@ struct Sequence {
 
 constexpr int16_t kDeepest = 200;
 constexpr int32_t kHeaviest = 1 << 20;
+constexpr size_t kPartBytes = 1024;
 
 template <class T>
 int sign_of(const T& a, const T& b) {
@@ -85,6 +86,7 @@ Value Value::real(double number) {
 Value Value::string(std::string text, bool safe) {
   Value value(Type::string);
   value.number_ = safe ? 1 : 0;
+  value.weight_ = static_cast<int32_t>(std::min<size_t>(1 + text.size() / kPartBytes, kHeaviest));
   value.heap_ = std::make_shared<std::string>(std::move(text));
   return value;
 }

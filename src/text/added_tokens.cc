@@ -8,8 +8,6 @@
 namespace plimsoll {
 namespace {
 
-uint64_t edge_key(uint32_t node, char byte) { return uint64_t{node} << 8 | static_cast<unsigned char>(byte); }
-
 bool has_class(const Utf8Char& c, uint8_t mask) { return (unicode_classes()[c.code] & mask) != 0; }
 
 bool is_single_word(std::string_view before, std::string_view after) {
@@ -57,55 +55,111 @@ std::string normal_form(const Normalizer* normalizer, const std::string& content
   return std::string(text.text());
 }
 
+// Their tables take about 40 bytes for each. The largest known list has 100 kB.
+constexpr size_t kMostContent = size_t{4} << 20;
+
 // A node of std::unordered_map with its share of the bucket array.
 constexpr size_t kMapOverhead = 24;
 
 }  // namespace
 
+// The longest token at one place after another, from left to right.
+class AddedTokenMatcher::Search {
+ public:
+  Search(const AddedTokenMatcher& matcher, std::string_view text)
+      : matcher_(matcher),
+        text_(text),
+        walks_left_(matcher.backward_.empty() ? INT64_MAX : static_cast<int64_t>(4 * text.size() + 4096)) {}
+
+  // Index of the token, or -1.
+  int32_t longest_at(size_t i) {
+    if (!matcher_.starts_[static_cast<unsigned char>(text_[i])]) return -1;
+    return walks_left_ > 0 ? walk_from(i) : look_up(i);
+  }
+
+ private:
+  int32_t walk_from(size_t i) {
+    const ByteTrie& trie = matcher_.forward_;
+    int32_t found = -1;
+    uint32_t node = ByteTrie::kRoot;
+    for (; i < text_.size(); ++i, --walks_left_) {
+      node = trie.child(node, text_[i]);
+      if (node == ByteTrie::kNone) break;
+      if (trie.value(node) >= 0) found = trie.value(node);
+    }
+    return found;
+  }
+
+  int32_t look_up(size_t i) {
+    if (i < block_begin_ || i >= block_begin_ + block_.size()) read_block(i);
+    return block_[i - block_begin_];
+  }
+
+  // The longest tokens at [begin, ...), by one walk from right to left that begins a token's length behind
+  // them: what it has read last is then the start of everything that begins there.
+  void read_block(size_t begin) {
+    constexpr size_t kLeast = size_t{1} << 16;
+    const size_t size = std::min(std::max(kLeast, matcher_.longest_), text_.size() - begin);
+    block_begin_ = begin;
+    block_.assign(size, -1);
+    const ByteTrie& trie = matcher_.backward_;
+    uint32_t node = ByteTrie::kRoot;
+    for (size_t i = std::min(text_.size(), begin + size + matcher_.longest_); i-- > begin;) {
+      node = trie.follow(node, text_[i]);
+      if (i < begin + size) block_[i - begin] = trie.longest_value(node);
+    }
+  }
+
+  const AddedTokenMatcher& matcher_;
+  std::string_view text_;
+  int64_t walks_left_;  // bytes that walks from single places may still read
+  size_t block_begin_ = 0;
+  std::vector<int32_t> block_;
+};
+
 void AddedTokenMatcher::add(const AddedToken& token) {
   const std::string& pattern = token.spelling;
   if (pattern.empty()) return;
   starts_[static_cast<unsigned char>(pattern[0])] = true;
-  uint32_t node = 0;
-  for (const char byte : pattern) {
-    const auto next = static_cast<uint32_t>(token_of_node_.size());
-    const auto [edge, is_new] = edges_.try_emplace(edge_key(node, byte), next);
-    if (is_new) token_of_node_.push_back(-1);
-    node = edge->second;
-  }
   // Of two tokens with one pattern the first wins.
-  if (token_of_node_[node] < 0) token_of_node_[node] = static_cast<int32_t>(tokens_.size());
+  forward_.add(pattern, static_cast<int32_t>(tokens_.size()));
+  longest_ = std::max(longest_, pattern.size());
   tokens_.push_back(token);
 }
 
-AddedTokenMatcher::Found AddedTokenMatcher::longest_at(std::string_view text) const {
-  Found found{0, nullptr};
-  uint32_t node = 0;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const auto edge = edges_.find(edge_key(node, text[i]));
-    if (edge == edges_.end()) break;
-    node = edge->second;
-    if (const int32_t token = token_of_node_[node]; token >= 0)
-      found = {i + 1, &tokens_[static_cast<size_t>(token)]};
+void AddedTokenMatcher::finish() {
+  constexpr size_t kShort = 64;
+  if (longest_ <= kShort) return;
+  for (size_t i = 0; i < tokens_.size(); ++i) {
+    const std::string& pattern = tokens_[i].spelling;
+    backward_.add(std::string(pattern.rbegin(), pattern.rend()), static_cast<int32_t>(i));
   }
-  return found;
+  backward_.add_failure_links();
 }
 
 void AddedTokenMatcher::cut(std::string_view text, std::vector<Segment>& out) const {
-  size_t done = 0;  // everything before is in `out`
+  Search search(*this, text);
+  size_t done = 0;                        // everything before is in `out`
+  size_t white_begin = 0, white_end = 0;  // white space that was walked through
   for (size_t i = 0; i < text.size() && !empty();) {
-    const Found found = starts_[static_cast<unsigned char>(text[i])] ? longest_at(text.substr(i)) : Found{};
-    if (found.token == nullptr) {
+    const int32_t found = search.longest_at(i);
+    if (found < 0) {
       ++i;
       continue;
     }
-    const AddedToken& token = *found.token;
+    const AddedToken& token = tokens_[static_cast<size_t>(found)];
     size_t begin = i;
-    size_t end = i + found.length;
+    size_t end = i + token.spelling.size();
     i = end;  // the search goes on right behind the match, whatever it strips or is refused for
     if (token.single_word && !is_single_word(text.substr(0, begin), text.substr(end))) continue;
-    if (token.lstrip) begin = std::max(begin - spaces_at_end(text.substr(0, begin)), done);
-    if (token.rstrip) end += spaces_at_start(text.substr(end));
+    if (token.lstrip && begin > done) begin -= spaces_at_end(text.substr(done, begin - done));
+    if (token.rstrip) {
+      if (end < white_begin || end > white_end) {
+        white_begin = end;
+        white_end = end + spaces_at_start(text.substr(end));
+      }
+      end = white_end;
+    }
     if (done < begin) out.push_back({-1, text.substr(done, begin - done)});
     out.push_back({token.id, text.substr(begin, end - begin)});
     done = end;
@@ -114,16 +168,16 @@ void AddedTokenMatcher::cut(std::string_view text, std::vector<Segment>& out) co
 }
 
 int64_t AddedTokenMatcher::resident_bytes() const {
-  size_t bytes = edges_.size() * (sizeof(uint64_t) * 2 + kMapOverhead) +
-                 token_of_node_.capacity() * sizeof(int32_t) + tokens_.capacity() * sizeof(AddedToken);
+  size_t bytes = tokens_.capacity() * sizeof(AddedToken);
   for (const AddedToken& token : tokens_) bytes += token.content.capacity();
-  return static_cast<int64_t>(bytes);
+  return static_cast<int64_t>(bytes) + forward_.resident_bytes() + backward_.resident_bytes();
 }
 
 AddedTokens::AddedTokens(const std::optional<JsonPart>& list, const PieceTable& vocab,
                          const Normalizer* normalizer) {
   std::vector<AddedToken> in_order;
   if (!list) return;
+  size_t bytes = 0;
   for (const JsonPart& json : list->items()) {
     AddedToken token = read_token(json);
     if (token.content.empty() || by_content_.contains(token.content)) continue;
@@ -134,6 +188,10 @@ AddedTokens::AddedTokens(const std::optional<JsonPart>& list, const PieceTable& 
       throw UsageError(json.place() + ": the added token \"" + token.content + "\" has the id " +
                        std::to_string(token.id) + " in the file but would be tokenised as " +
                        std::to_string(expected) + "; correct the ids in added_tokens");
+    bytes += token.content.size();
+    if (bytes > kMostContent)
+      throw UsageError(list->place() + ": the added tokens have more than " + std::to_string(kMostContent) +
+                       " bytes together, which no known tokenizer comes near");
     token.spelling = token.normalized ? normal_form(normalizer, token.content) : token.content;
     add(token);
     in_order.push_back(std::move(token));
@@ -155,6 +213,7 @@ void AddedTokens::add(const AddedToken& token) {
 void AddedTokens::prepare(std::vector<AddedToken> in_order) {
   std::stable_partition(in_order.begin(), in_order.end(), [](const AddedToken& t) { return t.special; });
   for (const AddedToken& token : in_order) (token.normalized ? normalized_ : raw_).add(token);
+  for (AddedTokenMatcher* matcher : {&raw_, &normalized_}) matcher->finish();
 }
 
 const AddedToken* AddedTokens::find(int32_t id) const {

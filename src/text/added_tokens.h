@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "text/byte_trie.h"
 #include "text/json_part.h"
 #include "text/normalizer.h"
 #include "text/piece_table.h"
@@ -33,29 +34,28 @@ struct Segment {
   std::string_view text;
 };
 
-// Finds a set of tokens, leftmost-longest, in one pass: time is the text's length, plus the longest token's
-// for every place where one may start.
+// Finds a set of tokens, leftmost-longest, in time linear in the text however many and long they are.
 class AddedTokenMatcher {
  public:
   // The token is found where its spelling stands in the text.
   void add(const AddedToken& token);
+  // After the last one.
+  void finish();
   [[nodiscard]] bool empty() const { return tokens_.empty(); }
   // Appends the segments of `text`, in order; empty stretches of text are left out.
   void cut(std::string_view text, std::vector<Segment>& out) const;
   [[nodiscard]] int64_t resident_bytes() const;
 
  private:
-  struct Found {
-    size_t length;
-    const AddedToken* token;
-  };
-  [[nodiscard]] Found longest_at(std::string_view text) const;
+  class Search;
 
   std::vector<AddedToken> tokens_;
   std::array<bool, 256> starts_{};
-  // Trie: edges by (node, byte), the token that ends in a node (-1: none). Node 0 is the root.
-  std::unordered_map<uint64_t, uint32_t> edges_;
-  std::vector<int32_t> token_of_node_ = {-1};
+  ByteTrie forward_;
+  // Of the spellings read from their ends, with failure links: only where walks from every place would not be
+  // linear.
+  ByteTrie backward_;
+  size_t longest_ = 0;
 };
 
 // All added tokens of a file.

@@ -1,5 +1,6 @@
 #include "text/charsmap.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "text/grapheme.h"
@@ -13,6 +14,8 @@ uint32_t offset_of(uint32_t unit) { return (unit >> 10) << ((unit & (1U << 9)) >
 uint32_t label_of(uint32_t unit) { return unit & (1U << 31 | 0xFF); }
 bool has_leaf(uint32_t unit) { return (unit & 1U << 8) != 0; }
 uint32_t value_of(uint32_t unit) { return unit & ~(1U << 31); }
+
+constexpr size_t kLongestEntry = 256;  // bytes; nmt_nfkc has 18
 
 // Clusters from this length on are looked up character by character.
 constexpr size_t kLongCluster = 6;
@@ -59,7 +62,8 @@ Charsmap::Charsmap(std::string_view blob, const std::string& place) {
 std::optional<Charsmap::Match> Charsmap::find(std::string_view text, bool longest) const {
   std::optional<Match> found;
   size_t node = offset_of(units_[0]);
-  for (size_t i = 0; i < text.size() && text[i] != '\0'; ++i) {
+  const size_t longest_entry = std::min(text.size(), kLongestEntry);  // a damaged trie may go round
+  for (size_t i = 0; i < longest_entry && text[i] != '\0'; ++i) {
     const auto byte = static_cast<unsigned char>(text[i]);
     node ^= byte;
     if (node >= units_.size() || label_of(units_[node]) != byte) break;
@@ -116,6 +120,7 @@ void PrecompiledNormalizer::apply(NormalText& normal) const {
       out += ascii_[static_cast<unsigned char>(text[i])];
     else
       append_cluster(text.substr(i, bytes), out);
+    if (out.size() > normal.most()) refuse_growth(text.size());
     i += bytes;
   }
   normal.commit();  // the reference forgets a removed first character: the start is not lost

@@ -142,7 +142,7 @@ void Decoder::append_bytes(std::string_view token, std::string& out) const {
         next = with_spaces(bytes, step.text);
         break;
       case Kind::replace:
-        if (is_raw || !step.pattern->replace(bytes, step.text, next)) next.clear();
+        if (is_raw || !step.pattern->replace(bytes, step.text, kMostTokenText, next)) next.clear();
         break;
       case Kind::word_piece:
         next = bytes.starts_with(step.text) ? bytes.substr(step.text.size()) : " " + bytes;

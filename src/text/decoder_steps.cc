@@ -170,7 +170,7 @@ class ReplaceStep final : public Link {
       : Link(std::move(next)), pattern_(pattern), content_(content) {}
   void token(std::string_view token) override {
     std::string text;
-    give(pattern_.replace(token, content_, text) ? text : token);
+    give(pattern_.replace(token, content_, kMostTokenText, text) ? text : token);
   }
 
  private:

@@ -10,6 +10,8 @@ namespace plimsoll {
 
 using Sink = std::unique_ptr<TokenSink>;
 
+inline constexpr size_t kMostTokenText = size_t{64} << 20;  // bytes that a step may make of one token
+
 // Appends to `out`.
 Sink end_of_steps(std::string& out);
 // Bytes spelled in the alphabet of byte_level.h, as one text in parts.

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "text/json_part.h"
+#include "text/text_error.h"
 
 namespace plimsoll {
 
@@ -19,6 +20,9 @@ class NormalText {
     text_ = text;
     from_start_ = from_start;
   }
+  // How long it may become.
+  void limit(size_t bytes) { most_ = bytes; }
+  [[nodiscard]] size_t most() const { return most_; }
   // The text given, or a view of this object's own storage.
   [[nodiscard]] std::string_view text() const { return text_; }
   // The first character left is the input's first one: what Metaspace's "first" asks.
@@ -29,9 +33,9 @@ class NormalText {
     next_.clear();
     return next_;
   }
-  // Throws UsageError for a text that has grown beyond what the models count in 32 bits.
+  // Throws TextError for a text that has grown beyond its limit.
   void commit() {
-    if (next_.size() > kLongest) throw UsageError("normalising makes a text of more than 1 GiB; split it");
+    if (next_.size() > most_) refuse_growth(text_.size());
     storage_.swap(next_);
     text_ = storage_;
   }
@@ -43,12 +47,11 @@ class NormalText {
   void lose_start() { from_start_ = false; }
 
  private:
-  static constexpr size_t kLongest = size_t{1} << 30;
-
   std::string_view text_;
   std::string storage_;
   std::string next_;
   bool from_start_ = false;
+  size_t most_ = size_t{1} << 30;  // what the models count in 32 bits
 };
 
 class Normalizer {

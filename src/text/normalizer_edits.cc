@@ -21,6 +21,7 @@ class Prepend final : public Normalizer {
   explicit Prepend(std::string content) : content_(std::move(content)) {}
   void apply(NormalText& text) const override {
     if (text.text().empty()) return;
+    if (content_.size() > text.most()) refuse_growth(text.text().size());
     text.begin().append(content_).append(text.text());
     text.commit();
   }
@@ -40,7 +41,7 @@ class Replace final : public Normalizer {
       pattern_.for_each_match(old, [&](size_t begin, size_t end) {
         if (begin == 0) at_start = end;
       });
-    if (!pattern_.replace(old, content_, text.begin())) return;
+    if (!pattern_.replace(old, content_, text.most(), text.begin())) return;
     // What replaces a match counts as standing at its last character.
     if (at_start > 0 && (content_.empty() || decode_utf8(old.data()).bytes < at_start)) text.lose_start();
     text.commit();

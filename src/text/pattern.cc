@@ -1,5 +1,9 @@
 #include "text/pattern.h"
 
+#include <cstring>
+
+#include "text/text_error.h"
+
 namespace plimsoll {
 
 Pattern::Pattern(const JsonPart& json) {
@@ -14,10 +18,16 @@ Pattern::Pattern(const JsonPart& json) {
   if (literal_.empty()) json.refuse("string", literal_, "strings of one character or more");
 }
 
-bool Pattern::replace(std::string_view text, std::string_view content, std::string& out) const {
+size_t Pattern::find(std::string_view text, size_t from) const {
+  const void* place = memmem(text.data() + from, text.size() - from, literal_.data(), literal_.size());
+  return place == nullptr ? text.npos : static_cast<size_t>(static_cast<const char*>(place) - text.data());
+}
+
+bool Pattern::replace(std::string_view text, std::string_view content, size_t most, std::string& out) const {
   size_t done = 0;
   bool found = false;
   for_each_match(text, [&](size_t begin, size_t end) {
+    if (out.size() + (begin - done) + content.size() > most) refuse_growth(text.size());
     out.append(text.substr(done, begin - done)).append(content);
     done = end;
     found = true;

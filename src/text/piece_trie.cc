@@ -1,6 +1,9 @@
 #include "text/piece_trie.h"
 
 #include <algorithm>
+#include <string>
+
+#include "base/error.h"
 
 namespace plimsoll {
 
@@ -93,6 +96,12 @@ class PieceTrie::Builder {
 };
 
 PieceTrie::PieceTrie(std::vector<Entry> entries) {
+  // A walk from every place of a text goes as far as a piece reaches.
+  constexpr size_t kLongest = 2048;
+  for (const Entry& entry : entries)
+    if (entry.piece.size() > kLongest)
+      throw UsageError("the tokenizer has a piece of " + std::to_string(entry.piece.size()) +
+                       " bytes; the longest that is run has " + std::to_string(kLongest));
   std::stable_sort(entries.begin(), entries.end(),
                    [](const Entry& a, const Entry& b) { return a.piece < b.piece; });
   Builder(entries, nodes_).run();

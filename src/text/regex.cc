@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "base/error.h"
+#include "text/text_error.h"
 
 namespace plimsoll {
 namespace {
@@ -57,6 +58,17 @@ size_t append_property(std::string_view text, bool in_class, std::string& out) {
 
 const pcre2_code* code_of(const std::shared_ptr<void>& code) {
   return static_cast<const pcre2_code*>(code.get());
+}
+
+// The interpreter keeps about 150 bytes for every turn of a loop over groups: enough for words of 200,000
+// letters.
+constexpr uint32_t kMostHeapKiB = 32 << 10;
+
+std::shared_ptr<void> make_limits() {
+  pcre2_match_context* context = pcre2_match_context_create(nullptr);
+  if (context == nullptr) throw std::bad_alloc();
+  pcre2_set_heap_limit(context, kMostHeapKiB);
+  return {context, [](void* c) { pcre2_match_context_free(static_cast<pcre2_match_context*>(c)); }};
 }
 
 std::string message_of(int error) {
@@ -125,6 +137,7 @@ Regex::Regex(std::string_view expression, const std::string& where) : where_(whe
     throw UsageError(where + ": the regular expression \"" + std::string(expression) +
                      "\" does not compile: " + message_of(error));
   code_ = std::shared_ptr<void>(code, [](void* c) { pcre2_code_free(static_cast<pcre2_code*>(c)); });
+  limits_ = make_limits();
   pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);  // without JIT the interpreter gives the same matches
 }
 
@@ -132,12 +145,20 @@ void Regex::for_each_match(std::string_view text, const std::function<void(size_
   const std::unique_ptr<pcre2_match_data, decltype(&pcre2_match_data_free)> match(
       pcre2_match_data_create_from_pattern(code_of(code_), nullptr), &pcre2_match_data_free);
   if (!match) throw std::bad_alloc();
+  auto* const limits = static_cast<pcre2_match_context*>(limits_.get());
+  const auto match_from = [&](size_t start, uint32_t options) {
+    return pcre2_match(code_of(code_), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), start,
+                       PCRE2_NO_UTF_CHECK | options, match.get(), limits);
+  };
   size_t start = 0;
   while (start <= text.size()) {
-    const int rc = pcre2_match(code_of(code_), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), start,
-                               PCRE2_NO_UTF_CHECK, match.get(), nullptr);
+    int rc = match_from(start, 0);
+    // The compiled code has 32 KiB of stack, which a loop over groups fills within a long word.
+    if (rc == PCRE2_ERROR_JIT_STACKLIMIT) rc = match_from(start, PCRE2_NO_JIT);
     if (rc == PCRE2_ERROR_NOMATCH) return;
-    if (rc < 0) throw UsageError(where_ + ": matching the regular expression failed: " + message_of(rc));
+    if (rc < 0)
+      throw TextError(where_ + ": the regular expression gives up on a text of " +
+                      std::to_string(text.size()) + " bytes: " + message_of(rc));
     const PCRE2_SIZE* range = pcre2_get_ovector_pointer(match.get());
     if (range[1] > range[0]) {
       found(range[0], range[1]);

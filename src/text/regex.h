@@ -20,7 +20,7 @@ class Regex {
   Regex(std::string_view expression, const std::string& where);
 
   // Calls `found(begin, end)` with the byte range of every match in `text` (valid UTF-8), empty ones left
-  // out.
+  // out. Throws TextError where the expression needs more than its limits: 10 million backtracks, 32 MiB.
   void for_each_match(std::string_view text, const std::function<void(size_t, size_t)>& found) const;
   // An empty match is possible.
   [[nodiscard]] bool matches_nothing() const;
@@ -29,6 +29,7 @@ class Regex {
  private:
   std::string where_;
   std::shared_ptr<void> code_;
+  std::shared_ptr<void> limits_;
 };
 
 // The PCRE2 spelling of an Oniguruma expression; exposed for tests.

@@ -52,6 +52,7 @@ class SentencePieceNormalizer final : public Normalizer {
       std::string_view part = step.text;
       while (after_space && part.starts_with(' ')) part.remove_prefix(1);
       if (part.empty()) continue;
+      if (out.size() > normal.most()) refuse_growth(text.size());
       append(part, out);
       after_space = squeeze_ && part.ends_with(' ');
     }

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/regular_file.h"
 #include "base/units.h"
+#include "text/text_error.h"
 #include "text/tokenizer_parts.h"
 #include "text/utf8.h"
 #include "text/word_cache.h"
@@ -14,9 +15,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// ICU counts in 32 bits, and so do the models; normalising may make text eleven times as long (U+FDFA).
+// ICU counts in 32 bits, and so do the models.
 constexpr size_t kLongestText = size_t{1} << 26;
 constexpr int64_t kLargestFile = 512 * kMiB;  // the largest known tokenizer.json has 33 MB
+// Of all the pieces of a text together: compatibility forms make eleven bytes of one (U+FDFA), a mark for
+// spaces three of one, and short pieces may get a prefix each.
+size_t most_normal_bytes(size_t bytes) { return std::min((size_t{1} << 20) + 64 * bytes, size_t{1} << 30); }
 
 }  // namespace
 
@@ -50,8 +54,8 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, bool add_special_t
 
 void Tokenizer::encode_into(std::string_view text, bool add_special_tokens, std::vector<int32_t>& out) const {
   if (text.size() > kLongestText)
-    throw UsageError("a text of " + std::to_string(text.size()) +
-                     " bytes is too long for the tokenizer; split it");
+    throw TextError("a text of " + std::to_string(text.size()) +
+                    " bytes is too long for the tokenizer; split it");
   const Affixes& affixes = parts_->affixes;
   if (add_special_tokens) out.insert(out.end(), affixes.prefix.begin(), affixes.prefix.end());
   if (is_valid_utf8(text))
@@ -68,13 +72,16 @@ void Tokenizer::encode_text(std::string_view text, std::vector<int32_t>& out) co
   std::vector<Segment> segments;
   std::vector<std::string_view> spare;
   NormalText normal;
+  size_t room = most_normal_bytes(text.size());
   for (const Segment& piece : raw) {
     if (piece.id >= 0) {
       out.push_back(piece.id);
       continue;
     }
     normal.reset(piece.text, piece.text.data() == text.data());
+    normal.limit(room);
     if (parts.normalizer) parts.normalizer->apply(normal);
+    room -= std::min(room, normal.text().size());
     segments.clear();
     parts.added.normalized().cut(normal.text(), segments);
     for (const Segment& segment : segments) {

@@ -15,6 +15,15 @@ class TableReader {
 
   // Called by the parser for every event; false drops the value from the JSON tree.
   bool operator()(int depth, Json::parse_event_t event, Json& value) {
+    const bool kept = visit(depth, event, value);
+    // A value of the tree takes ten times its text: those in use have some 100,000.
+    if (kept && ++kept_values_ > kMostValues)
+      damaged("holds more than " + std::to_string(kMostValues) + " values outside of vocabulary and merges");
+    return kept;
+  }
+
+ private:
+  bool visit(int depth, Json::parse_event_t event, Json& value) {
     switch (event) {
       case Json::parse_event_t::key:
         return key(depth, value.get_ref<const std::string&>());
@@ -32,13 +41,13 @@ class TableReader {
     return true;
   }
 
- private:
   enum class Table : uint8_t { none, vocab, scored, merges };
   // Depths inside {"model": {"vocab": {piece: id} or [[piece, score]], "merges": [["a", "b"] or "a b"]}}.
   static constexpr int kModelKey = 1;
   static constexpr int kTableKey = 2;
   static constexpr int kEntry = 3;
   static constexpr int kPairPart = 4;
+  static constexpr int64_t kMostValues = 8'000'000;
 
   [[noreturn]] void damaged(const std::string& what) const { throw DamagedError(where_ + ": " + what); }
 
@@ -144,6 +153,7 @@ class TableReader {
 
   TokenizerFile& file_;
   const std::string& where_;
+  int64_t kept_values_ = 0;
   bool in_model_ = false;
   Table table_ = Table::none;
   std::string piece_;

@@ -1,11 +1,32 @@
 #include "text/tokenizer_parts.h"
 
+#include <array>
+
 namespace plimsoll {
 namespace {
 
 JsonPart at_or_null(const JsonPart& root, const char* key) {
   static const Json null;
   return root.has(key) ? root.at(key) : JsonPart(null, root.file());
+}
+
+// The steps of a component, those of sequences in it counted one by one.
+size_t count_steps(const JsonPart& json, const char* list) {
+  if (json.is_null() || !json.has(list)) return 1;
+  size_t steps = 0;
+  for (const JsonPart& step : json.at(list).items()) steps += count_steps(step, list);
+  return steps;
+}
+
+// Every step goes through the whole of every text.
+void require_few_steps(const JsonPart& root) {
+  constexpr size_t kMost = 100;  // those in use have ten
+  constexpr std::array<std::array<const char*, 2>, 3> kLists = {
+      {{"normalizer", "normalizers"}, {"pre_tokenizer", "pretokenizers"}, {"decoder", "decoders"}}};
+  for (const auto& [part, list] : kLists)
+    if (const size_t steps = count_steps(at_or_null(root, part), list); steps > kMost)
+      throw UsageError(root.file() + ": " + part + ": has " + std::to_string(steps) + " steps, at most " +
+                       std::to_string(kMost) + " are run");
 }
 
 std::vector<std::string> ignored_parts(const JsonPart& root) {
@@ -21,6 +42,7 @@ std::vector<std::string> ignored_parts(const JsonPart& root) {
 
 Tokenizer::Parts make_parts(const TokenizerFile& file) {
   const JsonPart root = file.root();
+  require_few_steps(root);
   auto normalizer = make_normalizer(at_or_null(root, "normalizer"));
   PreTokenizerChain pre_tokenizer = make_pre_tokenizer(at_or_null(root, "pre_tokenizer"));
   const bool raw_bytes = pre_tokenizer.byte_level && reads_raw_bytes(file);

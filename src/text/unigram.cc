@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "text/text_error.h"
 #include "text/utf8.h"
 #include "text/word_cache.h"
 
@@ -51,8 +52,8 @@ void Unigram::find_best(std::string_view word, std::vector<Node>& nodes) const {
     });
     if (!covered) {
       if (options_.unk_id < 0)
-        throw UsageError("the tokenizer has neither a piece for \"" +
-                         std::string(word.substr(begin, character)) + "\" nor an unknown piece (unk_id)");
+        throw TextError("the tokenizer has neither a piece for \"" +
+                        std::string(word.substr(begin, character)) + "\" nor an unknown piece (unk_id)");
       offer(character, options_.unk_id, static_cast<Real>(options_.unk_score));
     }
     begin += character;

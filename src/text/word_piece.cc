@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "text/text_error.h"
 #include "text/word_cache.h"
 
 namespace plimsoll {
@@ -71,8 +72,8 @@ int64_t WordPiece::resident_bytes() const {
 void WordLevel::tokenize(std::string_view word, std::vector<int32_t>& out) const {
   const auto id = vocab_.find(word);
   if (!id && unk_id_ < 0)
-    throw UsageError("the tokenizer has neither the word \"" + std::string(word.substr(0, 200)) +
-                     "\" nor an unknown token (unk_token)");
+    throw TextError("the tokenizer has neither the word \"" + std::string(word.substr(0, 200)) +
+                    "\" nor an unknown token (unk_token)");
   out.push_back(id.value_or(unk_id_));
 }
 

@@ -1,4 +1,5 @@
 #include "train/answerer.h"
+#include "base/print.h"
 #include "text/tokenizer.h"
 
 #include <algorithm>
@@ -101,9 +102,9 @@ Answerer::Answerer(const AnswerOptions& options, const ModelPaths& paths, const 
   GenerationPlan plan = plan_generation(request_of(options, paths, longest_prompt), cpu);
   require_fit(plan, cpu);
   if (!options.json) {
-    std::fprintf(stderr, "plan    device %s · context %s tokens · %s%s\n",
-                 format_bytes(plan.arena_bytes()).c_str(), format_count(plan.request.context).c_str(),
-                 std::string(to_string(plan.request.compute)).c_str(), plan.request.nf4 ? " · nf4" : "");
+    say("plan    device " + format_bytes(plan.arena_bytes()) + " · context " +
+        format_count(plan.request.context) + " tokens · " + std::string(to_string(plan.request.compute)) +
+        (plan.request.nf4 ? " · nf4" : ""));
   }
   generator_ = std::make_unique<Generator>(std::move(plan), cpu);
   Progress progress(options.json ? LogLevel::error : LogLevel::info, 1);

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "base/print.h"
 #include "base/strings.h"
 #include "base/system_memory.h"
 #include "base/units.h"
@@ -198,7 +199,7 @@ void print_text(const LossResult& loss, const std::optional<AnswerTally>& answer
         {"BLEU", score,
          "13a, " + format_count(bleu.answer_words) + " words for " + format_count(bleu.reference_words)});
   }
-  std::fputs(table.render().c_str(), stdout);
+  print(table.render());
 }
 
 void print_json(const LossResult& loss, const std::optional<AnswerTally>& answers) {
@@ -222,7 +223,7 @@ void print_json(const LossResult& loss, const std::optional<AnswerTally>& answer
                        {"bleu_precisions", bleu.precisions},
                        {"brevity_penalty", bleu.brevity_penalty}};
   }
-  std::printf("%s\n", json.dump(2).c_str());
+  print(json_text(json));
 }
 
 }  // namespace
@@ -249,11 +250,9 @@ ExitCode evaluate(const EvalOptions& options) {
   }
   const EvalPlan plan = fitting_evaluation(experiment, options, rows.size(), cpu);
   if (!options.json)
-    std::fprintf(stderr, "plan    device %s · %s rows of %s tokens at a time · %s%s\n",
-                 format_bytes(plan.layout.arena_bytes()).c_str(), format_count(plan.batch).c_str(),
-                 format_count(experiment.max_length).c_str(),
-                 std::string(to_string(experiment.precision.compute)).c_str(),
-                 experiment.nf4 ? " · nf4" : "");
+    say("plan    device " + format_bytes(plan.layout.arena_bytes()) + " · " + format_count(plan.batch) +
+        " rows of " + format_count(experiment.max_length) + " tokens at a time · " +
+        std::string(to_string(experiment.precision.compute)) + (experiment.nf4 ? " · nf4" : ""));
   start_threads(cpu.threads);
   const LossResult loss = run_loss(plan, experiment, paths, *data.eval, rows, cpu, options.json);
   if (loss.target_tokens == 0) throw UsageError(data.eval->dataset.name() + ": no row has a target token");

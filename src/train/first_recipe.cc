@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/print.h"
 #include "base/strings.h"
 #include "base/units.h"
 #include "data/statistics.h"
@@ -84,8 +85,11 @@ bool has_weights(const fs::path& folder) {
 // Lines of `key: value  # comment`, comments below each other.
 class Lines {
  public:
-  void heading(const std::string& text) { lines_.emplace_back(text, ""); }
-  void add(const std::string& line, const std::string& comment = "") { lines_.emplace_back(line, comment); }
+  void heading(const std::string& text) { add(text); }
+  // Names of folders and columns stand in them: none may end its line.
+  void add(const std::string& line, const std::string& comment = "") {
+    lines_.emplace_back(printable(line), printable(comment));
+  }
   [[nodiscard]] std::string text() const {
     constexpr size_t kColumn = 42;
     std::string all;

@@ -1,4 +1,5 @@
 #include "train/generate.h"
+#include "base/print.h"
 #include "text/tokenizer.h"
 
 #include <algorithm>
@@ -23,22 +24,22 @@ void answer_one(Answerer& answerer, const GenerateOptions& options, const Questi
   AnswerFile file(options.out);
   const Answer answer = answerer.answer(question.ids, 0, [&](std::string_view text) {
     if (!streams) return true;
-    std::fwrite(text.data(), 1, text.size(), stdout);
-    std::fflush(stdout);
+    print(text);
+    flush_output();
     return true;
   });
   file.write(question, answer);
   if (streams) {
-    std::fputc('\n', stdout);
+    print("\n");
   } else if (options.json) {
     const nlohmann::ordered_json json = {{"prompt", question.prompt},
                                          {"prompt_ids", question.ids},
                                          {"response", answer.text},
                                          {"response_ids", answer.ids},
                                          {"ended_by", to_string(answer.end)}};
-    std::printf("%s\n", json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace).c_str());
+    print(json_text(json, -1));
   } else {
-    std::printf("%s\n", joined(answer.ids).c_str());
+    print(joined(answer.ids) + "\n");
   }
 }
 
@@ -46,12 +47,12 @@ void report(const AnswerTally& tally, bool json) {
   if (json) {
     nlohmann::ordered_json out = {{"rows", tally.rows}, {"tokens", tally.tokens}, {"seconds", tally.seconds}};
     if (tally.expected > 0) out["exact"] = tally.exact;
-    std::printf("%s\n", out.dump().c_str());
+    print(json_text(out, -1));
     return;
   }
-  std::fprintf(stderr, "done    %s answers, %s tokens in %s\n", format_count(tally.rows).c_str(),
-               format_count(tally.tokens).c_str(), format_seconds(tally.seconds).c_str());
-  if (tally.expected > 0) std::printf("exact match %s\n", exact_match_text(tally).c_str());
+  say("done    " + format_count(tally.rows) + " answers, " + format_count(tally.tokens) + " tokens in " +
+      format_seconds(tally.seconds));
+  if (tally.expected > 0) print("exact match " + exact_match_text(tally) + "\n");
 }
 
 void check(const GenerateOptions& options) {

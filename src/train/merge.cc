@@ -7,10 +7,12 @@
 
 #include "base/error.h"
 #include "io/convert.h"
+#include "io/json.h"
 #include "io/load.h"
 #include "io/model_writer.h"
 #include "io/new_folder.h"
 #include "passes/lora.h"
+#include "train/row_io.h"
 #include "train/setup.h"
 
 namespace plimsoll {
@@ -20,7 +22,9 @@ namespace fs = std::filesystem;
 
 std::vector<float> read_f32(const StoredTensor& tensor, std::span<std::byte> staging) {
   std::vector<float> values(static_cast<size_t>(tensor.entry->shape.elements()));
-  load_elements(tensor, 0, std::as_writable_bytes(std::span(values)), DType::f32, staging);
+  const auto bytes = std::as_writable_bytes(std::span(values));
+  load_elements(tensor, 0, bytes, DType::f32, staging);
+  require_finite(tensor, 0, bytes, DType::f32);
   return values;
 }
 
@@ -88,7 +92,11 @@ class Merger {
   fs::path named_base() const {
     const fs::path file = options_.adapter / "adapter_config.json";
     const nlohmann::json config = read_config(options_.adapter, "adapter_config.json");
-    const auto name = config.value("base_model_name_or_path", std::string());
+    const auto named = config.find("base_model_name_or_path");
+    if (named != config.end() && !named->is_string() && !named->is_null())
+      throw DamagedError(file.string() + ": base_model_name_or_path is " + describe_kind(*named) +
+                         ", a string is expected");
+    const auto name = named == config.end() || named->is_null() ? "" : named->get<std::string>();
     if (name.empty() || !fs::exists(fs::path(name) / "config.json"))
       throw UsageError(file.string() + ": base_model_name_or_path '" + name +
                        "' is no model folder here; name it with --base");
@@ -156,9 +164,15 @@ class Merger {
       const auto count = static_cast<size_t>(std::min(block, rows - row) * update.in);
       const auto part = std::span(values).first(count);
       load_elements(tensor, row * update.in, std::as_writable_bytes(part), DType::f32, staging_);
+      require_finite(tensor, row * update.in, std::as_bytes(part), DType::f32);
       update.add_to(part, row);
       const auto out = std::span(rounded).first(count * static_cast<size_t>(size_of(dtype)));
       convert(std::as_bytes(part), DType::f32, out, dtype);
+      if (const auto bad = find_not_finite(out, dtype))
+        throw DamagedError(options_.adapter.string() + ": with it element " +
+                           std::to_string(row * update.in + *bad) + " of " + tensor.entry->name +
+                           " becomes NaN or infinite as " + std::string(to_string(dtype)) +
+                           ": the adapter's values or its lora_alpha are too large");
       writer.write(tensor.entry->name, out);
     }
   }

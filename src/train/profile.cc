@@ -1,4 +1,5 @@
 #include "train/profile.h"
+#include "base/print.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -70,7 +71,7 @@ void Profile::write(RunFolder& output) const {
   const std::filesystem::path trace = output.temporary("trace.json");
   write_trace(plan_.programs, recorder_, rates, trace);
   output.put(trace, "trace.json");
-  std::fputs(profile_text(plan_.programs, recorder_, rates).c_str(), stdout);
+  print(profile_text(plan_.programs, recorder_, rates));
 }
 
 }  // namespace plimsoll

@@ -1,4 +1,5 @@
 #include "train/progress.h"
+#include "base/print.h"
 
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -56,7 +57,7 @@ void Progress::show(const char* text, const FittedLine& line, int width) {
 void Progress::event(const std::string& line, LogLevel level) {
   if (!shows(level)) return;
   clear_line(terminal_ ? terminal_width() : 1);
-  std::fprintf(stderr, "%s\n", line.c_str());
+  say(line);
 }
 
 void Progress::loading(int64_t done, int64_t total) {

@@ -17,14 +17,6 @@ std::span<std::byte> window(const PersistentState& state, const TableRow& row, i
   return state.bytes(row).subspan(static_cast<size_t>(start), static_cast<size_t>(bytes));
 }
 
-void require_finite(const StoredTensor& stored, int64_t first, std::span<const std::byte> values,
-                    DType dtype) {
-  if (const auto bad = find_not_finite(values, dtype))
-    throw DamagedError(stored.file->path().string() + ": tensor '" + stored.entry->name + "': element " +
-                       std::to_string(first + *bad) + " is NaN or infinite as " +
-                       std::string(to_string(dtype)) + ": the weights are damaged.");
-}
-
 // Whole blocks first, without a branch inside: the compiler makes vectors of that.
 template <class T>
 std::optional<int64_t> find_exponent(std::span<const std::byte> values, T mask) {
@@ -51,7 +43,16 @@ std::optional<int64_t> find_not_finite(std::span<const std::byte> values, DType 
   // Exponent bits that are all ones.
   if (dtype == DType::f32) return find_exponent(values, uint32_t{0x7F80'0000});
   if (dtype == DType::bf16) return find_exponent(values, uint16_t{0x7F80});
+  if (dtype == DType::f16) return find_exponent(values, uint16_t{0x7C00});
   return std::nullopt;
+}
+
+void require_finite(const StoredTensor& stored, int64_t first, std::span<const std::byte> values,
+                    DType dtype) {
+  if (const auto bad = find_not_finite(values, dtype))
+    throw DamagedError(stored.file->path().string() + ": tensor '" + stored.entry->name + "': element " +
+                       std::to_string(first + *bad) + " is NaN or infinite as " +
+                       std::string(to_string(dtype)) + ": the weights are damaged.");
 }
 
 void load_row(const PersistentState& state, const TableRow& row, const StoredTensor& stored,

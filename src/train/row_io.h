@@ -23,8 +23,11 @@ void load_row_bytes(const PersistentState& state, const TableRow& row, const Sto
 void write_row(const PersistentState& state, const TableRow& row, SafetensorsWriter& writer,
                std::string_view name, std::span<std::byte> staging);
 
-// The first element of f32 or bf16 that is NaN or infinite; other types have none.
+// The first element of f32, bf16 or f16 that is NaN or infinite; other types have none.
 std::optional<int64_t> find_not_finite(std::span<const std::byte> values, DType dtype);
+// Throws DamagedError for one; `values` are elements of the tensor from `first` on, as `dtype`.
+void require_finite(const StoredTensor& stored, int64_t first, std::span<const std::byte> values,
+                    DType dtype);
 
 // Weight from master, rounded to nearest, after a load.
 void round_from_master(const PersistentState& state, const TableRow& weight, const TableRow& master,

@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -88,7 +89,8 @@ std::string limit_source(const char* key, const MemoryLimit& limit, const FreeMe
 }  // namespace
 
 void read_adapter_config(const fs::path& folder, LoraOptions& lora) {
-  constexpr int64_t kMostRank = 1 << 20;  // as wide as models are
+  constexpr int64_t kMostRank = 1 << 20;        // as wide as models are
+  constexpr int64_t kLargestScale = 1'000'000;  // those in use are below 1,000
   const nlohmann::json config = read_config(folder, "adapter_config.json");
   const std::string where = (folder / "adapter_config.json").string();
   const auto refuse = [&](const char* key, bool set) {
@@ -108,6 +110,11 @@ void read_adapter_config(const fs::path& folder, LoraOptions& lora) {
                          std::to_string(kMostRank) + " is expected");
     lora.alpha = config.at("lora_alpha").get<double>();
     lora.rslora = config.value("use_rslora", false);
+    const auto r = static_cast<double>(lora.r);
+    if (!(std::abs(lora.alpha / (lora.rslora ? std::sqrt(r) : r)) <= kLargestScale))
+      throw DamagedError(where + ": 'lora_alpha' is " + config["lora_alpha"].dump() + ", with rank " +
+                         std::to_string(lora.r) + " more than " + format_count(kLargestScale) +
+                         " times the adapter's values");
     const auto& targets = config.at("target_modules");
     lora.targets = targets.is_string() ? std::vector<std::string>{} : targets.get<std::vector<std::string>>();
     if (targets.is_string() && targets != "all-linear")

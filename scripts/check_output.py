@@ -1,0 +1,43 @@
+#!/usr/bin/env python3
+"""What the program prints goes through src/base/print.h, which keeps texts of others from steering a terminal.
+
+Other writes to standard output and error are allowed where they print nothing foreign: control sequences and
+numbers of our own, in the files named here.
+"""
+import pathlib
+import re
+import sys
+
+OWN = {
+    "base/print.cc": "the place itself",
+    "train/progress.cc": "the line of numbers that is drawn over",
+    "train/answer_file.cc": "counts that are drawn over",
+    "cli/calibrate.cc": "a bar that is drawn over",
+    "cli/chat_terminal.cc": "the line that is edited, made of printable() parts",
+}
+WRITES = re.compile(r"\bstd::(printf|puts|putchar|cout|cerr|clog|perror)\b|\bv?f?printf\((stdout|stderr)"
+                    r"|\bf(?:puts|putc|write|printf)\([^;]*\b(stdout|stderr)\b|\bdprintf\(")
+
+
+def problems(root):
+    found = []
+    for path in sorted((root / "src").rglob("*.cc")):
+        name = str(path.relative_to(root / "src"))
+        if name in OWN or "/tools/" in name or name.endswith("_test.cc"):
+            continue
+        for match in WRITES.finditer(path.read_text()):
+            line = path.read_text()[:match.start()].count("\n") + 1
+            found.append(f"src/{name}:{line}: '{match.group(0).split('(')[0]}': print with base/print.h")
+    return found
+
+
+def main():
+    root = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else pathlib.Path(__file__).resolve().parent.parent
+    found = problems(root)
+    for problem in found:
+        print(problem, file=sys.stderr)
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,14 @@
+// What failed system calls mean for the user.
+#pragma once
+
+#include <cerrno>
+
+namespace plimsoll {
+
+// Whether something has run out or a device gave up (StoppedError), rather than that the name was wrong.
+inline bool is_exhaustion(int error) {
+  return error == ENOSPC || error == EDQUOT || error == EIO || error == EROFS || error == EFBIG ||
+         error == EMFILE || error == ENFILE || error == ENOMEM;
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,35 @@
+// A limit on data (ulimit -d) that leaves no room for the libraries: they crash while they are loaded, before
+// main() could say so.
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <string_view>
+
+#include "base/error.h"
+
+namespace plimsoll {
+namespace {
+
+// Measured: 24 MiB are too few for `plimsoll --version`.
+constexpr rlim_t kLeastBytes = rlim_t{40} << 20;
+
+// Nothing but system calls: no library is ready.
+void refuse_too_little(int, char**, char**) {
+  rlimit data{};
+  if (getrlimit(RLIMIT_DATA, &data) != 0 || data.rlim_cur >= kLeastBytes) return;
+  constexpr std::string_view kText =
+      "does not fit   the limit on data (ulimit -d) is below the 40 MiB that the program takes to start\n";
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, kText.data(), kText.size());
+  _exit(static_cast<int>(ExitCode::does_not_fit));
+}
+
+}  // namespace
+
+// Sanitizers have to start first, and reserve far more.
+#ifndef __SANITIZE_ADDRESS__
+[[gnu::section(".preinit_array"), gnu::used]] void (*const refuse_before_libraries)(int, char**, char**) =
+    refuse_too_little;
+#endif
+
+}  // namespace plimsoll

@@ -1,0 +1,22 @@
+// What Arrow and Parquet report, as errors of ours.
+#pragma once
+
+#include <arrow/status.h>
+#include <arrow/util/io_util.h>
+
+#include <cerrno>
+#include <string>
+
+#include "base/error.h"
+#include "base/system_error.h"
+
+namespace plimsoll {
+
+// Throws StoppedError where the device or the system failed, so that nothing is said about the file itself.
+inline void require_device(const std::string& path, const arrow::Status& status) {
+  const int error = arrow::internal::ErrnoFromStatus(status);
+  if (error != 0 && is_exhaustion(error))
+    throw StoppedError(path + ": cannot be read: " + status.message() + ".");
+}
+
+}  // namespace plimsoll

@@ -1,5 +1,5 @@
-// For tests, by LD_PRELOAD: system calls on files whose path holds $FAIL_PATH fail with the number $FAIL_ERRNO.
-// $FAIL_CALL is "read" or "open".
+// For tests, by LD_PRELOAD: system calls on files whose path holds $FAIL_PATH fail with the number
+// $FAIL_ERRNO. $FAIL_CALL is "read" or "open".
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <unistd.h>

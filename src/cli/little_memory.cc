@@ -28,8 +28,8 @@ void refuse_too_little(int, char**, char**) {
 
 // Sanitizers have to start first, and reserve far more.
 #ifndef __SANITIZE_ADDRESS__
-[[gnu::section(".preinit_array"), gnu::used]] void (*const refuse_before_libraries)(int, char**, char**) =
-    refuse_too_little;
+[[gnu::section(".preinit_array"),
+  gnu::used]] void (*const refuse_before_libraries)(int, char**, char**) = refuse_too_little;
 #endif
 
 }  // namespace plimsoll

@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <string>
+#include <system_error>
 
 #include "base/error.h"
 #include "base/system_error.h"
@@ -16,7 +17,8 @@ namespace plimsoll {
 inline void require_device(const std::string& path, const arrow::Status& status) {
   const int error = arrow::internal::ErrnoFromStatus(status);
   if (error != 0 && is_exhaustion(error))
-    throw StoppedError(path + ": cannot be read: " + status.message() + ".");
+
+    throw StoppedError(path + ": cannot be read: " + std::generic_category().message(error) + ".");
 }
 
 }  // namespace plimsoll

@@ -5,11 +5,11 @@
 #include <sys/wait.h>
 
 #include <array>
-#include <cstdio>
 #include <cstdlib>
 #include <string>
 
 #include "base/error.h"
+#include "base/print.h"
 #include "calibrate/rates_cache.h"
 #include "cpu/isa.h"
 #include "cpu/threads.h"
@@ -49,9 +49,7 @@ void probe_where_unknown(const CpuSettings& cpu, bool quiet) {
                                                         std::to_string(cpu.threads), "--max-isa",
                                                         std::string(to_string(cpu.isa))});
   if (done && !quiet)
-    std::fputs(
-        "note    no rates of this machine were known: measured a product and a copy for half a second\n",
-        stderr);
+    say("note    no rates of this machine were known: measured a product and a copy for half a second");
 }
 
 }  // namespace plimsoll

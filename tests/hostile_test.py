@@ -141,6 +141,13 @@ class WrongResults(HostileTest):
         self.printed(0, "inspect", folder)
         self.printed(0, "report", folder)
 
+    def test_folders_in_place_of_files(self):
+        for name in ("tokenizer_config.json", "generation_config.json", "special_tokens_map.json"):
+            model = self.model()
+            (model / name).unlink(missing_ok=True)
+            (model / name).mkdir()
+            self.refused(USAGE, name, "generate", model, "--prompt", "x")
+
 
 class Names(HostileTest):
     """What others wrote is shown, never obeyed."""
@@ -255,6 +262,14 @@ class Bounds(HostileTest):
             self.printed(0, "report", folder, "--html", self.folder / "page.html", preexec_fn=limited(CPU=60))
             self.assertLess((self.folder / "page.html").stat().st_size, 1 << 20)
 
+    def test_a_huge_tokenizer_is_refused_before_it_is_read(self):
+        model = self.model()
+        os.truncate(model / "tokenizer.json", 6 << 30)
+        for words in (("inspect", model), ("generate", model, "--prompt", "x")):
+            done = run(*words, preexec_fn=limited(CPU=60))
+            self.assertIn("6.00 GiB", done.stdout + done.stderr)
+            self.assertNotIn("bug in plimsoll", done.stderr)
+
     def test_a_row_that_the_expression_gives_up_on_is_named_and_can_be_skipped(self):
         model = self.model()
         tokenizer = json.loads((model / "tokenizer.json").read_text())
@@ -336,9 +351,20 @@ class Machines(HostileTest):
             return {**broken, "FAIL_CALL": call, "FAIL_PATH": path, "FAIL_ERRNO": str(error)}
         self.refused(STOPPED, "Input/output error", "train", recipe, "--quiet", env=failing("read", ".parquet", 5))
         self.refused(STOPPED, "Input/output error", "inspect", ROWS, env=failing("read", ".parquet", 5))
+        self.refused(STOPPED, "Too many open files", "generate", self.run_folder, "--ids", "5",
+                     env=failing("open", "model.safetensors", 24))
         shutil.rmtree(self.output, ignore_errors=True)
         self.refused(STOPPED, "Too many open files", "train", recipe, "--quiet",
                      env=failing("open", "optimizer.safetensors", 24))
+
+    def test_a_model_beyond_all_numbers_is_no_model(self):
+        config = json.loads((self.run_folder / "config.json").read_text())
+        config.update(hidden_size=1 << 20, vocab_size=1 << 24, num_hidden_layers=2000, num_attention_heads=1 << 13,
+                      num_key_value_heads=1 << 13, intermediate_size=1 << 20, head_dim=128)
+        model = self.folder / "model"
+        model.mkdir()
+        (model / "config.json").write_text(json.dumps(config))
+        self.refused(USAGE, "parameters", "plan", model, "--method", "lora", "--length", "128")
 
 
 if __name__ == "__main__":

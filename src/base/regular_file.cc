@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/system_error.h"
 #include "base/units.h"
 
 namespace plimsoll {
@@ -63,6 +64,7 @@ int open_regular(const std::filesystem::path& path) {
   Descriptor file(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
   if (file.number() < 0) {
     const int error = errno;
+    if (is_exhaustion(error)) stop(path, "open", error);
     if (error == ENXIO) throw UsageError(path.string() + ": is no regular file.");  // a socket
     throw UsageError(path.string() + ": cannot be opened: " + system_message(error) + ".");
   }

@@ -203,6 +203,21 @@ std::vector<int64_t> read_windows(const Reader& in, const Family& family, int64_
   return windows;
 }
 
+// Keeps every sum of bytes in 63 bits: each number may be within its bounds and their product beyond all
+// sense.
+void require_countable(const Reader& in, const ModelSpec& spec) {
+  constexpr double kMost = 0x1p50;
+  const auto real = [](int64_t number) { return static_cast<double>(number); };
+  const double heads = real(2 * spec.heads + 2 * spec.kv_heads) * real(spec.head_dim);
+  const double layer = real(spec.hidden) * (heads + 3 * real(spec.mlp_width));
+  const double parameters = real(spec.layers) * layer + 2 * real(spec.hidden) * real(spec.vocab);
+  if (parameters > kMost)
+    in.fail(
+        "the model would have more than 10^15 parameters; 'hidden_size', 'num_hidden_layers' and the rest "
+        "are "
+        "no model's");
+}
+
 }  // namespace
 
 ModelSpec parse_model_spec(const Json& config, const std::string& where) {
@@ -241,6 +256,7 @@ ModelSpec parse_model_spec(const Json& config, const std::string& where) {
   spec.rope = read_rope(in, spec.max_positions, where);
   require_finite_rope(in, spec);
   spec.windows = read_windows(in, family, spec.layers);
+  require_countable(in, spec);
   return spec;
 }
 

@@ -81,6 +81,10 @@ class Chat(CommandTest):
         terminal = self.chat("--system", "Be brief.", "--temperature", "1", "--seed", "5")
         first = self.ask(terminal, "What is the capital of Peru?")
         self.ask(terminal, "And of Chile?")
+        mine = self.folder / "mine.txt"
+        mine.write_text("mine")
+        self.assertIn("exists already", self.ask(terminal, f"/save {mine}"))
+        self.assertEqual(mine.read_text(), "mine")
         self.ask(terminal, f"/save {saved}")
         messages = json.loads(saved.read_text())["messages"]
         self.assertEqual([m["role"] for m in messages], ["system", "user", "assistant", "user", "assistant"])

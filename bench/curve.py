@@ -82,7 +82,7 @@ def write_recipe(arguments, method, device):
         "method": {"type": method, **({"r": 16, "alpha": 32} if method == "lora" else {})},
         "batch": {"effective": arguments.effective}, "optimizer": {"lr": 1e-5},
         "schedule": {"name": "constant", "warmup": 0, "max_steps": STEPS},
-        "memory": {"device": device, "host": "128MiB", "disk": "24GiB"}, "output": str(arguments.work / "run")}))
+        "memory": {"device": device, "disk": "24GiB"}, "output": str(arguments.work / "run")}))
     return recipe
 
 

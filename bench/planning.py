@@ -61,7 +61,7 @@ CASES = [
 
 def recipe_of(case):
     shape, method, device, host, disk, more = case
-    lines = [f"model: {shape}", f"method: {{type: {method}}}", "data: {max_length: 2048}"]
+    lines = [f"model: {shape}", "device: card", f"method: {{type: {method}}}", "data: {max_length: 2048}"]
     extra = dict([more.split(": {", 1)]) if more else {}
     keys = {"batch": "effective: 16", "memory": f"device: {device}, host: {host}, disk: {disk}"}
     for name, body in extra.items():

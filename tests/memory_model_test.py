@@ -94,8 +94,7 @@ class MemoryModelTest(unittest.TestCase):
         planned = {part["name"]: part["bytes"] for part in self.plan["host"]["components"]}
         self.assertEqual(planned.keys(), {row[0] for row in self.host})
         for row in self.host:
-            if row[0] != "process":
-                self.assertEqual(number(row[-1]), planned[row[0]])
+            self.assertEqual(number(row[-1]), planned[row[0]])
 
     def test_what_a_layer_keeps_is_what_the_table_of_tensors_keeps(self):
         alive = {}  # name -> (bytes, first, last) of the layer's forward pass and of what surrounds the layers

@@ -1,7 +1,9 @@
 #include "base/system_memory.h"
 
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/resource.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -118,6 +120,17 @@ FreeMemory free_in_cgroups(const std::string& groups, const fs::path& root, Free
       apply_cgroup(root / "memory", parts[2], kVersion1, free);
   }
   return free;
+}
+
+bool keeps_files_in_memory(const fs::path& folder) {
+  std::error_code ignored;
+  fs::path at = fs::absolute(folder, ignored);
+  struct statfs info {};
+  while (::statfs(at.c_str(), &info) != 0) {
+    if (at == at.parent_path()) return false;
+    at = at.parent_path();
+  }
+  return info.f_type == TMPFS_MAGIC || info.f_type == RAMFS_MAGIC;
 }
 
 std::optional<int64_t> data_limit() {

@@ -33,6 +33,10 @@ FreeMemory free_memory();
 // The same from `free` on, for the groups of a text like /proc/self/cgroup, mounted at `root`.
 FreeMemory free_in_cgroups(const std::string& groups, const std::filesystem::path& root, FreeMemory free);
 
+// Whether what is written below `folder` stays in memory (tmpfs). What does not exist yet counts as its
+// parent.
+bool keeps_files_in_memory(const std::filesystem::path& folder);
+
 // RLIMIT_DATA, none when unlimited.
 std::optional<int64_t> data_limit();
 

@@ -9,6 +9,14 @@
 namespace plimsoll {
 namespace {
 
+TEST(SystemMemory, a_folder_of_tmpfs_keeps_files_in_memory) {
+  if (std::filesystem::exists("/dev/shm")) {
+    EXPECT_TRUE(keeps_files_in_memory("/dev/shm"));
+    EXPECT_TRUE(keeps_files_in_memory("/dev/shm/no/such/folder"));
+  }
+  EXPECT_FALSE(keeps_files_in_memory("/proc"));
+}
+
 namespace fs = std::filesystem;
 
 class Cgroups : public testing::Test {

@@ -12,6 +12,7 @@
 #include "cpu/matmul.h"
 #include "io/atomic.h"
 #include "io/json.h"
+#include "io/json_values.h"
 
 namespace plimsoll {
 namespace {
@@ -53,10 +54,15 @@ nlohmann::ordered_json machine_json(const Machine& machine) {
       {"cpu", machine.cpu}, {"isa", machine.isa}, {"threads", machine.threads}, {"kernels", machine.kernels}};
 }
 
-DeviceRates read_file(const fs::path& path, const Machine& machine) {
-  const nlohmann::json json = read_json(path, kMaxFileBytes);
+nlohmann::json read_rates_file(const fs::path& path) {
+  nlohmann::json json = read_json(path, kMaxFileBytes);
   if (!json.is_object() || !json.contains("format") || json["format"] != kFormat)
     throw DamagedError(path.string() + ": not of format " + std::to_string(kFormat));
+  return json;
+}
+
+DeviceRates read_file(const fs::path& path, const Machine& machine) {
+  const nlohmann::json json = read_rates_file(path);
   if (!json.contains("machine") || json["machine"] != nlohmann::json(machine_json(machine)))
     throw DamagedError(path.string() + ": measured on another machine or with other kernels");
   if (!json.contains("rates")) throw DamagedError(path.string() + ": no rates");
@@ -108,10 +114,37 @@ void save_rates(const fs::path& folder, const Machine& machine, const DeviceRate
   std::error_code error;
   fs::create_directories(folder, error);
   if (error) throw StoppedError(folder.string() + ": cannot be made: " + error.message());
-  const nlohmann::ordered_json json = {
-      {"format", kFormat}, {"machine", machine_json(machine)}, {"rates", rates_to_json(rates)}};
-  const fs::path file = rates.calibrated ? rates_file(folder, machine) : probe_file(folder, machine);
+  write_machine(rates.calibrated ? rates_file(folder, machine) : probe_file(folder, machine),
+                {machine, rates});
+}
+
+void write_machine(const fs::path& file, const MeasuredMachine& measured) {
+  const nlohmann::ordered_json json = {{"format", kFormat},
+                                       {"machine", machine_json(measured.machine)},
+                                       {"rates", rates_to_json(measured.rates)}};
   write_file_atomically(file, json.dump() + "\n");
+}
+
+MeasuredMachine read_machine(const fs::path& file) {
+  std::error_code unknown;
+  if (!fs::is_regular_file(file, unknown))
+    throw UsageError("--machine: " + file.string() +
+                     ": is no file; write one on that machine: plimsoll calibrate --export FILE");
+  const nlohmann::json json = read_rates_file(file);
+  MeasuredMachine measured;
+  read_values(file.string(), [&] {
+    const nlohmann::json& machine = json.at("machine");
+    measured.machine = {machine.at("cpu").get<std::string>(), machine.at("isa").get<std::string>(),
+                        machine.at("threads").get<int>(), machine.at("kernels").get<std::string>()};
+  });
+  constexpr int kMostThreads = 4096;  // as the recipe allows
+  if (measured.machine.threads < 1 || measured.machine.threads > kMostThreads)
+    throw DamagedError(file.string() + ": 'threads' is " + std::to_string(measured.machine.threads));
+  if (!json.contains("rates")) throw DamagedError(file.string() + ": no rates");
+  measured.rates = rates_from_json(json["rates"], file.string());
+  measured.rates.note = "rates of " + measured.machine.cpu + ", " + measured.machine.isa + ", " +
+                        std::to_string(measured.machine.threads) + " threads (" + file.string() + ")";
+  return measured;
 }
 
 namespace {

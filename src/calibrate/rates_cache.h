@@ -30,6 +30,15 @@ bool knows_rates(const std::filesystem::path& folder, const Machine& machine);
 // To rates_file(), or where they are not `calibrated` to probe_file().
 void save_rates(const std::filesystem::path& folder, const Machine& machine, const DeviceRates& rates);
 
+// A file that says what a machine is and how fast, for planning on another one.
+struct MeasuredMachine {
+  Machine machine;
+  DeviceRates rates;
+};
+void write_machine(const std::filesystem::path& file, const MeasuredMachine& measured);
+// Throws UsageError where there is no such file, DamagedError for what it holds.
+MeasuredMachine read_machine(const std::filesystem::path& file);
+
 // The rates measured on this machine, else those of its probe, whose note says so. Where there are none, or
 // the file is of no use, `shipped`, whose note says why. Never throws for what a file holds.
 DeviceRates load_rates(const std::filesystem::path& folder, const Machine& machine,

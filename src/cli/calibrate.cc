@@ -20,7 +20,7 @@ namespace {
 struct CalibrateArguments {
   bool quick = false, probe = false, even_if_busy = false;
   int64_t threads = 0;
-  std::string max_isa, disk_folder;
+  std::string max_isa, disk_folder, export_file;
 };
 
 constexpr int kBarWidth = 30;
@@ -82,6 +82,7 @@ ExitCode run(const CalibrateArguments& arguments) {
   if (isatty(STDERR_FILENO) != 0) std::fputc('\n', stderr);
   refuse_if_busy(lost, arguments.even_if_busy);
   save_rates(folder, machine, rates);
+  if (!arguments.export_file.empty()) write_machine(arguments.export_file, {machine, rates});
   print(printable(machine.cpu) + ", " + machine.isa + ", " +
         (cpu.threads == 1 ? "1 thread" : std::to_string(cpu.threads) + " threads") + "\n");
   print_rates(rates, rates_file(folder, machine));
@@ -104,6 +105,10 @@ void add_calibrate(CLI::App& app, Action& action) {
                       "use no instructions beyond avx2, avx512, avx512-bf16 or amx");
   command->add_option("--disk-folder", arguments->disk_folder,
                       "where the disk is measured; where offload will write. Default: the cache folder");
+  command
+      ->add_option("--export", arguments->export_file,
+                   "write this machine's rates to a file too, for plan --machine FILE elsewhere")
+      ->type_name("FILE");
   command->callback([arguments, &action] { action = [arguments] { return run(*arguments); }; });
 }
 

@@ -13,7 +13,7 @@ namespace {
 PlanInput input_of(const PlanArguments& arguments, Recipe recipe) {
   PlanInput input;
   input.recipe = std::move(recipe);
-  input.cpu = cpu_settings(arguments.recipe.machine(input.recipe));
+  input.cpu = planned_machine(arguments.recipe.machine(input.recipe), arguments.machine);
   if (!input.recipe.data.train.empty())
     input.data =
         std::make_shared<DataSetup>(open_data(input.recipe, read_experiment(input.recipe).model.vocab));
@@ -62,8 +62,9 @@ ExitCode run(const PlanArguments& arguments) {
 
 PlanInput plan_input(const PlanArguments& arguments) {
   LoadedRecipe loaded = arguments.recipe.load();
-  if (!arguments.recipe.no_probe)
-    probe_where_unknown(cpu_settings(arguments.recipe.machine(loaded.recipe)), arguments.json);
+  const bool of_this_machine = arguments.machine.empty() && loaded.recipe.device != DeviceChoice::card;
+  if (!arguments.recipe.no_probe && of_this_machine)
+    probe_where_unknown(planned_machine(arguments.recipe.machine(loaded.recipe), ""), arguments.json);
   PlanInput input = input_of(arguments, std::move(loaded.recipe));
   input.other_tools = std::move(loaded.other_tools);
   return input;
@@ -89,6 +90,10 @@ void add_plan(CLI::App& app, Action& action) {
                     "what each component is, what it grows with, by layer and by kind of tensor");
   command->add_flag("--timeline", arguments->timeline,
                     "memory over the ops of a step, drawn in the terminal");
+  command
+      ->add_option("--machine", arguments->machine,
+                   "plan for another machine: a file that calibrate --export wrote there")
+      ->type_name("FILE");
   command->add_option("--html", arguments->html, "write the report with its timeline as a page")
       ->type_name("FILE");
   command->add_flag("--json", arguments->json, "for machines: docs/json.md");

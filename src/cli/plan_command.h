@@ -11,7 +11,7 @@ namespace plimsoll {
 
 struct PlanArguments {
   RecipeArguments recipe;
-  std::string dump, html;
+  std::string dump, html, machine;
   std::vector<std::string> compare;
   std::string sweep, max;
   bool json = false, timeline = false, explain = false;
@@ -21,7 +21,7 @@ struct PlanArguments {
 struct PlanInput {
   Recipe recipe;
   KeyReport other_tools;
-  CpuSettings cpu;
+  PlannedMachine cpu;
   std::shared_ptr<const DataSetup> data;  // where the recipe names some
   PlanRequest request;
 };

@@ -43,6 +43,7 @@ std::string key_of(const std::string& name) {
                                                             {"tier", "memory.tier"},
                                                             {"plan", "memory.plan"},
                                                             {"memory", "memory.device"},
+                                                            {"disk", "memory.disk"},
                                                             {"loss_chunk", "memory.loss_chunk"},
                                                             {"clip", "optimizer.max_grad_norm"}};
   const auto found = kShort.find(name);
@@ -132,8 +133,7 @@ void compare_results(const std::string& base, Choice& row) {
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
-// All inputs first, and one measurement of the process for all of them: planning itself takes memory, which
-// is no difference between the rows.
+// All inputs first: a row that is not possible says why.
 void prepare(const PlanArguments& arguments, std::vector<Choice>& rows) {
   const PlanInput base = plan_input(arguments);
   const std::string fingerprint = experiment_fingerprint(base.recipe);
@@ -146,10 +146,6 @@ void prepare(const PlanArguments& arguments, std::vector<Choice>& rows) {
       row.problem = first_line(error.what());
       continue;
     }
-    HostNeeds& host = row.input->request.host;
-    host.baseline_data_bytes = base.request.host.baseline_data_bytes;
-    for (Component& component : host.components)
-      if (component.name == "process") component.bytes = base.request.host.components.front().bytes;
     compare_results(fingerprint, row);
   }
 }
@@ -157,11 +153,10 @@ void prepare(const PlanArguments& arguments, std::vector<Choice>& rows) {
 std::string verdict(const Choice& row) {
   const std::string result = row.same_result ? "yes" : row.difference;
   if (row.plan->fits()) return result;
-  const Budget& budget = row.plan->request.budget;
-  const std::string what = !row.plan->fits_device() ? format_bytes(budget.device_bytes.value_or(0))
+  const std::string what = !row.plan->fits_device() || !row.plan->fits_process()
+                               ? format_bytes(memory_budget(row.plan->request).value_or(0))
                            : !row.plan->fits_host() ? "the host"
-                           : !row.plan->fits_disk() ? "the disk"
-                                                    : "host and device together";
+                                                    : "the disk";
   return result + "; does not fit " + what;
 }
 
@@ -170,22 +165,34 @@ std::string seconds_of(const Plan& plan) { return plan.fits() ? format_seconds(p
 std::string summary(const std::vector<Choice>& rows) {
   const bool disk = std::any_of(rows.begin(), rows.end(),
                                 [](const Choice& row) { return row.plan && row.plan->disk_bytes() > 0; });
-  TextTable table({false, true, true, true, disk ? true : false, false});
-  std::vector<std::string> head = {"", "device GiB", "host GiB", "s/step", "same result?"};
-  if (disk) head.insert(head.begin() + 3, "disk GiB");
+  const bool own = std::any_of(rows.begin(), rows.end(),
+                               [](const Choice& row) { return row.plan && row.plan->request.own_memory; });
+  std::vector<std::string> head = {""};
+  if (own)
+    head.insert(head.end(), {"device GiB", "host GiB"});
+  else
+    head.emplace_back("process GiB");
+  if (disk) head.emplace_back("disk GiB");
+  head.insert(head.end(), {"s/step", "same result?"});
+  std::vector<bool> right(head.size(), true);
+  right.front() = right.back() = false;
+  TextTable table(right);
   table.add_row(head);
   bool unfit = false;
   for (const Choice& row : rows) {
     if (!row.plan) continue;
-    std::vector<std::string> cells = {label_of(row), format_gib(row.plan->arena_bytes()),
-                                      format_gib(row.plan->host_bytes()), seconds_of(*row.plan),
-                                      verdict(row)};
-    if (disk) cells.insert(cells.begin() + 3, format_gib(row.plan->disk_bytes()));
+    std::vector<std::string> cells = {label_of(row)};
+    if (own)
+      cells.insert(cells.end(), {format_gib(row.plan->arena_bytes()), format_gib(row.plan->host_bytes())});
+    else
+      cells.push_back(format_gib(row.plan->process_peak_bytes()));
+    if (disk) cells.push_back(format_gib(row.plan->disk_bytes()));
+    cells.insert(cells.end(), {seconds_of(*row.plan), verdict(row)});
     table.add_row(cells);
     unfit = unfit || !row.plan->fits();
   }
   std::string text = table.render("  ");
-  if (unfit) text += "  (of what does not fit, the variant with the least device memory)\n";
+  if (unfit) text += "  (of what does not fit, the variant with the least memory)\n";
   for (const Choice& row : rows)
     if (!row.problem.empty()) text += "  " + label_of(row) + ": " + row.problem + "\n";
   return text;
@@ -254,6 +261,7 @@ nlohmann::ordered_json json_of(const Choice& row) {
   };
   return {{"set", changes},
           {"feasible", row.plan->fits()},
+          {"memory_bytes", row.plan->memory_bytes()},
           {"device_bytes", row.plan->arena_bytes()},
           {"host_bytes", row.plan->host_bytes()},
           {"disk_bytes", row.plan->disk_bytes()},

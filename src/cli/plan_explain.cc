@@ -10,16 +10,11 @@
 namespace plimsoll {
 namespace {
 
-// The host's needs of a changed recipe, with the process as it was measured before: planning takes memory
-// too.
-HostNeeds host_of(const PlanInput& input, const Recipe& recipe, const PlanRequest& request,
-                  const CpuSettings& cpu) {
+// The host's needs of a changed recipe.
+HostNeeds host_of(const Recipe& recipe, const PlanRequest& request, const CpuSettings& cpu) {
   std::optional<DataSetup> data;
   if (!recipe.data.train.empty()) data = open_data(recipe, request.experiment.model.vocab);
-  HostNeeds needs = host_needs(recipe, request.experiment, cpu, data ? &*data : nullptr);
-  for (Component& component : needs.components)
-    if (component.name == "process") component.bytes = input.request.host.components.front().bytes;
-  return needs;
+  return host_needs(recipe, request.experiment, cpu, data ? &*data : nullptr);
 }
 
 std::vector<Doubled> doubled(const PlanInput& input, const AllowedPlan& allowed) {
@@ -27,14 +22,14 @@ std::vector<Doubled> doubled(const PlanInput& input, const AllowedPlan& allowed)
   std::vector<Doubled> list = doubled_dimensions(plan);
   Recipe longer = allowed.recipe;
   longer.data.max_length *= 2;
-  list.front().request.host = host_of(input, longer, list.front().request, input.cpu);
+  list.front().request.host = host_of(longer, list.front().request, input.cpu);
 
   Doubled batch{"effective batch", plan.request, plan.variant};
   Recipe larger = allowed.recipe;
   larger.batch.effective *= 2;
   batch.request.experiment.effective_batch *= 2;
   batch.variant.accumulation *= 2;
-  batch.request.host = host_of(input, larger, batch.request, input.cpu);
+  batch.request.host = host_of(larger, batch.request, input.cpu);
   list.push_back(std::move(batch));
 
   Doubled threads{"threads", plan.request, plan.variant};
@@ -42,7 +37,8 @@ std::vector<Doubled> doubled(const PlanInput& input, const AllowedPlan& allowed)
   cpu.threads *= 2;
   threads.request.device = describe_cpu(cpu.isa, cpu.threads);
   threads.request.device.rates = plan.request.device.rates;
-  threads.request.host = host_of(input, allowed.recipe, threads.request, cpu);
+  threads.request.device.reaches_host = plan.request.device.reaches_host;
+  threads.request.host = host_of(allowed.recipe, threads.request, cpu);
   list.push_back(std::move(threads));
   return list;
 }

@@ -37,7 +37,7 @@ PlanRequest request_at(const PlanArguments& arguments, const Quantity& quantity,
 // The variant with the least memory at a value: where it fits, some plan does.
 struct Probe {
   int64_t value = 0;
-  int64_t device_bytes = 0;
+  int64_t bytes = 0;  // of what the budget bounds
   bool fits = false;
 };
 
@@ -45,7 +45,7 @@ Probe probe(const PlanArguments& arguments, const Quantity& quantity, int64_t va
   PlanRequest request = request_at(arguments, quantity, value);
   request.preset = Preset::c;
   const Plan plan = make_plan(request);
-  return {value, plan.arena_bytes(), plan.fits()};
+  return {value, plan.memory_bytes(), plan.fits()};
 }
 
 // Bytes are nearly a straight line over the value, so the line through both ends hits the limit nearly; every
@@ -53,9 +53,9 @@ Probe probe(const PlanArguments& arguments, const Quantity& quantity, int64_t va
 int64_t between(const Probe& low, const Probe& high, const std::optional<int64_t>& limit, int step) {
   const int64_t width = high.value - low.value;
   int64_t ahead = width / 2;
-  if (step % 3 != 2 && limit && high.device_bytes > low.device_bytes) {
-    const double share = static_cast<double>(*limit - low.device_bytes) /
-                         static_cast<double>(high.device_bytes - low.device_bytes);
+  if (step % 3 != 2 && limit && high.bytes > low.bytes) {
+    const double share =
+        static_cast<double>(*limit - low.bytes) / static_cast<double>(high.bytes - low.bytes);
     ahead = static_cast<int64_t>(share * static_cast<double>(width));
   }
   return low.value + std::clamp<int64_t>(ahead, 1, width - 1);
@@ -80,7 +80,7 @@ int64_t largest(const PlanArguments& arguments, const Quantity& quantity,
 ExitCode run_max(const PlanArguments& arguments) {
   const PlanInput input = plan_input(arguments);
   const Quantity asked = quantity(arguments.max, input);
-  const int64_t value = largest(arguments, asked, input.request.budget.device_bytes);
+  const int64_t value = largest(arguments, asked, memory_budget(input.request));
   const Plan plan = make_plan(request_at(arguments, asked, std::max<int64_t>(value, 1)));
   if (value == 0) throw DoesNotFitError(refusal_text(plan));
   const bool bounded = value == asked.most;

@@ -53,7 +53,7 @@ std::vector<Point> curve(const PlanRequest& request, const Range& range) {
   for (int i = 0; i < kBudgets; ++i) {
     Point point{budget_at(range, i), {}};
     PlanRequest limited = request;
-    limited.budget.device_bytes = point.budget;
+    limit_memory(limited, point.budget);
     const auto found = search.fastest(limited.budget, [&](const Candidate& candidate) {
       point.plan = plan_variant(limited, candidate.variant);
       return point.plan.fits();
@@ -74,13 +74,14 @@ std::string text_of(const std::vector<Point>& points, int64_t smallest) {
   constexpr size_t kColumns = 100;
   TextTable table({true, true, true, true});
   std::string words;
-  table.add_row({"budget", "device", "s/step", "tokens/s"});
+  const bool own = !points.empty() && points.front().plan.request.own_memory;
+  table.add_row({"budget", own ? "device" : "process", "s/step", "tokens/s"});
   const std::string indent(14, ' ');  // of the longest size, "1000 GiB", with blanks around it
   double most = 0;
   for (const Point& point : points) most = std::max(most, point.plan.tokens_per_second());
   for (const Point& point : points) {
     const double speed = point.plan.tokens_per_second();
-    table.add_row({format_bytes(point.budget), format_bytes(point.plan.arena_bytes()),
+    table.add_row({format_bytes(point.budget), format_bytes(point.plan.memory_bytes()),
                    format_seconds(point.plan.seconds_per_step), format_count(static_cast<int64_t>(speed)),
                    bar(speed / most)});
     const std::string budget = format_bytes(point.budget);
@@ -94,6 +95,7 @@ std::string json_of(const std::vector<Point>& points, int64_t smallest) {
   auto list = nlohmann::ordered_json::array();
   for (const Point& point : points)
     list.push_back({{"budget_bytes", point.budget},
+                    {"memory_bytes", point.plan.memory_bytes()},
                     {"device_bytes", point.plan.arena_bytes()},
                     {"host_bytes", point.plan.host_bytes()},
                     {"disk_bytes", point.plan.disk_bytes()},
@@ -109,7 +111,7 @@ ExitCode run_sweep(const PlanArguments& arguments) {
   const Range range = read_range(arguments.sweep);
   const PlanRequest request = plan_input(arguments, {"memory.device=" + range.high}).request;
   const std::vector<Point> points = curve(request, range);
-  const int64_t smallest = Search(request).smallest(request.budget).arena_bytes;
+  const int64_t smallest = memory_bytes(request, Search(request).smallest(request.budget));
   if (points.empty() && !arguments.json)
     throw DoesNotFitError("does not fit   nowhere from " + range.low + " to " + range.high +
                           "\n  smallest possible: " + format_bytes(smallest));

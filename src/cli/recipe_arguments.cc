@@ -17,9 +17,10 @@ struct Shortcut {
   const char* meaning;
 };
 constexpr std::array kShortcuts = {
-    Shortcut{"--memory", "memory.device", "memory.device: a size, a share, or auto"},
-    Shortcut{"--host-memory", "memory.host", "memory.host: a size, a share, or auto"},
+    Shortcut{"--memory", "memory.device", "memory: a size, a share, or auto; on a CPU of the whole process"},
+    Shortcut{"--host-memory", "memory.host", "memory.host, beside device: card: a size, a share, or auto"},
     Shortcut{"--disk", "memory.disk", "memory.disk: a size, for what is offloaded"},
+    Shortcut{"--device", "device", "device: cpu, or card: a device with memory of its own, to plan for"},
     Shortcut{"--method", "method.type", "method.type: full, lora or qlora"},
     Shortcut{"--rank", "method.r", "method.r: rank of the adapters"},
     Shortcut{"--length", "data.max_length", "data.max_length in tokens"},

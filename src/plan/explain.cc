@@ -23,7 +23,7 @@ std::string meaning_of(const std::string& component) {
       {"working tensors at the peak", "what the op at the peak reads and writes besides"},
       {"library scratch", "workspace of the op at the peak"},
       {"gaps of the layout", "bytes that the layout cannot use"},
-      {"process", "this program and its libraries, measured"},
+      {"program", "this program and its libraries, at most"},
       {"threads and libraries", "thread pool, and code that the first step brings in"},
       {"tokenizer", "vocabulary and merges"},
       {"rows", "rows of the training files held at a time"},

@@ -11,6 +11,8 @@
 namespace plimsoll {
 namespace {
 
+constexpr const char* kProgramsComponent = "programs";
+
 bool keeps(int64_t bytes, const std::optional<int64_t>& limit) { return !limit || bytes <= *limit; }
 
 Plan lay_out_plan(const PlanRequest& request, const Candidate& candidate) {
@@ -24,12 +26,13 @@ Plan lay_out_plan(const PlanRequest& request, const Candidate& candidate) {
   return plan;
 }
 
-// Whether the layout of the micro-step, whatever else there is, takes more of the device than there is.
+// Whether the layout of the micro-step, whatever else there is, takes more than there is.
 bool micro_step_alone_exceeds(const PlanRequest& request, const Variant& variant) {
   const std::vector<Graph> programs =
       build_programs(request.experiment, variant, request.device, Programs::without_update);
-  return !keeps(lay_out(std::span(programs).first(1), request.layout).arena_bytes(),
-                request.budget.device_bytes);
+  const int64_t arena = lay_out(std::span(programs).first(1), request.layout).arena_bytes();
+  return !keeps(arena, request.budget.device_bytes) ||
+         !keeps(arena + request.host.total(), request.budget.process_bytes);
 }
 
 const char* component_of(const TableRow& row) {
@@ -94,8 +97,10 @@ std::vector<Component> Plan::host_components() const {
     ops += static_cast<int64_t>(graph.ops().size());
     tensors += static_cast<int64_t>(graph.tensors().size());
   }
-  components.push_back({"programs", program_heap_bytes(ops, tensors)});
+  components.push_back({kProgramsComponent, program_heap_bytes(ops, tensors)});
   if (host_arena_bytes() > 0) components.push_back({"offloaded to the host", host_arena_bytes()});
+  if (request.budget.disk_in_memory && disk_bytes() > 0)
+    components.push_back({"offload folder in memory (tmpfs)", disk_bytes()});
   return components;
 }
 
@@ -106,7 +111,34 @@ int64_t Plan::host_bytes() const {
 }
 
 int64_t Plan::data_bytes() const {
-  return arena_bytes() + request.host.baseline_data_bytes + host_bytes() + request.host.extra_data_bytes;
+  int64_t planning = 0;  // beside the programs that are kept, those that were weighed
+  for (const Component& component : host_components())
+    if (component.name == kProgramsComponent) planning = component.bytes;
+  const int64_t files = request.budget.disk_in_memory ? disk_bytes() : 0;  // pages, but not of the process
+  return arena_bytes() + request.host.baseline_data_bytes + host_bytes() - files +
+         request.host.extra_data_bytes + planning;
+}
+
+int64_t Plan::memory_bytes() const { return request.own_memory ? arena_bytes() : process_peak_bytes(); }
+
+std::optional<int64_t> Plan::arena_budget() const {
+  const auto& process = request.budget.process_bytes;
+  if (request.own_memory || !process) return request.budget.device_bytes;
+  return std::max<int64_t>(0, *process - host_bytes());
+}
+
+std::optional<int64_t> memory_budget(const PlanRequest& request) {
+  return request.own_memory ? request.budget.device_bytes : request.budget.process_bytes;
+}
+
+void limit_memory(PlanRequest& request, std::optional<int64_t> bytes) {
+  (request.own_memory ? request.budget.device_bytes : request.budget.process_bytes) = bytes;
+}
+
+int64_t memory_bytes(const PlanRequest& request, const Candidate& candidate) {
+  if (request.own_memory) return candidate.arena_bytes;
+  return candidate.arena_bytes + candidate.host_bytes + request.host.total() +
+         (request.budget.disk_in_memory ? candidate.disk_bytes : 0);
 }
 
 double Plan::tokens_per_second() const {
@@ -121,23 +153,24 @@ bool Plan::fits_process() const { return keeps(process_peak_bytes(), request.bud
 
 namespace {
 
-// The least device bytes whose fastest variant is within 5 % of the fastest of all.
-std::optional<Candidate> least_intervention(Search& search, Budget budget, const Search::Check& check) {
+// The least memory whose fastest variant is within 5 % of the fastest of all.
+std::optional<Candidate> least_intervention(Search& search, PlanRequest request, const Search::Check& check) {
   constexpr double kSlower = 1.05;
   constexpr int kHalvings = 12;
-  auto best = search.fastest(budget, check);
+  auto best = search.fastest(request.budget, check);
   if (!best) return best;
   const double limit = best->seconds_per_step * kSlower;
-  int64_t low = search.smallest(budget).arena_bytes;
-  int64_t high = best->arena_bytes;
+  int64_t low = memory_bytes(request, search.smallest(request.budget));
+  int64_t high = memory_bytes(request, *best);
   for (int i = 0; i < kHalvings && low < high; ++i) {
-    budget.device_bytes = low + (high - low) / 2;
-    const auto found = search.fastest(budget, check);
+    const int64_t middle = low + (high - low) / 2;
+    limit_memory(request, middle);
+    const auto found = search.fastest(request.budget, check);
     if (found && found->seconds_per_step <= limit) {
       best = found;
-      high = found->arena_bytes;
+      high = memory_bytes(request, *found);
     } else {
-      low = *budget.device_bytes + 1;
+      low = middle + 1;
     }
   }
   return best;
@@ -149,7 +182,7 @@ std::optional<Candidate> choose(Search& search, const PlanRequest& request, cons
       return search.fastest(request.budget, check);
     case Preset::a:
     case Preset::b:
-      return least_intervention(search, request.budget, check);
+      return least_intervention(search, request, check);
     case Preset::c:
       break;
   }
@@ -191,7 +224,12 @@ Plan plan_variant(const PlanRequest& request, const Variant& variant) {
   candidate.variant = variant;
   Plan plan = lay_out_plan(request, candidate);
   plan.seconds_per_step = predict_step_seconds(plan.programs, variant, request.device.rates);
-  plan.smallest = {variant, plan.arena_bytes(), 0, plan.disk_bytes(), plan.seconds_per_step};
+  const int64_t files = request.budget.disk_in_memory ? plan.disk_bytes() : 0;
+  plan.smallest = candidate;
+  plan.smallest.arena_bytes = plan.arena_bytes();
+  plan.smallest.host_bytes = plan.host_bytes() - request.host.total() - files;
+  plan.smallest.disk_bytes = plan.disk_bytes();
+  plan.smallest.seconds_per_step = plan.seconds_per_step;
   return plan;
 }
 

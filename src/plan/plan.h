@@ -26,13 +26,15 @@ struct HostNeeds {
 
 // Budgets in bytes; none: not limited.
 struct Budget {
-  std::optional<int64_t> device_bytes;
+  std::optional<int64_t> device_bytes;  // this and the next: where the device has memory of its own
   std::optional<int64_t> host_bytes;
   std::optional<int64_t> disk_bytes;
-  std::optional<int64_t> process_bytes;  // device and host together, where both are the same memory
-  std::string device_source;             // "memory.device: 5.1GiB", "90 % of 21.3 GiB free"
+  std::optional<int64_t> process_bytes;  // everything, where device and host are one memory
+  bool disk_in_memory = false;           // what is on "disk" is memory (tmpfs) and counts to the process
+  bool of_free = false;                  // from what is free now, not stated
+  std::string device_source;             // "memory: 5.1GiB", "90 % of 21.3 GiB free"
   std::string host_source;
-  int64_t free_bytes = 0;
+  int64_t free_bytes = 0;  // on this machine now, whatever the budgets say
 };
 
 // What the recipe wants off the device; each part that is not named stays.
@@ -70,6 +72,8 @@ struct PlanRequest {
   Preset preset = Preset::none;
   std::vector<std::string> lossy;  // means of memory.allow that were taken, for the report
   DeviceDescription device;
+  bool own_memory = false;  // the device's memory is not the host's: two budgets, and the host is a home
+  double tie = 0.01;        // variants within this share of the fastest are as good
   Budget budget;
   HostNeeds host;
   LayoutOptions layout;
@@ -109,6 +113,10 @@ struct Plan {
   [[nodiscard]] std::vector<Component> host_components() const;
   [[nodiscard]] int64_t host_bytes() const;
   [[nodiscard]] int64_t process_peak_bytes() const { return arena_bytes() + host_bytes(); }
+  // What memory_budget() bounds.
+  [[nodiscard]] int64_t memory_bytes() const;
+  // What the arena may take: the device's budget, or what the host's needs leave of the process's.
+  [[nodiscard]] std::optional<int64_t> arena_budget() const;
   // An upper bound in the kernel's VmData terms.
   [[nodiscard]] int64_t data_bytes() const;
   [[nodiscard]] double tokens_per_second() const;
@@ -118,6 +126,11 @@ struct Plan {
   [[nodiscard]] bool fits_process() const;
   [[nodiscard]] bool fits() const { return fits_device() && fits_host() && fits_disk() && fits_process(); }
 };
+
+// The budget that a plan is made within, the device's or the whole process's, and what a variant takes of it.
+std::optional<int64_t> memory_budget(const PlanRequest& request);
+void limit_memory(PlanRequest& request, std::optional<int64_t> bytes);
+int64_t memory_bytes(const PlanRequest& request, const Candidate& candidate);
 
 // The fastest variant that fits; where none does, the smallest one, whose fits() is false. The layout is
 // validated.

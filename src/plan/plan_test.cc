@@ -40,6 +40,7 @@ PlanRequest request_for(const ModelSpec& model, bool lora) {
   request.experiment.max_length = 64;
   request.experiment.effective_batch = 8;
   request.device = reference_description();
+  request.own_memory = true;
   return request;
 }
 
@@ -85,6 +86,58 @@ TEST(Plan, what_cannot_fit_is_refused_with_the_least_that_would) {
   EXPECT_NE(refusal_text(plan).find("smallest possible: " + format_bytes(plan.arena_bytes())),
             std::string::npos)
       << refusal_text(plan);
+}
+
+// A device that computes on the host's memory, and what the process takes beside the arena.
+PlanRequest one_memory() {
+  PlanRequest request = request_for(tiny(), true);
+  request.own_memory = false;
+  request.host.components = {{"program", 50 * kMiB}};
+  return request;
+}
+
+TEST(Plan, one_memory_has_one_budget_for_the_process) {
+  PlanRequest request = one_memory();
+  const Plan open = make_plan(request);
+  EXPECT_EQ(open.memory_bytes(), open.process_peak_bytes());
+  request.budget.process_bytes = open.process_peak_bytes() - 1;
+  const Plan tight = make_plan(request);
+  EXPECT_TRUE(tight.fits());
+  EXPECT_LT(tight.process_peak_bytes(), open.process_peak_bytes());
+  EXPECT_TRUE(report_text(tight).starts_with("fits   " + format_bytes(tight.process_peak_bytes()) + " of " +
+                                             format_bytes(*request.budget.process_bytes) +
+                                             " (the whole process)"))
+      << report_text(tight);
+  request.budget.process_bytes = 50 * kMiB;
+  const Plan least = make_plan(request);
+  EXPECT_FALSE(least.fits());
+  const std::string refusal = refusal_text(least);
+  EXPECT_NE(refusal.find("the process needs " + format_bytes(least.process_peak_bytes())), std::string::npos)
+      << refusal;
+  EXPECT_NE(refusal.find("smallest possible: " + format_bytes(least.process_peak_bytes())), std::string::npos)
+      << refusal;
+  EXPECT_NE(refusal.find("program 50.0 MiB"), std::string::npos) << refusal;
+  // The same arena fits a device of that size which has memory of its own.
+  request.own_memory = true;
+  request.budget.process_bytes.reset();
+  request.budget.device_bytes = 50 * kMiB;
+  EXPECT_TRUE(make_plan(request).fits());
+}
+
+TEST(Plan, an_offload_folder_in_memory_counts_to_the_process) {
+  PlanRequest request = one_memory();
+  request.experiment.lora = false;
+  request.experiment.model.vocab = 8192;  // tensors large enough to move
+  request.homes = {Space::disk};
+  request.offload = OffloadParts{.states = true};
+  const Plan disk = make_plan(request);
+  ASSERT_GT(disk.disk_bytes(), 0);
+  request.budget.disk_in_memory = true;
+  const Plan memory = make_plan(request);
+  EXPECT_EQ(memory.process_peak_bytes(), disk.process_peak_bytes() + disk.disk_bytes());
+  EXPECT_EQ(memory.data_bytes(), disk.data_bytes());
+  request.budget.process_bytes = disk.process_peak_bytes();
+  EXPECT_FALSE(make_plan(request).fits());
 }
 
 TEST(Plan, seven_billion_parameters_are_planned_at_once_and_laid_out_at_the_bound) {

@@ -8,8 +8,11 @@
 namespace plimsoll {
 namespace {
 
+// Of all that the budget bounds.
 std::string largest_components(const Plan& plan) {
   std::vector<Component> components = device_components(plan);
+  if (!plan.request.own_memory)
+    for (const Component& component : plan.host_components()) components.push_back(component);
   std::stable_sort(components.begin(), components.end(),
                    [](const Component& a, const Component& b) { return a.bytes > b.bytes; });
   components.resize(std::min<size_t>(components.size(), 3));
@@ -48,7 +51,7 @@ std::string ways_text(const Plan& plan) {
     const Plan other = make_plan(open);
     if (!other.fits()) continue;
     table.add_row(
-        {variant_words(plan.request.experiment, other.variant), format_bytes(other.arena_bytes()), sets});
+        {variant_words(plan.request.experiment, other.variant), format_bytes(other.memory_bytes()), sets});
     any = true;
     break;
   }
@@ -56,7 +59,7 @@ std::string ways_text(const Plan& plan) {
 }
 
 std::string smallest_text(const Plan& plan) {
-  return "smallest possible: " + format_bytes(plan.smallest.arena_bytes) + " (" +
+  return "smallest possible: " + format_bytes(memory_bytes(plan.request, plan.smallest)) + " (" +
          variant_words(plan.request.experiment, plan.smallest.variant) + ")";
 }
 
@@ -83,13 +86,15 @@ std::string refusal_text(const Plan& plan) {
            std::to_string(plan.disk_bytes()) + "B (" + variant_words(plan.request.experiment, plan.variant) +
            ")";
   }
-  const bool together = plan.fits_device();
-  const int64_t limit = together ? *budget.process_bytes : budget.device_bytes.value_or(0);
-  const int64_t need = together ? plan.process_peak_bytes() : plan.arena_bytes();
+  const int64_t limit = memory_budget(plan.request).value_or(0);
+  const int64_t need = plan.memory_bytes();
   std::string text = "does not fit   ";
-  text += (together ? "device and host together need " : "device needs ") + format_bytes(need) + ", " +
-          format_bytes(limit) + " may be used (" + budget.device_source + "; " +
-          format_bytes(budget.free_bytes) + " are free)\n";
+  text += (plan.request.own_memory ? "device needs " : "the process needs ") + format_bytes(need) + ", " +
+          format_bytes(limit) + " may be used (" + budget.device_source +
+          (budget.of_free ? "; " + format_bytes(budget.free_bytes) + " are free" : "") + ")\n";
+  if (limit < kMiB)
+    text += "  " + format_bytes(limit) +
+            " is less than any run takes: a size has a unit, such as --memory 8GiB\n";
   text += "  short by " + format_bytes(need - limit) + " at " + peak_place(plan) +
           "; largest there: " + largest_components(plan);
   std::string ways = ways_text(plan);

@@ -73,6 +73,31 @@ std::string host_table(const Plan& plan) {
   return table.render("  ");
 }
 
+// What a budget bounds and how much of it is taken.
+std::string memory_text(const Plan& plan) {
+  const Budget& budget = plan.request.budget;
+  if (!plan.request.own_memory)
+    return of_budget(plan.process_peak_bytes(), budget.process_bytes) + " (the whole process)";
+  return "device " + of_budget(plan.arena_bytes(), budget.device_bytes) + "   host " +
+         of_budget(plan.host_bytes(), budget.host_bytes);
+}
+
+std::string process_text(const Plan& plan) {
+  const std::string data = format_bytes(plan.data_bytes()) + " of private data";
+  if (plan.request.own_memory)
+    return format_bytes(plan.process_peak_bytes()) + " with what is on the device; " + data;
+  return format_bytes(plan.process_peak_bytes()) + " at its peak: device " +
+         format_bytes(plan.arena_bytes()) + ", host " + format_bytes(plan.host_bytes()) + "; " + data;
+}
+
+// Stated sizes may be those of another machine; whoever means this one is told.
+std::string shortage_here(const Plan& plan) {
+  const Budget& budget = plan.request.budget;
+  if (plan.request.own_memory || budget.of_free || budget.free_bytes == 0) return "";
+  if (plan.process_peak_bytes() <= budget.free_bytes) return "";
+  return "not here and now: " + format_bytes(budget.free_bytes) + " are free on this machine";
+}
+
 std::string disk_text(const Plan& plan) {
   std::vector<Component> components = disk_components(plan);
   std::string text = of_budget(plan.disk_bytes(), plan.request.budget.disk_bytes);
@@ -140,9 +165,7 @@ std::string verdict_text(const Plan& plan) {
   const Budget& budget = plan.request.budget;
   const std::string disk =
       plan.disk_bytes() > 0 ? "   disk " + of_budget(plan.disk_bytes(), budget.disk_bytes) + "\n    " : "";
-  return std::string(plan.fits() ? "fits" : "does not fit") + "   device " +
-         of_budget(plan.arena_bytes(), budget.device_bytes) + "   host " +
-         of_budget(plan.host_bytes(), budget.host_bytes) + disk + "   about " +
+  return std::string(plan.fits() ? "fits" : "does not fit") + "   " + memory_text(plan) + disk + "   about " +
          format_seconds(plan.seconds_per_step) + " a step, " +
          format_count(static_cast<int64_t>(plan.tokens_per_second())) + " tokens/s" +
          (plan.request.device.rates.calibrated ? "" : " (uncalibrated)");
@@ -171,16 +194,16 @@ std::string phases_text(const Plan& plan) {
 
 std::string also_fits_text(const Plan& plan) {
   const Candidate& least = plan.smallest;
-  if (least.arena_bytes >= plan.arena_bytes()) return "nothing smaller: this is the least";
-  return "budget down to " + format_bytes(least.arena_bytes) + " (" +
+  const int64_t bytes = memory_bytes(plan.request, least);
+  if (bytes >= plan.memory_bytes()) return "nothing smaller: this is the least";
+  return "budget down to " + format_bytes(bytes) + " (" +
          variant_words(plan.request.experiment, least.variant) + "; " + time_change(plan, least) + ")";
 }
 
 std::vector<Fact> facts(const Plan& plan) {
   const PlanRequest& request = plan.request;
-  std::vector<Fact> list = {{"process", format_bytes(plan.process_peak_bytes()) +
-                                            " at its peak (device and host together; " +
-                                            format_bytes(plan.data_bytes()) + " of private data)"}};
+  std::vector<Fact> list = {{"process", process_text(plan)}};
+  if (const std::string text = shortage_here(plan); !text.empty()) list.push_back({"train", text});
   if (plan.disk_bytes() > 0) list.push_back({"disk", disk_text(plan)});
   if (!request.lossy.empty())
     list.push_back({"lossy", join(request.lossy, ", ") +
@@ -221,50 +244,52 @@ std::string report_json(const Plan& plan) {
   const auto brief = [&](const Candidate& candidate) {
     return Json{{"device_bytes", candidate.arena_bytes},
                 {"host_bytes", request.host.total() + candidate.host_bytes},
+                {"memory_bytes", memory_bytes(request, candidate)},
                 {"disk_bytes", candidate.disk_bytes},
                 {"seconds_per_step", candidate.seconds_per_step},
                 {"variant", variant_words(request.experiment, candidate.variant)}};
   };
-  const Json json = {
-      {"feasible", plan.fits()},
-      {"device",
-       {{"kind", request.device.kind},
-        {"budget_bytes", optional_bytes(request.budget.device_bytes)},
-        {"arena_bytes", plan.arena_bytes()},
-        {"persistent_bytes", plan.layout.persistent_bytes},
-        {"transient_bytes", plan.layout.transient_bytes},
-        {"lower_bound_bytes", plan.layout.lower_bound_bytes()},
-        {"peak", peak_place(plan)},
-        {"components", components_json(device_components(plan))},
-        {"phases", phases}}},
-      {"host",
-       {{"budget_bytes", optional_bytes(request.budget.host_bytes)},
-        {"planned_peak_bytes", plan.host_bytes()},
-        {"components", components_json(plan.host_components())}}},
-      {"process",
-       {{"planned_peak_rss_bytes", plan.process_peak_bytes()}, {"planned_data_bytes", plan.data_bytes()}}},
-      {"variant",
-       {{"micro_batch", plan.variant.micro_batch},
-        {"accumulation", plan.variant.accumulation},
-        {"effective_batch", request.experiment.effective_batch},
-        {"eval_micro_batch", plan.variant.eval_micro_batch},
-        {"loss_chunk", plan.variant.loss_chunk},
-        {"words", variant_words(request.experiment, plan.variant)},
-        {"max_length", request.experiment.max_length},
-        {"threads", request.device.threads},
-        {"isa", std::string(to_string(request.device.isa))}}},
-      {"predicted",
-       {{"seconds_per_step", plan.seconds_per_step},
-        {"tokens_per_second", plan.tokens_per_second()},
-        {"calibrated", request.device.rates.calibrated}}},
-      {"disk",
-       {{"budget_bytes", optional_bytes(request.budget.disk_bytes)},
-        {"planned_bytes", plan.disk_bytes()},
-        {"components", components_json(disk_components(plan))}}},
-      {"lossy", request.lossy},
-      {"data", data_json(request.data)},
-      {"smallest", brief(plan.smallest)},
-      {"would_save", savings}};
+  const Json json = {{"feasible", plan.fits()},
+                     {"device",
+                      {{"kind", request.device.kind},
+                       {"budget_bytes", optional_bytes(request.budget.device_bytes)},
+                       {"arena_bytes", plan.arena_bytes()},
+                       {"persistent_bytes", plan.layout.persistent_bytes},
+                       {"transient_bytes", plan.layout.transient_bytes},
+                       {"lower_bound_bytes", plan.layout.lower_bound_bytes()},
+                       {"peak", peak_place(plan)},
+                       {"components", components_json(device_components(plan))},
+                       {"phases", phases}}},
+                     {"host",
+                      {{"budget_bytes", optional_bytes(request.budget.host_bytes)},
+                       {"planned_peak_bytes", plan.host_bytes()},
+                       {"components", components_json(plan.host_components())}}},
+                     {"process",
+                      {{"budget_bytes", optional_bytes(request.budget.process_bytes)},
+                       {"planned_peak_rss_bytes", plan.process_peak_bytes()},
+                       {"planned_data_bytes", plan.data_bytes()}}},
+                     {"variant",
+                      {{"micro_batch", plan.variant.micro_batch},
+                       {"accumulation", plan.variant.accumulation},
+                       {"effective_batch", request.experiment.effective_batch},
+                       {"eval_micro_batch", plan.variant.eval_micro_batch},
+                       {"loss_chunk", plan.variant.loss_chunk},
+                       {"words", variant_words(request.experiment, plan.variant)},
+                       {"max_length", request.experiment.max_length},
+                       {"threads", request.device.threads},
+                       {"isa", std::string(to_string(request.device.isa))}}},
+                     {"predicted",
+                      {{"seconds_per_step", plan.seconds_per_step},
+                       {"tokens_per_second", plan.tokens_per_second()},
+                       {"calibrated", request.device.rates.calibrated}}},
+                     {"disk",
+                      {{"budget_bytes", optional_bytes(request.budget.disk_bytes)},
+                       {"planned_bytes", plan.disk_bytes()},
+                       {"components", components_json(disk_components(plan))}}},
+                     {"lossy", request.lossy},
+                     {"data", data_json(request.data)},
+                     {"smallest", brief(plan.smallest)},
+                     {"would_save", savings}};
   return json_text(json);
 }
 

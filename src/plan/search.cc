@@ -62,7 +62,8 @@ bool within(const Candidate& candidate, const Budget& budget, const HostNeeds& h
   const int64_t host_bytes = host.total() + candidate.host_bytes;
   return keeps(candidate.arena_bytes, budget.device_bytes) && keeps(host_bytes, budget.host_bytes) &&
          keeps(candidate.disk_bytes, budget.disk_bytes) &&
-         keeps(candidate.arena_bytes + host_bytes, budget.process_bytes);
+         keeps(candidate.arena_bytes + host_bytes + (budget.disk_in_memory ? candidate.disk_bytes : 0),
+               budget.process_bytes);
 }
 
 Search::Search(const PlanRequest& request)

@@ -34,6 +34,7 @@ PlanRequest request_for(int64_t layers, bool lora) {
   request.experiment.effective_batch = 4;
   request.experiment.evaluates = true;
   request.device = reference_description();
+  request.own_memory = true;
   return request;
 }
 

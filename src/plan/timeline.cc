@@ -198,7 +198,7 @@ std::string op_words(const Plan& plan, const ProgramTimeline& program, int32_t o
 int64_t picture_top(const Plan& plan) {
   constexpr double kNear = 1.5;
   const int64_t arena = plan.arena_bytes();
-  const int64_t budget = plan.request.budget.device_bytes.value_or(0);
+  const int64_t budget = plan.arena_budget().value_or(0);
   const bool near = static_cast<double>(budget) < kNear * static_cast<double>(arena);
   return near ? std::max(arena, budget) : arena;
 }

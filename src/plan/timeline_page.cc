@@ -100,7 +100,7 @@ std::string axis(int64_t top) {
 }
 
 std::string budget_line(const Plan& plan, int64_t top) {
-  const auto budget = plan.request.budget.device_bytes;
+  const auto budget = plan.arena_budget();
   if (!budget) return "";
   if (*budget > top) {
     return "<div class=\"limit above\" style=\"bottom:100%\"><span>&uarr; budget " + format_bytes(*budget) +

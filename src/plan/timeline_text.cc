@@ -128,7 +128,7 @@ std::string timeline_text(const Plan& plan) {
   const Timeline timeline = make_timeline(plan, kMoments);
   const Picture picture = draw(plan, timeline);
   const int64_t top = picture_top(plan);
-  const auto budget = plan.request.budget.device_bytes;
+  const auto budget = plan.arena_budget();
   std::string text = "  device memory over the ops of a step";
   if (budget) {
     text += budget <= top ? "   (╌ " : "   (above the picture: ";

@@ -332,12 +332,13 @@ TEST_F(OtherTools, trl_says_in_two_keys_what_is_learnt) {
   EXPECT_FALSE(prompt("assistant_only_loss: false\ncompletion_only_loss: true\n"));
 }
 
-TEST_F(OtherTools, a_tier_follows_from_deepspeed_where_memory_is_stated) {
+TEST_F(OtherTools, a_tier_follows_from_deepspeed_where_something_has_a_place_to_go) {
   write("z3.json", R"({"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"},
     "offload_param": {"device": "none"}}})");
   const auto tier = [&](const std::string& text) { return load("model: m\n" + text).recipe.memory.tier; };
   EXPECT_EQ(tier("deepspeed: z3.json\n"), std::nullopt);
-  EXPECT_EQ(tier("deepspeed: z3.json\nmemory: {device: 4GiB}\n"), "stage3");
+  EXPECT_EQ(tier("deepspeed: z3.json\nmemory: 4GiB\n"), std::nullopt);
+  EXPECT_EQ(tier("deepspeed: z3.json\ndevice: card\nmemory: {device: 4GiB}\n"), "stage3");
   EXPECT_EQ(tier("deepspeed_stage: 2\ncpu_offload: true\nmemory: {disk: 4GiB}\n"), "stage2_offload");
   EXPECT_EQ(tier("deepspeed_stage: 2\nmemory: {disk: 4GiB}\n"), std::nullopt);
   EXPECT_THAT(error_of("model: m\ndeepspeed: none.json\n"), HasSubstr("cannot be opened"));

@@ -55,6 +55,9 @@ void RecipeBuilder::walk(const Node& map, const std::string& prefix, const Sourc
 }
 
 void RecipeBuilder::visit(const Node& child, const std::string& key, const Source& source) {
+  // "memory: 8GiB" is the budget itself.
+  if (key == "memory" && child.kind == Node::Kind::scalar)
+    return assign(*find_option("memory.device"), child, source);
   const Option* option = find_option(key);
   if (is_group(key) && (child.kind == Node::Kind::map || option == nullptr)) {
     if (child.kind == Node::Kind::map) return walk(child, key + ".", source);

@@ -335,13 +335,13 @@ void combine_deepspeed(Layer& layer) {
   }
   if (!zero || zero->stage < 0 || zero->stage > 3)
     return layer.refuse(*from.front(), "expected a ZeRO stage from 0 to 3");
-  const bool has_home = layer.states_memory();
+  const bool has_home = layer.has_offload_home();
   if ((zero->states || zero->weights) && has_home) return layer.emit("memory.tier", tier_of(*zero), from);
   for (const Said* said : from)
-    layer.ignore(
-        *said, zero->states || zero->weights
-                   ? "the planner offloads what memory.device and memory.disk ask for (memory.tier fixes it)"
-                   : "one device: nothing is sharded");
+    layer.ignore(*said,
+                 zero->states || zero->weights
+                     ? "the planner offloads what the budget asks for to memory.disk (memory.tier fixes it)"
+                     : "one device: nothing is sharded");
 }
 
 }  // namespace

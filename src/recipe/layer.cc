@@ -179,12 +179,10 @@ Node Layer::read_file(const Node& path_or_map) const {
   return read_tree((source_.folder / found.text).string());
 }
 
-bool Layer::states_memory() const {
-  const Node* device = given("memory.device");
-  const Node* disk = given("memory.disk");
-  return (device != nullptr ? !device->is_word("auto")
-                            : before_.memory.device.kind != MemoryLimit::Kind::automatic) ||
-         disk != nullptr || before_.memory.disk_bytes > 0;
+bool Layer::has_offload_home() const {
+  const Node* device = given("device");
+  const bool card = device != nullptr ? device->is_word("card") : before_.device == DeviceChoice::card;
+  return card || given("memory.disk") != nullptr || before_.memory.disk_bytes > 0;
 }
 
 void Layer::drop_what_means_nothing() {

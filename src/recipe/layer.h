@@ -88,8 +88,8 @@ class Layer {
 
   // The tree of a file of theirs, JSON or YAML; a map is its own. Throws UsageError.
   [[nodiscard]] Node read_file(const Node& path_or_map) const;
-  // Whether the recipe so far says how much memory or disk there is.
-  [[nodiscard]] bool states_memory() const;
+  // Whether the recipe so far has a place for what is offloaded: a disk, or the host of a card.
+  [[nodiscard]] bool has_offload_home() const;
 
   // Takes back what means nothing beside the method and the optimizer, as their tools do.
   void drop_what_means_nothing();

@@ -163,7 +163,7 @@ Option memory_offload() {
   using Parts = std::optional<std::vector<std::string>>;
   return make(
       "memory.offload", FIELD(memory.offload), "auto, none, or a list of " + join(kParts, ", "),
-      "tensors that wait on the host or on disk",
+      "tensors that wait on disk; with device: card, on the host or on disk",
       [](const Node& node, Folder) -> std::optional<Parts> {
         if (node.is_word("auto")) return Parts();
         if (node.is_word("none")) return Parts(std::vector<std::string>());
@@ -305,8 +305,14 @@ std::vector<Option> precision_options() {
 
 std::vector<Option> memory_options() {
   return {
-      memory_limit("memory.device", FIELD(memory.device), "memory for the arena of each device"),
-      memory_limit("memory.host", FIELD(memory.host), "memory for everything else"),
+      memory_limit(
+          "memory.device", FIELD(memory.device),
+          "memory of the whole process; with device: card, of the card. `memory: 8GiB` says the same"),
+      memory_limit("memory.host", FIELD(memory.host), "memory beside the card; means nothing on a CPU"),
+      make(
+          "memory.tie", FIELD(memory.tie_percent), "a share from 0% to 100%",
+          "plans this close to the fastest are as good: least disk traffic, then least memory wins",
+          [](const Node& node, Folder) { return read_percent(node); }, print_percent),
       make(
           "memory.disk", FIELD(memory.disk_bytes), "a size such as 100GiB", "disk for what is offloaded",
           [](const Node& node, Folder) { return read_bytes(node); }, print_bytes),
@@ -327,9 +333,10 @@ std::vector<Option> memory_options() {
 
 std::vector<Option> run_options() {
   return {
-      choice<DeviceChoice>("device", FIELD(device),
-                           {{"auto", DeviceChoice::automatic}, {"cpu", DeviceChoice::cpu}},
-                           "where the run computes"),
+      choice<DeviceChoice>(
+          "device", FIELD(device),
+          {{"auto", DeviceChoice::automatic}, {"cpu", DeviceChoice::cpu}, {"card", DeviceChoice::card}},
+          "where the run computes; card: a device with memory of its own, to plan for"),
       auto_integer("threads", FIELD(threads), {1, 4096}, "threads that compute; auto is one a core"),
       // Up to 2^53, which every JSON reader keeps exactly.
       experiment(integer("seed", FIELD(seed), {0, int64_t{1} << 53},

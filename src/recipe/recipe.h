@@ -25,7 +25,7 @@ enum class MethodType : uint8_t { full, lora, qlora };
 enum class OptimizerName : uint8_t { adamw, adamw8bit, lion, sgd, adafactor };
 enum class ScheduleName : uint8_t { cosine, linear, constant };
 enum class Rounding : uint8_t { nearest, stochastic };
-enum class DeviceChoice : uint8_t { automatic, cpu };
+enum class DeviceChoice : uint8_t { automatic, cpu, card };
 enum class SaveFormat : uint8_t { automatic };
 
 // An integer key for which `auto` is allowed stores it as 0.
@@ -148,8 +148,9 @@ struct Recipe {
     friend bool operator==(const Schedule&, const Schedule&) = default;
   };
   struct Memory {
-    MemoryLimit device;
-    MemoryLimit host;
+    MemoryLimit device;  // on a CPU: of the whole process
+    MemoryLimit host;    // beside a device with memory of its own
+    double tie_percent = 1.0;
     int64_t disk_bytes = 0;
     double headroom_percent = 10.0;
     std::vector<std::string> allow;

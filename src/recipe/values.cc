@@ -80,7 +80,7 @@ std::optional<int64_t> read_bytes(const Node& node) {
 }
 
 std::optional<MemoryLimit> read_memory_limit(const Node& node) {
-  if (node.is_word("auto")) return MemoryLimit{};
+  if (node.is_word("auto") || node.kind == Node::Kind::null) return MemoryLimit{};
   const auto percent = read_percent(node);
   if (percent && *percent > 0.0) return MemoryLimit{MemoryLimit::Kind::percent, *percent, 0};
   if (const auto bytes = read_bytes(node)) return MemoryLimit{MemoryLimit::Kind::bytes, 0.0, *bytes};

@@ -40,10 +40,10 @@ std::optional<Recipe> with_means(Recipe recipe, const std::string& means) {
   return recipe;
 }
 
-AllowedPlan plan_allowed(const Recipe& recipe, const CpuSettings& cpu, const DataSetup* data,
+AllowedPlan plan_allowed(const Recipe& recipe, const PlannedMachine& machine, const DataSetup* data,
                          const LayoutOptions& layout) {
   const auto planned = [&](const Recipe& changed, std::vector<std::string> lossy) {
-    PlanRequest request = plan_request(changed, cpu, data);
+    PlanRequest request = plan_request(changed, machine, data);
     request.layout = layout;
     request.lossy = std::move(lossy);
     return AllowedPlan{changed, make_plan(request)};

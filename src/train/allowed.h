@@ -20,7 +20,7 @@ struct AllowedPlan {
 
 // Keeps the recipe as it is where some variant of it fits, and where none of the allowed means helps: then
 // the plan does not fit. Otherwise takes as few means as will do; of equally many, the fastest.
-AllowedPlan plan_allowed(const Recipe& recipe, const CpuSettings& cpu, const DataSetup* data,
+AllowedPlan plan_allowed(const Recipe& recipe, const PlannedMachine& machine, const DataSetup* data,
                          const LayoutOptions& layout = {});
 
 }  // namespace plimsoll

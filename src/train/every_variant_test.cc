@@ -33,6 +33,8 @@ TEST_P(EveryVariant, gives_the_bits_of_keeping_everything) {
   request.micro_batch = 2;
   request.homes = {c.home};
   request.device = reference_description();
+  request.own_memory = c.home == Space::host;
+  request.device.reaches_host = !request.own_memory;
   const std::vector<Variant> variants = Search(request).all();
   EXPECT_EQ(variants.size(), c.variants);
 

@@ -156,7 +156,7 @@ std::string first_recipe(const FirstRecipe& wish) {
   const int64_t rows = looked.rows >= kRowsToHoldOut ? looked.rows - looked.rows / 50 : looked.rows;
   lines.add("schedule: {epochs: 1}", "about " + format_count(ceil_div(rows, effective)) + " steps");
   lines.add("precision: bf16", "fp32, bf16, bf16-master or bf16-pure");
-  lines.add("memory: {device: auto}", "or a size such as 8GiB, which is then kept to the byte");
+  lines.add("memory: auto", "or a size such as 8GiB: what the whole process may take");
   lines.add("output: " + to_yaml(Json("runs/" + name + "-" + wish.method)));
   return lines.text();
 }

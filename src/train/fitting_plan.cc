@@ -1,19 +1,21 @@
 #include "train/fitting_plan.h"
 
+#include <malloc.h>
+
 #include "base/error.h"
 #include "base/system_memory.h"
 #include "base/units.h"
 
 namespace plimsoll {
 
-void require_fit(const Plan& plan) {
+void require_fit(const Plan& plan, std::vector<std::string>& notes) {
   if (!plan.fits()) throw DoesNotFitError(refusal_text(plan));
   const int64_t free = plan.request.budget.free_bytes;
   if (plan.process_peak_bytes() > free) {
-    throw DoesNotFitError("does not fit   device and host need " + format_bytes(plan.process_peak_bytes()) +
-                          " together, " + format_bytes(free) + " are free on this machine; short by " +
+    throw DoesNotFitError("does not fit   the process needs " + format_bytes(plan.process_peak_bytes()) +
+                          ", " + format_bytes(free) + " are free on this machine; short by " +
                           format_bytes(plan.process_peak_bytes() - free) +
-                          "\n  memory.device: auto takes the largest variant that fits what is free");
+                          "\n  memory: auto takes the largest variant that fits what is free");
   }
   const auto limit = data_limit();
   if (limit && plan.data_bytes() > *limit) {
@@ -21,14 +23,16 @@ void require_fit(const Plan& plan) {
                           " of private data, RLIMIT_DATA allows " + format_bytes(*limit) +
                           " (ulimit -d); short by " + format_bytes(plan.data_bytes() - *limit));
   }
+  // It plans once more, which takes memory of its own.
+  if (std::string text = shortage_text(plan); !text.empty()) notes.push_back(std::move(text));
+  malloc_trim(0);
 }
 
 std::string shortage_text(const Plan& plan) {
   const Budget& budget = plan.request.budget;
-  if (!budget.process_bytes) return "";  // stated sizes are no shortage
+  if (!budget.of_free) return "";  // stated sizes are no shortage
   PlanRequest open = plan.request;
-  open.budget.device_bytes.reset();
-  open.budget.process_bytes.reset();
+  limit_memory(open, std::nullopt);
   const Plan fastest = make_plan(open);
   if (fastest.variant == plan.variant) return "";
   const Experiment& experiment = plan.request.experiment;

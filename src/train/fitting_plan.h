@@ -2,16 +2,18 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "plan/plan.h"
 
 namespace plimsoll {
 
 // Throws DoesNotFitError for what exceeds a budget, this machine's free memory or the process's limits,
-// before arenas or threads exist.
-void require_fit(const Plan& plan);
+// before arenas or threads exist. Adds shortage_text() to the notes, and gives back what planning took of the
+// heap.
+void require_fit(const Plan& plan, std::vector<std::string>& notes);
 
-// Where memory.device is `auto` or a share and what is free now does not do for the fastest variant: what was
+// Where the budget is `auto` or a share and what is free now does not do for the fastest variant: what was
 // taken instead of it. Else empty.
 std::string shortage_text(const Plan& plan);
 

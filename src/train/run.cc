@@ -13,9 +13,11 @@
 #include "runtime/run_memory.h"
 #include "train/allowed.h"
 #include "train/batch_writer.h"
+#include "train/checkpoint.h"
 #include "train/fitting_plan.h"
 #include "train/identity.h"
 #include "train/loss_guard.h"
+#include "train/memory_budget.h"
 #include "train/profile.h"
 #include "train/progress.h"
 #include "train/resume.h"
@@ -39,13 +41,13 @@ double seconds_since(Clock::time_point start) {
 class TrainingRun {
  public:
   TrainingRun(const Recipe& recipe, const TrainOptions& options, RunFolder& folder, const CpuSettings& cpu,
-              DataSetup data, Plan plan, std::string shortage)
+              DataSetup data, Plan plan, std::vector<std::string> notes)
       : recipe_(recipe),
         options_(options),
         folder_(folder),
         output_(folder.path()),
         plan_(std::move(plan)),
-        shortage_(std::move(shortage)),
+        notes_(std::move(notes)),
         experiment_(plan_.request.experiment),
         progress_(options.log_level, recipe.log.every),
         guard_(recipe.stop.loss),
@@ -80,7 +82,7 @@ class TrainingRun {
   }
 
   ExitCode run() {
-    if (!shortage_.empty()) progress_.event(shortage_, LogLevel::warn);
+    for (const std::string& note : notes_) progress_.event(note, LogLevel::warn);
     progress_.event(plan_line(plan_, total_steps_));
     for (const std::string& line : row_lines(plan_, rendering_)) progress_.event(line);
     if (const std::string note = products_note(plan_); !note.empty()) progress_.event(note, LogLevel::warn);
@@ -222,7 +224,7 @@ class TrainingRun {
     const double rate = static_cast<double>(metrics.tokens) / metrics.seconds;
     times_.add(metrics.seconds, rate);
     progress_.update({current_.step, total_steps_, current_.last_loss, metrics.learning_rate, rate,
-                      metrics.data_wait / metrics.seconds, plan_.arena_bytes()});
+                      metrics.data_wait / metrics.seconds, metrics.rss});
     if (progress_.shows(LogLevel::debug)) progress_.event(debug_words(metrics), LogLevel::debug);
   }
 
@@ -349,7 +351,7 @@ class TrainingRun {
   RunFolder& folder_;
   fs::path output_;
   Plan plan_;
-  std::string shortage_;
+  std::vector<std::string> notes_;  // of planning
   const Experiment& experiment_;
   Progress progress_;
   LossGuard guard_;
@@ -378,8 +380,11 @@ class TrainingRun {
 
 }  // namespace
 
-ExitCode train(const Recipe& recipe, const TrainOptions& options) {
-  require_trainable(recipe);
+ExitCode train(const Recipe& given, const TrainOptions& options) {
+  require_trainable(given);
+  std::vector<std::string> notes;
+  const bool continues = options.resume && latest_checkpoint(*given.output);
+  const Recipe recipe = recipe_to_train(given, continues, notes);
   listen_to_save_requests();
   RunFolder folder =
       open_output(recipe, {options.recipe_file, options.resume, options.overwrite, options.profile});
@@ -389,11 +394,9 @@ ExitCode train(const Recipe& recipe, const TrainOptions& options) {
   data.total_steps = total_steps(recipe, *data.train);
   AllowedPlan allowed = plan_allowed(recipe, cpu, &data, {.reuse = !options.no_reuse});
   if (options.resume) keep_sums_in_order(recipe, cpu, data, {.reuse = !options.no_reuse}, allowed);
-  require_fit(allowed.plan);
-  // Before the arenas exist: it plans once more, which takes memory of its own.
-  std::string shortage = shortage_text(allowed.plan);
+  require_fit(allowed.plan, notes);
   return TrainingRun(allowed.recipe, options, folder, cpu, std::move(data), std::move(allowed.plan),
-                     std::move(shortage))
+                     std::move(notes))
       .run();
 }
 

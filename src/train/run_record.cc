@@ -71,10 +71,9 @@ void write_run_json(RunFolder& output, const Plan& plan, const RunRecord& record
 void report_end(Progress& progress, const std::filesystem::path& output, const Plan& plan,
                 const RunRecord& record, const StepTimes& times) {
   const double per_step = times.steps() == 0 ? 0 : record.seconds / static_cast<double>(times.steps());
-  const auto row = [](const char* what, int64_t device, int64_t process, double seconds) {
-    return std::string("        ") + what + "   device " + format_bytes(device) + " (" +
-           format_count(device) + " bytes)   process " + format_bytes(process) + "   " +
-           format_seconds(seconds) + " a step";
+  const auto row = [](const char* what, int64_t arena, int64_t process, double seconds) {
+    return std::string("        ") + what + "   process " + format_bytes(process) + "   " +
+           format_seconds(seconds) + " a step   arena " + format_count(arena) + " bytes";
   };
   progress.event("done    " + format_count(record.steps) + " steps in " + format_seconds(record.seconds) +
                  " · loss " + std::to_string(record.final_loss) +
@@ -91,9 +90,10 @@ void report_end(Progress& progress, const std::filesystem::path& output, const P
 
 std::string plan_line(const Plan& plan, int64_t steps) {
   const std::vector<std::string>& lossy = plan.request.lossy;
-  return "plan    device " + format_bytes(plan.arena_bytes()) + " · host " + format_bytes(plan.host_bytes()) +
-         " · " + std::to_string(plan.variant.micro_batch) + " x " +
-         std::to_string(plan.variant.accumulation) + " = " +
+  const auto& budget = plan.request.budget.process_bytes;
+  return "plan    process " + format_bytes(plan.process_peak_bytes()) +
+         (budget ? " of " + format_bytes(*budget) : "") + " · " + std::to_string(plan.variant.micro_batch) +
+         " x " + std::to_string(plan.variant.accumulation) + " = " +
          std::to_string(plan.request.experiment.effective_batch) + " · " + format_count(steps) + " steps" +
          (lossy.empty() ? "" : " · lossy: " + join(lossy, ", "));
 }

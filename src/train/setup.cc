@@ -17,6 +17,7 @@
 #include "io/json_values.h"
 #include "io/load.h"
 #include "io/model_folder.h"
+#include "train/memory_budget.h"
 #include "train/quantised_weights.h"
 
 namespace plimsoll {
@@ -64,26 +65,6 @@ int64_t thread_stack_bytes() {
   constexpr int64_t kUsual = 8 * kMiB;
   if (getrlimit(RLIMIT_STACK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return kUsual;
   return static_cast<int64_t>(limit.rlim_cur);
-}
-
-int64_t limit_bytes(const MemoryLimit& limit, int64_t free, int64_t taken, double headroom_percent) {
-  if (limit.kind == MemoryLimit::Kind::bytes) return limit.bytes;
-  const double share = limit.kind == MemoryLimit::Kind::percent ? limit.percent / 100.0 : 1.0;
-  const double usable = static_cast<double>(free) * share * (1.0 - headroom_percent / 100.0);
-  return std::max<int64_t>(0, static_cast<int64_t>(usable) - taken);
-}
-
-std::string limit_source(const char* key, const MemoryLimit& limit, const FreeMemory& free) {
-  switch (limit.kind) {
-    case MemoryLimit::Kind::bytes:
-      return std::string(key) + ": " + format_bytes(limit.bytes);
-    case MemoryLimit::Kind::percent:
-      return std::string(key) + ": " + std::to_string(static_cast<int>(limit.percent)) + " % of " +
-             format_bytes(free.bytes) + " less headroom";
-    case MemoryLimit::Kind::automatic:
-      break;
-  }
-  return std::string(key) + ": auto, free by " + free.source + " less headroom";
 }
 
 }  // namespace
@@ -176,18 +157,56 @@ CpuSettings cpu_settings(const MachineOptions& options) {
   return cpu;
 }
 
+PlannedMachine planned_machine(const MachineOptions& options, const std::string& file) {
+  PlannedMachine machine;
+  if (!file.empty()) {
+    const MeasuredMachine measured = read_machine(file);
+    machine.isa = parse_isa(measured.machine.isa, file);
+    machine.threads = measured.machine.threads;
+    if (options.threads > 0 && options.threads != machine.threads)
+      throw UsageError("--machine: " + file + " was measured with " + std::to_string(machine.threads) +
+                       " threads, not with " + std::to_string(options.threads) +
+                       "; measure that too: plimsoll calibrate --threads " + std::to_string(options.threads) +
+                       " --export FILE");
+    if (options.max_isa && *options.max_isa != machine.isa)
+      throw UsageError("--machine: " + file + " was measured with " + measured.machine.isa +
+                       "; leave --max-isa out");
+    machine.rates = std::make_shared<DeviceRates>(measured.rates);
+    machine.elsewhere = true;
+    return machine;
+  }
+  machine.isa = effective_isa(options.max_isa);
+  machine.threads = options.threads > 0 ? static_cast<int>(options.threads) : available_cpus();
+  machine.elsewhere = machine.threads > available_cpus();
+  return machine;
+}
+
+namespace {
+
+// Bounds of what runs of every kind were measured to take (tests/loadline, tests/budget_test.py), stated and
+// not measured anew: identical commands say identical bytes, and the need that one prints is enough for the
+// next. Code and data of the program and its libraries, and the heap beside what has a component of its own.
+constexpr int64_t kProgramBytes = 30 * kMiB;
+constexpr int64_t kProgramDataBytes = 44 * kMiB;  // in VmData's terms, with what planning takes of the heap
+constexpr int64_t kIndexBytesPerUnit = 4 * kKiB;  // row groups' metadata, blocks' places
+constexpr int64_t kArrowBytes = 2 * kMiB;         // code and heap of Arrow, where a data set is read by it
+
+// What quantising holds beside the staging: codes of a piece, and a weight's scales as they are and nested.
+int64_t nf4_loading_bytes(const ModelSpec& model) {
+  return kLoadStagingBytes / 8 + nf4_scales_bytes(model) + nf4_scales_bytes(model) / 2;
+}
+
+}  // namespace
+
 HostNeeds host_needs(const Recipe& recipe, const Experiment& experiment, const CpuSettings& cpu,
                      const DataSetup* data) {
-  const ProcessMemory now = process_memory();
   HostNeeds needs;
-  needs.baseline_data_bytes = now.data;
-  // Measured: `plan` is the same binary as `train`. What is loaded already (tokenizer, file indices) is part
-  // of it.
-  needs.components.push_back({"process", now.rss});
+  needs.baseline_data_bytes = kProgramDataBytes - kProgramBytes;
+  needs.components.push_back({"program", kProgramBytes});
   // Code pages and heaps of the thread pool and the libraries that the first step brings in.
   needs.components.push_back({"threads and libraries", 4 * kMiB + cpu.threads * kMiB / 2});
 
-  if (const auto tokenizer = Tokenizer::find_file(recipe.model); data == nullptr && tokenizer)
+  if (const auto tokenizer = Tokenizer::find_file(recipe.model))
     needs.components.push_back({"tokenizer", Tokenizer::estimated_bytes(*tokenizer)});
   int64_t virtual_only = 0;
   if (data != nullptr && data->train) {
@@ -196,80 +215,22 @@ HostNeeds host_needs(const Recipe& recipe, const Experiment& experiment, const C
       const LoaderMemory memory =
           plan_loader_memory((*source)->dataset, (*source)->rows, recipe.data.max_length, (*source)->loader);
       const bool train = source == &data->train;
-      needs.components.push_back({train ? "rows" : "evaluation rows", memory.rows_bytes});
+      const auto units = static_cast<int64_t>((*source)->dataset.units().size());
+      const int64_t arrow = (*source)->dataset.expected_bytes(0) > 0 ? kArrowBytes : 0;
+      needs.components.push_back(
+          {train ? "rows" : "evaluation rows", memory.rows_bytes + units * kIndexBytesPerUnit + arrow});
       needs.components.push_back({train ? "batches" : "evaluation batches", memory.queue_bytes});
       virtual_only += memory.slack_bytes + memory.thread_stack_bytes;
     }
   }
-  const int64_t scales = experiment.nf4 ? nf4_scales_bytes(experiment.model) : 0;
-  needs.components.push_back({"staging", kLoadStagingBytes + scales});
+  const int64_t quantising = experiment.nf4 ? nf4_loading_bytes(experiment.model) : 0;
+  needs.components.push_back({"staging", kLoadStagingBytes + quantising});
   // Stacks at their full size, as VmData counts them, and heap arenas of the threads.
   needs.extra_data_bytes = virtual_only + cpu.threads * (thread_stack_bytes() + 2 * kMiB) + 8 * kMiB;
   return needs;
 }
 
-Budget read_budget(const Recipe& recipe, int64_t host_bytes) {
-  const FreeMemory free = free_memory();
-  const Recipe::Memory& memory = recipe.memory;
-  // What this process holds already is free in the sense of the plan, which counts it in the host's needs.
-  // Its file pages (the program itself) are free in the kernel's sense already.
-  const FreeMemory usable{free.bytes + process_memory().held, free.source};
-  Budget budget;
-  budget.free_bytes = usable.bytes;
-  const bool device_auto = memory.device.kind == MemoryLimit::Kind::automatic;
-  const bool host_auto = memory.host.kind == MemoryLimit::Kind::automatic;
-  budget.device_bytes =
-      limit_bytes(memory.device, usable.bytes, device_auto ? host_bytes : 0, memory.headroom_percent);
-  budget.host_bytes = limit_bytes(memory.host, usable.bytes, 0, memory.headroom_percent);
-  budget.disk_bytes = memory.disk_bytes;
-  // Both are this machine's memory; sizes that are stated may be those of another machine.
-  if (device_auto || host_auto)
-    budget.process_bytes = limit_bytes({}, usable.bytes, 0, memory.headroom_percent);
-  budget.device_source = limit_source("memory.device", memory.device, usable);
-  budget.host_source = limit_source("memory.host", memory.host, usable);
-  return budget;
-}
-
 namespace {
-
-// Where offloaded tensors may go. The host is another memory than the device only where the device's size is
-// stated.
-std::vector<Space> offload_homes(const Recipe::Memory& memory) {
-  std::vector<Space> homes;
-  if (memory.device.kind != MemoryLimit::Kind::automatic) homes.push_back(Space::host);
-  if (memory.disk_bytes > 0) homes.push_back(Space::disk);
-  return homes;
-}
-
-// On one device a tier says which of states, gradients and weights leave it (docs/planner.md).
-std::optional<OffloadParts> tier_parts(const std::string& tier) {
-  if (tier == "deepspeed") return OffloadParts{};
-  if (tier == "stage2_offload") return OffloadParts{.states = true};
-  if (tier == "stage3") return OffloadParts{.states = true, .gradients = true};
-  return OffloadParts{.states = true, .gradients = true, .weights = true};
-}
-
-std::optional<OffloadParts> offload_parts(const Recipe::Memory& memory, const std::vector<Space>& homes) {
-  std::optional<OffloadParts> parts;
-  if (memory.tier) {
-    if (memory.offload)
-      throw UsageError("memory.tier and memory.offload both say what leaves the device; set one of them");
-    parts = tier_parts(*memory.tier);
-  } else if (memory.offload) {
-    parts.emplace();
-    for (const std::string& name : *memory.offload) {
-      parts->states |= name == "states";
-      parts->gradients |= name == "gradients";
-      parts->weights |= name == "weights";
-      parts->activations |= name == "activations";
-    }
-  }
-  if (parts && parts->any() && homes.empty())
-    throw UsageError(std::string(memory.tier ? "memory.tier" : "memory.offload") +
-                     ": what leaves the device has no place to go; state memory.disk (such as 20GiB), or "
-                     "memory.device as a size, so that the rest of the memory is the host's");
-  return parts;
-}
 
 Preset preset_of(const std::optional<std::string>& name) {
   if (!name) return Preset::none;
@@ -278,7 +239,7 @@ Preset preset_of(const std::optional<std::string>& name) {
 
 }  // namespace
 
-PlanRequest plan_request(const Recipe& recipe, const CpuSettings& cpu, const DataSetup* data) {
+PlanRequest plan_request(const Recipe& recipe, const PlannedMachine& machine, const DataSetup* data) {
   PlanRequest request;
   request.experiment = read_experiment(recipe);
   const auto given = [](int64_t value) {
@@ -288,14 +249,26 @@ PlanRequest plan_request(const Recipe& recipe, const CpuSettings& cpu, const Dat
   request.eval_micro_batch = given(recipe.eval.micro);
   request.loss_chunk = given(recipe.memory.loss_chunk);
   if (recipe.memory.recompute) request.recompute = parse_recompute_point(*recipe.memory.recompute);
-  request.homes = offload_homes(recipe.memory);
+  request.own_memory = recipe.device == DeviceChoice::card;
+  request.tie = recipe.memory.tie_percent / 100.0;
+  request.homes = offload_homes(recipe);
   request.offload = offload_parts(recipe.memory, request.homes);
   request.preset = preset_of(recipe.memory.plan);
-  request.device = describe_cpu(cpu.isa, cpu.threads);
-  request.device.rates = calibrated_or_shipped(cpu, request.device.rates);
-  request.host = host_needs(recipe, request.experiment, cpu, data);
+  request.device = describe_cpu(machine.isa, machine.threads);
+  request.device.reaches_host = !request.own_memory;
+  if (request.own_memory) request.device.kind = "card";
+  request.device.rates =
+      machine.rates ? *machine.rates : calibrated_or_shipped(machine, request.device.rates);
+  request.host = host_needs(recipe, request.experiment, machine, data);
   if (data != nullptr) request.data = data->summary;
-  request.budget = read_budget(recipe, request.host.total());
+  request.budget = read_budget(recipe);
+  if (machine.elsewhere) {
+    if (request.budget.of_free)
+      throw UsageError(
+          "memory: state the other machine's as a size (--memory 64GiB): what is free here says nothing of "
+          "it");
+    request.budget.free_bytes = 0;
+  }
   return request;
 }
 

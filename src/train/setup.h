@@ -32,6 +32,18 @@ struct MachineOptions {
 };
 CpuSettings cpu_settings(const MachineOptions& options);
 
+// A machine that is planned for: this one, or another one.
+struct PlannedMachine : CpuSettings {
+  PlannedMachine() = default;
+  PlannedMachine(const CpuSettings& here)
+      : CpuSettings(here) {}                 // NOLINT: every one of these is such a machine
+  bool elsewhere = false;                    // what is free here says nothing of it
+  std::shared_ptr<const DeviceRates> rates;  // measured there; none: those known here
+};
+// As the options say, where threads may be more than this process may use; with `file`, which
+// `calibrate --export` wrote, that machine. Throws UsageError, DamagedError.
+PlannedMachine planned_machine(const MachineOptions& options, const std::string& file);
+
 // Training and evaluation rows with what turns them into token ids. Nothing is read but headers and indices.
 struct DataSource {
   Dataset dataset;
@@ -59,10 +71,6 @@ int64_t total_steps(const Recipe& recipe, DataSource& train);
 HostNeeds host_needs(const Recipe& recipe, const Experiment& experiment, const CpuSettings& cpu,
                      const DataSetup* data);
 
-// The recipe's limits in bytes, for what is free now. `host_bytes` is what the host needs: with `auto` on
-// both sides device and host together take what is free.
-Budget read_budget(const Recipe& recipe, int64_t host_bytes);
-
-PlanRequest plan_request(const Recipe& recipe, const CpuSettings& cpu, const DataSetup* data);
+PlanRequest plan_request(const Recipe& recipe, const PlannedMachine& machine, const DataSetup* data);
 
 }  // namespace plimsoll

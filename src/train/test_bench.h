@@ -83,6 +83,13 @@ inline MicroBatch batch_of(int step, int64_t micro) {
   return batch;
 }
 
+// A device with an arena of its own: what waits on the host comes and goes by transfers, as from disk.
+inline DeviceDescription own_memory_device(const CpuSettings& cpu) {
+  DeviceDescription device = describe_cpu(cpu.isa, cpu.threads);
+  device.reaches_host = false;
+  return device;
+}
+
 // What a run starts from, and what it reads in each micro-step: the same for all variants of an experiment.
 struct Material {
   Persistent weights;
@@ -139,8 +146,7 @@ class Bench {
         material_(material_of(experiment, cpu_, steps)) {}
 
   Result run(const Variant& variant, Transfers transfers) {
-    const std::vector<Graph> graphs =
-        build_programs(experiment_, variant, describe_cpu(cpu_.isa, cpu_.threads));
+    const std::vector<Graph> graphs = build_programs(experiment_, variant, own_memory_device(cpu_));
     Persistent persistent = material_.weights;
     std::deque<test::Program> programs;
     for (const Graph& graph : graphs) programs.emplace_back(graph, device_, persistent, transfers);
@@ -154,8 +160,7 @@ class Bench {
   // On the arenas of a real run, dead values poisoned.
   Result run_on_arenas(const Variant& variant,
                        const std::filesystem::path& disk_folder = std::filesystem::temp_directory_path()) {
-    const std::vector<Graph> graphs =
-        build_programs(experiment_, variant, describe_cpu(cpu_.isa, cpu_.threads));
+    const std::vector<Graph> graphs = build_programs(experiment_, variant, own_memory_device(cpu_));
     const ArenaLayout layout = lay_out(graphs);
     validate(graphs, layout);
     const RunMemory memory(device_, layout, disk_folder);

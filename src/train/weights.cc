@@ -171,7 +171,7 @@ void init_base_weights(const PersistentState& state, const ModelSpec& model, uin
       return static_cast<float>(normal * model.initializer_range);
     };
     if (const auto nf4 = find_nf4(state, *row)) {
-      std::vector<float> chunk(static_cast<size_t>(kLoadStagingBytes) / sizeof(float));
+      const std::span chunk(reinterpret_cast<float*>(staging.data()), staging.size() / sizeof(float));
       quantise_values(state, *nf4, chunk, [&](int64_t first, std::span<float> to) {
         for (size_t i = 0; i < to.size(); ++i) to[i] = value(first + static_cast<int64_t>(i));
       });

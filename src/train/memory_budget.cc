@@ -1,0 +1,142 @@
+#include "train/memory_budget.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/system_memory.h"
+#include "base/units.h"
+#include "recipe/values.h"
+
+namespace plimsoll {
+namespace {
+
+using Kind = MemoryLimit::Kind;
+
+bool is_auto(const MemoryLimit& limit) { return limit.kind == Kind::automatic; }
+
+int64_t limit_bytes(const MemoryLimit& limit, int64_t free, double headroom_percent) {
+  if (limit.kind == Kind::bytes) return limit.bytes;
+  const double share = limit.kind == Kind::percent ? limit.percent / 100.0 : 1.0;
+  return static_cast<int64_t>(static_cast<double>(free) * share * (1.0 - headroom_percent / 100.0));
+}
+
+std::string limit_source(const char* key, const MemoryLimit& limit, const FreeMemory& free) {
+  switch (limit.kind) {
+    case Kind::bytes:
+      return std::string(key) + ": " + format_bytes(limit.bytes);
+    case Kind::percent:
+      return std::string(key) + ": " + std::to_string(static_cast<int>(limit.percent)) + " % of " +
+             format_bytes(free.bytes) + " less headroom";
+    case Kind::automatic:
+      break;
+  }
+  return std::string(key) + ": auto, free by " + free.source + " less headroom";
+}
+
+// What two stated budgets of an earlier version come to as one.
+std::string together(const Recipe::Memory& memory) {
+  if (memory.device.kind == Kind::bytes && memory.host.kind == Kind::bytes)
+    return "memory: " + to_yaml(print_bytes(memory.device.bytes + memory.host.bytes));
+  return "memory: auto";
+}
+
+void refuse_host_budget(const Recipe::Memory& memory) {
+  if (is_auto(memory.host)) return;
+  throw UsageError("memory.host: on a CPU there is one memory and one budget, for the whole process; say `" +
+                   together(memory) +
+                   "` (--memory), and leave memory.host out; two budgets belong to device: card");
+}
+
+void require_card_size(const Recipe::Memory& memory) {
+  if (memory.device.kind == Kind::bytes) return;
+  throw UsageError(
+      "memory.device: with device: card state the card's memory as a size, such as 12GiB; a card that is "
+      "only "
+      "planned for cannot be asked what is free");
+}
+
+// On one device a tier says which of states, gradients and weights leave it (docs/planner.md).
+std::optional<OffloadParts> tier_parts(const std::string& tier) {
+  if (tier == "deepspeed") return OffloadParts{};
+  if (tier == "stage2_offload") return OffloadParts{.states = true};
+  if (tier == "stage3") return OffloadParts{.states = true, .gradients = true};
+  return OffloadParts{.states = true, .gradients = true, .weights = true};
+}
+
+}  // namespace
+
+Budget read_budget(const Recipe& recipe) {
+  const Recipe::Memory& memory = recipe.memory;
+  const FreeMemory free = free_memory();
+  // What this process holds already is free in the sense of the plan, which counts it in the host's needs.
+  // Its file pages (the program itself) are free in the kernel's sense already.
+  const FreeMemory usable{free.bytes + process_memory().held, free.source};
+  Budget budget;
+  budget.free_bytes = usable.bytes;
+  budget.disk_bytes = memory.disk_bytes;
+  if (recipe.device == DeviceChoice::card) {
+    require_card_size(memory);
+    budget.device_bytes = memory.device.bytes;
+    budget.device_source = limit_source("memory.device", memory.device, usable);
+    // `auto` bounds nothing here: the machine with the card is another one.
+    if (!is_auto(memory.host))
+      budget.host_bytes = limit_bytes(memory.host, usable.bytes, memory.headroom_percent);
+    budget.host_source = limit_source("memory.host", memory.host, usable);
+    return budget;
+  }
+  refuse_host_budget(memory);
+  budget.of_free = memory.device.kind != Kind::bytes;
+  budget.process_bytes = limit_bytes(memory.device, usable.bytes, memory.headroom_percent);
+  budget.device_source = limit_source("memory", memory.device, usable);
+  budget.disk_in_memory = memory.disk_bytes > 0 && recipe.output && keeps_files_in_memory(*recipe.output);
+  return budget;
+}
+
+std::vector<Space> offload_homes(const Recipe& recipe) {
+  std::vector<Space> homes;
+  if (recipe.device == DeviceChoice::card) homes.push_back(Space::host);
+  if (recipe.memory.disk_bytes > 0) homes.push_back(Space::disk);
+  return homes;
+}
+
+std::optional<OffloadParts> offload_parts(const Recipe::Memory& memory, const std::vector<Space>& homes) {
+  std::optional<OffloadParts> parts;
+  if (memory.tier) {
+    if (memory.offload)
+      throw UsageError("memory.tier and memory.offload both say what leaves the device; set one of them");
+    parts = tier_parts(*memory.tier);
+  } else if (memory.offload) {
+    parts.emplace();
+    for (const std::string& name : *memory.offload) {
+      parts->states |= name == "states";
+      parts->gradients |= name == "gradients";
+      parts->weights |= name == "weights";
+      parts->activations |= name == "activations";
+    }
+  }
+  if (parts && parts->any() && homes.empty())
+    throw UsageError(
+        std::string(memory.tier ? "memory.tier" : "memory.offload") +
+        ": on a CPU what leaves the arena goes to disk, and memory.disk is 0; state a size, such "
+        "as memory.disk: 20GiB (--disk 20GiB)");
+  return parts;
+}
+
+Recipe recipe_to_train(const Recipe& given, bool continues, std::vector<std::string>& notes) {
+  if (given.device == DeviceChoice::card)
+    throw UsageError(
+        "device: card is a device to plan for: there is no backend that trains on one yet; train takes "
+        "device: cpu (--device cpu)");
+  Recipe recipe = given;
+  Recipe::Memory& memory = recipe.memory;
+  if (!continues || is_auto(memory.host)) return recipe;
+  notes.push_back("note    memory.host is of an earlier version: one budget bounds the whole process now, " +
+                  together(memory));
+  const bool both = memory.device.kind == Kind::bytes && memory.host.kind == Kind::bytes;
+  memory.device =
+      both ? MemoryLimit{Kind::bytes, 0.0, memory.device.bytes + memory.host.bytes} : MemoryLimit{};
+  memory.host = {};
+  return recipe;
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,26 @@
+// The recipe's group `memory` as the planner takes it: budgets in bytes, and where offloaded tensors may go.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "plan/plan.h"
+#include "recipe/recipe.h"
+
+namespace plimsoll {
+
+// On a CPU one budget for the whole process, stated or of what is free now; with device: card one for the
+// card and one for the host. Throws UsageError for what means nothing on the device.
+Budget read_budget(const Recipe& recipe);
+
+// The host is a home only beside a device with memory of its own.
+std::vector<Space> offload_homes(const Recipe& recipe);
+// What memory.tier or memory.offload says. Throws UsageError where it has no place to go.
+std::optional<OffloadParts> offload_parts(const Recipe::Memory& memory, const std::vector<Space>& homes);
+
+// The recipe as `train` takes it. Runs of earlier versions had two budgets on a CPU: where such a run
+// `continues`, one for the process takes their place, and a note says so. Throws UsageError for a card.
+Recipe recipe_to_train(const Recipe& recipe, bool continues, std::vector<std::string>& notes);
+
+}  // namespace plimsoll

@@ -1,0 +1,330 @@
+#!/usr/bin/env python3
+"""One budget where there is one memory: plans of real shapes, and small runs measured against their plans.
+
+Usage: budget_test.py PLIMSOLL (from the repository's root). Real shapes need no weights: a plan reads config.json alone.
+"""
+import json
+import os
+import re
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tests/loadline"))
+from recipes import write_recipe  # noqa: E402
+
+PLIMSOLL = ROOT / "build" / "plimsoll"
+MIB, GIB = 1 << 20, 1 << 30
+FIXED = ("--threads", 2, "--max-isa", "avx2")
+QWEN, MISTRAL = ROOT / "examples/qwen2.5-0.5b-lora", ROOT / "examples/mistral-7b-lora"
+# name: type, hidden, MLP, layers, heads, key-value heads, vocabulary, tied
+SHAPES = {"0.5b": ("qwen2", 896, 4864, 24, 14, 2, 151936, True),
+          "1.5b": ("qwen2", 1536, 8960, 28, 12, 2, 151936, True),
+          "7b": ("mistral", 4096, 14336, 32, 32, 8, 32768, False),
+          "14b": ("qwen2", 5120, 13824, 48, 40, 8, 152064, False),
+          "70b": ("llama", 8192, 28672, 80, 64, 8, 128256, False)}
+# Budgets in GiB: one that is tight, and one that is not.
+BUDGETS = {"0.5b": (2, 8), "1.5b": (4, 16), "7b": (8, 32), "14b": (16, 48), "70b": (48, 160)}
+
+
+def run(*words, free=None, **options):
+    environment = {k: v for k, v in os.environ.items() if k != "PLIMSOLL_SET"}
+    environment["PLIMSOLL_NO_PROBE"] = "1"
+    if free is not None:
+        environment["PLIMSOLL_MEMINFO"] = str(free)
+    return subprocess.run([str(PLIMSOLL), *map(str, words)], capture_output=True, text=True, timeout=600,
+                          env=environment, **options)
+
+
+def plan(*words, code=0, **options):
+    done = run("plan", *words, "--json", **options)
+    assert done.returncode == code, f"{words}: exit code {done.returncode}\n{done.stdout[-800:]}{done.stderr}"
+    return json.loads(done.stdout)
+
+
+def process(report):
+    return report["process"]["planned_peak_rss_bytes"]
+
+
+class FolderTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = Path(tempfile.mkdtemp())
+        self.addCleanup(shutil.rmtree, self.folder)
+
+    def free(self, gib):
+        """A file in the place of /proc/meminfo."""
+        path = self.folder / f"meminfo-{gib}"
+        path.write_text(f"MemAvailable: {int(gib * MIB)} kB\n")
+        return path
+
+
+class OneBudget(FolderTest):
+    def test_a_stated_size_bounds_the_whole_process(self):
+        report = plan(MISTRAL, "--method", "qlora", "--memory", "8GiB", *FIXED)
+        self.assertLessEqual(process(report), 8 * GIB)
+        self.assertEqual(report["process"]["budget_bytes"], 8 * GIB)
+        self.assertIsNone(report["device"]["budget_bytes"])
+        self.assertNotIn("on the host", report["variant"]["words"])
+        first = run("plan", MISTRAL, "--method", "qlora", "--memory", "8GiB", *FIXED).stdout.splitlines()[0]
+        self.assertRegex(first, r"^fits   \S+ GiB of 8\.00 GiB \(the whole process\)   about ")
+
+    def test_the_three_ways_to_state_it_are_one(self):
+        recipe = self.folder / "recipe.yaml"
+        plans = []
+        for memory in ("8GiB", "{device: 8GiB}"):
+            recipe.write_text(f"model: {QWEN}\nmemory: {memory}\n")
+            plans.append(plan(recipe, *FIXED))
+        plans.append(plan(QWEN, "--memory", "8GiB", *FIXED))
+        plans.append(plan(QWEN, "--set", "memory=8GiB", *FIXED))
+        for other in plans[1:]:
+            self.assertEqual(other, plans[0])
+
+    def test_a_budget_of_the_host_is_refused_with_the_line_that_replaces_it(self):
+        refused = run("plan", QWEN, "--memory", "2GiB", "--host-memory", "1GiB")
+        self.assertEqual(refused.returncode, 2, refused.stderr)
+        line = re.search(r"say `memory: (\S+)`", refused.stderr)[1]
+        self.assertEqual(line, "3GiB")
+        self.assertLessEqual(process(plan(QWEN, "--memory", line, *FIXED)), 3 * GIB)
+        self.assertIn("memory: auto", run("plan", QWEN, "--host-memory", "50%").stderr)
+        for accepted in ("auto", "null"):
+            plan(QWEN, "--memory", "2GiB", "--set", f"memory.host={accepted}", *FIXED)
+        recipe = self.folder / "recipe.yaml"
+        recipe.write_text(f"model: {QWEN}\nmemory: {{device: 2GiB, host: null}}\n")
+        plan(recipe, *FIXED)
+
+    def test_shares_promise_no_more_than_there_is(self):
+        free = self.free(5.73)
+        report = plan(QWEN, "--memory", "90%", *FIXED, free=free)
+        self.assertLessEqual(process(report), 5.73 * GIB * 0.9 * 0.9 + 64 * MIB)  # and what the process holds already
+        both = run("plan", QWEN, "--memory", "90%", "--host-memory", "90%", *FIXED, free=free)
+        self.assertEqual(both.returncode, 2)
+
+    def test_stated_sizes_are_hypothetical_for_plan_and_do_not_depend_on_what_is_free(self):
+        small, large = self.free(1), self.free(100)
+        words = (MISTRAL, "--memory", "24GiB", *FIXED)
+        self.assertEqual(plan(*words, free=small), plan(*words, free=large))
+        self.assertIn("not here and now", run("plan", *words, free=small).stdout)
+        self.assertNotIn("not here and now", run("plan", *words, free=large).stdout)
+
+    def test_a_size_without_a_unit_gets_a_hint(self):
+        refused = run("plan", QWEN, "--memory", "8", *FIXED)
+        self.assertEqual(refused.returncode, 3)
+        self.assertIn("a size has a unit, such as --memory 8GiB", refused.stderr)
+
+    def test_offload_goes_to_disk_and_without_one_is_refused(self):
+        for words in (("--set", "memory.tier=stage3"), ("--set", "memory.offload=[weights]")):
+            refused = run("plan", QWEN, "--memory", "4GiB", *words, *FIXED)
+            self.assertEqual(refused.returncode, 2, refused.stderr)
+            self.assertIn("memory.disk is 0", refused.stderr)
+            report = plan(QWEN, "--memory", "4GiB", "--disk", "20GiB", *words, *FIXED)
+            self.assertGreater(report["disk"]["planned_bytes"], 0)
+            self.assertNotIn("on the host", report["variant"]["words"])
+
+    @unittest.skipUnless(Path("/dev/shm").is_dir() and os.access("/dev/shm", os.W_OK), "no folder in memory")
+    def test_an_offload_folder_in_memory_counts_to_the_process(self):
+        held = (QWEN, "--method", "full", "--memory", "16GiB", "--disk", "40GiB", "--set",
+                "memory.offload=[states]", *FIXED)
+        disk, memory = plan(*held, "--set", f"output={self.folder}/run"), plan(*held, "--set", "output=/dev/shm/run")
+        if subprocess.run(["stat", "-f", "-c", "%T", str(self.folder)], capture_output=True, text=True).stdout != "tmpfs\n":
+            self.assertEqual(process(memory), process(disk) + disk["disk"]["planned_bytes"])
+        self.assertIn("offload folder in memory (tmpfs)", [part["name"] for part in memory["host"]["components"]])
+        self.assertEqual(memory["process"]["planned_data_bytes"], disk["process"]["planned_data_bytes"])
+
+    def test_the_printed_need_is_enough_as_the_budget(self):
+        for words in ((QWEN, "--method", "qlora"), (QWEN, "--length", 512), (MISTRAL, "--disk", "40GiB")):
+            open_plan = plan(*words, "--memory", "400GiB", *FIXED)
+            need = process(open_plan)
+            self.assertEqual(process(plan(*words, "--memory", f"{need}B", *FIXED)), need)
+            least = plan(*words, "--memory", "1MiB", *FIXED, code=3)
+            self.assertEqual(least["smallest"]["memory_bytes"], process(least))
+            plan(*words, "--memory", f"{process(least)}B", *FIXED)
+
+    def test_identical_commands_say_identical_bytes(self):
+        words = (QWEN, "--set", f"data.train={ROOT}/demo/data/facts/train.parquet", "--set",
+                 f"model={ROOT}/demo/model", "--memory", "1GiB", "--length", 64, *FIXED)
+        first = plan(*words)
+        for _ in range(3):
+            self.assertEqual(plan(*words), first)
+
+
+class Ties(unittest.TestCase):
+    def test_a_trifle_of_time_does_not_cost_memory(self):
+        report = plan(QWEN, "--length", 1024, "--batch", 16, "--memory", "8GiB", *FIXED)
+        self.assertLessEqual(process(report), 5 * GIB)
+        fastest = plan(QWEN, "--length", 1024, "--batch", 16, "--memory", "8GiB", "--set", "memory.tie=0%", *FIXED)
+        self.assertLessEqual(report["predicted"]["seconds_per_step"], 1.01 * fastest["predicted"]["seconds_per_step"])
+        self.assertLessEqual(process(report), process(fastest))
+
+
+class Card(FolderTest):
+    def test_a_card_has_two_budgets_and_the_host_for_what_leaves_it(self):
+        words = (QWEN, "--device", "card", "--method", "full", "--length", 512, "--memory", "4GiB", *FIXED)
+        report = plan(*words, "--host-memory", "30GiB")
+        self.assertLessEqual(report["device"]["arena_bytes"], 4 * GIB)
+        self.assertIn("on the host", report["variant"]["words"])
+        self.assertEqual((report["device"]["kind"], report["host"]["budget_bytes"]), ("card", 30 * GIB))
+        self.assertIsNone(report["process"]["budget_bytes"])
+        first = run("plan", *words, "--host-memory", "30GiB").stdout.splitlines()[0]
+        self.assertRegex(first, r"^fits   device \S+ GiB of 4\.00 GiB   host \S+ GiB of 30\.0 GiB")
+        self.assertEqual(plan(*words, free=self.free(1)), plan(*words, free=self.free(100)))
+
+    def test_what_the_host_holds_comes_and_goes_by_transfers(self):
+        words = (QWEN, "--device", "card", "--memory", "4GiB", "--host-memory", "30GiB", "--set",
+                 "memory.offload=[weights]", *FIXED)
+        self.assertIn(" fetch", run("plan", *words, "--dump", "program").stdout)
+
+    def test_its_size_has_to_be_stated_and_train_refuses_it(self):
+        refused = run("plan", QWEN, "--device", "card")
+        self.assertEqual(refused.returncode, 2)
+        self.assertIn("memory.device", refused.stderr)
+        path, _ = write_recipe(self.folder / "r", 7)
+        refused = run("train", path, "--set", "device=card", "--memory", "1GiB")
+        self.assertEqual(refused.returncode, 2)
+        self.assertIn("device: card", refused.stderr)
+        self.assertFalse((self.folder / "r/run").exists())
+
+
+class OtherMachines(FolderTest):
+    def test_threads_beyond_this_machines_are_for_plan(self):
+        report = plan(QWEN, "--threads", 512, "--memory", "8GiB")
+        self.assertEqual(report["variant"]["threads"], 512)
+        path, _ = write_recipe(self.folder / "r", 7)
+        self.assertEqual(run("train", path, "--threads", 512).returncode, 2)
+        refused = run("plan", QWEN, "--threads", 512)
+        self.assertEqual(refused.returncode, 2)  # auto: what is free here says nothing of it
+        self.assertIn("--memory", refused.stderr)
+
+    def test_a_file_of_another_machine_brings_its_kernels_threads_and_rates(self):
+        environment = {**os.environ, "PLIMSOLL_CACHE_DIR": str(self.folder / "cache")}
+        exported = self.folder / "here.json"
+        done = subprocess.run([str(PLIMSOLL), "calibrate", "--quick", "--even-if-busy", "--threads", "1", "--max-isa", "avx2", "--export",
+                               str(exported)], capture_output=True, text=True, timeout=600, env=environment)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        machine = json.loads(exported.read_text())
+        here = plan(QWEN, "--machine", exported, "--memory", "8GiB")
+        self.assertTrue(here["predicted"]["calibrated"])
+        machine["machine"].update(cpu="a server", isa="avx512", threads=64)
+        for grid in machine["rates"]["matmuls"]:
+            grid["flop_rates"] = [10 * rate for rate in grid["flop_rates"]]
+        server = self.folder / "server.json"
+        server.write_text(json.dumps(machine))
+        there = plan(QWEN, "--machine", server, "--memory", "8GiB")
+        self.assertEqual((there["variant"]["threads"], there["variant"]["isa"]), (64, "avx512"))
+        self.assertLess(there["predicted"]["seconds_per_step"], 0.9 * here["predicted"]["seconds_per_step"])
+        self.assertIn("a server", run("plan", QWEN, "--machine", server, "--memory", "8GiB").stdout)
+        self.assertEqual(run("plan", QWEN, "--machine", server).returncode, 2)
+        self.assertEqual(run("plan", QWEN, "--machine", server, "--memory", "8GiB", "--threads", 2).returncode, 2)
+        self.assertEqual(run("plan", QWEN, "--machine", self.folder / "none").returncode, 2)
+        for damage in ({}, {"format": 1, "machine": {"cpu": 7}}, {**machine, "rates": {}}):
+            server.write_text(json.dumps(damage))
+            self.assertEqual(run("plan", QWEN, "--machine", server, "--memory", "8GiB").returncode, 4)
+
+
+class RealShapes(FolderTest):
+    def model(self, name):
+        kind, hidden, mlp, layers, heads, kv_heads, vocab, tied = SHAPES[name]
+        folder = self.folder / name
+        folder.mkdir()
+        (folder / "config.json").write_text(json.dumps({
+            "model_type": kind, "hidden_size": hidden, "intermediate_size": mlp, "num_hidden_layers": layers,
+            "num_attention_heads": heads, "num_key_value_heads": kv_heads, "vocab_size": vocab,
+            "max_position_embeddings": 4096, "rms_norm_eps": 1e-6, "tie_word_embeddings": tied}))
+        return folder
+
+    def check(self, name):
+        """Of each method, with and without disk, at two budgets: never more than stated; at least half of them fit."""
+        folder, count, fitting = self.model(name), 0, 0
+        for method, disk in (("lora", 0), ("lora", "600GiB"), ("qlora", 0), ("full", "3TiB")):
+            for gib in BUDGETS[name]:
+                done = run("plan", folder, "--json", "--method", method, "--length", 1024, "--batch", 8, "--memory",
+                           f"{gib}GiB", "--disk", disk, *FIXED)
+                report = json.loads(done.stdout)
+                count += 1
+                self.assertEqual(done.returncode, 0 if report["feasible"] else 3)
+                self.assertEqual(report["feasible"], process(report) <= gib * GIB, (name, method, disk, gib))
+                self.assertNotIn("on the host", report["variant"]["words"])
+                fitting += report["feasible"]
+                if not report["feasible"]:
+                    self.assertGreater(report["smallest"]["memory_bytes"], gib * GIB)
+        self.assertEqual(count, 8)
+        self.assertGreaterEqual(fitting, 4, name)
+
+
+for shape in SHAPES:  # one test each: forty plans in all
+    setattr(RealShapes, f"test_{shape.replace('.', '_')}_takes_no_more_than_its_budget",
+            lambda self, name=shape: self.check(name))
+
+
+class SmallRuns(FolderTest):
+    # Recipes of the load line by number; each keys that are set beside it.
+    RUNS = tuple((seed, sets) for seed, sets in (
+        (3, {"method": {"type": "qlora", "r": 4}, "precision": "bf16", "optimizer": {"lr": 1e-3}}),
+        (5, {"method": {"type": "qlora", "r": 2}, "precision": "fp32", "optimizer": {"lr": 1e-3}}),
+        (8, {"method": {"type": "qlora", "r": 8}, "precision": "bf16", "optimizer": {"lr": 1e-3}, "memory": {"disk": "1GiB", "offload": ["weights"]}}),
+        (11, {"method": {"type": "qlora", "r": 8}, "precision": "bf16", "optimizer": {"name": "adamw8bit", "lr": 1e-3}}),
+        (1, {}), (2, {}), (4, {}), (6, {}), (7, {}), (9, {}), (10, {}), (12, {})))
+
+    def recipe(self, seed, changes):
+        path, settings = write_recipe(self.folder / str(seed), seed)
+        settings.update(changes)
+        path.write_text(json.dumps(settings))
+        return path
+
+    def test_twelve_runs_stay_below_their_plans_at_exactly_the_planned_limits(self):
+        """The printed need as the budget, RLIMIT_DATA at planned_data_bytes to the byte, VmHWM below the plan."""
+        over = []
+        for seed, changes in self.RUNS:
+            path = self.recipe(seed, changes)
+            need = process(plan(path, "--memory", "2GiB"))
+            budget = ("--memory", f"{need}B")
+            data = plan(path, *budget)["process"]["planned_data_bytes"]
+            done = run("train", path, "--quiet", *budget,
+                       preexec_fn=lambda data=data: resource.setrlimit(resource.RLIMIT_DATA, (data, data)))
+            self.assertEqual(done.returncode, 0, f"recipe {seed}: {done.stderr}")
+            report = json.loads((path.parent / "run/run.json").read_text())
+            measured = report["measured"]
+            self.assertLessEqual(report["planned"]["process_peak_rss_bytes"], need)
+            if measured["process_peak_rss_bytes"] > report["planned"]["process_peak_rss_bytes"]:
+                over.append((seed, measured["process_peak_rss_bytes"] - need))
+            self.assertLessEqual(measured["process_data_bytes"], report["planned"]["process_data_bytes"])
+            shutil.rmtree(path.parent)
+        self.assertEqual(over, [])
+
+    def test_a_run_of_an_earlier_version_goes_on_with_a_note(self):
+        path, settings = write_recipe(self.folder / "r", 7)
+        settings.update({"schedule": {"max_steps": 4, "warmup": 1}, "save": {"every": 2, "keep": 3}, "memory": {}})
+        path.write_text(json.dumps(settings))
+        self.assertEqual(run("train", path, "--quiet").returncode, 0)
+        shutil.rmtree(self.folder / "r/run/checkpoint-4")
+        settings["memory"] = {"device": "256MiB", "host": "256MiB"}
+        path.write_text(json.dumps(settings))
+        refused = run("train", path, "--overwrite")
+        self.assertEqual(refused.returncode, 2, refused.stderr)
+        self.assertIn("memory.host", refused.stderr)
+        again = run("train", path, "--resume")
+        self.assertEqual(again.returncode, 0, again.stderr)
+        self.assertIn(f"one budget bounds the whole process now, memory: 512MiB", again.stderr)
+
+    def test_train_is_bound_by_what_it_states_and_by_what_is_free(self):
+        path = self.recipe(1, {})
+        need = process(plan(path, "--memory", "2GiB"))
+        refused = run("train", path, "--memory", "2GiB", free=self.free(0.01))
+        self.assertEqual(refused.returncode, 3, refused.stderr)
+        self.assertIn("are free on this machine", refused.stderr)
+        done = run("train", path, "--memory", f"{need}B")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        line = re.search(r"^plan    process (\S+ \S+) of (\S+ \S+) ", done.stderr, re.MULTILINE)
+        self.assertEqual(line[1], line[2])
+        shown = [float(m) for m in re.findall(r"mem ([\d.]+) MiB", done.stderr)]  # of the process, not of its arena
+        arena = json.loads((path.parent / "run/run.json").read_text())["measured"]["device_arena_bytes"]
+        self.assertGreater(max(shown), arena / MIB)
+
+
+if __name__ == "__main__":
+    PLIMSOLL = Path(sys.argv.pop(1)).resolve()
+    unittest.main()

@@ -5,7 +5,9 @@
 #include "base/error.h"
 #include "base/system_memory.h"
 #include "base/units.h"
+#include "recipe/load.h"
 #include "recipe/values.h"
+#include "train/checkpoint.h"
 
 namespace plimsoll {
 namespace {
@@ -122,14 +124,15 @@ std::optional<OffloadParts> offload_parts(const Recipe::Memory& memory, const st
   return parts;
 }
 
-Recipe recipe_to_train(const Recipe& given, bool continues, std::vector<std::string>& notes) {
+Recipe recipe_to_train(const Recipe& given, bool resumes, std::vector<std::string>& notes) {
+  require_trainable(given);
   if (given.device == DeviceChoice::card)
     throw UsageError(
         "device: card is a device to plan for: there is no backend that trains on one yet; train takes "
         "device: cpu (--device cpu)");
   Recipe recipe = given;
   Recipe::Memory& memory = recipe.memory;
-  if (!continues || is_auto(memory.host)) return recipe;
+  if (!resumes || is_auto(memory.host) || !latest_checkpoint(*recipe.output)) return recipe;
   notes.push_back("note    memory.host is of an earlier version: one budget bounds the whole process now, " +
                   together(memory));
   const bool both = memory.device.kind == Kind::bytes && memory.host.kind == Kind::bytes;

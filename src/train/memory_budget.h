@@ -19,8 +19,9 @@ std::vector<Space> offload_homes(const Recipe& recipe);
 // What memory.tier or memory.offload says. Throws UsageError where it has no place to go.
 std::optional<OffloadParts> offload_parts(const Recipe::Memory& memory, const std::vector<Space>& homes);
 
-// The recipe as `train` takes it. Runs of earlier versions had two budgets on a CPU: where such a run
-// `continues`, one for the process takes their place, and a note says so. Throws UsageError for a card.
-Recipe recipe_to_train(const Recipe& recipe, bool continues, std::vector<std::string>& notes);
+// The recipe as `train` takes it. Runs of earlier versions had two budgets on a CPU: where one of them is
+// resumed, one for the process takes their place, and a note says so. Throws UsageError for a card, and for
+// what every run needs (require_trainable).
+Recipe recipe_to_train(const Recipe& recipe, bool resumes, std::vector<std::string>& notes);
 
 }  // namespace plimsoll

@@ -9,11 +9,9 @@
 #include "base/units.h"
 #include "cpu/threads.h"
 #include "recipe/effective.h"
-#include "recipe/load.h"
 #include "runtime/run_memory.h"
 #include "train/allowed.h"
 #include "train/batch_writer.h"
-#include "train/checkpoint.h"
 #include "train/fitting_plan.h"
 #include "train/identity.h"
 #include "train/loss_guard.h"
@@ -381,10 +379,8 @@ class TrainingRun {
 }  // namespace
 
 ExitCode train(const Recipe& given, const TrainOptions& options) {
-  require_trainable(given);
   std::vector<std::string> notes;
-  const bool continues = options.resume && latest_checkpoint(*given.output);
-  const Recipe recipe = recipe_to_train(given, continues, notes);
+  const Recipe recipe = recipe_to_train(given, options.resume, notes);
   listen_to_save_requests();
   RunFolder folder =
       open_output(recipe, {options.recipe_file, options.resume, options.overwrite, options.profile});

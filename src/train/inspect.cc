@@ -207,6 +207,7 @@ void answer(const std::vector<Ids>& prompts, const Recipe& recipe, const Experim
 void write(const fs::path& file, const std::vector<Dumped>& tensors) {
   std::vector<TensorSpec> specs;
   for (const Dumped& tensor : tensors) specs.push_back(tensor.spec);
+  if (fs::is_regular_file(file)) fs::remove(file);  // the writer makes new files
   SafetensorsWriter writer(file, specs, {{"format", "pt"}});
   for (const Dumped& tensor : tensors) writer.write(tensor.spec.name, tensor.bytes);
   writer.finish();

@@ -14,9 +14,10 @@ SOURCES = $(shell git ls-files '*.cc' '*.h')
 
 .PHONY: build install archive test test-isas demo parity loadline faults bench golden sanitize fuzz fmt check-format check setup setup-dev setup-parity setup-fuzz clean
 
+# The program alone; tests and benches are built by those that run them.
 build: setup
 	cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release --log-level=NOTICE
-	cmake --build build -j $(JOBS)
+	cmake --build build --target plimsoll -j $(JOBS)
 
 # PREFIX (/usr/local) is where it will be used, DESTDIR a folder to put in front of it for packages.
 install: build
@@ -27,6 +28,7 @@ archive: build
 	scripts/make_archive.py build build/archive
 
 test: build
+	cmake --build build -j $(JOBS)
 	ctest --test-dir build --output-on-failure -j $(JOBS)
 
 # The tests that touch kernels again, as lesser machines than this one would run them.

@@ -26,7 +26,9 @@ std::string unescaped(const std::string& text) {
 }  // namespace
 
 void AnswerArguments::add_model(CLI::App& command, AnswerOptions& options) {
-  command.add_option("folder", options.folder, "model folder, or a finished run's")
+  command
+      .add_option("folder", options.folder,
+                  "model folder, a finished run's, or a model's name on the Hugging Face hub")
       ->required()
       ->type_name("FOLDER");
   command.add_option("--adapter", options.adapter, "PEFT folder over the model")->type_name("FOLDER");
@@ -71,7 +73,7 @@ void AnswerArguments::add_choices(CLI::App& command, AnswerOptions& options) {
 }
 
 void AnswerArguments::add_machine(CLI::App& command, AnswerOptions& options) {
-  command.add_option("--precision", precision_, "fp32 or bf16; else as config.json says")
+  command.add_option("--precision", precision_, "fp32 or bf16; else that of the training, or of config.json")
       ->check(CLI::IsMember({"fp32", "bf16"}));
   command.add_option("--max-isa", max_isa_, "use no instructions beyond avx2, avx512, avx512-bf16 or amx");
   command.add_option("--threads", options.machine.threads, "0: one per CPU")->check(at_least(0));

@@ -35,7 +35,9 @@ void add_init(CLI::App& app, Action& action) {
   arguments->wish.out = "recipe.yaml";
   CLI::App* command =
       app.add_subcommand("init", "write a commented recipe from a model folder and a data file");
-  command->add_option("model", arguments->wish.model, "model folder")->required();
+  command
+      ->add_option("model", arguments->wish.model, "model folder, or a model's name on the Hugging Face hub")
+      ->required();
   command->add_option("data", arguments->wish.data, "file or folder of rows to train on")->required();
   command->add_option("--out", arguments->wish.out, "the recipe to write")
       ->type_name("FILE")
@@ -43,6 +45,12 @@ void add_init(CLI::App& app, Action& action) {
   command->add_option("--method", arguments->wish.method, "full, lora or qlora")
       ->check(CLI::IsMember({"full", "lora", "qlora"}))
       ->capture_default_str();
+  command
+      ->add_option("--set", arguments->wish.sets,
+                   "key=value of the recipe, such as data.columns={prompt: ticket, response: label} (may be "
+                   "repeated)")
+      ->type_name("KEY=VALUE")
+      ->allow_extra_args(false);
   command->add_flag("--force", arguments->force, "replace the file that is there");
   command->callback([arguments, &action] { action = [arguments] { return run(*arguments); }; });
 }

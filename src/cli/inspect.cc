@@ -8,6 +8,7 @@
 #include "cli/commands.h"
 #include "cli/describe.h"
 #include "data/data_files.h"
+#include "recipe/hub.h"
 #include "text/tokenizer.h"
 #include "train/checkpoint.h"
 
@@ -119,16 +120,16 @@ void add_inspect(CLI::App& app, Action& action) {
   auto arguments = std::make_shared<InspectArguments>();
   CLI::App* command = app.add_subcommand("inspect", "what a file or folder is, and what is in it");
   command
-      ->add_option(
-          "path", arguments->path,
-          "folder of a model, adapter, run or checkpoint; a tokenizer, .safetensors, or a file of rows")
+      ->add_option("path", arguments->path,
+                   "folder of a model (or its name on the hub), adapter, run or checkpoint; a tokenizer, "
+                   ".safetensors, or a file of rows")
       ->required()
       ->type_name("PATH");
   command->add_flag("--tensors", arguments->tensors, "also every tensor");
   command->add_flag("--json", arguments->json, "for machines");
   command->callback([arguments, &action] {
     action = [arguments] {
-      const Description d = describe(arguments->path, arguments->tensors);
+      const Description d = describe(model_folder(arguments->path), arguments->tensors);
       if (arguments->json) {
         print_json(d, arguments->path);
       } else {

@@ -1,7 +1,9 @@
 #include <fcntl.h>
 #include <malloc.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -14,12 +16,31 @@
 
 #include "base/print.h"
 #include "base/system_error.h"
+#include "base/strings.h"
 #include "cli/commands.h"
 #include "cli/help.h"
 #include "cli/usage_text.h"
 
 namespace plimsoll {
 namespace {
+
+// Lines broken at blanks where a terminal would break them in the middle of words. Commands stay whole, to be
+// pasted.
+std::string for_terminal(const std::string& text) {
+  winsize size{};
+  const bool known = isatty(STDERR_FILENO) == 1 && ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0;
+  if (!known || size.ws_col < 20) return text;
+  std::string lines;
+  for (const std::string& line : split(text, '\n')) {
+    const size_t blanks = std::min(line.find_first_not_of(' '), line.size());
+    const std::string indent(blanks, ' ');
+    const bool is_command = line.find("plimsoll ", blanks) == blanks;
+    lines += lines.empty() ? "" : "\n";
+    lines +=
+        is_command ? line : indent + wrap(std::string_view(line).substr(blanks), indent + "  ", size.ws_col);
+  }
+  return lines;
+}
 
 // "error: " before each line of a user's mistake; refusals speak for themselves.
 int report(const Error& error) {
@@ -28,7 +49,7 @@ int report(const Error& error) {
   std::string text = error.what();
   if (error.code() == ExitCode::internal)
     text += "\nthis is a bug in plimsoll: please report it with the command and the recipe";
-  say(error.code() == ExitCode::does_not_fit ? text : "error: " + text);
+  say(for_terminal(error.code() == ExitCode::does_not_fit ? text : "error: " + text));
   return static_cast<int>(error.code());
 }
 

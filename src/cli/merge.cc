@@ -6,6 +6,7 @@
 #include "base/print.h"
 #include "base/units.h"
 #include "cli/commands.h"
+#include "recipe/hub.h"
 
 namespace plimsoll {
 namespace {
@@ -16,7 +17,10 @@ struct MergeArguments {
 };
 
 ExitCode run(const MergeArguments& arguments) {
-  const MergeResult result = merge(arguments.options);
+  MergeOptions options = arguments.options;
+  options.adapter = model_folder(options.adapter);
+  if (options.base) options.base = model_folder(*options.base);
+  const MergeResult result = merge(options);
   if (arguments.json) {
     const nlohmann::ordered_json json = {{"base", result.base.string()},
                                          {"out", arguments.options.out.string()},

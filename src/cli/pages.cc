@@ -113,9 +113,12 @@ const std::vector<CommandPage>& pages() {
       {"convert",
        "Writes a model folder anew with other element types or shards. Weights pass through a few MiB of "
        "memory, and "
-       "the folder appears whole or not at all. Narrowing rounds to nearest, ties to even.",
+       "the folder appears whole or not at all. Narrowing rounds to nearest, ties to even.\n\n--to gguf "
+       "writes "
+       "one file for llama.cpp: weights, tokenizer and chat template.",
        {{"plimsoll convert models/q --dtype bf16 --out models/q-bf16", "half the bytes of f32"},
-        {"plimsoll convert models/q --shard-size 2GiB --out models/q-shards", "files of at most 2 GiB"}},
+        {"plimsoll convert models/q --shard-size 2GiB --out models/q-shards", "files of at most 2 GiB"},
+        {"plimsoll convert models/q --to gguf --dtype q8_0 --out q.gguf", "for llama.cpp"}},
        {4, 5},
        "docs/convert.md"},
       {"inspect",

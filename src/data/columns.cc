@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <utility>
 
 #include "base/error.h"
@@ -37,6 +38,19 @@ std::string list_columns(std::span<const Column> columns) {
   std::vector<std::string> names;
   for (const Column& column : columns) names.push_back(column.name + " (" + column.type + ")");
   return join(names, ", ");
+}
+
+// "prompt: ticket, response: label" of the first two columns of text whose names need no quotes.
+std::string likely_names(std::span<const Column> columns) {
+  std::vector<std::string> texts;
+  for (const Column& column : columns) {
+    const auto plain = [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; };
+    if (column.kind == ColumnKind::text && !column.name.empty() &&
+        std::all_of(column.name.begin(), column.name.end(), plain))
+      texts.push_back(column.name);
+  }
+  if (texts.size() < 2) return "prompt: question, response: answer";
+  return "prompt: " + texts[0] + ", response: " + texts[1];
 }
 
 std::vector<std::string> parts_of(RowFormat format) {
@@ -82,7 +96,7 @@ RowFormat detect_format(std::span<const Column> columns, const Names& names, con
   if (has(columns, "text") && !has(columns, "label")) return RowFormat::text;
   refuse_rows_of_other_tasks(columns, where);
   throw UsageError(where + ": no known format has the columns " + list_columns(columns) +
-                   ". Name yours with data.columns, such as {prompt: question, response: answer}.");
+                   ". Name yours, such as --set 'data.columns={" + likely_names(columns) + "}'.");
 }
 
 // The column for prompt or response: the named one, or of the first known pair that exists whole.

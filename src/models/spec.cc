@@ -22,6 +22,7 @@ constexpr int kDeepest = 32;  // known ones have 4 levels
 constexpr int64_t kMostLayers = 2000;
 constexpr int64_t kWidest = int64_t{1} << 20;
 constexpr int64_t kLargestVocab = int64_t{1} << 24;
+constexpr int64_t kDefaultWindow = 4096;
 
 class Reader {
  public:
@@ -29,6 +30,8 @@ class Reader {
 
   [[noreturn]] void fail(const std::string& why) const { throw UsageError(where_ + ": " + why); }
   [[nodiscard]] bool has(const char* key) const { return json_.contains(key) && !json_.at(key).is_null(); }
+  // Also as null, which says something else than nothing: no window, as many heads as there are.
+  [[nodiscard]] bool names(const char* key) const { return json_.contains(key); }
   [[nodiscard]] const Json& at(const char* key) const { return json_.at(key); }
 
   [[nodiscard]] int64_t integer(const char* key, int64_t least, int64_t most) const {
@@ -80,12 +83,16 @@ struct Family {
   bool qk_norm;
   int64_t head_dim;  // default of the class; 0: hidden / heads
   double rms_norm_eps;
+  // Defaults of the configuration's class, for keys that are not there.
+  int64_t kv_heads;  // 0: as many as heads
+  int64_t max_positions;
 };
 
-constexpr std::array<Family, 4> kFamilies = {{{"llama", "LlamaForCausalLM", false, false, 0, 1e-6},
-                                              {"mistral", "MistralForCausalLM", false, false, 0, 1e-6},
-                                              {"qwen2", "Qwen2ForCausalLM", true, false, 0, 1e-6},
-                                              {"qwen3", "Qwen3ForCausalLM", false, true, 128, 1e-6}}};
+constexpr std::array<Family, 4> kFamilies = {
+    {{"llama", "LlamaForCausalLM", false, false, 0, 1e-6, 0, 2048},
+     {"mistral", "MistralForCausalLM", false, false, 0, 1e-6, 8, 131072},
+     {"qwen2", "Qwen2ForCausalLM", true, false, 0, 1e-6, 32, 32768},
+     {"qwen3", "Qwen3ForCausalLM", false, true, 128, 1e-6, 32, 32768}}};
 
 const Family& family_of(const Reader& in) {
   const std::string type = in.text("model_type", "");
@@ -129,20 +136,29 @@ void read_yarn(const Reader& rope, RopeSpec& spec) {
   spec.attention_factor = rope.number("attention_factor", inferred);
 }
 
-// `rope_parameters` (transformers 5), or `rope_theta` with `rope_scaling` (before).
+// What transformers calls the original length: for llama3 and yarn the key beside the map before the one in
+// it, for dynamic scaling the model's positions whatever is said.
+int64_t original_length(const Reader& in, const Reader& rope, const std::string& type,
+                        int64_t max_positions) {
+  constexpr const char* kKey = "original_max_position_embeddings";
+  const int64_t inside = rope.integer(kKey, 1, int64_t{1} << 40, max_positions);
+  return type == "dynamic" ? max_positions : in.integer(kKey, 1, int64_t{1} << 40, inside);
+}
+
+// `rope_scaling` with `rope_theta` (before transformers 5) where it says something, else `rope_parameters`.
 RopeSpec read_rope(const Reader& in, int64_t max_positions, const std::string& where) {
   RopeSpec spec;
   spec.theta = in.number("rope_theta", 10000.0);
-  spec.original_length = in.integer("original_max_position_embeddings", 1, int64_t{1} << 40, max_positions);
-  const char* key = in.has("rope_parameters") ? "rope_parameters" : "rope_scaling";
+  spec.original_length = max_positions;
+  const bool old = in.has("rope_scaling") && !in.at("rope_scaling").empty();
+  const char* key = old ? "rope_scaling" : "rope_parameters";
   if (spec.theta <= 0) in.fail("'rope_theta' must be positive");
   if (!in.has(key)) return spec;
   if (!in.at(key).is_object()) in.fail("'" + std::string(key) + "' must be a map");
   const Reader rope(in.at(key), where + ": " + key);
   const std::string type = rope.text("rope_type", rope.text("type", "default"));
   spec.theta = rope.number("rope_theta", spec.theta);
-  spec.original_length =
-      rope.integer("original_max_position_embeddings", 1, int64_t{1} << 40, spec.original_length);
+  spec.original_length = original_length(in, rope, type, max_positions);
   if (rope.number("partial_rotary_factor", 1.0) != 1.0) rope.fail("partial_rotary_factor is not supported");
   if (spec.theta <= 0) rope.fail("'rope_theta' must be positive");
   if (type == "default") return spec;
@@ -179,18 +195,19 @@ void require_finite_rope(const Reader& in, const ModelSpec& spec) {
 }
 
 // Mistral: every layer; Qwen: from max_window_layers on, where use_sliding_window says so; layer_types
-// decides first.
+// decides first (transformers takes such a Mistral for a Ministral, which is the same but for that).
 std::vector<int64_t> read_windows(const Reader& in, const Family& family, int64_t layers) {
   std::vector<int64_t> windows(static_cast<size_t>(layers), 0);
   const std::string_view type = family.model_type;
   if (type == "llama") return windows;
   const bool qwen = type == "qwen2" || type == "qwen3";
   if (qwen && !in.flag("use_sliding_window", false)) return windows;
-  const int64_t window = in.integer("sliding_window", 1, int64_t{1} << 40, 0);
+  const int64_t window =
+      in.integer("sliding_window", 1, int64_t{1} << 40, in.names("sliding_window") ? 0 : kDefaultWindow);
   if (window == 0) return windows;
   const int64_t first = qwen ? in.integer("max_window_layers", 0, kMostLayers, 28) : 0;
   for (int64_t i = 0; i < layers; ++i) windows[static_cast<size_t>(i)] = i >= first ? window : 0;
-  if (qwen && in.has("layer_types")) {
+  if (in.has("layer_types")) {
     const Json& types = in.at("layer_types");
     if (!types.is_array() || types.size() != static_cast<size_t>(layers))
       in.fail("'layer_types' must list one type per layer");
@@ -233,9 +250,11 @@ ModelSpec parse_model_spec(const Json& config, const std::string& where) {
   spec.mlp_width = in.integer("intermediate_size", 1, kWidest);
   spec.layers = in.integer("num_hidden_layers", 1, kMostLayers);
   spec.heads = in.integer("num_attention_heads", 1, kWidest);
-  spec.kv_heads = in.integer("num_key_value_heads", 1, kWidest, spec.heads);
+  spec.kv_heads =
+      in.integer("num_key_value_heads", 1, kWidest,
+                 in.names("num_key_value_heads") || family.kv_heads == 0 ? spec.heads : family.kv_heads);
   spec.vocab = in.integer("vocab_size", 1, kLargestVocab);
-  spec.max_positions = in.integer("max_position_embeddings", 1, int64_t{1} << 40, 2048);
+  spec.max_positions = in.integer("max_position_embeddings", 1, int64_t{1} << 40, family.max_positions);
   const int64_t default_head = family.head_dim > 0 ? family.head_dim : spec.hidden / spec.heads;
   spec.head_dim = in.integer("head_dim", 1, 256, default_head);
   if (!in.has("head_dim") && family.head_dim == 0 && spec.hidden % spec.heads != 0)

@@ -78,6 +78,12 @@ std::vector<std::string> data_files(const fs::path& folder) {
   return files;
 }
 
+fs::path repository_of(HubKind kind, std::string_view name) {
+  std::string folder = kind == HubKind::model ? "models--" : "datasets--";
+  for (const char c : name) folder += c == '/' ? std::string("--") : std::string(1, c);
+  return hub_cache() / folder;
+}
+
 }  // namespace
 
 bool is_hub_name(std::string_view text, bool bare) {
@@ -96,9 +102,7 @@ fs::path hub_cache() {
 }
 
 std::optional<fs::path> find_in_hub_cache(HubKind kind, std::string_view name) {
-  std::string folder = kind == HubKind::model ? "models--" : "datasets--";
-  for (const char c : name) folder += c == '/' ? std::string("--") : std::string(1, c);
-  const fs::path repository = hub_cache() / folder;
+  const fs::path repository = repository_of(kind, name);
   std::string revision;
   if (is_there(repository / "refs" / "main"))
     revision = trim(read_start(repository / "refs" / "main", kLongestRevision));
@@ -111,6 +115,45 @@ std::optional<fs::path> find_in_hub_cache(HubKind kind, std::string_view name) {
     versions.push_back(at->path());
   if (versions.size() != 1) return std::nullopt;
   return versions.front();
+}
+
+std::optional<fs::path> find_in_hub_cache(HubKind kind, std::string_view name, std::string_view revision) {
+  if (!is_hub_name(name, true) || !is_part(revision)) return std::nullopt;
+  fs::path version = repository_of(kind, name) / "snapshots" / revision;
+  if (!is_there(version)) return std::nullopt;
+  return version;
+}
+
+fs::path model_folder(const fs::path& named) {
+  const std::string name = named.string();
+  if (is_there(named) || !is_hub_name(name, true)) return named;
+  if (auto found = find_in_hub_cache(HubKind::model, name)) return *std::move(found);
+  if (!is_hub_name(name)) return named;
+  throw UsageError(name + ": there is no such folder, nor a model of this name in the Hugging Face cache " +
+                   hub_cache().string() +
+                   "; where the name is one of the hub's: " + download_command(HubKind::model, name));
+}
+
+std::optional<HubModel> hub_model_of(const fs::path& folder) {
+  constexpr std::string_view kModels = "models--";
+  fs::path version = fs::absolute(folder).lexically_normal();
+  if (!version.has_filename()) version = version.parent_path();
+  if (version.parent_path().filename() != "snapshots") return std::nullopt;
+  const std::string repository = version.parent_path().parent_path().filename().string();
+  if (!repository.starts_with(kModels)) return std::nullopt;
+  std::string name = repository.substr(kModels.size());
+  if (const size_t between = name.find("--"); between != std::string::npos) name.replace(between, 2, "/");
+  if (!is_hub_name(name, true)) return std::nullopt;
+  const auto found = find_in_hub_cache(HubKind::model, name);
+  std::error_code unknown;
+  if (!found || !fs::equivalent(*found, version, unknown)) return std::nullopt;
+  return HubModel{name, version.filename().string()};
+}
+
+std::string model_name(const fs::path& folder) {
+  if (const auto hub = hub_model_of(folder)) return hub->name;
+  const fs::path whole = fs::absolute(folder).lexically_normal();
+  return (whole.has_filename() ? whole : whole.parent_path()).filename().string();
 }
 
 std::string download_command(HubKind kind, std::string_view name) {

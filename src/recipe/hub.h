@@ -20,6 +20,21 @@ bool is_hub_name(std::string_view text, bool bare = false);
 std::filesystem::path hub_cache();
 // The folder of the version that refs/main names, or of the only one there is.
 std::optional<std::filesystem::path> find_in_hub_cache(HubKind kind, std::string_view name);
+// The same of one version, by its commit; nothing where the cache does not hold it.
+std::optional<std::filesystem::path> find_in_hub_cache(HubKind kind, std::string_view name,
+                                                       std::string_view revision);
+// A model as a command's argument names it: the path where it is there, else the folder in the cache that the
+// name leads to, else the path as it is. Throws UsageError for a name that must be downloaded first.
+std::filesystem::path model_folder(const std::filesystem::path& named);
+// A version in the cache as people call it: the name that leads to `folder`, and its commit. Nothing for
+// other folders, and for versions that the name alone does not lead to.
+struct HubModel {
+  std::string name;  // "Qwen/Qwen2.5-0.5B"
+  std::string revision;
+};
+std::optional<HubModel> hub_model_of(const std::filesystem::path& folder);
+// What to call the model in a folder: its name on the hub, or the folder's own.
+std::string model_name(const std::filesystem::path& folder);
 // "hf download Qwen/Qwen2.5-0.5B"
 std::string download_command(HubKind kind, std::string_view name);
 

@@ -15,15 +15,18 @@
 #include "io/json.h"
 #include "io/json_values.h"
 #include "io/work_folder.h"
+#include "recipe/hub.h"
+#include "recipe/load.h"
+#include "recipe/option.h"
 
 namespace plimsoll {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::json;
+using Line = nlohmann::json;
 
 // Calls `use` with every line; a missing file has none.
-void read_lines(const fs::path& file, const std::function<void(const Json&)>& use) {
+void read_lines(const fs::path& file, const std::function<void(const Line&)>& use) {
   if (!fs::exists(file)) return;
   require_regular(file);
   std::ifstream in(file, std::ios::binary);
@@ -36,30 +39,30 @@ void read_lines(const fs::path& file, const std::function<void(const Json&)>& us
   }
 }
 
-double real(const Json& line, const char* key) {
+double real(const Line& line, const char* key) {
   const auto at = line.find(key);
   return at == line.end() || at->is_null() ? std::numeric_limits<double>::quiet_NaN() : at->get<double>();
 }
 
 // A whole number, or the nearest one that a double holds exactly: sums and differences of two stay in 64
 // bits.
-int64_t whole(const Json& value) {
+int64_t whole(const Line& value) {
   constexpr double kMost = 0x1p53;
   const double number = value.get<double>();
   return std::isnan(number) ? 0 : static_cast<int64_t>(std::clamp(number, -kMost, kMost));
 }
-int64_t whole(const Json& line, const char* key) {
+int64_t whole(const Line& line, const char* key) {
   const auto at = line.find(key);
   return at == line.end() ? 0 : whole(*at);
 }
 
-StepPoint step_of(const Json& line) {
+StepPoint step_of(const Line& line) {
   return {whole(line.at("step")),           real(line, "loss"),
           line.at("lr").get<double>(),      whole(line.at("tokens")),
           line.at("seconds").get<double>(), whole(line, "rss")};
 }
 
-void read_start(const Json& line, RunHistory& run) {
+void read_start(const Line& line, RunHistory& run) {
   run.total_steps = whole(line, "total_steps");
   run.planned_process_bytes = whole(line, "planned_process_bytes");
   run.planned_device_bytes = whole(line, "planned_device_bytes");
@@ -73,7 +76,34 @@ void read_start(const Json& line, RunHistory& run) {
   }
 }
 
-RunEvent event_of(const Json& line) {
+// A recipe that this version does not take any more leaves the names out; the logs are what a report is of.
+std::optional<Recipe> recipe_of(const fs::path& file) {
+  try {
+    return load_recipe(file.string()).recipe;
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+void read_recipe(const fs::path& file, RunHistory& run) {
+  const std::optional<Recipe> read = recipe_of(file);
+  if (!read) return;
+  const Recipe& recipe = *read;
+  run.model = model_name(recipe.model) + (recipe.init == Init::random ? " (random weights)" : "");
+  constexpr size_t kShown = 2;
+  for (size_t i = 0; i < std::min(recipe.data.train.size(), kShown); ++i) {
+    const fs::path path = recipe.data.train[i].path;
+    run.data += (i == 0 ? "" : ", ") + (path.parent_path().filename() / path.filename()).string();
+  }
+  if (recipe.data.train.size() > kShown)
+    run.data += " and " + std::to_string(recipe.data.train.size() - kShown) + " more";
+  const bool full = recipe.method.type == MethodType::full;
+  run.method = to_yaml(find_option("method.type")->get(recipe)) +
+               (full ? "" : ", rank " + std::to_string(recipe.method.r)) + ", " +
+               to_yaml(find_option("precision")->get(recipe));
+}
+
+RunEvent event_of(const Line& line) {
   RunEvent event{line.at("time").get<double>(), whole(line.at("step")), line.at("event").get<std::string>(),
                  ""};
   if (event.kind == "signal") event.detail = line.value("signal", "");
@@ -112,19 +142,21 @@ RunHistory read_history(const fs::path& folder) {
     throw UsageError(folder.string() + ": holds no run: metrics.jsonl is missing");
   RunHistory run;
   run.folder = folder;
-  read_lines(folder / "metrics.jsonl", [&](const Json& line) { run.steps.push_back(step_of(line)); });
-  read_lines(folder / "eval.jsonl", [&](const Json& line) {
+  read_lines(folder / "metrics.jsonl", [&](const Line& line) { run.steps.push_back(step_of(line)); });
+  read_lines(folder / "eval.jsonl", [&](const Line& line) {
     run.evaluations.push_back({whole(line.at("step")), real(line, "loss")});
   });
-  read_lines(folder / "events.jsonl", [&](const Json& line) {
+  read_lines(folder / "events.jsonl", [&](const Line& line) {
     run.events.push_back(event_of(line));
     if (run.events.back().kind == "start" || run.events.back().kind == "resume") read_start(line, run);
   });
   if (fs::exists(folder / "run.json"))
-    run.measured_device_bytes = read_values((folder / "run.json").string(), [&] {
-      const Json measured = read_json(folder / "run.json", kMiB).value("measured", Json::object());
-      return whole(measured, "device_arena_bytes");
+    read_values((folder / "run.json").string(), [&] {
+      const Line measured = read_json(folder / "run.json", kMiB).value("measured", Line::object());
+      run.measured_device_bytes = whole(measured, "device_arena_bytes");
+      run.measured_process_bytes = whole(measured, "process_peak_rss_bytes");
     });
+  if (fs::exists(folder / "recipe.yaml")) read_recipe(folder / "recipe.yaml", run);
   run.state = state_of(run);
   return run;
 }
@@ -153,7 +185,7 @@ double median_seconds(const RunHistory& run) {
 }
 
 int64_t largest_rss(const RunHistory& run) {
-  int64_t largest = 0;
+  int64_t largest = run.measured_process_bytes;
   for (const StepPoint& point : run.steps) largest = std::max(largest, point.rss);
   return largest;
 }

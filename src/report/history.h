@@ -45,8 +45,11 @@ struct RunHistory {
   int64_t total_steps = 0;
   int64_t planned_process_bytes = 0, planned_device_bytes = 0;
   double planned_seconds_per_step = 0;
-  int64_t measured_device_bytes = 0;  // of run.json, which the end of a run writes
-  std::string batch, kernels;         // "16 = 2 x 8", "avx512, 2 threads"
+  // Of run.json, which the end of a run writes; 0 before.
+  int64_t measured_device_bytes = 0, measured_process_bytes = 0;
+  // Of recipe.yaml: "Qwen/Qwen2.5-0.5B", "facts/train.parquet", "lora, rank 16"; empty where there is none.
+  std::string model, data, method;
+  std::string batch, kernels;  // "16 = 2 x 8", "avx512, 2 threads"
 
   [[nodiscard]] int64_t last_step() const { return steps.empty() ? 0 : steps.back().step; }
 };
@@ -61,6 +64,7 @@ const char* state_words(RunState state);
 // Medians of what is measured at each step, of those after the first two.
 double median_rate(const RunHistory& run);
 double median_seconds(const RunHistory& run);
+// The peak that the process measured, or where it has not ended the largest after a step.
 int64_t largest_rss(const RunHistory& run);
 std::optional<EvalPoint> best_evaluation(const RunHistory& run);
 // 2026-11-21 14:03:12, in local time.

@@ -246,13 +246,17 @@ std::string run_page(const RunHistory& run) {
       escaped(run.folder.filename().empty() ? run.folder.parent_path().filename().string()
                                             : run.folder.filename().string());
   std::string html = page::head(name, kRunStyle);
+  if (!run.model.empty())
+    html += "<p>" + escaped(run.model) + " · " + escaped(run.method) + " · " + escaped(run.data) + "</p>\n";
   if (!run.batch.empty()) html += "<p>effective batch " + run.batch + " · " + escaped(run.kernels) + "</p>\n";
   html += verdict(run) + readout();
   html +=
       chart(run, kLoss, run.evaluations.empty() ? "per target token" : "per target token; dots: evaluation");
   html += chart(run, kRate, "");
   html += chart(run, kSpeed, "tokens a second, median " + kSpeed.words(median_rate(run)));
-  html += chart(run, kMemory, "after each step; planned: the peak of the whole run");
+  html += chart(run, kMemory,
+                "after each step; planned: the peak of the whole run, which measured " +
+                    format_bytes(largest_rss(run)));
   return html + table(run) + events(run) + page::end(data(run), kRunScript);
 }
 

@@ -86,6 +86,8 @@ std::string run_text(const RunHistory& run) {
       {"memory", "process " + format_bytes(largest_rss(run)) +
                      planned(format_bytes(run.planned_process_bytes), run.planned_process_bytes > 0) +
                      " · arena " + format_bytes(run.planned_device_bytes)});
+  if (!run.model.empty()) table.add_row({"model", run.model + " · " + run.method});
+  if (!run.data.empty()) table.add_row({"data", run.data});
   if (!run.batch.empty()) table.add_row({"batch", run.batch + " · " + run.kernels});
   return text + table.render("  ") + events_text(run);
 }

@@ -145,6 +145,7 @@ BleuScore CorpusBleu::score() const {
   BleuScore result;
   result.answer_words = answer_words_;
   result.reference_words = reference_words_;
+  result.longest_runs = total_.back();
   if (answer_words_ < reference_words_)
     result.brevity_penalty =
         answer_words_ == 0

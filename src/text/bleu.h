@@ -17,6 +17,9 @@ struct BleuScore {
   std::array<double, kBleuOrders> precisions{};  // in per cent, of one word to four
   double brevity_penalty = 1;
   int64_t answer_words = 0, reference_words = 0;
+  int64_t longest_runs = 0;  // of four words, in all answers
+  // Without one the score is 0 whatever the answers say.
+  [[nodiscard]] bool has_score() const { return longest_runs > 0; }
 };
 
 // The words that are counted. Bytes that are no UTF-8 count as U+FFFD.

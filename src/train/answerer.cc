@@ -24,7 +24,7 @@ constexpr int64_t kContextStep = 32;
 GenerationRequest request_of(const AnswerOptions& options, const ModelPaths& paths, int64_t longest) {
   GenerationRequest request;
   request.model = read_model_spec(paths.base / "config.json");
-  request.compute = options.precision.value_or(stored_type(paths.base));
+  request.compute = options.precision ? *options.precision : trained_type(paths);
   if (paths.adapter) read_adapter_config(*paths.adapter, request.lora.emplace());
   request.nf4 = quantisation_of(paths);
   request.context = answering_context(options, request.model, longest);

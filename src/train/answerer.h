@@ -26,7 +26,7 @@ struct AnswerOptions {
   int64_t max_new_tokens = 64;
   std::vector<std::string> stops;  // texts that end an answer; they are not part of it
   std::optional<int64_t> context;  // tokens of prompt and answer; none: what the longest prompt needs
-  std::optional<DType> precision;  // none: bf16 where config.json says so, else f32
+  std::optional<DType> precision;  // none: as it was trained, else as it is stored
   SamplingOptions sampling;
   MachineOptions machine;
   bool go_on = false;  // prompts mostly begin as the one before did: Generator::generate

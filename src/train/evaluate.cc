@@ -67,13 +67,37 @@ Experiment experiment_of(const EvalOptions& options, const ModelPaths& paths, Re
     experiment.nf4 = true;
     experiment.nf4_options = *nf4;
   }
-  const bool of_run = fs::exists(options.folder / "recipe.yaml");
-  const DType stored = of_run ? recipe.precision.weights : stored_type(paths.base);
-  experiment.precision.compute = options.precision.value_or(stored);
-  if (experiment.model.rope.type != RopeType::dynamic)
+  experiment.precision.compute = options.precision ? *options.precision : trained_type(paths);
+  if (experiment.model.rope.type != RopeType::dynamic) {
+    if (options.max_length && *options.max_length > experiment.model.max_positions)
+      throw UsageError("--max-length: " + format_count(*options.max_length) +
+                       " tokens, but the model knows " + format_count(experiment.model.max_positions) +
+                       " positions (max_position_embeddings)");
     recipe.data.max_length = std::min(recipe.data.max_length, experiment.model.max_positions);
+  }
   experiment.max_length = recipe.data.max_length;
   return experiment;
+}
+
+// The rows as the run read its own. A file named by --data may be of another format: then as its columns say.
+DataSetup open_rows(Recipe& recipe, const EvalOptions& options, int64_t vocab) {
+  const auto says = [](const std::string& set) {
+    return set.starts_with("data.format") || set.starts_with("data.columns");
+  };
+  const bool stated = std::any_of(options.sets.begin(), options.sets.end(), says);
+  if (!options.data || stated) return open_data(recipe, vocab);
+  try {
+    return open_data(recipe, vocab);
+  } catch (const UsageError&) {
+    Recipe::Data& data = recipe.data;
+    if (data.format == DataFormat::automatic && data.columns.empty()) throw;
+    data.format = DataFormat::automatic;
+    data.columns.clear();
+  }
+  DataSetup data = open_data(recipe, vocab);
+  say("note    " + printable(options.data->string()) + ": read as " +
+      std::string(to_string(data.eval->encoder.options().format)) + "; the run read its own rows otherwise");
+  return data;
 }
 
 struct EvalPlan {
@@ -189,15 +213,15 @@ void print_text(const LossResult& loss, const std::optional<AnswerTally>& answer
                      (loss.damaged > 0 ? ", " + format_count(loss.damaged) + " damaged" : "")});
   if (answers && answers->expected > 0) {
     const BleuScore bleu = answers->bleu.score();
-    char score[32];
-    std::snprintf(score, sizeof score, "%.2f", bleu.score);
+    char score[32] = "-";
+    if (bleu.has_score()) std::snprintf(score, sizeof score, "%.2f", bleu.score);
     table.add_row(
         {"exact match",
          number(100.0 * static_cast<double>(answers->exact) / static_cast<double>(answers->expected)),
          "% (" + format_count(answers->exact) + " of " + format_count(answers->expected) + ")"});
-    table.add_row(
-        {"BLEU", score,
-         "13a, " + format_count(bleu.answer_words) + " words for " + format_count(bleu.reference_words)});
+    table.add_row({"BLEU", score,
+                   (bleu.has_score() ? "13a, " : "no answer has four words; ") +
+                       format_count(bleu.answer_words) + " words for " + format_count(bleu.reference_words)});
   }
   print(table.render());
 }
@@ -219,7 +243,7 @@ void print_json(const LossResult& loss, const std::optional<AnswerTally>& answer
                        {"seconds", answers->seconds},
                        {"expected", answers->expected},
                        {"exact", answers->exact},
-                       {"bleu", bleu.score},
+                       {"bleu", bleu.has_score() ? nlohmann::ordered_json(bleu.score) : nullptr},
                        {"bleu_precisions", bleu.precisions},
                        {"brevity_penalty", bleu.brevity_penalty}};
   }
@@ -240,7 +264,7 @@ ExitCode evaluate(const EvalOptions& options) {
   if (recipe.data.eval.kind == EvalSource::Kind::path) read.emplace_back(recipe.data.eval.path);
   require_apart(options.out, read);
   const Experiment experiment = experiment_of(options, paths, recipe);
-  DataSetup data = open_data(recipe, experiment.model.vocab);
+  DataSetup data = open_rows(recipe, options, experiment.model.vocab);
   const RowSubset rows = first_rows(data.eval->rows, data.eval->dataset.rows(), options.limit);
   std::vector<Question> questions;
   if (options.generate) {

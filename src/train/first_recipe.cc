@@ -1,6 +1,9 @@
 #include "train/first_recipe.h"
 
 #include <algorithm>
+#include <array>
+#include <cctype>
+#include <set>
 
 #include "base/error.h"
 #include "base/print.h"
@@ -9,6 +12,7 @@
 #include "data/statistics.h"
 #include "io/model_folder.h"
 #include "models/spec.h"
+#include "recipe/hub.h"
 #include "recipe/load.h"
 #include "recipe/option.h"
 #include "train/setup.h"
@@ -31,13 +35,32 @@ struct Looked {
   int64_t rows = 0;
 };
 
-Recipe recipe_of(const FirstRecipe& wish) {
+// The recipe with what was asked for, and the keys that were.
+struct Wished {
+  Recipe recipe;
+  std::set<std::string> keys;
+};
+
+Wished wished(const FirstRecipe& wish) {
   Overrides overrides;
   overrides.sets = {assignment("model", wish.model.string()), assignment("data.train", wish.data.string()),
                     "data.max_length=" + std::to_string(int64_t{1} << 24), "method.type=" + wish.method};
+  const Recipe before = recipe_from_overrides(overrides).recipe;
+  Wished result;
+  for (const std::string& text : wish.sets) {
+    overrides.sets.push_back(text);
+    const std::string key(trim(std::string_view(text).substr(0, text.find('='))));
+    const Option* option = find_option(key);
+    if (option != nullptr && !option->is_part) result.keys.insert(key);
+  }
   const LoadedRecipe loaded = recipe_from_overrides(overrides);
   require_present(loaded);
-  return loaded.recipe;
+  result.recipe = loaded.recipe;
+  // A group (data={...}) and other tools' keys say keys of ours.
+  for (const Option& option : options())
+    if (!option.is_part && to_yaml(option.get(before)) != to_yaml(option.get(loaded.recipe)))
+      result.keys.insert(option.key);
+  return result;
 }
 
 Looked look_at(const Recipe& recipe, int64_t vocab) {
@@ -73,92 +96,188 @@ std::string path_text(const fs::path& path, const fs::path& folder) {
   return to_yaml(Json(text));
 }
 
-std::string name_of(const fs::path& folder) {
-  const fs::path whole = fs::absolute(folder).lexically_normal();
-  return (whole.has_filename() ? whole : whole.parent_path()).filename().string();
+// Letters, digits and what file names have beside them.
+std::string as_file_name(std::string_view text) {
+  std::string name;
+  for (const char c : text) {
+    const bool plain = std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '-' || c == '_' || c == '.';
+    if (plain) name += c;
+    if (!plain && !name.empty() && name.back() != '-') name += '-';
+  }
+  return name.substr(0, 60);
+}
+
+// What tells the data apart: "tickets" of tickets.csv, "facts" of facts/train-00000-of-00002.parquet.
+std::string data_name(const fs::path& data) {
+  constexpr std::array<std::string_view, 6> kSayNothing = {"train", "data", "dataset", "rows", "all", ""};
+  fs::path path = data.lexically_normal();
+  if (!path.has_filename()) path = path.parent_path();
+  std::string name = fs::is_directory(path) || is_hub_name(data.string(), true) ? path.filename().string()
+                                                                                : path.stem().string();
+  for (int up = 0; up < 2; ++up) {
+    name = name.substr(0, name.find("-0000"));
+    if (std::find(kSayNothing.begin(), kSayNothing.end(), name) == kSayNothing.end()) break;
+    path = path.parent_path();
+    name = path.filename().string();
+  }
+  const std::string plain = as_file_name(name);
+  return plain.find_first_not_of('.') == std::string::npos ? "data" : plain;
+}
+
+// A folder of no other run: the same model with other data, another method, or once more, has one of its own.
+std::string output_of(const FirstRecipe& wish, const std::string& model) {
+  const std::string name = "runs/" + as_file_name(model.substr(model.rfind('/') + 1)) + "-" +
+                           data_name(wish.data) + "-" + wish.method;
+  std::string free = name;
+  for (int number = 2; fs::exists(wish.out.parent_path() / free); ++number)
+    free = name + "-" + std::to_string(number);
+  return free;
 }
 
 bool has_weights(const fs::path& folder) {
   return fs::exists(folder / "model.safetensors") || fs::exists(folder / "model.safetensors.index.json");
 }
 
-// Lines of `key: value  # comment`, comments below each other.
-class Lines {
+// `key: value  # comment`, comments below each other; keys of a group in one line, those of data below it.
+class Draft {
  public:
-  void heading(const std::string& text) { add(text); }
-  // Names of folders and columns stand in them: none may end its line.
-  void add(const std::string& line, const std::string& comment = "") {
-    lines_.emplace_back(printable(line), printable(comment));
+  explicit Draft(const Wished& wish) : wish_(wish) {}
+
+  // Names of folders and columns stand in headings and comments: none may end its line.
+  void heading(const std::string& text) { text_ += "# " + printable(text) + "\n"; }
+  // A key with what is suggested for it; what was asked for stands in its place.
+  void say(const std::string& key, const std::string& value, const std::string& comment = "") {
+    const bool asked = wish_.keys.contains(key);
+    if (asked) said_.insert(key);
+    const size_t dot = key.find('.');
+    const std::string group = key.substr(0, dot == std::string::npos ? 0 : dot);
+    if (group != group_ || group.empty()) end_group();
+    group_ = group;
+    entries_.push_back({dot == std::string::npos ? key : key.substr(dot + 1),
+                        asked ? wished_value(key) : value, asked ? "" : comment});
   }
-  [[nodiscard]] std::string text() const {
-    constexpr size_t kColumn = 42;
-    std::string all;
-    for (const auto& [line, comment] : lines_) {
-      all += line;
-      if (!comment.empty())
-        all += std::string(line.size() < kColumn ? kColumn - line.size() : 2, ' ') + "# " + comment;
-      all += '\n';
-    }
-    return all;
+  // What was asked for of groups that have no suggestion.
+  void say_asked(const std::string& key) {
+    if (!said_.contains(key) && key != "output") say(key, "");
+  }
+  [[nodiscard]] std::string finish() {
+    end_group();
+    return text_;
   }
 
  private:
-  std::vector<std::pair<std::string, std::string>> lines_;
+  struct Entry {
+    std::string name, value, comment;
+  };
+
+  [[nodiscard]] std::string wished_value(const std::string& key) const {
+    return to_yaml(find_option(key)->get(wish_.recipe));
+  }
+
+  void line(const std::string& text, const std::string& comment) {
+    constexpr size_t kColumn = 42;
+    text_ += text;
+    if (!comment.empty())
+      text_ +=
+          std::string(text.size() < kColumn ? kColumn - text.size() : 2, ' ') + "# " + printable(comment);
+    text_ += '\n';
+  }
+
+  // The group's lines, with what was asked for of it beyond them.
+  void end_group() {
+    if (entries_.empty()) return;
+    for (const std::string& key : wish_.keys)
+      if (!group_.empty() && key.starts_with(group_ + ".") && said_.insert(key).second)
+        entries_.push_back({key.substr(group_.size() + 1), wished_value(key), ""});
+    if (group_.empty()) {
+      line(entries_.front().name + ": " + entries_.front().value, entries_.front().comment);
+    } else if (group_ == "data") {
+      text_ += "\ndata:\n";
+      for (const Entry& entry : entries_) line("  " + entry.name + ": " + entry.value, entry.comment);
+      text_ += "\n";
+    } else {
+      std::vector<std::string> parts;
+      for (const Entry& entry : entries_) parts.push_back(entry.name + ": " + entry.value);
+      line(group_ + ": {" + join(parts, ", ") + "}", entries_.front().comment);
+    }
+    entries_.clear();
+  }
+
+  const Wished& wish_;
+  std::set<std::string> said_;
+  std::string text_, group_;
+  std::vector<Entry> entries_;
 };
 
-void add_data(Lines& lines, const FirstRecipe& wish, const Looked& looked, const ModelSpec& model) {
-  const fs::path folder = wish.out.parent_path();
+void say_data(Draft& draft, const std::string& train, const Looked& looked, const ModelSpec& model) {
   const int64_t length = suggested_length(looked, model);
   const DataStatistics& lengths = looked.lengths;
   const int64_t used = std::max<int64_t>(lengths.rows - lengths.skipped, 1);
-  lines.add("data:");
-  lines.add("  train: " + path_text(wish.data, folder),
-            format_count(looked.rows) + " rows: " + join(looked.columns, ", "));
+  draft.say("data.train", train, format_count(looked.rows) + " rows: " + join(looked.columns, ", "));
   if (looked.rows >= kRowsToHoldOut)
-    lines.add("  eval: 2%", "held out of the training rows; a file is possible too");
+    draft.say("data.eval", "2%", "held out of the training rows; a file is possible too");
   else
-    lines.add("  eval: null", "too few rows to hold some out; name a file to evaluate on");
-  lines.add("  format: " + std::string(to_string(looked.format)), "from the columns");
-  lines.add("  max_length: " + std::to_string(length),
+    draft.say("data.eval", "null", "too few rows to hold some out; name a file to evaluate on");
+  draft.say("data.format", std::string(to_string(looked.format)), "from the columns");
+  draft.say("data.max_length", std::to_string(length),
             "tokens; longest of " + format_count(lengths.rows) + " rows looked at: " +
                 format_count(lengths.longest) + ", on average " + format_count(lengths.tokens / used) +
                 (lengths.longest > length ? "; longer ones are cut" : ""));
 }
 
+void say_method(Draft& draft, MethodType method) {
+  if (method == MethodType::full) {
+    draft.say("method.type", "full", "all weights train; lora takes much less memory");
+    return;
+  }
+  const bool lora = method == MethodType::lora;
+  draft.say("method.type", lora ? "lora" : "qlora",
+            lora ? "or qlora (4-bit base weights), or full" : "4-bit base weights; or lora, or full");
+  draft.say("method.r", "16");
+  draft.say("method.alpha", "32");
+}
+
+void say_training(Draft& draft, const Wished& wish, const Looked& looked) {
+  const bool full = wish.recipe.method.type == MethodType::full;
+  const bool asked = wish.keys.contains("batch.effective");
+  const int64_t effective = asked ? wish.recipe.batch.effective : std::min<int64_t>(16, looked.rows);
+  draft.say("batch.effective", std::to_string(effective), "sequences of a step; the planner divides them");
+  draft.say("optimizer.lr", full ? "2e-5" : "2e-4");
+  const int64_t rows = looked.rows >= kRowsToHoldOut ? looked.rows - looked.rows / 50 : looked.rows;
+  if (wish.keys.contains("schedule.max_steps"))
+    draft.say("schedule.max_steps", "");
+  else
+    draft.say("schedule.epochs", "1", "about " + format_count(ceil_div(rows, effective)) + " steps");
+  draft.say("precision", "bf16", "fp32, bf16, bf16-master or bf16-pure");
+  draft.say("memory.device", "auto", "or a size such as 8GiB: what the whole process may take");
+}
+
 }  // namespace
 
 std::string first_recipe(const FirstRecipe& wish) {
-  const Recipe recipe = recipe_of(wish);
+  const Wished wished_recipe = wished(wish);
+  const Recipe& recipe = wished_recipe.recipe;
   const ModelSpec model = read_model_spec(fs::path(recipe.model) / "config.json");
   const Looked looked = look_at(recipe, model.vocab);
-  const std::string name = name_of(recipe.model);
-  Lines lines;
-  lines.heading("# " + name + ": " + model.describe());
-  lines.heading(
-      "# Written by `plimsoll init`. `plimsoll plan` says what a run of it takes, `plimsoll train` runs it;");
-  lines.heading("# `plimsoll recipe --explain` lists all keys.");
-  lines.add("model: " + path_text(recipe.model, wish.out.parent_path()));
-  if (!has_weights(recipe.model)) lines.add("init: random", "the folder has no weights to start from");
-  lines.heading("");
-  add_data(lines, {recipe.model, recipe.data.train.front().path, wish.out, wish.method}, looked, model);
-  lines.heading("");
-  if (wish.method == "full") {
-    lines.add("method: {type: full}", "all weights train; lora takes much less memory");
-  } else {
-    lines.add("method: {type: " + wish.method + ", r: 16, alpha: 32}",
-              wish.method == "lora" ? "or qlora (4-bit base weights), or full"
-                                    : "4-bit base weights; or lora, or full");
-  }
-  const int64_t effective = std::min<int64_t>(16, looked.rows);
-  lines.add("batch: {effective: " + std::to_string(effective) + "}",
-            "sequences of a step; the planner divides them");
-  lines.add(wish.method == "full" ? "optimizer: {lr: 2e-5}" : "optimizer: {lr: 2e-4}");
-  const int64_t rows = looked.rows >= kRowsToHoldOut ? looked.rows - looked.rows / 50 : looked.rows;
-  lines.add("schedule: {epochs: 1}", "about " + format_count(ceil_div(rows, effective)) + " steps");
-  lines.add("precision: bf16", "fp32, bf16, bf16-master or bf16-pure");
-  lines.add("memory: auto", "or a size such as 8GiB: what the whole process may take");
-  lines.add("output: " + to_yaml(Json("runs/" + name + "-" + wish.method)));
-  return lines.text();
+  const auto hub = hub_model_of(recipe.model);
+  const std::string name = model_name(recipe.model);
+  const fs::path folder = wish.out.parent_path();
+  Draft draft(wished_recipe);
+  draft.heading(name + ": " + model.describe());
+  draft.heading(
+      "Written by `plimsoll init`. `plimsoll plan` says what a run of it takes, `plimsoll train` runs it;");
+  draft.heading("`plimsoll recipe --explain` lists all keys.");
+  draft.say("model", hub ? to_yaml(Json(hub->name)) : path_text(recipe.model, folder));
+  if (!has_weights(recipe.model)) draft.say("init", "random", "the folder has no weights to start from");
+  const bool hub_data = recipe.data.train.size() > 1 || !fs::exists(wish.data);
+  say_data(draft,
+           hub_data ? to_yaml(Json(wish.data.string())) : path_text(recipe.data.train.front().path, folder),
+           looked, model);
+  say_method(draft, recipe.method.type);
+  say_training(draft, wished_recipe, looked);
+  for (const std::string& key : wished_recipe.keys) draft.say_asked(key);
+  draft.say("output", to_yaml(Json(output_of(wish, name))));
+  return draft.finish();
 }
 
 }  // namespace plimsoll

@@ -63,6 +63,8 @@ void check(const GenerateOptions& options) {
     throw UsageError("generate: --template and --system mean nothing beside --ids");
   if (!options.ids.empty() && !options.stops.empty())
     throw UsageError("generate: --stop is a text, which --ids has none of");
+  if (!options.data && !options.sets.empty())
+    throw UsageError("generate: --set says how the rows of --data are read");
   if (!options.data && options.limit) throw UsageError("generate: --limit belongs to --data");
 }
 

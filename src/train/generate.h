@@ -18,8 +18,9 @@ struct GenerateOptions : AnswerOptions {
   std::optional<std::filesystem::path> prompt_file;
   std::vector<int32_t> ids;
   std::optional<std::filesystem::path> data;  // column prompt (and response), or messages
-  std::optional<int64_t> limit;               // rows of `data`
-  std::optional<std::filesystem::path> out;   // JSONL of the answers
+  std::vector<std::string> sets;  // keys of the recipe that say how rows are read: "data.columns=..."
+  std::optional<int64_t> limit;   // rows of `data`
+  std::optional<std::filesystem::path> out;  // JSONL of the answers
 };
 
 // Plans, refuses with DoesNotFitError before weights are read, answers, prints to standard output.

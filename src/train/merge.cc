@@ -12,6 +12,7 @@
 #include "io/model_writer.h"
 #include "io/new_folder.h"
 #include "passes/lora.h"
+#include "train/model_paths.h"
 #include "train/row_io.h"
 #include "train/setup.h"
 
@@ -97,10 +98,9 @@ class Merger {
       throw DamagedError(file.string() + ": base_model_name_or_path is " + describe_kind(*named) +
                          ", a string is expected");
     const auto name = named == config.end() || named->is_null() ? "" : named->get<std::string>();
-    if (name.empty() || !fs::exists(fs::path(name) / "config.json"))
-      throw UsageError(file.string() + ": base_model_name_or_path '" + name +
-                       "' is no model folder here; name it with --base");
-    return name;
+    if (auto base = base_of_adapter(options_.adapter)) return *std::move(base);
+    throw UsageError(file.string() + ": base_model_name_or_path '" + name +
+                     "' is no model folder here; name it with --base");
   }
 
   // Every adapter must find its weight, and of the right shape.

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "io/model_folder.h"
+#include "recipe/hub.h"
 #include "recipe/load.h"
 #include "text/special_tokens.h"
 #include "train/quantised_weights.h"
@@ -13,20 +14,32 @@ namespace {
 
 namespace fs = std::filesystem;
 
+std::string text_of(const nlohmann::json& config, const char* key) {
+  const auto found = config.find(key);
+  return found != config.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
 }  // namespace
 
-ModelPaths find_model(const fs::path& folder, const std::optional<fs::path>& adapter) {
+std::optional<fs::path> base_of_adapter(const fs::path& adapter) {
+  const nlohmann::json config = read_config(adapter, "adapter_config.json");
+  const std::string named = text_of(config, "base_model_name_or_path");
+  if (named.empty()) return std::nullopt;
+  for (const fs::path& candidate : {fs::path(named), adapter / named})
+    if (fs::exists(candidate / "config.json")) return candidate;
+  if (!is_hub_name(named, true)) return std::nullopt;
+  if (auto version = find_in_hub_cache(HubKind::model, named, text_of(config, "revision"))) return version;
+  return find_in_hub_cache(HubKind::model, named);
+}
+
+ModelPaths find_model(const fs::path& named, const std::optional<fs::path>& named_adapter) {
+  const fs::path folder = model_folder(named);
+  const auto adapter = named_adapter ? std::optional(model_folder(*named_adapter)) : std::nullopt;
   if (!fs::is_directory(folder)) throw UsageError(folder.string() + ": no such folder");
   if (!fs::exists(folder / "adapter_config.json")) return {folder, adapter};
   if (adapter)
     throw UsageError("--adapter: " + folder.string() + " is an adapter itself; name its base model");
-  const nlohmann::json config = read_config(folder, "adapter_config.json");
-  const auto base = config.find("base_model_name_or_path");
-  if (base != config.end() && base->is_string()) {
-    const fs::path named = base->get<std::string>();
-    for (const fs::path& candidate : {named, folder / named})
-      if (fs::exists(candidate / "config.json")) return {candidate, folder};
-  }
+  if (const auto base = base_of_adapter(folder)) return {*base, folder};
   throw UsageError((folder / "adapter_config.json").string() +
                    ": base_model_name_or_path names no model folder here; name the model itself, with "
                    "--adapter " +
@@ -39,6 +52,11 @@ DType stored_type(const fs::path& base) {
     if (const auto found = config.find(key); found != config.end() && *found == "bfloat16")
       return DType::bf16;
   return DType::f32;
+}
+
+DType trained_type(const ModelPaths& paths) {
+  const fs::path recipe = paths.adapter.value_or(paths.base) / "recipe.yaml";
+  return fs::exists(recipe) ? load_recipe(recipe.string()).recipe.precision.weights : stored_type(paths.base);
 }
 
 std::optional<QuantiseOptions> quantisation_of(const ModelPaths& paths) {

@@ -15,13 +15,19 @@ struct ModelPaths {
   std::filesystem::path base;
   std::optional<std::filesystem::path> adapter;
 };
-// A folder with adapter_config.json names its base model there, relative to the working directory or to the
-// folder. Throws UsageError where there is none.
+// The base model that adapter_config.json names: relative to the working directory or to the folder, or a
+// name of the hub, of the version that was trained on where the cache has it. Nothing where it is not here.
+std::optional<std::filesystem::path> base_of_adapter(const std::filesystem::path& adapter);
+// A model, or an adapter's folder with the base model that it names; either may be a name of the hub. Throws
+// UsageError where there is none.
 ModelPaths find_model(const std::filesystem::path& folder,
                       const std::optional<std::filesystem::path>& adapter);
 
 // Element type of the folder's weights as config.json gives it: bf16, or f32 for all others.
 DType stored_type(const std::filesystem::path& base);
+
+// The element type to compute in: that of the run that made the adapter or the model, else the stored one.
+DType trained_type(const ModelPaths& paths);
 
 // How the base model's layers are quantised: as they are stored, or as the run that made the adapter did, so
 // that it answers with the weights that it was trained with; nothing for plain weights.

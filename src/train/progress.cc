@@ -14,6 +14,7 @@ namespace plimsoll {
 namespace {
 
 using Buffer = std::array<char, 512>;
+constexpr int64_t kLasting = 10;
 
 // Terminals that know no cursor movement call themselves dumb.
 bool is_terminal() {
@@ -79,6 +80,8 @@ void Progress::update(ProgressState state) {
   const double spent = std::chrono::duration<double>(now - start_).count();
   if (done > 0) state.seconds_left = spent / done * static_cast<double>(state.total - state.step);
   const bool last = state.step == state.total;
+  // Ten lines of the bar stay as the run's history.
+  const bool stays = state.step * kLasting / state.total > (state.step - 1) * kLasting / state.total;
   Buffer text;
   if (!terminal_) {
     if (state.step % every_ != 0 && !last) return;
@@ -86,10 +89,11 @@ void Progress::update(ProgressState state) {
     std::fprintf(stderr, "%.*s\n", static_cast<int>(line.bytes), text.data());
     return;
   }
-  if (now - last_draw_ < std::chrono::milliseconds(100) && !last) return;
+  if (now - last_draw_ < std::chrono::milliseconds(100) && !stays) return;
   last_draw_ = now;
   const int width = terminal_width();
   show(text.data(), progress_line(state, usable(width), text), width);
+  if (stays) finish();
 }
 
 void Progress::finish() {

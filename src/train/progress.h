@@ -18,7 +18,8 @@ class Progress {
   // A lasting line above the bar, where the level lets it through.
   void event(const std::string& line, LogLevel level = LogLevel::info);
   [[nodiscard]] bool shows(LogLevel level) const { return level <= level_; }
-  // Redraws at most ten times a second, to the width that the terminal has then. Allocates nothing.
+  // Redraws at most ten times a second, to the width that the terminal has then; at each tenth of the run the
+  // line stays. `seconds_left` counts until there is a rate. Allocates nothing.
   void update(ProgressState state);
   void loading(int64_t done, int64_t total);
   // Ends the bar's line.

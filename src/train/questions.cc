@@ -9,6 +9,7 @@
 #include "data/dataset.h"
 #include "data/messages.h"
 #include "io/file.h"
+#include "recipe/load.h"
 #include "text/utf8.h"
 #include "train/conversations.h"
 
@@ -53,24 +54,55 @@ Question question_of(Conversation conversation) {
   return question;
 }
 
-// The whole of a file, "-" being standard input.
+// A file, "-" being standard input, without the end of its last line, which editors and echo write.
 std::string read_prompt(const fs::path& file) {
   constexpr int64_t kMostBytes = 64 * kMiB;
-  if (file != "-") return read_text(file, kMostBytes);
-  std::string text{std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()};
-  if (static_cast<int64_t>(text.size()) > kMostBytes)
-    throw UsageError("--prompt-file: standard input has more than " + format_bytes(kMostBytes));
+  std::string text;
+  if (file == "-") {
+    text.assign(std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>());
+    if (static_cast<int64_t>(text.size()) > kMostBytes)
+      throw UsageError("--prompt-file: standard input has more than " + format_bytes(kMostBytes));
+  } else {
+    text = read_text(file, kMostBytes);
+  }
+  if (text.ends_with('\n')) text.pop_back();
+  if (text.ends_with('\r')) text.pop_back();
   return text;
 }
 
-// What is read of a data file: the column prompt, and response where there is one, or else conversations.
-ColumnBinding columns_of(const Dataset& dataset) {
-  const bool messages = has_column(dataset, "messages") || has_column(dataset, "conversations");
-  if (!has_column(dataset, "prompt") && messages)
-    return bind_columns(dataset.columns(), RowFormat::messages, {}, dataset.name());
-  ColumnBinding binding{RowFormat::prompt_response, {"prompt"}};
-  if (has_column(dataset, "response")) binding.columns.emplace_back("response");
-  for (const std::string& column : binding.columns) require_text(dataset, column);
+using Names = std::map<std::string, std::string>;
+
+// data.columns: as --set names them, or as the run read its own rows where this file has such columns.
+Names names_of(const Dataset& dataset, const GenerateOptions& options) {
+  Overrides overrides;
+  overrides.sets = options.sets;
+  const fs::path own = options.folder / "recipe.yaml";
+  const bool of_run = fs::exists(own);
+  if (!of_run) overrides.sets.insert(overrides.sets.begin(), assignment("model", options.folder.string()));
+  const Recipe recipe =
+      of_run ? load_recipe(own.string(), overrides).recipe : recipe_from_overrides(overrides).recipe;
+  const Names& names = recipe.data.columns;
+  const bool here = std::all_of(names.begin(), names.end(),
+                                [&](const auto& name) { return has_column(dataset, name.second); });
+  return here || !options.sets.empty() ? names : Names();
+}
+
+// What is read of a data file: a prompt, and a response where there is one, or conversations.
+ColumnBinding columns_of(const Dataset& dataset, const Names& names) {
+  const auto column_of = [&](const std::string& part) {
+    return names.contains(part) ? names.at(part) : part;
+  };
+  if (names.contains("prompt") || has_column(dataset, "prompt")) {
+    ColumnBinding binding{RowFormat::prompt_response, {column_of("prompt")}};
+    if (names.contains("response") || has_column(dataset, "response"))
+      binding.columns.push_back(column_of("response"));
+    for (const std::string& column : binding.columns) require_text(dataset, column);
+    return binding;
+  }
+  const ColumnBinding binding = bind_columns(dataset.columns(), std::nullopt, names, dataset.name());
+  if (binding.format != RowFormat::prompt_response && binding.format != RowFormat::messages)
+    throw UsageError(dataset.name() + ": its rows are " + std::string(to_string(binding.format)) +
+                     ", which has no question; name its column with --set data.columns={prompt: ...}");
   return binding;
 }
 
@@ -101,11 +133,12 @@ std::vector<Question> read_rows(Dataset& dataset, const RowSubset& rows, RowForm
   return questions;
 }
 
-std::vector<Question> read_file(const fs::path& file, std::optional<int64_t> limit) {
+std::vector<Question> read_file(const GenerateOptions& options) {
+  const fs::path& file = *options.data;
   Dataset dataset = Dataset::open(std::span(&file, 1));
-  const ColumnBinding binding = columns_of(dataset);
+  const ColumnBinding binding = columns_of(dataset, names_of(dataset, options));
   dataset.select(binding.columns, binding.read_as());
-  return read_rows(dataset, first_rows(RowSubset::all(dataset.rows()), dataset.rows(), limit),
+  return read_rows(dataset, first_rows(RowSubset::all(dataset.rows()), dataset.rows(), options.limit),
                    binding.format);
 }
 
@@ -163,7 +196,7 @@ std::vector<Question> read_questions(const GenerateOptions& options, const Token
                          std::nullopt,
                          options.prompt_file->string()});
   } else {
-    questions = read_file(*options.data, options.limit);
+    questions = read_file(options);
   }
   encode_questions(questions, options, *tokenizer, chat);
   return questions;

@@ -1,8 +1,12 @@
 #include "train/resume.h"
 
+#include <array>
+#include <cstdio>
+
 #include "base/error.h"
 #include "base/units.h"
 #include "recipe/effective.h"
+#include "train/schedule.h"
 
 namespace plimsoll {
 namespace {
@@ -22,11 +26,31 @@ void require_same_experiment(const fs::path& checkpoint, const TrainerState& sav
   } catch (const DamagedError& error) {
     throw DamagedError(checkpoint.string() + ": " + error.what());
   }
+  if (run.total_steps > saved.total_steps)
+    std::erase_if(differences, [](const ExperimentDifference& difference) {
+      return difference.key == "schedule.epochs" || difference.key == "schedule.max_steps";
+    });
   if (differences.empty()) return;
   std::string text = checkpoint.string() + ": belongs to another experiment:";
   for (const auto& difference : differences)
     text += "\n  " + difference.key + " was " + difference.a + ", the recipe says " + difference.b;
   throw UsageError(text + "\n  start anew with --overwrite, or set these keys back");
+}
+
+std::string extension_note(const Recipe& recipe, const TrainerState& saved, const TrainerState& run) {
+  if (run.total_steps == saved.total_steps) return "";
+  const auto rate = [&](int64_t total) {
+    std::array<char, 32> text{};
+    std::snprintf(text.data(), text.size(), "%.3g", learning_rate(recipe, saved.step, total));
+    return std::string(text.data());
+  };
+  std::string note = "note    extended from " + format_count(saved.total_steps) + " to " +
+                     format_count(run.total_steps) + " steps: ";
+  if (recipe.schedule.name == ScheduleName::constant)
+    return note + "the schedule is constant, the learning rate stays " + rate(run.total_steps);
+  return note + "the schedule's end moves with them, so that the learning rate goes from " +
+         rate(saved.total_steps) + " to " + rate(run.total_steps) +
+         " here, other than in a run of so many steps from the start";
 }
 
 std::string changed_bits_note(const TrainerState& saved, const TrainerState& run) {

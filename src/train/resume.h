@@ -10,9 +10,13 @@
 
 namespace plimsoll {
 
-// Throws UsageError naming the keys in which the checkpoint's experiment differs from the run's.
+// Throws UsageError naming the keys in which the checkpoint's experiment differs from the run's. A run may go
+// on for more epochs or steps than it had.
 void require_same_experiment(const std::filesystem::path& checkpoint, const TrainerState& saved,
                              const TrainerState& run);
+
+// What more steps do to the schedule of a run that is extended; "" where it has as many as before.
+std::string extension_note(const Recipe& recipe, const TrainerState& saved, const TrainerState& run);
 
 // Kernels, threads, micro-batch and loss chunk may differ: the sums are the same, formed in another order. ""
 // where none of them does and the bits are those of a run that was never stopped.

@@ -16,6 +16,7 @@
 #include "train/identity.h"
 #include "train/loss_guard.h"
 #include "train/memory_budget.h"
+#include "train/model_card.h"
 #include "train/profile.h"
 #include "train/progress.h"
 #include "train/resume.h"
@@ -163,6 +164,8 @@ class TrainingRun {
     load_checkpoint(checkpoint, experiment_, state_);
     if (const std::string note = changed_bits_note(saved, current_); !note.empty())
       progress_.event(note, LogLevel::warn);
+    if (const std::string note = extension_note(recipe_, saved, current_); !note.empty())
+      progress_.event(note, LogLevel::warn);
     progress_.event("resume  " + checkpoint.string());
     take_over(saved, current_);
     saves_->resumed(current_);
@@ -222,7 +225,8 @@ class TrainingRun {
     const double rate = static_cast<double>(metrics.tokens) / metrics.seconds;
     times_.add(metrics.seconds, rate);
     progress_.update({current_.step, total_steps_, current_.last_loss, metrics.learning_rate, rate,
-                      metrics.data_wait / metrics.seconds, metrics.rss});
+                      metrics.data_wait / metrics.seconds, metrics.rss,
+                      metrics.seconds * static_cast<double>(total_steps_ - current_.step)});
     if (progress_.shows(LogLevel::debug)) progress_.event(debug_words(metrics), LogLevel::debug);
   }
 
@@ -322,6 +326,7 @@ class TrainingRun {
     RunRecord done = record(true);
     if (best) done.best = BestStep{read_trainer_state(*best).step, *read_trainer_state(*best).eval_loss};
     write_run_json(folder_, plan_, done, times_);
+    write_model_card(folder_, model_card(recipe_, plan_, done));
     saves_->log().event("end", current_.step);
     if (profile_) profile_->write(folder_);
     report_end(progress_, output_, plan_, done, times_);

@@ -82,6 +82,9 @@ void report_end(Progress& progress, const std::filesystem::path& output, const P
                  output.string());
   progress.event(row("planned ", plan.arena_bytes(), plan.process_peak_bytes(), plan.seconds_per_step));
   progress.event(row("measured", record.device_bytes, record.memory.peak_rss, per_step));
+  if (const int64_t above = record.memory.peak_rss - plan.process_peak_bytes(); above > 0)
+    progress.event("note    the process took " + format_bytes(above) +
+                   " more than planned (what --profile records is no part of the plan)");
   if (const std::string rows = words(record.rows); !rows.empty())
     progress.event("        rows       " + rows);
   progress.event("        next       plimsoll generate " + output.string() + " · plimsoll report " +

@@ -15,6 +15,7 @@
 #include "ops/name_hash.h"
 #include "ops/philox.h"
 #include "passes/quantise.h"
+#include "recipe/hub.h"
 #include "train/quantised_weights.h"
 #include "train/row_io.h"
 
@@ -117,6 +118,31 @@ std::string without_master(const std::string& name) {
   return name.ends_with(kSuffix) ? name.substr(0, name.size() - kSuffix.size()) : name;
 }
 
+// A head of its own beside tie_word_embeddings: transformers does not tie them then, and nobody would notice
+// that it was dropped here.
+void require_tied(const PersistentState& state, const ModelFolder& model, std::span<std::byte> staging) {
+  constexpr const char* kHead = "lm_head.weight";
+  constexpr const char* kEmbedding = "model.embed_tokens.weight";
+  const auto& rows = state.rows();
+  const bool has_head =
+      std::any_of(rows.begin(), rows.end(), [](const TableRow& row) { return row.name == kHead; });
+  if (has_head || !model.contains(kHead) || !model.contains(kEmbedding)) return;
+  const StoredTensor head = model.find(kHead), embedding = model.find(kEmbedding);
+  bool same = head.entry->dtype == embedding.entry->dtype && head.entry->shape == embedding.entry->shape;
+  const auto half = static_cast<int64_t>(staging.size()) / 2;
+  for (int64_t at = 0; same && at < head.entry->bytes; at += half) {
+    const auto count = static_cast<size_t>(std::min(half, head.entry->bytes - at));
+    const auto a = staging.first(count), b = staging.subspan(static_cast<size_t>(half), count);
+    head.file->read(*head.entry, at, a);
+    embedding.file->read(*embedding.entry, at, b);
+    same = std::memcmp(a.data(), b.data(), count) == 0;
+  }
+  if (!same)
+    throw UsageError(model.path().string() +
+                     ": config.json says tie_word_embeddings, but lm_head.weight is another one than "
+                     "model.embed_tokens.weight; say \"tie_word_embeddings\": false to use it");
+}
+
 }  // namespace
 
 std::vector<std::string> copied_files(const fs::path& folder) {
@@ -139,6 +165,7 @@ bool is_weight(const TableRow& row) {
 void load_base_weights(const PersistentState& state, const fs::path& folder, const LoadProgress& progress) {
   const ModelFolder model = ModelFolder::open(folder);
   std::vector<std::byte> staging(static_cast<size_t>(kLoadStagingBytes));
+  require_tied(state, model, staging);
   const auto rows = base_rows(state);
   int64_t total = 0;
   for (const TableRow* row : rows) total += row->bytes;
@@ -226,7 +253,9 @@ std::optional<uint32_t> write_adapter(const PersistentState& state, const LoraOp
     const std::string last = module.substr(module.rfind('.') + 1);
     if (std::find(targets.begin(), targets.end(), last) == targets.end()) targets.push_back(last);
   }
-  const nlohmann::json config = {{"base_model_name_or_path", model_folder.string()},
+  const auto hub = hub_model_of(model_folder);
+  const nlohmann::json config = {{"base_model_name_or_path", hub ? hub->name : model_folder.string()},
+                                 {"revision", hub ? nlohmann::json(hub->revision) : nlohmann::json(nullptr)},
                                  {"bias", "none"},
                                  {"fan_in_fan_out", false},
                                  {"inference_mode", true},

@@ -1,0 +1,98 @@
+#include "train/model_card.h"
+
+#include <array>
+#include <cstdio>
+#include <filesystem>
+
+#include "base/error.h"
+#include "base/print.h"
+#include "base/strings.h"
+#include "base/units.h"
+#include "recipe/hub.h"
+#include "recipe/option.h"
+
+namespace plimsoll {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string number(const char* format, double value) {
+  std::array<char, 40> text{};
+  std::snprintf(text.data(), text.size(), format, value);
+  return text.data();
+}
+
+// As a recipe writes the key's value.
+std::string value_of(const Recipe& recipe, const char* key) { return to_yaml(find_option(key)->get(recipe)); }
+
+std::string title_of(const Recipe& recipe) {
+  const std::string base = model_name(recipe.model);
+  if (recipe.init == Init::random) return "A model of the shape of " + base + ", trained from random weights";
+  if (recipe.method.type == MethodType::full) return base + ", fine-tuned";
+  return "Adapter for " + base;
+}
+
+std::string front_matter(const Recipe& recipe) {
+  const auto hub = hub_model_of(recipe.model);
+  const bool full = recipe.method.type == MethodType::full;
+  return std::string("---\n") + "library_name: " + (full ? "transformers" : "peft") + "\n" +
+         (hub && recipe.init == Init::weights ? "base_model: " + to_yaml(Json(hub->name)) + "\n" : "") +
+         "pipeline_tag: text-generation\n" + "tags:\n- plimsoll\n" + (full ? "" : "- lora\n") + "---\n\n";
+}
+
+std::string method_row(const Recipe& recipe) {
+  const std::string type = value_of(recipe, "method.type");
+  if (recipe.method.type == MethodType::full) return type;
+  return type + ", rank " + value_of(recipe, "method.r") + ", alpha " + value_of(recipe, "method.alpha") +
+         ", dropout " + value_of(recipe, "method.dropout") + ", on " + value_of(recipe, "method.targets");
+}
+
+std::string data_row(const Recipe& recipe) {
+  std::vector<std::string> names;
+  for (const TrainSource& source : recipe.data.train) {
+    const fs::path path = source.path;
+    names.push_back((path.parent_path().filename() / path.filename()).string());
+  }
+  constexpr size_t kShown = 4;
+  const size_t more = names.size() - std::min(names.size(), kShown);
+  names.resize(names.size() - more);
+  return join(names, ", ") + (more > 0 ? " and " + std::to_string(more) + " more" : "") + ", rows of at most " +
+         format_count(recipe.data.max_length) + " tokens";
+}
+
+}  // namespace
+
+std::string model_card(const Recipe& recipe, const Plan& plan, const RunRecord& record) {
+  std::string text = front_matter(recipe) + "# " + printable(title_of(recipe)) + "\n\n| | |\n|---|---|\n";
+  const auto row = [&](const std::string& name, const std::string& value) {
+    text += "| " + name + " | " + printable(value) + " |\n";
+  };
+  row("base model", model_name(recipe.model) + (recipe.init == Init::random ? " (its shape alone)" : ""));
+  row("method", method_row(recipe));
+  row("data", data_row(recipe));
+  row("steps", format_count(record.steps) + ", " + format_count(recipe.batch.effective) + " sequences each");
+  row("optimizer", value_of(recipe, "optimizer.name") + ", rate " + value_of(recipe, "optimizer.lr") + ", " +
+                       value_of(recipe, "schedule.name") + " schedule");
+  row("precision", value_of(recipe, "precision"));
+  row("loss", number("%.4f", record.final_loss) + " in the last step" +
+                  (record.eval_loss ? ", " + number("%.4f", *record.eval_loss) + " on the evaluation rows" : ""));
+  if (record.best)
+    row("weights of", "step " + format_count(record.best->step) + ", whose evaluation loss is the lowest, " +
+                          number("%.4f", record.best->eval_loss));
+  row("memory", "process at most " + format_bytes(record.memory.peak_rss) + " (planned " +
+                    format_bytes(plan.process_peak_bytes()) + ")");
+  return text + "\nTrained with Plimsoll; `recipe.yaml` has every setting, `plimsoll report .` the course of the "
+                "run.\n";
+}
+
+void write_model_card(RunFolder& folder, const std::string& card) {
+  constexpr const char* kName = "README.md";
+  try {
+    folder.require_free({kName});
+  } catch (const UsageError&) {
+    return;  // the user's own
+  }
+  folder.write(kName, card);
+}
+
+}  // namespace plimsoll

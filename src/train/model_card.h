@@ -1,0 +1,19 @@
+// The README.md beside what a run leaves: where the weights come from and how they were made, with the front
+// matter that the Hugging Face hub reads.
+#pragma once
+
+#include <string>
+
+#include "io/run_folder.h"
+#include "plan/plan.h"
+#include "recipe/recipe.h"
+#include "train/run_record.h"
+
+namespace plimsoll {
+
+std::string model_card(const Recipe& recipe, const Plan& plan, const RunRecord& record);
+
+// Writes it to the run's folder, unless a README.md lies there that no run wrote.
+void write_model_card(RunFolder& folder, const std::string& card);
+
+}  // namespace plimsoll

@@ -1,0 +1,342 @@
+"""What people meet in their first hour: names of the hub, first recipes, questions, longer runs, reports.
+
+Usage: first_contact_test.py PLIMSOLL (from the repository's root). Standard library only.
+"""
+import fcntl
+import json
+import os
+import pty
+import re
+import select
+import shutil
+import struct
+import subprocess
+import termios
+import unittest
+
+from command_run import CommandTest, output, PLIMSOLL, ROOT, run
+
+FACTS = "demo/data/facts/train.parquet"
+ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+def write_rows(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def on_terminal(columns, *words):
+    """What a terminal of so many columns shows of standard error, and the exit code."""
+    parent, child = pty.openpty()
+    fcntl.ioctl(parent, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    running = subprocess.Popen([str(PLIMSOLL), *map(str, words)], stderr=child, stdout=subprocess.DEVNULL,
+                               env={**os.environ, "TERM": "xterm"})
+    os.close(child)
+    shown = b""
+    while select.select([parent], [], [], 120)[0]:
+        try:
+            data = os.read(parent, 65536)
+        except OSError:  # the other end is closed
+            break
+        if not data:
+            break
+        shown += data
+    os.close(parent)
+    return shown.decode(), running.wait(timeout=60)
+
+
+class Build(unittest.TestCase):
+    def test_the_demo_builds_the_program_and_no_tests(self):
+        steps = subprocess.run(["make", "-n", "demo"], cwd=ROOT, capture_output=True, text=True).stdout
+        builds = [line for line in steps.splitlines() if "cmake --build" in line]
+        self.assertEqual(len(builds), 1, steps)
+        self.assertIn("--target plimsoll", builds[0])
+        tests = subprocess.run(["make", "-n", "test"], cwd=ROOT, capture_output=True, text=True).stdout
+        self.assertTrue(any("cmake --build" in line and "--target" not in line for line in tests.splitlines()), tests)
+
+
+class HubNames(CommandTest):
+    def setUp(self):
+        super().setUp()
+        hub = self.folder / "hub"
+        self.snapshot = hub / "models--Acme--Tiny" / "snapshots" / "abc123"
+        self.snapshot.mkdir(parents=True)
+        (hub / "models--Acme--Tiny" / "refs").mkdir()
+        (hub / "models--Acme--Tiny" / "refs" / "main").write_text("abc123")
+        for name in ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"):
+            if (self.run_folder / name).exists():
+                shutil.copy(self.run_folder / name, self.snapshot)
+        os.environ["HF_HUB_CACHE"] = str(hub)
+        self.addCleanup(os.environ.pop, "HF_HUB_CACHE")
+
+    def test_a_name_stays_a_name_from_init_to_the_merged_model(self):
+        recipe = self.folder / "recipe.yaml"
+        output("init", "Acme/Tiny", FACTS, "--out", recipe)
+        text = recipe.read_text()
+        self.assertIn("\nmodel: Acme/Tiny\n", text)
+        self.assertTrue(text.startswith("# Acme/Tiny: "), text)
+        self.assertIn("output: runs/Tiny-facts-lora\n", text)
+        self.assertNotIn("abc123", text)
+        adapter = self.folder / "runs/Tiny-facts-lora"
+        output("train", recipe, "--quiet", "--set", "schedule.max_steps=2", "--set", "data.eval=null")
+        config = json.loads((adapter / "adapter_config.json").read_text())
+        self.assertEqual((config["base_model_name_or_path"], config["revision"]), ("Acme/Tiny", "abc123"))
+        self.assertIn("base_model: Acme/Tiny\n", (adapter / "README.md").read_text())
+        self.assertIn("Acme/Tiny", output("report", adapter))
+        output("generate", adapter, "--prompt", "What", "--max-new-tokens", 2)
+        output("eval", adapter, "--data", FACTS, "--limit", 2)
+        output("merge", adapter, "--out", self.folder / "merged")
+        output("generate", self.folder / "merged", "--prompt", "What", "--max-new-tokens", 2)
+
+    def test_the_version_that_was_trained_on_is_kept(self):
+        adapter = self.folder / "adapter"
+        output("train", self.recipe(), "--quiet", "--set", "schedule.max_steps=1", "--set", f"output={adapter}")
+        answer = output("generate", adapter, "--prompt", "What", "--max-new-tokens", 4)
+        newer = self.snapshot.parent / "def456"
+        newer.mkdir()
+        shutil.copy(self.snapshot / "config.json", newer)  # a version that nothing can be loaded from
+        (self.snapshot.parent.parent / "refs" / "main").write_text("def456")
+        self.assertEqual(output("generate", adapter, "--prompt", "What", "--max-new-tokens", 4), answer)
+
+    def recipe(self):
+        recipe = self.folder / "recipe.yaml"
+        output("init", "Acme/Tiny", FACTS, "--out", recipe, "--force")
+        return recipe
+
+    def test_every_command_takes_a_name(self):
+        output("plan", "Acme/Tiny", "--length", 64)
+        self.assertIn("abc123", output("inspect", "Acme/Tiny"))
+        output("generate", "Acme/Tiny", "--prompt", "What", "--max-new-tokens", 2)
+        output("eval", "Acme/Tiny", "--data", FACTS, "--limit", 2, "--max-length", 48)
+        output("convert", "Acme/Tiny", "--dtype", "bf16", "--out", self.folder / "bf16")
+        for words in (("inspect", "Acme/Other"), ("generate", "Acme/Other", "--prompt", "a"),
+                      ("convert", "Acme/Other", "--dtype", "bf16", "--out", self.folder / "x"),
+                      ("init", "Acme/Other", FACTS, "--out", self.folder / "x.yaml")):
+            self.assertIn("hf download Acme/Other", output(*words, code=2))
+
+
+class FirstRecipes(CommandTest):
+    needs_run = False
+
+    def table(self, name="tickets.csv"):
+        path = self.folder / name
+        path.write_text("ticket,label\n" + "".join(f"Printer {i} is on fire,hardware\n" for i in range(30)))
+        return path
+
+    def test_any_two_columns_can_be_named_and_the_refusal_says_how(self):
+        recipe = self.folder / "recipe.yaml"
+        refused = output("init", "demo/model", self.table(), "--out", recipe, code=2)
+        self.assertIn("--set 'data.columns={prompt: ticket, response: label}'", refused)
+        output("init", "demo/model", self.table(), "--out", recipe, "--set",
+               "data.columns={prompt: ticket, response: label}")
+        text = recipe.read_text()
+        self.assertIn("  columns: {prompt: ticket, response: label}\n", text)
+        output("train", recipe, "--quiet", "--set", "schedule.max_steps=1")
+        answers = output("generate", self.folder / "runs/model-tickets-lora", "--data", self.table(), "--limit", 2,
+                         "--max-new-tokens", 1)
+        self.assertIn("of 2)", answers)
+
+    def test_what_is_set_stands_in_the_recipe(self):
+        recipe = self.folder / "recipe.yaml"
+        output("init", "demo/model", FACTS, "--out", recipe, "--set", "optimizer.lr=1e-3", "--set",
+               "schedule.max_steps=7", "--set", "schedule.warmup=2", "--set", "save.every=3", "--set",
+               "data.packing=true", "--set", "precision=fp32", "--set", "batch.effective=4")
+        read = json.loads(output("recipe", recipe, "--json"))
+        self.assertEqual(read["optimizer"]["lr"], 1e-3)
+        self.assertEqual((read["schedule"]["max_steps"], read["schedule"]["warmup"]), (7, 2))
+        self.assertEqual((read["save"]["every"], read["data"]["packing"], read["batch"]["effective"]), (3, True, 4))
+        self.assertEqual(read["precision"], "fp32")
+        self.assertIn("unknown key", output(
+            "init", "demo/model", FACTS, "--out", recipe, "--force", "--set", "optimizer.rate=1", code=2))
+
+    def test_outputs_of_two_data_sets_differ_and_none_meets_a_run(self):
+        names = set()
+        for number, data in enumerate((FACTS, "demo/data/reverse/train.parquet", self.table())):
+            recipe = self.folder / f"{number}.yaml"
+            sets = ("--set", "data.columns={prompt: ticket, response: label}") if number == 2 else ()
+            output("init", "demo/model", data, "--out", recipe, *sets)
+            names.add(re.search("^output: (.*)$", recipe.read_text(), re.M)[1])
+        self.assertEqual(names, {"runs/model-facts-lora", "runs/model-reverse-lora", "runs/model-tickets-lora"})
+        (self.folder / "runs/model-facts-lora").mkdir(parents=True)
+        output("init", "demo/model", FACTS, "--out", self.folder / "again.yaml")
+        self.assertIn("output: runs/model-facts-lora-2\n", (self.folder / "again.yaml").read_text())
+
+
+class Questions(CommandTest):
+    def test_the_end_of_the_last_line_is_no_part_of_a_prompt(self):
+        ids = lambda *words, **options: json.loads(
+            output("generate", self.run_folder, "--json", "--max-new-tokens", 1, *words, **options))["prompt_ids"]
+        plain = ids("--prompt", "What is it?")
+        file = self.folder / "prompt.txt"
+        for text in ("What is it?", "What is it?\n", "What is it?\r\n"):
+            file.write_bytes(text.encode())
+            self.assertEqual(ids("--prompt-file", file), plain)
+            self.assertEqual(ids("--prompt-file", "-", input=text), plain)
+        file.write_text("What is it?\n\n")
+        self.assertNotEqual(ids("--prompt-file", file), plain)
+
+    def test_an_adapter_answers_and_is_evaluated_in_the_type_it_was_trained_in(self):
+        adapter = self.folder / "adapter"
+        recipe = self.folder / "recipe.json"
+        recipe.write_text(json.dumps({
+            "model": str(self.run_folder), "data": {"train": str(ROOT / FACTS), "max_length": 48}, "method": {"r": 4},
+            "precision": "bf16", "schedule": {"max_steps": 1}, "output": str(adapter)}))
+        output("train", recipe, "--quiet")
+        self.assertEqual(json.loads((self.run_folder / "config.json").read_text()).get(
+            "dtype", json.loads((self.run_folder / "config.json").read_text()).get("torch_dtype")), "float32")
+        for words in (("generate", adapter, "--prompt", "What", "--max-new-tokens", 1),
+                      ("eval", adapter, "--data", FACTS, "--limit", 2)):
+            self.assertIn(" · bf16", run(*words).stderr)
+
+    def test_eval_reads_a_file_of_another_format(self):
+        rows = write_rows(self.folder / "rows.jsonl", [{"question": "What is it?", "answer": "A cat."}] * 4)
+        done = run("eval", self.run_folder, "--data", rows, "--set", "data.format=prompt-response")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        recipe = self.folder / "messages.json"
+        chat = write_rows(self.folder / "chat.jsonl", [{"messages": [
+            {"role": "user", "content": "What is it?"}, {"role": "assistant", "content": "A cat."}]}] * 20)
+        recipe.write_text(json.dumps({
+            "model": str(self.run_folder), "method": {"type": "full"}, "schedule": {"max_steps": 1},
+            "data": {"train": str(chat), "format": "messages", "template": "chatml", "max_length": 60},
+            "output": str(self.folder / "chat")}))
+        output("train", recipe, "--quiet")
+        done = run("eval", self.folder / "chat", "--data", rows)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("read as prompt-response", done.stderr)
+        self.assertNotIn("read as", run("eval", self.folder / "chat", "--data", chat).stderr)
+
+    def test_words_too_short_for_bleu_get_a_dash(self):
+        rows = write_rows(self.folder / "rows.jsonl", [{"prompt": "What is it?", "response": "cat"}] * 2)
+        words = ("eval", self.run_folder, "--data", rows, "--generate", "--max-new-tokens", 2, "--max-length", 48)
+        self.assertRegex(output(*words), r"BLEU +- +no answer has four words; ")
+        self.assertIsNone(json.loads(output(*words, "--json"))["answers"]["bleu"])
+
+    def test_more_positions_than_the_model_has_are_refused(self):
+        positions = json.loads((self.run_folder / "config.json").read_text())["max_position_embeddings"]
+        self.assertIn(f"knows {positions:,} positions", output(
+            "eval", self.run_folder, "--data", FACTS, "--max-length", positions + 1, code=2))
+
+    def test_a_head_beside_tied_embeddings_is_not_dropped(self):
+        model = self.folder / "model"
+        shutil.copytree(self.run_folder, model, ignore=shutil.ignore_patterns("checkpoint-*", "recipe.yaml"))
+        data = (model / "model.safetensors").read_bytes()
+        size = struct.unpack("<Q", data[:8])[0]
+        header = json.loads(data[8:8 + size])
+        config = json.loads((model / "config.json").read_text())
+        embedding = header["model.embed_tokens.weight"]
+        begin, end = embedding["data_offsets"]
+        body = data[8 + size:]
+        for change, code in ((b"", 0), (b"\x01", 2)):
+            head = change + body[begin:end][len(change):]
+            wider = {**header, "lm_head.weight": {**embedding, "data_offsets": [len(body), len(body) + len(head)]}}
+            text = json.dumps(wider).encode()
+            (model / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + body + head)
+            self.assertTrue(config["tie_word_embeddings"])
+            done = run("generate", model, "--prompt", "What", "--max-new-tokens", 1)
+            self.assertEqual(done.returncode, code, done.stderr)
+        self.assertIn('"tie_word_embeddings": false', done.stderr)
+
+
+class LongerRuns(CommandTest):
+    needs_run = False
+
+    def recipe(self, steps, **schedule):
+        path = self.folder / "recipe.json"
+        path.write_text(json.dumps({
+            "model": str(ROOT / "demo/model"), "init": "random", "method": {"type": "full"}, "precision": "fp32",
+            "data": {"train": str(ROOT / FACTS), "max_length": 48}, "batch": {"effective": 4},
+            "schedule": {"max_steps": steps, "warmup": 1, **schedule}, "output": str(self.folder / "run")}))
+        return path
+
+    def test_a_finished_run_goes_on_for_more_steps_and_says_what_that_does(self):
+        output("train", self.recipe(6), "--quiet")
+        done = run("train", self.recipe(12), "--resume")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("extended from 6 to 12 steps: the schedule's end moves", done.stderr)
+        self.assertRegex(done.stderr, r"learning rate goes from 0 to [1-9]")
+        steps = [json.loads(line)["step"] for line in (self.folder / "run/metrics.jsonl").read_text().splitlines()]
+        self.assertEqual(steps, list(range(1, 13)))
+        self.assertIn("finished   12 of 12 steps", output("report", self.folder / "run"))
+        self.assertIn("another experiment", output("train", self.recipe(9), "--resume", code=2))
+
+    def test_a_constant_schedule_extended_is_the_longer_run_to_the_bit(self):
+        weights = lambda: (self.folder / "run/model.safetensors").read_bytes()
+        output("train", self.recipe(6, name="constant"), "--quiet")
+        output("train", self.recipe(10, name="constant"), "--quiet", "--resume")
+        extended = weights()
+        output("train", self.recipe(10, name="constant"), "--quiet", "--overwrite")
+        self.assertEqual(weights(), extended)
+
+
+class Reports(CommandTest):
+    def test_the_report_names_the_run_and_the_process_s_own_peak(self):
+        measured = json.loads((self.run_folder / "run.json").read_text())["measured"]["process_peak_rss_bytes"]
+        words = f"{measured / 2**20:.1f} MiB"
+        text = output("report", self.run_folder)
+        self.assertIn(f"process {words} (planned ", text)
+        self.assertRegex(text, r"model +model \(random weights\) · full, fp32\n")
+        self.assertRegex(text, r"data +facts/train.parquet\n")
+        page = self.folder / "run.html"
+        output("report", self.run_folder, "--html", page)
+        for part in ("model (random weights)", "full, fp32", "facts/train.parquet", f"measured {words}"):
+            self.assertIn(part, page.read_text())
+
+    def test_a_model_card_stands_beside_the_weights_and_never_in_place_of_another(self):
+        card = (self.run_folder / "README.md").read_text()
+        self.assertTrue(card.startswith("---\nlibrary_name: transformers\n"))
+        for part in ("tags:\n- plimsoll\n", "| method | full |", "facts/train.parquet", "| steps | 40, 8 sequences"):
+            self.assertIn(part, card)
+        own = self.folder / "run"
+        own.mkdir()
+        (own / "README.md").write_text("mine\n")
+        output("train", self.run_folder / "recipe.yaml", "--quiet", "--set", f"output={own}", "--set",
+               "schedule.max_steps=1")
+        self.assertEqual((own / "README.md").read_text(), "mine\n")
+
+
+class Terminals(CommandTest):
+    needs_run = False
+
+    def train(self, columns, steps):
+        recipe = self.folder / "recipe.json"
+        recipe.write_text(json.dumps({
+            "model": str(ROOT / "demo/model"), "init": "random", "method": {"type": "full"}, "precision": "fp32",
+            "data": {"train": str(ROOT / FACTS), "max_length": 48}, "batch": {"effective": 4},
+            "schedule": {"max_steps": steps}, "output": str(self.folder / "run")}))
+        shown, code = on_terminal(columns, "train", recipe)
+        self.assertEqual(code, 0, shown)
+        return shown
+
+    def test_the_history_of_the_loss_stays_and_the_first_eta_is_no_zero(self):
+        shown = self.train(110, 20)
+        # What stands when all is done: lines that were not taken back by the one after them.
+        stay = [ESCAPE.sub("", line.split("\r")[-1]) for line in re.sub(r"\r\n", "\n", shown).split("\n")]
+        kept = [re.search(r"(\d+)/20  loss ", line)[1] for line in stay if re.search(r"\d+/20  loss ", line)]
+        self.assertEqual(kept, [str(step) for step in range(2, 21, 2)], shown)
+
+    def test_the_first_line_knows_about_how_long_it_takes(self):
+        recipe = self.folder / "recipe.json"
+        recipe.write_text(json.dumps({
+            "model": str(ROOT / "demo/model"), "init": "random", "method": {"type": "full"}, "precision": "fp32",
+            "data": {"train": str(ROOT / FACTS), "max_length": 48}, "batch": {"effective": 4},
+            "schedule": {"max_steps": 1_000_000}, "output": str(self.folder / "run")}))
+        with subprocess.Popen([str(PLIMSOLL), "train", str(recipe)], stderr=subprocess.PIPE, text=True) as running:
+            line = next(line for line in running.stderr if line.startswith("train "))
+            running.terminate()
+            running.stderr.read()
+        self.assertRegex(line, r"^train   1/1000000 .* eta ")
+        self.assertNotIn("eta 0:00 ", line)
+
+    def test_refusals_break_between_words(self):
+        shown, code = on_terminal(60, "plan", "demo/recipes/full.yaml", "--memory", "1MiB")
+        self.assertEqual(code, 3)
+        whole = run("plan", "demo/recipes/full.yaml", "--memory", "1MiB").stderr
+        self.assertTrue(any(len(line) > 60 for line in whole.splitlines()), whole)
+        lines = shown.replace("\r\n", "\n").splitlines()
+        for line in lines:
+            self.assertTrue(len(line) <= 60 or "plimsoll " in line, line)
+        self.assertEqual(" ".join(shown.split()), " ".join(whole.split()))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The line budget: the core stays under 27,000 lines without its tests, and a file above 400 lines has a reason.
+"""The line budget: the core stays under 28,400 lines without its tests, and a file above 400 lines has a reason.
 
 The core is src/ but for the folders that speak other people's formats and to people: recipe, text, io, template,
 data, report, cli.
@@ -10,7 +10,7 @@ error too, so the list stays as short as it can be.
 import pathlib
 import sys
 
-CORE_BUDGET = 27_400  # run folders, checksums, saving before a stop; what is printed, limits of others' files; cards, other machines
+CORE_BUDGET = 28_400  # run folders, checksums, what is printed, limits of others' files; cards, other machines; GGUF, model cards
 FILE_LIMIT = 400
 AROUND_THE_CORE = ("src/recipe/", "src/text/", "src/io/", "src/template/", "src/data/", "src/report/", "src/cli/")
 SUFFIXES = {".cc", ".h", ".py", ".sh"}

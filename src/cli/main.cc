@@ -15,8 +15,8 @@
 #include <system_error>
 
 #include "base/print.h"
-#include "base/system_error.h"
 #include "base/strings.h"
+#include "base/system_error.h"
 #include "cli/commands.h"
 #include "cli/help.h"
 #include "cli/usage_text.h"

@@ -1,5 +1,5 @@
-// Writes GGUF, version 3: the format of llama.cpp and of what is built on it. Keys and values, the names, shapes
-// and types of the tensors, then their bytes, each tensor aligned to 32.
+// Writes GGUF, version 3: the format of llama.cpp and of what is built on it. Keys and values, the names,
+// shapes and types of the tensors, then their bytes, each tensor aligned to 32.
 #pragma once
 
 #include <cstdint>

@@ -75,6 +75,49 @@ TEST(ModelSpec, qwen_windows_start_at_max_window_layers) {
   EXPECT_EQ(spec.windows[20], 128);
 }
 
+nlohmann::json small(const char* family) {
+  return {{"model_type", family},      {"hidden_size", 512},
+          {"intermediate_size", 64},   {"num_hidden_layers", 4},
+          {"num_attention_heads", 32}, {"head_dim", 16},
+          {"vocab_size", 100},         {"num_key_value_heads", 8},
+          {"rope_theta", 1e4},         {"max_position_embeddings", 1000}};
+}
+
+// transformers 5.23: MistralConfig and its brothers, and RotaryEmbeddingConfigMixin.
+TEST(ModelSpec, configurations_are_read_as_transformers_reads_them) {
+  const auto rope_of = [](const nlohmann::json& changes) {
+    nlohmann::json config = small("llama");
+    config.update(changes);
+    return parse_model_spec(config, "c").rope;
+  };
+  constexpr const char* kOriginal = "original_max_position_embeddings";
+  const nlohmann::json llama3 = {{"rope_type", "llama3"}, {"factor", 8.0}, {kOriginal, 64}};
+  EXPECT_EQ(rope_of({{"rope_scaling", llama3}}).original_length, 64);
+  EXPECT_EQ(rope_of({{"rope_scaling", llama3}, {kOriginal, 128}}).original_length, 128) << "outside wins";
+  const nlohmann::json dynamic = {{"rope_type", "dynamic"}, {"factor", 2.0}, {kOriginal, 64}};
+  EXPECT_EQ(rope_of({{"rope_scaling", dynamic}, {kOriginal, 128}}).original_length, 1000)
+      << "positions alone";
+  const nlohmann::json linear = {{"rope_type", "linear"}, {"factor", 4.0}, {"rope_theta", 7.0}};
+  EXPECT_EQ(rope_of({{"rope_scaling", llama3}, {"rope_parameters", linear}}).type, RopeType::llama3);
+  EXPECT_EQ(rope_of({{"rope_scaling", nullptr}, {"rope_parameters", linear}}).type, RopeType::linear);
+
+  nlohmann::json mistral = small("mistral");
+  EXPECT_EQ(parse_model_spec(mistral, "c").windows, std::vector<int64_t>(4, 4096)) << "the class's default";
+  mistral["sliding_window"] = nullptr;
+  EXPECT_EQ(parse_model_spec(mistral, "c").windows, std::vector<int64_t>(4, 0));
+  mistral["sliding_window"] = 32;
+  mistral["layer_types"] = {"full_attention", "sliding_attention", "full_attention", "sliding_attention"};
+  EXPECT_EQ(parse_model_spec(mistral, "c").windows, (std::vector<int64_t>{0, 32, 0, 32}))
+      << "Ministral's layers";
+
+  mistral.erase("num_key_value_heads");
+  EXPECT_EQ(parse_model_spec(mistral, "c").kv_heads, 8);
+  mistral["num_key_value_heads"] = nullptr;
+  EXPECT_EQ(parse_model_spec(mistral, "c").kv_heads, 32);
+  mistral.erase("max_position_embeddings");
+  EXPECT_EQ(parse_model_spec(mistral, "c").max_positions, 131'072);
+}
+
 TEST(Decoder, graphs_obey_the_rules) {
   nlohmann::json config = qwen25_05b();
   config["num_hidden_layers"] = 2;

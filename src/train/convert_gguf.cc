@@ -88,7 +88,8 @@ class Writer {
     add_gguf_tokenizer(options.folder, spec_.vocab, head_);
     if (!rope_factors_.empty())
       head_.add_tensor("rope_freqs.weight", GgufType::f32, {static_cast<int64_t>(rope_factors_.size())});
-    for (const Tensor& tensor : tensors_) head_.add_tensor(tensor.name, tensor.type, tensor.stored.entry->shape);
+    for (const Tensor& tensor : tensors_)
+      head_.add_tensor(tensor.name, tensor.type, tensor.stored.entry->shape);
     result_.tensors = static_cast<int64_t>(tensors_.size()) + (rope_factors_.empty() ? 0 : 1);
     result_.bytes = head_.file_bytes();
   }
@@ -121,7 +122,8 @@ class Writer {
     for (const std::string& name : model_.names()) {
       if ((name == "lm_head.weight" && spec_.tied_head) || name.ends_with("rotary_emb.inv_freq")) continue;
       Tensor tensor{gguf_name(name), GgufType::f32, 0, model_.find(name)};
-      if (tensor.name.empty()) throw UsageError(options_.folder.string() + ": GGUF has no name for '" + name + "'");
+      if (tensor.name.empty())
+        throw UsageError(options_.folder.string() + ": GGUF has no name for '" + name + "'");
       const Shape& shape = tensor.stored.entry->shape;
       const GgufType wanted = options_.type.value_or(stored_as(tensor.stored.entry->dtype));
       const bool blocks = wanted != GgufType::q8_0 || shape.last() % kGgufBlock == 0;
@@ -137,16 +139,23 @@ class Writer {
       tensors_.push_back(std::move(tensor));
     }
     if (unblocked > 0)
-      result_.notes.push_back(format_count(unblocked) + " matrices are f16: their rows are no multiple of 32");
+      result_.notes.push_back(format_count(unblocked) +
+                              " matrices are f16: their rows are no multiple of 32");
   }
 
   // Llama and Mistral are one architecture there, whose rotation pairs neighbours and not halves.
-  [[nodiscard]] std::string architecture() const { return spec_.family == "mistral" ? "llama" : spec_.family; }
+  [[nodiscard]] std::string architecture() const {
+    return spec_.family == "mistral" ? "llama" : spec_.family;
+  }
 
   void describe() {
     const std::string arch = architecture();
-    const auto count = [&](const char* key, int64_t value) { head_.add(arch + key, static_cast<uint32_t>(value)); };
-    const auto real = [&](const char* key, double value) { head_.add(arch + key, static_cast<float>(value)); };
+    const auto count = [&](const char* key, int64_t value) {
+      head_.add(arch + key, static_cast<uint32_t>(value));
+    };
+    const auto real = [&](const char* key, double value) {
+      head_.add(arch + key, static_cast<float>(value));
+    };
     head_.add("general.architecture", arch);
     head_.add("general.type", "model");
     head_.add("general.name", model_name(options_.folder));
@@ -186,7 +195,8 @@ class Writer {
                             rope.beta_slow == 1.0 && rope.truncate;
     if (rope.type == RopeType::dynamic || (rope.type == RopeType::yarn && !usual_yarn))
       throw UsageError(options_.folder.string() + ": GGUF cannot say its RoPE scaling (" +
-                       (rope.type == RopeType::dynamic ? "dynamic" : "yarn with parameters of its own") + ")");
+                       (rope.type == RopeType::dynamic ? "dynamic" : "yarn with parameters of its own") +
+                       ")");
     if (rope.type == RopeType::llama3) {
       ModelSpec plain = spec_;
       plain.rope.type = RopeType::standard;
@@ -288,8 +298,8 @@ GgufResult convert_to_gguf(const GgufOptions& options) {
   if (fs::exists(fs::symlink_status(options.out)))
     throw UsageError(options.out.string() + ": exists already; name a new file with --out");
   if (fs::exists(options.folder / "adapter_config.json"))
-    throw UsageError(options.folder.string() +
-                     ": is an adapter; merge it first: plimsoll merge " + options.folder.string() + " --out FOLDER");
+    throw UsageError(options.folder.string() + ": is an adapter; merge it first: plimsoll merge " +
+                     options.folder.string() + " --out FOLDER");
   if (read_config(options.folder).contains("quantization_config"))
     throw UsageError(options.folder.string() + ": is quantised; convert the 16-bit model instead");
   Writer writer(options);

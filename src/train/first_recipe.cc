@@ -189,7 +189,10 @@ class Draft {
     for (const std::string& key : wish_.keys)
       if (!group_.empty() && key.starts_with(group_ + ".") && said_.insert(key).second)
         entries_.push_back({key.substr(group_.size() + 1), wished_value(key), ""});
-    if (group_.empty()) {
+    const bool one_size = group_ == "memory" && entries_.size() == 1 && entries_.front().name == "device";
+    if (one_size) {
+      line("memory: " + entries_.front().value, entries_.front().comment);
+    } else if (group_.empty()) {
       line(entries_.front().name + ": " + entries_.front().value, entries_.front().comment);
     } else if (group_ == "data") {
       text_ += "\ndata:\n";

@@ -121,7 +121,8 @@ void score_by_merges(const TokenizerFile& file, Tables& tables) {
   for (const auto& [left, right] : file.merges) scores.emplace(left + right, rank -= 1);
   tables.scores.resize(tables.tokens.size(), 0.0F);
   for (size_t i = 0; i < tables.tokens.size(); ++i)
-    if (const auto found = scores.find(tables.tokens[i]); found != scores.end()) tables.scores[i] = found->second;
+    if (const auto found = scores.find(tables.tokens[i]); found != scores.end())
+      tables.scores[i] = found->second;
 }
 
 Tables tables_of_json(const fs::path& path) {

@@ -56,8 +56,8 @@ std::string data_row(const Recipe& recipe) {
   constexpr size_t kShown = 4;
   const size_t more = names.size() - std::min(names.size(), kShown);
   names.resize(names.size() - more);
-  return join(names, ", ") + (more > 0 ? " and " + std::to_string(more) + " more" : "") + ", rows of at most " +
-         format_count(recipe.data.max_length) + " tokens";
+  return join(names, ", ") + (more > 0 ? " and " + std::to_string(more) + " more" : "") +
+         ", rows of at most " + format_count(recipe.data.max_length) + " tokens";
 }
 
 }  // namespace
@@ -74,15 +74,17 @@ std::string model_card(const Recipe& recipe, const Plan& plan, const RunRecord& 
   row("optimizer", value_of(recipe, "optimizer.name") + ", rate " + value_of(recipe, "optimizer.lr") + ", " +
                        value_of(recipe, "schedule.name") + " schedule");
   row("precision", value_of(recipe, "precision"));
-  row("loss", number("%.4f", record.final_loss) + " in the last step" +
-                  (record.eval_loss ? ", " + number("%.4f", *record.eval_loss) + " on the evaluation rows" : ""));
+  row("loss",
+      number("%.4f", record.final_loss) + " in the last step" +
+          (record.eval_loss ? ", " + number("%.4f", *record.eval_loss) + " on the evaluation rows" : ""));
   if (record.best)
     row("weights of", "step " + format_count(record.best->step) + ", whose evaluation loss is the lowest, " +
                           number("%.4f", record.best->eval_loss));
   row("memory", "process at most " + format_bytes(record.memory.peak_rss) + " (planned " +
                     format_bytes(plan.process_peak_bytes()) + ")");
-  return text + "\nTrained with Plimsoll; `recipe.yaml` has every setting, `plimsoll report .` the course of the "
-                "run.\n";
+  return text +
+         "\nTrained with Plimsoll; `recipe.yaml` has every setting, `plimsoll report .` the course of the "
+         "run.\n";
 }
 
 void write_model_card(RunFolder& folder, const std::string& card) {

@@ -105,7 +105,7 @@ class HubNames(CommandTest):
 
     def test_every_command_takes_a_name(self):
         output("plan", "Acme/Tiny", "--length", 64)
-        self.assertIn("abc123", output("inspect", "Acme/Tiny"))
+        self.assertIn("Acme/Tiny", output("inspect", "Acme/Tiny"))
         output("generate", "Acme/Tiny", "--prompt", "What", "--max-new-tokens", 2)
         output("eval", "Acme/Tiny", "--data", FACTS, "--limit", 2, "--max-length", 48)
         output("convert", "Acme/Tiny", "--dtype", "bf16", "--out", self.folder / "bf16")
@@ -127,12 +127,12 @@ class FirstRecipes(CommandTest):
         recipe = self.folder / "recipe.yaml"
         refused = output("init", "demo/model", self.table(), "--out", recipe, code=2)
         self.assertIn("--set 'data.columns={prompt: ticket, response: label}'", refused)
-        output("init", "demo/model", self.table(), "--out", recipe, "--set",
+        output("init", "demo/model", self.table(), "--out", recipe, "--method", "full", "--set",
                "data.columns={prompt: ticket, response: label}")
         text = recipe.read_text()
         self.assertIn("  columns: {prompt: ticket, response: label}\n", text)
         output("train", recipe, "--quiet", "--set", "schedule.max_steps=1")
-        answers = output("generate", self.folder / "runs/model-tickets-lora", "--data", self.table(), "--limit", 2,
+        answers = output("generate", self.folder / "runs/model-tickets-full", "--data", self.table(), "--limit", 2,
                          "--max-new-tokens", 1)
         self.assertIn("of 2)", answers)
 
@@ -141,7 +141,7 @@ class FirstRecipes(CommandTest):
         output("init", "demo/model", FACTS, "--out", recipe, "--set", "optimizer.lr=1e-3", "--set",
                "schedule.max_steps=7", "--set", "schedule.warmup=2", "--set", "save.every=3", "--set",
                "data.packing=true", "--set", "precision=fp32", "--set", "batch.effective=4")
-        read = json.loads(output("recipe", recipe, "--json"))
+        read = json.loads(output("recipe", recipe, "--json"))["recipe"]
         self.assertEqual(read["optimizer"]["lr"], 1e-3)
         self.assertEqual((read["schedule"]["max_steps"], read["schedule"]["warmup"]), (7, 2))
         self.assertEqual((read["save"]["every"], read["data"]["packing"], read["batch"]["effective"]), (3, True, 4))
@@ -197,7 +197,7 @@ class Questions(CommandTest):
             {"role": "user", "content": "What is it?"}, {"role": "assistant", "content": "A cat."}]}] * 20)
         recipe.write_text(json.dumps({
             "model": str(self.run_folder), "method": {"type": "full"}, "schedule": {"max_steps": 1},
-            "data": {"train": str(chat), "format": "messages", "template": "chatml", "max_length": 60},
+            "data": {"train": str(chat), "format": "messages", "template": "chatml", "max_length": 200},
             "output": str(self.folder / "chat")}))
         output("train", recipe, "--quiet")
         done = run("eval", self.folder / "chat", "--data", rows)
@@ -253,7 +253,7 @@ class LongerRuns(CommandTest):
         done = run("train", self.recipe(12), "--resume")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("extended from 6 to 12 steps: the schedule's end moves", done.stderr)
-        self.assertRegex(done.stderr, r"learning rate goes from 0 to [1-9]")
+        self.assertRegex(done.stderr, r"learning rate goes from 0 to 0\.0001\d")
         steps = [json.loads(line)["step"] for line in (self.folder / "run/metrics.jsonl").read_text().splitlines()]
         self.assertEqual(steps, list(range(1, 13)))
         self.assertIn("finished   12 of 12 steps", output("report", self.folder / "run"))
@@ -271,7 +271,8 @@ class LongerRuns(CommandTest):
 class Reports(CommandTest):
     def test_the_report_names_the_run_and_the_process_s_own_peak(self):
         measured = json.loads((self.run_folder / "run.json").read_text())["measured"]["process_peak_rss_bytes"]
-        words = f"{measured / 2**20:.1f} MiB"
+        mebibytes = measured / 2**20
+        words = f"{mebibytes:.1f} MiB" if mebibytes < 100 else f"{mebibytes:.0f} MiB"
         text = output("report", self.run_folder)
         self.assertIn(f"process {words} (planned ", text)
         self.assertRegex(text, r"model +model \(random weights\) · full, fp32\n")

@@ -1,7 +1,6 @@
 """GGUF files, read back by a reader of a few lines: names, shapes, numbers, tokenizer.
 
-Usage: gguf_test.py PLIMSOLL (from the repository's root). Standard library only; tests/parity/gguf_reader.py asks the
-`gguf` package itself.
+Usage: gguf_test.py PLIMSOLL (from the repository's root). Standard library only.
 """
 import json
 import shutil
@@ -189,8 +188,9 @@ class Export(CommandTest):
         self.assertIn("cuts words in a way of its own", output(*words[:-1], self.folder / "y.gguf", code=2))
 
     def test_sentence_pieces_have_scores_in_the_order_of_their_merges(self):
-        for name in ("tokenizer.json", "tokenizer_config.json"):
-            (self.model / name).unlink()
+        for name in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):
+            (self.model / name).unlink(missing_ok=True)
+        self.change_config(bos_token_id=1, eos_token_id=2)
         tokenizer = json.loads(open("tests/golden/tokenizers/llama2.json").read())
         (self.model / "tokenizer.json").write_text(json.dumps(tokenizer))
         values = self.convert("f16").values

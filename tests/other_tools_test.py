@@ -193,7 +193,7 @@ class FirstContactTest(unittest.TestCase):
                 if method == "lora":
                     done = run("train", recipe, "--set", "schedule.max_steps=1")
                     self.assertEqual(done.returncode, 0, done.stderr)
-                    self.assertTrue((recipe.parent / "runs" / "model-lora" / "metrics.jsonl").exists())
+                    self.assertTrue((recipe.parent / "runs" / f"model-{Path(name).stem}-lora" / "metrics.jsonl").exists())
 
     def test_init_never_overwrites_and_names_what_it_cannot_use(self):
         recipe = self.folder / "recipe.yaml"

@@ -17,7 +17,7 @@ CONFIG = {"model_type": "qwen2", "hidden_size": 256, "intermediate_size": 704, "
           "num_attention_heads": 8, "num_key_value_heads": 2, "vocab_size": 8000, "tie_word_embeddings": True,
           "max_position_embeddings": 4096}
 RECIPE = {"model": "model", "data": {"max_length": 1024}, "method": {"type": "lora"},
-          "batch": {"effective": 16}, "memory": {"device": "2GiB", "host": "1GiB", "offload": "none"}}
+          "batch": {"effective": 16}, "memory": {"device": "2GiB", "offload": "none"}}
 FIXED = ("--max-isa", "avx2", "--set", "threads=1")  # the same numbers on every machine
 
 

@@ -4,6 +4,7 @@
 #include <array>
 #include <charconv>
 
+#include "base/print.h"
 #include "base/strings.h"
 #include "recipe/aliases.h"
 
@@ -34,7 +35,10 @@ bool is_plain(const std::string& text) {
          std::all_of(text.begin(), text.end(), plain);
 }
 
-std::string string_to_yaml(const std::string& text) { return is_plain(text) ? text : Json(text).dump(); }
+// Escapes of JSON are escapes of YAML too, between quotes: also those of what would steer a terminal.
+std::string string_to_yaml(const std::string& text) {
+  return is_plain(text) && printable(text) == text ? text : printable(Json(text).dump());
+}
 
 }  // namespace
 

@@ -225,11 +225,11 @@ class TrainTest(unittest.TestCase):
 
     def test_allowed_means_that_change_the_result_are_taken_only_where_nothing_else_fits(self):
         least = json.loads(run("plan", recipe(self.folder, memory={"device": "1KiB", "offload": "none"}), "--json").stdout)
-        least = least["device"]["arena_bytes"]
+        process, arena = least["process"]["planned_peak_rss_bytes"], least["device"]["arena_bytes"]
         allow = ["nf4", "bf16-states", "adamw8bit"]
-        kept = self.train("kept", precision="bf16", memory={"device": f"{least}B", "allow": allow})
+        kept = self.train("kept", precision="bf16", memory={"device": f"{process}B", "allow": allow})
         self.assertEqual(json.loads((kept / "run.json").read_text())["lossy"], [])
-        small = {"device": f"{least * 3 // 4}B", "offload": "none"}
+        small = {"device": f"{process - arena // 4}B", "offload": "none"}
         self.assertEqual(run("train", recipe(self.folder, precision="bf16", memory=small), "--quiet").returncode, 3)
         taken = self.train("taken", precision="bf16", memory={**small, "allow": allow})
         self.assertIn(json.loads((taken / "run.json").read_text())["lossy"], [["bf16-states"], ["adamw8bit"]])

@@ -30,10 +30,12 @@ def processor_seconds(plimsoll, folder, steps):
 
 
 def step_seconds(plimsoll, folder, lengths):
+    (folder / "model").mkdir(exist_ok=True)
+    (folder / "model/config.json").write_text(json.dumps(CONFIG))
     rows = folder / "rows.jsonl"
     ids = [[(7 * i + 13 * n) % 4000 + 3 for i in range(n)] for n in lengths]
     rows.write_text("".join(json.dumps({"input_ids": row}) + "\n" for row in ids * LONG))
-    recipe = {"model": str(folder), "init": "random", "data": {"train": str(rows), "max_length": 512, "shuffle": False},
+    recipe = {"model": str(folder / "model"), "init": "random", "data": {"train": str(rows), "max_length": 512, "shuffle": False},
               "method": {"type": "lora", "r": 8}, "batch": {"effective": 4, "micro": 4}, "precision": "bf16",
               "threads": 1, "memory": {"recompute": "none", "offload": "none"}, "output": str(folder / "run")}
     (folder / "recipe.json").write_text(json.dumps(recipe))
@@ -48,7 +50,6 @@ def main():
     print("| rows | tokens | share of the planned | ms a step | share of the longest |\n|---|---:|---:|---:|---:|")
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        (folder / "config.json").write_text(json.dumps(CONFIG))
         longest = None
         for lengths in LENGTHS:
             seconds = step_seconds(plimsoll, folder, lengths)

@@ -60,6 +60,7 @@ class Search {
   [[nodiscard]] std::vector<int64_t> segment_sizes() const;
   [[nodiscard]] int64_t input_bytes(const Frame& frame) const;
   int64_t without_inputs(const Frame& frame);
+  void take_all_points(const Frame& frame, const std::function<void(const Candidate&)>& take);
   Candidate below_segments(const Frame& frame, int64_t segment);
   std::optional<Candidate> in_segments(const Frame& frame, const Fits& fits, double faster_than);
 

@@ -64,19 +64,27 @@ std::optional<Candidate> Search::in_segments(const Frame& frame, const Fits& fit
   return std::nullopt;
 }
 
+// Of small models a program's own description weighs as much as what recomputing saves: each mixture counts.
+void Search::take_all_points(const Frame& frame, const std::function<void(const Candidate&)>& take) {
+  for (size_t i = 0; i + 1 < points_.size(); ++i) take(pure(frame, points_[i]));
+  for (size_t i = 1; i < points_.size(); ++i)
+    for (int64_t first = 1; first < layers_; ++first) take(mixed(frame, points_[i], first, points_[i - 1]));
+}
+
 Candidate Search::smallest(const Budget& budget) {
   Budget others = budget;
   others.device_bytes.reset();
   others.process_bytes.reset();
   std::optional<Candidate> best, unlimited;
+  const auto bytes_of = [&](const Candidate& c) { return memory_bytes(request_, c); };
   const auto take = [&](const Candidate& c) {
-    const auto is_less = [&](const auto& than) { return !than || c.arena_bytes < than->arena_bytes; };
+    const auto is_less = [&](const auto& than) { return !than || bytes_of(c) < bytes_of(*than); };
     if (is_less(unlimited)) unlimited = c;
     if (within(c, others, request_.host) && is_less(best)) best = c;
   };
   const auto may_count = [&](const Candidate& least) {
-    if (best && least.arena_bytes < best->arena_bytes) return true;
-    return !best && (within(least, others, request_.host) || least.arena_bytes < unlimited->arena_bytes);
+    if (best && bytes_of(least) < bytes_of(*best)) return true;
+    return !best && (within(least, others, request_.host) || bytes_of(least) < bytes_of(*unlimited));
   };
   std::vector<std::pair<int64_t, const Frame*>> promising;
   const bool deep = layers_ > kDeep;
@@ -88,13 +96,14 @@ Candidate Search::smallest(const Budget& budget) {
     // Deep models are bound by what grows with the micro-batch, and take longer to measure.
     if (deep && frame.variant.micro_batch != least_micro) continue;
     take(pure(frame, points_.back()));
+    if (layers_ < DepthModel::kFewest) take_all_points(frame, take);
     promising.emplace_back(without_inputs(frame), &frame);
   }
   if (!request_.recompute && layers_ > 1) {
     std::stable_sort(promising.begin(), promising.end(),
                      [](const auto& a, const auto& b) { return a.first < b.first; });
     for (const auto& [bytes, frame] : promising) {
-      if (best && bytes >= best->arena_bytes) break;
+      if (best && bytes >= bytes_of(*best)) break;
       for (const int64_t segment : segment_sizes())
         if (may_count(below_segments(*frame, segment))) take(segments(*frame, segment));
     }

@@ -187,7 +187,7 @@ class Bench:
         rows.write_text("".join(json.dumps({"input_ids": [dice.randrange(64) for _ in range(12)]}) + "\n" for _ in range(40)))
         settings = {"model": str(self.model), "data": {"train": str(rows), "max_length": 16, "eval": "10%"}, "precision": "bf16-master",
                     "batch": {"effective": 4, "micro": 2}, "optimizer": {"lr": 1e-2}, "schedule": {"max_steps": STEPS, "warmup": 1},
-                    "memory": {"device": "64MiB", "host": "512MiB", "disk": "8MiB", "offload": ["states"]}, "threads": 1,
+                    "memory": {"device": "576MiB", "disk": "8MiB", "offload": ["states"]}, "threads": 1,
                     "save": {"every": 1, "keep": 2, "best": "loss"}, "output": str(folder / "place/out")}
         self.full = self.recipe("full.json", {**settings, "method": {"type": "full"}})
         first = self.recipe("first.json", {**settings, "init": "random", "method": {"type": "full"}, "output": str(folder / "first"),

@@ -28,7 +28,7 @@ CONFIG = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_s
           "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 2,
           "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "hidden_act": "silu", "tie_word_embeddings": False}
 ERRORS = [errno.EIO, errno.ENOSPC, errno.EACCES, errno.EMFILE, errno.EROFS, errno.EDQUOT]
-MINE = {"thesis.tmp": "mine", "data.old/inside": "mine", "README.md": "mine", "run.json.tmp.7": "mine",
+MINE = {"thesis.tmp": "mine", "data.old/inside": "mine", "NOTES.md": "mine", "run.json.tmp.7": "mine",
         ".plimsoll-notes": "mine"}
 
 

@@ -21,8 +21,8 @@ MODEL = ROOT / "demo" / "model"
 EXPECTED = {
     "llama_factory_lora_sft.yaml": {
         "task": "sft", "method.type": "lora", "method.r": 8, "method.alpha": 16, "method.targets": "all-linear",
-        "data.train": "facts.jsonl", "data.format": "prompt-response", "data.template": "plain", "data.eval": "10%",
-        "data.columns": {"prompt": "question", "response": "answer"}, "data.max_length": 64, "batch.effective": 8,
+        "data.train": "facts.jsonl", "data.format": "alpaca", "data.template": "llama-factory/empty", "data.eval": "10%",
+        "data.columns": {"instruction": "question", "output": "answer"}, "data.max_length": 64, "batch.effective": 8,
         "batch.micro": 1, "optimizer.name": "adamw", "optimizer.lr": 1e-4, "schedule.name": "cosine",
         "schedule.warmup": "10%", "schedule.epochs": 3, "precision": "bf16", "eval.every": 500, "eval.micro": 1,
         "save.every": 500, "log.every": 10},
@@ -31,25 +31,28 @@ EXPECTED = {
         "optimizer.lr": 1e-5, "schedule.epochs": 1, "memory.tier": None},
     "axolotl_lora.yml": {
         "method.type": "lora", "method.r": 16, "method.alpha": 32, "method.dropout": 0.05,
-        "method.targets": "all-linear", "data.train": "facts.jsonl", "data.format": "prompt-response",
-        "data.eval": "10%", "data.max_length": 64, "batch.effective": 8, "batch.micro": 2,
+        "method.targets": "all-linear", "data.train": "facts.jsonl", "data.format": "alpaca",
+        "data.template": "axolotl/plain", "data.truncation": "drop", "data.eval": "10%", "data.max_length": 64,
+        "batch.effective": 8, "eval.every": "6.25%", "save.every": "25%", "batch.micro": 2,
         "optimizer.name": "adamw8bit", "optimizer.lr": 2e-4, "schedule.warmup": 10, "schedule.epochs": 4,
         "precision": "bf16"},
     "axolotl_qlora.yml": {
         "method.type": "qlora", "method.r": 32, "method.alpha": 16, "method.targets": ["q_proj", "v_proj"],
         "data.train": "notes.jsonl", "data.format": "text", "data.columns": {"text": "text"}, "data.eval": None,
-        "batch.effective": 2, "optimizer.name": "adamw", "optimizer.weight_decay": 0.01, "schedule.warmup": "10%"},
+        "batch.effective": 2, "optimizer.name": "adamw", "optimizer.weight_decay": 0.01,
+        "schedule.warmup": "axolotl 10%", "data.truncation": "refuse", "data.bos": True},
     "torchtune_lora.yaml": {
         "method.type": "lora", "method.r": 8, "method.alpha": 16,
         "method.targets": ["q_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"],
-        "data.train": "notes.jsonl", "data.format": "text", "data.max_length": 64, "batch.effective": 4,
+        "data.train": "notes.jsonl", "data.format": "text", "data.max_length": 63, "data.bos": True, "batch.effective": 4,
         "batch.micro": 2, "optimizer.lr": 2e-3, "optimizer.weight_decay": 0.01, "optimizer.max_grad_norm": 0,
         "schedule.name": "cosine", "schedule.warmup": 1, "precision": "bf16", "device": "cpu"},
     "trl_sft.json": {
         "method.type": "lora", "method.r": 4, "method.alpha": 8, "method.dropout": 0.05,
         "data.train": "notes.jsonl", "data.columns": {"text": "text"}, "batch.effective": 4,
         "optimizer.betas": [0.9, 0.95], "schedule.name": "constant", "schedule.warmup": 0, "schedule.max_steps": None,
-        "precision": "bf16", "eval.every": 0, "save.every": 0, "seed": 7},
+        "precision": "bf16", "eval.every": 0, "save.every": 0, "seed": 7, "data.template": "trl", "data.bos": True,
+        "data.train_on_prompt": "messages"},
     "script.yaml": {
         "method.type": "lora", "method.r": 4, "method.alpha": 8, "batch.effective": 6, "batch.micro": 2,
         "data.max_length": 48, "optimizer.lr": 1e-3, "schedule.epochs": 2, "data.prefetch": 2},
@@ -57,6 +60,30 @@ EXPECTED = {
         "method.type": "lora", "method.r": 8, "method.targets": ["q_proj", "k_proj", "v_proj"],
         "data.eval": "notes.jsonl", "eval.every": 50, "eval.micro": 2, "save.every": 100, "save.keep": 3,
         "batch.effective": 4, "memory.tier": None},
+    # One for each class of rows and of keys that make recipes finds.
+    "llama_factory_qwen.yaml": {
+        "data.format": "alpaca", "data.template": "llama-factory/qwen", "method.alpha": 16, "method.r": 8,
+        "batch.effective": 4, "schedule.name": "cosine", "schedule.epochs": 3},
+    "llama_factory_chat.yaml": {
+        "data.format": "messages", "data.template": "llama-factory/llama3", "data.eval": 4, "eval.every": "epoch",
+        "save.every": "epoch", "stop.patience": 3, "save.hub": "chat", "precision": "fp32", "optimizer.lr": 5e-5},
+    "axolotl_alpaca.yml": {
+        "data.format": "alpaca", "data.template": "axolotl/alpaca", "data.truncation": "drop", "data.eval": "20%",
+        "method.targets": ["q_proj", "v_proj"], "schedule.warmup": "axolotl", "stop.above": 50, "stop.above_steps": 3,
+        "eval.every": "25%", "save.every": "25%", "data.special_tokens": {"eos_token": "<|endoftext|>"}},
+    "axolotl_chat.yml": {
+        "data.format": "messages", "data.template": "axolotl/chatml", "data.packing": True, "method.type": "full",
+        "optimizer.name": "adamw8bit", "data.columns": {"messages": "conversations"},
+        "precision": {"weights": "bf16", "gradients": "bf16", "states": "fp32", "master": False, "rounding": "stochastic"}},
+    "torchtune_alpaca.yaml": {
+        "data.format": "alpaca", "data.template": "torchtune/qwen2-uncut", "data.train_on_prompt": True,
+        "data.max_length": None, "eval.every": 2, "precision": "bf16-pure", "device": "auto"},
+    "trl_messages.yaml": {
+        "data.template": "trl", "data.train_on_prompt": "messages", "method.targets": ["q_proj", "v_proj"],
+        "schedule.name": "cosine", "schedule.min_ratio": 0.1, "method.dropout": 0.05},
+    "trl_pairs.yaml": {
+        "data.template": "trl", "data.columns": {"prompt": "prompt", "response": "completion"},
+        "schedule.max_steps": 20, "precision": "bf16-master"},
     "dataclass.yaml": {
         "method.type": "full", "batch.effective": 4, "batch.micro": 4, "precision": "bf16-master",
         "data.max_length": 64, "optimizer.lr": 1e-3},

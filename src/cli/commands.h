@@ -26,6 +26,7 @@ struct RecipeArguments {
   std::map<std::string, std::string> shortcuts;  // value by key, of the keys that have options of their own
   std::string max_isa;
   bool no_probe = false;
+  std::string as_tool;
 
   void add_to(CLI::App& app, bool folder_allowed);
   // The recipe with everything known of it; reports nothing.

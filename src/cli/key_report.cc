@@ -8,6 +8,11 @@ std::string owner(const KeyReport& report) {
   return report.tool ? std::string(to_string(*report.tool)) : "other tools";
 }
 
+// "LLaMA-Factory 0.9.5"
+std::string versioned(const KeyReport& report) {
+  return owner(report) + (report.tool ? " " + to_string(report.version.version) : "");
+}
+
 size_t asked(const KeyReport& report) {
   size_t count = 0;
   for (const KeyReport::NoEffect& key : report.no_effect) count += key.is_off ? 0 : 1;
@@ -22,7 +27,8 @@ std::string key_report_comments(const KeyReport& report) {
   for (const KeyReport::Mapped& key : report.mapped)
     text += "#   " + printable(key.theirs) + "  ->  " + printable(key.ours) + "\n";
   if (!report.defaults.empty())
-    text += "# Defaults of " + owner(report) + " where the recipe says nothing:\n";
+    text += "# Defaults of " + versioned(report) + " where the recipe says nothing and ours is another" +
+            (report.version.is_assumed ? " (the newest known; --as says another)" : "") + ":\n";
   for (const std::string& key : report.defaults) text += "#   " + printable(key) + "\n";
   if (!report.no_effect.empty()) text += "# Without effect here:\n";
   for (const KeyReport::NoEffect& key : report.no_effect)
@@ -37,7 +43,8 @@ std::string key_report_notes(const KeyReport& report, const std::string& recipe)
   };
   std::string text = "note    keys of " + owner(report) + ": " + std::to_string(report.mapped.size()) +
                      " mapped, " + std::to_string(asked(report)) + " without effect";
-  if (!report.defaults.empty()) text += ", " + count(report.defaults.size(), "default") + " of it";
+  if (!report.defaults.empty())
+    text += ", " + count(report.defaults.size(), "default") + " of " + versioned(report);
   text += "; `plimsoll recipe " + recipe + "` lists them\n";
   for (const KeyReport::NoEffect& key : report.no_effect)
     if (!key.is_off)
@@ -49,6 +56,8 @@ std::string key_report_notes(const KeyReport& report, const std::string& recipe)
 nlohmann::ordered_json key_report_json(const KeyReport& report) {
   nlohmann::ordered_json json = {
       {"tool", report.tool ? nlohmann::ordered_json(to_string(*report.tool)) : nullptr},
+      {"version", report.tool ? nlohmann::ordered_json(to_string(report.version.version)) : nullptr},
+      {"version_is_assumed", report.version.is_assumed},
       {"mapped", nlohmann::ordered_json::array()},
       {"no_effect", nlohmann::ordered_json::array()},
       {"defaults", report.defaults}};

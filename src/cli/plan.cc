@@ -4,15 +4,18 @@
 #include "cli/machine_rates.h"
 #include "cli/plan_command.h"
 #include "io/atomic.h"
+#include "models/spec.h"
 #include "plan/timeline.h"
 #include "train/allowed.h"
+#include "train/dump_rows.h"
 
 namespace plimsoll {
 namespace {
 
 PlanInput input_of(const PlanArguments& arguments, Recipe recipe) {
   PlanInput input;
-  input.recipe = std::move(recipe);
+  input.recipe =
+      with_length(recipe, read_model_spec(std::filesystem::path(recipe.model) / "config.json").vocab);
   input.cpu = planned_machine(arguments.recipe.machine(input.recipe), arguments.machine);
   if (!input.recipe.data.train.empty())
     input.data =
@@ -21,8 +24,15 @@ PlanInput input_of(const PlanArguments& arguments, Recipe recipe) {
   return input;
 }
 
+constexpr int64_t kDumpedRows = 100;
+
 ExitCode run_report(const PlanArguments& arguments) {
   const PlanInput input = plan_input(arguments);
+  if (arguments.dump == "rows") {
+    if (!input.data) throw UsageError("--dump rows: the recipe names no rows (data.train)");
+    print(dump_rows(*input.data->train, kDumpedRows));
+    return ExitCode::ok;
+  }
   AllowedPlan allowed = plan_allowed(input.recipe, input.cpu, input.data.get());
   Plan& plan = allowed.plan;
   if (!arguments.dump.empty()) {
@@ -97,8 +107,9 @@ void add_plan(CLI::App& app, Action& action) {
   command->add_option("--html", arguments->html, "write the report with its timeline as a page")
       ->type_name("FILE");
   command->add_flag("--json", arguments->json, "for machines: docs/json.md");
-  command->add_option("--dump", arguments->dump,
-                      "print graph, program, layout or table instead of the report");
+  command->add_option(
+      "--dump", arguments->dump,
+      "print graph, program, layout or table instead of the report, or token ids and labels of rows");
   command->callback([arguments, &action] { action = [arguments] { return run(*arguments); }; });
 }
 

@@ -47,6 +47,11 @@ void RecipeArguments::add_to(CLI::App& app, bool folder_allowed) {
     app.add_option(shortcut.option, shortcuts[shortcut.key], shortcut.meaning);
   app.add_flag("--no-probe", no_probe,
                "measure nothing where this machine's rates are unknown: times are guesses");
+  app.add_option(
+         "--as", as_tool,
+         "the tool and version that the recipe is written for, such as trl-0.24; unless given it is found by "
+         "its keys, and the newest version known is assumed")
+      ->type_name("TOOL-VERSION");
   app.add_option("--max-isa", max_isa, "use no instructions beyond avx2, avx512, avx512-bf16 or amx");
 }
 
@@ -58,6 +63,7 @@ LoadedRecipe load_with(const RecipeArguments& arguments, const std::vector<std::
   for (const auto& [key, value] : arguments.shortcuts)
     if (!value.empty()) overrides.sets.push_back(key + "=" + value);
   overrides.what_if = what_if;
+  overrides.as_tool = arguments.as_tool;
   if (const char* environment = std::getenv("PLIMSOLL_SET")) overrides.environment = environment;
   const bool is_model = std::filesystem::is_directory(arguments.path) ||
                         (is_hub_name(arguments.path) && !std::filesystem::exists(arguments.path));

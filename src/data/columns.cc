@@ -11,11 +11,12 @@
 namespace plimsoll {
 namespace {
 
-constexpr std::array<std::pair<RowFormat, std::string_view>, 4> kFormats = {{
+constexpr std::array<std::pair<RowFormat, std::string_view>, 5> kFormats = {{
     {RowFormat::prompt_response, "prompt-response"},
     {RowFormat::messages, "messages"},
     {RowFormat::text, "text"},
     {RowFormat::input_ids, "input-ids"},
+    {RowFormat::alpaca, "alpaca"},
 }};
 
 // Names that data sets in use give to prompt and response.
@@ -58,11 +59,13 @@ std::vector<std::string> parts_of(RowFormat format) {
     case RowFormat::prompt_response:
       return {"prompt", "response"};
     case RowFormat::messages:
-      return {"messages", "tools"};
+      return {"messages", "tools", "message_role", "message_content"};
     case RowFormat::text:
       return {"text"};
     case RowFormat::input_ids:
       return {"input_ids", "labels"};
+    case RowFormat::alpaca:
+      return {"instruction", "output", "input", "system", "history"};
   }
   throw InternalError("parts_of: no such format");
 }
@@ -91,6 +94,8 @@ RowFormat detect_format(std::span<const Column> columns, const Names& names, con
   for (const std::string_view name : kMessagesNames)
     if (has(columns, name) && find_column(columns, std::string(name), where).kind == ColumnKind::other)
       return RowFormat::messages;
+  if (has(columns, "instruction") && has(columns, "output") && has(columns, "input"))
+    return RowFormat::alpaca;
   for (const auto& [prompt, response] : kPromptResponseNames)
     if (has(columns, prompt) && has(columns, response)) return RowFormat::prompt_response;
   if (has(columns, "text") && !has(columns, "label")) return RowFormat::text;
@@ -110,10 +115,10 @@ std::pair<std::string, std::string> prompt_and_response(std::span<const Column> 
   }
   // Alpaca's third column belongs to the prompt. Dropping it in silence would train on half the question.
   if (found.first == "instruction" && has(columns, "input") && !names.contains("prompt"))
-    throw UsageError(where +
-                     ": has 'input' beside 'instruction', and which text is the prompt is open. Join them "
-                     "in one column, or leave 'input' out by data.columns: {prompt: instruction, "
-                     "response: output}.");
+    throw UsageError(
+        where +
+        ": has 'input' beside 'instruction', which prompt-response would drop. Say data.format: alpaca, "
+        "or leave 'input' out by data.columns: {prompt: instruction, response: output}.");
   if (names.contains("prompt")) found.first = names.at("prompt");
   if (names.contains("response")) found.second = names.at("response");
   return found;
@@ -132,6 +137,22 @@ std::vector<std::string> message_columns(std::span<const Column> columns, const 
   else if (has(columns, "tools"))
     found.emplace_back("tools");
   return found;
+}
+
+// The columns of Alpaca rows and what they are; they are read as JSON, too. An input belongs to an
+// instruction of the usual name; beside named columns, and for systems and histories, only what is named is
+// read.
+void bind_alpaca(std::span<const Column> columns, const Names& names, const std::string& where,
+                 ColumnBinding& binding) {
+  for (const std::string& part : parts_of(RowFormat::alpaca)) {
+    const bool required = part == "instruction" || part == "output";
+    const bool named = names.contains(part);
+    const std::string column = named ? names.at(part) : part;
+    const bool comes_along = part == "input" && !names.contains("instruction") && has(columns, column);
+    if (!required && !named && !comes_along) continue;
+    binding.columns.push_back(find_column(columns, column, where).name);
+    binding.parts.push_back(part);
+  }
 }
 
 void check_column(std::span<const Column> columns, const std::string& name, ColumnKind kind,
@@ -164,7 +185,7 @@ std::optional<RowFormat> parse_data_format(std::string_view text) {
   for (const auto& [value, label] : kFormats)
     if (label == text) return value;
   throw UsageError("data.format: '" + std::string(text) +
-                   "' is not supported; auto, prompt-response, messages, text and input-ids are.");
+                   "' is not supported; auto, prompt-response, messages, text, input-ids and alpaca are.");
 }
 
 ColumnBinding bind_columns(std::span<const Column> columns, std::optional<RowFormat> format,
@@ -183,6 +204,11 @@ ColumnBinding bind_columns(std::span<const Column> columns, std::optional<RowFor
     }
     case RowFormat::messages:
       binding.columns = message_columns(columns, names, where);
+      if (names.contains("message_role")) binding.message_role = names.at("message_role");
+      if (names.contains("message_content")) binding.message_content = names.at("message_content");
+      return binding;
+    case RowFormat::alpaca:
+      bind_alpaca(columns, names, where, binding);
       return binding;
     case RowFormat::text:
       binding.columns = {named("text")};

@@ -16,7 +16,8 @@ enum class RowFormat : uint8_t {
   prompt_response,  // two texts: prompt, response
   messages,         // conversations, read as JSON: a list of messages, and the tools they may call
   text,             // one text, every token a target
-  input_ids         // ready tokens, with labels or without
+  input_ids,        // ready tokens, with labels or without
+  alpaca  // an instruction, its answer, and where there are any input, system and history; read as JSON
 };
 
 std::string_view to_string(RowFormat format);
@@ -25,12 +26,17 @@ std::string_view to_string(RowFormat format);
 std::optional<RowFormat> parse_data_format(std::string_view text);
 
 // The columns to select, in the order in which the format's parts come: prompt, response; messages
-// and, where there are any, tools; text; input_ids and, where there are any, labels.
+// and, where there are any, tools; text; input_ids and, where there are any, labels; instruction, output and,
+// where there are any, input, system, history.
 struct ColumnBinding {
   RowFormat format = RowFormat::text;
   std::vector<std::string> columns;
+  std::vector<std::string> parts = {};                  // what each column is to the format
+  std::string message_role = {}, message_content = {};  // keys of a message that are not the usual ones
 
-  [[nodiscard]] ReadAs read_as() const { return format == RowFormat::messages ? ReadAs::json : ReadAs::kind; }
+  [[nodiscard]] ReadAs read_as() const {
+    return format == RowFormat::messages || format == RowFormat::alpaca ? ReadAs::json : ReadAs::kind;
+  }
 };
 
 // Finds the columns of a format, or the format by the columns when it is not given. `names` is data.columns:

@@ -62,8 +62,13 @@ TEST(Columns, what_does_not_fit_names_the_columns_that_exist) {
 
 TEST(Columns, a_third_column_of_alpaca_is_not_dropped_in_silence) {
   const auto columns = texts({"instruction", "input", "output"});
-  EXPECT_THAT(message_of<UsageError>([&] { bind_columns(columns, {}, {}, "d"); }),
+  EXPECT_THAT(message_of<UsageError>([&] { bind_columns(columns, RowFormat::prompt_response, {}, "d"); }),
               HasSubstr("has 'input' beside"));
+  const ColumnBinding binding = bind_columns(columns, {}, {}, "d");
+  EXPECT_EQ(binding.format, RowFormat::alpaca);
+  EXPECT_THAT(binding.parts, ElementsAre("instruction", "output", "input"));
+  EXPECT_THAT(bind_columns(columns, {}, {{"instruction", "instruction"}}, "d").parts,
+              ElementsAre("instruction", "output"));
   EXPECT_THAT(bind_columns(columns, {}, {{"prompt", "instruction"}, {"response", "output"}}, "d").columns,
               ElementsAre("instruction", "output"));
 }

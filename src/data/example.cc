@@ -34,17 +34,15 @@ void ExampleEncoder::encode(const Row& row, const std::function<std::string()>& 
   example.ids.clear();
   example.labels.clear();
   example.damage.clear();
+  example.whole_length = 0;
   try {
     encode_row(row, where, example);
   } catch (const TextError& error) {
     throw DamagedError(where() + ": " + error.what());
   }
   if (options_.format != RowFormat::input_ids) require_known_ids(example.ids, options_.vocab_size, where);
-  example.whole_length = static_cast<int64_t>(example.ids.size());
-  if (example.whole_length > options_.max_length) {
-    truncate(example.ids);
-    truncate(example.labels);
-  }
+  example.whole_length = std::max(example.whole_length, static_cast<int64_t>(example.ids.size()));
+  fit(where, example);
   const auto ignored = std::count(example.labels.begin(), example.labels.end(), kIgnoreLabel);
   const bool first_counts = !example.labels.empty() && example.labels[0] != kIgnoreLabel;
   example.targets = static_cast<int64_t>(example.labels.size()) - ignored - (first_counts ? 1 : 0);
@@ -56,13 +54,30 @@ void ExampleEncoder::encode_row(const Row& row, const std::function<std::string(
     case RowFormat::prompt_response:
       if (converse_)
         converse_(conversation_of(row[0].text, row[1].text), where, example);
+      else if (options_.joined)
+        encode_joined(row[0].text, row[1].text, example);
       else
         encode_text(row[0].text, row[1].text, example);
       break;
     case RowFormat::messages:
-      converse_(read_conversation(row[0].json, row.size() > 1 ? row[1].json : nullptr, where), where,
-                example);
+      converse_(read_conversation(row[0].json, row.size() > 1 ? row[1].json : nullptr, where,
+                                  {options_.message_role, options_.message_content}),
+                where, example);
       break;
+    case RowFormat::alpaca: {
+      const Conversation conversation = read_alpaca(row, options_.parts, where);
+      const auto& messages = conversation.messages;
+      if (converse_)
+        converse_(conversation, where, example);
+      else if (messages.size() > 2)
+        throw UsageError(where() +
+                         ": has more than a question and its answer, which data.template: plain has no place "
+                         "for.");
+      else
+        encode_text(messages[0]["content"].get_ref<const std::string&>(),
+                    messages[1]["content"].get_ref<const std::string&>(), example);
+      break;
+    }
     case RowFormat::text:
       encode_text({}, row[0].text, example);
       break;
@@ -72,9 +87,28 @@ void ExampleEncoder::encode_row(const Row& row, const std::function<std::string(
   }
 }
 
+void ExampleEncoder::fit(const std::function<std::string()>& where, Example& example) const {
+  if (static_cast<int64_t>(example.ids.size()) <= options_.max_length) return;
+  switch (options_.too_long) {
+    case TooLong::lose_left:
+    case TooLong::lose_right:
+      truncate(example.ids);
+      truncate(example.labels);
+      return;
+    case TooLong::drop:
+      example.ids.clear();
+      example.labels.clear();
+      return;
+    case TooLong::refuse:
+      throw DamagedError(where() + ": has " + std::to_string(example.ids.size()) +
+                         " tokens, more than data.max_length: " + std::to_string(options_.max_length) +
+                         ", and data.truncation is refuse.");
+  }
+}
+
 void ExampleEncoder::truncate(std::vector<int32_t>& tokens) const {
   const auto excess = static_cast<std::ptrdiff_t>(tokens.size()) - options_.max_length;
-  if (options_.truncation == Side::right)
+  if (options_.too_long == TooLong::lose_right)
     tokens.resize(static_cast<size_t>(options_.max_length));
   else
     tokens.erase(tokens.begin(), tokens.begin() + excess);
@@ -83,6 +117,7 @@ void ExampleEncoder::truncate(std::vector<int32_t>& tokens) const {
 // Prompt and response are tokenised apart: a token across their border would be half prompt, half target, and
 // generation, which sees the prompt alone, could never meet it.
 void ExampleEncoder::encode_text(std::string_view prompt, std::string_view response, Example& example) const {
+  example.ids = options_.begin;
   if (!prompt.empty()) tokenize_(prompt, example.ids);
   if (options_.train_on_prompt)
     example.labels = example.ids;
@@ -90,8 +125,22 @@ void ExampleEncoder::encode_text(std::string_view prompt, std::string_view respo
     example.labels.assign(example.ids.size(), kIgnoreLabel);
   const auto prompt_tokens = static_cast<std::ptrdiff_t>(example.ids.size());
   if (!response.empty()) tokenize_(response, example.ids);
-  example.ids.push_back(options_.eos);
+  if (example.ids.empty() || example.ids.back() != options_.eos) example.ids.push_back(options_.eos);
   example.labels.insert(example.labels.end(), example.ids.begin() + prompt_tokens, example.ids.end());
+}
+
+void ExampleEncoder::encode_joined(const std::string& prompt, const std::string& response,
+                                   Example& example) const {
+  std::vector<int32_t> alone = options_.begin;
+  tokenize_(prompt, alone);
+  example.ids = options_.begin;
+  tokenize_(prompt + response, example.ids);
+  if (example.ids.empty() || example.ids.back() != options_.eos) example.ids.push_back(options_.eos);
+  const auto parting =
+      std::mismatch(alone.begin(), alone.end(), example.ids.begin(), example.ids.end()).second;
+  example.labels = example.ids;
+  if (!options_.train_on_prompt)
+    std::fill(example.labels.begin(), example.labels.begin() + (parting - example.ids.begin()), kIgnoreLabel);
 }
 
 void ExampleEncoder::encode_ready_ids(const Row& row, const std::function<std::string()>& where,

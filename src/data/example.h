@@ -30,26 +30,32 @@ struct Example {
   [[nodiscard]] bool truncated() const { return whole_length > static_cast<int64_t>(ids.size()); }
 };
 
-enum class Side : uint8_t { left, right };
+// What becomes of a sequence that is too long: it loses an end, teaches nothing, or is an error.
+enum class TooLong : uint8_t { lose_left, lose_right, drop, refuse };
 
 struct ExampleOptions {
   RowFormat format = RowFormat::text;
-  int64_t max_length = 1024;      // longer sequences lose an end
-  Side truncation = Side::right;  // which one
-  bool train_on_prompt = false;   // of prompt-response without `converse`
-  int32_t eos = 0;                // appended to a response or text
-  int64_t vocab_size = 0;         // rows of the embedding: ids of a file must be below it
+  int64_t max_length = 1024;
+  TooLong too_long = TooLong::lose_right;
+  bool train_on_prompt = false;         // of prompts without `converse`
+  int32_t eos = 0;                      // appended to a response or text that does not end with it
+  std::vector<int32_t> begin = {};      // before texts and prompts without `converse`
+  bool joined = false;                  // prompt and response are tokenised as one text
+  std::vector<std::string> parts = {};  // of alpaca rows: what each cell is
+  std::string message_role = {}, message_content = {};  // keys of messages that are not the usual ones
+  int64_t vocab_size = 0;  // rows of the embedding: ids of a file must be below it
 };
 
-// Sets ids and labels of a conversation: labels of what is to be learnt, kIgnoreLabel elsewhere. Throws
-// DamagedError that starts with where() for a conversation that its template refuses or learns nothing from.
+// Sets ids and labels of a conversation: labels of what is to be learnt, kIgnoreLabel elsewhere; whole_length
+// where it cut the conversation itself. Throws DamagedError that starts with where() for a conversation that
+// its template refuses or learns nothing from.
 using EncodeConversation =
     std::function<void(const Conversation&, const std::function<std::string()>& where, Example&)>;
 
 class ExampleEncoder {
  public:
-  // `tokenize` may be empty for ready ids. With `converse` messages, and prompts with their responses, are
-  // conversations; messages need it.
+  // `tokenize` may be empty for ready ids. With `converse` messages, alpaca rows, and prompts with their
+  // responses, are conversations; messages need it.
   ExampleEncoder(const ExampleOptions& options, Tokenize tokenize, EncodeConversation converse = {});
 
   [[nodiscard]] const ExampleOptions& options() const { return options_; }
@@ -62,6 +68,9 @@ class ExampleEncoder {
   void encode_ready_ids(const Row& row, const std::function<std::string()>& where, Example& example) const;
   void truncate(std::vector<int32_t>& tokens) const;
   void encode_text(std::string_view prompt, std::string_view response, Example& example) const;
+  // As one text; what is learnt begins where its tokens and those of the prompt alone part.
+  void encode_joined(const std::string& prompt, const std::string& response, Example& example) const;
+  void fit(const std::function<std::string()>& where, Example& example) const;
 
   ExampleOptions options_;
   Tokenize tokenize_;

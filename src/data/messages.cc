@@ -1,6 +1,7 @@
 #include "data/messages.h"
 
 #include <array>
+#include <map>
 #include <utility>
 
 #include "base/error.h"
@@ -27,6 +28,14 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 9> kSpeakers
 ordered_json parsed(const ordered_json& value, const char* what, const Where& where) {
   if (!value.is_string()) return value;
   return parse_ordered_json(value.get_ref<const std::string&>(), where() + ": " + what);
+}
+
+// A message under the usual names; `role` and `content` are those that it has.
+ordered_json renamed(const ordered_json& message, const MessageNames& names) {
+  ordered_json out = ordered_json::object();
+  for (const auto& [key, value] : message.items())
+    out[key == names.role ? "from" : key == names.content ? "value" : key] = value;
+  return out;
 }
 
 ordered_json from_sharegpt(const ordered_json& message, const std::string& here) {
@@ -64,7 +73,8 @@ void check_message(const ordered_json& message, const std::string& here) {
 
 }  // namespace
 
-Conversation read_conversation(const ordered_json& messages, const ordered_json& tools, const Where& where) {
+Conversation read_conversation(const ordered_json& messages, const ordered_json& tools, const Where& where,
+                               const MessageNames& names) {
   Conversation conversation;
   const ordered_json list = parsed(messages, "messages", where);
   if (!list.is_array())
@@ -73,8 +83,14 @@ Conversation read_conversation(const ordered_json& messages, const ordered_json&
   for (const ordered_json& message : list) {
     const std::string here = where() + ": message " + std::to_string(conversation.messages.size() + 1);
     if (!message.is_object()) throw DamagedError(here + " is " + describe_kind(message) + ", not an object.");
-    conversation.messages.push_back(
-        message.contains("from") && !message.contains("role") ? from_sharegpt(message, here) : message);
+    const bool has_names = !names.role.empty() || !names.content.empty();
+    if (has_names && !(message.contains(names.role) && message.contains(names.content)))
+      throw DamagedError(here + ": has no '" + (message.contains(names.role) ? names.content : names.role) +
+                         "'.");
+    const ordered_json usual = has_names ? renamed(message, names) : message;
+    conversation.messages.push_back(usual.contains("from") && (has_names || !usual.contains("role"))
+                                        ? from_sharegpt(usual, here)
+                                        : usual);
     check_message(conversation.messages.back(), here);
   }
   conversation.tools = parsed(tools, "tools", where);
@@ -82,6 +98,57 @@ Conversation read_conversation(const ordered_json& messages, const ordered_json&
   if (!conversation.tools.is_null() && !conversation.tools.is_array())
     throw DamagedError(where() + ": the tools are " + describe_kind(conversation.tools) +
                        ", a list is expected.");
+  return conversation;
+}
+
+namespace {
+
+// The text of a cell; what is absent is empty.
+std::string text_of_cell(const ordered_json& cell, const std::string& part, const Where& where) {
+  if (cell.is_null()) return "";
+  if (!cell.is_string())
+    throw DamagedError(where() + ": '" + part + "' is " + describe_kind(cell) + ", a string is expected.");
+  return cell.get<std::string>();
+}
+
+ordered_json question_of(const std::string& instruction, const std::string& input) {
+  const std::string between = instruction.empty() || input.empty() ? "" : "\n";
+  return {{"role", "user"},
+          {"content", instruction + between + input},
+          {"instruction", instruction},
+          {"input", input}};
+}
+
+// Earlier questions with their answers: [["q", "a"], ...].
+void add_history(const ordered_json& cell, const Where& where, ordered_json& messages) {
+  const ordered_json history = parsed(cell, "history", where);
+  if (history.is_null()) return;
+  for (const ordered_json& turn : history) {
+    const bool is_pair = turn.is_array() && turn.size() == 2 && turn[0].is_string() && turn[1].is_string();
+    if (!is_pair)
+      throw DamagedError(where() + ": 'history' is " + describe_kind(turn) +
+                         ", pairs of a question and an answer are expected.");
+    messages.push_back({{"role", "user"}, {"content", turn[0]}});
+    messages.push_back({{"role", "assistant"}, {"content", turn[1]}});
+  }
+}
+
+}  // namespace
+
+Conversation read_alpaca(const Row& row, const std::vector<std::string>& parts, const Where& where) {
+  std::map<std::string, std::string> texts;
+  Conversation conversation;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (parts[i] == "history")
+      add_history(row[i].json, where, conversation.messages);
+    else
+      texts[parts[i]] = text_of_cell(row[i].json, parts[i], where);
+  }
+  if (!texts["system"].empty())
+    conversation.messages.insert(conversation.messages.begin(),
+                                 ordered_json{{"role", "system"}, {"content", texts["system"]}});
+  conversation.messages.push_back(question_of(texts["instruction"], texts["input"]));
+  conversation.messages.push_back({{"role", "assistant"}, {"content", texts["output"]}});
   return conversation;
 }
 

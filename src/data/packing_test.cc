@@ -19,10 +19,10 @@ using testing::HasSubstr;
 
 constexpr int32_t kEos = 99;
 
-ExampleEncoder text_encoder(int64_t max_length, Side side = Side::right) {
+ExampleEncoder text_encoder(int64_t max_length, TooLong side = TooLong::lose_right) {
   return ExampleEncoder({.format = RowFormat::text,
                          .max_length = max_length,
-                         .truncation = side,
+                         .too_long = side,
                          .train_on_prompt = true,
                          .eos = kEos},
                         tokenize_bytes);
@@ -184,7 +184,7 @@ TEST(Truncation, takes_the_side_that_is_asked_for) {
   text_encoder(4).encode(
       row, [] { return ""; }, example);
   EXPECT_THAT(example.ids, ElementsAre('a', 'b', 'c', 'd'));
-  text_encoder(4, Side::left)
+  text_encoder(4, TooLong::lose_left)
       .encode(
           row, [] { return ""; }, example);
   EXPECT_THAT(example.ids, ElementsAre('d', 'e', 'f', kEos));

@@ -126,14 +126,14 @@ TEST(RowSubset, rows_and_ranks_agree) {
 }
 
 TEST(HoldOut, parts_are_disjoint_and_cover_everything) {
-  const HoldOut parts = hold_out(80, 0.1, 42);
+  const HoldOut parts = hold_out(RowSubset::all(80), 0.1, 42);
   EXPECT_EQ(parts.held_out.size(), 8);
   const std::vector<int64_t> train = visit(RowOrder(make_units(8), parts.train, {}));
   std::vector<int64_t> both = visit(RowOrder(make_units(8), parts.held_out, {.window_bytes = 1}));
   both.insert(both.end(), train.begin(), train.end());
   EXPECT_THAT(both, testing::UnorderedElementsAreArray(first_rows(80)));
-  const RowSubset again = hold_out(80, 0.1, 42).held_out;
-  const RowSubset other = hold_out(80, 0.1, 43).held_out;
+  const RowSubset again = hold_out(RowSubset::all(80), 0.1, 42).held_out;
+  const RowSubset other = hold_out(RowSubset::all(80), 0.1, 43).held_out;
   bool same_seed_same_rows = true;
   bool other_seed_same_rows = true;
   for (int64_t i = 0; i < 8; ++i) {
@@ -145,10 +145,10 @@ TEST(HoldOut, parts_are_disjoint_and_cover_everything) {
 }
 
 TEST(HoldOut, both_parts_have_a_row_or_it_is_refused) {
-  EXPECT_EQ(hold_out(10, 0.001, 1).held_out.size(), 1);
-  EXPECT_THROW(hold_out(1, 0.5, 1), UsageError);
-  EXPECT_THROW(hold_out(10, 0.99, 1), UsageError);
-  EXPECT_THROW(hold_out(10, 1.5, 1), UsageError);
+  EXPECT_EQ(hold_out(RowSubset::all(10), 0.001, 1).held_out.size(), 1);
+  EXPECT_THROW(hold_out(RowSubset::all(1), 0.5, 1), UsageError);
+  EXPECT_THROW(hold_out(RowSubset::all(10), 0.99, 1), UsageError);
+  EXPECT_THROW(hold_out(RowSubset::all(10), 1.5, 1), UsageError);
 }
 
 // Two sources: units 0 to 3 and units 4 to 7.
@@ -190,7 +190,7 @@ TEST(RowOrder, weights_repeat_a_source_or_draw_some_of_it) {
 }
 
 TEST(RowOrder, weights_respect_held_out_rows) {
-  const HoldOut parts = hold_out(80, 0.25, 1);
+  const HoldOut parts = hold_out(RowSubset::all(80), 0.25, 1);
   const RowOrder order(two_sources(3.0, 0.1), parts.train, {.seed = 3, .window_bytes = 2000});
   for (const int64_t row : visit(order)) {
     const bool held = parts.held_out.rank(row + 1) > parts.held_out.rank(row);

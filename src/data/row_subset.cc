@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 
 #include "base/error.h"
 #include "base/units.h"
@@ -43,18 +44,31 @@ int64_t RowSubset::rank(int64_t row) const {
   return excludes_ ? row - below : below;
 }
 
-HoldOut hold_out(int64_t rows, double share, uint64_t seed) {
+RowSubset RowSubset::without(const std::vector<int64_t>& rows) const {
+  std::vector<int64_t> listed;
+  if (excludes_)
+    std::set_union(listed_.begin(), listed_.end(), rows.begin(), rows.end(), std::back_inserter(listed));
+  else
+    std::set_difference(listed_.begin(), listed_.end(), rows.begin(), rows.end(), std::back_inserter(listed));
+  return {total_, std::move(listed), excludes_};
+}
+
+HoldOut hold_out(const RowSubset& rows, double share, uint64_t seed) {
   if (!(share > 0 && share < 1)) throw UsageError("data.eval: a share must lie between 0 % and 100 %.");
-  const auto count = std::max<int64_t>(1, std::llround(static_cast<double>(rows) * share));
-  if (count >= rows)
-    throw UsageError("data.eval: holding out " + format_count(count) + " of " + format_count(rows) +
+  return hold_out(rows, std::max<int64_t>(1, std::llround(static_cast<double>(rows.size()) * share)), seed);
+}
+
+HoldOut hold_out(const RowSubset& rows, int64_t count, uint64_t seed) {
+  if (count >= rows.size())
+    throw UsageError("data.eval: holding out " + format_count(count) + " of " + format_count(rows.size()) +
                      " rows leaves none to train on. Give a smaller share or a file.");
-  const Permutation shuffled(rows, stream_key(seed, Stream::hold_out));
+  const Permutation shuffled(rows.size(), stream_key(seed, Stream::hold_out));
   std::vector<int64_t> held;
   held.reserve(static_cast<size_t>(count));
-  for (int64_t i = 0; i < count; ++i) held.push_back(shuffled(i));
+  for (int64_t i = 0; i < count; ++i) held.push_back(rows.row(shuffled(i)));
   std::sort(held.begin(), held.end());
-  return {RowSubset::all_but(rows, held), RowSubset::only(rows, held)};
+  RowSubset train = rows.without(held);
+  return {std::move(train), RowSubset::only(rows.total(), std::move(held))};
 }
 
 }  // namespace plimsoll

@@ -16,11 +16,14 @@ class RowSubset {
   static RowSubset all_but(int64_t total, std::vector<int64_t> rows);
 
   [[nodiscard]] int64_t size() const;
+  [[nodiscard]] int64_t total() const { return total_; }
   // The member with this number.
   [[nodiscard]] int64_t row(int64_t index) const;
   // How many members are below `row`.
   [[nodiscard]] int64_t rank(int64_t row) const;
   // Heap bytes.
+  // Without some of its members, which are ascending and distinct.
+  [[nodiscard]] RowSubset without(const std::vector<int64_t>& rows) const;
   [[nodiscard]] int64_t bytes() const { return static_cast<int64_t>(listed_.capacity() * sizeof(int64_t)); }
 
  private:
@@ -39,6 +42,8 @@ struct HoldOut {
 
 // Holds out the nearest whole number of rows to `share` of them, at least one, chosen by `seed` alone. Throws
 // UsageError unless 0 < share < 1 and both parts have a row.
-HoldOut hold_out(int64_t rows, double share, uint64_t seed);
+HoldOut hold_out(const RowSubset& rows, double share, uint64_t seed);
+// The same with a number of rows.
+HoldOut hold_out(const RowSubset& rows, int64_t count, uint64_t seed);
 
 }  // namespace plimsoll

@@ -52,6 +52,19 @@ DataStatistics measure_data(Dataset& dataset, const RowSubset& subset, const Exa
   return statistics;
 }
 
+RowSubset rows_that_fit(Dataset& dataset, const RowSubset& subset, const ExampleEncoder& encoder) {
+  RowReader reader(dataset, subset, {.shuffle = false});
+  std::vector<int64_t> longer;
+  Example example;
+  for (int64_t index = 0; index < subset.size(); ++index) {
+    const int64_t row = subset.row(index);
+    reader.encode_row(row, encoder, example);
+    if (example.damage.empty() && example.whole_length > encoder.options().max_length) longer.push_back(row);
+  }
+  dataset.hold({});
+  return subset.without(longer);
+}
+
 // First units of groups: what comes later in a Parquet row group costs the decoding of all before it.
 DataStatistics sample_data(Dataset& dataset, const RowSubset& subset, const ExampleEncoder& encoder) {
   if (subset.size() <= kSampledRows && dataset.units().size() <= kSampledUnits)

@@ -36,6 +36,9 @@ DataStatistics measure_data(Dataset& dataset, const RowSubset& subset, const Exa
 // rows where they are few. `rows` says of how many.
 DataStatistics sample_data(Dataset& dataset, const RowSubset& subset, const ExampleEncoder& encoder);
 
+// The rows of the subset that fit into the encoder's length, found by encoding every one.
+RowSubset rows_that_fit(Dataset& dataset, const RowSubset& subset, const ExampleEncoder& encoder);
+
 // Throws the UsageError for a data set without a row to learn from. `first_damage`: of rows that are skipped.
 [[noreturn]] void refuse_without_targets(const std::string& name, int64_t max_length,
                                          const std::string& first_damage);

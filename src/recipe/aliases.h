@@ -24,6 +24,8 @@ std::string_view to_string(Tool tool);
 
 enum class Reading : unsigned char {
   plain,     // the value as it stands
+  any,       // the same, nothing among them
+  length,    // a whole number, or nothing, which is a value
   flag,      // true or false, spelt as YAML 1.1 and Python do
   inverse,   // the same, meaning the opposite
   names,     // a list, or words with commas between them

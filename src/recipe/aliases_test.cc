@@ -292,12 +292,15 @@ TEST_F(OtherTools, data_sets_of_llama_factory_come_from_its_list) {
   const std::string base = "model_name_or_path: m\nstage: sft\n";
   const Recipe recipe = load(base + "dataset: a\n").recipe;
   EXPECT_THAT(recipe.data.train, testing::ElementsAre(TrainSource{(folder_ / "data/a.jsonl").string()}));
-  EXPECT_EQ(recipe.data.columns.at("prompt"), "q");
+  EXPECT_EQ(recipe.data.columns.at("instruction"), "q");
+  EXPECT_EQ(recipe.data.format, DataFormat::alpaca);
   EXPECT_THAT(error_of(base + "dataset: aa\n"), HasSubstr("has no data set 'aa' (did you mean 'a'?)"));
-  EXPECT_THAT(error_of(base + "dataset: ctx\n"), HasSubstr("'query' is not known here"));
+  EXPECT_EQ(load(base + "dataset: ctx\n").recipe.data.columns.at("input"), "x");
   EXPECT_EQ(load(base + "dataset: chat\n").recipe.data.format, DataFormat::messages);
   EXPECT_THAT(error_of(base + "dataset: a, chat\n"), HasSubstr("different formats"));
-  EXPECT_EQ(load("model_name_or_path: m\nstage: pt\ndataset: a\n").recipe.data.columns.at("text"), "q");
+  EXPECT_EQ(
+      load("model_name_or_path: m\nstage: pt\npacking: false\ndataset: a\n").recipe.data.columns.at("text"),
+      "q");
 }
 
 TEST_F(OtherTools, data_sets_of_axolotl_say_their_format_or_are_refused) {
@@ -306,13 +309,15 @@ TEST_F(OtherTools, data_sets_of_axolotl_say_their_format_or_are_refused) {
     return "base_model: m\ndatasets:\n  - {path: a.jsonl, " + entry + "}\n";
   };
   EXPECT_EQ(load(text("type: completion, field: body")).recipe.data.columns.at("text"), "body");
-  EXPECT_EQ(load(text("type: alpaca")).recipe.data.chat_template, TemplateName::alpaca);
+  EXPECT_EQ(load(text("type: alpaca")).recipe.data.chat_template, "axolotl/alpaca");
   EXPECT_EQ(load(text("type: chat_template")).recipe.data.format, DataFormat::messages);
   EXPECT_THAT(error_of(text("type: sharegpt.load_role")),
-              HasSubstr("q.yaml:3: datasets: datasets: type 'sharegpt"));
-  EXPECT_THAT(error_of(text("type: completion, split: \"train[:10%]\"")), HasSubstr("parts of splits"));
+              HasSubstr("q.yaml:3: datasets: 'datasets.type': 'sharegpt"));
+  EXPECT_EQ(load(text("type: completion, split: \"train[:10%]\"")).recipe.data.train.front().rows,
+            parse_row_range(":10%"));
+  EXPECT_THAT(error_of(text("type: completion, split: train+test")), HasSubstr("several splits together"));
   EXPECT_THAT(error_of(text("type: {field_instruction: q, format: \"### {instruction}\"}")),
-              HasSubstr("format: "));
+              HasSubstr("'datasets.type.format'"));
   EXPECT_THAT(error_of(text("tpye: alpaca")), HasSubstr("(did you mean 'type'?)"));
 }
 
@@ -327,9 +332,10 @@ TEST_F(OtherTools, trl_says_in_two_keys_what_is_learnt) {
   const auto prompt = [&](const std::string& text) {
     return load("model_name_or_path: m\nuse_peft: true\n" + text).recipe.data.train_on_prompt;
   };
-  EXPECT_FALSE(prompt(""));
-  EXPECT_TRUE(prompt("assistant_only_loss: false\n"));
-  EXPECT_FALSE(prompt("assistant_only_loss: false\ncompletion_only_loss: true\n"));
+  EXPECT_EQ(prompt(""), PromptLoss::messages);
+  EXPECT_EQ(prompt("assistant_only_loss: true\n"), PromptLoss::no);
+  EXPECT_EQ(prompt("completion_only_loss: true\n"), PromptLoss::messages);
+  EXPECT_EQ(prompt("completion_only_loss: false\n"), PromptLoss::yes);
 }
 
 TEST_F(OtherTools, a_tier_follows_from_deepspeed_where_something_has_a_place_to_go) {

@@ -3,6 +3,9 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "base/units.h"
+#include "models/spec.h"
+#include "recipe/aliases.h"
+#include "recipe/dialects/families.h"
 #include "recipe/hub.h"
 #include "recipe/unsupported.h"
 
@@ -20,6 +23,12 @@ std::string expected(const Option& option, const Node& node) {
 void Problems::add(const std::string& place, const std::string& message, const std::string& key) {
   ++count_;
   if (!is_full()) lines_.push_back({key, place + ": " + message});
+}
+
+void Problems::add_first(const std::string& place, const std::string& message) {
+  ++count_;
+  lines_.insert(lines_.begin(), {"", place + ": " + message});
+  if (lines_.size() > kShown) lines_.pop_back();
 }
 
 void Problems::forget(const std::string& key) {
@@ -149,6 +158,11 @@ std::vector<const Node*> RecipeBuilder::distinct(const Node& map, const std::str
 }
 
 void RecipeBuilder::report_unknown(const Node& child, const std::string& key, const Source& source) {
+  // What is unknown inside of a known map is named itself.
+  if (is_alias_group(key) && child.kind == Node::Kind::map && !child.items.empty()) {
+    for (const Node& inner : child.items) report_unknown(inner, key + "." + inner.key, source);
+    return;
+  }
   const std::string suggestion = problems_.is_full() ? "" : suggest_key(key);
   const std::string hint = suggestion.empty() ? "; `plimsoll recipe --explain` lists the keys"
                                               : " (did you mean '" + suggestion + "'?)";
@@ -175,6 +189,7 @@ std::vector<std::string> RecipeBuilder::keys_since(int first) const {
 
 Recipe RecipeBuilder::finish(const std::string& name) {
   const Recipe recipe = current();
+  if (problems_.count() > 0) check_family();
   // Keys are held against each other only when each of them is right.
   if (problems_.count() == 0) check_together(recipe);
   for (const Option& option : options())
@@ -182,6 +197,28 @@ Recipe RecipeBuilder::finish(const std::string& name) {
       problems_.add(name, "'" + option.key + "' is missing: " + option.meaning);
   problems_.throw_if_any();
   return recipe;
+}
+
+// By its config.json where that is on this machine, or else by its name.
+void RecipeBuilder::check_family() {
+  const auto given = given_.find("model");
+  if (given == given_.end()) return;
+  const std::filesystem::path config = std::filesystem::path(recipe_.model) / "config.json";
+  std::error_code ignored;
+  if (std::filesystem::exists(config, ignored)) {
+    try {
+      read_model_spec(config);
+    } catch (const std::exception& error) {
+      problems_.add_first(given->second.place, error.what());
+    }
+    return;
+  }
+  const std::string& named = translator_.report().model_name;
+  const std::string& name = named.empty() ? recipe_.model : named;
+  if (const auto family = unsupported_family(name))
+    problems_.add_first(given->second.place, "model: '" + excerpt(name) +
+                                                 "' is, by its name, of a family that is not supported: " +
+                                                 *family + " (llama, mistral, qwen2 and qwen3 are)");
 }
 
 void RecipeBuilder::conflict(const std::string& key, const std::string& message) {
@@ -226,8 +263,8 @@ void RecipeBuilder::check_together(const Recipe& recipe) {
                                "; remove it, or say method.type: " + method_name(option.method));
   if (recipe.method.type == MethodType::full && recipe.adapter)
     conflict("adapter", "continues LoRA training, but method.type is full");
-  const bool answers =
-      recipe.data.format == DataFormat::prompt_response || recipe.data.format == DataFormat::messages;
+  const bool answers = recipe.data.format == DataFormat::prompt_response ||
+                       recipe.data.format == DataFormat::messages || recipe.data.format == DataFormat::alpaca;
   if (recipe.task == Task::pretrain && answers)
     conflict("data.format", to_yaml(find_option("data.format")->get(recipe)) +
                                 " belongs to task: sft; pretrain reads text or input-ids");
@@ -235,7 +272,7 @@ void RecipeBuilder::check_together(const Recipe& recipe) {
     conflict("batch.micro", "is larger than batch.effective (" + format_count(recipe.batch.effective) + ")");
   if (recipe.schedule.name == ScheduleName::constant && recipe.schedule.min_ratio > 0.0)
     conflict("schedule.min_ratio", "means nothing beside schedule.name: constant");
-  if (recipe.eval.every > 0 && recipe.data.eval.kind == EvalSource::Kind::none)
+  if (recipe.eval.every.is_asked_for() && recipe.data.eval.kind == EvalSource::Kind::none)
     conflict("eval.every", "there is nothing to evaluate on: give data.eval a file or a share such as 2%");
   if (recipe.save.best && recipe.data.eval.kind == EvalSource::Kind::none)
     conflict("save.best", "needs evaluation: give data.eval a file or a share such as 2%");

@@ -25,6 +25,11 @@ class RecipeBuilder {
   // The keys whose values come from the call of apply() numbered `first` or a later one; numbers start at 1.
   [[nodiscard]] std::vector<std::string> keys_since(int first) const;
   [[nodiscard]] int calls() const { return calls_; }
+  void set_tool(const ToolVersion& tool) {
+    translator_.set_tool(tool);
+    is_named_ = true;
+  }
+  [[nodiscard]] bool is_named() const { return is_named_; }
   [[nodiscard]] const KeyReport& other_tools() const { return translator_.report(); }
   // Models and data sets that are nowhere on this machine.
   [[nodiscard]] std::vector<std::string> missing() const;
@@ -52,6 +57,8 @@ class RecipeBuilder {
   // The children of a map; each that repeats a key is a problem and left out.
   std::vector<const Node*> distinct(const Node& map, const std::string& prefix, const Source& source);
   void report_unknown(const Node& child, const std::string& key, const Source& source);
+  // A family that does not exist here, told before anything else that is wrong.
+  void check_family();
   void check_together(const Recipe& recipe);
   void conflict(const std::string& key, const std::string& message);
 
@@ -60,6 +67,7 @@ class RecipeBuilder {
   std::map<std::string, int> taken_back_;                    // the call that did it, by key
   std::map<std::string, std::vector<std::string>> missing_;  // by key
   Translator translator_;
+  bool is_named_ = false;
   int calls_ = 0;
   Problems problems_;
 };

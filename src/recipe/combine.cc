@@ -22,23 +22,30 @@ std::vector<const Said*> present(std::initializer_list<const Said*> parts) {
 
 std::string percent(double share) { return to_yaml(Json(share * 100.0)) + "%"; }
 
+// axolotl's `adapter` and TRL's `use_peft` alone say that there are adapters; a script's rank does, too.
+bool rank_says_lora(const Layer& layer) { return layer.tool() != Tool::axolotl && layer.tool() != Tool::trl; }
+
 void combine_method(Layer& layer) {
   const bool has_adapter_keys = layer.emits("method.r") || layer.emits("method.alpha") ||
                                 layer.says({"@targets", "@all_targets", "@attention_targets"});
-  if (!layer.says({"@method", "@use_lora", "@four_bit"}) && !has_adapter_keys) return;
+  const bool is_lora_by_rank = has_adapter_keys && rank_says_lora(layer);
+  if (!layer.says({"@method", "@use_lora", "@four_bit", "@quantize_base"}) && !has_adapter_keys) return;
   const Said* method = layer.part("@method");
   const Said* use_lora = layer.part("@use_lora");
   const Said* four_bit = layer.part("@four_bit");
-  const auto from = present({method, use_lora, four_bit});
+  const Said* quantised = layer.part("@quantize_base");
+  const auto from = present({method, use_lora, four_bit, quantised});
   if (from.empty()) {  // the rank alone: LoRA is the default, and what the tool's script would do
-    layer.emit_default("method.type", "lora");
+    if (is_lora_by_rank) layer.emit_default("method.type", "lora");
     return;
   }
   std::string type = "full";
   if (method != nullptr)
     type = method->value.text;
-  else if (is_true(use_lora) || (use_lora == nullptr && (is_true(four_bit) || has_adapter_keys)))
+  else if (is_true(use_lora) ||
+           (use_lora == nullptr && rank_says_lora(layer) && (is_true(four_bit) || has_adapter_keys)))
     type = "lora";
+  if (type == "lora" && is_true(quantised)) type = "qlora";
   if (method != nullptr && use_lora != nullptr && is_true(use_lora) != (type != "full"))
     return layer.refuse(*use_lora, "contradicts '" + method->as_written + "'; keep one of them");
   if (is_true(four_bit) && type == "full")
@@ -142,16 +149,46 @@ void combine_warmup(Layer& layer) {
   const bool is_share = used == ratio || (*value > 0.0 && *value < 1.0);
   if (!is_share && std::floor(*value) != *value)
     return layer.refuse(*used, "expected a whole number of steps");
-  const std::string text = is_share ? percent(*value) : std::to_string(static_cast<int64_t>(*value));
+  const bool of_axolotl = layer.tool() == Tool::axolotl;
+  // axolotl 0.19.0, core/builders/base.py:256: one step of warm-up is two.
+  const auto whole = static_cast<int64_t>(of_axolotl && *value == 1.0 ? 2.0 : *value);
+  const std::string text =
+      is_share ? (of_axolotl ? "axolotl " : "") + percent(*value) : std::to_string(whole);
   layer.emit("schedule.warmup", text, present({used}));
+}
+
+// transformers' cosine_with_min_lr has its end as a rate or as a share of the highest one.
+void combine_schedule_arguments(Layer& layer) {
+  const Said* given = layer.part("@schedule_kwargs");
+  if (!layer.says({"@schedule_kwargs"}) || is_off(given->value)) return;
+  const Node* rate = find_node(given->value, "min_lr");
+  const Node* share = find_node(given->value, "min_lr_rate");
+  const Node* cycles = find_node(given->value, "num_cycles");
+  const size_t known =
+      (rate != nullptr ? 1U : 0U) + (share != nullptr ? 1U : 0U) + (cycles != nullptr ? 1U : 0U);
+  if (given->value.kind != Node::Kind::map || known != given->value.items.size() ||
+      !is_word(layer.part("@schedule"), "cosine_with_min_lr") || (cycles != nullptr && cycles->text != "0.5"))
+    return layer.refuse(
+        *given, "of the arguments of schedules only min_lr and min_lr_rate of cosine_with_min_lr exist here");
+  const Node* highest = layer.given("optimizer.lr");
+  const auto lowest = rate == nullptr ? std::nullopt : read_foreign_number(*rate);
+  const auto most = highest == nullptr ? std::nullopt : read_foreign_number(*highest);
+  if (share != nullptr) return layer.emit("schedule.min_ratio", *share, {given});
+  if (most.value_or(0.0) <= 0.0 || !lowest)
+    return layer.refuse(*given, "min_lr needs a learning_rate beside it");
+  layer.emit("schedule.min_ratio", to_yaml(Json(lowest.value_or(0.0) / most.value_or(1.0))), {given});
 }
 
 void combine_schedule(Layer& layer) {
   const Said* name = layer.part("@schedule");
   const bool no_warmup = is_word(name, "constant") && layer.tool() != std::nullopt;
   if (layer.says({"@schedule"}))
-    layer.emit("schedule.name", is_word(name, "constant_with_warmup") ? "constant" : name->value.text,
+    layer.emit("schedule.name",
+               is_word(name, "constant_with_warmup") ? "constant"
+               : is_word(name, "cosine_with_min_lr") ? "cosine"
+                                                     : name->value.text,
                {name});
+  combine_schedule_arguments(layer);
   if (no_warmup && layer.says({"@schedule"})) {
     layer.emit("schedule.warmup", "0", {name});
     for (const char* part : {"@warmup_ratio", "@warmup_steps"})
@@ -194,7 +231,15 @@ void combine_precision(Layer& layer) {
     return layer.refuse(
         *layer.part("@stored_type"),
         "the type that the folder happens to have is no answer here; say float32 or bfloat16");
-  layer.emit("precision", precision, from);
+  const Node* optimizer = layer.given("optimizer.name");
+  const bool has_own_states =
+      optimizer != nullptr && (optimizer->text == "adamw8bit" || optimizer->text == "adafactor");
+  if (precision != "bf16-pure" || !has_own_states) return layer.emit("precision", precision, from);
+  // bf16 weights and gradients; the states are the optimizer's business.
+  layer.emit("precision.weights", "bf16", from);
+  layer.emit("precision.gradients", "bf16", from);
+  layer.emit("precision.states", "fp32", from);
+  layer.emit("precision.rounding", "stochastic", from);
 }
 
 // A share of the rows: 0.05. A number of rows has no key here.
@@ -204,8 +249,7 @@ void combine_eval_share(Layer& layer) {
   const auto value = read_foreign_number(share->value);
   if (is_off(share->value)) return layer.ignore(*share, "off: no rows are held out", true);
   if (!value || *value < 0.0) return layer.refuse(*share, "expected a share such as 0.05");
-  if (*value >= 1.0)
-    return layer.refuse(*share, "a number of rows does not exist here; a share such as 0.05 does");
+  if (*value >= 1.0) return layer.emit("data.eval", std::to_string(static_cast<int64_t>(*value)), {share});
   layer.emit("data.eval", percent(*value), {share});
 }
 
@@ -214,84 +258,30 @@ void combine_packing(Layer& layer) {
   if (!layer.says({"@packing", "@neat_packing"})) return;
   const Said* packing = layer.part("@packing");
   const Said* neat = layer.part("@neat_packing");
+  const Node* task = layer.given("task");
+  if (task != nullptr && task->text == "pretrain")
+    return layer.emit("data.packing", "false", present({packing, neat}));
   if (is_true(packing) && !is_true(neat))
     return layer.refuse(*packing,
                         "attention across rows does not exist here; neat_packing: true packs without it");
   layer.emit("data.packing", is_true(neat) ? "true" : "false", present({neat, packing}));
 }
 
-// TRL has a key for prompts with completions and one for conversations; one of them is enough.
+// TRL has a key for prompts with completions, where answers alone are learnt unless it says otherwise, and
+// one for conversations, where all is learnt unless it says otherwise.
 void combine_answers_only(Layer& layer) {
   if (!layer.says({"@completion_only", "@assistant_only"})) return;
   const Said* completion = layer.part("@completion_only");
   const Said* assistant = layer.part("@assistant_only");
-  const bool answers_only = is_true(completion) || is_true(assistant);
-  layer.emit("data.train_on_prompt", answers_only ? "false" : "true", present({completion, assistant}));
-}
-
-struct Every {
-  const char* key;
-  const char* steps;
-  const char* strategy;
-  const char* times;
-};
-
-// Steps between evaluations or checkpoints. A strategy of epochs is the end of the run, where there is one
-// epoch; steps that a strategy switches off have no effect.
-void combine_every(Layer& layer, const Every& every) {
-  if (!layer.says({every.steps, every.strategy, every.times})) return;
-  const Said* steps = layer.part(every.steps);
-  const Said* strategy = layer.part(every.strategy);
-  const Said* times = layer.part(every.times);
-  const std::string key = every.key;
-  if (times != nullptr && layer.says({every.times}))
-    layer.ignore(*times, key + " counts steps; the last one always counts");
-  if (strategy != nullptr && !is_word(strategy, "steps")) {
-    if (layer.says({every.strategy}))
-      layer.ignore(*strategy, "it happens at the end of the run; " + key + " counts steps");
-    if (steps != nullptr && layer.says({every.steps}))
-      layer.ignore(*steps, "'" + strategy->as_written + "' switches it off");
-    return;
-  }
-  if (steps == nullptr) {
-    if (strategy != nullptr) layer.emit(key, "500", {strategy});  // what transformers takes
-    return;
-  }
-  if (key == "eval.every" && layer.given("data.eval") == nullptr &&
-      layer.before().data.eval.kind == EvalSource::Kind::none)
-    return layer.ignore(*steps, "no rows to evaluate on are named (data.eval)");
-  layer.emit(key, steps->value, present({steps, strategy}));
-}
-
-// Of several trackers TensorBoard's files are written, and the others are told apart.
-void combine_report_to(Layer& layer) {
-  if (!layer.says({"@report_to"})) return;
-  const Said* to = layer.part("@report_to");
-  std::vector<std::string> others;
-  for (const Node& name : to->value.items)
-    if (name.text != "tensorboard" && !name.text.ends_with("TensorBoardLogger"))
-      others.push_back("'" + excerpt(name.text) + "'");
-  if (others.size() < to->value.items.size()) layer.emit("log.tensorboard", "true", {to});
-  if (to->value.items.empty() || !others.empty())
-    layer.ignore(*to, (others.size() < to->value.items.size() ? join(others, ", ") + ": " : "") +
-                          "the run folder's metrics.jsonl is the log");
-}
-
-void combine_plugins(Layer& layer) {
-  if (!layer.says({"@plugins"})) return;
-  const Said* plugins = layer.part("@plugins");
-  for (const Node& name : plugins->value.items)
-    if (!name.text.starts_with("axolotl.integrations.liger.") &&
-        !name.text.starts_with("axolotl.integrations.cut_cross_entropy."))
-      return layer.refuse(*plugins, "'" + excerpt(name.text) + "' does not exist here");
-  layer.ignore(*plugins, "there is one implementation here, and it needs no such choice");
-}
-
-void combine_gpu_limit(Layer& layer) {
-  if (!layer.says({"@gpu_limit"})) return;
-  const Said* limit = layer.part("@gpu_limit");
-  const bool is_number = read_foreign_whole(limit->value).has_value();
-  layer.emit("memory.device", limit->value.text + (is_number ? "GiB" : ""), {limit});
+  const bool prompts = completion != nullptr && !is_true(completion);
+  const bool messages = !is_true(assistant);
+  if (prompts && !messages)
+    return layer.refuse(*completion, "contradicts '" + assistant->as_written + "' here: one key says both");
+  layer.emit("data.train_on_prompt",
+             prompts    ? "true"
+             : messages ? "messages"
+                        : "false",
+             present({completion, assistant}));
 }
 
 struct Zero {
@@ -355,15 +345,15 @@ void combine(Layer& layer) {
   combine_clip(layer);
   combine_schedule(layer);
   combine_precision(layer);
+  combine_torchtune(layer);  // a length that the data set asks for
   combine_data(layer);
+  combine_llama_factory(layer);
+  combine_axolotl(layer);
+  combine_trl(layer);
   combine_packing(layer);
   combine_answers_only(layer);
   combine_eval_share(layer);
-  combine_every(layer, {"eval.every", "@eval_steps", "@eval_strategy", "@eval_times"});
-  combine_every(layer, {"save.every", "@save_steps", "@save_strategy", "@save_times"});
-  combine_report_to(layer);
-  combine_plugins(layer);
-  combine_gpu_limit(layer);
+  combine_run(layer);
   combine_deepspeed(layer);
 }
 

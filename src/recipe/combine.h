@@ -9,8 +9,14 @@ namespace plimsoll {
 // All of them, in an order in which each finds what it asks.
 void combine(Layer& layer);
 
-// The data sets (combine_data.cc).
+// What happens how often, and what ends the run (combine_run.cc).
+void combine_run(Layer& layer);
+// The data sets, and what tools have of their own (dialects/).
 void combine_data(Layer& layer);
+void combine_llama_factory(Layer& layer);
+void combine_axolotl(Layer& layer);
+void combine_torchtune(Layer& layer);
+void combine_trl(Layer& layer);
 
 // The method of a tool's recipe that says none.
 void fill_tool_method(Layer& layer);

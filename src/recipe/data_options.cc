@@ -1,6 +1,7 @@
 // Options of where rows come from and what becomes of those that do not fit.
 #include "base/error.h"
 #include "base/strings.h"
+#include "recipe/hub.h"
 #include "recipe/option_types.h"
 
 namespace plimsoll {
@@ -10,14 +11,16 @@ using namespace option_types;  // NOLINT: as in options.cc
 Option data_train() {
   return make(
       "data.train", [](auto& recipe) -> auto& { return recipe.data.train; },
-      "a path, a list of paths or of {path, weight}, or null",
-      "files, folders or patterns such as data/*.parquet; weight: how often an epoch visits the rows",
+      "a path, a list of paths or of {path, weight, rows}, or null",
+      "files, folders or patterns such as data/*.parquet; weight: how often an epoch visits the rows; rows: "
+      "\":1000\" or \"10%:\"",
       read_sources, [](const std::vector<TrainSource>& sources) { return print(sources); });
 }
 
 Option data_columns() {
-  static const std::vector<std::string> kNames = {"prompt", "response",  "messages", "tools",
-                                                  "text",   "input_ids", "labels"};
+  static const std::vector<std::string> kNames = {
+      "prompt",      "response", "messages", "tools",  "text",    "input_ids",    "labels",
+      "instruction", "input",    "output",   "system", "history", "message_role", "message_content"};
   Option option;
   option.key = "data.columns";
   option.values = "a map such as {prompt: question, response: answer}";
@@ -45,8 +48,96 @@ Option data_columns() {
 Option data_truncation() {
   return choice<Truncation>(
       "data.truncation", [](auto& recipe) -> auto& { return recipe.data.truncation; },
-      {{"right", Truncation::right}, {"left", Truncation::left}},
-      "the end that sequences beyond max_length lose");
+      {{"right", Truncation::right},
+       {"left", Truncation::left},
+       {"drop", Truncation::drop},
+       {"refuse", Truncation::refuse}},
+      "the end that sequences beyond max_length lose; drop leaves such rows out, refuse is an error");
+}
+
+Option data_max_length() {
+  constexpr IntegerRange kTokens = {1, int64_t{1} << 24};
+  return make(
+      "data.max_length", [](auto& recipe) -> auto& { return recipe.data.max_length; },
+      "null or " + describe(kTokens),
+      "tokens of a sequence; longer ones are cut. null: as many as the longest row has",
+      [kTokens](const Node& node, Folder) -> std::optional<int64_t> {
+        if (node.kind == Node::Kind::null) return kLongestRow;
+        return read_integer(node, kTokens);
+      },
+      [](int64_t length) { return length == kLongestRow ? Json(nullptr) : Json(length); });
+}
+
+Option data_train_on_prompt() {
+  return make(
+      "data.train_on_prompt", [](auto& recipe) -> auto& { return recipe.data.train_on_prompt; },
+      "true, false or messages",
+      "loss on the prompt as well; messages: on all of a conversation, not on prompts before a response",
+      [](const Node& node, Folder) -> std::optional<PromptLoss> {
+        if (node.is_word("messages")) return PromptLoss::messages;
+        const auto flag = read_boolean(node);
+        if (!flag) return std::nullopt;
+        return *flag ? PromptLoss::yes : PromptLoss::no;
+      },
+      [](PromptLoss loss) {
+        return loss == PromptLoss::messages ? Json("messages") : Json(loss == PromptLoss::yes);
+      });
+}
+
+Option data_special_tokens() {
+  static const std::vector<std::string> kNames = {"bos_token", "eos_token", "unk_token"};
+  Option option;
+  option.key = "data.special_tokens";
+  option.values = "a map such as {eos_token: <|im_end|>}";
+  option.meaning =
+      "the token that ends texts, where it is not the tokenizer's; others must be the tokenizer's";
+  option.set = [](Recipe& recipe, const Node& node, Folder) {
+    if (node.kind != Node::Kind::map) return false;
+    std::map<std::string, std::string> tokens;
+    for (const Node& item : node.items) {
+      const auto text = read_text(item);
+      if (!text || std::find(kNames.begin(), kNames.end(), item.key) == kNames.end()) return false;
+      tokens[item.key] = *text;
+    }
+    recipe.data.special_tokens = std::move(tokens);
+    return true;
+  };
+  option.get = [](const Recipe& recipe) {
+    Json tokens = Json::object();
+    for (const auto& [name, text] : recipe.data.special_tokens) tokens[name] = text;
+    return tokens;
+  };
+  return option;
+}
+
+Option data_template_source() {
+  return make(
+      "data.template_source", [](auto& recipe) -> auto& { return recipe.data.template_source; },
+      "a text in Jinja, a path that ends in .jinja, or null", "in place of the model folder's own template",
+      [](const Node& node, Folder folder) -> std::optional<std::optional<std::string>> {
+        if (node.kind == Node::Kind::null) return std::optional<std::string>();
+        if (node.kind != Node::Kind::scalar) return std::nullopt;
+        if (node.text.find("{%") != std::string::npos || node.text.find("{{") != std::string::npos)
+          return std::make_optional(std::optional(node.text));
+        const auto path = read_path(node, folder);
+        if (!path || !path->ends_with(".jinja")) return std::nullopt;
+        return std::make_optional(path);
+      },
+      [](const std::optional<std::string>& source) { return print(source); });
+}
+
+Option save_hub() {
+  return make(
+      "save.hub", [](auto& recipe) -> auto& { return recipe.save.hub; },
+      "a name such as me/my-model, or null",
+      "the command that uploads the run under this name is printed at its end",
+      [](const Node& node, Folder) -> std::optional<std::optional<std::string>> {
+        if (node.kind == Node::Kind::null) return std::optional<std::string>();
+        const auto name = read_text(node);
+        if (!name || !is_hub_name(*name, true)) return std::nullopt;
+        return std::make_optional(name);
+      },
+      [](const std::optional<std::string>& name) { return print(name); });
 }
 
 Option data_on_error() {

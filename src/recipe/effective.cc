@@ -54,7 +54,7 @@ std::string experiment_fingerprint(const Recipe& recipe) {
   nlohmann::json fingerprint = nlohmann::json::object();  // keeps its keys sorted
   for (const Option& option : options())
     if (option.experiment && applies(option, recipe)) fingerprint[option.key] = option.get(recipe);
-  if (recipe.data.eval.kind != EvalSource::Kind::share) fingerprint.erase("data.eval");
+  if (!recipe.data.eval.is_held_out()) fingerprint.erase("data.eval");
   return fingerprint.dump();
 }
 

@@ -144,13 +144,16 @@ ForeignValue read_foreign(const Alias& row, const std::string& key, const Node& 
     if (is_off(node)) return without_effect("off, as here");
     return refused("not supported: " + std::string(row.note));
   }
-  if (node.kind == Node::Kind::null && row.to != "@clip") return without_effect("nothing is given");
+  if (node.kind == Node::Kind::null && row.reading == Reading::length) return mapped(node);
+  const bool takes_null = row.to == "@clip" || row.reading == Reading::any;
+  if (node.kind == Node::Kind::null && !takes_null) return without_effect("nothing is given");
   switch (row.reading) {
     case Reading::flag:
       return read_flag(node, false);
     case Reading::inverse:
       return read_flag(node, true);
     case Reading::whole:
+    case Reading::length:
       return read_whole(node, false);
     case Reading::limit:
       return read_whole(node, true);

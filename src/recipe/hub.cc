@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <iterator>
+#include <regex>
 #include <set>
 
 #include "base/error.h"
@@ -55,9 +57,34 @@ bool says(const std::string& path, std::string_view word) {
   return false;
 }
 
-bool says_another(const std::string& path, const std::string& split) {
-  return std::any_of(kOtherSplits.begin(), kOtherSplits.end(),
-                     [&](std::string_view other) { return other != split && says(path, other); });
+// "train_sft" of "data/train_sft-00000-of-00003.parquet": the hub's own naming of a split's files.
+std::optional<std::string> sharded_split(const std::string& path) {
+  static const std::regex kSharded("([A-Za-z0-9_.]+)-[0-9]{5}-of-[0-9]{5}(-[0-9a-f]+)?\\.[a-z]+");
+  const std::string name = fs::path(path).filename().string();
+  std::smatch match;
+  if (name.size() > 200 || !std::regex_match(name, match, kSharded)) return std::nullopt;
+  return match[1].str();
+}
+
+bool names_a_split(const std::string& path) {
+  return says(path, "train") || std::any_of(kOtherSplits.begin(), kOtherSplits.end(),
+                                            [&](std::string_view split) { return says(path, split); });
+}
+
+// The files of a split as the library datasets chooses them: by the names that the hub gives to its files;
+// else those that say the split; and where no file says any split, all of them are train.
+std::vector<std::string> of_split(const std::vector<std::string>& files, const std::string& split) {
+  const auto keep = [&](auto belongs) {
+    std::vector<std::string> kept;
+    std::copy_if(files.begin(), files.end(), std::back_inserter(kept), belongs);
+    return kept;
+  };
+  if (std::any_of(files.begin(), files.end(),
+                  [](const auto& file) { return sharded_split(file).has_value(); }))
+    return keep([&](const std::string& file) { return sharded_split(file) == split; });
+  if (std::none_of(files.begin(), files.end(), names_a_split))
+    return split == "train" ? files : std::vector<std::string>{};
+  return keep([&](const std::string& file) { return says(file, split); });
 }
 
 // Data files under the folder, relative to it, sorted. Bounded: a data set has no million of files.
@@ -162,14 +189,15 @@ std::string download_command(HubKind kind, std::string_view name) {
 
 std::vector<std::string> split_files(const fs::path& folder, const std::string& split,
                                      const std::string& subset) {
+  std::vector<std::string> candidates;
+  for (const std::string& file : data_files(folder)) {
+    const bool of_subset = subset.empty() || subset == "default" || file.starts_with(subset + "/") ||
+                           file.starts_with("data/" + subset + "/") || file.starts_with(subset + ".");
+    if (of_subset && file != "dataset_infos.json" && file != "dataset_info.json") candidates.push_back(file);
+  }
   std::vector<std::string> files;
   std::set<std::string> folders;
-  for (const std::string& file : data_files(folder)) {
-    if (!subset.empty() && !file.starts_with(subset + "/") && !file.starts_with("data/" + subset + "/") &&
-        !file.starts_with(subset + "."))
-      continue;
-    const bool wanted = says(file, split) || (split == "train" && !says_another(file, split));
-    if (!wanted || file == "dataset_infos.json" || file == "dataset_info.json") continue;
+  for (const std::string& file : of_split(candidates, split)) {
     folders.insert(fs::path(file).parent_path().string());
     files.push_back((folder / file).string());
   }

@@ -38,9 +38,10 @@ std::string model_name(const std::filesystem::path& folder);
 // "hf download Qwen/Qwen2.5-0.5B"
 std::string download_command(HubKind kind, std::string_view name);
 
-// The files of a split in a data set's folder, sorted: those whose name or folder says the split, or, for
-// train, those that say no other one. `subset` is a folder or the start of names, where it is not empty.
-// Throws UsageError when there is none, or when several subsets have one.
+// The files of a split in a data set's folder, sorted: by the hub's naming
+// (train_sft-00000-of-00003.parquet), else those whose name or folder says the split, or, for train where no
+// file says any, all of them. `subset` is a folder or the start of names, where it is not empty. Throws
+// UsageError when there is none, or when several subsets have one.
 std::vector<std::string> split_files(const std::filesystem::path& folder, const std::string& split,
                                      const std::string& subset);
 

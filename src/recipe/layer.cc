@@ -130,12 +130,15 @@ void Layer::emit(std::string_view key, Node value, const std::vector<const Said*
 }
 
 void Layer::emit(std::string_view key, std::string_view text, const std::vector<const Said*>& from) {
-  emit(key, scalar_at(from.front()->value, text), from);
+  Node node = scalar_at(from.front()->value, text);
+  if (text == "null") node.kind = Node::Kind::null;
+  emit(key, node, from);
 }
 
 void Layer::emit_default(std::string_view key, std::string_view text) {
-  if (given(key) != nullptr) return;
-  Node node = scalar_at({}, text);
+  if (given(key) != nullptr || emits(std::string(key) + ".")) return;
+  Node node = read_yaml(text);
+  node.line = node.key_line = 0;  // it stands nowhere
   node.key = key;
   emitted_.emplace(std::string(key), Emitted{node, {}, true});
 }
@@ -144,8 +147,8 @@ void Layer::ignore(const Said& said, const std::string& reason, bool is_off) {
   report_.no_effect.push_back({place(said.value), said.as_written, reason, is_off});
 }
 
-void Layer::refuse(const Said& said, const std::string& message) {
-  problems_.add(place(said.value), said.key + ": " + message);
+void Layer::refuse(const Said& said, const std::string& message, const std::string& key) {
+  problems_.add(place(said.value), said.key + ": " + message, key);
 }
 
 Node Layer::locate(const Node& path) const {
@@ -203,7 +206,10 @@ void Layer::drop_what_means_nothing() {
 void Layer::report(const std::string& key, const Emitted& emitted) {
   const std::string ours = key + ": " + as_text(emitted.node);
   if (emitted.is_default) {
-    report_.defaults.push_back(ours);
+    // Only where it is not ours.
+    Recipe given;
+    find_option(key)->set(given, emitted.node, source_.folder);
+    if (find_option(key)->get(given) != find_option(key)->get(Recipe{})) report_.defaults.push_back(ours);
     return;
   }
   std::vector<std::string> theirs;

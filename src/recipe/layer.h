@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "recipe/aliases.h"
+#include "recipe/dialects/defaults.h"
 #include "recipe/document.h"
 #include "recipe/problems.h"
 #include "recipe/recipe.h"
@@ -41,6 +42,8 @@ struct KeyReport {
     bool is_off = false;  // nothing was asked for
   };
   std::optional<Tool> tool;
+  ToolVersion version;     // whose defaults are taken
+  std::string model_name;  // as the tool's recipe names the model
   std::vector<Mapped> mapped;
   std::vector<NoEffect> no_effect;
   std::vector<std::string> defaults;  // "schedule.name: linear", which the tool has and we have not
@@ -56,6 +59,8 @@ class Layer {
 
   [[nodiscard]] const Source& source() const { return source_; }
   [[nodiscard]] std::optional<Tool> tool() const { return tool_; }
+  // Of the tool, assumed or named.
+  [[nodiscard]] Version version() const { return report_.version.version; }
   // Whether this layer is a tool's recipe, rather than keys beside one.
   [[nodiscard]] bool is_recipe() const { return is_recipe_; }
   void set_recipe(bool is_recipe) { is_recipe_ = is_recipe; }
@@ -82,7 +87,8 @@ class Layer {
   // As emit() where neither this layer nor a key of theirs says it.
   void emit_default(std::string_view key, std::string_view text);
   void ignore(const Said& said, const std::string& reason, bool is_off = false);
-  void refuse(const Said& said, const std::string& message);
+  // With a `key` of ours the problem is gone where a later layer says that key.
+  void refuse(const Said& said, const std::string& message, const std::string& key = "");
   // A path of theirs: where nothing is beside the recipe, but in the working directory, that is meant.
   [[nodiscard]] Node locate(const Node& path) const;
 

@@ -106,12 +106,66 @@ LoadedRecipe apply_overrides(RecipeBuilder& builder, const Overrides& overrides,
 
 }  // namespace
 
+namespace {
+
+// Replaces the node of a key, nested or dotted, or takes it out; inside of a map that is there it may be a
+// new one. False where the file has no such key.
+bool replace_key(Node& map, std::string_view key, const Node& value, bool is_inner = false) {
+  if (map.kind != Node::Kind::map) return false;
+  for (auto at = map.items.begin(); at != map.items.end(); ++at) {
+    if (at->key == key) {
+      Node node = value;
+      node.key = at->key;
+      node.line = at->line;
+      node.key_line = at->key_line;
+      if (value.kind == Node::Kind::null)
+        map.items.erase(at);
+      else
+        *at = std::move(node);
+      return true;
+    }
+    if (!at->key.empty() && key.starts_with(at->key) && key[at->key.size()] == '.' &&
+        replace_key(*at, key.substr(at->key.size() + 1), value, true))
+      return true;
+  }
+  if (!is_inner || key.find('.') != std::string_view::npos) return false;
+  map.items.push_back(value);
+  map.items.back().key = key;
+  return true;
+}
+
+// A key of another tool that the file has is changed where it stands, so that what the file says of it is
+// gone with all that follows from it; it may be one that is refused or not known.
+std::vector<std::string> change_theirs(Node& root, const std::vector<std::string>& sets) {
+  std::vector<std::string> others;
+  for (const std::string& text : sets) {
+    const size_t equals = text.find('=');
+    const std::string_view key = trim(std::string_view(text).substr(0, equals));
+    const std::string_view outer = key.substr(0, key.find('.'));
+    const bool is_ours = find_option(key) != nullptr || is_group(outer) || find_node(root, outer) == nullptr;
+    bool is_changed = false;
+    if (!is_ours && equals != std::string::npos) {
+      try {
+        is_changed = replace_key(root, key, read_yaml(std::string_view(text).substr(equals + 1)));
+      } catch (const DocumentError&) {  // NOLINT: told where it is applied
+      }
+    }
+    if (!is_changed) others.push_back(text);
+  }
+  return others;
+}
+
+}  // namespace
+
 LoadedRecipe load_recipe(const std::string& file, const Overrides& overrides) {
-  const Node root = read_tree(file);
+  Node root = read_tree(file);
   const std::filesystem::path folder = std::filesystem::absolute(file).parent_path();
   RecipeBuilder builder;
+  if (!overrides.as_tool.empty()) builder.set_tool(parse_tool_version(overrides.as_tool));
+  Overrides others = overrides;
+  if (builder.is_named() || tool_of(root)) others.sets = change_theirs(root, overrides.sets);
   builder.apply(root, {file, true, folder});
-  return apply_overrides(builder, overrides, file);
+  return apply_overrides(builder, others, file);
 }
 
 LoadedRecipe recipe_from_overrides(const Overrides& overrides) {

@@ -18,6 +18,7 @@ struct Overrides {
   // As `sets`, applied last. What was said before and means nothing beside them is left out: LoRA's rank
   // where full fine-tuning is looked at.
   std::vector<std::string> what_if = {};
+  std::string as_tool = {};  // --as: the tool and version that the file is written for
 };
 
 struct LoadedRecipe {

@@ -48,6 +48,9 @@ std::string suggest_key(std::string_view unknown);
 bool applies(const Option& option, const Recipe& recipe);
 bool applies_to_optimizer(const Option& option, const Recipe& recipe);
 
+// The words of data.template.
+const std::vector<std::string>& template_names();
+
 // A value in YAML's flow style: 2e-4, [q_proj, v_proj], {prompt: question}.
 std::string to_yaml(const Json& value);
 

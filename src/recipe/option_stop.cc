@@ -21,4 +21,18 @@ Option stop_loss() {
       });
 }
 
+Option stop_above() {
+  constexpr NumberRange kLoss = {0, 1e9};
+  return make(
+      "stop.above", [](auto& recipe) -> auto& { return recipe.stop.above; }, "null or " + describe(kLoss),
+      "end the run where the loss is above this in stop.above_steps steps in a row",
+      [kLoss](const Node& node, Folder) -> std::optional<std::optional<double>> {
+        if (node.kind == Node::Kind::null) return std::optional<double>();
+        const auto limit = read_number(node, kLoss);
+        if (!limit) return std::nullopt;
+        return std::make_optional(limit);
+      },
+      [](const std::optional<double>& limit) { return print(limit); });
+}
+
 }  // namespace plimsoll::option_types

@@ -130,6 +130,7 @@ Option optional_path(std::string key, Field field, std::string meaning) {
 }
 
 Option stop_loss();
+Option stop_above();
 
 }  // namespace plimsoll::option_types
 
@@ -138,7 +139,12 @@ namespace plimsoll {
 // data_options.cc
 Option data_train();
 Option data_columns();
+Option data_max_length();
 Option data_truncation();
+Option data_train_on_prompt();
+Option data_special_tokens();
+Option data_template_source();
+Option save_hub();
 Option data_on_error();
 
 // template_options.cc

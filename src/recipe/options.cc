@@ -13,7 +13,6 @@ namespace {
 using namespace option_types;  // NOLINT: the table below is written in them
 
 constexpr IntegerRange kCount = {1, 1'000'000};
-constexpr IntegerRange kEvery = {0, 1'000'000'000};
 
 // A checkpoint belongs to one value of the option.
 Option experiment(Option option) {
@@ -179,6 +178,14 @@ Option memory_offload() {
       });
 }
 
+template <class Field>
+Option every(std::string key, Field field, std::string meaning) {
+  return make(
+      std::move(key), field, "a whole number of steps, epoch, or a share of all steps such as 10%",
+      std::move(meaning), [](const Node& node, Folder) { return read_every(node); },
+      [](const Every& value) { return print(value); });
+}
+
 std::vector<Option> model_options() {
   return {
       required(experiment(make(
@@ -195,26 +202,31 @@ std::vector<Option> model_options() {
 std::vector<Option> data_options() {
   return {
       experiment(data_train()),
-      experiment(make("data.eval", FIELD(data.eval), "a path, a share such as 2%, or null",
-                      "rows to evaluate on: a file, or a share taken out of train", read_eval_source,
-                      [](const EvalSource& source) { return print(source); })),
+      experiment(make("data.eval", FIELD(data.eval),
+                      "a path, {path, rows}, a share such as 2%, a number of rows, or null",
+                      "rows to evaluate on: a file, or a share or a number of rows taken out of train",
+                      read_eval_source, [](const EvalSource& source) { return print(source); })),
       experiment(choice<DataFormat>("data.format", FIELD(data.format),
                                     {{"auto", DataFormat::automatic},
                                      {"prompt-response", DataFormat::prompt_response},
                                      {"messages", DataFormat::messages},
                                      {"text", DataFormat::text},
-                                     {"input-ids", DataFormat::input_ids}},
+                                     {"input-ids", DataFormat::input_ids},
+                                     {"alpaca", DataFormat::alpaca}},
                                     "what a row holds; auto looks at the columns")),
       experiment(data_columns()),
       experiment(data_template()),
+      experiment(data_template_source()),
       experiment(data_date()),
-      experiment(integer("data.max_length", FIELD(data.max_length), {1, int64_t{1} << 24},
-                         "tokens of a sequence; longer ones are cut")),
+      experiment(data_max_length()),
       experiment(data_truncation()),
       experiment(
           boolean("data.packing", FIELD(data.packing), "several rows in one sequence, none seeing another")),
       data_on_error(),
-      experiment(boolean("data.train_on_prompt", FIELD(data.train_on_prompt), "loss on the prompt as well")),
+      experiment(data_train_on_prompt()),
+      experiment(boolean("data.bos", FIELD(data.bos),
+                         "texts and plain prompts begin with what the tokenizer puts before a text")),
+      experiment(data_special_tokens()),
       auto_integer("data.loader_threads", FIELD(data.loader_threads), {1, 256},
                    "threads that prepare batches"),
       auto_integer("data.prefetch", FIELD(data.prefetch), {1, 1024}, "batches held ready"),
@@ -270,7 +282,7 @@ std::vector<Option> step_options() {
                                        {"constant", ScheduleName::constant}},
                                       "learning rate after the warm-up")),
       experiment(make(
-          "schedule.warmup", FIELD(schedule.warmup), "a share such as 3% or a number of steps",
+          "schedule.warmup", FIELD(schedule.warmup), "a share such as 3%, a number of steps, or axolotl",
           "the learning rate rises from 0 over these steps",
           [](const Node& node, Folder) { return read_warmup(node); },
           [](const Warmup& warmup) { return print(warmup); })),
@@ -341,16 +353,21 @@ std::vector<Option> run_options() {
       // Up to 2^53, which every JSON reader keeps exactly.
       experiment(integer("seed", FIELD(seed), {0, int64_t{1} << 53},
                          "of the order of rows, dropout, rounding and new weights")),
-      integer("eval.every", FIELD(eval.every), kEvery, "steps between evaluations; 0: at the end only"),
+      every("eval.every", FIELD(eval.every), "steps between evaluations; 0: at the end only"),
       auto_integer("eval.micro", FIELD(eval.micro), kCount, "sequences at a time in evaluation"),
       names("eval.metrics", FIELD(eval.metrics), "what evaluation measures"),
-      integer("save.every", FIELD(save.every), kEvery, "steps between checkpoints; 0: at the end only"),
+      every("save.every", FIELD(save.every), "steps between checkpoints; 0: at the end only"),
       integer("save.keep", FIELD(save.keep), kCount, "latest checkpoints kept"),
       optional_word("save.best", FIELD(save.best), {"loss"},
                     "keep the checkpoint that is best in this metric of evaluation as well, and end with it"),
       choice<SaveFormat>("save.format", FIELD(save.format), {{"auto", SaveFormat::automatic}},
                          "auto: a full model in safetensors, or a PEFT folder"),
+      save_hub(),
       stop_loss(),
+      stop_above(),
+      integer("stop.above_steps", FIELD(stop.above_steps), kCount, "steps in a row for stop.above"),
+      integer("stop.patience", FIELD(stop.patience), {0, 1'000'000},
+              "end the run after so many evaluations without a lower loss; 0: never"),
       integer("log.every", FIELD(log.every), kCount, "steps between lines of the log"),
       boolean("log.tensorboard", FIELD(log.tensorboard), "TensorBoard event files in the run folder"),
       optional_path("output", FIELD(output), "folder of the run; train needs it"),

@@ -12,6 +12,7 @@ class Problems {
  public:
   // A problem with a `key` is gone once forget() is called for that key.
   void add(const std::string& place, const std::string& message, const std::string& key = "");
+  void add_first(const std::string& place, const std::string& message);
   void forget(const std::string& key);
   [[nodiscard]] size_t count() const { return count_; }
   [[nodiscard]] bool is_full() const { return lines_.size() == kShown; }

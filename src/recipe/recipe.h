@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "recipe/row_range.h"
 #include "tensor/tensor.h"
 
 namespace plimsoll {
@@ -17,9 +18,9 @@ namespace plimsoll {
 // Enumerations hold what exists. Values that are known but missing are refused by name: unsupported.cc.
 enum class Init : uint8_t { weights, random };
 enum class Task : uint8_t { sft, pretrain };
-enum class DataFormat : uint8_t { automatic, prompt_response, messages, text, input_ids };
-enum class TemplateName : uint8_t { automatic, plain, chatml, llama2, llama3, mistral, alpaca };
-enum class Truncation : uint8_t { right, left };
+enum class DataFormat : uint8_t { automatic, prompt_response, messages, text, input_ids, alpaca };
+enum class Truncation : uint8_t { right, left, drop, refuse };
+enum class PromptLoss : uint8_t { no, yes, messages };  // messages: of conversations, not of prompts
 enum class RowErrors : uint8_t { stop, skip };
 enum class MethodType : uint8_t { full, lora, qlora };
 enum class OptimizerName : uint8_t { adamw, adamw8bit, lion, sgd, adafactor };
@@ -40,31 +41,52 @@ struct MemoryLimit {
   friend bool operator==(const MemoryLimit&, const MemoryLimit&) = default;
 };
 
-// Rows to train on: a file, a folder or a pattern, and how often an epoch visits its rows.
+// data.max_length: null: as long as the longest row is.
+inline constexpr int64_t kLongestRow = 0;
+
+// Rows to train on: a file, a folder or a pattern, how often an epoch visits its rows, and which of them.
 struct TrainSource {
   std::string path;
   double weight = 1.0;
+  RowRange rows = {};
   friend bool operator==(const TrainSource&, const TrainSource&) = default;
 };
 
-// Rows to evaluate on: none, a file or folder of their own, or a share of the training rows.
+// Rows to evaluate on: none, a file or folder of their own, or a share or a number of the training rows.
 struct EvalSource {
-  enum class Kind : uint8_t { none, path, share };
+  enum class Kind : uint8_t { none, path, share, count };
   Kind kind = Kind::none;
   std::string path;
   double percent = 0.0;
+  int64_t count = 0;
+  RowRange rows = {};  // with Kind::path
+  [[nodiscard]] bool is_held_out() const { return kind == Kind::share || kind == Kind::count; }
   friend bool operator==(const EvalSource&, const EvalSource&) = default;
 };
 
-// Steps over which the learning rate rises from 0, stated or as a share of all steps.
+// Steps over which the learning rate rises from 0, stated or as a share of all steps. In axolotl's way a
+// share is rounded down, at most `steps`, and two where that is one.
 struct Warmup {
-  enum class Unit : uint8_t { percent, steps };
+  enum class Unit : uint8_t { percent, steps, axolotl };
   Unit unit = Unit::percent;
   double percent = 3.0;
   int64_t steps = 0;
-  // A share is rounded up to whole steps.
+  // A share is rounded up to whole steps. With Unit::axolotl `steps` 0 is any number.
   [[nodiscard]] int64_t steps_of(int64_t total_steps) const;
   friend bool operator==(const Warmup&, const Warmup&) = default;
+};
+
+// How often something happens: after so many steps (0: at the end only), at each end of an epoch, or after a
+// share of all steps.
+struct Every {
+  enum class Unit : uint8_t { steps, epochs, percent };
+  Unit unit = Unit::steps;
+  int64_t steps = 0;
+  double percent = 0.0;
+  [[nodiscard]] bool is_asked_for() const { return unit != Unit::steps || steps > 0; }
+  // Whether it is due behind step number `step`, which ends an epoch or does not.
+  [[nodiscard]] bool is_due(int64_t step, int64_t total_steps, bool ends_epoch) const;
+  friend bool operator==(const Every&, const Every&) = default;
 };
 
 // Types of what is trained. LoRA adapters, their gradients and states are f32 whatever is said here.
@@ -101,13 +123,16 @@ struct Recipe {
     EvalSource eval;
     DataFormat format = DataFormat::automatic;
     std::map<std::string, std::string> columns;  // our name of a column -> its name in the files
-    TemplateName chat_template = TemplateName::automatic;
-    std::optional<std::string> date;  // of templates that print one: YYYY-MM-DD
+    std::string chat_template = "auto";
+    std::optional<std::string> template_source;  // Jinja, or the path of a file of it
+    std::optional<std::string> date;             // of templates that print one: YYYY-MM-DD
     int64_t max_length = 1024;
     Truncation truncation = Truncation::right;
     bool packing = false;
     RowErrors on_error = RowErrors::stop;
-    bool train_on_prompt = false;
+    PromptLoss train_on_prompt = PromptLoss::no;
+    bool bos = false;                                   // rows of text begin as the tokenizer begins a text
+    std::map<std::string, std::string> special_tokens;  // by name: eos_token, ...
     int64_t loader_threads = kAuto;
     int64_t prefetch = kAuto;
     std::optional<bool> pin;  // none means auto
@@ -162,20 +187,24 @@ struct Recipe {
     friend bool operator==(const Memory&, const Memory&) = default;
   };
   struct Eval {
-    int64_t every = 0;
+    Every every;
     int64_t micro = kAuto;
     std::vector<std::string> metrics = {"loss"};
     friend bool operator==(const Eval&, const Eval&) = default;
   };
   struct Save {
-    int64_t every = 0;
+    Every every;
     int64_t keep = 2;
     std::optional<std::string> best;
     SaveFormat format = SaveFormat::automatic;
+    std::optional<std::string> hub;  // where the run is to be uploaded: the command is printed at the end
     friend bool operator==(const Save&, const Save&) = default;
   };
   struct Stop {
     StopLoss loss;
+    std::optional<double> above;  // the loss of a step
+    int64_t above_steps = 3;      // how many of them in a row
+    int64_t patience = 0;         // evaluations without a lower loss; 0: any number
     friend bool operator==(const Stop&, const Stop&) = default;
   };
   struct Log {

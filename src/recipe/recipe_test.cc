@@ -60,7 +60,7 @@ output: runs/x
   EXPECT_EQ(recipe.data.format, DataFormat::text);
   EXPECT_EQ(recipe.data.columns.at("text"), "body");
   EXPECT_EQ(recipe.data.max_length, 256);
-  EXPECT_TRUE(recipe.data.train_on_prompt);
+  EXPECT_EQ(recipe.data.train_on_prompt, PromptLoss::yes);
   EXPECT_EQ(recipe.data.loader_threads, 1);
   EXPECT_EQ(recipe.data.prefetch, 4);
   EXPECT_FALSE(recipe.data.shuffle);
@@ -86,8 +86,8 @@ output: runs/x
   EXPECT_EQ(recipe.device, DeviceChoice::cpu);
   EXPECT_EQ(recipe.threads, 2);
   EXPECT_EQ(recipe.seed, 7);
-  EXPECT_EQ(recipe.eval, (Recipe::Eval{10, 4, {"loss"}}));
-  EXPECT_EQ(recipe.save.every, 20);
+  EXPECT_EQ(recipe.eval, (Recipe::Eval{{.steps = 10}, 4, {"loss"}}));
+  EXPECT_EQ(recipe.save.every.steps, 20);
   EXPECT_EQ(recipe.save.keep, 3);
   EXPECT_EQ(recipe.log.every, 5);
   EXPECT_EQ(recipe.output, "/home/recipes/runs/x");

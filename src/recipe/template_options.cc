@@ -23,17 +23,65 @@ bool is_date(const std::string& text) {
 
 }  // namespace
 
+const std::vector<std::string>& template_names() {
+  static const std::vector<std::string> kNames = {"auto",
+                                                  "plain",
+                                                  "chatml",
+                                                  "llama2",
+                                                  "llama3",
+                                                  "mistral",
+                                                  "alpaca",
+                                                  "trl",
+                                                  "axolotl",
+                                                  "axolotl/alpaca",
+                                                  "axolotl/alpaca:chat",
+                                                  "axolotl/alpaca:chatml",
+                                                  "axolotl/alpaca:phi",
+                                                  "axolotl/plain",
+                                                  "axolotl/chatml",
+                                                  "axolotl/llama3",
+                                                  "llama-factory/alpaca",
+                                                  "llama-factory/chatml",
+                                                  "llama-factory/deepseek",
+                                                  "llama-factory/deepseek3",
+                                                  "llama-factory/default",
+                                                  "llama-factory/empty",
+                                                  "llama-factory/gemma",
+                                                  "llama-factory/llama2",
+                                                  "llama-factory/llama3",
+                                                  "llama-factory/mistral",
+                                                  "llama-factory/phi",
+                                                  "llama-factory/phi4",
+                                                  "llama-factory/qwen",
+                                                  "llama-factory/qwen3",
+                                                  "llama-factory/qwen3_nothink",
+                                                  "llama-factory/vicuna",
+                                                  "llama-factory/yi",
+                                                  "llama-factory/zephyr",
+                                                  "torchtune/llama2",
+                                                  "torchtune/llama3",
+                                                  "torchtune/mistral",
+                                                  "torchtune/plain",
+                                                  "torchtune/qwen2",
+                                                  "torchtune/qwen2-uncut"};
+  return kNames;
+}
+
 Option data_template() {
-  return choice<TemplateName>(
+  return make(
       "data.template", [](auto& recipe) -> auto& { return recipe.data.chat_template; },
-      {{"auto", TemplateName::automatic},
-       {"plain", TemplateName::plain},
-       {"chatml", TemplateName::chatml},
-       {"llama2", TemplateName::llama2},
-       {"llama3", TemplateName::llama3},
-       {"mistral", TemplateName::mistral},
-       {"alpaca", TemplateName::alpaca}},
-      "how conversations become text; auto is the model's own, or for prompts without one plain");
+      "auto, plain, chatml, llama2, llama3, mistral, alpaca, or one of another tool such as "
+      "llama-factory/qwen "
+      "(docs/templates.md)",
+      "how conversations become text; auto is the model's own, or for prompts without one plain",
+      [](const Node& node, Folder) -> std::optional<std::string> {
+        const auto& names = template_names();
+        if (node.kind != Node::Kind::scalar ||
+            std::find(names.begin(), names.end(), node.text) == names.end())
+          return std::nullopt;
+        return node.text;
+      },
+      [](const std::string& name) { return Json(name); });
 }
 
 Option data_date() {

@@ -33,6 +33,19 @@ void fill_references(Node& node, const Node& root, int& left) {
   node.text.replace(begin, end + 1 - begin, target->text);
 }
 
+bool is_empty(const Node& node) {
+  return node.kind == Node::Kind::null ||
+         (node.kind == Node::Kind::scalar ? node.text.empty() : node.items.empty());
+}
+
+// What names the model: torchtune's builder says its family.
+std::string model_name_of(const Node& root) {
+  for (const char* key : {"model._component_", "base_model", "model_name_or_path"})
+    if (const Node* node = find_node(root, key); node != nullptr && node->kind == Node::Kind::scalar)
+      return node->text;
+  return "";
+}
+
 // Words of axolotl's `adapter`; anything else there is a folder, as in our own recipes.
 bool is_method_word(const Node& node) {
   return node.is_word("lora") || node.is_word("qlora") || node.is_word("none");
@@ -42,14 +55,16 @@ bool is_method_word(const Node& node) {
 
 std::optional<Tool> tool_of(const Node& root) {
   if (root.kind != Node::Kind::map) return std::nullopt;
+  const bool is_mixture = holds_one_of(root, {"dataset_mixture", "dataset_mixer"});
+  if (is_mixture && find_node(root, "model_name_or_path") != nullptr) return Tool::trl;
   if (find_node(root, "base_model") != nullptr) return Tool::axolotl;
   if (holds_component(root)) return Tool::torchtune;
   if (find_node(root, "model_name_or_path") == nullptr) return std::nullopt;
   if (holds_one_of(root, {"finetuning_type", "stage", "template", "cutoff_len", "dataset_dir", "lora_target",
                           "lora_rank", "quantization_bit"}))
     return Tool::llama_factory;
-  if (holds_one_of(
-          root, {"dataset_name", "use_peft", "num_train_epochs", "per_device_train_batch_size", "max_steps"}))
+  if (holds_one_of(root, {"dataset_name", "use_peft", "num_train_epochs", "per_device_train_batch_size",
+                          "max_steps", "datasets", "torch_dtype", "learning_rate"}))
     return Tool::trl;
   return std::nullopt;
 }
@@ -61,7 +76,8 @@ bool Translator::read_theirs(const Node& child, const std::string& key, Layer& l
   }
   const Alias* row = find_alias(key, layer.tool());
   if (row == nullptr) return false;
-  if (find_option(key) != nullptr && !is_method_word(child)) return false;
+  const bool of_theirs = is_method_word(child) || (key == "device" && layer.tool() == Tool::torchtune);
+  if (find_option(key) != nullptr && !of_theirs) return false;
   const bool has_inner = is_alias_group(key) || is_group(key);
   // A map whose keys are known one by one, rather than the value of a key; an empty one is off.
   if (has_inner && child.kind == Node::Kind::map) return false;
@@ -86,8 +102,10 @@ Node Translator::own_keys(const Node& map, const std::string& prefix, Layer& lay
         item.key.insert(0, key + ".");
         own.items.push_back(std::move(item));
       }
-    } else if (is_theirs && child.kind == Node::Kind::null && !is_group(key) && find_option(key) == nullptr) {
-      layer.ignore({child, key, key + ": null", 0}, "nothing is given", true);
+    } else if (is_empty(child) && (is_theirs || layer.tool()) && !is_group(key) &&
+               find_option(key) == nullptr) {
+      layer.ignore({child, key, key + ": " + as_text(child), 0},
+                   is_theirs ? "nothing is given" : "not known here, and nothing is given", true);
     } else {
       own.items.push_back(child);
     }
@@ -97,14 +115,20 @@ Node Translator::own_keys(const Node& map, const std::string& prefix, Layer& lay
 
 Node Translator::translate(const Node& root, const Source& source, const Recipe& before, Problems& problems) {
   if (root.kind != Node::Kind::map) return root;
-  if (const auto tool = tool_of(root)) report_.tool = tool;
+  const std::optional<Tool> tool = named_ && layers_ == 0 ? std::optional(named_->tool) : tool_of(root);
+  if (tool) {
+    report_.tool = tool;
+    report_.model_name = model_name_of(root);
+    const KnownVersions* known = known_versions(*tool);
+    if (known != nullptr) report_.version = named_ ? *named_ : ToolVersion{*tool, known->newest, true};
+  }
   Layer layer(++layers_, source, report_.tool, before, parts_, problems, report_);
   Node filled = root;
   int references = 256;
   if (report_.tool == Tool::torchtune) fill_references(filled, root, references);
   Node own = own_keys(filled, "", layer);
   layer.set_own(&own);
-  layer.set_recipe(tool_of(root).has_value());
+  layer.set_recipe(tool.has_value());
   combine(layer);
   if (layer.is_recipe()) fill_tool_defaults(layer);
   layer.drop_what_means_nothing();

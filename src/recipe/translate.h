@@ -7,6 +7,8 @@ namespace plimsoll {
 
 class Translator {
  public:
+  // The first layer is a recipe of this tool, whatever it looks like.
+  void set_tool(const ToolVersion& tool) { named_ = tool; }
   // The layer's tree in our keys. `before` is the recipe of the earlier layers. Keys that nobody knows stay,
   // for the builder to report.
   Node translate(const Node& root, const Source& source, const Recipe& before, Problems& problems);
@@ -18,6 +20,7 @@ class Translator {
   bool read_theirs(const Node& child, const std::string& key, Layer& layer);
 
   int layers_ = 0;
+  std::optional<ToolVersion> named_;
   Parts parts_;
   KeyReport report_;
 };

@@ -87,24 +87,103 @@ std::optional<MemoryLimit> read_memory_limit(const Node& node) {
   return std::nullopt;
 }
 
+namespace {
+
+// {path: a.jsonl, weight: 0.5, rows: ":95%"}; what evaluates has no weight.
+std::optional<TrainSource> read_source(const Node& map, const std::filesystem::path& folder,
+                                       const std::string& key) {
+  const bool has_weight = key == "data.train";
+  TrainSource source;
+  for (const Node& item : map.items) {
+    if (item.key == "path") {
+      const auto path = read_path(item, folder);
+      if (!path) return std::nullopt;
+      source.path = *path;
+    } else if (item.key == "weight" && has_weight) {
+      const auto weight = read_number(item, {0.0, 1000.0});
+      if (!weight || *weight <= 0.0)
+        throw UsageError(key + ": weight: expected a number above 0, at most 1000, found " + describe(item));
+      source.weight = *weight;
+    } else if (item.key == "rows") {
+      const auto rows = parse_row_range(item.text);
+      if (item.kind != Node::Kind::scalar || !rows)
+        throw UsageError(key + ": rows: expected a range such as \":1000\" or \"95%:\", found " +
+                         describe(item));
+      source.rows = *rows;
+    } else {
+      throw UsageError(key + ": '" + excerpt(item.key) + "' is not known; a source has path, " +
+                       (has_weight ? "weight " : "") + "and rows");
+    }
+  }
+  if (source.path.empty()) throw UsageError(key + ": a source has no path");
+  return source;
+}
+
+}  // namespace
+
 std::optional<EvalSource> read_eval_source(const Node& node, const std::filesystem::path& folder) {
   if (node.kind == Node::Kind::null) return EvalSource{};
+  EvalSource source;
+  if (node.kind == Node::Kind::map) {
+    const auto read = read_source(node, folder, "data.eval");
+    if (!read) return std::nullopt;
+    source.kind = EvalSource::Kind::path;
+    source.path = read->path;
+    source.rows = read->rows;
+    return source;
+  }
   const bool is_share = node.text.ends_with('%') && node.text.find('/') == std::string::npos;
   if (is_share) {
     const auto percent = read_percent(node);
     if (!percent || *percent == 0.0 || *percent == 100.0) return std::nullopt;
-    return EvalSource{EvalSource::Kind::share, "", *percent};
+    source.kind = EvalSource::Kind::share;
+    source.percent = *percent;
+    return source;
+  }
+  if (const auto count = read_integer(node, {1, 1'000'000'000})) {
+    source.kind = EvalSource::Kind::count;
+    source.count = *count;
+    return source;
   }
   const auto path = read_path(node, folder);
   if (!path) return std::nullopt;
-  return EvalSource{EvalSource::Kind::path, *path, 0.0};
+  source.kind = EvalSource::Kind::path;
+  source.path = *path;
+  return source;
 }
 
 std::optional<Warmup> read_warmup(const Node& node) {
   constexpr IntegerRange kSteps = {0, 1'000'000'000};
+  if (node.is_word("axolotl")) return Warmup{Warmup::Unit::axolotl, 3.0, 100};
+  if (node.kind == Node::Kind::scalar && node.text.starts_with("axolotl ")) {
+    Node share = node;
+    share.text.erase(0, std::string_view("axolotl ").size());
+    const auto percent = read_percent(share);
+    if (!percent) return std::nullopt;
+    return Warmup{Warmup::Unit::axolotl, *percent, 0};
+  }
   if (const auto percent = read_percent(node)) return Warmup{Warmup::Unit::percent, *percent, 0};
   if (const auto steps = read_integer(node, kSteps)) return Warmup{Warmup::Unit::steps, 0.0, *steps};
   return std::nullopt;
+}
+
+std::optional<Every> read_every(const Node& node) {
+  constexpr IntegerRange kSteps = {0, 1'000'000'000};
+  Every every;
+  if (node.is_word("epoch")) {
+    every.unit = Every::Unit::epochs;
+    return every;
+  }
+  if (const auto percent = read_percent(node)) {
+    if (*percent == 0.0) return std::nullopt;
+    every.unit = Every::Unit::percent;
+    every.percent = *percent;
+    return every;
+  }
+  const auto steps = read_integer(node, kSteps);
+  if (!steps) return std::nullopt;
+  every.steps = *steps;
+  return every;
 }
 
 std::optional<std::string> read_path(const Node& node, const std::filesystem::path& folder) {
@@ -121,32 +200,6 @@ std::optional<std::string> read_path(const Node& node, const std::filesystem::pa
   return path;
 }
 
-namespace {
-
-// {path: a.jsonl, weight: 0.5}
-std::optional<TrainSource> read_weighted(const Node& map, const std::filesystem::path& folder) {
-  TrainSource source;
-  for (const Node& item : map.items) {
-    if (item.key == "path") {
-      const auto path = read_path(item, folder);
-      if (!path) return std::nullopt;
-      source.path = *path;
-    } else if (item.key == "weight") {
-      const auto weight = read_number(item, {0.0, 1000.0});
-      if (!weight || *weight <= 0.0)
-        throw UsageError("data.train: weight: expected a number above 0, at most 1000, found " +
-                         describe(item));
-      source.weight = *weight;
-    } else {
-      throw UsageError("data.train: '" + excerpt(item.key) + "' is not known; a source has path and weight");
-    }
-  }
-  if (source.path.empty()) throw UsageError("data.train: a source has no path");
-  return source;
-}
-
-}  // namespace
-
 std::optional<std::vector<TrainSource>> read_sources(const Node& node, const std::filesystem::path& folder) {
   std::vector<TrainSource> sources;
   if (node.kind == Node::Kind::null) return sources;
@@ -154,7 +207,7 @@ std::optional<std::vector<TrainSource>> read_sources(const Node& node, const std
   if (node.kind == Node::Kind::list && node.items.empty()) return std::nullopt;
   for (const Node& item : node.kind == Node::Kind::list ? node.items : single) {
     if (item.kind == Node::Kind::map) {
-      const auto source = read_weighted(item, folder);
+      const auto source = read_source(item, folder, "data.train");
       if (!source) return std::nullopt;
       sources.push_back(*source);
       continue;
@@ -206,9 +259,12 @@ Json print(const MemoryLimit& limit) {
 Json print(const std::vector<TrainSource>& sources) {
   if (sources.empty()) return nullptr;
   Json list = Json::array();
-  for (const TrainSource& source : sources)
-    list.push_back(source.weight == 1.0 ? Json(source.path)
-                                        : Json{{"path", source.path}, {"weight", source.weight}});
+  for (const TrainSource& source : sources) {
+    Json item = {{"path", source.path}};
+    if (source.weight != 1.0) item["weight"] = source.weight;
+    if (!source.rows.is_all()) item["rows"] = print_row_range(source.rows);
+    list.push_back(item.size() == 1 ? Json(source.path) : item);
+  }
   return list;
 }
 
@@ -217,14 +273,24 @@ Json print(const EvalSource& source) {
     case EvalSource::Kind::none:
       return nullptr;
     case EvalSource::Kind::path:
-      return source.path;
+      if (source.rows.is_all()) return source.path;
+      return {{"path", source.path}, {"rows", print_row_range(source.rows)}};
+    case EvalSource::Kind::count:
+      return source.count;
     case EvalSource::Kind::share:
       break;
   }
   return print_percent(source.percent);
 }
 
+Json print(const Every& every) {
+  if (every.unit == Every::Unit::epochs) return "epoch";
+  return every.unit == Every::Unit::percent ? print_percent(every.percent) : Json(every.steps);
+}
+
 Json print(const Warmup& warmup) {
+  if (warmup.unit == Warmup::Unit::axolotl)
+    return warmup.steps > 0 ? Json("axolotl") : Json("axolotl " + shortest(warmup.percent) + "%");
   return warmup.unit == Warmup::Unit::percent ? print_percent(warmup.percent) : Json(warmup.steps);
 }
 

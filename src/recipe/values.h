@@ -34,8 +34,9 @@ std::optional<int64_t> read_bytes(const Node& node);
 std::optional<MemoryLimit> read_memory_limit(const Node& node);
 std::optional<EvalSource> read_eval_source(const Node& node, const std::filesystem::path& folder);
 std::optional<Warmup> read_warmup(const Node& node);
+std::optional<Every> read_every(const Node& node);
 std::optional<std::string> read_path(const Node& node, const std::filesystem::path& folder);
-// A path or {path, weight}, a list of them, or null for none.
+// A path or {path, weight, rows}, a list of them, or null for none.
 std::optional<std::vector<TrainSource>> read_sources(const Node& node, const std::filesystem::path& folder);
 // Names of letters, digits, '_', '.' and '-': one or a list.
 std::optional<std::vector<std::string>> read_names(const Node& node);
@@ -47,6 +48,7 @@ Json print(const MemoryLimit& limit);
 Json print(const std::vector<TrainSource>& sources);  // plain paths where the weight is 1
 Json print(const EvalSource& source);
 Json print(const Warmup& warmup);
+Json print(const Every& every);
 template <class Value>
 Json print(const std::optional<Value>& value) {
   return value ? Json(*value) : Json(nullptr);

@@ -1,7 +1,7 @@
 #include "template/builtin_templates.h"
 
 #include <algorithm>
-#include <array>
+#include <utility>
 
 namespace plimsoll {
 namespace {
@@ -72,11 +72,11 @@ constexpr std::string_view kAlpaca = R"({%- if messages and messages[0].role == 
     {{- messages[0].content ~ '\n\n' }}
     {%- set messages = messages[1:] %}
 {%- else %}
-    {{- 'Below is an instruction that describes a task. Write a response that appropriately completes the request.\n\n' }}
+    {{- 'Below is an instruction that describes a task' ~ (', paired with an input that provides further context' if messages and messages[0].input else '') ~ '. Write a response that appropriately completes the request.\n\n' }}
 {%- endif %}
 {%- for message in messages %}
     {%- if message.role == 'user' %}
-        {{- '### Instruction:\n' ~ message.content ~ '\n\n' }}
+        {{- '### Instruction:\n' ~ (message.instruction ~ '\n\n### Input:\n' ~ message.input if message.input else message.content) ~ '\n\n' }}
     {%- elif message.role == 'assistant' %}
         {{- '### Response:\n' }}
         {%- generation %}{{ message.content + eos_token }}{% endgeneration %}
@@ -89,20 +89,25 @@ constexpr std::string_view kAlpaca = R"({%- if messages and messages[0].role == 
     {{- '### Response:\n' }}
 {%- endif %})";
 
-constexpr std::array<BuiltinTemplate, 5> kTemplates = {{{"chatml", kChatml},
-                                                        {"llama2", kLlama2},
-                                                        {"llama3", kLlama3},
-                                                        {"mistral", kMistral},
-                                                        {"alpaca", kAlpaca}}};
-
 }  // namespace
 
-std::span<const BuiltinTemplate> builtin_templates() { return kTemplates; }
+const std::vector<BuiltinTemplate>& builtin_templates() {
+  static const std::vector<BuiltinTemplate> kTemplates = [] {
+    std::vector<BuiltinTemplate> all;
+    for (const auto& [name, source] :
+         {std::pair{"chatml", kChatml}, std::pair{"llama2", kLlama2}, std::pair{"llama3", kLlama3},
+          std::pair{"mistral", kMistral}, std::pair{"alpaca", kAlpaca}})
+      all.push_back({name, std::string(source)});
+    for (BuiltinTemplate& of_tool : tool_templates()) all.push_back(std::move(of_tool));
+    return all;
+  }();
+  return kTemplates;
+}
 
 const BuiltinTemplate* find_builtin_template(std::string_view name) {
-  const auto found =
-      std::find_if(kTemplates.begin(), kTemplates.end(), [name](const auto& t) { return t.name == name; });
-  return found == kTemplates.end() ? nullptr : &*found;
+  const auto& all = builtin_templates();
+  const auto found = std::find_if(all.begin(), all.end(), [name](const auto& t) { return t.name == name; });
+  return found == all.end() ? nullptr : &*found;
 }
 
 }  // namespace plimsoll

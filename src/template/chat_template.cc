@@ -76,7 +76,7 @@ ChatTemplate::ChatTemplate(Template rendering, std::optional<Template> with_tool
       now_(now) {}
 
 ChatTemplate ChatTemplate::builtin(std::string_view name, const fs::path& model_folder,
-                                   std::optional<std::tm> now) {
+                                   std::optional<std::tm> now, const std::optional<std::string>& source) {
   const BuiltinTemplate* found = find_builtin_template(name);
   if (found == nullptr) {
     std::vector<std::string> names;
@@ -84,15 +84,57 @@ ChatTemplate ChatTemplate::builtin(std::string_view name, const fs::path& model_
     throw UsageError("data.template: there is no template '" + std::string(name) + "'; there are " +
                      join(names, ", "));
   }
-  return {Template::parse(found->source, "template " + std::string(name)), std::nullopt,
-          special_tokens(model_folder), now};
+  if (found->source.empty()) {
+    auto own = of_folder(model_folder, now, source);
+    if (!own)
+      throw UsageError(
+          model_folder.string() +
+          ": has no chat template (chat_template.jinja, or chat_template in tokenizer_config.json), "
+          "which data.template: " +
+          std::string(name) + " means");
+    own->rules_ = found->rules;
+    return *std::move(own);
+  }
+  ChatTemplate chat(Template::parse(found->source, "template " + std::string(name)), std::nullopt,
+                    special_tokens(model_folder), now);
+  chat.rules_ = found->rules;
+  return chat;
 }
 
-std::optional<ChatTemplate> ChatTemplate::of_folder(const fs::path& folder, std::optional<std::tm> now) {
+namespace {
+
+std::string without_marks(std::string text) {
+  for (const std::string_view mark : {kCut, kCutBare})
+    for (size_t at = text.find(mark); at != std::string::npos; at = text.find(mark, at))
+      text.erase(at, mark.size());
+  return text;
+}
+
+}  // namespace
+
+Template ChatTemplate::published() const {
+  if (rules_.tokens != TemplateRules::Tokens::pieces) return template_;
+  std::string source = without_marks(template_.source());
+  const auto start = tokens_.find("text_start");
+  constexpr std::string_view kStart = "text_start";
+  for (size_t at = source.find(kStart); at != std::string::npos && start != tokens_.end();
+       at = source.find(kStart, at))
+    source.replace(at, kStart.size(), nlohmann::ordered_json(start->second).dump());
+  return Template::parse(source, template_.name());
+}
+
+std::optional<ChatTemplate> ChatTemplate::of_folder(const fs::path& folder, std::optional<std::tm> now,
+                                                    const std::optional<std::string>& source) {
   const fs::path file = folder / "chat_template.jinja";
   const TemplateLimits limits;
   std::optional<Sources> sources;
-  if (fs::exists(file))
+  const bool is_text =
+      source && (source->find("{%") != std::string::npos || source->find("{{") != std::string::npos);
+  if (is_text)
+    sources = Sources{*source, std::nullopt, "data.template_source"};
+  else if (source)
+    sources = Sources{read_text(*source, static_cast<int64_t>(limits.source_bytes)), std::nullopt, *source};
+  else if (fs::exists(file))
     sources =
         Sources{read_text(file, static_cast<int64_t>(limits.source_bytes)), std::nullopt, file.string()};
   else
@@ -135,20 +177,23 @@ Template::Output ChatTemplate::output(const Conversation& conversation, bool add
 }
 
 std::string ChatTemplate::render(const Conversation& conversation, bool add_generation_prompt) const {
-  return output(conversation, add_generation_prompt).text;
+  return without_marks(output(conversation, add_generation_prompt).text);
 }
 
 TrainingText ChatTemplate::render_for_training(const Conversation& conversation) const {
   const bool tools = with_tools_ && !conversation.tools.is_null();
   const Template& rendering = tools ? *with_tools_ : template_;
+  const auto render_part = [this](const Conversation& part, bool prompt) {
+    return output(part, prompt).text;
+  };
+  if (rules_.answers == TemplateRules::Answers::contents)
+    return find_contents(conversation, render_part, rendering.name());
   if (rendering.marks_generation()) {
     Template::Output marked = output(conversation, false);
     return {std::move(marked.text),
             learnt_blocks(conversation, std::move(marked.generated), rendering.name()), true};
   }
-  return find_learnt_parts(
-      conversation, [this](const Conversation& part, bool prompt) { return output(part, prompt).text; },
-      rendering.name());
+  return find_learnt_parts(conversation, render_part, rendering.name());
 }
 
 }  // namespace plimsoll

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "template/template.h"
+#include "template/template_rules.h"
 
 namespace plimsoll {
 
@@ -35,20 +36,30 @@ class ChatTemplate {
   ChatTemplate(Template rendering, std::optional<Template> with_tools,
                std::map<std::string, std::string> tokens, std::optional<std::tm> now);
 
-  // A template by its name in builtin_templates.h. Throws UsageError for another name.
+  // A template by its name in builtin_templates.h. Throws UsageError for another name, and where the name
+  // means the folder's own template and it has none. `source`: in place of the folder's own, a text in Jinja
+  // or the path of a file.
   static ChatTemplate builtin(std::string_view name, const std::filesystem::path& model_folder,
-                              std::optional<std::tm> now);
+                              std::optional<std::tm> now,
+                              const std::optional<std::string>& source = std::nullopt);
   // chat_template.jinja, else chat_template of tokenizer_config.json; nothing where the folder has none.
   // Throws TemplateError, and DamagedError for a file that is not what its name says.
   static std::optional<ChatTemplate> of_folder(const std::filesystem::path& model_folder,
-                                               std::optional<std::tm> now);
+                                               std::optional<std::tm> now,
+                                               const std::optional<std::string>& source = std::nullopt);
 
-  // Throws TemplateError.
+  // Without the marks of pieces. Throws TemplateError.
   [[nodiscard]] std::string render(const Conversation& conversation, bool add_generation_prompt) const;
   // Throws TemplateError also where the parts cannot be told apart.
   [[nodiscard]] TrainingText render_for_training(const Conversation& conversation) const;
 
-  [[nodiscard]] const Template& rendering() const { return template_; }
+  [[nodiscard]] const TemplateRules& rules() const { return rules_; }
+  // The text that ends a text, where it is not the folder's.
+  void end_texts_with(const std::string& text) { tokens_["eos_token"] = text; }
+  // What the tokenizer puts before a text: `text_start` in templates of other tools.
+  void begin_texts_with(const std::string& text) { tokens_["text_start"] = text; }
+  // As others read it: without the marks of pieces.
+  [[nodiscard]] Template published() const;
 
  private:
   [[nodiscard]] Template::Output output(const Conversation& conversation, bool add_generation_prompt) const;
@@ -57,6 +68,7 @@ class ChatTemplate {
   std::optional<Template> with_tools_;
   std::map<std::string, std::string> tokens_;
   std::optional<std::tm> now_;
+  TemplateRules rules_;
 };
 
 }  // namespace plimsoll

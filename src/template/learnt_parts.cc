@@ -103,6 +103,27 @@ TrainingText find_learnt_parts(const Conversation& conversation, const RenderCon
   return result;
 }
 
+TrainingText find_contents(const Conversation& conversation, const RenderConversation& render,
+                           const std::string& name) {
+  TrainingText result{render(conversation, false), {}, false};
+  for (const size_t turn : assistants(conversation)) {
+    if (!is_learnt(conversation.messages[turn])) continue;
+    Conversation marked = conversation;
+    marked.messages[turn]["content"] = kMark;
+    const std::string with_mark = render(marked, false);
+    const size_t begin = with_mark.find(kMark);
+    if (begin == std::string::npos || with_mark.find(kMark, begin + 1) != std::string::npos)
+      refuse(name, turn, "its content does not come out in one place");
+    const std::string_view whole = result.text;
+    const std::string_view after = std::string_view(with_mark).substr(begin + kMark.size());
+    if (whole.size() < begin + after.size() || !whole.ends_with(after) ||
+        whole.substr(0, begin) != std::string_view(with_mark).substr(0, begin))
+      refuse(name, turn, "the text around it changes with its content");
+    if (whole.size() > begin + after.size()) result.learnt.push_back({begin, whole.size() - after.size()});
+  }
+  return result;
+}
+
 std::vector<ByteSpan> learnt_blocks(const Conversation& conversation, std::vector<ByteSpan> blocks,
                                     const std::string& name) {
   const std::vector<size_t> turns = assistants(conversation);

@@ -22,6 +22,11 @@ using RenderConversation = std::function<std::string(const Conversation&, bool a
 TrainingText find_learnt_parts(const Conversation& conversation, const RenderConversation& render,
                                const std::string& name);
 
+// The contents of the assistant's messages as the template prints them, without anything around them. Throws
+// TemplateError where a content does not come out in one place.
+TrainingText find_contents(const Conversation& conversation, const RenderConversation& render,
+                           const std::string& name);
+
 // The blocks that the template marked, without those of messages that are not learnt. Throws TemplateError
 // where they are not one for each assistant message and some are not learnt.
 std::vector<ByteSpan> learnt_blocks(const Conversation& conversation, std::vector<ByteSpan> blocks,

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "data/messages.h"
+#include "train/conversation_pieces.h"
 
 namespace plimsoll {
 namespace {
@@ -89,29 +90,20 @@ std::tm local_time() {
 
 std::optional<ChatTemplate> chat_template_of(const Recipe& recipe, RowFormat format) {
   const bool messages = format == RowFormat::messages;
-  if (!messages && format != RowFormat::prompt_response) return std::nullopt;
+  const bool alpaca = format == RowFormat::alpaca;
+  if (!messages && !alpaca && format != RowFormat::prompt_response) return std::nullopt;
   const auto now = date_of(recipe.data.date);
-  switch (recipe.data.chat_template) {
-    case TemplateName::automatic:
-      break;
-    case TemplateName::plain:
-      if (messages)
-        throw UsageError(
-            "data.template: plain has no place for messages with roles; name a template such as chatml, or "
-            "auto for the model's own");
-      return std::nullopt;
-    case TemplateName::chatml:
-      return ChatTemplate::builtin("chatml", recipe.model, now);
-    case TemplateName::llama2:
-      return ChatTemplate::builtin("llama2", recipe.model, now);
-    case TemplateName::llama3:
-      return ChatTemplate::builtin("llama3", recipe.model, now);
-    case TemplateName::mistral:
-      return ChatTemplate::builtin("mistral", recipe.model, now);
-    case TemplateName::alpaca:
-      return ChatTemplate::builtin("alpaca", recipe.model, now);
-  }
-  auto own = ChatTemplate::of_folder(recipe.model, now);
+  const std::string& name = recipe.data.chat_template;
+  if (name == "plain" && messages)
+    throw UsageError(
+        "data.template: plain has no place for messages with roles; name a template such as chatml, or "
+        "auto for the model's own");
+  // TRL leaves prompts and completions as they are.
+  if (name == "plain" || (name == "trl" && !messages)) return std::nullopt;
+  if (name != "auto" && name != "trl")
+    return ChatTemplate::builtin(name, recipe.model, now, recipe.data.template_source);
+  auto own = ChatTemplate::of_folder(recipe.model, now, recipe.data.template_source);
+  if (!own && alpaca) return ChatTemplate::builtin("alpaca", recipe.model, now);
   if (!own && messages)
     throw UsageError(
         recipe.model +
@@ -161,26 +153,82 @@ std::vector<bool> learnt_tokens(const Tokenizer& tokenizer, const TrainingText& 
   return learnt;
 }
 
+namespace {
+
+// The contents of the answers, and of the tokens behind each the end-of-text token, where it is not far: what
+// axolotl learns (0.19.0, prompt_strategies/chat_template.py, _tokenize_single_prompt).
+std::vector<bool> learnt_contents(const Tokenizer& tokenizer, const TrainingText& rendered,
+                                  const std::vector<int32_t>& ids, int32_t eos) {
+  constexpr size_t kFarthest = 3;
+  std::vector<bool> learnt(ids.size(), false);
+  const auto starts = token_starts(tokenizer, rendered.text, ids);
+  for (const ByteSpan& span : rendered.learnt) {
+    const TokenRange range = tokens_of(tokenizer, rendered.text, span, ids, starts);
+    for (size_t i = range.begin; i < range.end; ++i) learnt[i] = true;
+    if (range.begin == range.end) continue;
+    const auto first = ids.begin() + static_cast<std::ptrdiff_t>(range.end);
+    const auto end = std::find(first, ids.end(), eos);
+    if (end != ids.end() && end - first <= static_cast<std::ptrdiff_t>(kFarthest))
+      learnt[static_cast<size_t>(end - ids.begin())] = true;
+  }
+  return learnt;
+}
+
+void label(const Tokenizer& tokenizer, const TrainingText& rendered, const TemplateRules& rules, int32_t eos,
+           Example& example) {
+  const std::vector<bool> learnt = rules.answers == TemplateRules::Answers::contents
+                                       ? learnt_contents(tokenizer, rendered, example.ids, eos)
+                                       : learnt_tokens(tokenizer, rendered, example.ids);
+  for (size_t i = 0; i < learnt.size(); ++i)
+    example.labels.push_back(learnt[i] ? example.ids[i] : kIgnoreLabel);
+}
+
+void require_targets(const Example& example, const std::function<std::string()>& where) {
+  const auto ignored = std::count(example.labels.begin(), example.labels.end(), kIgnoreLabel);
+  if (ignored != static_cast<std::ptrdiff_t>(example.labels.size())) return;
+  throw DamagedError(where() +
+                     ": the conversation has nothing to learn: no message of the role assistant leaves a "
+                     "token (data.train_on_prompt learns from all of it).");
+}
+
+}  // namespace
+
+std::vector<int32_t> text_start(const Tokenizer& tokenizer, std::optional<int32_t> eos) {
+  std::vector<int32_t> ids = tokenizer.encode("", true);
+  while (!ids.empty() && eos && ids.back() == *eos) ids.pop_back();
+  return ids;
+}
+
+void begin_texts(const Tokenizer& tokenizer, std::optional<int32_t> eos, ChatTemplate& chat) {
+  if (chat.rules().tokens != TemplateRules::Tokens::pieces) return;
+  std::string start;
+  for (const int32_t id : text_start(tokenizer, eos)) start += tokenizer.token(id);
+  chat.begin_texts_with(start);
+}
+
 EncodeConversation conversation_encoder(std::shared_ptr<const Tokenizer> tokenizer, ChatTemplate chat,
-                                        bool train_on_prompt) {
-  return [tokenizer = std::move(tokenizer), chat = std::move(chat), train_on_prompt](
+                                        const ConversationOptions& options) {
+  begin_texts(*tokenizer, options.eos, chat);
+  return [tokenizer = std::move(tokenizer), chat = std::move(chat), options](
              const Conversation& conversation, const std::function<std::string()>& where, Example& example) {
+    const TemplateRules& rules = chat.rules();
+    const bool pieces = rules.tokens == TemplateRules::Tokens::pieces;
     try {
-      const TrainingText rendered = train_on_prompt ? TrainingText{chat.render(conversation, false), {}, true}
-                                                    : chat.render_for_training(conversation);
+      const TrainingText rendered = options.train_on_prompt && !pieces
+                                        ? TrainingText{chat.render(conversation, false), {}, true}
+                                        : chat.render_for_training(conversation);
+      if (pieces) {
+        encode_pieces(*tokenizer, rendered, {rules, options.train_on_prompt, options.max_length, options.eos},
+                      example);
+        return require_targets(example, where);
+      }
       tokenizer->encode_into(rendered.text, false, example.ids);
-      if (train_on_prompt) {
+      if (options.train_on_prompt) {
         example.labels = example.ids;
         return;
       }
-      const std::vector<bool> learnt = learnt_tokens(*tokenizer, rendered, example.ids);
-      for (size_t i = 0; i < learnt.size(); ++i)
-        example.labels.push_back(learnt[i] ? example.ids[i] : kIgnoreLabel);
-      if (std::find(learnt.begin(), learnt.end(), true) == learnt.end())
-        throw DamagedError(
-            where() +
-            ": the conversation has nothing to learn: no message of the role assistant leaves a "
-            "token (data.train_on_prompt learns from all of it).");
+      label(*tokenizer, rendered, rules, options.eos, example);
+      require_targets(example, where);
     } catch (const TemplateError& error) {
       throw DamagedError(where() + ": " + error.what());
     }

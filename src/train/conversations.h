@@ -33,8 +33,18 @@ std::optional<std::vector<size_t>> token_starts(const Tokenizer& tokenizer, std:
 std::vector<bool> learnt_tokens(const Tokenizer& tokenizer, const TrainingText& rendered,
                                 const std::vector<int32_t>& ids);
 
+struct ConversationOptions {
+  bool train_on_prompt = false;
+  int64_t max_length = 1024;  // for templates that cut in a way of their own
+  int32_t eos = 0;            // the end-of-text token
+};
 EncodeConversation conversation_encoder(std::shared_ptr<const Tokenizer> tokenizer, ChatTemplate chat,
-                                        bool train_on_prompt);
+                                        const ConversationOptions& options);
+
+// Tells a template of pieces what the tokenizer puts before a text.
+void begin_texts(const Tokenizer& tokenizer, std::optional<int32_t> eos, ChatTemplate& chat);
+// What the tokenizer puts before a text.
+std::vector<int32_t> text_start(const Tokenizer& tokenizer, std::optional<int32_t> eos);
 
 // The token that ends the assistant's turns, where the template has one: answers stop there.
 std::optional<int32_t> end_of_turn(const Tokenizer& tokenizer, const ChatTemplate& chat);

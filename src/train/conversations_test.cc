@@ -38,7 +38,7 @@ ChatTemplate unmarked() {
 Example encoded(const std::shared_ptr<const Tokenizer>& tokenizer, const ChatTemplate& chat,
                 const Conversation& conversation, bool train_on_prompt = false) {
   Example example;
-  conversation_encoder(tokenizer, chat, train_on_prompt)(
+  conversation_encoder(tokenizer, chat, {.train_on_prompt = train_on_prompt})(
       conversation, [] { return std::string("d.jsonl:7"); }, example);
   return example;
 }
@@ -148,12 +148,12 @@ TEST(Conversations, the_recipe_names_the_template_or_the_model_does) {
   folder.write("chat_template.jinja", "x");
   EXPECT_EQ(chat_template_of(recipe, RowFormat::prompt_response)->rendering().source(), "x");
   EXPECT_FALSE(chat_template_of(recipe, RowFormat::text));
-  recipe.data.chat_template = TemplateName::chatml;
+  recipe.data.chat_template = "chatml";
   EXPECT_EQ(chat_template_of(recipe, RowFormat::messages)->rendering().name(), "template chatml");
-  recipe.data.chat_template = TemplateName::plain;
+  recipe.data.chat_template = "plain";
   EXPECT_FALSE(chat_template_of(recipe, RowFormat::prompt_response));
   EXPECT_THROW((void)chat_template_of(recipe, RowFormat::messages), UsageError);
-  recipe.data.chat_template = TemplateName::automatic;
+  recipe.data.chat_template = "auto";
   folder.write("chat_template.jinja", "{{ strftime_now('%d %b %Y, %A') }}");
   recipe.data.date = "2025-01-31";
   EXPECT_EQ(chat_template_of(recipe, RowFormat::messages)->render(talk({}), false), "31 Jan 2025, Friday");

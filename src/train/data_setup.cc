@@ -27,18 +27,44 @@ std::optional<RowFormat> row_format(DataFormat format) {
       return RowFormat::text;
     case DataFormat::input_ids:
       return RowFormat::input_ids;
+    case DataFormat::alpaca:
+      return RowFormat::alpaca;
   }
   throw InternalError("row_format: no such format");
 }
 
-ExampleEncoder make_encoder(const Recipe& recipe, RowFormat format, const DataSetup& data, int64_t vocab) {
+TooLong too_long(Truncation truncation) {
+  switch (truncation) {
+    case Truncation::left:
+      return TooLong::lose_left;
+    case Truncation::right:
+      return TooLong::lose_right;
+    case Truncation::drop:
+      return TooLong::drop;
+    case Truncation::refuse:
+      return TooLong::refuse;
+  }
+  throw InternalError("too_long: no such truncation");
+}
+
+bool learns_prompts(const Recipe& recipe, RowFormat format) {
+  return recipe.task == Task::pretrain || recipe.data.train_on_prompt == PromptLoss::yes ||
+         (recipe.data.train_on_prompt == PromptLoss::messages && format == RowFormat::messages);
+}
+
+ExampleEncoder make_encoder(const Recipe& recipe, const ColumnBinding& binding, const DataSetup& data,
+                            int64_t vocab) {
   ExampleOptions options;
-  options.format = format;
+  options.format = binding.format;
+  options.parts = binding.parts;
+  options.message_role = binding.message_role;
+  options.message_content = binding.message_content;
   options.max_length = recipe.data.max_length;
-  options.truncation = recipe.data.truncation == Truncation::left ? Side::left : Side::right;
-  options.train_on_prompt = recipe.data.train_on_prompt || recipe.task == Task::pretrain;
+  options.too_long = too_long(recipe.data.truncation);
+  options.train_on_prompt = learns_prompts(recipe, binding.format);
+  options.joined = recipe.data.chat_template == "trl";
   options.vocab_size = vocab;
-  if (format == RowFormat::input_ids) return ExampleEncoder(options, {});
+  if (binding.format == RowFormat::input_ids) return ExampleEncoder(options, {});
   if (!data.tokenizer)
     throw UsageError(
         recipe.model +
@@ -46,9 +72,15 @@ ExampleEncoder make_encoder(const Recipe& recipe, RowFormat format, const DataSe
   if (!data.special.end_of_text)
     throw UsageError(recipe.model + ": names no end-of-text token (eos_token in tokenizer_config.json)");
   options.eos = *data.special.end_of_text;
+  if (recipe.data.bos) options.begin = text_start(*data.tokenizer, options.eos);
   EncodeConversation converse;
-  if (auto chat = chat_template_of(recipe, format))
-    converse = conversation_encoder(data.tokenizer, *std::move(chat), options.train_on_prompt);
+  if (auto chat = chat_template_of(recipe, binding.format)) {
+    if (const auto end = recipe.data.special_tokens.find("eos_token");
+        end != recipe.data.special_tokens.end())
+      chat->end_texts_with(end->second);
+    converse = conversation_encoder(data.tokenizer, *std::move(chat),
+                                    {options.train_on_prompt, options.max_length, options.eos});
+  }
   return ExampleEncoder(
       options,
       [tokenizer = data.tokenizer](std::string_view text, std::vector<int32_t>& ids) {
@@ -57,16 +89,77 @@ ExampleEncoder make_encoder(const Recipe& recipe, RowFormat format, const DataSe
       std::move(converse));
 }
 
-Dataset open_rows(const Recipe& recipe, const std::vector<TrainSource>& sources, RowFormat& format) {
+// A data set with its columns selected, and the rows that its sources' ranges name.
+struct OpenRows {
+  Dataset dataset;
+  ColumnBinding binding;
+  RowSubset rows;
+};
+
+// The rows of each source that its range names; sources follow each other in the data set.
+RowSubset named_rows(const Dataset& dataset, const std::vector<TrainSource>& sources) {
+  const bool all = std::all_of(sources.begin(), sources.end(), [](const auto& s) { return s.rows.is_all(); });
+  if (all) return RowSubset::all(dataset.rows());
+  std::vector<std::pair<int64_t, int64_t>> spans(sources.size(), {0, 0});  // first row and number of rows
+  for (const PlacedUnit& unit : dataset.units()) {
+    auto& [first, count] = spans[static_cast<size_t>(unit.source)];
+    if (count == 0) first = unit.first_row;
+    count += unit.rows;
+  }
+  std::vector<int64_t> kept;
+  for (size_t i = 0; i < sources.size(); ++i) {
+    const auto [begin, end] = sources[i].rows.of(spans[i].second);
+    for (int64_t row = begin; row < end; ++row) kept.push_back(spans[i].first + row);
+  }
+  if (kept.empty())
+    throw UsageError(dataset.name() + ": no row is left of those that data.train and data.eval name");
+  return RowSubset::only(dataset.rows(), std::move(kept));
+}
+
+// TRL reads a column `text` where rows have neither messages nor prompts, whatever else they have.
+std::optional<RowFormat> format_of(const Recipe& recipe, std::span<const Column> columns) {
+  const auto format = row_format(recipe.data.format);
+  const auto has = [&](std::string_view name) {
+    return std::any_of(columns.begin(), columns.end(), [name](const Column& c) { return c.name == name; });
+  };
+  const bool talks = has("messages") || has("conversations") || has("prompt") || has("input_ids");
+  if (format || recipe.data.chat_template != "trl" || talks || !has("text")) return format;
+  return RowFormat::text;
+}
+
+OpenRows open_rows(const Recipe& recipe, const std::vector<TrainSource>& sources) {
   std::vector<WeightedPath> paths;
-  for (const auto& [path, weight] : sources) paths.push_back({path, weight});
+  for (const TrainSource& source : sources) paths.push_back({source.path, source.weight});
   Dataset dataset =
       Dataset::open(paths, recipe.data.on_error == RowErrors::skip ? OnError::skip : OnError::stop);
-  const ColumnBinding binding =
-      bind_columns(dataset.columns(), row_format(recipe.data.format), recipe.data.columns, dataset.name());
+  ColumnBinding binding = bind_columns(dataset.columns(), format_of(recipe, dataset.columns()),
+                                       recipe.data.columns, dataset.name());
   dataset.select(binding.columns, binding.read_as());
-  format = binding.format;
-  return dataset;
+  RowSubset rows = named_rows(dataset, sources);
+  return {std::move(dataset), std::move(binding), std::move(rows)};
+}
+
+// Rows that are too long do not count as rows where the recipe drops them.
+void drop_long_rows(const Recipe& recipe, Dataset& dataset, const ExampleEncoder& encoder, RowSubset& rows) {
+  if (recipe.data.truncation == Truncation::drop) rows = rows_that_fit(dataset, rows, encoder);
+  if (rows.size() == 0)
+    throw UsageError(dataset.name() + ": every row is longer than data.max_length " +
+                     std::to_string(recipe.data.max_length) + ", and data.truncation is drop");
+}
+
+// The token that ends texts where the recipe names one; others are the tokenizer's, or refused.
+void take_special_tokens(const Recipe& recipe, DataSetup& data) {
+  for (const auto& [name, text] : recipe.data.special_tokens) {
+    const auto id = data.tokenizer->token_id(text);
+    const std::string where = "data.special_tokens: " + name + ": '" + text + "' is ";
+    if (!id)
+      throw UsageError(where + "no token of " + recipe.model +
+                       "; new tokens, which need new rows of the embedding, are not supported");
+    if (name == "eos_token") data.special.end_of_text = id;
+    if (name == "bos_token" && data.special.bos && data.special.bos != id)
+      throw UsageError(where + "not the token that begins a text in " + recipe.model +
+                       "; another one is not supported");
+  }
 }
 
 LoaderOptions train_loader(const Recipe& recipe) {
@@ -92,22 +185,26 @@ LoaderOptions eval_loader(int64_t micro) {
 }
 
 void open_eval(const Recipe& recipe, int64_t vocab, DataSetup& data) {
+  const EvalSource& source = recipe.data.eval;
   const int64_t micro = recipe.eval.micro == kAuto ? recipe.batch.effective : recipe.eval.micro;
-  if (recipe.data.eval.kind == EvalSource::Kind::none) return;
-  RowFormat format{};
-  if (recipe.data.eval.kind == EvalSource::Kind::path) {
-    Dataset dataset = open_rows(recipe, {{recipe.data.eval.path}}, format);
-    const int64_t rows = dataset.rows();
-    data.eval.emplace(DataSource{std::move(dataset), RowSubset::all(rows),
-                                 make_encoder(recipe, format, data, vocab), eval_loader(micro)});
+  if (source.kind == EvalSource::Kind::none) return;
+  const bool apart = source.kind == EvalSource::Kind::path;
+  OpenRows open = open_rows(
+      recipe, apart ? std::vector<TrainSource>{{source.path, 1.0, source.rows}} : recipe.data.train);
+  ExampleEncoder encoder = make_encoder(recipe, open.binding, data, vocab);
+  if (apart) {
+    drop_long_rows(recipe, open.dataset, encoder, open.rows);
+    data.eval.emplace(
+        DataSource{std::move(open.dataset), std::move(open.rows), std::move(encoder), eval_loader(micro)});
     return;
   }
-  Dataset dataset = open_rows(recipe, recipe.data.train, format);
-  HoldOut parts =
-      hold_out(dataset.rows(), recipe.data.eval.percent / 100.0, static_cast<uint64_t>(recipe.seed));
+  const auto seed = static_cast<uint64_t>(recipe.seed);
+  HoldOut parts = source.kind == EvalSource::Kind::count
+                      ? hold_out(data.train->rows, source.count, seed)
+                      : hold_out(data.train->rows, source.percent / 100.0, seed);
   data.train->rows = std::move(parts.train);
-  data.eval.emplace(DataSource{std::move(dataset), std::move(parts.held_out),
-                               make_encoder(recipe, format, data, vocab), eval_loader(micro)});
+  data.eval.emplace(
+      DataSource{std::move(open.dataset), std::move(parts.held_out), std::move(encoder), eval_loader(micro)});
 }
 
 DataSummary summarise(DataSource& train) {
@@ -137,16 +234,41 @@ DataSetup open_data(const Recipe& recipe, int64_t vocab) {
   if (const auto tokenizer = Tokenizer::find_file(recipe.model)) {
     data.tokenizer = std::make_shared<const Tokenizer>(Tokenizer::from_file(*tokenizer));
     data.special = read_special_tokens(recipe.model, *data.tokenizer);
+    take_special_tokens(recipe, data);
   }
-  RowFormat format{};
-  Dataset dataset = open_rows(recipe, recipe.data.train, format);
-  const int64_t rows = dataset.rows();
-  data.train.emplace(DataSource{std::move(dataset), RowSubset::all(rows),
-                                make_encoder(recipe, format, data, vocab), train_loader(recipe)});
-  data.chat = chat_template_of(recipe, format);
+  OpenRows open = open_rows(recipe, recipe.data.train);
+  ExampleEncoder encoder = make_encoder(recipe, open.binding, data, vocab);
+  const int64_t named = open.rows.size();
+  drop_long_rows(recipe, open.dataset, encoder, open.rows);
+  data.dropped_rows = named - open.rows.size();
+  data.chat = chat_template_of(recipe, open.binding.format);
+  if (data.chat && data.tokenizer) begin_texts(*data.tokenizer, data.special.end_of_text, *data.chat);
+  data.train.emplace(
+      DataSource{std::move(open.dataset), std::move(open.rows), std::move(encoder), train_loader(recipe)});
   open_eval(recipe, vocab, data);
   data.summary = summarise(*data.train);
   return data;
+}
+
+Recipe with_length(const Recipe& recipe, int64_t vocab) {
+  if (recipe.data.max_length != kLongestRow) return recipe;
+  if (recipe.data.train.empty())
+    throw UsageError(
+        "data.max_length: null is the length of the longest row, and there are none: say a number, or name "
+        "rows as data.train");
+  Recipe measured = recipe;
+  measured.data.max_length = int64_t{1} << 24;
+  measured.data.truncation = Truncation::right;
+  const auto longest = [](DataSource& source) {
+    const int64_t most = measure_data(source.dataset, source.rows, source.encoder).longest;
+    source.dataset.hold({});
+    return most;
+  };
+  DataSetup data = open_data(measured, vocab);
+  Recipe settled = recipe;
+  settled.data.max_length = std::max<int64_t>(2, longest(*data.train));
+  if (data.eval) settled.data.max_length = std::max(settled.data.max_length, longest(*data.eval));
+  return settled;
 }
 
 int64_t total_steps(const Recipe& recipe, DataSource& train) {

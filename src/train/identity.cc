@@ -97,8 +97,9 @@ nlohmann::json adapter_identity(const fs::path& folder) {
 nlohmann::json data_identity(const std::vector<TrainSource>& sources) {
   ContentHash hash;
   int64_t bytes = 0, count = 0;
-  for (const auto& [path, weight] : sources) {
+  for (const auto& [path, weight, rows] : sources) {
     if (weight != 1.0) hash.add(std::to_string(weight));
+    if (!rows.is_all()) hash.add(print_row_range(rows));
     for (const fs::path& file : data_files(path)) {
       add_file(file, false, hash);
       bytes += static_cast<int64_t>(fs::file_size(file));

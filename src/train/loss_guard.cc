@@ -40,6 +40,17 @@ double LossGuard::mean() const {
   return held.empty() ? 0 : sum / static_cast<double>(held.size());
 }
 
+void PatienceGuard::add_loss(double loss) {
+  if (std::isnan(loss) || !stop_.above) return;
+  above_ = loss > *stop_.above ? above_ + 1 : 0;
+}
+
+void PatienceGuard::add_evaluation(double loss) {
+  const bool lower = !lowest_ || loss < *lowest_;
+  if (lower) lowest_ = loss;
+  worse_ = lower ? 0 : worse_ + 1;
+}
+
 bool LossGuard::rising() const {
   const auto held = std::span(losses_).first(static_cast<size_t>(std::min(count_, kWindow)));
   return std::any_of(held.begin(), held.end(), [&](double loss) { return loss > limit(); });

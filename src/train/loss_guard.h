@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 
 #include "recipe/recipe.h"
 
@@ -31,6 +32,24 @@ class LossGuard {
   std::array<double, kWindow> losses_{};
   int64_t count_ = 0;
   double lowest_mean_ = 0;  // 0: none yet
+};
+
+// stop.above and stop.patience: single losses above a limit, and evaluations without a lower loss. A resumed
+// run is fed what was logged before. Allocates nothing.
+class PatienceGuard {
+ public:
+  explicit PatienceGuard(const Recipe::Stop& stop) : stop_(stop) {}
+
+  void add_loss(double loss);
+  void add_evaluation(double loss);
+  [[nodiscard]] bool above() const { return stop_.above && above_ >= stop_.above_steps; }
+  [[nodiscard]] bool out_of_patience() const { return stop_.patience > 0 && worse_ >= stop_.patience; }
+
+ private:
+  Recipe::Stop stop_;
+  int64_t above_ = 0;  // losses in a row
+  int64_t worse_ = 0;  // evaluations in a row
+  std::optional<double> lowest_;
 };
 
 }  // namespace plimsoll

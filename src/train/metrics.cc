@@ -67,9 +67,10 @@ void LineLog::write(std::string_view line) {
   file_.write(line_);
 }
 
-MetricsLog::MetricsLog(RunFolder& output, int64_t resumed_step, const LineLog::Visit& visit)
+MetricsLog::MetricsLog(RunFolder& output, int64_t resumed_step, const LineLog::Visit& visit,
+                       const LineLog::Visit& visit_evaluation)
     : steps_(output.begin_log("metrics.jsonl"), resumed_step, visit),
-      evaluations_(output.begin_log("eval.jsonl"), resumed_step) {}
+      evaluations_(output.begin_log("eval.jsonl"), resumed_step, visit_evaluation) {}
 
 void MetricsLog::step(const StepMetrics& m) {
   std::array<char, 512> line;

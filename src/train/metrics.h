@@ -49,7 +49,8 @@ class MetricsLog {
  public:
   // Keeps the lines of steps up to `resumed_step` that an earlier part of the run wrote. `visit` sees those
   // of steps.
-  MetricsLog(RunFolder& output, int64_t resumed_step, const LineLog::Visit& visit = {});
+  MetricsLog(RunFolder& output, int64_t resumed_step, const LineLog::Visit& visit = {},
+             const LineLog::Visit& visit_evaluation = {});
   void step(const StepMetrics& metrics);  // allocates nothing
   void evaluation(int64_t step, double loss, int64_t tokens, double seconds);
 

@@ -100,14 +100,24 @@ ColumnBinding columns_of(const Dataset& dataset, const Names& names) {
     return binding;
   }
   const ColumnBinding binding = bind_columns(dataset.columns(), std::nullopt, names, dataset.name());
-  if (binding.format != RowFormat::prompt_response && binding.format != RowFormat::messages)
+  const bool asks = binding.format == RowFormat::prompt_response || binding.format == RowFormat::messages ||
+                    binding.format == RowFormat::alpaca;
+  if (!asks)
     throw UsageError(dataset.name() + ": its rows are " + std::string(to_string(binding.format)) +
                      ", which has no question; name its column with --set data.columns={prompt: ...}");
   return binding;
 }
 
+Question read_question(const Row& cells, const ColumnBinding& binding,
+                       const std::function<std::string()>& where) {
+  if (binding.format == RowFormat::alpaca) return question_of(read_alpaca(cells, binding.parts, where));
+  if (binding.format != RowFormat::messages) return question_of(cells);
+  return question_of(read_conversation(cells[0].json, cells.size() > 1 ? cells[1].json : nullptr, where,
+                                       {binding.message_role, binding.message_content}));
+}
+
 // Ascending rows of a data set whose columns are selected.
-std::vector<Question> read_rows(Dataset& dataset, const RowSubset& rows, RowFormat format) {
+std::vector<Question> read_rows(Dataset& dataset, const RowSubset& rows, const ColumnBinding& binding) {
   std::vector<Question> questions;
   Row cells;
   size_t unit = dataset.units().size();
@@ -124,10 +134,7 @@ std::vector<Question> read_rows(Dataset& dataset, const RowSubset& rows, RowForm
     }
     dataset.read(row, cells);
     const auto where = [&] { return dataset.where(row); };
-    questions.push_back(
-        format == RowFormat::messages
-            ? question_of(read_conversation(cells[0].json, cells.size() > 1 ? cells[1].json : nullptr, where))
-            : question_of(cells));
+    questions.push_back(read_question(cells, binding, where));
     questions.back().where = where();
   }
   return questions;
@@ -139,7 +146,7 @@ std::vector<Question> read_file(const GenerateOptions& options) {
   const ColumnBinding binding = columns_of(dataset, names_of(dataset, options));
   dataset.select(binding.columns, binding.read_as());
   return read_rows(dataset, first_rows(RowSubset::all(dataset.rows()), dataset.rows(), options.limit),
-                   binding.format);
+                   binding);
 }
 
 Conversation asked(const Question& question, const AnswerOptions& options) {
@@ -205,10 +212,17 @@ std::vector<Question> read_questions(const GenerateOptions& options, const Token
 std::vector<Question> read_questions(DataSource& source, const RowSubset& rows, const AnswerOptions& options,
                                      const Tokenizer& tokenizer, const ChatTemplate* chat) {
   const RowFormat format = source.encoder.options().format;
-  if (format != RowFormat::prompt_response && format != RowFormat::messages)
+  const bool asks =
+      format == RowFormat::prompt_response || format == RowFormat::messages || format == RowFormat::alpaca;
+  if (!asks)
     throw UsageError(source.dataset.name() + ": its rows are " + std::string(to_string(format)) +
                      ", which has no question and answer");
-  std::vector<Question> questions = read_rows(source.dataset, rows, format);
+  std::vector<Question> questions = read_rows(source.dataset, rows,
+                                              {format,
+                                               {},
+                                               source.encoder.options().parts,
+                                               source.encoder.options().message_role,
+                                               source.encoder.options().message_content});
   encode_questions(questions, options, tokenizer, chat);
   return questions;
 }

@@ -50,6 +50,7 @@ class TrainingRun {
         experiment_(plan_.request.experiment),
         progress_(options.log_level, recipe.log.every),
         guard_(recipe.stop.loss),
+        patience_(recipe.stop),
         device_(cpu),
         memory_(device_, plan_.layout, output_),
         state_(plan_.layout, memory_.arenas()),
@@ -70,9 +71,10 @@ class TrainingRun {
                            std::move(data.eval->encoder), data.eval->loader);
     }
     total_steps_ = data.total_steps;
+    dropped_rows_ = data.dropped_rows;
     times_.reserve(total_steps_);
     current_.total_steps = total_steps_;
-    if (data.chat) rendering_ = data.chat->rendering();
+    if (data.chat) rendering_ = data.chat->published();
     saves_.emplace(recipe_, experiment_, state_,
                    CheckpointOptions{&folder_, recipe_.model, effective_yaml(recipe_), recipe_.save.keep,
                                      recipe_.save.best.has_value(), rendering_},
@@ -84,12 +86,21 @@ class TrainingRun {
     for (const std::string& note : notes_) progress_.event(note, LogLevel::warn);
     progress_.event(plan_line(plan_, total_steps_));
     for (const std::string& line : row_lines(plan_, rendering_)) progress_.event(line);
+    if (dropped_rows_ > 0)
+      progress_.event("rows    " + format_count(dropped_rows_) + " longer than " +
+                      format_count(experiment_.max_length) + " tokens are left out (data.truncation: drop)");
     if (const std::string note = products_note(plan_); !note.empty()) progress_.event(note, LogLevel::warn);
     load();
+    const auto visit_evaluation = [this](const nlohmann::json& line) {
+      if (line["loss"].is_number()) patience_.add_evaluation(line["loss"].get<double>());
+    };
+    const auto visit = [this](const nlohmann::json& line) {
+      if (!line["loss"].is_number()) return;
+      guard_.add(line["loss"].get<double>());
+      patience_.add_loss(line["loss"].get<double>());
+    };
     // Everything is claimed and read: the old run may go.
-    saves_->begin(current_, options_.overwrite, [this](const nlohmann::json& line) {
-      if (line["loss"].is_number()) guard_.add(line["loss"].get<double>());
-    });
+    saves_->begin(current_, options_.overwrite, visit, visit_evaluation);
     saves_->log().event(current_.step > 0 ? "resume" : "start", current_.step,
                         start_details(plan_, current_));
     listen_to_stop_requests();
@@ -106,11 +117,16 @@ class TrainingRun {
   ExitCode take_steps() {
     if (current_.step > 0) settle();
     loader_.start(current_.position);
-    while (current_.step < total_steps_ && stop_request() == nullptr) {
+    while (current_.step < total_steps_ && stop_request() == nullptr && !patience_.out_of_patience()) {
       step();
       settle();
     }
-    if (stop_request() != nullptr && current_.step < total_steps_) return stop_early();
+    if (patience_.out_of_patience())
+      progress_.event("stop    step " + format_count(current_.step) + "  " +
+                      std::to_string(recipe_.stop.patience) +
+                      " evaluations without a lower loss (stop.patience)");
+    if (stop_request() != nullptr && current_.step < total_steps_ && !patience_.out_of_patience())
+      return stop_early();
     if (eval_ && !current_.eval_loss) evaluate();
     save("");
     finish();
@@ -174,8 +190,9 @@ class TrainingRun {
   // What is due after a step; after a resume, what the run had not come to.
   void settle() {
     const bool last = current_.step == total_steps_;
-    const bool save_due = recipe_.save.every > 0 && current_.step % recipe_.save.every == 0 && !last;
-    const bool eval_due = recipe_.eval.every > 0 && current_.step % recipe_.eval.every == 0 && !last;
+    const bool ends_epoch = current_.position.index == 0;
+    const bool save_due = !last && recipe_.save.every.is_due(current_.step, total_steps_, ends_epoch);
+    const bool eval_due = !last && recipe_.eval.every.is_due(current_.step, total_steps_, ends_epoch);
     if (eval_ && !current_.eval_loss && (eval_due || (save_due && recipe_.save.best))) evaluate();
     const bool asked = take_save_request();
     if (asked) saves_->log().event("signal", current_.step, {{"signal", "SIGUSR1"}});
@@ -215,6 +232,7 @@ class TrainingRun {
     }
     if (const std::string told = skipped_.add(*batch); !told.empty()) progress_.event(told, LogLevel::warn);
     guard_.add(metrics.loss);
+    patience_.add_loss(metrics.loss);
     check_loss(metrics, *batch);
     current_.step += 1;
     current_.position = batch->next;
@@ -261,6 +279,10 @@ class TrainingRun {
   void check_loss(const StepMetrics& metrics, const EffectiveBatch& batch) {
     if (batch.target_tokens() == 0) return;
     const bool finite = std::isfinite(metrics.loss) && std::isfinite(metrics.grad_norm);
+    if (finite && patience_.above())
+      stop(metrics.step, batch,
+           "the loss is above " + std::to_string(*recipe_.stop.above) + " in " +
+               std::to_string(recipe_.stop.above_steps) + " steps in a row (stop.above)");
     if (finite && !guard_.diverged()) return;
     stop(metrics.step, batch,
          finite ? "the mean loss of " + std::to_string(LossGuard::kWindow) + " steps is " +
@@ -297,6 +319,7 @@ class TrainingRun {
     const auto sums = eval_->tensor<double>(kEvalLossTensor);
     if (sums[1] <= 0) return;
     current_.eval_loss = eval_loss_ = sums[0] / sums[1];
+    patience_.add_evaluation(*eval_loss_);
     saves_->log().evaluation(current_.step, *eval_loss_, static_cast<int64_t>(sums[1]), seconds_since(start));
     progress_.event("eval    step " + format_count(current_.step) + "  loss " + std::to_string(*eval_loss_));
   }
@@ -330,6 +353,8 @@ class TrainingRun {
     saves_->log().event("end", current_.step);
     if (profile_) profile_->write(folder_);
     report_end(progress_, output_, plan_, done, times_);
+    if (recipe_.save.hub)
+      progress_.event("        upload     hf upload " + *recipe_.save.hub + " " + output_.string());
   }
 
   RunRecord record(bool finished) {
@@ -358,6 +383,7 @@ class TrainingRun {
   const Experiment& experiment_;
   Progress progress_;
   LossGuard guard_;
+  PatienceGuard patience_;
   CpuDevice device_;
   RunMemory memory_;
   PersistentState state_;
@@ -375,6 +401,7 @@ class TrainingRun {
   TrainerState current_;
   int64_t total_steps_ = 0;
   bool state_whole_ = true;  // false within a step, and once the loss is lost
+  int64_t dropped_rows_ = 0;
   StepTimes times_;
   std::optional<double> eval_loss_;
   SkippedRows skipped_;
@@ -385,12 +412,13 @@ class TrainingRun {
 
 ExitCode train(const Recipe& given, const TrainOptions& options) {
   std::vector<std::string> notes;
-  const Recipe recipe = recipe_to_train(given, options.resume, notes);
+  const Recipe asked = recipe_to_train(given, options.resume, notes);
   listen_to_save_requests();
   RunFolder folder =
-      open_output(recipe, {options.recipe_file, options.resume, options.overwrite, options.profile});
+      open_output(asked, {options.recipe_file, options.resume, options.overwrite, options.profile});
   const CpuSettings cpu = cpu_settings(options.machine);
-  const ModelSpec model = read_model_spec(fs::path(recipe.model) / "config.json");
+  const ModelSpec model = read_model_spec(fs::path(asked.model) / "config.json");
+  const Recipe recipe = with_length(asked, model.vocab);
   DataSetup data = open_data(recipe, model.vocab);
   data.total_steps = total_steps(recipe, *data.train);
   AllowedPlan allowed = plan_allowed(recipe, cpu, &data, {.reuse = !options.no_reuse});

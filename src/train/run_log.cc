@@ -35,8 +35,9 @@ std::string event_file_name(const fs::path& output, double time) {
 
 }  // namespace
 
-RunLog::RunLog(RunFolder& output, int64_t resumed_step, bool tensorboard, const LineLog::Visit& visit)
-    : metrics_(output, resumed_step, visit),
+RunLog::RunLog(RunFolder& output, int64_t resumed_step, bool tensorboard, const LineLog::Visit& visit,
+               const LineLog::Visit& visit_evaluation)
+    : metrics_(output, resumed_step, visit, visit_evaluation),
       events_(output.begin_log("events.jsonl"), std::numeric_limits<int64_t>::max()) {
   const double now = wall_time();
   if (tensorboard)

@@ -10,8 +10,9 @@ namespace plimsoll {
 
 class RunLog {
  public:
-  // Goes on after `resumed_step`; what was logged of later steps is dropped. `visit`: MetricsLog's.
-  RunLog(RunFolder& output, int64_t resumed_step, bool tensorboard, const LineLog::Visit& visit);
+  // Goes on after `resumed_step`; what was logged of later steps is dropped. The visits are MetricsLog's.
+  RunLog(RunFolder& output, int64_t resumed_step, bool tensorboard, const LineLog::Visit& visit,
+         const LineLog::Visit& visit_evaluation);
 
   void step(const StepMetrics& metrics);  // allocates nothing
   void evaluation(int64_t step, double loss, int64_t tokens, double seconds);

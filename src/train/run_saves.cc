@@ -15,8 +15,28 @@ RunSaves::RunSaves(const Recipe& recipe, const Experiment& experiment, const Per
       options_(std::move(options)),
       progress_(progress) {}
 
-void RunSaves::begin(const TrainerState& current, bool overwrite, LineLog::Visit visit) {
+namespace {
+
+// Checkpoints that are yet to come; any number where their steps are not known.
+int64_t saves_to_come(const Every& every, const TrainerState& current) {
+  const int64_t left = current.total_steps - current.step;
+  switch (every.unit) {
+    case Every::Unit::steps:
+      return every.steps > 0 ? ceil_div(left, every.steps) : 1;
+    case Every::Unit::percent:
+      return static_cast<int64_t>(100.0 / every.percent) + 1;
+    case Every::Unit::epochs:
+      return left;
+  }
+  throw InternalError("saves_to_come: no such unit");
+}
+
+}  // namespace
+
+void RunSaves::begin(const TrainerState& current, bool overwrite, LineLog::Visit visit,
+                     LineLog::Visit visit_evaluation) {
   visit_ = std::move(visit);
+  visit_evaluation_ = std::move(visit_evaluation);
   if (current.step < current.total_steps) require_savable(current);
   options_.folder->begin();
   if (overwrite) options_.folder->clear();
@@ -25,8 +45,7 @@ void RunSaves::begin(const TrainerState& current, bool overwrite, LineLog::Visit
 
 void RunSaves::require_savable(const TrainerState& current) {
   require_copies(options_.model_folder);
-  const int64_t left = current.total_steps - current.step;
-  const int64_t saves = recipe_.save.every > 0 ? ceil_div(left, recipe_.save.every) : 1;
+  const int64_t saves = saves_to_come(recipe_.save.every, current);
   const int64_t held = options_.keep + 1 + (options_.keep_best ? 1 : 0);  // one is written beside the kept
   const std::string note = require_room(*options_.folder, checkpoint_bytes(experiment_, state_),
                                         export_bytes(state_, experiment_.lora), std::min(saves, held));
@@ -35,7 +54,7 @@ void RunSaves::require_savable(const TrainerState& current) {
 
 void RunSaves::open_logs(const TrainerState& current) {
   options_.folder->write("recipe.yaml", options_.recipe_yaml);
-  log_.emplace(*options_.folder, current.step, recipe_.log.tensorboard, visit_);
+  log_.emplace(*options_.folder, current.step, recipe_.log.tensorboard, visit_, visit_evaluation_);
 }
 
 void RunSaves::resumed(const TrainerState& saved) {

@@ -20,8 +20,9 @@ class RunSaves {
            CheckpointOptions options, Progress& progress);
 
   // The run starts, or goes on from `current`: what a save will need is looked at, then the old run goes
-  // where it is to be replaced, then the logs are opened. `visit`: LineLog's.
-  void begin(const TrainerState& current, bool overwrite, LineLog::Visit visit);
+  // where it is to be replaced, then the logs are opened. The visits are RunLog's.
+  void begin(const TrainerState& current, bool overwrite, LineLog::Visit visit,
+             LineLog::Visit visit_evaluation);
   [[nodiscard]] RunLog& log() { return *log_; }
   // The checkpoint that the run goes on from.
   void resumed(const TrainerState& saved);
@@ -49,6 +50,7 @@ class RunSaves {
   CheckpointOptions options_;
   Progress& progress_;
   LineLog::Visit visit_;
+  LineLog::Visit visit_evaluation_;
   std::optional<RunLog> log_;
   int64_t saved_step_ = -1;  // of the newest checkpoint, and whether it knows its evaluation
   bool saved_eval_ = false;

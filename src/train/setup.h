@@ -58,11 +58,16 @@ struct DataSetup {
   std::optional<DataSource> eval;
   std::optional<ChatTemplate> chat;  // of the training rows
   std::optional<DataSummary> summary;
-  int64_t total_steps = 0;  // for whoever trains: total_steps() below
+  int64_t dropped_rows = 0;  // too long, and left out
+  int64_t total_steps = 0;   // for whoever trains: total_steps() below
 };
 
 // Where the folder has a tokenizer file it is loaded. `vocab` is the embedding's number of rows.
 DataSetup open_data(const Recipe& recipe, int64_t vocab);
+
+// The recipe with its data.max_length, where null says that of the longest row: every row is encoded for it,
+// once.
+Recipe with_length(const Recipe& recipe, int64_t vocab);
 
 // Optimizer steps of the run. With packing and no schedule.max_steps all rows are encoded for it, once.
 int64_t total_steps(const Recipe& recipe, DataSource& train);

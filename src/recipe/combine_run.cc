@@ -1,0 +1,185 @@
+// Keys of ours about the run: what happens how often, what ends it, where it goes.
+#include <cmath>
+#include <filesystem>
+
+#include "base/strings.h"
+#include "recipe/combine.h"
+#include "recipe/foreign_value.h"
+#include "recipe/option.h"
+
+namespace plimsoll {
+namespace {
+
+bool is_true(const Said* said) { return said != nullptr && said->value.text == "true"; }
+bool is_word(const Said* said, std::string_view word) { return said != nullptr && said->value.text == word; }
+
+std::vector<const Said*> present(std::initializer_list<const Said*> parts) {
+  std::vector<const Said*> all;
+  for (const Said* part : parts)
+    if (part != nullptr) all.push_back(part);
+  return all;
+}
+
+std::string percent(double share) { return to_yaml(Json(share * 100.0)) + "%"; }
+
+struct EveryParts {
+  const char* key;
+  const char* steps;
+  const char* strategy;
+  const char* times;
+};
+
+// "save_steps: 500", or 0.1 for a share of all steps.
+std::optional<std::string> interval_of(const Node& steps) {
+  const auto value = read_foreign_number(steps);
+  if (!value || *value < 0.0 || (*value >= 1.0 && std::floor(*value) != *value)) return std::nullopt;
+  if (*value > 0.0 && *value < 1.0) return percent(*value);
+  return std::to_string(static_cast<int64_t>(*value));
+}
+
+// axolotl's times of an epoch are a share of all steps (utils/config/__init__.py:249); nothing where it is
+// more.
+std::optional<std::string> interval_of_times(const Layer& layer, const Said& times) {
+  const auto count = read_foreign_number(times.value);
+  const Node* epochs = layer.given("schedule.epochs");
+  const auto all = epochs == nullptr ? std::optional(1.0) : read_foreign_number(*epochs);
+  if (!count || !all || *count * *all <= 1.0) return std::nullopt;
+  return percent(1.0 / (*count * *all));
+}
+
+bool has_evaluation(const Layer& layer) {
+  return layer.given("data.eval") != nullptr || layer.before().data.eval.kind != EvalSource::Kind::none;
+}
+
+// Between evaluations or checkpoints. What a strategy switches off has no effect.
+void combine_every(Layer& layer, const EveryParts& every) {
+  if (!layer.says({every.steps, every.strategy, every.times})) return;
+  const Said* steps = layer.part(every.steps);
+  const Said* strategy = layer.part(every.strategy);
+  const Said* times = layer.part(every.times);
+  const std::string key = every.key;
+  const bool evaluates = key != "eval.every" || has_evaluation(layer);
+  const auto ignore_all = [&](const std::string& why) {
+    for (const auto& [name, said] :
+         {std::pair{every.steps, steps}, std::pair{every.strategy, strategy}, std::pair{every.times, times}})
+      if (said != nullptr && layer.says({name})) layer.ignore(*said, why);
+  };
+  if (!evaluates) return ignore_all("no rows to evaluate on are named (data.eval)");
+  if (strategy != nullptr && !is_word(strategy, "steps")) {
+    if (steps != nullptr && layer.says({every.steps}))
+      layer.ignore(*steps, "'" + strategy->as_written + "' switches it off");
+    if (is_word(strategy, "epoch")) return layer.emit(key, "epoch", {strategy});
+    return layer.ignore(*strategy, "it happens at the end of the run alone");
+  }
+  if (steps != nullptr && !is_off(steps->value)) {
+    const auto interval = interval_of(steps->value);
+    if (!interval) return layer.refuse(*steps, "expected a number of steps, or a share such as 0.1");
+    return layer.emit(key, *interval, present({steps, strategy}));
+  }
+  if (times != nullptr && !is_off(times->value)) {
+    if (const auto interval = interval_of_times(layer, *times)) return layer.emit(key, *interval, {times});
+    return layer.ignore(*times, "once an epoch of one is the end of the run");
+  }
+  if (steps != nullptr || times != nullptr) return ignore_all("off: it happens at the end of the run alone");
+  // transformers/training_args.py:1578: an evaluation with every line of the log; a checkpoint every 500
+  // steps.
+  const Node* logged = layer.given("log.every");
+  const std::string usual = layer.tool() == Tool::trl ? "10" : "500";
+  layer.emit(key, key == "save.every" ? "500" : logged != nullptr ? logged->text : usual, {strategy});
+}
+
+// Of several trackers TensorBoard's files are written, and the others are told apart.
+void combine_report_to(Layer& layer) {
+  if (!layer.says({"@report_to"})) return;
+  const Said* to = layer.part("@report_to");
+  std::vector<std::string> others;
+  for (const Node& name : to->value.items)
+    if (name.text != "tensorboard" && !name.text.ends_with("TensorBoardLogger"))
+      others.push_back("'" + excerpt(name.text) + "'");
+  if (others.size() < to->value.items.size()) layer.emit("log.tensorboard", "true", {to});
+  if (to->value.items.empty() || !others.empty())
+    layer.ignore(*to, (others.size() < to->value.items.size() ? join(others, ", ") + ": " : "") +
+                          "the run folder's metrics.jsonl is the log");
+}
+
+void combine_plugins(Layer& layer) {
+  if (!layer.says({"@plugins"})) return;
+  const Said* plugins = layer.part("@plugins");
+  for (const Node& name : plugins->value.items)
+    if (!name.text.starts_with("axolotl.integrations.liger.") &&
+        !name.text.starts_with("axolotl.integrations.cut_cross_entropy."))
+      return layer.refuse(*plugins, "'" + excerpt(name.text) + "' does not exist here");
+  layer.ignore(*plugins, "there is one implementation here, and it needs no such choice");
+}
+
+// axolotl's watchdog over the losses that are logged.
+void combine_watchdog(Layer& layer) {
+  if (!layer.says({"@watchdog", "@watchdog_steps"})) return;
+  const Said* limit = layer.part("@watchdog");
+  const Said* steps = layer.part("@watchdog_steps");
+  if (limit == nullptr || is_off(limit->value)) {
+    for (const Said* said : present({limit, steps})) layer.ignore(*said, "off, as here", true);
+    return;
+  }
+  layer.emit("stop.above", limit->value, {limit});
+  if (steps != nullptr && !is_off(steps->value)) layer.emit("stop.above_steps", steps->value, {steps});
+}
+
+// The name under which a run is uploaded: transformers takes the output folder's where none is given.
+void combine_hub(Layer& layer) {
+  if (!layer.says({"@push", "@hub_model"})) return;
+  const Said* push = layer.part("@push");
+  const Said* name = layer.part("@hub_model");
+  const bool asks = is_true(push) || (push == nullptr && layer.tool() == Tool::axolotl);
+  if (!asks) {
+    for (const Said* said : present({push, name})) layer.ignore(*said, "off, as here", true);
+    return;
+  }
+  const Node* output = layer.given("output");
+  std::string folder =
+      output == nullptr ? "" : std::filesystem::path(output->text).lexically_normal().string();
+  while (folder.ends_with('/')) folder.pop_back();
+  const std::string text =
+      name != nullptr ? name->value.text : std::filesystem::path(folder).filename().string();
+  if (text.empty()) return layer.refuse(*push, "needs a hub_model_id beside it");
+  layer.emit("save.hub", text, present({name, push}));
+}
+
+void combine_special_tokens(Layer& layer) {
+  if (!layer.says({"@bos_token", "@eos_token", "@unk_token"})) return;
+  std::vector<const Said*> from;
+  Node tokens;
+  tokens.kind = Node::Kind::map;
+  for (const char* part : {"@bos_token", "@eos_token", "@unk_token"}) {
+    const Said* said = layer.part(part);
+    if (said == nullptr) continue;
+    from.push_back(said);
+    tokens.items.push_back(scalar_at(said->value, said->value.text));
+    tokens.items.back().quoted = true;
+    tokens.items.back().key = std::string(part).substr(1);
+  }
+  tokens.line = from.front()->value.line;
+  layer.emit("data.special_tokens", tokens, from);
+}
+
+void combine_gpu_limit(Layer& layer) {
+  if (!layer.says({"@gpu_limit"})) return;
+  const Said* limit = layer.part("@gpu_limit");
+  const bool is_number = read_foreign_whole(limit->value).has_value();
+  layer.emit("memory.device", limit->value.text + (is_number ? "GiB" : ""), {limit});
+}
+
+}  // namespace
+
+void combine_run(Layer& layer) {
+  combine_every(layer, {"eval.every", "@eval_steps", "@eval_strategy", "@eval_times"});
+  combine_every(layer, {"save.every", "@save_steps", "@save_strategy", "@save_times"});
+  combine_watchdog(layer);
+  combine_hub(layer);
+  combine_report_to(layer);
+  combine_plugins(layer);
+  combine_special_tokens(layer);
+  combine_gpu_limit(layer);
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,165 @@
+// axolotl: the list `datasets` (0.19.0: src/axolotl/utils/schemas/datasets.py, prompt_strategies/).
+#include <algorithm>
+#include <map>
+
+#include "base/error.h"
+#include "base/strings.h"
+#include "recipe/combine.h"
+#include "recipe/dialects/data_set.h"
+#include "recipe/foreign_value.h"
+
+namespace plimsoll {
+namespace {
+
+// A row format of the user's own: {field_instruction: question, field_output: answer}.
+void read_custom_type(const Node& type, DataSet& set) {
+  refuse_unknown(type, {"field_instruction", "field_output", "format", "no_input_format"}, "datasets.type");
+  for (const char* key : {"format", "no_input_format"})
+    if (const std::string format = text_of(type, key, "{instruction}"); format != "{instruction}")
+      refuse("'datasets.type." + std::string(key) +
+             "': a format of one's own does not exist here; '{instruction}' alone does");
+  set.format = "alpaca";
+  set.chat_template = "axolotl/plain";
+  set.columns = {{"instruction", text_of(type, "field_instruction", "instruction")},
+                 {"output", text_of(type, "field_output", "output")}};
+}
+
+// Names of roles and contents: of the entry itself in older versions, in a map in newer ones.
+void read_message_names(const Node& entry, DataSet& set) {
+  const Node* mapped = find_node(entry, "message_property_mappings");
+  const Node none;
+  const Node& names = mapped != nullptr && mapped->kind == Node::Kind::map ? *mapped : none;
+  refuse_unknown(names, {"role", "content"}, "datasets.message_property_mappings");
+  name_messages(text_of(names, "role", text_of(entry, "message_field_role", "role")),
+                text_of(names, "content", text_of(entry, "message_field_content", "content")), set);
+}
+
+// `roles: {user: [human, user]}` is what is known anyway, or would have to be translated.
+void check_roles(const Node& entry) {
+  static const std::map<std::string, std::vector<std::string>> kKnown = {
+      {"user", {"human", "user"}},
+      {"assistant", {"gpt", "assistant", "chatgpt"}},
+      {"system", {"system"}},
+      {"tool", {"tool"}}};
+  const Node* roles = find_node(entry, "roles");
+  if (roles == nullptr || is_off(*roles)) return;
+  for (const Node& role : roles->items) {
+    const auto known = kKnown.find(role.key);
+    const auto names = read_foreign_names(role).value_or(std::vector<std::string>{});
+    for (const std::string& name : names)
+      if (known == kKnown.end() ||
+          std::find(known->second.begin(), known->second.end(), name) == known->second.end())
+        refuse("'datasets.roles." + excerpt(role.key) + "': '" + excerpt(name) + "' for " +
+               excerpt(role.key) + " does not exist here");
+  }
+}
+
+void check_targets(const Node& entry) {
+  const Node* roles = find_node(entry, "roles_to_train");
+  if (roles != nullptr && !is_off(*roles)) {
+    const auto names = read_foreign_names(*roles);
+    const bool answers =
+        names && names->size() == 1 && (names->front() == "assistant" || names->front() == "gpt");
+    if (!answers)
+      refuse("'datasets.roles_to_train': learning other roles than the assistant's does not exist here");
+  }
+  const std::string end = text_of(entry, "train_on_eos", "turn");
+  if (end != "turn") refuse("'datasets.train_on_eos': '" + excerpt(end) + "' does not exist here; turn does");
+}
+
+// The template of a `chat_template` entry or of the whole recipe: by the name axolotl gives it.
+std::string template_of(const std::string& name, const std::string& key) {
+  if (name.empty() || name == "tokenizer_default" || name == "jinja") return "axolotl";
+  if (name == "chatml" || name == "llama3") return "axolotl/" + name;
+  if (name.starts_with("tokenizer_default_fallback_"))
+    return "axolotl";  // the fallback is for models without one, which are refused with its name
+  refuse(key + ": the template '" + excerpt(name) +
+         "' does not exist here; tokenizer_default (the model folder's own), chatml and llama3 do");
+}
+
+// Kinds of rows; what is learnt of each follows.
+void read_kind(const Layer& layer, const Node& entry, const std::string& kind, DataSet& set) {
+  const Said* chat = layer.part("@chat_template");
+  if (kind == "completion") {
+    // completion.py: a document beyond sequence_len is cut into several sequences.
+    set.format = "text";
+    set.columns["text"] = text_of(entry, "field", "text");
+    set.keys["data.bos"] = "true";
+    set.keys["data.truncation"] = "refuse";
+  } else if (kind == "alpaca" || kind == "alpaca:chat" || kind == "alpaca:chatml" || kind == "alpaca:phi") {
+    set.format = "alpaca";
+    set.chat_template = "axolotl/" + kind;
+  } else if (kind == "alpaca_chat.load" || kind == "alpaca_chat") {
+    set.format = "alpaca";
+    set.chat_template = "axolotl/alpaca:chat";
+  } else if (kind == "chat_template") {
+    set.format = "messages";
+    set.columns["messages"] = text_of(entry, "field_messages", "messages");
+    const std::string of_entry = text_of(entry, "chat_template");
+    set.chat_template = !of_entry.empty() ? template_of(of_entry, "'datasets.chat_template'")
+                        : chat != nullptr ? template_of(chat->value.text, "chat_template")
+                                          : "axolotl";
+    read_message_names(entry, set);
+    check_roles(entry);
+    check_targets(entry);
+  } else {
+    refuse("'datasets.type': '" + excerpt(kind) +
+           "' does not exist here; alpaca, chat_template, completion and a map of fields do");
+  }
+}
+
+DataSet read_entry(const Layer& layer, const Node& entry) {
+  refuse_unknown(
+      entry,
+      {"path", "type", "ds_type", "data_files", "split", "name", "field", "chat_template", "field_messages",
+       "message_property_mappings", "message_field_role", "message_field_content", "roles", "roles_to_train",
+       "train_on_eos", "trust_remote_code", "preprocess_shards", "revision"},
+      "datasets");
+  DataSet set;
+  const Node* files = find_node(entry, "data_files");
+  const std::string path = text_of(entry, "path");
+  if (path.empty()) refuse("datasets: an entry has no path");
+  const std::string split = text_of(entry, "split", "train");
+  if (files != nullptr && !is_off(*files) && is_loader(path))
+    list_files(layer, *files, split, set);
+  else
+    find_files(layer, entry, path, split, text_of(entry, "name"), set);
+  const Node* type = find_node(entry, "type");
+  if (type == nullptr) return set;
+  if (type->kind == Node::Kind::map)
+    read_custom_type(*type, set);
+  else
+    read_kind(layer, entry, type->text, set);
+  return set;
+}
+
+}  // namespace
+
+std::vector<DataSet> read_axolotl(const Layer& layer, const Node& list) {
+  if (list.kind != Node::Kind::list) refuse("expected a list of data sets, found " + describe(list));
+  std::vector<DataSet> sets;
+  for (const Node& entry : list.items) {
+    if (entry.kind != Node::Kind::map) refuse("expected a list of maps, found " + describe(entry));
+    sets.push_back(read_entry(layer, entry));
+  }
+  return sets;
+}
+
+void combine_axolotl(Layer& layer) {
+  if (layer.tool() != Tool::axolotl) return;
+  const Said* chat = layer.part("@chat_template");
+  if (layer.says({"@chat_template"}) && layer.given("data.template") == nullptr)
+    layer.ignore(*chat, "read for rows of the type chat_template");
+  const Said* excess = layer.part("@excess");
+  if (layer.says({"@excess"})) {
+    static const std::map<std::string, std::string> kOurs = {
+        {"drop", "drop"}, {"truncate", "right"}, {"raise", "refuse"}};
+    const auto ours = kOurs.find(excess->value.text);
+    if (ours == kOurs.end())
+      return layer.refuse(*excess,
+                          "expected drop, truncate or raise, found '" + excerpt(excess->value.text) + "'");
+    if (layer.given("data.truncation") == nullptr) layer.emit("data.truncation", ours->second, {excess});
+  }
+}
+
+}  // namespace plimsoll

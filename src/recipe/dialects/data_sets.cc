@@ -1,0 +1,211 @@
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "base/error.h"
+#include "base/strings.h"
+#include "recipe/combine.h"
+#include "recipe/dialects/data_set.h"
+#include "recipe/foreign_value.h"
+#include "recipe/hub.h"
+
+namespace plimsoll {
+
+namespace fs = std::filesystem;
+
+[[noreturn]] void refuse(const std::string& what) { throw UsageError(what); }
+
+std::string text_of(const Node& map, std::string_view key, const std::string& otherwise) {
+  const Node* node = find_node(map, key);
+  return node == nullptr || node->kind == Node::Kind::null ? otherwise : node->text;
+}
+
+bool flag_of(const Node& map, std::string_view key, bool otherwise) {
+  const Node* node = find_node(map, key);
+  if (node == nullptr || node->kind == Node::Kind::null) return otherwise;
+  const auto flag = read_foreign_flag(*node);
+  if (!flag) refuse(std::string(key) + ": expected true or false, found " + describe(*node));
+  return *flag;
+}
+
+void refuse_unknown(const Node& map, const std::vector<std::string>& known, const std::string& where) {
+  for (const Node& item : map.items) {
+    if (std::find(known.begin(), known.end(), item.key) != known.end() || is_off(item)) continue;
+    refuse("'" + where + "." + excerpt(item.key) + "' is not known here" +
+           did_you_mean(item.key.substr(0, 40), known));
+  }
+}
+
+namespace {
+
+// "train[10%:20%]": the name, and the range in rows; parts that are put together have no word here.
+std::string take_range(const std::string& split, std::string& rows) {
+  if (split.find('+') != std::string::npos)
+    refuse("split '" + excerpt(split) +
+           "': several splits together do not exist here; name the files in data.train");
+  const size_t open = split.find('[');
+  if (open == std::string::npos) return split;
+  rows = split.substr(open + 1, split.find(']') - open - 1);
+  if (!split.ends_with(']') || !parse_row_range(rows))
+    refuse("split '" + excerpt(split) + "': expected a range such as train[:95%]");
+  return split.substr(0, open);
+}
+
+}  // namespace
+
+void find_files(const Layer& layer, const Node& at, const std::string& name, const std::string& split,
+                const std::string& subset, DataSet& set) {
+  const std::string whole = take_range(split, set.rows);
+  const Node path = layer.locate(scalar_at(at, name));
+  std::error_code ignored;
+  if (fs::exists(layer.source().folder / path.text, ignored)) {
+    set.files = {path.text};
+    return;
+  }
+  const auto found = is_hub_name(name, true) ? find_in_hub_cache(HubKind::dataset, name) : std::nullopt;
+  if (found) {
+    set.files = split_files(*found, whole.empty() ? "train" : whole, subset);
+    return;
+  }
+  const bool may_be_hub = is_hub_name(name) || name.find('.') == std::string::npos;
+  if (may_be_hub)
+    set.missing = "there is no '" + name + "' in " + layer.source().folder.string() +
+                  ", nor in the Hugging Face cache " + hub_cache().string() +
+                  "; where the name is one of the hub's: " + download_command(HubKind::dataset, name);
+  else
+    set.files = {name};
+}
+
+void list_files(const Layer& layer, const Node& node, const std::string& split, DataSet& set) {
+  take_range(split, set.rows);
+  const auto names = read_foreign_names(node);
+  if (!names) refuse("data_files: expected a file or a list of them");
+  for (const std::string& name : *names) set.files.push_back(layer.locate(scalar_at(node, name)).text);
+}
+
+bool is_loader(const std::string& name) {
+  static const std::set<std::string> kLoaders = {"json", "jsonl", "parquet", "text", "csv", "arrow"};
+  return kLoaders.contains(name);
+}
+
+void name_messages(const std::string& role, const std::string& content, DataSet& set) {
+  const bool usual = (role == "role" && content == "content") || (role == "from" && content == "value");
+  if (usual) return;  // both are known without a word
+  set.columns["message_role"] = role;
+  set.columns["message_content"] = content;
+}
+
+namespace {
+
+Node source_node(const Said& said, const std::string& file, const std::string& rows) {
+  Node path = scalar_at(said.value, file);
+  if (rows.empty()) return path;
+  Node map = scalar_at(said.value, "");
+  map.kind = Node::Kind::map;
+  path.key = "path";
+  map.items = {path, scalar_at(said.value, rows)};
+  map.items[1].key = "rows";
+  return map;
+}
+
+// One file stands by itself, more are a list.
+Node sources_node(const Said& said, const std::vector<DataSet>& sets) {
+  Node list = list_at(said.value, {});
+  for (const DataSet& set : sets)
+    for (const std::string& file : set.files) list.items.push_back(source_node(said, file, set.rows));
+  return list.items.size() == 1 ? list.items.front() : list;
+}
+
+void require_alike(const std::vector<DataSet>& sets) {
+  const DataSet& first = sets.front();
+  for (const DataSet& set : sets)
+    if (set.format != first.format || set.columns != first.columns ||
+        set.chat_template != first.chat_template || set.keys != first.keys)
+      refuse("data sets of different formats cannot be mixed yet");
+}
+
+// The format of the rows is that of the training data; data.eval is read alike.
+void emit_sets(Layer& layer, const std::string& key, const std::vector<DataSet>& sets, const Said& said) {
+  if (sets.empty()) return;
+  require_alike(sets);
+  const DataSet& set = sets.front();
+  if (!set.format.empty()) layer.emit("data.format", set.format, {&said});
+  if (!set.chat_template.empty()) layer.emit("data.template", set.chat_template, {&said});
+  for (const auto& [name, value] : set.keys) layer.emit(name, value, {&said});
+  if (!set.columns.empty()) {
+    Node columns = scalar_at(said.value, "");
+    columns.kind = Node::Kind::map;
+    for (const auto& [name, column] : set.columns) {
+      columns.items.push_back(scalar_at(said.value, column));
+      columns.items.back().key = name;
+    }
+    layer.emit("data.columns", columns, {&said});
+  }
+  for (const DataSet& one : sets)
+    if (!one.missing.empty()) return layer.refuse(said, one.missing, key);
+  const Node sources = sources_node(said, sets);
+  if (key == "data.eval" && sources.kind == Node::Kind::list)
+    return layer.refuse(said, "evaluation reads one file or folder", key);
+  layer.emit(key, sources, {&said});
+}
+
+template <class Read>
+void try_emit(Layer& layer, std::string_view part, const std::string& key, Read read) {
+  const Said* said = layer.part(part);
+  if (!layer.says({part})) return;
+  try {
+    emit_sets(layer, key, read(*said), *said);
+  } catch (const UsageError& error) {
+    layer.refuse(*said, error.what());
+  }
+}
+
+// Rows of text in a column, of a script or of TRL.
+void combine_text_column(Layer& layer) {
+  const Said* column = layer.part("@text_column");
+  Node columns = scalar_at(column->value, "");
+  columns.kind = Node::Kind::map;
+  columns.items.push_back(column->value);
+  columns.items.back().key = "text";
+  layer.emit("data.format", "text", {column});
+  layer.emit("data.columns", columns, {column});
+}
+
+// TRL's script evaluates on another split of the data set where eval_strategy asks for it.
+void combine_trl_evaluation(Layer& layer) {
+  const Said* strategy = layer.part("@eval_strategy");
+  if (layer.tool() != Tool::trl || strategy == nullptr || strategy->value.text == "no") return;
+  const Said* split = layer.part("@test_split");
+  if (layer.part("@dataset") == nullptr || !layer.says({"@dataset"})) return;
+  try_emit(layer, "@dataset", "data.eval", [&](const Said& said) {
+    return read_trl(layer, said, split == nullptr ? "test" : split->value.text);
+  });
+}
+
+}  // namespace
+
+void combine_data(Layer& layer) {
+  const bool of_trl = layer.tool() == Tool::trl;
+  const auto named = [&](const Said& said) {
+    const Said* split = layer.part("@split");
+    return of_trl ? read_trl(layer, said, split == nullptr ? "train" : split->value.text)
+                  : read_llama_factory(layer, said);
+  };
+  const auto listed = [&](const Said& said) { return read_axolotl(layer, said.value); };
+  const auto component = [&](const Said& said) { return read_torchtune(layer, said.value); };
+  try_emit(layer, "@dataset", "data.train", named);
+  try_emit(layer, "@eval_dataset", "data.eval", named);
+  try_emit(layer, "@datasets", "data.train", listed);
+  try_emit(layer, "@test_datasets", "data.eval", listed);
+  try_emit(layer, "@component", "data.train", component);
+  try_emit(layer, "@val_component", "data.eval", component);
+  try_emit(layer, "@mixture", "data.train",
+           [&](const Said& said) { return read_trl_mixture(layer, said.value); });
+  combine_trl_evaluation(layer);
+  if (layer.says({"@text_column"})) combine_text_column(layer);
+  for (const std::string_view part : {"@dataset_dir", "@split", "@subset", "@test_split", "@max_samples"})
+    if (layer.says({part}) && !layer.says({"@dataset", "@eval_dataset", "@mixture"}))
+      layer.ignore(*layer.part(part), "no data set is named beside it");
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,76 @@
+#include "recipe/dialects/families.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <vector>
+
+namespace plimsoll {
+namespace {
+
+// Words of names on the hub and of torchtune's modules. What a name says of vision or experts comes first:
+// such models carry the names of families that exist.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 46> kWords = {
+    {{"mixtral", "mixtral (mixture of experts)"},
+     {"a22b", "mixture of experts"},
+     {"a3b", "mixture of experts"},
+     {"a10b", "mixture of experts"},
+     {"a17b", "mixture of experts"},
+     {"moe", "mixture of experts"},
+     {"vl", "a model of images and text"},
+     {"vision", "a model of images and text"},
+     {"llava", "llava"},
+     {"pixtral", "pixtral"},
+     {"gemma", "gemma"},
+     {"gemma2", "gemma2"},
+     {"gemma3", "gemma3"},
+     {"phi", "phi"},
+     {"phi3", "phi3"},
+     {"phi4", "phi4"},
+     {"falcon", "falcon"},
+     {"pythia", "gpt-neox"},
+     {"cerebras", "gpt2"},
+     {"gpt2", "gpt2"},
+     {"gpt", "gpt"},
+     {"mpt", "mpt"},
+     {"bloom", "bloom"},
+     {"opt", "opt"},
+     {"chatglm", "chatglm"},
+     {"glm", "glm"},
+     {"baichuan", "baichuan"},
+     {"internlm", "internlm"},
+     {"jamba", "jamba"},
+     {"mamba", "mamba"},
+     {"dbrx", "dbrx"},
+     {"starcoder", "starcoder"},
+     {"starcoder2", "starcoder2"},
+     {"stablelm", "stablelm"},
+     {"cohere", "cohere"},
+     {"c4ai", "cohere"},
+     {"granite", "granite"},
+     {"olmo", "olmo"},
+     {"smollm3", "smollm3"},
+     {"deepseek", "deepseek"},
+     {"minimax", "minimax"},
+     {"llama4", "llama4"},
+     {"scout", "llama4"},
+     {"maverick", "llama4"},
+     {"t5", "t5"},
+     {"bert", "bert"}}};
+
+}  // namespace
+
+std::optional<std::string> unsupported_family(std::string_view name) {
+  std::vector<std::string> words(1);
+  for (const char c : name) {
+    if (std::isalnum(static_cast<unsigned char>(c)) != 0)
+      words.back() += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    else if (!words.back().empty())
+      words.emplace_back();
+  }
+  for (const auto& [word, family] : kWords)
+    if (std::find(words.begin(), words.end(), word) != words.end()) return std::string(family);
+  return std::nullopt;
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,216 @@
+// LLaMA-Factory: names in dataset_info.json (0.9.5: src/llamafactory/data/parser.py, converter.py).
+#include <algorithm>
+#include <array>
+
+#include "base/error.h"
+#include "base/strings.h"
+#include "recipe/combine.h"
+#include "recipe/dialects/data_set.h"
+#include "recipe/foreign_value.h"
+#include "recipe/option.h"
+
+namespace plimsoll {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kMostSets = 1000;  // bounds the time that a recipe can cost
+
+bool is_pretraining(const Layer& layer) {
+  const Node* task = layer.given("task");
+  return task != nullptr && task->text == "pretrain";
+}
+
+// parser.py: the columns of Alpaca rows, and what they are called unless an entry says otherwise.
+struct AlpacaColumn {
+  std::string_view theirs, ours, usual;
+};
+constexpr std::array kAlpacaColumns = {
+    AlpacaColumn{"prompt", "instruction", "instruction"}, AlpacaColumn{"query", "input", "input"},
+    AlpacaColumn{"response", "output", "output"}, AlpacaColumn{"system", "system", ""},
+    AlpacaColumn{"history", "history", ""}};
+
+void read_alpaca(const Node& entry, bool is_text, DataSet& set, const std::string& where) {
+  const Node* columns = find_node(entry, "columns");
+  if (columns != nullptr)
+    refuse_unknown(*columns, {"prompt", "query", "response", "system", "history"}, where + ".columns");
+  const Node none;
+  if (is_text) {
+    set.format = "text";
+    set.columns["text"] = text_of(columns != nullptr ? *columns : none, "prompt", "instruction");
+    return;
+  }
+  set.format = "alpaca";
+  if (columns == nullptr) return;
+  for (const AlpacaColumn& column : kAlpacaColumns) {
+    const std::string name = text_of(*columns, column.theirs);
+    if (!name.empty()) set.columns[std::string(column.ours)] = name;
+  }
+  set.columns.try_emplace("instruction", "instruction");  // named, so that no input comes along
+}
+
+// Tags of ShareGPT rows other than the usual ones would have to be translated.
+void read_tags(const Node& entry, DataSet& set, const std::string& where) {
+  const Node* tags = find_node(entry, "tags");
+  const Node none;
+  const Node& given = tags != nullptr ? *tags : none;
+  refuse_unknown(given,
+                 {"role_tag", "content_tag", "user_tag", "assistant_tag", "observation_tag", "function_tag",
+                  "system_tag"},
+                 where + ".tags");
+  const std::array<std::array<std::string_view, 3>, 4> known = {{{"user_tag", "human", "user"},
+                                                                 {"assistant_tag", "gpt", "assistant"},
+                                                                 {"observation_tag", "observation", "tool"},
+                                                                 {"system_tag", "system", "system"}}};
+  for (const auto& [tag, usual, other] : known) {
+    const std::string value = text_of(given, tag, std::string(usual));
+    if (value != usual && value != other)
+      refuse("'" + where + ".tags." + std::string(tag) + "': '" + excerpt(value) + "' is no role here; " +
+             std::string(usual) + " and " + std::string(other) + " are");
+  }
+  name_messages(text_of(given, "role_tag", "from"), text_of(given, "content_tag", "value"), set);
+}
+
+DataSet read_entry(const Layer& layer, const Node& entry, const fs::path& folder, const std::string& where,
+                   const std::string& name) {
+  refuse_unknown(entry,
+                 {"file_name", "hf_hub_url", "formatting", "columns", "ranking", "subset", "split", "tags",
+                  "num_samples"},
+                 name);
+  DataSet set;
+  const std::string file = text_of(entry, "file_name");
+  const std::string hub = text_of(entry, "hf_hub_url");
+  if (file.empty() && hub.empty()) refuse(where + ": has neither file_name nor hf_hub_url");
+  const Node* samples = find_node(entry, "num_samples");
+  if (samples != nullptr && !is_off(*samples))
+    refuse("'" + name +
+           ".num_samples': drawing rows at random does not exist here; max_samples takes the first ones");
+  if (!file.empty())
+    set.files = {(folder / file).string()};
+  else
+    find_files(layer, entry, hub, text_of(entry, "split", "train"), text_of(entry, "subset"), set);
+  const std::string formatting = text_of(entry, "formatting", "alpaca");
+  if (flag_of(entry, "ranking", false)) {
+    set.format = "preference";
+  } else if (formatting == "alpaca") {
+    read_alpaca(entry, is_pretraining(layer), set, name);
+  } else if (formatting == "sharegpt" || formatting == "openai") {
+    set.format = "messages";
+    const Node* columns = find_node(entry, "columns");
+    if (columns != nullptr) refuse_unknown(*columns, {"messages"}, name + ".columns");
+    set.columns["messages"] =
+        columns == nullptr ? "conversations" : text_of(*columns, "messages", "conversations");
+    read_tags(entry, set, name);
+  } else {
+    refuse(where + ": formatting '" + excerpt(formatting) + "' is not known here; alpaca and sharegpt are");
+  }
+  return set;
+}
+
+// What a name without an entry in the list is: an entry elsewhere, a file, or a data set of the hub.
+DataSet read_loose(const Layer& layer, const Node& name, bool is_llama_factory) {
+  DataSet set;
+  const Said* split = layer.part("@split");
+  const Said* subset = layer.part("@subset");
+  find_files(layer, name, name.text, split == nullptr ? "" : split->value.text,
+             subset == nullptr ? "" : subset->value.text, set);
+  if (is_llama_factory && !set.missing.empty())
+    set.missing += "; LLaMA-Factory looks the name up in dataset_info.json (dataset_dir)";
+  return set;
+}
+
+}  // namespace
+
+std::vector<DataSet> read_llama_factory(const Layer& layer, const Said& names) {
+  if (names.value.items.size() > kMostSets)
+    refuse("names more than " + std::to_string(kMostSets) + " data sets");
+  const bool is_llama_factory = layer.tool() == Tool::llama_factory;
+  const Said* dir = layer.part("@dataset_dir");
+  const Node at = dir != nullptr ? dir->value : layer.locate(scalar_at(names.value, "data"));
+  const fs::path folder = layer.source().folder / at.text;
+  const fs::path file = folder / "dataset_info.json";
+  std::error_code ignored;
+  std::vector<DataSet> sets;
+  const bool has_list = fs::exists(file, ignored);
+  const Node list = has_list ? layer.read_file(scalar_at(at, file.string())) : Node{};
+  const Said* samples = layer.part("@max_samples");
+  for (const Node& name : names.value.items) {
+    const Node* entry = find_node(list, name.text);
+    if (entry == nullptr && has_list && is_llama_factory) {
+      std::vector<std::string> known;
+      for (const Node& item : list.items) known.push_back(item.key);
+      sets.emplace_back();
+      sets.back().missing = file.string() + ": has no data set '" + excerpt(name.text) + "'" +
+                            did_you_mean(name.text.substr(0, 40), known);
+    } else if (entry != nullptr) {
+      sets.push_back(read_entry(layer, *entry, folder, file.string() + ": '" + name.text + "'", name.text));
+    } else {
+      sets.push_back(read_loose(layer, name, is_llama_factory));
+    }
+    if (samples != nullptr) {
+      if (!sets.back().rows.empty()) refuse("max_samples beside a split with a range does not exist here");
+      sets.back().rows = ":" + samples->value.text;
+    }
+  }
+  return sets;
+}
+
+// The token that ends a text in pre-training: the template replaces the tokenizer's (template.py:
+// fix_special_tokens, and processor/pretrain.py for llama3).
+constexpr std::array<std::pair<std::string_view, std::string_view>, 9> kReplacedEnds = {
+    {{"llama3", "<|end_of_text|>"},
+     {"chatml", "<|im_end|>"},
+     {"qwen", "<|im_end|>"},
+     {"qwen3", "<|im_end|>"},
+     {"qwen3_nothink", "<|im_end|>"},
+     {"gemma", "<end_of_turn>"},
+     {"phi", "<|end|>"},
+     {"phi4", "<|im_end|>"},
+     {"yi", ""}}};
+
+void combine_llama_factory(Layer& layer) {
+  if (layer.tool() != Tool::llama_factory) return;
+  if (!layer.is_recipe() && !layer.says({"@template"})) return;
+  const Said* name = layer.part("@template");
+  const Node* task = layer.given("task");
+  if (task != nullptr && task->text == "pretrain") {
+    layer.emit_default("data.bos", "true");  // pretrain.py; only where the tokenizer adds one
+    for (const auto& [known, end] : kReplacedEnds)
+      if (name != nullptr && name->value.text == known && !end.empty()) {
+        Node tokens = scalar_at(name->value, "");
+        tokens.kind = Node::Kind::map;
+        tokens.items.push_back(scalar_at(name->value, end));
+        tokens.items.back().key = "eos_token";
+        layer.emit("data.special_tokens", tokens, {name});
+      }
+    if (name != nullptr) layer.ignore(*name, "texts have no template");
+    const Said* packing = layer.part("@packing");
+    if (packing == nullptr || packing->value.text == "true") {
+      const Said* stage = packing != nullptr ? packing : layer.part("@stage_of_task");
+      if (stage != nullptr)
+        layer.refuse(*stage,
+                     "stage: pt joins all texts and cuts them into sequences (packing, on by default there), "
+                     "which does "
+                     "not exist here; packing: false keeps texts apart",
+                     "data.packing");
+    }
+    return;
+  }
+  if (name == nullptr) {
+    layer.emit_default("data.template", "auto");
+    return;
+  }
+  const std::string ours = "llama-factory/" + name->value.text;
+  const auto& names = template_names();
+  if (std::find(names.begin(), names.end(), ours) != names.end())
+    return layer.emit("data.template", ours, {name});
+  std::vector<std::string> known;
+  for (const std::string& one : names)
+    if (one.starts_with("llama-factory/")) known.push_back(one.substr(ours.find('/') + 1));
+  layer.refuse(*name,
+               "the template '" + excerpt(name->value.text) + "' does not exist here; known are " +
+                   join(known, ", ") + ", and data.template says another one",
+               "data.template");
+}
+
+}  // namespace plimsoll

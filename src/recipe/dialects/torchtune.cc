@@ -1,0 +1,167 @@
+// torchtune: a data set's builder and its arguments (0.6.1 and main: torchtune/datasets/,
+// torchtune/data/_messages.py, torchtune/models/*/_tokenizer.py).
+#include <algorithm>
+#include <array>
+
+#include "base/error.h"
+#include "base/strings.h"
+#include "recipe/combine.h"
+#include "recipe/dialects/data_set.h"
+#include "recipe/foreign_value.h"
+
+namespace plimsoll {
+namespace {
+
+// Builders with their default arguments.
+struct Builder {
+  std::string_view name;
+  std::string_view source;  // on the hub
+  enum class Kind : unsigned char { text, alpaca, instruct, chat } kind;
+  bool learns_prompts;  // train_on_input
+};
+using Kind = Builder::Kind;
+constexpr std::array kBuilders = {
+    Builder{"alpaca_dataset", "tatsu-lab/alpaca", Kind::alpaca, true},              // datasets/_alpaca.py
+    Builder{"alpaca_cleaned_dataset", "yahma/alpaca-cleaned", Kind::alpaca, true},  // datasets/_alpaca.py
+    Builder{"text_completion_dataset", "", Kind::text, false},  // datasets/_text_completion.py
+    Builder{"instruct_dataset", "", Kind::instruct, false},     // datasets/_instruct.py
+    Builder{"chat_dataset", "", Kind::chat, false}};            // datasets/_chat.py
+
+const std::vector<std::string> kArguments = {"_component_",
+                                             "source",
+                                             "column_map",
+                                             "train_on_input",
+                                             "packed",
+                                             "split",
+                                             "data_files",
+                                             "column",
+                                             "name",
+                                             "add_eos",
+                                             "conversation_column",
+                                             "conversation_style",
+                                             "split_across_pack"};
+
+// How messages become tokens: by the model's tokenizer. Tokenizers without a template put [INST] around
+// questions.
+std::string template_of(const Layer& layer, bool is_bounded) {
+  const Said* tokenizer = layer.part("@tokenizer");
+  const Said* prompt = layer.part("@prompt_template");
+  const std::string name = tokenizer == nullptr ? "" : word_of(tokenizer->value, "_component_");
+  const bool no_tags = prompt != nullptr && is_off(prompt->value);
+  if (prompt != nullptr && !no_tags && !prompt->value.text.ends_with("Llama2ChatTemplate") &&
+      !prompt->value.text.ends_with("MistralChatTemplate"))
+    refuse("'tokenizer.prompt_template': '" + excerpt(prompt->value.text) + "' does not exist here");
+  if (name == "llama3_tokenizer") return "torchtune/llama3";
+  if (name.starts_with("qwen")) return is_bounded ? "torchtune/qwen2" : "torchtune/qwen2-uncut";
+  if (name == "llama2_tokenizer") return no_tags ? "torchtune/plain" : "torchtune/llama2";
+  if (name == "mistral_tokenizer") return no_tags ? "torchtune/plain" : "torchtune/mistral";
+  refuse("'tokenizer': how '" + excerpt(name.empty() ? "a recipe without a tokenizer" : name) +
+         "' writes messages is not known here; llama2, llama3, mistral and qwen tokenizers are");
+}
+
+void read_columns(const Node& component, Kind kind, DataSet& set) {
+  const Node* map = find_node(component, "column_map");
+  if (map == nullptr || is_off(*map)) return;
+  const std::vector<std::string> known = kind == Kind::alpaca
+                                             ? std::vector<std::string>{"instruction", "input", "output"}
+                                             : std::vector<std::string>{"input", "output"};
+  if (kind == Kind::chat) return refuse_unknown(*map, {}, "dataset.column_map");
+  refuse_unknown(*map, known, "dataset.column_map");
+  for (const Node& item : map->items)
+    set.columns[kind == Kind::alpaca ? item.key : item.key == "input" ? "prompt" : "response"] = item.text;
+}
+
+void read_rows(const Layer& layer, const Node& component, const Builder& builder, DataSet& set) {
+  const Node* length = layer.given("data.max_length");
+  const bool is_bounded = length != nullptr && length->kind == Node::Kind::scalar;
+  switch (builder.kind) {
+    case Kind::text:
+      set.format = "text";
+      set.columns["text"] = text_of(component, "column", "text");
+      set.keys["data.bos"] = "true";
+      if (!flag_of(component, "add_eos", true))
+        refuse("'dataset.add_eos': texts without an end-of-text token do not exist here");
+      return;
+    case Kind::alpaca:
+      set.format = "alpaca";
+      break;
+    case Kind::instruct:
+      set.format = "prompt-response";
+      set.columns = {{"prompt", "input"}, {"response", "output"}};
+      break;
+    case Kind::chat:
+      set.format = "messages";
+      set.columns["messages"] = text_of(component, "conversation_column", "conversations");
+      break;
+  }
+  read_columns(component, builder.kind, set);
+  set.chat_template = template_of(layer, is_bounded);
+  set.keys["data.train_on_prompt"] =
+      flag_of(component, "train_on_input", builder.learns_prompts) ? "true" : "false";
+}
+
+}  // namespace
+
+std::vector<DataSet> read_torchtune(const Layer& layer, const Node& component) {
+  if (component.kind == Node::Kind::list) refuse("several data sets of torchtune at once do not exist here");
+  if (component.kind != Node::Kind::map)
+    refuse("expected a map with _component_, found " + describe(component));
+  const Node* named = find_node(component, "_component_");
+  if (named == nullptr) refuse("'dataset._component_' is missing");
+  const std::string name = word_of(*named, "_component_");
+  const auto builder =
+      std::find_if(kBuilders.begin(), kBuilders.end(), [&](const Builder& b) { return b.name == name; });
+  if (builder == kBuilders.end()) {
+    std::vector<std::string> names;
+    for (const Builder& known : kBuilders) names.emplace_back(known.name);
+    refuse("'dataset._component_': '" + excerpt(named->text) + "' does not exist here; " + join(names, ", ") +
+           " do");
+  }
+  refuse_unknown(component, kArguments, "dataset");
+  DataSet set;
+  const std::string source = text_of(component, "source", std::string(builder->source));
+  const std::string split = text_of(component, "split", "train");
+  const Node* files = find_node(component, "data_files");
+  if (files != nullptr && !is_off(*files))
+    list_files(layer, *files, split, set);
+  else if (!source.empty() && !is_loader(source))
+    find_files(layer, component, source, split, text_of(component, "name"), set);
+  else
+    set.missing = "'dataset.source' and 'dataset.data_files' say no file";
+  read_rows(layer, component, *builder, set);
+  if (flag_of(component, "packed", false)) {
+    if (builder->kind == Kind::text && flag_of(component, "split_across_pack", true))
+      refuse(
+          "'dataset.split_across_pack': texts that go on in the next sequence do not exist here; false keeps "
+          "them whole");
+    set.keys["data.packing"] = "true";
+  }
+  return {set};
+}
+
+void combine_torchtune(Layer& layer) {
+  if (layer.tool() != Tool::torchtune) return;
+  const Said* length = layer.part("@max_seq_len");
+  if (layer.says({"@max_seq_len"})) {
+    // _text_completion.py keeps one token less.
+    const Said* component = layer.part("@component");
+    const Node* named = component == nullptr ? nullptr : find_node(component->value, "_component_");
+    const bool is_text = named != nullptr && word_of(*named, "_component_") == "text_completion_dataset";
+    if (is_off(length->value))
+      layer.emit("data.max_length", "null", {length});
+    else if (const auto tokens = read_foreign_whole(length->value))
+      layer.emit("data.max_length", std::to_string(*tokens - (is_text ? 1 : 0)), {length});
+    else
+      layer.refuse(*length, "expected a whole number or null");
+  }
+  const Said* steps = layer.part("@max_steps_per_epoch");
+  if (layer.says({"@max_steps_per_epoch"}) && !is_off(steps->value)) {
+    const Node* epochs = layer.given("schedule.epochs");
+    if (epochs != nullptr && epochs->text != "1")
+      return layer.refuse(
+          *steps, "a limit to each of several epochs does not exist here; schedule.max_steps limits the run");
+    layer.emit("schedule.max_steps", steps->value, {steps});
+  }
+}
+
+}  // namespace plimsoll

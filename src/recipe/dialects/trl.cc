@@ -1,0 +1,107 @@
+// TRL and the alignment-handbook: data sets by name, mixtures, inline templates (TRL 1.16.0:
+// trl/scripts/utils.py, trl/scripts/sft.py; alignment-handbook: src/alignment/data.py, configs.py).
+#include <cmath>
+
+#include "base/error.h"
+#include "base/strings.h"
+#include "recipe/combine.h"
+#include "recipe/dialects/data_set.h"
+#include "recipe/foreign_value.h"
+
+namespace plimsoll {
+namespace {
+
+// A list of {path, name, split} of TRL or {id, config, split, weight} of the handbook.
+std::vector<DataSet> read_list(const Layer& layer, const Node& list) {
+  if (list.kind != Node::Kind::list) refuse("expected a list of data sets, found " + describe(list));
+  std::vector<DataSet> sets;
+  for (const Node& entry : list.items) {
+    if (entry.kind != Node::Kind::map) refuse("expected a list of maps, found " + describe(entry));
+    refuse_unknown(entry,
+                   {"path", "id", "name", "config", "split", "columns", "weight", "data_files", "data_dir"},
+                   "datasets");
+    const Node* weight = find_node(entry, "weight");
+    const auto share = weight == nullptr ? std::optional(1.0) : read_foreign_number(*weight);
+    if (!share || *share != 1.0)
+      refuse(
+          "'datasets.weight': drawing a share of the rows once does not exist here; data.train: {path, rows} "
+          "takes a "
+          "range of them, {path, weight} other ones in every epoch");
+    DataSet set;
+    const std::string path = text_of(entry, "path", text_of(entry, "id"));
+    const Node* files = find_node(entry, "data_files");
+    const std::string split = text_of(entry, "split", "train");
+    if (files != nullptr && !is_off(*files) && is_loader(path))
+      list_files(layer, *files, split, set);
+    else
+      find_files(layer, entry, path, split, text_of(entry, "name", text_of(entry, "config")), set);
+    sets.push_back(set);
+  }
+  return sets;
+}
+
+}  // namespace
+
+std::vector<DataSet> read_trl(const Layer& layer, const Said& name, std::string_view split) {
+  const Said* subset = layer.part("@subset");
+  std::vector<DataSet> sets;
+  for (const Node& one : name.value.items) {
+    sets.emplace_back();
+    find_files(layer, one, one.text, std::string(split), subset == nullptr ? "" : subset->value.text,
+               sets.back());
+  }
+  return sets;
+}
+
+std::vector<DataSet> read_trl_mixture(const Layer& layer, const Node& mixture) {
+  if (mixture.kind == Node::Kind::list) return read_list(layer, mixture);
+  if (mixture.kind != Node::Kind::map) refuse("expected data sets, found " + describe(mixture));
+  if (const Node* list = find_node(mixture, "datasets")) {
+    refuse_unknown(mixture, {"datasets", "seed", "test_split_size"}, "dataset_mixture");
+    return read_list(layer, *list);
+  }
+  // The handbook's older form: {name: share}, and dataset_splits beside it.
+  const Said* splits = layer.part("@mixture_splits");
+  std::vector<DataSet> sets;
+  for (const Node& entry : mixture.items) {
+    if (const auto share = read_foreign_number(entry); !share || *share != 1.0)
+      refuse("'" + excerpt(entry.key) +
+             "': a share of the rows does not exist here; data.train: {path, weight} does");
+    DataSet set;
+    std::string split = "train";
+    if (splits != nullptr)
+      for (const Node& one : splits->value.items)
+        if (one.text.find("train") != std::string::npos) split = one.text;
+    find_files(layer, entry, entry.key, split, "", set);
+    sets.push_back(set);
+  }
+  return sets;
+}
+
+void combine_trl(Layer& layer) {
+  if (layer.tool() != Tool::trl) return;
+  const Said* chat = layer.part("@chat_template");
+  if (layer.says({"@chat_template"})) {
+    const bool is_jinja =
+        chat->value.text.find("{%") != std::string::npos || chat->value.text.ends_with(".jinja");
+    if (is_jinja)
+      layer.emit("data.template_source", chat->value, {chat});
+    else
+      layer.refuse(
+          *chat, "the template '" + excerpt(chat->value.text) + "' does not exist here; a text in Jinja does",
+          "data.template_source");
+  }
+  // The handbook holds rows out of a mixture.
+  const Said* mixture = layer.part("@mixture");
+  if (!layer.says({"@mixture"})) return;
+  const Node* held = find_node(mixture->value, "test_split_size");
+  if (held == nullptr || is_off(*held)) return;
+  const auto size = read_foreign_number(*held);
+  if (!size) return layer.refuse(*mixture, "'dataset_mixture.test_split_size': expected a number");
+  const bool whole = *size >= 1.0 && std::floor(*size) == *size;
+  layer.emit("data.eval",
+             whole ? std::to_string(static_cast<int64_t>(*size)) : std::to_string(*size * 100.0) + "%",
+             {mixture});
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,393 @@
+// What recipes of other tools mean: one test for each way in which they once meant something else here.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "base/error.h"
+#include "recipe/dialects/families.h"
+#include "recipe/effective.h"
+#include "recipe/hub.h"
+#include "recipe/load.h"
+#include "recipe/option.h"
+
+namespace plimsoll {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::Contains;
+using testing::HasSubstr;
+using testing::Not;
+
+class Dialects : public testing::Test {
+ protected:
+  Dialects()
+      : folder_(testing::TempDir() + "dialects/" +
+                testing::UnitTest::GetInstance()->current_test_info()->name()) {
+    fs::remove_all(folder_);
+    fs::create_directories(folder_);
+    write("a.jsonl", "{}");
+  }
+  void write(const std::string& name, const std::string& text) const {
+    fs::create_directories((folder_ / name).parent_path());
+    std::ofstream(folder_ / name) << text;
+  }
+  [[nodiscard]] LoadedRecipe load(const std::string& text, const Overrides& overrides = {}) const {
+    write("q.yaml", text);
+    return load_recipe((folder_ / "q.yaml").string(), overrides);
+  }
+  [[nodiscard]] Recipe recipe(const std::string& text, const std::vector<std::string>& sets = {}) const {
+    Overrides overrides;
+    overrides.sets = sets;
+    return load(text, overrides).recipe;
+  }
+  [[nodiscard]] std::string error_of(const std::string& text,
+                                     const std::vector<std::string>& sets = {}) const {
+    try {
+      (void)recipe(text, sets);
+    } catch (const UsageError& error) {
+      return error.what();
+    }
+    return "no error";
+  }
+  [[nodiscard]] static Overrides as(const std::string& tool) {
+    Overrides overrides;
+    overrides.as_tool = tool;
+    return overrides;
+  }
+  [[nodiscard]] static std::vector<std::string> notes(const LoadedRecipe& loaded) {
+    std::vector<std::string> theirs;
+    for (const auto& note : loaded.other_tools.no_effect) theirs.push_back(note.theirs);
+    return theirs;
+  }
+
+  fs::path folder_;
+};
+
+const std::string kTorchtune =
+    "model: {_component_: torchtune.models.llama3_2.lora_llama3_2_1b, lora_attn_modules: [q_proj], "
+    "lora_rank: 8}\n"
+    "checkpointer: {checkpoint_dir: m}\nbatch_size: 2\n";
+const std::string kLlama3 =
+    "tokenizer: {_component_: torchtune.models.llama3.llama3_tokenizer, max_seq_len: null}\n";
+const std::string kAxolotl = "base_model: m\nadapter: lora\nlora_r: 8\nlora_alpha: 16\n";
+
+// --- meaning ---------------------------------------------------------------------------------------------
+
+TEST_F(Dialects, axolotl_leaves_rows_out_that_are_too_long) {
+  EXPECT_EQ(recipe(kAxolotl).data.truncation, Truncation::drop);
+  EXPECT_EQ(recipe(kAxolotl + "excess_length_strategy: truncate\n").data.truncation, Truncation::right);
+  EXPECT_EQ(recipe(kAxolotl + "excess_length_strategy: raise\n").data.truncation, Truncation::refuse);
+}
+
+TEST_F(Dialects, completion_rows_of_axolotl_begin_a_text_and_are_never_cut_in_silence) {
+  const Recipe read = recipe(kAxolotl + "datasets: [{path: a.jsonl, type: completion}]\n");
+  EXPECT_EQ(read.data.truncation, Truncation::refuse);
+  EXPECT_TRUE(read.data.bos);
+}
+
+TEST_F(Dialects, alpaca_rows_of_torchtune_learn_the_prompt_within_the_models_own_tags) {
+  const Recipe read = recipe(kTorchtune + kLlama3 +
+                             "dataset: {_component_: torchtune.datasets.alpaca_dataset, source: a.jsonl}\n");
+  EXPECT_EQ(read.data.format, DataFormat::alpaca);
+  EXPECT_EQ(read.data.chat_template, "torchtune/llama3");
+  EXPECT_EQ(read.data.train_on_prompt, PromptLoss::yes);
+  EXPECT_EQ(recipe(kTorchtune + kLlama3 +
+                   "dataset: {_component_: torchtune.datasets.alpaca_dataset, source: a.jsonl, "
+                   "train_on_input: False}\n")
+                .data.train_on_prompt,
+            PromptLoss::no);
+}
+
+TEST_F(Dialects, no_length_is_no_truncation_in_torchtune) {
+  EXPECT_EQ(recipe(kTorchtune + kLlama3).data.max_length, kLongestRow);
+  EXPECT_EQ(recipe(kTorchtune).data.max_length, kLongestRow);
+  EXPECT_EQ(recipe(kTorchtune + "tokenizer: {max_seq_len: 512}\n").data.max_length, 512);
+  EXPECT_EQ(effective_yaml(recipe(kTorchtune + kLlama3)).find("max_length: null") != std::string::npos, true);
+}
+
+TEST_F(Dialects, texts_of_torchtune_begin_a_text_and_lose_one_token_of_the_length) {
+  const Recipe read =
+      recipe(kTorchtune +
+             "tokenizer: {_component_: torchtune.models.llama3.llama3_tokenizer, max_seq_len: 512}\n"
+             "dataset: {_component_: torchtune.datasets.text_completion_dataset, source: a.jsonl}\n");
+  EXPECT_TRUE(read.data.bos);
+  EXPECT_EQ(read.data.max_length, 511);
+}
+
+TEST_F(Dialects, trl_learns_whole_conversations_and_begins_texts) {
+  const Recipe read = recipe("model_name_or_path: m\ndataset_name: a.jsonl\n");
+  EXPECT_EQ(read.data.train_on_prompt, PromptLoss::messages);
+  EXPECT_EQ(read.data.chat_template, "trl");
+  EXPECT_TRUE(read.data.bos);
+}
+
+TEST_F(Dialects, adapters_of_trl_and_axolotl_go_where_peft_puts_them) {
+  const std::vector<std::string> peft = {"q_proj", "v_proj"};
+  EXPECT_EQ(recipe("model_name_or_path: m\ndataset_name: a.jsonl\nuse_peft: true\n").method.targets, peft);
+  EXPECT_EQ(recipe(kAxolotl).method.targets, peft);
+  EXPECT_TRUE(recipe("model_name_or_path: m\nstage: sft\n").method.targets.empty());
+}
+
+TEST_F(Dialects, a_split_is_not_the_files_of_others) {
+  const std::string rows = "hub/data/";
+  for (const char* name : {"train_sft-00000-of-00001.parquet", "train_gen-00000-of-00001.parquet",
+                           "test_sft-00000-of-00001-a3ecf92.parquet"})
+    write(rows + name, "x");
+  const auto files = [&](const std::string& split) { return split_files(folder_ / "hub", split, ""); };
+  EXPECT_THAT(files("train_sft"),
+              testing::ElementsAre(testing::EndsWith("train_sft-00000-of-00001.parquet")));
+  EXPECT_THAT(files("test_sft"), testing::ElementsAre(testing::EndsWith("a3ecf92.parquet")));
+  EXPECT_THROW(files("train"), UsageError);
+  write("imdb/train.parquet", "x");
+  write("imdb/unsupervised.parquet", "x");
+  EXPECT_THAT(split_files(folder_ / "imdb", "train", ""),
+              testing::ElementsAre(testing::EndsWith("train.parquet")));
+  write("one/rows.parquet", "x");
+  EXPECT_EQ(split_files(folder_ / "one", "train", "").size(), 1U);
+}
+
+TEST_F(Dialects, pre_training_of_llama_factory_packs_and_is_refused_unless_it_does_not) {
+  EXPECT_THAT(error_of("model_name_or_path: m\nstage: pt\ndataset: a.jsonl\n"), HasSubstr("joins all texts"));
+  EXPECT_TRUE(recipe("model_name_or_path: m\nstage: pt\npacking: false\ndataset: a.jsonl\n").data.bos);
+}
+
+TEST_F(Dialects, mixtures_are_trls) {
+  const LoadedRecipe loaded =
+      load("model_name_or_path: m\ntorch_dtype: bfloat16\ndatasets: [{path: a.jsonl}]\noutput_dir: o\n");
+  EXPECT_EQ(loaded.other_tools.tool, Tool::trl);
+  EXPECT_EQ(loaded.recipe.data.train.size(), 1U);
+  EXPECT_EQ(load("model_name_or_path: m\ndataset_mixture: {datasets: [{id: a.jsonl, config: default}], "
+                 "test_split_size: 10}\n")
+                .recipe.data.eval.count,
+            10);
+}
+
+TEST_F(Dialects, the_warm_up_of_axolotl_is_at_most_a_hundred_steps) {
+  const Warmup warmup = recipe(kAxolotl).schedule.warmup;
+  EXPECT_EQ(warmup.steps_of(10'000), 100);
+  EXPECT_EQ(warmup.steps_of(1'000), 30);
+  EXPECT_EQ(warmup.steps_of(60), 2);  // one step would be two
+  EXPECT_EQ(warmup.steps_of(20), 0);
+  EXPECT_EQ(recipe(kAxolotl + "warmup_ratio: 0.1\n").schedule.warmup.steps_of(39), 3);
+  EXPECT_EQ(recipe(kAxolotl + "warmup_steps: 1\n").schedule.warmup.steps, 2);
+}
+
+TEST_F(Dialects, keys_of_adapters_alone_make_none) {
+  EXPECT_EQ(recipe("base_model: m\nadapter:\nlora_r: 8\n").method.type, MethodType::full);
+  EXPECT_EQ(recipe("model_name_or_path: m\ndataset_name: a.jsonl\nlora_r: 8\n").method.type,
+            MethodType::full);
+}
+
+TEST_F(Dialects, a_quantised_base_of_torchtune_is_qlora) {
+  EXPECT_EQ(
+      recipe("model: {_component_: torchtune.models.llama3.lora_llama3_8b, lora_attn_modules: [q_proj], "
+             "quantize_base: True}\ncheckpointer: {checkpoint_dir: m}\n")
+          .method.type,
+      MethodType::qlora);
+}
+
+TEST_F(Dialects, names_inside_of_messages_are_read_or_refused) {
+  const auto entry = [](const std::string& keys) {
+    return kAxolotl + "datasets: [{path: a.jsonl, type: chat_template, " + keys + "}]\n";
+  };
+  EXPECT_EQ(
+      recipe(entry("message_property_mappings: {role: who, content: what}")).data.columns.at("message_role"),
+      "who");
+  EXPECT_FALSE(recipe(entry("message_property_mappings: {role: from, content: value}"))
+                   .data.columns.contains("message_role"));
+  EXPECT_THAT(error_of(entry("roles: {assistant: [narrator]}")), HasSubstr("'datasets.roles.assistant'"));
+  write(
+      "data/dataset_info.json",
+      R"({"t": {"file_name": "a.jsonl", "formatting": "sharegpt", "tags": {"role_tag": "who", "content_tag": "what"}},
+    "u": {"file_name": "a.jsonl", "formatting": "sharegpt", "tags": {"user_tag": "asker"}}})");
+  const std::string base = "model_name_or_path: m\nstage: sft\n";
+  EXPECT_EQ(recipe(base + "dataset: t\n").data.columns.at("message_content"), "what");
+  EXPECT_THAT(error_of(base + "dataset: u\n"), HasSubstr("'asker' is no role here"));
+}
+
+TEST_F(Dialects, templates_of_llama_factory_are_its_own) {
+  for (const char* name : {"default", "empty", "gemma", "llama2", "llama3", "mistral", "phi", "qwen", "qwen3",
+                           "qwen3_nothink", "vicuna"})
+    EXPECT_EQ(
+        recipe(std::string("model_name_or_path: m\nstage: sft\ntemplate: ") + name + "\n").data.chat_template,
+        std::string("llama-factory/") + name);
+  EXPECT_THAT(error_of("model_name_or_path: m\nstage: sft\ntemplate: nobody\n"),
+              HasSubstr("known are alpaca, chatml"));
+}
+
+// --- versions --------------------------------------------------------------------------------------------
+
+TEST_F(Dialects, the_newest_version_is_assumed_and_another_can_be_named) {
+  const std::string text = "model_name_or_path: m\ndataset_name: a.jsonl\n";
+  const LoadedRecipe newest = load(text);
+  EXPECT_EQ(newest.other_tools.version.version, (Version{{1, 16, 0}}));
+  EXPECT_TRUE(newest.other_tools.version.is_assumed);
+  EXPECT_EQ(newest.recipe.precision, precision_presets()[2].parts);  // bf16-master
+  const LoadedRecipe older = load(text, as("trl-0.16.1"));
+  EXPECT_FALSE(older.other_tools.version.is_assumed);
+  EXPECT_EQ(older.recipe.precision, precision_presets()[0].parts);  // fp32
+  EXPECT_EQ(older.recipe.log.every, 500);
+  EXPECT_THAT([&] { (void)load(text, as("trl-0.1")); },
+              testing::ThrowsMessage<UsageError>(HasSubstr("known since")));
+  EXPECT_THAT([&] { (void)load(text, as("x-1")); },
+              testing::ThrowsMessage<UsageError>(HasSubstr("is no tool here")));
+}
+
+TEST_F(Dialects, a_default_is_reported_where_it_is_not_ours) {
+  const auto& defaults = load("model_name_or_path: m\ndataset_name: a.jsonl\n").other_tools.defaults;
+  EXPECT_THAT(defaults, Contains("schedule.name: linear"));
+  EXPECT_THAT(defaults, Contains("data.train_on_prompt: messages"));
+  EXPECT_THAT(defaults, Not(Contains(testing::StartsWith("data.shuffle"))));  // true in both
+}
+
+// --- refusals that were none -----------------------------------------------------------------------------
+
+TEST_F(Dialects, parts_of_splits_and_the_first_rows_are_ranges) {
+  const Recipe read = recipe(
+      kTorchtune + kLlama3 +
+      "dataset: {_component_: torchtune.datasets.alpaca_dataset, source: a.jsonl, split: 'train[:95%]'}\n"
+      "dataset_val: {_component_: torchtune.datasets.alpaca_dataset, source: a.jsonl, split: 'train[95%:]'}\n"
+      "run_val_every_n_steps: 50\n");
+  EXPECT_EQ(read.data.train.front().rows, parse_row_range(":95%"));
+  EXPECT_EQ(read.data.eval.rows, parse_row_range("95%:"));
+  EXPECT_EQ(read.eval.every.steps, 50);
+  EXPECT_EQ(recipe("model_name_or_path: m\nstage: sft\ndataset: a.jsonl\nmax_samples: 1000\n")
+                .data.train.front()
+                .rows,
+            parse_row_range(":1000"));
+}
+
+TEST_F(Dialects, what_a_missing_data_set_would_be_stays_known_when_another_is_named) {
+  const std::string text =
+      kTorchtune + kLlama3 + "dataset: {_component_: torchtune.datasets.alpaca_cleaned_dataset}\n";
+  setenv("HF_HUB_CACHE", (folder_ / "none").c_str(), 1);
+  EXPECT_THAT(error_of(text), HasSubstr("hf download yahma/alpaca-cleaned"));
+  EXPECT_EQ(recipe(text, {"data.train=a.jsonl"}).data.format, DataFormat::alpaca);
+  unsetenv("HF_HUB_CACHE");
+}
+
+TEST_F(Dialects, a_device_of_another_build_is_noted) {
+  EXPECT_THAT(notes(load(kTorchtune + "device: cuda\n")), Contains("device: cuda"));
+}
+
+TEST_F(Dialects, special_tokens_are_asked_for_by_name) {
+  const Recipe read =
+      recipe(kAxolotl + "special_tokens: {pad_token: <pad>, eos_token: </s>, bos_token: <s>}\n");
+  EXPECT_EQ(read.data.special_tokens.at("eos_token"), "</s>");
+  EXPECT_EQ(read.data.special_tokens.size(), 2U);
+}
+
+TEST_F(Dialects, eight_bit_states_go_with_full_bf16) {
+  const Recipe read = recipe("base_model: m\noptimizer: adamw_bnb_8bit\nbf16: true\nlearning_rate: 1e-5\n");
+  EXPECT_EQ(read.precision.weights, DType::bf16);
+  EXPECT_EQ(read.precision.gradients, DType::bf16);
+  EXPECT_EQ(read.precision.states, DType::f32);
+}
+
+TEST_F(Dialects, a_base_in_8_bits_is_refused_with_what_there_is) {
+  EXPECT_THAT(error_of(kAxolotl + "load_in_8bit: true\n"), HasSubstr("load_in_4bit: true, which is QLoRA"));
+  EXPECT_EQ(
+      recipe(kAxolotl + "load_in_8bit: true\n", {"load_in_8bit=false", "load_in_4bit=true"}).method.type,
+      MethodType::qlora);
+}
+
+TEST_F(Dialects, watchdogs_patience_and_uploads_are_keys_of_ours) {
+  const Recipe read =
+      recipe(kAxolotl +
+             "loss_watchdog_threshold: 5.0\nloss_watchdog_patience: 4\nearly_stopping_patience: 3\n"
+             "val_set_size: 0.1\nhub_model_id: me/mine\n");
+  EXPECT_EQ(read.stop.above, 5.0);
+  EXPECT_EQ(read.stop.above_steps, 4);
+  EXPECT_EQ(read.stop.patience, 3);
+  EXPECT_EQ(read.save.hub, "me/mine");
+  EXPECT_EQ(
+      recipe("model_name_or_path: m\ndataset_name: a.jsonl\npush_to_hub: true\noutput_dir: runs/zephyr\n")
+          .save.hub,
+      "zephyr");
+}
+
+TEST_F(Dialects, evaluations_and_checkpoints_come_by_epoch_or_share) {
+  const std::string base = kAxolotl + "val_set_size: 0.1\nnum_epochs: 2\n";
+  EXPECT_EQ(recipe(base + "evals_per_epoch: 4\n").eval.every.percent, 12.5);
+  EXPECT_EQ(recipe(base + "saves_per_epoch: 1\n").save.every.percent, 50.0);
+  EXPECT_EQ(recipe(base + "eval_strategy: epoch\n").eval.every.unit, Every::Unit::epochs);
+  EXPECT_EQ(recipe(base + "save_steps: 0.25\n").save.every.percent, 25.0);
+  EXPECT_EQ(
+      recipe("model_name_or_path: m\nstage: sft\nval_size: 0.1\neval_strategy: steps\nlogging_steps: 20\n")
+          .eval.every.steps,
+      20);
+}
+
+TEST_F(Dialects, the_end_of_a_cosine_is_a_share_of_its_beginning) {
+  const std::string base =
+      "model_name_or_path: m\ndataset_name: a.jsonl\nlearning_rate: 1.0e-4\nlr_scheduler_type: "
+      "cosine_with_min_lr\n";
+  EXPECT_EQ(recipe(base + "lr_scheduler_kwargs: {min_lr_rate: 0.1}\n").schedule.min_ratio, 0.1);
+  EXPECT_NEAR(recipe(base + "lr_scheduler_kwargs: {min_lr: 1.0e-5}\n").schedule.min_ratio, 0.1, 1e-12);
+  EXPECT_THAT(error_of(base + "lr_scheduler_kwargs: {power: 2}\n"), HasSubstr("lr_scheduler_kwargs: "));
+}
+
+TEST_F(Dialects, templates_in_jinja_stand_in_for_the_folders) {
+  EXPECT_EQ(recipe("model_name_or_path: m\ndataset_name: a.jsonl\nchat_template: \"{{ messages }}\\n{% if x "
+                   "%}{% endif %}\"\n")
+                .data.template_source,
+            "{{ messages }}\n{% if x %}{% endif %}");
+}
+
+TEST_F(Dialects, label_smoothing_is_refused_by_name) {
+  EXPECT_THAT(error_of("model_name_or_path: m\ndataset_name: a.jsonl\nlabel_smoothing_factor: 0.1\n"),
+              HasSubstr("label_smoothing_factor: not supported"));
+}
+
+// --- names -----------------------------------------------------------------------------------------------
+
+TEST_F(Dialects, the_key_that_is_unknown_is_the_one_named) {
+  EXPECT_THAT(
+      error_of(kTorchtune + kLlama3 +
+               "dataset: {_component_: torchtune.datasets.alpaca_dataset, source: a.jsonl, filter_fn: f}\n"),
+      HasSubstr("'dataset.filter_fn' is not known here"));
+  EXPECT_THAT(error_of(kTorchtune + "checkpointer.nobody: 3\n"),
+              HasSubstr("unknown key 'checkpointer.nobody'"));
+  EXPECT_THAT(error_of("model: {_component_: torchtune.models.llama3.llama3_8b}\ncheckpointer: "
+                       "{checkpoint_dir: m, nobody: 3}\n"),
+              HasSubstr("unknown key 'checkpointer.nobody'"));
+}
+
+TEST_F(Dialects, unknown_keys_that_say_nothing_are_noted) {
+  const LoadedRecipe loaded = load(kAxolotl + "wandb_whatever:\nnobody_knows: ''\nnor_this: []\n");
+  EXPECT_THAT(notes(loaded), testing::IsSupersetOf({"wandb_whatever: null", "nor_this: []"}));
+  EXPECT_THAT(error_of(kAxolotl + "nobody_knows: 3\n"), HasSubstr("unknown key 'nobody_knows'"));
+  EXPECT_THAT(error_of("model: m\nnobody_knows:\n"),
+              HasSubstr("unknown key 'nobody_knows'"));  // in a recipe of ours
+}
+
+TEST_F(Dialects, a_family_that_does_not_exist_is_told_first) {
+  const std::string error = error_of("base_model: google/gemma-2-2b\nadapter: lora\nload_in_8bit: true\n");
+  EXPECT_THAT(error.substr(0, error.find('\n')), HasSubstr("a family that is not supported: gemma"));
+  write("m/config.json", R"({"model_type": "falcon"})");
+  const std::string here = error_of(kAxolotl + "load_in_8bit: true\n");
+  EXPECT_THAT(here.substr(0, here.find('\n')), HasSubstr("falcon"));
+  EXPECT_EQ(unsupported_family("meta-llama/Llama-3.2-1B"), std::nullopt);
+  EXPECT_EQ(unsupported_family("torchtune.models.phi3.phi3_mini"), "phi3");
+}
+
+TEST_F(Dialects, a_key_of_the_file_can_be_replaced_or_taken_out) {
+  const std::string text =
+      "model_name_or_path: m\nstage: sft\ndataset: a.jsonl\nmax_samples: 10\nlabel_smoothing_factor: 0.1\n";
+  const Recipe read = recipe(text, {"max_samples=null", "label_smoothing_factor=0"});
+  EXPECT_TRUE(read.data.train.front().rows.is_all());
+  EXPECT_EQ(recipe(kAxolotl + "loss_watchdog_threshold: 5\n", {"loss_watchdog_threshold=0"}).stop.above,
+            std::nullopt);
+  EXPECT_EQ(recipe(kAxolotl + "nobody_knows: 3\n", {"nobody_knows=null"}).method.r, 8);
+  EXPECT_EQ(
+      recipe(kTorchtune + kLlama3 + "dataset: {_component_: torchtune.datasets.alpaca_cleaned_dataset}\n",
+             {"dataset.source=a.jsonl"})
+          .data.train.size(),
+      1U);
+}
+
+}  // namespace
+}  // namespace plimsoll

@@ -1,0 +1,35 @@
+// How the text of a rendered conversation becomes tokens and targets. Tools differ here even where their
+// texts are the same.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace plimsoll {
+
+struct TemplateRules {
+  // whole: the text is tokenised once. pieces: it is cut at kCut, kCutBare and at the ends of generation
+  // blocks, and each piece is tokenised by itself.
+  enum class Tokens : uint8_t { whole, pieces };
+  // What of a long conversation stays: as data.truncation says; of each question and answer a part, so that
+  // the answer stays (LLaMA-Factory); the beginning, with the end-of-text token in place of the last one
+  // (torchtune).
+  enum class Cutting : uint8_t { side, turns, ended };
+  // What is learnt of an answer: what the template marks, with its end token; or the content and the
+  // tokenizer's end-of-text token within three tokens behind it (axolotl).
+  enum class Answers : uint8_t { marked, contents };
+  Tokens tokens = Tokens::whole;
+  Cutting cutting = Cutting::side;
+  Answers answers = Answers::marked;
+  // The token that Cutting::ended puts at the end is a target where the one it replaces was.
+  bool end_is_learnt = false;
+  // The last token is never a target.
+  bool last_is_hidden = false;
+};
+
+// Characters that no text holds (U+FDD1, U+FDD2 are none): where a text is cut into pieces. A tokenizer that
+// puts a space before a text puts none behind kCutBare.
+inline constexpr std::string_view kCut = "\uFDD1";
+inline constexpr std::string_view kCutBare = "\uFDD2";
+
+}  // namespace plimsoll

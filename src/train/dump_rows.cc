@@ -1,0 +1,27 @@
+#include "train/dump_rows.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "data/row_reader.h"
+
+namespace plimsoll {
+
+std::string dump_rows(DataSource& source, int64_t count) {
+  RowReader reader(source.dataset, source.rows, {.shuffle = false});
+  Example example;
+  std::string lines;
+  for (int64_t i = 0; i < std::min(count, source.rows.size()); ++i) {
+    const int64_t row = source.rows.row(i);
+    reader.encode_row(row, source.encoder, example);
+    nlohmann::ordered_json line = {{"where", source.dataset.where(row)}};
+    if (example.damage.empty())
+      line.update({{"ids", example.ids}, {"labels", example.labels}, {"whole_length", example.whole_length}});
+    else
+      line["damage"] = example.damage;
+    lines += line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  }
+  return lines;
+}
+
+}  // namespace plimsoll

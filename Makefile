@@ -12,7 +12,7 @@ FUZZ_TARGETS ?= $(patsubst tests/fuzz/%_fuzz.cc,%,$(wildcard tests/fuzz/*_fuzz.c
 CLANG_FORMAT ?= clang-format-14
 SOURCES = $(shell git ls-files '*.cc' '*.h')
 
-.PHONY: build install archive test test-isas demo parity loadline faults bench golden sanitize fuzz fmt check-format check setup setup-dev setup-parity setup-fuzz clean
+.PHONY: build install archive test test-isas demo recipes parity loadline faults bench golden sanitize fuzz fmt check-format check setup setup-dev setup-parity setup-fuzz clean
 
 # The program alone; tests and benches are built by those that run them.
 build: setup
@@ -59,6 +59,10 @@ faults: build
 	python3 tests/faults/faults_test.py $(PLIMSOLL) build/tests/libfault_shim.so --count $(FAULTS)
 
 # Writes the committed expectations of tests/golden again; review the difference like code.
+# Real training files of other tools: CORPUS has a folder for each repository (scripts/recipes_corpus.py; needs PyYAML).
+recipes: build
+	python3 scripts/recipes_corpus.py $(CORPUS) --plimsoll $(PLIMSOLL)
+
 golden: setup-parity
 	$(PARITY_PYTHON) -m tests.golden.make_golden
 

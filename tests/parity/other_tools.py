@@ -1,0 +1,360 @@
+"""Recipes of other tools beside the tools' own code: the same rows must give the same token ids and labels, and the
+first steps the same losses.
+
+    python -m tests.parity.other_tools --plimsoll build/plimsoll [--only axolotl]
+
+What each tool makes of the rows is asked of its installed package (scripts/requirements-other-tools.txt); the losses are
+those of transformers' model with the tool's batches and optimizer, in fp32. A tool that is not installed is skipped and
+said. The first label of a row is nobody's target and not compared.
+"""
+import argparse
+import importlib.machinery
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import types
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+IGNORE = -100
+
+ALPACA = [
+    {"instruction": "Name a colour.", "input": "", "output": "Red is a colour."},
+    {"instruction": "Add the numbers.", "input": "2 and 3", "output": " The sum is 5.\n"},
+    {"instruction": "Say nothing new.\n", "input": "a line\nanother line", "output": "Nothing."},
+    {"instruction": "Why?", "input": "", "output": "Because the sky is blue, the sea is, too. \u00e9\u00e8 \u4f60\u597d"},
+]
+CHATS = [
+    {"messages": [{"role": "user", "content": "Hello there"}, {"role": "assistant", "content": "Good day."}]},
+    {"messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Why?"},
+                  {"role": "assistant", "content": "\nWhy not?"}, {"role": "user", "content": " And now? "},
+                  {"role": "assistant", "content": "Now is now. "}]},
+]
+TEXTS = [{"text": "One line of text."}, {"text": " Two lines\nof text. "}, {"text": "Three words here"}]
+PAIRS = [{"prompt": "The sky is", "completion": " blue."}, {"prompt": "A number: ", "completion": "7"},
+         {"prompt": "word", "completion": "s and more words"}]
+
+
+# --- the models ------------------------------------------------------------------------------------------
+
+def make_models(folder):
+    """Tiny models with the tokenizer of the demo; the same that make recipes takes."""
+    sys.path.insert(0, str(ROOT / "scripts"))
+    from recipes_corpus import make_models as make
+    make(folder, ROOT / "demo" / "model")
+    import torch
+    from transformers import AutoModelForCausalLM, AutoConfig
+    for model in folder.iterdir():
+        torch.manual_seed(1)
+        config = AutoConfig.from_pretrained(model)
+        AutoModelForCausalLM.from_config(config, dtype=torch.float32).save_pretrained(model)
+
+
+def tokenizer_of(model):
+    from transformers import PreTrainedTokenizerFast
+    config = json.loads((model / "tokenizer_config.json").read_text())
+    named = {k: v for k, v in config.items() if k.endswith("_token") and v}
+    return PreTrainedTokenizerFast(tokenizer_file=str(model / "tokenizer.json"), chat_template=config["chat_template"], **named)
+
+
+# --- what the tools make of rows -------------------------------------------------------------------------
+
+def llama_factory(case, model):
+    for name in ("torchaudio", "torchvision"):
+        if name not in sys.modules:  # read for sounds and pictures only
+            module = types.ModuleType(name)
+            module.__spec__ = importlib.machinery.ModuleSpec(name, None)
+            sys.modules[name] = module
+    from llamafactory.data.processor.supervised import SupervisedDatasetProcessor
+    from llamafactory.data.template import TEMPLATES
+    tokenizer = tokenizer_of(model)
+    template = TEMPLATES[case["template"]]
+    arguments = types.SimpleNamespace(cutoff_len=case["length"], train_on_prompt=case.get("train_on_prompt", False),
+                                      mask_history=False)
+    processor = SupervisedDatasetProcessor(template=template, tokenizer=tokenizer, processor=None, data_args=arguments)
+    for row in case["rows"]:
+        if "messages" in row:
+            messages = row["messages"]
+            system = messages[0]["content"] if messages[0]["role"] == "system" else ""
+            turns = [dict(m) for m in messages if m["role"] != "system"]
+        else:
+            query = [part for part in (row["instruction"], row.get("input")) if part]
+            system, turns = "", [{"role": "user", "content": "\n".join(query)},
+                                 {"role": "assistant", "content": row["output"]}]
+        yield processor._encode_data_example(prompt=turns[:-1], response=turns[-1:], system=system, tools="", images=[],
+                                             videos=[], audios=[])
+
+
+def axolotl(case, model):
+    from axolotl.prompt_strategies import alpaca_instruct, chat_template, completion
+    from axolotl.utils.dict import DictDefault
+    tokenizer = tokenizer_of(model)
+    config = DictDefault({"train_on_inputs": case.get("train_on_prompt", False), "sequence_len": case["length"]})
+    if case["type"] == "alpaca":
+        strategy = alpaca_instruct.load(tokenizer, config)
+    elif case["type"] == "completion":
+        strategy = completion.load(tokenizer, config, {"field": "text"})
+    else:
+        prompter = chat_template.ChatTemplatePrompter(tokenizer, chat_template=tokenizer.chat_template,
+                                                      max_length=case["length"])
+        strategy = chat_template.ChatTemplateStrategy(prompter, tokenizer, config.train_on_inputs, case["length"],
+                                                      roles_to_train=["assistant"], train_on_eos="turn")
+    for row in case["rows"]:
+        if case["type"] == "completion":
+            done = strategy.tokenize_prompt({"text": [row["text"]]})
+            yield done["input_ids"][0], done["labels"][0]
+        else:
+            done = strategy.tokenize_prompt(row)
+            if len(done["input_ids"]) <= case["length"]:
+                yield done["input_ids"], done["labels"]
+
+
+class HubTokenizer:
+    """torchtune's TikTokenBaseTokenizer over a tokenizer.json: texts are encoded without special tokens."""
+
+    def __init__(self, tokenizer, bos, eos):
+        self.tokenizer, self.bos_id, self.eos_id = tokenizer, bos, eos
+
+    def encode(self, text, add_bos=True, add_eos=True, **_):
+        ids = self.tokenizer.encode(text, add_special_tokens=False)
+        return ([self.bos_id] if add_bos else []) + ids + ([self.eos_id] if add_eos else [])
+
+
+def torchtune(case, model):
+    from torchtune.data import AlpacaToMessages, Message
+    from torchtune.models.llama3 import Llama3Tokenizer
+    from torchtune.models.qwen2 import Qwen2Tokenizer
+    hub = tokenizer_of(model)
+    of = hub.convert_tokens_to_ids
+    limit = None if case["length"] is None else case["length"]
+    if case["tokenizer"] == "llama3":
+        tokenizer = Llama3Tokenizer.__new__(Llama3Tokenizer)
+        tokenizer.bos_id, tokenizer.eos_id = of("<|begin_of_text|>"), of("<|end_of_text|>")
+        tokenizer.start_header_id, tokenizer.end_header_id = of("<|start_header_id|>"), of("<|end_header_id|>")
+        tokenizer.eot_id = tokenizer.eom_id = of("<|eot_id|>")
+        tokenizer.tt_model = HubTokenizer(hub, tokenizer.bos_id, tokenizer.eos_id)
+    else:
+        tokenizer = Qwen2Tokenizer.__new__(Qwen2Tokenizer)
+        tokenizer.eos_id = tokenizer.im_end_id = of("<|im_end|>")
+        tokenizer.im_start_id, tokenizer.bos_id = of("<|im_start|>"), None
+        tokenizer.encode = HubTokenizer(hub, None, tokenizer.eos_id).encode
+    tokenizer.max_seq_len, tokenizer.prompt_template = limit, None
+    if case["rows"] is TEXTS:
+        for row in TEXTS:
+            ids = tokenizer.encode(text=row["text"], add_bos=True, add_eos=True)
+            ids = ids if limit is None else ids[:limit - 1]
+            yield ids, list(ids)
+        return
+    transform = AlpacaToMessages(train_on_input=case.get("train_on_prompt", True))
+    for row in case["rows"]:
+        if "messages" in row:
+            messages = [Message(role=m["role"], content=m["content"], masked=m["role"] != "assistant", eot=True)
+                        for m in row["messages"]]
+        else:
+            messages = transform(row)["messages"]
+        ids, mask = tokenizer.tokenize_messages(messages)
+        yield ids, [IGNORE if hidden else i for i, hidden in zip(ids, mask)]
+
+
+def trl(case, model):
+    from datasets import Dataset
+    from trl import SFTConfig, SFTTrainer
+    from transformers import AutoModelForCausalLM
+    tokenizer = tokenizer_of(model)
+    tokenizer.pad_token = tokenizer.eos_token
+    with tempfile.TemporaryDirectory() as out:
+        config = SFTConfig(output_dir=out, max_length=case["length"], report_to=[], use_cpu=True, bf16=False,
+                           **case.get("arguments", {}))
+        trainer = SFTTrainer(AutoModelForCausalLM.from_pretrained(model), args=config, processing_class=tokenizer,
+                             train_dataset=Dataset.from_list(case["rows"]))
+        for row in trainer.train_dataset:
+            yield row["input_ids"], row["labels"]
+
+
+# --- cases: the recipe as its tool reads it, and what its code is asked ------------------------------------
+
+def lf(name, rows, model, template, length=64, **more):
+    text = {"model_name_or_path": "", "stage": "sft", "do_train": True, "finetuning_type": "full", "dataset": "rows",
+            "template": template, "cutoff_len": length, **{k: v for k, v in more.items() if k == "train_on_prompt"}}
+    return {"tool": "llama_factory", "name": name, "rows": rows, "model": model, "recipe": text, "template": template,
+            "length": length, **more}
+
+
+def ax(name, rows, model, kind, length=96, **more):
+    entry = {"path": "rows.jsonl", "type": kind}
+    if kind == "chat_template":
+        entry["field_messages"] = "messages"
+    text = {"base_model": "", "datasets": [entry], "sequence_len": length, "learning_rate": 1e-3,
+            "optimizer": "adamw_torch", "train_on_inputs": more.get("train_on_prompt", False)}
+    return {"tool": "axolotl", "name": name, "rows": rows, "model": model, "recipe": text, "type": kind, "length": length,
+            **more}
+
+
+def tt(name, rows, model, tokenizer, length=None, component="alpaca_dataset", **more):
+    data = {"_component_": f"torchtune.datasets.{component}", "source": "rows.jsonl"}
+    if "train_on_prompt" in more:
+        data["train_on_input"] = more["train_on_prompt"]
+    if component == "chat_dataset":
+        data["conversation_column"] = "messages"
+    text = {"model": {"_component_": f"torchtune.models.{tokenizer}.{tokenizer}_8b"},
+            "tokenizer": {"_component_": f"torchtune.models.{tokenizer}.{tokenizer}_tokenizer", "max_seq_len": length},
+            "checkpointer": {"checkpoint_dir": ""}, "dataset": data, "batch_size": 4, "dtype": "fp32",
+            "optimizer": {"_component_": "torch.optim.AdamW", "lr": 1e-3}}
+    return {"tool": "torchtune", "name": name, "rows": rows, "model": model, "recipe": text, "tokenizer": tokenizer,
+            "length": length, **more}
+
+
+def tr(name, rows, model, length=64, arguments=None):
+    text = {"model_name_or_path": "", "dataset_name": "rows.jsonl", "max_length": length, "learning_rate": 1e-3,
+            "num_train_epochs": 1, **(arguments or {})}
+    return {"tool": "trl", "name": name, "rows": rows, "model": model, "recipe": text, "length": length,
+            "arguments": arguments or {}}
+
+
+CASES = [
+    lf("alpaca rows, llama3", ALPACA, "llama3", "llama3"),
+    lf("alpaca rows, qwen", ALPACA, "qwen2", "qwen"),
+    lf("conversations, qwen3", CHATS, "qwen3", "qwen3"),
+    lf("conversations, qwen3_nothink, cut", CHATS, "qwen3", "qwen3_nothink", length=24),
+    lf("alpaca rows, mistral", ALPACA, "mistral", "mistral"),
+    lf("alpaca rows, llama2, prompts", ALPACA, "llama2", "llama2", train_on_prompt=True),
+    lf("conversations, default", CHATS, "llama2", "default"),
+    lf("alpaca rows, vicuna", ALPACA, "llama2", "vicuna"),
+    lf("alpaca rows, gemma's tags", ALPACA, "llama2", "gemma"),
+    lf("alpaca rows, phi's tags", ALPACA, "llama2", "phi"),
+    lf("alpaca rows, alpaca", ALPACA, "llama2", "alpaca"),
+    lf("alpaca rows, empty", ALPACA, "llama2", "empty"),
+    lf("conversations, zephyr", CHATS, "mistral", "zephyr"),
+    lf("conversations, chatml", CHATS, "qwen2", "chatml"),
+    lf("conversations, deepseek", CHATS, "llama2", "deepseek"),
+    lf("conversations, phi4", CHATS, "llama2", "phi4"),
+    lf("conversations, yi", CHATS, "llama2", "yi"),
+    lf("conversations, deepseek3", CHATS, "llama2", "deepseek3"),
+    ax("alpaca rows", ALPACA, "llama3", "alpaca", length=160),
+    ax("alpaca rows that are too long go", ALPACA, "llama2", "alpaca", length=110),
+    ax("alpaca rows, inputs", ALPACA, "qwen2", "alpaca", length=160, train_on_prompt=True),
+    ax("completion", TEXTS, "llama3", "completion"),
+    ax("conversations", CHATS, "qwen2", "chat_template", length=160),
+    ax("conversations, llama", CHATS, "llama2", "chat_template", length=160),
+    tt("alpaca rows, llama3", ALPACA, "llama3", "llama3"),
+    tt("alpaca rows, llama3, answers, cut", ALPACA, "llama3", "llama3", length=72, train_on_prompt=False),
+    tt("alpaca rows, qwen2", ALPACA, "qwen2", "qwen2"),
+    tt("alpaca rows, qwen2, with a length", ALPACA, "qwen2", "qwen2", length=90, train_on_prompt=False),
+    tt("texts, llama3", TEXTS, "llama3", "llama3", component="text_completion_dataset"),
+    tr("texts", TEXTS, "llama3"),
+    tr("conversations", CHATS, "qwen2"),
+    tr("prompts and completions", PAIRS, "llama3"),
+    tr("prompts and completions, cut", PAIRS, "qwen2", length=8),
+]
+TOOLS = {"llama_factory": llama_factory, "axolotl": axolotl, "torchtune": torchtune, "trl": trl}
+
+
+# --- ours ------------------------------------------------------------------------------------------------
+
+def write_recipe(case, folder, model):
+    text = json.loads(json.dumps(case["recipe"]).replace('""', json.dumps(str(model)), 1))
+    rows = case["rows"]
+    if case["tool"] == "llama_factory":
+        text["dataset_dir"] = str(folder)
+        chat = "messages" in rows[0]
+        entry = {"file_name": "rows.jsonl", **({"formatting": "sharegpt", "columns": {"messages": "messages"}, "tags": {
+            "role_tag": "role", "content_tag": "content", "user_tag": "user", "assistant_tag": "assistant",
+            "system_tag": "system"}} if chat else {})}
+        (folder / "dataset_info.json").write_text(json.dumps({"rows": entry}))
+    if rows is PAIRS:
+        text["data"] = {"columns": {"prompt": "prompt", "response": "completion"}}
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    path = folder / "recipe.json"
+    path.write_text(json.dumps(text))
+    return path
+
+
+def run(plimsoll, *words):
+    done = subprocess.run([str(plimsoll), *map(str, words)], capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(map(str, words))}: exit {done.returncode}: {done.stderr}")
+    return done.stdout
+
+
+def ours(plimsoll, case, folder, model):
+    recipe = write_recipe(case, folder, model)
+    lines = [json.loads(line) for line in run(plimsoll, "plan", recipe, "--dump", "rows").splitlines()]
+    return recipe, [(line["ids"], line["labels"]) for line in lines if line["ids"]]
+
+
+def losses_of(model, rows, steps):
+    """AdamW over all rows at once, as every step's batch: the mean over the batch's targets."""
+    import torch
+    from transformers import AutoModelForCausalLM
+    net = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0)
+    losses = []
+    for _ in range(steps):
+        total, count = 0.0, 0
+        for ids, labels in rows:
+            logits = net(torch.tensor([ids])).logits[0, :-1]
+            target = torch.tensor(labels[1:])
+            total = total + torch.nn.functional.cross_entropy(logits, target, ignore_index=IGNORE, reduction="sum")
+            count += int((target != IGNORE).sum())
+        loss = total / count
+        losses.append(float(loss))
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+        optimizer.step()
+    return losses
+
+
+def compare(plimsoll, case, model):
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        recipe, mine = ours(plimsoll, case, folder, model)
+        theirs = [(list(i), list(l)) for i, l in TOOLS[case["tool"]](case, model)]
+        theirs = [row for row in theirs if any(x != IGNORE for x in row[1][1:])]
+        mine = [row for row in mine if any(x != IGNORE for x in row[1][1:])]
+        if [row[0] for row in mine] != [row[0] for row in theirs]:
+            return f"ids differ: {mine} {theirs}", None
+        if [row[1][1:] for row in mine] != [row[1][1:] for row in theirs]:
+            return f"labels differ: {mine} {theirs}", None
+        output = folder / "run"
+        run(plimsoll, "train", recipe, "--set", f"output={output}", "--set", "precision=fp32", "--set", "schedule.max_steps=3",
+            "--set", f"batch.effective={len(case['rows'])}", "--set", "optimizer.name=adamw", "--set", "optimizer.lr=1e-3",
+            "--set", "optimizer.weight_decay=0", "--set", "optimizer.max_grad_norm=1", "--set", "optimizer.eps=1e-8",
+            "--set", "schedule.name=constant", "--set", "schedule.min_ratio=0", "--set", "schedule.warmup=0", "--set",
+            "data.packing=false", "--set", "save.every=0")
+        measured = [json.loads(line)["loss"] for line in (output / "metrics.jsonl").read_text().splitlines()]
+        expected = losses_of(model, theirs, len(measured))
+        worst = max(abs(a - b) for a, b in zip(measured, expected))
+        return (None if worst <= 1e-4 else f"losses {measured}, expected {expected}"), worst
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--plimsoll", required=True, type=pathlib.Path)
+    parser.add_argument("--only")
+    options = parser.parse_args()
+    failed, missing, checked = 0, {}, {}
+    with tempfile.TemporaryDirectory() as models:
+        models = pathlib.Path(models)
+        make_models(models)
+        for case in CASES:
+            if options.only and options.only != case["tool"] or case["tool"] in missing:
+                continue
+            try:
+                problem, worst = compare(options.plimsoll, case, models / case["model"])
+            except ImportError as error:
+                missing[case["tool"]] = str(error).splitlines()[0]
+                continue
+            checked[case["tool"]] = checked.get(case["tool"], 0) + 1
+            failed += problem is not None
+            print(f"{'FAIL' if problem else 'ok  '} {case['tool']}: {case['name']}: " +
+                  (problem or f"ids and labels equal, losses within {worst:.1e}"), flush=True)
+    for tool, why in missing.items():
+        print(f"skip {tool}: {why}")
+    print(f"{sum(checked.values())} cases, {failed} failed: {checked}")
+    return failed > 0 or not checked
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -207,7 +207,7 @@ ExitCode run(AnswerOptions& options) {
   start_threads(cpu.threads);
   Answerer answerer(options, paths, cpu, &tokenizer, chat ? &*chat : nullptr, 0);
   say("chat    " + printable(options.folder.string()) + " · " +
-      (chat ? printable(chat->rendering().name()) : "no template: each line is a prompt by itself") +
+      (chat ? printable(chat->published().name()) : "no template: each line is a prompt by itself") +
       " · /help lists the commands, Ctrl-D ends");
   Chat(options, answerer, tokenizer, chat ? &*chat : nullptr).run();
   return ExitCode::ok;

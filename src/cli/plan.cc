@@ -30,7 +30,9 @@ ExitCode run_report(const PlanArguments& arguments) {
   const PlanInput input = plan_input(arguments);
   if (arguments.dump == "rows") {
     if (!input.data) throw UsageError("--dump rows: the recipe names no rows (data.train)");
-    print(dump_rows(*input.data->train, kDumpedRows));
+    // Opened once more: reading rows changes what is open, and the plan's stays as it was measured.
+    DataSetup data = open_data(input.recipe, read_experiment(input.recipe).model.vocab);
+    print(dump_rows(*data.train, kDumpedRows));
     return ExitCode::ok;
   }
   AllowedPlan allowed = plan_allowed(input.recipe, input.cpu, input.data.get());

@@ -13,7 +13,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-constexpr int32_t kEos = 99;
+constexpr int32_t kEos = 7;
 
 Example encode(ExampleOptions options, const Row& row) {
   options.eos = kEos;
@@ -48,6 +48,13 @@ TEST(Example, the_prompt_is_a_target_when_asked_for) {
 TEST(Example, all_of_a_text_is_a_target) {
   const Example example = encode({.format = RowFormat::text}, texts({"abc"}));
   EXPECT_THAT(example.labels, ElementsAre('a', 'b', 'c', kEos));
+}
+
+TEST(Example, a_text_that_ends_with_the_end_token_gets_no_second_one) {
+  const std::string end(1, static_cast<char>(kEos));
+  EXPECT_THAT(encode({.format = RowFormat::text}, texts({"ab" + end})).ids, ElementsAre('a', 'b', kEos));
+  EXPECT_THAT(encode({.format = RowFormat::prompt_response}, texts({"a", "b" + end})).labels,
+              ElementsAre(-100, 'b', kEos));
 }
 
 TEST(Example, truncation_takes_the_right_end) {

@@ -17,7 +17,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-constexpr int32_t kEos = 99;
+constexpr int32_t kEos = 7;
 
 ExampleEncoder text_encoder(int64_t max_length, TooLong side = TooLong::lose_right) {
   return ExampleEncoder({.format = RowFormat::text,

@@ -46,10 +46,11 @@ TEST(RecipeErrors, wrong_types_say_what_is_expected_and_what_was_found) {
             "q.yaml:2: seed: expected a whole number from 0 to 9,007,199,254,740,992, found nothing");
   EXPECT_EQ(error_of("data: {shuffle: yes}"), "q.yaml:2: data.shuffle: expected true or false, found 'yes'");
   EXPECT_EQ(error_of("data: {train: {a: b}}"),
-            "q.yaml:2: data.train: 'a' is not known; a source has path and weight");
+            "q.yaml:2: data.train: 'a' is not known; a source has path, weight and rows");
   EXPECT_EQ(error_of("data: {columns: {promt: x}}"),
             "q.yaml:2: data.columns: 'promt' is no column; there are prompt, response, messages, tools, "
-            "text, input_ids, labels");
+            "text, input_ids, labels, instruction, input, output, system, history, message_role, "
+            "message_content");
   EXPECT_EQ(
       error_of("memory: {device: 8 apples}"),
       "q.yaml:2: memory.device: expected auto, a share such as 80% or a size such as 8GiB, found '8 apples'");

@@ -72,7 +72,7 @@ TEST(Conversations, only_answers_and_their_end_tokens_are_learnt) {
       const Example example = encoded(tokenizer, chat, talk(kTalk));
       EXPECT_EQ(example.ids, tokenizer->encode(chat.render(talk(kTalk), false), false)) << name;
       EXPECT_EQ(learnt_text(*tokenizer, example), "Ship's mark.<|im_end|>|  Samuel 你好 \n<|im_end|>")
-          << name << ", " << chat.rendering().name();
+          << name << ", " << chat.published().name();
     }
   }
 }
@@ -146,10 +146,10 @@ TEST(Conversations, the_recipe_names_the_template_or_the_model_does) {
   EXPECT_THAT([&] { (void)chat_template_of(recipe, RowFormat::messages); },
               testing::ThrowsMessage<UsageError>(HasSubstr("has no chat template")));
   folder.write("chat_template.jinja", "x");
-  EXPECT_EQ(chat_template_of(recipe, RowFormat::prompt_response)->rendering().source(), "x");
+  EXPECT_EQ(chat_template_of(recipe, RowFormat::prompt_response)->published().source(), "x");
   EXPECT_FALSE(chat_template_of(recipe, RowFormat::text));
   recipe.data.chat_template = "chatml";
-  EXPECT_EQ(chat_template_of(recipe, RowFormat::messages)->rendering().name(), "template chatml");
+  EXPECT_EQ(chat_template_of(recipe, RowFormat::messages)->published().name(), "template chatml");
   recipe.data.chat_template = "plain";
   EXPECT_FALSE(chat_template_of(recipe, RowFormat::prompt_response));
   EXPECT_THROW((void)chat_template_of(recipe, RowFormat::messages), UsageError);

@@ -206,7 +206,7 @@ void add_gguf_tokenizer(const fs::path& folder, int64_t rows, GgufHead& head) {
   }
   add_special(folder, Tokenizer::from_file(*path), head);
   if (const auto chat = ChatTemplate::of_folder(folder, std::nullopt))
-    head.add("tokenizer.chat_template", chat->rendering().source());
+    head.add("tokenizer.chat_template", chat->published().source());
 }
 
 }  // namespace plimsoll

@@ -186,13 +186,11 @@ void combine_llama_factory(Layer& layer) {
     if (name != nullptr) layer.ignore(*name, "texts have no template");
     const Said* packing = layer.part("@packing");
     if (packing == nullptr || packing->value.text == "true") {
-      const Said* stage = packing != nullptr ? packing : layer.part("@stage_of_task");
-      if (stage != nullptr)
-        layer.refuse(*stage,
-                     "stage: pt joins all texts and cuts them into sequences (packing, on by default there), "
-                     "which does "
-                     "not exist here; packing: false keeps texts apart",
-                     "data.packing");
+      const Said stage = {*task, "stage", "stage: pt", 0};
+      layer.refuse(packing != nullptr ? *packing : stage,
+                   "stage: pt joins all texts and cuts them into sequences (packing, on by default there), "
+                   "which does not exist here; packing: false keeps texts apart",
+                   "data.packing");
     }
     return;
   }

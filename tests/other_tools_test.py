@@ -51,7 +51,7 @@ EXPECTED = {
         "method.type": "lora", "method.r": 4, "method.alpha": 8, "method.dropout": 0.05,
         "data.train": "notes.jsonl", "data.columns": {"text": "text"}, "batch.effective": 4,
         "optimizer.betas": [0.9, 0.95], "schedule.name": "constant", "schedule.warmup": 0, "schedule.max_steps": None,
-        "precision": "bf16", "eval.every": 0, "save.every": 0, "seed": 7, "data.template": "trl", "data.bos": True,
+        "precision": "bf16", "eval.every": 0, "save.every": "epoch", "seed": 7, "data.template": "trl", "data.bos": True,
         "data.train_on_prompt": "messages"},
     "script.yaml": {
         "method.type": "lora", "method.r": 4, "method.alpha": 8, "batch.effective": 6, "batch.micro": 2,

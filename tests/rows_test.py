@@ -107,7 +107,7 @@ class RowsTest(unittest.TestCase):
         whole = self.dump(self.recipe(rows, data={"max_length": 200}))
         recipe = self.recipe(rows, data={"max_length": None})
         longest = max(len(row["ids"]) for row in whole)
-        self.assertEqual(json.loads(run("plan", recipe, "--json").stdout)["experiment"]["max_length"], longest)
+        self.assertEqual(json.loads(run("plan", recipe, "--json").stdout)["variant"]["max_length"], longest)
         self.assertEqual(self.dump(recipe), whole)
 
     def test_texts_begin_as_the_tokenizer_begins_them(self):
@@ -147,7 +147,7 @@ class RowsTest(unittest.TestCase):
         self.assertEqual((len(row["ids"]), row["ids"][-len(answer):]), (16, answer))
 
     def test_a_loss_above_a_limit_ends_the_run_after_so_many_steps(self):
-        recipe = self.recipe(ROWS, schedule={"max_steps": 9}, stop={"above": 0.5, "above_steps": 3})
+        recipe = self.recipe(ROWS, data={"max_length": 160}, schedule={"max_steps": 9}, stop={"above": 0.5, "above_steps": 3})
         self.assertIn("step 3: the loss is above 0.5", self.train(recipe, expect=5))
 
     def test_evaluations_without_a_lower_loss_end_the_run_in_time(self):

@@ -146,6 +146,14 @@ class RowsTest(unittest.TestCase):
         answer = self.ids("Ada.")
         self.assertEqual((len(row["ids"]), row["ids"][-len(answer):]), (16, answer))
 
+    def test_an_answer_that_is_cut_off_is_no_damage(self):
+        rows = [{"messages": [{"role": "user", "content": "a b c d e f g h i j k l m n o p q r s t"},
+                              {"role": "assistant", "content": "Ada."}]},
+                {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}]
+        row = self.dump(self.recipe(rows, data={"template": "torchtune/plain", "max_length": 16}))[0]
+        self.assertEqual((len(row["ids"]), set(row["labels"])), (16, {-100}))
+        self.assertGreater(row["whole_length"], 16)
+
     def test_a_loss_above_a_limit_ends_the_run_after_so_many_steps(self):
         recipe = self.recipe(ROWS, data={"max_length": 160}, schedule={"max_steps": 9}, stop={"above": 0.5, "above_steps": 3})
         self.assertIn("step 3: the loss is above 0.5", self.train(recipe, expect=5))

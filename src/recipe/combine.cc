@@ -42,9 +42,8 @@ void combine_method(Layer& layer) {
   std::string type = "full";
   if (method != nullptr)
     type = method->value.text;
-  else if (is_true(use_lora) ||
-           (use_lora == nullptr && rank_says_lora(layer) &&
-            (is_true(four_bit) || is_true(quantised) || has_adapter_keys)))
+  else if (is_true(use_lora) || (use_lora == nullptr && rank_says_lora(layer) &&
+                                 (is_true(four_bit) || is_true(quantised) || has_adapter_keys)))
     type = "lora";
   if (type == "lora" && is_true(quantised)) type = "qlora";
   if (method != nullptr && use_lora != nullptr && is_true(use_lora) != (type != "full"))

@@ -183,7 +183,9 @@ void label(const Tokenizer& tokenizer, const TrainingText& rendered, const Templ
     example.labels.push_back(learnt[i] ? example.ids[i] : kIgnoreLabel);
 }
 
+// A conversation whose answers were cut off teaches nothing, like a text that is cut: that is no damage.
 void require_targets(const Example& example, const std::function<std::string()>& where) {
+  if (example.truncated()) return;
   const auto ignored = std::count(example.labels.begin(), example.labels.end(), kIgnoreLabel);
   if (ignored != static_cast<std::ptrdiff_t>(example.labels.size())) return;
   throw DamagedError(where() +

@@ -54,13 +54,16 @@ std::vector<fs::path> absent_folders(const fs::path& folder) {
 
 // The number of a process and a newline, or nothing yet.
 bool is_lock(const fs::path& path) {
-  if (!fs::is_regular_file(fs::symlink_status(path))) return false;
+  // Holders that end take it away, and others make it anew, between any two looks.
+  const auto type = [&] { return fs::symlink_status(path).type(); };
+  if (type() == fs::file_type::not_found) return true;
+  if (type() != fs::file_type::regular && type() != fs::file_type::not_found) return false;
   try {
     const std::string text = read_start(path, kMostLockBytes);
     return text.size() < static_cast<size_t>(kMostLockBytes) &&
            text.find_first_not_of("0123456789\n") == std::string::npos;
-  } catch (const UsageError&) {  // a holder that ended took it away
-    return fs::symlink_status(path).type() == fs::file_type::not_found;
+  } catch (const UsageError&) {
+    return type() == fs::file_type::not_found || type() == fs::file_type::regular;
   }
 }
 

@@ -33,6 +33,7 @@ test: build
 
 # The tests that touch kernels again, as lesser machines than this one would run them.
 test-isas: build
+	cmake --build build -j $(JOBS)
 	scripts/test_instruction_sets.py build
 
 demo: build
@@ -56,6 +57,7 @@ loadline: build
 
 # 2,000 faults in train, resume, overwrite, merge and convert: FAULTS=200 is a quick look.
 faults: build
+	cmake --build build --target fault_shim -j $(JOBS)
 	python3 tests/faults/faults_test.py $(PLIMSOLL) build/tests/libfault_shim.so --count $(FAULTS)
 
 # Writes the committed expectations of tests/golden again; review the difference like code.

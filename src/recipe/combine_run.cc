@@ -4,23 +4,12 @@
 
 #include "base/strings.h"
 #include "recipe/combine.h"
+#include "recipe/combine_parts.h"
 #include "recipe/foreign_value.h"
 #include "recipe/option.h"
 
 namespace plimsoll {
 namespace {
-
-bool is_true(const Said* said) { return said != nullptr && said->value.text == "true"; }
-bool is_word(const Said* said, std::string_view word) { return said != nullptr && said->value.text == word; }
-
-std::vector<const Said*> present(std::initializer_list<const Said*> parts) {
-  std::vector<const Said*> all;
-  for (const Said* part : parts)
-    if (part != nullptr) all.push_back(part);
-  return all;
-}
-
-std::string percent(double share) { return to_yaml(Json(share * 100.0)) + "%"; }
 
 struct EveryParts {
   const char* key;

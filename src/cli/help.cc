@@ -12,6 +12,9 @@
 namespace plimsoll {
 namespace {
 
+// Columns that choices may take beside an option's name; longer lists stand in its explanation.
+constexpr size_t kWidestChoices = 60;
+
 std::string upper(std::string text) {
   for (char& c : text) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
   return text;
@@ -25,7 +28,13 @@ void read_value(const std::string& type, HelpOption& option) {
   const std::string check = type.substr(colon + 1);
   if (check.size() < 2 || check.front() != '{' || check.back() != '}') return;
   option.choices = split(std::string_view(check).substr(1, check.size() - 2), ',');
-  option.value = join(option.choices, "|");
+  const std::string all = join(option.choices, "|");
+  option.value = all.size() <= kWidestChoices ? all : "NAME";
+}
+
+// Choices that the left column does not name.
+bool choices_are_explained(const HelpOption& option) {
+  return !option.choices.empty() && (option.argument || option.value == "NAME");
 }
 
 HelpOption read_option(const CLI::Option& declared) {
@@ -55,7 +64,7 @@ std::string left_column(const HelpOption& option) {
 
 std::string explained(const HelpOption& option) {
   std::string text = option.meaning;
-  if (option.argument && !option.choices.empty()) text += " (" + join(option.choices, ", ") + ")";
+  if (choices_are_explained(option)) text += " (" + join(option.choices, ", ") + ")";
   if (!option.otherwise.empty() && option.otherwise != "\"\"") text += " [" + option.otherwise + "]";
   return text;
 }

@@ -2,7 +2,7 @@
 """The line budget: the core stays under 28,400 lines without its tests, and a file above 400 lines has a reason.
 
 The core is src/ but for the folders that speak other people's formats and to people: recipe, text, io, template,
-data, report, cli.
+data, report, fleet/doctor, cli.
 
 The reasons stand in scripts/size_reasons.txt, one `path: reason` a line. A reason that is no longer needed is an
 error too, so the list stays as short as it can be.
@@ -12,7 +12,8 @@ import sys
 
 CORE_BUDGET = 28_400  # run folders, checksums, what is printed, limits of others' files; cards, other machines; GGUF, model cards
 FILE_LIMIT = 400
-AROUND_THE_CORE = ("src/recipe/", "src/text/", "src/io/", "src/template/", "src/data/", "src/report/", "src/cli/")
+AROUND_THE_CORE = ("src/recipe/", "src/text/", "src/io/", "src/template/", "src/data/", "src/report/", "src/fleet/doctor/",
+                   "src/cli/")
 SUFFIXES = {".cc", ".h", ".py", ".sh"}
 FOLDERS = ("src", "tests", "scripts", "demo", "bench")
 

@@ -51,6 +51,7 @@ void add_plan(CLI::App& app, Action& action);
 void add_calibrate(CLI::App& app, Action& action);
 void add_train(CLI::App& app, Action& action);
 void add_report(CLI::App& app, Action& action);
+void add_doctor(CLI::App& app, Action& action);
 void add_recipe(CLI::App& app, Action& action);
 void add_generate(CLI::App& app, Action& action);
 void add_chat(CLI::App& app, Action& action);

@@ -109,6 +109,7 @@ int run(int argc, char** argv) {
   add_calibrate(app, action);
   add_train(app, action);
   add_report(app, action);
+  add_doctor(app, action);
   add_generate(app, action);
   add_chat(app, action);
   add_eval(app, action);

@@ -69,6 +69,16 @@ const std::vector<CommandPage>& pages() {
        {{"plimsoll report runs/first --html first.html", "text here, curves on the page"}},
        {4},
        "docs/report.md"},
+      {"doctor",
+       "Finds out why a run ended, from the log of any program: PyTorch, JAX, TensorFlow, cuBLAS, NCCL, "
+       "DeepSpeed, Ray, Slurm, Kubernetes, the kernel. Names the cause with the lines that prove it and how "
+       "certain it is, and what to do next, what keeps the result first. A log in which memory did not run "
+       "out is said to be one.",
+       {{"plimsoll doctor train.log", "the verdict"},
+        {"kubectl logs POD | plimsoll doctor -", "of standard input"},
+        {"dmesg | plimsoll doctor - --json", "for machines"}},
+       {5},
+       "docs/doctor.md"},
       {"generate",
        "Answers a prompt, token ids, or every row of a data file with a model folder or a finished run. "
        "Memory is "

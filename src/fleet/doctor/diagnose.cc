@@ -1,0 +1,289 @@
+#include "fleet/doctor/diagnosis.h"
+
+#include <algorithm>
+#include <array>
+
+#include "base/units.h"
+
+namespace plimsoll::doctor {
+namespace {
+
+// Messages of one failure stand this near to each other: ranks fail one after the other.
+constexpr int64_t kCluster = 2000;  // lines
+
+constexpr int64_t kVictimReach = 12;  // lines from the first line of the kernel's pair to the second
+
+bool is_memory(Sign sign) { return sign < Sign::killed; }
+bool is_generic(const Message& message) { return message.row->name.starts_with("python."); }
+
+// What one row of each sign says.
+struct Meaning {
+  Sign sign;
+  Cause cause;
+  Certainty certainty;
+  const char* headline;
+};
+constexpr std::array kMeanings = {
+    Meaning{Sign::device_full, Cause::capacity, Certainty::likely, "out of memory on "},
+    Meaning{Sign::device_refused, Cause::device_unspecified, Certainty::possible, "out of memory on "},
+    Meaning{Sign::software_cap, Cause::software_cap, Certainty::certain,
+            "out of memory at a limit set by software"},
+    Meaning{Sign::cache_too_small, Cause::cache_too_small, Certainty::certain,
+            "no room for the server's cache"},
+    Meaning{Sign::pinned_host, Cause::pinned_host, Certainty::likely, "out of pinned memory of the host"},
+    Meaning{Sign::kernel_kill, Cause::host_machine, Certainty::certain, "out of memory on the host"},
+    Meaning{Sign::cgroup_kill, Cause::host_cgroup, Certainty::certain,
+            "out of memory in a control group of the host"},
+    Meaning{Sign::scheduler_kill, Cause::host_scheduler, Certainty::certain,
+            "out of the job's memory on the host"},
+    Meaning{Sign::daemon_kill, Cause::host_daemon, Certainty::certain,
+            "ended before the host ran out of memory"},
+    Meaning{Sign::host_refused, Cause::host_refused, Certainty::likely, "out of memory on the host"},
+    Meaning{Sign::shared_memory, Cause::shared_memory, Certainty::certain,
+            "out of shared memory on the host"},
+    Meaning{Sign::refused_by_plan, Cause::refused_by_plan, Certainty::certain,
+            "refused before it began: it does not fit"},
+    Meaning{Sign::killed, Cause::killed, Certainty::possible, "killed, and memory may be why"},
+    Meaning{Sign::maybe_device, Cause::library_unclear, Certainty::possible,
+            "a library failed, and memory may be why"},
+};
+
+const Meaning* meaning_of(Sign sign) {
+  const auto found =
+      std::find_if(kMeanings.begin(), kMeanings.end(), [&](const Meaning& m) { return m.sign == sign; });
+  return found == kMeanings.end() ? nullptr : &*found;
+}
+
+// The message that says most: by sign, then with more figures; of the last failure the first such message.
+const Message* strongest(const Evidence& evidence) {
+  const Message* best = nullptr;
+  const auto weight = [](const Message& m) { return m.bytes.size() + m.holders.size(); };
+  for (const Message& message : evidence.messages) {
+    if (!is_memory(message.row->sign)) continue;
+    const bool better = best == nullptr || message.row->sign < best->row->sign ||
+                        (message.row->sign == best->row->sign &&
+                         (message.line > best->line + kCluster || weight(message) > 2 * weight(*best)));
+    if (better) best = &message;
+  }
+  return best;
+}
+
+const Message* first_with(const Evidence& evidence, Sign sign) {
+  for (const Message& message : evidence.messages)
+    if (message.row->sign == sign) return &message;
+  return nullptr;
+}
+
+// The failure of another kind that the run ended of: a specific one before what Python says of anything.
+const Message* other_failure(const Evidence& evidence) {
+  const Message* best = nullptr;
+  for (const Message& message : evidence.messages) {
+    if (message.row->sign != Sign::other_failure) continue;
+    if (best == nullptr || (is_generic(*best) && !is_generic(message)) ||
+        (is_generic(*best) && is_generic(message)))
+      best = &message;
+  }
+  return best;
+}
+
+bool ends_the_job(const Message& message) {
+  return message.row->name == "time.slurm" || message.row->name == "slurm.cancelled";
+}
+
+std::string device_name(const Message& message) {
+  const std::string backend = message.word("backend");
+  const std::string kind = message.row->name.starts_with("xla.hbm") ? "accelerator"
+                           : backend == "MPS"                       ? "GPU (MPS)"
+                           : backend == "XPU" || backend == "NPU"   ? backend
+                                                                    : "GPU";
+  const auto number = message.number("device");
+  return number ? kind + " " + std::to_string(*number) : backend == "MPS" ? kind : "a " + kind;
+}
+
+std::string process_text(const Message& message) {
+  std::string text = message.word("process");
+  if (const auto pid = message.number("pid"))
+    text += (text.empty() ? "process " : " (process ") + std::to_string(*pid) + (text.empty() ? "" : ")");
+  if (const Bytes* rss = message.size("anon_rss"))
+    text += (text.empty() ? "" : ", ") + format_bytes(rss->value) + " of its own";
+  return text;
+}
+
+std::string host_reason(const Message& message, const Diagnosis& diagnosis) {
+  std::string text(message.row->words);
+  const std::string victim = process_text(message);
+  if (!victim.empty()) text += ": " + victim;
+  const std::string group = message.word("group");
+  if (!group.empty()) text += "; group " + group;
+  const auto add_limit = [&](const Message& m) {
+    const Bytes* limit = m.size("limit");
+    const Bytes* used = m.size(m.size("usage") != nullptr ? "usage" : "used");
+    const Bytes* total = m.size("total");
+    if (limit != nullptr) text += "; limit " + format_bytes(limit->value);
+    if (used != nullptr) text += ", used " + format_bytes(used->value);
+    if (limit == nullptr && used != nullptr && total != nullptr) text += " of " + format_bytes(total->value);
+  };
+  add_limit(message);
+  if (message.size("limit") == nullptr)
+    for (const Message& other : diagnosis.supporting)
+      if (other.size("limit") != nullptr) {
+        add_limit(other);
+        break;
+      }
+  if (const Bytes* tried = message.size("tried"))
+    text += "; " + format_bytes(tried->value) + " were asked for";
+  return text;
+}
+
+// TensorFlow's message is the same for the host's allocator.
+bool is_on_host(const Message& message) {
+  return message.word("place") == "CPU" || message.word("allocator").starts_with("cpu") ||
+         message.word("allocator") == "mklcpu";
+}
+
+// Before 4.19 the kernel scored one process and killed a child of it, on the next line.
+void take_real_victim(const Evidence& evidence, Message& message) {
+  if (message.word("sacrifices").empty()) return;
+  for (const Message& other : evidence.messages) {
+    if (other.row->name != "kernel.victim" || other.line < message.line ||
+        other.line > message.line + kVictimReach)
+      continue;
+    for (const auto& [name, value] : other.bytes) message.bytes[name] = value;
+    for (const auto& [name, value] : other.counts) message.counts[name] = value;
+    for (const auto& [name, value] : other.words) message.words[name] = value;
+    return;
+  }
+}
+
+void support(const Evidence& evidence, Diagnosis& diagnosis) {
+  for (const Message& message : evidence.messages) {
+    const Sign sign = message.row->sign;
+    if (diagnosis.message && message.row == diagnosis.message->row && message.line == diagnosis.message->line)
+      continue;
+    const bool counts =
+        is_memory(sign) || sign == Sign::killed || sign == Sign::maybe_device || sign == Sign::detail;
+    if (counts) diagnosis.supporting.push_back(message);
+  }
+}
+
+void diagnose_memory(const Message& message, const Evidence& evidence, Diagnosis& diagnosis) {
+  diagnosis.out_of_memory = message.row->sign == Sign::refused_by_plan ? Verdict::no : Verdict::yes;
+  diagnosis.message = message;
+  support(evidence, diagnosis);
+  take_real_victim(evidence, *diagnosis.message);
+  const Meaning& meaning = *meaning_of(message.row->sign);
+  diagnosis.cause = meaning.cause;
+  diagnosis.certainty = meaning.certainty;
+  diagnosis.headline = meaning.headline;
+  const bool pinned =
+      message.row->sign == Sign::device_refused && message.during.find("pinned") != std::string_view::npos;
+  if (pinned || message.word("allocator").ends_with("host_bfc")) {
+    diagnosis.cause = Cause::pinned_host;
+    diagnosis.headline = "out of pinned memory of the host";
+    diagnosis.reason = "the allocation was one of pinned memory of the host, for transfers";
+  } else if (is_on_host(message)) {
+    diagnosis.cause = Cause::host_refused;
+    diagnosis.headline = "out of memory on the host";
+    diagnosis.reason = host_reason(message, diagnosis);
+  } else if (message.row->sign == Sign::device_full) {
+    diagnosis.headline += device_name(message);
+    if (message.row->name == "vllm.startup_free") {
+      diagnosis.cause = Cause::other_processes;
+      diagnosis.certainty = Certainty::likely;
+      diagnosis.reason =
+          "the server holds nothing yet, and only " + format_bytes(message.size("free")->value) +
+          " are free" +
+          (message.size("total") != nullptr ? " of " + format_bytes(message.size("total")->value) : "");
+    } else if (message.row->name == "xla.hbm") {
+      diagnosis.certainty = Certainty::certain;
+      diagnosis.reason = "the compiled program needs more than the accelerator has";
+      if (const Bytes* missing = message.size("short")) diagnosis.missing = missing->value;
+    } else {
+      diagnose_device(message, diagnosis);
+    }
+  } else if (message.row->sign == Sign::device_refused) {
+    diagnosis.headline += device_name(message);
+    diagnosis.reason = std::string(message.row->words) + ": this run's own need, another process, or a limit";
+  } else if (message.row->sign == Sign::software_cap) {
+    const Bytes* would = message.size("tried_total");
+    const Bytes* allowed = message.size("allowed");
+    diagnosis.reason = message.row->words;
+    if (would != nullptr && allowed != nullptr) {
+      diagnosis.reason =
+          format_bytes(would->value) + " would be in use, and " + format_bytes(allowed->value) + " may be";
+      diagnosis.missing = std::max<int64_t>(would->value - allowed->value, 0);
+    }
+  } else if (message.row->sign == Sign::refused_by_plan) {
+    diagnosis.reason = message.word("where") + " needs " + format_bytes(message.size("needed")->value) +
+                       ", and " + format_bytes(message.size("allowed")->value) + " may be used";
+    diagnosis.missing = std::max<int64_t>(message.size("needed")->value - message.size("allowed")->value, 0);
+  } else {
+    diagnosis.reason = host_reason(*diagnosis.message, diagnosis);
+  }
+  if (diagnosis.message->during.empty() == false &&
+      diagnosis.message->during.find("optimizer") != std::string_view::npos &&
+      diagnosis.cause == Cause::capacity)
+    diagnosis.notes.emplace_back(
+        "it happened where the optimizer's states are made or used: they are what to shrink first");
+  if (evidence.last_step_line > message.last_line && evidence.last_step > message.step && message.step >= 0)
+    diagnosis.notes.push_back("the run went on after it, to step " + format_count(evidence.last_step) +
+                              " at line " + format_count(evidence.last_step_line));
+}
+
+void diagnose_unclear(const Message& message, const Evidence& evidence, Diagnosis& diagnosis) {
+  diagnosis.out_of_memory = Verdict::possibly;
+  diagnosis.message = message;
+  support(evidence, diagnosis);
+  const Meaning& meaning = *meaning_of(message.row->sign);
+  diagnosis.cause = meaning.cause;
+  diagnosis.certainty = meaning.certainty;
+  diagnosis.headline = meaning.headline;
+  diagnosis.reason = message.row->words;
+  if (message.row->name.ends_with(".alloc_failed")) diagnosis.certainty = Certainty::likely;
+}
+
+void diagnose_other(const Message& message, Diagnosis& diagnosis) {
+  diagnosis.cause = Cause::other_failure;
+  diagnosis.certainty = is_generic(message) ? Certainty::possible : Certainty::likely;
+  diagnosis.message = message;
+  diagnosis.headline = "memory did not run out: the log shows another failure";
+  diagnosis.reason = message.row->words;
+}
+
+}  // namespace
+
+std::string_view name_of(Cause cause) {
+  constexpr std::array<std::string_view, 21> kNames = {
+      "none",         "capacity",        "larger_than_device", "other_processes", "fragmentation",
+      "software_cap", "cache_too_small", "host_fallback",      "anomaly",         "device_unspecified",
+      "pinned_host",  "host_machine",    "host_cgroup",        "host_scheduler",  "host_daemon",
+      "host_refused", "shared_memory",   "refused_by_plan",    "killed",          "library_unclear",
+      "other_failure"};
+  return kNames[static_cast<size_t>(cause)];
+}
+
+Diagnosis diagnose(const Evidence& evidence) {
+  Diagnosis diagnosis;
+  const Message* const memory = strongest(evidence);
+  const Message* const other = other_failure(evidence);
+  const Message* const killed = first_with(evidence, Sign::killed);
+  const Message* const unclear = first_with(evidence, Sign::maybe_device);
+  const bool other_first =
+      other != nullptr && (killed == nullptr || other->line < killed->line || ends_the_job(*other));
+  if (memory != nullptr) {
+    diagnose_memory(*memory, evidence, diagnosis);
+  } else if (unclear != nullptr && (other == nullptr || is_generic(*other))) {
+    diagnose_unclear(*unclear, evidence, diagnosis);
+  } else if (killed != nullptr && !other_first) {
+    diagnose_unclear(*killed, evidence, diagnosis);
+  } else if (other != nullptr) {
+    diagnose_other(*other, diagnosis);
+  } else {
+    diagnosis.headline = "no sign of memory running out, nor of another failure that is known";
+    diagnosis.certainty = Certainty::likely;
+  }
+  add_steps(diagnosis);
+  return diagnosis;
+}
+
+}  // namespace plimsoll::doctor

@@ -1,0 +1,184 @@
+// Why an allocation on a device failed, from the figures of its message. They are rounded, so each comparison
+// holds for every value that rounds to what was printed.
+#include <algorithm>
+
+#include "base/units.h"
+#include "fleet/doctor/diagnosis.h"
+
+namespace plimsoll::doctor {
+namespace {
+
+// What a process takes on a device beside its tensors: context, kernels, libraries' workspaces.
+constexpr int64_t kContext = kGiB * 8 / 5;
+// Others' memory that no figure names counts from here on: context and rounding are below.
+constexpr int64_t kWorthNaming = kGiB / 4;
+constexpr int64_t kLargeShare = 20;  // of the device, one part in: what lies idle is then worth a cause
+
+struct Figures {
+  std::optional<Bytes> tried, total, free, allocated, unallocated, allowed;
+  std::optional<Bytes> others;  // held by other processes
+  bool others_named = false;    // by pid, not by subtraction
+};
+
+std::optional<Bytes> figure(const Message& message, std::string_view name) {
+  const Bytes* bytes = message.size(name);
+  return bytes == nullptr ? std::nullopt : std::optional(*bytes);
+}
+
+Bytes operator-(const Bytes& a, const Bytes& b) { return {a.value - b.value, a.slack + b.slack}; }
+Bytes operator+(const Bytes& a, const Bytes& b) { return {a.value + b.value, a.slack + b.slack}; }
+
+// Our own process may be among those that are named by pid: in a container it does not know its own number.
+bool is_own(const Holder& holder, const Figures& figures) {
+  if (!figures.allocated || !figures.unallocated) return false;
+  const Bytes own = *figures.allocated + *figures.unallocated;
+  return holder.bytes.most() >= own.least() && holder.bytes.least() <= own.most() + kContext;
+}
+
+void find_others(const Message& message, Figures& figures) {
+  const bool own_known = message.size("this_process") != nullptr;
+  if (!message.holders.empty()) {
+    Bytes sum;
+    const bool alone = message.holders.size() == 1 && !own_known && is_own(message.holders[0], figures);
+    for (const Holder& holder : message.holders)
+      if (!alone) sum = sum + holder.bytes;
+    if (alone) return;
+    figures.others = sum;
+    figures.others_named = true;
+    return;
+  }
+  if (own_known || !figures.total || !figures.free || !figures.allocated || !figures.unallocated) return;
+  const Bytes rest = *figures.total - *figures.free - *figures.allocated - *figures.unallocated;
+  if (rest.least() > kContext) figures.others = Bytes{rest.value - kContext / 2, rest.slack + kContext / 2};
+}
+
+Figures read_figures(const Message& message) {
+  Figures figures{figure(message, "tried"),
+                  figure(message, "total"),
+                  figure(message, "free"),
+                  figure(message, "allocated"),
+                  figure(message, "unallocated"),
+                  figure(message, "allowed"),
+                  {},
+                  false};
+  if (!figures.unallocated && figures.allocated) {
+    if (const Bytes* reserved = message.size("reserved"))
+      figures.unallocated = *reserved - *figures.allocated;
+    // Until 1.3 "cached" is what is cached beside what is allocated.
+    if (const Bytes* cached = message.size("cached"))
+      figures.unallocated = cached->value < figures.allocated->value ? *cached : *cached - *figures.allocated;
+  }
+  if (figures.unallocated && figures.unallocated->value < 0) figures.unallocated->value = 0;
+  find_others(message, figures);
+  return figures;
+}
+
+std::string text_of(const Bytes& bytes) { return format_bytes(std::max<int64_t>(bytes.value, 0)); }
+
+void conclude(Diagnosis& diagnosis, Cause cause, Certainty certainty, const std::string& reason) {
+  diagnosis.cause = cause;
+  diagnosis.certainty = certainty;
+  diagnosis.reason = reason;
+}
+
+// Limits first: where one of them is the reason, the device's fill says nothing.
+bool is_a_limit(const Figures& f, Diagnosis& diagnosis) {
+  if (f.tried && f.total && f.tried->least() > f.total->most()) {
+    conclude(diagnosis, Cause::larger_than_device, Certainty::certain,
+             "one allocation of " + text_of(*f.tried) + " is larger than the device's " + text_of(*f.total));
+    return true;
+  }
+  if (!f.allowed) return false;
+  if (f.tried && f.tried->least() > f.allowed->most()) {
+    conclude(diagnosis, Cause::software_cap, Certainty::certain,
+             "one allocation of " + text_of(*f.tried) + " is larger than the " + text_of(*f.allowed) +
+                 " that the process may use");
+    return true;
+  }
+  if (f.tried && f.free && f.free->most() >= f.tried->least()) {
+    conclude(diagnosis, Cause::software_cap, Certainty::certain,
+             text_of(*f.free) + " are free and " + text_of(*f.tried) +
+                 " were asked for; the process may use " + text_of(*f.allowed) + " only");
+    return true;
+  }
+  if (f.tried && f.allocated && !f.free) {
+    conclude(diagnosis, Cause::software_cap, Certainty::likely,
+             text_of(*f.allocated) + " and " + text_of(*f.tried) + " more exceed the " + text_of(*f.allowed) +
+                 " that the process may use");
+    return true;
+  }
+  return false;
+}
+
+bool is_fallback(const Figures& f, Diagnosis& diagnosis) {
+  if (!f.allocated || !f.unallocated || !f.total) return false;
+  const Bytes own = *f.allocated + *f.unallocated;
+  if (own.least() <= f.total->most()) return false;
+  conclude(diagnosis, Cause::host_fallback, Certainty::likely,
+           "PyTorch holds " + text_of(own) + ", more than the device's " + text_of(*f.total) +
+               ": the driver pages to the host (Windows, WSL), and figures do not bound each other");
+  return true;
+}
+
+bool lies_idle(const Figures& f) {
+  if (!f.free || !f.unallocated || !f.tried) return false;
+  const bool large = !f.total || f.unallocated->most() >= f.total->value / kLargeShare;
+  return large && f.free->least() < f.tried->most() &&
+         f.free->most() + f.unallocated->most() >= f.tried->least();
+}
+
+bool held_by_others(const Figures& f) {
+  if (!f.others || !f.tried || f.others->most() < kWorthNaming) return false;
+  const int64_t free = f.free ? f.free->most() : 0;
+  return free + f.others->most() >= f.tried->least();
+}
+
+std::string others_reason(const Figures& f) {
+  std::string text =
+      "other processes hold " + std::string(f.others_named ? "" : "about ") + text_of(*f.others);
+  if (f.total) text += " of " + text_of(*f.total);
+  if (f.allocated && f.unallocated) text += "; this one's tensors " + text_of(*f.allocated + *f.unallocated);
+  return text + (f.others_named ? "" : "; the sizes add up to that");
+}
+
+void rule_out(const Figures& f, Diagnosis& diagnosis) {
+  if (diagnosis.cause != Cause::fragmentation && f.unallocated)
+    diagnosis.ruled_out.push_back("fragmentation: " + text_of(*f.unallocated) + " reserved but unused");
+  if (diagnosis.cause != Cause::other_processes && f.others && f.others_named)
+    diagnosis.ruled_out.push_back("other processes: they hold " + text_of(*f.others));
+}
+
+}  // namespace
+
+void diagnose_device(const Message& message, Diagnosis& diagnosis) {
+  const Figures f = read_figures(message);
+  if (f.tried && f.free) diagnosis.missing = std::max<int64_t>(f.tried->value - f.free->value, 0);
+  if (is_a_limit(f, diagnosis) || is_fallback(f, diagnosis)) return;
+  const bool idle = lies_idle(f);
+  const bool others = held_by_others(f);
+  if (others && !(idle && f.unallocated->value > f.others->value)) {
+    conclude(diagnosis, Cause::other_processes, Certainty::likely, others_reason(f));
+  } else if (idle) {
+    conclude(diagnosis, Cause::fragmentation, Certainty::likely,
+             text_of(*f.unallocated) + " are reserved and unused, and no piece of " + text_of(*f.tried) +
+                 " is among them");
+  } else if (f.tried && f.free && f.free->least() >= f.tried->most()) {
+    conclude(diagnosis, Cause::anomaly, Certainty::possible,
+             text_of(*f.free) + " were free and " + text_of(*f.tried) +
+                 " asked for: a race, the driver, or no room in one piece");
+  } else if (f.allocated && f.total) {
+    conclude(diagnosis, Cause::capacity, Certainty::certain,
+             "this run's tensors take " + text_of(*f.allocated) + " of " + text_of(*f.total) +
+                 (f.tried ? ", and " + text_of(*f.tried) + " more were asked for" : ""));
+  } else if (f.tried || f.allocated) {
+    conclude(diagnosis, Cause::capacity, Certainty::likely,
+             (f.tried ? text_of(*f.tried) + " were asked for" : text_of(*f.allocated) + " are in use") +
+                 "; who holds the rest is not in the message");
+  } else {
+    conclude(diagnosis, Cause::device_unspecified, Certainty::possible,
+             "the message has no figures: this run's own need, another process, or a limit");
+  }
+  rule_out(f, diagnosis);
+}
+
+}  // namespace plimsoll::doctor

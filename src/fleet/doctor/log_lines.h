@@ -1,0 +1,52 @@
+// A log as lines of plain text: what a terminal, a container engine or a launcher put around them is taken
+// off.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+
+namespace plimsoll::doctor {
+
+// A line, or what stands between two carriage returns of it.
+struct LogPiece {
+  int64_t line = 0;       // counted from 1
+  bool fresh = true;      // false: goes on where the piece before it was cut, as longer than kMostPiece
+  bool progress = false;  // a bar that is drawn over
+  std::string_view text;
+};
+constexpr size_t kMostPiece = size_t{1} << 16;
+
+// Cuts bytes into pieces, without escape sequences and zero bytes. Memory: one piece.
+class LogLines {
+ public:
+  using Take = std::function<void(const LogPiece&)>;
+  explicit LogLines(Take take) : take_(std::move(take)) {}
+
+  void feed(std::string_view bytes);
+  // The last line, where no newline ends it.
+  void finish();
+  [[nodiscard]] int64_t lines() const { return line_; }
+
+ private:
+  void end_line(std::string_view line);
+  void cut(std::string_view line);
+  void give(std::string_view text, bool fresh);
+  void give_piece(std::string_view text, bool fresh);
+
+  Take take_;
+  int64_t line_ = 0;
+  bool goes_on_ = false;  // the piece before was cut
+  std::string rest_;      // of the last feed()
+  std::string plain_;
+};
+
+// Prefixes of loggers, launchers, container engines and the kernel before the text of a line.
+struct Unprefixed {
+  std::string_view sender;  // what tells apart those who write into one log, "[rank3]:"; empty: nothing does
+  std::string_view text;
+};
+Unprefixed without_prefixes(std::string_view line);
+
+}  // namespace plimsoll::doctor

@@ -1,0 +1,59 @@
+// What programs say when memory runs out, and what looks like it and is not: one row a message, one file a
+// family. Text is compared squeezed, without blanks, so a message is found however it was wrapped.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+namespace plimsoll::doctor {
+
+// What a message proves. The order is that of diagnosis where one log has several: ahead is what says more.
+enum class Sign : uint8_t {
+  device_full,      // an allocation on a device failed; figures tell why
+  pinned_host,      // host memory for transfers
+  device_refused,   // the same, without figures that could
+  software_cap,     // a limit that a program set on itself, or HAMi on it
+  cache_too_small,  // an inference server has no room left for its cache
+  kernel_kill,      // the kernel killed: the machine was full
+  cgroup_kill,      // the kernel killed: a limit of a control group
+  scheduler_kill,   // Slurm, Kubernetes: the job's limit
+  daemon_kill,      // earlyoom, systemd-oomd, Ray: before the kernel had to
+  host_refused,     // malloc, numpy, Python were refused memory
+  shared_memory,    // /dev/shm is full, or an object store
+  refused_by_plan,  // Plimsoll's own refusal: nothing ran
+  killed,           // by SIGKILL, nobody says why
+  maybe_device,     // often, not always, memory of a device
+  other_failure,    // the run failed of something else
+  warning,          // speaks of memory, and nothing failed
+  detail,           // says more of another message: a limit, a table of tasks
+  place,            // what the program was doing, from its traceback
+  step,             // how far it had come
+};
+
+struct MessageRow {
+  std::string_view name;  // "torch.out_of_memory": stable, in JSON
+  Sign sign;
+  std::string_view anchor;  // a literal; the message begins there
+  // Expressions (expression.h) over the text from the anchor on; each gives the figures that it names, and
+  // may fail but for the first, which must match unless it is empty.
+  std::vector<std::string_view> fields;
+  std::string_view words;       // what it says, for people; of a place: "in the backward pass"
+  std::string_view needs = {};  // an expression over the line before the anchor, which must match
+  bool one_line = false;        // expressions see the rest of the anchor's line only
+};
+
+// Each family's rows, in files of its name.
+std::vector<MessageRow> torch_messages();
+std::vector<MessageRow> device_messages();     // cuBLAS, NCCL, drivers, HAMi, vLLM
+std::vector<MessageRow> framework_messages();  // JAX, TensorFlow, Paddle, MPS
+std::vector<MessageRow> host_messages();
+std::vector<MessageRow> kernel_messages();
+std::vector<MessageRow> scheduler_messages();  // Slurm, Kubernetes, Ray, exit codes
+std::vector<MessageRow> other_messages();      // failures of other kinds, and warnings
+std::vector<MessageRow> place_messages();
+
+// All of them.
+const std::vector<MessageRow>& all_messages();
+
+}  // namespace plimsoll::doctor

@@ -1,0 +1,99 @@
+#include <algorithm>
+
+#include "base/print.h"
+#include "base/strings.h"
+#include "base/units.h"
+#include "fleet/doctor/diagnosis.h"
+
+namespace plimsoll::doctor {
+namespace {
+
+constexpr size_t kColumns = 100;
+constexpr size_t kMostQuotes = 5;
+
+const char* words_of(Certainty certainty) {
+  switch (certainty) {
+    case Certainty::certain:
+      return "certain";
+    case Certainty::likely:
+      return "likely";
+    case Certainty::possible:
+      return "possible";
+  }
+  return "";
+}
+
+// "  cause   text", wrapped below its own `first`, which stands before the text ("1. ").
+std::string paragraph(const std::string& label, const std::string& text, const std::string& first = "") {
+  const std::string indent(10 + first.size(), ' ');
+  std::string head = "  " + label;
+  head.resize(std::max<size_t>(10, head.size() + 1), ' ');
+  return head + first + wrap(text, indent, kColumns) + "\n";
+}
+
+std::string cause_words(Cause cause) {
+  std::string words(name_of(cause));
+  std::replace(words.begin(), words.end(), '_', ' ');
+  return words;
+}
+
+std::string place_of(const Message& message) {
+  return (message.file.empty() ? "line " : printable(message.file) + ":") +
+         (message.file.empty() ? format_count(message.line) : std::to_string(message.line));
+}
+
+std::string where_text(const Diagnosis& diagnosis) {
+  if (!diagnosis.message) return "";
+  const Message& message = *diagnosis.message;
+  std::string text = " at " + place_of(message);
+  if (message.step >= 0)
+    text += ", step " + format_count(message.step) +
+            (message.of_steps > 0 ? " of " + format_count(message.of_steps) : "");
+  if (!message.during.empty()) text += ", " + std::string(message.during);
+  return text;
+}
+
+std::string quote_text(const Message& message) {
+  std::string text = place_of(message);
+  if (message.count > 1)
+    text += " (" + format_count(message.count) + " times, to line " + format_count(message.last_line) + ")";
+  return text + ": " + printable(message.quote);
+}
+
+std::string step_text(const Step& step) {
+  std::string text = step.what;
+  if (step.saves > 0) text += ": about " + format_bytes(step.saves);
+  if (!step.lossless) text += " (changes the result)";
+  return text;
+}
+
+}  // namespace
+
+std::string diagnosis_text(const Diagnosis& diagnosis, const Evidence& evidence) {
+  std::string text = diagnosis.headline + where_text(diagnosis);
+  if (diagnosis.out_of_memory == Verdict::yes) text += "   certain";
+  text = "  " + wrap(text, "  ", kColumns) + "\n";
+  if (!diagnosis.reason.empty())
+    text += paragraph("cause", cause_words(diagnosis.cause) + ", " + words_of(diagnosis.certainty) + ": " +
+                                   diagnosis.reason);
+  if (diagnosis.missing > 0)
+    text += paragraph("short", "by " + format_bytes(diagnosis.missing) + " at least");
+  for (const std::string& other : diagnosis.ruled_out) text += paragraph("not", other);
+  for (const std::string& note : diagnosis.notes) text += paragraph("note", note);
+  if (diagnosis.message) text += paragraph("seen", quote_text(*diagnosis.message));
+  for (size_t i = 0; i < std::min(diagnosis.supporting.size(), kMostQuotes); ++i)
+    text += paragraph("", quote_text(diagnosis.supporting[i]));
+  if (diagnosis.supporting.size() > kMostQuotes)
+    text +=
+        paragraph("", "and " + format_count(static_cast<int64_t>(diagnosis.supporting.size() - kMostQuotes)) +
+                          " more (--json)");
+  for (size_t i = 0; i < diagnosis.steps.size(); ++i) {
+    const Step& step = diagnosis.steps[i];
+    text += paragraph(i == 0 ? "do" : "", step_text(step), std::to_string(i + 1) + ". ");
+    if (!step.command.empty()) text += std::string(13, ' ') + step.command + "\n";
+  }
+  if (!diagnosis.message) text += paragraph("read", format_count(evidence.lines) + " lines");
+  return text;
+}
+
+}  // namespace plimsoll::doctor

@@ -1,0 +1,205 @@
+// What to do next, by cause: in order, what keeps the result first.
+#include "base/units.h"
+#include "fleet/doctor/diagnosis.h"
+
+namespace plimsoll::doctor {
+namespace {
+
+using Steps = std::vector<Step>;
+
+bool happened(const Diagnosis& diagnosis, std::string_view where) {
+  return diagnosis.message && diagnosis.message->during.find(where) != std::string_view::npos;
+}
+
+// What the failing process needs at least, where its message says what it holds.
+int64_t own_need(const Message& message) {
+  const Bytes* own =
+      message.size("this_process") != nullptr ? message.size("this_process") : message.size("allocated");
+  const Bytes* tried = message.size("tried");
+  if (own == nullptr || tried == nullptr) return 0;
+  return own->value + tried->value;
+}
+
+int64_t idle_bytes(const Message& message) {
+  if (const Bytes* unallocated = message.size("unallocated")) return unallocated->value;
+  const Bytes* reserved = message.size("reserved");
+  const Bytes* allocated = message.size("allocated");
+  return reserved != nullptr && allocated != nullptr && reserved->value > allocated->value
+             ? reserved->value - allocated->value
+             : 0;
+}
+
+Step expandable_segments(int64_t idle) {
+  return {"let the allocator join its pieces (PyTorch 2.1 or later, Linux): expandable segments", idle, true,
+          "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"};
+}
+
+// Means that shrink a training run's need; bytes depend on the model, and --recipe plans them.
+void add_shrinking(const Diagnosis& diagnosis, Steps& steps) {
+  if (happened(diagnosis, "evaluation")) {
+    steps.push_back(
+        {"evaluate in smaller batches, and move results to the host as they come "
+         "(per_device_eval_batch_size, eval_accumulation_steps)"});
+  } else if (happened(diagnosis, "generation")) {
+    steps.push_back({"generate for fewer sequences at a time"});
+  } else if (happened(diagnosis, "loaded")) {
+    steps.push_back(
+        {"load weights in the type they train in, straight to their device (torch_dtype, "
+         "low_cpu_mem_usage)"});
+  } else {
+    steps.push_back({"halve the micro-batch and double the accumulation: the effective batch stays"});
+    steps.push_back({"recompute activations (gradient checkpointing)"});
+  }
+  steps.push_back(
+      {"offload or shard optimizer states, gradients and weights (ZeRO, FSDP; Plimsoll: memory.offload)"});
+  steps.push_back({"smaller optimizer states: 8-bit AdamW, Adafactor", 0, false, ""});
+  steps.push_back({"adapters in the place of full fine-tuning (LoRA, QLoRA)", 0, false, ""});
+  steps.push_back({"shorter sequences", 0, false, ""});
+}
+
+void device_steps(const Diagnosis& diagnosis, Steps& steps) {
+  const Message& message = *diagnosis.message;
+  const bool cuda = message.word("backend").empty() || message.word("backend") == "CUDA" ||
+                    message.word("backend") == "HIP";
+  switch (diagnosis.cause) {
+    case Cause::other_processes: {
+      const int64_t need = own_need(message);
+      steps.push_back({"run it unchanged where " +
+                       (need > 0 ? "more than " + format_bytes(need) + " are" : std::string("enough is")) +
+                       " free, or when the others have ended (nvidia-smi lists them)"});
+      add_shrinking(diagnosis, steps);
+      break;
+    }
+    case Cause::fragmentation:
+      if (cuda) steps.push_back(expandable_segments(idle_bytes(message)));
+      steps.push_back({"run it once more unchanged: where the pieces lie depends on the order of lengths"});
+      add_shrinking(diagnosis, steps);
+      break;
+    case Cause::larger_than_device:
+      steps.push_back(
+          {"the same again fails the same way: something asks for it in one piece. Look for a batch, a "
+           "sequence or a product that is far larger than meant"});
+      add_shrinking(diagnosis, steps);
+      break;
+    case Cause::anomaly:
+      steps.push_back({"run it once more unchanged"});
+      steps.push_back(
+          {"if it fails again: look for another process that takes memory for moments (nvidia-smi -l 1), and "
+           "for the driver's messages (dmesg)"});
+      break;
+    case Cause::host_fallback:
+      steps.push_back({"switch the driver's fallback to system memory off, so that figures mean the device"});
+      add_shrinking(diagnosis, steps);
+      break;
+    default:
+      if (cuda && idle_bytes(message) >= 64 * kMiB) steps.push_back(expandable_segments(idle_bytes(message)));
+      add_shrinking(diagnosis, steps);
+  }
+}
+
+void host_steps(const Diagnosis& diagnosis, Steps& steps) {
+  const Message& message = *diagnosis.message;
+  switch (diagnosis.cause) {
+    case Cause::host_scheduler:
+      steps.push_back(
+          {"ask the scheduler for more memory: sbatch --mem or --mem-per-cpu; `sacct -j JOB -o MaxRSS` has "
+           "what was used"});
+      break;
+    case Cause::host_cgroup:
+      steps.push_back({"raise the group's limit: docker run --memory, resources.limits.memory, MemoryMax="});
+      break;
+    case Cause::host_daemon:
+      steps.push_back({"run fewer tasks at a time on the node, or ask for more memory for each"});
+      break;
+    case Cause::host_machine:
+      steps.push_back(
+          {"see what else was running: the kernel's table of tasks above the message has each one's pages"});
+      break;
+    case Cause::host_refused:
+      steps.push_back(
+          {"see which limit refused it: `ulimit -v`, /proc/sys/vm/overcommit_memory, free memory and swap"});
+      if (const Bytes* tried = message.size("tried"); tried != nullptr && tried->value >= 64 * kGiB)
+        steps.push_back(
+            {format_bytes(tried->value) +
+             " in one piece is more than most machines have: look for a shape that is larger than meant"});
+      break;
+    default:
+      break;
+  }
+  steps.push_back(
+      {"fewer loader processes and a smaller prefetch: each one holds batches, and often a copy of the data "
+       "set's index"});
+  steps.push_back(
+      {"read data by row groups or memory-mapped instead of whole files (keep_in_memory: false)"});
+  steps.push_back(
+      {"load weights once, in the type they train in, straight to their device (low_cpu_mem_usage, "
+       "safetensors)"});
+  steps.push_back({"offload less to the host, or to disk"});
+}
+
+void add_by_cause(Diagnosis& diagnosis, Steps& steps) {
+  switch (diagnosis.cause) {
+    case Cause::capacity:
+    case Cause::larger_than_device:
+    case Cause::other_processes:
+    case Cause::fragmentation:
+    case Cause::host_fallback:
+    case Cause::anomaly:
+      return device_steps(diagnosis, steps);
+    case Cause::device_unspecified:
+      steps.push_back({"see what else is on the device before the run starts: nvidia-smi"});
+      return add_shrinking(diagnosis, steps);
+    case Cause::software_cap:
+      steps.push_back(
+          {"raise or lift the limit: set_per_process_memory_fraction, per_process_memory_fraction in the "
+           "allocator's variable, "
+           "the container's device share, the machine's heap (-Xmx, --max-old-space-size)",
+           diagnosis.missing});
+      return add_shrinking(diagnosis, steps);
+    case Cause::cache_too_small:
+      steps.push_back({"give the server a larger share of the device (gpu_memory_utilization)"});
+      steps.push_back({"serve a shorter length (max_model_len)", 0, false, ""});
+      return;
+    case Cause::pinned_host:
+      steps.push_back({"pin less: pin_memory=False, fewer loader processes, a smaller prefetch"});
+      steps.push_back({"raise the limit on locked memory (ulimit -l) where one is set"});
+      return;
+    case Cause::shared_memory:
+      steps.push_back(
+          {"a larger /dev/shm: docker run --shm-size=8g or --ipc=host; in Kubernetes an emptyDir of medium "
+           "Memory"});
+      steps.push_back({"fewer loader processes, or none (num_workers=0)"});
+      return;
+    case Cause::host_machine:
+    case Cause::host_cgroup:
+    case Cause::host_scheduler:
+    case Cause::host_daemon:
+    case Cause::host_refused:
+      return host_steps(diagnosis, steps);
+    case Cause::refused_by_plan:
+      steps.push_back({"the lines below the refusal name what would fit", 0, true, ""});
+      return;
+    case Cause::killed:
+      steps.push_back(
+          {"see who killed it: `dmesg -T | grep -i -A1 'killed process'`, memory.events of its control "
+           "group, `sacct -j JOB -o State,MaxRSS`"});
+      steps.push_back({"if the kernel did: run `plimsoll doctor` on what these say"});
+      return;
+    case Cause::library_unclear:
+      steps.push_back(
+          {"see what is free on the device when the library starts (nvidia-smi), and look for an earlier "
+           "error in the log: CUDA_LAUNCH_BLOCKING=1 names the right place"});
+      steps.push_back({"compare the library's version with the one that PyTorch was built for"});
+      steps.push_back({"halve the micro-batch and double the accumulation: if that helps, it was memory"});
+      return;
+    case Cause::other_failure:
+    case Cause::none:
+      return;
+  }
+}
+
+}  // namespace
+
+void add_steps(Diagnosis& diagnosis) { add_by_cause(diagnosis, diagnosis.steps); }
+
+}  // namespace plimsoll::doctor

@@ -1,11 +1,17 @@
 """plimsoll doctor over a corpus of logs (doctor/logs, expectations in doctor/expected.json), as they are and as logs
 get cut, wrapped, prefixed and mixed on their way to a reader."""
+import importlib.util
 import json
+import pickle
+import re
+import shlex
 import subprocess
+import sys
+import tempfile
 import unittest
 from pathlib import Path
 
-from command_run import PLIMSOLL, ROOT
+from command_run import PLIMSOLL, ROOT, CommandTest, output, run
 
 CORPUS = ROOT / "tests/doctor"
 EXPECTED = json.loads((CORPUS / "expected.json").read_text())
@@ -176,6 +182,167 @@ class Corpus(unittest.TestCase):
                     if key in full and not key.endswith("off_by") and end < len(text) and text[end - 1] == " ":
                         with self.subTest(f"{name} cut at {end}"):
                             self.assertTrue(same(full[key], value) if key != "processes" else True, key)
+
+
+RECIPES = ROOT / "examples"
+
+
+class Steps(unittest.TestCase):
+    def plan(self, name, recipe, *options):
+        done = subprocess.run([str(PLIMSOLL), "doctor", str(CORPUS / "logs" / f"{name}.log"), "--json", "--recipe", str(recipe),
+                               *options], capture_output=True, text=True, timeout=600)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads(done.stdout)
+
+    def check_planned(self, found):
+        """Lossless ones first, each with bytes; what they say is what plan says of the same keys."""
+        planned = [step for step in found["steps"] if (step["command"] or "").startswith("plimsoll plan")]
+        self.assertGreaterEqual(len(planned), 4)
+        self.assertEqual([s["lossless"] for s in planned], sorted((s["lossless"] for s in planned), reverse=True))
+        for step in planned:
+            self.assertGreater(step["saves_bytes"], 0)
+        return planned
+
+    def test_planned_for_a_recipe(self):
+        found = self.plan("torch-2.5-class", RECIPES / "mistral-7b-lora/recipe.yaml")
+        planned = self.check_planned(found)
+        whole = int(subprocess.run([str(PLIMSOLL), "recipe", str(RECIPES / "mistral-7b-lora/recipe.yaml")], capture_output=True,
+                                   text=True, check=True).stdout.split("effective: ")[1].split()[0].strip(",}"))
+        least = [step for step in planned if "batch.micro=1" in step["command"] and "recompute=block" in step["command"]][0]
+        self.assertIn(f"micro-batch 1 x {whole}", least["what"])
+        words = shlex.split(least["command"])[1:]
+        words[1] = str(ROOT / words[1])
+        plan = json.loads(subprocess.run([str(PLIMSOLL), *words, "--json", "--no-probe", "--set",
+                                          "memory.offload=[]"], capture_output=True, text=True, check=True, cwd=ROOT).stdout)
+        self.assertEqual(plan["variant"]["micro_batch"], 1)
+        text = re.search(r"\(([0-9.]+) GiB planned\)", least["what"]).group(1)
+        self.assertAlmostEqual(float(text), plan["device"]["lower_bound_bytes"] / 2**30, delta=0.15)
+
+    def test_planned_for_another_tools_file_whose_rows_are_elsewhere(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "sft.yaml"
+            path.write_text(f"model_name_or_path: {RECIPES / 'qwen2.5-0.5b-lora'}\nstage: sft\nfinetuning_type: full\n"
+                            "dataset: alpaca_en_demo\ntemplate: qwen\ncutoff_len: 1024\nper_device_train_batch_size: 8\n"
+                            "gradient_accumulation_steps: 2\nbf16: true\noutput_dir: out\n")
+            found = self.plan("torch-1.4", path)
+        planned = self.check_planned(found)
+        self.assertTrue(any("micro-batch 4 x 4" in step["what"] for step in planned), planned)
+        self.assertTrue(any("LoRA" in step["what"] and not step["lossless"] for step in planned), planned)
+        self.assertTrue(any("micro-batch 8 x 2" in note for note in found["notes"]), found["notes"])
+
+    def test_nothing_is_planned_where_memory_is_not_the_matter(self):
+        found = self.plan("trap-device-assert", RECIPES / "qwen2.5-0.5b-lora/recipe.yaml")
+        self.assertEqual(found["steps"], [])
+
+
+class Snapshots(unittest.TestCase):
+    def read(self, name, code=0):
+        done = subprocess.run([str(PLIMSOLL), "doctor", str(CORPUS / "snapshots" / f"{name}.pickle"), "--json"],
+                              capture_output=True, text=True, timeout=600)
+        self.assertEqual(done.returncode, code, done.stderr)
+        return json.loads(done.stdout) if code == 0 else done.stderr
+
+    def test_fragmentation(self):
+        found = self.read("fragmented")
+        device = found["snapshot"]["devices"][0]
+        self.assertEqual((found["out_of_memory"], found["cause"]), ("yes", "fragmentation"))
+        self.assertEqual(found["evidence"]["figures"]["tried_bytes"], 320 << 20)
+        self.assertEqual((device["reserved_bytes"], device["allocated_bytes"], device["idle_bytes"], device["largest_idle_bytes"]),
+                         (1536 << 20, 1024 << 20, 512 << 20, 128 << 20))
+        self.assertEqual(device["requested_bytes"], 1000 << 20)
+
+    def test_the_peak_and_what_was_there(self):
+        found = self.read("peaked")
+        device = found["snapshot"]["devices"][0]
+        self.assertEqual(found["out_of_memory"], "no")
+        self.assertEqual((device["device"], device["peak_allocated_bytes"]), (1, 1280 << 20))
+        self.assertEqual({site["place"]: site["bytes"] >> 20 for site in device["at_peak"]},
+                         {"train.py:20:load": 512, "train.py:31:forward": 512, "train.py:77:step": 256})
+        self.assertEqual([site["place"] for site in device["at_end"]], ["train.py:20:load"])
+
+    def test_old_files(self):
+        device = self.read("old")["snapshot"]["devices"][0]
+        self.assertEqual((device["reserved_bytes"], device["allocated_bytes"], device["requested_bytes"]),
+                         (20 << 20, 2 << 20, 1 << 20))
+        self.assertEqual(device["at_end"][0]["place"], "train.py:20:load")
+
+    def test_nothing_of_a_file_is_executed(self):
+        self.assertIn("only containers, numbers and texts are read", self.read("evil", 2))
+        self.assertFalse(Path("evil-was-here").exists())
+        self.assertIn("no memory snapshot of PyTorch", self.read("no-snapshot", 2))
+
+    def test_the_files_are_what_their_script_makes(self):
+        module = importlib.util.spec_from_file_location("make_snapshots", CORPUS / "make_snapshots.py")
+        made = importlib.util.module_from_spec(module)
+        module.loader.exec_module(made)
+        for name, value in (("fragmented", made.fragmented()), ("peaked", made.peaked()), ("old", made.old())):
+            self.assertEqual(pickle.loads((CORPUS / "snapshots" / f"{name}.pickle").read_bytes()), value, name)
+
+
+class Runs(CommandTest):
+    def test_a_run_that_was_killed(self):
+        for name in ("run.json",):
+            (self.run_folder / name).unlink()
+        lines = (self.run_folder / "events.jsonl").read_text().splitlines(keepends=True)
+        (self.run_folder / "events.jsonl").write_text("".join(line for line in lines if '"end"' not in line))
+        found = json.loads(output("doctor", self.run_folder, "--json"))
+        self.assertEqual((found["out_of_memory"], found["cause"]), ("possibly", "killed"))
+        self.assertEqual(found["evidence"]["message"], "plimsoll.ended_without_a_word")
+        self.assertEqual(found["evidence"]["step"], 40)
+        self.assertGreater(found["evidence"]["figures"]["planned_process_bytes"], 0)
+        self.assertTrue(any("memory.recompute=block" in (step["command"] or "") for step in found["steps"]), found["steps"])
+
+    def test_logs_of_a_folder_are_named(self):
+        (self.folder / "slurm-1.out").write_text("all is well\n")
+        (self.folder / "slurm-1.err").write_text(log("slurm-event-new"))
+        text = output("doctor", self.folder)
+        self.assertIn("slurm-1.err:1: slurmstepd: error: Detected 2 oom_kill events", text)
+        empty = self.folder / "empty"
+        empty.mkdir()
+        self.assertIn("no run of Plimsoll, and no log", output("doctor", empty, code=2))
+
+
+class Real(unittest.TestCase):
+    """What this machine's own programs say when memory ends."""
+
+    def test_python_under_a_limit(self):
+        for program in ("x = [bytearray(1 << 24) for _ in range(1000)]", "x = bytearray(1 << 40)"):
+            done = subprocess.run(["bash", "-c", f"ulimit -v 400000; {sys.executable} -c '{program}'"], capture_output=True, text=True,
+                                  timeout=600)
+            self.assertNotEqual(done.returncode, 0)
+            found = diagnose(done.stderr)
+            self.assertEqual((found["out_of_memory"], found["cause"]), ("yes", "host_refused"), done.stderr)
+
+    def test_a_killed_child_of_a_shell(self):
+        done = subprocess.run(["bash", "-c", f"{sys.executable} -c 'import os; os.kill(os.getpid(), 9)'; true"], capture_output=True,
+                              text=True, timeout=600)
+        self.assertEqual(diagnose(done.stderr)["cause"], "killed", done.stderr)
+
+    def test_its_own_refusal(self):
+        done = run("plan", RECIPES / "qwen2.5-0.5b-lora/recipe.yaml", "--memory", "400MiB", "--no-probe")
+        found = diagnose(done.stderr)
+        self.assertEqual((found["out_of_memory"], found["cause"]), ("no", "refused_by_plan"))
+        self.assertGreater(found["missing_bytes"], 0)
+
+
+class Length(unittest.TestCase):
+    def test_a_long_log_in_little_memory(self):
+        """128 MiB of lines full of anchors, and one that has no end, under a limit of address space."""
+        message = log("torch-1.4")
+        line = b"step 12 exit code 0 137 Out of memory is what we avoid; CUDA error? oom_kill 0 [rank1]: 3 OOM -9\n" * 1000
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "long.log"
+            with path.open("wb") as out:
+                out.write(b"x" * (16 << 20) + b"\n")
+                for _ in range((112 << 20) // len(line)):
+                    out.write(line)
+                out.write(message.encode())
+            done = subprocess.run(["bash", "-c", f"ulimit -d 100000; exec {PLIMSOLL} doctor {path} --json"], capture_output=True,
+                                  text=True, timeout=600)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        found = json.loads(done.stdout)
+        self.assertEqual(found["cause"], "capacity")
+        self.assertEqual(found["evidence"]["line"], found["lines"])
 
 
 if __name__ == "__main__":

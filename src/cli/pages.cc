@@ -71,12 +71,16 @@ const std::vector<CommandPage>& pages() {
        "docs/report.md"},
       {"doctor",
        "Finds out why a run ended, from the log of any program: PyTorch, JAX, TensorFlow, cuBLAS, NCCL, "
-       "DeepSpeed, Ray, Slurm, Kubernetes, the kernel. Names the cause with the lines that prove it and how "
-       "certain it is, and what to do next, what keeps the result first. A log in which memory did not run "
-       "out is said to be one.",
+       "DeepSpeed, Ray, Slurm, Kubernetes, the kernel; from a memory snapshot of PyTorch, or from a run's "
+       "folder. Names the cause with the lines that prove it and how certain it is, and what to do next, "
+       "what "
+       "keeps the result first. A log in which memory did not run out is said to be one.\n\n"
+       "With --recipe the next steps are planned, with the bytes that each saves. Snapshots are read as "
+       "data; "
+       "nothing in them is executed.",
        {{"plimsoll doctor train.log", "the verdict"},
-        {"kubectl logs POD | plimsoll doctor -", "of standard input"},
-        {"dmesg | plimsoll doctor - --json", "for machines"}},
+        {"plimsoll doctor train.log --recipe sft.yaml", "and what each next step saves"},
+        {"kubectl logs POD | plimsoll doctor - --json", "of standard input, for machines"}},
        {5},
        "docs/doctor.md"},
       {"generate",

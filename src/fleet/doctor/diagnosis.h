@@ -44,6 +44,7 @@ struct Step {
   int64_t saves = 0;         // bytes; 0: not known
   bool lossless = true;      // the result stays what it would have been
   std::string command = {};  // to paste, or empty
+  bool shrinks = false;      // the run itself: a planner can say by how much
 };
 
 struct Diagnosis {

@@ -43,7 +43,7 @@ std::string place_of(const Message& message) {
 }
 
 std::string where_text(const Diagnosis& diagnosis) {
-  if (!diagnosis.message) return "";
+  if (!diagnosis.message || diagnosis.message->line == 0) return "";
   const Message& message = *diagnosis.message;
   std::string text = " at " + place_of(message);
   if (message.step >= 0)
@@ -54,6 +54,7 @@ std::string where_text(const Diagnosis& diagnosis) {
 }
 
 std::string quote_text(const Message& message) {
+  if (message.line == 0) return printable(message.quote);
   std::string text = place_of(message);
   if (message.count > 1)
     text += " (" + format_count(message.count) + " times, to line " + format_count(message.last_line) + ")";
@@ -62,7 +63,7 @@ std::string quote_text(const Message& message) {
 
 std::string step_text(const Step& step) {
   std::string text = step.what;
-  if (step.saves > 0) text += ": about " + format_bytes(step.saves);
+  if (step.saves > 0) text += ": about " + format_bytes(step.saves) + " less";
   if (!step.lossless) text += " (changes the result)";
   return text;
 }
@@ -92,7 +93,11 @@ std::string diagnosis_text(const Diagnosis& diagnosis, const Evidence& evidence)
     text += paragraph(i == 0 ? "do" : "", step_text(step), std::to_string(i + 1) + ". ");
     if (!step.command.empty()) text += std::string(13, ' ') + step.command + "\n";
   }
-  if (!diagnosis.message) text += paragraph("read", format_count(evidence.lines) + " lines");
+  if (std::any_of(diagnosis.steps.begin(), diagnosis.steps.end(),
+                  [](const Step& step) { return step.shrinks; }))
+    text += paragraph("", "--recipe FILE plans these, with the bytes that each saves");
+  if (!diagnosis.message && evidence.lines > 0)
+    text += paragraph("read", format_count(evidence.lines) + " lines");
   return text;
 }
 

@@ -34,6 +34,10 @@ Step expandable_segments(int64_t idle) {
           "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"};
 }
 
+void shrink(Steps& steps, const char* what, bool lossless = true) {
+  steps.push_back({what, 0, lossless, "", true});
+}
+
 // Means that shrink a training run's need; bytes depend on the model, and --recipe plans them.
 void add_shrinking(const Diagnosis& diagnosis, Steps& steps) {
   if (happened(diagnosis, "evaluation")) {
@@ -47,14 +51,14 @@ void add_shrinking(const Diagnosis& diagnosis, Steps& steps) {
         {"load weights in the type they train in, straight to their device (torch_dtype, "
          "low_cpu_mem_usage)"});
   } else {
-    steps.push_back({"halve the micro-batch and double the accumulation: the effective batch stays"});
-    steps.push_back({"recompute activations (gradient checkpointing)"});
+    shrink(steps, "halve the micro-batch and double the accumulation: the effective batch stays");
+    shrink(steps, "recompute activations (gradient checkpointing)");
   }
-  steps.push_back(
-      {"offload or shard optimizer states, gradients and weights (ZeRO, FSDP; Plimsoll: memory.offload)"});
-  steps.push_back({"smaller optimizer states: 8-bit AdamW, Adafactor", 0, false, ""});
-  steps.push_back({"adapters in the place of full fine-tuning (LoRA, QLoRA)", 0, false, ""});
-  steps.push_back({"shorter sequences", 0, false, ""});
+  shrink(steps,
+         "offload or shard optimizer states, gradients and weights (ZeRO, FSDP; Plimsoll: memory.offload)");
+  shrink(steps, "smaller optimizer states: 8-bit AdamW, Adafactor", false);
+  shrink(steps, "adapters in the place of full fine-tuning (LoRA, QLoRA)", false);
+  shrink(steps, "shorter sequences", false);
 }
 
 void device_steps(const Diagnosis& diagnosis, Steps& steps) {

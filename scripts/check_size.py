@@ -10,7 +10,7 @@ error too, so the list stays as short as it can be.
 import pathlib
 import sys
 
-CORE_BUDGET = 28_400  # run folders, checksums, what is printed, limits of others' files; cards, other machines; GGUF, model cards
+CORE_BUDGET = 29_000  # run folders, checksums, what is printed, limits of others' files; cards, other machines; GGUF, model cards; the search's space
 FILE_LIMIT = 400
 AROUND_THE_CORE = ("src/recipe/", "src/text/", "src/io/", "src/template/", "src/data/", "src/report/", "src/fleet/doctor/",
                    "src/cli/")

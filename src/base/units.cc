@@ -33,6 +33,13 @@ std::string format_bytes(int64_t bytes) {
   return printed(format, value) + " " + kUnits[unit];
 }
 
+std::string format_bytes_up(int64_t bytes) {
+  std::string text = format_bytes(bytes);
+  // A unit in the last digit is at most a hundredth of what is said.
+  for (int64_t more = bytes; parse_bytes(text, "") < bytes; text = format_bytes(more)) more += bytes / 1000;
+  return text;
+}
+
 std::string format_gib(int64_t bytes) {
   return printed("%.2f", static_cast<double>(bytes) / static_cast<double>(kGiB));
 }

@@ -19,6 +19,8 @@ constexpr int64_t ceil_div(int64_t value, int64_t divisor) { return (value + div
 
 // "6.41 GiB", "38.2 MiB", "512 B": three significant digits, binary units.
 std::string format_bytes(int64_t bytes);
+// The same, never less than there are: a need that will do as a budget.
+std::string format_bytes_up(int64_t bytes);
 // "6.41": the number in GiB with two decimals, for table columns headed GiB.
 std::string format_gib(int64_t bytes);
 // "1,234,567"

@@ -1,4 +1,8 @@
+#include <unistd.h>
+
+#include <chrono>
 #include <cstdio>
+#include <functional>
 
 #include "base/print.h"
 #include "cli/machine_rates.h"
@@ -26,6 +30,22 @@ PlanInput input_of(const PlanArguments& arguments, Recipe recipe) {
 
 constexpr int64_t kDumpedRows = 100;
 
+// On a terminal, where a search takes longer than a breath: how much of it is done.
+std::function<void(size_t, size_t)> search_progress() {
+  using Clock = std::chrono::steady_clock;
+  static constexpr auto kQuiet = std::chrono::seconds(2);
+  if (isatty(STDERR_FILENO) == 0) return {};
+  return [begin = Clock::now(), shown = false](size_t done, size_t all) mutable {
+    if (Clock::now() - begin < kQuiet && !shown) return;
+    shown = done < all;
+    std::fputs(
+        shown ? ("\rplanning: " + std::to_string(done) + " of " + std::to_string(all) + " ways to cut it")
+                    .c_str()
+              : "\r\033[K",
+        stderr);
+  };
+}
+
 ExitCode run_report(const PlanArguments& arguments) {
   const PlanInput input = plan_input(arguments);
   if (arguments.dump == "rows") {
@@ -35,7 +55,7 @@ ExitCode run_report(const PlanArguments& arguments) {
     print(dump_rows(*data.train, kDumpedRows));
     return ExitCode::ok;
   }
-  AllowedPlan allowed = plan_allowed(input.recipe, input.cpu, input.data.get());
+  AllowedPlan allowed = plan_allowed(input.recipe, input.cpu, input.data.get(), {}, search_progress());
   Plan& plan = allowed.plan;
   if (!arguments.dump.empty()) {
     print(dump(plan, arguments.dump));

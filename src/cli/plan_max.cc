@@ -81,8 +81,12 @@ ExitCode run_max(const PlanArguments& arguments) {
   const PlanInput input = plan_input(arguments);
   const Quantity asked = quantity(arguments.max, input);
   const int64_t value = largest(arguments, asked, memory_budget(input.request));
-  const Plan plan = make_plan(request_at(arguments, asked, std::max<int64_t>(value, 1)));
-  if (value == 0) throw DoesNotFitError(refusal_text(plan));
+  // Where not even 1 fits: the least memory at 1, for what is missing.
+  PlanRequest request = request_at(arguments, asked, std::max<int64_t>(value, 1));
+  if (value == 0) request.preset = Preset::c;
+  const Plan plan = make_plan(request);
+  const bool fits = value > 0;
+  if (!fits && !arguments.json) throw DoesNotFitError(refusal_text(plan));
   const bool bounded = value == asked.most;
   std::string text;
   if (arguments.json) {
@@ -96,7 +100,7 @@ ExitCode run_max(const PlanArguments& arguments) {
            variant_words(plan.request.experiment, plan.variant) + "\n  phases   " + phases_text(plan) + "\n";
   }
   print(text);
-  return ExitCode::ok;
+  return fits ? ExitCode::ok : ExitCode::does_not_fit;
 }
 
 }  // namespace plimsoll

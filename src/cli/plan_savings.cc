@@ -1,7 +1,7 @@
 // The report's line "would save": never done, only told.
 #include <algorithm>
 
-#include "base/units.h"
+#include "base/error.h"
 #include "cli/plan_command.h"
 #include "train/allowed.h"
 
@@ -12,7 +12,12 @@ std::vector<Saving> not_allowed_savings(const Recipe& recipe, const PlanInput& i
   std::vector<Saving> savings;
   const auto add = [&](const std::string& name, const Recipe& changed) {
     const PlanRequest request = plan_request(changed, input.cpu, input.data.get());
-    const int64_t bytes = device_bytes_at_least(request, plan.variant);
+    int64_t bytes = 0;
+    try {
+      bytes = device_bytes_at_least(request, plan.variant);
+    } catch (const UsageError&) {
+      return;  // not possible for this model, as NF4 for odd widths: nothing to suggest
+    }
     const double saved = static_cast<double>(plan.layout.lower_bound_bytes() - bytes);
     if (saved > kWorthTelling * static_cast<double>(plan.arena_bytes())) savings.push_back({name, bytes});
   };

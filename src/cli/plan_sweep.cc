@@ -56,9 +56,11 @@ std::vector<Point> curve(const PlanRequest& request, const Range& range) {
     limit_memory(limited, point.budget);
     const auto found = search.fastest(limited.budget, [&](const Candidate& candidate) {
       point.plan = plan_variant(limited, candidate.variant);
-      return point.plan.fits();
+      return candidate_of(point.plan);
     });
-    if (found && (points.empty() || points.back().plan.variant != point.plan.variant))
+    if (!found) continue;
+    if (point.plan.variant != found->variant) point.plan = plan_variant(limited, found->variant);
+    if (points.empty() || points.back().plan.variant != point.plan.variant)
       points.push_back(std::move(point));
   }
   return points;
@@ -88,7 +90,7 @@ std::string text_of(const std::vector<Point>& points, int64_t smallest) {
     words += "  " + std::string(indent.size() - 4 - budget.size(), ' ') + budget + "  " +
              wrap(variant_words(point.plan.request.experiment, point.plan.variant), indent, kColumns) + "\n";
   }
-  return table.render("  ") + "\n" + words + "\n  smallest possible: " + format_bytes(smallest) + "\n";
+  return table.render("  ") + "\n" + words + "\n  smallest possible: " + format_bytes_up(smallest) + "\n";
 }
 
 std::string json_of(const std::vector<Point>& points, int64_t smallest) {
@@ -111,10 +113,10 @@ ExitCode run_sweep(const PlanArguments& arguments) {
   const Range range = read_range(arguments.sweep);
   const PlanRequest request = plan_input(arguments, {"memory.device=" + range.high}).request;
   const std::vector<Point> points = curve(request, range);
-  const int64_t smallest = memory_bytes(request, Search(request).smallest(request.budget));
+  const int64_t smallest = memory_bytes(request, make_plan(request).smallest);
   if (points.empty() && !arguments.json)
     throw DoesNotFitError("does not fit   nowhere from " + range.low + " to " + range.high +
-                          "\n  smallest possible: " + format_bytes(smallest));
+                          "\n  smallest possible: " + format_bytes_up(smallest));
   print(arguments.json ? json_of(points, smallest) : text_of(points, smallest));
   return points.empty() ? ExitCode::does_not_fit : ExitCode::ok;
 }

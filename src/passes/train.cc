@@ -1,7 +1,5 @@
 #include "passes/train.h"
 
-#include <algorithm>
-
 #include "autodiff/autodiff.h"
 #include "base/error.h"
 #include "ops/rule.h"
@@ -18,10 +16,12 @@ Op update_op(OpKind kind, const std::string& scope) {
   return op;
 }
 
-// Whether a lookup reads the weight (a tied head is one tensor with its embedding).
-bool is_embedding(const Graph& train, TensorId weight) {
-  return std::any_of(train.ops().begin(), train.ops().end(),
-                     [&](const Op& op) { return op.kind == OpKind::embedding && op.input(1) == weight; });
+// By tensor: whether a lookup reads it (a tied head is one tensor with its embedding).
+std::vector<char> find_embeddings(const Graph& train) {
+  std::vector<char> embeddings(train.tensors().size());
+  for (const Op& op : train.ops())
+    if (op.kind == OpKind::embedding) embeddings[static_cast<size_t>(op.input(1))] = 1;
+  return embeddings;
 }
 
 }  // namespace
@@ -59,8 +59,10 @@ Graph build_update(const Graph& train, const TrainPrecision& precision, const Op
     weights.emplace_back(static_cast<TensorId>(i), gradient);
   }
   emit(update, std::move(norm_op), "");
+  const std::vector<char> embeddings = find_embeddings(train);
   for (const auto& [weight, gradient] : weights)
-    add_update(update, train.tensor(weight), is_embedding(train, weight), gradient, norm, precision, options);
+    add_update(update, train.tensor(weight), embeddings[static_cast<size_t>(weight)] != 0, gradient, norm,
+               precision, options);
   return update;
 }
 

@@ -3,8 +3,10 @@
 // Layers of a decoder repeat, so the bytes alive at an op and the seconds of a step are affine in the number
 // of layers at each recompute point: one layer of each kind is taken for all of its kind. What is alive at
 // the busiest op of the last layer of a kind is the most for that kind, since the backward pass takes layers
-// from the last to the first. So the programs of 6 layers tell the lower bound of the arena for 80. The
-// planner checks every plan that it chooses against the program of full depth (search.h).
+// from the last to the first. So the programs of 6 layers tell the lower bound of the arena for 80; in
+// segments, those of three segments of three layers. Rows of logits at a time change nothing but the
+// workspace and the seconds of the loss, so that one program stands for all of them. The planner checks every
+// plan that it chooses against the program of full depth (search.h).
 #pragma once
 
 #include <array>
@@ -14,6 +16,7 @@
 #include <vector>
 
 #include "plan/experiment.h"
+#include "plan/time_model.h"
 #include "plan/train_graphs.h"
 
 namespace plimsoll {
@@ -22,6 +25,8 @@ namespace plimsoll {
 struct Usage {
   std::array<int64_t, 3> bytes{};  // by Space: lower bound of each space's arena
   int64_t program_bytes = 0;       // of the host, for the programs themselves
+  int64_t ops = 0;                 // of all programs
+  int64_t disk_traffic = 0;        // bytes read from and written to the disk in an optimizer step
   double seconds = 0;              // of an optimizer step
   [[nodiscard]] int64_t of(Space space) const { return bytes[static_cast<size_t>(space)]; }
 };
@@ -29,70 +34,122 @@ struct Usage {
 // Bytes of the process's heap for programs: what planning and binding them was measured to leave resident.
 int64_t program_heap_bytes(int64_t ops, int64_t tensors);
 
-// base + first * (layers at `first` beyond those measured) + rest * (likewise).
-struct AffineBytes {
-  int64_t base = 0, first = 0, rest = 0;
+// base + slope[i] * (what there is more of kind i than was measured).
+inline constexpr size_t kKinds = 3;
+using More = std::array<int64_t, kKinds>;
+template <class Amount>
+struct Affine {
+  Amount base{};
+  std::array<Amount, kKinds> slope{};
+
+  [[nodiscard]] Amount at(const More& more) const {
+    Amount amount = base;
+    for (size_t i = 0; i < kKinds; ++i) amount += slope[i] * static_cast<Amount>(more[i]);
+    return amount;
+  }
 };
-struct AffineSeconds {
-  double base = 0, first = 0, rest = 0;
-};
+using AffineBytes = Affine<int64_t>;
+using AffineSeconds = Affine<double>;
+
+// Which layers of a measured program stand for others.
+enum class Samples : uint8_t { none, mixture, segments };
 
 // What a program needs: persistent tensors by name, transient bytes alive together (the largest counts),
-// time.
+// time. Rows of logits at a time are counted by their index in the list that was measured.
 struct ProgramNeeds {
   struct Persistent {
     Space space = Space::device;
     AffineBytes bytes;
   };
-  std::string name;
+  struct Loss {  // an op of the loss: what is alive but for its workspace, which goes by the rows
+    AffineBytes alive;
+    std::vector<int64_t> workspace;
+  };
+  int64_t runs = 0;  // in an optimizer step
   std::map<std::string, Persistent> persistent;
   std::array<std::vector<AffineBytes>, 3> transient;  // by space
-  AffineBytes ops, tensors;                           // numbers of them
-  AffineSeconds compute, io;
-  std::array<int64_t, 3> peak{};  // by space: transient bytes of this program as it is
-  double seconds = 0;             // of this program as it is
+  std::vector<Loss> losses;
+  AffineBytes ops, tensors;             // numbers of them
+  AffineBytes disk_traffic;             // bytes
+  std::vector<AffineSeconds> compute;   // by rows: what the compute queue does
+  std::vector<AffineSeconds> together;  // by rows: both queues, with what waits for what
+  AffineSeconds io;
 };
-ProgramNeeds needs_of(const Graph& graph, const DeviceRates& rates);
 
 // Programs of one experiment. Updates are alike for all variants that keep the same parts in the same homes,
-// and going slice by slice they have most of the ops, so they are built once for each.
+// and going slice by slice they have most of the ops, so they are built once for each; evaluations likewise.
 class KnownPrograms {
  public:
   // Both must outlive this.
   KnownPrograms(const Experiment& experiment, const DeviceDescription& device)
-      : experiment_(experiment), device_(device) {}
+      : experiment_(experiment), device_(device), time_(device.rates) {}
 
-  // Those of the variant, for a model of so many layers.
-  std::vector<std::shared_ptr<const ProgramNeeds>> of(const Variant& variant, int64_t layers);
+  using Needs = std::vector<std::shared_ptr<const ProgramNeeds>>;
+  // Those of the variant with each of `chunks` rows of logits, for a model of so many layers.
+  Needs of(const Variant& variant, int64_t layers, Samples samples, const std::vector<int64_t>& chunks);
   [[nodiscard]] int64_t layers() const { return experiment_.model.layers; }
+  // Ops of all programs built so far: the work that was done.
+  [[nodiscard]] int64_t ops_built() const { return ops_built_; }
 
  private:
+  ProgramNeeds needs_of(const Graph& graph, const Variant& variant, Samples samples,
+                        const std::vector<int64_t>& chunks);
+  std::shared_ptr<const ProgramNeeds> update_of(const Experiment& experiment, const Variant& variant,
+                                                Samples samples, const std::vector<int64_t>& chunks);
+  std::shared_ptr<const ProgramNeeds> evaluation_of(const Experiment& experiment, const Variant& variant,
+                                                    Samples samples, const std::vector<int64_t>& chunks);
+
   const Experiment& experiment_;
   const DeviceDescription& device_;
   TrainGraphs trains_;
-  std::map<std::vector<int64_t>, std::shared_ptr<const ProgramNeeds>> updates_;
+  TimeModel time_;
+  int64_t ops_built_ = 0;
+  using Key = std::vector<int64_t>;
+  std::map<Key, std::shared_ptr<const ProgramNeeds>> updates_, evaluations_;
 };
 
-// The first layers of a model at point `first`, all others at `rest`.
+// One way to recompute, at any depth and any of the measured rows of logits.
 class DepthModel {
  public:
-  static constexpr int64_t kLayers = 6;  // of the measured programs: 3 at `first`, 3 at `rest`
-  static constexpr int64_t kFirst = 3;
+  static constexpr int64_t kFirst = 3;    // layers at `first` of the programs measured for a mixture
+  static constexpr int64_t kRest = 3;     // layers at `rest`
+  static constexpr int64_t kSegment = 3;  // layers of a segment of the programs measured for segments
+  static constexpr int64_t kSegments = 3;
   static constexpr int64_t kFewest = 7;  // shallower models are measured as they are
 
-  // `variant.recompute` is ignored.
-  DepthModel(KnownPrograms& programs, const Variant& variant, RecomputePoint first, RecomputePoint rest);
+  // The variant as it is, at full depth.
+  static DepthModel exact(KnownPrograms& programs, const Variant& variant,
+                          const std::vector<int64_t>& chunks);
+  // The first layers of a model at point `first`, all others at `rest`; `variant.recompute` is ignored.
+  static DepthModel mixture(KnownPrograms& programs, Variant variant, const std::vector<int64_t>& chunks,
+                            RecomputePoint first, RecomputePoint rest);
+  // All layers at `block`, in segments.
+  static DepthModel segments(KnownPrograms& programs, Variant variant, const std::vector<int64_t>& chunks);
 
-  // first_layers >= 3; rest_layers >= 3, or 0 where both points are the same.
-  [[nodiscard]] Usage at(int64_t first_layers, int64_t rest_layers) const;
-  // Of both points `block`: what segments of so many layers take at least. All that they drop are inputs of
-  // layers, of `input_bytes` each: those that wait, but for the first one of each segment, and of inputs that
-  // wait elsewhere the copies that come and go. The seconds are those of no segments.
-  [[nodiscard]] Usage below_segments(int64_t layers, int64_t segment, int64_t input_bytes) const;
+  // Of an exact model.
+  [[nodiscard]] Usage at(size_t chunk) const { return usage({}, {}, chunk); }
+  // Of a mixture: `first_layers` from 1 to layers.
+  [[nodiscard]] Usage at(int64_t layers, int64_t first_layers, size_t chunk) const;
+  // Of segments of so many layers.
+  [[nodiscard]] Usage in_segments(int64_t layers, int64_t segment, size_t chunk) const;
+  // Device bytes that no choice of recomputation goes below, by a mixture of one point.
+  [[nodiscard]] int64_t floor_bytes(int64_t layers, size_t chunk) const;
 
  private:
-  std::vector<std::shared_ptr<const ProgramNeeds>> programs_;
-  Variant variant_;
+  struct Timed {
+    double count = 0;  // how often a step runs it
+    std::vector<AffineSeconds> compute, together;
+    AffineSeconds io;
+  };
+  DepthModel(const KnownPrograms::Needs& needs, size_t chunks);
+  // `layers`: more layers of each kind; `alive`: more of what each kind of storage stands for.
+  [[nodiscard]] Usage usage(const More& layers, const More& alive, size_t chunk) const;
+
+  std::array<AffineBytes, 3> persistent_;                 // by space
+  std::array<std::vector<AffineBytes>, 3> transient_;     // by space
+  std::vector<std::vector<AffineBytes>> loss_transient_;  // by chunk, of the device
+  AffineBytes ops_, tensors_, disk_traffic_;
+  std::vector<Timed> timed_;
 };
 
 // The variant's programs at full depth, as they are.

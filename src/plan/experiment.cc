@@ -78,20 +78,22 @@ std::vector<Graph> build_programs(const Experiment& experiment, const Variant& v
 std::vector<Graph> finish_programs(const Experiment& experiment, const Variant& variant,
                                    const DeviceDescription& device, Graph train, Programs which) {
   const TrainPrecision precision = precision_of(experiment);
-  const bool needs_update = which != Programs::without_update || variant.update_in_backward;
-  Graph update = needs_update ? build_update(train, precision, experiment.optimizer) : Graph(kUpdateProgram);
+  const bool all = which == Programs::all;
+  const bool trains = all || which == Programs::micro_step;
+  const bool updates = variant.update_in_backward ? trains : all || which == Programs::update;
+  Graph update = updates ? build_update(train, precision, experiment.optimizer) : Graph();
   std::vector<Graph> programs;
   const auto add = [&](Graph graph, const char* name) {
     graph.set_name(name);
     programs.push_back(std::move(graph));
   };
-  if (variant.update_in_backward) {
+  if (variant.update_in_backward && trains) {
     add(update_in_backward(std::move(train), update), kTrainProgram);
   } else {
-    if (which != Programs::update) add(std::move(train), kTrainProgram);
-    if (which != Programs::without_update) add(std::move(update), kUpdateProgram);
+    if (trains) add(std::move(train), kTrainProgram);
+    if (updates) add(std::move(update), kUpdateProgram);
   }
-  if (experiment.evaluates && which != Programs::update)
+  if (experiment.evaluates && (all || which == Programs::evaluation))
     add(build_evaluation(experiment, variant), kEvalProgram);
   programs = offload(std::move(programs), variant.offload, {device.reaches_host, variant.accumulation});
   for (Graph& program : programs) program = finish(std::move(program), device);

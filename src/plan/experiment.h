@@ -60,7 +60,7 @@ Graph build_forward(const Experiment& experiment, const Variant& variant);
 
 // The run's programs: micro-step, update (unless that is a part of the backward pass) and, where the
 // experiment evaluates, evaluation. Each program is verified.
-enum class Programs : uint8_t { all, without_update, update };
+enum class Programs : uint8_t { all, micro_step, evaluation, update };
 std::vector<Graph> build_programs(const Experiment& experiment, const Variant& variant,
                                   const DeviceDescription& device, Programs which = Programs::all);
 

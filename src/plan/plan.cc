@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "base/units.h"
 #include "plan/depth_model.h"
@@ -15,24 +16,15 @@ constexpr const char* kProgramsComponent = "programs";
 
 bool keeps(int64_t bytes, const std::optional<int64_t>& limit) { return !limit || bytes <= *limit; }
 
-Plan lay_out_plan(const PlanRequest& request, const Candidate& candidate) {
+Plan lay_out_plan(const PlanRequest& request, const Variant& variant) {
   Plan plan;
   plan.request = request;
-  plan.variant = candidate.variant;
-  plan.programs = build_programs(request.experiment, candidate.variant, request.device);
+  plan.variant = variant;
+  plan.programs = build_programs(request.experiment, variant, request.device);
   plan.layout = lay_out(plan.programs, request.layout);
   validate(plan.programs, plan.layout);
-  plan.seconds_per_step = candidate.seconds_per_step;
+  plan.seconds_per_step = predict_step_seconds(plan.programs, variant, request.device.rates);
   return plan;
-}
-
-// Whether the layout of the micro-step, whatever else there is, takes more than there is.
-bool micro_step_alone_exceeds(const PlanRequest& request, const Variant& variant) {
-  const std::vector<Graph> programs =
-      build_programs(request.experiment, variant, request.device, Programs::without_update);
-  const int64_t arena = lay_out(std::span(programs).first(1), request.layout).arena_bytes();
-  return !keeps(arena, request.budget.device_bytes) ||
-         !keeps(arena + request.host.total(), request.budget.process_bytes);
 }
 
 const char* component_of(const TableRow& row) {
@@ -153,44 +145,39 @@ bool Plan::fits_process() const { return keeps(process_peak_bytes(), request.bud
 
 namespace {
 
-// The least memory whose fastest variant is within 5 % of the fastest of all.
-std::optional<Candidate> least_intervention(Search& search, PlanRequest request, const Search::Check& check) {
+std::optional<Candidate> choose(Search& search, const PlanRequest& request, const Search::LayOut& lay_out) {
   constexpr double kSlower = 1.05;
-  constexpr int kHalvings = 12;
-  auto best = search.fastest(request.budget, check);
-  if (!best) return best;
-  const double limit = best->seconds_per_step * kSlower;
-  int64_t low = memory_bytes(request, search.smallest(request.budget));
-  int64_t high = memory_bytes(request, *best);
-  for (int i = 0; i < kHalvings && low < high; ++i) {
-    const int64_t middle = low + (high - low) / 2;
-    limit_memory(request, middle);
-    const auto found = search.fastest(request.budget, check);
-    if (found && found->seconds_per_step <= limit) {
-      best = found;
-      high = memory_bytes(request, *found);
-    } else {
-      low = middle + 1;
-    }
-  }
-  return best;
-}
-
-std::optional<Candidate> choose(Search& search, const PlanRequest& request, const Search::Check& check) {
+  const Budget& budget = request.budget;
   switch (request.preset) {
     case Preset::none:
-      return search.fastest(request.budget, check);
+      return search.fastest(budget, lay_out);
     case Preset::a:
-    case Preset::b:
-      return least_intervention(search, request, check);
+    case Preset::b: {
+      const auto fastest = search.fastest(budget, lay_out);
+      if (!fastest) return fastest;
+      const auto least = search.least_within(budget, kSlower * fastest->seconds_per_step, lay_out);
+      return least ? least : fastest;
+    }
     case Preset::c:
       break;
   }
-  const Candidate least = search.smallest(request.budget);
-  return within(least, request.budget, request.host) && check(least) ? std::optional(least) : std::nullopt;
+  const Candidate least = search.smallest(budget, lay_out);
+  return within(least, budget, request.host) ? std::optional(least) : std::nullopt;
 }
 
 }  // namespace
+
+Candidate candidate_of(const Plan& plan) {
+  Candidate candidate;
+  candidate.variant = plan.variant;
+  candidate.arena_bytes = plan.arena_bytes();
+  const int64_t files = plan.request.budget.disk_in_memory ? plan.disk_bytes() : 0;
+  candidate.host_bytes = plan.host_bytes() - plan.request.host.total() - files;
+  candidate.disk_bytes = plan.disk_bytes();
+  candidate.disk_traffic = disk_traffic(plan.programs, plan.variant);
+  candidate.seconds_per_step = plan.seconds_per_step;
+  return candidate;
+}
 
 Plan make_plan(const PlanRequest& given) {
   PlanRequest request = given;
@@ -200,36 +187,29 @@ Plan make_plan(const PlanRequest& given) {
     request.micro_batch = ceil_div(make_plan(least).variant.micro_batch, 2);
   }
   Search search(request);
-  std::optional<Plan> plan;
-  // The bound is nearly always met exactly; where a layout misses it, the next candidate gets its turn. Such
-  // misses come in rows, so that after the first one the micro-step alone is asked before the rest is built.
-  bool missed = false;
-  const auto check = [&](const Candidate& candidate) {
-    if (missed && micro_step_alone_exceeds(request, candidate.variant)) return false;
-    plan = lay_out_plan(request, candidate);
-    missed = missed || !plan->fits();
-    return plan->fits();
+  std::optional<Plan> latest;
+  const auto lay_out = [&](const Candidate& candidate) {
+    if (!latest || latest->variant != candidate.variant) latest = lay_out_plan(request, candidate.variant);
+    return candidate_of(*latest);
   };
-  const auto chosen = choose(search, request, check);
-  const Candidate smallest = search.smallest(request.budget);
-  if (!chosen) plan = lay_out_plan(request, smallest);
-  if (chosen && plan->variant != chosen->variant) plan = lay_out_plan(request, *chosen);
+  const auto take = [&](const Candidate& candidate) {
+    lay_out(candidate);
+    return *std::exchange(latest, std::nullopt);
+  };
+  const auto chosen = choose(search, request, lay_out);
+  std::optional<Plan> plan;
+  if (chosen) plan = take(*chosen);
+  const Candidate smallest = search.smallest(request.budget, lay_out);
+  if (!plan) plan = take(smallest);
   plan->request = given;
   plan->smallest = smallest;
+  plan->search_ended = search.ended_early();
   return std::move(*plan);
 }
 
 Plan plan_variant(const PlanRequest& request, const Variant& variant) {
-  Candidate candidate;
-  candidate.variant = variant;
-  Plan plan = lay_out_plan(request, candidate);
-  plan.seconds_per_step = predict_step_seconds(plan.programs, variant, request.device.rates);
-  const int64_t files = request.budget.disk_in_memory ? plan.disk_bytes() : 0;
-  plan.smallest = candidate;
-  plan.smallest.arena_bytes = plan.arena_bytes();
-  plan.smallest.host_bytes = plan.host_bytes() - request.host.total() - files;
-  plan.smallest.disk_bytes = plan.disk_bytes();
-  plan.smallest.seconds_per_step = plan.seconds_per_step;
+  Plan plan = lay_out_plan(request, variant);
+  plan.smallest = candidate_of(plan);
   return plan;
 }
 

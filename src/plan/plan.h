@@ -1,6 +1,7 @@
 // The plan of a run: the variant that fits, its programs, their layout, and what the report says about them.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -78,6 +79,8 @@ struct PlanRequest {
   HostNeeds host;
   LayoutOptions layout;
   std::optional<DataSummary> data;  // for the report
+  // Called as a search goes on, with the parts of it that are done and all of them.
+  std::function<void(size_t, size_t)> progress;
 };
 
 // A variant with what it costs.
@@ -86,6 +89,7 @@ struct Candidate {
   int64_t arena_bytes = 0;  // of the device: lower bound, until it is laid out
   int64_t host_bytes = 0;   // beyond HostNeeds: programs and what is offloaded to the host
   int64_t disk_bytes = 0;
+  int64_t disk_traffic = 0;  // bytes read from and written to the disk in a step
   double seconds_per_step = 0;
 };
 
@@ -102,7 +106,8 @@ struct Plan {
   std::vector<Graph> programs;
   ArenaLayout layout;
   double seconds_per_step = 0;
-  Candidate smallest;           // the least device bytes that any variant needs
+  Candidate smallest;           // the least memory that any variant needs within the other budgets
+  bool search_ended = false;    // at its limit of work: this is the best found until then
   std::vector<Saving> savings;  // worth telling, for the report
 
   [[nodiscard]] int64_t arena_bytes() const { return layout.arena_bytes(); }
@@ -138,6 +143,8 @@ Plan make_plan(const PlanRequest& request);
 
 // That variant of the request, laid out and validated, whether it fits or not.
 Plan plan_variant(const PlanRequest& request, const Variant& variant);
+// What a plan costs, as it is laid out.
+Candidate candidate_of(const Plan& plan);
 // The lower bound of that variant's device bytes, without a layout; for deep models by measured depth.
 int64_t device_bytes_at_least(const PlanRequest& request, const Variant& variant);
 

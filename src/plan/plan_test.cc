@@ -67,6 +67,7 @@ TEST(Plan, components_sum_to_the_arena) {
 
 TEST(Plan, a_smaller_budget_gives_a_smaller_micro_batch_of_the_same_effective_batch) {
   PlanRequest request = request_for(tiny(), true);
+  request.tie = 0;
   const Plan open = make_plan(request);
   EXPECT_EQ(open.variant.micro_batch, 8);
   request.budget.device_bytes = open.arena_bytes() - 1;
@@ -83,7 +84,7 @@ TEST(Plan, what_cannot_fit_is_refused_with_the_least_that_would) {
   const Plan plan = make_plan(request);
   EXPECT_FALSE(plan.fits());
   EXPECT_EQ(plan.variant.micro_batch, 1);
-  EXPECT_NE(refusal_text(plan).find("smallest possible: " + format_bytes(plan.arena_bytes())),
+  EXPECT_NE(refusal_text(plan).find("smallest possible: " + format_bytes_up(plan.arena_bytes())),
             std::string::npos)
       << refusal_text(plan);
 }

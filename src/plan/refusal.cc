@@ -59,7 +59,7 @@ std::string ways_text(const Plan& plan) {
 }
 
 std::string smallest_text(const Plan& plan) {
-  return "smallest possible: " + format_bytes(memory_bytes(plan.request, plan.smallest)) + " (" +
+  return "smallest possible: " + format_bytes_up(memory_bytes(plan.request, plan.smallest)) + " (" +
          variant_words(plan.request.experiment, plan.smallest.variant) + ")";
 }
 
@@ -71,7 +71,7 @@ std::string host_refusal(const Plan& plan) {
     table.add_row({component.name, format_bytes(component.bytes)});
   return "does not fit   host needs " + format_bytes(plan.host_bytes()) + ", " +
          format_bytes(*budget.host_bytes) + " may be used (" + budget.host_source + ")\n" +
-         table.render("  ") + "  smallest possible: " + format_bytes(plan.host_bytes());
+         table.render("  ") + "  smallest possible: " + format_bytes_up(plan.host_bytes());
 }
 
 }  // namespace

@@ -56,7 +56,9 @@ std::string time_change(const Plan& plan, const Candidate& candidate) {
 
 std::string device_table(const Plan& plan) {
   TextTable table({false, true});
-  table.add_row({"device", "", "peak at: " + peak_place(plan)});
+  std::string place = peak_place(plan);
+  if (constexpr std::string_view kModel = "model."; place.starts_with(kModel)) place.erase(0, kModel.size());
+  table.add_row({"device", "", "peak at: " + place});
   for (const Component& component : device_components(plan))
     table.add_row({component.name, format_bytes(component.bytes), bar(component.bytes, plan.arena_bytes())});
   table.add_row({"total", format_bytes(plan.arena_bytes()),
@@ -196,7 +198,7 @@ std::string also_fits_text(const Plan& plan) {
   const Candidate& least = plan.smallest;
   const int64_t bytes = memory_bytes(plan.request, least);
   if (bytes >= plan.memory_bytes()) return "nothing smaller: this is the least";
-  return "budget down to " + format_bytes(bytes) + " (" +
+  return "budget down to " + format_bytes_up(bytes) + " (" +
          variant_words(plan.request.experiment, least.variant) + "; " + time_change(plan, least) + ")";
 }
 
@@ -205,6 +207,8 @@ std::vector<Fact> facts(const Plan& plan) {
   std::vector<Fact> list = {{"process", process_text(plan)}};
   if (const std::string text = shortage_here(plan); !text.empty()) list.push_back({"train", text});
   if (plan.disk_bytes() > 0) list.push_back({"disk", disk_text(plan)});
+  if (plan.search_ended)
+    list.push_back({"search", "ended at its limit of work; this is the best that was found until then"});
   if (!request.lossy.empty())
     list.push_back({"lossy", join(request.lossy, ", ") +
                                  ", as memory.allow permits: nothing that keeps the result fits"});
@@ -289,6 +293,7 @@ std::string report_json(const Plan& plan) {
                      {"lossy", request.lossy},
                      {"data", data_json(request.data)},
                      {"smallest", brief(plan.smallest)},
+                     {"search_ended", plan.search_ended},
                      {"would_save", savings}};
   return json_text(json);
 }

@@ -2,58 +2,67 @@
 
 #include <algorithm>
 #include <cmath>
-
-#include "base/units.h"
-#include "models/decoder.h"
-#include "ops/optimizer.h"
-#include "plan/time_model.h"
+#include <limits>
 
 namespace plimsoll {
 namespace {
 
-constexpr int64_t kSmallChunk = 128;  // rows of logits: least memory for the loss
-constexpr size_t kMostSplits = 10;
-// Slices of an update: more of them cost planning time and save little beside the weights.
-constexpr int64_t kMostSlices = 2048;
-
-// Micro-batch sizes worth weighing: for every number of micro-steps the smallest size that reaches it, since
-// a larger one of the same number costs memory and saves nothing. Of many, those nearest to halving again and
-// again.
-std::vector<int64_t> micro_batches(const PlanRequest& request) {
-  const int64_t effective = request.experiment.effective_batch;
-  if (request.micro_batch) return {std::min(*request.micro_batch, effective)};
-  std::set<int64_t> sizes;
-  for (int64_t micro = 1; micro <= effective; ++micro)
-    sizes.insert(ceil_div(effective, accumulation_for(effective, micro)));
-  if (sizes.size() > kMostSplits) {
-    std::set<int64_t> halved;
-    for (int64_t micro = effective; micro > 1; micro = ceil_div(micro, 2)) halved.insert(micro);
-    halved.insert(1);
-    sizes = halved;
-  }
-  return {sizes.rbegin(), sizes.rend()};
-}
+// Ops of the programs of full depth that one question lays out where layouts miss their bounds, a dozen of 80
+// layers, and how often it tries with room for the largest miss after that.
+constexpr int64_t kMostLaidOut = 150'000;
+constexpr int kLastLayouts = 4;
+// Layouts that the least memory of all is the least of.
+constexpr int kMostLayouts = 12;
+// Of programs: what a search does at most, a few minutes. A number of ops and not of seconds, so that the
+// same question has the same answer on a busy machine.
+constexpr int64_t kMostOps = 60'000'000;
+constexpr int64_t kLayoutWork = 4;       // of laying an op out, in terms of measuring one
+constexpr int64_t kEstimateError = 100;  // a hundredth: deep models are known by a few of their layers
+constexpr double kOpen = 1e300;
 
 bool keeps(int64_t bytes, const std::optional<int64_t>& limit) { return !limit || bytes <= *limit; }
 
-int parts_away(const OffloadChoice& choice) {
-  int parts = 0;
-  for (const Space space : {choice.states, choice.gradients, choice.weights, choice.activations})
-    parts += space == Space::device ? 0 : 1;
-  return parts;
+int64_t process_bytes(const Usage& usage) {
+  return usage.of(Space::device) + usage.of(Space::host) + usage.program_bytes;
 }
 
-// The faster one; of equally fast ones what moves fewer parts, then what takes fewer bytes.
-bool better(const Candidate& a, const Candidate& b) {
-  if (a.seconds_per_step != b.seconds_per_step) return a.seconds_per_step < b.seconds_per_step;
-  const int parts_a = parts_away(a.variant.offload);
-  const int parts_b = parts_away(b.variant.offload);
-  return parts_a != parts_b ? parts_a < parts_b : a.arena_bytes < b.arena_bytes;
+// What is on disk where that is memory.
+int64_t files_in_memory(const Usage& usage, const Budget& budget) {
+  return budget.disk_in_memory ? usage.of(Space::disk) : 0;
 }
 
-RecomputeChoice all_at(RecomputePoint point, int64_t layers, int64_t segment = 1) {
-  if (point == RecomputePoint::none) return {};
-  return {std::vector<RecomputePoint>(static_cast<size_t>(layers), point), segment};
+// Less disk traffic, then less memory of the process, then less time.
+bool is_preferred(const Usage& a, const Usage& b) {
+  const auto rank = [](const Usage& u) { return std::tuple(u.disk_traffic, process_bytes(u), u.seconds); };
+  return rank(a) < rank(b);
+}
+
+// Of a convex function on [low, high]: the first place of its least value.
+template <class Function>
+int64_t least_place(int64_t low, int64_t high, const Function& value) {
+  while (low < high) {
+    const int64_t middle = low + (high - low) / 2;
+    if (value(middle) <= value(middle + 1)) {
+      high = middle;
+    } else {
+      low = middle + 1;
+    }
+  }
+  return low;
+}
+
+// The place in [low, high] farthest from `from`, which holds, where `holds` is true from there to here only.
+template <class Predicate>
+int64_t farthest(int64_t from, int64_t to, const Predicate& holds) {
+  while (from != to) {
+    const int64_t middle = from + (to - from) / 2 + (to - from) % 2;
+    if (holds(middle)) {
+      from = middle;
+    } else {
+      to = middle + (from < to ? -1 : 1);
+    }
+  }
+  return from;
 }
 
 }  // namespace
@@ -66,252 +75,265 @@ bool within(const Candidate& candidate, const Budget& budget, const HostNeeds& h
                budget.process_bytes);
 }
 
-Search::Search(const PlanRequest& request)
-    : request_(request),
-      layers_(request.experiment.model.layers),
-      programs_(request.experiment, request.device) {
-  if (request.recompute) {
-    points_ = {*request.recompute};
-  } else {
-    for (int i = 0; i < kNumRecomputePoints; ++i) points_.push_back(static_cast<RecomputePoint>(i));
-  }
-  for (const int64_t micro : micro_batches(request)) {
-    const int64_t usual = default_loss_chunk(request.experiment, micro * request.experiment.max_length);
-    const int64_t chunk = request.loss_chunk.value_or(usual);
-    add_frames(micro, chunk);
-    if (!request.loss_chunk && kSmallChunk < chunk) add_frames(micro, kSmallChunk);
-  }
-  std::stable_sort(frames_.begin(), frames_.end(),
-                   [](const Frame& a, const Frame& b) { return a.at_least < b.at_least; });
+Search::Key Search::key_of(const Spot& spot) {
+  return {spot.frame, spot.first, spot.rest, spot.first_layers, spot.segment};
 }
 
-// The parts that may leave the device, each set with more than the one before; adapters have small states and
-// gradients, so that these stay.
-std::vector<OffloadChoice> Search::offloads() const {
-  std::vector<OffloadChoice> sets;
-  const int64_t slice =
-      round_up(ceil_div(count_parameters(request_.experiment.model), kMostSlices), kSliceUnit);
-  for (const Space home : request_.homes) {
-    if (request_.offload) {
-      OffloadChoice choice;
-      if (request_.offload->states) choice.states = home;
-      if (request_.offload->gradients) choice.gradients = home;
-      if (request_.offload->weights) choice.weights = home;
-      if (request_.offload->activations) choice.activations = home;
-      if (choice.any()) sets.push_back(choice);
-      continue;
-    }
-    for (const bool activations : {false, true}) {
-      OffloadChoice choice;
-      if (activations) {
-        choice.activations = home;
-        sets.push_back(choice);
-      }
-      if (!request_.experiment.lora) {
-        choice.states = home;
-        sets.push_back(choice);
-        choice.gradients = home;
-        sets.push_back(choice);
-      }
-      choice.weights = home;
-      sets.push_back(choice);
-    }
-  }
-  const bool may_stay = !request_.offload || !request_.offload->any();
-  if (may_stay || sets.empty()) sets.insert(sets.begin(), OffloadChoice{});
-  for (OffloadChoice& choice : sets) choice.slice_elements = std::max(choice.slice_elements, slice);
-  return sets;
+Search::Key Search::line_of(Spot spot) {
+  spot.first_layers = 0;
+  spot.segment = std::min<int64_t>(spot.segment, 2);
+  return key_of(spot);
 }
 
-// With clipping the norm of all gradients comes first; adapters' gradients are small.
-bool Search::may_update_in_backward(const Variant& variant) const {
-  return variant.accumulation == 1 && request_.experiment.optimizer.max_grad_norm == 0 &&
-         !request_.experiment.lora && variant.offload.gradients == Space::device;
-}
-
-void Search::add_frames(int64_t micro, int64_t chunk) {
-  Frame frame;
-  Variant& variant = frame.variant;
-  variant.micro_batch = micro;
-  variant.accumulation = accumulation_for(request_.experiment.effective_batch, micro);
-  variant.eval_micro_batch = request_.eval_micro_batch.value_or(micro);
-  variant.loss_chunk = chunk;
-  const size_t begin = frames_.size();
-  for (const OffloadChoice& offload : offloads()) {
-    variant.offload = offload;
-    variant.update_in_backward = may_update_in_backward(variant);
-    frames_.push_back(frame);
-  }
-  // What computing takes: transfers only add to it.
-  Frame plain = frames_[begin];
-  plain.variant.offload = {};
-  frames_.push_back(plain);
-  const double seconds = pure(frames_.back(), points_.front()).seconds_per_step;
-  frames_.pop_back();
-  for (size_t i = begin; i < frames_.size(); ++i) frames_[i].at_least = seconds;
-}
-
-Candidate Search::candidate(const Frame& frame, const RecomputeChoice& choice, const Usage& usage) const {
-  Candidate result;
-  result.variant = frame.variant;
-  result.variant.recompute = choice;
-  result.arena_bytes = usage.of(Space::device);
-  result.host_bytes = usage.of(Space::host) + usage.program_bytes;
-  result.disk_bytes = usage.of(Space::disk);
-  result.seconds_per_step = usage.seconds;
-  return result;
-}
-
-namespace {
-
-// Frames are compared by what they are, as their order changes.
-std::vector<int64_t> key_of(const Variant& v) {
-  return {v.micro_batch,
-          v.loss_chunk,
-          static_cast<int64_t>(v.offload.states),
-          static_cast<int64_t>(v.offload.gradients),
-          static_cast<int64_t>(v.offload.weights),
-          static_cast<int64_t>(v.offload.activations),
-          v.offload.prefetch,
-          v.update_in_backward ? 1 : 0};
-}
-
-}  // namespace
-
-RecomputeChoice Search::mixture(RecomputePoint first, int64_t first_layers, RecomputePoint rest) const {
-  RecomputeChoice choice = all_at(rest, layers_);
-  if (first_layers > 0) {
-    choice.layers.resize(static_cast<size_t>(layers_), RecomputePoint::none);
-    std::fill_n(choice.layers.begin(), first_layers, first);
-  }
-  return choice;
-}
-
-Candidate Search::mixed(const Frame& frame, RecomputePoint first, int64_t first_layers, RecomputePoint rest) {
-  const RecomputeChoice choice = mixture(first, first_layers, rest);
-  if (layers_ < DepthModel::kFewest) {
-    Key key{static_cast<size_t>(first_layers) + 1, key_of(frame.variant)};
-    key.second.push_back(static_cast<int64_t>(first));
-    key.second.push_back(static_cast<int64_t>(rest));
-    const auto known = measured_.find(key);
-    if (known != measured_.end()) return candidate(frame, choice, known->second);
-    Variant variant = frame.variant;
-    variant.recompute = choice;
-    const Usage usage = measure(programs_, variant);
-    measured_.emplace(key, usage);
-    return candidate(frame, choice, usage);
-  }
-  const int64_t rest_layers = first == rest ? 0 : layers_ - first_layers;
-  return candidate(frame, choice, depth_model(frame, first, rest)->at(layers_ - rest_layers, rest_layers));
-}
-
-const DepthModel* Search::depth_model(const Frame& frame, RecomputePoint first, RecomputePoint rest) {
-  if (layers_ < DepthModel::kFewest) return nullptr;
-  Key key{0, key_of(frame.variant)};
-  key.second.push_back(static_cast<int64_t>(first));
-  key.second.push_back(static_cast<int64_t>(rest));
-  auto known = models_.find(key);
-  if (known == models_.end())
-    known = models_.emplace(key, DepthModel(programs_, frame.variant, first, rest)).first;
-  return &known->second;
-}
-
-Candidate Search::pure(const Frame& frame, RecomputePoint point) {
-  return mixed(frame, point, layers_, point);
-}
-
-Candidate Search::segments(const Frame& frame, int64_t segment) {
-  Key key{static_cast<size_t>(segment), key_of(frame.variant)};
-  const RecomputeChoice choice = all_at(RecomputePoint::block, layers_, segment);
-  const auto known = measured_.find(key);
-  if (known != measured_.end()) return candidate(frame, choice, known->second);
+// Deep models: one for a line, one for all segments. Shallow ones: one for every choice.
+const DepthModel& Search::model_of(const Spot& spot) {
+  const Key key = is_deep() ? line_of(spot) : key_of(spot);
+  const auto known = models_.find(key);
+  if (known != models_.end()) return known->second;
+  const Frame& frame = frames_[spot.frame];
+  if (is_deep() && spot.segment > 1)
+    return models_.emplace(key, DepthModel::segments(programs_, frame.variant, frame.chunks)).first->second;
+  if (is_deep())
+    return models_
+        .emplace(key, DepthModel::mixture(programs_, frame.variant, frame.chunks, spot.first, spot.rest))
+        .first->second;
   Variant variant = frame.variant;
-  variant.recompute = choice;
-  const Usage usage = measure(programs_, variant);
-  measured_.emplace(key, usage);
-  return candidate(frame, choice, usage);
+  variant.recompute = choice_of(spot);
+  return models_.emplace(key, DepthModel::exact(programs_, variant, frame.chunks)).first->second;
 }
 
-// Between a point that does not fit and the next one, which does: as few layers at the next one as will do.
-std::optional<Candidate> Search::between(const Frame& frame, size_t point, const Fits& fits) {
-  const bool shallow = layers_ < DepthModel::kFewest;
-  const int64_t fewest = shallow ? 1 : DepthModel::kFirst;
-  const int64_t most = shallow ? layers_ - 1 : layers_ - (DepthModel::kLayers - DepthModel::kFirst);
-  std::optional<Candidate> found;
-  int64_t low = fewest;
-  int64_t high = most;
-  while (low <= high) {
-    const int64_t middle = low + (high - low) / 2;
-    const Candidate c = mixed(frame, points_[point], middle, points_[point - 1]);
-    if (fits(c)) {
-      found = c;
-      high = middle - 1;
-    } else {
-      low = middle + 1;
-    }
-  }
-  return found;
+Usage Search::usage_at(const Spot& spot) {
+  const DepthModel& model = model_of(spot);
+  if (!is_deep()) return model.at(spot.chunk);
+  if (spot.segment > 1) return model.in_segments(layers_, spot.segment, spot.chunk);
+  return model.at(layers_, spot.first == spot.rest ? layers_ : spot.first_layers, spot.chunk);
 }
 
-std::optional<Candidate> Search::best_of(const Frame& frame, const Fits& fits, double faster_than) {
-  const Candidate first = pure(frame, points_.front());
-  if (first.seconds_per_step >= faster_than) return std::nullopt;
-  if (fits(first)) return first;
-  const Candidate last = pure(frame, points_.back());
-  if (!fits(last)) {
-    if (last.seconds_per_step >= faster_than) return std::nullopt;
-    return in_segments(frame, fits, faster_than);
-  }
-  for (size_t i = 1; i < points_.size(); ++i) {
-    const Candidate c = pure(frame, points_[i]);
-    if (!fits(c)) continue;
-    const auto fewer = between(frame, i, fits);
-    return fewer && better(*fewer, c) ? fewer : c;
-  }
-  return last;
+// By the fastest rows of logits.
+double Search::seconds_at_point(size_t frame, RecomputePoint point) {
+  double seconds = kOpen;
+  Spot spot{.frame = frame, .first = point, .rest = point};
+  for (; spot.chunk < frames_[frame].chunks.size(); ++spot.chunk)
+    seconds = std::min(seconds, usage_at(spot).seconds);
+  return seconds;
 }
 
-std::optional<Candidate> Search::fastest(const Budget& budget, const Check& check) {
-  std::set<std::vector<int64_t>> rejected;
-  const auto identity = [](const Candidate& c) {
-    std::vector<int64_t> key = key_of(c.variant);
-    key.push_back(c.variant.recompute.segment);
-    for (const RecomputePoint point : c.variant.recompute.layers) key.push_back(static_cast<int64_t>(point));
-    return key;
+int64_t Search::taken(const Usage& usage, const Budget& budget) const {
+  if (request_.own_memory || budget.device_bytes) return usage.of(Space::device);
+  return process_bytes(usage) + request_.host.total() + files_in_memory(usage, budget);
+}
+
+int64_t Search::slack(const Spot& spot) const {
+  const auto found = slack_.find(line_of(spot));
+  return std::max(margin_, is_deep() && found != slack_.end() ? found->second : 0);
+}
+
+// Bytes above the limits (at most 0: within them); time counts for more than any bytes.
+double Search::overrun(const Spot& spot, const Limits& limits) const {
+  constexpr double kBytesPerSecond = 1e15;
+  const Usage& usage = spot.usage;
+  const Budget& budget = limits.budget;
+  const int64_t device = usage.of(Space::device) + slack(spot);
+  const int64_t host = usage.of(Space::host) + usage.program_bytes + request_.host.total();
+  double most = -1;
+  const auto take = [&](int64_t bytes, const std::optional<int64_t>& limit) {
+    if (limit) most = std::max(most, static_cast<double>(bytes - *limit));
   };
-  const Fits fits = [&](const Candidate& c) {
-    return within(c, budget, request_.host) && (rejected.empty() || !rejected.contains(identity(c)));
+  take(device, budget.device_bytes);
+  take(host, budget.host_bytes);
+  take(usage.of(Space::disk), budget.disk_bytes);
+  take(device + host + files_in_memory(usage, budget), budget.process_bytes);
+  if (limits.seconds < kOpen && usage.seconds >= limits.seconds)
+    most = std::max(most, 1 + kBytesPerSecond * (usage.seconds - limits.seconds));
+  return most;
+}
+
+bool Search::is_rejected(const Spot& spot) const {
+  return !rejected_.empty() && rejected_.contains({key_of(spot), spot.chunk});
+}
+
+void Search::reject(const Spot& spot, const Candidate& laid_out) {
+  rejected_.insert({key_of(spot), spot.chunk});
+  int64_t& slack = slack_[line_of(spot)];
+  slack = std::max(slack, laid_out.arena_bytes - spot.usage.of(Space::device));
+}
+
+void Search::forget_layouts() {
+  rejected_.clear();
+  slack_.clear();
+  margin_ = 0;
+}
+
+void Search::offer(Spot spot, Limits& limits, const Visit& visit) {
+  spot.usage = usage_at(spot);
+  if (overrun(spot, limits) <= 0 && !is_rejected(spot)) visit(spot, limits);
+}
+
+void Search::each_of_line(Spot spot, Limits& limits, const Visit& visit) {
+  if (!is_deep()) {
+    for (spot.first_layers = 1; spot.first_layers < layers_; ++spot.first_layers) offer(spot, limits, visit);
+    return;
+  }
+  const auto at = [&](int64_t first_layers) {
+    spot.first_layers = first_layers;
+    spot.usage = usage_at(spot);
+    return spot;
   };
-  while (true) {
-    std::optional<Candidate> best;
-    for (const Frame& frame : frames_) {
-      // Frames that could only be as fast may still take fewer bytes.
-      if (best && frame.at_least > best->seconds_per_step) break;
-      const double limit = best ? std::nextafter(best->seconds_per_step, 1e300) : 1e300;
-      const auto found = best_of(frame, fits, limit);
-      if (found && (!best || better(*found, *best))) best = found;
-    }
-    if (!best || check(*best)) return best;
-    rejected.insert(identity(*best));
+  const auto over = [&](int64_t k) { return overrun(at(k), limits); };
+  const int64_t best = least_place(1, layers_ - 1, over);
+  if (over(best) > 0) return;
+  const auto holds = [&](int64_t k) { return over(k) <= 0; };
+  const int64_t low = farthest(best, 1, holds);
+  const int64_t high = farthest(best, layers_ - 1, holds);
+  const auto device = [&](int64_t k) { return at(k).usage.of(Space::device); };
+  const auto process = [&](int64_t k) { return process_bytes(at(k).usage); };
+  const auto seconds = [&](int64_t k) { return at(k).usage.seconds; };
+  const std::set<int64_t> places = {low, high, least_place(low, high, device),
+                                    least_place(low, high, process), least_place(low, high, seconds)};
+  for (const int64_t place : places) offer(at(place), limits, visit);
+}
+
+// Whether the limits leave nothing to a deep model's frame: what it takes when it keeps everything tells the
+// least seconds, as repeating only adds to them, and bytes that no choice goes below.
+bool Search::is_hopeless(size_t frame, const Limits& limits) {
+  if (frames_[frame].at_least >= limits.seconds) return true;
+  const bool repeats_less_io = frames_[frame].variant.offload.activations != Space::device;
+  if (!repeats_less_io && seconds_at_point(frame, points_.front()) >= limits.seconds) return true;
+  if (!is_deep()) return false;
+  Spot spot{.frame = frame, .first = points_.front(), .rest = points_.front()};
+  spot.chunk = frames_[frame].chunks.size() - 1;
+  const int64_t least = model_of(spot).floor_bytes(layers_, spot.chunk);
+  return !keeps(least, limits.budget.device_bytes) ||
+         !keeps(least + request_.host.total(), limits.budget.process_bytes) || least >= limits.bytes;
+}
+
+void Search::each_of_frame(size_t frame, Limits& limits, const Visit& visit) {
+  if (is_hopeless(frame, limits)) return;
+  const bool repeats_less_io = frames_[frame].variant.offload.activations != Space::device;
+  const size_t chunks = frames_[frame].chunks.size();
+  const auto too_slow = [&](RecomputePoint point) {
+    return !repeats_less_io && seconds_at_point(frame, point) >= limits.seconds;
+  };
+  for (size_t i = 0; i < points_.size(); ++i) {
+    Spot spot{.frame = frame, .first = points_[i], .rest = points_[i]};
+    for (spot.chunk = 0; spot.chunk < chunks; ++spot.chunk) offer(spot, limits, visit);
+    if (i + 1 == points_.size() || too_slow(points_[i])) continue;
+    spot.first = points_[i + 1];
+    for (spot.chunk = 0; spot.chunk < chunks && layers_ > 1; ++spot.chunk) each_of_line(spot, limits, visit);
+  }
+  if (too_slow(points_.back())) return;
+  for (const int64_t segment : segment_sizes()) {
+    Spot spot{.frame = frame, .first = RecomputePoint::block, .rest = RecomputePoint::block};
+    spot.segment = segment;
+    for (spot.chunk = 0; spot.chunk < chunks; ++spot.chunk) offer(spot, limits, visit);
   }
 }
 
-std::vector<Variant> Search::all() const {
-  std::vector<Variant> variants;
-  const auto add = [&](const Frame& frame, const RecomputeChoice& choice) {
-    variants.push_back(frame.variant);
-    variants.back().recompute = choice;
-  };
-  for (const Frame& frame : frames_) {
-    for (size_t i = 0; i < points_.size(); ++i) {
-      add(frame, all_at(points_[i], layers_));
-      for (int64_t first = 1; i > 0 && first < layers_; ++first)
-        add(frame, mixture(points_[i], first, points_[i - 1]));
+void Search::each(Limits limits, const Visit& visit) {
+  for (size_t i = 0; i < frames_.size(); ++i) {
+    if (programs_.ops_built() + ops_laid_out_ > kMostOps) {
+      ended_early_ = true;
+      return;
     }
-    if (request_.recompute) continue;
-    for (const int64_t segment : segment_sizes()) add(frame, all_at(RecomputePoint::block, layers_, segment));
+    each_of_frame(limits.smallest_first ? frames_.size() - 1 - i : i, limits, visit);
+    if (request_.progress) request_.progress(i + 1, frames_.size());
   }
-  return variants;
+}
+
+std::optional<Search::Spot> Search::preferred(const Budget& budget) {
+  Limits limits{.budget = budget};
+  double fastest = kOpen;
+  each(limits, [&](const Spot& spot, Limits& left) {
+    fastest = std::min(fastest, spot.usage.seconds);
+    left.seconds = fastest;
+  });
+  if (fastest == kOpen) return std::nullopt;
+  limits.seconds = std::nextafter(fastest * (1 + request_.tie), kOpen);
+  std::optional<Spot> best;
+  each(limits, [&](const Spot& spot, Limits&) {
+    if (!best || is_preferred(spot.usage, best->usage)) best = spot;
+  });
+  return best;
+}
+
+std::optional<Candidate> Search::fastest(const Budget& budget, const LayOut& lay_out) {
+  forget_layouts();
+  int64_t laid_out_ops = 0;
+  for (int last = 0; last < kLastLayouts;) {
+    // So often missed: from now on all must have room for the most that was ever missed.
+    if (laid_out_ops > kMostLaidOut && last++ == 0)
+      for (const auto& [line, bytes] : slack_) margin_ = std::max(margin_, bytes);
+    const std::optional<Spot> best = preferred(budget);
+    if (!best) break;
+    const Candidate laid_out = lay_out(candidate(*best));
+    laid_out_ops += best->usage.ops;
+    ops_laid_out_ += kLayoutWork * best->usage.ops;
+    if (within(laid_out, budget, request_.host)) return laid_out;
+    reject(*best, laid_out);
+  }
+  // Nothing by estimates and what layouts were seen to add to them: the least memory of all may still fit.
+  const bool missed = !rejected_.empty();
+  Candidate bound = smallest(budget, [](const Candidate& c) { return c; });
+  bound.arena_bytes -= bound.arena_bytes / kEstimateError;
+  if (!missed && !within(bound, budget, request_.host)) return std::nullopt;
+  const Candidate least = smallest(budget, lay_out);
+  return within(least, budget, request_.host) ? std::optional(least) : std::nullopt;
+}
+
+// Bounds are met nearly always. Where one is not, the next ones are laid out as long as their bound is below
+// the least layout.
+std::optional<Candidate> Search::least(const Limits& limits, const LayOut& lay_out) {
+  constexpr double kNear = 1.02;
+  forget_layouts();
+  std::vector<std::pair<int64_t, Spot>> spots;
+  int64_t least = std::numeric_limits<int64_t>::max();
+  each(limits, [&](const Spot& spot, Limits& left) {
+    const int64_t bytes = taken(spot.usage, limits.budget);
+    least = std::min(least, bytes);
+    const auto near = static_cast<int64_t>(kNear * static_cast<double>(least));
+    if (bytes <= near) spots.emplace_back(bytes, spot);
+    left.bytes = near;
+  });
+  std::stable_sort(spots.begin(), spots.end(), [](const auto& a, const auto& b) {
+    return std::pair(a.first, a.second.usage.seconds) < std::pair(b.first, b.second.usage.seconds);
+  });
+  std::optional<Candidate> best;
+  int64_t best_bytes = std::numeric_limits<int64_t>::max();
+  int layouts = 0;
+  for (const auto& [bytes, spot] : spots) {
+    if (bytes >= best_bytes || layouts++ == kMostLayouts) break;
+    const Candidate laid_out = lay_out(candidate(spot));
+    ops_laid_out_ += kLayoutWork * spot.usage.ops;
+    if (!within(laid_out, limits.budget, request_.host)) continue;
+    const int64_t took = bytes + laid_out.arena_bytes - spot.usage.of(Space::device);
+    if (took < best_bytes) best = laid_out;
+    best_bytes = std::min(best_bytes, took);
+  }
+  return best;
+}
+
+std::optional<Candidate> Search::least_within(const Budget& budget, double seconds, const LayOut& lay_out) {
+  return least({.budget = budget, .seconds = std::nextafter(seconds, kOpen)}, lay_out);
+}
+
+Candidate Search::smallest(const Budget& budget, const LayOut& lay_out) {
+  // The limits that are not to be made small, and what marks which one is.
+  Limits others{.budget = budget, .smallest_first = true};
+  const auto open = [](std::optional<int64_t>& limit) {
+    if (limit) limit = std::numeric_limits<int64_t>::max();
+  };
+  open(others.budget.device_bytes);
+  open(others.budget.process_bytes);
+  if (const auto found = least(others, lay_out)) return *found;
+  std::optional<Spot> best;
+  double least_excess = kOpen;
+  const Limits unlimited{.budget = {}, .smallest_first = true};
+  each(unlimited, [&](const Spot& spot, Limits&) {
+    const double excess = overrun(spot, {.budget = budget});
+    if (excess < least_excess) best = spot;
+    least_excess = std::min(excess, least_excess);
+  });
+  return lay_out(candidate(*best));
 }
 
 }  // namespace plimsoll

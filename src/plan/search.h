@@ -1,15 +1,19 @@
-// The search over variants: the fastest one within the limits, by bytes and seconds of real programs.
+// The search over variants, by bytes and seconds of real programs: the fastest one within the limits, and the
+// least memory of all.
 //
-// A frame is everything of a variant but the recompute points; its points go from keeping everything to the
-// least memory (more layers at a deeper point, then segments). Frames are taken in the order of the time they
-// need at least, and left out once that is no better than what was found. No frame and no point depends on a
-// limit, and a limit only lets points pass, so a larger budget never leads to a slower variant.
+// A frame is a micro-batch and the parts that leave the device. Within a frame lie lines: the first k layers
+// at one point of recomputation, the rest at the point before it; and points: all layers at one, or in
+// segments. Bytes and seconds are convex along a line of a deep model (depth_model.h), so that what keeps the
+// limits is an interval, found by bisection; shallow models are measured one by one. Frames are left out only
+// for bounds: what they take without recomputation, in seconds, and with all of it, in bytes. Nothing in the
+// space depends on a limit, so a larger budget never leads to a slower variant.
 #pragma once
 
 #include <functional>
 #include <map>
 #include <optional>
 #include <set>
+#include <tuple>
 #include <vector>
 
 #include "plan/depth_model.h"
@@ -22,59 +26,89 @@ class Search {
   // `request` must outlive the search.
   explicit Search(const PlanRequest& request);
 
-  // The fastest candidate within `budget` that passes `check`, which lays the candidate out; none: nothing
-  // fits. Among equally fast ones what moves fewer parts off the device, then what takes fewer device bytes.
-  using Check = std::function<bool(const Candidate&)>;
-  std::optional<Candidate> fastest(const Budget& budget, const Check& check);
-  // The candidate with the least device bytes within the limits on host and disk; without such limits where
-  // nothing keeps them.
-  Candidate smallest(const Budget& budget);
-  // Fastest candidates for budgets of device bytes between the smallest and the one that nothing limits.
-  std::vector<Candidate> curve(const Budget& budget, int points);
-  // Every variant that any budget may lead to, for models of few layers.
+  // The candidate as it is when its programs are laid out.
+  using LayOut = std::function<Candidate(const Candidate&)>;
+  // Of the candidates within `budget` whose time exceeds that of the fastest by at most the request's tie:
+  // the one with the least disk traffic, of these the one with the least memory. None: nothing fits.
+  std::optional<Candidate> fastest(const Budget& budget, const LayOut& lay_out);
+  // The least memory within all other limits: of the device, or of the process where that is what is limited.
+  // Where no candidate keeps those, the one that exceeds them least.
+  Candidate smallest(const Budget& budget, const LayOut& lay_out);
+  // The least memory within all limits and so many seconds.
+  std::optional<Candidate> least_within(const Budget& budget, double seconds, const LayOut& lay_out);
+  // Every variant of the space: what any budget may lead to.
   [[nodiscard]] std::vector<Variant> all() const;
+  // Whether it stopped at its limit of work, with the best found until then.
+  [[nodiscard]] bool ended_early() const { return ended_early_; }
 
  private:
   struct Frame {
-    Variant variant;
-    double at_least = 0;  // seconds: without recomputation and transfers
+    Variant variant;              // with the largest chunk
+    std::vector<int64_t> chunks;  // of the loss, the largest first
+    double at_least = 0;          // seconds: without recomputation and transfers
   };
-  using Points = std::vector<RecomputePoint>;
+  // A place in the space, with what it takes there.
+  struct Spot {
+    size_t frame = 0, chunk = 0;
+    RecomputePoint first = RecomputePoint::none, rest = RecomputePoint::none;
+    int64_t first_layers = 0;
+    int64_t segment = 1;
+    Usage usage{};
+  };
+  struct Limits {
+    Budget budget;
+    double seconds = 1e300;  // exclusive
+    bool smallest_first = false;
+    int64_t bytes = int64_t{1} << 62;  // frames that take at least so many are left out
+  };
+  // May lower the seconds and bytes of the limits.
+  using Visit = std::function<void(const Spot&, Limits&)>;
 
-  void add_frames(int64_t micro, int64_t chunk);
-  std::vector<OffloadChoice> offloads() const;
+  void add_frames(int64_t micro);
+  [[nodiscard]] std::vector<OffloadChoice> offloads() const;
   [[nodiscard]] bool may_update_in_backward(const Variant& variant) const;
-  Candidate candidate(const Frame& frame, const RecomputeChoice& choice, const Usage& usage) const;
-  [[nodiscard]] RecomputeChoice mixture(RecomputePoint first, int64_t first_layers,
-                                        RecomputePoint rest) const;
-  // nullptr where models are so shallow that their programs are measured as they are.
-  const DepthModel* depth_model(const Frame& frame, RecomputePoint first, RecomputePoint rest);
-  // By measured depth: the first `first_layers` at `first`, the rest at `rest`.
-  Candidate mixed(const Frame& frame, RecomputePoint first, int64_t first_layers, RecomputePoint rest);
-  Candidate pure(const Frame& frame, RecomputePoint point);
-  Candidate segments(const Frame& frame, int64_t segment);
-  // The fastest candidate of a frame that `fits`.
-  using Fits = std::function<bool(const Candidate&)>;
-  std::optional<Candidate> best_of(const Frame& frame, const Fits& fits, double faster_than);
-  std::optional<Candidate> between(const Frame& frame, size_t point, const Fits& fits);
+  [[nodiscard]] bool is_deep() const { return layers_ >= DepthModel::kFewest; }
   [[nodiscard]] std::vector<int64_t> segment_sizes() const;
-  [[nodiscard]] int64_t input_bytes(const Frame& frame) const;
-  int64_t without_inputs(const Frame& frame);
-  void take_all_points(const Frame& frame, const std::function<void(const Candidate&)>& take);
-  Candidate below_segments(const Frame& frame, int64_t segment);
-  std::optional<Candidate> in_segments(const Frame& frame, const Fits& fits, double faster_than);
+
+  [[nodiscard]] RecomputeChoice choice_of(const Spot& spot) const;
+  [[nodiscard]] Candidate candidate(const Spot& spot) const;
+  Usage usage_at(const Spot& spot);
+  const DepthModel& model_of(const Spot& spot);
+  [[nodiscard]] double seconds_at_point(size_t frame, RecomputePoint point);
+  [[nodiscard]] int64_t taken(const Usage& usage, const Budget& budget) const;
+  [[nodiscard]] bool is_hopeless(size_t frame, const Limits& limits);
+  [[nodiscard]] int64_t slack(const Spot& spot) const;
+
+  // Visits what may be the best of all within the limits: of a line the ends and the least of what keeps
+  // them.
+  void each(Limits limits, const Visit& visit);
+  void each_of_frame(size_t frame, Limits& limits, const Visit& visit);
+  void each_of_line(Spot spot, Limits& limits, const Visit& visit);
+  void offer(Spot spot, Limits& limits, const Visit& visit);
+  [[nodiscard]] double overrun(const Spot& spot, const Limits& limits) const;
+  std::optional<Candidate> least(const Limits& limits, const LayOut& lay_out);
+  std::optional<Spot> preferred(const Budget& budget);
+  [[nodiscard]] bool is_rejected(const Spot& spot) const;
+  void forget_layouts();
+  void reject(const Spot& spot, const Candidate& laid_out);
 
   const PlanRequest& request_;
   int64_t layers_;
-  Points points_;  // that may be chosen, ascending
+  std::vector<RecomputePoint> points_;  // that may be chosen, ascending
   KnownPrograms programs_;
   std::vector<Frame> frames_;
-  using Key = std::pair<size_t, std::vector<int64_t>>;
+  using Key = std::tuple<size_t, RecomputePoint, RecomputePoint, int64_t, int64_t>;
+  static Key key_of(const Spot& spot);
+  static Key line_of(Spot spot);
   std::map<Key, DepthModel> models_;
-  std::map<Key, Usage> measured_;
+  std::set<std::pair<Key, size_t>> rejected_;  // their layout takes more than there is
+  int64_t margin_ = 0;                         // device bytes that all must leave free
+  std::map<Key, int64_t> slack_;               // by line: what layouts took above their bound
+  int64_t ops_laid_out_ = 0;
+  bool ended_early_ = false;
 };
 
-// Whether the estimate of a candidate keeps all limits.
+// Whether a candidate keeps all limits.
 bool within(const Candidate& candidate, const Budget& budget, const HostNeeds& host);
 
 }  // namespace plimsoll

@@ -7,6 +7,7 @@
 #include "ops/linear_cross_entropy_layout.h"
 #include "ops/linear_products.h"
 #include "ops/rule.h"
+#include "ops/transfer.h"
 
 namespace plimsoll {
 namespace {
@@ -146,33 +147,54 @@ double TimeModel::seconds_of(const Graph& graph, const Op& op) {
   return entry->second;
 }
 
-double TimeModel::program_seconds(const Graph& graph) {
-  double compute = 0;
-  double io = 0;
-  std::unordered_map<TensorId, double> complete;  // by the copy on the device
-  for (const Op& op : graph.ops()) {
-    if (rule_of(op.kind).io) {
-      io = std::max(io, compute) + seconds_of(graph, op);
-      compute += contention_seconds(graph, op, rates_);
-      complete[op.kind == OpKind::fetch ? op.outputs[0] : op.inputs[0]] = io;
-    } else if (is_transfer(op.kind)) {
-      if (const auto copy = complete.find(op.inputs[0]); copy != complete.end())
-        compute = std::max(compute, copy->second);
-    } else {
-      compute += seconds_of(graph, op);
-    }
+void Queues::take(const Op& op, double seconds, double contention) {
+  if (rule_of(op.kind).io) {
+    io = std::max(io, compute) + seconds;
+    compute += contention;
+    complete_[op.kind == OpKind::fetch ? op.outputs[0] : op.inputs[0]] = io;
+  } else if (is_transfer(op.kind)) {
+    if (const auto copy = complete_.find(op.inputs[0]); copy != complete_.end())
+      compute = std::max(compute, copy->second);
+  } else {
+    compute += seconds;
   }
-  return std::max(compute, io);
+}
+
+double Queues::end() const { return std::max(compute, io); }
+
+double TimeModel::program_seconds(const Graph& graph) {
+  Queues queues;
+  for (const Op& op : graph.ops()) {
+    const bool io = rule_of(op.kind).io;
+    queues.take(op, seconds_of(graph, op), io ? contention_seconds(graph, op, rates_) : 0.0);
+  }
+  return queues.end();
+}
+
+int64_t disk_bytes_of(const Graph& graph, const Op& op) {
+  if (!rule_of(op.kind).io || graph.tensor(home_of(op)).space != Space::disk) return 0;
+  return graph.tensor(op.kind == OpKind::fetch ? op.outputs[0] : op.inputs[0]).bytes();
+}
+
+int64_t runs_per_step(const Graph& program, const Variant& variant) {
+  if (program.name() == kTrainProgram) return variant.accumulation;
+  return program.name() == kUpdateProgram ? 1 : 0;
 }
 
 double TimeModel::step_seconds(const std::vector<Graph>& programs, const Variant& variant) {
   double seconds = 0;
   for (const Graph& graph : programs) {
-    if (graph.name() == kTrainProgram)
-      seconds += program_seconds(graph) * static_cast<double>(variant.accumulation);
-    if (graph.name() == kUpdateProgram) seconds += program_seconds(graph);
+    const int64_t runs = runs_per_step(graph, variant);
+    if (runs > 0) seconds += program_seconds(graph) * static_cast<double>(runs);
   }
   return seconds;
+}
+
+int64_t disk_traffic(const std::vector<Graph>& programs, const Variant& variant) {
+  int64_t bytes = 0;
+  for (const Graph& graph : programs)
+    for (const Op& op : graph.ops()) bytes += runs_per_step(graph, variant) * disk_bytes_of(graph, op);
+  return bytes;
 }
 
 double predict_step_seconds(const std::vector<Graph>& programs, const Variant& variant,

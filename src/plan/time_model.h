@@ -39,6 +39,25 @@ double op_seconds(const Graph& graph, const Op& op, const DeviceRates& rates);
 // variant that moves nothing the faster one where the queue has time enough for both.
 double contention_seconds(const Graph& graph, const Op& op, const DeviceRates& rates);
 
+// The compute queue walks the ops in order; transfers are issued when it reaches them and run one after the
+// other on the I/O queue; a wait holds the compute queue until its copy is complete. The program ends when
+// both queues are empty.
+struct Queues {
+  double compute = 0, io = 0;  // seconds until each has done what it was given
+
+  // The next op: its seconds on its queue, and of a transfer those that it takes from the compute queue.
+  void take(const Op& op, double seconds, double contention);
+  [[nodiscard]] double end() const;
+
+ private:
+  std::unordered_map<TensorId, double> complete_;  // by the copy on the device
+};
+
+// Bytes that a transfer reads from or writes to the disk; 0 for other ops.
+int64_t disk_bytes_of(const Graph& graph, const Op& op);
+// How often an optimizer step runs a program.
+int64_t runs_per_step(const Graph& program, const Variant& variant);
+
 // Remembers the seconds of ops by kind, types, shapes and attributes: layers repeat, and so do the variants
 // of a search, which keeps one model for all of them. The rates must outlive it. Not for two threads.
 class TimeModel {
@@ -46,9 +65,6 @@ class TimeModel {
   explicit TimeModel(const DeviceRates& rates) : rates_(rates) {}
 
   double seconds_of(const Graph& graph, const Op& op);
-  // The compute queue walks the ops in order; transfers are issued when it reaches them and run one after the
-  // other on the I/O queue; a wait holds the compute queue until its copy is complete. The program ends when
-  // both queues are empty.
   double program_seconds(const Graph& graph);
   // One optimizer step: the micro-step as often as it accumulates, and the update.
   double step_seconds(const std::vector<Graph>& programs, const Variant& variant);
@@ -57,6 +73,9 @@ class TimeModel {
   const DeviceRates& rates_;
   std::unordered_map<uint64_t, double> known_;
 };
+
+// Bytes that an optimizer step reads from and writes to the disk.
+int64_t disk_traffic(const std::vector<Graph>& programs, const Variant& variant);
 
 double predict_step_seconds(const std::vector<Graph>& programs, const Variant& variant,
                             const DeviceRates& rates);

@@ -82,6 +82,7 @@ size_t characters(const std::string& line) {
 
 TEST(Timeline, the_terminal_gets_at_most_a_hundred_columns_with_phases_budget_and_peak) {
   PlanRequest request = request_for(3, true);
+  request.tie = 0;
   const int64_t open = make_plan(request).arena_bytes();
   request.budget.device_bytes = open + open / 8;
   const Plan plan = make_plan(request);

@@ -11,14 +11,19 @@ std::vector<int64_t> key_of(const RecomputeChoice& choice) {
 
 }  // namespace
 
-const Graph& TrainGraphs::of(const Experiment& experiment, const Variant& variant, int64_t layers) {
+const Graph& TrainGraphs::keeping(const Experiment& experiment, const Variant& variant, int64_t layers) {
   if (variant.micro_batch != micro_batch_ || variant.loss_chunk != loss_chunk_) by_layers_.clear();
   micro_batch_ = variant.micro_batch;
   loss_chunk_ = variant.loss_chunk;
   OfDepth& known = by_layers_[layers];
   if (!known.keeping) known.keeping = build_train(experiment, variant);
-  const auto [found, is_new] = known.recomputing.try_emplace(key_of(variant.recompute));
-  if (is_new) found->second = recompute(*known.keeping, variant.recompute);
+  return *known.keeping;
+}
+
+const Graph& TrainGraphs::of(const Experiment& experiment, const Variant& variant, int64_t layers) {
+  const Graph& train = keeping(experiment, variant, layers);
+  const auto [found, is_new] = by_layers_[layers].recomputing.try_emplace(key_of(variant.recompute));
+  if (is_new) found->second = recompute(train, variant.recompute);
   return found->second;
 }
 

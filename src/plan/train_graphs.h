@@ -24,6 +24,8 @@ class TrainGraphs {
   // latest micro-batch and loss chunk stay: the search goes from one pair to the next, and deep ones are
   // large. Valid until the next call.
   const Graph& of(const Experiment& experiment, const Variant& variant, int64_t layers);
+  // The same before any recomputation.
+  const Graph& keeping(const Experiment& experiment, const Variant& variant, int64_t layers);
 
  private:
   struct OfDepth {

@@ -41,10 +41,11 @@ std::optional<Recipe> with_means(Recipe recipe, const std::string& means) {
 }
 
 AllowedPlan plan_allowed(const Recipe& recipe, const PlannedMachine& machine, const DataSetup* data,
-                         const LayoutOptions& layout) {
+                         const LayoutOptions& layout, const std::function<void(size_t, size_t)>& progress) {
   const auto planned = [&](const Recipe& changed, std::vector<std::string> lossy) {
     PlanRequest request = plan_request(changed, machine, data);
     request.layout = layout;
+    request.progress = progress;
     request.lossy = std::move(lossy);
     return AllowedPlan{changed, make_plan(request)};
   };
@@ -57,7 +58,12 @@ AllowedPlan plan_allowed(const Recipe& recipe, const PlannedMachine& machine, co
     for (const std::string& means : set)
       if (changed) changed = with_means(*std::move(changed), means);
     if (!changed) continue;
-    AllowedPlan found = planned(*changed, set);
+    AllowedPlan found;
+    try {
+      found = planned(*changed, set);
+    } catch (const UsageError&) {
+      continue;  // not possible for this model, as NF4 for odd widths
+    }
     if (found.plan.fits() && (!best || found.plan.seconds_per_step < best->plan.seconds_per_step))
       best = std::move(found);
   }

@@ -2,6 +2,7 @@
 // without them fits.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,7 @@ struct AllowedPlan {
 // Keeps the recipe as it is where some variant of it fits, and where none of the allowed means helps: then
 // the plan does not fit. Otherwise takes as few means as will do; of equally many, the fastest.
 AllowedPlan plan_allowed(const Recipe& recipe, const PlannedMachine& machine, const DataSetup* data,
-                         const LayoutOptions& layout = {});
+                         const LayoutOptions& layout = {},
+                         const std::function<void(size_t, size_t)>& progress = {});
 
 }  // namespace plimsoll

@@ -1,0 +1,94 @@
+// Layouts of programs that move tensors to and from the disk, of real shapes: no more than one percent above
+// the bytes that live together.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "layout/program_layout.h"
+#include "plan/experiment.h"
+
+namespace plimsoll {
+namespace {
+
+struct Shape {
+  const char* name;
+  int64_t hidden, mlp, layers, heads, kv_heads, vocab;
+  bool tied;
+};
+
+constexpr Shape kQwen15b{"qwen2.5-1.5b", 1536, 8960, 28, 12, 2, 151936, true};
+constexpr Shape kMistral7b{"mistral-7b", 4096, 14336, 32, 32, 8, 32000, false};
+constexpr Shape kLlama70b{"llama-70b", 8192, 28672, 80, 64, 8, 128256, false};
+constexpr Shape kLlama405b{"llama-405b", 16384, 53248, 126, 128, 8, 128256, false};
+
+struct LayoutCase {
+  Shape shape;
+  bool lora;
+  OffloadChoice offload;
+  int64_t micro;
+  RecomputePoint point;
+};
+
+constexpr Space kDisk = Space::disk;
+constexpr Space kDevice = Space::device;
+const OffloadChoice kAll{kDisk, kDisk, kDisk, kDisk};
+const OffloadChoice kNoActivations{kDisk, kDisk, kDisk, kDevice};
+
+class OffloadLayout : public ::testing::TestWithParam<LayoutCase> {};
+
+TEST_P(OffloadLayout, is_within_one_percent_of_what_lives_together) {
+  const LayoutCase& c = GetParam();
+  Experiment experiment;
+  experiment.model = parse_model_spec({{"model_type", "llama"},
+                                       {"hidden_size", c.shape.hidden},
+                                       {"intermediate_size", c.shape.mlp},
+                                       {"num_hidden_layers", c.shape.layers},
+                                       {"num_attention_heads", c.shape.heads},
+                                       {"num_key_value_heads", c.shape.kv_heads},
+                                       {"vocab_size", c.shape.vocab},
+                                       {"tie_word_embeddings", c.shape.tied}},
+                                      c.shape.name);
+  experiment.lora = c.lora;
+  experiment.precision = {DType::bf16, DType::f32, DType::f32, false, true};
+  experiment.max_length = 2048;
+  experiment.effective_batch = 8;
+  Variant variant;
+  variant.micro_batch = c.micro;
+  variant.accumulation = 8 / c.micro;
+  variant.recompute.layers.assign(static_cast<size_t>(c.shape.layers), c.point);
+  variant.offload = c.offload;
+  const auto programs = build_programs(experiment, variant, reference_description(), Programs::micro_step);
+  const ArenaLayout layout = lay_out(programs);
+  EXPECT_LE(static_cast<double>(layout.arena_bytes()),
+            1.01 * static_cast<double>(layout.lower_bound_bytes()));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, OffloadLayout,
+    ::testing::Values(
+        LayoutCase{kQwen15b, false, kAll, 1, RecomputePoint::none},
+        LayoutCase{kQwen15b, false, kAll, 1, RecomputePoint::cheap},
+        LayoutCase{kQwen15b, true, kAll, 4, RecomputePoint::none},
+        LayoutCase{kMistral7b, false, kAll, 1, RecomputePoint::none},
+        LayoutCase{kMistral7b, false, kAll, 4, RecomputePoint::cheap},
+        LayoutCase{kMistral7b, false, kNoActivations, 1, RecomputePoint::block},
+        LayoutCase{kMistral7b, false, kAll, 1, RecomputePoint::block},
+        LayoutCase{kMistral7b, true, kAll, 4, RecomputePoint::none},
+        LayoutCase{kMistral7b, true, {.weights = kDisk, .activations = kDisk}, 4, RecomputePoint::none},
+        LayoutCase{kLlama70b, false, kAll, 1, RecomputePoint::none},
+        LayoutCase{kLlama70b, false, kNoActivations, 1, RecomputePoint::block},
+        LayoutCase{kLlama70b, true, {.weights = kDisk, .activations = kDisk}, 1, RecomputePoint::none},
+        LayoutCase{kLlama405b, false, kAll, 1, RecomputePoint::block},
+        LayoutCase{kLlama405b, false, kNoActivations, 1, RecomputePoint::block}),
+    [](const auto& info) {
+      const LayoutCase& c = info.param;
+      std::string name = std::string(c.shape.name) + (c.lora ? "_lora_" : "_full_") +
+                         std::string(to_string(c.point)) + "_micro_" + std::to_string(c.micro) + "_" +
+                         std::to_string(info.index);
+      for (char& letter : name)
+        if (letter == '.' || letter == '-') letter = '_';
+      return name;
+    });
+
+}  // namespace
+}  // namespace plimsoll

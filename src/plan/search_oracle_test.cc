@@ -1,0 +1,238 @@
+// The search against brute force: every variant of its space is built and laid out, and a budget's best is
+// looked up among them.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "plan/search.h"
+
+namespace plimsoll {
+namespace {
+
+enum class Method : uint8_t { full, unclipped, lora, qlora };
+
+struct Case {
+  const char* name;
+  Method method = Method::full;
+  int64_t layers = 2;
+  int64_t effective = 2;
+  std::optional<int64_t> micro = {};
+  std::vector<Space> homes = {};
+  bool own_memory = false;  // of the device: what lives on the host is copied
+  double disk = 1;          // times the reference's rates
+  int64_t length = 48;
+  int budgets = 300;
+};
+
+PlanRequest request_for(const Case& c) {
+  PlanRequest request;
+  Experiment& experiment = request.experiment;
+  experiment.model = parse_model_spec({{"model_type", "llama"},
+                                       {"hidden_size", 128},
+                                       {"intermediate_size", 320},
+                                       {"num_hidden_layers", c.layers},
+                                       {"num_attention_heads", 4},
+                                       {"num_key_value_heads", 2},
+                                       {"vocab_size", 600}},
+                                      "c");
+  experiment.lora = c.method == Method::lora || c.method == Method::qlora;
+  experiment.nf4 = c.method == Method::qlora;
+  experiment.precision = {DType::bf16, DType::f32, DType::f32, false, true};
+  experiment.optimizer.max_grad_norm = c.method == Method::unclipped ? 0.0 : 1.0;
+  experiment.max_length = c.length;
+  experiment.effective_batch = c.effective;
+  experiment.evaluates = c.method == Method::full;
+  request.micro_batch = c.micro;
+  request.homes = c.homes;
+  request.device = reference_description();
+  request.device.reaches_host = !c.own_memory;
+  request.device.rates.disk_read *= c.disk;
+  request.device.rates.disk_write *= c.disk;
+  // Ops of this size would all take the overhead of one.
+  request.device.rates.op_overhead = 1e-9;
+  request.host.components = {{"process", 1 << 20}};
+  return request;
+}
+
+// All variants as they are when they are laid out.
+class Oracle {
+ public:
+  explicit Oracle(const PlanRequest& request) : request_(request) {
+    for (const Variant& variant : Search(request).all())
+      all_.push_back(candidate_of(plan_variant(request, variant)));
+  }
+
+  [[nodiscard]] const std::vector<Candidate>& all() const { return all_; }
+  [[nodiscard]] Candidate find(const Variant& variant) const {
+    for (const Candidate& c : all_)
+      if (c.variant == variant) return c;
+    ADD_FAILURE() << "not in the space: " << variant_words(request_.experiment, variant);
+    return {};
+  }
+  [[nodiscard]] std::vector<const Candidate*> fitting(const Budget& budget) const {
+    std::vector<const Candidate*> found;
+    for (const Candidate& c : all_)
+      if (within(c, budget, request_.host)) found.push_back(&c);
+    return found;
+  }
+
+ private:
+  const PlanRequest& request_;
+  std::vector<Candidate> all_;
+};
+
+// Budgets from where nothing fits to where everything does, of every kind of limit.
+class Budgets {
+ public:
+  Budgets(const PlanRequest& request, const Oracle& oracle) : request_(request), all_(oracle.all()) {}
+
+  Budget next() {
+    Budget budget;
+    const int64_t host = request_.host.total();
+    const unsigned kinds = static_cast<unsigned>(random_()) % 8;
+    if (kinds < 6) budget.device_bytes = near([](const Candidate& c) { return c.arena_bytes; });
+    if (kinds >= 5)
+      budget.process_bytes = near([&](const Candidate& c) { return c.arena_bytes + c.host_bytes + host; });
+    if (kinds % 3 == 1) budget.host_bytes = near([&](const Candidate& c) { return c.host_bytes + host; });
+    if (kinds % 2 == 1) budget.disk_bytes = near([](const Candidate& c) { return c.disk_bytes; });
+    return budget;
+  }
+
+ private:
+  template <class Bytes>
+  int64_t near(const Bytes& bytes) {
+    std::vector<int64_t> values;
+    for (const Candidate& c : all_) values.push_back(bytes(c));
+    std::sort(values.begin(), values.end());
+    // Half of them among the smallest fifth, where it matters.
+    const size_t range = random_() % 2 == 0 ? values.size() : 1 + values.size() / 5;
+    const int64_t value = values[random_() % range];
+    return value + static_cast<int64_t>(random_() % 3) * 512 - 512;
+  }
+
+  const PlanRequest& request_;
+  const std::vector<Candidate>& all_;
+  std::mt19937 random_{12};
+};
+
+// Less of the memories by so much.
+Budget with_spare(Budget budget, double share) {
+  for (auto* limit : {&budget.device_bytes, &budget.process_bytes, &budget.host_bytes, &budget.disk_bytes})
+    if (*limit) *limit = static_cast<int64_t>(static_cast<double>(**limit) * (1 - share));
+  return budget;
+}
+
+class EveryBudget : public ::testing::TestWithParam<Case> {};
+
+// What is told as the smallest is the least of all that keep the other limits.
+void expect_smallest(Search& search, const Budget& budget, const PlanRequest& request, const Oracle& oracle,
+                     const Search::LayOut& lay_out, double tolerance) {
+  Budget others = budget;
+  others.device_bytes.reset();
+  others.process_bytes.reset();
+  const auto fitting = oracle.fitting(others);
+  if (fitting.empty()) return;
+  const bool together = !budget.device_bytes && budget.process_bytes;
+  const auto bytes = [&](const Candidate& c) {
+    return static_cast<double>(c.arena_bytes + (together ? c.host_bytes : 0));
+  };
+  const Candidate* least = *std::min_element(
+      fitting.begin(), fitting.end(), [&](const auto* a, const auto* b) { return bytes(*a) < bytes(*b); });
+  const Candidate smallest = search.smallest(budget, lay_out);
+  ASSERT_TRUE(within(smallest, others, request.host));
+  ASSERT_LE(bytes(smallest), (1 + tolerance) * bytes(*least))
+      << variant_words(request.experiment, smallest.variant) << " instead of "
+      << variant_words(request.experiment, least->variant);
+}
+
+TEST_P(EveryBudget, gets_the_best_variant_that_there_is) {
+  PlanRequest request = request_for(GetParam());
+  const int kBudgets = GetParam().budgets;
+  // Deep models are known by a few of their layers, to half a percent where tensors are as small as here.
+  const bool deep = GetParam().layers >= DepthModel::kFewest;
+  const double tolerance = deep ? 0.005 : 0.0;
+  const Oracle oracle(request);
+  ASSERT_GT(oracle.all().size(), 100U);
+  Search search(request);
+  const auto lay_out = [&](const Candidate& c) { return oracle.find(c.variant); };
+  Budgets budgets(request, oracle);
+  const auto rank = [](const Candidate& c) {
+    return std::pair(c.disk_traffic, c.arena_bytes + c.host_bytes);
+  };
+  int refused = 0;
+  int tied = 0;
+  for (int i = 0; i < kBudgets; ++i) {
+    const Budget budget = budgets.next();
+    const std::string what = "budget " + std::to_string(i) + ": device " +
+                             std::to_string(budget.device_bytes.value_or(-1)) + ", host " +
+                             std::to_string(budget.host_bytes.value_or(-1)) + ", disk " +
+                             std::to_string(budget.disk_bytes.value_or(-1)) + ", process " +
+                             std::to_string(budget.process_bytes.value_or(-1));
+    const auto fitting = oracle.fitting(with_spare(budget, tolerance));
+    request.tie = 0;
+    const auto fastest = search.fastest(budget, lay_out);
+    ASSERT_TRUE(fastest || fitting.empty()) << what;
+    ASSERT_TRUE(!fastest || !oracle.fitting(budget).empty()) << what;
+    if (i % 5 == 0) {
+      ASSERT_NO_FATAL_FAILURE(expect_smallest(search, budget, request, oracle, lay_out, tolerance)) << what;
+    }
+    if (fitting.empty() || !fastest) {
+      ++refused;
+      continue;
+    }
+    ASSERT_TRUE(within(*fastest, budget, request.host)) << what;
+    const Candidate* best = *std::min_element(
+        fitting.begin(), fitting.end(),
+        [](const auto* a, const auto* b) { return a->seconds_per_step < b->seconds_per_step; });
+    ASSERT_LE(fastest->seconds_per_step, 1.01 * best->seconds_per_step)
+        << what << ", taken " << variant_words(request.experiment, fastest->variant) << ", best "
+        << variant_words(request.experiment, best->variant);
+    request.tie = 0.01;
+    const auto preferred = search.fastest(budget, lay_out);
+    ASSERT_TRUE(preferred) << what;
+    ASSERT_LE(preferred->seconds_per_step, 1.01 * 1.01 * best->seconds_per_step) << what;
+    tied += rank(*preferred) < rank(*fastest) ? 1 : 0;
+    ASSERT_LE(rank(*preferred).first, rank(*fastest).first) << what;
+  }
+  // The budgets say something.
+  EXPECT_GT(refused, kBudgets / 100);
+  EXPECT_LT(refused, kBudgets * 9 / 10);
+  EXPECT_GT(tied, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Kinds, EveryBudget,
+    ::testing::Values(
+        Case{.name = "full_with_disk", .homes = {Space::disk}},
+        Case{.name = "full_with_slow_disk", .effective = 4, .micro = 2, .homes = {Space::disk}, .disk = 0.05},
+        Case{.name = "full_on_a_card",
+             .micro = 1,
+             .homes = {Space::host, Space::disk},
+             .own_memory = true,
+             .disk = 0.3},
+        Case{.name = "full_updated_in_backward",
+             .method = Method::unclipped,
+             .homes = {Space::disk},
+             .disk = 10},
+        Case{.name = "lora_with_disk", .method = Method::lora, .homes = {Space::disk}},
+        Case{.name = "lora_without", .method = Method::lora, .layers = 5, .effective = 6},
+        Case{.name = "qlora_on_a_card", .method = Method::qlora, .homes = {Space::host}, .own_memory = true},
+        Case{.name = "deep_full_with_disk",
+             .layers = 8,
+             .effective = 1,
+             .homes = {Space::disk},
+             .length = 16,
+             .budgets = 100},
+        Case{.name = "deep_lora",
+             .method = Method::lora,
+             .layers = 9,
+             .micro = 1,
+             .homes = {Space::disk},
+             .length = 16,
+             .budgets = 100}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace plimsoll

@@ -19,6 +19,7 @@ constexpr int64_t kMostOps = 60'000'000;
 constexpr int64_t kLayoutWork = 4;       // of laying an op out, in terms of measuring one
 constexpr int64_t kEstimateError = 100;  // a hundredth: deep models are known by a few of their layers
 constexpr double kOpen = 1e300;
+constexpr double kSameSeconds = 1e-9;  // a share
 
 bool keeps(int64_t bytes, const std::optional<int64_t>& limit) { return !limit || bytes <= *limit; }
 
@@ -242,16 +243,16 @@ void Search::each(Limits limits, const Visit& visit) {
 
 std::optional<Search::Spot> Search::preferred(const Budget& budget) {
   Limits limits{.budget = budget};
-  double fastest = kOpen;
-  each(limits, [&](const Spot& spot, Limits& left) {
-    fastest = std::min(fastest, spot.usage.seconds);
-    left.seconds = fastest;
-  });
-  if (fastest == kOpen) return std::nullopt;
-  limits.seconds = std::nextafter(fastest * (1 + request_.tie), kOpen);
   std::optional<Spot> best;
+  each(limits, [&](const Spot& spot, Limits& left) {
+    if (!best || spot.usage.seconds < best->usage.seconds) best = spot;
+    left.seconds = best->usage.seconds;
+  });
+  if (!best) return best;
+  // Sums of the same seconds in another order differ in their last digits.
+  limits.seconds = best->usage.seconds * (1 + std::max(request_.tie, kSameSeconds));
   each(limits, [&](const Spot& spot, Limits&) {
-    if (!best || is_preferred(spot.usage, best->usage)) best = spot;
+    if (is_preferred(spot.usage, best->usage)) best = spot;
   });
   return best;
 }

@@ -89,7 +89,8 @@ double matmul_seconds(const DeviceRates& rates, const MatmulShape& shape) {
   const auto bytes =
       static_cast<double>(shape.m * shape.k * size_of(shape.a) + shape.k * shape.n * size_of(shape.b) +
                           shape.m * shape.n * size_of(shape.c));
-  return std::max({rates.op_overhead, flops / peak, bytes / rates.bandwidth});
+  // Packing what a product reads overlaps with nothing: few rows at a time are slow.
+  return std::max(rates.op_overhead, flops / peak + bytes / rates.bandwidth);
 }
 
 const RateCurve* find_curve(const DeviceRates& rates, std::string_view op, DType dtype, int64_t head_dim) {

@@ -58,7 +58,7 @@ struct DeviceRates {
 };
 
 // Logarithms are interpolated in logarithms of the sizes; beyond the grid its edge holds. Where no grid has
-// the form, the larger of what matmul_f32 or matmul_bf16 and what the bandwidth allows.
+// the form, the seconds by matmul_f32 or matmul_bf16 and those of its bytes by the bandwidth.
 double matmul_seconds(const DeviceRates& rates, const MatmulShape& shape);
 
 // The curve of an op, in its type if there is one, else in another; nullptr: none. Attention takes the

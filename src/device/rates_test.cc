@@ -36,15 +36,17 @@ TEST(Rates, beyond_the_grid_its_edge_holds) {
   EXPECT_NEAR(rate_of(rates, {.m = 1, .n = 1, .k = 1}), 1e9, 1);
 }
 
-TEST(Rates, a_form_that_was_not_measured_falls_to_the_roofline) {
+TEST(Rates, a_form_that_was_not_measured_takes_its_arithmetic_and_its_bytes) {
   DeviceRates rates;
   rates.matmuls = {grid_of(1e9, 4e9)};
   rates.matmul_f32 = 1e12;
   rates.bandwidth = 1e10;
   const MatmulShape square{.m = 4096, .n = 4096, .k = 4096, .a_transposed = true};
-  EXPECT_NEAR(matmul_seconds(rates, square), 2.0 * std::pow(4096.0, 3) / 1e12, 1e-9);
+  EXPECT_NEAR(matmul_seconds(rates, square),
+              2.0 * std::pow(4096.0, 3) / 1e12 + 3 * 4.0 * std::pow(4096.0, 2) / 1e10, 1e-9);
   const MatmulShape thin{.m = 4096, .n = 4096, .k = 1, .a_transposed = true};
-  EXPECT_NEAR(matmul_seconds(rates, thin), 4.0 * (4096.0 * 4096.0 + 2 * 4096.0) / 1e10, 1e-9);
+  EXPECT_NEAR(matmul_seconds(rates, thin),
+              4.0 * (4096.0 * 4096.0 + 2 * 4096.0) / 1e10 + 2.0 * 4096 * 4096 / 1e12, 1e-9);
 }
 
 TEST(Rates, no_product_is_faster_than_the_smallest_op) {

@@ -67,6 +67,8 @@ TEST(Plan, components_sum_to_the_arena) {
 
 TEST(Plan, a_smaller_budget_gives_a_smaller_micro_batch_of_the_same_effective_batch) {
   PlanRequest request = request_for(tiny(), true);
+  request.recompute = RecomputePoint::none;
+  request.loss_chunk = 64;
   request.tie = 0;
   const Plan open = make_plan(request);
   EXPECT_EQ(open.variant.micro_batch, 8);

@@ -69,7 +69,7 @@ std::string host_refusal(const Plan& plan) {
   table.add_row({"host"});
   for (const Component& component : plan.host_components())
     table.add_row({component.name, format_bytes(component.bytes)});
-  return "does not fit   host needs " + format_bytes(plan.host_bytes()) + ", " +
+  return "does not fit   host needs " + format_bytes_up(plan.host_bytes()) + ", " +
          format_bytes(*budget.host_bytes) + " may be used (" + budget.host_source + ")\n" +
          table.render("  ") + "  smallest possible: " + format_bytes_up(plan.host_bytes());
 }
@@ -89,7 +89,7 @@ std::string refusal_text(const Plan& plan) {
   const int64_t limit = memory_budget(plan.request).value_or(0);
   const int64_t need = plan.memory_bytes();
   std::string text = "does not fit   ";
-  text += (plan.request.own_memory ? "device needs " : "the process needs ") + format_bytes(need) + ", " +
+  text += (plan.request.own_memory ? "device needs " : "the process needs ") + format_bytes_up(need) + ", " +
           format_bytes(limit) + " may be used (" + budget.device_source +
           (budget.of_free ? "; " + format_bytes(budget.free_bytes) + " are free" : "") + ")\n";
   if (limit < kMiB)

@@ -139,7 +139,7 @@ class OneBudget(FolderTest):
         for words in ((QWEN, "--method", "qlora"), (QWEN, "--length", 512), (MISTRAL, "--disk", "40GiB")):
             open_plan = plan(*words, "--memory", "400GiB", *FIXED)
             need = process(open_plan)
-            self.assertEqual(process(plan(*words, "--memory", f"{need}B", *FIXED)), need)
+            self.assertLessEqual(process(plan(*words, "--memory", f"{need}B", *FIXED)), need)
             least = plan(*words, "--memory", "1MiB", *FIXED, code=3)
             self.assertEqual(least["smallest"]["memory_bytes"], process(least))
             plan(*words, "--memory", f"{process(least)}B", *FIXED)
@@ -319,7 +319,8 @@ class SmallRuns(FolderTest):
         done = run("train", path, "--memory", f"{need}B")
         self.assertEqual(done.returncode, 0, done.stderr)
         line = re.search(r"^plan    process (\S+ \S+) of (\S+ \S+) ", done.stderr, re.MULTILINE)
-        self.assertEqual(line[1], line[2])
+        used, limit = (float(size.removesuffix(" MiB")) for size in line.groups())
+        self.assertLessEqual(used, limit)
         shown = [float(m) for m in re.findall(r"mem ([\d.]+) MiB", done.stderr)]  # of the process, not of its arena
         arena = json.loads((path.parent / "run/run.json").read_text())["measured"]["device_arena_bytes"]
         self.assertGreater(max(shown), arena / MIB)

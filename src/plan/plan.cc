@@ -6,6 +6,7 @@
 
 #include "base/units.h"
 #include "plan/depth_model.h"
+#include "plan/run_time.h"
 #include "plan/search.h"
 #include "plan/time_model.h"
 
@@ -135,7 +136,16 @@ int64_t memory_bytes(const PlanRequest& request, const Candidate& candidate) {
 
 double Plan::tokens_per_second() const {
   const Experiment& experiment = request.experiment;
-  return static_cast<double>(experiment.effective_batch * experiment.max_length) / seconds_per_step;
+  const double tokens = request.run && request.run->tokens > 0
+                            ? request.run->tokens
+                            : static_cast<double>(experiment.effective_batch * experiment.max_length);
+  return tokens / seconds_per_step;
+}
+
+double Plan::run_seconds() const {
+  if (!request.run) return 0;
+  return static_cast<double>(request.run->steps) * seconds_per_step +
+         static_cast<double>(request.run->evaluations) * seconds_per_evaluation;
 }
 
 bool Plan::fits_device() const { return keeps(arena_bytes(), request.budget.device_bytes); }
@@ -144,6 +154,25 @@ bool Plan::fits_disk() const { return keeps(disk_bytes(), request.budget.disk_by
 bool Plan::fits_process() const { return keeps(process_peak_bytes(), request.budget.process_bytes); }
 
 namespace {
+
+// Seconds of rows as they are, in place of those of full ones, which the search weighs variants by.
+void time_rows(Plan& plan) {
+  if (!plan.request.run) return;
+  const Filling filling = filling_of(plan.request.experiment, *plan.request.run);
+  const DeviceRates& rates = plan.request.device.rates;
+  double step = 0;
+  for (const Graph& graph : plan.programs) {
+    const double seconds = filled_seconds(graph, rates, filling);
+    if (graph.name() == kTrainProgram) step += seconds * static_cast<double>(plan.variant.accumulation);
+    if (graph.name() == kUpdateProgram) step += seconds;
+    if (graph.name() == kEvalProgram)
+      plan.seconds_per_evaluation =
+          seconds * static_cast<double>(ceil_div(plan.request.run->eval_rows, plan.variant.eval_micro_batch));
+  }
+  if (plan.request.run->tokens <= 0) return;
+  plan.smallest.seconds_per_step *= step / plan.seconds_per_step;
+  plan.seconds_per_step = step;
+}
 
 std::optional<Candidate> choose(Search& search, const PlanRequest& request, const Search::LayOut& lay_out) {
   constexpr double kSlower = 1.05;
@@ -204,12 +233,14 @@ Plan make_plan(const PlanRequest& given) {
   plan->request = given;
   plan->smallest = smallest;
   plan->search_ended = search.ended_early();
+  time_rows(*plan);
   return std::move(*plan);
 }
 
 Plan plan_variant(const PlanRequest& request, const Variant& variant) {
   Plan plan = lay_out_plan(request, variant);
   plan.smallest = candidate_of(plan);
+  time_rows(plan);
   return plan;
 }
 

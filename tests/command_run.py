@@ -16,6 +16,12 @@ PLIMSOLL = ROOT / "build" / "plimsoll"
 if len(sys.argv) > 1 and Path(sys.argv[1]).is_file():
     PLIMSOLL = Path(sys.argv.pop(1)).resolve()
 os.environ["OMP_WAIT_POLICY"] = "passive"  # other tests run beside this one
+SANITIZED = "PLIMSOLL_SANITIZED" in os.environ  # a build under the address and undefined-behaviour sanitizers
+
+
+def not_sanitized(reason):
+    """For tests that need what sanitizers take away: their memory, their time."""
+    return unittest.skipIf(SANITIZED, f"under sanitizers: {reason}")
 
 
 def run(*words, **options):

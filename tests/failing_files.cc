@@ -1,10 +1,13 @@
-// For tests, by LD_PRELOAD: system calls on files whose path holds $FAIL_PATH fail with the number
-// $FAIL_ERRNO. $FAIL_CALL is "read" or "open".
+// For tests, by LD_PRELOAD. With FAIL_CALL=threads the process may start none (RLIMIT_NPROC, which binds no
+// root: it is nobody then). Otherwise system calls on files whose path holds $FAIL_PATH fail with the number
+// $FAIL_ERRNO, the first $FAIL_AFTER of them excepted. $FAIL_CALL is "read", "write" or "open".
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <cstdarg>
 #include <cstdio>
@@ -19,21 +22,32 @@ bool fails(const char* call, std::string_view path) {
   const char* const error = std::getenv("FAIL_ERRNO");
   if (which == nullptr || part == nullptr || error == nullptr) return false;
   if (std::string_view(which) != call || path.find(part) == std::string_view::npos) return false;
+  static std::atomic<int> met = 0;
+  const char* const after = std::getenv("FAIL_AFTER");
+  if (after != nullptr && met++ < std::atoi(after)) return false;
   errno = std::atoi(error);
   return true;
 }
 
-bool read_fails(int descriptor) {
+bool fails(const char* call, int descriptor) {
   std::array<char, 64> link{};
   std::array<char, 4096> path{};
   std::snprintf(link.data(), link.size(), "/proc/self/fd/%d", descriptor);
   const ssize_t length = readlink(link.data(), path.data(), path.size());
-  return length > 0 && fails("read", std::string_view(path.data(), static_cast<size_t>(length)));
+  return length > 0 && fails(call, std::string_view(path.data(), static_cast<size_t>(length)));
 }
 
 template <class Function>
 Function* next(const char* name) {
   return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
+}
+
+[[gnu::constructor]] void limit_threads() {
+  const char* const which = std::getenv("FAIL_CALL");
+  if (which == nullptr || std::string_view(which) != "threads") return;
+  constexpr rlimit kNone{1, 1};
+  constexpr uid_t kNobody = 65534;
+  if (setrlimit(RLIMIT_NPROC, &kNone) != 0 || (geteuid() == 0 && setuid(kNobody) != 0)) _exit(99);
 }
 
 mode_t mode_of(int flags, va_list& arguments) {
@@ -46,17 +60,22 @@ extern "C" {
 
 ssize_t read(int descriptor, void* to, size_t size) {
   static auto* const real = next<ssize_t(int, void*, size_t)>("read");
-  return read_fails(descriptor) ? -1 : real(descriptor, to, size);
+  return fails("read", descriptor) ? -1 : real(descriptor, to, size);
+}
+
+ssize_t write(int descriptor, const void* from, size_t size) {
+  static auto* const real = next<ssize_t(int, const void*, size_t)>("write");
+  return fails("write", descriptor) ? -1 : real(descriptor, from, size);
 }
 
 ssize_t pread(int descriptor, void* to, size_t size, off_t offset) {
   static auto* const real = next<ssize_t(int, void*, size_t, off_t)>("pread");
-  return read_fails(descriptor) ? -1 : real(descriptor, to, size, offset);
+  return fails("read", descriptor) ? -1 : real(descriptor, to, size, offset);
 }
 
 ssize_t pread64(int descriptor, void* to, size_t size, off64_t offset) {
   static auto* const real = next<ssize_t(int, void*, size_t, off64_t)>("pread64");
-  return read_fails(descriptor) ? -1 : real(descriptor, to, size, offset);
+  return fails("read", descriptor) ? -1 : real(descriptor, to, size, offset);
 }
 
 int open(const char* path, int flags, ...) {

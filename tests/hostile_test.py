@@ -12,7 +12,7 @@ import subprocess
 import unittest
 
 import command_run
-from command_run import ROOT, run
+from command_run import ROOT, not_sanitized, run
 from refusals import DAMAGED, ROWS, STOPPED, USAGE, BadInputTest, write_recipe
 
 DOES_NOT_FIT = 3
@@ -204,6 +204,22 @@ class Names(HostileTest):
         self.printed(USAGE, "plan" + ESCAPE)
         self.printed(USAGE, "plan", recipe, "--set", "a" + ESCAPE + "=1")
 
+    def test_line_breaks_in_names_make_no_lines(self):
+        place = self.folder / "a\nerror: b"
+        place.mkdir()
+        (place / "rows.jsonl").write_text("no JSON\n")
+        shown = f"{self.folder}/a\\nerror: b"
+        for words in (("inspect", place / "absent"), ("plan", place / "absent.yaml"), ("inspect", place / "rows.jsonl"),
+                      ("generate", place, "--prompt", "x"), ("report", place)):
+            text = self.clean(run(*words)).stderr
+            self.assertIn(shown, text, words)
+            self.assertEqual([line for line in text.splitlines()[1:] if not line.startswith("  ")], [], text)
+        recipe = self.folder / "recipe.json"
+        recipe.write_text(json.dumps({"model": "x", "a\nerror: b": 1, "c": 2}))
+        text = self.printed(USAGE, "plan", recipe)
+        self.assertIn("a\\nerror: b", text)
+        self.assertEqual(len([line for line in text.splitlines() if line.startswith("error: ")]), 1, text)
+
     def test_events_of_a_run(self):
         folder = self.copy_of_run().parent / "run"
         with open(folder / "events.jsonl", "a") as file:
@@ -253,6 +269,17 @@ class Names(HostileTest):
 
 
 class Bounds(HostileTest):
+    def test_what_never_ends_is_not_read_to_its_end(self):
+        for words, says in ((("generate", self.run_folder, "--prompt-file", "-"), "64.0 MiB"),
+                            (("chat", self.run_folder), "16 MiB")):
+            with open("/dev/zero") as endless:
+                self.refused(USAGE, says, *words, stdin=endless, preexec_fn=limited(CPU=120))
+        os.mkfifo(self.folder / "fifo")
+        for stated in ("/dev/zero", self.folder / "fifo"):
+            done = run("plan", self.run_folder, "--length", "32", env={**os.environ, "PLIMSOLL_MEMINFO": str(stated)},
+                       preexec_fn=limited(CPU=60))
+            self.assertEqual(done.returncode, DOES_NOT_FIT, done.stderr)
+
     def test_logs_with_absurd_numbers_have_pages(self):
         folder = self.copy_of_run().parent / "run"
         for number in (9.2e18, 1e300, -1e300, 1e18):
@@ -261,6 +288,13 @@ class Bounds(HostileTest):
                 file.write(json.dumps(step) + "\n")
             self.printed(0, "report", folder, "--html", self.folder / "page.html", preexec_fn=limited(CPU=60))
             self.assertLess((self.folder / "page.html").stat().st_size, 1 << 20)
+
+    def test_a_file_of_very_many_tensors(self):
+        entry = {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}
+        header = json.dumps({f"t{i}": entry for i in range(100_000)}).encode()
+        path = self.folder / "x.safetensors"
+        path.write_bytes(struct.pack("<Q", len(header)) + header)
+        self.assertIn("100,000", self.printed(0, "inspect", path, preexec_fn=limited(CPU=60)))
 
     def test_a_huge_tokenizer_is_refused_before_it_is_read(self):
         model = self.model()
@@ -314,6 +348,7 @@ class Machines(HostileTest):
                 self.assertNotIn("plan  ", file.read_text(errors="replace"), file)
                 self.assertNotIn("step ", file.read_text(errors="replace").replace('"step', ""), file)
 
+    @not_sanitized("they take terabytes of address space, and more data than these limits")
     def test_little_memory_is_said_and_never_a_crash(self):
         for mib in (8, 12, 16, 20, 24, 32, 48):
             for words in (("--version",), ("plan", self.run_folder, "--length", "64")):
@@ -327,12 +362,25 @@ class Machines(HostileTest):
         if len(os.sched_getaffinity(0)) > 1:
             self.refused(USAGE, "threads", "generate", self.run_folder, "--ids", "5", "--threads", "2",
                          env={**os.environ, "OMP_THREAD_LIMIT": "1"})
-            # The address space has room for the program and no more stacks.
-            for mib in (150, 250, 400, 600):
-                done = self.answer(preexec_fn=limited(AS=mib << 20, STACK=1 << 30))
-                self.assertIn(done.returncode, (0, DOES_NOT_FIT, STOPPED), f"{mib} MiB: {done.stderr}")
-                self.assertNotIn("bug in plimsoll", done.stderr)
-                self.assertNotIn("libgomp", done.stderr)
+
+    @not_sanitized("they take terabytes of address space")
+    @unittest.skipIf(len(os.sched_getaffinity(0)) < 2, "one CPU starts no threads")
+    def test_an_address_space_without_room_for_stacks(self):
+        for mib in (150, 250, 400, 600):
+            done = self.answer(preexec_fn=limited(AS=mib << 20, STACK=1 << 30))
+            self.assertIn(done.returncode, (0, DOES_NOT_FIT, STOPPED), f"{mib} MiB: {done.stderr}")
+            self.assertNotIn("bug in plimsoll", done.stderr)
+            self.assertNotIn("libgomp", done.stderr)
+
+    @not_sanitized("their search for leaks starts a process")
+    @unittest.skipIf(len(os.sched_getaffinity(0)) < 2, "one CPU starts no threads")
+    def test_threads_beyond_the_number_that_a_user_may_start(self):
+        model = self.model()
+        subprocess.run(["chmod", "-R", "a+rX", str(self.folder)], check=True)
+        environment = {**os.environ, "LD_PRELOAD": str(SHIM), "FAIL_CALL": "threads"}
+        text = self.refused(STOPPED, ["the system starts 1 of 2 threads", "ulimit -u", "--threads"], "generate", model, "--ids",
+                            "5,17", "--max-new-tokens", "2", "--threads", "2", env=environment)
+        self.assertNotIn("libgomp", text)
 
     def test_files_that_may_not_grow(self):
         recipe = write_recipe(self.folder, self.run_folder, self.output)
@@ -356,6 +404,9 @@ class Machines(HostileTest):
         shutil.rmtree(self.output, ignore_errors=True)
         self.refused(STOPPED, "Too many open files", "train", recipe, "--quiet",
                      env=failing("open", "optimizer.safetensors", 24))
+        shutil.rmtree(self.output)
+        self.refused(STOPPED, "Too many open files", "train", recipe, "--quiet", preexec_fn=limited(NOFILE=4))
+        self.assertFalse(self.output.exists())
 
     def test_a_model_beyond_all_numbers_is_no_model(self):
         config = json.loads((self.run_folder / "config.json").read_text())

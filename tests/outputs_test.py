@@ -64,6 +64,17 @@ class NewFolders(TrainingTest):
         command_run.output("merge", self.output, "--out", f"{self.folder}/merged/")
         self.assertTrue((self.folder / "merged/model.safetensors").exists())
 
+    def test_a_folder_that_is_read_gets_no_new_folder(self):
+        model = self.model()
+        (self.folder / "link").symlink_to(model)
+        self.train(model=model, init="weights", method=LORA)
+        before = [names(model), names(self.output)]
+        for out in (model / "new", model / "a/b", self.folder / "link/new"):
+            self.refused(USAGE, [out, "lies in"], "convert", model, "--dtype", "bf16", "--out", out)
+            self.refused(USAGE, [out, "lies in"], "merge", self.output, "--out", out)
+        self.refused(USAGE, "lies in", "merge", self.output, "--out", self.output / "merged")
+        self.assertEqual([names(model), names(self.output)], before)
+
     def test_of_two_commands_with_one_output_one_wins_and_the_other_is_told(self):
         told = 0
         for i in range(8):

@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 import unittest
 from pathlib import Path
@@ -72,6 +73,23 @@ class Names(TrainingTest):
         (self.output / "checkpoint-4/notes.txt").write_text("mine")
         self.assertIn("checkpoint-4/notes.txt: was changed, or put there", self.train("--overwrite", code=USAGE))
 
+    def test_a_model_card_that_was_edited_is_kept(self):
+        self.train()
+        made = (self.output / "README.md").read_text()
+        (self.output / "README.md").write_text(made + "my evaluation\n")
+        self.train("--resume", schedule={"max_steps": 3})
+        self.assertEqual((self.output / "README.md").read_text(), made + "my evaluation\n")
+        path = write_recipe(self.folder, ROOT / "demo/model", self.output, init="random")
+        done = run("train", path, "--overwrite", "--log-level", "warn")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("README.old.md", done.stderr)
+        self.assertEqual((self.output / "README.old.md").read_text(), made + "my evaluation\n")
+        self.assertIn("Trained with Plimsoll", (self.output / "README.md").read_text())
+        (self.output / "README.md").write_text("another\n")
+        self.train("--overwrite")
+        self.assertEqual([(self.output / f"README.old{number}.md").read_text() for number in ("", "-2")],
+                         [made + "my evaluation\n", "another\n"])
+
     def test_a_checkpoint_with_a_note_in_it_is_kept(self):
         self.copy_of_run()
         (self.output / "checkpoint-4/notes.txt").write_text("mine")
@@ -80,6 +98,33 @@ class Names(TrainingTest):
         shutil.rmtree(self.output / "checkpoint-2")
         self.train("--resume", **changes)
         self.assertEqual((self.output / "checkpoint-4/notes.txt").read_text(), "mine")
+
+    def test_a_checkpoint_that_a_stop_kept_from_going_goes_with_the_next_command(self):
+        self.copy_of_run()
+        shutil.copytree(self.run_folder, self.output, dirs_exist_ok=True)
+        self.train("--resume", schedule={"max_steps": 4}, save={"every": 2, "keep": 1})
+        self.assertEqual([name for name in names(self.output) if name.startswith("checkpoint-")], ["checkpoint-4"])
+
+    @unittest.skipUnless(os.access("/dev/shm", os.W_OK), "no /dev/shm here")
+    def test_a_folder_below_dev_is_a_folder(self):
+        place = Path(tempfile.mkdtemp(dir="/dev/shm"))
+        self.addCleanup(shutil.rmtree, place)
+        self.train(output=place / "run", save={"every": 1})
+        self.assertTrue((place / "run/checkpoint-2/config.json").exists())
+        command_run.output("convert", place / "run", "--dtype", "bf16", "--out", place / "new")
+        command_run.output("report", place / "run", "--html", place / "page.html")
+        self.assertIn("<html", (place / "page.html").read_text())
+
+    def test_a_backup_by_hard_links_does_not_change_with_the_run(self):
+        changes = {"data": {"eval": "2%"}, "eval": {"every": 1}, "log": {"tensorboard": True}}
+        self.train(schedule={"max_steps": 2}, save={"every": 1}, **changes)
+        shutil.rmtree(self.output / "checkpoint-2")
+        shutil.copytree(self.output, self.folder / "backup", copy_function=os.link)
+        before = contents(self.folder / "backup")
+        self.train("--resume", schedule={"max_steps": 3}, save={"every": 1}, **changes)
+        self.assertTrue(contents(self.folder / "backup") == before)
+        self.train("--overwrite", seed=3, **changes)
+        self.assertTrue(contents(self.folder / "backup") == before)
 
     def test_links_planted_in_the_folder_are_not_followed(self):
         secret = self.folder / "secret"
@@ -230,6 +275,38 @@ class WorkIsKept(TrainingTest):
         # The key that the message names lets the run go on: it decides nothing about the rows that are fine.
         self.train("--resume", **{**changes, "data": {**data, "on_error": "skip"}})
         self.assertEqual(json.loads((self.output / "run.json").read_text())["steps"], 17)
+
+    def test_a_row_in_the_middle_that_the_expression_gives_up_on(self):
+        model = self.model()
+        tokenizer = json.loads((model / "tokenizer.json").read_text())
+        split = {"type": "Split", "pattern": {"Regex": "(?:a|aa)+c|[^a]+|a"}, "behavior": "Isolated", "invert": False}
+        byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+        (model / "tokenizer.json").write_text(json.dumps(
+            {**tokenizer, "pre_tokenizer": {"type": "Sequence", "pretokenizers": [split, byte_level]}}))
+        rows = self.folder / "rows.jsonl"
+        rows.write_text(GOOD.replace("a", "d") * 8000 + json.dumps({"prompt": "a" * 200, "response": "b"}) + "\n" + GOOD * 500)
+        changes = {"model": model, "data": {"train": str(rows), "shuffle": False}, "batch": {"effective": 500},
+                   "schedule": {"max_steps": 17}}
+        text = self.train(code=DAMAGED, **changes)
+        self.assertIn("rows.jsonl:8001: ", text)
+        self.assertIn("data.on_error: skip", text)
+        self.assertIn("the state after step 16 is saved: --resume", text)
+        changes["data"]["on_error"] = "skip"
+        self.train("--resume", **changes)
+
+    def test_a_log_that_cannot_be_written(self):
+        for name, saved, logged in (("metrics.jsonl", 3, [1, 2, 4, 5, 6]), ("events.jsonl", 4, [1, 2, 3, 4, 5, 6])):
+            shutil.rmtree(self.output, ignore_errors=True)
+            path = write_recipe(self.folder, ROOT / "demo/model", self.output, init="random", schedule={"max_steps": 6},
+                                save={"every": 2})
+            environment = {**os.environ, "LD_PRELOAD": str(command_run.PLIMSOLL.parent / "tests/libfailing_files.so"),
+                           "FAIL_CALL": "write", "FAIL_PATH": f"run/{name}", "FAIL_ERRNO": "28", "FAIL_AFTER": "2"}
+            text = self.refused(STOPPED, [self.output / name, "No space left on device"], "train", path, "--quiet",
+                                env=environment)
+            self.assertIn(f"the state after step {saved} is saved: --resume", text)
+            command_run.output("train", path, "--quiet", "--resume")
+            lines = [json.loads(line) for line in (self.output / "metrics.jsonl").read_text().splitlines()]
+            self.assertEqual([line["step"] for line in lines], logged)
 
     def test_room_for_the_first_checkpoint_is_looked_at_before_the_first_step(self):
         disk = self.folder / "disk"

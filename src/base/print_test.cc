@@ -2,10 +2,18 @@
 
 #include <gtest/gtest.h>
 
+#include "base/lines.h"
+
 #include "base/strings.h"
 
 namespace plimsoll {
 namespace {
+
+TEST(Lines, breaks_that_are_no_lines_of_a_message_become_visible) {
+  EXPECT_EQ(visible_breaks("a\nb: is missing\n  do this\n  and that"),
+            "a\\nb: is missing\n  do this\n  and that");
+  EXPECT_EQ(visible_breaks("a\r\nerror: b\n"), "a\\r\\nerror: b\\n");
+}
 
 TEST(Print, ordinary_text_stays_as_it_is) {
   for (const char* text :

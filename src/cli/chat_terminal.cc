@@ -20,6 +20,7 @@
 namespace plimsoll {
 namespace {
 
+constexpr size_t kMostLineBytes = size_t{16} << 20;
 constexpr unsigned short kLeastColumns = 8;
 // Pasted text comes between two marks (xterm's bracketed paste).
 constexpr const char* kMarkPastes = "\033[?2004h";
@@ -221,6 +222,8 @@ ChatTerminal::Read ChatTerminal::read_plain(const char* prompt, std::string& lin
     if (count < 0 && errno == EINTR) continue;
     if (count > 0) {
       buffer_.append(bytes, static_cast<size_t>(count));
+      if (buffer_.size() > kMostLineBytes)
+        throw UsageError("chat: a line of standard input has more than 16 MiB");
       continue;
     }
     line = std::move(buffer_);  // a last line without an end

@@ -14,12 +14,14 @@
 #include <sstream>
 #include <system_error>
 
+#include "base/lines.h"
 #include "base/print.h"
 #include "base/strings.h"
 #include "base/system_error.h"
 #include "cli/commands.h"
 #include "cli/help.h"
 #include "cli/usage_text.h"
+#include "recipe/problems.h"
 
 namespace plimsoll {
 namespace {
@@ -47,6 +49,7 @@ int report(const Error& error) {
   // What was printed before stands before it, and its own failure matters no more.
   flush_output();
   std::string text = error.what();
+  if (dynamic_cast<const RecipeError*>(&error) == nullptr) text = visible_breaks(text);
   if (error.code() == ExitCode::internal)
     text += "\nthis is a bug in plimsoll: please report it with the command and the recipe";
   say(for_terminal(error.code() == ExitCode::does_not_fit ? text : "error: " + text));

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/units.h"
 #include "io/file.h"
+#include "io/json.h"
 #include "io/run_folder.h"
 
 namespace plimsoll {
@@ -47,12 +48,7 @@ Json parsed(const fs::path& file, int64_t most, bool first_line) {
   try {
     std::string text = read_start(file, most);
     if (first_line) text.resize(std::min(text.find('\n'), text.size()));
-    // Deep nesting would take the stack; what a run writes has four levels.
-    const auto shallow = [](int depth, Json::parse_event_t, Json&) -> bool {
-      if (depth > 16) throw DamagedError("deep");
-      return true;
-    };
-    return Json::parse(text, shallow, false);
+    return parse_json(text, file.string(), {.max_depth = 16});  // what a run writes has four levels
   } catch (const Error&) {
     return nullptr;
   }

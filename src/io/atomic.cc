@@ -112,6 +112,14 @@ void write_into(const fs::path& path, std::string_view content) {
   if (const int error = file.write(content); error != 0) cannot_write(path, error);
 }
 
+// What a standard stream leads to stays what it is, a file too.
+bool is_stream(const fs::path& path) {
+  const std::string name = path.lexically_normal().string();
+  for (const char* const start : {"/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/fd/", "/proc/"})
+    if (name.starts_with(start)) return true;
+  return false;
+}
+
 // A name that nothing has, beside `path`; the file is made.
 fs::path make_beside(const fs::path& path, std::string_view content, mode_t mode) {
   static std::atomic<int> number = 0;
@@ -132,7 +140,7 @@ fs::path make_beside(const fs::path& path, std::string_view content, mode_t mode
 }  // namespace
 
 void write_file_atomically(const fs::path& path, std::string_view content) {
-  if (path.string().starts_with("/dev/")) return write_into(path, content);  // whatever a stream leads to
+  if (is_stream(path)) return write_into(path, content);
   std::error_code failed;
   const bool is_link = fs::is_symlink(fs::symlink_status(path, failed));
   failed.clear();  // nothing there
@@ -222,6 +230,16 @@ void link_atomically(const fs::path& from, const fs::path& to, const fs::path& t
     sync_path(temporary);
   }
   rename_path(temporary, to);
+}
+
+void unshare_file(const fs::path& path, const fs::path& temporary) {
+  fs::remove(temporary);
+  std::error_code failed;
+  fs::copy_file(path, temporary, failed);
+  if (failed) stop(path, "copy", failed.value());
+  sync_path(temporary);
+  rename_path(temporary, path);
+  sync_parent(path);
 }
 
 bool has_hard_links(const fs::path& file, const fs::path& temporary) {

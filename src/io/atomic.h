@@ -52,6 +52,8 @@ void remove_folder_atomically(const std::filesystem::path& folder, const std::fi
 // replaced at once.
 void link_atomically(const std::filesystem::path& from, const std::filesystem::path& to,
                      const std::filesystem::path& temporary);
+// A copy takes the name of a file that has other names too.
+void unshare_file(const std::filesystem::path& path, const std::filesystem::path& temporary);
 // Whether files in this folder can have several names.
 bool has_hard_links(const std::filesystem::path& file, const std::filesystem::path& temporary);
 

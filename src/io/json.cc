@@ -12,49 +12,62 @@ namespace {
 
 using nlohmann::json;
 
-// Watches the parser and stops it at the first broken limit.
-class LimitGuard {
+// Goes through the text before anything is made of it, and stops at the first broken limit. (A callback of
+// the parser would do both at once, but json.hpp looks through all members of an object after each object in
+// it.)
+class LimitGuard : public nlohmann::json_sax<json> {
  public:
   LimitGuard(const std::string& where, const JsonLimits& limits) : where_(where), limits_(limits) {}
 
-  template <class Json>
-  bool operator()(int depth, typename Json::parse_event_t event, const Json& value) {
-    const bool opens =
-        event == Json::parse_event_t::object_start || event == Json::parse_event_t::array_start;
-    if (opens && depth >= limits_.max_depth)
-      throw DamagedError(where_ + ": is nested deeper than " + std::to_string(limits_.max_depth) +
-                         " levels.");
-    if (limits_.unique_keys) track_keys(event, value);
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(number_integer_t) override { return true; }
+  bool number_unsigned(number_unsigned_t) override { return true; }
+  bool number_float(number_float_t, const string_t&) override { return true; }
+  bool string(string_t&) override { return true; }
+  bool binary(binary_t&) override { return true; }
+  bool start_object(size_t) override {
+    if (limits_.unique_keys) open_objects_.emplace_back();
+    return open();
+  }
+  bool key(string_t& name) override {
+    if (limits_.unique_keys && !open_objects_.back().insert(name).second)
+      throw DamagedError(where_ + ": names '" + name + "' twice.");
     return true;
+  }
+  bool end_object() override {
+    if (limits_.unique_keys) open_objects_.pop_back();
+    return close();
+  }
+  bool start_array(size_t) override { return open(); }
+  bool end_array() override { return close(); }
+  bool parse_error(size_t, const std::string&, const json::exception& error) override {
+    throw DamagedError(where_ + ": is not valid JSON: " + reason_of(error) + ".");
   }
 
  private:
-  template <class Json>
-  void track_keys(typename Json::parse_event_t event, const Json& value) {
-    using Event = typename Json::parse_event_t;
-    if (event == Event::object_start) open_objects_.emplace_back();
-    if (event == Event::object_end) open_objects_.pop_back();
-    if (event == Event::key && !open_objects_.back().insert(value.template get<std::string>()).second)
-      throw DamagedError(where_ + ": names '" + value.template get<std::string>() + "' twice.");
+  bool open() {
+    if (++depth_ > limits_.max_depth)
+      throw DamagedError(where_ + ": is nested deeper than " + std::to_string(limits_.max_depth) +
+                         " levels.");
+    return true;
+  }
+  bool close() {
+    --depth_;
+    return true;
   }
 
   const std::string& where_;
   const JsonLimits& limits_;
+  int depth_ = 0;
   std::vector<std::set<std::string>> open_objects_;
 };
 
 template <class Json>
 Json parse(std::string_view text, const std::string& where, const JsonLimits& limits) {
   LimitGuard guard(where, limits);
-  try {
-    // By reference: the parser copies its callback.
-    return Json::parse(text.begin(), text.end(),
-                       [&guard](int depth, typename Json::parse_event_t event, Json& value) {
-                         return guard(depth, event, value);
-                       });
-  } catch (const json::exception& error) {
-    throw DamagedError(where + ": is not valid JSON: " + reason_of(error) + ".");
-  }
+  json::sax_parse(text.begin(), text.end(), &guard);
+  return Json::parse(text.begin(), text.end());
 }
 
 std::string kind_name(json::value_t type) {

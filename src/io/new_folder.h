@@ -3,14 +3,17 @@
 #pragma once
 
 #include <filesystem>
+#include <vector>
 
 #include "io/atomic.h"
 #include "io/work_folder.h"
 
 namespace plimsoll {
 
-// Without the slash that completion puts at its end. Throws UsageError where something has the path.
-std::filesystem::path require_new(const std::filesystem::path& out);
+// Without the slash that completion puts at its end. Throws UsageError where something has the path, and
+// where it lies in one of the folders that are `read`.
+std::filesystem::path require_new(const std::filesystem::path& out,
+                                  const std::vector<std::filesystem::path>& read);
 
 class NewFolder {
  public:

@@ -62,8 +62,19 @@ void RunFolder::require_free(const std::vector<std::string>& names) const {
 }
 
 void RunFolder::require_clearable() const {
-  for (const std::string& name : manifest_->present())
+  for (const std::string& name : manifest_->present()) {
+    if (name == kModelCard) continue;
     if (const auto path = manifest_->foreign(name)) refuse(*path, true);
+  }
+}
+
+std::optional<fs::path> RunFolder::keep_card() {
+  if (!manifest_->lists(kModelCard) || !manifest_->foreign(kModelCard)) return std::nullopt;
+  fs::path kept = folder_ / "README.old.md";
+  for (int number = 2; !is_absent(kept); ++number)
+    kept = folder_ / ("README.old-" + std::to_string(number) + ".md");
+  fs::rename(folder_ / kModelCard, kept);
+  return kept;
 }
 
 // Where folders cannot be exchanged, a crash may have left the old one under a temporary name.
@@ -80,13 +91,15 @@ void RunFolder::give_names_back() const {
 
 void RunFolder::begin() { manifest_->write(temporary("manifest.jsonl")); }
 
-void RunFolder::clear() {
+std::optional<fs::path> RunFolder::clear() {
   require_clearable();
+  const auto card = keep_card();
   std::vector<std::string> names = manifest_->present();
   std::stable_partition(names.begin(), names.end(), is_weights);
   for (const std::string& name : names) remove(name);
   manifest_->forget_all();
   manifest_->write(temporary("manifest.jsonl"));
+  return card;
 }
 
 void RunFolder::remove(const std::string& name) {
@@ -139,7 +152,10 @@ bool RunFolder::has_hard_links() const {
 fs::path RunFolder::begin_log(const std::string& name) {
   enter(name, Manifest::Kind::log);
   if (std::find(open_logs_.begin(), open_logs_.end(), name) == open_logs_.end()) open_logs_.push_back(name);
-  return folder_ / name;
+  fs::path path = folder_ / name;
+  // A file that has another name too, in a backup by hard links, would grow there.
+  if (!is_absent(path) && fs::hard_link_count(path) > 1) unshare_file(path, temporary(name));
+  return path;
 }
 
 void RunFolder::prove_logs() {

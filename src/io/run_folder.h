@@ -27,15 +27,17 @@ class RunFolder {
   // Throws UsageError where something has one of these names, or a name that a run makes up (checkpoints,
   // rows of a stop), and no run wrote it.
   void require_free(const std::vector<std::string>& names) const;
-  // Throws UsageError where what clear() would remove is not all the run's.
+  // Throws UsageError where what clear() would remove is not all the run's. A model card that was edited is
+  // no reason: clear() keeps it.
   void require_clearable() const;
   // False once the folder was removed, or replaced by another one.
   [[nodiscard]] bool still_there() const { return work_->still_there(); }
 
   // The run starts.
   void begin();
-  // The run that the folder holds goes, result first.
-  void clear();
+  // The run that the folder holds goes, result first. A model card that was edited gets another name, which
+  // is returned.
+  std::optional<std::filesystem::path> clear();
   // Makes the folder that was removed anew, empty. Throws UsageError where something has its name.
   void make_again();
 
@@ -65,12 +67,16 @@ class RunFolder {
   void enter(const std::string& name, Manifest::Kind kind);
   void remove(const std::string& name);
   void give_names_back() const;
+  std::optional<std::filesystem::path> keep_card();
 
   std::filesystem::path folder_;
   std::unique_ptr<WorkFolder> work_;
   std::optional<Manifest> manifest_;
   std::vector<std::string> open_logs_;
 };
+
+// The model card: of what a run writes, what people go on writing.
+inline constexpr const char* kModelCard = "README.md";
 
 // The step in a checkpoint's name, "checkpoint-<step>"; none for other names.
 std::optional<int64_t> checkpoint_step(std::string_view name);

@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/strings.h"
+#include "base/system_error.h"
 #include "io/file.h"
 
 namespace plimsoll {
@@ -113,7 +114,10 @@ WorkFolder::WorkFolder(const fs::path& subject, fs::path place)
     } while (!lock());
     write_holder();
   } catch (...) {
-    if (descriptor_ >= 0) ::close(descriptor_);
+    if (descriptor_ >= 0)
+      ::close(descriptor_);
+    else
+      remove_made();
     throw;
   }
 }
@@ -135,7 +139,9 @@ void WorkFolder::open() {
     if (descriptor_ >= 0) return;
     error = errno;
   }
-  throw UsageError((place_ / kLock).string() + ": cannot be opened: " + system_message(error) + ".");
+  const std::string text = (place_ / kLock).string() + ": cannot be opened: " + system_message(error) + ".";
+  if (is_exhaustion(error) && error != EROFS) throw StoppedError(text);
+  throw UsageError(text);
 }
 
 bool WorkFolder::lock() {
@@ -186,12 +192,16 @@ void WorkFolder::remove_traces() const noexcept {
     for (const auto& entry : fs::directory_iterator(place_))
       if (entry.path().filename() != kLock) return;
     fs::remove(place_ / kLock);
-    std::error_code not_empty;  // somebody else's: it stays
-    fs::remove(place_, not_empty);
-    for (auto folder = made_.rbegin(); folder != made_.rend() && !not_empty; ++folder)
-      fs::remove(*folder, not_empty);
+    remove_made();
   } catch (const std::exception&) {  // it is no more than tidiness
   }
+}
+
+// What is not empty is somebody else's: it stays.
+void WorkFolder::remove_made() const noexcept {
+  if (::rmdir(place_.c_str()) != 0) return;
+  for (auto folder = made_.rbegin(); folder != made_.rend(); ++folder)
+    if (::rmdir(folder->c_str()) != 0 && errno != ENOENT) return;
 }
 
 bool is_locked(const fs::path& folder) {

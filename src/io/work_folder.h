@@ -39,6 +39,7 @@ class WorkFolder {
   [[nodiscard]] bool lock();
   void write_holder();
   void remove_traces() const noexcept;
+  void remove_made() const noexcept;
 
   std::filesystem::path subject_, place_;
   std::vector<std::filesystem::path> made_;  // folders that were not there, outermost first

@@ -1,6 +1,7 @@
 #include "recipe/builder.h"
 
 #include "base/error.h"
+#include "base/lines.h"
 #include "base/strings.h"
 #include "base/units.h"
 #include "models/spec.h"
@@ -38,10 +39,10 @@ void Problems::forget(const std::string& key) {
 void Problems::throw_if_any() const {
   if (count_ == 0) return;
   std::string text;
-  for (const Line& line : lines_) text += (text.empty() ? "" : "\n") + line.text;
+  for (const Line& line : lines_) text += (text.empty() ? "" : "\n") + visible_breaks(line.text);
   if (count_ > lines_.size())
     text += "\nand " + format_count(static_cast<int64_t>(count_ - lines_.size())) + " more";
-  throw UsageError(text);
+  throw RecipeError(text);
 }
 
 std::string Source::place(int line) const {

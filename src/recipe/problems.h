@@ -5,7 +5,14 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
+
 namespace plimsoll {
+
+// Several problems with a recipe, one a line.
+struct RecipeError : UsageError {
+  using UsageError::UsageError;
+};
 
 // Problems with their places, one a line. A file can hold any number; the first ones are enough.
 class Problems {

@@ -31,7 +31,7 @@ bool is_adapter_folder(const fs::path& folder) { return fs::exists(folder / "ada
 }  // namespace
 
 ConvertResult convert_model(const ConvertOptions& options) {
-  const fs::path out = require_new(options.out);
+  const fs::path out = require_new(options.out, {options.folder});
   check(options);
   const bool adapter = is_adapter_folder(options.folder);
   const std::string stem = adapter ? "adapter_model" : "model";

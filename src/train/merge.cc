@@ -69,7 +69,7 @@ class Merger {
   }
 
   MergeResult run() {
-    const fs::path out = require_new(options_.out);
+    const fs::path out = require_new(options_.out, {options_.adapter, result_.base});
     require_disk_space(out, base_->bytes() + base_->bytes() / 100, "the merged model");
     NewFolder folder(out);
     const std::vector<Shard> shards = stored_shards(*base_, std::nullopt);

@@ -61,13 +61,12 @@ std::string data_row(const Recipe& recipe) {
          ", rows of at most " + format_count(recipe.data.max_length) + " tokens";
 }
 
-constexpr const char* kCard = "README.md";
 
 // The card in a folder; empty where there is none that may travel on: a link may lead to anything, but for
 // the Hugging Face cache's own.
 std::string card_in(const fs::path& folder) {
   constexpr int64_t kMostBytes = kMiB;
-  const fs::path path = folder / kCard;
+  const fs::path path = folder / kModelCard;
   std::error_code none;
   if (!fs::is_regular_file(path, none) || fs::file_size(path, none) > kMostBytes) return "";
   if (fs::is_symlink(path) && !hub_model_of(folder)) return "";
@@ -134,11 +133,11 @@ std::string model_card(const Recipe& recipe, const Plan& plan, const RunRecord& 
 
 void write_model_card(RunFolder& folder, const std::string& card) {
   try {
-    folder.require_free({kCard});
+    folder.require_free({kModelCard});
   } catch (const UsageError&) {
     return;  // the user's own
   }
-  folder.write(kCard, card);
+  folder.write(kModelCard, card);
 }
 
 }  // namespace plimsoll

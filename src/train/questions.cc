@@ -1,6 +1,7 @@
 #include "train/questions.h"
 
 #include <algorithm>
+#include <array>
 #include <iostream>
 #include <iterator>
 
@@ -59,9 +60,12 @@ std::string read_prompt(const fs::path& file) {
   constexpr int64_t kMostBytes = 64 * kMiB;
   std::string text;
   if (file == "-") {
-    text.assign(std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>());
-    if (static_cast<int64_t>(text.size()) > kMostBytes)
-      throw UsageError("--prompt-file: standard input has more than " + format_bytes(kMostBytes));
+    std::array<char, 65536> piece{};
+    while (std::cin.read(piece.data(), piece.size()) || std::cin.gcount() > 0) {
+      text.append(piece.data(), static_cast<size_t>(std::cin.gcount()));
+      if (static_cast<int64_t>(text.size()) > kMostBytes)
+        throw UsageError("--prompt-file: standard input has more than " + format_bytes(kMostBytes));
+    }
   } else {
     text = read_text(file, kMostBytes);
   }

@@ -326,7 +326,10 @@ class TrainingRun {
 
   // While the loss is above what it may be, no older checkpoint goes: it may be the last good one.
   void save(const std::string& why) {
-    if (saves_->holds(current_)) return;
+    if (saves_->holds(current_)) {
+      if (!guard_.rising()) saves_->remove_old();  // the run that saved it may have stopped before
+      return;
+    }
     if (const auto weight = weight_not_finite(state_); weight && last_batch_ != nullptr)
       stop(current_.step, *last_batch_, *weight + " holds NaN or infinity");
     saves_->save(current_, why, guard_.rising());

@@ -5,27 +5,13 @@
 #include "base/error.h"
 #include "base/units.h"
 #include "data/data_files.h"
+#include "io/places.h"
 #include "train/weights.h"
 
 namespace plimsoll {
 namespace {
 
 namespace fs = std::filesystem;
-
-// Links resolved, whether it exists or not.
-fs::path real(const fs::path& path) {
-  const fs::path whole = fs::weakly_canonical(fs::absolute(path));
-  return whole.has_filename() ? whole : whole.parent_path();
-}
-
-// Whether `path`, or a folder above it, is `folder`; both are real().
-bool is_within(fs::path path, const fs::path& folder) {
-  std::error_code absent;
-  for (;; path = path.parent_path()) {
-    if (path == folder || fs::equivalent(path, folder, absent)) return true;
-    if (path == path.parent_path()) return false;
-  }
-}
 
 [[noreturn]] void refuse(const fs::path& output, const std::string& how, const std::string& what) {
   throw UsageError("output: " + output.string() + " " + how + " " + what +
@@ -35,7 +21,7 @@ bool is_within(fs::path path, const fs::path& folder) {
 void require_apart(const fs::path& output, const std::string& key, const fs::path& folder) {
   std::error_code failed;
   if (!fs::exists(folder, failed)) return;  // whoever opens it says so
-  const fs::path other = real(folder);
+  const fs::path other = real_path(folder);
   const std::string what = key + ", " + folder.string();
   const bool inside = is_within(output, other), above = is_within(other, output);
   if (inside && above) refuse(output, "is", what);
@@ -72,7 +58,7 @@ std::vector<std::string> written_names(const Recipe& recipe, bool profile) {
 }  // namespace
 
 void require_place(const Recipe& recipe, const OutputWish& wish) {
-  const fs::path output = real(*recipe.output);
+  const fs::path output = real_path(*recipe.output);
   require_apart(output, "the model", recipe.model);
   if (recipe.adapter) require_apart(output, "the adapter", *recipe.adapter);
   for (const TrainSource& source : recipe.data.train)
@@ -81,7 +67,7 @@ void require_place(const Recipe& recipe, const OutputWish& wish) {
     require_apart_from_data(output, "data.eval", recipe.data.eval.path);
   std::error_code failed;
   if (!fs::is_regular_file(wish.recipe_file, failed)) return;
-  const fs::path file = real(wish.recipe_file);
+  const fs::path file = real_path(wish.recipe_file);
   if (is_within(file, output) && !(wish.resume && is_saved_recipe(output, file)))
     refuse(output, "holds", "the recipe, " + wish.recipe_file.string());
 }

@@ -39,7 +39,10 @@ void RunSaves::begin(const TrainerState& current, bool overwrite, LineLog::Visit
   visit_evaluation_ = std::move(visit_evaluation);
   if (current.step < current.total_steps) require_savable(current);
   options_.folder->begin();
-  if (overwrite) options_.folder->clear();
+  if (overwrite) {
+    if (const auto card = options_.folder->clear())
+      progress_.event("note    the model card that was edited is " + card->string() + " now", LogLevel::warn);
+  }
   open_logs(current);
 }
 
@@ -78,14 +81,18 @@ void RunSaves::save(const TrainerState& current, const std::string& why, bool ke
   save_checkpoint(options_, experiment_, state_, current);
   saving_ = false;
   resumed(current);
-  const auto kept = keep_all ? std::nullopt : remove_old_checkpoints(options_);
+  if (!keep_all) remove_old();
+  progress_.event("save    step " + format_count(current.step) + why);
+  log_->event("save", current.step);
+  prove_logs();
+}
+
+void RunSaves::remove_old() {
+  const auto kept = remove_old_checkpoints(options_);
   if (kept && told_ != *kept)
     progress_.event("note    " + kept->string() + " stays: it holds what the run did not write",
                     LogLevel::warn);
   if (kept) told_ = *kept;
-  progress_.event("save    step " + format_count(current.step) + why);
-  log_->event("save", current.step);
-  prove_logs();
 }
 
 void RunSaves::make_folder_again(const TrainerState& current) {
@@ -117,8 +124,8 @@ std::string RunSaves::keep_work(const TrainerState& current, bool whole, const s
     if (saving_) {
       if (const auto last = latest_checkpoint(options_.folder->path()))
         told = "\n  the last checkpoint is whole: " + last->string() + ": --resume goes on from there";
-    } else if (whole && current.step > 0 && !holds(current) && !weight_not_finite(state_)) {
-      save(current, " (before the stop)", true);
+    } else if (whole && current.step > 0 && !weight_not_finite(state_)) {
+      if (!holds(current)) save(current, " (before the stop)", true);
       told = state + " is saved: --resume goes on from there";
     }
   } catch (const std::exception& error) {

@@ -32,6 +32,7 @@ class RunSaves {
   [[nodiscard]] bool holds(const TrainerState& current) const;
   // Older checkpoints that the recipe does not keep go, unless `keep_all`.
   void save(const TrainerState& current, const std::string& why, bool keep_all);
+  void remove_old();
   // In a catch block: the run cannot go on. The state is saved where it is `whole` and that can be, the stop
   // is in the log, and the exception goes on with words about it.
   [[noreturn]] void stop(const TrainerState& current, bool whole);

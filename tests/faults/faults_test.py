@@ -224,6 +224,11 @@ class Bench:
         return self.faults.calls
 
 
+def place_in_memory():
+    """None: the usual place. A run flushes its files to the disk hundreds of times, which is most of its time there."""
+    return "/dev/shm" if "TMPDIR" not in os.environ and os.access("/dev/shm", os.W_OK) else None
+
+
 def draw(dice, scenario):
     """(mode, call, errno, limit on the size of files) and its words."""
     kind = dice.choice(["fails"] * 5 + ["full"] * 3 + ["dies"] * 3 + ["limit"])
@@ -275,13 +280,14 @@ def main():
     arguments.add_argument("--only")
     options = arguments.parse_args()
     names = [options.only] if options.only else ["train", "resume", "overwrite", "merge", "convert"]
-    dice, codes, tally, found = random.Random(options.seed), Counter(), Counter(), []
-    with tempfile.TemporaryDirectory() as folder:
+    dice, codes, tally, drawn, found = random.Random(options.seed), Counter(), Counter(), Counter(), []
+    with tempfile.TemporaryDirectory(dir=place_in_memory()) as folder:
         bench = Bench(options.plimsoll.resolve(), options.shim.resolve(), Path(folder).resolve())
         scenarios = [Scenario(bench, name) for name in names]
         for i in range(options.count):
             scenario = scenarios[i % len(scenarios)]
             fault, words = draw(dice, scenario)
+            drawn[scenario.name, words.split(" at ")[0].split(" from ")[0]] += 1
             try:
                 codes[one_fault(bench, scenario, fault, tally)] += 1
             except Problem as problem:
@@ -289,6 +295,12 @@ def main():
                 print(f"error: {found[-1]}", file=sys.stderr, flush=True)
         calls = ", ".join(f"{scenario.name} {scenario.calls}" for scenario in scenarios)
     print(f"{options.count} faults among these calls: {calls}; {len(found)} problems")
+    for scenario in scenarios:
+        kinds = Counter()
+        for (name, kind), count in drawn.items():
+            if name == scenario.name:
+                kinds[kind if kind in ("SIGKILL", "the disk is full", "files end") else "a call fails"] += count
+        print(f"  {scenario.name}: " + ", ".join(f"{kind} {count}" for kind, count in sorted(kinds.items())))
     print("exit codes " + ", ".join(f"{code}: {count}" for code, count in sorted(codes.items())))
     for name, count in tally.most_common():
         print(f"  {count:5d} {name}")

@@ -3,6 +3,7 @@ JOBS ?= $(shell nproc)
 PLIMSOLL := build/plimsoll
 PREFIX ?= /usr/local
 PARITY_PYTHON := .deps/parity/bin/python3
+RECIPES_PYTHON ?= python3
 # Two of the golden tokenizers; the script without arguments compares all of them (about five minutes).
 PARITY_TOKENIZERS := tests/golden/tokenizers/qwen2.json tests/golden/tokenizers/llama3.json
 ROUNDS ?= 5
@@ -64,7 +65,7 @@ faults: build
 # Writes the committed expectations of tests/golden again; review the difference like code.
 # Real training files of other tools: CORPUS has a folder for each repository (scripts/recipes_corpus.py; needs PyYAML).
 recipes: build
-	python3 scripts/recipes_corpus.py $(CORPUS) --plimsoll $(PLIMSOLL)
+	$(RECIPES_PYTHON) scripts/recipes_corpus.py $(CORPUS) --plimsoll $(PLIMSOLL)
 
 golden: setup-parity
 	$(PARITY_PYTHON) -m tests.golden.make_golden

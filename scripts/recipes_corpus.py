@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 """Real training files of other tools, put through the program: `make recipes CORPUS=FOLDER` (needs PyYAML).
 
-FOLDER has a folder for each repository (OWNER+NAME, with its commit in a file `.commit`), and in it training files
-where the repository has them. Of each file in scope the model is replaced by a tiny one of its family and the data by
-a few rows of the kind that the recipe asks for; what remains must plan and take two steps. `--table FILE` writes the
-table and the list, without any text of the files.
+FOLDER has a folder for each repository, and in it training files where the repository has them. Of each file in scope
+the model is replaced by a tiny one of its family and the data by a few rows of the kind that the file asks for; what
+remains must plan and take two steps. Beside it stands a reading of our own (recipes_reading.py): what it says of the
+file must be what the program made of it, and token ids and labels must be those of the tool's own code where it is
+installed (requirements-other-tools.txt). `--table FILE` writes the table, without any text of the files.
 """
 import argparse
 import collections
-import concurrent.futures
 import json
 import os
 import re
@@ -20,6 +20,9 @@ from pathlib import Path
 import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
+import recipes_reading as reading  # noqa: E402
+
 TOOLS = {"axolotl": "axolotl", "llama_factory": "LLaMA-Factory", "torchtune": "torchtune", "trl": "TRL"}
 # Words of a model's name that put it into a family that exists; what is out comes first.
 OUT = re.compile(
@@ -69,6 +72,10 @@ def scope(path, config):
                                               "quantization", "inference", "merge", "infer", "predict", "export", "dev",
                                               "qat", "earlyexit", "prm", "cls", "classify", "mllm", "vision")):
         return tool, None, "another task"
+    if config.get("reward_funcs"):
+        return tool, None, "another task"
+    if "moe" in words or "router_aux_loss_coef" in config:
+        return tool, None, "another family"
     if config.get("do_predict") or config.get("do_train") is False or "export_dir" in config:
         return tool, None, "another task"
     if tool == "llama_factory" and not ("stage" in config or config.get("do_train")):
@@ -138,31 +145,9 @@ def make_models(folder, demo):
              "chat_template": template}))
 
 
-def rows_for(recipe):
-    data = recipe["data"]
-    named = {str(k): str(v) for k, v in (data.get("columns") or {}).items()}
-    column = lambda part, usual=None: named.get(part, usual or part)
-    rows = []
-    for i in range(24):
-        if data["format"] == "alpaca":
-            row = {column("instruction"): f"name the number {i}", column("output"): f"the number is {i}"}
-            if "input" in named or "instruction" not in named:
-                row[column("input")] = f"a hint {i}" if i % 2 else ""
-        elif data["format"] == "text":
-            row = {column("text"): f"the number {i} stands here for itself"}
-        elif data["format"] == "prompt-response":
-            row = {column("prompt"): f"name the number {i}", column("response"): f"the number is {i}"}
-        else:
-            role, content = named.get("message_role", "role"), named.get("message_content", "content")
-            row = {column("messages"): [{role: "user", content: f"name the number {i}"},
-                                        {role: "assistant", content: f"the number is {i}"}]}
-        rows.append(json.dumps(row))
-    return "\n".join(rows) + "\n"
-
-
 # --- one file --------------------------------------------------------------------------------------------
 
-def run(plimsoll, *words, timeout=120):
+def run(plimsoll, *words, timeout=300):
     environment = {k: v for k, v in os.environ.items() if k != "PLIMSOLL_SET"}
     environment["HF_HUB_CACHE"] = "/nonexistent"
     try:
@@ -172,66 +157,91 @@ def run(plimsoll, *words, timeout=120):
         return subprocess.CompletedProcess(words, 124, "", "timed out")
 
 
-SMALL = ("memory.device=2GiB", "memory.host=2GiB", "init=random", "method.r=4")
+ANSWERS = {}  # what the tools' code said, by case
 
 
-def try_file(plimsoll, path, family, models, work):
-    """("runs" | "refused", the reason)"""
+def ask_tool(case, model):
+    """[(ids, labels)] of the tool's own code, or why it was not asked."""
+    from tests.parity import other_tools as tools
+    key = json.dumps([case, model.name], sort_keys=True)
+    if key not in ANSWERS:
+        try:
+            ANSWERS[key] = [([int(i) for i in ids], [int(i) for i in labels]) for ids, labels in tools.TOOLS[case["tool"]](case, model)]
+        except ImportError as error:
+            ANSWERS[key] = f"not installed: {error.name}"
+        except Exception as error:  # the tool's own complaint
+            ANSWERS[key] = f"{type(error).__name__}: {error}"
+    return ANSWERS[key]
+
+
+def learnt(rows):
+    return [(ids, labels[1:]) for ids, labels in rows if any(label != -100 for label in labels[1:])]
+
+
+def compare_rows(plimsoll, path, words, case, model):
+    """("same" | "differ" | why they were not compared, what differs)"""
+    if case is None:
+        return "no case for this class", ""
+    theirs = ask_tool(case, model)
+    if isinstance(theirs, str):
+        return theirs[:80], ""
+    done = run(plimsoll, "plan", path, "--dump", "rows", *words)
+    if done.returncode:
+        return "differ", done.stderr[-300:]
+    mine = [(line["ids"], line["labels"]) for line in map(json.loads, done.stdout.splitlines()) if line["ids"]]
+    if learnt(mine) != learnt(theirs):
+        return "differ", f"{learnt(mine)[:1]} {learnt(theirs)[:1]}"
+    return "same", ""
+
+
+def try_file(plimsoll, path, config, tool, family, models, work):
+    """{outcome: runs | refused | wrong, why, rows: how the rows compare}: only model and data are replaced."""
+    try:
+        settings, case = reading.READERS[tool](config)
+    except (KeyError, TypeError, ValueError) as error:
+        settings, case = {}, None
+        if tool != "torchtune":  # a file that our own reading cannot read
+            return {"outcome": "unread", "why": f"{type(error).__name__}: {error}"}
+    rows = case["rows"] if case else reading.ALPACA
     data = work / "rows.jsonl"
-    data.write_text("{}\n")
-    sets = [f"model={models / family}", f"data.train={data}"]
-    words = lambda: [w for s in sets for w in ("--set", s)]
-    done = run(plimsoll, "recipe", path, "--json", *words())
-    if done.returncode != 0 and "data.eval" in done.stderr + " eval_dataset test_datasets dataset_val: there is no":
-        sets.append(f"data.eval={data}")  # the recipe names rows of their own to evaluate on
-        done = run(plimsoll, "recipe", path, "--json", *words())
-    if done.returncode != 0:
-        return "refused", done.stderr.strip()
-    answer = json.loads(done.stdout)
-    recipe = answer["recipe"]
-    data.write_text(rows_for(recipe))
-    if isinstance(recipe["data"].get("eval"), (str, dict)) and not str(recipe["data"]["eval"]).endswith("%"):
-        if f"data.eval={data}" not in sets:
-            sets.append(f"data.eval={data}")
-    elif recipe["data"].get("eval") is not None:
-        sets.append(f"data.eval={data}")
-    # What a tiny model cannot have: the memory of a large one, more rows than there are.
-    sets += ["init=random", "memory.device=4GiB", "memory.host=4GiB", "schedule.max_steps=2", "batch.effective=4",
-             "batch.micro=1", f"output={work / 'run'}", "threads=1"]
-    if recipe["data"]["max_length"] and recipe["data"]["max_length"] > 512:
-        sets.append("data.max_length=512")
-    planned = run(plimsoll, "plan", path, *words())
-    if planned.returncode != 0:
-        return "refused", planned.stderr.strip()
-    trained = run(plimsoll, "train", path, "--overwrite", *words())
-    if trained.returncode != 0:
-        return "refused", trained.stderr.strip()
-    return "runs", "/".join(str(x) for x in (recipe["data"]["format"], recipe["data"]["template"],
-                                             recipe["data"]["train_on_prompt"]))
-
-
-REASONS = ((r"load_in_8bit|8-bit base", "8-bit base weights"), (r"DoRA|dora", "DoRA"), (r"modules_to_save|additional_target|whole modules", "modules_to_save"),
-           (r"template '", "a template that does not exist here"), (r"attention across rows", "packing across rows"),
-           (r"datasets.type|does not exist here; alpaca", "another row format"),
-           (r"NEFT|neftune|label_smoothing|change of the loss", "NEFTune, label smoothing"),
-           (r"optimizer|optim:", "another optimizer"), (r"unknown key", "an unknown key"),
-           (r"pretraining_dataset", "an endless stream"), (r"joins all texts", "joined texts"),
-           (r"different formats", "mixed formats"), (r"lr_scheduler", "another schedule"), (r"freeze", "freezing layers"))
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    base = ["--set", f"model={models / family}", "--set", f"data.train={data}"]
+    done = run(plimsoll, "recipe", path, "--json", *base)
+    if done.returncode and "data.eval" not in base:
+        base += ["--set", f"data.eval={data}"]  # the recipe may name rows of their own to evaluate on
+        done = run(plimsoll, "recipe", path, "--json", *base)
+    if done.returncode:
+        return {"outcome": "refused", "why": done.stderr.strip()}
+    recipe = json.loads(done.stdout)["recipe"]
+    evaluates = recipe["data"].get("eval")
+    if isinstance(evaluates, str) and not evaluates.endswith("%") and "rows.jsonl" not in evaluates or isinstance(evaluates, dict):
+        base += ["--set", f"data.eval={data}"]
+    wrong = reading.differences(settings, recipe)
+    # Rows that are held out would be missing from the comparison.
+    sets = [w for s in ("init=random", "memory=6GiB", "threads=1", f"output={work / 'run'}") for w in ("--set", s)]
+    compared, difference = compare_rows(plimsoll, path, base + sets + ["--set", "data.eval=null"], case, models / family)
+    if compared == "differ":
+        wrong.append("rows: " + difference)
+    # What a tiny model and eight rows cannot have: long sequences, large batches, many steps.
+    small = ["schedule.max_steps=2", "batch.effective=2", "batch.micro=1"]
+    if evaluates is not None:
+        small.append(f"data.eval={data}")
+    if recipe["data"]["max_length"] is None or recipe["data"]["max_length"] > 512:
+        small.append("data.max_length=512")
+    sets += [w for s in small for w in ("--set", s)]
+    for command in (["plan"], ["train", "--overwrite"]):
+        done = run(plimsoll, command[0], path, *command[1:], *base, *sets)
+        if done.returncode:
+            return {"outcome": "refused", "why": done.stderr.strip(), "rows": compared}
+    kind = "/".join(str(recipe["data"][k]) for k in ("format", "template", "train_on_prompt"))
+    return {"outcome": "wrong" if wrong else "runs", "why": "; ".join(wrong), "rows": compared, "kind": kind}
 
 
 def reason_of(text):
-    lines = [line for line in text.splitlines() if line and not line.startswith("note")]
-    first = lines[0] if lines else text
-    for pattern, reason in REASONS:
-        if re.search(pattern, first):
-            return reason
-    return re.sub(r"^\S+: ", "", first)[:90]
-
-
-def job(arguments):
-    plimsoll, path, family, models = arguments
-    with tempfile.TemporaryDirectory() as work:
-        return try_file(plimsoll, path, family, Path(models), Path(work))
+    """What is missing, as the program says it: an unknown key only where nothing else is."""
+    lines = [re.sub(r"^(error: )?(\S+?:\d+: |--set \S+ )?", "", line) for line in text.splitlines() if line and not line.startswith("note")]
+    lines = [re.sub(r"/\S+/", "", line) for line in lines] or [text]
+    return next((line for line in lines if not line.startswith("unknown key")), lines[0])[:110]
 
 
 def main():
@@ -239,12 +249,11 @@ def main():
     parser.add_argument("corpus", type=Path)
     parser.add_argument("--plimsoll", type=Path, default=ROOT / "build" / "plimsoll")
     parser.add_argument("--table", type=Path)
-    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--only", help="files whose path holds this text")
     parser.add_argument("--verbose", action="store_true")
     options = parser.parse_args()
     found, seen = [], set()
     for repository in sorted(p for p in options.corpus.iterdir() if p.is_dir()):
-        commit = (repository / ".commit").read_text().strip()
         for path in sorted(p for p in repository.rglob("*") if p.suffix in (".yaml", ".yml", ".json")):
             text = path.read_text(errors="replace")
             try:
@@ -254,44 +263,44 @@ def main():
             if not isinstance(config, dict) or text in seen:
                 continue  # a fork's copy counts once
             seen.add(text)
-            found.append((repository.name.replace("+", "/"), commit, path, path.relative_to(repository), *scope(path.relative_to(repository), config)))
-    inside = [f for f in found if f[6] is None]
+            found.append((path, config, *scope(path.relative_to(repository), config)))
+    inside = [f for f in found if f[4] is None and (not options.only or options.only in str(f[0]))]
     outcomes = {}
-    with tempfile.TemporaryDirectory() as models:
-        make_models(Path(models), ROOT / "demo" / "model")
-        with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-            jobs = [(options.plimsoll, f[2], f[5], models) for f in inside]
-            for entry, outcome in zip(inside, pool.map(job, jobs)):
-                outcomes[entry[2]] = outcome
-                if options.verbose and outcome[0] != "runs":
-                    print(f"{entry[0]}/{entry[3]}\n    {outcome[1][:400]}", file=sys.stderr)
+    with tempfile.TemporaryDirectory() as folder:
+        models = Path(folder) / "models"
+        models.mkdir()
+        make_models(models, ROOT / "demo" / "model")
+        for path, config, tool, family, _ in inside:
+            with tempfile.TemporaryDirectory() as work:
+                outcome = outcomes[path] = try_file(options.plimsoll, path, config, tool, family, models, Path(work))
+            if options.verbose:
+                told = [line for line in outcome["why"].splitlines() if not line.startswith("note")]
+                print(f"{outcome['outcome']}: {path.relative_to(options.corpus)} ({outcome.get('rows')})\n    "
+                      + "\n    ".join(told)[-900:], file=sys.stderr, flush=True)
     lines = report(found, inside, outcomes)
-    print("\n".join(lines[0]))
+    print("\n".join(lines))
     if options.table:
-        options.table.write_text("\n".join(lines[0] + lines[1]) + "\n")
+        options.table.write_text("\n".join(lines) + "\n")
 
 
 def report(found, inside, outcomes):
-    total = collections.Counter(TOOLS.get(f[4], "none") for f in found)
-    table = ["| Tool | Files | In scope | Run | Refused |", "|---|---|---|---|---|"]
+    total = collections.Counter(TOOLS.get(f[2], "none") for f in found)
+    table = ["| Tool | Files | In scope | Run | Refused | Wrong |", "|---|---|---|---|---|---|"]
+    def count(mine, name):
+        kinds = collections.Counter(outcomes[f[0]]["outcome"] for f in mine)
+        share = f" ({100 * kinds['runs'] / max(1, len(mine)):.0f} %)"
+        return f"| {name} | {len(mine)} | {kinds['runs']}{share} | {kinds['refused']} | {kinds['wrong'] + kinds['unread']} |"
     for tool, name in TOOLS.items():
-        mine = [f for f in inside if f[4] == tool]
-        runs = sum(outcomes[f[2]][0] == "runs" for f in mine)
-        table.append(f"| {name} | {total[name]} | {len(mine)} | {runs} | {len(mine) - runs} |")
-    runs = sum(o[0] == "runs" for o in outcomes.values())
-    table.append(f"| all | {len(found)} | {len(inside)} | {runs} ({100 * runs / max(1, len(inside)):.0f} %) | {len(inside) - runs} |")
-    classes = collections.Counter((TOOLS[f[4]], outcomes[f[2]][1]) for f in inside if outcomes[f[2]][0] == "runs")
-    table += ["", "| What runs: tool | format, template, loss on the prompt | Files |", "|---|---|---|"]
-    table += [f"| {tool} | {kind} | {count} |" for (tool, kind), count in sorted(classes.items())]
-    refusals = collections.Counter((TOOLS[f[4]], reason_of(outcomes[f[2]][1])) for f in inside if outcomes[f[2]][0] != "runs")
-    table += ["", "| What is refused: tool | what is missing, as the first line says it | Files |", "|---|---|---|"]
-    table += [f"| {tool} | {reason.replace('|', '/')} | {count} |" for (tool, reason), count in refusals.most_common()]
-    listing = ["", "## Files", ""]
-    for repository in sorted({f[0] for f in inside}):
-        mine = [f for f in inside if f[0] == repository]
-        listing.append(f"- {repository} at {mine[0][1]}: " + ", ".join(
-            f"{f[3]}" + ("" if outcomes[f[2]][0] == "runs" else " (refused)") for f in mine))
-    return table, listing
+        table.append(count([f for f in inside if f[2] == tool], f"{name} | {total[name]}"))
+    table.append(count(inside, f"all | {len(found)}"))
+    runs = [(f, outcomes[f[0]]) for f in inside if outcomes[f[0]]["outcome"] == "runs"]
+    classes = collections.Counter((TOOLS[f[2]], o["kind"], o["rows"]) for f, o in runs)
+    table += ["", "| What runs: tool | format, template, loss on the prompt | rows beside the tool's code | Files |", "|---|---|---|---|"]
+    table += [f"| {tool} | {kind} | {rows} | {files} |" for (tool, kind, rows), files in sorted(classes.items())]
+    refused = [(f, outcomes[f[0]]) for f in inside if outcomes[f[0]]["outcome"] == "refused"]
+    reasons = collections.Counter((TOOLS[f[2]], reason_of(o["why"])) for f, o in refused)
+    table += ["", "| What is refused: tool | what is missing | Files |", "|---|---|---|"]
+    return table + [f"| {tool} | {reason.replace('|', '/')} | {files} |" for (tool, reason), files in reasons.most_common()]
 
 
 if __name__ == "__main__":

@@ -21,19 +21,19 @@ std::string expected(const Option& option, const Node& node) {
 
 }  // namespace
 
-void Problems::add(const std::string& place, const std::string& message, const std::string& key) {
+void Problems::add(const std::string& place, const std::string& message, const std::string& key, int layer) {
   ++count_;
-  if (!is_full()) lines_.push_back({key, place + ": " + message});
+  if (!is_full()) lines_.push_back({key, place + ": " + message, layer});
 }
 
 void Problems::add_first(const std::string& place, const std::string& message) {
   ++count_;
-  lines_.insert(lines_.begin(), {"", place + ": " + message});
+  lines_.insert(lines_.begin(), {"", place + ": " + message, 0});
   if (lines_.size() > kShown) lines_.pop_back();
 }
 
-void Problems::forget(const std::string& key) {
-  count_ -= std::erase_if(lines_, [&](const Line& line) { return line.key == key; });
+void Problems::forget(const std::string& key, int layer) {
+  count_ -= std::erase_if(lines_, [&](const Line& line) { return line.key == key && line.layer < layer; });
 }
 
 void Problems::throw_if_any() const {
@@ -88,7 +88,7 @@ void RecipeBuilder::take_back_group(const std::string& group, const Source& sour
 }
 
 void RecipeBuilder::take_back(const Option& option, const Source& source) {
-  problems_.forget(option.key);
+  problems_.forget(option.key, calls_);
   missing_.erase(option.key);
   given_.erase(option.key);
   taken_back_[option.key] = calls_;
@@ -107,7 +107,7 @@ void RecipeBuilder::assign(const Option& option, const Node& node, const Source&
   if (node.kind == Node::Kind::null && source.takes_back) return take_back(option, source);
   const std::string place = source.place(node.line);
   if (node.kind == Node::Kind::map) distinct(node, option.key + ".", source);
-  problems_.forget(option.key);  // a later layer puts right what an earlier one could not say
+  problems_.forget(option.key, calls_);  // a later layer puts right what an earlier one could not say
   if (const auto refusal = refuse_node(option.key, node)) return problems_.add(place, *refusal, option.key);
   try {
     const Node located = on_this_machine(option.key, node, source);

@@ -273,59 +273,34 @@ void combine_answers_only(Layer& layer) {
              present({completion, assistant}));
 }
 
-struct Zero {
-  int64_t stage = 0;
-  bool states = false;   // the optimizer is offloaded
-  bool weights = false;  // the weights are
-};
-
-bool leaves(const Node& config, const char* key) {
-  const Node* device = find_node(config, std::string("zero_optimization.") + key + ".device");
-  return device != nullptr && !is_off(*device);
-}
-
-std::optional<Zero> read_zero(const Node& config) {
-  const Node* stage = find_node(config, "zero_optimization.stage");
-  if (stage == nullptr) return Zero{};
-  const auto number = read_foreign_whole(*stage);
-  if (!number) return std::nullopt;
-  return Zero{*number, leaves(config, "offload_optimizer"), leaves(config, "offload_param")};
-}
-
-// A tier says which of states, gradients and weights leave the device.
-std::string tier_of(const Zero& zero) {
-  if (zero.weights) return "minimal";
-  if (!zero.states) return "deepspeed";
-  return zero.stage == 3 ? "stage3" : "stage2_offload";
-}
-
-void combine_deepspeed(Layer& layer) {
-  if (!layer.says({"@deepspeed", "@stage", "@cpu_offload"})) return;
-  const Said* config = layer.part("@deepspeed");
-  const Said* stage = layer.part("@stage");
-  const Said* offload = layer.part("@cpu_offload");
-  const auto from = present({config, stage, offload});
-  std::optional<Zero> zero =
-      Zero{stage == nullptr ? 0 : read_foreign_whole(stage->value).value_or(-1), is_true(offload), false};
-  try {
-    if (config != nullptr) zero = read_zero(layer.read_file(config->value));
-  } catch (const UsageError& error) {
-    return layer.refuse(*config, error.what());
+// The version of a model, and a tokenizer of another folder, go with the model's name.
+void combine_model(Layer& layer) {
+  const Said* revision = layer.part("@revision");
+  if (layer.says({"@revision"})) {
+    if (is_word(revision, "main"))
+      layer.ignore(*revision, "the version in the cache is the one that was downloaded");
+    else
+      layer.refuse_until_later(*revision,
+                               "no other version than main is looked for; the folder of '" +
+                                   excerpt(revision->value.text) + "' can be the model",
+                               "model");
   }
-  if (!zero || zero->stage < 0 || zero->stage > 3)
-    return layer.refuse(*from.front(), "expected a ZeRO stage from 0 to 3");
-  const bool has_home = layer.has_offload_home();
-  if ((zero->states || zero->weights) && has_home) return layer.emit("memory.tier", tier_of(*zero), from);
-  for (const Said* said : from)
-    layer.ignore(*said,
-                 zero->states || zero->weights
-                     ? "the planner offloads what the budget asks for to memory.disk (memory.tier fixes it)"
-                     : "one device: nothing is sharded");
+  const Said* tokenizer = layer.part("@tokenizer_name");
+  if (!layer.says({"@tokenizer_name"})) return;
+  if (is_off(tokenizer->value)) return layer.ignore(*tokenizer, "off, as here", true);
+  const Node* model = layer.given("model");
+  if (model != nullptr && model->text == tokenizer->value.text)
+    return layer.ignore(*tokenizer, "the model's own, as here", true);
+  layer.refuse_until_later(
+      *tokenizer,
+      "a tokenizer of another folder than the model's does not exist here; put its files into the model's",
+      "model");
 }
 
 }  // namespace
 
 void combine(Layer& layer) {
+  combine_model(layer);
   combine_method(layer);
   if (layer.is_recipe()) fill_tool_method(layer);  // the precision asks for the method
   combine_targets(layer);

@@ -11,6 +11,7 @@ void combine(Layer& layer);
 
 // What happens how often, and what ends the run (combine_run.cc).
 void combine_run(Layer& layer);
+void combine_deepspeed(Layer& layer);
 // The data sets, and what tools have of their own (dialects/).
 void combine_data(Layer& layer);
 void combine_llama_factory(Layer& layer);

@@ -1,4 +1,6 @@
 // Keys of ours about the run: what happens how often, what ends it, where it goes.
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <filesystem>
 
@@ -6,6 +8,7 @@
 #include "recipe/combine.h"
 #include "recipe/combine_parts.h"
 #include "recipe/foreign_value.h"
+#include "recipe/hub.h"
 #include "recipe/option.h"
 
 namespace plimsoll {
@@ -54,6 +57,14 @@ void combine_every(Layer& layer, const EveryParts& every) {
       if (said != nullptr && layer.says({name})) layer.ignore(*said, why);
   };
   if (!evaluates) return ignore_all("no rows to evaluate on are named (data.eval)");
+  if (is_word(strategy, "best")) {  // a checkpoint at each evaluation that is better
+    layer.emit("save.best", "loss", {strategy});
+    const Node* evaluations = layer.given("eval.every");
+    if (steps != nullptr && layer.says({every.steps}))
+      layer.ignore(*steps, "'" + strategy->as_written + "' switches it off");
+    if (evaluations != nullptr) layer.emit(key, *evaluations, {strategy});
+    return;
+  }
   if (strategy != nullptr && !is_word(strategy, "steps")) {
     if (steps != nullptr && layer.says({every.steps}))
       layer.ignore(*steps, "'" + strategy->as_written + "' switches it off");
@@ -92,13 +103,17 @@ void combine_report_to(Layer& layer) {
 }
 
 void combine_plugins(Layer& layer) {
+  // Kernels, logs, and what measures after the training.
+  static constexpr std::array<std::string_view, 5> kIdle = {"liger", "cut_cross_entropy", "kernels",
+                                                            "lm_eval", "swanlab"};
   if (!layer.says({"@plugins"})) return;
   const Said* plugins = layer.part("@plugins");
   for (const Node& name : plugins->value.items)
-    if (!name.text.starts_with("axolotl.integrations.liger.") &&
-        !name.text.starts_with("axolotl.integrations.cut_cross_entropy."))
+    if (std::none_of(kIdle.begin(), kIdle.end(), [&](std::string_view idle) {
+          return name.text.starts_with("axolotl.integrations." + std::string(idle) + ".");
+        }))
       return layer.refuse(*plugins, "'" + excerpt(name.text) + "' does not exist here");
-  layer.ignore(*plugins, "there is one implementation here, and it needs no such choice");
+  layer.ignore(*plugins, "no plugin of these changes what is learnt");
 }
 
 // axolotl's watchdog over the losses that are logged.
@@ -131,19 +146,28 @@ void combine_hub(Layer& layer) {
   const std::string text =
       name != nullptr ? name->value.text : std::filesystem::path(folder).filename().string();
   if (text.empty()) return layer.refuse(*push, "needs a hub_model_id beside it");
+  if (!is_hub_name(text, true))
+    return layer.ignore(name != nullptr ? *name : *push,
+                        "'" + excerpt(text) + "' is no name of the hub: no upload is printed");
   layer.emit("save.hub", text, present({name, push}));
 }
 
 void combine_special_tokens(Layer& layer) {
-  if (!layer.says({"@bos_token", "@eos_token", "@unk_token"})) return;
+  if (!layer.says({"@bos_token", "@eos_token", "@unk_token", "@eot_token"})) return;
+  // axolotl's end of a turn; another than the end of texts is read for rows of messages only.
+  const Said* ends = layer.part("@eot_token");
+  if (ends != nullptr && ends->value.items.size() > 1)
+    return layer.refuse(*ends, "several tokens that end a turn do not exist here; one does");
   std::vector<const Said*> from;
   Node tokens;
   tokens.kind = Node::Kind::map;
-  for (const char* part : {"@bos_token", "@eos_token", "@unk_token"}) {
+  for (const char* part : {"@bos_token", "@eos_token", "@unk_token", "@eot_token"}) {
     const Said* said = layer.part(part);
     if (said == nullptr) continue;
     from.push_back(said);
-    tokens.items.push_back(scalar_at(said->value, said->value.text));
+    const bool is_list = said->value.kind == Node::Kind::list;
+    tokens.items.push_back(
+        scalar_at(said->value, is_list ? said->value.items.front().text : said->value.text));
     tokens.items.back().quoted = true;
     tokens.items.back().key = std::string(part).substr(1);
   }

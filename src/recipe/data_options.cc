@@ -85,12 +85,14 @@ Option data_train_on_prompt() {
 }
 
 Option data_special_tokens() {
-  static const std::vector<std::string> kNames = {"bos_token", "eos_token", "unk_token"};
+  static const std::vector<std::string> kNames = {"bos_token", "eos_token", "eot_token", "unk_token"};
   Option option;
   option.key = "data.special_tokens";
   option.values = "a map such as {eos_token: <|im_end|>}";
   option.meaning =
-      "the token that ends texts, where it is not the tokenizer's; others must be the tokenizer's";
+      "the token that ends texts, where it is not the tokenizer's, and eot_token, which ends turns and is "
+      "learnt with "
+      "axolotl's templates; others must be the tokenizer's";
   option.set = [](Recipe& recipe, const Node& node, Folder) {
     if (node.kind != Node::Kind::map) return false;
     std::map<std::string, std::string> tokens;

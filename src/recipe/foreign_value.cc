@@ -59,7 +59,7 @@ ForeignValue read_flag(const Node& node, bool inverse) {
 ForeignValue read_whole(const Node& node, bool minus_one_is_none) {
   const auto whole = read_foreign_whole(node);
   if (!whole) return expected("a whole number", node);
-  if (minus_one_is_none && *whole < 0) return without_effect("no limit");
+  if (minus_one_is_none && *whole <= 0) return without_effect("no limit");
   return mapped(scalar_at(node, std::to_string(*whole)));
 }
 
@@ -117,6 +117,8 @@ std::optional<double> read_foreign_number(const Node& node) {
   constexpr double kLargest = 9e15;  // whole numbers up to it are exact
   Node plain = node;
   plain.quoted = false;
+  const bool begins = !plain.text.empty() && plain.text.front() != '_' && plain.text.back() != '_';
+  if (begins) std::erase(plain.text, '_');  // YAML 1.1: 500_000
   return read_number(plain, {-kLargest, kLargest});
 }
 

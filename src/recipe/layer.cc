@@ -151,6 +151,10 @@ void Layer::refuse(const Said& said, const std::string& message, const std::stri
   problems_.add(place(said.value), said.key + ": " + message, key);
 }
 
+void Layer::refuse_until_later(const Said& said, const std::string& message, const std::string& key) {
+  problems_.add(place(said.value), said.key + ": " + message, key, number_);
+}
+
 Node Layer::locate(const Node& path) const {
   if (path.kind == Node::Kind::list) {
     Node list = path;

@@ -89,6 +89,8 @@ class Layer {
   void ignore(const Said& said, const std::string& reason, bool is_off = false);
   // With a `key` of ours the problem is gone where a later layer says that key.
   void refuse(const Said& said, const std::string& message, const std::string& key = "");
+  // The same, where this layer says the key as well.
+  void refuse_until_later(const Said& said, const std::string& message, const std::string& key);
   // A path of theirs: where nothing is beside the recipe, but in the working directory, that is meant.
   [[nodiscard]] Node locate(const Node& path) const;
 

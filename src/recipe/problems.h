@@ -17,10 +17,10 @@ struct RecipeError : UsageError {
 // Problems with their places, one a line. A file can hold any number; the first ones are enough.
 class Problems {
  public:
-  // A problem with a `key` is gone once forget() is called for that key.
-  void add(const std::string& place, const std::string& message, const std::string& key = "");
+  // A problem with a `key` is gone once forget() is called for that key, by a layer after `layer`.
+  void add(const std::string& place, const std::string& message, const std::string& key = "", int layer = 0);
   void add_first(const std::string& place, const std::string& message);
-  void forget(const std::string& key);
+  void forget(const std::string& key, int layer);
   [[nodiscard]] size_t count() const { return count_; }
   [[nodiscard]] bool is_full() const { return lines_.size() == kShown; }
   void throw_if_any() const;
@@ -30,6 +30,7 @@ class Problems {
   struct Line {
     std::string key;
     std::string text;
+    int layer = 0;
   };
   std::vector<Line> lines_;
   size_t count_ = 0;

@@ -1,6 +1,7 @@
 #include "recipe/translate.h"
 
 #include <algorithm>
+#include <map>
 
 #include "recipe/combine.h"
 #include "recipe/foreign_value.h"
@@ -31,6 +32,27 @@ void fill_references(Node& node, const Node& root, int& left) {
   if (target == nullptr || target->kind != Node::Kind::scalar || target->text.find("${") != std::string::npos)
     return;
   node.text.replace(begin, end + 1 - begin, target->text);
+}
+
+// PyYAML, which reads the files of these, takes the last of several values of a key.
+bool has_last_word(std::optional<Tool> tool) {
+  return tool == Tool::axolotl || tool == Tool::llama_factory || tool == Tool::trl;
+}
+
+void keep_last_of_each(Node& root, Layer& layer) {
+  std::map<std::string, const Node*> last;
+  for (const Node& item : root.items) last[item.key] = &item;
+  std::vector<Node> kept;
+  for (const Node& item : root.items) {
+    const Node& counts = *last[item.key];
+    if (&counts == &item) {
+      kept.push_back(item);
+    } else {
+      layer.ignore({item, item.key, item.key + ": " + excerpt(as_text(item)), 0},
+                   "said again in line " + std::to_string(counts.line) + ", and the last one counts");
+    }
+  }
+  root.items = std::move(kept);
 }
 
 bool is_empty(const Node& node) {
@@ -76,7 +98,9 @@ bool Translator::read_theirs(const Node& child, const std::string& key, Layer& l
   }
   const Alias* row = find_alias(key, layer.tool());
   if (row == nullptr) return false;
-  const bool of_theirs = is_method_word(child) || (key == "device" && layer.tool() == Tool::torchtune);
+  const bool of_theirs =
+      is_method_word(child) ||
+      (key == "device" && (layer.tool() == Tool::torchtune || layer.tool() == Tool::axolotl));
   if (find_option(key) != nullptr && !of_theirs) return false;
   const bool has_inner = is_alias_group(key) || is_group(key);
   // A map whose keys are known one by one, rather than the value of a key; an empty one is off.
@@ -124,6 +148,7 @@ Node Translator::translate(const Node& root, const Source& source, const Recipe&
   }
   Layer layer(++layers_, source, report_.tool, before, parts_, problems, report_);
   Node filled = root;
+  if (has_last_word(report_.tool)) keep_last_of_each(filled, layer);
   int references = 256;
   if (report_.tool == Tool::torchtune) fill_references(filled, root, references);
   Node own = own_keys(filled, "", layer);

@@ -155,10 +155,12 @@ std::vector<bool> learnt_tokens(const Tokenizer& tokenizer, const TrainingText& 
 
 namespace {
 
-// The contents of the answers, and of the tokens behind each the end-of-text token, where it is not far: what
-// axolotl learns (0.19.0, prompt_strategies/chat_template.py, _tokenize_single_prompt).
+// The contents of the answers, and of the tokens behind each the end-of-text token and the one that ends a
+// turn, where they are not far: what axolotl learns (0.19.0, prompt_strategies/chat_template.py,
+// _tokenize_single_prompt).
 std::vector<bool> learnt_contents(const Tokenizer& tokenizer, const TrainingText& rendered,
-                                  const std::vector<int32_t>& ids, int32_t eos) {
+                                  const std::vector<int32_t>& ids,
+                                  std::initializer_list<std::optional<int32_t>> ends) {
   constexpr size_t kFarthest = 3;
   std::vector<bool> learnt(ids.size(), false);
   const auto starts = token_starts(tokenizer, rendered.text, ids);
@@ -167,18 +169,21 @@ std::vector<bool> learnt_contents(const Tokenizer& tokenizer, const TrainingText
     for (size_t i = range.begin; i < range.end; ++i) learnt[i] = true;
     if (range.begin == range.end) continue;
     const auto first = ids.begin() + static_cast<std::ptrdiff_t>(range.end);
-    const auto end = std::find(first, ids.end(), eos);
-    if (end != ids.end() && end - first <= static_cast<std::ptrdiff_t>(kFarthest))
-      learnt[static_cast<size_t>(end - ids.begin())] = true;
+    for (const auto& token : ends) {
+      const auto end = std::find(first, ids.end(), token.value_or(-1));
+      if (end != ids.end() && end - first <= static_cast<std::ptrdiff_t>(kFarthest))
+        learnt[static_cast<size_t>(end - ids.begin())] = true;
+    }
   }
   return learnt;
 }
 
-void label(const Tokenizer& tokenizer, const TrainingText& rendered, const TemplateRules& rules, int32_t eos,
-           Example& example) {
-  const std::vector<bool> learnt = rules.answers == TemplateRules::Answers::contents
-                                       ? learnt_contents(tokenizer, rendered, example.ids, eos)
-                                       : learnt_tokens(tokenizer, rendered, example.ids);
+void label(const Tokenizer& tokenizer, const TrainingText& rendered, const TemplateRules& rules,
+           const ConversationOptions& options, Example& example) {
+  const std::vector<bool> learnt =
+      rules.answers == TemplateRules::Answers::contents
+          ? learnt_contents(tokenizer, rendered, example.ids, {options.eos, options.end_of_turn})
+          : learnt_tokens(tokenizer, rendered, example.ids);
   for (size_t i = 0; i < learnt.size(); ++i)
     example.labels.push_back(learnt[i] ? example.ids[i] : kIgnoreLabel);
 }
@@ -229,7 +234,7 @@ EncodeConversation conversation_encoder(std::shared_ptr<const Tokenizer> tokeniz
         example.labels = example.ids;
         return;
       }
-      label(*tokenizer, rendered, rules, options.eos, example);
+      label(*tokenizer, rendered, rules, options, example);
       require_targets(example, where);
     } catch (const TemplateError& error) {
       throw DamagedError(where() + ": " + error.what());

@@ -75,11 +75,15 @@ ExampleEncoder make_encoder(const Recipe& recipe, const ColumnBinding& binding, 
   if (recipe.data.bos) options.begin = text_start(*data.tokenizer, options.eos);
   EncodeConversation converse;
   if (auto chat = chat_template_of(recipe, binding.format)) {
+    std::optional<int32_t> end_of_turn;
+    if (const auto end = recipe.data.special_tokens.find("eot_token");
+        end != recipe.data.special_tokens.end())
+      end_of_turn = data.tokenizer->token_id(end->second);
     if (const auto end = recipe.data.special_tokens.find("eos_token");
         end != recipe.data.special_tokens.end())
       chat->end_texts_with(end->second);
     converse = conversation_encoder(data.tokenizer, *std::move(chat),
-                                    {options.train_on_prompt, options.max_length, options.eos});
+                                    {options.train_on_prompt, options.max_length, options.eos, end_of_turn});
   }
   return ExampleEncoder(
       options,

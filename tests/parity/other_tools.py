@@ -86,28 +86,46 @@ def llama_factory(case, model):
                                              videos=[], audios=[])
 
 
+def axolotl_strategy(case, tokenizer, config):
+    """(the strategy for a kind of rows, what makes its row of one of ours)"""
+    from axolotl.prompt_strategies import chat_template, completion, load
+    from axolotl.utils.chat_templates.base import get_chat_template
+    entry, kind = case.get("entry") or {}, case["type"]
+    if kind == "completion":
+        field = entry.get("field") or "text"
+        return completion.load(tokenizer, config, {"field": field}), lambda row: {field: [row[field]]}
+    if kind == "user_defined":
+        return load(kind, tokenizer, config, {k: v for k, v in entry["type"].items() if v is not None}), lambda row: row
+    if kind.split(":")[0] == "alpaca":
+        from axolotl.prompt_tokenizers import AlpacaPromptTokenizingStrategy
+        from axolotl.prompters import AlpacaPrompter
+        style = kind.partition(":")[2] or "instruct"
+        return AlpacaPromptTokenizingStrategy(AlpacaPrompter(style), tokenizer, config.train_on_inputs, config.sequence_len), lambda row: row
+    if kind != "chat_template":
+        return load(kind, tokenizer, config, {}), lambda row: row
+    name = entry.get("chat_template") or case.get("chat_template") or "tokenizer_default"
+    text = tokenizer.chat_template if name.startswith("tokenizer_default") else get_chat_template(name, case.get("jinja"))
+    names = entry.get("message_property_mappings") or {
+        "role": entry.get("message_field_role") or "role", "content": entry.get("message_field_content") or "content"}
+    prompter = chat_template.ChatTemplatePrompter(tokenizer, chat_template=text, max_length=case["length"], roles=entry.get("roles"),
+                                                  message_property_mappings=names,
+                                                  field_messages=entry.get("field_messages") or "messages")
+    return chat_template.ChatTemplateStrategy(
+        prompter, tokenizer, config.train_on_inputs, case["length"], roles_to_train=entry.get("roles_to_train") or ["assistant"],
+        train_on_eos=entry.get("train_on_eos") or "turn", eot_tokens=case.get("eot_tokens")), lambda row: row
+
+
 def axolotl(case, model):
-    from axolotl.prompt_strategies import alpaca_instruct, chat_template, completion
     from axolotl.utils.dict import DictDefault
     tokenizer = tokenizer_of(model)
     config = DictDefault({"train_on_inputs": case.get("train_on_prompt", False), "sequence_len": case["length"]})
-    if case["type"] == "alpaca":
-        strategy = alpaca_instruct.load(tokenizer, config)
-    elif case["type"] == "completion":
-        strategy = completion.load(tokenizer, config, {"field": "text"})
-    else:
-        prompter = chat_template.ChatTemplatePrompter(tokenizer, chat_template=tokenizer.chat_template,
-                                                      max_length=case["length"])
-        strategy = chat_template.ChatTemplateStrategy(prompter, tokenizer, config.train_on_inputs, case["length"],
-                                                      roles_to_train=["assistant"], train_on_eos="turn")
+    strategy, row_of = axolotl_strategy(case, tokenizer, config)
     for row in case["rows"]:
+        done = strategy.tokenize_prompt(row_of(row))
         if case["type"] == "completion":
-            done = strategy.tokenize_prompt({"text": [row["text"]]})
             yield done["input_ids"][0], done["labels"][0]
-        else:
-            done = strategy.tokenize_prompt(row)
-            if len(done["input_ids"]) <= case["length"]:
-                yield done["input_ids"], done["labels"]
+        elif len(done["input_ids"]) <= case["length"]:
+            yield done["input_ids"], done["labels"]
 
 
 class HubTokenizer:
@@ -116,33 +134,48 @@ class HubTokenizer:
     def __init__(self, tokenizer, bos, eos):
         self.tokenizer, self.bos_id, self.eos_id = tokenizer, bos, eos
 
+    encodes_whitespace = False
+
     def encode(self, text, add_bos=True, add_eos=True, **_):
         ids = self.tokenizer.encode(text, add_special_tokens=False)
         return ([self.bos_id] if add_bos else []) + ids + ([self.eos_id] if add_eos else [])
 
 
-def torchtune(case, model):
-    from torchtune.data import AlpacaToMessages, Message
-    from torchtune.models.llama3 import Llama3Tokenizer
-    from torchtune.models.qwen2 import Qwen2Tokenizer
-    hub = tokenizer_of(model)
+def torchtune_tokenizer(name, hub):
+    """torchtune's tokenizer of a family over a tokenizer.json."""
+    from torchtune.models import llama2, llama3, mistral, qwen2
     of = hub.convert_tokens_to_ids
-    limit = None if case["length"] is None else case["length"]
-    if case["tokenizer"] == "llama3":
-        tokenizer = Llama3Tokenizer.__new__(Llama3Tokenizer)
+    if name == "llama3":
+        tokenizer = llama3.Llama3Tokenizer.__new__(llama3.Llama3Tokenizer)
         tokenizer.bos_id, tokenizer.eos_id = of("<|begin_of_text|>"), of("<|end_of_text|>")
         tokenizer.start_header_id, tokenizer.end_header_id = of("<|start_header_id|>"), of("<|end_header_id|>")
         tokenizer.eot_id = tokenizer.eom_id = of("<|eot_id|>")
         tokenizer.tt_model = HubTokenizer(hub, tokenizer.bos_id, tokenizer.eos_id)
-    else:
-        tokenizer = Qwen2Tokenizer.__new__(Qwen2Tokenizer)
+        tokenizer.prompt_template = None
+    elif name.startswith("qwen"):
+        tokenizer = qwen2.Qwen2Tokenizer.__new__(qwen2.Qwen2Tokenizer)
         tokenizer.eos_id = tokenizer.im_end_id = of("<|im_end|>")
         tokenizer.im_start_id, tokenizer.bos_id = of("<|im_start|>"), None
         tokenizer.encode = HubTokenizer(hub, None, tokenizer.eos_id).encode
-    tokenizer.max_seq_len, tokenizer.prompt_template = limit, None
-    if case["rows"] is TEXTS:
-        for row in TEXTS:
-            ids = tokenizer.encode(text=row["text"], add_bos=True, add_eos=True)
+        tokenizer.prompt_template = None
+    else:
+        kind, tags = ((llama2.Llama2Tokenizer, llama2.Llama2ChatTemplate) if name == "llama2" else
+                      (mistral.MistralTokenizer, mistral.MistralChatTemplate))
+        tokenizer = kind.__new__(kind)
+        tokenizer._spm_model = HubTokenizer(hub, hub.bos_token_id, hub.eos_token_id)
+        tokenizer.prompt_template = tags()
+    return tokenizer
+
+
+def torchtune(case, model):
+    from torchtune.data import AlpacaToMessages, Message
+    limit = case["length"]
+    tokenizer = torchtune_tokenizer(case["tokenizer"], tokenizer_of(model))
+    tokenizer.max_seq_len = limit
+    column = case.get("column", "text")
+    if column in case["rows"][0]:
+        for row in case["rows"]:
+            ids = tokenizer.encode(text=row[column], add_bos=True, add_eos=True)
             ids = ids if limit is None else ids[:limit - 1]
             yield ids, list(ids)
         return
@@ -163,6 +196,7 @@ def trl(case, model):
     from transformers import AutoModelForCausalLM
     tokenizer = tokenizer_of(model)
     tokenizer.pad_token = tokenizer.eos_token
+    tokenizer.chat_template = case.get("chat_template") or tokenizer.chat_template
     with tempfile.TemporaryDirectory() as out:
         config = SFTConfig(output_dir=out, max_length=case["length"], report_to=[], use_cpu=True, bf16=False,
                            **case.get("arguments", {}))
@@ -238,7 +272,7 @@ CASES = [
     ax("conversations", CHATS, "qwen2", "chat_template", length=160),
     ax("conversations, llama", CHATS, "llama2", "chat_template", length=160),
     tt("alpaca rows, llama3", ALPACA, "llama3", "llama3"),
-    tt("alpaca rows, llama3, answers, cut", ALPACA, "llama3", "llama3", length=72, train_on_prompt=False),
+    tt("alpaca rows, llama3, answers, cut", ALPACA, "llama3", "llama3", length=110, train_on_prompt=False),
     tt("alpaca rows, qwen2", ALPACA, "qwen2", "qwen2"),
     tt("alpaca rows, qwen2, with a length", ALPACA, "qwen2", "qwen2", length=90, train_on_prompt=False),
     tt("texts, llama3", TEXTS, "llama3", "llama3", component="text_completion_dataset"),

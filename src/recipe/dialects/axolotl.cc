@@ -125,7 +125,10 @@ DataSet read_entry(const Layer& layer, const Node& entry) {
   else
     find_files(layer, entry, path, split, text_of(entry, "name"), set);
   const Node* type = find_node(entry, "type");
-  if (type == nullptr) return set;
+  if (type == nullptr || is_off(*type)) {  // utils/data/wrappers.py: rows of tokens that are ready
+    set.format = "input-ids";
+    return set;
+  }
   if (type->kind == Node::Kind::map)
     read_custom_type(*type, set);
   else

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "recipe/combine.h"
+#include "recipe/combine_parts.h"
 #include "recipe/dialects/data_set.h"
 #include "recipe/foreign_value.h"
 
@@ -64,10 +65,12 @@ std::vector<DataSet> read_trl_mixture(const Layer& layer, const Node& mixture) {
   const Said* splits = layer.part("@mixture_splits");
   std::vector<DataSet> sets;
   for (const Node& entry : mixture.items) {
-    if (const auto share = read_foreign_number(entry); !share || *share != 1.0)
-      refuse("'" + excerpt(entry.key) +
-             "': a share of the rows does not exist here; data.train: {path, weight} does");
+    const auto share = read_foreign_number(entry);
+    if (!share || *share <= 0.0 || *share > 1.0)
+      refuse("'" + excerpt(entry.key) + "': expected a share of the rows up to 1");
     DataSet set;
+    if (*share < 1.0)
+      set.rows = ":" + percent(*share);  // alignment 0.3, src/alignment/data.py: the first rows
     std::string split = "train";
     if (splits != nullptr)
       for (const Node& one : splits->value.items)
@@ -77,6 +80,30 @@ std::vector<DataSet> read_trl_mixture(const Layer& layer, const Node& mixture) {
   }
   return sets;
 }
+
+namespace {
+
+// What the handbook says of conversations: their template prints the tokens that begin and end them.
+void combine_dataset_arguments(Layer& layer, bool is_mixture) {
+  const Said* begins = layer.part("@add_special_tokens");
+  if (layer.says({"@add_special_tokens"}))
+    layer.emit("data.bos", is_true(begins) ? "true" : "false", {begins});
+  const Said* ends = layer.part("@append_concat_token");
+  if (layer.says({"@append_concat_token"})) {
+    if (is_true(ends) || is_mixture)
+      layer.ignore(*ends, "texts end with their token, conversations as their template says");
+    else
+      layer.refuse(*ends, "texts without an end-of-text token do not exist here");
+  }
+  const Said* system = layer.part("@empty_system");
+  if (!layer.says({"@empty_system"})) return;
+  if (is_true(system))
+    layer.refuse(*system, "an empty system message before conversations without one does not exist here");
+  else
+    layer.ignore(*system, "off, as here", true);
+}
+
+}  // namespace
 
 void combine_trl(Layer& layer) {
   if (layer.tool() != Tool::trl) return;
@@ -91,9 +118,22 @@ void combine_trl(Layer& layer) {
           *chat, "the template '" + excerpt(chat->value.text) + "' does not exist here; a text in Jinja does",
           "data.template_source");
   }
-  // The handbook holds rows out of a mixture.
   const Said* mixture = layer.part("@mixture");
+  combine_dataset_arguments(layer, mixture != nullptr);
+  // 0.18.0, trl/trainer/sft_config.py: packing_strategy; before it packing cut rows.
+  const Node* packs = layer.given("data.packing");
+  if (packs != nullptr && packs->is_word("true") && layer.version() < Version{{0, 18, 0}}) {
+    const Said packing = {*packs, "packing", "packing: true", 0};
+    layer.refuse_until_later(packing,
+                             "rows that are cut to fill sequences, as TRL did before 0.18, do not exist here",
+                             "data.packing");
+  }
+  // The handbook holds rows out of a mixture.
   if (!layer.says({"@mixture"})) return;
+  if (mixture->value.kind == Node::Kind::map && find_node(mixture->value, "datasets") == nullptr)
+    layer.ignore({mixture->value, mixture->key, mixture->key, 0},
+                 "its rows are read as TRL reads conversations today; the handbook of its time put an empty "
+                 "system message before those without one");
   const Node* held = find_node(mixture->value, "test_split_size");
   if (held == nullptr || is_off(*held)) return;
   const auto size = read_foreign_number(*held);

@@ -1,0 +1,123 @@
+// Files of DeepSpeed: what offloads is a tier of memory; what would change the experiment is refused.
+#include <algorithm>
+#include <array>
+#include <filesystem>
+
+#include "base/error.h"
+#include "recipe/combine.h"
+#include "recipe/combine_parts.h"
+#include "recipe/foreign_value.h"
+
+namespace plimsoll {
+namespace {
+
+struct Zero {
+  int64_t stage = 0;
+  bool states = false;   // the optimizer is offloaded
+  bool weights = false;  // the weights are
+};
+
+bool leaves(const Node& config, const char* key) {
+  const Node* device = find_node(config, std::string("zero_optimization.") + key + ".device");
+  return device != nullptr && !is_off(*device);
+}
+
+std::optional<Zero> read_zero(const Node& config) {
+  const Node* stage = find_node(config, "zero_optimization.stage");
+  if (stage == nullptr) return Zero{};
+  const auto number = read_foreign_whole(*stage);
+  if (!number) return std::nullopt;
+  return Zero{*number, leaves(config, "offload_optimizer"), leaves(config, "offload_param")};
+}
+
+// The files that axolotl (deepspeed_configs/) and LLaMA-Factory (examples/deepspeed/) ship, by name: recipes
+// name them from the tool's own folder. What they leave to the recipe is "auto".
+struct ShippedZero {
+  std::string_view file;
+  Zero zero;
+};
+constexpr std::array kShippedZero = {ShippedZero{"ds_z0_config.json", {0, false, false}},
+                                     ShippedZero{"ds_z2_config.json", {2, false, false}},
+                                     ShippedZero{"ds_z2_autotp_config.json", {2, false, false}},
+                                     ShippedZero{"ds_z2_offload_config.json", {2, true, false}},
+                                     ShippedZero{"ds_z3_config.json", {3, false, false}},
+                                     ShippedZero{"ds_z3_offload_config.json", {3, true, true}},
+                                     ShippedZero{"zero1.json", {1, false, false}},
+                                     ShippedZero{"zero1_torch_compile.json", {1, false, false}},
+                                     ShippedZero{"zero2.json", {2, false, false}},
+                                     ShippedZero{"zero2_torch_compile.json", {2, false, false}},
+                                     ShippedZero{"zero3.json", {3, false, false}},
+                                     ShippedZero{"zero3_bf16.json", {3, false, false}},
+                                     ShippedZero{"zero3_bf16_cpuoffload_all.json", {3, true, true}},
+                                     ShippedZero{"zero3_bf16_cpuoffload_params.json", {3, false, true}}};
+
+// What such a file says beside ZeRO: keys that change the experiment must say "auto", or nothing new.
+void check_experiment(const Node& config) {
+  for (const auto& [key, what] :
+       {std::pair{"fp16.enabled", "fp16"}, std::pair{"data_efficiency.enabled", "data efficiency"},
+        std::pair{"progressive_layer_drop.enabled", "dropping layers"}}) {
+    const Node* node = find_node(config, key);
+    if (node != nullptr && node->is_word("true"))
+      throw UsageError("'" + std::string(key) + "': " + what + " does not exist here");
+  }
+  for (const char* key : {"optimizer", "scheduler", "compression_training", "sparse_attention"}) {
+    const Node* node = find_node(config, key);
+    if (node == nullptr || is_off(*node)) continue;
+    const Node* type = find_node(*node, "type");
+    const bool is_usual = type != nullptr && (type->is_word("AdamW") || type->is_word("WarmupLR") ||
+                                              type->is_word("WarmupDecayLR"));
+    const Node* parameters = find_node(*node, "params");
+    const bool is_automatic =
+        parameters == nullptr ||
+        std::all_of(parameters->items.begin(), parameters->items.end(),
+                    [](const Node& item) { return item.is_word("auto") || item.is_word("true"); });
+    if (!is_usual || !is_automatic)
+      throw UsageError("'" + std::string(key) + "' of its own does not exist here; say it in the recipe");
+  }
+}
+
+std::optional<Zero> zero_of(const Layer& layer, const Node& said) {
+  const std::filesystem::path path = layer.source().folder / layer.locate(said).text;
+  std::error_code ignored;
+  if (said.kind == Node::Kind::scalar && !std::filesystem::exists(path, ignored))
+    for (const ShippedZero& shipped : kShippedZero)
+      if (path.filename() == shipped.file) return shipped.zero;
+  const Node config = layer.read_file(said);
+  check_experiment(config);
+  return read_zero(config);
+}
+
+// A tier says which of states, gradients and weights leave the device.
+std::string tier_of(const Zero& zero) {
+  if (zero.weights) return "minimal";
+  if (!zero.states) return "deepspeed";
+  return zero.stage == 3 ? "stage3" : "stage2_offload";
+}
+
+}  // namespace
+
+void combine_deepspeed(Layer& layer) {
+  if (!layer.says({"@deepspeed", "@stage", "@cpu_offload"})) return;
+  const Said* config = layer.part("@deepspeed");
+  const Said* stage = layer.part("@stage");
+  const Said* offload = layer.part("@cpu_offload");
+  const auto from = present({config, stage, offload});
+  std::optional<Zero> zero =
+      Zero{stage == nullptr ? 0 : read_foreign_whole(stage->value).value_or(-1), is_true(offload), false};
+  try {
+    if (config != nullptr) zero = zero_of(layer, config->value);
+  } catch (const UsageError& error) {
+    return layer.refuse(*config, error.what());
+  }
+  if (!zero || zero->stage < 0 || zero->stage > 3)
+    return layer.refuse(*from.front(), "expected a ZeRO stage from 0 to 3");
+  const bool has_home = layer.has_offload_home();
+  if ((zero->states || zero->weights) && has_home) return layer.emit("memory.tier", tier_of(*zero), from);
+  for (const Said* said : from)
+    layer.ignore(*said,
+                 zero->states || zero->weights
+                     ? "the planner offloads what the budget asks for to memory.disk (memory.tier fixes it)"
+                     : "one device: nothing is sharded");
+}
+
+}  // namespace plimsoll

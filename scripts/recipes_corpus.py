@@ -218,8 +218,9 @@ def try_file(plimsoll, path, config, tool, family, models, work):
         base += ["--set", f"data.eval={data}"]
     wrong = reading.differences(settings, recipe)
     # Rows that are held out would be missing from the comparison.
+    without = [w for key in ("data.eval", "eval.every", "stop.patience", "save.best") for w in ("--set", f"{key}=null")]
     sets = [w for s in ("init=random", "memory=6GiB", "threads=1", f"output={work / 'run'}") for w in ("--set", s)]
-    compared, difference = compare_rows(plimsoll, path, base + sets + ["--set", "data.eval=null"], case, models / family)
+    compared, difference = compare_rows(plimsoll, path, base + sets + without, case, models / family)
     if compared == "differ":
         wrong.append("rows: " + difference)
     # What a tiny model and eight rows cannot have: long sequences, large batches, many steps.
@@ -250,6 +251,7 @@ def main():
     parser.add_argument("--plimsoll", type=Path, default=ROOT / "build" / "plimsoll")
     parser.add_argument("--table", type=Path)
     parser.add_argument("--only", help="files whose path holds this text")
+    parser.add_argument("--outcomes", type=Path, help="a file that keeps what became of each file; those in it are done")
     parser.add_argument("--verbose", action="store_true")
     options = parser.parse_args()
     found, seen = [], set()
@@ -265,14 +267,20 @@ def main():
             seen.add(text)
             found.append((path, config, *scope(path.relative_to(repository), config)))
     inside = [f for f in found if f[4] is None and (not options.only or options.only in str(f[0]))]
-    outcomes = {}
+    kept = options.outcomes.read_text().splitlines() if options.outcomes and options.outcomes.exists() else []
+    outcomes = {Path(name): outcome for name, outcome in map(json.loads, kept)}
     with tempfile.TemporaryDirectory() as folder:
         models = Path(folder) / "models"
         models.mkdir()
         make_models(models, ROOT / "demo" / "model")
         for path, config, tool, family, _ in inside:
+            if path in outcomes:
+                continue
             with tempfile.TemporaryDirectory() as work:
                 outcome = outcomes[path] = try_file(options.plimsoll, path, config, tool, family, models, Path(work))
+            if options.outcomes:
+                with options.outcomes.open("a") as file:
+                    file.write(json.dumps([str(path), outcome]) + "\n")
             if options.verbose:
                 told = [line for line in outcome["why"].splitlines() if not line.startswith("note")]
                 print(f"{outcome['outcome']}: {path.relative_to(options.corpus)} ({outcome.get('rows')})\n    "

@@ -37,6 +37,10 @@ struct RecipeArguments {
   // The recipe under other assumptions (Overrides::what_if).
   [[nodiscard]] Recipe load_what_if(const std::vector<std::string>& what_if) const;
   [[nodiscard]] MachineOptions machine(const Recipe& recipe) const;
+  // Gives a key another value, whatever was said of it before; by its own option where it has one.
+  void change(const std::string& key, const std::string& value);
+  // These arguments as a shell takes them.
+  [[nodiscard]] std::string words() const;
 };
 
 // What became of other tools' keys: comments for a recipe file, notes for a terminal, an object of JSON.

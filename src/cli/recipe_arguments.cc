@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <cstdlib>
@@ -88,6 +89,38 @@ LoadedRecipe RecipeArguments::load(bool quiet) const {
 
 Recipe RecipeArguments::load_what_if(const std::vector<std::string>& what_if) const {
   return load_with(*this, what_if).recipe;
+}
+
+void RecipeArguments::change(const std::string& key, const std::string& value) {
+  std::erase_if(sets, [&](const std::string& set) { return set.starts_with(key + "="); });
+  if (std::any_of(kShortcuts.begin(), kShortcuts.end(), [&](const Shortcut& s) { return key == s.key; })) {
+    shortcuts[key] = value;
+  } else {
+    sets.push_back(key + "=" + value);
+  }
+}
+
+namespace {
+
+std::string quoted(const std::string& word) {
+  constexpr std::string_view kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:=,%+@";
+  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
+  std::string text = "'";
+  for (const char c : word) text += c == '\'' ? "'\\''" : std::string(1, c);
+  return text + "'";
+}
+
+}  // namespace
+
+std::string RecipeArguments::words() const {
+  std::string text = quoted(path);
+  for (const Shortcut& shortcut : kShortcuts)
+    if (const auto found = shortcuts.find(shortcut.key); found != shortcuts.end() && !found->second.empty())
+      text += std::string(" ") + shortcut.option + " " + quoted(found->second);
+  for (const std::string& set : sets) text += " --set " + quoted(set);
+  if (!max_isa.empty()) text += " --max-isa " + max_isa;
+  return text;
 }
 
 std::optional<Isa> read_isa(const std::string& text) {

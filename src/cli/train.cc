@@ -2,6 +2,9 @@
 
 #include "cli/commands.h"
 #include "cli/machine_rates.h"
+#include "cli/plan_command.h"
+#include "cli/plan_ways.h"
+#include "train/allowed.h"
 
 namespace plimsoll {
 namespace {
@@ -12,6 +15,23 @@ struct TrainArguments {
   std::string log_level = "info";
   bool quiet = false;
 };
+
+// What would fit in place of a recipe that does not; none where it was something else that did not fit.
+std::vector<Way> ways_of(const RecipeArguments& arguments, const Recipe& recipe) {
+  PlanArguments asked;
+  asked.recipe = arguments;
+  const PlanInput input = plan_input(asked, {});
+  const Plan plan = plan_allowed(recipe, input.cpu, input.data.get()).plan;
+  return plan.fits() ? std::vector<Way>{} : ways_out("train", arguments, recipe, plan);
+}
+
+ExitCode run(const RecipeArguments& arguments, const Recipe& recipe, const TrainOptions& options) {
+  try {
+    return train(recipe, options);
+  } catch (const DoesNotFitError& error) {
+    throw DoesNotFitError(error.what() + ways_text(ways_of(arguments, recipe)));
+  }
+}
 
 }  // namespace
 
@@ -38,7 +58,7 @@ void add_train(CLI::App& app, Action& action) {
       arguments->options.machine = arguments->recipe.machine(recipe);
       if (!arguments->recipe.no_probe) probe_where_unknown(cpu_settings(arguments->options.machine), quiet);
       arguments->options.recipe_file = arguments->recipe.path;
-      return train(recipe, arguments->options);
+      return run(arguments->recipe, recipe, arguments->options);
     };
   });
 }

@@ -9,6 +9,7 @@
 #include "base/strings.h"
 #include "base/units.h"
 #include "io/file.h"
+#include "io/run_folder.h"
 #include "recipe/hub.h"
 #include "recipe/option.h"
 

@@ -1,0 +1,178 @@
+#include "cli/plan_ways.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <set>
+
+#include "base/units.h"
+#include "cli/plan_command.h"
+#include "train/allowed.h"
+
+namespace plimsoll {
+namespace {
+
+using Change = std::pair<std::string, std::string>;  // key, value
+using Changes = std::vector<Change>;
+
+constexpr std::chrono::seconds kPatience{
+    5};                               // of somebody who waits for a refusal; no plan is begun after it
+constexpr int64_t kShortestRow = 64;  // tokens: rows below that teach little
+constexpr int64_t kAnyDisk = int64_t{1} << 50;
+
+// A size that people would type, at least `bytes`.
+std::string neat_size(int64_t bytes) {
+  const int64_t step = bytes >= 16 * kGiB ? kGiB : bytes >= kGiB ? kGiB / 8 : 16 * kMiB;
+  const int64_t size = round_up(std::max<int64_t>(bytes, 1), step);
+  if (size % kGiB == 0) return std::to_string(size / kGiB) + "GiB";
+  return std::to_string(size / kMiB) + "MiB";
+}
+
+// Tries changes of the command line; keeps those that fit.
+class WayFinder {
+ public:
+  WayFinder(std::string command, const RecipeArguments& arguments)
+      : command_(std::move(command)), arguments_(arguments) {}
+
+  // The plan with the changes, where it is possible, fits and there is time left for it.
+  std::optional<Plan> plan(const Changes& changes) {
+    if (std::chrono::steady_clock::now() - start_ > kPatience) return std::nullopt;
+    PlanArguments changed;
+    changed.recipe = with(changes);
+    try {
+      const PlanInput input = plan_input(changed, {});
+      AllowedPlan allowed = plan_allowed(input.recipe, input.cpu, input.data.get());
+      if (allowed.plan.fits()) return std::move(allowed.plan);
+    } catch (const UsageError&) {  // means nothing beside the rest of the recipe
+    }
+    return std::nullopt;
+  }
+
+  // Adds the changes as a way where they fit; whether they do.
+  bool add(const Changes& changes, const std::string& effect, bool same_result) {
+    const std::optional<Plan> found = plan(changes);
+    if (found) add(changes, *found, effect, same_result);
+    return found.has_value();
+  }
+
+  // With as much disk as the plan then takes, in a size that people would type.
+  bool add_with_disk(Changes changes, const std::string& effect, bool same_result) {
+    changes.emplace_back("memory.disk", std::to_string(kAnyDisk) + "B");
+    const std::optional<Plan> open = plan(changes);
+    if (!open || open->disk_bytes() == 0) return false;
+    changes.back().second = neat_size(open->disk_bytes());
+    return add(changes, effect, same_result);
+  }
+
+  // The longest of half, a quarter, ... of the length that fits.
+  bool add_shorter(Changes changes, int64_t length, const std::string& effect) {
+    changes.emplace_back("data.max_length", "");
+    for (int64_t shorter = length / 2; shorter >= kShortestRow; shorter /= 2) {
+      changes.back().second = std::to_string(shorter);
+      if (add(changes, effect + "rows of at most " + format_count(shorter) + " tokens", false)) return true;
+    }
+    return false;
+  }
+
+  std::vector<Way> ways;
+
+ private:
+  [[nodiscard]] RecipeArguments with(const Changes& changes) const {
+    RecipeArguments changed = arguments_;
+    for (const auto& [key, value] : changes) changed.change(key, value);
+    return changed;
+  }
+
+  void add(const Changes& changes, const Plan& found, const std::string& effect, bool same_result) {
+    ways.push_back({"plimsoll " + command_ + " " + with(changes).words(), effect, same_result,
+                    found.memory_bytes(), found.disk_bytes(), found.seconds_per_step});
+  }
+
+  std::string command_;
+  const RecipeArguments& arguments_;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+// The recipe's keys that hold the planner back, let go one after the other.
+void add_releases(WayFinder& finder, const PlanRequest& request) {
+  Changes changes;
+  const auto release = [&](bool held, const char* key) {
+    if (!held) return false;
+    changes.emplace_back(key, "auto");
+    return finder.add(changes, "same result", true);
+  };
+  [[maybe_unused]] const bool found = release(request.micro_batch.has_value(), "batch.micro") ||
+                                      release(request.recompute.has_value(), "memory.recompute") ||
+                                      release(request.loss_chunk.has_value(), "memory.loss_chunk") ||
+                                      release(request.offload.has_value(), "memory.offload");
+}
+
+// What a method changes, in words; the methods that take less than the recipe's, the nearest first.
+std::vector<std::pair<std::string, std::string>> smaller_methods(MethodType method) {
+  std::vector<std::pair<std::string, std::string>> methods;
+  if (method == MethodType::full) methods.emplace_back("lora", "trains adapters only");
+  if (method != MethodType::qlora) methods.emplace_back("qlora", "trains adapters on weights of 4 bits");
+  return methods;
+}
+
+// A budget of the size that the smallest variant takes.
+void add_larger_budget(WayFinder& finder, const PlanRequest& request, const Plan& refused) {
+  const int64_t least = memory_bytes(request, refused.smallest);
+  Changes changes;
+  if (!refused.fits_device() || !refused.fits_process())
+    changes.emplace_back("memory.device", neat_size(least));
+  if (!refused.fits_host()) changes.emplace_back("memory.host", neat_size(refused.host_bytes()));
+  if (!changes.empty()) finder.add(changes, "same result, on a machine with as much", true);
+}
+
+}  // namespace
+
+std::vector<Way> ways_out(const std::string& command, const RecipeArguments& arguments, const Recipe& recipe,
+                          const Plan& refused) {
+  WayFinder finder(command, arguments);
+  const int64_t length = recipe.data.max_length;
+  add_releases(finder, refused.request);
+  if (refused.request.budget.disk_bytes.value_or(0) == 0 || !refused.fits_disk())
+    finder.add_with_disk({}, "same result, slower", true);
+  const auto methods = smaller_methods(recipe.method.type);
+  bool alone = false;
+  for (const auto& [method, effect] : methods)
+    alone = finder.add({{"method.type", method}}, effect, false) || alone;
+  if (recipe.method.type == MethodType::full && recipe.optimizer.name == OptimizerName::adamw)
+    alone = finder.add({{"optimizer.name", "adamw8bit"}}, "optimizer states of 8 bits", false) || alone;
+  alone = finder.add_shorter({}, length, "") || alone;
+  if (!alone && !methods.empty()) {
+    const auto& [method, effect] = methods.back();
+    if (!finder.add_shorter({{"method.type", method}}, length, effect + "; "))
+      finder.add_with_disk({{"method.type", method}}, effect + "; slower", false);
+  }
+  add_larger_budget(finder, refused.request, refused);
+  std::stable_sort(finder.ways.begin(), finder.ways.end(),
+                   [](const Way& a, const Way& b) { return a.same_result && !b.same_result; });
+  return std::move(finder.ways);
+}
+
+std::string ways_text(const std::vector<Way>& ways) {
+  if (ways.empty()) return "";
+  std::string text = "\n  what would fit, each planned for real:";
+  for (const Way& way : ways) {
+    text += "\n    " + way.effect + ": " + format_bytes(way.memory_bytes) +
+            (way.disk_bytes > 0 ? " and " + format_bytes(way.disk_bytes) + " of disk" : "") + ", " +
+            format_seconds(way.seconds_per_step) + " a step\n      " + way.command;
+  }
+  return text;
+}
+
+nlohmann::ordered_json ways_json(const std::vector<Way>& ways) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const Way& way : ways)
+    list.push_back({{"command", way.command},
+                    {"effect", way.effect},
+                    {"same_result", way.same_result},
+                    {"memory_bytes", way.memory_bytes},
+                    {"disk_bytes", way.disk_bytes},
+                    {"seconds_per_step", way.seconds_per_step}});
+  return list;
+}
+
+}  // namespace plimsoll

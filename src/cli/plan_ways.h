@@ -1,0 +1,32 @@
+// What would fit in place of a refused plan: commands to paste, each of them planned for real.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "cli/commands.h"
+#include "plan/plan.h"
+
+namespace plimsoll {
+
+struct Way {
+  std::string command;  // for a shell
+  std::string effect;   // "same result", or what it changes
+  bool same_result = false;
+  int64_t memory_bytes = 0;  // of what the budget bounds
+  int64_t disk_bytes = 0;
+  double seconds_per_step = 0;
+};
+
+// Lossless ones first, at most one of a kind, in a few seconds at most: with fewer keys held fast, with a
+// disk, another method, 8-bit states, shorter rows, and last a larger budget. `command` is "plan" or "train",
+// `refused` its plan.
+std::vector<Way> ways_out(const std::string& command, const RecipeArguments& arguments, const Recipe& recipe,
+                          const Plan& refused);
+
+// Lines under a refusal, each begun by a line break; empty without ways.
+std::string ways_text(const std::vector<Way>& ways);
+nlohmann::ordered_json ways_json(const std::vector<Way>& ways);
+
+}  // namespace plimsoll

@@ -1,0 +1,107 @@
+"""A refusal ends in commands that work: each one printed is run, fits, and takes what its line says.
+
+Usage: ways_test.py PLIMSOLL (from the repository's root). Standard library only.
+"""
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+import train_test
+from train_test import ROOT, recipe, run
+
+QWEN = str(ROOT / "examples/qwen2.5-0.5b-lora/recipe.yaml")
+MISTRAL = str(ROOT / "examples/mistral-7b-lora/recipe.yaml")
+QWEN_MODEL = str(Path(QWEN).parent)
+MISTRAL_MODEL = str(Path(MISTRAL).parent)
+REFUSED = (
+    (QWEN, "--memory", "800MiB"), (QWEN, "--memory", "1GiB"), (QWEN, "--memory", "600MiB", "--length", "2048"),
+    (QWEN, "--memory", "1GiB", "--micro-batch", "4", "--set", "memory.offload=none"),
+    (QWEN, "--memory", "1.2GiB", "--set", "memory.recompute=none", "--micro-batch", "16"),
+    (QWEN, "--memory", "700MiB", "--method", "qlora", "--length", "4096"),
+    (QWEN, "--memory", "1GiB", "--disk", "64MiB", "--set", "memory.offload=[weights]"),
+    (QWEN_MODEL, "--memory", "3GiB", "--method", "full", "--length", "1024"),
+    (QWEN_MODEL, "--memory", "5GiB", "--method", "full", "--length", "512", "--batch", "8"),
+    (QWEN_MODEL, "--memory", "2GiB", "--method", "full", "--precision", "fp32"),
+    (QWEN_MODEL, "--memory", "1500MiB", "--method", "lora", "--rank", "256"),
+    (QWEN_MODEL, "--memory", "900MiB", "--method", "lora", "--precision", "fp32"),
+    (QWEN_MODEL, "--memory", "2GiB", "--host-memory", "1GiB", "--method", "full", "--set", "device=card"),
+    (MISTRAL, "--memory", "8GiB"), (MISTRAL, "--memory", "6GiB"), (MISTRAL, "--memory", "12GiB", "--length", "4096"),
+    (MISTRAL, "--memory", "4GiB", "--method", "qlora"),
+    (MISTRAL_MODEL, "--memory", "24GiB", "--method", "full"),
+    (MISTRAL_MODEL, "--memory", "40GiB", "--method", "full", "--length", "2048", "--batch", "8"),
+    (MISTRAL_MODEL, "--memory", "24GiB", "--method", "full", "--optimizer", "adamw8bit"),
+)
+
+
+class WaysTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = Path(tempfile.mkdtemp())
+        self.addCleanup(shutil.rmtree, self.folder)
+
+    def call(self, command, *more):
+        """A printed command as a shell takes it."""
+        words = shlex.split(command)
+        self.assertEqual(words[0], "plimsoll")
+        return run(*words[1:], *more)
+
+    def test_twenty_refused_plans_end_in_commands_that_do_what_they_say(self):
+        self.assertGreaterEqual(len(REFUSED), 20)
+        for words in REFUSED:
+            text = run("plan", *words, "--max-isa", "avx2")
+            self.assertEqual(text.returncode, 3, f"{words}\n{text.stdout}{text.stderr}")
+            report = json.loads(run("plan", *words, "--max-isa", "avx2", "--json").stdout)
+            ways = report["ways"]
+            self.assertTrue(ways, f"{words}\n{text.stderr}")
+            same = [way["same_result"] for way in ways]
+            self.assertEqual(same, sorted(same, reverse=True), "lossless ones come first")
+            for way in ways:
+                self.assertIn(way["command"], text.stderr)
+                done = self.call(way["command"], "--json")
+                self.assertEqual(done.returncode, 0, f"{words}\n{way['command']}\n{done.stderr}")
+                planned = json.loads(done.stdout)
+                self.assertTrue(planned["feasible"])
+                card = "device=card" in words  # its own memory is what its budget bounds
+                self.assertEqual(planned["device"]["arena_bytes"] if card else planned["process"]["planned_peak_rss_bytes"],
+                                 way["memory_bytes"], way)
+                self.assertEqual(planned["disk"]["planned_bytes"], way["disk_bytes"])
+                self.assertEqual(planned["predicted"]["seconds_per_step"], way["seconds_per_step"])
+
+    def test_what_keeps_the_result_says_so_and_what_does_not_says_what_it_changes(self):
+        ways = json.loads(run("plan", MISTRAL, "--memory", "8GiB", "--json").stdout)["ways"]
+        effects = {re.search(r"--(disk|method|length)|$", way["command"])[1]: way for way in ways}
+        self.assertTrue(effects["disk"]["same_result"])
+        self.assertFalse(effects["method"]["same_result"])
+        self.assertIn("4 bits", effects["method"]["effect"])
+
+    def test_a_refused_training_ends_in_commands_that_train(self):
+        path = recipe(self.folder, memory={"device": "40MiB"}, data={"max_length": 256}, batch={"effective": 32, "micro": 32})
+        refused = run("train", path)
+        self.assertEqual(refused.returncode, 3, refused.stderr)
+        commands = [line.strip() for line in refused.stderr.splitlines() if line.strip().startswith("plimsoll train ")]
+        self.assertTrue(commands, refused.stderr)
+        self.assertFalse((self.folder / "run").exists())
+        for command in commands:
+            done = self.call(command, "--quiet", "--overwrite")
+            self.assertEqual(done.returncode, 0, f"{command}\n{done.stderr}")
+            self.assertTrue((self.folder / "run/run.json").exists())
+
+    def test_a_command_is_quoted_for_the_shell(self):
+        odd = self.folder / "a folder of 'mine'"
+        shutil.copytree(QWEN_MODEL, odd)
+        for way in json.loads(run("plan", odd, "--memory", "800MiB", "--json").stdout)["ways"]:
+            self.assertEqual(shlex.split(way["command"])[2], str(odd))
+            self.assertEqual(self.call(way["command"]).returncode, 0)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        train_test.PLIMSOLL = Path(sys.argv.pop(1)).resolve()
+    os.environ.pop("PLIMSOLL_SET", None)
+    unittest.main()

@@ -61,8 +61,11 @@ class WaysTest(unittest.TestCase):
             self.assertTrue(ways, f"{words}\n{text.stderr}")
             same = [way["same_result"] for way in ways]
             self.assertEqual(same, sorted(same, reverse=True), "lossless ones come first")
+            # Both stop looking after some seconds of the processor, which are never quite the same.
+            printed = [line.strip() for line in text.stderr.splitlines() if line.strip().startswith("plimsoll ")]
+            commands = [way["command"] for way in ways]
+            self.assertTrue(printed and (set(printed) <= set(commands) or set(commands) <= set(printed)), text.stderr)
             for way in ways:
-                self.assertIn(way["command"], text.stderr)
                 done = self.call(way["command"], "--json")
                 self.assertEqual(done.returncode, 0, f"{words}\n{way['command']}\n{done.stderr}")
                 planned = json.loads(done.stdout)
@@ -88,7 +91,7 @@ class WaysTest(unittest.TestCase):
         self.assertTrue(commands, refused.stderr)
         self.assertFalse((self.folder / "run").exists())
         for command in commands:
-            done = self.call(command, "--quiet", "--overwrite")
+            done = self.call(command, "--quiet", *(() if command == commands[0] else ("--overwrite",)))
             self.assertEqual(done.returncode, 0, f"{command}\n{done.stderr}")
             self.assertTrue((self.folder / "run/run.json").exists())
 

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdlib>
+#include <optional>
 #include <string>
 
 #include "base/error.h"
@@ -19,9 +20,9 @@ extern char** environ;
 namespace plimsoll {
 namespace {
 
-// Runs this program with the words, its output thrown away; whether it ended with exit code 0.
+// Runs this program with the words, its output thrown away; how it ended, nothing where it did not exit.
 template <size_t N>
-bool run_self(std::array<std::string, N> words) {
+std::optional<ExitCode> run_self(std::array<std::string, N> words) {
   std::array<char*, N + 1> argv{};
   for (size_t i = 0; i < N; ++i) argv[i] = words[i].data();
   posix_spawn_file_actions_t actions;
@@ -32,7 +33,8 @@ bool run_self(std::array<std::string, N> words) {
   const int failed = posix_spawn(&child, "/proc/self/exe", &actions, nullptr, argv.data(), environ);
   posix_spawn_file_actions_destroy(&actions);
   int status = 0;
-  return failed == 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+  if (failed != 0 || waitpid(child, &status, 0) != child || !WIFEXITED(status)) return std::nullopt;
+  return static_cast<ExitCode>(WEXITSTATUS(status));
 }
 
 }  // namespace
@@ -45,11 +47,14 @@ void probe_where_unknown(const CpuSettings& cpu, bool quiet) {
   } catch (const UsageError&) {
     return;  // no cache folder: the rates' note says so
   }
-  const bool done = run_self(std::array<std::string, 7>{"plimsoll", "calibrate", "--probe", "--threads",
-                                                        std::to_string(cpu.threads), "--max-isa",
-                                                        std::string(to_string(cpu.isa))});
-  if (done && !quiet)
+  const std::optional<ExitCode> ended = run_self(
+      std::array<std::string, 7>{"plimsoll", "calibrate", "--probe", "--threads", std::to_string(cpu.threads),
+                                 "--max-isa", std::string(to_string(cpu.isa))});
+  if (quiet) return;
+  if (ended == ExitCode::ok)
     say("note    no rates of this machine were known: measured a product and a copy for half a second");
+  if (ended == ExitCode::stopped)
+    say("note    no rates of this machine are known, and it is too busy to measure them");
 }
 
 }  // namespace plimsoll

@@ -68,14 +68,13 @@ ExitCode run_report(const PlanArguments& arguments) {
   if (arguments.json) {
     nlohmann::ordered_json report = nlohmann::ordered_json::parse(report_json(plan));
     if (!input.other_tools.empty()) report["other_tools"] = key_report_json(input.other_tools);
-    if (!plan.fits()) report["ways"] = ways_json(ways_out("plan", arguments.recipe, input.recipe, plan));
+    if (!plan.fits()) report["ways"] = ways_json(ways_out("plan", arguments, input.recipe, plan));
     print(json_text(report));
     return plan.fits() ? ExitCode::ok : ExitCode::does_not_fit;
   }
   if (arguments.timeline) print(timeline_text(plan));
   if (!plan.fits())
-    throw DoesNotFitError(refusal_text(plan) +
-                          ways_text(ways_out("plan", arguments.recipe, input.recipe, plan)));
+    throw DoesNotFitError(refusal_text(plan) + ways_text(ways_out("plan", arguments, input.recipe, plan)));
   if (!arguments.timeline) print(report_text(plan));
   if (!arguments.html.empty()) print("\n  page       " + arguments.html + "\n");
   return ExitCode::ok;

@@ -1,9 +1,7 @@
 #include "cli/plan_ways.h"
 
 #include <algorithm>
-#include <chrono>
-#include <cmath>
-#include <set>
+#include <ctime>
 
 #include "base/units.h"
 #include "cli/plan_command.h"
@@ -15,10 +13,17 @@ namespace {
 using Change = std::pair<std::string, std::string>;  // key, value
 using Changes = std::vector<Change>;
 
-constexpr std::chrono::seconds kPatience{
-    5};                               // of somebody who waits for a refusal; no plan is begun after it
+// Seconds of the processor, of somebody who waits for a refusal; no plan is begun after them. Not of a clock:
+// what a busy machine answers is what an idle one answers.
+constexpr double kPatience = 5;
 constexpr int64_t kShortestRow = 64;  // tokens: rows below that teach little
 constexpr int64_t kAnyDisk = int64_t{1} << 50;
+
+double processor_seconds() {
+  timespec time{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
 
 // A size that people would type, at least `bytes`.
 std::string neat_size(int64_t bytes) {
@@ -31,14 +36,17 @@ std::string neat_size(int64_t bytes) {
 // Tries changes of the command line; keeps those that fit.
 class WayFinder {
  public:
-  WayFinder(std::string command, const RecipeArguments& arguments)
+  WayFinder(std::string command, const PlanArguments& arguments)
       : command_(std::move(command)), arguments_(arguments) {}
 
-  // The plan with the changes, where it is possible, fits and there is time left for it.
-  std::optional<Plan> plan(const Changes& changes) {
-    if (std::chrono::steady_clock::now() - start_ > kPatience) return std::nullopt;
+  // No plan is begun any more, but for what is added whatever it takes.
+  [[nodiscard]] bool out_of_patience() const { return processor_seconds() - start_ > kPatience; }
+
+  // The plan with the changes, where it is possible and fits.
+  [[nodiscard]] std::optional<Plan> plan(const Changes& changes) const {
     PlanArguments changed;
     changed.recipe = with(changes);
+    changed.machine = arguments_.machine;
     try {
       const PlanInput input = plan_input(changed, {});
       AllowedPlan allowed = plan_allowed(input.recipe, input.cpu, input.data.get());
@@ -50,6 +58,9 @@ class WayFinder {
 
   // Adds the changes as a way where they fit; whether they do.
   bool add(const Changes& changes, const std::string& effect, bool same_result) {
+    return !out_of_patience() && add_anyway(changes, effect, same_result);
+  }
+  bool add_anyway(const Changes& changes, const std::string& effect, bool same_result) {
     const std::optional<Plan> found = plan(changes);
     if (found) add(changes, *found, effect, same_result);
     return found.has_value();
@@ -58,7 +69,7 @@ class WayFinder {
   // With as much disk as the plan then takes, in a size that people would type.
   bool add_with_disk(Changes changes, const std::string& effect, bool same_result) {
     changes.emplace_back("memory.disk", std::to_string(kAnyDisk) + "B");
-    const std::optional<Plan> open = plan(changes);
+    const std::optional<Plan> open = out_of_patience() ? std::nullopt : plan(changes);
     if (!open || open->disk_bytes() == 0) return false;
     changes.back().second = neat_size(open->disk_bytes());
     return add(changes, effect, same_result);
@@ -78,19 +89,20 @@ class WayFinder {
 
  private:
   [[nodiscard]] RecipeArguments with(const Changes& changes) const {
-    RecipeArguments changed = arguments_;
+    RecipeArguments changed = arguments_.recipe;
     for (const auto& [key, value] : changes) changed.change(key, value);
     return changed;
   }
 
   void add(const Changes& changes, const Plan& found, const std::string& effect, bool same_result) {
-    ways.push_back({"plimsoll " + command_ + " " + with(changes).words(), effect, same_result,
+    const std::string machine = arguments_.machine.empty() ? "" : " --machine " + quoted(arguments_.machine);
+    ways.push_back({"plimsoll " + command_ + " " + with(changes).words() + machine, effect, same_result,
                     found.memory_bytes(), found.disk_bytes(), found.seconds_per_step});
   }
 
   std::string command_;
-  const RecipeArguments& arguments_;
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  const PlanArguments& arguments_;
+  double start_ = processor_seconds();
 };
 
 // The recipe's keys that hold the planner back, let go one after the other.
@@ -122,18 +134,18 @@ void add_larger_budget(WayFinder& finder, const PlanRequest& request, const Plan
   if (!refused.fits_device() || !refused.fits_process())
     changes.emplace_back("memory.device", neat_size(least));
   if (!refused.fits_host()) changes.emplace_back("memory.host", neat_size(refused.host_bytes()));
-  if (!changes.empty()) finder.add(changes, "same result, on a machine with as much", true);
+  if (!changes.empty()) finder.add_anyway(changes, "same result, on a machine with as much", true);
 }
 
 }  // namespace
 
-std::vector<Way> ways_out(const std::string& command, const RecipeArguments& arguments, const Recipe& recipe,
+std::vector<Way> ways_out(const std::string& command, const PlanArguments& arguments, const Recipe& recipe,
                           const Plan& refused) {
   WayFinder finder(command, arguments);
   const int64_t length = recipe.data.max_length;
   add_releases(finder, refused.request);
   if (refused.request.budget.disk_bytes.value_or(0) == 0 || !refused.fits_disk())
-    finder.add_with_disk({}, "same result, slower", true);
+    finder.add_with_disk({}, "same result, with a disk", true);
   const auto methods = smaller_methods(recipe.method.type);
   bool alone = false;
   for (const auto& [method, effect] : methods)
@@ -144,7 +156,7 @@ std::vector<Way> ways_out(const std::string& command, const RecipeArguments& arg
   if (!alone && !methods.empty()) {
     const auto& [method, effect] = methods.back();
     if (!finder.add_shorter({{"method.type", method}}, length, effect + "; "))
-      finder.add_with_disk({{"method.type", method}}, effect + "; slower", false);
+      finder.add_with_disk({{"method.type", method}}, effect + "; with a disk", false);
   }
   add_larger_budget(finder, refused.request, refused);
   std::stable_sort(finder.ways.begin(), finder.ways.end(),

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/commands.h"
+#include "cli/plan_command.h"
 #include "plan/plan.h"
 
 namespace plimsoll {
@@ -20,9 +20,10 @@ struct Way {
 };
 
 // Lossless ones first, at most one of a kind, in a few seconds at most: with fewer keys held fast, with a
-// disk, another method, 8-bit states, shorter rows, and last a larger budget. `command` is "plan" or "train",
-// `refused` its plan.
-std::vector<Way> ways_out(const std::string& command, const RecipeArguments& arguments, const Recipe& recipe,
+// disk, another method, 8-bit states, shorter rows, and last a larger budget. `command` is what the way
+// begins with, "plan", or "train" with its flags; `recipe` is as planned, its rows' length settled; `refused`
+// its plan.
+std::vector<Way> ways_out(const std::string& command, const PlanArguments& arguments, const Recipe& recipe,
                           const Plan& refused);
 
 // Lines under a refusal, each begun by a line break; empty without ways.

@@ -100,8 +100,6 @@ void RecipeArguments::change(const std::string& key, const std::string& value) {
   }
 }
 
-namespace {
-
 std::string quoted(const std::string& word) {
   constexpr std::string_view kPlain =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:=,%+@";
@@ -111,16 +109,15 @@ std::string quoted(const std::string& word) {
   return text + "'";
 }
 
-}  // namespace
-
 std::string RecipeArguments::words() const {
   std::string text = quoted(path);
   for (const Shortcut& shortcut : kShortcuts)
     if (const auto found = shortcuts.find(shortcut.key); found != shortcuts.end() && !found->second.empty())
       text += std::string(" ") + shortcut.option + " " + quoted(found->second);
   for (const std::string& set : sets) text += " --set " + quoted(set);
+  if (!as_tool.empty()) text += " --as " + quoted(as_tool);
   if (!max_isa.empty()) text += " --max-isa " + max_isa;
-  return text;
+  return text + (no_probe ? " --no-probe" : "");
 }
 
 std::optional<Isa> read_isa(const std::string& text) {

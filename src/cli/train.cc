@@ -17,19 +17,23 @@ struct TrainArguments {
 };
 
 // What would fit in place of a recipe that does not; none where it was something else that did not fit.
-std::vector<Way> ways_of(const RecipeArguments& arguments, const Recipe& recipe) {
+std::vector<Way> ways_of(const TrainArguments& arguments) {
   PlanArguments asked;
-  asked.recipe = arguments;
+  asked.recipe = arguments.recipe;
   const PlanInput input = plan_input(asked, {});
-  const Plan plan = plan_allowed(recipe, input.cpu, input.data.get()).plan;
-  return plan.fits() ? std::vector<Way>{} : ways_out("train", arguments, recipe, plan);
+  const Plan plan = plan_allowed(input.recipe, input.cpu, input.data.get()).plan;
+  if (plan.fits()) return {};
+  const std::string flags = arguments.options.resume      ? " --resume"
+                            : arguments.options.overwrite ? " --overwrite"
+                                                          : "";
+  return ways_out("train" + flags, asked, input.recipe, plan);
 }
 
-ExitCode run(const RecipeArguments& arguments, const Recipe& recipe, const TrainOptions& options) {
+ExitCode run(const TrainArguments& arguments, const Recipe& recipe) {
   try {
-    return train(recipe, options);
+    return train(recipe, arguments.options);
   } catch (const DoesNotFitError& error) {
-    throw DoesNotFitError(error.what() + ways_text(ways_of(arguments, recipe)));
+    throw DoesNotFitError(error.what() + ways_text(ways_of(arguments)));
   }
 }
 
@@ -58,7 +62,7 @@ void add_train(CLI::App& app, Action& action) {
       arguments->options.machine = arguments->recipe.machine(recipe);
       if (!arguments->recipe.no_probe) probe_where_unknown(cpu_settings(arguments->options.machine), quiet);
       arguments->options.recipe_file = arguments->recipe.path;
-      return run(arguments->recipe, recipe, arguments->options);
+      return run(*arguments, recipe);
     };
   });
 }

@@ -70,8 +70,10 @@ class OneBudget(FolderTest):
         self.assertEqual(report["process"]["budget_bytes"], 8 * GIB)
         self.assertIsNone(report["device"]["budget_bytes"])
         self.assertNotIn("on the host", report["variant"]["words"])
-        first = run("plan", MISTRAL, "--method", "qlora", "--memory", "8GiB", *FIXED).stdout.splitlines()[0]
-        self.assertRegex(first, r"^fits   \S+ GiB of 8\.00 GiB \(the whole process\)   about ")
+        lines = run("plan", MISTRAL, "--method", "qlora", "--memory", "8GiB", *FIXED).stdout.splitlines()
+        self.assertRegex(lines[0], r"^fits   \S+ GiB of 8\.00 GiB \(the whole process\)$")
+        self.assertRegex(lines[1], r"^       1,000 steps take about ")
+        self.assertRegex(lines[2], r"^       .* a step, .*(tokens/s|a token) \(guessed: ")
 
     def test_the_three_ways_to_state_it_are_one(self):
         recipe = self.folder / "recipe.yaml"

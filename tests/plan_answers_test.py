@@ -3,6 +3,7 @@
 Usage: plan_answers_test.py PLIMSOLL (from the repository's root).
 """
 import json
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -178,6 +179,63 @@ class Report(unittest.TestCase):
         self.assertIn("states on disk", text)
         for line in text.splitlines():
             self.assertLessEqual(len(line), 100)
+
+
+class WholeRun(unittest.TestCase):
+    """Rows of 16 tokens in sequences of 256."""
+
+    def setUp(self):
+        self.folder = Path(tempfile.mkdtemp())
+        self.addCleanup(shutil.rmtree, self.folder)
+        self.rows = self.folder / "rows.jsonl"
+        self.rows.write_text("".join(json.dumps({"input_ids": list(range(1, 17))}) + "\n" for _ in range(100)))
+
+    def words(self, *more):
+        return (SMALL, "--set", f"data={{train: {self.rows}, format: input-ids, max_length: 256}}", *more)
+
+    def test_steps_and_time_are_of_the_whole_run(self):
+        answer = plan_json(*self.words("--set", "schedule.epochs=3"))
+        run = answer["run"]
+        self.assertEqual((run["steps"], run["epochs"]), (21, 3))
+        self.assertAlmostEqual(run["seconds"], 21 * answer["predicted"]["seconds_per_step"])
+        self.assertAlmostEqual(run["tokens_per_step"] * 7, 1600)
+        self.assertEqual(run["row_length"], 16)
+        first, second, third = plan(*self.words("--set", "schedule.epochs=3")).splitlines()[:3]
+        self.assertRegex(first, r"^fits   \S+ MiB of 2\.00 GiB \(the whole process\)$")
+        self.assertRegex(second, r"^       21 steps in about .+ \(3 epochs of 100 rows\)$")
+        self.assertRegex(third, r"^       .+ a step, .+ \(guessed: ")
+        self.assertEqual(plan_json(*self.words("--set", "schedule.max_steps=5"))["run"]["steps"], 5)
+        self.assertIsNone(plan_json(SMALL)["run"])
+
+    def test_short_rows_are_predicted_as_such_and_planned_in_full(self):
+        full = plan_json(SMALL, "--length", 256)
+        short = plan_json(*self.words())
+        self.assertEqual(short["device"]["arena_bytes"], full["device"]["arena_bytes"])
+        self.assertLess(short["predicted"]["seconds_per_step"], 0.5 * full["predicted"]["seconds_per_step"])
+        point = plan_json(*self.words("--sweep", "memory=1GiB..2GiB"))["points"][-1]
+        self.assertEqual(point["seconds_per_step"], short["predicted"]["seconds_per_step"])
+        row, = plan_json(*self.words("--compare", "length=256"))["rows"]
+        self.assertEqual(row["seconds_per_step"], short["predicted"]["seconds_per_step"])
+
+    def test_packed_rows_make_fewer_steps(self):
+        run = plan_json(*self.words("--set", "data.packing=true"))["run"]
+        self.assertEqual(run["steps"], 1)
+        self.assertFalse(run["estimated"])
+
+    def test_a_run_of_days_says_what_would_be_faster_and_each_line_holds(self):
+        long_run = self.words("--set", "schedule.epochs=1000000", "--set", "memory.device=100MiB")
+        answer = plan_json(*long_run)
+        self.assertGreater(answer["run"]["seconds"], 86400)
+        self.assertIn("data.max_length=16", [f["set"][0] for f in answer["faster"]])
+        self.assertIn("data.packing=true", [f["set"][0] for f in answer["faster"]])
+        text = plan(*long_run)
+        for faster in answer["faster"]:
+            changed = plan_json(*long_run, *(word for change in faster["set"] for word in ("--set", change)))
+            self.assertEqual(changed["run"]["seconds"], faster["run_seconds"])
+            self.assertEqual(changed["process"]["planned_peak_rss_bytes"], faster["memory_bytes"])
+            self.assertLess(faster["run_seconds"], answer["run"]["seconds"])
+            self.assertIn(" ".join(f"--set {change}" for change in faster["set"]), text)
+        self.assertEqual(plan_json(*self.words())["faster"], [])
 
 
 class Page(unittest.TestCase):

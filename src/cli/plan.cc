@@ -42,6 +42,7 @@ ExitCode run_report(const PlanArguments& arguments) {
     return ExitCode::ok;
   }
   plan.savings = not_allowed_savings(allowed.recipe, input, plan);
+  plan.faster = faster_runs(arguments, allowed.recipe, plan);
   if (!arguments.html.empty()) write_file_atomically(arguments.html, timeline_page(plan));
   if (arguments.json) {
     nlohmann::ordered_json report = nlohmann::ordered_json::parse(report_json(plan));

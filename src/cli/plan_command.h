@@ -32,6 +32,9 @@ PlanInput plan_input(const PlanArguments& arguments, const std::vector<std::stri
 // What the plan's variant would take with means that the recipe neither names nor allows.
 std::vector<Saving> not_allowed_savings(const Recipe& recipe, const PlanInput& input, const Plan& plan);
 
+// What would be over sooner, fastest first, where the plan fits and its run takes days.
+std::vector<Faster> faster_runs(const PlanArguments& arguments, const Recipe& recipe, const Plan& plan);
+
 ExitCode run_compare(const PlanArguments& arguments);
 ExitCode run_explain(const PlanArguments& arguments);
 ExitCode run_sweep(const PlanArguments& arguments);

@@ -59,9 +59,10 @@ namespace {
 
 LoadedRecipe load_with(const RecipeArguments& arguments, const std::vector<std::string>& what_if) {
   Overrides overrides;
-  overrides.sets = arguments.sets;
   for (const auto& [key, value] : arguments.shortcuts)
     if (!value.empty()) overrides.sets.push_back(key + "=" + value);
+  // Behind the shortcuts, so that a `--set` that a report names counts when it is added to the command.
+  overrides.sets.insert(overrides.sets.end(), arguments.sets.begin(), arguments.sets.end());
   overrides.what_if = what_if;
   overrides.as_tool = arguments.as_tool;
   if (const char* environment = std::getenv("PLIMSOLL_SET")) overrides.environment = environment;

@@ -23,7 +23,9 @@ void add(const Example& example, DataStatistics& statistics) {
     ++statistics.skipped;
     return;
   }
-  statistics.tokens += static_cast<int64_t>(example.ids.size());
+  const auto length = static_cast<int64_t>(example.ids.size());
+  statistics.tokens += length;
+  statistics.squares += length * length;
   statistics.target_tokens += example.targets;
 }
 

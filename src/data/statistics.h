@@ -16,6 +16,7 @@ struct DataStatistics {
   int64_t rows = 0;
   int64_t tokens = 0;         // after truncation, skipped rows not counted
   int64_t target_tokens = 0;  // that the loss sees
+  int64_t squares = 0;        // of the lengths behind `tokens`: what attention's work grows with
   int64_t longest = 0;        // tokens of the longest row, before truncation
   int64_t truncated = 0;      // rows
   int64_t skipped = 0;        // rows with no target left

@@ -32,6 +32,8 @@ nlohmann::ordered_json data_json(const std::optional<DataSummary>& data) {
           {"sampled_rows", data->sampled_rows > 0 ? data->sampled_rows : data->rows},
           {"estimated", data->sampled_rows > 0},
           {"tokens", data->tokens},
+          {"targets", data->targets},
+          {"row_length", data->row_length},
           {"longest", data->longest},
           {"truncated_share", data->truncated_share},
           {"skipped_share", data->skipped_share},

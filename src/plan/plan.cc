@@ -5,6 +5,7 @@
 
 #include "base/units.h"
 #include "plan/depth_model.h"
+#include "plan/run_time.h"
 #include "plan/search.h"
 #include "plan/time_model.h"
 
@@ -143,7 +144,16 @@ int64_t memory_bytes(const PlanRequest& request, const Candidate& candidate) {
 
 double Plan::tokens_per_second() const {
   const Experiment& experiment = request.experiment;
-  return static_cast<double>(experiment.effective_batch * experiment.max_length) / seconds_per_step;
+  const double tokens = request.run && request.run->tokens > 0
+                            ? request.run->tokens
+                            : static_cast<double>(experiment.effective_batch * experiment.max_length);
+  return tokens / seconds_per_step;
+}
+
+double Plan::run_seconds() const {
+  if (!request.run) return 0;
+  return static_cast<double>(request.run->steps) * seconds_per_step +
+         static_cast<double>(request.run->evaluations) * seconds_per_evaluation;
 }
 
 bool Plan::fits_device() const { return keeps(arena_bytes(), request.budget.device_bytes); }
@@ -152,6 +162,25 @@ bool Plan::fits_disk() const { return keeps(disk_bytes(), request.budget.disk_by
 bool Plan::fits_process() const { return keeps(process_peak_bytes(), request.budget.process_bytes); }
 
 namespace {
+
+// Seconds of rows as they are, in place of those of full ones, which the search weighs variants by.
+void time_rows(Plan& plan) {
+  if (!plan.request.run) return;
+  const Filling filling = filling_of(plan.request.experiment, *plan.request.run);
+  const DeviceRates& rates = plan.request.device.rates;
+  double step = 0;
+  for (const Graph& graph : plan.programs) {
+    const double seconds = filled_seconds(graph, rates, filling);
+    if (graph.name() == kTrainProgram) step += seconds * static_cast<double>(plan.variant.accumulation);
+    if (graph.name() == kUpdateProgram) step += seconds;
+    if (graph.name() == kEvalProgram)
+      plan.seconds_per_evaluation =
+          seconds * static_cast<double>(ceil_div(plan.request.run->eval_rows, plan.variant.eval_micro_batch));
+  }
+  if (plan.request.run->tokens <= 0) return;
+  plan.smallest.seconds_per_step *= step / plan.seconds_per_step;
+  plan.seconds_per_step = step;
+}
 
 // The least memory whose fastest variant is within 5 % of the fastest of all.
 std::optional<Candidate> least_intervention(Search& search, PlanRequest request, const Search::Check& check) {
@@ -216,6 +245,7 @@ Plan make_plan(const PlanRequest& given) {
   if (chosen && plan->variant != chosen->variant) plan = lay_out_plan(request, *chosen);
   plan->request = given;
   plan->smallest = smallest;
+  time_rows(*plan);
   return std::move(*plan);
 }
 
@@ -230,6 +260,7 @@ Plan plan_variant(const PlanRequest& request, const Variant& variant) {
   plan.smallest.host_bytes = plan.host_bytes() - request.host.total() - files;
   plan.smallest.disk_bytes = plan.disk_bytes();
   plan.smallest.seconds_per_step = plan.seconds_per_step;
+  time_rows(plan);
   return plan;
 }
 

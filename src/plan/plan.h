@@ -52,6 +52,8 @@ struct DataSummary {
   int64_t rows = 0;          // of an epoch
   int64_t sampled_rows = 0;  // that the rest is estimated from; 0: all rows were read
   int64_t tokens = 0;        // of an epoch, after truncation
+  int64_t targets = 0;       // of them, that the loss sees
+  double row_length = 0;     // of the row that a token is in, on average
   int64_t longest = 0;       // tokens of a row, before truncation
   int64_t bytes_per_epoch = 0;
   double truncated_share = 0.0;  // of rows
@@ -60,6 +62,18 @@ struct DataSummary {
 };
 // "12,000 rows · about 3,400,000 tokens · ..."
 std::string data_words(const DataSummary& data);
+
+// The steps of a run, and what is in one of them on average. Without rows every sequence counts as full.
+struct RunSteps {
+  int64_t steps = 0;
+  int64_t epochs = 0;      // 0: the steps were stated
+  bool estimated = false;  // from a sample of the rows
+  double tokens = 0;       // of a step; 0: no rows are known
+  double targets = 0;
+  double row_length = 0;
+  int64_t evaluations = 0;
+  int64_t eval_rows = 0;
+};
 
 struct PlanRequest {
   Experiment experiment;
@@ -78,6 +92,7 @@ struct PlanRequest {
   HostNeeds host;
   LayoutOptions layout;
   std::optional<DataSummary> data;  // for the report
+  std::optional<RunSteps> run;      // where rows or steps are stated
 };
 
 // A variant with what it costs.
@@ -96,14 +111,24 @@ struct Saving {
   int64_t device_bytes = 0;
 };
 
+// A change of the recipe under which the run would be over sooner, planned for real.
+struct Faster {
+  std::vector<std::string> sets;  // "data.packing=true"
+  std::string effect;             // on the result, in words
+  double run_seconds = 0;
+  int64_t memory_bytes = 0;  // of what the budget bounds
+};
+
 struct Plan {
   PlanRequest request;
   Variant variant;
   std::vector<Graph> programs;
   ArenaLayout layout;
-  double seconds_per_step = 0;
-  Candidate smallest;           // the least device bytes that any variant needs
-  std::vector<Saving> savings;  // worth telling, for the report
+  double seconds_per_step = 0;        // with rows as the request's run has them
+  double seconds_per_evaluation = 0;  // of all evaluation rows
+  Candidate smallest;                 // the least device bytes that any variant needs
+  std::vector<Saving> savings;        // worth telling, for the report
+  std::vector<Faster> faster;         // likewise, fastest first
 
   [[nodiscard]] int64_t arena_bytes() const { return layout.arena_bytes(); }
   [[nodiscard]] int64_t host_arena_bytes() const { return layout.arena_bytes(Space::host); }
@@ -119,7 +144,10 @@ struct Plan {
   [[nodiscard]] std::optional<int64_t> arena_budget() const;
   // An upper bound in the kernel's VmData terms.
   [[nodiscard]] int64_t data_bytes() const;
+  // Of real tokens, where rows are known.
   [[nodiscard]] double tokens_per_second() const;
+  // Of the whole run, steps and evaluations; 0 where the request knows of none.
+  [[nodiscard]] double run_seconds() const;
   [[nodiscard]] bool fits_device() const;
   [[nodiscard]] bool fits_host() const;
   [[nodiscard]] bool fits_disk() const;

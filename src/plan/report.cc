@@ -1,5 +1,6 @@
 // What `plimsoll plan` prints: the verdict first, then the reason, then what to do next (docs/plan.md).
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -9,6 +10,7 @@
 #include "models/decoder.h"
 #include "plan/plan.h"
 #include "plan/report_parts.h"
+#include "plan/run_time.h"
 
 namespace plimsoll {
 namespace {
@@ -115,6 +117,37 @@ std::string savings_text(const Plan& plan) {
   return text + "; lossy: not allowed by the recipe";
 }
 
+std::string faster_text(const Plan& plan, const Faster& faster) {
+  std::string sets;
+  for (const std::string& set : faster.sets) sets += "--set " + set + " ";
+  const double shorter = (1.0 - faster.run_seconds / plan.run_seconds()) * 100.0;
+  return sets + "  " + duration_words(faster.run_seconds) + " (-" + std::to_string(std::lround(shorter)) +
+         " %), " + format_bytes(faster.memory_bytes) + ": " + faster.effect;
+}
+
+nlohmann::ordered_json run_json(const Plan& plan) {
+  if (!plan.request.run) return nullptr;
+  const RunSteps& run = *plan.request.run;
+  return {{"steps", run.steps},
+          {"epochs", run.epochs},
+          {"estimated", run.estimated},
+          {"seconds", plan.run_seconds()},
+          {"evaluations", run.evaluations},
+          {"seconds_per_evaluation", plan.seconds_per_evaluation},
+          {"tokens_per_step", run.tokens},
+          {"row_length", run.row_length}};
+}
+
+nlohmann::ordered_json faster_json(const Plan& plan) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const Faster& faster : plan.faster)
+    list.push_back({{"set", faster.sets},
+                    {"run_seconds", faster.run_seconds},
+                    {"memory_bytes", faster.memory_bytes},
+                    {"effect", faster.effect}});
+  return list;
+}
+
 nlohmann::ordered_json components_json(const std::vector<Component>& components) {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   for (const Component& component : components)
@@ -164,11 +197,12 @@ std::string graph_dump(const Plan& plan) {
 std::string verdict_text(const Plan& plan) {
   const Budget& budget = plan.request.budget;
   const std::string disk =
-      plan.disk_bytes() > 0 ? "   disk " + of_budget(plan.disk_bytes(), budget.disk_bytes) + "\n    " : "";
-  return std::string(plan.fits() ? "fits" : "does not fit") + "   " + memory_text(plan) + disk + "   about " +
-         format_seconds(plan.seconds_per_step) + " a step, " +
-         format_count(static_cast<int64_t>(plan.tokens_per_second())) + " tokens/s" +
-         (plan.request.device.rates.calibrated ? "" : " (uncalibrated)");
+      plan.disk_bytes() > 0 ? "   disk " + of_budget(plan.disk_bytes(), budget.disk_bytes) : "";
+  const std::string indent(7, ' ');
+  return std::string(plan.fits() ? "fits" : "does not fit") + "   " + memory_text(plan) + disk + "\n" +
+         indent + run_words(plan) + "\n" + indent + duration_words(plan.seconds_per_step) + " a step, " +
+         speed_words(plan.tokens_per_second()) +
+         (plan.request.device.rates.calibrated ? "" : " (guessed: this machine's rates are not measured)");
 }
 
 std::string model_text(const Plan& plan) {
@@ -211,6 +245,7 @@ std::vector<Fact> facts(const Plan& plan) {
   if (request.data) list.push_back({"data", data_words(*request.data)});
   list.push_back({"also fits", also_fits_text(plan)});
   if (!plan.savings.empty()) list.push_back({"would save", savings_text(plan)});
+  for (const Faster& faster : plan.faster) list.push_back({"faster", faster_text(plan, faster)});
   if (!request.device.rates.note.empty()) list.push_back({"note", request.device.rates.note});
   return list;
 }
@@ -282,6 +317,8 @@ std::string report_json(const Plan& plan) {
                       {{"seconds_per_step", plan.seconds_per_step},
                        {"tokens_per_second", plan.tokens_per_second()},
                        {"calibrated", request.device.rates.calibrated}}},
+                     {"run", run_json(plan)},
+                     {"faster", faster_json(plan)},
                      {"disk",
                       {{"budget_bytes", optional_bytes(request.budget.disk_bytes)},
                        {"planned_bytes", plan.disk_bytes()},

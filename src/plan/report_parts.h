@@ -10,7 +10,8 @@
 
 namespace plimsoll {
 
-// "fits   device 4.96 GiB of 8.00 GiB   host ...   about 2:15 a step, 121 tokens/s"
+// Three lines for everybody: whether it fits and what it takes of its budget; the steps and the time of the
+// whole run; the time of a step.
 std::string verdict_text(const Plan& plan);
 // "Qwen2, 24 layers of width 896, 494.0 M parameters"
 std::string model_text(const Plan& plan);

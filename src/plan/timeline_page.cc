@@ -211,7 +211,7 @@ std::string data(const Plan& plan, const Timeline& timeline, const std::vector<S
 // "fits · device 4.96 GiB of 8.00 GiB · ..." with the verdict's first words set apart.
 std::string headline(const Plan& plan) {
   std::string lines = verdict_text(plan);
-  std::erase(lines, '\n');
+  std::replace(lines.begin(), lines.end(), '\n', ' ');
   std::string text = escaped(lines);
   const size_t word = text.find("   ");
   text.insert(word, "</b>");

@@ -218,6 +218,9 @@ DataSummary summarise(DataSource& train) {
   const double all =
       static_cast<double>(order.rows()) / static_cast<double>(std::max<int64_t>(1, sample.rows));
   summary.tokens = std::llround(static_cast<double>(sample.tokens) * all);
+  summary.targets = std::llround(static_cast<double>(sample.target_tokens) * all);
+  summary.row_length =
+      static_cast<double>(sample.squares) / static_cast<double>(std::max<int64_t>(1, sample.tokens));
   summary.longest = sample.longest;
   summary.truncated_share = sample.share_truncated();
   summary.skipped_share = sample.share_of_rows(sample.skipped);
@@ -247,6 +250,10 @@ DataSetup open_data(const Recipe& recipe, int64_t vocab) {
       DataSource{std::move(open.dataset), std::move(open.rows), std::move(encoder), train_loader(recipe)});
   open_eval(recipe, vocab, data);
   data.summary = summarise(*data.train);
+  const LoaderOptions& loader = data.train->loader;
+  if (loader.packing && data.summary->sampled_rows == 0)
+    data.packed_steps =
+        count_packed_steps(data.train->dataset, data.train->rows, data.train->encoder, loader, 1);
   return data;
 }
 

@@ -4,6 +4,7 @@
 
 #include "base/strings.h"
 #include "base/units.h"
+#include "plan/run_time.h"
 #include "train/metrics.h"
 
 namespace plimsoll {
@@ -98,6 +99,7 @@ std::string plan_line(const Plan& plan, int64_t steps) {
          (budget ? " of " + format_bytes(*budget) : "") + " · " + std::to_string(plan.variant.micro_batch) +
          " x " + std::to_string(plan.variant.accumulation) + " = " +
          std::to_string(plan.request.experiment.effective_batch) + " · " + format_count(steps) + " steps" +
+         (plan.request.run ? " · about " + duration_words(plan.run_seconds()) : "") +
          (lossy.empty() ? "" : " · lossy: " + join(lossy, ", "));
 }
 

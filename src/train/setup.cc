@@ -261,6 +261,7 @@ PlanRequest plan_request(const Recipe& recipe, const PlannedMachine& machine, co
       machine.rates ? *machine.rates : calibrated_or_shipped(machine, request.device.rates);
   request.host = host_needs(recipe, request.experiment, machine, data);
   if (data != nullptr) request.data = data->summary;
+  request.run = run_steps(recipe, data);
   request.budget = read_budget(recipe);
   if (machine.elsewhere) {
     if (request.budget.of_free)

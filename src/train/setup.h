@@ -58,8 +58,9 @@ struct DataSetup {
   std::optional<DataSource> eval;
   std::optional<ChatTemplate> chat;  // of the training rows
   std::optional<DataSummary> summary;
-  int64_t dropped_rows = 0;  // too long, and left out
-  int64_t total_steps = 0;   // for whoever trains: total_steps() below
+  std::optional<int64_t> packed_steps;  // of the first epoch, where rows are packed and all of them were read
+  int64_t dropped_rows = 0;             // too long, and left out
+  int64_t total_steps = 0;              // for whoever trains: total_steps() below
 };
 
 // Where the folder has a tokenizer file it is loaded. `vocab` is the embedding's number of rows.
@@ -71,6 +72,10 @@ Recipe with_length(const Recipe& recipe, int64_t vocab);
 
 // Optimizer steps of the run. With packing and no schedule.max_steps all rows are encoded for it, once.
 int64_t total_steps(const Recipe& recipe, DataSource& train);
+
+// The steps of the run and what is in them, by what opening its data told; none where neither rows nor steps
+// are named.
+std::optional<RunSteps> run_steps(const Recipe& recipe, const DataSetup* data);
 
 // What the process needs beside the arena. Data counts as far as the recipe names it.
 HostNeeds host_needs(const Recipe& recipe, const Experiment& experiment, const CpuSettings& cpu,

@@ -1,0 +1,105 @@
+// The report's lines "faster": what would shorten a run of days, planned for real and never done.
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "base/units.h"
+#include "cli/plan_command.h"
+#include "train/allowed.h"
+
+namespace plimsoll {
+namespace {
+
+constexpr double kDay = 86400;
+constexpr double kWorthTelling = 0.97;  // of the time as it is
+// A plan of a huge model may take many seconds; people wait for the report.
+constexpr std::chrono::seconds kPatience{20};
+
+// A change to weigh, and what it does to the result.
+struct Change {
+  std::vector<std::string> sets;
+  std::string effect;
+};
+
+std::string percent_words(double share) {
+  const double percent = share * 100.0;
+  return (percent < 1.0 ? "below 1" : std::to_string(std::lround(percent))) + " %";
+}
+
+// Shorter rows: where the data are short, nothing is lost by it; else rows are cut.
+void add_shorter_rows(const Recipe& recipe, const DataSummary& data, std::vector<Change>& changes) {
+  constexpr int64_t kRounded = 8;
+  const int64_t enough = std::max(kRounded, round_up(data.longest, kRounded));
+  if (data.sampled_rows == 0 && enough < recipe.data.max_length) {
+    changes.push_back({{"data.max_length=" + std::to_string(enough)}, "no row is longer: same rows"});
+  } else if (recipe.data.max_length >= 2 * kRounded) {
+    changes.push_back({{"data.max_length=" + std::to_string(recipe.data.max_length / 2)}, "cuts "});
+  }
+}
+
+// Rows that share a sequence: as many to a step as before.
+void add_packing(const Recipe& recipe, const DataSummary& data, std::vector<Change>& changes) {
+  const double mean = static_cast<double>(data.tokens) / static_cast<double>(std::max<int64_t>(1, data.rows));
+  const auto together = static_cast<int64_t>(static_cast<double>(recipe.data.max_length) / mean);
+  if (recipe.data.packing || together < 2) return;
+  const int64_t effective = std::max<int64_t>(1, recipe.batch.effective / together);
+  changes.push_back({{"data.packing=true", "batch.effective=" + std::to_string(effective)},
+                     "rows share sequences; about as many rows a step, other ones together"});
+}
+
+std::vector<Change> changes_of(const Recipe& recipe, const Plan& plan) {
+  std::vector<Change> changes;
+  if (const auto& budget = memory_budget(plan.request); budget && !plan.request.budget.of_free) {
+    PlanRequest open = plan.request;
+    limit_memory(open, std::nullopt);
+    open.budget.host_bytes.reset();
+    const int64_t enough = round_up(make_plan(open).memory_bytes(), kMiB) / kMiB;
+    if (enough * kMiB > *budget)
+      changes.push_back({{"memory.device=" + std::to_string(enough) + "MiB"}, "more memory, same result"});
+  }
+  if (plan.request.data) {
+    add_shorter_rows(recipe, *plan.request.data, changes);
+    add_packing(recipe, *plan.request.data, changes);
+  }
+  if (recipe.method.type == MethodType::full) {
+    changes.push_back({{"method.type=lora"}, "adapters on a frozen model: other method"});
+  } else if (recipe.method.r >= 8 && !recipe.adapter) {
+    changes.push_back({{"method.r=" + std::to_string(recipe.method.r / 2)}, "adapters of half the rank"});
+  }
+  if (recipe.schedule.epochs > 1 && !recipe.schedule.max_steps)
+    changes.push_back({{"schedule.epochs=1"}, "every row once"});
+  return changes;
+}
+
+// The plan under a change; none where it is not possible or does not fit.
+std::optional<Faster> weigh(const PlanArguments& arguments, const Change& change) {
+  try {
+    const PlanInput input = plan_input(arguments, change.sets);
+    const Plan plan = plan_allowed(input.recipe, input.cpu, input.data.get()).plan;
+    if (!plan.fits()) return std::nullopt;
+    std::string effect = change.effect;
+    if (effect == "cuts ") effect += percent_words(plan.request.data->truncated_share) + " of the rows";
+    return Faster{change.sets, effect, plan.run_seconds(), plan.memory_bytes()};
+  } catch (const UsageError&) {
+    return std::nullopt;  // such as rows without a target within half the length
+  }
+}
+
+}  // namespace
+
+std::vector<Faster> faster_runs(const PlanArguments& arguments, const Recipe& recipe, const Plan& plan) {
+  std::vector<Faster> found;
+  if (!plan.fits() || plan.run_seconds() < kDay) return found;
+  const auto start = std::chrono::steady_clock::now();
+  for (const Change& change : changes_of(recipe, plan)) {
+    if (std::chrono::steady_clock::now() - start > kPatience) break;
+    if (auto faster = weigh(arguments, change);
+        faster && faster->run_seconds < kWorthTelling * plan.run_seconds())
+      found.push_back(*std::move(faster));
+  }
+  std::stable_sort(found.begin(), found.end(),
+                   [](const Faster& a, const Faster& b) { return a.run_seconds < b.run_seconds; });
+  return found;
+}
+
+}  // namespace plimsoll

@@ -39,11 +39,12 @@ test-isas: build
 demo: build
 	PLIMSOLL=$(PLIMSOLL) demo/run.sh
 
-# The engine against PyTorch, transformers, PEFT and bitsandbytes; event files read by TensorBoard.
+# The engine against PyTorch, transformers, PEFT and bitsandbytes; event files read by TensorBoard; GGUF files by llama.cpp.
 parity: build setup-parity
 	$(PARITY_PYTHON) -m unittest -q tests.parity.compare_test
 	$(PARITY_PYTHON) -m tests.parity.run --plimsoll $(PLIMSOLL)
 	$(PARITY_PYTHON) -m tests.parity.events --plimsoll $(PLIMSOLL)
+	$(PARITY_PYTHON) -m tests.parity.gguf_files --plimsoll $(PLIMSOLL)
 	cmake --build build --target plimsoll_optimizer_tool plimsoll_tokenize_tool plimsoll_template_tool
 	$(PARITY_PYTHON) -m tests.parity.optimizers --tool build/src/ops_cpu/plimsoll_optimizer_tool
 	$(PARITY_PYTHON) -m tests.parity.templates --tool build/src/template/plimsoll_template_tool

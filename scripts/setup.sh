@@ -4,7 +4,7 @@
 #   scripts/setup.sh             compiler, build tools and libraries (Debian packages); Arrow and Parquet (a wheel)
 #   scripts/setup.sh --dev       also clang-format and ccache
 #   scripts/setup.sh --fuzz      also clang with libFuzzer
-#   scripts/setup.sh --parity    also .deps/parity/bin/python3 with PyTorch, transformers, PEFT, bitsandbytes and TensorBoard
+#   scripts/setup.sh --parity    also .deps/parity/bin/python3 with PyTorch, transformers, PEFT, bitsandbytes, TensorBoard and llama.cpp
 #
 # Wheels go to .deps/ inside the repository: nothing is written into the system's Python.
 set -euo pipefail

@@ -1,0 +1,149 @@
+"""GGUF files as others read them: python3 -m tests.parity.gguf_files --plimsoll FILE
+
+A model trained for a moment is exported. The `gguf` package's reader finds its tensors, types, metadata and tokenizer;
+llama.cpp (the package xllamacpp brings a build of it) loads the file, cuts texts into the same tokens, and continues
+them greedily with the same tokens as `plimsoll generate`, in f32 and f16.
+"""
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import gguf
+import numpy as np
+import safetensors.numpy
+import xllamacpp
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+PROMPTS = ["Which city is the capital of France?", "What is the capital of Japan?", "Repeat: blue stone",
+           "In which country lies  Oslo?\n", "Größe, naïve café – 1,234.5 x\u00b2 \U0001f600!", "The capital"]
+NEW_TOKENS = 24
+TYPES = {"f32": gguf.GGMLQuantizationType.F32, "f16": gguf.GGMLQuantizationType.F16,
+         "bf16": gguf.GGMLQuantizationType.BF16, "q8_0": gguf.GGMLQuantizationType.Q8_0}
+
+
+def run(*words):
+    return subprocess.run([str(word) for word in words], check=True, capture_output=True, text=True,
+                          env={**os.environ, "PLIMSOLL_NO_PROBE": "1"}).stdout
+
+
+def model_of(plimsoll, folder, family):
+    """A model of the demo's shape that has learnt something, so that the likeliest token is no coin's toss."""
+    base = folder / f"{family}-base"
+    base.mkdir()
+    for path in (ROOT / "demo/model").iterdir():
+        (base / path.name).write_bytes(path.read_bytes())
+    config = json.loads((base / "config.json").read_text())
+    architecture = {"llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM", "qwen2": "Qwen2ForCausalLM",
+                    "qwen3": "Qwen3ForCausalLM"}[family]
+    config.update(model_type=family, architectures=[architecture])
+    config.pop("attention_bias", None) if family.startswith(("qwen", "mistral")) else None
+    (base / "config.json").write_text(json.dumps(config))
+    run(plimsoll, "train", ROOT / "demo/recipes/full.yaml", "--quiet", "--set", f"model={base}", "--set",
+        f"output={folder / family}", "--set", "schedule.max_steps=120")
+    return folder / family
+
+
+def read_problems(path, model, dtype):
+    """What the gguf package's reader finds otherwise than the model folder has it."""
+    reader = gguf.GGUFReader(path)
+    fields = {name: field.contents() for name, field in reader.fields.items()}
+    config = json.loads((model / "config.json").read_text())
+    tokenizer = json.loads((model / "tokenizer.json").read_text())
+    arch = fields["general.architecture"]
+    for key, wanted in ((f"{arch}.block_count", config["num_hidden_layers"]),
+                        (f"{arch}.embedding_length", config["hidden_size"]),
+                        (f"{arch}.attention.head_count_kv", config["num_key_value_heads"])):
+        if fields[key] != wanted:
+            yield f"{key} is {fields[key]}, not {wanted}"
+    tokens = fields["tokenizer.ggml.tokens"]
+    for piece, number in tokenizer["model"]["vocab"].items():
+        if tokens[number] != piece:
+            yield f"token {number} is {tokens[number]!r}, not {piece!r}"
+    weights = safetensors.numpy.load_file(model / "model.safetensors")
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH[arch.upper()], config["num_hidden_layers"])
+    stored = {tensor.name: tensor for tensor in reader.tensors}
+    for name, exact in weights.items():
+        tensor = stored.pop(names.get_name(name, try_suffixes=(".weight", ".bias")), None)
+        if tensor is None:
+            yield f"{name} is missing"
+            continue
+        expected_type = TYPES[dtype] if exact.ndim == 2 else TYPES["f32"]
+        if tensor.tensor_type != expected_type:
+            yield f"{tensor.name} is {tensor.tensor_type.name}, not {expected_type.name}"
+        values = gguf.quants.dequantize(tensor.data, tensor.tensor_type).reshape(exact.shape)
+        if arch == "llama" and (".q_proj" in name or ".k_proj" in name):
+            heads = config["num_attention_heads" if ".q_proj" in name else "num_key_value_heads"]
+            values = values.reshape(heads, -1, 2, exact.shape[1]).swapaxes(1, 2).reshape(exact.shape)
+        allowed = {"f32": 0, "f16": 2**-10, "bf16": 2**-7, "q8_0": 2**-6}[dtype] * np.abs(exact).max()
+        if not np.allclose(values, exact, rtol=0, atol=allowed):
+            yield f"{name} differs by {np.abs(values - exact).max()}"
+    for name in stored:
+        yield f"{name} is in the file and not in the model"
+
+
+def llama(path):
+    params = xllamacpp.CommonParams()
+    params.model.path = str(path)
+    params.n_ctx, params.n_parallel, params.warmup, params.n_gpu_layers = 256, 1, False, 0
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 2
+    params.verbosity = 0
+    return xllamacpp.Server(params)
+
+
+def continued(server, prompt):
+    """llama.cpp's greedy tokens, and its number of the prompt's tokens."""
+    answer = server.handle_completions({"prompt": prompt, "n_predict": NEW_TOKENS, "temperature": 0, "top_k": 1,
+                                        "return_tokens": True, "cache_prompt": False})
+    answer = json.loads(answer) if isinstance(answer, (str, bytes)) else answer
+    return answer
+
+
+def greedy_problems(plimsoll, model, path, dtype, folder):
+    """Where llama.cpp goes on otherwise than the engine does with the same weights."""
+    source = model
+    if dtype != "f32":
+        source = folder / f"{model.name}-{dtype}"
+        run(plimsoll, "convert", model, "--dtype", dtype, "--out", source)
+    server = llama(path)
+    same = 0
+    for prompt in PROMPTS:
+        answer = continued(server, prompt)
+        out = folder / "answers.jsonl"
+        out.unlink(missing_ok=True)
+        (folder / "prompt.jsonl").write_text(json.dumps({"prompt": prompt, "response": "x"}) + "\n")
+        run(plimsoll, "generate", source, "--data", folder / "prompt.jsonl", "--out", out, "--max-new-tokens", NEW_TOKENS)
+        ours = json.loads(out.read_text().splitlines()[0])["response"]
+        theirs = answer["choices"][0]["text"] if "choices" in answer else answer["content"]
+        if theirs.strip() == ours.strip():
+            same += 1
+        else:
+            yield f"{prompt!r}: {ours!r}, llama.cpp {theirs!r}"
+    print(f"  {model.name:8} {dtype:5} {same} of {len(PROMPTS)} answers are llama.cpp's, letter for letter")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--plimsoll", type=Path, default=ROOT / "build/plimsoll")
+    plimsoll = parser.parse_args().plimsoll.resolve()
+    problems = []
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for family in ("llama", "mistral", "qwen2", "qwen3"):
+            model = model_of(plimsoll, folder, family)
+            for dtype in TYPES:
+                path = folder / f"{family}.{dtype}.gguf"
+                run(plimsoll, "convert", model, "--to", "gguf", "--dtype", dtype, "--out", path)
+                problems += [f"{path.name}: {text}" for text in read_problems(path, model, dtype)]
+                if dtype in ("f32", "f16"):
+                    problems += [f"{path.name}: {text}" for text in greedy_problems(plimsoll, model, path, dtype, folder)]
+    for problem in problems:
+        print(f"error: {problem}", file=sys.stderr)
+    sys.exit(1 if problems else 0)
+
+
+if __name__ == "__main__":
+    main()

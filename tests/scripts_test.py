@@ -1,4 +1,5 @@
 """Tests of scripts/: the checks find what they are for, and set-up says what to install."""
+import json
 import os
 import pathlib
 import re
@@ -34,6 +35,33 @@ class Output(unittest.TestCase):
             self.assertIn("src/cli/a.cc:2:", text)
         for line in ("print(name);", "std::snprintf(a, 3, name);", 'std::fprintf(file, "x");', "std::fflush(stdout);"):
             self.assertEqual(run_check("check_output.py", {"src/cli/a.cc": line}), (0, ""), line)
+
+
+class Tracking(unittest.TestCase):
+    def test_curves_parameters_and_totals_are_the_run_folder_s(self):
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            write(folder, {
+                "metrics.jsonl": '{"step": 1, "loss": 2.5, "grad_norm": null, "lr": 1e-3, "tokens": 60, "seconds": 0.5, '
+                                 '"data_wait": 0.0, "rss": 1024, "time": 17.5}\n',
+                "eval.jsonl": '{"step": 1, "loss": 2.25, "target_tokens": 9, "seconds": 1.0}\n',
+                "recipe.yaml": "model: m\ndata:\n  train: [a.jsonl]\n  eval: null\nmethod:\n  type: lora\nseed: 42\n",
+                "run.json": '{"finished": true, "planned": {"disk_bytes": 7}, "measured": {}, "final_loss": 2.5, "eval_loss": null}'})
+            code = ("import json, pathlib, track_run as t; f = pathlib.Path('.'); "
+                    "print(json.dumps([t.curves(f), t.parameters(f), t.summary(f)]))")
+            done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=True,
+                                  env={**os.environ, "PYTHONPATH": str(ROOT / "scripts")})
+            refused = subprocess.run([sys.executable, ROOT / "scripts/track_run.py", "mlflow", ROOT / "docs"],
+                                     capture_output=True, text=True)
+        curves, parameters, (totals, finished) = json.loads(done.stdout)
+        self.assertEqual(curves[0], [1, 17.5, {"train/loss": 2.5, "train/learning_rate": 1e-3, "memory/process_bytes": 1024,
+                                               "train/data_wait_seconds": 0.0, "train/tokens_per_second": 120.0}])
+        self.assertEqual(curves[1], [1, None, {"eval/loss": 2.25}])
+        self.assertEqual(parameters, {"model": "m", "data.train": "[a.jsonl]", "data.eval": "null", "method.type": "lora",
+                                      "seed": "42"})
+        self.assertEqual((totals, finished), ({"planned.disk_bytes": 7, "final_loss": 2.5}, True))
+        self.assertEqual(refused.returncode, 1)
+        self.assertIn("is no run folder", refused.stderr)
 
 
 class Layers(unittest.TestCase):

@@ -86,6 +86,10 @@ class HubNames(CommandTest):
         output("generate", adapter, "--prompt", "What", "--max-new-tokens", 2)
         output("eval", adapter, "--data", FACTS, "--limit", 2)
         output("merge", adapter, "--out", self.folder / "merged")
+        card = (self.folder / "merged/README.md").read_text()
+        for part in ("base_model: Acme/Tiny\n", "# Acme/Tiny, fine-tuned", f"`{adapter.name}`, folded into Acme/Tiny",
+                     "| method | lora, rank "):
+            self.assertIn(part, card)
         output("generate", self.folder / "merged", "--prompt", "What", "--max-new-tokens", 2)
 
     def test_the_version_that_was_trained_on_is_kept(self):
@@ -281,6 +285,22 @@ class Reports(CommandTest):
         output("report", self.run_folder, "--html", page)
         for part in ("model (random weights)", "full, fp32", "facts/train.parquet", f"measured {words}"):
             self.assertIn(part, page.read_text())
+
+    def test_a_converted_model_keeps_its_card_and_says_what_changed(self):
+        output("convert", self.run_folder, "--dtype", "bf16", "--shard-size", "512KiB", "--out", self.folder / "bf16")
+        card, files = (self.folder / "bf16/README.md").read_text(), len(list((self.folder / "bf16").glob("*.safetensors")))
+        self.assertTrue(card.startswith((self.run_folder / "README.md").read_text()))
+        self.assertTrue(card.endswith(f"\nWritten anew with Plimsoll: the weights as bf16, in {files} files.\n"))
+        model = self.folder / "linked"
+        shutil.copytree(self.run_folder, model, ignore=shutil.ignore_patterns("checkpoint-*"))
+        (model / "README.md").unlink()
+        secret = self.folder / "secret"
+        secret.write_text("mine alone")
+        (model / "README.md").symlink_to(secret)
+        output("convert", model, "--dtype", "bf16", "--out", self.folder / "other")
+        card = (self.folder / "other/README.md").read_text()
+        self.assertNotIn("mine alone", card)
+        self.assertIn("# linked\n", card)
 
     def test_a_model_card_stands_beside_the_weights_and_never_in_place_of_another(self):
         card = (self.run_folder / "README.md").read_text()

@@ -3,9 +3,11 @@
 #include <vector>
 
 #include "base/error.h"
+#include "io/atomic.h"
 #include "io/load.h"
 #include "io/model_writer.h"
 #include "io/new_folder.h"
+#include "train/model_card.h"
 
 namespace plimsoll {
 namespace {
@@ -15,6 +17,13 @@ namespace fs = std::filesystem;
 void check(const ConvertOptions& options) {
   if (!options.dtype && !options.shard_bytes)
     throw UsageError("convert: say what to change, with --dtype or --shard-size");
+}
+
+std::string change_words(const ConvertOptions& options, size_t files) {
+  const std::string types = options.dtype ? "the weights as " + std::string(to_string(*options.dtype)) : "";
+  const std::string count = std::to_string(files) + (files == 1 ? " file" : " files");
+  return types + (options.dtype && options.shard_bytes ? ", " : "") +
+         (options.shard_bytes ? "in " + count : "");
 }
 
 bool is_adapter_folder(const fs::path& folder) { return fs::exists(folder / "adapter_config.json"); }
@@ -53,6 +62,8 @@ ConvertResult convert_model(const ConvertOptions& options) {
   write_shard_index(shards, folder.path(), stem);
   copy_model_files(options.folder, folder.path());
   if (options.dtype && !adapter) set_config_dtype(folder.path(), *options.dtype);
+  write_file_atomically(folder.path() / "README.md",
+                        converted_card(options.folder, change_words(options, shards.size())));
   folder.publish();
   return result;
 }

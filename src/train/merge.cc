@@ -6,12 +6,14 @@
 #include <vector>
 
 #include "base/error.h"
+#include "io/atomic.h"
 #include "io/convert.h"
 #include "io/json.h"
 #include "io/load.h"
 #include "io/model_writer.h"
 #include "io/new_folder.h"
 #include "passes/lora.h"
+#include "train/model_card.h"
 #include "train/model_paths.h"
 #include "train/row_io.h"
 #include "train/setup.h"
@@ -74,6 +76,7 @@ class Merger {
     for (const Shard& shard : shards) write_shard(folder.path(), shard);
     write_shard_index(shards, folder.path(), "model");
     copy_model_files(result_.base, folder.path());
+    write_file_atomically(folder.path() / "README.md", merged_card(result_.base, options_.adapter));
     folder.publish();
     return result_;
   }

@@ -8,6 +8,7 @@
 #include "base/print.h"
 #include "base/strings.h"
 #include "base/units.h"
+#include "io/file.h"
 #include "recipe/hub.h"
 #include "recipe/option.h"
 
@@ -60,7 +61,51 @@ std::string data_row(const Recipe& recipe) {
          ", rows of at most " + format_count(recipe.data.max_length) + " tokens";
 }
 
+constexpr const char* kCard = "README.md";
+
+// The card in a folder; empty where there is none that may travel on: a link may lead to anything, but for
+// the Hugging Face cache's own.
+std::string card_in(const fs::path& folder) {
+  constexpr int64_t kMostBytes = kMiB;
+  const fs::path path = folder / kCard;
+  std::error_code none;
+  if (!fs::is_regular_file(path, none) || fs::file_size(path, none) > kMostBytes) return "";
+  if (fs::is_symlink(path) && !hub_model_of(folder)) return "";
+  return read_text(path, kMostBytes);
+}
+
+// The rows of the table in a card that a run wrote.
+std::string training_rows(const std::string& card) {
+  constexpr const char* kEnd = "Trained with Plimsoll;";
+  const size_t table = card.find("| | |\n|---|---|\n");
+  const size_t end = card.find(kEnd);
+  if (table == std::string::npos || end == std::string::npos || end < table) return "";
+  return card.substr(table, end - table);
+}
+
 }  // namespace
+
+std::string merged_card(const fs::path& base, const fs::path& adapter) {
+  const auto hub = hub_model_of(base);
+  const std::string rows = training_rows(card_in(adapter));
+  return "---\nlibrary_name: transformers\n" + (hub ? "base_model: " + to_yaml(Json(hub->name)) + "\n" : "") +
+         "pipeline_tag: text-generation\ntags:\n- plimsoll\n- lora\n---\n\n# " + printable(model_name(base)) +
+         ", fine-tuned\n\nThe adapter `" + printable(adapter.lexically_normal().filename().string()) +
+         "`, folded into " + printable(model_name(base)) + " with Plimsoll.\n" +
+         (rows.empty() ? "" : "\nHow the adapter was trained:\n\n" + rows);
+}
+
+std::string converted_card(const fs::path& folder, const std::string& change) {
+  std::string card = card_in(folder);
+  if (card.empty()) {
+    const bool adapter = fs::exists(folder / "adapter_config.json");
+    card = std::string("---\nlibrary_name: ") + (adapter ? "peft" : "transformers") +
+           "\npipeline_tag: text-generation\ntags:\n- plimsoll\n---\n\n# " + printable(model_name(folder)) +
+           "\n";
+  }
+  if (!card.ends_with('\n')) card += '\n';
+  return card + "\nWritten anew with Plimsoll: " + change + ".\n";
+}
 
 std::string model_card(const Recipe& recipe, const Plan& plan, const RunRecord& record) {
   std::string text = front_matter(recipe) + "# " + printable(title_of(recipe)) + "\n\n| | |\n|---|---|\n";
@@ -88,13 +133,12 @@ std::string model_card(const Recipe& recipe, const Plan& plan, const RunRecord& 
 }
 
 void write_model_card(RunFolder& folder, const std::string& card) {
-  constexpr const char* kName = "README.md";
   try {
-    folder.require_free({kName});
+    folder.require_free({kCard});
   } catch (const UsageError&) {
     return;  // the user's own
   }
-  folder.write(kName, card);
+  folder.write(kCard, card);
 }
 
 }  // namespace plimsoll

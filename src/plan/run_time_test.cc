@@ -94,9 +94,9 @@ TEST(RunTime, the_first_three_lines_are_for_everybody) {
   with.run = RunSteps{.steps = 938, .epochs = 3, .tokens = 2048, .targets = 1024, .row_length = 200};
   with.data = DataSummary{.rows = 5000};
   const Plan plan = make_plan(with);
-  EXPECT_THAT(verdict_text(plan), HasSubstr("\n       938 steps in about " +
-                                            duration_words(plan.run_seconds()) +
-                                            " (3 epochs of 5,000 rows)\n"));
+  EXPECT_THAT(verdict_text(plan),
+              HasSubstr("\n       938 steps in about " + duration_words(plan.run_seconds()) +
+                        " (3 epochs of 5,000 rows)\n"));
   EXPECT_THAT(verdict_text(plan), HasSubstr(" a step, " + speed_words(plan.tokens_per_second())));
 }
 

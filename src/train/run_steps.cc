@@ -41,9 +41,8 @@ std::optional<RunSteps> run_steps(const Recipe& recipe, const DataSetup* data) {
     const DataSummary& summary = *data->summary;
     const bool estimated = recipe.data.packing && !data->packed_steps;
     an_epoch = !recipe.data.packing ? ceil_div(summary.rows, recipe.batch.effective)
-               : estimated
-                   ? estimated_packed_steps(summary, recipe.batch.effective, recipe.data.max_length)
-                   : *data->packed_steps;
+               : estimated ? estimated_packed_steps(summary, recipe.batch.effective, recipe.data.max_length)
+                           : *data->packed_steps;
     an_epoch = std::max<int64_t>(1, an_epoch);
     run.estimated = estimated && !recipe.schedule.max_steps;
     run.tokens = static_cast<double>(summary.tokens) / static_cast<double>(an_epoch);

@@ -13,7 +13,7 @@ FUZZ_TARGETS ?= $(patsubst tests/fuzz/%_fuzz.cc,%,$(wildcard tests/fuzz/*_fuzz.c
 CLANG_FORMAT ?= clang-format-14
 SOURCES = $(shell git ls-files '*.cc' '*.h')
 
-.PHONY: build install archive test test-isas demo recipes parity loadline faults bench golden sanitize fuzz fmt check-format check setup setup-dev setup-parity setup-fuzz clean
+.PHONY: build install archive wheel test test-isas demo recipes parity loadline faults bench golden sanitize fuzz fmt check-format check setup setup-dev setup-parity setup-fuzz setup-wheel clean
 
 # The program alone; tests and benches are built by those that run them.
 build: setup
@@ -27,6 +27,10 @@ install: build
 # A .tar.gz in build/ that runs where it is unpacked: Debian 12, Ubuntu 22.04 and later.
 archive: build
 	scripts/make_archive.py build build/archive
+
+# A Python wheel in build/wheel, plimsoll-ml, with the platform tag that auditwheel proves.
+wheel: build setup-wheel
+	python3 scripts/make_wheel.py build build/wheel --tools .deps/wheel
 
 test: build
 	cmake --build build -j $(JOBS)
@@ -109,6 +113,8 @@ setup-parity:
 	@scripts/setup.sh --parity
 setup-fuzz:
 	@scripts/setup.sh --fuzz
+setup-wheel:
+	@scripts/setup.sh --wheel
 
 clean:
 	rm -rf build build-asan build-fuzz demo/work

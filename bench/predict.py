@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
 """Predicted beside measured seconds of a step, over many variants on this machine.
 
-    predict.py [--plimsoll build/plimsoll] [--only NAME] [--rounds 2] [--out results.json]
+    predict.py [--plimsoll build/plimsoll] [--only NAME] [--rounds 2] [--probe] [--out results.json]
 
-Calibrate first (`plimsoll calibrate`). Every case is a small model of real widths with rows of full length, trained for a
-few steps through `plimsoll train`; measured is the least over the rounds of the median step, since other programs can only
+Calibrate first (`plimsoll calibrate`). With --probe a few cases, predicted as on a machine where nobody has: from a
+cache folder of its own that holds the half second's probe alone (ten probes may be tried until the machine is idle enough
+for one to be kept). Every case is a small model of real widths with rows of full length, trained for a
+few steps through `plimsoll train`, or shorter ones where its name says so; measured is the least over the rounds of the median step, since other programs can only
 make a step slower. Prints the errors, their median and their 90th percentile. Standard library only.
 """
 import argparse
 import json
+import os
 import pathlib
 import random
 import statistics
@@ -29,9 +32,9 @@ QLORA = {"type": "qlora", "r": 16}
 
 
 def case(name, model, layers, method, length, micro, accumulation=1, precision="bf16", optimizer="adamw", clip=1.0,
-         **memory):
+         row=None, **memory):
     return {"name": name, "model": {**model, "num_hidden_layers": layers}, "method": method, "length": length,
-            "micro": micro, "accumulation": accumulation, "precision": precision,
+            "row": row or length, "micro": micro, "accumulation": accumulation, "precision": precision,
             "optimizer": {"name": optimizer, "max_grad_norm": clip}, "memory": memory}
 
 
@@ -73,7 +76,12 @@ CASES = (
     case("full narrow 512x1 all on disk", NARROW, 6, FULL, 512, 1,
          offload=["states", "gradients", "weights", "activations"], **DISK),
     case("full narrow 512x1 no clipping", NARROW, 6, FULL, 512, 1, clip=0.0),
+    case("lora wide 512x2 rows of 128", WIDE, 4, LORA, 512, 2, row=128),
+    case("full narrow 512x4 rows of 64", NARROW, 6, FULL, 512, 4, row=64),
 )
+PROBED = ("lora narrow 512x1", "lora narrow fp32 256x2", "lora wide 512x1", "lora head128 1024x2", "full narrow 512x2",
+          "full wide 512x1", "full head128 1024x1", "qlora wide 512x1", "lora wide 1024x1 block",
+          "lora wide 512x2 rows of 128", "full narrow 512x4 rows of 64")
 
 
 def write_recipe(case, folder):
@@ -86,7 +94,7 @@ def write_recipe(case, folder):
     effective = case["micro"] * case["accumulation"]
     with open(folder / "rows.jsonl", "w", encoding="utf-8") as out:
         for _ in range(effective * STEPS):
-            row = [rng.randrange(config["vocab_size"]) for _ in range(case["length"])]
+            row = [rng.randrange(config["vocab_size"]) for _ in range(case["row"])]
             out.write(json.dumps({"input_ids": row, "labels": row}) + "\n")
     recipe = folder / "recipe.json"
     recipe.write_text(json.dumps({
@@ -115,19 +123,43 @@ def measure(plimsoll, case, rounds):
     return report["planned"]["seconds_per_step"], best
 
 
+def this_machine():
+    """What the figures hold for: the processor, how many of it, and what else ran."""
+    model = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo", encoding="utf-8") if line.startswith("model name")),
+                 "unknown")
+    return {"cpu": model, "cpus": len(os.sched_getaffinity(0)), "load_1_minute": os.getloadavg()[0]}
+
+
+def probe(plimsoll, cache):
+    """A cache that holds nothing but what the probe measured; the probe keeps nothing on a busy machine."""
+    os.environ["PLIMSOLL_CACHE_DIR"] = cache
+    os.environ.pop("PLIMSOLL_NO_PROBE", None)
+    for _ in range(10):
+        done = subprocess.run([plimsoll, "calibrate", "--probe"], capture_output=True, text=True)
+        if done.returncode == 0:
+            return
+    raise SystemExit(f"error: ten probes were not kept: {done.stderr.strip()}")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--plimsoll", default="build/plimsoll")
     parser.add_argument("--only", default="", help="cases whose name contains this")
     parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--probe", action="store_true")
     parser.add_argument("--out", type=pathlib.Path)
     arguments = parser.parse_args()
+    plimsoll = str(pathlib.Path(arguments.plimsoll).resolve())
+    machine = this_machine()
+    if arguments.probe:
+        cache = tempfile.TemporaryDirectory()
+        probe(plimsoll, cache.name)
     results = []
     print(f"{'variant':46} {'predicted':>10} {'measured':>10} {'error':>8}")
     for one in CASES:
-        if arguments.only not in one["name"]:
+        if arguments.only not in one["name"] or (arguments.probe and one["name"] not in PROBED):
             continue
-        predicted, measured = measure(str(pathlib.Path(arguments.plimsoll).resolve()), one, arguments.rounds)
+        predicted, measured = measure(plimsoll, one, arguments.rounds)
         error = predicted / measured - 1
         results.append({"variant": one["name"], "predicted": predicted, "measured": measured, "error": error})
         print(f"{one['name']:46} {predicted:8.3f} s {measured:8.3f} s {100 * error:+7.1f} %", flush=True)
@@ -137,7 +169,8 @@ def main():
     median, tail = statistics.median(errors), errors[int(0.9 * (len(errors) - 1))]
     print(f"{len(errors)} variants: median error {100 * median:.0f} %, 90th percentile {100 * tail:.0f} %")
     if arguments.out:
-        arguments.out.write_text(json.dumps({"median": median, "p90": tail, "variants": results}, indent=1) + "\n")
+        arguments.out.write_text(json.dumps({"machine": machine, "load_at_the_end": os.getloadavg()[0], "probed": arguments.probe,
+                                             "median": median, "p90": tail, "variants": results}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

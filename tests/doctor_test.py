@@ -18,7 +18,7 @@ EXPECTED = json.loads((CORPUS / "expected.json").read_text())
 TRAPS = sorted(name for name in EXPECTED if name.startswith("trap-"))
 MESSAGES = sorted(name for name in EXPECTED if not name.startswith("trap-"))
 # What is one line of a table, a file or a screen by itself: a wrapped or prefixed one is no such thing any more.
-LINES = {"memory-events", "slurm-sacct", "docker-inspect", "kubectl-describe", "kubectl-json"}
+LINES = {"memory-events", "real-cgroup-dmesg", "slurm-sacct", "docker-inspect", "kubectl-describe", "kubectl-json", "slurm-task-killed"}
 
 
 def log(name):
@@ -147,7 +147,7 @@ class Corpus(unittest.TestCase):
         for prefix in ("[rank3]: ", "2024-01-01T00:00:00.123456789Z stderr F ", "[1,5]<stderr>:", "worker-2: ", "3: ",
                        "(TrainWorker pid=4410, ip=10.0.0.3) ", "[2024-01-01 10:00:00,123] ", "trainer-1  | "):
             with self.subTest(prefix):
-                self.check([name for name in MESSAGES if name not in LINES][::3],
+                self.check([name for name in MESSAGES if name not in LINES][::6],
                            lambda text: prefixed(text, prefix), 0.95)
 
     def test_traps_in_other_clothes(self):
@@ -169,6 +169,15 @@ class Corpus(unittest.TestCase):
     def test_interleaved_with_another_rank(self):
         names = [name for name in MESSAGES if name.startswith("torch-2")]
         self.check(names, lambda text: interleaved(wrapped_at_words(text), NOISE), 0.95)
+
+    def test_control_codes_never_reach_the_terminal(self):
+        message = log("torch-1.4").replace("RuntimeError", "\x1b]0;title\x07\x1b[2J\x9b31m\x00\x08RuntimeError")
+        for options in ([], ["--json"]):
+            done = subprocess.run([str(PLIMSOLL), "doctor", "-", *options], input=message.encode("latin-1"), capture_output=True,
+                                  timeout=600)
+            self.assertEqual(done.returncode, 0)
+            self.assertEqual([byte for byte in done.stdout if byte < 32 and byte != 10 or byte == 127], [])
+            done.stdout.decode()  # is UTF-8
 
     def test_cut_off(self):
         """Wherever a message ends, what was read of it is right, and nothing is made up."""

@@ -86,6 +86,11 @@ const Message* other_failure(const Evidence& evidence) {
   return best;
 }
 
+// A launcher ends the others when one was killed, and lists them first at times.
+bool is_sent_to_others(const Message& message) {
+  return message.row->name == "exit.sigterm" || message.row->name == "exit.143";
+}
+
 bool ends_the_job(const Message& message) {
   return message.row->name == "time.slurm" || message.row->name == "slurm.cancelled";
 }
@@ -239,7 +244,8 @@ void diagnose_unclear(const Message& message, const Evidence& evidence, Diagnosi
   diagnosis.certainty = meaning.certainty;
   diagnosis.headline = meaning.headline;
   diagnosis.reason = message.row->words;
-  if (message.row->name.ends_with(".alloc_failed")) diagnosis.certainty = Certainty::likely;
+  if (message.row->name.ends_with(".alloc_failed") || message.row->name == "torch.nvml_assert")
+    diagnosis.certainty = Certainty::likely;
 }
 
 void diagnose_other(const Message& message, Diagnosis& diagnosis) {
@@ -268,8 +274,8 @@ Diagnosis diagnose(const Evidence& evidence) {
   const Message* const other = other_failure(evidence);
   const Message* const killed = first_with(evidence, Sign::killed);
   const Message* const unclear = first_with(evidence, Sign::maybe_device);
-  const bool other_first =
-      other != nullptr && (killed == nullptr || other->line < killed->line || ends_the_job(*other));
+  const bool other_first = other != nullptr && (killed == nullptr || ends_the_job(*other) ||
+                                                (other->line < killed->line && !is_sent_to_others(*other)));
   if (memory != nullptr) {
     diagnose_memory(*memory, evidence, diagnosis);
   } else if (unclear != nullptr && (other == nullptr || is_generic(*other))) {

@@ -71,6 +71,9 @@ std::vector<MessageRow> other_messages() {
               "tensors lie on different devices"),
       failure("torch.shapes", "shapes cannot be multiplied", "", "shapes do not match"),
       failure("torch.size_mismatch", "size mismatch for", "", "weights do not match the model"),
+      failure("triton.shared_memory", "out of resource: shared memory", "",
+              "a Triton kernel asks for more shared memory of a multiprocessor than there is: another block "
+              "size, not less memory"),
       failure("grpc.message_size", "Received message larger than max", "",
               "a message was larger than gRPC allows", R"(RESOURCE_EXHAUSTED: $)"),
       failure("http.too_many", "429 Client Error: Too Many Requests", "", "a server asked to slow down"),

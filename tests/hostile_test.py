@@ -217,7 +217,7 @@ class Names(HostileTest):
         recipe = self.folder / "recipe.json"
         recipe.write_text(json.dumps({"model": "x", "a\nerror: b": 1, "c": 2}))
         text = self.printed(USAGE, "plan", recipe)
-        self.assertIn("a\\nerror: b", text)
+        self.assertIn("unknown key 'a error: b'", text)  # on one line
         self.assertEqual(len([line for line in text.splitlines() if line.startswith("error: ")]), 1, text)
 
     def test_events_of_a_run(self):

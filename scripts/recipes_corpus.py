@@ -35,7 +35,7 @@ OUT = re.compile(
 FAMILIES = (("qwen3", re.compile(r"qwen3|cogito-v1-preview-qwen3|plano-orch")),
             ("qwen2", re.compile(r"qwen|deepcoder|cogito-v1-preview-qwen|distill-qwen|openr1-distill")),
             ("mistral", re.compile(r"mistral|zephyr|hermes.*mistral")),
-            ("llama3", re.compile(r"llama-?_?3|orpheus|cogito-v1-preview-llama|distill-llama|smollm")),
+            ("llama3", re.compile(r"llama-?_?3(?!\d)|orpheus|cogito-v1-preview-llama|distill-llama|smollm")),
             ("llama2", re.compile(r"llama|vicuna|alpaca|tulu|openchat")))
 OTHER_TASKS = ("dpo", "ppo", "kto", "orpo", "grpo", "simpo", "reward", "ipo", "gkd", "rm", "mpo", "ebft", "opd", "bco")
 

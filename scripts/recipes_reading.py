@@ -98,7 +98,7 @@ def axolotl_rows(entry):
         rows = [{entry.get("field_messages") or "messages": renamed(row["messages"], {"role": role, "content": content})}
                 for row in CHATS]
         return kind, rows
-    return kind, ALPACA
+    return kind, ALPACA if kind else [{"input_ids": [5, 6, 7 + i], "labels": [-100, 6, 7 + i]} for i in range(8)]
 
 
 def axolotl(c):
@@ -133,11 +133,12 @@ def axolotl(c):
     kind, rows = axolotl_rows(entries[0])
     out["data.truncation"] = ("refuse" if kind == "completion" else
                               {"truncate": "right", "raise": "refuse"}.get(c.get("excess_length_strategy"), "drop"))
-    if any(axolotl_rows(e)[0] != kind for e in entries) or kind is None:
+    if any(axolotl_rows(e)[0] != kind for e in entries):
         return out, None
     return out, {"tool": "axolotl", "type": kind, "rows": rows, "length": out["data.max_length"], "entry": entries[0],
                  "train_on_prompt": out["data.train_on_prompt"], "chat_template": c.get("chat_template"), "eot_tokens":
-                 c.get("eot_tokens"), "jinja": c.get("chat_template_jinja")}
+                 c.get("eot_tokens"), "jinja": c.get("chat_template_jinja"), "eos_token":
+                 (c.get("special_tokens") or {}).get("eos_token")}
 
 
 # --- torchtune (0.6.1: recipes/, datasets/, models/) -------------------------------------------------------
@@ -192,7 +193,9 @@ def trl(c):
                     "method.targets": "all-linear" if targets == ["all-linear"] else targets or ["q_proj", "v_proj"]})
     kind = str(c.get("dtype") or c.get("torch_dtype") or "")
     mixed = c.get("bf16") is None or yes(c.get("bf16"))
-    out["precision"] = "bf16" if peft else "bf16-pure" if "bfloat16" in kind else "bf16-master" if mixed else "fp32"
+    eight = out["optimizer.name"] in ("adamw8bit", "adafactor")
+    parts = {"weights": "bf16", "gradients": "bf16", "states": "fp32", "master": False, "rounding": "stochastic"}
+    out["precision"] = "bf16" if peft else (parts if eight else "bf16-pure") if "bfloat16" in kind else "bf16-master" if mixed else "fp32"
     text = c.get("dataset_text_field")
     rows = renamed(TEXTS, {"text": text}) if text else CHATS
     out["data.train_on_prompt"] = "messages" if not yes(c.get("assistant_only_loss")) else False

@@ -58,9 +58,13 @@ void combine_targets(Layer& layer) {
   }
   if (all != nullptr && targets == nullptr) layer.ignore(*all, "off, as here", true);
   if (targets != nullptr) {
-    for (const Node& name : targets->value.items)
+    const bool is_peft = layer.tool() == Tool::axolotl || layer.tool() == Tool::trl;
+    for (const Node& name : targets->value.items) {
+      if (name.text == "all" && is_peft)
+        return layer.refuse(*targets, "no module is called 'all'; all-linear means all of them");
       if (name.text == "all" || name.text == "all-linear")
         return layer.emit("method.targets", "all-linear", {targets});
+    }
     return layer.emit("method.targets", targets->value, {targets});
   }
   const Said* attention = layer.part("@attention_targets");

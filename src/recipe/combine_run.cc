@@ -156,6 +156,11 @@ void combine_special_tokens(Layer& layer) {
   if (!layer.says({"@bos_token", "@eos_token", "@unk_token", "@eot_token"})) return;
   // axolotl's end of a turn; another than the end of texts is read for rows of messages only.
   const Said* ends = layer.part("@eot_token");
+  const Node* rows = layer.given("data.format");
+  if (ends != nullptr && (rows == nullptr || rows->text != "messages")) {
+    layer.ignore(*ends, "read for rows of the type chat_template");
+    ends = nullptr;
+  }
   if (ends != nullptr && ends->value.items.size() > 1)
     return layer.refuse(*ends, "several tokens that end a turn do not exist here; one does");
   std::vector<const Said*> from;
@@ -163,7 +168,7 @@ void combine_special_tokens(Layer& layer) {
   tokens.kind = Node::Kind::map;
   for (const char* part : {"@bos_token", "@eos_token", "@unk_token", "@eot_token"}) {
     const Said* said = layer.part(part);
-    if (said == nullptr) continue;
+    if (said == nullptr || (part == std::string_view("@eot_token") && ends == nullptr)) continue;
     from.push_back(said);
     const bool is_list = said->value.kind == Node::Kind::list;
     tokens.items.push_back(
@@ -171,6 +176,7 @@ void combine_special_tokens(Layer& layer) {
     tokens.items.back().quoted = true;
     tokens.items.back().key = std::string(part).substr(1);
   }
+  if (from.empty()) return;
   tokens.line = from.front()->value.line;
   layer.emit("data.special_tokens", tokens, from);
 }

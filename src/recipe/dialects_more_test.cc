@@ -102,7 +102,47 @@ TEST_F(RealFiles, an_end_of_turn_is_asked_for_by_name) {
   const Recipe read =
       recipe(kAxolotl + "datasets: [{path: a.jsonl, type: chat_template}]\neot_tokens: ['<|eot_id|>']\n");
   EXPECT_EQ(read.data.special_tokens.at("eot_token"), "<|eot_id|>");
-  EXPECT_THAT(error_of(kAxolotl + "eot_tokens: [a, b]\n"), HasSubstr("several tokens that end a turn"));
+  EXPECT_TRUE(recipe(kAxolotl + "datasets: [{path: a.jsonl, type: alpaca}]\neot_tokens: [a, b]\n")
+                  .data.special_tokens.empty());
+  EXPECT_THAT(error_of(kAxolotl + "datasets: [{path: a.jsonl, type: chat_template}]\neot_tokens: [a, b]\n"),
+              HasSubstr("several tokens that end a turn"));
+}
+
+TEST_F(RealFiles, sharegpt_is_answered_with_its_successor) {
+  EXPECT_THAT(error_of(kAxolotl + "datasets: [{path: a.jsonl, type: sharegpt, conversation: chatml}]\n"),
+              HasSubstr("chat_template with field_messages: conversations"));
+}
+
+TEST_F(RealFiles, all_is_no_module_of_peft) {
+  EXPECT_THAT(error_of(kAxolotl + "lora_target_modules: [all]\n"), HasSubstr("no module is called 'all'"));
+  EXPECT_EQ(error_of(kAxolotl + "lora_target_modules: all-linear\n"), "no error");
+}
+
+TEST_F(RealFiles, numbers_stand_in_quotes) {
+  const Recipe read =
+      recipe(kAxolotl + "learning_rate: '1e-5'\nweight_decay: \"0.1\"\nlora_dropout: '0.05'\n");
+  EXPECT_DOUBLE_EQ(read.optimizer.lr, 1e-5);
+  EXPECT_DOUBLE_EQ(read.optimizer.weight_decay, 0.1);
+}
+
+const std::string kTorchtune =
+    "model: {_component_: torchtune.models.qwen2.qwen2_0_5b}\ncheckpointer: {checkpoint_dir: m}\nbatch_size: "
+    "2\n"
+    "tokenizer: {_component_: torchtune.models.qwen2.qwen2_tokenizer, max_seq_len: 32}\n";
+
+TEST_F(RealFiles, several_data_sets_of_torchtune_are_one) {
+  write("b.jsonl", "{}");
+  const std::string both =
+      "dataset: [{_component_: torchtune.datasets.alpaca_dataset, source: a.jsonl}, {_component_: "
+      "torchtune.datasets.alpaca_dataset, source: b.jsonl";
+  EXPECT_EQ(recipe(kTorchtune + both + "}]\n").data.train.size(), 2U);
+  EXPECT_THAT(error_of(kTorchtune + both + ", train_on_input: false}]\n"), HasSubstr("cannot be mixed"));
+}
+
+TEST_F(RealFiles, texts_of_qwen_in_torchtune_end_with_its_end_of_a_turn) {
+  const Recipe read =
+      recipe(kTorchtune + "dataset: {_component_: torchtune.datasets.alpaca_dataset, source: a.jsonl}\n");
+  EXPECT_EQ(read.data.special_tokens.at("eos_token"), "<|im_end|>");
 }
 
 TEST_F(RealFiles, weights_begin_anew) {

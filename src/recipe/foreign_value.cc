@@ -167,8 +167,11 @@ ForeignValue read_foreign(const Alias& row, const std::string& key, const Node& 
       return mapped(list_at(node, *names));
     }
     default:
-      return mapped(node);
+      break;
   }
+  Node plain = node;  // these tools take '1e-5' for a number
+  if (node.kind == Node::Kind::scalar && read_foreign_number(node)) plain.quoted = false;
+  return mapped(plain);
 }
 
 }  // namespace plimsoll

@@ -116,8 +116,12 @@ def axolotl_strategy(case, tokenizer, config):
 
 
 def axolotl(case, model):
+    if case["type"] is None:  # tokens that are ready
+        yield from ((row["input_ids"], row["labels"]) for row in case["rows"])
+        return
     from axolotl.utils.dict import DictDefault
     tokenizer = tokenizer_of(model)
+    tokenizer.eos_token = case.get("eos_token") or tokenizer.eos_token
     config = DictDefault({"train_on_inputs": case.get("train_on_prompt", False), "sequence_len": case["length"]})
     strategy, row_of = axolotl_strategy(case, tokenizer, config)
     for row in case["rows"]:

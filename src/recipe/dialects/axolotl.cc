@@ -109,6 +109,10 @@ void read_kind(const Layer& layer, const Node& entry, const std::string& kind, D
 }
 
 DataSet read_entry(const Layer& layer, const Node& entry) {
+  if (text_of(entry, "type").starts_with("sharegpt"))
+    refuse(
+        "'datasets.type': 'sharegpt' is no type of axolotl since 0.6; chat_template with field_messages: "
+        "conversations is");
   refuse_unknown(
       entry,
       {"path", "type", "ds_type", "data_files", "split", "name", "field", "chat_template", "field_messages",

@@ -100,10 +100,7 @@ void read_rows(const Layer& layer, const Node& component, const Builder& builder
       flag_of(component, "train_on_input", builder.learns_prompts) ? "true" : "false";
 }
 
-}  // namespace
-
-std::vector<DataSet> read_torchtune(const Layer& layer, const Node& component) {
-  if (component.kind == Node::Kind::list) refuse("several data sets of torchtune at once do not exist here");
+DataSet read_component(const Layer& layer, const Node& component) {
   if (component.kind != Node::Kind::map)
     refuse("expected a map with _component_, found " + describe(component));
   const Node* named = find_node(component, "_component_");
@@ -136,7 +133,17 @@ std::vector<DataSet> read_torchtune(const Layer& layer, const Node& component) {
           "them whole");
     set.keys["data.packing"] = "true";
   }
-  return {set};
+  return set;
+}
+
+}  // namespace
+
+// Several are one after the other (datasets/_concat.py).
+std::vector<DataSet> read_torchtune(const Layer& layer, const Node& component) {
+  if (component.kind != Node::Kind::list) return {read_component(layer, component)};
+  std::vector<DataSet> sets;
+  for (const Node& one : component.items) sets.push_back(read_component(layer, one));
+  return sets;
 }
 
 void combine_torchtune(Layer& layer) {
@@ -153,6 +160,16 @@ void combine_torchtune(Layer& layer) {
       layer.emit("data.max_length", std::to_string(*tokens - (is_text ? 1 : 0)), {length});
     else
       layer.refuse(*length, "expected a whole number or null");
+  }
+  // models/qwen2/_tokenizer.py:130: texts of Qwen end with its end of a turn, whatever the folder says.
+  const Said* tokenizer = layer.part("@tokenizer");
+  if (layer.says({"@tokenizer"}) && layer.says({"@component"}) &&
+      word_of(tokenizer->value, "_component_").starts_with("qwen")) {
+    Node tokens = scalar_at(tokenizer->value, "");
+    tokens.kind = Node::Kind::map;
+    tokens.items.push_back(scalar_at(tokenizer->value, "<|im_end|>"));
+    tokens.items.back().key = "eos_token";
+    layer.emit("data.special_tokens", tokens, {tokenizer});
   }
   const Said* steps = layer.part("@max_steps_per_epoch");
   if (layer.says({"@max_steps_per_epoch"}) && !is_off(steps->value)) {

@@ -357,7 +357,7 @@ def compare(plimsoll, case, model):
             return f"labels differ: {mine} {theirs}", None
         output = folder / "run"
         run(plimsoll, "train", recipe, "--set", f"output={output}", "--set", "precision=fp32", "--set", "schedule.max_steps=3",
-            "--set", f"batch.effective={len(case['rows'])}", "--set", "optimizer.name=adamw", "--set", "optimizer.lr=1e-3",
+            "--set", f"batch.effective={len(case['rows'])}", "--set", "batch.micro=1", "--set", "optimizer.name=adamw", "--set", "optimizer.lr=1e-3",
             "--set", "optimizer.weight_decay=0", "--set", "optimizer.max_grad_norm=1", "--set", "optimizer.eps=1e-8",
             "--set", "schedule.name=constant", "--set", "schedule.min_ratio=0", "--set", "schedule.warmup=0", "--set",
             "data.packing=false", "--set", "save.every=0")

@@ -83,9 +83,10 @@ class RowsTest(unittest.TestCase):
         self.assertEqual(run("plan", out).returncode, 0)
 
     def test_trl_reads_the_text_of_rows_that_have_labels_too(self):
-        recipe = self.recipe([{"text": f"film number {i}", "label": i % 2} for i in range(4)])
+        recipe = self.recipe([{"text": f"film number {i}", "label": i % 2} for i in range(4)], data={"format": "text"})
         rows = self.dump(recipe)
-        recipe.write_text(json.dumps({"model_name_or_path": str(self.model), "dataset_name": "rows.jsonl", "learning_rate": 1e-5}))
+        recipe.write_text(json.dumps({"model_name_or_path": str(self.model), "dataset_name": "rows.jsonl", "learning_rate": 1e-5,
+                                      "max_length": 96}))
         self.assertEqual([row["ids"] for row in self.dump(recipe, "--set", "init=random")], [row["ids"] for row in rows])
 
     def test_a_range_takes_rows_of_a_source(self):

@@ -122,7 +122,8 @@ class TrainTest(unittest.TestCase):
     def test_what_is_offloaded_changes_no_byte_of_a_run_and_may_change_in_the_middle_of_one(self):
         everything = {"disk": "1GiB", "offload": ["states", "gradients", "weights", "activations"]}
         for precision, method in (("bf16-master", {"type": "full"}), ("bf16", {"type": "lora", "r": 4})):
-            memories = {"kept": {}, "away": everything, "states": {"disk": "1GiB", "offload": ["states"]}}
+            memories = {name: {"loss_chunk": 64, **memory} for name, memory in  # which checkpoints tell
+                        {"kept": {}, "away": everything, "states": {"disk": "1GiB", "offload": ["states"]}}.items()}
             runs = {name: self.train(f"{name}-{precision}", precision=precision, method=method, memory=memory,
                                      save={"every": 4, "keep": 3}) for name, memory in memories.items()}
             files = ["adapter_model.safetensors" if method["type"] == "lora" else "model.safetensors",

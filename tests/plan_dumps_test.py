@@ -1,0 +1,118 @@
+"""Programs, layouts and tables of plans are those that tests/golden/plan-dumps.json holds the digests of.
+
+A change of structure changes none of them; PLIMSOLL_GOLDEN=write writes the file anew where a change is meant.
+
+Usage: plan_dumps_test.py PLIMSOLL            (from the repository's root; standard library only)
+       plan_dumps_test.py PLIMSOLL --beside OTHER   shows the lines where the dumps of two programs differ
+"""
+import difflib
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+from command_run import CommandTest, output, PLIMSOLL, ROOT
+
+GOLDEN = ROOT / "tests/golden/plan-dumps.json"
+DUMPS = ("graph", "program", "layout", "table")
+
+COMMON = {"hidden_size": 256, "intermediate_size": 640, "num_hidden_layers": 4, "num_attention_heads": 8,
+          "num_key_value_heads": 2, "vocab_size": 1000, "max_position_embeddings": 128, "rms_norm_eps": 1e-5,
+          "rope_theta": 10000.0, "hidden_act": "silu", "tie_word_embeddings": False}
+MODELS = {"llama": {"model_type": "llama", "head_dim": 32},
+          "mistral": {"model_type": "mistral", "head_dim": 32, "sliding_window": 24},
+          "qwen2": {"model_type": "qwen2", "tie_word_embeddings": True},
+          "qwen3": {"model_type": "qwen3", "head_dim": 64}}
+LORA = ("--method", "lora", "--rank", "4")
+QLORA = ("--method", "qlora", "--rank", "4")
+# What the planner would choose is said, so that its choices are not what is held fast here; so is the machine.
+FIXED = ("--length", "32", "--threads", "2", "--max-isa", "avx2", "--no-probe", "--memory", "64GiB")
+FIXED += ("--set", "memory.loss_chunk=64")
+PLAIN = ("--batch", "4", "--micro-batch", "2", "--set", "memory.recompute=none", "--set", "memory.offload=none")
+DISK = ("--disk", "1GiB", "--batch", "4", "--micro-batch", "2")
+CASES = {
+    "llama full": ("llama", "--method", "full", *PLAIN),
+    "mistral full": ("mistral", "--method", "full", *PLAIN),
+    "qwen2 full": ("qwen2", "--method", "full", *PLAIN),
+    "qwen3 full": ("qwen3", "--method", "full", *PLAIN),
+    **{f"llama full, {name}": ("llama", "--method", "full", "--optimizer", name, *PLAIN)
+       for name in ("adamw8bit", "lion", "sgd", "adafactor")},
+    **{f"qwen2 full, {precision}": ("qwen2", "--method", "full", "--precision", precision, *PLAIN)
+       for precision in ("fp32", "bf16-master", "bf16-pure")},
+    **{f"{model} lora": (model, *LORA, *PLAIN) for model in MODELS},
+    "llama lora, dropout": ("llama", *LORA, "--set", "method.dropout=0.1", *PLAIN),
+    "llama lora, two modules": ("llama", *LORA, "--set", "method.targets=[q_proj, v_proj]", *PLAIN),
+    "llama qlora": ("llama", *QLORA, *PLAIN),
+    "qwen3 qlora, fp32": ("qwen3", *QLORA, "--precision", "fp32", *PLAIN),
+    "llama full, packed": ("llama", "--method", "full", "--set", "data.packing=true", *PLAIN),
+    "llama full, chunks": ("llama", "--method", "full", *PLAIN, "--set", "memory.loss_chunk=16"),
+    **{f"{model} full, recompute {name}": (model, "--method", "full", "--batch", "4", "--micro-batch", "2",
+                                           "--set", "memory.offload=none", "--set", f"memory.recompute={name}")
+       for model in ("llama", "qwen3") for name in ("act", "cheap", "mlp", "attention", "block")},
+    **{f"llama full, {part} on disk": ("llama", "--method", "full", *DISK, "--set", "memory.recompute=none",
+                                       "--set", f"memory.offload=[{part}]")
+       for part in ("states", "gradients", "weights", "activations")},
+    "llama full, all on disk": ("llama", "--method", "full", *DISK, "--set", "memory.recompute=block",
+                                "--set", "memory.offload=[states, gradients, weights, activations]"),
+    "qwen3 lora, weights on disk": ("qwen3", *LORA, *DISK, "--set", "memory.recompute=none",
+                                    "--set", "memory.offload=[weights]"),
+    "llama full, states on a card's host": ("llama", "--method", "full", "--device", "card", "--batch", "4",
+                                            "--micro-batch", "2", "--set", "memory.recompute=none",
+                                            "--set", "memory.offload=[states]", "--host-memory", "8GiB"),
+}
+
+
+def write_models(folder):
+    for name, keys in MODELS.items():
+        (folder / name).mkdir()
+        (folder / name / "config.json").write_text(json.dumps(COMMON | keys))
+
+
+def show_differences(other):
+    """Prints them; whether there are some."""
+    found = False
+    with tempfile.TemporaryDirectory() as folder:
+        write_models(Path(folder))
+        for name, (model, *options) in CASES.items():
+            for kind in DUMPS:
+                words = ("plan", model, *FIXED, *options, "--dump", kind)
+                old, new = (subprocess.run([program, *words], capture_output=True, text=True, cwd=folder).stdout
+                            for program in (other, PLIMSOLL))
+                lines = list(difflib.unified_diff(old.splitlines(), new.splitlines(), f"{name}, {kind}: {other}",
+                                                  f"{name}, {kind}: {PLIMSOLL}", lineterm="", n=0))
+                found = found or bool(lines)
+                print("\n".join(lines[:40] + ([f"... {len(lines) - 40} lines more"] if len(lines) > 40 else [])), end="\n" * bool(lines))
+    return found
+
+
+def digest(text):
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+class PlanDumps(CommandTest):
+    needs_run = False
+
+    def dumps(self, words):
+        model, *options = words
+        return {kind: digest(output("plan", self.folder / model, *FIXED, *options, "--dump", kind)) for kind in DUMPS}
+
+    def test_the_dumps_of_fixed_plans_are_those_on_record(self):
+        write_models(self.folder)
+        found = {name: self.dumps(words) for name, words in CASES.items()}
+        if os.environ.get("PLIMSOLL_GOLDEN") == "write":
+            GOLDEN.write_text(json.dumps(found, indent=1) + "\n")
+        expected = json.loads(GOLDEN.read_text())
+        self.assertEqual(list(found), list(expected))
+        for name in CASES:
+            with self.subTest(name):
+                self.assertEqual(found[name], expected[name])
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--beside"]:
+        sys.exit(show_differences(str(Path(sys.argv[2]).resolve())))
+    unittest.main()

@@ -197,14 +197,15 @@ def torchtune(case, model):
 def trl(case, model):
     from datasets import Dataset
     from trl import SFTConfig, SFTTrainer
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoConfig, AutoModelForCausalLM
     tokenizer = tokenizer_of(model)
+    net = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(model))  # its weights are not asked for
     tokenizer.pad_token = tokenizer.eos_token
     tokenizer.chat_template = case.get("chat_template") or tokenizer.chat_template
     with tempfile.TemporaryDirectory() as out:
         config = SFTConfig(output_dir=out, max_length=case["length"], report_to=[], use_cpu=True, bf16=False,
                            **case.get("arguments", {}))
-        trainer = SFTTrainer(AutoModelForCausalLM.from_pretrained(model), args=config, processing_class=tokenizer,
+        trainer = SFTTrainer(net, args=config, processing_class=tokenizer,
                              train_dataset=Dataset.from_list(case["rows"]))
         for row in trainer.train_dataset:
             yield row["input_ids"], row["labels"]

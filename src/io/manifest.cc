@@ -131,6 +131,8 @@ std::optional<fs::path> Manifest::foreign(const std::string& name) const {
       if (mark == entry.marks.end() || !regular || mark_of(inside.path()) != mark->second)
         return inside.path();
     }
+  } catch (const StoppedError&) {  // the disk gives up, which says nothing of whose it is
+    throw;
   } catch (const std::exception&) {  // what cannot be read cannot be proven
     return path;
   }

@@ -37,6 +37,7 @@ void read_lines(const fs::path& file, const std::function<void(const Line&)>& us
     const std::string where = file.string() + ":" + std::to_string(number);
     read_values(where, [&] { use(parse_json(line, where)); });
   }
+  if (!in.is_open() || in.bad()) throw StoppedError(file.string() + ": cannot be read.");
 }
 
 double real(const Line& line, const char* key) {

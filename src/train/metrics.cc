@@ -45,6 +45,8 @@ int64_t bytes_to_keep(const fs::path& file, int64_t last_step, const LineLog::Vi
     kept += static_cast<int64_t>(line.size()) + 1;
     if (visit) visit(json);
   }
+  // What cannot be read is not cut off.
+  if (!in.is_open() || in.bad()) throw StoppedError(file.string() + ": cannot be read.");
   return kept;
 }
 
@@ -62,9 +64,15 @@ LineLog::LineLog(const fs::path& path, int64_t last_step, const Visit& visit)
 }
 
 void LineLog::write(std::string_view line) {
-  line_.assign(line);
+  line_.append(line);
   line_ += '\n';
+  write_pending();
+}
+
+void LineLog::write_pending() {
+  if (line_.empty()) return;
   file_.write(line_);
+  line_.clear();
 }
 
 MetricsLog::MetricsLog(RunFolder& output, int64_t resumed_step, const LineLog::Visit& visit,

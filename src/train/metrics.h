@@ -39,10 +39,12 @@ class LineLog {
   // before the first line of a later step than `last_step`, or that is none.
   LineLog(const std::filesystem::path& path, int64_t last_step, const Visit& visit = {});
   void write(std::string_view line);  // allocates nothing for lines of up to 1 KiB
+  // A line that could not be written waits for this, or for the next one.
+  void write_pending();
 
  private:
   AppendFile file_;
-  std::string line_;  // with its newline, so that it is written at once
+  std::string line_;  // with its newline, so that it is written at once; empty once it is
 };
 
 class MetricsLog {
@@ -53,6 +55,10 @@ class MetricsLog {
              const LineLog::Visit& visit_evaluation = {});
   void step(const StepMetrics& metrics);  // allocates nothing
   void evaluation(int64_t step, double loss, int64_t tokens, double seconds);
+  void write_pending() {
+    steps_.write_pending();
+    evaluations_.write_pending();
+  }
 
  private:
   LineLog steps_, evaluations_;

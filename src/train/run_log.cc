@@ -73,6 +73,7 @@ void RunLog::event(std::string_view kind, int64_t step, const nlohmann::ordered_
 
 void log_stop(RunLog& log, int64_t step, const std::string& reason) {
   try {
+    log.write_pending();
     log.event("stop", step, {{"reason", reason}});
   } catch (const StoppedError&) {  // the first error is the one to report
   }

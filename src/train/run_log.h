@@ -18,6 +18,7 @@ class RunLog {
   void evaluation(int64_t step, double loss, int64_t tokens, double seconds);
   // "start", "resume", "save", "signal", "stop", "end"; `details` are further fields of the line.
   void event(std::string_view kind, int64_t step, const nlohmann::ordered_json& details = {});
+  void write_pending() { metrics_.write_pending(); }
 
  private:
   MetricsLog metrics_;
@@ -25,7 +26,8 @@ class RunLog {
   std::optional<EventFile> tensorboard_;
 };
 
-// The line of a run that could not go on; a disk that takes no line is no further error.
+// What could not be written yet, and the line of a run that could not go on; a disk that takes no line is no
+// further error.
 void log_stop(RunLog& log, int64_t step, const std::string& reason);
 
 }  // namespace plimsoll

@@ -66,11 +66,11 @@ faults: build
 	cmake --build build --target fault_shim -j $(JOBS)
 	python3 tests/faults/faults_test.py $(PLIMSOLL) build/tests/libfault_shim.so --count $(FAULTS)
 
-# Writes the committed expectations of tests/golden again; review the difference like code.
 # Real training files of other tools: CORPUS has a folder for each repository (scripts/recipes_corpus.py; needs PyYAML).
 recipes: build
 	$(RECIPES_PYTHON) scripts/recipes_corpus.py $(CORPUS) --plimsoll $(PLIMSOLL)
 
+# Writes the committed expectations of tests/golden again; review the difference like code.
 golden: setup-parity
 	$(PARITY_PYTHON) -m tests.golden.make_golden
 

@@ -33,11 +33,12 @@ class RatesTest(unittest.TestCase):
         self.assertFalse(predicted()["calibrated"])
         self.assertIn("calibrate", run("plan", path, env=environment).stdout)
 
-    def test_an_unknown_machine_is_probed_once_in_a_process_of_its_own_and_no_byte_depends_on_it(self):
+    def test_an_unknown_machine_is_probed_once_in_a_process_of_its_own_and_no_byte_of_a_variant_depends_on_it(self):
         cache = self.folder / "cache"
         environment = {name: value for name, value in os.environ.items() if name != "PLIMSOLL_NO_PROBE"}
         environment["PLIMSOLL_CACHE_DIR"] = str(cache)
-        path = recipe(self.folder)
+        # Rates may choose between variants; this recipe leaves none to choose.
+        path = recipe(self.folder, memory={"recompute": "none", "offload": "none", "loss_chunk": 48})
         plan = lambda *words: run("plan", path, "--json", *words, env=environment)
         self.assertEqual(plan("--no-probe").stderr, "")
         self.assertEqual(run("plan", path, "--json", env={**environment, "PLIMSOLL_NO_PROBE": "1"}).stderr, "")
@@ -52,7 +53,10 @@ class RatesTest(unittest.TestCase):
             self.skipTest("this machine is too busy to be measured")
         (table,) = cache.iterdir()
         self.assertTrue(table.name.endswith("-probe.json"))
-        self.assertEqual(first["device"], json.loads(done.stdout)["device"])
+        probed = json.loads(done.stdout)
+        self.assertNotEqual(first["predicted"]["seconds_per_step"], probed["predicted"]["seconds_per_step"])
+        for bytes_of in ("variant", "device", "host"):
+            self.assertEqual(first[bytes_of], probed[bytes_of])
         before = table.stat()
         plan()
         self.assertEqual(before, table.stat())

@@ -210,9 +210,8 @@ void plan_steps(const RecipeArguments& arguments, Diagnosis& diagnosis) {
   recipe.data.train.clear();
   const std::string device = on_host ? "" : plan_for_card(diagnosis, recipe);
   Planner planner(recipe, planned_machine(arguments.machine(recipe), ""));
-  const std::string file = arguments.path.find_first_of(" '\"\\$`;&|<>()*?[]#~\n") == std::string::npos
-                               ? printable(arguments.path)
-                               : "RECIPE";
+  const bool as_it_is = printable(arguments.path) == arguments.path;
+  const std::string file = as_it_is ? quoted(arguments.path) : "RECIPE";
   diagnosis.notes.push_back(
       "planned from " + printable(arguments.path) + ": " + format_bytes(planner.base_bytes()) +
       " as it stands (" + planner.base_words() +

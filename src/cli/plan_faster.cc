@@ -1,11 +1,9 @@
 // The report's lines "faster": what would shorten a run of days, planned for real and never done.
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 
 #include "base/units.h"
-#include "cli/plan_command.h"
-#include "train/allowed.h"
+#include "cli/what_if.h"
 
 namespace plimsoll {
 namespace {
@@ -13,7 +11,7 @@ namespace {
 constexpr double kDay = 86400;
 constexpr double kWorthTelling = 0.97;  // of the time as it is
 // A plan of a huge model may take many seconds; people wait for the report.
-constexpr std::chrono::seconds kPatience{20};
+constexpr double kPatience = 20;  // processor seconds
 
 // A change to weigh, and what it does to the result.
 struct Change {
@@ -71,18 +69,13 @@ std::vector<Change> changes_of(const Recipe& recipe, const Plan& plan) {
   return changes;
 }
 
-// The plan under a change; none where it is not possible or does not fit.
+// What a change is worth; none where it is not possible or does not fit.
 std::optional<Faster> weigh(const PlanArguments& arguments, const Change& change) {
-  try {
-    const PlanInput input = plan_input(arguments, change.sets);
-    const Plan plan = plan_allowed(input.recipe, input.cpu, input.data.get()).plan;
-    if (!plan.fits()) return std::nullopt;
-    std::string effect = change.effect;
-    if (effect == "cuts ") effect += percent_words(plan.request.data->truncated_share) + " of the rows";
-    return Faster{change.sets, effect, plan.run_seconds(), plan.memory_bytes()};
-  } catch (const UsageError&) {
-    return std::nullopt;  // such as rows without a target within half the length
-  }
+  const std::optional<Plan> plan = fitting_plan(arguments, change.sets);
+  if (!plan) return std::nullopt;
+  std::string effect = change.effect;
+  if (effect == "cuts ") effect += percent_words(plan->request.data->truncated_share) + " of the rows";
+  return Faster{change.sets, effect, plan->run_seconds(), plan->memory_bytes()};
 }
 
 }  // namespace
@@ -90,9 +83,9 @@ std::optional<Faster> weigh(const PlanArguments& arguments, const Change& change
 std::vector<Faster> faster_runs(const PlanArguments& arguments, const Recipe& recipe, const Plan& plan) {
   std::vector<Faster> found;
   if (!plan.fits() || plan.run_seconds() < kDay) return found;
-  const auto start = std::chrono::steady_clock::now();
+  const Patience patience(kPatience);
   for (const Change& change : changes_of(recipe, plan)) {
-    if (std::chrono::steady_clock::now() - start > kPatience) break;
+    if (patience.ended()) break;
     if (auto faster = weigh(arguments, change);
         faster && faster->run_seconds < kWorthTelling * plan.run_seconds())
       found.push_back(*std::move(faster));

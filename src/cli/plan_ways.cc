@@ -1,11 +1,9 @@
 #include "cli/plan_ways.h"
 
 #include <algorithm>
-#include <ctime>
 
 #include "base/units.h"
-#include "cli/plan_command.h"
-#include "train/allowed.h"
+#include "cli/what_if.h"
 
 namespace plimsoll {
 namespace {
@@ -13,17 +11,9 @@ namespace {
 using Change = std::pair<std::string, std::string>;  // key, value
 using Changes = std::vector<Change>;
 
-// Seconds of the processor, of somebody who waits for a refusal; no plan is begun after them. Not of a clock:
-// what a busy machine answers is what an idle one answers.
-constexpr double kPatience = 5;
+constexpr double kPatience = 5;  // processor seconds that a refusal may take; no plan is begun after them
 constexpr int64_t kShortestRow = 64;  // tokens: rows below that teach little
 constexpr int64_t kAnyDisk = int64_t{1} << 50;
-
-double processor_seconds() {
-  timespec time{};
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
-  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
-}
 
 // A size that people would type, at least `bytes`.
 std::string neat_size(int64_t bytes) {
@@ -40,20 +30,14 @@ class WayFinder {
       : command_(std::move(command)), arguments_(arguments) {}
 
   // No plan is begun any more, but for what is added whatever it takes.
-  [[nodiscard]] bool out_of_patience() const { return processor_seconds() - start_ > kPatience; }
+  [[nodiscard]] bool out_of_patience() const { return patience_.ended(); }
 
   // The plan with the changes, where it is possible and fits.
   [[nodiscard]] std::optional<Plan> plan(const Changes& changes) const {
     PlanArguments changed;
     changed.recipe = with(changes);
     changed.machine = arguments_.machine;
-    try {
-      const PlanInput input = plan_input(changed, {});
-      AllowedPlan allowed = plan_allowed(input.recipe, input.cpu, input.data.get());
-      if (allowed.plan.fits()) return std::move(allowed.plan);
-    } catch (const UsageError&) {  // means nothing beside the rest of the recipe
-    }
-    return std::nullopt;
+    return fitting_plan(changed, {});
   }
 
   // Adds the changes as a way where they fit; whether they do.
@@ -102,7 +86,7 @@ class WayFinder {
 
   std::string command_;
   const PlanArguments& arguments_;
-  double start_ = processor_seconds();
+  Patience patience_{kPatience};
 };
 
 // The recipe's keys that hold the planner back, let go one after the other.

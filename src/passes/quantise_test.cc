@@ -6,27 +6,14 @@
 #include "autodiff/autodiff.h"
 #include "base/error.h"
 #include "models/decoder.h"
+#include "models/test_specs.h"
 #include "ops/rule.h"
 #include "passes/lora.h"
 
 namespace plimsoll {
 namespace {
 
-ModelSpec tiny() {
-  ModelSpec spec;
-  spec.family = "llama";
-  spec.architecture = "LlamaForCausalLM";
-  spec.hidden = 16;
-  spec.mlp_width = 24;
-  spec.layers = 2;
-  spec.heads = 2;
-  spec.kv_heads = 1;
-  spec.head_dim = 8;
-  spec.vocab = 32;
-  spec.max_positions = 64;
-  spec.windows = {0, 0};
-  return spec;
-}
+ModelSpec tiny() { return test_spec({.hidden = 16, .mlp = 24, .heads = 2, .kv_heads = 1, .vocab = 32}); }
 
 Graph adapted(DType dtype = DType::bf16) {
   return add_lora(build_decoder_loss(tiny(), {8, 2, 4}, dtype, 4, "loss"), {.r = 4, .targets = {"q_proj"}});

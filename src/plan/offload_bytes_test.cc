@@ -1,10 +1,9 @@
 // What offload and the update in the backward pass save: lower bounds of real programs.
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
-
 #include "base/units.h"
 #include "layout/program_layout.h"
+#include "models/test_specs.h"
 #include "plan/experiment.h"
 
 namespace plimsoll {
@@ -13,15 +12,7 @@ namespace {
 // Qwen2.5-0.5B.
 Experiment half_a_billion() {
   Experiment experiment;
-  experiment.model = parse_model_spec({{"model_type", "qwen2"},
-                                       {"hidden_size", 896},
-                                       {"intermediate_size", 4864},
-                                       {"num_hidden_layers", 24},
-                                       {"num_attention_heads", 14},
-                                       {"num_key_value_heads", 2},
-                                       {"vocab_size", 151936},
-                                       {"tie_word_embeddings", true}},
-                                      "c");
+  experiment.model = test_spec(half_billion());
   experiment.precision = {DType::bf16, DType::f32, DType::f32, false, true};
   experiment.effective_batch = 16;
   experiment.max_length = 1024;

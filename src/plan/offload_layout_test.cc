@@ -2,9 +2,8 @@
 // the bytes that live together.
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
-
 #include "layout/program_layout.h"
+#include "models/test_specs.h"
 #include "plan/experiment.h"
 
 namespace plimsoll {
@@ -39,15 +38,13 @@ class OffloadLayout : public ::testing::TestWithParam<LayoutCase> {};
 TEST_P(OffloadLayout, is_within_one_percent_of_what_lives_together) {
   const LayoutCase& c = GetParam();
   Experiment experiment;
-  experiment.model = parse_model_spec({{"model_type", "llama"},
-                                       {"hidden_size", c.shape.hidden},
-                                       {"intermediate_size", c.shape.mlp},
-                                       {"num_hidden_layers", c.shape.layers},
-                                       {"num_attention_heads", c.shape.heads},
-                                       {"num_key_value_heads", c.shape.kv_heads},
-                                       {"vocab_size", c.shape.vocab},
-                                       {"tie_word_embeddings", c.shape.tied}},
-                                      c.shape.name);
+  experiment.model = test_spec({.hidden = c.shape.hidden,
+                                .mlp = c.shape.mlp,
+                                .layers = c.shape.layers,
+                                .heads = c.shape.heads,
+                                .kv_heads = c.shape.kv_heads,
+                                .vocab = c.shape.vocab,
+                                .tied = c.shape.tied});
   experiment.lora = c.lora;
   experiment.precision = {DType::bf16, DType::f32, DType::f32, false, true};
   experiment.max_length = 2048;

@@ -6,31 +6,22 @@
 #include <nlohmann/json.hpp>
 
 #include "base/units.h"
+#include "models/test_specs.h"
 
 namespace plimsoll {
 namespace {
 
 ModelSpec mistral_7b() {
-  return parse_model_spec({{"model_type", "mistral"},
-                           {"hidden_size", 4096},
-                           {"intermediate_size", 14336},
-                           {"num_hidden_layers", 32},
-                           {"num_attention_heads", 32},
-                           {"num_key_value_heads", 8},
-                           {"vocab_size", 32000}},
-                          "c");
+  return test_spec({.family = "mistral",
+                    .hidden = 4096,
+                    .mlp = 14336,
+                    .layers = 32,
+                    .heads = 32,
+                    .kv_heads = 8,
+                    .vocab = 32000});
 }
 
-ModelSpec tiny() {
-  return parse_model_spec({{"model_type", "llama"},
-                           {"hidden_size", 32},
-                           {"intermediate_size", 64},
-                           {"num_hidden_layers", 2},
-                           {"num_attention_heads", 4},
-                           {"num_key_value_heads", 2},
-                           {"vocab_size", 128}},
-                          "c");
-}
+ModelSpec tiny() { return test_spec({}); }
 
 PlanRequest request_for(const ModelSpec& model, bool lora) {
   PlanRequest request;

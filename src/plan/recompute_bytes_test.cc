@@ -1,9 +1,8 @@
 // What recomputation saves: the lower bound of the micro-step's memory, point by point and layer by layer.
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
-
 #include "layout/program_layout.h"
+#include "models/test_specs.h"
 #include "plan/experiment.h"
 
 namespace plimsoll {
@@ -13,14 +12,7 @@ using enum RecomputePoint;
 
 Experiment experiment_of(int64_t layers, bool lora) {
   Experiment experiment;
-  experiment.model = parse_model_spec({{"model_type", "qwen2"},
-                                       {"hidden_size", 64},
-                                       {"intermediate_size", 192},
-                                       {"num_hidden_layers", layers},
-                                       {"num_attention_heads", 4},
-                                       {"num_key_value_heads", 2},
-                                       {"vocab_size", 128}},
-                                      "test");
+  experiment.model = test_spec({.family = "qwen2", .hidden = 64, .mlp = 192, .layers = layers});
   experiment.lora = lora;
   experiment.lora_options = {.r = 4, .alpha = 8, .dropout = 0.1};
   experiment.max_length = 2048;

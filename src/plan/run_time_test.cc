@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/units.h"
+#include "models/test_specs.h"
 #include "plan/report_parts.h"
 #include "plan/time_model.h"
 
@@ -35,17 +36,7 @@ TEST(RunTime, slow_speeds_are_seconds_a_token_and_never_one_or_none_a_second) {
 
 PlanRequest request() {
   PlanRequest request;
-  ModelSpec& model = request.experiment.model;
-  model.family = "llama";
-  model.hidden = 64;
-  model.mlp_width = 128;
-  model.layers = 2;
-  model.heads = 4;
-  model.kv_heads = 2;
-  model.head_dim = 16;
-  model.vocab = 256;
-  model.max_positions = 512;
-  model.windows = {0, 0};
+  request.experiment.model = test_spec({.hidden = 64, .mlp = 128, .vocab = 256});
   request.experiment.effective_batch = 8;
   request.experiment.max_length = 256;
   request.micro_batch = 4;

@@ -3,9 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <map>
-#include <nlohmann/json.hpp>
 #include <random>
 
+#include "models/test_specs.h"
 #include "plan/search.h"
 
 namespace plimsoll {
@@ -29,14 +29,7 @@ struct Case {
 PlanRequest request_for(const Case& c) {
   PlanRequest request;
   Experiment& experiment = request.experiment;
-  experiment.model = parse_model_spec({{"model_type", "llama"},
-                                       {"hidden_size", 128},
-                                       {"intermediate_size", 320},
-                                       {"num_hidden_layers", c.layers},
-                                       {"num_attention_heads", 4},
-                                       {"num_key_value_heads", 2},
-                                       {"vocab_size", 600}},
-                                      "c");
+  experiment.model = test_spec({.hidden = 128, .mlp = 320, .layers = c.layers, .vocab = 600});
   experiment.lora = c.method == Method::lora || c.method == Method::qlora;
   experiment.nf4 = c.method == Method::qlora;
   experiment.precision = {DType::bf16, DType::f32, DType::f32, false, true};

@@ -4,25 +4,20 @@
 
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
-
 #include "base/units.h"
 #include "layout/program_layout.h"
+#include "models/test_specs.h"
 #include "plan/time_model.h"
 
 namespace plimsoll {
 namespace {
 
 ModelSpec model(int64_t layers, bool tied) {
-  return parse_model_spec({{"model_type", "qwen2"},
-                           {"hidden_size", 896},
-                           {"intermediate_size", 4864},
-                           {"num_hidden_layers", layers},
-                           {"num_attention_heads", 14},
-                           {"num_key_value_heads", 2},
-                           {"vocab_size", 20000},
-                           {"tie_word_embeddings", tied}},
-                          "c");
+  TestSizes sizes = half_billion();
+  sizes.layers = layers;
+  sizes.vocab = 20000;
+  sizes.tied = tied;
+  return test_spec(sizes);
 }
 
 PlanRequest request_for(int64_t layers, bool lora) {
@@ -213,21 +208,9 @@ TEST(Search, a_larger_budget_is_never_slower_and_every_choice_fits) {
   }
 }
 
-ModelSpec qwen_half_billion() {
-  return parse_model_spec({{"model_type", "qwen2"},
-                           {"hidden_size", 896},
-                           {"intermediate_size", 4864},
-                           {"num_hidden_layers", 24},
-                           {"num_attention_heads", 14},
-                           {"num_key_value_heads", 2},
-                           {"vocab_size", 151936},
-                           {"tie_word_embeddings", true}},
-                          "c");
-}
-
 TEST(Search, single_parts_leave_the_device_where_nested_sets_do_not_fit) {
   PlanRequest request = request_for(24, false);
-  request.experiment.model = qwen_half_billion();
+  request.experiment.model = test_spec(half_billion());
   request.experiment.evaluates = false;
   request.experiment.max_length = 1024;
   request.experiment.effective_batch = 8;
@@ -242,7 +225,7 @@ TEST(Search, single_parts_leave_the_device_where_nested_sets_do_not_fit) {
 
 TEST(Search, fewer_rows_of_logits_than_128_are_tried) {
   PlanRequest request = request_for(24, true);
-  request.experiment.model = qwen_half_billion();
+  request.experiment.model = test_spec(half_billion());
   request.experiment.evaluates = false;
   request.micro_batch = 1;
   request.offload = OffloadParts{};

@@ -3,9 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "layout/program_layout.h"
+#include "models/test_specs.h"
 #include "ops/rule.h"
 
 namespace plimsoll {
@@ -125,14 +125,7 @@ TEST(TimeModel, a_program_ends_when_its_last_store_has) {
 
 Experiment llama(int64_t layers) {
   Experiment experiment;
-  experiment.model = parse_model_spec({{"model_type", "llama"},
-                                       {"hidden_size", 896},
-                                       {"intermediate_size", 4864},
-                                       {"num_hidden_layers", layers},
-                                       {"num_attention_heads", 14},
-                                       {"num_key_value_heads", 2},
-                                       {"vocab_size", 32000}},
-                                      "c");
+  experiment.model = test_spec({.hidden = 896, .mlp = 4864, .layers = layers, .heads = 14, .vocab = 32000});
   experiment.lora = true;
   return experiment;
 }

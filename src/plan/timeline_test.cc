@@ -5,19 +5,14 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "models/test_specs.h"
+
 namespace plimsoll {
 namespace {
 
 PlanRequest request_for(int64_t layers, bool lora) {
   PlanRequest request;
-  request.experiment.model = parse_model_spec({{"model_type", "llama"},
-                                               {"hidden_size", 32},
-                                               {"intermediate_size", 64},
-                                               {"num_hidden_layers", layers},
-                                               {"num_attention_heads", 4},
-                                               {"num_key_value_heads", 2},
-                                               {"vocab_size", 128}},
-                                              "c");
+  request.experiment.model = test_spec({.layers = layers});
   request.experiment.lora = lora;
   request.experiment.precision = {DType::bf16, DType::f32, DType::f32, false, true};
   request.experiment.max_length = 64;

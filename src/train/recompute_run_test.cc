@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <nlohmann/json.hpp>
 
 #include "cpu/describe.h"
 #include "cpu/isa.h"
 #include "data/micro_batch.h"
+#include "models/test_specs.h"
 #include "plan/experiment.h"
 #include "runtime/device.h"
 #include "runtime/executor.h"
@@ -33,15 +33,7 @@ struct Case {
 
 Experiment experiment_of(const Case& c) {
   Experiment experiment;
-  experiment.model = parse_model_spec({{"model_type", c.family},
-                                       {"hidden_size", 32},
-                                       {"intermediate_size", 48},
-                                       {"num_hidden_layers", kLayers},
-                                       {"num_attention_heads", 4},
-                                       {"num_key_value_heads", 2},
-                                       {"head_dim", 8},
-                                       {"vocab_size", 64}},
-                                      "test");
+  experiment.model = test_spec({.family = c.family, .mlp = 48, .layers = kLayers, .vocab = 64});
   experiment.lora = c.lora;
   experiment.lora_options = {.r = 4, .alpha = 8, .dropout = 0.25};
   experiment.precision = {c.compute, DType::f32, DType::f32, false, c.compute == DType::bf16};

@@ -3,13 +3,13 @@
 
 #include <algorithm>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "base/error.h"
 #include "cpu/describe.h"
 #include "cpu/isa.h"
 #include "io/load.h"
+#include "models/test_specs.h"
 #include "plan/experiment.h"
 #include "runtime/run_memory.h"
 #include "train/checkpoint.h"
@@ -30,14 +30,7 @@ struct Case {
 
 Experiment experiment_of(const Case& c) {
   Experiment experiment;
-  experiment.model = parse_model_spec({{"model_type", "qwen2"},
-                                       {"hidden_size", 64},
-                                       {"intermediate_size", 96},
-                                       {"num_hidden_layers", 2},
-                                       {"num_attention_heads", 4},
-                                       {"num_key_value_heads", 2},
-                                       {"vocab_size", 300}},
-                                      "test");
+  experiment.model = test_spec({.family = "qwen2", .hidden = 64, .mlp = 96, .vocab = 300});
   experiment.lora = c.lora;
   experiment.nf4 = c.nf4;
   experiment.lora_options = {.r = 4, .alpha = 8};

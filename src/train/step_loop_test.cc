@@ -6,10 +6,10 @@
 #include <cmath>
 #include <cstdlib>
 #include <new>
-#include <nlohmann/json.hpp>
 
 #include "cpu/describe.h"
 #include "cpu/isa.h"
+#include "models/test_specs.h"
 #include "plan/plan.h"
 #include "runtime/device.h"
 #include "train/batch_writer.h"
@@ -35,16 +35,7 @@ void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 namespace plimsoll {
 namespace {
 
-ModelSpec tiny() {
-  return parse_model_spec({{"model_type", "qwen2"},
-                           {"hidden_size", 32},
-                           {"intermediate_size", 64},
-                           {"num_hidden_layers", 2},
-                           {"num_attention_heads", 4},
-                           {"num_key_value_heads", 2},
-                           {"vocab_size", 128}},
-                          "test");
-}
+ModelSpec tiny() { return test_spec({.family = "qwen2"}); }
 
 Plan tiny_plan(DType compute, const CpuSettings& cpu) {
   PlanRequest request;

@@ -1,0 +1,26 @@
+#include "cli/what_if.h"
+
+#include <ctime>
+
+#include "base/error.h"
+#include "train/allowed.h"
+
+namespace plimsoll {
+
+double Patience::processor_seconds() {
+  timespec time{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+std::optional<Plan> fitting_plan(const PlanArguments& arguments, const std::vector<std::string>& what_if) {
+  try {
+    const PlanInput input = plan_input(arguments, what_if);
+    AllowedPlan allowed = plan_allowed(input.recipe, input.cpu, input.data.get());
+    if (allowed.plan.fits()) return std::move(allowed.plan);
+  } catch (const UsageError&) {  // means nothing beside the rest of the recipe, as rows without a target
+  }
+  return std::nullopt;
+}
+
+}  // namespace plimsoll

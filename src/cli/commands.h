@@ -53,21 +53,8 @@ nlohmann::ordered_json key_report_json(const KeyReport& report);
 
 std::optional<Isa> read_isa(const std::string& text);
 
-void add_init(CLI::App& app, Action& action);
-void add_plan(CLI::App& app, Action& action);
-void add_calibrate(CLI::App& app, Action& action);
-void add_train(CLI::App& app, Action& action);
-void add_report(CLI::App& app, Action& action);
-void add_doctor(CLI::App& app, Action& action);
-void add_recipe(CLI::App& app, Action& action);
-void add_generate(CLI::App& app, Action& action);
-void add_chat(CLI::App& app, Action& action);
-void add_eval(CLI::App& app, Action& action);
-void add_merge(CLI::App& app, Action& action);
-void add_convert(CLI::App& app, Action& action);
-void add_inspect(CLI::App& app, Action& action);
-void add_completion(CLI::App& app, Action& action);
-void add_help(CLI::App& app, Action& action);
-void add_debug_dump(CLI::App& app, Action& action);
+#define COMMAND(name) void add_##name(CLI::App& app, Action& action);
+#include "cli/commands.def"
+#undef COMMAND
 
 }  // namespace plimsoll

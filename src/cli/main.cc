@@ -107,22 +107,9 @@ int run(int argc, char** argv) {
   app.set_version_flag("--version", PLIMSOLL_VERSION);
   app.require_subcommand(1);
   Action action;
-  add_init(app, action);
-  add_plan(app, action);
-  add_calibrate(app, action);
-  add_train(app, action);
-  add_report(app, action);
-  add_doctor(app, action);
-  add_generate(app, action);
-  add_chat(app, action);
-  add_eval(app, action);
-  add_merge(app, action);
-  add_convert(app, action);
-  add_inspect(app, action);
-  add_recipe(app, action);
-  add_completion(app, action);
-  add_help(app, action);
-  add_debug_dump(app, action);
+#define COMMAND(name) add_##name(app, action);
+#include "cli/commands.def"
+#undef COMMAND
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -134,7 +134,7 @@ std::vector<Way> ways_out(const std::string& command, const PlanArguments& argum
   bool alone = false;
   for (const auto& [method, effect] : methods)
     alone = finder.add({{"method.type", method}}, effect, false) || alone;
-  if (recipe.method.type == MethodType::full && recipe.optimizer.name == OptimizerName::adamw)
+  if (recipe.method.type == MethodType::full && recipe.optimizer.name == OptimizerKind::adamw)
     alone = finder.add({{"optimizer.name", "adamw8bit"}}, "optimizer states of 8 bits", false) || alone;
   alone = finder.add_shorter({}, length, "") || alone;
   if (!alone && !methods.empty()) {

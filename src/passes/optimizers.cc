@@ -43,6 +43,68 @@ class UpdateWriter {
   Op op_;
 };
 
+// What an update is made with: its inputs, and what every optimizer is told.
+struct Update {
+  UpdateWriter& writer;
+  const Tensor& weight;
+  const OptimizerOptions& options;
+  std::vector<TensorId> inputs;
+  Attrs attrs;
+
+  [[nodiscard]] bool is_matrix() const { return weight.shape.rank() > 1; }  // biases and norm weights are not
+  void add_betas() {
+    attrs["beta1"] = options.beta1;
+    attrs["beta2"] = options.beta2;
+  }
+  void emit_as(OpKind kind) { writer.emit_as(kind, std::move(inputs), std::move(attrs)); }
+};
+
+void add_adamw(Update update) {
+  update.writer.state(".exp_avg");
+  update.writer.state(".exp_avg_sq");
+  update.add_betas();
+  update.attrs["eps"] = update.options.eps;
+  update.emit_as(OpKind::adamw);
+}
+
+void add_adamw8bit(Update update) {
+  const Shape blocks = {ceil_div(update.weight.shape.elements(), kStateBlock)};
+  update.writer.state(".exp_avg", update.weight.shape, DType::u8);
+  update.writer.state(".exp_avg_sq", update.weight.shape, DType::u8);
+  update.writer.state(".exp_avg_scale", blocks, DType::f32);
+  update.writer.state(".exp_avg_sq_scale", blocks, DType::f32);
+  update.add_betas();
+  update.attrs["eps"] = update.options.eps;
+  update.emit_as(OpKind::adamw8bit);
+}
+
+void add_lion(Update update) {
+  update.writer.state(".exp_avg");
+  update.add_betas();
+  update.emit_as(OpKind::lion);
+}
+
+void add_sgd(Update update) {
+  if (update.options.momentum != 0.0)
+    update.writer.state(".momentum_buffer");
+  else
+    update.writer.no_state();
+  update.attrs["momentum"] = update.options.momentum;
+  update.emit_as(OpKind::sgd);
+}
+
+void add_adafactor(Update update) {
+  const Shape& shape = update.weight.shape;
+  if (update.is_matrix()) {
+    update.writer.state(".exp_avg_sq_row", {shape[0]}, DType::f32);
+    update.writer.state(".exp_avg_sq_col", {shape[1]}, DType::f32);
+  } else {
+    update.writer.no_state();
+    update.writer.state(".exp_avg_sq", shape, DType::f32);
+  }
+  update.emit_as(OpKind::adafactor);
+}
+
 OptimizerKind kind_for(const Tensor& weight, bool is_embedding, OptimizerKind kind) {
   const bool small = weight.shape.elements() < kMinElements8bit;
   return kind == OptimizerKind::adamw8bit && (small || is_embedding) ? OptimizerKind::adamw : kind;
@@ -53,52 +115,15 @@ OptimizerKind kind_for(const Tensor& weight, bool is_embedding, OptimizerKind ki
 void add_update(Graph& update, const Tensor& weight, bool is_embedding, TensorId gradient, TensorId norm,
                 const TrainPrecision& precision, const OptimizerOptions& options) {
   UpdateWriter writer(update, weight, precision);
-  const std::vector<TensorId> inputs = {update.find(kStepTensor), norm, gradient};
-  // Biases and norm weights have one dimension.
-  const bool is_matrix = weight.shape.rank() > 1;
-  Attrs attrs = {{"weight_decay", is_matrix ? options.weight_decay : 0.0},
-                 {"stochastic", int64_t{precision.stochastic ? 1 : 0}}};
-  const auto add_betas = [&] {
-    attrs["beta1"] = options.beta1;
-    attrs["beta2"] = options.beta2;
-  };
+  Update made{writer, weight, options, {update.find(kStepTensor), norm, gradient}, {}};
+  made.attrs = {{"weight_decay", made.is_matrix() ? options.weight_decay : 0.0},
+                {"stochastic", int64_t{precision.stochastic ? 1 : 0}}};
   switch (kind_for(weight, is_embedding, options.kind)) {
-    case OptimizerKind::adamw:
-      writer.state(".exp_avg");
-      writer.state(".exp_avg_sq");
-      add_betas();
-      attrs["eps"] = options.eps;
-      return writer.emit_as(OpKind::adamw, inputs, attrs);
-    case OptimizerKind::adamw8bit: {
-      const Shape blocks = {ceil_div(weight.shape.elements(), kStateBlock)};
-      writer.state(".exp_avg", weight.shape, DType::u8);
-      writer.state(".exp_avg_sq", weight.shape, DType::u8);
-      writer.state(".exp_avg_scale", blocks, DType::f32);
-      writer.state(".exp_avg_sq_scale", blocks, DType::f32);
-      add_betas();
-      attrs["eps"] = options.eps;
-      return writer.emit_as(OpKind::adamw8bit, inputs, attrs);
-    }
-    case OptimizerKind::lion:
-      writer.state(".exp_avg");
-      add_betas();
-      return writer.emit_as(OpKind::lion, inputs, attrs);
-    case OptimizerKind::sgd:
-      if (options.momentum != 0.0)
-        writer.state(".momentum_buffer");
-      else
-        writer.no_state();
-      attrs["momentum"] = options.momentum;
-      return writer.emit_as(OpKind::sgd, inputs, attrs);
-    case OptimizerKind::adafactor:
-      if (is_matrix) {
-        writer.state(".exp_avg_sq_row", {weight.shape[0]}, DType::f32);
-        writer.state(".exp_avg_sq_col", {weight.shape[1]}, DType::f32);
-      } else {
-        writer.no_state();
-        writer.state(".exp_avg_sq", weight.shape, DType::f32);
-      }
-      return writer.emit_as(OpKind::adafactor, inputs, attrs);
+#define OPTIMIZER(name, betas, eps, momentum, own_types) \
+  case OptimizerKind::name:                              \
+    return add_##name(std::move(made));
+#include "ops/optimizers.def"
+#undef OPTIMIZER
   }
   throw InternalError("add_update: no such optimizer");
 }

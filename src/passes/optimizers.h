@@ -5,12 +5,11 @@
 #include <string>
 
 #include "graph/graph.h"
+#include "ops/optimizer_kind.h"
 
 namespace plimsoll {
 
 struct TrainPrecision;
-
-enum class OptimizerKind : uint8_t { adamw, adamw8bit, lion, sgd, adafactor };
 
 struct OptimizerOptions {
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;

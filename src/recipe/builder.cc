@@ -230,6 +230,16 @@ void RecipeBuilder::conflict(const std::string& key, const std::string& message)
 
 namespace {
 
+// "adamw, lion and sgd": whose states have the type that precision.states says.
+std::string optimizers_of_any_type() {
+  std::vector<std::string> names;
+  for (const OptimizerTraits& optimizer : kOptimizers)
+    if (!optimizer.own_types) names.emplace_back(optimizer.name);
+  const std::string last = names.back();
+  names.pop_back();
+  return join(names, ", ") + " and " + last;
+}
+
 std::string method_name(MethodType type) {
   switch (type) {
     case MethodType::full:
@@ -280,12 +290,11 @@ void RecipeBuilder::check_together(const Recipe& recipe) {
   if (recipe.precision.master && recipe.precision.weights == DType::f32)
     conflict(gave("precision.master") ? "precision.master" : "precision.weights",
              "fp32 weights need no fp32 master copy");
-  const bool has_own_states =
-      recipe.optimizer.name == OptimizerName::adamw8bit || recipe.optimizer.name == OptimizerName::adafactor;
+  const bool has_own_states = traits_of(recipe.optimizer.name).own_types;
   if (recipe.method.type == MethodType::full && recipe.precision.states == DType::bf16 && has_own_states)
     conflict(gave("precision.states") ? "precision.states" : "precision",
-             "bf16 is for the states of adamw, lion and sgd; those of optimizer.name: " +
-                 to_yaml(find_option("optimizer.name")->get(recipe)) +
+             "bf16 is for the states of " + optimizers_of_any_type() +
+                 "; those of optimizer.name: " + to_yaml(find_option("optimizer.name")->get(recipe)) +
                  " are small already: say precision.states: fp32");
   if (recipe.precision.rounding == Rounding::stochastic &&
       default_rounding(recipe.precision) == Rounding::nearest)

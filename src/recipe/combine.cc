@@ -225,8 +225,8 @@ void combine_precision(Layer& layer) {
         *layer.part("@stored_type"),
         "the type that the folder happens to have is no answer here; say float32 or bfloat16");
   const Node* optimizer = layer.given("optimizer.name");
-  const bool has_own_states =
-      optimizer != nullptr && (optimizer->text == "adamw8bit" || optimizer->text == "adafactor");
+  const OptimizerTraits* known = optimizer != nullptr ? find_optimizer(optimizer->text) : nullptr;
+  const bool has_own_states = known != nullptr && known->own_types;
   if (precision != "bf16-pure" || !has_own_states) return layer.emit("precision", precision, from);
   // bf16 weights and gradients; the states are the optimizer's business.
   layer.emit("precision.weights", "bf16", from);

@@ -67,7 +67,7 @@ TEST_F(Load, null_takes_a_key_back_to_its_default_as_if_nothing_had_said_it) {
   };
   EXPECT_THAT(error_of([&] { load({"optimizer.name=lion"}); }), HasSubstr("optimizer.eps: means nothing"));
   const Recipe lion = load({"optimizer.name=lion", "optimizer.eps=null"});
-  EXPECT_EQ(lion.optimizer.name, OptimizerName::lion);
+  EXPECT_EQ(lion.optimizer.name, OptimizerKind::lion);
   EXPECT_EQ(lion.optimizer.eps, usual.optimizer.eps);
   EXPECT_EQ(lion.optimizer.lr, 1e-2);
   const Recipe adafactor = load({"optimizer=null", "optimizer.name=adafactor", "precision=null"});

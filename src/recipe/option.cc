@@ -73,8 +73,7 @@ std::string suggest_key(std::string_view unknown) {
 }
 
 bool applies_to_optimizer(const Option& option, const Recipe& recipe) {
-  const std::vector<OptimizerName>& names = option.optimizers;
-  return names.empty() || std::find(names.begin(), names.end(), recipe.optimizer.name) != names.end();
+  return option.optimizer_uses == nullptr || traits_of(recipe.optimizer.name).*option.optimizer_uses;
 }
 
 bool applies(const Option& option, const Recipe& recipe) {

@@ -29,8 +29,9 @@ struct Option {
   bool required = false;  // a recipe without it means nothing
   // The first of full, lora, qlora that the key means something to; an error beside those before it.
   MethodType method = MethodType::full;
-  std::vector<OptimizerName> optimizers = {};  // an error beside others; empty: all use it
-  bool is_part = false;                        // shown inside another key's value (precision.weights)
+  // An error beside optimizers that have it not; nullptr: all use the key.
+  bool OptimizerTraits::*optimizer_uses = nullptr;
+  bool is_part = false;     // shown inside another key's value (precision.weights)
   bool experiment = false;  // decides what the run learns: a checkpoint belongs to one value of it
 };
 

@@ -31,9 +31,14 @@ Option qlora(Option option) {
   option.method = MethodType::qlora;
   return experiment(std::move(option));
 }
-Option of_optimizers(std::vector<OptimizerName> names, Option option) {
-  option.optimizers = std::move(names);
+Option of_optimizers(bool OptimizerTraits::*uses, Option option) {
+  option.optimizer_uses = uses;
   return experiment(std::move(option));
+}
+Words<OptimizerKind> optimizer_words() {
+  Words<OptimizerKind> words;
+  for (const OptimizerTraits& optimizer : kOptimizers) words.emplace_back(optimizer.name, optimizer.kind);
+  return words;
 }
 Option part(Option option) {
   option.is_part = true;
@@ -258,18 +263,13 @@ std::vector<Option> step_options() {
                          "sequences of an optimizer step over all devices: the contract")),
       auto_integer("batch.micro", FIELD(batch.micro), kCount,
                    "sequences at a time; changes memory and time, not the result"),
-      experiment(choice<OptimizerName>("optimizer.name", FIELD(optimizer.name),
-                                       {{"adamw", OptimizerName::adamw},
-                                        {"adamw8bit", OptimizerName::adamw8bit},
-                                        {"lion", OptimizerName::lion},
-                                        {"sgd", OptimizerName::sgd},
-                                        {"adafactor", OptimizerName::adafactor}},
+      experiment(choice<OptimizerKind>("optimizer.name", FIELD(optimizer.name), optimizer_words(),
                                        "the optimizer; docs/optimizers.md compares them")),
       experiment(number("optimizer.lr", FIELD(optimizer.lr), {0, 10}, "highest learning rate")),
-      of_optimizers({OptimizerName::adamw, OptimizerName::adamw8bit, OptimizerName::lion}, optimizer_betas()),
-      of_optimizers({OptimizerName::adamw, OptimizerName::adamw8bit},
+      of_optimizers(&OptimizerTraits::betas, optimizer_betas()),
+      of_optimizers(&OptimizerTraits::eps,
                     number("optimizer.eps", FIELD(optimizer.eps), {1e-20, 1}, "added to the denominator")),
-      of_optimizers({OptimizerName::sgd},
+      of_optimizers(&OptimizerTraits::momentum,
                     number("optimizer.momentum", FIELD(optimizer.momentum), {0, 1, true},
                            "SGD: share of the last step's direction that is kept")),
       experiment(number("optimizer.weight_decay", FIELD(optimizer.weight_decay), {0, 10},

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ops/optimizer_kind.h"
 #include "recipe/row_range.h"
 #include "tensor/tensor.h"
 
@@ -23,7 +24,6 @@ enum class Truncation : uint8_t { right, left, drop, refuse };
 enum class PromptLoss : uint8_t { no, yes, messages };  // messages: of conversations, not of prompts
 enum class RowErrors : uint8_t { stop, skip };
 enum class MethodType : uint8_t { full, lora, qlora };
-enum class OptimizerName : uint8_t { adamw, adamw8bit, lion, sgd, adafactor };
 enum class ScheduleName : uint8_t { cosine, linear, constant };
 enum class Rounding : uint8_t { nearest, stochastic };
 enum class DeviceChoice : uint8_t { automatic, cpu, card };
@@ -155,7 +155,7 @@ struct Recipe {
     friend bool operator==(const Batch&, const Batch&) = default;
   };
   struct Optimizer {
-    OptimizerName name = OptimizerName::adamw;
+    OptimizerKind name = OptimizerKind::adamw;
     double lr = 2e-4;
     std::array<double, 2> betas = {0.9, 0.999};
     double eps = 1e-8;

@@ -71,7 +71,7 @@ output: runs/x
   EXPECT_TRUE(recipe.method.rslora);
   EXPECT_EQ(recipe.batch, (Recipe::Batch{8, 2}));
   EXPECT_EQ(recipe.optimizer,
-            (Recipe::Optimizer{OptimizerName::adamw, 1e-3, {0.8, 0.95}, 1e-6, 0.0, 0.01, 0.0}));
+            (Recipe::Optimizer{OptimizerKind::adamw, 1e-3, {0.8, 0.95}, 1e-6, 0.0, 0.01, 0.0}));
   EXPECT_EQ(recipe.schedule.name, ScheduleName::linear);
   EXPECT_EQ(recipe.schedule.warmup, (Warmup{Warmup::Unit::steps, 0.0, 20}));
   EXPECT_EQ(recipe.schedule.min_ratio, 0.1);

@@ -24,12 +24,12 @@ std::vector<std::vector<std::string>> subsets(const std::vector<std::string>& al
 std::optional<Recipe> with_means(Recipe recipe, const std::string& means) {
   const bool full = recipe.method.type == MethodType::full;
   if (means == "adamw8bit") {
-    if (recipe.optimizer.name != OptimizerName::adamw || recipe.precision.states != DType::f32)
+    if (recipe.optimizer.name != OptimizerKind::adamw || recipe.precision.states != DType::f32)
       return std::nullopt;
-    recipe.optimizer.name = OptimizerName::adamw8bit;
+    recipe.optimizer.name = OptimizerKind::adamw8bit;
   } else if (means == "bf16-states") {
     // Adapters' states are f32 whatever the precision says.
-    if (!full || recipe.optimizer.name != OptimizerName::adamw || recipe.precision.states != DType::f32)
+    if (!full || recipe.optimizer.name != OptimizerKind::adamw || recipe.precision.states != DType::f32)
       return std::nullopt;
     recipe.precision.states = DType::bf16;
     recipe.precision.rounding = Rounding::stochastic;

@@ -30,29 +30,13 @@ TrainPrecision precision_of(const Precision& recipe) {
           recipe.rounding == Rounding::stochastic};
 }
 
-OptimizerKind kind_of(OptimizerName name) {
-  switch (name) {
-    case OptimizerName::adamw:
-      return OptimizerKind::adamw;
-    case OptimizerName::adamw8bit:
-      return OptimizerKind::adamw8bit;
-    case OptimizerName::lion:
-      return OptimizerKind::lion;
-    case OptimizerName::sgd:
-      return OptimizerKind::sgd;
-    case OptimizerName::adafactor:
-      return OptimizerKind::adafactor;
-  }
-  throw InternalError("kind_of: no such optimizer");
-}
-
 OptimizerOptions optimizer_of(const Recipe::Optimizer& recipe) {
   return {.beta1 = recipe.betas[0],
           .beta2 = recipe.betas[1],
           .eps = recipe.eps,
           .weight_decay = recipe.weight_decay,
           .max_grad_norm = recipe.max_grad_norm,
-          .kind = kind_of(recipe.name),
+          .kind = recipe.name,
           .momentum = recipe.momentum};
 }
 

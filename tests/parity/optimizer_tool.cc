@@ -23,14 +23,9 @@ namespace {
 constexpr const char* kWeight = "weight";
 
 OptimizerKind parse_kind(const std::string& name) {
-  const std::map<std::string, OptimizerKind> kinds = {{"adamw", OptimizerKind::adamw},
-                                                      {"adamw8bit", OptimizerKind::adamw8bit},
-                                                      {"lion", OptimizerKind::lion},
-                                                      {"sgd", OptimizerKind::sgd},
-                                                      {"adafactor", OptimizerKind::adafactor}};
-  const auto found = kinds.find(name);
-  if (found == kinds.end()) throw UsageError("no optimizer named " + name);
-  return found->second;
+  const OptimizerTraits* found = find_optimizer(name);
+  if (found == nullptr) throw UsageError("no optimizer named " + name);
+  return found->kind;
 }
 
 // Tensors of a graph, zero at first, each in cache lines of its own.

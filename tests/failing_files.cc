@@ -1,18 +1,18 @@
-// For tests, by LD_PRELOAD. With FAIL_CALL=threads the process may start none (RLIMIT_NPROC, which binds no
-// root: it is nobody then). Otherwise system calls on files whose path holds $FAIL_PATH fail with the number
-// $FAIL_ERRNO, the first $FAIL_AFTER of them excepted. $FAIL_CALL is "read", "write" or "open".
-#include <dlfcn.h>
-#include <fcntl.h>
+// For tests, by LD_PRELOAD, told by the environment where fault_shim.cc draws by a count of all calls. With
+// FAIL_CALL=rights the process is nobody, where it would be root; with FAIL_CALL=threads it is so too, and
+// may start none (RLIMIT_NPROC, which binds no root). Otherwise system calls on files whose path holds
+// $FAIL_PATH fail with the number $FAIL_ERRNO, the first $FAIL_AFTER of them excepted; where that is "stop",
+// the process stops (SIGSTOP) once, and then nothing fails. $FAIL_CALL is "read", "write" or "open".
+#include <grp.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
-#include <array>
 #include <atomic>
 #include <cerrno>
-#include <cstdarg>
-#include <cstdio>
+#include <csignal>
 #include <cstdlib>
 #include <string_view>
+
+#include "shim.h"
 
 namespace {
 
@@ -24,34 +24,28 @@ bool fails(const char* call, std::string_view path) {
   if (std::string_view(which) != call || path.find(part) == std::string_view::npos) return false;
   static std::atomic<int> met = 0;
   const char* const after = std::getenv("FAIL_AFTER");
-  if (after != nullptr && met++ < std::atoi(after)) return false;
+  const int passed = after == nullptr ? 0 : std::atoi(after), number = met++;
+  if (number < passed) return false;
+  if (std::string_view(error) == "stop") {
+    if (number == passed) raise(SIGSTOP);
+    return false;
+  }
   errno = std::atoi(error);
   return true;
 }
 
-bool fails(const char* call, int descriptor) {
-  std::array<char, 64> link{};
-  std::array<char, 4096> path{};
-  std::snprintf(link.data(), link.size(), "/proc/self/fd/%d", descriptor);
-  const ssize_t length = readlink(link.data(), path.data(), path.size());
-  return length > 0 && fails(call, std::string_view(path.data(), static_cast<size_t>(length)));
-}
+bool fails(const char* call, int descriptor) { return fails(call, std::string_view(path_of(descriptor))); }
 
-template <class Function>
-Function* next(const char* name) {
-  return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
-}
-
-[[gnu::constructor]] void limit_threads() {
+[[gnu::constructor]] void take_rights() {
   const char* const which = std::getenv("FAIL_CALL");
-  if (which == nullptr || std::string_view(which) != "threads") return;
+  if (which == nullptr) return;
+  const bool threads = std::string_view(which) == "threads";
+  if (!threads && std::string_view(which) != "rights") return;
   constexpr rlimit kNone{1, 1};
   constexpr uid_t kNobody = 65534;
-  if (setrlimit(RLIMIT_NPROC, &kNone) != 0 || (geteuid() == 0 && setuid(kNobody) != 0)) _exit(99);
-}
-
-mode_t mode_of(int flags, va_list& arguments) {
-  return (flags & (O_CREAT | O_TMPFILE)) != 0 ? va_arg(arguments, mode_t) : 0;
+  if (threads && setrlimit(RLIMIT_NPROC, &kNone) != 0) _exit(99);
+  if (geteuid() != 0) return;
+  if (setgroups(0, nullptr) != 0 || setgid(kNobody) != 0 || setuid(kNobody) != 0) _exit(99);
 }
 
 }  // namespace

@@ -13,7 +13,7 @@ import unittest
 
 import command_run
 from command_run import ROOT, not_sanitized, run
-from refusals import DAMAGED, ROWS, STOPPED, USAGE, BadInputTest, write_recipe
+from refusals import DAMAGED, ROWS, SHIM, STOPPED, USAGE, BadInputTest, write_recipe
 
 DOES_NOT_FIT = 3
 ESCAPE = "\x1b]0;owned\x07\x1b[2J"
@@ -21,7 +21,6 @@ OVERRIDE = "\u202egnp.exe"
 SHOWN = "\\u001b]0;owned\\u0007\\u001b[2J"
 ADAPTER = ROOT / "tests/golden/llama_lora/adapter"
 BASE = ROOT / "tests/golden/llama_lora/model"
-SHIM = command_run.PLIMSOLL.parent / "tests/libfailing_files.so"
 
 
 def tensors_of(path):
@@ -305,12 +304,7 @@ class Bounds(HostileTest):
             self.assertNotIn("bug in plimsoll", done.stderr)
 
     def test_a_row_that_the_expression_gives_up_on_is_named_and_can_be_skipped(self):
-        model = self.model()
-        tokenizer = json.loads((model / "tokenizer.json").read_text())
-        split = {"type": "Split", "pattern": {"Regex": "(?:a|aa)+c|[^a]+|a"}, "behavior": "Isolated", "invert": False}
-        byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
-        (model / "tokenizer.json").write_text(json.dumps(
-            {**tokenizer, "pre_tokenizer": {"type": "Sequence", "pretokenizers": [split, byte_level]}}))
+        model = self.model_whose_expression_gives_up()
         rows = self.folder / "rows.jsonl"
         good = json.dumps({"prompt": "b", "response": "d"}) + "\n"
         rows.write_text(good * 8 + json.dumps({"prompt": "a" * 200, "response": "b"}) + "\n" + good * 8)

@@ -1,6 +1,9 @@
 """What tests of bad input share: a small finished run to damage, and commands that must be refused."""
 import json
+import os
 import shutil
+import signal
+import subprocess
 import tempfile
 import unittest
 from pathlib import Path
@@ -9,6 +12,7 @@ import command_run
 from command_run import ROOT, run
 
 USAGE, DAMAGED, STOPPED = 2, 4, 5  # exit codes
+SHIM = command_run.PLIMSOLL.parent / "tests/libfailing_files.so"  # tests/failing_files.cc
 ROWS = ROOT / "demo/data/facts/train.parquet"
 MODEL_FILES = ("config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
 
@@ -50,6 +54,16 @@ class BadInputTest(unittest.TestCase):
             shutil.copy(self.run_folder / name, folder / name)
         return folder
 
+    def model_whose_expression_gives_up(self):
+        """On 200 times "a": its tokenizer's expression has exponentially many ways to fail there."""
+        model = self.model()
+        tokenizer = json.loads((model / "tokenizer.json").read_text())
+        split = {"type": "Split", "pattern": {"Regex": "(?:a|aa)+c|[^a]+|a"}, "behavior": "Isolated", "invert": False}
+        byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+        tokenizer["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [split, byte_level]}
+        (model / "tokenizer.json").write_text(json.dumps(tokenizer))
+        return model
+
     def copy_of_run(self):
         """The run, and the recipe to resume it by."""
         shutil.rmtree(self.output, ignore_errors=True)
@@ -78,6 +92,30 @@ class BadInputTest(unittest.TestCase):
 
 class TrainingTest(BadInputTest):
     """Runs of its own in `output`."""
+
+    def waiting_run(self, recipe, *words, lines=2, **options):
+        """A run that waits for `go_on` once its metrics have so many lines."""
+        self.assertTrue(SHIM.exists(), "build the target failing_files")
+        stops = {"LD_PRELOAD": str(SHIM), "FAIL_CALL": "write", "FAIL_PATH": "/metrics.jsonl", "FAIL_ERRNO": "stop",
+                 "FAIL_AFTER": str(lines)}
+        process = subprocess.Popen([str(command_run.PLIMSOLL), "train", str(recipe), "--quiet", *words], text=True,
+                                   stderr=subprocess.PIPE, env={**os.environ, **stops, **options.pop("env", {})}, **options)
+        self.addCleanup(process.stderr.close)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        _, status = os.waitpid(process.pid, os.WUNTRACED)
+        if not os.WIFSTOPPED(status):
+            process.returncode = os.waitstatus_to_exitcode(status)
+            self.fail(f"it did not come so far: {process.returncode}\n{process.stderr.read()}")
+        return process
+
+    def go_on(self, process, code):
+        """It ends with this exit code; its standard error."""
+        process.send_signal(signal.SIGCONT)
+        _, text = process.communicate(timeout=600)
+        self.assertEqual(process.returncode, code, text)
+        self.assertNotIn("bug in plimsoll", text)
+        return text
 
     def train(self, *words, code=0, model=ROOT / "demo/model", init="random", **changes):
         """A run with the test's recipe; standard error."""

@@ -277,12 +277,7 @@ class WorkIsKept(TrainingTest):
         self.assertEqual(json.loads((self.output / "run.json").read_text())["steps"], 17)
 
     def test_a_row_in_the_middle_that_the_expression_gives_up_on(self):
-        model = self.model()
-        tokenizer = json.loads((model / "tokenizer.json").read_text())
-        split = {"type": "Split", "pattern": {"Regex": "(?:a|aa)+c|[^a]+|a"}, "behavior": "Isolated", "invert": False}
-        byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
-        (model / "tokenizer.json").write_text(json.dumps(
-            {**tokenizer, "pre_tokenizer": {"type": "Sequence", "pretokenizers": [split, byte_level]}}))
+        model = self.model_whose_expression_gives_up()
         rows = self.folder / "rows.jsonl"
         rows.write_text(GOOD.replace("a", "d") * 8000 + json.dumps({"prompt": "a" * 200, "response": "b"}) + "\n" + GOOD * 500)
         changes = {"model": model, "data": {"train": str(rows), "shuffle": False}, "batch": {"effective": 500},

@@ -123,9 +123,9 @@ void save_checkpoint(const CheckpointOptions& options, const Experiment& experim
   };
   if (experiment.lora) {
     add("adapter_model.safetensors",
-        write_adapter(state, experiment.lora_options, options.model_folder, folder.path()));
+        write_adapter(state, experiment.lora_options, *options.from, folder.path()));
   } else {
-    add("model.safetensors", write_model(state, options.model_folder, folder.path()));
+    add("model.safetensors", write_model(state, *options.from, folder.path()));
   }
   if (options.chat_template)
     write_file_atomically(folder.path() / "chat_template.jinja", options.chat_template->source());

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -16,7 +17,7 @@ namespace plimsoll {
 
 struct CheckpointOptions {
   RunFolder* folder = nullptr;
-  std::filesystem::path model_folder;
+  std::shared_ptr<const SavedFrom> from;
   std::string recipe_yaml;
   int64_t keep = 2;
   bool keep_best = false;  // beside them the one with the lowest eval_loss

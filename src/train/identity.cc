@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "base/error.h"
 #include "data/dataset.h"
 #include "io/model_folder.h"
 #include "ops/name_hash.h"
@@ -117,6 +118,21 @@ std::string experiment_identity(const Recipe& recipe) {
   identity["data.train"] = data_identity(recipe.data.train);
   if (recipe.adapter) identity["adapter"] = adapter_identity(*recipe.adapter);
   return identity.dump();
+}
+
+void require_model_unchanged(const Recipe& recipe, const std::string& identity, const fs::path& adapter) {
+  std::string reason = "its files are other ones now";
+  try {
+    if (nlohmann::json::parse(identity).at("model") == model_identity(recipe)) return;
+  } catch (const Error& error) {
+    reason = error.what();
+  } catch (const fs::filesystem_error& error) {
+    reason = error.code().message();
+  }
+  throw StoppedError(adapter.string() + ": the adapter is whole, but its base model, " + recipe.model +
+                     ", was changed or removed while the run went on (" + reason +
+                     ")\n  generate and merge need the model as it was: put it back, or name a copy "
+                     "(generate COPY --adapter, merge --base)");
 }
 
 }  // namespace plimsoll

@@ -2,6 +2,7 @@
 // lie: a folder that moved is the same experiment.
 #pragma once
 
+#include <filesystem>
 #include <string>
 
 #include "recipe/recipe.h"
@@ -14,5 +15,10 @@ namespace plimsoll {
 //   data.train       number and bytes of the files, and a hash of their sizes and of parts of each
 // Reads a few KiB of each file, and small files whole.
 std::string experiment_identity(const Recipe& recipe);
+
+// For an adapter, whose base stays where it is: throws StoppedError where the model folder is no longer the
+// one that `identity` was formed of. `adapter` is the folder that is whole all the same.
+void require_model_unchanged(const Recipe& recipe, const std::string& identity,
+                             const std::filesystem::path& adapter);
 
 }  // namespace plimsoll

@@ -76,8 +76,9 @@ class TrainingRun {
     current_.total_steps = total_steps_;
     if (data.chat) rendering_ = data.chat->published();
     saves_.emplace(recipe_, experiment_, state_,
-                   CheckpointOptions{&folder_, recipe_.model, effective_yaml(recipe_), recipe_.save.keep,
-                                     recipe_.save.best.has_value(), rendering_},
+                   CheckpointOptions{
+                       &folder_, std::make_shared<SavedFrom>(recipe_.model, folder_.temporary("from-model")),
+                       effective_yaml(recipe_), recipe_.save.keep, recipe_.save.best.has_value(), rendering_},
                    progress_);
     current_.fingerprint = experiment_identity(recipe_);
   }
@@ -106,11 +107,16 @@ class TrainingRun {
     listen_to_stop_requests();
     if (profile_) profile_->start(total_steps_ - current_.step);
     start_ = Clock::now();
-    try {
-      return take_steps();
-    } catch (const std::exception&) {
-      saves_->stop(current_, state_whole_);
-    }
+    const ExitCode end = [this] {
+      try {
+        return take_steps();
+      } catch (const std::exception&) {
+        saves_->stop(current_, state_whole_);
+      }
+    }();
+    if (end == ExitCode::ok && experiment_.lora)
+      require_model_unchanged(recipe_, current_.fingerprint, output_);
+    return end;
   }
 
  private:

@@ -47,7 +47,6 @@ void RunSaves::begin(const TrainerState& current, bool overwrite, LineLog::Visit
 }
 
 void RunSaves::require_savable(const TrainerState& current) {
-  require_copies(options_.model_folder);
   const int64_t saves = saves_to_come(recipe_.save.every, current);
   const int64_t held = options_.keep + 1 + (options_.keep_best ? 1 : 0);  // one is written beside the kept
   const std::string note = require_room(*options_.folder, checkpoint_bytes(experiment_, state_),

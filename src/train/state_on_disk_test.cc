@@ -115,7 +115,8 @@ fs::path save(const Machine& machine, const Experiment& experiment, const std::s
   trainer.step = 1;
   RunFolder run(output);
   run.begin();
-  save_checkpoint({&run, model, "recipe", 2}, experiment, machine.state(), trainer);
+  const auto from = std::make_shared<SavedFrom>(model, run.temporary("from-model"));
+  save_checkpoint({&run, from, "recipe", 2}, experiment, machine.state(), trainer);
   return output / "checkpoint-1";
 }
 

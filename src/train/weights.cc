@@ -69,11 +69,8 @@ void load_one(const PersistentState& state, const TableRow& row, const StoredTen
   if (master != nullptr) round_from_master(state, row, *master, staging);
 }
 
-void copy_tokenizer_files(const fs::path& from, const fs::path& to) {
-  for (const std::string& name : copied_files(from)) {
-    require_regular(from / name);
-    fs::copy_file(from / name, to / name);
-  }
+void write_kept(const KeptFiles& files, const fs::path& to) {
+  for (const std::string& name : files.names()) files.write(name, to / name);
 }
 
 const char* torch_name(DType dtype) { return dtype == DType::bf16 ? "bfloat16" : "float32"; }
@@ -233,19 +230,28 @@ void load_adapters(const PersistentState& state, const fs::path& folder) {
   }
 }
 
-std::optional<uint32_t> write_model(const PersistentState& state, const fs::path& model_folder,
-                                    const fs::path& to) {
-  nlohmann::json config = read_config(model_folder);
+SavedFrom::SavedFrom(const fs::path& model_folder, const fs::path& temporary)
+    : config(read_config(model_folder)),
+      base(model_folder.string()),
+      files(model_folder, copied_files(model_folder), temporary) {
+  if (const auto hub = hub_model_of(model_folder)) {
+    base = hub->name;
+    revision = hub->revision;
+  }
+}
+
+std::optional<uint32_t> write_model(const PersistentState& state, const SavedFrom& from, const fs::path& to) {
+  nlohmann::json config = from.config;
   const auto rows = base_rows(state);
   const char* dtype = torch_name(rows.front()->dtype);
   config[config.contains("torch_dtype") ? "torch_dtype" : "dtype"] = dtype;
   write_file_atomically(to / "config.json", config.dump(2) + "\n");
-  copy_tokenizer_files(model_folder, to);
+  write_kept(from.files, to);
   return write_rows(state, rows, to / "model.safetensors", [](const std::string& name) { return name; });
 }
 
 std::optional<uint32_t> write_adapter(const PersistentState& state, const LoraOptions& lora,
-                                      const fs::path& model_folder, const fs::path& to) {
+                                      const SavedFrom& from, const fs::path& to) {
   std::vector<std::string> targets;
   for (const TableRow& row : state.rows()) {
     if (!row.name.ends_with(".lora_A.weight")) continue;
@@ -253,9 +259,9 @@ std::optional<uint32_t> write_adapter(const PersistentState& state, const LoraOp
     const std::string last = module.substr(module.rfind('.') + 1);
     if (std::find(targets.begin(), targets.end(), last) == targets.end()) targets.push_back(last);
   }
-  const auto hub = hub_model_of(model_folder);
-  const nlohmann::json config = {{"base_model_name_or_path", hub ? hub->name : model_folder.string()},
-                                 {"revision", hub ? nlohmann::json(hub->revision) : nlohmann::json(nullptr)},
+  const nlohmann::json revision = from.revision ? nlohmann::json(*from.revision) : nlohmann::json(nullptr);
+  const nlohmann::json config = {{"base_model_name_or_path", from.base},
+                                 {"revision", revision},
                                  {"bias", "none"},
                                  {"fan_in_fan_out", false},
                                  {"inference_mode", true},
@@ -270,14 +276,9 @@ std::optional<uint32_t> write_adapter(const PersistentState& state, const LoraOp
                                  {"use_dora", false},
                                  {"use_rslora", lora.rslora}};
   write_file_atomically(to / "adapter_config.json", config.dump(2) + "\n");
-  copy_tokenizer_files(model_folder, to);
+  write_kept(from.files, to);
   return write_rows(state, adapter_rows(state), to / "adapter_model.safetensors",
                     [](const std::string& name) { return kPeftPrefix + without_master(name); });
-}
-
-void require_copies(const fs::path& model_folder) {
-  for (const std::string& name : copied_files(model_folder)) require_regular(model_folder / name);
-  require_regular(model_folder / "config.json");
 }
 
 int64_t export_bytes(const PersistentState& state, bool adapter) {

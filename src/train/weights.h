@@ -4,11 +4,13 @@
 #include <cstddef>
 #include <filesystem>
 #include <functional>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "io/kept_files.h"
 #include "models/spec.h"
 #include "passes/lora.h"
 #include "train/persistent_state.h"
@@ -33,19 +35,28 @@ void init_adapters(const PersistentState& state, uint64_t seed);
 // Adapters of a PEFT folder. Throws UsageError when one is missing.
 void load_adapters(const PersistentState& state, const std::filesystem::path& folder);
 
-// Writes config.json, model.safetensors (or adapter_config.json and adapter_model.safetensors), and copies
-// the tokenizer's files. `model_folder` is where config and tokenizer come from. Trained weights are written
-// from their masters where they have one and are adapters, else as they are.
+// The small files of a model's folder that a save copies, where it has them.
+std::vector<std::string> copied_files(const std::filesystem::path& model_folder);
+
+// All that a save takes from the model's folder, as it is now: a run saves whatever becomes of the folder.
+struct SavedFrom {
+  // `temporary` as KeptFiles has it. Throws as KeptFiles does, DamagedError for a config.json that is none.
+  SavedFrom(const std::filesystem::path& model_folder, const std::filesystem::path& temporary);
+
+  nlohmann::json config;
+  std::string base;  // as adapters name it: of the hub with a revision, or the path
+  std::optional<std::string> revision;
+  KeptFiles files;  // copied_files()
+};
+
+// Writes config.json, model.safetensors (or adapter_config.json and adapter_model.safetensors), and the
+// tokenizer's files. Trained weights are written from their masters where they have one and are adapters,
+// else as they are.
 // Return the checksum of the weights' file.
-std::optional<uint32_t> write_model(const PersistentState& state, const std::filesystem::path& model_folder,
+std::optional<uint32_t> write_model(const PersistentState& state, const SavedFrom& from,
                                     const std::filesystem::path& to);
 std::optional<uint32_t> write_adapter(const PersistentState& state, const LoraOptions& lora,
-                                      const std::filesystem::path& model_folder,
-                                      const std::filesystem::path& to);
-// The small files that they copy from `model_folder`, where it has them.
-std::vector<std::string> copied_files(const std::filesystem::path& model_folder);
-// Throws where one of the small files that they copy from `model_folder` cannot be read.
-void require_copies(const std::filesystem::path& model_folder);
+                                      const SavedFrom& from, const std::filesystem::path& to);
 // Bytes that write_model or write_adapter will write, about.
 int64_t export_bytes(const PersistentState& state, bool adapter);
 

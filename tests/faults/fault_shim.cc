@@ -2,22 +2,18 @@
 //
 // PLIMSOLL_FAULTS names a file of this struct, which its test shares with the process. Calls count where
 // their path, or the file behind their descriptor, lies below `prefix`.
-#include <dlfcn.h>
-#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
 #include <csignal>
-#include <cstdarg>
 #include <cstdint>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
+
+#include "../shim.h"
 
 namespace {
 
@@ -51,14 +47,7 @@ bool is_below(const char* path) {
   return path != nullptr && std::strncmp(path, faults()->prefix, length) == 0;
 }
 
-bool is_below(int descriptor) {
-  char link[64], path[4096];
-  std::snprintf(link, sizeof link, "/proc/self/fd/%d", descriptor);
-  const ssize_t length = ::syscall(SYS_readlinkat, AT_FDCWD, link, path, sizeof path - 1);
-  if (length < 0) return false;
-  path[length] = '\0';
-  return is_below(path);
-}
+bool is_below(int descriptor) { return is_below(path_of(descriptor).c_str()); }
 
 bool is_below(int descriptor, const char* path) {
   return path != nullptr &&
@@ -78,11 +67,6 @@ bool fails(const char* name, bool counts) {
   return true;
 }
 
-template <class Function>
-Function* next(const char* name) {
-  return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
-}
-
 }  // namespace
 
 // A disk that is full still gives, and still forgets: only what takes room fails from then on.
@@ -91,15 +75,16 @@ Function* next(const char* name) {
 
 extern "C" {
 
+// Of a call that may make a file.
+#define READ_MODE(flags)                    \
+  va_list rest;                             \
+  va_start(rest, flags);                    \
+  const mode_t mode = mode_of(flags, rest); \
+  va_end(rest)
+
 #define OPEN(name)                                                     \
   int name(const char* path, int flags, ...) {                         \
-    mode_t mode = 0;                                                   \
-    if ((flags & (O_CREAT | O_TMPFILE)) != 0) {                        \
-      va_list rest;                                                    \
-      va_start(rest, flags);                                           \
-      mode = va_arg(rest, mode_t);                                     \
-      va_end(rest);                                                    \
-    }                                                                  \
+    READ_MODE(flags);                                                  \
     const bool counts = (flags & O_CREAT) != 0 ? TAKES_ROOM : GIVES;   \
     if (fails("open", counts && is_below(path))) return -1;            \
     static auto* const real = next<int(const char*, int, ...)>(#name); \
@@ -111,13 +96,7 @@ OPEN(open64)
 
 #define OPENAT(name)                                                        \
   int name(int folder, const char* path, int flags, ...) {                  \
-    mode_t mode = 0;                                                        \
-    if ((flags & (O_CREAT | O_TMPFILE)) != 0) {                             \
-      va_list rest;                                                         \
-      va_start(rest, flags);                                                \
-      mode = va_arg(rest, mode_t);                                          \
-      va_end(rest);                                                         \
-    }                                                                       \
+    READ_MODE(flags);                                                       \
     const bool counts = (flags & O_CREAT) != 0 ? TAKES_ROOM : GIVES;        \
     if (fails("openat", counts && is_below(folder, path))) return -1;       \
     static auto* const real = next<int(int, const char*, int, ...)>(#name); \
@@ -126,6 +105,7 @@ OPEN(open64)
 OPENAT(openat)
 OPENAT(openat64)
 #undef OPENAT
+#undef READ_MODE
 
 // Of a write that fails, a part may have been written before.
 ssize_t write(int file, const void* from, size_t bytes) {

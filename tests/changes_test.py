@@ -1,0 +1,193 @@
+"""What a run reads, and where it writes, changes while it goes on: its work is kept, its result is whole or no success.
+
+Usage: changes_test.py PLIMSOLL (from the repository's root). Standard library alone.
+"""
+import json
+import os
+import shutil
+import subprocess
+import unittest
+
+import command_run
+from command_run import run
+from refusals import DAMAGED, MODEL_FILES, ROWS, SHIM, STOPPED, USAGE, TrainingTest, write_recipe
+
+LORA = {"type": "lora", "r": 4}
+STEPS = {"schedule": {"max_steps": 6, "warmup": 1}, "save": {"every": 3}}
+LOGS = ("metrics.jsonl", "events.jsonl", "run.json", "recipe.yaml", "README.md", "lock", "manifest.jsonl")
+
+
+def contents(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def results(folder):
+    """All that a run wrote, but what tells times or its own place."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*")
+            if path.is_file() and path.name not in LOGS and path.name != "checksums.json"}
+
+
+class ModelFolders(TrainingTest):
+    def both(self, model, method, change, code):
+        """A run under which the model changes, and the results of one under which it does not; standard error."""
+        changes = {"model": model, "method": method, **STEPS}
+        (model / "merges.txt").write_text("copied by every save")
+        path = write_recipe(self.folder, output=self.folder / "undisturbed", **changes)
+        command_run.output("train", path, "--quiet")
+        want = results(self.folder / "undisturbed")
+        process = self.waiting_run(write_recipe(self.folder, output=self.output, **changes))
+        change(model)
+        text = self.go_on(process, code)
+        self.assertEqual(sorted(results(self.output)), sorted(want))
+        self.assertTrue(results(self.output) == want)  # without megabytes of differences
+        self.assertTrue(json.loads((self.output / "run.json").read_text())["finished"])
+        return text
+
+    def replaced(self, model):
+        for name in ("tokenizer.json", "config.json", "merges.txt"):
+            (model / name).write_text("another one's")
+        (model / "tokenizer_config.json").unlink()
+        (model / "tokenizer_config.json").mkdir()
+
+    def test_one_that_is_removed_or_overwritten_does_not_matter_to_a_full_fine_tuning(self):
+        for change in (shutil.rmtree, self.replaced):
+            shutil.rmtree(self.output, ignore_errors=True)
+            shutil.rmtree(self.folder / "undisturbed", ignore_errors=True)
+            self.assertEqual(self.both(self.model(), {"type": "full"}, change, 0), "")
+            done = run("generate", self.output, "--prompt", "What", "--max-new-tokens", "2")
+            self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_an_adapter_whose_base_is_gone_is_whole_and_no_success(self):
+        text = self.both(self.model(), LORA, lambda model: model.rename(self.folder / "moved"), STOPPED)
+        self.assertIn(f"{self.output}: the adapter is whole, but its base model, {self.folder / 'model'}, was changed", text)
+        self.assertIn("has no config.json", text.replace("no such folder", "has no config.json"))
+        words = ("--prompt", "What", "--max-new-tokens", "2")
+        self.refused(USAGE, "base_model_name_or_path", "generate", self.output, *words)
+        done = run("generate", self.folder / "moved", "--adapter", self.output, *words)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_an_adapter_whose_base_has_other_weights_is_no_success(self):
+        def change(model):
+            weights = bytearray((model / "model.safetensors").read_bytes())
+            at = 8 + int.from_bytes(weights[:8], "little") + 1  # of the first tensor
+            weights[at] ^= 1
+            (model / "model.safetensors").write_bytes(weights)
+        self.assertIn("its files are other ones now", self.both(self.model(), LORA, change, STOPPED))
+
+    def test_one_that_is_gone_before_the_first_step_is_named(self):
+        model = self.model()
+        (model / "tokenizer_config.json").unlink()
+        (model / "tokenizer_config.json").symlink_to(self.folder / "absent")
+        (model / "special_tokens_map.json").mkdir()
+        text = self.train(code=USAGE, model=model, init="weights")
+        self.assertIn("special_tokens_map.json: is a folder", text)
+        self.assertFalse(self.output.exists())
+
+
+class OtherFiles(TrainingTest):
+    def data(self, ending="jsonl"):
+        rows = [{"prompt": f"question {i}", "response": f"answer {i * i}"} for i in range(4000)]
+        path = self.folder / f"rows.{ending}"
+        if ending == "jsonl":
+            path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        elif ending == "json":
+            path.write_text(json.dumps(rows, indent=1))
+        else:
+            path.write_text("prompt,response\n" + "".join(f"{row['prompt']},{row['response']}\n" for row in rows))
+        return path
+
+    def test_a_recipe_and_an_adapter_that_are_removed_were_read(self):
+        adapter = self.folder / "lora"
+        self.train(output=adapter, method=LORA)
+        shutil.rmtree(self.output, ignore_errors=True)
+        path = write_recipe(self.folder, self.run_folder, self.output, method=LORA, adapter=str(adapter), **STEPS)
+        process = self.waiting_run(path)
+        shutil.rmtree(adapter)
+        path.unlink()
+        self.assertEqual(self.go_on(process, 0), "")
+        done = run("generate", self.output, "--prompt", "What", "--max-new-tokens", "2")
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+
+class Rights(TrainingTest):
+    """As nobody where the test is root; its files belong to another one then, and to itself where it is not."""
+
+    def setUp(self):
+        super().setUp()
+        self.model()
+        shutil.copy(ROWS, self.folder / "rows.parquet")
+        self.place = self.folder / "place"
+        self.place.mkdir()
+        self.open_to_all()
+        self.nobody = {"env": {**os.environ, "LD_PRELOAD": str(SHIM), "FAIL_CALL": "rights"}}
+
+    def open_to_all(self):
+        subprocess.run(["chmod", "-R", "u+rwX,a+rX,go-w", str(self.folder)], check=True)
+
+    def tearDown(self):
+        self.open_to_all()
+
+    def recipe(self, output):
+        return write_recipe(self.folder, self.folder / "model", output, data={"train": str(self.folder / "rows.parquet")})
+
+    def denied(self, name, *words):
+        self.refused(USAGE, [name, "Permission denied"], *words, **self.nobody)
+
+    def test_to_read(self):
+        out = self.place / "out"
+        self.place.chmod(0o777)
+        names = [f"model/{name}" for name in MODEL_FILES] + ["model", "rows.parquet", "recipe.json"]
+        for name in names:
+            self.recipe(out)
+            self.open_to_all()
+            self.place.chmod(0o777)
+            (self.folder / name).chmod(0)
+            self.denied(self.folder / name, "train", self.folder / "recipe.json", "--quiet")
+            self.assertEqual(list(self.place.iterdir()), [], name)
+            if name.startswith("model"):
+                self.denied(self.folder / name, "generate", self.folder / "model", "--prompt", "x")
+                done = run("inspect", self.folder / "model", **self.nobody)
+                self.assertIn(done.returncode, (0, USAGE), done.stderr)
+                self.assertNotIn("bug in plimsoll", done.stderr)
+        self.open_to_all()
+        self.recipe(out)
+        self.place.chmod(0o777)
+        done = run("train", self.folder / "recipe.json", "--quiet", **self.nobody)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for name in ("metrics.jsonl", "run.json", "events.jsonl"):
+            (out / name).chmod(0)
+            self.denied(out / name, "report", out)
+            (out / name).chmod(0o644)
+
+    def test_to_write(self):
+        path = self.recipe(self.place / "run")
+        self.place.chmod(0o555)
+        self.denied(self.place / "run", "train", path, "--quiet")
+        self.denied(self.place / "page.html", "report", self.run_copy(), "--html", self.place / "page.html")
+        self.denied(self.place / "new", "convert", self.folder / "model", "--dtype", "bf16", "--out", self.place / "new")
+        self.denied(self.place / "a.yaml", "init", self.folder / "model", self.folder / "rows.parquet", "--out",
+                    self.place / "a.yaml")
+        self.refused(USAGE, [self.place / "answers", "cannot be written"], "generate", self.folder / "model",
+                     "--prompt", "x", "--max-new-tokens", "1", "--out", self.place / "answers", **self.nobody)
+        self.assertEqual(list(self.place.iterdir()), [])
+
+    def run_copy(self):
+        folder = self.folder / "mine"
+        if not folder.exists():
+            shutil.copytree(self.run_folder, folder)
+        subprocess.run(["chmod", "-R", "a+rX,a-w", str(folder)], check=True)
+        return folder
+
+    def test_a_run_of_somebody_else(self):
+        folder = self.run_copy()
+        before = contents(folder)
+        path = self.recipe(folder)
+        for words in ((), ("--resume",), ("--overwrite",)):
+            text = self.refused(USAGE, str(folder), "train", path, "--quiet", *words, **self.nobody)
+            self.assertRegex(text, "Permission denied|holds a run already")
+        self.assertEqual(run("report", folder, **self.nobody).returncode, 0)
+        self.assertTrue(contents(folder) == before)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -5,13 +5,14 @@ Usage: outputs_test.py PLIMSOLL (from the repository's root). Standard library a
 import json
 import os
 import shutil
+import stat
 import subprocess
 import unittest
 from pathlib import Path
 
 import command_run
 from command_run import run
-from refusals import MODEL_FILES, USAGE, TrainingTest
+from refusals import MODEL_FILES, STOPPED, USAGE, TrainingTest, write_recipe
 
 GOOD = json.dumps({"prompt": "a", "response": "b"}) + "\n"
 LORA = {"type": "lora", "r": 4}
@@ -89,6 +90,53 @@ class NewFolders(TrainingTest):
             self.assertIn("model.safetensors", names(out))
             self.assertEqual(run("inspect", out).returncode, 0)
         self.assertEqual([name for name in names(self.folder) if name.startswith(".")], [])
+
+    def test_of_two_merges_and_of_a_merge_and_a_conversion_one_wins(self):
+        self.train(model=self.run_folder, init="weights", method=LORA)
+        merge = ("merge", self.output)
+        convert = ("convert", self.run_folder, "--dtype", "bf16")
+        for i, (first, second) in enumerate([(merge, merge)] * 4 + [(merge, convert)] * 4):
+            out = self.folder / f"out{i}"
+            both = [subprocess.Popen([str(command_run.PLIMSOLL), *map(str, words), "--out", str(out)], text=True,
+                                     stdout=subprocess.PIPE, stderr=subprocess.PIPE) for words in (first, second)]
+            ends = [(process, *process.communicate(timeout=120)) for process in both]
+            self.assertEqual(sorted(process.returncode for process, _, _ in ends), [0, USAGE], ends)
+            (error,) = [error for process, _, error in ends if process.returncode == USAGE]
+            self.assertRegex(error, "is writing there|exists already")
+            self.assertIn("model.safetensors", names(out))
+            self.assertEqual(run("generate", out, "--ids", "5,17", "--max-new-tokens", "2").returncode, 0)
+        self.assertEqual([name for name in names(self.folder) if name.startswith(".")], [])
+
+    def test_a_run_and_a_merge_with_one_output(self):
+        adapter = self.folder / "lora"
+        self.train(output=adapter, model=self.run_folder, init="weights", method=LORA)
+        path = write_recipe(self.folder, self.run_folder, self.output)
+        for _ in range(4):
+            shutil.rmtree(self.output, ignore_errors=True)
+            both = [subprocess.Popen([str(command_run.PLIMSOLL), *map(str, words)], text=True, stdout=subprocess.PIPE,
+                                     stderr=subprocess.PIPE)
+                    for words in (("train", path, "--quiet"), ("merge", adapter, "--out", self.output))]
+            ends = [(process.returncode, error) for process in both for _, error in [process.communicate(timeout=120)]]
+            self.assertEqual(sorted(code for code, _ in ends), [0, USAGE], ends)
+            self.assertEqual((self.output / "run.json").exists(), ends[0][0] == 0)
+            self.assertEqual(run("generate", self.output, "--ids", "5,17", "--max-new-tokens", "2").returncode, 0)
+
+    def test_devices_as_a_recipe_to_write(self):
+        words = ("init", self.run_folder, self.folder / "rows.jsonl", "--out")
+        (self.folder / "rows.jsonl").write_text(GOOD * 20)
+        null, full = self.folder / "null", self.folder / "full"
+        try:
+            os.mknod(null, stat.S_IFCHR | 0o666, os.makedev(1, 3))
+            os.mknod(full, stat.S_IFCHR | 0o666, os.makedev(1, 7))
+            full.write_text("")
+        except PermissionError:
+            self.skipTest("no devices can be made here")
+        self.refused(USAGE, "exists; --force", *words, null)
+        command_run.output(*words, null, "--force")
+        self.refused(STOPPED, "No space left on device", *words, full, "--force")
+        self.assertTrue(null.is_char_device() and full.is_char_device())
+        os.mkfifo(self.folder / "fifo")
+        self.refused(USAGE, "cannot be written", *words, self.folder / "fifo", "--force")
 
     def test_links_that_lead_out_of_a_model_are_not_copied(self):
         model = self.model()

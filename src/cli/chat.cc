@@ -112,7 +112,11 @@ class Chat {
     if (std::filesystem::exists(file) && file != saved_)
       return say("error: " + file + " exists already; name another file");
     try {
-      write_file_atomically(file, Messages{{"messages", conversation().messages}}.dump() + "\n");
+      const std::string text = Messages{{"messages", conversation().messages}}.dump() + "\n";
+      if (file == saved_)
+        write_file_atomically(file, text);
+      else
+        write_new_file(file, text);  // another conversation may have saved one meanwhile
       saved_ = file;
       say("saved " + file);
     } catch (const Error& error) {

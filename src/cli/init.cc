@@ -22,7 +22,10 @@ ExitCode run(const InitArguments& arguments) {
   std::error_code failed;
   if (out.has_parent_path()) std::filesystem::create_directories(out.parent_path(), failed);
   if (failed) throw UsageError(out.parent_path().string() + ": cannot be made: " + failed.message());
-  write_file_atomically(out, text);
+  if (arguments.force)
+    write_file_atomically(out, text);
+  else
+    write_new_file(out, text);
   const std::string name = printable(out.string());
   print("wrote   " + name + "\nnext    plimsoll plan " + name + "\n        plimsoll train " + name + "\n");
   return ExitCode::ok;

@@ -23,6 +23,8 @@ namespace fs = std::filesystem;
   throw StoppedError(path.string() + ": cannot " + action + ": " + system_message(error) + ".");
 }
 
+constexpr mode_t kNewFileMode = 0644;
+
 // Files and folders alike: a name is durable only when the folder that holds it has been flushed.
 void sync_path(const fs::path& path) {
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
@@ -62,7 +64,7 @@ void rename_to_new_name(const fs::path& from, const fs::path& to) {
   if (renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0) return;
   const int error = errno;
   const bool taken = error == EEXIST || fs::symlink_status(to).type() != fs::file_type::not_found;
-  if (taken) throw UsageError(to.string() + ": exists already; name a new folder");
+  if (taken) throw UsageError(to.string() + ": exists already; name a new one");
   if (error != EINVAL && error != ENOSYS) stop(to, "give " + from.filename().string() + " that name", error);
   rename_path(from, to);
 }
@@ -151,7 +153,6 @@ void write_file_atomically(const fs::path& path, std::string_view content) {
   if (exists && S_ISDIR(status.st_mode)) cannot_write(path, EISDIR);
   if (exists && S_ISBLK(status.st_mode)) throw UsageError(path.string() + ": is a disk, a file is wanted.");
   if (exists && !S_ISREG(status.st_mode)) return write_into(path, content);
-  constexpr mode_t kNewFileMode = 0644;
   const fs::path temporary = make_beside(target, content, exists ? status.st_mode & 0777U : kNewFileMode);
   if (::rename(temporary.c_str(), target.c_str()) != 0) {
     const int error = errno;
@@ -159,6 +160,17 @@ void write_file_atomically(const fs::path& path, std::string_view content) {
     cannot_write(path, error);
   }
   sync_parent(target);
+}
+
+void write_new_file(const fs::path& path, std::string_view content) {
+  const fs::path temporary = make_beside(path, content, kNewFileMode);
+  try {
+    rename_to_new_name(temporary, path);
+  } catch (const Error&) {
+    ::unlink(temporary.c_str());
+    throw;
+  }
+  sync_parent(path);
 }
 
 void put_file(const fs::path& temporary, const fs::path& path, std::string_view content) {

@@ -15,6 +15,9 @@ namespace plimsoll {
 // it comes. Throws UsageError where the place does not allow it, StoppedError where the disk gives up.
 void write_file_atomically(const std::filesystem::path& path, std::string_view content);
 
+// The same where nothing has the name. Throws UsageError where something has, and stays.
+void write_new_file(const std::filesystem::path& path, std::string_view content);
+
 // For a name in a folder of ours: whatever has it, a link too, is replaced.
 void put_file(const std::filesystem::path& temporary, const std::filesystem::path& path,
               std::string_view content);

@@ -41,6 +41,31 @@ TEST(Atomic, a_file_is_replaced_and_nothing_else_stays) {
   EXPECT_THAT(names_in(folder.path()), ElementsAre("run.json"));
 }
 
+TEST(Atomic, a_new_file_replaces_nothing) {
+  const TestFolder folder;
+  write_new_file(folder.path() / "new", "first");
+  EXPECT_THROW(write_new_file(folder.path() / "new", "second"), UsageError);
+  EXPECT_EQ(read_text(folder.path() / "new", 10), "first");
+  std::filesystem::create_symlink("absent", folder.path() / "link");
+  EXPECT_THROW(write_new_file(folder.path() / "link", "second"), UsageError);
+  EXPECT_THAT(names_in(folder.path()), ElementsAre("link", "new"));
+}
+
+TEST(Atomic, a_lock_that_has_another_name_is_not_written_into) {
+  const TestFolder folder;
+  const auto mine = folder.write("mine", "20261122\n");
+  std::filesystem::create_directory(folder.path() / ".plimsoll");
+  std::filesystem::create_hard_link(mine, folder.path() / ".plimsoll/lock");
+  {
+    const Held held(folder.path());
+    EXPECT_TRUE(held.still_there());
+    EXPECT_THAT(message_of<UsageError>([&] { const Held second(folder.path()); }),
+                HasSubstr("process " + std::to_string(getpid())));
+  }
+  EXPECT_EQ(read_text(mine, 100), "20261122\n");
+  EXPECT_THAT(names_in(folder.path()), ElementsAre("mine"));
+}
+
 TEST(Atomic, a_link_stays_and_what_it_leads_to_is_replaced) {
   const TestFolder folder;
   folder.write("page", "old");

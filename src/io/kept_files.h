@@ -1,5 +1,5 @@
-// Small files as they were at one moment: copied into a file without a name, they can be read whatever becomes
-// of them, of their folder, and of the folder that took the copy.
+// Small files as they were at one moment: copied into a file without a name, they can be read whatever
+// becomes of them, of their folder, and of the folder that took the copy.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,8 @@ namespace plimsoll {
 class KeptFiles {
  public:
   // Those of `names` in `folder`; all must be there. `temporary` is a path of ours, free again at the end.
-  // Throws as open_regular() does, UsageError for a file above 512 MiB, StoppedError where the disk has no room.
+  // Throws as open_regular() does, UsageError for a file above 512 MiB, StoppedError where the disk has no
+  // room.
   KeptFiles(const std::filesystem::path& folder, const std::vector<std::string>& names,
             const std::filesystem::path& temporary);
 

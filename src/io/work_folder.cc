@@ -107,11 +107,15 @@ fs::path WorkFolder::beside(const fs::path& out) {
 // that has the name, so a lock on one that has lost it is taken anew.
 WorkFolder::WorkFolder(const fs::path& subject, fs::path place)
     : subject_(subject), place_(std::move(place)), made_(absent_folders(place_)) {
+  int attempts = 0;
   try {
     do {
       if (descriptor_ >= 0) ::close(std::exchange(descriptor_, -1));
       open();
+      if (++attempts > kAttempts)
+        throw StoppedError((place_ / kLock).string() + ": is another file whenever it was locked.");
     } while (!lock());
+    unshare();
     write_holder();
   } catch (...) {
     if (descriptor_ >= 0)
@@ -161,6 +165,26 @@ bool WorkFolder::still_there() const {
   struct stat named {};
   return fstat(descriptor_, &held) == 0 && ::lstat((place_ / kLock).c_str(), &named) == 0 &&
          held.st_dev == named.st_dev && held.st_ino == named.st_ino;
+}
+
+// With a link count above 1 it may be a file of the user's, or a backup's: nothing is written into it.
+void WorkFolder::unshare() {
+  struct stat held {};
+  if (fstat(descriptor_, &held) != 0 || held.st_nlink < 2) return;
+  const fs::path own = temporary(kLock);
+  ::unlink(own.c_str());
+  const int lock = ::open(own.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, kLockMode);
+  const bool taken = lock >= 0 && flock(lock, LOCK_EX | LOCK_NB) == 0 &&
+                     ::rename(own.c_str(), (place_ / kLock).c_str()) == 0;
+  const int error = errno;
+  if (taken) {
+    ::close(std::exchange(descriptor_, lock));
+    return;
+  }
+  if (lock >= 0) ::close(lock);
+  ::unlink(own.c_str());
+  throw StoppedError((place_ / kLock).string() +
+                     ": has another name too, and cannot be replaced: " + system_message(error) + ".");
 }
 
 // Only for the message above: the lock itself is the kernel's.

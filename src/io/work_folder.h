@@ -37,6 +37,8 @@ class WorkFolder {
   void open();
   // False where the file was removed between its opening and its locking.
   [[nodiscard]] bool lock();
+  // Takes the name for a file of its own where the locked one has another name too.
+  void unshare();
   void write_holder();
   void remove_traces() const noexcept;
   void remove_made() const noexcept;

@@ -129,6 +129,17 @@ class ModelFiles(BadInputTest):
             self.training_refused(DAMAGED, model / name, model)
             self.refused(DAMAGED, model / name, "generate", model, "--prompt", "x")
 
+    def test_tokenizers_that_are_no_json_are_told_in_a_line(self):
+        model = self.model()
+        good = (model / "tokenizer.json").read_bytes()
+        for content in (b"", good[:5000], b"no json", b"\xff\xfe{}", b"\0" * 50, b'{"model": {"vocab": {"a": 1,}}}', b"[]",
+                        b'{"version": 1e999}', b'{"a": "\\ud800"}', b'{"a": "' + b"x" * 3_000_000):
+            (model / "tokenizer.json").write_bytes(content)
+            text = self.refused(DAMAGED, f"error: {model}/tokenizer.json: ", "generate", model, "--prompt", "x")
+            self.assertEqual(text.count("\n"), 1, text)
+            self.assertLess(len(text), 600)
+            self.assertNotIn("exception", text)
+
     def test_adapters_that_are_none(self):
         adapter = self.folder / "adapter"
         adapter.mkdir()

@@ -85,16 +85,50 @@ class ModelFolders(TrainingTest):
 
 
 class OtherFiles(TrainingTest):
-    def data(self, ending="jsonl"):
-        rows = [{"prompt": f"question {i}", "response": f"answer {i * i}"} for i in range(4000)]
+    def data(self, ending):
+        """Rows of three megabytes: the last of them are not read before the run waits."""
+        rows = [{"prompt": f"question {i}", "response": f"answer {i}", "note": "x" * 10_000} for i in range(300)]
         path = self.folder / f"rows.{ending}"
         if ending == "jsonl":
             path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-        elif ending == "json":
-            path.write_text(json.dumps(rows, indent=1))
         else:
-            path.write_text("prompt,response\n" + "".join(f"{row['prompt']},{row['response']}\n" for row in rows))
+            path.write_text("prompt,response,note\n" + "".join(",".join(row.values()) + "\n" for row in rows))
         return path
+
+    def recipe_of(self, path):
+        return write_recipe(self.folder, self.run_folder, self.output, batch={"effective": 16},
+                            schedule={"max_steps": 18}, data={"train": str(path), "max_length": 16, "shuffle": False})
+
+    def test_rows_that_are_cut_off_stop_the_run_which_keeps_its_work(self):
+        for ending in ("jsonl", "csv"):
+            shutil.rmtree(self.output, ignore_errors=True)
+            path = self.data(ending)
+            recipe = self.recipe_of(path)
+            process = self.waiting_run(recipe, lines=1)
+            os.truncate(path, 100)
+            text = self.go_on(process, DAMAGED)
+            self.assertRegex(text, f"(?s){path}: ends at byte .* is saved: --resume goes on from there")
+            self.data(ending)
+            command_run.output("train", recipe, "--quiet", "--resume")
+            self.assertEqual((self.output / "metrics.jsonl").read_text().count("\n"), 18)
+
+    def test_rows_that_get_company_or_are_removed_are_those_that_were_counted(self):
+        path = self.data("jsonl")
+        command_run.output("train", self.recipe_of(path), "--quiet")
+        want = (self.output / "model.safetensors").read_bytes()
+
+        def grow():
+            with open(path, "a") as file:
+                file.write("no JSON\n" * 100)
+        for change in (grow, path.unlink, lambda: path.write_text("")):
+            shutil.rmtree(self.output)
+            self.data("jsonl")
+            process = self.waiting_run(self.recipe_of(path), lines=1)
+            if change not in (grow, path.unlink):  # another file takes the name
+                path.rename(self.folder / "before")
+            change()
+            self.assertEqual(self.go_on(process, 0), "")
+            self.assertTrue((self.output / "model.safetensors").read_bytes() == want)
 
     def test_a_recipe_and_an_adapter_that_are_removed_were_read(self):
         adapter = self.folder / "lora"
@@ -187,6 +221,49 @@ class Rights(TrainingTest):
             self.assertRegex(text, "Permission denied|holds a run already")
         self.assertEqual(run("report", folder, **self.nobody).returncode, 0)
         self.assertTrue(contents(folder) == before)
+
+
+class Disks(TrainingTest):
+    """Small file systems in mounts that only the run sees."""
+    MOUNT = ["unshare", "--mount", "--map-root-user", "sh", "-c"]
+
+    def on_disk(self, options, script):
+        """What the script prints, in the new file system; and the path of a recipe whose output is `run` there."""
+        disk = self.folder / "disk"
+        disk.mkdir(exist_ok=True)
+        mount = f"mount -t tmpfs -o {options} tmpfs {disk} && "
+        if subprocess.run([*self.MOUNT, mount + "true"], capture_output=True).returncode != 0:
+            self.skipTest("no mounts here")
+        path = write_recipe(self.folder, self.run_folder, disk / "run", **STEPS)
+        script = script.replace("TRAIN", f"{command_run.PLIMSOLL} train {path} --quiet")
+        done = subprocess.run([*self.MOUNT, f"{mount} cd {disk}\n{script}"], capture_output=True, text=True, timeout=300)
+        return done.stdout + done.stderr
+
+    def test_one_that_somebody_else_fills(self):
+        self.assertTrue(SHIM.exists(), "build the target failing_files")
+        stops = f"LD_PRELOAD={SHIM} FAIL_CALL=write FAIL_PATH=/metrics.jsonl FAIL_ERRNO=stop FAIL_AFTER=1"
+        text = self.on_disk("size=64m", f"""
+            {stops} TRAIN &
+            until grep -q 'State:.*stopped' /proc/$!/status; do sleep 0.05; done
+            head -c 100m /dev/zero > theirs 2> /dev/null; kill -CONT $!; wait $!; echo first $?
+            tail -n 1 run/events.jsonl
+            rm theirs; TRAIN --resume; echo then $?; wc -l run/metrics.jsonl
+            {command_run.PLIMSOLL} generate run --prompt x --max-new-tokens 1 > answer; echo answer $?""")
+        for part in (f"first {STOPPED}\n", "a checkpoint takes", "0 B are free", '"event":"stop"', "then 0\n", "6 run/metrics.jsonl",
+                     "answer 0\n"):
+            self.assertIn(part, text)
+
+    def test_one_that_takes_no_more_files(self):
+        seen = set()
+        for files in (4, 8, 12, 16, 20, 64):
+            text = self.on_disk(f"size=64m,nr_inodes={files}", "TRAIN; echo exit $?; ls run; ls run/checkpoint-3")
+            code = 0 if "exit 0\n" in text else STOPPED
+            seen.add(code)
+            self.assertIn(f"exit {code}\n", text)
+            if code == STOPPED:
+                self.assertIn("No space left on device", text)
+                self.assertNotIn("metrics.jsonl\n", text)  # it ended before the first step
+        self.assertEqual(seen, {0, STOPPED})
 
 
 if __name__ == "__main__":

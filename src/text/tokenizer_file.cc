@@ -181,10 +181,11 @@ TokenizerFile read_tokenizer_file(std::string_view text, const std::string& wher
       return reader(depth, event, value);
     });
   } catch (const Json::exception& e) {
+    constexpr size_t kMostBytes = 300;         // it quotes what was read last: a string may have megabytes
     const std::string_view reason = e.what();  // "[json.exception.parse_error.101] parse error at ..."
     const size_t head = reason.find("] ");
     throw DamagedError(where + ": not a readable tokenizer.json: " +
-                       std::string(reason.substr(head == std::string_view::npos ? 0 : head + 2)));
+                       std::string(reason.substr(head == std::string_view::npos ? 0 : head + 2, kMostBytes)));
   }
   if (!file.head.is_object() || !file.head.contains("model") || !file.head.at("model").is_object())
     throw DamagedError(where + ": no object \"model\": this is not a tokenizer.json");

@@ -111,6 +111,12 @@ int64_t checkpoint_bytes(const Experiment& experiment, const PersistentState& st
   return bytes + bytes / 100;
 }
 
+int64_t checkpoint_files(const CheckpointOptions& options) {
+  // Itself; configuration, weights, template, optimizer, state, recipe, checksums.
+  constexpr int64_t kOwn = 8;
+  return kOwn + static_cast<int64_t>(options.from->files.names().size());
+}
+
 void save_checkpoint(const CheckpointOptions& options, const Experiment& experiment,
                      const PersistentState& state, const TrainerState& trainer) {
   require_disk_space(options.folder->path(), checkpoint_bytes(experiment, state), "a checkpoint");

@@ -34,6 +34,8 @@ std::optional<std::string> weight_not_finite(const PersistentState& state);
 void save_checkpoint(const CheckpointOptions& options, const Experiment& experiment,
                      const PersistentState& state, const TrainerState& trainer);
 
+// Files, and their folder, that save_checkpoint will make.
+int64_t checkpoint_files(const CheckpointOptions& options);
 // Bytes that save_checkpoint will write, about.
 int64_t checkpoint_bytes(const Experiment& experiment, const PersistentState& state);
 

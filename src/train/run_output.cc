@@ -1,6 +1,7 @@
 #include "train/run_output.h"
 
 #include <sys/resource.h>
+#include <sys/statvfs.h>
 
 #include "base/error.h"
 #include "base/units.h"
@@ -83,7 +84,25 @@ RunFolder open_output(const Recipe& recipe, const OutputWish& wish) {
   return folder;
 }
 
-std::string require_room(const RunFolder& folder, int64_t bytes, int64_t result_bytes, int64_t checkpoints) {
+namespace {
+
+// File systems that count none beforehand say 0 of both.
+void require_files(const fs::path& folder, int64_t files) {
+  struct statvfs status {};
+  if (statvfs(folder.c_str(), &status) != 0 || status.f_files == 0) return;
+  const auto free = static_cast<int64_t>(status.f_favail);
+  if (free >= files) return;
+  throw StoppedError(folder.string() + ": the first checkpoint and the logs take " + format_count(files) +
+                     " files, and the disk has room for " + format_count(free) +
+                     " (its inodes, df -i): No space left on device. Remove files there or choose another "
+                     "folder with output.");
+}
+
+}  // namespace
+
+std::string require_room(const RunFolder& folder, int64_t files, int64_t bytes, int64_t result_bytes,
+                         int64_t checkpoints) {
+  require_files(folder.path(), files);
   const int64_t result = folder.has_hard_links() ? 0 : result_bytes;
   require_disk_space(folder.path(), bytes + result, "the first checkpoint");
   rlimit limit{};

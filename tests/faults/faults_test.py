@@ -179,6 +179,21 @@ class Scenario:
                     raise Problem(f"{checkpoint.name} is of step {state['step']}")
 
 
+def what_waits(pid):
+    """Of each thread its state, where in the kernel it waits, its system call, and the file behind its first argument."""
+    told = []
+    for task in sorted(Path(f"/proc/{pid}/task").iterdir()):
+        try:
+            call = (task / "syscall").read_text().split()
+            number = int(call[1], 16) if len(call) > 1 else -1
+            file = Path(f"/proc/{pid}/fd/{number}")
+            told.append(f"  {(task / 'stat').read_text().split()[2]} {(task / 'wchan').read_text()} {' '.join(call[:3])} "
+                        f"{os.readlink(file) if number >= 0 and file.is_symlink() else ''}")
+        except OSError as error:  # it ended, or the system does not tell
+            told.append(f"  {task.name}: {error}")
+    return "\n".join(told)
+
+
 class Bench:
     def __init__(self, plimsoll, shim, folder):
         self.plimsoll, self.shim, self.folder = plimsoll, shim, folder
@@ -216,8 +231,16 @@ class Bench:
         if faults:
             environment.update(LD_PRELOAD=str(self.shim), PLIMSOLL_FAULTS=str(self.faults.path))
         limits = None if limit is None else lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-        done = subprocess.run([str(self.plimsoll), *map(str, words)], capture_output=True, text=True, errors="replace",
-                              timeout=300, env=environment, preexec_fn=limits)
+        process = subprocess.Popen([str(self.plimsoll), *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                   text=True, errors="replace", env=environment, preexec_fn=limits)
+        try:
+            texts = process.communicate(timeout=300)
+        except subprocess.TimeoutExpired:
+            waits = what_waits(process.pid)
+            process.kill()
+            raise Problem(f"{words} did not end in 300 s{' with a fault' if faults else ''}; its threads:\n{waits}\n"
+                          + "".join(process.communicate()))
+        done = subprocess.CompletedProcess(words, process.returncode, *texts)
         if code is not None and done.returncode != code:
             raise Problem(f"{words}: exit code {done.returncode}\n{done.stderr}")
         return done

@@ -2,7 +2,6 @@
 import json
 import os
 import pathlib
-import re
 import subprocess
 import sys
 import tempfile
@@ -117,23 +116,37 @@ class InstructionSets(unittest.TestCase):
 
 
 class Size(unittest.TestCase):
-    def test_a_long_file_needs_a_reason(self):
-        long = {"src/base/a.cc": "\n" * 401}
-        self.assertEqual(run_check("check_size.py", long)[0], 1)
-        reason = {"scripts/size_reasons.txt": "src/base/a.cc: one table\n"}
-        self.assertEqual(run_check("check_size.py", {**long, **reason})[0], 0)
+    BODY = "  f();\n" * 59
+
+    def test_a_long_function_needs_a_reason_and_a_long_file_none(self):
+        short = "void g() {\n" + "  f();\n" * 58 + "}\n"
+        self.assertEqual(run_check("check_size.py", {"src/base/a.cc": short * 20}), (0, ""))
+        # In a class, and with its head on several lines.
+        for head, name in (("void g() {\n", "g"), ("int A::g(int a,\n         int b) const {\n", "A::g"),
+                           ("A::A(int a)\n    : a_(a) {\n", "A::A")):
+            long = {"src/base/a.cc": "int x;\n" + head + self.BODY + "}\n"}
+            status, text = run_check("check_size.py", long)
+            self.assertEqual(status, 1, head)
+            self.assertIn(f"src/base/a.cc {name}: {60 + head.count(chr(10))} lines", text)
+            reason = {"scripts/size_reasons.txt": f"src/base/a.cc {name}: one table\n"}
+            self.assertEqual(run_check("check_size.py", {**long, **reason}), (0, ""))
+        for other in ("const Table kRows = {\n" + "  {f()},\n" * 99 + "};\n", "class A {\n" + "  int f();\n" * 99 + "};\n",
+                      "namespace a {\n" + "int f();\n" * 99 + "}\n"):
+            self.assertEqual(run_check("check_size.py", {"src/base/a.cc": other}), (0, ""))
+        long = {"scripts/a.py": "def g():\n" + "    f()\n" * 60}
+        self.assertIn("scripts/a.py g: 61 lines", run_check("check_size.py", long)[1])
 
     def test_a_reason_without_need_is_an_error(self):
-        self.assertEqual(run_check("check_size.py", {"scripts/size_reasons.txt": "src/base/a.cc: gone\n"})[0], 1)
+        self.assertEqual(run_check("check_size.py", {"scripts/size_reasons.txt": "src/base/a.cc f: gone\n"})[0], 1)
 
-    def test_the_core_has_a_budget_that_tests_do_not_count_in(self):
-        budget = int(re.search(r"^CORE_BUDGET = ([\d_]+)", (ROOT / "scripts/check_size.py").read_text(), re.M)[1])
-        part = "\n" * 400
-        files = {f"src/base/f{i}.cc": part for i in range(budget // 400)}
-        self.assertEqual(run_check("check_size.py", {**files, "src/base/a_test.cc": part})[0], 0)
-        status, text = run_check("check_size.py", {**files, "src/base/a.cc": part})
+    def test_every_folder_has_a_budget_that_tests_do_not_count_in(self):
+        part = "\n" * 1300
+        self.assertEqual(run_check("check_size.py", {"src/base/a.cc": part, "src/base/a_test.cc": part, "src/base/test_a.h": part}),
+                         (0, ""))
+        status, text = run_check("check_size.py", {"src/base/a.cc": part, "src/base/b.h": "\n"})
         self.assertEqual(status, 1)
-        self.assertIn(f"{400 * (budget // 400 + 1):,} lines", text)
+        self.assertIn("src/base: 1,301 lines", text)
+        self.assertIn("src/new: has no line budget", run_check("check_size.py", {"src/new/a.cc": "\n"})[1])
 
 
 class Setup(unittest.TestCase):

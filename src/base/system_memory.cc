@@ -109,8 +109,6 @@ int64_t resident_bytes() {
   return resident * sysconf(_SC_PAGESIZE);
 }
 
-void reset_peak_rss() { std::ofstream("/proc/self/clear_refs") << "5"; }
-
 FreeMemory free_memory() {
   const char* stated = std::getenv("PLIMSOLL_MEMINFO");
   const std::string meminfo = read_file(stated != nullptr ? stated : "/proc/meminfo");

@@ -18,8 +18,6 @@ struct ProcessMemory {
 ProcessMemory process_memory();
 // The process's resident bytes now (/proc/self/statm). Allocates nothing.
 int64_t resident_bytes();
-// Sets VmHWM back to the present VmRSS, where the kernel allows it.
-void reset_peak_rss();
 
 struct FreeMemory {
   int64_t bytes = 0;

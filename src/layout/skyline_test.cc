@@ -10,7 +10,7 @@
 #include <random>
 
 #include "base/error.h"
-#include "layout/csv.h"
+#include "layout/test_problems.h"
 #include "layout/validator.h"
 
 namespace plimsoll::layout {
@@ -87,7 +87,7 @@ TEST(Skyline, an_empty_buffer_takes_no_bytes) {
 }
 
 TEST(Skyline, another_tie_break_is_tried_where_the_first_is_not_exact) {
-  const Problem problem = read_csv("tests/layout/seed-1094.csv", 512);
+  const Problem problem = read_problem("tests/layout/seed-1094.csv", 512);
   EXPECT_GT(place(problem, TieBreak::profile_area).top, lower_bound(problem));
   EXPECT_EQ(solve(problem).top, lower_bound(problem));
   EXPECT_EQ(solve(problem).tie_break, "profile,lifetime");
@@ -153,7 +153,7 @@ TEST(Skyline, kept_training_programs_are_within_one_percent_of_the_bound) {
   for (const auto& entry : std::filesystem::directory_iterator("tests/layout")) {
     if (entry.path().extension() != ".csv") continue;
     ++num_problems;
-    const Problem problem = read_csv(entry.path(), 512);
+    const Problem problem = read_problem(entry.path(), 512);
     const Placement placement = solve(problem);
     EXPECT_EQ(faults(problem, placement), "") << entry.path();
     EXPECT_LE(static_cast<double>(placement.top), 1.01 * static_cast<double>(placement.lower_bound))

@@ -13,6 +13,7 @@ if(PLIMSOLL_SANITIZE)
   target_compile_options(plimsoll_options INTERFACE -O1 -fsanitize=address,undefined -fno-sanitize-recover=all
                          -fno-sanitize=null,alignment,object-size,vptr -fno-omit-frame-pointer -g1
                          -Wno-maybe-uninitialized)
+  target_compile_definitions(plimsoll_options INTERFACE PLIMSOLL_VERIFY_PASSES)  # every program between its passes
   target_link_options(plimsoll_options INTERFACE -fsanitize=address,undefined)
 endif()
 

@@ -111,6 +111,39 @@ class PlanDumps(CommandTest):
             with self.subTest(name):
                 self.assertEqual(found[name], expected[name])
 
+    def dump(self, what, *words, code=0):
+        model, *options = words
+        return output("plan", self.folder / model, *FIXED, *options, "--dump", what, code=code)
+
+    def test_a_pass_is_dumped_as_it_leaves_the_programs(self):
+        write_models(self.folder)
+        words = CASES["llama full, all on disk"]
+        kept, again = self.dump("differentiate", *words), self.dump("recompute", *words)
+        self.assertNotIn(".re f32", kept.replace("bf16", "f32"))
+        self.assertIn(".re f32", again.replace("bf16", "f32"))
+        self.assertNotIn(" = fetch(", again)
+        moved = self.dump("slice-updates", *words)
+        self.assertEqual(moved.count("graph "), 1)  # the update alone
+        self.assertIn(" = fetch(", moved)
+        self.assertNotIn("scratch=", moved)
+        self.assertEqual(self.dump("workspaces", *words), self.dump("program", *words))
+        self.assertEqual(self.dump("train-all", *words), self.dump("graph", *words) + "\n")
+
+    def test_every_block_is_named_with_its_kind(self):
+        write_models(self.folder)
+        lines = self.dump("graph", *CASES["llama full"]).splitlines()
+        self.assertEqual([line for line in lines if line.startswith("block ")],
+                         [f"block {i} model.layers.{i} layer" for i in range(4)])
+
+    def test_passes_that_do_nothing_here_and_names_of_none_are_refused(self):
+        write_models(self.folder)
+        error = self.dump("offload-weights", *CASES["llama full"], code=2)
+        self.assertIn("no program of this plan goes through the pass 'offload-weights'", error)
+        error = self.dump("nonsense", *CASES["llama full"], code=2)
+        names = error.split("or a pass: ")[1].split("\n")[0].split(", ")
+        documented = (ROOT / "docs/graph-text.md").read_text().split("In the order in which they\nrun: ")[1].split(".\n")[0]
+        self.assertEqual(names, [name.strip("`") for name in documented.replace("\n", " ").split(", ")])
+
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--beside"]:

@@ -40,7 +40,8 @@ class Differentiator : public GradientContext {
         if (!leads_anywhere(*op)) continue;
         throw InternalError("no gradient rule: " + print_op(graph_, *op));
       }
-      scope_ = op->scope;
+      at_ = &*op;
+      made_from_ = graph_.tensors().size();
       rule.gradient(*this, *op);
     }
   }
@@ -55,22 +56,25 @@ class Differentiator : public GradientContext {
     const auto found = gradients_.find(input);
     return found == gradients_.end() ? kNoTensor : found->second;
   }
-  void set_gradient(TensorId input, TensorId gradient) override { gradients_[input] = gradient; }
+  void set_gradient(TensorId input, TensorId gradient) override {
+    gradients_[input] = gradient;
+    // The gradient of a block's result is made in the next block's backward pass.
+    if (static_cast<size_t>(gradient) >= made_from_) graph_.set_block(gradient, graph_.tensor(input).block);
+  }
   void add_gradient(TensorId input, TensorId gradient) override {
     const TensorId so_far = partial(input);
-    if (so_far == kNoTensor) {
-      gradients_[input] = gradient;
-      return;
-    }
+    if (so_far == kNoTensor) return set_gradient(input, gradient);
     const std::string name = "d_" + graph_.tensor(input).name;
-    gradients_[input] = emit(OpKind::add, {so_far, gradient}, {}, {kNewTensor}, name)[0];
+    set_gradient(input, emit(OpKind::add, {so_far, gradient}, {}, {kNewTensor}, name)[0]);
   }
   WeightGradient weight_gradient(TensorId weight) override {
     const Tensor tensor = graph_.tensor(weight);
     const std::string name = gradient_name(tensor.name);
     const TensorId existing = graph_.find(name);
     if (existing != kNoTensor) return {existing, 1};
-    return {graph_.add_tensor({name, tensor.shape, options_.gradient_dtype, Role::gradient}), 0};
+    return {graph_.add_tensor(
+                {name, tensor.shape, options_.gradient_dtype, Role::gradient, Space::device, tensor.block}),
+            0};
   }
   TensorId step() const override { return step_; }
   std::vector<TensorId> emit(OpKind kind, std::vector<TensorId> inputs, Attrs attrs,
@@ -80,7 +84,8 @@ class Differentiator : public GradientContext {
     op.inputs = std::move(inputs);
     op.outputs = std::move(outputs);
     op.attrs = std::move(attrs);
-    op.scope = scope_;
+    op.scope = at_->scope;
+    op.block = at_->block;
     op.stage = Stage::backward;
     return plimsoll::emit(graph_, std::move(op), base_name);
   }
@@ -101,7 +106,8 @@ class Differentiator : public GradientContext {
   AutodiffOptions options_;
   std::vector<bool> wanted_;
   TensorId step_;
-  std::string scope_;
+  const Op* at_ = nullptr;  // of the forward pass, whose gradient is being written
+  size_t made_from_ = 0;    // tensors from here on are new
   std::unordered_map<TensorId, TensorId> gradients_;
 };
 

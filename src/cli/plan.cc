@@ -135,7 +135,8 @@ void add_plan(CLI::App& app, Action& action) {
   command->add_flag("--json", arguments->json, "for machines: docs/json.md");
   command->add_option(
       "--dump", arguments->dump,
-      "print graph, program, layout or table instead of the report, or token ids and labels of rows");
+      "print graph, program, layout or table instead of the report, the programs after a pass "
+      "(docs/graph-text.md), or token ids and labels of rows");
   command->callback([arguments, &action] { action = [arguments] { return run(*arguments); }; });
 }
 

@@ -80,6 +80,20 @@ int64_t Op::attr_int(std::string_view name) const { return attr<int64_t>(*this, 
 double Op::attr_float(std::string_view name) const { return attr<double>(*this, name); }
 std::string Op::attr_text(std::string_view name) const { return attr<std::string>(*this, name); }
 
+BlockId Graph::add_block(BlockInfo block) {
+  blocks_.push_back(std::move(block));
+  return static_cast<BlockId>(blocks_.size()) - 1;
+}
+
+std::vector<Stack> Graph::stacks() const {
+  std::vector<Stack> stacks;
+  for (size_t i = 0; i < blocks_.size(); ++i) {
+    if (i == 0 || blocks_[i].kind != blocks_[i - 1].kind) stacks.push_back({static_cast<BlockId>(i), 0});
+    ++stacks.back().count;
+  }
+  return stacks;
+}
+
 TensorId Graph::add_tensor(Tensor tensor) {
   const auto id = static_cast<TensorId>(tensors_.size());
   if (!by_name_.emplace(tensor.name, id).second)

@@ -46,12 +46,52 @@ enum class Space : uint8_t { device, host, disk };
 std::string_view to_string(Space space);
 Space parse_space(std::string_view text);
 
+// One of the units that a model repeats: a layer of a stack. Blocks of one kind compute the same with other
+// weights; they are numbered in the order of the forward pass, through all stacks.
+using BlockId = int32_t;
+inline constexpr BlockId kNoBlock = -1;
+struct BlockInfo {
+  std::string name;  // "model.layers.3"
+  std::string kind;  // what reports call one of them: "layer"
+
+  friend bool operator==(const BlockInfo&, const BlockInfo&) = default;
+};
+
+// Blocks `first` to `first + count - 1`, all of one kind.
+struct Stack {
+  BlockId first = 0;
+  int32_t count = 0;
+};
+
+// Where a weight's values come from, and which files it goes into.
+enum class Origin : uint8_t {
+  checkpoint,  // the model's folder
+  derived,     // made with the weight that it belongs to: scales of a quantised one
+  adapter      // new, or an adapter's folder
+};
+// What a new weight begins with.
+enum class Initialiser : uint8_t { normal, zeros, ones, kaiming_uniform };
+// What it is to the model. A head that is tied to the embedding is an embedding.
+enum class WeightPart : uint8_t { body, embedding, head };
+
+// Facts about a weight, set by what makes it. Its master copy has them too.
+struct ParameterInfo {
+  Origin origin = Origin::checkpoint;
+  Initialiser init = Initialiser::normal;
+  WeightPart part = WeightPart::body;
+  bool decays = true;  // by the optimizer's weight decay
+
+  friend bool operator==(const ParameterInfo&, const ParameterInfo&) = default;
+};
+
 struct Tensor {
   std::string name;  // parameters: as in the Hugging Face checkpoint; unique in a graph
   Shape shape;
   DType dtype = DType::f32;
   Role role = Role::activation;
   Space space = Space::device;
+  BlockId block = kNoBlock;      // a gradient, state or copy is of its original's block
+  ParameterInfo parameter = {};  // of weights and masters
   [[nodiscard]] int64_t bytes() const { return shape.elements() * size_of(dtype); }
 };
 
@@ -93,7 +133,8 @@ struct Op {
   Attrs attrs;
   std::string scope;  // the module it belongs to: "model.layers.3.mlp.down_proj"
   Stage stage = Stage::forward;
-  TensorId scratch = kNoTensor;  // workspace, given by passes/schedule
+  TensorId scratch = kNoTensor;  // workspace, given by the last pass
+  BlockId block = kNoBlock;
 
   [[nodiscard]] TensorId input(size_t i) const { return i < inputs.size() ? inputs[i] : kNoTensor; }
   [[nodiscard]] TensorId output(size_t i) const { return i < outputs.size() ? outputs[i] : kNoTensor; }
@@ -116,12 +157,20 @@ class Graph {
   [[nodiscard]] const std::vector<Op>& ops() const { return ops_; }
   [[nodiscard]] std::vector<Op>& ops() { return ops_; }
 
+  [[nodiscard]] const std::vector<BlockInfo>& blocks() const { return blocks_; }
+  // The programs of a run have the same blocks.
+  void set_blocks(std::vector<BlockInfo> blocks) { blocks_ = std::move(blocks); }
+  BlockId add_block(BlockInfo block);
+  // Runs of blocks of one kind, in order.
+  [[nodiscard]] std::vector<Stack> stacks() const;
+
   // Names are unique: a second tensor of the same name is an InternalError.
   TensorId add_tensor(Tensor tensor);
   // Role and element type may change (freeze, precision); name and shape may not.
   void set_role(TensorId id, Role role) { tensors_[static_cast<size_t>(id)].role = role; }
   void set_space(TensorId id, Space space) { tensors_[static_cast<size_t>(id)].space = space; }
   void set_dtype(TensorId id, DType dtype) { tensors_[static_cast<size_t>(id)].dtype = dtype; }
+  void set_block(TensorId id, BlockId block) { tensors_[static_cast<size_t>(id)].block = block; }
   // kNoTensor when there is none.
   [[nodiscard]] TensorId find(std::string_view name) const;
   // `base`, or `base` with the first free suffix ".2", ".3", ...
@@ -129,6 +178,7 @@ class Graph {
 
  private:
   std::string name_;
+  std::vector<BlockInfo> blocks_;
   std::vector<Tensor> tensors_;
   std::vector<Op> ops_;
   std::unordered_map<std::string, TensorId> by_name_;

@@ -24,6 +24,40 @@ TEST(GraphText, survives_print_parse_print) {
   EXPECT_FALSE(graph.ops()[1].has_output(0));
 }
 
+TEST(GraphText, keeps_blocks_and_the_facts_of_weights) {
+  const std::string text =
+      "graph g\n"
+      "block 0 encoder.block.0 encoder\n"
+      "block 1 decoder.block.0 decoder\n"
+      "block 2 decoder.block.1 decoder\n"
+      "tensor x f32[4,8] input\n"
+      "tensor n f32[8] trainable disk block=1 init=ones decays=no\n"
+      "tensor a f32[2,8] trainable block=2 origin=adapter init=kaiming_uniform part=head\n"
+      "y f32[4,8], rstd f32[4] block=0 = rms_norm(x, n) {eps=1e-05} @d forward block=1\n"
+      "z f32[4,8] block=-1 = add(y, x) forward block=2\n"
+      "w f32[4,8] = add(z, x) forward\n";
+  const Graph graph = parse_graph(text);
+  EXPECT_EQ(print_graph(graph), text);
+  ASSERT_EQ(graph.stacks().size(), 2U);
+  EXPECT_EQ(graph.stacks()[1].first, 1);
+  EXPECT_EQ(graph.stacks()[1].count, 2);
+  const auto block_of = [&](const char* name) { return graph.tensor(graph.find(name)).block; };
+  EXPECT_EQ(block_of("y"), 1);
+  EXPECT_EQ(block_of("rstd"), 0);
+  EXPECT_EQ(block_of("z"), kNoBlock);
+  EXPECT_EQ(graph.ops()[1].block, 2);
+  const ParameterInfo& facts = graph.tensor(graph.find("a")).parameter;
+  EXPECT_EQ(facts.origin, Origin::adapter);
+  EXPECT_EQ(facts.init, Initialiser::kaiming_uniform);
+  EXPECT_EQ(facts.part, WeightPart::head);
+  EXPECT_TRUE(facts.decays);
+  EXPECT_FALSE(graph.tensor(graph.find("n")).parameter.decays);
+  EXPECT_THROW(parse_graph("tensor x f32[4] input block=0\n"), UsageError);
+  EXPECT_THROW(parse_graph("block 1 a b\n"), UsageError);
+  EXPECT_THROW(parse_graph("tensor x f32[4] trainable init=twos\n"), UsageError);
+  EXPECT_THROW(parse_graph("tensor x f32[4] trainable colour=red\n"), UsageError);
+}
+
 TEST(GraphText, errors_name_the_line) {
   try {
     parse_graph("graph g\ntensor x f32[4 input\n");

@@ -1,12 +1,15 @@
-// The text form of a graph: one tensor or op a line, no addresses, no times.
+// The text form of a graph: one block, tensor or op a line, no addresses, no times.
 //
 //   graph train
+//   block 0 model.layers.0 layer
 //   tensor input_ids i32[64] input
-//   tensor w.exp_avg f32[64,32] state disk
-//   model.layers.0.h bf16[64,32] = rms_norm(x, w, -) {eps=1e-05} @model.layers.0 forward
+//   tensor w.exp_avg f32[64,32] state disk block=0
+//   model.layers.0.h bf16[64,32] = rms_norm(x, w, -) {eps=1e-05} @model.layers.0 forward block=0
 //
 // Outputs that are declared earlier (persistent tensors, and what is not on the device) are written without
-// type.
+// type. What is as it mostly is (no block, an output in its op's block, the facts of a plain matrix of the
+// checkpoint) is left out.
+#include <array>
 #include <cctype>
 #include <charconv>
 #include <cstdio>
@@ -30,6 +33,25 @@ std::string print_value(const AttrValue& value) {
 
 std::string type_of(const Tensor& tensor) {
   return std::string(to_string(tensor.dtype)) + tensor.shape.to_string();
+}
+
+constexpr std::array<std::string_view, 3> kOrigins = {"checkpoint", "derived", "adapter"};
+constexpr std::array<std::string_view, 4> kInitialisers = {"normal", "zeros", "ones", "kaiming_uniform"};
+constexpr std::array<std::string_view, 3> kParts = {"body", "embedding", "head"};
+
+std::string print_block(BlockId block) { return block == kNoBlock ? "" : " block=" + std::to_string(block); }
+
+template <typename E, size_t N>
+std::string print_fact(const char* key, E value, E usual, const std::array<std::string_view, N>& names) {
+  if (value == usual) return "";
+  return " " + std::string(key) + "=" + std::string(names[static_cast<size_t>(value)]);
+}
+
+std::string print_facts(const ParameterInfo& facts) {
+  const ParameterInfo usual;
+  return print_fact("origin", facts.origin, usual.origin, kOrigins) +
+         print_fact("init", facts.init, usual.init, kInitialisers) +
+         print_fact("part", facts.part, usual.part, kParts) + (facts.decays ? "" : " decays=no");
 }
 
 bool declared_by_op(const Tensor& tensor) {
@@ -107,6 +129,23 @@ class LineReader {
       fail("'" + text + "' is no value");
     return number;
   }
+  // The block's number behind "block="; `otherwise` where that does not stand here.
+  BlockId block(const Graph& graph, BlockId otherwise) {
+    if (!take("block=")) return otherwise;
+    const int64_t number = integer();
+    if (number < kNoBlock || number >= static_cast<int64_t>(graph.blocks().size()))
+      fail("there is no block " + std::to_string(number) + " so far");
+    return static_cast<BlockId>(number);
+  }
+  // The value behind "key=", one of `names`; `otherwise` where that does not stand here.
+  template <typename E, size_t N>
+  E fact(const char* key, E otherwise, const std::array<std::string_view, N>& names) {
+    if (!take(std::string(key) + "=")) return otherwise;
+    const std::string text = word();
+    for (size_t i = 0; i < N; ++i)
+      if (names[i] == text) return static_cast<E>(i);
+    fail("'" + text + "' is no " + key);
+  }
   [[nodiscard]] bool at_end() {
     skip_blanks();
     return rest_.empty();
@@ -124,7 +163,8 @@ TensorId existing(const Graph& graph, const std::string& name, const LineReader&
   return id;
 }
 
-TensorId read_output(Graph& graph, LineReader& in) {
+// Outputs made here whose block is not said are added to `of_op`: they are in the op's block.
+TensorId read_output(Graph& graph, LineReader& in, std::vector<TensorId>& of_op) {
   const std::string name = in.word();
   if (name == "-") return kNoTensor;
   const TensorId known = graph.find(name);
@@ -137,13 +177,19 @@ TensorId read_output(Graph& graph, LineReader& in) {
     return known;
   }
   const DType dtype = parse_dtype(in.word());
-  return graph.add_tensor({name, in.shape(), dtype, Role::activation});
+  const TensorId id = graph.add_tensor({name, in.shape(), dtype, Role::activation});
+  if (in.sees("block="))
+    graph.set_block(id, in.block(graph, kNoBlock));
+  else
+    of_op.push_back(id);
+  return id;
 }
 
 void read_op(Graph& graph, LineReader& in) {
   Op op;
+  std::vector<TensorId> of_op;
   do {
-    op.outputs.push_back(read_output(graph, in));
+    op.outputs.push_back(read_output(graph, in, of_op));
   } while (in.take(","));
   in.expect("=");
   op.kind = parse_op_kind(in.word());
@@ -162,12 +208,39 @@ void read_op(Graph& graph, LineReader& in) {
   }
   if (in.take("@")) op.scope = in.word();
   op.stage = parse_stage(in.word());
+  op.block = in.block(graph, kNoBlock);
+  for (const TensorId id : of_op) graph.set_block(id, op.block);
   if (in.take("scratch")) {
     in.expect("=");
     op.scratch = existing(graph, in.word(), in);
   }
   if (!in.at_end()) in.fail("text after the op's end");
   graph.ops().push_back(std::move(op));
+}
+
+void read_block(Graph& graph, LineReader& in) {
+  if (in.integer() != static_cast<int64_t>(graph.blocks().size())) in.fail("blocks are numbered from 0 on");
+  std::string name = in.word();
+  graph.add_block({std::move(name), in.word()});
+}
+
+void read_tensor(Graph& graph, LineReader& in) {
+  Tensor tensor;
+  tensor.name = in.word();
+  tensor.dtype = parse_dtype(in.word());
+  tensor.shape = in.shape();
+  tensor.role = parse_role(in.word());
+  for (const Space space : {Space::device, Space::host, Space::disk})
+    if (in.take(to_string(space))) tensor.space = space;
+  tensor.block = in.block(graph, kNoBlock);
+  ParameterInfo& facts = tensor.parameter;
+  facts.origin = in.fact("origin", facts.origin, kOrigins);
+  facts.init = in.fact("init", facts.init, kInitialisers);
+  facts.part = in.fact("part", facts.part, kParts);
+  constexpr std::array<std::string_view, 2> kAnswers = {"no", "yes"};
+  facts.decays = in.fact("decays", facts.decays ? 1 : 0, kAnswers) != 0;
+  if (!in.at_end()) in.fail("text after the tensor's end");
+  graph.add_tensor(std::move(tensor));
 }
 
 }  // namespace
@@ -178,8 +251,10 @@ std::string print_op(const Graph& graph, const Op& op) {
   for (size_t i = 0; i < op.outputs.size(); ++i) {
     if (i > 0) line += ", ";
     line += name(op.outputs[i]);
-    if (op.outputs[i] != kNoTensor && declared_by_op(graph.tensor(op.outputs[i])))
-      line += " " + type_of(graph.tensor(op.outputs[i]));
+    if (op.outputs[i] == kNoTensor || !declared_by_op(graph.tensor(op.outputs[i]))) continue;
+    const Tensor& output = graph.tensor(op.outputs[i]);
+    line += " " + type_of(output);
+    if (output.block != op.block) line += " block=" + std::to_string(output.block);
   }
   line += " = " + std::string(to_string(op.kind)) + "(";
   for (size_t i = 0; i < op.inputs.size(); ++i) line += (i > 0 ? ", " : "") + name(op.inputs[i]);
@@ -194,18 +269,20 @@ std::string print_op(const Graph& graph, const Op& op) {
     line += "}";
   }
   if (!op.scope.empty()) line += " @" + op.scope;
-  line += " " + std::string(to_string(op.stage));
+  line += " " + std::string(to_string(op.stage)) + print_block(op.block);
   if (op.scratch != kNoTensor) line += " scratch=" + name(op.scratch);
   return line;
 }
 
 std::string print_graph(const Graph& graph) {
   std::string text = "graph " + graph.name() + "\n";
+  for (size_t i = 0; i < graph.blocks().size(); ++i)
+    text += "block " + std::to_string(i) + " " + graph.blocks()[i].name + " " + graph.blocks()[i].kind + "\n";
   for (const Tensor& tensor : graph.tensors()) {
     if (declared_by_op(tensor)) continue;
     text += "tensor " + tensor.name + " " + type_of(tensor) + " " + std::string(to_string(tensor.role));
     if (tensor.space != Space::device) text += " " + std::string(to_string(tensor.space));
-    text += "\n";
+    text += print_block(tensor.block) + print_facts(tensor.parameter) + "\n";
   }
   for (const Op& op : graph.ops()) text += print_op(graph, op) + "\n";
   return text;
@@ -220,13 +297,10 @@ Graph parse_graph(std::string_view text) {
     LineReader in(line, number);
     if (in.take("graph ")) {
       graph.set_name(in.at_end() ? "" : in.word());
+    } else if (in.take("block ")) {
+      read_block(graph, in);
     } else if (in.take("tensor ")) {
-      std::string name = in.word();
-      const DType dtype = parse_dtype(in.word());
-      Shape shape = in.shape();
-      const Role role = parse_role(in.word());
-      const Space space = in.at_end() ? Space::device : parse_space(in.word());
-      graph.add_tensor({std::move(name), std::move(shape), dtype, role, space});
+      read_tensor(graph, in);
     } else {
       read_op(graph, in);
     }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <unordered_map>
-#include <unordered_set>
 #include <utility>
 
 #include "base/error.h"
@@ -119,7 +118,8 @@ Lifetimes lifetimes_of(const Graph& graph, bool reuse) {
 }
 
 TableRow row_of(const Tensor& tensor) {
-  return {tensor.name, tensor.shape, tensor.dtype, tensor.role, tensor.bytes(), 0, 0, 0, "", tensor.space};
+  return {tensor.name, tensor.shape, tensor.dtype, tensor.role,  tensor.bytes(),  0, 0,
+          0,           "",           tensor.space, tensor.block, tensor.parameter};
 }
 
 size_t index(Space space) { return static_cast<size_t>(space); }
@@ -243,26 +243,6 @@ ArenaLayout lay_out(std::span<const Graph> programs, const LayoutOptions& option
   result.disk = sizes(Space::disk);
   result.persistent = std::move(persistent.rows);
   return result;
-}
-
-int64_t arena_lower_bound(std::span<const Graph> programs, Space space) {
-  int64_t persistent = 0;
-  std::unordered_set<std::string_view> known;
-  int64_t largest = 0;
-  for (const Graph& graph : programs) {
-    for (const Tensor& tensor : graph.tensors())
-      if (is_persistent(tensor.role) && tensor.space == space && known.insert(tensor.name).second)
-        persistent += round_up(tensor.bytes(), kArenaAlignment);
-    std::vector<int64_t> change(graph.ops().size() + 1);
-    for (const StorageLife& life : storage_lives(graph)) {
-      if (life.space != space) continue;
-      change[static_cast<size_t>(life.first)] += life.bytes;
-      change[static_cast<size_t>(life.last) + 1] -= life.bytes;
-    }
-    int64_t alive = 0;
-    for (const int64_t step : change) largest = std::max(largest, alive += step);
-  }
-  return persistent + largest;
 }
 
 std::vector<StorageLife> storage_lives(const Graph& graph) {

@@ -31,6 +31,8 @@ struct TableRow {
   int32_t first = 0, last = 0;
   std::string shares;  // name of the tensor whose storage it took over, or empty
   Space space = Space::device;
+  BlockId block = kNoBlock;
+  ParameterInfo parameter = {};  // of weights and masters
 };
 
 inline constexpr std::array<Space, 3> kSpaces = {Space::device, Space::host, Space::disk};
@@ -70,9 +72,6 @@ struct LayoutOptions {
 
 // Throws InternalError when two programs disagree about a persistent tensor.
 ArenaLayout lay_out(std::span<const Graph> programs, const LayoutOptions& options = {});
-
-// The same sizes without placing anything, for searching: persistent bytes plus the largest lower bound.
-int64_t arena_lower_bound(std::span<const Graph> programs, Space space = Space::device);
 
 // A transient storage's life: from the op that writes it first to the last one that uses it, both included.
 // A transfer uses its copy and its home until its wait.

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "layout/test_bounds.h"
 
 namespace plimsoll {
 namespace {

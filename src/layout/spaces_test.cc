@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "layout/program_layout.h"
+#include "layout/test_bounds.h"
 
 namespace plimsoll {
 namespace {

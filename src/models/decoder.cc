@@ -6,6 +6,13 @@
 namespace plimsoll {
 namespace {
 
+// Biases and norm weights do not decay, as Hugging Face's Trainer has it.
+constexpr ParameterInfo kMatrix;
+constexpr ParameterInfo kNorm{.init = Initialiser::ones, .decays = false};
+constexpr ParameterInfo kBias{.init = Initialiser::zeros, .decays = false};
+constexpr ParameterInfo kEmbedding{.part = WeightPart::embedding};
+constexpr ParameterInfo kHead{.part = WeightPart::head};
+
 // Builds one forward graph. Shapes in names: h_TH is [tokens, hidden].
 class DecoderBuilder {
  public:
@@ -22,10 +29,11 @@ class DecoderBuilder {
   TensorId input(const std::string& name, Shape shape, DType dtype) {
     return graph_.add_tensor({name, std::move(shape), dtype, Role::input});
   }
-  TensorId parameter(const std::string& name, Shape shape) {
+  TensorId parameter(const std::string& name, Shape shape, const ParameterInfo& facts = kMatrix) {
     const TensorId existing = graph_.find(name);
-    return existing != kNoTensor ? existing
-                                 : graph_.add_tensor({name, std::move(shape), dtype_, Role::frozen_weight});
+    if (existing != kNoTensor) return existing;
+    return graph_.add_tensor(
+        {name, std::move(shape), dtype_, Role::frozen_weight, Space::device, block_, facts});
   }
   std::vector<TensorId> op(OpKind kind, std::vector<TensorId> inputs, Attrs attrs,
                            std::vector<TensorId> outputs, const std::string& scope, const std::string& name) {
@@ -35,6 +43,7 @@ class DecoderBuilder {
     made.outputs = std::move(outputs);
     made.attrs = std::move(attrs);
     made.scope = scope;
+    made.block = block_;
     return emit(graph_, std::move(made), name);
   }
   TensorId op1(OpKind kind, std::vector<TensorId> inputs, Attrs attrs, const std::string& scope,
@@ -53,13 +62,16 @@ class DecoderBuilder {
     return h_TH;
   }
   TensorId norm(TensorId x, const std::string& scope, int64_t width) {
-    const TensorId weight = parameter(scope + ".weight", {width});
+    const TensorId weight = parameter(scope + ".weight", {width}, kNorm);
     return op(OpKind::rms_norm, {x, weight}, {{"eps", spec_.rms_norm_eps}}, {kNewTensor, kNewTensor}, scope,
               scope + ".out")[0];
   }
-  TensorId embedding_table() { return parameter("model.embed_tokens.weight", {spec_.vocab, spec_.hidden}); }
+  TensorId embedding_table() {
+    return parameter("model.embed_tokens.weight", {spec_.vocab, spec_.hidden}, kEmbedding);
+  }
   TensorId head() {
-    return spec_.tied_head ? embedding_table() : parameter("lm_head.weight", {spec_.vocab, spec_.hidden});
+    return spec_.tied_head ? embedding_table()
+                           : parameter("lm_head.weight", {spec_.vocab, spec_.hidden}, kHead);
   }
   TensorId final_norm(TensorId h) { return norm(h, "model.norm", spec_.hidden); }
   [[nodiscard]] TensorId step() const { return step_; }
@@ -68,7 +80,7 @@ class DecoderBuilder {
  private:
   TensorId linear(TensorId x, const std::string& scope, int64_t in, int64_t out, bool bias) {
     const TensorId weight = parameter(scope + ".weight", {out, in});
-    const TensorId bias_tensor = bias ? parameter(scope + ".bias", {out}) : kNoTensor;
+    const TensorId bias_tensor = bias ? parameter(scope + ".bias", {out}, kBias) : kNoTensor;
     return op1(OpKind::linear, {x, weight, bias_tensor, kNoTensor, step_}, {{"scale", 1.0}}, scope,
                scope + ".out");
   }
@@ -91,9 +103,12 @@ class DecoderBuilder {
     if (cache_capacity > 0) {
       attrs["capacity"] = cache_capacity;
       attrs["length"] = cache_capacity;
-      const Shape cache{cache_capacity, kv_width};
-      const TensorId k_cache = graph_.add_tensor({attn + ".k_cache", cache, dtype_, Role::kv_cache});
-      const TensorId v_cache = graph_.add_tensor({attn + ".v_cache", cache, dtype_, Role::kv_cache});
+      const auto cache = [&](const char* name) {
+        return graph_.add_tensor(
+            {attn + name, {cache_capacity, kv_width}, dtype_, Role::kv_cache, Space::device, block_});
+      };
+      const TensorId k_cache = cache(".k_cache");
+      const TensorId v_cache = cache(".v_cache");
       o = op(OpKind::attention_cached, {q, k, v, step_}, attrs, {kNewTensor, k_cache, v_cache}, attn,
              attn + ".o")[0];
     } else {
@@ -113,18 +128,22 @@ class DecoderBuilder {
 
   TensorId layer(TensorId h_TH, int64_t index, int64_t cache_capacity) {
     const std::string scope = "model.layers." + std::to_string(index);
+    block_ = graph_.add_block({scope, "layer"});
     const TensorId n1 = norm(h_TH, scope + ".input_layernorm", spec_.hidden);
     const TensorId a = attention(n1, scope + ".self_attn", index, cache_capacity);
     const TensorId h2 = op1(OpKind::add, {h_TH, a}, {}, scope, scope + ".h_attn");
     const TensorId n2 = norm(h2, scope + ".post_attention_layernorm", spec_.hidden);
     const TensorId m = mlp(n2, scope + ".mlp");
-    return op1(OpKind::add, {h2, m}, {}, scope, scope + ".h");
+    const TensorId h3 = op1(OpKind::add, {h2, m}, {}, scope, scope + ".h");
+    block_ = kNoBlock;
+    return h3;
   }
 
   const ModelSpec& spec_;
   BatchShape shape_;
   DType dtype_;
   Graph graph_;
+  BlockId block_ = kNoBlock;  // of what is being built
   TensorId ids_ = kNoTensor, positions_ = kNoTensor, samples_ = kNoTensor, starts_ = kNoTensor,
            frequencies_ = kNoTensor, step_ = kNoTensor, table_TD_ = kNoTensor;
 };

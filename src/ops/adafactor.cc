@@ -25,7 +25,7 @@ std::vector<OutputSpec> infer(const Graph& g, const Op& op) {
   return {updated_output(g, op, 0, ""),
           {".row", {rows_of(shape)}, DType::f32},
           {".column", {shape[shape.rank() - 1]}, DType::f32},
-          updated_output(g, op, 3, ".master")};
+          updated_output(g, op, 3, kMasterSuffix)};
 }
 
 // Four reads of the gradient; the averages are small.

@@ -12,7 +12,7 @@ namespace {
 std::vector<OutputSpec> infer(const Graph& g, const Op& op) {
   require_precision(g, op, 1, 3, 3);
   return {updated_output(g, op, 0, ""), updated_output(g, op, 1, ".m"), updated_output(g, op, 2, ".v"),
-          updated_output(g, op, 3, ".master")};
+          updated_output(g, op, 3, kMasterSuffix)};
 }
 
 }  // namespace

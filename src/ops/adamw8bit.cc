@@ -22,7 +22,7 @@ std::vector<OutputSpec> infer(const Graph& g, const Op& op) {
           updated_output(g, op, 2, ".v", DType::u8),
           updated_output(g, op, 3, ".m_scale", DType::f32, kStateBlock),
           updated_output(g, op, 4, ".v_scale", DType::f32, kStateBlock),
-          updated_output(g, op, kMaster, ".master")};
+          updated_output(g, op, kMaster, kMasterSuffix)};
 }
 
 Cost cost(const Graph& g, const Op& op) {

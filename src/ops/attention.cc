@@ -83,6 +83,15 @@ int64_t scratch_grad(const Graph& g, const Op& op, const DeviceDescription& devi
 
 Cost cost(const Graph& g, const Op& op) { return attention_cost(g, op, 2.0); }
 Cost cost_grad(const Graph& g, const Op& op) { return attention_cost(g, op, 5.0); }
+template <Cost (*Costs)(const Graph&, const Op&)>
+Work work(const Graph& g, const Op& op) {
+  return {.products = {},
+          .amount = Costs(g, op).flops,
+          .at = static_cast<double>(op.attr_int("length")),
+          .dtype = input_tensor(g, op, 0).dtype,
+          .head_dim = op.attr_int("head_dim"),
+          .arithmetic = true};
+}
 Cost cost_cached(const Graph& g, const Op& op) {
   Cost total;
   for (const TensorId id : op.outputs) total.bytes += static_cast<double>(g.tensor(id).bytes());
@@ -91,11 +100,22 @@ Cost cost_cached(const Graph& g, const Op& op) {
 
 }  // namespace
 
-const OpRule attention_rule{
-    .kind = OpKind::attention, .infer = infer, .gradient = gradient, .cost = cost, .scratch_bytes = scratch};
-const OpRule attention_grad_rule{
-    .kind = OpKind::attention_grad, .infer = infer_grad, .cost = cost_grad, .scratch_bytes = scratch_grad};
-const OpRule attention_cached_rule{
-    .kind = OpKind::attention_cached, .infer = infer_cached, .cost = cost_cached, .scratch_bytes = scratch};
+const OpRule attention_rule{.kind = OpKind::attention,
+                            .infer = infer,
+                            .gradient = gradient,
+                            .cost = cost,
+                            .work = work<cost>,
+                            .scratch_bytes = scratch,
+                            .recompute = RecomputeClass::mixer};
+const OpRule attention_grad_rule{.kind = OpKind::attention_grad,
+                                 .infer = infer_grad,
+                                 .cost = cost_grad,
+                                 .work = work<cost_grad>,
+                                 .scratch_bytes = scratch_grad};
+const OpRule attention_cached_rule{.kind = OpKind::attention_cached,
+                                   .infer = infer_cached,
+                                   .cost = cost_cached,
+                                   .scratch_bytes = scratch,
+                                   .recompute = RecomputeClass::mixer};
 
 }  // namespace plimsoll

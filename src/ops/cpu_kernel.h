@@ -21,7 +21,7 @@ struct CpuSettings {
 // with which they were made. 2: attention and stores of bf16 by the BF16 instructions.
 inline constexpr int kKernelGeneration = 2;
 
-// What bits are promised within (decisions.md 8): "avx512-bf16, 2 threads, kernels 2".
+// What bits are promised within: "avx512-bf16, 2 threads, kernels 2".
 std::string kernels_text(const CpuSettings& settings);
 
 using BoundCall = std::function<void()>;

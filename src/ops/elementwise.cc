@@ -41,8 +41,11 @@ std::vector<OutputSpec> infer_gather(const Graph& g, const Op& op) {
 
 }  // namespace
 
-const OpRule add_rule{
-    .kind = OpKind::add, .infer = infer_add, .gradient = gradient_add, .reuse = {{0, 0}, {0, 1}}};
+const OpRule add_rule{.kind = OpKind::add,
+                      .infer = infer_add,
+                      .gradient = gradient_add,
+                      .reuse = {{0, 0}, {0, 1}},
+                      .recompute = RecomputeClass::sum};
 const OpRule dropout_rule{
     .kind = OpKind::dropout, .infer = infer_dropout, .gradient = gradient_dropout, .reuse = {{0, 0}}};
 const OpRule gather_rows_rule{.kind = OpKind::gather_rows, .infer = infer_gather};

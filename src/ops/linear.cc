@@ -88,6 +88,13 @@ Cost cost(const Graph& g, const Op& op) {
   return matmul_cost(g, op, Shape(g, op));
 }
 
+// The product is added to input `Addend`, where it is there.
+template <MatmulShape (*Shape)(const Graph&, const Op&), size_t Addend>
+Work work(const Graph& g, const Op& op) {
+  return {.products = {{Shape(g, op), op.has_input(Addend)}}};
+}
+Work work_dw(const Graph& g, const Op& op) { return {.products = {{linear_dw_product(g, op), true}}}; }
+
 template <MatmulShape (*Shape)(const Graph&, const Op&)>
 int64_t scratch(const Graph& g, const Op& op, const DeviceDescription& device) {
   return device.matmul_scratch_bytes(Shape(g, op));
@@ -99,16 +106,20 @@ const OpRule linear_rule{.kind = OpKind::linear,
                          .infer = infer,
                          .gradient = gradient,
                          .cost = cost<linear_product>,
+                         .work = work<linear_product, 3>,
                          .scratch_bytes = scratch<linear_product>,
-                         .reuse = {{0, 3}}};
+                         .reuse = {{0, 3}},
+                         .recompute = RecomputeClass::product};
 const OpRule linear_dx_rule{.kind = OpKind::linear_dx,
                             .infer = infer_dx,
                             .cost = cost<linear_dx_product>,
+                            .work = work<linear_dx_product, 2>,
                             .scratch_bytes = scratch<linear_dx_product>,
                             .reuse = {{0, 2}}};
 const OpRule linear_dw_rule{.kind = OpKind::linear_dw,
                             .infer = infer_dw,
                             .cost = cost<linear_dw_product>,
+                            .work = work_dw,
                             .scratch_bytes = scratch<linear_dw_product>,
                             .updates = true};
 const OpRule bias_grad_rule{

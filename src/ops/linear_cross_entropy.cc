@@ -63,6 +63,23 @@ int64_t scratch(const Graph& g, const Op& op, const DeviceDescription& device) {
   return cross_entropy_layout(g, op).matmul + matmul;
 }
 
+// The softmax reads the logits twice and writes them once.
+Work work(const Graph& g, const Op& op) {
+  const CrossEntropyProducts products = cross_entropy_products(g, op);
+  const Tensor& x = input_tensor(g, op, 0);
+  const int64_t logits = x.shape[0] * input_tensor(g, op, 1).shape[0];
+  const auto bytes = static_cast<double>(3 * logits * size_of(x.dtype));
+  Work work{.products = {{products.logits}},
+            .rows = x.shape[0],
+            .rows_at_a_time = products.logits.m,
+            .amount = bytes,
+            .at = bytes,
+            .dtype = x.dtype};
+  if (products.d_x) work.products.push_back({*products.d_x});
+  if (products.d_w) work.products.push_back({*products.d_w, true});
+  return work;
+}
+
 Cost lce_cost(const Graph& g, const Op& op, double products) {
   const Sizes s = sizes_of(g, op);
   const auto rows = static_cast<double>(input_tensor(g, op, 0).shape[0]);
@@ -83,12 +100,16 @@ const OpRule linear_cross_entropy_rule{.kind = OpKind::linear_cross_entropy,
                                        .infer = infer,
                                        .gradient = gradient,
                                        .cost = cost,
+                                       .work = work,
                                        .scratch_bytes = scratch,
+                                       .chunked = true,
                                        .gradient_replaces = true};
 const OpRule linear_cross_entropy_grad_rule{.kind = OpKind::linear_cross_entropy_grad,
                                             .infer = infer_grad,
                                             .cost = cost_grad,
+                                            .work = work,
                                             .scratch_bytes = scratch,
-                                            .updates = true};
+                                            .updates = true,
+                                            .chunked = true};
 
 }  // namespace plimsoll

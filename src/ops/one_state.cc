@@ -8,7 +8,8 @@ namespace {
 // -> weight, m, master?. Attributes: beta1, beta2, weight_decay (decoupled) (f64), stochastic (int).
 std::vector<OutputSpec> infer_lion(const Graph& g, const Op& op) {
   require_precision(g, op, 1, 2, 2);
-  return {updated_output(g, op, 0, ""), updated_output(g, op, 1, ".m"), updated_output(g, op, 2, ".master")};
+  return {updated_output(g, op, 0, ""), updated_output(g, op, 1, ".m"),
+          updated_output(g, op, 2, kMasterSuffix)};
 }
 
 // -> weight, momentum buffer?, master?. Attributes: momentum, weight_decay (an L2 term of the gradient, as
@@ -17,7 +18,7 @@ std::vector<OutputSpec> infer_sgd(const Graph& g, const Op& op) {
   require_precision(g, op, 1, 2, 2);
   require(op.has_output(1) == (op.attr_float("momentum") != 0.0), g, op, "sgd: momentum needs its buffer");
   return {updated_output(g, op, 0, ""), updated_output(g, op, 1, ".buffer"),
-          updated_output(g, op, 2, ".master")};
+          updated_output(g, op, 2, kMasterSuffix)};
 }
 
 }  // namespace

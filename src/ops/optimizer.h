@@ -16,6 +16,9 @@ namespace plimsoll {
 // of 8-bit states and of the chunks of random bits.
 inline constexpr int64_t kSliceUnit = 65536;
 
+// The name of a weight's f32 master copy is the weight's with this behind it.
+inline constexpr const char* kMasterSuffix = ".master";
+
 // Inputs of every optimizer op. Without the norm the gradient is not clipped.
 enum OptimizerInput : uint8_t { kStepInput, kNormInput, kGradientInput };
 

@@ -38,6 +38,29 @@ Cost cost_of(const Graph& graph, const Op& op) {
   return cost;
 }
 
+namespace {
+
+// The type of most of the bytes that an op touches: what its kernel is chosen by. Step values and sums, which
+// are f64, say nothing of it, large as they are beside the smallest weights.
+DType main_type(const Graph& graph, const Op& op) {
+  const Tensor* largest = nullptr;
+  const auto size = [&](const Tensor& tensor) { return tensor.dtype == DType::f64 ? 0 : tensor.bytes(); };
+  for (const auto* ids : {&op.inputs, &op.outputs})
+    for (const TensorId id : *ids)
+      if (id != kNoTensor && (largest == nullptr || size(graph.tensor(id)) > size(*largest)))
+        largest = &graph.tensor(id);
+  return largest == nullptr ? DType::f32 : largest->dtype;
+}
+
+}  // namespace
+
+Work work_of(const Graph& graph, const Op& op) {
+  const OpRule& rule = rule_of(op.kind);
+  if (rule.work != nullptr) return rule.work(graph, op);
+  const double bytes = cost_of(graph, op).bytes;
+  return {.products = {}, .amount = bytes, .at = bytes, .dtype = main_type(graph, op)};
+}
+
 bool is_transfer(OpKind kind) {
   return kind == OpKind::fetch || kind == OpKind::fetch_wait || kind == OpKind::store ||
          kind == OpKind::store_wait;
@@ -54,8 +77,8 @@ std::vector<TensorId> emit(Graph& graph, Op op, const std::string& base_name) {
   for (size_t i = 0; i < specs.size(); ++i) {
     TensorId& output = op.outputs[i];
     if (output == kNewTensor) {
-      output = graph.add_tensor(
-          {graph.fresh_name(base_name + specs[i].suffix), specs[i].shape, specs[i].dtype, Role::activation});
+      output = graph.add_tensor({graph.fresh_name(base_name + specs[i].suffix), specs[i].shape,
+                                 specs[i].dtype, Role::activation, Space::device, op.block});
     } else if (output != kNoTensor) {
       require(graph.tensor(output).shape == specs[i].shape, graph, op, "an output has another shape");
     }
@@ -74,7 +97,7 @@ void verify(const Graph& graph) {
     for (const TensorId id : op.inputs) {
       if (id == kNoTensor) continue;
       require(written[static_cast<size_t>(id)], graph, op, "an input is read before it is written");
-      require(graph.tensor(id).space != Space::disk || rule_of(op.kind).io, graph, op,
+      require(graph.tensor(id).space != Space::disk || is_queued(op), graph, op,
               "an op computes on the disk");
     }
     const std::vector<OutputSpec> specs = rule_of(op.kind).infer(graph, op);
@@ -84,7 +107,7 @@ void verify(const Graph& graph) {
       if (id == kNoTensor) continue;
       const Tensor& tensor = graph.tensor(id);
       require(tensor.shape == specs[i].shape, graph, op, "an output has another shape than its rule says");
-      require(tensor.space != Space::disk || rule_of(op.kind).io, graph, op, "an op computes on the disk");
+      require(tensor.space != Space::disk || is_queued(op), graph, op, "an op computes on the disk");
       if (tensor.role == Role::activation) {
         require(!written[static_cast<size_t>(id)] || rule_of(op.kind).updates, graph, op,
                 "an activation is written twice");

@@ -29,6 +29,36 @@ struct Cost {
   double bytes = 0;
 };
 
+// What making an op's outputs again costs, and what they are to a block: what passes/recompute chooses by.
+enum class RecomputeClass : uint8_t {
+  cheap,    // no matrix product
+  gate,     // cheap; the MLP's product of gate and values, its widest tensor
+  sum,      // cheap; a residual sum, or one of gradients
+  product,  // of matrices
+  mixer     // mixes tokens (attention): dear to make again, and no wider than what it reads
+};
+
+// Which queue runs an op. Fetches and stores are complete only after the matching wait.
+enum class Queue : uint8_t { compute, copy_in, copy_out };
+
+// A matrix product of an op. One that adds to what C holds reads it once more.
+struct Product {
+  MatmulShape shape;
+  bool adds = false;
+};
+
+// What the seconds of an op are made of: matrix products, by their measured rates, and other work at the rate
+// that the op's own curve gives.
+struct Work {
+  std::vector<Product> products;  // of `rows_at_a_time` rows, done for all `rows`
+  int64_t rows = 1, rows_at_a_time = 1;
+  double amount = 0;         // bytes; FLOPs where `arithmetic`
+  double at = 0;             // where to read the curve
+  DType dtype = DType::f32;  // what the kernel is chosen by
+  int64_t head_dim = 0;
+  bool arithmetic = false;
+};
+
 // Output `output` may take over the storage of input `input` where that input dies at this op. Kernels of
 // such ops accept both forms: in place, and apart.
 struct Reuse {
@@ -74,6 +104,8 @@ struct OpRule {
   // Emits the ops of the gradient; nullptr: not differentiable.
   void (*gradient)(GradientContext&, const Op&) = nullptr;
   Cost (*cost)(const Graph&, const Op&) = nullptr;  // nullptr: bytes of the inputs and outputs, no FLOPs
+  Work (*work)(const Graph&,
+               const Op&) = nullptr;  // nullptr: the cost's bytes, of the largest operand's type
   // Workspace in bytes; nullptr: none.
   int64_t (*scratch_bytes)(const Graph&, const Op&, const DeviceDescription&) = nullptr;
   std::vector<Reuse> reuse = {};
@@ -82,8 +114,10 @@ struct OpRule {
   bool updates = false;
   // Attributes `first` and `elements` may restrict the op to a slice (ops/optimizer.h).
   bool sliceable = false;
-  // Runs on the I/O queue: complete only after the matching wait.
-  bool io = false;
+  Queue queue = Queue::compute;
+  RecomputeClass recompute = RecomputeClass::cheap;
+  // Takes attribute `chunk` rows at a time: workspace and seconds go by it, and nothing else does.
+  bool chunked = false;
   // The output is cheap to make and too large to keep: it never outlives the op that reads it, and
   // passes/recompute makes it anew for every reader. Its inputs are persistent.
   bool rematerialise = false;
@@ -93,6 +127,9 @@ struct OpRule {
 
 const OpRule& rule_of(OpKind kind);
 Cost cost_of(const Graph& graph, const Op& op);
+Work work_of(const Graph& graph, const Op& op);
+// Whether the op only starts, and runs beside others until its wait: a fetch or a store.
+inline bool is_queued(const Op& op) { return rule_of(op.kind).queue != Queue::compute; }
 // fetch, store and their waits: the runtime runs them, they have no compute kernel.
 bool is_transfer(OpKind kind);
 int64_t scratch_bytes_of(const Graph& graph, const Op& op, const DeviceDescription& device);

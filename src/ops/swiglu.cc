@@ -26,8 +26,11 @@ void gradient(GradientContext& ctx, const Op& op) {
 
 }  // namespace
 
-const OpRule swiglu_rule{
-    .kind = OpKind::swiglu, .infer = infer, .gradient = gradient, .reuse = {{0, 0}, {0, 1}}};
+const OpRule swiglu_rule{.kind = OpKind::swiglu,
+                         .infer = infer,
+                         .gradient = gradient,
+                         .reuse = {{0, 0}, {0, 1}},
+                         .recompute = RecomputeClass::gate};
 const OpRule swiglu_grad_rule{.kind = OpKind::swiglu_grad, .infer = infer_grad, .reuse = {{0, 0}, {1, 1}}};
 
 }  // namespace plimsoll

@@ -43,9 +43,13 @@ Cost cost_wait(const Graph&, const Op&) { return {}; }
 
 }  // namespace
 
-const OpRule fetch_rule{.kind = OpKind::fetch, .infer = infer_fetch, .cost = cost_fetch, .io = true};
-const OpRule store_rule{
-    .kind = OpKind::store, .infer = infer_store, .cost = cost_store, .updates = true, .io = true};
+const OpRule fetch_rule{
+    .kind = OpKind::fetch, .infer = infer_fetch, .cost = cost_fetch, .queue = Queue::copy_in};
+const OpRule store_rule{.kind = OpKind::store,
+                        .infer = infer_store,
+                        .cost = cost_store,
+                        .updates = true,
+                        .queue = Queue::copy_out};
 const OpRule fetch_wait_rule{
     .kind = OpKind::fetch_wait, .infer = infer_wait, .cost = cost_wait, .updates = true};
 const OpRule store_wait_rule{

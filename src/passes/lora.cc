@@ -11,8 +11,6 @@
 namespace plimsoll {
 namespace {
 
-constexpr std::string_view kA = ".lora_A.weight";
-
 // PEFT's rule: the module's whole name, or its end after a dot.
 bool matches(const std::string& module, const std::string& target) {
   return module == target || module.ends_with("." + target);
@@ -30,7 +28,8 @@ class LoraPass {
     result_.ops().clear();
     std::set<std::string> modules;
     for (const Op& op : ops) {
-      const bool linear = op.kind == OpKind::linear && op.scope != "lm_head";
+      const bool linear =
+          op.kind == OpKind::linear && input_tensor(result_, op, 1).parameter.part == WeightPart::body;
       if (linear) modules.insert(op.scope);
       if (linear && targeted(op.scope)) {
         adapt(op);
@@ -65,14 +64,17 @@ class LoraPass {
     }
   }
 
-  TensorId adapter(const Op& op, const std::string& suffix, Shape shape) {
+  TensorId adapter(const Op& op, const char* suffix, Shape shape, Initialiser init) {
     const DType dtype = input_tensor(result_, op, 1).dtype;
-    return result_.add_tensor({op.scope + suffix, std::move(shape), dtype, Role::trainable_weight});
+    const ParameterInfo facts{.origin = Origin::adapter, .init = init};
+    return result_.add_tensor(
+        {op.scope + suffix, std::move(shape), dtype, Role::trainable_weight, Space::device, op.block, facts});
   }
 
   TensorId append(OpKind kind, std::vector<TensorId> inputs, Attrs attrs, TensorId output,
                   const std::string& scope, const std::string& name) {
     Op op;
+    op.block = block_;
     op.kind = kind;
     op.inputs = std::move(inputs);
     op.outputs = {output};
@@ -84,11 +86,14 @@ class LoraPass {
   // The base product goes to a new tensor; the adapter's product, added to it, becomes what the layer's
   // readers read.
   void adapt(Op base) {
+    block_ = base.block;
     const TensorId y = base.outputs[0];
     const TensorId x = base.inputs[0];
     const TensorId base_step = base.input(4);
-    const TensorId a = adapter(base, std::string(kA), {options_.r, result_.tensor(x).shape[1]});
-    const TensorId b = adapter(base, ".lora_B.weight", {result_.tensor(y).shape[1], options_.r});
+    const TensorId a = adapter(base, ".lora_A.weight", {options_.r, result_.tensor(x).shape[1]},
+                               Initialiser::kaiming_uniform);
+    const TensorId b =
+        adapter(base, ".lora_B.weight", {result_.tensor(y).shape[1], options_.r}, Initialiser::zeros);
     base.outputs[0] = kNewTensor;
     const std::string scope = base.scope;
     const TensorId y_base = emit(result_, std::move(base), scope + ".base")[0];
@@ -107,6 +112,7 @@ class LoraPass {
   LoraOptions options_;
   Graph result_;
   double scale_ = 1.0;
+  BlockId block_ = kNoBlock;  // of the linear that is being adapted
   std::set<std::string> used_;
 };
 
@@ -114,11 +120,6 @@ class LoraPass {
 
 Graph add_lora(const Graph& graph, const LoraOptions& options) { return LoraPass(graph, options).run(); }
 
-std::vector<std::string> lora_modules(const Graph& graph) {
-  std::vector<std::string> modules;
-  for (const Tensor& tensor : graph.tensors())
-    if (tensor.name.ends_with(kA)) modules.push_back(tensor.name.substr(0, tensor.name.size() - kA.size()));
-  return modules;
-}
+std::string_view adapted_module(std::string_view scope) { return scope.substr(0, scope.find(".lora_")); }
 
 }  // namespace plimsoll

@@ -13,7 +13,7 @@ struct LoraOptions {
   double alpha = 32.0;
   double dropout = 0.0;  // on the input of A only
   bool rslora = false;   // scale alpha / sqrt(r) instead of alpha / r
-  // Module names or their last parts; empty: every linear layer but the head.
+  // Module names or their last parts; empty: every linear layer of the body.
   std::vector<std::string> targets = {};
 };
 
@@ -22,7 +22,7 @@ struct LoraOptions {
 // layer.
 Graph add_lora(const Graph& graph, const LoraOptions& options);
 
-// The adapters' modules, in graph order.
-std::vector<std::string> lora_modules(const Graph& graph);
+// The scope of the linear layer that ops of this scope belong to or adapt.
+std::string_view adapted_module(std::string_view scope);
 
 }  // namespace plimsoll

@@ -2,8 +2,6 @@
 // (docs/offload.md).
 #pragma once
 
-#include <vector>
-
 #include "graph/graph.h"
 
 namespace plimsoll {
@@ -12,7 +10,7 @@ namespace plimsoll {
 struct OffloadChoice {
   Space states = Space::device;       // optimizer states and master copies
   Space gradients = Space::device;    // of the effective batch
-  Space weights = Space::device;      // of the layers (embedding, head, norms and adapters stay)
+  Space weights = Space::device;      // of the blocks (embedding, head, last norm and adapters stay)
   Space activations = Space::device;  // those that wait for the backward pass
   // How many layers (micro-step) or slices (update) a transfer starts ahead of need; 0: no overlap.
   int64_t prefetch = 1;
@@ -39,10 +37,5 @@ struct OffloadContext {
     return space == Space::disk || (space == Space::host && !reaches_host);
   }
 };
-
-// All of it, for the run's programs in any order (micro-step, update, evaluation; their ops' stages tell them
-// apart). The bits of all results stay.
-std::vector<Graph> offload(std::vector<Graph> programs, const OffloadChoice& choice,
-                           const OffloadContext& context);
 
 }  // namespace plimsoll

@@ -1,7 +1,6 @@
 #include <algorithm>
 
 #include "ops/rule.h"
-#include "passes/layers.h"
 #include "passes/offload_parts.h"
 #include "passes/transfers.h"
 
@@ -35,15 +34,15 @@ Uses find_uses(const Graph& train) {
 }
 
 std::vector<TensorId> find_waiting(const Graph& train, const Uses& uses, const OffloadChoice& choice) {
-  int32_t last_layer = kNoLayer;
-  for (const Op& op : train.ops()) last_layer = std::max(last_layer, layer_of(op.scope));
+  BlockId last_block = kNoBlock;
+  for (const Op& op : train.ops()) last_block = std::max(last_block, op.block);
   std::vector<TensorId> waiting;
   for (size_t i = 0; i < train.tensors().size(); ++i) {
     const Tensor& tensor = train.tensors()[i];
     if (tensor.role != Role::activation || !choice.moves(tensor)) continue;
     if (uses.last_forward[i] == kNever || uses.first_backward[i] == kNever) continue;
-    const int32_t layer = layer_of(train.ops()[static_cast<size_t>(uses.first_backward[i])].scope);
-    if (layer != kNoLayer && layer < last_layer) waiting.push_back(static_cast<TensorId>(i));
+    const BlockId block = train.ops()[static_cast<size_t>(uses.first_backward[i])].block;
+    if (block != kNoBlock && block < last_block) waiting.push_back(static_cast<TensorId>(i));
   }
   return waiting;
 }

@@ -32,8 +32,10 @@ void append_square(Graph& train, TensorId copy, const Tensor& gradient, const Op
   square.kind = OpKind::grad_square;
   square.scope = writer.scope;
   square.stage = Stage::backward;
+  square.block = writer.block;
   square.inputs = {copy};
-  square.outputs = {train.add_tensor({square_name(gradient), {1}, DType::f64, Role::metric})};
+  square.outputs = {train.add_tensor(
+      {square_name(gradient), {1}, DType::f64, Role::metric, Space::device, gradient.block})};
   emit(train, std::move(square), "");
 }
 

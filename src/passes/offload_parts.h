@@ -6,11 +6,11 @@
 
 namespace plimsoll {
 
-// Weights of the layers live in their space. Every layer's forward and backward pass fetches its own copies.
+// Weights of the blocks live in their space. Every block's forward and backward pass fetches its own copies.
 Graph offload_weights(Graph program, const OffloadChoice& choice, const OffloadContext& context);
 
 // What the forward pass leaves to the backward pass lives in their space meanwhile, but for what the last
-// layer's backward pass reads: that is needed at once.
+// block's backward pass reads: that is needed at once.
 Graph offload_activations(Graph train, const OffloadChoice& choice, const OffloadContext& context);
 
 // Gradients are stored as soon as they are complete, and their squares taken before that. With accumulation,

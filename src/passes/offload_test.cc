@@ -13,7 +13,7 @@
 #include "models/decoder.h"
 #include "ops/optimizer.h"
 #include "ops/rule.h"
-#include "passes/layers.h"
+#include "passes/pipeline.h"
 #include "passes/recompute.h"
 #include "passes/train.h"
 #include "passes/transfers.h"
@@ -62,6 +62,27 @@ OffloadChoice choice_of(Space OffloadChoice::*part, Space space = Space::disk, i
   choice.prefetch = prefetch;
   choice.slice_elements = kSliceUnit;
   return choice;
+}
+
+// The passes of offload alone; what a program is for, its ops' stages say.
+std::vector<Graph> offload(std::vector<Graph> programs, const OffloadChoice& choice,
+                           const OffloadContext& transfers) {
+  for (Graph& program : programs) {
+    const auto has = [&](Stage stage) {
+      return std::any_of(program.ops().begin(), program.ops().end(),
+                         [&](const Op& op) { return op.stage == stage; });
+    };
+    PassContext context;
+    context.offload = choice;
+    context.transfers = transfers;
+    if (has(Stage::backward))
+      context.purpose = Purpose::train;
+    else if (has(Stage::update))
+      context.purpose = Purpose::update;
+    context.update_in_backward = has(Stage::backward) && has(Stage::update);
+    program = run_passes(std::move(program), context, PassId::offload_weights, PassId::schedule_transfers);
+  }
+  return programs;
 }
 
 Graph offloaded(Graph graph, const OffloadChoice& choice, const OffloadContext& context = {}) {
@@ -120,7 +141,7 @@ void expect_waits_guard_copies(const Graph& graph) {
 size_t begin_of(const Graph& graph, Stage stage, int32_t layer) {
   for (size_t i = 0; i < graph.ops().size(); ++i) {
     const Op& op = op_at(graph, i);
-    if (op.stage == stage && layer_of(op.scope) == layer && !is_transfer(op.kind)) return i;
+    if (op.stage == stage && op.block == layer && !is_transfer(op.kind)) return i;
   }
   return graph.ops().size();
 }
@@ -180,7 +201,7 @@ TEST(TransferSchedule, a_layers_weights_come_while_the_layer_before_it_computes)
   for (const int64_t distance : {1, 2}) {
     const Graph train = offloaded(full(4), choice_of(&OffloadChoice::weights, Space::disk, distance));
     for (const size_t at : find_ops(train, OpKind::fetch)) {
-      const int32_t layer = layer_of(op_at(train, at).scope);
+      const int32_t layer = op_at(train, at).block;
       const Stage stage = op_at(train, at).stage;
       const auto ahead = static_cast<int32_t>(distance);
       const int32_t earlier = stage == Stage::forward ? layer - ahead : layer + ahead;
@@ -213,7 +234,7 @@ TEST(OffloadActivations, the_backward_pass_reads_copies_of_what_all_layers_but_t
 TEST(OffloadActivations, a_store_is_waited_for_when_the_next_layer_is_done) {
   const Graph train = offloaded(full(4), choice_of(&OffloadChoice::activations));
   for (const size_t at : find_ops(train, OpKind::store_wait)) {
-    const int32_t layer = layer_of(op_at(train, at).scope);
+    const int32_t layer = op_at(train, at).block;
     EXPECT_GT(at, begin_of(train, Stage::forward, layer + 1));
     if (layer + 2 < 4) {
       EXPECT_LT(at, begin_of(train, Stage::forward, layer + 2));

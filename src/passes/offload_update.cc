@@ -86,7 +86,8 @@ class Slicing {
   TensorId add_copy(TensorId home, ElementRange range) {
     const Tensor& weight = graph_.tensor(home);
     const Shape shape = range.elements == weight.shape.elements() ? weight.shape : Shape{range.elements};
-    return graph_.add_tensor({copy_name(home, range), shape, weight.dtype, Role::activation});
+    return graph_.add_tensor(
+        {copy_name(home, range), shape, weight.dtype, Role::activation, Space::device, weight.block});
   }
 
   [[nodiscard]] std::string copy_name(TensorId home, ElementRange range) const {

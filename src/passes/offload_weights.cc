@@ -1,14 +1,13 @@
-#include "passes/layers.h"
 #include "passes/offload_parts.h"
 #include "passes/transfers.h"
 
 namespace plimsoll {
 namespace {
 
-// Adapters stay: they are small beside their gradients and states, and read in every layer.
+// Adapters stay: they are small beside their gradients and states, and read in every block.
 bool is_streamed(const Tensor& tensor, const OffloadChoice& choice) {
   const bool weight = tensor.role == Role::frozen_weight || tensor.role == Role::trainable_weight;
-  return weight && layer_of(tensor.name) != kNoLayer && tensor.name.find(".lora_") == std::string::npos &&
+  return weight && tensor.block != kNoBlock && tensor.parameter.origin != Origin::adapter &&
          choice.moves(tensor);
 }
 

@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/units.h"
 #include "ops/adamw8bit_kernels.h"
+#include "ops/optimizer.h"
 #include "ops/rule.h"
 #include "ops/step_values.h"
 #include "passes/train.h"
@@ -20,23 +21,28 @@ class UpdateWriter {
 
   void state(const char* suffix) { state(suffix, weight_.shape, precision_.states); }
   void state(const char* suffix, const Shape& shape, DType dtype) {
-    op_.outputs.push_back(update_.add_tensor({weight_.name + suffix, shape, dtype, Role::optimizer_state}));
+    op_.outputs.push_back(update_.add_tensor(
+        {weight_.name + suffix, shape, dtype, Role::optimizer_state, Space::device, weight_.block}));
   }
   void no_state() { op_.outputs.push_back(kNoTensor); }
 
   void emit_as(OpKind kind, std::vector<TensorId> inputs, Attrs attrs) {
-    op_.outputs.push_back(precision_.master ? update_.add_tensor({weight_.name + ".master", weight_.shape,
-                                                                  DType::f32, Role::master})
-                                            : kNoTensor);
+    op_.outputs.push_back(precision_.master ? master() : kNoTensor);
     op_.kind = kind;
     op_.inputs = std::move(inputs);
     op_.attrs = std::move(attrs);
     op_.scope = weight_.name;
+    op_.block = weight_.block;
     op_.stage = Stage::update;
     emit(update_, std::move(op_), "");
   }
 
  private:
+  TensorId master() {
+    return update_.add_tensor({weight_.name + kMasterSuffix, weight_.shape, DType::f32, Role::master,
+                               Space::device, weight_.block, weight_.parameter});
+  }
+
   Graph& update_;
   const Tensor& weight_;
   const TrainPrecision& precision_;
@@ -105,20 +111,21 @@ void add_adafactor(Update update) {
   update.emit_as(OpKind::adafactor);
 }
 
-OptimizerKind kind_for(const Tensor& weight, bool is_embedding, OptimizerKind kind) {
+OptimizerKind kind_for(const Tensor& weight, OptimizerKind kind) {
   const bool small = weight.shape.elements() < kMinElements8bit;
+  const bool is_embedding = weight.parameter.part == WeightPart::embedding;
   return kind == OptimizerKind::adamw8bit && (small || is_embedding) ? OptimizerKind::adamw : kind;
 }
 
 }  // namespace
 
-void add_update(Graph& update, const Tensor& weight, bool is_embedding, TensorId gradient, TensorId norm,
+void add_update(Graph& update, const Tensor& weight, TensorId gradient, TensorId norm,
                 const TrainPrecision& precision, const OptimizerOptions& options) {
   UpdateWriter writer(update, weight, precision);
   Update made{writer, weight, options, {update.find(kStepTensor), norm, gradient}, {}};
-  made.attrs = {{"weight_decay", made.is_matrix() ? options.weight_decay : 0.0},
+  made.attrs = {{"weight_decay", weight.parameter.decays ? options.weight_decay : 0.0},
                 {"stochastic", int64_t{precision.stochastic ? 1 : 0}}};
-  switch (kind_for(weight, is_embedding, options.kind)) {
+  switch (kind_for(weight, options.kind)) {
 #define OPTIMIZER(name, betas, eps, momentum, own_types) \
   case OptimizerKind::name:                              \
     return add_##name(std::move(made));

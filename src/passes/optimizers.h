@@ -13,7 +13,7 @@ struct TrainPrecision;
 
 struct OptimizerOptions {
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
-  double weight_decay = 0.0;   // not on biases and norm weights, as Hugging Face's Trainer has it
+  double weight_decay = 0.0;   // of weights that decay
   double max_grad_norm = 1.0;  // 0: no clipping
   OptimizerKind kind = OptimizerKind::adamw;
   double momentum = 0.0;  // of SGD
@@ -26,7 +26,7 @@ inline constexpr int64_t kMinElements8bit = 4096;
 
 // Appends the update of `weight`, its gradient and (unless kNoTensor) the norm that clips it given: its
 // tensor, its states and its master copy are added to `update`.
-void add_update(Graph& update, const Tensor& weight, bool is_embedding, TensorId gradient, TensorId norm,
+void add_update(Graph& update, const Tensor& weight, TensorId gradient, TensorId norm,
                 const TrainPrecision& precision, const OptimizerOptions& options);
 
 }  // namespace plimsoll

@@ -24,8 +24,11 @@ int count(const Graph& graph, OpKind kind) {
 TEST(Lora, all_linear_adapts_seven_layers_a_block_and_trains_nothing_else) {
   const Graph train = differentiate(add_lora(forward(), {.r = 4, .alpha = 8}), {});
   verify(train);
-  EXPECT_EQ(lora_modules(train).size(), 14U);
-  EXPECT_EQ(lora_modules(train)[0], "model.layers.0.self_attn.q_proj");
+  std::vector<std::string> adapters;
+  for (const Tensor& tensor : train.tensors())
+    if (tensor.role == Role::trainable_weight) adapters.push_back(tensor.name);
+  EXPECT_EQ(adapters.size(), 2 * 14U);
+  EXPECT_EQ(adapters[0], "model.layers.0.self_attn.q_proj.lora_A.weight");
   EXPECT_EQ(count(train, OpKind::linear_dw), 28);
   EXPECT_EQ(count(train, OpKind::embedding_dw), 0);
 }
@@ -55,7 +58,10 @@ TEST(Update, every_trainable_weight_is_updated_once_and_norms_do_not_decay) {
     if (op.kind != OpKind::adamw) continue;
     EXPECT_EQ(op.attr_float("weight_decay"), op.scope.find("norm") == std::string::npos ? 0.1 : 0.0)
         << op.scope;
-    EXPECT_TRUE(op.has_output(3)) << op.scope;
+    ASSERT_TRUE(op.has_output(3)) << op.scope;
+    const Tensor& weight = train.tensor(train.find(op.scope));
+    for (const TensorId id : op.outputs) EXPECT_EQ(update.tensor(id).block, weight.block) << op.scope;
+    EXPECT_EQ(update.tensor(op.outputs[3]).parameter, weight.parameter) << op.scope;
   }
 }
 

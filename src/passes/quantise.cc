@@ -10,14 +10,16 @@ namespace plimsoll {
 namespace {
 
 bool quantises(const Graph& graph, const Op& op) {
-  return op.kind == OpKind::linear && op.scope != "lm_head" &&
-         input_tensor(graph, op, 1).role == Role::frozen_weight;
+  return op.kind == OpKind::linear && input_tensor(graph, op, 1).role == Role::frozen_weight &&
+         input_tensor(graph, op, 1).parameter.part == WeightPart::body;
 }
 
 class QuantisePass {
  public:
   QuantisePass(const Graph& graph, const QuantiseOptions& options)
-      : source_(graph), options_(options), result_(graph.name()) {}
+      : source_(graph), options_(options), result_(graph.name()) {
+    result_.set_blocks(graph.blocks());
+  }
 
   Graph run() {
     for (const Op& op : source_.ops())
@@ -51,8 +53,13 @@ class QuantisePass {
     const Tensor codes = result_.tensor(weight);
     const int64_t blocks = nf4_blocks(2 * codes.shape.elements());
     const auto add = [&](const char* suffix, int64_t elements, DType dtype) {
-      inputs.push_back(
-          result_.add_tensor({codes.name + suffix, {elements}, dtype, Role::frozen_weight, codes.space}));
+      inputs.push_back(result_.add_tensor({codes.name + suffix,
+                                           {elements},
+                                           dtype,
+                                           Role::frozen_weight,
+                                           codes.space,
+                                           codes.block,
+                                           {.origin = Origin::derived, .decays = false}}));
     };
     add(kAbsmaxSuffix, blocks, options_.nested ? DType::u8 : DType::f32);
     if (!options_.nested) return;
@@ -71,6 +78,7 @@ class QuantisePass {
     op.attrs = {{"type", std::string(to_string(whole.dtype))}};
     op.scope = reader.scope;
     op.stage = reader.stage;
+    op.block = reader.block;
     return emit(result_, std::move(op), whole.name + ".dequantized")[0];
   }
 
@@ -84,12 +92,6 @@ class QuantisePass {
 
 Graph quantise(const Graph& graph, const QuantiseOptions& options) {
   return QuantisePass(graph, options).run();
-}
-
-bool is_nf4_scale(std::string_view name) {
-  for (const char* suffix : {kAbsmaxSuffix, kNestedAbsmaxSuffix, kNestedMapSuffix, kNestedOffsetSuffix})
-    if (name.ends_with(suffix)) return true;
-  return false;
 }
 
 }  // namespace plimsoll

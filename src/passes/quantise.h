@@ -17,7 +17,4 @@ struct QuantiseOptions {
 // autodiff. Throws UsageError for a weight with an odd number of inputs.
 Graph quantise(const Graph& graph, const QuantiseOptions& options);
 
-// Whether the persistent tensor is the scales of a quantised weight, or a part of them.
-bool is_nf4_scale(std::string_view name);
-
 }  // namespace plimsoll

@@ -52,8 +52,9 @@ TEST(Quantise, a_weight_becomes_four_bits_a_scale_each_64_and_a_scale_of_those_e
   EXPECT_EQ(named(graph, name + ".absmax").dtype, DType::u8);
   EXPECT_EQ(named(graph, name + ".nested_absmax").shape, (Shape{1}));
   EXPECT_EQ(named(graph, name + ".nested_quant_map").shape, (Shape{256}));
-  EXPECT_TRUE(is_nf4_scale(name + ".absmax"));
-  EXPECT_FALSE(is_nf4_scale(name));
+  EXPECT_EQ(named(graph, name + ".absmax").parameter.origin, Origin::derived);
+  EXPECT_EQ(named(graph, name + ".absmax").block, named(graph, name).block);
+  EXPECT_EQ(named(graph, name).parameter.origin, Origin::checkpoint);
 }
 
 TEST(Quantise, without_double_quantisation_the_scales_are_f32) {

@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "ops/rule.h"
-#include "passes/layers.h"
+#include "passes/lora.h"
 #include "passes/rematerialise.h"
 #include "passes/survival.h"
 
@@ -15,9 +15,6 @@ namespace {
 
 constexpr std::array<std::string_view, kNumRecomputePoints> kPointNames = {"none", "act",       "cheap",
                                                                            "mlp",  "attention", "block"};
-
-// "model.layers.3.mlp.up_proj" for the scopes of its adapter, too.
-std::string_view module_of(std::string_view scope) { return scope.substr(0, scope.find(".lora_")); }
 
 class Recomputation {
  public:
@@ -79,18 +76,18 @@ class Recomputation {
       op.stage = Stage::backward;
       graph_.ops().push_back(std::move(op));
     }
-    forget_passed_layers(missing, layer_of(ops_[reader].scope));
+    forget_passed_blocks(missing, ops_[reader].block);
     forget_what_is_cheap(missing, reader);
   }
 
-  // Of the layers that a segment's repetition ran through, only their inputs stay; the rest would be all that
+  // Of the blocks that a segment's repetition ran through, only their inputs stay; the rest would be all that
   // was dropped.
-  void forget_passed_layers(const std::vector<int32_t>& repeated, int32_t reader_layer) {
+  void forget_passed_blocks(const std::vector<int32_t>& repeated, BlockId reader_block) {
     for (const int32_t at : repeated) {
       for (const TensorId id : ops_[static_cast<size_t>(at)].outputs) {
         if (id == kNoTensor) continue;
         const auto i = static_cast<size_t>(id);
-        if (values_.layer[i] != reader_layer && values_.leaves_layer[i] == 0) again_[i] = kNoTensor;
+        if (values_.block[i] != reader_block && values_.leaves_block[i] == 0) again_[i] = kNoTensor;
       }
     }
   }
@@ -112,8 +109,8 @@ class Recomputation {
 
   // By the backward ops of one linear and its adapter, which follow each other.
   [[nodiscard]] bool read_in_module(TensorId id, size_t first) const {
-    const std::string_view module = module_of(ops_[first].scope);
-    for (size_t at = first; at < ops_.size() && module_of(ops_[at].scope) == module; ++at)
+    const std::string_view module = adapted_module(ops_[first].scope);
+    for (size_t at = first; at < ops_.size() && adapted_module(ops_[at].scope) == module; ++at)
       if (std::count(ops_[at].inputs.begin(), ops_[at].inputs.end(), id) > 0) return true;
     return false;
   }

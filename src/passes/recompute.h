@@ -10,13 +10,14 @@
 
 namespace plimsoll {
 
-// What a layer drops, each point more than the one before (docs/recompute.md):
+// What a block drops, each point more than the one before (docs/recompute.md), by the classes of its ops
+// (ops/rule.h):
 //   none       nothing
-//   act        the product of the MLP's gate, and what dropout makes of it
+//   act        the product of the MLP's gate, and what follows from it alone
 //   cheap      all that follows from kept values without a matrix product: norms, the gate's product, dropout
-//   mlp        that, and everything after the first residual sum
-//   attention  everything but the attention's output and its log-sum-exp
-//   block      everything; the layer's input alone stays
+//   mlp        that, and everything after the residual sum behind the last mixer (attention)
+//   attention  everything but the mixers' outputs (of attention: with its log-sum-exp)
+//   block      everything; the block's input alone stays
 enum class RecomputePoint : uint8_t { none, act, cheap, mlp, attention, block };
 inline constexpr int kNumRecomputePoints = 6;
 std::string_view to_string(RecomputePoint point);
@@ -24,17 +25,17 @@ std::string_view to_string(RecomputePoint point);
 RecomputePoint parse_recompute_point(std::string_view text);
 
 struct RecomputeChoice {
-  std::vector<RecomputePoint> layers;  // by layer; empty: nothing is dropped anywhere
-  // Every run of consecutive `block` layers is cut into segments of so many. A segment keeps the input of its
-  // first layer only: its whole forward pass is repeated once for the inputs of the other layers, and then
-  // each layer again for its own backward pass.
+  std::vector<RecomputePoint> layers;  // by block of the graph; empty: nothing is dropped anywhere
+  // Every run of consecutive blocks of one stack at `block` is cut into segments of so many. A segment keeps
+  // the input of its first block only: its whole forward pass is repeated once for the inputs of the other
+  // blocks, and then each block again for its own backward pass.
   int64_t segment = 1;
 
   friend bool operator==(const RecomputeChoice&, const RecomputeChoice&) = default;
 };
 
 // `train` is differentiated. Values are computed again right before the first backward op that needs them,
-// once for a layer's backward pass, by the same op in the same scope, so that dropout sees the same numbers:
+// once for a block's backward pass, by the same op in the same scope, so that dropout sees the same numbers:
 // the same bits. Outputs of ops whose rule says `rematerialise` are computed anew for every reader, whatever
 // the choice is.
 Graph recompute(Graph train, const RecomputeChoice& choice);

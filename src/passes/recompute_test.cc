@@ -9,7 +9,6 @@
 #include "base/error.h"
 #include "models/decoder.h"
 #include "ops/rule.h"
-#include "passes/layers.h"
 #include "passes/train.h"
 
 namespace plimsoll {
@@ -59,20 +58,11 @@ std::map<std::string, int> repeated(const Graph& graph, int32_t layer) {
   std::map<std::string, int> counts;
   const std::string prefix = "model.layers." + std::to_string(layer);
   for (const Op& op : graph.ops()) {
-    if (!is_repeated(graph, op) || layer_of(op.scope) != layer) continue;
+    if (!is_repeated(graph, op) || op.block != layer) continue;
     const std::string module = op.scope.substr(std::min(op.scope.size(), prefix.size() + 1));
     ++counts[std::string(to_string(op.kind)) + " " + module];
   }
   return counts;
-}
-
-TEST(LayerOf, reads_the_number_behind_layers) {
-  EXPECT_EQ(layer_of("model.layers.3.mlp.up_proj"), 3);
-  EXPECT_EQ(layer_of("model.layers.12"), 12);
-  EXPECT_EQ(layer_of("layers.0.h"), 0);
-  for (const char* scope : {"", "model.norm", "model.layers.", "model.layers.x", "model.layers.3b.mlp",
-                            "model.layers.-1", "my_layers.3", "model.layers.99999999999"})
-    EXPECT_EQ(layer_of(scope), kNoLayer) << scope;
 }
 
 TEST(RecomputePoints, are_read_by_their_names) {
@@ -113,7 +103,7 @@ TEST(Recompute, values_are_computed_again_right_before_their_first_reader) {
   const Graph train = recompute(full(1), all(mlp, 1));
   std::vector<std::string> backward;
   for (const Op& op : train.ops())
-    if (op.stage == Stage::backward && layer_of(op.scope) == 0)
+    if (op.stage == Stage::backward && op.block == 0)
       backward.push_back(std::string(to_string(op.kind)) + (is_repeated(train, op) ? " again" : ""));
   EXPECT_THAT(backward,
               ElementsAre("rms_norm again", "linear again", "linear again", "swiglu again", "linear_dw",
@@ -197,10 +187,9 @@ TEST(Recompute, segments_begin_anew_after_a_layer_of_another_point) {
   EXPECT_TRUE(repeated(train, 3).contains("linear mlp.down_proj"));
 }
 
-TEST(Recompute, scopes_without_layers_are_left_alone) {
+TEST(Recompute, ops_of_no_block_are_left_alone) {
   Graph train = full(2);
-  for (Op& op : train.ops())
-    if (layer_of(op.scope) != kNoLayer) op.scope = "encoder" + op.scope.substr(op.scope.find_last_of('.'));
+  for (Op& op : train.ops()) op.block = kNoBlock;
   EXPECT_EQ(print_graph(recompute(train, all(block, 2))), print_graph(train));
 }
 

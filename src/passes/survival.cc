@@ -5,7 +5,6 @@
 
 #include "base/error.h"
 #include "ops/rule.h"
-#include "passes/layers.h"
 
 namespace plimsoll {
 namespace {
@@ -13,31 +12,42 @@ namespace {
 // An op whose outputs are new activations can be repeated; one that adds to a metric or a cache cannot.
 bool repeatable(const Graph& graph, const Op& op) {
   const OpRule& rule = rule_of(op.kind);
-  return op.stage == Stage::forward && !rule.updates && !rule.io && !rule.rematerialise &&
+  return op.stage == Stage::forward && !rule.updates && rule.queue == Queue::compute && !rule.rematerialise &&
          std::all_of(op.outputs.begin(), op.outputs.end(), [&](TensorId id) {
            return id == kNoTensor || graph.tensor(id).role == Role::activation;
          });
 }
 
-size_t count_layers(const ForwardValues& values) {
-  const auto last = std::max_element(values.layer.begin(), values.layer.end());  // kNoLayer is -1
-  return last == values.layer.end() ? 0 : static_cast<size_t>(*last + 1);
+void check(const RecomputeChoice& choice, const Graph& graph) {
+  check_internal(choice.layers.size() >= graph.blocks().size(),
+                 "recompute: the choice has fewer points than the model has blocks");
+  check_internal(choice.segment >= 1, "recompute: a segment has at least one block");
 }
 
-void check(const RecomputeChoice& choice, size_t layers) {
-  check_internal(choice.layers.size() >= layers, "recompute: the choice has fewer layers than the model");
-  check_internal(choice.segment >= 1, "recompute: a segment has at least one layer");
-}
-
-// The first layer of each layer's segment.
-std::vector<int32_t> segments_of(const std::vector<RecomputePoint>& points, int64_t length) {
-  std::vector<int32_t> first(points.size());
-  for (size_t i = 0; i < points.size(); ++i) {
-    first[i] = static_cast<int32_t>(i);
-    if (i == 0 || points[i] != RecomputePoint::block || points[i - 1] != RecomputePoint::block) continue;
-    if (static_cast<int64_t>(i) - first[i - 1] < length) first[i] = first[i - 1];
+// The first block of each block's segment. A segment lies within one stack.
+std::vector<BlockId> segments_of(const Graph& graph, const RecomputeChoice& choice) {
+  std::vector<BlockId> first(graph.blocks().size());
+  for (const Stack& stack : graph.stacks()) {
+    for (BlockId block = stack.first; block < stack.first + stack.count; ++block) {
+      const auto i = static_cast<size_t>(block);
+      first[i] = block;
+      if (block == stack.first || choice.layers[i] != RecomputePoint::block ||
+          choice.layers[i - 1] != RecomputePoint::block)
+        continue;
+      if (block - first[i - 1] < choice.segment) first[i] = first[i - 1];
+    }
   }
   return first;
+}
+
+// By block: how many ops mix its tokens in the forward pass.
+std::vector<int32_t> count_mixers(const Graph& graph) {
+  std::vector<int32_t> count(graph.blocks().size());
+  for (const Op& op : graph.ops())
+    if (op.stage == Stage::forward && op.block != kNoBlock &&
+        rule_of(op.kind).recompute == RecomputeClass::mixer)
+      ++count[static_cast<size_t>(op.block)];
+  return count;
 }
 
 // Walks the forward pass once and decides op by op.
@@ -47,16 +57,19 @@ class Survival {
       : graph_(graph),
         values_(values),
         points_(choice.layers),
-        segments_(segments_of(points_, choice.segment)),
+        segments_(segments_of(graph, choice)),
         fates_(graph.tensors().size(), Fate::kept),
-        attended_(points_.size()),
-        summed_(points_.size()) {}
+        mixers_(count_mixers(graph)),
+        summed_(points_.size()) {
+    // Where nothing mixes tokens, the whole block is its MLP.
+    for (size_t block = 0; block < mixers_.size(); ++block) summed_[block] = mixers_[block] == 0 ? 1 : 0;
+  }
 
   std::vector<Fate> run() {
     mark_what_leaves_its_segment();
     for (const Op& op : graph_.ops()) {
-      const int32_t layer = layer_of_output(op);
-      if (layer != kNoLayer) decide(op, static_cast<size_t>(layer));
+      const BlockId block = block_of_output(op);
+      if (block != kNoBlock) decide(op, static_cast<size_t>(block));
     }
     keep_lone_side_outputs();
     return std::move(fates_);
@@ -64,29 +77,29 @@ class Survival {
 
  private:
   // Of an op that can be repeated.
-  [[nodiscard]] int32_t layer_of_output(const Op& op) const {
+  [[nodiscard]] BlockId block_of_output(const Op& op) const {
     for (const TensorId id : op.outputs)
-      if (id != kNoTensor) return values_.layer[static_cast<size_t>(id)];
-    return kNoLayer;
+      if (id != kNoTensor) return values_.block[static_cast<size_t>(id)];
+    return kNoBlock;
   }
 
   void mark_what_leaves_its_segment() {
     leaves_segment_.resize(fates_.size());
     for (const Op& op : graph_.ops()) {
-      const auto reader = static_cast<size_t>(layer_of(op.scope));  // kNoLayer: beyond all layers
+      const auto reader = static_cast<size_t>(op.block);  // kNoBlock: beyond all blocks
       for (const TensorId id : op.inputs) {
-        if (id == kNoTensor || values_.layer[static_cast<size_t>(id)] == kNoLayer) continue;
-        const auto writer = static_cast<size_t>(values_.layer[static_cast<size_t>(id)]);
+        if (id == kNoTensor || values_.block[static_cast<size_t>(id)] == kNoBlock) continue;
+        const auto writer = static_cast<size_t>(values_.block[static_cast<size_t>(id)]);
         if (reader >= segments_.size() || segments_[reader] != segments_[writer])
           leaves_segment_[static_cast<size_t>(id)] = 1;
       }
     }
   }
 
-  void decide(const Op& op, size_t layer) {
-    if (points_[layer] == RecomputePoint::none) return;
-    const Fate fate = fate_at(points_[layer], op, layer);
-    if (op.kind == OpKind::attention) attended_[layer] = 1;
+  void decide(const Op& op, size_t block) {
+    if (points_[block] == RecomputePoint::none) return;
+    const Fate fate = fate_at(points_[block], op, block);
+    if (class_of(op) == RecomputeClass::mixer) --mixers_[block];
     for (const TensorId id : op.outputs) {
       if (id == kNoTensor) continue;
       const auto i = static_cast<size_t>(id);
@@ -94,7 +107,9 @@ class Survival {
     }
   }
 
-  Fate fate_at(RecomputePoint point, const Op& op, size_t layer) {
+  static RecomputeClass class_of(const Op& op) { return rule_of(op.kind).recompute; }
+
+  Fate fate_at(RecomputePoint point, const Op& op, size_t block) {
     switch (point) {
       case RecomputePoint::none:
         return Fate::kept;
@@ -103,14 +118,14 @@ class Survival {
       case RecomputePoint::cheap:
         return derived(op) ? Fate::derived : unless_needed(op);
       case RecomputePoint::mlp:
-        if (summed_[layer] != 0) return Fate::lost;
-        if (attended_[layer] != 0 && op.kind == OpKind::add) {
-          summed_[layer] = 1;
+        if (summed_[block] != 0) return Fate::lost;
+        if (mixers_[block] == 0 && class_of(op) == RecomputeClass::sum) {
+          summed_[block] = 1;
           return Fate::kept;
         }
         return derived(op) ? Fate::derived : unless_needed(op);
       case RecomputePoint::attention:
-        return op.kind == OpKind::attention ? Fate::kept : Fate::lost;
+        return class_of(op) == RecomputeClass::mixer ? Fate::kept : Fate::lost;
       case RecomputePoint::block:
         return Fate::lost;
     }
@@ -125,17 +140,20 @@ class Survival {
     return needed ? Fate::kept : Fate::lost;
   }
 
-  // Its rule states no floating-point work of matrix kind, and what it reads is there or follows as cheaply.
+  static bool is_cheap(const Op& op) {
+    return class_of(op) != RecomputeClass::product && class_of(op) != RecomputeClass::mixer;
+  }
+
+  // Cheap, and what it reads is there or follows as cheaply.
   [[nodiscard]] bool derived(const Op& op) const {
-    return rule_of(op.kind).cost == nullptr &&
-           std::none_of(op.inputs.begin(), op.inputs.end(), [&](TensorId id) {
+    return is_cheap(op) && std::none_of(op.inputs.begin(), op.inputs.end(), [&](TensorId id) {
              return id != kNoTensor && fates_[static_cast<size_t>(id)] == Fate::lost;
            });
   }
 
   [[nodiscard]] bool follows_from_gate(const Op& op) const {
-    if (op.kind == OpKind::swiglu) return derived(op);
-    return op.kind == OpKind::dropout && fates_[static_cast<size_t>(op.inputs[0])] == Fate::derived;
+    if (class_of(op) == RecomputeClass::gate) return derived(op);
+    return is_cheap(op) && op.has_input(0) && fates_[static_cast<size_t>(op.inputs[0])] == Fate::derived;
   }
 
   // A norm is not repeated for its reciprocal deviations alone (4 bytes a row): they stay unless the norm's
@@ -143,7 +161,7 @@ class Survival {
   void keep_lone_side_outputs() {
     std::vector<char> demanded(fates_.size());
     for (auto op = graph_.ops().rbegin(); op != graph_.ops().rend(); ++op) {
-      if (layer_of_output(*op) == kNoLayer) continue;
+      if (block_of_output(*op) == kNoBlock) continue;
       bool repeated = false;
       for (size_t o = 0; o < op->outputs.size(); ++o) {
         if (!op->has_output(o)) continue;
@@ -163,33 +181,32 @@ class Survival {
   const Graph& graph_;
   const ForwardValues& values_;
   std::vector<RecomputePoint> points_;
-  std::vector<int32_t> segments_;
+  std::vector<BlockId> segments_;     // by block: the first one of its segment
   std::vector<Fate> fates_;           // by tensor
   std::vector<char> leaves_segment_;  // by tensor
-  std::vector<char> attended_;        // by layer: the attention is behind
-  std::vector<char> summed_;          // by layer: the first residual sum is behind
+  std::vector<int32_t> mixers_;       // by block: those to come
+  std::vector<char> summed_;          // by block: the residual sum after the last mixer is behind
 };
 
 }  // namespace
 
 ForwardValues find_forward_values(const Graph& train) {
   const size_t n = train.tensors().size();
-  ForwardValues values{std::vector<int32_t>(n, kNoOp), std::vector<int32_t>(n, kNoLayer),
+  ForwardValues values{std::vector<int32_t>(n, kNoOp), std::vector<BlockId>(n, kNoBlock),
                        std::vector<char>(n), std::vector<char>(n)};
   for (size_t at = 0; at < train.ops().size(); ++at) {
     const Op& op = train.ops()[at];
-    const int32_t layer = layer_of(op.scope);
     for (const TensorId id : op.inputs) {
       if (id == kNoTensor) continue;
       const auto i = static_cast<size_t>(id);
       if (op.stage == Stage::backward) values.needed[i] = 1;
-      if (values.layer[i] != layer) values.leaves_layer[i] = 1;
+      if (values.block[i] != op.block) values.leaves_block[i] = 1;
     }
     if (!repeatable(train, op)) continue;
     for (const TensorId id : op.outputs) {
       if (id == kNoTensor) continue;
       values.producer[static_cast<size_t>(id)] = static_cast<int32_t>(at);
-      values.layer[static_cast<size_t>(id)] = layer;
+      values.block[static_cast<size_t>(id)] = op.block;
     }
   }
   return values;
@@ -197,12 +214,12 @@ ForwardValues find_forward_values(const Graph& train) {
 
 std::vector<Fate> find_fates(const Graph& train, const ForwardValues& values, const RecomputeChoice& choice) {
   if (choice.layers.empty()) return std::vector<Fate>(train.tensors().size(), Fate::kept);
-  check(choice, count_layers(values));
+  check(choice, train);
   return Survival(train, values, choice).run();
 }
 
 std::vector<char> find_derivable(const Graph& train, const ForwardValues& values) {
-  const RecomputeChoice cheap{std::vector(count_layers(values), RecomputePoint::cheap), 1};
+  const RecomputeChoice cheap{std::vector(train.blocks().size(), RecomputePoint::cheap), 1};
   const std::vector<Fate> fates = find_fates(train, values, cheap);
   std::vector<char> derivable(fates.size());
   std::transform(fates.begin(), fates.end(), derivable.begin(),

@@ -14,9 +14,9 @@ inline constexpr int32_t kNoOp = -1;
 // Facts about the activations of the forward pass, by tensor id.
 struct ForwardValues {
   std::vector<int32_t> producer;   // index of the forward op that can be repeated for it, or kNoOp
-  std::vector<int32_t> layer;      // of that op, or kNoLayer
+  std::vector<BlockId> block;      // of that op
   std::vector<char> needed;        // a backward op reads it
-  std::vector<char> leaves_layer;  // an op of another layer, or of none, reads it
+  std::vector<char> leaves_block;  // an op of another block, or of none, reads it
 };
 
 ForwardValues find_forward_values(const Graph& train);

@@ -8,20 +8,13 @@
 namespace plimsoll {
 namespace {
 
-Op update_op(OpKind kind, const std::string& scope) {
+Op update_op(OpKind kind, const std::string& scope, BlockId block) {
   Op op;
   op.kind = kind;
+  op.block = block;
   op.scope = scope;
   op.stage = Stage::update;
   return op;
-}
-
-// By tensor: whether a lookup reads it (a tied head is one tensor with its embedding).
-std::vector<char> find_embeddings(const Graph& train) {
-  std::vector<char> embeddings(train.tensors().size());
-  for (const Op& op : train.ops())
-    if (op.kind == OpKind::embedding) embeddings[static_cast<size_t>(op.input(1))] = 1;
-  return embeddings;
 }
 
 }  // namespace
@@ -39,9 +32,10 @@ Graph make_trainable(Graph graph) {
 
 Graph build_update(const Graph& train, const TrainPrecision& precision, const OptimizerOptions& options) {
   Graph update("update");
+  update.set_blocks(train.blocks());
   const TensorId step = update.add_tensor({kStepTensor, {kNumStepValues}, DType::f64, Role::input});
   const TensorId norm = update.add_tensor({kGradNormTensor, {2}, DType::f64, Role::metric});
-  Op norm_op = update_op(OpKind::grad_norm, "optimizer");
+  Op norm_op = update_op(OpKind::grad_norm, "optimizer", kNoBlock);
   norm_op.inputs = {step};
   norm_op.outputs = {norm};
   norm_op.attrs = {{"max_norm", options.max_grad_norm}};
@@ -52,17 +46,15 @@ Graph build_update(const Graph& train, const TrainPrecision& precision, const Op
     const TensorId found = train.find(gradient_name(weight.name));
     check_internal(found != kNoTensor, "build_update: " + weight.name + " trains but has no gradient");
     const TensorId gradient = update.add_tensor(train.tensor(found));
-    Op square = update_op(OpKind::grad_square, weight.name);
+    Op square = update_op(OpKind::grad_square, weight.name, weight.block);
     square.inputs = {gradient};
     square.outputs = {kNewTensor};
     norm_op.inputs.push_back(emit(update, std::move(square), weight.name + kGradSquareSuffix)[0]);
     weights.emplace_back(static_cast<TensorId>(i), gradient);
   }
   emit(update, std::move(norm_op), "");
-  const std::vector<char> embeddings = find_embeddings(train);
   for (const auto& [weight, gradient] : weights)
-    add_update(update, train.tensor(weight), embeddings[static_cast<size_t>(weight)] != 0, gradient, norm,
-               precision, options);
+    add_update(update, train.tensor(weight), gradient, norm, precision, options);
   return update;
 }
 

@@ -1,7 +1,6 @@
 #include "passes/transfers.h"
 
 #include "ops/rule.h"
-#include "passes/layers.h"
 
 namespace plimsoll {
 namespace {
@@ -11,6 +10,7 @@ Op transfer(OpKind kind, const Op& partner) {
   op.kind = kind;
   op.scope = partner.scope;
   op.stage = partner.stage;
+  op.block = partner.block;
   return op;
 }
 
@@ -29,6 +29,7 @@ TensorId append_fetch(Graph& graph, TensorId home, ElementRange range, const std
   fetch.outputs = {kNewTensor};
   fetch.attrs = {{"first", range.first}, {"elements", range.elements}};
   const TensorId copy = emit(graph, std::move(fetch), copy_name)[0];
+  graph.set_block(copy, graph.tensor(home).block);
   append_wait(graph, OpKind::fetch_wait, copy, reader);
   return copy;
 }
@@ -48,11 +49,10 @@ void append_store(Graph& graph, TensorId copy, TensorId home, int64_t first, con
 
 int32_t StretchCounter::next(const Op& op) {
   if (op.stage == Stage::update) return ++updates_;
-  const int32_t layer = layer_of(op.scope);
-  if (layer != layer_ || op.stage != stage_) ++layers_;
-  layer_ = layer;
+  if (op.block != block_ || op.stage != stage_) ++blocks_;
+  block_ = op.block;
   stage_ = op.stage;
-  return layers_;
+  return blocks_;
 }
 
 Graph fetch_for_readers(Graph graph, const std::vector<char>& homes) {

@@ -21,18 +21,18 @@ TensorId append_fetch(Graph& graph, TensorId home, const std::string& copy_name,
 void append_store(Graph& graph, TensorId copy, TensorId home, int64_t first, const Op& writer);
 
 // Numbers the stretches of a program that transfers count their distance in. Ops of the update stage are one
-// stretch each (a slice); of the other stages, a layer's forward or backward pass is one, and so is what lies
-// between layers. The two kinds are numbered apart, so that updates inside of a backward pass do not cut it.
+// stretch each (a slice); of the other stages, a block's forward or backward pass is one, and so is what lies
+// between blocks. The two kinds are numbered apart, so that updates inside of a backward pass do not cut it.
 class StretchCounter {
  public:
   // The number of the stretch that `op`, which must come next in program order and be no transfer, is in.
   int32_t next(const Op& op);
 
  private:
-  int32_t layers_ = -1;
+  int32_t blocks_ = -1;
   int32_t updates_ = -1;
-  int32_t layer_ = 0;
-  Stage stage_ = Stage::update;  // of the stretch `layers_`; no such stretch has this one
+  BlockId block_ = kNoBlock;
+  Stage stage_ = Stage::update;  // of the stretch `blocks_`; no such stretch has this one
 };
 
 // `homes` by tensor id. In every stretch before the update, the ops that read a home read a copy instead,

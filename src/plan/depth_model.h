@@ -1,21 +1,21 @@
 // Bytes and seconds of a variant at any depth, measured on its real programs at a depth of a few layers.
 //
-// Layers of a decoder repeat, so the bytes alive at an op and the seconds of a step are affine in the number
-// of layers at each recompute point: one layer of each kind is taken for all of its kind. What is alive at
-// the busiest op of the last layer of a kind is the most for that kind, since the backward pass takes layers
-// from the last to the first. So the programs of 6 layers tell the lower bound of the arena for 80; in
-// segments, those of three segments of three layers. Rows of logits at a time change nothing but the
-// workspace and the seconds of the loss, so that one program stands for all of them. The planner checks every
-// plan that it chooses against the program of full depth (search.h).
+// The blocks of a stack repeat, so the bytes alive at an op and the seconds of a step are affine in the
+// number of blocks of each stack at each recompute point: one block is taken for all of its kind and point.
+// What is alive at the busiest op of the last block of a kind is the most for that kind, since the backward
+// pass takes blocks from the last to the first. So the programs of 6 layers tell the lower bound of the arena
+// for 80; in segments, those of three segments of three layers. Rows of logits at a time change nothing but
+// the workspace and the seconds of the loss, so that one program stands for all of them. The planner checks
+// every plan that it chooses against the program of full depth (search.h).
 #pragma once
 
 #include <array>
 #include <map>
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "plan/experiment.h"
+#include "plan/program_needs.h"
 #include "plan/time_model.h"
 #include "plan/train_graphs.h"
 
@@ -34,48 +34,6 @@ struct Usage {
 // Bytes of the process's heap for programs: what planning and binding them was measured to leave resident.
 int64_t program_heap_bytes(int64_t ops, int64_t tensors);
 
-// base + slope[i] * (what there is more of kind i than was measured).
-inline constexpr size_t kKinds = 3;
-using More = std::array<int64_t, kKinds>;
-template <class Amount>
-struct Affine {
-  Amount base{};
-  std::array<Amount, kKinds> slope{};
-
-  [[nodiscard]] Amount at(const More& more) const {
-    Amount amount = base;
-    for (size_t i = 0; i < kKinds; ++i) amount += slope[i] * static_cast<Amount>(more[i]);
-    return amount;
-  }
-};
-using AffineBytes = Affine<int64_t>;
-using AffineSeconds = Affine<double>;
-
-// Which layers of a measured program stand for others.
-enum class Samples : uint8_t { none, mixture, segments };
-
-// What a program needs: persistent tensors by name, transient bytes alive together (the largest counts),
-// time. Rows of logits at a time are counted by their index in the list that was measured.
-struct ProgramNeeds {
-  struct Persistent {
-    Space space = Space::device;
-    AffineBytes bytes;
-  };
-  struct Loss {  // an op of the loss: what is alive but for its workspace, which goes by the rows
-    AffineBytes alive;
-    std::vector<int64_t> workspace;
-  };
-  int64_t runs = 0;  // in an optimizer step
-  std::map<std::string, Persistent> persistent;
-  std::array<std::vector<AffineBytes>, 3> transient;  // by space
-  std::vector<Loss> losses;
-  AffineBytes ops, tensors;             // numbers of them
-  AffineBytes disk_traffic;             // bytes
-  std::vector<AffineSeconds> compute;   // by rows: what the compute queue does
-  std::vector<AffineSeconds> together;  // by rows: both queues, with what waits for what
-  AffineSeconds io;
-};
-
 // Programs of one experiment. Updates are alike for all variants that keep the same parts in the same homes,
 // and going slice by slice they have most of the ops, so they are built once for each; evaluations likewise.
 class KnownPrograms {
@@ -92,7 +50,7 @@ class KnownPrograms {
   [[nodiscard]] int64_t ops_built() const { return ops_built_; }
 
  private:
-  ProgramNeeds needs_of(const Graph& graph, const Variant& variant, Samples samples,
+  ProgramNeeds measured(const Graph& graph, const Variant& variant, Samples samples,
                         const std::vector<int64_t>& chunks);
   std::shared_ptr<const ProgramNeeds> update_of(const Experiment& experiment, const Variant& variant,
                                                 Samples samples, const std::vector<int64_t>& chunks);
@@ -108,14 +66,19 @@ class KnownPrograms {
   std::map<Key, std::shared_ptr<const ProgramNeeds>> updates_, evaluations_;
 };
 
+// Blocks of one stack, the first of them at one point of recomputation and the rest at another.
+struct StackDepth {
+  int64_t blocks = 0;
+  int64_t first = 0;  // from 1 to blocks; all of them only where both points are the same
+};
+
 // One way to recompute, at any depth and any of the measured rows of logits.
 class DepthModel {
  public:
-  static constexpr int64_t kFirst = 3;    // layers at `first` of the programs measured for a mixture
-  static constexpr int64_t kRest = 3;     // layers at `rest`
-  static constexpr int64_t kSegment = 3;  // layers of a segment of the programs measured for segments
-  static constexpr int64_t kSegments = 3;
   static constexpr int64_t kFewest = 7;  // shallower models are measured as they are
+
+  // Of programs that were measured alike.
+  DepthModel(const KnownPrograms::Needs& needs, size_t chunks);
 
   // The variant as it is, at full depth.
   static DepthModel exact(KnownPrograms& programs, const Variant& variant,
@@ -128,8 +91,11 @@ class DepthModel {
 
   // Of an exact model.
   [[nodiscard]] Usage at(size_t chunk) const { return usage({}, {}, chunk); }
-  // Of a mixture: `first_layers` from 1 to layers.
-  [[nodiscard]] Usage at(int64_t layers, int64_t first_layers, size_t chunk) const;
+  // Of a mixture, by stack of the model.
+  [[nodiscard]] Usage at(const std::vector<StackDepth>& stacks, size_t chunk) const;
+  [[nodiscard]] Usage at(int64_t layers, int64_t first_layers, size_t chunk) const {
+    return at(std::vector<StackDepth>{{layers, first_layers}}, chunk);
+  }
   // Of segments of so many layers.
   [[nodiscard]] Usage in_segments(int64_t layers, int64_t segment, size_t chunk) const;
   // Device bytes that no choice of recomputation goes below, by a mixture of one point.
@@ -141,9 +107,8 @@ class DepthModel {
     std::vector<AffineSeconds> compute, together;
     AffineSeconds io;
   };
-  DepthModel(const KnownPrograms::Needs& needs, size_t chunks);
-  // `layers`: more layers of each kind; `alive`: more of what each kind of storage stands for.
-  [[nodiscard]] Usage usage(const More& layers, const More& alive, size_t chunk) const;
+  // `blocks`: more blocks of each slot; `alive`: more of what each slot's storages stand for.
+  [[nodiscard]] Usage usage(const More& blocks, const More& alive, size_t chunk) const;
 
   std::array<AffineBytes, 3> persistent_;                 // by space
   std::array<std::vector<AffineBytes>, 3> transient_;     // by space

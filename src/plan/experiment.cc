@@ -2,11 +2,8 @@
 
 #include <algorithm>
 
-#include "autodiff/autodiff.h"
 #include "base/units.h"
 #include "models/decoder.h"
-#include "ops/rule.h"
-#include "passes/update_in_backward.h"
 #include "plan/train_graphs.h"
 
 namespace plimsoll {
@@ -16,28 +13,37 @@ BatchShape batch_of(const Experiment& experiment, int64_t micro, int64_t documen
   return {micro * experiment.max_length, micro * documents, experiment.max_length};
 }
 
-// Adapters, then quantised weights, where they are asked for.
-Graph adapted(Graph graph, const LoraOptions* lora, const QuantiseOptions* nf4) {
-  if (lora != nullptr) graph = add_lora(graph, *lora);
-  return nf4 == nullptr ? graph : quantise(graph, *nf4);
+const LoraOptions* lora_of(const Experiment& experiment) {
+  return experiment.lora ? &experiment.lora_options : nullptr;
 }
-
 const QuantiseOptions* nf4_of(const Experiment& experiment) {
   return experiment.nf4 ? &experiment.nf4_options : nullptr;
 }
 
-Graph build_evaluation(const Experiment& experiment, const Variant& variant) {
-  const Graph forward =
-      build_decoder_loss(experiment.model, batch_of(experiment, variant.eval_micro_batch, 1),
-                         experiment.precision.compute, variant.loss_chunk, kEvalLossTensor);
-  LoraOptions without_dropout = experiment.lora_options;
-  without_dropout.dropout = 0.0;
-  return adapted(forward, experiment.lora ? &without_dropout : nullptr, nf4_of(experiment));
+PassContext context_of(const Experiment& experiment, const Variant& variant, const DeviceDescription* device,
+                       Purpose purpose) {
+  PassContext context;
+  context.purpose = purpose;
+  context.device = device;
+  context.lora = lora_of(experiment);
+  context.nf4 = nf4_of(experiment);
+  context.precision = experiment.lora ? adapter_precision(experiment.precision) : experiment.precision;
+  context.optimizer = experiment.optimizer;
+  context.recompute = variant.recompute;
+  context.update_in_backward = variant.update_in_backward;
+  context.offload = variant.offload;
+  context.transfers = {device == nullptr || device->reaches_host, variant.accumulation};
+  return context;
 }
 
-Graph finish(Graph graph, const DeviceDescription& device) {
-  verify(graph);
-  return assign_scratch(std::move(graph), device);
+Graph build_evaluation(const Experiment& experiment, const Variant& variant) {
+  return build_decoder_loss(experiment.model, batch_of(experiment, variant.eval_micro_batch, 1),
+                            experiment.precision.compute, variant.loss_chunk, kEvalLossTensor);
+}
+
+Graph named(Graph graph, const char* name) {
+  graph.set_name(name);
+  return graph;
 }
 
 }  // namespace
@@ -49,73 +55,65 @@ int64_t default_loss_chunk(const Experiment& experiment, int64_t tokens) {
   return std::min(chunk, tokens);
 }
 
-Graph build_forward(const Experiment& experiment, const Variant& variant) {
+Graph build_micro_step(const Experiment& experiment, const Variant& variant, PassId last,
+                       const AfterPass& after) {
   Graph forward =
       build_decoder_loss(experiment.model, batch_of(experiment, variant.micro_batch, experiment.documents),
                          experiment.precision.compute, variant.loss_chunk, kLossTensor);
-  if (!experiment.lora) return make_trainable(std::move(forward));
-  return adapted(std::move(forward), &experiment.lora_options, nf4_of(experiment));
+  return run_passes(std::move(forward), context_of(experiment, variant, nullptr, Purpose::train), kFirstPass,
+                    last, after);
 }
 
-namespace {
-
-TrainPrecision precision_of(const Experiment& experiment) {
-  return experiment.lora ? adapter_precision(experiment.precision) : experiment.precision;
-}
-
-}  // namespace
-
-Graph build_train(const Experiment& experiment, const Variant& variant) {
-  return differentiate(build_forward(experiment, variant), {precision_of(experiment).gradients});
+Graph build_forward(const Experiment& experiment, const Variant& variant) {
+  return build_micro_step(experiment, variant, PassId::quantise);
 }
 
 std::vector<Graph> build_programs(const Experiment& experiment, const Variant& variant,
                                   const DeviceDescription& device, Programs which) {
   return finish_programs(experiment, variant, device,
-                         recompute(build_train(experiment, variant), variant.recompute), which);
+                         build_micro_step(experiment, variant, PassId::recompute), which);
 }
 
 std::vector<Graph> finish_programs(const Experiment& experiment, const Variant& variant,
-                                   const DeviceDescription& device, Graph train, Programs which) {
-  const TrainPrecision precision = precision_of(experiment);
+                                   const DeviceDescription& device, Graph train, Programs which,
+                                   const AfterPass& after) {
   const bool all = which == Programs::all;
-  const bool trains = all || which == Programs::micro_step;
-  const bool updates = variant.update_in_backward ? trains : all || which == Programs::update;
-  Graph update = updates ? build_update(train, precision, experiment.optimizer) : Graph();
   std::vector<Graph> programs;
-  const auto add = [&](Graph graph, const char* name) {
-    graph.set_name(name);
-    programs.push_back(std::move(graph));
+  const auto add = [&](Graph graph, Purpose purpose, PassId first, const char* name) {
+    programs.push_back(run_passes(named(std::move(graph), name),
+                                  context_of(experiment, variant, &device, purpose), first, kLastPass,
+                                  after));
   };
-  if (variant.update_in_backward && trains) {
-    add(update_in_backward(std::move(train), update), kTrainProgram);
-  } else {
-    if (trains) add(std::move(train), kTrainProgram);
-    if (updates) add(std::move(update), kUpdateProgram);
-  }
+  const bool updates = !variant.update_in_backward && (all || which == Programs::update);
+  const PassContext context = context_of(experiment, variant, &device, Purpose::update);
+  Graph update = updates ? build_update(train, context.precision, context.optimizer) : Graph();
+  if (all || which == Programs::micro_step)
+    add(std::move(train), Purpose::train, PassId::update_in_backward, kTrainProgram);
+  if (updates) add(std::move(update), Purpose::update, kFirstPass, kUpdateProgram);
   if (experiment.evaluates && (all || which == Programs::evaluation))
-    add(build_evaluation(experiment, variant), kEvalProgram);
-  programs = offload(std::move(programs), variant.offload, {device.reaches_host, variant.accumulation});
-  for (Graph& program : programs) program = finish(std::move(program), device);
+    add(build_evaluation(experiment, variant), Purpose::evaluate, kFirstPass, kEvalProgram);
   return programs;
 }
 
 std::vector<Graph> build_evaluation_programs(const Experiment& experiment, const Variant& variant,
                                              const DeviceDescription& device) {
-  Graph graph = build_evaluation(experiment, variant);
-  graph.set_name(kEvalProgram);
-  return {finish(graph, device)};
+  PassContext context = context_of(experiment, variant, &device, Purpose::evaluate);
+  context.offload = {};
+  return {run_passes(named(build_evaluation(experiment, variant), kEvalProgram), context)};
 }
 
 std::vector<Graph> build_generation_programs(const ModelSpec& model, const LoraOptions* lora,
                                              const QuantiseOptions* nf4, DType compute, int64_t prefill,
                                              int64_t capacity, const DeviceDescription& device) {
+  PassContext context;
+  context.purpose = Purpose::generate;
+  context.device = &device;
+  context.lora = lora;
+  context.nf4 = nf4;
   std::vector<Graph> programs;
-  for (const auto& [tokens, name] : {std::pair<int64_t, const char*>{prefill, "prefill"}, {1, "decode"}}) {
-    Graph graph = adapted(build_decoder_cached(model, tokens, capacity, compute), lora, nf4);
-    graph.set_name(name);
-    programs.push_back(finish(std::move(graph), device));
-  }
+  for (const auto& [tokens, name] : {std::pair<int64_t, const char*>{prefill, "prefill"}, {1, "decode"}})
+    programs.push_back(
+        run_passes(named(build_decoder_cached(model, tokens, capacity, compute), name), context));
   return programs;
 }
 

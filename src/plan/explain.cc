@@ -5,7 +5,6 @@
 #include <set>
 
 #include "base/units.h"
-#include "passes/layers.h"
 
 namespace plimsoll {
 namespace {
@@ -80,9 +79,6 @@ std::vector<const TableRow*> persistent_on_device(const Plan& plan) {
   return rows;
 }
 
-// "d_model.layers.3.mlp.act.2" is a gradient of layer 3's activation.
-std::string_view place_of(std::string_view name) { return name.starts_with("d_") ? name.substr(2) : name; }
-
 void add(LayerGroup& group, const TableRow& row) {
   const int64_t bytes = round_up(row.bytes, kArenaAlignment);
   switch (row.role) {
@@ -105,40 +101,54 @@ bool same_bytes(const LayerGroup& a, const LayerGroup& b) {
 }
 
 std::vector<LayerGroup> layer_groups(const Plan& plan, const std::vector<const TableRow*>& transient) {
-  const auto layers = static_cast<size_t>(plan.request.experiment.model.layers);
-  std::vector<LayerGroup> each(layers + 1);  // the last one: outside
+  const Graph& graph = plan.programs.front();
+  const size_t blocks = graph.blocks().size();
+  std::vector<LayerGroup> each(blocks + 1);  // the last one: outside
   const auto count = [&](const TableRow* row) {
-    const int32_t layer = layer_of(place_of(row->name));
-    add(each[layer == kNoLayer ? layers : static_cast<size_t>(layer)], *row);
+    add(each[row->block == kNoBlock ? blocks : static_cast<size_t>(row->block)], *row);
   };
   for (const TableRow* row : persistent_on_device(plan)) count(row);
   for (const TableRow* row : transient) count(row);
   std::vector<LayerGroup> groups;
-  for (size_t i = 0; i < layers; ++i) {
-    if (groups.empty() || !same_bytes(groups.back(), each[i])) {
-      groups.push_back(each[i]);
-      groups.back().first = static_cast<int32_t>(i);
+  for (const Stack& stack : graph.stacks()) {
+    for (int32_t i = 0; i < stack.count; ++i) {
+      const auto block = static_cast<size_t>(stack.first + i);
+      if (i == 0 || !same_bytes(groups.back(), each[block])) {
+        groups.push_back(each[block]);
+        groups.back().kind = graph.blocks()[block].kind;
+        groups.back().first = i;
+      }
+      groups.back().last = i;
     }
-    groups.back().last = static_cast<int32_t>(i);
   }
-  groups.push_back(each[layers]);
+  groups.push_back(each[blocks]);
   groups.back().last = -1;
   return groups;
 }
 
-// "model.layers.3.mlp.act" -> "layers.*.mlp.act"
-std::string kind_name(const std::string& name) {
-  constexpr std::string_view kLayers = "layers.";
-  const size_t at = name.find(kLayers);
-  if (layer_of(place_of(name)) == kNoLayer || at == std::string::npos) return name;
-  const size_t number = at + kLayers.size();
-  return (name.starts_with("d_") ? "gradient of layers.*" : "layers.*") + name.substr(name.find('.', number));
+// "model.layers.3" -> "layers.*"; with the whole path where there are several stacks.
+std::string name_of_all(const Graph& graph, const BlockInfo& block) {
+  const size_t number = block.name.rfind('.');
+  if (number == std::string::npos) return block.kind + ".*";
+  const size_t path = graph.stacks().size() > 1 ? std::string::npos : block.name.rfind('.', number - 1);
+  const size_t begin = path == std::string::npos ? 0 : path + 1;
+  return block.name.substr(begin, number - begin) + ".*";
 }
 
-std::vector<TensorKind> tensor_kinds(const std::vector<const TableRow*>& transient) {
+// "d_model.layers.3.mlp.act" -> "gradient of layers.*.mlp.act"
+std::string kind_name(const TableRow& row, const Graph& graph) {
+  if (row.role == Role::scratch) return "scratch";
+  if (row.block == kNoBlock) return row.name;
+  const BlockInfo& block = graph.blocks()[static_cast<size_t>(row.block)];
+  const size_t at = row.name.find(block.name);
+  if (at == std::string::npos) return row.name;
+  return (at > 0 ? "gradient of " : "") + name_of_all(graph, block) + row.name.substr(at + block.name.size());
+}
+
+std::vector<TensorKind> tensor_kinds(const std::vector<const TableRow*>& transient, const Graph& graph) {
   std::map<std::string, TensorKind> by_name;
   for (const TableRow* row : transient) {
-    const std::string name = row->role == Role::scratch ? "scratch" : kind_name(row->name);
+    const std::string name = kind_name(*row, graph);
     TensorKind& kind = by_name[name];
     kind.name = name;
     ++kind.count;
@@ -188,7 +198,7 @@ Explanation explain(const Plan& plan, const std::vector<Doubled>& doubled) {
   result.host = explained(plan.host_components(), host);
   const auto transient = alive_at_peak(plan);
   result.layers = layer_groups(plan, transient);
-  result.kinds = tensor_kinds(transient);
+  result.kinds = tensor_kinds(transient, plan.programs.front());
   const Experiment& experiment = plan.request.experiment;
   result.scores_bytes = plan.variant.micro_batch * experiment.model.heads * experiment.max_length *
                         experiment.max_length * size_of(experiment.precision.compute);

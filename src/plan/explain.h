@@ -26,15 +26,17 @@ struct ExplainedComponent {
   std::vector<double> growth;  // by Doubled: bytes then over bytes now
 };
 
-// Consecutive layers that take the same bytes; first > last: what lies outside of all layers.
+// Consecutive blocks of one kind that take the same bytes, numbered within their stack; first > last: what
+// lies outside of all blocks.
 struct LayerGroup {
+  std::string kind;
   int32_t first = 0, last = -1;
   int64_t weights = 0;      // of one layer; with master copies
   int64_t training = 0;     // gradients and optimizer states
   int64_t activations = 0;  // alive at the peak, with working tensors and scratch
 };
 
-// Tensors of the same name but for the layer, of those alive at the peak.
+// Tensors of the same name but for the block, of those alive at the peak.
 struct TensorKind {
   std::string name;
   int64_t count = 0;

@@ -51,8 +51,8 @@ std::string growth_table(const Explanation& explanation) {
 
 std::string name_of(const LayerGroup& group) {
   if (group.last < group.first) return "outside of them";
-  if (group.last == group.first) return "layer " + std::to_string(group.first);
-  return "each of layers " + std::to_string(group.first) + " to " + std::to_string(group.last);
+  if (group.last == group.first) return group.kind + " " + std::to_string(group.first);
+  return "each of " + group.kind + "s " + std::to_string(group.first) + " to " + std::to_string(group.last);
 }
 
 std::string layer_table(const Explanation& explanation) {
@@ -123,7 +123,8 @@ std::string explain_json(const Plan& plan, const Explanation& explanation) {
   Json layers = Json::array();
   for (const LayerGroup& group : explanation.layers) {
     const bool outside = group.last < group.first;
-    layers.push_back({{"first", outside ? Json(nullptr) : Json(group.first)},
+    layers.push_back({{"kind", outside ? Json(nullptr) : Json(group.kind)},
+                      {"first", outside ? Json(nullptr) : Json(group.first)},
                       {"last", outside ? Json(nullptr) : Json(group.last)},
                       {"weights_bytes", group.weights},
                       {"gradients_and_states_bytes", group.training},

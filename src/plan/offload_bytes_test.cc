@@ -3,6 +3,7 @@
 
 #include "base/units.h"
 #include "layout/program_layout.h"
+#include "layout/test_bounds.h"
 #include "models/test_specs.h"
 #include "plan/experiment.h"
 

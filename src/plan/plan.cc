@@ -31,7 +31,8 @@ Plan lay_out_plan(const PlanRequest& request, const Variant& variant) {
 const char* component_of(const TableRow& row) {
   switch (row.role) {
     case Role::frozen_weight:
-      return row.dtype == DType::u8 || is_nf4_scale(row.name) ? "weights (nf4)" : "weights (frozen)";
+      return row.dtype == DType::u8 || row.parameter.origin == Origin::derived ? "weights (nf4)"
+                                                                               : "weights (frozen)";
     case Role::trainable_weight:
       return "weights (trained)";
     case Role::master:

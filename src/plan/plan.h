@@ -193,7 +193,8 @@ std::string peak_place(const Plan& plan);
 // plan/report.cc
 std::string report_text(const Plan& plan);
 std::string report_json(const Plan& plan);
-// One of "graph", "program", "layout", "table". Throws UsageError for another.
+// One of "graph", "program", "layout", "table", or the name of a pass: the programs as it leaves them. Throws
+// UsageError for another, and for a pass that none of the plan's programs goes through.
 std::string dump(const Plan& plan, const std::string& what);
 // plan/words.cc: "micro-batch 2 x 8, recompute block in 12 of 24 layers, states on disk".
 std::string variant_words(const Experiment& experiment, const Variant& variant);

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "layout/program_layout.h"
+#include "layout/test_bounds.h"
 #include "models/test_specs.h"
 #include "plan/experiment.h"
 

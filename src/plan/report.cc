@@ -11,6 +11,7 @@
 #include "plan/plan.h"
 #include "plan/report_parts.h"
 #include "plan/run_time.h"
+#include "plan/train_graphs.h"
 
 namespace plimsoll {
 namespace {
@@ -190,6 +191,33 @@ std::string layout_dump(const Plan& plan) {
   return text;
 }
 
+std::string program_text(const std::vector<Graph>& programs) {
+  std::string text;
+  for (const Graph& graph : programs) text += print_graph(graph) + "\n";
+  return text;
+}
+
+// The plan's programs as the pass leaves them.
+std::string pass_dump(const Plan& plan, const Pass& wanted) {
+  std::vector<Graph> programs;
+  const AfterPass after = [&](const Pass& pass, const Graph& graph) {
+    if (pass.id == wanted.id) programs.push_back(graph);
+  };
+  const Experiment& experiment = plan.request.experiment;
+  Graph train = build_micro_step(experiment, plan.variant, PassId::recompute, after);
+  finish_programs(experiment, plan.variant, plan.request.device, std::move(train), Programs::all, after);
+  if (programs.empty())
+    throw UsageError("--dump: no program of this plan goes through the pass '" + std::string(wanted.name) +
+                     "'");
+  return program_text(programs);
+}
+
+std::string names_of_dumps() {
+  std::string names = "graph, program, layout, table, or a pass:";
+  for (const Pass& pass : passes()) names += (pass.id == kFirstPass ? " " : ", ") + std::string(pass.name);
+  return names;
+}
+
 std::string graph_dump(const Plan& plan) {
   return print_graph(build_forward(plan.request.experiment, plan.variant));
 }
@@ -339,11 +367,10 @@ std::string dump(const Plan& plan, const std::string& what) {
   if (what == "graph") return graph_dump(plan);
   if (what == "layout") return layout_dump(plan);
   if (what == "table") return table_dump(plan);
-  if (what != "program")
-    throw UsageError("--dump: '" + what + "' is not one of graph, program, layout, table");
-  std::string text;
-  for (const Graph& graph : plan.programs) text += print_graph(graph) + "\n";
-  return text;
+  if (what == "program") return program_text(plan.programs);
+  const Pass* pass = find_pass(what);
+  if (pass == nullptr) throw UsageError("--dump: '" + what + "' is not one of " + names_of_dumps());
+  return pass_dump(plan, *pass);
 }
 
 }  // namespace plimsoll

@@ -94,7 +94,7 @@ double filled_seconds(const Graph& graph, const DeviceRates& rates, const Fillin
   double io = 0;
   std::unordered_map<TensorId, double> complete;
   for (const Op& op : graph.ops()) {
-    if (rule_of(op.kind).io) {
+    if (is_queued(op)) {
       io = std::max(io, compute) + op_seconds(graph, op, rates);
       compute += contention_seconds(graph, op, rates);
       complete[op.kind == OpKind::fetch ? op.outputs[0] : op.inputs[0]] = io;

@@ -4,55 +4,16 @@
 #include <bit>
 #include <functional>
 
-#include "ops/linear_cross_entropy_layout.h"
-#include "ops/linear_products.h"
 #include "ops/rule.h"
 #include "ops/transfer.h"
 
 namespace plimsoll {
 namespace {
 
-// The type of most of the bytes that an op touches: what its kernel is chosen by. Step values and sums, which
-// are f64, say nothing of it, large as they are beside the smallest weights.
-DType main_type(const Graph& graph, const Op& op) {
-  const Tensor* largest = nullptr;
-  const auto size = [&](const Tensor& tensor) { return tensor.dtype == DType::f64 ? 0 : tensor.bytes(); };
-  for (const auto* ids : {&op.inputs, &op.outputs})
-    for (const TensorId id : *ids)
-      if (id != kNoTensor && (largest == nullptr || size(graph.tensor(id)) > size(*largest)))
-        largest = &graph.tensor(id);
-  return largest == nullptr ? DType::f32 : largest->dtype;
-}
-
-// A product that adds to what C holds reads it once more.
-double product_seconds(const MatmulShape& shape, bool adds, const DeviceRates& rates) {
+double product_seconds(const Product& product, const DeviceRates& rates) {
+  const MatmulShape& shape = product.shape;
   const auto c_bytes = static_cast<double>(shape.m * shape.n * size_of(shape.c));
-  return matmul_seconds(rates, shape) + (adds ? c_bytes / rates.bandwidth : 0.0);
-}
-
-double head_products_seconds(const Graph& graph, const Op& op, const DeviceRates& rates) {
-  const CrossEntropyProducts products = cross_entropy_products(graph, op);
-  double seconds = matmul_seconds(rates, products.logits);
-  if (products.d_x) seconds += matmul_seconds(rates, *products.d_x);
-  if (products.d_w) seconds += product_seconds(*products.d_w, true, rates);
-  const auto rows = static_cast<double>(input_tensor(graph, op, 0).shape[0]);
-  return seconds * rows / static_cast<double>(products.logits.m);
-}
-
-// The softmax reads the logits twice and writes them once.
-OpWork head_work(const Graph& graph, const Op& op, const DeviceRates& rates) {
-  const Tensor& x = input_tensor(graph, op, 0);
-  const int64_t logits = x.shape[0] * input_tensor(graph, op, 1).shape[0];
-  const auto bytes = static_cast<double>(3 * logits * size_of(x.dtype));
-  return {.products = head_products_seconds(graph, op, rates), .work = bytes, .at = bytes, .dtype = x.dtype};
-}
-
-OpWork attention_work(const Graph& graph, const Op& op) {
-  return {.work = cost_of(graph, op).flops,
-          .at = static_cast<double>(op.attr_int("length")),
-          .dtype = input_tensor(graph, op, 0).dtype,
-          .head_dim = op.attr_int("head_dim"),
-          .arithmetic = true};
+  return matmul_seconds(rates, shape) + (product.adds ? c_bytes / rates.bandwidth : 0.0);
 }
 
 // What is known of an op without a curve.
@@ -63,7 +24,7 @@ double rate_without_curve(const OpWork& work, const DeviceRates& rates) {
 
 // Bytes of a transfer over the slower of its two ends: the I/O queue copies in host memory, or moves a file.
 double transfer_seconds(const Graph& graph, const Op& op, const DeviceRates& rates) {
-  const bool fetch = op.kind == OpKind::fetch;
+  const bool fetch = rule_of(op.kind).queue == Queue::copy_in;
   const Space home = graph.tensor(fetch ? op.inputs[0] : op.outputs[0]).space;
   const double file_rate = fetch ? rates.disk_read : rates.disk_write;
   return cost_of(graph, op).bytes / (home == Space::disk ? file_rate : rates.host_copy);
@@ -99,24 +60,16 @@ uint64_t signature(const Graph& graph, const Op& op) {
 }  // namespace
 
 OpWork work_of(const Graph& graph, const Op& op, const DeviceRates& rates) {
-  switch (op.kind) {
-    case OpKind::linear:
-      return {.products = product_seconds(linear_product(graph, op), op.has_input(3), rates)};
-    case OpKind::linear_dx:
-      return {.products = product_seconds(linear_dx_product(graph, op), op.has_input(2), rates)};
-    case OpKind::linear_dw:
-      return {.products = product_seconds(linear_dw_product(graph, op), true, rates)};
-    case OpKind::linear_cross_entropy:
-    case OpKind::linear_cross_entropy_grad:
-      return head_work(graph, op, rates);
-    case OpKind::attention:
-    case OpKind::attention_grad:
-      return attention_work(graph, op);
-    default: {
-      const double bytes = cost_of(graph, op).bytes;
-      return {.work = bytes, .at = bytes, .dtype = main_type(graph, op)};
-    }
-  }
+  const Work work = work_of(graph, op);
+  double products = 0;
+  for (const Product& product : work.products) products += product_seconds(product, rates);
+  const auto rows = static_cast<double>(work.rows);
+  return {.products = products * rows / static_cast<double>(work.rows_at_a_time),
+          .work = work.amount,
+          .at = work.at,
+          .dtype = work.dtype,
+          .head_dim = work.head_dim,
+          .arithmetic = work.arithmetic};
 }
 
 Bound bound_of(const Graph& graph, const Op& op, const DeviceRates& rates) {
@@ -128,7 +81,7 @@ Bound bound_of(const Graph& graph, const Op& op, const DeviceRates& rates) {
 }
 
 double op_seconds(const Graph& graph, const Op& op, const DeviceRates& rates) {
-  if (rule_of(op.kind).io) return transfer_seconds(graph, op, rates);
+  if (is_queued(op)) return transfer_seconds(graph, op, rates);
   if (is_transfer(op.kind)) return 0.0;
   const OpWork work = work_of(graph, op, rates);
   if (work.work == 0) return std::max(rates.op_overhead, work.products);
@@ -148,7 +101,7 @@ double TimeModel::seconds_of(const Graph& graph, const Op& op) {
 }
 
 void Queues::take(const Op& op, double seconds, double contention) {
-  if (rule_of(op.kind).io) {
+  if (is_queued(op)) {
     io = std::max(io, compute) + seconds;
     compute += contention;
     complete_[op.kind == OpKind::fetch ? op.outputs[0] : op.inputs[0]] = io;
@@ -165,14 +118,14 @@ double Queues::end() const { return std::max(compute, io); }
 double TimeModel::program_seconds(const Graph& graph) {
   Queues queues;
   for (const Op& op : graph.ops()) {
-    const bool io = rule_of(op.kind).io;
+    const bool io = is_queued(op);
     queues.take(op, seconds_of(graph, op), io ? contention_seconds(graph, op, rates_) : 0.0);
   }
   return queues.end();
 }
 
 int64_t disk_bytes_of(const Graph& graph, const Op& op) {
-  if (!rule_of(op.kind).io || graph.tensor(home_of(op)).space != Space::disk) return 0;
+  if (!is_queued(op) || graph.tensor(home_of(op)).space != Space::disk) return 0;
   return graph.tensor(op.kind == OpKind::fetch ? op.outputs[0] : op.inputs[0]).bytes();
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "layout/program_layout.h"
+#include "layout/test_bounds.h"
 #include "models/test_specs.h"
 #include "ops/rule.h"
 

@@ -16,7 +16,7 @@ const Graph& TrainGraphs::keeping(const Experiment& experiment, const Variant& v
   micro_batch_ = variant.micro_batch;
   loss_chunk_ = variant.loss_chunk;
   OfDepth& known = by_layers_[layers];
-  if (!known.keeping) known.keeping = build_train(experiment, variant);
+  if (!known.keeping) known.keeping = build_micro_step(experiment, variant, PassId::differentiate);
   return *known.keeping;
 }
 

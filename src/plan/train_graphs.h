@@ -7,16 +7,19 @@
 #include <optional>
 #include <vector>
 
+#include "passes/pipeline.h"
 #include "plan/experiment.h"
 
 namespace plimsoll {
 
-// The micro-step with its backward pass, keeping everything.
-Graph build_train(const Experiment& experiment, const Variant& variant);
+// The micro-step from the model's forward pass to the pass `last`, at most `recompute`.
+Graph build_micro_step(const Experiment& experiment, const Variant& variant, PassId last,
+                       const AfterPass& after = {});
 
-// As build_programs(), of a micro-step that recomputes what it should but moves nothing yet.
+// As build_programs(), of a micro-step that went as far as `recompute`.
 std::vector<Graph> finish_programs(const Experiment& experiment, const Variant& variant,
-                                   const DeviceDescription& device, Graph train, Programs which);
+                                   const DeviceDescription& device, Graph train, Programs which,
+                                   const AfterPass& after = {});
 
 class TrainGraphs {
  public:

@@ -48,7 +48,7 @@ void Executor::bind_calls(Device& device) {
   calls_.reserve(graph_.ops().size());
   for (size_t i = 0; i < graph_.ops().size(); ++i) {
     const Op& op = graph_.ops()[i];
-    if (rule_of(op.kind).io) {
+    if (is_queued(op)) {
       check_internal(arenas_.io != nullptr, "program " + graph_.name() + " has transfers and no I/O queue");
       numbers[i] = transfers++;
       BoundCall transfer = device.bind_transfer(transfer_of(graph_, op, layout_, arenas_));

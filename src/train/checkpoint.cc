@@ -28,7 +28,7 @@ constexpr int64_t kMaxStateBytes = kMiB;
 std::vector<const TableRow*> optimizer_rows(const PersistentState& state) {
   std::vector<const TableRow*> rows;
   for (const TableRow& row : state.rows()) {
-    const bool adapter_master = row.role == Role::master && row.name.find(".lora_") != std::string::npos;
+    const bool adapter_master = row.role == Role::master && row.parameter.origin == Origin::adapter;
     if ((row.role == Role::optimizer_state || row.role == Role::master) && !adapter_master)
       rows.push_back(&row);
   }

@@ -16,7 +16,6 @@ namespace plimsoll {
 
 GenerationPlan plan_generation(GenerationRequest request, const CpuSettings& cpu) {
   request.prefill = std::min(request.prefill, request.context);
-  if (request.lora) request.lora->dropout = 0.0;
   GenerationPlan plan;
   plan.programs = build_generation_programs(
       request.model, request.lora ? &*request.lora : nullptr, request.nf4 ? &*request.nf4 : nullptr,

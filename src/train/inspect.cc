@@ -13,7 +13,7 @@
 #include "io/json.h"
 #include "io/safetensors.h"
 #include "models/decoder.h"
-#include "ops/rule.h"
+#include "passes/pipeline.h"
 #include "runtime/device.h"
 #include "train/batch_writer.h"
 #include "train/generator.h"
@@ -56,8 +56,8 @@ BatchFile read_batch(const fs::path& file, const Experiment& experiment) {
   }
 }
 
-std::string exported_name(const std::string& weight) {
-  return is_adapter(weight) ? "base_model.model." + weight : weight;
+std::string exported_name(const TableRow& weight) {
+  return is_adapter(weight) ? "base_model.model." + weight.name : weight.name;
 }
 
 Dumped copied(std::string name, DType dtype, Shape shape, std::span<const std::byte> bytes) {
@@ -99,7 +99,8 @@ class BatchInspection {
     for (const TableRow& row : layout_.persistent) {
       if (row.role != Role::gradient) continue;
       const std::string weight = row.name.substr(0, row.name.size() - gradient_name("").size());
-      out.push_back(copied("grad." + exported_name(weight), row.dtype, row.shape, state_.bytes(row)));
+      out.push_back(
+          copied("grad." + exported_name(*state_.find(weight)), row.dtype, row.shape, state_.bytes(row)));
     }
     keep_logits(batch, out);
   }
@@ -118,14 +119,11 @@ class BatchInspection {
     std::vector<Graph> programs = build_programs(experiment_, variant, device);
     Graph logits = build_decoder_logits(experiment_.model, {tokens, micro_, experiment_.max_length},
                                         experiment_.precision.compute);
-    if (experiment_.lora) {
-      LoraOptions without_dropout = experiment_.lora_options;
-      without_dropout.dropout = 0.0;
-      logits = add_lora(logits, without_dropout);
-    }
-    if (experiment_.nf4) logits = quantise(logits, experiment_.nf4_options);
-    verify(logits);
-    programs.push_back(assign_scratch(logits, device));
+    PassContext context;
+    context.device = &device;
+    if (experiment_.lora) context.lora = &experiment_.lora_options;
+    if (experiment_.nf4) context.nf4 = &experiment_.nf4_options;
+    programs.push_back(run_passes(std::move(logits), context));
     return programs;
   }
   static ArenaLayout checked_layout(const std::vector<Graph>& programs) {

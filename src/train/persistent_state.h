@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ops/optimizer.h"
 #include "runtime/run_memory.h"
 
 namespace plimsoll {
@@ -25,7 +26,7 @@ class PersistentState {
   [[nodiscard]] const TableRow* find(std::string_view name) const { return layout_.find_persistent(name); }
   // The tensor's f32 master copy; nullptr when it has none.
   [[nodiscard]] const TableRow* master_of(const TableRow& row) const {
-    return layout_.find_persistent(row.name + ".master");
+    return layout_.find_persistent(row.name + kMasterSuffix);
   }
 
   [[nodiscard]] bool in_memory(const TableRow& row) const { return row.space != Space::disk; }

@@ -166,7 +166,8 @@ void add_parts(const PersistentState& state, const Nf4Rows& rows, const char* dt
 }  // namespace
 
 std::optional<Nf4Rows> find_nf4(const PersistentState& state, const TableRow& row) {
-  if (row.dtype != DType::u8 || !is_weight(row) || is_nf4_scale(row.name)) return std::nullopt;
+  if (row.dtype != DType::u8 || !is_weight(row) || row.parameter.origin == Origin::derived)
+    return std::nullopt;
   return Nf4Rows{&row, state.find(row.name + kAbsmaxSuffix), state.find(row.name + kNestedAbsmaxSuffix),
                  state.find(row.name + kNestedMapSuffix), state.find(row.name + kNestedOffsetSuffix)};
 }
@@ -241,9 +242,9 @@ void write_nf4_model(const PersistentState& state, const fs::path& model_folder,
   bool nested = false;
   const char* dtype = "float32";
   for (const TableRow& row : state.rows())
-    if (is_weight(row) && row.dtype == DType::bf16 && !is_adapter(row.name)) dtype = "bfloat16";
+    if (is_weight(row) && row.dtype == DType::bf16 && !is_adapter(row)) dtype = "bfloat16";
   for (const TableRow& row : state.rows()) {
-    if (!is_weight(row) || is_adapter(row.name) || is_nf4_scale(row.name)) continue;
+    if (!is_weight(row) || row.parameter.origin != Origin::checkpoint) continue;
     if (const auto rows = find_nf4(state, row)) {
       add_parts(state, *rows, dtype, parts);
       nested = rows->nested_absmax != nullptr;

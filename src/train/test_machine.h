@@ -67,7 +67,7 @@ class Program {
       const Op& op = graph_.ops()[i];
       if (!is_transfer(op.kind)) {
         calls_[i]();
-      } else if (rule_of(op.kind).io) {
+      } else if (is_queued(op)) {
         pending_.push_back(&op);
         if (transfers_ == Transfers::when_they_start) complete_one();
       } else {

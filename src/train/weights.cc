@@ -14,7 +14,6 @@
 #include "io/model_folder.h"
 #include "ops/name_hash.h"
 #include "ops/philox.h"
-#include "passes/quantise.h"
 #include "recipe/hub.h"
 #include "train/quantised_weights.h"
 #include "train/row_io.h"
@@ -61,6 +60,40 @@ class Uniform {
   PhiloxStream stream_;
 };
 
+// The values that a new weight begins with, element by element.
+class NewValues {
+ public:
+  NewValues(const TableRow& row, uint64_t seed, double normal_range)
+      : init_(row.parameter.init), first_(seed, row.name, 0), second_(seed, row.name, 1) {
+    // Kaiming-uniform with a = sqrt(5) is uniform within 1 / sqrt(inputs).
+    if (init_ == Initialiser::kaiming_uniform)
+      range_ = 1.0 / std::sqrt(static_cast<double>(row.shape.last()));
+    else
+      range_ = normal_range;
+  }
+  float operator()(int64_t element) const {
+    switch (init_) {
+      case Initialiser::zeros:
+        return 0.0F;
+      case Initialiser::ones:
+        return 1.0F;
+      case Initialiser::kaiming_uniform:
+        return static_cast<float>((2.0 * first_(element) - 1.0) * range_);
+      case Initialiser::normal:
+        break;
+    }
+    // Box-Muller
+    const double normal =
+        std::sqrt(-2.0 * std::log(first_(element))) * std::cos(2.0 * std::numbers::pi * second_(element));
+    return static_cast<float>(normal * range_);
+  }
+
+ private:
+  Initialiser init_;
+  Uniform first_, second_;
+  double range_ = 0;
+};
+
 void load_one(const PersistentState& state, const TableRow& row, const StoredTensor& stored,
               std::span<std::byte> staging) {
   const TableRow* master = state.master_of(row);
@@ -75,17 +108,17 @@ void write_kept(const KeptFiles& files, const fs::path& to) {
 
 const char* torch_name(DType dtype) { return dtype == DType::bf16 ? "bfloat16" : "float32"; }
 
-// Rows to export under the names `rename` gives them.
+// Rows to export under the names that `rename` gives them.
 template <class Rename>
 std::optional<uint32_t> write_rows(const PersistentState& state, const std::vector<const TableRow*>& rows,
                                    const fs::path& file, Rename rename) {
   std::vector<TensorSpec> specs;
-  for (const TableRow* row : rows) specs.push_back({rename(row->name), row->dtype, row->shape});
+  for (const TableRow* row : rows) specs.push_back({rename(*row), row->dtype, row->shape});
   SafetensorsWriter writer(file, specs, {{"format", "pt"}});
   std::vector<std::byte> staging(static_cast<size_t>(kLoadStagingBytes));
   for (const TensorSpec& spec : writer.tensors()) {
-    const auto row = std::find_if(rows.begin(), rows.end(),
-                                  [&](const TableRow* r) { return rename(r->name) == spec.name; });
+    const auto row =
+        std::find_if(rows.begin(), rows.end(), [&](const TableRow* r) { return rename(*r) == spec.name; });
     write_row(state, **row, writer, spec.name, staging);
   }
   return writer.finish();
@@ -95,7 +128,7 @@ std::optional<uint32_t> write_rows(const PersistentState& state, const std::vect
 std::vector<const TableRow*> base_rows(const PersistentState& state) {
   std::vector<const TableRow*> rows;
   for (const TableRow& row : state.rows())
-    if (is_weight(row) && !is_adapter(row.name) && !is_nf4_scale(row.name)) rows.push_back(&row);
+    if (is_weight(row) && row.parameter.origin == Origin::checkpoint) rows.push_back(&row);
   return rows;
 }
 
@@ -103,16 +136,17 @@ std::vector<const TableRow*> base_rows(const PersistentState& state) {
 std::vector<const TableRow*> adapter_rows(const PersistentState& state) {
   std::vector<const TableRow*> rows;
   for (const TableRow& row : state.rows()) {
-    if (!is_weight(row) || !is_adapter(row.name)) continue;
+    if (!is_adapter(row)) continue;
     const TableRow* master = state.master_of(row);
     rows.push_back(master != nullptr ? master : &row);
   }
   return rows;
 }
 
-std::string without_master(const std::string& name) {
-  constexpr std::string_view kSuffix = ".master";
-  return name.ends_with(kSuffix) ? name.substr(0, name.size() - kSuffix.size()) : name;
+// Whatever the row, the name of its weight.
+std::string weight_name(const TableRow& row) {
+  if (row.role != Role::master) return row.name;
+  return row.name.substr(0, row.name.size() - std::string_view(kMasterSuffix).size());
 }
 
 // A head of its own beside tie_word_embeddings: transformers does not tie them then, and nobody would notice
@@ -151,9 +185,7 @@ std::vector<std::string> copied_files(const fs::path& folder) {
   return names;
 }
 
-bool is_adapter(std::string_view name) {
-  return name.ends_with(".lora_A.weight") || name.ends_with(".lora_B.weight");
-}
+bool is_adapter(const TableRow& row) { return is_weight(row) && row.parameter.origin == Origin::adapter; }
 
 bool is_weight(const TableRow& row) {
   return row.role == Role::frozen_weight || row.role == Role::trainable_weight;
@@ -181,19 +213,7 @@ void load_base_weights(const PersistentState& state, const fs::path& folder, con
 void init_base_weights(const PersistentState& state, const ModelSpec& model, uint64_t seed) {
   std::vector<std::byte> staging(static_cast<size_t>(kLoadStagingBytes));
   for (const TableRow* row : base_rows(state)) {
-    if (row->shape.rank() == 1) {
-      const float constant = row->name.ends_with(".bias") ? 0.0F : 1.0F;
-      fill(state, *row, staging, [=](int64_t) { return constant; });
-      continue;
-    }
-    const Uniform radius(seed, row->name, 0);
-    const Uniform angle(seed, row->name, 1);
-    // Box-Muller
-    const auto value = [&](int64_t i) {
-      const double normal =
-          std::sqrt(-2.0 * std::log(radius(i))) * std::cos(2.0 * std::numbers::pi * angle(i));
-      return static_cast<float>(normal * model.initializer_range);
-    };
+    const NewValues value(*row, seed, model.initializer_range);
     if (const auto nf4 = find_nf4(state, *row)) {
       const std::span chunk(reinterpret_cast<float*>(staging.data()), staging.size() / sizeof(float));
       quantise_values(state, *nf4, chunk, [&](int64_t first, std::span<float> to) {
@@ -208,16 +228,9 @@ void init_base_weights(const PersistentState& state, const ModelSpec& model, uin
 void init_adapters(const PersistentState& state, uint64_t seed) {
   std::vector<std::byte> staging(static_cast<size_t>(kLoadStagingBytes));
   for (const TableRow& row : state.rows()) {
-    if (!is_weight(row) || !is_adapter(row.name)) continue;
-    if (row.name.ends_with(".lora_B.weight")) {
-      fill(state, row, staging, [](int64_t) { return 0.0F; });
-      continue;
-    }
-    // Kaiming-uniform with a = sqrt(5) is uniform within 1 / sqrt(inputs).
-    const double bound = 1.0 / std::sqrt(static_cast<double>(row.shape[1]));
-    const Uniform uniform(seed, row.name, 0);
-    fill(state, row, staging,
-         [&](int64_t i) { return static_cast<float>((2.0 * uniform(i) - 1.0) * bound); });
+    if (!is_adapter(row)) continue;
+    const NewValues value(row, seed, 0.0);
+    fill(state, row, staging, value);
   }
 }
 
@@ -225,7 +238,7 @@ void load_adapters(const PersistentState& state, const fs::path& folder) {
   const ModelFolder adapter = ModelFolder::open(folder, "adapter_model");
   std::vector<std::byte> staging(static_cast<size_t>(kLoadStagingBytes));
   for (const TableRow& row : state.rows()) {
-    if (!is_weight(row) || !is_adapter(row.name)) continue;
+    if (!is_adapter(row)) continue;
     load_one(state, row, adapter.find(kPeftPrefix + row.name), staging);
   }
 }
@@ -247,15 +260,15 @@ std::optional<uint32_t> write_model(const PersistentState& state, const SavedFro
   config[config.contains("torch_dtype") ? "torch_dtype" : "dtype"] = dtype;
   write_file_atomically(to / "config.json", config.dump(2) + "\n");
   write_kept(from.files, to);
-  return write_rows(state, rows, to / "model.safetensors", [](const std::string& name) { return name; });
+  return write_rows(state, rows, to / "model.safetensors", [](const TableRow& row) { return row.name; });
 }
 
 std::optional<uint32_t> write_adapter(const PersistentState& state, const LoraOptions& lora,
                                       const SavedFrom& from, const fs::path& to) {
   std::vector<std::string> targets;
   for (const TableRow& row : state.rows()) {
-    if (!row.name.ends_with(".lora_A.weight")) continue;
-    const std::string module = row.name.substr(0, row.name.rfind(".lora_A.weight"));
+    if (!is_adapter(row)) continue;
+    const std::string module(adapted_module(row.name));
     const std::string last = module.substr(module.rfind('.') + 1);
     if (std::find(targets.begin(), targets.end(), last) == targets.end()) targets.push_back(last);
   }
@@ -278,7 +291,7 @@ std::optional<uint32_t> write_adapter(const PersistentState& state, const LoraOp
   write_file_atomically(to / "adapter_config.json", config.dump(2) + "\n");
   write_kept(from.files, to);
   return write_rows(state, adapter_rows(state), to / "adapter_model.safetensors",
-                    [](const std::string& name) { return kPeftPrefix + without_master(name); });
+                    [](const TableRow& row) { return kPeftPrefix + weight_name(row); });
 }
 
 int64_t export_bytes(const PersistentState& state, bool adapter) {

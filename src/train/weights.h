@@ -17,7 +17,7 @@
 
 namespace plimsoll {
 
-bool is_adapter(std::string_view name);
+bool is_adapter(const TableRow& row);
 bool is_weight(const TableRow& row);
 
 // Called with the bytes filled so far and in all; for a progress bar.

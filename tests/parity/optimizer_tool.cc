@@ -51,7 +51,8 @@ class Memory {
 
 void run(OptimizerOptions options, double lr, const Shape& shape, int64_t steps) {
   Graph train("train");
-  train.add_tensor({kWeight, shape, DType::f32, Role::trainable_weight});
+  const ParameterInfo facts{.decays = shape.rank() > 1};
+  train.add_tensor({kWeight, shape, DType::f32, Role::trainable_weight, Space::device, kNoBlock, facts});
   train.add_tensor({gradient_name(kWeight), shape, DType::f32, Role::gradient});
   options.max_grad_norm = 0;
   const CpuSettings settings{detect_isa(), 2};

@@ -1,0 +1,130 @@
+#include "passes/pipeline.h"
+
+#include <algorithm>
+#include <array>
+#include <string>
+
+#include "autodiff/autodiff.h"
+#include "base/error.h"
+#include "ops/rule.h"
+#include "passes/offload_parts.h"
+#include "passes/transfers.h"
+#include "passes/update_in_backward.h"
+
+namespace plimsoll {
+namespace {
+
+#ifdef PLIMSOLL_VERIFY_PASSES
+constexpr bool kVerifyAll = true;
+#else
+constexpr bool kVerifyAll = false;
+#endif
+
+using Context = PassContext;
+
+bool trains(const Context& c) { return c.purpose == Purpose::train; }
+bool has_model(const Context& c) { return c.purpose != Purpose::update; }
+bool updates(const Context& c) { return c.purpose == Purpose::update || (trains(c) && c.update_in_backward); }
+bool moves(const Context& c) { return c.offload.any(); }
+
+Graph add_adapters(Graph graph, const Context& c) {
+  LoraOptions options = *c.lora;
+  if (!trains(c)) options.dropout = 0.0;
+  return add_lora(graph, options);
+}
+
+// Where the update is a part of the backward pass, gradients are activations, and there is none to move.
+Graph move_gradients(Graph graph, const Context& c) {
+  return trains(c) ? offload_gradients_of_train(std::move(graph), c.offload, c.transfers)
+                   : offload_gradients_of_update(std::move(graph), c.offload, c.transfers);
+}
+
+Graph join_update(Graph graph, const Context& c) {
+  const Graph update = build_update(graph, c.precision, c.optimizer);
+  return update_in_backward(std::move(graph), update);
+}
+
+constexpr std::array kPasses = {
+    Pass{PassId::adapters, "adapters", [](const Context& c) { return has_model(c) && c.lora != nullptr; },
+         add_adapters, "first: adapters are layers of the model to everything that follows"},
+    Pass{PassId::train_all, "train-all", [](const Context& c) { return trains(c) && c.lora == nullptr; },
+         [](Graph graph, const Context&) { return make_trainable(std::move(graph)); },
+         "before differentiate, which asks what trains; beside adapters nothing else does"},
+    Pass{PassId::quantise, "quantise", [](const Context& c) { return has_model(c) && c.nf4 != nullptr; },
+         [](Graph graph, const Context& c) { return quantise(graph, *c.nf4); },
+         "after adapters, which stay whole; before differentiate, so that the backward pass reads 4 bits"},
+    Pass{PassId::differentiate, "differentiate", trains,
+         [](Graph graph, const Context& c) {
+           return differentiate(std::move(graph), {c.precision.gradients});
+         },
+         "after all that changes the forward pass"},
+    Pass{PassId::recompute, "recompute", trains,
+         [](Graph graph, const Context& c) { return recompute(std::move(graph), c.recompute); },
+         "after differentiate, which says what the backward pass reads; before offload, so that what is "
+         "computed again is not moved"},
+    Pass{PassId::update_in_backward, "update-in-backward",
+         [](const Context& c) { return trains(c) && c.update_in_backward; }, join_update,
+         "after recompute, whose repeated ops read weights too: a weight changes behind its last reader"},
+    Pass{PassId::offload_weights, "offload-weights", moves,
+         [](Graph graph, const Context& c) {
+           return offload_weights(std::move(graph), c.offload, c.transfers);
+         },
+         "all that moves comes after all that computes: copies are made for readers, and these are known now",
+         true},
+    Pass{PassId::offload_activations, "offload-activations",
+         [](const Context& c) { return moves(c) && trains(c); },
+         [](Graph graph, const Context& c) {
+           return offload_activations(std::move(graph), c.offload, c.transfers);
+         },
+         "after offload-weights, whose copies die in the forward pass and wait for nothing", true},
+    Pass{PassId::offload_gradients, "offload-gradients",
+         [](const Context& c) { return moves(c) && (trains(c) || updates(c)); }, move_gradients,
+         "beside the other homes; its squares are taken before slice-updates looks for them", true},
+    Pass{PassId::offload_states, "offload-states", [](const Context& c) { return moves(c) && updates(c); },
+         [](Graph graph, const Context& c) { return offload_states(std::move(graph), c.offload); },
+         "before slice-updates, which asks where an update's operands live", true},
+    Pass{
+        PassId::slice_updates, "slice-updates", [](const Context& c) { return moves(c) && updates(c); },
+        [](Graph graph, const Context& c) { return slice_updates(std::move(graph), c.offload, c.transfers); },
+        "after every operand of an update has its home"},
+    Pass{PassId::schedule_transfers, "schedule-transfers", moves,
+         [](Graph graph, const Context& c) {
+           return schedule_transfers(std::move(graph), c.offload.prefetch);
+         },
+         "after the last pass that adds a transfer; each still has its wait beside it"},
+    Pass{PassId::workspaces, "workspaces", [](const Context&) { return true; },
+         [](Graph graph, const Context& c) { return assign_scratch(std::move(graph), *c.device); },
+         "last: a workspace belongs to an op whose operands stay as they are"}};
+
+void verify_after(const Pass& pass, const Graph& graph) {
+  try {
+    verify(graph);
+  } catch (const InternalError& error) {
+    throw InternalError("after pass " + std::string(pass.name) + ": " + error.what());
+  }
+}
+
+}  // namespace
+
+std::span<const Pass> passes() { return kPasses; }
+
+const Pass* find_pass(std::string_view name) {
+  const auto found =
+      std::find_if(kPasses.begin(), kPasses.end(), [&](const Pass& p) { return p.name == name; });
+  return found == kPasses.end() ? nullptr : &*found;
+}
+
+Graph run_passes(Graph program, const PassContext& context, PassId first, PassId last,
+                 const AfterPass& after) {
+  for (auto at = static_cast<size_t>(first); at <= static_cast<size_t>(last); ++at) {
+    const Pass& pass = kPasses[at];
+    if (!pass.applies(context)) continue;
+    if (pass.id == kLastPass) verify(program);
+    program = pass.run(std::move(program), context);
+    if ((kVerifyAll || after) && !(pass.homes && updates(context))) verify_after(pass, program);
+    if (after) after(pass, program);
+  }
+  return program;
+}
+
+}  // namespace plimsoll

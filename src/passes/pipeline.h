@@ -1,0 +1,79 @@
+// The passes that make a program of a model's graph: what they are, in the one order in which they run, and
+// why each stands where it stands.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string_view>
+
+#include "device/description.h"
+#include "graph/graph.h"
+#include "passes/lora.h"
+#include "passes/offload.h"
+#include "passes/quantise.h"
+#include "passes/recompute.h"
+#include "passes/train.h"
+
+namespace plimsoll {
+
+// What a program is for. Outside of training nothing is dropped at random.
+enum class Purpose : uint8_t { train, update, evaluate, generate };
+
+// What the passes of one program ask.
+struct PassContext {
+  Purpose purpose = Purpose::evaluate;
+  const DeviceDescription* device = nullptr;  // only workspaces ask for it
+  const LoraOptions* lora = nullptr;          // none: every weight trains
+  const QuantiseOptions* nf4 = nullptr;       // none: weights as they are
+  TrainPrecision precision;                   // of what trains
+  OptimizerOptions optimizer;
+  RecomputeChoice recompute;
+  bool update_in_backward = false;
+  OffloadChoice offload;
+  OffloadContext transfers;
+};
+
+// The numbers of the passes in the table.
+enum class PassId : uint8_t {
+  adapters,
+  train_all,
+  quantise,
+  differentiate,
+  recompute,
+  update_in_backward,
+  offload_weights,
+  offload_activations,
+  offload_gradients,
+  offload_states,
+  slice_updates,
+  schedule_transfers,
+  workspaces
+};
+inline constexpr PassId kFirstPass = PassId::adapters;
+inline constexpr PassId kLastPass = PassId::workspaces;
+
+struct Pass {
+  PassId id;
+  std::string_view name;                // as `plan --dump` takes it
+  bool (*applies)(const PassContext&);  // to a program of that context
+  Graph (*run)(Graph program, const PassContext&);
+  std::string_view place;  // why it stands where it stands
+  // It gives tensors homes elsewhere: updates compute on these until slice-updates brings them.
+  bool homes = false;
+};
+
+std::span<const Pass> passes();
+// nullptr when there is none.
+const Pass* find_pass(std::string_view name);
+
+// Sees a program as a pass left it.
+using AfterPass = std::function<void(const Pass&, const Graph&)>;
+
+// Runs the passes from `first` to `last` that apply. What comes before the last pass of all is verified; with
+// `after`, and in builds with PLIMSOLL_VERIFY_PASSES, so is what every pass leaves, but for updates whose
+// operands have gone: InternalError names the pass.
+Graph run_passes(Graph program, const PassContext& context, PassId first = kFirstPass,
+                 PassId last = kLastPass, const AfterPass& after = {});
+
+}  // namespace plimsoll

@@ -15,6 +15,7 @@ struct Shape {
   bool tied;
 };
 
+constexpr Shape kQwen05b{"qwen2.5-0.5b", 896, 4864, 24, 14, 2, 151936, true};
 constexpr Shape kQwen15b{"qwen2.5-1.5b", 1536, 8960, 28, 12, 2, 151936, true};
 constexpr Shape kMistral7b{"mistral-7b", 4096, 14336, 32, 32, 8, 32000, false};
 constexpr Shape kLlama70b{"llama-70b", 8192, 28672, 80, 64, 8, 128256, false};
@@ -66,6 +67,8 @@ INSTANTIATE_TEST_SUITE_P(
         LayoutCase{kQwen15b, false, kAll, 1, RecomputePoint::none},
         LayoutCase{kQwen15b, false, kAll, 1, RecomputePoint::cheap},
         LayoutCase{kQwen15b, true, kAll, 4, RecomputePoint::none},
+        LayoutCase{kQwen05b, true, {.weights = kDisk, .activations = kDisk}, 1, RecomputePoint::cheap},
+        LayoutCase{kQwen15b, true, {.weights = kDisk, .activations = kDisk}, 1, RecomputePoint::cheap},
         LayoutCase{kMistral7b, false, kAll, 1, RecomputePoint::none},
         LayoutCase{kMistral7b, false, kAll, 4, RecomputePoint::cheap},
         LayoutCase{kMistral7b, false, kNoActivations, 1, RecomputePoint::block},

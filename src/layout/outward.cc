@@ -1,0 +1,265 @@
+#include "layout/outward.h"
+
+#include <array>
+#include <bit>
+#include <cmath>
+#include <span>
+#include <tuple>
+#include <utility>
+
+#include "base/units.h"
+
+namespace plimsoll::layout {
+namespace {
+
+// Comparisons of one buffer with another: some tenths of a second.
+constexpr double kWork = 2e8;
+// Without success so long, a height is given up for a larger one.
+constexpr double kWorkOfHeight = kWork / 8;
+// Pairs that are alive together: beyond them (models of hundreds of layers) nothing is tried.
+constexpr int64_t kMostPairs = 3'000'000;
+constexpr size_t kLanes = 4;       // orders that are changed, the best of those that it begins with
+constexpr int kChangesInARow = 8;  // of one of them
+constexpr int64_t kQuarters = 3;   // of what is left above the bound: the next height
+constexpr double kSortWork = 8;    // of one neighbour, in comparisons
+
+// A linear congruential generator (Knuth's MMIX): the same everywhere.
+class Draws {
+ public:
+  // Below `count`.
+  size_t next(size_t count) {
+    state_ = state_ * 6364136223846793005U + 1442695040888963407U;
+    return static_cast<size_t>((state_ >> 33U) % count);
+  }
+  // From 0 to `most`, evenly by the logarithm: small ones as often as large ones.
+  size_t near(size_t most) {
+    const size_t below = size_t{1} << next(static_cast<size_t>(std::bit_width(most)) + 1);
+    return std::min(next(below), most);
+  }
+
+ private:
+  uint64_t state_ = 1;
+};
+
+// By buffer: those that are alive with it at some point.
+class Neighbours {
+ public:
+  explicit Neighbours(const Instance& instance) {
+    std::vector<int32_t> by_begin(instance.spans.size());
+    std::iota(by_begin.begin(), by_begin.end(), 0);
+    const auto span = [&](int32_t buffer) { return instance.spans[static_cast<size_t>(buffer)]; };
+    std::ranges::stable_sort(by_begin, {}, [&](int32_t buffer) { return span(buffer).begin; });
+    std::vector<std::pair<int32_t, int32_t>> pairs;
+    std::vector<int32_t> alive;
+    for (const int32_t buffer : by_begin) {
+      std::erase_if(alive, [&](int32_t other) { return span(other).end <= span(buffer).begin; });
+      if (static_cast<int64_t>(pairs.size() + alive.size()) > kMostPairs) return;
+      for (const int32_t other : alive) pairs.emplace_back(buffer, other);
+      alive.push_back(buffer);
+    }
+    first_.resize(instance.spans.size() + 1);
+    for (const auto& [a, b] : pairs)
+      for (const int32_t buffer : {a, b}) ++first_[static_cast<size_t>(buffer) + 1];
+    std::partial_sum(first_.begin(), first_.end(), first_.begin());
+    all_.resize(2 * pairs.size());
+    std::vector<size_t> at(first_.begin(), first_.end() - 1);
+    for (const auto& [a, b] : pairs) {
+      all_[at[static_cast<size_t>(a)]++] = b;
+      all_[at[static_cast<size_t>(b)]++] = a;
+    }
+  }
+  // Too many of them were not counted.
+  [[nodiscard]] bool known() const { return !first_.empty(); }
+  [[nodiscard]] std::span<const int32_t> of(int32_t buffer) const {
+    const auto b = static_cast<size_t>(buffer);
+    return std::span(all_).subspan(first_[b], first_[b + 1] - first_[b]);
+  }
+
+ private:
+  std::vector<size_t> first_;
+  std::vector<int32_t> all_;
+};
+
+// How buffers are ordered: by their distance from the points where at least `share` of the bound is alive.
+struct Outward {
+  double share = 1;
+  bool by_last = false;      // the stack: by last op, the latest lowest; otherwise by first op
+  bool large_first = false;  // of about the same distance
+  bool from_above = false;   // what ends before the peak is placed as high as it goes
+};
+constexpr std::array kOutward = {Outward{0.999, false, false, false}, Outward{0.999, false, true, false},
+                                 Outward{0.999, true, false, false},  Outward{0.999, true, true, false},
+                                 Outward{0.999, false, false, true},  Outward{0.97, false, false, false},
+                                 Outward{0.97, false, true, false},   Outward{0.97, true, true, false},
+                                 Outward{0.9, false, false, false},   Outward{0.9, false, true, false},
+                                 Outward{0.9, true, true, false},     Outward{0.97, true, false, true}};
+
+// Points from a span to the nearest of `hot`: 0 inside, below 0 where the span ends before it.
+int64_t distance(Span span, std::span<const uint32_t> hot) {
+  const auto next = std::ranges::lower_bound(hot, span.begin);
+  if (next != hot.end() && *next < span.end) return 0;
+  constexpr int64_t kFar = int64_t{1} << 40;
+  const int64_t before = next != hot.end() ? int64_t{*next} - span.end + 1 : kFar;
+  const int64_t behind = next != hot.begin() ? int64_t{span.begin} - *std::prev(next) : kFar;
+  return before < behind ? -before : behind;
+}
+
+// An order, how far it gets, and the offsets until there.
+struct Lane {
+  std::vector<int32_t> order;
+  std::vector<size_t> rank;      // by buffer
+  std::vector<char> from_above;  // by buffer
+  std::vector<int64_t> offsets;  // by buffer; of those before `placed` in the order
+  size_t placed = 0;
+};
+
+Lane lane_of(const Instance& instance, const Outward& how) {
+  std::vector<uint32_t> hot;
+  for (uint32_t point = 0; point < instance.num_points; ++point)
+    if (static_cast<double>(instance.live[point]) >= how.share * static_cast<double>(instance.lower_bound))
+      hot.push_back(point);
+  Lane lane;
+  for (const Span& span : instance.spans)
+    lane.from_above.push_back(how.from_above && distance(span, hot) < 0);
+  lane.order = by_keys(instance, [&](int32_t buffer) -> std::tuple<int64_t, int64_t, int64_t> {
+    const Span span = instance.spans[static_cast<size_t>(buffer)];
+    const int64_t away = distance(span, hot);
+    const int64_t begin = -int64_t{span.begin};
+    if (away == 0) return {0, 0, how.by_last ? int64_t{span.end} : begin};
+    const int64_t in_time = away < 0 ? int64_t{span.end} : begin;
+    if (!how.large_first) return {-std::abs(away), 0, in_time};
+    const auto doublings = static_cast<int64_t>(std::log2(std::abs(away)));
+    return {-1 - doublings, instance.bytes[static_cast<size_t>(buffer)], in_time};
+  });
+  lane.rank.resize(lane.order.size());
+  for (size_t i = 0; i < lane.order.size(); ++i) lane.rank[static_cast<size_t>(lane.order[i])] = i;
+  lane.offsets.resize(lane.order.size());
+  return lane;
+}
+
+// Takes what is at `from` of the order to `to`, which is not behind it.
+void move_forward(Lane& lane, size_t from, size_t to) {
+  const auto at = [&](size_t rank) { return lane.order.begin() + static_cast<std::ptrdiff_t>(rank); };
+  std::rotate(at(to), at(from), at(from + 1));
+  for (size_t i = to; i <= from; ++i) lane.rank[static_cast<size_t>(lane.order[i])] = i;
+}
+
+class Climb {
+ public:
+  Climb(const Instance& instance, const Neighbours& neighbours) : instance_(instance), near_(neighbours) {}
+
+  // Places the lane's order from `begin` on, until a buffer finds no room below `height`.
+  void place(Lane& lane, size_t begin, int64_t height) {
+    for (lane.placed = begin; lane.placed < lane.order.size(); ++lane.placed) {
+      const int32_t buffer = lane.order[lane.placed];
+      const int64_t offset = offset_of(lane, buffer, height);
+      if (offset < 0) return;
+      lane.offsets[static_cast<size_t>(buffer)] = offset;
+    }
+  }
+
+  // Changes the order before the first buffer without room, and keeps what gets as far.
+  void change(Lane& lane, int64_t height) {
+    const size_t stuck = lane.placed;
+    changed_ = lane;
+    size_t begin = 0;
+    if (const size_t kind = draws_.next(3); kind == 0) {
+      begin = stuck - draws_.near(stuck);
+      move_forward(changed_, stuck, begin);
+    } else if (kind == 1 && stuck > 0) {
+      const size_t a = stuck - 1 - draws_.near(stuck - 1);
+      const size_t b = stuck - 1 - draws_.near(stuck - 1);
+      std::swap(changed_.order[a], changed_.order[b]);
+      for (const size_t i : {a, b}) changed_.rank[static_cast<size_t>(changed_.order[i])] = i;
+      begin = std::min(a, b);
+    } else {  // one that it meets goes earlier
+      const std::span<const int32_t> met = near_.of(lane.order[stuck]);
+      if (met.empty()) return;
+      const size_t from = lane.rank[static_cast<size_t>(met[draws_.next(met.size())])];
+      begin = std::min(from, stuck - draws_.near(stuck));
+      move_forward(changed_, from, begin);
+    }
+    work_ += static_cast<double>(lane.order.size());
+    place(changed_, begin, height);
+    if (changed_.placed >= stuck) std::swap(lane, changed_);
+  }
+
+  [[nodiscard]] double work() const { return work_; }
+
+ private:
+  // The lowest or highest room below `height` among what is placed and alive with it; -1: there is none.
+  int64_t offset_of(const Lane& lane, int32_t buffer, int64_t height) {
+    const auto b = static_cast<size_t>(buffer);
+    const int64_t bytes = instance_.bytes[b];
+    taken_.clear();
+    for (const int32_t other : near_.of(buffer)) {
+      const auto o = static_cast<size_t>(other);
+      if (lane.rank[o] < lane.rank[b])
+        taken_.emplace_back(lane.offsets[o], lane.offsets[o] + instance_.bytes[o]);
+    }
+    std::ranges::sort(taken_);
+    work_ += static_cast<double>(near_.of(buffer).size()) + kSortWork * static_cast<double>(taken_.size());
+    int64_t found = -1;
+    int64_t end = 0;
+    for (const auto& [low, high] : taken_) {
+      if (low - end >= bytes) found = lane.from_above[b] != 0 ? low - bytes : end;
+      if (found >= 0 && lane.from_above[b] == 0) return found;
+      end = std::max(end, high);
+    }
+    if (height - end >= bytes) found = lane.from_above[b] != 0 ? height - bytes : end;
+    return found;
+  }
+
+  const Instance& instance_;
+  const Neighbours& near_;
+  Draws draws_;
+  Lane changed_;
+  std::vector<std::pair<int64_t, int64_t>> taken_;
+  double work_ = 0;
+};
+
+Placement placement_of(const Instance& instance, const Lane& lane) {
+  Placement placement{lane.offsets, 0, instance.lower_bound, "outward from the peak"};
+  for (size_t b = 0; b < lane.offsets.size(); ++b)
+    placement.top = std::max(placement.top, lane.offsets[b] + instance.bytes[b]);
+  return placement;
+}
+
+// The height to be tried after one that was reached.
+int64_t next_height(const Instance& instance, int64_t top, int64_t alignment) {
+  const int64_t above = (top - instance.lower_bound) * kQuarters / 4;
+  return std::max(good_enough(instance), instance.lower_bound + above) / alignment * alignment;
+}
+
+}  // namespace
+
+void improve_outward(const Instance& instance, Placement& best) {
+  const int64_t enough = good_enough(instance);
+  if (best.top <= enough) return;
+  const Neighbours neighbours(instance);
+  if (!neighbours.known()) return;
+  Climb climb(instance, neighbours);
+  int64_t height = next_height(instance, best.top, instance.alignment);
+  std::vector<Lane> lanes;
+  for (const Outward& how : kOutward) {
+    lanes.push_back(lane_of(instance, how));
+    climb.place(lanes.back(), 0, height);
+  }
+  std::ranges::stable_sort(lanes, std::greater<>(), &Lane::placed);
+  lanes.resize(kLanes);
+  double since = climb.work();
+  for (size_t turn = 0; best.top > enough && climb.work() < kWork; ++turn) {
+    Lane& lane = lanes[turn % kLanes];
+    for (int i = 0; i < kChangesInARow && lane.placed < lane.order.size(); ++i) climb.change(lane, height);
+    const bool reached = lane.placed == lane.order.size();
+    if (!reached && climb.work() - since < kWorkOfHeight) continue;
+    if (reached) best = placement_of(instance, lane);
+    height = reached ? next_height(instance, best.top, instance.alignment)
+                     : round_up(height + (best.top - height) / 2, instance.alignment);
+    if (!reached && height >= best.top) return;
+    for (Lane& each : lanes) climb.place(each, 0, height);
+    since = climb.work();
+  }
+}
+
+}  // namespace plimsoll::layout

@@ -38,9 +38,9 @@ int64_t program_heap_bytes(int64_t ops, int64_t tensors);
 // and going slice by slice they have most of the ops, so they are built once for each; evaluations likewise.
 class KnownPrograms {
  public:
-  // Both must outlive this.
-  KnownPrograms(const Experiment& experiment, const DeviceDescription& device)
-      : experiment_(experiment), device_(device), time_(device.rates) {}
+  // Experiment and device must outlive this.
+  KnownPrograms(const Experiment& experiment, const DeviceDescription& device, const Filling& filling = {})
+      : experiment_(experiment), device_(device), time_(device.rates, filling) {}
 
   using Needs = std::vector<std::shared_ptr<const ProgramNeeds>>;
   // Those of the variant with each of `chunks` rows of logits, for a model of so many layers.

@@ -24,7 +24,8 @@ Plan lay_out_plan(const PlanRequest& request, const Variant& variant) {
   plan.programs = build_programs(request.experiment, variant, request.device);
   plan.layout = lay_out(plan.programs, request.layout);
   validate(plan.programs, plan.layout);
-  plan.seconds_per_step = predict_step_seconds(plan.programs, variant, request.device.rates);
+  plan.seconds_per_step = predict_step_seconds(plan.programs, variant, request.device.rates,
+                                               filling_of(request.experiment, request.run));
   return plan;
 }
 
@@ -156,23 +157,15 @@ bool Plan::fits_process() const { return keeps(process_peak_bytes(), request.bud
 
 namespace {
 
-// Seconds of rows as they are, in place of those of full ones, which the search weighs variants by.
-void time_rows(Plan& plan) {
-  if (!plan.request.run) return;
-  const Filling filling = filling_of(plan.request.experiment, *plan.request.run);
-  const DeviceRates& rates = plan.request.device.rates;
-  double step = 0;
-  for (const Graph& graph : plan.programs) {
-    const double seconds = filled_seconds(graph, rates, filling);
-    if (graph.name() == kTrainProgram) step += seconds * static_cast<double>(plan.variant.accumulation);
-    if (graph.name() == kUpdateProgram) step += seconds;
+void time_evaluations(Plan& plan) {
+  const auto& run = plan.request.run;
+  if (!run) return;
+  TimeModel model(plan.request.device.rates, filling_of(plan.request.experiment, run));
+  for (const Graph& graph : plan.programs)
     if (graph.name() == kEvalProgram)
       plan.seconds_per_evaluation =
-          seconds * static_cast<double>(ceil_div(plan.request.run->eval_rows, plan.variant.eval_micro_batch));
-  }
-  if (plan.request.run->tokens <= 0) return;
-  plan.smallest.seconds_per_step *= step / plan.seconds_per_step;
-  plan.seconds_per_step = step;
+          model.program_seconds(graph) *
+          static_cast<double>(ceil_div(run->eval_rows, plan.variant.eval_micro_batch));
 }
 
 std::optional<Candidate> choose(Search& search, const PlanRequest& request, const Search::LayOut& lay_out) {
@@ -209,14 +202,16 @@ Candidate candidate_of(const Plan& plan) {
   return candidate;
 }
 
-Plan make_plan(const PlanRequest& given) {
+Plan make_plan(const PlanRequest& request) { return make_plan(request, kMostOps); }
+
+Plan make_plan(const PlanRequest& given, int64_t most_ops) {
   PlanRequest request = given;
   if (request.preset == Preset::b && !request.micro_batch) {
     PlanRequest least = given;
     least.preset = Preset::a;
-    request.micro_batch = ceil_div(make_plan(least).variant.micro_batch, 2);
+    request.micro_batch = ceil_div(make_plan(least, most_ops).variant.micro_batch, 2);
   }
-  Search search(request);
+  Search search(request, most_ops);
   std::optional<Plan> latest;
   const auto lay_out = [&](const Candidate& candidate) {
     if (!latest || latest->variant != candidate.variant) latest = lay_out_plan(request, candidate.variant);
@@ -234,14 +229,14 @@ Plan make_plan(const PlanRequest& given) {
   plan->request = given;
   plan->smallest = smallest;
   plan->search_ended = search.ended_early();
-  time_rows(*plan);
+  time_evaluations(*plan);
   return std::move(*plan);
 }
 
 Plan plan_variant(const PlanRequest& request, const Variant& variant) {
   Plan plan = lay_out_plan(request, variant);
   plan.smallest = candidate_of(plan);
-  time_rows(plan);
+  time_evaluations(plan);
   return plan;
 }
 

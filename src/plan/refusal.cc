@@ -60,7 +60,8 @@ std::string ways_text(const Plan& plan) {
 
 std::string smallest_text(const Plan& plan) {
   return "smallest possible: " + format_bytes_up(memory_bytes(plan.request, plan.smallest)) + " (" +
-         variant_words(plan.request.experiment, plan.smallest.variant) + ")";
+         variant_words(plan.request.experiment, plan.smallest.variant) + ")" +
+         (plan.search_ended ? "; the search ended at its limit of work, less may do" : "");
 }
 
 std::string host_refusal(const Plan& plan) {

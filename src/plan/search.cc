@@ -13,9 +13,6 @@ constexpr int64_t kMostLaidOut = 150'000;
 constexpr int kLastLayouts = 4;
 // Layouts that the least memory of all is the least of.
 constexpr int kMostLayouts = 12;
-// Of programs: what a search does at most, a few minutes. A number of ops and not of seconds, so that the
-// same question has the same answer on a busy machine.
-constexpr int64_t kMostOps = 60'000'000;
 constexpr int64_t kLayoutWork = 4;       // of laying an op out, in terms of measuring one
 constexpr int64_t kEstimateError = 100;  // a hundredth: deep models are known by a few of their layers
 constexpr double kOpen = 1e300;
@@ -87,8 +84,19 @@ Search::Key Search::line_of(Spot spot) {
 }
 
 // Deep models: one for a line, one for all segments. Shallow ones: one for every choice.
+Search::Key Search::model_key(const Spot& spot) const { return is_deep() ? line_of(spot) : key_of(spot); }
+
+// At its limit of work the search goes on among what it has measured. The first of all is always measured, so
+// that there is an answer.
+bool Search::may_measure(const Spot& spot) {
+  if (programs_.ops_built() + ops_laid_out_ <= most_ops_) return true;
+  if (models_.empty() || models_.contains(model_key(spot))) return true;
+  ended_early_ = true;
+  return false;
+}
+
 const DepthModel& Search::model_of(const Spot& spot) {
-  const Key key = is_deep() ? line_of(spot) : key_of(spot);
+  const Key key = model_key(spot);
   const auto known = models_.find(key);
   if (known != models_.end()) return known->second;
   const Frame& frame = frames_[spot.frame];
@@ -114,6 +122,7 @@ Usage Search::usage_at(const Spot& spot) {
 double Search::seconds_at_point(size_t frame, RecomputePoint point) {
   double seconds = kOpen;
   Spot spot{.frame = frame, .first = point, .rest = point};
+  if (!may_measure(spot)) return seconds;
   for (; spot.chunk < frames_[frame].chunks.size(); ++spot.chunk)
     seconds = std::min(seconds, usage_at(spot).seconds);
   return seconds;
@@ -166,6 +175,7 @@ void Search::forget_layouts() {
 }
 
 void Search::offer(Spot spot, Limits& limits, const Visit& visit) {
+  if (!may_measure(spot)) return;
   spot.usage = usage_at(spot);
   if (overrun(spot, limits) <= 0 && !is_rejected(spot)) visit(spot, limits);
 }
@@ -175,6 +185,7 @@ void Search::each_of_line(Spot spot, Limits& limits, const Visit& visit) {
     for (spot.first_layers = 1; spot.first_layers < layers_; ++spot.first_layers) offer(spot, limits, visit);
     return;
   }
+  if (!may_measure(spot)) return;
   const auto at = [&](int64_t first_layers) {
     spot.first_layers = first_layers;
     spot.usage = usage_at(spot);
@@ -203,6 +214,7 @@ bool Search::is_hopeless(size_t frame, const Limits& limits) {
   if (!is_deep()) return false;
   Spot spot{.frame = frame, .first = points_.front(), .rest = points_.front()};
   spot.chunk = frames_[frame].chunks.size() - 1;
+  if (!may_measure(spot)) return true;
   const int64_t least = model_of(spot).floor_bytes(layers_, spot.chunk);
   return !keeps(least, limits.budget.device_bytes) ||
          !keeps(least + request_.host.total(), limits.budget.process_bytes) || least >= limits.bytes;
@@ -232,10 +244,6 @@ void Search::each_of_frame(size_t frame, Limits& limits, const Visit& visit) {
 
 void Search::each(Limits limits, const Visit& visit) {
   for (size_t i = 0; i < frames_.size(); ++i) {
-    if (programs_.ops_built() + ops_laid_out_ > kMostOps) {
-      ended_early_ = true;
-      return;
-    }
     each_of_frame(limits.smallest_first ? frames_.size() - 1 - i : i, limits, visit);
     if (request_.progress) request_.progress(i + 1, frames_.size());
   }

@@ -21,10 +21,14 @@
 
 namespace plimsoll {
 
+// Ops of programs that a search builds or lays out at most, a few minutes of work. A number of ops and not of
+// seconds, so that the same question has the same answer on a busy machine.
+inline constexpr int64_t kMostOps = 60'000'000;
+
 class Search {
  public:
   // `request` must outlive the search.
-  explicit Search(const PlanRequest& request);
+  explicit Search(const PlanRequest& request, int64_t most_ops = kMostOps);
 
   // The candidate as it is when its programs are laid out.
   using LayOut = std::function<Candidate(const Candidate&)>;
@@ -61,6 +65,7 @@ class Search {
     bool smallest_first = false;
     int64_t bytes = int64_t{1} << 62;  // frames that take at least so many are left out
   };
+  using Key = std::tuple<size_t, RecomputePoint, RecomputePoint, int64_t, int64_t>;
   // May lower the seconds and bytes of the limits.
   using Visit = std::function<void(const Spot&, Limits&)>;
 
@@ -72,11 +77,13 @@ class Search {
 
   [[nodiscard]] RecomputeChoice choice_of(const Spot& spot) const;
   [[nodiscard]] Candidate candidate(const Spot& spot) const;
+  [[nodiscard]] Key model_key(const Spot& spot) const;
+  bool may_measure(const Spot& spot);
   Usage usage_at(const Spot& spot);
   const DepthModel& model_of(const Spot& spot);
-  [[nodiscard]] double seconds_at_point(size_t frame, RecomputePoint point);
+  double seconds_at_point(size_t frame, RecomputePoint point);
   [[nodiscard]] int64_t taken(const Usage& usage, const Budget& budget) const;
-  [[nodiscard]] bool is_hopeless(size_t frame, const Limits& limits);
+  bool is_hopeless(size_t frame, const Limits& limits);
   [[nodiscard]] int64_t slack(const Spot& spot) const;
 
   // Visits what may be the best of all within the limits: of a line the ends and the least of what keeps
@@ -93,11 +100,11 @@ class Search {
   void reject(const Spot& spot, const Candidate& laid_out);
 
   const PlanRequest& request_;
+  int64_t most_ops_;
   int64_t layers_;
   std::vector<RecomputePoint> points_;  // that may be chosen, ascending
   KnownPrograms programs_;
   std::vector<Frame> frames_;
-  using Key = std::tuple<size_t, RecomputePoint, RecomputePoint, int64_t, int64_t>;
   static Key key_of(const Spot& spot);
   static Key line_of(Spot spot);
   std::map<Key, DepthModel> models_;
@@ -107,6 +114,9 @@ class Search {
   int64_t ops_laid_out_ = 0;
   bool ended_early_ = false;
 };
+
+// The plan that a search of so much work finds; what it has measured until then is what it chooses from.
+Plan make_plan(const PlanRequest& request, int64_t most_ops);
 
 // Whether a candidate keeps all limits.
 bool within(const Candidate& candidate, const Budget& budget, const HostNeeds& host);

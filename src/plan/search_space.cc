@@ -4,6 +4,7 @@
 #include "base/units.h"
 #include "models/decoder.h"
 #include "ops/optimizer.h"
+#include "plan/run_time.h"
 #include "plan/search.h"
 
 namespace plimsoll {
@@ -51,10 +52,11 @@ RecomputeChoice all_at(RecomputePoint point, int64_t layers, int64_t segment = 1
 
 }  // namespace
 
-Search::Search(const PlanRequest& request)
+Search::Search(const PlanRequest& request, int64_t most_ops)
     : request_(request),
+      most_ops_(most_ops),
       layers_(request.experiment.model.layers),
-      programs_(request.experiment, request.device) {
+      programs_(request.experiment, request.device, filling_of(request.experiment, request.run)) {
   if (request.recompute) {
     points_ = {*request.recompute};
   } else {

@@ -4,10 +4,13 @@
 
 #include <gtest/gtest.h>
 
+#include <tuple>
+
 #include "base/units.h"
 #include "layout/program_layout.h"
 #include "layout/test_bounds.h"
 #include "models/test_specs.h"
+#include "plan/run_time.h"
 #include "plan/time_model.h"
 
 namespace plimsoll {
@@ -272,6 +275,72 @@ TEST(Search, presets_take_less_and_less_memory) {
   EXPECT_LE(b.variant.micro_batch, (a.variant.micro_batch + 1) / 2);
   EXPECT_LE(c.arena_bytes(), b.arena_bytes());
   EXPECT_EQ(c.arena_bytes(), c.smallest.arena_bytes);
+}
+
+TEST(Search, ends_at_its_limit_of_work_with_the_best_so_far_and_says_so) {
+  for (const int64_t layers : {3, 12}) {
+    PlanRequest request = request_for(layers, false);
+    request.homes = {Space::host};
+    size_t done = 0;
+    size_t all = 0;
+    request.progress = [&](size_t d, size_t a) { std::tie(done, all) = std::tie(d, a); };
+    const Plan whole = make_plan(request);
+    ASSERT_FALSE(whole.search_ended);
+    EXPECT_EQ(report_text(whole).find("limit of work"), std::string::npos);
+    EXPECT_EQ(done, all);
+    for (const int64_t most : {1, 20'000, 100'000}) {
+      done = 0;
+      const Plan plan = make_plan(request, most);
+      ASSERT_TRUE(plan.search_ended) << most;
+      ASSERT_TRUE(plan.fits());
+      EXPECT_EQ(done, all) << "the line on the terminal is taken away";
+      EXPECT_NE(report_text(plan).find("ended at its limit of work"), std::string::npos);
+      EXPECT_NE(report_json(plan).find("\"search_ended\": true"), std::string::npos);
+      EXPECT_GE(plan.smallest.arena_bytes, whole.smallest.arena_bytes);
+    }
+    request.budget.device_bytes = kMiB;
+    EXPECT_EQ(refusal_text(make_plan(request)).find("less may do"), std::string::npos);
+    EXPECT_NE(refusal_text(make_plan(request, 1)).find("less may do"), std::string::npos);
+  }
+}
+
+// Between what one op and all ops find: more work never finds less.
+TEST(Search, more_work_finds_no_slower_variant) {
+  PlanRequest request = request_for(12, true);
+  request.homes = {Space::host};
+  request.tie = 0;
+  request.budget.device_bytes = make_plan(request).smallest.arena_bytes * 11 / 10;
+  double slower = 1e300;
+  for (const int64_t most : {1, 10'000, 40'000, 160'000, 640'000, 60'000'000}) {
+    const Plan plan = make_plan(request, most);
+    if (!plan.fits()) continue;
+    EXPECT_LE(plan.seconds_per_step, slower) << most;
+    slower = plan.seconds_per_step;
+  }
+  EXPECT_LT(slower, 1e300);
+}
+
+// Rows much shorter than what is planned for: the variant that they make the fastest is chosen.
+TEST(Search, variants_are_weighed_by_the_rows_as_they_are) {
+  PlanRequest request = request_for(2, false);
+  request.experiment.evaluates = false;
+  request.experiment.effective_batch = 2;
+  request.homes = {Space::disk};
+  request.loss_chunk = 64;
+  request.tie = 0;
+  request.budget.device_bytes = make_plan(request).smallest.arena_bytes * 13 / 10;
+  const Variant by_full_rows = make_plan(request).variant;
+  request.run = RunSteps{.steps = 10, .tokens = 2 * 24, .targets = 2 * 8, .row_length = 24};
+  const Plan plan = make_plan(request);
+  ASSERT_TRUE(plan.fits());
+  EXPECT_LT(plan.seconds_per_step, 0.999 * plan_variant(request, by_full_rows).seconds_per_step);
+  KnownPrograms known(request.experiment, request.device, filling_of(request.experiment, request.run));
+  for (const Variant& variant : Search(request).all()) {
+    const Usage usage = measure(known, variant);
+    if (usage.of(Space::device) > *request.budget.device_bytes) continue;
+    EXPECT_TRUE(plan.seconds_per_step <= usage.seconds * (1 + 1e-9) ||
+                !plan_variant(request, variant).fits());
+  }
 }
 
 }  // namespace

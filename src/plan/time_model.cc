@@ -96,7 +96,7 @@ double contention_seconds(const Graph& graph, const Op& op, const DeviceRates& r
 
 double TimeModel::seconds_of(const Graph& graph, const Op& op) {
   const auto [entry, is_new] = known_.try_emplace(signature(graph, op), 0.0);
-  if (is_new) entry->second = op_seconds(graph, op, rates_);
+  if (is_new) entry->second = filled_op_seconds(graph, op, rates_, filling_);
   return entry->second;
 }
 
@@ -151,8 +151,8 @@ int64_t disk_traffic(const std::vector<Graph>& programs, const Variant& variant)
 }
 
 double predict_step_seconds(const std::vector<Graph>& programs, const Variant& variant,
-                            const DeviceRates& rates) {
-  return TimeModel(rates).step_seconds(programs, variant);
+                            const DeviceRates& rates, const Filling& filling) {
+  return TimeModel(rates, filling).step_seconds(programs, variant);
 }
 
 }  // namespace plimsoll

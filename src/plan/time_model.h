@@ -1,5 +1,6 @@
 // Predicted time of a program: each op's seconds from the device's rates, and two queues that run side by
-// side. Predictions are for full sequences of the planned length.
+// side. A program is bound for full sequences, but its matrix products, attention and loss stop at the tokens
+// that are there (ops/step_values.h); what is added, scaled or moved walks the whole capacity.
 #pragma once
 
 #include <cstdint>
@@ -32,8 +33,17 @@ struct Bound {
 };
 Bound bound_of(const Graph& graph, const Op& op, const DeviceRates& rates);
 
-// Seconds of one op on its queue.
+// Seconds of one op on its queue, with full sequences.
 double op_seconds(const Graph& graph, const Op& op, const DeviceRates& rates);
+
+// What a step's rows fill of its programs.
+struct Filling {
+  double tokens = 1;      // share of the positions
+  double targets = 1;     // share of them whose logits are computed
+  double row_length = 0;  // of the row that a token is in, on average: what attention meets; 0: full rows
+};
+// Seconds of one op that is filled so far.
+double filled_op_seconds(const Graph& graph, const Op& op, const DeviceRates& rates, const Filling& filling);
 
 // Seconds that a transfer takes from the computation beside it: its bytes pass the same memory. What makes a
 // variant that moves nothing the faster one where the queue has time enough for both.
@@ -62,7 +72,8 @@ int64_t runs_per_step(const Graph& program, const Variant& variant);
 // of a search, which keeps one model for all of them. The rates must outlive it. Not for two threads.
 class TimeModel {
  public:
-  explicit TimeModel(const DeviceRates& rates) : rates_(rates) {}
+  explicit TimeModel(const DeviceRates& rates, const Filling& filling = {})
+      : rates_(rates), filling_(filling) {}
 
   double seconds_of(const Graph& graph, const Op& op);
   double program_seconds(const Graph& graph);
@@ -71,6 +82,7 @@ class TimeModel {
 
  private:
   const DeviceRates& rates_;
+  Filling filling_;
   std::unordered_map<uint64_t, double> known_;
 };
 
@@ -78,6 +90,6 @@ class TimeModel {
 int64_t disk_traffic(const std::vector<Graph>& programs, const Variant& variant);
 
 double predict_step_seconds(const std::vector<Graph>& programs, const Variant& variant,
-                            const DeviceRates& rates);
+                            const DeviceRates& rates, const Filling& filling = {});
 
 }  // namespace plimsoll

@@ -130,6 +130,29 @@ class OtherFiles(TrainingTest):
             self.assertEqual(self.go_on(process, 0), "")
             self.assertTrue((self.output / "model.safetensors").read_bytes() == want)
 
+    def test_an_output_that_is_removed_or_replaced(self):
+        path = write_recipe(self.folder, self.run_folder, self.output, **STEPS)
+
+        def replace(with_a_file):
+            self.output.rename(self.folder / f"moved-{with_a_file}")
+            self.output.mkdir()
+            if with_a_file:
+                (self.output / "thesis.txt").write_text("mine")
+        for change, is_saved in ((lambda: shutil.rmtree(self.output), True), (lambda: replace(False), True),
+                                 (lambda: replace(True), False)):
+            shutil.rmtree(self.output, ignore_errors=True)
+            process = self.waiting_run(path)
+            change()
+            text = self.go_on(process, STOPPED)
+            self.assertIn(f"{self.output}: was removed or replaced", text)
+            if is_saved:
+                self.assertIn("the state after step 3 is saved: --resume goes on from there", text)
+                command_run.output("train", path, "--quiet", "--resume")
+                self.assertTrue((self.output / "model.safetensors").exists())
+            else:
+                self.assertIn("was replaced by another folder", text)
+                self.assertEqual(contents(self.output), {"thesis.txt": b"mine"})
+
     def test_a_recipe_and_an_adapter_that_are_removed_were_read(self):
         adapter = self.folder / "lora"
         self.train(output=adapter, method=LORA)

@@ -111,7 +111,8 @@ void RunFolder::remove(const std::string& name) {
 }
 
 void RunFolder::make_again() {
-  if (!is_absent(folder_))
+  const bool is_empty = fs::is_directory(fs::symlink_status(folder_)) && fs::is_empty(folder_);
+  if (!is_absent(folder_) && !is_empty)
     throw UsageError(folder_.string() + ": was replaced by another folder while the run was writing there");
   auto work = std::make_unique<WorkFolder>(folder_, WorkFolder::inside(folder_));
   work_ = std::move(work);

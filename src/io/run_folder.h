@@ -38,7 +38,7 @@ class RunFolder {
   // The run that the folder holds goes, result first. A model card that was edited gets another name, which
   // is returned.
   std::optional<std::filesystem::path> clear();
-  // Makes the folder that was removed anew, empty. Throws UsageError where something has its name.
+  // Makes the removed folder anew. Throws UsageError where anything but an empty folder has its name.
   void make_again();
 
   // A whole file.

@@ -156,8 +156,14 @@ TEST(RunFolder, notices_that_it_was_removed_and_makes_itself_again) {
   EXPECT_TRUE(run.still_there());
   run.write("run.json", "{}");
   fs::remove_all(path);
-  fs::create_directory(path);  // somebody else's
+  fs::create_directory(path);
+  run.make_again();
+  EXPECT_TRUE(run.still_there());
+  fs::remove_all(path);
+  fs::create_directory(path);
+  folder.write("run/thesis", "mine");
   EXPECT_THROW(run.make_again(), UsageError);
+  EXPECT_EQ(content(path / "thesis"), "mine");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include <cstdio>
+#include <algorithm>
 
 #include "base/print.h"
 #include "base/strings.h"
@@ -190,7 +190,26 @@ std::string fish_script(const HelpCommand& program) {
 
 }  // namespace
 
-std::string completion_script(const HelpCommand& program, const std::string& shell) {
+// A group (queue) as one command: its argument is the name of one of its own, its options are theirs.
+HelpCommand as_one_command(HelpCommand group) {
+  HelpOption which;
+  which.names = {"COMMAND"};
+  which.argument = true;
+  for (const HelpCommand& command : group.commands) {
+    which.choices.push_back(command.last_name());
+    for (const HelpOption& option : command.options) {
+      const std::vector<std::string> known = option_names(group);
+      if (!option.argument && std::find(known.begin(), known.end(), option.names.back()) == known.end())
+        group.options.push_back(option);
+    }
+  }
+  group.options.insert(group.options.begin(), which);
+  return group;
+}
+
+std::string completion_script(HelpCommand program, const std::string& shell) {
+  for (HelpCommand& command : program.commands)
+    if (!command.commands.empty()) command = as_one_command(command);
   if (shell == "bash") return bash_script(program);
   return shell == "zsh" ? zsh_script(program) : fish_script(program);
 }

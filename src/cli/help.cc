@@ -111,7 +111,7 @@ std::vector<Section> sections_of(const HelpCommand& command) {
   const CommandPage* page = find_page(command.name);
   if (page != nullptr) sections.push_back({"DESCRIPTION", paragraphs_of(page->description), {}});
   Section commands{"COMMANDS", {}, {}};
-  for (const HelpCommand& one : command.commands) commands.terms.emplace_back(one.name, one.summary);
+  for (const HelpCommand& one : command.commands) commands.terms.emplace_back(one.last_name(), one.summary);
   sections.push_back(std::move(commands));
   for (const bool arguments : {true, false}) sections.push_back(options_section(command, arguments));
   if (page != nullptr) {
@@ -125,7 +125,7 @@ std::vector<Section> sections_of(const HelpCommand& command) {
     for (const int code : codes) exits.terms.emplace_back(std::to_string(code), exit_meaning(code));
     sections.push_back(std::move(exits));
     std::string more = std::string(page->document);
-    if (!command.commands.empty()) more = "plimsoll COMMAND --help, " + more;
+    if (!command.commands.empty()) more = command.title() + " COMMAND --help, " + more;
     sections.push_back({"SEE ALSO", {more}, {}});
   }
   std::erase_if(sections, [](const Section& s) { return s.paragraphs.empty() && s.terms.empty(); });
@@ -184,8 +184,8 @@ class HelpFormatter : public CLI::FormatterBase {
 
 HelpCommand read_command(const CLI::App& app) {
   HelpCommand command;
-  const bool program = app.get_parent() == nullptr;
-  command.name = program ? "" : app.get_name();
+  for (const CLI::App* one = &app; one->get_parent() != nullptr; one = one->get_parent())
+    command.name = one->get_name() + (command.name.empty() ? "" : " " + command.name);
   command.summary = app.get_description();
   for (const bool arguments : {true, false})
     for (const CLI::Option* option : app.get_options())

@@ -24,11 +24,12 @@ struct HelpOption {
 };
 
 struct HelpCommand {
-  std::string name;  // "" for the program itself
+  std::string name;  // "" for the program itself, "queue add" for a command of a command
   std::string summary;
   std::vector<HelpOption> options;    // arguments first
-  std::vector<HelpCommand> commands;  // of the program: those that are not hidden
+  std::vector<HelpCommand> commands;  // of the program, or of a group: those that are not hidden
 
+  [[nodiscard]] std::string last_name() const { return name.substr(name.rfind(' ') + 1); }
   [[nodiscard]] std::string title() const { return name.empty() ? "plimsoll" : "plimsoll " + name; }
 };
 HelpCommand read_command(const CLI::App& app);
@@ -38,7 +39,7 @@ std::string help_text(const HelpCommand& command, size_t width, bool bold);
 // For man(1), in roff.
 std::string manual_page(const HelpCommand& command);
 // A script for "bash", "zsh" or "fish".
-std::string completion_script(const HelpCommand& program, const std::string& shell);
+std::string completion_script(HelpCommand program, const std::string& shell);
 
 // Makes --help print help_text. Before commands are added: they inherit it.
 void use_help_text(CLI::App& app);

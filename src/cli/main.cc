@@ -20,6 +20,7 @@
 #include "base/system_error.h"
 #include "cli/commands.h"
 #include "cli/help.h"
+#include "cli/queue_commands.h"
 #include "cli/usage_text.h"
 #include "recipe/problems.h"
 
@@ -110,6 +111,7 @@ int run(int argc, char** argv) {
 #define COMMAND(name) add_##name(app, action);
 #include "cli/commands.def"
 #undef COMMAND
+  add_queue(app, action);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -83,6 +83,18 @@ const std::vector<CommandPage>& pages() {
         {"kubectl logs POD | plimsoll doctor - --json", "of standard input, for machines"}},
        {5},
        "docs/doctor.md"},
+      {"queue",
+       "Many runs on few devices: a run starts only where what it needs fits beside what its neighbours have "
+       "reserved, so that none runs out of memory for others.",
+       {{"plimsoll queue simulate workload.json", "a workload on a virtual clock, beside what scripts do"}},
+       {},
+       "docs/queue.md"},
+      {"queue simulate",
+       "Runs a workload on a virtual clock with the packing of the queue, beside polling for free memory and "
+       "one job per device, and prints when all is done, what crashed, and what was lost.",
+       {{"plimsoll queue simulate examples/queue/workload.json", "the three beside each other"}},
+       {},
+       "docs/queue.md"},
       {"generate",
        "Answers a prompt, token ids, or every row of a data file with a model folder or a finished run. "
        "Memory is "

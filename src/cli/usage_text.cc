@@ -37,7 +37,7 @@ std::string program_problem(const CLI::App& app, const HelpCommand& program, con
   if (word.starts_with('-'))
     return "there is no option '" + word + "'" + did_you_mean(word, option_names(program));
   std::vector<std::string> names;
-  for (const HelpCommand& one : program.commands) names.push_back(one.name);
+  for (const HelpCommand& one : program.commands) names.push_back(one.last_name());
   return "there is no command '" + word + "'" + did_you_mean(word, names);
 }
 
@@ -64,12 +64,14 @@ std::string command_problem(const CLI::App& app, const HelpCommand& command, con
 }
 
 std::string usage_text(const CLI::App* app, const CLI::Error& error) {
-  const std::vector<CLI::App*> chosen = app->get_subcommands();
-  const HelpCommand command = read_command(chosen.empty() ? *app : *chosen.front());
+  const CLI::App* chosen = app;
+  while (!chosen->get_subcommands().empty()) chosen = chosen->get_subcommands().front();
+  const HelpCommand command = read_command(*chosen);
+  const bool group = !command.commands.empty();
   const std::string problem =
-      chosen.empty() ? program_problem(*app, command, error) : command_problem(*app, command, error);
-  return "error: " + (chosen.empty() ? "" : command.name + ": ") + problem + "\n  " + command.title() +
-         (chosen.empty() ? " --help lists the commands\n" : " --help lists its options\n");
+      group ? program_problem(*app, command, error) : command_problem(*app, command, error);
+  return "error: " + (chosen == app ? "" : command.name + ": ") + problem + "\n  " + command.title() +
+         (group ? " --help lists the commands\n" : " --help lists its options\n");
 }
 
 }  // namespace

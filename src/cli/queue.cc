@@ -1,0 +1,53 @@
+// plimsoll queue: many runs on few devices.
+#include <fstream>
+#include <sstream>
+
+#include "base/print.h"
+#include "cli/commands.h"
+#include "fleet/queue/simulation.h"
+
+namespace plimsoll {
+namespace {
+
+struct SimulateArguments {
+  std::string workload;
+  bool json = false;
+};
+
+std::string read_text(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  if (!file) throw UsageError(path + ": cannot be read");
+  return text.str();
+}
+
+ExitCode run_simulate(const SimulateArguments& arguments) {
+  const queue::Workload workload = queue::read_workload(read_text(arguments.workload), arguments.workload);
+  std::vector<queue::Outcome> outcomes;
+  for (const queue::Policy policy : {queue::Policy::packed, queue::Policy::polled, queue::Policy::one_a_card})
+    outcomes.push_back(queue::simulate(workload, policy));
+  print(arguments.json ? queue::simulation_json(workload, outcomes)
+                       : queue::simulation_text(workload, outcomes));
+  return ExitCode::ok;
+}
+
+void add_simulate(CLI::App& group, Action& action) {
+  auto arguments = std::make_shared<SimulateArguments>();
+  CLI::App* command =
+      group.add_subcommand("simulate", "a workload on a virtual clock, beside what scripts do");
+  command->add_option("workload", arguments->workload, "machine and jobs, as JSON: docs/queue.md")
+      ->required();
+  command->add_flag("--json", arguments->json, "for machines: docs/json.md");
+  command->callback([arguments, &action] { action = [arguments] { return run_simulate(*arguments); }; });
+}
+
+}  // namespace
+
+void add_queue(CLI::App& app, Action& action) {
+  CLI::App* group = app.add_subcommand("queue", "many runs on few devices, packed by their planned memory");
+  group->require_subcommand(1);
+  add_simulate(*group, action);
+}
+
+}  // namespace plimsoll

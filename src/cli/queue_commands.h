@@ -1,0 +1,29 @@
+// The commands of `plimsoll queue`.
+#pragma once
+
+#include <string>
+
+#include "cli/commands.h"
+#include "fleet/queue/store.h"
+
+namespace plimsoll {
+
+// The group.
+void add_queue(CLI::App& app, Action& action);
+void add_queue_add(CLI::App& group, Action& action);
+void add_queue_run(CLI::App& group, Action& action);
+void add_queue_list(CLI::App& group, Action& action);
+void add_queue_show(CLI::App& group, Action& action);
+void add_queue_logs(CLI::App& group, Action& action);
+// cancel, pause, resume, retry, priority, wait.
+void add_queue_steering(CLI::App& group, Action& action);
+
+// This program's own file.
+std::string own_program();
+// Whether a worker has this queue.
+bool worker_runs(const queue::Store& store);
+// "; no worker runs: ..." or empty.
+std::string worker_note(const queue::Store& store);
+nlohmann::ordered_json entry_json(queue::Store& store, const queue::Entry& entry);
+
+}  // namespace plimsoll

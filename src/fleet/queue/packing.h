@@ -1,0 +1,93 @@
+// Which waiting runs start now, and where: pure functions of what is reserved, waiting and expected to end.
+//
+// A run starts only where its whole need fits beside the needs of the runs that are there, on its cards and
+// on the host; all its cards at once or none. Free memory is never asked: what a neighbour has yet to take is
+// not free.
+//
+// Order: rank (priority, and one more for each `patience` of waiting), then the longest, then the oldest. The
+// first run that does not fit is promised the time at which it will; others may overtake it where they do not
+// put that off. Once a promise is broken (a prediction was wrong) nothing below that run starts before it: as
+// rank grows without end, every run that can fit at all starts.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace plimsoll::queue {
+
+// What a run takes, all of it at once.
+struct Need {
+  int devices = 0;           // cards, each of them `device_bytes`; 0: the host alone
+  int64_t device_bytes = 0;  // on each card
+  int64_t host_bytes = 0;
+  int threads = 1;
+  bool operator==(const Need&) const = default;
+};
+
+struct Card {
+  std::string name;
+  int64_t bytes = 0;  // that runs may reserve: headroom and foreign use are off it already
+  int max_runs = 0;   // 0: as many as fit
+};
+
+struct Machine {
+  int64_t host_bytes = 0;  // as of a card
+  int threads = 0;
+  std::vector<Card> cards;
+};
+
+struct Waiting {
+  int64_t id = 0;
+  int priority = 0;
+  double seconds = 0;    // predicted; 0: unknown, taken as kUnknownSeconds
+  double submitted = 0;  // on the clock of `now`
+  std::optional<double> promised;
+  Need need;
+};
+
+struct Running {
+  int64_t id = 0;
+  double started = 0;
+  double seconds = 0;  // as of Waiting
+  Need need;
+  std::vector<int> cards;  // indices into Machine::cards
+};
+
+struct Placement {
+  int64_t id = 0;
+  std::vector<int> cards;
+};
+
+struct Promise {
+  int64_t id = 0;
+  double time = 0;
+};
+
+struct Packing {
+  std::vector<Placement> starts;
+  std::optional<Promise> promise;  // of the first that waits; keep it in Waiting::promised if that has none
+};
+
+inline constexpr double kUnknownSeconds = 3600;
+inline constexpr double kPatienceSeconds = 2 * 3600;
+
+Packing pack(const Machine& machine, std::vector<Waiting> waiting, std::vector<Running> running, double now,
+             double patience = kPatienceSeconds);
+
+// What keeps a need from ever fitting this machine, empty where it fits when nothing else runs.
+std::string never_fits(const Machine& machine, const Need& need);
+// What is short while these run, in words for a list: "4.00 GiB of memory short on the host".
+std::string what_is_short(const Machine& machine, const Need& need, const std::vector<Running>& running);
+
+// Reserved now, all runs together: never above the machine.
+struct Free {
+  int64_t host_bytes = 0;
+  int threads = 0;
+  std::vector<int64_t> card_bytes;
+  std::vector<int> card_runs;
+};
+Free free_of(const Machine& machine, const std::vector<Running>& running);
+
+}  // namespace plimsoll::queue

@@ -1,0 +1,287 @@
+#include "fleet/queue/packing.h"
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <map>
+#include <random>
+
+#include "base/error.h"
+#include "fleet/queue/ladder.h"
+#include "fleet/queue/simulation.h"
+
+namespace plimsoll::queue {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+Need on_cards(int devices, int64_t bytes) { return {devices, bytes, 0, 1}; }
+Need on_host(int64_t bytes, int threads = 1) { return {0, 0, bytes, threads}; }
+Machine two_cards() { return {1000, 100, {{"a", 100, 0}, {"b", 100, 0}}}; }
+
+Waiting entry(int64_t id, Need need, double seconds = 100, int priority = 0, double submitted = 0) {
+  return {id, priority, seconds, submitted, std::nullopt, need};
+}
+
+std::vector<int64_t> started(const Packing& packing) {
+  std::vector<int64_t> ids;
+  for (const Placement& one : packing.starts) ids.push_back(one.id);
+  return ids;
+}
+
+TEST(Packing, PriorityGoesFirstThenTheLongestThenTheOldest) {
+  const Machine machine{30, 8, {}};
+  EXPECT_THAT(started(pack(machine,
+                           {entry(1, on_host(10), 5), entry(2, on_host(10), 50), entry(3, on_host(10), 50),
+                            entry(4, on_host(10), 1, 7)},
+                           {}, 0)),
+              ElementsAre(4, 2, 3));
+}
+
+TEST(Packing, ARunGoesToTheFullestCardThatHasRoom) {
+  const Packing packing =
+      pack(two_cards(), {entry(1, on_cards(1, 30))}, {{9, 0, 100, on_cards(1, 60), {1}}}, 0);
+  ASSERT_EQ(packing.starts.size(), 1u);
+  EXPECT_THAT(packing.starts[0].cards, ElementsAre(1));
+}
+
+TEST(Packing, SeveralDevicesAreTakenTogetherOrNotAtAll) {
+  const std::vector<Running> one_busy = {{9, 0, 100, on_cards(1, 60), {1}}};
+  EXPECT_THAT(started(pack(two_cards(), {entry(1, on_cards(2, 50))}, one_busy, 0)), IsEmpty());
+  const Packing packing = pack(two_cards(), {entry(1, on_cards(2, 40))}, one_busy, 0);
+  ASSERT_EQ(packing.starts.size(), 1u);
+  EXPECT_EQ(packing.starts[0].cards.size(), 2u);
+}
+
+TEST(Packing, HostMemoryAndThreadsBoundRunsOnCardsToo) {
+  Machine machine = two_cards();
+  machine.threads = 3;
+  Need need{1, 10, 600, 1};
+  EXPECT_THAT(started(pack(machine, {entry(1, need), entry(2, need)}, {}, 0)), ElementsAre(1));
+  need = {1, 10, 10, 2};
+  EXPECT_THAT(started(pack(machine, {entry(1, need), entry(2, need)}, {}, 0)), ElementsAre(1));
+}
+
+TEST(Packing, ACapOfRunsHoldsWhereMemoryWouldAllowMore) {
+  Machine machine = two_cards();
+  machine.cards[0].max_runs = 2;
+  machine.cards[1].max_runs = 1;
+  std::vector<Waiting> waiting;
+  for (int64_t id = 1; id <= 6; ++id) waiting.push_back(entry(id, on_cards(1, 1)));
+  std::map<int, int> runs;
+  for (const Placement& one : pack(machine, waiting, {}, 0).starts) ++runs[one.cards.at(0)];
+  EXPECT_EQ(runs, (std::map<int, int>{{0, 2}, {1, 1}}));
+}
+
+TEST(Packing, OthersOvertakeOnlyWhereTheyDoNotPutOffTheFirstThatWaits) {
+  const Machine machine{100, 10, {}};
+  const std::vector<Running> running = {{9, 0, 50, on_host(60), {}}};
+  // 1 fits at 50. 2 is over by then; 3 is not, and would need what 1 needs; 4 fits beside 1.
+  const Packing packing = pack(machine,
+                               {entry(1, on_host(80), 100), entry(2, on_host(20), 40),
+                                entry(3, on_host(20), 60), entry(4, on_host(10), 90)},
+                               running, 0);
+  EXPECT_THAT(started(packing), ElementsAre(4, 2));
+  ASSERT_TRUE(packing.promise);
+  EXPECT_EQ(packing.promise->id, 1);
+  EXPECT_EQ(packing.promise->time, 50);
+}
+
+TEST(Packing, NobodyOvertakesARunWhosePromiseWasBroken) {
+  const Machine machine{100, 10, {}};
+  const std::vector<Running> running = {{9, 0, 50, on_host(60), {}}};
+  std::vector<Waiting> waiting = {entry(1, on_host(80), 100), entry(2, on_host(20), 1)};
+  EXPECT_THAT(started(pack(machine, waiting, running, 60)), ElementsAre(2));
+  waiting[0].promised = 50;
+  EXPECT_THAT(started(pack(machine, waiting, running, 60)), IsEmpty());
+}
+
+TEST(Packing, WhatNeverFitsIsSaidAndHoldsNobodyUp) {
+  EXPECT_EQ(never_fits(two_cards(), on_cards(1, 100)), "");
+  EXPECT_THAT(never_fits(two_cards(), on_cards(1, 101)), HasSubstr("the largest has 100 B"));
+  EXPECT_THAT(never_fits(two_cards(), on_cards(3, 1)), HasSubstr("3 devices, the queue has 2"));
+  EXPECT_THAT(never_fits(two_cards(), on_host(1001)), HasSubstr("on the host"));
+  EXPECT_THAT(never_fits(two_cards(), on_host(1, 101)), HasSubstr("101 threads"));
+  EXPECT_THAT(started(pack(two_cards(), {entry(1, on_cards(1, 101), 500), entry(2, on_cards(1, 5))}, {}, 0)),
+              ElementsAre(2));
+}
+
+TEST(Ladder, NeverTheSameImpossibleAttemptTwice) {
+  const Machine machine{0, 4, {{"a", 100, 0}, {"b", 80, 0}}};
+  EXPECT_EQ(need_after_memory_ran_out(machine, on_cards(1, 40), 30)->device_bytes, 40) << "others took it";
+  EXPECT_EQ(need_after_memory_ran_out(machine, on_cards(1, 40), 40)->device_bytes, 60);
+  EXPECT_EQ(need_after_memory_ran_out(machine, on_cards(1, 40), 72)->device_bytes, 90);
+  EXPECT_EQ(need_after_memory_ran_out(machine, on_cards(1, 90), 95)->device_bytes, 100);
+  EXPECT_EQ(need_after_memory_ran_out(machine, on_cards(2, 70), 75)->device_bytes, 80) << "two cards have it";
+  EXPECT_FALSE(need_after_memory_ran_out(machine, on_cards(1, 100), 100));
+}
+
+// ---- Properties, over random machines and streams of arrivals with wrong predictions.
+
+struct Stream {
+  explicit Stream(uint64_t seed) : random(seed) {}
+  std::mt19937_64 random;
+  int64_t draw(int64_t low, int64_t high) {
+    return low + static_cast<int64_t>(random() % static_cast<uint64_t>(high - low + 1));
+  }
+
+  Machine machine() {
+    Machine made{draw(50, 200), static_cast<int>(draw(2, 8)), {}};
+    for (int64_t i = draw(0, 4); i > 0; --i)
+      made.cards.push_back({"card", draw(50, 150), static_cast<int>(draw(0, 3))});
+    return made;
+  }
+  Need need(const Machine& machine) {
+    for (;;) {
+      Need one;
+      one.devices = static_cast<int>(draw(0, static_cast<int64_t>(machine.cards.size())));
+      one.device_bytes = one.devices > 0 ? draw(1, 150) : 0;
+      one.host_bytes = draw(0, 100);
+      one.threads = static_cast<int>(draw(0, 4));
+      if (never_fits(machine, one).empty()) return one;
+    }
+  }
+};
+
+void expect_within(const Machine& machine, const std::vector<Running>& running) {
+  const Free free = free_of(machine, running);
+  EXPECT_GE(free.host_bytes, 0);
+  EXPECT_GE(free.threads, 0);
+  for (const int64_t bytes : free.card_bytes) EXPECT_GE(bytes, 0);
+  for (const int runs : free.card_runs) EXPECT_GE(runs, 0);
+  for (const Running& run : running) {
+    EXPECT_EQ(run.cards.size(), static_cast<size_t>(run.need.devices));
+    std::vector<int> cards = run.cards;
+    std::sort(cards.begin(), cards.end());
+    EXPECT_EQ(std::unique(cards.begin(), cards.end()), cards.end()) << "each card once";
+  }
+}
+
+// A stream in which short, small, urgent runs never stop arriving, with predictions far too short: the one
+// that needs everything starts all the same.
+TEST(Packing, ReservationsStayWithinTheMachineAndEveryRunStarts) {
+  for (uint64_t seed = 1; seed <= 30; ++seed) {
+    Stream stream(seed);
+    const Machine machine = stream.machine();
+    constexpr double kPatience = 200;
+    std::vector<Waiting> waiting;
+    std::vector<Running> running;
+    std::map<int64_t, double> ends;
+    int64_t next = 1;
+    double longest_wait = 0;
+    for (double now = 0; now < 6000; now += 5) {
+      if (now < 3000)
+        for (int64_t count = stream.draw(0, 2); count > 0; --count)
+          waiting.push_back(entry(next++, stream.need(machine), static_cast<double>(stream.draw(0, 40)),
+                                  static_cast<int>(stream.draw(0, 3)), now));
+      std::erase_if(running, [&](const Running& run) { return ends[run.id] <= now; });
+      const Packing packing = pack(machine, waiting, running, now, kPatience);
+      for (const Placement& start : packing.starts) {
+        const auto found = std::find_if(waiting.begin(), waiting.end(),
+                                        [&](const Waiting& one) { return one.id == start.id; });
+        ASSERT_NE(found, waiting.end()) << "nothing starts twice";
+        longest_wait = std::max(longest_wait, now - found->submitted);
+        running.push_back({found->id, now, found->seconds, found->need, start.cards});
+        ends[found->id] = now + static_cast<double>(stream.draw(1, 25));
+        waiting.erase(found);
+      }
+      expect_within(machine, running);
+      if (packing.promise)
+        for (Waiting& one : waiting)
+          if (one.id == packing.promise->id && !one.promised) one.promised = packing.promise->time;
+    }
+    for (double now = 6000; !waiting.empty() && now < 60000; now += 5) {
+      std::erase_if(running, [&](const Running& run) { return ends[run.id] <= now; });
+      for (const Placement& start : pack(machine, waiting, running, now, kPatience).starts) {
+        const auto found = std::find_if(waiting.begin(), waiting.end(),
+                                        [&](const Waiting& one) { return one.id == start.id; });
+        running.push_back({found->id, now, found->seconds, found->need, start.cards});
+        ends[found->id] = now + 5;
+        waiting.erase(found);
+      }
+    }
+    EXPECT_TRUE(waiting.empty()) << "seed " << seed;
+  }
+}
+
+TEST(Packing, ARunThatNeedsEverythingStartsThoughUrgentOnesNeverStopArriving) {
+  const Machine machine{100, 10, {}};
+  std::vector<Waiting> waiting = {entry(0, on_host(100), 500)};
+  std::vector<Running> running;
+  std::map<int64_t, double> ends;
+  int64_t next = 1;
+  for (double now = 0; now < 5000; now += 1) {
+    waiting.push_back(entry(next++, on_host(10), 1, 4, now));  // "over in a second"
+    std::erase_if(running, [&](const Running& run) { return ends[run.id] <= now; });
+    const Packing packing = pack(machine, waiting, running, now, 100);
+    for (const Placement& start : packing.starts) {
+      if (start.id == 0) return;
+      running.push_back({start.id, now, 1, on_host(10), {}});
+      ends[start.id] = now + 30;  // and takes thirty
+      std::erase_if(waiting, [&](const Waiting& one) { return one.id == start.id; });
+    }
+    for (Waiting& one : waiting)
+      if (packing.promise && one.id == packing.promise->id && !one.promised)
+        one.promised = packing.promise->time;
+  }
+  FAIL() << "it starved";
+}
+
+// ---- The simulation.
+
+TEST(Simulation, TwoThatFitTogetherRunTogetherAndPollingOverbooksWhatStillGrows) {
+  Workload workload{{1000, 100, {{"gpu0", 100, 0}}}, 0, 0, {}};
+  for (int i = 0; i < 4; ++i) {
+    Job job{"job", 0, i * 31.0, 600, 600, on_cards(1, 50), 50, 300, 0};
+    job.need.threads = 0;
+    workload.jobs.push_back(job);
+  }
+  const Outcome packed = simulate(workload, Policy::packed);
+  EXPECT_EQ(packed.crashes, 0);
+  EXPECT_EQ(packed.makespan, 31 + 600 + 600);
+  EXPECT_EQ(packed.most_at_once, 2);
+  EXPECT_EQ(packed.most_reserved, 100);
+  EXPECT_GT(simulate(workload, Policy::polled).crashes, 0);
+  const Outcome alone = simulate(workload, Policy::one_a_card);
+  EXPECT_EQ(alone.crashes, 0);
+  EXPECT_EQ(alone.makespan, 2400);
+}
+
+TEST(Simulation, AJobThatTakesMoreThanItSaidIsTriedAgainWithMore) {
+  Workload workload{{1000, 100, {{"gpu0", 100, 0}}}, 0, 0, {}};
+  workload.jobs.push_back({"liar", 0, 0, 300, 300, {1, 40, 0, 0}, 70, 60, 0});
+  workload.jobs.push_back({"honest", 0, 0, 300, 300, {1, 60, 0, 0}, 60, 0, 0});
+  const Outcome packed = simulate(workload, Policy::packed);
+  EXPECT_EQ(packed.crashes, 1);
+  EXPECT_EQ(packed.lost_jobs, 0);
+  workload.jobs[0].peak_bytes = 101;
+  EXPECT_EQ(simulate(workload, Policy::packed).lost_jobs, 1) << "no device has it";
+}
+
+TEST(Simulation, AWorkloadIsReadWithItsMistakesNamed) {
+  const auto problem = [](const std::string& text) {
+    try {
+      read_workload(text, "w.json");
+    } catch (const UsageError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_THAT(problem("{"), HasSubstr("w.json: no JSON"));
+  EXPECT_THAT(problem("[]"), HasSubstr("expected an object"));
+  EXPECT_THAT(problem(R"({"jobs": []})"), HasSubstr("'machine' is missing"));
+  EXPECT_THAT(problem(R"({"machine": {"devices": [{}]}, "jobs": []})"),
+              HasSubstr("device 1: 'bytes' is missing"));
+  const std::string machine = R"("machine": {"devices": [{"bytes": "100MiB"}]})";
+  EXPECT_THAT(problem("{" + machine + R"(, "jobs": [{"bytes": 1}]})"), HasSubstr("job 1: 'seconds'"));
+  EXPECT_THAT(problem("{" + machine + R"(, "jobs": [{"seconds": 1, "byte": 1}]})"),
+              HasSubstr("unknown key 'byte'"));
+  EXPECT_THAT(problem("{" + machine + R"(, "jobs": [{"seconds": 1, "bytes": "1GiB"}]})"),
+              HasSubstr("fits never"));
+  EXPECT_EQ(problem("{" + machine + R"(, "jobs": [{"seconds": 1, "bytes": "1MiB"}]})"), "");
+}
+
+}  // namespace
+}  // namespace plimsoll::queue

@@ -1,0 +1,67 @@
+#!/usr/bin/env python3
+"""The queue's packing on a virtual clock: python3 tests/queue_simulation_test.py PLIMSOLL"""
+import json
+import subprocess
+import sys
+import unittest
+
+from command_run import ROOT, CommandTest, output
+
+
+def simulated(folder, name):
+    """The outcomes of a workload of bench/queue_workloads.py by policy."""
+    made = subprocess.run([sys.executable, str(ROOT / "bench/queue_workloads.py"), name], capture_output=True, check=True)
+    path = folder / f"{name}.json"
+    path.write_bytes(made.stdout)
+    answer = json.loads(output("queue", "simulate", path, "--json"))
+    return {one["policy"]: one for one in answer["policies"]}
+
+
+class Workloads(CommandTest):
+    needs_run = False
+
+    def test_sixty_jobs_at_once_and_arriving_are_over_sooner_than_with_scripts_and_nothing_crashes(self):
+        for name in ("a", "b"):
+            by = simulated(self.folder, name)
+            self.assertEqual(by["this queue"]["crashes"], 0)
+            self.assertGreater(by["free-memory polling"]["crashes"], 0)
+            for other in ("free-memory polling", "one job per device"):
+                self.assertLess(by["this queue"]["makespan_seconds"], by[other]["makespan_seconds"], name)
+
+    def test_a_thousand_small_jobs_take_at_most_195_minutes_without_a_crash(self):
+        by = simulated(self.folder, "c")
+        queue = by["this queue"]
+        self.assertLessEqual(queue["makespan_seconds"], 195 * 60)
+        self.assertEqual((queue["crashes"], queue["lost_jobs"]), (0, 0))
+        self.assertLessEqual(queue["most_reserved_bytes"], 0.95 * 40_000 * 2**20)
+        self.assertGreater(by["free-memory polling"]["crashes"], 0)
+
+    def test_with_wrong_estimates_and_leaks_at_most_one_job_in_a_hundred_crashes_and_none_is_lost(self):
+        queue = simulated(self.folder, "d")["this queue"]
+        self.assertLessEqual(queue["crashed_jobs"], 10)
+        self.assertLessEqual(queue["crashes"], 10)
+        self.assertEqual(queue["lost_jobs"], 0)
+        self.assertGreater(simulated(self.folder, "d0")["this queue"]["crashes"], 10, "the margin is what does it")
+
+    def test_a_job_that_fits_only_into_the_headroom_is_refused(self):
+        path = self.folder / "w.json"
+        path.write_text(json.dumps({"machine": {"headroom": 0.1, "devices": [{"bytes": 100}]},
+                                    "jobs": [{"seconds": 1, "bytes": 95}]}))
+        self.assertIn("job 1 fits never: it needs 95 B", output("queue", "simulate", path, code=2))
+        self.assertIn("cannot be read", output("queue", "simulate", self.folder / "none.json", code=2))
+
+
+class Help(CommandTest):
+    needs_run = False
+
+    def test_commands_of_the_queue_have_manuals_and_are_completed(self):
+        self.assertIn("plimsoll queue simulate WORKLOAD", output("queue", "simulate", "--help"))
+        self.assertIn("did you mean 'simulate'", output("queue", "simulat", code=2))
+        self.assertIn("queue simulate: there is no option '--jsn' (did you mean '--json'?)",
+                      output("queue", "simulate", "x", "--jsn", code=2))
+        for shell in ("bash", "zsh", "fish"):
+            self.assertIn("simulate", output("completion", shell))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -12,6 +12,7 @@ find_package(ICU REQUIRED COMPONENTS i18n uc data)
 if(NOT PLIMSOLL_FUZZ)
   find_package(GTest CONFIG REQUIRED)
 endif()
+find_package(SQLite3 REQUIRED)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET GLOBAL libpcre2-8)
 

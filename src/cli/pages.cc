@@ -84,10 +84,16 @@ const std::vector<CommandPage>& pages() {
        {5},
        "docs/doctor.md"},
       {"queue",
-       "Many runs on few devices: a run starts only where what it needs fits beside what its neighbours have "
-       "reserved, so that none runs out of memory for others.",
-       {{"plimsoll queue simulate workload.json", "a workload on a virtual clock, beside what scripts do"}},
-       {},
+       "Many runs, of recipes or of any command, on few devices. A run starts only where what it needs fits "
+       "beside what its neighbours have reserved, so that none runs out of memory for others. Entries are on "
+       "disk; the worker may end or be killed at any moment, and the next one goes on.\n\n"
+       "PLIMSOLL_QUEUE_DIR is the folder of the queue; else plimsoll/queue in XDG_STATE_HOME or "
+       "~/.local/state.",
+       {{"plimsoll queue add recipe.yaml --memory 8GiB", "plans it, and reserves what it needs"},
+        {"plimsoll queue add --memory 6GiB --threads 2 -- python3 train.py --rank 8", "any command"},
+        {"plimsoll queue run --memory 24GiB", "the worker: starts what fits"},
+        {"plimsoll queue list", "what waits, runs, and ended"}},
+       {3, 4, 5},
        "docs/queue.md"},
       {"queue simulate",
        "Runs a workload on a virtual clock with the packing of the queue, beside polling for free memory and "

@@ -3,7 +3,7 @@
 #include <sstream>
 
 #include "base/print.h"
-#include "cli/commands.h"
+#include "cli/queue_commands.h"
 #include "fleet/queue/simulation.h"
 
 namespace plimsoll {
@@ -47,6 +47,12 @@ void add_simulate(CLI::App& group, Action& action) {
 void add_queue(CLI::App& app, Action& action) {
   CLI::App* group = app.add_subcommand("queue", "many runs on few devices, packed by their planned memory");
   group->require_subcommand(1);
+  add_queue_add(*group, action);
+  add_queue_run(*group, action);
+  add_queue_list(*group, action);
+  add_queue_show(*group, action);
+  add_queue_logs(*group, action);
+  add_queue_steering(*group, action);
   add_simulate(*group, action);
 }
 

@@ -1,0 +1,219 @@
+// plimsoll queue list, show, logs: what the queue holds.
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <ctime>
+#include <fstream>
+#include <thread>
+
+#include "base/print.h"
+#include "base/strings.h"
+#include "base/units.h"
+#include "cli/queue_commands.h"
+
+namespace plimsoll {
+namespace {
+
+namespace fs = std::filesystem;
+using queue::Attempt;
+using queue::Entry;
+using queue::State;
+using queue::Store;
+
+constexpr size_t kShownOver = 20;
+
+struct ShowArguments {
+  int64_t id = 0;
+  int attempt = 0;
+  bool json = false, all = false, follow = false;
+};
+
+std::string date(double seconds) {
+  const auto whole = static_cast<time_t>(seconds);
+  tm local{};
+  localtime_r(&whole, &local);
+  char text[32];
+  return {text, strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S", &local)};
+}
+
+std::string reserved(const queue::Need& need) {
+  const std::string host = need.host_bytes > 0 ? format_bytes(need.host_bytes) : "-";
+  if (need.devices == 0) return host;
+  return std::to_string(need.devices) + " x " + format_bytes(need.device_bytes) + " + " + host;
+}
+
+nlohmann::ordered_json attempt_json(const Store& store, const Attempt& attempt) {
+  return {{"number", attempt.number},
+          {"started", attempt.started},
+          {"ended", attempt.ended ? nlohmann::ordered_json(*attempt.ended) : nlohmann::ordered_json(nullptr)},
+          {"device_bytes", attempt.need.device_bytes},
+          {"host_bytes", attempt.need.host_bytes},
+          {"devices", attempt.cards},
+          {"peak_host_bytes", attempt.peak_bytes > 0 ? nlohmann::ordered_json(attempt.peak_bytes)
+                                                     : nlohmann::ordered_json(nullptr)},
+          {"outcome", attempt.outcome},
+          {"log", (store.folder_of(attempt.entry, attempt.number) / "log").string()}};
+}
+
+// All that are open, and of the others the last ones unless all are asked for.
+std::vector<Entry> shown_entries(Store& store, bool all) {
+  if (all) return store.entries();
+  return store.open_entries_and_last(kShownOver);
+}
+
+std::string list_text(const std::vector<Entry>& entries, Store& store) {
+  TextTable table({true, false, false, true, true, true, true, false});
+  table.add_row({"id", "name", "state", "reserved", "threads", "priority", "tries", "note"});
+  for (const Entry& one : entries)
+    table.add_row({std::to_string(one.id), printable(one.name), std::string(name_of(one.state)),
+                   reserved(one.need), std::to_string(one.need.threads), std::to_string(one.priority),
+                   std::to_string(one.attempts), printable(one.note)});
+  std::string text = table.render("  ");
+  if (store.paused()) text += "  paused: nothing new starts until plimsoll queue resume\n";
+  return text;
+}
+
+ExitCode run_list(const ShowArguments& arguments) {
+  Store store(queue::queue_folder());
+  const std::vector<Entry> entries = shown_entries(store, arguments.all);
+  if (!arguments.json) {
+    print(list_text(entries, store));
+    if (const std::string note = worker_note(store); !note.empty()) print("  " + note.substr(2) + "\n");
+    return ExitCode::ok;
+  }
+  nlohmann::ordered_json root = {{"paused", store.paused()}, {"worker", worker_runs(store)}};
+  root["entries"] = nlohmann::ordered_json::array();
+  for (const Entry& one : entries) root["entries"].push_back(entry_json(store, one));
+  print(json_text(root));
+  return ExitCode::ok;
+}
+
+std::string show_text(Store& store, const Entry& entry) {
+  TextTable facts;
+  facts.add_row({"state", std::string(name_of(entry.state)) + (entry.stop_asked ? ", asked to end" : "")});
+  if (!entry.note.empty()) facts.add_row({"note", printable(entry.note)});
+  facts.add_row({entry.recipe ? "recipe" : "command", printable(join(entry.words, " "))});
+  facts.add_row({"folder", printable(entry.folder)});
+  facts.add_row({"needs", reserved(entry.need) + ", threads " + std::to_string(entry.need.threads)});
+  if (entry.seconds > 0) facts.add_row({"predicted", format_seconds(entry.seconds)});
+  facts.add_row({"priority", std::to_string(entry.priority)});
+  facts.add_row({"retries", std::to_string(entry.retries) + " left"});
+  for (const int64_t other : entry.after) facts.add_row({"after", std::to_string(other)});
+  facts.add_row({"added", date(entry.submitted)});
+  if (entry.promised && entry.state == State::waiting) facts.add_row({"starts by", date(*entry.promised)});
+  std::string text = std::to_string(entry.id) + " " + printable(entry.name) + "\n" + facts.render("  ");
+  for (const Attempt& one : store.attempts(entry.id)) {
+    text += "  attempt " + std::to_string(one.number) + "  " + date(one.started) +
+            (one.ended ? " to " + date(*one.ended) : ", running") + ", reserved " + reserved(one.need);
+    if (!one.cards.empty()) text += " on " + printable(join(one.cards, ", "));
+    if (one.peak_bytes > 0) text += ", peak " + format_bytes(one.peak_bytes);
+    if (!one.outcome.empty()) text += "\n    " + printable(one.outcome);
+    text += "\n    log " + printable((store.folder_of(one.entry, one.number) / "log").string()) + "\n";
+  }
+  return text;
+}
+
+ExitCode run_show(const ShowArguments& arguments) {
+  Store store(queue::queue_folder());
+  const Entry entry = store.entry(arguments.id);
+  print(arguments.json ? json_text(entry_json(store, entry)) : show_text(store, entry));
+  return ExitCode::ok;
+}
+
+// Whether this attempt is over, and nothing more will be written.
+bool log_is_whole(Store& store, int64_t id, int number) {
+  const Entry entry = store.entry(id);
+  return entry.state != State::running || entry.attempts != number;
+}
+
+ExitCode run_logs(const ShowArguments& arguments) {
+  Store store(queue::queue_folder());
+  const Entry entry = store.entry(arguments.id);
+  const int number = arguments.attempt > 0 ? arguments.attempt : entry.attempts;
+  if (number < 1 || number > entry.attempts)
+    throw UsageError("entry " + std::to_string(arguments.id) +
+                     (entry.attempts == 0 ? " has not started yet" : " has no such attempt"));
+  std::ifstream log(store.folder_of(arguments.id, number) / "log", std::ios::binary);
+  std::string part(1 << 16, '\0');
+  for (;;) {
+    const bool whole = !arguments.follow || log_is_whole(store, arguments.id, number);
+    while (log.read(part.data(), static_cast<std::streamsize>(part.size())) || log.gcount() > 0)
+      print(std::string_view(part).substr(0, static_cast<size_t>(log.gcount())));
+    if (whole) return ExitCode::ok;
+    flush_output();
+    log.clear();
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  }
+}
+
+}  // namespace
+
+std::string own_program() {
+  std::error_code none;
+  return fs::read_symlink("/proc/self/exe", none).string();
+}
+
+bool worker_runs(const Store& store) {
+  const int file = open((store.folder() / "worker.lock").c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) return false;
+  const bool held = flock(file, LOCK_SH | LOCK_NB) != 0;
+  close(file);
+  return held;
+}
+
+std::string worker_note(const Store& store) {
+  return worker_runs(store) ? "" : "; no worker runs: plimsoll queue run starts what waits";
+}
+
+nlohmann::ordered_json entry_json(Store& store, const Entry& entry) {
+  nlohmann::ordered_json root = {{"id", entry.id},
+                                 {"name", entry.name},
+                                 {"state", name_of(entry.state)},
+                                 {"note", entry.note},
+                                 {"recipe", entry.recipe},
+                                 {"words", entry.words},
+                                 {"environment", entry.environment},
+                                 {"folder", entry.folder},
+                                 {"devices", entry.need.devices},
+                                 {"device_bytes", entry.need.device_bytes},
+                                 {"host_bytes", entry.need.host_bytes},
+                                 {"threads", entry.need.threads},
+                                 {"predicted_seconds", entry.seconds},
+                                 {"priority", entry.priority},
+                                 {"retries", entry.retries},
+                                 {"after", entry.after},
+                                 {"submitted", entry.submitted},
+                                 {"attempts", nlohmann::ordered_json::array()}};
+  for (const Attempt& one : store.attempts(entry.id)) root["attempts"].push_back(attempt_json(store, one));
+  return root;
+}
+
+void add_queue_list(CLI::App& group, Action& action) {
+  auto arguments = std::make_shared<ShowArguments>();
+  CLI::App* command = group.add_subcommand("list", "what waits, runs, and ended last");
+  command->add_flag("--all", arguments->all, "everything that ever was in it");
+  command->add_flag("--json", arguments->json, "for machines: docs/json.md");
+  command->callback([arguments, &action] { action = [arguments] { return run_list(*arguments); }; });
+}
+
+void add_queue_show(CLI::App& group, Action& action) {
+  auto arguments = std::make_shared<ShowArguments>();
+  CLI::App* command = group.add_subcommand("show", "all about one entry, with its attempts");
+  command->add_option("id", arguments->id, "the entry")->required();
+  command->add_flag("--json", arguments->json, "for machines: docs/json.md");
+  command->callback([arguments, &action] { action = [arguments] { return run_show(*arguments); }; });
+}
+
+void add_queue_logs(CLI::App& group, Action& action) {
+  auto arguments = std::make_shared<ShowArguments>();
+  CLI::App* command = group.add_subcommand("logs", "what an entry has printed");
+  command->add_option("id", arguments->id, "the entry")->required();
+  command->add_option("--attempt", arguments->attempt, "of this attempt, from 1; else of the last");
+  command->add_flag("-f,--follow", arguments->follow, "goes on until the attempt is over");
+  command->callback([arguments, &action] { action = [arguments] { return run_logs(*arguments); }; });
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,122 @@
+// plimsoll queue run: the worker.
+#include <unistd.h>
+
+#include <csignal>
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+#include "base/print.h"
+#include "base/strings.h"
+#include "base/system_memory.h"
+#include "base/units.h"
+#include "cli/queue_commands.h"
+#include "cli/usage_text.h"
+#include "fleet/queue/worker.h"
+
+namespace plimsoll {
+namespace {
+
+constexpr double kHeadroom = 0.1;  // of the machine's memory, where no size is stated
+
+struct RunArguments {
+  std::string memory, gpu_plan;
+  std::vector<std::string> devices;
+  int threads = 0;
+  double grace = 30;
+  bool until_done = false;
+};
+
+volatile bool stop_asked = false;
+void ask_to_stop(int) { stop_asked = true; }
+
+int64_t total_memory() {
+  return static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<int64_t>(sysconf(_SC_PAGE_SIZE));
+}
+
+// "NAME=BYTES", with a cap of its place in --gpu-plan.
+std::vector<queue::Card> read_cards(const RunArguments& arguments) {
+  std::vector<std::string> caps;
+  if (!arguments.gpu_plan.empty()) caps = split(arguments.gpu_plan, ',');
+  if (!caps.empty() && caps.size() != arguments.devices.size())
+    throw UsageError("--gpu-plan: expected one number for each --device, " +
+                     std::to_string(arguments.devices.size()) + " in all");
+  std::vector<queue::Card> cards;
+  for (const std::string& one : arguments.devices) {
+    const size_t equals = one.rfind('=');
+    if (equals == std::string::npos || equals == 0)
+      throw UsageError("--device: expected NAME=SIZE, found '" + one + "'");
+    queue::Card card{one.substr(0, equals), parse_bytes(one.substr(equals + 1), "--device"), 0};
+    for (const queue::Card& other : cards)
+      if (other.name == card.name) throw UsageError("--device: '" + card.name + "' is named twice");
+    if (!caps.empty()) card.max_runs = std::atoi(caps[cards.size()].c_str());
+    if (!caps.empty() && card.max_runs < 1)
+      throw UsageError("--gpu-plan: expected numbers from 1 on, found '" + caps[cards.size()] + "'");
+    cards.push_back(std::move(card));
+  }
+  return cards;
+}
+
+queue::WorkerOptions read_options(const RunArguments& arguments) {
+  queue::WorkerOptions options;
+  options.machine.cards = read_cards(arguments);
+  options.machine.threads =
+      arguments.threads > 0 ? arguments.threads : static_cast<int>(std::thread::hardware_concurrency());
+  options.machine.host_bytes =
+      arguments.memory.empty() ? static_cast<int64_t>(static_cast<double>(total_memory()) * (1 - kHeadroom))
+                               : parse_bytes(arguments.memory, "--memory");
+  options.program = own_program();
+  options.until_done = arguments.until_done;
+  options.grace_seconds = arguments.grace;
+  options.free_host_bytes = [] { return free_memory().bytes; };
+  options.report = [](const std::string& line) {
+    print(printable(line) + "\n");
+    flush_output();
+  };
+  return options;
+}
+
+ExitCode run_worker(const RunArguments& arguments) {
+  queue::Store store(queue::queue_folder());
+  const queue::WorkerOptions options = read_options(arguments);
+  queue::Worker worker(store, options);
+  struct sigaction handler {};
+  handler.sa_handler = ask_to_stop;
+  for (const int one : {SIGINT, SIGTERM, SIGHUP}) sigaction(one, &handler, nullptr);
+  options.report("cpu:0 " + format_bytes(options.machine.host_bytes) + ", " +
+                 std::to_string(options.machine.threads) + " threads");
+  for (const queue::Card& card : options.machine.cards)
+    options.report(card.name + " " + format_bytes(card.bytes) +
+                   (card.max_runs > 0 ? ", " + std::to_string(card.max_runs) + " runs at most" : ""));
+  worker.run(stop_asked);
+  if (worker.running() > 0)
+    options.report(std::to_string(worker.running()) +
+                   " runs go on without the worker; the next plimsoll queue run takes them up");
+  return ExitCode::ok;
+}
+
+}  // namespace
+
+void add_queue_run(CLI::App& group, Action& action) {
+  auto arguments = std::make_shared<RunArguments>();
+  CLI::App* command = group.add_subcommand("run", "the worker: starts what fits, as long as it runs");
+  command->add_option("--memory", arguments->memory, "of the host for all runs together; else 90 % of it")
+      ->type_name("SIZE");
+  command->add_option("--threads", arguments->threads, "for all runs together; else the machine's")
+      ->check(at_least(1));
+  command
+      ->add_option(
+          "--device", arguments->devices,
+          "a device with memory of its own, as CUDA_VISIBLE_DEVICES names it, and what runs may take of "
+          "it (may be repeated)")
+      ->type_name("NAME=SIZE")
+      ->allow_extra_args(false);
+  command->add_option("--gpu-plan", arguments->gpu_plan, "the most runs on each --device at once: 2,2,1")
+      ->type_name("COUNTS");
+  command->add_option("--grace", arguments->grace, "seconds from SIGTERM to SIGKILL of a run that is ended")
+      ->check(CLI::NonNegativeNumber);
+  command->add_flag("--until-done", arguments->until_done, "ends when nothing waits and nothing runs");
+  command->callback([arguments, &action] { action = [arguments] { return run_worker(*arguments); }; });
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,171 @@
+// plimsoll queue cancel, pause, resume, retry, priority, wait.
+#include <chrono>
+#include <thread>
+
+#include "base/print.h"
+#include "cli/queue_commands.h"
+#include "fleet/queue/attempt.h"
+
+namespace plimsoll {
+namespace {
+
+using queue::Entry;
+using queue::State;
+using queue::Store;
+
+struct SteerArguments {
+  std::vector<int64_t> ids;
+  int priority = 0;
+};
+
+std::string title(const Entry& entry) { return std::to_string(entry.id) + " " + printable(entry.name); }
+
+// The worker does it too, where there is one; the supervisor needs none.
+void ask_supervisor(const Store& store, const Entry& entry) {
+  if (entry.stop_asked) queue::ask_to_end(store.folder_of(entry.id, entry.attempts));
+}
+
+std::string cancel(Store& store, int64_t id) {
+  const Entry entry = store.change(id, [](Entry& found) {
+    if (is_over(found.state)) return false;
+    if (found.state == State::running) {
+      found.stop_asked = true;
+      found.hold_asked = false;
+    } else {
+      found.state = State::canceled;
+      found.note.clear();
+    }
+    return true;
+  });
+  ask_supervisor(store, entry);
+  return title(entry) + ": " + (entry.stop_asked ? "asked to end" : std::string(name_of(entry.state)));
+}
+
+std::string hold(Store& store, int64_t id) {
+  const Entry entry = store.change(id, [](Entry& found) {
+    if (found.state == State::running && !found.recipe)
+      throw UsageError(title(found) + " runs, and only recipes save and go on: cancel it, or let it end");
+    if (found.state == State::running) {
+      found.stop_asked = found.hold_asked = true;
+    } else if (found.state == State::waiting) {
+      found.state = State::held;
+      found.note = "paused";
+    } else {
+      return false;
+    }
+    return true;
+  });
+  ask_supervisor(store, entry);
+  return title(entry) + ": " + (entry.stop_asked ? "saves and stops" : std::string(name_of(entry.state)));
+}
+
+std::string let_go(Store& store, int64_t id) {
+  return title(store.change(id,
+                            [](Entry& found) {
+                              if (found.state != State::held)
+                                throw UsageError(title(found) + " is " + std::string(name_of(found.state)) +
+                                                 ", not held");
+                              found.state = State::waiting;
+                              found.note.clear();
+                              return true;
+                            })) +
+         ": waiting";
+}
+
+std::string retry(Store& store, int64_t id) {
+  return title(store.change(id,
+                            [](Entry& found) {
+                              if (!is_over(found.state))
+                                throw UsageError(title(found) + " is " + std::string(name_of(found.state)) +
+                                                 ": there is nothing to repeat");
+                              found.state = State::waiting;
+                              found.note.clear();
+                              found.promised.reset();
+                              return true;
+                            })) +
+         ": waiting";
+}
+
+std::string set_priority(Store& store, int64_t id, int priority) {
+  return title(store.change(id,
+                            [&](Entry& found) {
+                              found.priority = priority;
+                              return true;
+                            })) +
+         ": priority " + std::to_string(priority);
+}
+
+// Over, or held: it needs somebody.
+bool has_settled(const Entry& entry) { return is_over(entry.state) || entry.state == State::held; }
+
+ExitCode wait(const SteerArguments& arguments) {
+  Store store(queue::queue_folder());
+  std::vector<int64_t> ids = arguments.ids;
+  if (ids.empty())
+    for (const Entry& one : store.open_entries()) ids.push_back(one.id);
+  bool good = true;
+  for (const int64_t id : ids) {
+    Entry entry = store.entry(id);
+    for (; !has_settled(entry); entry = store.entry(id))
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    good &= entry.state == State::done;
+    print(title(entry) + ": " + std::string(name_of(entry.state)) +
+          (entry.note.empty() ? "" : ", " + printable(entry.note)) + "\n");
+    flush_output();
+  }
+  return good ? ExitCode::ok : ExitCode::stopped;
+}
+
+template <class Change>
+ExitCode for_each_entry(const SteerArguments& arguments, Change&& change) {
+  Store store(queue::queue_folder());
+  for (const int64_t id : arguments.ids) print(change(store, id) + "\n");
+  return ExitCode::ok;
+}
+
+ExitCode pause_all(bool paused) {
+  Store(queue::queue_folder()).pause(paused);
+  print(paused ? "paused: what runs goes on, nothing new starts\n" : "resumed\n");
+  return ExitCode::ok;
+}
+
+CLI::App* add_one(CLI::App& group, Action& action, const char* name, const char* summary, bool ids_needed,
+                  std::function<ExitCode(const SteerArguments&)> run) {
+  auto arguments = std::make_shared<SteerArguments>();
+  CLI::App* command = group.add_subcommand(name, summary);
+  CLI::Option* ids =
+      command->add_option("id", arguments->ids, "entries; none: see above")->required(ids_needed);
+  if (ids_needed) ids->description("entries");
+  if (std::string_view(name) == "priority")
+    command->add_option("--to", arguments->priority, "the new one: higher goes first")->required();
+  command->callback(
+      [arguments, run = std::move(run), &action] { action = [arguments, run] { return run(*arguments); }; });
+  return command;
+}
+
+}  // namespace
+
+void add_queue_steering(CLI::App& group, Action& action) {
+  add_one(group, action, "cancel", "ends entries with all that they started, or takes them out", true,
+          [](const SteerArguments& arguments) { return for_each_entry(arguments, cancel); });
+  add_one(group, action, "pause",
+          "holds entries back; running recipes save and stop; without an entry: nothing new starts", false,
+          [](const SteerArguments& arguments) {
+            return arguments.ids.empty() ? pause_all(true) : for_each_entry(arguments, hold);
+          });
+  add_one(group, action, "resume", "lets held entries go on; without an entry: the queue", false,
+          [](const SteerArguments& arguments) {
+            return arguments.ids.empty() ? pause_all(false) : for_each_entry(arguments, let_go);
+          });
+  add_one(group, action, "retry", "puts entries that ended back; recipes go on from their checkpoint", true,
+          [](const SteerArguments& arguments) { return for_each_entry(arguments, retry); });
+  add_one(group, action, "priority", "changes the priority of entries", true,
+          [](const SteerArguments& arguments) {
+            return for_each_entry(arguments, [&](Store& store, int64_t id) {
+              return set_priority(store, id, arguments.priority);
+            });
+          });
+  add_one(group, action, "wait", "until entries are over or held; without an entry: all", false, wait);
+}
+
+}  // namespace plimsoll

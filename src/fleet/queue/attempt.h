@@ -1,0 +1,68 @@
+// One attempt of a run and its supervisor: a process of its own that outlives the worker, owns everything the
+// command starts, and leaves a record behind.
+//
+// In the attempt's folder:
+//   lock        made once, held while the supervisor lives, with its process id: who makes it runs the
+//   command, so
+//               that nothing runs twice
+//   log         what the command prints
+//   cancel      asks the supervisor to end it
+//   exit.json   what became of it, there as a whole or not at all. Its room is taken before the command
+//   starts, so that
+//               a full disk does not lose it.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace plimsoll::queue {
+
+struct Launch {
+  std::filesystem::path folder;  // of the attempt; exists
+  std::vector<std::string> words;
+  std::vector<std::string> environment;  // NAME=VALUE, set for the command
+  std::string working_folder;
+  std::string mark;           // NAME=VALUE, set too: everything of the attempt is known by it
+  int64_t host_limit = 0;     // bytes of all its processes; above it the command is ended; 0: none
+  double grace_seconds = 30;  // from SIGTERM to SIGKILL
+};
+
+struct Exit {
+  int code = -1;  // of the command; -1: it was ended by `signal`, or never started
+  int signal = 0;
+  bool canceled = false;       // as it was asked to
+  bool over_limit = false;     // it took more than its reservation
+  bool kernel_killed = false;  // the kernel ended processes for want of memory meanwhile
+  int64_t peak_bytes = 0;
+  int left_over = 0;    // processes that were still there when the command had ended
+  std::string problem;  // why it never started
+};
+
+// Starts the supervisor as a child of this process, and returns its id. This process must have no other
+// thread. Throws StoppedError where the system starts no more processes.
+pid_t launch(const Launch& launch);
+
+enum class Life : uint8_t {
+  never_started,  // no lock was made: it may be launched
+  alive,
+  ended,            // the record is there
+  supervisor_lost,  // neither: it was killed, or the machine went down
+};
+struct AttemptState {
+  Life life = Life::never_started;
+  pid_t supervisor = 0;  // while alive
+  std::optional<Exit> exit;
+};
+AttemptState look_at(const std::filesystem::path& folder);
+
+// Asks an attempt to end: SIGTERM to its command, and SIGKILL to all that is left after the grace.
+void ask_to_end(const std::filesystem::path& folder);
+// Ends what a lost supervisor left behind.
+void end_marked(const std::string& mark);
+
+}  // namespace plimsoll::queue

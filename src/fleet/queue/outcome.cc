@@ -1,0 +1,133 @@
+#include "fleet/queue/outcome.h"
+
+#include <algorithm>
+#include <csignal>
+#include <cstring>
+#include <fstream>
+
+#include "base/error.h"
+#include "base/units.h"
+#include "fleet/doctor/diagnosis.h"
+#include "fleet/queue/ladder.h"
+
+namespace plimsoll::queue {
+namespace {
+
+// For the host of a run on cards too.
+std::optional<Need> more_host(const Machine& machine, const Need& need, int64_t used) {
+  Need host = need;
+  host.devices = 0;
+  const auto next = need_after_memory_ran_out(machine, host, used);
+  if (!next) return std::nullopt;
+  host = need;
+  host.host_bytes = next->host_bytes;
+  return host;
+}
+
+std::string described(const Exit& exit) {
+  if (exit.signal == 0) return "exit code " + std::to_string(exit.code);
+  const char* name = sigabbrev_np(exit.signal);
+  return name == nullptr ? "ended by signal " + std::to_string(exit.signal)
+                         : std::string("ended by SIG") + name;
+}
+
+void fail(Entry& entry, const Attempt& attempt) {
+  entry.state = State::failed;
+  entry.note = attempt.outcome;
+}
+
+void again(Entry& entry, const Attempt& attempt, bool takes_a_retry) {
+  if ((takes_a_retry && entry.retries == 0) || entry.attempts >= kMostAttempts) return fail(entry, attempt);
+  if (takes_a_retry) --entry.retries;
+  entry.state = entry.hold_asked ? State::held : State::waiting;
+  entry.stop_asked = entry.hold_asked = false;
+  entry.promised.reset();
+  entry.note = "again after: " + attempt.outcome;
+}
+
+void again_with_more(Entry& entry, Attempt& attempt, const Exit& exit, const LogVerdict& verdict,
+                     const Machine& machine) {
+  const bool of_host = entry.need.devices == 0 || exit.over_limit || exit.kernel_killed;
+  const int64_t used = of_host ? exit.peak_bytes : verdict.of_others ? 1 : 0;
+  const auto next =
+      of_host ? more_host(machine, entry.need, used) : need_after_memory_ran_out(machine, entry.need, used);
+  if (!next) {
+    attempt.outcome += "; it had the whole device";
+    return fail(entry, attempt);
+  }
+  entry.need = *next;
+  again(entry, attempt, true);
+}
+
+std::string memory_failure(const Entry& entry, const Exit& exit, const LogVerdict& verdict) {
+  if (exit.over_limit)
+    return "took more than its reservation of " + format_bytes(entry.need.host_bytes) + " on the host";
+  if (exit.kernel_killed) return "the kernel ended it: the host was out of memory";
+  return verdict.out_of_memory ? verdict.headline : "";
+}
+
+bool worth_another_try(const Entry& entry, const Exit& exit) {
+  if (entry.recipe && (exit.code == static_cast<int>(ExitCode::stopped) ||
+                       exit.code == static_cast<int>(ExitCode::interrupted)))
+    return true;
+  return exit.signal == SIGKILL || exit.signal == SIGTERM || exit.signal == SIGHUP || exit.signal == SIGINT;
+}
+
+}  // namespace
+
+void settle(Entry& entry, Attempt& attempt, const AttemptState& state, const LogVerdict& verdict,
+            const Machine& machine) {
+  if (state.life == Life::supervisor_lost) {
+    attempt.outcome = "its supervisor was lost: ended by somebody, or the machine went down";
+    if (!entry.stop_asked || entry.hold_asked) return again(entry, attempt, false);
+    entry.state = State::canceled;
+    return;
+  }
+  const Exit& exit = *state.exit;
+  attempt.peak_bytes = exit.peak_bytes;
+  attempt.outcome = exit.problem.empty() ? described(exit) : "never started: " + exit.problem;
+  if (exit.left_over > 0)
+    attempt.outcome += "; " + std::to_string(exit.left_over) + " processes that it left were ended";
+  if (!exit.problem.empty()) return fail(entry, attempt);
+  if (exit.code == 0 && !exit.over_limit) {
+    entry.state = State::done;
+    entry.note.clear();
+    return;
+  }
+  if (entry.stop_asked && exit.canceled) {
+    entry.state = entry.hold_asked ? State::held : State::canceled;
+    entry.note = entry.hold_asked ? "stopped; it goes on with plimsoll queue resume" : "";
+    entry.stop_asked = entry.hold_asked = false;
+    return;
+  }
+  if (const std::string why = memory_failure(entry, exit, verdict); !why.empty()) {
+    attempt.outcome = why;
+    return again_with_more(entry, attempt, exit, verdict, machine);
+  }
+  if (worth_another_try(entry, exit)) return again(entry, attempt, true);
+  fail(entry, attempt);
+}
+
+LogVerdict diagnose_log(const std::filesystem::path& log) {
+  constexpr std::streamoff kPart = 32 << 20;
+  std::ifstream file(log, std::ios::binary | std::ios::ate);
+  if (!file) return {};
+  const std::streamoff size = file.tellg();
+  doctor::LogScanner scanner;
+  std::string part(1 << 16, '\0');
+  file.seekg(0);
+  while (file) {
+    file.read(part.data(), static_cast<std::streamsize>(part.size()));
+    scanner.feed(std::string_view(part).substr(0, static_cast<size_t>(file.gcount())));
+    if (file && size > 2 * kPart && file.tellg() >= kPart && file.tellg() < size - kPart)
+      file.seekg(size - kPart);
+  }
+  scanner.finish();
+  doctor::Evidence evidence;
+  doctor::add_evidence(scanner, "", evidence);
+  const doctor::Diagnosis diagnosis = doctor::diagnose(evidence);
+  return {diagnosis.out_of_memory == doctor::Verdict::yes, diagnosis.cause == doctor::Cause::other_processes,
+          diagnosis.headline};
+}
+
+}  // namespace plimsoll::queue

@@ -1,0 +1,34 @@
+// What becomes of an entry when an attempt of it has ended: a pure function, and the whole of the policy.
+//
+//   exit code 0                       done
+//   ended as asked                    canceled, or held
+//   memory ran out                    again, with what the ladder says (ladder.h), while retries are left
+//   ended by somebody's signal, disk full and the like (exit 5, 130 of a recipe)   again, while retries are
+//   left its supervisor was lost           again: that was not the run's doing; at most kMostAttempts in all
+//   anything else                     failed: it would fail in the same way again
+#pragma once
+
+#include <string>
+
+#include "fleet/queue/attempt.h"
+#include "fleet/queue/store.h"
+
+namespace plimsoll::queue {
+
+inline constexpr int kMostAttempts = 20;
+
+// What the doctor says of the attempt's log.
+struct LogVerdict {
+  bool out_of_memory = false;
+  bool of_others = false;  // others held what was missing
+  std::string headline;
+};
+
+// `state`: ended or supervisor_lost. Fills the attempt's outcome and peak.
+void settle(Entry& entry, Attempt& attempt, const AttemptState& state, const LogVerdict& verdict,
+            const Machine& machine);
+
+// Of at most the first and last 32 MiB of a log.
+LogVerdict diagnose_log(const std::filesystem::path& log);
+
+}  // namespace plimsoll::queue

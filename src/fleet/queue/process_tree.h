@@ -1,0 +1,27 @@
+// Processes and what they take, from /proc.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace plimsoll::queue {
+
+// All that `root` started, and what those started; not itself.
+std::vector<pid_t> descendants(pid_t root);
+// Those whose environment holds `entry` (NAME=VALUE), whoever their parent is now.
+std::vector<pid_t> with_environment(std::string_view entry);
+
+struct TreeMemory {
+  int64_t now = 0;   // of one process what is resident, of several their proportional shares
+  int64_t peak = 0;  // of one process its highest
+};
+TreeMemory memory_of(const std::vector<pid_t>& processes);
+
+// Processes that the kernel has killed for want of memory since it started; -1: it does not say.
+int64_t kernel_kills();
+
+}  // namespace plimsoll::queue

@@ -1,0 +1,261 @@
+// The store, and what becomes of an entry when an attempt has ended.
+#include <gmock/gmock.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+
+#include "base/error.h"
+#include "fleet/queue/outcome.h"
+#include "fleet/queue/planned.h"
+
+namespace plimsoll::queue {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class StoreTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = (fs::temp_directory_path() / "queue-XXXXXX").string();
+    folder_ = mkdtemp(name.data());
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+  fs::path folder_;
+};
+
+Entry command(const std::string& name) {
+  Entry entry;
+  entry.name = name;
+  entry.words = {"echo", "a b", std::string("\xff\x80 no UTF-8")};
+  entry.environment = {"A=ü"};
+  entry.folder = "/";
+  entry.need = {2, 30, 40, 5};
+  entry.seconds = 1.5;
+  entry.priority = -3;
+  entry.retries = 2;
+  entry.submitted = 1e9;
+  return entry;
+}
+
+TEST_F(StoreTest, KeepsEntriesAsTheyWereAdded) {
+  int64_t first = 0;
+  {
+    Store store(folder_);
+    first = store.add(command("first"));
+    Entry second = command("second");
+    second.after = {first};
+    EXPECT_GT(store.add(second), first);
+    second.after = {99};
+    EXPECT_THROW(store.add(second), UsageError);
+  }
+  Store store(folder_);
+  const std::vector<Entry> entries = store.entries();
+  ASSERT_EQ(entries.size(), 2u) << "what was refused left nothing behind";
+  EXPECT_EQ(entries[0].words, command("").words);
+  EXPECT_THAT(entries[0].environment, ElementsAre("A=ü"));
+  EXPECT_EQ(entries[0].need, (Need{2, 30, 40, 5}));
+  EXPECT_EQ(entries[0].priority, -3);
+  EXPECT_FALSE(entries[0].promised);
+  EXPECT_THAT(entries[1].after, ElementsAre(first));
+}
+
+TEST_F(StoreTest, AnEntryBeginsOnceAndOnlyWhileItWaits) {
+  Store store(folder_), other(folder_);
+  const int64_t id = store.add(command("one"));
+  EXPECT_TRUE(store.begin(id, {"gpu0", "gpu1"}, 10));
+  EXPECT_FALSE(other.begin(id, {}, 11));
+  EXPECT_EQ(other.entry(id).state, State::running);
+  ASSERT_EQ(other.attempts(id).size(), 1u);
+  EXPECT_THAT(other.attempts(id)[0].cards, ElementsAre("gpu0", "gpu1"));
+  const int64_t before = store.version();
+  other.change(id, [](Entry& entry) { return entry.stop_asked = true; });
+  EXPECT_NE(store.version(), before) << "others' changes are seen";
+  store.finish(id, 1, [](Entry& entry, Attempt& attempt) {
+    EXPECT_TRUE(entry.stop_asked) << "read afresh";
+    entry.state = State::done;
+    attempt.ended = 12;
+    attempt.peak_bytes = 7;
+  });
+  EXPECT_EQ(store.open_entries().size(), 0u);
+  EXPECT_EQ(store.attempts(id)[0].peak_bytes, 7);
+}
+
+TEST_F(StoreTest, AChangeThatThrowsChangesNothing) {
+  Store store(folder_);
+  const int64_t id = store.add(command("one"));
+  EXPECT_THROW(store.change(id,
+                            [](Entry& entry) -> bool {
+                              entry.priority = 7;
+                              throw UsageError("no");
+                            }),
+               UsageError);
+  EXPECT_EQ(store.entry(id).priority, -3);
+  EXPECT_TRUE(store.begin(id, {}, 1)) << "and holds nothing";
+}
+
+TEST_F(StoreTest, IsItsOwnersAlone) {
+  Store store(folder_);
+  struct stat found {};
+  ASSERT_EQ(stat((folder_ / "queue.db").c_str(), &found), 0);
+  EXPECT_EQ(found.st_mode & 0777, 0600u);
+  chmod(folder_.c_str(), 0750);
+  EXPECT_THROW(Store{folder_}, UsageError);
+}
+
+TEST_F(StoreTest, ANewerOrForeignDatabaseIsRefused) {
+  { Database((folder_ / "queue.db").string()).run("PRAGMA user_version = 77"); }
+  EXPECT_THROW(Store{folder_}, UsageError);
+  fs::remove_all(folder_ / "queue.db");
+  std::ofstream(folder_ / "queue.db") << std::string(5000, 'x');
+  EXPECT_THROW(Store{folder_}, DamagedError);
+}
+
+// ---- What becomes of an entry.
+
+struct Case {
+  Entry entry = [] {
+    Entry one;
+    one.state = State::running;
+    one.need = {0, 0, 100, 1};
+    one.retries = 1;
+    one.attempts = 1;
+    return one;
+  }();
+  Exit exit;
+  LogVerdict verdict;
+  Attempt attempt;
+  Machine machine{1000, 4, {{"gpu0", 100, 0}}};
+
+  State settled() {
+    AttemptState state{Life::ended, 0, exit};
+    settle(entry, attempt, state, verdict, machine);
+    return entry.state;
+  }
+};
+
+TEST(Outcome, ExitCodeZeroIsDone) {
+  Case one;
+  one.exit.code = 0;
+  one.exit.peak_bytes = 50;
+  EXPECT_EQ(one.settled(), State::done);
+  EXPECT_EQ(one.attempt.peak_bytes, 50);
+}
+
+TEST(Outcome, AFailureThatWouldComeAgainIsNotRepeated) {
+  Case one;
+  one.exit.code = 1;
+  EXPECT_EQ(one.settled(), State::failed);
+  EXPECT_EQ(one.entry.note, "exit code 1");
+  for (const int code : {2, 3, 4, 1}) {
+    Case recipe;
+    recipe.entry.recipe = true;
+    recipe.exit.code = code;
+    EXPECT_EQ(recipe.settled(), State::failed) << code;
+  }
+  Case crash;
+  crash.exit.signal = SIGSEGV;
+  EXPECT_EQ(crash.settled(), State::failed);
+  EXPECT_EQ(crash.entry.note, "ended by SIGSEGV");
+}
+
+TEST(Outcome, MoreThanReservedIsTriedWithMoreWhileRetriesAreLeft) {
+  Case one;
+  one.exit.signal = SIGKILL;
+  one.exit.over_limit = true;
+  one.exit.peak_bytes = 200;
+  EXPECT_EQ(one.settled(), State::waiting);
+  EXPECT_EQ(one.entry.need.host_bytes, 250);
+  EXPECT_EQ(one.entry.retries, 0);
+  one.entry.state = State::running;
+  EXPECT_EQ(one.settled(), State::failed);
+}
+
+TEST(Outcome, ARunOnDevicesGetsMoreOfWhatItRanOutOf) {
+  Case device;
+  device.entry.need = {1, 40, 100, 1};
+  device.exit.code = 1;
+  device.verdict = {true, false, "out of memory on GPU 0"};
+  EXPECT_EQ(device.settled(), State::waiting);
+  EXPECT_EQ(device.entry.need, (Need{1, 60, 100, 1}));
+  Case others = Case();
+  others.entry.need = {1, 40, 100, 1};
+  others.exit.code = 1;
+  others.verdict = {true, true, "out of memory on GPU 0"};
+  others.settled();
+  EXPECT_EQ(others.entry.need.device_bytes, 40) << "others held what was missing";
+  Case host;
+  host.entry.need = {1, 40, 100, 1};
+  host.exit.signal = SIGKILL;
+  host.exit.over_limit = true;
+  host.exit.peak_bytes = 101;
+  host.settled();
+  EXPECT_EQ(host.entry.need, (Need{1, 40, 150, 1}));
+}
+
+TEST(Outcome, TheKernelsKillsAreTriedAgainAsTheyWere) {
+  Case one;
+  one.exit.signal = SIGKILL;
+  one.exit.kernel_killed = true;
+  one.exit.peak_bytes = 60;
+  EXPECT_EQ(one.settled(), State::waiting);
+  EXPECT_EQ(one.entry.need.host_bytes, 100);
+  EXPECT_THAT(one.entry.note, HasSubstr("the kernel ended it"));
+}
+
+TEST(Outcome, RecipesGoOnAfterTheyHadToStop) {
+  for (const int code : {5, 130}) {
+    Case one;
+    one.entry.recipe = true;
+    one.exit.code = code;
+    EXPECT_EQ(one.settled(), State::waiting) << code;
+  }
+}
+
+TEST(Outcome, WhatWasAskedToEndIsCanceledOrHeldUnlessItWasDone) {
+  Case one;
+  one.entry.stop_asked = true;
+  one.exit.signal = SIGTERM;
+  one.exit.canceled = true;
+  EXPECT_EQ(one.settled(), State::canceled);
+  Case held;
+  held.entry.recipe = held.entry.stop_asked = held.entry.hold_asked = true;
+  held.exit.code = 130;
+  held.exit.canceled = true;
+  EXPECT_EQ(held.settled(), State::held);
+  EXPECT_FALSE(held.entry.stop_asked || held.entry.hold_asked);
+  Case done;
+  done.entry.stop_asked = true;
+  done.exit.code = 0;
+  EXPECT_EQ(done.settled(), State::done);
+}
+
+TEST(Outcome, ALostSupervisorTakesNoRetryButDoesNotGoOnForEver) {
+  Case one;
+  one.entry.retries = 0;
+  const AttemptState lost{Life::supervisor_lost, 0, std::nullopt};
+  settle(one.entry, one.attempt, lost, {}, one.machine);
+  EXPECT_EQ(one.entry.state, State::waiting);
+  one.entry.attempts = kMostAttempts;
+  settle(one.entry, one.attempt, lost, {}, one.machine);
+  EXPECT_EQ(one.entry.state, State::failed);
+}
+
+TEST(Planned, APlanIsReadAndOneThatDoesNotFitSaysWhatWould) {
+  const std::string plan =
+      R"({"feasible": true, "process": {"planned_peak_rss_bytes": 77}, "variant": {"threads": 2},
+          "device": {"kind": "cpu"}, "run": {"seconds": 9.5}})";
+  const Planned planned = read_plan(plan, "r.yaml");
+  EXPECT_EQ(planned.need, (Need{0, 0, 77, 2}));
+  EXPECT_EQ(planned.seconds, 9.5);
+  EXPECT_THROW(read_plan(R"({"feasible": false, "process": {}, "smallest": {"memory_bytes": 5}})", "r.yaml"),
+               DoesNotFitError);
+  EXPECT_THROW(read_plan("no plan", "r.yaml"), InternalError);
+}
+
+}  // namespace
+}  // namespace plimsoll::queue

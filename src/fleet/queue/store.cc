@@ -1,0 +1,290 @@
+#include "fleet/queue/store.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <system_error>
+
+#include "base/error.h"
+#include "base/print.h"
+
+namespace plimsoll::queue {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr int kSchema = 1;
+constexpr const char* kTables = R"sql(
+CREATE TABLE IF NOT EXISTS entries(
+  id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL, recipe INTEGER NOT NULL, words TEXT NOT NULL,
+  environment TEXT NOT NULL, folder TEXT NOT NULL, devices INTEGER NOT NULL, device_bytes INTEGER NOT NULL,
+  host_bytes INTEGER NOT NULL, threads INTEGER NOT NULL, seconds REAL NOT NULL, priority INTEGER NOT NULL,
+  retries INTEGER NOT NULL, after TEXT NOT NULL, state INTEGER NOT NULL, stop_asked INTEGER NOT NULL,
+  hold_asked INTEGER NOT NULL, submitted REAL NOT NULL, promised REAL, attempts INTEGER NOT NULL,
+  note TEXT NOT NULL);
+CREATE INDEX IF NOT EXISTS open_entries ON entries(state);
+CREATE TABLE IF NOT EXISTS attempts(
+  entry INTEGER NOT NULL REFERENCES entries(id), number INTEGER NOT NULL, started REAL NOT NULL, ended REAL,
+  devices INTEGER NOT NULL, device_bytes INTEGER NOT NULL, host_bytes INTEGER NOT NULL, threads INTEGER NOT NULL,
+  cards TEXT NOT NULL, peak_bytes INTEGER NOT NULL, outcome TEXT NOT NULL, PRIMARY KEY(entry, number));
+CREATE TABLE IF NOT EXISTS settings(name TEXT PRIMARY KEY, value INTEGER NOT NULL);
+)sql";
+constexpr const char* kColumns =
+    "id, name, recipe, words, environment, folder, devices, device_bytes, host_bytes, threads, seconds, "
+    "priority, retries, after, state, stop_asked, hold_asked, submitted, promised, attempts, note";
+
+// Bytes that are no UTF-8 have no place in JSON: words keep theirs, each byte as a character of its own.
+json as_json(const std::vector<std::string>& words) {
+  json list = json::array();
+  for (const std::string& word : words) {
+    list.push_back(json::array());
+    for (const char c : word) list.back().push_back(static_cast<int>(static_cast<unsigned char>(c)));
+  }
+  return list;
+}
+std::string stored(const std::vector<std::string>& words) {
+  const json plain = words;
+  try {
+    return plain.dump();
+  } catch (const json::type_error&) {
+    return as_json(words).dump();
+  }
+}
+std::vector<std::string> loaded(const std::string& text) {
+  std::vector<std::string> words;
+  for (const json& word : json::parse(text)) {
+    if (word.is_string()) {
+      words.push_back(word.get<std::string>());
+      continue;
+    }
+    words.emplace_back();
+    for (const json& byte : word) words.back() += static_cast<char>(byte.get<int>());
+  }
+  return words;
+}
+
+Need read_need(const Statement& row, int column) {
+  return {static_cast<int>(row.integer(column)), row.integer(column + 1), row.integer(column + 2),
+          static_cast<int>(row.integer(column + 3))};
+}
+
+Entry read_entry(const Statement& row) {
+  Entry entry;
+  entry.id = row.integer(0);
+  entry.name = row.text(1);
+  entry.recipe = row.integer(2) != 0;
+  entry.words = loaded(row.text(3));
+  entry.environment = loaded(row.text(4));
+  entry.folder = row.text(5);
+  entry.need = read_need(row, 6);
+  entry.seconds = row.real(10);
+  entry.priority = static_cast<int>(row.integer(11));
+  entry.retries = static_cast<int>(row.integer(12));
+  entry.after = json::parse(row.text(13)).get<std::vector<int64_t>>();
+  entry.state = static_cast<State>(row.integer(14));
+  entry.stop_asked = row.integer(15) != 0;
+  entry.hold_asked = row.integer(16) != 0;
+  entry.submitted = row.real(17);
+  if (!row.is_null(18)) entry.promised = row.real(18);
+  entry.attempts = static_cast<int>(row.integer(19));
+  entry.note = row.text(20);
+  return entry;
+}
+
+void bind_need(Statement& statement, const Need& need) {
+  statement.bind(int64_t{need.devices})
+      .bind(need.device_bytes)
+      .bind(need.host_bytes)
+      .bind(int64_t{need.threads});
+}
+
+// Binds all of kColumns but the id.
+void bind_entry(Statement& statement, const Entry& entry) {
+  statement.bind(entry.name)
+      .bind(int64_t{entry.recipe})
+      .bind(stored(entry.words))
+      .bind(stored(entry.environment))
+      .bind(entry.folder);
+  bind_need(statement, entry.need);
+  statement.bind(entry.seconds).bind(int64_t{entry.priority}).bind(int64_t{entry.retries});
+  statement.bind(json(entry.after).dump())
+      .bind(static_cast<int64_t>(entry.state))
+      .bind(int64_t{entry.stop_asked})
+      .bind(int64_t{entry.hold_asked})
+      .bind(entry.submitted);
+  if (entry.promised) {
+    statement.bind(*entry.promised);
+  } else {
+    statement.bind_null();
+  }
+  statement.bind(int64_t{entry.attempts}).bind(entry.note);
+}
+
+// Created for its owner alone; one that is there must be so already.
+void make_private(const fs::path& folder) {
+  if (!folder.parent_path().empty()) fs::create_directories(folder.parent_path());
+  if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST)
+    throw UsageError(printable(folder.string()) + ": " + std::generic_category().message(errno));
+  struct stat found {};
+  if (lstat(folder.c_str(), &found) != 0 || !S_ISDIR(found.st_mode))
+    throw UsageError(printable(folder.string()) + ": is no folder");
+  if (found.st_uid != geteuid())
+    throw UsageError(printable(folder.string()) + ": belongs to another user; a queue is its owner's alone");
+  if ((found.st_mode & 077) != 0)
+    throw UsageError(printable(folder.string()) +
+                     ": others may enter it; a queue is its owner's alone: chmod 700");
+}
+
+fs::path prepared(const fs::path& folder) {
+  make_private(folder);
+  umask(077);
+  return folder;
+}
+
+}  // namespace
+
+std::string_view name_of(State state) {
+  constexpr std::string_view kNames[] = {"waiting", "held", "running", "done", "failed", "canceled"};
+  return kNames[static_cast<size_t>(state)];
+}
+bool is_over(State state) { return state >= State::done; }
+
+Store::Store(const fs::path& folder)
+    : folder_(prepared(fs::absolute(folder))), database_((folder_ / "queue.db").string()) {
+  Statement schema(database_, "PRAGMA user_version");
+  const int64_t version = schema.step() ? schema.integer(0) : 0;
+  if (version > kSchema)
+    throw UsageError(printable((folder_ / "queue.db").string()) + ": made by a newer plimsoll");
+  if (version == kSchema) return;
+  Transaction transaction(database_);
+  database_.run(kTables);
+  database_.run("PRAGMA user_version = " + std::to_string(kSchema));
+  transaction.commit();
+}
+
+int64_t Store::add(const Entry& entry) {
+  Transaction transaction(database_);
+  for (const int64_t other : entry.after) (void)this->entry(other);
+  Statement statement(database_, "INSERT INTO entries VALUES(NULL,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)");
+  bind_entry(statement, entry);
+  statement.step();
+  const int64_t id = database_.last_id();
+  transaction.commit();
+  return id;
+}
+
+std::vector<Entry> Store::read(const std::string& condition) {
+  Statement statement(database_, std::string("SELECT ") + kColumns + " FROM entries " + condition);
+  std::vector<Entry> found;
+  while (statement.step()) found.push_back(read_entry(statement));
+  return found;
+}
+
+std::vector<Entry> Store::entries() { return read("ORDER BY id"); }
+std::vector<Entry> Store::open_entries() {
+  return read("WHERE state < " + std::to_string(static_cast<int>(State::done)) + " ORDER BY id");
+}
+
+std::vector<Entry> Store::open_entries_and_last(size_t last) {
+  const std::string over = std::to_string(static_cast<int>(State::done));
+  return read("WHERE state < " + over + " OR id IN (SELECT id FROM entries WHERE state >= " + over +
+              " ORDER BY id DESC LIMIT " + std::to_string(last) + ") ORDER BY id");
+}
+
+Entry Store::entry(int64_t id) {
+  std::vector<Entry> found = read("WHERE id = " + std::to_string(id));
+  if (found.empty())
+    throw UsageError("the queue has no entry " + std::to_string(id) + "; plimsoll queue list shows them");
+  return std::move(found.front());
+}
+
+std::vector<Attempt> Store::attempts(int64_t id) {
+  Statement row(database_,
+                "SELECT number, started, ended, devices, device_bytes, host_bytes, threads, cards, "
+                "peak_bytes, outcome FROM attempts WHERE entry = ? ORDER BY number");
+  row.bind(id);
+  std::vector<Attempt> found;
+  while (row.step()) {
+    Attempt attempt{id,
+                    static_cast<int>(row.integer(0)),
+                    row.real(1),
+                    std::nullopt,
+                    read_need(row, 3),
+                    loaded(row.text(7)),
+                    row.integer(8),
+                    row.text(9)};
+    if (!row.is_null(2)) attempt.ended = row.real(2);
+    found.push_back(std::move(attempt));
+  }
+  return found;
+}
+
+void Store::update(const Entry& entry) {
+  Statement statement(
+      database_,
+      "UPDATE entries SET name=?, recipe=?, words=?, environment=?, folder=?, devices=?, "
+      "device_bytes=?, host_bytes=?, threads=?, seconds=?, priority=?, retries=?, after=?, "
+      "state=?, stop_asked=?, hold_asked=?, submitted=?, promised=?, attempts=?, note=? WHERE id=?");
+  bind_entry(statement, entry);
+  statement.bind(entry.id).step();
+}
+
+bool Store::begin(int64_t id, const std::vector<std::string>& cards, double now) {
+  Transaction transaction(database_);
+  Entry found = entry(id);
+  if (found.state != State::waiting) return false;
+  found.state = State::running;
+  found.note.clear();
+  ++found.attempts;
+  update(found);
+  Statement statement(database_, "INSERT INTO attempts VALUES(?,?,?,NULL,?,?,?,?,?,0,'')");
+  statement.bind(id).bind(int64_t{found.attempts}).bind(now);
+  bind_need(statement, found.need);
+  statement.bind(stored(cards)).step();
+  transaction.commit();
+  return true;
+}
+
+void Store::write(const Attempt& attempt) {
+  Statement statement(database_,
+                      "UPDATE attempts SET ended=?, peak_bytes=?, outcome=? WHERE entry=? AND number=?");
+  statement.bind(attempt.ended.value_or(0)).bind(attempt.peak_bytes).bind(attempt.outcome);
+  statement.bind(attempt.entry).bind(int64_t{attempt.number}).step();
+}
+
+void Store::pause(bool paused) {
+  Statement statement(database_, "INSERT OR REPLACE INTO settings VALUES('paused', ?)");
+  statement.bind(int64_t{paused}).step();
+}
+
+bool Store::paused() {
+  Statement statement(database_, "SELECT value FROM settings WHERE name = 'paused'");
+  return statement.step() && statement.integer(0) != 0;
+}
+
+int64_t Store::version() {
+  Statement statement(database_, "PRAGMA data_version");
+  return statement.step() ? statement.integer(0) : 0;
+}
+
+fs::path Store::folder_of(int64_t id, int attempt) const {
+  return folder_ / "runs" / std::to_string(id) / std::to_string(attempt);
+}
+
+fs::path queue_folder() {
+  const auto named = [](const char* name) {
+    const char* value = std::getenv(name);
+    return value == nullptr ? fs::path() : fs::path(value);
+  };
+  if (!named("PLIMSOLL_QUEUE_DIR").empty()) return named("PLIMSOLL_QUEUE_DIR");
+  if (!named("XDG_STATE_HOME").empty()) return named("XDG_STATE_HOME") / "plimsoll/queue";
+  if (named("HOME").empty())
+    throw UsageError("there is no HOME to keep a queue in: set PLIMSOLL_QUEUE_DIR to a folder");
+  return named("HOME") / ".local/state/plimsoll/queue";
+}
+
+}  // namespace plimsoll::queue

@@ -1,0 +1,119 @@
+// The queue on disk: a folder of its owner's alone, with a database and a folder for each attempt of a run.
+//
+//   queue.db                    entries and attempts
+//   worker.lock                 held by the worker
+//   runs/ID/NUMBER/             of one attempt: log, lock, exit.json (attempt.h)
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "fleet/queue/database.h"
+#include "fleet/queue/packing.h"
+
+namespace plimsoll::queue {
+
+enum class State : uint8_t { waiting, held, running, done, failed, canceled };
+std::string_view name_of(State state);
+bool is_over(State state);
+
+struct Entry {
+  int64_t id = 0;
+  std::string name;
+  bool recipe = false;
+  std::vector<std::string> words;        // the command; of a recipe what `train` takes
+  std::vector<std::string> environment;  // NAME=VALUE, beside what `add` was called with
+  std::string folder;                    // where it runs
+  Need need;
+  double seconds = 0;  // predicted; 0: unknown
+  int priority = 0;
+  int retries = 0;             // that are left
+  std::vector<int64_t> after;  // starts when all of these are done
+  State state = State::waiting;
+  bool stop_asked = false;  // of a running one: cancel, or hold where `hold_asked`
+  bool hold_asked = false;
+  double submitted = 0;  // seconds since 1970
+  std::optional<double> promised;
+  int attempts = 0;
+  std::string note;  // why it is in its state, for people
+};
+
+struct Attempt {
+  int64_t entry = 0;
+  int number = 0;  // from 1
+  double started = 0;
+  std::optional<double> ended;
+  Need need;  // reserved
+  std::vector<std::string> cards;
+  int64_t peak_bytes = 0;  // of the host, measured; 0: unknown
+  std::string outcome;     // in words
+};
+
+class Store {
+ public:
+  // Creates what is missing, for the owner alone. Throws UsageError where the folder is another's, or where
+  // others could write to it.
+  explicit Store(const std::filesystem::path& folder);
+
+  int64_t add(const Entry& entry);
+  [[nodiscard]] std::vector<Entry> entries();
+  // Those that are not over: what a worker has to see to.
+  [[nodiscard]] std::vector<Entry> open_entries();
+  // With the `last` of those that are.
+  [[nodiscard]] std::vector<Entry> open_entries_and_last(size_t last);
+  // Throws UsageError where there is none.
+  [[nodiscard]] Entry entry(int64_t id);
+  [[nodiscard]] std::vector<Attempt> attempts(int64_t id);
+
+  // Everything that may change of an entry.
+  void update(const Entry& entry);
+  // The same, as one step with reading it first: `change` returns whether there is something to write.
+  template <class Change>
+  Entry change(int64_t id, Change&& change_entry) {
+    Transaction transaction(database_);
+    Entry found = entry(id);
+    if (change_entry(found)) update(found);
+    transaction.commit();
+    return found;
+  }
+  // Of an entry that still waits: it runs now, and its next attempt is there. False where it does not wait
+  // any more.
+  bool begin(int64_t id, const std::vector<std::string>& cards, double now);
+  // Ends an attempt: `settle` says what becomes of the entry, read afresh, and of the attempt.
+  template <class Settle>
+  Entry finish(int64_t id, int number, Settle&& settle) {
+    Transaction transaction(database_);
+    Entry found = entry(id);
+    for (Attempt& attempt : attempts(id)) {
+      if (attempt.number != number) continue;
+      settle(found, attempt);
+      write(attempt);
+    }
+    update(found);
+    transaction.commit();
+    return found;
+  }
+
+  // Nothing new starts while the queue is paused.
+  void pause(bool paused);
+  [[nodiscard]] bool paused();
+  // Changes whenever another program has written.
+  [[nodiscard]] int64_t version();
+
+  [[nodiscard]] const std::filesystem::path& folder() const { return folder_; }
+  [[nodiscard]] std::filesystem::path folder_of(int64_t id, int attempt) const;
+
+ private:
+  std::vector<Entry> read(const std::string& condition);
+  void write(const Attempt& attempt);
+  std::filesystem::path folder_;
+  Database database_;
+};
+
+// PLIMSOLL_QUEUE_DIR, else plimsoll/queue in XDG_STATE_HOME or ~/.local/state.
+std::filesystem::path queue_folder();
+
+}  // namespace plimsoll::queue

@@ -1,0 +1,234 @@
+// The supervisor: after the fork it is alone in its process, and writes to nothing but its own folder.
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/file.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "fleet/queue/attempt.h"
+#include "fleet/queue/process_tree.h"
+
+namespace plimsoll::queue {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kTickMilliseconds = 250;
+constexpr size_t kRecordBytes = 4096;  // more than any record takes
+constexpr int kSignals[] = {SIGTERM, SIGINT, SIGHUP, SIGCHLD};
+
+double seconds_now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+class Supervisor {
+ public:
+  explicit Supervisor(const Launch& launch) : launch_(launch) {}
+
+  // Returns when nothing of the command is left and its record is on disk.
+  void run() {
+    if (!take_lock()) return;
+    prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+    kills_before_ = kernel_kills();
+    keep_room_for_record();
+    block_signals();
+    start();
+    while (command_ > 0 && !command_ended_) tick();
+    end_what_is_left();
+    const int64_t kills = kernel_kills();
+    exit_.kernel_killed = exit_.signal == SIGKILL && kills > kills_before_;
+    write_record();
+  }
+
+ private:
+  // Made under another name and locked before it has its own: whoever sees it sees it locked.
+  bool take_lock() {
+    const std::string mine = (launch_.folder / ("lock." + std::to_string(getpid()))).string();
+    lock_ = open(mine.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    if (lock_ < 0 || flock(lock_, LOCK_EX | LOCK_NB) != 0) return false;
+    dprintf(lock_, "%d\n", static_cast<int>(getpid()));
+    fsync(lock_);
+    const bool first = link(mine.c_str(), (launch_.folder / "lock").c_str()) == 0;
+    unlink(mine.c_str());
+    return first;
+  }
+
+  void keep_room_for_record() {
+    record_ = open((launch_.folder / "exit.json.tmp").c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    const std::string blanks(kRecordBytes, ' ');
+    if (record_ < 0 || write(record_, blanks.data(), blanks.size()) != static_cast<ssize_t>(blanks.size()) ||
+        fsync(record_) != 0)
+      exit_.problem = std::string("its folder takes no files: ") + std::strerror(errno);
+  }
+
+  void block_signals() {
+    sigset_t set;
+    sigemptyset(&set);
+    for (const int one : kSignals) sigaddset(&set, one);
+    sigprocmask(SIG_BLOCK, &set, nullptr);
+    signals_ = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+  }
+
+  void start() {
+    if (!exit_.problem.empty()) return;
+    int failed[2] = {-1, -1};
+    if (pipe2(failed, O_CLOEXEC) != 0) return (void)(exit_.problem = std::strerror(errno));
+    command_ = fork();
+    if (command_ == 0) {
+      become_command(failed[1]);
+      _exit(127);
+    }
+    close(failed[1]);
+    if (command_ < 0) exit_.problem = std::string("no process: ") + std::strerror(errno);
+    int error = 0;
+    if (command_ > 0 && read(failed[0], &error, sizeof error) == static_cast<ssize_t>(sizeof error))
+      exit_.problem = launch_.words.front() + ": " + std::strerror(error);
+    close(failed[0]);
+  }
+
+  void become_command(int failed) const {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);  // it does not outlive its supervisor
+    setpgid(0, 0);
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, nullptr);
+    for (const int one : kSignals) std::signal(one, SIG_DFL);
+    for (const int one : {SIGPIPE, SIGXFSZ}) std::signal(one, SIG_DFL);
+    const int log = open((launch_.folder / "log").c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
+    const int nothing = open("/dev/null", O_RDONLY);
+    std::vector<char*> words;
+    for (const std::string& word : launch_.words) words.push_back(const_cast<char*>(word.c_str()));
+    words.push_back(nullptr);
+    for (const std::string& one : launch_.environment) putenv(const_cast<char*>(one.c_str()));
+    putenv(const_cast<char*>(launch_.mark.c_str()));
+    if (log >= 0 && nothing >= 0 && dup2(nothing, 0) == 0 && dup2(log, 1) == 1 && dup2(log, 2) == 2 &&
+        chdir(launch_.working_folder.c_str()) == 0)
+      execvp(words.front(), words.data());
+    const int error = errno;
+    if (write(failed, &error, sizeof error) < 0) _exit(126);
+  }
+
+  void tick() {
+    pollfd ready{signals_, POLLIN, 0};
+    poll(&ready, 1, kTickMilliseconds);
+    take_signals();
+    reap();
+    if (command_ended_) return;
+    const std::vector<pid_t> tree = descendants(getpid());
+    const TreeMemory memory = memory_of(tree);
+    exit_.peak_bytes = std::max(exit_.peak_bytes, memory.peak);
+    if (launch_.host_limit > 0 && memory.now > launch_.host_limit && !exit_.over_limit) {
+      exit_.over_limit = true;
+      send(tree, SIGKILL);
+    }
+    if (asked_at_ == 0 && access((launch_.folder / "cancel").c_str(), F_OK) == 0) ask();
+    if (asked_at_ != 0 && seconds_now() > asked_at_ + launch_.grace_seconds) send(tree, SIGKILL);
+  }
+
+  void take_signals() {
+    signalfd_siginfo got{};
+    while (read(signals_, &got, sizeof got) == static_cast<ssize_t>(sizeof got))
+      if (got.ssi_signo != SIGCHLD && asked_at_ == 0) ask();
+  }
+
+  void ask() {
+    asked_at_ = seconds_now();
+    exit_.canceled = true;
+    send(descendants(getpid()), SIGTERM);
+  }
+
+  static void send(const std::vector<pid_t>& processes, int number) {
+    for (const pid_t one : processes) kill(one, number);
+  }
+
+  void reap() {
+    for (;;) {
+      int status = 0;
+      const pid_t ended = waitpid(-1, &status, WNOHANG);
+      if (ended <= 0) return;
+      if (ended != command_) continue;
+      command_ended_ = true;
+      if (WIFEXITED(status)) exit_.code = WEXITSTATUS(status);
+      if (WIFSIGNALED(status)) exit_.signal = WTERMSIG(status);
+    }
+  }
+
+  // What the command left running has come to this process, and goes now.
+  void end_what_is_left() {
+    for (bool first = true;; first = false) {
+      reap();
+      const std::vector<pid_t> left = descendants(getpid());
+      if (left.empty()) return;
+      if (first) exit_.left_over = static_cast<int>(left.size());
+      send(left, SIGKILL);
+      pollfd none{signals_, POLLIN, 0};
+      poll(&none, 1, 20);
+      take_signals();
+    }
+  }
+
+  void write_record() const {
+    const nlohmann::json record = {{"code", exit_.code},
+                                   {"signal", exit_.signal},
+                                   {"canceled", exit_.canceled},
+                                   {"over_limit", exit_.over_limit},
+                                   {"kernel_killed", exit_.kernel_killed},
+                                   {"peak_bytes", exit_.peak_bytes},
+                                   {"left_over", exit_.left_over},
+                                   {"problem", exit_.problem.substr(0, 1000)}};
+    const std::string text = record.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+    if (record_ < 0 || pwrite(record_, text.data(), text.size(), 0) < 0) return;
+    fsync(record_);
+    std::rename((launch_.folder / "exit.json.tmp").c_str(), (launch_.folder / "exit.json").c_str());
+    const int folder = open(launch_.folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (folder >= 0) fsync(folder);
+  }
+
+  const Launch& launch_;
+  int lock_ = -1, record_ = -1, signals_ = -1;
+  pid_t command_ = 0;
+  bool command_ended_ = false;
+  double asked_at_ = 0;
+  int64_t kills_before_ = 0;
+  Exit exit_;
+};
+
+void close_all_files() {
+  for (int one = 0; one <= 2; ++one) {
+    const int nothing = open("/dev/null", O_RDWR);
+    if (nothing != one && nothing >= 0) {
+      dup2(nothing, one);
+      close(nothing);
+    }
+  }
+  close_range(3, ~0U, 0);
+}
+
+}  // namespace
+
+pid_t launch(const Launch& launch) {
+  const pid_t pid = fork();
+  if (pid < 0) throw StoppedError(std::string("no process for a run: ") + std::strerror(errno));
+  if (pid > 0) return pid;
+  setsid();
+  close_all_files();
+  try {
+    Supervisor(launch).run();
+  } catch (const std::exception&) {
+    _exit(1);  // no record: the worker sees a supervisor that was lost
+  }
+  _exit(0);
+}
+
+}  // namespace plimsoll::queue

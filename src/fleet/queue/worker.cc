@@ -1,0 +1,265 @@
+#include "fleet/queue/worker.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/file.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+
+#include "base/error.h"
+#include "base/print.h"
+#include "base/strings.h"
+#include "base/units.h"
+#include "fleet/queue/process_tree.h"
+
+namespace plimsoll::queue {
+namespace {
+
+constexpr int kTickMilliseconds = 200;
+
+double clock_now() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+std::string mark_of(const Store& store, const Attempt& attempt) {
+  return "PLIMSOLL_QUEUE_RUN=" + store.folder_of(attempt.entry, attempt.number).string();
+}
+
+std::string title(const Entry& entry) { return std::to_string(entry.id) + " " + entry.name; }
+
+}  // namespace
+
+Worker::Worker(Store& store, WorkerOptions options) : store_(store), options_(std::move(options)) {
+  const std::string path = (store.folder() / "worker.lock").string();
+  lock_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+  if (lock_ < 0) throw StoppedError(printable(path) + ": cannot be made");
+  if (flock(lock_, LOCK_EX | LOCK_NB) != 0) {
+    close(lock_);
+    throw UsageError("this queue has a worker already");
+  }
+}
+
+Worker::~Worker() {
+  for (const auto& [pid, child] : children_) close(child.file);
+  close(lock_);
+}
+
+size_t Worker::running() const { return attempts_.size(); }
+
+bool Worker::all_done() const {
+  return std::none_of(entries_.begin(), entries_.end(),
+                      [](const Entry& one) { return one.state != State::held; });
+}
+
+void Worker::run(const volatile bool& stop) {
+  while (!stop) {
+    if (const int64_t version = store_.version(); version != version_) {
+      version_ = version;
+      reload();
+    }
+    changed_ |= settle_ended();
+    const bool again = foreign_asked_ + 2 < clock_now();  // what others take may have changed
+    if ((changed_ || again) && !store_.paused()) start_what_fits();
+    changed_ = false;
+    if (options_.until_done && all_done()) return;
+    sleep();
+  }
+}
+
+void Worker::sleep() {
+  std::vector<pollfd> ready;
+  for (const auto& [pid, child] : children_) ready.push_back({child.file, POLLIN, 0});
+  poll(ready.data(), ready.size(), kTickMilliseconds);
+  std::erase_if(children_, [](const auto& child) {
+    if (waitpid(child.first, nullptr, WNOHANG) == 0) return false;
+    close(child.second.file);
+    return true;
+  });
+}
+
+void Worker::reload() {
+  entries_ = store_.open_entries();
+  changed_ = true;
+  attempts_.clear();
+  for (const Entry& entry : entries_) {
+    if (entry.state != State::running) continue;
+    attempts_[entry.id] = store_.attempts(entry.id).back();
+    pass_on_requests(entry);
+  }
+}
+
+void Worker::pass_on_requests(const Entry& entry) const {
+  if (entry.stop_asked) ask_to_end(store_.folder_of(entry.id, entry.attempts));
+}
+
+bool Worker::settle_ended() {
+  bool any = false;
+  for (Entry& entry : entries_) {
+    if (entry.state != State::running) continue;
+    const AttemptState state = look_at(store_.folder_of(entry.id, entry.attempts));
+    if (state.life == Life::alive) continue;
+    if (state.life == Life::never_started) {
+      const bool coming = std::any_of(children_.begin(), children_.end(),
+                                      [&](const auto& child) { return child.second.entry == entry.id; });
+      if (!coming) launch_attempt(entry, attempts_.at(entry.id));
+      continue;
+    }
+    settle_one(entry, state);
+    any = true;
+  }
+  std::erase_if(entries_, [](const Entry& entry) { return is_over(entry.state); });
+  return any;
+}
+
+void Worker::settle_one(Entry& entry, const AttemptState& state) {
+  const Attempt& known = attempts_.at(entry.id);
+  if (state.life == Life::supervisor_lost) end_marked(mark_of(store_, known));
+  const bool failed = state.exit && (state.exit->code != 0 || state.exit->over_limit);
+  const LogVerdict verdict =
+      failed ? diagnose_log(store_.folder_of(entry.id, known.number) / "log") : LogVerdict{};
+  Attempt ended;
+  entry = store_.finish(entry.id, known.number, [&](Entry& found, Attempt& attempt) {
+    settle(found, attempt, state, verdict, options_.machine);
+    attempt.ended = clock_now();
+    ended = attempt;
+  });
+  attempts_.erase(entry.id);
+  options_.report(title(entry) + ": " + std::string(name_of(entry.state)) + ", " + ended.outcome +
+                  (ended.peak_bytes > 0 ? ", peak " + format_bytes(ended.peak_bytes) : ""));
+}
+
+std::vector<Running> Worker::reserved() {
+  std::vector<Running> running;
+  for (const Entry& entry : entries_) {
+    if (entry.state != State::running) continue;
+    const Attempt& attempt = attempts_.at(entry.id);
+    Running run{entry.id, attempt.started, entry.seconds, attempt.need, {}};
+    for (size_t i = 0; i < options_.machine.cards.size(); ++i)
+      if (std::find(attempt.cards.begin(), attempt.cards.end(), options_.machine.cards[i].name) !=
+          attempt.cards.end())
+        run.cards.push_back(static_cast<int>(i));
+    running.push_back(std::move(run));
+  }
+  return running;
+}
+
+// What others take of the host is taken off.
+Machine Worker::machine_now() {
+  Machine machine = options_.machine;
+  if (const double now = clock_now(); now > foreign_asked_ + 1 || now < foreign_asked_) {
+    foreign_asked_ = now;
+    int64_t taken = 0;
+    for (const auto& [id, attempt] : attempts_) {
+      const AttemptState state = look_at(store_.folder_of(id, attempt.number));
+      if (state.life == Life::alive) taken += memory_of(descendants(state.supervisor)).now;
+    }
+    host_limit_ = options_.free_host_bytes() + taken;
+  }
+  machine.host_bytes = std::min(machine.host_bytes, host_limit_);
+  return machine;
+}
+
+// Whether all that it waits for is done. What can never start says so.
+bool Worker::is_ready(Entry& entry) {
+  std::string note;
+  bool ready = true, hopeless = false;
+  for (const int64_t other : entry.after) {
+    const State state = store_.entry(other).state;
+    ready &= state == State::done;
+    if (state == State::failed || state == State::canceled) {
+      hopeless = true;
+      note = "held: " + std::to_string(other) + ", which it comes after, is " + std::string(name_of(state));
+    }
+  }
+  if (const std::string never = never_fits(options_.machine, entry.need); note.empty() && !never.empty()) {
+    hopeless = true;
+    note = "held: it needs " + never;
+  }
+  if (hopeless)
+    entry = store_.change(entry.id, [&](Entry& found) {
+      if (found.state != State::waiting) return false;
+      found.state = State::held;
+      found.note = note;
+      return true;
+    });
+  return ready && !hopeless;
+}
+
+void Worker::start_what_fits() {
+  std::vector<Waiting> waiting;
+  for (Entry& entry : entries_)
+    if (entry.state == State::waiting && is_ready(entry))
+      waiting.push_back(
+          {entry.id, entry.priority, entry.seconds, entry.submitted, entry.promised, entry.need});
+  if (waiting.empty()) return;
+  const double now = clock_now();
+  const Packing packing = pack(machine_now(), std::move(waiting), reserved(), now);
+  for (const Placement& placement : packing.starts)
+    for (Entry& entry : entries_)
+      if (entry.id == placement.id) start(entry, placement.cards);
+  if (packing.promise) keep_promise(*packing.promise);
+}
+
+void Worker::keep_promise(const Promise& promise) {
+  for (Entry& entry : entries_)
+    if (entry.id == promise.id && !entry.promised)
+      entry = store_.change(entry.id, [&](Entry& found) {
+        if (found.state != State::waiting) return false;
+        if (promise.time < 1e15) found.promised = promise.time;
+        found.note = what_is_short(options_.machine, found.need, reserved());
+        return true;
+      });
+}
+
+void Worker::start(Entry& entry, const std::vector<int>& cards) {
+  std::vector<std::string> names;
+  for (const int card : cards) names.push_back(options_.machine.cards[static_cast<size_t>(card)].name);
+  if (!store_.begin(entry.id, names, clock_now())) return void(entry = store_.entry(entry.id));
+  entry = store_.entry(entry.id);
+  attempts_[entry.id] = store_.attempts(entry.id).back();
+  launch_attempt(entry, attempts_.at(entry.id));
+  options_.report(title(entry) + ": running" + (names.empty() ? "" : " on " + join(names, ", ")) +
+                  (entry.attempts > 1 ? ", attempt " + std::to_string(entry.attempts) : ""));
+}
+
+std::vector<std::string> Worker::words_of(const Entry& entry) const {
+  if (!entry.recipe) return entry.words;
+  std::vector<std::string> words = {options_.program};
+  words.insert(words.end(), entry.words.begin(), entry.words.end());
+  if (entry.attempts > 1) words.emplace_back("--resume");
+  return words;
+}
+
+std::vector<std::string> Worker::environment_of(const Entry& entry, const Attempt& attempt) const {
+  std::vector<std::string> environment;
+  if (!entry.recipe) {
+    for (const char* name : {"OMP_NUM_THREADS=", "MKL_NUM_THREADS=", "OPENBLAS_NUM_THREADS="})
+      environment.push_back(name + std::to_string(std::max(1, attempt.need.threads)));
+    environment.emplace_back("TOKENIZERS_PARALLELISM=false");
+  }
+  if (!options_.machine.cards.empty())
+    environment.push_back("CUDA_VISIBLE_DEVICES=" + join(attempt.cards, ","));
+  environment.insert(environment.end(), entry.environment.begin(), entry.environment.end());
+  return environment;
+}
+
+void Worker::launch_attempt(const Entry& entry, const Attempt& attempt) {
+  Launch job;
+  job.folder = store_.folder_of(entry.id, attempt.number);
+  std::filesystem::create_directories(job.folder);
+  job.words = words_of(entry);
+  job.environment = environment_of(entry, attempt);
+  job.working_folder = entry.folder;
+  job.mark = mark_of(store_, attempt);
+  job.host_limit = entry.recipe ? 0 : attempt.need.host_bytes;  // a training is bound by its plan
+  job.grace_seconds = options_.grace_seconds;
+  const pid_t pid = launch(job);
+  children_[pid] = {static_cast<int>(syscall(SYS_pidfd_open, pid, 0)), entry.id};
+}
+
+}  // namespace plimsoll::queue

@@ -1,0 +1,71 @@
+// The worker: starts what fits, settles what has ended, and takes up what an earlier worker has started.
+//
+// It may end at any moment. Runs go on under their supervisors; the next worker finds them by the database
+// and the folders of their attempts.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+
+#include "fleet/queue/outcome.h"
+
+namespace plimsoll::queue {
+
+struct WorkerOptions {
+  Machine machine;
+  std::string program;  // Plimsoll itself, for recipes
+  bool until_done = false;
+  double grace_seconds = 30;
+  // What the system has left, beside what runs take; asked once a second at most.
+  std::function<int64_t()> free_host_bytes;
+  // One line for people about a start or an end.
+  std::function<void(const std::string&)> report;
+};
+
+class Worker {
+ public:
+  // Throws UsageError while another worker has the queue.
+  Worker(Store& store, WorkerOptions options);
+  ~Worker();
+  Worker(const Worker&) = delete;
+  Worker& operator=(const Worker&) = delete;
+
+  // Until `stop` is true, or all is done where that was asked for.
+  void run(const volatile bool& stop);
+  [[nodiscard]] size_t running() const;
+
+ private:
+  void reload();
+  bool settle_ended();
+  void settle_one(Entry& entry, const AttemptState& state);
+  void pass_on_requests(const Entry& entry) const;
+  void start_what_fits();
+  bool is_ready(Entry& entry);
+  void keep_promise(const Promise& promise);
+  void start(Entry& entry, const std::vector<int>& cards);
+  void launch_attempt(const Entry& entry, const Attempt& attempt);
+  [[nodiscard]] std::vector<std::string> words_of(const Entry& entry) const;
+  [[nodiscard]] std::vector<std::string> environment_of(const Entry& entry, const Attempt& attempt) const;
+  [[nodiscard]] std::vector<Running> reserved();
+  [[nodiscard]] Machine machine_now();
+  [[nodiscard]] bool all_done() const;
+  void sleep();
+
+  struct Child {
+    int file = -1;  // pidfd
+    int64_t entry = 0;
+  };
+  Store& store_;
+  WorkerOptions options_;
+  int lock_ = -1;
+  int64_t version_ = -1;
+  std::vector<Entry> entries_;           // not over, as the database has them
+  std::map<int64_t, Attempt> attempts_;  // of those that run
+  std::map<pid_t, Child> children_;      // supervisors that this process started
+  double foreign_asked_ = 0;
+  int64_t host_limit_ = 0;
+  bool changed_ = true;
+};
+
+}  // namespace plimsoll::queue

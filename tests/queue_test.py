@@ -1,0 +1,360 @@
+#!/usr/bin/env python3
+"""The queue, its worker and what it survives: python3 tests/queue_test.py PLIMSOLL [--kills N]"""
+import json
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+import unittest
+from pathlib import Path
+
+from command_run import PLIMSOLL, ROOT, CommandTest, not_sanitized, output
+
+KILLS = 8
+if "--kills" in sys.argv:
+    KILLS = int(sys.argv.pop(sys.argv.index("--kills") + 1))
+    sys.argv.remove("--kills")
+MIB = 1 << 20
+PYTHON = sys.executable
+SECONDS = 300  # of anything that is waited for, however busy the machine is
+
+
+class QueueTest(CommandTest):
+    needs_run = False
+
+    def setUp(self):
+        super().setUp()
+        self.queue_folder = self.folder / "queue"
+        self.environment = {**os.environ, "PLIMSOLL_QUEUE_DIR": str(self.queue_folder)}
+        self.workers = []
+        self.addCleanup(self.end_all)
+
+    def end_all(self):
+        for worker in self.workers:
+            worker.kill()
+            worker.wait()
+        for pid in self.marked():
+            os.kill(pid, signal.SIGKILL)
+
+    def queue(self, *words, code=0):
+        return output("queue", *words, code=code, env=self.environment, cwd=self.folder)
+
+    def add(self, *command, **options):
+        """The id of a new entry."""
+        words = [word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", value)]
+        return json.loads(self.queue("add", "--json", *words, "--", *command))["id"]
+
+    def show(self, entry):
+        return json.loads(self.queue("show", entry, "--json"))
+
+    def worker(self, *words):
+        worker = subprocess.Popen([str(PLIMSOLL), "queue", "run", *map(str, words)], env=self.environment,
+                                  cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.workers.append(worker)
+        return worker
+
+    def run_all(self, *words):
+        worker = self.worker("--until-done", *words)
+        text, _ = worker.communicate(timeout=SECONDS)
+        self.assertEqual(worker.returncode, 0, text)
+        return text
+
+    def eventually(self, condition, what):
+        end = time.monotonic() + SECONDS
+        while time.monotonic() < end:
+            found = condition()
+            if found:
+                return found
+            time.sleep(0.05)
+        self.fail(what)
+
+    def marked(self):
+        """Processes that belong to this queue's runs, whoever their parent is."""
+        found = []
+        for folder in Path("/proc").glob("[0-9]*"):
+            try:
+                environment = (folder / "environ").read_bytes()
+            except OSError:
+                continue
+            if f"PLIMSOLL_QUEUE_RUN={self.queue_folder}/".encode() in environment:
+                found.append(int(folder.name))
+        return found
+
+    def supervisor(self, entry, attempt=1):
+        lock = self.queue_folder / "runs" / str(entry) / str(attempt) / "lock"
+        self.eventually(lambda: lock.exists() and lock.read_text().endswith("\n"), f"{lock} never came")
+        return int(lock.read_text())
+
+    def peaks_at_once(self, entries):
+        """The highest sums of (reserved, measured) of attempts that overlap in time."""
+        spans = [one for entry in entries for one in self.show(entry)["attempts"]]
+        sums = []
+        for at in spans:
+            together = [one for one in spans if one["started"] <= at["started"] < one["ended"]]
+            sums.append((sum(one["host_bytes"] for one in together),
+                         sum(one["peak_host_bytes"] or 0 for one in together)))
+        return max(one[0] for one in sums), max(one[1] for one in sums)
+
+
+class Entries(QueueTest):
+    def test_what_is_added_is_listed_without_a_worker_and_belongs_to_its_owner(self):
+        self.assertIn("no worker runs", self.queue("add", "--memory", "1MiB", "--name", "first", "--", "true"))
+        self.add("echo", "--memory", memory="2GiB", host_memory="1GiB", devices=2, threads=3, priority=5, env="A=b")
+        first, second = json.loads(self.queue("list", "--json"))["entries"]
+        self.assertEqual((first["name"], first["state"], first["host_bytes"], first["words"]), ("first", "waiting", MIB, ["true"]))
+        self.assertEqual((second["devices"], second["device_bytes"], second["host_bytes"], second["threads"]), (2, 2 << 30, 1 << 30, 3))
+        self.assertEqual((second["words"], second["environment"], second["priority"]), (["echo", "--memory"], ["A=b"], 5))
+        self.assertIn("2 x 2.00 GiB + 1.00 GiB", self.queue("list"))
+        self.assertEqual(os.stat(self.queue_folder).st_mode & 0o777, 0o700)
+        for file in self.queue_folder.glob("queue.db*"):
+            self.assertEqual(os.stat(file).st_mode & 0o777, 0o600, file)
+
+    def test_what_cannot_be_added_says_why(self):
+        for words, expected in ((["--", "true"], "--memory is missing"),
+                                (["--memory", "1MiB", "--devices", 1, "--", "true"], "--host-memory is missing"),
+                                (["--memory", "1MiB", "--host-memory", "1MiB", "--", "true"], "--host-memory is for"),
+                                (["--memory", "lots", "--", "true"], "--memory"),
+                                (["--memory", "1MiB", "--env", "A", "--", "true"], "expected NAME=VALUE"),
+                                (["--memory", "1MiB", "--after", 7, "--", "true"], "no entry 7"),
+                                (["none.yaml"], "none.yaml"), ([], "RUN is missing")):
+            self.assertIn(expected, self.queue("add", *words, code=2))
+        self.assertEqual(json.loads(self.queue("list", "--json"))["entries"], [])
+        self.assertIn("no entry 3", self.queue("show", 3, code=2))
+
+    def test_a_queue_that_others_could_write_to_is_refused(self):
+        self.queue_folder.mkdir(mode=0o700)
+        self.queue_folder.chmod(0o755)
+        self.assertIn("chmod 700", self.queue("list", code=2))
+        self.queue_folder.chmod(0o700)
+        (self.queue_folder / "queue.db").write_text("no database at all" * 100)
+        self.assertIn("queue.db", self.queue("list", code=4))
+
+    def test_a_database_that_another_program_locks_is_waited_for(self):
+        self.queue("list")
+        other = sqlite3.connect(self.queue_folder / "queue.db", isolation_level=None)
+        other.execute("BEGIN EXCLUSIVE")
+        waiting = subprocess.Popen([str(PLIMSOLL), "queue", "add", "--memory", "1MiB", "--", "true"], env=self.environment,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        time.sleep(1)
+        self.assertIsNone(waiting.poll())
+        other.execute("COMMIT")
+        self.assertEqual(waiting.wait(SECONDS), 0)
+        waiting.communicate()
+
+    def test_steering_what_waits(self):
+        first, second = self.add("true", memory="1MiB"), self.add("true", memory="1MiB")
+        self.assertIn("held", self.queue("pause", first))
+        self.assertIn("priority 9", self.queue("priority", second, "--to", 9))
+        self.assertIn("canceled", self.queue("cancel", second))
+        self.assertIn("nothing to repeat", self.queue("retry", first, code=2))
+        self.assertIn("not held", self.queue("resume", second, code=2))
+        self.queue("retry", second)
+        self.queue("resume", first)
+        self.queue("pause")
+        self.assertIn("paused", self.queue("list"))
+        self.queue("resume")
+        self.assertEqual([self.show(one)["state"] for one in (first, second)], ["waiting", "waiting"])
+
+
+class Running(QueueTest):
+    def test_commands_run_with_their_environment_and_their_ends_are_explained(self):
+        good = self.add("sh", "-c", 'echo "$WORD $OMP_NUM_THREADS $PWD"', memory="50MiB", env="WORD=hello", threads=2)
+        bad = self.add("sh", "-c", "exit 3", memory="50MiB")
+        absent = self.add("/no/such/program", memory="50MiB")
+        after = self.add("true", memory="50MiB", after=good)
+        never = self.add("true", memory="50MiB", after=bad)
+        huge = self.add("true", memory="1TiB")
+        text = self.run_all("--memory", "300MiB", "--threads", 2)
+        self.assertIn("cpu:0 300 MiB, 2 threads", text)
+        self.assertEqual(self.queue("logs", good), f"hello 2 {self.folder}\n")
+        by = {one: self.show(one) for one in (good, bad, absent, after, never, huge)}
+        self.assertEqual([by[one]["state"] for one in by], ["done", "failed", "failed", "done", "held", "held"])
+        self.assertEqual(by[bad]["note"], "exit code 3")
+        self.assertIn("never started: /no/such/program", by[absent]["note"])
+        self.assertGreaterEqual(by[after]["attempts"][0]["started"], by[good]["attempts"][0]["ended"])
+        self.assertIn(f"{bad}, which it comes after, is failed", by[never]["note"])
+        self.assertIn("the queue has 300 MiB", by[huge]["note"])
+        self.assertIn("exit code 3", self.queue("show", bad))
+        self.queue("wait", good)
+        self.queue("wait", bad, code=5)
+
+    def test_runs_are_packed_into_what_the_host_and_its_threads_allow(self):
+        entries = [self.add("sleep", "0.4", memory=f"{80 + 5 * i}MiB") for i in range(6)]
+        entries += [self.add("sleep", "0.3", memory="1MiB", threads=3) for i in range(2)]
+        self.run_all("--memory", "250MiB", "--threads", 4)
+        self.assertTrue(all(self.show(one)["state"] == "done" for one in entries))
+        reserved, _ = self.peaks_at_once(entries)
+        self.assertLessEqual(reserved, 250 * MIB)
+        self.assertGreater(reserved, 105 * MIB, "two at a time fit")
+
+    def test_devices_are_given_by_name_and_never_beyond_their_memory_or_plan(self):
+        show = 'echo "[$CUDA_VISIBLE_DEVICES]"; sleep 0.3'
+        two = self.add("sh", "-c", show, memory="5GiB", host_memory="10MiB", devices=2)
+        ones = [self.add("sh", "-c", show, memory="2GiB", host_memory="10MiB", devices=1) for _ in range(3)]
+        none = self.add("sh", "-c", show, memory="10MiB")
+        self.run_all("--memory", "500MiB", "--threads", 8, "--device", "GPU-a=6GiB", "--device", "GPU-b=6GiB", "--gpu-plan", "2,1")
+        self.assertEqual(sorted(self.queue("logs", two).strip("[]\n").split(",")), ["GPU-a", "GPU-b"])
+        self.assertEqual(self.queue("logs", none), "[]\n")
+        spans = [one for entry in [two, *ones] for one in self.show(entry)["attempts"]]
+        for at in spans:
+            together = [one for one in spans if one["started"] <= at["started"] < one["ended"]]
+            for name, most in (("GPU-a", 2), ("GPU-b", 1)):
+                here = [one for one in together if name in one["devices"]]
+                self.assertLessEqual(sum(one["device_bytes"] for one in here), 6 << 30)
+                self.assertLessEqual(len(here), most)
+
+    @not_sanitized("a command takes more memory")
+    def test_a_command_that_takes_more_than_it_said_is_ended_and_tried_again_with_more(self):
+        entry = self.add(PYTHON, "-c", "import time; x = bytearray(150 << 20); time.sleep(1.5); print('whole')", memory="100MiB")
+        self.run_all("--memory", "1GiB", "--threads", 2)
+        shown = self.show(entry)
+        self.assertEqual(shown["state"], "done")
+        self.assertIn("took more than its reservation of 100 MiB", shown["attempts"][0]["outcome"])
+        self.assertGreater(shown["attempts"][-1]["host_bytes"], 150 * MIB)
+        self.assertEqual(self.queue("logs", entry), "whole\n")
+
+    def test_a_log_that_says_out_of_memory_raises_the_reservation_until_the_device_is_whole(self):
+        says = "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 8.00 GiB total capacity; " \
+               "7.00 GiB already allocated; 0.50 GiB free; 7.20 GiB reserved in total by PyTorch)"
+        entry = self.add("sh", "-c", f"echo '{says}'; exit 1", memory="4GiB", host_memory="10MiB", devices=1, retries=5)
+        self.run_all("--memory", "500MiB", "--device", "0=8GiB")
+        shown = self.show(entry)
+        self.assertEqual(shown["state"], "failed")
+        self.assertEqual([one["device_bytes"] >> 30 for one in shown["attempts"]], [4, 6, 8])
+        self.assertIn("it had the whole device", shown["note"])
+
+    def test_what_a_log_holds_does_not_steer_the_terminal(self):
+        entry = self.add("printf", r"a\033[2Jb\n", memory="10MiB", name="x\033[31my")
+        self.run_all("--memory", "500MiB")
+        for text in (self.queue("logs", entry), self.queue("list"), self.queue("show", entry)):
+            self.assertNotIn("\033", text)
+
+    def test_one_queue_has_one_worker(self):
+        self.add("sleep", "30", memory="10MiB")
+        worker = self.worker("--memory", "500MiB")
+        self.eventually(lambda: json.loads(self.queue("list", "--json"))["worker"], "no worker came")
+        self.assertIn("has a worker already", self.queue("run", code=2))
+        worker.send_signal(signal.SIGINT)
+        self.assertIn("take", worker.communicate(timeout=SECONDS)[0])
+        self.assertEqual(worker.returncode, 0)
+
+
+class Ending(QueueTest):
+    def test_cancel_ends_everything_that_a_command_started_also_what_detached_and_what_does_not_listen(self):
+        script = self.folder / "stubborn.sh"
+        script.write_text("trap '' TERM\n(setsid sleep 300 &)\nsleep 300 &\necho here\nwait\nsleep 300\n")
+        entry = self.add("sh", script, memory="50MiB")
+        self.worker("--memory", "500MiB", "--grace", 0.3)
+        log = self.queue_folder / "runs" / str(entry) / "1" / "log"
+        self.eventually(lambda: log.exists() and "here" in log.read_text(), "it never started")
+        self.eventually(lambda: len(self.marked()) >= 3, "it started nothing")
+        self.assertIn("asked to end", self.queue("cancel", entry))
+        self.queue("wait", entry, code=5)
+        self.assertEqual(self.show(entry)["state"], "canceled")
+        self.eventually(lambda: not self.marked(), "something is left")
+
+    def test_what_a_command_leaves_behind_ends_with_it(self):
+        entry = self.add("sh", "-c", "setsid sleep 300 & sleep 0.2", memory="50MiB")
+        self.run_all("--memory", "500MiB")
+        shown = self.show(entry)
+        self.assertEqual(shown["state"], "done")
+        self.assertIn("1 processes that it left were ended", shown["attempts"][0]["outcome"])
+        self.assertEqual(self.marked(), [])
+
+    def test_a_lost_supervisor_takes_its_run_with_it_and_the_run_starts_again(self):
+        entry = self.add("sh", "-c", "echo started; if [ ! -e mark ]; then touch mark; (setsid sleep 300 &) ; sleep 300; fi",
+                         memory="50MiB")
+        worker = self.worker("--until-done", "--memory", "500MiB")
+        self.eventually((self.folder / "mark").exists, "it never started")
+        os.kill(self.supervisor(entry), signal.SIGKILL)
+        worker.communicate(timeout=SECONDS)
+        shown = self.show(entry)
+        self.assertEqual((shown["state"], len(shown["attempts"])), ("done", 2))
+        self.assertIn("supervisor was lost", shown["attempts"][0]["outcome"])
+        self.assertEqual(self.marked(), [])
+
+    def test_after_all_processes_ended_with_the_machine_the_next_worker_goes_on(self):
+        entries = [self.add("sh", "-c", f"if [ ! -e m{i} ]; then touch m{i}; sleep 300; fi", memory="50MiB") for i in range(3)]
+        worker = self.worker("--memory", "110MiB")
+        self.eventually(lambda: len(list(self.folder.glob("m[0-9]"))) == 2, "two never started")
+        supervisors = [self.supervisor(one) for one in entries if self.show(one)["state"] == "running"]
+        for pid in (worker.pid, *supervisors, *self.marked()):
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:  # went with its supervisor
+                pass
+        worker.wait()
+        (self.folder / "m2").touch()
+        self.run_all("--memory", "110MiB")
+        self.assertTrue(all(self.show(one)["state"] == "done" for one in entries))
+
+    def test_workers_killed_at_random_lose_nothing_and_run_nothing_twice(self):
+        chance = random.Random(19)
+        entries = [self.add("sh", "-c", f"echo {i} >> ran; sleep 0.{chance.randint(1, 5)}; echo {i} >> over", memory="30MiB")
+                   for i in range(24)]
+        for _ in range(KILLS):
+            worker = self.worker("--memory", "100MiB", "--threads", 4)
+            time.sleep(chance.uniform(0.05, 0.8))
+            worker.kill()
+            worker.communicate()
+        self.run_all("--memory", "100MiB", "--threads", 4)
+        everything = sorted(map(str, range(24)))
+        self.assertEqual(sorted((self.folder / "ran").read_text().split()), everything)
+        self.assertEqual(sorted((self.folder / "over").read_text().split()), everything)
+        for entry in entries:
+            shown = self.show(entry)
+            self.assertEqual((shown["state"], len(shown["attempts"])), ("done", 1))
+        self.assertLessEqual(self.peaks_at_once(entries)[0], 100 * MIB)
+        self.assertEqual(self.marked(), [])
+
+
+@not_sanitized("a training takes more memory than its plan")
+class Trainings(QueueTest):
+    def recipe(self, name, steps, effective=8):
+        path = self.folder / f"{name}.yaml"
+        path.write_text(json.dumps({
+            "model": str(ROOT / "demo/model"), "init": "random", "method": {"type": "full"}, "precision": "fp32",
+            "data": {"train": str(ROOT / "demo/data/facts/train.parquet"), "max_length": 48},
+            "batch": {"effective": effective}, "optimizer": {"lr": 3e-3}, "schedule": {"max_steps": steps, "warmup": 1},
+            "save": {"every": 50}, "output": str(self.folder / name)}))
+        return path
+
+    def test_trainings_are_packed_by_their_plans_and_stay_within_them(self):
+        entries = []
+        for i in range(5):
+            answer = self.queue("add", self.recipe(f"run{i}", 40 + 20 * i, 8 << (i % 3)), "--threads", 1, "--json")
+            entries.append(json.loads(answer)["id"])
+        needs = [self.show(one)["host_bytes"] for one in entries]
+        capacity = sum(sorted(needs)[-2:]) + 20 * MIB
+        self.run_all("--memory", capacity, "--threads", 2)
+        for entry, need in zip(entries, needs):
+            shown = self.show(entry)
+            self.assertEqual((shown["state"], len(shown["attempts"])), ("done", 1), shown)
+            self.assertLessEqual(shown["attempts"][0]["peak_host_bytes"], need)
+        reserved, measured = self.peaks_at_once(entries)
+        self.assertLessEqual(reserved, capacity)
+        self.assertLessEqual(measured, capacity)
+
+    def test_a_training_that_is_held_saves_and_goes_on_from_there(self):
+        entry = json.loads(self.queue("add", self.recipe("held", 3000), "--threads", 1, "--json"))["id"]
+        self.worker("--memory", "1GiB", "--threads", 1)
+        self.eventually((self.folder / "held" / "metrics.jsonl").exists, "it never started")
+        self.assertIn("saves and stops", self.queue("pause", entry))
+        self.eventually(lambda: self.show(entry)["state"] == "held", "it never stopped")
+        self.queue("resume", entry)
+        self.eventually(lambda: len(self.show(entry)["attempts"]) == 2 and self.show(entry)["state"] == "running",
+                        "it never went on")
+        events = self.folder / "held" / "events.jsonl"
+        self.eventually(lambda: '"resume"' in events.read_text(), "it started from nothing")
+        self.queue("cancel", entry)
+        self.queue("wait", entry, code=5)
+
+    def test_a_recipe_that_fits_nothing_is_not_added(self):
+        self.assertIn("does not fit", self.queue("add", self.recipe("tiny", 5), "--memory", "20MiB", code=3))
+
+
+if __name__ == "__main__":
+    unittest.main()

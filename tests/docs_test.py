@@ -123,6 +123,7 @@ def main():
     environment["PLIMSOLL_CACHE_DIR"] = cache.name
     with tempfile.TemporaryDirectory() as folder:
         link_repository(pathlib.Path(folder))
+        environment["PLIMSOLL_QUEUE_DIR"] = f"{folder}/queue"  # the reader's own stays as it is
         problems = [p for p in (problem(c, folder, environment) for c in found) if p]
     quoted = [m for page in pages for m in messages(str(page.relative_to(ROOT)), page.read_text())]
     texts = source_texts()

@@ -57,8 +57,8 @@ class Supervisor {
     const std::string mine = (launch_.folder / ("lock." + std::to_string(getpid()))).string();
     lock_ = open(mine.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     if (lock_ < 0 || flock(lock_, LOCK_EX | LOCK_NB) != 0) return false;
-    dprintf(lock_, "%d\n", static_cast<int>(getpid()));
-    fsync(lock_);
+    const std::string own_id = std::to_string(getpid()) + "\n";
+    if (write(lock_, own_id.data(), own_id.size()) < 0 || fsync(lock_) != 0) return false;
     const bool first = link(mine.c_str(), (launch_.folder / "lock").c_str()) == 0;
     unlink(mine.c_str());
     return first;

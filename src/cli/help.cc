@@ -125,7 +125,7 @@ std::vector<Section> sections_of(const HelpCommand& command) {
     for (const int code : codes) exits.terms.emplace_back(std::to_string(code), exit_meaning(code));
     sections.push_back(std::move(exits));
     std::string more = std::string(page->document);
-    if (!command.commands.empty()) more = command.title() + " COMMAND --help, " + more;
+    if (command.name.empty()) more = "plimsoll COMMAND --help, " + more;
     sections.push_back({"SEE ALSO", {more}, {}});
   }
   std::erase_if(sections, [](const Section& s) { return s.paragraphs.empty() && s.terms.empty(); });

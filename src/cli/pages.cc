@@ -86,7 +86,8 @@ const std::vector<CommandPage>& pages() {
       {"queue",
        "Many runs, of recipes or of any command, on few devices. A run starts only where what it needs fits "
        "beside what its neighbours have reserved, so that none runs out of memory for others. Entries are on "
-       "disk; the worker may end or be killed at any moment, and the next one goes on.\n\n"
+       "disk; the worker may end or be killed at any moment, and the next one goes on. "
+       "plimsoll queue COMMAND --help lists what each takes.\n\n"
        "PLIMSOLL_QUEUE_DIR is the folder of the queue; else plimsoll/queue in XDG_STATE_HOME or "
        "~/.local/state.",
        {{"plimsoll queue add recipe.yaml --memory 8GiB", "plans it, and reserves what it needs"},

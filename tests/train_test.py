@@ -76,6 +76,17 @@ class TrainTest(unittest.TestCase):
             self.assertLessEqual(abs(peak - measured["process_peak_rss_bytes"]), max(0.03 * peak, 16 * MIB))
             self.assertLessEqual(measured["process_data_bytes"], planned["process_data_bytes"])
 
+    def test_a_resumed_run_stays_below_its_plan(self):
+        """Checking a checkpoint and loading it take no more than loading a model."""
+        for precision in ("fp32", "bf16-master"):
+            changes = {"precision": precision, "save": {"every": 4}}
+            output = self.train(precision, **changes)
+            shutil.rmtree(output / "checkpoint-8")
+            output = self.train(precision, "--resume", **changes)
+            report = json.loads((output / "run.json").read_text())
+            self.assertLessEqual(report["measured"]["process_peak_rss_bytes"],
+                                 report["planned"]["process_peak_rss_bytes"], precision)
+
     def test_every_micro_batch_split_gives_the_same_losses(self):
         whole = losses(self.train("whole", batch={"micro": 6}, schedule={"max_steps": 20}))
         for micro in (1, 2, 4, 5):

@@ -202,7 +202,7 @@ TrainerState read_trainer_state(const fs::path& checkpoint) {
 }
 
 void load_checkpoint(const fs::path& checkpoint, const Experiment& experiment, const PersistentState& state) {
-  std::vector<std::byte> staging(static_cast<size_t>(kLoadStagingBytes));
+  std::vector<std::byte> staging;  // claimed once the weights' loading has freed its own: the plan holds one
   try {
     if (experiment.lora) {
       load_adapters(state, checkpoint);
@@ -210,6 +210,7 @@ void load_checkpoint(const fs::path& checkpoint, const Experiment& experiment, c
       load_base_weights(state, checkpoint, {});
     }
     const ModelFolder optimizer = ModelFolder::open(checkpoint, kOptimizerStem);
+    staging.resize(static_cast<size_t>(kLoadStagingBytes));
     for (const TableRow* row : optimizer_rows(state))
       load_row(state, *row, optimizer.find(row->name), staging);
   } catch (const UsageError& error) {

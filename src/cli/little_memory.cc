@@ -16,8 +16,9 @@ namespace {
 // where there are more CPUs.
 constexpr rlim_t kLeastBytes = rlim_t{40} << 20;
 
-// Nothing but system calls: no library is ready.
-void refuse_too_little(int, char**, char**) {
+// Nothing but system calls: no library is ready. Sanitizers have to start first, and reserve far more: not
+// there.
+[[maybe_unused]] void refuse_too_little(int, char**, char**) {
   rlimit data{};
   if (getrlimit(RLIMIT_DATA, &data) != 0 || data.rlim_cur >= kLeastBytes) return;
   constexpr std::string_view kText =
@@ -28,7 +29,6 @@ void refuse_too_little(int, char**, char**) {
 
 }  // namespace
 
-// Sanitizers have to start first, and reserve far more.
 #ifndef __SANITIZE_ADDRESS__
 [[gnu::section(".preinit_array"),
   gnu::used]] void (*const refuse_before_libraries)(int, char**, char**) = refuse_too_little;

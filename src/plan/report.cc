@@ -264,9 +264,9 @@ std::string also_fits_text(const Plan& plan) {
          variant_words(plan.request.experiment, least.variant) + "; " + time_change(plan, least) + ")";
 }
 
-std::vector<Fact> facts(const Plan& plan) {
+std::vector<ReportLine> facts(const Plan& plan) {
   const PlanRequest& request = plan.request;
-  std::vector<Fact> list = {{"process", process_text(plan)}};
+  std::vector<ReportLine> list = {{"process", process_text(plan)}};
   if (const std::string text = shortage_here(plan); !text.empty()) list.push_back({"train", text});
   if (plan.disk_bytes() > 0) list.push_back({"disk", disk_text(plan)});
   if (plan.search_ended)
@@ -284,7 +284,7 @@ std::vector<Fact> facts(const Plan& plan) {
 
 std::string report_text(const Plan& plan) {
   constexpr size_t kColumns = 100;
-  const auto line = [](const Fact& fact) {
+  const auto line = [](const ReportLine& fact) {
     const std::string name = "  " + fact.name + std::string(11 - fact.name.size(), ' ');
     return name + wrap(fact.text, std::string(name.size(), ' '), kColumns) + "\n";
   };
@@ -292,7 +292,7 @@ std::string report_text(const Plan& plan) {
                      wrap(experiment_text(plan), "  ", kColumns) + "\n\n" + device_table(plan) + "\n";
   text += line({"variant", variant_words(plan.request.experiment, plan.variant)});
   text += line({"phases", phases_text(plan)}) + "\n" + host_table(plan) + "\n";
-  for (const Fact& fact : facts(plan)) text += line(fact);
+  for (const ReportLine& fact : facts(plan)) text += line(fact);
   return text;
 }
 

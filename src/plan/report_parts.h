@@ -23,11 +23,11 @@ std::string phases_text(const Plan& plan);
 std::string also_fits_text(const Plan& plan);
 
 // A line of what is worth knowing besides: "also fits", "would save".
-struct Fact {
+struct ReportLine {
   std::string name;
   std::string text;
 };
-std::vector<Fact> facts(const Plan& plan);
+std::vector<ReportLine> facts(const Plan& plan);
 
 // docs/json.md; null where no data are named.
 nlohmann::ordered_json data_json(const std::optional<DataSummary>& data);

@@ -154,7 +154,7 @@ std::string fact_list(const Plan& plan) {
   };
   add("variant", variant_words(plan.request.experiment, plan.variant));
   add("phases", phases_text(plan));
-  for (const Fact& fact : facts(plan)) add(fact.name, fact.text);
+  for (const ReportLine& fact : facts(plan)) add(fact.name, fact.text);
   return html + "</dl>\n";
 }
 

@@ -98,6 +98,7 @@ fuzz: setup-fuzz
 check: check-format
 	python3 scripts/check_layers.py
 	python3 scripts/check_size.py
+	python3 scripts/check_names.py
 
 check-format: setup-dev
 	@$(CLANG_FORMAT) --dry-run -Werror $(SOURCES)

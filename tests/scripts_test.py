@@ -115,6 +115,17 @@ class InstructionSets(unittest.TestCase):
             self.assertTrue(f"NAME {name} " in texts or f"plimsoll_library({stem}" in texts or f"({name} " in texts, name)
 
 
+class Names(unittest.TestCase):
+    def test_one_name_has_one_definition(self):
+        header = "namespace plimsoll {\nstruct Fact {\n  int a;\n};\n}  // namespace plimsoll\n"
+        self.assertEqual(run_check("check_names.py", {"src/a/x.h": header, "src/b/y.h": "struct Fact;\n"}), (0, ""))
+        status, text = run_check("check_names.py", {"src/a/x.h": header, "src/b/y.h": header})
+        self.assertEqual(status, 1)
+        self.assertIn("plimsoll::Fact is defined in src/a/x.h and in src/b/y.h", text)
+        other = header.replace("namespace plimsoll {", "namespace plimsoll::b {")
+        self.assertEqual(run_check("check_names.py", {"src/a/x.h": header, "src/b/y.h": other}), (0, ""))
+
+
 class Size(unittest.TestCase):
     BODY = "  f();\n" * 59
 

@@ -48,7 +48,7 @@ class Workloads(CommandTest):
         path.write_text(json.dumps({"machine": {"headroom": 0.1, "devices": [{"bytes": 100}]},
                                     "jobs": [{"seconds": 1, "bytes": 95}]}))
         self.assertIn("job 1 fits never: it needs 95 B", output("queue", "simulate", path, code=2))
-        self.assertIn("cannot be read", output("queue", "simulate", self.folder / "none.json", code=2))
+        self.assertIn("cannot be opened", output("queue", "simulate", self.folder / "none.json", code=2))
 
 
 class Help(CommandTest):

@@ -1,6 +1,7 @@
 #include "calibrate/rates_json.h"
 
 #include <array>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "base/error.h"

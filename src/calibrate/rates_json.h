@@ -1,7 +1,7 @@
 // Measured rates as JSON (docs/calibrate.md).
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "device/rates.h"

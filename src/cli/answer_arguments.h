@@ -1,7 +1,7 @@
 // Options of the commands that answer: generate, chat, eval.
 #pragma once
 
-#include <CLI/CLI.hpp>
+#include <CLI/App.hpp>
 #include <string>
 
 #include "train/answerer.h"

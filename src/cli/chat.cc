@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstdio>
+#include <nlohmann/json.hpp>
 
 #include "base/print.h"
 #include "base/strings.h"
@@ -9,6 +10,7 @@
 #include "cli/commands.h"
 #include "cpu/threads.h"
 #include "io/atomic.h"
+#include "template/conversation.h"
 #include "text/utf8.h"
 
 namespace plimsoll {

@@ -1,4 +1,5 @@
 // Tokenizers and data files.
+#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "base/error.h"

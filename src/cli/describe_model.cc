@@ -1,6 +1,7 @@
 // Models, adapters, and files of tensors.
 #include <algorithm>
 #include <map>
+#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/strings.h"

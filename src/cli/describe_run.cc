@@ -1,6 +1,7 @@
 // Runs and their checkpoints.
 #include <algorithm>
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/regular_file.h"

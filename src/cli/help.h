@@ -2,7 +2,7 @@
 // --help, shell completion and manual pages.
 #pragma once
 
-#include <CLI/CLI.hpp>
+#include <CLI/App.hpp>
 #include <string>
 #include <vector>
 

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstdio>
+#include <nlohmann/json.hpp>
 
 #include "base/print.h"
 #include "base/regular_file.h"

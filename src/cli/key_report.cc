@@ -1,3 +1,5 @@
+#include <nlohmann/json.hpp>
+
 #include "base/print.h"
 #include "cli/commands.h"
 

@@ -3,6 +3,8 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+// The one place that has all of CLI11: how an App prints itself takes seconds to compile.
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
@@ -20,7 +22,6 @@
 #include "base/system_error.h"
 #include "cli/commands.h"
 #include "cli/help.h"
-#include "cli/queue_commands.h"
 #include "cli/usage_text.h"
 #include "recipe/problems.h"
 
@@ -119,7 +120,6 @@ int run(int argc, char** argv) {
 #define COMMAND(name) add_##name(app, action);
 #include "cli/commands.def"
 #undef COMMAND
-  add_queue(app, action);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

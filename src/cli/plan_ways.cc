@@ -1,6 +1,7 @@
 #include "cli/plan_ways.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "base/units.h"
 #include "cli/what_if.h"

@@ -1,7 +1,7 @@
 // What would fit in place of a refused plan: commands to paste, each of them planned for real.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 

@@ -1,29 +1,23 @@
 // plimsoll queue: many runs on few devices.
-#include <fstream>
-#include <sstream>
-
 #include "base/print.h"
+#include "base/units.h"
 #include "cli/queue_commands.h"
 #include "fleet/queue/simulation.h"
+#include "io/file.h"
 
 namespace plimsoll {
 namespace {
+
+constexpr int64_t kMostBytes = 64 * kMiB;  // of a workload: some 500,000 jobs
 
 struct SimulateArguments {
   std::string workload;
   bool json = false;
 };
 
-std::string read_text(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  if (!file) throw UsageError(path + ": cannot be read");
-  return text.str();
-}
-
 ExitCode run_simulate(const SimulateArguments& arguments) {
-  const queue::Workload workload = queue::read_workload(read_text(arguments.workload), arguments.workload);
+  const queue::Workload workload =
+      queue::read_workload(read_text(arguments.workload, kMostBytes), arguments.workload);
   std::vector<queue::Outcome> outcomes;
   for (const queue::Policy policy : {queue::Policy::packed, queue::Policy::polled, queue::Policy::one_a_card})
     outcomes.push_back(queue::simulate(workload, policy));

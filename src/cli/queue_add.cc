@@ -1,6 +1,7 @@
 // plimsoll queue add: a recipe, planned, or a command with what it is said to need.
 #include <chrono>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "base/print.h"
 #include "base/units.h"

@@ -8,8 +8,6 @@
 
 namespace plimsoll {
 
-// The group.
-void add_queue(CLI::App& app, Action& action);
 void add_queue_add(CLI::App& group, Action& action);
 void add_queue_run(CLI::App& group, Action& action);
 void add_queue_list(CLI::App& group, Action& action);

@@ -1,7 +1,7 @@
 // What is said of a command line that cannot be read, and checks of numbers with messages of their own.
 #pragma once
 
-#include <CLI/CLI.hpp>
+#include <CLI/App.hpp>
 #include <cstdint>
 
 namespace plimsoll {

@@ -1,4 +1,6 @@
 // Arrow values as JSON.
+#include <nlohmann/json.hpp>
+
 #include "base/error.h"
 #include "data/parquet_block.h"
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "data/cell.h"
 #include "data/json_block.h"
 #include "io/file.h"
 

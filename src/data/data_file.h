@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <span>
 #include <string>
 #include <vector>
@@ -22,13 +21,7 @@ struct Column {
   std::string type;  // as the file calls it, for messages
 };
 
-// One value of a row: `text` or `ids`, as the column's kind says, or `json`. Rows are read into the same
-// cells again and again, so that their storage is allocated once.
-struct Cell {
-  std::string text;
-  std::vector<int32_t> ids;
-  nlohmann::ordered_json json = nullptr;
-};
+struct Cell;  // data/cell.h
 using Row = std::vector<Cell>;
 
 // How values are read: texts and lists of integers by their columns' kind, or anything at all as JSON (a

@@ -1,6 +1,7 @@
 #include "data/data_files.h"
 
 #include <glob.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <array>

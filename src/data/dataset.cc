@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/strings.h"
+#include "data/cell.h"
 #include "data/memory_pool.h"
 
 namespace plimsoll {

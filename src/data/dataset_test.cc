@@ -1,4 +1,5 @@
 #include "data/dataset.h"
+#include "data/cell.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -3,7 +3,9 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "data/cell.h"
 #include "data/messages.h"
+#include "template/conversation.h"
 #include "text/text_error.h"
 
 namespace plimsoll {

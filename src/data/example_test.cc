@@ -1,4 +1,5 @@
 #include "data/example.h"
+#include "data/cell.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

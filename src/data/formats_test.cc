@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "data/cell.h"
 #include "data/dataset.h"
 #include "data/test_data.h"
 #include "io/file.h"

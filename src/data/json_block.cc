@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <limits>
+#include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "data/cell.h"
 #include "io/json.h"
 
 namespace plimsoll {

@@ -2,10 +2,13 @@
 
 #include <array>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "base/error.h"
+#include "data/cell.h"
 #include "io/json.h"
+#include "template/conversation.h"
 
 namespace plimsoll {
 namespace {

@@ -1,7 +1,10 @@
 #include "data/messages.h"
+#include "data/cell.h"
+#include "template/conversation.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "data/columns.h"

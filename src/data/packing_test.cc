@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "data/cell.h"
 #include "data/loader.h"
 #include "data/statistics.h"
 #include "data/test_data.h"

@@ -1,11 +1,13 @@
 #include "data/parquet_block.h"
 
 #include <arrow/util/utf8.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <limits>
 
 #include "base/error.h"
+#include "data/cell.h"
 
 namespace plimsoll {
 namespace {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <arrow/api.h>
+#include <nlohmann/json_fwd.hpp>
 
 #include <cstdint>
 #include <memory>

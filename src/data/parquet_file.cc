@@ -16,6 +16,7 @@
 
 #include "base/error.h"
 #include "data/arrow_error.h"
+#include "data/cell.h"
 #include "data/data_file.h"
 #include "data/memory_pool.h"
 #include "data/parquet_block.h"

@@ -1,5 +1,6 @@
 #include "io/model_folder.h"
 
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "base/error.h"

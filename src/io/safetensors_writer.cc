@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <nlohmann/json.hpp>
 #include <tuple>
 
 #include "base/crc32c.h"

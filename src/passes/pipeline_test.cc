@@ -8,26 +8,13 @@
 
 #include "base/error.h"
 #include "models/decoder.h"
+#include "models/test_specs.h"
 #include "ops/rule.h"
 
 namespace plimsoll {
 namespace {
 
-ModelSpec model() {
-  ModelSpec spec;
-  spec.family = "llama";
-  spec.architecture = "LlamaForCausalLM";
-  spec.hidden = 64;
-  spec.mlp_width = 128;
-  spec.layers = 3;
-  spec.heads = 2;
-  spec.kv_heads = 1;
-  spec.head_dim = 32;
-  spec.vocab = 128;
-  spec.max_positions = 64;
-  spec.windows = {0, 0, 0};
-  return spec;
-}
+ModelSpec model() { return test_spec({.hidden = 64, .mlp = 128, .layers = 3, .heads = 2, .kv_heads = 1}); }
 
 Graph forward() { return build_decoder_loss(model(), {32, 1, 32}, DType::bf16, 16, "loss"); }
 

@@ -7,6 +7,7 @@
 #include "autodiff/autodiff.h"
 #include "base/error.h"
 #include "models/decoder.h"
+#include "models/test_specs.h"
 #include "ops/optimizer.h"
 #include "ops/rule.h"
 #include "passes/recompute.h"
@@ -16,19 +17,8 @@ namespace plimsoll {
 namespace {
 
 Graph train_program(DType gradients = DType::f32) {
-  ModelSpec spec;
-  spec.family = "llama";
-  spec.architecture = "LlamaForCausalLM";
-  spec.hidden = 16;
-  spec.mlp_width = 24;
-  spec.layers = 3;
-  spec.heads = 2;
-  spec.kv_heads = 1;
-  spec.head_dim = 8;
-  spec.vocab = 32;
-  spec.max_positions = 64;
-  spec.tied_head = true;
-  spec.windows = {0, 0, 0};
+  const ModelSpec spec =
+      test_spec({.hidden = 16, .mlp = 24, .layers = 3, .heads = 2, .kv_heads = 1, .vocab = 32, .tied = true});
   const Graph forward = build_decoder_loss(spec, {8, 1, 8}, DType::bf16, 4, "loss");
   return recompute(differentiate(make_trainable(forward), {gradients}),
                    {std::vector(3, RecomputePoint::block), 1});

@@ -1,4 +1,6 @@
 // What the rows of a run are, in words and for machines.
+#include <nlohmann/json.hpp>
+
 #include "base/units.h"
 #include "plan/plan.h"
 #include "plan/report_parts.h"

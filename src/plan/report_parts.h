@@ -1,7 +1,7 @@
 // Lines of the report that other pages show as well.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>

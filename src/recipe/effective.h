@@ -1,7 +1,7 @@
 // The recipe as it was understood, and the part of it that a checkpoint belongs to.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <vector>

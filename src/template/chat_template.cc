@@ -1,9 +1,12 @@
 #include "template/chat_template.h"
 
+#include <nlohmann/json.hpp>
+
 #include "base/strings.h"
 #include "io/file.h"
 #include "io/json.h"
 #include "template/builtin_templates.h"
+#include "template/conversation.h"
 #include "template/learnt_parts.h"
 
 namespace plimsoll {

@@ -4,7 +4,6 @@
 #include <ctime>
 #include <filesystem>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -15,11 +14,7 @@
 
 namespace plimsoll {
 
-// As transformers passes it to a template: objects with a role and, mostly, a content.
-struct Conversation {
-  nlohmann::ordered_json messages = nlohmann::ordered_json::array();
-  nlohmann::ordered_json tools = nullptr;  // a list of schemas
-};
+struct Conversation;  // template/conversation.h
 
 // The text of a whole conversation, with the parts that are learnt.
 struct TrainingText {

@@ -1,7 +1,9 @@
 #include "template/chat_template.h"
+#include "template/conversation.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "io/test_folder.h"
 #include "template/builtin_templates.h"

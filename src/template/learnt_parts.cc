@@ -1,7 +1,9 @@
 #include "template/learnt_parts.h"
 
+#include <nlohmann/json.hpp>
 #include <optional>
 
+#include "template/conversation.h"
 #include "text/utf8.h"
 
 namespace plimsoll {

@@ -1,5 +1,7 @@
 #include "template/template.h"
 
+#include <nlohmann/json.hpp>
+
 #include "template/interpreter.h"
 #include "template/lexer.h"
 

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <ctime>
 #include <memory>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>

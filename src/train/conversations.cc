@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "data/messages.h"
+#include "template/conversation.h"
 #include "train/conversation_pieces.h"
 
 namespace plimsoll {

@@ -1,7 +1,9 @@
 #include "train/conversations.h"
+#include "template/conversation.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "data/messages.h"
 #include "io/test_folder.h"

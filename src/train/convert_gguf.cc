@@ -1,6 +1,7 @@
 #include "train/convert_gguf.h"
 
 #include <unistd.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <array>

@@ -1,5 +1,6 @@
 #include "train/convert_model.h"
 
+#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "base/error.h"

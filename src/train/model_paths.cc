@@ -1,6 +1,7 @@
 #include "train/model_paths.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "io/model_folder.h"

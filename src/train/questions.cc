@@ -4,13 +4,16 @@
 #include <array>
 #include <iostream>
 #include <iterator>
+#include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "data/cell.h"
 #include "data/columns.h"
 #include "data/dataset.h"
 #include "data/messages.h"
 #include "io/file.h"
 #include "recipe/load.h"
+#include "template/conversation.h"
 #include "text/utf8.h"
 #include "train/conversations.h"
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "template/chat_template.h"
+#include "template/conversation.h"
 #include "text/tokenizer.h"
 #include "train/answerer.h"
 #include "train/generate.h"

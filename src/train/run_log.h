@@ -1,6 +1,7 @@
 // Everything that a run writes about itself while it goes on: its logs, and TensorBoard's where asked for.
 #pragma once
 
+#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "io/event_file.h"

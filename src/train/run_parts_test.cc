@@ -1,6 +1,7 @@
 // Parts of a run that need no model: the loss guard, the progress line, logs.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include <array>
 #include <cmath>

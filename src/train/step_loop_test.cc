@@ -4,9 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
-#include <new>
 
+#include "base/test_allocations.h"
 #include "cpu/describe.h"
 #include "cpu/isa.h"
 #include "models/test_specs.h"
@@ -15,22 +14,6 @@
 #include "train/batch_writer.h"
 #include "train/metrics.h"
 #include "train/weights.h"
-
-namespace {
-// Allocations of this thread by our code and the standard library; kernels run on others too, but allocate
-// nowhere.
-thread_local long allocations = 0;
-}  // namespace
-
-#ifndef __SANITIZE_ADDRESS__
-void* operator new(size_t size) {
-  ++allocations;
-  if (void* memory = std::malloc(size)) return memory;
-  throw std::bad_alloc();
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
-#endif
 
 namespace plimsoll {
 namespace {
@@ -81,9 +64,9 @@ TEST(StepLoop, allocates_nothing_on_the_heap) {
       update.run();
     };
     step();  // the thread pool starts here
-    const long before = allocations;
+    const int64_t before = heap_allocations();
     for (int i = 0; i < 3; ++i) step();
-    EXPECT_EQ(allocations - before, 0) << to_string(compute);
+    EXPECT_EQ(heap_allocations() - before, 0) << to_string(compute);
     const auto loss = train.tensor<double>(kLossTensor);
     EXPECT_NEAR(loss[0] / loss[1], std::log(128.0), 0.5);
   }

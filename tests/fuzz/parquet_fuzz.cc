@@ -4,6 +4,7 @@
 #include <map>
 
 #include "base/units.h"
+#include "data/cell.h"
 #include "data/columns.h"
 #include "data/memory_pool.h"
 #include "fuzz/target.h"

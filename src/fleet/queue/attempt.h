@@ -2,14 +2,12 @@
 // command starts, and leaves a record behind.
 //
 // In the attempt's folder:
-//   lock        made once, held while the supervisor lives, with its process id: who makes it runs the
-//   command, so
-//               that nothing runs twice
+//   lock        made once, held while the supervisor lives, with its process id. Who makes it runs the
+//               command: nothing runs twice.
 //   log         what the command prints
 //   cancel      asks the supervisor to end it
-//   exit.json   what became of it, there as a whole or not at all. Its room is taken before the command
-//   starts, so that
-//               a full disk does not lose it.
+//   exit.json   what became of it, whole or absent. Its room is taken before the command starts: a full
+//               disk does not lose it.
 #pragma once
 
 #include <sys/types.h>

@@ -2,6 +2,7 @@
 // second]}]. Prints a JSON array of {"text", "generated"} or {"error"}.
 #include <cstdio>
 #include <iostream>
+#include <nlohmann/json.hpp>
 
 #include "io/file.h"
 #include "template/template.h"

@@ -1,0 +1,49 @@
+#include "data/row_reader.h"
+
+#include "base/error.h"
+#include "data/cell.h"
+
+namespace plimsoll {
+
+RowReader::RowReader(Dataset& dataset, RowSubset subset, const OrderOptions& options)
+    : dataset_(dataset), order_(dataset.units(), std::move(subset), options) {}
+
+RowReader::~RowReader() = default;
+
+int64_t RowReader::encode(int64_t epoch, int64_t index, const ExampleEncoder& encoder, Example& example) {
+  if (epoch != epoch_) {
+    order_.start_epoch(epoch);
+    epoch_ = epoch;
+    holds_window_ = false;
+  }
+  const RowOrder::Place place = order_.at(index);
+  if (!holds_window_ || place.window != window_) {
+    dataset_.hold(order_.window_units(place.window));
+    window_ = place.window;
+    holds_window_ = true;
+  }
+  encode_held(place.row, encoder, example);
+  return place.row;
+}
+
+void RowReader::encode_row(int64_t row, const ExampleEncoder& encoder, Example& example) {
+  const size_t unit = dataset_.unit_of(row);
+  dataset_.hold(std::span(&unit, 1));
+  holds_window_ = false;
+  encode_held(row, encoder, example);
+}
+
+void RowReader::encode_held(int64_t row, const ExampleEncoder& encoder, Example& example) {
+  try {
+    dataset_.read(row, row_);
+    encoder.encode(
+        row_, [&] { return dataset_.where(row); }, example);
+  } catch (const DamagedError& error) {
+    if (dataset_.on_error() == OnError::stop)
+      throw DamagedError(error.what() + std::string("\n  data.on_error: skip leaves out such rows"));
+    example = {};
+    example.damage = error.what();
+  }
+}
+
+}  // namespace plimsoll

@@ -79,11 +79,12 @@ bench: build setup-parity
 	cmake --build build --target matmul_bench
 	$(PARITY_PYTHON) bench/compare_hf.py --plimsoll $(PLIMSOLL) --work .cache/bench --rounds $(ROUNDS) --out .cache/bench/results.json
 
-# The unit tests under the address and undefined-behaviour sanitizers.
+# The unit tests, and the program under bad input, faults and files that change, with the address and undefined-behaviour
+# sanitizers.
 sanitize: setup
 	cmake -S . -B build-asan -G Ninja -DCMAKE_BUILD_TYPE=Release -DPLIMSOLL_SANITIZE=ON --log-level=NOTICE
-	cmake --build build-asan --target unit_tests -j $(JOBS)
-	ctest --test-dir build-asan --output-on-failure -j $(JOBS) -R '_test$$'
+	cmake --build build-asan --target unit_tests plimsoll failing_files fault_shim falling_clock -j $(JOBS)
+	ctest --test-dir build-asan --output-on-failure -j $(JOBS) -R '_test$$|^(bad_input|run_folder|outputs|changes|faults|hostile)$$'
 
 # Every target RUNS times with libFuzzer; what it finds stays in build-fuzz/. `make fuzz FUZZ_TARGETS=recipe` is one of them.
 fuzz: setup-fuzz

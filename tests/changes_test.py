@@ -1,17 +1,23 @@
 """What a run reads, and where it writes, changes while it goes on: its work is kept, its result is whole or no success.
 
-Usage: changes_test.py PLIMSOLL (from the repository's root). Standard library alone.
+Usage: changes_test.py PLIMSOLL (from the repository's root). Standard library, and pyarrow where setup put it.
 """
+import importlib.util
+import io
 import json
 import os
 import shutil
 import subprocess
+import sys
 import unittest
+from pathlib import Path
 
 import command_run
 from command_run import run
 from refusals import DAMAGED, MODEL_FILES, ROWS, SHIM, STOPPED, USAGE, TrainingTest, write_recipe
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / ".deps/py"))
+ARROW = ("parquet", "arrow") if importlib.util.find_spec("pyarrow") else ()
 LORA = {"type": "lora", "r": 4}
 STEPS = {"schedule": {"max_steps": 6, "warmup": 1}, "save": {"every": 3}}
 LOGS = ("metrics.jsonl", "events.jsonl", "run.json", "recipe.yaml", "README.md", "lock", "manifest.jsonl")
@@ -85,14 +91,29 @@ class ModelFolders(TrainingTest):
 
 
 class OtherFiles(TrainingTest):
-    def data(self, ending):
+    def data_of(self, ending, answer="answer", note="x"):
         """Rows of three megabytes: the last of them are not read before the run waits."""
-        rows = [{"prompt": f"question {i}", "response": f"answer {i}", "note": "x" * 10_000} for i in range(300)]
-        path = self.folder / f"rows.{ending}"
+        rows = [{"prompt": f"question {i}", "response": f"{answer} {i}", "note": note * 10_000} for i in range(300)]
         if ending == "jsonl":
-            path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+            return "".join(json.dumps(row) + "\n" for row in rows).encode()
+        if ending == "json":
+            return json.dumps(rows).encode()
+        if ending == "csv":
+            return ("prompt,response,note\n" + "".join(",".join(row.values()) + "\n" for row in rows)).encode()
+        import pyarrow
+        import pyarrow.ipc
+        import pyarrow.parquet
+        table, written = pyarrow.Table.from_pylist(rows), io.BytesIO()
+        if ending == "parquet":
+            pyarrow.parquet.write_table(table, written, row_group_size=50, compression="none", use_dictionary=False)
         else:
-            path.write_text("prompt,response,note\n" + "".join(",".join(row.values()) + "\n" for row in rows))
+            with pyarrow.ipc.new_file(written, table.schema) as writer:
+                writer.write_table(table, max_chunksize=50)
+        return written.getvalue()
+
+    def data(self, ending):
+        path = self.folder / f"rows.{ending}"
+        path.write_bytes(self.data_of(ending))
         return path
 
     def recipe_of(self, path):
@@ -111,6 +132,36 @@ class OtherFiles(TrainingTest):
             self.data(ending)
             command_run.output("train", recipe, "--quiet", "--resume")
             self.assertEqual((self.output / "metrics.jsonl").read_text().count("\n"), 18)
+
+    def test_rows_that_are_overwritten_in_place_stop_the_run_which_keeps_its_work(self):
+        for ending in ("jsonl", "json", "csv", *ARROW):
+            with self.subTest(ending):
+                shutil.rmtree(self.output, ignore_errors=True)
+                path = self.data(ending)
+                before = path.read_bytes()
+                self.assertGreater(len(before), 1 << 20)
+                recipe = self.recipe_of(path)
+                process = self.waiting_run(recipe, lines=1)
+                with open(path, "r+b") as file:  # as many bytes, and rows that can be read
+                    if ending in ("parquet", "arrow"):
+                        file.write(self.data_of(ending, "absent", "y"))
+                    else:
+                        file.write(before.replace(b"answer 29", b"omitted 9"))
+                text = self.go_on(process, DAMAGED)
+                self.assertRegex(text, f"(?s){path} changed while .* is saved: --resume goes on from there")
+                self.refused(USAGE, "data", "train", recipe, "--quiet", "--resume")
+                path.write_bytes(before)
+                command_run.output("train", recipe, "--quiet", "--resume")
+                self.assertEqual((self.output / "metrics.jsonl").read_text().count("\n"), 18)
+
+    def test_rows_that_are_only_touched_do_not_matter(self):
+        for ending in ("jsonl", *ARROW[:1]):
+            shutil.rmtree(self.output, ignore_errors=True)
+            path = self.data(ending)
+            process = self.waiting_run(self.recipe_of(path), lines=1)
+            os.utime(path)
+            path.chmod(0o600)
+            self.assertEqual(self.go_on(process, 0), "")
 
     def test_rows_that_get_company_or_are_removed_are_those_that_were_counted(self):
         path = self.data("jsonl")

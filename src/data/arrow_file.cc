@@ -17,6 +17,7 @@
 #include "data/arrow_error.h"
 #include "data/memory_pool.h"
 #include "data/parquet_block.h"
+#include "data/scanned_file.h"
 
 namespace plimsoll {
 namespace {
@@ -67,6 +68,7 @@ class ArrowFile final : public DataFile {
   ArrowFile(const std::filesystem::path& path, CappedMemoryPool& pool) : path_(path.string()), pool_(pool) {
     arrow::util::InitializeUTF8();
     file_ = check(arrow::io::ReadableFile::Open(path_, &pool_));
+    stamp_.emplace(path_, *file_);
     index();
     const auto reader = open_messages({});
     schema_ = reader->schema();
@@ -100,6 +102,7 @@ class ArrowFile final : public DataFile {
   }
 
   std::unique_ptr<Block> load(size_t unit) override {
+    stamp_->require_unchanged();
     const UnitRange& range = units_[unit];
     const auto reader = open_messages(std::span(batches_).subspan(range.begin, range.end - range.begin));
     auto block = std::make_unique<ParquetBlock>(path_, selected_, range.first_row);
@@ -277,6 +280,7 @@ class ArrowFile final : public DataFile {
   std::string path_;
   CappedMemoryPool& pool_;
   std::shared_ptr<arrow::io::ReadableFile> file_;
+  std::optional<FileStamp> stamp_;
   std::vector<MessagePlace> preamble_;  // schema, dictionaries
   std::vector<Batch> batches_;
   std::shared_ptr<arrow::Schema> schema_;

@@ -7,12 +7,10 @@
 #include "base/error.h"
 #include "data/cell.h"
 #include "data/json_block.h"
-#include "io/file.h"
+#include "data/scanned_file.h"
 
 namespace plimsoll {
 namespace {
-
-constexpr int64_t kScanBytes = kMiB;
 
 std::string line_name(const std::string& path, int64_t line) { return path + ":" + std::to_string(line); }
 
@@ -169,7 +167,7 @@ class CsvBlock final : public Block {
 
 class CsvFile final : public DataFile {
  public:
-  CsvFile(const std::filesystem::path& path, char separator) : file_(File::open(path)) {
+  CsvFile(const std::filesystem::path& path, char separator) : file_(path) {
     arrow::util::InitializeUTF8();
     header_ = {path.string(), separator, {}};
     scan();
@@ -195,16 +193,15 @@ class CsvFile final : public DataFile {
 
   std::unique_ptr<Block> load(size_t unit) override {
     const UnitRange& range = ranges_[unit];
-    std::string text(static_cast<size_t>(range.end - range.start), '\0');
-    file_.read(range.start, std::as_writable_bytes(std::span<char>(text)));
+    std::string text = file_.text(range.start, range.end);
     std::vector<Record> records;
     records.reserve(static_cast<size_t>(range.rows));
     RecordScanner scanner(header_.path, header_.separator);
     const auto keep = [&](const Record& record) { records.push_back(record); };
     scanner.feed(text, keep);
     scanner.finish(keep);
-    if (static_cast<int64_t>(records.size()) != range.rows)
-      throw DamagedError(header_.path + ": changed while it was read.");
+    check_internal(static_cast<int64_t>(records.size()) == range.rows,
+                   "the rows of a unit are not those counted");
     return std::make_unique<CsvBlock>(header_, selected_, as_, std::move(text), std::move(records),
                                       range.first_line);
   }
@@ -219,19 +216,15 @@ class CsvFile final : public DataFile {
       ranges_.back().end = record.end;
       ++ranges_.back().rows;
     };
-    std::string buffer(static_cast<size_t>(kScanBytes), '\0');
-    const int64_t bytes = file_.size();
-    for (int64_t offset = 0; offset < bytes; offset += kScanBytes) {
-      const auto count = static_cast<size_t>(std::min(kScanBytes, bytes - offset));
-      file_.read(offset, std::as_writable_bytes(std::span<char>(buffer)).first(count));
-      scanner.feed(std::string_view(buffer).substr(0, count), place);
-    }
+    file_.scan([&](std::string_view piece) {
+      scanner.feed(piece, place);
+      return true;
+    });
     scanner.finish(place);
   }
 
   void read_header(const Record& record) {
-    std::string text(static_cast<size_t>(record.end - record.start), '\0');
-    file_.read(record.start, std::as_writable_bytes(std::span<char>(text)));
+    const std::string text = file_.text(record.start, record.end);
     const std::string here = line_name(header_.path, record.line);
     std::vector<std::string> names;
     const std::string_view mark = "\xEF\xBB\xBF";
@@ -245,7 +238,7 @@ class CsvFile final : public DataFile {
     }
   }
 
-  File file_;
+  ScannedFile file_;
   Header header_;
   std::vector<UnitRange> ranges_;
   std::vector<size_t> selected_;

@@ -4,12 +4,10 @@
 #include "base/error.h"
 #include "data/json_block.h"
 #include "data/json_list.h"
-#include "io/file.h"
+#include "data/scanned_file.h"
 
 namespace plimsoll {
 namespace {
-
-constexpr int64_t kScanBytes = kMiB;
 
 struct UnitRange {
   int64_t start = 0;  // of the first row
@@ -21,9 +19,10 @@ struct UnitRange {
 
 class JsonFile final : public DataFile {
  public:
-  JsonFile(File file, std::vector<UnitRange> ranges) : file_(std::move(file)), ranges_(std::move(ranges)) {
+  JsonFile(ScannedFile file, std::vector<UnitRange> ranges)
+      : file_(std::move(file)), ranges_(std::move(ranges)) {
     if (ranges_.empty()) return;
-    const std::string text = text_of(ranges_.front());
+    const std::string text = file_.text(ranges_.front().start, ranges_.front().end);
     const JsonRow first = rows_of(text, ranges_.front()).front();
     columns_ = columns_of_row(
         std::string_view(text).substr(first.start, first.length),
@@ -48,7 +47,7 @@ class JsonFile final : public DataFile {
 
   std::unique_ptr<Block> load(size_t unit) override {
     const UnitRange& range = ranges_[unit];
-    std::string text = text_of(range);
+    std::string text = file_.text(range.start, range.end);
     std::vector<JsonRow> rows = rows_of(text, range);
     return std::make_unique<JsonBlock>(
         selected_, as_, std::move(text), std::move(rows),
@@ -56,12 +55,6 @@ class JsonFile final : public DataFile {
   }
 
  private:
-  [[nodiscard]] std::string text_of(const UnitRange& range) const {
-    std::string text(static_cast<size_t>(range.end - range.start), '\0');
-    file_.read(range.start, std::as_writable_bytes(std::span<char>(text)));
-    return text;
-  }
-
   [[nodiscard]] std::vector<JsonRow> rows_of(std::string_view text, const UnitRange& range) const {
     std::vector<JsonRow> rows;
     rows.reserve(static_cast<size_t>(range.rows));
@@ -71,12 +64,12 @@ class JsonFile final : public DataFile {
     });
     scanner.start_within_list();
     scanner.feed(text);
-    if (static_cast<int64_t>(rows.size()) != range.rows)
-      throw DamagedError(file_.path().string() + ": changed while it was read.");
+    check_internal(static_cast<int64_t>(rows.size()) == range.rows,
+                   "the rows of a unit are not those counted");
     return rows;
   }
 
-  File file_;
+  ScannedFile file_;
   std::vector<UnitRange> ranges_;
   std::vector<Column> columns_;
   std::vector<Column> selected_;
@@ -84,10 +77,9 @@ class JsonFile final : public DataFile {
 };
 
 // Whether the file's text, blanks at its ends aside, stands on one line.
-bool is_one_line(const File& file) {
+bool is_one_line(const ScannedFile& file) {
   if (file.size() > kMaxRowBytes) return false;
-  std::string text(static_cast<size_t>(file.size()), '\0');
-  file.read(0, std::as_writable_bytes(std::span<char>(text)));
+  const std::string text = file.text(0, file.size());
   const size_t end = text.find_last_not_of(" \t\r\n");
   return end != std::string::npos && text.find('\n', text.find_first_not_of(" \t\r\n")) > end;
 }
@@ -95,7 +87,7 @@ bool is_one_line(const File& file) {
 }  // namespace
 
 std::unique_ptr<DataFile> open_json(const std::filesystem::path& path, OnError on_error) {
-  File file = File::open(path);
+  ScannedFile file(path);
   std::vector<UnitRange> ranges;
   int64_t rows = 0;
   JsonListScanner scanner(path.string(), [&](const JsonListScanner::Found& row) {
@@ -105,14 +97,13 @@ std::unique_ptr<DataFile> open_json(const std::filesystem::path& path, OnError o
     ++ranges.back().rows;
     ++rows;
   });
-  std::string buffer(static_cast<size_t>(kScanBytes), '\0');
-  const int64_t bytes = file.size();
-  for (int64_t offset = 0; offset < bytes; offset += kScanBytes) {
-    const auto count = static_cast<size_t>(std::min(kScanBytes, bytes - offset));
-    file.read(offset, std::as_writable_bytes(std::span<char>(buffer)).first(count));
-    if (!scanner.feed(std::string_view(buffer).substr(0, count))) return open_jsonl(path, on_error);
-  }
-  if (scanner.finish() == JsonListScanner::Kind::list || bytes == 0)
+  bool lines = false;
+  file.scan([&](std::string_view piece) {
+    lines = !scanner.feed(piece);
+    return !lines;
+  });
+  if (lines) return open_jsonl(path, on_error);
+  if (scanner.finish() == JsonListScanner::Kind::list || file.size() == 0)
     return std::make_unique<JsonFile>(std::move(file), std::move(ranges));
   if (is_one_line(file)) return open_jsonl(path, on_error);
   throw DamagedError(

@@ -5,12 +5,10 @@
 
 #include "base/error.h"
 #include "data/json_block.h"
-#include "io/file.h"
+#include "data/scanned_file.h"
 
 namespace plimsoll {
 namespace {
-
-constexpr int64_t kScanBytes = kMiB;
 
 struct UnitRange {
   int64_t start = 0;
@@ -76,20 +74,17 @@ class Scanner {
   bool blank_ = true;
 };
 
-std::vector<UnitRange> scan(const File& file) {
+std::vector<UnitRange> scan(ScannedFile& file) {
   Scanner scanner(file.path());
-  std::string buffer(static_cast<size_t>(kScanBytes), '\0');
-  const int64_t bytes = file.size();
-  for (int64_t offset = 0; offset < bytes; offset += kScanBytes) {
-    const auto count = static_cast<size_t>(std::min(kScanBytes, bytes - offset));
-    file.read(offset, std::as_writable_bytes(std::span<char>(buffer)).first(count));
-    scanner.feed(std::string_view(buffer).substr(0, count));
-  }
+  file.scan([&scanner](std::string_view piece) {
+    scanner.feed(piece);
+    return true;
+  });
   return scanner.finish();
 }
 
 // The lines of a unit that are no blank ones.
-std::vector<JsonRow> rows_of(const std::string& text, int64_t expected, const std::string& path) {
+std::vector<JsonRow> rows_of(const std::string& text, int64_t expected) {
   std::vector<JsonRow> rows;
   rows.reserve(static_cast<size_t>(expected));
   size_t start = 0;
@@ -100,15 +95,13 @@ std::vector<JsonRow> rows_of(const std::string& text, int64_t expected, const st
       rows.push_back({static_cast<uint32_t>(start), static_cast<uint32_t>(line.size()), number});
     start = end + 1;
   }
-  if (static_cast<int64_t>(rows.size()) != expected)
-    throw DamagedError(path + ": changed while it was read.");
+  check_internal(static_cast<int64_t>(rows.size()) == expected, "the rows of a unit are not those counted");
   return rows;
 }
 
 class JsonlFile final : public DataFile {
  public:
-  JsonlFile(const std::filesystem::path& path, OnError on_error)
-      : file_(File::open(path)), ranges_(scan(file_)) {
+  JsonlFile(const std::filesystem::path& path, OnError on_error) : file_(path), ranges_(scan(file_)) {
     if (!ranges_.empty()) columns_ = columns_of_first_line(on_error);
   }
 
@@ -130,25 +123,19 @@ class JsonlFile final : public DataFile {
 
   std::unique_ptr<Block> load(size_t unit) override {
     const UnitRange& range = ranges_[unit];
-    std::string text = text_of(range);
-    std::vector<JsonRow> rows = rows_of(text, range.rows, file_.path().string());
+    std::string text = file_.text(range.start, range.end);
+    std::vector<JsonRow> rows = rows_of(text, range.rows);
     return std::make_unique<JsonBlock>(
         selected_, as_, std::move(text), std::move(rows),
         JsonBlock::Place{file_.path().string(), RowName::line, range.first_line, 0});
   }
 
  private:
-  [[nodiscard]] std::string text_of(const UnitRange& range) const {
-    std::string text(static_cast<size_t>(range.end - range.start), '\0');
-    file_.read(range.start, std::as_writable_bytes(std::span<char>(text)));
-    return text;
-  }
-
   [[nodiscard]] std::vector<Column> columns_of_first_line(OnError on_error) const {
     const UnitRange& range = ranges_.front();
-    const std::string text = text_of(range);
+    const std::string text = file_.text(range.start, range.end);
     std::exception_ptr first_problem;
-    for (const JsonRow& row : rows_of(text, range.rows, file_.path().string())) {
+    for (const JsonRow& row : rows_of(text, range.rows)) {
       const std::string here = line_name(file_.path(), range.first_line + row.line);
       try {
         return columns_of_row(std::string_view(text).substr(row.start, row.length), here);
@@ -160,7 +147,7 @@ class JsonlFile final : public DataFile {
     std::rethrow_exception(first_problem);
   }
 
-  File file_;
+  ScannedFile file_;
   std::vector<UnitRange> ranges_;
   std::vector<Column> columns_;
   std::vector<Column> selected_;

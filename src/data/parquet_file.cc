@@ -20,6 +20,7 @@
 #include "data/data_file.h"
 #include "data/memory_pool.h"
 #include "data/parquet_block.h"
+#include "data/scanned_file.h"
 
 namespace plimsoll {
 namespace {
@@ -64,7 +65,9 @@ auto guarded(const std::string& path, Call&& call) {
   }
 }
 
-std::unique_ptr<parquet::arrow::FileReader> open_reader(const std::string& path, CappedMemoryPool& pool) {
+std::unique_ptr<parquet::arrow::FileReader> open_reader(const std::string& path,
+                                                        std::shared_ptr<arrow::io::ReadableFile> file,
+                                                        CappedMemoryPool& pool) {
   parquet::ReaderProperties properties(&pool);
   properties.enable_buffered_stream();
   properties.set_buffer_size(kReadBufferBytes);
@@ -74,7 +77,7 @@ std::unique_ptr<parquet::arrow::FileReader> open_reader(const std::string& path,
   arrow::util::InitializeUTF8();  // for ValidateUTF8 below
   return guarded(path, [&] {
     parquet::arrow::FileReaderBuilder builder;
-    check(path, builder.Open(check(path, arrow::io::ReadableFile::Open(path, &pool)), properties));
+    check(path, builder.Open(std::move(file), properties));
     return check(path, builder.memory_pool(&pool)->properties(arrow_properties)->Build());
   });
 }
@@ -90,7 +93,10 @@ struct UnitRange {
 class ParquetFile final : public DataFile {
  public:
   ParquetFile(const std::filesystem::path& path, CappedMemoryPool& pool)
-      : path_(path.string()), reader_(open_reader(path_, pool)) {
+      : path_(path.string()),
+        file_(guarded(path_, [&] { return check(path_, arrow::io::ReadableFile::Open(path_, &pool)); })),
+        stamp_(path_, *file_),
+        reader_(open_reader(path_, file_, pool)) {
     for (const auto& field : reader_->manifest().schema_fields)
       columns_.push_back(
           {field.field->name(), parquet_column_kind(*field.field->type()), field.field->type()->ToString()});
@@ -103,6 +109,7 @@ class ParquetFile final : public DataFile {
   }
 
   std::unique_ptr<Block> load(size_t unit) override {
+    stamp_.require_unchanged();
     try {
       return guarded(path_, [&] { return load_unit(ranges_[unit], is_last_of_group(unit)); });
     } catch (...) {
@@ -252,6 +259,8 @@ class ParquetFile final : public DataFile {
   }
 
   std::string path_;
+  std::shared_ptr<arrow::io::ReadableFile> file_;
+  FileStamp stamp_;
   std::unique_ptr<parquet::arrow::FileReader> reader_;
   std::vector<Column> columns_;
   std::vector<SelectedColumn> selected_;

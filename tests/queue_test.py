@@ -159,6 +159,69 @@ class Entries(QueueTest):
         self.assertEqual([self.show(one)["state"] for one in (first, second)], ["waiting", "waiting"])
 
 
+class Configs(QueueTest):
+    def test_a_command_gets_a_copy_of_its_file_with_keys_changed_and_the_original_stays(self):
+        config = self.folder / "train.yaml"
+        text = "# mine\nmodel: {name: m, revision: \"1\"}\nlr: 1e-4  # slow\n"
+        config.write_text(text)
+        entries = []
+        for lr in ("2e-4", "3e-4"):
+            entries.append(json.loads(self.queue(
+                "add", "--json", "--memory", "50MiB", "--yaml-set", f"train.yaml:lr={lr}", "--yaml-set",
+                "train.yaml:model.dropout=0.1", "--env", f"CONFIG={config}", "--", "sh", "-c", 'cat "$1"; cat "$CONFIG" >&2', "-", "./train.yaml"))["id"])
+        config.write_text(text + "new: 1\n")  # the copy is of when it was added
+        self.run_all("--memory", "300MiB")
+        for entry, lr in zip(entries, ("2e-4", "3e-4")):
+            once = f'model:\n  name: m\n  revision: "1"\n  dropout: 0.1\nlr: {lr}\n'
+            self.assertEqual(self.queue("logs", entry), once * 2)
+        self.assertEqual(config.read_text(), text + "new: 1\n")
+
+    def test_what_cannot_be_changed_is_refused_by_file_and_key(self):
+        (self.folder / "a.yaml").write_text("a: 1\n")
+        for words, expected in ((["--yaml-set", "a.yaml:a.b=1", "--", "true", "a.yaml"], "a.yaml:a.b"),
+                                (["--yaml-set", "a.yaml:a=1", "--", "true"], "names a.yaml"),
+                                (["--yaml-set", "b.yaml:a=1", "--", "true", "b.yaml"], "b.yaml"),
+                                (["--yaml-set", "a.yaml", "--", "true"], "FILE:KEY=VALUE"),
+                                (["--sweep", "a=1,2", "--", "true"], "are for recipes")):
+            self.assertIn(expected, self.queue("add", "--memory", "1MiB", *words, code=2))
+        self.assertEqual(json.loads(self.queue("list", "--json"))["entries"], [])
+        files = self.queue_folder / "files"
+        self.assertEqual(list(files.iterdir()) if files.exists() else [], [], "a copy that nobody uses is left")
+
+
+class Draining(QueueTest):
+    def test_drain_ends_the_worker_with_what_runs_and_keeps_what_waits(self):
+        self.assertIn("no worker runs", self.queue("drain", code=2))
+        first = self.add("sh", "-c", "touch started; while [ ! -e go ]; do sleep 0.05; done", memory="80MiB")
+        second = self.add("true", memory="80MiB")
+        worker = self.worker("--memory", "100MiB")
+        self.eventually((self.folder / "started").exists, "it never started")
+        self.assertIn("the worker ends", self.queue("drain"))
+        self.assertTrue(json.loads(self.queue("list", "--json"))["draining"])
+        self.assertIn("draining", self.queue("list"))
+        self.assertIsNone(worker.poll(), "what runs is waited for")
+        (self.folder / "go").touch()
+        worker.communicate(timeout=SECONDS)
+        self.assertEqual(worker.returncode, 0)
+        self.assertEqual([self.show(one)["state"] for one in (first, second)], ["done", "waiting"])
+        self.run_all("--memory", "100MiB")  # a later worker is not drained by what was asked of an earlier one
+        self.assertEqual(self.show(second)["state"], "done")
+
+    def test_drain_waits_where_asked_and_is_taken_back_by_resume(self):
+        self.add("sh", "-c", "while [ ! -e go ]; do sleep 0.05; done", memory="80MiB")
+        second = self.add("true", memory="10MiB", after=1)
+        worker = self.worker("--memory", "100MiB", "--until-done")
+        self.eventually(lambda: self.show(1)["state"] == "running", "it never started")
+        waiting = subprocess.Popen([str(PLIMSOLL), "queue", "drain", "--wait"], env=self.environment, stdout=subprocess.DEVNULL)
+        self.eventually(lambda: json.loads(self.queue("list", "--json"))["draining"], "it never drained")
+        self.assertIsNone(waiting.poll())
+        self.queue("resume")
+        self.assertEqual(waiting.wait(SECONDS), 0)
+        (self.folder / "go").touch()
+        worker.communicate(timeout=SECONDS)
+        self.assertEqual(self.show(second)["state"], "done")
+
+
 class Running(QueueTest):
     def test_commands_run_with_their_environment_and_their_ends_are_explained(self):
         good = self.add("sh", "-c", 'echo "$WORD $OMP_NUM_THREADS $PWD"', memory="50MiB", env="WORD=hello", threads=2)
@@ -351,6 +414,24 @@ class Trainings(QueueTest):
         self.eventually(lambda: '"resume"' in events.read_text(), "it started from nothing")
         self.queue("cancel", entry)
         self.queue("wait", entry, code=5)
+
+    def test_a_sweep_is_a_run_for_each_combination_with_a_name_and_an_output_of_its_own(self):
+        recipe = self.recipe("swept", 2)
+        answer = json.loads(self.queue("add", recipe, "--threads", 1, "--sweep", "optimizer.lr=1e-3,2e-3", "--sweep",
+                                       "batch.effective=4,8", "--json"))["entries"]
+        names = ["swept-lr1e-3-effective4", "swept-lr1e-3-effective8", "swept-lr2e-3-effective4", "swept-lr2e-3-effective8"]
+        self.assertEqual([one["name"] for one in answer], names)
+        self.run_all("--memory", "1GiB", "--threads", 1)
+        for name in names:
+            kept = (self.folder / name / "recipe.yaml").read_text()
+            self.assertIn("lr: 0.001" if "lr1e" in name else "lr: 0.002", kept)
+            self.assertIn(f"effective: {name[-1]}", kept)
+        self.assertFalse((self.folder / "swept").exists())
+
+    def test_a_sweep_with_one_run_that_fits_nothing_adds_none(self):
+        text = self.queue("add", self.recipe("none", 2), "--sweep", "memory.device=1GiB,20MiB", code=3)
+        self.assertIn("does not fit", text)
+        self.assertEqual(json.loads(self.queue("list", "--json"))["entries"], [])
 
     def test_a_recipe_that_fits_nothing_is_not_added(self):
         self.assertIn("does not fit", self.queue("add", self.recipe("tiny", 5), "--memory", "20MiB", code=3))

@@ -1,13 +1,21 @@
 // plimsoll queue add: a recipe, planned, or a command with what it is said to need.
+#include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "base/print.h"
 #include "base/units.h"
 #include "cli/queue_commands.h"
 #include "cli/usage_text.h"
+#include "fleet/queue/config_copy.h"
 #include "fleet/queue/planned.h"
+#include "fleet/queue/sweep.h"
+#include "io/file.h"
+#include "recipe/load.h"
 
 namespace plimsoll {
 namespace {
@@ -15,7 +23,7 @@ namespace {
 namespace fs = std::filesystem;
 
 struct AddArguments {
-  std::vector<std::string> words, sets, environment;
+  std::vector<std::string> words, sets, environment, sweeps, yaml_sets;
   std::vector<int64_t> after;
   std::string memory, host_memory, name;
   int threads = 0, devices = 0, priority = 0, retries = 2;
@@ -29,11 +37,13 @@ bool is_recipe(const std::vector<std::string>& words) {
 }
 
 // The plan is fixed as it was made: its peak is the budget of the training.
-void fill_recipe(const AddArguments& arguments, queue::Entry& entry) {
+void fill_recipe(const AddArguments& arguments, const std::vector<std::string>& sets, queue::Entry& entry) {
+  if (!arguments.yaml_sets.empty())
+    throw UsageError("--yaml-set is for the files of commands; recipes take --set");
   if (arguments.devices > 0 || !arguments.host_memory.empty())
     throw UsageError("--devices and --host-memory are for commands: a recipe trains on the CPU");
   std::vector<std::string> words = arguments.words;
-  for (const std::string& set : arguments.sets) words.insert(words.end(), {"--set", set});
+  for (const std::string& set : sets) words.insert(words.end(), {"--set", set});
   std::vector<std::string> asked = words;
   asked.insert(asked.end(), {"--json"});
   if (!arguments.memory.empty()) asked.insert(asked.end(), {"--memory", arguments.memory});
@@ -49,8 +59,9 @@ void fill_recipe(const AddArguments& arguments, queue::Entry& entry) {
 }
 
 void fill_command(const AddArguments& arguments, queue::Entry& entry) {
-  if (!arguments.sets.empty())
-    throw UsageError("--set is for recipes; commands take --env and their own options");
+  if (!arguments.sets.empty() || !arguments.sweeps.empty())
+    throw UsageError(
+        "--set and --sweep are for recipes; commands take --env, --yaml-set and their own options");
   if (arguments.memory.empty())
     throw UsageError("--memory is missing: what the command takes" +
                      std::string(arguments.devices > 0 ? " on each device" : ", all its processes together"));
@@ -74,7 +85,6 @@ void check_environment(const std::vector<std::string>& environment) {
 }
 
 queue::Entry read_entry(const AddArguments& arguments) {
-  check_environment(arguments.environment);
   queue::Entry entry;
   entry.name = !arguments.name.empty() ? arguments.name : fs::path(arguments.words.front()).stem().string();
   entry.environment = arguments.environment;
@@ -85,22 +95,81 @@ queue::Entry read_entry(const AddArguments& arguments) {
   entry.seconds = arguments.seconds;
   entry.submitted =
       std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-  if (is_recipe(arguments.words)) {
-    fill_recipe(arguments, entry);
-  } else {
-    fill_command(arguments, entry);
-  }
   return entry;
 }
 
-ExitCode run_add(const AddArguments& arguments) {
-  queue::Entry entry = read_entry(arguments);
-  queue::Store store(queue::queue_folder());
-  entry.id = store.add(entry);
-  if (arguments.json) {
-    print(json_text(entry_json(store, entry)));
-    return ExitCode::ok;
+// Where a recipe's runs of a sweep write: beside where it would.
+std::string swept_output(const AddArguments& arguments, const std::string& suffix) {
+  Overrides overrides;
+  overrides.sets = arguments.sets;
+  if (const char* environment = std::getenv("PLIMSOLL_SET")) overrides.environment = environment;
+  const Recipe recipe = load_recipe(arguments.words.front(), overrides).recipe;
+  if (!recipe.output)
+    throw UsageError(arguments.words.front() + ": has no output; --set output=FOLDER gives it one");
+  return assignment("output", *recipe.output + "-" + suffix);
+}
+
+// One entry for each point of the sweep, each planned for itself.
+std::vector<queue::Entry> read_recipes(const AddArguments& arguments) {
+  std::vector<queue::Entry> entries;
+  for (const queue::SweepPoint& point : queue::read_sweeps(arguments.sweeps)) {
+    queue::Entry entry = read_entry(arguments);
+    std::vector<std::string> sets = arguments.sets;
+    sets.insert(sets.end(), point.sets.begin(), point.sets.end());
+    if (!point.suffix.empty()) {
+      entry.name += "-" + point.suffix;
+      if (std::none_of(point.sets.begin(), point.sets.end(),
+                       [](const std::string& set) { return set.starts_with("output="); }))
+        sets.push_back(swept_output(arguments, point.suffix));
+    }
+    fill_recipe(arguments, sets, entry);
+    entries.push_back(std::move(entry));
   }
+  return entries;
+}
+
+// Whether a word, or what stands behind its '=', names the file; it then names `copy`.
+bool rename_in(std::string& word, const fs::path& file, const std::string& copy) {
+  const auto is_file = [&](const std::string& name) {
+    return !name.empty() && fs::absolute(name).lexically_normal() == fs::absolute(file).lexically_normal();
+  };
+  if (is_file(word)) return word = copy, true;
+  const size_t equals = word.find('=');
+  if (equals == std::string::npos || !is_file(word.substr(equals + 1))) return false;
+  word = word.substr(0, equals + 1) + copy;
+  return true;
+}
+
+// Files with changed keys: the command is given copies, which lie in the queue's folder.
+void copy_configs(const AddArguments& arguments, const queue::Store& store, queue::Entry& entry) {
+  std::map<std::string, std::vector<queue::ConfigChange>> files;
+  for (const std::string& text : arguments.yaml_sets) {
+    queue::ConfigChange change = queue::read_config_change(text);
+    files[change.file].push_back(std::move(change));
+  }
+  constexpr int64_t kMostBytes = 16 * kMiB;
+  for (const auto& [file, changes] : files) {
+    std::vector<std::string> told;
+    const std::string text = queue::changed_config(read_text(file, kMostBytes), file, changes, told);
+    fs::create_directories(store.folder() / "files");
+    std::string folder = (store.folder() / "files" / "XXXXXX").string();
+    if (mkdtemp(folder.data()) == nullptr) throw StoppedError(folder + ": cannot be made");
+    const std::string copy = (fs::path(folder) / fs::path(file).filename()).string();
+    bool named = false;
+    for (std::string& word : entry.words) named |= rename_in(word, file, copy);
+    for (std::string& one : entry.environment) named |= rename_in(one, file, copy);
+    if (!named) {
+      fs::remove_all(folder);
+      throw UsageError("--yaml-set: neither the command nor --env names " + file);
+    }
+    std::ofstream out(copy, std::ios::binary);
+    out << text << std::flush;
+    if (!out) throw StoppedError(copy + ": cannot be written");
+    for (const std::string& line : told) say("note    " + printable(file + ": " + line));
+  }
+}
+
+std::string added_text(const queue::Entry& entry) {
   const queue::Need& need = entry.need;
   std::string text = "added " + std::to_string(entry.id) + " " + printable(entry.name) + ": ";
   if (need.devices > 0)
@@ -108,7 +177,33 @@ ExitCode run_add(const AddArguments& arguments) {
   text += format_bytes(need.host_bytes) + (need.devices > 0 ? " on the host, " : ", ") +
           std::to_string(need.threads) + (need.threads == 1 ? " thread" : " threads");
   if (entry.seconds > 0) text += ", about " + format_seconds(entry.seconds);
-  print(text + worker_note(store) + "\n");
+  return text;
+}
+
+ExitCode run_add(const AddArguments& arguments) {
+  check_environment(arguments.environment);
+  std::vector<queue::Entry> entries;
+  if (is_recipe(arguments.words)) {
+    entries = read_recipes(arguments);
+  } else {
+    entries.push_back(read_entry(arguments));
+    fill_command(arguments, entries.front());
+  }
+  queue::Store store(queue::queue_folder());
+  if (!entries.front().recipe) copy_configs(arguments, store, entries.front());
+  const std::vector<int64_t> ids = store.add(entries);
+  for (size_t i = 0; i < entries.size(); ++i) entries[i].id = ids[i];
+  if (arguments.json && arguments.sweeps.empty()) {
+    print(json_text(entry_json(store, entries.front())));
+    return ExitCode::ok;
+  }
+  nlohmann::ordered_json root = {{"entries", nlohmann::ordered_json::array()}};
+  std::string text;
+  for (const queue::Entry& entry : entries) {
+    if (arguments.json) root["entries"].push_back(entry_json(store, entry));
+    text += (text.empty() ? "" : "\n") + added_text(entry);
+  }
+  print(arguments.json ? json_text(root) : text + worker_note(store) + "\n");
   return ExitCode::ok;
 }
 
@@ -139,6 +234,16 @@ void add_queue_add(CLI::App& group, Action& action) {
   command->add_option("--name", arguments->name, "what lists call it");
   command->add_option("--set", arguments->sets, "key=value: changes one key of the recipe (may be repeated)")
       ->type_name("KEY=VALUE");
+  command
+      ->add_option("--sweep", arguments->sweeps,
+                   "key=1,2,3: a run of the recipe for each value; given several times, for each combination")
+      ->type_name("KEY=VALUES");
+  command
+      ->add_option(
+          "--yaml-set", arguments->yaml_sets,
+          "FILE:key=value: the command is given a copy of its YAML or JSON file with this key changed "
+          "(may be repeated)")
+      ->type_name("FILE:KEY=VALUE");
   command->add_option("--env", arguments->environment, "NAME=VALUE for its environment (may be repeated)")
       ->type_name("NAME=VALUE");
   command
@@ -146,7 +251,8 @@ void add_queue_add(CLI::App& group, Action& action) {
                    "times that it is tried again where that may help: docs/queue.md")
       ->check(at_least(0));
   command->add_flag("--json", arguments->json, "for machines: docs/json.md");
-  for (const char* one : {"--after", "--set", "--env"}) command->get_option(one)->allow_extra_args(false);
+  for (const char* one : {"--after", "--set", "--env", "--sweep", "--yaml-set"})
+    command->get_option(one)->allow_extra_args(false);
   command->callback([arguments, &action] { action = [arguments] { return run_add(*arguments); }; });
 }
 

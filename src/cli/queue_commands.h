@@ -13,7 +13,7 @@ void add_queue_run(CLI::App& group, Action& action);
 void add_queue_list(CLI::App& group, Action& action);
 void add_queue_show(CLI::App& group, Action& action);
 void add_queue_logs(CLI::App& group, Action& action);
-// cancel, pause, resume, retry, priority, wait.
+// cancel, pause, resume, drain, retry, priority, wait.
 void add_queue_steering(CLI::App& group, Action& action);
 
 // This program's own file.

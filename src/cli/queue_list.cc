@@ -73,6 +73,7 @@ std::string list_text(const std::vector<Entry>& entries, Store& store) {
                    reserved(one.need), std::to_string(one.need.threads), std::to_string(one.priority),
                    std::to_string(one.attempts), printable(one.note)});
   std::string text = table.render("  ");
+  if (store.draining()) text += "  draining: nothing new starts, and the worker ends with what runs\n";
   if (store.paused()) text += "  paused: nothing new starts until plimsoll queue resume\n";
   return text;
 }
@@ -85,7 +86,8 @@ ExitCode run_list(const ShowArguments& arguments) {
     if (const std::string note = worker_note(store); !note.empty()) print("  " + note.substr(2) + "\n");
     return ExitCode::ok;
   }
-  nlohmann::ordered_json root = {{"paused", store.paused()}, {"worker", worker_runs(store)}};
+  nlohmann::ordered_json root = {
+      {"paused", store.paused()}, {"draining", store.draining()}, {"worker", worker_runs(store)}};
   root["entries"] = nlohmann::ordered_json::array();
   for (const Entry& one : entries) root["entries"].push_back(entry_json(store, one));
   print(json_text(root));

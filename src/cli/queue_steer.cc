@@ -1,4 +1,4 @@
-// plimsoll queue cancel, pause, resume, retry, priority, wait.
+// plimsoll queue cancel, pause, resume, drain, retry, priority, wait.
 #include <chrono>
 #include <thread>
 
@@ -124,9 +124,33 @@ ExitCode for_each_entry(const SteerArguments& arguments, Change&& change) {
 }
 
 ExitCode pause_all(bool paused) {
-  Store(queue::queue_folder()).pause(paused);
+  Store store(queue::queue_folder());
+  store.pause(paused);
+  if (!paused) store.drain(false);
   print(paused ? "paused: what runs goes on, nothing new starts\n" : "resumed\n");
   return ExitCode::ok;
+}
+
+// The worker ends when what runs is over; with `wait` this command does too.
+ExitCode drain(bool wait) {
+  Store store(queue::queue_folder());
+  if (!worker_runs(store)) throw UsageError("no worker runs: there is nothing to drain");
+  store.drain(true);
+  print("draining: nothing new starts, and the worker ends with what runs; what waits stays\n");
+  flush_output();
+  while (wait && worker_runs(store)) {
+    if (!store.draining()) break;  // the worker is about to end, or somebody took it back
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  }
+  return ExitCode::ok;
+}
+
+void add_drain(CLI::App& group, Action& action) {
+  auto wait = std::make_shared<bool>(false);
+  CLI::App* command =
+      group.add_subcommand("drain", "nothing new starts, and the worker ends when what runs is over");
+  command->add_flag("--wait", *wait, "returns when it has");
+  command->callback([wait, &action] { action = [wait] { return drain(*wait); }; });
 }
 
 CLI::App* add_one(CLI::App& group, Action& action, const char* name, const char* summary, bool ids_needed,
@@ -157,6 +181,7 @@ void add_queue_steering(CLI::App& group, Action& action) {
           [](const SteerArguments& arguments) {
             return arguments.ids.empty() ? pause_all(false) : for_each_entry(arguments, let_go);
           });
+  add_drain(group, action);
   add_one(group, action, "retry", "puts entries that ended back; recipes go on from their checkpoint", true,
           [](const SteerArguments& arguments) { return for_each_entry(arguments, retry); });
   add_one(group, action, "priority", "changes the priority of entries", true,

@@ -166,15 +166,22 @@ Store::Store(const fs::path& folder)
   transaction.commit();
 }
 
-int64_t Store::add(const Entry& entry) {
-  Transaction transaction(database_);
+int64_t Store::insert(const Entry& entry) {
   for (const int64_t other : entry.after) (void)this->entry(other);
   Statement statement(database_, "INSERT INTO entries VALUES(NULL,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)");
   bind_entry(statement, entry);
   statement.step();
-  const int64_t id = database_.last_id();
+  return database_.last_id();
+}
+
+int64_t Store::add(const Entry& entry) { return add(std::vector<Entry>{entry}).front(); }
+
+std::vector<int64_t> Store::add(const std::vector<Entry>& entries) {
+  Transaction transaction(database_);
+  std::vector<int64_t> ids;
+  for (const Entry& entry : entries) ids.push_back(insert(entry));
   transaction.commit();
-  return id;
+  return ids;
 }
 
 std::vector<Entry> Store::read(const std::string& condition) {
@@ -256,15 +263,21 @@ void Store::write(const Attempt& attempt) {
   statement.bind(attempt.entry).bind(int64_t{attempt.number}).step();
 }
 
-void Store::pause(bool paused) {
-  Statement statement(database_, "INSERT OR REPLACE INTO settings VALUES('paused', ?)");
-  statement.bind(int64_t{paused}).step();
+void Store::set(const std::string& name, int64_t value) {
+  Statement statement(database_, "INSERT OR REPLACE INTO settings VALUES(?, ?)");
+  statement.bind(name).bind(value).step();
 }
 
-bool Store::paused() {
-  Statement statement(database_, "SELECT value FROM settings WHERE name = 'paused'");
-  return statement.step() && statement.integer(0) != 0;
+int64_t Store::setting(const std::string& name) {
+  Statement statement(database_, "SELECT value FROM settings WHERE name = ?");
+  statement.bind(name);
+  return statement.step() ? statement.integer(0) : 0;
 }
+
+void Store::pause(bool paused) { set("paused", int64_t{paused}); }
+bool Store::paused() { return setting("paused") != 0; }
+void Store::drain(bool draining) { set("draining", int64_t{draining}); }
+bool Store::draining() { return setting("draining") != 0; }
 
 int64_t Store::version() {
   Statement statement(database_, "PRAGMA data_version");

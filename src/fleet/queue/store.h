@@ -59,6 +59,8 @@ class Store {
   explicit Store(const std::filesystem::path& folder);
 
   int64_t add(const Entry& entry);
+  // All of them or none; their ids.
+  std::vector<int64_t> add(const std::vector<Entry>& entries);
   [[nodiscard]] std::vector<Entry> entries();
   // Those that are not over: what a worker has to see to.
   [[nodiscard]] std::vector<Entry> open_entries();
@@ -97,9 +99,11 @@ class Store {
     return found;
   }
 
-  // Nothing new starts while the queue is paused.
+  // Nothing new starts while the queue is paused, or drains: then its worker ends with the last run.
   void pause(bool paused);
   [[nodiscard]] bool paused();
+  void drain(bool draining);
+  [[nodiscard]] bool draining();
   // Changes whenever another program has written.
   [[nodiscard]] int64_t version();
 
@@ -109,6 +113,9 @@ class Store {
  private:
   std::vector<Entry> read(const std::string& condition);
   void write(const Attempt& attempt);
+  int64_t insert(const Entry& entry);
+  void set(const std::string& name, int64_t value);
+  [[nodiscard]] int64_t setting(const std::string& name);
   std::filesystem::path folder_;
   Database database_;
 };

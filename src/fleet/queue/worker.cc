@@ -42,6 +42,7 @@ Worker::Worker(Store& store, WorkerOptions options) : store_(store), options_(st
     close(lock_);
     throw UsageError("this queue has a worker already");
   }
+  if (store.draining()) store.drain(false);  // that was asked of the worker before this one
 }
 
 Worker::~Worker() {
@@ -64,8 +65,9 @@ void Worker::run(const volatile bool& stop) {
     }
     changed_ |= settle_ended();
     const bool again = foreign_asked_ + 2 < clock_now();  // what others take may have changed
-    if ((changed_ || again) && !store_.paused()) start_what_fits();
+    if ((changed_ || again) && !draining_ && !store_.paused()) start_what_fits();
     changed_ = false;
+    if (draining_ && attempts_.empty()) return store_.drain(false);
     if (options_.until_done && all_done()) return;
     sleep();
   }
@@ -84,6 +86,7 @@ void Worker::sleep() {
 
 void Worker::reload() {
   entries_ = store_.open_entries();
+  draining_ = store_.draining();
   changed_ = true;
   attempts_.clear();
   for (const Entry& entry : entries_) {

@@ -31,7 +31,7 @@ class Worker {
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
-  // Until `stop` is true, or all is done where that was asked for.
+  // Until `stop` is true, all is done where that was asked for, or the queue was drained.
   void run(const volatile bool& stop);
   [[nodiscard]] size_t running() const;
 
@@ -66,6 +66,7 @@ class Worker {
   double foreign_asked_ = 0;
   int64_t host_limit_ = 0;
   bool changed_ = true;
+  bool draining_ = false;
 };
 
 }  // namespace plimsoll::queue

@@ -1,0 +1,184 @@
+#include "fleet/queue/config_copy.h"
+
+#include <yaml-cpp/yaml.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/print.h"
+#include "base/strings.h"
+
+namespace plimsoll::queue {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr size_t kMostBytes = 16 << 20;  // written: a few lines of aliases can stand for gigabytes
+constexpr int kDeepest = 100;
+
+bool is_json(const std::string& name) { return name.ends_with(".json"); }
+
+[[noreturn]] void fail(const std::string& name, const std::string& key, const std::string& why) {
+  throw UsageError("--yaml-set " + name + ":" + key + ": " + why);
+}
+
+// Writes YAML in blocks. Plain scalars stay plain, since readers tell numbers and words apart by that.
+class Writer {
+ public:
+  std::string write(const YAML::Node& node) {
+    value(node, 0, true);
+    return std::move(text_);
+  }
+
+ private:
+  void value(const YAML::Node& node, int depth, bool root) {
+    if (depth > kDeepest || text_.size() > kMostBytes)
+      throw UsageError("--yaml-set: the file is too deep or too large with its aliases written out");
+    const bool block = (node.IsMap() || node.IsSequence()) && node.size() > 0;
+    const std::string tag = tag_of(node);
+    if (!root && (!block || !tag.empty())) text_ += ' ';
+    text_ += block && !tag.empty() ? tag.substr(0, tag.size() - 1) : tag;
+    if (!block) {
+      text_ += node.IsMap() ? "{}" : node.IsSequence() ? "[]" : scalar(node, !tag.empty());
+      text_ += '\n';
+      return;
+    }
+    if (!root || !tag.empty()) text_ += '\n';
+    for (const auto& one : node) {
+      text_.append(static_cast<size_t>(depth) * 2, ' ');
+      if (node.IsSequence()) {
+        text_ += '-';
+        value(one, depth + 1, false);
+        continue;
+      }
+      if (!one.first.IsScalar() && !one.first.IsNull())
+        throw UsageError("--yaml-set: the file has a key that is no word");
+      text_ += scalar(one.first, false) + ":";
+      value(one.second, depth + 1, false);
+    }
+  }
+
+  static std::string tag_of(const YAML::Node& node) {
+    const std::string& tag = node.Tag();
+    return tag.empty() || tag == "?" || tag == "!" ? "" : "!<" + tag + "> ";
+  }
+
+  // A text of several lines was folded when it was read: in quotes it is what it is.
+  static std::string scalar(const YAML::Node& node, bool tagged) {
+    if (node.IsNull()) return tagged ? "" : "null";
+    const std::string& text = node.Scalar();
+    const bool plain = node.Tag() != "!" && !text.empty() && text.find('\n') == std::string::npos;
+    return plain && !tagged ? text
+                            : ordered_json(text).dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+  }
+
+  std::string text_;
+};
+
+std::string shown(const YAML::Node& node) {
+  if (!node.IsDefined()) return "nothing";
+  if (node.IsScalar()) return node.Scalar();
+  return node.IsNull() ? "null" : node.IsMap() ? "a map" : "a list";
+}
+
+// The place of `part` in a list. Throws UsageError where it has none.
+size_t place_in(size_t size, const std::string& part, const ConfigChange& change) {
+  if (part.empty() || part.size() > 9 || part.find_first_not_of("0123456789") != std::string::npos)
+    fail(change.file, change.key, "'" + part + "' is no place in a list");
+  const size_t place = std::stoul(part);
+  if (place >= size) fail(change.file, change.key, "the list there has " + std::to_string(size) + " values");
+  return place;
+}
+
+YAML::Node read_yaml_value(const ConfigChange& change) {
+  try {
+    return YAML::Load(change.value);
+  } catch (const YAML::Exception& error) {
+    fail(change.file, change.key, "the value is not valid YAML: " + error.msg);
+  }
+}
+
+void change_yaml(YAML::Node node, const ConfigChange& change, std::vector<std::string>& told) {
+  const std::vector<std::string> parts = split(change.key, '.');
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const bool last = i + 1 == parts.size();
+    YAML::Node next;
+    if (node.IsSequence()) {
+      next.reset(node[place_in(node.size(), parts[i], change)]);
+    } else if (node.IsScalar()) {
+      fail(change.file, change.key, "there is '" + node.Scalar() + "' where a map would have to be");
+    } else if (const YAML::Node found = std::as_const(node)[parts[i]]; found.IsDefined()) {
+      next.reset(found);
+    } else {
+      if (last) told.push_back(change.key + ": added " + change.value);
+      if (last) return void(node[parts[i]] = read_yaml_value(change));
+      node[parts[i]] = YAML::Node(YAML::NodeType::Map);
+      next.reset(node[parts[i]]);
+    }
+    if (!last && next.IsNull()) next = YAML::Node(YAML::NodeType::Map);
+    if (last) {
+      told.push_back(change.key + ": " + shown(next) + " -> " + change.value);
+      next = read_yaml_value(change);
+    }
+    node.reset(next);
+  }
+}
+
+void change_json(ordered_json& root, const ConfigChange& change, std::vector<std::string>& told) {
+  ordered_json* node = &root;
+  bool added = false;
+  for (const std::string& part : split(change.key, '.')) {
+    if (node->is_array()) {
+      node = &(*node)[place_in(node->size(), part, change)];
+    } else if (node->is_object() || node->is_null()) {
+      added = !node->contains(part);
+      node = &(*node)[part];
+    } else {
+      fail(change.file, change.key, "there is " + node->dump() + " where an object would have to be");
+    }
+  }
+  told.push_back(
+      change.key + ": " +
+      (added ? "added "
+             : (node->is_structured() ? (node->is_array() ? "a list" : "a map") : node->dump()) + " -> ") +
+      change.value);
+  ordered_json value = ordered_json::parse(change.value, nullptr, false);
+  *node = value.is_discarded() ? ordered_json(change.value) : std::move(value);
+}
+
+}  // namespace
+
+ConfigChange read_config_change(const std::string& text) {
+  const size_t equals = text.find('=');
+  const size_t colon = equals == std::string::npos ? equals : text.rfind(':', equals);
+  if (colon == std::string::npos || colon == 0 || colon + 1 == equals)
+    throw UsageError("--yaml-set: expected FILE:KEY=VALUE, found '" + text + "'");
+  return {text.substr(0, colon), text.substr(colon + 1, equals - colon - 1), text.substr(equals + 1)};
+}
+
+std::string changed_config(const std::string& text, const std::string& name,
+                           const std::vector<ConfigChange>& changes, std::vector<std::string>& told) {
+  if (is_json(name)) {
+    ordered_json root = ordered_json::parse(text, nullptr, false);
+    if (!root.is_structured()) throw UsageError(printable(name) + ": is no JSON object");
+    for (const ConfigChange& change : changes) change_json(root, change, told);
+    return root.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+  }
+  try {
+    const std::vector<YAML::Node> documents = YAML::LoadAll(text);
+    if (documents.size() > 1) throw UsageError(printable(name) + ": holds more than one YAML document");
+    YAML::Node root(YAML::NodeType::Map);
+    // Read again with its aliases written out: a change is then of one place.
+    if (!documents.empty() && !documents.front().IsNull())
+      root = YAML::Load(Writer().write(documents.front()));
+    if (root.IsScalar()) throw UsageError(printable(name) + ": is no YAML file of keys");
+    for (const ConfigChange& change : changes) change_yaml(root, change, told);
+    return Writer().write(root);
+  } catch (const YAML::Exception& error) {
+    throw UsageError(printable(name) +
+                     (error.mark.is_null() ? "" : ":" + std::to_string(error.mark.line + 1)) +
+                     ": not valid YAML: " + error.msg);
+  }
+}
+
+}  // namespace plimsoll::queue

@@ -86,6 +86,7 @@ class Differentiator : public GradientContext {
     op.attrs = std::move(attrs);
     op.scope = at_->scope;
     op.block = at_->block;
+    op.axis = at_->axis;
     op.stage = Stage::backward;
     return plimsoll::emit(graph_, std::move(op), base_name);
   }

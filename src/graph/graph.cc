@@ -80,6 +80,16 @@ int64_t Op::attr_int(std::string_view name) const { return attr<int64_t>(*this, 
 double Op::attr_float(std::string_view name) const { return attr<double>(*this, name); }
 std::string Op::attr_text(std::string_view name) const { return attr<std::string>(*this, name); }
 
+AxisId Graph::add_axis(std::string name) {
+  check_internal(axes_.size() < kMostAxes, "a program has too many token axes");
+  axes_.push_back(std::move(name));
+  return static_cast<AxisId>(axes_.size() - 1);
+}
+
+std::string Graph::axis_input(AxisId axis, std::string_view input) const {
+  return (axis == kFirstAxis ? "" : axes_[static_cast<size_t>(axis)] + ".") + std::string(input);
+}
+
 BlockId Graph::add_block(BlockInfo block) {
   blocks_.push_back(std::move(block));
   return static_cast<BlockId>(blocks_.size()) - 1;

@@ -63,6 +63,13 @@ struct Stack {
   int32_t count = 0;
 };
 
+// One of a program's token axes: the flat rows of one text of each sample (a decoder has one; an encoder and
+// a decoder have two). Each has inputs of its own and its own number of live rows (ops/step_values.h); an op
+// that works row by row works on the rows of its axis.
+using AxisId = int32_t;
+inline constexpr AxisId kFirstAxis = 0;
+inline constexpr AxisId kMostAxes = 4;
+
 // Where a weight's values come from, and which files it goes into.
 enum class Origin : uint8_t {
   checkpoint,  // the model's folder
@@ -135,6 +142,7 @@ struct Op {
   Stage stage = Stage::forward;
   TensorId scratch = kNoTensor;  // workspace, given by the last pass
   BlockId block = kNoBlock;
+  AxisId axis = kFirstAxis;  // of the rows that it writes; of what sums over rows, of those that it reads
 
   [[nodiscard]] TensorId input(size_t i) const { return i < inputs.size() ? inputs[i] : kNoTensor; }
   [[nodiscard]] TensorId output(size_t i) const { return i < outputs.size() ? outputs[i] : kNoTensor; }
@@ -164,6 +172,14 @@ class Graph {
   // Runs of blocks of one kind, in order.
   [[nodiscard]] std::vector<Stack> stacks() const;
 
+  [[nodiscard]] const std::vector<std::string>& axes() const { return axes_; }
+  // The programs of a run have the same axes.
+  void set_axes(std::vector<std::string> names) { axes_ = std::move(names); }
+  // Throws InternalError for more than kMostAxes.
+  AxisId add_axis(std::string name);
+  // What an input of an axis is called: "positions" of the first, "NAME.positions" of another.
+  [[nodiscard]] std::string axis_input(AxisId axis, std::string_view input) const;
+
   // Names are unique: a second tensor of the same name is an InternalError.
   TensorId add_tensor(Tensor tensor);
   // Role and element type may change (freeze, precision); name and shape may not.
@@ -179,6 +195,7 @@ class Graph {
  private:
   std::string name_;
   std::vector<BlockInfo> blocks_;
+  std::vector<std::string> axes_ = {"tokens"};
   std::vector<Tensor> tensors_;
   std::vector<Op> ops_;
   std::unordered_map<std::string, TensorId> by_name_;

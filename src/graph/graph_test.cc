@@ -58,6 +58,25 @@ TEST(GraphText, keeps_blocks_and_the_facts_of_weights) {
   EXPECT_THROW(parse_graph("tensor x f32[4] trainable colour=red\n"), UsageError);
 }
 
+TEST(GraphText, keeps_axes) {
+  const std::string text =
+      "graph g\n"
+      "axis 1 source\n"
+      "block 0 encoder.block.0 encoder\n"
+      "tensor x f32[4,8] input\n"
+      "y f32[4,8] = add(x, x) forward block=0 axis=1\n"
+      "z f32[4,8] = add(x, x) forward\n";
+  const Graph graph = parse_graph(text);
+  EXPECT_EQ(print_graph(graph), text);
+  EXPECT_EQ(graph.ops()[0].axis, 1);
+  EXPECT_EQ(graph.ops()[1].axis, kFirstAxis);
+  EXPECT_EQ(graph.axis_input(kFirstAxis, "positions"), "positions");
+  EXPECT_EQ(graph.axis_input(1, "positions"), "source.positions");
+  EXPECT_THROW(parse_graph("axis 2 source\n"), UsageError);
+  EXPECT_THROW(parse_graph("axis 1 a\naxis 2 b\naxis 3 c\naxis 4 d\n"), UsageError);
+  EXPECT_THROW(parse_graph("tensor x f32[4] input\ny f32[4] = add(x, x) forward axis=1\n"), UsageError);
+}
+
 TEST(GraphText, errors_name_the_line) {
   try {
     parse_graph("graph g\ntensor x f32[4 input\n");

@@ -137,6 +137,14 @@ class LineReader {
       fail("there is no block " + std::to_string(number) + " so far");
     return static_cast<BlockId>(number);
   }
+  // The axis's number behind "axis="; the first where that does not stand here.
+  AxisId axis(const Graph& graph) {
+    if (!take("axis=")) return kFirstAxis;
+    const int64_t number = integer();
+    if (number < 0 || number >= static_cast<int64_t>(graph.axes().size()))
+      fail("there is no axis " + std::to_string(number) + " so far");
+    return static_cast<AxisId>(number);
+  }
   // The value behind "key=", one of `names`; `otherwise` where that does not stand here.
   template <typename E, size_t N>
   E fact(const char* key, E otherwise, const std::array<std::string_view, N>& names) {
@@ -209,6 +217,7 @@ void read_op(Graph& graph, LineReader& in) {
   if (in.take("@")) op.scope = in.word();
   op.stage = parse_stage(in.word());
   op.block = in.block(graph, kNoBlock);
+  op.axis = in.axis(graph);
   for (const TensorId id : of_op) graph.set_block(id, op.block);
   if (in.take("scratch")) {
     in.expect("=");
@@ -222,6 +231,13 @@ void read_block(Graph& graph, LineReader& in) {
   if (in.integer() != static_cast<int64_t>(graph.blocks().size())) in.fail("blocks are numbered from 0 on");
   std::string name = in.word();
   graph.add_block({std::move(name), in.word()});
+}
+
+void read_axis(Graph& graph, LineReader& in) {
+  if (in.integer() != static_cast<int64_t>(graph.axes().size()))
+    in.fail("axes behind the first are numbered from 1 on");
+  if (graph.axes().size() == kMostAxes) in.fail("there are more than " + std::to_string(kMostAxes) + " axes");
+  graph.add_axis(in.word());
 }
 
 void read_tensor(Graph& graph, LineReader& in) {
@@ -270,12 +286,15 @@ std::string print_op(const Graph& graph, const Op& op) {
   }
   if (!op.scope.empty()) line += " @" + op.scope;
   line += " " + std::string(to_string(op.stage)) + print_block(op.block);
+  if (op.axis != kFirstAxis) line += " axis=" + std::to_string(op.axis);
   if (op.scratch != kNoTensor) line += " scratch=" + name(op.scratch);
   return line;
 }
 
 std::string print_graph(const Graph& graph) {
   std::string text = "graph " + graph.name() + "\n";
+  for (size_t i = 1; i < graph.axes().size(); ++i)
+    text += "axis " + std::to_string(i) + " " + graph.axes()[i] + "\n";
   for (size_t i = 0; i < graph.blocks().size(); ++i)
     text += "block " + std::to_string(i) + " " + graph.blocks()[i].name + " " + graph.blocks()[i].kind + "\n";
   for (const Tensor& tensor : graph.tensors()) {
@@ -299,6 +318,8 @@ Graph parse_graph(std::string_view text) {
       graph.set_name(in.at_end() ? "" : in.word());
     } else if (in.take("block ")) {
       read_block(graph, in);
+    } else if (in.take("axis ")) {
+      read_axis(graph, in);
     } else if (in.take("tensor ")) {
       read_tensor(graph, in);
     } else {

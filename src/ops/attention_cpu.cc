@@ -16,10 +16,6 @@ AttentionProblem problem_of(const CpuBinding& b) {
           .scale = 1.0F / std::sqrt(static_cast<float>(head))};
 }
 
-int64_t live_sequences(const double* step) {
-  return static_cast<int64_t>(step_value(step, StepValue::live_sequences));
-}
-
 // Extends a cache by the live rows.
 void append(void* cache, const void* rows, int64_t row_bytes, int64_t at, int64_t count) {
   std::memcpy(static_cast<std::byte*>(cache) + at * row_bytes, rows, static_cast<size_t>(count * row_bytes));
@@ -41,9 +37,9 @@ BoundCall bind_attention(const CpuBinding& b) {
                                    .threads = b.settings().threads};
     const auto kernel = pick<AttentionForward<T>>(b.settings().isa, avx2::attention_forward,
                                                   avx512::attention_forward, avx512_bf16::attention_forward);
-    return [=, step = b.input<double>(4)] {
+    return [=, step = b.input<double>(4), axis = b.op().axis] {
       AttentionForward<T> now = args;
-      now.sequences.count = live_sequences(step);
+      now.sequences.count = live_sequences(step, axis);
       kernel(now);
     };
   });
@@ -68,9 +64,9 @@ BoundCall bind_attention_grad(const CpuBinding& b) {
     const auto kernel =
         pick<AttentionBackward<T>>(b.settings().isa, avx2::attention_backward, avx512::attention_backward,
                                    avx512_bf16::attention_backward);
-    return [=, step = b.input<double>(7)] {
+    return [=, step = b.input<double>(7), axis = b.op().axis] {
       AttentionBackward<T> now = args;
-      now.sequences.count = live_sequences(step);
+      now.sequences.count = live_sequences(step, axis);
       kernel(now);
     };
   });
@@ -91,9 +87,9 @@ BoundCall bind_attention_cached(const CpuBinding& b) {
     const Tensor& k = b.input_tensor(1);
     return [=, step = b.input<double>(3), k_new = b.input(1), v_new = b.input(2), k_cache = b.output(1),
             v_cache = b.output(2), row_bytes = k.shape[1] * size_of(k.dtype),
-            capacity = b.op().attr_int("capacity"), o_row = b.output_tensor(0).shape[1]] {
+            capacity = b.op().attr_int("capacity"), axis = b.op().axis, o_row = b.output_tensor(0).shape[1]] {
       const auto cached = static_cast<int64_t>(step_value(step, StepValue::kv_length));
-      const auto live = static_cast<int64_t>(step_value(step, StepValue::live_tokens));
+      const int64_t live = live_tokens(step, axis);
       check_internal(cached + live <= capacity, "attention_cached: more tokens than the cache holds");
       append(k_cache, k_new, row_bytes, cached, live);
       append(v_cache, v_new, row_bytes, cached, live);

@@ -14,18 +14,15 @@ void check_ids(const int32_t* ids, int64_t count, int64_t vocab) {
                           " of the micro-batch is outside the vocabulary of " + std::to_string(vocab));
 }
 
-int64_t live_tokens(const double* step) {
-  return static_cast<int64_t>(step_value(step, StepValue::live_tokens));
-}
-
 }  // namespace
 
 BoundCall bind_embedding(const CpuBinding& b) {
   const Tensor& weight = b.input_tensor(1);
   const int64_t row_bytes = weight.shape[1] * size_of(weight.dtype);
   return [=, ids = b.input<int32_t>(0), table = b.input<std::byte>(1), step = b.input<double>(2),
-          y = b.output<std::byte>(0), tokens = b.input_tensor(0).shape[0], vocab = weight.shape[0]] {
-    const int64_t live = live_tokens(step);
+          y = b.output<std::byte>(0), tokens = b.input_tensor(0).shape[0], vocab = weight.shape[0],
+          axis = b.op().axis] {
+    const int64_t live = live_tokens(step, axis);
     check_ids(ids, live, vocab);
     for (int64_t t = 0; t < live; ++t)
       std::memcpy(y + t * row_bytes, table + ids[t] * row_bytes, static_cast<size_t>(row_bytes));
@@ -45,9 +42,9 @@ BoundCall bind_embedding_dw(const CpuBinding& b) {
     const auto kernel =
         pick<Args>(b.settings().isa, avx2::scatter_add, avx512::scatter_add, avx512_bf16::scatter_add);
     return [=, step = b.input<double>(2), accumulate = b.op().attr_int("accumulate"),
-            bytes = gradient.bytes(), vocab = gradient.shape[0]] {
+            bytes = gradient.bytes(), vocab = gradient.shape[0], axis = b.op().axis] {
       Args now = args;
-      now.count = live_tokens(step);
+      now.count = live_tokens(step, axis);
       check_ids(now.ids, now.count, vocab);
       if (overwrites(accumulate, step)) parallel_clear(now.table, bytes, now.threads);
       kernel(now);

@@ -14,8 +14,8 @@ std::shared_ptr<const Matmul> product(const CpuBinding& b, const MatmulShape& sh
 }
 
 // Rows that carry tokens; all `rows` where the op was not given the step's values.
-int64_t live_rows(const double* step, int64_t rows) {
-  return step == nullptr ? rows : static_cast<int64_t>(step_value(step, StepValue::live_tokens));
+int64_t live_rows(const double* step, AxisId axis, int64_t rows) {
+  return step == nullptr ? rows : live_tokens(step, axis);
 }
 
 // output = [addend +] alpha * a b [+ bias]. An addend that lies elsewhere is copied to the output first.
@@ -26,10 +26,10 @@ BoundCall bind_product(const CpuBinding& b, const MatmulShape& shape, Matmul::Ar
   args.accumulate = addend != nullptr;
   args.scratch = b.scratch();
   const int64_t copied = addend == nullptr ? 0 : b.output_tensor(0).bytes();
-  return [=, matmul = product(b, shape), threads = b.settings().threads] {
+  return [=, matmul = product(b, shape), axis = b.op().axis, threads = b.settings().threads] {
     if (copied > 0) parallel_copy(args.c, addend, copied, threads);
     Matmul::Args now = args;
-    now.live = live_rows(step, shape.m);
+    now.live = live_rows(step, axis, shape.m);
     matmul->run(now);
   };
 }
@@ -53,13 +53,13 @@ BoundCall bind_linear_dw(const CpuBinding& b) {
                           .c = b.output(0),
                           .alpha = static_cast<float>(b.op().attr_float("scale")),
                           .scratch = b.scratch()};
-  return
-      [=, matmul = product(b, shape), step = b.input<double>(2), accumulate = b.op().attr_int("accumulate")] {
-        Matmul::Args now = args;
-        now.live = live_rows(step, shape.k);
-        now.accumulate = !overwrites(accumulate, step);
-        matmul->run(now);
-      };
+  return [=, matmul = product(b, shape), step = b.input<double>(2),
+          accumulate = b.op().attr_int("accumulate"), axis = b.op().axis] {
+    Matmul::Args now = args;
+    now.live = live_rows(step, axis, shape.k);
+    now.accumulate = !overwrites(accumulate, step);
+    matmul->run(now);
+  };
 }
 
 BoundCall bind_bias_grad(const CpuBinding& b) {
@@ -74,9 +74,9 @@ BoundCall bind_bias_grad(const CpuBinding& b) {
                     .threads = b.settings().threads};
     const auto kernel =
         pick<Args>(b.settings().isa, avx2::column_sums, avx512::column_sums, avx512_bf16::column_sums);
-    return [=, step = b.input<double>(1), accumulate = b.op().attr_int("accumulate")] {
+    return [=, step = b.input<double>(1), accumulate = b.op().attr_int("accumulate"), axis = b.op().axis] {
       Args now = args;
-      now.rows = live_rows(step, args.rows);
+      now.rows = live_rows(step, axis, args.rows);
       now.accumulate = !overwrites(accumulate, step);
       kernel(now);
     };

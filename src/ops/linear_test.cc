@@ -15,10 +15,18 @@ namespace {
              "tensor a %[20,23] input\n"
              "y %[20,23] = linear(x, w, b, a) {scale=0.5} @l forward\n",
      .slack = 2},
+    {.name = "linear_of_live_rows",
+     .body = "tensor x %[9,24] input\n"
+             "tensor w %[17,24] trainable\n"
+             "y %[9,17] = linear(x, w, -, -, step) {scale=1.0} @l forward\n"},
     {.name = "linear_dx",
      .body = "tensor d_y %[9,17] input\n"
              "tensor w %[17,24] trainable\n"
              "d_x %[9,24] = linear_dx(d_y, w, -) {scale=2.0} @l backward\n"},
+    {.name = "linear_dx_of_live_rows",
+     .body = "tensor d_y %[9,17] input\n"
+             "tensor w %[17,24] trainable\n"
+             "d_x %[9,24] = linear_dx(d_y, w, -, step) {scale=2.0} @l backward\n"},
     {.name = "linear_dx_adds",
      .body = "tensor d_y %[33,48] input\n"
              "tensor w %[48,40] trainable\n"

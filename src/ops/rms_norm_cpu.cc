@@ -33,10 +33,10 @@ BoundCall make_grad(const CpuBinding& b) {
   const auto kernel =
       pick<Args>(b.settings().isa, avx2::rms_norm_grad, avx512::rms_norm_grad, avx512_bf16::rms_norm_grad);
   const int64_t groups = b.input_tensor(0).shape[1] / width;
-  return [=, step = b.input<double>(5), accumulate = b.op().attr_int("accumulate")] {
+  return [=, step = b.input<double>(5), accumulate = b.op().attr_int("accumulate"), axis = b.op().axis] {
     Args now = args;
     // Rows of padding hold nothing and would disturb the weight's gradient.
-    now.rows = static_cast<int64_t>(step_value(step, StepValue::live_tokens)) * groups;
+    now.rows = live_tokens(step, axis) * groups;
     now.accumulate = !overwrites(accumulate, step);
     kernel(now);
   };

@@ -21,8 +21,9 @@ BoundCall bind_rope_table(const CpuBinding& b) {
   const int64_t tokens = b.input_tensor(0).shape[0];
   const int64_t half = b.input_tensor(2).shape[1] - 1;
   return [=, positions = b.input<int32_t>(0), starts = b.input<int32_t>(1), inv_freq = b.input<float>(2),
-          step = b.input<double>(3), table = b.output<float>(0), threads = b.settings().threads] {
-    const auto sequences = static_cast<int64_t>(step_value(step, StepValue::live_sequences));
+          step = b.input<double>(3), table = b.output<float>(0), axis = b.op().axis,
+          threads = b.settings().threads] {
+    const int64_t sequences = live_sequences(step, axis);
     int64_t end = 0;
     for (int64_t s = 0; s < sequences; ++s) {
       const int64_t begin = starts[s];

@@ -87,13 +87,35 @@ std::vector<TensorId> emit(Graph& graph, Op op, const std::string& base_name) {
   return graph.ops().back().outputs;
 }
 
+namespace {
+
+// Of activations: the axis whose rows they hold; kNoAxis of weights that are made or fetched for an op.
+constexpr AxisId kNoAxis = -1;
+
+void require_own_rows(const Graph& graph, const Op& op, std::vector<AxisId>& axis_of) {
+  require(op.axis >= 0 && op.axis < static_cast<AxisId>(graph.axes().size()), graph, op,
+          "there is no such axis");
+  for (const TensorId id : op.inputs) {
+    if (id == kNoTensor || axis_of[static_cast<size_t>(id)] == kNoAxis) continue;
+    require(axis_of[static_cast<size_t>(id)] == op.axis, graph, op, "an input has rows of another axis");
+  }
+  if (is_transfer(op.kind) || rule_of(op.kind).rematerialise) return;
+  for (const TensorId id : op.outputs)
+    if (id != kNoTensor && graph.tensor(id).role == Role::activation)
+      axis_of[static_cast<size_t>(id)] = op.axis;
+}
+
+}  // namespace
+
 void verify(const Graph& graph) {
+  std::vector<AxisId> axis_of(graph.tensors().size(), kNoAxis);
   std::vector<bool> written(graph.tensors().size());
   for (size_t i = 0; i < written.size(); ++i) {
     const Role role = graph.tensors()[i].role;
     written[i] = is_persistent(role) || role == Role::input;
   }
   for (const Op& op : graph.ops()) {
+    require_own_rows(graph, op, axis_of);
     for (const TensorId id : op.inputs) {
       if (id == kNoTensor) continue;
       require(written[static_cast<size_t>(id)], graph, op, "an input is read before it is written");

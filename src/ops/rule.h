@@ -139,7 +139,8 @@ int64_t scratch_bytes_of(const Graph& graph, const Op& op, const DeviceDescripti
 inline constexpr TensorId kNewTensor = -2;
 std::vector<TensorId> emit(Graph& graph, Op op, const std::string& base_name);
 
-// Every op against its rule, tensors written before they are read (persistent ones and inputs excepted).
+// Every op against its rule, tensors written before they are read (persistent ones and inputs excepted), and
+// rows of the op's own axis.
 // Throws InternalError with the op's text.
 void verify(const Graph& graph);
 

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "graph/graph.h"
+
 namespace plimsoll {
 
 enum class StepValue : uint8_t {
@@ -13,14 +15,33 @@ enum class StepValue : uint8_t {
   optimizer_step,  // counts from 1
   seed_low,        // 32 bits each
   seed_high,
-  live_tokens,  // rows of the micro-batch that carry tokens; the rest is padding
+  live_tokens,  // rows of the first axis that carry tokens; the rest is padding
   live_sequences,
-  kv_length,  // cached tokens before this call
+  kv_length,     // cached tokens before this call
+  further_axes,  // live tokens and live sequences of the second axis, of the third, ...
 };
 inline constexpr int64_t kNumStepValues = 16;
 inline constexpr const char* kStepTensor = "step";
 
+static_assert(static_cast<int>(StepValue::further_axes) + 2 * (kMostAxes - 1) <= kNumStepValues);
+
+// The slots of an axis.
+inline StepValue live_tokens_of(AxisId axis) {
+  if (axis == kFirstAxis) return StepValue::live_tokens;
+  return static_cast<StepValue>(static_cast<int>(StepValue::further_axes) + 2 * (axis - 1));
+}
+inline StepValue live_sequences_of(AxisId axis) {
+  return static_cast<StepValue>(static_cast<int>(live_tokens_of(axis)) + 1);
+}
+
 inline double step_value(const double* step, StepValue which) { return step[static_cast<int>(which)]; }
+
+inline int64_t live_tokens(const double* step, AxisId axis) {
+  return static_cast<int64_t>(step_value(step, live_tokens_of(axis)));
+}
+inline int64_t live_sequences(const double* step, AxisId axis) {
+  return static_cast<int64_t>(step_value(step, live_sequences_of(axis)));
+}
 
 inline uint64_t step_seed(const double* step) {
   return static_cast<uint64_t>(step_value(step, StepValue::seed_high)) << 32U |

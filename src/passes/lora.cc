@@ -75,6 +75,7 @@ class LoraPass {
                   const std::string& scope, const std::string& name) {
     Op op;
     op.block = block_;
+    op.axis = axis_;
     op.kind = kind;
     op.inputs = std::move(inputs);
     op.outputs = {output};
@@ -87,6 +88,7 @@ class LoraPass {
   // readers read.
   void adapt(Op base) {
     block_ = base.block;
+    axis_ = base.axis;
     const TensorId y = base.outputs[0];
     const TensorId x = base.inputs[0];
     const TensorId base_step = base.input(4);
@@ -100,7 +102,8 @@ class LoraPass {
     TensorId dropped = x;
     if (options_.dropout > 0) {
       dropped = append(OpKind::dropout,
-                       {x, result_.find("samples"), result_.find("positions"), result_.find(kStepTensor)},
+                       {x, result_.find(result_.axis_input(axis_, "samples")),
+                        result_.find(result_.axis_input(axis_, "positions")), result_.find(kStepTensor)},
                        {{"p", options_.dropout}}, kNewTensor, scope + ".lora_dropout", scope + ".lora_x");
     }
     const TensorId t = append(OpKind::linear, {dropped, a, kNoTensor, kNoTensor, base_step}, {{"scale", 1.0}},
@@ -113,6 +116,7 @@ class LoraPass {
   Graph result_;
   double scale_ = 1.0;
   BlockId block_ = kNoBlock;  // of the linear that is being adapted
+  AxisId axis_ = kFirstAxis;  // likewise
   std::set<std::string> used_;
 };
 

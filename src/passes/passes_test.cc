@@ -1,6 +1,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "autodiff/autodiff.h"
 #include "base/error.h"
 #include "models/decoder.h"
@@ -42,6 +44,52 @@ TEST(Lora, a_frozen_linear_keeps_no_input_for_backward) {
   for (const Op& op : train.ops())
     for (const TensorId id : op.inputs) readers += id == s ? 1 : 0;
   EXPECT_EQ(readers, 1);
+}
+
+// Two axes; each has a linear layer and inputs of its own.
+Graph two_axes() {
+  return parse_graph(
+      "graph two\n"
+      "axis 1 source\n"
+      "tensor step f64[16] input\n"
+      "tensor x f32[6,8] input\n"
+      "tensor positions i32[6] input\n"
+      "tensor samples i32[6] input\n"
+      "tensor source.x f32[9,8] input\n"
+      "tensor source.positions i32[9] input\n"
+      "tensor source.samples i32[9] input\n"
+      "tensor a.weight f32[8,8] frozen\n"
+      "tensor b.weight f32[8,8] frozen\n"
+      "y f32[6,8] = linear(x, a.weight, -, -, step) {scale=1.0} @a forward\n"
+      "z f32[9,8] = linear(source.x, b.weight, -, -, step) {scale=1.0} @b forward axis=1\n");
+}
+
+TEST(Lora, an_adapter_is_on_the_axis_of_its_layer) {
+  const Graph graph = add_lora(two_axes(), {.r = 2, .dropout = 0.1});
+  verify(graph);
+  std::map<std::string, int> seen;
+  for (const Op& op : graph.ops()) {
+    const bool second = op.scope.starts_with("b");
+    EXPECT_EQ(op.axis, second ? 1 : 0) << op.scope;
+    ++seen[op.scope];
+    if (op.kind != OpKind::dropout) continue;
+    EXPECT_EQ(graph.tensor(op.inputs[1]).name, second ? "source.samples" : "samples");
+    EXPECT_EQ(graph.tensor(op.inputs[2]).name, second ? "source.positions" : "positions");
+  }
+  EXPECT_EQ(seen.size(), 8U);  // a layer, its dropout, A and B; twice
+}
+
+TEST(Verify, rows_of_another_axis_are_refused) {
+  Graph graph = parse_graph(print_graph(two_axes()));
+  Op op = graph.ops().back();
+  op.inputs[0] = graph.ops().front().outputs[0];  // rows of the first axis
+  op.outputs[0] = graph.add_tensor({"w", {6, 8}, DType::f32, Role::activation});
+  graph.ops().push_back(op);
+  EXPECT_THROW(verify(graph), InternalError);
+  graph.ops().back().axis = kFirstAxis;
+  EXPECT_NO_THROW(verify(graph));
+  graph.ops().back().axis = 2;
+  EXPECT_THROW(verify(graph), InternalError);
 }
 
 TEST(Lora, a_target_that_names_nothing_is_refused) {

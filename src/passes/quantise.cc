@@ -19,6 +19,7 @@ class QuantisePass {
   QuantisePass(const Graph& graph, const QuantiseOptions& options)
       : source_(graph), options_(options), result_(graph.name()) {
     result_.set_blocks(graph.blocks());
+    result_.set_axes(graph.axes());
   }
 
   Graph run() {
@@ -79,6 +80,7 @@ class QuantisePass {
     op.scope = reader.scope;
     op.stage = reader.stage;
     op.block = reader.block;
+    op.axis = reader.axis;
     return emit(result_, std::move(op), whole.name + ".dequantized")[0];
   }
 

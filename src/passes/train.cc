@@ -33,6 +33,7 @@ Graph make_trainable(Graph graph) {
 Graph build_update(const Graph& train, const TrainPrecision& precision, const OptimizerOptions& options) {
   Graph update("update");
   update.set_blocks(train.blocks());
+  update.set_axes(train.axes());
   const TensorId step = update.add_tensor({kStepTensor, {kNumStepValues}, DType::f64, Role::input});
   const TensorId norm = update.add_tensor({kGradNormTensor, {2}, DType::f64, Role::metric});
   Op norm_op = update_op(OpKind::grad_norm, "optimizer", kNoBlock);

@@ -11,6 +11,7 @@ Op transfer(OpKind kind, const Op& partner) {
   op.scope = partner.scope;
   op.stage = partner.stage;
   op.block = partner.block;
+  op.axis = partner.axis;
   return op;
 }
 

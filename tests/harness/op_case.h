@@ -20,7 +20,8 @@ struct OpCase {
   std::map<std::string, Values> given = {};  // by tensor name; other floats are random
   std::map<StepValue, double> step = {};     // beside the defaults of op_harness.cc
   std::vector<DType> dtypes = {DType::f32, DType::bf16};
-  double slack = 1.0;  // multiplies the tolerances, for ops that round in between
+  AxisId axis = kFirstAxis;  // that all ops work on
+  double slack = 1.0;        // multiplies the tolerances, for ops that round in between
 };
 
 // For GoogleTest's messages.

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <random>
+#include <utility>
 
 #include "base/error.h"
 #include "cpu/describe.h"
@@ -44,6 +45,13 @@ Values step_values(const Graph& graph, const OpCase& c) {
   set(StepValue::seed_high, 1);
   set(StepValue::live_tokens, static_cast<double>(graph.tensor(graph.ops().front().inputs[0]).shape[0]));
   for (const auto& [which, value] : c.step) set(which, value);
+  if (c.axis != kFirstAxis) {
+    // The first axis has no rows at all: who looks there sees it.
+    for (const auto& slot : {live_tokens_of, live_sequences_of}) {
+      double& first = values[static_cast<size_t>(slot(kFirstAxis))];
+      set(slot(c.axis), std::exchange(first, 0.0));
+    }
+  }
   return values;
 }
 
@@ -149,6 +157,9 @@ std::vector<Isa> isas_here() {
 Graph make_graph(const OpCase& c, DType dtype) {
   Graph graph = parse_graph("graph " + c.name + "\ntensor step f64[16] input\n" +
                             replaced(c.body, std::string(to_string(dtype))));
+  while (c.axis >= static_cast<AxisId>(graph.axes().size()))
+    graph.add_axis("axis" + std::to_string(graph.axes().size()));
+  for (Op& op : graph.ops()) op.axis = c.axis;
   verify(graph);
   return graph;
 }

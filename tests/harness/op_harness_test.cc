@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <set>
+#include <utility>
 
 #include "harness/gradient_probe.h"
 #include "harness/reference.h"
@@ -94,6 +95,29 @@ TEST_P(OpHarness, in_place_gives_the_bits_of_apart) {
         const CpuRun shared = run_cpu(graph, values, {isa, kThreads}, Sharing{last, reuse});
         EXPECT_THAT(shared.faults, IsEmpty());
         expect_same_bits(graph, op, apart, shared);
+      }
+    }
+  }
+}
+
+TEST_P(OpHarness, another_axis_gives_the_same_bits) {
+  OpCase c = GetParam();
+  const bool differentiable = rule_of(make_graph(c, DType::f32).ops().back().kind).gradient != nullptr;
+  for (const DType dtype : c.dtypes) {
+    const auto run = [&](AxisId axis, Isa isa) {
+      c.axis = axis;
+      Graph graph = make_graph(c, dtype);
+      if (differentiable && dtype == DType::f32) graph = probe_gradient(graph).graph;
+      verify(graph);
+      CpuRun done = run_cpu(graph, make_values(graph, c), {isa, kThreads});
+      return std::pair(std::move(graph), std::move(done));
+    };
+    for (const Isa isa : isas_here()) {
+      const auto [graph, here] = run(kFirstAxis, isa);
+      for (AxisId axis = 1; axis < kMostAxes; ++axis) {
+        SCOPED_TRACE(describe(dtype, isa, ", axis " + std::to_string(axis)));
+        const auto there = run(axis, isa).second;
+        for (const Op& op : graph.ops()) expect_same_bits(graph, op, here, there);
       }
     }
   }

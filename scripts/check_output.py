@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """What the program prints goes through src/base/print.h, which keeps texts of others from steering a terminal.
 
-Other writes to standard output and error are allowed where they print nothing foreign: control sequences and
-numbers of our own, in the files named here.
+Only report/ and cli/ print; what lies below returns what there is to say, or tells it to an observer
+(train/observer.h). Other writes to standard output and error are allowed where they print nothing foreign: control
+sequences and numbers of our own, in the files named here.
 """
 import pathlib
 import re
@@ -10,8 +11,7 @@ import sys
 
 OWN = {
     "base/print.cc": "the place itself",
-    "train/progress.cc": "the line of numbers that is drawn over",
-    "train/answer_file.cc": "counts that are drawn over",
+    "report/progress.cc": "the line of numbers that is drawn over",
     "cli/calibrate.cc": "a bar that is drawn over",
     "cli/plan.cc": "counts that are drawn over",
     "cli/doctor_input.cc": "a share that is drawn over",
@@ -20,9 +20,15 @@ OWN = {
 WRITES = re.compile(r"\bstd::(printf|puts|putchar|cout|cerr|clog|perror)\b|\bv?f?printf\((stdout|stderr)"
                     r"|\bf(?:puts|putc|write|printf)\([^;]*\b(stdout|stderr)\b|\bdprintf\(")
 
+PRINTERS = {"base", "report", "cli"}
+
 
 def problems(root):
     found = []
+    for path in sorted((root / "src").rglob("*")):
+        folder = path.relative_to(root / "src").parts[0]
+        if path.suffix in {".h", ".cc"} and folder not in PRINTERS and '"base/print.h"' in path.read_text():
+            found.append(f"{path.relative_to(root)}:1: includes base/print.h, but only {' and '.join(sorted(PRINTERS))} print")
     for path in sorted((root / "src").rglob("*.cc")):
         name = str(path.relative_to(root / "src"))
         if name in OWN or "/tools/" in name or name.endswith("_test.cc"):

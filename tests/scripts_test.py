@@ -36,6 +36,15 @@ class Output(unittest.TestCase):
             self.assertEqual(run_check("check_output.py", {"src/cli/a.cc": line}), (0, ""), line)
 
 
+    def test_only_the_last_layers_print(self):
+        include = '#include "base/print.h"\n'
+        status, text = run_check("check_output.py", {"src/train/a.cc": include, "src/cli/b.cc": include})
+        self.assertEqual(status, 1)
+        self.assertIn("src/train/a.cc:1: includes base/print.h", text)
+        self.assertNotIn("src/cli/b.cc", text)
+        self.assertEqual(run_check("check_output.py", {"src/train/a.cc": '#include "base/printable.h"\n'}), (0, ""))
+
+
 class Tracking(unittest.TestCase):
     def test_curves_parameters_and_totals_are_the_run_folder_s(self):
         with tempfile.TemporaryDirectory() as name:

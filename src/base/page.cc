@@ -1,5 +1,5 @@
 #include "base/page.h"
-#include "base/print.h"
+#include "base/printable.h"
 
 #include <algorithm>
 #include <array>

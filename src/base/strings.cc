@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "base/print.h"
+#include "base/printable.h"
 
 namespace plimsoll {
 namespace {

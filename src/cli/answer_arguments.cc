@@ -79,9 +79,7 @@ void AnswerArguments::add_machine(CLI::App& command, AnswerOptions& options) {
   command.add_option("--threads", options.machine.threads, "0: one per CPU")->check(at_least(0));
 }
 
-void AnswerArguments::add_json(CLI::App& command, AnswerOptions& options) {
-  command.add_flag("--json", options.json, "for machines");
-}
+void AnswerArguments::add_json(CLI::App& command) { command.add_flag("--json", json_, "for machines"); }
 
 void AnswerArguments::finish(AnswerOptions& options) const {
   options.machine.max_isa = read_isa(max_isa_);

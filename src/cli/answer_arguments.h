@@ -21,13 +21,15 @@ class AnswerArguments {
   void add_choices(CLI::App& command, AnswerOptions& options);
   // --precision, --max-isa, --threads.
   void add_machine(CLI::App& command, AnswerOptions& options);
-  static void add_json(CLI::App& command, AnswerOptions& options);
+  void add_json(CLI::App& command);
+  [[nodiscard]] bool json() const { return json_; }
   // Once the command line is read. Throws UsageError.
   void finish(AnswerOptions& options) const;
 
  private:
   std::string max_isa_, precision_;
   std::vector<std::string> stops_;
+  bool json_ = false;
 };
 
 }  // namespace plimsoll

@@ -10,6 +10,7 @@
 #include "cli/commands.h"
 #include "cpu/threads.h"
 #include "io/atomic.h"
+#include "report/progress.h"
 #include "template/conversation.h"
 #include "text/utf8.h"
 
@@ -211,6 +212,8 @@ ExitCode run(AnswerOptions& options) {
         model.rope.type == RopeType::dynamic ? kUsualContext : std::min(kUsualContext, model.max_positions);
   options.go_on = true;
   start_threads(cpu.threads);
+  Progress progress(LogLevel::info, 1);
+  options.observer = &progress;
   Answerer answerer(options, paths, cpu, &tokenizer, chat ? &*chat : nullptr, 0);
   say("chat    " + printable(options.folder.string()) + " · " +
       (chat ? printable(chat->published().name()) : "no template: each line is a prompt by itself") +

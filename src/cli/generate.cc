@@ -1,11 +1,15 @@
 #include "train/generate.h"
 
 #include <charconv>
+#include <nlohmann/json.hpp>
 
+#include "base/print.h"
 #include "base/strings.h"
+#include "base/units.h"
 #include "cli/answer_arguments.h"
 #include "cli/commands.h"
 #include "cli/usage_text.h"
+#include "report/progress.h"
 
 namespace plimsoll {
 namespace {
@@ -53,6 +57,57 @@ void add_questions(CLI::App& command, GenerateOptions& options) {
   command.add_option("--out", options.out, "write the answers here, as JSON lines")->type_name("FILE");
 }
 
+std::string joined(const std::vector<int32_t>& ids) {
+  std::string text;
+  for (const int32_t id : ids) text += (text.empty() ? "" : ",") + std::to_string(id);
+  return text;
+}
+
+void print_answer(const Generated& done, bool json, bool streamed) {
+  if (streamed) {
+    print("\n");
+  } else if (json) {
+    const nlohmann::ordered_json line = {{"prompt", done.question.prompt},
+                                         {"prompt_ids", done.question.ids},
+                                         {"response", done.answer.text},
+                                         {"response_ids", done.answer.ids},
+                                         {"ended_by", to_string(done.answer.end)}};
+    print(json_text(line, -1));
+  } else {
+    print(joined(done.answer.ids) + "\n");
+  }
+}
+
+void print_tally(const AnswerTally& tally, bool json) {
+  if (json) {
+    nlohmann::ordered_json out = {{"rows", tally.rows}, {"tokens", tally.tokens}, {"seconds", tally.seconds}};
+    if (tally.expected > 0) out["exact"] = tally.exact;
+    print(json_text(out, -1));
+    return;
+  }
+  say("done    " + format_count(tally.rows) + " answers, " + format_count(tally.tokens) + " tokens in " +
+      format_seconds(tally.seconds));
+  if (tally.expected > 0) print("exact match " + exact_match_text(tally) + "\n");
+}
+
+ExitCode run(GenerateOptions& options, bool json) {
+  Progress progress(json ? LogLevel::error : LogLevel::info, 1);
+  options.observer = &progress;
+  const bool streams = !json && options.ids.empty() && !options.data;
+  const auto show = [streams](std::string_view text) {
+    if (!streams) return true;
+    print(text);
+    flush_output();
+    return true;
+  };
+  const Generated done = generate(options, show);
+  if (done.rows)
+    print_tally(*done.rows, json);
+  else
+    print_answer(done, json, streams);
+  return ExitCode::ok;
+}
+
 }  // namespace
 
 void add_generate(CLI::App& app, Action& action) {
@@ -64,11 +119,11 @@ void add_generate(CLI::App& app, Action& action) {
   AnswerArguments::add_system(*command, arguments->options);
   arguments->shared.add_choices(*command, arguments->options);
   arguments->shared.add_machine(*command, arguments->options);
-  AnswerArguments::add_json(*command, arguments->options);
+  arguments->shared.add_json(*command);
   command->callback([arguments, &action] {
     action = [arguments] {
       arguments->shared.finish(arguments->options);
-      return generate(arguments->options);
+      return run(arguments->options, arguments->shared.json());
     };
   });
 }

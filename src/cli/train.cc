@@ -4,6 +4,7 @@
 #include "cli/machine_rates.h"
 #include "cli/plan_command.h"
 #include "cli/plan_ways.h"
+#include "report/progress.h"
 #include "train/allowed.h"
 
 namespace plimsoll {
@@ -29,7 +30,9 @@ std::vector<Way> ways_of(const TrainArguments& arguments) {
   return ways_out("train" + flags, asked, input.recipe, plan);
 }
 
-ExitCode run(const TrainArguments& arguments, const Recipe& recipe) {
+ExitCode run(TrainArguments& arguments, const Recipe& recipe, LogLevel level) {
+  Progress progress(level, recipe.log.every);
+  arguments.options.observer = &progress;
   try {
     return train(recipe, arguments.options);
   } catch (const DoesNotFitError& error) {
@@ -56,13 +59,13 @@ void add_train(CLI::App& app, Action& action) {
   command->add_flag("--no-reuse", arguments->options.no_reuse, "for tests: no two tensors share bytes");
   command->callback([arguments, &action] {
     action = [arguments] {
-      arguments->options.log_level = parse_log_level(arguments->quiet ? "error" : arguments->log_level);
-      const bool quiet = arguments->options.log_level < LogLevel::info;
+      const LogLevel level = parse_log_level(arguments->quiet ? "error" : arguments->log_level);
+      const bool quiet = level < LogLevel::info;
       const Recipe recipe = arguments->recipe.load(quiet).recipe;
       arguments->options.machine = arguments->recipe.machine(recipe);
       if (!arguments->recipe.no_probe) probe_where_unknown(cpu_settings(arguments->options.machine), quiet);
       arguments->options.recipe_file = arguments->recipe.path;
-      return run(*arguments, recipe);
+      return run(*arguments, recipe, level);
     };
   });
 }

@@ -4,7 +4,7 @@
 #include <array>
 #include <charconv>
 
-#include "base/print.h"
+#include "base/printable.h"
 #include "base/strings.h"
 #include "recipe/aliases.h"
 

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <tuple>
 
@@ -10,12 +11,48 @@
 #include "io/test_folder.h"
 #include "io/work_folder.h"
 #include "report/curve.h"
+#include "report/progress_line.h"
 
 namespace plimsoll {
 namespace {
 
 using testing::HasSubstr;
 using testing::Not;
+
+std::string line_of(const StepProgress& state, int width) {
+  std::array<char, 512> text;
+  const FittedLine line = progress_line(state, width, text);
+  std::string out(text.data(), line.bytes);
+  int columns = 0;
+  for (const char c : out) columns += (static_cast<unsigned char>(c) & 0xC0) != 0x80 ? 1 : 0;
+  EXPECT_EQ(columns, line.columns);
+  return out;
+}
+
+constexpr StepProgress kState = {512, 938, 1.2041, 1.4e-4, 1571, 0.0, int64_t{6} << 30, 552};
+
+TEST(ProgressLine, fits_every_width_and_keeps_the_step_longest) {
+  for (int width = 1; width < 200; ++width) {
+    std::array<char, 512> text;
+    EXPECT_LE(progress_line(kState, width, text).columns, width) << width;
+    EXPECT_LE(loading_line(1 << 20, 1 << 30, width, text).columns, width) << width;
+  }
+  EXPECT_EQ(line_of(kState, 15), "train   512/938");
+  EXPECT_EQ(line_of(kState, 7), "512/938");
+  EXPECT_EQ(line_of(kState, 30), "train   512/938  loss 1.2041");
+  EXPECT_THAT(line_of(kState, 72), HasSubstr("eta 9:12"));
+}
+
+TEST(ProgressLine, shows_all_of_it_beside_a_bar_on_a_usual_terminal_and_no_bar_elsewhere) {
+  const std::string wide = line_of(kState, 110);
+  EXPECT_THAT(wide, HasSubstr("█░"));
+  EXPECT_THAT(wide,
+              HasSubstr("  512/938  loss 1.2041  lr 1.40e-04  1571 tok/s  data 0 %  eta 9:12  mem 6.00 GiB"));
+  EXPECT_THAT(line_of(kState, 0), Not(HasSubstr("█")));
+  StepProgress long_run = kState;
+  long_run.seconds_left = 3 * 3600 + 61;
+  EXPECT_THAT(line_of(long_run, 0), HasSubstr("eta 3:01:01"));
+}
 
 std::string step_line(int64_t step, const std::string& loss) {
   return "{\"step\": " + std::to_string(step) + ", \"loss\": " + loss +

@@ -3,7 +3,7 @@
 #include <array>
 #include <cmath>
 
-#include "base/print.h"
+#include "base/printable.h"
 #include "base/strings.h"
 #include "base/units.h"
 #include "report/curve.h"

@@ -1,7 +1,5 @@
 #include "train/answer_file.h"
 
-#include <unistd.h>
-
 #include <chrono>
 #include <cstdio>
 #include <nlohmann/json.hpp>
@@ -11,16 +9,6 @@
 #include "base/units.h"
 
 namespace plimsoll {
-namespace {
-
-// "generate  12/240", on a terminal only.
-void show_progress(size_t done, size_t total) {
-  if (isatty(STDERR_FILENO) != 1) return;
-  std::fprintf(stderr, "\r\033[Kgenerate  %zu/%zu%s", done, total, done == total ? "\r\033[K" : "");
-}
-
-}  // namespace
-
 void require_apart(const std::optional<std::filesystem::path>& out,
                    const std::vector<std::filesystem::path>& read) {
   namespace fs = std::filesystem;
@@ -67,7 +55,7 @@ void AnswerTally::add(const Question& question, const Answer& answer) {
 }
 
 AnswerTally answer_all(Answerer& answerer, const std::vector<Question>& questions,
-                       const std::optional<std::filesystem::path>& out) {
+                       const std::optional<std::filesystem::path>& out, RunObserver& observer) {
   AnswerFile file(out);
   AnswerTally tally;
   const auto start = std::chrono::steady_clock::now();
@@ -75,7 +63,7 @@ AnswerTally answer_all(Answerer& answerer, const std::vector<Question>& question
     const Answer answer = answerer.answer(question.ids, tally.rows);
     tally.add(question, answer);
     file.write(question, answer);
-    show_progress(static_cast<size_t>(tally.rows), questions.size());
+    observer.answering(tally.rows, static_cast<int64_t>(questions.size()));
   }
   tally.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return tally;

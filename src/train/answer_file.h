@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "text/bleu.h"
+#include "train/observer.h"
 #include "train/questions.h"
 
 namespace plimsoll {
@@ -38,9 +39,9 @@ struct AnswerTally {
   void add(const Question& question, const Answer& answer);
 };
 
-// Answers all questions in order, with a line of progress on a terminal.
+// Answers all questions in order.
 AnswerTally answer_all(Answerer& answerer, const std::vector<Question>& questions,
-                       const std::optional<std::filesystem::path>& out);
+                       const std::optional<std::filesystem::path>& out, RunObserver& observer);
 
 // "95.4 % (229 of 240)"
 std::string exact_match_text(const AnswerTally& tally);

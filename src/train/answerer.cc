@@ -1,5 +1,4 @@
 #include "train/answerer.h"
-#include "base/print.h"
 #include "text/tokenizer.h"
 
 #include <algorithm>
@@ -11,7 +10,6 @@
 #include "text/stop_strings.h"
 #include "text/stream_decoder.h"
 #include "train/conversations.h"
-#include "train/progress.h"
 
 namespace plimsoll {
 namespace {
@@ -101,15 +99,12 @@ Answerer::Answerer(const AnswerOptions& options, const ModelPaths& paths, const 
   if (tokenizer != nullptr) tokenizer_ = *tokenizer;
   GenerationPlan plan = plan_generation(request_of(options, paths, longest_prompt), cpu);
   require_fit(plan, cpu);
-  if (!options.json) {
-    say("plan    device " + format_bytes(plan.arena_bytes()) + " · context " +
-        format_count(plan.request.context) + " tokens · " + std::string(to_string(plan.request.compute)) +
-        (plan.request.nf4 ? " · nf4" : ""));
-  }
+  options.observer->event("plan    device " + format_bytes(plan.arena_bytes()) + " · context " +
+                          format_count(plan.request.context) + " tokens · " +
+                          std::string(to_string(plan.request.compute)) + (plan.request.nf4 ? " · nf4" : ""));
   generator_ = std::make_unique<Generator>(std::move(plan), cpu);
-  Progress progress(options.json ? LogLevel::error : LogLevel::info, 1);
   load_base_weights(generator_->state(), paths.base,
-                    [&](int64_t done, int64_t total) { progress.loading(done, total); });
+                    [&](int64_t done, int64_t total) { options.observer->loading(done, total); });
   if (paths.adapter) load_adapters(generator_->state(), *paths.adapter);
 }
 

@@ -13,6 +13,7 @@
 #include "text/tokenizer.h"
 #include "train/generator.h"
 #include "train/model_paths.h"
+#include "train/observer.h"
 #include "train/sampling.h"
 #include "train/setup.h"
 
@@ -29,8 +30,8 @@ struct AnswerOptions {
   std::optional<DType> precision;  // none: as it was trained, else as it is stored
   SamplingOptions sampling;
   MachineOptions machine;
-  bool go_on = false;  // prompts mostly begin as the one before did: Generator::generate
-  bool json = false;
+  bool go_on = false;                 // prompts mostly begin as the one before did: Generator::generate
+  RunObserver* observer = &nobody();  // outlives what it is told by
 };
 
 // What ended an answer: an end token of the model, a text of `stops`, max_new_tokens, the context, or whoever
@@ -57,7 +58,7 @@ int64_t answering_context(const AnswerOptions& options, const ModelSpec& model, 
 
 class Answerer {
  public:
-  // Plans, refuses with DoesNotFitError before anything is mapped, says the plan on standard error, maps,
+  // Plans, refuses with DoesNotFitError before anything is mapped, tells the plan, maps,
   // loads. `tokenizer` may be null where only ids are asked for.
   Answerer(const AnswerOptions& options, const ModelPaths& paths, const CpuSettings& cpu,
            const Tokenizer* tokenizer, const ChatTemplate* chat, int64_t longest_prompt);

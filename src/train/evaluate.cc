@@ -3,10 +3,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstdio>
-#include <nlohmann/json.hpp>
 
-#include "base/print.h"
+#include "base/printable.h"
 #include "base/strings.h"
 #include "base/system_memory.h"
 #include "base/units.h"
@@ -17,7 +15,6 @@
 #include "train/answer_file.h"
 #include "train/batch_writer.h"
 #include "train/conversations.h"
-#include "train/progress.h"
 
 namespace plimsoll {
 namespace {
@@ -95,8 +92,9 @@ DataSetup open_rows(Recipe& recipe, const EvalOptions& options, int64_t vocab) {
     data.columns.clear();
   }
   DataSetup data = open_data(recipe, vocab);
-  say("note    " + printable(options.data->string()) + ": read as " +
-      std::string(to_string(data.eval->encoder.options().format)) + "; the run read its own rows otherwise");
+  options.observer->event("note    " + printable(options.data->string()) + ": read as " +
+                          std::string(to_string(data.eval->encoder.options().format)) +
+                          "; the run read its own rows otherwise");
   return data;
 }
 
@@ -153,13 +151,12 @@ EvalPlan fitting_evaluation(const Experiment& experiment, const EvalOptions& opt
 
 // Runs the program over all rows.
 LossResult run_loss(const EvalPlan& plan, const Experiment& experiment, const ModelPaths& paths,
-                    DataSource& source, RowSubset rows, const CpuSettings& cpu, bool quiet) {
+                    DataSource& source, RowSubset rows, const CpuSettings& cpu, RunObserver& observer) {
   CpuDevice device(cpu);
   const auto memory = device.map(plan.layout.arena_bytes());
   const Executor program(plan.programs[0], plan.layout.programs[0], device, *memory);
   const PersistentState state(plan.layout, memory->data());
-  Progress progress(quiet ? LogLevel::error : LogLevel::info, 1);
-  load_base_weights(state, paths.base, [&](int64_t done, int64_t total) { progress.loading(done, total); });
+  load_base_weights(state, paths.base, [&](int64_t done, int64_t total) { observer.loading(done, total); });
   if (paths.adapter) load_adapters(state, *paths.adapter);
   LoaderOptions loading = source.loader;
   loading.effective = plan.batch;
@@ -197,64 +194,11 @@ LossResult run_loss(const EvalPlan& plan, const Experiment& experiment, const Mo
   return result;
 }
 
-void print_text(const LossResult& loss, const std::optional<AnswerTally>& answers) {
-  TextTable table({false, true, false});
-  const auto number = [](double value) {
-    char text[32];
-    std::snprintf(text, sizeof text, "%.6g", value);
-    return std::string(text);
-  };
-  char mean[32];
-  std::snprintf(mean, sizeof mean, "%.6f", loss.loss);
-  table.add_row({"loss", mean, "per target token, over " + format_count(loss.target_tokens)});
-  table.add_row({"perplexity", number(loss.perplexity()), ""});
-  table.add_row({"rows", format_count(loss.rows),
-                 format_count(loss.truncated) + " cut, " + format_count(loss.skipped) + " without a target" +
-                     (loss.damaged > 0 ? ", " + format_count(loss.damaged) + " damaged" : "")});
-  if (answers && answers->expected > 0) {
-    const BleuScore bleu = answers->bleu.score();
-    char score[32] = "-";
-    if (bleu.has_score()) std::snprintf(score, sizeof score, "%.2f", bleu.score);
-    table.add_row(
-        {"exact match",
-         number(100.0 * static_cast<double>(answers->exact) / static_cast<double>(answers->expected)),
-         "% (" + format_count(answers->exact) + " of " + format_count(answers->expected) + ")"});
-    table.add_row({"BLEU", score,
-                   (bleu.has_score() ? "13a, " : "no answer has four words; ") +
-                       format_count(bleu.answer_words) + " words for " + format_count(bleu.reference_words)});
-  }
-  print(table.render());
-}
-
-void print_json(const LossResult& loss, const std::optional<AnswerTally>& answers) {
-  nlohmann::ordered_json json = {{"loss", loss.loss},
-                                 {"perplexity", loss.perplexity()},
-                                 {"rows", loss.rows},
-                                 {"skipped_rows", loss.skipped},
-                                 {"damaged_rows", loss.damaged},
-                                 {"truncated_rows", loss.truncated},
-                                 {"tokens", loss.tokens},
-                                 {"target_tokens", loss.target_tokens},
-                                 {"seconds", loss.seconds}};
-  if (answers) {
-    const BleuScore bleu = answers->bleu.score();
-    json["answers"] = {{"rows", answers->rows},
-                       {"tokens", answers->tokens},
-                       {"seconds", answers->seconds},
-                       {"expected", answers->expected},
-                       {"exact", answers->exact},
-                       {"bleu", bleu.has_score() ? nlohmann::ordered_json(bleu.score) : nullptr},
-                       {"bleu_precisions", bleu.precisions},
-                       {"brevity_penalty", bleu.brevity_penalty}};
-  }
-  print(json_text(json));
-}
-
 }  // namespace
 
 double LossResult::perplexity() const { return std::exp(loss); }
 
-ExitCode evaluate(const EvalOptions& options) {
+Evaluation evaluate(const EvalOptions& options) {
   if (options.out && !options.generate) throw UsageError("eval: --out keeps the answers of --generate");
   const ModelPaths paths = find_model(options.folder, options.adapter);
   const CpuSettings cpu = cpu_settings(options.machine);
@@ -273,14 +217,15 @@ ExitCode evaluate(const EvalOptions& options) {
     questions = read_questions(*data.eval, rows, options, *data.tokenizer, data.chat ? &*data.chat : nullptr);
   }
   const EvalPlan plan = fitting_evaluation(experiment, options, rows.size(), cpu);
-  if (!options.json)
-    say("plan    device " + format_bytes(plan.layout.arena_bytes()) + " · " + format_count(plan.batch) +
-        " rows of " + format_count(experiment.max_length) + " tokens at a time · " +
-        std::string(to_string(experiment.precision.compute)) + (experiment.nf4 ? " · nf4" : ""));
+  options.observer->event("plan    device " + format_bytes(plan.layout.arena_bytes()) + " · " +
+                          format_count(plan.batch) + " rows of " + format_count(experiment.max_length) +
+                          " tokens at a time · " + std::string(to_string(experiment.precision.compute)) +
+                          (experiment.nf4 ? " · nf4" : ""));
   start_threads(cpu.threads);
-  const LossResult loss = run_loss(plan, experiment, paths, *data.eval, rows, cpu, options.json);
-  if (loss.target_tokens == 0) throw UsageError(data.eval->dataset.name() + ": no row has a target token");
-  std::optional<AnswerTally> answers;
+  Evaluation result;
+  result.loss = run_loss(plan, experiment, paths, *data.eval, rows, cpu, *options.observer);
+  if (result.loss.target_tokens == 0)
+    throw UsageError(data.eval->dataset.name() + ": no row has a target token");
   if (options.generate) {
     size_t longest = 0;
     for (const Question& question : questions) longest = std::max(longest, question.ids.size());
@@ -288,14 +233,9 @@ ExitCode evaluate(const EvalOptions& options) {
     answering.precision = experiment.precision.compute;
     Answerer answerer(answering, paths, cpu, &*data.tokenizer, data.chat ? &*data.chat : nullptr,
                       static_cast<int64_t>(longest));
-    answers = answer_all(answerer, questions, options.out);
+    result.answers = answer_all(answerer, questions, options.out, *options.observer);
   }
-  if (options.json) {
-    print_json(loss, answers);
-  } else {
-    print_text(loss, answers);
-  }
-  return ExitCode::ok;
+  return result;
 }
 
 }  // namespace plimsoll

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "train/answer_file.h"
 #include "train/answerer.h"
 
 namespace plimsoll {
@@ -35,7 +36,12 @@ struct LossResult {
   [[nodiscard]] double perplexity() const;
 };
 
-// Prints to standard output. Throws DoesNotFitError before weights are read.
-ExitCode evaluate(const EvalOptions& options);
+struct Evaluation {
+  LossResult loss;
+  std::optional<AnswerTally> answers;  // with `generate`
+};
+
+// Throws DoesNotFitError before weights are read.
+Evaluation evaluate(const EvalOptions& options);
 
 }  // namespace plimsoll

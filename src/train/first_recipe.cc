@@ -6,7 +6,7 @@
 #include <set>
 
 #include "base/error.h"
-#include "base/print.h"
+#include "base/printable.h"
 #include "base/strings.h"
 #include "base/units.h"
 #include "data/statistics.h"

@@ -1,10 +1,7 @@
 #include "train/generate.h"
-#include "base/print.h"
 #include "text/tokenizer.h"
 
 #include <algorithm>
-#include <cstdio>
-#include <nlohmann/json.hpp>
 
 #include "base/units.h"
 #include "cpu/threads.h"
@@ -12,48 +9,6 @@
 
 namespace plimsoll {
 namespace {
-
-std::string joined(const std::vector<int32_t>& ids) {
-  std::string text;
-  for (const int32_t id : ids) text += (text.empty() ? "" : ",") + std::to_string(id);
-  return text;
-}
-
-void answer_one(Answerer& answerer, const GenerateOptions& options, const Question& question) {
-  const bool streams = !options.json && options.ids.empty();
-  AnswerFile file(options.out);
-  const Answer answer = answerer.answer(question.ids, 0, [&](std::string_view text) {
-    if (!streams) return true;
-    print(text);
-    flush_output();
-    return true;
-  });
-  file.write(question, answer);
-  if (streams) {
-    print("\n");
-  } else if (options.json) {
-    const nlohmann::ordered_json json = {{"prompt", question.prompt},
-                                         {"prompt_ids", question.ids},
-                                         {"response", answer.text},
-                                         {"response_ids", answer.ids},
-                                         {"ended_by", to_string(answer.end)}};
-    print(json_text(json, -1));
-  } else {
-    print(joined(answer.ids) + "\n");
-  }
-}
-
-void report(const AnswerTally& tally, bool json) {
-  if (json) {
-    nlohmann::ordered_json out = {{"rows", tally.rows}, {"tokens", tally.tokens}, {"seconds", tally.seconds}};
-    if (tally.expected > 0) out["exact"] = tally.exact;
-    print(json_text(out, -1));
-    return;
-  }
-  say("done    " + format_count(tally.rows) + " answers, " + format_count(tally.tokens) + " tokens in " +
-      format_seconds(tally.seconds));
-  if (tally.expected > 0) print("exact match " + exact_match_text(tally) + "\n");
-}
 
 void check(const GenerateOptions& options) {
   const int given = (options.prompt ? 1 : 0) + (options.prompt_file ? 1 : 0) + (options.data ? 1 : 0) +
@@ -70,7 +25,7 @@ void check(const GenerateOptions& options) {
 
 }  // namespace
 
-ExitCode generate(const GenerateOptions& options) {
+Generated generate(const GenerateOptions& options, const Answerer::Show& show) {
   check(options);
   const ModelPaths paths = find_model(options.folder, options.adapter);
   std::vector<std::filesystem::path> read = {options.folder, paths.base};
@@ -89,12 +44,16 @@ ExitCode generate(const GenerateOptions& options) {
   for (const Question& question : questions) longest = std::max(longest, question.ids.size());
   start_threads(cpu.threads);
   Answerer answerer(options, paths, cpu, texts, template_or_null, static_cast<int64_t>(longest));
+  Generated result;
   if (options.data) {
-    report(answer_all(answerer, questions, options.out), options.json);
-  } else {
-    answer_one(answerer, options, questions.front());
+    result.rows = answer_all(answerer, questions, options.out, *options.observer);
+    return result;
   }
-  return ExitCode::ok;
+  AnswerFile file(options.out);
+  result.question = questions.front();
+  result.answer = answerer.answer(result.question.ids, 0, show);
+  file.write(result.question, result.answer);
+  return result;
 }
 
 }  // namespace plimsoll

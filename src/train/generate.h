@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "train/answer_file.h"
 #include "train/answerer.h"
 
 namespace plimsoll {
@@ -23,7 +24,15 @@ struct GenerateOptions : AnswerOptions {
   std::optional<std::filesystem::path> out;  // JSONL of the answers
 };
 
-// Plans, refuses with DoesNotFitError before weights are read, answers, prints to standard output.
-ExitCode generate(const GenerateOptions& options);
+struct Generated {
+  // Of `data` all rows, of the others the one question and its answer.
+  std::optional<AnswerTally> rows;
+  Question question;
+  Answer answer;
+};
+
+// Plans, refuses with DoesNotFitError before weights are read, answers. `show` gets the one answer's text as
+// it grows.
+Generated generate(const GenerateOptions& options, const Answerer::Show& show = {});
 
 }  // namespace plimsoll

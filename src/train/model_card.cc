@@ -5,7 +5,7 @@
 #include <filesystem>
 
 #include "base/error.h"
-#include "base/print.h"
+#include "base/printable.h"
 #include "base/strings.h"
 #include "base/units.h"
 #include "io/file.h"

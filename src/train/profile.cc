@@ -1,5 +1,4 @@
 #include "train/profile.h"
-#include "base/print.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -66,12 +65,12 @@ void Profile::step_done(double seconds, double data_wait) {
   }
 }
 
-void Profile::write(RunFolder& output) const {
+std::string Profile::write(RunFolder& output) const {
   const DeviceRates& rates = plan_.request.device.rates;
   const std::filesystem::path trace = output.temporary("trace.json");
   write_trace(plan_.programs, recorder_, rates, trace);
   output.put(trace, "trace.json");
-  print(profile_text(plan_.programs, recorder_, rates));
+  return profile_text(plan_.programs, recorder_, rates);
 }
 
 }  // namespace plimsoll

@@ -29,8 +29,8 @@ class Profile {
   // At the end of each step: its seconds, and those of them that it waited for data at its beginning.
   void step_done(double seconds, double data_wait);
 
-  // Prints the table and writes the trace. Throws StoppedError when the file cannot be written.
-  void write(RunFolder& output) const;
+  // Writes the trace and returns the table. Throws StoppedError when the file cannot be written.
+  [[nodiscard]] std::string write(RunFolder& output) const;
 
  private:
   const Plan& plan_;

@@ -16,6 +16,7 @@
 #include "template/conversation.h"
 #include "text/utf8.h"
 #include "train/conversations.h"
+#include "train/generate.h"
 
 namespace plimsoll {
 namespace {

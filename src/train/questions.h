@@ -9,9 +9,10 @@
 #include "template/conversation.h"
 #include "text/tokenizer.h"
 #include "train/answerer.h"
-#include "train/generate.h"
 
 namespace plimsoll {
+
+struct GenerateOptions;
 
 struct Question {
   std::string prompt;              // of a conversation the last message of the user

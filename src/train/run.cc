@@ -12,16 +12,15 @@
 #include "recipe/effective.h"
 #include "runtime/run_memory.h"
 #include "train/allowed.h"
-#include "train/batch_writer.h"
 #include "train/fitting_plan.h"
 #include "train/identity.h"
 #include "train/loss_guard.h"
 #include "train/memory_budget.h"
 #include "train/model_card.h"
 #include "train/profile.h"
-#include "train/progress.h"
 #include "train/resume.h"
 #include "train/run_output.h"
+#include "train/run_programs.h"
 #include "train/run_record.h"
 #include "train/run_saves.h"
 #include "train/run_signals.h"
@@ -49,28 +48,22 @@ class TrainingRun {
         plan_(std::move(plan)),
         notes_(std::move(notes)),
         experiment_(plan_.request.experiment),
-        progress_(options.log_level, recipe.log.every),
+        progress_(*options.observer),
         guard_(recipe.stop.loss),
         patience_(recipe.stop),
         device_(cpu),
         memory_(device_, plan_.layout, output_),
         state_(plan_.layout, memory_.arenas()),
         profile_(options.profile ? std::make_unique<Profile>(plan_) : nullptr),
-        train_(bind(kTrainProgram)),
-        batch_(plan_.variant.micro_batch, {experiment_.max_length, experiment_.documents}),
+        place_{plan_, device_, memory_, options.poison, profile_ ? &profile_->recorder() : nullptr},
+        optimizer_step_(place_),
         loader_(std::move(data.train->dataset), std::move(data.train->rows), std::move(data.train->encoder),
                 profile_ ? profile_->recorded(data.train->loader) : data.train->loader) {
     start_threads(cpu.threads);
-    if (!plan_.variant.update_in_backward) update_.emplace(bind(kUpdateProgram));
     current_.kernels = kernels_text(cpu);
     current_.micro_batch = plan_.variant.micro_batch;
     current_.loss_chunk = plan_.variant.loss_chunk;
-    if (data.eval) {
-      eval_.emplace(bind(kEvalProgram));
-      eval_batch_.emplace(plan_.variant.eval_micro_batch, experiment_.max_length);
-      eval_loader_.emplace(std::move(data.eval->dataset), std::move(data.eval->rows),
-                           std::move(data.eval->encoder), data.eval->loader);
-    }
+    if (data.eval) eval_.emplace(place_, std::move(*data.eval));
     total_steps_ = data.total_steps;
     dropped_rows_ = data.dropped_rows;
     times_.reserve(total_steps_);
@@ -138,18 +131,6 @@ class TrainingRun {
     save("");
     finish();
     return ExitCode::ok;
-  }
-
-  Executor bind(const char* program) {
-    for (size_t i = 0; i < plan_.programs.size(); ++i) {
-      if (plan_.programs[i].name() != program) continue;
-      return Executor(
-          plan_.programs[i], plan_.layout.programs[i], device_, memory_.arenas(),
-          {.poison = options_.poison,
-           .recorder = profile_ && plan_.programs[i].name() != kEvalProgram ? &profile_->recorder() : nullptr,
-           .program = static_cast<int32_t>(i)});
-    }
-    throw InternalError(std::string("the plan has no program ") + program);
   }
 
   // Frozen weights always come from the model folder; what trains comes from the checkpoint where there is
@@ -221,11 +202,10 @@ class TrainingRun {
     metrics.tokens = batch->tokens();
     state_whole_ = false;
     if (batch->target_tokens() > 0) {
-      accumulate(*batch, metrics.learning_rate);
-      if (update_) update(metrics.learning_rate);
-      const auto loss = train_.tensor<double>(kLossTensor);
-      metrics.loss = loss[0] / loss[1];
-      metrics.grad_norm = (update_ ? *update_ : train_).tensor<double>(kGradNormTensor)[0];
+      const auto [loss, grad_norm] = optimizer_step_.run(
+          *batch, {metrics.step, metrics.learning_rate, static_cast<uint64_t>(recipe_.seed)});
+      metrics.loss = loss;
+      metrics.grad_norm = grad_norm;
     }
     metrics.seconds = seconds_since(start);
     if (profile_) profile_->step_done(metrics.seconds, metrics.data_wait);
@@ -249,37 +229,10 @@ class TrainingRun {
     if (unlogged) std::rethrow_exception(unlogged);
     const double rate = static_cast<double>(metrics.tokens) / metrics.seconds;
     times_.add(metrics.seconds, rate);
-    progress_.update({current_.step, total_steps_, current_.last_loss, metrics.learning_rate, rate,
-                      metrics.data_wait / metrics.seconds, metrics.rss,
-                      metrics.seconds * static_cast<double>(total_steps_ - current_.step)});
-    if (progress_.shows(LogLevel::debug)) progress_.event(debug_words(metrics), LogLevel::debug);
-  }
-
-  // The rate is for updates in the backward pass.
-  void accumulate(const EffectiveBatch& batch, double rate) {
-    BatchWriter writer(train_, experiment_.model);
-    const int64_t micro_steps = batch.micro_steps(plan_.variant.micro_batch);
-    for (int64_t i = 0; i < micro_steps; ++i) {
-      batch.fill(i, batch_);
-      writer.write(batch_);
-      writer.set(StepValue::first_micro_step, i == 0 ? 1.0 : 0.0);
-      // Inputs share the transient arena with everything else: all of them are written before each run.
-      writer.set_seed(static_cast<uint64_t>(recipe_.seed));
-      writer.set(StepValue::optimizer_step, static_cast<double>(current_.step + 1));
-      writer.set(StepValue::learning_rate, rate);
-      writer.set(StepValue::loss_scale, 1.0 / static_cast<double>(batch.target_tokens()));
-      train_.run();
-    }
-  }
-
-  void update(double rate) {
-    const auto step = update_->tensor<double>(kStepTensor);
-    const auto seed = static_cast<uint64_t>(recipe_.seed);
-    step[static_cast<size_t>(StepValue::learning_rate)] = rate;
-    step[static_cast<size_t>(StepValue::optimizer_step)] = static_cast<double>(current_.step + 1);
-    step[static_cast<size_t>(StepValue::seed_low)] = static_cast<double>(seed & 0xFFFFFFFFU);
-    step[static_cast<size_t>(StepValue::seed_high)] = static_cast<double>(seed >> 32);
-    update_->run();
+    progress_.step({current_.step, total_steps_, current_.last_loss, metrics.learning_rate, rate,
+                    metrics.data_wait / metrics.seconds, metrics.rss,
+                    metrics.seconds * static_cast<double>(total_steps_ - current_.step)});
+    if (progress_.hears(LogLevel::debug)) progress_.event(debug_words(metrics), LogLevel::debug);
   }
 
   // A step without targets changed nothing, whatever its numbers.
@@ -309,25 +262,11 @@ class TrainingRun {
 
   void evaluate() {
     const auto start = Clock::now();
-    eval_loader_->start({});
-    bool first = true;
-    BatchWriter writer(*eval_, experiment_.model);
-    while (const EffectiveBatch* batch = eval_loader_->next()) {
-      if (stop_request() != nullptr) return;  // it is made up for after a resume
-      const int64_t micro_steps = batch->micro_steps(plan_.variant.eval_micro_batch);
-      for (int64_t i = 0; i < micro_steps; ++i) {
-        batch->fill(i, *eval_batch_);
-        writer.write(*eval_batch_);
-        writer.set(StepValue::first_micro_step, first ? 1.0 : 0.0);
-        first = false;
-        eval_->run();
-      }
-    }
-    const auto sums = eval_->tensor<double>(kEvalLossTensor);
-    if (sums[1] <= 0) return;
-    current_.eval_loss = eval_loss_ = sums[0] / sums[1];
+    const auto result = eval_->run([] { return stop_request() != nullptr; });  // made up for after a resume
+    if (!result) return;
+    current_.eval_loss = eval_loss_ = result->loss;
     patience_.add_evaluation(*eval_loss_);
-    saves_->log().evaluation(current_.step, *eval_loss_, static_cast<int64_t>(sums[1]), seconds_since(start));
+    saves_->log().evaluation(current_.step, *eval_loss_, result->target_tokens, seconds_since(start));
     progress_.event("eval    step " + format_count(current_.step) + "  loss " + std::to_string(*eval_loss_));
   }
 
@@ -343,7 +282,7 @@ class TrainingRun {
   }
 
   ExitCode stop_early() {
-    progress_.finish();
+    progress_.steps_end();
     saves_->log().event("signal", current_.step, {{"signal", stop_request()}});
     save("");
     progress_.event("stopped at step " + format_count(current_.step) + " of " + format_count(total_steps_) +
@@ -353,7 +292,7 @@ class TrainingRun {
   }
 
   void finish() {
-    progress_.finish();
+    progress_.steps_end();
     const auto best = recipe_.save.best ? best_checkpoint(output_) : std::nullopt;
     publish_final(best ? *best : *latest_checkpoint(output_), folder_);
     RunRecord done = record(true);
@@ -361,7 +300,7 @@ class TrainingRun {
     write_run_json(folder_, plan_, done, times_);
     write_model_card(folder_, model_card(recipe_, plan_, done));
     saves_->log().event("end", current_.step);
-    if (profile_) profile_->write(folder_);
+    if (profile_) progress_.result(profile_->write(folder_));
     report_end(progress_, output_, plan_, done, times_);
     if (recipe_.save.hub)
       progress_.event("        upload     hf upload " + *recipe_.save.hub + " " + output_.string());
@@ -391,21 +330,18 @@ class TrainingRun {
   Plan plan_;
   std::vector<std::string> notes_;  // of planning
   const Experiment& experiment_;
-  Progress progress_;
+  RunObserver& progress_;
   LossGuard guard_;
   PatienceGuard patience_;
   CpuDevice device_;
   RunMemory memory_;
   PersistentState state_;
   std::unique_ptr<Profile> profile_;  // before those whose time it keeps
-  Executor train_;
-  std::optional<Executor> update_;  // unless it is a part of the backward pass
-  MicroBatch batch_;
+  RunPlace place_;
+  OptimizerStep optimizer_step_;
   Loader loader_;
   const EffectiveBatch* last_batch_ = nullptr;  // the loader's, until the next step
-  std::optional<Executor> eval_;
-  std::optional<MicroBatch> eval_batch_;
-  std::optional<Loader> eval_loader_;
+  std::optional<RunEvaluation> eval_;
   std::optional<Template> rendering_;
   std::optional<RunSaves> saves_;
   TrainerState current_;

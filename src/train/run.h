@@ -4,8 +4,8 @@
 #include <filesystem>
 
 #include "base/error.h"
-#include "base/log_level.h"
 #include "recipe/recipe.h"
+#include "train/observer.h"
 #include "train/setup.h"
 
 namespace plimsoll {
@@ -13,11 +13,11 @@ namespace plimsoll {
 struct TrainOptions {
   bool resume = false;
   bool overwrite = false;
-  LogLevel log_level = LogLevel::info;
   bool poison = false;                     // NaN where an owner died
   bool no_reuse = false;                   // every tensor has bytes of its own
   std::filesystem::path recipe_file = {};  // that the user named
-  bool profile = false;                    // prints where the time of a few steps went, and writes trace.json
+  bool profile = false;                    // tells where the time of a few steps went, and writes trace.json
+  RunObserver* observer = &nobody();       // outlives the run
   MachineOptions machine;
 };
 

@@ -1,4 +1,4 @@
-// Parts of a run that need no model: the loss guard, the progress line, logs.
+// Parts of a run that need no model: the loss guard, logs.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -11,7 +11,6 @@
 #include "io/test_folder.h"
 #include "train/loss_guard.h"
 #include "train/metrics.h"
-#include "train/progress_line.h"
 #include "train/row_io.h"
 #include "train/stopped_batch.h"
 #include "train/trainer_state.h"
@@ -20,7 +19,6 @@ namespace plimsoll {
 namespace {
 
 using testing::HasSubstr;
-using testing::Not;
 
 void add(LossGuard& guard, int count, double loss) {
   for (int i = 0; i < count; ++i) guard.add(loss);
@@ -64,41 +62,6 @@ TEST(LossGuard, the_limit_is_the_recipes) {
   EXPECT_TRUE(at_three.diverged());
   add(never, 20, 1e30);
   EXPECT_FALSE(never.diverged());
-}
-
-std::string line_of(const ProgressState& state, int width) {
-  std::array<char, 512> text;
-  const FittedLine line = progress_line(state, width, text);
-  std::string out(text.data(), line.bytes);
-  int columns = 0;
-  for (const char c : out) columns += (static_cast<unsigned char>(c) & 0xC0) != 0x80 ? 1 : 0;
-  EXPECT_EQ(columns, line.columns);
-  return out;
-}
-
-constexpr ProgressState kState = {512, 938, 1.2041, 1.4e-4, 1571, 0.0, int64_t{6} << 30, 552};
-
-TEST(ProgressLine, fits_every_width_and_keeps_the_step_longest) {
-  for (int width = 1; width < 200; ++width) {
-    std::array<char, 512> text;
-    EXPECT_LE(progress_line(kState, width, text).columns, width) << width;
-    EXPECT_LE(loading_line(1 << 20, 1 << 30, width, text).columns, width) << width;
-  }
-  EXPECT_EQ(line_of(kState, 15), "train   512/938");
-  EXPECT_EQ(line_of(kState, 7), "512/938");
-  EXPECT_EQ(line_of(kState, 30), "train   512/938  loss 1.2041");
-  EXPECT_THAT(line_of(kState, 72), HasSubstr("eta 9:12"));
-}
-
-TEST(ProgressLine, shows_all_of_it_beside_a_bar_on_a_usual_terminal_and_no_bar_elsewhere) {
-  const std::string wide = line_of(kState, 110);
-  EXPECT_THAT(wide, HasSubstr("█░"));
-  EXPECT_THAT(wide,
-              HasSubstr("  512/938  loss 1.2041  lr 1.40e-04  1571 tok/s  data 0 %  eta 9:12  mem 6.00 GiB"));
-  EXPECT_THAT(line_of(kState, 0), Not(HasSubstr("█")));
-  ProgressState long_run = kState;
-  long_run.seconds_left = 3 * 3600 + 61;
-  EXPECT_THAT(line_of(long_run, 0), HasSubstr("eta 3:01:01"));
 }
 
 TEST(LineLog, goes_on_after_the_last_whole_line_of_the_step_resumed) {

@@ -69,7 +69,7 @@ void write_run_json(RunFolder& output, const Plan& plan, const RunRecord& record
   output.write("run.json", json.dump(2) + "\n");
 }
 
-void report_end(Progress& progress, const std::filesystem::path& output, const Plan& plan,
+void report_end(RunObserver& progress, const std::filesystem::path& output, const Plan& plan,
                 const RunRecord& record, const StepTimes& times) {
   const double per_step = times.steps() == 0 ? 0 : record.seconds / static_cast<double>(times.steps());
   const auto row = [](const char* what, int64_t arena, int64_t process, double seconds) {

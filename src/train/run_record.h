@@ -9,7 +9,7 @@
 #include "base/system_memory.h"
 #include "io/run_folder.h"
 #include "plan/plan.h"
-#include "train/progress.h"
+#include "train/observer.h"
 #include "train/run_rows.h"
 
 namespace plimsoll {
@@ -49,7 +49,7 @@ class StepTimes {
 
 void write_run_json(RunFolder& output, const Plan& plan, const RunRecord& record, const StepTimes& times);
 // "done    938 steps in 20:04 · loss 1.0312 ...", planned and measured, what to do next.
-void report_end(Progress& progress, const std::filesystem::path& output, const Plan& plan,
+void report_end(RunObserver& progress, const std::filesystem::path& output, const Plan& plan,
                 const RunRecord& record, const StepTimes& times);
 
 // The first line of a run: bytes, batch and steps.

@@ -8,7 +8,7 @@
 namespace plimsoll {
 
 RunSaves::RunSaves(const Recipe& recipe, const Experiment& experiment, const PersistentState& state,
-                   CheckpointOptions options, Progress& progress)
+                   CheckpointOptions options, RunObserver& progress)
     : recipe_(recipe),
       experiment_(experiment),
       state_(state),
@@ -117,7 +117,7 @@ void RunSaves::stop(const TrainerState& current, bool whole) {
 }
 
 std::string RunSaves::keep_work(const TrainerState& current, bool whole, const std::string& reason) {
-  progress_.finish();
+  progress_.steps_end();
   const std::string state = "\n  the state after step " + format_count(current.step);
   std::string told;
   try {

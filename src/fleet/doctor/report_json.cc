@@ -1,6 +1,6 @@
 #include <nlohmann/json.hpp>
 
-#include "base/print.h"
+#include "base/printable.h"
 #include "fleet/doctor/diagnosis.h"
 
 namespace plimsoll::doctor {

@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "base/print.h"
+#include "base/printable.h"
 #include "base/strings.h"
 #include "base/units.h"
 #include "fleet/doctor/diagnosis.h"

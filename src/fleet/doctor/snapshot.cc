@@ -5,7 +5,7 @@
 #include <unordered_map>
 
 #include "base/error.h"
-#include "base/print.h"
+#include "base/printable.h"
 #include "fleet/doctor/pickle.h"
 
 namespace plimsoll::doctor {

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "base/print.h"
+#include "base/printable.h"
 #include "base/strings.h"
 #include "base/units.h"
 #include "fleet/doctor/snapshot.h"

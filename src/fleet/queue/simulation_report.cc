@@ -1,6 +1,6 @@
 #include <nlohmann/json.hpp>
 
-#include "base/print.h"
+#include "base/printable.h"
 #include "base/strings.h"
 #include "base/units.h"
 #include "fleet/queue/simulation.h"

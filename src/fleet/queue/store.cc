@@ -9,7 +9,7 @@
 #include <system_error>
 
 #include "base/error.h"
-#include "base/print.h"
+#include "base/printable.h"
 
 namespace plimsoll::queue {
 namespace {

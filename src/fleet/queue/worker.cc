@@ -12,7 +12,7 @@
 #include <chrono>
 
 #include "base/error.h"
-#include "base/print.h"
+#include "base/printable.h"
 #include "base/strings.h"
 #include "base/units.h"
 #include "fleet/queue/process_tree.h"

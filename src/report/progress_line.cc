@@ -1,4 +1,4 @@
-#include "train/progress_line.h"
+#include "report/progress_line.h"
 
 #include <algorithm>
 #include <array>
@@ -62,7 +62,7 @@ void print_time_left(double seconds, FieldText& text) {
   }
 }
 
-Fields fields_of(const ProgressState& state) {
+Fields fields_of(const StepProgress& state) {
   Fields fields;
   const auto print = [&](size_t i, const char* format, auto... values) {
     std::snprintf(fields.text[i].data(), fields.text[i].size(), format, values...);
@@ -80,7 +80,7 @@ Fields fields_of(const ProgressState& state) {
 
 }  // namespace
 
-FittedLine progress_line(const ProgressState& state, int width, std::span<char> out) {
+FittedLine progress_line(const StepProgress& state, int width, std::span<char> out) {
   constexpr std::string_view kHead = "train   ";
   constexpr std::array<size_t, kFields - 1> kLeftOutFirst = {6, 4, 2, 3, 5, 1};
   Fields fields = fields_of(state);

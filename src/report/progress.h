@@ -5,27 +5,32 @@
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
-#include "base/log_level.h"
-#include "train/progress_line.h"
+#include "report/progress_line.h"
+#include "train/observer.h"
 
 namespace plimsoll {
 
-class Progress {
+class Progress final : public RunObserver {
  public:
   // `every`: steps between lines when standard error is no terminal.
   Progress(LogLevel level, int64_t every);
-  // A lasting line above the bar, where the level lets it through.
-  void event(const std::string& line, LogLevel level = LogLevel::info);
-  [[nodiscard]] bool shows(LogLevel level) const { return level <= level_; }
+  [[nodiscard]] bool hears(LogLevel level) const override { return level <= level_; }
   // Redraws at most ten times a second, to the width that the terminal has then; at each tenth of the run the
   // line stays. `seconds_left` counts until there is a rate. Allocates nothing.
-  void update(ProgressState state);
-  void loading(int64_t done, int64_t total);
+  void step(const StepProgress& state) override;
+  void loading(int64_t done, int64_t total) override;
+  // On a terminal only.
+  void answering(int64_t done, int64_t total) override;
   // Ends the bar's line.
-  void finish();
+  void steps_end() override;
+  // Goes to standard output.
+  void result(std::string_view text) override;
 
  private:
+  // Above the bar.
+  void line_of(const std::string& line, LogLevel level) override;
   // Replaces the open line. A terminal that became narrower has broken it into several.
   void show(const char* text, const FittedLine& line, int width);
   void clear_line(int width);

@@ -5,14 +5,9 @@
 #include <cstdint>
 #include <span>
 
-namespace plimsoll {
+#include "train/observer.h"
 
-struct ProgressState {
-  int64_t step = 0, total = 0;
-  double loss = 0, learning_rate = 0, tokens_per_second = 0, data_wait_share = 0;
-  int64_t memory_bytes = 0;
-  double seconds_left = 0;
-};
+namespace plimsoll {
 
 // A line's bytes in the caller's buffer, and the columns that they take on a terminal.
 struct FittedLine {
@@ -23,7 +18,7 @@ struct FittedLine {
 // "train   ███░░  512/938  loss 1.2041  ..." in at most `width` columns. What does not fit is left out: the
 // bar, then fields, the less telling ones first. `width` 0: all fields, no bar. Needs 512 bytes. Allocates
 // nothing.
-FittedLine progress_line(const ProgressState& state, int width, std::span<char> out);
+FittedLine progress_line(const StepProgress& state, int width, std::span<char> out);
 
 // "load    weights ███░░ 1.20 of 2.88 GiB".
 FittedLine loading_line(int64_t done, int64_t total, int width, std::span<char> out);

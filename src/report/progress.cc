@@ -1,4 +1,4 @@
-#include "train/progress.h"
+#include "report/progress.h"
 #include "base/print.h"
 
 #include <sys/ioctl.h>
@@ -55,22 +55,28 @@ void Progress::show(const char* text, const FittedLine& line, int width) {
   open_columns_ = line.columns;
 }
 
-void Progress::event(const std::string& line, LogLevel level) {
-  if (!shows(level)) return;
+void Progress::line_of(const std::string& line, LogLevel) {
   clear_line(terminal_ ? terminal_width() : 1);
   say(line);
 }
 
 void Progress::loading(int64_t done, int64_t total) {
-  if (!shows(LogLevel::info) || !terminal_ || total == 0) return;
+  if (!hears(LogLevel::info) || !terminal_ || total == 0) return;
   const int width = terminal_width();
   Buffer text;
   show(text.data(), loading_line(done, total, usable(width), text), width);
-  if (done == total) finish();
+  if (done == total) steps_end();
 }
 
-void Progress::update(ProgressState state) {
-  if (!shows(LogLevel::info)) return;
+void Progress::answering(int64_t done, int64_t total) {
+  if (!hears(LogLevel::info) || !terminal_) return;
+  std::fprintf(stderr, "\r\033[Kgenerate  %lld/%lld%s", static_cast<long long>(done),
+               static_cast<long long>(total), done == total ? "\r\033[K" : "");
+}
+
+void Progress::step(const StepProgress& given) {
+  StepProgress state = given;
+  if (!hears(LogLevel::info)) return;
   const auto now = std::chrono::steady_clock::now();
   if (first_step_ < 0) {
     first_step_ = state.step;
@@ -93,12 +99,14 @@ void Progress::update(ProgressState state) {
   last_draw_ = now;
   const int width = terminal_width();
   show(text.data(), progress_line(state, usable(width), text), width);
-  if (stays) finish();
+  if (stays) steps_end();
 }
 
-void Progress::finish() {
+void Progress::steps_end() {
   if (open_columns_ > 0) std::fprintf(stderr, "\n");
   open_columns_ = 0;
 }
+
+void Progress::result(std::string_view text) { print(text); }
 
 }  // namespace plimsoll

@@ -1,0 +1,52 @@
+// What a run, an evaluation or a model that answers tells of itself while it goes on. Nothing below cli prints:
+// who wants to be told derives from this; the base class hears nothing.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/log_level.h"
+
+namespace plimsoll {
+
+// After a step of training.
+struct StepProgress {
+  int64_t step = 0, total = 0;
+  double loss = 0, learning_rate = 0, tokens_per_second = 0, data_wait_share = 0;
+  int64_t memory_bytes = 0;
+  double seconds_left = 0;
+};
+
+class RunObserver {
+ public:
+  virtual ~RunObserver() = default;
+
+  // Whether lines of this level are wanted: others need not be made.
+  [[nodiscard]] virtual bool hears(LogLevel) const { return false; }
+  // A line for people that lasts: a plan, a save, a note.
+  void event(const std::string& line, LogLevel level = LogLevel::info) {
+    if (hears(level)) line_of(line, level);
+  }
+  // Allocates nothing.
+  virtual void step(const StepProgress&) {}
+  // Bytes of weights.
+  virtual void loading(int64_t /*done*/, int64_t /*total*/) {}
+  // Rows of a data set.
+  virtual void answering(int64_t /*done*/, int64_t /*total*/) {}
+  // The last of step() for now.
+  virtual void steps_end() {}
+  // What was asked for, in full: the table of a profile.
+  virtual void result(std::string_view /*text*/) {}
+
+ private:
+  virtual void line_of(const std::string& /*line*/, LogLevel) {}
+};
+
+// Hears nothing.
+inline RunObserver& nobody() {
+  static RunObserver observer;
+  return observer;
+}
+
+}  // namespace plimsoll

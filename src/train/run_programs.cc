@@ -1,0 +1,88 @@
+#include "train/run_programs.h"
+
+#include "base/error.h"
+#include "train/batch_writer.h"
+
+namespace plimsoll {
+
+Executor bind_program(const RunPlace& place, const char* name) {
+  const std::vector<Graph>& programs = place.plan.programs;
+  for (size_t i = 0; i < programs.size(); ++i) {
+    if (programs[i].name() != name) continue;
+    return Executor(programs[i], place.plan.layout.programs[i], place.device, place.memory.arenas(),
+                    {.poison = place.poison,
+                     .recorder = programs[i].name() == kEvalProgram ? nullptr : place.recorder,
+                     .program = static_cast<int32_t>(i)});
+  }
+  throw InternalError(std::string("the plan has no program ") + name);
+}
+
+OptimizerStep::OptimizerStep(const RunPlace& place)
+    : plan_(place.plan),
+      train_(bind_program(place, kTrainProgram)),
+      batch_(plan_.variant.micro_batch,
+             {plan_.request.experiment.max_length, plan_.request.experiment.documents}) {
+  if (!plan_.variant.update_in_backward) update_.emplace(bind_program(place, kUpdateProgram));
+}
+
+OptimizerStep::Result OptimizerStep::run(const EffectiveBatch& batch, const Values& values) {
+  accumulate(batch, values);
+  if (update_) update(values);
+  const auto loss = train_.tensor<double>(kLossTensor);
+  return {loss[0] / loss[1], (update_ ? *update_ : train_).tensor<double>(kGradNormTensor)[0]};
+}
+
+// The rate is for updates in the backward pass.
+void OptimizerStep::accumulate(const EffectiveBatch& batch, const Values& values) {
+  BatchWriter writer(train_, plan_.request.experiment.model);
+  const int64_t micro_steps = batch.micro_steps(plan_.variant.micro_batch);
+  for (int64_t i = 0; i < micro_steps; ++i) {
+    batch.fill(i, batch_);
+    writer.write(batch_);
+    writer.set(StepValue::first_micro_step, i == 0 ? 1.0 : 0.0);
+    // Inputs share the transient arena with everything else: all of them are written before each run.
+    writer.set_seed(values.seed);
+    writer.set(StepValue::optimizer_step, static_cast<double>(values.number));
+    writer.set(StepValue::learning_rate, values.learning_rate);
+    writer.set(StepValue::loss_scale, 1.0 / static_cast<double>(batch.target_tokens()));
+    train_.run();
+  }
+}
+
+void OptimizerStep::update(const Values& values) {
+  const auto step = update_->tensor<double>(kStepTensor);
+  const auto set = [&](StepValue which, double value) { step[static_cast<size_t>(which)] = value; };
+  set(StepValue::learning_rate, values.learning_rate);
+  set(StepValue::optimizer_step, static_cast<double>(values.number));
+  set(StepValue::seed_low, static_cast<double>(values.seed & 0xFFFFFFFFU));
+  set(StepValue::seed_high, static_cast<double>(values.seed >> 32));
+  update_->run();
+}
+
+RunEvaluation::RunEvaluation(const RunPlace& place, DataSource source)
+    : plan_(place.plan),
+      program_(bind_program(place, kEvalProgram)),
+      batch_(plan_.variant.eval_micro_batch, plan_.request.experiment.max_length),
+      loader_(std::move(source.dataset), std::move(source.rows), std::move(source.encoder), source.loader) {}
+
+std::optional<RunEvaluation::Result> RunEvaluation::run(const std::function<bool()>& interrupted) {
+  loader_.start({});
+  bool first = true;
+  BatchWriter writer(program_, plan_.request.experiment.model);
+  while (const EffectiveBatch* batch = loader_.next()) {
+    if (interrupted()) return std::nullopt;
+    const int64_t micro_steps = batch->micro_steps(plan_.variant.eval_micro_batch);
+    for (int64_t i = 0; i < micro_steps; ++i) {
+      batch->fill(i, batch_);
+      writer.write(batch_);
+      writer.set(StepValue::first_micro_step, first ? 1.0 : 0.0);
+      first = false;
+      program_.run();
+    }
+  }
+  const auto sums = program_.tensor<double>(kEvalLossTensor);
+  if (sums[1] <= 0) return std::nullopt;
+  return Result{sums[0] / sums[1], static_cast<int64_t>(sums[1])};
+}
+
+}  // namespace plimsoll

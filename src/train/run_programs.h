@@ -1,0 +1,75 @@
+// The programs of a run, bound to its memory: an optimizer step over an effective batch, an evaluation over
+// its rows.
+#pragma once
+
+#include <functional>
+#include <optional>
+
+#include "data/loader.h"
+#include "data/micro_batch.h"
+#include "plan/plan.h"
+#include "runtime/executor.h"
+#include "runtime/run_memory.h"
+#include "train/profile.h"
+#include "train/setup.h"
+
+namespace plimsoll {
+
+// Where programs run. All of it outlives them.
+struct RunPlace {
+  const Plan& plan;
+  Device& device;
+  const RunMemory& memory;
+  bool poison = false;         // NaN where an owner died
+  Recorder* recorder = nullptr;  // of all programs but evaluation
+};
+// Throws InternalError where the plan has no such program.
+Executor bind_program(const RunPlace& place, const char* name);
+
+// Forward and backward passes over the micro-batches of an effective batch, and the update.
+class OptimizerStep {
+ public:
+  explicit OptimizerStep(const RunPlace& place);
+
+  struct Values {
+    int64_t number = 1;  // counts from 1
+    double learning_rate = 0;
+    uint64_t seed = 0;
+  };
+  struct Result {
+    double loss = 0;       // per target token
+    double grad_norm = 0;  // before clipping
+  };
+  // The batch has targets.
+  Result run(const EffectiveBatch& batch, const Values& values);
+
+ private:
+  void accumulate(const EffectiveBatch& batch, const Values& values);
+  void update(const Values& values);
+
+  const Plan& plan_;
+  Executor train_;
+  std::optional<Executor> update_;  // unless it is a part of the backward pass
+  MicroBatch batch_;
+};
+
+// The loss over evaluation rows.
+class RunEvaluation {
+ public:
+  RunEvaluation(const RunPlace& place, DataSource source);
+
+  struct Result {
+    double loss = 0;  // per target token
+    int64_t target_tokens = 0;
+  };
+  // None where `interrupted` says so between two batches, or no row has a target.
+  std::optional<Result> run(const std::function<bool()>& interrupted);
+
+ private:
+  const Plan& plan_;
+  Executor program_;
+  MicroBatch batch_;
+  Loader loader_;
+};
+
+}  // namespace plimsoll

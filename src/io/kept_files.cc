@@ -52,13 +52,6 @@ std::vector<std::string> KeptFiles::names() const {
   return names;
 }
 
-std::string KeptFiles::text(const std::string& name) const {
-  const Place& place = places_.at(name);
-  std::string text(static_cast<size_t>(place.bytes), '\0');
-  copies_.read(place.start, std::as_writable_bytes(std::span(text)));
-  return text;
-}
-
 void KeptFiles::write(const std::string& name, const fs::path& to) const {
   const Place& place = places_.at(name);
   File file = File::create(to);

@@ -21,9 +21,7 @@ class KeptFiles {
             const std::filesystem::path& temporary);
 
   [[nodiscard]] std::vector<std::string> names() const;
-  // Of one of the names.
-  [[nodiscard]] std::string text(const std::string& name) const;
-  // Writes a new file with the content of the name. Throws StoppedError.
+  // Writes a new file with the content of one of the names. Throws StoppedError.
   void write(const std::string& name, const std::filesystem::path& to) const;
 
  private:

@@ -58,5 +58,16 @@ TEST(Autodiff, branches_without_trainable_ancestor_get_no_backward) {
   EXPECT_THAT(text, HasSubstr("a.weight.grad = linear_dw("));
 }
 
+TEST(Autodiff, gradients_are_on_the_axis_of_their_op) {
+  Graph graph = forward("trainable");
+  const AxisId axis = graph.add_axis("source");
+  for (Op& op : graph.ops()) op.axis = axis;
+  const size_t forward_ops = graph.ops().size();
+  const Graph train = differentiate(graph, {});
+  verify(train);
+  EXPECT_GT(train.ops().size(), forward_ops);
+  for (const Op& op : train.ops()) EXPECT_EQ(op.axis, axis) << print_op(train, op);
+}
+
 }  // namespace
 }  // namespace plimsoll

@@ -1,5 +1,5 @@
-// What a run, an evaluation or a model that answers tells of itself while it goes on. Nothing below cli prints:
-// who wants to be told derives from this; the base class hears nothing.
+// What a run, an evaluation or a model that answers tells of itself while it goes on. Nothing below cli
+// prints: who wants to be told derives from this; the base class hears nothing.
 #pragma once
 
 #include <cstdint>

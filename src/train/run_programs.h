@@ -20,7 +20,7 @@ struct RunPlace {
   const Plan& plan;
   Device& device;
   const RunMemory& memory;
-  bool poison = false;         // NaN where an owner died
+  bool poison = false;           // NaN where an owner died
   Recorder* recorder = nullptr;  // of all programs but evaluation
 };
 // Throws InternalError where the plan has no such program.

@@ -11,6 +11,7 @@ class Probe : public GradientContext {
   Probe(const Graph& forward, GradientProbe& result) : result_(result) {
     result_.graph = forward;
     const Op loss = forward.ops().back();
+    axis_ = loss.axis;
     if (rule_of(loss.kind).gradient_replaces) {
       result_.graph.ops().pop_back();
     } else {
@@ -54,6 +55,7 @@ class Probe : public GradientContext {
     op.attrs = std::move(attrs);
     op.scope = result_.graph.ops().empty() ? "" : result_.graph.ops().back().scope;
     op.stage = Stage::backward;
+    op.axis = axis_;
     return plimsoll::emit(result_.graph, std::move(op), base_name);
   }
 
@@ -64,6 +66,7 @@ class Probe : public GradientContext {
   }
 
   GradientProbe& result_;
+  AxisId axis_ = kFirstAxis;
   mutable std::map<TensorId, TensorId> partials_;  // tensor 0 is the step tensor, so 0 means none
 };
 

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "base/print.h"
+#include "base/printable.h"
 #include "base/strings.h"
 
 namespace plimsoll::queue {

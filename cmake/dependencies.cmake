@@ -15,6 +15,8 @@ endif()
 find_package(SQLite3 REQUIRED)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET GLOBAL libpcre2-8)
+# Its compile flags ask for an older POSIX than everything else is compiled with; its headers need none.
+pkg_check_modules(NCURSESW REQUIRED ncursesw)
 
 # oneDNN: its own CMake config asks for OpenCL headers that Debian's package does not bring.
 find_library(DNNL_LIB dnnl REQUIRED)

@@ -96,6 +96,18 @@ const std::vector<CommandPage>& pages() {
         {"plimsoll queue list", "what waits, runs, and ended"}},
        {3, 4, 5},
        "docs/queue.md"},
+      {"top",
+       "The queue and this machine, live: what each device has, what is reserved and used of it, how far "
+       "each "
+       "run is, what it was planned to take beside what it takes, what others take, and what the machine "
+       "waits for. Keys choose a run, sort, filter, show its log and cancel it.\n\n"
+       "Where the output is no terminal one look is printed as a table.",
+       {{"plimsoll top", "the full screen; q leaves it"},
+        {"plimsoll top --once --json", "one look, for machines"},
+        {"plimsoll top --record night.jsonl --count 3600 --interval 10", "ten hours, to be looked at later"},
+        {"plimsoll top --replay night.jsonl", "that night again"}},
+       {4, 5},
+       "docs/top.md"},
       {"queue simulate",
        "Runs a workload on a virtual clock with the packing of the queue, beside polling for free memory and "
        "one job per device, and prints when all is done, what crashed, and what was lost.",

@@ -36,6 +36,15 @@ bool is_recipe(const std::vector<std::string>& words) {
   return words.size() == 1 && (end == ".yaml" || end == ".yml" || end == ".json");
 }
 
+// The run folder of a recipe; empty where it has none.
+std::string output_of(const std::string& file, const std::vector<std::string>& sets) {
+  Overrides overrides;
+  overrides.sets = sets;
+  if (const char* environment = std::getenv("PLIMSOLL_SET")) overrides.environment = environment;
+  const Recipe recipe = load_recipe(file, overrides).recipe;
+  return recipe.output ? fs::absolute(*recipe.output).lexically_normal().string() : "";
+}
+
 // The plan is fixed as it was made: its peak is the budget of the training.
 void fill_recipe(const AddArguments& arguments, const std::vector<std::string>& sets, queue::Entry& entry) {
   if (!arguments.yaml_sets.empty())
@@ -50,6 +59,7 @@ void fill_recipe(const AddArguments& arguments, const std::vector<std::string>& 
   if (arguments.threads > 0) asked.insert(asked.end(), {"--threads", std::to_string(arguments.threads)});
   const queue::Planned planned = queue::plan_recipe(own_program(), asked);
   entry.recipe = true;
+  entry.output = output_of(arguments.words.front(), sets);
   entry.need = planned.need;
   if (entry.seconds <= 0) entry.seconds = planned.seconds;
   entry.words = {"train"};
@@ -100,13 +110,10 @@ queue::Entry read_entry(const AddArguments& arguments) {
 
 // Where a recipe's runs of a sweep write: beside where it would.
 std::string swept_output(const AddArguments& arguments, const std::string& suffix) {
-  Overrides overrides;
-  overrides.sets = arguments.sets;
-  if (const char* environment = std::getenv("PLIMSOLL_SET")) overrides.environment = environment;
-  const Recipe recipe = load_recipe(arguments.words.front(), overrides).recipe;
-  if (!recipe.output)
+  const std::string output = output_of(arguments.words.front(), arguments.sets);
+  if (output.empty())
     throw UsageError(arguments.words.front() + ": has no output; --set output=FOLDER gives it one");
-  return assignment("output", *recipe.output + "-" + suffix);
+  return assignment("output", output + "-" + suffix);
 }
 
 // One entry for each point of the sweep, each planned for itself.

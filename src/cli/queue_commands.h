@@ -16,12 +16,17 @@ void add_queue_logs(CLI::App& group, Action& action);
 // cancel, pause, resume, drain, retry, priority, wait.
 void add_queue_steering(CLI::App& group, Action& action);
 
+// Ends an entry with all that it started, or takes it out; what became of that.
+std::string cancel_entry(queue::Store& store, int64_t id);
+// plimsoll top, which watches the queue.
+void add_top(CLI::App& app, Action& action);
+
 // This program's own file.
 std::string own_program();
-// Whether a worker has this queue.
-bool worker_runs(const queue::Store& store);
 // "; no worker runs: ..." or empty.
 std::string worker_note(const queue::Store& store);
+nlohmann::ordered_json entry_json(const queue::Store& store, const queue::Entry& entry,
+                                  const std::vector<queue::Attempt>& attempts);
 nlohmann::ordered_json entry_json(queue::Store& store, const queue::Entry& entry);
 
 }  // namespace plimsoll

@@ -1,6 +1,4 @@
 // plimsoll queue list, show, logs: what the queue holds.
-#include <fcntl.h>
-#include <sys/file.h>
 #include <unistd.h>
 #include <nlohmann/json.hpp>
 
@@ -8,12 +6,14 @@
 #include <chrono>
 #include <ctime>
 #include <fstream>
+#include <map>
 #include <thread>
 
 #include "base/print.h"
 #include "base/strings.h"
 #include "base/units.h"
 #include "cli/queue_commands.h"
+#include "fleet/queue/machine_record.h"
 
 namespace plimsoll {
 namespace {
@@ -86,10 +86,13 @@ ExitCode run_list(const ShowArguments& arguments) {
     if (const std::string note = worker_note(store); !note.empty()) print("  " + note.substr(2) + "\n");
     return ExitCode::ok;
   }
-  nlohmann::ordered_json root = {
-      {"paused", store.paused()}, {"draining", store.draining()}, {"worker", worker_runs(store)}};
+  nlohmann::ordered_json root = {{"paused", store.paused()},
+                                 {"draining", store.draining()},
+                                 {"worker", queue::has_worker(store.folder())}};
   root["entries"] = nlohmann::ordered_json::array();
-  for (const Entry& one : entries) root["entries"].push_back(entry_json(store, one));
+  std::map<int64_t, std::vector<Attempt>> attempts;
+  for (Attempt& one : store.attempts()) attempts[one.entry].push_back(std::move(one));
+  for (const Entry& one : entries) root["entries"].push_back(entry_json(store, one, attempts[one.id]));
   print(json_text(root));
   return ExitCode::ok;
 }
@@ -100,6 +103,7 @@ std::string show_text(Store& store, const Entry& entry) {
   if (!entry.note.empty()) facts.add_row({"note", printable(entry.note)});
   facts.add_row({entry.recipe ? "recipe" : "command", printable(join(entry.words, " "))});
   facts.add_row({"folder", printable(entry.folder)});
+  if (!entry.output.empty()) facts.add_row({"output", printable(entry.output)});
   facts.add_row({"needs", reserved(entry.need) + ", threads " + std::to_string(entry.need.threads)});
   if (entry.seconds > 0) facts.add_row({"predicted", format_seconds(entry.seconds)});
   facts.add_row({"priority", std::to_string(entry.priority)});
@@ -159,19 +163,16 @@ std::string own_program() {
   return fs::read_symlink("/proc/self/exe", none).string();
 }
 
-bool worker_runs(const Store& store) {
-  const int file = open((store.folder() / "worker.lock").c_str(), O_RDONLY | O_CLOEXEC);
-  if (file < 0) return false;
-  const bool held = flock(file, LOCK_SH | LOCK_NB) != 0;
-  close(file);
-  return held;
-}
-
 std::string worker_note(const Store& store) {
-  return worker_runs(store) ? "" : "; no worker runs: plimsoll queue run starts what waits";
+  return queue::has_worker(store.folder()) ? "" : "; no worker runs: plimsoll queue run starts what waits";
 }
 
 nlohmann::ordered_json entry_json(Store& store, const Entry& entry) {
+  return entry_json(store, entry, entry.attempts > 0 ? store.attempts(entry.id) : std::vector<Attempt>{});
+}
+
+nlohmann::ordered_json entry_json(const Store& store, const Entry& entry,
+                                  const std::vector<Attempt>& attempts) {
   nlohmann::ordered_json root = {{"id", entry.id},
                                  {"name", entry.name},
                                  {"state", name_of(entry.state)},
@@ -180,6 +181,7 @@ nlohmann::ordered_json entry_json(Store& store, const Entry& entry) {
                                  {"words", entry.words},
                                  {"environment", entry.environment},
                                  {"folder", entry.folder},
+                                 {"output", entry.output},
                                  {"devices", entry.need.devices},
                                  {"device_bytes", entry.need.device_bytes},
                                  {"host_bytes", entry.need.host_bytes},
@@ -190,7 +192,7 @@ nlohmann::ordered_json entry_json(Store& store, const Entry& entry) {
                                  {"after", entry.after},
                                  {"submitted", entry.submitted},
                                  {"attempts", nlohmann::ordered_json::array()}};
-  for (const Attempt& one : store.attempts(entry.id)) root["attempts"].push_back(attempt_json(store, one));
+  for (const Attempt& one : attempts) root["attempts"].push_back(attempt_json(store, one));
   return root;
 }
 

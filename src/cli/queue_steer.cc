@@ -5,6 +5,7 @@
 #include "base/print.h"
 #include "cli/queue_commands.h"
 #include "fleet/queue/attempt.h"
+#include "fleet/queue/machine_record.h"
 
 namespace plimsoll {
 namespace {
@@ -134,11 +135,11 @@ ExitCode pause_all(bool paused) {
 // The worker ends when what runs is over; with `wait` this command does too.
 ExitCode drain(bool wait) {
   Store store(queue::queue_folder());
-  if (!worker_runs(store)) throw UsageError("no worker runs: there is nothing to drain");
+  if (!queue::has_worker(store.folder())) throw UsageError("no worker runs: there is nothing to drain");
   store.drain(true);
   print("draining: nothing new starts, and the worker ends with what runs; what waits stays\n");
   flush_output();
-  while (wait && worker_runs(store)) {
+  while (wait && queue::has_worker(store.folder())) {
     if (!store.draining()) break;  // the worker is about to end, or somebody took it back
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
   }
@@ -168,6 +169,8 @@ CLI::App* add_one(CLI::App& group, Action& action, const char* name, const char*
 }
 
 }  // namespace
+
+std::string cancel_entry(Store& store, int64_t id) { return cancel(store, id); }
 
 void add_queue_steering(CLI::App& group, Action& action) {
   add_one(group, action, "cancel", "ends entries with all that they started, or takes them out", true,

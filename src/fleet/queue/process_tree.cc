@@ -74,6 +74,11 @@ std::vector<pid_t> with_environment(std::string_view entry) {
   return found;
 }
 
+int64_t shared_out_memory(pid_t pid) {
+  const std::string rollup = read_proc(in_proc(pid, "smaps_rollup"));
+  return rollup.empty() ? field(read_proc(in_proc(pid, "status")), "VmRSS:") : field(rollup, "Pss:");
+}
+
 TreeMemory memory_of(const std::vector<pid_t>& processes) {
   if (processes.size() == 1) {
     const std::string status = read_proc(in_proc(processes.front(), "status"));

@@ -19,6 +19,8 @@ struct TreeMemory {
   int64_t now = 0;   // of one process what is resident, of several their proportional shares
   int64_t peak = 0;  // of one process its highest
 };
+// The proportional share of one process, or where that cannot be read what is resident; 0: it is gone.
+int64_t shared_out_memory(pid_t pid);
 TreeMemory memory_of(const std::vector<pid_t>& processes);
 
 // Processes that the kernel has killed for want of memory since it started; -1: it does not say.

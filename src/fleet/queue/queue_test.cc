@@ -42,6 +42,23 @@ Entry command(const std::string& name) {
   return entry;
 }
 
+TEST_F(StoreTest, AQueueOfTheFirstVersionGoesOn) {
+  {
+    Store store(folder_);
+    store.add(command("old"));
+    Database database((folder_ / "queue.db").string());
+    database.run("ALTER TABLE entries DROP COLUMN output; PRAGMA user_version = 1");
+  }
+  Store store(folder_);
+  Entry entry = command("new");
+  entry.output = "/runs/new";
+  store.add(entry);
+  ASSERT_EQ(store.entries().size(), 2u);
+  EXPECT_EQ(store.entries()[0].output, "");
+  EXPECT_EQ(store.entries()[0].words, entry.words);
+  EXPECT_EQ(store.entries()[1].output, "/runs/new");
+}
+
 TEST_F(StoreTest, KeepsEntriesAsTheyWereAdded) {
   int64_t first = 0;
   {

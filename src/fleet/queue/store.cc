@@ -17,7 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr int kSchema = 1;
+constexpr int kSchema = 2;
 constexpr const char* kTables = R"sql(
 CREATE TABLE IF NOT EXISTS entries(
   id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL, recipe INTEGER NOT NULL, words TEXT NOT NULL,
@@ -25,7 +25,7 @@ CREATE TABLE IF NOT EXISTS entries(
   host_bytes INTEGER NOT NULL, threads INTEGER NOT NULL, seconds REAL NOT NULL, priority INTEGER NOT NULL,
   retries INTEGER NOT NULL, after TEXT NOT NULL, state INTEGER NOT NULL, stop_asked INTEGER NOT NULL,
   hold_asked INTEGER NOT NULL, submitted REAL NOT NULL, promised REAL, attempts INTEGER NOT NULL,
-  note TEXT NOT NULL);
+  note TEXT NOT NULL, output TEXT NOT NULL DEFAULT '');
 CREATE INDEX IF NOT EXISTS open_entries ON entries(state);
 CREATE TABLE IF NOT EXISTS attempts(
   entry INTEGER NOT NULL REFERENCES entries(id), number INTEGER NOT NULL, started REAL NOT NULL, ended REAL,
@@ -35,7 +35,7 @@ CREATE TABLE IF NOT EXISTS settings(name TEXT PRIMARY KEY, value INTEGER NOT NUL
 )sql";
 constexpr const char* kColumns =
     "id, name, recipe, words, environment, folder, devices, device_bytes, host_bytes, threads, seconds, "
-    "priority, retries, after, state, stop_asked, hold_asked, submitted, promised, attempts, note";
+    "priority, retries, after, state, stop_asked, hold_asked, submitted, promised, attempts, note, output";
 
 // Bytes that are no UTF-8 have no place in JSON: words keep theirs, each byte as a character of its own.
 json as_json(const std::vector<std::string>& words) {
@@ -54,7 +54,24 @@ std::string stored(const std::vector<std::string>& words) {
     return as_json(words).dump();
   }
 }
+// ["a","b"] without escapes, as almost all are: a quote then only begins or ends a word. Nothing for others.
+std::optional<std::vector<std::string>> loaded_plain(std::string_view text) {
+  if (text.size() < 2 || text.front() != '[' || text.find('\\') != std::string_view::npos)
+    return std::nullopt;
+  std::vector<std::string> words;
+  for (size_t at = 1; at < text.size(); ++at) {
+    if (text[at] == ']' && words.empty()) return words;
+    const size_t end = text[at] == '"' ? text.find('"', at + 1) : std::string_view::npos;
+    if (end == std::string_view::npos || end + 1 >= text.size()) return std::nullopt;
+    words.emplace_back(text.substr(at + 1, end - at - 1));
+    at = end + 1;
+    if (text[at] == ']') return words;
+    if (text[at] != ',') return std::nullopt;
+  }
+  return std::nullopt;
+}
 std::vector<std::string> loaded(const std::string& text) {
+  if (auto plain = loaded_plain(text)) return std::move(*plain);
   std::vector<std::string> words;
   for (const json& word : json::parse(text)) {
     if (word.is_string()) {
@@ -84,7 +101,8 @@ Entry read_entry(const Statement& row) {
   entry.seconds = row.real(10);
   entry.priority = static_cast<int>(row.integer(11));
   entry.retries = static_cast<int>(row.integer(12));
-  entry.after = json::parse(row.text(13)).get<std::vector<int64_t>>();
+  if (const std::string after = row.text(13); after != "[]")
+    entry.after = json::parse(after).get<std::vector<int64_t>>();
   entry.state = static_cast<State>(row.integer(14));
   entry.stop_asked = row.integer(15) != 0;
   entry.hold_asked = row.integer(16) != 0;
@@ -92,6 +110,7 @@ Entry read_entry(const Statement& row) {
   if (!row.is_null(18)) entry.promised = row.real(18);
   entry.attempts = static_cast<int>(row.integer(19));
   entry.note = row.text(20);
+  entry.output = row.text(21);
   return entry;
 }
 
@@ -121,7 +140,7 @@ void bind_entry(Statement& statement, const Entry& entry) {
   } else {
     statement.bind_null();
   }
-  statement.bind(int64_t{entry.attempts}).bind(entry.note);
+  statement.bind(int64_t{entry.attempts}).bind(entry.note).bind(entry.output);
 }
 
 // Created for its owner alone; one that is there must be so already.
@@ -161,6 +180,8 @@ Store::Store(const fs::path& folder)
     throw UsageError(printable((folder_ / "queue.db").string()) + ": made by a newer plimsoll");
   if (version == kSchema) return;
   Transaction transaction(database_);
+  // The tables of version 1 lack a column; those that are not there yet have all.
+  if (version == 1) database_.run("ALTER TABLE entries ADD COLUMN output TEXT NOT NULL DEFAULT ''");
   database_.run(kTables);
   database_.run("PRAGMA user_version = " + std::to_string(kSchema));
   transaction.commit();
@@ -168,7 +189,8 @@ Store::Store(const fs::path& folder)
 
 int64_t Store::insert(const Entry& entry) {
   for (const int64_t other : entry.after) (void)this->entry(other);
-  Statement statement(database_, "INSERT INTO entries VALUES(NULL,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)");
+  Statement statement(database_,
+                      "INSERT INTO entries VALUES(NULL,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)");
   bind_entry(statement, entry);
   statement.step();
   return database_.last_id();
@@ -209,33 +231,34 @@ Entry Store::entry(int64_t id) {
   return std::move(found.front());
 }
 
-std::vector<Attempt> Store::attempts(int64_t id) {
+std::vector<Attempt> Store::read_attempts(const std::string& condition) {
   Statement row(database_,
                 "SELECT number, started, ended, devices, device_bytes, host_bytes, threads, cards, "
-                "peak_bytes, outcome FROM attempts WHERE entry = ? ORDER BY number");
-  row.bind(id);
+                "peak_bytes, outcome, entry FROM attempts " +
+                    condition + " ORDER BY entry, number");
   std::vector<Attempt> found;
   while (row.step()) {
-    Attempt attempt{id,
-                    static_cast<int>(row.integer(0)),
-                    row.real(1),
-                    std::nullopt,
-                    read_need(row, 3),
-                    loaded(row.text(7)),
-                    row.integer(8),
-                    row.text(9)};
+    Attempt attempt{row.integer(10),   static_cast<int>(row.integer(0)),
+                    row.real(1),       std::nullopt,
+                    read_need(row, 3), loaded(row.text(7)),
+                    row.integer(8),    row.text(9)};
     if (!row.is_null(2)) attempt.ended = row.real(2);
     found.push_back(std::move(attempt));
   }
   return found;
 }
 
+std::vector<Attempt> Store::attempts(int64_t id) {
+  return read_attempts("WHERE entry = " + std::to_string(id));
+}
+std::vector<Attempt> Store::attempts() { return read_attempts(""); }
+
 void Store::update(const Entry& entry) {
-  Statement statement(
-      database_,
-      "UPDATE entries SET name=?, recipe=?, words=?, environment=?, folder=?, devices=?, "
-      "device_bytes=?, host_bytes=?, threads=?, seconds=?, priority=?, retries=?, after=?, "
-      "state=?, stop_asked=?, hold_asked=?, submitted=?, promised=?, attempts=?, note=? WHERE id=?");
+  Statement statement(database_,
+                      "UPDATE entries SET name=?, recipe=?, words=?, environment=?, folder=?, devices=?, "
+                      "device_bytes=?, host_bytes=?, threads=?, seconds=?, priority=?, retries=?, after=?, "
+                      "state=?, stop_asked=?, hold_asked=?, submitted=?, promised=?, attempts=?, note=?, "
+                      "output=? WHERE id=?");
   bind_entry(statement, entry);
   statement.bind(entry.id).step();
 }

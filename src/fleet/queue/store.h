@@ -27,6 +27,7 @@ struct Entry {
   std::vector<std::string> words;        // the command; of a recipe what `train` takes
   std::vector<std::string> environment;  // NAME=VALUE, beside what `add` was called with
   std::string folder;                    // where it runs
+  std::string output;                    // of a recipe: its run folder; empty where it is not known
   Need need;
   double seconds = 0;  // predicted; 0: unknown
   int priority = 0;
@@ -69,6 +70,8 @@ class Store {
   // Throws UsageError where there is none.
   [[nodiscard]] Entry entry(int64_t id);
   [[nodiscard]] std::vector<Attempt> attempts(int64_t id);
+  // Of all entries, by entry and number.
+  [[nodiscard]] std::vector<Attempt> attempts();
 
   // Everything that may change of an entry.
   void update(const Entry& entry);
@@ -112,6 +115,7 @@ class Store {
 
  private:
   std::vector<Entry> read(const std::string& condition);
+  std::vector<Attempt> read_attempts(const std::string& condition);
   void write(const Attempt& attempt);
   int64_t insert(const Entry& entry);
   void set(const std::string& name, int64_t value);

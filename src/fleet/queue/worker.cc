@@ -15,6 +15,7 @@
 #include "base/printable.h"
 #include "base/strings.h"
 #include "base/units.h"
+#include "fleet/queue/machine_record.h"
 #include "fleet/queue/process_tree.h"
 
 namespace plimsoll::queue {
@@ -42,6 +43,7 @@ Worker::Worker(Store& store, WorkerOptions options) : store_(store), options_(st
     close(lock_);
     throw UsageError("this queue has a worker already");
   }
+  record_machine(store.folder(), options_.machine);
   if (store.draining()) store.drain(false);  // that was asked of the worker before this one
 }
 

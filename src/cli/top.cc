@@ -1,0 +1,169 @@
+// plimsoll top: the queue and this machine, live.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "base/print.h"
+#include "base/strings.h"
+#include "base/system_memory.h"
+#include "base/units.h"
+#include "cli/queue_commands.h"
+#include "cli/top_screen.h"
+#include "fleet/top/gather.h"
+#include "io/file.h"
+
+namespace plimsoll {
+namespace {
+
+constexpr int64_t kMostRecorded = 256 * kMiB;
+constexpr std::streamoff kLogTail = 64 << 10;
+
+struct TopArguments {
+  std::string record, replay;
+  double interval = 2;
+  int64_t count = 0;
+  bool once = false, json = false;
+};
+
+volatile std::sig_atomic_t stop_asked = 0;
+void ask_to_stop(int) { stop_asked = 1; }
+
+// Appends frames to a file, each as a line.
+class Recorder {
+ public:
+  explicit Recorder(const std::string& path) : path_(path) {
+    if (path.empty()) return;
+    file_ = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    if (file_ < 0) throw UsageError("--record " + printable(path) + ": cannot be written");
+  }
+  ~Recorder() {
+    if (file_ >= 0) close(file_);
+  }
+  Recorder(const Recorder&) = delete;
+  Recorder& operator=(const Recorder&) = delete;
+
+  void add(const top::Frame& frame) const {
+    if (file_ < 0) return;
+    const std::string line = json_text(top::frame_json(frame), -1);
+    if (write(file_, line.data(), line.size()) != static_cast<ssize_t>(line.size()))
+      throw StoppedError(printable(path_) + ": took not all of a frame");
+  }
+
+ private:
+  std::string path_;
+  int file_ = -1;
+};
+
+using Source = std::function<std::optional<top::Frame>()>;
+
+// The frames of a recording, in their order.
+Source recorded(const std::string& path) {
+  auto lines = std::make_shared<std::vector<std::string>>(split(read_text(path, kMostRecorded), '\n'));
+  if (!lines->empty() && lines->back().empty()) lines->pop_back();
+  if (lines->empty()) throw UsageError(printable(path) + ": holds no frame");
+  return [path, lines, at = size_t{0}]() mutable -> std::optional<top::Frame> {
+    if (at >= lines->size()) return std::nullopt;
+    ++at;
+    return top::read_frame((*lines)[at - 1], printable(path) + ":" + std::to_string(at));
+  };
+}
+
+std::string end_of_log(const queue::Store& store, const top::Run& run) {
+  std::ifstream file(store.folder_of(run.id, run.attempts) / "log", std::ios::binary | std::ios::ate);
+  if (!file) return "";
+  const std::streamoff size = file.tellg(), begin = std::max<std::streamoff>(0, size - kLogTail);
+  std::string text(static_cast<size_t>(size - begin), '\0');
+  file.seekg(begin);
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<size_t>(file.gcount()));
+  if (begin > 0) text.erase(0, text.find('\n') + 1);
+  return text;
+}
+
+void sleep_for(double seconds) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
+  while (stop_asked == 0 && std::chrono::steady_clock::now() < end)
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+}
+
+// A table or a line of JSON for each frame; nothing where they are only recorded.
+void show(const TopArguments& arguments, const top::Frame& frame) {
+  if (arguments.json) return print(json_text(top::frame_json(frame), arguments.once ? 2 : -1));
+  if (arguments.once || arguments.record.empty()) print(top::frame_text(frame));
+}
+
+ExitCode print_frames(const TopArguments& arguments, const Source& next) {
+  const bool replayed = !arguments.replay.empty();
+  if (arguments.once) {
+    std::optional<top::Frame> frame = next();
+    while (replayed) {  // the last one
+      std::optional<top::Frame> later = next();
+      if (!later) break;
+      frame = std::move(later);
+    }
+    show(arguments, *frame);
+    return ExitCode::ok;
+  }
+  struct sigaction handler {};
+  handler.sa_handler = ask_to_stop;
+  for (const int one : {SIGINT, SIGTERM, SIGHUP}) sigaction(one, &handler, nullptr);
+  for (int64_t shown = 0; stop_asked == 0 && (arguments.count == 0 || shown < arguments.count); ++shown) {
+    if (shown > 0 && !replayed) sleep_for(arguments.interval);
+    const std::optional<top::Frame> frame = stop_asked == 0 ? next() : std::nullopt;
+    if (!frame) break;
+    show(arguments, *frame);
+    flush_output();
+  }
+  return ExitCode::ok;
+}
+
+ExitCode run_top(TopArguments arguments) {
+  if (!arguments.record.empty() && !arguments.replay.empty())
+    throw UsageError("--record and --replay exclude each other");
+  const bool terminal = isatty(STDOUT_FILENO) == 1 && isatty(STDIN_FILENO) == 1;
+  const bool screen = terminal && !arguments.once && !arguments.json && arguments.count == 0;
+  // A table is asked for by whoever reads this through a pipe.
+  if (!terminal && !arguments.json && arguments.record.empty() && arguments.count == 0) arguments.once = true;
+  if (!arguments.replay.empty()) {
+    const Source source = recorded(arguments.replay);
+    if (!screen) return print_frames(arguments, source);
+    show_screen({source, arguments.interval, nullptr, nullptr});
+    return ExitCode::ok;
+  }
+  queue::Store store(queue::queue_folder());
+  top::Gatherer gatherer(store, [] { return free_memory().bytes; });
+  const Recorder recorder(arguments.record);
+  const Source source = [&] {
+    top::Frame frame = gatherer.take();
+    recorder.add(frame);
+    return std::optional(std::move(frame));
+  };
+  if (!screen) return print_frames(arguments, source);
+  show_screen({source, arguments.interval, [&](int64_t id) { return cancel_entry(store, id); },
+               [&](const top::Run& run) { return end_of_log(store, run); }});
+  return ExitCode::ok;
+}
+
+}  // namespace
+
+void add_top(CLI::App& app, Action& action) {
+  auto arguments = std::make_shared<TopArguments>();
+  CLI::App* command = app.add_subcommand("top", "the queue and this machine, live");
+  command->add_flag("--once", arguments->once, "one look, as a table");
+  command->add_flag("--json", arguments->json,
+                    "a line of JSON for each look; with --once one object: docs/json.md");
+  command->add_option("--interval", arguments->interval, "seconds between two looks")
+      ->check(CLI::Range(0.1, 3600.0));
+  command->add_option("--count", arguments->count, "ends after that many looks")
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--record", arguments->record, "appends every look to a file")->type_name("FILE");
+  command->add_option("--replay", arguments->replay, "shows what was recorded instead")->type_name("FILE");
+  command->callback([arguments, &action] { action = [arguments] { return run_top(*arguments); }; });
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,85 @@
+// What `plimsoll top` shows: one look at the queue and this machine, as data. A frame is one line of JSON
+// where it is recorded, and what is replayed is the same data again.
+//
+// What is not known is absent, never 0.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace plimsoll::top {
+
+struct Device {
+  std::string name;      // "cpu:0", or as CUDA_VISIBLE_DEVICES names it
+  int64_t capacity = 0;  // bytes, for all runs together
+  int64_t reserved = 0;
+  std::optional<int64_t> used;  // by the queue's runs
+  int runs = 0;
+  int threads = 0, threads_reserved = 0;  // of cpu:0
+};
+
+// How far a Plimsoll training is, by the files of its run folder.
+struct Progress {
+  int64_t step = 0, steps = 0;
+  std::optional<double> step_seconds;     // median of the last ones
+  std::optional<double> planned_seconds;  // of a step
+  std::optional<int64_t> planned_bytes;   // of the process, at its peak
+  std::optional<double> loss;
+};
+
+struct Run {
+  int64_t id = 0;
+  std::string name, state, note;
+  std::vector<std::string> devices;
+  int64_t reserved = 0;  // of the host
+  int64_t device_bytes = 0;
+  int threads = 0;
+  int attempts = 0;
+  std::optional<double> started, ended;  // of the last attempt
+  std::optional<int64_t> used;           // PSS of its processes now
+  std::optional<int64_t> peak;           // measured, of an attempt that is over
+  std::optional<double> cores;           // since the frame before
+  int processes = 0;
+  std::optional<Progress> progress;
+};
+
+// A process that is of no run and takes much memory.
+struct Foreign {
+  int64_t pid = 0;
+  std::string name;
+  int64_t bytes = 0;  // resident
+  std::optional<double> cores;
+};
+
+struct Frame {
+  double time = 0;  // seconds since 1970
+  bool worker = false, paused = false, draining = false;
+  int64_t memory = 0, available = 0;  // of the host
+  double load = 0;                    // one minute
+  // Pressure: share of the last ten seconds in which something waited, in percent. "cpu", "memory", "io".
+  std::map<std::string, double> pressure;
+  std::vector<Device> devices;
+  std::vector<Run> runs;
+  std::vector<Foreign> foreign;  // the largest
+};
+
+// Seconds until its last step; none where that is not known.
+std::optional<double> seconds_left(const Run& run);
+
+nlohmann::ordered_json frame_json(const Frame& frame);
+// Throws DamagedError that begins with `where`.
+Frame read_frame(std::string_view text, const std::string& where);
+
+// The frame as tables. Foreign names are as they are: printing makes them printable.
+std::string frame_text(const Frame& frame);
+// Its parts: host, worker and devices; runs with their titles on the first line; the others.
+std::string frame_heading(const Frame& frame);
+std::string runs_text(const std::vector<const Run*>& runs);
+std::string foreign_text(const Frame& frame);
+
+}  // namespace plimsoll::top

@@ -1,0 +1,151 @@
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "fleet/top/frame.h"
+
+namespace plimsoll::top {
+namespace {
+
+using nlohmann::json;
+using nlohmann::ordered_json;
+
+template <class Value>
+ordered_json or_null(const std::optional<Value>& value) {
+  return value ? ordered_json(*value) : ordered_json(nullptr);
+}
+
+template <class Value>
+std::optional<Value> maybe(const json& object, const char* key) {
+  const json& value = object.at(key);
+  if (value.is_null()) return std::nullopt;
+  return value.get<Value>();
+}
+
+ordered_json device_json(const Device& one) {
+  return {{"name", one.name},
+          {"capacity_bytes", one.capacity},
+          {"reserved_bytes", one.reserved},
+          {"used_bytes", or_null(one.used)},
+          {"runs", one.runs},
+          {"threads", one.threads},
+          {"threads_reserved", one.threads_reserved}};
+}
+
+Device read_device(const json& object) {
+  return {object.at("name"),
+          object.at("capacity_bytes"),
+          object.at("reserved_bytes"),
+          maybe<int64_t>(object, "used_bytes"),
+          object.at("runs"),
+          object.at("threads"),
+          object.at("threads_reserved")};
+}
+
+ordered_json progress_json(const std::optional<Progress>& progress) {
+  if (!progress) return nullptr;
+  return {{"step", progress->step},
+          {"steps", progress->steps},
+          {"step_seconds", or_null(progress->step_seconds)},
+          {"planned_step_seconds", or_null(progress->planned_seconds)},
+          {"planned_bytes", or_null(progress->planned_bytes)},
+          {"loss", or_null(progress->loss)}};
+}
+
+std::optional<Progress> read_progress_of(const json& object) {
+  if (object.is_null()) return std::nullopt;
+  return Progress{object.at("step"),
+                  object.at("steps"),
+                  maybe<double>(object, "step_seconds"),
+                  maybe<double>(object, "planned_step_seconds"),
+                  maybe<int64_t>(object, "planned_bytes"),
+                  maybe<double>(object, "loss")};
+}
+
+ordered_json run_json(const Run& one) {
+  return {{"id", one.id},
+          {"name", one.name},
+          {"state", one.state},
+          {"note", one.note},
+          {"devices", one.devices},
+          {"reserved_host_bytes", one.reserved},
+          {"reserved_device_bytes", one.device_bytes},
+          {"threads", one.threads},
+          {"attempts", one.attempts},
+          {"started", or_null(one.started)},
+          {"ended", or_null(one.ended)},
+          {"used_host_bytes", or_null(one.used)},
+          {"peak_host_bytes", or_null(one.peak)},
+          {"cores", or_null(one.cores)},
+          {"processes", one.processes},
+          {"seconds_left", or_null(seconds_left(one))},
+          {"progress", progress_json(one.progress)}};
+}
+
+Run read_run(const json& object) {
+  Run run;
+  run.id = object.at("id");
+  run.name = object.at("name");
+  run.state = object.at("state");
+  run.note = object.at("note");
+  run.devices = object.at("devices").get<std::vector<std::string>>();
+  run.reserved = object.at("reserved_host_bytes");
+  run.device_bytes = object.at("reserved_device_bytes");
+  run.threads = object.at("threads");
+  run.attempts = object.at("attempts");
+  run.started = maybe<double>(object, "started");
+  run.ended = maybe<double>(object, "ended");
+  run.used = maybe<int64_t>(object, "used_host_bytes");
+  run.peak = maybe<int64_t>(object, "peak_host_bytes");
+  run.cores = maybe<double>(object, "cores");
+  run.processes = object.at("processes");
+  run.progress = read_progress_of(object.at("progress"));
+  return run;
+}
+
+}  // namespace
+
+ordered_json frame_json(const Frame& frame) {
+  ordered_json root = {
+      {"time", frame.time},         {"worker", frame.worker},       {"paused", frame.paused},
+      {"draining", frame.draining}, {"memory_bytes", frame.memory}, {"available_bytes", frame.available},
+      {"load", frame.load}};
+  root["pressure"] = ordered_json::object();
+  for (const char* kind : {"cpu", "memory", "io"}) {
+    const auto found = frame.pressure.find(kind);
+    root["pressure"][kind] =
+        found == frame.pressure.end() ? ordered_json(nullptr) : ordered_json(found->second);
+  }
+  for (const char* list : {"devices", "runs", "foreign"}) root[list] = ordered_json::array();
+  for (const Device& one : frame.devices) root["devices"].push_back(device_json(one));
+  for (const Run& one : frame.runs) root["runs"].push_back(run_json(one));
+  for (const Foreign& one : frame.foreign)
+    root["foreign"].push_back(
+        {{"pid", one.pid}, {"name", one.name}, {"resident_bytes", one.bytes}, {"cores", or_null(one.cores)}});
+  return root;
+}
+
+Frame read_frame(std::string_view text, const std::string& where) {
+  try {
+    const json root = json::parse(text);
+    Frame frame;
+    frame.time = root.at("time");
+    frame.worker = root.at("worker");
+    frame.paused = root.at("paused");
+    frame.draining = root.at("draining");
+    frame.memory = root.at("memory_bytes");
+    frame.available = root.at("available_bytes");
+    frame.load = root.at("load");
+    for (const auto& [kind, value] : root.at("pressure").items())
+      if (!value.is_null()) frame.pressure[kind] = value.get<double>();
+    for (const json& one : root.at("devices")) frame.devices.push_back(read_device(one));
+    for (const json& one : root.at("runs")) frame.runs.push_back(read_run(one));
+    for (const json& one : root.at("foreign"))
+      frame.foreign.push_back(
+          {one.at("pid"), one.at("name"), one.at("resident_bytes"), maybe<double>(one, "cores")});
+    return frame;
+  } catch (const json::exception&) {
+    throw DamagedError(where + ": is no frame of plimsoll top --record");
+  }
+}
+
+}  // namespace plimsoll::top

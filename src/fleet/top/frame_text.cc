@@ -1,0 +1,110 @@
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+#include "base/print.h"
+#include "base/strings.h"
+#include "base/units.h"
+#include "fleet/top/frame.h"
+
+namespace plimsoll::top {
+namespace {
+
+std::string bytes_or(const std::optional<int64_t>& bytes) { return bytes ? format_bytes(*bytes) : "-"; }
+
+std::string one_decimal(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f", value);
+  return text;
+}
+
+std::string step_cell(const Run& run) {
+  if (!run.progress) return "-";
+  return format_count(run.progress->step) +
+         (run.progress->steps > 0 ? "/" + format_count(run.progress->steps) : "");
+}
+
+std::string host_line(const Frame& frame) {
+  int64_t of_runs = 0;
+  for (const Run& run : frame.runs) of_runs += run.used.value_or(0);
+  const int64_t others = std::max<int64_t>(0, frame.memory - frame.available - of_runs);
+  std::string text = "host " + format_bytes(frame.memory) + ": runs " + format_bytes(of_runs) + ", others " +
+                     format_bytes(others) + ", available " + format_bytes(frame.available) + "; load " +
+                     one_decimal(frame.load);
+  if (!frame.pressure.empty()) text += "; waited in the last 10 s:";
+  for (const auto& [kind, share] : frame.pressure) text += " " + kind + " " + one_decimal(share) + " %";
+  return text;
+}
+
+std::string state_line(const Frame& frame) {
+  std::string text = frame.worker ? "worker runs" : "no worker runs: plimsoll queue run starts what waits";
+  if (frame.draining) text += ", draining";
+  if (frame.paused) text += ", paused";
+  return text;
+}
+
+std::vector<std::string> run_cells(const Run& run) {
+  const std::optional<double> left = seconds_left(run);
+  std::string planned = format_bytes(run.reserved);
+  if (run.device_bytes > 0)
+    planned = std::to_string(run.devices.size()) + " x " + format_bytes(run.device_bytes) + " + " + planned;
+  return {std::to_string(run.id),
+          printable(run.name),
+          run.state,
+          run.devices.empty() ? "-" : printable(join(run.devices, ",")),
+          planned,
+          bytes_or(run.used),
+          bytes_or(run.peak),
+          run.cores ? one_decimal(*run.cores) : "-",
+          step_cell(run),
+          run.progress && run.progress->step_seconds ? format_seconds(*run.progress->step_seconds) : "-",
+          left ? format_seconds(*left) : "-",
+          printable(run.note)};
+}
+
+}  // namespace
+
+std::optional<double> seconds_left(const Run& run) {
+  if (run.state != "running" || !run.progress || run.progress->steps <= 0) return std::nullopt;
+  const auto& step = run.progress->step_seconds ? run.progress->step_seconds : run.progress->planned_seconds;
+  if (!step) return std::nullopt;
+  return std::max(0.0, *step * static_cast<double>(run.progress->steps - run.progress->step));
+}
+
+std::string frame_heading(const Frame& frame) {
+  TextTable devices({false, true, true, true, true, true, true});
+  devices.add_row({"device", "capacity", "reserved", "used", "free", "threads", "runs"});
+  for (const Device& one : frame.devices)
+    devices.add_row(
+        {printable(one.name), format_bytes(one.capacity), format_bytes(one.reserved), bytes_or(one.used),
+         format_bytes(std::max<int64_t>(0, one.capacity - one.reserved)),
+         one.threads > 0 ? std::to_string(one.threads_reserved) + "/" + std::to_string(one.threads) : "-",
+         std::to_string(one.runs)});
+  return host_line(frame) + "\n" + state_line(frame) + "\n" + devices.render("  ");
+}
+
+std::string runs_text(const std::vector<const Run*>& runs) {
+  TextTable table({true, false, false, false, true, true, true, true, true, true, true, false});
+  table.add_row(
+      {"id", "name", "state", "device", "planned", "used", "peak", "cpu", "step", "s/step", "left", "note"});
+  for (const Run* one : runs) table.add_row(run_cells(*one));
+  return table.render("  ");
+}
+
+std::string foreign_text(const Frame& frame) {
+  if (frame.foreign.empty()) return "";
+  TextTable table({true, false, true, true});
+  table.add_row({"pid", "others", "resident", "cpu"});
+  for (const Foreign& one : frame.foreign)
+    table.add_row({std::to_string(one.pid), printable(one.name), format_bytes(one.bytes),
+                   one.cores ? one_decimal(*one.cores) : "-"});
+  return "\n" + table.render("  ");
+}
+
+std::string frame_text(const Frame& frame) {
+  std::vector<const Run*> runs;
+  for (const Run& one : frame.runs) runs.push_back(&one);
+  return frame_heading(frame) + "\n" + runs_text(runs) + foreign_text(frame);
+}
+
+}  // namespace plimsoll::top

@@ -1,0 +1,29 @@
+// Takes frames of a queue and this machine, from the database, the folders of runs, and /proc.
+#pragma once
+
+#include <map>
+
+#include "fleet/queue/store.h"
+#include "fleet/top/frame.h"
+
+namespace plimsoll::top {
+
+class Gatherer {
+ public:
+  // `free_host_bytes`: what the system has left.
+  Gatherer(queue::Store& store, int64_t (*free_host_bytes)()) : store_(store), free_(free_host_bytes) {}
+  // Open entries, and the last ones that ended.
+  Frame take();
+
+ private:
+  struct Process;
+  Run look_at_run(const queue::Entry& entry, std::map<int64_t, Process>& processes);
+  std::optional<double> cores_of(int64_t ticks, int64_t before) const;
+
+  queue::Store& store_;
+  int64_t (*free_)();
+  std::map<int64_t, int64_t> ticks_;  // of CPU time that processes had in the frame before, by pid
+  double taken_ = 0, elapsed_ = 0;
+};
+
+}  // namespace plimsoll::top

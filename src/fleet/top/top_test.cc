@@ -1,0 +1,150 @@
+// Frames: taken of a queue, written and read again, and as tables.
+#include <gmock/gmock.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "fleet/queue/machine_record.h"
+#include "fleet/top/gather.h"
+#include "fleet/top/progress.h"
+
+namespace plimsoll::top {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class TopTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = (fs::temp_directory_path() / "top-XXXXXX").string();
+    folder_ = mkdtemp(name.data());
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+  void write(const std::string& name, const std::string& text) const {
+    fs::create_directories((folder_ / name).parent_path());
+    std::ofstream(folder_ / name) << text;
+  }
+  fs::path folder_;
+};
+
+TEST_F(TopTest, ProgressIsWhatTheEndsOfTheFilesSay) {
+  EXPECT_FALSE(read_progress(folder_)) << "nothing has begun";
+  write(
+      "events.jsonl",
+      R"({"time":1,"step":0,"event":"start","total_steps":50,"planned_process_bytes":7,"planned_seconds_per_step":2.5})"
+      "\n{\"half a li");
+  ASSERT_TRUE(read_progress(folder_));
+  EXPECT_EQ(read_progress(folder_)->steps, 50);
+  EXPECT_EQ(read_progress(folder_)->step, 0);
+  EXPECT_EQ(read_progress(folder_)->planned_bytes, 7);
+  EXPECT_FALSE(read_progress(folder_)->step_seconds);
+  std::string lines;
+  for (int step = 1; step <= 1000; ++step)  // more than is read
+    lines += "{\"step\": " + std::to_string(step) + ", \"loss\": " + std::to_string(step) +
+             ", \"lr\": 1, \"seconds\": " + (step == 995 ? "99" : "0.5") + ", \"filler\": \"" +
+             std::string(100, 'x') + "\"}\n";
+  write("metrics.jsonl", lines + "{\"step\": 1001, \"lo");
+  const Progress progress = *read_progress(folder_);
+  EXPECT_EQ(progress.step, 1000);
+  EXPECT_EQ(progress.loss, 1000);
+  EXPECT_EQ(progress.step_seconds, 0.5) << "the median: one slow step is none";
+}
+
+Frame example() {
+  Frame frame;
+  frame.time = 1.7e9;
+  frame.worker = true;
+  frame.memory = int64_t{16} << 30;
+  frame.available = int64_t{9} << 30;
+  frame.load = 1.25;
+  frame.pressure = {{"cpu", 12.5}, {"memory", 0}};
+  frame.devices = {{"cpu:0", int64_t{8} << 30, int64_t{5} << 30, int64_t{4} << 30, 2, 4, 3},
+                   {"GPU-a", 100, 50, std::nullopt, 1}};
+  Run run;
+  run.id = 7;
+  run.name = "a\x1b[2Jb";
+  run.state = "running";
+  run.devices = {"cpu:0"};
+  run.reserved = int64_t{3} << 30;
+  run.used = int64_t{2} << 30;
+  run.cores = 0.75;
+  run.started = 5;
+  run.progress = Progress{30, 90, 2.0, 1.0, int64_t{3} << 30, std::nullopt};
+  frame.runs = {run, Run{}};
+  frame.foreign = {{12, "other", int64_t{1} << 30, std::nullopt}};
+  return frame;
+}
+
+TEST(Frame, IsTheSameWhenItIsReadAgain) {
+  const std::string text = frame_json(example()).dump();
+  const Frame again = read_frame(text, "x:1");
+  EXPECT_EQ(frame_json(again).dump(), text);
+  EXPECT_EQ(again.runs[0].progress->steps, 90);
+  EXPECT_FALSE(again.devices[1].used);
+  EXPECT_FALSE(again.runs[1].progress);
+}
+
+TEST(Frame, WhatIsNoFrameIsRefusedByItsPlace) {
+  for (const char* text : {"", "[]", "{}", "{\"time\": \"x\"}", "nonsense"}) {
+    try {
+      read_frame(text, "night.jsonl:3");
+      FAIL() << text;
+    } catch (const DamagedError& error) {
+      EXPECT_THAT(error.what(), HasSubstr("night.jsonl:3"));
+    }
+  }
+}
+
+TEST(Frame, AsATableNamesWhatIsKnownAndDashesTheRest) {
+  const std::string text = frame_text(example());
+  EXPECT_THAT(text, HasSubstr("cpu:0   8.00 GiB  5.00 GiB  4.00 GiB  3.00 GiB      3/4     2"));
+  EXPECT_THAT(text, HasSubstr("30/90  2.00 s  2:00"));
+  EXPECT_THAT(text, HasSubstr("others 5.00 GiB")) << "16 less 9 available and 2 of runs";
+  EXPECT_THAT(text, HasSubstr("cpu 12.5 %"));
+  EXPECT_THAT(text, Not(HasSubstr("io")));
+  EXPECT_THAT(text, Not(HasSubstr("\x1b")));
+  EXPECT_EQ(seconds_left(example().runs[0]), 120);
+  EXPECT_FALSE(seconds_left(example().runs[1]));
+}
+
+TEST_F(TopTest, AFrameOfAQueueHasItsMachineItsRunsAndTheirReservations) {
+  queue::Store store(folder_ / "queue");
+  queue::Entry entry;
+  entry.name = "one";
+  entry.words = {"true"};
+  entry.need = {1, 30, 40, 2};
+  const int64_t id = store.add(entry);
+  entry.output = (folder_ / "run").string();
+  store.add(entry);
+  write("run/events.jsonl", R"({"event":"start","step":3,"total_steps":9})");
+  Gatherer gatherer(store, [] { return int64_t{1000}; });
+  EXPECT_EQ(gatherer.take().devices.size(), 1u) << "no worker has said what it has";
+  queue::record_machine(store.folder(), {500, 4, {{"GPU-a", 90, 0}}});
+  ASSERT_TRUE(store.begin(id, {"GPU-a"}, 100));
+  ASSERT_TRUE(store.begin(id + 1, {"GPU-a"}, 100));
+  const Frame frame = gatherer.take();
+  EXPECT_FALSE(frame.worker);
+  EXPECT_EQ(frame.available, 1000);
+  EXPECT_GT(frame.memory, 0);
+  ASSERT_EQ(frame.devices.size(), 2u);
+  EXPECT_EQ(frame.devices[0].capacity, 500);
+  EXPECT_EQ(frame.devices[0].reserved, 80);
+  EXPECT_EQ(frame.devices[0].threads_reserved, 4);
+  EXPECT_EQ(frame.devices[1].reserved, 60);
+  EXPECT_EQ(frame.devices[1].runs, 2);
+  ASSERT_EQ(frame.runs.size(), 2u);
+  EXPECT_EQ(frame.runs[0].state, "running");
+  EXPECT_FALSE(frame.runs[0].used) << "its supervisor has not come: what it takes is not known";
+  EXPECT_FALSE(frame.runs[0].progress);
+  EXPECT_EQ(frame.runs[1].progress->step, 3);
+  EXPECT_EQ(frame.runs[1].progress->steps, 9);
+}
+
+}  // namespace
+}  // namespace plimsoll::top

@@ -1,0 +1,186 @@
+#!/usr/bin/env python3
+"""plimsoll top over a queue that runs: python3 tests/top_test.py PLIMSOLL"""
+import fcntl
+import json
+import os
+import pty
+import select
+import signal
+import struct
+import subprocess
+import termios
+import time
+import unittest
+
+from command_run import PLIMSOLL, ROOT, not_sanitized, output
+from queue_test import MIB, PYTHON, SECONDS, QueueTest
+
+# Says so and waits until it is allowed to end.
+WAITS = "touch {0}-started; echo here is {0}; while [ ! -e go ]; do sleep 0.05; done"
+
+
+class TopTest(QueueTest):
+    def setUp(self):
+        super().setUp()
+        self.addCleanup((self.folder / "go").touch)
+
+    def top(self, *words, code=0):
+        return output("top", *words, code=code, env=self.environment, cwd=self.folder)
+
+    def once(self):
+        return json.loads(self.top("--once", "--json"))
+
+    def waiting_run(self, name, **options):
+        return self.add("sh", "-c", WAITS.format(name), name=name, **options)
+
+
+class Tables(TopTest):
+    def test_an_empty_queue_is_shown_with_its_machine(self):
+        frame = self.once()
+        self.assertEqual((frame["worker"], frame["runs"]), (False, []))
+        self.assertGreater(frame["memory_bytes"], frame["available_bytes"])
+        self.assertEqual([one["name"] for one in frame["devices"]], ["cpu:0"])
+        self.assertIn("no worker runs", self.top())
+
+    def test_runs_are_shown_with_what_they_reserve_and_take(self):
+        first = self.waiting_run("first", memory="200MiB", threads=2)
+        held = self.add(PYTHON, "-c", "import os, time; x = bytearray(60 << 20); open('big-started', 'w')\nwhile not os.path.exists('go'): time.sleep(0.05)",
+                        memory="300MiB", name="big\033[2J")
+        waits = self.add("true", memory="900MiB", name="waits")
+        worker = self.worker("--memory", "1GiB", "--threads", 4, "--until-done", "--device", "GPU-a=2GiB")
+        for name in ("first", "big"):
+            self.eventually((self.folder / f"{name}-started").exists, f"{name} never started")
+        frame = self.once()
+        runs = {one["id"]: one for one in frame["runs"]}
+        self.assertTrue(frame["worker"])
+        self.assertEqual([one["name"] for one in frame["devices"]], ["cpu:0", "GPU-a"])
+        host = frame["devices"][0]
+        self.assertEqual((host["capacity_bytes"], host["reserved_bytes"], host["threads"], host["threads_reserved"], host["runs"]),
+                         (1 << 30, 500 * MIB, 4, 3, 2))
+        self.assertIsNone(frame["devices"][1]["used_bytes"], "what a card uses is not known")
+        self.assertEqual((runs[first]["state"], runs[waits]["state"]), ("running", "waiting"))
+        self.assertGreater(runs[held]["used_host_bytes"], 60 * MIB)
+        self.assertEqual(host["used_bytes"], sum(one["used_host_bytes"] or 0 for one in runs.values()))
+        self.assertIsNone(runs[waits]["used_host_bytes"])
+        table = self.top("--once")
+        self.assertNotIn("\033", table)
+        self.assertIn("3/4", table)
+        (self.folder / "go").touch()
+        worker.communicate(timeout=SECONDS)
+        self.assertEqual(worker.returncode, 0)
+        after = {one["id"]: one for one in self.once()["runs"]}
+        self.assertEqual(after[held]["state"], "done")
+        self.assertGreater(after[held]["peak_host_bytes"], 60 * MIB)
+
+    def test_what_is_recorded_is_replayed(self):
+        self.add("true", memory="1MiB", name="kept")
+        self.assertEqual(self.top("--record", "night.jsonl", "--count", 3, "--interval", 0.1), "", "a recording prints nothing")
+        self.queue("cancel", 1)
+        lines = (self.folder / "night.jsonl").read_text().splitlines()
+        self.assertEqual(len(lines), 3)
+        self.assertEqual(os.stat(self.folder / "night.jsonl").st_mode & 0o077, 0)
+        self.assertEqual(self.top("--replay", "night.jsonl", "--json").splitlines(), lines)
+        self.assertEqual(json.loads(self.top("--replay", "night.jsonl", "--once", "--json")), json.loads(lines[-1]))
+        self.assertIn("kept  waiting", self.top("--replay", "night.jsonl"))
+        (self.folder / "night.jsonl").write_text(lines[0] + "\n{}\n")
+        self.assertIn("night.jsonl:2", self.top("--replay", "night.jsonl", "--json", code=4))
+        self.assertIn("exclude", self.top("--replay", "night.jsonl", "--record", "x", code=2))
+        self.assertIn("none.jsonl", self.top("--replay", "none.jsonl", code=2))
+
+    @not_sanitized("a training takes more memory than its plan")
+    def test_a_training_shows_its_steps_beside_its_plan(self):
+        recipe = self.folder / "steps.yaml"
+        recipe.write_text(json.dumps({
+            "model": str(ROOT / "demo/model"), "init": "random", "method": {"type": "full"}, "precision": "fp32",
+            "data": {"train": str(ROOT / "demo/data/facts/train.parquet"), "max_length": 48}, "batch": {"effective": 8},
+            "optimizer": {"lr": 3e-3}, "schedule": {"max_steps": 12, "warmup": 1}, "output": "steps"}))
+        self.queue("add", recipe, "--threads", 1)
+        self.run_all("--memory", "1GiB", "--threads", 1)
+        run = self.once()["runs"][0]
+        self.assertEqual((run["state"], run["progress"]["step"], run["progress"]["steps"]), ("done", 12, 12))
+        self.assertLessEqual(run["progress"]["planned_bytes"], run["reserved_host_bytes"])
+        self.assertGreater(run["progress"]["step_seconds"], 0)
+        self.assertLessEqual(run["peak_host_bytes"], run["reserved_host_bytes"])
+        self.assertIn("12/12", self.top())
+
+
+class FullScreen(TopTest):
+    def screen(self, *words):
+        """The program at a terminal of 30 lines and 120 columns: its process and the terminal's other end."""
+        ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 120, 0, 0))
+        process = subprocess.Popen([str(PLIMSOLL), "top", "--interval", "0.2", *words], stdin=theirs, stdout=theirs, cwd=self.folder,
+                                   stderr=subprocess.PIPE, env={**self.environment, "TERM": "xterm", "LC_ALL": "C.UTF-8"}, start_new_session=True)
+        os.close(theirs)
+        self.addCleanup(os.close, ours)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        self.addCleanup(process.stderr.close)
+        return process, ours
+
+    def until(self, terminal, text):
+        """Only what changes is drawn: Ctrl-L has all of it drawn again."""
+        end, seen = time.monotonic() + SECONDS, ""
+        while text not in seen and time.monotonic() < end:
+            os.write(terminal, b"\x0c")
+            seen, enough = "", time.monotonic() + 1
+            while text not in seen and time.monotonic() < enough:
+                if not select.select([terminal], [], [], 0.1)[0]:
+                    continue
+                try:
+                    seen += os.read(terminal, 65536).decode(errors="replace")
+                except OSError:  # its other end is closed
+                    break
+        self.assertTrue(text in seen, f"{text!r} was never on the screen: {seen[-3000:]!r}")
+
+    def test_keys_choose_show_the_log_cancel_and_leave(self):
+        self.waiting_run("chosen", memory="100MiB")
+        self.addCleanup(self.worker("--memory", "500MiB").stdout.close)
+        self.eventually((self.folder / "chosen-started").exists, "it never started")
+        process, terminal = self.screen()
+        self.until(terminal, "chosen")
+        os.write(terminal, b"l")
+        self.until(terminal, "here is chosen")
+        os.write(terminal, b"q")
+        self.until(terminal, "q: leave")
+        os.write(terminal, b"/nothing\n")
+        self.until(terminal, "no run has 'nothing'")
+        os.write(terminal, b"/\x1b")
+        self.until(terminal, "chosen")
+        os.write(terminal, b"s")
+        self.until(terminal, "s: sort (used)")
+        os.write(terminal, b"c")
+        self.until(terminal, "y/n")
+        os.write(terminal, b"n")
+        self.until(terminal, "q: leave")
+        self.assertFalse(self.show(1)["state"] == "canceled")
+        os.write(terminal, b"cy")
+        self.eventually(lambda: self.show(1)["state"] == "canceled", "it was not canceled")
+        os.write(terminal, b" q")
+        self.assertEqual(process.wait(SECONDS), 0)
+
+    def test_a_recording_is_looked_at_on_the_screen_and_cancels_nothing(self):
+        self.add("true", memory="1MiB", name="kept")
+        self.top("--record", "night.jsonl", "--count", 2, "--interval", 0.1)
+        process, terminal = self.screen("--replay", "night.jsonl")
+        self.until(terminal, "kept")
+        os.write(terminal, b"cyq")
+        self.assertEqual(process.wait(SECONDS), 0)
+        self.assertEqual(self.show(1)["state"], "waiting")
+
+    def test_a_signal_puts_the_terminal_back(self):
+        process, terminal = self.screen()
+        self.until(terminal, "queue is empty")
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(process.wait(SECONDS), 0)
+        seen = ""
+        try:
+            while select.select([terminal], [], [], 1)[0]:
+                seen += os.read(terminal, 65536).decode(errors="replace")
+        except OSError:  # its other end is closed
+            pass
+        self.assertTrue("\033[?1049l" in seen, "the other screen is not left")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -19,7 +19,7 @@ import sys
 import tempfile
 import zipfile
 
-from bundle import check, install, run
+from bundle import BASE, check, install, loaded, run  # noqa: F401 (all for tests/wheel_test.py)
 
 NAME = "plimsoll_ml"
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -71,19 +71,19 @@ def contents(folder, version):
     return files, info
 
 
-def write(folder, version, tag, path):
+def write(folder, version, tag, path, compression=zipfile.ZIP_DEFLATED):
     files, info = contents(folder, version)
     files[f"{info}/WHEEL"] = f"Wheel-Version: 1.0\nGenerator: plimsoll\nRoot-Is-Purelib: false\nTag: {tag}\n".encode()
     record = "".join(
         f"{name},sha256={base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b'=').decode()},{len(content)}\n"
         for name, content in files.items())
     files[f"{info}/RECORD"] = (record + f"{info}/RECORD,,\n").encode()
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as wheel:
+    with zipfile.ZipFile(path, "w", compression, compresslevel=6) as wheel:
         for name, content in files.items():
             entry = zipfile.ZipInfo(name, (2026, 1, 1, 0, 0, 0))
             mode = 0o755 if name == f"{NAME}/bin/plimsoll" else 0o644
             entry.external_attr = (0o100000 | mode) << 16
-            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry.compress_type = compression
             wheel.writestr(entry, content)
 
 

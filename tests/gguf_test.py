@@ -187,6 +187,22 @@ class Export(CommandTest):
         path.write_text(json.dumps(tokenizer))
         self.assertIn("cuts words in a way of its own", output(*words[:-1], self.folder / "y.gguf", code=2))
 
+    def test_a_model_card_lies_beside_it_in_a_folder_of_its_own_only(self):
+        (self.model / "README.md").write_text("---\nlibrary_name: transformers\nlicense: mit\n---\n\n# Facts\n")
+        shared, own = self.folder / "shared", self.folder / "own"
+        shared.mkdir()
+        (shared / "notes.txt").write_text("mine")
+        for folder in (shared, own):
+            words = ("convert", self.model, "--to", "gguf", "--dtype", "q8_0", "--out", folder / "facts.gguf", "--json")
+            self.assertEqual(json.loads(output(*words))["card"], folder == own)
+        self.assertEqual(sorted(path.name for path in shared.iterdir()), ["facts.gguf", "notes.txt"])
+        card = (own / "README.md").read_text()
+        self.assertTrue(card.startswith("---\nlibrary_name: gguf\nlicense: mit\n---\n\n# Facts\n"), card)
+        self.assertIn("facts.gguf, q8_0", card)
+        (own / "README.md").write_text("the user's")  # another file beside it leaves what the user made of it
+        output("convert", self.model, "--to", "gguf", "--out", own / "other.gguf")
+        self.assertEqual((own / "README.md").read_text(), "the user's")
+
     def test_sentence_pieces_have_scores_in_the_order_of_their_merges(self):
         for name in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):
             (self.model / name).unlink(missing_ok=True)

@@ -38,13 +38,17 @@ ExitCode run_gguf(const ConvertArguments& arguments) {
   const GgufResult result =
       convert_to_gguf({model_folder(arguments.options.folder), out, read_gguf_type(arguments.dtype)});
   if (arguments.json) {
-    const nlohmann::ordered_json json = {
-        {"out", out.string()}, {"tensors", result.tensors}, {"bytes", result.bytes}, {"notes", result.notes}};
+    const nlohmann::ordered_json json = {{"out", out.string()},
+                                         {"tensors", result.tensors},
+                                         {"bytes", result.bytes},
+                                         {"notes", result.notes},
+                                         {"card", result.card}};
     print(json_text(json));
     return ExitCode::ok;
   }
   print("converted  " + format_count(result.tensors) + " tensors · " + format_bytes(result.bytes) + " · " +
         printable(out.string()) + "\n");
+  if (result.card) print("card       " + printable((out.parent_path() / "README.md").string()) + "\n");
   for (const std::string& note : result.notes) print("note       " + note + "\n");
   return ExitCode::ok;
 }

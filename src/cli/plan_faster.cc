@@ -51,7 +51,8 @@ std::vector<Change> changes_of(const Recipe& recipe, const Plan& plan) {
     PlanRequest open = plan.request;
     limit_memory(open, std::nullopt);
     open.budget.host_bytes.reset();
-    const int64_t enough = round_up(make_plan(open).memory_bytes(), kMiB) / kMiB;
+    const auto fastest = FittingPlans(open).within(open.budget);
+    const int64_t enough = fastest ? round_up(fastest->memory_bytes(), kMiB) / kMiB : 0;
     if (enough * kMiB > *budget)
       changes.push_back({{"memory.device=" + std::to_string(enough) + "MiB"}, "more memory, same result"});
   }

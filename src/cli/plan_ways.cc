@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/error.h"
 #include "base/units.h"
 #include "cli/what_if.h"
 
@@ -35,10 +36,7 @@ class WayFinder {
 
   // The plan with the changes, where it is possible and fits.
   [[nodiscard]] std::optional<Plan> plan(const Changes& changes) const {
-    PlanArguments changed;
-    changed.recipe = with(changes);
-    changed.machine = arguments_.machine;
-    return fitting_plan(changed, {});
+    return fitting_plan(changed(changes), {});
   }
 
   // Adds the changes as a way where they fit; whether they do.
@@ -53,11 +51,7 @@ class WayFinder {
 
   // With as much disk as the plan then takes, in a size that people would type.
   bool add_with_disk(Changes changes, const std::string& effect, bool same_result) {
-    changes.emplace_back("memory.disk", std::to_string(kAnyDisk) + "B");
-    const std::optional<Plan> open = out_of_patience() ? std::nullopt : plan(changes);
-    if (!open || open->disk_bytes() == 0) return false;
-    changes.back().second = neat_size(open->disk_bytes());
-    return add(changes, effect, same_result);
+    return !out_of_patience() && add_with_enough_disk(std::move(changes), effect, same_result);
   }
 
   // The longest of half, a quarter, ... of the length that fits.
@@ -73,9 +67,37 @@ class WayFinder {
   std::vector<Way> ways;
 
  private:
+  // One search for both budgets, open and as large as is taken.
+  bool add_with_enough_disk(Changes changes, const std::string& effect, bool same_result) try {
+    changes.emplace_back("memory.disk", std::to_string(kAnyDisk) + "B");
+    const PlanInput input = plan_input(changed(changes), {});
+    if (!input.recipe.memory.allow.empty()) {
+      const std::optional<Plan> open = plan(changes);
+      if (!open || open->disk_bytes() == 0) return false;
+      changes.back().second = neat_size(open->disk_bytes());
+      return add_anyway(changes, effect, same_result);
+    }
+    FittingPlans plans(input.request);
+    const std::optional<Plan> open = plans.within(input.request.budget);
+    if (!open || open->disk_bytes() == 0) return false;
+    changes.back().second = neat_size(open->disk_bytes());
+    const auto found = plans.within(plan_input(changed(changes), {}).request.budget);
+    if (found) add(changes, *found, effect, same_result);
+    return found.has_value();
+  } catch (const UsageError&) {  // means nothing beside the rest of the recipe
+    return false;
+  }
+
   [[nodiscard]] RecipeArguments with(const Changes& changes) const {
     RecipeArguments changed = arguments_.recipe;
     for (const auto& [key, value] : changes) changed.change(key, value);
+    return changed;
+  }
+
+  [[nodiscard]] PlanArguments changed(const Changes& changes) const {
+    PlanArguments changed;
+    changed.recipe = with(changes);
+    changed.machine = arguments_.machine;
     return changed;
   }
 

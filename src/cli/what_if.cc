@@ -16,11 +16,10 @@ double Patience::processor_seconds() {
 std::optional<Plan> fitting_plan(const PlanArguments& arguments, const std::vector<std::string>& what_if) {
   try {
     const PlanInput input = plan_input(arguments, what_if);
-    AllowedPlan allowed = plan_allowed(input.recipe, input.cpu, input.data.get());
-    if (allowed.plan.fits()) return std::move(allowed.plan);
+    return fitting_allowed(input.recipe, input.cpu, input.data.get());
   } catch (const UsageError&) {  // means nothing beside the rest of the recipe, as rows without a target
+    return std::nullopt;
   }
-  return std::nullopt;
 }
 
 }  // namespace plimsoll

@@ -17,6 +17,7 @@ struct Instance {
   uint32_t num_points = 0;
   int64_t alignment = 1;
   int64_t lower_bound = 0;
+  int64_t enough = 0;            // of the problem
   std::vector<int64_t> live;     // by point of the profile: bytes
   std::vector<Span> spans;       // by buffer, in points of the live profile; never empty
   std::vector<int64_t> bytes;    // by buffer, aligned
@@ -41,7 +42,7 @@ std::vector<int32_t> by_keys(const Instance& instance, const Key& key) {
 
 // What improving stops for: a five-hundredth of the bound is not worth its time.
 inline int64_t good_enough(const Instance& instance) {
-  return instance.lower_bound + instance.lower_bound / 500;
+  return std::max(instance.enough, instance.lower_bound + instance.lower_bound / 500);
 }
 
 }  // namespace plimsoll::layout

@@ -104,13 +104,20 @@ int64_t distance(Span span, std::span<const uint32_t> hot) {
   return before < behind ? -before : behind;
 }
 
+// A buffer in an order. One piece of memory, since all that it meets are looked at for each buffer placed.
+struct Place {
+  int64_t offset = 0, end = 0;  // of those before Lane::placed in the order
+  uint32_t rank = 0;
+  bool from_above = false;
+};
+
 // An order, how far it gets, and the offsets until there.
 struct Lane {
   std::vector<int32_t> order;
-  std::vector<size_t> rank;      // by buffer
-  std::vector<char> from_above;  // by buffer
-  std::vector<int64_t> offsets;  // by buffer; of those before `placed` in the order
+  std::vector<Place> places;  // by buffer
   size_t placed = 0;
+  Place& of(int32_t buffer) { return places[static_cast<size_t>(buffer)]; }
+  [[nodiscard]] const Place& of(int32_t buffer) const { return places[static_cast<size_t>(buffer)]; }
 };
 
 Lane lane_of(const Instance& instance, const Outward& how) {
@@ -120,7 +127,7 @@ Lane lane_of(const Instance& instance, const Outward& how) {
       hot.push_back(point);
   Lane lane;
   for (const Span& span : instance.spans)
-    lane.from_above.push_back(how.from_above && distance(span, hot) < 0);
+    lane.places.push_back({.from_above = how.from_above && distance(span, hot) < 0});
   lane.order = by_keys(instance, [&](int32_t buffer) -> std::tuple<int64_t, int64_t, int64_t> {
     const Span span = instance.spans[static_cast<size_t>(buffer)];
     const int64_t away = distance(span, hot);
@@ -131,9 +138,7 @@ Lane lane_of(const Instance& instance, const Outward& how) {
     const auto doublings = static_cast<int64_t>(std::log2(std::abs(away)));
     return {-1 - doublings, instance.bytes[static_cast<size_t>(buffer)], in_time};
   });
-  lane.rank.resize(lane.order.size());
-  for (size_t i = 0; i < lane.order.size(); ++i) lane.rank[static_cast<size_t>(lane.order[i])] = i;
-  lane.offsets.resize(lane.order.size());
+  for (size_t i = 0; i < lane.order.size(); ++i) lane.of(lane.order[i]).rank = static_cast<uint32_t>(i);
   return lane;
 }
 
@@ -141,7 +146,7 @@ Lane lane_of(const Instance& instance, const Outward& how) {
 void move_forward(Lane& lane, size_t from, size_t to) {
   const auto at = [&](size_t rank) { return lane.order.begin() + static_cast<std::ptrdiff_t>(rank); };
   std::rotate(at(to), at(from), at(from + 1));
-  for (size_t i = to; i <= from; ++i) lane.rank[static_cast<size_t>(lane.order[i])] = i;
+  for (size_t i = to; i <= from; ++i) lane.of(lane.order[i]).rank = static_cast<uint32_t>(i);
 }
 
 class Climb {
@@ -154,7 +159,9 @@ class Climb {
       const int32_t buffer = lane.order[lane.placed];
       const int64_t offset = offset_of(lane, buffer, height);
       if (offset < 0) return;
-      lane.offsets[static_cast<size_t>(buffer)] = offset;
+      Place& place = lane.of(buffer);
+      place.offset = offset;
+      place.end = offset + instance_.bytes[static_cast<size_t>(buffer)];
     }
   }
 
@@ -170,12 +177,12 @@ class Climb {
       const size_t a = stuck - 1 - draws_.near(stuck - 1);
       const size_t b = stuck - 1 - draws_.near(stuck - 1);
       std::swap(changed_.order[a], changed_.order[b]);
-      for (const size_t i : {a, b}) changed_.rank[static_cast<size_t>(changed_.order[i])] = i;
+      for (const size_t i : {a, b}) changed_.of(changed_.order[i]).rank = static_cast<uint32_t>(i);
       begin = std::min(a, b);
     } else {  // one that it meets goes earlier
       const std::span<const int32_t> met = near_.of(lane.order[stuck]);
       if (met.empty()) return;
-      const size_t from = lane.rank[static_cast<size_t>(met[draws_.next(met.size())])];
+      const size_t from = lane.of(met[draws_.next(met.size())]).rank;
       begin = std::min(from, stuck - draws_.near(stuck));
       move_forward(changed_, from, begin);
     }
@@ -189,24 +196,24 @@ class Climb {
  private:
   // The lowest or highest room below `height` among what is placed and alive with it; -1: there is none.
   int64_t offset_of(const Lane& lane, int32_t buffer, int64_t height) {
-    const auto b = static_cast<size_t>(buffer);
-    const int64_t bytes = instance_.bytes[b];
+    const int64_t bytes = instance_.bytes[static_cast<size_t>(buffer)];
+    const uint32_t rank = lane.of(buffer).rank;
+    const bool from_above = lane.of(buffer).from_above;
     taken_.clear();
     for (const int32_t other : near_.of(buffer)) {
-      const auto o = static_cast<size_t>(other);
-      if (lane.rank[o] < lane.rank[b])
-        taken_.emplace_back(lane.offsets[o], lane.offsets[o] + instance_.bytes[o]);
+      const Place& place = lane.of(other);
+      if (place.rank < rank) taken_.emplace_back(place.offset, place.end);
     }
-    std::ranges::sort(taken_);
+    std::ranges::sort(taken_, {}, &std::pair<int64_t, int64_t>::first);
     work_ += static_cast<double>(near_.of(buffer).size()) + kSortWork * static_cast<double>(taken_.size());
     int64_t found = -1;
     int64_t end = 0;
     for (const auto& [low, high] : taken_) {
-      if (low - end >= bytes) found = lane.from_above[b] != 0 ? low - bytes : end;
-      if (found >= 0 && lane.from_above[b] == 0) return found;
+      if (low - end >= bytes) found = from_above ? low - bytes : end;
+      if (found >= 0 && !from_above) return found;
       end = std::max(end, high);
     }
-    if (height - end >= bytes) found = lane.from_above[b] != 0 ? height - bytes : end;
+    if (height - end >= bytes) found = from_above ? height - bytes : end;
     return found;
   }
 
@@ -219,9 +226,11 @@ class Climb {
 };
 
 Placement placement_of(const Instance& instance, const Lane& lane) {
-  Placement placement{lane.offsets, 0, instance.lower_bound, "outward from the peak"};
-  for (size_t b = 0; b < lane.offsets.size(); ++b)
-    placement.top = std::max(placement.top, lane.offsets[b] + instance.bytes[b]);
+  Placement placement{{}, 0, instance.lower_bound, "outward from the peak"};
+  for (const Place& place : lane.places) {
+    placement.offsets.push_back(place.offset);
+    placement.top = std::max(placement.top, place.end);
+  }
   return placement;
 }
 

@@ -185,11 +185,34 @@ struct PlacedProgram {
   std::array<int64_t, kSpaces.size()> transient_bytes{};
 };
 
-PlacedProgram place_program(const Graph& graph, const PersistentTable& persistent, bool reuse) {
-  const Lifetimes lives = lifetimes_of(graph, reuse);
-  PlacedProgram placed{{graph.name(), rows_of(graph, persistent, lives), 0, 0, 0}, {}};
+// What is to be placed of a program, in each space.
+struct ProgramProblems {
+  Lifetimes lives;
+  std::array<ProgramProblem, kSpaces.size()> of_space;
+};
+
+// A region is as large as its largest program: less than that program's bound is worth nothing to the others.
+std::vector<ProgramProblems> problems_of(std::span<const Graph> programs, bool reuse) {
+  std::vector<ProgramProblems> problems;
+  std::array<int64_t, kSpaces.size()> enough{};
+  for (const Graph& graph : programs) {
+    ProgramProblems& of = problems.emplace_back(ProgramProblems{lifetimes_of(graph, reuse), {}});
+    for (const Space space : kSpaces) {
+      of.of_space[index(space)] = make_problem(graph, of.lives, reuse, space);
+      enough[index(space)] =
+          std::max(enough[index(space)], layout::lower_bound(of.of_space[index(space)].problem));
+    }
+  }
+  for (ProgramProblems& of : problems)
+    for (size_t space = 0; space < enough.size(); ++space) of.of_space[space].problem.enough = enough[space];
+  return problems;
+}
+
+PlacedProgram place_program(const Graph& graph, const PersistentTable& persistent,
+                            const ProgramProblems& problems) {
+  PlacedProgram placed{{graph.name(), rows_of(graph, persistent, problems.lives), 0, 0, 0}, {}};
   for (const Space space : kSpaces) {
-    const ProgramProblem made = make_problem(graph, lives, reuse, space);
+    const ProgramProblem& made = problems.of_space[index(space)];
     const layout::Placement placement = layout::solve(made.problem);
     layout::require_valid(made.problem, placement);
     placed.transient_bytes[index(space)] = placement.top;
@@ -228,8 +251,9 @@ ArenaLayout lay_out(std::span<const Graph> programs, const LayoutOptions& option
   PersistentTable persistent(programs);
   ArenaLayout result;
   std::array<int64_t, kSpaces.size()> transient{};
-  for (const Graph& graph : programs) {
-    PlacedProgram placed = place_program(graph, persistent, options.reuse);
+  const std::vector<ProgramProblems> problems = problems_of(programs, options.reuse);
+  for (size_t program = 0; program < programs.size(); ++program) {
+    PlacedProgram placed = place_program(programs[program], persistent, problems[program]);
     result.programs.push_back(std::move(placed.layout));
     for (size_t i = 0; i < transient.size(); ++i)
       transient[i] = std::max(transient[i], placed.transient_bytes[i]);

@@ -180,7 +180,7 @@ Placement solve(const Problem& problem) {
   const Instance instance = make_instance(problem);
   Placement best = attempt(instance, kTieBreaks.front(), kNeverGiveUp).value();
   for (const TieBreak tie_break : std::span(kTieBreaks).subspan(1)) {
-    if (best.top == instance.lower_bound) break;
+    if (best.top <= std::max(instance.lower_bound, instance.enough)) break;
     if (std::optional<Placement> better = attempt(instance, tie_break, best.top)) best = *std::move(better);
   }
   improve_by_first_fit(instance, best);

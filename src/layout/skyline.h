@@ -38,7 +38,7 @@ std::string_view to_string(TieBreak tie_break);
 Placement place(const Problem& problem, TieBreak tie_break);
 
 // The smallest placement over all orders, the earlier one where two are equal; stops at the first that
-// reaches the lower bound.
+// reaches the lower bound, or what is enough.
 Placement solve(const Problem& problem);
 
 }  // namespace plimsoll::layout

@@ -188,6 +188,40 @@ std::optional<Candidate> choose(Search& search, const PlanRequest& request, cons
   return within(least, budget, request.host) ? std::optional(least) : std::nullopt;
 }
 
+// Lays candidates of a request out, each of them once.
+class Layouts {
+ public:
+  explicit Layouts(const PlanRequest& request) : request_(request) {}
+
+  Candidate of(const Candidate& candidate) {
+    for (const Candidate& known : known_)
+      if (known.variant == candidate.variant) return known;
+    latest_ = lay_out_plan(request_, candidate.variant);
+    return known_.emplace_back(candidate_of(*latest_));
+  }
+  Plan take(const Candidate& candidate) {
+    if (!latest_ || latest_->variant != candidate.variant)
+      latest_ = lay_out_plan(request_, candidate.variant);
+    return *std::exchange(latest_, std::nullopt);
+  }
+
+ private:
+  const PlanRequest& request_;
+  std::vector<Candidate> known_;
+  std::optional<Plan> latest_;
+};
+
+// With the micro-batch that preset B settles.
+PlanRequest settled(const PlanRequest& given, int64_t most_ops) {
+  PlanRequest request = given;
+  if (request.preset == Preset::b && !request.micro_batch) {
+    PlanRequest least = given;
+    least.preset = Preset::a;
+    request.micro_batch = ceil_div(make_plan(least, most_ops).variant.micro_batch, 2);
+  }
+  return request;
+}
+
 }  // namespace
 
 Candidate candidate_of(const Plan& plan) {
@@ -205,32 +239,48 @@ Candidate candidate_of(const Plan& plan) {
 Plan make_plan(const PlanRequest& request) { return make_plan(request, kMostOps); }
 
 Plan make_plan(const PlanRequest& given, int64_t most_ops) {
-  PlanRequest request = given;
-  if (request.preset == Preset::b && !request.micro_batch) {
-    PlanRequest least = given;
-    least.preset = Preset::a;
-    request.micro_batch = ceil_div(make_plan(least, most_ops).variant.micro_batch, 2);
-  }
+  const PlanRequest request = settled(given, most_ops);
   Search search(request, most_ops);
-  std::optional<Plan> latest;
-  const auto lay_out = [&](const Candidate& candidate) {
-    if (!latest || latest->variant != candidate.variant) latest = lay_out_plan(request, candidate.variant);
-    return candidate_of(*latest);
-  };
-  const auto take = [&](const Candidate& candidate) {
-    lay_out(candidate);
-    return *std::exchange(latest, std::nullopt);
-  };
+  Layouts layouts(request);
+  const auto lay_out = [&](const Candidate& candidate) { return layouts.of(candidate); };
   const auto chosen = choose(search, request, lay_out);
   std::optional<Plan> plan;
-  if (chosen) plan = take(*chosen);
+  if (chosen) plan = layouts.take(*chosen);
   const Candidate smallest = search.smallest(request.budget, lay_out);
-  if (!plan) plan = take(smallest);
+  if (!plan) plan = layouts.take(smallest);
   plan->request = given;
   plan->smallest = smallest;
   plan->search_ended = search.ended_early();
   time_evaluations(*plan);
   return std::move(*plan);
+}
+
+struct FittingPlans::State {
+  explicit State(const PlanRequest& given) : request(settled(given, kMostOps)) {}
+  PlanRequest request;
+  Search search{request};
+  Layouts layouts{request};
+};
+
+FittingPlans::FittingPlans(const PlanRequest& request) : request_(request) {}
+FittingPlans::FittingPlans(FittingPlans&&) noexcept = default;
+FittingPlans& FittingPlans::operator=(FittingPlans&&) noexcept = default;
+FittingPlans::~FittingPlans() = default;
+
+std::optional<Plan> FittingPlans::within(const Budget& budget) {
+  request_.budget = budget;
+  // Preset B has another space for each budget.
+  if (state_ == nullptr || request_.preset == Preset::b) state_ = std::make_unique<State>(request_);
+  state_->request.budget = budget;
+  const auto chosen = choose(state_->search, state_->request,
+                             [&](const Candidate& candidate) { return state_->layouts.of(candidate); });
+  if (!chosen) return std::nullopt;
+  Plan plan = state_->layouts.take(*chosen);
+  plan.request = request_;
+  plan.smallest = candidate_of(plan);
+  plan.search_ended = state_->search.ended_early();
+  time_evaluations(plan);
+  return plan;
 }
 
 Plan plan_variant(const PlanRequest& request, const Variant& variant) {

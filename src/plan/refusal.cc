@@ -48,10 +48,10 @@ std::string ways_text(const Plan& plan) {
     if (!hold.set) continue;
     hold.release(open);
     sets += (sets.empty() ? "--set " : " --set ") + std::string(hold.key);
-    const Plan other = make_plan(open);
-    if (!other.fits()) continue;
+    const auto other = FittingPlans(open).within(open.budget);
+    if (!other) continue;
     table.add_row(
-        {variant_words(plan.request.experiment, other.variant), format_bytes(other.memory_bytes()), sets});
+        {variant_words(plan.request.experiment, other->variant), format_bytes(other->memory_bytes()), sets});
     any = true;
     break;
   }

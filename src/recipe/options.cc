@@ -315,6 +315,12 @@ std::vector<Option> precision_options() {
   };
 }
 
+// A bare 0 is none, whatever it is a share of.
+std::optional<double> read_share(const Node& node) {
+  if (read_number(node, {0.0, 0.0})) return 0.0;
+  return read_percent(node);
+}
+
 std::vector<Option> memory_options() {
   return {
       memory_limit(
@@ -324,14 +330,14 @@ std::vector<Option> memory_options() {
       make(
           "memory.tie", FIELD(memory.tie_percent), "a share from 0% to 100%",
           "plans this close to the fastest are as good: least disk traffic, then least memory wins",
-          [](const Node& node, Folder) { return read_percent(node); }, print_percent),
+          [](const Node& node, Folder) { return read_share(node); }, print_percent),
       make(
           "memory.disk", FIELD(memory.disk_bytes), "a size such as 100GiB", "disk for what is offloaded",
           [](const Node& node, Folder) { return read_bytes(node); }, print_bytes),
       make(
           "memory.headroom", FIELD(memory.headroom_percent), "a share from 0% to 100%",
           "left free of auto and of shares; a stated size is taken as it is",
-          [](const Node& node, Folder) { return read_percent(node); }, print_percent),
+          [](const Node& node, Folder) { return read_share(node); }, print_percent),
       memory_allow(),
       optional_word("memory.plan", FIELD(memory.plan), {"a", "b", "c"}, "a ready-made strategy"),
       optional_word("memory.tier", FIELD(memory.tier), {"deepspeed", "stage2_offload", "stage3", "minimal"},

@@ -93,6 +93,12 @@ output: runs/x
   EXPECT_EQ(recipe.output, "/home/recipes/runs/x");
 }
 
+TEST(Recipe, a_share_of_nothing_needs_no_unit) {
+  EXPECT_EQ(read_with("memory: {tie: 0}").memory.tie_percent, 0.0);
+  EXPECT_EQ(read_with("memory: {tie: 0.5%, headroom: 0}").memory.headroom_percent, 0.0);
+  EXPECT_THROW(read_with("memory: {tie: 1}"), UsageError);  // 1 % or all of it?
+}
+
 TEST(Recipe, presets_set_all_parts_of_the_precision) {
   const auto parts = [](const std::string& name) { return read_with("precision: " + name).precision; };
   constexpr DType f32 = DType::f32;

@@ -1,6 +1,9 @@
 #include "train/allowed.h"
 
 #include <bit>
+#include <utility>
+
+#include "base/error.h"
 
 namespace plimsoll {
 namespace {
@@ -17,6 +20,30 @@ std::vector<std::vector<std::string>> subsets(const std::vector<std::string>& al
     }
   }
   return sets;
+}
+
+// What plans a recipe under lossy means; none: nothing fits.
+using Planner = std::function<std::optional<Plan>(const Recipe&, std::vector<std::string>)>;
+
+// As few of the allowed means as will do; of equally many, the fastest.
+std::optional<AllowedPlan> fitting_lossy(const Recipe& recipe, const Planner& planner) {
+  std::optional<AllowedPlan> best;
+  for (const std::vector<std::string>& set : subsets(recipe.memory.allow)) {
+    if (best && best->plan.request.lossy.size() < set.size()) break;
+    std::optional<Recipe> changed = recipe;
+    for (const std::string& means : set)
+      if (changed) changed = with_means(*std::move(changed), means);
+    if (!changed) continue;
+    std::optional<Plan> plan;
+    try {
+      plan = planner(*changed, set);
+    } catch (const UsageError&) {
+      continue;  // not possible for this model, as NF4 for odd widths
+    }
+    if (plan && (!best || plan->seconds_per_step < best->plan.seconds_per_step))
+      best = {*std::move(changed), *std::move(plan)};
+  }
+  return best;
 }
 
 }  // namespace
@@ -47,27 +74,27 @@ AllowedPlan plan_allowed(const Recipe& recipe, const PlannedMachine& machine, co
     request.layout = layout;
     request.progress = progress;
     request.lossy = std::move(lossy);
-    return AllowedPlan{changed, make_plan(request)};
+    return make_plan(request);
   };
-  AllowedPlan lossless = planned(recipe, {});
+  AllowedPlan lossless{recipe, planned(recipe, {})};
   if (lossless.plan.fits()) return lossless;
-  std::optional<AllowedPlan> best;
-  for (const std::vector<std::string>& set : subsets(recipe.memory.allow)) {
-    if (best && best->plan.request.lossy.size() < set.size()) break;
-    std::optional<Recipe> changed = recipe;
-    for (const std::string& means : set)
-      if (changed) changed = with_means(*std::move(changed), means);
-    if (!changed) continue;
-    AllowedPlan found;
-    try {
-      found = planned(*changed, set);
-    } catch (const UsageError&) {
-      continue;  // not possible for this model, as NF4 for odd widths
-    }
-    if (found.plan.fits() && (!best || found.plan.seconds_per_step < best->plan.seconds_per_step))
-      best = std::move(found);
-  }
-  return best ? *std::move(best) : lossless;
+  auto lossy = fitting_lossy(recipe, [&](const Recipe& changed, std::vector<std::string> means) {
+    Plan plan = planned(changed, std::move(means));
+    return plan.fits() ? std::optional(std::move(plan)) : std::nullopt;
+  });
+  return lossy ? *std::move(lossy) : std::move(lossless);
+}
+
+std::optional<Plan> fitting_allowed(const Recipe& recipe, const PlannedMachine& machine,
+                                    const DataSetup* data) {
+  const Planner planner = [&](const Recipe& changed, std::vector<std::string> lossy) {
+    PlanRequest request = plan_request(changed, machine, data);
+    request.lossy = std::move(lossy);
+    return FittingPlans(request).within(request.budget);
+  };
+  if (auto lossless = planner(recipe, {})) return lossless;
+  auto lossy = fitting_lossy(recipe, planner);
+  return lossy ? std::optional(std::move(lossy->plan)) : std::nullopt;
 }
 
 }  // namespace plimsoll

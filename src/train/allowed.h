@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,5 +25,8 @@ struct AllowedPlan {
 AllowedPlan plan_allowed(const Recipe& recipe, const PlannedMachine& machine, const DataSetup* data,
                          const LayoutOptions& layout = {},
                          const std::function<void(size_t, size_t)>& progress = {});
+// The same plan where it fits, in less time (FittingPlans).
+std::optional<Plan> fitting_allowed(const Recipe& recipe, const PlannedMachine& machine,
+                                    const DataSetup* data);
 
 }  // namespace plimsoll

@@ -8,11 +8,14 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/strings.h"
 #include "base/units.h"
 #include "io/atomic.h"
 #include "io/load.h"
+#include "io/run_folder.h"
 #include "models/spec.h"
 #include "recipe/hub.h"
+#include "train/model_card.h"
 
 namespace plimsoll {
 namespace {
@@ -293,6 +296,32 @@ class TemporaryFile {
   fs::path path_;
 };
 
+const char* word_of(GgufType type) {
+  switch (type) {
+    case GgufType::f32:
+      return "f32";
+    case GgufType::f16:
+      return "f16";
+    case GgufType::q8_0:
+      return "q8_0";
+    case GgufType::bf16:
+      return "bf16";
+  }
+  throw InternalError("GGUF: unknown type");
+}
+
+// A folder of the user's other files gets no card: it would tell of them.
+bool write_card(const GgufOptions& options) {
+  const fs::path folder = options.out.has_parent_path() ? options.out.parent_path() : fs::path(".");
+  std::error_code none;
+  for (const auto& entry : fs::directory_iterator(folder, none))
+    if (entry.path().extension() != ".gguf") return false;
+  const std::string file =
+      options.out.filename().string() + (options.type ? std::string(", ") + word_of(*options.type) : "");
+  write_file_atomically(folder / kModelCard, gguf_card(options.folder, printable(file)));
+  return true;
+}
+
 }  // namespace
 
 GgufResult convert_to_gguf(const GgufOptions& options) {
@@ -306,9 +335,13 @@ GgufResult convert_to_gguf(const GgufOptions& options) {
   Writer writer(options);
   if (options.out.has_parent_path()) fs::create_directories(options.out.parent_path());
   require_disk_space(options.out, writer.bytes(), "the GGUF file");
-  const TemporaryFile file(options.out);
-  GgufResult result = writer.write(file.path());
-  file.publish(options.out);
+  GgufResult result;
+  {
+    const TemporaryFile file(options.out);
+    result = writer.write(file.path());
+    file.publish(options.out);
+  }
+  result.card = write_card(options);
   return result;
 }
 

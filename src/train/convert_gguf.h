@@ -19,9 +19,11 @@ struct GgufOptions {
 struct GgufResult {
   int64_t tensors = 0, bytes = 0;
   std::vector<std::string> notes;  // where the file does not say all that the model is
+  bool card = false;               // a README.md was written beside the file
 };
 
-// The file appears whole or not at all. Throws UsageError for adapters, quantised weights, what GGUF cannot
+// The file appears whole or not at all, with a model card beside it where its folder holds nothing but GGUF
+// files. Throws UsageError for adapters, quantised weights, what GGUF cannot
 // say (tokenizers and RoPE scalings, by their name) and an output that exists.
 GgufResult convert_to_gguf(const GgufOptions& options);
 

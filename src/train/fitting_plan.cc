@@ -33,11 +33,11 @@ std::string shortage_text(const Plan& plan) {
   if (!budget.of_free) return "";  // stated sizes are no shortage
   PlanRequest open = plan.request;
   limit_memory(open, std::nullopt);
-  const Plan fastest = make_plan(open);
-  if (fastest.variant == plan.variant) return "";
+  const auto fastest = FittingPlans(open).within(open.budget);
+  if (!fastest || fastest->variant == plan.variant) return "";
   const Experiment& experiment = plan.request.experiment;
   return "memory  " + format_bytes(budget.free_bytes) + " are free, the fastest variant needs " +
-         format_bytes(fastest.process_peak_bytes()) + " (" + variant_words(experiment, fastest.variant) +
+         format_bytes(fastest->process_peak_bytes()) + " (" + variant_words(experiment, fastest->variant) +
          "); taken instead: " + variant_words(experiment, plan.variant);
 }
 

@@ -106,6 +106,17 @@ std::string converted_card(const fs::path& folder, const std::string& change) {
   return card + "\nWritten anew with Plimsoll: " + change + ".\n";
 }
 
+std::string gguf_card(const fs::path& folder, const std::string& file) {
+  std::string card = converted_card(folder, file + ", for llama.cpp and what is built on it");
+  constexpr std::string_view kLibrary = "library_name: ";
+  const size_t end = card.starts_with("---\n") ? card.find("\n---\n", 3) : std::string::npos;
+  if (end == std::string::npos) return "---\nlibrary_name: gguf\n---\n\n" + card;
+  const size_t library = card.find(kLibrary);
+  if (library >= end) return card.insert(4, "library_name: gguf\n");
+  const size_t value = library + kLibrary.size();
+  return card.replace(value, card.find('\n', value) - value, "gguf");
+}
+
 std::string model_card(const Recipe& recipe, const Plan& plan, const RunRecord& record) {
   std::string text = front_matter(recipe) + "# " + printable(title_of(recipe)) + "\n\n| | |\n|---|---|\n";
   const auto row = [&](const std::string& name, const std::string& value) {

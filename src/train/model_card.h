@@ -16,6 +16,8 @@ std::string model_card(const Recipe& recipe, const Plan& plan, const RunRecord& 
 
 // Of an adapter folded into `base`, with what the adapter's own card tells of its training.
 std::string merged_card(const std::filesystem::path& base, const std::filesystem::path& adapter);
+// Of a model written as a GGUF file ("file.gguf, bf16").
+std::string gguf_card(const std::filesystem::path& folder, const std::string& file);
 // Of a model or adapter written anew: the card beside it as it is, and `change` ("the weights as bf16").
 std::string converted_card(const std::filesystem::path& folder, const std::string& change);
 

@@ -13,7 +13,7 @@ namespace {
 using Change = std::pair<std::string, std::string>;  // key, value
 using Changes = std::vector<Change>;
 
-constexpr double kPatience = 5;  // processor seconds that a refusal may take; no plan is begun after them
+constexpr double kPatience = 3;  // processor seconds that a refusal may take; no plan is begun after them
 constexpr int64_t kShortestRow = 64;  // tokens: rows below that teach little
 constexpr int64_t kAnyDisk = int64_t{1} << 50;
 

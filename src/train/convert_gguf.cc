@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/print.h"
 #include "base/strings.h"
 #include "base/units.h"
 #include "io/atomic.h"

@@ -11,7 +11,7 @@ namespace {
 constexpr double kDay = 86400;
 constexpr double kWorthTelling = 0.97;  // of the time as it is
 // A plan of a huge model may take many seconds; people wait for the report.
-constexpr double kPatience = 20;  // processor seconds
+constexpr double kPatience = 5;  // processor seconds
 
 // A change to weigh, and what it does to the result.
 struct Change {

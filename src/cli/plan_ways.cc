@@ -54,12 +54,18 @@ class WayFinder {
     return !out_of_patience() && add_with_enough_disk(std::move(changes), effect, same_result);
   }
 
-  // The longest of half, a quarter, ... of the length that fits.
+  // The longest of half, a quarter, ... of the length that fits. Where half does not, nothing is tried
+  // between it and the shortest before that one was seen to fit.
   bool add_shorter(Changes changes, int64_t length, const std::string& effect) {
     changes.emplace_back("data.max_length", "");
+    int64_t shortest = length / 2;
+    while (shortest / 2 >= kShortestRow) shortest /= 2;
     for (int64_t shorter = length / 2; shorter >= kShortestRow; shorter /= 2) {
       changes.back().second = std::to_string(shorter);
       if (add(changes, effect + "rows of at most " + format_count(shorter) + " tokens", false)) return true;
+      if (shorter != length / 2 || shorter == shortest) continue;
+      changes.back().second = std::to_string(shortest);
+      if (out_of_patience() || !plan(changes)) return false;
     }
     return false;
   }

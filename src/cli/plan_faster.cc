@@ -4,6 +4,7 @@
 
 #include "base/units.h"
 #include "cli/what_if.h"
+#include "plan/fitting_plans.h"
 
 namespace plimsoll {
 namespace {

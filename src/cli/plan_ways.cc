@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/units.h"
 #include "cli/what_if.h"
+#include "plan/fitting_plans.h"
 
 namespace plimsoll {
 namespace {

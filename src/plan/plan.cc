@@ -6,6 +6,7 @@
 
 #include "base/units.h"
 #include "plan/depth_model.h"
+#include "plan/fitting_plans.h"
 #include "plan/run_time.h"
 #include "plan/search.h"
 #include "plan/time_model.h"

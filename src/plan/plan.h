@@ -2,7 +2,6 @@
 #pragma once
 
 #include <functional>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -169,24 +168,6 @@ int64_t memory_bytes(const PlanRequest& request, const Candidate& candidate);
 // The fastest variant that fits; where none does, the smallest one, whose fits() is false. The layout is
 // validated.
 Plan make_plan(const PlanRequest& request);
-
-// The same plans where they fit, and nothing else: no least memory is looked for, and nothing is laid out
-// where estimates say that nothing fits. Budgets of one request share what was measured.
-class FittingPlans {
- public:
-  explicit FittingPlans(const PlanRequest& request);
-  FittingPlans(FittingPlans&&) noexcept;
-  FittingPlans& operator=(FittingPlans&&) noexcept;
-  FittingPlans(const FittingPlans&) = delete;
-  FittingPlans& operator=(const FittingPlans&) = delete;
-  ~FittingPlans();
-  std::optional<Plan> within(const Budget& budget);
-
- private:
-  struct State;
-  PlanRequest request_;
-  std::unique_ptr<State> state_;
-};
 
 // That variant of the request, laid out and validated, whether it fits or not.
 Plan plan_variant(const PlanRequest& request, const Variant& variant);

@@ -3,6 +3,7 @@
 
 #include "base/strings.h"
 #include "base/units.h"
+#include "plan/fitting_plans.h"
 #include "plan/plan.h"
 
 namespace plimsoll {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "plan/fitting_plans.h"
 
 namespace plimsoll {
 namespace {

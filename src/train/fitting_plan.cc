@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/system_memory.h"
 #include "base/units.h"
+#include "plan/fitting_plans.h"
 
 namespace plimsoll {
 

@@ -9,6 +9,7 @@
 #include "base/crc32c.h"
 #include "base/error.h"
 #include "base/units.h"
+#include "data/arrow_error.h"
 
 namespace plimsoll {
 namespace {
@@ -79,7 +80,10 @@ FileStamp::State FileStamp::state() const {
   std::vector<std::byte> piece(kBlockBytes);
   const auto add = [&](int64_t start, int64_t bytes) {
     const auto read = file_.ReadAt(start, std::min(bytes, state.size - start), piece.data());
-    if (!read.ok()) throw DamagedError(path_ + ": " + read.status().message());
+    if (!read.ok()) {
+      require_device(path_, read.status());
+      throw DamagedError(path_ + ": " + read.status().message());
+    }
     state.sample = crc32c(std::span(piece).first(static_cast<size_t>(*read)), state.sample);
   };
   for (int64_t i = 0; i < kPieces; ++i) add(state.size / kPieces * i, kPieceBytes);

@@ -8,7 +8,7 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "base/print.h"
+#include "base/printable.h"
 #include "base/strings.h"
 #include "base/units.h"
 #include "io/atomic.h"

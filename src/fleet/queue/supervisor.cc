@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <sys/file.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -16,6 +17,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/units.h"
 #include "fleet/queue/attempt.h"
 #include "fleet/queue/process_tree.h"
 
@@ -155,9 +157,12 @@ class Supervisor {
   void reap() {
     for (;;) {
       int status = 0;
-      const pid_t ended = waitpid(-1, &status, WNOHANG);
+      rusage used{};
+      const pid_t ended = wait4(-1, &status, WNOHANG, &used);
       if (ended <= 0) return;
       if (ended != command_) continue;
+      // What no tick has seen. The fork counts too, until the command takes its place: some MiB.
+      exit_.peak_bytes = std::max(exit_.peak_bytes, int64_t{used.ru_maxrss} * kKiB);
       command_ended_ = true;
       if (WIFEXITED(status)) exit_.code = WEXITSTATUS(status);
       if (WIFSIGNALED(status)) exit_.signal = WTERMSIG(status);

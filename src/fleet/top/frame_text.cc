@@ -2,7 +2,7 @@
 #include <cmath>
 #include <cstdio>
 
-#include "base/print.h"
+#include "base/printable.h"
 #include "base/strings.h"
 #include "base/units.h"
 #include "fleet/top/frame.h"

@@ -37,6 +37,40 @@ ProgramNeeds KnownPrograms::measured(const Graph& graph, const Variant& variant,
   return needs_of(graph, runs_per_step(graph, variant), samples, chunks, device_, time_);
 }
 
+std::shared_ptr<const ProgramNeeds> KnownPrograms::micro_step_of(const Experiment& experiment,
+                                                                 const Variant& variant, Samples samples,
+                                                                 const std::vector<int64_t>& chunks) {
+  if (variant.micro_batch != micro_batch_) micro_steps_.clear();
+  micro_batch_ = variant.micro_batch;
+  const OffloadChoice& o = variant.offload;
+  const int64_t layers = experiment.model.layers;
+  const bool updates = variant.update_in_backward;
+  Key key = {layers,
+             static_cast<int64_t>(samples),
+             variant.accumulation,
+             variant.loss_chunk,
+             static_cast<int64_t>(o.gradients),
+             static_cast<int64_t>(o.weights),
+             static_cast<int64_t>(o.activations),
+             o.prefetch,
+             o.smallest_bytes,
+             updates ? 1 : 0,
+             updates ? static_cast<int64_t>(o.states) : 0,
+             updates ? o.slice_elements : 0,
+             variant.recompute.segment,
+             static_cast<int64_t>(chunks.size())};
+  key.insert(key.end(), chunks.begin(), chunks.end());
+  for (const RecomputePoint point : variant.recompute.layers) key.push_back(static_cast<int64_t>(point));
+  std::shared_ptr<const ProgramNeeds>& micro_step = micro_steps_[key];
+  if (micro_step == nullptr) {
+    const Graph& train = trains_.of(experiment, variant, layers);
+    micro_step = std::make_shared<ProgramNeeds>(
+        measured(finish_programs(experiment, variant, device_, train, Programs::micro_step).front(), variant,
+                 samples, chunks));
+  }
+  return micro_step;
+}
+
 std::shared_ptr<const ProgramNeeds> KnownPrograms::update_of(const Experiment& experiment,
                                                              const Variant& variant, Samples samples,
                                                              const std::vector<int64_t>& chunks) {
@@ -81,10 +115,7 @@ std::shared_ptr<const ProgramNeeds> KnownPrograms::evaluation_of(const Experimen
 KnownPrograms::Needs KnownPrograms::of(const Variant& variant, int64_t layers, Samples samples,
                                        const std::vector<int64_t>& chunks) {
   const Experiment experiment = shallow(experiment_, layers);
-  const Graph& train = trains_.of(experiment, variant, layers);
-  Needs needs = {std::make_shared<ProgramNeeds>(
-      measured(finish_programs(experiment, variant, device_, train, Programs::micro_step).front(), variant,
-               samples, chunks))};
+  Needs needs = {micro_step_of(experiment, variant, samples, chunks)};
   if (experiment.evaluates) needs.push_back(evaluation_of(experiment, variant, samples, chunks));
   if (!variant.update_in_backward) needs.push_back(update_of(experiment, variant, samples, chunks));
   return needs;

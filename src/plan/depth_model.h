@@ -34,8 +34,9 @@ struct Usage {
 // Bytes of the process's heap for programs: what planning and binding them was measured to leave resident.
 int64_t program_heap_bytes(int64_t ops, int64_t tensors);
 
-// Programs of one experiment. Updates are alike for all variants that keep the same parts in the same homes,
-// and going slice by slice they have most of the ops, so they are built once for each; evaluations likewise.
+// Programs of one experiment, each built and measured once for all variants that have it in common. Updates
+// are alike where the same parts have the same homes, and going slice by slice they have most of the ops;
+// evaluations likewise. Homes of optimizer states change no micro-step that leaves updates to the update.
 class KnownPrograms {
  public:
   // Experiment and device must outlive this.
@@ -52,6 +53,8 @@ class KnownPrograms {
  private:
   ProgramNeeds measured(const Graph& graph, const Variant& variant, Samples samples,
                         const std::vector<int64_t>& chunks);
+  std::shared_ptr<const ProgramNeeds> micro_step_of(const Experiment& experiment, const Variant& variant,
+                                                    Samples samples, const std::vector<int64_t>& chunks);
   std::shared_ptr<const ProgramNeeds> update_of(const Experiment& experiment, const Variant& variant,
                                                 Samples samples, const std::vector<int64_t>& chunks);
   std::shared_ptr<const ProgramNeeds> evaluation_of(const Experiment& experiment, const Variant& variant,
@@ -63,7 +66,8 @@ class KnownPrograms {
   TimeModel time_;
   int64_t ops_built_ = 0;
   using Key = std::vector<int64_t>;
-  std::map<Key, std::shared_ptr<const ProgramNeeds>> updates_, evaluations_;
+  std::map<Key, std::shared_ptr<const ProgramNeeds>> micro_steps_, updates_, evaluations_;
+  int64_t micro_batch_ = 0;  // of micro_steps_: the search goes from one to the next
 };
 
 // Blocks of one stack, the first of them at one point of recomputation and the rest at another.

@@ -40,7 +40,10 @@ class Tables(TopTest):
         self.assertEqual((frame["worker"], frame["runs"]), (False, []))
         self.assertGreater(frame["memory_bytes"], frame["available_bytes"])
         self.assertEqual([one["name"] for one in frame["devices"]], ["cpu:0"])
-        self.assertIn("no worker runs", self.top())
+        table = self.top()
+        self.assertIn("no worker runs", table)
+        self.assertIn("the queue is empty", table)
+        self.assertNotIn("s/step", table)
 
     def test_runs_are_shown_with_what_they_reserve_and_take(self):
         first = self.waiting_run("first", memory="200MiB", threads=2)

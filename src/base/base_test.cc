@@ -1,6 +1,13 @@
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <fstream>
 
 #include "base/error.h"
+#include "base/outer_split.h"
+#include "base/regular_file.h"
 #include "base/strings.h"
 #include "base/units.h"
 
@@ -60,6 +67,27 @@ TEST(Strings, tables_align_and_leave_no_trailing_blanks) {
   table.add_row({"total", "16.41", "x"});
   table.add_row({"é", "1"});
   EXPECT_EQ(table.render("  "), "  weights   2.88\n  total    16.41  x\n  é            1\n");
+}
+
+TEST(OuterSplit, quotes_and_brackets_keep_what_separates) {
+  using ::testing::ElementsAre;
+  EXPECT_THAT(outer_split("8,[a,b],\"c,d\",{e: 1,f: [2,3]}", ","),
+              ElementsAre("8", "[a,b]", "\"c,d\"", "{e: 1,f: [2,3]}"));
+  EXPECT_THAT(outer_split("a=1 \t b='x y'", " \t"), ElementsAre("a=1", "", "", "b='x y'"));
+  EXPECT_THAT(outer_split("a],b", ","), ElementsAre("a]", "b")) << "one bracket too many opens nothing";
+  EXPECT_THAT(outer_split("", ","), ElementsAre(""));
+}
+
+TEST(RegularFile, its_end_is_read_and_a_fifo_is_never_waited_for) {
+  std::string name = (std::filesystem::temp_directory_path() / "end-XXXXXX").string();
+  const std::filesystem::path folder = mkdtemp(name.data());
+  std::ofstream(folder / "file") << "0123456789";
+  EXPECT_EQ(read_end(folder / "file", 4), "6789");
+  EXPECT_EQ(read_end(folder / "file", 100), "0123456789");
+  ASSERT_EQ(mkfifo((folder / "fifo").c_str(), 0600), 0);
+  EXPECT_THROW(read_end(folder / "fifo", 4), UsageError);
+  EXPECT_THROW(read_end(folder / "none", 4), UsageError);
+  std::filesystem::remove_all(folder);
 }
 
 TEST(Wrap, breaks_at_blanks_before_the_width_and_counts_characters_not_bytes) {

@@ -86,6 +86,13 @@ std::string read_start(const std::filesystem::path& path, int64_t most) {
   return read_up_to(path, file.number(), std::min<int64_t>(most, status_of(path, file.number()).st_size));
 }
 
+std::string read_end(const std::filesystem::path& path, int64_t most) {
+  const Descriptor file(open_regular(path));
+  const int64_t bytes = status_of(path, file.number()).st_size, wanted = std::min(most, bytes);
+  if (lseek(file.number(), bytes - wanted, SEEK_SET) < 0) stop(path, "read", errno);
+  return read_up_to(path, file.number(), wanted);
+}
+
 std::string read_regular(const std::filesystem::path& path, int64_t most) {
   const Descriptor file(open_regular(path));
   const int64_t bytes = status_of(path, file.number()).st_size;

@@ -19,6 +19,8 @@ void require_regular(const std::filesystem::path& path);
 
 // The first `most` bytes, or all there are. Throws as open_regular does, StoppedError where reading fails.
 std::string read_start(const std::filesystem::path& path, int64_t most);
+// The last `most` bytes, or all there are. Throws as read_start does.
+std::string read_end(const std::filesystem::path& path, int64_t most);
 // The whole file. Throws UsageError when it is larger than `most` bytes.
 std::string read_regular(const std::filesystem::path& path, int64_t most);
 

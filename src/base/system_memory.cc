@@ -11,8 +11,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 
+#include "base/proc_file.h"
 #include "base/strings.h"
 
 namespace plimsoll {
@@ -20,31 +20,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The number after `key` in a "Key:  123 kB" file, in bytes; 0 when it is missing.
-int64_t kib_field(const std::string& text, const std::string& key) {
-  const size_t at = text.find(key + ":");
-  if (at == std::string::npos) return 0;
-  return std::strtoll(text.c_str() + at + key.size() + 1, nullptr, 10) * 1024;
-}
-
-// What the kernel says is short. PLIMSOLL_MEMINFO may name anything: nothing waits, and nothing is endless.
-std::string read_file(const fs::path& path) {
-  constexpr size_t kMostBytes = 64 * 1024;
-  std::string text;
-  const int file = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-  if (file < 0) return text;
-  std::array<char, 4096> piece{};
-  for (ssize_t count = 1; count > 0 && text.size() < kMostBytes;) {
-    count = ::read(file, piece.data(), piece.size());
-    if (count > 0) text.append(piece.data(), static_cast<size_t>(count));
-  }
-  ::close(file);
-  return text;
-}
-
 // A number in a cgroup file; none for "max", for a missing file, and for v1's "unlimited" (close to 2^63).
 std::optional<int64_t> cgroup_number(const fs::path& path) {
-  const std::string text(trim(read_file(path)));
+  const std::string text(trim(read_proc(path)));
   if (text.empty() || text == "max") return std::nullopt;
   const int64_t value = std::strtoll(text.c_str(), nullptr, 10);
   constexpr int64_t kUnlimited = int64_t{1} << 60;
@@ -66,7 +44,7 @@ constexpr CgroupFiles kVersion2 = {"memory.max", "memory.current", {"inactive_fi
 std::optional<int64_t> cgroup_use(const fs::path& folder, const CgroupFiles& files) {
   std::optional<int64_t> use = cgroup_number(folder / files.usage);
   if (!use) return std::nullopt;
-  for (const std::string& line : split(read_file(folder / "memory.stat"), '\n')) {
+  for (const std::string& line : split(read_proc(folder / "memory.stat"), '\n')) {
     const auto words = split(line, ' ');
     if (words.size() == 2 && (words[0] == files.page_cache[0] || words[0] == files.page_cache[1]))
       *use -= std::strtoll(words[1].c_str(), nullptr, 10);
@@ -93,7 +71,7 @@ void apply_cgroup(const fs::path& root, const std::string& group, const CgroupFi
 }  // namespace
 
 ProcessMemory process_memory() {
-  const std::string status = read_file("/proc/self/status");
+  const std::string status = read_proc("/proc/self/status");
   return {kib_field(status, "VmRSS"), kib_field(status, "RssAnon") + kib_field(status, "RssShmem"),
           kib_field(status, "VmHWM"), kib_field(status, "VmData")};
 }
@@ -109,11 +87,15 @@ int64_t resident_bytes() {
   return resident * sysconf(_SC_PAGESIZE);
 }
 
+int64_t total_memory() {
+  return static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<int64_t>(sysconf(_SC_PAGESIZE));
+}
+
 FreeMemory free_memory() {
   const char* stated = std::getenv("PLIMSOLL_MEMINFO");
-  const std::string meminfo = read_file(stated != nullptr ? stated : "/proc/meminfo");
+  const std::string meminfo = read_proc(stated != nullptr ? stated : "/proc/meminfo");
   FreeMemory free{kib_field(meminfo, "MemAvailable"), "MemAvailable"};
-  return free_in_cgroups(read_file("/proc/self/cgroup"), "/sys/fs/cgroup", free);
+  return free_in_cgroups(read_proc("/proc/self/cgroup"), "/sys/fs/cgroup", free);
 }
 
 FreeMemory free_in_cgroups(const std::string& groups, const fs::path& root, FreeMemory free) {

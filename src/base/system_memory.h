@@ -19,6 +19,9 @@ ProcessMemory process_memory();
 // The process's resident bytes now (/proc/self/statm). Allocates nothing.
 int64_t resident_bytes();
 
+// Of this machine, in bytes.
+int64_t total_memory();
+
 struct FreeMemory {
   int64_t bytes = 0;
   std::string source;  // "MemAvailable" or the cgroup file that is tighter

@@ -9,6 +9,11 @@
 namespace plimsoll {
 namespace {
 
+TEST(SystemMemory, a_machine_has_more_than_is_free_on_it) {
+  EXPECT_GT(total_memory(), free_memory().bytes);
+  EXPECT_GT(free_memory().bytes, 0);
+}
+
 TEST(SystemMemory, a_folder_of_tmpfs_keeps_files_in_memory) {
   if (std::filesystem::exists("/dev/shm")) {
     EXPECT_TRUE(keeps_files_in_memory("/dev/shm"));

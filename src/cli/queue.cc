@@ -48,7 +48,6 @@ void add_queue(CLI::App& app, Action& action) {
   add_queue_logs(*group, action);
   add_queue_steering(*group, action);
   add_simulate(*group, action);
-  add_top(app, action);
 }
 
 }  // namespace plimsoll

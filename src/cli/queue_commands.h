@@ -18,8 +18,6 @@ void add_queue_steering(CLI::App& group, Action& action);
 
 // Ends an entry with all that it started, or takes it out; what became of that.
 std::string cancel_entry(queue::Store& store, int64_t id);
-// plimsoll top, which watches the queue.
-void add_top(CLI::App& app, Action& action);
 
 // This program's own file.
 std::string own_program();

@@ -1,9 +1,4 @@
 // plimsoll queue run: the worker.
-#include <unistd.h>
-
-#include <csignal>
-#include <fstream>
-#include <sstream>
 #include <thread>
 
 #include "base/print.h"
@@ -13,6 +8,7 @@
 #include "cli/queue_commands.h"
 #include "cli/usage_text.h"
 #include "fleet/queue/worker.h"
+#include "train/run_signals.h"
 
 namespace plimsoll {
 namespace {
@@ -26,13 +22,6 @@ struct RunArguments {
   double grace = 30;
   bool until_done = false;
 };
-
-volatile bool stop_asked = false;
-void ask_to_stop(int) { stop_asked = true; }
-
-int64_t total_memory() {
-  return static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<int64_t>(sysconf(_SC_PAGE_SIZE));
-}
 
 // "NAME=BYTES", with a cap of its place in --gpu-plan.
 std::vector<queue::Card> read_cards(const RunArguments& arguments) {
@@ -80,15 +69,13 @@ ExitCode run_worker(const RunArguments& arguments) {
   queue::Store store(queue::queue_folder());
   const queue::WorkerOptions options = read_options(arguments);
   queue::Worker worker(store, options);
-  struct sigaction handler {};
-  handler.sa_handler = ask_to_stop;
-  for (const int one : {SIGINT, SIGTERM, SIGHUP}) sigaction(one, &handler, nullptr);
+  listen_to_stop_requests();
   options.report("cpu:0 " + format_bytes(options.machine.host_bytes) + ", " +
                  std::to_string(options.machine.threads) + " threads");
   for (const queue::Card& card : options.machine.cards)
     options.report(card.name + " " + format_bytes(card.bytes) +
                    (card.max_runs > 0 ? ", " + std::to_string(card.max_runs) + " runs at most" : ""));
-  worker.run(stop_asked);
+  worker.run([] { return stop_request() != nullptr; });
   if (worker.running() > 0)
     options.report(std::to_string(worker.running()) +
                    " runs go on without the worker; the next plimsoll queue run takes them up");

@@ -26,22 +26,6 @@ void ask_supervisor(const Store& store, const Entry& entry) {
   if (entry.stop_asked) queue::ask_to_end(store.folder_of(entry.id, entry.attempts));
 }
 
-std::string cancel(Store& store, int64_t id) {
-  const Entry entry = store.change(id, [](Entry& found) {
-    if (is_over(found.state)) return false;
-    if (found.state == State::running) {
-      found.stop_asked = true;
-      found.hold_asked = false;
-    } else {
-      found.state = State::canceled;
-      found.note.clear();
-    }
-    return true;
-  });
-  ask_supervisor(store, entry);
-  return title(entry) + ": " + (entry.stop_asked ? "asked to end" : std::string(name_of(entry.state)));
-}
-
 std::string hold(Store& store, int64_t id) {
   const Entry entry = store.change(id, [](Entry& found) {
     if (found.state == State::running && !found.recipe)
@@ -170,11 +154,25 @@ CLI::App* add_one(CLI::App& group, Action& action, const char* name, const char*
 
 }  // namespace
 
-std::string cancel_entry(Store& store, int64_t id) { return cancel(store, id); }
+std::string cancel_entry(Store& store, int64_t id) {
+  const Entry entry = store.change(id, [](Entry& found) {
+    if (is_over(found.state)) return false;
+    if (found.state == State::running) {
+      found.stop_asked = true;
+      found.hold_asked = false;
+    } else {
+      found.state = State::canceled;
+      found.note.clear();
+    }
+    return true;
+  });
+  ask_supervisor(store, entry);
+  return title(entry) + ": " + (entry.stop_asked ? "asked to end" : std::string(name_of(entry.state)));
+}
 
 void add_queue_steering(CLI::App& group, Action& action) {
   add_one(group, action, "cancel", "ends entries with all that they started, or takes them out", true,
-          [](const SteerArguments& arguments) { return for_each_entry(arguments, cancel); });
+          [](const SteerArguments& arguments) { return for_each_entry(arguments, cancel_entry); });
   add_one(group, action, "pause",
           "holds entries back; running recipes save and stop; without an entry: nothing new starts", false,
           [](const SteerArguments& arguments) {

@@ -4,11 +4,11 @@
 
 #include <chrono>
 #include <csignal>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <thread>
 
 #include "base/print.h"
+#include "base/regular_file.h"
 #include "base/strings.h"
 #include "base/system_memory.h"
 #include "base/units.h"
@@ -16,12 +16,13 @@
 #include "cli/top_screen.h"
 #include "fleet/top/gather.h"
 #include "io/file.h"
+#include "train/run_signals.h"
 
 namespace plimsoll {
 namespace {
 
 constexpr int64_t kMostRecorded = 256 * kMiB;
-constexpr std::streamoff kLogTail = 64 << 10;
+constexpr int64_t kLogTail = 64 << 10;
 
 struct TopArguments {
   std::string record, replay;
@@ -29,9 +30,6 @@ struct TopArguments {
   int64_t count = 0;
   bool once = false, json = false;
 };
-
-volatile std::sig_atomic_t stop_asked = 0;
-void ask_to_stop(int) { stop_asked = 1; }
 
 // Appends frames to a file, each as a line.
 class Recorder {
@@ -74,20 +72,19 @@ Source recorded(const std::string& path) {
 }
 
 std::string end_of_log(const queue::Store& store, const top::Run& run) {
-  std::ifstream file(store.folder_of(run.id, run.attempts) / "log", std::ios::binary | std::ios::ate);
-  if (!file) return "";
-  const std::streamoff size = file.tellg(), begin = std::max<std::streamoff>(0, size - kLogTail);
-  std::string text(static_cast<size_t>(size - begin), '\0');
-  file.seekg(begin);
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<size_t>(file.gcount()));
-  if (begin > 0) text.erase(0, text.find('\n') + 1);
-  return text;
+  const std::filesystem::path log = store.folder_of(run.id, run.attempts) / "log";
+  try {
+    std::string text = read_end(log, kLogTail);
+    if (std::ssize(text) == kLogTail) text.erase(0, text.find('\n') + 1);
+    return text;
+  } catch (const Error& error) {
+    return std::filesystem::exists(std::filesystem::symlink_status(log)) ? error.what() : "";
+  }
 }
 
 void sleep_for(double seconds) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
-  while (stop_asked == 0 && std::chrono::steady_clock::now() < end)
+  while (stop_request() == nullptr && std::chrono::steady_clock::now() < end)
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
 }
 
@@ -109,12 +106,12 @@ ExitCode print_frames(const TopArguments& arguments, const Source& next) {
     show(arguments, *frame);
     return ExitCode::ok;
   }
-  struct sigaction handler {};
-  handler.sa_handler = ask_to_stop;
-  for (const int one : {SIGINT, SIGTERM, SIGHUP}) sigaction(one, &handler, nullptr);
-  for (int64_t shown = 0; stop_asked == 0 && (arguments.count == 0 || shown < arguments.count); ++shown) {
+  listen_to_stop_requests();
+  std::signal(SIGPIPE, SIG_DFL);  // behind `| head` it ends as every command does
+  for (int64_t shown = 0; stop_request() == nullptr && (arguments.count == 0 || shown < arguments.count);
+       ++shown) {
     if (shown > 0 && !replayed) sleep_for(arguments.interval);
-    const std::optional<top::Frame> frame = stop_asked == 0 ? next() : std::nullopt;
+    const std::optional<top::Frame> frame = stop_request() == nullptr ? next() : std::nullopt;
     if (!frame) break;
     show(arguments, *frame);
     flush_output();

@@ -8,7 +8,6 @@
 #include <array>
 #include <chrono>
 #include <clocale>
-#include <csignal>
 #include <cstdlib>
 #include <cwchar>
 #include <deque>
@@ -17,6 +16,7 @@
 #include "base/print.h"
 #include "base/strings.h"
 #include "base/units.h"
+#include "train/run_signals.h"
 
 namespace plimsoll {
 namespace {
@@ -28,9 +28,6 @@ constexpr int kTickMilliseconds = 100;
 constexpr size_t kHistory = 240;
 constexpr int kEscape = 27;
 constexpr int kControlL = 12;
-
-volatile std::sig_atomic_t stop_asked = 0;
-void ask_to_stop(int) { stop_asked = 1; }
 
 // Orders of the list, by what `s` goes through.
 struct Order {
@@ -79,7 +76,7 @@ class Screen {
 
   void run() {
     double next = 0;
-    while (stop_asked == 0 && !left_) {
+    while (stop_request() == nullptr && !left_) {
       if (const double now = seconds_now(); now >= next && !frozen_) {
         next = now + source_.interval;
         take_frame();
@@ -183,7 +180,8 @@ class Screen {
     for (size_t i = first; i < runs.size() && i < first + static_cast<size_t>(room); ++i)
       line(lines[i + 1], runs[i]->id == selected_ ? A_REVERSE : 0);
     if (runs.empty())
-      line(frame_.runs.empty() ? "  the queue is empty" : "  no run has '" + printable(filter_) + "'");
+      line(frame_.runs.empty() ? "  " + std::string(top::kQueueIsEmpty)
+                               : "  no run has '" + printable(filter_) + "'");
     if (row_ + foreign_rows >= rows) return;
     for (const std::string& one : split(top::foreign_text(frame_), '\n')) line(one);
   }
@@ -345,9 +343,7 @@ class Screen {
 
 void show_screen(const ScreenSource& source) {
   // Before the library would set its own: a screen that is left by a signal is put back too.
-  struct sigaction handler {};
-  handler.sa_handler = ask_to_stop;
-  for (const int one : {SIGINT, SIGTERM, SIGHUP}) sigaction(one, &handler, nullptr);
+  listen_to_stop_requests();
   Screen(source).run();
 }
 

@@ -1,6 +1,7 @@
 #include "recipe/load.h"
 
 #include "base/error.h"
+#include "base/outer_split.h"
 #include "base/strings.h"
 #include "recipe/builder.h"
 #include "recipe/document.h"
@@ -42,28 +43,8 @@ void apply_assignment(RecipeBuilder& builder, std::string_view option, const std
   }
 }
 
-// Splits at blanks that stand outside of quotes and brackets.
 std::vector<std::string> split_assignments(std::string_view text) {
-  std::vector<std::string> parts(1);
-  char quote = '\0';
-  int depth = 0;
-  for (const char c : text) {
-    if (quote != '\0') {
-      if (c == quote) quote = '\0';
-    } else if (c == '"' || c == '\'') {
-      quote = c;
-    } else if (c == '[' || c == '{') {
-      ++depth;
-    } else if (c == ']' || c == '}') {
-      --depth;
-    }
-    const bool is_blank = c == ' ' || c == '\t' || c == '\n';
-    if (is_blank && quote == '\0' && depth <= 0) {
-      parts.emplace_back();
-    } else {
-      parts.back() += c;
-    }
-  }
+  std::vector<std::string> parts = outer_split(text, " \t\n");
   std::erase(parts, "");
   return parts;
 }

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/outer_split.h"
 
 namespace plimsoll::queue {
 namespace {
@@ -16,33 +17,11 @@ struct Sweep {
   std::vector<std::string> values;
 };
 
-std::vector<std::string> split_values(const std::string& text) {
-  std::vector<std::string> values(1);
-  int depth = 0;
-  char quote = 0;
-  for (const char c : text) {
-    if (quote != 0) {
-      if (c == quote) quote = 0;
-    } else if (c == '"' || c == '\'') {
-      quote = c;
-    } else if (c == '[' || c == '{') {
-      ++depth;
-    } else if (c == ']' || c == '}') {
-      --depth;
-    } else if (c == ',' && depth == 0) {
-      values.emplace_back();
-      continue;
-    }
-    values.back() += c;
-  }
-  return values;
-}
-
 Sweep read_sweep(const std::string& text) {
   const size_t equals = text.find('=');
   if (equals == std::string::npos || equals == 0)
     throw UsageError("--sweep: expected KEY=VALUE,VALUE..., found '" + text + "'");
-  Sweep sweep{text.substr(0, equals), split_values(text.substr(equals + 1))};
+  Sweep sweep{text.substr(0, equals), outer_split(text.substr(equals + 1), ",")};
   std::set<std::string> seen;
   for (const std::string& value : sweep.values) {
     if (value.empty())

@@ -59,8 +59,8 @@ bool Worker::all_done() const {
                       [](const Entry& one) { return one.state != State::held; });
 }
 
-void Worker::run(const volatile bool& stop) {
-  while (!stop) {
+void Worker::run(const std::function<bool()>& stop_asked) {
+  while (!stop_asked()) {
     if (const int64_t version = store_.version(); version != version_) {
       version_ = version;
       reload();

@@ -31,8 +31,8 @@ class Worker {
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
-  // Until `stop` is true, all is done where that was asked for, or the queue was drained.
-  void run(const volatile bool& stop);
+  // Until `stop_asked`, all is done where that was asked for, or the queue was drained.
+  void run(const std::function<bool()>& stop_asked);
   [[nodiscard]] size_t running() const;
 
  private:

@@ -75,6 +75,9 @@ nlohmann::ordered_json frame_json(const Frame& frame);
 // Throws DamagedError that begins with `where`.
 Frame read_frame(std::string_view text, const std::string& where);
 
+// In the place of a list without runs.
+inline constexpr std::string_view kQueueIsEmpty = "the queue is empty";
+
 // The frame as tables. Foreign names are as they are: printing makes them printable.
 std::string frame_text(const Frame& frame);
 // Its parts: host, worker and devices; runs with their titles on the first line; the others.

@@ -104,7 +104,8 @@ std::string foreign_text(const Frame& frame) {
 std::string frame_text(const Frame& frame) {
   std::vector<const Run*> runs;
   for (const Run& one : frame.runs) runs.push_back(&one);
-  return frame_heading(frame) + "\n" + runs_text(runs) + foreign_text(frame);
+  const std::string list = runs.empty() ? "  " + std::string(kQueueIsEmpty) + "\n" : runs_text(runs);
+  return frame_heading(frame) + "\n" + list + foreign_text(frame);
 }
 
 }  // namespace plimsoll::top

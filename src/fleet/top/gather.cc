@@ -5,12 +5,11 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
-#include <fstream>
-#include <sstream>
 
+#include "base/proc_file.h"
+#include "base/system_memory.h"
 #include "fleet/queue/attempt.h"
 #include "fleet/queue/machine_record.h"
-#include "fleet/queue/process_tree.h"
 #include "fleet/top/progress.h"
 
 namespace plimsoll::top {
@@ -23,63 +22,12 @@ constexpr size_t kShownOver = 10;
 constexpr size_t kShownForeign = 5;
 constexpr int64_t kLeastForeign = 64 << 20;
 
-std::string text_of(const fs::path& path) {
-  std::ifstream file(path);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
 std::map<std::string, double> pressure_now() {
   std::map<std::string, double> found;
   for (const char* kind : {"cpu", "memory", "io"}) {
-    const std::string text = text_of(fs::path("/proc/pressure") / kind);
+    const std::string text = read_proc(fs::path("/proc/pressure") / kind);
     const size_t at = text.find("some avg10=");
     if (at != std::string::npos) found[kind] = std::strtod(text.c_str() + at + 11, nullptr);
-  }
-  return found;
-}
-
-int64_t host_memory() {
-  return static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<int64_t>(sysconf(_SC_PAGE_SIZE));
-}
-
-}  // namespace
-
-struct Gatherer::Process {
-  int64_t parent = 0;
-  std::string name;
-  int64_t bytes = 0;
-  int64_t ticks = 0;
-  bool of_a_run = false;
-};
-
-namespace {
-
-// Behind the name in brackets, which may hold anything: fields 3 on of proc_pid_stat(5).
-template <class Process>
-bool read_process(const fs::path& folder, Process& process) {
-  const std::string stat = text_of(folder / "stat");
-  const size_t open = stat.find('('), close = stat.rfind(')');
-  if (open == std::string::npos || close == std::string::npos || close < open) return false;
-  process.name = stat.substr(open + 1, close - open - 1);
-  std::istringstream fields(stat.substr(close + 1));
-  std::vector<std::string> values;
-  for (std::string value; fields >> value;) values.push_back(value);
-  if (values.size() < 22) return false;
-  process.parent = std::atoll(values[1].c_str());
-  process.ticks = std::atoll(values[11].c_str()) + std::atoll(values[12].c_str());
-  process.bytes = std::atoll(values[21].c_str()) * static_cast<int64_t>(sysconf(_SC_PAGE_SIZE));
-  return true;
-}
-
-template <class Process>
-std::map<int64_t, Process> all_processes() {
-  std::map<int64_t, Process> found;
-  std::error_code none;
-  for (const auto& folder : fs::directory_iterator("/proc", none)) {
-    const int64_t pid = std::atoll(folder.path().filename().c_str());
-    if (Process process; pid > 0 && read_process(folder.path(), process)) found[pid] = std::move(process);
   }
   return found;
 }
@@ -92,7 +40,7 @@ std::optional<double> Gatherer::cores_of(int64_t ticks, int64_t before) const {
          static_cast<double>(sysconf(_SC_CLK_TCK)) / elapsed_;
 }
 
-Run Gatherer::look_at_run(const queue::Entry& entry, std::map<int64_t, Process>& processes) {
+Run Gatherer::look_at_run(const queue::Entry& entry, const std::map<pid_t, queue::Process>& processes) {
   Run run;
   run.id = entry.id;
   run.name = entry.name;
@@ -114,17 +62,14 @@ Run Gatherer::look_at_run(const queue::Entry& entry, std::map<int64_t, Process>&
   if (entry.state != State::running) return run;
   const queue::AttemptState state = queue::look_at(store_.folder_of(entry.id, entry.attempts));
   if (state.life != queue::Life::alive) return run;
-  if (const auto supervisor = processes.find(state.supervisor); supervisor != processes.end())
-    supervisor->second.of_a_run = true;
+  of_runs_.insert(state.supervisor);
   int64_t ticks = 0, before = 0;
   run.used = 0;
-  for (const pid_t pid : queue::descendants(state.supervisor)) {
+  for (const pid_t pid : queue::descendants(state.supervisor, processes)) {
     *run.used += queue::shared_out_memory(pid);
     ++run.processes;
-    const auto found = processes.find(pid);
-    if (found == processes.end()) continue;
-    found->second.of_a_run = true;
-    ticks += found->second.ticks;
+    of_runs_.insert(pid);
+    ticks += processes.at(pid).cpu_ticks;
     if (const auto known = ticks_.find(pid); known != ticks_.end()) before += known->second;
   }
   run.cores = cores_of(ticks, before);
@@ -134,18 +79,19 @@ Run Gatherer::look_at_run(const queue::Entry& entry, std::map<int64_t, Process>&
 Frame Gatherer::take() {
   Frame frame;
   frame.time = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  of_runs_.clear();
   elapsed_ = taken_ > 0 ? frame.time - taken_ : 0;
   taken_ = frame.time;
   frame.worker = queue::has_worker(store_.folder());
   frame.paused = store_.paused();
   frame.draining = store_.draining();
-  frame.memory = host_memory();
+  frame.memory = total_memory();
   frame.available = free_();
   double load = 0;
   if (getloadavg(&load, 1) == 1) frame.load = load;
   frame.pressure = pressure_now();
 
-  auto processes = all_processes<Process>();
+  const std::map<pid_t, queue::Process> processes = queue::all_processes();
   const queue::Machine machine =
       queue::recorded_machine(store_.folder())
           .value_or(queue::Machine{frame.memory, static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)), {}});
@@ -168,14 +114,14 @@ Frame Gatherer::take() {
   }
   frame.devices.insert(frame.devices.begin(), std::move(host));
 
-  std::map<int64_t, int64_t> ticks;
+  std::map<pid_t, int64_t> ticks;
   for (const auto& [pid, process] : processes) {
-    ticks[pid] = process.ticks;
-    if (process.of_a_run || process.bytes < kLeastForeign || pid == getpid()) continue;
+    ticks[pid] = process.cpu_ticks;
+    if (of_runs_.contains(pid) || process.resident_bytes < kLeastForeign || pid == getpid()) continue;
     const auto before = ticks_.find(pid);
     frame.foreign.push_back(
-        {pid, process.name, process.bytes,
-         before == ticks_.end() ? std::nullopt : cores_of(process.ticks, before->second)});
+        {pid, process.name, process.resident_bytes,
+         before == ticks_.end() ? std::nullopt : cores_of(process.cpu_ticks, before->second)});
   }
   ticks_ = std::move(ticks);
   std::sort(frame.foreign.begin(), frame.foreign.end(),

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <map>
+#include <set>
 
+#include "fleet/queue/process_tree.h"
 #include "fleet/queue/store.h"
 #include "fleet/top/frame.h"
 
@@ -16,13 +18,13 @@ class Gatherer {
   Frame take();
 
  private:
-  struct Process;
-  Run look_at_run(const queue::Entry& entry, std::map<int64_t, Process>& processes);
+  Run look_at_run(const queue::Entry& entry, const std::map<pid_t, queue::Process>& processes);
   std::optional<double> cores_of(int64_t ticks, int64_t before) const;
 
   queue::Store& store_;
   int64_t (*free_)();
-  std::map<int64_t, int64_t> ticks_;  // of CPU time that processes had in the frame before, by pid
+  std::map<pid_t, int64_t> ticks_;  // of CPU time that processes had in the frame before, by pid
+  std::set<pid_t> of_runs_;         // processes of runs and their supervisors in this frame
   double taken_ = 0, elapsed_ = 0;
 };
 

@@ -1,9 +1,10 @@
 #include "fleet/top/progress.h"
 
 #include <algorithm>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "base/error.h"
+#include "base/regular_file.h"
 #include "base/strings.h"
 
 namespace plimsoll::top {
@@ -12,19 +13,18 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr std::streamoff kTail = 64 << 10;
+constexpr int64_t kTail = 64 << 10;
 constexpr size_t kSteps = 20;
 
-// The whole lines of the end of a file that are objects, oldest first.
+// The whole lines of the end of a file that are objects, oldest first; none where it is not there, or no
+// file.
 std::vector<json> last_objects(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary | std::ios::ate);
-  if (!file) return {};
-  const std::streamoff size = file.tellg();
-  const std::streamoff begin = std::max<std::streamoff>(0, size - kTail);
-  std::string text(static_cast<size_t>(size - begin), '\0');
-  file.seekg(begin);
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<size_t>(file.gcount()));
+  std::string text;
+  try {
+    text = read_end(path, kTail);
+  } catch (const Error&) {
+    return {};
+  }
   std::vector<json> found;
   for (const std::string& line : split(text, '\n'))
     if (json one = json::parse(line, nullptr, false); one.is_object()) found.push_back(std::move(one));

@@ -1,6 +1,7 @@
 // Frames: taken of a queue, written and read again, and as tables.
 #include <gmock/gmock.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -54,6 +55,23 @@ TEST_F(TopTest, ProgressIsWhatTheEndsOfTheFilesSay) {
   EXPECT_EQ(progress.step, 1000);
   EXPECT_EQ(progress.loss, 1000);
   EXPECT_EQ(progress.step_seconds, 0.5) << "the median: one slow step is none";
+}
+
+TEST_F(TopTest, AFifoInTheFilesPlaceIsNoProgressAndIsNotWaitedFor) {
+  ASSERT_EQ(mkfifo((folder_ / "events.jsonl").c_str(), 0600), 0);
+  EXPECT_FALSE(read_progress(folder_));
+  write("metrics.jsonl", "{\"step\": 3}\n");
+  EXPECT_EQ(read_progress(folder_)->step, 3);
+}
+
+TEST_F(TopTest, WhatRunsIsATable) {
+  const std::map<pid_t, queue::Process> processes = queue::all_processes();
+  const queue::Process& own = processes.at(getpid());
+  EXPECT_EQ(own.parent, getppid());
+  EXPECT_EQ(own.name, "fleet_test");
+  EXPECT_GT(own.resident_bytes, 1 << 20);
+  EXPECT_THAT(queue::descendants(getppid()), ::testing::Contains(getpid()));
+  EXPECT_THAT(queue::descendants(getpid()), ::testing::IsEmpty());
 }
 
 Frame example() {
@@ -111,6 +129,13 @@ TEST(Frame, AsATableNamesWhatIsKnownAndDashesTheRest) {
   EXPECT_THAT(text, Not(HasSubstr("\x1b")));
   EXPECT_EQ(seconds_left(example().runs[0]), 120);
   EXPECT_FALSE(seconds_left(example().runs[1]));
+}
+
+TEST(Frame, AnEmptyQueueSaysSoInThePlaceOfAList) {
+  Frame frame;
+  EXPECT_THAT(frame_text(frame), HasSubstr("the queue is empty"));
+  EXPECT_THAT(frame_text(frame), Not(HasSubstr("s/step")));
+  EXPECT_THAT(frame_text(example()), Not(HasSubstr("the queue is empty")));
 }
 
 TEST_F(TopTest, AFrameOfAQueueHasItsMachineItsRunsAndTheirReservations) {

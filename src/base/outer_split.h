@@ -1,0 +1,13 @@
+// Lists that people write on one line, whose parts may be YAML of one line themselves.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace plimsoll {
+
+// The parts between any of `separators` that stand outside of quotes, [] and {}; empty parts too.
+std::vector<std::string> outer_split(std::string_view text, std::string_view separators);
+
+}  // namespace plimsoll

@@ -48,7 +48,7 @@ class TrainingRun {
         plan_(std::move(plan)),
         notes_(std::move(notes)),
         experiment_(plan_.request.experiment),
-        progress_(*options.observer),
+        observer_(*options.observer),
         guard_(recipe.stop.loss),
         patience_(recipe.stop),
         device_(cpu),
@@ -73,18 +73,18 @@ class TrainingRun {
                    CheckpointOptions{
                        &folder_, std::make_shared<SavedFrom>(recipe_.model, folder_.temporary("from-model")),
                        effective_yaml(recipe_), recipe_.save.keep, recipe_.save.best.has_value(), rendering_},
-                   progress_);
+                   observer_);
     current_.fingerprint = experiment_identity(recipe_);
   }
 
   ExitCode run() {
-    for (const std::string& note : notes_) progress_.event(note, LogLevel::warn);
-    progress_.event(plan_line(plan_, total_steps_));
-    for (const std::string& line : row_lines(plan_, rendering_)) progress_.event(line);
+    for (const std::string& note : notes_) observer_.event(note, LogLevel::warn);
+    observer_.event(plan_line(plan_, total_steps_));
+    for (const std::string& line : row_lines(plan_, rendering_)) observer_.event(line);
     if (dropped_rows_ > 0)
-      progress_.event("rows    " + format_count(dropped_rows_) + " longer than " +
+      observer_.event("rows    " + format_count(dropped_rows_) + " longer than " +
                       format_count(experiment_.max_length) + " tokens are left out (data.truncation: drop)");
-    if (const std::string note = products_note(plan_); !note.empty()) progress_.event(note, LogLevel::warn);
+    if (const std::string note = products_note(plan_); !note.empty()) observer_.event(note, LogLevel::warn);
     load();
     const auto visit_evaluation = [this](const nlohmann::json& line) {
       if (line["loss"].is_number()) patience_.add_evaluation(line["loss"].get<double>());
@@ -122,7 +122,7 @@ class TrainingRun {
       settle();
     }
     if (patience_.out_of_patience())
-      progress_.event("stop    step " + format_count(current_.step) + "  " +
+      observer_.event("stop    step " + format_count(current_.step) + "  " +
                       std::to_string(recipe_.stop.patience) +
                       " evaluations without a lower loss (stop.patience)");
     if (stop_request() != nullptr && current_.step < total_steps_ && !patience_.out_of_patience())
@@ -138,7 +138,7 @@ class TrainingRun {
   void load() {
     const auto checkpoint = options_.resume ? latest_checkpoint(output_) : std::nullopt;
     const auto seed = static_cast<uint64_t>(recipe_.seed);
-    const auto show = [this](int64_t done, int64_t total) { progress_.loading(done, total); };
+    const auto show = [this](int64_t done, int64_t total) { observer_.loading(done, total); };
     if (experiment_.lora || !checkpoint) {
       if (recipe_.init == Init::random) {
         init_base_weights(state_, experiment_.model, seed);
@@ -151,7 +151,7 @@ class TrainingRun {
       return;
     }
     if (options_.resume)
-      progress_.event("note    " + output_.string() + " holds no checkpoint: starting at step 0",
+      observer_.event("note    " + output_.string() + " holds no checkpoint: starting at step 0",
                       LogLevel::warn);
     if (recipe_.adapter) {
       load_adapters(state_, *recipe_.adapter);
@@ -164,13 +164,13 @@ class TrainingRun {
     TrainerState saved = read_trainer_state(checkpoint);
     require_same_experiment(checkpoint, saved, current_);
     if (!verify_checkpoint(checkpoint))
-      progress_.event("note    " + checkpoint.string() + " has no checksums: an earlier version saved it");
+      observer_.event("note    " + checkpoint.string() + " has no checksums: an earlier version saved it");
     load_checkpoint(checkpoint, experiment_, state_);
     if (const std::string note = changed_bits_note(saved, current_); !note.empty())
-      progress_.event(note, LogLevel::warn);
+      observer_.event(note, LogLevel::warn);
     if (const std::string note = extension_note(recipe_, saved, current_); !note.empty())
-      progress_.event(note, LogLevel::warn);
-    progress_.event("resume  " + checkpoint.string());
+      observer_.event(note, LogLevel::warn);
+    observer_.event("resume  " + checkpoint.string());
     take_over(saved, current_);
     saves_->resumed(current_);
   }
@@ -217,7 +217,7 @@ class TrainingRun {
     } catch (const StoppedError&) {  // the step is done: what it did can be saved
       unlogged = std::current_exception();
     }
-    if (const std::string told = skipped_.add(*batch); !told.empty()) progress_.event(told, LogLevel::warn);
+    if (const std::string told = skipped_.add(*batch); !told.empty()) observer_.event(told, LogLevel::warn);
     guard_.add(metrics.loss);
     patience_.add_loss(metrics.loss);
     check_loss(metrics, *batch);
@@ -229,10 +229,10 @@ class TrainingRun {
     if (unlogged) std::rethrow_exception(unlogged);
     const double rate = static_cast<double>(metrics.tokens) / metrics.seconds;
     times_.add(metrics.seconds, rate);
-    progress_.step({current_.step, total_steps_, current_.last_loss, metrics.learning_rate, rate,
+    observer_.step({current_.step, total_steps_, current_.last_loss, metrics.learning_rate, rate,
                     metrics.data_wait / metrics.seconds, metrics.rss,
                     metrics.seconds * static_cast<double>(total_steps_ - current_.step)});
-    if (progress_.hears(LogLevel::debug)) progress_.event(debug_words(metrics), LogLevel::debug);
+    if (observer_.hears(LogLevel::debug)) observer_.event(debug_words(metrics), LogLevel::debug);
   }
 
   // A step without targets changed nothing, whatever its numbers.
@@ -267,7 +267,7 @@ class TrainingRun {
     current_.eval_loss = eval_loss_ = result->loss;
     patience_.add_evaluation(*eval_loss_);
     saves_->log().evaluation(current_.step, *eval_loss_, result->target_tokens, seconds_since(start));
-    progress_.event("eval    step " + format_count(current_.step) + "  loss " + std::to_string(*eval_loss_));
+    observer_.event("eval    step " + format_count(current_.step) + "  loss " + std::to_string(*eval_loss_));
   }
 
   // While the loss is above what it may be, no older checkpoint goes: it may be the last good one.
@@ -282,17 +282,17 @@ class TrainingRun {
   }
 
   ExitCode stop_early() {
-    progress_.steps_end();
+    observer_.steps_end();
     saves_->log().event("signal", current_.step, {{"signal", stop_request()}});
     save("");
-    progress_.event("stopped at step " + format_count(current_.step) + " of " + format_count(total_steps_) +
+    observer_.event("stopped at step " + format_count(current_.step) + " of " + format_count(total_steps_) +
                     "; go on with --resume");
     write_run_json(folder_, plan_, record(false), times_);
     return ExitCode::interrupted;
   }
 
   void finish() {
-    progress_.steps_end();
+    observer_.steps_end();
     const auto best = recipe_.save.best ? best_checkpoint(output_) : std::nullopt;
     publish_final(best ? *best : *latest_checkpoint(output_), folder_);
     RunRecord done = record(true);
@@ -300,10 +300,10 @@ class TrainingRun {
     write_run_json(folder_, plan_, done, times_);
     write_model_card(folder_, model_card(recipe_, plan_, done));
     saves_->log().event("end", current_.step);
-    if (profile_) progress_.result(profile_->write(folder_));
-    report_end(progress_, output_, plan_, done, times_);
+    if (profile_) observer_.result(profile_->write(folder_));
+    report_end(observer_, output_, plan_, done, times_);
     if (recipe_.save.hub)
-      progress_.event("        upload     hf upload " + *recipe_.save.hub + " " + output_.string());
+      observer_.event("        upload     hf upload " + *recipe_.save.hub + " " + output_.string());
   }
 
   RunRecord record(bool finished) {
@@ -330,7 +330,7 @@ class TrainingRun {
   Plan plan_;
   std::vector<std::string> notes_;  // of planning
   const Experiment& experiment_;
-  RunObserver& progress_;
+  RunObserver& observer_;
   LossGuard guard_;
   PatienceGuard patience_;
   CpuDevice device_;

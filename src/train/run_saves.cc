@@ -8,12 +8,12 @@
 namespace plimsoll {
 
 RunSaves::RunSaves(const Recipe& recipe, const Experiment& experiment, const PersistentState& state,
-                   CheckpointOptions options, RunObserver& progress)
+                   CheckpointOptions options, RunObserver& observer)
     : recipe_(recipe),
       experiment_(experiment),
       state_(state),
       options_(std::move(options)),
-      progress_(progress) {}
+      observer_(observer) {}
 
 namespace {
 
@@ -41,7 +41,7 @@ void RunSaves::begin(const TrainerState& current, bool overwrite, LineLog::Visit
   options_.folder->begin();
   if (overwrite) {
     if (const auto card = options_.folder->clear())
-      progress_.event("note    the model card that was edited is " + card->string() + " now", LogLevel::warn);
+      observer_.event("note    the model card that was edited is " + card->string() + " now", LogLevel::warn);
   }
   open_logs(current);
 }
@@ -53,7 +53,7 @@ void RunSaves::require_savable(const TrainerState& current) {
   const std::string note = require_room(*options_.folder, checkpoint_files(options_) + kLogFiles,
                                         checkpoint_bytes(experiment_, state_),
                                         export_bytes(state_, experiment_.lora), std::min(saves, held));
-  if (!note.empty()) progress_.event(note, LogLevel::warn);
+  if (!note.empty()) observer_.event(note, LogLevel::warn);
 }
 
 void RunSaves::open_logs(const TrainerState& current) {
@@ -83,7 +83,7 @@ void RunSaves::save(const TrainerState& current, const std::string& why, bool ke
   saving_ = false;
   resumed(current);
   if (!keep_all) remove_old();
-  progress_.event("save    step " + format_count(current.step) + why);
+  observer_.event("save    step " + format_count(current.step) + why);
   log_->event("save", current.step);
   prove_logs();
 }
@@ -91,7 +91,7 @@ void RunSaves::save(const TrainerState& current, const std::string& why, bool ke
 void RunSaves::remove_old() {
   const auto kept = remove_old_checkpoints(options_);
   if (kept && told_ != *kept)
-    progress_.event("note    " + kept->string() + " stays: it holds what the run did not write",
+    observer_.event("note    " + kept->string() + " stays: it holds what the run did not write",
                     LogLevel::warn);
   if (kept) told_ = *kept;
 }
@@ -117,7 +117,7 @@ void RunSaves::stop(const TrainerState& current, bool whole) {
 }
 
 std::string RunSaves::keep_work(const TrainerState& current, bool whole, const std::string& reason) {
-  progress_.steps_end();
+  observer_.steps_end();
   const std::string state = "\n  the state after step " + format_count(current.step);
   std::string told;
   try {

@@ -17,7 +17,7 @@ class RunSaves {
  public:
   // All of them outlive it.
   RunSaves(const Recipe& recipe, const Experiment& experiment, const PersistentState& state,
-           CheckpointOptions options, RunObserver& progress);
+           CheckpointOptions options, RunObserver& observer);
 
   // The run starts, or goes on from `current`: what a save will need is looked at, then the old run goes
   // where it is to be replaced, then the logs are opened. The visits are RunLog's.
@@ -49,7 +49,7 @@ class RunSaves {
   const Experiment& experiment_;
   const PersistentState& state_;
   CheckpointOptions options_;
-  RunObserver& progress_;
+  RunObserver& observer_;
   LineLog::Visit visit_;
   LineLog::Visit visit_evaluation_;
   std::optional<RunLog> log_;

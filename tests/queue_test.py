@@ -241,6 +241,7 @@ class Running(QueueTest):
         self.assertIn(f"{bad}, which it comes after, is failed", by[never]["note"])
         self.assertIn("the queue has 300 MiB", by[huge]["note"])
         self.assertIn("exit code 3", self.queue("show", bad))
+        self.assertGreater(by[after]["attempts"][0]["peak_host_bytes"], 0, "true ends before anybody looks: the kernel knows")
         self.queue("wait", good)
         self.queue("wait", bad, code=5)
 

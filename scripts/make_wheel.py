@@ -19,7 +19,7 @@ import sys
 import tempfile
 import zipfile
 
-from bundle import BASE, check, install, loaded, run  # noqa: F401 (all for tests/wheel_test.py)
+from bundle import check, install, run
 
 NAME = "plimsoll_ml"
 ROOT = pathlib.Path(__file__).resolve().parent.parent

@@ -222,6 +222,11 @@ class OtherMachines(FolderTest):
         self.assertEqual(run("plan", QWEN, "--machine", server).returncode, 2)
         self.assertEqual(run("plan", QWEN, "--machine", server, "--memory", "8GiB", "--threads", 2).returncode, 2)
         self.assertEqual(run("plan", QWEN, "--machine", self.folder / "none").returncode, 2)
+        server.write_text("ticket,label\n1,2\n")
+        no_machine = run("plan", QWEN, "--machine", server, "--memory", "8GiB")
+        self.assertEqual(no_machine.returncode, 4)
+        for word in ("--machine", str(server), "not valid JSON", "plimsoll calibrate --export FILE"):
+            self.assertIn(word, no_machine.stderr)
         for damage in ({}, {"format": 1, "machine": {"cpu": 7}}, {**machine, "rates": {}}):
             server.write_text(json.dumps(damage))
             self.assertEqual(run("plan", QWEN, "--machine", server, "--memory", "8GiB").returncode, 4)

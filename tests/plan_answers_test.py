@@ -85,6 +85,12 @@ class Compare(unittest.TestCase):
         self.assertIn("adam17", rows[1]["problem"])
         self.assertIn("adam17", plan(SMALL, "--compare", "optimizer=adamw,adam17"))
 
+    def test_a_problem_of_several_rows_is_said_once(self):
+        text = plan(SMALL, "--compare", "method=full,lora", "method.r=8,16")
+        line, = [line for line in text.splitlines() if "means nothing" in line]
+        self.assertTrue(line.startswith("  full, method.r 8; full, method.r 16: method.r: means nothing"), text)
+        self.assertIn("lora, method.r 16", text)
+
     def test_a_list_of_values_is_joined_by_plus(self):
         row, = plan_json(SMALL, "--compare", "targets=q_proj+v_proj")["rows"]
         alone = plan_json(SMALL, "--set", "method.targets=[q_proj, v_proj]")
@@ -94,6 +100,14 @@ class Compare(unittest.TestCase):
         plan(SMALL, "--compare", "micro_batch", code=2)
         plan(SMALL, "--compare", "no_such_key=1", code=2)
         plan(SMALL, "--compare", "micro_batch=1,2", "--timeline", code=2)
+
+
+class Words(unittest.TestCase):
+    def test_one_layer_is_one(self):
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "config.json").write_text(json.dumps({**CONFIG, "num_hidden_layers": 1}))
+            self.assertIn(", 1 layer of width ", plan(folder, "--memory", "8GiB"))
+        self.assertIn(f", {CONFIG['num_hidden_layers']} layers of width ", plan(SMALL))
 
 
 class Explain(unittest.TestCase):

@@ -31,7 +31,7 @@ REFUSED = (
     (QWEN_MODEL, "--memory", "2GiB", "--method", "full", "--precision", "fp32"),
     (QWEN_MODEL, "--memory", "1500MiB", "--method", "lora", "--rank", "256"),
     (QWEN_MODEL, "--memory", "900MiB", "--method", "lora", "--precision", "fp32"),
-    (QWEN_MODEL, "--memory", "2GiB", "--host-memory", "1GiB", "--method", "full", "--set", "device=card"),
+    (QWEN_MODEL, "--memory", "3GiB", "--host-memory", "1GiB", "--method", "full", "--set", "device=card"),
     (MISTRAL, "--memory", "8GiB"), (MISTRAL, "--memory", "6GiB"), (MISTRAL, "--memory", "12GiB", "--length", "4096"),
     (MISTRAL, "--memory", "4GiB", "--method", "qlora"),
     (MISTRAL_MODEL, "--memory", "24GiB", "--method", "full"),
@@ -74,6 +74,8 @@ class WaysTest(unittest.TestCase):
                 self.assertEqual(planned["device"]["arena_bytes"] if card else planned["process"]["planned_peak_rss_bytes"],
                                  way["memory_bytes"], way)
                 self.assertEqual(planned["disk"]["planned_bytes"], way["disk_bytes"])
+                if asked := re.search(r"--disk (\d+)([MG])iB", way["command"]):  # no more than what it takes, in a size that people type
+                    self.assertLess(int(asked[1]) << {"M": 20, "G": 30}[asked[2]], way["disk_bytes"] + max(16 << 20, way["disk_bytes"] // 8), way)
                 self.assertEqual(planned["predicted"]["seconds_per_step"], way["seconds_per_step"])
 
     def test_what_keeps_the_result_says_so_and_what_does_not_says_what_it_changes(self):

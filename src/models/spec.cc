@@ -310,7 +310,7 @@ ModelSpec read_model_spec(const std::filesystem::path& config_file) {
 
 std::string ModelSpec::describe() const {
   return architecture.substr(0, architecture.find("ForCausalLM")) + ", " + std::to_string(layers) +
-         " layers of width " + std::to_string(hidden);
+         (layers == 1 ? " layer" : " layers") + " of width " + std::to_string(hidden);
 }
 
 }  // namespace plimsoll

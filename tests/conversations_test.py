@@ -87,6 +87,20 @@ class ChatTest(unittest.TestCase):
         self.train([{"conversations": share}], template="mistral")
         self.assertEqual(self.tokens(), len(self.text_ids("[INST] Who asked for it? [/INST] Samuel.<|endoftext|>")))
 
+    def test_content_in_parts_is_its_text_and_what_is_no_text_is_refused(self):
+        (self.model / "chat_template.jinja").write_text(OWN)
+        self.train([{"messages": TALK}])
+        whole = self.tokens()
+        parts = [{**message, "content": [{"type": "text", "text": message["content"]}]} for message in TALK]
+        self.train([{"messages": parts}], name="parts")
+        self.assertEqual(self.tokens("parts"), whole)
+        parts[0]["content"].insert(0, {"type": "image", "image": "cat.png"})
+        self.assertIn("train.jsonl:1: message 1: 'content' has a part of the type image", self.train([{"messages": parts}], expect=4, name="image"))
+        calls = [TALK[0], {"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "f"}}]}]
+        self.assertIn("message 2: has tool_calls and no content", self.train([{"messages": calls}], expect=4, name="calls"))
+        (self.model / "chat_template.jinja").write_text(OWN.replace("m.content", "(m.content or m.tool_calls | tojson)"))
+        self.train([{"messages": calls}], name="printed")
+
     def test_bad_rows_and_templates_end_with_a_message_and_write_no_checkpoint(self):
         self.assertIn("has no chat template", self.train([{"messages": TALK}], expect=2))
         self.assertIn("plain has no place", self.train([{"messages": TALK}], expect=2, template="plain"))

@@ -216,6 +216,32 @@ class DataTest(unittest.TestCase):
         full, short = (lengths.step_seconds(PLIMSOLL, self.folder, [n] * 4) for n in (512, 32))
         self.assertLess(short, 0.5 * full)  # a 16th of the tokens; processor time of a busy machine varies
 
+    def test_one_row_of_megabytes_has_its_place_in_the_plan(self):
+        """Every byte a word and a token: the dearest row there is. All rows are read, and the run stays below its plan."""
+        texts = [*TEXTS[:6], "x," * (MIB // 2), *TEXTS[6:11]]
+        messages = [{"messages": [{"role": "user", "content": text}, {"role": "assistant", "content": "Yes."}]} for text in texts]
+        files = {"jsonl": "".join(json.dumps({"text": text}) + "\n" for text in texts), "json": json.dumps([{"text": text} for text in texts]),
+                 "csv": "text\n" + "".join(f'"{text}"\n' for text in texts), "talk.jsonl": "".join(json.dumps(row) + "\n" for row in messages)}
+        for kind, content in files.items():
+            (self.folder / f"rows.{kind}").write_text(content)
+        import pyarrow as pa
+        import pyarrow.parquet
+        pyarrow.parquet.write_table(pa.table({"text": texts}), self.folder / "rows.parquet")
+        for kind in (*files, "parquet"):
+            data = {"template": "chatml"} if kind == "talk.jsonl" else {}
+            settings = recipe(self.folder / kind, str(self.folder / f"rows.{kind}"), data=data, schedule={"max_steps": 2})
+            parts = json.loads(run("plan", settings, "--json").stdout)["host"]["components"]
+            self.assertGreater({one["name"]: one["bytes"] for one in parts}["longest row"], 25 * MIB, kind)
+            done = run("train", settings, "--quiet")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            report = json.loads((settings.parent / "run" / "run.json").read_text())
+            self.assertGreaterEqual(report["rows"]["truncated"], 1)
+            for bytes_of in ("process_peak_rss_bytes", "process_data_bytes"):
+                self.assertLess(report["measured"][bytes_of], report["planned"][bytes_of], f"{kind}: {bytes_of}")
+        refused = run("plan", settings, "--memory", "60MiB")
+        self.assertEqual(refused.returncode, 3)
+        self.assertIn("longest row", refused.stderr)
+
     def write_rows(self, kind, megabytes):
         """A file of so many MB of rows; it is the rows' number that differs, not their lengths."""
         path = self.folder / f"rows{megabytes}.{kind}"

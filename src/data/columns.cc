@@ -99,6 +99,8 @@ RowFormat detect_format(std::span<const Column> columns, const Names& names, con
   for (const auto& [prompt, response] : kPromptResponseNames)
     if (has(columns, prompt) && has(columns, response)) return RowFormat::prompt_response;
   if (has(columns, "text") && !has(columns, "label")) return RowFormat::text;
+  for (const std::string_view name : kMessagesNames)  // the JSON text of the list
+    if (has(columns, name)) return RowFormat::messages;
   refuse_rows_of_other_tasks(columns, where);
   throw UsageError(where + ": no known format has the columns " + list_columns(columns) +
                    ". Name yours, such as --set 'data.columns={" + likely_names(columns) + "}'.");

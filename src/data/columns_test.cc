@@ -26,6 +26,9 @@ TEST(Columns, formats_are_known_by_their_columns) {
   EXPECT_THAT(bind_columns(texts({"question", "answer"}), {}, {}, "d").columns,
               ElementsAre("question", "answer"));
   EXPECT_EQ(bind_columns(texts({"text"}), {}, {}, "d").format, RowFormat::text);
+  EXPECT_EQ(bind_columns(texts({"text", "messages"}), {}, {}, "d").format, RowFormat::text);
+  EXPECT_EQ(bind_columns(texts({"id", "messages"}), {}, {}, "d").format, RowFormat::messages)
+      << "the JSON text of a list";
   std::vector<Column> ready = {{"input_ids", ColumnKind::ids, "list"}};
   EXPECT_THAT(bind_columns(ready, {}, {}, "d").columns, ElementsAre("input_ids"));
   ready.push_back({"labels", ColumnKind::ids, "list"});

@@ -110,6 +110,7 @@ struct UnitRange {
   int64_t end = 0;
   int64_t first_line = 1;
   int64_t rows = 0;
+  int64_t longest = 0;
 };
 
 struct Header {
@@ -187,7 +188,7 @@ class CsvFile final : public DataFile {
     for (const UnitRange& range : ranges_)
       units.push_back({range.rows,
                        range.end - range.start + static_cast<int64_t>(sizeof(Record)) * range.rows,
-                       static_cast<int32_t>(units.size())});
+                       static_cast<int32_t>(units.size()), range.longest});
     return units;
   }
 
@@ -212,8 +213,9 @@ class CsvFile final : public DataFile {
     const auto place = [this](const Record& record) {
       if (header_.columns.empty()) return read_header(record);
       if (ranges_.empty() || record.end - ranges_.back().start > kUnitBytes)
-        ranges_.push_back({record.start, record.end, record.line, 0});
+        ranges_.push_back({record.start, record.end, record.line});
       ranges_.back().end = record.end;
+      ranges_.back().longest = std::max(ranges_.back().longest, record.end - record.start);
       ++ranges_.back().rows;
     };
     file_.scan([&](std::string_view piece) {

@@ -31,8 +31,9 @@ enum class ReadAs : uint8_t { kind, json };
 // Consecutive rows of one file that are read and dropped together.
 struct Unit {
   int64_t rows = 0;
-  int64_t bytes = 0;  // memory it takes once loaded; for Parquet an estimate from the file's metadata
-  int32_t group = 0;  // units of one group must be read in order to be cheap (a Parquet row group)
+  int64_t bytes = 0;    // memory it takes once loaded; for Parquet an estimate from the file's metadata
+  int32_t group = 0;    // units of one group must be read in order to be cheap (a Parquet row group)
+  int64_t longest = 0;  // bytes of its longest row in the file; 0: not known without reading it
 };
 
 // Large enough to read at the disk's speed, small enough that a window of many units shuffles well.

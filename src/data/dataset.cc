@@ -100,8 +100,10 @@ void Dataset::select(std::span<const std::string> columns, ReadAs as) {
     source.first_unit = units_.size();
     int32_t groups = 0;
     for (const Unit& unit : source.file->select(columns, as)) {
-      units_.push_back(
-          {{unit.rows, unit.bytes, first_group + unit.group}, rows_, source.path, source.weight});
+      units_.push_back({{unit.rows, unit.bytes, first_group + unit.group, unit.longest},
+                        rows_,
+                        source.path,
+                        source.weight});
       rows_ += unit.rows;
       groups = std::max(groups, unit.group + 1);
     }
@@ -163,6 +165,12 @@ int64_t Dataset::bound_bytes(int64_t held_bytes) const {
 }
 
 void Dataset::cap_memory(int64_t held_bytes) { pool_->set_cap(bound_bytes(held_bytes)); }
+
+int64_t Dataset::longest_row() const {
+  int64_t longest = 0;
+  for (const PlacedUnit& unit : units_) longest = std::max(longest, unit.longest);
+  return longest;
+}
 
 int64_t Dataset::peak_arrow_bytes() const { return pool_->max_memory(); }
 

@@ -52,6 +52,8 @@ class Dataset {
   // The number of the unit that has this row.
   [[nodiscard]] size_t unit_of(int64_t row) const;
   [[nodiscard]] OnError on_error() const { return on_error_; }
+  // Bytes of the longest row, of files whose rows lie in them as text; 0: none is such a file.
+  [[nodiscard]] int64_t longest_row() const;
   // Keeps exactly these units in memory, loading the absent ones in the given order. A unit that is damaged
   // is held too: reading any of its rows throws.
   void hold(std::span<const size_t> units);

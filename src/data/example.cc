@@ -11,6 +11,22 @@
 namespace plimsoll {
 namespace {
 
+int64_t bytes_of(const nlohmann::ordered_json& value) {
+  if (value.is_string()) return static_cast<int64_t>(value.get_ref<const std::string&>().size());
+  int64_t bytes = static_cast<int64_t>(sizeof value);
+  if (value.is_structured())
+    for (const auto& part : value) bytes += bytes_of(part);
+  return bytes;
+}
+
+int64_t bytes_of(const Row& row) {
+  int64_t bytes = 0;
+  for (const Cell& cell : row)
+    bytes += std::ssize(cell.text) + std::ssize(cell.ids) * static_cast<int64_t>(sizeof(int32_t)) +
+             bytes_of(cell.json);
+  return bytes;
+}
+
 // Ids that the tokenizer gave. Not the row's fault: no row can be skipped for it.
 void require_known_ids(const std::vector<int32_t>& ids, int64_t vocab_size,
                        const std::function<std::string()>& where) {
@@ -37,6 +53,7 @@ void ExampleEncoder::encode(const Row& row, const std::function<std::string()>& 
   example.labels.clear();
   example.damage.clear();
   example.whole_length = 0;
+  example.bytes = bytes_of(row);
   try {
     encode_row(row, where, example);
   } catch (const TextError& error) {

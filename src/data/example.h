@@ -24,6 +24,7 @@ struct Example {
   std::vector<int32_t> ids;
   std::vector<int32_t> labels;
   int64_t whole_length = 0;  // tokens before truncation
+  int64_t bytes = 0;         // of the texts and ids that the row was read with
   int64_t targets = 0;       // labels the loss sees: the first token of a sequence is nobody's next one
   std::string damage = {};   // why the row could not be read; then the rest means nothing
 

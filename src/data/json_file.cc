@@ -15,6 +15,7 @@ struct UnitRange {
   int64_t first_line = 1;
   int64_t first_row = 0;
   int64_t rows = 0;
+  int64_t longest = 0;
 };
 
 class JsonFile final : public DataFile {
@@ -41,7 +42,7 @@ class JsonFile final : public DataFile {
     for (const UnitRange& range : ranges_)
       units.push_back({range.rows,
                        range.end - range.start + static_cast<int64_t>(sizeof(JsonRow)) * range.rows,
-                       static_cast<int32_t>(units.size())});
+                       static_cast<int32_t>(units.size()), range.longest});
     return units;
   }
 
@@ -92,8 +93,9 @@ std::unique_ptr<DataFile> open_json(const std::filesystem::path& path, OnError o
   int64_t rows = 0;
   JsonListScanner scanner(path.string(), [&](const JsonListScanner::Found& row) {
     if (ranges.empty() || row.end - ranges.back().start > kUnitBytes)
-      ranges.push_back({row.start, row.end, row.line, rows, 0});
+      ranges.push_back({row.start, row.end, row.line, rows});
     ranges.back().end = row.end;
+    ranges.back().longest = std::max(ranges.back().longest, row.end - row.start);
     ++ranges.back().rows;
     ++rows;
   });

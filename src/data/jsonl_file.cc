@@ -15,6 +15,7 @@ struct UnitRange {
   int64_t end = 0;
   int64_t first_line = 1;
   int64_t rows = 0;
+  int64_t longest = 0;
 };
 
 std::string line_name(const std::filesystem::path& path, int64_t line) {
@@ -53,6 +54,7 @@ class Scanner {
  private:
   void end_line() {
     if (!blank_) ++unit_.rows;
+    unit_.longest = std::max(unit_.longest, offset_ - line_start_);
     ++line_;
     line_start_ = offset_;
     blank_ = true;
@@ -62,7 +64,7 @@ class Scanner {
   void end_unit() {
     unit_.end = offset_;
     if (unit_.rows > 0) units_.push_back(unit_);
-    unit_ = {.start = offset_, .end = offset_, .first_line = line_, .rows = 0};
+    unit_ = {.start = offset_, .end = offset_, .first_line = line_};
   }
 
   const std::filesystem::path& path_;
@@ -116,8 +118,8 @@ class JsonlFile final : public DataFile {
     std::vector<Unit> units;
     for (const UnitRange& range : ranges_)
       // 12 bytes a row: where its line is.
-      units.push_back(
-          {range.rows, range.end - range.start + 12 * range.rows, static_cast<int32_t>(units.size())});
+      units.push_back({range.rows, range.end - range.start + 12 * range.rows,
+                       static_cast<int32_t>(units.size()), range.longest});
     return units;
   }
 

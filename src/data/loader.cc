@@ -15,6 +15,13 @@ namespace {
 // At worst: one row's text, the JSON it is parsed to, and its ids before truncation. Rows of a megabyte fit.
 constexpr int64_t kRowScratchBytes = 8 * kMiB;
 
+// A row of these bytes stays within what every program takes.
+constexpr int64_t kOrdinaryRowBytes = 64 * kKiB;
+// What a byte of a long row takes on its way to tokens, all at once: its JSON parsed, the cells' copy, the
+// normalised text, 16 bytes for a word, and ids and labels in vectors that double. Measured: 16 for words of
+// a letter, 27 where every byte is a word and a token.
+constexpr int64_t kRowTimes = 32;
+
 int64_t thread_stack_bytes() {
   pthread_attr_t attributes;
   if (pthread_getattr_default_np(&attributes) != 0) throw InternalError("the threads' stack size is unknown");
@@ -36,8 +43,10 @@ SequenceShape sequence_shape(const LoaderOptions& options, int64_t max_length) {
 }
 
 LoaderMemory plan_loader_memory(const Dataset& dataset, const RowSubset& subset, int64_t max_length,
-                                const LoaderOptions& options) {
+                                const LoaderOptions& options, int64_t longest_row) {
   LoaderMemory memory;
+  memory.long_row_bytes =
+      kRowTimes * std::max<int64_t>(0, std::max(longest_row, dataset.longest_row()) - kOrdinaryRowBytes);
   memory.queue_bytes = (options.prefetch + 1) *
                        EffectiveBatch::planned_bytes(options.effective, sequence_shape(options, max_length));
   const int64_t order_bytes = row_order_bytes(dataset.units());

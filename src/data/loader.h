@@ -36,20 +36,21 @@ SequenceShape sequence_shape(const LoaderOptions& options, int64_t max_length);
 
 // Host memory of a loader by component, known before it runs.
 struct LoaderMemory {
-  int64_t queue_bytes = 0;         // ring of effective batches, exact
-  int64_t rows_bytes = 0;          // rows held and what decoding takes on top, as expected
-  int64_t slack_bytes = 0;         // that rows and one row's scratch may take at worst; Arrow is capped to it
+  int64_t queue_bytes = 0;     // ring of effective batches, exact
+  int64_t rows_bytes = 0;      // rows held and what decoding takes on top, as expected
+  int64_t long_row_bytes = 0;  // what the longest row takes while it becomes tokens, beyond an ordinary one
+  int64_t slack_bytes = 0;     // that rows and one row's scratch may take at worst; Arrow is capped to it
   int64_t thread_stack_bytes = 0;  // address space at its full size, of which some pages are touched
 
   // For the prediction of the process's peak.
-  [[nodiscard]] int64_t resident_bytes() const { return queue_bytes + rows_bytes; }
+  [[nodiscard]] int64_t resident_bytes() const { return queue_bytes + rows_bytes + long_row_bytes; }
   // Upper bound in the terms of VmData and RLIMIT_DATA.
   [[nodiscard]] int64_t data_bytes() const { return resident_bytes() + slack_bytes + thread_stack_bytes; }
 };
 
-// `dataset` has its columns selected.
+// `dataset` has its columns selected; its longest row is known to have `longest_row` bytes at least.
 LoaderMemory plan_loader_memory(const Dataset& dataset, const RowSubset& subset, int64_t max_length,
-                                const LoaderOptions& options);
+                                const LoaderOptions& options, int64_t longest_row = 0);
 
 class Loader {
  public:

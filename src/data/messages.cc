@@ -57,6 +57,27 @@ ordered_json from_sharegpt(const ordered_json& message, const std::string& here)
                      "'; human, gpt, system, tool and observation are known.");
 }
 
+// Content in parts, as programs that also read images have it: its texts, one behind the other.
+ordered_json joined_parts(const ordered_json& parts, const std::string& here) {
+  std::string text;
+  for (const ordered_json& part : parts) {
+    if (part.is_string()) {
+      text += part.get_ref<const std::string&>();
+      continue;
+    }
+    const auto type = part.is_object() ? part.find("type") : part.end();
+    const auto words = part.is_object() ? part.find("text") : part.end();
+    const bool other = part.is_object() && type != part.end() && !type->is_null() && *type != "text";
+    if (other || !part.is_object() || words == part.end() || !words->is_string())
+      throw DamagedError(here + ": 'content' has a part " +
+                         (other && type->is_string() ? "of the type " + type->get<std::string>().substr(0, 40)
+                                                     : std::string("that is no text")) +
+                         "; conversations here are of text alone.");
+    text += words->get_ref<const std::string&>();
+  }
+  return text;
+}
+
 void check_message(const ordered_json& message, const std::string& here) {
   const auto role = message.find("role");
   if (role == message.end()) throw DamagedError(here + ": has neither 'role' nor 'from'.");
@@ -94,7 +115,10 @@ Conversation read_conversation(const ordered_json& messages, const ordered_json&
     conversation.messages.push_back(usual.contains("from") && (has_names || !usual.contains("role"))
                                         ? from_sharegpt(usual, here)
                                         : usual);
-    check_message(conversation.messages.back(), here);
+    ordered_json& added = conversation.messages.back();
+    check_message(added, here);
+    if (const auto content = added.find("content"); content != added.end() && content->is_array())
+      *content = joined_parts(*content, here);
   }
   conversation.tools = parsed(tools, "tools", where);
   if (conversation.tools.is_array() && conversation.tools.empty()) conversation.tools = nullptr;

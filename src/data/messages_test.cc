@@ -46,6 +46,18 @@ TEST(Messages, tools_may_be_a_list_or_its_text) {
               HasSubstr("d.jsonl:7: the tools are a number"));
 }
 
+TEST(Messages, parts_of_text_are_one_text_and_others_are_refused) {
+  EXPECT_EQ(read(R"([{"role": "user", "content": [{"type": "text", "text": "a"}, "b", {"text": "c"}]}])")
+                .messages[0]["content"],
+            "abc");
+  EXPECT_EQ(read(R"([{"role": "user", "content": []}])").messages[0]["content"], "");
+  EXPECT_THAT(error_of(R"([{"role": "user", "content": [{"type": "image", "image": "x.png"}]}])"),
+              HasSubstr("d.jsonl:7: message 1: 'content' has a part of the type image"));
+  EXPECT_THAT(error_of(R"([{"role": "user", "content": [{"type": "text", "text": 5}]}])"),
+              HasSubstr("a part that is no text"));
+  EXPECT_THAT(error_of(R"([{"role": "user", "content": [7]}])"), HasSubstr("a part that is no text"));
+}
+
 TEST(Messages, what_is_no_message_is_refused_with_its_place) {
   EXPECT_THAT(error_of("5"), HasSubstr("d.jsonl:7: the messages are a number"));
   EXPECT_THAT(error_of("[]"), HasSubstr("has no messages"));

@@ -18,6 +18,7 @@ void add(const Example& example, DataStatistics& statistics) {
     return;
   }
   statistics.longest = std::max(statistics.longest, example.whole_length);
+  statistics.longest_bytes = std::max(statistics.longest_bytes, example.bytes);
   if (example.truncated()) ++statistics.truncated;
   if (example.targets == 0) {
     ++statistics.skipped;

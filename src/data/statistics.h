@@ -18,6 +18,7 @@ struct DataStatistics {
   int64_t target_tokens = 0;  // that the loss sees
   int64_t squares = 0;        // of the lengths behind `tokens`: what attention's work grows with
   int64_t longest = 0;        // tokens of the longest row, before truncation
+  int64_t longest_bytes = 0;  // of texts and ids that a row was read with
   int64_t truncated = 0;      // rows
   int64_t skipped = 0;        // rows with no target left
   int64_t damaged = 0;        // rows that cannot be read, where the data set is to skip them

@@ -179,6 +179,11 @@ Template::Output ChatTemplate::output(const Conversation& conversation, bool add
   return (tools ? *with_tools_ : template_).render(variables, now_);
 }
 
+bool ChatTemplate::mentions(std::string_view key) const {
+  return template_.source().find(key) != std::string::npos ||
+         (with_tools_ && with_tools_->source().find(key) != std::string::npos);
+}
+
 std::string ChatTemplate::render(const Conversation& conversation, bool add_generation_prompt) const {
   return without_marks(output(conversation, add_generation_prompt).text);
 }

@@ -53,6 +53,8 @@ class ChatTemplate {
   void end_texts_with(const std::string& text) { tokens_["eos_token"] = text; }
   // What the tokenizer puts before a text: `text_start` in templates of other tools.
   void begin_texts_with(const std::string& text) { tokens_["text_start"] = text; }
+  // Whether it, or the one for conversations with tools, reads such a key of a message at all.
+  [[nodiscard]] bool mentions(std::string_view key) const;
   // As others read it: without the marks of pieces.
   [[nodiscard]] Template published() const;
 

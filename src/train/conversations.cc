@@ -189,6 +189,23 @@ void label(const Tokenizer& tokenizer, const TrainingText& rendered, const Templ
     example.labels.push_back(learnt[i] ? example.ids[i] : kIgnoreLabel);
 }
 
+// A call of a tool that stands in the place of a content would be learnt as "None" from a template that does
+// not print calls.
+void require_printed_calls(const Conversation& conversation, const ChatTemplate& chat,
+                           const std::function<std::string()>& where) {
+  for (size_t i = 0; i < conversation.messages.size(); ++i) {
+    const auto& message = conversation.messages[i];
+    const auto content = message.find("content");
+    if (content != message.end() && !content->is_null()) continue;
+    for (const char* key : {"tool_calls", "function_call"})
+      if (const auto calls = message.find(key);
+          calls != message.end() && !calls->empty() && !calls->is_null() && !chat.mentions(key))
+        throw DamagedError(where() + ": message " + std::to_string(i + 1) + ": has " + key +
+                           " and no content, and the chat template prints no " + key +
+                           ": name one that does (data.template, data.template_source).");
+  }
+}
+
 // A conversation whose answers were cut off teaches nothing, like a text that is cut: that is no damage.
 void require_targets(const Example& example, const std::function<std::string()>& where) {
   if (example.truncated()) return;
@@ -221,6 +238,7 @@ EncodeConversation conversation_encoder(std::shared_ptr<const Tokenizer> tokeniz
              const Conversation& conversation, const std::function<std::string()>& where, Example& example) {
     const TemplateRules& rules = chat.rules();
     const bool pieces = rules.tokens == TemplateRules::Tokens::pieces;
+    require_printed_calls(conversation, chat, where);
     try {
       const TrainingText rendered = options.train_on_prompt && !pieces
                                         ? TrainingText{chat.render(conversation, false), {}, true}

@@ -213,6 +213,7 @@ void open_eval(const Recipe& recipe, int64_t vocab, DataSetup& data) {
 
 DataSummary summarise(DataSource& train) {
   const DataStatistics sample = sample_data(train.dataset, train.rows, train.encoder);
+  train.longest_row = sample.longest_bytes;
   if (sample.rows == train.rows.size() && sample.target_tokens == 0)
     refuse_without_targets(train.dataset.name(), train.encoder.options().max_length, sample.first_damage);
   const RowOrder order(train.dataset.units(), train.rows, train.loader.order);
@@ -254,6 +255,7 @@ DataSetup open_data(const Recipe& recipe, int64_t vocab) {
       DataSource{std::move(open.dataset), std::move(open.rows), std::move(encoder), train_loader(recipe)});
   open_eval(recipe, vocab, data);
   data.summary = summarise(*data.train);
+  if (data.eval) data.eval->longest_row = data.train->longest_row;
   const LoaderOptions& loader = data.train->loader;
   if (loader.packing && data.summary->sampled_rows == 0)
     data.packed_steps =

@@ -197,13 +197,16 @@ HostNeeds host_needs(const Recipe& recipe, const Experiment& experiment, const C
     for (const auto* source : {&data->train, &data->eval}) {
       if (!*source) continue;
       const LoaderMemory memory =
-          plan_loader_memory((*source)->dataset, (*source)->rows, recipe.data.max_length, (*source)->loader);
+          plan_loader_memory((*source)->dataset, (*source)->rows, recipe.data.max_length, (*source)->loader,
+                             (*source)->longest_row);
       const bool train = source == &data->train;
       const auto units = static_cast<int64_t>((*source)->dataset.units().size());
       const int64_t arrow = (*source)->dataset.expected_bytes(0) > 0 ? kArrowBytes : 0;
       needs.components.push_back(
           {train ? "rows" : "evaluation rows", memory.rows_bytes + units * kIndexBytesPerUnit + arrow});
       needs.components.push_back({train ? "batches" : "evaluation batches", memory.queue_bytes});
+      if (memory.long_row_bytes > 0)
+        needs.components.push_back({train ? "longest row" : "longest evaluation row", memory.long_row_bytes});
       virtual_only += memory.slack_bytes + memory.thread_stack_bytes;
     }
   }

@@ -44,12 +44,13 @@ struct PlannedMachine : CpuSettings {
 // `calibrate --export` wrote, that machine. Throws UsageError, DamagedError.
 PlannedMachine planned_machine(const MachineOptions& options, const std::string& file);
 
-// Training and evaluation rows with what turns them into token ids. Nothing is read but headers and indices.
+// Training and evaluation rows with what turns them into token ids. Of rows some are read for the plan.
 struct DataSource {
   Dataset dataset;
   RowSubset rows;
   ExampleEncoder encoder;
   LoaderOptions loader;
+  int64_t longest_row = 0;  // bytes of the longest one that was read for the plan
 };
 struct DataSetup {
   std::shared_ptr<const Tokenizer> tokenizer;  // none when rows carry ids

@@ -17,8 +17,14 @@ namespace plimsoll {
 inline void require_device(const std::string& path, const arrow::Status& status) {
   const int error = arrow::internal::ErrnoFromStatus(status);
   if (error != 0 && is_exhaustion(error))
-
     throw StoppedError(path + ": cannot be read: " + std::generic_category().message(error) + ".");
+}
+
+// What Arrow says, to stand before a full stop: on one line, without one of its own.
+inline std::string reason_of(const arrow::Status& status) {
+  std::string text = status.message();
+  while (!text.empty() && (text.back() == '.' || text.back() == '\n')) text.pop_back();
+  return text;
 }
 
 }  // namespace plimsoll

@@ -129,9 +129,9 @@ class ArrowFile final : public DataFile {
   [[noreturn]] void fail(const arrow::Status& status) const {
     if (status.IsOutOfMemory())
       throw DoesNotFitError(path_ + ": its record batches take more memory than planned (" +
-                            status.message() + "). Write it again with smaller batches.");
+                            reason_of(status) + "). Write it again with smaller batches.");
     require_device(path_, status);
-    throw DamagedError(path_ + ": cannot be read as Arrow IPC: " + status.message() + ".");
+    throw DamagedError(path_ + ": cannot be read as Arrow IPC: " + reason_of(status) + ".");
   }
   void check(const arrow::Status& status) const {
     if (!status.ok()) fail(status);

@@ -103,6 +103,9 @@ std::vector<fs::path> data_files(const fs::path& path) {
     throw UsageError(path.string() + ": no such file or folder.");
   }
   if (fs::is_directory(path)) return files_of_folder(path);
+  constexpr std::array kPacked = {".gz", ".zst", ".bz2", ".xz", ".zip"};
+  if (std::find(kPacked.begin(), kPacked.end(), path.extension()) != kPacked.end())
+    throw UsageError(path.string() + ": is packed; unpack it first. " + kFormats + ".");
   if (!is_data_file(path))
     throw UsageError(path.string() + ": the format is not supported: " + kFormats + ".");
   return {path};

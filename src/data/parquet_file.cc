@@ -33,10 +33,10 @@ constexpr int64_t kReadBufferBytes = 64 * kKiB;
 
 [[noreturn]] void fail(const std::string& path, const arrow::Status& status) {
   if (status.IsOutOfMemory())
-    throw DoesNotFitError(path + ": its rows take more memory than its metadata says (" + status.message() +
+    throw DoesNotFitError(path + ": its rows take more memory than its metadata says (" + reason_of(status) +
                           "). Write it again with size statistics, as pyarrow 19 and newer do.");
   require_device(path, status);
-  throw DamagedError(path + ": cannot be read as Parquet: " + status.message() + ".");
+  throw DamagedError(path + ": cannot be read as Parquet: " + reason_of(status) + ".");
 }
 
 void check(const std::string& path, const arrow::Status& status) {

@@ -82,7 +82,7 @@ FileStamp::State FileStamp::state() const {
     const auto read = file_.ReadAt(start, std::min(bytes, state.size - start), piece.data());
     if (!read.ok()) {
       require_device(path_, read.status());
-      throw DamagedError(path_ + ": " + read.status().message());
+      throw DamagedError(path_ + ": " + reason_of(read.status()) + ".");
     }
     state.sample = crc32c(std::span(piece).first(static_cast<size_t>(*read)), state.sample);
   };

@@ -77,8 +77,8 @@ class Differentiator : public GradientContext {
             0};
   }
   TensorId step() const override { return step_; }
-  std::vector<TensorId> emit(OpKind kind, std::vector<TensorId> inputs, Attrs attrs,
-                             std::vector<TensorId> outputs, const std::string& base_name) override {
+  Operands emit(OpKind kind, Operands inputs, Attrs attrs, Operands outputs,
+                const std::string& base_name) override {
     Op op;
     op.kind = kind;
     op.inputs = std::move(inputs);

@@ -35,6 +35,16 @@ auto place_of(Entries& entries, std::string_view name) {
       [](const Attrs::Entry& entry, std::string_view n) { return entry.first.compare(n) < 0; });
 }
 
+// Where the tensor of that name is in an index, or would be put.
+template <typename Text>
+size_t place_in(const std::vector<TensorId>& index, const std::vector<Tensor>& tensors, size_t hash,
+                const Text& name) {
+  size_t at = hash & (index.size() - 1);
+  while (index[at] != kNoTensor && tensors[static_cast<size_t>(index[at])].name != name)
+    at = (at + 1) & (index.size() - 1);
+  return at;
+}
+
 template <typename T>
 const T& attr(const Op& op, std::string_view name) {
   const auto found = op.attrs.find(name);
@@ -57,22 +67,34 @@ bool is_persistent(Role role) { return role <= Role::metric; }
 std::string_view to_string(Stage stage) { return kStageNames[static_cast<size_t>(stage)]; }
 Stage parse_stage(std::string_view text) { return parse_enum<Stage>(kStageNames, text, "stage"); }
 
+const std::vector<Attrs::Entry>& Attrs::entries() const {
+  static const std::vector<Entry> kNone;
+  return entries_ == nullptr ? kNone : *entries_;
+}
+
+std::vector<Attrs::Entry>& Attrs::own() {
+  if (entries_ == nullptr || entries_.use_count() > 1)
+    entries_ = std::make_shared<std::vector<Entry>>(entries());
+  return *entries_;
+}
+
 std::vector<Attrs::Entry>::const_iterator Attrs::find(std::string_view name) const {
-  const auto found = place_of(entries_, name);
-  return found != entries_.end() && found->first == name ? found : entries_.end();
+  const auto found = place_of(entries(), name);
+  return found != end() && found->first == name ? found : end();
 }
 
 AttrValue& Attrs::operator[](std::string_view name) {
-  auto found = place_of(entries_, name);
-  if (found == entries_.end() || found->first != name)
-    found = entries_.insert(found, Entry{std::string(name), AttrValue()});
+  std::vector<Entry>& entries = own();
+  auto found = place_of(entries, name);
+  if (found == entries.end() || found->first != name)
+    found = entries.insert(found, Entry{std::string(name), AttrValue()});
   return found->second;
 }
 
 bool Attrs::emplace(std::string name, AttrValue value) {
-  const auto found = place_of(entries_, name);
-  if (found != entries_.end() && found->first == name) return false;
-  entries_.insert(found, Entry{std::move(name), std::move(value)});
+  if (contains(name)) return false;
+  std::vector<Entry>& entries = own();
+  entries.insert(place_of(entries, name), Entry{std::move(name), std::move(value)});
   return true;
 }
 
@@ -105,16 +127,24 @@ std::vector<Stack> Graph::stacks() const {
 }
 
 TensorId Graph::add_tensor(Tensor tensor) {
+  if (2 * tensors_.size() >= by_name_.size()) grow_index();
   const auto id = static_cast<TensorId>(tensors_.size());
-  if (!by_name_.emplace(tensor.name, id).second)
-    throw InternalError("graph " + name_ + ": two tensors named " + tensor.name);
+  TensorId& place = by_name_[place_in(by_name_, tensors_, tensor.name.hash(), tensor.name)];
+  if (place != kNoTensor) throw InternalError("graph " + name_ + ": two tensors named " + tensor.name);
+  place = id;
   tensors_.push_back(std::move(tensor));
   return id;
 }
 
+void Graph::grow_index() {
+  by_name_.assign(std::max<size_t>(64, 2 * by_name_.size()), kNoTensor);
+  for (size_t i = 0; i < tensors_.size(); ++i)
+    by_name_[place_in(by_name_, tensors_, tensors_[i].name.hash(), tensors_[i].name)] =
+        static_cast<TensorId>(i);
+}
+
 TensorId Graph::find(std::string_view name) const {
-  const auto found = by_name_.find(std::string(name));
-  return found == by_name_.end() ? kNoTensor : found->second;
+  return by_name_.empty() ? kNoTensor : by_name_[place_in(by_name_, tensors_, Name::hash_of(name), name)];
 }
 
 std::string Graph::fresh_name(const std::string& base) const {

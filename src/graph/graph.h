@@ -7,13 +7,15 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <memory>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 #include <variant>
 #include <vector>
 
+#include "base/name.h"
+#include "base/small_vector.h"
 #include "graph/op_kind.h"
 #include "tensor/tensor.h"
 
@@ -92,7 +94,7 @@ struct ParameterInfo {
 };
 
 struct Tensor {
-  std::string name;  // parameters: as in the Hugging Face checkpoint; unique in a graph
+  Name name;  // parameters: as in the Hugging Face checkpoint; unique in a graph
   Shape shape;
   DType dtype = DType::f32;
   Role role = Role::activation;
@@ -104,13 +106,13 @@ struct Tensor {
 
 // Attributes of an op: constants that its kernel is bound with. Ordered by name, so that text is stable.
 using AttrValue = std::variant<int64_t, double, std::string>;
-// A map in one piece of memory: plans are made of programs by the hundred, of some 10,000 ops each.
+// A map in one piece of memory, which copies share until one of them changes: plans are made of programs by
+// the hundred, of some 10,000 ops each.
 class Attrs {
  public:
   using Entry = std::pair<std::string, AttrValue>;
   Attrs() = default;
   Attrs(std::initializer_list<Entry> entries) {
-    entries_.reserve(entries.size());
     for (const Entry& entry : entries) (*this)[entry.first] = entry.second;
   }
 
@@ -120,25 +122,32 @@ class Attrs {
   bool emplace(std::string name, AttrValue value);
   [[nodiscard]] std::vector<Entry>::const_iterator find(std::string_view name) const;
   [[nodiscard]] bool contains(std::string_view name) const { return find(name) != end(); }
-  [[nodiscard]] bool empty() const { return entries_.empty(); }
-  [[nodiscard]] std::vector<Entry>::const_iterator begin() const { return entries_.begin(); }
-  [[nodiscard]] std::vector<Entry>::const_iterator end() const { return entries_.end(); }
-  bool operator==(const Attrs&) const = default;
+  [[nodiscard]] bool empty() const { return begin() == end(); }
+  [[nodiscard]] std::vector<Entry>::const_iterator begin() const { return entries().begin(); }
+  [[nodiscard]] std::vector<Entry>::const_iterator end() const { return entries().end(); }
+  bool operator==(const Attrs& other) const {
+    return entries_ == other.entries_ || entries() == other.entries();
+  }
 
  private:
-  std::vector<Entry> entries_;  // ascending by name
+  [[nodiscard]] const std::vector<Entry>& entries() const;
+  std::vector<Entry>& own();                     // no other copy's
+  std::shared_ptr<std::vector<Entry>> entries_;  // ascending by name; none: empty
 };
 
 enum class Stage : uint8_t { forward, backward, update };
 std::string_view to_string(Stage stage);
 Stage parse_stage(std::string_view text);
 
+// Few, but for sums over all weights.
+using Operands = SmallVector<TensorId, 6>;
+
 struct Op {
   OpKind kind{};
-  std::vector<TensorId> inputs;   // kNoTensor where an optional input is absent
-  std::vector<TensorId> outputs;  // likewise
+  Operands inputs;   // kNoTensor where an optional input is absent
+  Operands outputs;  // likewise
   Attrs attrs;
-  std::string scope;  // the module it belongs to: "model.layers.3.mlp.down_proj"
+  Name scope;  // the module it belongs to: "model.layers.3.mlp.down_proj"
   Stage stage = Stage::forward;
   TensorId scratch = kNoTensor;  // workspace, given by the last pass
   BlockId block = kNoBlock;
@@ -198,7 +207,9 @@ class Graph {
   std::vector<std::string> axes_ = {"tokens"};
   std::vector<Tensor> tensors_;
   std::vector<Op> ops_;
-  std::unordered_map<std::string, TensorId> by_name_;
+  // Open addressing, twice as many places as tensors at least; kNoTensor: free.
+  std::vector<TensorId> by_name_;
+  void grow_index();
 };
 
 // Text form, stable and diffable: docs/graph-text.md. parse_graph(print_graph(g)) prints the same text.

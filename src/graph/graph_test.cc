@@ -95,5 +95,36 @@ TEST(Graph, names_are_unique) {
   EXPECT_EQ(graph.fresh_name("a"), "a.2");
 }
 
+TEST(Graph, a_copy_of_attributes_is_changed_alone) {
+  Attrs original = {{"first", int64_t{1}}};
+  Attrs copy = original;
+  EXPECT_EQ(copy, original);
+  copy["first"] = int64_t{2};
+  EXPECT_EQ(original.find("first")->second, AttrValue(int64_t{1}));
+  EXPECT_NE(copy, original);
+  Attrs emplaced = original;
+  EXPECT_FALSE(emplaced.emplace("first", int64_t{3}));
+  EXPECT_TRUE(emplaced.emplace("elements", int64_t{3}));
+  EXPECT_FALSE(original.contains("elements"));
+  EXPECT_TRUE(Attrs().empty());
+  EXPECT_EQ(Attrs(), Attrs());
+}
+
+TEST(Graph, finds_every_tensor_and_those_of_a_copy_in_the_copy_only) {
+  Graph graph("g");
+  EXPECT_EQ(graph.find("t0"), kNoTensor);
+  for (int i = 0; i < 500; ++i) graph.add_tensor({"t" + std::to_string(i), {1}});
+  Graph copy = graph;
+  copy.add_tensor({"more", {1}});
+  for (int i = 0; i < 500; ++i) {
+    EXPECT_EQ(graph.find("t" + std::to_string(i)), i);
+    EXPECT_EQ(copy.find("t" + std::to_string(i)), i);
+  }
+  EXPECT_EQ(copy.find("more"), 500);
+  EXPECT_EQ(graph.find("more"), kNoTensor);
+  EXPECT_EQ(graph.fresh_name("t7"), "t7.2");
+  EXPECT_THROW(graph.add_tensor({"t7", {1}}), InternalError);
+}
+
 }  // namespace
 }  // namespace plimsoll

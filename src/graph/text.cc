@@ -172,7 +172,7 @@ TensorId existing(const Graph& graph, const std::string& name, const LineReader&
 }
 
 // Outputs made here whose block is not said are added to `of_op`: they are in the op's block.
-TensorId read_output(Graph& graph, LineReader& in, std::vector<TensorId>& of_op) {
+TensorId read_output(Graph& graph, LineReader& in, Operands& of_op) {
   const std::string name = in.word();
   if (name == "-") return kNoTensor;
   const TensorId known = graph.find(name);
@@ -195,7 +195,7 @@ TensorId read_output(Graph& graph, LineReader& in, std::vector<TensorId>& of_op)
 
 void read_op(Graph& graph, LineReader& in) {
   Op op;
-  std::vector<TensorId> of_op;
+  Operands of_op;
   do {
     op.outputs.push_back(read_output(graph, in, of_op));
   } while (in.take(","));
@@ -262,7 +262,9 @@ void read_tensor(Graph& graph, LineReader& in) {
 }  // namespace
 
 std::string print_op(const Graph& graph, const Op& op) {
-  const auto name = [&](TensorId id) { return id == kNoTensor ? std::string("-") : graph.tensor(id).name; };
+  const auto name = [&](TensorId id) {
+    return id == kNoTensor ? std::string("-") : graph.tensor(id).name.text();
+  };
   std::string line;
   for (size_t i = 0; i < op.outputs.size(); ++i) {
     if (i > 0) line += ", ";

@@ -3,13 +3,14 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <vector>
+
+#include "base/name.h"
 
 namespace plimsoll::layout {
 
 struct Buffer {
-  std::string name;
+  Name name;
   int64_t bytes = 0;
   int32_t first = 0;  // index of the op that writes it
   int32_t last = 0;   // index of the last op during which it is alive, inclusive

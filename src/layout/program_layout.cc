@@ -272,9 +272,19 @@ ArenaLayout lay_out(std::span<const Graph> programs, const LayoutOptions& option
 std::vector<StorageLife> storage_lives(const Graph& graph) {
   const Lifetimes lives = lifetimes_of(graph, true);
   std::vector<StorageLife> storages;
-  for (const Space space : kSpaces)
-    for (const layout::Buffer& buffer : make_problem(graph, lives, true, space).problem.buffers)
-      storages.push_back({round_up(buffer.bytes, kArenaAlignment), buffer.first, buffer.last, space});
+  std::vector<size_t> storage_of(graph.tensors().size());  // of those that are one themselves
+  for (size_t i = 0; i < graph.tensors().size(); ++i) {
+    const Tensor& tensor = graph.tensors()[i];
+    if (!is_transient(tensor) || static_cast<size_t>(lives.storage[i]) != i) continue;
+    storage_of[i] = storages.size();
+    storages.push_back(
+        {round_up(tensor.bytes(), kArenaAlignment), lives.first[i], lives.last[i], tensor.space});
+  }
+  for (size_t i = 0; i < graph.tensors().size(); ++i) {
+    if (!is_transient(graph.tensors()[i])) continue;
+    StorageLife& storage = storages[storage_of[static_cast<size_t>(lives.storage[i])]];
+    storage.last = std::max(storage.last, lives.last[i]);
+  }
   return storages;
 }
 

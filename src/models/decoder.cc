@@ -35,8 +35,8 @@ class DecoderBuilder {
     return graph_.add_tensor(
         {name, std::move(shape), dtype_, Role::frozen_weight, Space::device, block_, facts});
   }
-  std::vector<TensorId> op(OpKind kind, std::vector<TensorId> inputs, Attrs attrs,
-                           std::vector<TensorId> outputs, const std::string& scope, const std::string& name) {
+  Operands op(OpKind kind, Operands inputs, Attrs attrs, Operands outputs, const std::string& scope,
+              const std::string& name) {
     Op made;
     made.kind = kind;
     made.inputs = std::move(inputs);
@@ -46,8 +46,7 @@ class DecoderBuilder {
     made.block = block_;
     return emit(graph_, std::move(made), name);
   }
-  TensorId op1(OpKind kind, std::vector<TensorId> inputs, Attrs attrs, const std::string& scope,
-               const std::string& name) {
+  TensorId op1(OpKind kind, Operands inputs, Attrs attrs, const std::string& scope, const std::string& name) {
     return op(kind, std::move(inputs), std::move(attrs), {kNewTensor}, scope, name)[0];
   }
 

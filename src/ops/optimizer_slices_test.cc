@@ -71,7 +71,7 @@ Sliced slice(const Graph& whole, const std::vector<Values>& values) {
   };
   const auto add = [&](TensorId of, const std::string& suffix, int64_t first, int64_t count) {
     Tensor tensor = whole.tensor(of);
-    tensor.name += suffix;
+    tensor.name = tensor.name + suffix;
     if (!suffix.empty()) tensor.shape = Shape{count};
     const auto begin = values[static_cast<size_t>(of)].begin() + first;
     result.values.emplace_back(begin, begin + count);

@@ -71,7 +71,7 @@ int64_t scratch_bytes_of(const Graph& graph, const Op& op, const DeviceDescripti
   return rule.scratch_bytes == nullptr ? 0 : rule.scratch_bytes(graph, op, device);
 }
 
-std::vector<TensorId> emit(Graph& graph, Op op, const std::string& base_name) {
+Operands emit(Graph& graph, Op op, const std::string& base_name) {
   const std::vector<OutputSpec> specs = rule_of(op.kind).infer(graph, op);
   require(specs.size() == op.outputs.size(), graph, op, "wrong number of outputs");
   for (size_t i = 0; i < specs.size(); ++i) {

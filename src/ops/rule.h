@@ -93,8 +93,8 @@ class GradientContext {
   // The step-values tensor of the graph.
   [[nodiscard]] virtual TensorId step() const = 0;
   // Appends a backward op in the scope of the op at hand; returns its outputs. `outputs`: see plimsoll::emit.
-  virtual std::vector<TensorId> emit(OpKind kind, std::vector<TensorId> inputs, Attrs attrs,
-                                     std::vector<TensorId> outputs, const std::string& base_name) = 0;
+  virtual Operands emit(OpKind kind, Operands inputs, Attrs attrs, Operands outputs,
+                        const std::string& base_name) = 0;
 };
 
 struct OpRule {
@@ -137,7 +137,7 @@ int64_t scratch_bytes_of(const Graph& graph, const Op& op, const DeviceDescripti
 // Appends an op. `outputs` has one entry per output: kNewTensor (an activation is made, named base_name +
 // suffix), kNoTensor (not wanted), or an existing tensor of the inferred shape.
 inline constexpr TensorId kNewTensor = -2;
-std::vector<TensorId> emit(Graph& graph, Op op, const std::string& base_name);
+Operands emit(Graph& graph, Op op, const std::string& base_name);
 
 // Every op against its rule, tensors written before they are read (persistent ones and inputs excepted), and
 // rows of the op's own axis.

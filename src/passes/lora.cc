@@ -71,8 +71,8 @@ class LoraPass {
         {op.scope + suffix, std::move(shape), dtype, Role::trainable_weight, Space::device, op.block, facts});
   }
 
-  TensorId append(OpKind kind, std::vector<TensorId> inputs, Attrs attrs, TensorId output,
-                  const std::string& scope, const std::string& name) {
+  TensorId append(OpKind kind, Operands inputs, Attrs attrs, TensorId output, const std::string& scope,
+                  const std::string& name) {
     Op op;
     op.block = block_;
     op.axis = axis_;

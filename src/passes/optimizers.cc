@@ -26,7 +26,7 @@ class UpdateWriter {
   }
   void no_state() { op_.outputs.push_back(kNoTensor); }
 
-  void emit_as(OpKind kind, std::vector<TensorId> inputs, Attrs attrs) {
+  void emit_as(OpKind kind, Operands inputs, Attrs attrs) {
     op_.outputs.push_back(precision_.master ? master() : kNoTensor);
     op_.kind = kind;
     op_.inputs = std::move(inputs);
@@ -54,7 +54,7 @@ struct Update {
   UpdateWriter& writer;
   const Tensor& weight;
   const OptimizerOptions& options;
-  std::vector<TensorId> inputs;
+  Operands inputs;
   Attrs attrs;
 
   [[nodiscard]] bool is_matrix() const { return weight.shape.rank() > 1; }  // biases and norm weights are not

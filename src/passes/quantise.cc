@@ -50,7 +50,7 @@ class QuantisePass {
     }
   }
 
-  void add_scales(TensorId weight, std::vector<TensorId>& inputs) {
+  void add_scales(TensorId weight, Operands& inputs) {
     const Tensor codes = result_.tensor(weight);
     const int64_t blocks = nf4_blocks(2 * codes.shape.elements());
     const auto add = [&](const char* suffix, int64_t elements, DType dtype) {
@@ -87,7 +87,7 @@ class QuantisePass {
   const Graph& source_;
   QuantiseOptions options_;
   Graph result_;
-  std::map<TensorId, std::vector<TensorId>> parts_;  // of each weight: the codes, then the scales
+  std::map<TensorId, Operands> parts_;  // of each weight: the codes, then the scales
 };
 
 }  // namespace

@@ -17,7 +17,7 @@ std::vector<TensorId> tensors_of(Graph& train, const Graph& update) {
   return ids;
 }
 
-void rename(std::vector<TensorId>& operands, const std::vector<TensorId>& ids) {
+void rename(Operands& operands, const std::vector<TensorId>& ids) {
   for (TensorId& id : operands)
     if (id != kNoTensor) id = ids[static_cast<size_t>(id)];
 }

@@ -29,9 +29,7 @@ Graph update_program(const Graph& train, double max_norm, DType states = DType::
   return build_update(train, precision, {.max_grad_norm = max_norm});
 }
 
-bool contains(const std::vector<TensorId>& ids, TensorId id) {
-  return std::find(ids.begin(), ids.end(), id) != ids.end();
-}
+bool contains(const Operands& ids, TensorId id) { return std::find(ids.begin(), ids.end(), id) != ids.end(); }
 
 TEST(UpdateInBackward, every_weight_is_updated_once_after_its_gradients_writers_and_its_own_readers) {
   const Graph train = train_program();

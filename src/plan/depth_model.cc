@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <set>
 
 #include "base/error.h"
 #include "base/units.h"
@@ -122,12 +121,18 @@ KnownPrograms::Needs KnownPrograms::of(const Variant& variant, int64_t layers, S
 }
 
 DepthModel::DepthModel(const KnownPrograms::Needs& needs, size_t chunks) : loss_transient_(chunks) {
-  std::set<std::string_view> known;
+  std::vector<const std::string*> known;  // names of persistent tensors, in the order of their addresses
   std::array<Largest, 3> largest;
   std::vector<Largest> of_loss(chunks);
   for (const auto& program : needs) {
-    for (const auto& [name, tensor] : program->persistent)
-      if (known.insert(name).second) persistent_[index(tensor.space)].add(tensor.bytes, 1);
+    const std::ptrdiff_t before = std::ssize(known);
+    for (const ProgramNeeds::Persistent& tensor : program->persistent) {
+      const std::string* name = &tensor.name.text();
+      if (std::binary_search(known.begin(), known.begin() + before, name, std::less<>())) continue;
+      known.push_back(name);
+      persistent_[index(tensor.space)].add(tensor.bytes, 1);
+    }
+    std::sort(known.begin(), known.end(), std::less<>());
     for (size_t space = 0; space < largest.size(); ++space)
       for (const AffineBytes& alive : program->transient[space]) largest[space].take(alive);
     for (const ProgramNeeds::Loss& loss : program->losses)

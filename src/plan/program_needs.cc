@@ -6,6 +6,7 @@
 #include "base/units.h"
 #include "layout/program_layout.h"
 #include "ops/rule.h"
+#include "ops/transfer.h"
 
 namespace plimsoll {
 namespace {
@@ -63,12 +64,21 @@ bool is_among(BlockId block, const Slots& slots) {
   return std::find(slots.begin(), slots.end(), block) != slots.end();
 }
 
+// The slot that a block is the sample of; kSlots: of none.
+size_t slot_of(BlockId block, const Slots& samples) {
+  return static_cast<size_t>(std::find(samples.begin(), samples.end(), block) - samples.begin());
+}
+
+template <class Amount>
+void add(Affine<Amount>& to, Amount amount, size_t slot) {
+  to.base += amount;
+  if (slot < kSlots) to.slope[slot] += amount;
+}
+
 // Adds an amount, for its block where that is one of the samples.
 template <class Amount>
 void add(Affine<Amount>& to, Amount amount, BlockId block, const Slots& samples) {
-  to.base += amount;
-  for (size_t i = 0; i < kSlots; ++i)
-    if (block == samples[i]) to.slope[i] += amount;
+  add(to, amount, slot_of(block, samples));
 }
 
 // What a storage's bytes count as: what the forward pass of a sample leaves to the backward pass, or an input
@@ -95,22 +105,30 @@ Op with_rows(Op op, int64_t chunk) {
   return op;
 }
 
+// An op of the loss with its workspace by rows of logits at a time.
+struct LossOp {
+  size_t at = 0;
+  std::vector<int64_t> workspace;
+};
+
 // For each op, what is alive and how much of it belongs to each sample; ops of a mixture's samples themselves
 // are left out, since the block after them has the same and more.
-void add_lives(const Graph& graph, const SampleBlocks& samples, const std::vector<std::vector<int64_t>>& rows,
+void add_lives(const Graph& graph, const SampleBlocks& samples, const std::vector<LossOp>& losses,
                ProgramNeeds& needs) {
   const size_t n = graph.ops().size();
-  std::array<std::vector<AffineBytes>, 3> change;
-  for (auto& of_space : change) of_space.resize(n + 1);
+  std::array<std::vector<AffineBytes>, 3> change;  // empty where a space has no storage
   for (const StorageLife& life : storage_lives(graph)) {
     const AffineBytes bytes = storage_bytes(graph, life, samples);
-    change[index(life.space)][static_cast<size_t>(life.first)].add(bytes, 1);
-    change[index(life.space)][static_cast<size_t>(life.last) + 1].add(bytes, -1);
+    auto& of_space = change[index(life.space)];
+    of_space.resize(n + 1);
+    of_space[static_cast<size_t>(life.first)].add(bytes, 1);
+    of_space[static_cast<size_t>(life.last) + 1].add(bytes, -1);
   }
   for (size_t space = 0; space < change.size(); ++space) {
     AffineBytes alive;
     Largest largest;
-    for (size_t i = 0; i < n; ++i) {
+    auto loss = losses.begin();
+    for (size_t i = 0; i < n && !change[space].empty(); ++i) {
       alive.add(change[space][i], 1);
       const Op& op = graph.ops()[i];
       if (samples.mixture && is_among(op.block, samples.blocks)) continue;
@@ -118,10 +136,11 @@ void add_lives(const Graph& graph, const SampleBlocks& samples, const std::vecto
         largest.take(alive);
         continue;
       }
+      while (loss->at < i) ++loss;
       AffineBytes without = alive;
       if (op.scratch != kNoTensor)
         without.base -= round_up(graph.tensor(op.scratch).bytes(), kArenaAlignment);
-      needs.losses.push_back({without, rows[i]});
+      needs.losses.push_back({without, loss->workspace});
     }
     needs.transient[space] = largest.list();
   }
@@ -146,24 +165,30 @@ std::vector<BlockId> find_makers(const Graph& graph) {
   return makers;
 }
 
-// Seconds of a program for one number of rows at a time.
-struct OpSeconds {
-  std::vector<double> seconds;     // by op, on its queue
-  std::vector<double> contention;  // by op: of transfers, what they take from the compute queue
+// What the queues are given of an op, for one number of rows at a time.
+struct TimedOp {
+  double seconds = 0;     // on its queue
+  double contention = 0;  // of a transfer: what it takes from the compute queue
+  size_t slot = kSlots;
+  TensorId copy = kNoTensor;  // of transfers and waits
+  bool queued = false;
 };
 
-void add_seconds(const Graph& graph, const SampleBlocks& samples, const OpSeconds& times,
-                 ProgramNeeds& needs) {
+void add_seconds(const std::vector<TimedOp>& ops, ProgramNeeds& needs) {
   AffineSeconds compute, together, io;
   Queues queues;
-  for (size_t i = 0; i < graph.ops().size(); ++i) {
-    const Op& op = graph.ops()[i];
+  for (const TimedOp& op : ops) {
     const double before = queues.compute;
-    queues.take(op, times.seconds[i], times.contention[i]);
-    add(together, queues.compute - before, op.block, samples.blocks);
-    const bool transfers = is_queued(op);
-    add(transfers ? io : compute, times.seconds[i], op.block, samples.blocks);
-    add(compute, times.contention[i], op.block, samples.blocks);
+    if (op.queued) {
+      queues.take_transfer(op.copy, op.seconds, op.contention);
+    } else if (op.copy != kNoTensor) {
+      queues.take_wait(op.copy);
+    } else {
+      queues.take_compute(op.seconds);
+    }
+    add(together, queues.compute - before, op.slot);
+    add(op.queued ? io : compute, op.seconds, op.slot);
+    if (op.queued) add(compute, op.contention, op.slot);
   }
   together.base = queues.end();
   needs.io = io;
@@ -181,28 +206,36 @@ ProgramNeeds needs_of(const Graph& graph, int64_t runs, Samples kind, const std:
   for (const BlockId block : find_makers(graph)) add(needs.tensors, int64_t{1}, block, samples.blocks);
   for (const Tensor& tensor : graph.tensors()) {
     if (!is_persistent(tensor.role)) continue;
-    ProgramNeeds::Persistent& persistent = needs.persistent[tensor.name];
+    ProgramNeeds::Persistent& persistent = needs.persistent.emplace_back();
+    persistent.name = tensor.name;
     persistent.space = tensor.space;
     add(persistent.bytes, round_up(tensor.bytes(), kArenaAlignment), tensor.block, samples.blocks);
   }
-  OpSeconds times;
-  std::vector<std::vector<int64_t>> rows(graph.ops().size());  // of losses: workspaces by chunk
-  std::vector<size_t> losses;
+  std::vector<TimedOp> timed;
+  timed.reserve(graph.ops().size());
+  std::vector<LossOp> losses;
   for (size_t i = 0; i < graph.ops().size(); ++i) {
     const Op& op = graph.ops()[i];
-    add(needs.ops, int64_t{1}, op.block, samples.blocks);
-    add(needs.disk_traffic, disk_bytes_of(graph, op), op.block, samples.blocks);
-    times.seconds.push_back(time.seconds_of(graph, op));
-    times.contention.push_back(is_queued(op) ? contention_seconds(graph, op, device.rates) : 0.0);
+    TimedOp& times = timed.emplace_back();
+    times.slot = slot_of(op.block, samples.blocks);
+    times.seconds = time.seconds_of(graph, op);
+    times.queued = is_queued(op);
+    if (times.queued) times.contention = contention_seconds(graph, op, device.rates);
+    if (is_transfer(op.kind)) times.copy = times.queued ? copy_of(op) : op.inputs[0];
+    add(needs.ops, int64_t{1}, times.slot);
+    add(needs.disk_traffic, disk_bytes_of(graph, op), times.slot);
     if (!rule_of(op.kind).chunked) continue;
-    losses.push_back(i);
+    LossOp& loss = losses.emplace_back();
+    loss.at = i;
     for (const int64_t chunk : chunks)
-      rows[i].push_back(round_up(scratch_bytes_of(graph, with_rows(op, chunk), device), kArenaAlignment));
+      loss.workspace.push_back(
+          round_up(scratch_bytes_of(graph, with_rows(op, chunk), device), kArenaAlignment));
   }
-  add_lives(graph, samples, rows, needs);
+  add_lives(graph, samples, losses, needs);
   for (const int64_t chunk : chunks) {
-    for (const size_t i : losses) times.seconds[i] = time.seconds_of(graph, with_rows(graph.ops()[i], chunk));
-    add_seconds(graph, samples, times, needs);
+    for (const LossOp& loss : losses)
+      timed[loss.at].seconds = time.seconds_of(graph, with_rows(graph.ops()[loss.at], chunk));
+    add_seconds(timed, needs);
     if (losses.empty()) break;  // alike for all
   }
   needs.compute.resize(chunks.size(), needs.compute.front());

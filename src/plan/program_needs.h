@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <map>
-#include <string>
 #include <vector>
 
 #include "device/description.h"
@@ -44,17 +42,20 @@ using AffineSeconds = Affine<double>;
 class Largest {
  public:
   void take(const AffineBytes& alive) {
-    int64_t& base = largest_.try_emplace(alive.slope, alive.base).first->second;
+    // From op to op it seldom changes what grows.
+    if (latest_ >= largest_.size() || largest_[latest_].slope != alive.slope) {
+      const auto place = std::ranges::lower_bound(largest_, alive.slope, {}, &AffineBytes::slope);
+      latest_ = static_cast<size_t>(place - largest_.begin());
+      if (place == largest_.end() || place->slope != alive.slope) largest_.insert(place, alive);
+    }
+    int64_t& base = largest_[latest_].base;
     base = std::max(base, alive.base);
   }
-  [[nodiscard]] std::vector<AffineBytes> list() const {
-    std::vector<AffineBytes> list;
-    for (const auto& [slope, base] : largest_) list.push_back({base, slope});
-    return list;
-  }
+  [[nodiscard]] const std::vector<AffineBytes>& list() const { return largest_; }
 
  private:
-  std::map<More, int64_t> largest_;
+  std::vector<AffineBytes> largest_;  // ascending by slope
+  size_t latest_ = 0;
 };
 
 // Which blocks of a measured program stand for others: none; in each stack of kSampledFirst + kSampledRest
@@ -66,10 +67,11 @@ inline constexpr int64_t kSampledRest = 3;
 inline constexpr int64_t kSampledSegment = 3;
 inline constexpr int64_t kSampledSegments = 3;
 
-// What a program needs: persistent tensors by name, transient bytes alive together (the largest counts),
+// What a program needs: persistent tensors, transient bytes alive together (the largest counts),
 // time. Rows of logits at a time are counted by their index in the list that was measured.
 struct ProgramNeeds {
   struct Persistent {
+    Name name;
     Space space = Space::device;
     AffineBytes bytes;
   };
@@ -78,7 +80,7 @@ struct ProgramNeeds {
     std::vector<int64_t> workspace;
   };
   int64_t runs = 0;  // in an optimizer step
-  std::map<std::string, Persistent> persistent;
+  std::vector<Persistent> persistent;
   std::array<std::vector<AffineBytes>, 3> transient;  // by space
   std::vector<Loss> losses;
   AffineBytes ops, tensors;             // numbers of them

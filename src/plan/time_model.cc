@@ -102,15 +102,25 @@ double TimeModel::seconds_of(const Graph& graph, const Op& op) {
 
 void Queues::take(const Op& op, double seconds, double contention) {
   if (is_queued(op)) {
-    io = std::max(io, compute) + seconds;
-    compute += contention;
-    complete_[op.kind == OpKind::fetch ? op.outputs[0] : op.inputs[0]] = io;
+    take_transfer(op.kind == OpKind::fetch ? op.outputs[0] : op.inputs[0], seconds, contention);
   } else if (is_transfer(op.kind)) {
-    if (const auto copy = complete_.find(op.inputs[0]); copy != complete_.end())
-      compute = std::max(compute, copy->second);
+    take_wait(op.inputs[0]);
   } else {
-    compute += seconds;
+    take_compute(seconds);
   }
+}
+
+void Queues::take_transfer(TensorId copy, double seconds, double contention) {
+  io = std::max(io, compute) + seconds;
+  compute += contention;
+  const auto place = static_cast<size_t>(copy);
+  if (place >= complete_.size()) complete_.resize(place + 1);
+  complete_[place] = io;
+}
+
+void Queues::take_wait(TensorId copy) {
+  const auto place = static_cast<size_t>(copy);
+  if (place < complete_.size()) compute = std::max(compute, complete_[place]);
 }
 
 double Queues::end() const { return std::max(compute, io); }

@@ -57,10 +57,14 @@ struct Queues {
 
   // The next op: its seconds on its queue, and of a transfer those that it takes from the compute queue.
   void take(const Op& op, double seconds, double contention);
+  // Ops of each kind; the copy of a transfer is what is on the device.
+  void take_compute(double seconds) { compute += seconds; }
+  void take_transfer(TensorId copy, double seconds, double contention);
+  void take_wait(TensorId copy);
   [[nodiscard]] double end() const;
 
  private:
-  std::unordered_map<TensorId, double> complete_;  // by the copy on the device
+  std::vector<double> complete_;  // by the copy on the device: seconds; 0: nothing moves it
 };
 
 // Bytes that a transfer reads from or writes to the disk; 0 for other ops.

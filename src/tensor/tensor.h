@@ -3,9 +3,12 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "base/small_vector.h"
 
 namespace plimsoll {
 
@@ -23,12 +26,12 @@ class Shape {
  public:
   Shape() = default;
   Shape(std::initializer_list<int64_t> dims) : dims_(dims) {}
-  explicit Shape(std::vector<int64_t> dims) : dims_(std::move(dims)) {}
+  explicit Shape(const std::vector<int64_t>& dims) : dims_(dims) {}
 
   [[nodiscard]] size_t rank() const { return dims_.size(); }
   [[nodiscard]] int64_t operator[](size_t axis) const { return dims_[axis]; }
   [[nodiscard]] int64_t last() const { return dims_.back(); }
-  [[nodiscard]] const std::vector<int64_t>& dims() const { return dims_; }
+  [[nodiscard]] std::span<const int64_t> dims() const { return {dims_.data(), dims_.size()}; }
   // Product of all dimensions; throws InternalError when it does not fit into 63 bits.
   [[nodiscard]] int64_t elements() const;
   // Product of all dimensions but the last (1 for a vector).
@@ -39,7 +42,7 @@ class Shape {
   friend bool operator==(const Shape&, const Shape&) = default;
 
  private:
-  std::vector<int64_t> dims_;
+  SmallVector<int64_t, 4> dims_;
 };
 
 }  // namespace plimsoll

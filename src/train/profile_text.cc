@@ -44,7 +44,7 @@ double total(std::span<const TimeSpan> spans) {
 // "layers.3.mlp.up_proj" and its brothers: one place.
 std::string place_of(const Op& op) {
   std::string place = std::string(to_string(op.kind)) + " ";
-  for (const char c : op.scope) {
+  for (const char c : op.scope.text()) {
     const bool digit = std::isdigit(static_cast<unsigned char>(c)) != 0;
     if (digit && place.ends_with('.')) {
       place += '*';

@@ -46,14 +46,14 @@ class Probe : public GradientContext {
     return {id, 0};
   }
   TensorId step() const override { return result_.graph.find(kStepTensor); }
-  std::vector<TensorId> emit(OpKind kind, std::vector<TensorId> inputs, Attrs attrs,
-                             std::vector<TensorId> outputs, const std::string& base_name) override {
+  Operands emit(OpKind kind, Operands inputs, Attrs attrs, Operands outputs,
+                const std::string& base_name) override {
     Op op;
     op.kind = kind;
     op.inputs = std::move(inputs);
     op.outputs = std::move(outputs);
     op.attrs = std::move(attrs);
-    op.scope = result_.graph.ops().empty() ? "" : result_.graph.ops().back().scope;
+    op.scope = result_.graph.ops().empty() ? Name() : result_.graph.ops().back().scope;
     op.stage = Stage::backward;
     op.axis = axis_;
     return plimsoll::emit(result_.graph, std::move(op), base_name);

@@ -94,7 +94,8 @@ AttrValue& Attrs::operator[](std::string_view name) {
 bool Attrs::emplace(std::string name, AttrValue value) {
   if (contains(name)) return false;
   std::vector<Entry>& entries = own();
-  entries.insert(place_of(entries, name), Entry{std::move(name), std::move(value)});
+  const auto place = place_of(entries, name);
+  entries.insert(place, Entry{std::move(name), std::move(value)});
   return true;
 }
 

@@ -106,6 +106,7 @@ TEST(Graph, a_copy_of_attributes_is_changed_alone) {
   EXPECT_FALSE(emplaced.emplace("first", int64_t{3}));
   EXPECT_TRUE(emplaced.emplace("elements", int64_t{3}));
   EXPECT_FALSE(original.contains("elements"));
+  EXPECT_EQ(emplaced.begin()->first, "elements") << "in the order of their names";
   EXPECT_TRUE(Attrs().empty());
   EXPECT_EQ(Attrs(), Attrs());
 }

@@ -1,6 +1,7 @@
 #include "layout/first_fit.h"
 
 #include <array>
+#include <cstring>
 #include <span>
 #include <utility>
 
@@ -44,34 +45,77 @@ std::vector<int32_t> ranking(const Instance& instance, FitOrder fit_order) {
   return by_keys(instance, key);
 }
 
+// What has been placed, by offset. Nearly everything that a buffer is compared with is not alive with it, so
+// that lives lie apart from offsets, and several are compared at once.
+class PlacedByOffset {
+ public:
+  explicit PlacedByOffset(size_t most) {
+    places_.reserve(most);
+    born_.reserve(most);
+    dead_.reserve(most);
+  }
+
+  // The lowest offset where so many bytes have room while nothing that is alive in `span` lies there, and how
+  // many were looked at for it.
+  struct Room {
+    int64_t offset = 0;
+    size_t seen = 0;
+  };
+  [[nodiscard]] Room find(Span span, int64_t bytes) const {
+    constexpr size_t kAtOnce = 64;
+    Room room;
+    const auto begin = static_cast<int32_t>(span.begin), end = static_cast<int32_t>(span.end);
+    for (size_t first = 0; first < places_.size(); first += kAtOnce) {
+      const size_t count = std::min(kAtOnce, places_.size() - first);
+      std::array<uint8_t, kAtOnce> alive{};
+      for (size_t i = 0; i < count; ++i)
+        alive[i] = static_cast<uint8_t>(static_cast<int32_t>(born_[first + i] < end) &
+                                        static_cast<int32_t>(begin < dead_[first + i]));
+      for (size_t word = 0; word < count; word += sizeof(uint64_t)) {
+        uint64_t any = 0;
+        std::memcpy(&any, &alive[word], sizeof any);
+        for (size_t i = word; any != 0 && i < word + sizeof any; ++i) {
+          if (alive[i] == 0) continue;
+          const auto& [offset, top] = places_[first + i];
+          room.seen = first + i;
+          if (offset - room.offset >= bytes) return room;
+          room.offset = std::max(room.offset, top);
+        }
+      }
+    }
+    room.seen = places_.size();
+    return room;
+  }
+
+  void add(int64_t offset, int64_t bytes, Span span) {
+    const auto place = std::ranges::upper_bound(places_, offset, {}, &Place::offset) - places_.begin();
+    places_.insert(places_.begin() + place, {offset, offset + bytes});
+    born_.insert(born_.begin() + place, static_cast<int32_t>(span.begin));
+    dead_.insert(dead_.begin() + place, static_cast<int32_t>(span.end));
+  }
+
+ private:
+  struct Place {
+    int64_t offset, end;
+  };
+  std::vector<Place> places_;
+  std::vector<int32_t> born_, dead_;  // points of the profile, the second exclusive
+};
+
 // Each buffer at the lowest offset where nothing that is alive with it lies; gaps below others are used,
 // which a skyline cannot. Adds the comparisons it made to `work`.
 Placement first_fit(const Instance& instance, std::span<const int32_t> order, double& work) {
-  struct Placed {
-    int64_t offset, end;
-    Span span;
-  };
-  std::vector<Placed> placed;  // by offset
-  placed.reserve(order.size());
+  PlacedByOffset placed(order.size());
   Placement placement;
   placement.offsets.resize(order.size());
   placement.lower_bound = instance.lower_bound;
   placement.tie_break = "first fit";
   for (const int32_t buffer : order) {
     const auto b = static_cast<size_t>(buffer);
-    const Span span = instance.spans[b];
     const int64_t bytes = instance.bytes[b];
-    int64_t offset = 0;
-    size_t seen = 0;
-    for (; seen < placed.size(); ++seen) {
-      const Placed& other = placed[seen];
-      if (other.span.end <= span.begin || span.end <= other.span.begin) continue;
-      if (other.offset - offset >= bytes) break;
-      offset = std::max(offset, other.end);
-    }
+    const auto [offset, seen] = placed.find(instance.spans[b], bytes);
     work += static_cast<double>(seen + 1);
-    const auto place = std::ranges::upper_bound(placed, offset, {}, &Placed::offset);
-    placed.insert(place, {offset, offset + bytes, span});
+    placed.add(offset, bytes, instance.spans[b]);
     placement.offsets[b] = offset;
     placement.top = std::max(placement.top, offset + bytes);
   }

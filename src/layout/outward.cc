@@ -108,6 +108,7 @@ int64_t distance(Span span, std::span<const uint32_t> hot) {
 struct Place {
   int64_t offset = 0, end = 0;  // of those before Lane::placed in the order
   uint32_t rank = 0;
+  uint32_t met = 0;  // of those that are alive with it: how many come before it in the order
   bool from_above = false;
 };
 
@@ -151,51 +152,88 @@ void move_forward(Lane& lane, size_t from, size_t to) {
 
 class Climb {
  public:
-  Climb(const Instance& instance, const Neighbours& neighbours) : instance_(instance), near_(neighbours) {}
+  Climb(const Instance& instance, const Neighbours& neighbours)
+      : instance_(instance), near_(neighbours), marks_(instance.spans.size()) {}
 
-  // Places the lane's order from `begin` on, until a buffer finds no room below `height`.
-  void place(Lane& lane, size_t begin, int64_t height) {
-    for (lane.placed = begin; lane.placed < lane.order.size(); ++lane.placed) {
-      const int32_t buffer = lane.order[lane.placed];
-      const int64_t offset = offset_of(lane, buffer, height);
-      if (offset < 0) return;
-      Place& place = lane.of(buffer);
-      place.offset = offset;
-      place.end = offset + instance_.bytes[static_cast<size_t>(buffer)];
-    }
-  }
+  // Places the lane's order from the beginning, until a buffer finds no room below `height`.
+  void place(Lane& lane, int64_t height) { place(lane, 0, 0, height); }
 
   // Changes the order before the first buffer without room, and keeps what gets as far.
   void change(Lane& lane, int64_t height) {
     const size_t stuck = lane.placed;
-    changed_ = lane;
     size_t begin = 0;
+    size_t known = stuck;  // places from `begin` to here that buffers had before
+    forget_marks();
     if (const size_t kind = draws_.next(3); kind == 0) {
       begin = stuck - draws_.near(stuck);
-      move_forward(changed_, stuck, begin);
+      known = stuck + 1;
+      remember(lane, begin, stuck + 1);
+      mark(lane.order[stuck]);
+      move_forward(lane, stuck, begin);
     } else if (kind == 1 && stuck > 0) {
       const size_t a = stuck - 1 - draws_.near(stuck - 1);
       const size_t b = stuck - 1 - draws_.near(stuck - 1);
-      std::swap(changed_.order[a], changed_.order[b]);
-      for (const size_t i : {a, b}) changed_.of(changed_.order[i]).rank = static_cast<uint32_t>(i);
       begin = std::min(a, b);
+      remember(lane, begin, stuck + 1);
+      for (const size_t i : {a, b}) mark(lane.order[i]);
+      std::swap(lane.order[a], lane.order[b]);
+      for (const size_t i : {a, b}) lane.of(lane.order[i]).rank = static_cast<uint32_t>(i);
     } else {  // one that it meets goes earlier
       const std::span<const int32_t> met = near_.of(lane.order[stuck]);
       if (met.empty()) return;
       const size_t from = lane.of(met[draws_.next(met.size())]).rank;
       begin = std::min(from, stuck - draws_.near(stuck));
-      move_forward(changed_, from, begin);
+      if (from > stuck) known = stuck + 1;
+      remember(lane, begin, std::max(stuck, from) + 1);
+      mark(lane.order[from]);
+      move_forward(lane, from, begin);
     }
     work_ += static_cast<double>(lane.order.size());
-    place(changed_, begin, height);
-    if (changed_.placed >= stuck) std::swap(lane, changed_);
+    place(lane, begin, known, height);
+    if (lane.placed < stuck) restore(lane, begin, stuck);
   }
 
   [[nodiscard]] double work() const { return work_; }
 
  private:
+  // Places from `begin` on. Up to `known` a buffer that is not marked stays where it is: it meets the same
+  // ones before it in the order, and they are where they were.
+  void place(Lane& lane, size_t begin, size_t known, int64_t height) {
+    for (lane.placed = begin; lane.placed < lane.order.size(); ++lane.placed) {
+      const int32_t buffer = lane.order[lane.placed];
+      Place& place = lane.of(buffer);
+      const bool stays = lane.placed < known && marks_[static_cast<size_t>(buffer)] != mark_;
+      const int64_t offset = stays ? place.offset : offset_of(lane, buffer, height);
+      work_ += static_cast<double>(near_.of(buffer).size()) + kSortWork * static_cast<double>(place.met);
+      if (offset < 0) return;
+      if (stays) continue;
+      if (lane.placed < known && offset != place.offset) mark(buffer);
+      place.offset = offset;
+      place.end = offset + instance_.bytes[static_cast<size_t>(buffer)];
+    }
+  }
+
+  void forget_marks() { ++mark_; }
+  // A buffer whose place changes, and all that meet it.
+  void mark(int32_t buffer) {
+    marks_[static_cast<size_t>(buffer)] = mark_;
+    for (const int32_t other : near_.of(buffer)) marks_[static_cast<size_t>(other)] = mark_;
+  }
+
+  void remember(const Lane& lane, size_t begin, size_t end) {
+    old_order_.assign(lane.order.begin() + static_cast<std::ptrdiff_t>(begin),
+                      lane.order.begin() + static_cast<std::ptrdiff_t>(end));
+    old_places_.clear();
+    for (const int32_t buffer : old_order_) old_places_.push_back(lane.of(buffer));
+  }
+  void restore(Lane& lane, size_t begin, size_t placed) {
+    std::ranges::copy(old_order_, lane.order.begin() + static_cast<std::ptrdiff_t>(begin));
+    for (size_t i = 0; i < old_order_.size(); ++i) lane.of(old_order_[i]) = old_places_[i];
+    lane.placed = placed;
+  }
+
   // The lowest or highest room below `height` among what is placed and alive with it; -1: there is none.
-  int64_t offset_of(const Lane& lane, int32_t buffer, int64_t height) {
+  int64_t offset_of(Lane& lane, int32_t buffer, int64_t height) {
     const int64_t bytes = instance_.bytes[static_cast<size_t>(buffer)];
     const uint32_t rank = lane.of(buffer).rank;
     const bool from_above = lane.of(buffer).from_above;
@@ -205,7 +243,7 @@ class Climb {
       if (place.rank < rank) taken_.emplace_back(place.offset, place.end);
     }
     std::ranges::sort(taken_, {}, &std::pair<int64_t, int64_t>::first);
-    work_ += static_cast<double>(near_.of(buffer).size()) + kSortWork * static_cast<double>(taken_.size());
+    lane.of(buffer).met = static_cast<uint32_t>(taken_.size());
     int64_t found = -1;
     int64_t end = 0;
     for (const auto& [low, high] : taken_) {
@@ -219,8 +257,11 @@ class Climb {
 
   const Instance& instance_;
   const Neighbours& near_;
+  std::vector<uint32_t> marks_;  // by buffer: those of the latest change are mark_
+  uint32_t mark_ = 0;
   Draws draws_;
-  Lane changed_;
+  std::vector<int32_t> old_order_;  // before the latest change, and their places
+  std::vector<Place> old_places_;
   std::vector<std::pair<int64_t, int64_t>> taken_;
   double work_ = 0;
 };
@@ -252,7 +293,7 @@ void improve_outward(const Instance& instance, Placement& best) {
   std::vector<Lane> lanes;
   for (const Outward& how : kOutward) {
     lanes.push_back(lane_of(instance, how));
-    climb.place(lanes.back(), 0, height);
+    climb.place(lanes.back(), height);
   }
   std::ranges::stable_sort(lanes, std::greater<>(), &Lane::placed);
   lanes.resize(kLanes);
@@ -266,7 +307,7 @@ void improve_outward(const Instance& instance, Placement& best) {
     height = reached ? next_height(instance, best.top, instance.alignment)
                      : round_up(height + (best.top - height) / 2, instance.alignment);
     if (!reached && height >= best.top) return;
-    for (Lane& each : lanes) climb.place(each, 0, height);
+    for (Lane& each : lanes) climb.place(each, height);
     since = climb.work();
   }
 }

@@ -4,7 +4,8 @@
     planning.py [--plimsoll build/plimsoll] [--only 70b] [--rounds 3] [--out results.json]
 
 Processor seconds (user and system) of the whole command, the least and the median of the rounds. Models are made of a
-config.json alone, as planning reads no weights. Length 2,048, effective batch 16. Goals: 1 s for 7B and 8B, 3 s for 70B.
+config.json alone, as planning reads no weights. Length 2,048, effective batch 16. Goals: 1 s for 7B and 8B, 3 s for 70B
+and for refusals, whose suggestions are plans too.
 Standard library only; Linux.
 """
 import argparse
@@ -27,6 +28,7 @@ SHAPES = {
             "num_attention_heads": 64},
 }
 GOALS = {"7b": 1.0, "8b": 1.0, "70b": 3.0}
+REFUSAL_GOAL = 3.0
 
 # Shape, method, device, host, disk, what else the recipe says.
 CASES = [
@@ -112,7 +114,8 @@ def main():
                 continue
             result = measure(case, plimsoll, folder, arguments.rounds)
             results.append(result)
-            late = "  late" if result["median_s"] > GOALS[result["shape"]] else ""
+            goal = GOALS[result["shape"]] if result["fits"] else REFUSAL_GOAL
+            late = "  late" if result["median_s"] > goal else ""
             print(f"{' '.join(case):82s} {'fits' if result['fits'] else 'no  '} "
                   f"least {result['least_s']:6.2f}  median {result['median_s']:6.2f}{late}", flush=True)
             if arguments.plans:

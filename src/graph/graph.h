@@ -76,6 +76,7 @@ inline constexpr AxisId kMostAxes = 4;
 enum class Origin : uint8_t {
   checkpoint,  // the model's folder
   derived,     // made with the weight that it belongs to: scales of a quantised one
+  fresh,       // the checkpoint where it has it, else new: the head of a task
   adapter      // new, or an adapter's folder
 };
 // What a new weight begins with.

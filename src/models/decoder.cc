@@ -1,5 +1,8 @@
 #include "models/decoder.h"
 
+#include <algorithm>
+
+#include "base/error.h"
 #include "ops/rule.h"
 #include "ops/step_values.h"
 
@@ -12,6 +15,7 @@ constexpr ParameterInfo kNorm{.init = Initialiser::ones, .decays = false};
 constexpr ParameterInfo kBias{.init = Initialiser::zeros, .decays = false};
 constexpr ParameterInfo kEmbedding{.part = WeightPart::embedding};
 constexpr ParameterInfo kHead{.part = WeightPart::head};
+constexpr ParameterInfo kScoreHead{.origin = Origin::fresh, .part = WeightPart::head};
 
 // Builds one forward graph. Shapes in names: h_TH is [tokens, hidden].
 class DecoderBuilder {
@@ -44,6 +48,7 @@ class DecoderBuilder {
     made.attrs = std::move(attrs);
     made.scope = scope;
     made.block = block_;
+    made.axis = axis_;
     return emit(graph_, std::move(made), name);
   }
   TensorId op1(OpKind kind, Operands inputs, Attrs attrs, const std::string& scope, const std::string& name) {
@@ -69,10 +74,26 @@ class DecoderBuilder {
     return parameter("model.embed_tokens.weight", {spec_.vocab, spec_.hidden}, kEmbedding);
   }
   TensorId head() {
+    if (spec_.scores_sequences)
+      throw UsageError("the model is a " + spec_.architecture +
+                       ", whose head scores sequences: it has none for next tokens. It is for task: reward");
     return spec_.tied_head ? embedding_table()
                            : parameter("lm_head.weight", {spec_.vocab, spec_.hidden}, kHead);
   }
   TensorId final_norm(TensorId h) { return norm(h, "model.norm", spec_.hidden); }
+  // The rows of x [T, H] that are scored; what follows has a row for each sequence.
+  TensorId last_rows(TensorId x_TH) {
+    axis_ = graph_.add_axis(kSequenceAxisName);
+    check_internal(axis_ == kSequenceAxis, "a program that scores sequences has one token axis");
+    const TensorId rows = input(graph_.axis_input(axis_, "last_rows"), {shape_.sequences}, DType::i32);
+    return op1(OpKind::gather_rows, {x_TH, rows}, {{"rows_of", int64_t{kFirstAxis}}}, "model.norm",
+               "model.norm.in");
+  }
+  TensorId scores(TensorId x_BH, int64_t outputs, TensorId to) {
+    const TensorId weight = parameter("score.weight", {outputs, spec_.hidden}, kScoreHead);
+    return op(OpKind::linear, {x_BH, weight, kNoTensor, kNoTensor, step_}, {{"scale", 1.0}}, {to}, "score",
+              "score.out")[0];
+  }
   [[nodiscard]] TensorId step() const { return step_; }
   Graph& graph() { return graph_; }
 
@@ -142,7 +163,8 @@ class DecoderBuilder {
   BatchShape shape_;
   DType dtype_;
   Graph graph_;
-  BlockId block_ = kNoBlock;  // of what is being built
+  BlockId block_ = kNoBlock;   // of what is being built
+  AxisId axis_ = kFirstAxis;  // likewise
   TensorId ids_ = kNoTensor, positions_ = kNoTensor, samples_ = kNoTensor, starts_ = kNoTensor,
            frequencies_ = kNoTensor, step_ = kNoTensor, table_TD_ = kNoTensor;
 };
@@ -179,8 +201,22 @@ Graph build_decoder_cached(const ModelSpec& spec, int64_t tokens, int64_t capaci
   return std::move(b.graph());
 }
 
+ScoredGraph build_decoder_scores(const ModelSpec& spec, const BatchShape& shape, DType dtype, int64_t outputs,
+                                 const std::string& scores_name) {
+  DecoderBuilder b(spec, shape, dtype, "scores");
+  TensorId to = kNewTensor;
+  if (!scores_name.empty())
+    to = b.graph().add_tensor({scores_name, {shape.sequences, outputs}, dtype, Role::metric});
+  const TensorId x_BH = b.last_rows(b.backbone(0));
+  const TensorId scores = b.scores(b.final_norm(x_BH), outputs, to);
+  return {std::move(b.graph()), scores};
+}
+
 int64_t count_parameters(const ModelSpec& spec) {
-  const Graph graph = build_decoder_loss(spec, {1, 1, 1}, DType::f32, 1, "loss");
+  const Graph graph =
+      spec.scores_sequences
+          ? build_decoder_scores(spec, {1, 1, 1}, DType::f32, std::max<int64_t>(spec.labels, 1), "").graph
+          : build_decoder_loss(spec, {1, 1, 1}, DType::f32, 1, "loss");
   int64_t total = 0;
   for (const Tensor& tensor : graph.tensors())
     if (tensor.role == Role::frozen_weight) total += tensor.shape.elements();

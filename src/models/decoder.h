@@ -27,6 +27,20 @@ Graph build_decoder_logits(const ModelSpec& spec, const BatchShape& shape, DType
 // of one sequence; the logits [1, V] of row `last_row` i32 [1] remain as the metric `logits`.
 Graph build_decoder_cached(const ModelSpec& spec, int64_t tokens, int64_t capacity, DType dtype);
 
+// The axis of programs that score sequences whose rows are sequences: a row each, and as many live ones.
+inline constexpr AxisId kSequenceAxis = 1;
+inline constexpr const char* kSequenceAxisName = "sequences";
+
+// Forward pass to `outputs` scores of each sequence, by a head `score.weight` [outputs, H] that is fresh where
+// the checkpoint has none. It reads the rows that input `sequences.last_rows` i32 [B] names.
+struct ScoredGraph {
+  Graph graph;
+  TensorId scores = kNoTensor;  // [B, outputs]
+};
+// `scores_name`: of a metric tensor that the scores remain in; empty: an activation.
+ScoredGraph build_decoder_scores(const ModelSpec& spec, const BatchShape& shape, DType dtype, int64_t outputs,
+                                 const std::string& scores_name);
+
 // Number of parameters (a tied head counts once).
 int64_t count_parameters(const ModelSpec& spec);
 

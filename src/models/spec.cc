@@ -104,6 +104,13 @@ const Family& family_of(const Reader& in) {
   in.fail("model_type '" + type + "' is not supported; supported: " + join(known, ", "));
 }
 
+constexpr std::string_view kCausal = "ForCausalLM";
+
+// The name of the same decoder with a head that scores sequences.
+std::string scoring_architecture(std::string_view causal) {
+  return std::string(causal.substr(0, causal.size() - kCausal.size())) + "ForSequenceClassification";
+}
+
 // Keys that change the computation and that no kernel here honours.
 void refuse_unsupported(const Reader& in, const Family& family) {
   const std::string act = in.text("hidden_act", "silu");
@@ -116,9 +123,9 @@ void refuse_unsupported(const Reader& in, const Family& family) {
     const auto name = in.at("architectures").front().is_string()
                           ? in.at("architectures").front().get<std::string>()
                           : std::string();
-    if (name != family.architecture)
-      in.fail("architecture '" + name +
-              "' is not supported; supported for this model_type: " + family.architecture);
+    if (name != family.architecture && name != scoring_architecture(family.architecture))
+      in.fail("architecture '" + name + "' is not supported; supported for this model_type: " +
+              family.architecture + ", " + scoring_architecture(family.architecture));
   }
 }
 
@@ -235,6 +242,26 @@ void require_countable(const Reader& in, const ModelSpec& spec) {
         "no model's");
 }
 
+// The head that scores sequences, where the checkpoint has one, and what it reads.
+void read_scores(const Reader& in, const Family& family, ModelSpec& spec) {
+  constexpr int64_t kMostLabels = int64_t{1} << 16;
+  constexpr const char* kArchitectures = "architectures";
+  if (in.has(kArchitectures) && in.at(kArchitectures).is_array() && !in.at(kArchitectures).empty() &&
+      in.at(kArchitectures).front() == scoring_architecture(family.architecture)) {
+    spec.scores_sequences = true;
+    spec.architecture = scoring_architecture(family.architecture);
+  }
+  if (in.has("id2label") && in.at("id2label").is_object())
+    spec.labels = static_cast<int64_t>(in.at("id2label").size());
+  spec.labels = in.integer("num_labels", 1, kMostLabels, spec.labels);
+  for (const char* key : {"pad_token_id", "eos_token_id"}) {
+    if (spec.pad_token || !in.has(key)) continue;
+    const Json& value = in.at(key);
+    const Json& first = value.is_array() && !value.empty() ? value.front() : value;
+    if (first.is_number_integer() && first.get<int64_t>() >= 0) spec.pad_token = first.get<int64_t>();
+  }
+}
+
 }  // namespace
 
 ModelSpec parse_model_spec(const Json& config, const std::string& where) {
@@ -275,6 +302,7 @@ ModelSpec parse_model_spec(const Json& config, const std::string& where) {
   spec.rope = read_rope(in, spec.max_positions, where);
   require_finite_rope(in, spec);
   spec.windows = read_windows(in, family, spec.layers);
+  read_scores(in, family, spec);
   require_countable(in, spec);
   return spec;
 }
@@ -309,7 +337,7 @@ ModelSpec read_model_spec(const std::filesystem::path& config_file) {
 }
 
 std::string ModelSpec::describe() const {
-  return architecture.substr(0, architecture.find("ForCausalLM")) + ", " + std::to_string(layers) +
+  return architecture.substr(0, architecture.find("For")) + ", " + std::to_string(layers) +
          (layers == 1 ? " layer" : " layers") + " of width " + std::to_string(hidden);
 }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -27,11 +28,16 @@ struct RopeSpec {
 
 struct ModelSpec {
   std::string family;        // "llama", "mistral", "qwen2", "qwen3"
-  std::string architecture;  // "LlamaForCausalLM"
+  std::string architecture;  // "LlamaForCausalLM", or "LlamaForSequenceClassification"
   int64_t hidden = 0, mlp_width = 0, layers = 0, heads = 0, kv_heads = 0, head_dim = 0, vocab = 0;
   int64_t max_positions = 0;
   double rms_norm_eps = 1e-6;
   bool tied_head = false;
+  bool scores_sequences = false;  // the checkpoint has a head `score` in place of one for next tokens
+  int64_t labels = 0;             // scores of that head: num_labels or id2label; 0 where neither is there
+  // Padding, which no score is read from: pad_token_id, or where there is none eos_token_id, as trainers of
+  // such models have it. None: the last token counts.
+  std::optional<int64_t> pad_token;
   bool qkv_bias = false, o_bias = false, mlp_bias = false;
   bool qk_norm = false;
   double initializer_range = 0.02;

@@ -1,4 +1,4 @@
-// add, dropout, gather_rows.
+// add, dropout, gather_rows, scatter_rows.
 #include "ops/rules.h"
 
 namespace plimsoll {
@@ -33,10 +33,29 @@ void gradient_dropout(GradientContext& ctx, const Op& op) {
   ctx.add_gradient(x, out[0]);
 }
 
-// x [T, H], rows i32 [G] -> y [G, H]
+// x [T, H], rows i32 [G] -> y [G, H]. Where the rows of y are of another axis than those of x, attribute
+// `rows_of` is the axis of x.
 std::vector<OutputSpec> infer_gather(const Graph& g, const Op& op) {
   const Tensor& x = input_tensor(g, op, 0);
   return {{"", {input_tensor(g, op, 1).shape[0], x.shape[1]}, x.dtype}};
+}
+
+void gradient_gather(GradientContext& ctx, const Op& op) {
+  const TensorId x = op.inputs[0];
+  if (!ctx.wants(x)) return;
+  Attrs attrs = op.attrs;
+  attrs["rows"] = ctx.graph().tensor(x).shape[0];
+  const auto out = ctx.emit(OpKind::scatter_rows, {ctx.gradient_of(op.outputs[0]), op.inputs[1], ctx.step()},
+                            std::move(attrs), {kNewTensor}, "d_" + ctx.graph().tensor(x).name);
+  ctx.add_gradient(x, out[0]);
+}
+
+// y [G, H], rows i32 [G], step -> x [T, H]: each live row of y goes to the row that it names, which no other
+// one does; all else is 0.
+std::vector<OutputSpec> infer_scatter(const Graph& g, const Op& op) {
+  const Tensor& y = input_tensor(g, op, 0);
+  require(input_tensor(g, op, 1).shape[0] == y.shape[0], g, op, "scatter_rows: a number for each row");
+  return {{"", {op.attr_int("rows"), y.shape[1]}, y.dtype}};
 }
 
 }  // namespace
@@ -48,6 +67,8 @@ const OpRule add_rule{.kind = OpKind::add,
                       .recompute = RecomputeClass::sum};
 const OpRule dropout_rule{
     .kind = OpKind::dropout, .infer = infer_dropout, .gradient = gradient_dropout, .reuse = {{0, 0}}};
-const OpRule gather_rows_rule{.kind = OpKind::gather_rows, .infer = infer_gather};
+const OpRule gather_rows_rule{
+    .kind = OpKind::gather_rows, .infer = infer_gather, .gradient = gradient_gather};
+const OpRule scatter_rows_rule{.kind = OpKind::scatter_rows, .infer = infer_scatter};
 
 }  // namespace plimsoll

@@ -2,6 +2,7 @@
 
 #include "ops/cpu_dispatch.h"
 #include "ops/elementwise_kernels.h"
+#include "ops/parallel_memory.h"
 
 namespace plimsoll {
 
@@ -29,6 +30,20 @@ BoundCall bind_gather_rows(const CpuBinding& b) {
       std::memcpy(to + i * row_bytes, from + ids[i] * row_bytes, static_cast<size_t>(row_bytes));
     }
   };
+}
+
+BoundCall bind_scatter_rows(const CpuBinding& b) {
+  const Tensor& x = b.output_tensor(0);
+  const int64_t row_bytes = x.shape[1] * size_of(x.dtype);
+  return
+      [=, from = b.input<std::byte>(0), ids = b.input<int32_t>(1), step = b.input<double>(2),
+       to = b.output<std::byte>(0), rows = x.shape[0], axis = b.op().axis, threads = b.settings().threads] {
+        parallel_clear(to, rows * row_bytes, threads);
+        for (int64_t i = 0; i < live_tokens(step, axis); ++i) {
+          check_internal(ids[i] >= 0 && ids[i] < rows, "scatter_rows: a row number is out of range");
+          std::memcpy(to + ids[i] * row_bytes, from + i * row_bytes, static_cast<size_t>(row_bytes));
+        }
+      };
 }
 
 }  // namespace plimsoll

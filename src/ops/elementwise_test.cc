@@ -1,4 +1,4 @@
-// add, dropout, gather_rows, swiglu.
+// add, dropout, gather_rows, scatter_rows, swiglu.
 #include "harness/op_case.h"
 
 namespace plimsoll::harness {
@@ -25,7 +25,15 @@ namespace {
      .body = "tensor x %[6,9] input\n"
              "tensor rows i32[3] input\n"
              "y %[3,9] = gather_rows(x, rows) @g forward\n",
-     .given = {{"rows", {5, 0, 5}}}},
+     .given = {{"rows", {5, 0, 2}}},
+     .step = {{StepValue::live_tokens, 3}}},
+    // The last row is not live.
+    {.name = "scatter_rows",
+     .body = "tensor y %[4,9] input\n"
+             "tensor rows i32[4] input\n"
+             "x %[6,9] = scatter_rows(y, rows, step) {rows=6} @g backward\n",
+     .given = {{"rows", {5, 0, 2, 0}}},
+     .step = {{StepValue::live_tokens, 3}}},
     {.name = "swiglu",
      .body = "tensor gate %[5,33] input\n"
              "tensor up %[5,33] input\n"

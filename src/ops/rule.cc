@@ -95,14 +95,19 @@ constexpr AxisId kNoAxis = -1;
 void require_own_rows(const Graph& graph, const Op& op, std::vector<AxisId>& axis_of) {
   require(op.axis >= 0 && op.axis < static_cast<AxisId>(graph.axes().size()), graph, op,
           "there is no such axis");
+  // gather_rows reads rows of the axis that it names, scatter_rows writes them.
+  const bool crosses = op.attrs.contains("rows_of");
+  const AxisId other = crosses ? static_cast<AxisId>(op.attr_int("rows_of")) : op.axis;
+  const AxisId reads = op.kind == OpKind::gather_rows ? other : op.axis;
+  const AxisId writes = op.kind == OpKind::scatter_rows ? other : op.axis;
   for (const TensorId id : op.inputs) {
     if (id == kNoTensor || axis_of[static_cast<size_t>(id)] == kNoAxis) continue;
-    require(axis_of[static_cast<size_t>(id)] == op.axis, graph, op, "an input has rows of another axis");
+    require(axis_of[static_cast<size_t>(id)] == reads, graph, op, "an input has rows of another axis");
   }
   if (is_transfer(op.kind) || rule_of(op.kind).rematerialise) return;
   for (const TensorId id : op.outputs)
     if (id != kNoTensor && graph.tensor(id).role == Role::activation)
-      axis_of[static_cast<size_t>(id)] = op.axis;
+      axis_of[static_cast<size_t>(id)] = writes;
 }
 
 }  // namespace

@@ -38,6 +38,11 @@ class LoraPass {
       }
     }
     refuse_unused_targets(modules);
+    for (size_t i = 0; i < result_.tensors().size(); ++i) {
+      const Tensor& tensor = result_.tensors()[i];
+      if (tensor.role == Role::frozen_weight && tensor.parameter.origin == Origin::fresh)
+        result_.set_role(static_cast<TensorId>(i), Role::trainable_weight);
+    }
     return std::move(result_);
   }
 

@@ -9,8 +9,17 @@
 namespace plimsoll {
 namespace {
 
+// `documents` of a packed sample.
 BatchShape batch_of(const Experiment& experiment, int64_t micro, int64_t documents) {
-  return {micro * experiment.max_length, micro * documents, experiment.max_length};
+  return {micro * experiment.sample_tokens(), micro * documents * experiment.sample_sequences(),
+          experiment.max_length};
+}
+
+Graph build_loss(const Experiment& experiment, const BatchShape& shape, int64_t chunk, const char* loss_name,
+                 const char* scores_name) {
+  const TaskRule& rule = rule_of(experiment.task.task);
+  return rule.loss({experiment.task, experiment.model, shape, experiment.precision.compute, chunk, loss_name,
+                    rule.scores ? scores_name : ""});
 }
 
 const LoraOptions* lora_of(const Experiment& experiment) {
@@ -37,8 +46,8 @@ PassContext context_of(const Experiment& experiment, const Variant& variant, con
 }
 
 Graph build_evaluation(const Experiment& experiment, const Variant& variant) {
-  return build_decoder_loss(experiment.model, batch_of(experiment, variant.eval_micro_batch, 1),
-                            experiment.precision.compute, variant.loss_chunk, kEvalLossTensor);
+  return build_loss(experiment, batch_of(experiment, variant.eval_micro_batch, 1), variant.loss_chunk,
+                    kEvalLossTensor, kScoresTensor);
 }
 
 Graph named(Graph graph, const char* name) {
@@ -58,8 +67,8 @@ int64_t default_loss_chunk(const Experiment& experiment, int64_t tokens) {
 Graph build_micro_step(const Experiment& experiment, const Variant& variant, PassId last,
                        const AfterPass& after) {
   Graph forward =
-      build_decoder_loss(experiment.model, batch_of(experiment, variant.micro_batch, experiment.documents),
-                         experiment.precision.compute, variant.loss_chunk, kLossTensor);
+      build_loss(experiment, batch_of(experiment, variant.micro_batch, experiment.documents),
+                 variant.loss_chunk, kLossTensor, "");
   return run_passes(std::move(forward), context_of(experiment, variant, nullptr, Purpose::train), kFirstPass,
                     last, after);
 }

@@ -12,25 +12,31 @@
 #include "passes/quantise.h"
 #include "passes/recompute.h"
 #include "passes/train.h"
+#include "tasks/task.h"
 
 namespace plimsoll {
 
 struct Experiment {
   ModelSpec model;
+  TaskSpec task;
   bool lora = false;  // otherwise every weight trains
   LoraOptions lora_options;
   bool nf4 = false;  // frozen weights of the layers in 4 bits, beside LoRA (QLoRA)
   QuantiseOptions nf4_options;
   TrainPrecision precision;
   OptimizerOptions optimizer;
-  int64_t effective_batch = 16;  // sequences per optimizer step
+  int64_t effective_batch = 16;  // samples per optimizer step
   int64_t max_length = 1024;     // tokens per sequence
-  int64_t documents = 1;         // of a sequence in training: several with packing
+  int64_t documents = 1;         // of a sample in training: several with packing
   bool evaluates = false;
+
+  // Sequences that a sample keeps together, and the tokens that it may have.
+  [[nodiscard]] int64_t sample_sequences() const { return rule_of(task.task).sequences; }
+  [[nodiscard]] int64_t sample_tokens() const { return max_length * sample_sequences(); }
 };
 
 struct Variant {
-  int64_t micro_batch = 1;   // sequences per micro-step
+  int64_t micro_batch = 1;   // samples per micro-step
   int64_t accumulation = 1;  // micro-steps per optimizer step; the last one may be partly empty
   int64_t eval_micro_batch = 1;
   int64_t loss_chunk = 512;  // rows of logits that exist at a time
@@ -41,7 +47,7 @@ struct Variant {
   friend bool operator==(const Variant&, const Variant&) = default;
 };
 
-// The number of micro-steps that `effective` sequences need.
+// The number of micro-steps that `effective` samples need.
 int64_t accumulation_for(int64_t effective, int64_t micro);
 
 // Rows of logits at a time where the recipe leaves it open: larger where the head trains, since every chunk
@@ -54,6 +60,8 @@ inline constexpr const char* kUpdateProgram = "update";
 inline constexpr const char* kEvalProgram = "evaluation";
 inline constexpr const char* kLossTensor = "loss";
 inline constexpr const char* kEvalLossTensor = "eval_loss";
+// Of the evaluation of tasks that score sequences: [B, outputs].
+inline constexpr const char* kScoresTensor = "scores";
 
 // The forward pass of a micro-step with its adapters, before autodiff.
 Graph build_forward(const Experiment& experiment, const Variant& variant);

@@ -141,7 +141,7 @@ double Plan::tokens_per_second() const {
   const Experiment& experiment = request.experiment;
   const double tokens = request.run && request.run->tokens > 0
                             ? request.run->tokens
-                            : static_cast<double>(experiment.effective_batch * experiment.max_length);
+                            : static_cast<double>(experiment.effective_batch * experiment.sample_tokens());
   return tokens / seconds_per_step;
 }
 

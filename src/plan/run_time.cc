@@ -34,7 +34,7 @@ constexpr double kYear = 365 * kDay;
 
 Filling filling_of(const Experiment& experiment, const std::optional<RunSteps>& run) {
   if (!run || run->tokens <= 0) return {};
-  const auto capacity = static_cast<double>(experiment.effective_batch * experiment.max_length);
+  const auto capacity = static_cast<double>(experiment.effective_batch * experiment.sample_tokens());
   return {std::min(1.0, run->tokens / capacity), std::min(1.0, run->targets / capacity), run->row_length};
 }
 

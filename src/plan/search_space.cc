@@ -38,8 +38,9 @@ std::vector<int64_t> micro_batches(const PlanRequest& request) {
 // Rows of logits at a time: the usual number and the powers of two below it.
 std::vector<int64_t> chunks_of(const PlanRequest& request, int64_t micro) {
   if (request.loss_chunk) return {*request.loss_chunk};
-  const int64_t usual = default_loss_chunk(request.experiment, micro * request.experiment.max_length);
+  const int64_t usual = default_loss_chunk(request.experiment, micro * request.experiment.sample_tokens());
   std::vector<int64_t> chunks = {usual};
+  if (rule_of(request.experiment.task.task).scores) return chunks;  // there are no logits
   for (int64_t chunk = 512; chunk >= kLeastChunk; chunk /= 2)
     if (chunk < usual) chunks.push_back(chunk);
   return chunks;

@@ -260,6 +260,71 @@ void ref_gather_rows(const Site& s) {
     s.out(0)[i] = s.in(0)[s.integer(1, i / width) * width + i % width];
 }
 
+void ref_scatter_rows(const Site& s) {
+  const size_t width = s.dim(0, 1);
+  s.out(0).assign(s.out(0).size(), 0.0);
+  const auto live = static_cast<size_t>(s.step(StepValue::live_tokens));
+  for (size_t i = 0; i < live * width; ++i)
+    s.out(0)[s.integer(1, i / width) * width + i % width] = s.in(0)[i];
+}
+
+void pair_loss(const Site& s, Values* d_scores) {
+  Values& sums = s.out(0);
+  if (s.step(StepValue::first_micro_step) == 1) sums = {0, 0, 0, 0, 0, INFINITY, -INFINITY};
+  const double c = s.op.attr_float("centering");
+  for (size_t i = 0; i < static_cast<size_t>(s.step(StepValue::live_tokens)); i += 2) {
+    const double a = s.in(0)[i];
+    const double b = s.in(0)[i + 1];
+    const double p = 1 / (1 + std::exp(-(a - b - s.in(1)[i])));
+    sums[0] += -std::log(p) + c * (a + b) * (a + b);
+    sums[1] += 1;
+    sums[2] += a > b ? 1 : 0;
+    sums[3] += a;
+    sums[4] += b;
+    sums[5] = std::min({sums[5], a, b});
+    sums[6] = std::max({sums[6], a, b});
+    if (d_scores == nullptr) continue;
+    (*d_scores)[i] = s.step(StepValue::loss_scale) * (p - 1 + 2 * c * (a + b));
+    (*d_scores)[i + 1] = s.step(StepValue::loss_scale) * (1 - p + 2 * c * (a + b));
+  }
+}
+void ref_pair_loss(const Site& s) { pair_loss(s, nullptr); }
+void ref_pair_loss_grad(const Site& s) {
+  s.out(1).assign(s.out(1).size(), 0.0);
+  pair_loss(s, &s.out(1));
+}
+
+void class_loss(const Site& s, Values* d_scores) {
+  Values& sums = s.out(0);
+  if (s.step(StepValue::first_micro_step) == 1) sums.assign(3, 0.0);
+  const size_t width = s.dim(0, 1);
+  const size_t problem = s.attr("problem");
+  for (size_t r = 0; r < static_cast<size_t>(s.step(StepValue::live_tokens)); ++r) {
+    const auto first = s.in(0).begin() + static_cast<std::ptrdiff_t>(r * width);
+    const Values scores(first, first + static_cast<std::ptrdiff_t>(width));
+    double total = 0;
+    for (const double x : scores) total += std::exp(x);
+    sums[1] += 1;
+    for (size_t k = 0; k < width; ++k) {
+      const double x = scores[k];
+      const double target = problem == 0 ? (s.integer(1, r) == k ? 1.0 : 0.0) : s.in(1)[r * width + k];
+      const double p = problem == 0 ? std::exp(x) / total : 1 / (1 + std::exp(-x));
+      const double n = problem == 0 ? 1.0 : static_cast<double>(width);
+      if (problem == 0) sums[0] -= target * std::log(p);
+      if (problem == 1) sums[0] -= (target * std::log(p) + (1 - target) * std::log(1 - p)) / n;
+      if (problem == 2) sums[0] += (x - target) * (x - target) / n;
+      if (problem == 0 && target == 1 && x == *std::max_element(scores.begin(), scores.end())) sums[2] += 1;
+      const double d = problem == 2 ? 2 * (x - target) / n : (p - target) / n;
+      if (d_scores != nullptr) (*d_scores)[r * width + k] = d * s.step(StepValue::loss_scale);
+    }
+  }
+}
+void ref_class_loss(const Site& s) { class_loss(s, nullptr); }
+void ref_class_loss_grad(const Site& s) {
+  s.out(1).assign(s.out(1).size(), 0.0);
+  class_loss(s, &s.out(1));
+}
+
 // Adds to the loss; visit(row, label, probabilities) for every row with a target.
 template <class Visit>
 void head_loss(const Site& s, Visit visit) {

@@ -1,0 +1,36 @@
+// Pairs of a chosen and a rejected answer; the head's one score is the reward, and the loss wants the chosen one's to
+// be higher (ops/sequence_loss.cc). Metrics are named as TRL names them.
+#include "tasks/rules.h"
+
+namespace plimsoll {
+namespace {
+
+Graph loss(const LossRequest& r) {
+  return with_sequence_loss(r, OpKind::pair_loss, 1, kNumPairSums, {{"centering", r.task.centering}});
+}
+
+int64_t targets(const TaskSpec&) { return 1; }  // the margin, in the chosen sequence's
+
+Metrics metrics(const TaskSpec&, std::span<const double> sums) {
+  const auto sum = [&](PairSum which) { return sums[static_cast<size_t>(which)]; };
+  const double pairs = sum(PairSum::pairs);
+  Metrics result;
+  result.add({"accuracy", sum(PairSum::right) / pairs, Metric::Better::higher});
+  result.add({"margin", (sum(PairSum::chosen) - sum(PairSum::rejected)) / pairs, Metric::Better::higher});
+  result.add({"mean_reward", (sum(PairSum::chosen) + sum(PairSum::rejected)) / (2 * pairs)});
+  result.add({"min_reward", sum(PairSum::least)});
+  result.add({"max_reward", sum(PairSum::most)});
+  return result;
+}
+
+}  // namespace
+
+const TaskRule reward_task{.task = Task::reward,
+                           .sequences = 2,
+                           .scores = true,
+                           .unit = "pairs",
+                           .loss = loss,
+                           .targets = targets,
+                           .metrics = metrics};
+
+}  // namespace plimsoll

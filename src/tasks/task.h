@@ -1,0 +1,76 @@
+// What a run learns: the sequences of a sample, the head and the loss over them, and what is told of its sums. One file
+// per task; tasks.def lists them.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "graph/graph.h"
+#include "models/decoder.h"
+#include "ops/sequence_loss.h"
+
+namespace plimsoll {
+
+enum class Task : uint8_t {
+#define TASK(name, meaning) name,
+#include "tasks/tasks.def"
+#undef TASK
+};
+
+// A task with what the recipe and the model say of it.
+struct TaskSpec {
+  Task task = Task::sft;
+  int64_t outputs = 1;                             // scores of a sequence
+  ClassProblem problem = ClassProblem::one_of;     // of classify
+  double centering = 0;                            // of reward
+};
+
+// A figure of a step or an evaluation, beside its loss.
+struct Metric {
+  enum class Better : uint8_t { neither, lower, higher };
+  std::string_view name;
+  double value = 0;
+  Better better = Better::neither;
+};
+// A few of them; steps of a run allocate nothing.
+struct Metrics {
+  std::array<Metric, 6> all;
+  size_t count = 0;
+  void add(const Metric& metric) { all.at(count++) = metric; }
+  [[nodiscard]] const Metric* begin() const { return all.data(); }
+  [[nodiscard]] const Metric* end() const { return all.data() + count; }
+};
+
+// What the forward graph of a task is built of.
+struct LossRequest {
+  const TaskSpec& task;
+  const ModelSpec& model;
+  BatchShape shape;
+  DType dtype;
+  int64_t chunk;            // rows of logits at a time, where the task has logits
+  std::string loss_name;    // the metric tensor of its sums, f64: the loss, what that is divided by, and others
+  std::string scores_name;  // of the metric tensor that scores remain in, where the task has scores; or empty
+};
+
+struct TaskRule {
+  Task task;
+  int64_t sequences = 1;  // of a sample: they stay together in one micro-step
+  bool scores = false;    // whole sequences, by a head `score`; else every token's next one, by the model's own
+  std::string_view unit;  // what the loss is a mean over: "target tokens"
+  Graph (*loss)(const LossRequest&) = nullptr;
+  // f32 of each sequence that the loss reads beside its scores (input `sequences.targets`); nullptr: none.
+  int64_t (*targets)(const TaskSpec&) = nullptr;
+  Metrics (*metrics)(const TaskSpec&, std::span<const double> sums) = nullptr;  // nullptr: the loss alone
+};
+
+const TaskRule& rule_of(Task task);
+std::string_view to_string(Task task);
+
+// The numbers per sequence of a task; 0 where its loss reads tokens alone.
+int64_t targets_of(const TaskSpec& task);
+Metrics metrics_of(const TaskSpec& task, std::span<const double> sums);
+
+}  // namespace plimsoll

@@ -95,7 +95,8 @@ class Planner {
                                    request.experiment.effective_batch);
     variant.accumulation = accumulation_for(request.experiment.effective_batch, variant.micro_batch);
     variant.eval_micro_batch = request.eval_micro_batch.value_or(variant.micro_batch);
-    variant.loss_chunk = request.loss_chunk.value_or(variant.micro_batch * request.experiment.sample_tokens());
+    variant.loss_chunk =
+        request.loss_chunk.value_or(variant.micro_batch * request.experiment.sample_tokens());
     if (*request.recompute != RecomputePoint::none)
       variant.recompute.layers.assign(static_cast<size_t>(request.experiment.model.layers),
                                       *request.recompute);

@@ -34,7 +34,8 @@ void add_data(CLI::App& command, EvalOptions& options) {
       ->check(CLI::Range(int64_t{0}, int64_t{65536}))
       ->capture_default_str();
   command.add_flag("--generate", options.generate, "also answer the rows: exact matches and BLEU");
-  command.add_option("--out", options.out, "with --generate: write the answers here, as JSON lines")
+  command
+      .add_option("--out", options.out, "write the answers of --generate, or the scores, here as JSON lines")
       ->type_name("FILE");
 }
 
@@ -48,8 +49,14 @@ void print_text(const Evaluation& evaluation) {
   };
   char mean[32];
   std::snprintf(mean, sizeof mean, "%.6f", loss.loss);
-  table.add_row({"loss", mean, "per target token, over " + format_count(loss.target_tokens)});
-  table.add_row({"perplexity", number(loss.perplexity()), ""});
+  const bool tokens = loss.unit == "target tokens";
+  table.add_row({"loss", mean,
+                 tokens
+                     ? "per target token, over " + format_count(loss.target_tokens)
+                     : "the mean over " + format_count(loss.target_tokens) + " " + std::string(loss.unit)});
+  if (tokens) table.add_row({"perplexity", number(loss.perplexity()), ""});
+  for (const Metric& metric : loss.metrics)
+    table.add_row({std::string(metric.name), number(metric.value), ""});
   table.add_row({"rows", format_count(loss.rows),
                  format_count(loss.truncated) + " cut, " + format_count(loss.skipped) + " without a target" +
                      (loss.damaged > 0 ? ", " + format_count(loss.damaged) + " damaged" : "")});
@@ -71,6 +78,7 @@ void print_text(const Evaluation& evaluation) {
 void print_json(const Evaluation& evaluation) {
   const auto& [loss, answers] = evaluation;
   nlohmann::ordered_json json = {{"loss", loss.loss},
+                                 {"mean_over", loss.unit},
                                  {"perplexity", loss.perplexity()},
                                  {"rows", loss.rows},
                                  {"skipped_rows", loss.skipped},
@@ -79,6 +87,7 @@ void print_json(const Evaluation& evaluation) {
                                  {"tokens", loss.tokens},
                                  {"target_tokens", loss.target_tokens},
                                  {"seconds", loss.seconds}};
+  for (const Metric& metric : loss.metrics) json["metrics"][std::string(metric.name)] = metric.value;
   if (answers) {
     const BleuScore bleu = answers->bleu.score();
     json["answers"] = {{"rows", answers->rows},

@@ -20,12 +20,10 @@ namespace {
 
 PlanInput input_of(const PlanArguments& arguments, Recipe recipe) {
   PlanInput input;
-  input.recipe =
-      with_length(recipe, read_model_spec(std::filesystem::path(recipe.model) / "config.json").vocab);
+  input.recipe = with_length(recipe, read_model_spec(std::filesystem::path(recipe.model) / "config.json"));
   input.cpu = planned_machine(arguments.recipe.machine(input.recipe), arguments.machine);
   if (!input.recipe.data.train.empty())
-    input.data =
-        std::make_shared<DataSetup>(open_data(input.recipe, read_experiment(input.recipe).model.vocab));
+    input.data = std::make_shared<DataSetup>(open_data(input.recipe, read_experiment(input.recipe).model));
   input.request = plan_request(input.recipe, input.cpu, input.data.get());
   return input;
 }
@@ -53,7 +51,7 @@ ExitCode run_report(const PlanArguments& arguments) {
   if (arguments.dump == "rows") {
     if (!input.data) throw UsageError("--dump rows: the recipe names no rows (data.train)");
     // Opened once more: reading rows changes what is open, and the plan's stays as it was measured.
-    DataSetup data = open_data(input.recipe, read_experiment(input.recipe).model.vocab);
+    DataSetup data = open_data(input.recipe, read_experiment(input.recipe).model);
     print(dump_rows(*data.train, kDumpedRows));
     return ExitCode::ok;
   }

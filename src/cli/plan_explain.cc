@@ -13,7 +13,7 @@ namespace {
 // The host's needs of a changed recipe.
 HostNeeds host_of(const Recipe& recipe, const PlanRequest& request, const CpuSettings& cpu) {
   std::optional<DataSetup> data;
-  if (!recipe.data.train.empty()) data = open_data(recipe, request.experiment.model.vocab);
+  if (!recipe.data.train.empty()) data = open_data(recipe, request.experiment.model);
   return host_needs(recipe, request.experiment, cpu, data ? &*data : nullptr);
 }
 

@@ -11,12 +11,14 @@
 namespace plimsoll {
 namespace {
 
-constexpr std::array<std::pair<RowFormat, std::string_view>, 5> kFormats = {{
+constexpr std::array<std::pair<RowFormat, std::string_view>, 7> kFormats = {{
     {RowFormat::prompt_response, "prompt-response"},
     {RowFormat::messages, "messages"},
     {RowFormat::text, "text"},
     {RowFormat::input_ids, "input-ids"},
     {RowFormat::alpaca, "alpaca"},
+    {RowFormat::preference, "preference"},
+    {RowFormat::sentence_label, "sentence-label"},
 }};
 
 // Names that data sets in use give to prompt and response.
@@ -66,30 +68,36 @@ std::vector<std::string> parts_of(RowFormat format) {
       return {"input_ids", "labels"};
     case RowFormat::alpaca:
       return {"instruction", "output", "input", "system", "history"};
+    case RowFormat::preference:
+      return {"chosen", "rejected", "prompt", "margin", "message_role", "message_content"};
+    case RowFormat::sentence_label:
+      return {"sentence", "label", "sentence2"};
   }
   throw InternalError("parts_of: no such format");
 }
 
-// Rows that reward models, DPO and classifiers learn from are known, so that they get a better answer than
-// that their columns are unknown.
+// Rows that other tasks learn from are known, so that they get a better answer than that their columns are
+// unknown.
 void refuse_rows_of_other_tasks(std::span<const Column> columns, const std::string& where) {
   if (has(columns, "chosen") && has(columns, "rejected"))
     throw UsageError(
         where +
-        ": has rows of preferences (chosen, rejected), which the tasks reward and dpo learn from; "
-        "they are not supported yet. To learn the chosen answers alone say data.columns: "
+        ": has rows of preferences (chosen, rejected), which task: reward learns from (dpo is not "
+        "supported yet). To learn the chosen answers alone say data.columns: "
         "{prompt: prompt, response: chosen}.");
   if (has(columns, "label") && (has(columns, "sentence") || has(columns, "text")))
     throw UsageError(where +
-                     ": has rows of labels, which the task classify learns from; it is not supported yet. To "
-                     "learn the text alone say data.format: text.");
+                     ": has rows of labels, which task: classify learns from. To learn the text alone say "
+                     "data.format: text.");
 }
 
 // The format whose parts data.columns names, or else the one whose columns exist.
 RowFormat detect_format(std::span<const Column> columns, const Names& names, const std::string& where) {
-  for (const auto& [format, label] : kFormats)
+  for (const auto& [format, label] : kFormats) {
+    if (format == RowFormat::preference) break;  // those of tasks that score sequences are named by the task
     for (const std::string& part : parts_of(format))
       if (names.contains(part)) return format;
+  }
   if (has(columns, "input_ids")) return RowFormat::input_ids;
   for (const std::string_view name : kMessagesNames)
     if (has(columns, name) && find_column(columns, std::string(name), where).kind == ColumnKind::other)
@@ -157,6 +165,48 @@ void bind_alpaca(std::span<const Column> columns, const Names& names, const std:
   }
 }
 
+// Columns that are read as JSON: what is required must be there, what is optional is read where it is there
+// or named.
+void bind_parts(std::span<const Column> columns, const Names& names, const std::string& where,
+                std::initializer_list<std::pair<std::string_view, bool>> parts, ColumnBinding& binding) {
+  for (const auto& [part, required] : parts) {
+    const std::string key(part);
+    const std::string column = names.contains(key) ? names.at(key) : key;
+    if (!required && !names.contains(key) && !has(columns, column)) continue;
+    binding.columns.push_back(find_column(columns, column, where).name);
+    binding.parts.push_back(key);
+  }
+}
+
+// The names, and those of columns of ready token ids for the parts that are not named and not there.
+Names with_ready_ids(std::span<const Column> columns, Names names,
+                     std::initializer_list<std::pair<const char*, const char*>> parts) {
+  for (const auto& [part, ids] : parts)
+    if (!names.contains(part) && !has(columns, part) && has(columns, ids)) names[part] = ids;
+  return names;
+}
+
+// A text under one of the names that data sets in use give it, and GLUE's pairs.
+void bind_sentences(std::span<const Column> columns, Names names, const std::string& where,
+                    ColumnBinding& binding) {
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 6> kPairs = {{
+      {"sentence1", "sentence2"},
+      {"question1", "question2"},
+      {"question", "sentence"},
+      {"premise", "hypothesis"},
+      {"text", "text_pair"},
+      {"sentence", ""},
+  }};
+  for (const auto& [first, second] : kPairs) {
+    if (names.contains("sentence")) break;
+    const bool pair = has(columns, second);
+    if (!has(columns, first) || (!pair && !second.empty() && first != "text")) continue;
+    names["sentence"] = first;
+    if (pair) names.emplace("sentence2", second);
+  }
+  bind_parts(columns, names, where, {{"sentence", true}, {"label", true}, {"sentence2", false}}, binding);
+}
+
 void check_column(std::span<const Column> columns, const std::string& name, ColumnKind kind,
                   const std::string& where) {
   const Column& column = find_column(columns, name, where);
@@ -186,8 +236,10 @@ std::optional<RowFormat> parse_data_format(std::string_view text) {
   if (text == "auto") return std::nullopt;
   for (const auto& [value, label] : kFormats)
     if (label == text) return value;
-  throw UsageError("data.format: '" + std::string(text) +
-                   "' is not supported; auto, prompt-response, messages, text, input-ids and alpaca are.");
+  throw UsageError(
+      "data.format: '" + std::string(text) +
+      "' is not supported; auto, prompt-response, messages, text, input-ids, alpaca, preference and "
+      "sentence-label are.");
 }
 
 ColumnBinding bind_columns(std::span<const Column> columns, std::optional<RowFormat> format,
@@ -211,6 +263,21 @@ ColumnBinding bind_columns(std::span<const Column> columns, std::optional<RowFor
       return binding;
     case RowFormat::alpaca:
       bind_alpaca(columns, names, where, binding);
+      return binding;
+    case RowFormat::preference:
+      bind_parts(columns,
+                 with_ready_ids(columns, names,
+                                {{"chosen", "chosen_input_ids"}, {"rejected", "rejected_input_ids"}}),
+                 where, {{"chosen", true}, {"rejected", true}, {"prompt", false}, {"margin", false}},
+                 binding);
+      binding.talks = find_column(columns, binding.columns.front(), where).kind == ColumnKind::other;
+      binding.ready = find_column(columns, binding.columns.front(), where).kind == ColumnKind::ids;
+      if (names.contains("message_role")) binding.message_role = names.at("message_role");
+      if (names.contains("message_content")) binding.message_content = names.at("message_content");
+      return binding;
+    case RowFormat::sentence_label:
+      bind_sentences(columns, with_ready_ids(columns, names, {{"sentence", "input_ids"}}), where, binding);
+      binding.ready = find_column(columns, binding.columns.front(), where).kind == ColumnKind::ids;
       return binding;
     case RowFormat::text:
       binding.columns = {named("text")};

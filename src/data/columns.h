@@ -17,7 +17,9 @@ enum class RowFormat : uint8_t {
   messages,         // conversations, read as JSON: a list of messages, and the tools they may call
   text,             // one text, every token a target
   input_ids,        // ready tokens, with labels or without
-  alpaca  // an instruction, its answer, and where there are any input, system and history; read as JSON
+  alpaca,      // an instruction, its answer, and where there are any input, system and history; read as JSON
+  preference,  // a chosen and a rejected answer, with the prompt or without, and a margin; read as JSON
+  sentence_label  // a text or two, and the class or numbers that they have; read as JSON
 };
 
 std::string_view to_string(RowFormat format);
@@ -33,9 +35,13 @@ struct ColumnBinding {
   std::vector<std::string> columns;
   std::vector<std::string> parts = {};                  // what each column is to the format
   std::string message_role = {}, message_content = {};  // keys of a message that are not the usual ones
+  bool talks = false;                                   // a preference's answers are lists of messages
+  bool ready = false;                                   // rows are token ids: no tokenizer is needed
 
   [[nodiscard]] ReadAs read_as() const {
-    return format == RowFormat::messages || format == RowFormat::alpaca ? ReadAs::json : ReadAs::kind;
+    const bool kinds =
+        format == RowFormat::prompt_response || format == RowFormat::text || format == RowFormat::input_ids;
+    return kinds ? ReadAs::kind : ReadAs::json;
   }
 };
 

@@ -7,9 +7,11 @@
 
 namespace plimsoll {
 
-EffectiveBatch::EffectiveBatch(int64_t sequences, const SequenceShape& shape) : packer_(sequences, shape) {
-  const auto tokens = static_cast<size_t>(sequences * shape.max_length);
+EffectiveBatch::EffectiveBatch(int64_t sequences, const SequenceShape& shape)
+    : targets_each_(static_cast<size_t>(shape.targets)), packer_(sequences, shape) {
+  const auto tokens = static_cast<size_t>(sequences * shape.tokens);
   const auto documents = static_cast<size_t>(sequences * shape.documents);
+  targets_.reserve(documents * targets_each_);
   ids_.reserve(tokens);
   labels_.reserve(tokens);
   starts_.reserve(documents + 1);
@@ -21,6 +23,7 @@ EffectiveBatch::EffectiveBatch(int64_t sequences, const SequenceShape& shape) : 
 void EffectiveBatch::clear() {
   ids_.clear();
   labels_.clear();
+  targets_.clear();
   starts_.assign(1, 0);
   rows_.clear();
   placed_.clear();
@@ -35,20 +38,28 @@ bool EffectiveBatch::add(const Example& example, int64_t row) {
     if (damaged_rows_++ == 0) first_damage_ = example.damage;
     return true;
   }
-  const int64_t place = example.targets == 0 ? 0 : packer_.place(static_cast<int64_t>(example.ids.size()));
+  const auto tokens = static_cast<int64_t>(example.ids.size());
+  const int64_t place = example.targets == 0 ? 0 : packer_.place(tokens, example.sequences());
   if (place < 0) return false;
   if (example.truncated()) ++truncated_rows_;
   if (example.targets == 0) {
     ++skipped_rows_;
     return true;
   }
-  check_internal(ids_.size() + example.ids.size() <= ids_.capacity() && starts_.size() < starts_.capacity(),
+  const auto documents = static_cast<size_t>(example.sequences());
+  check_internal(ids_.size() + example.ids.size() <= ids_.capacity() &&
+                     starts_.size() + documents <= starts_.capacity() &&
+                     example.values.size() == documents * targets_each_,
                  "an example does not fit into its effective batch");
+  const auto first = static_cast<int64_t>(ids_.size());
   ids_.insert(ids_.end(), example.ids.begin(), example.ids.end());
   labels_.insert(labels_.end(), example.labels.begin(), example.labels.end());
-  starts_.push_back(static_cast<int64_t>(ids_.size()));
-  rows_.push_back(row);
-  placed_.push_back(place);
+  targets_.insert(targets_.end(), example.values.begin(), example.values.end());
+  for (int64_t i = 0; i < example.sequences(); ++i) {
+    starts_.push_back(first + example.end_of(i));
+    rows_.push_back(row);
+    placed_.push_back(place);
+  }
   target_tokens_ += example.targets;
   return true;
 }
@@ -76,11 +87,13 @@ void EffectiveBatch::fill(int64_t step, MicroBatch& out) const {
        ++sequence)
     for (int64_t document = 0; document < sequences(); ++document)
       if (placed_[static_cast<size_t>(document)] == sequence)
-        out.append(ids(document), labels(document), static_cast<int32_t>(document));
+        out.append(ids(document), labels(document), static_cast<int32_t>(document),
+                   std::span(targets_).subspan(static_cast<size_t>(document) * targets_each_, targets_each_));
 }
 
 int64_t EffectiveBatch::planned_bytes(int64_t sequences, const SequenceShape& shape) {
-  return 2 * sequences * shape.max_length * static_cast<int64_t>(sizeof(int32_t)) +
+  return 2 * sequences * shape.tokens * static_cast<int64_t>(sizeof(int32_t)) +
+         sequences * shape.documents * shape.targets * static_cast<int64_t>(sizeof(float)) +
          (3 * sequences * shape.documents + 2 * sequences + 1) * static_cast<int64_t>(sizeof(int64_t));
 }
 

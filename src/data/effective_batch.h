@@ -21,8 +21,8 @@ struct DataPosition {
   friend bool operator==(const DataPosition&, const DataPosition&) = default;
 };
 
-// Documents are rows as the loss sees them; without packing each is a sequence of its own. What goes by
-// `sequence` below counts documents, but for micro-steps, which take sequences of the program.
+// Documents are the sequences of rows. What goes by `sequence` below counts documents, but for micro-steps,
+// which take places of the program: each has a row, or with packing several, and rows stay whole.
 class EffectiveBatch {
  public:
   // Allocates for `sequences` of this shape: nothing is allocated later.
@@ -39,7 +39,8 @@ class EffectiveBatch {
   // Of the program: at most as many as the constructor was told.
   [[nodiscard]] int64_t packed_sequences() const { return packer_.sequences(); }
   [[nodiscard]] int64_t tokens() const { return static_cast<int64_t>(ids_.size()); }
-  // 0 when every row was skipped: such a step has no loss and no update.
+  // What the loss is a mean over: target tokens, or what the task counts in their place (tasks/task.h). 0
+  // when every row was skipped: such a step has no loss and no update.
   [[nodiscard]] int64_t target_tokens() const { return target_tokens_; }
   [[nodiscard]] int64_t truncated_rows() const { return truncated_rows_; }
   // Rows with no target left, as truncation took them or all labels are masked.
@@ -65,9 +66,11 @@ class EffectiveBatch {
  private:
   std::vector<int32_t> ids_;
   std::vector<int32_t> labels_;
+  std::vector<float> targets_;   // of the documents in order, `targets_each_` of each
   std::vector<int64_t> starts_;  // one more than sequences
   std::vector<int64_t> rows_;
   std::vector<int64_t> placed_;  // sequence of each document
+  size_t targets_each_ = 0;
   Packer packer_;
   int64_t target_tokens_ = 0;
   int64_t truncated_rows_ = 0;

@@ -4,7 +4,9 @@
 
 #include "base/error.h"
 #include "data/cell.h"
+#include "data/labels.h"
 #include "data/messages.h"
+#include "io/json.h"
 #include "template/conversation.h"
 #include "text/text_error.h"
 
@@ -37,14 +39,48 @@ void require_known_ids(const std::vector<int32_t>& ids, int64_t vocab_size,
                    " (vocab_size in config.json). Tokenizer and model do not belong together.");
 }
 
+// A list of ids that the file holds.
+std::vector<int32_t> ready_ids(const nlohmann::ordered_json& list, int64_t vocab_size,
+                               const std::function<std::string()>& where) {
+  std::vector<int32_t> ids;
+  const auto known = [&](const nlohmann::ordered_json& id) {
+    return id.is_number_integer() && id.get<int64_t>() >= 0 && id.get<int64_t>() < vocab_size;
+  };
+  if (!list.is_array())
+    throw DamagedError(where() + ": is " + describe_kind(list) + ", token ids are expected.");
+  for (const nlohmann::ordered_json& id : list) {
+    if (!known(id))
+      throw DamagedError(where() + ": holds the token id " + id.dump().substr(0, 40) +
+                         ", the model has the ids 0 to " + std::to_string(vocab_size - 1) + ".");
+    ids.push_back(id.get<int32_t>());
+  }
+  return ids;
+}
+
+// The cell of a part; null where the rows have none.
+const nlohmann::ordered_json& part_of(const Row& row, const std::vector<std::string>& parts,
+                                      std::string_view part) {
+  static const nlohmann::ordered_json kNone = nullptr;
+  const auto at = std::find(parts.begin(), parts.end(), part);
+  return at == parts.end() ? kNone : row[static_cast<size_t>(at - parts.begin())].json;
+}
+
 }  // namespace
+
+int64_t Example::longest() const {
+  int64_t longest = 0;
+  for (int64_t i = 0; i < sequences(); ++i)
+    longest = std::max(longest, end_of(i) - (i == 0 ? 0 : end_of(i - 1)));
+  return longest;
+}
 
 ExampleEncoder::ExampleEncoder(const ExampleOptions& options, Tokenize tokenize, EncodeConversation converse)
     : options_(options), tokenize_(std::move(tokenize)), converse_(std::move(converse)) {
   if (options_.max_length < 2)
     throw UsageError("data.max_length: at least 2 tokens are needed, one to read and one to predict.");
   check_internal(options_.format != RowFormat::messages || converse_ != nullptr, "messages need a template");
-  check_internal(options_.format == RowFormat::input_ids || tokenize_ != nullptr, "text needs a tokenizer");
+  check_internal(options_.format == RowFormat::input_ids || options_.ready || tokenize_ != nullptr,
+                 "text needs a tokenizer");
 }
 
 void ExampleEncoder::encode(const Row& row, const std::function<std::string()>& where,
@@ -52,9 +88,15 @@ void ExampleEncoder::encode(const Row& row, const std::function<std::string()>& 
   example.ids.clear();
   example.labels.clear();
   example.damage.clear();
-  example.whole_length = 0;
+  example.ends.clear();
+  example.values.clear();
+  example.whole_length = example.targets = 0;
   example.bytes = bytes_of(row);
   try {
+    if (rule_of(options_.task.task).scores) {
+      if (options_.format == RowFormat::preference) return encode_pair(row, where, example);
+      return encode_labelled(row, where, example);
+    }
     encode_row(row, where, example);
   } catch (const TextError& error) {
     throw DamagedError(where() + ": " + error.what());
@@ -103,7 +145,93 @@ void ExampleEncoder::encode_row(const Row& row, const std::function<std::string(
     case RowFormat::input_ids:
       encode_ready_ids(row, where, example);
       break;
+    case RowFormat::preference:
+    case RowFormat::sentence_label:
+      throw InternalError("rows of a task that scores sequences are encoded by its own means");
   }
+}
+
+void ExampleEncoder::encode_answer(const nlohmann::ordered_json& prompt, const nlohmann::ordered_json& answer,
+                                   const std::function<std::string()>& where, Example& one) const {
+  if (options_.ready) {
+    one.ids = ready_ids(answer, options_.vocab_size, where);
+    return;
+  }
+  if (answer.is_string()) {
+    if (!prompt.is_null() && !prompt.is_string())
+      throw DamagedError(where() +
+                         ": the prompt is a list of messages and the answer a text; both are one or "
+                         "the other.");
+    const std::string before = prompt.is_null() ? "" : prompt.get<std::string>();
+    return encode_text({}, before + answer.get_ref<const std::string&>(), one);
+  }
+  if (!answer.is_array())
+    throw DamagedError(where() + ": an answer is " + describe_kind(answer) +
+                       ", a text or a list of messages is expected.");
+  if (converse_ == nullptr)
+    throw UsageError(where() +
+                     ": has messages, which need a chat template: the model folder has none, or "
+                     "data.template is plain.");
+  nlohmann::ordered_json messages = prompt.is_array() ? prompt : nlohmann::ordered_json::array();
+  if (prompt.is_string()) messages.push_back({{"role", "user"}, {"content", prompt}});
+  messages.insert(messages.end(), answer.begin(), answer.end());
+  converse_(read_conversation(messages, nullptr, where, {options_.message_role, options_.message_content}),
+            where, one);
+}
+
+bool ExampleEncoder::append(Example one, const std::function<std::string()>& where, Example& example) const {
+  require_known_ids(one.ids, options_.vocab_size, where);
+  one.whole_length = std::max(one.whole_length, static_cast<int64_t>(one.ids.size()));
+  fit(where, one);
+  example.whole_length = std::max(example.whole_length, one.whole_length);
+  if (one.ids.empty()) return false;
+  example.ids.insert(example.ids.end(), one.ids.begin(), one.ids.end());
+  example.labels.resize(example.ids.size(), kIgnoreLabel);
+  example.ends.push_back(static_cast<int64_t>(example.ids.size()));
+  return true;
+}
+
+// Two answers that are the same, as they are or as they were cut, teach nothing.
+void ExampleEncoder::encode_pair(const Row& row, const std::function<std::string()>& where,
+                                 Example& example) const {
+  const auto cell = [&](const char* part) { return part_of(row, options_.parts, part); };
+  for (const char* answer : {"chosen", "rejected"}) {
+    Example one;
+    encode_answer(cell("prompt"), cell(answer), where, one);
+    if (append(std::move(one), where, example)) continue;
+    example.ids.clear();
+    example.labels.clear();
+    example.ends.clear();
+    return;
+  }
+  const nlohmann::ordered_json margin = cell("margin");
+  if (!margin.is_null() && !margin.is_number())
+    throw DamagedError(where() + ": 'margin' is " + describe_kind(margin) + ", a number is expected.");
+  example.values = {margin.is_null() ? 0.0F : margin.get<float>(), 0.0F};
+  const auto chosen = example.ids.begin(), between = chosen + example.ends[0];
+  example.targets = std::equal(chosen, between, between, example.ids.end()) ? 0 : 1;
+}
+
+// As classifiers are trained elsewhere: what the tokenizer makes of the text, with no end of text behind it.
+void ExampleEncoder::encode_labelled(const Row& row, const std::function<std::string()>& where,
+                                     Example& example) const {
+  Example one;
+  if (!options_.ready) one.ids = options_.begin;
+  for (const char* part : {"sentence", "sentence2"}) {
+    const nlohmann::ordered_json& text = part_of(row, options_.parts, part);
+    if (text.is_null()) continue;
+    if (options_.ready) {
+      one.ids = ready_ids(text, options_.vocab_size, where);
+      continue;
+    }
+    if (!text.is_string())
+      throw DamagedError(where() + ": '" + part + "' is " + describe_kind(text) + ", a text is expected.");
+    tokenize_(text.get_ref<const std::string&>(), one.ids);
+  }
+  if (!append(std::move(one), where, example)) return;
+  const nlohmann::ordered_json label = part_of(row, options_.parts, "label");
+  example.values = label_values(label, {options_.task, options_.labels}, where);
+  example.targets = 1;
 }
 
 void ExampleEncoder::fit(const std::function<std::string()>& where, Example& example) const {

@@ -1,4 +1,4 @@
-// A row becomes token ids and labels.
+// A row becomes token ids, and labels or numbers.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "data/columns.h"
+#include "tasks/task.h"
 #include "template/chat_template.h"
 
 namespace plimsoll {
@@ -18,17 +19,27 @@ inline constexpr int32_t kIgnoreLabel = -100;
 // Appends the ids of a text, without any special token of its own.
 using Tokenize = std::function<void(std::string_view, std::vector<int32_t>&)>;
 
-// One sequence. labels[i] is ids[i] or kIgnoreLabel, aligned as in transformers; the shift by one to "next
-// token" is made where batches are put together.
+// One sequence, or those that a sample keeps together, one behind the other. labels[i] is ids[i] or
+// kIgnoreLabel, aligned as in transformers; the shift by one to "next token" is made where batches are put
+// together.
 struct Example {
   std::vector<int32_t> ids;
   std::vector<int32_t> labels;
-  int64_t whole_length = 0;  // tokens before truncation
+  int64_t whole_length = 0;  // tokens before truncation, of the longest sequence
   int64_t bytes = 0;         // of the texts and ids that the row was read with
-  int64_t targets = 0;       // labels the loss sees: the first token of a sequence is nobody's next one
-  std::string damage = {};   // why the row could not be read; then the rest means nothing
+  // What the loss sees: labels, of which the first of a sequence is nobody's next one; or one of what the
+  // task counts.
+  int64_t targets = 0;
+  std::string damage = {};         // why the row could not be read; then the rest means nothing
+  std::vector<int64_t> ends = {};  // of the sequences in `ids`; empty: it is one
+  std::vector<float> values = {};  // numbers of each sequence, where the task has some
 
-  [[nodiscard]] bool truncated() const { return whole_length > static_cast<int64_t>(ids.size()); }
+  [[nodiscard]] int64_t sequences() const { return ends.empty() ? 1 : static_cast<int64_t>(ends.size()); }
+  [[nodiscard]] int64_t end_of(int64_t sequence) const {
+    return ends.empty() ? static_cast<int64_t>(ids.size()) : ends[static_cast<size_t>(sequence)];
+  }
+  [[nodiscard]] int64_t longest() const;
+  [[nodiscard]] bool truncated() const { return whole_length > longest(); }
 };
 
 // What becomes of a sequence that is too long: it loses an end, teaches nothing, or is an error.
@@ -45,6 +56,9 @@ struct ExampleOptions {
   std::vector<std::string> parts = {};  // of alpaca rows: what each cell is
   std::string message_role = {}, message_content = {};  // keys of messages that are not the usual ones
   int64_t vocab_size = 0;  // rows of the embedding: ids of a file must be below it
+  TaskSpec task = {};
+  bool ready = false;                    // rows of tasks that score sequences are token ids
+  std::vector<std::string> labels = {};  // names of the classes, where they have some
 };
 
 // Sets ids and labels of a conversation: labels of what is to be learnt, kIgnoreLabel elsewhere; whole_length
@@ -66,6 +80,14 @@ class ExampleEncoder {
 
  private:
   void encode_row(const Row& row, const std::function<std::string()>& where, Example& example) const;
+  // Of tasks that score whole sequences.
+  void encode_pair(const Row& row, const std::function<std::string()>& where, Example& example) const;
+  void encode_labelled(const Row& row, const std::function<std::string()>& where, Example& example) const;
+  // A prompt, which may be null, with its answer: two texts, or two lists of messages.
+  void encode_answer(const nlohmann::ordered_json& prompt, const nlohmann::ordered_json& answer,
+                     const std::function<std::string()>& where, Example& one) const;
+  // Cuts the sequence and adds it to the sample. False where it is left out.
+  bool append(Example one, const std::function<std::string()>& where, Example& example) const;
   void encode_ready_ids(const Row& row, const std::function<std::string()>& where, Example& example) const;
   void truncate(std::vector<int32_t>& tokens) const;
   void encode_text(std::string_view prompt, std::string_view response, Example& example) const;

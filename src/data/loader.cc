@@ -38,17 +38,20 @@ void check_options(const LoaderOptions& options) {
 
 }  // namespace
 
-SequenceShape sequence_shape(const LoaderOptions& options, int64_t max_length) {
-  return {max_length, options.packing ? packed_documents(max_length) : 1};
+SequenceShape sequence_shape(const LoaderOptions& options, const ExampleOptions& examples) {
+  const int64_t sequences = rule_of(examples.task.task).sequences;
+  return {examples.max_length * sequences,
+          options.packing ? packed_documents(examples.max_length) : sequences, targets_of(examples.task)};
 }
 
-LoaderMemory plan_loader_memory(const Dataset& dataset, const RowSubset& subset, int64_t max_length,
-                                const LoaderOptions& options, int64_t longest_row) {
+LoaderMemory plan_loader_memory(const Dataset& dataset, const RowSubset& subset,
+                                const ExampleOptions& examples, const LoaderOptions& options,
+                                int64_t longest_row) {
   LoaderMemory memory;
   memory.long_row_bytes =
       kRowTimes * std::max<int64_t>(0, std::max(longest_row, dataset.longest_row()) - kOrdinaryRowBytes);
   memory.queue_bytes = (options.prefetch + 1) *
-                       EffectiveBatch::planned_bytes(options.effective, sequence_shape(options, max_length));
+                       EffectiveBatch::planned_bytes(options.effective, sequence_shape(options, examples));
   const int64_t order_bytes = row_order_bytes(dataset.units());
   const int64_t held_bytes = max_window_bytes(dataset.units(), options.order);
   memory.rows_bytes = dataset.expected_bytes(held_bytes) + order_bytes + subset.bytes();
@@ -67,7 +70,7 @@ Loader::Loader(Dataset dataset, RowSubset subset, ExampleEncoder encoder, const 
   dataset_.cap_memory(max_window_bytes(dataset_.units(), options_.order));
   slots_.reserve(static_cast<size_t>(options_.prefetch + 1));
   for (int64_t i = 0; i <= options_.prefetch; ++i)
-    slots_.emplace_back(options_.effective, sequence_shape(options_, encoder_.options().max_length));
+    slots_.emplace_back(options_.effective, sequence_shape(options_, encoder_.options()));
 }
 
 Loader::~Loader() { stop(); }
@@ -159,7 +162,7 @@ void Loader::prepare(const DataPosition& position, EffectiveBatch& batch) {
   batch.ends_epoch = end == rows();
   batch.next = batch.ends_epoch ? DataPosition{position.epoch + 1, 0} : DataPosition{position.epoch, end};
   if (batch.ends_epoch && !epoch_has_targets_)
-    refuse_without_targets(dataset_.name(), encoder_.options().max_length, first_damage_);
+    refuse_without_targets(dataset_.name(), encoder_.options(), first_damage_);
 }
 
 }  // namespace plimsoll

@@ -21,8 +21,8 @@
 namespace plimsoll {
 
 struct LoaderOptions {
-  int64_t effective = 16;  // sequences of an optimizer step
-  bool packing = false;    // several rows in a sequence
+  int64_t effective = 16;  // rows, or with packing places, of an optimizer step
+  bool packing = false;    // several rows in a place
   int64_t prefetch = 2;    // batches held ready beside the one in use
   int64_t epochs = 0;      // next() returns null after so many; 0: never
   OrderOptions order = {};
@@ -32,7 +32,7 @@ struct LoaderOptions {
 };
 
 // What the loader's batches are laid out for.
-SequenceShape sequence_shape(const LoaderOptions& options, int64_t max_length);
+SequenceShape sequence_shape(const LoaderOptions& options, const ExampleOptions& examples);
 
 // Host memory of a loader by component, known before it runs.
 struct LoaderMemory {
@@ -49,8 +49,9 @@ struct LoaderMemory {
 };
 
 // `dataset` has its columns selected; its longest row is known to have `longest_row` bytes at least.
-LoaderMemory plan_loader_memory(const Dataset& dataset, const RowSubset& subset, int64_t max_length,
-                                const LoaderOptions& options, int64_t longest_row = 0);
+LoaderMemory plan_loader_memory(const Dataset& dataset, const RowSubset& subset,
+                                const ExampleOptions& examples, const LoaderOptions& options,
+                                int64_t longest_row = 0);
 
 class Loader {
  public:

@@ -189,8 +189,10 @@ TEST(Loader, memory_is_planned_from_batch_length_and_window) {
   Dataset dataset = Dataset::open(std::vector{folder.write("a.jsonl", prompt_lines(100))});
   dataset.select(std::vector<std::string>{"prompt", "response"});
   const RowSubset subset = RowSubset::all(100);
-  const LoaderMemory small = plan_loader_memory(dataset, subset, 128, {.effective = 16, .prefetch = 2});
-  const LoaderMemory large = plan_loader_memory(dataset, subset, 256, {.effective = 16, .prefetch = 5});
+  const LoaderMemory small =
+      plan_loader_memory(dataset, subset, {.max_length = 128}, {.effective = 16, .prefetch = 2});
+  const LoaderMemory large =
+      plan_loader_memory(dataset, subset, {.max_length = 256}, {.effective = 16, .prefetch = 5});
   EXPECT_EQ(small.queue_bytes, 3 * (2 * 16 * 128 * 4 + (3 * 16 + 2 * 16 + 1) * 8));
   EXPECT_EQ(large.queue_bytes, 6 * (2 * 16 * 256 * 4 + (3 * 16 + 2 * 16 + 1) * 8));
   EXPECT_EQ(small.rows_bytes, large.rows_bytes);

@@ -23,6 +23,7 @@ class MicroBatch {
   std::vector<int32_t> positions;        // [T] within the sequence, 0 beyond the live tokens
   std::vector<int32_t> seq_starts;       // [B+1] of live sequences; then live_tokens
   std::vector<int32_t> sample_in_batch;  // [B] number within the effective batch; 0 beyond the live sequences
+  std::vector<float> targets;  // [B, ..] numbers that came with the sequence; 0 beyond the live ones
   int64_t live_tokens = 0;
   int64_t live_sequences = 0;  // documents
   int64_t target_tokens = 0;
@@ -31,7 +32,8 @@ class MicroBatch {
   void clear();
   // Appends a sequence with labels aligned to its ids, which are shifted by one here. InternalError when it
   // does not fit.
-  void append(std::span<const int32_t> ids, std::span<const int32_t> aligned_labels, int32_t sample);
+  void append(std::span<const int32_t> ids, std::span<const int32_t> aligned_labels, int32_t sample,
+              std::span<const float> its_targets = {});
   // Sequences there is room for.
   [[nodiscard]] int64_t sequences() const { return sequences_; }
   // Heap bytes.

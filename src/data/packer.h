@@ -7,10 +7,12 @@
 
 namespace plimsoll {
 
-// What a sequence of the program may hold: one row, or with packing several, called documents.
+// What a place of the program may hold: one row, or with packing several. A row is one sequence, or a few
+// that stay together (a pair); each is a document to the program.
 struct SequenceShape {
-  int64_t max_length = 1024;  // tokens
+  int64_t tokens = 1024;
   int64_t documents = 1;
+  int64_t targets = 0;  // numbers that come with each document
 };
 
 // With packing a sequence holds so many documents at most: their starts and rotary frequencies are inputs of
@@ -25,8 +27,8 @@ class Packer {
   }
 
   void clear() { filled_.clear(); }
-  // The number of the sequence that takes `tokens`, or -1 when none does.
-  int64_t place(int64_t tokens);
+  // The number of the place that takes so many documents of so many tokens together, or -1 when none does.
+  int64_t place(int64_t tokens, int64_t documents = 1);
   [[nodiscard]] int64_t sequences() const { return static_cast<int64_t>(filled_.size()); }
 
  private:

@@ -24,9 +24,11 @@ void add(const Example& example, DataStatistics& statistics) {
     ++statistics.skipped;
     return;
   }
-  const auto length = static_cast<int64_t>(example.ids.size());
-  statistics.tokens += length;
-  statistics.squares += length * length;
+  statistics.tokens += static_cast<int64_t>(example.ids.size());
+  for (int64_t i = 0, begin = 0; i < example.sequences(); begin = example.end_of(i++)) {
+    const int64_t length = example.end_of(i) - begin;
+    statistics.squares += length * length;
+  }
   statistics.target_tokens += example.targets;
 }
 
@@ -94,11 +96,15 @@ DataStatistics sample_data(Dataset& dataset, const RowSubset& subset, const Exam
   return statistics;
 }
 
-void refuse_without_targets(const std::string& name, int64_t max_length, const std::string& first_damage) {
-  throw UsageError(name + ": no row has a token to learn within data.max_length " +
-                   std::to_string(max_length) +
-                   (first_damage.empty() ? ". Raise it: the prompts alone fill it, or all labels are -100."
-                                         : ". Rows are damaged and skipped; the first: " + first_damage));
+void refuse_without_targets(const std::string& name, const ExampleOptions& options,
+                            const std::string& first_damage) {
+  const std::string length = " within data.max_length " + std::to_string(options.max_length);
+  const bool pairs = rule_of(options.task.task).sequences > 1;
+  throw UsageError(
+      name + (pairs ? ": no pair has a difference to learn" : ": no row has a token to learn") + length +
+      (first_damage.empty() ? pairs ? ". Raise it, or look at the rows: chosen and rejected are the same."
+                                    : ". Raise it: the prompts alone fill it, or all labels are -100."
+                            : ". Rows are damaged and skipped; the first: " + first_damage));
 }
 
 int64_t count_packed_steps(Dataset& dataset, const RowSubset& subset, const ExampleEncoder& encoder,
@@ -106,7 +112,7 @@ int64_t count_packed_steps(Dataset& dataset, const RowSubset& subset, const Exam
   const std::vector<int32_t> lengths = row_lengths(dataset, subset, encoder);
   dataset.hold({});
   RowOrder order(dataset.units(), subset, options.order);
-  Packer packer(options.effective, sequence_shape(options, encoder.options().max_length));
+  Packer packer(options.effective, sequence_shape(options, encoder.options()));
   int64_t steps = 0;
   for (int64_t epoch = 0; epoch < epochs; ++epoch) {
     order.start_epoch(epoch);

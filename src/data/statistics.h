@@ -42,7 +42,7 @@ DataStatistics sample_data(Dataset& dataset, const RowSubset& subset, const Exam
 RowSubset rows_that_fit(Dataset& dataset, const RowSubset& subset, const ExampleEncoder& encoder);
 
 // Throws the UsageError for a data set without a row to learn from. `first_damage`: of rows that are skipped.
-[[noreturn]] void refuse_without_targets(const std::string& name, int64_t max_length,
+[[noreturn]] void refuse_without_targets(const std::string& name, const ExampleOptions& options,
                                          const std::string& first_damage);
 
 // Optimizer steps of so many epochs with packing, found by encoding every row once: 4 bytes of memory a row

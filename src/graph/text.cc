@@ -35,7 +35,7 @@ std::string type_of(const Tensor& tensor) {
   return std::string(to_string(tensor.dtype)) + tensor.shape.to_string();
 }
 
-constexpr std::array<std::string_view, 3> kOrigins = {"checkpoint", "derived", "adapter"};
+constexpr std::array<std::string_view, 4> kOrigins = {"checkpoint", "derived", "fresh", "adapter"};
 constexpr std::array<std::string_view, 4> kInitialisers = {"normal", "zeros", "ones", "kaiming_uniform"};
 constexpr std::array<std::string_view, 3> kParts = {"body", "embedding", "head"};
 

@@ -163,7 +163,7 @@ class DecoderBuilder {
   BatchShape shape_;
   DType dtype_;
   Graph graph_;
-  BlockId block_ = kNoBlock;   // of what is being built
+  BlockId block_ = kNoBlock;  // of what is being built
   AxisId axis_ = kFirstAxis;  // likewise
   TensorId ids_ = kNoTensor, positions_ = kNoTensor, samples_ = kNoTensor, starts_ = kNoTensor,
            frequencies_ = kNoTensor, step_ = kNoTensor, table_TD_ = kNoTensor;
@@ -212,11 +212,10 @@ ScoredGraph build_decoder_scores(const ModelSpec& spec, const BatchShape& shape,
   return {std::move(b.graph()), scores};
 }
 
-int64_t count_parameters(const ModelSpec& spec) {
-  const Graph graph =
-      spec.scores_sequences
-          ? build_decoder_scores(spec, {1, 1, 1}, DType::f32, std::max<int64_t>(spec.labels, 1), "").graph
-          : build_decoder_loss(spec, {1, 1, 1}, DType::f32, 1, "loss");
+int64_t count_parameters(const ModelSpec& spec, int64_t scores) {
+  if (scores == 0 && spec.scores_sequences) scores = std::max<int64_t>(spec.labels, 1);
+  const Graph graph = scores > 0 ? build_decoder_scores(spec, {1, 1, 1}, DType::f32, scores, "").graph
+                                 : build_decoder_loss(spec, {1, 1, 1}, DType::f32, 1, "loss");
   int64_t total = 0;
   for (const Tensor& tensor : graph.tensors())
     if (tensor.role == Role::frozen_weight) total += tensor.shape.elements();

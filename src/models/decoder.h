@@ -31,8 +31,8 @@ Graph build_decoder_cached(const ModelSpec& spec, int64_t tokens, int64_t capaci
 inline constexpr AxisId kSequenceAxis = 1;
 inline constexpr const char* kSequenceAxisName = "sequences";
 
-// Forward pass to `outputs` scores of each sequence, by a head `score.weight` [outputs, H] that is fresh where
-// the checkpoint has none. It reads the rows that input `sequences.last_rows` i32 [B] names.
+// Forward pass to `outputs` scores of each sequence, by a head `score.weight` [outputs, H] that is fresh
+// where the checkpoint has none. It reads the rows that input `sequences.last_rows` i32 [B] names.
 struct ScoredGraph {
   Graph graph;
   TensorId scores = kNoTensor;  // [B, outputs]
@@ -41,7 +41,7 @@ struct ScoredGraph {
 ScoredGraph build_decoder_scores(const ModelSpec& spec, const BatchShape& shape, DType dtype, int64_t outputs,
                                  const std::string& scores_name);
 
-// Number of parameters (a tied head counts once).
-int64_t count_parameters(const ModelSpec& spec);
+// Number of parameters (a tied head counts once); with `scores` those of a model that scores sequences so.
+int64_t count_parameters(const ModelSpec& spec, int64_t scores = 0);
 
 }  // namespace plimsoll

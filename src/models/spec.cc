@@ -254,6 +254,8 @@ void read_scores(const Reader& in, const Family& family, ModelSpec& spec) {
   if (in.has("id2label") && in.at("id2label").is_object())
     spec.labels = static_cast<int64_t>(in.at("id2label").size());
   spec.labels = in.integer("num_labels", 1, kMostLabels, spec.labels);
+  if (spec.scores_sequences && spec.labels == 0)
+    spec.labels = 2;  // transformers' default, which it leaves out
   for (const char* key : {"pad_token_id", "eos_token_id"}) {
     if (spec.pad_token || !in.has(key)) continue;
     const Json& value = in.at(key);

@@ -66,9 +66,8 @@ int64_t default_loss_chunk(const Experiment& experiment, int64_t tokens) {
 
 Graph build_micro_step(const Experiment& experiment, const Variant& variant, PassId last,
                        const AfterPass& after) {
-  Graph forward =
-      build_loss(experiment, batch_of(experiment, variant.micro_batch, experiment.documents),
-                 variant.loss_chunk, kLossTensor, "");
+  Graph forward = build_loss(experiment, batch_of(experiment, variant.micro_batch, experiment.documents),
+                             variant.loss_chunk, kLossTensor, "");
   return run_passes(std::move(forward), context_of(experiment, variant, nullptr, Purpose::train), kFirstPass,
                     last, after);
 }

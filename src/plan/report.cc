@@ -1,6 +1,8 @@
 // What `plimsoll plan` prints: the verdict first, then the reason, then what to do next (docs/plan.md).
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -235,17 +237,25 @@ std::string verdict_text(const Plan& plan) {
          (plan.request.device.rates.calibrated ? "" : " (guessed: this machine's rates are not measured)");
 }
 
+// Scores of the head that the task puts in place of the model's own; 0: none.
+int64_t head_of(const Experiment& experiment) {
+  return rule_of(experiment.task.task).scores ? experiment.task.outputs : 0;
+}
+
 std::string model_text(const Plan& plan) {
   const Experiment& experiment = plan.request.experiment;
-  const auto millions = static_cast<double>(count_parameters(experiment.model)) / 1e6;
-  std::string number = std::to_string(millions);
-  number.resize(number.find('.') + 2);
-  return experiment.model.describe() + ", " + number + " M parameters";
+  std::array<char, 32> number{};
+  std::snprintf(number.data(), number.size(), "%.1f",
+                static_cast<double>(count_parameters(experiment.model, head_of(experiment))) / 1e6);
+  return experiment.model.describe() + ", " + number.data() + " M parameters";
 }
 
 std::string experiment_text(const Plan& plan) {
   const Experiment& experiment = plan.request.experiment;
-  return method_text(experiment) + " · " + std::string(to_string(experiment.precision.compute)) +
+  const TaskRule& rule = rule_of(experiment.task.task);
+  const std::string task =
+      rule.scores ? std::string(to_string(rule.task)) + " (" + std::string(rule.unit) + ") · " : "";
+  return task + method_text(experiment) + " · " + std::string(to_string(experiment.precision.compute)) +
          " · length " + format_count(experiment.max_length) + " · " + split_text(experiment, plan.variant);
 }
 

@@ -263,17 +263,41 @@ void RecipeBuilder::forget_what_means_nothing(int first) {
   }
 }
 
+// Tasks that score whole sequences read rows of their own, and have no logits and no packing.
+void RecipeBuilder::check_task(const Recipe& recipe) {
+  const DataFormat format = recipe.data.format;
+  const bool scores = rule_of(recipe.task).scores;
+  const DataFormat own = recipe.task == Task::reward ? DataFormat::preference : DataFormat::sentence_label;
+  const bool of_scores = format == DataFormat::preference || format == DataFormat::sentence_label;
+  const std::string task = "task: " + std::string(to_string(recipe.task));
+  if (format != DataFormat::automatic && (scores ? format != own : of_scores))
+    conflict("data.format",
+             to_yaml(find_option("data.format")->get(recipe)) + " does not belong to " + task +
+                 (scores ? std::string("; it reads ") +
+                               (own == DataFormat::preference ? "preference" : "sentence-label")
+                         : std::string("; preference is for reward, sentence-label for classify")));
+  if (!scores) return;
+  if (recipe.data.packing) conflict("data.packing", "is not supported beside " + task);
+  if (recipe.memory.loss_chunk != kAuto)
+    conflict("memory.loss_chunk",
+             "means nothing beside " + task + ", which has no logits over the vocabulary");
+}
+
 void RecipeBuilder::check_together(const Recipe& recipe) {
   const auto gave = [this](const std::string& key) { return given_.contains(key); };
   for (const Option& option : options())
     if (!applies_to_optimizer(option, recipe) && gave(option.key))
       conflict(option.key, "means nothing beside optimizer.name: " +
                                to_yaml(find_option("optimizer.name")->get(recipe)) + "; remove it");
+    else if (!applies_to_task(option, recipe) && gave(option.key))
+      conflict(option.key, "means nothing beside task: " + std::string(to_string(recipe.task)) +
+                               "; remove it, or say task: " + std::string(to_string(*option.task)));
     else if (!applies(option, recipe) && gave(option.key))
       conflict(option.key, "means nothing beside method.type: " + method_name(recipe.method.type) +
                                "; remove it, or say method.type: " + method_name(option.method));
   if (recipe.method.type == MethodType::full && recipe.adapter)
     conflict("adapter", "continues LoRA training, but method.type is full");
+  check_task(recipe);
   const bool answers = recipe.data.format == DataFormat::prompt_response ||
                        recipe.data.format == DataFormat::messages || recipe.data.format == DataFormat::alpaca;
   if (recipe.task == Task::pretrain && answers)

@@ -19,8 +19,9 @@ Option data_train() {
 
 Option data_columns() {
   static const std::vector<std::string> kNames = {
-      "prompt",      "response", "messages", "tools",  "text",    "input_ids",    "labels",
-      "instruction", "input",    "output",   "system", "history", "message_role", "message_content"};
+      "prompt",      "response", "messages", "tools",    "text",      "input_ids",    "labels",
+      "instruction", "input",    "output",   "system",   "history",   "message_role", "message_content",
+      "chosen",      "rejected", "margin",   "sentence", "sentence2", "label"};
   Option option;
   option.key = "data.columns";
   option.values = "a map such as {prompt: question, response: answer}";

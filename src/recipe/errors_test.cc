@@ -41,7 +41,8 @@ TEST(RecipeErrors, wrong_types_say_what_is_expected_and_what_was_found) {
   EXPECT_EQ(error_of("method: {r: '8'}"),
             "q.yaml:2: method.r: expected a whole number from 1 to 8,192, found the quoted text '8'");
   EXPECT_EQ(error_of("method: lora"), "q.yaml:2: method: expected a map of keys, found 'lora'");
-  EXPECT_EQ(error_of("task: [sft]"), "q.yaml:2: task: expected sft | pretrain, found a list");
+  EXPECT_EQ(error_of("task: [sft]"),
+            "q.yaml:2: task: expected sft | pretrain | reward | classify, found a list");
   EXPECT_EQ(error_of("seed:"),
             "q.yaml:2: seed: expected a whole number from 0 to 9,007,199,254,740,992, found nothing");
   EXPECT_EQ(error_of("data: {shuffle: yes}"), "q.yaml:2: data.shuffle: expected true or false, found 'yes'");
@@ -50,7 +51,7 @@ TEST(RecipeErrors, wrong_types_say_what_is_expected_and_what_was_found) {
   EXPECT_EQ(error_of("data: {columns: {promt: x}}"),
             "q.yaml:2: data.columns: 'promt' is no column; there are prompt, response, messages, tools, "
             "text, input_ids, labels, instruction, input, output, system, history, message_role, "
-            "message_content");
+            "message_content, chosen, rejected, margin, sentence, sentence2, label");
   EXPECT_EQ(
       error_of("memory: {device: 8 apples}"),
       "q.yaml:2: memory.device: expected auto, a share such as 80% or a size such as 8GiB, found '8 apples'");

@@ -76,8 +76,13 @@ bool applies_to_optimizer(const Option& option, const Recipe& recipe) {
   return option.optimizer_uses == nullptr || traits_of(recipe.optimizer.name).*option.optimizer_uses;
 }
 
+bool applies_to_task(const Option& option, const Recipe& recipe) {
+  return !option.task || option.task == recipe.task;
+}
+
 bool applies(const Option& option, const Recipe& recipe) {
-  return applies_to_optimizer(option, recipe) && recipe.method.type >= option.method;
+  return applies_to_optimizer(option, recipe) && applies_to_task(option, recipe) &&
+         recipe.method.type >= option.method;
 }
 
 std::string to_yaml(const Json& value) {

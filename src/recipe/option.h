@@ -29,6 +29,7 @@ struct Option {
   bool required = false;  // a recipe without it means nothing
   // The first of full, lora, qlora that the key means something to; an error beside those before it.
   MethodType method = MethodType::full;
+  std::optional<Task> task = {};  // the only one that the key means something to
   // An error beside optimizers that have it not; nullptr: all use the key.
   bool OptimizerTraits::*optimizer_uses = nullptr;
   bool is_part = false;     // shown inside another key's value (precision.weights)
@@ -48,6 +49,7 @@ std::string suggest_key(std::string_view unknown);
 // not beside AdamW.
 bool applies(const Option& option, const Recipe& recipe);
 bool applies_to_optimizer(const Option& option, const Recipe& recipe);
+bool applies_to_task(const Option& option, const Recipe& recipe);
 
 // The words of data.template.
 const std::vector<std::string>& template_names();

@@ -40,6 +40,10 @@ Words<OptimizerKind> optimizer_words() {
   for (const OptimizerTraits& optimizer : kOptimizers) words.emplace_back(optimizer.name, optimizer.kind);
   return words;
 }
+Option of_task(Task task, Option option) {
+  option.task = task;
+  return experiment(std::move(option));
+}
 Option part(Option option) {
   option.is_part = true;
   return option;
@@ -67,6 +71,17 @@ Option method_targets() {
         return names && !names->empty() ? names : std::nullopt;
       },
       [](const std::vector<std::string>& names) { return names.empty() ? Json("all-linear") : Json(names); });
+}
+
+Option classify_labels() {
+  return make(
+      "classify.labels", FIELD(classify.labels), "a list of names such as [negative, positive], or null",
+      "classify: the classes, in the order of their numbers; null: those of the model's config.json",
+      [](const Node& node, Folder) -> std::optional<std::vector<std::string>> {
+        if (node.kind == Node::Kind::null) return std::vector<std::string>();
+        return read_names(node);
+      },
+      [](const std::vector<std::string>& names) { return names.empty() ? Json(nullptr) : Json(names); });
 }
 
 Option optimizer_betas() {
@@ -191,6 +206,22 @@ Option every(std::string key, Field field, std::string meaning) {
       [](const Every& value) { return print(value); });
 }
 
+Words<Task> task_words() {
+  return {
+#define TASK(name, meaning) {#name, Task::name},
+#include "tasks/tasks.def"
+#undef TASK
+  };
+}
+
+std::string task_meaning() {
+  std::string text = "what is learnt";
+#define TASK(name, meaning) text += std::string(text.size() > 14 ? "; " : ": ") + #name + ": " + (meaning);
+#include "tasks/tasks.def"
+#undef TASK
+  return text;
+}
+
 std::vector<Option> model_options() {
   return {
       required(experiment(make(
@@ -199,8 +230,16 @@ std::vector<Option> model_options() {
       experiment(choice<Init>("init", FIELD(init), {{"weights", Init::weights}, {"random", Init::random}},
                               "start from the folder's weights, or from new random ones")),
       experiment(optional_path("adapter", FIELD(adapter), "PEFT folder to continue from")),
-      experiment(choice<Task>("task", FIELD(task), {{"sft", Task::sft}, {"pretrain", Task::pretrain}},
-                              "what is learnt: responses to prompts, or plain text")),
+      experiment(choice<Task>("task", FIELD(task), task_words(), task_meaning())),
+      of_task(Task::reward, number("reward.centering", FIELD(reward.centering), {0, 1e3},
+                                   "reward: times the squared sum of a pair's rewards, added to the loss")),
+      of_task(Task::classify, classify_labels()),
+      of_task(Task::classify,
+              choice<ClassProblem>("classify.problem", FIELD(classify.problem),
+                                   {{"one-of", ClassProblem::one_of},
+                                    {"any-of", ClassProblem::any_of},
+                                    {"numbers", ClassProblem::numbers}},
+                                   "classify: a row has one class, any number of them, or numbers")),
   };
 }
 
@@ -217,7 +256,9 @@ std::vector<Option> data_options() {
                                      {"messages", DataFormat::messages},
                                      {"text", DataFormat::text},
                                      {"input-ids", DataFormat::input_ids},
-                                     {"alpaca", DataFormat::alpaca}},
+                                     {"alpaca", DataFormat::alpaca},
+                                     {"preference", DataFormat::preference},
+                                     {"sentence-label", DataFormat::sentence_label}},
                                     "what a row holds; auto looks at the columns")),
       experiment(data_columns()),
       experiment(data_template()),

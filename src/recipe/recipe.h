@@ -12,14 +12,23 @@
 
 #include "ops/optimizer_kind.h"
 #include "recipe/row_range.h"
+#include "tasks/task.h"
 #include "tensor/tensor.h"
 
 namespace plimsoll {
 
 // Enumerations hold what exists. Values that are known but missing are refused by name: unsupported.cc.
 enum class Init : uint8_t { weights, random };
-enum class Task : uint8_t { sft, pretrain };
-enum class DataFormat : uint8_t { automatic, prompt_response, messages, text, input_ids, alpaca };
+enum class DataFormat : uint8_t {
+  automatic,
+  prompt_response,
+  messages,
+  text,
+  input_ids,
+  alpaca,
+  preference,
+  sentence_label
+};
 enum class Truncation : uint8_t { right, left, drop, refuse };
 enum class PromptLoss : uint8_t { no, yes, messages };  // messages: of conversations, not of prompts
 enum class RowErrors : uint8_t { stop, skip };
@@ -139,6 +148,17 @@ struct Recipe {
     bool shuffle = true;
     friend bool operator==(const Data&, const Data&) = default;
   };
+  // Of task: reward.
+  struct Reward {
+    double centering = 0.0;
+    friend bool operator==(const Reward&, const Reward&) = default;
+  };
+  // Of task: classify.
+  struct Classify {
+    std::vector<std::string> labels;  // names of the classes; empty: as the model's config says
+    ClassProblem problem = ClassProblem::one_of;
+    friend bool operator==(const Classify&, const Classify&) = default;
+  };
   struct Method {
     MethodType type = MethodType::lora;
     int64_t r = 16;
@@ -217,6 +237,8 @@ struct Recipe {
   Init init = Init::weights;
   std::optional<std::string> adapter;
   Task task = Task::sft;
+  Reward reward;
+  Classify classify;
   Data data;
   Method method;
   Batch batch;

@@ -29,11 +29,7 @@ std::string not_yet(std::string_view key, std::string_view value) {
 
 const std::vector<Unsupported>& unsupported() {
   static const std::vector<Unsupported> kList = {
-      {"task", {"seq2seq", "reward", "classify", "dpo"}, {}},
-      {"data.format", {"preference", "sentence-label"}, {}},
-      {"data.columns",
-       {"chosen", "rejected", "chosen_input_ids", "rejected_input_ids", "sentence", "label"},
-       {}},
+      {"task", {"seq2seq", "dpo"}, {}},
       {"data.max_length", {"source", "target"}, {}},
       {"data.loader_threads", {}, {"auto", "1"}},
       {"data.pin", {}, {"auto"}},

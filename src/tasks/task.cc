@@ -34,7 +34,8 @@ Metrics metrics_of(const TaskSpec& task, std::span<const double> sums) {
   return rule.metrics == nullptr || sums[1] <= 0 ? Metrics{} : rule.metrics(task, sums);
 }
 
-Graph with_sequence_loss(const LossRequest& request, OpKind loss, int64_t targets, int64_t sums, Attrs attrs) {
+Graph with_sequence_loss(const LossRequest& request, OpKind loss, int64_t targets, int64_t sums,
+                         Attrs attrs) {
   ScoredGraph scored = build_decoder_scores(request.model, request.shape, request.dtype, request.task.outputs,
                                             request.scores_name);
   Graph& graph = scored.graph;

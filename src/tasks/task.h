@@ -1,5 +1,5 @@
-// What a run learns: the sequences of a sample, the head and the loss over them, and what is told of its sums. One file
-// per task; tasks.def lists them.
+// What a run learns: the sequences of a sample, the head and the loss over them, and what is told of its
+// sums. One file per task; tasks.def lists them.
 #pragma once
 
 #include <array>
@@ -23,9 +23,9 @@ enum class Task : uint8_t {
 // A task with what the recipe and the model say of it.
 struct TaskSpec {
   Task task = Task::sft;
-  int64_t outputs = 1;                             // scores of a sequence
-  ClassProblem problem = ClassProblem::one_of;     // of classify
-  double centering = 0;                            // of reward
+  int64_t outputs = 1;                          // scores of a sequence
+  ClassProblem problem = ClassProblem::one_of;  // of classify
+  double centering = 0;                         // of reward
 };
 
 // A figure of a step or an evaluation, beside its loss.
@@ -50,15 +50,15 @@ struct LossRequest {
   const ModelSpec& model;
   BatchShape shape;
   DType dtype;
-  int64_t chunk;            // rows of logits at a time, where the task has logits
-  std::string loss_name;    // the metric tensor of its sums, f64: the loss, what that is divided by, and others
+  int64_t chunk;          // rows of logits at a time, where the task has logits
+  std::string loss_name;  // the metric tensor of its sums, f64: the loss, what that is divided by, and others
   std::string scores_name;  // of the metric tensor that scores remain in, where the task has scores; or empty
 };
 
 struct TaskRule {
   Task task;
   int64_t sequences = 1;  // of a sample: they stay together in one micro-step
-  bool scores = false;    // whole sequences, by a head `score`; else every token's next one, by the model's own
+  bool scores = false;  // whole sequences, by a head `score`; else every token's next one, by the model's own
   std::string_view unit;  // what the loss is a mean over: "target tokens"
   Graph (*loss)(const LossRequest&) = nullptr;
   // f32 of each sequence that the loss reads beside its scores (input `sequences.targets`); nullptr: none.

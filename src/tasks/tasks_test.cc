@@ -31,7 +31,8 @@ TEST(Task, names_are_those_of_the_recipe) {
 }
 
 TEST(Task, tasks_that_score_have_a_fresh_head_in_place_of_the_models_own) {
-  for (const TaskSpec& task : {TaskSpec{.task = Task::reward}, TaskSpec{.task = Task::classify, .outputs = 3}}) {
+  for (const TaskSpec& task :
+       {TaskSpec{.task = Task::reward}, TaskSpec{.task = Task::classify, .outputs = 3}}) {
     const Graph graph = loss_of(task, tiny());
     verify(graph);
     const Tensor& head = graph.tensor(graph.find("score.weight"));

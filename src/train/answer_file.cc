@@ -27,22 +27,26 @@ void require_apart(const std::optional<std::filesystem::path>& out,
   }
 }
 
-AnswerFile::AnswerFile(const std::optional<std::filesystem::path>& path) {
+OutLines::OutLines(const std::optional<std::filesystem::path>& path) {
   if (!path) return;
   path_ = *path;
   file_.open(path_, std::ios::binary | std::ios::trunc);
   if (!file_) throw UsageError("--out: " + path_.string() + " cannot be written");
 }
 
-void AnswerFile::write(const Question& question, const Answer& answer) {
+void OutLines::write(const nlohmann::ordered_json& line) {
   if (path_.empty()) return;
-  nlohmann::ordered_json line = {{"prompt", question.prompt}, {"response", answer.text}};
-  if (question.expected) line["expected"] = *question.expected;
-  line["ended_by"] = to_string(answer.end);
   // Texts may hold bytes that are no UTF-8 (a data file's): they become U+FFFD.
   const std::string text = line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
   if (!(file_ << text << std::endl))
     throw StoppedError("--out: " + path_.string() + " cannot be written (disk full?)");
+}
+
+void AnswerFile::write(const Question& question, const Answer& answer) {
+  nlohmann::ordered_json line = {{"prompt", question.prompt}, {"response", answer.text}};
+  if (question.expected) line["expected"] = *question.expected;
+  line["ended_by"] = to_string(answer.end);
+  lines_.write(line);
 }
 
 void AnswerTally::add(const Question& question, const Answer& answer) {

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <vector>
 
@@ -13,16 +14,27 @@
 
 namespace plimsoll {
 
-class AnswerFile {
+// A file of JSON lines that --out names.
+class OutLines {
  public:
   // Without a path nothing is written. Throws UsageError where the file cannot be.
-  explicit AnswerFile(const std::optional<std::filesystem::path>& path);
-  // {"prompt", "response", "expected" where there is one, "ended_by"}. Throws StoppedError on a full disk.
-  void write(const Question& question, const Answer& answer);
+  explicit OutLines(const std::optional<std::filesystem::path>& path);
+  // Throws StoppedError on a full disk.
+  void write(const nlohmann::ordered_json& line);
 
  private:
   std::filesystem::path path_;
   std::ofstream file_;
+};
+
+class AnswerFile {
+ public:
+  explicit AnswerFile(const std::optional<std::filesystem::path>& path) : lines_(path) {}
+  // {"prompt", "response", "expected" where there is one, "ended_by"}.
+  void write(const Question& question, const Answer& answer);
+
+ private:
+  OutLines lines_;
 };
 
 // Throws UsageError where `out` is a file that the command reads: one of `read`, or of a folder among them.

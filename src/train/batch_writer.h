@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "data/micro_batch.h"
+#include "models/decoder.h"
 #include "models/spec.h"
 #include "ops/step_values.h"
 #include "runtime/executor.h"
@@ -15,15 +16,18 @@ class BatchWriter {
  public:
   BatchWriter(const Executor& program, const ModelSpec& model);
 
-  // Copies ids, positions and labels, fills samples and rotary frequencies and the live counts. Allocates
-  // nothing.
+  // Copies ids, positions and labels, or targets; fills samples, rotary frequencies, the live counts and,
+  // where sequences are scored, the rows that are. Allocates nothing.
   void write(const MicroBatch& batch);
   void set(StepValue which, double value) { step_[static_cast<size_t>(which)] = value; }
   void set_seed(uint64_t seed);
 
  private:
+  void write_scored_rows(const MicroBatch& batch);
+
   const ModelSpec& model_;
-  std::span<int32_t> input_ids_, labels_, positions_, samples_, seq_starts_;
+  std::span<int32_t> input_ids_, labels_, positions_, samples_, seq_starts_, last_rows_;
+  std::span<float> targets_;
   std::span<float> inv_freq_;
   std::span<double> step_;
 };

@@ -29,7 +29,7 @@ constexpr int64_t kMaxStateBytes = kMiB;
 std::vector<const TableRow*> optimizer_rows(const PersistentState& state) {
   std::vector<const TableRow*> rows;
   for (const TableRow& row : state.rows()) {
-    const bool adapter_master = row.role == Role::master && row.parameter.origin == Origin::adapter;
+    const bool adapter_master = row.role == Role::master && is_beside_adapters(state, row);
     if ((row.role == Role::optimizer_state || row.role == Role::master) && !adapter_master)
       rows.push_back(&row);
   }

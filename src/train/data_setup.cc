@@ -29,6 +29,10 @@ std::optional<RowFormat> row_format(DataFormat format) {
       return RowFormat::input_ids;
     case DataFormat::alpaca:
       return RowFormat::alpaca;
+    case DataFormat::preference:
+      return RowFormat::preference;
+    case DataFormat::sentence_label:
+      return RowFormat::sentence_label;
   }
   throw InternalError("row_format: no such format");
 }
@@ -47,14 +51,24 @@ TooLong too_long(Truncation truncation) {
   throw InternalError("too_long: no such truncation");
 }
 
+// The chat template of the rows, where they are conversations.
+std::optional<ChatTemplate> template_of(const Recipe& recipe, const ColumnBinding& binding) {
+  if (binding.format != RowFormat::preference) return chat_template_of(recipe, binding.format);
+  return chat_template_of(recipe, binding.talks ? RowFormat::messages : RowFormat::text);
+}
+
 bool learns_prompts(const Recipe& recipe, RowFormat format) {
-  return recipe.task == Task::pretrain || recipe.data.train_on_prompt == PromptLoss::yes ||
+  return rule_of(recipe.task).scores || recipe.task == Task::pretrain ||
+         recipe.data.train_on_prompt == PromptLoss::yes ||
          (recipe.data.train_on_prompt == PromptLoss::messages && format == RowFormat::messages);
 }
 
 ExampleEncoder make_encoder(const Recipe& recipe, const ColumnBinding& binding, const DataSetup& data,
-                            int64_t vocab) {
+                            const ModelSpec& model) {
   ExampleOptions options;
+  options.task = read_task(recipe, model);
+  options.ready = binding.ready;
+  options.labels = recipe.classify.labels;
   options.format = binding.format;
   options.parts = binding.parts;
   options.message_role = binding.message_role;
@@ -63,8 +77,8 @@ ExampleEncoder make_encoder(const Recipe& recipe, const ColumnBinding& binding, 
   options.too_long = too_long(recipe.data.truncation);
   options.train_on_prompt = learns_prompts(recipe, binding.format);
   options.joined = recipe.data.chat_template == "trl";
-  options.vocab_size = vocab;
-  if (binding.format == RowFormat::input_ids) return ExampleEncoder(options, {});
+  options.vocab_size = model.vocab;
+  if (binding.format == RowFormat::input_ids || binding.ready) return ExampleEncoder(options, {});
   if (!data.tokenizer)
     throw UsageError(
         recipe.model +
@@ -74,7 +88,7 @@ ExampleEncoder make_encoder(const Recipe& recipe, const ColumnBinding& binding, 
   options.eos = *data.special.end_of_text;
   if (recipe.data.bos) options.begin = text_start(*data.tokenizer, options.eos);
   EncodeConversation converse;
-  if (auto chat = chat_template_of(recipe, binding.format)) {
+  if (auto chat = template_of(recipe, binding)) {
     std::optional<int32_t> end_of_turn;
     if (const auto end = recipe.data.special_tokens.find("eot_token");
         end != recipe.data.special_tokens.end())
@@ -121,7 +135,10 @@ RowSubset named_rows(const Dataset& dataset, const std::vector<TrainSource>& sou
 }
 
 // TRL reads a column `text` where rows have neither messages nor prompts, whatever else they have.
+// Tasks that score whole sequences have one format each.
 std::optional<RowFormat> format_of(const Recipe& recipe, std::span<const Column> columns) {
+  if (recipe.task == Task::reward) return RowFormat::preference;
+  if (recipe.task == Task::classify) return RowFormat::sentence_label;
   const auto format = row_format(recipe.data.format);
   const auto has = [&](std::string_view name) {
     return std::any_of(columns.begin(), columns.end(), [name](const Column& c) { return c.name == name; });
@@ -188,14 +205,14 @@ LoaderOptions eval_loader(int64_t micro) {
   return options;
 }
 
-void open_eval(const Recipe& recipe, int64_t vocab, DataSetup& data) {
+void open_eval(const Recipe& recipe, const ModelSpec& model, DataSetup& data) {
   const EvalSource& source = recipe.data.eval;
   const int64_t micro = recipe.eval.micro == kAuto ? recipe.batch.effective : recipe.eval.micro;
   if (source.kind == EvalSource::Kind::none) return;
   const bool apart = source.kind == EvalSource::Kind::path;
   OpenRows open = open_rows(
       recipe, apart ? std::vector<TrainSource>{{source.path, 1.0, source.rows}} : recipe.data.train);
-  ExampleEncoder encoder = make_encoder(recipe, open.binding, data, vocab);
+  ExampleEncoder encoder = make_encoder(recipe, open.binding, data, model);
   if (apart) {
     drop_long_rows(recipe, open.dataset, encoder, open.rows);
     data.eval.emplace(
@@ -215,7 +232,7 @@ DataSummary summarise(DataSource& train) {
   const DataStatistics sample = sample_data(train.dataset, train.rows, train.encoder);
   train.longest_row = sample.longest_bytes;
   if (sample.rows == train.rows.size() && sample.target_tokens == 0)
-    refuse_without_targets(train.dataset.name(), train.encoder.options().max_length, sample.first_damage);
+    refuse_without_targets(train.dataset.name(), train.encoder.options(), sample.first_damage);
   const RowOrder order(train.dataset.units(), train.rows, train.loader.order);
   DataSummary summary;
   summary.rows = order.rows();
@@ -237,7 +254,7 @@ DataSummary summarise(DataSource& train) {
 
 }  // namespace
 
-DataSetup open_data(const Recipe& recipe, int64_t vocab) {
+DataSetup open_data(const Recipe& recipe, const ModelSpec& model) {
   DataSetup data;
   if (const auto tokenizer = Tokenizer::find_file(recipe.model)) {
     data.tokenizer = std::make_shared<const Tokenizer>(Tokenizer::from_file(*tokenizer));
@@ -245,15 +262,15 @@ DataSetup open_data(const Recipe& recipe, int64_t vocab) {
     take_special_tokens(recipe, data);
   }
   OpenRows open = open_rows(recipe, recipe.data.train);
-  ExampleEncoder encoder = make_encoder(recipe, open.binding, data, vocab);
+  ExampleEncoder encoder = make_encoder(recipe, open.binding, data, model);
   const int64_t named = open.rows.size();
   drop_long_rows(recipe, open.dataset, encoder, open.rows);
   data.dropped_rows = named - open.rows.size();
-  data.chat = chat_template_of(recipe, open.binding.format);
+  data.chat = template_of(recipe, open.binding);
   if (data.chat && data.tokenizer) begin_texts(*data.tokenizer, data.special.end_of_text, *data.chat);
   data.train.emplace(
       DataSource{std::move(open.dataset), std::move(open.rows), std::move(encoder), train_loader(recipe)});
-  open_eval(recipe, vocab, data);
+  open_eval(recipe, model, data);
   data.summary = summarise(*data.train);
   if (data.eval) data.eval->longest_row = data.train->longest_row;
   const LoaderOptions& loader = data.train->loader;
@@ -263,7 +280,7 @@ DataSetup open_data(const Recipe& recipe, int64_t vocab) {
   return data;
 }
 
-Recipe with_length(const Recipe& recipe, int64_t vocab) {
+Recipe with_length(const Recipe& recipe, const ModelSpec& model) {
   if (recipe.data.max_length != kLongestRow) return recipe;
   if (recipe.data.train.empty())
     throw UsageError(
@@ -277,7 +294,7 @@ Recipe with_length(const Recipe& recipe, int64_t vocab) {
     source.dataset.hold({});
     return most;
   };
-  DataSetup data = open_data(measured, vocab);
+  DataSetup data = open_data(measured, model);
   Recipe settled = recipe;
   settled.data.max_length = std::max<int64_t>(2, longest(*data.train));
   if (data.eval) settled.data.max_length = std::max(settled.data.max_length, longest(*data.eval));

@@ -15,6 +15,8 @@
 #include "train/answer_file.h"
 #include "train/batch_writer.h"
 #include "train/conversations.h"
+#include "train/run_programs.h"
+#include "train/score_file.h"
 
 namespace plimsoll {
 namespace {
@@ -58,8 +60,10 @@ Recipe recipe_of(const EvalOptions& options, const ModelPaths& paths) {
 Experiment experiment_of(const EvalOptions& options, const ModelPaths& paths, Recipe& recipe) {
   Experiment experiment;
   experiment.model = read_model_spec(paths.base / "config.json");
+  experiment.task = read_task(recipe, experiment.model);
   experiment.lora = paths.adapter.has_value();
-  if (paths.adapter) read_adapter_config(*paths.adapter, experiment.lora_options);
+  if (paths.adapter)
+    read_adapter_config(*paths.adapter, experiment.lora_options, rule_of(experiment.task.task).scores);
   if (const auto nf4 = quantisation_of(paths)) {
     experiment.nf4 = true;
     experiment.nf4_options = *nf4;
@@ -77,21 +81,21 @@ Experiment experiment_of(const EvalOptions& options, const ModelPaths& paths, Re
 }
 
 // The rows as the run read its own. A file named by --data may be of another format: then as its columns say.
-DataSetup open_rows(Recipe& recipe, const EvalOptions& options, int64_t vocab) {
+DataSetup open_rows(Recipe& recipe, const EvalOptions& options, const ModelSpec& model) {
   const auto says = [](const std::string& set) {
     return set.starts_with("data.format") || set.starts_with("data.columns");
   };
   const bool stated = std::any_of(options.sets.begin(), options.sets.end(), says);
-  if (!options.data || stated) return open_data(recipe, vocab);
+  if (!options.data || stated) return open_data(recipe, model);
   try {
-    return open_data(recipe, vocab);
+    return open_data(recipe, model);
   } catch (const UsageError&) {
     Recipe::Data& data = recipe.data;
     if (data.format == DataFormat::automatic && data.columns.empty()) throw;
     data.format = DataFormat::automatic;
     data.columns.clear();
   }
-  DataSetup data = open_data(recipe, vocab);
+  DataSetup data = open_data(recipe, model);
   options.observer->event("note    " + printable(options.data->string()) + ": read as " +
                           std::string(to_string(data.eval->encoder.options().format)) +
                           "; the run read its own rows otherwise");
@@ -111,13 +115,13 @@ EvalPlan plan_evaluation(const Experiment& experiment, int64_t batch, const CpuS
   plan.batch = batch;
   Variant variant;
   variant.micro_batch = variant.eval_micro_batch = batch;
-  variant.loss_chunk = default_loss_chunk(experiment, batch * experiment.max_length);
+  variant.loss_chunk = default_loss_chunk(experiment, batch * experiment.sample_tokens());
   plan.programs = build_evaluation_programs(experiment, variant, describe_cpu(cpu.isa, cpu.threads));
   plan.layout = lay_out(plan.programs);
   validate(plan.programs, plan.layout);
   // Thread stacks and libraries as measured for training (setup.cc), staging, two batches, a window of rows.
   plan.host_bytes = 4 * kMiB + cpu.threads * kMiB / 2 + kLoadStagingBytes +
-                    3 * EffectiveBatch::planned_bytes(batch, {experiment.max_length, 1}) + 4 * kUnitBytes;
+                    3 * EffectiveBatch::planned_bytes(batch, eval_shape(experiment)) + 4 * kUnitBytes;
   return plan;
 }
 
@@ -151,7 +155,8 @@ EvalPlan fitting_evaluation(const Experiment& experiment, const EvalOptions& opt
 
 // Runs the program over all rows.
 LossResult run_loss(const EvalPlan& plan, const Experiment& experiment, const ModelPaths& paths,
-                    DataSource& source, RowSubset rows, const CpuSettings& cpu, RunObserver& observer) {
+                    DataSource& source, RowSubset rows, const CpuSettings& cpu, RunObserver& observer,
+                    ScoreFile* file) {
   CpuDevice device(cpu);
   const auto memory = device.map(plan.layout.arena_bytes());
   const Executor program(plan.programs[0], plan.layout.programs[0], device, *memory);
@@ -162,14 +167,14 @@ LossResult run_loss(const EvalPlan& plan, const Experiment& experiment, const Mo
   loading.effective = plan.batch;
   const int64_t all = rows.size();
   Loader loader(std::move(source.dataset), std::move(rows), source.encoder, loading);
-  MicroBatch micro(plan.batch, experiment.max_length);
+  MicroBatch micro(plan.batch, eval_shape(experiment));
   BatchWriter writer(program, experiment.model);
   LossResult result;
   const auto start = Clock::now();
   loader.start({});
   bool first = true;
   while (const EffectiveBatch* batch = loader.next()) {
-    result.rows += batch->sequences();
+    result.rows += batch->packed_sequences();
     result.skipped += batch->skipped_rows();
     result.damaged += batch->damaged_rows();
     result.truncated += batch->truncated_rows();
@@ -180,6 +185,9 @@ LossResult run_loss(const EvalPlan& plan, const Experiment& experiment, const Mo
       writer.set(StepValue::first_micro_step, first ? 1.0 : 0.0);
       first = false;
       program.run();
+      if (file == nullptr) continue;
+      const TableRow& scores = *state.find(kScoresTensor);
+      file->add(*batch, micro, state.bytes(scores), scores.dtype);
     }
   }
   check_internal(result.rows + result.skipped + result.damaged == all, "an evaluation lost rows");
@@ -188,6 +196,7 @@ LossResult run_loss(const EvalPlan& plan, const Experiment& experiment, const Mo
   const auto sums = program.tensor<double>(kEvalLossTensor);
   result.target_tokens = static_cast<int64_t>(sums[1]);
   result.loss = sums[1] > 0 ? sums[0] / sums[1] : 0;
+  result.metrics = metrics_of(experiment.task, sums);
   if (!std::isfinite(result.loss))
     throw StoppedError(paths.base.string() +
                        ": the loss is not finite: its weights are damaged, or --precision fp32 is needed");
@@ -199,7 +208,6 @@ LossResult run_loss(const EvalPlan& plan, const Experiment& experiment, const Mo
 double LossResult::perplexity() const { return std::exp(loss); }
 
 Evaluation evaluate(const EvalOptions& options) {
-  if (options.out && !options.generate) throw UsageError("eval: --out keeps the answers of --generate");
   const ModelPaths paths = find_model(options.folder, options.adapter);
   const CpuSettings cpu = cpu_settings(options.machine);
   Recipe recipe = recipe_of(options, paths);
@@ -208,7 +216,13 @@ Evaluation evaluate(const EvalOptions& options) {
   if (recipe.data.eval.kind == EvalSource::Kind::path) read.emplace_back(recipe.data.eval.path);
   require_apart(options.out, read);
   const Experiment experiment = experiment_of(options, paths, recipe);
-  DataSetup data = open_rows(recipe, options, experiment.model.vocab);
+  const bool scores = rule_of(experiment.task.task).scores;
+  if (options.generate && scores)
+    throw UsageError("eval: --generate asks for answers, and the model scores sequences (task: " +
+                     std::string(to_string(experiment.task.task)) + ")");
+  if (options.out && !options.generate && !scores)
+    throw UsageError("eval: --out keeps the answers of --generate, or scores");
+  DataSetup data = open_rows(recipe, options, experiment.model);
   const RowSubset rows = first_rows(data.eval->rows, data.eval->dataset.rows(), options.limit);
   std::vector<Question> questions;
   if (options.generate) {
@@ -223,9 +237,14 @@ Evaluation evaluate(const EvalOptions& options) {
                           (experiment.nf4 ? " · nf4" : ""));
   start_threads(cpu.threads);
   Evaluation result;
-  result.loss = run_loss(plan, experiment, paths, *data.eval, rows, cpu, *options.observer);
+  std::optional<ScoreFile> file;
+  if (scores && options.out) file.emplace(*options.out, experiment.task, recipe.classify.labels);
+  result.loss =
+      run_loss(plan, experiment, paths, *data.eval, rows, cpu, *options.observer, file ? &*file : nullptr);
   if (result.loss.target_tokens == 0)
-    throw UsageError(data.eval->dataset.name() + ": no row has a target token");
+    throw UsageError(data.eval->dataset.name() +
+                     (scores ? ": no row can be scored" : ": no row has a target token"));
+  result.loss.unit = rule_of(experiment.task.task).unit;
   if (options.generate) {
     size_t longest = 0;
     for (const Question& question : questions) longest = std::max(longest, question.ids.size());

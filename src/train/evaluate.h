@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "tasks/task.h"
 #include "train/answer_file.h"
 #include "train/answerer.h"
 
@@ -19,7 +20,7 @@ struct EvalOptions : AnswerOptions {
   std::optional<int64_t> max_length;  // tokens of a row; none: the run's, or the default's
   int64_t batch = 0;                  // rows at a time; 0: as many as fit, up to 16
   bool generate = false;              // answer the rows, too
-  std::optional<std::filesystem::path> out;  // JSONL of the answers
+  std::optional<std::filesystem::path> out;  // JSONL of the answers, or of the scores
 };
 
 struct LossResult {
@@ -29,7 +30,9 @@ struct LossResult {
   int64_t truncated = 0;      // rows longer than max_length
   int64_t tokens = 0;         // read
   int64_t target_tokens = 0;  // that the loss is the mean of
-  double loss = 0;            // per target token; 0 where there is none
+  double loss = 0;            // per target token, or what the task counts; 0 where there is none
+  std::string_view unit = "target tokens";  // that
+  Metrics metrics = {};                     // of the task
   double seconds = 0;
 
   // exp(loss): about how many tokens the model hesitates between.

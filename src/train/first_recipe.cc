@@ -63,8 +63,8 @@ Wished wished(const FirstRecipe& wish) {
   return result;
 }
 
-Looked look_at(const Recipe& recipe, int64_t vocab) {
-  DataSetup data = open_data(recipe, vocab);
+Looked look_at(const Recipe& recipe, const ModelSpec& model) {
+  DataSetup data = open_data(recipe, model);
   check_internal(data.train.has_value(), "first_recipe: data without rows");
   Looked looked;
   looked.format = data.train->encoder.options().format;
@@ -261,7 +261,7 @@ std::string first_recipe(const FirstRecipe& wish) {
   const Wished wished_recipe = wished(wish);
   const Recipe& recipe = wished_recipe.recipe;
   const ModelSpec model = read_model_spec(fs::path(recipe.model) / "config.json");
-  const Looked looked = look_at(recipe, model.vocab);
+  const Looked looked = look_at(recipe, model);
   const auto hub = hub_model_of(recipe.model);
   const std::string name = model_name(recipe.model);
   const fs::path folder = wish.out.parent_path();

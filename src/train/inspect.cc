@@ -17,6 +17,7 @@
 #include "runtime/device.h"
 #include "train/batch_writer.h"
 #include "train/generator.h"
+#include "train/run_programs.h"
 #include "train/sampling.h"
 
 namespace plimsoll {
@@ -35,11 +36,30 @@ struct BatchFile {
   std::vector<Ids> prompts;
 };
 
+// {"samples": [{"sequences": [ids, ..], "targets": [number of each, ..]}]} of tasks that score sequences.
+BatchFile read_samples(const nlohmann::json& samples, const Experiment& experiment) {
+  BatchFile read{EffectiveBatch(static_cast<int64_t>(samples.size()), eval_shape(experiment)), {}};
+  for (const auto& sample : samples) {
+    Example example;
+    for (const auto& sequence : sample.at("sequences")) {
+      const auto ids = sequence.get<Ids>();
+      example.ids.insert(example.ids.end(), ids.begin(), ids.end());
+      example.ends.push_back(static_cast<int64_t>(example.ids.size()));
+    }
+    example.labels.assign(example.ids.size(), kIgnoreLabel);
+    example.values = sample.at("targets").get<std::vector<float>>();
+    example.targets = 1;
+    read.batch.add(example);
+  }
+  return read;
+}
+
 BatchFile read_batch(const fs::path& file, const Experiment& experiment) {
   const nlohmann::json json = read_json(file, 16 * kMiB);
   try {
+    if (rule_of(experiment.task.task).scores) return read_samples(json.at("samples"), experiment);
     const auto& sequences = json.at("sequences");
-    BatchFile read{EffectiveBatch(static_cast<int64_t>(sequences.size()), experiment.max_length), {}};
+    BatchFile read{EffectiveBatch(static_cast<int64_t>(sequences.size()), eval_shape(experiment)), {}};
     for (const auto& sequence : sequences) {
       Example example{sequence.at("input_ids").get<Ids>(), sequence.at("labels").get<Ids>(), 0, 0};
       example.whole_length = static_cast<int64_t>(example.ids.size());
@@ -56,8 +76,8 @@ BatchFile read_batch(const fs::path& file, const Experiment& experiment) {
   }
 }
 
-std::string exported_name(const TableRow& weight) {
-  return is_adapter(weight) ? "base_model.model." + weight.name : weight.name;
+std::string exported_name(const PersistentState& state, const TableRow& weight) {
+  return is_beside_adapters(state, weight) ? "base_model.model." + weight.name : weight.name;
 }
 
 Dumped copied(std::string name, DType dtype, Shape shape, std::span<const std::byte> bytes) {
@@ -66,10 +86,11 @@ Dumped copied(std::string name, DType dtype, Shape shape, std::span<const std::b
 
 void load_weights(const PersistentState& state, const Recipe& recipe, const Experiment& experiment) {
   const auto seed = static_cast<uint64_t>(recipe.seed);
+  init_fresh_weights(state, experiment.model, seed);
   if (recipe.init == Init::random) {
     init_base_weights(state, experiment.model, seed);
   } else {
-    load_base_weights(state, recipe.model, {});
+    load_base_weights(state, recipe.model, {}, FreshHead::stays);
   }
   if (recipe.adapter) {
     load_adapters(state, *recipe.adapter);
@@ -90,7 +111,7 @@ class BatchInspection {
         device_(cpu),
         memory_(device_.map(layout_.arena_bytes())),
         state_(layout_, memory_->data()),
-        batch_(micro, experiment.max_length) {
+        batch_(micro, eval_shape(experiment)) {
     load_weights(state_, recipe, experiment);
   }
 
@@ -99,15 +120,18 @@ class BatchInspection {
     for (const TableRow& row : layout_.persistent) {
       if (row.role != Role::gradient) continue;
       const std::string weight = row.name.substr(0, row.name.size() - gradient_name("").size());
-      out.push_back(
-          copied("grad." + exported_name(*state_.find(weight)), row.dtype, row.shape, state_.bytes(row)));
+      out.push_back(copied("grad." + exported_name(state_, *state_.find(weight)), row.dtype, row.shape,
+                           state_.bytes(row)));
     }
     keep_logits(batch, out);
   }
 
  private:
+  static constexpr const char* kKept = "logits";
+
+  [[nodiscard]] bool scores() const { return rule_of(experiment_.task.task).scores; }
   std::vector<Graph> build(const Recipe& recipe, const CpuSettings& cpu) const {
-    const int64_t tokens = micro_ * experiment_.max_length;
+    const int64_t tokens = micro_ * experiment_.sample_tokens();
     const int64_t chunk = recipe.memory.loss_chunk == kAuto ? default_loss_chunk(experiment_, tokens)
                                                             : std::min(recipe.memory.loss_chunk, tokens);
     Variant variant;
@@ -117,8 +141,12 @@ class BatchInspection {
     variant.loss_chunk = chunk;
     const DeviceDescription device = describe_cpu(cpu.isa, cpu.threads);
     std::vector<Graph> programs = build_programs(experiment_, variant, device);
-    Graph logits = build_decoder_logits(experiment_.model, {tokens, micro_, experiment_.max_length},
-                                        experiment_.precision.compute);
+    const BatchShape shape{tokens, micro_ * experiment_.sample_sequences(), experiment_.max_length};
+    const DType compute = experiment_.precision.compute;
+    Graph logits =
+        scores()
+            ? build_decoder_scores(experiment_.model, shape, compute, experiment_.task.outputs, kKept).graph
+            : build_decoder_logits(experiment_.model, shape, compute);
     PassContext context;
     context.device = &device;
     if (experiment_.lora) context.lora = &experiment_.lora_options;
@@ -149,17 +177,20 @@ class BatchInspection {
     out.push_back(copied("loss", DType::f64, {1}, std::as_bytes(std::span(&loss, 1))));
   }
 
+  // Logits of every token, or scores of every sequence.
   void keep_logits(const EffectiveBatch& batch, std::vector<Dumped>& out) {
     const Executor program(programs_.back(), layout_.programs.back(), device_, *memory_);
-    const TableRow& row = *layout_.find_persistent("logits");
-    const int64_t row_bytes = experiment_.model.vocab * size_of(row.dtype);
+    const TableRow& row = *layout_.find_persistent(kKept);
+    const int64_t width = row.shape.last();
+    const int64_t row_bytes = width * size_of(row.dtype);
     BatchWriter writer(program, experiment_.model);
-    Dumped logits{{"logits", row.dtype, {batch.tokens(), experiment_.model.vocab}}, {}};
+    Dumped logits{{kKept, row.dtype, {scores() ? batch.sequences() : batch.tokens(), width}}, {}};
     for (int64_t i = 0; i < batch.micro_steps(micro_); ++i) {
       batch.fill(i, batch_);
       writer.write(batch_);
       program.run();
-      const auto live = state_.bytes(row).first(static_cast<size_t>(batch_.live_tokens * row_bytes));
+      const int64_t rows = scores() ? batch_.live_sequences : batch_.live_tokens;
+      const auto live = state_.bytes(row).first(static_cast<size_t>(rows * row_bytes));
       logits.bytes.insert(logits.bytes.end(), live.begin(), live.end());
     }
     out.push_back(std::move(logits));

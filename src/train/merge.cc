@@ -13,10 +13,12 @@
 #include "io/model_writer.h"
 #include "io/new_folder.h"
 #include "passes/lora.h"
+#include "recipe/load.h"
 #include "train/model_card.h"
 #include "train/model_paths.h"
 #include "train/row_io.h"
 #include "train/setup.h"
+#include "train/weights.h"
 
 namespace plimsoll {
 namespace {
@@ -57,7 +59,7 @@ class Merger {
   explicit Merger(const MergeOptions& options)
       : options_(options), staging_(static_cast<size_t>(kLoadStagingBytes)) {
     check_is_adapter();
-    read_adapter_config(options.adapter, lora_);
+    read_adapter_config(options.adapter, lora_, true);
     result_.base = options.base ? *options.base : named_base();
     const nlohmann::json config = read_config(result_.base);
     if (config.contains("quantization_config"))
@@ -66,16 +68,19 @@ class Merger {
     base_.emplace(ModelFolder::open(result_.base));
     adapter_.emplace(ModelFolder::open(options.adapter, "adapter_model"));
     check_modules();
+    check_head();
   }
 
   MergeResult run() {
     const fs::path out = require_new(options_.out, {options_.adapter, result_.base});
     require_disk_space(out, base_->bytes() + base_->bytes() / 100, "the merged model");
     NewFolder folder(out);
-    const std::vector<Shard> shards = stored_shards(*base_, std::nullopt);
+    std::vector<Shard> shards = stored_shards(*base_, std::nullopt);
+    if (head_) put_head(shards);
     for (const Shard& shard : shards) write_shard(folder.path(), shard);
     write_shard_index(shards, folder.path(), "model");
     copy_model_files(result_.base, folder.path());
+    if (head_) describe(folder.path());
     write_file_atomically(folder.path() / "README.md", merged_card(result_.base, options_.adapter));
     folder.publish();
     return result_;
@@ -83,6 +88,7 @@ class Merger {
 
  private:
   static constexpr const char* kPrefix = "base_model.model.";
+  static constexpr const char* kHead = "score.weight";
 
   void check_is_adapter() const {
     const fs::path file = options_.adapter / "adapter_config.json";
@@ -127,6 +133,49 @@ class Merger {
     if (modules_.empty()) throw UsageError(options_.adapter.string() + ": holds no LoRA weights");
   }
 
+  // A head that scores sequences, saved whole beside the adapter; it takes the place of the one for next
+  // tokens.
+  void check_head() {
+    const std::string name = std::string(kPrefix) + kHead;
+    if (!adapter_->contains(name)) return;
+    head_ = adapter_->find(name);
+    const Shape& shape = head_->entry->shape;
+    const ModelSpec model = read_model_spec(result_.base / "config.json");
+    if (shape.rank() != 2 || shape[1] != model.hidden)
+      throw UsageError(options_.adapter.string() + ": its head, " + shape.to_string() +
+                       ", does not belong to a model of width " + std::to_string(model.hidden));
+  }
+
+  void put_head(std::vector<Shard>& shards) const {
+    DType dtype = DType::f32;
+    for (Shard& shard : shards) {
+      dtype = shard.tensors.empty() ? dtype : shard.tensors.front().dtype;
+      std::erase_if(shard.tensors, [](const TensorSpec& spec) {
+        return spec.name == kHead || spec.name == "lm_head.weight";
+      });
+    }
+    std::erase_if(shards, [](const Shard& shard) { return shard.tensors.empty(); });
+    check_internal(!shards.empty(), "a model without weights was merged");
+    shards.back().tensors.push_back({kHead, dtype, head_->entry->shape});
+  }
+
+  // The names of the classes are in the recipe of the run that made the adapter.
+  void describe(const fs::path& folder) const {
+    const fs::path own = options_.adapter / "recipe.yaml";
+    const ModelSpec model = read_model_spec(result_.base / "config.json");
+    TaskSpec task{.task = Task::reward, .outputs = head_->entry->shape[0]};
+    std::vector<std::string> labels;
+    if (fs::exists(own)) {
+      const Recipe recipe = load_recipe(own.string(), {}).recipe;
+      task.task = recipe.task;
+      task.problem = recipe.classify.problem;
+      labels = recipe.classify.labels;
+    }
+    nlohmann::json config = read_config(folder);
+    describe_head({task, model, labels}, config);
+    write_file_atomically(folder / "config.json", config.dump(2) + "\n");
+  }
+
   std::optional<Update> update_of(const std::string& weight) {
     constexpr std::string_view kWeight = ".weight";
     if (!weight.ends_with(kWeight)) return std::nullopt;
@@ -142,6 +191,10 @@ class Merger {
   void write_shard(const fs::path& folder, const Shard& shard) {
     SafetensorsWriter writer(folder / shard.file, shard.tensors, {{"format", "pt"}});
     for (const TensorSpec& spec : writer.tensors()) {
+      if (head_ && spec.name == kHead) {
+        write_head(writer, spec.dtype);
+        continue;
+      }
       const StoredTensor tensor = base_->find(spec.name);
       const auto update = update_of(spec.name);
       if (update) {
@@ -154,6 +207,21 @@ class Merger {
       result_.bytes += tensor.entry->bytes;
     }
     writer.finish();
+  }
+
+  // Under its name in the model, not in the adapter.
+  void write_head(SafetensorsWriter& writer, DType dtype) {
+    const int64_t elements = head_->entry->shape.elements();
+    const int64_t piece = kLoadStagingBytes / 4;
+    std::vector<std::byte> out(static_cast<size_t>(std::min(piece, elements) * size_of(dtype)));
+    for (int64_t at = 0; at < elements; at += piece) {
+      const auto part =
+          std::span(out).first(static_cast<size_t>(std::min(piece, elements - at) * size_of(dtype)));
+      load_elements(*head_, at, part, dtype, staging_);
+      writer.write(kHead, part);
+    }
+    ++result_.tensors;
+    result_.bytes += elements * size_of(dtype);
   }
 
   // Rows at a time, so that no weight is in memory as a whole.
@@ -184,6 +252,7 @@ class Merger {
   LoraOptions lora_;
   MergeResult result_;
   std::optional<ModelFolder> base_, adapter_;
+  std::optional<StoredTensor> head_;
   std::vector<std::string> modules_;
   std::vector<std::byte> staging_;
 };

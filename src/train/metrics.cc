@@ -76,28 +76,53 @@ void LineLog::write_pending() {
   line_.clear();
 }
 
+std::string metric_words(const Metrics& metrics) {
+  std::string text;
+  for (const Metric& metric : metrics) {
+    std::array<char, 48> value;
+    std::snprintf(value.data(), value.size(), " %.4f", metric.value);
+    text.append("  ").append(metric.name).append(value.data());
+  }
+  return text;
+}
+
+namespace {
+
+// Appends `, "name": value` of each to a line that has `length` characters.
+template <size_t N>
+size_t add_metrics(std::array<char, N>& line, size_t length, const Metrics& metrics) {
+  for (const Metric& metric : metrics)
+    length += static_cast<size_t>(std::snprintf(line.data() + length, line.size() - length, ", \"%.*s\": %s",
+                                                static_cast<int>(metric.name.size()), metric.name.data(),
+                                                Number(metric.value).text()));
+  line[length++] = '}';
+  return length;
+}
+
+}  // namespace
+
 MetricsLog::MetricsLog(RunFolder& output, int64_t resumed_step, const LineLog::Visit& visit,
                        const LineLog::Visit& visit_evaluation)
     : steps_(output.begin_log("metrics.jsonl"), resumed_step, visit),
       evaluations_(output.begin_log("eval.jsonl"), resumed_step, visit_evaluation) {}
 
 void MetricsLog::step(const StepMetrics& m) {
-  std::array<char, 512> line;
+  std::array<char, 896> line;
   const int length = std::snprintf(
       line.data(), line.size(),
       "{\"step\": %lld, \"loss\": %s, \"grad_norm\": %s, \"lr\": %.9g, \"tokens\": %lld, "
-      "\"seconds\": %.6f, \"data_wait\": %.6f, \"rss\": %lld, \"time\": %.3f}",
+      "\"seconds\": %.6f, \"data_wait\": %.6f, \"rss\": %lld, \"time\": %.3f",
       static_cast<long long>(m.step), Number(m.loss).text(), Number(m.grad_norm).text(), m.learning_rate,
       static_cast<long long>(m.tokens), m.seconds, m.data_wait, static_cast<long long>(m.rss), m.time);
-  steps_.write({line.data(), static_cast<size_t>(length)});
+  steps_.write({line.data(), add_metrics(line, static_cast<size_t>(length), m.of_task)});
 }
 
-void MetricsLog::evaluation(int64_t step, double loss, int64_t tokens, double seconds) {
-  std::array<char, 256> line;
+void MetricsLog::evaluation(const EvaluationMetrics& m) {
+  std::array<char, 640> line;
   const int length = std::snprintf(
-      line.data(), line.size(), "{\"step\": %lld, \"loss\": %s, \"target_tokens\": %lld, \"seconds\": %.3f}",
-      static_cast<long long>(step), Number(loss).text(), static_cast<long long>(tokens), seconds);
-  evaluations_.write({line.data(), static_cast<size_t>(length)});
+      line.data(), line.size(), "{\"step\": %lld, \"loss\": %s, \"target_tokens\": %lld, \"seconds\": %.3f",
+      static_cast<long long>(m.step), Number(m.loss).text(), static_cast<long long>(m.tokens), m.seconds);
+  evaluations_.write({line.data(), add_metrics(line, static_cast<size_t>(length), m.of_task)});
 }
 
 double median_after_warmup(std::vector<double> values) {

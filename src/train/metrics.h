@@ -12,6 +12,7 @@
 
 #include "io/append_file.h"
 #include "io/run_folder.h"
+#include "tasks/task.h"
 
 namespace plimsoll {
 
@@ -25,7 +26,19 @@ struct StepMetrics {
   double data_wait = 0;  // seconds of them that the step waited for data
   int64_t rss = 0;       // of the process after the step, in bytes
   double time = 0;       // seconds since 1970
+  Metrics of_task = {};  // beside the loss
 };
+
+struct EvaluationMetrics {
+  int64_t step = 0;
+  double loss = 0;     // per target token, or what the task counts
+  int64_t tokens = 0;  // those
+  double seconds = 0;
+  Metrics of_task = {};
+};
+
+// "  accuracy 0.8125  margin 0.53": one after the other; nothing where there are none.
+std::string metric_words(const Metrics& metrics);
 
 // "debug   step 5  gradient norm 0.81  410 tokens  31 ms, of them 0 ms for data  resident 91.3 MiB".
 std::string debug_words(const StepMetrics& metrics);
@@ -54,7 +67,7 @@ class MetricsLog {
   MetricsLog(RunFolder& output, int64_t resumed_step, const LineLog::Visit& visit = {},
              const LineLog::Visit& visit_evaluation = {});
   void step(const StepMetrics& metrics);  // allocates nothing
-  void evaluation(int64_t step, double loss, int64_t tokens, double seconds);
+  void evaluation(const EvaluationMetrics& metrics);
   void write_pending() {
     steps_.write_pending();
     evaluations_.write_pending();

@@ -3,12 +3,14 @@
 #include <array>
 #include <cstdio>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/printable.h"
 #include "base/strings.h"
 #include "base/units.h"
 #include "io/file.h"
+#include "io/model_folder.h"
 #include "io/run_folder.h"
 #include "recipe/hub.h"
 #include "recipe/option.h"
@@ -39,7 +41,9 @@ std::string front_matter(const Recipe& recipe) {
   const bool full = recipe.method.type == MethodType::full;
   return std::string("---\n") + "library_name: " + (full ? "transformers" : "peft") + "\n" +
          (hub && recipe.init == Init::weights ? "base_model: " + to_yaml(Json(hub->name)) + "\n" : "") +
-         "pipeline_tag: text-generation\n" + "tags:\n- plimsoll\n" + (full ? "" : "- lora\n") + "---\n\n";
+         (rule_of(recipe.task).scores ? "pipeline_tag: text-classification\n"
+                                      : "pipeline_tag: text-generation\n") +
+         "tags:\n- plimsoll\n" + (full ? "" : "- lora\n") + "---\n\n";
 }
 
 std::string method_row(const Recipe& recipe) {
@@ -87,8 +91,10 @@ std::string training_rows(const std::string& card) {
 std::string merged_card(const fs::path& base, const fs::path& adapter) {
   const auto hub = hub_model_of(base);
   const std::string rows = training_rows(card_in(adapter));
+  const bool scores = read_config(adapter, "adapter_config.json").value("task_type", "") == "SEQ_CLS";
   return "---\nlibrary_name: transformers\n" + (hub ? "base_model: " + to_yaml(Json(hub->name)) + "\n" : "") +
-         "pipeline_tag: text-generation\ntags:\n- plimsoll\n- lora\n---\n\n# " + printable(model_name(base)) +
+         "pipeline_tag: " + (scores ? "text-classification" : "text-generation") +
+         "\ntags:\n- plimsoll\n- lora\n---\n\n# " + printable(model_name(base)) +
          ", fine-tuned\n\nThe adapter `" + printable(adapter.lexically_normal().filename().string()) +
          "`, folded into " + printable(model_name(base)) + " with Plimsoll.\n" +
          (rows.empty() ? "" : "\nHow the adapter was trained:\n\n" + rows);

@@ -69,10 +69,11 @@ class TrainingRun {
     times_.reserve(total_steps_);
     current_.total_steps = total_steps_;
     if (data.chat) rendering_ = data.chat->published();
+    const auto from = std::make_shared<SavedFrom>(recipe_.model, folder_.temporary("from-model"));
+    describe_head({experiment_.task, experiment_.model, recipe_.classify.labels}, from->config);
     saves_.emplace(recipe_, experiment_, state_,
-                   CheckpointOptions{
-                       &folder_, std::make_shared<SavedFrom>(recipe_.model, folder_.temporary("from-model")),
-                       effective_yaml(recipe_), recipe_.save.keep, recipe_.save.best.has_value(), rendering_},
+                   CheckpointOptions{&folder_, from, effective_yaml(recipe_), recipe_.save.keep,
+                                     recipe_.save.best.has_value(), rendering_},
                    observer_);
     current_.fingerprint = experiment_identity(recipe_);
   }
@@ -140,10 +141,11 @@ class TrainingRun {
     const auto seed = static_cast<uint64_t>(recipe_.seed);
     const auto show = [this](int64_t done, int64_t total) { observer_.loading(done, total); };
     if (experiment_.lora || !checkpoint) {
+      init_fresh_weights(state_, experiment_.model, seed);
       if (recipe_.init == Init::random) {
         init_base_weights(state_, experiment_.model, seed);
       } else {
-        load_base_weights(state_, recipe_.model, show);
+        load_base_weights(state_, recipe_.model, show, FreshHead::stays);
       }
     }
     if (checkpoint) {
@@ -154,7 +156,7 @@ class TrainingRun {
       observer_.event("note    " + output_.string() + " holds no checkpoint: starting at step 0",
                       LogLevel::warn);
     if (recipe_.adapter) {
-      load_adapters(state_, *recipe_.adapter);
+      load_adapters(state_, *recipe_.adapter, FreshHead::stays);
     } else if (experiment_.lora) {
       init_adapters(state_, seed);
     }
@@ -202,10 +204,11 @@ class TrainingRun {
     metrics.tokens = batch->tokens();
     state_whole_ = false;
     if (batch->target_tokens() > 0) {
-      const auto [loss, grad_norm] = optimizer_step_.run(
+      const auto done = optimizer_step_.run(
           *batch, {metrics.step, metrics.learning_rate, static_cast<uint64_t>(recipe_.seed)});
-      metrics.loss = loss;
-      metrics.grad_norm = grad_norm;
+      metrics.loss = done.loss;
+      metrics.grad_norm = done.grad_norm;
+      metrics.of_task = done.metrics;
     }
     metrics.seconds = seconds_since(start);
     if (profile_) profile_->step_done(metrics.seconds, metrics.data_wait);
@@ -266,8 +269,10 @@ class TrainingRun {
     if (!result) return;
     current_.eval_loss = eval_loss_ = result->loss;
     patience_.add_evaluation(*eval_loss_);
-    saves_->log().evaluation(current_.step, *eval_loss_, result->target_tokens, seconds_since(start));
-    observer_.event("eval    step " + format_count(current_.step) + "  loss " + std::to_string(*eval_loss_));
+    saves_->log().evaluation(
+        {current_.step, *eval_loss_, result->target_tokens, seconds_since(start), result->metrics});
+    observer_.event("eval    step " + format_count(current_.step) + "  loss " + std::to_string(*eval_loss_) +
+                    metric_words(result->metrics));
   }
 
   // While the loss is above what it may be, no older checkpoint goes: it may be the last good one.
@@ -364,8 +369,8 @@ ExitCode train(const Recipe& given, const TrainOptions& options) {
       open_output(asked, {options.recipe_file, options.resume, options.overwrite, options.profile});
   const CpuSettings cpu = cpu_settings(options.machine);
   const ModelSpec model = read_model_spec(fs::path(asked.model) / "config.json");
-  const Recipe recipe = with_length(asked, model.vocab);
-  DataSetup data = open_data(recipe, model.vocab);
+  const Recipe recipe = with_length(asked, model);
+  DataSetup data = open_data(recipe, model);
   data.total_steps = total_steps(recipe, *data.train);
   AllowedPlan allowed = plan_allowed(recipe, cpu, &data, {.reuse = !options.no_reuse});
   if (options.resume) keep_sums_in_order(recipe, cpu, data, {.reuse = !options.no_reuse}, allowed);

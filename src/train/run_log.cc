@@ -60,10 +60,14 @@ void RunLog::step(const StepMetrics& m) {
   tensorboard_->write(m.time, m.step, std::span(scalars).first(count));
 }
 
-void RunLog::evaluation(int64_t step, double loss, int64_t tokens, double seconds) {
-  metrics_.evaluation(step, loss, tokens, seconds);
-  const std::array<Scalar, 1> scalars = {{{"eval/loss", loss}}};
-  if (tensorboard_) tensorboard_->write(wall_time(), step, scalars);
+void RunLog::evaluation(const EvaluationMetrics& m) {
+  metrics_.evaluation(m);
+  if (!tensorboard_) return;
+  std::vector<std::string> names;
+  for (const Metric& metric : m.of_task) names.push_back("eval/" + std::string(metric.name));
+  std::vector<Scalar> scalars = {{"eval/loss", m.loss}};
+  for (size_t i = 0; i < names.size(); ++i) scalars.push_back({names[i].c_str(), m.of_task.all.at(i).value});
+  tensorboard_->write(wall_time(), m.step, scalars);
 }
 
 void RunLog::event(std::string_view kind, int64_t step, const nlohmann::ordered_json& details) {

@@ -16,7 +16,7 @@ class RunLog {
          const LineLog::Visit& visit_evaluation);
 
   void step(const StepMetrics& metrics);  // allocates nothing
-  void evaluation(int64_t step, double loss, int64_t tokens, double seconds);
+  void evaluation(const EvaluationMetrics& metrics);
   // "start", "resume", "save", "signal", "stop", "end"; `details` are further fields of the line.
   void event(std::string_view kind, int64_t step, const nlohmann::ordered_json& details = {});
   void write_pending() { metrics_.write_pending(); }

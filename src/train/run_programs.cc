@@ -5,6 +5,16 @@
 
 namespace plimsoll {
 
+SequenceShape eval_shape(const Experiment& experiment) {
+  return {experiment.sample_tokens(), experiment.sample_sequences(), targets_of(experiment.task)};
+}
+
+SequenceShape train_shape(const Experiment& experiment) {
+  SequenceShape shape = eval_shape(experiment);
+  shape.documents *= experiment.documents;
+  return shape;
+}
+
 Executor bind_program(const RunPlace& place, const char* name) {
   const std::vector<Graph>& programs = place.plan.programs;
   for (size_t i = 0; i < programs.size(); ++i) {
@@ -20,8 +30,7 @@ Executor bind_program(const RunPlace& place, const char* name) {
 OptimizerStep::OptimizerStep(const RunPlace& place)
     : plan_(place.plan),
       train_(bind_program(place, kTrainProgram)),
-      batch_(plan_.variant.micro_batch,
-             {plan_.request.experiment.max_length, plan_.request.experiment.documents}) {
+      batch_(plan_.variant.micro_batch, train_shape(plan_.request.experiment)) {
   if (!plan_.variant.update_in_backward) update_.emplace(bind_program(place, kUpdateProgram));
 }
 
@@ -29,7 +38,8 @@ OptimizerStep::Result OptimizerStep::run(const EffectiveBatch& batch, const Valu
   accumulate(batch, values);
   if (update_) update(values);
   const auto loss = train_.tensor<double>(kLossTensor);
-  return {loss[0] / loss[1], (update_ ? *update_ : train_).tensor<double>(kGradNormTensor)[0]};
+  return {loss[0] / loss[1], (update_ ? *update_ : train_).tensor<double>(kGradNormTensor)[0],
+          metrics_of(plan_.request.experiment.task, loss)};
 }
 
 // The rate is for updates in the backward pass.
@@ -62,7 +72,7 @@ void OptimizerStep::update(const Values& values) {
 RunEvaluation::RunEvaluation(const RunPlace& place, DataSource source)
     : plan_(place.plan),
       program_(bind_program(place, kEvalProgram)),
-      batch_(plan_.variant.eval_micro_batch, plan_.request.experiment.max_length),
+      batch_(plan_.variant.eval_micro_batch, eval_shape(plan_.request.experiment)),
       loader_(std::move(source.dataset), std::move(source.rows), std::move(source.encoder), source.loader) {}
 
 std::optional<RunEvaluation::Result> RunEvaluation::run(const std::function<bool()>& interrupted) {
@@ -82,7 +92,8 @@ std::optional<RunEvaluation::Result> RunEvaluation::run(const std::function<bool
   }
   const auto sums = program_.tensor<double>(kEvalLossTensor);
   if (sums[1] <= 0) return std::nullopt;
-  return Result{sums[0] / sums[1], static_cast<int64_t>(sums[1])};
+  return Result{sums[0] / sums[1], static_cast<int64_t>(sums[1]),
+                metrics_of(plan_.request.experiment.task, sums)};
 }
 
 }  // namespace plimsoll

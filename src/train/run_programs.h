@@ -23,6 +23,10 @@ struct RunPlace {
   bool poison = false;           // NaN where an owner died
   Recorder* recorder = nullptr;  // of all programs but evaluation
 };
+// What a place of a micro-batch holds: a sample, in training with packing several.
+SequenceShape train_shape(const Experiment& experiment);
+SequenceShape eval_shape(const Experiment& experiment);
+
 // Throws InternalError where the plan has no such program.
 Executor bind_program(const RunPlace& place, const char* name);
 
@@ -37,8 +41,9 @@ class OptimizerStep {
     uint64_t seed = 0;
   };
   struct Result {
-    double loss = 0;       // per target token
+    double loss = 0;       // per target token, or what the task counts
     double grad_norm = 0;  // before clipping
+    Metrics metrics = {};  // of the task
   };
   // The batch has targets.
   Result run(const EffectiveBatch& batch, const Values& values);
@@ -59,8 +64,9 @@ class RunEvaluation {
   RunEvaluation(const RunPlace& place, DataSource source);
 
   struct Result {
-    double loss = 0;  // per target token
+    double loss = 0;  // per target token, or what the task counts
     int64_t target_tokens = 0;
+    Metrics metrics = {};
   };
   // None where `interrupted` says so between two batches, or no row has a target.
   std::optional<Result> run(const std::function<bool()>& interrupted);

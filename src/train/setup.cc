@@ -53,7 +53,25 @@ int64_t thread_stack_bytes() {
 
 }  // namespace
 
-void read_adapter_config(const fs::path& folder, LoraOptions& lora) {
+namespace {
+
+// PEFT names both where a model scores sequences, whichever the model has.
+void refuse_saved_modules(const nlohmann::json& config, const std::string& where, bool scores) {
+  const auto saved = config.find("modules_to_save");
+  if (saved == config.end() || saved->is_null() || saved->empty()) return;
+  const bool heads = std::all_of(saved->begin(), saved->end(), [](const nlohmann::json& name) {
+    return name == "score" || name == "classifier";
+  });
+  if (!heads) throw UsageError(where + ": 'modules_to_save' is not supported but for score");
+  if (!scores)
+    throw UsageError(where +
+                     ": its head scores sequences (modules_to_save: score), which task: reward and "
+                     "classify are for");
+}
+
+}  // namespace
+
+void read_adapter_config(const fs::path& folder, LoraOptions& lora, bool scores) {
   constexpr int64_t kMostRank = 1 << 20;        // as wide as models are
   constexpr int64_t kLargestScale = 1'000'000;  // those in use are below 1,000
   const nlohmann::json config = read_config(folder, "adapter_config.json");
@@ -67,8 +85,7 @@ void read_adapter_config(const fs::path& folder, LoraOptions& lora) {
     refuse("bias", config.value("bias", "none") != "none");
     for (const char* key : {"rank_pattern", "alpha_pattern"})
       refuse(key, config.contains(key) && !config[key].is_null() && !config[key].empty());
-    refuse("modules_to_save", config.contains("modules_to_save") && !config["modules_to_save"].is_null() &&
-                                  !config["modules_to_save"].empty());
+    refuse_saved_modules(config, where, scores);
     lora.r = config.at("r").get<int64_t>();
     if (!config["r"].is_number_integer() || lora.r < 1 || lora.r > kMostRank)
       throw DamagedError(where + ": 'r' is " + config["r"].dump() + ", a whole number from 1 to " +
@@ -97,15 +114,53 @@ QuantiseOptions nf4_of(const Recipe& recipe) {
   return stored ? *stored : QuantiseOptions{recipe.method.double_quant};
 }
 
+TaskSpec read_task(const Recipe& recipe, const ModelSpec& model) {
+  TaskSpec task;
+  task.task = recipe.task;
+  const std::string config = recipe.model + "/config.json";
+  if (!rule_of(task.task).scores) {
+    if (model.scores_sequences)
+      throw UsageError(config + ": is a " + model.architecture +
+                       ", whose head scores sequences: task: reward and classify are for it, not " +
+                       std::string(to_string(task.task)));
+    return task;
+  }
+  if (task.task == Task::reward) {
+    task.centering = recipe.reward.centering;
+    if (model.scores_sequences && model.labels > 1)
+      throw UsageError(config + ": its head has " + std::to_string(model.labels) +
+                       " labels; a reward model has one (task: classify is for several)");
+    return task;
+  }
+  task.problem = recipe.classify.problem;
+  const auto named = static_cast<int64_t>(recipe.classify.labels.size());
+  task.outputs = named > 0 ? named : model.labels;
+  if (task.problem == ClassProblem::numbers && task.outputs == 0) task.outputs = 1;
+  if (task.outputs == 0)
+    throw UsageError(
+        "classify.labels: name the classes, such as --set 'classify.labels=[negative, positive]': " + config +
+        " has no id2label");
+  if (model.scores_sequences && model.labels > 0 && model.labels != task.outputs)
+    throw UsageError("classify.labels: " + std::to_string(task.outputs) + " classes, but the head of " +
+                     config + " has " + std::to_string(model.labels));
+  if (task.problem == ClassProblem::one_of && task.outputs < 2)
+    throw UsageError(
+        "classify.labels: one class is no choice: name two or more, or say classify.problem: "
+        "numbers");
+  return task;
+}
+
 Experiment read_experiment(const Recipe& recipe) {
   Experiment experiment;
   experiment.model = read_model_spec(fs::path(recipe.model) / "config.json");
+  experiment.task = read_task(recipe, experiment.model);
   experiment.lora = recipe.method.type != MethodType::full;
   experiment.nf4 = recipe.method.type == MethodType::qlora;
   experiment.nf4_options = nf4_of(recipe);
   if (experiment.lora) {
     experiment.lora_options = lora_of(recipe.method);
-    if (recipe.adapter) read_adapter_config(*recipe.adapter, experiment.lora_options);
+    if (recipe.adapter)
+      read_adapter_config(*recipe.adapter, experiment.lora_options, rule_of(experiment.task.task).scores);
   }
   experiment.precision = precision_of(recipe.precision);
   const TrainPrecision& types = experiment.precision;
@@ -197,8 +252,8 @@ HostNeeds host_needs(const Recipe& recipe, const Experiment& experiment, const C
     for (const auto* source : {&data->train, &data->eval}) {
       if (!*source) continue;
       const LoaderMemory memory =
-          plan_loader_memory((*source)->dataset, (*source)->rows, recipe.data.max_length, (*source)->loader,
-                             (*source)->longest_row);
+          plan_loader_memory((*source)->dataset, (*source)->rows, (*source)->encoder.options(),
+                             (*source)->loader, (*source)->longest_row);
       const bool train = source == &data->train;
       const auto units = static_cast<int64_t>((*source)->dataset.units().size());
       const int64_t arrow = (*source)->dataset.expected_bytes(0) > 0 ? kArrowBytes : 0;

@@ -23,8 +23,9 @@ Experiment read_experiment(const Recipe& recipe);
 // the recipe says. Throws UsageError where it is stored in 4 bits and the method is another.
 QuantiseOptions nf4_of(const Recipe& recipe);
 
-// Rank, scale and targets of a PEFT folder; dropout stays. Throws UsageError for what is not supported.
-void read_adapter_config(const std::filesystem::path& folder, LoraOptions& lora);
+// Rank, scale and targets of a PEFT folder; dropout stays. `scores`: whether a head that scores sequences may
+// be saved with it. Throws UsageError for what is not supported.
+void read_adapter_config(const std::filesystem::path& folder, LoraOptions& lora, bool scores = false);
 
 struct MachineOptions {
   std::optional<Isa> max_isa;
@@ -64,12 +65,15 @@ struct DataSetup {
   int64_t total_steps = 0;              // for whoever trains: total_steps() below
 };
 
-// Where the folder has a tokenizer file it is loaded. `vocab` is the embedding's number of rows.
-DataSetup open_data(const Recipe& recipe, int64_t vocab);
+// What the recipe's task is with this model. Throws UsageError where they do not go together.
+TaskSpec read_task(const Recipe& recipe, const ModelSpec& model);
+
+// Where the folder has a tokenizer file it is loaded.
+DataSetup open_data(const Recipe& recipe, const ModelSpec& model);
 
 // The recipe with its data.max_length, where null says that of the longest row: every row is encoded for it,
 // once.
-Recipe with_length(const Recipe& recipe, int64_t vocab);
+Recipe with_length(const Recipe& recipe, const ModelSpec& model);
 
 // Optimizer steps of the run. With packing and no schedule.max_steps all rows are encoded for it, once.
 int64_t total_steps(const Recipe& recipe, DataSource& train);

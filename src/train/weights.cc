@@ -127,16 +127,18 @@ std::optional<uint32_t> write_rows(const PersistentState& state, const std::vect
 // A quantised weight is one row here: that of its codes.
 std::vector<const TableRow*> base_rows(const PersistentState& state) {
   std::vector<const TableRow*> rows;
-  for (const TableRow& row : state.rows())
-    if (is_weight(row) && row.parameter.origin == Origin::checkpoint) rows.push_back(&row);
+  for (const TableRow& row : state.rows()) {
+    const bool base = row.parameter.origin == Origin::checkpoint || row.parameter.origin == Origin::fresh;
+    if (is_weight(row) && base && !is_beside_adapters(state, row)) rows.push_back(&row);
+  }
   return rows;
 }
 
-// Adapters as they are trained: f32 masters where there are any.
+// Adapters, and what is saved with them, as they are trained: f32 masters where there are any.
 std::vector<const TableRow*> adapter_rows(const PersistentState& state) {
   std::vector<const TableRow*> rows;
   for (const TableRow& row : state.rows()) {
-    if (!is_adapter(row)) continue;
+    if (!is_weight(row) || !is_beside_adapters(state, row)) continue;
     const TableRow* master = state.master_of(row);
     rows.push_back(master != nullptr ? master : &row);
   }
@@ -155,8 +157,9 @@ void require_tied(const PersistentState& state, const ModelFolder& model, std::s
   constexpr const char* kHead = "lm_head.weight";
   constexpr const char* kEmbedding = "model.embed_tokens.weight";
   const auto& rows = state.rows();
-  const bool has_head =
-      std::any_of(rows.begin(), rows.end(), [](const TableRow& row) { return row.name == kHead; });
+  const bool has_head = std::any_of(rows.begin(), rows.end(), [](const TableRow& row) {
+    return row.name == kHead || row.parameter.origin == Origin::fresh;  // another one in its place
+  });
   if (has_head || !model.contains(kHead) || !model.contains(kEmbedding)) return;
   const StoredTensor head = model.find(kHead), embedding = model.find(kEmbedding);
   bool same = head.entry->dtype == embedding.entry->dtype && head.entry->shape == embedding.entry->shape;
@@ -191,7 +194,14 @@ bool is_weight(const TableRow& row) {
   return row.role == Role::frozen_weight || row.role == Role::trainable_weight;
 }
 
-void load_base_weights(const PersistentState& state, const fs::path& folder, const LoadProgress& progress) {
+bool is_beside_adapters(const PersistentState& state, const TableRow& row) {
+  if (row.parameter.origin == Origin::adapter) return true;
+  return row.parameter.origin == Origin::fresh &&
+         std::any_of(state.rows().begin(), state.rows().end(), is_adapter);
+}
+
+void load_base_weights(const PersistentState& state, const fs::path& folder, const LoadProgress& progress,
+                       FreshHead fresh) {
   const ModelFolder model = ModelFolder::open(folder);
   std::vector<std::byte> staging(static_cast<size_t>(kLoadStagingBytes));
   require_tied(state, model, staging);
@@ -200,6 +210,8 @@ void load_base_weights(const PersistentState& state, const fs::path& folder, con
   for (const TableRow* row : rows) total += row->bytes;
   int64_t done = 0;
   for (const TableRow* row : rows) {
+    const bool may_stay = fresh == FreshHead::stays && row->parameter.origin == Origin::fresh;
+    if (may_stay && !model.contains(row->name)) continue;
     if (const auto nf4 = find_nf4(state, *row)) {
       load_nf4(state, *nf4, model, staging);
     } else {
@@ -225,6 +237,15 @@ void init_base_weights(const PersistentState& state, const ModelSpec& model, uin
   }
 }
 
+void init_fresh_weights(const PersistentState& state, const ModelSpec& model, uint64_t seed) {
+  std::vector<std::byte> staging(static_cast<size_t>(kLoadStagingBytes));
+  for (const TableRow& row : state.rows()) {
+    if (!is_weight(row) || row.parameter.origin != Origin::fresh) continue;
+    const NewValues value(row, seed, model.initializer_range);
+    fill(state, row, staging, value);
+  }
+}
+
 void init_adapters(const PersistentState& state, uint64_t seed) {
   std::vector<std::byte> staging(static_cast<size_t>(kLoadStagingBytes));
   for (const TableRow& row : state.rows()) {
@@ -234,11 +255,13 @@ void init_adapters(const PersistentState& state, uint64_t seed) {
   }
 }
 
-void load_adapters(const PersistentState& state, const fs::path& folder) {
+void load_adapters(const PersistentState& state, const fs::path& folder, FreshHead fresh) {
   const ModelFolder adapter = ModelFolder::open(folder, "adapter_model");
   std::vector<std::byte> staging(static_cast<size_t>(kLoadStagingBytes));
   for (const TableRow& row : state.rows()) {
-    if (!is_adapter(row)) continue;
+    if (!is_weight(row) || !is_beside_adapters(state, row)) continue;
+    const bool may_stay = fresh == FreshHead::stays && row.parameter.origin == Origin::fresh;
+    if (may_stay && !adapter.contains(kPeftPrefix + row.name)) continue;
     load_one(state, row, adapter.find(kPeftPrefix + row.name), staging);
   }
 }
@@ -251,6 +274,30 @@ SavedFrom::SavedFrom(const fs::path& model_folder, const fs::path& temporary)
     base = hub->name;
     revision = hub->revision;
   }
+}
+
+void describe_head(const ScoreHead& head, nlohmann::json& config) {
+  if (!rule_of(head.task.task).scores) return;
+  const std::string& own = head.model.architecture;
+  config["architectures"] = {own.substr(0, own.find("For")) + "ForSequenceClassification"};
+  const auto outputs = static_cast<size_t>(head.task.outputs);
+  const bool known = config.contains("id2label") && config["id2label"].size() == outputs;
+  if (!head.labels.empty() || !known) {
+    nlohmann::json names = nlohmann::json::object(), numbers = nlohmann::json::object();
+    for (size_t i = 0; i < outputs; ++i) {
+      const std::string name = i < head.labels.size() ? head.labels[i] : "LABEL_" + std::to_string(i);
+      names[std::to_string(i)] = name;
+      numbers[name] = i;
+    }
+    config["id2label"] = std::move(names);
+    config["label2id"] = std::move(numbers);
+  }
+  config.erase("num_labels");
+  if (head.task.task == Task::classify)
+    config["problem_type"] = head.task.problem == ClassProblem::one_of   ? "single_label_classification"
+                             : head.task.problem == ClassProblem::any_of ? "multi_label_classification"
+                                                                         : "regression";
+  if (head.model.pad_token) config["pad_token_id"] = *head.model.pad_token;
 }
 
 std::optional<uint32_t> write_model(const PersistentState& state, const SavedFrom& from, const fs::path& to) {
@@ -272,6 +319,10 @@ std::optional<uint32_t> write_adapter(const PersistentState& state, const LoraOp
     const std::string last = module.substr(module.rfind('.') + 1);
     if (std::find(targets.begin(), targets.end(), last) == targets.end()) targets.push_back(last);
   }
+  using Json = nlohmann::json;
+  const bool scores = std::any_of(state.rows().begin(), state.rows().end(), [](const TableRow& row) {
+    return is_weight(row) && row.parameter.origin == Origin::fresh;
+  });
   const nlohmann::json revision = from.revision ? nlohmann::json(*from.revision) : nlohmann::json(nullptr);
   const nlohmann::json config = {{"base_model_name_or_path", from.base},
                                  {"revision", revision},
@@ -281,11 +332,11 @@ std::optional<uint32_t> write_adapter(const PersistentState& state, const LoraOp
                                  {"init_lora_weights", true},
                                  {"lora_alpha", lora.alpha},
                                  {"lora_dropout", lora.dropout},
-                                 {"modules_to_save", nullptr},
+                                 {"modules_to_save", scores ? Json({"classifier", "score"}) : Json(nullptr)},
                                  {"peft_type", "LORA"},
                                  {"r", lora.r},
                                  {"target_modules", lora.targets.empty() ? targets : lora.targets},
-                                 {"task_type", "CAUSAL_LM"},
+                                 {"task_type", scores ? "SEQ_CLS" : "CAUSAL_LM"},
                                  {"use_dora", false},
                                  {"use_rslora", lora.rslora}};
   write_file_atomically(to / "adapter_config.json", config.dump(2) + "\n");

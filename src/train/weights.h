@@ -13,27 +13,35 @@
 #include "io/kept_files.h"
 #include "models/spec.h"
 #include "passes/lora.h"
+#include "tasks/task.h"
 #include "train/persistent_state.h"
 
 namespace plimsoll {
 
 bool is_adapter(const TableRow& row);
 bool is_weight(const TableRow& row);
+// Whether a weight, or a master, is saved with the adapters: one of them, or a task's own head beside them.
+bool is_beside_adapters(const PersistentState& state, const TableRow& row);
 
 // Called with the bytes filled so far and in all; for a progress bar.
 using LoadProgress = std::function<void(int64_t done, int64_t total)>;
 
+// What becomes of a task's own head that the folder does not have.
+enum class FreshHead : uint8_t { must_be_there, stays };
 // Fills every base weight from the folder, converted through a small staging buffer; masters get the stored
 // precision. What the state holds in NF4 is quantised on the way (train/quantised_weights.h).
 void load_base_weights(const PersistentState& state, const std::filesystem::path& folder,
-                       const LoadProgress& progress);
+                       const LoadProgress& progress, FreshHead fresh = FreshHead::must_be_there);
+// A new head of a task, as Hugging Face makes one: normal(0, initializer_range).
+void init_fresh_weights(const PersistentState& state, const ModelSpec& model, uint64_t seed);
 // New base weights as Hugging Face makes them: normal(0, initializer_range), ones for norms, zeros for
 // biases.
 void init_base_weights(const PersistentState& state, const ModelSpec& model, uint64_t seed);
 // New adapters as PEFT makes them: A Kaiming-uniform, B zero.
 void init_adapters(const PersistentState& state, uint64_t seed);
-// Adapters of a PEFT folder. Throws UsageError when one is missing.
-void load_adapters(const PersistentState& state, const std::filesystem::path& folder);
+// Adapters of a PEFT folder, and the head that is saved with them. Throws UsageError when one is missing.
+void load_adapters(const PersistentState& state, const std::filesystem::path& folder,
+                   FreshHead fresh = FreshHead::must_be_there);
 
 // The small files of a model's folder that a save copies, where it has them.
 std::vector<std::string> copied_files(const std::filesystem::path& model_folder);
@@ -48,6 +56,15 @@ struct SavedFrom {
   std::optional<std::string> revision;
   KeptFiles files;  // copied_files()
 };
+
+// Makes the config that of a model that scores sequences, as transformers reads it. Nothing where the task
+// has no such head.
+struct ScoreHead {
+  const TaskSpec& task;
+  const ModelSpec& model;
+  const std::vector<std::string>& labels;  // names of the classes; empty: the config's, or LABEL_0 ...
+};
+void describe_head(const ScoreHead& head, nlohmann::json& config);
 
 // Writes config.json, model.safetensors (or adapter_config.json and adapter_model.safetensors), and the
 // tokenizer's files. Trained weights are written from their masters where they have one and are adapters,

@@ -1,0 +1,139 @@
+// Samples of tasks that score whole sequences: pairs that stay together, and texts with labels.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "data/cell.h"
+#include "data/effective_batch.h"
+#include "data/example.h"
+
+namespace plimsoll {
+namespace {
+
+using nlohmann::ordered_json;
+constexpr int32_t kEos = 9;
+
+void letters(std::string_view text, std::vector<int32_t>& ids) {
+  for (const char c : text) ids.push_back(c - 'a' + 10);
+}
+
+Row cells(const std::vector<ordered_json>& values) {
+  Row row(values.size());
+  for (size_t i = 0; i < values.size(); ++i) row[i].json = values[i];
+  return row;
+}
+
+Example encode(const ExampleOptions& options, const std::vector<ordered_json>& values) {
+  Example example;
+  ExampleEncoder(options, letters)
+      .encode(
+          cells(values), [] { return std::string("here"); }, example);
+  return example;
+}
+
+ExampleOptions pairs(int64_t max_length = 16, TooLong too_long = TooLong::lose_right) {
+  ExampleOptions options;
+  options.format = RowFormat::preference;
+  options.max_length = max_length;
+  options.too_long = too_long;
+  options.eos = kEos;
+  options.parts = {"chosen", "rejected", "prompt", "margin"};
+  options.task.task = Task::reward;
+  return options;
+}
+
+ExampleOptions labelled(ClassProblem problem, int64_t outputs, std::vector<std::string> names = {}) {
+  ExampleOptions options;
+  options.format = RowFormat::sentence_label;
+  options.max_length = 16;
+  options.parts = {"sentence", "label", "sentence2"};
+  options.task = {.task = Task::classify, .outputs = outputs, .problem = problem};
+  options.labels = std::move(names);
+  return options;
+}
+
+TEST(Samples, a_pair_is_two_sequences_with_the_prompt_before_each) {
+  const Example pair = encode(pairs(), {"bc", "d", "a", 0.5});
+  EXPECT_EQ(pair.ids, (std::vector<int32_t>{10, 11, 12, kEos, 10, 13, kEos}));
+  EXPECT_EQ(pair.ends, (std::vector<int64_t>{4, 7}));
+  EXPECT_EQ(pair.values, (std::vector<float>{0.5F, 0.0F}));
+  EXPECT_EQ(pair.targets, 1);
+  EXPECT_FALSE(pair.truncated());
+}
+
+TEST(Samples, each_answer_of_a_pair_is_cut_by_itself_and_a_pair_is_dropped_whole) {
+  const Example cut = encode(pairs(3), {"bcd", "e", "a", nullptr});
+  EXPECT_EQ(cut.ids, (std::vector<int32_t>{10, 11, 12, 10, 14, kEos}));
+  EXPECT_EQ(cut.whole_length, 5);
+  EXPECT_TRUE(cut.truncated());
+  const Example dropped = encode(pairs(3, TooLong::drop), {"e", "bcd", "a", nullptr});
+  EXPECT_TRUE(dropped.ids.empty());
+  EXPECT_EQ(dropped.targets, 0);
+  EXPECT_GT(dropped.whole_length, 3);
+}
+
+TEST(Samples, a_pair_without_a_difference_has_no_target) {
+  EXPECT_EQ(encode(pairs(), {"bc", "bc", nullptr, nullptr}).targets, 0);
+  EXPECT_EQ(encode(pairs(2), {"bca", "bcd", nullptr, nullptr}).targets, 0) << "the same once they are cut";
+}
+
+TEST(Samples, what_is_no_pair_is_damaged_and_says_where) {
+  EXPECT_THROW(encode(pairs(), {7, "a", nullptr, nullptr}), DamagedError);
+  EXPECT_THROW(encode(pairs(), {"a", "b", nullptr, "much"}), DamagedError);
+  EXPECT_THROW(encode(pairs(), {"a", "b", ordered_json::array(), nullptr}), DamagedError);
+  EXPECT_THROW(encode(pairs(), {ordered_json::array(), "b", nullptr, nullptr}), UsageError) << "no template";
+}
+
+TEST(Samples, labels_are_classes_by_number_or_name) {
+  const auto one = [](const ordered_json& label, std::vector<std::string> names = {}) {
+    return encode(labelled(ClassProblem::one_of, 3, std::move(names)), {"ab", label, nullptr}).values;
+  };
+  EXPECT_EQ(one(2), std::vector<float>{2});
+  EXPECT_EQ(one("2"), std::vector<float>{2}) << "as CSV has it";
+  EXPECT_EQ(one(1.0), std::vector<float>{1});
+  EXPECT_EQ(one("no", {"yes", "no", "maybe"}), std::vector<float>{1});
+  for (const ordered_json& bad : {ordered_json(3), ordered_json(-1), ordered_json("no"), ordered_json(0.5),
+                                  ordered_json(nullptr), ordered_json::array({1})})
+    EXPECT_THROW(one(bad), DamagedError) << bad.dump();
+}
+
+TEST(Samples, labels_are_sets_or_numbers_where_the_problem_says_so) {
+  EXPECT_EQ(encode(labelled(ClassProblem::any_of, 3), {"ab", {0, 2}, "c"}).values,
+            (std::vector<float>{1, 0, 1}));
+  EXPECT_EQ(encode(labelled(ClassProblem::numbers, 1), {"ab", 2.5, nullptr}).values,
+            std::vector<float>{2.5F});
+  EXPECT_EQ(encode(labelled(ClassProblem::numbers, 1), {"ab", "2.5", nullptr}).values,
+            std::vector<float>{2.5F});
+  EXPECT_EQ(encode(labelled(ClassProblem::numbers, 2), {"ab", {1, 2}, nullptr}).values,
+            (std::vector<float>{1, 2}));
+  EXPECT_THROW(encode(labelled(ClassProblem::any_of, 3), {"ab", 1, nullptr}), DamagedError);
+  EXPECT_THROW(encode(labelled(ClassProblem::numbers, 2), {"ab", 1, nullptr}), DamagedError);
+}
+
+TEST(Samples, a_pair_of_texts_is_read_as_one) {
+  EXPECT_EQ(encode(labelled(ClassProblem::one_of, 2), {"ab", 0, "c"}).ids,
+            (std::vector<int32_t>{10, 11, 12}));
+}
+
+TEST(Samples, a_micro_batch_never_splits_a_pair) {
+  const SequenceShape shape{8, 2, 1};
+  EffectiveBatch batch(3, shape);
+  for (const char* chosen : {"ab", "cde", "f"}) batch.add(encode(pairs(4), {chosen, "zz", nullptr, 0.25}), 7);
+  EXPECT_EQ(batch.packed_sequences(), 3);
+  EXPECT_EQ(batch.sequences(), 6);
+  EXPECT_EQ(batch.target_tokens(), 3);
+  MicroBatch micro(2, shape);
+  ASSERT_EQ(batch.micro_steps(2), 2);
+  batch.fill(0, micro);
+  EXPECT_EQ(micro.live_sequences, 4);
+  EXPECT_EQ(micro.seq_starts, (std::vector<int32_t>{0, 3, 6, 10, 13}));
+  EXPECT_EQ(micro.targets, (std::vector<float>{0.25F, 0, 0.25F, 0}));
+  batch.fill(1, micro);
+  EXPECT_EQ(micro.live_sequences, 2);
+  EXPECT_EQ(micro.seq_starts, (std::vector<int32_t>{0, 2, 5, 5, 5}));
+  EXPECT_EQ(micro.targets, (std::vector<float>{0.25F, 0, 0, 0})) << "nothing of the pairs before";
+}
+
+}  // namespace
+}  // namespace plimsoll

@@ -1,0 +1,68 @@
+#include "train/score_file.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "io/convert.h"
+
+namespace plimsoll {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::vector<float> as_floats(std::span<const std::byte> bytes, DType dtype) {
+  std::vector<float> values(bytes.size() / static_cast<size_t>(size_of(dtype)));
+  convert(bytes, dtype, std::as_writable_bytes(std::span(values)), DType::f32);
+  return values;
+}
+
+std::vector<double> softmax(std::span<const float> scores) {
+  const float highest = *std::max_element(scores.begin(), scores.end());
+  std::vector<double> values;
+  double sum = 0;
+  for (const float score : scores) sum += values.emplace_back(std::exp(static_cast<double>(score - highest)));
+  for (double& value : values) value /= sum;
+  return values;
+}
+
+Json name_of(size_t label, const std::vector<std::string>& names) {
+  return label < names.size() ? Json(names[label]) : Json(label);
+}
+
+// What a classifier says of one text.
+Json answer(std::span<const float> scores, ClassProblem problem, const std::vector<std::string>& names) {
+  if (problem == ClassProblem::numbers) return {{"values", scores}};
+  if (problem == ClassProblem::one_of) {
+    const auto best = std::max_element(scores.begin(), scores.end()) - scores.begin();
+    return {{"label", name_of(static_cast<size_t>(best), names)}, {"probabilities", softmax(scores)}};
+  }
+  Json labels = Json::array();
+  std::vector<double> probabilities;
+  for (size_t i = 0; i < scores.size(); ++i) {
+    probabilities.push_back(1.0 / (1.0 + std::exp(-static_cast<double>(scores[i]))));
+    if (scores[i] > 0) labels.push_back(name_of(i, names));
+  }
+  return {{"labels", labels}, {"probabilities", probabilities}};
+}
+
+}  // namespace
+
+void ScoreFile::add(const EffectiveBatch& batch, const MicroBatch& micro, std::span<const std::byte> bytes,
+                    DType dtype) {
+  const std::vector<float> all = as_floats(bytes, dtype);
+  const auto outputs = static_cast<size_t>(task_.outputs);
+  const auto step = static_cast<size_t>(rule_of(task_.task).sequences);
+  for (size_t s = 0; s < static_cast<size_t>(micro.live_sequences); s += step) {
+    Json line = {{"row", batch.row(micro.sample_in_batch[s])}};
+    if (task_.task == Task::reward) {
+      line["chosen"] = all[s];
+      line["rejected"] = all[s + 1];
+    } else {
+      line.update(answer(std::span(all).subspan(s * outputs, outputs), task_.problem, labels_));
+    }
+    lines_.write(line);
+  }
+}
+
+}  // namespace plimsoll

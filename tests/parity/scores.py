@@ -1,0 +1,275 @@
+"""Tasks that score whole sequences against transformers and PEFT: `make parity`.
+
+    python -m tests.parity.scores --plimsoll build/plimsoll [--only NAME] [--keep FOLDER]
+
+Reward models and classifiers of each family, in full and with LoRA: scores, loss and every gradient of one effective
+batch through `plimsoll debug-dump`, the losses of 30 optimizer steps through `plimsoll train`, and the saved folder
+loaded by transformers (with LoRA by PEFT), whose scores are those of the model that PyTorch trained. Sequences of the
+reference are run one by one; some end with padding, which no score is read from.
+"""
+import argparse
+import dataclasses
+import json
+import pathlib
+import sys
+import tempfile
+import warnings
+
+import torch
+from peft import LoraConfig, PeftModel, get_peft_model
+from safetensors.torch import save_file
+from transformers import AutoModelForSequenceClassification
+from transformers.utils.logging import disable_progress_bar
+
+from tests.parity.cases import CASES
+from tests.parity.compare import compare_fp32, compare_losses, distance, relative_error
+from tests.parity.oracle import (checkpoint_name, decay_groups, learning_rates, MAX_GRAD_NORM, OPTIMIZER, SEED, STEP_ROWS,
+                                 STEPS, WARMUP_STEPS, write_json)
+from tests.parity.run import load_file, our_losses, plimsoll
+
+PAD = 0
+LENGTHS = (24, 9, 17, 3, 12, 30, 5, 8)  # of sequences, one after the other
+BATCH = 16  # samples whose scores and gradients are compared: which of two roundings of a few is nearer is chance
+DISTINCT_STEPS = 2
+BF16_LIMIT = 1.3
+TRAINED_LIMIT = 1e-3  # of scores after 30 steps
+CENTERING = 0.01
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    name: str
+    recipe: dict
+    labels: int
+    sequences: int = 1
+    problem: str = "one-of"
+
+
+TASKS = {task.name: task for task in (
+    Task("reward", {"task": "reward", "reward": {"centering": CENTERING}}, 1, 2),
+    Task("one_of", {"task": "classify"}, 3),
+    Task("any_of", {"task": "classify", "classify": {"problem": "any-of"}}, 3, problem="any-of"),
+    Task("numbers", {"task": "classify", "classify": {"problem": "numbers"}}, 2, problem="numbers"))}
+# Every family learns rewards; what is left of the losses does not depend on the family.
+BOTH = ("full", "lora")
+RUNS = [(family, "reward", method) for family in ("llama_tied_biased", "mistral_window", "qwen2_bf16_shards", "qwen3")
+        for method in BOTH]
+RUNS += [("mistral_window", "one_of", method) for method in BOTH] + [("llama", "any_of", "full"), ("llama", "numbers", "lora")]
+
+
+# ---- inputs
+
+def sample(task, number, generator, vocabulary):
+    """{"sequences": [ids], "targets": [numbers of each]}, with padding behind every third sequence."""
+    sequences = []
+    for i in range(task.sequences):
+        at = number * task.sequences + i
+        ids = torch.randint(1, vocabulary, (LENGTHS[at % len(LENGTHS)],), generator=generator).tolist()
+        sequences.append(ids + [PAD] * (2 if at % 3 == 0 else 0))
+    draw = torch.rand(task.labels, generator=generator)
+    targets = {"reward": [0.5 * draw[0].item(), 0.0], "one_of": [float(int(draw[0] * task.labels))],
+               "any_of": [float(x > 0.5) for x in draw], "numbers": draw.tolist()}[task.name]
+    return {"sequences": sequences, "targets": targets}
+
+
+def row(task, one):
+    """The sample as a line of a data file."""
+    if task.name == "reward":
+        return {"chosen_input_ids": one["sequences"][0], "rejected_input_ids": one["sequences"][1],
+                "margin": one["targets"][0]}
+    targets = one["targets"]
+    label = {"one_of": int(targets[0]), "any_of": [i for i, x in enumerate(targets) if x], "numbers": targets}
+    return {"input_ids": one["sequences"][0], "label": label[task.name]}
+
+
+def make_model(case, task, folder):
+    config = case.config.__class__.from_dict({**case.config.to_dict(), "num_labels": task.labels, "pad_token_id": PAD})
+    torch.manual_seed(SEED)
+    model = AutoModelForSequenceClassification.from_config(config)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith("bias"):
+                parameter.normal_(0.0, 0.1)
+            elif parameter.dim() == 1:
+                parameter.normal_(1.0, 0.1)
+    model.to(case.storage).save_pretrained(folder, max_shard_size=case.shard)
+
+
+def load(folder, adapter=None, dtype=torch.float32):
+    model = AutoModelForSequenceClassification.from_pretrained(folder, dtype=dtype, attn_implementation="eager")
+    if adapter is not None:
+        model = PeftModel.from_pretrained(model, adapter, is_trainable=True)
+    return model.train()
+
+
+def make_adapter(case, model_folder, folder):
+    torch.manual_seed(SEED + 1)
+    config = LoraConfig(target_modules=["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"],
+                        task_type="SEQ_CLS", lora_dropout=0.0, **case.lora)
+    model = get_peft_model(load(model_folder), config)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "lora_B" in name:
+                parameter.normal_(0.0, 0.1)
+    model.save_pretrained(folder)
+
+
+# ---- the reference
+
+def scores_of(model, samples):
+    return torch.cat([model(input_ids=torch.tensor([ids]), use_cache=False).logits
+                      for one in samples for ids in one["sequences"]])
+
+
+def loss_of(task, scores, samples):
+    """The mean over samples, as TRL's RewardTrainer and transformers' classifiers have it."""
+    scores = scores.float()
+    targets = torch.tensor([one["targets"] for one in samples])
+    if task.name == "reward":
+        chosen, rejected = scores[0::2, 0], scores[1::2, 0]
+        apart = -torch.nn.functional.logsigmoid(chosen - rejected - targets[:, 0])
+        return (apart + CENTERING * (chosen + rejected) ** 2).mean()
+    if task.problem == "one-of":
+        return torch.nn.functional.cross_entropy(scores, targets[:, 0].long())
+    if task.problem == "any-of":
+        return torch.nn.functional.binary_cross_entropy_with_logits(scores, targets)
+    return torch.nn.functional.mse_loss(scores, targets)
+
+
+def named_gradient(name):
+    return "grad." + checkpoint_name(name).replace("modules_to_save.", "")
+
+
+def dump(model, task, samples):
+    model.zero_grad()
+    scores = scores_of(model, samples)
+    loss = loss_of(task, scores, samples)
+    loss.backward()
+    tensors = {"logits": scores.detach().float().contiguous()}
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            tensors[named_gradient(name)] = parameter.grad.float().contiguous()
+    return tensors, loss.item()
+
+
+def train(model, task, samples):
+    optimizer = torch.optim.AdamW(decay_groups(model), **OPTIMIZER)
+    losses = []
+    for step, rate in enumerate(learning_rates()):
+        batch = samples[step * STEP_ROWS:(step + 1) * STEP_ROWS]
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+        optimizer.zero_grad()
+        loss = loss_of(task, scores_of(model, batch), batch)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_([p for p in model.parameters() if p.requires_grad], MAX_GRAD_NORM)
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+# ---- Plimsoll
+
+def write_recipe(case, task, folder, method, precision):
+    recipe = {**task.recipe, "model": "model", "data": {"train": "train.jsonl", "shuffle": False, "max_length": 64},
+              "method": {"type": "full"}, "batch": {"effective": STEP_ROWS, "micro": 3}, "precision": precision,
+              "optimizer": {"name": "adamw", **OPTIMIZER, "max_grad_norm": MAX_GRAD_NORM},
+              "schedule": {"name": "cosine", "warmup": WARMUP_STEPS, "epochs": 1}, "output": f"run_{precision}"}
+    if method == "lora":
+        recipe |= {"adapter": "adapter", "method": {"type": "lora", "r": case.lora["r"], "alpha": case.lora["lora_alpha"]}}
+    path = folder / f"{precision}.json"
+    write_json(path, recipe)
+    return path
+
+
+def our_dump(program, folder, recipe):
+    out = folder / f"{recipe.stem}.safetensors"
+    plimsoll(program, "debug-dump", recipe, "--ids", folder / "batch.json", "--out", out)
+    tensors = load_file(out)
+    return tensors, float(tensors.pop("loss").reshape(()))
+
+
+def compare_falling_losses(ours, theirs):
+    """As compare_losses; the error of a loss below a hundredth of the first one is told against that hundredth, as
+    what is left there are differences of scores that agree to six digits."""
+    floor = 0.01 * abs(theirs[0])
+    return compare_losses([theirs[i] + (a - theirs[i]) * min(1.0, abs(theirs[i]) / floor) for i, a in enumerate(ours)], theirs)
+
+
+def compare_bf16(ours, theirs, reference):
+    """Scores and gradients together: a few dozen scores alone are too few for a ratio of two roundings."""
+    names = sorted(reference)
+    ratio = distance(ours, reference, names) / distance(theirs, reference, names)
+    return [f"{ratio:.2f} times as far from fp32 as transformers' bf16"] if not ratio <= BF16_LIMIT else [], ratio
+
+
+def check_saved(folder, adapter, trained, samples):
+    """The run's folder as transformers and PEFT load it, beside the model that PyTorch trained."""
+    run = folder / "run_fp32"
+    ours = load(folder / "model", run) if adapter else load(run)
+    if not adapter and any(torch.isnan(p).any() for p in ours.parameters()):
+        return ["a weight of the saved model is NaN"], float("inf")
+    with torch.no_grad():
+        error = relative_error(scores_of(ours, samples).numpy(), scores_of(trained, samples).numpy())
+    return [f"saved model: scores are off by {error:.1e}"] if error > TRAINED_LIMIT else [], error
+
+
+def run(program, case, task, folder, method):
+    """(messages, summary)"""
+    folder.mkdir(parents=True, exist_ok=True)
+    make_model(case, task, folder / "model")
+    adapter = folder / "adapter" if method == "lora" else None
+    if adapter:
+        make_adapter(case, folder / "model", adapter)
+    generator = torch.Generator().manual_seed(SEED + 3)
+    batch = [sample(task, i, generator, case.config.vocab_size) for i in range(BATCH)]
+    rows = [sample(task, i, generator, case.config.vocab_size) for i in range(STEP_ROWS * DISTINCT_STEPS)]
+    rows = rows * (STEPS // DISTINCT_STEPS)
+    write_json(folder / "batch.json", {"samples": batch})
+    (folder / "train.jsonl").write_text("".join(json.dumps(row(task, one)) + "\n" for one in rows))
+
+    model = load(folder / "model", adapter)
+    expected, loss = dump(model, task, batch)
+    save_file(expected, folder / "expected.safetensors")
+    save_file(dump(load(folder / "model", adapter, torch.bfloat16), task, batch)[0], folder / "expected_bf16.safetensors")
+    reference = load_file(folder / "expected.safetensors")
+    recipe = write_recipe(case, task, folder, method, "fp32")
+    tensors, our_loss = our_dump(program, folder, recipe)
+    messages, worst = compare_fp32(tensors, reference)
+    messages += compare_losses([our_loss], [loss])[0]
+    step_messages, worst_step = compare_falling_losses(our_losses(program, recipe), train(model, task, rows))
+    in_bf16 = our_dump(program, folder, write_recipe(case, task, folder, method, "bf16"))[0]
+    bf16_messages, ratio = compare_bf16(in_bf16, load_file(folder / "expected_bf16.safetensors"), reference)
+    saved_messages, saved = check_saved(folder, adapter, model, batch)
+    return (messages + step_messages + bf16_messages + saved_messages,
+            f"tensors {worst:.1e}, step losses {worst_step:.1e}, bf16 {ratio:.2f} of transformers', saved {saved:.1e}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--plimsoll", type=pathlib.Path, required=True, help="the program")
+    parser.add_argument("--only", default="", help="runs whose name contains this")
+    parser.add_argument("--keep", type=pathlib.Path, help="write the folders here and keep them")
+    arguments = parser.parse_args()
+    warnings.filterwarnings("ignore")
+    disable_progress_bar()
+    ran = failed = 0
+    with tempfile.TemporaryDirectory() as scratch:
+        for family, task, method in RUNS:
+            if arguments.only not in f"{family} {task} {method}":
+                continue
+            folder = (arguments.keep or pathlib.Path(scratch)) / f"{family}_{task}_{method}"
+            try:
+                messages, summary = run(arguments.plimsoll.resolve(), CASES[family], TASKS[task], folder, method)
+            except (RuntimeError, OSError, KeyError, ValueError) as error:
+                messages, summary = [str(error)], "no result"
+            print(f"{'FAIL' if messages else 'ok':4} {family:18} {task:8} {method:5} {summary}", flush=True)
+            for message in messages[:5]:
+                print(f"       {message}")
+            ran, failed = ran + 1, failed + bool(messages)
+    print(f"{ran - failed} passed, {failed} failed")
+    sys.exit(1 if failed or ran == 0 else 0)
+
+
+if __name__ == "__main__":
+    main()

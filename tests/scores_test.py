@@ -1,0 +1,218 @@
+"""Tasks that score whole sequences, as whole commands: reward models and classifiers, trained, resumed, evaluated, merged, and what is refused."""
+import json
+import shutil
+import struct
+import unittest
+from pathlib import Path
+
+from command_run import CommandTest, output, ROOT, run
+
+WORDS = "river stone cloud table paper green seven light horse bread".split()
+
+
+def sentence(i):
+    return " ".join(WORDS[(i * step + step) % len(WORDS)] for step in (1, 3, 7))
+
+
+def write_rows(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+def pairs(count):
+    """The better answer thanks, the worse one refuses."""
+    return [{"prompt": f"Say something of the {sentence(i)}.", "chosen": f" Thank you, {sentence(i + 1)}, gladly.",
+             "rejected": f" No. {sentence(i + 2)} is nothing to me."} for i in range(count)]
+
+
+def texts(count):
+    kinds = {"question": "What is the {}?", "order": "Bring me the {} now!", "fact": "The {} is there."}
+    return [{"text": kinds[kind].format(sentence(i)), "label": kind} for i in range(count) for kind in kinds]
+
+
+def names_in(path):
+    """Tensor names of a safetensors file."""
+    data = path.read_bytes()
+    return set(json.loads(data[8:8 + struct.unpack("<Q", data[:8])[0]])) - {"__metadata__"}
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+class Scores(CommandTest):
+    needs_run = False
+
+    def recipe(self, name, **changes):
+        recipe = {"model": str(ROOT / "demo/model"), "init": "random", "method": {"type": "full"}, "precision": "fp32",
+                  "batch": {"effective": 8}, "optimizer": {"lr": 3e-3}, "schedule": {"max_steps": 30, "warmup": 2},
+                  "output": str(self.folder / name)}
+        for key, value in changes.items():
+            recipe[key] = {**recipe[key], **value} if isinstance(recipe.get(key), dict) else value
+        path = self.folder / f"{name}.json"
+        path.write_text(json.dumps(recipe))
+        return path, self.folder / name
+
+    def reward(self, name, **changes):
+        data = {"train": write_rows(self.folder / "pairs.jsonl", pairs(96)), "eval": 16, "max_length": 64}
+        return self.recipe(name, **{"task": "reward", **changes, "data": {**data, **changes.get("data", {})}})
+
+    def classifier(self, name, **changes):
+        data = {"train": write_rows(self.folder / "texts.jsonl", texts(40)), "eval": 20, "max_length": 32}
+        return self.recipe(name, **{"task": "classify", "classify": {"labels": ["question", "order", "fact"]}, **changes,
+                                    "data": {**data, **changes.get("data", {})}})
+
+    def test_a_reward_model_learns_in_the_planned_bytes_and_is_evaluated_and_loaded_again(self):
+        recipe, out = self.reward("reward")
+        output("train", recipe, "--quiet")
+        steps, done = lines(out / "metrics.jsonl"), json.loads((out / "run.json").read_text())
+        self.assertEqual(done["planned"]["device_arena_bytes"], done["measured"]["device_arena_bytes"])
+        for name in ("accuracy", "margin", "mean_reward", "min_reward", "max_reward"):
+            self.assertIn(name, steps[0])
+        evaluated = lines(out / "eval.jsonl")[-1]
+        self.assertEqual(evaluated["target_tokens"], 16)
+        self.assertGreaterEqual(evaluated["accuracy"], 0.9)
+        config = json.loads((out / "config.json").read_text())
+        self.assertEqual(config["architectures"], ["LlamaForSequenceClassification"])
+        self.assertEqual((config["id2label"], config["pad_token_id"]), ({"0": "LABEL_0"}, config["eos_token_id"]))
+        self.assertIn("score.weight", names_in(out / "model.safetensors"))
+        again = json.loads(output("eval", out, "--json", "--out", self.folder / "scores.jsonl"))
+        self.assertAlmostEqual(again["loss"], evaluated["loss"], places=5)
+        self.assertEqual(again["metrics"]["accuracy"], evaluated["accuracy"])
+        scores = lines(self.folder / "scores.jsonl")
+        right = sum(row["chosen"] > row["rejected"] for row in scores) / len(scores)
+        self.assertEqual((len(scores), right), (16, evaluated["accuracy"]))
+        self.assertIn("whose head scores sequences", output("generate", out, "--prompt", "x", code=2))
+        self.assertIn("task: reward and classify", output("plan", out, "--set", "task=sft", code=2))
+
+    def test_pairs_are_never_split_and_splits_give_the_same_losses(self):
+        losses = {}
+        for micro in (1, 3, 8):
+            recipe, out = self.reward(f"micro{micro}", batch={"micro": micro}, schedule={"max_steps": 4})
+            output("train", recipe, "--quiet")
+            losses[micro] = [step["loss"] for step in lines(out / "metrics.jsonl")]
+        for micro in (1, 3):
+            for ours, whole in zip(losses[micro], losses[8]):
+                self.assertAlmostEqual(ours, whole, delta=1e-4)
+
+    def test_adapters_are_saved_with_the_head_resumed_bit_for_bit_and_merged(self):
+        lora = {"method": {"type": "lora", "r": 4}, "schedule": {"max_steps": 8, "warmup": 1}, "save": {"every": 4}}
+        recipe, out = self.reward("lora", **lora)
+        output("train", recipe, "--quiet")
+        adapter = out / "adapter_model.safetensors"
+        config = json.loads((out / "adapter_config.json").read_text())
+        self.assertEqual((config["task_type"], config["modules_to_save"]), ("SEQ_CLS", ["classifier", "score"]))
+        self.assertIn("base_model.model.score.weight", names_in(adapter))
+        whole = adapter.read_bytes()
+        shutil.rmtree(out / "checkpoint-8")
+        output("train", recipe, "--quiet", "--resume")
+        self.assertEqual(adapter.read_bytes(), whole)
+        # Random weights are in no folder: those of a reward model trained in full are the base to merge into.
+        base_recipe, base = self.reward("base", schedule={"max_steps": 2, "warmup": 1})
+        output("train", base_recipe, "--quiet")
+        recipe, out = self.reward("on_base", **lora, model=str(base), init="weights")
+        output("train", recipe, "--quiet")
+        output("merge", out, "--out", self.folder / "merged")
+        self.assertIn("score.weight", names_in(self.folder / "merged" / "model.safetensors"))
+        rows = ["--data", self.folder / "pairs.jsonl", "--set", "task=reward", "--json"]
+        merged = json.loads(output("eval", self.folder / "merged", *rows))
+        beside = json.loads(output("eval", out, *rows))
+        self.assertAlmostEqual(merged["loss"], beside["loss"], places=4)
+
+    def test_a_classifier_learns_names_of_classes_and_says_them(self):
+        recipe, out = self.classifier("classes")
+        output("train", recipe, "--quiet")
+        self.assertGreaterEqual(lines(out / "eval.jsonl")[-1]["accuracy"], 0.9)
+        config = json.loads((out / "config.json").read_text())
+        self.assertEqual(config["id2label"], {"0": "question", "1": "order", "2": "fact"})
+        self.assertEqual(config["problem_type"], "single_label_classification")
+        output("eval", out, "--out", self.folder / "said.jsonl")
+        said = lines(self.folder / "said.jsonl")
+        self.assertEqual(len(said), 20)
+        self.assertTrue(all(row["label"] in config["label2id"] and abs(sum(row["probabilities"]) - 1) < 1e-9
+                            for row in said))
+
+    def test_numbers_and_sets_of_classes_are_learnt_too(self):
+        rows = [{"sentence": sentence(i), "label": float(i % 5)} for i in range(40)]
+        data = {"train": write_rows(self.folder / "numbers.jsonl", rows), "eval": None}
+        recipe, out = self.classifier("numbers", data=data, classify={"labels": None, "problem": "numbers"})
+        output("train", recipe, "--quiet")
+        steps = lines(out / "metrics.jsonl")
+        self.assertLess(steps[-1]["loss"], steps[0]["loss"] / 2)
+        rows = [{"sentence": sentence(i), "label": [["a", "b"][i % 2], "c"][:1 + i % 2]} for i in range(40)]
+        data = {"train": write_rows(self.folder / "sets.jsonl", rows), "eval": None}
+        recipe, out = self.classifier("sets", data=data, classify={"labels": ["a", "b", "c"], "problem": "any-of"})
+        output("train", recipe, "--quiet")
+        self.assertLess(lines(out / "metrics.jsonl")[-1]["loss"], lines(out / "metrics.jsonl")[0]["loss"])
+
+    def test_bad_rows_say_where_and_what(self):
+        def refused(code, expected, rows, of="classify", **changes):
+            data = {"train": write_rows(self.folder / "bad.jsonl", rows), "eval": None}
+            make = self.classifier if of == "classify" else self.reward
+            recipe, out = make("bad", data=data, **changes)
+            message = output("train", recipe, "--quiet", code=code)
+            self.assertIn(expected, message)
+            self.assertFalse(out.exists())
+        good = texts(2)
+        refused(4, "bad.jsonl:7: the label is \"poem\", the classes are question, order, fact",
+                good + [{"text": "x", "label": "poem"}])
+        refused(4, "bad.jsonl:7: the label is 3", good + [{"text": "x", "label": 3}])
+        refused(2, "label", [{"text": "x", "kind": "question"}])
+        refused(2, "name the classes", good, classify={"labels": None})
+        refused(2, "rejected", [{"chosen": "x", "worse": "y"}], of="reward")
+        refused(4, "an answer is a number", pairs(1) + [{"prompt": "a", "chosen": 4, "rejected": "b"}], of="reward")
+        refused(2, "no pair has a difference to learn", [{"chosen": "same", "rejected": "same"}] * 3, of="reward")
+        refused(2, "which task: reward learns from", pairs(2), of="reward", task="sft")
+
+    def test_pairs_that_are_the_same_are_counted_and_left_out(self):
+        rows = pairs(16) + [{"prompt": "a", "chosen": "b", "rejected": "b"}]
+        data = {"train": write_rows(self.folder / "some.jsonl", rows), "eval": None}
+        recipe, out = self.reward("some", data=data, schedule={"epochs": 1, "max_steps": None, "warmup": 1})
+        output("train", recipe, "--quiet")
+        self.assertEqual(json.loads((out / "run.json").read_text())["rows"]["without_targets"], 1)
+
+    def test_what_means_nothing_beside_a_task_is_refused(self):
+        for key, words in (("data.packing=true", "is not supported beside task: reward"),
+                           ("memory.loss_chunk=64", "means nothing beside task: reward"),
+                           ("classify.problem=numbers", "means nothing beside task: reward"),
+                           ("data.format=text", "does not belong to task: reward")):
+            recipe, _ = self.reward("odd")
+            self.assertIn(words, output("plan", recipe, "--set", key, code=2))
+        recipe, _ = self.reward("odd")
+        self.assertIn("means nothing beside task: sft", output("plan", recipe, "--set", "task=sft", "--set",
+                                                               "reward.centering=0.1", code=2))
+
+    def test_budgets_and_recomputation_change_no_bit_of_a_reward_model(self):
+        weights = {}
+        for name, memory in (("free", {}), ("tight", {"recompute": "block", "offload": ["states"], "disk": "1GiB"})):
+            recipe, out = self.reward(name, batch={"micro": 2}, schedule={"max_steps": 3, "warmup": 1}, memory=memory)
+            output("train", recipe, "--quiet")
+            weights[name] = (out / "model.safetensors").read_bytes()
+        self.assertEqual(weights["free"], weights["tight"])
+
+    def test_its_programs_are_printed_and_the_head_is_new(self):
+        recipe, _ = self.reward("printed", method={"type": "lora", "r": 4})
+        dump = output("plan", recipe, "--dump", "graph")
+        head = next(line for line in dump.splitlines() if line.startswith("tensor score.weight"))
+        self.assertIn("trainable", head)
+        self.assertIn("origin=fresh", head)
+        self.assertIn("pair_loss(", dump)
+        self.assertIn("pair_loss_grad(", output("plan", recipe, "--dump", "program"))
+
+    def test_a_7b_reward_model_is_planned_from_its_config_alone(self):
+        (self.folder / "mistral").mkdir()
+        (self.folder / "mistral" / "config.json").write_text(json.dumps({
+            "model_type": "mistral", "architectures": ["MistralForSequenceClassification"], "hidden_size": 4096,
+            "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,
+            "vocab_size": 32000, "max_position_embeddings": 32768, "sliding_window": None, "rms_norm_eps": 1e-5,
+            "num_labels": 1, "eos_token_id": 2, "torch_dtype": "bfloat16"}))
+        words = [self.folder / "mistral", "--set", "task=reward", "--set", "data.max_length=384",
+                 "--set", "batch.effective=8", "--no-probe"]
+        report = output("plan", *words, "--set", "method.type=full", "--memory", "200GiB")
+        self.assertIn("7110.7 M", report)
+        self.assertIn("reward", report)
+        self.assertEqual(run("plan", *words, "--memory", "24GiB").returncode, 0)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -198,6 +198,8 @@ class Scores(CommandTest):
         self.assertIn("origin=fresh", head)
         self.assertIn("pair_loss(", dump)
         self.assertIn("pair_loss_grad(", output("plan", recipe, "--dump", "program"))
+        row = json.loads(output("plan", recipe, "--dump", "rows").splitlines()[0])
+        self.assertEqual((len(row["ends"]), row["ends"][1], row["targets"]), (2, len(row["ids"]), [0.0, 0.0]))
 
     def test_a_7b_reward_model_is_planned_from_its_config_alone(self):
         (self.folder / "mistral").mkdir()

@@ -288,6 +288,7 @@ TEST_F(OtherTools, data_sets_of_llama_factory_come_from_its_list) {
   write("data/dataset_info.json",
         R"({"a": {"file_name": "a.jsonl", "columns": {"prompt": "q", "response": "r"}},
     "chat": {"file_name": "c.jsonl", "formatting": "sharegpt"},
+    "pairs": {"file_name": "a.jsonl", "ranking": true},
     "ctx": {"file_name": "a.jsonl", "columns": {"prompt": "q", "query": "x", "response": "r"}}})");
   const std::string base = "model_name_or_path: m\nstage: sft\n";
   const Recipe recipe = load(base + "dataset: a\n").recipe;
@@ -298,6 +299,8 @@ TEST_F(OtherTools, data_sets_of_llama_factory_come_from_its_list) {
   EXPECT_EQ(load(base + "dataset: ctx\n").recipe.data.columns.at("input"), "x");
   EXPECT_EQ(load(base + "dataset: chat\n").recipe.data.format, DataFormat::messages);
   EXPECT_THAT(error_of(base + "dataset: a, chat\n"), HasSubstr("different formats"));
+  EXPECT_THAT(error_of(base + "dataset: pairs\n"), HasSubstr("'pairs': rows of preferences (ranking)"));
+  EXPECT_THAT(error_of("model_name_or_path: m\nstage: rm\ndataset: a\n"), HasSubstr("have a value head"));
   EXPECT_EQ(
       load("model_name_or_path: m\nstage: pt\npacking: false\ndataset: a\n").recipe.data.columns.at("text"),
       "q");

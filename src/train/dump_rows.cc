@@ -15,10 +15,15 @@ std::string dump_rows(DataSource& source, int64_t count) {
     const int64_t row = source.rows.row(i);
     reader.encode_row(row, source.encoder, example);
     nlohmann::ordered_json line = {{"where", source.dataset.where(row)}};
-    if (example.damage.empty())
-      line.update({{"ids", example.ids}, {"labels", example.labels}, {"whole_length", example.whole_length}});
-    else
+    if (!example.damage.empty())
       line["damage"] = example.damage;
+    else if (rule_of(source.encoder.options().task.task).scores)
+      line.update({{"ids", example.ids},
+                   {"ends", example.ends},
+                   {"targets", example.values},
+                   {"whole_length", example.whole_length}});
+    else
+      line.update({{"ids", example.ids}, {"labels", example.labels}, {"whole_length", example.whole_length}});
     lines += line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
   }
   return lines;

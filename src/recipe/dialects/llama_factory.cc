@@ -90,9 +90,11 @@ DataSet read_entry(const Layer& layer, const Node& entry, const fs::path& folder
   else
     find_files(layer, entry, hub, text_of(entry, "split", "train"), text_of(entry, "subset"), set);
   const std::string formatting = text_of(entry, "formatting", "alpaca");
-  if (flag_of(entry, "ranking", false)) {
-    set.format = "preference";
-  } else if (formatting == "alpaca") {
+  if (flag_of(entry, "ranking", false))
+    refuse(where +
+           ": rows of preferences (ranking) are read by task: reward of a recipe of Plimsoll's own, as "
+           "chosen, rejected and prompt (docs/scores.md)");
+  if (formatting == "alpaca") {
     read_alpaca(entry, is_pretraining(layer), set, name);
   } else if (formatting == "sharegpt" || formatting == "openai") {
     set.format = "messages";

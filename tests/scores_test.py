@@ -64,7 +64,9 @@ class Scores(CommandTest):
 
     def test_a_reward_model_learns_in_the_planned_bytes_and_is_evaluated_and_loaded_again(self):
         recipe, out = self.reward("reward")
-        output("train", recipe, "--quiet")
+        told = run("train", recipe)
+        self.assertEqual(told.returncode, 0, told.stderr)
+        self.assertIn(f"next       plimsoll eval {out}", told.stdout + told.stderr)
         steps, done = lines(out / "metrics.jsonl"), json.loads((out / "run.json").read_text())
         self.assertEqual(done["planned"]["device_arena_bytes"], done["measured"]["device_arena_bytes"])
         for name in ("accuracy", "margin", "mean_reward", "min_reward", "max_reward"):

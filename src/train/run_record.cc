@@ -88,8 +88,9 @@ void report_end(RunObserver& progress, const std::filesystem::path& output, cons
                    " more than planned (what --profile records is no part of the plan)");
   if (const std::string rows = words(record.rows); !rows.empty())
     progress.event("        rows       " + rows);
-  progress.event("        next       plimsoll generate " + output.string() + " · plimsoll report " +
-                 output.string());
+  const char* use = rule_of(plan.request.experiment.task.task).scores ? "eval" : "generate";
+  progress.event("        next       plimsoll " + std::string(use) + " " + output.string() +
+                 " · plimsoll report " + output.string());
 }
 
 std::string plan_line(const Plan& plan, int64_t steps) {

@@ -31,6 +31,7 @@ PAD = 0
 LENGTHS = (24, 9, 17, 3, 12, 30, 5, 8)  # of sequences, one after the other
 BATCH = 16  # samples whose scores and gradients are compared: which of two roundings of a few is nearer is chance
 DISTINCT_STEPS = 2
+BF16_FAMILY = "mistral_window"  # PyTorch's bf16 takes minutes on a CPU without it
 BF16_LIMIT = 1.3
 TRAINED_LIMIT = 1e-3  # of scores after 30 steps
 CENTERING = 0.01
@@ -231,18 +232,21 @@ def run(program, case, task, folder, method):
     model = load(folder / "model", adapter)
     expected, loss = dump(model, task, batch)
     save_file(expected, folder / "expected.safetensors")
-    save_file(dump(load(folder / "model", adapter, torch.bfloat16), task, batch)[0], folder / "expected_bf16.safetensors")
     reference = load_file(folder / "expected.safetensors")
     recipe = write_recipe(case, task, folder, method, "fp32")
     tensors, our_loss = our_dump(program, folder, recipe)
     messages, worst = compare_fp32(tensors, reference)
     messages += compare_losses([our_loss], [loss])[0]
     step_messages, worst_step = compare_falling_losses(our_losses(program, recipe), train(model, task, rows))
+    saved_messages, saved = check_saved(folder, adapter, model, batch)
+    messages += step_messages + saved_messages
+    summary = f"tensors {worst:.1e}, step losses {worst_step:.1e}, saved {saved:.1e}"
+    if case.name != BF16_FAMILY:
+        return messages, summary
+    save_file(dump(load(folder / "model", adapter, torch.bfloat16), task, batch)[0], folder / "expected_bf16.safetensors")
     in_bf16 = our_dump(program, folder, write_recipe(case, task, folder, method, "bf16"))[0]
     bf16_messages, ratio = compare_bf16(in_bf16, load_file(folder / "expected_bf16.safetensors"), reference)
-    saved_messages, saved = check_saved(folder, adapter, model, batch)
-    return (messages + step_messages + bf16_messages + saved_messages,
-            f"tensors {worst:.1e}, step losses {worst_step:.1e}, bf16 {ratio:.2f} of transformers', saved {saved:.1e}")
+    return messages + bf16_messages, f"{summary}, bf16 {ratio:.2f} of transformers'"
 
 
 def main():

@@ -56,9 +56,12 @@ TEST(Tokenizer, text_without_a_break_takes_linear_time) {
         Tokenizer::from_file("tests/golden/tokenizers/" + std::string(name) + ".json");
     for (const char* unit :
          {"a", " ", "\n", "\u0301", "'", "\U0001F6A2", "e\u0301", "\u2581", "\u4F60", "\uFDFA"}) {
-      const double small = encode_seconds(tokenizer, unit, 1 << 15);
-      const double large = encode_seconds(tokenizer, unit, 1 << 18);
-      EXPECT_LT(large, 24 * small + 0.25) << name << ": " << unit;
+      // Programs beside this one may slow a single measurement; what is not linear is slow every time.
+      bool linear = false;
+      for (int attempt = 0; attempt < 5 && !linear; ++attempt)
+        linear =
+            encode_seconds(tokenizer, unit, 1 << 18) < 24 * encode_seconds(tokenizer, unit, 1 << 15) + 0.25;
+      EXPECT_TRUE(linear) << name << ": " << unit;
     }
   }
   for (const char* name :

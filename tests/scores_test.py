@@ -147,6 +147,32 @@ class Scores(CommandTest):
         output("train", recipe, "--quiet")
         self.assertLess(lines(out / "metrics.jsonl")[-1]["loss"], lines(out / "metrics.jsonl")[0]["loss"])
 
+    def test_quantised_bases_have_heads_too(self):
+        recipe, out = self.reward("quantised", method={"type": "qlora", "r": 4}, schedule={"max_steps": 3, "warmup": 1})
+        output("train", recipe, "--quiet")
+        self.assertIn("base_model.model.score.weight", names_in(out / "adapter_model.safetensors"))
+        self.assertIn("score.weight", output("plan", recipe, "--dump", "graph"))
+
+    def test_answers_are_messages_or_columns_of_other_names_too(self):
+        said = [{"question": [{"role": "user", "content": row["prompt"]}],
+                 "better": [{"role": "assistant", "content": row["chosen"]}],
+                 "worse": [{"role": "assistant", "content": row["rejected"]}]} for row in pairs(12)]
+        columns = {"prompt": "question", "chosen": "better", "rejected": "worse"}
+        data = {"train": write_rows(self.folder / "said.jsonl", said), "eval": None, "columns": columns, "template": "chatml"}
+        recipe, out = self.reward("said", data=data, schedule={"max_steps": 2, "warmup": 1})
+        ids = json.loads(output("plan", recipe, "--dump", "rows").splitlines()[0])["ids"]
+        plain = dict(data, template="plain")
+        self.assertGreater(len(ids), 10)
+        output("train", recipe, "--quiet")
+        self.assertIn("plain", output("plan", self.reward("plain", data=plain)[0], code=2))
+
+    def test_rows_that_cannot_be_read_are_counted_where_the_recipe_skips_them(self):
+        rows = texts(6) + [{"text": "x", "label": "poem"}]
+        data = {"train": write_rows(self.folder / "some.jsonl", rows), "eval": None, "on_error": "skip"}
+        recipe, out = self.classifier("skips", data=data, schedule={"epochs": 1, "max_steps": None, "warmup": 1})
+        output("train", recipe, "--quiet")
+        self.assertEqual(json.loads((out / "run.json").read_text())["rows"]["damaged"], 1)
+
     def test_bad_rows_say_where_and_what(self):
         def refused(code, expected, rows, of="classify", **changes):
             data = {"train": write_rows(self.folder / "bad.jsonl", rows), "eval": None}

@@ -75,8 +75,9 @@ class DecoderBuilder {
   }
   TensorId head() {
     if (spec_.scores_sequences)
-      throw UsageError("the model is a " + spec_.architecture +
-                       ", whose head scores sequences: it has none for next tokens. It is for task: reward");
+      throw UsageError(
+          "the model is a " + spec_.architecture +
+          ", whose head scores sequences: it has none for next tokens. It is for task: reward and classify");
     return spec_.tied_head ? embedding_table()
                            : parameter("lm_head.weight", {spec_.vocab, spec_.hidden}, kHead);
   }

@@ -19,10 +19,10 @@ void write(uint16_t& to, double x) { to = bf16_from_f32(static_cast<float>(x)); 
 double softplus(double x) { return std::max(x, 0.0) + std::log1p(std::exp(-std::fabs(x))); }
 double sigmoid(double x) { return x >= 0 ? 1.0 / (1.0 + std::exp(-x)) : std::exp(x) / (1.0 + std::exp(x)); }
 
-// Operands of either loss, for scores of type T.
+// LossOperands of either loss, for scores of type T.
 template <class T>
-struct Operands {
-  explicit Operands(const CpuBinding& b)
+struct LossOperands {
+  explicit LossOperands(const CpuBinding& b)
       : scores(b.input<T>(0)),
         targets(b.input<float>(1)),
         step(b.input<double>(2)),
@@ -54,7 +54,7 @@ struct Operands {
 double& at(double* sums, PairSum which) { return sums[static_cast<size_t>(which)]; }
 
 template <class T>
-void run_pairs(const Operands<T>& o, double centering) {
+void run_pairs(const LossOperands<T>& o, double centering) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   double* const sums = o.sums;
   if (o.overwrites()) {
@@ -82,7 +82,7 @@ void run_pairs(const Operands<T>& o, double centering) {
 
 // The loss of one row; sets its gradient.
 template <class T>
-double one_of(const Operands<T>& o, int64_t row, double& right) {
+double one_of(const LossOperands<T>& o, int64_t row, double& right) {
   const T* const scores = o.scores + row * o.width;
   const auto wanted = static_cast<int64_t>(o.targets[row]);
   check_internal(wanted >= 0 && wanted < o.width, "class_loss: a class is out of range");
@@ -99,7 +99,7 @@ double one_of(const Operands<T>& o, int64_t row, double& right) {
 }
 
 template <class T>
-double each(const Operands<T>& o, int64_t row, ClassProblem problem) {
+double each(const LossOperands<T>& o, int64_t row, ClassProblem problem) {
   const auto width = static_cast<double>(o.width);
   double loss = 0;
   for (int64_t i = row * o.width; i < (row + 1) * o.width; ++i) {
@@ -116,7 +116,7 @@ double each(const Operands<T>& o, int64_t row, ClassProblem problem) {
 }
 
 template <class T>
-void run_classes(const Operands<T>& o, ClassProblem problem) {
+void run_classes(const LossOperands<T>& o, ClassProblem problem) {
   if (o.overwrites()) std::fill(o.sums, o.sums + kNumClassSums, 0.0);
   double loss = 0, right = 0;
   for (int64_t row = 0; row < o.live(); ++row)
@@ -129,14 +129,14 @@ void run_classes(const Operands<T>& o, ClassProblem problem) {
 
 BoundCall bind_pairs(const CpuBinding& b) {
   return with_element_type(b, b.input_tensor(0).dtype, [&](auto zero) -> BoundCall {
-    const Operands<decltype(zero)> operands(b);
+    const LossOperands<decltype(zero)> operands(b);
     return [=, centering = b.op().attr_float("centering")] { run_pairs(operands, centering); };
   });
 }
 
 BoundCall bind_classes(const CpuBinding& b) {
   return with_element_type(b, b.input_tensor(0).dtype, [&](auto zero) -> BoundCall {
-    const Operands<decltype(zero)> operands(b);
+    const LossOperands<decltype(zero)> operands(b);
     return [=, problem = static_cast<ClassProblem>(b.op().attr_int("problem"))] {
       run_classes(operands, problem);
     };

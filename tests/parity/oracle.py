@@ -40,10 +40,10 @@ WARMUP_STEPS = 3
 
 # ---- inputs
 
-def make_model(case, folder):
-    """Writes a model with random weights, biases and norms included."""
+def write_random_model(case, folder, auto_class, config):
+    """Writes a model of the class with random weights, biases and norms included."""
     torch.manual_seed(SEED)
-    model = AutoModelForCausalLM.from_config(case.config)
+    model = auto_class.from_config(config)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if name.endswith("bias"):
@@ -51,6 +51,10 @@ def make_model(case, folder):
             elif parameter.dim() == 1:
                 parameter.normal_(1.0, 0.1)
     model.to(case.storage).save_pretrained(folder, max_shard_size=case.shard)
+
+
+def make_model(case, folder):
+    write_random_model(case, folder, AutoModelForCausalLM, case.config)
 
 
 def make_adapter(case, model_folder, folder):

@@ -24,7 +24,7 @@ from transformers.utils.logging import disable_progress_bar
 from tests.parity.cases import CASES
 from tests.parity.compare import compare_fp32, compare_losses, distance, relative_error
 from tests.parity.oracle import (checkpoint_name, decay_groups, learning_rates, MAX_GRAD_NORM, OPTIMIZER, SEED, STEP_ROWS,
-                                 STEPS, WARMUP_STEPS, write_json)
+                                 STEPS, WARMUP_STEPS, write_json, write_random_model)
 from tests.parity.run import load_file, our_losses, plimsoll
 
 PAD = 0
@@ -85,15 +85,7 @@ def row(task, one):
 
 def make_model(case, task, folder):
     config = case.config.__class__.from_dict({**case.config.to_dict(), "num_labels": task.labels, "pad_token_id": PAD})
-    torch.manual_seed(SEED)
-    model = AutoModelForSequenceClassification.from_config(config)
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if name.endswith("bias"):
-                parameter.normal_(0.0, 0.1)
-            elif parameter.dim() == 1:
-                parameter.normal_(1.0, 0.1)
-    model.to(case.storage).save_pretrained(folder, max_shard_size=case.shard)
+    write_random_model(case, folder, AutoModelForSequenceClassification, config)
 
 
 def load(folder, adapter=None, dtype=torch.float32):

@@ -15,9 +15,8 @@ int64_t targets(const TaskSpec& task) { return task.problem == ClassProblem::one
 Metrics metrics(const TaskSpec& task, std::span<const double> sums) {
   Metrics result;
   if (task.problem == ClassProblem::one_of)
-    result.add({"accuracy",
-                sums[static_cast<size_t>(ClassSum::right)] / sums[static_cast<size_t>(ClassSum::rows)],
-                Metric::Better::higher});
+    result.add(
+        {"accuracy", sums[static_cast<size_t>(ClassSum::right)] / sums[static_cast<size_t>(ClassSum::rows)]});
   return result;
 }
 

@@ -15,8 +15,8 @@ Metrics metrics(const TaskSpec&, std::span<const double> sums) {
   const auto sum = [&](PairSum which) { return sums[static_cast<size_t>(which)]; };
   const double pairs = sum(PairSum::pairs);
   Metrics result;
-  result.add({"accuracy", sum(PairSum::right) / pairs, Metric::Better::higher});
-  result.add({"margin", (sum(PairSum::chosen) - sum(PairSum::rejected)) / pairs, Metric::Better::higher});
+  result.add({"accuracy", sum(PairSum::right) / pairs});
+  result.add({"margin", (sum(PairSum::chosen) - sum(PairSum::rejected)) / pairs});
   result.add({"mean_reward", (sum(PairSum::chosen) + sum(PairSum::rejected)) / (2 * pairs)});
   result.add({"min_reward", sum(PairSum::least)});
   result.add({"max_reward", sum(PairSum::most)});

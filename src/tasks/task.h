@@ -30,10 +30,8 @@ struct TaskSpec {
 
 // A figure of a step or an evaluation, beside its loss.
 struct Metric {
-  enum class Better : uint8_t { neither, lower, higher };
   std::string_view name;
   double value = 0;
-  Better better = Better::neither;
 };
 // A few of them; steps of a run allocate nothing.
 struct Metrics {

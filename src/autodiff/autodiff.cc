@@ -3,6 +3,7 @@
 #include <unordered_map>
 
 #include "base/error.h"
+#include "graph/op_kind.h"
 #include "ops/rule.h"
 #include "ops/step_values.h"
 

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "calibrate/measure.h"
 #include "cpu/describe.h"
+#include "graph/op_kind.h"
 #include "layout/program_layout.h"
 #include "ops/rule.h"
 #include "ops/step_values.h"

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "graph/op_kind.h"
 
 namespace plimsoll {
 namespace {

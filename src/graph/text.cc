@@ -17,6 +17,7 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "graph/graph.h"
+#include "graph/op_kind.h"
 
 namespace plimsoll {
 namespace {

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "graph/op_kind.h"
 #include "layout/program_layout.h"
 #include "ops/rule.h"
 #include "ops/transfer.h"

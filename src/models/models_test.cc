@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "models/decoder.h"
+#include "models/model.h"
 #include "models/spec.h"
 #include "ops/rule.h"
 
@@ -122,9 +122,9 @@ TEST(Decoder, graphs_obey_the_rules) {
   nlohmann::json config = qwen25_05b();
   config["num_hidden_layers"] = 2;
   const ModelSpec spec = parse_model_spec(config, "c");
-  verify(build_decoder_loss(spec, {32, 2, 16}, DType::bf16, 8, "loss"));
-  verify(build_decoder_logits(spec, {32, 2, 16}, DType::bf16));
-  verify(build_decoder_cached(spec, 1, 64, DType::bf16));
+  verify(build_loss(spec, {32, 2, 16}, DType::bf16, 8, "loss"));
+  verify(build_logits(spec, {32, 2, 16}, DType::bf16));
+  verify(build_cached(spec, 1, 64, DType::bf16));
 }
 
 std::vector<float> frequencies_of(const nlohmann::json& config, int64_t length) {

@@ -1,10 +1,12 @@
-// Inverse frequencies with the scaling variants in use. Formulas as in transformers' modeling_rope_utils.py;
-// products that it forms in f32 are formed in f32 here.
+// Rotary positions: what a config says of them, and the inverse frequencies with the scaling variants in use.
+// Formulas as in transformers' modeling_rope_utils.py; products that it forms in f32 are formed in f32 here.
+#include "models/rope.h"
+
 #include <algorithm>
 #include <cmath>
 #include <numbers>
 
-#include "models/spec.h"
+#include "base/error.h"
 
 namespace plimsoll {
 namespace {
@@ -75,6 +77,83 @@ void rope_frequencies(const ModelSpec& spec, int64_t length, std::span<float> ou
   if (rope.type == RopeType::llama3) scale_llama3(rope, frequencies);
   if (rope.type == RopeType::yarn) scale_yarn(rope, spec.head_dim, frequencies);
   out.back() = rope.type == RopeType::yarn ? static_cast<float>(rope.attention_factor) : 1.0F;
+}
+
+namespace {
+
+void read_yarn(const ConfigReader& rope, RopeSpec& spec) {
+  spec.beta_fast = rope.number("beta_fast", 32.0);
+  spec.beta_slow = rope.number("beta_slow", 1.0);
+  spec.truncate = rope.flag("truncate", true);
+  const auto mscale = [&](double m) {
+    return spec.factor <= 1 ? 1.0 : 0.1 * m * std::log(spec.factor) + 1.0;
+  };
+  const double numerator = rope.number("mscale", 0.0);
+  const double denominator = rope.number("mscale_all_dim", 0.0);
+  const double inferred =
+      numerator != 0.0 && denominator != 0.0 ? mscale(numerator) / mscale(denominator) : mscale(1.0);
+  spec.attention_factor = rope.number("attention_factor", inferred);
+}
+
+// What transformers calls the original length: for llama3 and yarn the key beside the map before the one in
+// it, for dynamic scaling the model's positions whatever is said.
+int64_t original_length(const ConfigReader& in, const ConfigReader& rope, const std::string& type,
+                        int64_t max_positions) {
+  constexpr const char* kKey = "original_max_position_embeddings";
+  const int64_t inside = rope.integer(kKey, 1, int64_t{1} << 40, max_positions);
+  return type == "dynamic" ? max_positions : in.integer(kKey, 1, int64_t{1} << 40, inside);
+}
+
+// `rope_scaling` with `rope_theta` (before transformers 5) where it says something, else `rope_parameters`.
+RopeSpec read_values(const ConfigReader& in, int64_t max_positions) {
+  RopeSpec spec;
+  spec.theta = in.number("rope_theta", 10000.0);
+  spec.original_length = max_positions;
+  const bool old = in.has("rope_scaling") && !in.at("rope_scaling").empty();
+  const char* key = old ? "rope_scaling" : "rope_parameters";
+  if (spec.theta <= 0) in.fail("'rope_theta' must be positive");
+  if (!in.has(key)) return spec;
+  if (!in.at(key).is_object()) in.fail("'" + std::string(key) + "' must be a map");
+  const ConfigReader rope(in.at(key), in.where() + ": " + key);
+  const std::string type = rope.text("rope_type", rope.text("type", "default"));
+  spec.theta = rope.number("rope_theta", spec.theta);
+  spec.original_length = original_length(in, rope, type, max_positions);
+  if (rope.number("partial_rotary_factor", 1.0) != 1.0) rope.fail("partial_rotary_factor is not supported");
+  if (spec.theta <= 0) rope.fail("'rope_theta' must be positive");
+  if (type == "default") return spec;
+  if (!rope.has("factor")) rope.fail("'factor' is missing");
+  spec.factor = rope.number("factor", 1.0);
+  if (spec.factor <= 0) rope.fail("'factor' must be positive");
+  if (type == "linear") {
+    spec.type = RopeType::linear;
+  } else if (type == "dynamic") {
+    spec.type = RopeType::dynamic;
+  } else if (type == "llama3") {
+    spec.type = RopeType::llama3;
+    spec.low_freq_factor = rope.number("low_freq_factor", 1.0);
+    spec.high_freq_factor = rope.number("high_freq_factor", 4.0);
+    if (spec.high_freq_factor <= spec.low_freq_factor)
+      rope.fail("'high_freq_factor' must exceed 'low_freq_factor'");
+  } else if (type == "yarn") {
+    spec.type = RopeType::yarn;
+    read_yarn(rope, spec);
+  } else {
+    rope.fail("rope type '" + type + "' is not supported; supported: default, linear, dynamic, llama3, yarn");
+  }
+  return spec;
+}
+
+}  // namespace
+
+void read_rope(const ConfigReader& in, ModelSpec& spec) {
+  spec.rope = read_values(in, spec.max_positions);
+  // Each parameter may be fine and the frequencies not be: a factor of 1e-300, mscale against mscale_all_dim.
+  std::vector<float> frequencies(static_cast<size_t>(spec.head_dim / 2 + 1));
+  rope_frequencies(spec, spec.max_positions, frequencies);
+  if (!std::all_of(frequencies.begin(), frequencies.end(), [](float f) { return std::isfinite(f); }))
+    in.fail(
+        "the rope parameters (rope_theta, rope_parameters or rope_scaling) give frequencies that are not "
+        "finite");
 }
 
 }  // namespace plimsoll

@@ -1,6 +1,7 @@
 // adafactor: a second moment in one row and one column (ops/adafactor_kernels.h), updated whole: the row and
 // column averages need all of the gradient.
 #include "base/units.h"
+#include "graph/op_kind.h"
 #include "ops/optimizer.h"
 #include "ops/rules.h"
 

@@ -1,4 +1,5 @@
 // adamw: PyTorch's AdamW (decoupled weight decay, bias correction), gradient times clip factor.
+#include "graph/op_kind.h"
 #include "ops/optimizer.h"
 #include "ops/rules.h"
 

@@ -1,5 +1,6 @@
 // adamw8bit: AdamW whose states are 8-bit codes with a scale for every 256 elements, bitsandbytes' AdamW8bit.
 #include "base/units.h"
+#include "graph/op_kind.h"
 #include "ops/adamw8bit_kernels.h"
 #include "ops/optimizer.h"
 #include "ops/rules.h"

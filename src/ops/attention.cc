@@ -2,6 +2,7 @@
 // score tensor. Grouped heads (N query, K key/value) and a sliding window are attributes. `length` is the
 // longest sequence planned for. Saved for the gradient: q, k, v, o and the log-sum-exp of each row.
 // attention_cached: the same for generation, over a cache to which the new keys and values are appended.
+#include "graph/op_kind.h"
 #include "ops/attention_shape.h"
 #include "ops/rules.h"
 

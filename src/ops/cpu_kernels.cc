@@ -1,5 +1,6 @@
 #include <array>
 
+#include "graph/op_kind.h"
 #include "ops/cpu_dispatch.h"
 
 namespace plimsoll {

@@ -1,4 +1,5 @@
 // add, dropout, gather_rows, scatter_rows.
+#include "graph/op_kind.h"
 #include "ops/rules.h"
 
 namespace plimsoll {

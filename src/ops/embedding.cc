@@ -1,6 +1,7 @@
 // embedding: row ids[t] of the table; rows beyond the live tokens are zero, so that padding adds nothing
 // anywhere. embedding_dw: the scatter of d_h into the table's gradient (the whole gradient is cleared first
 // when it is written for the first time in a step).
+#include "graph/op_kind.h"
 #include "ops/rules.h"
 
 namespace plimsoll {

@@ -1,6 +1,7 @@
 // The norm of all gradients together and the factor that clips it, in two parts: grad_square looks at one
 // gradient, which may go once it was seen; grad_norm adds up.
 #include "base/units.h"
+#include "graph/op_kind.h"
 #include "ops/grad_norm_kernels.h"
 #include "ops/optimizer.h"
 #include "ops/rules.h"

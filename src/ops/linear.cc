@@ -1,6 +1,7 @@
 // linear: y = scale * x W^T + bias + addend, the addend being what LoRA adds to. Its gradients: linear_dx
 // adds into the gradient other consumers of x have given, linear_dw accumulates straight into the weight's
 // gradient.
+#include "graph/op_kind.h"
 #include "ops/elementwise_kernels.h"
 #include "ops/linear_products.h"
 #include "ops/rules.h"

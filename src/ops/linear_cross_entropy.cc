@@ -5,6 +5,7 @@
 // tokens, and their count. Gradients carry loss_scale.
 #include <algorithm>
 
+#include "graph/op_kind.h"
 #include "ops/linear_cross_entropy_layout.h"
 #include "ops/rules.h"
 

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "graph/op_kind.h"
 #include "ops/rules.h"
 
 namespace plimsoll {

@@ -1,4 +1,5 @@
 // Optimizers with at most one state; ops/optimizer.h says what all optimizers' ops have in common.
+#include "graph/op_kind.h"
 #include "ops/optimizer.h"
 #include "ops/rules.h"
 

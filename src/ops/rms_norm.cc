@@ -1,5 +1,6 @@
 // rms_norm: y = x / sqrt(mean(x^2) + eps) * weight over groups of weight.size() values (the whole row, or one
 // head). For bf16 the normalised value is rounded before the product, as transformers does.
+#include "graph/op_kind.h"
 #include "ops/rms_norm_kernels.h"
 #include "ops/rules.h"
 

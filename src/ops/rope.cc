@@ -2,6 +2,7 @@
 // The frequencies are an input, since the "dynamic" scaling depends on the longest sequence of the batch; the
 // last value is the attention factor (yarn), by which cos and sin are multiplied. rope: rotation of pairs (i,
 // i + D/2) of each head; the gradient is the rotation back.
+#include "graph/op_kind.h"
 #include "ops/rules.h"
 
 namespace plimsoll {

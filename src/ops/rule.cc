@@ -1,6 +1,7 @@
 #include "ops/rule.h"
 
 #include "base/error.h"
+#include "graph/op_kind.h"
 #include "ops/rules.h"
 
 namespace plimsoll {

@@ -5,6 +5,7 @@
 // `centering` c the term c (chosen + rejected)^2 that keeps rewards around 0 (Eisenstein et al., 2023).
 #include "ops/sequence_loss.h"
 
+#include "graph/op_kind.h"
 #include "ops/rules.h"
 
 namespace plimsoll {

@@ -1,4 +1,5 @@
 // swiglu: s = silu(gate) * up. The gradient may overwrite gate and up, which nobody reads after it.
+#include "graph/op_kind.h"
 #include "ops/rules.h"
 
 namespace plimsoll {

@@ -4,6 +4,7 @@
 // store wrote.
 #include "ops/transfer.h"
 
+#include "graph/op_kind.h"
 #include "ops/rules.h"
 
 namespace plimsoll {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "graph/graph.h"
+#include "graph/op_kind.h"
 
 namespace plimsoll {
 

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/strings.h"
+#include "graph/op_kind.h"
 #include "ops/rule.h"
 #include "ops/step_values.h"
 

@@ -2,6 +2,7 @@
 #include <iterator>
 
 #include "autodiff/autodiff.h"
+#include "graph/op_kind.h"
 #include "ops/rule.h"
 #include "passes/offload_parts.h"
 #include "passes/train.h"

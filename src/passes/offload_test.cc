@@ -1,6 +1,7 @@
 // What the offload passes make of small programs: which transfers there are, where they start, and what their
 // waits guard. That they change no bit is for src/train/offload_run_test.cc.
 #include "passes/offload.h"
+#include "graph/op_kind.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,7 +11,7 @@
 
 #include "autodiff/autodiff.h"
 #include "base/error.h"
-#include "models/decoder.h"
+#include "models/model.h"
 #include "ops/optimizer.h"
 #include "ops/rule.h"
 #include "passes/pipeline.h"
@@ -49,7 +50,7 @@ ModelSpec model(int64_t layers) {
 }
 
 Graph forward(int64_t layers, DType dtype = DType::f32) {
-  return build_decoder_loss(model(layers), {kTokens, 1, kTokens}, dtype, 64, "loss");
+  return build_loss(model(layers), {kTokens, 1, kTokens}, dtype, 64, "loss");
 }
 
 Graph full(int64_t layers, DType dtype = DType::f32) {
@@ -342,7 +343,7 @@ Graph update_of_large(OptimizerKind kind) {
   ModelSpec spec = model(1);
   spec.hidden = 2048;
   spec.mlp_width = 4096;
-  const Graph loss = build_decoder_loss(spec, {kTokens, 1, kTokens}, DType::f32, 64, "loss");
+  const Graph loss = build_loss(spec, {kTokens, 1, kTokens}, DType::f32, 64, "loss");
   return build_update(differentiate(make_trainable(loss), {}), {}, {.kind = kind});
 }
 

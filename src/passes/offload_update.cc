@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "base/units.h"
+#include "graph/op_kind.h"
 #include "ops/rule.h"
 #include "passes/offload_parts.h"
 #include "passes/transfers.h"

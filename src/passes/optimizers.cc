@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "base/units.h"
+#include "graph/op_kind.h"
 #include "ops/adamw8bit_kernels.h"
 #include "ops/optimizer.h"
 #include "ops/rule.h"

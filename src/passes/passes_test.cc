@@ -5,7 +5,8 @@
 
 #include "autodiff/autodiff.h"
 #include "base/error.h"
-#include "models/decoder.h"
+#include "graph/op_kind.h"
+#include "models/model.h"
 #include "models/test_specs.h"
 #include "ops/rule.h"
 #include "passes/train.h"
@@ -15,7 +16,7 @@ namespace {
 
 ModelSpec tiny() { return test_spec({.hidden = 16, .mlp = 24, .heads = 2, .kv_heads = 1, .vocab = 32}); }
 
-Graph forward(DType dtype = DType::f32) { return build_decoder_loss(tiny(), {8, 2, 4}, dtype, 4, "loss"); }
+Graph forward(DType dtype = DType::f32) { return build_loss(tiny(), {8, 2, 4}, dtype, 4, "loss"); }
 
 int count(const Graph& graph, OpKind kind) {
   int n = 0;
@@ -149,8 +150,7 @@ TEST(Update, states_are_those_of_the_optimizer_and_named_after_the_weight) {
 TEST(Update, adamw8bit_keeps_small_weights_and_embeddings_in_32_bits) {
   ModelSpec spec = tiny();
   spec.vocab = 512;  // the embedding and the head have 8192 elements, no other weight has 4096
-  const Graph train =
-      differentiate(make_trainable(build_decoder_loss(spec, {8, 2, 4}, DType::f32, 4, "loss")), {});
+  const Graph train = differentiate(make_trainable(build_loss(spec, {8, 2, 4}, DType::f32, 4, "loss")), {});
   const OptimizerOptions options = {.kind = OptimizerKind::adamw8bit};
   const Graph update = build_update(train, {}, options);
   verify(update);

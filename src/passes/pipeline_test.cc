@@ -1,4 +1,5 @@
 #include "passes/pipeline.h"
+#include "graph/op_kind.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,7 +8,7 @@
 #include <set>
 
 #include "base/error.h"
-#include "models/decoder.h"
+#include "models/model.h"
 #include "models/test_specs.h"
 #include "ops/rule.h"
 
@@ -16,7 +17,7 @@ namespace {
 
 ModelSpec model() { return test_spec({.hidden = 64, .mlp = 128, .layers = 3, .heads = 2, .kv_heads = 1}); }
 
-Graph forward() { return build_decoder_loss(model(), {32, 1, 32}, DType::bf16, 16, "loss"); }
+Graph forward() { return build_loss(model(), {32, 1, 32}, DType::bf16, 16, "loss"); }
 
 int count(const Graph& graph, OpKind kind) {
   int n = 0;

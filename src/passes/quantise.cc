@@ -3,6 +3,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "graph/op_kind.h"
 #include "ops/nf4.h"
 #include "ops/rule.h"
 

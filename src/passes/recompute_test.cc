@@ -1,4 +1,5 @@
 #include "passes/recompute.h"
+#include "graph/op_kind.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,7 +8,7 @@
 
 #include "autodiff/autodiff.h"
 #include "base/error.h"
-#include "models/decoder.h"
+#include "models/model.h"
 #include "ops/rule.h"
 #include "passes/train.h"
 
@@ -38,11 +39,11 @@ ModelSpec model(int64_t layers) {
 
 Graph full(int64_t layers) {
   const BatchShape shape{8, 1, 8};
-  return differentiate(make_trainable(build_decoder_loss(model(layers), shape, DType::f32, 4, "loss")), {});
+  return differentiate(make_trainable(build_loss(model(layers), shape, DType::f32, 4, "loss")), {});
 }
 
 Graph adapters(const LoraOptions& options, const ModelSpec& spec = model(2)) {
-  return differentiate(add_lora(build_decoder_loss(spec, {8, 1, 8}, DType::f32, 4, "loss"), options), {});
+  return differentiate(add_lora(build_loss(spec, {8, 1, 8}, DType::f32, 4, "loss"), options), {});
 }
 
 RecomputeChoice all(RecomputePoint point, int64_t layers, int64_t segment = 1) {

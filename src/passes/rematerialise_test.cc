@@ -1,4 +1,5 @@
 #include "passes/rematerialise.h"
+#include "graph/op_kind.h"
 
 #include <gtest/gtest.h>
 

@@ -2,6 +2,7 @@
 
 #include "autodiff/autodiff.h"
 #include "base/error.h"
+#include "graph/op_kind.h"
 #include "ops/rule.h"
 #include "ops/step_values.h"
 

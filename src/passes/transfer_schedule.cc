@@ -4,6 +4,7 @@
 #include <array>
 #include <unordered_map>
 
+#include "graph/op_kind.h"
 #include "ops/rule.h"
 #include "passes/transfers.h"
 

@@ -1,5 +1,6 @@
 #include "passes/transfers.h"
 
+#include "graph/op_kind.h"
 #include "ops/rule.h"
 
 namespace plimsoll {

@@ -1,6 +1,7 @@
 #include "passes/update_in_backward.h"
 
 #include "base/error.h"
+#include "graph/op_kind.h"
 #include "ops/optimizer.h"
 #include "ops/rule.h"
 

@@ -1,4 +1,5 @@
 #include "passes/update_in_backward.h"
+#include "graph/op_kind.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +7,7 @@
 
 #include "autodiff/autodiff.h"
 #include "base/error.h"
-#include "models/decoder.h"
+#include "models/model.h"
 #include "models/test_specs.h"
 #include "ops/optimizer.h"
 #include "ops/rule.h"
@@ -19,7 +20,7 @@ namespace {
 Graph train_program(DType gradients = DType::f32) {
   const ModelSpec spec =
       test_spec({.hidden = 16, .mlp = 24, .layers = 3, .heads = 2, .kv_heads = 1, .vocab = 32, .tied = true});
-  const Graph forward = build_decoder_loss(spec, {8, 1, 8}, DType::bf16, 4, "loss");
+  const Graph forward = build_loss(spec, {8, 1, 8}, DType::bf16, 4, "loss");
   return recompute(differentiate(make_trainable(forward), {gradients}),
                    {std::vector(3, RecomputePoint::block), 1});
 }

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/units.h"
-#include "models/decoder.h"
+#include "models/model.h"
 #include "plan/train_graphs.h"
 
 namespace plimsoll {
@@ -120,8 +120,7 @@ std::vector<Graph> build_generation_programs(const ModelSpec& model, const LoraO
   context.nf4 = nf4;
   std::vector<Graph> programs;
   for (const auto& [tokens, name] : {std::pair<int64_t, const char*>{prefill, "prefill"}, {1, "decode"}})
-    programs.push_back(
-        run_passes(named(build_decoder_cached(model, tokens, capacity, compute), name), context));
+    programs.push_back(run_passes(named(build_cached(model, tokens, capacity, compute), name), context));
   return programs;
 }
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "graph/op_kind.h"
 #include "ops/linear_products.h"
 #include "plan/time_model.h"
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/units.h"
+#include "graph/op_kind.h"
 #include "plan/depth_model.h"
 #include "plan/fitting_plans.h"
 #include "plan/run_time.h"

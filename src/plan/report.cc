@@ -9,7 +9,7 @@
 #include "base/printable.h"
 #include "base/strings.h"
 #include "base/units.h"
-#include "models/decoder.h"
+#include "models/model.h"
 #include "plan/plan.h"
 #include "plan/report_parts.h"
 #include "plan/run_time.h"

@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "base/units.h"
-#include "models/decoder.h"
+#include "models/model.h"
 #include "ops/optimizer.h"
 #include "plan/run_time.h"
 #include "plan/search.h"

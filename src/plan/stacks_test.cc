@@ -7,6 +7,7 @@
 #include <set>
 
 #include "autodiff/autodiff.h"
+#include "graph/op_kind.h"
 #include "layout/program_layout.h"
 #include "layout/test_bounds.h"
 #include "ops/optimizer.h"

@@ -4,6 +4,7 @@
 #include <bit>
 #include <functional>
 
+#include "graph/op_kind.h"
 #include "ops/rule.h"
 #include "ops/transfer.h"
 

@@ -1,4 +1,5 @@
 #include "plan/time_model.h"
+#include "graph/op_kind.h"
 
 #include <gtest/gtest.h>
 

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "base/units.h"
+#include "graph/op_kind.h"
 
 namespace plimsoll {
 namespace {

@@ -5,6 +5,7 @@
 
 #include "base/page.h"
 #include "base/units.h"
+#include "graph/op_kind.h"
 #include "plan/page_assets.h"
 #include "plan/report_parts.h"
 #include "plan/timeline.h"

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "graph/op_kind.h"
 #include "ops/rule.h"
 #include "ops/transfer.h"
 

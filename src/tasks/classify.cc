@@ -1,4 +1,5 @@
 // One text, and its class, its classes or its numbers, by as many scores.
+#include "graph/op_kind.h"
 #include "tasks/rules.h"
 
 namespace plimsoll {

@@ -36,8 +36,8 @@ Metrics metrics_of(const TaskSpec& task, std::span<const double> sums) {
 
 Graph with_sequence_loss(const LossRequest& request, OpKind loss, int64_t targets, int64_t sums,
                          Attrs attrs) {
-  ScoredGraph scored = build_decoder_scores(request.model, request.shape, request.dtype, request.task.outputs,
-                                            request.scores_name);
+  ScoredGraph scored =
+      build_scores(request.model, request.shape, request.dtype, request.task.outputs, request.scores_name);
   Graph& graph = scored.graph;
   const TensorId given = graph.add_tensor({graph.axis_input(kSequenceAxis, "targets"),
                                            {request.shape.sequences, targets},

@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "graph/graph.h"
-#include "models/decoder.h"
+#include "models/model.h"
 #include "ops/sequence_loss.h"
 
 namespace plimsoll {

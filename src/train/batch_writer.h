@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "data/micro_batch.h"
-#include "models/decoder.h"
+#include "models/model.h"
 #include "models/spec.h"
 #include "ops/step_values.h"
 #include "runtime/executor.h"

@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "cpu/describe.h"
-#include "models/decoder.h"
+#include "models/model.h"
 #include "ops/rule.h"
 #include "ops/step_values.h"
 #include "passes/train.h"
@@ -56,7 +56,7 @@ class Recomputation {
  public:
   explicit Recomputation(const ModelSpec& model)
       : model_(model),
-        programs_{assign_scratch(build_decoder_logits(model, {kContext, 1, kContext}, DType::f32),
+        programs_{assign_scratch(build_logits(model, {kContext, 1, kContext}, DType::f32),
                                  describe_cpu(one_thread().isa, 1))},
         layout_(lay_out(programs_)),
         device_(one_thread()),

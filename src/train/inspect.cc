@@ -12,7 +12,7 @@
 #include "data/effective_batch.h"
 #include "io/json.h"
 #include "io/safetensors.h"
-#include "models/decoder.h"
+#include "models/model.h"
 #include "passes/pipeline.h"
 #include "runtime/device.h"
 #include "train/batch_writer.h"
@@ -144,9 +144,8 @@ class BatchInspection {
     const BatchShape shape{tokens, micro_ * experiment_.sample_sequences(), experiment_.max_length};
     const DType compute = experiment_.precision.compute;
     Graph logits =
-        scores()
-            ? build_decoder_scores(experiment_.model, shape, compute, experiment_.task.outputs, kKept).graph
-            : build_decoder_logits(experiment_.model, shape, compute);
+        scores() ? build_scores(experiment_.model, shape, compute, experiment_.task.outputs, kKept).graph
+                 : build_logits(experiment_.model, shape, compute);
     PassContext context;
     context.device = &device;
     if (experiment_.lora) context.lora = &experiment_.lora_options;

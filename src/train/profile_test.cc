@@ -1,4 +1,5 @@
 #include "train/profile.h"
+#include "graph/op_kind.h"
 
 #include <gmock/gmock.h>
 

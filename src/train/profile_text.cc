@@ -6,6 +6,7 @@
 
 #include "base/strings.h"
 #include "base/units.h"
+#include "graph/op_kind.h"
 #include "ops/rule.h"
 #include "plan/time_model.h"
 #include "train/profile.h"

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "graph/op_kind.h"
 #include "plan/time_model.h"
 #include "train/profile.h"
 

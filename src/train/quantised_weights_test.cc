@@ -1,5 +1,6 @@
 // The weights of tests/golden/nf4, which bitsandbytes quantised (tests/golden/make_golden.py).
 #include "train/quantised_weights.h"
+#include "graph/op_kind.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "graph/op_kind.h"
 #include "ops/rule.h"
 #include "runtime/device.h"
 

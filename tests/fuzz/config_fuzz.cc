@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "fuzz/target.h"
-#include "models/decoder.h"
+#include "models/model.h"
 #include "models/spec.h"
 
 using namespace plimsoll;
@@ -19,7 +19,6 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   for (const float frequency : frequencies)
     check_internal(std::isfinite(frequency), "a frequency is not finite");
   check_internal(count_parameters(spec) > 0, "a model without parameters");
-  if (spec.layers <= 4)
-    build_decoder_loss(spec, {.tokens = 16, .sequences = 1, .length = 16}, DType::f32, 8, "loss");
+  if (spec.layers <= 4) build_loss(spec, {.tokens = 16, .sequences = 1, .length = 16}, DType::f32, 8, "loss");
   return 0;
 }

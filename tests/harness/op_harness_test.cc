@@ -1,5 +1,6 @@
 // The questions every op is asked, over all registered cases.
 #include "harness/op_harness.h"
+#include "graph/op_kind.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

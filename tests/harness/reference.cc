@@ -1,4 +1,5 @@
 #include "harness/reference.h"
+#include "graph/op_kind.h"
 
 #include <algorithm>
 #include <cmath>

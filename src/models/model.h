@@ -1,31 +1,24 @@
-// The dense decoder family (Llama, Mistral, Qwen2, Qwen3) as forward graphs over a flat token axis.
+// A model of any family as forward graphs over a flat token axis, by what is asked of it.
 //
 // Inputs: input_ids, labels, positions, samples i32 [T]; seq_starts i32 [B+1]; inv_freq f32 [B, D/2+1]; step
 // f64 [16]. Parameters carry their Hugging Face names; all are born frozen, passes decide what trains.
 #pragma once
 
-#include "graph/graph.h"
-#include "models/spec.h"
+#include "models/builder.h"
 
 namespace plimsoll {
 
-struct BatchShape {
-  int64_t tokens;     // T: capacity of the token axis
-  int64_t sequences;  // B
-  int64_t length;     // S: longest sequence
-};
-
 // Forward pass with the fused head and loss; adds to the metric `loss_name`. `chunk`: rows of logits at a
 // time.
-Graph build_decoder_loss(const ModelSpec& spec, const BatchShape& shape, DType dtype, int64_t chunk,
-                         const std::string& loss_name);
+Graph build_loss(const ModelSpec& spec, const BatchShape& shape, DType dtype, int64_t chunk,
+                 const std::string& loss_name);
 
 // Forward pass whose logits [T, V] remain, as the metric tensor `logits`: for inspection, not for training.
-Graph build_decoder_logits(const ModelSpec& spec, const BatchShape& shape, DType dtype);
+Graph build_logits(const ModelSpec& spec, const BatchShape& shape, DType dtype);
 
 // One call of generation: `tokens` new tokens (a prefill chunk, or one) over a cache of `capacity` positions
 // of one sequence; the logits [1, V] of row `last_row` i32 [1] remain as the metric `logits`.
-Graph build_decoder_cached(const ModelSpec& spec, int64_t tokens, int64_t capacity, DType dtype);
+Graph build_cached(const ModelSpec& spec, int64_t tokens, int64_t capacity, DType dtype);
 
 // The axis of programs that score sequences whose rows are sequences: a row each, and as many live ones.
 inline constexpr AxisId kSequenceAxis = 1;
@@ -38,8 +31,8 @@ struct ScoredGraph {
   TensorId scores = kNoTensor;  // [B, outputs]
 };
 // `scores_name`: of a metric tensor that the scores remain in; empty: an activation.
-ScoredGraph build_decoder_scores(const ModelSpec& spec, const BatchShape& shape, DType dtype, int64_t outputs,
-                                 const std::string& scores_name);
+ScoredGraph build_scores(const ModelSpec& spec, const BatchShape& shape, DType dtype, int64_t outputs,
+                         const std::string& scores_name);
 
 // Number of parameters (a tied head counts once); with `scores` those of a model that scores sequences so.
 int64_t count_parameters(const ModelSpec& spec, int64_t scores = 0);

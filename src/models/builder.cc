@@ -1,0 +1,80 @@
+#include "models/builder.h"
+
+#include "base/error.h"
+#include "graph/op_kind.h"
+#include "models/family.h"
+#include "ops/step_values.h"
+
+namespace plimsoll {
+
+TensorId ModelBuilder::input(const std::string& name, Shape shape, DType dtype) {
+  return graph_.add_tensor({name, std::move(shape), dtype, Role::input});
+}
+
+void ModelBuilder::token_inputs(AxisId axis) {
+  for (const char* name : {"input_ids", "positions", "samples"})
+    input(graph_.axis_input(axis, name), {shape_.tokens}, DType::i32);
+  input(graph_.axis_input(axis, "seq_starts"), {shape_.sequences + 1}, DType::i32);
+}
+
+TensorId ModelBuilder::input_named(std::string_view name) const {
+  const TensorId found = graph_.find(graph_.axis_input(axis_, name));
+  check_internal(found != kNoTensor, "a program without input " + std::string(name));
+  return found;
+}
+
+TensorId ModelBuilder::step() const { return graph_.find(kStepTensor); }
+
+TensorId ModelBuilder::parameter(const std::string& name, Shape shape, const ParameterInfo& facts) {
+  const TensorId existing = graph_.find(name);
+  if (existing != kNoTensor) return existing;
+  return graph_.add_tensor(
+      {name, std::move(shape), dtype_, Role::frozen_weight, Space::device, block_, facts});
+}
+
+Operands ModelBuilder::op(OpKind kind, Operands inputs, Attrs attrs, Operands outputs,
+                          const std::string& scope, const std::string& name) {
+  Op made;
+  made.kind = kind;
+  made.inputs = std::move(inputs);
+  made.outputs = std::move(outputs);
+  made.attrs = std::move(attrs);
+  made.scope = scope;
+  made.block = block_;
+  made.axis = axis_;
+  return emit(graph_, std::move(made), name);
+}
+
+TensorId ModelBuilder::op1(OpKind kind, Operands inputs, Attrs attrs, const std::string& scope,
+                           const std::string& name) {
+  return op(kind, std::move(inputs), std::move(attrs), {kNewTensor}, scope, name)[0];
+}
+
+TensorId ModelBuilder::linear(TensorId x, const std::string& scope, int64_t in, int64_t out, bool bias) {
+  const TensorId weight = parameter(scope + ".weight", {out, in});
+  const TensorId bias_tensor = bias ? parameter(scope + ".bias", {out}, kBias) : kNoTensor;
+  return op1(OpKind::linear, {x, weight, bias_tensor, kNoTensor, step()}, {{"scale", 1.0}}, scope,
+             scope + ".out");
+}
+
+TensorId ModelBuilder::norm(TensorId x, const std::string& scope, int64_t width) {
+  const TensorId weight = parameter(scope + ".weight", {width}, kNorm);
+  return op(OpKind::rms_norm, {x, weight}, {{"eps", spec_.rms_norm_eps}}, {kNewTensor, kNewTensor}, scope,
+            scope + ".out")[0];
+}
+
+TensorId ModelBuilder::embedding_table() {
+  return parameter(std::string(family_of(spec_).embedding) + ".weight", {spec_.vocab, spec_.hidden},
+                   kEmbedding);
+}
+
+TensorId ModelBuilder::head() {
+  if (spec_.scores_sequences)
+    throw UsageError(
+        "the model is a " + spec_.architecture +
+        ", whose head scores sequences: it has none for next tokens. It is for task: reward and classify");
+  return spec_.tied_head ? embedding_table()
+                         : parameter("lm_head.weight", {spec_.vocab, spec_.hidden}, kHead);
+}
+
+}  // namespace plimsoll

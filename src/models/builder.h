@@ -1,0 +1,76 @@
+// What builders of forward graphs share: parameters by their names in the checkpoint, ops in the block and on
+// the axis at hand, the layers that families have in common. Shapes in names: h_TH is [tokens, hidden].
+#pragma once
+
+#include "graph/graph.h"
+#include "models/spec.h"
+#include "ops/rule.h"
+
+namespace plimsoll {
+
+struct BatchShape {
+  int64_t tokens;     // T: capacity of the token axis
+  int64_t sequences;  // B
+  int64_t length;     // S: longest sequence
+};
+
+// Facts of parameters. Biases and norm weights do not decay, as Hugging Face's Trainer has it.
+inline constexpr ParameterInfo kMatrix;
+inline constexpr ParameterInfo kNorm{.init = Initialiser::ones, .decays = false};
+inline constexpr ParameterInfo kBias{.init = Initialiser::zeros, .decays = false};
+inline constexpr ParameterInfo kEmbedding{.part = WeightPart::embedding};
+inline constexpr ParameterInfo kHead{.part = WeightPart::head};
+inline constexpr ParameterInfo kScoreHead{.origin = Origin::fresh, .part = WeightPart::head};
+
+// Builds one forward graph. All parameters are born frozen; passes decide what trains.
+class ModelBuilder {
+ public:
+  ModelBuilder(const ModelSpec& spec, const BatchShape& shape, DType dtype, std::string graph_name)
+      : spec_(spec), shape_(shape), dtype_(dtype), graph_(std::move(graph_name)) {}
+
+  [[nodiscard]] const ModelSpec& spec() const { return spec_; }
+  [[nodiscard]] const BatchShape& shape() const { return shape_; }
+  [[nodiscard]] DType dtype() const { return dtype_; }
+  [[nodiscard]] Graph& graph() { return graph_; }
+
+  TensorId input(const std::string& name, Shape shape, DType dtype);
+  // Ids, positions, samples i32 [T] and seq_starts i32 [B+1] of a token axis.
+  void token_inputs(AxisId axis);
+  // An input, made before, of the axis at hand.
+  [[nodiscard]] TensorId input_named(std::string_view name) const;
+  [[nodiscard]] TensorId step() const;
+
+  // The one of that name where there is one.
+  TensorId parameter(const std::string& name, Shape shape, const ParameterInfo& facts = kMatrix);
+  Operands op(OpKind kind, Operands inputs, Attrs attrs, Operands outputs, const std::string& scope,
+              const std::string& name);
+  // With one output, which is new.
+  TensorId op1(OpKind kind, Operands inputs, Attrs attrs, const std::string& scope, const std::string& name);
+  // x W^T (+ bias), by `scope`.weight [out, in] and `scope`.bias.
+  TensorId linear(TensorId x, const std::string& scope, int64_t in, int64_t out, bool bias);
+  // RMS norm over groups of `width` values, by `scope`.weight.
+  TensorId norm(TensorId x, const std::string& scope, int64_t width);
+
+  TensorId embedding_table();
+  // [V, H]; refused where the model's head scores sequences.
+  TensorId head();
+
+  // What follows belongs to a block, until end_block().
+  void begin_block(const std::string& name, const std::string& kind) {
+    block_ = graph_.add_block({name, kind});
+  }
+  void end_block() { block_ = kNoBlock; }
+  [[nodiscard]] BlockId block() const { return block_; }
+  // What follows has the rows of that axis.
+  void set_axis(AxisId axis) { axis_ = axis; }
+
+ private:
+  const ModelSpec& spec_;
+  BatchShape shape_;
+  DType dtype_;
+  Graph graph_;
+  BlockId block_ = kNoBlock;
+  AxisId axis_ = kFirstAxis;
+};
+
+}  // namespace plimsoll

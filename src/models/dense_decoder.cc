@@ -1,0 +1,177 @@
+#include "models/dense_decoder.h"
+
+#include "graph/op_kind.h"
+#include "models/rope.h"
+
+namespace plimsoll {
+namespace {
+
+constexpr int64_t kDefaultWindow = 4096;
+
+// Keys that change the computation and that no kernel here honours.
+void refuse_unsupported(const ConfigReader& in) {
+  const std::string act = in.text("hidden_act", "silu");
+  if (act != "silu" && act != "swish") in.fail("hidden_act '" + act + "' is not supported; supported: silu");
+  if (in.number("attention_dropout", 0.0) != 0.0)
+    in.fail("attention_dropout is not supported; set it to 0.0");
+  if (in.number("partial_rotary_factor", 1.0) != 1.0) in.fail("partial_rotary_factor is not supported");
+  if (in.integer("pretraining_tp", 1, 1024, 1) != 1) in.fail("pretraining_tp other than 1 is not supported");
+}
+
+}  // namespace
+
+std::vector<int64_t> windows_from(const ConfigReader& in, int64_t layers, int64_t first) {
+  std::vector<int64_t> windows(static_cast<size_t>(layers), 0);
+  const int64_t window =
+      in.integer("sliding_window", 1, kMostPositions, in.names("sliding_window") ? 0 : kDefaultWindow);
+  if (window == 0) return windows;
+  for (int64_t i = first; i < layers; ++i) windows[static_cast<size_t>(i)] = window;
+  if (!in.has("layer_types")) return windows;
+  // transformers takes a Mistral with them for a Ministral, which is the same but for that.
+  const ConfigReader::Json& types = in.at("layer_types");
+  if (!types.is_array() || types.size() != static_cast<size_t>(layers))
+    in.fail("'layer_types' must list one type per layer");
+  for (size_t i = 0; i < types.size(); ++i) {
+    if (types[i] != "sliding_attention" && types[i] != "full_attention")
+      in.fail("'layer_types': " + types[i].dump() + " is not supported");
+    windows[i] = types[i] == "sliding_attention" ? window : 0;
+  }
+  return windows;
+}
+
+std::vector<int64_t> qwen_windows(const ConfigReader& in, int64_t layers) {
+  if (!in.flag("use_sliding_window", false)) return std::vector<int64_t>(static_cast<size_t>(layers), 0);
+  return windows_from(in, layers, in.integer("max_window_layers", 0, kMostLayers, 28));
+}
+
+void parse_dense_decoder(const ConfigReader& in, const DenseDecoderFacts& facts, ModelSpec& spec) {
+  refuse_unsupported(in);
+  spec.hidden = in.integer("hidden_size", 1, kWidest);
+  spec.mlp_width = in.integer("intermediate_size", 1, kWidest);
+  spec.layers = in.integer("num_hidden_layers", 1, kMostLayers);
+  spec.heads = in.integer("num_attention_heads", 1, kWidest);
+  spec.kv_heads =
+      in.integer("num_key_value_heads", 1, kWidest,
+                 in.names("num_key_value_heads") || facts.kv_heads == 0 ? spec.heads : facts.kv_heads);
+  spec.vocab = in.integer("vocab_size", 1, kLargestVocab);
+  spec.max_positions = in.integer("max_position_embeddings", 1, kMostPositions, facts.max_positions);
+  const int64_t default_head = facts.head_dim > 0 ? facts.head_dim : spec.hidden / spec.heads;
+  spec.head_dim = in.integer("head_dim", 1, 256, default_head);
+  if (!in.has("head_dim") && facts.head_dim == 0 && spec.hidden % spec.heads != 0)
+    in.fail("'hidden_size' must be a multiple of 'num_attention_heads' where 'head_dim' is not given");
+  if (spec.heads % spec.kv_heads != 0)
+    in.fail("'num_attention_heads' must be a multiple of 'num_key_value_heads'");
+  if (spec.head_dim % 8 != 0 || spec.head_dim > 256)
+    in.fail("a head size of " + std::to_string(spec.head_dim) +
+            " is not supported: a multiple of 8 up to 256 is");
+  spec.rms_norm_eps = in.number("rms_norm_eps", facts.rms_norm_eps, 0.0, 1.0);
+  spec.tied_head = in.flag("tie_word_embeddings", false);
+  const bool bias = in.flag("attention_bias", false);
+  spec.qkv_bias = facts.qkv_bias || bias;
+  spec.o_bias = !facts.qkv_bias && bias;
+  spec.mlp_bias = in.flag("mlp_bias", false);
+  spec.qk_norm = facts.qk_norm;
+  spec.initializer_range = in.number("initializer_range", 0.02, 0.0, 1000.0);
+  read_rope(in, spec);
+  spec.windows = facts.windows != nullptr ? facts.windows(in, spec.layers)
+                                          : std::vector<int64_t>(static_cast<size_t>(spec.layers), 0);
+}
+
+namespace {
+
+// h_TH is [tokens, hidden].
+class DenseDecoder {
+ public:
+  explicit DenseDecoder(ModelBuilder& builder)
+      : b_(builder), spec_(builder.spec()), starts_(builder.input_named("seq_starts")) {}
+
+  TensorId hidden(int64_t cache_capacity) {
+    const TensorId table = b_.embedding_table();
+    table_TD_ = b_.op1(OpKind::rope_table,
+                       {b_.input_named("positions"), starts_, b_.input_named("inv_freq"), b_.step()}, {},
+                       "model.rotary_emb", "model.rotary_emb.table");
+    TensorId h_TH = b_.op1(OpKind::embedding, {b_.input_named("input_ids"), table, b_.step()}, {},
+                           "model.embed_tokens", "model.embed_tokens.out");
+    for (int64_t i = 0; i < spec_.layers; ++i) h_TH = layer(h_TH, i, cache_capacity);
+    return h_TH;
+  }
+
+ private:
+  // A projection to heads, normalised per head (Qwen3) and rotated.
+  TensorId rotated(TensorId n_TH, const std::string& attn, const std::string& which, int64_t heads) {
+    const std::string scope = attn + "." + which + "_proj";
+    TensorId x = b_.linear(n_TH, scope, spec_.hidden, heads * spec_.head_dim, spec_.qkv_bias);
+    if (spec_.qk_norm) x = b_.norm(x, attn + "." + which + "_norm", spec_.head_dim);
+    return b_.op1(OpKind::rope, {x, table_TD_}, {{"inverse", int64_t{0}}}, attn,
+                  attn + "." + which + "_rope");
+  }
+
+  TensorId attention(TensorId n_TH, const std::string& attn, int64_t index, int64_t cache_capacity) {
+    const int64_t kv_width = spec_.kv_heads * spec_.head_dim;
+    const TensorId q = rotated(n_TH, attn, "q", spec_.heads);
+    const TensorId k = rotated(n_TH, attn, "k", spec_.kv_heads);
+    const TensorId v = b_.linear(n_TH, attn + ".v_proj", spec_.hidden, kv_width, spec_.qkv_bias);
+    Attrs attrs{{"head_dim", spec_.head_dim}, {"window", spec_.windows[static_cast<size_t>(index)]}};
+    TensorId o = kNoTensor;
+    if (cache_capacity > 0) {
+      attrs["capacity"] = cache_capacity;
+      attrs["length"] = cache_capacity;
+      const auto cache = [&](const char* name) {
+        return b_.graph().add_tensor(
+            {attn + name, {cache_capacity, kv_width}, b_.dtype(), Role::kv_cache, Space::device, b_.block()});
+      };
+      const TensorId k_cache = cache(".k_cache");
+      const TensorId v_cache = cache(".v_cache");
+      o = b_.op(OpKind::attention_cached, {q, k, v, b_.step()}, attrs, {kNewTensor, k_cache, v_cache}, attn,
+                attn + ".o")[0];
+    } else {
+      attrs["length"] = b_.shape().length;
+      o = b_.op(OpKind::attention, {q, k, v, starts_, b_.step()}, attrs, {kNewTensor, kNewTensor}, attn,
+                attn + ".o")[0];
+    }
+    return b_.linear(o, attn + ".o_proj", spec_.heads * spec_.head_dim, spec_.hidden, spec_.o_bias);
+  }
+
+  TensorId mlp(TensorId n_TH, const std::string& scope) {
+    const TensorId gate =
+        b_.linear(n_TH, scope + ".gate_proj", spec_.hidden, spec_.mlp_width, spec_.mlp_bias);
+    const TensorId up = b_.linear(n_TH, scope + ".up_proj", spec_.hidden, spec_.mlp_width, spec_.mlp_bias);
+    const TensorId s_TM = b_.op1(OpKind::swiglu, {gate, up}, {}, scope, scope + ".act");
+    return b_.linear(s_TM, scope + ".down_proj", spec_.mlp_width, spec_.hidden, spec_.mlp_bias);
+  }
+
+  TensorId layer(TensorId h_TH, int64_t index, int64_t cache_capacity) {
+    const std::string scope = "model.layers." + std::to_string(index);
+    b_.begin_block(scope, "layer");
+    const TensorId n1 = b_.norm(h_TH, scope + ".input_layernorm", spec_.hidden);
+    const TensorId a = attention(n1, scope + ".self_attn", index, cache_capacity);
+    const TensorId h2 = b_.op1(OpKind::add, {h_TH, a}, {}, scope, scope + ".h_attn");
+    const TensorId n2 = b_.norm(h2, scope + ".post_attention_layernorm", spec_.hidden);
+    const TensorId m = mlp(n2, scope + ".mlp");
+    const TensorId h3 = b_.op1(OpKind::add, {h2, m}, {}, scope, scope + ".h");
+    b_.end_block();
+    return h3;
+  }
+
+  ModelBuilder& b_;
+  const ModelSpec& spec_;
+  TensorId starts_;
+  TensorId table_TD_ = kNoTensor;
+};
+
+}  // namespace
+
+void dense_decoder_inputs(ModelBuilder& b) {
+  b.token_inputs(kFirstAxis);
+  b.input("inv_freq", {b.shape().sequences, b.spec().head_dim / 2 + 1}, DType::f32);
+}
+
+TensorId dense_decoder_hidden(ModelBuilder& b, int64_t cache_capacity) {
+  return DenseDecoder(b).hidden(cache_capacity);
+}
+
+TensorId dense_decoder_final_norm(ModelBuilder& b, TensorId h) {
+  return b.norm(h, "model.norm", b.spec().hidden);
+}
+
+}  // namespace plimsoll

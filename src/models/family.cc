@@ -1,0 +1,46 @@
+#include "models/family.h"
+
+#include <algorithm>
+#include <array>
+
+#include "base/error.h"
+#include "base/strings.h"
+
+namespace plimsoll {
+namespace {
+
+constexpr std::array kFamilies = {
+#define FAMILY(name) &name##_family,
+#include "models/families.def"
+#undef FAMILY
+};
+
+const FamilyRule* find(std::string_view model_type) {
+  const auto* at = std::find_if(kFamilies.begin(), kFamilies.end(),
+                                [&](const FamilyRule* rule) { return rule->model_type == model_type; });
+  return at == kFamilies.end() ? nullptr : *at;
+}
+
+}  // namespace
+
+const FamilyRule& family_of(const ConfigReader& in) {
+  const std::string type = in.text("model_type", "");
+  if (const FamilyRule* rule = find(type)) return *rule;
+  std::vector<std::string> known;
+  for (const FamilyRule* rule : kFamilies) known.emplace_back(rule->model_type);
+  in.fail("model_type '" + type + "' is not supported; supported: " + join(known, ", "));
+}
+
+const FamilyRule& family_of(const ModelSpec& spec) {
+  const FamilyRule* rule = find(spec.family);
+  check_internal(rule != nullptr, "a model of no family");
+  return *rule;
+}
+
+std::string scoring_architecture(const FamilyRule& family) {
+  constexpr std::string_view kCausal = "ForCausalLM";
+  return std::string(family.architecture.substr(0, family.architecture.size() - kCausal.size())) +
+         "ForSequenceClassification";
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,38 @@
+// A family of models: what it reads of a config.json, and how its forward pass is built. One file per family;
+// families.def lists them.
+#pragma once
+
+#include <string_view>
+
+#include "models/builder.h"
+#include "models/config_reader.h"
+#include "models/spec.h"
+
+namespace plimsoll {
+
+struct FamilyRule {
+  std::string_view model_type;
+  std::string_view architecture;                      // with a head for next tokens
+  std::string_view embedding = "model.embed_tokens";  // the module of the table of token embeddings
+  // Fills in sizes and what is computed; refuses keys that change the computation and are not honoured.
+  void (*parse)(const ConfigReader&, ModelSpec&);
+  // The program's inputs but `step`.
+  void (*inputs)(ModelBuilder&);
+  // Hidden states [T, H] after the last block. `cache_capacity` above 0: generation over a cache of as many
+  // positions.
+  TensorId (*hidden)(ModelBuilder&, int64_t cache_capacity);
+  TensorId (*final_norm)(ModelBuilder&, TensorId h);
+};
+
+#define FAMILY(name) extern const FamilyRule name##_family;
+#include "models/families.def"
+#undef FAMILY
+
+// Throws UsageError, with the names of those that are supported, for a model_type that is not.
+const FamilyRule& family_of(const ConfigReader& in);
+const FamilyRule& family_of(const ModelSpec& spec);
+
+// The name of the same model with a head that scores sequences.
+std::string scoring_architecture(const FamilyRule& family);
+
+}  // namespace plimsoll

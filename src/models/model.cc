@@ -1,0 +1,90 @@
+#include "models/model.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "graph/op_kind.h"
+#include "models/family.h"
+#include "ops/step_values.h"
+
+namespace plimsoll {
+namespace {
+
+// A graph with the inputs of every program.
+ModelBuilder begin(const ModelSpec& spec, const BatchShape& shape, DType dtype, std::string name) {
+  ModelBuilder b(spec, shape, dtype, std::move(name));
+  family_of(spec).inputs(b);
+  b.input(kStepTensor, {kNumStepValues}, DType::f64);
+  return b;
+}
+
+// The rows of x [T, H] that are scored; what follows has a row for each sequence.
+TensorId last_rows(ModelBuilder& b, TensorId x_TH) {
+  const AxisId axis = b.graph().add_axis(kSequenceAxisName);
+  check_internal(axis == kSequenceAxis, "a program that scores sequences has one token axis");
+  b.set_axis(axis);
+  const TensorId rows = b.input(b.graph().axis_input(axis, "last_rows"), {b.shape().sequences}, DType::i32);
+  return b.op1(OpKind::gather_rows, {x_TH, rows}, {{"rows_of", int64_t{kFirstAxis}}}, "model.norm",
+               "model.norm.in");
+}
+
+TensorId score(ModelBuilder& b, TensorId x_BH, int64_t outputs, TensorId to) {
+  const TensorId weight = b.parameter("score.weight", {outputs, b.spec().hidden}, kScoreHead);
+  return b.op(OpKind::linear, {x_BH, weight, kNoTensor, kNoTensor, b.step()}, {{"scale", 1.0}}, {to}, "score",
+              "score.out")[0];
+}
+
+}  // namespace
+
+Graph build_loss(const ModelSpec& spec, const BatchShape& shape, DType dtype, int64_t chunk,
+                 const std::string& loss_name) {
+  ModelBuilder b = begin(spec, shape, dtype, "loss");
+  const TensorId labels = b.input("labels", {shape.tokens}, DType::i32);
+  const TensorId loss = b.graph().add_tensor({loss_name, {2}, DType::f64, Role::metric});
+  const TensorId x_TH = family_of(spec).final_norm(b, family_of(spec).hidden(b, 0));
+  b.op(OpKind::linear_cross_entropy, {x_TH, b.head(), labels, b.step()}, {{"chunk", chunk}}, {loss},
+       "lm_head", "");
+  return std::move(b.graph());
+}
+
+Graph build_logits(const ModelSpec& spec, const BatchShape& shape, DType dtype) {
+  ModelBuilder b = begin(spec, shape, dtype, "logits");
+  const TensorId logits = b.graph().add_tensor({"logits", {shape.tokens, spec.vocab}, dtype, Role::metric});
+  const TensorId x_TH = family_of(spec).final_norm(b, family_of(spec).hidden(b, 0));
+  b.op(OpKind::linear, {x_TH, b.head(), kNoTensor, kNoTensor}, {{"scale", 1.0}}, {logits}, "lm_head", "");
+  return std::move(b.graph());
+}
+
+Graph build_cached(const ModelSpec& spec, int64_t tokens, int64_t capacity, DType dtype) {
+  ModelBuilder b = begin(spec, {tokens, 1, tokens}, dtype, tokens == 1 ? "decode" : "prefill");
+  const TensorId last_row = b.input("last_row", {1}, DType::i32);
+  const TensorId logits = b.graph().add_tensor({"logits", {1, spec.vocab}, dtype, Role::metric});
+  const TensorId h_TH = family_of(spec).hidden(b, capacity);
+  const TensorId h_1H = b.op1(OpKind::gather_rows, {h_TH, last_row}, {}, "model.norm", "model.norm.in");
+  b.op(OpKind::linear, {family_of(spec).final_norm(b, h_1H), b.head(), kNoTensor, kNoTensor},
+       {{"scale", 1.0}}, {logits}, "lm_head", "");
+  return std::move(b.graph());
+}
+
+ScoredGraph build_scores(const ModelSpec& spec, const BatchShape& shape, DType dtype, int64_t outputs,
+                         const std::string& scores_name) {
+  ModelBuilder b = begin(spec, shape, dtype, "scores");
+  TensorId to = kNewTensor;
+  if (!scores_name.empty())
+    to = b.graph().add_tensor({scores_name, {shape.sequences, outputs}, dtype, Role::metric});
+  const TensorId x_BH = last_rows(b, family_of(spec).hidden(b, 0));
+  const TensorId scores = score(b, family_of(spec).final_norm(b, x_BH), outputs, to);
+  return {std::move(b.graph()), scores};
+}
+
+int64_t count_parameters(const ModelSpec& spec, int64_t scores) {
+  if (scores == 0 && spec.scores_sequences) scores = std::max<int64_t>(spec.labels, 1);
+  const Graph graph = scores > 0 ? build_scores(spec, {1, 1, 1}, DType::f32, scores, "").graph
+                                 : build_loss(spec, {1, 1, 1}, DType::f32, 1, "loss");
+  int64_t total = 0;
+  for (const Tensor& tensor : graph.tensors())
+    if (tensor.role == Role::frozen_weight) total += tensor.shape.elements();
+  return total;
+}
+
+}  // namespace plimsoll

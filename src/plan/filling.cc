@@ -48,6 +48,8 @@ double filled_op_seconds(const Graph& graph, const Op& op, const DeviceRates& ra
     case OpKind::linear_cross_entropy_grad:
       return std::max(rates.op_overhead, full * filling.targets);
     case OpKind::rms_norm_grad:
+    case OpKind::gla:
+    case OpKind::gla_grad:
       return std::max(rates.op_overhead, full * filling.tokens);
     case OpKind::attention:
     case OpKind::attention_grad:

@@ -225,6 +225,103 @@ void ref_attention_cached(const Site& s) {
 
 double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 
+// Gated linear attention of one query head over the rows [begin, end) of a sequence, token by token.
+struct GlaHead {
+  const Site& s;
+  size_t n, heads = s.attr("heads"), kv_heads = s.attr("kv_heads");
+  size_t keys = s.dim(0, 1) / heads, values = s.dim(2, 1) / kv_heads;
+  size_t kv = n / (heads / kv_heads);
+  double scale = s.op.attr_float("scale");
+
+  [[nodiscard]] size_t q_at(size_t t, size_t i) const { return (t * heads + n) * keys + i; }
+  [[nodiscard]] size_t k_at(size_t t, size_t i) const { return (t * kv_heads + kv) * keys + i; }
+  [[nodiscard]] size_t v_at(size_t t, size_t j) const { return (t * kv_heads + kv) * values + j; }
+  [[nodiscard]] size_t o_at(size_t t, size_t j) const { return (t * heads + n) * values + j; }
+  [[nodiscard]] double free_decay(size_t t, size_t i) const {
+    return -std::log1p(std::exp(-s.in(3)[k_at(t, i)])) / s.op.attr_float("normalizer");
+  }
+  [[nodiscard]] double decay(size_t t, size_t i) const {
+    return std::exp(std::max(free_decay(t, i), s.op.attr_float("clamp_min")));
+  }
+  void advance(size_t t, Values& state) const {
+    for (size_t i = 0; i < keys; ++i)
+      for (size_t j = 0; j < values; ++j)
+        state[i * values + j] =
+            decay(t, i) * state[i * values + j] + s.in(1)[k_at(t, i)] * s.in(2)[v_at(t, j)];
+  }
+  void read(size_t t, const Values& state) const {
+    for (size_t j = 0; j < values; ++j) {
+      double sum = 0;
+      for (size_t i = 0; i < keys; ++i) sum += s.in(0)[q_at(t, i)] * state[i * values + j];
+      s.out(0)[o_at(t, j)] = scale * sum;
+    }
+  }
+};
+
+void ref_gla(const Site& s) {
+  s.out(0).assign(s.out(0).size(), 0.0);
+  for (size_t n = 0; n < s.attr("heads"); ++n)
+    for (size_t q = 0; q < static_cast<size_t>(s.step(StepValue::live_sequences)); ++q) {
+      const GlaHead head{s, n};
+      Values state(head.keys * head.values);
+      for (size_t t = s.integer(4, q); t < s.integer(4, q + 1); ++t) {
+        head.advance(t, state);
+        head.read(t, state);
+      }
+    }
+}
+
+// The recurrence backwards: `d_state` is the gradient of the state after token t.
+void gla_head_grad(const GlaHead& h, size_t begin, size_t end) {
+  const Site& s = h.s;
+  std::vector<Values> states(1, Values(h.keys * h.values));
+  for (size_t t = begin; t < end; ++t) {
+    states.push_back(states.back());
+    h.advance(t, states.back());
+  }
+  Values d_state(h.keys * h.values);
+  for (size_t t = end; t-- > begin;)
+    for (size_t i = 0; i < h.keys; ++i) {
+      double d_decay = 0;
+      for (size_t j = 0; j < h.values; ++j) {
+        double& d = d_state[i * h.values + j];
+        const double d_o = s.in(4)[h.o_at(t, j)] * h.scale;
+        s.out(0)[h.q_at(t, i)] += d_o * states[t - begin + 1][i * h.values + j];
+        d += d_o * s.in(0)[h.q_at(t, i)];
+        s.out(1)[h.k_at(t, i)] += d * s.in(2)[h.v_at(t, j)];
+        s.out(2)[h.v_at(t, j)] += d * s.in(1)[h.k_at(t, i)];
+        d_decay += d * states[t - begin][i * h.values + j];
+        d *= h.decay(t, i);
+      }
+      if (h.free_decay(t, i) < s.op.attr_float("clamp_min")) continue;
+      s.out(3)[h.k_at(t, i)] +=
+          d_decay * h.decay(t, i) * sigmoid(-s.in(3)[h.k_at(t, i)]) / s.op.attr_float("normalizer");
+    }
+}
+
+void ref_gla_grad(const Site& s) {
+  for (size_t i = 0; i < 4; ++i) s.out(i).assign(s.out(i).size(), 0.0);
+  for (size_t n = 0; n < s.attr("heads"); ++n)
+    for (size_t q = 0; q < static_cast<size_t>(s.step(StepValue::live_sequences)); ++q)
+      gla_head_grad({s, n}, s.integer(5, q), s.integer(5, q + 1));
+}
+
+void ref_gla_cached(const Site& s) {
+  s.out(0).assign(s.out(0).size(), 0.0);
+  const Values before = s.step(StepValue::kv_length) == 0 ? Values(s.out(1).size()) : s.out(1);
+  for (size_t n = 0; n < s.attr("heads"); ++n) {
+    const GlaHead head{s, n};
+    const auto at = static_cast<std::ptrdiff_t>(head.kv * head.keys * head.values);
+    Values state(before.begin() + at,
+                 before.begin() + at + static_cast<std::ptrdiff_t>(head.keys * head.values));
+    for (size_t t = 0; t < static_cast<size_t>(s.step(StepValue::live_tokens)); ++t) {
+      head.advance(t, state);
+      head.read(t, state);
+    }
+    std::copy(state.begin(), state.end(), s.out(1).begin() + at);
+  }
+}
+
 void ref_swiglu(const Site& s) {
   for (size_t i = 0; i < s.in(0).size(); ++i) s.out(0)[i] = s.in(0)[i] * sigmoid(s.in(0)[i]) * s.in(1)[i];
 }

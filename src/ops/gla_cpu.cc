@@ -1,0 +1,94 @@
+#include <cstring>
+
+#include "ops/cpu_dispatch.h"
+#include "ops/gla_kernels.h"
+#include "ops/gla_shape.h"
+
+namespace plimsoll {
+namespace {
+
+GlaProblem problem_of(const CpuBinding& b) {
+  const auto number = [&](const char* name) { return static_cast<float>(b.op().attr_float(name)); };
+  return {.shape = gla_shape(b.graph(), b.op()),
+          .scale = number("scale"),
+          .normalizer = number("normalizer"),
+          .clamp_min = number("clamp_min")};
+}
+
+}  // namespace
+
+BoundCall bind_gla(const CpuBinding& b) {
+  return with_element_type(b, b.input_tensor(0).dtype, [&](auto zero) -> BoundCall {
+    using T = decltype(zero);
+    const GlaForward<T> args{.problem = problem_of(b),
+                             .sequences = {.starts = b.input<int32_t>(4)},
+                             .q = b.input<T>(0),
+                             .k = b.input<T>(1),
+                             .v = b.input<T>(2),
+                             .gate = b.input<T>(3),
+                             .o = b.output<T>(0),
+                             .scratch = b.scratch(),
+                             .threads = b.settings().threads};
+    const auto kernel = pick<GlaForward<T>>(b.settings().isa, avx2::gla_forward, avx512::gla_forward,
+                                            avx512_bf16::gla_forward);
+    return [=, step = b.input<double>(5), axis = b.op().axis] {
+      GlaForward<T> now = args;
+      now.sequences.count = live_sequences(step, axis);
+      kernel(now);
+    };
+  });
+}
+
+BoundCall bind_gla_grad(const CpuBinding& b) {
+  return with_element_type(b, b.input_tensor(0).dtype, [&](auto zero) -> BoundCall {
+    using T = decltype(zero);
+    const GlaBackward<T> args{.problem = problem_of(b),
+                              .sequences = {.starts = b.input<int32_t>(5)},
+                              .q = b.input<T>(0),
+                              .k = b.input<T>(1),
+                              .v = b.input<T>(2),
+                              .gate = b.input<T>(3),
+                              .d_o = b.input<T>(4),
+                              .d_q = b.output<T>(0),
+                              .d_k = b.output<T>(1),
+                              .d_v = b.output<T>(2),
+                              .d_gate = b.output<T>(3),
+                              .scratch = b.scratch(),
+                              .threads = b.settings().threads};
+    const auto kernel = pick<GlaBackward<T>>(b.settings().isa, avx2::gla_backward, avx512::gla_backward,
+                                             avx512_bf16::gla_backward);
+    return [=, step = b.input<double>(6), axis = b.op().axis] {
+      GlaBackward<T> now = args;
+      now.sequences.count = live_sequences(step, axis);
+      kernel(now);
+    };
+  });
+}
+
+BoundCall bind_gla_cached(const CpuBinding& b) {
+  return with_element_type(b, b.input_tensor(0).dtype, [&](auto zero) -> BoundCall {
+    using T = decltype(zero);
+    const GlaCached<T> args{.problem = problem_of(b),
+                            .q = b.input<T>(0),
+                            .k = b.input<T>(1),
+                            .v = b.input<T>(2),
+                            .gate = b.input<T>(3),
+                            .o = b.output<T>(0),
+                            .state = b.output<float>(1),
+                            .scratch = b.scratch(),
+                            .threads = b.settings().threads};
+    const auto kernel =
+        pick<GlaCached<T>>(b.settings().isa, avx2::gla_cached, avx512::gla_cached, avx512_bf16::gla_cached);
+    return [=, step = b.input<double>(4), axis = b.op().axis, o_row = b.output_tensor(0).shape[1]] {
+      GlaCached<T> now = args;
+      now.live = live_tokens(step, axis);
+      now.fresh = step_value(step, StepValue::kv_length) == 0.0;
+      check_internal(now.live >= 1 && now.live <= args.problem.shape.tokens, "gla_cached: live tokens");
+      kernel(now);
+      std::memset(now.o + now.live * o_row, 0,
+                  static_cast<size_t>((args.problem.shape.tokens - now.live) * o_row) * sizeof(T));
+    };
+  });
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,12 @@
+// From an op of gated linear attention to the shape its kernels know; rule and binding share it.
+#pragma once
+
+#include "graph/graph.h"
+#include "ops/gla_blocking.h"
+
+namespace plimsoll {
+
+// Of any of the three kinds.
+GlaShape gla_shape(const Graph& graph, const Op& op);
+
+}  // namespace plimsoll

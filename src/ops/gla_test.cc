@@ -1,0 +1,119 @@
+#include "harness/op_case.h"
+
+namespace plimsoll::harness {
+namespace {
+
+struct GlaCase {
+  std::string name;
+  std::vector<int> lengths;  // of the live sequences; two rows of padding follow
+  int heads = 1, kv_heads = 1, keys = 4, values = 4;
+  Values gates = {};  // given in turn; none: random
+  double normalizer = 16, clamp_min = -1e30;
+  double slack = 4;
+
+  [[nodiscard]] int tokens() const {
+    int total = 2;
+    for (const int length : lengths) total += length;
+    return total;
+  }
+  [[nodiscard]] std::string shape(int width) const {
+    return " %[" + std::to_string(tokens()) + "," + std::to_string(width) + "]";
+  }
+  [[nodiscard]] std::string attributes() const {
+    return "{clamp_min=" + std::to_string(clamp_min) + ", heads=" + std::to_string(heads) +
+           ", kv_heads=" + std::to_string(kv_heads) + ", normalizer=" + std::to_string(normalizer) +
+           ", scale=0.5}";
+  }
+  [[nodiscard]] std::string inputs() const {
+    const auto input = [&](const char* name, int width) {
+      return "tensor " + (name + shape(width)) + " input\n";
+    };
+    return input("q", heads * keys) + input("k", kv_heads * keys) + input("v", kv_heads * values) +
+           input("gate", kv_heads * keys);
+  }
+  // One sequence more than there are live ones, as padding leaves it.
+  [[nodiscard]] std::string starts() const {
+    return "tensor starts i32[" + std::to_string(lengths.size() + 2) + "] input\n";
+  }
+  [[nodiscard]] OpCase named(const std::string& what) const {
+    OpCase c;
+    c.name = what + "_" + name;
+    c.slack = slack;
+    c.step = {{StepValue::live_sequences, static_cast<double>(lengths.size())},
+              {StepValue::live_tokens, tokens() - 2.0}};
+    if (gates.empty()) return c;
+    Values& given = c.given["gate"];
+    for (int i = 0; i < tokens() * kv_heads * keys; ++i)
+      given.push_back(gates[static_cast<size_t>(i) % gates.size()]);
+    return c;
+  }
+  void give_starts(OpCase& c) const {
+    Values& given = c.given["starts"];
+    given = {0};
+    for (const int length : lengths) given.push_back(given.back() + length);
+    given.push_back(given.back());
+  }
+
+  [[nodiscard]] OpCase forward() const {
+    OpCase c = named("gla");
+    give_starts(c);
+    c.body = inputs() + starts() + "o" + shape(heads * values) + " = gla(q, k, v, gate, starts, step) " +
+             attributes() + " @a forward\n";
+    return c;
+  }
+  [[nodiscard]] OpCase backward() const {
+    OpCase c = named("gla_grad");
+    give_starts(c);
+    c.body = inputs() + "tensor d_o" + shape(heads * values) + " input\n" + starts() + "d_q" +
+             shape(heads * keys) + ", d_k" + shape(kv_heads * keys) + ", d_v" + shape(kv_heads * values) +
+             ", d_gate" + shape(kv_heads * keys) + " = gla_grad(q, k, v, gate, d_o, starts, step) " +
+             attributes() + " @a backward\n";
+    return c;
+  }
+  // All live tokens in one go, behind `behind` others.
+  [[nodiscard]] OpCase cached(int behind) const {
+    OpCase c = named("gla_cached");
+    c.step[StepValue::live_sequences] = 1;
+    c.step[StepValue::kv_length] = behind;
+    c.body = inputs() + "tensor state f32[" + std::to_string(kv_heads * keys) + "," + std::to_string(values) +
+             "] kv_cache\no" + shape(heads * values) + ", state = gla_cached(q, k, v, gate, step) " +
+             attributes() + " @a forward\n";
+    return c;
+  }
+};
+
+const GlaCase kShort{
+    .name = "short", .lengths = {1, 15, 16, 17}, .heads = 2, .kv_heads = 1, .keys = 3, .values = 5};
+const GlaCase kGrouped{
+    .name = "grouped", .lengths = {20, 70}, .heads = 4, .kv_heads = 2, .keys = 6, .values = 5};
+const GlaCase kChunks{.name = "chunks", .lengths = {63, 64, 65}, .keys = 3, .values = 2};
+const GlaCase kTwoChunks{
+    .name = "more_than_two_chunks", .lengths = {130}, .heads = 2, .keys = 2, .values = 3};
+// Gates that forget all at once (log decay -50), hardly anything, and in between; every key meets each.
+const Values kHardGates = {-50, 30, 2, -50, -1, 30, 5, 30, 0, -20, 30};
+const GlaCase kHard{
+    .name = "hard_gates", .lengths = {70, 20}, .keys = 3, .values = 3, .gates = kHardGates, .normalizer = 1};
+const GlaCase kOnlyHard{
+    .name = "all_forgotten", .lengths = {70}, .keys = 2, .values = 2, .gates = {-50}, .normalizer = 1};
+// Half of the decays are clamped.
+const GlaCase kClamped{.name = "clamped",
+                       .lengths = {40},
+                       .keys = 3,
+                       .values = 3,
+                       .gates = {-1.3, 0.4, 2.1, -3, 1.9},
+                       .normalizer = 2,
+                       .clamp_min = -0.3};
+const GlaCase kWide{.name = "wide", .lengths = {70, 5}, .heads = 2, .kv_heads = 2, .keys = 20, .values = 150};
+// More chunks than states are kept of at once, in several sequences.
+const GlaCase kMany{.name = "many_chunks", .lengths = {600, 3, 700, 64}, .heads = 2, .slack = 10};
+const GlaCase kOneToken{
+    .name = "one_token", .lengths = {1}, .heads = 6, .kv_heads = 3, .keys = 20, .values = 150};
+
+[[maybe_unused]] const bool kRegistered = register_cases(
+    {kShort.forward(), kChunks.forward(), kTwoChunks.forward(), kHard.forward(), kClamped.forward(),
+     kShort.backward(), kChunks.backward(), kHard.backward(), kClamped.backward(), kWide.backward(),
+     kMany.backward(), kWide.cached(9), kMany.cached(9), kOneToken.cached(9), kHard.cached(0),
+     kOnlyHard.cached(2), kGrouped.backward(), kGrouped.cached(2)});
+
+}  // namespace
+}  // namespace plimsoll::harness

@@ -208,8 +208,7 @@ ExitCode run(AnswerOptions& options) {
     throw UsageError("chat: --system needs a chat template, and the model has none; name one by --template");
   const ModelSpec model = read_model_spec(paths.base / "config.json");
   if (!options.context)
-    options.context =
-        model.rope.type == RopeType::dynamic ? kUsualContext : std::min(kUsualContext, model.max_positions);
+    options.context = std::min(kUsualContext, model.longest_text().value_or(kUsualContext));
   options.go_on = true;
   start_threads(cpu.threads);
   Progress progress(LogLevel::info, 1);

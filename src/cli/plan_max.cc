@@ -12,6 +12,9 @@ namespace plimsoll {
 namespace {
 
 // What is made as large as it can be, and what bounds it beside memory.
+// For models that positions do not bound.
+constexpr int64_t kLongestLookedAt = 1 << 20;
+
 struct Quantity {
   const char* name;
   const char* key;
@@ -26,6 +29,8 @@ Quantity quantity(const std::string& name, const PlanInput& input) {
     return {"micro-batch", "batch.micro", "sequences", experiment.effective_batch,
             "it is the effective batch"};
   if (name != "length") throw UsageError("--max: '" + name + "' is not one of length, micro_batch");
+  if (experiment.model.linear_attention)
+    return {"length", "data.max_length", "tokens", kLongestLookedAt, "no longer ones are looked at"};
   return {"length", "data.max_length", "tokens", experiment.model.max_positions,
           "the model knows no more positions"};
 }

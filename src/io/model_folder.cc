@@ -68,7 +68,26 @@ ModelFolder ModelFolder::open(const std::filesystem::path& folder, const std::st
     result.open_shards(index_path);
   else
     no_weights(folder, stem);
+  result.split_fused_gates();
   return result;
+}
+
+void ModelFolder::split_fused_gates() {
+  constexpr std::string_view kGate = ".mlp.gate_proj.weight";
+  if (!contains("model.embeddings.weight")) return;  // fla's name
+  for (const std::string& name : names()) {
+    if (!name.ends_with(kGate)) continue;
+    const std::string up = name.substr(0, name.size() - kGate.size()) + ".mlp.up_proj.weight";
+    const StoredTensor fused = find(name);
+    if (contains(up) || fused.entry->shape.rank() != 2 || fused.entry->shape[0] % 2 != 0) continue;
+    TensorEntry half = *fused.entry;
+    half.shape = {fused.entry->shape[0] / 2, fused.entry->shape[1]};
+    half.bytes = fused.entry->bytes / 2;
+    tensors_[name] = {fused.file, &halves_.emplace_back(half)};
+    half.name = up;
+    half.offset += half.bytes;
+    tensors_[up] = {fused.file, &halves_.emplace_back(half)};
+  }
 }
 
 void ModelFolder::add_all(const SafetensorsFile& file) {

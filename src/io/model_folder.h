@@ -1,6 +1,7 @@
 // A model folder as Hugging Face writes it: config.json and model.safetensors, or shards with an index.
 #pragma once
 
+#include <deque>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json_fwd.hpp>
@@ -18,7 +19,8 @@ struct StoredTensor {
   const TensorEntry* entry = nullptr;
 };
 
-// The weights of a folder: every shard open, headers read, no tensor bytes in memory.
+// The weights of a folder: every shard open, headers read, no tensor bytes in memory. What older versions of
+// flash-linear-attention wrote as one, the rows of gate_proj and of up_proj, are two tensors here.
 class ModelFolder {
  public:
   // `stem` is "model", or "adapter_model" for a PEFT folder. Throws UsageError when the folder has no
@@ -37,10 +39,12 @@ class ModelFolder {
  private:
   void add_all(const SafetensorsFile& file);
   void open_shards(const std::filesystem::path& index_path);
+  void split_fused_gates();
 
   std::filesystem::path path_;
   std::map<std::string, SafetensorsFile> shards_;  // by file name; a map keeps addresses when it moves
   std::map<std::string, StoredTensor, std::less<>> tensors_;
+  std::deque<TensorEntry> halves_;  // addresses stay, as of the map
 };
 
 // folder/config.json; `name` reads another one, such as generation_config.json or adapter_config.json.

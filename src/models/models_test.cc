@@ -40,16 +40,20 @@ TEST(ModelSpec, parameter_counts_equal_the_published_ones) {
   EXPECT_EQ(spec.windows.front(), 4096);
 }
 
+// A model with that value is refused by the key's name.
+void expect_refused(nlohmann::json config, const char* key, const nlohmann::json& value) {
+  config[key] = value;
+  try {
+    parse_model_spec(config, "c");
+    ADD_FAILURE() << key << " was accepted";
+  } catch (const UsageError& error) {
+    EXPECT_NE(std::string(error.what()).find(key), std::string::npos) << error.what();
+  }
+}
+
 TEST(ModelSpec, what_is_asked_and_not_supported_is_refused_by_name) {
   const auto expect_refusal = [](const char* key, const nlohmann::json& value) {
-    nlohmann::json config = qwen25_05b();
-    config[key] = value;
-    try {
-      parse_model_spec(config, "c");
-      ADD_FAILURE() << key << " was accepted";
-    } catch (const UsageError& error) {
-      EXPECT_NE(std::string(error.what()).find(key), std::string::npos) << error.what();
-    }
+    expect_refused(qwen25_05b(), key, value);
   };
   expect_refusal("model_type", "gpt_oss");
   expect_refusal("hidden_act", "gelu");
@@ -63,6 +67,34 @@ TEST(ModelSpec, what_is_asked_and_not_supported_is_refused_by_name) {
   expect_refusal("initializer_range", 1e30);
   expect_refusal("rope_scaling", {{"rope_type", "linear"}, {"factor", 1e-300}});
   expect_refusal("num_key_value_heads", 3);
+}
+
+// fla-hub/gla-1.3B-100B: everything at the defaults of GLAConfig.
+TEST(ModelSpec, gla_is_read_as_fla_reads_it) {
+  const ModelSpec spec = parse_model_spec({{"model_type", "gla"}, {"intermediate_size", nullptr}}, "c");
+  EXPECT_EQ(spec.mlp_width, 5632);
+  EXPECT_EQ(spec.linear_attention->key_dim, 256);
+  EXPECT_EQ(spec.linear_attention->value_dim, 512);
+  EXPECT_EQ(count_parameters(spec), 1'365'514'240);
+  EXPECT_FALSE(spec.longest_text());
+  // 7B: grouped heads and no output gate, but a feature map.
+  nlohmann::json large = {{"model_type", "gla"},        {"hidden_size", 4096},   {"num_heads", 32},
+                          {"num_kv_heads", 8},          {"expand_k", 1.0},       {"use_output_gate", false},
+                          {"intermediate_size", 14336}, {"hidden_act", "swish"}, {"clamp_min", -2.0}};
+  EXPECT_EQ(parse_model_spec(large, "c").linear_attention->key_dim, 128);
+  EXPECT_EQ(parse_model_spec(large, "c").linear_attention->clamp_min, -2.0);
+  expect_refused(large, "feature_map", "relu");
+  expect_refused(large, "use_short_conv", true);
+  expect_refused(large, "use_gv", true);
+  expect_refused(large, "use_gk", false);
+  expect_refused(large, "elementwise_affine", false);
+  expect_refused(large, "attn", {{"layers", {0}}, {"num_heads", 32}});
+  expect_refused(large, "hidden_act", "gelu");
+  expect_refused(large, "gate_low_rank_dim", 32);
+  expect_refused(large, "gate_logit_normalizer", 8);
+  expect_refused(large, "num_kv_heads", 5);
+  expect_refused(large, "expand_k", 0.3);
+  expect_refused(large, "expand_v", 1e6);
 }
 
 TEST(ModelSpec, qwen_windows_start_at_max_window_layers) {

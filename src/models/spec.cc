@@ -107,6 +107,11 @@ ModelSpec read_model_spec(const std::filesystem::path& config_file) {
   return read_text(read_regular(config_file, kLargestConfig), config_file.string());
 }
 
+std::optional<int64_t> ModelSpec::longest_text() const {
+  if (rope.type == RopeType::dynamic || rope.type == RopeType::none) return std::nullopt;
+  return max_positions;
+}
+
 std::string ModelSpec::describe() const {
   return architecture.substr(0, architecture.find("For")) + ", " + std::to_string(layers) +
          (layers == 1 ? " layer" : " layers") + " of width " + std::to_string(hidden);

@@ -12,7 +12,7 @@
 
 namespace plimsoll {
 
-enum class RopeType : uint8_t { standard, linear, dynamic, llama3, yarn };
+enum class RopeType : uint8_t { none, standard, linear, dynamic, llama3, yarn };
 
 // Rotary position embedding and its scaling, as transformers' modeling_rope_utils reads it.
 struct RopeSpec {
@@ -26,8 +26,16 @@ struct RopeSpec {
   bool truncate = true;                                  // yarn
 };
 
+// Gated linear attention in place of softmax attention: a state [key_dim, value_dim] for each key-value head.
+struct LinearAttentionSpec {
+  int64_t key_dim = 0, value_dim = 0;  // of a head
+  std::optional<double> clamp_min;     // of a decay's logarithm
+  bool output_gate = true;
+  bool fused_norm = true;  // how fla names the norm per head where there is an output gate
+};
+
 struct ModelSpec {
-  std::string family;        // "llama", "mistral", "qwen2", "qwen3"
+  std::string family;        // "llama", "gla", ...: a model_type
   std::string architecture;  // "LlamaForCausalLM", or "LlamaForSequenceClassification"
   int64_t hidden = 0, mlp_width = 0, layers = 0, heads = 0, kv_heads = 0, head_dim = 0, vocab = 0;
   int64_t max_positions = 0;
@@ -42,8 +50,11 @@ struct ModelSpec {
   bool qk_norm = false;
   double initializer_range = 0.02;
   RopeSpec rope;
+  std::optional<LinearAttentionSpec> linear_attention;
   std::vector<int64_t> windows;  // per layer: 0 = full causal attention, else the sliding window
 
+  // Longest text that the model's positions allow; none where they go on for any length.
+  [[nodiscard]] std::optional<int64_t> longest_text() const;
   // "Qwen2, 24 layers, 494.0 M parameters"-style name for reports.
   [[nodiscard]] std::string describe() const;
 };

@@ -17,6 +17,14 @@ bool matches(const std::string& module, const std::string& target) {
   return module == target || module.ends_with("." + target);
 }
 
+// The last part of a module's name; with the one before where it is a number ("gk_proj.0").
+std::string shown_name(const std::string& module) {
+  const size_t last = module.rfind('.') + 1;
+  const bool number =
+      last < module.size() && module.find_first_not_of("0123456789", last) == std::string::npos;
+  return last > 1 && number ? module.substr(module.rfind('.', last - 2) + 1) : module.substr(last);
+}
+
 class LoraPass {
  public:
   LoraPass(const Graph& graph, const LoraOptions& options) : options_(options), result_(graph) {
@@ -63,7 +71,7 @@ class LoraPass {
     for (const std::string& target : options_.targets) {
       if (used_.contains(target)) continue;
       std::set<std::string> last_parts;
-      for (const std::string& module : modules) last_parts.insert(module.substr(module.rfind('.') + 1));
+      for (const std::string& module : modules) last_parts.insert(shown_name(module));
       const std::vector<std::string> names(last_parts.begin(), last_parts.end());
       throw UsageError("method.targets: '" + target + "' names no linear layer; there are " +
                        join(names, ", "));

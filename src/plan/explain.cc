@@ -200,6 +200,7 @@ Explanation explain(const Plan& plan, const std::vector<Doubled>& doubled) {
   result.layers = layer_groups(plan, transient);
   result.kinds = tensor_kinds(transient, plan.programs.front());
   const Experiment& experiment = plan.request.experiment;
+  if (experiment.model.linear_attention) return result;  // it has none
   result.scores_bytes = plan.variant.micro_batch * experiment.model.heads * experiment.sample_tokens() *
                         experiment.max_length * size_of(experiment.precision.compute);
   return result;

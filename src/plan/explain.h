@@ -48,7 +48,7 @@ struct Explanation {
   std::vector<ExplainedComponent> device, host;
   std::vector<LayerGroup> layers;  // they sum to the arena less the gaps of the layout
   std::vector<TensorKind> kinds;   // descending in bytes
-  int64_t scores_bytes = 0;        // attention scores of one layer, were they stored
+  int64_t scores_bytes = 0;        // attention scores of one layer, were they stored; 0: there are none
 };
 
 Explanation explain(const Plan& plan, const std::vector<Doubled>& doubled);

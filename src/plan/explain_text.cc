@@ -83,6 +83,9 @@ std::string kind_table(const Explanation& explanation) {
 }
 
 std::string scores_text(const Plan& plan, const Explanation& explanation) {
+  if (explanation.scores_bytes == 0)
+    return "  there are no attention scores: each head carries a state of constant size along its "
+           "sequence.\n";
   const Experiment& experiment = plan.request.experiment;
   const std::string length = format_count(experiment.max_length);
   return "  attention scores are not stored: attention is computed block by block. Stored, they would take\n "

@@ -82,15 +82,15 @@ Tokenizer model_tokenizer(const fs::path& base) {
 }
 
 int64_t answering_context(const AnswerOptions& options, const ModelSpec& model, int64_t longest) {
-  const bool bounded = model.rope.type != RopeType::dynamic;
   const int64_t wanted = options.context.value_or(
       round_up(std::max<int64_t>(longest, 1) + options.max_new_tokens, kContextStep));
-  if (!bounded) return wanted;
-  if (options.context && wanted > model.max_positions) {
+  const std::optional<int64_t> bound = model.longest_text();
+  if (!bound) return wanted;
+  if (options.context && wanted > *bound) {
     throw UsageError("--context: " + format_count(wanted) + " tokens, but the model knows " +
-                     format_count(model.max_positions) + " positions (max_position_embeddings)");
+                     format_count(*bound) + " positions (max_position_embeddings)");
   }
-  return std::min(wanted, model.max_positions);
+  return std::min(wanted, *bound);
 }
 
 Answerer::Answerer(const AnswerOptions& options, const ModelPaths& paths, const CpuSettings& cpu,

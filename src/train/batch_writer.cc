@@ -15,7 +15,7 @@ BatchWriter::BatchWriter(const Executor& program, const ModelSpec& model)
                                                     : std::span<int32_t>{}),
       targets_(program.has("sequences.targets") ? program.tensor<float>("sequences.targets")
                                                 : std::span<float>{}),
-      inv_freq_(program.tensor<float>("inv_freq")),
+      inv_freq_(program.has("inv_freq") ? program.tensor<float>("inv_freq") : std::span<float>{}),
       step_(program.tensor<double>(kStepTensor)) {}
 
 void BatchWriter::set_seed(uint64_t seed) {
@@ -48,7 +48,7 @@ void BatchWriter::write(const MicroBatch& batch) {
     const int32_t start = batch.seq_starts[s];
     const int32_t end = batch.seq_starts[s + 1];
     std::fill(samples_.begin() + start, samples_.begin() + end, batch.sample_in_batch[s]);
-    rope_frequencies(model_, end - start, inv_freq_.subspan(s * width, width));
+    if (!inv_freq_.empty()) rope_frequencies(model_, end - start, inv_freq_.subspan(s * width, width));
   }
   set(StepValue::live_tokens, static_cast<double>(batch.live_tokens));
   set(StepValue::live_sequences, static_cast<double>(batch.live_sequences));

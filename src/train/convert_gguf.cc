@@ -88,6 +88,9 @@ class Writer {
         spec_(read_model_spec(options.folder / "config.json")),
         model_(ModelFolder::open(options.folder)),
         staging_(static_cast<size_t>(kLoadStagingBytes)) {
+    if (spec_.linear_attention)
+      throw UsageError(options_.folder.string() + ": GGUF is not supported for " + spec_.architecture +
+                       ": llama.cpp has no such model");
     list_tensors();
     describe();
     add_gguf_tokenizer(options.folder, spec_.vocab, head_);

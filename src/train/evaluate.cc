@@ -69,12 +69,12 @@ Experiment experiment_of(const EvalOptions& options, const ModelPaths& paths, Re
     experiment.nf4_options = *nf4;
   }
   experiment.precision.compute = options.precision ? *options.precision : trained_type(paths);
-  if (experiment.model.rope.type != RopeType::dynamic) {
-    if (options.max_length && *options.max_length > experiment.model.max_positions)
+  if (const auto longest = experiment.model.longest_text()) {
+    if (options.max_length && *options.max_length > *longest)
       throw UsageError("--max-length: " + format_count(*options.max_length) +
-                       " tokens, but the model knows " + format_count(experiment.model.max_positions) +
+                       " tokens, but the model knows " + format_count(*longest) +
                        " positions (max_position_embeddings)");
-    recipe.data.max_length = std::min(recipe.data.max_length, experiment.model.max_positions);
+    recipe.data.max_length = std::min(recipe.data.max_length, *longest);
   }
   experiment.max_length = recipe.data.max_length;
   return experiment;

@@ -61,7 +61,9 @@ void Generator::generate(std::span<const int32_t> prompt, int64_t max_new, const
   check_prompt(prompt);
   // Frequencies that depend on the length make another cache for another length.
   if (!go_on || plan_.request.model.rope.type == RopeType::dynamic) cached_.clear();
-  const auto known = std::mismatch(cached_.begin(), cached_.end(), prompt.begin(), prompt.end() - 1).first;
+  auto known = std::mismatch(cached_.begin(), cached_.end(), prompt.begin(), prompt.end() - 1).first;
+  // A state has taken in all of its text: no part of it can be left out again.
+  if (plan_.request.model.linear_attention && known != cached_.end()) known = cached_.begin();
   cached_.erase(known, cached_.end());
   length_ = static_cast<int64_t>(cached_.size());
   const auto chunk = static_cast<size_t>(plan_.request.prefill);
@@ -102,7 +104,8 @@ void Generator::feed(const Executor& program, std::span<const int32_t> ids, int6
   const auto starts = program.tensor<int32_t>("seq_starts");
   starts[0] = 0;
   starts[1] = static_cast<int32_t>(live);
-  rope_frequencies(plan_.request.model, sequence, program.tensor<float>("inv_freq"));
+  if (program.has("inv_freq"))
+    rope_frequencies(plan_.request.model, sequence, program.tensor<float>("inv_freq"));
   program.tensor<int32_t>("last_row")[0] = static_cast<int32_t>(live - 1);
   const auto step = program.tensor<double>(kStepTensor);
   std::fill(step.begin(), step.end(), 0.0);

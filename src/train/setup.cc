@@ -176,10 +176,10 @@ Experiment read_experiment(const Recipe& recipe) {
   experiment.max_length = recipe.data.max_length;
   if (recipe.data.packing) experiment.documents = packed_documents(recipe.data.max_length);
   experiment.evaluates = recipe.data.eval.kind != EvalSource::Kind::none;
-  if (experiment.max_length > experiment.model.max_positions &&
-      experiment.model.rope.type != RopeType::dynamic) {
+  const std::optional<int64_t> longest = experiment.model.longest_text();
+  if (longest && experiment.max_length > *longest) {
     throw UsageError("data.max_length: " + format_count(experiment.max_length) + " tokens, but " +
-                     recipe.model + " knows " + format_count(experiment.model.max_positions) +
+                     recipe.model + " knows " + format_count(*longest) +
                      " positions (max_position_embeddings in config.json)");
   }
   return experiment;

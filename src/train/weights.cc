@@ -155,13 +155,17 @@ std::string weight_name(const TableRow& row) {
 // that it was dropped here.
 void require_tied(const PersistentState& state, const ModelFolder& model, std::span<std::byte> staging) {
   constexpr const char* kHead = "lm_head.weight";
-  constexpr const char* kEmbedding = "model.embed_tokens.weight";
   const auto& rows = state.rows();
+  const auto embedding_row = std::find_if(rows.begin(), rows.end(), [](const TableRow& row) {
+    return is_weight(row) && row.parameter.part == WeightPart::embedding;
+  });
+  if (embedding_row == rows.end()) return;
+  const std::string own = embedding_row->name;
   const bool has_head = std::any_of(rows.begin(), rows.end(), [](const TableRow& row) {
     return row.name == kHead || row.parameter.origin == Origin::fresh;  // another one in its place
   });
-  if (has_head || !model.contains(kHead) || !model.contains(kEmbedding)) return;
-  const StoredTensor head = model.find(kHead), embedding = model.find(kEmbedding);
+  if (has_head || !model.contains(kHead) || !model.contains(own)) return;
+  const StoredTensor head = model.find(kHead), embedding = model.find(own);
   bool same = head.entry->dtype == embedding.entry->dtype && head.entry->shape == embedding.entry->shape;
   const auto half = static_cast<int64_t>(staging.size()) / 2;
   for (int64_t at = 0; same && at < head.entry->bytes; at += half) {
@@ -173,8 +177,8 @@ void require_tied(const PersistentState& state, const ModelFolder& model, std::s
   }
   if (!same)
     throw UsageError(model.path().string() +
-                     ": config.json says tie_word_embeddings, but lm_head.weight is another one than "
-                     "model.embed_tokens.weight; say \"tie_word_embeddings\": false to use it");
+                     ": config.json says tie_word_embeddings, but lm_head.weight is another one than " + own +
+                     "; say \"tie_word_embeddings\": false to use it");
 }
 
 }  // namespace

@@ -50,6 +50,32 @@ TEST(ModelFolder, stays_valid_when_moved) {
   EXPECT_EQ(value[0], 4.0F);
 }
 
+TEST(ModelFolder, fused_gates_of_old_gla_checkpoints_are_two_tensors) {
+  const TestFolder folder;
+  const std::string gate = "model.layers.0.mlp.gate_proj.weight", up = "model.layers.0.mlp.up_proj.weight";
+  const std::vector<float> rows{1, 2, 3, 4, 5, 6, 7, 8};
+  const auto write = [&](const std::string& embedding) {
+    std::filesystem::remove(folder.path() / "model.safetensors");
+    SafetensorsWriter writer(folder.path() / "model.safetensors",
+                             {{embedding, DType::f32, Shape{1, 2}}, {gate, DType::f32, Shape{4, 2}}});
+    writer.write(embedding, std::as_bytes(std::span(rows).first(2)));
+    writer.write(gate, std::as_bytes(std::span(rows)));
+    writer.finish();
+  };
+  write("model.embeddings.weight");
+  const ModelFolder model = ModelFolder::open(folder.path());
+  std::array<float, 4> values{};
+  const auto load = [&](const std::string& name) {
+    load_tensor(model.find(name), Shape{2, 2}, std::as_writable_bytes(std::span(values)), DType::f32, {});
+    return values;
+  };
+  EXPECT_THAT(load(gate), ElementsAre(1, 2, 3, 4));
+  EXPECT_THAT(load(up), ElementsAre(5, 6, 7, 8));
+  EXPECT_EQ(model.bytes(), 40);
+  write("model.embed_tokens.weight");
+  EXPECT_FALSE(ModelFolder::open(folder.path()).contains(up)) << "of another family";
+}
+
 TEST(ModelFolder, absent_shards_are_named_together) {
   const TestFolder folder;
   write_two_shards(folder);

@@ -43,6 +43,18 @@ ModelSpec tiny_model(int64_t window) {
   return model;
 }
 
+ModelSpec tiny_gla() {
+  return parse_model_spec({{"model_type", "gla"},
+                           {"hidden_size", 32},
+                           {"intermediate_size", 48},
+                           {"num_hidden_layers", 2},
+                           {"num_heads", 4},
+                           {"num_kv_heads", 2},
+                           {"vocab_size", 96},
+                           {"initializer_range", 0.2}},
+                          "tiny");
+}
+
 CpuSettings one_thread() { return cpu_settings({std::nullopt, 1}); }
 
 Ids some_prompt(int32_t length) {
@@ -123,9 +135,27 @@ TEST(Generate, prompts_longer_than_a_chunk_are_read_in_parts) { expect_same_as_r
 
 TEST(Generate, a_sliding_window_is_seen_in_the_cache) { expect_same_as_recomputed(tiny_model(5), 8); }
 
+// The state of the first answer is not the second one's.
+TEST(Generate, a_carried_state_answers_as_full_recomputation_does) {
+  expect_same_as_recomputed(tiny_gla(), 64);
+  expect_same_as_recomputed(tiny_gla(), 8);
+}
+
+TEST(Generate, a_state_is_as_large_for_any_context) {
+  const auto state_bytes = [](int64_t context) {
+    const GenerationPlan plan =
+        plan_generation({tiny_gla(), std::nullopt, DType::f32, context}, one_thread());
+    int64_t bytes = 0;
+    for (const TableRow& row : plan.layout.persistent)
+      if (row.role == Role::kv_cache) bytes += row.bytes;
+    return std::pair(bytes, plan.arena_bytes());
+  };
+  EXPECT_EQ(state_bytes(256), state_bytes(100'000));
+  EXPECT_EQ(state_bytes(256).first, 2 * 2 * 4 * 8 * 4);  // layers, heads, keys, values, f32
+}
+
 TEST(Generate, a_prompt_that_begins_as_the_last_one_goes_on_from_the_cache) {
-  for (const int64_t window : {0, 5}) {
-    const ModelSpec model = tiny_model(window);
+  for (const ModelSpec& model : {tiny_model(0), tiny_model(5), tiny_gla()}) {
     Generator generator(plan_generation({model, std::nullopt, DType::f32, kContext, 8}, one_thread()),
                         one_thread());
     init_base_weights(generator.state(), model, kSeed);

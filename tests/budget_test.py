@@ -302,6 +302,27 @@ class SmallRuns(FolderTest):
             shutil.rmtree(path.parent)
         self.assertEqual(over, [])
 
+    def test_the_search_for_a_plan_counts_to_no_run(self):
+        """Thousands of variants of a model whose run takes little; each is weighed, by a process of its own."""
+        path, settings = write_recipe(self.folder / "r", 7)
+        config = {"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], "hidden_size": 96, "intermediate_size": 200,
+                  "num_hidden_layers": 5, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 24,
+                  "vocab_size": 904, "max_position_embeddings": 512, "rms_norm_eps": 1e-6}
+        (self.folder / "r/model/config.json").write_text(json.dumps(config))
+        (self.folder / "r/rows.jsonl").write_text("".join(
+            json.dumps({"input_ids": [(7 * i + j) % 900 for j in range(32)]}) + "\n" for i in range(80)))
+        settings.update({"method": {"type": "qlora", "r": 2}, "precision": "bf16", "optimizer": {"lr": 1e-3},
+                         "batch": {"effective": 32}, "schedule": {"max_steps": 2, "warmup": 1},
+                         "memory": {"device": "50MiB", "disk": "1GiB"}, "save": {"every": 0}, "eval": {"every": 0}})
+        settings["data"].update({"max_length": 32, "eval": "10%"})
+        path.write_text(json.dumps(settings))
+        done = run("train", path, "--quiet", "--threads", 1)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        report = json.loads((self.folder / "r/run/run.json").read_text())
+        planned = report["planned"]["process_peak_rss_bytes"]
+        self.assertLessEqual(planned, 50 * MIB)
+        self.assertLessEqual(report["measured"]["process_peak_rss_bytes"], planned)
+
     def test_a_run_of_an_earlier_version_goes_on_with_a_note(self):
         path, settings = write_recipe(self.folder / "r", 7)
         settings.update({"schedule": {"max_steps": 4, "warmup": 1}, "save": {"every": 2, "keep": 3}, "memory": {}})

@@ -1,7 +1,5 @@
 #include "train/fitting_plan.h"
 
-#include <malloc.h>
-
 #include "base/error.h"
 #include "base/system_memory.h"
 #include "base/units.h"
@@ -24,9 +22,7 @@ void require_fit(const Plan& plan, std::vector<std::string>& notes) {
                           " of private data, RLIMIT_DATA allows " + format_bytes(*limit) +
                           " (ulimit -d); short by " + format_bytes(plan.data_bytes() - *limit));
   }
-  // It plans once more, which takes memory of its own.
   if (std::string text = shortage_text(plan); !text.empty()) notes.push_back(std::move(text));
-  malloc_trim(0);
 }
 
 std::string shortage_text(const Plan& plan) {

@@ -9,8 +9,7 @@
 namespace plimsoll {
 
 // Throws DoesNotFitError for what exceeds a budget, this machine's free memory or the process's limits,
-// before arenas or threads exist. Adds shortage_text() to the notes, and gives back what planning took of the
-// heap.
+// before arenas or threads exist. Adds shortage_text() to the notes.
 void require_fit(const Plan& plan, std::vector<std::string>& notes);
 
 // Where the budget is `auto` or a share and what is free now does not do for the fastest variant: what was

@@ -11,12 +11,11 @@
 #include "cpu/threads.h"
 #include "recipe/effective.h"
 #include "runtime/run_memory.h"
-#include "train/allowed.h"
-#include "train/fitting_plan.h"
 #include "train/identity.h"
 #include "train/loss_guard.h"
 #include "train/memory_budget.h"
 #include "train/model_card.h"
+#include "train/plan_run.h"
 #include "train/profile.h"
 #include "train/resume.h"
 #include "train/run_output.h"
@@ -372,9 +371,7 @@ ExitCode train(const Recipe& given, const TrainOptions& options) {
   const Recipe recipe = with_length(asked, model);
   DataSetup data = open_data(recipe, model);
   data.total_steps = total_steps(recipe, *data.train);
-  AllowedPlan allowed = plan_allowed(recipe, cpu, &data, {.reuse = !options.no_reuse});
-  if (options.resume) keep_sums_in_order(recipe, cpu, data, {.reuse = !options.no_reuse}, allowed);
-  require_fit(allowed.plan, notes);
+  AllowedPlan allowed = plan_run(recipe, cpu, data, {.reuse = !options.no_reuse}, options.resume, notes);
   return TrainingRun(allowed.recipe, options, folder, cpu, std::move(data), std::move(allowed.plan),
                      std::move(notes))
       .run();

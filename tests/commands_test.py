@@ -187,7 +187,9 @@ class Eval(CommandTest):
         self.assertGreater(self.evaluate("--data", ids, "--set", "data.format=input-ids")["loss"], 0)
         mixed = self.folder / "mixed.jsonl"
         mixed.write_text('{"prompt": "Which", "response": "Lima"}\n{broken\n{"prompt": "What", "response": "Oslo"}\n')
-        self.assertIn("mixed.jsonl:2", output("eval", self.run_folder, "--data", mixed, code=4))
+        refused = output("eval", self.run_folder, "--data", mixed, code=4)
+        self.assertIn("mixed.jsonl:2", refused)
+        self.assertIn("--set data.on_error=skip", refused)
         kept = self.evaluate("--data", mixed, "--set", "data.on_error=skip")
         self.assertEqual((kept["rows"], kept["damaged_rows"]), (2, 1))
         self.assertIn("short by", output("eval", self.run_folder, "--batch", "65536", "--max-length", "256", code=3))

@@ -124,6 +124,10 @@ class Export(CommandTest):
             rows = dealt(theirs[name], 32) if ".q_proj" in name or ".k_proj" in name else theirs[name]
             self.assertEqual(ours.rows(new), rows, name)
 
+    def test_inspect_says_whose_such_a_file_is(self):
+        self.convert("f16")
+        self.assertIn("is a GGUF file", output("inspect", self.folder / "f16.gguf", code=2))
+
     def test_types_round_as_they_promise(self):
         theirs = stored(self.model / "model.safetensors")["model.layers.0.mlp.up_proj.weight"]
         largest = max(abs(x) for row in theirs for x in row)

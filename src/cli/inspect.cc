@@ -111,6 +111,11 @@ Description describe(const fs::path& path, bool tensors) {
   if (path.filename() == "config.json") return describe_model(path.parent_path(), tensors);
   if (extension == ".yaml" || extension == ".yml")
     throw UsageError(path.string() + ": is a recipe; `plimsoll recipe` and `plimsoll plan` explain it");
+  if (extension == ".gguf")
+    throw UsageError(
+        path.string() +
+        ": is a GGUF file, which llama.cpp and programs like it read; inspect the folder that it "
+        "was made of");
   if (extension == ".json") return may_be_tokenizer(path) ? describe_tokenizer(path) : describe_data(path);
   throw UsageError(
       path.string() +

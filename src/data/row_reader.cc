@@ -40,7 +40,9 @@ void RowReader::encode_held(int64_t row, const ExampleEncoder& encoder, Example&
         row_, [&] { return dataset_.where(row); }, example);
   } catch (const DamagedError& error) {
     if (dataset_.on_error() == OnError::stop)
-      throw DamagedError(error.what() + std::string("\n  data.on_error: skip leaves out such rows"));
+      throw DamagedError(
+          error.what() +
+          std::string("\n  data.on_error: skip leaves out such rows (--set data.on_error=skip)"));
     example = {};
     example.damage = error.what();
   }

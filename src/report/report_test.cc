@@ -16,6 +16,7 @@
 namespace plimsoll {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -129,6 +130,14 @@ TEST_F(Report, the_text_compares_plan_and_measurement) {
   EXPECT_THAT(text, HasSubstr("4.5000 at first, 2.5000 at last · evaluation 2.2500, best 2.2500 at step 3"));
   EXPECT_THAT(text, HasSubstr("200 tokens/s · 500 ms a step (planned 250 ms)"));
   EXPECT_THAT(text, HasSubstr("process 50.0 MiB (planned 60.0 MiB)"));
+}
+
+TEST_F(Report, what_no_log_says_is_left_out) {
+  std::filesystem::remove(folder_.path() / "events.jsonl");
+  std::filesystem::remove(folder_.path() / "run.json");
+  EXPECT_THAT(run_text(read()), AllOf(HasSubstr("process 50.0 MiB\n"), Not(HasSubstr("arena"))));
+  folder_.write("metrics.jsonl", "");
+  EXPECT_THAT(run_text(read()), AllOf(Not(HasSubstr("memory")), Not(HasSubstr("a step"))));
 }
 
 TEST_F(Report, the_page_needs_nothing_but_itself_and_escapes_what_it_shows) {

@@ -223,7 +223,7 @@ std::string table(const RunHistory& run) {
          row("process, at most", bytes(run.planned_process_bytes), bytes(largest_rss(run))) +
          row("arena", bytes(run.planned_device_bytes), bytes(run.measured_device_bytes)) +
          row("a step", run.planned_seconds_per_step > 0 ? format_seconds(run.planned_seconds_per_step) : "–",
-             format_seconds(median_seconds(run))) +
+             run.steps.empty() ? "–" : format_seconds(median_seconds(run))) +
          "</table>\n";
 }
 

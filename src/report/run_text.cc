@@ -68,6 +68,16 @@ std::string events_text(const RunHistory& run) {
   return text + table.render("  ");
 }
 
+// What the run's logs say of it: the plan's figures are in an event, the process's in its steps.
+std::string memory_text(const RunHistory& run) {
+  std::vector<std::string> parts;
+  if (largest_rss(run) > 0)
+    parts.push_back("process " + format_bytes(largest_rss(run)) +
+                    planned(format_bytes(run.planned_process_bytes), run.planned_process_bytes > 0));
+  if (run.planned_device_bytes > 0) parts.push_back("arena " + format_bytes(run.planned_device_bytes));
+  return join(parts, " · ");
+}
+
 }  // namespace
 
 std::string run_text(const RunHistory& run) {
@@ -78,14 +88,13 @@ std::string run_text(const RunHistory& run) {
   table.add_row({"loss", loss_text(run)});
   const std::string picture = sparkline(run);
   if (!picture.empty()) table.add_row({"", picture});
-  table.add_row(
-      {"speed", format_count(std::llround(median_rate(run))) + " tokens/s · " +
-                    format_seconds(median_seconds(run)) + " a step" +
-                    planned(format_seconds(run.planned_seconds_per_step), run.planned_seconds_per_step > 0)});
-  table.add_row(
-      {"memory", "process " + format_bytes(largest_rss(run)) +
-                     planned(format_bytes(run.planned_process_bytes), run.planned_process_bytes > 0) +
-                     " · arena " + format_bytes(run.planned_device_bytes)});
+  if (!run.steps.empty())
+    table.add_row({"speed", format_count(std::llround(median_rate(run))) + " tokens/s · " +
+                                format_seconds(median_seconds(run)) + " a step" +
+                                planned(format_seconds(run.planned_seconds_per_step),
+                                        run.planned_seconds_per_step > 0)});
+  const std::string memory = memory_text(run);
+  if (!memory.empty()) table.add_row({"memory", memory});
   if (!run.model.empty()) table.add_row({"model", run.model + " · " + run.method});
   if (!run.data.empty()) table.add_row({"data", run.data});
   if (!run.batch.empty()) table.add_row({"batch", run.batch + " · " + run.kernels});

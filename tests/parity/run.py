@@ -36,7 +36,8 @@ STORED_NF4_LIMIT = 5e-6  # of logits and gradients, from the last bit of the off
 def write_recipe(case, folder, method, precision, model="model"):
     """The recipe that says what the oracle computed; returns its path."""
     recipe = {
-        "model": model, "data": {"train": "train.jsonl", "format": "input-ids", "shuffle": False, "max_length": 64},
+        "model": model, "data": {"train": "train.jsonl", "format": "input-ids", "shuffle": False,
+                                 "max_length": max(64, *case.lengths)},
         "method": {"type": "full"}, "batch": {"effective": STEP_ROWS, "micro": MICRO_ROWS}, "precision": precision,
         "optimizer": {"name": "adamw", **OPTIMIZER, "max_grad_norm": MAX_GRAD_NORM},
         "schedule": {"name": "cosine", "warmup": WARMUP_STEPS, "epochs": 1}, "output": f"run_{model}_{precision}"}

@@ -4,9 +4,10 @@
 //   d_v += P^T dO    d_k += dS^T Q    d_q += dS K
 // d_k and d_v of these keys stay in L2; d_q of the pair waits in scratch as f32. Five products, the least
 // there is. A pair may be split into parts that take every n-th stretch of keys; their d_q are added in part
-// order.
+// order. The gradient of a bias is a sum of dS / scale per distance, which every pair reduces to buckets.
 #include <omp.h>
 
+#include "ops/attention_extras.h"
 #include "ops/attention_kernels.h"
 #include "ops/attention_operands.h"
 
@@ -24,13 +25,15 @@ struct Workspace {
   float* d_v;
   float* q;  // [tile][padded]
   float* d_o;
-  float* p;   // [tile][key block]
-  float* ds;  // [tile][key block]
+  float* p;          // [tile][key block]
+  float* ds;         // [tile][key block]
+  BiasVectors bias;  // of all threads
 
   // What begins at a later key block, `floats` behind the first.
   [[nodiscard]] Workspace at(int64_t floats) const {
-    return {k + floats, k_transposed + floats, v_transposed + floats, d_k + floats, d_v + floats, q, d_o, p,
-            ds};
+    return {
+        k + floats, k_transposed + floats, v_transposed + floats, d_k + floats, d_v + floats, q, d_o, p, ds,
+        bias};
   }
 };
 
@@ -56,30 +59,54 @@ struct PartState {
   float* d_q;  // [rows][padded]
   float* lse;  // [rows]
   float* o_dot_d_o;
+  float* d_bias;  // [group][distances]; null where nobody wants it
 };
+
+// Behind the threads' workspaces: the parts', the vectors of the bias, and its gradient's sums.
+template <class T>
+float* parts_of(const AttentionBackward<T>& a) {
+  return static_cast<float*>(a.scratch) + a.threads * attention_backward_thread_floats(a.problem.shape);
+}
+template <class T>
+float* bias_of(const AttentionBackward<T>& a) {
+  return parts_of(a) + a.threads * attention_backward_part_floats(a.problem.shape);
+}
+template <class T>
+float* bias_gradient_of(const AttentionBackward<T>& a) {
+  return bias_of(a) + attention_bias_floats(a.problem.shape);
+}
 
 template <class T>
 PartState part_state_of(const AttentionBackward<T>& a, int64_t slot) {
   const AttentionShape& shape = a.problem.shape;
   const int64_t rows = shape.length * attention_group(shape);
-  float* base = static_cast<float*>(a.scratch) + a.threads * attention_backward_thread_floats(shape) +
-                slot * attention_backward_part_floats(shape);
-  return {base, base + rows * attention_padded_dim(shape), base + rows * attention_padded_dim(shape) + rows};
+  float* base = parts_of(a) + slot * attention_backward_part_floats(shape);
+  float* const d_bias = a.d_bias == nullptr ? nullptr
+                                            : bias_gradient_of(a) + slot * attention_group(shape) *
+                                                                        attention_distance_floats(shape);
+  return {base, base + rows * attention_padded_dim(shape), base + rows * attention_padded_dim(shape) + rows,
+          d_bias};
 }
 
 // One sequence and one key-value head. Row r is query r / group, head r % group.
 template <class T>
 struct Pair {
   const AttentionBackward<T>& a;
+  int64_t sequence;
+  int64_t head;
   int64_t start;  // first token
   int64_t length;
-  int64_t head;
+  int64_t key_start;
+  int64_t keys;
 
   Pair(const AttentionBackward<T>& args, int64_t index)
       : a(args),
-        start(args.sequences.starts[index / args.problem.shape.kv_heads]),
-        length(args.sequences.starts[index / args.problem.shape.kv_heads + 1] - start),
-        head(index % args.problem.shape.kv_heads) {}
+        sequence(index / args.problem.shape.kv_heads),
+        head(index % args.problem.shape.kv_heads),
+        start(args.sequences.starts[sequence]),
+        length(args.sequences.starts[sequence + 1] - start),
+        key_start(keys_of(args).starts[sequence]),
+        keys(keys_of(args).starts[sequence + 1] - key_start) {}
 
   [[nodiscard]] const AttentionShape& shape() const { return a.problem.shape; }
   [[nodiscard]] int64_t group() const { return attention_group(shape()); }
@@ -88,7 +115,9 @@ struct Pair {
   [[nodiscard]] int64_t row_at(int64_t row) const {
     return (start + row / group()) * shape().heads + head * group() + row % group();
   }
-  [[nodiscard]] int64_t key_at(int64_t key) const { return (start + key) * shape().kv_heads + head; }
+  [[nodiscard]] int64_t key_at(int64_t key) const { return (key_start + key) * shape().kv_heads + head; }
+  // The last key that a row sees.
+  [[nodiscard]] int64_t last_key(int64_t row) const { return last_seen(shape(), row / group(), keys); }
 };
 
 template <class T>
@@ -113,6 +142,9 @@ void start_part(const Pair<T>& pair, const PartState& state) {
     state.o_dot_d_o[r] = dot(pair.a.o + at * head_dim, pair.a.d_o + at * head_dim, head_dim);
     for (int64_t c = 0; c < dim; c += Vec::kWidth) store(state.d_q + r * dim + c, zero());
   }
+  if (state.d_bias == nullptr) return;
+  for (int64_t i = 0; i < pair.group() * attention_distance_floats(pair.shape()); i += Vec::kWidth)
+    store(state.d_bias + i, zero());
 }
 
 // P and dS of one row, from its logits and dP.
@@ -126,13 +158,53 @@ void softmax_gradient_row(float* p, float* ds, int64_t columns, Visible keep, fl
   for (int64_t c = 0; c < columns; c += Vec::kWidth) store(ds + c, load(p + c) * s * (load(ds + c) - d));
 }
 
+// The same with bias, whose gradient is summed in `d_bias` (null: not wanted), and with dropout, whose
+// factors may be null too: P as the values were weighed with it.
+void softmax_gradient_row(float* p, float* ds, int64_t columns, Visible keep, float scale, float lse,
+                          float o_dot_d_o, const float* bias, float* d_bias, const KeptRow* kept) {
+  const Vec s = set1(scale);
+  const Vec l = set1(-lse);
+  for (int64_t c = 0; c < columns; c += Vec::kWidth) {
+    const Vec shift = bias == nullptr ? l : load(bias + c) + l;
+    store(p + c, exp(fma(load(p + c), s, shift)));
+  }
+  if (keep.begin > 0 || keep.end < columns) fill_outside(p, columns, keep, 0.0F);
+  const Vec d = set1(o_dot_d_o);
+  for (int64_t c = 0; c < columns; c += Vec::kWidth) {
+    const Vec factor = kept == nullptr ? set1(1.0F) : load(kept->factors + c);
+    const Vec g = load(p + c) * fma(load(ds + c), factor, zero() - d);
+    if (d_bias != nullptr) store(d_bias + c, load(d_bias + c) + g);
+    store(p + c, load(p + c) * factor);
+    store(ds + c, g * s);
+  }
+}
+
+// The same for row `row` of a pair, against the keys from key0 on.
+template <class T>
+[[gnu::noinline]] void biased_or_dropped_row(const Workspace& w, const PartState& state, const Pair<T>& pair,
+                                             int64_t row, float* p, float* ds, int64_t columns, Visible keep,
+                                             int64_t key0) {
+  const AttentionProblem& problem = pair.a.problem;
+  const int64_t query = row / pair.group();
+  const int64_t of_group = row % pair.group();
+  const int64_t head = pair.head * pair.group() + of_group;
+  float* const d_bias = state.d_bias == nullptr
+                            ? nullptr
+                            : state.d_bias + of_group * w.bias.stride + w.bias.here + key0 - query;
+  KeptRow kept;
+  const bool drops = problem.dropout.probability > 0;
+  if (drops) draw_kept(problem.dropout, pair.start + query, head, key0, kept);
+  softmax_gradient_row(p, ds, columns, keep, problem.scale, state.lse[row], state.o_dot_d_o[row],
+                       w.bias.row(head, key0 - query), d_bias, drops ? &kept : nullptr);
+}
+
 // Rows [row0, row0 + rows), packed, against the packed keys [key0, key0 + count) of one block.
 template <class T>
 void block_backward(const Workspace& w, const PartState& state, const Pair<T>& pair, const TileRows& q,
                     const TileRows& d_o, int64_t row0, int64_t rows, int64_t key0, int64_t count) {
   const AttentionProblem& problem = pair.a.problem;
   const int64_t dim = attention_padded_dim(problem.shape);
-  const int64_t columns = columns_up_to((row0 + rows - 1) / pair.group(), key0);
+  const int64_t columns = columns_up_to(pair.last_key(row0 + rows - 1), key0);
   const int64_t keys = smaller(columns, count);
   using Ops = Operands<T>;
   using Elements = typename Ops::Elements;
@@ -142,11 +214,18 @@ void block_backward(const Workspace& w, const PartState& state, const Pair<T>& p
                    kAttentionKeyBlock, false);
   matmul<Elements>(rows, columns, dim_depth, d_o.along_dim, w.v_transposed, kAttentionKeyBlock, w.ds,
                    kAttentionKeyBlock, false);
+  const int64_t group = pair.group();
+  const bool plain = w.bias.values == nullptr && problem.dropout.probability == 0;
   for (int64_t r = 0; r < rows; ++r) {
     const int64_t row = row0 + r;
-    softmax_gradient_row(w.p + r * kAttentionKeyBlock, w.ds + r * kAttentionKeyBlock, columns,
-                         visible(row / pair.group(), key0, count, problem.window), problem.scale,
-                         state.lse[row], state.o_dot_d_o[row]);
+    float* const p = w.p + r * kAttentionKeyBlock;
+    float* const ds = w.ds + r * kAttentionKeyBlock;
+    const Visible keep =
+        visible(last_seen(problem.shape, row / group, pair.keys), key0, count, problem.window);
+    if (plain)
+      softmax_gradient_row(p, ds, columns, keep, problem.scale, state.lse[row], state.o_dot_d_o[row]);
+    else
+      biased_or_dropped_row(w, state, pair, row, p, ds, columns, keep, key0);
   }
   const TileScores scores = Ops::pack_scores(w.p, w.ds, rows, columns);
   matmul<Elements>(keys, dim, row_depth, scores.p_transposed, d_o.along_rows, dim, w.d_v, dim, true);
@@ -172,8 +251,8 @@ void tile_backward(const Workspace& w, const PartState& state, const Pair<T>& pa
   };
   const TileRows q = Operands<T>::pack_tile(rows, head_dim, dim, rows_of(pair.a.q), w.q);
   const TileRows d_o = Operands<T>::pack_tile(rows, head_dim, dim, rows_of(pair.a.d_o), w.d_o);
-  const int64_t last_query = (row0 + rows - 1) / pair.group();
-  for (int64_t first = 0; first < count && key0 + first <= last_query; first += kAttentionKeyBlock) {
+  const int64_t last_key = pair.last_key(row0 + rows - 1);
+  for (int64_t first = 0; first < count && key0 + first <= last_key; first += kAttentionKeyBlock) {
     const int64_t in_block = smaller(kAttentionKeyBlock, count - first);
     if (row0 / pair.group() < queries_end(pair, key0 + first, in_block))
       block_backward(w.at(first * dim), state, pair, q, d_o, row0, rows, key0 + first, in_block);
@@ -187,7 +266,7 @@ void keys_backward(const Workspace& w, const PartState& state, const Pair<T>& pa
   const int64_t head_dim = pair.shape().head_dim;
   const int64_t dim = attention_padded_dim(pair.shape());
   const int64_t stride = pair.shape().kv_heads * head_dim;
-  const int64_t count = smaller(kBackwardKeys, pair.length - key0);
+  const int64_t count = smaller(kBackwardKeys, pair.keys - key0);
   const int64_t at = pair.key_at(key0) * head_dim;
   for (int64_t first = 0; first < count; first += kAttentionKeyBlock) {
     const Workspace block = w.at(first * dim);
@@ -202,7 +281,8 @@ void keys_backward(const Workspace& w, const PartState& state, const Pair<T>& pa
     store(w.d_v + i, zero());
   }
   const int64_t row_end = queries_end(pair, key0, count) * pair.group();
-  for (int64_t row = key0 * pair.group(); row < row_end; row += kAttentionBackwardTile)
+  const int64_t first_row = pair.shape().causal ? key0 * pair.group() : 0;
+  for (int64_t row = first_row; row < row_end; row += kAttentionBackwardTile)
     tile_backward(w, state, pair, row, smaller(kAttentionBackwardTile, row_end - row), key0, count);
   for (int64_t r = 0; r < count; ++r) {
     narrow_row(w.d_k + r * dim, a.d_k + at + r * stride, head_dim, 1.0F);
@@ -222,12 +302,55 @@ void finish_row(const Pair<T>& pair, int64_t slot, int64_t parts, int64_t row) {
   narrow_row(sum, pair.a.d_q + pair.row_at(row) * pair.shape().head_dim, pair.shape().head_dim, 1.0F);
 }
 
+// Where the sums of a sequence's part lie: [heads][buckets].
+template <class T>
+float* bucket_sums_of(const AttentionBackward<T>& a, int64_t sequence, int64_t part, int64_t parts) {
+  const AttentionShape& shape = a.problem.shape;
+  return bias_gradient_of(a) + a.threads * attention_group(shape) * attention_distance_floats(shape) +
+         (sequence * parts + part) * shape.heads * shape.buckets;
+}
+
+// A part's sums over distances to sums over buckets. Those of a bucket are neighbours.
+template <class T>
+void sum_buckets(const BiasVectors& bias, const PartState& state, const Pair<T>& pair, int64_t part,
+                 int64_t parts) {
+  const AttentionShape& shape = pair.shape();
+  const int64_t begin = bias.here - (pair.length - 1);
+  const int64_t end = bias.here + (shape.causal ? 1 : pair.length);
+  for (int64_t i = 0; i < pair.group(); ++i) {
+    float* const sums =
+        bucket_sums_of(pair.a, pair.sequence, part, parts) + (pair.head * pair.group() + i) * shape.buckets;
+    for (int64_t bucket = 0; bucket < shape.buckets; ++bucket) sums[bucket] = 0.0F;
+    double sum = 0;
+    for (int64_t at = begin; at < end; ++at) {
+      sum += static_cast<double>(state.d_bias[i * bias.stride + at]);
+      if (at + 1 < end && bias.buckets[at + 1] == bias.buckets[at]) continue;
+      sums[bias.buckets[at]] = static_cast<float>(sum);
+      sum = 0;
+    }
+  }
+}
+
+// The gradient of the table, over all sequences and parts in their order, shared out over the threads.
+template <class T>
+void add_bucket_sums(const AttentionBackward<T>& a, int64_t parts) {
+  const AttentionShape& shape = a.problem.shape;
+#pragma omp for schedule(static)
+  for (int64_t i = 0; i < shape.heads * shape.buckets; ++i) {
+    double sum = 0;
+    for (int64_t at = 0; at < a.sequences.count * parts; ++at)
+      sum += static_cast<double>(bucket_sums_of(a, 0, at, parts)[i]);
+    a.d_bias[i % shape.buckets * shape.heads + i / shape.buckets] = static_cast<float>(sum);
+  }
+}
+
 template <class T>
 void part_backward(const Workspace& w, const PartState& state, const Pair<T>& pair, int64_t part,
                    int64_t parts) {
   start_part(pair, state);
-  for (int64_t key0 = part * kBackwardKeys; key0 < pair.length; key0 += parts * kBackwardKeys)
+  for (int64_t key0 = part * kBackwardKeys; key0 < pair.keys; key0 += parts * kBackwardKeys)
     keys_backward(w, state, pair, key0);
+  if (state.d_bias != nullptr) sum_buckets(w.bias, state, pair, part, parts);
 }
 
 // Enough heads for all threads: each pair is one thread's.
@@ -266,14 +389,17 @@ void backward(const AttentionBackward<T>& a) {
   const int64_t pairs = a.sequences.count * shape.kv_heads;
 #pragma omp parallel num_threads(a.threads)
   {
-    const Workspace w = workspace_of(a.scratch, omp_get_thread_num(), shape);
+    Workspace w = workspace_of(a.scratch, omp_get_thread_num(), shape);
+    w.bias = bias_vectors(shape, bias_of(a));
+    make_bias(shape, a.bias_table, w.bias);
     zero_padding(a.sequences, a.problem.tokens, a.d_q, shape.heads * shape.head_dim);
-    zero_padding(a.sequences, a.problem.tokens, a.d_k, shape.kv_heads * shape.head_dim);
-    zero_padding(a.sequences, a.problem.tokens, a.d_v, shape.kv_heads * shape.head_dim);
+    zero_padding(keys_of(a), key_tokens_of(a), a.d_k, shape.kv_heads * shape.head_dim);
+    zero_padding(keys_of(a), key_tokens_of(a), a.d_v, shape.kv_heads * shape.head_dim);
     if (parts == 1)
       whole_pairs(a, w, pairs);
     else
       split_pairs(a, w, pairs, parts);
+    if (a.d_bias != nullptr) add_bucket_sums(a, parts);
   }
 }
 

@@ -66,4 +66,23 @@ static inline constexpr int64_t attention_backward_part_floats(const AttentionSh
   return rows * attention_padded_dim(s) + (2 * rows + 15) / 16 * 16;
 }
 
+// A vector over the distances from a query to a key (key - query), from the farthest key before it on; behind
+// the last distance the registers of a block of keys still read.
+static inline constexpr int64_t attention_distance_floats(const AttentionShape& s) {
+  if (s.buckets == 0) return 0;
+  const int64_t distances = s.causal ? s.length : 2 * s.length - 1;
+  return (distances + kAttentionKeyBlock + 15) / 16 * 16;
+}
+// The bucket of every distance, and the bias of every head over them.
+static inline constexpr int64_t attention_bias_floats(const AttentionShape& s) {
+  return (1 + s.heads) * attention_distance_floats(s);
+}
+// Sums of dS: per part in flight over the distances, for the heads of its pair; and per bucket, of every
+// sequence, part and head.
+static inline constexpr int64_t attention_bias_gradient_floats(const AttentionShape& s, int threads) {
+  if (!s.bias_trains) return 0;
+  const int64_t sums = s.sequences * attention_backward_parts(s, threads) * s.heads * s.buckets;
+  return threads * attention_group(s) * attention_distance_floats(s) + (sums + 15) / 16 * 16;
+}
+
 }  // namespace plimsoll

@@ -11,6 +11,14 @@ namespace plimsoll::PLIMSOLL_ISA {
 inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 inline int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 
+inline float widen_value(float x) { return x; }
+inline float widen_value(uint16_t x) {
+  const uint32_t bits = static_cast<uint32_t>(x) << 16;
+  float value;
+  __builtin_memcpy(&value, &bits, sizeof(value));
+  return value;
+}
+
 // One row of `dim` values to f32, zero up to a multiple of 16.
 template <class T>
 inline void widen_row(const T* from, float* to, int64_t dim) {
@@ -78,7 +86,12 @@ inline void pack_rows(const T* from, int64_t stride, int64_t count, int64_t dim,
   for (int64_t i = count * padded; i < kAttentionKeyBlock * padded; i += Vec::kWidth) store(to + i, zero());
 }
 
-// Columns [begin, end) of a block of keys that one query sees.
+// The last key that a query sees: itself, or the last of `keys`.
+inline int64_t last_seen(const AttentionShape& shape, int64_t query, int64_t keys) {
+  return shape.causal ? query : keys - 1;
+}
+// Columns [begin, end) of a block of keys that one query sees. Without causality `query` is the last key, and
+// there is no window.
 struct Visible {
   int64_t begin;
   int64_t end;
@@ -93,9 +106,19 @@ inline void fill_outside(float* row, int64_t columns, Visible keep, float value)
   for (int64_t c = 0; c < keep.begin; ++c) row[c] = value;
   for (int64_t c = keep.end; c < columns; ++c) row[c] = value;
 }
-// Columns a tile has to compute, in whole registers, when its last query is `query`.
+// Columns a tile has to compute, in whole registers, when the last key that it sees is `query`.
 inline int64_t columns_up_to(int64_t query, int64_t key0) {
   return (smaller(kAttentionKeyBlock, query - key0 + 1) + 15) / 16 * 16;
+}
+
+// Where the keys of the sequences lie.
+template <class Call>
+inline const SequenceTable& keys_of(const Call& call) {
+  return call.keys.starts == nullptr ? call.sequences : call.keys;
+}
+template <class Call>
+inline int64_t key_tokens_of(const Call& call) {
+  return call.keys.starts == nullptr ? call.problem.tokens : call.problem.key_tokens;
 }
 
 // Zero to the rows of no sequence of a [tokens, width] tensor, shared out over the threads of a parallel

@@ -6,8 +6,13 @@
 namespace plimsoll {
 
 struct AttentionShape {
-  int64_t length;  // longest sequence, or capacity of the cache
+  int64_t length;  // longest sequence of queries, or capacity of the cache
   int64_t heads, kv_heads, head_dim;
+  bool causal = true;        // else a query sees all keys of its sequence
+  int64_t buckets = 0;       // of the bias over the distance to a key; 0: there is none
+  int64_t max_distance = 0;  // from which on all distances share a bucket
+  int64_t sequences = 0;     // of a batch at most; asked for the gradient of a bias only
+  bool bias_trains = false;  // the backward makes the gradient of the bias
 };
 
 int64_t attention_forward_scratch_bytes(const AttentionShape& shape, int threads);

@@ -8,5 +8,8 @@ namespace plimsoll {
 
 // Of any of the three kinds of attention.
 AttentionShape attention_shape(const Graph& graph, const Op& op);
+// Of attention_grad's workspace, behind the kernel's own: the gradient of a bias before it is added to what
+// there is.
+int64_t attention_bias_sums_bytes(const AttentionShape& shape);
 
 }  // namespace plimsoll

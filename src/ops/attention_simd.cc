@@ -2,6 +2,7 @@
 // with all query heads of one key-value head; it packs each block of keys once for all of them.
 #include <omp.h>
 
+#include "ops/attention_extras.h"
 #include "ops/attention_kernels.h"
 #include "ops/attention_operands.h"
 
@@ -19,13 +20,16 @@ struct Workspace {
   float* maximum;       // [rows]
   float* sum;           // [rows]
   float* logits;        // [tile][key block]
+  BiasVectors bias;     // of all threads
 };
 
-Workspace workspace_of(void* scratch, int thread, const AttentionShape& shape) {
+Workspace workspace_of(void* scratch, int thread, int threads, const AttentionShape& shape) {
   const int64_t dim = attention_padded_dim(shape);
   const int64_t rows = attention_query_block(shape) * attention_group(shape);
+  const int64_t floats = attention_forward_thread_floats(shape);
   Workspace w{};
-  w.k_transposed = static_cast<float*>(scratch) + thread * attention_forward_thread_floats(shape);
+  w.k_transposed = static_cast<float*>(scratch) + thread * floats;
+  w.bias = bias_vectors(shape, static_cast<float*>(scratch) + threads * floats);
   w.v = w.k_transposed + kAttentionKeyBlock * dim;
   w.q = w.v + kAttentionKeyBlock * dim;
   w.o = w.q + rows * dim;
@@ -46,21 +50,37 @@ struct Item {
   float* lse;  // null where nobody wants it
   int64_t query0;
   int64_t queries;
+  int64_t keys;   // that the last query sees, from key 0 on
+  int64_t token;  // row of query0 on its axis
+  int64_t head;   // the first of them
 };
 
-// One row of logits to probabilities relative to the running maximum; scales what was summed before.
-void softmax_row(float* logits, int64_t columns, Visible keep, float scale, float& maximum, float& sum,
-                 float* o, int64_t dim) {
-  const bool whole = keep.begin == 0 && keep.end == columns;
+// Logits scaled, with their bias where there is one; returns the largest.
+float scale_row(float* logits, int64_t columns, float scale, const float* bias) {
   const Vec s = set1(scale);
-  if (!whole) fill_outside(logits, columns, keep, kMasked);
   Vec top = set1(kMasked);
-  for (int64_t c = 0; c < columns; c += Vec::kWidth) {
-    const Vec x = load(logits + c) * s;
-    store(logits + c, x);
-    top = max(top, x);
+  if (bias == nullptr) {
+    for (int64_t c = 0; c < columns; c += Vec::kWidth) {
+      const Vec x = load(logits + c) * s;
+      store(logits + c, x);
+      top = max(top, x);
+    }
+  } else {
+    for (int64_t c = 0; c < columns; c += Vec::kWidth) {
+      const Vec x = fma(load(logits + c), s, load(bias + c));
+      store(logits + c, x);
+      top = max(top, x);
+    }
   }
-  const float block_maximum = reduce_max(top);
+  return reduce_max(top);
+}
+
+// One row of logits to probabilities relative to the running maximum; scales what was summed before.
+void softmax_row(float* logits, int64_t columns, Visible keep, float scale, const float* bias, float& maximum,
+                 float& sum, float* o, int64_t dim) {
+  const bool whole = keep.begin == 0 && keep.end == columns;
+  if (!whole) fill_outside(logits, columns, keep, kMasked);
+  const float block_maximum = scale_row(logits, columns, scale, bias);
   if (block_maximum > maximum) {
     const Vec old = exp(set1(maximum - block_maximum));
     maximum = block_maximum;
@@ -75,31 +95,44 @@ void softmax_row(float* logits, int64_t columns, Visible keep, float scale, floa
   sum += reduce_add(total);
 }
 
+void drop_row(const AttentionDropout& dropout, int64_t token, int64_t head, int64_t key0, float* row,
+              int64_t columns) {
+  KeptRow kept;
+  draw_kept(dropout, token, head, key0, kept);
+  for (int64_t c = 0; c < columns; c += Vec::kWidth) store(row + c, load(row + c) * load(kept.factors + c));
+}
+
 // Rows [row0, row0 + rows) of the item against the packed keys [key0, key0 + count).
 template <class T>
-void tile_forward(const Workspace& w, const AttentionProblem& problem, int64_t query0, int64_t row0,
+void tile_forward(const Workspace& w, const AttentionProblem& problem, const Item<T>& item, int64_t row0,
                   int64_t rows, int64_t key0, int64_t count) {
   const int64_t group = attention_group(problem.shape);
   const int64_t dim = attention_padded_dim(problem.shape);
-  const int64_t last_query = query0 + (row0 + rows - 1) / group;
-  if (last_query < key0) return;
-  const int64_t first_query = query0 + row0 / group;
+  const int64_t last_key = last_seen(problem.shape, item.query0 + (row0 + rows - 1) / group, item.keys);
+  if (last_key < key0) return;
+  const int64_t first_query = item.query0 + row0 / group;
   if (problem.window > 0 && first_query - problem.window + 1 >= key0 + count) return;
-  const int64_t columns = columns_up_to(last_query, key0);
+  const int64_t columns = columns_up_to(last_key, key0);
   using Ops = Operands<T>;
   const int64_t q_row = Ops::row_stride(dim);
   matmul<typename Ops::Elements>(rows, columns, Ops::depth(problem.shape.head_dim),
                                  {w.q + row0 * q_row, q_row, 1}, w.k_transposed, kAttentionKeyBlock, w.logits,
                                  kAttentionKeyBlock, false);
+  const bool plain = w.bias.values == nullptr && problem.dropout.probability == 0;
   for (int64_t r = 0; r < rows; ++r) {
+    float* const logits = w.logits + r * kAttentionKeyBlock;
     const int64_t row = row0 + r;
-    const Visible keep = visible(query0 + row / group, key0, count, problem.window);
+    const int64_t query = item.query0 + row / group;
+    const Visible keep = visible(last_seen(problem.shape, query, item.keys), key0, count, problem.window);
+    const int64_t head = plain ? 0 : item.head + row % group;
     if (keep.begin < keep.end)
-      softmax_row(w.logits + r * kAttentionKeyBlock, columns, keep, problem.scale, w.maximum[row], w.sum[row],
-                  w.o + row * dim, dim);
+      softmax_row(logits, columns, keep, problem.scale, plain ? nullptr : w.bias.row(head, key0 - query),
+                  w.maximum[row], w.sum[row], w.o + row * dim, dim);
     else
-      fill_outside(w.logits + r * kAttentionKeyBlock, columns, {0, 0}, 0.0F);
-    Ops::pack_probabilities(w.logits + r * kAttentionKeyBlock, columns);
+      fill_outside(logits, columns, {0, 0}, 0.0F);
+    if (!plain && problem.dropout.probability > 0)
+      drop_row(problem.dropout, item.token + row / group, head, key0, logits, columns);
+    Ops::pack_probabilities(logits, columns);
   }
   matmul<typename Ops::Elements>(rows, dim, Ops::depth(smaller(columns, count)),
                                  {w.logits, kAttentionKeyBlock, 1}, w.v, dim, w.o + row0 * dim, dim, true);
@@ -124,8 +157,10 @@ void store_outputs(const Workspace& w, const AttentionShape& shape, const Item<T
   const int64_t dim = attention_padded_dim(shape);
   for (int64_t row = 0; row < item.queries * group; ++row) {
     const int64_t at = row / group * shape.heads + row % group;
-    narrow_row(w.o + row * dim, item.o + at * shape.head_dim, shape.head_dim, 1.0F / w.sum[row]);
-    if (item.lse != nullptr) item.lse[at] = w.maximum[row] + __builtin_logf(w.sum[row]);
+    const bool seen = w.sum[row] > 0;  // else there is not one key
+    narrow_row(w.o + row * dim, item.o + at * shape.head_dim, shape.head_dim,
+               seen ? 1.0F / w.sum[row] : 0.0F);
+    if (item.lse != nullptr) item.lse[at] = seen ? w.maximum[row] + __builtin_logf(w.sum[row]) : 0.0F;
   }
 }
 
@@ -134,7 +169,7 @@ void item_forward(const Workspace& w, const AttentionProblem& problem, const Ite
   const AttentionShape& shape = problem.shape;
   const int64_t rows = item.queries * attention_group(shape);
   const int64_t stride = shape.kv_heads * shape.head_dim;
-  const int64_t keys = item.query0 + item.queries;
+  const int64_t keys = item.keys;
   const int64_t first_key = problem.window > 0 ? larger(0, item.query0 - problem.window + 1) : 0;
   load_queries(w, shape, item);
   for (int64_t key0 = first_key / kAttentionKeyBlock * kAttentionKeyBlock; key0 < keys;
@@ -144,7 +179,7 @@ void item_forward(const Workspace& w, const AttentionProblem& problem, const Ite
     Operands<T>::pack_values(item.v + key0 * stride, stride, count, shape.head_dim,
                              attention_padded_dim(shape), w.v);
     for (int64_t row = 0; row < rows; row += kAttentionForwardTile)
-      tile_forward<T>(w, problem, item.query0, row, smaller(kAttentionForwardTile, rows - row), key0, count);
+      tile_forward(w, problem, item, row, smaller(kAttentionForwardTile, rows - row), key0, count);
   }
   store_outputs(w, shape, item);
 }
@@ -163,11 +198,12 @@ Item<T> item_of(const AttentionForward<T>& a, int64_t index) {
     if (rest < blocks) break;
     rest -= blocks;
   }
-  const int64_t start = a.sequences.starts[s];
+  const SequenceTable& keys = keys_of(a);
   const int64_t query0 = (blocks - 1 - rest) * block;
-  const int64_t token = start + query0;
+  const int64_t token = a.sequences.starts[s] + query0;
+  const int64_t queries = smaller(block, a.sequences.starts[s + 1] - token);
   const int64_t q_head = head * attention_group(shape);
-  const int64_t kv = (start * shape.kv_heads + head) * shape.head_dim;
+  const int64_t kv = (keys.starts[s] * shape.kv_heads + head) * shape.head_dim;
   const int64_t q = (token * shape.heads + q_head) * shape.head_dim;
   return {a.q + q,
           a.k + kv,
@@ -175,7 +211,10 @@ Item<T> item_of(const AttentionForward<T>& a, int64_t index) {
           a.o + q,
           a.lse + token * shape.heads + q_head,
           query0,
-          smaller(block, a.sequences.starts[s + 1] - token)};
+          queries,
+          1 + last_seen(shape, query0 + queries - 1, keys.starts[s + 1] - keys.starts[s]),
+          token,
+          q_head};
 }
 
 template <class T>
@@ -187,7 +226,8 @@ void forward(const AttentionForward<T>& a) {
     items += (a.sequences.starts[s + 1] - a.sequences.starts[s] + block - 1) / block;
 #pragma omp parallel num_threads(a.threads)
   {
-    const Workspace w = workspace_of(a.scratch, omp_get_thread_num(), shape);
+    const Workspace w = workspace_of(a.scratch, omp_get_thread_num(), a.threads, shape);
+    make_bias(shape, a.bias_table, w.bias);
     zero_padding(a.sequences, a.problem.tokens, a.o, shape.heads * shape.head_dim);
     zero_padding(a.sequences, a.problem.tokens, a.lse, shape.heads);
 #pragma omp for schedule(dynamic, 1)
@@ -202,20 +242,21 @@ void cached(const AttentionCached<T>& a) {
   const int64_t blocks = (a.problem.tokens + block - 1) / block;
 #pragma omp parallel num_threads(a.threads)
   {
-    const Workspace w = workspace_of(a.scratch, omp_get_thread_num(), shape);
+    const Workspace w = workspace_of(a.scratch, omp_get_thread_num(), a.threads, shape);
+    make_bias(shape, a.bias_table, w.bias);
 #pragma omp for schedule(dynamic, 1)
     for (int64_t i = 0; i < blocks * shape.kv_heads; ++i) {
       const int64_t head = i % shape.kv_heads;
       const int64_t token = (blocks - 1 - i / shape.kv_heads) * block;
-      const int64_t q = (token * shape.heads + head * attention_group(shape)) * shape.head_dim;
+      const int64_t queries = smaller(block, a.problem.tokens - token);
+      const int64_t query0 = a.kv_length - a.problem.tokens + token;
+      const int64_t q_head = head * attention_group(shape);
+      const int64_t q = (token * shape.heads + q_head) * shape.head_dim;
       const int64_t kv = head * shape.head_dim;
-      const Item<T> item{a.q + q,
-                         a.k_cache + kv,
-                         a.v_cache + kv,
-                         a.o + q,
-                         nullptr,
-                         a.kv_length - a.problem.tokens + token,
-                         smaller(block, a.problem.tokens - token)};
+      const Item<T> item{
+          a.q + q, a.k_cache + kv, a.v_cache + kv, a.o + q,
+          nullptr, query0,         queries,        1 + last_seen(shape, query0 + queries - 1, a.kv_length),
+          token,   q_head};
       item_forward(w, a.problem, item);
     }
   }

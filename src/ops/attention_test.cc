@@ -7,59 +7,148 @@ namespace {
 const Values kStarts = {0, 5, 12, 12};
 const std::map<StepValue, double> kStep = {{StepValue::live_tokens, 12}, {StepValue::live_sequences, 2}};
 
-std::string forward(int window) {
-  return "tensor q %[14,32] input\n"
-         "tensor k %[14,16] input\n"
-         "tensor v %[14,16] input\n"
-         "tensor starts i32[4] input\n"
-         "o %[14,32], lse f32[14,4] = attention(q, k, v, starts, step) {head_dim=8, length=7, window=" +
-         std::to_string(window) + "} @a forward\n";
+// The axis of the keys in cases that have one of their own.
+constexpr AxisId kKeys = 3;
+
+// What a case has beside q, k, v: attributes, and the operands behind `step`.
+struct Form {
+  std::string attributes;  // behind those that every attention has
+  std::string operands = "";
+  std::string tensors = "";
+  bool biased = false;
+  int64_t key_rows = 14;
+};
+
+// Whether the table of biases trains or not.
+enum class Table : uint8_t { trains, frozen };
+
+std::string operands_text(const Form& form) {
+  const std::string keys = std::to_string(form.key_rows);
+  return "tensor q %[14,32] input\ntensor k %[" + keys + ",16] input\ntensor v %[" + keys +
+         ",16] input\ntensor starts i32[4] input\n" + form.tensors;
 }
-std::string backward(int window) {
-  return "tensor d_o %[14,32] input\n" + forward(window) +
-         "d_q %[14,32], d_k %[14,16], d_v %[14,16] = attention_grad(q, k, v, o, lse, d_o, starts, step) "
-         "{head_dim=8, length=7, window=" +
-         std::to_string(window) + "} @a backward\n";
+std::string forward(const Form& form) {
+  return operands_text(form) + "o %[14,32], lse f32[14,4] = attention(q, k, v, starts, step" + form.operands +
+         ") {head_dim=8, length=7, " + form.attributes + "} @a forward\n";
+}
+std::string backward(const Form& form, Table table = Table::trains) {
+  const std::string keys = std::to_string(form.key_rows);
+  const bool trains = form.biased && table == Table::trains;
+  return "tensor d_o %[14,32] input\n" + std::string(trains ? "tensor table.grad f32[8,4] gradient\n" : "") +
+         forward(form) + "d_q %[14,32], d_k %[" + keys + ",16], d_v %[" + keys + ",16]" +
+         (trains        ? ", table.grad"
+          : form.biased ? ", -"
+                        : "") +
+         " = attention_grad(q, k, v, o, lse, d_o, starts, step" + form.operands + ") {" +
+         (trains ? "accumulate=0, " : "") + "head_dim=8, length=7, " + form.attributes + "} @a backward\n";
+}
+
+const Form kPlain{"window=0"};
+const Form kWindow{"window=3"};
+const Form kBothSides{"causal=0, window=0"};
+// As T5's encoder and decoder have it. Distances reach past the largest that has a bucket of its own.
+const Form kBiasOfBothSides{"causal=0, max_distance=5, scale=1.0, window=0", ", -, table",
+                            "tensor table %[8,4] trainable\n", true};
+const Form kBias{"max_distance=6, scale=0.5, window=0", ", -, table", "tensor table %[8,4] trainable\n",
+                 true};
+const Form kBiasInWindow{"max_distance=6, window=3", ", -, table", "tensor table %[8,4] trainable\n", true};
+const Form kCross{"causal=0, key_length=4, keys_of=3, scale=1.0, window=0", ", key_starts",
+                  "axis 1 b\naxis 2 c\naxis 3 source\ntensor key_starts i32[4] input\n", false, 9};
+
+// Drawn for three samples, of which the second begins anew in the middle of a sequence.
+const std::string kDrawn = "tensor samples i32[14] input\ntensor positions i32[14] input\n";
+const Form kDropout{"dropout=0.3, window=0", ", -, -, samples, positions", kDrawn};
+const Form kBiasAndDropout{"causal=0, dropout=0.3, max_distance=5, scale=1.0, window=0",
+                           ", -, table, samples, positions", "tensor table %[8,4] trainable\n" + kDrawn,
+                           true};
+const Form kCrossWithDropout{"causal=0, dropout=0.5, key_length=4, keys_of=3, window=0",
+                             ", key_starts, -, samples, positions", kCross.tensors + kDrawn, false, 9};
+const Values kSampleNumbers = {8, 8, 8, 8, 8, 9, 9, 9, 11, 11, 11, 11, 0, 0};
+const Values kPositionNumbers = {0, 1, 2, 3, 4, 0, 1, 2, 0, 1, 2, 3, 0, 0};
+
+// Sequences of 5 and 7 queries that meet one key and four.
+const Values kKeyStarts = {0, 1, 5, 5};
+std::map<StepValue, double> cross_step(double sequences) {
+  auto step = kStep;
+  step[StepValue::live_sequences] = sequences;
+  step[live_sequences_of(kKeys)] = sequences;
+  step[live_tokens_of(kKeys)] = 5;
+  return step;
+}
+
+// `slack` of the gradient; it is lost where few keys have all the weight, or values grow by what was dropped.
+std::vector<OpCase> both_ways(const std::string& name, const Form& form, double slack = 6) {
+  std::map<std::string, Values> given{{"starts", kStarts}};
+  if (form.tensors.find("samples") != std::string::npos) {
+    given["samples"] = kSampleNumbers;
+    given["positions"] = kPositionNumbers;
+  }
+  return {{.name = "attention" + name, .body = forward(form), .given = given, .step = kStep, .slack = 2},
+          {.name = "attention_grad" + name,
+           .body = backward(form),
+           .given = given,
+           .step = kStep,
+           .slack = slack}};  // o is rounded before sum(d_o * o) is taken
+}
+std::vector<OpCase> over_other_keys(const std::string& name, const Form& form, const Values& starts,
+                                    const Values& key_starts, double sequences) {
+  auto cases = both_ways(name, form, 12);
+  for (OpCase& c : cases) {
+    c.given["starts"] = starts;
+    c.given["key_starts"] = key_starts;
+    c.step = cross_step(sequences);
+  }
+  return cases;
 }
 
 // 4 tokens planned, 3 live, behind 5 cached ones.
-std::string cached(int window) {
+std::string cached(const std::string& attributes, const std::string& operands = "",
+                   const std::string& tensors = "") {
   return "tensor q %[4,32] input\n"
          "tensor k %[4,16] input\n"
          "tensor v %[4,16] input\n"
          "tensor k_cache %[10,16] kv_cache\n"
-         "tensor v_cache %[10,16] kv_cache\n"
-         "o %[4,32], k_cache, v_cache = attention_cached(q, k, v, step) {capacity=10, head_dim=8, length=10, "
-         "window=" +
-         std::to_string(window) + "} @a forward\n";
+         "tensor v_cache %[10,16] kv_cache\n" +
+         tensors + "o %[4,32], k_cache, v_cache = attention_cached(q, k, v, step" + operands +
+         ") {capacity=10, head_dim=8, length=10, " + attributes + "} @a forward\n";
 }
+const std::map<StepValue, double> kCachedStep = {{StepValue::live_tokens, 3}, {StepValue::kv_length, 5}};
 
-[[maybe_unused]] const bool kRegistered = register_cases({
-    {.name = "attention", .body = forward(0), .given = {{"starts", kStarts}}, .step = kStep, .slack = 2},
-    {.name = "attention_with_window",
-     .body = forward(3),
-     .given = {{"starts", kStarts}},
-     .step = kStep,
-     .slack = 2},
-    {.name = "attention_grad",
-     .body = backward(0),
-     .given = {{"starts", kStarts}},
-     .step = kStep,
-     .slack = 6},  // o is rounded before sum(d_o * o) is taken
-    {.name = "attention_grad_with_window",
-     .body = backward(3),
-     .given = {{"starts", kStarts}},
-     .step = kStep,
-     .slack = 6},
-    {.name = "attention_cached_appends",
-     .body = cached(0),
-     .step = {{StepValue::live_tokens, 3}, {StepValue::kv_length, 5}},
-     .slack = 2},
-    {.name = "attention_cached_with_window",
-     .body = cached(4),
-     .step = {{StepValue::live_tokens, 3}, {StepValue::kv_length, 5}},
-     .slack = 2},
-});
+[[maybe_unused]] const bool kRegistered = [] {
+  register_cases(both_ways("", kPlain));
+  register_cases(both_ways("_with_window", kWindow));
+  register_cases(both_ways("_of_both_sides", kBothSides));
+  register_cases(both_ways("_with_bias_of_both_sides", kBiasOfBothSides));
+  register_cases(both_ways("_with_bias", kBias));
+  register_cases(both_ways("_with_bias_in_a_window", kBiasInWindow));
+  register_cases(over_other_keys("_over_other_keys", kCross, kStarts, kKeyStarts, 2));
+  register_cases(both_ways("_with_dropout", kDropout, 12));
+  register_cases(both_ways("_with_bias_and_dropout", kBiasAndDropout, 12));
+  register_cases(over_other_keys("_over_other_keys_with_dropout", kCrossWithDropout, kStarts, kKeyStarts, 2));
+  // No query for the second sequence's keys, no key for the third's queries.
+  register_cases(over_other_keys("_over_keys_without_queries_and_the_other_way_round", kCross, {0, 4, 4, 12},
+                                 {0, 3, 7, 7}, 3));
+  return register_cases({
+      {.name = "attention_grad_with_frozen_bias",
+       .body = backward(kBias, Table::frozen),
+       .given = {{"starts", kStarts}},
+       .step = kStep,
+       .slack = 6},
+      {.name = "attention_cached_appends", .body = cached("window=0"), .step = kCachedStep, .slack = 2},
+      {.name = "attention_cached_with_window", .body = cached("window=4"), .step = kCachedStep, .slack = 2},
+      {.name = "attention_cached_with_bias",
+       .body = cached("max_distance=6, scale=1.0, window=0", ", table", "tensor table %[8,4] trainable\n"),
+       .step = kCachedStep,
+       .slack = 2},
+      {.name = "attention_cached_over_ready_keys",
+       .body = "axis 1 b\naxis 2 c\naxis 3 source\n"
+               "tensor q %[4,32] input\ntensor k_cache %[9,16] kv_cache\ntensor v_cache %[9,16] kv_cache\n"
+               "o %[4,32] = attention_cached(q, k_cache, v_cache, step) {causal=0, head_dim=8, keys_of=3, "
+               "length=9, scale=1.0, window=0} @a forward\n",
+       .step = {{StepValue::live_tokens, 3}, {StepValue::kv_length, 5}, {live_tokens_of(kKeys), 7}},
+       .slack = 2},
+  });
+}();
 
 }  // namespace
 }  // namespace plimsoll::harness

@@ -93,22 +93,32 @@ namespace {
 // Of activations: the axis whose rows they hold; kNoAxis of weights that are made or fetched for an op.
 constexpr AxisId kNoAxis = -1;
 
+// The axis of the rows of an op's input or output. gather_rows reads rows of the axis that it names,
+// scatter_rows writes them; attention's keys and values (and their gradients) are of the axis that it names.
+AxisId axis_named(const Op& op, const char* attribute) {
+  return op.attrs.contains(attribute) ? static_cast<AxisId>(op.attr_int(attribute)) : op.axis;
+}
+AxisId axis_of_input(const Op& op, size_t i) {
+  if (op.kind == OpKind::gather_rows) return axis_named(op, "rows_of");
+  return i == 1 || i == 2 ? axis_named(op, "keys_of") : op.axis;
+}
+AxisId axis_of_output(const Op& op, size_t i) {
+  if (op.kind == OpKind::scatter_rows) return axis_named(op, "rows_of");
+  return op.kind == OpKind::attention_grad && i > 0 ? axis_named(op, "keys_of") : op.axis;
+}
+
 void require_own_rows(const Graph& graph, const Op& op, std::vector<AxisId>& axis_of) {
-  require(op.axis >= 0 && op.axis < static_cast<AxisId>(graph.axes().size()), graph, op,
-          "there is no such axis");
-  // gather_rows reads rows of the axis that it names, scatter_rows writes them.
-  const bool crosses = op.attrs.contains("rows_of");
-  const AxisId other = crosses ? static_cast<AxisId>(op.attr_int("rows_of")) : op.axis;
-  const AxisId reads = op.kind == OpKind::gather_rows ? other : op.axis;
-  const AxisId writes = op.kind == OpKind::scatter_rows ? other : op.axis;
-  for (const TensorId id : op.inputs) {
-    if (id == kNoTensor || axis_of[static_cast<size_t>(id)] == kNoAxis) continue;
-    require(axis_of[static_cast<size_t>(id)] == reads, graph, op, "an input has rows of another axis");
+  for (const AxisId axis : {op.axis, axis_named(op, "rows_of"), axis_named(op, "keys_of")})
+    require(axis >= 0 && axis < static_cast<AxisId>(graph.axes().size()), graph, op, "there is no such axis");
+  for (size_t i = 0; i < op.inputs.size(); ++i) {
+    if (!op.has_input(i)) continue;
+    const AxisId axis = axis_of[static_cast<size_t>(op.inputs[i])];
+    require(axis == kNoAxis || axis == axis_of_input(op, i), graph, op, "an input has rows of another axis");
   }
   if (is_transfer(op.kind) || rule_of(op.kind).rematerialise) return;
-  for (const TensorId id : op.outputs)
-    if (id != kNoTensor && graph.tensor(id).role == Role::activation)
-      axis_of[static_cast<size_t>(id)] = writes;
+  for (size_t i = 0; i < op.outputs.size(); ++i)
+    if (op.has_output(i) && graph.tensor(op.outputs[i]).role == Role::activation)
+      axis_of[static_cast<size_t>(op.outputs[i])] = axis_of_output(op, i);
 }
 
 }  // namespace

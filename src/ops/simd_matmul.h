@@ -28,13 +28,16 @@ struct Pairs {
 };
 #endif
 
+// Always inlined: how much else a file has must not decide whether its products are.
+#define PLIMSOLL_MATMUL [[gnu::always_inline]] inline
+
 // Registers: 6 x 4 accumulators, 4 of B (AVX-512, 32 registers); 6 x 2, 2 of B and one broadcast (AVX2, 16).
 inline constexpr int kMatmulRows = 6;
 inline constexpr int kMatmulVecs = Vec::kWidth == 16 ? 4 : 2;
 
 template <class Elements, int kRows, int kVecs>
-inline void matmul_block(int64_t k, Broadcast a, const float* b, int64_t ldb, float* c, int64_t ldc,
-                         bool accumulate) {
+PLIMSOLL_MATMUL void matmul_block(int64_t k, Broadcast a, const float* b, int64_t ldb, float* c, int64_t ldc,
+                                  bool accumulate) {
   Vec acc[kRows][kVecs];
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r)
@@ -59,8 +62,8 @@ inline void matmul_block(int64_t k, Broadcast a, const float* b, int64_t ldb, fl
 
 // All rows against one panel of kVecs registers.
 template <class Elements, int kVecs>
-inline void matmul_panel(int64_t m, int64_t k, Broadcast a, const float* b, int64_t ldb, float* c,
-                         int64_t ldc, bool accumulate) {
+PLIMSOLL_MATMUL void matmul_panel(int64_t m, int64_t k, Broadcast a, const float* b, int64_t ldb, float* c,
+                                  int64_t ldc, bool accumulate) {
   for (; m >= kMatmulRows; m -= kMatmulRows) {
     matmul_block<Elements, kMatmulRows, kVecs>(k, a, b, ldb, c, ldc, accumulate);
     a.data += kMatmulRows * a.row;
@@ -83,8 +86,8 @@ inline void matmul_panel(int64_t m, int64_t k, Broadcast a, const float* b, int6
 }
 
 template <class Elements = Singles>
-inline void matmul(int64_t m, int64_t n, int64_t k, Broadcast a, const float* b, int64_t ldb, float* c,
-                   int64_t ldc, bool accumulate) {
+PLIMSOLL_MATMUL void matmul(int64_t m, int64_t n, int64_t k, Broadcast a, const float* b, int64_t ldb,
+                            float* c, int64_t ldc, bool accumulate) {
   constexpr int64_t kPanel = kMatmulVecs * Vec::kWidth;
   int64_t j = 0;
   for (; j + kPanel <= n; j += kPanel)
@@ -103,5 +106,7 @@ inline void matmul(int64_t m, int64_t n, int64_t k, Broadcast a, const float* b,
     }
   }
 }
+
+#undef PLIMSOLL_MATMUL
 
 }  // namespace plimsoll::PLIMSOLL_ISA

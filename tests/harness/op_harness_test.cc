@@ -116,6 +116,8 @@ TEST_P(OpHarness, another_axis_gives_the_same_bits) {
     for (const Isa isa : isas_here()) {
       const auto [graph, here] = run(kFirstAxis, isa);
       for (AxisId axis = 1; axis < kMostAxes; ++axis) {
+        const Attrs& attrs = graph.ops().front().attrs;
+        if (attrs.contains("keys_of") && graph.ops().front().attr_int("keys_of") == axis) continue;
         SCOPED_TRACE(describe(dtype, isa, ", axis " + std::to_string(axis)));
         const auto there = run(axis, isa).second;
         for (const Op& op : graph.ops()) expect_same_bits(graph, op, here, there);

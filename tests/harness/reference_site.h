@@ -31,6 +31,13 @@ struct Site {
   }
 };
 
+// reference_attention.cc
+void ref_attention(const Site& s);
+void ref_attention_grad(const Site& s);
+void ref_attention_cached(const Site& s);
+// Logits to probabilities; returns the log of the sum of their exponentials.
+double softmax(Values& p);
+
 // reference_optimizer.cc
 void ref_grad_square(const Site& s);
 void ref_grad_norm(const Site& s);

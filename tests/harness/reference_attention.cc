@@ -1,0 +1,195 @@
+// The references of attention.
+#include <algorithm>
+#include <cmath>
+
+#include "harness/reference_site.h"
+#include "ops/name_hash.h"
+#include "ops/philox.h"
+
+namespace plimsoll::harness {
+
+// Logits to probabilities; returns the log of the sum of their exponentials.
+double softmax(Values& p) {
+  const double top = *std::max_element(p.begin(), p.end());
+  double sum = 0;
+  for (const double x : p) sum += std::exp(x - top);
+  const double lse = top + std::log(sum);
+  for (double& x : p) x = std::exp(x - lse);
+  return lse;
+}
+
+namespace {
+
+// Operands that not every attention has; `shift` stand before them.
+struct Extras {
+  const Site& s;
+  size_t shift;
+  size_t table;  // input of the table of biases
+
+  [[nodiscard]] bool causal() const { return !s.op.attrs.contains("causal") || s.attr("causal") == 1; }
+  [[nodiscard]] double scale() const {
+    return s.op.attrs.contains("scale") ? s.op.attr_float("scale")
+                                        : 1 / std::sqrt(static_cast<double>(s.attr("head_dim")));
+  }
+  // T5's bucket of a key that lies `distance` behind the query.
+  [[nodiscard]] size_t bucket(double distance) const {
+    const double all = static_cast<double>(s.dim(table, 0));
+    const double buckets = causal() ? all : all / 2;
+    const double side = !causal() && distance > 0 ? buckets : 0;
+    const double away = causal() ? std::max(-distance, 0.0) : std::abs(distance);
+    const double exact = std::floor(buckets / 2);
+    if (away < exact) return static_cast<size_t>(side + away);
+    const double grown =
+        std::log(away / exact) / std::log(static_cast<double>(s.attr("max_distance")) / exact);
+    // A border that is meant to be whole is a little more or less than that.
+    return static_cast<size_t>(side +
+                               std::min(exact + std::floor(grown * (buckets - exact) + 1e-6), buckets - 1));
+  }
+  [[nodiscard]] double bias(double distance, size_t head) const {
+    return s.op.has_input(table) ? s.in(table)[bucket(distance) * s.dim(table, 1) + head] : 0.0;
+  }
+  // 0, or 1 / (1 - p), for the probability of a query's key.
+  [[nodiscard]] double kept(size_t query, size_t head, size_t key) const {
+    if (!s.op.attrs.contains("dropout")) return 1.0;
+    const double p = s.op.attr_float("dropout");
+    const Values& step = s.in(4 + shift);
+    const PhiloxStream stream =
+        philox_stream(step_seed(step.data()), name_hash(".probabilities", name_hash(s.op.scope)),
+                      static_cast<uint32_t>(s.integer(8 + shift, query)),
+                      static_cast<uint32_t>(s.integer(7 + shift, query)),
+                      static_cast<uint32_t>(s.step_at(4 + shift, StepValue::optimizer_step)));
+    const auto element = static_cast<int64_t>((head << 23U) + key);
+    return philox_bits32(stream, element) * 0x1p-32 < p ? 0.0 : 1 / (1 - p);
+  }
+};
+
+// Where one query and head look: rows of q and k, offsets within them. Query `number` of its sequence, as
+// counted from the first key.
+struct View {
+  size_t query, key_begin, key_end, sequence_begin;  // rows
+  size_t number;
+  size_t head, q_head, k_head;
+
+  [[nodiscard]] double distance(size_t j) const {
+    return static_cast<double>(key_begin + j - sequence_begin) - static_cast<double>(number);
+  }
+  [[nodiscard]] size_t key_number(size_t j) const { return key_begin + j - sequence_begin; }
+};
+
+struct Rows {
+  size_t begin, end;
+};
+
+// Calls visit(view, logits) for every query and head of `queries`, which are a sequence with the keys `keys`;
+// `cached` keys lie before the first query's own.
+template <class Visit>
+void for_queries(const Site& s, const Extras& extras, const Values& k, Rows queries, Rows keys, size_t cached,
+                 Visit visit) {
+  const size_t head = s.attr("head_dim");
+  const size_t q_row = s.dim(0, 1);
+  const size_t k_row = s.dim(1, 1);
+  for (size_t t = queries.begin; t < queries.end; ++t)
+    for (size_t n = 0; n < q_row / head; ++n) {
+      const size_t number = t - queries.begin + cached;
+      View view{t, keys.begin, keys.end, keys.begin, number, n, n * head, n / (q_row / k_row) * head};
+      if (extras.causal()) view.key_end = keys.begin + number + 1;
+      const size_t window = s.attr("window");
+      if (window > 0 && view.key_end - view.key_begin > window) view.key_begin = view.key_end - window;
+      Values p;
+      for (size_t j = view.key_begin; j < view.key_end; ++j) {
+        double dot = 0;
+        for (size_t d = 0; d < head; ++d)
+          dot += s.in(0)[t * q_row + view.q_head + d] * k[j * k_row + view.k_head + d];
+        p.push_back(dot * extras.scale() + extras.bias(view.distance(j - view.key_begin), n));
+      }
+      if (!p.empty()) visit(view, p);
+    }
+}
+
+// The same for all sequences of a batch.
+template <class Visit>
+void for_sequences(const Site& s, const Extras& extras, Visit visit) {
+  const size_t starts = 3 + extras.shift;
+  const size_t key_starts = s.op.has_input(5 + extras.shift) ? 5 + extras.shift : starts;
+  const double count = s.step_at(4 + extras.shift, live_sequences_of(s.op.axis));
+  for (size_t i = 0; i < static_cast<size_t>(count); ++i)
+    for_queries(s, extras, s.in(1), {s.integer(starts, i), s.integer(starts, i + 1)},
+                {s.integer(key_starts, i), s.integer(key_starts, i + 1)}, 0, visit);
+}
+
+void weigh_values(const Site& s, const Extras& extras, const View& view, const Values& p, const Values& v) {
+  const size_t head = s.attr("head_dim");
+  for (size_t j = 0; j < p.size(); ++j)
+    for (size_t d = 0; d < head; ++d)
+      s.out(0)[view.query * s.dim(0, 1) + view.q_head + d] +=
+          p[j] * extras.kept(view.query, view.head, view.key_number(j)) *
+          v[(view.key_begin + j) * s.dim(1, 1) + view.k_head + d];
+}
+
+}  // namespace
+
+void ref_attention(const Site& s) {
+  s.out(0).assign(s.out(0).size(), 0.0);
+  s.out(1).assign(s.out(1).size(), 0.0);
+  const Extras extras{s, 0, 6};
+  for_sequences(s, extras, [&](const View& view, Values& p) {
+    s.out(1)[(view.query * s.dim(0, 1) + view.q_head) / s.attr("head_dim")] = softmax(p);
+    weigh_values(s, extras, view, p, s.in(2));
+  });
+}
+
+void ref_attention_grad(const Site& s) {
+  const size_t head = s.attr("head_dim");
+  const size_t q_row = s.dim(0, 1);
+  const size_t k_row = s.dim(1, 1);
+  const Extras extras{s, 3, 9};
+  for (size_t i = 0; i < 3; ++i) s.out(i).assign(s.out(i).size(), 0.0);
+  if (s.op.has_output(3) && s.attr("accumulate") == 0 && s.step_at(7, StepValue::first_micro_step) == 1)
+    s.out(3).assign(s.out(3).size(), 0.0);
+  for_sequences(s, extras, [&](const View& view, Values& p) {
+    softmax(p);
+    const size_t at_q = view.query * q_row + view.q_head;
+    const auto at_k = [&](size_t j) { return (view.key_begin + j) * k_row + view.k_head; };
+    const auto kept = [&](size_t j) { return extras.kept(view.query, view.head, view.key_number(j)); };
+    Values d_p(p.size());
+    double mean = 0;
+    for (size_t j = 0; j < p.size(); ++j) {
+      for (size_t d = 0; d < head; ++d) d_p[j] += kept(j) * s.in(5)[at_q + d] * s.in(2)[at_k(j) + d];
+      mean += p[j] * d_p[j];
+    }
+    for (size_t j = 0; j < p.size(); ++j) {
+      const double d_logit = p[j] * (d_p[j] - mean);
+      if (s.op.has_output(3)) s.out(3)[extras.bucket(view.distance(j)) * s.dim(9, 1) + view.head] += d_logit;
+      for (size_t d = 0; d < head; ++d) {
+        s.out(0)[at_q + d] += d_logit * extras.scale() * s.in(1)[at_k(j) + d];
+        s.out(1)[at_k(j) + d] += d_logit * extras.scale() * s.in(0)[at_q + d];
+        s.out(2)[at_k(j) + d] += p[j] * kept(j) * s.in(5)[at_q + d];
+      }
+    }
+  });
+}
+
+void ref_attention_cached(const Site& s) {
+  const auto live = static_cast<size_t>(s.step_at(3, live_tokens_of(s.op.axis)));
+  const Extras extras{s, 0, 4};
+  s.out(0).assign(s.out(0).size(), 0.0);
+  const auto attend = [&](const Values& k, const Values& v, size_t keys, size_t cached) {
+    for_queries(s, extras, k, {0, live}, {0, keys}, cached, [&](const View& view, Values& p) {
+      softmax(p);
+      weigh_values(s, extras, view, p, v);
+    });
+  };
+  if (s.op.attrs.contains("keys_of")) {
+    const auto axis = static_cast<AxisId>(s.attr("keys_of"));
+    return attend(s.in(1), s.in(2), static_cast<size_t>(s.step_at(3, live_tokens_of(axis))), 0);
+  }
+  const auto cached = static_cast<size_t>(s.step_at(3, StepValue::kv_length));
+  const size_t k_row = s.dim(1, 1);
+  for (size_t i = 0; i < live * k_row; ++i) {
+    s.out(1)[cached * k_row + i] = s.in(1)[i];
+    s.out(2)[cached * k_row + i] = s.in(2)[i];
+  }
+  attend(s.out(1), s.out(2), cached + live, cached);
+}
+
+}  // namespace plimsoll::harness

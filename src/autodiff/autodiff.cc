@@ -26,8 +26,15 @@ std::vector<bool> find_wanted(const Graph& graph) {
 class Differentiator : public GradientContext {
  public:
   Differentiator(Graph& graph, const AutodiffOptions& options)
-      : graph_(graph), options_(options), wanted_(find_wanted(graph)), step_(graph.find(kStepTensor)) {
+      : graph_(graph),
+        options_(options),
+        wanted_(find_wanted(graph)),
+        step_(graph.find(kStepTensor)),
+        axis_of_(graph.tensors().size(), kFirstAxis) {
     check_internal(step_ != kNoTensor, "differentiate: the graph has no step values");
+    for (const Op& op : graph.ops())
+      for (const TensorId id : op.outputs)
+        if (id != kNoTensor) axis_of_[static_cast<size_t>(id)] = op.axis;
   }
 
   void run(std::vector<Op> forward) {
@@ -66,7 +73,9 @@ class Differentiator : public GradientContext {
     const TensorId so_far = partial(input);
     if (so_far == kNoTensor) return set_gradient(input, gradient);
     const std::string name = "d_" + graph_.tensor(input).name;
-    set_gradient(input, emit(OpKind::add, {so_far, gradient}, {}, {kNewTensor}, name)[0]);
+    // Of the rows of `input`, which an op may read from another axis than its own.
+    const AxisId axis = axis_of_[static_cast<size_t>(input)];
+    set_gradient(input, emit_on(axis, OpKind::add, {so_far, gradient}, {}, {kNewTensor}, name)[0]);
   }
   WeightGradient weight_gradient(TensorId weight) override {
     const Tensor tensor = graph_.tensor(weight);
@@ -80,6 +89,12 @@ class Differentiator : public GradientContext {
   TensorId step() const override { return step_; }
   Operands emit(OpKind kind, Operands inputs, Attrs attrs, Operands outputs,
                 const std::string& base_name) override {
+    return emit_on(at_->axis, kind, std::move(inputs), std::move(attrs), std::move(outputs), base_name);
+  }
+
+ private:
+  Operands emit_on(AxisId axis, OpKind kind, Operands inputs, Attrs attrs, Operands outputs,
+                   const std::string& base_name) {
     Op op;
     op.kind = kind;
     op.inputs = std::move(inputs);
@@ -87,12 +102,10 @@ class Differentiator : public GradientContext {
     op.attrs = std::move(attrs);
     op.scope = at_->scope;
     op.block = at_->block;
-    op.axis = at_->axis;
+    op.axis = axis;
     op.stage = Stage::backward;
     return plimsoll::emit(graph_, std::move(op), base_name);
   }
-
- private:
   bool has_gradient(const Op& op) const {
     for (const TensorId id : op.outputs)
       if (id != kNoTensor && gradients_.contains(id)) return true;
@@ -108,8 +121,9 @@ class Differentiator : public GradientContext {
   AutodiffOptions options_;
   std::vector<bool> wanted_;
   TensorId step_;
-  const Op* at_ = nullptr;  // of the forward pass, whose gradient is being written
-  size_t made_from_ = 0;    // tensors from here on are new
+  std::vector<AxisId> axis_of_;  // of the rows of each forward tensor
+  const Op* at_ = nullptr;       // of the forward pass, whose gradient is being written
+  size_t made_from_ = 0;         // tensors from here on are new
   std::unordered_map<TensorId, TensorId> gradients_;
 };
 

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/error.h"
+#include "graph/op_kind.h"
 #include "ops/rule.h"
 
 namespace plimsoll {
@@ -67,6 +69,42 @@ TEST(Autodiff, gradients_are_on_the_axis_of_their_op) {
   verify(train);
   EXPECT_GT(train.ops().size(), forward_ops);
   for (const Op& op : train.ops()) EXPECT_EQ(op.axis, axis) << print_op(train, op);
+}
+
+// Cross-attention whose keys are its values too, so that their gradients are summed.
+std::string cross_attention(const std::string& keys_of) {
+  return "graph cross\n"
+         "axis 1 source\n"
+         "tensor step f64[16] input\n"
+         "tensor x f32[6,8] input\n"
+         "tensor source.x f32[9,8] input\n"
+         "tensor starts i32[3] input\n"
+         "tensor source.starts i32[3] input\n"
+         "tensor labels i32[6] input\n"
+         "tensor q.weight f32[8,8] trainable\n"
+         "tensor k.weight f32[8,8] trainable\n"
+         "tensor head.weight f32[5,8] frozen\n"
+         "tensor loss f64[2] metric\n"
+         "q f32[6,8] = linear(x, q.weight, -, -, step) {scale=1.0} @q forward\n"
+         "k f32[9,8] = linear(source.x, k.weight, -, -, step) {scale=1.0} @k forward axis=1\n"
+         "o f32[6,8], lse f32[6,1] = attention(q, k, k, starts, step, source.starts) {causal=0, head_dim=8, "
+         "key_length=9, keys_of=" +
+         keys_of +
+         ", length=6, window=0} @a forward\n"
+         "loss = linear_cross_entropy(o, head.weight, labels, step) {chunk=3} @h forward\n";
+}
+
+TEST(Autodiff, gradients_of_keys_are_on_the_axis_of_the_keys) {
+  const Graph train = differentiate(parse_graph(cross_attention("1")), {});
+  verify(train);
+  int keys = 0;
+  for (const Op& op : train.ops())
+    if (op.scope.starts_with("k") || op.kind == OpKind::add) {
+      EXPECT_EQ(op.axis, 1) << print_op(train, op);
+      ++keys;
+    }
+  EXPECT_EQ(keys, 3);  // forward, the sum of d_k and d_v, and the weight's gradient
+  EXPECT_THROW(verify(parse_graph(cross_attention("0"))), InternalError);
 }
 
 }  // namespace

@@ -53,7 +53,8 @@ parity: build setup-parity
 	$(PARITY_PYTHON) -m tests.parity.gla --plimsoll $(PLIMSOLL)
 	$(PARITY_PYTHON) -m tests.parity.events --plimsoll $(PLIMSOLL)
 	$(PARITY_PYTHON) -m tests.parity.gguf_files --plimsoll $(PLIMSOLL)
-	cmake --build build --target plimsoll_optimizer_tool plimsoll_tokenize_tool plimsoll_template_tool
+	cmake --build build --target plimsoll_op_tool plimsoll_optimizer_tool plimsoll_tokenize_tool plimsoll_template_tool
+	$(PARITY_PYTHON) -m tests.parity.ops --tool build/src/ops_cpu/plimsoll_op_tool
 	$(PARITY_PYTHON) -m tests.parity.optimizers --tool build/src/ops_cpu/plimsoll_optimizer_tool
 	$(PARITY_PYTHON) -m tests.parity.templates --tool build/src/template/plimsoll_template_tool
 	$(PARITY_PYTHON) scripts/parity_tokenizer.py $(PARITY_TOKENIZERS)

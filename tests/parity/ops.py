@@ -1,0 +1,170 @@
+"""Single ops against PyTorch's and transformers' modules: `make parity`.
+
+    python -m tests.parity.ops --tool build/src/ops_cpu/plimsoll_op_tool
+
+Values and gradients, in fp32: attention as T5's encoder, decoder and cross-attention have it (T5Attention without its
+projections), and attention of both sides (scaled_dot_product_attention).
+"""
+import argparse
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+import numpy
+import torch
+from transformers.models.t5.modeling_t5 import T5Attention
+
+LIMIT = 3e-6  # largest difference over the largest value
+HEADS, DIM = 3, 16
+WIDTH = HEADS * DIM
+
+
+class Program:
+    """A graph in text with the values of its inputs, and the shapes of what it makes."""
+
+    def __init__(self):
+        self.lines, self.values, self.outputs = ["graph ops"], [], []
+
+    def axis(self, name):
+        self.lines.append(f"axis 1 {name}")
+
+    def tensor(self, name, values, role="input"):
+        values = numpy.ascontiguousarray(values)
+        kind = {"float32": "f32", "float64": "f64", "int32": "i32"}[str(values.dtype)]
+        self.lines.append(f"tensor {name} {kind}[{','.join(map(str, values.shape))}] {role}")
+        self.values.append(values)
+
+    def op(self, text, outputs):
+        """`outputs`: name -> shape of what is made (f32), or None for a tensor that is there."""
+        made = [name if shape is None else f"{name} f32[{','.join(map(str, shape))}]" for name, shape in outputs.items()]
+        self.lines.append(f"{', '.join(made)} = {text}")
+        for name, shape in outputs.items():
+            self.outputs.append((name, shape or self.shape_of(name)))
+
+    def shape_of(self, name):
+        declared = [line.split() for line in self.lines if line.startswith("tensor ")]
+        return self.values[[words[1] for words in declared].index(name)].shape
+
+    def run(self, tool):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "graph.txt"
+            path.write_text("\n".join(self.lines) + "\n")
+            done = subprocess.run([tool, path], input=b"".join(v.tobytes() for v in self.values), capture_output=True)
+        if done.returncode != 0:
+            sys.exit(done.stderr.decode())
+        results, at = {}, 0
+        for name, shape in self.outputs:
+            size = int(numpy.prod(shape)) * 4
+            results[name] = torch.from_numpy(numpy.frombuffer(done.stdout[at:at + size], numpy.float32).copy().reshape(shape))
+            at += size
+        assert at == len(done.stdout)
+        return results
+
+
+def step_values(live, sequences, key_live=0):
+    step = numpy.zeros(16)
+    step[0] = 1                                       # the first micro-step
+    step[6], step[7] = live, sequences
+    step[9], step[10] = key_live, sequences           # of the second axis
+    return step
+
+
+def starts_of(lengths):
+    return numpy.cumsum([0] + lengths).astype(numpy.int32)
+
+
+def by_heads(flat):
+    return flat.view(1, -1, HEADS, DIM).transpose(1, 2)
+
+
+# ---- references: (q, k, v of one sequence, table) -> o
+
+def t5(causal, max_distance):
+    def attend(q, k, v, table):
+        scores = by_heads(q) @ by_heads(k).transpose(2, 3)
+        if table is not None:
+            distance = torch.arange(k.shape[0])[None] - torch.arange(q.shape[0])[:, None]
+            bucket = T5Attention._relative_position_bucket(distance, bidirectional=not causal, num_buckets=table.shape[0],
+                                                           max_distance=max_distance)
+            scores = scores + torch.nn.functional.embedding(bucket, table).permute(2, 0, 1)[None]
+        if causal:
+            scores = scores + torch.full(scores.shape[2:], float("-inf")).triu(1)
+        return (scores.softmax(-1) @ by_heads(v)).transpose(1, 2).reshape(-1, WIDTH)
+    return attend
+
+
+def both_sides(q, k, v, table):
+    o = torch.nn.functional.scaled_dot_product_attention(by_heads(q), by_heads(k), by_heads(v))
+    return o.transpose(1, 2).reshape(-1, WIDTH)
+
+
+def attention_case(tool, reference, attributes, lengths, key_lengths=None, buckets=0):
+    """(largest error, of what) over outputs and gradients."""
+    keys = key_lengths or lengths
+    rows, key_rows = sum(lengths) + 3, sum(keys) + (2 if key_lengths else 3)
+    torch.manual_seed(7)
+    q, k, v, d_o = (torch.randn(n, WIDTH) * 0.7 for n in (rows, key_rows, key_rows, rows))
+    table = torch.randn(buckets, HEADS) if buckets else None
+    p = Program()
+    if key_lengths:
+        p.axis("source")
+        attributes = attributes | {"keys_of": 1, "key_length": max(keys)}
+    p.tensor("step", step_values(sum(lengths), len(lengths), sum(keys)))
+    for name, values in (("q", q), ("k", k), ("v", v), ("d_o", d_o)):
+        p.tensor(name, values.numpy())
+    p.tensor("starts", starts_of(lengths))
+    extra = ""
+    if key_lengths:
+        p.tensor("key_starts", starts_of(keys))
+        extra = ", key_starts"
+    if buckets:
+        p.tensor("table", table.numpy(), "trainable")
+        p.tensor("d_table", numpy.zeros((buckets, HEADS), numpy.float32), "gradient")
+        extra += ", -, table"
+    attributes = attributes | {"head_dim": DIM, "length": max(lengths), "window": 0}
+    text = "{" + ", ".join(f"{key}={value}" for key, value in sorted(attributes.items())) + "}"
+    p.op(f"attention(q, k, v, starts, step{extra}) {text} @a forward", {"o": (rows, WIDTH), "lse": (rows, HEADS)})
+    outputs = {"d_q": (rows, WIDTH), "d_k": (key_rows, WIDTH), "d_v": (key_rows, WIDTH)}
+    if buckets:
+        outputs["d_table"] = None
+        text = "{accumulate=0, " + text[1:]
+    p.op(f"attention_grad(q, k, v, o, lse, d_o, starts, step{extra}) {text} @a backward", outputs)
+    got = p.run(tool)
+
+    inputs = [x.requires_grad_() for x in (q, k, v, table) if x is not None]
+    parts, at, key_at = [], 0, 0
+    for n, m in zip(lengths, keys):
+        parts.append(reference(q[at:at + n], k[key_at:key_at + m], v[key_at:key_at + m], table))
+        at, key_at = at + n, key_at + m
+    o = torch.cat(parts + [torch.zeros(rows - at, WIDTH)])
+    (o * d_o).sum().backward()
+    wanted = dict(zip(["d_q", "d_k", "d_v", "d_table"], (x.grad for x in inputs))) | {"o": o.detach()}
+    return worst(got, wanted)
+
+
+def worst(got, wanted):
+    return max(((got[name] - want).abs().max().item() / want.abs().max().item(), name) for name, want in wanted.items())
+
+
+def cases(tool):
+    long, short = [130, 1, 61], [5, 200, 17]
+    yield "attention of T5's encoder", attention_case(tool, t5(False, 128), {"causal": 0, "max_distance": 128, "scale": 1.0},
+                                                      long, buckets=32)
+    yield "attention of T5's decoder", attention_case(tool, t5(True, 128), {"max_distance": 128, "scale": 1.0}, long, buckets=32)
+    yield "cross-attention of T5", attention_case(tool, t5(False, 128), {"causal": 0, "scale": 1.0}, long, short)
+    yield "attention of both sides", attention_case(tool, both_sides, {"causal": 0}, long)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tool", required=True)
+    failed = False
+    for name, (error, of) in cases(parser.parse_args().tool):
+        failed |= not error < LIMIT
+        print(f"  {name:28} {'ok  ' if error < LIMIT else 'FAIL'} largest error {error:.1e} ({of})")
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()

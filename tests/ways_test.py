@@ -51,6 +51,19 @@ class WaysTest(unittest.TestCase):
         self.assertEqual(words[0], "plimsoll")
         return run(*words[1:], *more)
 
+    def test_the_least_memory_is_offered_as_a_budget_where_estimates_find_nothing_for_it(self):
+        """70B with all on disk, in segments of two: deep models are known by segments of three."""
+        (self.folder / "config.json").write_text(json.dumps({
+            "model_type": "llama", "hidden_size": 8192, "intermediate_size": 28672, "num_hidden_layers": 80,
+            "num_attention_heads": 64, "num_key_value_heads": 8, "vocab_size": 128256, "rms_norm_eps": 1e-5,
+            "max_position_embeddings": 8192, "tie_word_embeddings": False}))
+        words = (self.folder, "--device", "card", "--method", "full", "--length", 2048, "--host-memory", "128GiB", "--disk",
+                 "2TiB", "--max-isa", "avx2")
+        report = json.loads(run("plan", *words, "--memory", "4GiB", "--json").stdout)
+        larger = [way for way in report["ways"] if "on a machine with as much" in way["effect"]]
+        self.assertEqual(len(larger), 1, report["ways"])
+        self.assertEqual(self.call(larger[0]["command"]).returncode, 0, larger)
+
     def test_twenty_refused_plans_end_in_commands_that_do_what_they_say(self):
         self.assertGreaterEqual(len(REFUSED), 20)
         for words in REFUSED:

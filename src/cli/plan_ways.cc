@@ -50,6 +50,13 @@ class WayFinder {
     return found.has_value();
   }
 
+  // Budgets that the refused plan's least memory fits: where estimates find nothing else for them, that.
+  void add_larger_budget(const Changes& changes, const std::string& effect, const Plan& refused) {
+    if (add_anyway(changes, effect, true)) return;
+    const Plan least = plan_variant(plan_input(changed(changes), {}).request, refused.smallest.variant);
+    if (least.fits()) add(changes, least, effect, true);
+  }
+
   // With as much disk as the plan then takes, in a size that people would type.
   bool add_with_disk(Changes changes, const std::string& effect, bool same_result) {
     return !out_of_patience() && add_with_enough_disk(std::move(changes), effect, same_result);
@@ -151,7 +158,7 @@ void add_larger_budget(WayFinder& finder, const PlanRequest& request, const Plan
   if (!refused.fits_device() || !refused.fits_process())
     changes.emplace_back("memory.device", neat_size(least));
   if (!refused.fits_host()) changes.emplace_back("memory.host", neat_size(refused.host_bytes()));
-  if (!changes.empty()) finder.add_anyway(changes, "same result, on a machine with as much", true);
+  if (!changes.empty()) finder.add_larger_budget(changes, "same result, on a machine with as much", refused);
 }
 
 }  // namespace

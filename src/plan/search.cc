@@ -280,11 +280,19 @@ std::optional<Candidate> Search::fastest(const Budget& budget, const LayOut& lay
     if (within(laid_out, budget, request_.host)) return laid_out;
     reject(*best, laid_out);
   }
-  // Nothing by estimates and what layouts were seen to add to them: the least memory of all may still fit.
-  const bool missed = !rejected_.empty();
-  Candidate bound = smallest(budget, [](const Candidate& c) { return c; });
-  bound.arena_bytes -= bound.arena_bytes / kEstimateError;
-  if (!missed && !within(bound, budget, request_.host)) return std::nullopt;
+  // Nothing by estimates and what layouts were seen to add to them: where they nearly fit, or missed, the
+  // least memory of all may still do.
+  bool near = !rejected_.empty();
+  if (!near) {
+    Limits limits{.budget = budget, .smallest_first = true};
+    for (auto* limit : {&limits.budget.device_bytes, &limits.budget.process_bytes})
+      if (*limit) **limit += **limit / (kEstimateError - 1) + 1;
+    each(limits, [&](const Spot&, Limits& left) {
+      near = true;
+      left.seconds = 0;  // no more of them
+    });
+  }
+  if (!near) return std::nullopt;
   const Candidate least = smallest(budget, lay_out);
   return within(least, budget, request_.host) ? std::optional(least) : std::nullopt;
 }

@@ -1,4 +1,4 @@
-// add, dropout, gather_rows, scatter_rows, swiglu.
+// add, dropout, gather_rows, scatter_rows, swiglu, geglu, relu, scale.
 #include "harness/op_case.h"
 
 namespace plimsoll::harness {
@@ -34,6 +34,26 @@ namespace {
              "x %[6,9] = scatter_rows(y, rows, step) {rows=6} @g backward\n",
      .given = {{"rows", {5, 0, 2, 0}}},
      .step = {{StepValue::live_tokens, 3}}},
+    {.name = "relu",
+     .body = "tensor x %[5,33] input\n"
+             "s %[5,33] = relu(x) @m forward\n"},
+    {.name = "relu_grad",
+     .body = "tensor s %[5,33] input\n"
+             "tensor d_s %[5,33] input\n"
+             "d_x %[5,33] = relu_grad(s, d_s) @m backward\n"},
+    // More than one thread's piece.
+    {.name = "geglu",
+     .body = "tensor gate %[40,1000] input\n"
+             "tensor up %[40,1000] input\n"
+             "s %[40,1000] = geglu(gate, up) @m forward\n"},
+    {.name = "geglu_grad",
+     .body = "tensor gate %[5,33] input\n"
+             "tensor up %[5,33] input\n"
+             "tensor d_s %[5,33] input\n"
+             "d_gate %[5,33], d_up %[5,33] = geglu_grad(gate, up, d_s) @m backward\n"},
+    {.name = "scale",
+     .body = "tensor x %[5,33] input\n"
+             "y %[5,33] = scale(x) {factor=0.3} @m forward\n"},
     {.name = "swiglu",
      .body = "tensor gate %[5,33] input\n"
              "tensor up %[5,33] input\n"

@@ -1,10 +1,11 @@
 #include "harness/reference.h"
-#include "graph/op_kind.h"
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 
 #include "base/error.h"
+#include "graph/op_kind.h"
 #include "harness/op_harness.h"
 #include "harness/reference_site.h"
 #include "ops/name_hash.h"
@@ -233,6 +234,38 @@ void ref_swiglu_grad(const Site& s) {
     s.out(0)[i] = s.in(2)[i] * s.in(1)[i] * sig * (1 + gate * (1 - sig));
     s.out(1)[i] = s.in(2)[i] * gate * sig;
   }
+}
+
+void ref_relu(const Site& s) {
+  for (size_t i = 0; i < s.in(0).size(); ++i) s.out(0)[i] = std::max(s.in(0)[i], 0.0);
+}
+
+void ref_relu_grad(const Site& s) {
+  for (size_t i = 0; i < s.in(0).size(); ++i) s.out(0)[i] = s.in(0)[i] > 0 ? s.in(1)[i] : 0.0;
+}
+
+// The tanh form, and its derivative.
+std::pair<double, double> gelu(double x) {
+  const double c = std::sqrt(2 / std::numbers::pi);
+  const double tanh = std::tanh(c * (x + 0.044715 * x * x * x));
+  return {0.5 * x * (1 + tanh),
+          0.5 * (1 + tanh) + 0.5 * x * (1 - tanh * tanh) * c * (1 + 3 * 0.044715 * x * x)};
+}
+
+void ref_geglu(const Site& s) {
+  for (size_t i = 0; i < s.in(0).size(); ++i) s.out(0)[i] = gelu(s.in(0)[i]).first * s.in(1)[i];
+}
+
+void ref_geglu_grad(const Site& s) {
+  for (size_t i = 0; i < s.in(0).size(); ++i) {
+    const auto [value, derivative] = gelu(s.in(0)[i]);
+    s.out(0)[i] = s.in(2)[i] * s.in(1)[i] * derivative;
+    s.out(1)[i] = s.in(2)[i] * value;
+  }
+}
+
+void ref_scale(const Site& s) {
+  for (size_t i = 0; i < s.in(0).size(); ++i) s.out(0)[i] = s.op.attr_float("factor") * s.in(0)[i];
 }
 
 void ref_add(const Site& s) {

@@ -51,6 +51,7 @@ parity: build setup-parity
 	$(PARITY_PYTHON) -m tests.parity.run --plimsoll $(PLIMSOLL)
 	$(PARITY_PYTHON) -m tests.parity.scores --plimsoll $(PLIMSOLL)
 	$(PARITY_PYTHON) -m tests.parity.gla --plimsoll $(PLIMSOLL)
+	$(PARITY_PYTHON) -m tests.parity.seq2seq --plimsoll $(PLIMSOLL)
 	$(PARITY_PYTHON) -m tests.parity.events --plimsoll $(PLIMSOLL)
 	$(PARITY_PYTHON) -m tests.parity.gguf_files --plimsoll $(PLIMSOLL)
 	cmake --build build --target plimsoll_op_tool plimsoll_optimizer_tool plimsoll_tokenize_tool plimsoll_template_tool

@@ -22,10 +22,13 @@ constexpr std::array<std::pair<RowFormat, std::string_view>, 7> kFormats = {{
 }};
 
 // Names that data sets in use give to prompt and response.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 3> kPromptResponseNames = {{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 6> kPromptResponseNames = {{
     {"prompt", "response"},
     {"instruction", "output"},
     {"question", "answer"},
+    {"source", "target"},
+    {"document", "summary"},
+    {"article", "highlights"},
 }};
 
 // OpenAI's name of a column of conversations, and ShareGPT's.

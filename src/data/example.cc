@@ -74,6 +74,23 @@ int64_t Example::longest() const {
   return longest;
 }
 
+void append_source(const std::vector<int32_t>& ids, Example& example) {
+  example.ids.insert(example.ids.end(), ids.begin(), ids.end());
+  example.labels.resize(example.ids.size(), kIgnoreLabel);
+  example.ends.push_back(static_cast<int64_t>(example.ids.size()));
+}
+
+void append_target(const std::vector<int32_t>& ids, int32_t start, Example& example) {
+  example.ids.push_back(start);
+  example.labels.push_back(kIgnoreLabel);
+  for (const int32_t id : ids) {
+    example.ids.push_back(id == kIgnoreLabel ? start : id);
+    example.labels.push_back(id);
+    if (id != kIgnoreLabel) ++example.targets;
+  }
+  example.ends.push_back(static_cast<int64_t>(example.ids.size()));
+}
+
 ExampleEncoder::ExampleEncoder(const ExampleOptions& options, Tokenize tokenize, EncodeConversation converse)
     : options_(options), tokenize_(std::move(tokenize)), converse_(std::move(converse)) {
   if (options_.max_length < 2)
@@ -97,6 +114,7 @@ void ExampleEncoder::encode(const Row& row, const std::function<std::string()>& 
       if (options_.format == RowFormat::preference) return encode_pair(row, where, example);
       return encode_labelled(row, where, example);
     }
+    if (options_.task.task == Task::seq2seq) return encode_two(row, where, example);
     encode_row(row, where, example);
   } catch (const TextError& error) {
     throw DamagedError(where() + ": " + error.what());
@@ -149,6 +167,62 @@ void ExampleEncoder::encode_row(const Row& row, const std::function<std::string(
     case RowFormat::sentence_label:
       throw InternalError("rows of a task that scores sequences are encoded by its own means");
   }
+}
+
+bool ExampleEncoder::fit_text(int64_t length, const char* what, const std::function<std::string()>& where,
+                              bool ends, std::vector<int32_t>& ids, Example& example) const {
+  const auto have = static_cast<int64_t>(ids.size());
+  if (have <= length) return true;
+  if (options_.too_long == TooLong::drop) return false;
+  if (options_.too_long == TooLong::refuse)
+    throw DamagedError(where() + ": its " + what + " has " + std::to_string(have) +
+                       " tokens, more than data.max_length: " + std::to_string(length) +
+                       ", and data.truncation is refuse.");
+  example.whole_length = std::max(example.whole_length, have);
+  const int32_t last = ids.back();
+  if (options_.too_long == TooLong::lose_left)
+    ids.erase(ids.begin(), ids.begin() + (have - length));
+  else
+    ids.resize(static_cast<size_t>(length));
+  if (ends) ids.back() = last;
+  return true;
+}
+
+// An empty target, and one of which nothing is learnt, leaves the row without targets.
+void ExampleEncoder::encode_two(const Row& row, const std::function<std::string()>& where,
+                                Example& example) const {
+  const bool ready = options_.format == RowFormat::input_ids;
+  std::vector<int32_t> source, target;
+  if (ready) {
+    source = row[0].ids;
+    target = row[1].ids;
+    require_ready(source, false, where);
+    require_ready(target, true, where);
+  } else {
+    std::string prompt = row[0].text, response = row.size() > 1 ? row[1].text : "";
+    if (options_.format == RowFormat::alpaca) {
+      const Conversation conversation = read_alpaca(row, options_.parts, where);
+      if (conversation.messages.size() > 2)
+        throw UsageError(where() +
+                         ": has more than a question and its answer, which task: seq2seq has no place for.");
+      prompt = conversation.messages[0]["content"].get<std::string>();
+      response = conversation.messages[1]["content"].get<std::string>();
+    }
+    tokenize_(prompt, source);
+    source.push_back(options_.eos);
+    if (!response.empty()) {
+      tokenize_(response, target);
+      target.push_back(options_.eos);
+    }
+    for (const auto* ids : {&source, &target}) require_known_ids(*ids, options_.vocab_size, where);
+  }
+  if (!fit_text(options_.max_length, "source", where, !ready, source, example) ||
+      !fit_text(options_.target_length, "target", where, !ready, target, example) || source.empty() ||
+      target.empty())
+    return;
+  append_source(source, example);
+  append_target(target, options_.start, example);
+  if (!example.truncated()) example.whole_length = example.longest();
 }
 
 void ExampleEncoder::encode_answer(const nlohmann::ordered_json& prompt, const nlohmann::ordered_json& answer,
@@ -298,14 +372,17 @@ void ExampleEncoder::encode_ready_ids(const Row& row, const std::function<std::s
     throw DamagedError(where() + ": has " + std::to_string(example.ids.size()) + " input_ids and " +
                        std::to_string(example.labels.size()) +
                        " labels. Give one label per id, -100 for none.");
-  for (const std::vector<int32_t>* ids : {&example.ids, &example.labels}) {
-    const bool labels = ids == &example.labels;
-    for (const int32_t id : *ids) {
-      if ((id >= 0 && id < options_.vocab_size) || (labels && id == kIgnoreLabel)) continue;
-      throw DamagedError(where() + ": holds the " + (labels ? "label " : "token id ") + std::to_string(id) +
-                         ", the model has the ids 0 to " + std::to_string(options_.vocab_size - 1) +
-                         ". The file was made for another tokenizer.");
-    }
+  require_ready(example.ids, false, where);
+  require_ready(example.labels, true, where);
+}
+
+void ExampleEncoder::require_ready(const std::vector<int32_t>& ids, bool labels,
+                                   const std::function<std::string()>& where) const {
+  for (const int32_t id : ids) {
+    if ((id >= 0 && id < options_.vocab_size) || (labels && id == kIgnoreLabel)) continue;
+    throw DamagedError(where() + ": holds the " + (labels ? "label " : "token id ") + std::to_string(id) +
+                       ", the model has the ids 0 to " + std::to_string(options_.vocab_size - 1) +
+                       ". The file was made for another tokenizer.");
   }
 }
 

@@ -42,12 +42,19 @@ struct Example {
   [[nodiscard]] bool truncated() const { return whole_length > longest(); }
 };
 
+// The sequences of a source with its target: the target has `start` before it, so that what follows a token
+// is what the decoder says there; ids of a target that are kIgnoreLabel are no targets, and read as `start`.
+void append_source(const std::vector<int32_t>& ids, Example& example);
+void append_target(const std::vector<int32_t>& ids, int32_t start, Example& example);
+
 // What becomes of a sequence that is too long: it loses an end, teaches nothing, or is an error.
 enum class TooLong : uint8_t { lose_left, lose_right, drop, refuse };
 
 struct ExampleOptions {
   RowFormat format = RowFormat::text;
   int64_t max_length = 1024;
+  int64_t target_length = 0;  // of targets, where rows are a source and a target
+  int32_t start = 0;          // that those begin with
   TooLong too_long = TooLong::lose_right;
   bool train_on_prompt = false;         // of prompts without `converse`
   int32_t eos = 0;                      // appended to a response or text that does not end with it
@@ -80,6 +87,11 @@ class ExampleEncoder {
 
  private:
   void encode_row(const Row& row, const std::function<std::string()>& where, Example& example) const;
+  // A source and a target.
+  void encode_two(const Row& row, const std::function<std::string()>& where, Example& example) const;
+  // Cuts what a text became to a length, its end of text kept. False where it is left out.
+  bool fit_text(int64_t length, const char* what, const std::function<std::string()>& where, bool ends,
+                std::vector<int32_t>& ids, Example& example) const;
   // Of tasks that score whole sequences.
   void encode_pair(const Row& row, const std::function<std::string()>& where, Example& example) const;
   void encode_labelled(const Row& row, const std::function<std::string()>& where, Example& example) const;
@@ -89,6 +101,8 @@ class ExampleEncoder {
   // Cuts the sequence and adds it to the sample. False where it is left out.
   bool append(Example one, const std::function<std::string()>& where, Example& example) const;
   void encode_ready_ids(const Row& row, const std::function<std::string()>& where, Example& example) const;
+  void require_ready(const std::vector<int32_t>& ids, bool labels,
+                     const std::function<std::string()>& where) const;
   void truncate(std::vector<int32_t>& tokens) const;
   void encode_text(std::string_view prompt, std::string_view response, Example& example) const;
   // As one text; what is learnt begins where its tokens and those of the prompt alone part.

@@ -40,6 +40,8 @@ void check_options(const LoaderOptions& options) {
 
 SequenceShape sequence_shape(const LoaderOptions& options, const ExampleOptions& examples) {
   const int64_t sequences = rule_of(examples.task.task).sequences;
+  if (examples.task.task == Task::seq2seq)
+    return {examples.max_length + examples.target_length + 1, sequences, 0};
   return {examples.max_length * sequences,
           options.packing ? packed_documents(examples.max_length) : sequences, targets_of(examples.task)};
 }

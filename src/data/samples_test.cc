@@ -116,6 +116,46 @@ TEST(Samples, a_pair_of_texts_is_read_as_one) {
             (std::vector<int32_t>{10, 11, 12}));
 }
 
+Example two_texts(std::string source, std::string target, TooLong too_long = TooLong::lose_right) {
+  ExampleOptions options;
+  options.format = RowFormat::prompt_response;
+  options.task.task = Task::seq2seq;
+  options.max_length = 4;
+  options.target_length = 3;
+  options.start = 7;
+  options.eos = kEos;
+  options.too_long = too_long;
+  Row row(2);
+  row[0].text = std::move(source);
+  row[1].text = std::move(target);
+  Example example;
+  ExampleEncoder(options, letters)
+      .encode(
+          row, [] { return std::string("here"); }, example);
+  return example;
+}
+
+TEST(Samples, a_source_and_its_target_are_two_sequences_each_of_its_own_length) {
+  const Example both = two_texts("ab", "c");
+  EXPECT_EQ(both.ids, (std::vector<int32_t>{10, 11, kEos, 7, 12, kEos}));
+  EXPECT_EQ(both.ends, (std::vector<int64_t>{3, 6}));
+  EXPECT_EQ(both.labels, (std::vector<int32_t>{-100, -100, -100, -100, 12, kEos}));
+  EXPECT_EQ(both.targets, 2);
+  EXPECT_FALSE(both.truncated());
+  // What is cut keeps its end of text.
+  const Example cut = two_texts("abcdef", "abc");
+  EXPECT_EQ(cut.ids, (std::vector<int32_t>{10, 11, 12, kEos, 7, 10, 11, kEos}));
+  EXPECT_TRUE(cut.truncated());
+  EXPECT_EQ(two_texts("abcdef", "a", TooLong::lose_left).ids,
+            (std::vector<int32_t>{13, 14, 15, kEos, 7, 10, kEos}));
+}
+
+TEST(Samples, a_target_that_is_empty_or_dropped_leaves_nothing_to_learn) {
+  EXPECT_EQ(two_texts("ab", "").targets, 0);
+  EXPECT_EQ(two_texts("abcdef", "a", TooLong::drop).targets, 0);
+  EXPECT_THROW(two_texts("abcdef", "a", TooLong::refuse), DamagedError);
+}
+
 TEST(Samples, a_micro_batch_never_splits_a_pair) {
   const SequenceShape shape{8, 2, 1};
   EffectiveBatch batch(3, shape);

@@ -11,9 +11,9 @@ TensorId ModelBuilder::input(const std::string& name, Shape shape, DType dtype) 
   return graph_.add_tensor({name, std::move(shape), dtype, Role::input});
 }
 
-void ModelBuilder::token_inputs(AxisId axis) {
+void ModelBuilder::token_inputs(AxisId axis, int64_t tokens) {
   for (const char* name : {"input_ids", "positions", "samples"})
-    input(graph_.axis_input(axis, name), {shape_.tokens}, DType::i32);
+    input(graph_.axis_input(axis, name), {tokens}, DType::i32);
   input(graph_.axis_input(axis, "seq_starts"), {shape_.sequences + 1}, DType::i32);
 }
 
@@ -61,6 +61,12 @@ TensorId ModelBuilder::norm(TensorId x, const std::string& scope, int64_t width)
   const TensorId weight = parameter(scope + ".weight", {width}, kNorm);
   return op(OpKind::rms_norm, {x, weight}, {{"eps", spec_.rms_norm_eps}}, {kNewTensor, kNewTensor}, scope,
             scope + ".out")[0];
+}
+
+TensorId ModelBuilder::dropout(TensorId x, double probability, const std::string& scope) {
+  if (mode_ != Mode::train || probability == 0) return x;
+  return op1(OpKind::dropout, {x, input_named("samples"), input_named("positions"), step()},
+             {{"p", probability}}, scope, scope + ".out");
 }
 
 TensorId ModelBuilder::embedding_table() {

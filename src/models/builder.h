@@ -12,7 +12,13 @@ struct BatchShape {
   int64_t tokens;     // T: capacity of the token axis
   int64_t sequences;  // B
   int64_t length;     // S: longest sequence
+  // Of a second text of each sample, where the model writes one: the decoder's axis.
+  int64_t target_tokens = 0;
+  int64_t target_length = 0;
 };
+
+// Dropout that a model has itself is for training alone.
+enum class Mode : uint8_t { train, evaluate };
 
 // Facts of parameters. Biases and norm weights do not decay, as Hugging Face's Trainer has it.
 inline constexpr ParameterInfo kMatrix;
@@ -25,17 +31,18 @@ inline constexpr ParameterInfo kScoreHead{.origin = Origin::fresh, .part = Weigh
 // Builds one forward graph. All parameters are born frozen; passes decide what trains.
 class ModelBuilder {
  public:
-  ModelBuilder(const ModelSpec& spec, const BatchShape& shape, DType dtype, std::string graph_name)
-      : spec_(spec), shape_(shape), dtype_(dtype), graph_(std::move(graph_name)) {}
+  ModelBuilder(const ModelSpec& spec, const BatchShape& shape, DType dtype, std::string graph_name, Mode mode)
+      : spec_(spec), shape_(shape), dtype_(dtype), graph_(std::move(graph_name)), mode_(mode) {}
 
   [[nodiscard]] const ModelSpec& spec() const { return spec_; }
   [[nodiscard]] const BatchShape& shape() const { return shape_; }
   [[nodiscard]] DType dtype() const { return dtype_; }
+  [[nodiscard]] Mode mode() const { return mode_; }
   [[nodiscard]] Graph& graph() { return graph_; }
 
   TensorId input(const std::string& name, Shape shape, DType dtype);
-  // Ids, positions, samples i32 [T] and seq_starts i32 [B+1] of a token axis.
-  void token_inputs(AxisId axis);
+  // Ids, positions, samples i32 [T] and seq_starts i32 [B+1] of a token axis of `tokens` rows.
+  void token_inputs(AxisId axis, int64_t tokens);
   // An input, made before, of the axis at hand.
   [[nodiscard]] TensorId input_named(std::string_view name) const;
   [[nodiscard]] TensorId step() const;
@@ -50,6 +57,8 @@ class ModelBuilder {
   TensorId linear(TensorId x, const std::string& scope, int64_t in, int64_t out, bool bias);
   // RMS norm over groups of `width` values, by `scope`.weight.
   TensorId norm(TensorId x, const std::string& scope, int64_t width);
+  // x itself where nothing is dropped.
+  TensorId dropout(TensorId x, double probability, const std::string& scope);
 
   TensorId embedding_table();
   // [V, H]; refused where the model's head scores sequences.
@@ -63,12 +72,14 @@ class ModelBuilder {
   [[nodiscard]] BlockId block() const { return block_; }
   // What follows has the rows of that axis.
   void set_axis(AxisId axis) { axis_ = axis; }
+  [[nodiscard]] AxisId axis() const { return axis_; }
 
  private:
   const ModelSpec& spec_;
   BatchShape shape_;
   DType dtype_;
   Graph graph_;
+  Mode mode_;
   BlockId block_ = kNoBlock;
   AxisId axis_ = kFirstAxis;
 };

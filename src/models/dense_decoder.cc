@@ -162,7 +162,7 @@ class DenseDecoder {
 }  // namespace
 
 void dense_decoder_inputs(ModelBuilder& b) {
-  b.token_inputs(kFirstAxis);
+  b.token_inputs(kFirstAxis, b.shape().tokens);
   b.input("inv_freq", {b.shape().sequences, b.spec().head_dim / 2 + 1}, DType::f32);
 }
 

@@ -38,8 +38,7 @@ const FamilyRule& family_of(const ModelSpec& spec) {
 }
 
 std::string scoring_architecture(const FamilyRule& family) {
-  constexpr std::string_view kCausal = "ForCausalLM";
-  return std::string(family.architecture.substr(0, family.architecture.size() - kCausal.size())) +
+  return std::string(family.architecture.substr(0, family.architecture.find("For"))) +
          "ForSequenceClassification";
 }
 

@@ -22,6 +22,7 @@ struct FamilyRule {
   // positions.
   TensorId (*hidden)(ModelBuilder&, int64_t cache_capacity);
   TensorId (*final_norm)(ModelBuilder&, TensorId h);
+  bool scores = true;  // there is such a model with a head that scores sequences
 };
 
 #define FAMILY(name) extern const FamilyRule name##_family;

@@ -161,7 +161,7 @@ class GlaModel {
   const LinearAttentionSpec& linear_;
 };
 
-void inputs(ModelBuilder& b) { b.token_inputs(kFirstAxis); }
+void inputs(ModelBuilder& b) { b.token_inputs(kFirstAxis, b.shape().tokens); }
 TensorId hidden(ModelBuilder& b, int64_t cache_capacity) { return GlaModel(b).hidden(cache_capacity > 0); }
 TensorId final_norm(ModelBuilder& b, TensorId h) { return b.norm(h, "model.norm", b.spec().hidden); }
 

@@ -10,9 +10,16 @@
 namespace plimsoll {
 namespace {
 
+constexpr BatchShape kSmallest = {1, 1, 1, 1, 1};
+
+// Of the text that the model writes.
+int64_t text_tokens(const ModelBuilder& b) {
+  return b.spec().encoder_decoder ? b.shape().target_tokens : b.shape().tokens;
+}
+
 // A graph with the inputs of every program.
-ModelBuilder begin(const ModelSpec& spec, const BatchShape& shape, DType dtype, std::string name) {
-  ModelBuilder b(spec, shape, dtype, std::move(name));
+ModelBuilder begin(const ModelSpec& spec, const BatchShape& shape, DType dtype, Mode mode, std::string name) {
+  ModelBuilder b(spec, shape, dtype, std::move(name), mode);
   family_of(spec).inputs(b);
   b.input(kStepTensor, {kNumStepValues}, DType::f64);
   return b;
@@ -36,10 +43,10 @@ TensorId score(ModelBuilder& b, TensorId x_BH, int64_t outputs, TensorId to) {
 
 }  // namespace
 
-Graph build_loss(const ModelSpec& spec, const BatchShape& shape, DType dtype, int64_t chunk,
+Graph build_loss(const ModelSpec& spec, const BatchShape& shape, DType dtype, int64_t chunk, Mode mode,
                  const std::string& loss_name) {
-  ModelBuilder b = begin(spec, shape, dtype, "loss");
-  const TensorId labels = b.input("labels", {shape.tokens}, DType::i32);
+  ModelBuilder b = begin(spec, shape, dtype, mode, "loss");
+  const TensorId labels = b.input(b.graph().axis_input(b.axis(), "labels"), {text_tokens(b)}, DType::i32);
   const TensorId loss = b.graph().add_tensor({loss_name, {2}, DType::f64, Role::metric});
   const TensorId x_TH = family_of(spec).final_norm(b, family_of(spec).hidden(b, 0));
   b.op(OpKind::linear_cross_entropy, {x_TH, b.head(), labels, b.step()}, {{"chunk", chunk}}, {loss},
@@ -48,15 +55,21 @@ Graph build_loss(const ModelSpec& spec, const BatchShape& shape, DType dtype, in
 }
 
 Graph build_logits(const ModelSpec& spec, const BatchShape& shape, DType dtype) {
-  ModelBuilder b = begin(spec, shape, dtype, "logits");
-  const TensorId logits = b.graph().add_tensor({"logits", {shape.tokens, spec.vocab}, dtype, Role::metric});
+  ModelBuilder b = begin(spec, shape, dtype, Mode::evaluate, "logits");
+  const TensorId logits = b.graph().add_tensor({"logits", {text_tokens(b), spec.vocab}, dtype, Role::metric});
   const TensorId x_TH = family_of(spec).final_norm(b, family_of(spec).hidden(b, 0));
   b.op(OpKind::linear, {x_TH, b.head(), kNoTensor, kNoTensor}, {{"scale", 1.0}}, {logits}, "lm_head", "");
   return std::move(b.graph());
 }
 
 Graph build_cached(const ModelSpec& spec, int64_t tokens, int64_t capacity, DType dtype) {
-  ModelBuilder b = begin(spec, {tokens, 1, tokens}, dtype, tokens == 1 ? "decode" : "prefill");
+  if (spec.encoder_decoder)
+    throw UsageError(
+        "the model is a " + spec.architecture +
+        ": writing with an encoder and a decoder is not supported yet. What is trained is saved as "
+        "transformers loads it");
+  ModelBuilder b =
+      begin(spec, {tokens, 1, tokens}, dtype, Mode::evaluate, tokens == 1 ? "decode" : "prefill");
   const TensorId last_row = b.input("last_row", {1}, DType::i32);
   const TensorId logits = b.graph().add_tensor({"logits", {1, spec.vocab}, dtype, Role::metric});
   const TensorId h_TH = family_of(spec).hidden(b, capacity);
@@ -67,8 +80,9 @@ Graph build_cached(const ModelSpec& spec, int64_t tokens, int64_t capacity, DTyp
 }
 
 ScoredGraph build_scores(const ModelSpec& spec, const BatchShape& shape, DType dtype, int64_t outputs,
-                         const std::string& scores_name) {
-  ModelBuilder b = begin(spec, shape, dtype, "scores");
+                         Mode mode, const std::string& scores_name) {
+  check_internal(family_of(spec).scores, "scores of a model that has none");
+  ModelBuilder b = begin(spec, shape, dtype, mode, "scores");
   TensorId to = kNewTensor;
   if (!scores_name.empty())
     to = b.graph().add_tensor({scores_name, {shape.sequences, outputs}, dtype, Role::metric});
@@ -79,8 +93,8 @@ ScoredGraph build_scores(const ModelSpec& spec, const BatchShape& shape, DType d
 
 int64_t count_parameters(const ModelSpec& spec, int64_t scores) {
   if (scores == 0 && spec.scores_sequences) scores = std::max<int64_t>(spec.labels, 1);
-  const Graph graph = scores > 0 ? build_scores(spec, {1, 1, 1}, DType::f32, scores, "").graph
-                                 : build_loss(spec, {1, 1, 1}, DType::f32, 1, "loss");
+  const Graph graph = scores > 0 ? build_scores(spec, kSmallest, DType::f32, scores, Mode::evaluate, "").graph
+                                 : build_loss(spec, kSmallest, DType::f32, 1, Mode::evaluate, "loss");
   int64_t total = 0;
   for (const Tensor& tensor : graph.tensors())
     if (tensor.role == Role::frozen_weight) total += tensor.shape.elements();

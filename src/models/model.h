@@ -1,7 +1,8 @@
 // A model of any family as forward graphs over a flat token axis, by what is asked of it.
 //
 // Inputs: input_ids, labels, positions, samples i32 [T]; seq_starts i32 [B+1]; inv_freq f32 [B, D/2+1]; step
-// f64 [16]. Parameters carry their Hugging Face names; all are born frozen, passes decide what trains.
+// f64 [16]; of a decoder beside an encoder `decoder.input_ids` and so on. Parameters carry their Hugging Face
+// names; all are born frozen, passes decide what trains.
 #pragma once
 
 #include "models/builder.h"
@@ -10,7 +11,7 @@ namespace plimsoll {
 
 // Forward pass with the fused head and loss; adds to the metric `loss_name`. `chunk`: rows of logits at a
 // time.
-Graph build_loss(const ModelSpec& spec, const BatchShape& shape, DType dtype, int64_t chunk,
+Graph build_loss(const ModelSpec& spec, const BatchShape& shape, DType dtype, int64_t chunk, Mode mode,
                  const std::string& loss_name);
 
 // Forward pass whose logits [T, V] remain, as the metric tensor `logits`: for inspection, not for training.
@@ -32,7 +33,7 @@ struct ScoredGraph {
 };
 // `scores_name`: of a metric tensor that the scores remain in; empty: an activation.
 ScoredGraph build_scores(const ModelSpec& spec, const BatchShape& shape, DType dtype, int64_t outputs,
-                         const std::string& scores_name);
+                         Mode mode, const std::string& scores_name);
 
 // Number of parameters (a tied head counts once); with `scores` those of a model that scores sequences so.
 int64_t count_parameters(const ModelSpec& spec, int64_t scores = 0);

@@ -40,6 +40,26 @@ TEST(ModelSpec, parameter_counts_equal_the_published_ones) {
   EXPECT_EQ(spec.windows.front(), 4096);
 }
 
+nlohmann::json t5(int64_t width, int64_t layers, int64_t heads, int64_t vocab) {
+  return {{"model_type", "t5"}, {"d_model", width},     {"d_ff", 4 * width},  {"d_kv", 64},
+          {"num_heads", heads}, {"num_layers", layers}, {"vocab_size", vocab}};
+}
+
+TEST(ModelSpec, an_encoder_and_a_decoder_have_the_parameters_of_their_checkpoints) {
+  // ChatLM-mini, whose tied table counts once, and T5 small.
+  EXPECT_EQ(count_parameters(parse_model_spec(t5(768, 10, 12, 29298), "c")), 187'692'288);
+  EXPECT_EQ(count_parameters(parse_model_spec(t5(512, 6, 8, 32128), "c")), 60'506'624);
+  const ModelSpec spec = parse_model_spec(t5(64, 2, 2, 32), "c");
+  EXPECT_EQ(spec.layers, 4);
+  EXPECT_TRUE(spec.encoder_decoder->scales_head);
+  const Graph graph = build_loss(spec, {16, 2, 8, 12, 6}, DType::f32, 4, Mode::train, "loss");
+  verify(graph);
+  EXPECT_EQ(graph.stacks().size(), 2U);
+  EXPECT_EQ(graph.axes().size(), 2U);
+  EXPECT_EQ(graph.tensor(graph.find("decoder.labels")).shape, (Shape{12}));
+  EXPECT_THROW(build_cached(spec, 1, 8, DType::f32), UsageError);
+}
+
 // A model with that value is refused by the key's name.
 void expect_refused(nlohmann::json config, const char* key, const nlohmann::json& value) {
   config[key] = value;
@@ -154,7 +174,7 @@ TEST(Decoder, graphs_obey_the_rules) {
   nlohmann::json config = qwen25_05b();
   config["num_hidden_layers"] = 2;
   const ModelSpec spec = parse_model_spec(config, "c");
-  verify(build_loss(spec, {32, 2, 16}, DType::bf16, 8, "loss"));
+  verify(build_loss(spec, {32, 2, 16}, DType::bf16, 8, Mode::train, "loss"));
   verify(build_logits(spec, {32, 2, 16}, DType::bf16));
   verify(build_cached(spec, 1, 64, DType::bf16));
 }

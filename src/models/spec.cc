@@ -21,9 +21,9 @@ void refuse_other_heads(const ConfigReader& in, const FamilyRule& family) {
   constexpr const char* kKey = "architectures";
   if (!in.has(kKey) || !in.at(kKey).is_array() || in.at(kKey).empty()) return;
   const std::string name = in.architecture();
-  if (name != family.architecture && name != scoring_architecture(family))
-    in.fail("architecture '" + name + "' is not supported; supported for this model_type: " +
-            std::string(family.architecture) + ", " + scoring_architecture(family));
+  if (name == family.architecture || (family.scores && name == scoring_architecture(family))) return;
+  in.fail("architecture '" + name + "' is not supported; supported for this model_type: " +
+          std::string(family.architecture) + (family.scores ? ", " + scoring_architecture(family) : ""));
 }
 
 // Keeps every sum of bytes in 63 bits: each number may be within its bounds and their product beyond all
@@ -105,6 +105,14 @@ ModelSpec read_model_spec(const std::filesystem::path& config_file) {
   if (std::filesystem::status(config_file, unknown).type() == std::filesystem::file_type::not_found)
     throw UsageError(config_file.string() + ": cannot be read; a model folder needs a config.json");
   return read_text(read_regular(config_file, kLargestConfig), config_file.string());
+}
+
+ModelSpec ModelSpec::with_layers(int64_t count) const {
+  check_internal(is_one_stack(), "layers of a model of several stacks");
+  ModelSpec result = *this;
+  result.layers = count;
+  result.windows.resize(static_cast<size_t>(count));
+  return result;
 }
 
 std::optional<int64_t> ModelSpec::longest_text() const {

@@ -26,6 +26,16 @@ struct RopeSpec {
   bool truncate = true;                                  // yarn
 };
 
+// An encoder that reads one text and a decoder that writes another (T5).
+struct EncoderDecoderSpec {
+  int64_t encoder_layers = 0, decoder_layers = 0;
+  int64_t relative_buckets = 0, relative_distance = 0;  // of the bias by distance
+  double dropout = 0;                                   // in training, wherever the family has it
+  bool gated = false;                                   // the MLP: gelu(gate) * up, else relu
+  bool scales_head = false;                             // what the head reads, by 1 / sqrt(hidden)
+  int64_t start_token = 0;                              // that a target begins with
+};
+
 // Gated linear attention in place of softmax attention: a state [key_dim, value_dim] for each key-value head.
 struct LinearAttentionSpec {
   int64_t key_dim = 0, value_dim = 0;  // of a head
@@ -52,6 +62,12 @@ struct ModelSpec {
   RopeSpec rope;
   std::optional<LinearAttentionSpec> linear_attention;
   std::vector<int64_t> windows;  // per layer: 0 = full causal attention, else the sliding window
+  std::optional<EncoderDecoderSpec> encoder_decoder;  // `layers` counts those of both
+
+  // Whether its layers are one stack of equals, so that a few of them tell of all.
+  [[nodiscard]] bool is_one_stack() const { return !encoder_decoder; }
+  // The same model with that many layers. InternalError for one of several stacks.
+  [[nodiscard]] ModelSpec with_layers(int64_t count) const;
 
   // Longest text that the model's positions allow; none where they go on for any length.
   [[nodiscard]] std::optional<int64_t> longest_text() const;

@@ -41,11 +41,10 @@ namespace {
      .body = "tensor s %[5,33] input\n"
              "tensor d_s %[5,33] input\n"
              "d_x %[5,33] = relu_grad(s, d_s) @m backward\n"},
-    // More than one thread's piece.
     {.name = "geglu",
-     .body = "tensor gate %[40,1000] input\n"
-             "tensor up %[40,1000] input\n"
-             "s %[40,1000] = geglu(gate, up) @m forward\n"},
+     .body = "tensor gate %[5,33] input\n"
+             "tensor up %[5,33] input\n"
+             "s %[5,33] = geglu(gate, up) @m forward\n"},
     {.name = "geglu_grad",
      .body = "tensor gate %[5,33] input\n"
              "tensor up %[5,33] input\n"

@@ -107,13 +107,20 @@ AxisId axis_of_output(const Op& op, size_t i) {
   return op.kind == OpKind::attention_grad && i > 0 ? axis_named(op, "keys_of") : op.axis;
 }
 
+// Works on weights and their gradients, whose values are no rows, wherever they were summed over rows; or
+// moves bytes.
+bool takes_any_rows(const Op& op) {
+  return rule_of(op.kind).sliceable || op.kind == OpKind::adafactor || is_transfer(op.kind);
+}
+
 void require_own_rows(const Graph& graph, const Op& op, std::vector<AxisId>& axis_of) {
   for (const AxisId axis : {op.axis, axis_named(op, "rows_of"), axis_named(op, "keys_of")})
     require(axis >= 0 && axis < static_cast<AxisId>(graph.axes().size()), graph, op, "there is no such axis");
   for (size_t i = 0; i < op.inputs.size(); ++i) {
     if (!op.has_input(i)) continue;
     const AxisId axis = axis_of[static_cast<size_t>(op.inputs[i])];
-    require(axis == kNoAxis || axis == axis_of_input(op, i), graph, op, "an input has rows of another axis");
+    require(axis == kNoAxis || axis == axis_of_input(op, i) || takes_any_rows(op), graph, op,
+            "an input has rows of another axis");
   }
   if (is_transfer(op.kind) || rule_of(op.kind).rematerialise) return;
   for (size_t i = 0; i < op.outputs.size(); ++i)

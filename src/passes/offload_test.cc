@@ -50,7 +50,7 @@ ModelSpec model(int64_t layers) {
 }
 
 Graph forward(int64_t layers, DType dtype = DType::f32) {
-  return build_loss(model(layers), {kTokens, 1, kTokens}, dtype, 64, "loss");
+  return build_loss(model(layers), {kTokens, 1, kTokens}, dtype, 64, Mode::train, "loss");
 }
 
 Graph full(int64_t layers, DType dtype = DType::f32) {
@@ -343,7 +343,7 @@ Graph update_of_large(OptimizerKind kind) {
   ModelSpec spec = model(1);
   spec.hidden = 2048;
   spec.mlp_width = 4096;
-  const Graph loss = build_loss(spec, {kTokens, 1, kTokens}, DType::f32, 64, "loss");
+  const Graph loss = build_loss(spec, {kTokens, 1, kTokens}, DType::f32, 64, Mode::train, "loss");
   return build_update(differentiate(make_trainable(loss), {}), {}, {.kind = kind});
 }
 

@@ -16,7 +16,9 @@ namespace {
 
 ModelSpec tiny() { return test_spec({.hidden = 16, .mlp = 24, .heads = 2, .kv_heads = 1, .vocab = 32}); }
 
-Graph forward(DType dtype = DType::f32) { return build_loss(tiny(), {8, 2, 4}, dtype, 4, "loss"); }
+Graph forward(DType dtype = DType::f32) {
+  return build_loss(tiny(), {8, 2, 4}, dtype, 4, Mode::train, "loss");
+}
 
 int count(const Graph& graph, OpKind kind) {
   int n = 0;
@@ -150,7 +152,8 @@ TEST(Update, states_are_those_of_the_optimizer_and_named_after_the_weight) {
 TEST(Update, adamw8bit_keeps_small_weights_and_embeddings_in_32_bits) {
   ModelSpec spec = tiny();
   spec.vocab = 512;  // the embedding and the head have 8192 elements, no other weight has 4096
-  const Graph train = differentiate(make_trainable(build_loss(spec, {8, 2, 4}, DType::f32, 4, "loss")), {});
+  const Graph train =
+      differentiate(make_trainable(build_loss(spec, {8, 2, 4}, DType::f32, 4, Mode::train, "loss")), {});
   const OptimizerOptions options = {.kind = OptimizerKind::adamw8bit};
   const Graph update = build_update(train, {}, options);
   verify(update);

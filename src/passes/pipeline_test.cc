@@ -17,7 +17,7 @@ namespace {
 
 ModelSpec model() { return test_spec({.hidden = 64, .mlp = 128, .layers = 3, .heads = 2, .kv_heads = 1}); }
 
-Graph forward() { return build_loss(model(), {32, 1, 32}, DType::bf16, 16, "loss"); }
+Graph forward() { return build_loss(model(), {32, 1, 32}, DType::bf16, 16, Mode::train, "loss"); }
 
 int count(const Graph& graph, OpKind kind) {
   int n = 0;

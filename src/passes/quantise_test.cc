@@ -17,7 +17,8 @@ namespace {
 ModelSpec tiny() { return test_spec({.hidden = 16, .mlp = 24, .heads = 2, .kv_heads = 1, .vocab = 32}); }
 
 Graph adapted(DType dtype = DType::bf16) {
-  return add_lora(build_loss(tiny(), {8, 2, 4}, dtype, 4, "loss"), {.r = 4, .targets = {"q_proj"}});
+  return add_lora(build_loss(tiny(), {8, 2, 4}, dtype, 4, Mode::train, "loss"),
+                  {.r = 4, .targets = {"q_proj"}});
 }
 
 const Tensor& named(const Graph& graph, const std::string& name) {
@@ -86,7 +87,7 @@ TEST(Quantise, a_weight_with_an_odd_number_of_inputs_is_refused_by_name) {
   ModelSpec spec = tiny();
   spec.mlp_width = 23;
   try {
-    quantise(build_loss(spec, {8, 2, 4}, DType::f32, 4, "loss"), {});
+    quantise(build_loss(spec, {8, 2, 4}, DType::f32, 4, Mode::train, "loss"), {});
     FAIL() << "accepted";
   } catch (const UsageError& error) {
     EXPECT_THAT(error.what(), ::testing::HasSubstr("model.layers.0.mlp.down_proj.weight [16,23]"));

@@ -39,11 +39,13 @@ ModelSpec model(int64_t layers) {
 
 Graph full(int64_t layers) {
   const BatchShape shape{8, 1, 8};
-  return differentiate(make_trainable(build_loss(model(layers), shape, DType::f32, 4, "loss")), {});
+  return differentiate(make_trainable(build_loss(model(layers), shape, DType::f32, 4, Mode::train, "loss")),
+                       {});
 }
 
 Graph adapters(const LoraOptions& options, const ModelSpec& spec = model(2)) {
-  return differentiate(add_lora(build_loss(spec, {8, 1, 8}, DType::f32, 4, "loss"), options), {});
+  return differentiate(add_lora(build_loss(spec, {8, 1, 8}, DType::f32, 4, Mode::train, "loss"), options),
+                       {});
 }
 
 RecomputeChoice all(RecomputePoint point, int64_t layers, int64_t segment = 1) {

@@ -20,7 +20,7 @@ namespace {
 Graph train_program(DType gradients = DType::f32) {
   const ModelSpec spec =
       test_spec({.hidden = 16, .mlp = 24, .layers = 3, .heads = 2, .kv_heads = 1, .vocab = 32, .tied = true});
-  const Graph forward = build_loss(spec, {8, 1, 8}, DType::bf16, 4, "loss");
+  const Graph forward = build_loss(spec, {8, 1, 8}, DType::bf16, 4, Mode::train, "loss");
   return recompute(differentiate(make_trainable(forward), {gradients}),
                    {std::vector(3, RecomputePoint::block), 1});
 }

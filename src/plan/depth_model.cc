@@ -19,8 +19,7 @@ size_t index(Space space) { return static_cast<size_t>(space); }
 
 Experiment shallow(const Experiment& experiment, int64_t layers) {
   Experiment result = experiment;
-  result.model.layers = layers;
-  result.model.windows.resize(static_cast<size_t>(layers));
+  if (layers != experiment.model.layers) result.model = experiment.model.with_layers(layers);
   return result;
 }
 
@@ -229,7 +228,7 @@ Usage estimate(KnownPrograms& programs, const Variant& variant) {
   const int64_t first_layers = change == points.end() ? layers : change - points.begin() + 1;
   const bool two_kinds = change == points.end() ||
                          std::adjacent_find(change + 1, points.end(), std::not_equal_to<>()) == points.end();
-  if (layers < DepthModel::kFewest || !two_kinds) return measure(programs, variant);
+  if (layers < DepthModel::kFewest || !programs.one_stack() || !two_kinds) return measure(programs, variant);
   const std::vector<int64_t> chunks = {variant.loss_chunk};
   if (variant.recompute.segment > 1)
     return DepthModel::segments(programs, variant, chunks).in_segments(layers, variant.recompute.segment, 0);

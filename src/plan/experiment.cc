@@ -9,17 +9,11 @@
 namespace plimsoll {
 namespace {
 
-// `documents` of a packed sample.
-BatchShape batch_of(const Experiment& experiment, int64_t micro, int64_t documents) {
-  return {micro * experiment.sample_tokens(), micro * documents * experiment.sample_sequences(),
-          experiment.max_length};
-}
-
-Graph build_loss(const Experiment& experiment, const BatchShape& shape, int64_t chunk, const char* loss_name,
-                 const char* scores_name) {
+Graph build_loss(const Experiment& experiment, const BatchShape& shape, int64_t chunk, Mode mode,
+                 const char* loss_name, const char* scores_name) {
   const TaskRule& rule = rule_of(experiment.task.task);
   return rule.loss({experiment.task, experiment.model, shape, experiment.precision.compute, chunk, loss_name,
-                    rule.scores ? scores_name : ""});
+                    rule.scores ? scores_name : "", mode});
 }
 
 const LoraOptions* lora_of(const Experiment& experiment) {
@@ -46,8 +40,8 @@ PassContext context_of(const Experiment& experiment, const Variant& variant, con
 }
 
 Graph build_evaluation(const Experiment& experiment, const Variant& variant) {
-  return build_loss(experiment, batch_of(experiment, variant.eval_micro_batch, 1), variant.loss_chunk,
-                    kEvalLossTensor, kScoresTensor);
+  return build_loss(experiment, experiment.batch_shape(variant.eval_micro_batch, 1), variant.loss_chunk,
+                    Mode::evaluate, kEvalLossTensor, kScoresTensor);
 }
 
 Graph named(Graph graph, const char* name) {
@@ -56,6 +50,12 @@ Graph named(Graph graph, const char* name) {
 }
 
 }  // namespace
+
+BatchShape Experiment::batch_shape(int64_t samples, int64_t documents_each) const {
+  if (!model.encoder_decoder)
+    return {samples * sample_tokens(), samples * documents_each * sample_sequences(), max_length};
+  return {samples * max_length, samples, max_length, samples * target_length, target_length};
+}
 
 int64_t accumulation_for(int64_t effective, int64_t micro) { return ceil_div(effective, micro); }
 
@@ -66,8 +66,8 @@ int64_t default_loss_chunk(const Experiment& experiment, int64_t tokens) {
 
 Graph build_micro_step(const Experiment& experiment, const Variant& variant, PassId last,
                        const AfterPass& after) {
-  Graph forward = build_loss(experiment, batch_of(experiment, variant.micro_batch, experiment.documents),
-                             variant.loss_chunk, kLossTensor, "");
+  Graph forward = build_loss(experiment, experiment.batch_shape(variant.micro_batch, experiment.documents),
+                             variant.loss_chunk, Mode::train, kLossTensor, "");
   return run_passes(std::move(forward), context_of(experiment, variant, nullptr, Purpose::train), kFirstPass,
                     last, after);
 }

@@ -26,13 +26,22 @@ struct Experiment {
   TrainPrecision precision;
   OptimizerOptions optimizer;
   int64_t effective_batch = 16;  // samples per optimizer step
-  int64_t max_length = 1024;     // tokens per sequence
+  int64_t max_length = 1024;     // tokens per sequence; of an encoder and a decoder, of a source
+  int64_t target_length = 0;     // of a decoder beside an encoder: tokens of a target
   int64_t documents = 1;         // of a sample in training: several with packing
   bool evaluates = false;
 
   // Sequences that a sample keeps together, and the tokens that it may have.
   [[nodiscard]] int64_t sample_sequences() const { return rule_of(task.task).sequences; }
-  [[nodiscard]] int64_t sample_tokens() const { return max_length * sample_sequences(); }
+  [[nodiscard]] int64_t sample_tokens() const {
+    return model.encoder_decoder ? max_length + target_length : max_length * sample_sequences();
+  }
+  // Of those, the ones with logits, where the task has some.
+  [[nodiscard]] int64_t sample_rows() const {
+    return model.encoder_decoder ? target_length : sample_tokens();
+  }
+  // Of `samples` in one program, of so many documents each.
+  [[nodiscard]] BatchShape batch_shape(int64_t samples, int64_t documents_each) const;
 };
 
 struct Variant {

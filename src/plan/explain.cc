@@ -163,6 +163,16 @@ std::vector<TensorKind> tensor_kinds(const std::vector<const TableRow*>& transie
 
 }  // namespace
 
+static void double_layers(Doubled& layers) {
+  ModelSpec& model = layers.request.experiment.model;
+  const auto windows = model.windows;
+  model = model.with_layers(2 * model.layers);
+  std::copy(windows.begin(), windows.end(), model.windows.begin() + std::ssize(windows));
+  auto& points = layers.variant.recompute.layers;
+  const auto chosen = points;
+  points.insert(points.end(), chosen.begin(), chosen.end());
+}
+
 std::vector<Doubled> doubled_dimensions(const Plan& plan) {
   std::vector<Doubled> list;
   const auto again = [&](const char* what) -> Doubled& {
@@ -173,14 +183,7 @@ std::vector<Doubled> doubled_dimensions(const Plan& plan) {
   micro.micro_batch *= 2;
   micro.eval_micro_batch *= 2;
   if (plan.request.experiment.lora) again("rank").request.experiment.lora_options.r *= 2;
-  Doubled& layers = again("layers");
-  ModelSpec& model = layers.request.experiment.model;
-  model.layers *= 2;
-  const auto windows = model.windows;
-  model.windows.insert(model.windows.end(), windows.begin(), windows.end());
-  auto& points = layers.variant.recompute.layers;
-  const auto chosen = points;
-  points.insert(points.end(), chosen.begin(), chosen.end());
+  if (plan.request.experiment.model.is_one_stack()) double_layers(again("layers"));
   again("vocab").request.experiment.model.vocab *= 2;
   return list;
 }

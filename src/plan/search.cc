@@ -182,7 +182,10 @@ void Search::offer(Spot spot, Limits& limits, const Visit& visit) {
 
 void Search::each_of_line(Spot spot, Limits& limits, const Visit& visit) {
   if (!is_deep()) {
-    for (spot.first_layers = 1; spot.first_layers < layers_; ++spot.first_layers) offer(spot, limits, visit);
+    for (const int64_t place : measured_places()) {
+      spot.first_layers = place;
+      offer(spot, limits, visit);
+    }
     return;
   }
   if (!may_measure(spot)) return;

@@ -72,8 +72,12 @@ class Search {
   void add_frames(int64_t micro);
   [[nodiscard]] std::vector<OffloadChoice> offloads() const;
   [[nodiscard]] bool may_update_in_backward(const Variant& variant) const;
-  [[nodiscard]] bool is_deep() const { return layers_ >= DepthModel::kFewest; }
+  [[nodiscard]] bool is_deep() const {
+    return layers_ >= DepthModel::kFewest && request_.experiment.model.is_one_stack();
+  }
   [[nodiscard]] std::vector<int64_t> segment_sizes() const;
+  // Numbers of first layers that are measured one by one.
+  [[nodiscard]] std::vector<int64_t> measured_places() const;
 
   [[nodiscard]] RecomputeChoice choice_of(const Spot& spot) const;
   [[nodiscard]] Candidate candidate(const Spot& spot) const;

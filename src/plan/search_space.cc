@@ -1,5 +1,6 @@
 // The space that the search goes through: what may be cut how.
 #include <algorithm>
+#include <set>
 
 #include "base/units.h"
 #include "models/model.h"
@@ -38,7 +39,7 @@ std::vector<int64_t> micro_batches(const PlanRequest& request) {
 // Rows of logits at a time: the usual number and the powers of two below it.
 std::vector<int64_t> chunks_of(const PlanRequest& request, int64_t micro) {
   if (request.loss_chunk) return {*request.loss_chunk};
-  const int64_t usual = default_loss_chunk(request.experiment, micro * request.experiment.sample_tokens());
+  const int64_t usual = default_loss_chunk(request.experiment, micro * request.experiment.sample_rows());
   std::vector<int64_t> chunks = {usual};
   if (rule_of(request.experiment.task.task).scores) return chunks;  // there are no logits
   for (int64_t chunk = 512; chunk >= kLeastChunk; chunk /= 2)
@@ -143,6 +144,19 @@ std::vector<int64_t> Search::segment_sizes() const {
     if (layers_ <= kEverySegment || ceil_div(layers_, segments) == segment) sizes.push_back(segment);
   }
   return sizes;
+}
+
+// All of a shallow model; of several stacks, whose depth nothing is derived for, the ends of stacks and a few
+// between.
+std::vector<int64_t> Search::measured_places() const {
+  constexpr int64_t kParts = 4;
+  std::set<int64_t> places;
+  const auto& two = request_.experiment.model.encoder_decoder;
+  for (int64_t place = 1; place < layers_; ++place)
+    if (layers_ < DepthModel::kFewest || (two && place == two->encoder_layers) ||
+        place * kParts / layers_ != (place - 1) * kParts / layers_)
+      places.insert(place);
+  return {places.begin(), places.end()};
 }
 
 RecomputeChoice Search::choice_of(const Spot& spot) const {

@@ -217,9 +217,10 @@ void RecipeBuilder::check_family() {
   const std::string& named = translator_.report().model_name;
   const std::string& name = named.empty() ? recipe_.model : named;
   if (const auto family = unsupported_family(name))
-    problems_.add_first(given->second.place, "model: '" + excerpt(name) +
-                                                 "' is, by its name, of a family that is not supported: " +
-                                                 *family + " (llama, mistral, qwen2 and qwen3 are)");
+    problems_.add_first(given->second.place,
+                        "model: '" + excerpt(name) +
+                            "' is, by its name, of a family that is not supported: " + *family +
+                            " (llama, mistral, qwen2, qwen3, gla, t5 and mt5 are)");
 }
 
 void RecipeBuilder::conflict(const std::string& key, const std::string& message) {
@@ -276,6 +277,10 @@ void RecipeBuilder::check_task(const Recipe& recipe) {
                  (scores ? std::string("; it reads ") +
                                (own == DataFormat::preference ? "preference" : "sentence-label")
                          : std::string("; preference is for reward, sentence-label for classify")));
+  if (recipe.data.target_length > 0 && recipe.task != Task::seq2seq)
+    conflict("data.max_length", "a source and a target are of task: seq2seq; " + task + " has one length");
+  if (recipe.data.packing && recipe.task == Task::seq2seq)
+    conflict("data.packing", "is not supported beside " + task);
   if (!scores) return;
   if (recipe.data.packing) conflict("data.packing", "is not supported beside " + task);
   if (recipe.memory.loss_chunk != kAuto)

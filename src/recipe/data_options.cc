@@ -57,16 +57,44 @@ Option data_truncation() {
 }
 
 Option data_max_length() {
-  constexpr IntegerRange kTokens = {1, int64_t{1} << 24};
-  return make(
-      "data.max_length", [](auto& recipe) -> auto& { return recipe.data.max_length; },
-      "null or " + describe(kTokens),
-      "tokens of a sequence; longer ones are cut. null: as many as the longest row has",
-      [kTokens](const Node& node, Folder) -> std::optional<int64_t> {
-        if (node.kind == Node::Kind::null) return kLongestRow;
-        return read_integer(node, kTokens);
-      },
-      [](int64_t length) { return length == kLongestRow ? Json(nullptr) : Json(length); });
+  static constexpr IntegerRange kTokens = {1, int64_t{1} << 24};
+  Option option;
+  option.key = "data.max_length";
+  option.values = "null, " + describe(kTokens) + ", or {source, target}";
+  option.meaning =
+      "tokens of a sequence; longer ones are cut. null: as many as the longest row has. {source, target}: of "
+      "task: "
+      "seq2seq";
+  option.set = [](Recipe& recipe, const Node& node, Folder) {
+    auto& data = recipe.data;
+    if (node.kind == Node::Kind::map) {
+      const auto part = [&](std::string_view key) {
+        const auto at =
+            std::find_if(node.items.begin(), node.items.end(), [&](const Node& n) { return n.key == key; });
+        return at == node.items.end() ? nullptr : &*at;
+      };
+      const Node* source = part("source");
+      const Node* target = part("target");
+      if (node.items.size() != 2 || source == nullptr || target == nullptr) return false;
+      const auto most = read_integer(*source, kTokens), of_target = read_integer(*target, kTokens);
+      if (!most || !of_target) return false;
+      data.max_length = *most;
+      data.target_length = *of_target;
+      return true;
+    }
+    const auto length =
+        node.kind == Node::Kind::null ? std::optional<int64_t>(kLongestRow) : read_integer(node, kTokens);
+    if (!length) return false;
+    data.max_length = *length;
+    data.target_length = 0;
+    return true;
+  };
+  option.get = [](const Recipe& recipe) {
+    const auto& data = recipe.data;
+    if (data.target_length > 0) return Json({{"source", data.max_length}, {"target", data.target_length}});
+    return data.max_length == kLongestRow ? Json(nullptr) : Json(data.max_length);
+  };
+  return option;
 }
 
 Option data_train_on_prompt() {

@@ -42,7 +42,7 @@ TEST(RecipeErrors, wrong_types_say_what_is_expected_and_what_was_found) {
             "q.yaml:2: method.r: expected a whole number from 1 to 8,192, found the quoted text '8'");
   EXPECT_EQ(error_of("method: lora"), "q.yaml:2: method: expected a map of keys, found 'lora'");
   EXPECT_EQ(error_of("task: [sft]"),
-            "q.yaml:2: task: expected sft | pretrain | reward | classify, found a list");
+            "q.yaml:2: task: expected sft | pretrain | seq2seq | reward | classify, found a list");
   EXPECT_EQ(error_of("seed:"),
             "q.yaml:2: seed: expected a whole number from 0 to 9,007,199,254,740,992, found nothing");
   EXPECT_EQ(error_of("data: {shuffle: yes}"), "q.yaml:2: data.shuffle: expected true or false, found 'yes'");
@@ -156,15 +156,16 @@ TEST(RecipeErrors, keys_that_contradict_each_other_are_errors) {
 
 // One recipe for each line of the list, and the other way round: a line without a recipe here fails.
 TEST(RecipeErrors, what_does_not_exist_yet_is_refused_by_name) {
-  std::map<std::string, std::vector<std::string>> wanted = {
-      {"data.loader_threads", {"2"}},         {"data.pin", {"true", "false"}},
-      {"eval.metrics", {"[accuracy]", "[]"}}, {"data.max_length", {"{source: 512, target: 128}"}},
-      {"data.columns", {"{chosen: c}"}},      {"device", {"cuda:0,1", "cuda:0"}}};
+  std::map<std::string, std::vector<std::string>> wanted = {{"data.loader_threads", {"2"}},
+                                                            {"data.pin", {"true", "false"}},
+                                                            {"eval.metrics", {"[accuracy]", "[]"}},
+                                                            {"data.columns", {"{chosen: c}"}},
+                                                            {"device", {"cuda:0,1", "cuda:0"}}};
   for (const Unsupported& entry : unsupported()) {
     const std::string key(entry.key);
     EXPECT_NE(find_option(key), nullptr) << key;
     std::vector<std::string> values = wanted[key];
-    if (key != "data.max_length" && key != "data.columns")
+    if (key != "data.columns")
       for (const std::string_view value : entry.missing) values.emplace_back(value);
     EXPECT_TRUE(!values.empty() || key == "save.format") << key << ": no value of this test is refused";
     for (const std::string& value : values) {

@@ -135,7 +135,9 @@ struct Recipe {
     std::string chat_template = "auto";
     std::optional<std::string> template_source;  // Jinja, or the path of a file of it
     std::optional<std::string> date;             // of templates that print one: YYYY-MM-DD
-    int64_t max_length = 1024;
+    int64_t max_length = 1024;                   // of task: seq2seq, of sources
+    int64_t target_length = 0;                   // of its targets; 0: as much
+    [[nodiscard]] int64_t targets_at_most() const { return target_length > 0 ? target_length : max_length; }
     Truncation truncation = Truncation::right;
     bool packing = false;
     RowErrors on_error = RowErrors::stop;

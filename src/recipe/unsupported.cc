@@ -29,8 +29,7 @@ std::string not_yet(std::string_view key, std::string_view value) {
 
 const std::vector<Unsupported>& unsupported() {
   static const std::vector<Unsupported> kList = {
-      {"task", {"seq2seq", "dpo"}, {}},
-      {"data.max_length", {"source", "target"}, {}},
+      {"task", {"dpo"}, {}},
       {"data.loader_threads", {}, {"auto", "1"}},
       {"data.pin", {}, {"auto"}},
       // fp16 needs loss scaling.

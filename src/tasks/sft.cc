@@ -4,7 +4,7 @@
 namespace plimsoll {
 
 Graph build_next_token_loss(const LossRequest& r) {
-  return build_loss(r.model, r.shape, r.dtype, r.chunk, r.loss_name);
+  return build_loss(r.model, r.shape, r.dtype, r.chunk, r.mode, r.loss_name);
 }
 
 const TaskRule sft_task{.task = Task::sft, .unit = "target tokens", .loss = build_next_token_loss};

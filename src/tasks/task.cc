@@ -7,7 +7,7 @@
 namespace plimsoll {
 
 const TaskRule& rule_of(Task task) {
-  static constexpr std::array<const TaskRule*, 4> kRules = {
+  static constexpr std::array kRules = {
 #define TASK(name, meaning) &name##_task,
 #include "tasks/tasks.def"
 #undef TASK
@@ -16,8 +16,8 @@ const TaskRule& rule_of(Task task) {
 }
 
 std::string_view to_string(Task task) {
-  static constexpr std::array<std::string_view, 4> kNames = {
-#define TASK(name, meaning) #name,
+  static constexpr std::array kNames = {
+#define TASK(name, meaning) std::string_view(#name),
 #include "tasks/tasks.def"
 #undef TASK
   };
@@ -36,8 +36,8 @@ Metrics metrics_of(const TaskSpec& task, std::span<const double> sums) {
 
 Graph with_sequence_loss(const LossRequest& request, OpKind loss, int64_t targets, int64_t sums,
                          Attrs attrs) {
-  ScoredGraph scored =
-      build_scores(request.model, request.shape, request.dtype, request.task.outputs, request.scores_name);
+  ScoredGraph scored = build_scores(request.model, request.shape, request.dtype, request.task.outputs,
+                                    request.mode, request.scores_name);
   Graph& graph = scored.graph;
   const TensorId given = graph.add_tensor({graph.axis_input(kSequenceAxis, "targets"),
                                            {request.shape.sequences, targets},

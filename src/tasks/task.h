@@ -51,6 +51,7 @@ struct LossRequest {
   int64_t chunk;          // rows of logits at a time, where the task has logits
   std::string loss_name;  // the metric tensor of its sums, f64: the loss, what that is divided by, and others
   std::string scores_name;  // of the metric tensor that scores remain in, where the task has scores; or empty
+  Mode mode = Mode::train;
 };
 
 struct TaskRule {

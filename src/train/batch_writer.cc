@@ -1,22 +1,57 @@
 #include "train/batch_writer.h"
 
 #include <algorithm>
+#include <numeric>
+
+#include "data/example.h"
 
 namespace plimsoll {
+namespace {
+
+template <class T>
+std::span<T> tensor_or_none(const Executor& program, const std::string& name) {
+  return program.has(name) ? program.tensor<T>(name) : std::span<T>{};
+}
+
+}  // namespace
+
+AxisInputs::AxisInputs(const Executor& program, const std::string& prefix)
+    : input_ids_(program.tensor<int32_t>(prefix + "input_ids")),
+      labels_(tensor_or_none<int32_t>(program, prefix + "labels")),
+      positions_(program.tensor<int32_t>(prefix + "positions")),
+      samples_(program.tensor<int32_t>(prefix + "samples")),
+      seq_starts_(program.tensor<int32_t>(prefix + "seq_starts")) {}
+
+AxisInputs::Live AxisInputs::write(const MicroBatch& batch, const Documents& which) {
+  for (const std::span<int32_t> zeros : {input_ids_, positions_, samples_})
+    std::fill(zeros.begin(), zeros.end(), 0);
+  std::fill(labels_.begin(), labels_.end(), kIgnoreLabel);
+  Live live;
+  std::fill(seq_starts_.begin(), seq_starts_.end(), 0);
+  for (size_t s = which.first; s < static_cast<size_t>(batch.live_sequences); s += which.every) {
+    const auto from = batch.seq_starts[s];
+    const auto count = batch.seq_starts[s + 1] - from - which.without_last;
+    const auto at = static_cast<std::ptrdiff_t>(live.tokens);
+    std::copy_n(batch.input_ids.begin() + from, count, input_ids_.begin() + at);
+    if (!labels_.empty()) std::copy_n(batch.labels.begin() + from, count, labels_.begin() + at);
+    std::copy_n(batch.positions.begin() + from, count, positions_.begin() + at);
+    std::fill_n(samples_.begin() + at, count, batch.sample_in_batch[s]);
+    live.tokens += count;
+    ++live.sequences;
+    std::fill(seq_starts_.begin() + live.sequences, seq_starts_.end(), static_cast<int32_t>(live.tokens));
+  }
+  return live;
+}
 
 BatchWriter::BatchWriter(const Executor& program, const ModelSpec& model)
     : model_(model),
-      input_ids_(program.tensor<int32_t>("input_ids")),
-      labels_(program.has("labels") ? program.tensor<int32_t>("labels") : std::span<int32_t>{}),
-      positions_(program.tensor<int32_t>("positions")),
-      samples_(program.tensor<int32_t>("samples")),
-      seq_starts_(program.tensor<int32_t>("seq_starts")),
-      last_rows_(program.has("sequences.last_rows") ? program.tensor<int32_t>("sequences.last_rows")
-                                                    : std::span<int32_t>{}),
-      targets_(program.has("sequences.targets") ? program.tensor<float>("sequences.targets")
-                                                : std::span<float>{}),
-      inv_freq_(program.has("inv_freq") ? program.tensor<float>("inv_freq") : std::span<float>{}),
-      step_(program.tensor<double>(kStepTensor)) {}
+      first_(program, ""),
+      last_rows_(tensor_or_none<int32_t>(program, "sequences.last_rows")),
+      targets_(tensor_or_none<float>(program, "sequences.targets")),
+      inv_freq_(tensor_or_none<float>(program, "inv_freq")),
+      step_(program.tensor<double>(kStepTensor)) {
+  if (model.encoder_decoder) decoder_.emplace(program, "decoder.");
+}
 
 void BatchWriter::set_seed(uint64_t seed) {
   set(StepValue::seed_low, static_cast<double>(seed & 0xFFFFFFFFU));
@@ -35,23 +70,25 @@ void BatchWriter::write_scored_rows(const MicroBatch& batch) {
   set(live_tokens_of(kSequenceAxis), static_cast<double>(batch.live_sequences));
 }
 
+void BatchWriter::set_live(AxisId axis, const AxisInputs::Live& live) {
+  set(live_tokens_of(axis), static_cast<double>(live.tokens));
+  set(live_sequences_of(axis), static_cast<double>(live.sequences));
+}
+
 void BatchWriter::write(const MicroBatch& batch) {
-  std::copy(batch.input_ids.begin(), batch.input_ids.end(), input_ids_.begin());
-  if (!labels_.empty()) std::copy(batch.labels.begin(), batch.labels.end(), labels_.begin());
+  if (decoder_) {
+    set_live(kFirstAxis, first_.write(batch, {.first = 0, .every = 2}));
+    // The last token of a target is nobody's input.
+    set_live(kFirstAxis + 1, decoder_->write(batch, {.first = 1, .every = 2, .without_last = 1}));
+    return;
+  }
+  set_live(kFirstAxis, first_.write(batch, {}));
   if (!targets_.empty()) std::copy(batch.targets.begin(), batch.targets.end(), targets_.begin());
   if (!last_rows_.empty()) write_scored_rows(batch);
-  std::copy(batch.positions.begin(), batch.positions.end(), positions_.begin());
-  std::copy(batch.seq_starts.begin(), batch.seq_starts.end(), seq_starts_.begin());
-  std::fill(samples_.begin(), samples_.end(), 0);
   const auto width = static_cast<size_t>(model_.head_dim / 2 + 1);
-  for (size_t s = 0; s + 1 < batch.seq_starts.size(); ++s) {
-    const int32_t start = batch.seq_starts[s];
-    const int32_t end = batch.seq_starts[s + 1];
-    std::fill(samples_.begin() + start, samples_.begin() + end, batch.sample_in_batch[s]);
-    if (!inv_freq_.empty()) rope_frequencies(model_, end - start, inv_freq_.subspan(s * width, width));
-  }
-  set(StepValue::live_tokens, static_cast<double>(batch.live_tokens));
-  set(StepValue::live_sequences, static_cast<double>(batch.live_sequences));
+  for (size_t s = 0; !inv_freq_.empty() && s + 1 < batch.seq_starts.size(); ++s)
+    rope_frequencies(model_, batch.seq_starts[s + 1] - batch.seq_starts[s],
+                     inv_freq_.subspan(s * width, width));
 }
 
 }  // namespace plimsoll

@@ -12,21 +12,46 @@
 
 namespace plimsoll {
 
+// The inputs of one token axis.
+class AxisInputs {
+ public:
+  // `prefix`: of their names; empty of the first axis.
+  AxisInputs(const Executor& program, const std::string& prefix);
+
+  struct Documents {
+    size_t first = 0, every = 1;  // documents first, first + every, ...
+    int32_t without_last = 0;     // tokens at the end of each that are left out
+  };
+  struct Live {
+    int64_t tokens = 0, sequences = 0;
+  };
+  // Copies ids, labels where there are some, positions and samples of these documents; what is behind them is
+  // as MicroBatch has it. Allocates nothing.
+  Live write(const MicroBatch& batch, const Documents& which);
+
+ private:
+  std::span<int32_t> input_ids_, labels_, positions_, samples_, seq_starts_;
+};
+
 class BatchWriter {
  public:
   BatchWriter(const Executor& program, const ModelSpec& model);
 
-  // Copies ids, positions and labels, or targets; fills samples, rotary frequencies, the live counts and,
-  // where sequences are scored, the rows that are. Allocates nothing.
+  // Fills the inputs of every axis, rotary frequencies, numbers of sequences, the live counts and, where
+  // sequences are scored, the rows that are. Of an encoder and a decoder, documents are sources and targets
+  // in turn. Allocates nothing.
   void write(const MicroBatch& batch);
   void set(StepValue which, double value) { step_[static_cast<size_t>(which)] = value; }
   void set_seed(uint64_t seed);
 
  private:
   void write_scored_rows(const MicroBatch& batch);
+  void set_live(AxisId axis, const AxisInputs::Live& live);
 
   const ModelSpec& model_;
-  std::span<int32_t> input_ids_, labels_, positions_, samples_, seq_starts_, last_rows_;
+  AxisInputs first_;
+  std::optional<AxisInputs> decoder_;
+  std::span<int32_t> last_rows_;
   std::span<float> targets_;
   std::span<float> inv_freq_;
   std::span<double> step_;

@@ -74,6 +74,8 @@ ExampleEncoder make_encoder(const Recipe& recipe, const ColumnBinding& binding, 
   options.message_role = binding.message_role;
   options.message_content = binding.message_content;
   options.max_length = recipe.data.max_length;
+  options.target_length = recipe.data.targets_at_most();
+  if (model.encoder_decoder) options.start = static_cast<int32_t>(model.encoder_decoder->start_token);
   options.too_long = too_long(recipe.data.truncation);
   options.train_on_prompt = learns_prompts(recipe, binding.format);
   options.joined = recipe.data.chat_template == "trl";
@@ -88,7 +90,8 @@ ExampleEncoder make_encoder(const Recipe& recipe, const ColumnBinding& binding, 
   options.eos = *data.special.end_of_text;
   if (recipe.data.bos) options.begin = text_start(*data.tokenizer, options.eos);
   EncodeConversation converse;
-  if (auto chat = template_of(recipe, binding)) {
+  auto chat = recipe.task == Task::seq2seq ? std::nullopt : template_of(recipe, binding);
+  if (chat) {
     std::optional<int32_t> end_of_turn;
     if (const auto end = recipe.data.special_tokens.find("eot_token");
         end != recipe.data.special_tokens.end())
@@ -148,6 +151,16 @@ std::optional<RowFormat> format_of(const Recipe& recipe, std::span<const Column>
   return RowFormat::text;
 }
 
+void require_two_texts(const ColumnBinding& binding, const std::string& where) {
+  const bool two = binding.format == RowFormat::prompt_response || binding.format == RowFormat::alpaca ||
+                   (binding.format == RowFormat::input_ids && binding.columns.size() == 2);
+  if (!two)
+    throw UsageError(
+        where +
+        ": task: seq2seq needs a source and a target in each row, such as columns source and target, or "
+        "input_ids and labels. Name yours: data.columns: {prompt: ..., response: ...}.");
+}
+
 OpenRows open_rows(const Recipe& recipe, const std::vector<TrainSource>& sources) {
   std::vector<WeightedPath> paths;
   for (const TrainSource& source : sources) paths.push_back({source.path, source.weight});
@@ -155,6 +168,7 @@ OpenRows open_rows(const Recipe& recipe, const std::vector<TrainSource>& sources
       Dataset::open(paths, recipe.data.on_error == RowErrors::skip ? OnError::skip : OnError::stop);
   ColumnBinding binding = bind_columns(dataset.columns(), format_of(recipe, dataset.columns()),
                                        recipe.data.columns, dataset.name());
+  if (recipe.task == Task::seq2seq) require_two_texts(binding, dataset.name());
   dataset.select(binding.columns, binding.read_as());
   RowSubset rows = named_rows(dataset, sources);
   return {std::move(dataset), std::move(binding), std::move(rows)};

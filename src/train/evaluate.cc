@@ -77,6 +77,7 @@ Experiment experiment_of(const EvalOptions& options, const ModelPaths& paths, Re
     recipe.data.max_length = std::min(recipe.data.max_length, *longest);
   }
   experiment.max_length = recipe.data.max_length;
+  if (experiment.model.encoder_decoder) experiment.target_length = recipe.data.targets_at_most();
   return experiment;
 }
 
@@ -115,7 +116,7 @@ EvalPlan plan_evaluation(const Experiment& experiment, int64_t batch, const CpuS
   plan.batch = batch;
   Variant variant;
   variant.micro_batch = variant.eval_micro_batch = batch;
-  variant.loss_chunk = default_loss_chunk(experiment, batch * experiment.sample_tokens());
+  variant.loss_chunk = default_loss_chunk(experiment, batch * experiment.sample_rows());
   plan.programs = build_evaluation_programs(experiment, variant, describe_cpu(cpu.isa, cpu.threads));
   plan.layout = lay_out(plan.programs);
   validate(plan.programs, plan.layout);

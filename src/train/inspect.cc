@@ -54,10 +54,24 @@ BatchFile read_samples(const nlohmann::json& samples, const Experiment& experime
   return read;
 }
 
+// {"pairs": [{"source": ids, "target": ids}]} of an encoder and a decoder.
+BatchFile read_pairs(const nlohmann::json& pairs, const Experiment& experiment) {
+  BatchFile read{EffectiveBatch(static_cast<int64_t>(pairs.size()), eval_shape(experiment)), {}};
+  for (const auto& pair : pairs) {
+    Example example;
+    append_source(pair.at("source").get<Ids>(), example);
+    append_target(pair.at("target").get<Ids>(),
+                  static_cast<int32_t>(experiment.model.encoder_decoder->start_token), example);
+    read.batch.add(example);
+  }
+  return read;
+}
+
 BatchFile read_batch(const fs::path& file, const Experiment& experiment) {
   const nlohmann::json json = read_json(file, 16 * kMiB);
   try {
     if (rule_of(experiment.task.task).scores) return read_samples(json.at("samples"), experiment);
+    if (experiment.model.encoder_decoder) return read_pairs(json.at("pairs"), experiment);
     const auto& sequences = json.at("sequences");
     BatchFile read{EffectiveBatch(static_cast<int64_t>(sequences.size()), eval_shape(experiment)), {}};
     for (const auto& sequence : sequences) {
@@ -131,7 +145,7 @@ class BatchInspection {
 
   [[nodiscard]] bool scores() const { return rule_of(experiment_.task.task).scores; }
   std::vector<Graph> build(const Recipe& recipe, const CpuSettings& cpu) const {
-    const int64_t tokens = micro_ * experiment_.sample_tokens();
+    const int64_t tokens = micro_ * experiment_.sample_rows();
     const int64_t chunk = recipe.memory.loss_chunk == kAuto ? default_loss_chunk(experiment_, tokens)
                                                             : std::min(recipe.memory.loss_chunk, tokens);
     Variant variant;
@@ -141,11 +155,12 @@ class BatchInspection {
     variant.loss_chunk = chunk;
     const DeviceDescription device = describe_cpu(cpu.isa, cpu.threads);
     std::vector<Graph> programs = build_programs(experiment_, variant, device);
-    const BatchShape shape{tokens, micro_ * experiment_.sample_sequences(), experiment_.max_length};
+    const BatchShape shape = experiment_.batch_shape(micro_, 1);
     const DType compute = experiment_.precision.compute;
-    Graph logits =
-        scores() ? build_scores(experiment_.model, shape, compute, experiment_.task.outputs, kKept).graph
-                 : build_logits(experiment_.model, shape, compute);
+    Graph logits = scores() ? build_scores(experiment_.model, shape, compute, experiment_.task.outputs,
+                                           Mode::evaluate, kKept)
+                                  .graph
+                            : build_logits(experiment_.model, shape, compute);
     PassContext context;
     context.device = &device;
     if (experiment_.lora) context.lora = &experiment_.lora_options;
@@ -183,15 +198,21 @@ class BatchInspection {
     const int64_t width = row.shape.last();
     const int64_t row_bytes = width * size_of(row.dtype);
     BatchWriter writer(program, experiment_.model);
-    Dumped logits{{kKept, row.dtype, {scores() ? batch.sequences() : batch.tokens(), width}}, {}};
+    int64_t kept = 0;
+    Dumped logits{{kKept, row.dtype, {0, width}}, {}};
+    const bool two = experiment_.model.encoder_decoder.has_value();
     for (int64_t i = 0; i < batch.micro_steps(micro_); ++i) {
       batch.fill(i, batch_);
       writer.write(batch_);
       program.run();
-      const int64_t rows = scores() ? batch_.live_sequences : batch_.live_tokens;
+      const int64_t rows = scores() ? batch_.live_sequences
+                           : two    ? live_tokens(program.tensor<double>(kStepTensor).data(), kFirstAxis + 1)
+                                    : batch_.live_tokens;
+      kept += rows;
       const auto live = state_.bytes(row).first(static_cast<size_t>(rows * row_bytes));
       logits.bytes.insert(logits.bytes.end(), live.begin(), live.end());
     }
+    logits.spec.shape = {kept, width};
     out.push_back(std::move(logits));
   }
 
@@ -249,7 +270,7 @@ void write_inspection(const Recipe& recipe, const InspectOptions& options) {
   const BatchFile file = read_batch(options.batch, experiment);
   if (file.batch.target_tokens() == 0)
     throw UsageError(options.batch.string() + ": no token of the batch is a target");
-  experiment.effective_batch = file.batch.sequences();
+  experiment.effective_batch = file.batch.packed_sequences();
   const CpuSettings cpu = cpu_settings(options.machine);
   start_threads(cpu.threads);
   const int64_t micro = recipe.batch.micro == kAuto ? experiment.effective_batch : recipe.batch.micro;

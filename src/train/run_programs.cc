@@ -6,7 +6,9 @@
 namespace plimsoll {
 
 SequenceShape eval_shape(const Experiment& experiment) {
-  return {experiment.sample_tokens(), experiment.sample_sequences(), targets_of(experiment.task)};
+  // A target begins with a token that is no part of it.
+  const int64_t starts = experiment.model.encoder_decoder ? 1 : 0;
+  return {experiment.sample_tokens() + starts, experiment.sample_sequences(), targets_of(experiment.task)};
 }
 
 SequenceShape train_shape(const Experiment& experiment) {

@@ -118,6 +118,11 @@ TaskSpec read_task(const Recipe& recipe, const ModelSpec& model) {
   TaskSpec task;
   task.task = recipe.task;
   const std::string config = recipe.model + "/config.json";
+  if (model.encoder_decoder.has_value() != (task.task == Task::seq2seq))
+    throw UsageError(config + ": is a " + model.architecture +
+                     (model.encoder_decoder ? ", an encoder and a decoder: task: seq2seq is for it, not "
+                                            : ", which has no encoder: task: sft is for it, not ") +
+                     std::string(to_string(task.task)));
   if (!rule_of(task.task).scores) {
     if (model.scores_sequences)
       throw UsageError(config + ": is a " + model.architecture +
@@ -174,6 +179,7 @@ Experiment read_experiment(const Recipe& recipe) {
   experiment.optimizer = optimizer_of(recipe.optimizer);
   experiment.effective_batch = recipe.batch.effective;
   experiment.max_length = recipe.data.max_length;
+  if (experiment.model.encoder_decoder) experiment.target_length = recipe.data.targets_at_most();
   if (recipe.data.packing) experiment.documents = packed_documents(recipe.data.max_length);
   experiment.evaluates = recipe.data.eval.kind != EvalSource::Kind::none;
   const std::optional<int64_t> longest = experiment.model.longest_text();

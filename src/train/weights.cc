@@ -229,7 +229,10 @@ void load_base_weights(const PersistentState& state, const fs::path& folder, con
 void init_base_weights(const PersistentState& state, const ModelSpec& model, uint64_t seed) {
   std::vector<std::byte> staging(static_cast<size_t>(kLoadStagingBytes));
   for (const TableRow* row : base_rows(state)) {
-    const NewValues value(*row, seed, model.initializer_range);
+    // T5's table is not scaled where it is read: transformers gives it sqrt(d_model) times as much.
+    const bool table = model.encoder_decoder && row->parameter.part == WeightPart::embedding;
+    const double wider = table ? std::sqrt(static_cast<double>(model.hidden)) : 1.0;
+    const NewValues value(*row, seed, wider * model.initializer_range);
     if (const auto nf4 = find_nf4(state, *row)) {
       const std::span chunk(reinterpret_cast<float*>(staging.data()), staging.size() / sizeof(float));
       quantise_values(state, *nf4, chunk, [&](int64_t first, std::span<float> to) {
@@ -328,21 +331,24 @@ std::optional<uint32_t> write_adapter(const PersistentState& state, const LoraOp
     return is_weight(row) && row.parameter.origin == Origin::fresh;
   });
   const nlohmann::json revision = from.revision ? nlohmann::json(*from.revision) : nlohmann::json(nullptr);
-  const nlohmann::json config = {{"base_model_name_or_path", from.base},
-                                 {"revision", revision},
-                                 {"bias", "none"},
-                                 {"fan_in_fan_out", false},
-                                 {"inference_mode", true},
-                                 {"init_lora_weights", true},
-                                 {"lora_alpha", lora.alpha},
-                                 {"lora_dropout", lora.dropout},
-                                 {"modules_to_save", scores ? Json({"classifier", "score"}) : Json(nullptr)},
-                                 {"peft_type", "LORA"},
-                                 {"r", lora.r},
-                                 {"target_modules", lora.targets.empty() ? targets : lora.targets},
-                                 {"task_type", scores ? "SEQ_CLS" : "CAUSAL_LM"},
-                                 {"use_dora", false},
-                                 {"use_rslora", lora.rslora}};
+  const nlohmann::json config = {
+      {"base_model_name_or_path", from.base},
+      {"revision", revision},
+      {"bias", "none"},
+      {"fan_in_fan_out", false},
+      {"inference_mode", true},
+      {"init_lora_weights", true},
+      {"lora_alpha", lora.alpha},
+      {"lora_dropout", lora.dropout},
+      {"modules_to_save", scores ? Json({"classifier", "score"}) : Json(nullptr)},
+      {"peft_type", "LORA"},
+      {"r", lora.r},
+      {"target_modules", lora.targets.empty() ? targets : lora.targets},
+      {"task_type", scores                                           ? "SEQ_CLS"
+                    : from.config.value("is_encoder_decoder", false) ? "SEQ_2_SEQ_LM"
+                                                                     : "CAUSAL_LM"},
+      {"use_dora", false},
+      {"use_rslora", lora.rslora}};
   write_file_atomically(to / "adapter_config.json", config.dump(2) + "\n");
   write_kept(from.files, to);
   return write_rows(state, adapter_rows(state), to / "adapter_model.safetensors",

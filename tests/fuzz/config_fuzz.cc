@@ -19,6 +19,6 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   for (const float frequency : frequencies)
     check_internal(std::isfinite(frequency), "a frequency is not finite");
   check_internal(count_parameters(spec) > 0, "a model without parameters");
-  if (spec.layers <= 4) build_loss(spec, {.tokens = 16, .sequences = 1, .length = 16}, DType::f32, 8, "loss");
+  if (spec.layers <= 4) build_loss(spec, {16, 1, 16, 8, 8}, DType::f32, 8, Mode::train, "loss");
   return 0;
 }

@@ -10,7 +10,7 @@ namespace {
 
 // Words of names on the hub and of torchtune's modules. What a name says of vision or experts comes first:
 // such models carry the names of families that exist.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 46> kWords = {
+constexpr std::array<std::pair<std::string_view, std::string_view>, 45> kWords = {
     {{"mixtral", "mixtral (mixture of experts)"},
      {"a22b", "mixture of experts"},
      {"a3b", "mixture of experts"},
@@ -55,7 +55,6 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 46> kWords =
      {"llama4", "llama4"},
      {"scout", "llama4"},
      {"maverick", "llama4"},
-     {"t5", "t5"},
      {"bert", "bert"}}};
 
 }  // namespace

@@ -1,0 +1,235 @@
+// T5 and mT5: an encoder over the first axis, a decoder over a second one, relative position biases by
+// distance, no scaling of scores, no biases. Names and places of dropout as in transformers' modeling_t5.py.
+#include <algorithm>
+#include <cmath>
+
+#include "graph/op_kind.h"
+#include "models/family.h"
+
+namespace plimsoll {
+namespace {
+
+// A table by distance is an embedding in a module whose name holds "bias": Hugging Face's Trainer does not
+// decay it.
+constexpr ParameterInfo kDistances{.decays = false};
+constexpr AxisId kDecoderAxis = 1;
+
+void parse_sizes(const ConfigReader& in, ModelSpec& spec) {
+  spec.hidden = in.integer("d_model", 1, kWidest);
+  spec.mlp_width = in.integer("d_ff", 1, kWidest);
+  spec.heads = spec.kv_heads = in.integer("num_heads", 1, kWidest);
+  spec.head_dim = in.integer("d_kv", 1, 256, 64);
+  spec.vocab = in.integer("vocab_size", 1, kLargestVocab);
+  if (spec.head_dim % 8 != 0)
+    in.fail("a head size of " + std::to_string(spec.head_dim) +
+            " is not supported: a multiple of 8 up to 256 is");
+  EncoderDecoderSpec& two = spec.encoder_decoder.emplace();
+  two.encoder_layers = in.integer("num_layers", 1, kMostLayers);
+  two.decoder_layers = in.integer("num_decoder_layers", 1, kMostLayers, two.encoder_layers);
+  spec.layers = two.encoder_layers + two.decoder_layers;
+  spec.windows.assign(static_cast<size_t>(spec.layers), 0);
+  two.relative_buckets = in.integer("relative_attention_num_buckets", 4, 1 << 16, 32);
+  two.relative_distance = in.integer("relative_attention_max_distance", 2, kMostPositions, 128);
+  if (two.relative_buckets % 4 != 0 || two.relative_distance <= two.relative_buckets / 2)
+    in.fail(
+        "'relative_attention_num_buckets' must be a multiple of 4 below twice "
+        "'relative_attention_max_distance'");
+}
+
+void parse(const ConfigReader& in, const char* usual_mlp, ModelSpec& spec) {
+  parse_sizes(in, spec);
+  EncoderDecoderSpec& two = *spec.encoder_decoder;
+  two.dropout = in.number("dropout_rate", 0.1, 0.0, 0.99);
+  const std::string mlp = in.text("feed_forward_proj", usual_mlp);
+  if (mlp != "relu" && mlp != "gated-gelu")
+    in.fail("feed_forward_proj '" + mlp + "' is not supported; supported: relu, gated-gelu");
+  two.gated = mlp == "gated-gelu";
+  spec.tied_head = in.flag("tie_word_embeddings", true);
+  two.start_token = in.integer("decoder_start_token_id", 0, spec.vocab - 1,
+                               in.integer("pad_token_id", 0, spec.vocab - 1, 0));
+  spec.rms_norm_eps = in.number("layer_norm_epsilon", 1e-6, 0.0, 1.0);
+  spec.rope.type = RopeType::none;
+  spec.max_positions = kMostPositions;  // distances have no end
+  spec.initializer_range =
+      in.number("initializer_factor", 1.0, 0.0, 1000.0) / std::sqrt(static_cast<double>(spec.hidden));
+}
+
+// transformers 5 writes what earlier ones read out of tie_word_embeddings.
+void parse_t5(const ConfigReader& in, ModelSpec& spec) {
+  parse(in, "relu", spec);
+  spec.encoder_decoder->scales_head = in.flag("scale_decoder_outputs", spec.tied_head);
+}
+
+void parse_mt5(const ConfigReader& in, ModelSpec& spec) { parse(in, "gated-gelu", spec); }
+
+// Leaves the builder on the decoder's axis, whose labels are learnt.
+void inputs(ModelBuilder& b) {
+  b.token_inputs(kFirstAxis, b.shape().tokens);
+  const AxisId decoder = b.graph().add_axis("decoder");
+  b.token_inputs(decoder, b.shape().target_tokens);
+  b.set_axis(decoder);
+}
+
+// One of the two stacks, on the axis at hand.
+class Stack {
+ public:
+  Stack(ModelBuilder& builder, std::string name, int64_t layers)
+      : b_(builder),
+        spec_(builder.spec()),
+        two_(*builder.spec().encoder_decoder),
+        name_(std::move(name)),
+        layers_(layers) {
+    decodes_ = b_.axis() != kFirstAxis;
+    distances_ = b_.parameter(name_ + ".block.0.layer.0.SelfAttention.relative_attention_bias.weight",
+                              {two_.relative_buckets, spec_.heads}, kDistances);
+  }
+
+  // `encoded`: what the encoder made of the first axis, for the decoder.
+  TensorId hidden(TensorId encoded) {
+    const TensorId table = b_.embedding_table();
+    TensorId h_TH = b_.op1(OpKind::embedding, {b_.input_named("input_ids"), table, b_.step()}, {},
+                           name_ + ".embed_tokens", name_ + ".embed_tokens.out");
+    h_TH = dropout(h_TH, name_ + ".embed_dropout");
+    for (int64_t i = 0; i < layers_; ++i) h_TH = layer(h_TH, encoded, i);
+    return h_TH;
+  }
+  TensorId final_norm(TensorId h) {
+    return dropout(b_.norm(h, name_ + ".final_layer_norm", spec_.hidden), name_ + ".final_dropout");
+  }
+
+ private:
+  TensorId dropout(TensorId x, const std::string& scope) { return b_.dropout(x, two_.dropout, scope); }
+
+  Attrs attention_attributes() const {
+    Attrs attrs{{"head_dim", spec_.head_dim}, {"window", int64_t{0}}, {"scale", 1.0}};
+    attrs["length"] = decodes_ ? b_.shape().target_length : b_.shape().length;
+    if (b_.mode() == Mode::train && two_.dropout > 0) attrs["dropout"] = two_.dropout;
+    return attrs;
+  }
+
+  TensorId projected(TensorId x, const std::string& scope) {
+    return b_.linear(x, scope, spec_.hidden, spec_.heads * spec_.head_dim, false);
+  }
+
+  TensorId attention(const std::string& scope, TensorId q, TensorId k, TensorId v, Attrs attrs,
+                     TensorId key_starts, TensorId distances) {
+    Operands operands = {q, k, v, b_.input_named("seq_starts"), b_.step(), key_starts, distances};
+    if (attrs.contains("dropout")) {
+      operands.push_back(b_.input_named("samples"));
+      operands.push_back(b_.input_named("positions"));
+    } else if (distances == kNoTensor) {
+      operands.pop_back();
+    }
+    const TensorId o = b_.op(OpKind::attention, std::move(operands), std::move(attrs),
+                             {kNewTensor, kNewTensor}, scope, scope + ".mix")[0];
+    return b_.linear(o, scope + ".o", spec_.heads * spec_.head_dim, spec_.hidden, false);
+  }
+
+  TensorId self_attention(TensorId n_TH, const std::string& scope) {
+    Attrs attrs = attention_attributes();
+    if (!decodes_) attrs["causal"] = int64_t{0};
+    attrs["max_distance"] = two_.relative_distance;
+    const TensorId q = projected(n_TH, scope + ".q");
+    const TensorId k = projected(n_TH, scope + ".k");
+    const TensorId v = projected(n_TH, scope + ".v");
+    return attention(scope, q, k, v, std::move(attrs), kNoTensor, distances_);
+  }
+
+  // Keys and values are rows of the encoder's axis.
+  TensorId cross_attention(TensorId n_TH, TensorId encoded, const std::string& scope) {
+    Attrs attrs = attention_attributes();
+    attrs["causal"] = int64_t{0};
+    attrs["keys_of"] = int64_t{kFirstAxis};
+    attrs["key_length"] = b_.shape().length;
+    const TensorId q = projected(n_TH, scope + ".q");
+    b_.set_axis(kFirstAxis);
+    const TensorId k = projected(encoded, scope + ".k");
+    const TensorId v = projected(encoded, scope + ".v");
+    const TensorId starts = b_.input_named("seq_starts");
+    b_.set_axis(kDecoderAxis);
+    return attention(scope, q, k, v, std::move(attrs), starts, kNoTensor);
+  }
+
+  TensorId mlp(TensorId n_TH, const std::string& scope) {
+    TensorId s_TM = kNoTensor;
+    if (two_.gated) {
+      const TensorId gate = b_.linear(n_TH, scope + ".wi_0", spec_.hidden, spec_.mlp_width, false);
+      const TensorId up = b_.linear(n_TH, scope + ".wi_1", spec_.hidden, spec_.mlp_width, false);
+      s_TM = b_.op1(OpKind::geglu, {gate, up}, {}, scope, scope + ".act");
+    } else {
+      const TensorId x = b_.linear(n_TH, scope + ".wi", spec_.hidden, spec_.mlp_width, false);
+      s_TM = b_.op1(OpKind::relu, {x}, {}, scope, scope + ".act");
+    }
+    return b_.linear(dropout(s_TM, scope + ".dropout"), scope + ".wo", spec_.mlp_width, spec_.hidden, false);
+  }
+
+  TensorId added(TensorId h, TensorId made, const std::string& scope) {
+    return b_.op1(OpKind::add, {h, dropout(made, scope + ".dropout")}, {}, scope, scope + ".h");
+  }
+
+  TensorId layer(TensorId h_TH, TensorId encoded, int64_t index) {
+    const std::string block = name_ + ".block." + std::to_string(index);
+    b_.begin_block(block, decodes_ ? "decoder layer" : "encoder layer");
+    int part = 0;
+    const auto next = [&] { return block + ".layer." + std::to_string(part++); };
+    const auto normed = [&](const std::string& scope) {
+      return b_.norm(h_TH, scope + ".layer_norm", spec_.hidden);
+    };
+    std::string scope = next();
+    h_TH = added(h_TH, self_attention(normed(scope), scope + ".SelfAttention"), scope);
+    if (decodes_) {
+      scope = next();
+      h_TH = added(h_TH, cross_attention(normed(scope), encoded, scope + ".EncDecAttention"), scope);
+    }
+    scope = next();
+    h_TH = added(h_TH, mlp(normed(scope), scope + ".DenseReluDense"), scope);
+    b_.end_block();
+    return h_TH;
+  }
+
+  ModelBuilder& b_;
+  const ModelSpec& spec_;
+  const EncoderDecoderSpec& two_;
+  std::string name_;
+  int64_t layers_;
+  bool decodes_ = false;
+  TensorId distances_ = kNoTensor;
+};
+
+TensorId hidden(ModelBuilder& b, int64_t) {
+  const EncoderDecoderSpec& two = *b.spec().encoder_decoder;
+  b.set_axis(kFirstAxis);
+  Stack encoder(b, "encoder", two.encoder_layers);
+  const TensorId encoded = encoder.final_norm(encoder.hidden(kNoTensor));
+  b.set_axis(kDecoderAxis);
+  return Stack(b, "decoder", two.decoder_layers).hidden(encoded);
+}
+
+TensorId final_norm(ModelBuilder& b, TensorId h) {
+  const EncoderDecoderSpec& two = *b.spec().encoder_decoder;
+  const TensorId x = Stack(b, "decoder", two.decoder_layers).final_norm(h);
+  if (!two.scales_head) return x;
+  return b.op1(OpKind::scale, {x}, {{"factor", 1.0 / std::sqrt(static_cast<double>(b.spec().hidden))}},
+               "decoder", "decoder.scaled");
+}
+
+}  // namespace
+
+const FamilyRule t5_family{.model_type = "t5",
+                           .architecture = "T5ForConditionalGeneration",
+                           .embedding = "shared",
+                           .parse = parse_t5,
+                           .inputs = inputs,
+                           .hidden = hidden,
+                           .final_norm = final_norm,
+                           .scores = false};
+const FamilyRule mt5_family{.model_type = "mt5",
+                            .architecture = "MT5ForConditionalGeneration",
+                            .embedding = "shared",
+                            .parse = parse_mt5,
+                            .inputs = inputs,
+                            .hidden = hidden,
+                            .final_norm = final_norm,
+                            .scores = false};
+
+}  // namespace plimsoll

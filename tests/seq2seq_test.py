@@ -1,0 +1,136 @@
+"""An encoder and a decoder, as whole commands: a T5 trained on sources with their targets, resumed, evaluated, planned, and what is refused."""
+import json
+import shutil
+import unittest
+
+from command_run import CommandTest, output, ROOT, run
+from scores_test import lines, names_in, sentence, write_rows
+
+CONFIG = {"model_type": "t5", "architectures": ["T5ForConditionalGeneration"], "d_model": 32, "d_kv": 8, "d_ff": 64,
+          "num_layers": 2, "num_decoder_layers": 2, "num_heads": 4, "relative_attention_num_buckets": 8,
+          "relative_attention_max_distance": 16, "dropout_rate": 0.0, "is_encoder_decoder": True, "pad_token_id": 0,
+          "decoder_start_token_id": 0}
+CHATLM = {**CONFIG, "d_model": 768, "d_kv": 64, "d_ff": 3072, "num_layers": 10, "num_decoder_layers": 10, "num_heads": 12,
+          "vocab_size": 29298, "relative_attention_num_buckets": 32, "relative_attention_max_distance": 128, "dropout_rate": 0.1}
+
+
+def rows(count):
+    """What kind of sentence the source is."""
+    kinds = {"question": "What is the {}?", "order": "Bring me the {} now!", "fact": "The {} is there."}
+    return [{"source": text.format(sentence(i)), "target": f"This is a {kind}."} for i in range(count) for kind, text in kinds.items()]
+
+
+class Seq2Seq(CommandTest):
+    needs_run = False
+
+    def model(self, name="t5", **changes):
+        """A folder of a T5 of the demo's words."""
+        folder = self.folder / name
+        if not folder.exists():
+            folder.mkdir()
+            vocab = json.loads((ROOT / "demo/model/config.json").read_text())["vocab_size"]
+            (folder / "config.json").write_text(json.dumps({**CONFIG, "vocab_size": vocab, **changes}))
+            for file in ("tokenizer.json", "tokenizer_config.json"):
+                shutil.copy(ROOT / "demo/model" / file, folder)
+        return folder
+
+    def recipe(self, name, **changes):
+        data = {"train": write_rows(self.folder / "rows.jsonl", rows(32)), "eval": 12, "max_length": {"source": 24, "target": 16}}
+        recipe = {"task": "seq2seq", "model": str(self.model()), "init": "random", "method": {"type": "full"}, "precision": "fp32",
+                  "batch": {"effective": 8}, "optimizer": {"lr": 3e-3}, "schedule": {"max_steps": 80, "warmup": 2},
+                  "output": str(self.folder / name), **changes, "data": {**data, **changes.get("data", {})}}
+        path = self.folder / f"{name}.json"
+        path.write_text(json.dumps(recipe))
+        return path, self.folder / name
+
+    def losses(self, name, **changes):
+        recipe, out = self.recipe(name, **changes)
+        output("train", recipe, "--quiet")
+        return [step["loss"] for step in lines(out / "metrics.jsonl")]
+
+    def test_a_t5_learns_in_the_planned_bytes_and_is_evaluated_again(self):
+        recipe, out = self.recipe("t5run")
+        output("train", recipe, "--quiet")
+        steps, done = lines(out / "metrics.jsonl"), json.loads((out / "run.json").read_text())
+        self.assertEqual(done["planned"]["device_arena_bytes"], done["measured"]["device_arena_bytes"])
+        evaluated = lines(out / "eval.jsonl")[-1]
+        self.assertLess(evaluated["loss"], 0.2 * steps[0]["loss"])
+        names = names_in(out / "model.safetensors")
+        self.assertIn("decoder.block.1.layer.1.EncDecAttention.k.weight", names)
+        self.assertIn("encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight", names)
+        self.assertNotIn("lm_head.weight", names)
+        again = json.loads(output("eval", out, "--json"))
+        self.assertAlmostEqual(again["loss"], evaluated["loss"], places=5)
+        self.assertIn("task: seq2seq is for it", output("plan", out, "--set", "task=sft", code=2))
+        self.assertIn("not supported yet", output("generate", out, "--prompt", "x", code=2))
+
+    def test_splits_recomputation_and_disk_give_the_same(self):
+        short = {"schedule": {"max_steps": 3, "warmup": 1}}
+        rows_of_logits = {"loss_chunk": 64}
+        whole = self.losses("whole", **short, batch={"effective": 8, "micro": 8}, memory=rows_of_logits)
+        for micro in (1, 3):
+            for ours, theirs in zip(self.losses(f"micro{micro}", **short, batch={"effective": 8, "micro": micro}), whole):
+                self.assertAlmostEqual(ours, theirs, delta=1e-4)
+        for name, memory in (("block", {"recompute": "block"}), ("cheap", {"recompute": "cheap"}),
+                             ("disk", {"disk": "1GiB", "offload": ["weights", "states"]})):
+            self.assertEqual(self.losses(name, **short, batch={"effective": 8, "micro": 8}, memory={**rows_of_logits, **memory}),
+                             whole, name)
+
+    def test_dropout_is_drawn_alike_however_a_batch_is_split_and_not_in_evaluation(self):
+        dropped = {"model": str(self.model("dropped", dropout_rate=0.3)), "schedule": {"max_steps": 3, "warmup": 1}}
+        whole = self.losses("d_whole", **dropped, batch={"effective": 8, "micro": 8})
+        for ours, theirs in zip(self.losses("d_split", **dropped, batch={"effective": 8, "micro": 3}), whole):
+            self.assertAlmostEqual(ours, theirs, delta=1e-4)
+        plain = self.losses("d_none", schedule={"max_steps": 3, "warmup": 1}, batch={"effective": 8, "micro": 8})
+        self.assertNotAlmostEqual(plain[0], whole[0], places=3)
+        out = self.folder / "d_whole"
+        first, second = (json.loads(output("eval", out, "--json"))["loss"] for _ in range(2))
+        self.assertEqual(first, second)
+
+    def test_adapters_are_those_of_peft_and_resume_bit_for_bit(self):
+        recipe, out = self.recipe("lora", method={"type": "lora", "r": 4}, schedule={"max_steps": 8, "warmup": 1}, save={"every": 4})
+        output("train", recipe, "--quiet")
+        config = json.loads((out / "adapter_config.json").read_text())
+        self.assertEqual((config["task_type"], sorted(config["target_modules"])), ("SEQ_2_SEQ_LM", ["k", "o", "q", "v", "wi", "wo"]))
+        whole = (out / "adapter_model.safetensors").read_bytes()
+        shutil.rmtree(out / "checkpoint-8")
+        output("train", recipe, "--quiet", "--resume")
+        self.assertEqual((out / "adapter_model.safetensors").read_bytes(), whole)
+
+    def test_a_budget_is_kept_with_two_stacks(self):
+        (self.folder / "chatlm").mkdir()
+        (self.folder / "chatlm/config.json").write_text(json.dumps(CHATLM))
+        asked = [self.folder / "chatlm", "--set", "task=seq2seq", "--set", "data.max_length={source: 256, target: 256}", "--set",
+                 "method.type=full", "--set", "batch.effective=8", "--no-probe", "--json"]
+        free = json.loads(output("plan", *asked, "--memory", "20GiB"))
+        tight = json.loads(output("plan", *asked, "--memory", "1500MiB", "--set", "memory.disk=20GiB"))
+        self.assertEqual((free["feasible"], tight["feasible"]), (True, True))
+        self.assertLessEqual(tight["process"]["planned_peak_rss_bytes"], 1500 * 2**20)
+        self.assertIn("187.7 M parameters", output("plan", *asked[:-1], "--memory", "20GiB"))
+
+    def test_rows_are_cut_apart_and_empty_targets_are_left_out(self):
+        data = [{"source": "The river " * 40, "target": "This is long " * 30}, {"source": "The stone.", "target": ""},
+                {"source": "The cloud.", "target": "This is a fact."}]
+        recipe, _ = self.recipe("cut", data={"train": write_rows(self.folder / "odd.jsonl", data), "eval": None})
+        shown = output("plan", recipe, "--dump", "rows")
+        first, empty, last = map(json.loads, shown.splitlines())
+        end = last["ids"][-1]
+        start = first["ids"].index(end) + 1
+        self.assertEqual((start, len(first["ids"]), first["ids"][-1], first["whole_length"] > 24), (24, 24 + 1 + 16, end, True))
+        self.assertEqual(empty["ids"], [])
+        self.assertEqual(sum(label != -100 for label in last["labels"]), len(last["ids"]) - last["ids"].index(end) - 2)
+        told = run("train", recipe, "--set", "schedule.max_steps=1")
+        self.assertEqual(told.returncode, 0, told.stderr)
+
+    def test_what_does_not_belong_is_refused(self):
+        recipe, _ = self.recipe("bad")
+        self.assertIn("data.packing", output("plan", recipe, "--set", "data.packing=true", code=2))
+        self.assertIn("has no encoder", output("plan", "demo/model", "--set", "task=seq2seq", code=2))
+        self.assertIn("of task: seq2seq", output("plan", "demo/model", "--set", "data.max_length={source: 8, target: 8}", code=2))
+        self.assertIn("a source and a target", output("plan", recipe, "--set", "data.format=text", "--set", "data.columns={text: source}",
+                                                     code=2))
+        self.assertIn("feed_forward_proj", output("plan", self.model("odd", feed_forward_proj="gated-silu"), "--set", "task=seq2seq", code=2))
+
+
+if __name__ == "__main__":
+    unittest.main()

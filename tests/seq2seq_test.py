@@ -50,7 +50,9 @@ class Seq2Seq(CommandTest):
 
     def test_a_t5_learns_in_the_planned_bytes_and_is_evaluated_again(self):
         recipe, out = self.recipe("t5run")
-        output("train", recipe, "--quiet")
+        told = run("train", recipe)
+        self.assertEqual(told.returncode, 0, told.stderr)
+        self.assertIn(f"next       plimsoll eval {out}", told.stdout + told.stderr)
         steps, done = lines(out / "metrics.jsonl"), json.loads((out / "run.json").read_text())
         self.assertEqual(done["planned"]["device_arena_bytes"], done["measured"]["device_arena_bytes"])
         evaluated = lines(out / "eval.jsonl")[-1]
@@ -121,6 +123,8 @@ class Seq2Seq(CommandTest):
         self.assertEqual(sum(label != -100 for label in last["labels"]), len(last["ids"]) - last["ids"].index(end) - 2)
         told = run("train", recipe, "--set", "schedule.max_steps=1")
         self.assertEqual(told.returncode, 0, told.stderr)
+        recipe, _ = self.recipe("empty", data={"train": write_rows(self.folder / "none.jsonl", data[1:2]), "eval": None})
+        self.assertIn("targets are empty", output("train", recipe, code=2))
 
     def test_what_does_not_belong_is_refused(self):
         recipe, _ = self.recipe("bad")

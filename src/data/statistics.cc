@@ -99,12 +99,13 @@ DataStatistics sample_data(Dataset& dataset, const RowSubset& subset, const Exam
 void refuse_without_targets(const std::string& name, const ExampleOptions& options,
                             const std::string& first_damage) {
   const std::string length = " within data.max_length " + std::to_string(options.max_length);
-  const bool pairs = rule_of(options.task.task).sequences > 1;
+  const bool pairs = options.task.task == Task::reward;
   throw UsageError(
       name + (pairs ? ": no pair has a difference to learn" : ": no row has a token to learn") + length +
-      (first_damage.empty() ? pairs ? ". Raise it, or look at the rows: chosen and rejected are the same."
-                                    : ". Raise it: the prompts alone fill it, or all labels are -100."
-                            : ". Rows are damaged and skipped; the first: " + first_damage));
+      (first_damage.empty()
+           ? pairs ? ". Raise it, or look at the rows: chosen and rejected are the same."
+                   : ". Raise it: the prompts alone fill it, or all labels are -100, or targets are empty."
+           : ". Rows are damaged and skipped; the first: " + first_damage));
 }
 
 int64_t count_packed_steps(Dataset& dataset, const RowSubset& subset, const ExampleEncoder& encoder,

@@ -7,25 +7,20 @@ batch through `plimsoll debug-dump`, the losses of 30 optimizer steps through `p
 loaded by transformers (with LoRA by PEFT), whose scores are those of the model that PyTorch trained. Sequences of the
 reference are run one by one; some end with padding, which no score is read from.
 """
-import argparse
 import dataclasses
 import json
-import pathlib
-import sys
-import tempfile
-import warnings
 
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import save_file
 from transformers import AutoModelForSequenceClassification
-from transformers.utils.logging import disable_progress_bar
 
 from tests.parity.cases import CASES
 from tests.parity.compare import compare_fp32, compare_losses, distance, relative_error
 from tests.parity.oracle import (checkpoint_name, decay_groups, learning_rates, MAX_GRAD_NORM, OPTIMIZER, SEED, STEP_ROWS,
                                  STEPS, WARMUP_STEPS, write_json, write_random_model)
 from tests.parity.run import load_file, our_losses, plimsoll
+from tests.parity.runs import run_all
 
 PAD = 0
 LENGTHS = (24, 9, 17, 3, 12, 30, 5, 8)  # of sequences, one after the other
@@ -207,8 +202,9 @@ def check_saved(folder, adapter, trained, samples):
     return [f"saved model: scores are off by {error:.1e}"] if error > TRAINED_LIMIT else [], error
 
 
-def run(program, case, task, folder, method):
+def run(program, folder, family, task_name, method):
     """(messages, summary)"""
+    case, task = CASES[family], TASKS[task_name]
     folder.mkdir(parents=True, exist_ok=True)
     make_model(case, task, folder / "model")
     adapter = folder / "adapter" if method == "lora" else None
@@ -241,31 +237,5 @@ def run(program, case, task, folder, method):
     return messages + bf16_messages, f"{summary}, bf16 {ratio:.2f} of transformers'"
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--plimsoll", type=pathlib.Path, required=True, help="the program")
-    parser.add_argument("--only", default="", help="runs whose name contains this")
-    parser.add_argument("--keep", type=pathlib.Path, help="write the folders here and keep them")
-    arguments = parser.parse_args()
-    warnings.filterwarnings("ignore")
-    disable_progress_bar()
-    ran = failed = 0
-    with tempfile.TemporaryDirectory() as scratch:
-        for family, task, method in RUNS:
-            if arguments.only not in f"{family} {task} {method}":
-                continue
-            folder = (arguments.keep or pathlib.Path(scratch)) / f"{family}_{task}_{method}"
-            try:
-                messages, summary = run(arguments.plimsoll.resolve(), CASES[family], TASKS[task], folder, method)
-            except (RuntimeError, OSError, KeyError, ValueError) as error:
-                messages, summary = [str(error)], "no result"
-            print(f"{'FAIL' if messages else 'ok':4} {family:18} {task:8} {method:5} {summary}", flush=True)
-            for message in messages[:5]:
-                print(f"       {message}")
-            ran, failed = ran + 1, failed + bool(messages)
-    print(f"{ran - failed} passed, {failed} failed")
-    sys.exit(1 if failed or ran == 0 else 0)
-
-
 if __name__ == "__main__":
-    main()
+    run_all(__doc__.splitlines()[0], RUNS, run)

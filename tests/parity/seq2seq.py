@@ -8,25 +8,20 @@ optimizer steps through `plimsoll train`, and the saved folder loaded by transfo
 are those of the model that PyTorch trained. Pairs of the reference are run one by one, without padding. Nothing is
 dropped: the draws of dropout are this program's own.
 """
-import argparse
 import dataclasses
 import json
-import pathlib
-import sys
-import tempfile
-import warnings
 
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file as load_torch_file
 from safetensors.torch import save_file
 from transformers import AutoModelForSeq2SeqLM, MT5Config, T5Config
-from transformers.utils.logging import disable_progress_bar
 
 from tests.parity.compare import compare_fp32, compare_losses, distance, relative_error
 from tests.parity.oracle import (checkpoint_name, learning_rates, MAX_GRAD_NORM, OPTIMIZER, SEED, STEP_ROWS, STEPS, WARMUP_STEPS,
                                  write_json)
 from tests.parity.run import load_file, our_losses, plimsoll
+from tests.parity.runs import run_all
 
 SHAPE = dict(vocab_size=256, d_model=48, d_kv=16, d_ff=80, num_layers=2, num_decoder_layers=3, num_heads=4, dropout_rate=0.0,
              relative_attention_num_buckets=8, relative_attention_max_distance=20, pad_token_id=0, eos_token_id=1,
@@ -186,8 +181,9 @@ def check_bf16(program, case, folder, method, pairs, reference):
     return [f"{ratio:.2f} times as far from fp32 as transformers' bf16"] if not ratio <= BF16_LIMIT else [], ratio
 
 
-def run(program, case, folder, method):
+def run(program, folder, name, method):
     """(messages, summary)"""
+    case = CASES[name]
     folder.mkdir(parents=True, exist_ok=True)
     make_model(case, folder / "model")
     adapter = folder / "adapter" if method == "lora" else None
@@ -219,31 +215,5 @@ def run(program, case, folder, method):
     return messages, summary
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--plimsoll", type=pathlib.Path, required=True, help="the program")
-    parser.add_argument("--only", default="", help="runs whose name contains this")
-    parser.add_argument("--keep", type=pathlib.Path, help="write the folders here and keep them")
-    arguments = parser.parse_args()
-    warnings.filterwarnings("ignore")
-    disable_progress_bar()
-    ran = failed = 0
-    with tempfile.TemporaryDirectory() as scratch:
-        for name, method in RUNS:
-            if arguments.only not in f"{name} {method}":
-                continue
-            folder = (arguments.keep or pathlib.Path(scratch)) / f"{name}_{method}"
-            try:
-                messages, summary = run(arguments.plimsoll.resolve(), CASES[name], folder, method)
-            except (RuntimeError, OSError, KeyError, ValueError) as error:
-                messages, summary = [str(error)], "no result"
-            print(f"{'FAIL' if messages else 'ok':4} {name:16} {method:5} {summary}", flush=True)
-            for message in messages[:5]:
-                print(f"       {message}")
-            ran, failed = ran + 1, failed + bool(messages)
-    print(f"{ran - failed} passed, {failed} failed")
-    sys.exit(1 if failed or ran == 0 else 0)
-
-
 if __name__ == "__main__":
-    main()
+    run_all(__doc__.splitlines()[0], RUNS, run)

@@ -1,6 +1,7 @@
 """Tasks that score whole sequences, as whole commands: reward models and classifiers, trained, resumed, evaluated, merged, and what is refused."""
 import json
 import shutil
+import statistics
 import struct
 import unittest
 from pathlib import Path
@@ -128,8 +129,15 @@ class Scores(CommandTest):
         config = json.loads((out / "config.json").read_text())
         self.assertEqual(config["id2label"], {"0": "question", "1": "order", "2": "fact"})
         self.assertEqual(config["problem_type"], "single_label_classification")
-        output("eval", out, "--out", self.folder / "said.jsonl")
+        metrics = json.loads(output("eval", out, "--out", self.folder / "said.jsonl", "--json"))["metrics"]
         said = lines(self.folder / "said.jsonl")
+        true = [lines(self.folder / "texts.jsonl")[row["row"]]["label"] for row in said]
+        f1 = []
+        for name in sorted({*true, *(row["label"] for row in said)}):
+            right = sum(row["label"] == name == label for row, label in zip(said, true))
+            f1.append(2 * right / (sum(row["label"] == name for row in said) + true.count(name)))
+        self.assertAlmostEqual(metrics["f1"], sum(f1) / len(f1), places=9)
+        self.assertGreater(metrics["matthews_correlation"], 0.8)
         self.assertEqual(len(said), 20)
         self.assertTrue(all(row["label"] in config["label2id"] and abs(sum(row["probabilities"]) - 1) < 1e-9
                             for row in said))
@@ -141,11 +149,17 @@ class Scores(CommandTest):
         output("train", recipe, "--quiet")
         steps = lines(out / "metrics.jsonl")
         self.assertLess(steps[-1]["loss"], steps[0]["loss"] / 2)
+        told = json.loads(output("eval", out, "--data", self.folder / "numbers.jsonl", "--out", self.folder / "values.jsonl", "--json"))
+        said = [row["values"][0] for row in lines(self.folder / "values.jsonl")]
+        self.assertAlmostEqual(told["metrics"]["pearson"], statistics.correlation(said, [row["label"] for row in rows]), places=6)
+        self.assertGreater(told["metrics"]["spearmanr"], 0)
         rows = [{"sentence": sentence(i), "label": [["a", "b"][i % 2], "c"][:1 + i % 2]} for i in range(40)]
         data = {"train": write_rows(self.folder / "sets.jsonl", rows), "eval": None}
         recipe, out = self.classifier("sets", data=data, classify={"labels": ["a", "b", "c"], "problem": "any-of"})
         output("train", recipe, "--quiet")
         self.assertLess(lines(out / "metrics.jsonl")[-1]["loss"], lines(out / "metrics.jsonl")[0]["loss"])
+        told = json.loads(output("eval", out, "--data", self.folder / "sets.jsonl", "--json"))["metrics"]
+        self.assertEqual(sorted(told), ["accuracy", "f1"])
 
     def test_quantised_bases_have_heads_too(self):
         recipe, out = self.reward("quantised", method={"type": "qlora", "r": 4}, schedule={"max_steps": 3, "warmup": 1})
@@ -190,7 +204,7 @@ class Scores(CommandTest):
         refused(2, "rejected", [{"chosen": "x", "worse": "y"}], of="reward")
         refused(4, "an answer is a number", pairs(1) + [{"prompt": "a", "chosen": 4, "rejected": "b"}], of="reward")
         refused(2, "no pair has a difference to learn", [{"chosen": "same", "rejected": "same"}] * 3, of="reward")
-        refused(2, "which task: reward learns from", pairs(2), of="reward", task="sft")
+        refused(2, "task: dpo and task: reward learn from", pairs(2), of="reward", task="sft")
 
     def test_pairs_that_are_the_same_are_counted_and_left_out(self):
         rows = pairs(16) + [{"prompt": "a", "chosen": "b", "rejected": "b"}]

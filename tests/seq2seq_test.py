@@ -52,7 +52,7 @@ class Seq2Seq(CommandTest):
         recipe, out = self.recipe("t5run")
         told = run("train", recipe)
         self.assertEqual(told.returncode, 0, told.stderr)
-        self.assertIn(f"next       plimsoll eval {out}", told.stdout + told.stderr)
+        self.assertIn(f"next       plimsoll generate {out}", told.stdout + told.stderr)
         steps, done = lines(out / "metrics.jsonl"), json.loads((out / "run.json").read_text())
         self.assertEqual(done["planned"]["device_arena_bytes"], done["measured"]["device_arena_bytes"])
         evaluated = lines(out / "eval.jsonl")[-1]
@@ -64,7 +64,37 @@ class Seq2Seq(CommandTest):
         again = json.loads(output("eval", out, "--json"))
         self.assertAlmostEqual(again["loss"], evaluated["loss"], places=5)
         self.assertIn("task: seq2seq is for it", output("plan", out, "--set", "task=sft", code=2))
-        self.assertIn("not supported yet", output("generate", out, "--prompt", "x", code=2))
+        self.answers(out)
+
+    def answers(self, out):
+        """Of a trained run: greedy, with beams, over rows and in eval."""
+        expected = rows(1)[0]
+        self.assertEqual(output("generate", out, "--prompt", expected["source"]).strip(), expected["target"])
+        searched = json.loads(output("generate", out, "--prompt", expected["source"], "--num-beams", 4, "--num-return-sequences", 3,
+                                     "--json"))
+        self.assertEqual(searched["response"], expected["target"])
+        self.assertEqual(searched["ended_by"], "end_token")
+        scores = [searched["score"]] + [one["score"] for one in searched["next_best"]]
+        self.assertEqual(len(scores), 3)
+        self.assertEqual(scores, sorted(scores, reverse=True))
+        file = self.folder / "answers.jsonl"
+        output("generate", out, "--data", self.folder / "rows.jsonl", "--set", "data.columns={prompt: source, response: target}",
+               "--limit", 6, "--num-beams", 2, "--out", file)
+        answers = lines(file)
+        self.assertEqual([one["expected"] for one in answers], [one["target"] for one in rows(2)])
+        self.assertGreaterEqual(sum(one["response"] == one["expected"] for one in answers), 5)
+        evaluated = json.loads(output("eval", out, "--generate", "--num-beams", 2, "--json"))["answers"]
+        self.assertEqual((evaluated["rows"], evaluated["expected"]), (12, 12))
+        self.assertGreaterEqual(evaluated["exact"], 10)
+        self.assertGreater(evaluated["bleu"], 70)
+        # Sources are cut as in training, to 24 tokens, and room is made in steps of 32.
+        long = write_rows(self.folder / "long.jsonl", [{"source": expected["source"] * 20, "target": expected["target"]}])
+        self.assertIn("32 tokens read, 8 written", run("eval", out, "--data", long, "--generate", "--max-new-tokens", 8).stderr)
+        for arguments, reason in ((["--num-beams", 2, "--temperature", 1], "draws one"), (["--num-beams", 2, "--stop", "x"], "end tokens"),
+                                  (["--num-return-sequences", 2], "--num-beams"), (["--system", "x"], "as it is"),
+                                  (["--template", "chatml"], "as it is"), (["--context", 2], "the context only")):
+            self.assertIn(reason, output("generate", out, "--prompt", "What is the capital?", *arguments, code=2))
+        self.assertIn("knows no conversation", output("chat", out, code=2))
 
     def test_splits_recomputation_and_disk_give_the_same(self):
         short = {"schedule": {"max_steps": 3, "warmup": 1}}

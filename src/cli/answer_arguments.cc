@@ -72,6 +72,28 @@ void AnswerArguments::add_choices(CLI::App& command, AnswerOptions& options) {
   command.add_option("--seed", options.sampling.seed, "of sampling")->capture_default_str();
 }
 
+void AnswerArguments::add_beams(CLI::App& command, AnswerOptions& options) {
+  constexpr int64_t kMostBeams = 256;
+  BeamOptions& beams = options.beams;
+  command
+      .add_option("--num-beams", beams.beams,
+                  "above 1: search the answer that is likeliest as a whole, with so many at once")
+      ->check(CLI::Range(int64_t{1}, kMostBeams))
+      ->capture_default_str();
+  command
+      .add_option("--length-penalty", beams.length_penalty,
+                  "of beams: scores are divided by the length to this power; above 0 favours long answers")
+      ->check(CLI::Range(-10.0, 10.0))
+      ->capture_default_str();
+  command
+      .add_option(
+          "--early-stopping", early_stopping_,
+          "of beams: true ends with as many answers as beams, false when better ones are unlikely, never "
+          "when they are impossible")
+      ->check(CLI::IsMember({"false", "true", "never"}))
+      ->capture_default_str();
+}
+
 void AnswerArguments::add_machine(CLI::App& command, AnswerOptions& options) {
   command.add_option("--precision", precision_, "fp32 or bf16; else that of the training, or of config.json")
       ->check(CLI::IsMember({"fp32", "bf16"}));
@@ -84,6 +106,16 @@ void AnswerArguments::add_json(CLI::App& command) { command.add_flag("--json", j
 void AnswerArguments::finish(AnswerOptions& options) const {
   options.machine.max_isa = read_isa(max_isa_);
   if (!precision_.empty()) options.precision = precision_ == "bf16" ? DType::bf16 : DType::f32;
+  BeamOptions& beams = options.beams;
+  if (early_stopping_ != "false")
+    beams.early_stopping = early_stopping_ == "never" ? EarlyStopping::never : EarlyStopping::when_full;
+  if (beams.best > beams.beams)
+    throw UsageError("--num-return-sequences: at most as many answers as --num-beams are found");
+  if (beams.beams > 1 && options.sampling.temperature > 0)
+    throw UsageError("--num-beams searches the likeliest answer, --temperature draws one; give one of them");
+  if (beams.beams > 1 && !stops_.empty())
+    throw UsageError(
+        "--stop ends an answer as it is written; with --num-beams answers end at end tokens alone");
   for (const std::string& stop : stops_) {
     if (stop.empty()) throw UsageError("--stop: the empty text would end every answer");
     options.stops.push_back(unescaped(stop));

@@ -19,6 +19,8 @@ class AnswerArguments {
   static void add_system(CLI::App& command, AnswerOptions& options);
   // --max-new-tokens, --stop, --context, and how tokens are chosen.
   void add_choices(CLI::App& command, AnswerOptions& options);
+  // --num-beams and what belongs to it.
+  void add_beams(CLI::App& command, AnswerOptions& options);
   // --precision, --max-isa, --threads.
   void add_machine(CLI::App& command, AnswerOptions& options);
   void add_json(CLI::App& command);
@@ -27,7 +29,7 @@ class AnswerArguments {
   void finish(AnswerOptions& options) const;
 
  private:
-  std::string max_isa_, precision_;
+  std::string max_isa_, precision_, early_stopping_ = "false";
   std::vector<std::string> stops_;
   bool json_ = false;
 };

@@ -207,6 +207,9 @@ ExitCode run(AnswerOptions& options) {
   if (!chat && options.system)
     throw UsageError("chat: --system needs a chat template, and the model has none; name one by --template");
   const ModelSpec model = read_model_spec(paths.base / "config.json");
+  if (model.encoder_decoder)
+    throw UsageError("chat: the model is a " + model.architecture +
+                     ", which answers one text and knows no conversation; `plimsoll generate` asks it");
   if (!options.context)
     options.context = std::min(kUsualContext, model.longest_text().value_or(kUsualContext));
   options.go_on = true;

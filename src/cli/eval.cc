@@ -111,6 +111,7 @@ void add_eval(CLI::App& app, Action& action) {
   add_data(*command, arguments->options);
   AnswerArguments::add_template(*command, arguments->options);
   arguments->shared.add_choices(*command, arguments->options);
+  arguments->shared.add_beams(*command, arguments->options);
   arguments->shared.add_machine(*command, arguments->options);
   arguments->shared.add_json(*command);
   command->callback([arguments, &action] {

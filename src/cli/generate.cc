@@ -63,18 +63,31 @@ std::string joined(const std::vector<int32_t>& ids) {
   return text;
 }
 
+nlohmann::ordered_json json_of(const Answer& answer) {
+  nlohmann::ordered_json line = {
+      {"response", answer.text}, {"response_ids", answer.ids}, {"ended_by", to_string(answer.end)}};
+  if (answer.score) line["score"] = *answer.score;
+  return line;
+}
+
+// One of several answers has its score before it.
+void print_scored(const Answer& answer, bool ids, bool several) {
+  char score[32] = "";
+  if (several) std::snprintf(score, sizeof score, "%8.4f  ", answer.score.value_or(0));
+  print(score + (ids ? joined(answer.ids) : answer.text) + "\n");
+}
+
 void print_answer(const Generated& done, bool json, bool streamed) {
   if (streamed) {
     print("\n");
   } else if (json) {
-    const nlohmann::ordered_json line = {{"prompt", done.question.prompt},
-                                         {"prompt_ids", done.question.ids},
-                                         {"response", done.answer.text},
-                                         {"response_ids", done.answer.ids},
-                                         {"ended_by", to_string(done.answer.end)}};
+    nlohmann::ordered_json line = {{"prompt", done.question.prompt}, {"prompt_ids", done.question.ids}};
+    line.update(json_of(done.answer));
+    for (const Answer& next : done.answer.next) line["next_best"].push_back(json_of(next));
     print(json_text(line, -1));
   } else {
-    print(joined(done.answer.ids) + "\n");
+    print_scored(done.answer, done.question.prompt.empty(), !done.answer.next.empty());
+    for (const Answer& next : done.answer.next) print_scored(next, done.question.prompt.empty(), true);
   }
 }
 
@@ -93,7 +106,7 @@ void print_tally(const AnswerTally& tally, bool json) {
 ExitCode run(GenerateOptions& options, bool json) {
   Progress progress(json ? LogLevel::error : LogLevel::info, 1);
   options.observer = &progress;
-  const bool streams = !json && options.ids.empty() && !options.data;
+  const bool streams = !json && options.ids.empty() && !options.data && options.beams.best == 1;
   const auto show = [streams](std::string_view text) {
     if (!streams) return true;
     print(text);
@@ -118,6 +131,12 @@ void add_generate(CLI::App& app, Action& action) {
   AnswerArguments::add_template(*command, arguments->options);
   AnswerArguments::add_system(*command, arguments->options);
   arguments->shared.add_choices(*command, arguments->options);
+  arguments->shared.add_beams(*command, arguments->options);
+  command
+      ->add_option("--num-return-sequences", arguments->options.beams.best,
+                   "of beams: the best so many answers, with their scores")
+      ->check(at_least(1))
+      ->capture_default_str();
   arguments->shared.add_machine(*command, arguments->options);
   arguments->shared.add_json(*command);
   command->callback([arguments, &action] {

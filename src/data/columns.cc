@@ -83,11 +83,10 @@ std::vector<std::string> parts_of(RowFormat format) {
 // unknown.
 void refuse_rows_of_other_tasks(std::span<const Column> columns, const std::string& where) {
   if (has(columns, "chosen") && has(columns, "rejected"))
-    throw UsageError(
-        where +
-        ": has rows of preferences (chosen, rejected), which task: reward learns from (dpo is not "
-        "supported yet). To learn the chosen answers alone say data.columns: "
-        "{prompt: prompt, response: chosen}.");
+    throw UsageError(where +
+                     ": has rows of preferences (chosen, rejected), which task: dpo and task: reward learn "
+                     "from. To learn the chosen answers alone say data.columns: "
+                     "{prompt: prompt, response: chosen}.");
   if (has(columns, "label") && (has(columns, "sentence") || has(columns, "text")))
     throw UsageError(where +
                      ": has rows of labels, which task: classify learns from. To learn the text alone say "
@@ -270,7 +269,9 @@ ColumnBinding bind_columns(std::span<const Column> columns, std::optional<RowFor
     case RowFormat::preference:
       bind_parts(columns,
                  with_ready_ids(columns, names,
-                                {{"chosen", "chosen_input_ids"}, {"rejected", "rejected_input_ids"}}),
+                                {{"chosen", "chosen_input_ids"},
+                                 {"rejected", "rejected_input_ids"},
+                                 {"prompt", "prompt_input_ids"}}),
                  where, {{"chosen", true}, {"rejected", true}, {"prompt", false}, {"margin", false}},
                  binding);
       binding.talks = find_column(columns, binding.columns.front(), where).kind == ColumnKind::other;

@@ -57,15 +57,14 @@ std::vector<int32_t> ready_ids(const nlohmann::ordered_json& list, int64_t vocab
   return ids;
 }
 
-// The cell of a part; null where the rows have none.
+}  // namespace
+
 const nlohmann::ordered_json& part_of(const Row& row, const std::vector<std::string>& parts,
                                       std::string_view part) {
   static const nlohmann::ordered_json kNone = nullptr;
   const auto at = std::find(parts.begin(), parts.end(), part);
   return at == parts.end() ? kNone : row[static_cast<size_t>(at - parts.begin())].json;
 }
-
-}  // namespace
 
 int64_t Example::longest() const {
   int64_t longest = 0;
@@ -114,6 +113,7 @@ void ExampleEncoder::encode(const Row& row, const std::function<std::string()>& 
       if (options_.format == RowFormat::preference) return encode_pair(row, where, example);
       return encode_labelled(row, where, example);
     }
+    if (options_.format == RowFormat::preference) return encode_preference(row, where, example);
     if (options_.task.task == Task::seq2seq) return encode_two(row, where, example);
     encode_row(row, where, example);
   } catch (const TextError& error) {
@@ -165,8 +165,19 @@ void ExampleEncoder::encode_row(const Row& row, const std::function<std::string(
       break;
     case RowFormat::preference:
     case RowFormat::sentence_label:
-      throw InternalError("rows of a task that scores sequences are encoded by its own means");
+      throw InternalError("rows of tasks of pairs, or of scores, are encoded by their own means");
   }
+}
+
+void cut_text(int64_t length, TooLong too_long, bool ends, std::vector<int32_t>& ids) {
+  const auto have = static_cast<int64_t>(ids.size());
+  if (have <= length) return;
+  const int32_t last = ids.back();
+  if (too_long == TooLong::lose_left)
+    ids.erase(ids.begin(), ids.begin() + (have - length));
+  else
+    ids.resize(static_cast<size_t>(length));
+  if (ends) ids.back() = last;
 }
 
 bool ExampleEncoder::fit_text(int64_t length, const char* what, const std::function<std::string()>& where,
@@ -179,12 +190,7 @@ bool ExampleEncoder::fit_text(int64_t length, const char* what, const std::funct
                        " tokens, more than data.max_length: " + std::to_string(length) +
                        ", and data.truncation is refuse.");
   example.whole_length = std::max(example.whole_length, have);
-  const int32_t last = ids.back();
-  if (options_.too_long == TooLong::lose_left)
-    ids.erase(ids.begin(), ids.begin() + (have - length));
-  else
-    ids.resize(static_cast<size_t>(length));
-  if (ends) ids.back() = last;
+  cut_text(length, options_.too_long, ends, ids);
   return true;
 }
 
@@ -228,7 +234,9 @@ void ExampleEncoder::encode_two(const Row& row, const std::function<std::string(
 void ExampleEncoder::encode_answer(const nlohmann::ordered_json& prompt, const nlohmann::ordered_json& answer,
                                    const std::function<std::string()>& where, Example& one) const {
   if (options_.ready) {
-    one.ids = ready_ids(answer, options_.vocab_size, where);
+    if (!prompt.is_null()) one.ids = ready_ids(prompt, options_.vocab_size, where);
+    const std::vector<int32_t> ids = ready_ids(answer, options_.vocab_size, where);
+    one.ids.insert(one.ids.end(), ids.begin(), ids.end());
     return;
   }
   if (answer.is_string()) {
@@ -239,6 +247,7 @@ void ExampleEncoder::encode_answer(const nlohmann::ordered_json& prompt, const n
     const std::string before = prompt.is_null() ? "" : prompt.get<std::string>();
     return encode_text({}, before + answer.get_ref<const std::string&>(), one);
   }
+  if (answer.is_object()) return encode_answer(prompt, nlohmann::ordered_json::array({answer}), where, one);
   if (!answer.is_array())
     throw DamagedError(where() + ": an answer is " + describe_kind(answer) +
                        ", a text or a list of messages is expected.");
@@ -259,7 +268,9 @@ bool ExampleEncoder::append(Example one, const std::function<std::string()>& whe
   fit(where, one);
   example.whole_length = std::max(example.whole_length, one.whole_length);
   if (one.ids.empty()) return false;
+  const bool labelled = one.labels.size() == one.ids.size() && !rule_of(options_.task.task).scores;
   example.ids.insert(example.ids.end(), one.ids.begin(), one.ids.end());
+  if (labelled) example.labels.insert(example.labels.end(), one.labels.begin(), one.labels.end());
   example.labels.resize(example.ids.size(), kIgnoreLabel);
   example.ends.push_back(static_cast<int64_t>(example.ids.size()));
   return true;
@@ -286,7 +297,6 @@ void ExampleEncoder::encode_pair(const Row& row, const std::function<std::string
   example.targets = std::equal(chosen, between, between, example.ids.end()) ? 0 : 1;
 }
 
-// As classifiers are trained elsewhere: what the tokenizer makes of the text, with no end of text behind it.
 void ExampleEncoder::encode_labelled(const Row& row, const std::function<std::string()>& where,
                                      Example& example) const {
   Example one;

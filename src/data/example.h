@@ -50,6 +50,13 @@ void append_target(const std::vector<int32_t>& ids, int32_t start, Example& exam
 // What becomes of a sequence that is too long: it loses an end, teaches nothing, or is an error.
 enum class TooLong : uint8_t { lose_left, lose_right, drop, refuse };
 
+// Cuts a text that is longer: an end is lost, the last token kept where it `ends` the text.
+void cut_text(int64_t length, TooLong too_long, bool ends, std::vector<int32_t>& ids);
+
+// The cell of a part; null where the rows have none.
+const nlohmann::ordered_json& part_of(const Row& row, const std::vector<std::string>& parts,
+                                      std::string_view part);
+
 struct ExampleOptions {
   RowFormat format = RowFormat::text;
   int64_t max_length = 1024;
@@ -94,6 +101,11 @@ class ExampleEncoder {
                 std::vector<int32_t>& ids, Example& example) const;
   // Of tasks that score whole sequences.
   void encode_pair(const Row& row, const std::function<std::string()>& where, Example& example) const;
+  // Labels are of the answers alone, or of the chosen one's prompt, too (ops/linear_log_prob.h).
+  void encode_preference(const Row& row, const std::function<std::string()>& where, Example& example) const;
+  // One of its answers; `prompt_ends` becomes where its answer begins.
+  void encode_preferred(const nlohmann::ordered_json& prompt, const nlohmann::ordered_json& answer,
+                        const std::function<std::string()>& where, Example& one, size_t& prompt_ends) const;
   void encode_labelled(const Row& row, const std::function<std::string()>& where, Example& example) const;
   // A prompt, which may be null, with its answer: two texts, or two lists of messages.
   void encode_answer(const nlohmann::ordered_json& prompt, const nlohmann::ordered_json& answer,

@@ -57,6 +57,9 @@ LoaderMemory plan_loader_memory(const Dataset& dataset, const RowSubset& subset,
   const int64_t order_bytes = row_order_bytes(dataset.units());
   const int64_t held_bytes = max_window_bytes(dataset.units(), options.order);
   memory.rows_bytes = dataset.expected_bytes(held_bytes) + order_bytes + subset.bytes();
+  // A pair of numbers for each row that the loss asks the model's beginning of (train/references.h).
+  if (examples.task.preference.reference == Preference::Reference::given)
+    memory.rows_bytes += dataset.rows() * 2 * int64_t{sizeof(float)};
   memory.slack_bytes =
       dataset.bound_bytes(held_bytes) - dataset.expected_bytes(held_bytes) + kRowScratchBytes;
   memory.thread_stack_bytes = thread_stack_bytes();
@@ -157,6 +160,7 @@ void Loader::prepare(const DataPosition& position, EffectiveBatch& batch) {
   int64_t end = position.index;
   for (; end < limit; ++end) {
     const int64_t row = reader_.encode(position.epoch, end, encoder_, example_);
+    if (options_.on_example) options_.on_example(row, example_);
     if (!batch.add(example_, row)) break;
   }
   if (batch.damaged_rows() > 0 && first_damage_.empty()) first_damage_ = batch.first_damage();

@@ -27,6 +27,8 @@ struct LoaderOptions {
   int64_t epochs = 0;      // next() returns null after so many; 0: never
   OrderOptions order = {};
   std::function<void()> on_thread_start = {};  // called in the loader's thread before anything else
+  // Called in the loader's thread for each example that was read, with the number of its row in the data set.
+  std::function<void(int64_t row, Example& example)> on_example = {};
   // Called in the loader's thread for each batch, once its making begins (true) and once it ended (false).
   std::function<void(bool begins)> on_batch = {};
 };

@@ -30,6 +30,8 @@ void add(const Example& example, DataStatistics& statistics) {
     statistics.squares += length * length;
   }
   statistics.target_tokens += example.targets;
+  statistics.labelled += std::count_if(example.labels.begin(), example.labels.end(),
+                                       [](int32_t l) { return l != kIgnoreLabel; });
 }
 
 // Tokens of every row of the data set; 0 for those that no batch takes.
@@ -99,11 +101,12 @@ DataStatistics sample_data(Dataset& dataset, const RowSubset& subset, const Exam
 void refuse_without_targets(const std::string& name, const ExampleOptions& options,
                             const std::string& first_damage) {
   const std::string length = " within data.max_length " + std::to_string(options.max_length);
-  const bool pairs = options.task.task == Task::reward;
+  const bool pairs = rule_of(options.task.task).pairs;
   throw UsageError(
       name + (pairs ? ": no pair has a difference to learn" : ": no row has a token to learn") + length +
       (first_damage.empty()
-           ? pairs ? ". Raise it, or look at the rows: chosen and rejected are the same."
+           ? pairs ? ". Raise it, or look at the rows: chosen and rejected are the same, or a prompt leaves "
+                     "no room for them."
                    : ". Raise it: the prompts alone fill it, or all labels are -100, or targets are empty."
            : ". Rows are damaged and skipped; the first: " + first_damage));
 }

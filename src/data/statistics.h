@@ -15,7 +15,8 @@ namespace plimsoll {
 struct DataStatistics {
   int64_t rows = 0;
   int64_t tokens = 0;         // after truncation, skipped rows not counted
-  int64_t target_tokens = 0;  // that the loss sees
+  int64_t target_tokens = 0;  // that the loss sees, or what it counts in place of tokens
+  int64_t labelled = 0;       // tokens that carry a label
   int64_t squares = 0;        // of the lengths behind `tokens`: what attention's work grows with
   int64_t longest = 0;        // tokens of the longest row, before truncation
   int64_t longest_bytes = 0;  // of texts and ids that a row was read with

@@ -45,4 +45,9 @@ inline int64_t good_enough(const Instance& instance) {
   return std::max(instance.enough, instance.lower_bound + instance.lower_bound / 500);
 }
 
+// What is looked for where improving is hard: within a hundredth of the bound.
+inline int64_t near_enough(const Instance& instance) {
+  return std::max(instance.enough, instance.lower_bound + instance.lower_bound / 100);
+}
+
 }  // namespace plimsoll::layout

@@ -5,17 +5,14 @@
 // goes by time; the rest is placed from the peak outward, each buffer where it meets the free part first.
 // Programs that move tensors have chains of copies which end in the order in which they began: so placed, a
 // chain goes round like a ring.
-//
-// Whether a stack works is known after few buffers beyond it. So thousands of orders are tried: one of those
-// up to the first buffer that finds no room below a given height is changed, and what gets at least as far is
-// kept.
 #pragma once
 
-#include "layout/instance.h"
+#include "layout/climb.h"
 
 namespace plimsoll::layout {
 
-// Until `best` is good enough or the work is done. No clock and no chance: equal problems have equal answers.
-void improve_outward(const Instance& instance, Placement& best);
+// Until `best` is good enough or the work is done (improve_by_climbing).
+void improve_outward(const Instance& instance, const Neighbours& neighbours, double most_work,
+                     Placement& best);
 
 }  // namespace plimsoll::layout

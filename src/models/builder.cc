@@ -57,10 +57,36 @@ TensorId ModelBuilder::linear(TensorId x, const std::string& scope, int64_t in, 
              scope + ".out");
 }
 
+void ModelBuilder::linear_into(TensorId out, TensorId x, const std::string& scope, int64_t in) {
+  const TensorId weight = parameter(scope + ".weight", {graph_.tensor(out).shape[1], in});
+  op(OpKind::linear, {x, weight, kNoTensor, kNoTensor, step()}, {{"scale", 1.0}}, {out}, scope, "");
+}
+
 TensorId ModelBuilder::norm(TensorId x, const std::string& scope, int64_t width) {
   const TensorId weight = parameter(scope + ".weight", {width}, kNorm);
   return op(OpKind::rms_norm, {x, weight}, {{"eps", spec_.rms_norm_eps}}, {kNewTensor, kNewTensor}, scope,
             scope + ".out")[0];
+}
+
+TensorId ModelBuilder::cache_tensor(const std::string& name, int64_t rows, int64_t width) {
+  const TensorId existing = graph_.find(name);
+  if (existing != kNoTensor) return existing;
+  return graph_.add_tensor({name, {rows, width}, dtype_, Role::kv_cache, Space::device, block_});
+}
+
+TensorId ModelBuilder::cached_attention(TensorId q, TensorId k, TensorId v, Attrs attrs, TensorId bias_table,
+                                        const std::string& scope, const std::string& name) {
+  attrs["capacity"] = cache_.capacity;
+  attrs["length"] = cache_.capacity;
+  if (cache_.apart) attrs["apart"] = int64_t{1};
+  const int64_t rows = cache_.capacity * cache_.sequences;
+  const int64_t width = graph_.tensor(k).shape[1];
+  const TensorId k_cache = cache_tensor(scope + ".k_cache", rows, width);
+  const TensorId v_cache = cache_tensor(scope + ".v_cache", rows, width);
+  Operands operands = {q, k, v, step()};
+  if (bias_table != kNoTensor) operands.push_back(bias_table);
+  return op(OpKind::attention_cached, std::move(operands), std::move(attrs), {kNewTensor, k_cache, v_cache},
+            scope, name)[0];
 }
 
 TensorId ModelBuilder::dropout(TensorId x, double probability, const std::string& scope) {

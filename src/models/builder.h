@@ -17,6 +17,13 @@ struct BatchShape {
   int64_t target_length = 0;
 };
 
+// What generation keeps between its programs: the sequences that are written, each behind the one before it.
+struct CacheShape {
+  int64_t capacity = 0;   // positions of a sequence; 0: no generation
+  int64_t sequences = 1;  // written at once
+  bool apart = false;  // each row of the program goes on with a sequence of its own; else all with the first
+};
+
 // Dropout that a model has itself is for training alone.
 enum class Mode : uint8_t { train, evaluate };
 
@@ -31,11 +38,18 @@ inline constexpr ParameterInfo kScoreHead{.origin = Origin::fresh, .part = Weigh
 // Builds one forward graph. All parameters are born frozen; passes decide what trains.
 class ModelBuilder {
  public:
-  ModelBuilder(const ModelSpec& spec, const BatchShape& shape, DType dtype, std::string graph_name, Mode mode)
-      : spec_(spec), shape_(shape), dtype_(dtype), graph_(std::move(graph_name)), mode_(mode) {}
+  ModelBuilder(const ModelSpec& spec, const BatchShape& shape, DType dtype, std::string graph_name, Mode mode,
+               const CacheShape& cache = {})
+      : spec_(spec),
+        shape_(shape),
+        cache_(cache),
+        dtype_(dtype),
+        graph_(std::move(graph_name)),
+        mode_(mode) {}
 
   [[nodiscard]] const ModelSpec& spec() const { return spec_; }
   [[nodiscard]] const BatchShape& shape() const { return shape_; }
+  [[nodiscard]] const CacheShape& cache() const { return cache_; }
   [[nodiscard]] DType dtype() const { return dtype_; }
   [[nodiscard]] Mode mode() const { return mode_; }
   [[nodiscard]] Graph& graph() { return graph_; }
@@ -55,8 +69,16 @@ class ModelBuilder {
   TensorId op1(OpKind kind, Operands inputs, Attrs attrs, const std::string& scope, const std::string& name);
   // x W^T (+ bias), by `scope`.weight [out, in] and `scope`.bias.
   TensorId linear(TensorId x, const std::string& scope, int64_t in, int64_t out, bool bias);
+  // x W^T without a bias, into a tensor that is there.
+  void linear_into(TensorId out, TensorId x, const std::string& scope, int64_t in);
   // RMS norm over groups of `width` values, by `scope`.weight.
   TensorId norm(TensorId x, const std::string& scope, int64_t width);
+  // Attention over what is cached for `scope`, with k and v [T, K*D] appended; o [T, N*D]. `bias_table` may
+  // be none.
+  TensorId cached_attention(TensorId q, TensorId k, TensorId v, Attrs attrs, TensorId bias_table,
+                            const std::string& scope, const std::string& name);
+  // A tensor [rows, width] of the cache, the one of that name where there is one.
+  TensorId cache_tensor(const std::string& name, int64_t rows, int64_t width);
   // x itself where nothing is dropped.
   TensorId dropout(TensorId x, double probability, const std::string& scope);
 
@@ -77,6 +99,7 @@ class ModelBuilder {
  private:
   const ModelSpec& spec_;
   BatchShape shape_;
+  CacheShape cache_;
   DType dtype_;
   Graph graph_;
   Mode mode_;

@@ -85,14 +85,14 @@ class DenseDecoder {
   explicit DenseDecoder(ModelBuilder& builder)
       : b_(builder), spec_(builder.spec()), starts_(builder.input_named("seq_starts")) {}
 
-  TensorId hidden(int64_t cache_capacity) {
+  TensorId hidden() {
     const TensorId table = b_.embedding_table();
     table_TD_ = b_.op1(OpKind::rope_table,
                        {b_.input_named("positions"), starts_, b_.input_named("inv_freq"), b_.step()}, {},
                        "model.rotary_emb", "model.rotary_emb.table");
     TensorId h_TH = b_.op1(OpKind::embedding, {b_.input_named("input_ids"), table, b_.step()}, {},
                            "model.embed_tokens", "model.embed_tokens.out");
-    for (int64_t i = 0; i < spec_.layers; ++i) h_TH = layer(h_TH, i, cache_capacity);
+    for (int64_t i = 0; i < spec_.layers; ++i) h_TH = layer(h_TH, i);
     return h_TH;
   }
 
@@ -106,24 +106,15 @@ class DenseDecoder {
                   attn + "." + which + "_rope");
   }
 
-  TensorId attention(TensorId n_TH, const std::string& attn, int64_t index, int64_t cache_capacity) {
+  TensorId attention(TensorId n_TH, const std::string& attn, int64_t index) {
     const int64_t kv_width = spec_.kv_heads * spec_.head_dim;
     const TensorId q = rotated(n_TH, attn, "q", spec_.heads);
     const TensorId k = rotated(n_TH, attn, "k", spec_.kv_heads);
     const TensorId v = b_.linear(n_TH, attn + ".v_proj", spec_.hidden, kv_width, spec_.qkv_bias);
     Attrs attrs{{"head_dim", spec_.head_dim}, {"window", spec_.windows[static_cast<size_t>(index)]}};
     TensorId o = kNoTensor;
-    if (cache_capacity > 0) {
-      attrs["capacity"] = cache_capacity;
-      attrs["length"] = cache_capacity;
-      const auto cache = [&](const char* name) {
-        return b_.graph().add_tensor(
-            {attn + name, {cache_capacity, kv_width}, b_.dtype(), Role::kv_cache, Space::device, b_.block()});
-      };
-      const TensorId k_cache = cache(".k_cache");
-      const TensorId v_cache = cache(".v_cache");
-      o = b_.op(OpKind::attention_cached, {q, k, v, b_.step()}, attrs, {kNewTensor, k_cache, v_cache}, attn,
-                attn + ".o")[0];
+    if (b_.cache().capacity > 0) {
+      o = b_.cached_attention(q, k, v, std::move(attrs), kNoTensor, attn, attn + ".o");
     } else {
       attrs["length"] = b_.shape().length;
       o = b_.op(OpKind::attention, {q, k, v, starts_, b_.step()}, attrs, {kNewTensor, kNewTensor}, attn,
@@ -140,11 +131,11 @@ class DenseDecoder {
     return b_.linear(s_TM, scope + ".down_proj", spec_.mlp_width, spec_.hidden, spec_.mlp_bias);
   }
 
-  TensorId layer(TensorId h_TH, int64_t index, int64_t cache_capacity) {
+  TensorId layer(TensorId h_TH, int64_t index) {
     const std::string scope = "model.layers." + std::to_string(index);
     b_.begin_block(scope, "layer");
     const TensorId n1 = b_.norm(h_TH, scope + ".input_layernorm", spec_.hidden);
-    const TensorId a = attention(n1, scope + ".self_attn", index, cache_capacity);
+    const TensorId a = attention(n1, scope + ".self_attn", index);
     const TensorId h2 = b_.op1(OpKind::add, {h_TH, a}, {}, scope, scope + ".h_attn");
     const TensorId n2 = b_.norm(h2, scope + ".post_attention_layernorm", spec_.hidden);
     const TensorId m = mlp(n2, scope + ".mlp");
@@ -166,9 +157,7 @@ void dense_decoder_inputs(ModelBuilder& b) {
   b.input("inv_freq", {b.shape().sequences, b.spec().head_dim / 2 + 1}, DType::f32);
 }
 
-TensorId dense_decoder_hidden(ModelBuilder& b, int64_t cache_capacity) {
-  return DenseDecoder(b).hidden(cache_capacity);
-}
+TensorId dense_decoder_hidden(ModelBuilder& b) { return DenseDecoder(b).hidden(); }
 
 TensorId dense_decoder_final_norm(ModelBuilder& b, TensorId h) {
   return b.norm(h, "model.norm", b.spec().hidden);

@@ -25,7 +25,7 @@ std::vector<int64_t> windows_from(const ConfigReader& in, int64_t layers, int64_
 std::vector<int64_t> qwen_windows(const ConfigReader& in, int64_t layers);
 
 void dense_decoder_inputs(ModelBuilder& b);
-TensorId dense_decoder_hidden(ModelBuilder& b, int64_t cache_capacity);
+TensorId dense_decoder_hidden(ModelBuilder& b);
 TensorId dense_decoder_final_norm(ModelBuilder& b, TensorId h);
 
 }  // namespace plimsoll

@@ -18,10 +18,11 @@ struct FamilyRule {
   void (*parse)(const ConfigReader&, ModelSpec&);
   // The program's inputs but `step`.
   void (*inputs)(ModelBuilder&);
-  // Hidden states [T, H] after the last block. `cache_capacity` above 0: generation over a cache of as many
-  // positions.
-  TensorId (*hidden)(ModelBuilder&, int64_t cache_capacity);
+  // Hidden states [T, H] after the last block; of generation over the builder's cache.
+  TensorId (*hidden)(ModelBuilder&);
   TensorId (*final_norm)(ModelBuilder&, TensorId h);
+  // Where another text is read before one is written: caches what the writing asks of it.
+  void (*encode)(ModelBuilder&) = nullptr;
   bool scores = true;  // there is such a model with a head that scores sequences
 };
 

@@ -2,6 +2,7 @@
 // and values, decays by a low-rank gate, a norm per head with a swish gate. No positions are encoded.
 #include <cmath>
 
+#include "base/error.h"
 #include "graph/op_kind.h"
 #include "models/family.h"
 
@@ -162,7 +163,11 @@ class GlaModel {
 };
 
 void inputs(ModelBuilder& b) { b.token_inputs(kFirstAxis, b.shape().tokens); }
-TensorId hidden(ModelBuilder& b, int64_t cache_capacity) { return GlaModel(b).hidden(cache_capacity > 0); }
+TensorId hidden(ModelBuilder& b) {
+  if (b.cache().sequences > 1)
+    throw UsageError("beam search is not supported for gated linear attention, whose state has one sequence");
+  return GlaModel(b).hidden(b.cache().capacity > 0);
+}
 TensorId final_norm(ModelBuilder& b, TensorId h) { return b.norm(h, "model.norm", b.spec().hidden); }
 
 }  // namespace

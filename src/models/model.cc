@@ -18,18 +18,25 @@ int64_t text_tokens(const ModelBuilder& b) {
 }
 
 // A graph with the inputs of every program.
-ModelBuilder begin(const ModelSpec& spec, const BatchShape& shape, DType dtype, Mode mode, std::string name) {
-  ModelBuilder b(spec, shape, dtype, std::move(name), mode);
+ModelBuilder begin(const ModelSpec& spec, const BatchShape& shape, DType dtype, Mode mode, std::string name,
+                   const CacheShape& cache = {}) {
+  ModelBuilder b(spec, shape, dtype, std::move(name), mode, cache);
   family_of(spec).inputs(b);
   b.input(kStepTensor, {kNumStepValues}, DType::f64);
   return b;
 }
 
-// The rows of x [T, H] that are scored; what follows has a row for each sequence.
-TensorId last_rows(ModelBuilder& b, TensorId x_TH) {
+// What follows has a row for each sequence.
+AxisId begin_sequences(ModelBuilder& b) {
   const AxisId axis = b.graph().add_axis(kSequenceAxisName);
   check_internal(axis == kSequenceAxis, "a program that scores sequences has one token axis");
   b.set_axis(axis);
+  return axis;
+}
+
+// The rows of x [T, H] that are scored.
+TensorId last_rows(ModelBuilder& b, TensorId x_TH) {
+  const AxisId axis = begin_sequences(b);
   const TensorId rows = b.input(b.graph().axis_input(axis, "last_rows"), {b.shape().sequences}, DType::i32);
   return b.op1(OpKind::gather_rows, {x_TH, rows}, {{"rows_of", int64_t{kFirstAxis}}}, "model.norm",
                "model.norm.in");
@@ -48,7 +55,7 @@ Graph build_loss(const ModelSpec& spec, const BatchShape& shape, DType dtype, in
   ModelBuilder b = begin(spec, shape, dtype, mode, "loss");
   const TensorId labels = b.input(b.graph().axis_input(b.axis(), "labels"), {text_tokens(b)}, DType::i32);
   const TensorId loss = b.graph().add_tensor({loss_name, {2}, DType::f64, Role::metric});
-  const TensorId x_TH = family_of(spec).final_norm(b, family_of(spec).hidden(b, 0));
+  const TensorId x_TH = family_of(spec).final_norm(b, family_of(spec).hidden(b));
   b.op(OpKind::linear_cross_entropy, {x_TH, b.head(), labels, b.step()}, {{"chunk", chunk}}, {loss},
        "lm_head", "");
   return std::move(b.graph());
@@ -57,26 +64,45 @@ Graph build_loss(const ModelSpec& spec, const BatchShape& shape, DType dtype, in
 Graph build_logits(const ModelSpec& spec, const BatchShape& shape, DType dtype) {
   ModelBuilder b = begin(spec, shape, dtype, Mode::evaluate, "logits");
   const TensorId logits = b.graph().add_tensor({"logits", {text_tokens(b), spec.vocab}, dtype, Role::metric});
-  const TensorId x_TH = family_of(spec).final_norm(b, family_of(spec).hidden(b, 0));
+  const TensorId x_TH = family_of(spec).final_norm(b, family_of(spec).hidden(b));
   b.op(OpKind::linear, {x_TH, b.head(), kNoTensor, kNoTensor}, {{"scale", 1.0}}, {logits}, "lm_head", "");
   return std::move(b.graph());
 }
 
-Graph build_cached(const ModelSpec& spec, int64_t tokens, int64_t capacity, DType dtype) {
-  if (spec.encoder_decoder)
-    throw UsageError(
-        "the model is a " + spec.architecture +
-        ": writing with an encoder and a decoder is not supported yet. What is trained is saved as "
-        "transformers loads it");
-  ModelBuilder b =
-      begin(spec, {tokens, 1, tokens}, dtype, Mode::evaluate, tokens == 1 ? "decode" : "prefill");
-  const TensorId last_row = b.input("last_row", {1}, DType::i32);
-  const TensorId logits = b.graph().add_tensor({"logits", {1, spec.vocab}, dtype, Role::metric});
-  const TensorId h_TH = family_of(spec).hidden(b, capacity);
-  const TensorId h_1H = b.op1(OpKind::gather_rows, {h_TH, last_row}, {}, "model.norm", "model.norm.in");
-  b.op(OpKind::linear, {family_of(spec).final_norm(b, h_1H), b.head(), kNoTensor, kNoTensor},
+namespace {
+
+Graph build_encode(const ModelSpec& spec, const GenerationShape& shape, DType dtype) {
+  ModelBuilder b = begin(spec, {shape.source, 1, shape.source, 1, 1}, dtype, Mode::evaluate, "encode",
+                         {shape.capacity, shape.sequences, false});
+  family_of(spec).encode(b);
+  return std::move(b.graph());
+}
+
+// `rows`: of the text that is written, in one call.
+Graph build_written(const ModelSpec& spec, const GenerationShape& shape, DType dtype, int64_t rows,
+                    const char* name, bool apart) {
+  BatchShape batch{rows, 1, rows};
+  if (spec.encoder_decoder) batch = {shape.source, 1, shape.source, rows, rows};
+  ModelBuilder b = begin(spec, batch, dtype, Mode::evaluate, name, {shape.capacity, shape.sequences, apart});
+  const TensorId last_row = b.input("last_row", {shape.sequences}, DType::i32);
+  const TensorId logits =
+      b.graph().add_tensor({"logits", {shape.sequences, spec.vocab}, dtype, Role::metric});
+  const TensorId h_TH = family_of(spec).hidden(b);
+  const TensorId h_WH = b.op1(OpKind::gather_rows, {h_TH, last_row}, {}, "model.norm", "model.norm.in");
+  b.op(OpKind::linear, {family_of(spec).final_norm(b, h_WH), b.head(), kNoTensor, kNoTensor},
        {{"scale", 1.0}}, {logits}, "lm_head", "");
   return std::move(b.graph());
+}
+
+}  // namespace
+
+std::vector<Graph> build_generation(const ModelSpec& spec, const GenerationShape& shape, DType dtype) {
+  std::vector<Graph> programs;
+  programs.push_back(family_of(spec).encode != nullptr
+                         ? build_encode(spec, shape, dtype)
+                         : build_written(spec, shape, dtype, shape.chunk, "prefill", false));
+  programs.push_back(build_written(spec, shape, dtype, shape.sequences, "decode", shape.sequences > 1));
+  return programs;
 }
 
 ScoredGraph build_scores(const ModelSpec& spec, const BatchShape& shape, DType dtype, int64_t outputs,
@@ -86,9 +112,22 @@ ScoredGraph build_scores(const ModelSpec& spec, const BatchShape& shape, DType d
   TensorId to = kNewTensor;
   if (!scores_name.empty())
     to = b.graph().add_tensor({scores_name, {shape.sequences, outputs}, dtype, Role::metric});
-  const TensorId x_BH = last_rows(b, family_of(spec).hidden(b, 0));
+  const TensorId x_BH = last_rows(b, family_of(spec).hidden(b));
   const TensorId scores = score(b, family_of(spec).final_norm(b, x_BH), outputs, to);
   return {std::move(b.graph()), scores};
+}
+
+LogProbGraph build_log_probs(const ModelSpec& spec, const BatchShape& shape, DType dtype, int64_t chunk,
+                             Mode mode) {
+  ModelBuilder b = begin(spec, shape, dtype, mode, "log_probs");
+  const TensorId labels = b.input("labels", {shape.tokens}, DType::i32);
+  const TensorId starts = b.input_named("seq_starts");
+  const TensorId x_TH = family_of(spec).final_norm(b, family_of(spec).hidden(b));
+  begin_sequences(b);
+  const Operands made = b.op(OpKind::linear_log_prob, {x_TH, b.head(), labels, starts},
+                             {{"chunk", chunk}, {"rows_of", int64_t{kFirstAxis}}}, {kNewTensor, kNewTensor},
+                             "lm_head", "logps");
+  return {std::move(b.graph()), made[0], made[1]};
 }
 
 int64_t count_parameters(const ModelSpec& spec, int64_t scores) {

@@ -17,9 +17,18 @@ Graph build_loss(const ModelSpec& spec, const BatchShape& shape, DType dtype, in
 // Forward pass whose logits [T, V] remain, as the metric tensor `logits`: for inspection, not for training.
 Graph build_logits(const ModelSpec& spec, const BatchShape& shape, DType dtype);
 
-// One call of generation: `tokens` new tokens (a prefill chunk, or one) over a cache of `capacity` positions
-// of one sequence; the logits [1, V] of row `last_row` i32 [1] remain as the metric `logits`.
-Graph build_cached(const ModelSpec& spec, int64_t tokens, int64_t capacity, DType dtype);
+struct GenerationShape {
+  int64_t capacity = 0;   // positions of each sequence that is written
+  int64_t chunk = 1;      // tokens of a prompt that go through the layers at once
+  int64_t sequences = 1;  // W, written at once after one prompt
+  int64_t source = 0;     // longest text that an encoder reads, where there is one
+};
+
+// The two programs of generation. A decoder's: `prefill`, a chunk of the prompt into the cache of the first
+// sequence, and `decode`, a token of each sequence. With an encoder: `encode`, the keys and values that every
+// layer of the decoder asks of the source, and `decode`. The logits [W, V] of rows `last_row` i32 [W] remain
+// as the metric `logits`.
+std::vector<Graph> build_generation(const ModelSpec& spec, const GenerationShape& shape, DType dtype);
 
 // The axis of programs that score sequences whose rows are sequences: a row each, and as many live ones.
 inline constexpr AxisId kSequenceAxis = 1;
@@ -34,6 +43,16 @@ struct ScoredGraph {
 // `scores_name`: of a metric tensor that the scores remain in; empty: an activation.
 ScoredGraph build_scores(const ModelSpec& spec, const BatchShape& shape, DType dtype, int64_t outputs,
                          Mode mode, const std::string& scores_name);
+
+// Forward pass to what the model says of each sequence's labels: sums of log-probabilities f32 [B, 2] and
+// numbers of tokens [B, 2], of answers and of prompts (ops/linear_log_prob.h). `chunk`: rows of logits at a
+// time.
+struct LogProbGraph {
+  Graph graph;
+  TensorId logps = kNoTensor, tokens = kNoTensor;
+};
+LogProbGraph build_log_probs(const ModelSpec& spec, const BatchShape& shape, DType dtype, int64_t chunk,
+                             Mode mode);
 
 // Number of parameters (a tied head counts once); with `scores` those of a model that scores sequences so.
 int64_t count_parameters(const ModelSpec& spec, int64_t scores = 0);

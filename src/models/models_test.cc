@@ -57,7 +57,7 @@ TEST(ModelSpec, an_encoder_and_a_decoder_have_the_parameters_of_their_checkpoint
   EXPECT_EQ(graph.stacks().size(), 2U);
   EXPECT_EQ(graph.axes().size(), 2U);
   EXPECT_EQ(graph.tensor(graph.find("decoder.labels")).shape, (Shape{12}));
-  EXPECT_THROW(build_cached(spec, 1, 8, DType::f32), UsageError);
+  for (const Graph& program : build_generation(spec, {8, 1, 3, 16}, DType::f32)) verify(program);
 }
 
 // A model with that value is refused by the key's name.
@@ -176,7 +176,8 @@ TEST(Decoder, graphs_obey_the_rules) {
   const ModelSpec spec = parse_model_spec(config, "c");
   verify(build_loss(spec, {32, 2, 16}, DType::bf16, 8, Mode::train, "loss"));
   verify(build_logits(spec, {32, 2, 16}, DType::bf16));
-  verify(build_cached(spec, 1, 64, DType::bf16));
+  for (const int64_t sequences : {1, 4})
+    for (const Graph& program : build_generation(spec, {64, 16, sequences}, DType::bf16)) verify(program);
 }
 
 std::vector<float> frequencies_of(const nlohmann::json& config, int64_t length) {

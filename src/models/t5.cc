@@ -93,6 +93,16 @@ class Stack {
     for (int64_t i = 0; i < layers_; ++i) h_TH = layer(h_TH, encoded, i);
     return h_TH;
   }
+  // Of the decoder, on the encoder's axis: what its layers ask of the source.
+  void cache_source(TensorId encoded) {
+    for (int64_t i = 0; i < layers_; ++i) {
+      const std::string block = begin_block(i);
+      const std::string scope = block + ".layer.1.EncDecAttention";
+      for (const char* which : {".k", ".v"})
+        b_.linear_into(encoded_cache(scope, which), encoded, scope + which, spec_.hidden);
+      b_.end_block();
+    }
+  }
   TensorId final_norm(TensorId h) {
     return dropout(b_.norm(h, name_ + ".final_layer_norm", spec_.hidden), name_ + ".final_dropout");
   }
@@ -100,7 +110,7 @@ class Stack {
  private:
   TensorId dropout(TensorId x, const std::string& scope) { return b_.dropout(x, two_.dropout, scope); }
 
-  Attrs attention_attributes() const {
+  [[nodiscard]] Attrs attention_attributes() const {
     Attrs attrs{{"head_dim", spec_.head_dim}, {"window", int64_t{0}}, {"scale", 1.0}};
     attrs["length"] = decodes_ ? b_.shape().target_length : b_.shape().length;
     if (b_.mode() == Mode::train && two_.dropout > 0) attrs["dropout"] = two_.dropout;
@@ -120,9 +130,13 @@ class Stack {
     } else if (distances == kNoTensor) {
       operands.pop_back();
     }
-    const TensorId o = b_.op(OpKind::attention, std::move(operands), std::move(attrs),
-                             {kNewTensor, kNewTensor}, scope, scope + ".mix")[0];
-    return b_.linear(o, scope + ".o", spec_.heads * spec_.head_dim, spec_.hidden, false);
+    return out(b_.op(OpKind::attention, std::move(operands), std::move(attrs), {kNewTensor, kNewTensor},
+                     scope, scope + ".mix")[0],
+               scope);
+  }
+
+  TensorId out(TensorId mixed, const std::string& scope) {
+    return b_.linear(mixed, scope + ".o", spec_.heads * spec_.head_dim, spec_.hidden, false);
   }
 
   TensorId self_attention(TensorId n_TH, const std::string& scope) {
@@ -132,6 +146,8 @@ class Stack {
     const TensorId q = projected(n_TH, scope + ".q");
     const TensorId k = projected(n_TH, scope + ".k");
     const TensorId v = projected(n_TH, scope + ".v");
+    if (decodes_ && b_.cache().capacity > 0)
+      return out(b_.cached_attention(q, k, v, std::move(attrs), distances_, scope, scope + ".mix"), scope);
     return attention(scope, q, k, v, std::move(attrs), kNoTensor, distances_);
   }
 
@@ -142,12 +158,22 @@ class Stack {
     attrs["keys_of"] = int64_t{kFirstAxis};
     attrs["key_length"] = b_.shape().length;
     const TensorId q = projected(n_TH, scope + ".q");
+    if (b_.cache().capacity > 0) {
+      attrs["length"] = b_.shape().length;
+      const Operands operands = {q, encoded_cache(scope, ".k"), encoded_cache(scope, ".v"), b_.step()};
+      return out(b_.op1(OpKind::attention_cached, operands, std::move(attrs), scope, scope + ".mix"), scope);
+    }
     b_.set_axis(kFirstAxis);
     const TensorId k = projected(encoded, scope + ".k");
     const TensorId v = projected(encoded, scope + ".v");
     const TensorId starts = b_.input_named("seq_starts");
     b_.set_axis(kDecoderAxis);
     return attention(scope, q, k, v, std::move(attrs), starts, kNoTensor);
+  }
+
+  // Keys or values of the source, for one layer.
+  TensorId encoded_cache(const std::string& scope, const char* which) {
+    return b_.cache_tensor(scope + which + "_cache", b_.shape().tokens, spec_.heads * spec_.head_dim);
   }
 
   TensorId mlp(TensorId n_TH, const std::string& scope) {
@@ -167,9 +193,14 @@ class Stack {
     return b_.op1(OpKind::add, {h, dropout(made, scope + ".dropout")}, {}, scope, scope + ".h");
   }
 
-  TensorId layer(TensorId h_TH, TensorId encoded, int64_t index) {
-    const std::string block = name_ + ".block." + std::to_string(index);
+  std::string begin_block(int64_t index) {
+    std::string block = name_ + ".block." + std::to_string(index);
     b_.begin_block(block, decodes_ ? "decoder layer" : "encoder layer");
+    return block;
+  }
+
+  TensorId layer(TensorId h_TH, TensorId encoded, int64_t index) {
+    const std::string block = begin_block(index);
     int part = 0;
     const auto next = [&] { return block + ".layer." + std::to_string(part++); };
     const auto normed = [&](const std::string& scope) {
@@ -196,18 +227,33 @@ class Stack {
   TensorId distances_ = kNoTensor;
 };
 
-TensorId hidden(ModelBuilder& b, int64_t) {
-  const EncoderDecoderSpec& two = *b.spec().encoder_decoder;
+TensorId encoded_source(ModelBuilder& b) {
   b.set_axis(kFirstAxis);
-  Stack encoder(b, "encoder", two.encoder_layers);
-  const TensorId encoded = encoder.final_norm(encoder.hidden(kNoTensor));
+  Stack encoder(b, "encoder", b.spec().encoder_decoder->encoder_layers);
+  return encoder.final_norm(encoder.hidden(kNoTensor));
+}
+
+Stack decoder_of(ModelBuilder& b) {
   b.set_axis(kDecoderAxis);
-  return Stack(b, "decoder", two.decoder_layers).hidden(encoded);
+  return {b, "decoder", b.spec().encoder_decoder->decoder_layers};
+}
+
+// Generation finds cached what the encoder made.
+TensorId hidden(ModelBuilder& b) {
+  const TensorId encoded = b.cache().capacity > 0 ? kNoTensor : encoded_source(b);
+  return decoder_of(b).hidden(encoded);
+}
+
+void encode(ModelBuilder& b) {
+  const TensorId encoded = encoded_source(b);
+  Stack decoder = decoder_of(b);
+  b.set_axis(kFirstAxis);
+  decoder.cache_source(encoded);
 }
 
 TensorId final_norm(ModelBuilder& b, TensorId h) {
   const EncoderDecoderSpec& two = *b.spec().encoder_decoder;
-  const TensorId x = Stack(b, "decoder", two.decoder_layers).final_norm(h);
+  const TensorId x = decoder_of(b).final_norm(h);
   if (!two.scales_head) return x;
   return b.op1(OpKind::scale, {x}, {{"factor", 1.0 / std::sqrt(static_cast<double>(b.spec().hidden))}},
                "decoder", "decoder.scaled");
@@ -222,6 +268,7 @@ const FamilyRule t5_family{.model_type = "t5",
                            .inputs = inputs,
                            .hidden = hidden,
                            .final_norm = final_norm,
+                           .encode = encode,
                            .scores = false};
 const FamilyRule mt5_family{.model_type = "mt5",
                             .architecture = "MT5ForConditionalGeneration",
@@ -230,6 +277,7 @@ const FamilyRule mt5_family{.model_type = "mt5",
                             .inputs = inputs,
                             .hidden = hidden,
                             .final_norm = final_norm,
+                            .encode = encode,
                             .scores = false};
 
 }  // namespace plimsoll

@@ -8,9 +8,11 @@
 //                 sequence of keys. Sequence s of the queries sees all keys of sequence s there
 //   max_distance  with bias_table: T5's bias over bucketed distances (ops/attention_bias.h)
 //   dropout       of the probabilities, with samples and positions; drawn as ops/attention_kernels.h says
-// attention_cached: the same for generation. Keys and values are appended to a cache; or, with `keys_of`, k
-// and v are caches that were filled before (by the linears that make them), of which the live rows of that
-// axis are seen by every query.
+// attention_cached: the same for generation. Keys and values are appended to a cache, whose first `capacity`
+// rows are those of the sequence; or, with `keys_of`, k and v are caches that were filled before (by the
+// linears that make them), of which the live rows of that axis are seen by every query. With `apart` row r of
+// q, k and v is the next token of sequence r, all of one length so far, whose rows of the cache begin at r *
+// capacity.
 #include "graph/op_kind.h"
 #include "ops/attention_shape.h"
 #include "ops/rules.h"
@@ -126,8 +128,8 @@ std::vector<OutputSpec> infer_grad(const Graph& g, const Op& op) {
   return outputs;
 }
 
-// q [T, N*D], k, v [T, K*D], step, bias_table? -> o like q; k_cache, v_cache [C, K*D] are extended in place.
-// With keys_of: q [T, N*D], k, v [C, K*D], step -> o.
+// q [T, N*D], k, v [T, K*D], step, bias_table? -> o like q; k_cache, v_cache [C, K*D], or of several
+// sequences [W*C, K*D], are extended in place. With keys_of: q [T, N*D], k, v [C, K*D], step -> o.
 std::vector<OutputSpec> infer_cached(const Graph& g, const Op& op) {
   require_heads(g, op);
   require_bias(g, op);
@@ -135,7 +137,10 @@ std::vector<OutputSpec> infer_cached(const Graph& g, const Op& op) {
   const Tensor& k = input_tensor(g, op, 1);
   if (op.attrs.contains("keys_of")) return {{"", q.shape, q.dtype}};
   require(is_causal(op), g, op, "attention_cached: what is appended comes behind what is there");
-  const Shape cache{op.attr_int("capacity"), k.shape[1]};
+  int64_t sequences = int_or(op, "apart", 0) != 0 ? q.shape[0] : 1;
+  if (op.outputs.size() > 1 && op.outputs[1] != kNewTensor)
+    sequences = std::max(sequences, g.tensor(op.outputs[1]).shape[0] / op.attr_int("capacity"));
+  const Shape cache{sequences * op.attr_int("capacity"), k.shape[1]};
   return {{"", q.shape, q.dtype}, {".k_cache", cache, k.dtype}, {".v_cache", cache, k.dtype}};
 }
 

@@ -130,6 +130,31 @@ BoundCall bind_over_ready_keys(const CpuBinding& b, AttentionCached<T> args) {
   };
 }
 
+// Rows that go on with a sequence each.
+template <class T>
+BoundCall bind_apart(const CpuBinding& b, AttentionCached<T> args) {
+  args.problem.tokens = 1;
+  return [=, kernel = cached_kernel<T>(b.settings().isa), step = b.input<double>(3), k_new = b.input<T>(1),
+          v_new = b.input<T>(2), k_cache = b.output<T>(1), v_cache = b.output<T>(2),
+          q_row = b.input_tensor(0).shape[1], k_row = b.input_tensor(1).shape[1],
+          rows = b.input_tensor(0).shape[0], capacity = b.op().attr_int("capacity"), axis = b.op().axis] {
+    const auto cached = static_cast<int64_t>(step_value(step, StepValue::kv_length));
+    const int64_t live = live_tokens(step, axis);
+    check_internal(cached < capacity && live <= rows, "attention_cached: more tokens than the cache holds");
+    for (int64_t r = 0; r < live; ++r) {
+      AttentionCached<T> now = args;
+      now.q += r * q_row;
+      now.o += r * q_row;
+      now.k_cache = k_cache + r * capacity * k_row;
+      now.v_cache = v_cache + r * capacity * k_row;
+      append(k_cache + r * capacity * k_row, k_new + r * k_row, k_row * sizeof(T), cached, 1);
+      append(v_cache + r * capacity * k_row, v_new + r * k_row, k_row * sizeof(T), cached, 1);
+      run_cached(kernel, now, 1, cached + 1);
+    }
+    std::memset(args.o + live * q_row, 0, static_cast<size_t>((rows - live) * q_row) * sizeof(T));
+  };
+}
+
 }  // namespace
 
 BoundCall bind_attention(const CpuBinding& b) {
@@ -175,6 +200,7 @@ BoundCall bind_attention_cached(const CpuBinding& b) {
     if (b.op().attrs.contains("keys_of")) return bind_over_ready_keys(b, args);
     args.k_cache = b.output<T>(1);
     args.v_cache = b.output<T>(2);
+    if (b.op().attrs.contains("apart")) return bind_apart(b, args);
     const Tensor& k = b.input_tensor(1);
     return [=, kernel = cached_kernel<T>(b.settings().isa), step = b.input<double>(3), k_new = b.input(1),
             v_new = b.input(2), k_cache = b.output(1), v_cache = b.output(2),

@@ -101,15 +101,16 @@ std::vector<OpCase> over_other_keys(const std::string& name, const Form& form, c
   return cases;
 }
 
-// 4 tokens planned, 3 live, behind 5 cached ones.
+// 4 tokens planned, 3 live, behind 5 cached ones; a cache of so many sequences.
 std::string cached(const std::string& attributes, const std::string& operands = "",
-                   const std::string& tensors = "") {
+                   const std::string& tensors = "", int sequences = 1) {
+  const std::string cache = " %[" + std::to_string(10 * sequences) + ",16] kv_cache\n";
   return "tensor q %[4,32] input\n"
          "tensor k %[4,16] input\n"
          "tensor v %[4,16] input\n"
-         "tensor k_cache %[10,16] kv_cache\n"
-         "tensor v_cache %[10,16] kv_cache\n" +
-         tensors + "o %[4,32], k_cache, v_cache = attention_cached(q, k, v, step" + operands +
+         "tensor k_cache" +
+         cache + "tensor v_cache" + cache + tensors +
+         "o %[4,32], k_cache, v_cache = attention_cached(q, k, v, step" + operands +
          ") {capacity=10, head_dim=8, length=10, " + attributes + "} @a forward\n";
 }
 const std::map<StepValue, double> kCachedStep = {{StepValue::live_tokens, 3}, {StepValue::kv_length, 5}};
@@ -138,6 +139,19 @@ const std::map<StepValue, double> kCachedStep = {{StepValue::live_tokens, 3}, {S
       {.name = "attention_cached_with_window", .body = cached("window=4"), .step = kCachedStep, .slack = 2},
       {.name = "attention_cached_with_bias",
        .body = cached("max_distance=6, scale=1.0, window=0", ", table", "tensor table %[8,4] trainable\n"),
+       .step = kCachedStep,
+       .slack = 2},
+      {.name = "attention_cached_of_sequences_apart",
+       .body = cached("apart=1, window=0", "", "", 4),
+       .step = kCachedStep,
+       .slack = 2},
+      {.name = "attention_cached_of_the_first_of_several_sequences",
+       .body = cached("window=0", "", "", 4),
+       .step = kCachedStep,
+       .slack = 2},
+      {.name = "attention_cached_of_sequences_apart_with_bias",
+       .body = cached("apart=1, max_distance=6, scale=1.0, window=0", ", table",
+                      "tensor table %[8,4] trainable\n", 4),
        .step = kCachedStep,
        .slack = 2},
       {.name = "attention_cached_over_ready_keys",

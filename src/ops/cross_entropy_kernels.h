@@ -13,6 +13,7 @@ struct CrossEntropyRows {
   int64_t rows = 0, vocab = 0;
   bool gradient = false;  // logits become (softmax - onehot(label)) * scale
   float scale = 1.0F;
+  const float* scales = nullptr;  // [rows]; of each row, in place of `scale`
   int threads = 1;
 };
 

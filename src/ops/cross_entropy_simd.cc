@@ -50,7 +50,7 @@ void rows(const CrossEntropyRows<T>& a) {
     const float at_label = value(x + a.labels[r]);
     a.losses[r] = __builtin_log(static_cast<double>(s.sum)) + static_cast<double>(s.maximum) -
                   static_cast<double>(at_label);
-    if (a.gradient) row_gradient(x, a.vocab, a.labels[r], s, a.scale);
+    if (a.gradient) row_gradient(x, a.vocab, a.labels[r], s, a.scales == nullptr ? a.scale : a.scales[r]);
   }
 }
 

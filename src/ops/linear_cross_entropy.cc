@@ -3,8 +3,6 @@
 // (linear_cross_entropy_grad) each chunk is visited once: logits, statistics, d_logits in place, d_x, the
 // weight's gradient; nothing is saved or recomputed. Adds to metric `loss` f64 [2]: sum of losses over target
 // tokens, and their count. Gradients carry loss_scale.
-#include <algorithm>
-
 #include "graph/op_kind.h"
 #include "ops/linear_cross_entropy_layout.h"
 #include "ops/rules.h"
@@ -45,71 +43,21 @@ void gradient(GradientContext& ctx, const Op& op) {
   if (ctx.wants(x)) ctx.set_gradient(x, out[1]);
 }
 
-struct Sizes {
-  int64_t chunk, hidden, vocab;
-  DType dtype;
-};
-
-Sizes sizes_of(const Graph& g, const Op& op) {
-  const Tensor& x = input_tensor(g, op, 0);
-  const int64_t chunk = std::min(op.attr_int("chunk"), x.shape[0]);
-  return {chunk, x.shape[1], input_tensor(g, op, 1).shape[0], x.dtype};
-}
-
-int64_t scratch(const Graph& g, const Op& op, const DeviceDescription& device) {
-  const CrossEntropyProducts products = cross_entropy_products(g, op);
-  int64_t matmul = device.matmul_scratch_bytes(products.logits);
-  if (products.d_x) matmul = std::max(matmul, device.matmul_scratch_bytes(*products.d_x));
-  if (products.d_w) matmul = std::max(matmul, device.matmul_scratch_bytes(*products.d_w));
-  return cross_entropy_layout(g, op).matmul + matmul;
-}
-
-// The softmax reads the logits twice and writes them once.
-Work work(const Graph& g, const Op& op) {
-  const CrossEntropyProducts products = cross_entropy_products(g, op);
-  const Tensor& x = input_tensor(g, op, 0);
-  const int64_t logits = x.shape[0] * input_tensor(g, op, 1).shape[0];
-  const auto bytes = static_cast<double>(3 * logits * size_of(x.dtype));
-  Work work{.products = {{products.logits}},
-            .rows = x.shape[0],
-            .rows_at_a_time = products.logits.m,
-            .amount = bytes,
-            .at = bytes,
-            .dtype = x.dtype};
-  if (products.d_x) work.products.push_back({*products.d_x});
-  if (products.d_w) work.products.push_back({*products.d_w, true});
-  return work;
-}
-
-Cost lce_cost(const Graph& g, const Op& op, double products) {
-  const Sizes s = sizes_of(g, op);
-  const auto rows = static_cast<double>(input_tensor(g, op, 0).shape[0]);
-  const auto weights = static_cast<double>(s.vocab * s.hidden);
-  const double chunks = rows / static_cast<double>(s.chunk);
-  const auto element = static_cast<double>(size_of(s.dtype));
-  return {2.0 * products * rows * weights,
-          products * chunks * weights * element + 3.0 * rows * static_cast<double>(s.vocab) * element};
-}
-Cost cost(const Graph& g, const Op& op) { return lce_cost(g, op, 1.0); }
-Cost cost_grad(const Graph& g, const Op& op) {
-  return lce_cost(g, op, 1.0 + (op.has_output(1) ? 1.0 : 0.0) + (op.has_output(2) ? 1.0 : 0.0));
-}
-
 }  // namespace
 
 const OpRule linear_cross_entropy_rule{.kind = OpKind::linear_cross_entropy,
                                        .infer = infer,
                                        .gradient = gradient,
-                                       .cost = cost,
-                                       .work = work,
-                                       .scratch_bytes = scratch,
+                                       .cost = head_cost,
+                                       .work = head_work,
+                                       .scratch_bytes = head_scratch,
                                        .chunked = true,
                                        .gradient_replaces = true};
 const OpRule linear_cross_entropy_grad_rule{.kind = OpKind::linear_cross_entropy_grad,
                                             .infer = infer_grad,
-                                            .cost = cost_grad,
-                                            .work = work,
-                                            .scratch_bytes = scratch,
+                                            .cost = head_cost,
+                                            .work = head_work,
+                                            .scratch_bytes = head_scratch,
                                             .updates = true,
                                             .chunked = true};
 

@@ -1,12 +1,21 @@
-// The matrix products and the workspace of linear_cross_entropy: facts that rule and kernel share.
+// The matrix products and the workspace of ops over the rows of the output head that carry a label
+// (linear_cross_entropy, linear_log_prob): facts that rules and kernels share.
 #pragma once
 
 #include <optional>
 
 #include "device/description.h"
 #include "graph/graph.h"
+#include "ops/rule.h"
 
 namespace plimsoll {
+
+// The numbers of an op's outputs; kNoOutput where its kind has none.
+inline constexpr size_t kNoOutput = 1000;
+struct HeadOutputs {
+  size_t d_x = kNoOutput, d_weight = kNoOutput;
+};
+HeadOutputs head_outputs(const Op& op);
 
 struct CrossEntropyProducts {
   MatmulShape logits;              // x W^T of a chunk
@@ -22,6 +31,7 @@ struct CrossEntropyLayout {
   int64_t rows = 0;    // i32 [T]: the rows that carry a target
   int64_t labels = 0;  // i32 [chunk]
   int64_t losses = 0;  // f64 [chunk]
+  int64_t scales = 0;  // f32 [chunk], where rows have gradients of their own
   int64_t x = 0;       // [chunk, H], gathered
   int64_t logits = 0;  // [chunk, V], then their gradient
   int64_t d_x = 0;     // [chunk, H], where wanted
@@ -29,5 +39,10 @@ struct CrossEntropyLayout {
 };
 
 CrossEntropyLayout cross_entropy_layout(const Graph& graph, const Op& op);
+
+// What their rules say.
+Cost head_cost(const Graph& graph, const Op& op);
+Work head_work(const Graph& graph, const Op& op);
+int64_t head_scratch(const Graph& graph, const Op& op, const DeviceDescription& device);
 
 }  // namespace plimsoll

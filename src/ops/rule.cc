@@ -93,17 +93,20 @@ namespace {
 // Of activations: the axis whose rows they hold; kNoAxis of weights that are made or fetched for an op.
 constexpr AxisId kNoAxis = -1;
 
-// The axis of the rows of an op's input or output. gather_rows reads rows of the axis that it names,
-// scatter_rows writes them; attention's keys and values (and their gradients) are of the axis that it names.
+// The axis of the rows of an op's input or output. gather_rows and linear_log_prob read rows of the axis that
+// they name, scatter_rows and linear_log_prob_grad write them; attention's keys and values (and their
+// gradients) are of the axis that it names.
 AxisId axis_named(const Op& op, const char* attribute) {
   return op.attrs.contains(attribute) ? static_cast<AxisId>(op.attr_int(attribute)) : op.axis;
 }
 AxisId axis_of_input(const Op& op, size_t i) {
-  if (op.kind == OpKind::gather_rows) return axis_named(op, "rows_of");
+  if (op.kind == OpKind::gather_rows || op.kind == OpKind::linear_log_prob) return axis_named(op, "rows_of");
+  if (op.kind == OpKind::linear_log_prob_grad) return i == 4 ? op.axis : axis_named(op, "rows_of");
   return i == 1 || i == 2 ? axis_named(op, "keys_of") : op.axis;
 }
 AxisId axis_of_output(const Op& op, size_t i) {
-  if (op.kind == OpKind::scatter_rows) return axis_named(op, "rows_of");
+  if (op.kind == OpKind::scatter_rows || op.kind == OpKind::linear_log_prob_grad)
+    return axis_named(op, "rows_of");
   return op.kind == OpKind::attention_grad && i > 0 ? axis_named(op, "keys_of") : op.axis;
 }
 

@@ -8,6 +8,7 @@
 #include "graph/op_kind.h"
 #include "ops/rule.h"
 #include "ops/step_values.h"
+#include "passes/reference.h"
 
 namespace plimsoll {
 namespace {
@@ -37,8 +38,8 @@ class LoraPass {
     result_.ops().clear();
     std::set<std::string> modules;
     for (const Op& op : ops) {
-      const bool linear =
-          op.kind == OpKind::linear && input_tensor(result_, op, 1).parameter.part == WeightPart::body;
+      const bool linear = op.kind == OpKind::linear && !is_reference(op) &&
+                          input_tensor(result_, op, 1).parameter.part == WeightPart::body;
       if (linear) modules.insert(op.scope);
       if (linear && targeted(op.scope)) {
         adapt(op);

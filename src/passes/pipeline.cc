@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "ops/rule.h"
 #include "passes/offload_parts.h"
+#include "passes/reference.h"
 #include "passes/transfers.h"
 #include "passes/update_in_backward.h"
 
@@ -45,8 +46,12 @@ Graph join_update(Graph graph, const Context& c) {
 }
 
 constexpr std::array kPasses = {
+    Pass{PassId::reference, "reference", [](const Context& c) { return has_model(c) && c.reference; },
+         [](Graph graph, const Context&) { return add_reference(graph); },
+         "first: the reference is the model as it is"},
     Pass{PassId::adapters, "adapters", [](const Context& c) { return has_model(c) && c.lora != nullptr; },
-         add_adapters, "first: adapters are layers of the model to everything that follows"},
+         add_adapters,
+         "before all else that trains: adapters are layers of the model to everything that follows"},
     Pass{PassId::train_all, "train-all", [](const Context& c) { return trains(c) && c.lora == nullptr; },
          [](Graph graph, const Context&) { return make_trainable(std::move(graph)); },
          "before differentiate, which asks what trains; beside adapters nothing else does"},
@@ -88,9 +93,8 @@ constexpr std::array kPasses = {
         [](Graph graph, const Context& c) { return slice_updates(std::move(graph), c.offload, c.transfers); },
         "after every operand of an update has its home"},
     Pass{PassId::schedule_transfers, "schedule-transfers", moves,
-         [](Graph graph, const Context& c) {
-           return schedule_transfers(std::move(graph), c.offload.prefetch);
-         },
+         [](Graph graph,
+            const Context& c) { return schedule_transfers(std::move(graph), c.offload.prefetch); },
          "after the last pass that adds a transfer; each still has its wait beside it"},
     Pass{PassId::workspaces, "workspaces", [](const Context&) { return true; },
          [](Graph graph, const Context& c) { return assign_scratch(std::move(graph), *c.device); },

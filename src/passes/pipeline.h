@@ -23,6 +23,7 @@ enum class Purpose : uint8_t { train, update, evaluate, generate };
 // What the passes of one program ask.
 struct PassContext {
   Purpose purpose = Purpose::evaluate;
+  bool reference = false;                     // the loss compares the model with the one that it began as
   const DeviceDescription* device = nullptr;  // only workspaces ask for it
   const LoraOptions* lora = nullptr;          // none: every weight trains
   const QuantiseOptions* nf4 = nullptr;       // none: weights as they are
@@ -36,6 +37,7 @@ struct PassContext {
 
 // The numbers of the passes in the table.
 enum class PassId : uint8_t {
+  reference,
   adapters,
   train_all,
   quantise,
@@ -50,7 +52,7 @@ enum class PassId : uint8_t {
   schedule_transfers,
   workspaces
 };
-inline constexpr PassId kFirstPass = PassId::adapters;
+inline constexpr PassId kFirstPass = PassId::reference;
 inline constexpr PassId kLastPass = PassId::workspaces;
 
 struct Pass {

@@ -11,6 +11,7 @@
 #include "models/model.h"
 #include "models/test_specs.h"
 #include "ops/rule.h"
+#include "tasks/task.h"
 
 namespace plimsoll {
 namespace {
@@ -78,6 +79,18 @@ TEST(Pipeline, every_pass_leaves_programs_that_verify) {
       }
     }
   }
+  PassContext context;
+  context.device = &device;
+  context.lora = &lora;
+  context.reference = true;
+  context.purpose = Purpose::train;
+  context.recompute = {std::vector(3, RecomputePoint::block), 2};
+  context.offload.weights = context.offload.activations = Space::disk;
+  context.offload.smallest_bytes = 256;
+  const ModelSpec spec = model();
+  Graph preference =
+      rule_of(Task::dpo).loss({{.task = Task::dpo}, spec, {16, 4, 4}, DType::f32, 4, "loss", ""});
+  run_passes(std::move(preference), context, kFirstPass, kLastPass, watch);
   for (const Pass& pass : passes()) EXPECT_GT(seen[pass.id], 0) << pass.name;
 }
 

@@ -159,11 +159,14 @@ DepthModel DepthModel::mixture(KnownPrograms& programs, Variant variant, const s
   return {programs.of(variant, kSampledFirst + kSampledRest, Samples::mixture, chunks), chunks.size()};
 }
 
-DepthModel DepthModel::segments(KnownPrograms& programs, Variant variant,
-                                const std::vector<int64_t>& chunks) {
-  constexpr int64_t kLayers = kSampledSegments * kSampledSegment;
-  variant.recompute = {std::vector<RecomputePoint>(kLayers, RecomputePoint::block), kSampledSegment};
-  return {programs.of(variant, kLayers, Samples::segments, chunks), chunks.size()};
+DepthModel DepthModel::segments(KnownPrograms& programs, Variant variant, const std::vector<int64_t>& chunks,
+                                Segments segments) {
+  const bool pairs = segments == Segments::pairs;
+  const int64_t segment = pairs ? 2 : kSampledSegment;
+  const int64_t layers = kSampledSegments * segment;
+  variant.recompute = {std::vector<RecomputePoint>(static_cast<size_t>(layers), RecomputePoint::block),
+                       segment};
+  return {programs.of(variant, layers, pairs ? Samples::pairs : Samples::segments, chunks), chunks.size()};
 }
 
 Usage DepthModel::usage(const More& blocks, const More& alive, size_t chunk) const {
@@ -204,6 +207,10 @@ Usage DepthModel::in_segments(int64_t layers, int64_t segment, size_t chunk) con
   const int64_t segments = ceil_div(layers, segment);
   const int64_t last = layers - (segments - 1) * segment;
   constexpr int64_t kMidst = kSampledSegments * (kSampledSegment - 2);
+  // One block alone counts as the last of two.
+  if (segment == 2)
+    return usage({segments - kSampledSegments - (2 - last), 0, segments - kSampledSegments},
+                 {segments - kSampledSegments, 0, last - 2}, chunk);
   return usage({segments - kSampledSegments, layers - 2 * segments - kMidst, segments - kSampledSegments},
                {segments - kSampledSegments, segment - kSampledSegment, last - kSampledSegment}, chunk);
 }
@@ -231,7 +238,8 @@ Usage estimate(KnownPrograms& programs, const Variant& variant) {
   if (layers < DepthModel::kFewest || !programs.one_stack() || !two_kinds) return measure(programs, variant);
   const std::vector<int64_t> chunks = {variant.loss_chunk};
   if (variant.recompute.segment > 1)
-    return DepthModel::segments(programs, variant, chunks).in_segments(layers, variant.recompute.segment, 0);
+    return DepthModel::segments(programs, variant, chunks, DepthModel::segments_of(variant.recompute.segment))
+        .in_segments(layers, variant.recompute.segment, 0);
   return DepthModel::mixture(programs, variant, chunks, points.front(), points.back())
       .at(layers, first_layers, 0);
 }

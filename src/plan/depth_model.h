@@ -4,9 +4,9 @@
 // number of blocks of each stack at each recompute point: one block is taken for all of its kind and point.
 // What is alive at the busiest op of the last block of a kind is the most for that kind, since the backward
 // pass takes blocks from the last to the first. So the programs of 6 layers tell the lower bound of the arena
-// for 80; in segments, those of three segments of three layers. Rows of logits at a time change nothing but
-// the workspace and the seconds of the loss, so that one program stands for all of them. The planner checks
-// every plan that it chooses against the program of full depth (search.h).
+// for 80; in segments, those of three segments of three layers, or of two. Rows of logits at a time change
+// nothing but the workspace and the seconds of the loss, so that one program stands for all of them. The
+// planner checks every plan that it chooses against the program of full depth (search.h).
 #pragma once
 
 #include <array>
@@ -91,8 +91,12 @@ class DepthModel {
   // The first layers of a model at point `first`, all others at `rest`; `variant.recompute` is ignored.
   static DepthModel mixture(KnownPrograms& programs, Variant variant, const std::vector<int64_t>& chunks,
                             RecomputePoint first, RecomputePoint rest);
-  // All layers at `block`, in segments.
-  static DepthModel segments(KnownPrograms& programs, Variant variant, const std::vector<int64_t>& chunks);
+  // All layers at `block`, in segments of two, or of any more.
+  enum class Segments : uint8_t { pairs, longer };
+  static DepthModel segments(KnownPrograms& programs, Variant variant, const std::vector<int64_t>& chunks,
+                             Segments segments);
+
+  static Segments segments_of(int64_t segment) { return segment == 2 ? Segments::pairs : Segments::longer; }
 
   // Of an exact model.
   [[nodiscard]] Usage at(size_t chunk) const { return usage({}, {}, chunk); }
@@ -101,7 +105,7 @@ class DepthModel {
   [[nodiscard]] Usage at(int64_t layers, int64_t first_layers, size_t chunk) const {
     return at(std::vector<StackDepth>{{layers, first_layers}}, chunk);
   }
-  // Of segments of so many layers.
+  // Of segments of so many layers, of the kind that was measured.
   [[nodiscard]] Usage in_segments(int64_t layers, int64_t segment, size_t chunk) const;
   // Device bytes that no choice of recomputation goes below, by a mixture of one point.
   [[nodiscard]] int64_t floor_bytes(int64_t layers, size_t chunk) const;

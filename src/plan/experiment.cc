@@ -2,8 +2,10 @@
 
 #include <algorithm>
 
+#include "base/error.h"
 #include "base/units.h"
 #include "models/model.h"
+#include "plan/reference_program.h"
 #include "plan/train_graphs.h"
 
 namespace plimsoll {
@@ -27,6 +29,7 @@ PassContext context_of(const Experiment& experiment, const Variant& variant, con
                        Purpose purpose) {
   PassContext context;
   context.purpose = purpose;
+  context.reference = experiment.task.preference.reference == Preference::Reference::computed;
   context.device = device;
   context.lora = lora_of(experiment);
   context.nf4 = nf4_of(experiment);
@@ -42,6 +45,16 @@ PassContext context_of(const Experiment& experiment, const Variant& variant, con
 Graph build_evaluation(const Experiment& experiment, const Variant& variant) {
   return build_loss(experiment, experiment.batch_shape(variant.eval_micro_batch, 1), variant.loss_chunk,
                     Mode::evaluate, kEvalLossTensor, kScoresTensor);
+}
+
+// What remains of it are log-probabilities.
+Graph build_reference(const Experiment& experiment, const Variant& variant) {
+  LogProbGraph made =
+      build_log_probs(experiment.model, experiment.batch_shape(variant.micro_batch, experiment.documents),
+                      experiment.precision.compute, variant.loss_chunk, Mode::evaluate);
+  made.graph.set_role(made.logps, Role::metric);
+  check_internal(made.graph.tensor(made.logps).name == kReferenceTensor, "another name of the reference");
+  return std::move(made.graph);
 }
 
 Graph named(Graph graph, const char* name) {
@@ -98,6 +111,8 @@ std::vector<Graph> finish_programs(const Experiment& experiment, const Variant& 
   if (all || which == Programs::micro_step)
     add(std::move(train), Purpose::train, PassId::update_in_backward, kTrainProgram);
   if (updates) add(std::move(update), Purpose::update, kFirstPass, kUpdateProgram);
+  if (all && experiment.task.preference.reference == Preference::Reference::given)
+    add(build_reference(experiment, variant), Purpose::evaluate, kFirstPass, kReferenceProgram);
   if (experiment.evaluates && (all || which == Programs::evaluation))
     add(build_evaluation(experiment, variant), Purpose::evaluate, kFirstPass, kEvalProgram);
   return programs;
@@ -111,16 +126,16 @@ std::vector<Graph> build_evaluation_programs(const Experiment& experiment, const
 }
 
 std::vector<Graph> build_generation_programs(const ModelSpec& model, const LoraOptions* lora,
-                                             const QuantiseOptions* nf4, DType compute, int64_t prefill,
-                                             int64_t capacity, const DeviceDescription& device) {
+                                             const QuantiseOptions* nf4, DType compute,
+                                             const GenerationShape& shape, const DeviceDescription& device) {
   PassContext context;
   context.purpose = Purpose::generate;
   context.device = &device;
   context.lora = lora;
   context.nf4 = nf4;
   std::vector<Graph> programs;
-  for (const auto& [tokens, name] : {std::pair<int64_t, const char*>{prefill, "prefill"}, {1, "decode"}})
-    programs.push_back(run_passes(named(build_cached(model, tokens, capacity, compute), name), context));
+  for (Graph& graph : build_generation(model, shape, compute))
+    programs.push_back(run_passes(std::move(graph), context));
   return programs;
 }
 

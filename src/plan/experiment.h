@@ -85,11 +85,10 @@ std::vector<Graph> build_programs(const Experiment& experiment, const Variant& v
 std::vector<Graph> build_evaluation_programs(const Experiment& experiment, const Variant& variant,
                                              const DeviceDescription& device);
 
-// Programs of generation over one sequence: prefill of `prefill` tokens at a time, and single-token decoding,
-// over a cache of `capacity` tokens. Without adapters (nullptr), and without quantised weights, the model as
+// The programs of build_generation. Without adapters (nullptr), and without quantised weights, the model as
 // it is.
 std::vector<Graph> build_generation_programs(const ModelSpec& model, const LoraOptions* lora,
-                                             const QuantiseOptions* nf4, DType compute, int64_t prefill,
-                                             int64_t capacity, const DeviceDescription& device);
+                                             const QuantiseOptions* nf4, DType compute,
+                                             const GenerationShape& shape, const DeviceDescription& device);
 
 }  // namespace plimsoll

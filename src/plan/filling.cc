@@ -46,6 +46,8 @@ double filled_op_seconds(const Graph& graph, const Op& op, const DeviceRates& ra
       return op.has_input(2) ? shorter(linear_dw_product(graph, op), &MatmulShape::k) : full;
     case OpKind::linear_cross_entropy:
     case OpKind::linear_cross_entropy_grad:
+    case OpKind::linear_log_prob:
+    case OpKind::linear_log_prob_grad:
       return std::max(rates.op_overhead, full * filling.targets);
     case OpKind::rms_norm_grad:
     case OpKind::gla:

@@ -27,6 +27,8 @@ struct LayoutCase {
   OffloadChoice offload;
   int64_t micro;
   RecomputePoint point;
+  int64_t length = 2048;
+  RecomputePoint first_layer = point;
 };
 
 constexpr Space kDisk = Space::disk;
@@ -47,15 +49,19 @@ TEST_P(OffloadLayout, is_within_one_percent_of_what_lives_together) {
                                 .vocab = c.shape.vocab,
                                 .tied = c.shape.tied});
   experiment.lora = c.lora;
+  experiment.lora_options.r = 16;
   experiment.precision = {DType::bf16, DType::f32, DType::f32, false, true};
-  experiment.max_length = 2048;
-  experiment.effective_batch = 8;
+  experiment.max_length = c.length;
+  experiment.effective_batch = 16;
   Variant variant;
   variant.micro_batch = c.micro;
-  variant.accumulation = 8 / c.micro;
+  variant.accumulation = 16 / c.micro;
   variant.recompute.layers.assign(static_cast<size_t>(c.shape.layers), c.point);
+  variant.recompute.layers.front() = c.first_layer;
   variant.offload = c.offload;
-  const auto programs = build_programs(experiment, variant, reference_description(), Programs::micro_step);
+  DeviceDescription device = reference_description();
+  device.matmul_scratch_bytes = [](const MatmulShape&) { return int64_t{7} << 19; };  // about that of AVX2's
+  const auto programs = build_programs(experiment, variant, device);
   const ArenaLayout layout = lay_out(programs);
   EXPECT_LE(static_cast<double>(layout.arena_bytes()),
             1.01 * static_cast<double>(layout.lower_bound_bytes()));
@@ -79,7 +85,16 @@ INSTANTIATE_TEST_SUITE_P(
         LayoutCase{kLlama70b, false, kNoActivations, 1, RecomputePoint::block},
         LayoutCase{kLlama70b, true, {.weights = kDisk, .activations = kDisk}, 1, RecomputePoint::none},
         LayoutCase{kLlama405b, false, kAll, 1, RecomputePoint::block},
-        LayoutCase{kLlama405b, false, kNoActivations, 1, RecomputePoint::block}),
+        LayoutCase{kLlama405b, false, kNoActivations, 1, RecomputePoint::block},
+        // Layers of these repeat on circles of two cycles (layout/period.h).
+        LayoutCase{kQwen05b,
+                   true,
+                   {.weights = kDisk, .activations = kDisk},
+                   2,
+                   RecomputePoint::cheap,
+                   2048,
+                   RecomputePoint::mlp},
+        LayoutCase{kQwen15b, false, kAll, 16, RecomputePoint::cheap, 512, RecomputePoint::mlp}),
     [](const auto& info) {
       const LayoutCase& c = info.param;
       std::string name = std::string(c.shape.name) + (c.lora ? "_lora_" : "_full_") +

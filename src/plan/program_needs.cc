@@ -34,7 +34,8 @@ struct SampleBlocks {
 
 // Of a mixture: a block in the midst of the first ones and one in the midst of the rest. Of three segments of
 // three: the first, the midst and the last block of one; the input that the middle segment keeps, and the
-// inputs that wait inside of the middle and of the last segment.
+// inputs that wait inside of the middle and of the last segment. Segments of two have no midst, and always
+// the input that waits in the middle one.
 SampleBlocks blocks_of(const Graph& graph, Samples samples) {
   SampleBlocks result;
   if (samples == Samples::none) return result;
@@ -44,17 +45,22 @@ SampleBlocks blocks_of(const Graph& graph, Samples samples) {
   for (size_t i = 0; i < stacks.size(); ++i) {
     const size_t slot = i * kSlotsOfStack;
     const BlockId first = stacks[i].first;
-    check_internal(stacks[i].count ==
-                       (result.mixture ? kSampledFirst + kSampledRest : kSampledSegments * kSampledSegment),
-                   "needs_of: " + graph.name() + " has another depth than its samples");
+    const BlockId size = samples == Samples::pairs ? 2 : kSampledSegment;
+    check_internal(
+        stacks[i].count == (result.mixture ? kSampledFirst + kSampledRest : kSampledSegments * size),
+        "needs_of: " + graph.name() + " has another depth than its samples");
     if (result.mixture) {
       result.blocks[slot] = result.forward[slot] = first + 1;
       result.blocks[slot + 1] = result.forward[slot + 1] = first + 3;
     } else {
-      for (BlockId at = 0; at < 3; ++at) result.blocks[slot + static_cast<size_t>(at)] = first + 3 + at;
+      result.blocks[slot] = first + size;
+      result.blocks[slot + 2] = first + 2 * size - 1;
       // The input may lie in storage that was first written blocks before.
-      result.input[slot] = result.repeated[slot + 1] = first + 3;
-      result.repeated[slot + 2] = first + 6;
+      result.input[slot] = first + size;
+      result.repeated[slot + 2] = first + 2 * size;
+      if (samples == Samples::pairs) continue;
+      result.blocks[slot + 1] = first + size + 1;
+      result.repeated[slot + 1] = first + size;
     }
   }
   return result;

@@ -60,8 +60,8 @@ class Largest {
 
 // Which blocks of a measured program stand for others: none; in each stack of kSampledFirst + kSampledRest
 // blocks, one in the midst of the first and one in the midst of the rest; in each stack of kSampledSegments
-// segments of kSampledSegment blocks, those of the midst.
-enum class Samples : uint8_t { none, mixture, segments };
+// segments of kSampledSegment blocks, or of two, those of the midst.
+enum class Samples : uint8_t { none, mixture, segments, pairs };
 inline constexpr int64_t kSampledFirst = 3;
 inline constexpr int64_t kSampledRest = 3;
 inline constexpr int64_t kSampledSegment = 3;

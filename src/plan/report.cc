@@ -253,8 +253,9 @@ std::string model_text(const Plan& plan) {
 std::string experiment_text(const Plan& plan) {
   const Experiment& experiment = plan.request.experiment;
   const TaskRule& rule = rule_of(experiment.task.task);
-  const std::string task =
-      rule.scores ? std::string(to_string(rule.task)) + " (" + std::string(rule.unit) + ") · " : "";
+  const std::string task = rule.scores || rule.pairs
+                               ? std::string(to_string(rule.task)) + " (" + std::string(rule.unit) + ") · "
+                               : "";
   return task + method_text(experiment) + " · " + std::string(to_string(experiment.precision.compute)) +
          " · length " + format_count(experiment.max_length) + " · " + split_text(experiment, plan.variant);
 }

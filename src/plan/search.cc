@@ -79,11 +79,12 @@ Search::Key Search::key_of(const Spot& spot) {
 
 Search::Key Search::line_of(Spot spot) {
   spot.first_layers = 0;
-  spot.segment = std::min<int64_t>(spot.segment, 2);
+  spot.segment = std::min<int64_t>(spot.segment, 3);
   return key_of(spot);
 }
 
-// Deep models: one for a line, one for all segments. Shallow ones: one for every choice.
+// Deep models: one for a line, one for segments of two and one for all others. Shallow ones: one for every
+// choice.
 Search::Key Search::model_key(const Spot& spot) const { return is_deep() ? line_of(spot) : key_of(spot); }
 
 // At its limit of work the search goes on among what it has measured. The first of all is always measured, so
@@ -101,7 +102,10 @@ const DepthModel& Search::model_of(const Spot& spot) {
   if (known != models_.end()) return known->second;
   const Frame& frame = frames_[spot.frame];
   if (is_deep() && spot.segment > 1)
-    return models_.emplace(key, DepthModel::segments(programs_, frame.variant, frame.chunks)).first->second;
+    return models_
+        .emplace(key, DepthModel::segments(programs_, frame.variant, frame.chunks,
+                                           DepthModel::segments_of(spot.segment)))
+        .first->second;
   if (is_deep())
     return models_
         .emplace(key, DepthModel::mixture(programs_, frame.variant, frame.chunks, spot.first, spot.rest))

@@ -147,12 +147,13 @@ TEST(DepthModel, tells_segments_of_any_size) {
       variant.loss_chunk = 128;
       for (const OffloadChoice& choice : choices) {
         variant.offload = choice;
-        const auto model = DepthModel::segments(known, variant, {variant.loss_chunk});
+        const std::vector<int64_t> chunks = {variant.loss_chunk};
         for (const int64_t segment : {2, 3, 4, 6, 7, 14}) {
           if (segment > layers) continue;
           variant.recompute = {
               std::vector<RecomputePoint>(static_cast<size_t>(layers), RecomputePoint::block), segment};
           const Usage real = measure(known, variant);
+          const auto model = DepthModel::segments(known, variant, chunks, DepthModel::segments_of(segment));
           const Usage usage = model.in_segments(layers, segment, 0);
           const std::string what = std::string(lora ? "lora " : "full ") + std::to_string(layers) +
                                    " layers, segments of " + std::to_string(segment) + ", weights on " +
@@ -170,6 +171,36 @@ TEST(DepthModel, tells_segments_of_any_size) {
               << what;
         }
       }
+    }
+  }
+}
+
+// A 70B that trains in full with everything on disk: what is fetched ahead weighs more than what is computed.
+TEST(DepthModel, tells_segments_of_large_layers_on_disk) {
+  PlanRequest request;
+  request.experiment.model = test_spec({.hidden = 8192,
+                                        .mlp = 28672,
+                                        .layers = 20,
+                                        .heads = 64,
+                                        .kv_heads = 8,
+                                        .vocab = 128256,
+                                        .tied = false});
+  request.experiment.precision = {DType::bf16, DType::f32, DType::f32, false, true};
+  request.experiment.max_length = 2048;
+  request.experiment.effective_batch = 16;
+  request.device = reference_description();
+  KnownPrograms known(request.experiment, request.device);
+  for (const int64_t micro : {1, 4, 16}) {
+    for (const int64_t segment : {2, 3, 5}) {
+      Variant variant;
+      variant.micro_batch = micro;
+      variant.accumulation = 16 / micro;
+      variant.offload = {Space::disk, Space::disk, Space::disk, Space::disk};
+      variant.recompute = {std::vector<RecomputePoint>(20, RecomputePoint::block), segment};
+      const auto real = static_cast<double>(measure(known, variant).of(Space::device));
+      const double within = segment == 2 ? 0.01 : 0.03;  // longer ones: an input more or less
+      EXPECT_NEAR(static_cast<double>(estimate(known, variant).of(Space::device)), real, within * real)
+          << micro << " at a time, segments of " << segment;
     }
   }
 }

@@ -289,6 +289,11 @@ TEST_F(OtherTools, data_sets_of_llama_factory_come_from_its_list) {
         R"({"a": {"file_name": "a.jsonl", "columns": {"prompt": "q", "response": "r"}},
     "chat": {"file_name": "c.jsonl", "formatting": "sharegpt"},
     "pairs": {"file_name": "a.jsonl", "ranking": true},
+    "ranked": {"file_name": "a.jsonl", "ranking": true, "formatting": "sharegpt"},
+    "asked": {"file_name": "a.jsonl", "ranking": true,
+              "columns": {"prompt": "q", "chosen": "good", "rejected": "bad"}},
+    "context": {"file_name": "a.jsonl", "ranking": true,
+                "columns": {"prompt": "q", "query": "x", "chosen": "good", "rejected": "bad"}},
     "ctx": {"file_name": "a.jsonl", "columns": {"prompt": "q", "query": "x", "response": "r"}}})");
   const std::string base = "model_name_or_path: m\nstage: sft\n";
   const Recipe recipe = load(base + "dataset: a\n").recipe;
@@ -300,6 +305,15 @@ TEST_F(OtherTools, data_sets_of_llama_factory_come_from_its_list) {
   EXPECT_EQ(load(base + "dataset: chat\n").recipe.data.format, DataFormat::messages);
   EXPECT_THAT(error_of(base + "dataset: a, chat\n"), HasSubstr("different formats"));
   EXPECT_THAT(error_of(base + "dataset: pairs\n"), HasSubstr("'pairs': rows of preferences (ranking)"));
+  const std::string dpo = "model_name_or_path: m\nstage: dpo\npref_beta: 0.2\npref_loss: ipo\n";
+  const Recipe ranked = load(dpo + "dataset: ranked\n").recipe;
+  EXPECT_EQ(ranked.task, Task::dpo);
+  EXPECT_EQ(ranked.dpo.loss, PreferenceLoss::ipo);
+  EXPECT_EQ(ranked.dpo.beta, 0.2);
+  EXPECT_EQ(ranked.data.format, DataFormat::preference);
+  EXPECT_EQ(ranked.data.columns.at("prompt"), "conversations");
+  EXPECT_EQ(load(dpo + "dataset: asked\n").recipe.data.columns.at("chosen"), "good");
+  EXPECT_THAT(error_of(dpo + "dataset: context\n"), HasSubstr("query"));
   EXPECT_THAT(error_of("model_name_or_path: m\nstage: rm\ndataset: a\n"), HasSubstr("have a value head"));
   EXPECT_EQ(
       load("model_name_or_path: m\nstage: pt\npacking: false\ndataset: a\n").recipe.data.columns.at("text"),

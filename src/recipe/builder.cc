@@ -264,28 +264,43 @@ void RecipeBuilder::forget_what_means_nothing(int first) {
   }
 }
 
-// Tasks that score whole sequences read rows of their own, and have no logits and no packing.
+// Tasks of pairs and tasks that score whole sequences read rows of their own, and have no packing; the latter
+// have no logits.
 void RecipeBuilder::check_task(const Recipe& recipe) {
   const DataFormat format = recipe.data.format;
-  const bool scores = rule_of(recipe.task).scores;
-  const DataFormat own = recipe.task == Task::reward ? DataFormat::preference : DataFormat::sentence_label;
+  const bool scores = rule_of(recipe.task).scores, pairs = rule_of(recipe.task).pairs;
+  const DataFormat own = pairs ? DataFormat::preference : DataFormat::sentence_label;
   const bool of_scores = format == DataFormat::preference || format == DataFormat::sentence_label;
   const std::string task = "task: " + std::string(to_string(recipe.task));
-  if (format != DataFormat::automatic && (scores ? format != own : of_scores))
+  if (format != DataFormat::automatic && (scores || pairs ? format != own : of_scores))
     conflict("data.format",
              to_yaml(find_option("data.format")->get(recipe)) + " does not belong to " + task +
-                 (scores ? std::string("; it reads ") +
-                               (own == DataFormat::preference ? "preference" : "sentence-label")
-                         : std::string("; preference is for reward, sentence-label for classify")));
+                 (scores || pairs
+                      ? std::string("; it reads ") +
+                            (own == DataFormat::preference ? "preference" : "sentence-label")
+                      : std::string("; preference is for reward and dpo, sentence-label for classify")));
   if (recipe.data.target_length > 0 && recipe.task != Task::seq2seq)
     conflict("data.max_length", "a source and a target are of task: seq2seq; " + task + " has one length");
   if (recipe.data.packing && recipe.task == Task::seq2seq)
     conflict("data.packing", "is not supported beside " + task);
+  if (recipe.data.packing && (scores || pairs)) conflict("data.packing", "is not supported beside " + task);
+  if (recipe.task == Task::dpo) check_preference(recipe);
   if (!scores) return;
-  if (recipe.data.packing) conflict("data.packing", "is not supported beside " + task);
   if (recipe.memory.loss_chunk != kAuto)
     conflict("memory.loss_chunk",
              "means nothing beside " + task + ", which has no logits over the vocabulary");
+}
+
+void RecipeBuilder::check_preference(const Recipe& recipe) {
+  const PreferenceLoss loss = recipe.dpo.loss;
+  const std::string named = "dpo.loss: " + to_yaml(find_option("dpo.loss")->get(recipe));
+  const bool sigmoid = loss == PreferenceLoss::sigmoid || loss == PreferenceLoss::sigmoid_norm;
+  if (recipe.dpo.label_smoothing > 0 && !sigmoid)
+    conflict("dpo.label_smoothing",
+             "means nothing beside " + named + "; it is of dpo.loss: sigmoid and sigmoid_norm");
+  if (recipe.data.train_on_prompt == PromptLoss::yes && recipe.dpo.ftx == 0 && loss != PreferenceLoss::orpo)
+    conflict("data.train_on_prompt", "means nothing beside " + named +
+                                         " without dpo.ftx: losses between two answers leave the prompt out");
 }
 
 void RecipeBuilder::check_together(const Recipe& recipe) {

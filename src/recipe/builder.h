@@ -60,6 +60,7 @@ class RecipeBuilder {
   // A family that does not exist here, told before anything else that is wrong.
   void check_family();
   void check_task(const Recipe& recipe);
+  void check_preference(const Recipe& recipe);
   void check_together(const Recipe& recipe);
   void conflict(const std::string& key, const std::string& message);
 

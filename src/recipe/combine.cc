@@ -305,6 +305,7 @@ void combine_model(Layer& layer) {
 
 void combine(Layer& layer) {
   combine_model(layer);
+  combine_preference(layer);  // the data sets ask for the task
   combine_method(layer);
   if (layer.is_recipe()) fill_tool_method(layer);  // the precision asks for the method
   combine_targets(layer);

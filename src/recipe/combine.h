@@ -12,6 +12,8 @@ void combine(Layer& layer);
 // What happens how often, and what ends the run (combine_run.cc).
 void combine_run(Layer& layer);
 void combine_deepspeed(Layer& layer);
+// The loss between two answers (combine_preference.cc).
+void combine_preference(Layer& layer);
 // The data sets, and what tools have of their own (dialects/).
 void combine_data(Layer& layer);
 void combine_llama_factory(Layer& layer);

@@ -240,6 +240,22 @@ std::vector<Option> model_options() {
                                     {"any-of", ClassProblem::any_of},
                                     {"numbers", ClassProblem::numbers}},
                                    "classify: a row has one class, any number of them, or numbers")),
+      of_task(Task::dpo,
+              choice<PreferenceLoss>("dpo.loss", FIELD(dpo.loss),
+                                     {{"sigmoid", PreferenceLoss::sigmoid},
+                                      {"sigmoid_norm", PreferenceLoss::sigmoid_norm},
+                                      {"ipo", PreferenceLoss::ipo},
+                                      {"orpo", PreferenceLoss::orpo}},
+                                     "dpo: the loss over a pair; _norm: of means over tokens; orpo needs "
+                                     "no reference")),
+      of_task(Task::dpo, number("dpo.beta", FIELD(dpo.beta), {1e-6, 1e3},
+                                "dpo: how dear it is to leave the reference; orpo: weight of the odds")),
+      of_task(Task::dpo,
+              number("dpo.label_smoothing", FIELD(dpo.label_smoothing), {0, 0.5, true},
+                     "dpo: share of pairs that are the wrong way round; sigmoid and sigmoid_norm")),
+      of_task(Task::dpo,
+              number("dpo.ftx", FIELD(dpo.ftx), {0, 1e3},
+                     "dpo: times the chosen answer's mean negative log-likelihood, added to the loss")),
   };
 }
 

@@ -155,6 +155,14 @@ struct Recipe {
     double centering = 0.0;
     friend bool operator==(const Reward&, const Reward&) = default;
   };
+  // Of task: dpo.
+  struct Dpo {
+    PreferenceLoss loss = PreferenceLoss::sigmoid;
+    double beta = 0.1;
+    double label_smoothing = 0.0;
+    double ftx = 0.0;
+    friend bool operator==(const Dpo&, const Dpo&) = default;
+  };
   // Of task: classify.
   struct Classify {
     std::vector<std::string> labels;  // names of the classes; empty: as the model's config says
@@ -241,6 +249,7 @@ struct Recipe {
   Task task = Task::sft;
   Reward reward;
   Classify classify;
+  Dpo dpo;
   Data data;
   Method method;
   Batch batch;

@@ -29,7 +29,6 @@ std::string not_yet(std::string_view key, std::string_view value) {
 
 const std::vector<Unsupported>& unsupported() {
   static const std::vector<Unsupported> kList = {
-      {"task", {"dpo"}, {}},
       {"data.loader_threads", {}, {"auto", "1"}},
       {"data.pin", {}, {"auto"}},
       // fp16 needs loss scaling.

@@ -28,6 +28,7 @@ Metrics metrics(const TaskSpec&, std::span<const double> sums) {
 
 const TaskRule reward_task{.task = Task::reward,
                            .sequences = 2,
+                           .pairs = true,
                            .scores = true,
                            .unit = "pairs",
                            .loss = loss,

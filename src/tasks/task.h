@@ -10,6 +10,7 @@
 
 #include "graph/graph.h"
 #include "models/model.h"
+#include "ops/preference_loss.h"
 #include "ops/sequence_loss.h"
 
 namespace plimsoll {
@@ -20,12 +21,23 @@ enum class Task : uint8_t {
 #undef TASK
 };
 
+// Of dpo.
+struct Preference {
+  PreferenceLoss loss = PreferenceLoss::sigmoid;
+  double beta = 0.1;
+  double label_smoothing = 0;
+  double nll = 0;  // times the mean negative log-likelihood of the chosen answer, added to the loss
+  // Where the log-probabilities of the model that the run began with come from.
+  enum class Reference : uint8_t { none, computed, given } reference = Reference::none;
+};
+
 // A task with what the recipe and the model say of it.
 struct TaskSpec {
   Task task = Task::sft;
   int64_t outputs = 1;                          // scores of a sequence
   ClassProblem problem = ClassProblem::one_of;  // of classify
   double centering = 0;                         // of reward
+  Preference preference = {};
 };
 
 // A figure of a step or an evaluation, beside its loss.
@@ -35,7 +47,7 @@ struct Metric {
 };
 // A few of them; steps of a run allocate nothing.
 struct Metrics {
-  std::array<Metric, 6> all;
+  std::array<Metric, 9> all;
   size_t count = 0;
   void add(const Metric& metric) { all.at(count++) = metric; }
   [[nodiscard]] const Metric* begin() const { return all.data(); }
@@ -57,6 +69,7 @@ struct LossRequest {
 struct TaskRule {
   Task task;
   int64_t sequences = 1;  // of a sample: they stay together in one micro-step
+  bool pairs = false;     // of a chosen and a rejected answer
   bool scores = false;  // whole sequences, by a head `score`; else every token's next one, by the model's own
   std::string_view unit;  // what the loss is a mean over: "target tokens"
   Graph (*loss)(const LossRequest&) = nullptr;

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "ops/preference_loss.h"
 #include "ops/rule.h"
 #include "tasks/task.h"
 
@@ -26,7 +27,8 @@ Graph loss_of(const TaskSpec& task, const ModelSpec& model, const std::string& s
 TEST(Task, names_are_those_of_the_recipe) {
   EXPECT_EQ(to_string(Task::sft), "sft");
   EXPECT_EQ(to_string(Task::classify), "classify");
-  for (const Task task : {Task::sft, Task::pretrain, Task::reward, Task::classify})
+  EXPECT_EQ(to_string(Task::dpo), "dpo");
+  for (const Task task : {Task::sft, Task::pretrain, Task::reward, Task::classify, Task::dpo})
     EXPECT_EQ(rule_of(task).task, task);
 }
 
@@ -56,6 +58,42 @@ TEST(Task, a_folder_that_scores_sequences_has_no_next_tokens_to_learn) {
   model.scores_sequences = true;
   EXPECT_THROW(loss_of({.task = Task::sft}, model), UsageError);
   EXPECT_NO_THROW(loss_of({.task = Task::reward}, model));
+}
+
+TEST(Task, preferences_are_of_the_models_own_head_and_read_a_reference_where_it_is_given) {
+  const Graph graph = loss_of({.task = Task::dpo}, tiny());
+  verify(graph);
+  EXPECT_NE(graph.find("lm_head.weight"), kNoTensor);
+  EXPECT_EQ(graph.find("sequences.targets"), kNoTensor);
+  EXPECT_EQ(graph.tensor(graph.find("logps")).shape, (Shape{4, 2}));
+  TaskSpec given{.task = Task::dpo};
+  given.preference.reference = Preference::Reference::given;
+  EXPECT_EQ(targets_of(given), 1);
+  const Graph with = loss_of(given, tiny());
+  verify(with);
+  EXPECT_EQ(with.ops().back().inputs[2], with.find("sequences.targets"));
+}
+
+TEST(Task, metrics_of_preferences_are_named_as_trl_names_them) {
+  const std::array<double, kNumPreferenceSums> sums = {8, 4, 3, 2, -2, -40, -60, 6, 1, -2};
+  const auto names = [](const Metrics& metrics) {
+    std::vector<std::string_view> all;
+    for (const Metric& metric : metrics) all.push_back(metric.name);
+    return all;
+  };
+  TaskSpec task{.task = Task::dpo};
+  const Metrics dpo = metrics_of(task, sums);
+  EXPECT_EQ(names(dpo),
+            (std::vector<std::string_view>{"rewards/chosen", "rewards/rejected", "rewards/accuracies",
+                                           "rewards/margins", "logps/chosen", "logps/rejected"}));
+  EXPECT_DOUBLE_EQ(dpo.all[2].value, 0.75);
+  EXPECT_DOUBLE_EQ(dpo.all[3].value, 1.0);
+  EXPECT_DOUBLE_EQ(dpo.all[4].value, -10.0);
+  task.preference.loss = PreferenceLoss::orpo;
+  const Metrics orpo = metrics_of(task, sums);
+  ASSERT_EQ(orpo.count, 9);
+  EXPECT_EQ(orpo.all[6].name, "nll_loss");
+  EXPECT_DOUBLE_EQ(orpo.all[7].value, -0.5);
 }
 
 TEST(Task, metrics_are_means_over_what_the_loss_is_a_mean_over) {

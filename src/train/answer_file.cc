@@ -46,6 +46,10 @@ void AnswerFile::write(const Question& question, const Answer& answer) {
   nlohmann::ordered_json line = {{"prompt", question.prompt}, {"response", answer.text}};
   if (question.expected) line["expected"] = *question.expected;
   line["ended_by"] = to_string(answer.end);
+  if (answer.score) line["score"] = *answer.score;
+  for (const Answer& next : answer.next)
+    line["next_best"].push_back(
+        {{"response", next.text}, {"ended_by", to_string(next.end)}, {"score", next.score.value_or(0)}});
   lines_.write(line);
 }
 

@@ -30,7 +30,7 @@ class OutLines {
 class AnswerFile {
  public:
   explicit AnswerFile(const std::optional<std::filesystem::path>& path) : lines_(path) {}
-  // {"prompt", "response", "expected" where there is one, "ended_by"}.
+  // {"prompt", "response", "expected" where there is one, "ended_by"}, and of a search "score", "next_best".
   void write(const Question& question, const Answer& answer);
 
  private:

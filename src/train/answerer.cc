@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <utility>
 
 #include "base/error.h"
 #include "base/units.h"
@@ -26,6 +27,8 @@ GenerationRequest request_of(const AnswerOptions& options, const ModelPaths& pat
   if (paths.adapter) read_adapter_config(*paths.adapter, request.lora.emplace());
   request.nf4 = quantisation_of(paths);
   request.context = answering_context(options, request.model, longest);
+  request.sequences = options.beams.beams;
+  if (request.model.encoder_decoder) request.source = std::exchange(request.context, options.max_new_tokens);
   return request;
 }
 
@@ -35,6 +38,17 @@ std::vector<int32_t> end_tokens_of(const fs::path& base, const Tokenizer* tokeni
   if (chat != nullptr)
     if (const auto end = end_of_turn(*tokenizer, *chat)) ids.push_back(*end);
   return ids;
+}
+
+std::string plan_text(const GenerationPlan& plan) {
+  const GenerationRequest& request = plan.request;
+  std::string text = "plan    device " + format_bytes(plan.arena_bytes()) + " · ";
+  if (request.source > 0)
+    text += format_count(request.source) + " tokens read, " + format_count(request.context) + " written";
+  else
+    text += "context " + format_count(request.context) + " tokens";
+  if (request.sequences > 1) text += " · " + format_count(request.sequences) + " beams";
+  return text + " · " + std::string(to_string(request.compute)) + (request.nf4 ? " · nf4" : "");
 }
 
 }  // namespace
@@ -82,8 +96,9 @@ Tokenizer model_tokenizer(const fs::path& base) {
 }
 
 int64_t answering_context(const AnswerOptions& options, const ModelSpec& model, int64_t longest) {
-  const int64_t wanted = options.context.value_or(
-      round_up(std::max<int64_t>(longest, 1) + options.max_new_tokens, kContextStep));
+  const int64_t answer = model.encoder_decoder ? 0 : options.max_new_tokens;
+  const int64_t wanted =
+      options.context.value_or(round_up(std::max<int64_t>(longest, 1) + answer, kContextStep));
   const std::optional<int64_t> bound = model.longest_text();
   if (!bound) return wanted;
   if (options.context && wanted > *bound) {
@@ -99,16 +114,46 @@ Answerer::Answerer(const AnswerOptions& options, const ModelPaths& paths, const 
   if (tokenizer != nullptr) tokenizer_ = *tokenizer;
   GenerationPlan plan = plan_generation(request_of(options, paths, longest_prompt), cpu);
   require_fit(plan, cpu);
-  options.observer->event("plan    device " + format_bytes(plan.arena_bytes()) + " · context " +
-                          format_count(plan.request.context) + " tokens · " +
-                          std::string(to_string(plan.request.compute)) + (plan.request.nf4 ? " · nf4" : ""));
+  options.observer->event(plan_text(plan));
   generator_ = std::make_unique<Generator>(std::move(plan), cpu);
   load_base_weights(generator_->state(), paths.base,
                     [&](int64_t done, int64_t total) { options.observer->loading(done, total); });
   if (paths.adapter) load_adapters(generator_->state(), *paths.adapter);
 }
 
+bool Answerer::ends_answers(int32_t id) const {
+  return std::find(end_tokens_.begin(), end_tokens_.end(), id) != end_tokens_.end();
+}
+
+Answer Answerer::answer_of(Hypothesis found) const {
+  Answer answer;
+  answer.score = found.score;
+  answer.ids = std::move(found.ids);
+  if (ends_answers(answer.ids.back())) {
+    answer.end = AnswerEnd::end_token;
+    answer.ids.pop_back();
+  } else if (static_cast<int64_t>(answer.ids.size()) < options_.max_new_tokens) {
+    answer.end = AnswerEnd::context;
+  }
+  if (!tokenizer_) return answer;
+  StreamDecoder stream(*tokenizer_);
+  for (const int32_t id : answer.ids) answer.text += stream.push(id);
+  answer.text += stream.finish();
+  return answer;
+}
+
+Answer Answerer::searched(std::span<const int32_t> prompt, const Show& show) {
+  std::vector<Hypothesis> found =
+      generator_->search(prompt, options_.max_new_tokens, options_.beams, end_tokens_);
+  if (found.empty()) return {};
+  Answer best = answer_of(std::move(found.front()));
+  for (size_t i = 1; i < found.size(); ++i) best.next.push_back(answer_of(std::move(found[i])));
+  if (show && !best.text.empty() && !show(best.text)) best.end = AnswerEnd::interrupted;
+  return best;
+}
+
 Answer Answerer::answer(std::span<const int32_t> prompt, int64_t index, const Show& show) {
+  if (options_.beams.beams > 1) return searched(prompt, show);
   Answer answer;
   std::optional<StreamDecoder> stream;
   if (tokenizer_) stream.emplace(*tokenizer_);
@@ -120,7 +165,7 @@ Answer Answerer::answer(std::span<const int32_t> prompt, int64_t index, const Sh
     return false;
   };
   const auto on_token = [&](int32_t id) {
-    if (std::find(end_tokens_.begin(), end_tokens_.end(), id) != end_tokens_.end()) {
+    if (ends_answers(id)) {
       answer.end = AnswerEnd::end_token;
       return false;
     }

@@ -29,6 +29,7 @@ struct AnswerOptions {
   std::optional<int64_t> context;  // tokens of prompt and answer; none: what the longest prompt needs
   std::optional<DType> precision;  // none: as it was trained, else as it is stored
   SamplingOptions sampling;
+  BeamOptions beams;
   MachineOptions machine;
   bool go_on = false;                 // prompts mostly begin as the one before did: Generator::generate
   RunObserver* observer = &nobody();  // outlives what it is told by
@@ -43,6 +44,8 @@ struct Answer {
   std::vector<int32_t> ids;  // without an end token; with the tokens of a stop's text
   std::string text;
   AnswerEnd end = AnswerEnd::length;
+  std::optional<double> score = {};  // Hypothesis::score, of a search
+  std::vector<Answer> next = {};     // of a search the next best ones, as many as were asked for
 };
 
 // What questions are rendered with. `auto`: what a finished run was trained with, or the chat template of the
@@ -53,7 +56,8 @@ std::optional<ChatTemplate> answering_template(const AnswerOptions& options, con
 Tokenizer model_tokenizer(const std::filesystem::path& base);
 
 // A cache for prompts of at most `longest` tokens and their answers, as options.context and the model's
-// positions allow. Throws UsageError for a context that the model does not have.
+// positions allow; for an encoder, of prompts alone. Throws UsageError for a context that the model does not
+// have.
 int64_t answering_context(const AnswerOptions& options, const ModelSpec& model, int64_t longest);
 
 class Answerer {
@@ -66,10 +70,15 @@ class Answerer {
   // Gets the text as it grows, whole characters at a time and once for every token; false ends the answer.
   using Show = std::function<bool(std::string_view text)>;
   // The same seed, prompt and `index` give the same answer; with go_on also the same questions before it.
+  // That of a search is shown at once.
   Answer answer(std::span<const int32_t> prompt, int64_t index, const Show& show = {});
   [[nodiscard]] int64_t context() const { return generator_->plan().request.context; }
 
  private:
+  Answer searched(std::span<const int32_t> prompt, const Show& show);
+  [[nodiscard]] Answer answer_of(Hypothesis found) const;
+  [[nodiscard]] bool ends_answers(int32_t id) const;
+
   AnswerOptions options_;
   std::optional<Tokenizer> tokenizer_;
   std::vector<int32_t> end_tokens_;

@@ -67,7 +67,6 @@ void BatchWriter::write_scored_rows(const MicroBatch& batch) {
     while (row > start && batch.input_ids[static_cast<size_t>(row)] == model_.pad_token) --row;
     last_rows_[s] = row;
   }
-  set(live_tokens_of(kSequenceAxis), static_cast<double>(batch.live_sequences));
 }
 
 void BatchWriter::set_live(AxisId axis, const AxisInputs::Live& live) {
@@ -85,6 +84,7 @@ void BatchWriter::write(const MicroBatch& batch) {
   set_live(kFirstAxis, first_.write(batch, {}));
   if (!targets_.empty()) std::copy(batch.targets.begin(), batch.targets.end(), targets_.begin());
   if (!last_rows_.empty()) write_scored_rows(batch);
+  set(live_tokens_of(kSequenceAxis), static_cast<double>(batch.live_sequences));
   const auto width = static_cast<size_t>(model_.head_dim / 2 + 1);
   for (size_t s = 0; !inv_freq_.empty() && s + 1 < batch.seq_starts.size(); ++s)
     rope_frequencies(model_, batch.seq_starts[s + 1] - batch.seq_starts[s],

@@ -54,10 +54,15 @@ TooLong too_long(Truncation truncation) {
 // The chat template of the rows, where they are conversations.
 std::optional<ChatTemplate> template_of(const Recipe& recipe, const ColumnBinding& binding) {
   if (binding.format != RowFormat::preference) return chat_template_of(recipe, binding.format);
-  return chat_template_of(recipe, binding.talks ? RowFormat::messages : RowFormat::text);
+  // Texts stand as they are unless a template is named: then they are a question and its answer.
+  const std::string& name = recipe.data.chat_template;
+  const bool asked =
+      recipe.task == Task::dpo && !binding.ready && name != "auto" && name != "plain" && name != "trl";
+  return chat_template_of(recipe, binding.talks || asked ? RowFormat::messages : RowFormat::text);
 }
 
 bool learns_prompts(const Recipe& recipe, RowFormat format) {
+  if (recipe.task == Task::dpo) return recipe.data.train_on_prompt == PromptLoss::yes;
   return rule_of(recipe.task).scores || recipe.task == Task::pretrain ||
          recipe.data.train_on_prompt == PromptLoss::yes ||
          (recipe.data.train_on_prompt == PromptLoss::messages && format == RowFormat::messages);
@@ -99,8 +104,9 @@ ExampleEncoder make_encoder(const Recipe& recipe, const ColumnBinding& binding, 
     if (const auto end = recipe.data.special_tokens.find("eos_token");
         end != recipe.data.special_tokens.end())
       chat->end_texts_with(end->second);
-    converse = conversation_encoder(data.tokenizer, *std::move(chat),
-                                    {options.train_on_prompt, options.max_length, options.eos, end_of_turn});
+    converse = conversation_encoder(
+        data.tokenizer, *std::move(chat),
+        {options.train_on_prompt && recipe.task != Task::dpo, options.max_length, options.eos, end_of_turn});
   }
   return ExampleEncoder(
       options,
@@ -138,9 +144,9 @@ RowSubset named_rows(const Dataset& dataset, const std::vector<TrainSource>& sou
 }
 
 // TRL reads a column `text` where rows have neither messages nor prompts, whatever else they have.
-// Tasks that score whole sequences have one format each.
+// Tasks of pairs, and those that score whole sequences, have one format each.
 std::optional<RowFormat> format_of(const Recipe& recipe, std::span<const Column> columns) {
-  if (recipe.task == Task::reward) return RowFormat::preference;
+  if (rule_of(recipe.task).pairs) return RowFormat::preference;
   if (recipe.task == Task::classify) return RowFormat::sentence_label;
   const auto format = row_format(recipe.data.format);
   const auto has = [&](std::string_view name) {
@@ -253,8 +259,10 @@ DataSummary summarise(DataSource& train) {
   summary.sampled_rows = sample.rows == train.rows.size() ? 0 : sample.rows;
   const double all =
       static_cast<double>(order.rows()) / static_cast<double>(std::max<int64_t>(1, sample.rows));
+  const bool pairs = rule_of(train.encoder.options().task.task).pairs;
+  const int64_t seen = pairs ? sample.labelled : sample.target_tokens;
   summary.tokens = std::llround(static_cast<double>(sample.tokens) * all);
-  summary.targets = std::llround(static_cast<double>(sample.target_tokens) * all);
+  summary.targets = std::llround(static_cast<double>(seen) * all);
   summary.row_length =
       static_cast<double>(sample.squares) / static_cast<double>(std::max<int64_t>(1, sample.tokens));
   summary.longest = sample.longest;

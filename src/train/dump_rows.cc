@@ -22,6 +22,11 @@ std::string dump_rows(DataSource& source, int64_t count) {
                    {"ends", example.ends},
                    {"targets", example.values},
                    {"whole_length", example.whole_length}});
+    else if (rule_of(source.encoder.options().task.task).pairs)
+      line.update({{"ids", example.ids},
+                   {"labels", example.labels},
+                   {"ends", example.ends},
+                   {"whole_length", example.whole_length}});
     else
       line.update({{"ids", example.ids}, {"labels", example.labels}, {"whole_length", example.whole_length}});
     lines += line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";

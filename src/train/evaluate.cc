@@ -10,11 +10,14 @@
 #include "base/units.h"
 #include "cpu/describe.h"
 #include "cpu/threads.h"
+#include "io/convert.h"
 #include "io/load.h"
 #include "recipe/load.h"
+#include "train/agreement.h"
 #include "train/answer_file.h"
 #include "train/batch_writer.h"
 #include "train/conversations.h"
+#include "train/references.h"
 #include "train/run_programs.h"
 #include "train/score_file.h"
 
@@ -62,6 +65,15 @@ Experiment experiment_of(const EvalOptions& options, const ModelPaths& paths, Re
   experiment.model = read_model_spec(paths.base / "config.json");
   experiment.task = read_task(recipe, experiment.model);
   experiment.lora = paths.adapter.has_value();
+  Preference::Reference& reference = experiment.task.preference.reference;
+  if (reference != Preference::Reference::none && !paths.adapter) {
+    reference = Preference::Reference::given;
+    if (options.data)
+      throw UsageError(
+          options.folder.string() +
+          ": task: dpo compares a model with the one that it began as, which a model in full keeps "
+          "for the run's own rows alone: leave --data out, or say --set dpo.loss=orpo");
+  }
   if (paths.adapter)
     read_adapter_config(*paths.adapter, experiment.lora_options, rule_of(experiment.task.task).scores);
   if (const auto nf4 = quantisation_of(paths)) {
@@ -111,7 +123,7 @@ struct EvalPlan {
   [[nodiscard]] int64_t bytes() const { return layout.arena_bytes() + host_bytes; }
 };
 
-EvalPlan plan_evaluation(const Experiment& experiment, int64_t batch, const CpuSettings& cpu) {
+EvalPlan plan_evaluation(const Experiment& experiment, int64_t batch, int64_t rows, const CpuSettings& cpu) {
   EvalPlan plan;
   plan.batch = batch;
   Variant variant;
@@ -123,6 +135,8 @@ EvalPlan plan_evaluation(const Experiment& experiment, int64_t batch, const CpuS
   // Thread stacks and libraries as measured for training (setup.cc), staging, two batches, a window of rows.
   plan.host_bytes = 4 * kMiB + cpu.threads * kMiB / 2 + kLoadStagingBytes +
                     3 * EffectiveBatch::planned_bytes(batch, eval_shape(experiment)) + 4 * kUnitBytes;
+  if (experiment.task.task == Task::classify)
+    plan.host_bytes += Agreement::planned_bytes(experiment.task, rows);
   return plan;
 }
 
@@ -141,7 +155,7 @@ EvalPlan fitting_evaluation(const Experiment& experiment, const EvalOptions& opt
   }
   int64_t batch = options.batch > 0 ? options.batch : std::min(kMostRowsAtATime, std::max<int64_t>(rows, 1));
   for (;;) {
-    EvalPlan plan = plan_evaluation(experiment, batch, cpu);
+    EvalPlan plan = plan_evaluation(experiment, batch, rows, cpu);
     if (plan.bytes() <= may_use) return plan;
     if (options.batch > 0 || batch == 1)
       throw DoesNotFitError("does not fit   evaluation needs " + format_bytes(plan.bytes()) + " (device " +
@@ -152,6 +166,19 @@ EvalPlan fitting_evaluation(const Experiment& experiment, const EvalOptions& opt
                             " tokens at a time; --batch, --max-length and --precision bf16 make it smaller");
     batch /= 2;
   }
+}
+
+// The live rows' scores and targets.
+void add_agreement(const PersistentState& state, const MicroBatch& micro, const TaskSpec& task,
+                   Agreement& agreement) {
+  const TableRow& row = *state.find(kScoresTensor);
+  std::vector<float> scores(static_cast<size_t>(row.shape.elements()));
+  convert(state.bytes(row), row.dtype, std::as_writable_bytes(std::span(scores)), DType::f32);
+  const auto outputs = static_cast<size_t>(task.outputs);
+  const auto targets = static_cast<size_t>(targets_of(task));
+  for (size_t s = 0; s < static_cast<size_t>(micro.live_sequences); ++s)
+    agreement.add(std::span(scores).subspan(s * outputs, outputs),
+                  std::span(micro.targets).subspan(s * targets, targets));
 }
 
 // Runs the program over all rows.
@@ -171,6 +198,7 @@ LossResult run_loss(const EvalPlan& plan, const Experiment& experiment, const Mo
   MicroBatch micro(plan.batch, eval_shape(experiment));
   BatchWriter writer(program, experiment.model);
   LossResult result;
+  Agreement agreement(experiment.task);
   const auto start = Clock::now();
   loader.start({});
   bool first = true;
@@ -186,6 +214,7 @@ LossResult run_loss(const EvalPlan& plan, const Experiment& experiment, const Mo
       writer.set(StepValue::first_micro_step, first ? 1.0 : 0.0);
       first = false;
       program.run();
+      if (experiment.task.task == Task::classify) add_agreement(state, micro, experiment.task, agreement);
       if (file == nullptr) continue;
       const TableRow& scores = *state.find(kScoresTensor);
       file->add(*batch, micro, state.bytes(scores), scores.dtype);
@@ -198,6 +227,8 @@ LossResult run_loss(const EvalPlan& plan, const Experiment& experiment, const Mo
   result.target_tokens = static_cast<int64_t>(sums[1]);
   result.loss = sums[1] > 0 ? sums[0] / sums[1] : 0;
   result.metrics = metrics_of(experiment.task, sums);
+  const Metrics of_all_rows = agreement.metrics();
+  for (const Metric& metric : of_all_rows) result.metrics.add(metric);
   if (!std::isfinite(result.loss))
     throw StoppedError(paths.base.string() +
                        ": the loss is not finite: its weights are damaged, or --precision fp32 is needed");
@@ -221,9 +252,18 @@ Evaluation evaluate(const EvalOptions& options) {
   if (options.generate && scores)
     throw UsageError("eval: --generate asks for answers, and the model scores sequences (task: " +
                      std::string(to_string(experiment.task.task)) + ")");
+  if (options.generate && rule_of(experiment.task.task).pairs)
+    throw UsageError(
+        "eval: --generate asks for answers to prompts, and the rows are pairs of answers (task: " +
+        std::string(to_string(experiment.task.task)) + ")");
   if (options.out && !options.generate && !scores)
     throw UsageError("eval: --out keeps the answers of --generate, or scores");
   DataSetup data = open_rows(recipe, options, experiment.model);
+  const std::unique_ptr<References> references = references_for(experiment, data);
+  if (references != nullptr) {
+    references->read(options.folder);
+    references->serve();
+  }
   const RowSubset rows = first_rows(data.eval->rows, data.eval->dataset.rows(), options.limit);
   std::vector<Question> questions;
   if (options.generate) {

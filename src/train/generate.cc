@@ -1,4 +1,5 @@
 #include "train/generate.h"
+#include "text/special_tokens.h"
 #include "text/tokenizer.h"
 
 #include <algorithm>
@@ -23,6 +24,20 @@ void check(const GenerateOptions& options) {
   if (!options.data && options.limit) throw UsageError("generate: --limit belongs to --data");
 }
 
+void refuse_template(const GenerateOptions& options) {
+  if (options.system || (options.chat_template != "auto" && options.chat_template != "plain"))
+    throw UsageError(
+        "generate: --template and --system mean nothing to an encoder, which reads its text as it is");
+}
+
+// As training ends sources.
+std::optional<int32_t> end_of_source(const std::filesystem::path& base, const Tokenizer& tokenizer) {
+  const std::optional<int32_t> end = read_special_tokens(base, tokenizer).end_of_text;
+  if (!end)
+    throw UsageError(base.string() + ": names no end-of-text token (eos_token in tokenizer_config.json)");
+  return end;
+}
+
 }  // namespace
 
 Generated generate(const GenerateOptions& options, const Answerer::Show& show) {
@@ -36,14 +51,16 @@ Generated generate(const GenerateOptions& options, const Answerer::Show& show) {
   std::optional<Tokenizer> tokenizer;
   std::optional<ChatTemplate> chat;
   if (options.ids.empty() || Tokenizer::find_file(paths.base)) tokenizer = model_tokenizer(paths.base);
-  if (options.ids.empty()) chat = answering_template(options, paths);
-  const Tokenizer* texts = tokenizer ? &*tokenizer : nullptr;
-  const ChatTemplate* template_or_null = chat ? &*chat : nullptr;
-  const std::vector<Question> questions = read_questions(options, texts, template_or_null);
+  const bool encodes = read_model_spec(paths.base / "config.json").encoder_decoder.has_value();
+  if (encodes) refuse_template(options);
+  if (options.ids.empty() && !encodes) chat = answering_template(options, paths);
+  const Asking asking{tokenizer ? &*tokenizer : nullptr, chat ? &*chat : nullptr,
+                      encodes && tokenizer ? end_of_source(paths.base, *tokenizer) : std::nullopt};
+  const std::vector<Question> questions = read_questions(options, asking);
   size_t longest = 0;
   for (const Question& question : questions) longest = std::max(longest, question.ids.size());
   start_threads(cpu.threads);
-  Answerer answerer(options, paths, cpu, texts, template_or_null, static_cast<int64_t>(longest));
+  Answerer answerer(options, paths, cpu, asking.tokenizer, asking.chat, static_cast<int64_t>(longest));
   Generated result;
   if (options.data) {
     result.rows = answer_all(answerer, questions, options.out, *options.observer);

@@ -43,6 +43,23 @@ ModelSpec tiny_model(int64_t window) {
   return model;
 }
 
+ModelSpec tiny_t5() {
+  return parse_model_spec({{"model_type", "t5"},
+                           {"d_model", 32},
+                           {"d_kv", 8},
+                           {"d_ff", 48},
+                           {"num_layers", 2},
+                           {"num_decoder_layers", 3},
+                           {"num_heads", 4},
+                           {"vocab_size", 96},
+                           {"relative_attention_num_buckets", 8},
+                           {"relative_attention_max_distance", 12},
+                           {"tie_word_embeddings", false},
+                           {"initializer_factor", 3.0},
+                           {"decoder_start_token_id", 3}},
+                          "tiny");
+}
+
 ModelSpec tiny_gla() {
   return parse_model_spec({{"model_type", "gla"},
                            {"hidden_size", 32},
@@ -68,7 +85,7 @@ class Recomputation {
  public:
   explicit Recomputation(const ModelSpec& model)
       : model_(model),
-        programs_{assign_scratch(build_logits(model, {kContext, 1, kContext}, DType::f32),
+        programs_{assign_scratch(build_logits(model, {kContext, 1, kContext, kContext, kContext}, DType::f32),
                                  describe_cpu(one_thread().isa, 1))},
         layout_(lay_out(programs_)),
         device_(one_thread()),
@@ -77,15 +94,27 @@ class Recomputation {
     init_base_weights({layout_, memory_->data()}, model, kSeed);
   }
 
-  int32_t next(const Ids& text) {
-    MicroBatch batch(1, kContext);
-    batch.append(text, text, 0);
+  // Of what follows `text`; of an encoder's source, what follows `text` behind the start of the answer.
+  std::span<const float> logits(const Ids& text, const Ids& source = {}) {
+    MicroBatch batch(1, SequenceShape{kContext, 2});
+    size_t last = text.size() - 1;
+    if (model_.encoder_decoder) {
+      Ids target = {static_cast<int32_t>(model_.encoder_decoder->start_token)};
+      target.insert(target.end(), text.begin(), text.end());
+      last = target.size() - 1;
+      target.push_back(0);  // nobody's input
+      batch.append(source, source, 0);
+      batch.append(target, target, 0);
+    } else {
+      batch.append(text, text, 0);
+    }
     BatchWriter writer(program_, model_);
     writer.write(batch);
     program_.run();
     const auto vocab = static_cast<size_t>(model_.vocab);
-    return argmax(program_.tensor<float>("logits").subspan((text.size() - 1) * vocab, vocab));
+    return program_.tensor<float>("logits").subspan(last * vocab, vocab);
   }
+  int32_t next(const Ids& text, const Ids& source = {}) { return argmax(logits(text, source)); }
 
  private:
   const ModelSpec& model_;
@@ -139,6 +168,84 @@ TEST(Generate, a_sliding_window_is_seen_in_the_cache) { expect_same_as_recompute
 TEST(Generate, a_carried_state_answers_as_full_recomputation_does) {
   expect_same_as_recomputed(tiny_gla(), 64);
   expect_same_as_recomputed(tiny_gla(), 8);
+}
+
+TEST(Generate, an_encoder_and_a_decoder_answer_as_full_recomputation_does) {
+  const ModelSpec model = tiny_t5();
+  Generator generator(
+      plan_generation({model, std::nullopt, DType::f32, kNew, 8, std::nullopt, 1, kContext}, one_thread()),
+      one_thread());
+  init_base_weights(generator.state(), model, kSeed);
+  Recomputation recomputation(model);
+  // The second source is shorter than what the first one left.
+  for (const int32_t length : {19, 6}) {
+    const Ids source = some_prompt(length);
+    Ids text;
+    const auto check = [&](std::span<const float> logits, int64_t number) {
+      const auto expected = recomputation.logits(text, source);
+      for (size_t i = 0; i < logits.size(); ++i)
+        EXPECT_NEAR(logits[i], expected[i], 1e-4) << "after " << number << " tokens";
+      return static_cast<int32_t>(number * 31 + 7) % 96;
+    };
+    generator.generate(source, kNew, check, [&](int32_t id) {
+      text.push_back(id);
+      return true;
+    });
+    EXPECT_EQ(text.size(), static_cast<size_t>(kNew));
+  }
+  Sampler greedy({});
+  EXPECT_THROW(answer(generator, some_prompt(kContext + 1), greedy), UsageError);
+}
+
+// The same search without a cache.
+std::vector<Hypothesis> recomputed_search(Recomputation& model, const Ids& prompt, bool encodes,
+                                          const BeamOptions& options, int64_t vocab, const Ids& ends,
+                                          int64_t longest) {
+  BeamSearch beams(options, vocab, ends, longest);
+  std::vector<Ids> texts(static_cast<size_t>(options.beams), encodes ? Ids{} : prompt);
+  for (;;) {
+    std::vector<float> logits;
+    for (const Ids& text : texts) {
+      const auto row = model.logits(text, prompt);
+      logits.insert(logits.end(), row.begin(), row.end());
+    }
+    if (!beams.step(logits)) return beams.best();
+    std::vector<Ids> next;
+    for (size_t i = 0; i < texts.size(); ++i) {
+      next.push_back(texts[static_cast<size_t>(beams.parents()[i])]);
+      next.back().push_back(beams.tokens()[i]);
+    }
+    texts = std::move(next);
+  }
+}
+
+TEST(Generate, beams_over_a_cache_find_what_full_recomputation_finds) {
+  const Ids ends = {7, 11, 13};
+  for (const ModelSpec& model : {tiny_model(0), tiny_model(5), tiny_t5()}) {
+    const bool encodes = model.encoder_decoder.has_value();
+    const BeamOptions options{.beams = 5, .length_penalty = 0.5, .best = 5};
+    Generator generator(plan_generation({model, std::nullopt, DType::f32, encodes ? kNew : kContext, 8,
+                                         std::nullopt, options.beams, encodes ? kContext : 0},
+                                        one_thread()),
+                        one_thread());
+    init_base_weights(generator.state(), model, kSeed);
+    Recomputation recomputation(model);
+    for (const int32_t length : {19, 6}) {
+      const Ids prompt = some_prompt(length);
+      const auto found = generator.search(prompt, 12, options, ends);
+      const auto expected = recomputed_search(recomputation, prompt, encodes, options, model.vocab, ends, 12);
+      ASSERT_EQ(found.size(), expected.size());
+      for (size_t i = 0; i < found.size(); ++i) {
+        EXPECT_EQ(found[i].ids, expected[i].ids) << model.family << " " << i;
+        EXPECT_NEAR(found[i].score, expected[i].score, 1e-4);
+      }
+    }
+  }
+}
+
+TEST(Generate, a_state_has_one_sequence) {
+  EXPECT_THROW(plan_generation({tiny_gla(), std::nullopt, DType::f32, 8, 8, std::nullopt, 2}, one_thread()),
+               UsageError);
 }
 
 TEST(Generate, a_state_is_as_large_for_any_context) {

@@ -17,26 +17,53 @@ namespace plimsoll {
 GenerationPlan plan_generation(GenerationRequest request, const CpuSettings& cpu) {
   request.prefill = std::min(request.prefill, request.context);
   GenerationPlan plan;
-  plan.programs = build_generation_programs(
-      request.model, request.lora ? &*request.lora : nullptr, request.nf4 ? &*request.nf4 : nullptr,
-      request.compute, request.prefill, request.context, describe_cpu(cpu.isa, cpu.threads));
+  plan.programs = build_generation_programs(request.model, request.lora ? &*request.lora : nullptr,
+                                            request.nf4 ? &*request.nf4 : nullptr, request.compute,
+                                            request.shape(), describe_cpu(cpu.isa, cpu.threads));
   plan.layout = lay_out(plan.programs);
   validate(plan.programs, plan.layout);
   plan.request = std::move(request);
   return plan;
 }
 
+namespace {
+
+// The tensors of the cache that decoding extends: they have a part for each sequence.
+std::vector<const TableRow*> written_cache(const GenerationPlan& plan) {
+  const Graph& decode = plan.programs[1];
+  std::vector<const TableRow*> rows;
+  for (const Op& op : decode.ops())
+    for (const TensorId id : op.outputs)
+      if (id != kNoTensor && decode.tensor(id).role == Role::kv_cache)
+        rows.push_back(plan.layout.find_persistent(decode.tensor(id).name));
+  return rows;
+}
+
+// Logits as floats, and while sequences change places what is kept of one tensor.
+int64_t search_bytes(const GenerationPlan& plan) {
+  const GenerationRequest& request = plan.request;
+  if (request.sequences == 1) return 0;
+  int64_t largest = 0;
+  for (const TableRow* row : written_cache(plan)) largest = std::max(largest, row->bytes);
+  return largest + request.sequences * request.model.vocab * 4;
+}
+
+}  // namespace
+
 void require_fit(const GenerationPlan& plan, const CpuSettings& cpu) {
   // Thread stacks and libraries as measured for training (setup.cc), the staging of loading, bound programs.
   const int64_t host = 4 * kMiB + cpu.threads * kMiB / 2 + kLoadStagingBytes + 3 * kMiB +
-                       plan.request.model.layers * 300 * kKiB;
+                       plan.request.model.layers * 300 * kKiB + search_bytes(plan);
   const int64_t need = plan.arena_bytes() + host;
   const auto refuse = [&](int64_t limit, const std::string& source) {
     throw DoesNotFitError("does not fit   generation needs " + format_bytes(need) + " (device " +
                           format_bytes(plan.arena_bytes()) + "), " + format_bytes(limit) + " may be used (" +
                           source + ")\n  short by " + format_bytes(need - limit) + " with a context of " +
-                          format_count(plan.request.context) +
-                          " tokens; --context and --precision bf16 make it smaller");
+                          format_count(plan.request.context) + " tokens" +
+                          (plan.request.sequences > 1
+                               ? " and " + format_count(plan.request.sequences) + " beams; fewer of them,"
+                               : std::string(";")) +
+                          " --context and --precision bf16 make it smaller");
   };
   const FreeMemory free = free_memory();
   if (need > free.bytes) refuse(free.bytes, "free by " + free.source);
@@ -50,26 +77,43 @@ Generator::Generator(GenerationPlan plan, const CpuSettings& cpu)
     : plan_(std::move(plan)),
       device_(cpu),
       memory_(device_.map(plan_.arena_bytes())),
-      prefill_(plan_.programs[0], plan_.layout.programs[0], device_, *memory_),
+      first_(plan_.programs[0], plan_.layout.programs[0], device_, *memory_),
       decode_(plan_.programs[1], plan_.layout.programs[1], device_, *memory_),
-      logits_(static_cast<size_t>(plan_.request.model.vocab)) {
+      logits_(static_cast<size_t>(plan_.request.model.vocab * plan_.request.sequences)),
+      cache_(written_cache(plan_)) {
   cached_.reserve(static_cast<size_t>(plan_.request.context));
+}
+
+void Generator::begin(std::span<const int32_t> prompt, bool go_on) {
+  check_prompt(prompt);
+  if (!encodes()) return prefill(prompt, go_on);
+  read_source(prompt);
+  cached_.clear();
+  length_ = 0;
+  const auto start = static_cast<int32_t>(plan_.request.model.encoder_decoder->start_token);
+  feed(decode_, std::vector<int32_t>(static_cast<size_t>(plan_.request.sequences), start), 1);
+}
+
+void Generator::prefill(std::span<const int32_t> prompt, bool go_on) {
+  const GenerationRequest& request = plan_.request;
+  // Frequencies that depend on the length make another cache for another length.
+  if (!go_on || request.sequences > 1 || request.model.rope.type == RopeType::dynamic) cached_.clear();
+  auto known = std::mismatch(cached_.begin(), cached_.end(), prompt.begin(), prompt.end() - 1).first;
+  // A state has taken in all of its text: no part of it can be left out again.
+  if (request.model.linear_attention && known != cached_.end()) known = cached_.begin();
+  cached_.erase(known, cached_.end());
+  length_ = static_cast<int64_t>(cached_.size());
+  const auto chunk = static_cast<size_t>(request.prefill);
+  for (size_t at = cached_.size(); at < prompt.size(); at += chunk)
+    feed(first_, prompt.subspan(at, std::min(chunk, prompt.size() - at)),
+         static_cast<int64_t>(prompt.size()));
+  if (request.sequences > 1) reorder(std::vector<int32_t>(static_cast<size_t>(request.sequences), 0));
 }
 
 void Generator::generate(std::span<const int32_t> prompt, int64_t max_new, const ChooseToken& choose,
                          const OnToken& on_token, bool go_on) {
-  check_prompt(prompt);
-  // Frequencies that depend on the length make another cache for another length.
-  if (!go_on || plan_.request.model.rope.type == RopeType::dynamic) cached_.clear();
-  auto known = std::mismatch(cached_.begin(), cached_.end(), prompt.begin(), prompt.end() - 1).first;
-  // A state has taken in all of its text: no part of it can be left out again.
-  if (plan_.request.model.linear_attention && known != cached_.end()) known = cached_.begin();
-  cached_.erase(known, cached_.end());
-  length_ = static_cast<int64_t>(cached_.size());
-  const auto chunk = static_cast<size_t>(plan_.request.prefill);
-  for (size_t at = cached_.size(); at < prompt.size(); at += chunk)
-    feed(prefill_, prompt.subspan(at, std::min(chunk, prompt.size() - at)),
-         static_cast<int64_t>(prompt.size()));
+  check_internal(plan_.request.sequences == 1, "generate: beams are for search");
+  begin(prompt, go_on);
   for (int64_t number = 0; number < max_new; ++number) {
     const int32_t token = choose(logits_, number);
     if (!on_token(token) || number + 1 == max_new || length_ == plan_.request.context) return;
@@ -77,11 +121,27 @@ void Generator::generate(std::span<const int32_t> prompt, int64_t max_new, const
   }
 }
 
+std::vector<Hypothesis> Generator::search(std::span<const int32_t> prompt, int64_t max_new,
+                                          const BeamOptions& options,
+                                          const std::vector<int32_t>& end_tokens) {
+  check_internal(plan_.request.sequences == options.beams, "search: a plan of other beams");
+  begin(prompt, false);
+  // The last token of an answer is not cached.
+  BeamSearch beams(options, plan_.request.model.vocab, end_tokens,
+                   std::min(max_new, plan_.request.context - length_ + 1));
+  while (beams.step(logits_)) {
+    reorder(beams.parents());
+    feed(decode_, beams.tokens(), length_ + 1);
+  }
+  return beams.best();
+}
+
 void Generator::check_prompt(std::span<const int32_t> prompt) const {
   if (prompt.empty()) throw UsageError("the prompt is empty: generation starts from at least one token");
-  if (static_cast<int64_t>(prompt.size()) > plan_.request.context) {
+  const int64_t longest = encodes() ? plan_.request.source : plan_.request.context;
+  if (static_cast<int64_t>(prompt.size()) > longest) {
     throw UsageError("the prompt has " + format_count(static_cast<int64_t>(prompt.size())) +
-                     " tokens, the context only " + format_count(plan_.request.context));
+                     " tokens, the context only " + format_count(longest));
   }
   for (const int32_t id : prompt) {
     if (id < 0 || id >= plan_.request.model.vocab) {
@@ -91,37 +151,89 @@ void Generator::check_prompt(std::span<const int32_t> prompt) const {
   }
 }
 
-void Generator::feed(const Executor& program, std::span<const int32_t> ids, int64_t sequence) {
-  const auto live = static_cast<int64_t>(ids.size());
-  // Inputs share the transient arena with everything else: all of them are written before each run.
-  const auto input_ids = program.tensor<int32_t>("input_ids");
-  const auto positions = program.tensor<int32_t>("positions");
+namespace {
+
+// What a program reads of one token axis.
+void write_tokens(const Executor& program, const std::string& prefix, std::span<const int32_t> ids) {
+  const auto input_ids = program.tensor<int32_t>(prefix + "input_ids");
   std::fill(input_ids.begin(), input_ids.end(), 0);
-  std::fill(positions.begin(), positions.end(), 0);
   std::copy(ids.begin(), ids.end(), input_ids.begin());
-  for (size_t i = 0; i < ids.size(); ++i)
-    positions[i] = static_cast<int32_t>(length_) + static_cast<int32_t>(i);
-  const auto starts = program.tensor<int32_t>("seq_starts");
+  const auto starts = program.tensor<int32_t>(prefix + "seq_starts");
   starts[0] = 0;
-  starts[1] = static_cast<int32_t>(live);
-  if (program.has("inv_freq"))
-    rope_frequencies(plan_.request.model, sequence, program.tensor<float>("inv_freq"));
-  program.tensor<int32_t>("last_row")[0] = static_cast<int32_t>(live - 1);
-  const auto step = program.tensor<double>(kStepTensor);
-  std::fill(step.begin(), step.end(), 0.0);
-  const auto set = [&](StepValue which, double value) { step[static_cast<size_t>(which)] = value; };
-  set(StepValue::first_micro_step, 1.0);
-  set(StepValue::live_tokens, static_cast<double>(live));
-  set(StepValue::live_sequences, 1.0);
-  set(StepValue::kv_length, static_cast<double>(length_));
+  starts[1] = static_cast<int32_t>(ids.size());
+}
+
+class Step {
+ public:
+  explicit Step(const Executor& program) : values_(program.tensor<double>(kStepTensor)) {
+    std::fill(values_.begin(), values_.end(), 0.0);
+    set(StepValue::first_micro_step, 1.0);
+  }
+  void set(StepValue which, double value) { values_[static_cast<size_t>(which)] = value; }
+  void set_live(AxisId axis, int64_t tokens) {
+    set(live_tokens_of(axis), static_cast<double>(tokens));
+    set(live_sequences_of(axis), 1.0);
+  }
+
+ private:
+  std::span<double> values_;
+};
+
+}  // namespace
+
+void Generator::read_source(std::span<const int32_t> source) {
+  source_length_ = static_cast<int64_t>(source.size());
+  write_tokens(first_, "", source);
+  Step(first_).set_live(kFirstAxis, source_length_);
+  first_.run();
+}
+
+void Generator::feed(const Executor& program, std::span<const int32_t> ids, int64_t sequence) {
+  const GenerationRequest& request = plan_.request;
+  const auto rows = static_cast<int64_t>(ids.size());
+  const bool chunk = &program == &first_ || request.sequences == 1;
+  // Inputs share the transient arena with everything else: all of them are written before each run.
+  const std::string prefix = encodes() ? "decoder." : "";
+  write_tokens(program, prefix, ids);
+  const auto positions = program.tensor<int32_t>(prefix + "positions");
+  std::fill(positions.begin(), positions.end(), 0);
+  for (size_t i = 0; i < ids.size(); ++i)
+    positions[i] = static_cast<int32_t>(length_) + (chunk ? static_cast<int32_t>(i) : 0);
+  if (program.has("inv_freq")) rope_frequencies(request.model, sequence, program.tensor<float>("inv_freq"));
+  const auto last_row = program.tensor<int32_t>("last_row");
+  for (size_t i = 0; i < last_row.size(); ++i)
+    last_row[i] = static_cast<int32_t>(chunk ? rows - 1 : static_cast<int64_t>(i));
+  Step step(program);
+  if (encodes()) step.set_live(kFirstAxis, source_length_);
+  step.set_live(encodes() ? kFirstAxis + 1 : kFirstAxis, rows);
+  step.set(StepValue::kv_length, static_cast<double>(length_));
   program.run();
-  length_ += live;
-  cached_.insert(cached_.end(), ids.begin(), ids.end());
+  length_ += chunk ? rows : 1;
+  if (request.sequences == 1) cached_.insert(cached_.end(), ids.begin(), ids.end());
+  read_logits();
+}
+
+void Generator::read_logits() {
   const TableRow& row = *plan_.layout.find_persistent("logits");
   convert(state().bytes(row), row.dtype, std::as_writable_bytes(std::span(logits_)), DType::f32);
   if (!std::all_of(logits_.begin(), logits_.end(), [](float x) { return std::isfinite(x); }))
     throw StoppedError("the model's logits are not finite after token " + format_count(length_) +
                        ": its weights are damaged, or --precision fp32 is needed");
+}
+
+void Generator::reorder(std::span<const int32_t> parents) {
+  for (const TableRow* row : cache_) {
+    const std::span<std::byte> all = state().bytes(*row);
+    const size_t part = all.size() / parents.size();
+    const size_t live = part / static_cast<size_t>(plan_.request.context) * static_cast<size_t>(length_);
+    reordered_.resize(parents.size() * live);
+    const auto moves = [&](size_t i) { return static_cast<size_t>(parents[i]) != i; };
+    for (size_t i = 0; i < parents.size(); ++i)
+      if (moves(i))
+        std::copy_n(all.data() + static_cast<size_t>(parents[i]) * part, live, reordered_.data() + i * live);
+    for (size_t i = 0; i < parents.size(); ++i)
+      if (moves(i)) std::copy_n(reordered_.data() + i * live, live, all.data() + i * part);
+  }
 }
 
 }  // namespace plimsoll

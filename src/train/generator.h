@@ -1,4 +1,4 @@
-// Planned generation: one sequence at a time over a key-value cache whose size is fixed before anything runs.
+// Planned generation: one prompt at a time over a key-value cache whose size is fixed before anything runs.
 #pragma once
 
 #include <functional>
@@ -7,11 +7,12 @@
 #include <span>
 #include <vector>
 
-#include "models/spec.h"
+#include "models/model.h"
 #include "ops/cpu_kernel.h"
 #include "passes/lora.h"
 #include "passes/quantise.h"
 #include "runtime/executor.h"
+#include "train/beam_search.h"
 #include "train/weights.h"
 
 namespace plimsoll {
@@ -24,14 +25,19 @@ struct GenerationRequest {
   ModelSpec model;
   std::optional<LoraOptions> lora;
   DType compute = DType::f32;
-  int64_t context = 0;  // tokens that a prompt and its answer may have together
+  int64_t context = 0;  // tokens that a prompt and its answer may have together; of a decoder beside an
+                        // encoder an answer alone
   int64_t prefill = kPrefillTokens;
   std::optional<QuantiseOptions> nf4 = std::nullopt;  // the base model's layers in 4 bits
+  int64_t sequences = 1;                              // written at once: beams
+  int64_t source = 0;                                 // tokens of a prompt that an encoder reads
+
+  [[nodiscard]] GenerationShape shape() const { return {context, prefill, sequences, source}; }
 };
 
 struct GenerationPlan {
   GenerationRequest request;
-  std::vector<Graph> programs;  // prefill, decode
+  std::vector<Graph> programs;  // prefill or encode, decode
   ArenaLayout layout;           // validated
   [[nodiscard]] int64_t arena_bytes() const { return layout.arena_bytes(); }
 };
@@ -62,19 +68,35 @@ class Generator {
   void generate(std::span<const int32_t> prompt, int64_t max_new, const ChooseToken& choose,
                 const OnToken& on_token, bool go_on = false);
 
+  // The answers that are likeliest as a whole, best first, by as many beams as the plan has sequences. Throws
+  // as generate.
+  std::vector<Hypothesis> search(std::span<const int32_t> prompt, int64_t max_new, const BeamOptions& options,
+                                 const std::vector<int32_t>& end_tokens);
+
  private:
+  [[nodiscard]] bool encodes() const { return plan_.request.model.encoder_decoder.has_value(); }
   void check_prompt(std::span<const int32_t> prompt) const;
-  // Runs a program over the next tokens; leaves the last one's logits. `sequence`: the tokens known so far,
-  // which dynamic RoPE depends on.
+  // Reads the prompt; leaves the logits of what follows it, for every sequence.
+  void begin(std::span<const int32_t> prompt, bool go_on);
+  void read_source(std::span<const int32_t> source);
+  void prefill(std::span<const int32_t> prompt, bool go_on);
+  // Runs a program over the next tokens: of the first sequence those of a chunk, or of each sequence one;
+  // leaves the last one's logits. `sequence`: the tokens known so far, which dynamic RoPE depends on.
   void feed(const Executor& program, std::span<const int32_t> ids, int64_t sequence);
+  // Sequence i becomes what sequence parents[i] was.
+  void reorder(std::span<const int32_t> parents);
+  void read_logits();
 
   GenerationPlan plan_;
   CpuDevice device_;
   std::unique_ptr<DeviceMemory> memory_;
-  Executor prefill_, decode_;
-  std::vector<float> logits_;
-  int64_t length_ = 0;           // cached tokens
-  std::vector<int32_t> cached_;  // which ones
+  Executor first_, decode_;
+  std::vector<float> logits_;           // of every sequence
+  std::vector<const TableRow*> cache_;  // what has a part for each sequence
+  std::vector<std::byte> reordered_;    // of one tensor of the cache
+  int64_t length_ = 0;                  // cached tokens of each sequence
+  int64_t source_length_ = 0;           // of what the encoder read
+  std::vector<int32_t> cached_;         // which ones, where there is one sequence
 };
 
 }  // namespace plimsoll

@@ -36,7 +36,8 @@ struct BatchFile {
   std::vector<Ids> prompts;
 };
 
-// {"samples": [{"sequences": [ids, ..], "targets": [number of each, ..]}]} of tasks that score sequences.
+// {"samples": [{"sequences": [ids, ..], "targets": [number of each, ..]}]} of tasks that score sequences; of
+// dpo "labels" in place of targets.
 BatchFile read_samples(const nlohmann::json& samples, const Experiment& experiment) {
   BatchFile read{EffectiveBatch(static_cast<int64_t>(samples.size()), eval_shape(experiment)), {}};
   for (const auto& sample : samples) {
@@ -46,8 +47,18 @@ BatchFile read_samples(const nlohmann::json& samples, const Experiment& experime
       example.ids.insert(example.ids.end(), ids.begin(), ids.end());
       example.ends.push_back(static_cast<int64_t>(example.ids.size()));
     }
-    example.labels.assign(example.ids.size(), kIgnoreLabel);
-    example.values = sample.at("targets").get<std::vector<float>>();
+    if (rule_of(experiment.task.task).scores) {
+      example.labels.assign(example.ids.size(), kIgnoreLabel);
+      example.values = sample.at("targets").get<std::vector<float>>();
+    } else {
+      for (const auto& sequence : sample.at("labels")) {
+        const auto labels = sequence.get<Ids>();
+        example.labels.insert(example.labels.end(), labels.begin(), labels.end());
+      }
+      if (targets_of(experiment.task) > 0) example.values = sample.at("targets").get<std::vector<float>>();
+      if (example.labels.size() != example.ids.size())
+        throw UsageError("a sample of the batch has other labels than ids");
+    }
     example.targets = 1;
     read.batch.add(example);
   }
@@ -70,7 +81,8 @@ BatchFile read_pairs(const nlohmann::json& pairs, const Experiment& experiment) 
 BatchFile read_batch(const fs::path& file, const Experiment& experiment) {
   const nlohmann::json json = read_json(file, 16 * kMiB);
   try {
-    if (rule_of(experiment.task.task).scores) return read_samples(json.at("samples"), experiment);
+    if (rule_of(experiment.task.task).scores || rule_of(experiment.task.task).pairs)
+      return read_samples(json.at("samples"), experiment);
     if (experiment.model.encoder_decoder) return read_pairs(json.at("pairs"), experiment);
     const auto& sequences = json.at("sequences");
     BatchFile read{EffectiveBatch(static_cast<int64_t>(sequences.size()), eval_shape(experiment)), {}};

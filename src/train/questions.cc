@@ -178,8 +178,8 @@ RowSubset first_rows(const RowSubset& rows, int64_t total, std::optional<int64_t
   return RowSubset::only(total, std::move(first));
 }
 
-void encode_questions(std::vector<Question>& questions, const AnswerOptions& options,
-                      const Tokenizer& tokenizer, const ChatTemplate* chat) {
+void encode_questions(std::vector<Question>& questions, const AnswerOptions& options, const Asking& asking) {
+  const ChatTemplate* chat = asking.chat;
   for (Question& question : questions) {
     if (chat == nullptr && (!question.conversation.messages.empty() || options.system))
       throw UsageError(
@@ -188,19 +188,19 @@ void encode_questions(std::vector<Question>& questions, const AnswerOptions& opt
     try {
       const std::string text =
           chat != nullptr ? chat->render(asked(question, options), true) : question.prompt;
-      tokenizer.encode_into(text, false, question.ids);
+      asking.tokenizer->encode_into(text, false, question.ids);
     } catch (const TemplateError& error) {
       throw UsageError(question.where + ": " + error.what());
     }
     if (question.ids.empty())
       throw UsageError(question.where + ": the prompt is empty; generation starts from at least one token");
+    if (asking.end_of_source) question.ids.push_back(*asking.end_of_source);
   }
 }
 
-std::vector<Question> read_questions(const GenerateOptions& options, const Tokenizer* tokenizer,
-                                     const ChatTemplate* chat) {
+std::vector<Question> read_questions(const GenerateOptions& options, const Asking& asking) {
   if (!options.ids.empty()) return {{"", {}, options.ids, std::nullopt, "--ids"}};
-  check_internal(tokenizer != nullptr, "texts without a tokenizer");
+  check_internal(asking.tokenizer != nullptr, "texts without a tokenizer");
   std::vector<Question> questions;
   if (options.prompt) {
     questions.push_back({replace_invalid_utf8(*options.prompt), {}, {}, std::nullopt, "--prompt"});
@@ -213,7 +213,7 @@ std::vector<Question> read_questions(const GenerateOptions& options, const Token
   } else {
     questions = read_file(options);
   }
-  encode_questions(questions, options, *tokenizer, chat);
+  encode_questions(questions, options, asking);
   return questions;
 }
 
@@ -231,7 +231,12 @@ std::vector<Question> read_questions(DataSource& source, const RowSubset& rows, 
                                                source.encoder.options().parts,
                                                source.encoder.options().message_role,
                                                source.encoder.options().message_content});
-  encode_questions(questions, options, tokenizer, chat);
+  const ExampleOptions& rules = source.encoder.options();
+  Asking asking{&tokenizer, chat};
+  if (rules.task.task == Task::seq2seq) asking.end_of_source = rules.eos;
+  encode_questions(questions, options, asking);
+  if (asking.end_of_source)
+    for (Question& question : questions) cut_text(rules.max_length, rules.too_long, true, question.ids);
   return questions;
 }
 

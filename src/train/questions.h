@@ -22,11 +22,17 @@ struct Question {
   std::string where;  // where it comes from, for messages
 };
 
-// The prompt, the ids, or the data file's rows; texts are encoded as in training. `tokenizer` may be null for
-// ids, `chat` for plain prompts.
-std::vector<Question> read_questions(const GenerateOptions& options, const Tokenizer* tokenizer,
-                                     const ChatTemplate* chat);
-// The rows of a recipe's data. Throws UsageError for rows that are no questions.
+// How texts become what the model reads.
+struct Asking {
+  const Tokenizer* tokenizer = nullptr;  // null: only ids are asked for
+  const ChatTemplate* chat = nullptr;    // null: prompts are put as they are
+  // Of an encoder: the token that a source ends with.
+  std::optional<int32_t> end_of_source = std::nullopt;
+};
+
+// The prompt, the ids, or the data file's rows; texts are encoded as in training.
+std::vector<Question> read_questions(const GenerateOptions& options, const Asking& asking);
+// The rows of a recipe's data, sources cut to its longest. Throws UsageError for rows that are no questions.
 std::vector<Question> read_questions(DataSource& source, const RowSubset& rows, const AnswerOptions& options,
                                      const Tokenizer& tokenizer, const ChatTemplate* chat);
 

@@ -17,6 +17,7 @@
 #include "train/model_card.h"
 #include "train/plan_run.h"
 #include "train/profile.h"
+#include "train/references.h"
 #include "train/resume.h"
 #include "train/run_output.h"
 #include "train/run_programs.h"
@@ -56,6 +57,7 @@ class TrainingRun {
         profile_(options.profile ? std::make_unique<Profile>(plan_) : nullptr),
         place_{plan_, device_, memory_, options.poison, profile_ ? &profile_->recorder() : nullptr},
         optimizer_step_(place_),
+        references_(references_for(experiment_, data)),
         loader_(std::move(data.train->dataset), std::move(data.train->rows), std::move(data.train->encoder),
                 profile_ ? profile_->recorded(data.train->loader) : data.train->loader) {
     start_threads(cpu.threads);
@@ -114,7 +116,27 @@ class TrainingRun {
   }
 
  private:
+  // False where a stop was asked for.
+  bool know_references() {
+    if (references_ == nullptr) return true;
+    references_->open(folder_, current_.fingerprint, current_.step > 0);
+    const auto interrupted = [] { return stop_request() != nullptr; };
+    if (current_.step == 0) {
+      observer_.event(std::string("rows    what the model says of them before the first step: ") +
+                      References::kFile);
+      if (!references_->compute(References::Of::train, place_, loader_, interrupted)) return false;
+      if (eval_ && !references_->compute(References::Of::eval, place_, eval_->loader(), interrupted))
+        return false;
+    }
+    references_->serve();
+    return true;
+  }
+
   ExitCode take_steps() {
+    if (!know_references()) {
+      observer_.event("stopped before the first step; go on with --resume");
+      return ExitCode::interrupted;
+    }
     if (current_.step > 0) settle();
     loader_.start(current_.position);
     while (current_.step < total_steps_ && stop_request() == nullptr && !patience_.out_of_patience()) {
@@ -343,6 +365,7 @@ class TrainingRun {
   std::unique_ptr<Profile> profile_;  // before those whose time it keeps
   RunPlace place_;
   OptimizerStep optimizer_step_;
+  std::unique_ptr<References> references_;  // before the loaders, which ask it
   Loader loader_;
   const EffectiveBatch* last_batch_ = nullptr;  // the loader's, until the next step
   std::optional<RunEvaluation> eval_;

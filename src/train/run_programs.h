@@ -70,6 +70,7 @@ class RunEvaluation {
   };
   // None where `interrupted` says so between two batches, or no row has a target.
   std::optional<Result> run(const std::function<bool()>& interrupted);
+  Loader& loader() { return loader_; }
 
  private:
   const Plan& plan_;

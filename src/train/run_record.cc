@@ -88,8 +88,7 @@ void report_end(RunObserver& progress, const std::filesystem::path& output, cons
                    " more than planned (what --profile records is no part of the plan)");
   if (const std::string rows = words(record.rows); !rows.empty())
     progress.event("        rows       " + rows);
-  const Task task = plan.request.experiment.task.task;
-  const char* use = rule_of(task).scores || task == Task::seq2seq ? "eval" : "generate";
+  const char* use = rule_of(plan.request.experiment.task.task).scores ? "eval" : "generate";
   progress.event("        next       plimsoll " + std::string(use) + " " + output.string() +
                  " · plimsoll report " + output.string());
 }

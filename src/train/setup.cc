@@ -114,6 +114,27 @@ QuantiseOptions nf4_of(const Recipe& recipe) {
   return stored ? *stored : QuantiseOptions{recipe.method.double_quant};
 }
 
+namespace {
+
+Preference read_preference(const Recipe& recipe) {
+  const bool orpo = recipe.dpo.loss == PreferenceLoss::orpo;
+  const bool full = recipe.method.type == MethodType::full;
+  Preference preference{recipe.dpo.loss, recipe.dpo.beta, recipe.dpo.label_smoothing,
+                        recipe.dpo.ftx + (orpo ? 1.0 : 0.0)};
+  if (orpo) return preference;
+  preference.reference = full ? Preference::Reference::given : Preference::Reference::computed;
+  const bool weighted = std::any_of(recipe.data.train.begin(), recipe.data.train.end(),
+                                    [](const TrainSource& source) { return source.weight != 1.0; });
+  if (full && weighted)
+    throw UsageError(
+        "data.train: weights draw other rows in every epoch, and task: dpo with method.type: full reads all "
+        "of "
+        "them once before the first step; leave the weights out, or say method.type: lora");
+  return preference;
+}
+
+}  // namespace
+
 TaskSpec read_task(const Recipe& recipe, const ModelSpec& model) {
   TaskSpec task;
   task.task = recipe.task;
@@ -123,6 +144,7 @@ TaskSpec read_task(const Recipe& recipe, const ModelSpec& model) {
                      (model.encoder_decoder ? ", an encoder and a decoder: task: seq2seq is for it, not "
                                             : ", which has no encoder: task: sft is for it, not ") +
                      std::string(to_string(task.task)));
+  if (task.task == Task::dpo) task.preference = read_preference(recipe);
   if (!rule_of(task.task).scores) {
     if (model.scores_sequences)
       throw UsageError(config + ": is a " + model.architecture +

@@ -396,6 +396,112 @@ void ref_linear_cross_entropy_grad(const Site& s) {
   });
 }
 
+// visit(row, sequence * 2 + column, token, probabilities) for every row with a label.
+template <class Visit>
+void labelled_rows(const Site& s, Visit visit) {
+  for (size_t t = 0; t < s.dim(0, 0); ++t) {
+    const double label = s.in(2)[t];
+    if (label < 0 && label > -101) continue;
+    const auto token = static_cast<size_t>(label >= 0 ? label : -101 - label);
+    size_t sequence = 0;
+    while (s.in(3)[sequence + 1] <= static_cast<double>(t)) ++sequence;
+    Values p(s.dim(1, 0));
+    for (size_t v = 0; v < p.size(); ++v)
+      for (size_t i = 0; i < s.dim(0, 1); ++i)
+        p[v] += s.in(0)[t * s.dim(0, 1) + i] * s.in(1)[v * s.dim(0, 1) + i];
+    softmax(p);
+    visit(t, sequence * 2 + (label < 0 ? 1 : 0), token, p);
+  }
+}
+
+void ref_linear_log_prob(const Site& s) {
+  for (const size_t output : {0, 1}) s.out(output).assign(s.out(output).size(), 0.0);
+  labelled_rows(s, [&](size_t, size_t place, size_t token, const Values& p) {
+    s.out(0)[place] += std::log(p[token]);
+    s.out(1)[place] += 1;
+  });
+}
+
+void ref_linear_log_prob_grad(const Site& s) {
+  const size_t hidden = s.dim(0, 1);
+  Values no_gradient(s.in(1).size());
+  Values& g = s.op.has_output(1) ? s.gradient(1) : no_gradient;
+  s.out(0).assign(s.out(0).size(), 0.0);
+  labelled_rows(s, [&](size_t t, size_t place, size_t token, const Values& p) {
+    for (size_t v = 0; v < p.size(); ++v) {
+      const double d_logit = ((v == token ? 1.0 : 0.0) - p[v]) * s.in(4)[place];
+      for (size_t i = 0; i < hidden; ++i) {
+        s.out(0)[t * hidden + i] += d_logit * s.in(1)[v * hidden + i];
+        g[v * hidden + i] += d_logit * s.in(0)[t * hidden + i];
+      }
+    }
+  });
+}
+
+// As the formulas have it, without care for large numbers.
+void preference_loss(const Site& s, Values* d_logps) {
+  Values& sums = s.out(0);
+  if (s.step(StepValue::first_micro_step) == 1) sums.assign(sums.size(), 0.0);
+  const double beta = s.op.attr_float("beta");
+  const double smoothing = s.op.attr_float("label_smoothing");
+  const double weight = s.op.attr_float("nll");
+  const size_t kind = s.attr("loss");
+  const auto p_of = [](double x) { return 1 / (1 + std::exp(-x)); };
+  const size_t width = s.op.has_input(2) ? s.dim(2, 1) : 0;
+  for (size_t row = 0; row < static_cast<size_t>(s.step(StepValue::live_tokens)); row += 2) {
+    const Values& logps = s.in(0);
+    const Values& tokens = s.in(1);
+    const double c = logps[row * 2], r = logps[row * 2 + 2];
+    const double n_c = tokens[row * 2], n_r = tokens[row * 2 + 2];
+    const double c_apart = c - (width == 0 ? 0 : s.in(2)[row * width]);
+    const double r_apart = r - (width == 0 ? 0 : s.in(2)[(row + 1) * width]);
+    const double ahead = kind == 0 ? c_apart - r_apart : c_apart / n_c - r_apart / n_r;
+    const double p = p_of(beta * ahead);
+    const double a = std::exp(c / n_c), b = std::exp(r / n_r);
+    const double odds = std::log(a / (1 - a)) - std::log(b / (1 - b));
+    const double nll = -(c + logps[row * 2 + 1]) / (n_c + tokens[row * 2 + 1]);
+    double loss = -(1 - smoothing) * std::log(p) - smoothing * std::log(1 - p);
+    double slope = beta * (p - 1 + smoothing);
+    double d_c = slope / (kind == 0 ? 1 : n_c), d_r = -slope / (kind == 0 ? 1 : n_r);
+    if (kind == 2) {
+      const double off = ahead - 1 / (2 * beta);
+      loss = off * off;
+      d_c = 2 * off / n_c;
+      d_r = -2 * off / n_r;
+    }
+    if (kind == 3) {
+      loss = -beta * std::log(p_of(odds));
+      slope = -beta * (1 - p_of(odds));
+      d_c = slope / (1 - a) / n_c;
+      d_r = -slope / (1 - b) / n_r;
+    }
+    const double reward_c = beta * (kind == 3 ? c / n_c : c_apart);
+    const double reward_r = beta * (kind == 3 ? r / n_r : r_apart);
+    const Values added = {loss + weight * nll,
+                          1,
+                          reward_c > reward_r ? 1.0 : 0.0,
+                          reward_c,
+                          reward_r,
+                          kind == 3 ? c / n_c : c,
+                          kind == 3 ? r / n_r : r,
+                          nll,
+                          kind == 3 ? odds : 0,
+                          kind == 3 ? std::log(p_of(odds)) : 0};
+    for (size_t i = 0; i < sums.size(); ++i) sums[i] += added[i];
+    if (d_logps == nullptr) continue;
+    const double d_nll = -weight / (n_c + tokens[row * 2 + 1]);
+    const double scale = s.step(StepValue::loss_scale);
+    (*d_logps)[row * 2] = (d_c + d_nll) * scale;
+    (*d_logps)[row * 2 + 1] = d_nll * scale;
+    (*d_logps)[row * 2 + 2] = d_r * scale;
+  }
+}
+void ref_preference_loss(const Site& s) { preference_loss(s, nullptr); }
+void ref_preference_loss_grad(const Site& s) {
+  s.out(1).assign(s.out(1).size(), 0.0);
+  preference_loss(s, &s.out(1));
+}
+
 void ref_nf4_dequantize(const Site& s) {
   for (size_t i = 0; i < s.out(0).size(); ++i) {
     const size_t byte = s.integer(0, i / 2);

@@ -173,23 +173,30 @@ void ref_attention_cached(const Site& s) {
   const auto live = static_cast<size_t>(s.step_at(3, live_tokens_of(s.op.axis)));
   const Extras extras{s, 0, 4};
   s.out(0).assign(s.out(0).size(), 0.0);
-  const auto attend = [&](const Values& k, const Values& v, size_t keys, size_t cached) {
-    for_queries(s, extras, k, {0, live}, {0, keys}, cached, [&](const View& view, Values& p) {
+  const auto attend = [&](const Values& k, const Values& v, Rows queries, Rows keys, size_t cached) {
+    for_queries(s, extras, k, queries, keys, cached, [&](const View& view, Values& p) {
       softmax(p);
       weigh_values(s, extras, view, p, v);
     });
   };
   if (s.op.attrs.contains("keys_of")) {
     const auto axis = static_cast<AxisId>(s.attr("keys_of"));
-    return attend(s.in(1), s.in(2), static_cast<size_t>(s.step_at(3, live_tokens_of(axis))), 0);
+    return attend(s.in(1), s.in(2), {0, live}, {0, static_cast<size_t>(s.step_at(3, live_tokens_of(axis)))},
+                  0);
   }
   const auto cached = static_cast<size_t>(s.step_at(3, StepValue::kv_length));
   const size_t k_row = s.dim(1, 1);
-  for (size_t i = 0; i < live * k_row; ++i) {
-    s.out(1)[cached * k_row + i] = s.in(1)[i];
-    s.out(2)[cached * k_row + i] = s.in(2)[i];
+  // The sequences of the cache: that of all queries, or one of each.
+  const bool apart = s.op.attrs.contains("apart");
+  const size_t rows = apart ? 1 : live;
+  for (size_t r = 0; r < live; r += rows) {
+    const size_t begin = apart ? r * s.attr("capacity") : 0;
+    for (size_t i = 0; i < rows * k_row; ++i) {
+      s.out(1)[(begin + cached) * k_row + i] = s.in(1)[r * k_row + i];
+      s.out(2)[(begin + cached) * k_row + i] = s.in(2)[r * k_row + i];
+    }
+    attend(s.out(1), s.out(2), {r, r + rows}, {begin, begin + cached + rows}, cached);
   }
-  attend(s.out(1), s.out(2), cached + live, cached);
 }
 
 }  // namespace plimsoll::harness

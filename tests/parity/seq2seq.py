@@ -5,7 +5,8 @@
 T5 as it was first (relu, tied), of version 1.1 (gated gelu, head not scaled; with a head of its own too) and mT5, in full
 and with LoRA: logits, loss and every gradient of one effective batch through `plimsoll debug-dump`, the losses of 30
 optimizer steps through `plimsoll train`, and the saved folder loaded by transformers (with LoRA by PEFT), whose logits
-are those of the model that PyTorch trained. Pairs of the reference are run one by one, without padding. Nothing is
+are those of the model that PyTorch trained; and its answers, greedy and by beam search with several penalties and ends, with the
+scores of the best ones, beside transformers'. Pairs of the reference are run one by one, without padding. Nothing is
 dropped: the draws of dropout are this program's own.
 """
 import dataclasses
@@ -31,6 +32,8 @@ LENGTHS = ((40, 12), (7, 25), (3, 1), (1, 6), (18, 18))
 DISTINCT_STEPS = 2
 IGNORED = -100
 BF16_LIMIT = 1.3
+ANSWER = 12  # tokens
+SCORE_LIMIT = 2e-4
 TRAINED_LIMIT = 1e-3  # of logits after 30 steps
 
 
@@ -171,6 +174,34 @@ def check_saved(case, folder, adapter, trained, pairs):
     return [f"saved model: logits are off by {error:.1e}"] if not error <= TRAINED_LIMIT else [], error
 
 
+# Arguments of both sides.
+SEARCHES = ({"num_beams": 1}, {"num_beams": 4, "num_return_sequences": 4}, {"num_beams": 3, "length_penalty": -1.0},
+            {"num_beams": 4, "length_penalty": 2.0, "early_stopping": "never", "num_return_sequences": 2},
+            {"num_beams": 4, "early_stopping": True, "num_return_sequences": 3})
+
+
+def check_answers(program, case, folder, adapter, pairs):
+    run = folder / "run_fp32"
+    model = (load(case, folder / "model", run) if adapter else load(case, run)).eval()
+    messages, count, worst = [], 0, 0.0
+    for arguments in SEARCHES:
+        options = [text for key, value in arguments.items() for text in (f"--{key.replace('_', '-')}", str(value).lower())]
+        for one in pairs[:2]:
+            with torch.no_grad():
+                out = model.generate(input_ids=torch.tensor([one["source"]]), max_new_tokens=ANSWER, do_sample=False, output_scores=True,
+                                     return_dict_in_generate=True, use_cache=False, **arguments)
+            theirs = [row[1:row.index(1)] if 1 in row else row[1:] for row in out.sequences.tolist()]
+            told = json.loads(plimsoll(program, "generate", run, "--ids", ",".join(map(str, one["source"])), "--max-new-tokens", ANSWER,
+                                       "--json", *options))
+            ours = [told] + told.get("next_best", [])
+            count += len(ours)
+            if [answer["response_ids"] for answer in ours] != theirs:
+                messages.append(f"answers differ with {arguments}: {[answer['response_ids'] for answer in ours]}, {theirs}")
+            elif arguments["num_beams"] > 1:
+                worst = max(worst, *(abs(answer["score"] - score) for answer, score in zip(ours, out.sequences_scores.tolist())))
+    return messages + ([f"scores are off by {worst:.1e}"] if not worst <= SCORE_LIMIT else []), count
+
+
 def check_bf16(program, case, folder, method, pairs, reference):
     adapter = folder / "adapter" if method == "lora" else None
     save_file(dump(load(case, folder / "model", adapter, torch.bfloat16), pairs)[0], folder / "expected_bf16.safetensors")
@@ -207,8 +238,9 @@ def run(program, folder, name, method):
     messages += compare_losses([our_loss], [loss])[0]
     step_messages, worst_step = compare_losses(our_losses(program, recipe), train(model, rows))
     saved_messages, saved = check_saved(case, folder, adapter, model, pairs)
-    messages += step_messages + saved_messages
-    summary = f"tensors {worst:.1e}, step losses {worst_step:.1e}, saved {saved:.1e}"
+    answer_messages, answers = check_answers(program, case, folder, adapter, pairs)
+    messages += step_messages + saved_messages + answer_messages
+    summary = f"tensors {worst:.1e}, step losses {worst_step:.1e}, saved {saved:.1e}, {answers} answers the same"
     if case.bf16:
         bf16_messages, ratio = check_bf16(program, case, folder, method, pairs, reference)
         messages, summary = messages + bf16_messages, f"{summary}, bf16 {ratio:.2f} of transformers'"

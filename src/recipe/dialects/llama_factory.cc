@@ -71,6 +71,27 @@ void read_tags(const Node& entry, DataSet& set, const std::string& where) {
   name_messages(text_of(given, "role_tag", "from"), text_of(given, "content_tag", "value"), set);
 }
 
+// Two answers, a message each beside a conversation, or texts beside an instruction; what else an instruction
+// may come with has no column here.
+void read_ranking(const Node& entry, bool is_alpaca, DataSet& set, const std::string& where,
+                  const std::string& name) {
+  const Node* columns = find_node(entry, "columns");
+  if (is_alpaca && columns == nullptr)
+    refuse(where +
+           ": rows of preferences (ranking) name their columns prompt, chosen and rejected; inputs (query) "
+           "beside "
+           "instructions are not read");
+  const Node none;
+  const Node& given = columns != nullptr ? *columns : none;
+  const char* before = is_alpaca ? "prompt" : "messages";
+  refuse_unknown(given, {before, "chosen", "rejected"}, name + ".columns");
+  set.format = "preference";
+  set.columns["prompt"] = text_of(given, before, is_alpaca ? "instruction" : "conversations");
+  set.columns["chosen"] = text_of(given, "chosen", "chosen");
+  set.columns["rejected"] = text_of(given, "rejected", "rejected");
+  if (!is_alpaca) read_tags(entry, set, name);
+}
+
 DataSet read_entry(const Layer& layer, const Node& entry, const fs::path& folder, const std::string& where,
                    const std::string& name) {
   refuse_unknown(entry,
@@ -90,11 +111,9 @@ DataSet read_entry(const Layer& layer, const Node& entry, const fs::path& folder
   else
     find_files(layer, entry, hub, text_of(entry, "split", "train"), text_of(entry, "subset"), set);
   const std::string formatting = text_of(entry, "formatting", "alpaca");
-  if (flag_of(entry, "ranking", false))
-    refuse(where +
-           ": rows of preferences (ranking) are read by task: reward of a recipe of Plimsoll's own, as "
-           "chosen, rejected and prompt (docs/scores.md)");
-  if (formatting == "alpaca") {
+  if (flag_of(entry, "ranking", false)) {
+    read_ranking(entry, formatting == "alpaca", set, where, name);
+  } else if (formatting == "alpaca") {
     read_alpaca(entry, is_pretraining(layer), set, name);
   } else if (formatting == "sharegpt" || formatting == "openai") {
     set.format = "messages";

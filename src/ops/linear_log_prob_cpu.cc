@@ -1,0 +1,121 @@
+#include "ops/linear_log_prob.h"
+
+#include "ops/cpu_head_rows.h"
+
+namespace plimsoll {
+namespace {
+
+int32_t asked_token(int32_t label) { return label <= kPromptLabel ? kPromptLabel - label : label; }
+
+// Where in the sums [B, 2] rows belong; rows are asked for in order.
+class Places {
+ public:
+  Places(const int32_t* labels, const int32_t* starts, int64_t sequences)
+      : labels_(labels), starts_(starts), sequences_(sequences) {}
+  int64_t of(int32_t row) {
+    while (row >= starts_[sequence_ + 1]) {
+      ++sequence_;
+      check_internal(sequence_ < sequences_, "linear_log_prob: a label beyond the last sequence");
+    }
+    const LogProbOf column = labels_[row] >= 0 ? LogProbOf::answer : LogProbOf::prompt;
+    return sequence_ * kNumLogProbs + static_cast<int64_t>(column);
+  }
+
+ private:
+  const int32_t* labels_;
+  const int32_t* starts_;
+  int64_t sequences_;
+  int64_t sequence_ = 0;
+};
+
+// One call of the op, or of its gradient, for element type T.
+template <class T>
+class LogProbs {
+ public:
+  explicit LogProbs(const CpuBinding& b)
+      : rows_(b),
+        labels_(b.input<int32_t>(2)),
+        starts_(b.input<int32_t>(3)),
+        sequences_(b.input_tensor(3).shape[0] - 1),
+        sums_(b.output<float>(0)),
+        tokens_(b.output<float>(1)) {}
+
+  // Each sum is made in f64, in the order of the rows.
+  void operator()() const {
+    std::fill(sums_, sums_ + sequences_ * kNumLogProbs, 0.0F);
+    std::fill(tokens_, tokens_ + sequences_ * kNumLogProbs, 0.0F);
+    Places places(labels_, starts_, sequences_);
+    int64_t row_of_sums = 0;
+    double sums[kNumLogProbs] = {};
+    const auto write = [&] {
+      for (int64_t i = 0; i < kNumLogProbs; ++i) {
+        sums_[row_of_sums * kNumLogProbs + i] = static_cast<float>(sums[i]);
+        sums[i] = 0;
+      }
+    };
+    rows_.run(
+        nullptr, 1.0F, [](const int32_t*, int64_t) {},
+        [&](const int32_t* rows, int64_t count, const double* losses) {
+          for (int64_t i = 0; i < count; ++i) {
+            const int64_t place = places.of(rows[i]);
+            if (place / kNumLogProbs != row_of_sums) write();
+            row_of_sums = place / kNumLogProbs;
+            sums[place % kNumLogProbs] -= losses[i];
+            tokens_[place] += 1;
+          }
+        });
+    write();
+  }
+
+ private:
+  HeadRows<T, asked_token> rows_;
+  const int32_t* labels_;
+  const int32_t* starts_;
+  int64_t sequences_;
+  float* sums_;
+  float* tokens_;
+};
+
+// A row's loss is less its log-probability.
+template <class T>
+class LogProbsGradient {
+ public:
+  explicit LogProbsGradient(const CpuBinding& b)
+      : rows_(b),
+        labels_(b.input<int32_t>(2)),
+        starts_(b.input<int32_t>(3)),
+        sequences_(b.input_tensor(3).shape[0] - 1),
+        d_sums_(b.input<float>(4)),
+        step_(b.input<double>(5)) {}
+
+  void operator()() const {
+    Places places(labels_, starts_, sequences_);
+    rows_.run(
+        step_, 1.0F,
+        [&](const int32_t* rows, int64_t count) {
+          for (int64_t i = 0; i < count; ++i) rows_.scales()[i] = -d_sums_[places.of(rows[i])];
+        },
+        [](const int32_t*, int64_t, const double*) {});
+  }
+
+ private:
+  HeadRows<T, asked_token> rows_;
+  const int32_t* labels_;
+  const int32_t* starts_;
+  int64_t sequences_;
+  const float* d_sums_;
+  const double* step_;
+};
+
+}  // namespace
+
+BoundCall bind_linear_log_prob(const CpuBinding& b) {
+  return with_element_type(b, b.input_tensor(0).dtype,
+                           [&](auto zero) -> BoundCall { return LogProbs<decltype(zero)>(b); });
+}
+BoundCall bind_linear_log_prob_grad(const CpuBinding& b) {
+  return with_element_type(b, b.input_tensor(0).dtype,
+                           [&](auto zero) -> BoundCall { return LogProbsGradient<decltype(zero)>(b); });
+}
+
+}  // namespace plimsoll

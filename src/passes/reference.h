@@ -1,0 +1,18 @@
+// Preference training reads two models: the one that trains, and the one that it began as. Beside adapters
+// the second is the frozen base, which is there already.
+#pragma once
+
+#include "graph/graph.h"
+
+namespace plimsoll {
+
+// `forward` ends with a preference_loss without a reference. What leads to its log-probabilities is computed
+// a second time from the same weights, block by block ahead of the model's own, and becomes the reference:
+// its linear layers carry attribute `reference`, by which adapters leave them as they are, and nothing of it
+// is read by a backward pass.
+Graph add_reference(const Graph& forward);
+
+// Whether an op is of that second pass.
+bool is_reference(const Op& op);
+
+}  // namespace plimsoll

@@ -1,0 +1,95 @@
+// Preference training as other tools say it: LLaMA-Factory 0.9.5 (hparams/finetuning_args.py,
+// train/dpo/trainer.py), axolotl 0.19.0 (core/trainers/dpo, utils/schemas/config.py), TRL 1.16.0
+// (trl/trainer/dpo_config.py).
+#include <algorithm>
+#include <array>
+#include <span>
+
+#include "base/strings.h"
+#include "recipe/combine.h"
+#include "recipe/combine_parts.h"
+#include "recipe/foreign_value.h"
+
+namespace plimsoll {
+namespace {
+
+constexpr std::array<std::string_view, 4> kLosses = {"sigmoid", "sigmoid_norm", "ipo", "orpo"};
+constexpr std::array<std::string_view, 6> kParts = {"@pref_loss",  "@pref_norm", "@pref_beta",
+                                                    "@orpo_alpha", "@pref_ftx",  "@pref_smoothing"};
+// Other references and other losses: refused unless off.
+constexpr std::array<std::string_view, 5> kMore = {"@pref_more", "@pref_reference_adapters",
+                                                   "@pref_reference_bits", "@pref_bco", "@pref_verbose"};
+
+bool prefers(const Layer& layer) {
+  const Node* task = layer.given("task");
+  return task != nullptr ? task->text == "dpo" : layer.before().task == Task::dpo;
+}
+
+// The loss that one of the parts names; empty where none does.
+std::string loss_of(const Layer& layer) {
+  const Said* loss = layer.part("@pref_loss");
+  std::string name = loss == nullptr ? "" : loss->value.text;
+  if (loss != nullptr && loss->value.items.size() == 1) name = loss->value.items.front().text;
+  if (name.empty())
+    if (const Said* rl = layer.part("@rl")) name = rl->value.text;
+  const bool normed = is_true(layer.part("@pref_norm"));
+  return normed && (name.empty() || name == "sigmoid") ? "sigmoid_norm" : name;
+}
+
+void combine_number(Layer& layer, std::string_view part, std::string_view key) {
+  if (!layer.says({part})) return;
+  const Said* said = layer.part(part);
+  if (is_off(said->value) && key != "dpo.beta") return layer.ignore(*said, "off, as here", true);
+  layer.emit(key, said->value, {said});
+}
+
+void combine_loss(Layer& layer) {
+  const std::string loss = loss_of(layer);
+  if (layer.says({"@pref_loss", "@pref_norm", "@rl"}) && !loss.empty()) {
+    const std::vector<const Said*> from =
+        present({layer.part("@pref_loss"), layer.part("@pref_norm"), layer.part("@rl")});
+    if (std::find(kLosses.begin(), kLosses.end(), loss) == kLosses.end())
+      layer.refuse(*from.front(), "the loss '" + excerpt(loss) +
+                                      "' does not exist here; sigmoid, sigmoid_norm, ipo and orpo do");
+    else
+      layer.emit("dpo.loss", loss, from);
+  }
+  if (layer.says({"@orpo_alpha"}) && loss != "orpo")
+    layer.ignore(*layer.part("@orpo_alpha"), "read by ORPO only");
+  else
+    combine_number(layer, "@orpo_alpha", "dpo.beta");
+}
+
+}  // namespace
+
+void combine_preference(Layer& layer) {
+  if (layer.says({"@rl"})) layer.emit("task", "dpo", {layer.part("@rl")});
+  std::vector<const Said*> said;
+  const auto collect = [&](std::span<const std::string_view> parts) {
+    for (const std::string_view part : parts)
+      if (layer.says({part})) said.push_back(layer.part(part));
+  };
+  collect(kParts);
+  collect(kMore);
+  if (said.empty() && !layer.says({"@rl"})) return;
+  if (!prefers(layer)) {
+    for (const Said* one : said) layer.ignore(*one, "read by preference tasks only; the task decides");
+    return;
+  }
+  combine_loss(layer);
+  combine_number(layer, "@pref_beta", "dpo.beta");
+  combine_number(layer, "@pref_ftx", "dpo.ftx");
+  combine_number(layer, "@pref_smoothing", "dpo.label_smoothing");
+  for (const std::string_view part : kMore) {
+    if (!layer.says({part})) continue;
+    const Said* more = layer.part(part);
+    if (is_off(more->value) || is_word(more, "reverse_kl"))
+      layer.ignore(*more, "off, as here", true);
+    else
+      layer.refuse(*more,
+                   "does not exist here: the reference is the base under the adapter, and the loss what "
+                   "dpo.loss says");
+  }
+}
+
+}  // namespace plimsoll

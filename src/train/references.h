@@ -1,0 +1,58 @@
+// What the model that a run began with says of its rows' answers, where nothing else keeps it (task: dpo in
+// full): computed once before the first step, kept in the run folder as a line for each row, in any order.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "data/loader.h"
+#include "io/run_folder.h"
+#include "train/metrics.h"
+#include "train/run_programs.h"
+#include "train/setup.h"
+
+namespace plimsoll {
+
+class References {
+ public:
+  static constexpr const char* kFile = "reference.jsonl";
+  enum class Of : uint8_t { train, eval };
+
+  // For the rows of both; their loaders give examples what is known from serve() on.
+  explicit References(DataSetup& data);
+  References(const References&) = delete;
+  References& operator=(const References&) = delete;
+
+  // Takes over what the file holds of this experiment, and adds to it.
+  void open(RunFolder& folder, const std::string& fingerprint, bool resumed);
+  // What a finished run's file holds. Throws UsageError where there is none.
+  void read(const std::filesystem::path& folder);
+  // Runs the reference program over the rows of an epoch that are not known yet. False where `interrupted`.
+  bool compute(Of of, const RunPlace& place, Loader& loader, const std::function<bool()>& interrupted);
+  // From here on an example without a reference is an error.
+  void serve() { serves_ = true; }
+
+ private:
+  using Values = std::array<float, 2>;  // of the chosen answer and of the rejected one
+  static constexpr std::array<const char*, 2> kNames = {"train", "eval"};
+
+  void give_to(Of of, DataSource& source);
+  void take(const nlohmann::json& line);
+  void add(Of of, int64_t row, const Values& values);
+  [[nodiscard]] bool knows(Of of, int64_t row) const;
+
+  std::array<std::vector<Values>, 2> known_;  // by row of the data set; NaN: not yet
+  std::optional<LineLog> log_;
+  std::atomic<bool> serves_ = false;  // loaders ask from their threads
+};
+
+// None where the task asks for none.
+std::unique_ptr<References> references_for(const Experiment& experiment, DataSetup& data);
+
+}  // namespace plimsoll

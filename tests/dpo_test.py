@@ -1,0 +1,266 @@
+"""Preference training as whole commands: DPO, IPO and ORPO, with adapters and in full; trained, resumed, evaluated, merged, and what is refused."""
+import json
+import math
+import shutil
+import unittest
+
+from command_run import CommandTest, output, ROOT, run
+from scores_test import lines, pairs, write_rows
+
+METRICS = ["rewards/chosen", "rewards/rejected", "rewards/accuracies", "rewards/margins", "logps/chosen", "logps/rejected"]
+
+
+class Dpo(CommandTest):
+    needs_run = False
+
+    def recipe(self, name, **changes):
+        data = {"train": write_rows(self.folder / "pairs.jsonl", pairs(96)), "eval": 16, "max_length": 64}
+        recipe = {"model": str(ROOT / "demo/model"), "init": "random", "task": "dpo", "data": data, "method": {"type": "lora", "r": 4},
+                  "precision": "fp32", "batch": {"effective": 8}, "optimizer": {"lr": 1e-2}, "memory": {"loss_chunk": 64},
+                  "schedule": {"max_steps": 3, "warmup": 1}, "output": str(self.folder / name)}
+        for key, value in changes.items():
+            recipe[key] = {**recipe[key], **value} if isinstance(recipe.get(key), dict) else value
+        if recipe["method"]["type"] == "full":
+            recipe["method"] = {"type": "full"}
+        path = self.folder / f"{name}.json"
+        path.write_text(json.dumps(recipe))
+        return path, self.folder / name
+
+    def trained(self, name, **changes):
+        recipe, out = self.recipe(name, **changes)
+        output("train", recipe, "--quiet")
+        return out
+
+    def losses(self, name, **changes):
+        return [step["loss"] for step in lines(self.trained(name, **changes) / "metrics.jsonl")]
+
+    def base(self):
+        """A folder with weights: random ones are in none."""
+        folder = self.folder / "base"
+        if not folder.exists():
+            self.trained("base", task="sft", method={"type": "full"}, schedule={"max_steps": 2}, optimizer={"lr": 1e-3},
+                         data={"columns": {"prompt": "prompt", "response": "chosen"}})
+        return folder
+
+    def test_a_model_learns_what_is_preferred_in_the_planned_bytes(self):
+        out = self.trained("learns", schedule={"max_steps": 20, "warmup": 2})
+        steps, done = lines(out / "metrics.jsonl"), json.loads((out / "run.json").read_text())
+        self.assertEqual(done["planned"]["device_arena_bytes"], done["measured"]["device_arena_bytes"])
+        self.assertEqual([name for name in METRICS if name not in steps[0]], [])
+        # Before the first update the model is the reference.
+        self.assertAlmostEqual(steps[0]["loss"], math.log(2), places=5)
+        self.assertAlmostEqual(steps[0]["rewards/margins"], 0, places=5)
+        evaluated = lines(out / "eval.jsonl")[-1]
+        self.assertEqual(evaluated["target_tokens"], 16)
+        self.assertGreaterEqual(evaluated["rewards/accuracies"], 0.9)
+        self.assertGreater(evaluated["rewards/margins"], 0)
+        adapter = json.loads((out / "adapter_config.json").read_text())
+        self.assertEqual((adapter["task_type"], adapter["modules_to_save"]), ("CAUSAL_LM", None))
+
+    def test_every_loss_learns(self):
+        for loss in ("sigmoid_norm", "ipo", "orpo"):
+            evaluated = lines(self.trained(loss, dpo={"loss": loss}, schedule={"max_steps": 15}) / "eval.jsonl")[-1]
+            self.assertGreaterEqual(evaluated["rewards/accuracies"], 0.9, loss)
+        for name in ("nll_loss", "log_odds_ratio", "log_odds_chosen"):
+            self.assertIn(name, evaluated)
+        evaluated = lines(self.trained("more", dpo={"label_smoothing": 0.1, "ftx": 0.5}) / "eval.jsonl")[-1]
+        self.assertIn("nll_loss", evaluated)
+        self.assertNotIn("log_odds_ratio", evaluated)
+
+    def test_splits_give_the_same_losses(self):
+        losses = {micro: self.losses(f"micro{micro}", batch={"micro": micro}) for micro in (1, 3, 8)}
+        for micro in (1, 3):
+            for ours, whole in zip(losses[micro], losses[8]):
+                self.assertAlmostEqual(ours, whole, delta=1e-4)
+
+    def test_means_of_memory_change_no_bit(self):
+        weights = {}
+        for name, memory in (("free", {}), ("blocks", {"recompute": "block"}), ("mlp", {"recompute": "mlp"}),
+                             ("tight", {"recompute": "attention", "offload": ["weights", "activations"], "disk": "1GiB"})):
+            for kind in ("lora", "qlora"):
+                out = self.trained(f"{name}-{kind}", method={"type": kind}, batch={"micro": 2}, memory=memory)
+                weights.setdefault(kind, set()).add((out / "adapter_model.safetensors").read_bytes())
+        self.assertEqual({kind: len(files) for kind, files in weights.items()}, {"lora": 1, "qlora": 1})
+
+    def test_a_run_resumes_bit_for_bit_is_evaluated_and_merged(self):
+        model = {"model": str(self.base()), "init": "weights"}
+        recipe, out = self.recipe("resumed", **model, schedule={"max_steps": 6}, save={"every": 3})
+        output("train", recipe, "--quiet")
+        adapter, told = out / "adapter_model.safetensors", lines(out / "eval.jsonl")[-1]
+        whole = adapter.read_bytes()
+        shutil.rmtree(out / "checkpoint-6")
+        output("train", recipe, "--quiet", "--resume")
+        self.assertEqual(adapter.read_bytes(), whole)
+        again = json.loads(output("eval", out, "--json"))
+        self.assertEqual(again["mean_over"], "pairs")
+        self.assertAlmostEqual(again["loss"], told["loss"], places=4)
+        self.assertEqual(again["metrics"]["rewards/accuracies"], told["rewards/accuracies"])
+        self.assertIn("pairs of answers", output("eval", out, "--generate", code=2))
+        self.assertNotEqual(output("generate", out, "--prompt", "Say something", "--max-new-tokens", "2"), "")
+        output("merge", out, "--out", self.folder / "merged")
+        self.assertTrue((self.folder / "merged" / "model.safetensors").exists())
+
+    def test_orpo_trains_in_full_and_needs_no_reference(self):
+        out = self.trained("full", method={"type": "full"}, dpo={"loss": "orpo"}, optimizer={"lr": 3e-3},
+                           schedule={"max_steps": 15})
+        self.assertGreaterEqual(lines(out / "eval.jsonl")[-1]["rewards/accuracies"], 0.9)
+        again = json.loads(output("eval", out, "--json"))
+        self.assertAlmostEqual(again["loss"], lines(out / "eval.jsonl")[-1]["loss"], places=4)
+        dump = output("plan", self.recipe("full", method={"type": "full"}, dpo={"loss": "orpo"})[0], "--dump", "graph")
+        self.assertNotIn("reference.", dump)
+
+    def test_full_fine_tuning_compares_with_what_the_model_said_before_the_first_step(self):
+        full = {"method": {"type": "full"}, "optimizer": {"lr": 1e-3}, "save": {"every": 2}}
+        recipe, out = self.recipe("whole", **full, schedule={"max_steps": 14})
+        output("train", recipe, "--quiet")
+        steps, told = lines(out / "metrics.jsonl"), lines(out / "eval.jsonl")[-1]
+        self.assertAlmostEqual(steps[0]["loss"], math.log(2), places=5)
+        self.assertGreaterEqual(told["rewards/accuracies"], 0.9)
+        known = lines(out / "reference.jsonl")
+        self.assertEqual(len({(line["data"], line["row"]) for line in known[1:]}), 96)
+        done = json.loads((out / "run.json").read_text())
+        self.assertEqual(done["planned"]["device_arena_bytes"], done["measured"]["device_arena_bytes"])
+        again = json.loads(output("eval", out, "--json"))
+        self.assertAlmostEqual(again["loss"], told["loss"], places=4)
+        self.assertIn("keeps", output("eval", out, "--data", self.folder / "pairs.jsonl", code=2))
+        # Every epoch's order finds its rows; resumed runs read them.
+        whole = (out / "model.safetensors").read_bytes()
+        shutil.rmtree(out / "checkpoint-14")
+        output("train", recipe, "--quiet", "--resume")
+        self.assertEqual((out / "model.safetensors").read_bytes(), whole)
+        self.assertIn("reference", output("plan", recipe))
+        self.assertNotIn("@reference.", output("plan", recipe, "--dump", "program"))
+        # A run that was killed before its first step goes on where it was: what is there, but for a torn line, is not computed anew.
+        for step in (10, 12):
+            shutil.rmtree(out / f"checkpoint-{step}", ignore_errors=True)
+        shutil.rmtree(out / "checkpoint-14", ignore_errors=True)
+        kept = (out / "reference.jsonl").read_text().splitlines()
+        (out / "reference.jsonl").write_text("\n".join(kept[:50]) + "\n" + kept[50][:20])
+        output("train", recipe, "--quiet", "--resume")
+        self.assertEqual((out / "reference.jsonl").read_text().splitlines()[:50], kept[:50])
+        self.assertEqual(sorted((out / "reference.jsonl").read_text().splitlines()), sorted(kept))
+        self.assertEqual((out / "model.safetensors").read_bytes(), whole)
+        weighted = "data.train={path: %s, weight: 2}" % (self.folder / "pairs.jsonl")
+        self.assertIn("weights draw other rows", output("plan", recipe, "--set", weighted, code=2))
+
+    def test_the_reference_is_the_base_without_adapters_and_nothing_of_it_is_kept(self):
+        recipe, _ = self.recipe("printed", method={"dropout": 0.1})
+        program = output("plan", recipe, "--dump", "program").splitlines()
+        passed = [line for line in program if "@reference." in line]
+        self.assertTrue(any("linear_log_prob(" in line for line in passed))
+        self.assertFalse([line for line in passed if "lora" in line or "dropout" in line or "backward" in line])
+        backward = [line for line in program if " backward" in line and "preference_loss_grad(" not in line]
+        self.assertTrue(backward)
+        self.assertFalse([line for line in backward if "(reference." in line or ", reference." in line])
+        self.assertEqual(sum(line.startswith("tensor lm_head") or line.startswith("tensor model.embed") for line in program
+                             if "frozen" in line), sum("frozen" in line and ("lm_head" in line or "embed_tokens" in line)
+                                                       for line in program))
+        self.assertFalse([line for line in program if line.startswith("tensor reference.")])
+
+    def rows(self, rows, name="rows", **changes):
+        data = {"train": write_rows(self.folder / f"{name}.jsonl", rows), "eval": None, "max_length": 256, **changes}
+        recipe, _ = self.recipe(name, data=data)
+        return [json.loads(line) for line in output("plan", recipe, "--dump", "rows").splitlines()]
+
+    def answers(self, row):
+        """Per answer: ids, and where its labels begin."""
+        parts, begin = [], 0
+        for end in row["ends"]:
+            labels = row["labels"][begin:end]
+            first = next(i for i, label in enumerate(labels) if label != -100)
+            self.assertEqual(labels[first:], row["ids"][begin:end][first:])
+            parts.append((row["ids"][begin:end], first))
+            begin = end
+        return parts
+
+    def test_labels_are_those_of_the_answers(self):
+        prompt, chosen, rejected = "Say something of the river.", " Thank you, gladly.", " No. It is nothing to me."
+        apart = self.rows([{"prompt": prompt, "chosen": chosen, "rejected": rejected}])[0]
+        (a, first), (b, other) = self.answers(apart)
+        self.assertEqual((first, a[:first]), (other, b[:first]))
+        self.assertNotEqual(a[first:], b[first:])
+        # Without a prompt the answers part where their texts do, as TRL has it.
+        joined = self.rows([{"chosen": prompt + chosen, "rejected": prompt + rejected}])[0]
+        self.assertEqual(joined["ids"], apart["ids"])
+        self.assertEqual(joined["labels"], apart["labels"])
+        # A longer shared beginning is the prompt's.
+        shared = self.rows([{"chosen": prompt + " No.", "rejected": prompt + " No. Never."}])[0]
+        self.assertGreaterEqual(self.answers(shared)[0][1], first)
+
+    def test_messages_are_answered_behind_the_whole_conversation(self):
+        before = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "hello you"}, {"role": "user", "content": "what is it"}]
+        say = lambda text: [{"role": "assistant", "content": text}]
+        apart = self.rows([{"prompt": before, "chosen": say("a stone"), "rejected": say("a cloud")}], template="chatml")[0]
+        (a, first), (b, other) = self.answers(apart)
+        self.assertEqual((first, a[:first]), (other, b[:first]))
+        whole = self.rows([{"chosen": before + say("a stone"), "rejected": before + say("a cloud")}], template="chatml")[0]
+        self.assertEqual((whole["ids"], whole["labels"]), (apart["ids"], apart["labels"]))
+        short = self.rows([{"prompt": before[:1], "chosen": say("a stone"), "rejected": say("a cloud")}], template="chatml")[0]
+        self.assertLess(self.answers(short)[0][1], first)
+
+    def test_texts_are_a_question_and_its_answer_where_a_template_is_named_and_whole_conversations_are_no_prompts_twice(self):
+        talk = lambda role, text: {"role": role, "content": text}
+        said = self.rows([{"prompt": [talk("user", "what is it")], "chosen": [talk("assistant", "a stone")],
+                           "rejected": [talk("assistant", "a cloud")]}], template="chatml")[0]
+        texts = self.rows([{"prompt": "what is it", "chosen": "a stone", "rejected": "a cloud"}], template="chatml")[0]
+        self.assertEqual((texts["ids"], texts["labels"]), (said["ids"], said["labels"]))
+        whole = self.rows([{"prompt": "what is it", "chosen": [talk("user", "what is it"), talk("assistant", "a stone")],
+                            "rejected": [talk("user", "what is it"), talk("assistant", "a cloud")]}], template="chatml")[0]
+        self.assertEqual((whole["ids"], whole["labels"]), (said["ids"], said["labels"]))
+        one = self.rows([{"prompt": [{"from": "human", "value": "what is it"}], "chosen": {"from": "gpt", "value": "a stone"},
+                          "rejected": {"from": "gpt", "value": "a cloud"}}], template="chatml")[0]
+        self.assertEqual((one["ids"], one["labels"]), (said["ids"], said["labels"]))
+
+    def test_ready_ids_and_prompts_that_are_learnt_too(self):
+        row = {"prompt_input_ids": [5, 6, 7], "chosen_input_ids": [8, 9, 1], "rejected_input_ids": [8, 4]}
+        ready = self.rows([row])[0]
+        self.assertEqual(ready["ids"], [5, 6, 7, 8, 9, 1, 5, 6, 7, 8, 4])
+        self.assertEqual(ready["labels"], [-100] * 3 + [8, 9, 1] + [-100] * 3 + [8, 4])
+        whole = self.rows([{"chosen_input_ids": [5, 6, 7, 8, 9], "rejected_input_ids": [5, 6, 7, 4]}])[0]
+        self.assertEqual(whole["labels"], [-100] * 3 + [8, 9] + [-100] * 3 + [4])
+        data = {"train": write_rows(self.folder / "learnt.jsonl", [row]), "eval": None, "train_on_prompt": True}
+        recipe, _ = self.recipe("learnt", data=data, dpo={"loss": "orpo"})
+        learnt = json.loads(output("plan", recipe, "--dump", "rows").splitlines()[0])
+        self.assertEqual(learnt["labels"], [-106, -107, -108, 8, 9, 1] + [-100] * 3 + [8, 4])
+        self.assertIn("without dpo.ftx", output("plan", recipe, "--set", "dpo.loss=sigmoid", code=2))
+
+    def test_pairs_that_teach_nothing_are_counted(self):
+        long = "Say " + "the river and the stone " * 20
+        rows = pairs(16) + [{"prompt": "a", "chosen": "b", "rejected": "b"}, {"prompt": long, "chosen": " yes", "rejected": " no"}]
+        data = {"train": write_rows(self.folder / "some.jsonl", rows), "eval": None, "truncation": "right"}
+        out = self.trained("some", data=data, schedule={"epochs": 1, "max_steps": None})
+        self.assertEqual(json.loads((out / "run.json").read_text())["rows"]["without_targets"], 2)
+        recipe, _ = self.recipe("none", data={"train": write_rows(self.folder / "same.jsonl", rows[16:17] * 3), "eval": None})
+        self.assertIn("no pair has a difference to learn", output("train", recipe, code=2))
+        dropped, _ = self.recipe("dropped", data={**data, "truncation": "drop"})
+        report = output("plan", dropped)
+        self.assertIn("17 rows", report)
+        self.assertIn("dpo (pairs)", report)
+
+    def test_what_means_nothing_is_refused_by_name(self):
+        recipe, _ = self.recipe("odd")
+        for key, words in (("data.packing=true", "is not supported beside task: dpo"),
+                           ("data.format=text", "does not belong to task: dpo"),
+                           ("reward.centering=0.1", "means nothing beside task: dpo"),
+                           ("dpo.label_smoothing=0.5", "dpo.label_smoothing")):
+            self.assertIn(words, output("plan", recipe, "--set", key, code=2))
+        self.assertIn("sigmoid and sigmoid_norm", output("plan", recipe, "--set", "dpo.loss=ipo", "--set", "dpo.label_smoothing=0.1", code=2))
+        self.assertIn("means nothing beside task: sft", output("plan", recipe, "--set", "task=sft", "--set", "dpo.beta=0.2", code=2))
+
+    def test_a_7b_model_is_planned_from_its_config_alone(self):
+        (self.folder / "mistral").mkdir()
+        (self.folder / "mistral" / "config.json").write_text(json.dumps({
+            "model_type": "mistral", "architectures": ["MistralForCausalLM"], "hidden_size": 4096, "intermediate_size": 14336,
+            "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 32000,
+            "max_position_embeddings": 32768, "sliding_window": None, "rms_norm_eps": 1e-5, "torch_dtype": "bfloat16"}))
+        words = [self.folder / "mistral", "--set", "data.max_length=1024", "--set", "batch.effective=8", "--no-probe", "--memory", "24GiB", "--json"]
+        plan = json.loads(output("plan", *words, "--set", "task=dpo"))
+        alone = json.loads(output("plan", *words, "--set", "task=sft"))
+
+        def weights(report):
+            return next(part["bytes"] for part in report["device"]["components"] if "weights" in part["name"] and "frozen" in part["name"])
+        self.assertEqual(weights(plan), weights(alone))
+
+
+if __name__ == "__main__":
+    unittest.main()

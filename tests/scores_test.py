@@ -161,6 +161,59 @@ class Scores(CommandTest):
         told = json.loads(output("eval", out, "--data", self.folder / "sets.jsonl", "--json"))["metrics"]
         self.assertEqual(sorted(told), ["accuracy", "f1"])
 
+    def test_a_reward_model_scores_rows_and_given_answers_as_eval_does(self):
+        recipe, out = self.reward("asked")
+        output("train", recipe, "--quiet")
+        rows = pairs(6)
+        file = write_rows(self.folder / "some.jsonl", rows)
+        output("eval", out, "--data", file, "--out", self.folder / "told.jsonl")
+        told = lines(self.folder / "told.jsonl")
+        said = [json.loads(line) for line in output("score", out, "--data", file).splitlines()]
+        self.assertEqual(said, told)
+        same = [{**row, "rejected": row["chosen"]} for row in rows]  # nothing to learn, and still scored
+        said = [json.loads(line) for line in output("score", out, "--data", write_rows(self.folder / "same.jsonl", same)).splitlines()]
+        self.assertTrue(all(line["chosen"] == line["rejected"] for line in said) and len(said) == 6)
+        answers = [{"prompt": row["prompt"], "response": row["rejected"]} for row in rows]
+        output("score", out, "--data", write_rows(self.folder / "answers.jsonl", answers), "--out", self.folder / "one.jsonl", "--batch", 4)
+        one = lines(self.folder / "one.jsonl")
+        self.assertEqual([line["row"] for line in one], list(range(6)))
+        for line, pair in zip(one, told):
+            self.assertAlmostEqual(line["score"], pair["rejected"], places=5)
+        asked = [json.loads(line) for line in output("score", out, "--prompt", rows[0]["prompt"], "--response", rows[0]["chosen"],
+                                                     "--response", rows[0]["rejected"], "--json").splitlines()]
+        self.assertAlmostEqual(asked[0]["score"], told[0]["chosen"], places=5)
+        self.assertAlmostEqual(asked[1]["score"], told[0]["rejected"], places=5)
+        self.assertIn(f"{asked[1]['score']:.4f}  {rows[0]['rejected'].strip()}",
+                      " ".join(output("score", out, "--prompt", rows[0]["prompt"], "--response", rows[0]["rejected"]).split(" ")).replace("   ", "  "))
+        renamed = [{"q": row["prompt"], "a": row["chosen"]} for row in rows]
+        file = write_rows(self.folder / "renamed.jsonl", renamed)
+        self.assertIn("no column is known", output("score", out, "--data", file, code=2))
+        by_name = output("score", out, "--data", file, "--set", "data.columns={prompt: q, response: a}").splitlines()
+        self.assertAlmostEqual(json.loads(by_name[0])["score"], told[0]["chosen"], places=5)
+        self.assertIn("plimsoll score", output("classify", out, "--text", "x", code=2))
+        self.assertIn("--response", output("score", out, code=2))
+        self.assertIn("no head", output("score", ROOT / "demo/model", "--response", "x", code=2))
+
+    def test_a_classifier_says_labels_of_texts_and_of_rows_without_any(self):
+        recipe, out = self.classifier("said")
+        output("train", recipe, "--quiet")
+        rows = texts(2)
+        unlabelled = write_rows(self.folder / "unlabelled.jsonl", [{"text": row["text"]} for row in rows])
+        said = [json.loads(line) for line in output("classify", out, "--data", unlabelled).splitlines()]
+        self.assertEqual([line["label"] for line in said], [row["label"] for row in rows])
+        asked = output("classify", out, *(word for row in rows[:2] for word in ("--text", row["text"])), "--json").splitlines()
+        for line, row in zip(asked, said):
+            for a, b in zip(json.loads(line)["probabilities"], row["probabilities"], strict=True):
+                self.assertAlmostEqual(a, b, places=5)
+        copy = self.folder / "copy"
+        shutil.copytree(out, copy)
+        (copy / "recipe.yaml").unlink()  # a model folder: labels come from its config
+        table = output("classify", copy, "--text", rows[1]["text"])
+        self.assertIn(rows[1]["label"], table)
+        self.assertIn(rows[1]["text"], table)
+        self.assertIn("plimsoll classify", output("score", out, "--response", "x", code=2))
+        self.assertIn("--text", output("classify", out, "--text-pair", "x", "--data", unlabelled, code=2))
+
     def test_quantised_bases_have_heads_too(self):
         recipe, out = self.reward("quantised", method={"type": "qlora", "r": 4}, schedule={"max_steps": 3, "warmup": 1})
         output("train", recipe, "--quiet")

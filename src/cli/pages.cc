@@ -147,6 +147,24 @@ const std::vector<CommandPage>& pages() {
         {"plimsoll eval models/q --data test.jsonl --generate --limit 200", "and the answers to 200 rows"}},
        {3, 4, 5},
        "docs/eval.md"},
+      {"score",
+       "What a reward model gives to answers: those of --response, or of the rows of a data file, where an "
+       "answer is a text, a list of messages, a response to a prompt, or one of a pair (chosen, rejected). "
+       "Each row has a line of JSON with its number and its score, in the order of the file.",
+       {{"plimsoll score runs/reward --prompt \"Say hello.\" --response \"Hello!\" --response \"No.\"",
+         "which of two answers is better"},
+        {"plimsoll score runs/reward --data answers.jsonl --out rewards.jsonl", "a line for each row"}},
+       {3, 4, 5},
+       "docs/scores.md"},
+      {"classify",
+       "What a classifier says of texts: those of --text, or of the rows of a data file, which need no "
+       "label. "
+       "Each row has a line of JSON with its number, its label or labels, and the probability of each class; "
+       "or the numbers of a model of numbers.",
+       {{"plimsoll classify runs/reviews --text \"Worth every minute.\"", "one text"},
+        {"plimsoll classify runs/reviews --data texts.csv --out labels.jsonl", "a line for each row"}},
+       {3, 4, 5},
+       "docs/scores.md"},
       {"merge",
        "Folds a LoRA adapter into its base model, W + scale B A for each adapted weight, and writes a new "
        "model "

@@ -180,6 +180,16 @@ void bind_parts(std::span<const Column> columns, const Names& names, const std::
   }
 }
 
+// Answers that are lists of messages, or ready token ids.
+void bind_message_keys(std::span<const Column> columns, const Names& names, const std::string& where,
+                       ColumnBinding& binding) {
+  const ColumnKind kind = find_column(columns, binding.columns.front(), where).kind;
+  binding.talks = kind == ColumnKind::other;
+  binding.ready = kind == ColumnKind::ids;
+  if (names.contains("message_role")) binding.message_role = names.at("message_role");
+  if (names.contains("message_content")) binding.message_content = names.at("message_content");
+}
+
 // The names, and those of columns of ready token ids for the parts that are not named and not there.
 Names with_ready_ids(std::span<const Column> columns, Names names,
                      std::initializer_list<std::pair<const char*, const char*>> parts) {
@@ -188,8 +198,8 @@ Names with_ready_ids(std::span<const Column> columns, Names names,
   return names;
 }
 
-// A text under one of the names that data sets in use give it, and GLUE's pairs.
-void bind_sentences(std::span<const Column> columns, Names names, const std::string& where,
+// A text under one of the names that data sets in use give it, and GLUE's pairs; with its label, or without.
+void bind_sentences(std::span<const Column> columns, Names names, bool labelled, const std::string& where,
                     ColumnBinding& binding) {
   constexpr std::array<std::pair<std::string_view, std::string_view>, 6> kPairs = {{
       {"sentence1", "sentence2"},
@@ -206,7 +216,40 @@ void bind_sentences(std::span<const Column> columns, Names names, const std::str
     names["sentence"] = first;
     if (pair) names.emplace("sentence2", second);
   }
-  bind_parts(columns, names, where, {{"sentence", true}, {"label", true}, {"sentence2", false}}, binding);
+  bind_parts(columns, names, where, {{"sentence", true}, {"sentence2", false}}, binding);
+  if (labelled) bind_parts(columns, names, where, {{"label", true}}, binding);
+  binding.ready = find_column(columns, binding.columns.front(), where).kind == ColumnKind::ids;
+}
+
+// Two answers with the prompt or without, and a margin.
+void bind_preference(std::span<const Column> columns, Names names, const std::string& where,
+                     ColumnBinding& binding) {
+  names = with_ready_ids(
+      columns, std::move(names),
+      {{"chosen", "chosen_input_ids"}, {"rejected", "rejected_input_ids"}, {"prompt", "prompt_input_ids"}});
+  bind_parts(columns, names, where,
+             {{"chosen", true}, {"rejected", true}, {"prompt", false}, {"margin", false}}, binding);
+  bind_message_keys(columns, names, where, binding);
+}
+
+// One answer, under the first of the names that there is, and its prompt.
+void bind_answer(std::span<const Column> columns, Names names, const std::string& where,
+                 ColumnBinding& binding) {
+  Names parts = names;
+  for (const char* part : {"messages", "text", "input_ids", "response"})
+    if (names.contains(part)) parts["chosen"] = names.at(part);
+  for (const auto& [prompt, response] : kPromptResponseNames) {
+    if (parts.contains("chosen") || !has(columns, prompt) || !has(columns, response)) continue;
+    parts["chosen"] = response;
+    parts.emplace("prompt", prompt);
+  }
+  for (const char* name : {"messages", "conversations", "response", "text", "input_ids"})
+    if (!parts.contains("chosen") && has(columns, name)) parts["chosen"] = name;
+  if (!parts.contains("chosen"))
+    throw UsageError(where + ": no column is known as an answer to score: " + list_columns(columns) +
+                     ". Name yours, such as --set 'data.columns={prompt: question, response: answer}'.");
+  bind_parts(columns, parts, where, {{"chosen", true}, {"prompt", false}}, binding);
+  bind_message_keys(columns, names, where, binding);
 }
 
 void check_column(std::span<const Column> columns, const std::string& name, ColumnKind kind,
@@ -267,21 +310,11 @@ ColumnBinding bind_columns(std::span<const Column> columns, std::optional<RowFor
       bind_alpaca(columns, names, where, binding);
       return binding;
     case RowFormat::preference:
-      bind_parts(columns,
-                 with_ready_ids(columns, names,
-                                {{"chosen", "chosen_input_ids"},
-                                 {"rejected", "rejected_input_ids"},
-                                 {"prompt", "prompt_input_ids"}}),
-                 where, {{"chosen", true}, {"rejected", true}, {"prompt", false}, {"margin", false}},
-                 binding);
-      binding.talks = find_column(columns, binding.columns.front(), where).kind == ColumnKind::other;
-      binding.ready = find_column(columns, binding.columns.front(), where).kind == ColumnKind::ids;
-      if (names.contains("message_role")) binding.message_role = names.at("message_role");
-      if (names.contains("message_content")) binding.message_content = names.at("message_content");
+      bind_preference(columns, names, where, binding);
       return binding;
     case RowFormat::sentence_label:
-      bind_sentences(columns, with_ready_ids(columns, names, {{"sentence", "input_ids"}}), where, binding);
-      binding.ready = find_column(columns, binding.columns.front(), where).kind == ColumnKind::ids;
+      bind_sentences(columns, with_ready_ids(columns, names, {{"sentence", "input_ids"}}), true, where,
+                     binding);
       return binding;
     case RowFormat::text:
       binding.columns = {named("text")};
@@ -293,6 +326,20 @@ ColumnBinding bind_columns(std::span<const Column> columns, std::optional<RowFor
   }
   const ColumnKind kind = binding.format == RowFormat::input_ids ? ColumnKind::ids : ColumnKind::text;
   for (const std::string& column : binding.columns) check_column(columns, column, kind, where);
+  return binding;
+}
+
+ColumnBinding bind_to_score(std::span<const Column> columns, const Names& names, bool rewards,
+                            const std::string& where) {
+  ColumnBinding binding;
+  binding.format = rewards ? RowFormat::preference : RowFormat::sentence_label;
+  if (!rewards)
+    bind_sentences(columns, with_ready_ids(columns, names, {{"sentence", "input_ids"}}), false, where,
+                   binding);
+  else if (names.contains("chosen") || has(columns, "chosen") || has(columns, "chosen_input_ids"))
+    bind_preference(columns, names, where, binding);
+  else
+    bind_answer(columns, names, where, binding);
   return binding;
 }
 

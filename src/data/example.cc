@@ -239,6 +239,9 @@ void ExampleEncoder::encode_answer(const nlohmann::ordered_json& prompt, const n
     one.ids.insert(one.ids.end(), ids.begin(), ids.end());
     return;
   }
+  const bool question = !options_.learns && converse_ != nullptr && prompt.is_string();
+  if (answer.is_string() && question)
+    return encode_answer(prompt, {{"role", "assistant"}, {"content", answer}}, where, one);
   if (answer.is_string()) {
     if (!prompt.is_null() && !prompt.is_string())
       throw DamagedError(where() +
@@ -276,11 +279,18 @@ bool ExampleEncoder::append(Example one, const std::function<std::string()>& whe
   return true;
 }
 
+void ExampleEncoder::expect_nothing(Example& example) const {
+  example.values.assign(static_cast<size_t>(example.sequences() * targets_of(options_.task)), 0.0F);
+  example.targets = 1;
+}
+
 // Two answers that are the same, as they are or as they were cut, teach nothing.
 void ExampleEncoder::encode_pair(const Row& row, const std::function<std::string()>& where,
                                  Example& example) const {
   const auto cell = [&](const char* part) { return part_of(row, options_.parts, part); };
   for (const char* answer : {"chosen", "rejected"}) {
+    const auto& parts = options_.parts;
+    if (!options_.learns && std::find(parts.begin(), parts.end(), answer) == parts.end()) continue;
     Example one;
     encode_answer(cell("prompt"), cell(answer), where, one);
     if (append(std::move(one), where, example)) continue;
@@ -289,6 +299,7 @@ void ExampleEncoder::encode_pair(const Row& row, const std::function<std::string
     example.ends.clear();
     return;
   }
+  if (!options_.learns) return expect_nothing(example);
   const nlohmann::ordered_json margin = cell("margin");
   if (!margin.is_null() && !margin.is_number())
     throw DamagedError(where() + ": 'margin' is " + describe_kind(margin) + ", a number is expected.");
@@ -313,6 +324,7 @@ void ExampleEncoder::encode_labelled(const Row& row, const std::function<std::st
     tokenize_(text.get_ref<const std::string&>(), one.ids);
   }
   if (!append(std::move(one), where, example)) return;
+  if (!options_.learns) return expect_nothing(example);
   const nlohmann::ordered_json label = part_of(row, options_.parts, "label");
   example.values = label_values(label, {options_.task, options_.labels}, where);
   example.targets = 1;

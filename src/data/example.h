@@ -72,6 +72,7 @@ struct ExampleOptions {
   int64_t vocab_size = 0;  // rows of the embedding: ids of a file must be below it
   TaskSpec task = {};
   bool ready = false;                    // rows of tasks that score sequences are token ids
+  bool learns = true;                    // false: rows are to be scored, whatever label or margin they have
   std::vector<std::string> labels = {};  // names of the classes, where they have some
 };
 
@@ -107,6 +108,8 @@ class ExampleEncoder {
   void encode_preferred(const nlohmann::ordered_json& prompt, const nlohmann::ordered_json& answer,
                         const std::function<std::string()>& where, Example& one, size_t& prompt_ends) const;
   void encode_labelled(const Row& row, const std::function<std::string()>& where, Example& example) const;
+  // What stands for the numbers that the loss would read, where nothing is learnt from the scores.
+  void expect_nothing(Example& example) const;
   // A prompt, which may be null, with its answer: two texts, or two lists of messages.
   void encode_answer(const nlohmann::ordered_json& prompt, const nlohmann::ordered_json& answer,
                      const std::function<std::string()>& where, Example& one) const;

@@ -68,12 +68,26 @@ bool learns_prompts(const Recipe& recipe, RowFormat format) {
          (recipe.data.train_on_prompt == PromptLoss::messages && format == RowFormat::messages);
 }
 
+// What rows are read for: scores alone need no labels.
+enum class Reading : uint8_t { to_learn, to_score };
+
+// A reward model gives one answer one number.
+TaskSpec task_of(const Recipe& recipe, const ModelSpec& model, const ColumnBinding& binding,
+                 Reading reading) {
+  TaskSpec task = read_task(recipe, model);
+  const bool two = std::find(binding.parts.begin(), binding.parts.end(), "rejected") != binding.parts.end();
+  if (reading == Reading::to_score && task.task == Task::reward && !two)
+    return {.task = Task::classify, .outputs = 1, .problem = ClassProblem::numbers};
+  return task;
+}
+
 ExampleEncoder make_encoder(const Recipe& recipe, const ColumnBinding& binding, const DataSetup& data,
-                            const ModelSpec& model) {
+                            const ModelSpec& model, Reading reading = Reading::to_learn) {
   ExampleOptions options;
-  options.task = read_task(recipe, model);
+  options.task = task_of(recipe, model, binding, reading);
+  options.learns = reading == Reading::to_learn;
   options.ready = binding.ready;
-  options.labels = recipe.classify.labels;
+  if (recipe.task == Task::classify) options.labels = label_names(recipe);
   options.format = binding.format;
   options.parts = binding.parts;
   options.message_role = binding.message_role;
@@ -167,13 +181,17 @@ void require_two_texts(const ColumnBinding& binding, const std::string& where) {
         "input_ids and labels. Name yours: data.columns: {prompt: ..., response: ...}.");
 }
 
-OpenRows open_rows(const Recipe& recipe, const std::vector<TrainSource>& sources) {
+OpenRows open_rows(const Recipe& recipe, const std::vector<TrainSource>& sources,
+                   Reading reading = Reading::to_learn) {
   std::vector<WeightedPath> paths;
   for (const TrainSource& source : sources) paths.push_back({source.path, source.weight});
   Dataset dataset =
       Dataset::open(paths, recipe.data.on_error == RowErrors::skip ? OnError::skip : OnError::stop);
-  ColumnBinding binding = bind_columns(dataset.columns(), format_of(recipe, dataset.columns()),
-                                       recipe.data.columns, dataset.name());
+  ColumnBinding binding =
+      reading == Reading::to_score
+          ? bind_to_score(dataset.columns(), recipe.data.columns, recipe.task == Task::reward, dataset.name())
+          : bind_columns(dataset.columns(), format_of(recipe, dataset.columns()), recipe.data.columns,
+                         dataset.name());
   if (recipe.task == Task::seq2seq) require_two_texts(binding, dataset.name());
   dataset.select(binding.columns, binding.read_as());
   RowSubset rows = named_rows(dataset, sources);
@@ -274,15 +292,45 @@ DataSummary summarise(DataSource& train) {
   return summary;
 }
 
+// The tokenizer of the model folder, where it has one.
+DataSetup with_tokenizer(const Recipe& recipe) {
+  DataSetup data;
+  const auto file = Tokenizer::find_file(recipe.model);
+  if (!file) return data;
+  data.tokenizer = std::make_shared<const Tokenizer>(Tokenizer::from_file(*file));
+  data.special = read_special_tokens(recipe.model, *data.tokenizer);
+  take_special_tokens(recipe, data);
+  return data;
+}
+
 }  // namespace
 
-DataSetup open_data(const Recipe& recipe, const ModelSpec& model) {
-  DataSetup data;
-  if (const auto tokenizer = Tokenizer::find_file(recipe.model)) {
-    data.tokenizer = std::make_shared<const Tokenizer>(Tokenizer::from_file(*tokenizer));
-    data.special = read_special_tokens(recipe.model, *data.tokenizer);
-    take_special_tokens(recipe, data);
+RowsToScore open_to_score(const Recipe& recipe, const ModelSpec& model, bool talks, bool two) {
+  const DataSetup data = with_tokenizer(recipe);
+  RowsToScore result{data.tokenizer, {}, std::nullopt, std::nullopt};
+  const bool rewards = recipe.task == Task::reward;
+  if (recipe.data.train.empty()) {
+    ColumnBinding binding{rewards ? RowFormat::preference : RowFormat::sentence_label, {}};
+    binding.parts = {rewards ? "chosen" : "sentence"};
+    if (two) binding.parts.emplace_back(rewards ? "prompt" : "sentence2");
+    binding.talks = rewards && talks;
+    result.encoder = make_encoder(recipe, binding, data, model, Reading::to_score);
+  } else {
+    OpenRows open = open_rows(recipe, recipe.data.train, Reading::to_score);
+    open.binding.talks |= rewards && talks && !open.binding.ready;
+    result.encoder = make_encoder(recipe, open.binding, data, model, Reading::to_score);
+    result.source.emplace(DataSource{std::move(open.dataset), std::move(open.rows), *result.encoder,
+                                     eval_loader(recipe.batch.effective)});
+    const DataStatistics sample =
+        sample_data(result.source->dataset, result.source->rows, result.source->encoder);
+    result.source->longest_row = sample.longest_bytes;
   }
+  result.task = result.encoder->options().task;
+  return result;
+}
+
+DataSetup open_data(const Recipe& recipe, const ModelSpec& model) {
+  DataSetup data = with_tokenizer(recipe);
   OpenRows open = open_rows(recipe, recipe.data.train);
   ExampleEncoder encoder = make_encoder(recipe, open.binding, data, model);
   const int64_t named = open.rows.size();

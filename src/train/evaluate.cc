@@ -6,9 +6,7 @@
 
 #include "base/printable.h"
 #include "base/strings.h"
-#include "base/system_memory.h"
 #include "base/units.h"
-#include "cpu/describe.h"
 #include "cpu/threads.h"
 #include "io/convert.h"
 #include "io/load.h"
@@ -19,15 +17,13 @@
 #include "train/conversations.h"
 #include "train/references.h"
 #include "train/run_programs.h"
-#include "train/score_file.h"
+#include "train/score_lines.h"
 
 namespace plimsoll {
 namespace {
 
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
-
-constexpr int64_t kMostRowsAtATime = 16;
 
 // What is evaluated on what, as a recipe says it: the run's own, or the defaults for a model folder.
 Recipe recipe_of(const EvalOptions& options, const ModelPaths& paths) {
@@ -59,40 +55,6 @@ Recipe recipe_of(const EvalOptions& options, const ModelPaths& paths) {
   return recipe;
 }
 
-// Rows are cut to the model's positions: the recipe says so afterwards.
-Experiment experiment_of(const EvalOptions& options, const ModelPaths& paths, Recipe& recipe) {
-  Experiment experiment;
-  experiment.model = read_model_spec(paths.base / "config.json");
-  experiment.task = read_task(recipe, experiment.model);
-  experiment.lora = paths.adapter.has_value();
-  Preference::Reference& reference = experiment.task.preference.reference;
-  if (reference != Preference::Reference::none && !paths.adapter) {
-    reference = Preference::Reference::given;
-    if (options.data)
-      throw UsageError(
-          options.folder.string() +
-          ": task: dpo compares a model with the one that it began as, which a model in full keeps "
-          "for the run's own rows alone: leave --data out, or say --set dpo.loss=orpo");
-  }
-  if (paths.adapter)
-    read_adapter_config(*paths.adapter, experiment.lora_options, rule_of(experiment.task.task).scores);
-  if (const auto nf4 = quantisation_of(paths)) {
-    experiment.nf4 = true;
-    experiment.nf4_options = *nf4;
-  }
-  experiment.precision.compute = options.precision ? *options.precision : trained_type(paths);
-  if (const auto longest = experiment.model.longest_text()) {
-    if (options.max_length && *options.max_length > *longest)
-      throw UsageError("--max-length: " + format_count(*options.max_length) +
-                       " tokens, but the model knows " + format_count(*longest) +
-                       " positions (max_position_embeddings)");
-    recipe.data.max_length = std::min(recipe.data.max_length, *longest);
-  }
-  experiment.max_length = recipe.data.max_length;
-  if (experiment.model.encoder_decoder) experiment.target_length = recipe.data.targets_at_most();
-  return experiment;
-}
-
 // The rows as the run read its own. A file named by --data may be of another format: then as its columns say.
 DataSetup open_rows(Recipe& recipe, const EvalOptions& options, const ModelSpec& model) {
   const auto says = [](const std::string& set) {
@@ -115,59 +77,6 @@ DataSetup open_rows(Recipe& recipe, const EvalOptions& options, const ModelSpec&
   return data;
 }
 
-struct EvalPlan {
-  int64_t batch = 1;
-  std::vector<Graph> programs;
-  ArenaLayout layout;
-  int64_t host_bytes = 0;  // beside the arena
-  [[nodiscard]] int64_t bytes() const { return layout.arena_bytes() + host_bytes; }
-};
-
-EvalPlan plan_evaluation(const Experiment& experiment, int64_t batch, int64_t rows, const CpuSettings& cpu) {
-  EvalPlan plan;
-  plan.batch = batch;
-  Variant variant;
-  variant.micro_batch = variant.eval_micro_batch = batch;
-  variant.loss_chunk = default_loss_chunk(experiment, batch * experiment.sample_rows());
-  plan.programs = build_evaluation_programs(experiment, variant, describe_cpu(cpu.isa, cpu.threads));
-  plan.layout = lay_out(plan.programs);
-  validate(plan.programs, plan.layout);
-  // Thread stacks and libraries as measured for training (setup.cc), staging, two batches, a window of rows.
-  plan.host_bytes = 4 * kMiB + cpu.threads * kMiB / 2 + kLoadStagingBytes +
-                    3 * EffectiveBatch::planned_bytes(batch, eval_shape(experiment)) + 4 * kUnitBytes;
-  if (experiment.task.task == Task::classify)
-    plan.host_bytes += Agreement::planned_bytes(experiment.task, rows);
-  return plan;
-}
-
-// The stated number of rows at a time, or the largest that fits. Throws DoesNotFitError.
-EvalPlan fitting_evaluation(const Experiment& experiment, const EvalOptions& options, int64_t rows,
-                            const CpuSettings& cpu) {
-  const FreeMemory free = free_memory();
-  int64_t may_use = free.bytes;
-  std::string source = "free by " + free.source;
-  if (const auto limit = data_limit()) {
-    const int64_t left = std::max<int64_t>(0, *limit - process_memory().data);
-    if (left < may_use) {
-      may_use = left;
-      source = "left of RLIMIT_DATA, ulimit -d";
-    }
-  }
-  int64_t batch = options.batch > 0 ? options.batch : std::min(kMostRowsAtATime, std::max<int64_t>(rows, 1));
-  for (;;) {
-    EvalPlan plan = plan_evaluation(experiment, batch, rows, cpu);
-    if (plan.bytes() <= may_use) return plan;
-    if (options.batch > 0 || batch == 1)
-      throw DoesNotFitError("does not fit   evaluation needs " + format_bytes(plan.bytes()) + " (device " +
-                            format_bytes(plan.layout.arena_bytes()) + "), " + format_bytes(may_use) +
-                            " may be used (" + source + ")\n  short by " +
-                            format_bytes(plan.bytes() - may_use) + " with " + format_count(batch) +
-                            " rows of " + format_count(experiment.max_length) +
-                            " tokens at a time; --batch, --max-length and --precision bf16 make it smaller");
-    batch /= 2;
-  }
-}
-
 // The live rows' scores and targets.
 void add_agreement(const PersistentState& state, const MicroBatch& micro, const TaskSpec& task,
                    Agreement& agreement) {
@@ -182,9 +91,9 @@ void add_agreement(const PersistentState& state, const MicroBatch& micro, const 
 }
 
 // Runs the program over all rows.
-LossResult run_loss(const EvalPlan& plan, const Experiment& experiment, const ModelPaths& paths,
+LossResult run_loss(const RowPlan& plan, const Experiment& experiment, const ModelPaths& paths,
                     DataSource& source, RowSubset rows, const CpuSettings& cpu, RunObserver& observer,
-                    ScoreFile* file) {
+                    ScoreLines* file) {
   CpuDevice device(cpu);
   const auto memory = device.map(plan.layout.arena_bytes());
   const Executor program(plan.programs[0], plan.layout.programs[0], device, *memory);
@@ -271,15 +180,16 @@ Evaluation evaluate(const EvalOptions& options) {
       throw UsageError(recipe.model + ": has no tokenizer.json or tokenizer.model, which --generate needs");
     questions = read_questions(*data.eval, rows, options, *data.tokenizer, data.chat ? &*data.chat : nullptr);
   }
-  const EvalPlan plan = fitting_evaluation(experiment, options, rows.size(), cpu);
-  options.observer->event("plan    device " + format_bytes(plan.layout.arena_bytes()) + " · " +
-                          format_count(plan.batch) + " rows of " + format_count(experiment.max_length) +
-                          " tokens at a time · " + std::string(to_string(experiment.precision.compute)) +
-                          (experiment.nf4 ? " · nf4" : ""));
+  const RowPlan plan = fitting_rows(experiment, options, rows.size(), cpu, "evaluation");
+  options.observer->event(plan_line(plan, experiment));
   start_threads(cpu.threads);
   Evaluation result;
-  std::optional<ScoreFile> file;
-  if (scores && options.out) file.emplace(*options.out, experiment.task, recipe.classify.labels);
+  std::optional<OutLines> lines;
+  std::optional<ScoreLines> file;
+  if (scores && options.out) {
+    lines.emplace(*options.out);
+    file.emplace(experiment.task, label_names(recipe), [&](const auto& line) { lines->write(line); });
+  }
   result.loss =
       run_loss(plan, experiment, paths, *data.eval, rows, cpu, *options.observer, file ? &*file : nullptr);
   if (result.loss.target_tokens == 0)

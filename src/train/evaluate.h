@@ -1,26 +1,19 @@
 // `plimsoll eval`: how well a model folder or a finished run predicts and answers the rows of a data set.
 #pragma once
 
-#include <filesystem>
 #include <optional>
-#include <string>
-#include <vector>
+#include <string_view>
 
 #include "base/error.h"
 #include "tasks/task.h"
 #include "train/answer_file.h"
-#include "train/answerer.h"
+#include "train/row_program.h"
 
 namespace plimsoll {
 
-struct EvalOptions : AnswerOptions {
-  std::optional<std::filesystem::path> data;  // none: the evaluation rows of the run in `folder`
-  std::vector<std::string> sets;      // keys of the recipe that say how rows are read: "data.columns=..."
-  std::optional<int64_t> limit;       // rows
-  std::optional<int64_t> max_length;  // tokens of a row; none: the run's, or the default's
-  int64_t batch = 0;                  // rows at a time; 0: as many as fit, up to 16
-  bool generate = false;              // answer the rows, too
-  std::optional<std::filesystem::path> out;  // JSONL of the answers, or of the scores
+// Without data: the evaluation rows of the run in `folder`.
+struct EvalOptions : RowOptions {
+  bool generate = false;  // answer the rows, too
 };
 
 struct LossResult {

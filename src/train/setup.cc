@@ -177,6 +177,29 @@ TaskSpec read_task(const Recipe& recipe, const ModelSpec& model) {
   return task;
 }
 
+std::vector<std::string> label_names(const Recipe& recipe) {
+  if (!recipe.classify.labels.empty()) return recipe.classify.labels;
+  const nlohmann::json config = read_config(recipe.model);
+  const auto names = config.find("id2label");
+  if (names == config.end() || !names->is_object()) return {};
+  std::vector<std::string> labels;
+  for (size_t i = 0; i < names->size(); ++i) {
+    const auto name = names->find(std::to_string(i));
+    if (name == names->end() || !name->is_string()) return {};
+    labels.push_back(name->get<std::string>());
+  }
+  return labels;
+}
+
+std::optional<std::string> problem_of_head(const fs::path& model) {
+  const nlohmann::json config = read_config(model);
+  const auto type = config.find("problem_type");
+  if (type == config.end() || !type->is_string()) return std::nullopt;
+  if (*type == "multi_label_classification") return "any-of";
+  if (*type == "regression") return "numbers";
+  return "one-of";
+}
+
 Experiment read_experiment(const Recipe& recipe) {
   Experiment experiment;
   experiment.model = read_model_spec(fs::path(recipe.model) / "config.json");

@@ -68,8 +68,25 @@ struct DataSetup {
 // What the recipe's task is with this model. Throws UsageError where they do not go together.
 TaskSpec read_task(const Recipe& recipe, const ModelSpec& model);
 
+// The names of the classes: the recipe's, else id2label of the model's config.json; empty where neither is.
+std::vector<std::string> label_names(const Recipe& recipe);
+// classify.problem as the config.json of a model that was trained so names it (problem_type).
+std::optional<std::string> problem_of_head(const std::filesystem::path& model);
+
 // Where the folder has a tokenizer file it is loaded.
 DataSetup open_data(const Recipe& recipe, const ModelSpec& model);
+
+// Rows or texts that a model is to score, and how: a reward model asked for one answer at a time is a head of
+// one number.
+struct RowsToScore {
+  std::shared_ptr<const Tokenizer> tokenizer;
+  TaskSpec task;
+  std::optional<DataSource> source;  // none: texts are given
+  std::optional<ExampleEncoder> encoder;
+};
+// data.train, or with none texts: of a classifier one or `two`, of a reward model an answer and its prompt.
+// Where the model `talks`, an answer beside its prompt is one of a conversation.
+RowsToScore open_to_score(const Recipe& recipe, const ModelSpec& model, bool talks, bool two);
 
 // The recipe with its data.max_length, where null says that of the longest row: every row is encoded for it,
 // once.

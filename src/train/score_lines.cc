@@ -1,4 +1,4 @@
-#include "train/score_file.h"
+#include "train/score_lines.h"
 
 #include <algorithm>
 #include <cmath>
@@ -48,8 +48,8 @@ Json answer(std::span<const float> scores, ClassProblem problem, const std::vect
 
 }  // namespace
 
-void ScoreFile::add(const EffectiveBatch& batch, const MicroBatch& micro, std::span<const std::byte> bytes,
-                    DType dtype) {
+void ScoreLines::add(const EffectiveBatch& batch, const MicroBatch& micro, std::span<const std::byte> bytes,
+                     DType dtype) {
   const std::vector<float> all = as_floats(bytes, dtype);
   const auto outputs = static_cast<size_t>(task_.outputs);
   const auto step = static_cast<size_t>(rule_of(task_.task).sequences);
@@ -58,10 +58,12 @@ void ScoreFile::add(const EffectiveBatch& batch, const MicroBatch& micro, std::s
     if (task_.task == Task::reward) {
       line["chosen"] = all[s];
       line["rejected"] = all[s + 1];
+    } else if (rewards_) {
+      line["score"] = all[s];
     } else {
       line.update(answer(std::span(all).subspan(s * outputs, outputs), task_.problem, labels_));
     }
-    lines_.write(line);
+    write_(line);
   }
 }
 

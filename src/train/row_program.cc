@@ -1,0 +1,105 @@
+#include "train/row_program.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/system_memory.h"
+#include "base/units.h"
+#include "cpu/describe.h"
+#include "data/effective_batch.h"
+#include "io/load.h"
+#include "train/agreement.h"
+#include "train/run_programs.h"
+
+namespace plimsoll {
+namespace {
+
+constexpr int64_t kMostRowsAtATime = 16;
+
+RowPlan plan_rows(const Experiment& experiment, int64_t batch, int64_t rows, const CpuSettings& cpu) {
+  RowPlan plan;
+  plan.batch = batch;
+  Variant variant;
+  variant.micro_batch = variant.eval_micro_batch = batch;
+  variant.loss_chunk = default_loss_chunk(experiment, batch * experiment.sample_rows());
+  plan.programs = build_evaluation_programs(experiment, variant, describe_cpu(cpu.isa, cpu.threads));
+  plan.layout = lay_out(plan.programs);
+  validate(plan.programs, plan.layout);
+  // Thread stacks and libraries as measured for training (setup.cc), staging, two batches, a window of rows.
+  plan.host_bytes = 4 * kMiB + cpu.threads * kMiB / 2 + kLoadStagingBytes +
+                    3 * EffectiveBatch::planned_bytes(batch, eval_shape(experiment)) + 4 * kUnitBytes;
+  if (experiment.task.task == Task::classify)
+    plan.host_bytes += Agreement::planned_bytes(experiment.task, rows);
+  return plan;
+}
+
+}  // namespace
+
+// Rows are cut to the model's positions: the recipe says so afterwards.
+Experiment experiment_of(const RowOptions& options, const ModelPaths& paths, Recipe& recipe) {
+  Experiment experiment;
+  experiment.model = read_model_spec(paths.base / "config.json");
+  experiment.task = read_task(recipe, experiment.model);
+  experiment.lora = paths.adapter.has_value();
+  Preference::Reference& reference = experiment.task.preference.reference;
+  if (reference != Preference::Reference::none && !paths.adapter) {
+    reference = Preference::Reference::given;
+    if (options.data)
+      throw UsageError(
+          options.folder.string() +
+          ": task: dpo compares a model with the one that it began as, which a model in full keeps "
+          "for the run's own rows alone: leave --data out, or say --set dpo.loss=orpo");
+  }
+  if (paths.adapter)
+    read_adapter_config(*paths.adapter, experiment.lora_options, rule_of(experiment.task.task).scores);
+  if (const auto nf4 = quantisation_of(paths)) {
+    experiment.nf4 = true;
+    experiment.nf4_options = *nf4;
+  }
+  experiment.precision.compute = options.precision ? *options.precision : trained_type(paths);
+  if (const auto longest = experiment.model.longest_text()) {
+    if (options.max_length && *options.max_length > *longest)
+      throw UsageError("--max-length: " + format_count(*options.max_length) +
+                       " tokens, but the model knows " + format_count(*longest) +
+                       " positions (max_position_embeddings)");
+    recipe.data.max_length = std::min(recipe.data.max_length, *longest);
+  }
+  experiment.max_length = recipe.data.max_length;
+  if (experiment.model.encoder_decoder) experiment.target_length = recipe.data.targets_at_most();
+  return experiment;
+}
+
+RowPlan fitting_rows(const Experiment& experiment, const RowOptions& options, int64_t rows,
+                     const CpuSettings& cpu, const std::string& what) {
+  const FreeMemory free = free_memory();
+  int64_t may_use = free.bytes;
+  std::string source = "free by " + free.source;
+  if (const auto limit = data_limit()) {
+    const int64_t left = std::max<int64_t>(0, *limit - process_memory().data);
+    if (left < may_use) {
+      may_use = left;
+      source = "left of RLIMIT_DATA, ulimit -d";
+    }
+  }
+  int64_t batch = options.batch > 0 ? options.batch : std::min(kMostRowsAtATime, std::max<int64_t>(rows, 1));
+  for (;;) {
+    RowPlan plan = plan_rows(experiment, batch, rows, cpu);
+    if (plan.bytes() <= may_use) return plan;
+    if (options.batch > 0 || batch == 1)
+      throw DoesNotFitError("does not fit   " + what + " needs " + format_bytes(plan.bytes()) + " (device " +
+                            format_bytes(plan.layout.arena_bytes()) + "), " + format_bytes(may_use) +
+                            " may be used (" + source + ")\n  short by " +
+                            format_bytes(plan.bytes() - may_use) + " with " + format_count(batch) +
+                            " rows of " + format_count(experiment.max_length) +
+                            " tokens at a time; --batch, --max-length and --precision bf16 make it smaller");
+    batch /= 2;
+  }
+}
+
+std::string plan_line(const RowPlan& plan, const Experiment& experiment) {
+  return "plan    device " + format_bytes(plan.layout.arena_bytes()) + " · " + format_count(plan.batch) +
+         " rows of " + format_count(experiment.max_length) + " tokens at a time · " +
+         std::string(to_string(experiment.precision.compute)) + (experiment.nf4 ? " · nf4" : "");
+}
+
+}  // namespace plimsoll

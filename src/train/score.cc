@@ -1,0 +1,168 @@
+#include "train/score.h"
+
+#include <algorithm>
+#include <chrono>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/units.h"
+#include "cpu/threads.h"
+#include "data/cell.h"
+#include "io/load.h"
+#include "recipe/load.h"
+#include "text/utf8.h"
+#include "train/answer_file.h"
+#include "train/batch_writer.h"
+#include "train/questions.h"
+#include "train/run_programs.h"
+#include "train/score_lines.h"
+
+namespace plimsoll {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+// The run's recipe, or the defaults with what the model's config says of its head.
+Recipe recipe_of(const ScoreOptions& options, const ModelPaths& paths) {
+  const Task task = options.rewards ? Task::reward : Task::classify;
+  Overrides overrides;
+  overrides.sets = options.sets;
+  if (options.max_length) overrides.sets.push_back("data.max_length=" + std::to_string(*options.max_length));
+  const fs::path own = options.folder / "recipe.yaml";
+  const bool of_run = fs::exists(own);
+  if (!of_run) {
+    const auto given = [&](const std::string& key) {
+      return std::any_of(options.sets.begin(), options.sets.end(),
+                         [&](const std::string& set) { return set.starts_with(key); });
+    };
+    overrides.sets.push_back(assignment("model", paths.base.string()));
+    overrides.sets.push_back(assignment("task", std::string(to_string(task))));
+    const auto problem = problem_of_head(paths.base);
+    if (!options.rewards && problem && !given("classify.problem"))
+      overrides.sets.push_back(assignment("classify.problem", *problem));
+  }
+  Recipe recipe =
+      of_run ? load_recipe(own.string(), overrides).recipe : recipe_from_overrides(overrides).recipe;
+  if (recipe.task != task)
+    throw UsageError(own.string() + ": the run's task is " + std::string(to_string(recipe.task)) + ": " +
+                     (recipe.task == Task::reward     ? "plimsoll score tells its rewards"
+                      : recipe.task == Task::classify ? "plimsoll classify tells its classes"
+                                                      : "it scores no sequences; plimsoll generate asks it"));
+  recipe.model = paths.base.string();
+  recipe.data.train.clear();
+  if (options.data) recipe.data.train = {{options.data->string()}};
+  recipe.data.eval = {};
+  return recipe;
+}
+
+void require_head(const ModelSpec& model, const ModelPaths& paths) {
+  if (model.scores_sequences || paths.adapter) return;
+  throw UsageError((paths.base / "config.json").string() + ": is a " + model.architecture +
+                   ", which has no head that scores sequences; task: reward and task: classify train one");
+}
+
+nlohmann::ordered_json text_cell(const std::string& text) { return replace_invalid_utf8(text); }
+
+// Batches of given texts, as a loader makes them of rows.
+class TextBatches {
+ public:
+  TextBatches(const ScoreOptions& options, const RowsToScore& rows, int64_t batch, const SequenceShape& shape)
+      : options_(options), encoder_(*rows.encoder), size_(batch), batch_(batch, shape) {}
+
+  const EffectiveBatch* next() {
+    if (at_ == options_.texts.size()) return nullptr;
+    batch_.clear();
+    Example example;
+    for (int64_t i = 0; i < size_ && at_ < options_.texts.size(); ++i, ++at_) {
+      Row row(options_.partner ? 2 : 1);
+      row[0].json = text_cell(options_.texts[at_]);
+      if (options_.partner) row[1].json = text_cell(*options_.partner);
+      encoder_.encode(
+          row, [&] { return "text " + std::to_string(at_ + 1); }, example);
+      batch_.add(example, static_cast<int64_t>(at_));
+    }
+    return &batch_;
+  }
+
+ private:
+  const ScoreOptions& options_;
+  const ExampleEncoder& encoder_;
+  int64_t size_;
+  EffectiveBatch batch_;
+  size_t at_ = 0;
+};
+
+// Runs the program over all batches.
+ScoreTally run_scores(const RowPlan& plan, const Experiment& experiment, const ModelPaths& paths,
+                      const CpuSettings& cpu, RunObserver& observer, ScoreLines& lines,
+                      const std::function<const EffectiveBatch*()>& next) {
+  CpuDevice device(cpu);
+  const auto memory = device.map(plan.layout.arena_bytes());
+  const Executor program(plan.programs[0], plan.layout.programs[0], device, *memory);
+  const PersistentState state(plan.layout, memory->data());
+  load_base_weights(state, paths.base, [&](int64_t done, int64_t total) { observer.loading(done, total); });
+  if (paths.adapter) load_adapters(state, *paths.adapter);
+  const TableRow& scores = *state.find(kScoresTensor);
+  MicroBatch micro(plan.batch, eval_shape(experiment));
+  BatchWriter writer(program, experiment.model);
+  ScoreTally tally;
+  const auto start = Clock::now();
+  while (const EffectiveBatch* batch = next()) {
+    tally.rows += batch->packed_sequences();
+    tally.skipped += batch->skipped_rows();
+    tally.damaged += batch->damaged_rows();
+    tally.truncated += batch->truncated_rows();
+    tally.tokens += batch->tokens();
+    for (int64_t i = 0; i < batch->micro_steps(plan.batch); ++i) {
+      batch->fill(i, micro);
+      writer.write(micro);
+      writer.set(StepValue::first_micro_step, 1.0);
+      program.run();
+      lines.add(*batch, micro, state.bytes(scores), scores.dtype);
+    }
+  }
+  tally.seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  return tally;
+}
+
+}  // namespace
+
+ScoreTally score(const ScoreOptions& options,
+                 const std::function<void(const nlohmann::ordered_json&)>& line) {
+  const ModelPaths paths = find_model(options.folder, options.adapter);
+  const CpuSettings cpu = cpu_settings(options.machine);
+  Recipe recipe = recipe_of(options, paths);
+  std::vector<fs::path> read = {options.folder, paths.base};
+  if (options.data) read.push_back(*options.data);
+  require_apart(options.out, read);
+  Experiment experiment = experiment_of(options, paths, recipe);
+  require_head(experiment.model, paths);
+  const bool talks = options.rewards && answering_template(options, paths).has_value();
+  RowsToScore rows = open_to_score(recipe, experiment.model, talks, options.partner.has_value());
+  experiment.task = rows.task;
+  auto count = static_cast<int64_t>(options.texts.size());
+  if (rows.source) {
+    DataSource& source = *rows.source;
+    source.rows = first_rows(source.rows, source.dataset.rows(), options.limit);
+    count = source.rows.size();
+  }
+  const RowPlan plan = fitting_rows(experiment, options, count, cpu, "scoring");
+  options.observer->event(plan_line(plan, experiment));
+  start_threads(cpu.threads);
+  ScoreLines lines(rows.task, label_names(recipe), line, options.rewards);
+  const auto run = [&](const auto& next) {
+    return run_scores(plan, experiment, paths, cpu, *options.observer, lines, next);
+  };
+  if (!rows.source) {
+    TextBatches texts(options, rows, plan.batch, eval_shape(experiment));
+    return run([&] { return texts.next(); });
+  }
+  LoaderOptions loading = rows.source->loader;
+  loading.effective = plan.batch;
+  Loader loader(std::move(rows.source->dataset), std::move(rows.source->rows), rows.source->encoder, loading);
+  loader.start({});
+  return run([&] { return loader.next(); });
+}
+
+}  // namespace plimsoll

@@ -161,6 +161,38 @@ class Scores(CommandTest):
         told = json.loads(output("eval", out, "--data", self.folder / "sets.jsonl", "--json"))["metrics"]
         self.assertEqual(sorted(told), ["accuracy", "f1"])
 
+    # Of each task of GLUE: a file as the benchmark has it, a row as data sets on the hub have it, and its label's number.
+    GLUE = {
+        "cola": ("gj04\t1\t\tHe said \"go.\n", {"sentence": 'He said "go.', "label": 1, "idx": 0}, 1),
+        "sst2": ("sentence\tlabel\n\"quoted and not closed\t0\n", {"sentence": '"quoted and not closed', "label": 0}, 0),
+        "mrpc": ("Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n1\t70\t71\tOne.\t\"Two.\n", {"sentence1": "One.", "sentence2": '"Two.', "label": 1}, 1),
+        "qqp": ("id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n0\t1\t2\tOne?\tTwo?\t0\n", {"question1": "One?", "question2": "Two?", "label": 0}, 0),
+        "stsb": ("index\tgenre\tsentence1\tsentence2\tscore\n0\tnews\tOne.\tTwo.\t3.25\n", {"sentence1": "One.", "sentence2": "Two.", "label": 3.25}, 3.25),
+        "mnli": ("index\tsentence1\tsentence2\tlabel1\tgold_label\n0\tOne.\tTwo.\tneutral\tcontradiction\n", {"premise": "One.", "hypothesis": "Two.", "label": 2}, 2),
+        "qnli": ("index\tquestion\tsentence\tlabel\n0\tOne?\tTwo.\tnot_entailment\n", {"question": "One?", "sentence": "Two.", "label": 1}, 1),
+        "rte": ("index\tsentence1\tsentence2\tlabel\n0\tOne.\tTwo.\tentailment\n", {"sentence1": "One.", "sentence2": "Two.", "label": 0}, 0),
+        "wnli": ("index\tsentence1\tsentence2\tlabel\n0\tOne.\tTwo.\t1\n", {"sentence1": "One.", "sentence2": "Two.", "label": 1}, 1)}
+
+    def test_the_nine_tasks_of_glue_are_read_by_name(self):
+        for task, (own, row, number) in self.GLUE.items():
+            dumps = []
+            for name, text in ((f"{task}.tsv", own), (f"{task}.jsonl", json.dumps(row) + "\n")):
+                (self.folder / name).write_text(text)
+                dumps.append(json.loads(output("plan", ROOT / "demo/model", "--set", "task=classify", "--set", f"classify.glue={task}", "--set",
+                                               f"data.train={self.folder / name}", "--set", "data.max_length=64", "--dump", "rows")))
+            self.assertEqual(dumps[0]["ids"], dumps[1]["ids"], task)
+            self.assertEqual([dump["targets"] for dump in dumps], [[number], [number]], task)
+        recipe, out = self.classifier("glue", classify={"labels": None, "glue": "sst2"}, schedule={"max_steps": 4, "warmup": 1}, data={
+            "train": write_rows(self.folder / "sst2.jsonl", [{"sentence": sentence(i), "label": i % 2} for i in range(40)]), "eval": 8})
+        output("train", recipe, "--quiet")
+        self.assertEqual(json.loads((out / "config.json").read_text())["id2label"], {"0": "negative", "1": "positive"})
+        self.assertEqual(sorted(json.loads(output("eval", out, "--json"))["metrics"]), ["accuracy", "f1", "matthews_correlation"])
+        self.assertEqual(run("train", recipe, "--resume").returncode, 0)
+        other = run("plan", recipe, "--set", "classify.labels=[bad, good]")
+        self.assertEqual(other.returncode, 2)
+        self.assertIn("classify.glue: sst2", other.stderr)
+        self.assertIn("wnli", run("plan", recipe, "--set", "classify.glue=boolq").stderr)
+
     def test_a_reward_model_scores_rows_and_given_answers_as_eval_does(self):
         recipe, out = self.reward("asked")
         output("train", recipe, "--quiet")

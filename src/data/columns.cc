@@ -201,8 +201,9 @@ Names with_ready_ids(std::span<const Column> columns, Names names,
 // A text under one of the names that data sets in use give it, and GLUE's pairs; with its label, or without.
 void bind_sentences(std::span<const Column> columns, Names names, bool labelled, const std::string& where,
                     ColumnBinding& binding) {
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 6> kPairs = {{
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 7> kPairs = {{
       {"sentence1", "sentence2"},
+      {"#1 String", "#2 String"},
       {"question1", "question2"},
       {"question", "sentence"},
       {"premise", "hypothesis"},
@@ -217,6 +218,9 @@ void bind_sentences(std::span<const Column> columns, Names names, bool labelled,
     if (pair) names.emplace("sentence2", second);
   }
   bind_parts(columns, names, where, {{"sentence", true}, {"sentence2", false}}, binding);
+  // GLUE's own files name the label otherwise.
+  for (const char* label : {"label", "gold_label", "is_duplicate", "Quality", "score"})
+    if (has(columns, label)) names.emplace("label", label);
   if (labelled) bind_parts(columns, names, where, {{"label", true}}, binding);
   binding.ready = find_column(columns, binding.columns.front(), where).kind == ColumnKind::ids;
 }

@@ -24,7 +24,8 @@ struct Record {
 // Cuts a text into records; a line end within quotes is part of its field. Empty lines are no records.
 class RecordScanner {
  public:
-  RecordScanner(std::string path, char separator) : path_(std::move(path)), separator_(separator) {}
+  RecordScanner(std::string path, char separator, bool quotes)
+      : path_(std::move(path)), separator_(separator), quotes_(quotes) {}
 
   template <class OnRecord>
   void feed(std::string_view chunk, OnRecord on_record) {
@@ -33,7 +34,7 @@ class RecordScanner {
         // A doubled quote closes and opens again.
         if (c == '"') quoted_ = false, after_quote_ = true;
         if (c == '\n') ++line_;
-      } else if (c == '"' && (field_start_ || after_quote_)) {
+      } else if (c == '"' && quotes_ && (field_start_ || after_quote_)) {
         quoted_ = true;
         field_start_ = after_quote_ = false;
       } else if (c == '\n') {
@@ -69,6 +70,7 @@ class RecordScanner {
 
   std::string path_;
   char separator_;
+  bool quotes_;
   Record record_{0, 0, 1};
   int64_t offset_ = 0;
   int64_t line_ = 1;
@@ -79,12 +81,12 @@ class RecordScanner {
 };
 
 // The fields of a record, quotes removed. Throws DamagedError that starts with `where`.
-void split(std::string_view record, char separator, const std::string& where,
+void split(std::string_view record, char separator, bool quotes, const std::string& where,
            std::vector<std::string>& fields) {
   fields.clear();
   for (size_t i = 0;; ++i) {
     std::string& field = fields.emplace_back();
-    if (i < record.size() && record[i] == '"') {
+    if (quotes && i < record.size() && record[i] == '"') {
       for (++i; i < record.size(); ++i) {
         if (record[i] != '"')
           field += record[i];
@@ -116,6 +118,7 @@ struct UnitRange {
 struct Header {
   std::string path;
   char separator = ',';
+  TabText text;
   std::vector<Column> columns;
 };
 
@@ -137,7 +140,7 @@ class CsvBlock final : public Block {
     std::vector<std::string> fields;
     split(std::string_view(text_).substr(static_cast<size_t>(record.start),
                                          static_cast<size_t>(record.end - record.start)),
-          header_.separator, here, fields);
+          header_.separator, header_.text.quotes, here, fields);
     if (fields.size() != header_.columns.size())
       throw DamagedError(here + ": has " + std::to_string(fields.size()) + " fields, the header names " +
                          std::to_string(header_.columns.size()) + ".");
@@ -168,9 +171,9 @@ class CsvBlock final : public Block {
 
 class CsvFile final : public DataFile {
  public:
-  CsvFile(const std::filesystem::path& path, char separator) : file_(path) {
+  CsvFile(const std::filesystem::path& path, char separator, const TabText& text) : file_(path) {
     arrow::util::InitializeUTF8();
-    header_ = {path.string(), separator, {}};
+    header_ = {path.string(), separator, text, {}};
     scan();
   }
 
@@ -197,7 +200,7 @@ class CsvFile final : public DataFile {
     std::string text = file_.text(range.start, range.end);
     std::vector<Record> records;
     records.reserve(static_cast<size_t>(range.rows));
-    RecordScanner scanner(header_.path, header_.separator);
+    RecordScanner scanner(header_.path, header_.separator, header_.text.quotes);
     const auto keep = [&](const Record& record) { records.push_back(record); };
     scanner.feed(text, keep);
     scanner.finish(keep);
@@ -209,9 +212,9 @@ class CsvFile final : public DataFile {
 
  private:
   void scan() {
-    RecordScanner scanner(header_.path, header_.separator);
+    RecordScanner scanner(header_.path, header_.separator, header_.text.quotes);
     const auto place = [this](const Record& record) {
-      if (header_.columns.empty()) return read_header(record);
+      if (header_.columns.empty() && !lacks_header(record)) return read_header(record);
       if (ranges_.empty() || record.end - ranges_.back().start > kUnitBytes)
         ranges_.push_back({record.start, record.end, record.line});
       ranges_.back().end = record.end;
@@ -225,13 +228,30 @@ class CsvFile final : public DataFile {
     scanner.finish(place);
   }
 
-  void read_header(const Record& record) {
+  // Of the first record: whether it is a row of columns that have their names from elsewhere.
+  bool lacks_header(const Record& record) {
+    const std::vector<std::string>& header = header_.text.header;
+    const std::vector<std::string> first = names_in(record);
+    const auto names = [&](const std::string& field) {
+      return std::find(header.begin(), header.end(), field) != header.end();
+    };
+    if (header.size() != first.size() || std::any_of(first.begin(), first.end(), names)) return false;
+    for (const std::string& name : header) header_.columns.push_back({name, ColumnKind::text, "text"});
+    return true;
+  }
+
+  std::vector<std::string> names_in(const Record& record) {
     const std::string text = file_.text(record.start, record.end);
-    const std::string here = line_name(header_.path, record.line);
     std::vector<std::string> names;
     const std::string_view mark = "\xEF\xBB\xBF";
     split(text.starts_with(mark) ? std::string_view(text).substr(mark.size()) : std::string_view(text),
-          header_.separator, here, names);
+          header_.separator, header_.text.quotes, line_name(header_.path, record.line), names);
+    return names;
+  }
+
+  void read_header(const Record& record) {
+    const std::string here = line_name(header_.path, record.line);
+    const std::vector<std::string> names = names_in(record);
     for (const std::string& name : names) {
       if (!arrow::util::ValidateUTF8(name)) throw DamagedError(here + ": the header is not valid UTF-8.");
       for (const Column& column : header_.columns)
@@ -249,8 +269,8 @@ class CsvFile final : public DataFile {
 
 }  // namespace
 
-std::unique_ptr<DataFile> open_csv(const std::filesystem::path& path, char separator) {
-  return std::make_unique<CsvFile>(path, separator);
+std::unique_ptr<DataFile> open_csv(const std::filesystem::path& path, char separator, const TabText& text) {
+  return std::make_unique<CsvFile>(path, separator, text);
 }
 
 }  // namespace plimsoll

@@ -73,8 +73,14 @@ std::unique_ptr<DataFile> open_arrow(const std::filesystem::path& path, CappedMe
 std::unique_ptr<DataFile> open_jsonl(const std::filesystem::path& path, OnError on_error);
 // A list of objects; what holds one object after another is read as JSON Lines.
 std::unique_ptr<DataFile> open_json(const std::filesystem::path& path, OnError on_error);
-// Comma- or tab-separated texts under a header, quoted as in RFC 4180.
-std::unique_ptr<DataFile> open_csv(const std::filesystem::path& path, char separator);
+// How tab-separated texts are written. (Comma-separated ones are as in RFC 4180.)
+struct TabText {
+  bool quotes = true;                    // as in RFC 4180; false: a quote is a character like others
+  std::vector<std::string> header = {};  // the columns of a file whose first line names none of them
+};
+// Comma- or tab-separated texts under a header.
+std::unique_ptr<DataFile> open_csv(const std::filesystem::path& path, char separator,
+                                   const TabText& text = {});
 
 // The column called `name`; throws UsageError that lists the columns there are.
 const Column& find_column(std::span<const Column> columns, const std::string& name, const std::string& where);

@@ -115,14 +115,15 @@ bool is_arrow_format(const fs::path& path) {
   return path.extension() == ".parquet" || path.extension() == ".arrow" || path.extension() == ".feather";
 }
 
-std::unique_ptr<DataFile> open_data_file(const fs::path& path, CappedMemoryPool& pool, OnError on_error) {
+std::unique_ptr<DataFile> open_data_file(const fs::path& path, CappedMemoryPool& pool, OnError on_error,
+                                         const TabText& tabs) {
   require_regular(path);
   const std::string ending = path.extension().string();
   if (ending == ".parquet") return open_parquet(path, pool);
   if (ending == ".arrow" || ending == ".feather") return open_arrow(path, pool);
   if (ending == ".jsonl") return open_jsonl(path, on_error);
   if (ending == ".json") return open_json(path, on_error);
-  return open_csv(path, ending == ".tsv" ? '\t' : ',');
+  return ending == ".tsv" ? open_csv(path, '\t', tabs) : open_csv(path, ',');
 }
 
 }  // namespace plimsoll

@@ -69,7 +69,7 @@ Dataset Dataset::open(std::span<const fs::path> paths) {
   return open(weighted);
 }
 
-Dataset Dataset::open(std::span<const WeightedPath> paths, OnError on_error) {
+Dataset Dataset::open(std::span<const WeightedPath> paths, OnError on_error, const TabText& tabs) {
   if (paths.empty()) throw UsageError("data: no file is named.");
   Dataset dataset;
   dataset.name_ = paths.front().path.string();
@@ -78,7 +78,7 @@ Dataset Dataset::open(std::span<const WeightedPath> paths, OnError on_error) {
   for (const auto& [path, weight] : paths) {
     for (const fs::path& file : data_files(path)) {
       dataset.uses_arrow_ = dataset.uses_arrow_ || is_arrow_format(file);
-      dataset.sources_.push_back({open_data_file(file, *dataset.pool_, on_error), number, weight, 0});
+      dataset.sources_.push_back({open_data_file(file, *dataset.pool_, on_error, tabs), number, weight, 0});
     }
     ++number;
   }

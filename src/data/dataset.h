@@ -31,7 +31,8 @@ struct WeightedPath {
 class Dataset {
  public:
   // The files of these paths (data_files.h), in the given order. Throws UsageError or DamagedError.
-  static Dataset open(std::span<const WeightedPath> paths, OnError on_error = OnError::stop);
+  static Dataset open(std::span<const WeightedPath> paths, OnError on_error = OnError::stop,
+                      const TabText& tabs = {});
   static Dataset open(std::span<const std::filesystem::path> paths);
 
   Dataset(Dataset&&) noexcept;

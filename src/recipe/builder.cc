@@ -9,6 +9,7 @@
 #include "recipe/dialects/families.h"
 #include "recipe/hub.h"
 #include "recipe/unsupported.h"
+#include "tasks/glue.h"
 
 namespace plimsoll {
 namespace {
@@ -189,7 +190,8 @@ std::vector<std::string> RecipeBuilder::keys_since(int first) const {
 }
 
 Recipe RecipeBuilder::finish(const std::string& name) {
-  const Recipe recipe = current();
+  Recipe recipe = current();
+  take_glue_task(recipe);
   if (problems_.count() > 0) check_family();
   // Keys are held against each other only when each of them is right.
   if (problems_.count() == 0) check_together(recipe);
@@ -198,6 +200,20 @@ Recipe RecipeBuilder::finish(const std::string& name) {
       problems_.add(name, "'" + option.key + "' is missing: " + option.meaning);
   problems_.throw_if_any();
   return recipe;
+}
+
+// What a task of GLUE says; the same said beside it is no conflict, as saved recipes say everything.
+void RecipeBuilder::take_glue_task(Recipe& recipe) {
+  if (!recipe.classify.glue) return;
+  const GlueTask& task = *find_glue_task(*recipe.classify.glue);
+  const std::string other = "is another one than that of classify.glue: " + *recipe.classify.glue;
+  if (given_.contains("classify.labels") && !recipe.classify.labels.empty() &&
+      recipe.classify.labels != task.labels)
+    conflict("classify.labels", other + "; remove one of them");
+  if (given_.contains("classify.problem") && recipe.classify.problem != task.problem)
+    conflict("classify.problem", other + "; remove one of them");
+  recipe.classify.labels = task.labels;
+  recipe.classify.problem = task.problem;
 }
 
 // By its config.json where that is on this machine, or else by its name.

@@ -2,6 +2,7 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "recipe/option_types.h"
+#include "tasks/glue.h"
 
 // A member of Recipe, for reading and for writing.
 #define FIELD(member) \
@@ -71,6 +72,12 @@ Option method_targets() {
         return names && !names->empty() ? names : std::nullopt;
       },
       [](const std::vector<std::string>& names) { return names.empty() ? Json("all-linear") : Json(names); });
+}
+
+std::vector<std::string> glue_names() {
+  std::vector<std::string> names;
+  for (const GlueTask& task : glue_tasks()) names.emplace_back(task.name);
+  return names;
 }
 
 Option classify_labels() {
@@ -240,6 +247,9 @@ std::vector<Option> model_options() {
                                     {"any-of", ClassProblem::any_of},
                                     {"numbers", ClassProblem::numbers}},
                                    "classify: a row has one class, any number of them, or numbers")),
+      of_task(Task::classify, optional_word("classify.glue", FIELD(classify.glue), glue_names(),
+                                            "classify: a task of GLUE by its name: labels, problem, and "
+                                            "how its .tsv files are read")),
       of_task(Task::dpo,
               choice<PreferenceLoss>("dpo.loss", FIELD(dpo.loss),
                                      {{"sigmoid", PreferenceLoss::sigmoid},

@@ -167,6 +167,7 @@ struct Recipe {
   struct Classify {
     std::vector<std::string> labels;  // names of the classes; empty: as the model's config says
     ClassProblem problem = ClassProblem::one_of;
+    std::optional<std::string> glue;  // the task of GLUE whose labels and problem these are
     friend bool operator==(const Classify&, const Classify&) = default;
   };
   struct Method {

@@ -7,6 +7,7 @@
 #include "base/units.h"
 #include "cpu/threads.h"
 #include "data/statistics.h"
+#include "tasks/glue.h"
 #include "train/conversations.h"
 #include "train/setup.h"
 
@@ -185,8 +186,10 @@ OpenRows open_rows(const Recipe& recipe, const std::vector<TrainSource>& sources
                    Reading reading = Reading::to_learn) {
   std::vector<WeightedPath> paths;
   for (const TrainSource& source : sources) paths.push_back({source.path, source.weight});
+  TabText tabs;
+  if (recipe.classify.glue) tabs = {.quotes = false, .header = find_glue_task(*recipe.classify.glue)->header};
   Dataset dataset =
-      Dataset::open(paths, recipe.data.on_error == RowErrors::skip ? OnError::skip : OnError::stop);
+      Dataset::open(paths, recipe.data.on_error == RowErrors::skip ? OnError::skip : OnError::stop, tabs);
   ColumnBinding binding =
       reading == Reading::to_score
           ? bind_to_score(dataset.columns(), recipe.data.columns, recipe.task == Task::reward, dataset.name())

@@ -2,6 +2,7 @@
 """Reads what the demo's runs wrote: counts right answers, and sets planned beside measured memory.
 
     report.py answers FILE LEAST        exit 1 when less than LEAST percent of the answers are right
+    report.py judged FILE LEAST         exit 1 when less than LEAST percent of the pairs of an evaluation are told apart
     report.py measure FILE COMMAND...   runs a command; what the kernel counted for it goes to FILE
     report.py promise FREE TIGHT BUDGET two run folders with their FOLDER.peak: exit 1 when the tight one broke its word
     report.py memory RUN.JSON...
@@ -26,6 +27,12 @@ def answers(path, least):
     print(f"  {right} of {len(rows)} exactly right: {share:.1f} %")
     if share < least:
         sys.exit(f"error: {path}: {share:.1f} % are right, the demo asks for {least:g} %")
+
+
+def judged(path, least):
+    share = 100 * json.loads(pathlib.Path(path).read_text())["metrics"]["accuracy"]
+    if share < least:
+        sys.exit(f"error: {path}: {share:.1f} % of the pairs are told apart, the demo asks for {least:g} %")
 
 
 def measure(path, command):
@@ -79,6 +86,8 @@ def main():
     match sys.argv[1:]:
         case ["answers", path, least]:
             answers(path, float(least))
+        case ["judged", path, least]:
+            judged(path, float(least))
         case ["measure", path, *command] if command:
             measure(path, command)
         case ["promise", free, tight, mebibytes]:

@@ -3,7 +3,8 @@
 # Everything it writes goes to demo/work/.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-readonly plimsoll=${PLIMSOLL:-build/plimsoll} facts=demo/work/facts reverse=demo/work/reverse
+readonly plimsoll=${PLIMSOLL:-build/plimsoll}
+readonly facts=demo/work/facts reverse=demo/work/reverse judge=demo/work/judge
 readonly too_little=1MiB # less than the table of words and what one op works on
 readonly unlimited=demo/work/unlimited tight=demo/work/tight tight_mib=128
 
@@ -80,5 +81,14 @@ run train demo/recipes/lora.yaml
 say '8. The same questions, with the adapter.'
 ask "$reverse" reverse 85
 
-say '9. Planned beside measured.'
-python3 demo/report.py memory "$facts/run.json" "$reverse/run.json"
+say '9. A reward model on top of the first: which of two answers is right?'
+run train demo/recipes/judge.yaml
+run score "$judge" --prompt 'What is the capital of Peru?' --response Lima --response Paris
+
+say '10. It judges pairs whose questions it has never seen.'
+run eval "$judge" --data demo/data/judge/heldout.parquet
+"$plimsoll" eval "$judge" --data demo/data/judge/heldout.parquet --json >demo/work/judged.json
+python3 demo/report.py judged demo/work/judged.json 90
+
+say '11. Planned beside measured.'
+python3 demo/report.py memory "$facts/run.json" "$reverse/run.json" "$judge/run.json"

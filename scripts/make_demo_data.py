@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Writes demo/data: two small question-and-answer tasks over facts that anybody can check.
+"""Writes demo/data: two small question-and-answer tasks over facts that anybody can check, and pairs of answers.
 
   facts     asks for the answer of a fact ("What is the capital of France?")
   reverse   asks the other way round ("Paris is the capital of which country?"): the second task, learnt by LoRA
+  judge     the questions of facts, with the right answer (chosen) and that of another fact of its kind (rejected)
 
-Each task has train.parquet and heldout.parquet with the columns prompt and response. A held-out question is a pair
+Each task has train.parquet and heldout.parquet with the columns prompt and response, or prompt, chosen and rejected. A held-out question is a pair
 of fact and phrasing that training never shows, while the fact (in other phrasings) and the phrasing (with other
 facts) are both trained: it can only be answered by having understood which part of the question is which.
 
@@ -69,6 +70,25 @@ def table(rows):
                           "response": pyarrow.array(responses, pyarrow.string())})
 
 
+def pairs(rows, wrong):
+    prompts, responses = zip(*rows)
+    text = pyarrow.string()
+    return pyarrow.table({"prompt": pyarrow.array(prompts, text), "chosen": pyarrow.array(responses, text),
+                          "rejected": pyarrow.array([wrong[row] for row in rows], text)})
+
+
+def wrong_answers():
+    """{(question, answer): an answer of another fact of the same kind}, each as likely to be one as to be right."""
+    wrong = {}
+    for relation in RELATIONS.values():
+        facts = list(relation.facts.items())
+        for i, (subject, answer) in enumerate(facts):
+            for k, phrasing in enumerate(relation.questions):
+                others = (facts[(i + step) % len(facts)][1] for step in range(1 + k, len(facts) + 1 + k))
+                wrong[(phrasing.replace("{}", subject), answer)] = next(a for a in others if a != answer)
+    return wrong
+
+
 def tables():
     """{path below demo/data: table} of everything."""
     made = {}
@@ -76,6 +96,8 @@ def tables():
     for task, questions_of, extra in tasks:
         for part, rows in zip(("train", "heldout"), split(questions_of, extra)):
             made[f"{task}/{part}.parquet"] = table(rows)
+    for part, rows in zip(("train", "heldout"), split(forward_questions, [])):
+        made[f"judge/{part}.parquet"] = pairs(rows, wrong_answers())
     return made
 
 

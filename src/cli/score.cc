@@ -55,6 +55,7 @@ std::vector<std::string> cells(const Json& line) {
 void print_texts(const std::vector<Json>& lines, const std::vector<std::string>& texts) {
   if (lines.empty()) return;
   std::vector<bool> right(cells(lines.front()).size() + 1, false);
+  right[0] = lines.front().contains("score");
   TextTable table(right);
   for (const Json& line : lines) {
     std::vector<std::string> row = cells(line);

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <bit>
+#include <limits>
 
 #include "base/units.h"
 
@@ -10,12 +11,13 @@ namespace {
 
 // Without success in this part of the work, a height is given up for a larger one.
 constexpr double kPartOfHeight = 0.125;
+constexpr double kPartOfGoal = 0.5;  // the same for a goal
 // Pairs that are alive together: beyond them nothing is tried.
 constexpr int64_t kMostPairs = 3'000'000;
 constexpr size_t kLanes = 4;       // orders that are changed, the best of those that it begins with
 constexpr int kChangesInARow = 8;  // of one of them
 constexpr int64_t kQuarters = 3;   // of what is left above the bound: the next height
-constexpr double kSortWork = 8;    // of one neighbour, in comparisons
+constexpr double kPlaceWork = 8;   // of one that is met, in comparisons
 
 // A linear congruential generator (Knuth's MMIX): the same everywhere.
 class Draws {
@@ -38,7 +40,7 @@ class Draws {
 
 // A buffer in an order. One piece of memory, since all that it meets are looked at for each buffer placed.
 struct Place {
-  int64_t offset = 0, end = 0;  // of those before Lane::placed in the order
+  int32_t offset = 0, end = 0;  // of those before Lane::placed in the order, in units
   uint32_t rank = 0;
   uint32_t met = 0;  // of those that are alive with it: how many come before it in the order
   bool from_above = false;
@@ -61,10 +63,30 @@ void move_forward(Lane& lane, size_t from, size_t to) {
   for (size_t i = to; i <= from; ++i) lane.of(lane.order[i]).rank = static_cast<uint32_t>(i);
 }
 
+// Offsets and heights are counted in units, so that four of them are compared at once on any machine.
 class Climb {
  public:
-  Climb(const Instance& instance, const Neighbours& neighbours, uint64_t seed)
-      : instance_(instance), near_(neighbours), marks_(instance.spans.size()), draws_(seed) {}
+  // `most`: no height is above it.
+  Climb(const Instance& instance, const Neighbours& neighbours, const Twins* twins, int64_t most,
+        uint64_t seed)
+      : instance_(instance),
+        near_(neighbours),
+        twins_(twins),
+        unit_(instance.alignment),
+        marks_(instance.spans.size()),
+        meets_twin_(instance.spans.size()),
+        draws_(seed) {
+    while (most / unit_ > std::numeric_limits<int32_t>::max() / 4) unit_ *= 2;
+    for (const int64_t bytes : instance.bytes) bytes_.push_back(units(bytes));
+    if (twins == nullptr) return;
+    for (size_t i = 0; i < meets_twin_.size(); ++i)
+      for (const auto other : near_.of(static_cast<int32_t>(i)))
+        if (other.buffer() == i) meets_twin_[i] = 1;
+    base_ = units(twins->base);
+  }
+
+  // The unit that a height is a multiple of.
+  [[nodiscard]] int64_t unit() const { return unit_; }
 
   Lane lane_of(const Order& order, const Placement& best) const {
     Lane lane;
@@ -77,23 +99,26 @@ class Climb {
       place.rank = static_cast<uint32_t>(i);
       if (!order.from_above.empty()) place.from_above = order.from_above[buffer] != 0;
       if (i >= order.fixed) continue;
-      place.offset = best.offsets[buffer];
-      place.end = place.offset + instance_.bytes[buffer];
+      place.offset = static_cast<int32_t>(best.offsets[buffer] / unit_);
+      place.end = units(best.offsets[buffer] + instance_.bytes[buffer]);
     }
     return lane;
   }
 
   // Places the lane's order from the beginning, until a buffer finds no room below `height`.
-  void place(Lane& lane, int64_t height) { place(lane, lane.fixed, lane.fixed, height); }
+  void place(Lane& lane, int64_t height) {
+    height_ = static_cast<int32_t>(height / unit_);
+    place(lane, lane.fixed, lane.fixed);
+  }
 
   // Changes the order before the first buffer without room, and keeps what gets as far.
-  void change(Lane& lane, int64_t height) {
+  void change(Lane& lane) {
     const size_t stuck = lane.placed;
     work_ += static_cast<double>(lane.order.size());
     size_t begin = 0;
     size_t known = stuck;  // places from `begin` to here that buffers had before
     forget_marks();
-    if (const size_t kind = draws_.next(3); kind == 0) {
+    if (const size_t kind = draws_.next(twins_ != nullptr ? 4 : 3); kind == 0) {
       begin = stuck - draws_.near(stuck - lane.fixed);
       known = stuck + 1;
       remember(lane, begin, stuck + 1);
@@ -108,10 +133,15 @@ class Climb {
       for (const size_t i : {a, b}) mark(lane.order[i]);
       std::swap(lane.order[a], lane.order[b]);
       for (const size_t i : {a, b}) lane.of(lane.order[i]).rank = static_cast<uint32_t>(i);
+    } else if (kind == 3) {  // from the other side
+      begin = stuck - draws_.near(stuck - lane.fixed);
+      remember(lane, begin, stuck + 1);
+      mark(lane.order[begin]);
+      lane.of(lane.order[begin]).from_above ^= true;
     } else {  // one that it meets goes earlier
-      const std::span<const int32_t> met = near_.of(lane.order[stuck]);
+      const auto met = near_.of(lane.order[stuck]);
       if (met.empty()) return;
-      const size_t from = lane.of(met[draws_.next(met.size())]).rank;
+      const size_t from = lane.of(static_cast<int32_t>(met[draws_.next(met.size())].buffer())).rank;
       if (from < lane.fixed) return;
       begin = std::min(from, stuck - draws_.near(stuck - lane.fixed));
       if (from > stuck) known = stuck + 1;
@@ -119,27 +149,45 @@ class Climb {
       mark(lane.order[from]);
       move_forward(lane, from, begin);
     }
-    place(lane, begin, known, height);
+    place(lane, begin, known);
     if (lane.placed < stuck) restore(lane, begin, stuck);
   }
 
   [[nodiscard]] double work() const { return work_; }
+  // Of the offset of a twin and the end of the other.
+  [[nodiscard]] int64_t sum() const { return (int64_t{base_} + height_) * unit_; }
+
+  // Of an order that is placed.
+  [[nodiscard]] Placement placement_of(const Lane& lane, const Placement& before,
+                                       std::string_view name) const {
+    Placement placement{before.offsets, 0, instance_.lower_bound, std::string(name)};
+    for (size_t i = 0; i < lane.places.size(); ++i) {
+      int64_t& offset = placement.offsets[i];
+      if (lane.places[i].rank >= lane.fixed) offset = lane.places[i].offset * unit_;
+      placement.top = std::max(placement.top, offset + instance_.bytes[i]);
+      if (twins_ != nullptr && twins_->has_one[i] != 0)
+        placement.top = std::max(placement.top, sum() - offset);
+    }
+    return placement;
+  }
 
  private:
+  [[nodiscard]] int32_t units(int64_t bytes) const { return static_cast<int32_t>(ceil_div(bytes, unit_)); }
+
   // Places from `begin` on. Up to `known` a buffer that is not marked stays where it is: it meets the same
   // ones before it in the order, and they are where they were.
-  void place(Lane& lane, size_t begin, size_t known, int64_t height) {
+  void place(Lane& lane, size_t begin, size_t known) {
     for (lane.placed = begin; lane.placed < lane.order.size(); ++lane.placed) {
       const int32_t buffer = lane.order[lane.placed];
       Place& place = lane.of(buffer);
       const bool stays = lane.placed < known && marks_[static_cast<size_t>(buffer)] != mark_;
-      const int64_t offset = stays ? place.offset : offset_of(lane, buffer, height);
-      work_ += static_cast<double>(near_.of(buffer).size()) + kSortWork * static_cast<double>(place.met);
+      const int32_t offset = stays ? place.offset : offset_of(lane, buffer);
+      work_ += static_cast<double>(near_.of(buffer).size()) + kPlaceWork * static_cast<double>(place.met);
       if (offset < 0) return;
       if (stays) continue;
       if (lane.placed < known && offset != place.offset) mark(buffer);
       place.offset = offset;
-      place.end = offset + instance_.bytes[static_cast<size_t>(buffer)];
+      place.end = offset + bytes_[static_cast<size_t>(buffer)];
     }
   }
 
@@ -147,7 +195,7 @@ class Climb {
   // A buffer whose place changes, and all that meet it.
   void mark(int32_t buffer) {
     marks_[static_cast<size_t>(buffer)] = mark_;
-    for (const int32_t other : near_.of(buffer)) marks_[static_cast<size_t>(other)] = mark_;
+    for (const auto other : near_.of(buffer)) marks_[other.buffer()] = mark_;
   }
 
   void remember(const Lane& lane, size_t begin, size_t end) {
@@ -162,47 +210,88 @@ class Climb {
     lane.placed = placed;
   }
 
-  // The lowest or highest room below `height` among what is placed and alive with it; -1: there is none.
-  int64_t offset_of(Lane& lane, int32_t buffer, int64_t height) {
-    const int64_t bytes = instance_.bytes[static_cast<size_t>(buffer)];
+  // The lowest or highest room among what is placed and alive with it; -1: there is none.
+  int32_t offset_of(Lane& lane, int32_t buffer) {
+    const auto b = static_cast<size_t>(buffer);
+    const bool has_twin = twins_ != nullptr && twins_->has_one[b] != 0;
+    const size_t met = meet(lane, buffer);
+    lane.of(buffer).met = static_cast<uint32_t>(met);
+    const int32_t bytes = bytes_[b];
+    const int32_t lowest = has_twin ? base_ : 0, highest = height_ - bytes;
+    int32_t offset = lane.of(buffer).from_above ? highest : lowest;
+    for (int32_t before = offset - 1; before != offset;) {
+      if (offset < lowest || offset > highest) return -1;
+      before = offset;
+      offset = lane.of(buffer).from_above ? below(met, offset, bytes) : above(met, offset, bytes);
+    }
+    return offset;
+  }
+
+  // Takes what is placed and alive with it to low_ and high_; how many those are.
+  size_t meet(const Lane& lane, int32_t buffer) {
+    const auto near = near_.of(buffer);
+    if (low_.size() <= near.size()) {
+      low_.resize(near.size() + 1);
+      high_.resize(near.size() + 1);
+    }
     const uint32_t rank = lane.of(buffer).rank;
-    const bool from_above = lane.of(buffer).from_above;
-    taken_.clear();
-    for (const int32_t other : near_.of(buffer)) {
-      const Place& place = lane.of(other);
-      if (place.rank < rank) taken_.emplace_back(place.offset, place.end);
+    const int32_t sum = base_ + height_;
+    size_t met = 0;
+    for (const auto other : near) {
+      const Place& place = lane.places[other.buffer()];
+      low_[met] = other.is_twin() ? sum - place.end : place.offset;
+      high_[met] = other.is_twin() ? sum - place.offset : place.end;
+      met += place.rank < rank ? 1 : 0;
     }
-    std::ranges::sort(taken_, {}, &std::pair<int64_t, int64_t>::first);
-    lane.of(buffer).met = static_cast<uint32_t>(taken_.size());
-    int64_t found = -1;
-    int64_t end = 0;
-    for (const auto& [low, high] : taken_) {
-      if (low - end >= bytes) found = from_above ? low - bytes : end;
-      if (found >= 0 && !from_above) return found;
-      end = std::max(end, high);
+    if (meets_twin_[static_cast<size_t>(buffer)] != 0) {  // it lies on one side of the middle
+      low_[met] = sum / 2;
+      high_[met] = sum - sum / 2;
+      ++met;
     }
-    if (height - end >= bytes) found = from_above ? height - bytes : end;
-    return found;
+    return met;
+  }
+
+  // The end of the highest of those that lie there, or the offset where none does.
+  [[nodiscard]] int32_t above(size_t met, int32_t offset, int32_t bytes) const {
+    const int32_t end = offset + bytes;
+    int32_t next = offset;
+    for (size_t i = 0; i < met; ++i) {
+      const bool lies = (low_[i] < end) & (high_[i] > offset);
+      next = std::max(next, lies ? high_[i] : offset);
+    }
+    return next;
+  }
+  // The highest offset below the lowest of those that lie there, or the offset where none does.
+  [[nodiscard]] int32_t below(size_t met, int32_t offset, int32_t bytes) const {
+    const int32_t end = offset + bytes;
+    int32_t next = end;
+    for (size_t i = 0; i < met; ++i) {
+      const bool lies = (low_[i] < end) & (high_[i] > offset);
+      next = std::min(next, lies ? low_[i] : end);
+    }
+    return next - bytes;
   }
 
   const Instance& instance_;
   const Neighbours& near_;
-  std::vector<uint32_t> marks_;  // by buffer: those of the latest change are mark_
+  const Twins* twins_;  // none: nullptr
+  int64_t unit_;
+  int32_t base_ = 0, height_ = 0;
+  std::vector<int32_t> bytes_;    // by buffer, in units
+  std::vector<uint32_t> marks_;   // by buffer: those of the latest change are mark_
+  std::vector<char> meets_twin_;  // by buffer: its own
   uint32_t mark_ = 0;
   Draws draws_;
   std::vector<int32_t> old_order_;  // before the latest change, and their places
   std::vector<Place> old_places_;
-  std::vector<std::pair<int64_t, int64_t>> taken_;
+  std::vector<int32_t> low_, high_;
   double work_ = 0;
 };
 
-Placement placement_of(const Instance& instance, const Lane& lane, std::string_view name) {
-  Placement placement{{}, 0, instance.lower_bound, std::string(name)};
-  for (const Place& place : lane.places) {
-    placement.offsets.push_back(place.offset);
-    placement.top = std::max(placement.top, place.end);
-  }
-  return placement;
+Order order_of(const Lane& lane) {
+  Order order{lane.order, {}, lane.fixed};
+  for (const Place& place : lane.places) order.from_above.push_back(place.from_above ? 1 : 0);
+  return order;
 }
 
 // The height to be tried after one that was reached.
@@ -229,24 +318,31 @@ std::optional<Pairs> pairs_of(const Instance& instance) {
   return pairs;
 }
 
-Neighbours::Neighbours(const Pairs& pairs, size_t buffers) : first_(buffers + 1), all_(2 * pairs.size()) {
-  for (const auto& [a, b] : pairs)
-    for (const int32_t buffer : {a, b}) ++first_[static_cast<size_t>(buffer) + 1];
+Neighbours::Neighbours(const Pairs& pairs, size_t buffers, const Pairs& with_twins) : first_(buffers + 1) {
+  const auto each = [&](const auto& take) {
+    for (const bool is_twin : {false, true})
+      for (const auto& [a, b] : is_twin ? with_twins : pairs) {
+        take(static_cast<size_t>(a), Neighbour(b, is_twin));
+        if (a != b) take(static_cast<size_t>(b), Neighbour(a, is_twin));
+      }
+  };
+  each([&](size_t buffer, Neighbour) { ++first_[buffer + 1]; });
   std::partial_sum(first_.begin(), first_.end(), first_.begin());
+  all_.resize(first_.back());
   std::vector<size_t> at(first_.begin(), first_.end() - 1);
-  for (const auto& [a, b] : pairs) {
-    all_[at[static_cast<size_t>(a)]++] = b;
-    all_[at[static_cast<size_t>(b)]++] = a;
-  }
+  each([&](size_t buffer, Neighbour other) { all_[at[buffer]++] = other; });
 }
 
-double improve_by_climbing(const Instance& instance, const Neighbours& neighbours,
-                           const std::vector<Order>& orders, double most_work, uint64_t seed,
-                           std::string_view name, Placement& best) {
+Climbed improve_by_climbing(const Instance& instance, const Neighbours& neighbours,
+                            const std::vector<Order>& orders, double most_work, uint64_t seed,
+                            std::string_view name, Placement& best, Twins* twins, int64_t goal) {
   const int64_t enough = good_enough(instance);
-  if (best.top <= enough || orders.empty()) return 0;
-  Climb climb(instance, neighbours, seed);
-  int64_t height = next_height(instance, best.top, instance.alignment);
+  Climbed climbed;
+  if (best.top <= enough || orders.empty()) return climbed;
+  Climb climb(instance, neighbours, twins, best.top, seed);
+  int64_t height = next_height(instance, best.top, climb.unit());
+  bool first = goal > 0 && goal < height;
+  if (first) height = goal / climb.unit() * climb.unit();
   std::vector<Lane> lanes;
   for (const Order& order : orders) {
     lanes.push_back(climb.lane_of(order, best));
@@ -257,17 +353,23 @@ double improve_by_climbing(const Instance& instance, const Neighbours& neighbour
   double since = climb.work();
   for (size_t turn = 0; best.top > enough && climb.work() < most_work; ++turn) {
     Lane& lane = lanes[turn % lanes.size()];
-    for (int i = 0; i < kChangesInARow && lane.placed < lane.order.size(); ++i) climb.change(lane, height);
+    for (int i = 0; i < kChangesInARow && lane.placed < lane.order.size(); ++i) climb.change(lane);
     const bool reached = lane.placed == lane.order.size();
-    if (!reached && climb.work() - since < kPartOfHeight * most_work) continue;
-    if (reached) best = placement_of(instance, lane, name);
-    height = reached ? next_height(instance, best.top, instance.alignment)
-                     : round_up(height + (best.top - height) / 2, instance.alignment);
+    if (!reached && climb.work() - since < (first ? kPartOfGoal : kPartOfHeight) * most_work) continue;
+    first = false;
+    if (reached) {
+      if (twins != nullptr) twins->sum = climb.sum();
+      best = climb.placement_of(lane, best, name);
+      climbed.order = order_of(lane);
+    }
+    height = reached ? next_height(instance, best.top, climb.unit())
+                     : round_up(height + (best.top - height) / 2, climb.unit());
     if (!reached && height >= best.top) break;
     for (Lane& each : lanes) climb.place(each, height);
     since = climb.work();
   }
-  return climb.work();
+  climbed.work = climb.work();
+  return climbed;
 }
 
 }  // namespace plimsoll::layout

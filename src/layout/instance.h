@@ -18,6 +18,7 @@ struct Instance {
   int64_t alignment = 1;
   int64_t lower_bound = 0;
   int64_t enough = 0;            // of the problem
+  int64_t beside = 0;            // of the problem
   std::vector<int64_t> live;     // by point of the profile: bytes
   std::vector<Span> spans;       // by buffer, in points of the live profile; never empty
   std::vector<int64_t> bytes;    // by buffer, aligned
@@ -45,9 +46,11 @@ inline int64_t good_enough(const Instance& instance) {
   return std::max(instance.enough, instance.lower_bound + instance.lower_bound / 500);
 }
 
-// What is looked for where improving is hard: within a hundredth of the bound.
+// What is looked for where improving is hard: the arena within a hundredth of its bound.
 inline int64_t near_enough(const Instance& instance) {
-  return std::max(instance.enough, instance.lower_bound + instance.lower_bound / 100);
+  const int64_t hundredth =
+      (instance.lower_bound + instance.beside) / 100 / instance.alignment * instance.alignment;
+  return std::max(instance.enough, instance.lower_bound + hundredth);
 }
 
 }  // namespace plimsoll::layout

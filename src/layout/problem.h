@@ -22,6 +22,7 @@ struct Problem {
   std::vector<Buffer> buffers;
   int64_t alignment = 512;  // of every offset, a power of two; 512 B is what CUDA's own allocator gives
   int64_t enough = 0;  // bytes below which less is worth nothing, as another program takes so many anyway
+  int64_t beside = 0;  // bytes of the same arena that are not to be placed
 };
 
 // What a solver answers; offsets[i] belongs to buffers[i].

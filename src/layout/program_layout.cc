@@ -192,7 +192,8 @@ struct ProgramProblems {
 };
 
 // A region is as large as its largest program: less than that program's bound is worth nothing to the others.
-std::vector<ProgramProblems> problems_of(std::span<const Graph> programs, bool reuse) {
+std::vector<ProgramProblems> problems_of(std::span<const Graph> programs, const PersistentTable& persistent,
+                                         bool reuse) {
   std::vector<ProgramProblems> problems;
   std::array<int64_t, kSpaces.size()> enough{};
   for (const Graph& graph : programs) {
@@ -204,7 +205,10 @@ std::vector<ProgramProblems> problems_of(std::span<const Graph> programs, bool r
     }
   }
   for (ProgramProblems& of : problems)
-    for (size_t space = 0; space < enough.size(); ++space) of.of_space[space].problem.enough = enough[space];
+    for (size_t space = 0; space < enough.size(); ++space) {
+      of.of_space[space].problem.enough = enough[space];
+      of.of_space[space].problem.beside = persistent.bytes[space];
+    }
   return problems;
 }
 
@@ -251,7 +255,7 @@ ArenaLayout lay_out(std::span<const Graph> programs, const LayoutOptions& option
   PersistentTable persistent(programs);
   ArenaLayout result;
   std::array<int64_t, kSpaces.size()> transient{};
-  const std::vector<ProgramProblems> problems = problems_of(programs, options.reuse);
+  const std::vector<ProgramProblems> problems = problems_of(programs, persistent, options.reuse);
   for (size_t program = 0; program < programs.size(); ++program) {
     PlacedProgram placed = place_program(programs[program], persistent, problems[program]);
     result.programs.push_back(std::move(placed.layout));

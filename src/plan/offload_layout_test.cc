@@ -29,6 +29,7 @@ struct LayoutCase {
   RecomputePoint point;
   int64_t length = 2048;
   RecomputePoint first_layer = point;
+  int64_t loss_chunk = 512;
 };
 
 constexpr Space kDisk = Space::disk;
@@ -59,6 +60,7 @@ TEST_P(OffloadLayout, is_within_one_percent_of_what_lives_together) {
   variant.recompute.layers.assign(static_cast<size_t>(c.shape.layers), c.point);
   variant.recompute.layers.front() = c.first_layer;
   variant.offload = c.offload;
+  variant.loss_chunk = c.loss_chunk;
   DeviceDescription device = reference_description();
   device.matmul_scratch_bytes = [](const MatmulShape&) { return int64_t{7} << 19; };  // about that of AVX2's
   const auto programs = build_programs(experiment, variant, device);
@@ -94,7 +96,16 @@ INSTANTIATE_TEST_SUITE_P(
                    RecomputePoint::cheap,
                    2048,
                    RecomputePoint::mlp},
-        LayoutCase{kQwen15b, false, kAll, 16, RecomputePoint::cheap, 512, RecomputePoint::mlp}),
+        LayoutCase{kQwen15b, false, kAll, 16, RecomputePoint::cheap, 512, RecomputePoint::mlp},
+        // Two cycles of these lie as far below the top as the others above the bottom.
+        LayoutCase{kMistral7b,
+                   false,
+                   {.states = kDisk, .gradients = kDisk, .activations = kDisk},
+                   16,
+                   RecomputePoint::cheap,
+                   4096,
+                   RecomputePoint::mlp,
+                   1024}),
     [](const auto& info) {
       const LayoutCase& c = info.param;
       std::string name = std::string(c.shape.name) + (c.lora ? "_lora_" : "_full_") +

@@ -1,6 +1,7 @@
-// relu, geglu: what T5 has between its MLP's products; scale.
-// geglu: s = gelu(gate) * up with gelu's tanh form, which T5 calls gelu_new. The gradient of relu reads what
-// relu made, so that it may be in place.
+// relu, geglu, gelu: what an MLP has between its products; tanh, as poolers have it; scale.
+// geglu: s = gelu(gate) * up with gelu's tanh form, which T5 calls gelu_new. gelu: x * Phi(x), Phi the normal
+// distribution, or with attribute `approximate` "tanh" that form, in PyTorch's words. The gradients of relu
+// and tanh read what those made, so that they may be in place.
 #include "graph/op_kind.h"
 #include "ops/rules.h"
 
@@ -15,11 +16,21 @@ std::vector<OutputSpec> infer_like_first(const Graph& g, const Op& op) {
 }
 
 // s, d_s -> d_x
-void gradient_relu(GradientContext& ctx, const Op& op) {
+template <OpKind Gradient>
+void gradient_by_output(GradientContext& ctx, const Op& op) {
   const TensorId x = op.inputs[0];
   if (!ctx.wants(x)) return;
-  const auto out = ctx.emit(OpKind::relu_grad, {op.outputs[0], ctx.gradient_of(op.outputs[0])}, {},
-                            {kNewTensor}, "d_" + ctx.graph().tensor(x).name);
+  const auto out = ctx.emit(Gradient, {op.outputs[0], ctx.gradient_of(op.outputs[0])}, {}, {kNewTensor},
+                            "d_" + ctx.graph().tensor(x).name);
+  ctx.add_gradient(x, out[0]);
+}
+
+// x, d_s -> d_x
+void gradient_gelu(GradientContext& ctx, const Op& op) {
+  const TensorId x = op.inputs[0];
+  if (!ctx.wants(x)) return;
+  const auto out = ctx.emit(OpKind::gelu_grad, {x, ctx.gradient_of(op.outputs[0])}, op.attrs, {kNewTensor},
+                            "d_" + ctx.graph().tensor(x).name);
   ctx.add_gradient(x, out[0]);
 }
 
@@ -49,7 +60,7 @@ void gradient_scale(GradientContext& ctx, const Op& op) {
 
 const OpRule relu_rule{.kind = OpKind::relu,
                        .infer = infer_like_first,
-                       .gradient = gradient_relu,
+                       .gradient = gradient_by_output<OpKind::relu_grad>,
                        .reuse = {{0, 0}},
                        .recompute = RecomputeClass::gate};
 const OpRule relu_grad_rule{.kind = OpKind::relu_grad, .infer = infer_like_first, .reuse = {{0, 0}, {0, 1}}};
@@ -60,6 +71,17 @@ const OpRule geglu_rule{.kind = OpKind::geglu,
                         .recompute = RecomputeClass::gate};
 const OpRule geglu_grad_rule{
     .kind = OpKind::geglu_grad, .infer = infer_geglu_grad, .reuse = {{0, 0}, {1, 1}}};
+const OpRule gelu_rule{.kind = OpKind::gelu,
+                       .infer = infer_like_first,
+                       .gradient = gradient_gelu,
+                       .reuse = {{0, 0}},
+                       .recompute = RecomputeClass::gate};
+const OpRule gelu_grad_rule{.kind = OpKind::gelu_grad, .infer = infer_like_first, .reuse = {{0, 0}, {0, 1}}};
+const OpRule tanh_rule{.kind = OpKind::tanh,
+                       .infer = infer_like_first,
+                       .gradient = gradient_by_output<OpKind::tanh_grad>,
+                       .reuse = {{0, 0}}};
+const OpRule tanh_grad_rule{.kind = OpKind::tanh_grad, .infer = infer_like_first, .reuse = {{0, 0}, {0, 1}}};
 const OpRule scale_rule{
     .kind = OpKind::scale, .infer = infer_like_first, .gradient = gradient_scale, .reuse = {{0, 0}}};
 

@@ -1,4 +1,5 @@
-// Raw CPU kernels of relu, geglu and scale, value by value. Outputs may be inputs. No bit depends on threads.
+// Raw CPU kernels of relu, geglu, gelu, tanh and scale, value by value. Outputs may be inputs. No bit depends
+// on threads.
 #pragma once
 
 #include <cstdint>
@@ -45,6 +46,44 @@ struct GegluGrad {
   int threads = 1;
 };
 
+// s = x * Phi(x), Phi the normal distribution; or the form of geglu, where `by_tanh`
+template <class T>
+struct Gelu {
+  const T* x = nullptr;
+  T* s = nullptr;
+  bool by_tanh = false;
+  int64_t count = 0;
+  int threads = 1;
+};
+
+template <class T>
+struct GeluGrad {
+  const T* x = nullptr;
+  const T* d_s = nullptr;
+  T* d_x = nullptr;
+  bool by_tanh = false;
+  int64_t count = 0;
+  int threads = 1;
+};
+
+template <class T>
+struct Tanh {
+  const T* x = nullptr;
+  T* y = nullptr;
+  int64_t count = 0;
+  int threads = 1;
+};
+
+// d_x = d_y * (1 - y^2)
+template <class T>
+struct TanhGrad {
+  const T* y = nullptr;
+  const T* d_y = nullptr;
+  T* d_x = nullptr;
+  int64_t count = 0;
+  int threads = 1;
+};
+
 // y = factor * x
 template <class T>
 struct Scale {
@@ -65,6 +104,14 @@ struct Scale {
   void geglu(const Geglu<uint16_t>&);          \
   void geglu_grad(const GegluGrad<float>&);    \
   void geglu_grad(const GegluGrad<uint16_t>&); \
+  void gelu(const Gelu<float>&);               \
+  void gelu(const Gelu<uint16_t>&);            \
+  void gelu_grad(const GeluGrad<float>&);      \
+  void gelu_grad(const GeluGrad<uint16_t>&);   \
+  void tanh(const Tanh<float>&);               \
+  void tanh(const Tanh<uint16_t>&);            \
+  void tanh_grad(const TanhGrad<float>&);      \
+  void tanh_grad(const TanhGrad<uint16_t>&);   \
   void scale(const Scale<float>&);             \
   void scale(const Scale<uint16_t>&);          \
   }

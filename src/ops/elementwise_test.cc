@@ -1,4 +1,4 @@
-// add, dropout, gather_rows, scatter_rows, swiglu, geglu, relu, scale.
+// add, dropout, gather_rows, scatter_rows, swiglu, geglu, gelu, relu, tanh, scale.
 #include "harness/op_case.h"
 
 namespace plimsoll::harness {
@@ -50,6 +50,41 @@ namespace {
              "tensor up %[5,33] input\n"
              "tensor d_s %[5,33] input\n"
              "d_gate %[5,33], d_up %[5,33] = geglu_grad(gate, up, d_s) @m backward\n"},
+    {.name = "gelu",
+     .body = "tensor x %[5,33] input\n"
+             "s %[5,33] = gelu(x) {approximate='none'} @m forward\n"},
+    // Both sides of every change of form, and far out.
+    {.name = "gelu_far_out",
+     .body = "tensor x %[1,16] input\n"
+             "s %[1,16] = gelu(x) {approximate='none'} @m forward\n",
+     .given = {{"x", {-50, -13, -9, -5.5, -4, -3, -1, -0.0625, 0.03125, 0.5, 2, 3.5, 4.5, 6, 9, 100}}}},
+    {.name = "gelu_by_tanh",
+     .body = "tensor x %[5,33] input\n"
+             "s %[5,33] = gelu(x) {approximate='tanh'} @m forward\n"},
+    {.name = "gelu_grad",
+     .body = "tensor x %[5,33] input\n"
+             "tensor d_s %[5,33] input\n"
+             "d_x %[5,33] = gelu_grad(x, d_s) {approximate='none'} @m backward\n"},
+    {.name = "gelu_grad_far_out",
+     .body = "tensor x %[1,8] input\n"
+             "tensor d_s %[1,8] input\n"
+             "d_x %[1,8] = gelu_grad(x, d_s) {approximate='none'} @m backward\n",
+     .given = {{"x", {-50, -9, -5, -0.75, 0, 4, 8, 100}}}},
+    {.name = "gelu_grad_by_tanh",
+     .body = "tensor x %[5,33] input\n"
+             "tensor d_s %[5,33] input\n"
+             "d_x %[5,33] = gelu_grad(x, d_s) {approximate='tanh'} @m backward\n"},
+    {.name = "tanh",
+     .body = "tensor x %[5,33] input\n"
+             "y %[5,33] = tanh(x) @m forward\n"},
+    {.name = "tanh_far_out",
+     .body = "tensor x %[1,8] input\n"
+             "y %[1,8] = tanh(x) @m forward\n",
+     .given = {{"x", {-100, -9, -4, -1e-4, 1e-3, 2.5, 7, 30}}}},
+    {.name = "tanh_grad",
+     .body = "tensor y %[5,33] input\n"
+             "tensor d_y %[5,33] input\n"
+             "d_x %[5,33] = tanh_grad(y, d_y) @m backward\n"},
     {.name = "scale",
      .body = "tensor x %[5,33] input\n"
              "y %[5,33] = scale(x) {factor=0.3} @m forward\n"},

@@ -59,6 +59,41 @@ void ref_rms_norm_grad(const Site& s) {
   }
 }
 
+void ref_layer_norm(const Site& s) {
+  const size_t width = s.dim(1, 0);
+  for (size_t r = 0; r < s.dim(0, 0); ++r) {
+    double mean = 0, squares = 0;
+    for (size_t i = r * width; i < (r + 1) * width; ++i) mean += s.in(0)[i] / static_cast<double>(width);
+    for (size_t i = r * width; i < (r + 1) * width; ++i) squares += std::pow(s.in(0)[i] - mean, 2);
+    const double rstd = 1 / std::sqrt(squares / static_cast<double>(width) + s.op.attr_float("eps"));
+    for (size_t i = r * width; i < (r + 1) * width; ++i)
+      s.out(0)[i] = (s.in(0)[i] - mean) * rstd * s.in(1)[i % width] + s.in(2)[i % width];
+    s.out(1)[2 * r] = mean;
+    s.out(1)[2 * r + 1] = rstd;
+  }
+}
+
+void ref_layer_norm_grad(const Site& s) {
+  const size_t width = s.dim(1, 0);
+  const auto n = static_cast<double>(width);
+  Values no_gradient(width);
+  Values& d_weight = s.op.has_output(1) ? s.gradient(1) : no_gradient;
+  for (size_t r = 0; r < s.dim(0, 0); ++r) {
+    const auto normal = [&](size_t i) { return (s.in(0)[i] - s.in(2)[2 * r]) * s.in(2)[2 * r + 1]; };
+    const auto weighted = [&](size_t i) { return s.in(3)[i] * s.in(1)[i % width]; };
+    double mean = 0, product = 0;  // of the weighted gradient, and of that times the normalised x
+    for (size_t i = r * width; i < (r + 1) * width; ++i) {
+      mean += weighted(i) / n;
+      product += weighted(i) * normal(i) / n;
+      d_weight[i % width] += s.in(3)[i] * normal(i);
+    }
+    for (size_t i = r * width; s.op.has_output(0) && i < (r + 1) * width; ++i) {
+      s.out(0)[i] = s.in(2)[2 * r + 1] * (weighted(i) - mean - normal(i) * product);
+      if (s.op.has_input(4)) s.out(0)[i] += s.in(4)[i];
+    }
+  }
+}
+
 void ref_linear(const Site& s) {
   const size_t in = s.dim(1, 1);
   const size_t out = s.dim(1, 0);
@@ -245,7 +280,7 @@ void ref_relu_grad(const Site& s) {
 }
 
 // The tanh form, and its derivative.
-std::pair<double, double> gelu(double x) {
+std::pair<double, double> gelu_by_tanh(double x) {
   const double c = std::sqrt(2 / std::numbers::pi);
   const double tanh = std::tanh(c * (x + 0.044715 * x * x * x));
   return {0.5 * x * (1 + tanh),
@@ -253,15 +288,37 @@ std::pair<double, double> gelu(double x) {
 }
 
 void ref_geglu(const Site& s) {
-  for (size_t i = 0; i < s.in(0).size(); ++i) s.out(0)[i] = gelu(s.in(0)[i]).first * s.in(1)[i];
+  for (size_t i = 0; i < s.in(0).size(); ++i) s.out(0)[i] = gelu_by_tanh(s.in(0)[i]).first * s.in(1)[i];
 }
 
 void ref_geglu_grad(const Site& s) {
   for (size_t i = 0; i < s.in(0).size(); ++i) {
-    const auto [value, derivative] = gelu(s.in(0)[i]);
+    const auto [value, derivative] = gelu_by_tanh(s.in(0)[i]);
     s.out(0)[i] = s.in(2)[i] * s.in(1)[i] * derivative;
     s.out(1)[i] = s.in(2)[i] * value;
   }
+}
+
+std::pair<double, double> gelu(const Site& s, double x) {
+  if (s.op.attr_text("approximate") == "tanh") return gelu_by_tanh(x);
+  const double below = 0.5 * std::erfc(-x / std::numbers::sqrt2);
+  return {x * below, below + x * std::exp(-x * x / 2) / std::sqrt(2 * std::numbers::pi)};
+}
+
+void ref_gelu(const Site& s) {
+  for (size_t i = 0; i < s.in(0).size(); ++i) s.out(0)[i] = gelu(s, s.in(0)[i]).first;
+}
+
+void ref_gelu_grad(const Site& s) {
+  for (size_t i = 0; i < s.in(0).size(); ++i) s.out(0)[i] = s.in(1)[i] * gelu(s, s.in(0)[i]).second;
+}
+
+void ref_tanh(const Site& s) {
+  for (size_t i = 0; i < s.in(0).size(); ++i) s.out(0)[i] = std::tanh(s.in(0)[i]);
+}
+
+void ref_tanh_grad(const Site& s) {
+  for (size_t i = 0; i < s.in(0).size(); ++i) s.out(0)[i] = s.in(1)[i] * (1 - s.in(0)[i] * s.in(0)[i]);
 }
 
 void ref_scale(const Site& s) {

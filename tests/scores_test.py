@@ -142,6 +142,86 @@ class Scores(CommandTest):
         self.assertTrue(all(row["label"] in config["label2id"] and abs(sum(row["probabilities"]) - 1) < 1e-9
                             for row in said))
 
+    def encoder(self, name, family="bert", **changes):
+        """A classifier by a tiny encoder with dropout, over pairs of texts."""
+        folder = self.folder / f"tiny_{family}"
+        folder.mkdir(exist_ok=True)
+        shutil.copy(ROOT / "tests/golden/tokenizers/bert_cased.json", folder / "tokenizer.json")
+        (folder / "config.json").write_text(json.dumps({
+            "model_type": family, "vocab_size": 1600, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
+            "intermediate_size": 64, "max_position_embeddings": 64, "initializer_range": 0.1, "pad_token_id": 0}))
+        rows = [{"sentence1": sentence(i), "sentence2": row["text"], "label": row["label"]} for i, row in enumerate(texts(40))]
+        data = {"train": write_rows(self.folder / "two_texts.jsonl", rows), "eval": 20, "max_length": 48}
+        return self.classifier(name, **{"model": str(folder), "data": data, **changes})
+
+    def test_encoders_learn_pairs_of_texts_in_the_planned_bytes_and_are_evaluated(self):
+        for family, head in (("bert", "classifier.weight"), ("roberta", "classifier.out_proj.weight")):
+            recipe, out = self.encoder(family, family, schedule={"max_steps": 60, "warmup": 4})
+            output("train", recipe, "--quiet")
+            done = json.loads((out / "run.json").read_text())
+            self.assertEqual(done["planned"]["device_arena_bytes"], done["measured"]["device_arena_bytes"])
+            self.assertGreaterEqual(lines(out / "eval.jsonl")[-1]["accuracy"], 0.9)
+            config = json.loads((out / "config.json").read_text())
+            self.assertEqual(config["architectures"], [{"bert": "Bert", "roberta": "Roberta"}[family] + "ForSequenceClassification"])
+            self.assertLessEqual({head, f"{family}.encoder.layer.1.attention.self.key.bias"}, names_in(out / "model.safetensors"))
+            told = json.loads(output("eval", out, "--json"))
+            self.assertAlmostEqual(told["loss"], lines(out / "eval.jsonl")[-1]["loss"], places=4)
+
+    def test_an_encoder_reads_texts_between_the_tokens_of_its_tokenizer(self):
+        recipe, _ = self.encoder("rows")
+        row = json.loads(output("plan", recipe, "--dump", "rows").splitlines()[0])
+        self.assertEqual((row["ids"][0], row["ids"][-1], row["ids"][row["second"] - 1]), (2, 3, 3))
+        dump = output("plan", recipe, "--dump", "graph")
+        for words in ("token_type_ids", "layer_norm(", "gelu(", "tanh(", "causal=0", "dropout="):
+            self.assertIn(words, dump)
+
+    def test_splits_recomputation_and_offload_of_an_encoder_draw_the_same(self):
+        short = {"schedule": {"max_steps": 3, "warmup": 1}}
+        losses, weights = {}, {}
+        for micro in (1, 3, 8):
+            recipe, out = self.encoder(f"split_{micro}", batch={"micro": micro}, **short)
+            output("train", recipe, "--quiet")
+            losses[micro] = [step["loss"] for step in lines(out / "metrics.jsonl")]
+        for micro in (1, 3):
+            for ours, whole in zip(losses[micro], losses[8]):
+                self.assertAlmostEqual(ours, whole, delta=1e-4)
+        for name, memory in (("free", {}), ("tight", {"recompute": "block", "offload": ["states"], "disk": "1GiB"})):
+            recipe, out = self.encoder(name, "roberta", batch={"micro": 2}, memory=memory, **short)
+            output("train", recipe, "--quiet")
+            weights[name] = (out / "model.safetensors").read_bytes()
+        self.assertEqual(weights["free"], weights["tight"])
+
+    def test_adapters_of_an_encoder_resume_bit_for_bit_and_merge(self):
+        base_recipe, base = self.encoder("encoder_base", schedule={"max_steps": 2, "warmup": 1})
+        output("train", base_recipe, "--quiet")
+        lora = {"method": {"type": "lora", "r": 4, "dropout": 0.1}, "schedule": {"max_steps": 8, "warmup": 1}, "save": {"every": 4}}
+        recipe, out = self.encoder("encoder_lora", **lora, model=str(base), init="weights")
+        output("train", recipe, "--quiet")
+        adapter = out / "adapter_model.safetensors"
+        config = json.loads((out / "adapter_config.json").read_text())
+        self.assertEqual(config["target_modules"], ["query", "key", "value", "dense"])
+        self.assertLessEqual({"base_model.model.classifier.bias", "base_model.model.bert.pooler.dense.lora_A.weight"}, names_in(adapter))
+        whole = adapter.read_bytes()
+        shutil.rmtree(out / "checkpoint-8")
+        output("train", recipe, "--quiet", "--resume")
+        self.assertEqual(adapter.read_bytes(), whole)
+        output("merge", out, "--out", self.folder / "merged_encoder")
+        rows = ["--data", self.folder / "two_texts.jsonl", "--set", "task=classify", "--set",
+                "classify.labels=[question, order, fact]", "--json"]
+        merged = json.loads(output("eval", self.folder / "merged_encoder", *rows))
+        beside = json.loads(output("eval", out, *rows))
+        self.assertAlmostEqual(merged["loss"], beside["loss"], places=4)
+
+    def test_what_an_encoder_cannot_do_is_refused(self):
+        recipe, out = self.encoder("refused")
+        model = str(self.folder / "tiny_bert")
+        for task in ("reward", "sft", "dpo", "seq2seq"):
+            other, _ = self.reward("other", model=model, task=task)
+            self.assertIn(f"an encoder: task: classify is for it, not {task}", output("plan", other, code=2))
+        self.assertIn("knows 64 positions", output("plan", recipe, "--set", "data.max_length=65", code=2))
+        output("train", recipe, "--quiet", "--set", "schedule.max_steps=1", "--set", "schedule.warmup=0")
+        self.assertIn("an encoder", output("generate", out, "--prompt", "river", code=2))
+
     def test_numbers_and_sets_of_classes_are_learnt_too(self):
         rows = [{"sentence": sentence(i), "label": float(i % 5)} for i in range(40)]
         data = {"train": write_rows(self.folder / "numbers.jsonl", rows), "eval": None}

@@ -30,7 +30,7 @@ TEST(MicroBatch, lays_sequences_on_one_axis_and_shifts_labels) {
   EXPECT_EQ(batch.live_tokens, 5);
   EXPECT_EQ(batch.live_sequences, 2);
   EXPECT_EQ(batch.target_tokens, 3);
-  EXPECT_EQ(batch.bytes(), (3 * 9 + 4 + 3) * 4);
+  EXPECT_EQ(batch.bytes(), (3 * 9 + 4 + 2 * 3) * 4);
 }
 
 TEST(MicroBatch, clearing_leaves_nothing_of_the_last_step) {

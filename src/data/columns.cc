@@ -74,7 +74,7 @@ std::vector<std::string> parts_of(RowFormat format) {
     case RowFormat::preference:
       return {"chosen", "rejected", "prompt", "margin", "message_role", "message_content"};
     case RowFormat::sentence_label:
-      return {"sentence", "label", "sentence2"};
+      return {"sentence", "label", "sentence2", "token_type_ids"};
   }
   throw InternalError("parts_of: no such format");
 }
@@ -217,7 +217,8 @@ void bind_sentences(std::span<const Column> columns, Names names, bool labelled,
     names["sentence"] = first;
     if (pair) names.emplace("sentence2", second);
   }
-  bind_parts(columns, names, where, {{"sentence", true}, {"sentence2", false}}, binding);
+  bind_parts(columns, names, where, {{"sentence", true}, {"sentence2", false}, {"token_type_ids", false}},
+             binding);
   // GLUE's own files name the label otherwise.
   for (const char* label : {"label", "gold_label", "is_duplicate", "Quality", "score"})
     if (has(columns, label)) names.emplace("label", label);

@@ -17,6 +17,7 @@ EffectiveBatch::EffectiveBatch(int64_t sequences, const SequenceShape& shape)
   starts_.reserve(documents + 1);
   rows_.reserve(documents);
   placed_.reserve(documents);
+  seconds_.reserve(documents);
   clear();
 }
 
@@ -27,6 +28,7 @@ void EffectiveBatch::clear() {
   starts_.assign(1, 0);
   rows_.clear();
   placed_.clear();
+  seconds_.clear();
   packer_.clear();
   target_tokens_ = truncated_rows_ = skipped_rows_ = damaged_rows_ = 0;
   first_damage_.clear();
@@ -59,6 +61,7 @@ bool EffectiveBatch::add(const Example& example, int64_t row) {
     starts_.push_back(first + example.end_of(i));
     rows_.push_back(row);
     placed_.push_back(place);
+    seconds_.push_back(static_cast<int32_t>(example.second));
   }
   target_tokens_ += example.targets;
   return true;
@@ -88,12 +91,14 @@ void EffectiveBatch::fill(int64_t step, MicroBatch& out) const {
     for (int64_t document = 0; document < sequences(); ++document)
       if (placed_[static_cast<size_t>(document)] == sequence)
         out.append(ids(document), labels(document), static_cast<int32_t>(document),
-                   std::span(targets_).subspan(static_cast<size_t>(document) * targets_each_, targets_each_));
+                   std::span(targets_).subspan(static_cast<size_t>(document) * targets_each_, targets_each_),
+                   seconds_[static_cast<size_t>(document)]);
 }
 
 int64_t EffectiveBatch::planned_bytes(int64_t sequences, const SequenceShape& shape) {
   return 2 * sequences * shape.tokens * static_cast<int64_t>(sizeof(int32_t)) +
          sequences * shape.documents * shape.targets * static_cast<int64_t>(sizeof(float)) +
+         sequences * shape.documents * static_cast<int64_t>(sizeof(int32_t)) +
          (3 * sequences * shape.documents + 2 * sequences + 1) * static_cast<int64_t>(sizeof(int64_t));
 }
 

@@ -69,7 +69,8 @@ class EffectiveBatch {
   std::vector<float> targets_;   // of the documents in order, `targets_each_` of each
   std::vector<int64_t> starts_;  // one more than sequences
   std::vector<int64_t> rows_;
-  std::vector<int64_t> placed_;  // sequence of each document
+  std::vector<int64_t> placed_;   // sequence of each document
+  std::vector<int32_t> seconds_;  // where in each document a second text begins; -1: nowhere
   size_t targets_each_ = 0;
   Packer packer_;
   int64_t target_tokens_ = 0;

@@ -39,6 +39,8 @@ void require_known_ids(const std::vector<int32_t>& ids, int64_t vocab_size,
                    " (vocab_size in config.json). Tokenizer and model do not belong together.");
 }
 
+}  // namespace
+
 // A list of ids that the file holds.
 std::vector<int32_t> ready_ids(const nlohmann::ordered_json& list, int64_t vocab_size,
                                const std::function<std::string()>& where) {
@@ -56,8 +58,6 @@ std::vector<int32_t> ready_ids(const nlohmann::ordered_json& list, int64_t vocab
   }
   return ids;
 }
-
-}  // namespace
 
 const nlohmann::ordered_json& part_of(const Row& row, const std::vector<std::string>& parts,
                                       std::string_view part) {
@@ -106,6 +106,7 @@ void ExampleEncoder::encode(const Row& row, const std::function<std::string()>& 
   example.damage.clear();
   example.ends.clear();
   example.values.clear();
+  example.second = -1;
   example.whole_length = example.targets = 0;
   example.bytes = bytes_of(row);
   try {
@@ -308,28 +309,6 @@ void ExampleEncoder::encode_pair(const Row& row, const std::function<std::string
   example.targets = std::equal(chosen, between, between, example.ids.end()) ? 0 : 1;
 }
 
-void ExampleEncoder::encode_labelled(const Row& row, const std::function<std::string()>& where,
-                                     Example& example) const {
-  Example one;
-  if (!options_.ready) one.ids = options_.begin;
-  for (const char* part : {"sentence", "sentence2"}) {
-    const nlohmann::ordered_json& text = part_of(row, options_.parts, part);
-    if (text.is_null()) continue;
-    if (options_.ready) {
-      one.ids = ready_ids(text, options_.vocab_size, where);
-      continue;
-    }
-    if (!text.is_string())
-      throw DamagedError(where() + ": '" + part + "' is " + describe_kind(text) + ", a text is expected.");
-    tokenize_(text.get_ref<const std::string&>(), one.ids);
-  }
-  if (!append(std::move(one), where, example)) return;
-  if (!options_.learns) return expect_nothing(example);
-  const nlohmann::ordered_json label = part_of(row, options_.parts, "label");
-  example.values = label_values(label, {options_.task, options_.labels}, where);
-  example.targets = 1;
-}
-
 void ExampleEncoder::fit(const std::function<std::string()>& where, Example& example) const {
   if (static_cast<int64_t>(example.ids.size()) <= options_.max_length) return;
   switch (options_.too_long) {
@@ -343,14 +322,18 @@ void ExampleEncoder::fit(const std::function<std::string()>& where, Example& exa
       example.labels.clear();
       return;
     case TooLong::refuse:
-      throw DamagedError(where() + ": has " + std::to_string(example.ids.size()) +
-                         " tokens, more than data.max_length: " + std::to_string(options_.max_length) +
-                         ", and data.truncation is refuse.");
+      refuse_long(std::ssize(example.ids), where);
   }
+}
+
+void ExampleEncoder::refuse_long(int64_t tokens, const std::function<std::string()>& where) const {
+  throw DamagedError(where() + ": has " + std::to_string(tokens) + " tokens, more than data.max_length: " +
+                     std::to_string(options_.max_length) + ", and data.truncation is refuse.");
 }
 
 void ExampleEncoder::truncate(std::vector<int32_t>& tokens) const {
   const auto excess = static_cast<std::ptrdiff_t>(tokens.size()) - options_.max_length;
+  if (excess <= 0) return;  // labels of a text that is scored: there are none
   if (options_.too_long == TooLong::lose_right)
     tokens.resize(static_cast<size_t>(options_.max_length));
   else

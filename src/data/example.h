@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "data/columns.h"
 #include "tasks/task.h"
 #include "template/chat_template.h"
+#include "text/affixes.h"
 
 namespace plimsoll {
 
@@ -32,6 +34,7 @@ struct Example {
   int64_t targets = 0;
   std::string damage = {};         // why the row could not be read; then the rest means nothing
   std::vector<int64_t> ends = {};  // of the sequences in `ids`; empty: it is one
+  int64_t second = -1;             // where the ids of a second text begin, of token type 1; -1: nowhere
   std::vector<float> values = {};  // numbers of each sequence, where the task has some
 
   [[nodiscard]] int64_t sequences() const { return ends.empty() ? 1 : static_cast<int64_t>(ends.size()); }
@@ -50,12 +53,19 @@ void append_target(const std::vector<int32_t>& ids, int32_t start, Example& exam
 // What becomes of a sequence that is too long: it loses an end, teaches nothing, or is an error.
 enum class TooLong : uint8_t { lose_left, lose_right, drop, refuse };
 
+// Cuts two texts to `room` tokens together, as tokenizers' longest_first does: the longer one loses first.
+void cut_pair(int64_t room, TooLong too_long, std::vector<int32_t>& first, std::vector<int32_t>& second);
+
 // Cuts a text that is longer: an end is lost, the last token kept where it `ends` the text.
 void cut_text(int64_t length, TooLong too_long, bool ends, std::vector<int32_t>& ids);
 
 // The cell of a part; null where the rows have none.
 const nlohmann::ordered_json& part_of(const Row& row, const std::vector<std::string>& parts,
                                       std::string_view part);
+
+// A list of ids that a cell holds, all below `vocab_size`. Throws DamagedError that starts with where().
+std::vector<int32_t> ready_ids(const nlohmann::ordered_json& list, int64_t vocab_size,
+                               const std::function<std::string()>& where);
 
 struct ExampleOptions {
   RowFormat format = RowFormat::text;
@@ -71,8 +81,13 @@ struct ExampleOptions {
   std::string message_role = {}, message_content = {};  // keys of messages that are not the usual ones
   int64_t vocab_size = 0;  // rows of the embedding: ids of a file must be below it
   TaskSpec task = {};
-  bool ready = false;                    // rows of tasks that score sequences are token ids
-  bool learns = true;                    // false: rows are to be scored, whatever label or margin they have
+  bool ready = false;  // rows of tasks that score sequences are token ids
+  std::optional<Affixes> around =
+      {};  // what stands around the texts that an encoder scores, and between them
+  std::optional<int32_t> padding =
+      {};                   // that ready ids may end with, which an encoder would read; none: they stay
+  int64_t token_types = 0;  // that the model knows; 0: it has none
+  bool learns = true;       // false: rows are to be scored, whatever label or margin they have
   std::vector<std::string> labels = {};  // names of the classes, where they have some
 };
 
@@ -108,6 +123,13 @@ class ExampleEncoder {
   void encode_preferred(const nlohmann::ordered_json& prompt, const nlohmann::ordered_json& answer,
                         const std::function<std::string()>& where, Example& one, size_t& prompt_ends) const;
   void encode_labelled(const Row& row, const std::function<std::string()>& where, Example& example) const;
+  // One or two texts with what stands around them, cut to the length; without ids where the row is left out.
+  void encode_framed(const std::vector<std::string_view>& texts, const std::function<std::string()>& where,
+                     Example& one) const;
+  void encode_ready(const Row& row, const std::function<std::string()>& where, Example& one) const;
+  // Token types of ready ids: 0 up to a second text, then 1.
+  void read_types(const nlohmann::ordered_json& types, const std::function<std::string()>& where,
+                  Example& one) const;
   // What stands for the numbers that the loss would read, where nothing is learnt from the scores.
   void expect_nothing(Example& example) const;
   // A prompt, which may be null, with its answer: two texts, or two lists of messages.
@@ -123,6 +145,7 @@ class ExampleEncoder {
   // As one text; what is learnt begins where its tokens and those of the prompt alone part.
   void encode_joined(const std::string& prompt, const std::string& response, Example& example) const;
   void fit(const std::function<std::string()>& where, Example& example) const;
+  [[noreturn]] void refuse_long(int64_t tokens, const std::function<std::string()>& where) const;
 
   ExampleOptions options_;
   Tokenize tokenize_;

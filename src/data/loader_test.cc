@@ -193,8 +193,8 @@ TEST(Loader, memory_is_planned_from_batch_length_and_window) {
       plan_loader_memory(dataset, subset, {.max_length = 128}, {.effective = 16, .prefetch = 2});
   const LoaderMemory large =
       plan_loader_memory(dataset, subset, {.max_length = 256}, {.effective = 16, .prefetch = 5});
-  EXPECT_EQ(small.queue_bytes, 3 * (2 * 16 * 128 * 4 + (3 * 16 + 2 * 16 + 1) * 8));
-  EXPECT_EQ(large.queue_bytes, 6 * (2 * 16 * 256 * 4 + (3 * 16 + 2 * 16 + 1) * 8));
+  EXPECT_EQ(small.queue_bytes, 3 * (2 * 16 * 128 * 4 + 16 * 4 + (3 * 16 + 2 * 16 + 1) * 8));
+  EXPECT_EQ(large.queue_bytes, 6 * (2 * 16 * 256 * 4 + 16 * 4 + (3 * 16 + 2 * 16 + 1) * 8));
   EXPECT_EQ(small.rows_bytes, large.rows_bytes);
   EXPECT_EQ(small.resident_bytes(), small.queue_bytes + small.rows_bytes);
   EXPECT_GT(small.rows_bytes, static_cast<int64_t>(prompt_lines(100).size()));

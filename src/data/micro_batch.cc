@@ -14,6 +14,7 @@ MicroBatch::MicroBatch(int64_t sequences, const SequenceShape& shape)
       positions(input_ids.size()),
       seq_starts(static_cast<size_t>(sequences * shape.documents + 1)),
       sample_in_batch(static_cast<size_t>(sequences * shape.documents)),
+      seconds(sample_in_batch.size()),
       targets(sample_in_batch.size() * static_cast<size_t>(shape.targets)),
       sequences_(sequences) {
   clear();
@@ -25,12 +26,13 @@ void MicroBatch::clear() {
   std::fill(positions.begin(), positions.end(), 0);
   std::fill(seq_starts.begin(), seq_starts.end(), 0);
   std::fill(sample_in_batch.begin(), sample_in_batch.end(), 0);
+  std::fill(seconds.begin(), seconds.end(), -1);
   std::fill(targets.begin(), targets.end(), 0.0F);
   live_tokens = live_sequences = target_tokens = 0;
 }
 
 void MicroBatch::append(std::span<const int32_t> ids, std::span<const int32_t> aligned_labels, int32_t sample,
-                        std::span<const float> its_targets) {
+                        std::span<const float> its_targets, int32_t second) {
   const auto start = static_cast<size_t>(live_tokens);
   const auto sequence = static_cast<size_t>(live_sequences);
   check_internal(ids.size() == aligned_labels.size() && !ids.empty(),
@@ -46,6 +48,7 @@ void MicroBatch::append(std::span<const int32_t> ids, std::span<const int32_t> a
   target_tokens += std::count_if(aligned_labels.begin() + 1, aligned_labels.end(),
                                  [](int32_t label) { return label != kIgnoreLabel; });
   sample_in_batch[sequence] = sample;
+  seconds[sequence] = second;
   check_internal(its_targets.size() * sample_in_batch.size() == targets.size(),
                  "a sequence has other targets than its micro-batch");
   std::copy(its_targets.begin(), its_targets.end(),
@@ -57,7 +60,7 @@ void MicroBatch::append(std::span<const int32_t> ids, std::span<const int32_t> a
 
 int64_t MicroBatch::bytes() const {
   const size_t elements =
-      input_ids.size() + labels.size() + positions.size() + seq_starts.size() + sample_in_batch.size();
+      input_ids.size() + labels.size() + positions.size() + seq_starts.size() + 2 * sample_in_batch.size();
   return static_cast<int64_t>(elements * sizeof(int32_t) + targets.size() * sizeof(float));
 }
 

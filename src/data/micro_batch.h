@@ -23,7 +23,8 @@ class MicroBatch {
   std::vector<int32_t> positions;        // [T] within the sequence, 0 beyond the live tokens
   std::vector<int32_t> seq_starts;       // [B+1] of live sequences; then live_tokens
   std::vector<int32_t> sample_in_batch;  // [B] number within the effective batch; 0 beyond the live sequences
-  std::vector<float> targets;  // [B, ..] numbers that came with the sequence; 0 beyond the live ones
+  std::vector<int32_t> seconds;  // [B] where in a sequence a second text begins, of token type 1; -1: nowhere
+  std::vector<float> targets;    // [B, ..] numbers that came with the sequence; 0 beyond the live ones
   int64_t live_tokens = 0;
   int64_t live_sequences = 0;  // documents
   int64_t target_tokens = 0;
@@ -33,7 +34,7 @@ class MicroBatch {
   // Appends a sequence with labels aligned to its ids, which are shifted by one here. InternalError when it
   // does not fit.
   void append(std::span<const int32_t> ids, std::span<const int32_t> aligned_labels, int32_t sample,
-              std::span<const float> its_targets = {});
+              std::span<const float> its_targets = {}, int32_t second = -1);
   // Sequences there is room for.
   [[nodiscard]] int64_t sequences() const { return sequences_; }
   // Heap bytes.

@@ -98,6 +98,64 @@ TEST(Samples, labels_are_classes_by_number_or_name) {
     EXPECT_THROW(one(bad), DamagedError) << bad.dump();
 }
 
+// [CLS] 1, [SEP] 2, as BERT has them.
+ExampleOptions framed(int64_t max_length = 16, TooLong too_long = TooLong::lose_right) {
+  ExampleOptions options = labelled(ClassProblem::one_of, 3);
+  options.parts = {"sentence", "label", "sentence2"};
+  options.max_length = max_length;
+  options.too_long = too_long;
+  options.around = Affixes{{1}, {2}, PairAffixes{{1}, {2}, {2}, 1}};
+  options.token_types = 2;
+  options.padding = 0;
+  return options;
+}
+
+TEST(Samples, an_encoder_reads_what_its_tokenizer_puts_around_texts) {
+  const Example one = encode(framed(), {"ab", 0, nullptr});
+  EXPECT_EQ(one.ids, (std::vector<int32_t>{1, 10, 11, 2}));
+  EXPECT_EQ(one.second, -1);
+  const Example two = encode(framed(), {"ab", 0, "c"});
+  EXPECT_EQ(two.ids, (std::vector<int32_t>{1, 10, 11, 2, 12, 2}));
+  EXPECT_EQ(two.second, 4);
+  EXPECT_FALSE(two.truncated());
+}
+
+TEST(Samples, the_longer_of_two_texts_is_cut_first_and_what_stands_around_them_stays) {
+  const auto ids = [](int64_t length, TooLong too_long, const char* a, const char* b) {
+    return encode(framed(length, too_long), {a, 0, b}).ids;
+  };
+  EXPECT_EQ(ids(8, TooLong::lose_right, "abcdef", "ab"), (std::vector<int32_t>{1, 10, 11, 12, 2, 10, 11, 2}));
+  EXPECT_EQ(ids(8, TooLong::lose_left, "ab", "abcdef"), (std::vector<int32_t>{1, 10, 11, 2, 13, 14, 15, 2}));
+  EXPECT_EQ(ids(8, TooLong::lose_right, "abcd", "abcd"), (std::vector<int32_t>{1, 10, 11, 2, 10, 11, 12, 2}))
+      << "an odd one is the second's";
+  EXPECT_TRUE(ids(5, TooLong::drop, "abcd", "abcd").empty());
+  EXPECT_EQ(encode(framed(8), {"abcdef", 0, "ab"}).whole_length, 11);
+  EXPECT_THROW(ids(2, TooLong::lose_right, "a", "b"), UsageError);
+  EXPECT_THROW(ids(8, TooLong::refuse, "abcdef", "abc"), DamagedError);
+  ExampleOptions options = framed();
+  options.token_types = 1;
+  EXPECT_THROW(encode(options, {"a", 0, "b"}), UsageError) << "the model has one type";
+  options.around->pair.reset();
+  EXPECT_THROW(encode(options, {"a", 0, "b"}), UsageError);
+}
+
+TEST(Samples, ready_ids_of_an_encoder_have_types_and_lose_their_padding) {
+  ExampleOptions options = framed();
+  options.ready = true;
+  options.parts = {"sentence", "label", "token_type_ids"};
+  options.vocab_size = 20;
+  const Example one = encode(options, {{1, 9, 2, 8, 2, 0, 0}, 0, {0, 0, 0, 1, 1, 0, 0}});
+  EXPECT_EQ(one.ids, (std::vector<int32_t>{1, 9, 2, 8, 2}));
+  EXPECT_EQ(one.second, 3);
+  EXPECT_THROW(encode(options, {{1, 9, 2}, 0, {0, 1, 0}}), DamagedError);
+  EXPECT_THROW(encode(options, {{1, 9, 2}, 0, {0, 2, 2}}), DamagedError);
+  EXPECT_THROW(encode(options, {{1, 9, 2}, 0, {0, 1}}), DamagedError);
+  options.max_length = 3;
+  EXPECT_EQ(encode(options, {{1, 9, 2, 8}, 0, {0, 0, 0, 1}}).second, -1) << "cut off";
+  options.too_long = TooLong::lose_left;
+  EXPECT_EQ(encode(options, {{1, 9, 2, 8}, 0, {0, 0, 0, 1}}).second, 2);
+}
+
 TEST(Samples, labels_are_sets_or_numbers_where_the_problem_says_so) {
   EXPECT_EQ(encode(labelled(ClassProblem::any_of, 3), {"ab", {0, 2}, "c"}).values,
             (std::vector<float>{1, 0, 1}));

@@ -54,6 +54,15 @@ void check_present(const std::filesystem::path& index_path, const std::map<std::
   throw UsageError(message);
 }
 
+// As transformers names a model's encoder: the part of its heads' names that comes first.
+std::string encoder_prefix(const std::filesystem::path& folder) {
+  if (!std::filesystem::exists(folder / "config.json")) return "";
+  const json config = read_config(folder);
+  const auto type = config.find("model_type");
+  if (type == config.end()) return "";
+  return *type == "bert" ? "bert." : *type == "roberta" || *type == "xlm-roberta" ? "roberta." : "";
+}
+
 }  // namespace
 
 ModelFolder ModelFolder::open(const std::filesystem::path& folder, const std::string& stem) {
@@ -69,7 +78,26 @@ ModelFolder ModelFolder::open(const std::filesystem::path& folder, const std::st
   else
     no_weights(folder, stem);
   result.split_fused_gates();
+  result.name_encoder();
   return result;
+}
+
+void ModelFolder::name_encoder() {
+  std::string prefix;
+  if (contains("embeddings.word_embeddings.weight")) prefix = encoder_prefix(path_);
+  for (const std::string& name : names()) {
+    std::string now = name;
+    for (const auto& [before, after] : {std::pair{"LayerNorm.gamma", "weight"}, {"LayerNorm.beta", "bias"}})
+      if (now.ends_with(before)) now.replace(now.rfind('.') + 1, std::string::npos, after);
+    for (const char* part : {"embeddings.", "encoder.", "pooler."})
+      if (!prefix.empty() && name.starts_with(part)) now.insert(0, prefix);
+    if (now == name || contains(now)) continue;
+    StoredTensor tensor = find(name);
+    changed_.push_back(*tensor.entry);
+    changed_.back().name = now;
+    tensors_.erase(name);
+    tensors_[now] = {tensor.file, &changed_.back()};
+  }
 }
 
 void ModelFolder::split_fused_gates() {
@@ -83,10 +111,10 @@ void ModelFolder::split_fused_gates() {
     TensorEntry half = *fused.entry;
     half.shape = {fused.entry->shape[0] / 2, fused.entry->shape[1]};
     half.bytes = fused.entry->bytes / 2;
-    tensors_[name] = {fused.file, &halves_.emplace_back(half)};
+    tensors_[name] = {fused.file, &changed_.emplace_back(half)};
     half.name = up;
     half.offset += half.bytes;
-    tensors_[up] = {fused.file, &halves_.emplace_back(half)};
+    tensors_[up] = {fused.file, &changed_.emplace_back(half)};
   }
 }
 

@@ -20,7 +20,9 @@ struct StoredTensor {
 };
 
 // The weights of a folder: every shard open, headers read, no tensor bytes in memory. What older versions of
-// flash-linear-attention wrote as one, the rows of gate_proj and of up_proj, are two tensors here.
+// flash-linear-attention wrote as one, the rows of gate_proj and of up_proj, are two tensors here. Tensors of
+// a BERT or RoBERTa have the names that they have below a head, also where the folder holds the encoder
+// alone, and LayerNorm.weight and .bias are called so where they were gamma and beta.
 class ModelFolder {
  public:
   // `stem` is "model", or "adapter_model" for a PEFT folder. Throws UsageError when the folder has no
@@ -40,11 +42,12 @@ class ModelFolder {
   void add_all(const SafetensorsFile& file);
   void open_shards(const std::filesystem::path& index_path);
   void split_fused_gates();
+  void name_encoder();
 
   std::filesystem::path path_;
   std::map<std::string, SafetensorsFile> shards_;  // by file name; a map keeps addresses when it moves
   std::map<std::string, StoredTensor, std::less<>> tensors_;
-  std::deque<TensorEntry> halves_;  // addresses stay, as of the map
+  std::deque<TensorEntry> changed_;  // addresses stay, as of the map
 };
 
 // folder/config.json; `name` reads another one, such as generation_config.json or adapter_config.json.

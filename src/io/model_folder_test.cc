@@ -50,6 +50,29 @@ TEST(ModelFolder, stays_valid_when_moved) {
   EXPECT_EQ(value[0], 4.0F);
 }
 
+TEST(ModelFolder, tensors_of_an_encoder_have_the_names_that_they_have_below_a_head) {
+  const TestFolder folder;
+  const auto names = [&](const std::string& type, const std::string& before) {
+    std::filesystem::remove(folder.path() / "model.safetensors");
+    folder.write("config.json", R"({"model_type": ")" + type + R"("})");
+    SafetensorsWriter writer(folder.path() / "model.safetensors",
+                             {{before + "embeddings.LayerNorm.beta", DType::f32, Shape{1}},
+                              {before + "embeddings.word_embeddings.weight", DType::f32, Shape{1}}});
+    for (const TensorSpec& spec : writer.tensors())
+      writer.write(spec.name, std::as_bytes(std::span<const float>(std::vector<float>{1})));
+    writer.finish();
+    return ModelFolder::open(folder.path()).names();
+  };
+  for (const std::string before : {"", "bert."})
+    EXPECT_THAT(names("bert", before),
+                ElementsAre("bert.embeddings.LayerNorm.bias", "bert.embeddings.word_embeddings.weight"));
+  EXPECT_THAT(names("xlm-roberta", ""),
+              ElementsAre("roberta.embeddings.LayerNorm.bias", "roberta.embeddings.word_embeddings.weight"));
+  EXPECT_THAT(names("mpnet", ""),
+              ElementsAre("embeddings.LayerNorm.bias", "embeddings.word_embeddings.weight"))
+      << "a family that is not known keeps its prefix";
+}
+
 TEST(ModelFolder, fused_gates_of_old_gla_checkpoints_are_two_tensors) {
   const TestFolder folder;
   const std::string gate = "model.layers.0.mlp.gate_proj.weight", up = "model.layers.0.mlp.up_proj.weight";

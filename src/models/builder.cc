@@ -68,6 +68,13 @@ TensorId ModelBuilder::norm(TensorId x, const std::string& scope, int64_t width)
             scope + ".out")[0];
 }
 
+TensorId ModelBuilder::layer_norm(TensorId x, const std::string& scope, int64_t width, double eps) {
+  const TensorId weight = parameter(scope + ".weight", {width}, kNorm);
+  const TensorId bias = parameter(scope + ".bias", {width}, kBias);
+  return op(OpKind::layer_norm, {x, weight, bias}, {{"eps", eps}}, {kNewTensor, kNewTensor}, scope,
+            scope + ".out")[0];
+}
+
 TensorId ModelBuilder::cache_tensor(const std::string& name, int64_t rows, int64_t width) {
   const TensorId existing = graph_.find(name);
   if (existing != kNoTensor) return existing;

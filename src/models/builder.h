@@ -34,6 +34,8 @@ inline constexpr ParameterInfo kBias{.init = Initialiser::zeros, .decays = false
 inline constexpr ParameterInfo kEmbedding{.part = WeightPart::embedding};
 inline constexpr ParameterInfo kHead{.part = WeightPart::head};
 inline constexpr ParameterInfo kScoreHead{.origin = Origin::fresh, .part = WeightPart::head};
+inline constexpr ParameterInfo kScoreBias{
+    .origin = Origin::fresh, .init = Initialiser::zeros, .part = WeightPart::head, .decays = false};
 
 // Builds one forward graph. All parameters are born frozen; passes decide what trains.
 class ModelBuilder {
@@ -73,6 +75,8 @@ class ModelBuilder {
   void linear_into(TensorId out, TensorId x, const std::string& scope, int64_t in);
   // RMS norm over groups of `width` values, by `scope`.weight.
   TensorId norm(TensorId x, const std::string& scope, int64_t width);
+  // Layer norm of rows of `width` values, by `scope`.weight and `scope`.bias.
+  TensorId layer_norm(TensorId x, const std::string& scope, int64_t width, double eps);
   // Attention over what is cached for `scope`, with k and v [T, K*D] appended; o [T, N*D]. `bias_table` may
   // be none.
   TensorId cached_attention(TensorId q, TensorId k, TensorId v, Attrs attrs, TensorId bias_table,

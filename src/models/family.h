@@ -2,6 +2,7 @@
 // families.def lists them.
 #pragma once
 
+#include <array>
 #include <string_view>
 
 #include "models/builder.h"
@@ -24,6 +25,11 @@ struct FamilyRule {
   // Where another text is read before one is written: caches what the writing asks of it.
   void (*encode)(ModelBuilder&) = nullptr;
   bool scores = true;  // there is such a model with a head that scores sequences
+  // That head: its module, and whether it has a bias.
+  std::string_view score = "score";
+  bool score_bias = false;
+  // Other architectures whose folders such a model is made of.
+  std::array<std::string_view, 2> also_read = {};
 };
 
 #define FAMILY(name) extern const FamilyRule name##_family;

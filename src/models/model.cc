@@ -26,6 +26,15 @@ ModelBuilder begin(const ModelSpec& spec, const BatchShape& shape, DType dtype, 
   return b;
 }
 
+// A graph whose head is that for next tokens.
+ModelBuilder begin_text(const ModelSpec& spec, const BatchShape& shape, DType dtype, Mode mode,
+                        std::string name, const CacheShape& cache = {}) {
+  if (spec.encoder)
+    throw UsageError("the model is a " + spec.architecture +
+                     ", an encoder, which says no next tokens here: it is for task: classify");
+  return begin(spec, shape, dtype, mode, std::move(name), cache);
+}
+
 // What follows has a row for each sequence.
 AxisId begin_sequences(ModelBuilder& b) {
   const AxisId axis = b.graph().add_axis(kSequenceAxisName);
@@ -35,24 +44,27 @@ AxisId begin_sequences(ModelBuilder& b) {
 }
 
 // The rows of x [T, H] that are scored.
-TensorId last_rows(ModelBuilder& b, TensorId x_TH) {
+TensorId scored_rows(ModelBuilder& b, TensorId x_TH) {
   const AxisId axis = begin_sequences(b);
-  const TensorId rows = b.input(b.graph().axis_input(axis, "last_rows"), {b.shape().sequences}, DType::i32);
+  const TensorId rows = b.input(b.graph().axis_input(axis, "scored_rows"), {b.shape().sequences}, DType::i32);
   return b.op1(OpKind::gather_rows, {x_TH, rows}, {{"rows_of", int64_t{kFirstAxis}}}, "model.norm",
                "model.norm.in");
 }
 
 TensorId score(ModelBuilder& b, TensorId x_BH, int64_t outputs, TensorId to) {
-  const TensorId weight = b.parameter("score.weight", {outputs, b.spec().hidden}, kScoreHead);
-  return b.op(OpKind::linear, {x_BH, weight, kNoTensor, kNoTensor, b.step()}, {{"scale", 1.0}}, {to}, "score",
-              "score.out")[0];
+  const FamilyRule& family = family_of(b.spec());
+  const std::string scope = score_module(b.spec());
+  const TensorId weight = b.parameter(scope + ".weight", {outputs, b.spec().hidden}, kScoreHead);
+  const TensorId bias = family.score_bias ? b.parameter(scope + ".bias", {outputs}, kScoreBias) : kNoTensor;
+  return b.op(OpKind::linear, {x_BH, weight, bias, kNoTensor, b.step()}, {{"scale", 1.0}}, {to}, scope,
+              scope + ".out")[0];
 }
 
 }  // namespace
 
 Graph build_loss(const ModelSpec& spec, const BatchShape& shape, DType dtype, int64_t chunk, Mode mode,
                  const std::string& loss_name) {
-  ModelBuilder b = begin(spec, shape, dtype, mode, "loss");
+  ModelBuilder b = begin_text(spec, shape, dtype, mode, "loss");
   const TensorId labels = b.input(b.graph().axis_input(b.axis(), "labels"), {text_tokens(b)}, DType::i32);
   const TensorId loss = b.graph().add_tensor({loss_name, {2}, DType::f64, Role::metric});
   const TensorId x_TH = family_of(spec).final_norm(b, family_of(spec).hidden(b));
@@ -62,7 +74,7 @@ Graph build_loss(const ModelSpec& spec, const BatchShape& shape, DType dtype, in
 }
 
 Graph build_logits(const ModelSpec& spec, const BatchShape& shape, DType dtype) {
-  ModelBuilder b = begin(spec, shape, dtype, Mode::evaluate, "logits");
+  ModelBuilder b = begin_text(spec, shape, dtype, Mode::evaluate, "logits");
   const TensorId logits = b.graph().add_tensor({"logits", {text_tokens(b), spec.vocab}, dtype, Role::metric});
   const TensorId x_TH = family_of(spec).final_norm(b, family_of(spec).hidden(b));
   b.op(OpKind::linear, {x_TH, b.head(), kNoTensor, kNoTensor}, {{"scale", 1.0}}, {logits}, "lm_head", "");
@@ -83,7 +95,8 @@ Graph build_written(const ModelSpec& spec, const GenerationShape& shape, DType d
                     const char* name, bool apart) {
   BatchShape batch{rows, 1, rows};
   if (spec.encoder_decoder) batch = {shape.source, 1, shape.source, rows, rows};
-  ModelBuilder b = begin(spec, batch, dtype, Mode::evaluate, name, {shape.capacity, shape.sequences, apart});
+  ModelBuilder b =
+      begin_text(spec, batch, dtype, Mode::evaluate, name, {shape.capacity, shape.sequences, apart});
   const TensorId last_row = b.input("last_row", {shape.sequences}, DType::i32);
   const TensorId logits =
       b.graph().add_tensor({"logits", {shape.sequences, spec.vocab}, dtype, Role::metric});
@@ -105,6 +118,8 @@ std::vector<Graph> build_generation(const ModelSpec& spec, const GenerationShape
   return programs;
 }
 
+std::string score_module(const ModelSpec& spec) { return std::string(family_of(spec).score); }
+
 ScoredGraph build_scores(const ModelSpec& spec, const BatchShape& shape, DType dtype, int64_t outputs,
                          Mode mode, const std::string& scores_name) {
   check_internal(family_of(spec).scores, "scores of a model that has none");
@@ -112,14 +127,14 @@ ScoredGraph build_scores(const ModelSpec& spec, const BatchShape& shape, DType d
   TensorId to = kNewTensor;
   if (!scores_name.empty())
     to = b.graph().add_tensor({scores_name, {shape.sequences, outputs}, dtype, Role::metric});
-  const TensorId x_BH = last_rows(b, family_of(spec).hidden(b));
+  const TensorId x_BH = scored_rows(b, family_of(spec).hidden(b));
   const TensorId scores = score(b, family_of(spec).final_norm(b, x_BH), outputs, to);
   return {std::move(b.graph()), scores};
 }
 
 LogProbGraph build_log_probs(const ModelSpec& spec, const BatchShape& shape, DType dtype, int64_t chunk,
                              Mode mode) {
-  ModelBuilder b = begin(spec, shape, dtype, mode, "log_probs");
+  ModelBuilder b = begin_text(spec, shape, dtype, mode, "log_probs");
   const TensorId labels = b.input("labels", {shape.tokens}, DType::i32);
   const TensorId starts = b.input_named("seq_starts");
   const TensorId x_TH = family_of(spec).final_norm(b, family_of(spec).hidden(b));
@@ -131,7 +146,7 @@ LogProbGraph build_log_probs(const ModelSpec& spec, const BatchShape& shape, DTy
 }
 
 int64_t count_parameters(const ModelSpec& spec, int64_t scores) {
-  if (scores == 0 && spec.scores_sequences) scores = std::max<int64_t>(spec.labels, 1);
+  if (scores == 0 && (spec.scores_sequences || spec.encoder)) scores = std::max<int64_t>(spec.labels, 1);
   const Graph graph = scores > 0 ? build_scores(spec, kSmallest, DType::f32, scores, Mode::evaluate, "").graph
                                  : build_loss(spec, kSmallest, DType::f32, 1, Mode::evaluate, "loss");
   int64_t total = 0;

@@ -34,8 +34,8 @@ std::vector<Graph> build_generation(const ModelSpec& spec, const GenerationShape
 inline constexpr AxisId kSequenceAxis = 1;
 inline constexpr const char* kSequenceAxisName = "sequences";
 
-// Forward pass to `outputs` scores of each sequence, by a head `score.weight` [outputs, H] that is fresh
-// where the checkpoint has none. It reads the rows that input `sequences.last_rows` i32 [B] names.
+// Forward pass to `outputs` scores of each sequence, by a head such as `score.weight` [outputs, H] that
+// is fresh where the checkpoint has none. It reads the rows that input `sequences.scored_rows` i32 [B] names.
 struct ScoredGraph {
   Graph graph;
   TensorId scores = kNoTensor;  // [B, outputs]
@@ -43,6 +43,9 @@ struct ScoredGraph {
 // `scores_name`: of a metric tensor that the scores remain in; empty: an activation.
 ScoredGraph build_scores(const ModelSpec& spec, const BatchShape& shape, DType dtype, int64_t outputs,
                          Mode mode, const std::string& scores_name);
+
+// The module of that head in a checkpoint.
+std::string score_module(const ModelSpec& spec);
 
 // Forward pass to what the model says of each sequence's labels: sums of log-probabilities f32 [B, 2] and
 // numbers of tokens [B, 2], of answers and of prompts (ops/linear_log_prob.h). `chunk`: rows of logits at a

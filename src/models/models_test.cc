@@ -60,6 +60,40 @@ TEST(ModelSpec, an_encoder_and_a_decoder_have_the_parameters_of_their_checkpoint
   for (const Graph& program : build_generation(spec, {8, 1, 3, 16}, DType::f32)) verify(program);
 }
 
+// bert-base-uncased and roberta-base, whose published counts have no head but a pooler each; ours has two
+// classes.
+TEST(ModelSpec, encoders_have_the_parameters_of_their_checkpoints) {
+  constexpr int64_t kHeadOfTwo = 2 * 768 + 2;
+  const ModelSpec bert = parse_model_spec({{"model_type", "bert"}}, "c");
+  EXPECT_EQ(count_parameters(bert, 2), 109'482'240 + kHeadOfTwo);
+  EXPECT_EQ(bert.longest_text(), 512);
+  const ModelSpec roberta = parse_model_spec({{"model_type", "roberta"},
+                                              {"vocab_size", 50265},
+                                              {"max_position_embeddings", 514},
+                                              {"type_vocab_size", 1}},
+                                             "c");
+  EXPECT_EQ(count_parameters(roberta, 2), 124'645'632 + kHeadOfTwo);
+  EXPECT_EQ(roberta.longest_text(), 512) << "positions begin behind the padding's";
+  for (const ModelSpec* spec : {&bert, &roberta}) {
+    const ScoredGraph scored = build_scores(*spec, {32, 4, 8}, DType::f32, 3, Mode::train, "");
+    verify(scored.graph);
+    EXPECT_EQ(scored.graph.tensor(scored.scores).shape, (Shape{4, 3}));
+    EXPECT_THROW(build_loss(*spec, {32, 4, 8}, DType::f32, 8, Mode::train, "loss"), UsageError);
+  }
+}
+
+TEST(ModelSpec, a_pooler_is_new_where_the_checkpoint_has_none) {
+  ModelSpec spec = parse_model_spec({{"model_type", "bert"}, {"num_hidden_layers", 1}}, "c");
+  const auto origin_of = [&](const std::string& name) {
+    const Graph graph = build_scores(spec, {32, 4, 8}, DType::f32, 3, Mode::train, "").graph;
+    return graph.tensor(graph.find(name)).parameter.origin;
+  };
+  EXPECT_EQ(origin_of("bert.pooler.dense.weight"), Origin::checkpoint);
+  EXPECT_EQ(origin_of("classifier.bias"), Origin::fresh);
+  spec.encoder->fresh_pooler = true;
+  EXPECT_EQ(origin_of("bert.pooler.dense.weight"), Origin::fresh);
+}
+
 // A model with that value is refused by the key's name.
 void expect_refused(nlohmann::json config, const char* key, const nlohmann::json& value) {
   config[key] = value;
@@ -87,6 +121,23 @@ TEST(ModelSpec, what_is_asked_and_not_supported_is_refused_by_name) {
   expect_refusal("initializer_range", 1e30);
   expect_refusal("rope_scaling", {{"rope_type", "linear"}, {"factor", 1e-300}});
   expect_refusal("num_key_value_heads", 3);
+}
+
+TEST(ModelSpec, what_an_encoder_asks_and_has_not_is_refused_by_name) {
+  const auto refused = [](const char* key, const nlohmann::json& value) {
+    expect_refused({{"model_type", "bert"}}, key, value);
+  };
+  refused("is_decoder", true);
+  refused("add_cross_attention", true);
+  refused("position_embedding_type", "relative_key");
+  refused("hidden_act", "silu");
+  refused("num_attention_heads", 7);
+  refused("hidden_dropout_prob", 1.0);
+  refused("pad_token_id", 30522);
+  expect_refused({{"model_type", "roberta"}}, "max_position_embeddings", 2);
+  EXPECT_THROW(
+      parse_model_spec({{"model_type", "bert"}, {"architectures", {"BertForTokenClassification"}}}, "c"),
+      UsageError);
 }
 
 // fla-hub/gla-1.3B-100B: everything at the defaults of GLAConfig.

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/regular_file.h"
+#include "base/strings.h"
 #include "base/units.h"
 #include "models/family.h"
 
@@ -21,9 +22,13 @@ void refuse_other_heads(const ConfigReader& in, const FamilyRule& family) {
   constexpr const char* kKey = "architectures";
   if (!in.has(kKey) || !in.at(kKey).is_array() || in.at(kKey).empty()) return;
   const std::string name = in.architecture();
-  if (name == family.architecture || (family.scores && name == scoring_architecture(family))) return;
-  in.fail("architecture '" + name + "' is not supported; supported for this model_type: " +
-          std::string(family.architecture) + (family.scores ? ", " + scoring_architecture(family) : ""));
+  std::vector<std::string> known = {std::string(family.architecture)};
+  if (family.scores) known.push_back(scoring_architecture(family));
+  for (const std::string_view other : family.also_read)
+    if (!other.empty()) known.emplace_back(other);
+  if (std::find(known.begin(), known.end(), name) == known.end())
+    in.fail("architecture '" + name +
+            "' is not supported; supported for this model_type: " + join(known, ", "));
 }
 
 // Keeps every sum of bytes in 63 bits: each number may be within its bounds and their product beyond all
@@ -116,6 +121,7 @@ ModelSpec ModelSpec::with_layers(int64_t count) const {
 }
 
 std::optional<int64_t> ModelSpec::longest_text() const {
+  if (encoder) return max_positions;
   if (rope.type == RopeType::dynamic || rope.type == RopeType::none) return std::nullopt;
   return max_positions;
 }

@@ -36,6 +36,23 @@ struct EncoderDecoderSpec {
   int64_t start_token = 0;                              // that a target begins with
 };
 
+// An encoder alone, of whose first token scores are made (BERT, RoBERTa). A sequence is [CLS] a [SEP] or
+// [CLS] a [SEP] b [SEP], in the model's own words.
+struct EncoderSpec {
+  enum class Activation : uint8_t { gelu, gelu_tanh, relu };
+  Activation activation = Activation::gelu;
+  int64_t token_types = 2;      // of first and second texts
+  int64_t position_rows = 512;  // of the table of learnt positions
+  bool counts_from_padding =
+      false;  // the first position is the padding's id plus 1, and padding is not counted
+  double layer_norm_eps = 1e-12;
+  double dropout = 0, attention_dropout = 0, head_dropout = 0;  // in training, wherever the family has it
+  // The layer between the first token and the head; empty: a part of the head. Checkpoints that were trained
+  // for words alone lack it: then it is new, as the head is.
+  std::string pooler;
+  bool fresh_pooler = false;
+};
+
 // Gated linear attention in place of softmax attention: a state [key_dim, value_dim] for each key-value head.
 struct LinearAttentionSpec {
   int64_t key_dim = 0, value_dim = 0;  // of a head
@@ -63,6 +80,7 @@ struct ModelSpec {
   std::optional<LinearAttentionSpec> linear_attention;
   std::vector<int64_t> windows;  // per layer: 0 = full causal attention, else the sliding window
   std::optional<EncoderDecoderSpec> encoder_decoder;  // `layers` counts those of both
+  std::optional<EncoderSpec> encoder;
 
   // Whether its layers are one stack of equals, so that a few of them tell of all.
   [[nodiscard]] bool is_one_stack() const { return !encoder_decoder; }

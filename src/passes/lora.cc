@@ -40,6 +40,8 @@ class LoraPass {
     for (const Op& op : ops) {
       const bool linear = op.kind == OpKind::linear && !is_reference(op) &&
                           input_tensor(result_, op, 1).parameter.part == WeightPart::body;
+      if (op.kind == OpKind::linear && input_tensor(result_, op, 1).parameter.origin == Origin::fresh)
+        targeted(op.scope);  // PEFT's all-linear may name it: it trains in full all the same
       if (linear) modules.insert(op.scope);
       if (linear && targeted(op.scope)) {
         adapt(op);

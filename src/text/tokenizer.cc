@@ -96,6 +96,8 @@ void Tokenizer::encode_text(std::string_view text, std::vector<int32_t>& out) co
   }
 }
 
+const Affixes& Tokenizer::affixes() const { return parts_->affixes; }
+
 std::unique_ptr<TokenSink> Tokenizer::start_decoding(std::string& out, bool eager) const {
   return parts_->decoder.start(out, eager);
 }

@@ -18,6 +18,8 @@
 #include <string_view>
 #include <vector>
 
+#include "text/affixes.h"
+
 namespace plimsoll {
 
 class TokenSink;
@@ -39,6 +41,9 @@ class Tokenizer {
   [[nodiscard]] std::vector<int32_t> encode(std::string_view text, bool add_special_tokens) const;
   // Appends to `out`.
   void encode_into(std::string_view text, bool add_special_tokens, std::vector<int32_t>& out) const;
+
+  // What the post-processor puts around texts.
+  [[nodiscard]] const Affixes& affixes() const;
 
   // Ids without a piece are skipped; bytes that are no UTF-8 become U+FFFD.
   [[nodiscard]] std::string decode(std::span<const int32_t> ids, bool skip_special_tokens) const;

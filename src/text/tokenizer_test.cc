@@ -14,6 +14,39 @@
 namespace plimsoll {
 namespace {
 
+Tokenizer with_post_processor(const char* json) {
+  return Tokenizer::from_json(
+      R"({"added_tokens": [], "model": {"type": "WordLevel", "vocab": {"a": 0, "[C]": 1,
+    "[S]": 2}, "unk_token": "a"}, "post_processor": )" +
+          std::string(json) + "}",
+      "test");
+}
+
+TEST(PostProcessor, says_what_stands_around_two_texts) {
+  const auto pair_of = [](const char* json) { return with_post_processor(json).affixes().pair; };
+  const auto bert = pair_of(R"({"type": "BertProcessing", "cls": ["[C]", 1], "sep": ["[S]", 2]})");
+  ASSERT_TRUE(bert);
+  EXPECT_EQ(bert->between, std::vector<int32_t>{2});
+  EXPECT_EQ(bert->second_type, 1);
+  const auto roberta = pair_of(R"({"type": "Sequence", "processors": [{"type": "ByteLevel"},
+    {"type": "RobertaProcessing", "cls": ["[C]", 1], "sep": ["[S]", 2]}]})");
+  ASSERT_TRUE(roberta);
+  EXPECT_EQ(roberta->between, (std::vector<int32_t>{2, 2}));
+  EXPECT_EQ(roberta->second_type, 0);
+  const auto by_template = [&](const std::string& parts) {
+    return pair_of(
+        (R"({"type": "TemplateProcessing", "single": [{"Sequence": {"id": "A", "type_id": 0}}], "pair": [)" +
+         parts + R"(], "special_tokens": {"[S]": {"id": "[S]", "ids": [2], "tokens": ["[S]"]}}})")
+            .c_str());
+  };
+  const std::string a = R"({"Sequence": {"id": "A", "type_id": 0}},)",
+                    b = R"({"Sequence": {"id": "B", "type_id": 1}})";
+  const std::string sep = R"({"SpecialToken": {"id": "[S]", "type_id": 0}},)";
+  EXPECT_EQ(by_template(a + sep + b)->between, std::vector<int32_t>{2});
+  EXPECT_FALSE(by_template(b + "," + sep + a.substr(0, a.size() - 1))) << "the second text first";
+  EXPECT_FALSE(by_template(a + b + "," + sep.substr(0, sep.size() - 1))) << "type 0 behind type 1";
+}
+
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::ThrowsMessage;

@@ -15,15 +15,23 @@ std::span<T> tensor_or_none(const Executor& program, const std::string& name) {
 
 }  // namespace
 
-AxisInputs::AxisInputs(const Executor& program, const std::string& prefix)
+AxisInputs::AxisInputs(const Executor& program, const std::string& prefix, std::optional<int64_t> padding)
     : input_ids_(program.tensor<int32_t>(prefix + "input_ids")),
       labels_(tensor_or_none<int32_t>(program, prefix + "labels")),
       positions_(program.tensor<int32_t>(prefix + "positions")),
       samples_(program.tensor<int32_t>(prefix + "samples")),
-      seq_starts_(program.tensor<int32_t>(prefix + "seq_starts")) {}
+      seq_starts_(program.tensor<int32_t>(prefix + "seq_starts")),
+      token_types_(tensor_or_none<int32_t>(program, prefix + "token_type_ids")),
+      position_ids_(tensor_or_none<int32_t>(program, prefix + "position_ids")),
+      padding_(static_cast<int32_t>(padding.value_or(-1))) {}
+
+void AxisInputs::count_positions(std::span<const int32_t> ids, std::span<int32_t> to) const {
+  int32_t counted = 0;
+  for (size_t i = 0; i < ids.size(); ++i) to[i] = padding_ + (ids[i] == padding_ ? 0 : ++counted);
+}
 
 AxisInputs::Live AxisInputs::write(const MicroBatch& batch, const Documents& which) {
-  for (const std::span<int32_t> zeros : {input_ids_, positions_, samples_})
+  for (const std::span<int32_t> zeros : {input_ids_, positions_, samples_, token_types_, position_ids_})
     std::fill(zeros.begin(), zeros.end(), 0);
   std::fill(labels_.begin(), labels_.end(), kIgnoreLabel);
   Live live;
@@ -36,6 +44,11 @@ AxisInputs::Live AxisInputs::write(const MicroBatch& batch, const Documents& whi
     if (!labels_.empty()) std::copy_n(batch.labels.begin() + from, count, labels_.begin() + at);
     std::copy_n(batch.positions.begin() + from, count, positions_.begin() + at);
     std::fill_n(samples_.begin() + at, count, batch.sample_in_batch[s]);
+    if (!token_types_.empty() && batch.seconds[s] >= 0)
+      std::fill(token_types_.begin() + at + batch.seconds[s], token_types_.begin() + at + count, 1);
+    const auto row = static_cast<size_t>(at), rows = static_cast<size_t>(count);
+    if (!position_ids_.empty())
+      count_positions(input_ids_.subspan(row, rows), position_ids_.subspan(row, rows));
     live.tokens += count;
     ++live.sequences;
     std::fill(seq_starts_.begin() + live.sequences, seq_starts_.end(), static_cast<int32_t>(live.tokens));
@@ -45,12 +58,14 @@ AxisInputs::Live AxisInputs::write(const MicroBatch& batch, const Documents& whi
 
 BatchWriter::BatchWriter(const Executor& program, const ModelSpec& model)
     : model_(model),
-      first_(program, ""),
-      last_rows_(tensor_or_none<int32_t>(program, "sequences.last_rows")),
+      first_(program, "", model.pad_token),
+      scored_rows_(tensor_or_none<int32_t>(program, "sequences.scored_rows")),
+      scored_samples_(tensor_or_none<int32_t>(program, "sequences.samples")),
+      scored_positions_(tensor_or_none<int32_t>(program, "sequences.positions")),
       targets_(tensor_or_none<float>(program, "sequences.targets")),
       inv_freq_(tensor_or_none<float>(program, "inv_freq")),
       step_(program.tensor<double>(kStepTensor)) {
-  if (model.encoder_decoder) decoder_.emplace(program, "decoder.");
+  if (model.encoder_decoder) decoder_.emplace(program, "decoder.", model.pad_token);
 }
 
 void BatchWriter::set_seed(uint64_t seed) {
@@ -58,14 +73,17 @@ void BatchWriter::set_seed(uint64_t seed) {
   set(StepValue::seed_high, static_cast<double>(seed >> 32));
 }
 
-// The last token of a sequence that is no padding, as transformers finds it; of padding alone the first.
+// The last token of a sequence that is no padding, as transformers finds it; of padding alone the first, as
+// of what an encoder reads.
 void BatchWriter::write_scored_rows(const MicroBatch& batch) {
-  std::fill(last_rows_.begin(), last_rows_.end(), 0);
+  for (const std::span<int32_t> zeros : {scored_rows_, scored_samples_, scored_positions_})
+    std::fill(zeros.begin(), zeros.end(), 0);
   for (size_t s = 0; s < static_cast<size_t>(batch.live_sequences); ++s) {
     const int32_t start = batch.seq_starts[s];
     int32_t row = batch.seq_starts[s + 1] - 1;
     while (row > start && batch.input_ids[static_cast<size_t>(row)] == model_.pad_token) --row;
-    last_rows_[s] = row;
+    scored_rows_[s] = model_.encoder ? start : row;
+    if (!scored_samples_.empty()) scored_samples_[s] = batch.sample_in_batch[s];
   }
 }
 
@@ -83,7 +101,7 @@ void BatchWriter::write(const MicroBatch& batch) {
   }
   set_live(kFirstAxis, first_.write(batch, {}));
   if (!targets_.empty()) std::copy(batch.targets.begin(), batch.targets.end(), targets_.begin());
-  if (!last_rows_.empty()) write_scored_rows(batch);
+  if (!scored_rows_.empty()) write_scored_rows(batch);
   set(live_tokens_of(kSequenceAxis), static_cast<double>(batch.live_sequences));
   const auto width = static_cast<size_t>(model_.head_dim / 2 + 1);
   for (size_t s = 0; !inv_freq_.empty() && s + 1 < batch.seq_starts.size(); ++s)

@@ -1,6 +1,7 @@
 // From the loader's micro-batch to a program's input tensors.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -15,8 +16,8 @@ namespace plimsoll {
 // The inputs of one token axis.
 class AxisInputs {
  public:
-  // `prefix`: of their names; empty of the first axis.
-  AxisInputs(const Executor& program, const std::string& prefix);
+  // `prefix`: of their names; empty of the first axis. `padding`: what an encoder does not count.
+  AxisInputs(const Executor& program, const std::string& prefix, std::optional<int64_t> padding);
 
   struct Documents {
     size_t first = 0, every = 1;  // documents first, first + every, ...
@@ -30,7 +31,13 @@ class AxisInputs {
   Live write(const MicroBatch& batch, const Documents& which);
 
  private:
-  std::span<int32_t> input_ids_, labels_, positions_, samples_, seq_starts_;
+  // Positions of an encoder that begins behind its padding and does not count it.
+  void count_positions(std::span<const int32_t> ids, std::span<int32_t> to) const;
+
+  // The last two are of an encoder that scores: 0 for a first text and 1 for a second, and positions as it
+  // counts.
+  std::span<int32_t> input_ids_, labels_, positions_, samples_, seq_starts_, token_types_, position_ids_;
+  int32_t padding_ = -1;
 };
 
 class BatchWriter {
@@ -51,7 +58,7 @@ class BatchWriter {
   const ModelSpec& model_;
   AxisInputs first_;
   std::optional<AxisInputs> decoder_;
-  std::span<int32_t> last_rows_;
+  std::span<int32_t> scored_rows_, scored_samples_, scored_positions_;
   std::span<float> targets_;
   std::span<float> inv_freq_;
   std::span<double> step_;

@@ -82,6 +82,16 @@ TaskSpec task_of(const Recipe& recipe, const ModelSpec& model, const ColumnBindi
   return task;
 }
 
+// What an encoder is to find around texts: it is scored at the token before them.
+const Affixes& affixes_of(const Recipe& recipe, const Tokenizer& tokenizer) {
+  if (tokenizer.affixes().prefix.empty())
+    throw UsageError(
+        recipe.model +
+        ": its tokenizer.json puts no token before a text (post_processor), and an encoder is scored "
+        "at that one; save the tokenizer by transformers again");
+  return tokenizer.affixes();
+}
+
 ExampleEncoder make_encoder(const Recipe& recipe, const ColumnBinding& binding, const DataSetup& data,
                             const ModelSpec& model, Reading reading = Reading::to_learn) {
   ExampleOptions options;
@@ -95,6 +105,10 @@ ExampleEncoder make_encoder(const Recipe& recipe, const ColumnBinding& binding, 
   options.message_content = binding.message_content;
   options.max_length = recipe.data.max_length;
   options.target_length = recipe.data.targets_at_most();
+  if (model.encoder) {
+    options.padding = static_cast<int32_t>(*model.pad_token);
+    options.token_types = model.encoder->token_types;
+  }
   if (model.encoder_decoder) options.start = static_cast<int32_t>(model.encoder_decoder->start_token);
   options.too_long = too_long(recipe.data.truncation);
   options.train_on_prompt = learns_prompts(recipe, binding.format);
@@ -104,11 +118,14 @@ ExampleEncoder make_encoder(const Recipe& recipe, const ColumnBinding& binding, 
   if (!data.tokenizer)
     throw UsageError(
         recipe.model +
-        ": has no tokenizer.json or tokenizer.model, which rows of text need (format input-ids does not)");
-  if (!data.special.end_of_text)
+        ": has no tokenizer.json or tokenizer.model, which rows of text need (ready token ids do not)");
+  if (!model.encoder && !data.special.end_of_text)
     throw UsageError(recipe.model + ": names no end-of-text token (eos_token in tokenizer_config.json)");
-  options.eos = *data.special.end_of_text;
-  if (recipe.data.bos) options.begin = text_start(*data.tokenizer, options.eos);
+  options.eos = data.special.end_of_text.value_or(0);
+  if (model.encoder)
+    options.around = affixes_of(recipe, *data.tokenizer);
+  else if (recipe.data.bos)
+    options.begin = text_start(*data.tokenizer, options.eos);
   EncodeConversation converse;
   auto chat = recipe.task == Task::seq2seq ? std::nullopt : template_of(recipe, binding);
   if (chat) {

@@ -36,8 +36,8 @@ struct BatchFile {
   std::vector<Ids> prompts;
 };
 
-// {"samples": [{"sequences": [ids, ..], "targets": [number of each, ..]}]} of tasks that score sequences; of
-// dpo "labels" in place of targets.
+// {"samples": [{"sequences": [ids, ..], "targets": [number of each, ..]}]} of tasks that score sequences,
+// with "second", where a second text begins; of dpo "labels" in place of targets.
 BatchFile read_samples(const nlohmann::json& samples, const Experiment& experiment) {
   BatchFile read{EffectiveBatch(static_cast<int64_t>(samples.size()), eval_shape(experiment)), {}};
   for (const auto& sample : samples) {
@@ -50,6 +50,7 @@ BatchFile read_samples(const nlohmann::json& samples, const Experiment& experime
     if (rule_of(experiment.task.task).scores) {
       example.labels.assign(example.ids.size(), kIgnoreLabel);
       example.values = sample.at("targets").get<std::vector<float>>();
+      example.second = sample.value("second", int64_t{-1});
     } else {
       for (const auto& sequence : sample.at("labels")) {
         const auto labels = sequence.get<Ids>();

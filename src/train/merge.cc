@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "io/load.h"
 #include "io/model_writer.h"
 #include "io/new_folder.h"
+#include "models/model.h"
 #include "passes/lora.h"
 #include "recipe/load.h"
 #include "train/model_card.h"
@@ -76,11 +78,11 @@ class Merger {
     require_disk_space(out, base_->bytes() + base_->bytes() / 100, "the merged model");
     NewFolder folder(out);
     std::vector<Shard> shards = stored_shards(*base_, std::nullopt);
-    if (head_) put_head(shards);
+    if (!head_.empty()) put_head(shards);
     for (const Shard& shard : shards) write_shard(folder.path(), shard);
     write_shard_index(shards, folder.path(), "model");
     copy_model_files(result_.base, folder.path());
-    if (head_) describe(folder.path());
+    if (!head_.empty()) describe(folder.path());
     write_file_atomically(folder.path() / "README.md", merged_card(result_.base, options_.adapter));
     folder.publish();
     return result_;
@@ -88,7 +90,6 @@ class Merger {
 
  private:
   static constexpr const char* kPrefix = "base_model.model.";
-  static constexpr const char* kHead = "score.weight";
 
   void check_is_adapter() const {
     const fs::path file = options_.adapter / "adapter_config.json";
@@ -133,37 +134,44 @@ class Merger {
     if (modules_.empty()) throw UsageError(options_.adapter.string() + ": holds no LoRA weights");
   }
 
-  // A head that scores sequences, saved whole beside the adapter; it takes the place of the one for next
-  // tokens.
+  // A head that scores sequences, saved whole beside the adapter with whatever else was new; it takes the
+  // place of the one for next tokens.
   void check_head() {
-    const std::string name = std::string(kPrefix) + kHead;
+    model_ = read_model({result_.base, options_.adapter});
+    const std::string name = std::string(kPrefix) + score_module(model_) + ".weight";
     if (!adapter_->contains(name)) return;
-    head_ = adapter_->find(name);
-    const Shape& shape = head_->entry->shape;
-    const ModelSpec model = read_model_spec(result_.base / "config.json");
-    if (shape.rank() != 2 || shape[1] != model.hidden)
-      throw UsageError(options_.adapter.string() + ": its head, " + shape.to_string() +
-                       ", does not belong to a model of width " + std::to_string(model.hidden));
+    const Shape& scores = adapter_->find(name).entry->shape;
+    outputs_ = scores.rank() == 2 ? scores[0] : 0;
+    const Graph graph =
+        build_scores(model_, {1, 1, 1}, DType::f32, std::max<int64_t>(outputs_, 1), Mode::evaluate, "").graph;
+    for (const Tensor& tensor : graph.tensors()) {
+      if (tensor.role != Role::frozen_weight || tensor.parameter.origin != Origin::fresh) continue;
+      const StoredTensor saved = adapter_->find(kPrefix + std::string(tensor.name));
+      if (saved.entry->shape != tensor.shape)
+        throw UsageError(options_.adapter.string() + ": its head, " + saved.entry->shape.to_string() +
+                         ", does not belong to a model of width " + std::to_string(model_.hidden));
+      head_.emplace(tensor.name, saved);
+    }
   }
 
   void put_head(std::vector<Shard>& shards) const {
     DType dtype = DType::f32;
     for (Shard& shard : shards) {
       dtype = shard.tensors.empty() ? dtype : shard.tensors.front().dtype;
-      std::erase_if(shard.tensors, [](const TensorSpec& spec) {
-        return spec.name == kHead || spec.name == "lm_head.weight";
+      std::erase_if(shard.tensors, [&](const TensorSpec& spec) {
+        return head_.contains(spec.name) || spec.name == "lm_head.weight";
       });
     }
     std::erase_if(shards, [](const Shard& shard) { return shard.tensors.empty(); });
     check_internal(!shards.empty(), "a model without weights was merged");
-    shards.back().tensors.push_back({kHead, dtype, head_->entry->shape});
+    for (const auto& [name, tensor] : head_)
+      shards.back().tensors.push_back({name, dtype, tensor.entry->shape});
   }
 
   // The names of the classes are in the recipe of the run that made the adapter.
   void describe(const fs::path& folder) const {
     const fs::path own = options_.adapter / "recipe.yaml";
-    const ModelSpec model = read_model_spec(result_.base / "config.json");
-    TaskSpec task{.task = Task::reward, .outputs = head_->entry->shape[0]};
+    TaskSpec task{.task = model_.encoder ? Task::classify : Task::reward, .outputs = outputs_};
     std::vector<std::string> labels;
     if (fs::exists(own)) {
       const Recipe recipe = load_recipe(own.string(), {}).recipe;
@@ -172,7 +180,7 @@ class Merger {
       labels = recipe.classify.labels;
     }
     nlohmann::json config = read_config(folder);
-    describe_head({task, model, labels}, config);
+    describe_head({task, model_, labels}, config);
     write_file_atomically(folder / "config.json", config.dump(2) + "\n");
   }
 
@@ -191,8 +199,8 @@ class Merger {
   void write_shard(const fs::path& folder, const Shard& shard) {
     SafetensorsWriter writer(folder / shard.file, shard.tensors, {{"format", "pt"}});
     for (const TensorSpec& spec : writer.tensors()) {
-      if (head_ && spec.name == kHead) {
-        write_head(writer, spec.dtype);
+      if (const auto saved = head_.find(spec.name); saved != head_.end()) {
+        write_head(writer, spec, saved->second);
         continue;
       }
       const StoredTensor tensor = base_->find(spec.name);
@@ -210,15 +218,16 @@ class Merger {
   }
 
   // Under its name in the model, not in the adapter.
-  void write_head(SafetensorsWriter& writer, DType dtype) {
-    const int64_t elements = head_->entry->shape.elements();
+  void write_head(SafetensorsWriter& writer, const TensorSpec& spec, const StoredTensor& saved) {
+    const DType dtype = spec.dtype;
+    const int64_t elements = saved.entry->shape.elements();
     const int64_t piece = kLoadStagingBytes / 4;
     std::vector<std::byte> out(static_cast<size_t>(std::min(piece, elements) * size_of(dtype)));
     for (int64_t at = 0; at < elements; at += piece) {
       const auto part =
           std::span(out).first(static_cast<size_t>(std::min(piece, elements - at) * size_of(dtype)));
-      load_elements(*head_, at, part, dtype, staging_);
-      writer.write(kHead, part);
+      load_elements(saved, at, part, dtype, staging_);
+      writer.write(spec.name, part);
     }
     ++result_.tensors;
     result_.bytes += elements * size_of(dtype);
@@ -252,7 +261,9 @@ class Merger {
   LoraOptions lora_;
   MergeResult result_;
   std::optional<ModelFolder> base_, adapter_;
-  std::optional<StoredTensor> head_;
+  ModelSpec model_;
+  std::map<std::string, StoredTensor, std::less<>> head_;  // by name in the model; empty: there is none
+  int64_t outputs_ = 0;                                    // of the head
   std::vector<std::string> modules_;
   std::vector<std::byte> staging_;
 };

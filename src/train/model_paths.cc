@@ -20,6 +20,11 @@ std::string text_of(const nlohmann::json& config, const char* key) {
   return found != config.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
+bool has_weights(const fs::path& folder, const std::string& stem) {
+  return fs::exists(folder / (stem + ".safetensors")) ||
+         fs::exists(folder / (stem + ".safetensors.index.json"));
+}
+
 }  // namespace
 
 std::optional<fs::path> base_of_adapter(const fs::path& adapter) {
@@ -45,6 +50,18 @@ ModelPaths find_model(const fs::path& named, const std::optional<fs::path>& name
                    ": base_model_name_or_path names no model folder here; name the model itself, with "
                    "--adapter " +
                    folder.string());
+}
+
+ModelSpec read_model(const ModelPaths& paths) {
+  ModelSpec model = read_model_spec(paths.base / "config.json");
+  if (!model.encoder || model.encoder->pooler.empty() || !has_weights(paths.base, "model")) return model;
+  const std::string weight = model.encoder->pooler + ".weight";
+  const auto beside = [&] {
+    return paths.adapter && has_weights(*paths.adapter, "adapter_model") &&
+           ModelFolder::open(*paths.adapter, "adapter_model").contains("base_model.model." + weight);
+  };
+  model.encoder->fresh_pooler = beside() || !ModelFolder::open(paths.base).contains(weight);
+  return model;
 }
 
 DType stored_type(const fs::path& base) {

@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "models/spec.h"
 #include "passes/quantise.h"
 #include "tensor/tensor.h"
 #include "text/tokenizer.h"
@@ -22,6 +23,10 @@ std::optional<std::filesystem::path> base_of_adapter(const std::filesystem::path
 // UsageError where there is none.
 ModelPaths find_model(const std::filesystem::path& folder,
                       const std::optional<std::filesystem::path>& adapter);
+
+// The model of config.json, and whether its weights, where they are there, lack what a new head needs beside
+// it.
+ModelSpec read_model(const ModelPaths& paths);
 
 // Element type of the folder's weights as config.json gives it: bf16, or f32 for all others.
 DType stored_type(const std::filesystem::path& base);

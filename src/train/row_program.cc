@@ -38,7 +38,7 @@ RowPlan plan_rows(const Experiment& experiment, int64_t batch, int64_t rows, con
 // Rows are cut to the model's positions: the recipe says so afterwards.
 Experiment experiment_of(const RowOptions& options, const ModelPaths& paths, Recipe& recipe) {
   Experiment experiment;
-  experiment.model = read_model_spec(paths.base / "config.json");
+  experiment.model = read_model(paths);
   experiment.task = read_task(recipe, experiment.model);
   experiment.lora = paths.adapter.has_value();
   Preference::Reference& reference = experiment.task.preference.reference;

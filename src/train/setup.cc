@@ -18,6 +18,7 @@
 #include "io/load.h"
 #include "io/model_folder.h"
 #include "train/memory_budget.h"
+#include "train/model_paths.h"
 #include "train/quantised_weights.h"
 
 namespace plimsoll {
@@ -60,7 +61,7 @@ void refuse_saved_modules(const nlohmann::json& config, const std::string& where
   const auto saved = config.find("modules_to_save");
   if (saved == config.end() || saved->is_null() || saved->empty()) return;
   const bool heads = std::all_of(saved->begin(), saved->end(), [](const nlohmann::json& name) {
-    return name == "score" || name == "classifier";
+    return name == "score" || name == "classifier" || name == "pooler" || name == "bert.pooler.dense";
   });
   if (!heads) throw UsageError(where + ": 'modules_to_save' is not supported but for score");
   if (!scores)
@@ -139,6 +140,9 @@ TaskSpec read_task(const Recipe& recipe, const ModelSpec& model) {
   TaskSpec task;
   task.task = recipe.task;
   const std::string config = recipe.model + "/config.json";
+  if (model.encoder && task.task != Task::classify)
+    throw UsageError(config + ": is a " + model.architecture +
+                     ", an encoder: task: classify is for it, not " + std::string(to_string(task.task)));
   if (model.encoder_decoder.has_value() != (task.task == Task::seq2seq))
     throw UsageError(config + ": is a " + model.architecture +
                      (model.encoder_decoder ? ", an encoder and a decoder: task: seq2seq is for it, not "
@@ -202,7 +206,7 @@ std::optional<std::string> problem_of_head(const fs::path& model) {
 
 Experiment read_experiment(const Recipe& recipe) {
   Experiment experiment;
-  experiment.model = read_model_spec(fs::path(recipe.model) / "config.json");
+  experiment.model = read_model({recipe.model, recipe.adapter});
   experiment.task = read_task(recipe, experiment.model);
   experiment.lora = recipe.method.type != MethodType::full;
   experiment.nf4 = recipe.method.type == MethodType::qlora;

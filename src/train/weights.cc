@@ -181,13 +181,28 @@ void require_tied(const PersistentState& state, const ModelFolder& model, std::s
                      "; say \"tie_word_embeddings\": false to use it");
 }
 
+// modules_to_save beside adapters: of a head both names that PEFT gives, whichever the model has, and a
+// pooler that is new. Null without a head.
+nlohmann::json saved_modules(const PersistentState& state) {
+  nlohmann::json modules;
+  for (const TableRow& row : state.rows()) {
+    if (!is_weight(row) || row.parameter.origin != Origin::fresh) continue;
+    if (modules.is_null()) modules = {"classifier", "score"};
+    const std::string module = row.name.substr(0, row.name.rfind('.'));
+    const std::string top = module.substr(0, module.find('.'));
+    if (top != "classifier" && top != "score" && modules.back() != module) modules.push_back(module);
+  }
+  return modules;
+}
+
 }  // namespace
 
 std::vector<std::string> copied_files(const fs::path& folder) {
   std::vector<std::string> names;
-  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.json",
-                           "merges.txt", "tokenizer.model", "spiece.model", "sentencepiece.bpe.model",
-                           "added_tokens.json", "chat_template.jinja", "generation_config.json"})
+  for (const char* name :
+       {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.json", "merges.txt",
+        "vocab.txt", "tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "added_tokens.json",
+        "chat_template.jinja", "generation_config.json"})
     if (fs::exists(folder / name)) names.emplace_back(name);
   return names;
 }
@@ -327,9 +342,8 @@ std::optional<uint32_t> write_adapter(const PersistentState& state, const LoraOp
     if (std::find(targets.begin(), targets.end(), last) == targets.end()) targets.push_back(last);
   }
   using Json = nlohmann::json;
-  const bool scores = std::any_of(state.rows().begin(), state.rows().end(), [](const TableRow& row) {
-    return is_weight(row) && row.parameter.origin == Origin::fresh;
-  });
+  const Json saved = saved_modules(state);
+  const bool scores = !saved.is_null();
   const nlohmann::json revision = from.revision ? nlohmann::json(*from.revision) : nlohmann::json(nullptr);
   const nlohmann::json config = {
       {"base_model_name_or_path", from.base},
@@ -340,7 +354,7 @@ std::optional<uint32_t> write_adapter(const PersistentState& state, const LoraOp
       {"init_lora_weights", true},
       {"lora_alpha", lora.alpha},
       {"lora_dropout", lora.dropout},
-      {"modules_to_save", scores ? Json({"classifier", "score"}) : Json(nullptr)},
+      {"modules_to_save", saved},
       {"peft_type", "LORA"},
       {"r", lora.r},
       {"target_modules", lora.targets.empty() ? targets : lora.targets},

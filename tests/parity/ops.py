@@ -3,7 +3,7 @@
     python -m tests.parity.ops --tool build/src/ops_cpu/plimsoll_op_tool
 
 Values and gradients, in fp32: attention as T5's encoder, decoder and cross-attention have it (T5Attention without its
-projections), and attention of both sides (scaled_dot_product_attention).
+projections), and attention of both sides (scaled_dot_product_attention); layer norm, gelu in both forms, tanh.
 """
 import argparse
 import pathlib
@@ -143,6 +143,42 @@ def attention_case(tool, reference, attributes, lengths, key_lengths=None, bucke
     return worst(got, wanted)
 
 
+def layer_norm_case(tool):
+    rows, width = 70, 52
+    torch.manual_seed(8)
+    x, d_y = torch.randn(rows, width) * 3 + 5, torch.randn(rows, width)
+    weight, bias = torch.randn(width), torch.randn(width)
+    p = Program()
+    p.tensor("step", step_values(rows, 1))
+    for name, values, role in (("x", x, "input"), ("d_y", d_y, "input"), ("w", weight, "trainable"), ("b", bias, "trainable")):
+        p.tensor(name, values.numpy(), role)
+    for name in ("d_w", "d_b"):
+        p.tensor(name, numpy.zeros(width, numpy.float32), "gradient")
+    p.op("layer_norm(x, w, b) {eps=1e-12} @n forward", {"y": (rows, width), "stats": (rows, 2)})
+    p.op("layer_norm_grad(x, w, stats, d_y, -, step) {accumulate=0} @n backward", {"d_x": (rows, width), "d_w": None})
+    p.op("bias_grad(d_y, step) {accumulate=0} @n backward", {"d_b": None})
+    got = p.run(tool)
+    inputs = [t.requires_grad_() for t in (x, weight, bias)]
+    y = torch.nn.functional.layer_norm(x, (width,), weight, bias, 1e-12)
+    (y * d_y).sum().backward()
+    return worst(got, dict(zip(("d_x", "d_w", "d_b"), (t.grad for t in inputs))) | {"y": y.detach()})
+
+
+def activation_case(tool, op, reference, attributes="", reads_output=False):
+    torch.manual_seed(9)
+    x, d_y = torch.randn(70, 52) * 4, torch.randn(70, 52)
+    p = Program()
+    p.tensor("step", step_values(70, 1))
+    p.tensor("x", x.numpy())
+    p.tensor("d_y", d_y.numpy())
+    p.op(f"{op}(x){attributes} @a forward", {"y": (70, 52)})
+    p.op(f"{op}_grad({'y' if reads_output else 'x'}, d_y){attributes} @a backward", {"d_x": (70, 52)})
+    got = p.run(tool)
+    y = reference(x.requires_grad_())
+    (y * d_y).sum().backward()
+    return worst(got, {"y": y.detach(), "d_x": x.grad})
+
+
 def worst(got, wanted):
     return max(((got[name] - want).abs().max().item() / want.abs().max().item(), name) for name, want in wanted.items())
 
@@ -154,6 +190,11 @@ def cases(tool):
     yield "attention of T5's decoder", attention_case(tool, t5(True, 128), {"max_distance": 128, "scale": 1.0}, long, buckets=32)
     yield "cross-attention of T5", attention_case(tool, t5(False, 128), {"causal": 0, "scale": 1.0}, long, short)
     yield "attention of both sides", attention_case(tool, both_sides, {"causal": 0}, long)
+    yield "layer norm", layer_norm_case(tool)
+    yield "gelu", activation_case(tool, "gelu", torch.nn.functional.gelu, " {approximate='none'}")
+    yield "gelu by tanh", activation_case(tool, "gelu", lambda x: torch.nn.functional.gelu(x, approximate="tanh"),
+                                          " {approximate='tanh'}")
+    yield "tanh", activation_case(tool, "tanh", torch.tanh, reads_output=True)
 
 
 def main():

@@ -1,0 +1,242 @@
+// BERT and RoBERTa: an encoder with learnt positions and token types, a layer norm behind each sum, a bias at
+// every product. Scores are made of the first token. Names and places of dropout as in transformers'
+// modeling_bert.py and modeling_roberta.py.
+#include "graph/op_kind.h"
+#include "models/family.h"
+
+namespace plimsoll {
+namespace {
+
+// The module of the encoder in a checkpoint, of which the family's embedding is the beginning.
+std::string base_of(const ModelSpec& spec) {
+  const std::string_view embedding = family_of(spec).embedding;
+  return std::string(embedding.substr(0, embedding.find('.')));
+}
+
+// What the classes of configuration differ in.
+struct EncoderFacts {
+  int64_t vocab = 30522, padding = 0;
+  bool counts_from_padding = false;
+};
+
+EncoderSpec::Activation activation_of(const ConfigReader& in) {
+  const std::string act = in.text("hidden_act", "gelu");
+  if (act == "gelu") return EncoderSpec::Activation::gelu;
+  if (act == "gelu_new" || act == "gelu_pytorch_tanh") return EncoderSpec::Activation::gelu_tanh;
+  if (act == "relu") return EncoderSpec::Activation::relu;
+  in.fail("hidden_act '" + act + "' is not supported; supported: gelu, gelu_new, gelu_pytorch_tanh, relu");
+}
+
+// Keys that change the computation and that nothing here honours.
+void refuse_unsupported(const ConfigReader& in) {
+  for (const char* key : {"is_decoder", "add_cross_attention"})
+    if (in.flag(key, false)) in.fail("'" + std::string(key) + "' is not supported: an encoder is");
+  const std::string positions = in.text("position_embedding_type", "absolute");
+  if (positions != "absolute")
+    in.fail("position_embedding_type '" + positions + "' is not supported; supported: absolute");
+}
+
+void parse_sizes(const ConfigReader& in, const EncoderFacts& facts, ModelSpec& spec) {
+  spec.hidden = in.integer("hidden_size", 1, kWidest, 768);
+  spec.mlp_width = in.integer("intermediate_size", 1, kWidest, 3072);
+  spec.layers = in.integer("num_hidden_layers", 1, kMostLayers, 12);
+  spec.heads = spec.kv_heads = in.integer("num_attention_heads", 1, kWidest, 12);
+  spec.vocab = in.integer("vocab_size", 1, kLargestVocab, facts.vocab);
+  if (spec.hidden % spec.heads != 0) in.fail("'hidden_size' must be a multiple of 'num_attention_heads'");
+  spec.head_dim = spec.hidden / spec.heads;
+  if (spec.head_dim % 8 != 0 || spec.head_dim > 256)
+    in.fail("a head size of " + std::to_string(spec.head_dim) +
+            " is not supported: a multiple of 8 up to 256 is");
+  spec.windows.assign(static_cast<size_t>(spec.layers), 0);
+  spec.rope.type = RopeType::none;
+}
+
+void parse(const ConfigReader& in, const EncoderFacts& facts, ModelSpec& spec) {
+  refuse_unsupported(in);
+  parse_sizes(in, facts, spec);
+  EncoderSpec& encoder = spec.encoder.emplace();
+  encoder.activation = activation_of(in);
+  encoder.token_types = in.integer("type_vocab_size", 1, kWidest, 2);
+  encoder.position_rows = in.integer("max_position_embeddings", 1, kLargestVocab, 512);
+  encoder.counts_from_padding = facts.counts_from_padding;
+  encoder.layer_norm_eps = in.number("layer_norm_eps", 1e-12, 0.0, 1.0);
+  encoder.dropout = in.number("hidden_dropout_prob", 0.1, 0.0, 0.99);
+  encoder.attention_dropout = in.number("attention_probs_dropout_prob", 0.1, 0.0, 0.99);
+  encoder.head_dropout = in.number("classifier_dropout", encoder.dropout, 0.0, 0.99);
+  spec.initializer_range = in.number("initializer_range", 0.02, 0.0, 1000.0);
+  spec.pad_token = in.integer("pad_token_id", 0, spec.vocab - 1, facts.padding);
+  const int64_t before = encoder.counts_from_padding ? *spec.pad_token + 1 : 0;
+  spec.max_positions = encoder.position_rows - before;
+  if (spec.max_positions < 1)
+    in.fail("'max_position_embeddings' is " + std::to_string(encoder.position_rows) +
+            ", and positions begin at " + std::to_string(before) + " (pad_token_id plus 1)");
+}
+
+void parse_bert(const ConfigReader& in, ModelSpec& spec) {
+  parse(in, {}, spec);
+  spec.encoder->pooler = "bert.pooler.dense";
+}
+void parse_roberta(const ConfigReader& in, ModelSpec& spec) {
+  parse(in, {.vocab = 50265, .padding = 1, .counts_from_padding = true}, spec);
+}
+
+void inputs(ModelBuilder& b) {
+  b.token_inputs(kFirstAxis, b.shape().tokens);
+  b.input("token_type_ids", {b.shape().tokens}, DType::i32);
+  if (b.spec().encoder->counts_from_padding) b.input("position_ids", {b.shape().tokens}, DType::i32);
+}
+
+// h_TH is [tokens, hidden].
+class Encoder {
+ public:
+  explicit Encoder(ModelBuilder& builder)
+      : b_(builder), spec_(builder.spec()), encoder_(*builder.spec().encoder), base_(base_of(spec_)) {}
+
+  TensorId hidden() {
+    TensorId h_TH = embeddings();
+    for (int64_t i = 0; i < spec_.layers; ++i) h_TH = layer(h_TH, i);
+    return h_TH;
+  }
+
+ private:
+  TensorId looked_up(const char* ids, const std::string& scope, int64_t rows) {
+    const TensorId table = b_.parameter(scope + ".weight", {rows, spec_.hidden}, kEmbedding);
+    return b_.op1(OpKind::embedding, {b_.input_named(ids), table, b_.step()}, {}, scope, scope + ".out");
+  }
+
+  TensorId embeddings() {
+    const std::string scope = base_ + ".embeddings";
+    const char* position_ids = encoder_.counts_from_padding ? "position_ids" : "positions";
+    const TensorId words = looked_up("input_ids", scope + ".word_embeddings", spec_.vocab);
+    const TensorId types =
+        looked_up("token_type_ids", scope + ".token_type_embeddings", encoder_.token_types);
+    const TensorId typed = b_.op1(OpKind::add, {words, types}, {}, scope, scope + ".typed");
+    const TensorId places = looked_up(position_ids, scope + ".position_embeddings", encoder_.position_rows);
+    return normed_sum(typed, places, scope);
+  }
+
+  TensorId normed(TensorId x, const std::string& scope) {
+    return b_.layer_norm(x, scope + ".LayerNorm", spec_.hidden, encoder_.layer_norm_eps);
+  }
+  TensorId normed_sum(TensorId typed, TensorId places, const std::string& scope) {
+    const TensorId sum = b_.op1(OpKind::add, {typed, places}, {}, scope, scope + ".sum");
+    return b_.dropout(normed(sum, scope), encoder_.dropout, scope + ".dropout");
+  }
+
+  // What a product gives, dropped out, beside what went in.
+  TensorId output(TensorId x, int64_t width, TensorId beside, const std::string& scope) {
+    const TensorId made = b_.linear(x, scope + ".dense", width, spec_.hidden, true);
+    const TensorId kept = b_.dropout(made, encoder_.dropout, scope + ".dropout");
+    return normed(b_.op1(OpKind::add, {kept, beside}, {}, scope, scope + ".sum"), scope);
+  }
+
+  TensorId attention(TensorId h_TH, const std::string& scope) {
+    const auto projected = [&](const char* which) {
+      return b_.linear(h_TH, scope + which, spec_.hidden, spec_.hidden, true);
+    };
+    const TensorId q = projected(".query"), k = projected(".key"), v = projected(".value");
+    Operands operands = {q, k, v, b_.input_named("seq_starts"), b_.step()};
+    Attrs attrs{{"head_dim", spec_.head_dim},
+                {"window", int64_t{0}},
+                {"causal", int64_t{0}},
+                {"length", b_.shape().length}};
+    if (b_.mode() == Mode::train && encoder_.attention_dropout > 0) {
+      attrs["dropout"] = encoder_.attention_dropout;
+      for (const TensorId operand :
+           {kNoTensor, kNoTensor, b_.input_named("samples"), b_.input_named("positions")})
+        operands.push_back(operand);
+    }
+    return b_.op(OpKind::attention, std::move(operands), std::move(attrs), {kNewTensor, kNewTensor}, scope,
+                 scope + ".mix")[0];
+  }
+
+  TensorId activated(TensorId x, const std::string& scope) {
+    if (encoder_.activation == EncoderSpec::Activation::relu)
+      return b_.op1(OpKind::relu, {x}, {}, scope, scope + ".act");
+    const bool by_tanh = encoder_.activation == EncoderSpec::Activation::gelu_tanh;
+    return b_.op1(OpKind::gelu, {x}, {{"approximate", std::string(by_tanh ? "tanh" : "none")}}, scope,
+                  scope + ".act");
+  }
+
+  TensorId layer(TensorId h_TH, int64_t index) {
+    const std::string scope = base_ + ".encoder.layer." + std::to_string(index);
+    b_.begin_block(scope, "layer");
+    const TensorId mixed = attention(h_TH, scope + ".attention.self");
+    const TensorId h1 = output(mixed, spec_.hidden, h_TH, scope + ".attention.output");
+    const TensorId x_TM = b_.linear(h1, scope + ".intermediate.dense", spec_.hidden, spec_.mlp_width, true);
+    const TensorId h2 =
+        output(activated(x_TM, scope + ".intermediate"), spec_.mlp_width, h1, scope + ".output");
+    b_.end_block();
+    return h2;
+  }
+
+  ModelBuilder& b_;
+  const ModelSpec& spec_;
+  const EncoderSpec& encoder_;
+  std::string base_;
+};
+
+TensorId hidden(ModelBuilder& b) { return Encoder(b).hidden(); }
+
+// What follows is of the sequences' axis, whose samples and positions dropout draws by.
+void sequence_inputs(ModelBuilder& b) {
+  for (const char* name : {"samples", "positions"})
+    b.input(b.graph().axis_input(b.axis(), name), {b.shape().sequences}, DType::i32);
+}
+
+TensorId dense_and_tanh(ModelBuilder& b, TensorId x_BH, const std::string& scope, bool fresh) {
+  const int64_t hidden = b.spec().hidden;
+  b.parameter(scope + ".weight", {hidden, hidden}, fresh ? kScoreHead : kMatrix);
+  b.parameter(scope + ".bias", {hidden}, fresh ? kScoreBias : kBias);
+  return b.op1(OpKind::tanh, {b.linear(x_BH, scope, hidden, hidden, true)}, {}, scope, scope + ".tanh");
+}
+
+TensorId bert_pooler(ModelBuilder& b, TensorId x_BH) {
+  sequence_inputs(b);
+  const EncoderSpec& encoder = *b.spec().encoder;
+  const TensorId pooled = dense_and_tanh(b, x_BH, encoder.pooler, encoder.fresh_pooler);
+  return b.dropout(pooled, encoder.head_dropout, "dropout");
+}
+
+// The head has a layer of its own in place of a pooler.
+TensorId roberta_head(ModelBuilder& b, TensorId x_BH) {
+  sequence_inputs(b);
+  const double dropout = b.spec().encoder->head_dropout;
+  const TensorId dropped = b.dropout(x_BH, dropout, "classifier.dropout");
+  return b.dropout(dense_and_tanh(b, dropped, "classifier.dense", true), dropout, "classifier.dense.dropout");
+}
+
+}  // namespace
+
+const FamilyRule bert_family{.model_type = "bert",
+                             .architecture = "BertForMaskedLM",
+                             .embedding = "bert.embeddings.word_embeddings",
+                             .parse = parse_bert,
+                             .inputs = inputs,
+                             .hidden = hidden,
+                             .final_norm = bert_pooler,
+                             .score = "classifier",
+                             .score_bias = true,
+                             .also_read = {"BertModel", "BertForPreTraining"}};
+const FamilyRule roberta_family{.model_type = "roberta",
+                                .architecture = "RobertaForMaskedLM",
+                                .embedding = "roberta.embeddings.word_embeddings",
+                                .parse = parse_roberta,
+                                .inputs = inputs,
+                                .hidden = hidden,
+                                .final_norm = roberta_head,
+                                .score = "classifier.out_proj",
+                                .score_bias = true,
+                                .also_read = {"RobertaModel"}};
+const FamilyRule xlm_roberta_family{.model_type = "xlm-roberta",
+                                    .architecture = "XLMRobertaForMaskedLM",
+                                    .embedding = "roberta.embeddings.word_embeddings",
+                                    .parse = parse_roberta,
+                                    .inputs = inputs,
+                                    .hidden = hidden,
+                                    .final_norm = roberta_head,
+                                    .score = "classifier.out_proj",
+                                    .score_bias = true,
+                                    .also_read = {"XLMRobertaModel"}};
+
+}  // namespace plimsoll

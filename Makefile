@@ -50,6 +50,7 @@ parity: build setup-parity
 	$(PARITY_PYTHON) -m unittest -q tests.parity.compare_test
 	$(PARITY_PYTHON) -m tests.parity.run --plimsoll $(PLIMSOLL)
 	$(PARITY_PYTHON) -m tests.parity.scores --plimsoll $(PLIMSOLL)
+	$(PARITY_PYTHON) -m tests.parity.adapters --plimsoll $(PLIMSOLL)
 	$(PARITY_PYTHON) -m tests.parity.dpo --plimsoll $(PLIMSOLL)
 	$(PARITY_PYTHON) -m tests.parity.gla --plimsoll $(PLIMSOLL)
 	$(PARITY_PYTHON) -m tests.parity.seq2seq --plimsoll $(PLIMSOLL)

@@ -151,6 +151,9 @@ Description describe_adapter(const fs::path& folder, bool tensors) {
   d.add("method", text_of(config, "peft_type"));
   for (const char* key : {"r", "lora_alpha"})
     if (config.contains(key)) d.add(key, config[key].dump(), Json::parse(config[key].dump()));
+  for (const char* key : {"rank_pattern", "alpha_pattern", "layers_to_transform", "modules_to_save"})
+    if (config.contains(key) && !config[key].is_null() && !config[key].empty())
+      d.add(key, config[key].dump(), Json::parse(config[key].dump()));
   for (const char* key : {"use_rslora", "use_dora"})
     if (config.contains(key) && config[key] == true) d.add(key, "yes", true);
   if (const auto targets = config.find("target_modules"); targets != config.end())

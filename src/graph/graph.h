@@ -82,9 +82,17 @@ enum class Origin : uint8_t {
   adapter      // new, or an adapter's folder
 };
 // What a new weight begins with.
-enum class Initialiser : uint8_t { normal, zeros, ones, kaiming_uniform };
+enum class Initialiser : uint8_t {
+  normal,
+  zeros,
+  ones,
+  kaiming_uniform,
+  row_norms  // the lengths of the rows of the weight that it belongs to
+};
 // What it is to the model. A head that is tied to the embedding is an embedding.
 enum class WeightPart : uint8_t { body, embedding, head };
+// Which learning rate it trains with: LoRA+ has another one for what an adapter ends with.
+enum class RateGroup : uint8_t { usual, adapter_out };
 
 // Facts about a weight, set by what makes it. Its master copy has them too.
 struct ParameterInfo {
@@ -92,6 +100,7 @@ struct ParameterInfo {
   Initialiser init = Initialiser::normal;
   WeightPart part = WeightPart::body;
   bool decays = true;  // by the optimizer's weight decay
+  RateGroup rate = RateGroup::usual;
 
   friend bool operator==(const ParameterInfo&, const ParameterInfo&) = default;
 };

@@ -32,7 +32,7 @@ TEST(GraphText, keeps_blocks_and_the_facts_of_weights) {
       "block 2 decoder.block.1 decoder\n"
       "tensor x f32[4,8] input\n"
       "tensor n f32[8] trainable disk block=1 init=ones decays=no\n"
-      "tensor a f32[2,8] trainable block=2 origin=adapter init=kaiming_uniform part=head\n"
+      "tensor a f32[2,8] trainable block=2 origin=adapter init=kaiming_uniform part=head rate=adapter_out\n"
       "y f32[4,8], rstd f32[4] block=0 = rms_norm(x, n) {eps=1e-05} @d forward block=1\n"
       "z f32[4,8] block=-1 = add(y, x) forward block=2\n"
       "w f32[4,8] = add(z, x) forward\n";
@@ -50,6 +50,7 @@ TEST(GraphText, keeps_blocks_and_the_facts_of_weights) {
   EXPECT_EQ(facts.origin, Origin::adapter);
   EXPECT_EQ(facts.init, Initialiser::kaiming_uniform);
   EXPECT_EQ(facts.part, WeightPart::head);
+  EXPECT_EQ(facts.rate, RateGroup::adapter_out);
   EXPECT_TRUE(facts.decays);
   EXPECT_FALSE(graph.tensor(graph.find("n")).parameter.decays);
   EXPECT_THROW(parse_graph("tensor x f32[4] input block=0\n"), UsageError);

@@ -37,8 +37,10 @@ std::string type_of(const Tensor& tensor) {
 }
 
 constexpr std::array<std::string_view, 4> kOrigins = {"checkpoint", "derived", "fresh", "adapter"};
-constexpr std::array<std::string_view, 4> kInitialisers = {"normal", "zeros", "ones", "kaiming_uniform"};
+constexpr std::array<std::string_view, 5> kInitialisers = {"normal", "zeros", "ones", "kaiming_uniform",
+                                                           "row_norms"};
 constexpr std::array<std::string_view, 3> kParts = {"body", "embedding", "head"};
+constexpr std::array<std::string_view, 2> kRates = {"usual", "adapter_out"};
 
 std::string print_block(BlockId block) { return block == kNoBlock ? "" : " block=" + std::to_string(block); }
 
@@ -52,7 +54,8 @@ std::string print_facts(const ParameterInfo& facts) {
   const ParameterInfo usual;
   return print_fact("origin", facts.origin, usual.origin, kOrigins) +
          print_fact("init", facts.init, usual.init, kInitialisers) +
-         print_fact("part", facts.part, usual.part, kParts) + (facts.decays ? "" : " decays=no");
+         print_fact("part", facts.part, usual.part, kParts) + (facts.decays ? "" : " decays=no") +
+         print_fact("rate", facts.rate, usual.rate, kRates);
 }
 
 bool declared_by_op(const Tensor& tensor) {
@@ -256,6 +259,7 @@ void read_tensor(Graph& graph, LineReader& in) {
   facts.part = in.fact("part", facts.part, kParts);
   constexpr std::array<std::string_view, 2> kAnswers = {"no", "yes"};
   facts.decays = in.fact("decays", facts.decays ? 1 : 0, kAnswers) != 0;
+  facts.rate = in.fact("rate", facts.rate, kRates);
   if (!in.at_end()) in.fail("text after the tensor's end");
   graph.add_tensor(std::move(tensor));
 }

@@ -29,9 +29,10 @@ BoundCall make_adamw(const CpuBinding& b) {
             .first_element = range.first,
             .threads = b.settings().threads};
   const auto kernel = pick<Args>(b.settings().isa, avx2::adamw, avx512::adamw, avx512_bf16::adamw);
-  return [=, step = b.input<double>(kStepInput), norm = b.input<double>(kNormInput)] {
+  return [=, rate = rate_factor(b.op()), step = b.input<double>(kStepInput),
+          norm = b.input<double>(kNormInput)] {
     Args now = args;
-    now.step.learning_rate = step_value(step, StepValue::learning_rate);
+    now.step.learning_rate = rate * step_value(step, StepValue::learning_rate);
     now.step.step = static_cast<int64_t>(step_value(step, StepValue::optimizer_step));
     now.step.seed = step_seed(step);
     now.step.clip_factor = clip_factor(norm);

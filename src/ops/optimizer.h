@@ -2,6 +2,8 @@
 //
 //   step, grad_norm?, gradient -> weight, states ..., master?
 //
+// Attribute `rate` (f64; absent: 1) times the learning rate is the weight's own.
+//
 // Attributes `first` and `elements` (int, counted in elements of the whole weight; absent: all of it) name
 // the slice. An operand with exactly as many elements as the slice is the slice itself, fetched from
 // elsewhere; a larger one is the whole tensor, and the op works at its offset `first`. Random bits are keyed

@@ -51,12 +51,16 @@ WeightUpdate<P, G> weight_update(const CpuBinding& b, size_t master) {
           .threads = b.settings().threads};
 }
 
+// Times the learning rate, where the weight trains with another one.
+inline double rate_factor(const Op& op) { return op.attrs.contains("rate") ? op.attr_float("rate") : 1.0; }
+
 // A call of `kernel` with `args`, their step filled in from the step values and the norm.
 template <class Args>
 BoundCall bind_update(const CpuBinding& b, const Args& args, Kernel<Args> kernel) {
-  return [args, kernel, step = b.input<double>(kStepInput), norm = b.input<double>(kNormInput)] {
+  return [args, kernel, rate = rate_factor(b.op()), step = b.input<double>(kStepInput),
+          norm = b.input<double>(kNormInput)] {
     Args now = args;
-    now.update.step.learning_rate = step_value(step, StepValue::learning_rate);
+    now.update.step.learning_rate = rate * step_value(step, StepValue::learning_rate);
     now.update.step.step = static_cast<int64_t>(step_value(step, StepValue::optimizer_step));
     now.update.step.seed = step_seed(step);
     now.update.step.clip_factor = clip_factor(norm);

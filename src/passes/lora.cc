@@ -1,10 +1,10 @@
 #include "passes/lora.h"
 
-#include <cmath>
+#include <algorithm>
 #include <set>
+#include <utility>
 
 #include "base/error.h"
-#include "base/strings.h"
 #include "graph/op_kind.h"
 #include "ops/rule.h"
 #include "ops/step_values.h"
@@ -13,25 +13,12 @@
 namespace plimsoll {
 namespace {
 
-// PEFT's rule: the module's whole name, or its end after a dot.
-bool matches(const std::string& module, const std::string& target) {
-  return module == target || module.ends_with("." + target);
-}
-
-// The last part of a module's name; with the one before where it is a number ("gk_proj.0").
-std::string shown_name(const std::string& module) {
-  const size_t last = module.rfind('.') + 1;
-  const bool number =
-      last < module.size() && module.find_first_not_of("0123456789", last) == std::string::npos;
-  return last > 1 && number ? module.substr(module.rfind('.', last - 2) + 1) : module.substr(last);
-}
+constexpr const char* kHeadWeight = "lm_head.weight";
 
 class LoraPass {
  public:
-  LoraPass(const Graph& graph, const LoraOptions& options) : options_(options), result_(graph) {
-    const auto r = static_cast<double>(options.r);
-    scale_ = options.alpha / (options.rslora ? std::sqrt(r) : r);
-  }
+  LoraPass(const Graph& graph, const LoraOptions& options, bool part)
+      : options_(options), part_(part), rules_(options), result_(graph) {}
 
   Graph run() {
     const std::vector<Op> ops = std::move(result_.ops());
@@ -41,49 +28,25 @@ class LoraPass {
       const bool linear = op.kind == OpKind::linear && !is_reference(op) &&
                           input_tensor(result_, op, 1).parameter.part == WeightPart::body;
       if (op.kind == OpKind::linear && input_tensor(result_, op, 1).parameter.origin == Origin::fresh)
-        targeted(op.scope);  // PEFT's all-linear may name it: it trains in full all the same
+        rules_.targets(op.scope);  // PEFT's all-linear may name it: it trains in full all the same
       if (linear) modules.insert(op.scope);
-      if (linear && targeted(op.scope)) {
+      if (linear && rules_.targets(op.scope)) {
         adapt(op);
       } else {
         result_.ops().push_back(op);
       }
     }
-    refuse_unused_targets(modules);
-    for (size_t i = 0; i < result_.tensors().size(); ++i) {
-      const Tensor& tensor = result_.tensors()[i];
-      if (tensor.role == Role::frozen_weight && tensor.parameter.origin == Origin::fresh)
-        result_.set_role(static_cast<TensorId>(i), Role::trainable_weight);
-    }
+    rules_.require_targets_found(modules);
+    train_whole();
     return std::move(result_);
   }
 
  private:
-  bool targeted(const std::string& module) {
-    if (options_.targets.empty()) return true;
-    bool any = false;
-    for (const std::string& target : options_.targets) {
-      if (!matches(module, target)) continue;
-      used_.insert(target);
-      any = true;
-    }
-    return any;
+  TensorId adapter(const Op& op, const char* suffix, Shape shape, ParameterInfo facts) {
+    return adapter(op, suffix, std::move(shape), facts, input_tensor(result_, op, 1).dtype);
   }
-
-  void refuse_unused_targets(const std::set<std::string>& modules) const {
-    for (const std::string& target : options_.targets) {
-      if (used_.contains(target)) continue;
-      std::set<std::string> last_parts;
-      for (const std::string& module : modules) last_parts.insert(shown_name(module));
-      const std::vector<std::string> names(last_parts.begin(), last_parts.end());
-      throw UsageError("method.targets: '" + target + "' names no linear layer; there are " +
-                       join(names, ", "));
-    }
-  }
-
-  TensorId adapter(const Op& op, const char* suffix, Shape shape, Initialiser init) {
-    const DType dtype = input_tensor(result_, op, 1).dtype;
-    const ParameterInfo facts{.origin = Origin::adapter, .init = init};
+  TensorId adapter(const Op& op, const char* suffix, Shape shape, ParameterInfo facts, DType dtype) {
+    facts.origin = Origin::adapter;
     return result_.add_tensor(
         {op.scope + suffix, std::move(shape), dtype, Role::trainable_weight, Space::device, op.block, facts});
   }
@@ -106,40 +69,143 @@ class LoraPass {
   void adapt(Op base) {
     block_ = base.block;
     axis_ = base.axis;
-    const TensorId y = base.outputs[0];
-    const TensorId x = base.inputs[0];
-    const TensorId base_step = base.input(4);
-    const TensorId a = adapter(base, ".lora_A.weight", {options_.r, result_.tensor(x).shape[1]},
-                               Initialiser::kaiming_uniform);
-    const TensorId b =
-        adapter(base, ".lora_B.weight", {result_.tensor(y).shape[1], options_.r}, Initialiser::zeros);
+    const AdapterRules::Size size = rules_.size_of(base.scope);
+    const int64_t in = result_.tensor(base.inputs[0]).shape[1],
+                  out = result_.tensor(base.outputs[0]).shape[1];
+    const TensorId a = adapter(base, ".lora_A.weight", {size.r, in}, {.init = Initialiser::kaiming_uniform});
+    const TensorId b = adapter(base, ".lora_B.weight", {out, size.r},
+                               {.init = Initialiser::zeros, .rate = RateGroup::adapter_out});
+    if (options_.start != AdapterStart::lora) keep_start(base, size.r, in, out);
+    if (options_.dora) {
+      adapt_by_dora(std::move(base), a, b, size.scale);
+      return;
+    }
+    const TensorId y = base.outputs[0], x = base.inputs[0], base_step = base.input(4);
     base.outputs[0] = kNewTensor;
     const std::string scope = base.scope;
     const TensorId y_base = emit(result_, std::move(base), scope + ".base")[0];
-    TensorId dropped = x;
-    if (options_.dropout > 0) {
-      dropped = append(OpKind::dropout,
-                       {x, result_.find(result_.axis_input(axis_, "samples")),
-                        result_.find(result_.axis_input(axis_, "positions")), result_.find(kStepTensor)},
-                       {{"p", options_.dropout}}, kNewTensor, scope + ".lora_dropout", scope + ".lora_x");
+    low_rank(scope, dropped(x, scope), a, b, y_base, base_step, size.scale, y);
+  }
+
+  // What the adapter began with, which no op reads: it is out of the weight as long as the run lasts, and is
+  // saved.
+  void keep_start(const Op& base, int64_t r, int64_t in, int64_t out) {
+    if (r > std::min(in, out))
+      throw UsageError("method.r: " + base.scope + " has no part of rank " + std::to_string(r) +
+                       " to begin with (method.init); its weight is " + Shape{out, in}.to_string());
+    const auto keep = [&](const char* suffix, Shape shape) {
+      result_.add_tensor({base.scope + suffix,
+                          std::move(shape),
+                          DType::f32,
+                          Role::frozen_weight,
+                          Space::device,
+                          base.block,
+                          {.origin = Origin::derived, .decays = false}});
+    };
+    keep(kStartOfA, {r, in});
+    keep(kStartOfB, {out, r});
+  }
+
+  // y = magnitude / lengths * (W x + scale B A x) + bias. Where x is dropped at random for the adapter, its
+  // sum is that of the dropped x and W x + bias - W dropped(x) is added, as PEFT has it.
+  void adapt_by_dora(Op base, TensorId a, TensorId b, double scale) {
+    check_internal(!base.has_input(3) && base.attr_float("scale") == 1.0,
+                   "a linear layer that adds or scales");
+    const std::string scope = base.scope;
+    const TensorId y = base.outputs[0], x = base.inputs[0], w = base.inputs[1], base_step = base.input(4);
+    const TensorId magnitude =
+        adapter(base, ".lora_magnitude_vector", {result_.tensor(y).shape[1]},
+                {.init = Initialiser::row_norms, .rate = RateGroup::adapter_out}, DType::f32);
+    const TensorId seen = dropped(x, scope);
+    TensorId bias = kNoTensor, minus = kNoTensor, addend = kNoTensor;
+    if (seen == x && base.has_input(2)) std::swap(bias, base.inputs[2]);
+    base.outputs[0] = kNewTensor;
+    TensorId product = emit(result_, std::move(base), scope + ".base")[0];
+    if (seen != x) {
+      addend = product;
+      minus = product = append(OpKind::linear, {seen, w, kNoTensor, kNoTensor, base_step}, {{"scale", 1.0}},
+                               kNewTensor, scope + ".lora_base", scope + ".lora_base.out");
     }
-    const TensorId t = append(OpKind::linear, {dropped, a, kNoTensor, kNoTensor, base_step}, {{"scale", 1.0}},
+    const TensorId u = low_rank(scope, seen, a, b, product, base_step, scale, kNewTensor);
+    const TensorId lengths = append(OpKind::dora_norm, {a, w, b}, {{"scale", scale}}, kNewTensor,
+                                    scope + ".lora_norm", scope + ".lora_norm.out");
+    append(OpKind::dora_scale, {u, magnitude, lengths, base_step, bias, minus, addend}, {}, y,
+           scope + ".lora_magnitude", "");
+  }
+
+  // addend + scale B A x, into `y`, which may be new.
+  TensorId low_rank(const std::string& scope, TensorId x, TensorId a, TensorId b, TensorId addend,
+                    TensorId step, double scale, TensorId y) {
+    const TensorId t = append(OpKind::linear, {x, a, kNoTensor, kNoTensor, step}, {{"scale", 1.0}},
                               kNewTensor, scope + ".lora_A", scope + ".lora_A.out");
-    append(OpKind::linear, {t, b, kNoTensor, y_base, base_step}, {{"scale", scale_}}, y, scope + ".lora_B",
-           "");
+    return append(OpKind::linear, {t, b, kNoTensor, addend, step}, {{"scale", scale}}, y, scope + ".lora_B",
+                  scope + ".lora_B.out");
+  }
+
+  // x itself where nothing is dropped.
+  TensorId dropped(TensorId x, const std::string& scope) {
+    if (options_.dropout == 0) return x;
+    return append(OpKind::dropout,
+                  {x, result_.find(result_.axis_input(axis_, "samples")),
+                   result_.find(result_.axis_input(axis_, "positions")), result_.find(kStepTensor)},
+                  {{"p", options_.dropout}}, kNewTensor, scope + ".lora_dropout", scope + ".lora_x");
+  }
+
+  // What the task made new, and what is to be saved whole beside the adapters.
+  void train_whole() {
+    if (!options_.modules_to_save.empty()) part_tied_head();
+    std::set<std::string> modules;
+    for (size_t i = 0; i < result_.tensors().size(); ++i) {
+      const Tensor& tensor = result_.tensors()[i];
+      if (tensor.role != Role::frozen_weight) continue;
+      const std::string& name = tensor.name.text();
+      modules.insert(name.substr(0, name.rfind('.')));
+      if (rules_.saves(name) || tensor.parameter.origin == Origin::fresh)
+        result_.set_role(static_cast<TensorId>(i), Role::trainable_weight);
+    }
+    if (!part_) rules_.require_saved_found(modules);
+  }
+
+  // Where one of the two is saved they are no longer the same: PEFT trains a copy of it.
+  void part_tied_head() {
+    TensorId table = kNoTensor;
+    std::vector<Op*> heads;
+    for (Op& op : result_.ops()) {
+      if (op.kind == OpKind::embedding) continue;
+      const TensorId read = op.input(1);
+      if (read == kNoTensor || result_.tensor(read).parameter.part != WeightPart::embedding) continue;
+      table = read;
+      heads.push_back(&op);
+    }
+    if (table == kNoTensor) return;
+    const bool saves_head = rules_.saves(kHeadWeight), saves_table = rules_.saves(result_.tensor(table).name);
+    if (!saves_head && !saves_table) return;
+    const auto tables = std::count_if(result_.ops().begin(), result_.ops().end(), [&](const Op& op) {
+      return op.kind == OpKind::embedding && op.input(1) == table;
+    });
+    if (saves_table && tables > 1)
+      throw UsageError("method.modules_to_save: " + result_.tensor(table).name +
+                       " is the embedding of encoder and decoder, which PEFT does not save as one");
+    Tensor head = result_.tensor(table);
+    head.name = kHeadWeight;
+    head.parameter.part = WeightPart::head;
+    const TensorId own = result_.add_tensor(std::move(head));
+    for (Op* op : heads) op->inputs[1] = own;
   }
 
   LoraOptions options_;
+  bool part_;
+  AdapterRules rules_;
   Graph result_;
-  double scale_ = 1.0;
   BlockId block_ = kNoBlock;  // of the linear that is being adapted
   AxisId axis_ = kFirstAxis;  // likewise
-  std::set<std::string> used_;
 };
 
 }  // namespace
 
-Graph add_lora(const Graph& graph, const LoraOptions& options) { return LoraPass(graph, options).run(); }
+Graph add_lora(const Graph& graph, const LoraOptions& options, bool part) {
+  return LoraPass(graph, options, part).run();
+}
 
 std::string_view adapted_module(std::string_view scope) { return scope.substr(0, scope.find(".lora_")); }
 

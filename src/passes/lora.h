@@ -1,26 +1,25 @@
-// Low-rank adapters beside chosen linear layers: y += scale * B (A dropout(x)).
+// Low-rank adapters beside chosen linear layers: y += scale * B (A dropout(x)); with DoRA rows of the sum
+// have lengths of their own (ops/dora.cc).
 #pragma once
 
-#include <string>
-#include <vector>
+#include <string_view>
 
 #include "graph/graph.h"
+#include "passes/adapter_rules.h"
 
 namespace plimsoll {
 
-struct LoraOptions {
-  int64_t r = 16;
-  double alpha = 32.0;
-  double dropout = 0.0;  // on the input of A only
-  bool rslora = false;   // scale alpha / sqrt(r) instead of alpha / r
-  // Module names or their last parts; empty: every linear layer of the body.
-  std::vector<std::string> targets = {};
-};
-
 // Replaces each targeted linear op; adapters `<module>.lora_A.weight` [r, in] and `<module>.lora_B.weight`
-// [out, r] are born trainable, in the layer's type. Throws UsageError for a target that names no linear
-// layer.
-Graph add_lora(const Graph& graph, const LoraOptions& options);
+// [out, r], and with DoRA `<module>.lora_magnitude_vector` [out] in f32, are born trainable, in the layer's
+// type. What modules_to_save names trains whole; a head tied to the embedding becomes `lm_head.weight` where
+// one of the two is named. Throws UsageError for a target that names no linear layer.
+//
+// `part`: a program of a part of the model (an encoder's alone), which may lack modules that are saved.
+Graph add_lora(const Graph& graph, const LoraOptions& options, bool part = false);
+
+// Where adapters begin with a part of the weight: it, in f32, beside the adapters.
+inline constexpr const char* kStartOfA = ".lora_A.start";
+inline constexpr const char* kStartOfB = ".lora_B.start";
 
 // The scope of the linear layer that ops of this scope belong to or adapt.
 std::string_view adapted_module(std::string_view scope);

@@ -28,7 +28,9 @@ class UpdateWriter {
   void no_state() { op_.outputs.push_back(kNoTensor); }
 
   void emit_as(OpKind kind, Operands inputs, Attrs attrs) {
-    op_.outputs.push_back(precision_.master ? master() : kNoTensor);
+    // What is f32 itself needs no copy that is.
+    const bool copied = precision_.master && weight_.dtype != DType::f32;
+    op_.outputs.push_back(copied ? master() : kNoTensor);
     op_.kind = kind;
     op_.inputs = std::move(inputs);
     op_.attrs = std::move(attrs);
@@ -126,6 +128,8 @@ void add_update(Graph& update, const Tensor& weight, TensorId gradient, TensorId
   Update made{writer, weight, options, {update.find(kStepTensor), norm, gradient}, {}};
   made.attrs = {{"weight_decay", weight.parameter.decays ? options.weight_decay : 0.0},
                 {"stochastic", int64_t{precision.stochastic ? 1 : 0}}};
+  if (weight.parameter.rate == RateGroup::adapter_out && options.adapter_out_ratio != 1.0)
+    made.attrs["rate"] = options.adapter_out_ratio;
   switch (kind_for(weight, options.kind)) {
 #define OPTIMIZER(name, betas, eps, momentum, own_types) \
   case OptimizerKind::name:                              \

@@ -16,7 +16,8 @@ struct OptimizerOptions {
   double weight_decay = 0.0;   // of weights that decay
   double max_grad_norm = 1.0;  // 0: no clipping
   OptimizerKind kind = OptimizerKind::adamw;
-  double momentum = 0.0;  // of SGD
+  double momentum = 0.0;           // of SGD
+  double adapter_out_ratio = 1.0;  // LoRA+: times the learning rate of what an adapter ends with
 };
 
 // Below this many elements a weight's states stay in 32 bits under adamw8bit, as bitsandbytes has it

@@ -9,6 +9,8 @@
 #include "models/model.h"
 #include "models/test_specs.h"
 #include "ops/rule.h"
+#include "passes/lora.h"
+#include "passes/noise.h"
 #include "passes/train.h"
 
 namespace plimsoll {
@@ -93,6 +95,118 @@ TEST(Verify, rows_of_another_axis_are_refused) {
   EXPECT_NO_THROW(verify(graph));
   graph.ops().back().axis = 2;
   EXPECT_THROW(verify(graph), InternalError);
+}
+
+std::vector<std::string> trainables(const Graph& graph) {
+  std::vector<std::string> names;
+  for (const Tensor& tensor : graph.tensors())
+    if (tensor.role == Role::trainable_weight) names.push_back(tensor.name);
+  return names;
+}
+
+Shape shape_of(const Graph& graph, const char* name) { return graph.tensor(graph.find(name)).shape; }
+
+TEST(Lora, the_first_pattern_that_matches_a_name_gives_rank_and_alpha) {
+  const Graph graph =
+      add_lora(forward(), {.r = 4,
+                           .alpha = 8,
+                           .targets = {"q_proj", "v_proj"},
+                           .rank_pattern = {{"layers\\.1\\..*", 2}, {"q_proj", 3}, {"layers\\.1", 7}},
+                           .alpha_pattern = {{"v_proj", 1}}});
+  EXPECT_EQ(shape_of(graph, "model.layers.0.self_attn.q_proj.lora_A.weight")[0], 3);
+  EXPECT_EQ(shape_of(graph, "model.layers.0.self_attn.v_proj.lora_A.weight")[0], 4);
+  EXPECT_EQ(shape_of(graph, "model.layers.1.self_attn.q_proj.lora_B.weight")[1], 2);
+  std::map<std::string, double> scales;
+  for (const Op& op : graph.ops())
+    if (op.scope.find("lora_B") != std::string::npos) scales[op.scope] = op.attr_float("scale");
+  EXPECT_EQ(scales["model.layers.0.self_attn.q_proj.lora_B"], 8.0 / 3);
+  EXPECT_EQ(scales["model.layers.1.self_attn.v_proj.lora_B"], 1.0 / 2);
+  EXPECT_THROW(add_lora(forward(), {.rank_pattern = {{"(q", 2}}}), UsageError);
+  EXPECT_THROW(add_lora(forward(), {.rank_pattern = {{"([a-z._]+)+[0-9]{3}", 2}}}), UsageError);
+}
+
+TEST(Lora, adapters_of_some_layers_only) {
+  const Graph graph = add_lora(forward(), {.r = 4, .targets = {"q_proj"}, .layers = {1}});
+  EXPECT_THAT(trainables(graph), testing::ElementsAre("model.layers.1.self_attn.q_proj.lora_A.weight",
+                                                      "model.layers.1.self_attn.q_proj.lora_B.weight"));
+  EXPECT_EQ(trainables(add_lora(forward(), {.layers = {0}, .layers_pattern = {"layers"}})).size(), 14U);
+  EXPECT_THROW(add_lora(forward(), {.layers = {2}}), UsageError);
+  EXPECT_THROW(add_lora(forward(), {.layers = {0}, .layers_pattern = {"block"}}), UsageError);
+}
+
+TEST(Lora, modules_that_are_saved_train_whole_and_get_no_adapter) {
+  const Graph graph =
+      add_lora(forward(), {.targets = {"q_proj"}, .modules_to_save = {"model.norm", "1.mlp"}});
+  EXPECT_THAT(trainables(graph),
+              testing::IsSupersetOf({"model.norm.weight", "model.layers.1.mlp.up_proj.weight",
+                                     "model.layers.0.self_attn.q_proj.lora_A.weight"}));
+  const Graph all = add_lora(forward(), {.modules_to_save = {"down_proj"}});
+  EXPECT_EQ(all.find("model.layers.0.mlp.down_proj.lora_A.weight"), kNoTensor);
+  EXPECT_THROW(add_lora(forward(), {.modules_to_save = {"score"}}), UsageError);
+}
+
+TEST(Lora, a_head_that_is_saved_is_parted_from_the_embedding) {
+  ModelSpec spec = tiny();
+  spec.tied_head = true;
+  const Graph tied = build_loss(spec, {8, 2, 4}, DType::f32, 4, Mode::train, "loss");
+  EXPECT_EQ(tied.find("lm_head.weight"), kNoTensor);
+  const auto role = [](const Graph& graph, const char* name) { return graph.tensor(graph.find(name)).role; };
+  const Graph head = add_lora(tied, {.targets = {"q_proj"}, .modules_to_save = {"lm_head"}});
+  EXPECT_EQ(role(head, "lm_head.weight"), Role::trainable_weight);
+  EXPECT_EQ(role(head, "model.embed_tokens.weight"), Role::frozen_weight);
+  const Graph table = add_lora(tied, {.targets = {"q_proj"}, .modules_to_save = {"embed_tokens"}});
+  EXPECT_EQ(role(table, "lm_head.weight"), Role::frozen_weight);
+  EXPECT_EQ(role(table, "model.embed_tokens.weight"), Role::trainable_weight);
+  EXPECT_EQ(add_lora(tied, {.modules_to_save = {"model.norm"}}).find("lm_head.weight"), kNoTensor);
+}
+
+TEST(Dora, has_a_magnitude_in_f32_that_no_master_copies) {
+  const Graph train =
+      differentiate(add_lora(forward(DType::bf16), {.r = 4, .dora = true, .targets = {"q_proj"}}), {});
+  verify(train);
+  const Tensor& magnitude = train.tensor(train.find("model.layers.0.self_attn.q_proj.lora_magnitude_vector"));
+  EXPECT_EQ(magnitude.dtype, DType::f32);
+  EXPECT_EQ(count(train, OpKind::dora_norm), 2);
+  EXPECT_EQ(count(train, OpKind::dora_scale_grad), 2);
+  const Graph update = build_update(train, {DType::bf16, DType::f32, DType::f32, true, false}, {});
+  EXPECT_NE(update.find("model.layers.0.self_attn.q_proj.lora_A.weight.master"), kNoTensor);
+  EXPECT_EQ(update.find(magnitude.name + ".master"), kNoTensor);
+}
+
+TEST(Dora, with_dropout_the_base_multiplies_what_is_dropped_too) {
+  const Graph train =
+      differentiate(add_lora(forward(), {.dropout = 0.1, .dora = true, .targets = {"q_proj"}}), {});
+  verify(train);
+  int products = 0;
+  for (const Op& op : train.ops())
+    products += op.kind == OpKind::linear && op.scope.ends_with("q_proj.lora_base") ? 1 : 0;
+  EXPECT_EQ(products, 2);
+  EXPECT_EQ(count(train, OpKind::scale), 1);  // nothing before the first block trains
+}
+
+TEST(LoraPlus, gives_b_and_vectors_their_own_rate) {
+  const Graph train = differentiate(add_lora(forward(), {.dora = true, .targets = {"q_proj"}}), {});
+  OptimizerOptions options;
+  options.adapter_out_ratio = 16;
+  const Graph update = build_update(train, {}, options);
+  for (const Op& op : update.ops()) {
+    if (op.kind != OpKind::adamw) continue;
+    const bool usual = op.scope.ends_with("lora_A.weight");
+    EXPECT_EQ(op.attrs.contains("rate"), !usual) << op.scope;
+    EXPECT_EQ(usual ? 16 : op.attr_float("rate"), 16);
+  }
+}
+
+TEST(Noise, is_added_to_what_reads_the_embeddings_of_tokens) {
+  const Graph noisy = add_noise(forward(), 5.0);
+  verify(noisy);
+  ASSERT_EQ(count(noisy, OpKind::embedding_noise), 1);
+  const TensorId h = noisy.find("model.embed_tokens.out");
+  for (const Op& op : noisy.ops())
+    if (op.kind == OpKind::embedding_noise) {
+      EXPECT_EQ(op.outputs[0], h);
+      EXPECT_EQ(op.attr_float("alpha"), 5.0);
+    }
 }
 
 TEST(Lora, a_target_that_names_nothing_is_refused) {

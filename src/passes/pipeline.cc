@@ -7,6 +7,7 @@
 #include "autodiff/autodiff.h"
 #include "base/error.h"
 #include "ops/rule.h"
+#include "passes/noise.h"
 #include "passes/offload_parts.h"
 #include "passes/reference.h"
 #include "passes/transfers.h"
@@ -31,7 +32,7 @@ bool moves(const Context& c) { return c.offload.any(); }
 Graph add_adapters(Graph graph, const Context& c) {
   LoraOptions options = *c.lora;
   if (!trains(c)) options.dropout = 0.0;
-  return add_lora(graph, options);
+  return add_lora(graph, options, c.purpose == Purpose::generate);
 }
 
 // Where the update is a part of the backward pass, gradients are activations, and there is none to move.
@@ -46,9 +47,12 @@ Graph join_update(Graph graph, const Context& c) {
 }
 
 constexpr std::array kPasses = {
+    Pass{PassId::noise, "noise", [](const Context& c) { return trains(c) && c.noise > 0.0; },
+         [](Graph graph, const Context& c) { return add_noise(std::move(graph), c.noise); },
+         "first: the model and its reference read the same embeddings"},
     Pass{PassId::reference, "reference", [](const Context& c) { return has_model(c) && c.reference; },
          [](Graph graph, const Context&) { return add_reference(graph); },
-         "first: the reference is the model as it is"},
+         "before all that trains: the reference is the model as it is"},
     Pass{PassId::adapters, "adapters", [](const Context& c) { return has_model(c) && c.lora != nullptr; },
          add_adapters,
          "before all else that trains: adapters are layers of the model to everything that follows"},

@@ -23,6 +23,7 @@ enum class Purpose : uint8_t { train, update, evaluate, generate };
 // What the passes of one program ask.
 struct PassContext {
   Purpose purpose = Purpose::evaluate;
+  double noise = 0.0;                         // NEFTune's alpha, while it trains
   bool reference = false;                     // the loss compares the model with the one that it began as
   const DeviceDescription* device = nullptr;  // only workspaces ask for it
   const LoraOptions* lora = nullptr;          // none: every weight trains
@@ -37,6 +38,7 @@ struct PassContext {
 
 // The numbers of the passes in the table.
 enum class PassId : uint8_t {
+  noise,
   reference,
   adapters,
   train_all,
@@ -52,7 +54,7 @@ enum class PassId : uint8_t {
   schedule_transfers,
   workspaces
 };
-inline constexpr PassId kFirstPass = PassId::reference;
+inline constexpr PassId kFirstPass = PassId::noise;
 inline constexpr PassId kLastPass = PassId::workspaces;
 
 struct Pass {

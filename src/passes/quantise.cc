@@ -11,7 +11,8 @@ namespace plimsoll {
 namespace {
 
 bool quantises(const Graph& graph, const Op& op) {
-  return op.kind == OpKind::linear && input_tensor(graph, op, 1).role == Role::frozen_weight &&
+  const bool reads = op.kind == OpKind::linear || op.kind == OpKind::dora_norm;
+  return reads && input_tensor(graph, op, 1).role == Role::frozen_weight &&
          input_tensor(graph, op, 1).parameter.part == WeightPart::body;
 }
 

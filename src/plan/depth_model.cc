@@ -235,7 +235,8 @@ Usage estimate(KnownPrograms& programs, const Variant& variant) {
   const int64_t first_layers = change == points.end() ? layers : change - points.begin() + 1;
   const bool two_kinds = change == points.end() ||
                          std::adjacent_find(change + 1, points.end(), std::not_equal_to<>()) == points.end();
-  if (layers < DepthModel::kFewest || !programs.one_stack() || !two_kinds) return measure(programs, variant);
+  if (layers < DepthModel::kFewest || !programs.layers_are_alike() || !two_kinds)
+    return measure(programs, variant);
   const std::vector<int64_t> chunks = {variant.loss_chunk};
   if (variant.recompute.segment > 1)
     return DepthModel::segments(programs, variant, chunks, DepthModel::segments_of(variant.recompute.segment))

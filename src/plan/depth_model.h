@@ -47,7 +47,7 @@ class KnownPrograms {
   // Those of the variant with each of `chunks` rows of logits, for a model of so many layers.
   Needs of(const Variant& variant, int64_t layers, Samples samples, const std::vector<int64_t>& chunks);
   [[nodiscard]] int64_t layers() const { return experiment_.model.layers; }
-  [[nodiscard]] bool one_stack() const { return experiment_.model.is_one_stack(); }
+  [[nodiscard]] bool layers_are_alike() const { return experiment_.layers_are_alike(); }
   // Ops of all programs built so far: the work that was done.
   [[nodiscard]] int64_t ops_built() const { return ops_built_; }
 

@@ -29,6 +29,7 @@ PassContext context_of(const Experiment& experiment, const Variant& variant, con
                        Purpose purpose) {
   PassContext context;
   context.purpose = purpose;
+  context.noise = experiment.noise;
   context.reference = experiment.task.preference.reference == Preference::Reference::computed;
   context.device = device;
   context.lora = lora_of(experiment);

@@ -19,7 +19,8 @@ namespace plimsoll {
 struct Experiment {
   ModelSpec model;
   TaskSpec task;
-  bool lora = false;  // otherwise every weight trains
+  double noise = 0.0;  // NEFTune's alpha: noise on embeddings while training
+  bool lora = false;   // otherwise every weight trains
   LoraOptions lora_options;
   bool nf4 = false;  // frozen weights of the layers in 4 bits, beside LoRA (QLoRA)
   QuantiseOptions nf4_options;
@@ -30,6 +31,11 @@ struct Experiment {
   int64_t target_length = 0;     // of a decoder beside an encoder: tokens of a target
   int64_t documents = 1;         // of a sample in training: several with packing
   bool evaluates = false;
+
+  // Whether the layers repeat, so that a few of them tell of all.
+  [[nodiscard]] bool layers_are_alike() const {
+    return model.is_one_stack() && (!lora || lora_options.blocks_are_alike());
+  }
 
   // Sequences that a sample keeps together, and the tokens that it may have.
   [[nodiscard]] int64_t sample_sequences() const { return rule_of(task.task).sequences; }

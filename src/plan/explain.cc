@@ -182,7 +182,11 @@ std::vector<Doubled> doubled_dimensions(const Plan& plan) {
   Variant& micro = again("micro-batch").variant;
   micro.micro_batch *= 2;
   micro.eval_micro_batch *= 2;
-  if (plan.request.experiment.lora) again("rank").request.experiment.lora_options.r *= 2;
+  if (plan.request.experiment.lora) {
+    LoraOptions& lora = again("rank").request.experiment.lora_options;
+    lora.r *= 2;
+    for (auto& [pattern, r] : lora.rank_pattern) r *= 2;
+  }
   if (plan.request.experiment.model.is_one_stack()) double_layers(again("layers"));
   again("vocab").request.experiment.model.vocab *= 2;
   return list;

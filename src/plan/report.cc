@@ -44,8 +44,12 @@ std::string split_text(const Experiment& experiment, const Variant& variant) {
 std::string method_text(const Experiment& experiment) {
   if (!experiment.lora) return "full fine-tuning";
   const LoraOptions& lora = experiment.lora_options;
-  return (experiment.nf4 ? "qlora r" : "lora r") + std::to_string(lora.r) +
-         (lora.targets.empty() ? ", all linear layers" : ", " + join(lora.targets, " "));
+  return std::string(experiment.nf4 ? "qlora" : "lora") + (lora.dora ? " with dora r" : " r") +
+         std::to_string(lora.r) +
+         (lora.targets.empty() ? ", all linear layers" : ", " + join(lora.targets, " ")) +
+         (lora.layers.empty() ? "" : ", some layers") +
+         (lora.rank_pattern.empty() ? "" : ", other ranks by pattern") +
+         (lora.modules_to_save.empty() ? "" : ", whole " + join(lora.modules_to_save, " "));
 }
 
 int64_t phase_bytes(const Plan& plan, const ProgramLayout& program) {

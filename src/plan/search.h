@@ -73,7 +73,7 @@ class Search {
   [[nodiscard]] std::vector<OffloadChoice> offloads() const;
   [[nodiscard]] bool may_update_in_backward(const Variant& variant) const;
   [[nodiscard]] bool is_deep() const {
-    return layers_ >= DepthModel::kFewest && request_.experiment.model.is_one_stack();
+    return layers_ >= DepthModel::kFewest && request_.experiment.layers_are_alike();
   }
   [[nodiscard]] std::vector<int64_t> segment_sizes() const;
   // Numbers of first layers that are measured one by one.

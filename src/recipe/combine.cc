@@ -34,6 +34,11 @@ void combine_method(Layer& layer) {
   else if (is_true(use_lora) || (use_lora == nullptr && rank_says_lora(layer) &&
                                  (is_true(four_bit) || is_true(quantised) || has_adapter_keys)))
     type = "lora";
+  // torchtune names DoRA in the builder.
+  if (type == "dora" || type == "qdora") {
+    layer.emit("method.dora", "true", {method});
+    type.replace(type.find("dora"), 4, "lora");
+  }
   if (type == "lora" && is_true(quantised)) type = "qlora";
   if (method != nullptr && use_lora != nullptr && is_true(use_lora) != (type != "full"))
     return layer.refuse(*use_lora, "contradicts '" + method->as_written + "'; keep one of them");
@@ -43,6 +48,22 @@ void combine_method(Layer& layer) {
   if (type == "qlora" && four_bit != nullptr && !is_true(four_bit))
     return layer.refuse(*four_bit, "contradicts '" + method->as_written + "'; keep one of them");
   layer.emit("method.type", is_true(four_bit) ? "qlora" : type, from);
+}
+
+// LLaMA-Factory decomposes by 16 iterations unless told otherwise; -1 is exactly.
+void combine_start(Layer& layer) {
+  if (!layer.says({"@pissa", "@pissa_iterations"})) return;
+  const Said* pissa = layer.part("@pissa");
+  const Said* iterations = layer.part("@pissa_iterations");
+  if (!is_true(pissa)) {
+    for (const Said* said : present({pissa, iterations}))
+      layer.ignore(*said, "pissa_init is off, as here", true);
+    return;
+  }
+  const int64_t count = iterations == nullptr ? 16 : read_foreign_whole(iterations->value).value_or(0);
+  if (count == 0 || count < -1) return layer.refuse(*iterations, "expected -1 or a whole number from 1");
+  layer.emit("method.init", count == -1 ? "pissa" : "pissa_niter_" + std::to_string(count),
+             present({pissa, iterations}));
 }
 
 // The names of attention's linears that torchtune spells otherwise.
@@ -309,6 +330,7 @@ void combine(Layer& layer) {
   combine_method(layer);
   if (layer.is_recipe()) fill_tool_method(layer);  // the precision asks for the method
   combine_targets(layer);
+  combine_start(layer);
   combine_batch(layer);
   combine_betas(layer);
   combine_clip(layer);

@@ -20,6 +20,12 @@ std::string value_of(const Json& fingerprint, const std::string& key) {
   return at == fingerprint.end() ? "" : to_yaml(*at);
 }
 
+// A key that an earlier version did not have, or that means nothing to the other one, at its default.
+bool is_default(const std::string& key, const std::string& value) {
+  const Option* option = find_option(key);
+  return option != nullptr && value == to_yaml(option->get(Recipe{}));
+}
+
 }  // namespace
 
 std::string effective_yaml(const Recipe& recipe) {
@@ -68,6 +74,8 @@ std::vector<ExperimentDifference> experiment_differences(std::string_view a, std
   keys.erase("data.on_error");  // a part of it in earlier versions: rows that are fine do not depend on it
   for (const std::string& key : keys) {
     ExperimentDifference difference = {key, value_of(fingerprint_a, key), value_of(fingerprint_b, key)};
+    if (difference.a.empty() && is_default(key, difference.b)) continue;
+    if (difference.b.empty() && is_default(key, difference.a)) continue;
     if (difference.a != difference.b) differences.push_back(std::move(difference));
   }
   return differences;

@@ -131,6 +131,12 @@ Option optional_path(std::string key, Field field, std::string meaning) {
 
 Option stop_loss();
 Option stop_above();
+Option method_rank_pattern();
+Option method_alpha_pattern();
+Option method_layers();
+Option method_layers_pattern();
+Option method_modules_to_save();
+Option method_init();
 
 }  // namespace plimsoll::option_types
 

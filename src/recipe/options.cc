@@ -319,8 +319,21 @@ std::vector<Option> method_options() {
       lora(number("method.dropout", FIELD(method.dropout), {0, 1, true}, "LoRA: on the adapters' input")),
       lora(method_targets()),
       lora(boolean("method.rslora", FIELD(method.rslora), "LoRA: scale is alpha / sqrt(r)")),
+      lora(method_rank_pattern()),
+      lora(method_alpha_pattern()),
+      lora(method_layers()),
+      lora(method_layers_pattern()),
+      lora(method_modules_to_save()),
+      lora(number("method.loraplus_ratio", FIELD(method.loraplus_ratio), {1e-6, 1e6},
+                  "LoRA+: times the learning rate of B, and of vectors")),
+      lora(boolean("method.dora", FIELD(method.dora),
+                   "DoRA: length and direction of a weight's rows train apart")),
+      lora(method_init()),
       qlora(boolean("method.double_quant", FIELD(method.double_quant),
                     "QLoRA: the scales of the 4-bit weights in 8 bits")),
+      experiment(number("method.neftune_alpha", FIELD(method.neftune_alpha), {0, 1e4},
+                        "NEFTune: noise on embeddings while training, at most alpha / sqrt(length x width); "
+                        "0: none")),
   };
 }
 

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "ops/optimizer_kind.h"
@@ -177,7 +178,17 @@ struct Recipe {
     double dropout = 0.0;
     std::vector<std::string> targets;  // empty means all-linear
     bool rslora = false;
+    // By regular expressions over the ends of modules' names, in their order.
+    std::vector<std::pair<std::string, int64_t>> rank_pattern;
+    std::vector<std::pair<std::string, double>> alpha_pattern;
+    std::vector<int64_t> layers;  // that get adapters; empty: all
+    std::vector<std::string> layers_pattern;
+    std::vector<std::string> modules_to_save;
+    double loraplus_ratio = 1.0;
+    bool dora = false;
+    std::string init = "lora";  // or pissa, pissa_niter_N, olora
     bool double_quant = true;
+    double neftune_alpha = 0.0;
     friend bool operator==(const Method&, const Method&) = default;
   };
   struct Batch {

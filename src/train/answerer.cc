@@ -10,6 +10,7 @@
 #include "recipe/load.h"
 #include "text/stop_strings.h"
 #include "text/stream_decoder.h"
+#include "train/adapter_config.h"
 #include "train/conversations.h"
 
 namespace plimsoll {

@@ -59,7 +59,17 @@ INSTANTIATE_TEST_SUITE_P(
         SearchCase{{"full_bf16_master_on_host", "llama", false, kBf16Master}, 1, true, Space::host, 288},
         SearchCase{{"lora_bf16_with_dropout", "llama", true, kBf16}, 2, true, Space::disk, 288},
         SearchCase{
-            {"qlora", "llama", true, kBf16, OptimizerKind::adamw, 64, true}, 1, true, Space::disk, 288}),
+            {"qlora", "llama", true, kBf16, OptimizerKind::adamw, 64, true}, 1, true, Space::disk, 288},
+        SearchCase{{"dora_bf16", "qwen2", true, kBf16, OptimizerKind::adamw, 64, false, true},
+                   2,
+                   true,
+                   Space::disk,
+                   288},
+        SearchCase{{"qdora", "llama", true, kBf16, OptimizerKind::adamw, 64, true, true},
+                   1,
+                   false,
+                   Space::disk,
+                   288}),
     [](const auto& info) { return std::string(info.param.model.name); });
 
 }  // namespace

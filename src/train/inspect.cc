@@ -15,6 +15,7 @@
 #include "models/model.h"
 #include "passes/pipeline.h"
 #include "runtime/device.h"
+#include "train/adapter_start.h"
 #include "train/batch_writer.h"
 #include "train/generator.h"
 #include "train/run_programs.h"
@@ -111,7 +112,8 @@ Dumped copied(std::string name, DType dtype, Shape shape, std::span<const std::b
   return {{std::move(name), dtype, std::move(shape)}, {bytes.begin(), bytes.end()}};
 }
 
-void load_weights(const PersistentState& state, const Recipe& recipe, const Experiment& experiment) {
+void load_weights(const PersistentState& state, const Recipe& recipe, const Experiment& experiment,
+                  const CpuSettings& cpu) {
   const auto seed = static_cast<uint64_t>(recipe.seed);
   init_fresh_weights(state, experiment.model, seed);
   if (recipe.init == Init::random) {
@@ -123,6 +125,7 @@ void load_weights(const PersistentState& state, const Recipe& recipe, const Expe
     load_adapters(state, *recipe.adapter);
   } else if (experiment.lora) {
     init_adapters(state, seed);
+    start_adapters(state, experiment.lora_options, cpu, seed);
   }
 }
 
@@ -139,7 +142,7 @@ class BatchInspection {
         memory_(device_.map(layout_.arena_bytes())),
         state_(layout_, memory_->data()),
         batch_(micro, eval_shape(experiment)) {
-    load_weights(state_, recipe, experiment);
+    load_weights(state_, recipe, experiment, cpu);
   }
 
   void run(const EffectiveBatch& batch, std::vector<Dumped>& out) {
@@ -251,7 +254,7 @@ void answer(const std::vector<Ids>& prompts, const Recipe& recipe, const Experim
   if (experiment.lora) request.lora = experiment.lora_options;
   if (experiment.nf4) request.nf4 = experiment.nf4_options;
   Generator generator(plan_generation(std::move(request), cpu), cpu);
-  load_weights(generator.state(), recipe, experiment);
+  load_weights(generator.state(), recipe, experiment, cpu);
   for (size_t i = 0; i < prompts.size(); ++i) {
     Ids ids;
     generator.generate(

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <vector>
 
 #include "base/error.h"
@@ -13,9 +14,11 @@
 #include "io/load.h"
 #include "io/model_writer.h"
 #include "io/new_folder.h"
+#include "models/family.h"
 #include "models/model.h"
-#include "passes/lora.h"
+#include "passes/adapter_rules.h"
 #include "recipe/load.h"
+#include "train/adapter_config.h"
 #include "train/model_card.h"
 #include "train/model_paths.h"
 #include "train/row_io.h"
@@ -37,12 +40,13 @@ std::vector<float> read_f32(const StoredTensor& tensor, std::span<std::byte> sta
 
 // The low-rank update of one weight.
 struct Update {
-  std::vector<float> a;  // [r, in]
-  std::vector<float> b;  // [out, r]
+  std::vector<float> a;          // [r, in]
+  std::vector<float> b;          // [out, r]
+  std::vector<float> magnitude;  // [out]; empty: not DoRA
   int64_t r = 0, in = 0;
   float scale = 1.0F;
 
-  // weight [rows, in] += scale * B[first_row ..] A
+  // weight [rows, in] += scale * B[first_row ..] A, then rows of DoRA get their lengths
   void add_to(std::span<float> weight, int64_t first_row) const {
     const auto rows = static_cast<int64_t>(weight.size()) / in;
     for (int64_t row = 0; row < rows; ++row) {
@@ -52,7 +56,17 @@ struct Update {
         const float* from = a.data() + k * in;
         for (int64_t i = 0; i < in; ++i) to[i] += factor * from[i];
       }
+      if (!magnitude.empty()) give_length(std::span(to, static_cast<size_t>(in)), first_row + row);
     }
+  }
+
+  // A row of zeros stays one, as in training.
+  void give_length(std::span<float> row, int64_t number) const {
+    double squares = 0;
+    for (const float x : row) squares += static_cast<double>(x) * x;
+    if (squares == 0) return;
+    const double factor = magnitude[static_cast<size_t>(number)] / std::sqrt(squares);
+    for (float& x : row) x = static_cast<float>(factor * x);
   }
 };
 
@@ -61,7 +75,10 @@ class Merger {
   explicit Merger(const MergeOptions& options)
       : options_(options), staging_(static_cast<size_t>(kLoadStagingBytes)) {
     check_is_adapter();
-    read_adapter_config(options.adapter, lora_, true);
+    LoraOptions lora;
+    read_adapter_config(options.adapter, lora, true);
+    rules_.emplace(lora);
+    dora_ = lora.dora;
     result_.base = options.base ? *options.base : named_base();
     const nlohmann::json config = read_config(result_.base);
     if (config.contains("quantization_config"))
@@ -71,6 +88,7 @@ class Merger {
     adapter_.emplace(ModelFolder::open(options.adapter, "adapter_model"));
     check_modules();
     check_head();
+    check_saved();
   }
 
   MergeResult run() {
@@ -79,10 +97,12 @@ class Merger {
     NewFolder folder(out);
     std::vector<Shard> shards = stored_shards(*base_, std::nullopt);
     if (!head_.empty()) put_head(shards);
+    put_saved(shards);
     for (const Shard& shard : shards) write_shard(folder.path(), shard);
     write_shard_index(shards, folder.path(), "model");
     copy_model_files(result_.base, folder.path());
-    if (!head_.empty()) describe(folder.path());
+    if (!head_.empty()) describe_scores(folder.path());
+    if (parts_head_) part_head(folder.path());
     write_file_atomically(folder.path() / "README.md", merged_card(result_.base, options_.adapter));
     folder.publish();
     return result_;
@@ -90,6 +110,8 @@ class Merger {
 
  private:
   static constexpr const char* kPrefix = "base_model.model.";
+  static constexpr const char* kLmHead = "lm_head.weight";
+  static constexpr const char* kMagnitude = ".lora_magnitude_vector";
 
   void check_is_adapter() const {
     const fs::path file = options_.adapter / "adapter_config.json";
@@ -125,18 +147,28 @@ class Merger {
       const Shape& weight = base_->find(module + ".weight").entry->shape;
       const Shape& a = adapter_->find(name).entry->shape;
       const Shape& b = adapter_->find(kPrefix + module + ".lora_B.weight").entry->shape;
-      if (weight.rank() != 2 || a != Shape{lora_.r, weight[1]} || b != Shape{weight[0], lora_.r})
+      const int64_t r = rules_->size_of(module).r;
+      if (weight.rank() != 2 || a != Shape{r, weight[1]} || b != Shape{weight[0], r})
         throw UsageError(options_.adapter.string() + ": the adapter of " + module + ", " + a.to_string() +
                          " and " + b.to_string() + ", does not belong to a weight of " + weight.to_string() +
                          " in " + result_.base.string());
+      if (dora_ && adapter_->find(kPrefix + module + kMagnitude).entry->shape != Shape{weight[0]})
+        throw UsageError(options_.adapter.string() + ": the magnitudes of " + module + " are not " +
+                         std::to_string(weight[0]));
       modules_.push_back(module);
     }
     if (modules_.empty()) throw UsageError(options_.adapter.string() + ": holds no LoRA weights");
   }
 
+  static bool is_low_rank(const std::string& name) {
+    return name.ends_with(".lora_A.weight") || name.ends_with(".lora_B.weight") || name.ends_with(kMagnitude);
+  }
+
   // A head that scores sequences, saved whole beside the adapter with whatever else was new; it takes the
   // place of the one for next tokens.
   void check_head() {
+    const std::vector<std::string> names = adapter_->names();
+    if (std::all_of(names.begin(), names.end(), is_low_rank)) return;
     model_ = read_model({result_.base, options_.adapter});
     const std::string name = std::string(kPrefix) + score_module(model_) + ".weight";
     if (!adapter_->contains(name)) return;
@@ -154,22 +186,62 @@ class Merger {
     }
   }
 
-  void put_head(std::vector<Shard>& shards) const {
-    DType dtype = DType::f32;
-    for (Shard& shard : shards) {
-      dtype = shard.tensors.empty() ? dtype : shard.tensors.front().dtype;
-      std::erase_if(shard.tensors, [&](const TensorSpec& spec) {
-        return head_.contains(spec.name) || spec.name == "lm_head.weight";
-      });
+  // What else is saved whole takes the place of the base's.
+  void check_saved() {
+    for (const std::string& name : adapter_->names()) {
+      if (is_low_rank(name)) continue;
+      if (head_.contains(name.substr(std::min(name.size(), std::string_view(kPrefix).size())))) continue;
+      if (name.find(".lora_") != std::string::npos || !name.starts_with(kPrefix))
+        throw UsageError(
+            options_.adapter.string() + ": '" + name +
+            "' is not supported: adapters of linear layers and modules that are saved whole are");
+      saved_.emplace(name.substr(std::string_view(kPrefix).size()), adapter_->find(name));
     }
+    if (saved_.empty()) return;
+    for (const auto& [weight, tensor] : saved_) {
+      const bool own_head = weight == kLmHead && model_.tied_head;
+      const Shape expected = own_head ? Shape{model_.vocab, model_.hidden} : base_->find(weight).entry->shape;
+      if (tensor.entry->shape != expected)
+        throw UsageError(options_.adapter.string() + ": its " + weight + ", " +
+                         tensor.entry->shape.to_string() + ", does not belong to a model where it is " +
+                         expected.to_string());
+    }
+    // The embedding alone has changed, and the head that was tied to it has not.
+    const std::string table = std::string(family_of(model_).embedding) + ".weight";
+    if (model_.tied_head && head_.empty() && saved_.contains(table))
+      saved_.emplace(kLmHead, base_->find(table));
+    parts_head_ = model_.tied_head && saved_.contains(kLmHead);
+  }
+
+  void put_head(std::vector<Shard>& shards) const {
+    for (Shard& shard : shards)
+      std::erase_if(shard.tensors, [&](const TensorSpec& spec) {
+        return head_.contains(spec.name) || spec.name == kLmHead;
+      });
     std::erase_if(shards, [](const Shard& shard) { return shard.tensors.empty(); });
     check_internal(!shards.empty(), "a model without weights was merged");
+    const DType dtype = shards.back().tensors.front().dtype;
     for (const auto& [name, tensor] : head_)
       shards.back().tensors.push_back({name, dtype, tensor.entry->shape});
   }
 
+  void put_saved(std::vector<Shard>& shards) const {
+    std::set<std::string> there;
+    for (const Shard& shard : shards)
+      for (const TensorSpec& spec : shard.tensors) there.insert(spec.name);
+    const DType dtype = shards.back().tensors.front().dtype;
+    for (const auto& [name, tensor] : saved_)
+      if (!there.contains(name)) shards.back().tensors.push_back({name, dtype, tensor.entry->shape});
+  }
+
+  static void part_head(const fs::path& folder) {
+    nlohmann::json config = read_config(folder);
+    config["tie_word_embeddings"] = false;
+    write_file_atomically(folder / "config.json", config.dump(2) + "\n");
+  }
+
   // The names of the classes are in the recipe of the run that made the adapter.
-  void describe(const fs::path& folder) const {
+  void describe_scores(const fs::path& folder) const {
     const fs::path own = options_.adapter / "recipe.yaml";
     TaskSpec task{.task = model_.encoder ? Task::classify : Task::reward, .outputs = outputs_};
     std::vector<std::string> labels;
@@ -189,18 +261,26 @@ class Merger {
     if (!weight.ends_with(kWeight)) return std::nullopt;
     const std::string module = weight.substr(0, weight.size() - kWeight.size());
     if (std::find(modules_.begin(), modules_.end(), module) == modules_.end()) return std::nullopt;
-    const auto r = static_cast<double>(lora_.r);
+    const AdapterRules::Size size = rules_->size_of(module);
     const StoredTensor a = adapter_->find(kPrefix + module + ".lora_A.weight");
-    return Update{read_f32(a, staging_),
-                  read_f32(adapter_->find(kPrefix + module + ".lora_B.weight"), staging_), lora_.r,
-                  a.entry->shape[1], static_cast<float>(lora_.alpha / (lora_.rslora ? std::sqrt(r) : r))};
+    return Update{
+        read_f32(a, staging_),
+        read_f32(adapter_->find(kPrefix + module + ".lora_B.weight"), staging_),
+        dora_ ? read_f32(adapter_->find(kPrefix + module + kMagnitude), staging_) : std::vector<float>(),
+        size.r,
+        a.entry->shape[1],
+        static_cast<float>(size.scale)};
   }
 
   void write_shard(const fs::path& folder, const Shard& shard) {
     SafetensorsWriter writer(folder / shard.file, shard.tensors, {{"format", "pt"}});
     for (const TensorSpec& spec : writer.tensors()) {
-      if (const auto saved = head_.find(spec.name); saved != head_.end()) {
-        write_head(writer, spec, saved->second);
+      if (const auto head = head_.find(spec.name); head != head_.end()) {
+        write_saved(writer, spec, head->second);
+        continue;
+      }
+      if (const auto saved = saved_.find(spec.name); saved != saved_.end()) {
+        write_saved(writer, spec, saved->second);
         continue;
       }
       const StoredTensor tensor = base_->find(spec.name);
@@ -218,7 +298,7 @@ class Merger {
   }
 
   // Under its name in the model, not in the adapter.
-  void write_head(SafetensorsWriter& writer, const TensorSpec& spec, const StoredTensor& saved) {
+  void write_saved(SafetensorsWriter& writer, const TensorSpec& spec, const StoredTensor& saved) {
     const DType dtype = spec.dtype;
     const int64_t elements = saved.entry->shape.elements();
     const int64_t piece = kLoadStagingBytes / 4;
@@ -227,6 +307,7 @@ class Merger {
       const auto part =
           std::span(out).first(static_cast<size_t>(std::min(piece, elements - at) * size_of(dtype)));
       load_elements(saved, at, part, dtype, staging_);
+      require_finite(saved, at, part, dtype);
       writer.write(spec.name, part);
     }
     ++result_.tensors;
@@ -258,12 +339,15 @@ class Merger {
   }
 
   MergeOptions options_;
-  LoraOptions lora_;
+  std::optional<AdapterRules> rules_;
+  bool dora_ = false;
   MergeResult result_;
   std::optional<ModelFolder> base_, adapter_;
   ModelSpec model_;
-  std::map<std::string, StoredTensor, std::less<>> head_;  // by name in the model; empty: there is none
-  int64_t outputs_ = 0;                                    // of the head
+  std::map<std::string, StoredTensor, std::less<>> head_;   // by name in the model; empty: there is none
+  int64_t outputs_ = 0;                                     // of the head
+  std::map<std::string, StoredTensor, std::less<>> saved_;  // by the weight's name in the model
+  bool parts_head_ = false;  // it was tied to the embedding, and is no longer the same
   std::vector<std::string> modules_;
   std::vector<std::byte> staging_;
 };

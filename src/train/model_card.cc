@@ -53,8 +53,12 @@ std::string front_matter(const Recipe& recipe) {
 std::string method_row(const Recipe& recipe) {
   const std::string type = value_of(recipe, "method.type");
   if (recipe.method.type == MethodType::full) return type;
-  return type + ", rank " + value_of(recipe, "method.r") + ", alpha " + value_of(recipe, "method.alpha") +
-         ", dropout " + value_of(recipe, "method.dropout") + ", on " + value_of(recipe, "method.targets");
+  const Recipe::Method& method = recipe.method;
+  return type + (method.dora ? " with DoRA" : "") + ", rank " + value_of(recipe, "method.r") + ", alpha " +
+         value_of(recipe, "method.alpha") + ", dropout " + value_of(recipe, "method.dropout") + ", on " +
+         value_of(recipe, "method.targets") +
+         (method.layers.empty() ? "" : " of layers " + value_of(recipe, "method.layers")) +
+         (method.modules_to_save.empty() ? "" : "; whole " + value_of(recipe, "method.modules_to_save"));
 }
 
 std::string data_row(const Recipe& recipe) {

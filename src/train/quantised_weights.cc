@@ -232,6 +232,33 @@ void load_nf4(const PersistentState& state, const Nf4Rows& rows, const ModelFold
                   });
 }
 
+void visit_nf4(const PersistentState& state, const Nf4Rows& rows, std::span<std::byte> staging,
+               const UseValues& use) {
+  std::vector<float> scales(static_cast<size_t>(nf4_blocks(rows.weight_shape().elements())));
+  if (rows.nested_absmax == nullptr) {
+    state.read(*rows.absmax, 0, std::as_writable_bytes(std::span(scales)));
+  } else {
+    const ResidentValues<uint8_t> codes(state, *rows.absmax);
+    const ResidentValues<float> absmax(state, *rows.nested_absmax), map(state, *rows.nested_map);
+    const ResidentValues<float> offset(state, *rows.nested_offset);
+    unnest_scales(codes.span(), absmax.span(), map.span(), offset.span()[0], scales);
+  }
+  state.visit(*rows.codes, staging, [&](int64_t start, std::span<const std::byte> piece) {
+    std::array<float, kNf4Block> values{};
+    for (size_t at = 0; at < piece.size(); at += kNf4Block / 2) {
+      const auto first = 2 * (start + static_cast<int64_t>(at));
+      const auto codes = piece.subspan(at, std::min<size_t>(kNf4Block / 2, piece.size() - at));
+      const float scale = scales[static_cast<size_t>(first / kNf4Block)];
+      for (size_t i = 0; i < codes.size(); ++i) {
+        const auto two = std::to_integer<uint8_t>(codes[i]);
+        values[2 * i] = kNf4Levels[two >> 4U] * scale;
+        values[2 * i + 1] = kNf4Levels[two & 15U] * scale;
+      }
+      use(first, std::span(values).first(2 * codes.size()));
+    }
+  });
+}
+
 int64_t nf4_scales_bytes(const ModelSpec& model) {
   const int64_t inner = std::max(model.mlp_width, model.heads * model.head_dim);
   return nf4_blocks(model.hidden * inner) * int64_t{sizeof(float)};

@@ -42,6 +42,11 @@ void quantise_values(const PersistentState& state, const Nf4Rows& rows, std::spa
 void load_nf4(const PersistentState& state, const Nf4Rows& rows, const ModelFolder& model,
               std::span<std::byte> staging);
 
+// Passes all values of the weight to `use`, in order, as the forward pass reads them.
+using UseValues = std::function<void(int64_t first, std::span<const float> values)>;
+void visit_nf4(const PersistentState& state, const Nf4Rows& rows, std::span<std::byte> staging,
+               const UseValues& use);
+
 // Host memory for the f32 scales of the largest weight of a model, while they are quantised themselves.
 int64_t nf4_scales_bytes(const ModelSpec& model);
 

@@ -8,6 +8,7 @@
 #include "cpu/describe.h"
 #include "data/effective_batch.h"
 #include "io/load.h"
+#include "train/adapter_config.h"
 #include "train/agreement.h"
 #include "train/run_programs.h"
 
@@ -52,6 +53,7 @@ Experiment experiment_of(const RowOptions& options, const ModelPaths& paths, Rec
   }
   if (paths.adapter)
     read_adapter_config(*paths.adapter, experiment.lora_options, rule_of(experiment.task.task).scores);
+  require_frozen_reference(experiment);
   if (const auto nf4 = quantisation_of(paths)) {
     experiment.nf4 = true;
     experiment.nf4_options = *nf4;

@@ -11,6 +11,7 @@
 #include "cpu/threads.h"
 #include "recipe/effective.h"
 #include "runtime/run_memory.h"
+#include "train/adapter_start.h"
 #include "train/identity.h"
 #include "train/loss_guard.h"
 #include "train/memory_budget.h"
@@ -49,6 +50,7 @@ class TrainingRun {
         notes_(std::move(notes)),
         experiment_(plan_.request.experiment),
         observer_(*options.observer),
+        cpu_(cpu),
         guard_(recipe.stop.loss),
         patience_(recipe.stop),
         device_(cpu),
@@ -180,6 +182,7 @@ class TrainingRun {
       load_adapters(state_, *recipe_.adapter, FreshHead::stays);
     } else if (experiment_.lora) {
       init_adapters(state_, seed);
+      start_adapters(state_, experiment_.lora_options, cpu_, seed);
     }
   }
 
@@ -189,6 +192,7 @@ class TrainingRun {
     if (!verify_checkpoint(checkpoint))
       observer_.event("note    " + checkpoint.string() + " has no checksums: an earlier version saved it");
     load_checkpoint(checkpoint, experiment_, state_);
+    take_out_starts(state_, experiment_.lora_options);
     if (const std::string note = changed_bits_note(saved, current_); !note.empty())
       observer_.event(note, LogLevel::warn);
     if (const std::string note = extension_note(recipe_, saved, current_); !note.empty())
@@ -357,6 +361,7 @@ class TrainingRun {
   std::vector<std::string> notes_;  // of planning
   const Experiment& experiment_;
   RunObserver& observer_;
+  CpuSettings cpu_;
   LossGuard guard_;
   PatienceGuard patience_;
   CpuDevice device_;

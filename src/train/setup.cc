@@ -17,6 +17,8 @@
 #include "io/json_values.h"
 #include "io/load.h"
 #include "io/model_folder.h"
+#include "train/adapter_config.h"
+#include "train/low_rank_start.h"
 #include "train/memory_budget.h"
 #include "train/model_paths.h"
 #include "train/quantised_weights.h"
@@ -42,7 +44,23 @@ OptimizerOptions optimizer_of(const Recipe::Optimizer& recipe) {
 }
 
 LoraOptions lora_of(const Recipe::Method& method) {
-  return {method.r, method.alpha, method.dropout, method.rslora, method.targets};
+  const std::string& init = method.init;
+  const size_t number = init.find_first_of("0123456789");
+  return {.r = method.r,
+          .alpha = method.alpha,
+          .dropout = method.dropout,
+          .rslora = method.rslora,
+          .dora = method.dora,
+          .targets = method.targets,
+          .rank_pattern = method.rank_pattern,
+          .alpha_pattern = method.alpha_pattern,
+          .layers = method.layers,
+          .layers_pattern = method.layers_pattern,
+          .modules_to_save = method.modules_to_save,
+          .start = init == "lora"    ? AdapterStart::lora
+                   : init == "olora" ? AdapterStart::olora
+                                     : AdapterStart::pissa,
+          .start_iterations = number == std::string::npos ? 0 : std::stoll(init.substr(number))};
 }
 
 int64_t thread_stack_bytes() {
@@ -53,57 +71,6 @@ int64_t thread_stack_bytes() {
 }
 
 }  // namespace
-
-namespace {
-
-// PEFT names both where a model scores sequences, whichever the model has.
-void refuse_saved_modules(const nlohmann::json& config, const std::string& where, bool scores) {
-  const auto saved = config.find("modules_to_save");
-  if (saved == config.end() || saved->is_null() || saved->empty()) return;
-  const bool heads = std::all_of(saved->begin(), saved->end(), [](const nlohmann::json& name) {
-    return name == "score" || name == "classifier" || name == "pooler" || name == "bert.pooler.dense";
-  });
-  if (!heads) throw UsageError(where + ": 'modules_to_save' is not supported but for score");
-  if (!scores)
-    throw UsageError(where +
-                     ": its head scores sequences (modules_to_save: score), which task: reward and "
-                     "classify are for");
-}
-
-}  // namespace
-
-void read_adapter_config(const fs::path& folder, LoraOptions& lora, bool scores) {
-  constexpr int64_t kMostRank = 1 << 20;        // as wide as models are
-  constexpr int64_t kLargestScale = 1'000'000;  // those in use are below 1,000
-  const nlohmann::json config = read_config(folder, "adapter_config.json");
-  const std::string where = (folder / "adapter_config.json").string();
-  const auto refuse = [&](const char* key, bool set) {
-    if (set) throw UsageError(where + ": '" + std::string(key) + "' is not supported");
-  };
-  read_values(where, [&] {
-    if (config.value("peft_type", "") != "LORA") throw UsageError(where + ": peft_type must be LORA");
-    refuse("use_dora", config.value("use_dora", false));
-    refuse("bias", config.value("bias", "none") != "none");
-    for (const char* key : {"rank_pattern", "alpha_pattern"})
-      refuse(key, config.contains(key) && !config[key].is_null() && !config[key].empty());
-    refuse_saved_modules(config, where, scores);
-    lora.r = config.at("r").get<int64_t>();
-    if (!config["r"].is_number_integer() || lora.r < 1 || lora.r > kMostRank)
-      throw DamagedError(where + ": 'r' is " + config["r"].dump() + ", a whole number from 1 to " +
-                         std::to_string(kMostRank) + " is expected");
-    lora.alpha = config.at("lora_alpha").get<double>();
-    lora.rslora = config.value("use_rslora", false);
-    const auto r = static_cast<double>(lora.r);
-    if (!(std::abs(lora.alpha / (lora.rslora ? std::sqrt(r) : r)) <= kLargestScale))
-      throw DamagedError(where + ": 'lora_alpha' is " + config["lora_alpha"].dump() + ", with rank " +
-                         std::to_string(lora.r) + " more than " + format_count(kLargestScale) +
-                         " times the adapter's values");
-    const auto& targets = config.at("target_modules");
-    lora.targets = targets.is_string() ? std::vector<std::string>{} : targets.get<std::vector<std::string>>();
-    if (targets.is_string() && targets != "all-linear")
-      throw UsageError(where + ": 'target_modules' as a pattern is not supported; list the modules");
-  });
-}
 
 QuantiseOptions nf4_of(const Recipe& recipe) {
   const auto stored = stored_quantisation(recipe.model);
@@ -204,6 +171,34 @@ std::optional<std::string> problem_of_head(const fs::path& model) {
   return "one-of";
 }
 
+namespace {
+
+void refuse_start(const Experiment& experiment, const Recipe& recipe) {
+  if (!experiment.lora || experiment.lora_options.start == AdapterStart::lora) return;
+  const std::string where = "method.init: " + recipe.method.init;
+  if (experiment.nf4)
+    throw UsageError(
+        where +
+        " takes a part out of the weights, which 4 bits hold no longer exactly; say method.type: lora");
+  if (experiment.lora_options.dora)
+    throw UsageError(
+        where + " beside method.dora cannot be saved as an adapter of the model as it is; say one of them");
+  if (experiment.task.preference.reference == Preference::Reference::computed)
+    throw UsageError(where +
+                     " takes a part out of the weights, which are the reference of task: dpo; say lora");
+}
+
+}  // namespace
+
+void require_frozen_reference(const Experiment& experiment) {
+  const bool computed = experiment.task.preference.reference == Preference::Reference::computed;
+  if (experiment.lora && computed && !experiment.lora_options.modules_to_save.empty())
+    throw UsageError(
+        "method.modules_to_save: task: dpo compares with the base under the adapter, and what trains whole "
+        "is "
+        "no longer the base; leave it out, or say dpo.loss: orpo, which needs no reference");
+}
+
 Experiment read_experiment(const Recipe& recipe) {
   Experiment experiment;
   experiment.model = read_model({recipe.model, recipe.adapter});
@@ -215,6 +210,8 @@ Experiment read_experiment(const Recipe& recipe) {
     experiment.lora_options = lora_of(recipe.method);
     if (recipe.adapter)
       read_adapter_config(*recipe.adapter, experiment.lora_options, rule_of(experiment.task.task).scores);
+    require_frozen_reference(experiment);
+    refuse_start(experiment, recipe);
   }
   experiment.precision = precision_of(recipe.precision);
   const TrainPrecision& types = experiment.precision;
@@ -225,7 +222,9 @@ Experiment read_experiment(const Recipe& recipe) {
         "states: "
         "small updates would be lost; use stochastic, or precision: bf16-master");
   }
+  experiment.noise = recipe.method.neftune_alpha;
   experiment.optimizer = optimizer_of(recipe.optimizer);
+  experiment.optimizer.adapter_out_ratio = recipe.method.loraplus_ratio;
   experiment.effective_batch = recipe.batch.effective;
   experiment.max_length = recipe.data.max_length;
   if (experiment.model.encoder_decoder) experiment.target_length = recipe.data.targets_at_most();
@@ -292,6 +291,18 @@ int64_t nf4_loading_bytes(const ModelSpec& model) {
 
 }  // namespace
 
+// A weight and the part of it that its adapter begins with, while that is found.
+int64_t start_bytes(const Experiment& experiment) {
+  const LoraOptions& lora = experiment.lora_options;
+  if (!experiment.lora || lora.start == AdapterStart::lora) return 0;
+  int64_t r = lora.r;
+  for (const auto& [pattern, rank] : lora.rank_pattern) r = std::max(r, rank);
+  const ModelSpec& model = experiment.model;
+  const int64_t inner = std::max(model.mlp_width, model.heads * model.head_dim);
+  // As it is stored and in f32.
+  return 2 * model.hidden * inner * int64_t{sizeof(float)} + low_rank_bytes(model.hidden, inner, r);
+}
+
 HostNeeds host_needs(const Recipe& recipe, const Experiment& experiment, const CpuSettings& cpu,
                      const DataSetup* data) {
   HostNeeds needs;
@@ -321,7 +332,7 @@ HostNeeds host_needs(const Recipe& recipe, const Experiment& experiment, const C
     }
   }
   const int64_t quantising = experiment.nf4 ? nf4_loading_bytes(experiment.model) : 0;
-  needs.components.push_back({"staging", kLoadStagingBytes + quantising});
+  needs.components.push_back({"staging", kLoadStagingBytes + quantising + start_bytes(experiment)});
   // Stacks at their full size, as VmData counts them, and heap arenas of the threads.
   needs.extra_data_bytes = virtual_only + cpu.threads * (thread_stack_bytes() + 2 * kMiB) + 8 * kMiB;
   return needs;

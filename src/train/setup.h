@@ -19,13 +19,12 @@ namespace plimsoll {
 // scale and targets. Throws UsageError.
 Experiment read_experiment(const Recipe& recipe);
 
+// The reference of preferences is the frozen base: throws UsageError where a part of it trains.
+void require_frozen_reference(const Experiment& experiment);
+
 // How the recipe's base model is quantised with qlora: as it is stored where it is stored in 4 bits, else as
 // the recipe says. Throws UsageError where it is stored in 4 bits and the method is another.
 QuantiseOptions nf4_of(const Recipe& recipe);
-
-// Rank, scale and targets of a PEFT folder; dropout stays. `scores`: whether a head that scores sequences may
-// be saved with it. Throws UsageError for what is not supported.
-void read_adapter_config(const std::filesystem::path& folder, LoraOptions& lora, bool scores = false);
 
 struct MachineOptions {
   std::optional<Isa> max_isa;

@@ -32,6 +32,7 @@ struct Case {
   OptimizerKind optimizer = OptimizerKind::adamw;
   int64_t vocab = 64;
   bool nf4 = false;
+  bool whole_way = false;  // DoRA, a module saved whole, noise on embeddings, an adapter of another rank
 };
 
 inline const TrainPrecision kFp32 = {};
@@ -53,6 +54,13 @@ inline Experiment experiment_of(const Case& c, int64_t accumulation, bool clips)
                                       "test");
   experiment.lora = c.lora;
   experiment.lora_options = {.r = 4, .alpha = 8, .dropout = 0.25};
+  if (c.whole_way) {
+    experiment.lora_options.dora = true;
+    experiment.lora_options.dropout = c.nf4 ? 0.0 : 0.25;
+    experiment.lora_options.modules_to_save = {"lm_head"};
+    experiment.lora_options.rank_pattern = {{"layers\\.1\\..*", 2}};
+    experiment.noise = 5.0;
+  }
   experiment.nf4 = c.nf4;
   experiment.precision = c.precision;
   experiment.optimizer.kind = c.optimizer;

@@ -1,6 +1,7 @@
 #include "train/weights.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <nlohmann/json.hpp>
@@ -15,6 +16,8 @@
 #include "ops/name_hash.h"
 #include "ops/philox.h"
 #include "recipe/hub.h"
+#include "train/adapter_config.h"
+#include "train/adapter_start.h"
 #include "train/quantised_weights.h"
 #include "train/row_io.h"
 
@@ -79,6 +82,8 @@ class NewValues {
         return 1.0F;
       case Initialiser::kaiming_uniform:
         return static_cast<float>((2.0 * first_(element) - 1.0) * range_);
+      case Initialiser::row_norms:
+        throw InternalError("NewValues: lengths of rows are those of another weight");
       case Initialiser::normal:
         break;
     }
@@ -94,6 +99,20 @@ class NewValues {
   double range_ = 0;
 };
 
+// A head that is tied to the embedding, and parted from it because one of the two trains, begins as it.
+std::string stored_name(const PersistentState& state, const ModelFolder& model,
+                        const std::vector<const TableRow*>& rows, const TableRow& row) {
+  const ParameterInfo& facts = row.parameter;
+  if (std::none_of(state.rows().begin(), state.rows().end(), is_adapter)) return row.name;
+  if (facts.part != WeightPart::head || facts.origin != Origin::checkpoint ||
+      !read_model_spec(model.path() / "config.json").tied_head)
+    return row.name;
+  const auto table = std::find_if(
+      rows.begin(), rows.end(), [](const TableRow* r) { return r->parameter.part == WeightPart::embedding; });
+  check_internal(table != rows.end(), "a tied head without an embedding");
+  return (*table)->name;
+}
+
 void load_one(const PersistentState& state, const TableRow& row, const StoredTensor& stored,
               std::span<std::byte> staging) {
   const TableRow* master = state.master_of(row);
@@ -108,18 +127,36 @@ void write_kept(const KeptFiles& files, const fs::path& to) {
 
 const char* torch_name(DType dtype) { return dtype == DType::bf16 ? "bfloat16" : "float32"; }
 
+// Whatever the row, the name of its weight.
+std::string weight_name(const TableRow& row) {
+  if (row.role != Role::master) return row.name;
+  return row.name.substr(0, row.name.size() - std::string_view(kMasterSuffix).size());
+}
+
 // Rows to export under the names that `rename` gives them.
 template <class Rename>
 std::optional<uint32_t> write_rows(const PersistentState& state, const std::vector<const TableRow*>& rows,
                                    const fs::path& file, Rename rename) {
   std::vector<TensorSpec> specs;
-  for (const TableRow* row : rows) specs.push_back({rename(*row), row->dtype, row->shape});
+  for (const TableRow* row : rows) {
+    const TableRow& weight = *state.find(weight_name(*row));
+    if (start_of(state, weight) != nullptr)
+      specs.push_back({rename(*row), DType::f32, shape_with_start(weight)});
+    else
+      specs.push_back({rename(*row), row->dtype, row->shape});
+  }
   SafetensorsWriter writer(file, specs, {{"format", "pt"}});
   std::vector<std::byte> staging(static_cast<size_t>(kLoadStagingBytes));
   for (const TensorSpec& spec : writer.tensors()) {
     const auto row =
         std::find_if(rows.begin(), rows.end(), [&](const TableRow* r) { return rename(*r) == spec.name; });
-    write_row(state, **row, writer, spec.name, staging);
+    const TableRow& weight = *state.find(weight_name(**row));
+    if (start_of(state, weight) == nullptr) {
+      write_row(state, **row, writer, spec.name, staging);
+      continue;
+    }
+    const std::vector<float> both = values_with_start(state, weight);
+    writer.write(spec.name, std::as_bytes(std::span(both)));
   }
   return writer.finish();
 }
@@ -128,8 +165,8 @@ std::optional<uint32_t> write_rows(const PersistentState& state, const std::vect
 std::vector<const TableRow*> base_rows(const PersistentState& state) {
   std::vector<const TableRow*> rows;
   for (const TableRow& row : state.rows()) {
-    const bool base = row.parameter.origin == Origin::checkpoint || row.parameter.origin == Origin::fresh;
-    if (is_weight(row) && base && !is_beside_adapters(state, row)) rows.push_back(&row);
+    const bool fresh = row.parameter.origin == Origin::fresh && !is_beside_adapters(state, row);
+    if (is_weight(row) && (fresh || row.parameter.origin == Origin::checkpoint)) rows.push_back(&row);
   }
   return rows;
 }
@@ -143,12 +180,6 @@ std::vector<const TableRow*> adapter_rows(const PersistentState& state) {
     rows.push_back(master != nullptr ? master : &row);
   }
   return rows;
-}
-
-// Whatever the row, the name of its weight.
-std::string weight_name(const TableRow& row) {
-  if (row.role != Role::master) return row.name;
-  return row.name.substr(0, row.name.size() - std::string_view(kMasterSuffix).size());
 }
 
 // A head of its own beside tie_word_embeddings: transformers does not tie them then, and nobody would notice
@@ -183,11 +214,11 @@ void require_tied(const PersistentState& state, const ModelFolder& model, std::s
 
 // modules_to_save beside adapters: of a head both names that PEFT gives, whichever the model has, and a
 // pooler that is new. Null without a head.
-nlohmann::json saved_modules(const PersistentState& state) {
-  nlohmann::json modules;
+std::vector<std::string> saved_heads(const PersistentState& state) {
+  std::vector<std::string> modules;
   for (const TableRow& row : state.rows()) {
     if (!is_weight(row) || row.parameter.origin != Origin::fresh) continue;
-    if (modules.is_null()) modules = {"classifier", "score"};
+    if (modules.empty()) modules = {"classifier", "score"};
     const std::string module = row.name.substr(0, row.name.rfind('.'));
     const std::string top = module.substr(0, module.find('.'));
     if (top != "classifier" && top != "score" && modules.back() != module) modules.push_back(module);
@@ -215,8 +246,8 @@ bool is_weight(const TableRow& row) {
 
 bool is_beside_adapters(const PersistentState& state, const TableRow& row) {
   if (row.parameter.origin == Origin::adapter) return true;
-  return row.parameter.origin == Origin::fresh &&
-         std::any_of(state.rows().begin(), state.rows().end(), is_adapter);
+  const bool trains = row.role == Role::trainable_weight || row.role == Role::master;
+  return trains && std::any_of(state.rows().begin(), state.rows().end(), is_adapter);
 }
 
 void load_base_weights(const PersistentState& state, const fs::path& folder, const LoadProgress& progress,
@@ -234,7 +265,7 @@ void load_base_weights(const PersistentState& state, const fs::path& folder, con
     if (const auto nf4 = find_nf4(state, *row)) {
       load_nf4(state, *nf4, model, staging);
     } else {
-      load_one(state, *row, model.find(row->name), staging);
+      load_one(state, *row, model.find(stored_name(state, model, rows, *row)), staging);
     }
     done += row->bytes;
     if (progress) progress(done, total);
@@ -268,14 +299,68 @@ void init_fresh_weights(const PersistentState& state, const ModelSpec& model, ui
   }
 }
 
+namespace {
+
+// All values of a weight, in order, a few at a time.
+void visit_values(const PersistentState& state, const TableRow& row, std::span<std::byte> staging,
+                  const UseValues& use) {
+  if (const auto nf4 = find_nf4(state, row)) return visit_nf4(state, *nf4, staging, use);
+  const int64_t size = size_of(row.dtype);
+  state.visit(row, staging, [&](int64_t start, std::span<const std::byte> piece) {
+    std::array<float, 1024> values{};
+    const size_t most = values.size() * static_cast<size_t>(size);
+    for (size_t at = 0; at < piece.size(); at += most) {
+      const auto part = piece.subspan(at, std::min(most, piece.size() - at));
+      const auto to = std::span(values).first(part.size() / static_cast<size_t>(size));
+      convert(part, row.dtype, std::as_writable_bytes(to), DType::f32);
+      use((start + static_cast<int64_t>(at)) / size, to);
+    }
+  });
+}
+
+// DoRA's magnitudes: with B zero the adapted layer is the layer itself.
+void init_row_norms(const PersistentState& state, const TableRow& row, std::span<std::byte> staging) {
+  const TableRow* weight = state.find(std::string(adapted_module(row.name)) + ".weight");
+  check_internal(weight != nullptr, "a magnitude without its weight: " + row.name);
+  const int64_t rows = row.shape[0];
+  const auto nf4 = find_nf4(state, *weight);
+  const int64_t width = (nf4 ? nf4->weight_shape() : weight->shape)[1];
+  std::vector<double> squares(static_cast<size_t>(rows));
+  visit_values(state, *weight, staging, [&](int64_t first, std::span<const float> values) {
+    for (size_t i = 0; i < values.size(); ++i)
+      squares[static_cast<size_t>((first + static_cast<int64_t>(i)) / width)] +=
+          static_cast<double>(values[i]) * values[i];
+  });
+  fill(state, row, staging,
+       [&](int64_t i) { return static_cast<float>(std::sqrt(squares[static_cast<size_t>(i)])); });
+}
+
+}  // namespace
+
 void init_adapters(const PersistentState& state, uint64_t seed) {
   std::vector<std::byte> staging(static_cast<size_t>(kLoadStagingBytes));
   for (const TableRow& row : state.rows()) {
     if (!is_adapter(row)) continue;
-    const NewValues value(row, seed, 0.0);
-    fill(state, row, staging, value);
+    if (row.parameter.init == Initialiser::row_norms)
+      init_row_norms(state, row, staging);
+    else
+      fill(state, row, staging, NewValues(row, seed, 0.0));
   }
 }
+
+namespace {
+
+void load_with_start(const PersistentState& state, const TableRow& row, const StoredTensor& stored,
+                     std::span<std::byte> staging) {
+  require_shape(stored, shape_with_start(row));
+  std::vector<float> values(static_cast<size_t>(stored.entry->shape.elements()));
+  const auto bytes = std::as_writable_bytes(std::span(values));
+  load_elements(stored, 0, bytes, DType::f32, staging);
+  require_finite(stored, 0, bytes, DType::f32);
+  store_with_start(state, row, values);
+}
+
+}  // namespace
 
 void load_adapters(const PersistentState& state, const fs::path& folder, FreshHead fresh) {
   const ModelFolder adapter = ModelFolder::open(folder, "adapter_model");
@@ -284,7 +369,11 @@ void load_adapters(const PersistentState& state, const fs::path& folder, FreshHe
     if (!is_weight(row) || !is_beside_adapters(state, row)) continue;
     const bool may_stay = fresh == FreshHead::stays && row.parameter.origin == Origin::fresh;
     if (may_stay && !adapter.contains(kPeftPrefix + row.name)) continue;
-    load_one(state, row, adapter.find(kPeftPrefix + row.name), staging);
+    const StoredTensor stored = adapter.find(kPeftPrefix + row.name);
+    if (start_of(state, row) == nullptr)
+      load_one(state, row, stored, staging);
+    else
+      load_with_start(state, row, stored, staging);
   }
 }
 
@@ -341,28 +430,14 @@ std::optional<uint32_t> write_adapter(const PersistentState& state, const LoraOp
     const std::string last = module.substr(module.rfind('.') + 1);
     if (std::find(targets.begin(), targets.end(), last) == targets.end()) targets.push_back(last);
   }
-  using Json = nlohmann::json;
-  const Json saved = saved_modules(state);
-  const bool scores = !saved.is_null();
-  const nlohmann::json revision = from.revision ? nlohmann::json(*from.revision) : nlohmann::json(nullptr);
-  const nlohmann::json config = {
-      {"base_model_name_or_path", from.base},
-      {"revision", revision},
-      {"bias", "none"},
-      {"fan_in_fan_out", false},
-      {"inference_mode", true},
-      {"init_lora_weights", true},
-      {"lora_alpha", lora.alpha},
-      {"lora_dropout", lora.dropout},
-      {"modules_to_save", saved},
-      {"peft_type", "LORA"},
-      {"r", lora.r},
-      {"target_modules", lora.targets.empty() ? targets : lora.targets},
-      {"task_type", scores                                           ? "SEQ_CLS"
-                    : from.config.value("is_encoder_decoder", false) ? "SEQ_2_SEQ_LM"
-                                                                     : "CAUSAL_LM"},
-      {"use_dora", false},
-      {"use_rslora", lora.rslora}};
+  const std::vector<std::string> heads = saved_heads(state);
+  nlohmann::ordered_json config = adapter_config(lora, targets, heads);
+  config["base_model_name_or_path"] = from.base;
+  config["revision"] =
+      from.revision ? nlohmann::ordered_json(*from.revision) : nlohmann::ordered_json(nullptr);
+  config["task_type"] = !heads.empty()                                   ? "SEQ_CLS"
+                        : from.config.value("is_encoder_decoder", false) ? "SEQ_2_SEQ_LM"
+                                                                         : "CAUSAL_LM";
   write_file_atomically(to / "adapter_config.json", config.dump(2) + "\n");
   write_kept(from.files, to);
   return write_rows(state, adapter_rows(state), to / "adapter_model.safetensors",
@@ -371,7 +446,10 @@ std::optional<uint32_t> write_adapter(const PersistentState& state, const LoraOp
 
 int64_t export_bytes(const PersistentState& state, bool adapter) {
   int64_t bytes = 0;
-  for (const TableRow* row : adapter ? adapter_rows(state) : base_rows(state)) bytes += row->bytes;
+  for (const TableRow* row : adapter ? adapter_rows(state) : base_rows(state)) {
+    const TableRow* start = start_of(state, *state.find(weight_name(*row)));
+    bytes += row->bytes + (start == nullptr ? 0 : start->bytes);
+  }
   return bytes;
 }
 

@@ -37,7 +37,8 @@ void init_fresh_weights(const PersistentState& state, const ModelSpec& model, ui
 // New base weights as Hugging Face makes them: normal(0, initializer_range), ones for norms, zeros for
 // biases.
 void init_base_weights(const PersistentState& state, const ModelSpec& model, uint64_t seed);
-// New adapters as PEFT makes them: A Kaiming-uniform, B zero.
+// New adapters as PEFT makes them: A Kaiming-uniform, B zero, DoRA's magnitudes those of the rows, once the
+// weights are there.
 void init_adapters(const PersistentState& state, uint64_t seed);
 // Adapters of a PEFT folder, and the head that is saved with them. Throws UsageError when one is missing.
 void load_adapters(const PersistentState& state, const std::filesystem::path& folder,

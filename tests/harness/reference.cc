@@ -29,6 +29,57 @@ void ref_embedding_dw(const Site& s) {
   for (size_t i = 0; i < live * width; ++i) g[s.integer(0, i / width) * width + i % width] += s.in(1)[i];
 }
 
+void ref_embedding_noise(const Site& s) {
+  const size_t width = s.dim(0, 1);
+  const Values& step = s.in(4);
+  s.out(0) = s.in(0);
+  for (size_t q = 0; q < static_cast<size_t>(s.step(StepValue::live_sequences)); ++q) {
+    const size_t begin = s.integer(3, q), end = s.integer(3, q + 1);
+    const double most = s.op.attr_float("alpha") / std::sqrt(static_cast<double>((end - begin) * width));
+    for (size_t i = begin * width; i < end * width; ++i) {
+      const PhiloxStream stream =
+          philox_stream(step_seed(step.data()), name_hash(s.op.scope),
+                        static_cast<uint32_t>(s.in(2)[i / width]), static_cast<uint32_t>(s.in(1)[i / width]),
+                        static_cast<uint32_t>(s.step(StepValue::optimizer_step)));
+      const auto bits = static_cast<int32_t>(philox_bits32(stream, static_cast<int64_t>(i % width)));
+      s.out(0)[i] += most * bits * 0x1p-31;
+    }
+  }
+}
+
+void ref_dora_norm(const Site& s) {
+  const size_t r = s.dim(0, 0), in = s.dim(0, 1);
+  for (size_t o = 0; o < s.out(0).size(); ++o) {
+    double squares = 0;
+    for (size_t i = 0; i < in; ++i) {
+      double value = 0;
+      for (size_t k = 0; k < r; ++k) value += s.in(2)[o * r + k] * s.in(0)[k * in + i];
+      squares += std::pow(s.in(1)[o * in + i] + s.op.attr_float("scale") * value, 2);
+    }
+    s.out(0)[o] = std::sqrt(squares);
+  }
+}
+
+void ref_dora_scale(const Site& s) {
+  const size_t width = s.dim(0, 1);
+  for (size_t i = 0; i < s.out(0).size(); ++i) {
+    s.out(0)[i] = s.in(1)[i % width] / s.in(2)[i % width] * s.in(0)[i];
+    if (s.op.has_input(4)) s.out(0)[i] += s.in(4)[i % width];
+    if (s.op.has_input(5)) s.out(0)[i] -= s.in(5)[i];
+    if (s.op.has_input(6)) s.out(0)[i] += s.in(6)[i];
+  }
+}
+
+void ref_dora_scale_grad(const Site& s) {
+  const size_t width = s.dim(0, 1);
+  Values no_gradient(width);
+  Values& d_magnitude = s.op.has_output(1) ? s.gradient(1) : no_gradient;
+  for (size_t i = 0; i < s.in(0).size(); ++i) {
+    d_magnitude[i % width] += s.in(3)[i] * s.in(0)[i] / s.in(2)[i % width];
+    if (s.op.has_output(0)) s.out(0)[i] = s.in(3)[i] * s.in(1)[i % width] / s.in(2)[i % width];
+  }
+}
+
 void ref_rms_norm(const Site& s) {
   const size_t width = s.dim(1, 0);
   for (size_t r = 0; r < s.in(0).size() / width; ++r) {

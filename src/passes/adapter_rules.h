@@ -1,0 +1,78 @@
+// Which modules of a model an adapter is of, with what rank and scale, and which are trained and saved whole
+// beside it: PEFT's rules, so that a folder means the same here and there.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace plimsoll {
+
+// What adapters begin with: A at random and B zero; or a part of the weight, which is taken out of it.
+enum class AdapterStart : uint8_t { lora, pissa, olora };
+
+struct LoraOptions {
+  int64_t r = 16;
+  double alpha = 32.0;
+  double dropout = 0.0;  // on the input of A only
+  bool rslora = false;   // scale alpha / sqrt(r) instead of alpha / r
+  bool dora = false;     // a weight is a trained length of each row times its direction, which LoRA changes
+  // Module names or their last parts; empty: every linear layer of the body.
+  std::vector<std::string> targets = {};
+  // Other ranks and alphas, by regular expressions that match the end of a module's name; the first that does
+  // counts.
+  std::vector<std::pair<std::string, int64_t>> rank_pattern = {};
+  std::vector<std::pair<std::string, double>> alpha_pattern = {};
+  // Numbers of the layers that get adapters; empty: all. The number is the first one in a module's name, or
+  // the one behind one of `layers_pattern` ("layers", "block").
+  std::vector<int64_t> layers = {};
+  std::vector<std::string> layers_pattern = {};
+  // Modules, by the ends of their names, that train whole and are saved with the adapter.
+  std::vector<std::string> modules_to_save = {};
+  AdapterStart start = AdapterStart::lora;
+  int64_t start_iterations = 0;  // of PiSSA's decomposition; 0: until it is exact
+
+  // Whether all blocks of a stack have the same adapters, as far as the names alone say so.
+  [[nodiscard]] bool blocks_are_alike() const;
+};
+
+class AdapterRules {
+ public:
+  // Throws UsageError for a pattern that is no regular expression.
+  explicit AdapterRules(const LoraOptions& options);
+  ~AdapterRules();
+  AdapterRules(const AdapterRules&) = delete;
+  AdapterRules& operator=(const AdapterRules&) = delete;
+
+  struct Size {
+    int64_t r = 1;
+    double scale = 1.0;
+  };
+  [[nodiscard]] Size size_of(const std::string& module) const;
+  // Whether a linear layer gets an adapter. What was asked for and found is remembered.
+  bool targets(const std::string& module);
+  // Whether a weight ("model.norm.weight") trains whole; likewise.
+  bool saves(const std::string& weight);
+
+  // Throw UsageError for a target, a layer or a module to save that was not found; `modules`: the linear
+  // layers that there are, `all_modules` those that can be saved.
+  void require_targets_found(const std::set<std::string>& modules) const;
+  void require_saved_found(const std::set<std::string>& all_modules) const;
+
+ private:
+  class Pattern;
+  [[nodiscard]] bool in_layers(const std::string& module);
+
+  LoraOptions options_;
+  std::vector<std::pair<Pattern, int64_t>> ranks_;
+  std::vector<std::pair<Pattern, double>> alphas_;
+  std::vector<Pattern> layer_numbers_;
+  std::set<std::string> used_, saved_;
+  std::set<int64_t> layers_used_;
+};
+
+}  // namespace plimsoll

@@ -1,0 +1,41 @@
+#include "passes/noise.h"
+
+#include "base/error.h"
+#include "graph/op_kind.h"
+#include "ops/rule.h"
+#include "ops/step_values.h"
+
+namespace plimsoll {
+
+Graph add_noise(Graph graph, double alpha) {
+  const std::vector<Op> ops = std::move(graph.ops());
+  graph.ops().clear();
+  bool any = false;
+  for (Op op : ops) {
+    const bool of_tokens =
+        op.kind == OpKind::embedding && op.inputs[0] == graph.find(graph.axis_input(op.axis, "input_ids"));
+    if (!of_tokens) {
+      graph.ops().push_back(std::move(op));
+      continue;
+    }
+    any = true;
+    const auto input = [&](const char* name) { return graph.find(graph.axis_input(op.axis, name)); };
+    Op noise;
+    noise.kind = OpKind::embedding_noise;
+    noise.block = op.block;
+    noise.axis = op.axis;
+    noise.scope = op.scope + ".noise";
+    noise.attrs = {{"alpha", alpha}};
+    noise.outputs = {op.outputs[0]};
+    noise.inputs = {kNoTensor, input("samples"), input("positions"), input("seq_starts"),
+                    graph.find(kStepTensor)};
+    op.outputs[0] = kNewTensor;
+    const std::string scope = op.scope;
+    noise.inputs[0] = emit(graph, std::move(op), scope + ".clean")[0];
+    emit(graph, std::move(noise), "");
+  }
+  check_internal(any, "add_noise: a model without embeddings of its tokens");
+  return graph;
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,11 @@
+// NEFTune: noise on the embeddings of tokens while a model trains.
+#pragma once
+
+#include "graph/graph.h"
+
+namespace plimsoll {
+
+// Whatever reads the embeddings of an axis's tokens reads them with noise of this alpha (ops/noise.cc).
+Graph add_noise(Graph graph, double alpha);
+
+}  // namespace plimsoll

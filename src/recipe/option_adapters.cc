@@ -1,0 +1,113 @@
+// Keys of `method` that give some modules other adapters than the rest: lists, and maps of patterns.
+#include "recipe/option_types.h"
+
+namespace plimsoll::option_types {
+namespace {
+
+// A map of patterns to what `read` makes of their values, in the order of the text.
+template <class Field, class Read>
+Option patterns(const char* key, Field field, const char* values, const char* meaning, Read read) {
+  using Value = typename decltype(read(Node{}))::value_type;
+  using Pairs = std::vector<std::pair<std::string, Value>>;
+  return make(
+      key, field, values, meaning,
+      [read](const Node& node, Folder) -> std::optional<Pairs> {
+        Pairs pairs;
+        if (node.kind == Node::Kind::null) return pairs;
+        if (node.kind != Node::Kind::map) return std::nullopt;
+        for (const Node& item : node.items) {
+          const auto value = read(item);
+          if (!value || item.key.empty()) return std::nullopt;
+          pairs.emplace_back(item.key, *value);
+        }
+        return pairs;
+      },
+      [](const Pairs& pairs) {
+        Json map = Json::object();
+        for (const auto& [pattern, value] : pairs) map[pattern] = value;
+        return map;
+      });
+}
+
+}  // namespace
+
+Option method_rank_pattern() {
+  return patterns(
+      "method.rank_pattern", [](auto& recipe) -> auto& { return recipe.method.rank_pattern; },
+      "a map such as {q_proj: 32, 'layers\\.0\\..*': 8} to whole numbers from 1 to 8,192",
+      "LoRA: other ranks, by regular expressions for the ends of modules' names; the first that matches "
+      "counts",
+      [](const Node& node) {
+        return read_integer(node, {1, 8192});
+      });
+}
+
+Option method_alpha_pattern() {
+  return patterns(
+      "method.alpha_pattern", [](auto& recipe) -> auto& { return recipe.method.alpha_pattern; },
+      "a map such as {q_proj: 64} to numbers from 0 to 1e6", "LoRA: other alphas, likewise",
+      [](const Node& node) {
+        return read_number(node, {0, 1e6});
+      });
+}
+
+Option method_layers() {
+  return make(
+      "method.layers", [](auto& recipe) -> auto& { return recipe.method.layers; },
+      "all, a number or a list of numbers such as [0, 1]", "LoRA: layers that get adapters, counted from 0",
+      [](const Node& node, Folder) -> std::optional<std::vector<int64_t>> {
+        constexpr IntegerRange kLayer = {0, 100'000};
+        std::vector<int64_t> layers;
+        if (node.is_word("all") || node.kind == Node::Kind::null) return layers;
+        const std::vector<Node> single = {node};
+        for (const Node& item : node.kind == Node::Kind::list ? node.items : single) {
+          const auto layer = read_integer(item, kLayer);
+          if (!layer) return std::nullopt;
+          layers.push_back(*layer);
+        }
+        return layers;
+      },
+      [](const std::vector<int64_t>& layers) { return layers.empty() ? Json("all") : Json(layers); });
+}
+
+Option method_layers_pattern() {
+  return make(
+      "method.layers_pattern", [](auto& recipe) -> auto& { return recipe.method.layers_pattern; },
+      "null or a list of names such as [layers]",
+      "LoRA: what a layer's number stands behind in names; null: the first number in a name",
+      [](const Node& node, Folder) {
+        return node.kind == Node::Kind::null ? std::vector<std::string>() : read_names(node);
+      },
+      [](const std::vector<std::string>& names) { return names.empty() ? Json(nullptr) : Json(names); });
+}
+
+Option method_modules_to_save() {
+  return make(
+      "method.modules_to_save", [](auto& recipe) -> auto& { return recipe.method.modules_to_save; },
+      "null or a list of names such as [embed_tokens, lm_head]",
+      "LoRA: modules, by the ends of their names, that train whole and are saved with the adapter",
+      [](const Node& node, Folder) {
+        return node.kind == Node::Kind::null ? std::vector<std::string>() : read_names(node);
+      },
+      [](const std::vector<std::string>& names) { return names.empty() ? Json(nullptr) : Json(names); });
+}
+
+Option method_init() {
+  return make(
+      "method.init", [](auto& recipe) -> auto& { return recipe.method.init; },
+      "lora, pissa, pissa_niter_N with N iterations from 1 to 1,000, or olora",
+      "what adapters begin with: A at random and B zero, or a part of the weight",
+      [](const Node& node, Folder) -> std::optional<std::string> {
+        constexpr std::string_view kIterations = "pissa_niter_";
+        for (const char* word : {"lora", "pissa", "olora"})
+          if (node.is_word(word)) return node.text;
+        if (node.kind != Node::Kind::scalar || !node.text.starts_with(kIterations)) return std::nullopt;
+        Node number = node;
+        number.quoted = false;
+        number.text.erase(0, kIterations.size());
+        return read_integer(number, {1, 1000}) ? std::optional(node.text) : std::nullopt;
+      },
+      [](const std::string& init) { return Json(init); });
+}
+
+}  // namespace plimsoll::option_types

@@ -1,0 +1,22 @@
+// adapter_config.json of PEFT: what an adapter is of, read and written.
+#pragma once
+
+#include <filesystem>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "passes/adapter_rules.h"
+
+namespace plimsoll {
+
+// Rank, scale and targets of a PEFT folder; dropout stays. `scores`: whether a head that scores sequences may
+// be saved with it. Throws UsageError for what is not supported.
+void read_adapter_config(const std::filesystem::path& folder, LoraOptions& lora, bool scores = false);
+
+// The keys that follow from the options. `targets`: the names of what is adapted, where the options say all.
+// `heads`: modules of a head that scores sequences, which are saved too.
+nlohmann::ordered_json adapter_config(const LoraOptions& lora, const std::vector<std::string>& targets,
+                                      const std::vector<std::string>& heads);
+
+}  // namespace plimsoll

@@ -1,0 +1,154 @@
+#include "train/adapter_start.h"
+
+#include <algorithm>
+#include <string>
+
+#include "base/error.h"
+#include "io/convert.h"
+#include "io/load.h"
+#include "ops/name_hash.h"
+#include "train/low_rank_start.h"
+#include "train/row_io.h"
+
+namespace plimsoll {
+namespace {
+
+constexpr std::string_view kWeightOfA = ".lora_A.weight";
+constexpr std::string_view kWeightOfB = ".lora_B.weight";
+
+bool is_a(const TableRow& adapter) { return adapter.name.ends_with(kWeightOfA); }
+
+std::vector<float> read_values(const PersistentState& state, const TableRow& row) {
+  std::vector<std::byte> stored(static_cast<size_t>(row.bytes));
+  state.read(row, 0, stored);
+  std::vector<float> values(static_cast<size_t>(row.shape.elements()));
+  convert(stored, row.dtype, std::as_writable_bytes(std::span(values)), DType::f32);
+  return values;
+}
+
+void write_values(const PersistentState& state, const TableRow& row, std::span<const float> values) {
+  std::vector<std::byte> stored(static_cast<size_t>(row.bytes));
+  convert(std::as_bytes(values), DType::f32, stored, row.dtype);
+  state.write(row, 0, stored);
+}
+
+// An adapter's weight, and its master where it has one.
+void write_adapter_values(const PersistentState& state, const TableRow& row, std::span<const float> values) {
+  write_values(state, row, values);
+  if (const TableRow* master = state.master_of(row)) write_values(state, *master, values);
+}
+
+// The rows of one adapted layer.
+struct Layer {
+  std::string module;
+  const TableRow *weight, *a, *b, *start_a, *start_b;
+};
+
+std::vector<Layer> layers_with_start(const PersistentState& state) {
+  std::vector<Layer> layers;
+  for (const TableRow& row : state.rows()) {
+    if (!row.name.ends_with(kStartOfA)) continue;
+    const std::string module(adapted_module(row.name));
+    layers.push_back({module, state.find(module + ".weight"), state.find(module + std::string(kWeightOfA)),
+                      state.find(module + std::string(kWeightOfB)), &row, state.find(module + kStartOfB)});
+    for (const TableRow* one :
+         {layers.back().weight, layers.back().a, layers.back().b, layers.back().start_b})
+      check_internal(one != nullptr, "an adapter's start without its layer: " + row.name);
+  }
+  return layers;
+}
+
+// weight -= scale * B A, a few rows at a time, rounded to the weight's type.
+void take_out(const PersistentState& state, const Layer& layer, double scale) {
+  const std::vector<float> a = read_values(state, *layer.start_a), b = read_values(state, *layer.start_b);
+  const int64_t out = layer.weight->shape[0], in = layer.weight->shape[1], r = layer.start_a->shape[0];
+  const int64_t size = size_of(layer.weight->dtype);
+  std::vector<float> values(static_cast<size_t>(in));
+  std::vector<std::byte> stored(static_cast<size_t>(in * size));
+  for (int64_t row = 0; row < out; ++row) {
+    state.read(*layer.weight, row * in * size, stored);
+    convert(stored, layer.weight->dtype, std::as_writable_bytes(std::span(values)), DType::f32);
+    for (int64_t k = 0; k < r; ++k) {
+      const float factor = static_cast<float>(scale) * b[static_cast<size_t>(row * r + k)];
+      for (int64_t i = 0; i < in; ++i)
+        values[static_cast<size_t>(i)] -= factor * a[static_cast<size_t>(k * in + i)];
+    }
+    convert(std::as_bytes(std::span(values)), DType::f32, stored, layer.weight->dtype);
+    state.write(*layer.weight, row * in * size, stored);
+  }
+}
+
+}  // namespace
+
+const TableRow* start_of(const PersistentState& state, const TableRow& adapter) {
+  const std::string module(adapted_module(adapter.name));
+  if (is_a(adapter)) return state.find(module + kStartOfA);
+  return adapter.name.ends_with(kWeightOfB) ? state.find(module + kStartOfB) : nullptr;
+}
+
+void start_adapters(const PersistentState& state, const LoraOptions& lora, const CpuSettings& cpu,
+                    uint64_t seed) {
+  const AdapterRules rules(lora);
+  for (const Layer& layer : layers_with_start(state)) {
+    const auto [r, scale] = rules.size_of(layer.module);
+    const std::vector<float> values = read_values(state, *layer.weight);
+    const WeightView view{values, layer.weight->shape[0], layer.weight->shape[1]};
+    const LowRank part = lora.start == AdapterStart::olora
+                             ? leading_part(view, r, cpu.isa, cpu.threads)
+                             : principal_part(view, r, scale, lora.start_iterations,
+                                              name_hash(layer.module) ^ seed, cpu.isa, cpu.threads);
+    write_adapter_values(state, *layer.a, part.a);
+    write_adapter_values(state, *layer.b, part.b);
+    write_values(state, *layer.start_a, part.a);
+    write_values(state, *layer.start_b, part.b);
+    take_out(state, layer, scale);
+  }
+}
+
+void take_out_starts(const PersistentState& state, const LoraOptions& lora) {
+  const AdapterRules rules(lora);
+  for (const Layer& layer : layers_with_start(state))
+    take_out(state, layer, rules.size_of(layer.module).scale);
+}
+
+Shape shape_with_start(const TableRow& adapter) {
+  const Shape& shape = adapter.shape;
+  return is_a(adapter) ? Shape{2 * shape[0], shape[1]} : Shape{shape[0], 2 * shape[1]};
+}
+
+std::vector<float> values_with_start(const PersistentState& state, const TableRow& adapter) {
+  const TableRow* master = state.master_of(adapter);
+  std::vector<float> trained = read_values(state, master != nullptr ? *master : adapter);
+  const std::vector<float> start = read_values(state, *start_of(state, adapter));
+  if (is_a(adapter)) {
+    for (const float x : start) trained.push_back(-x);
+    return trained;
+  }
+  const int64_t r = adapter.shape[1];
+  std::vector<float> both;
+  for (int64_t row = 0; row < adapter.shape[0]; ++row) {
+    both.insert(both.end(), trained.begin() + row * r, trained.begin() + (row + 1) * r);
+    both.insert(both.end(), start.begin() + row * r, start.begin() + (row + 1) * r);
+  }
+  return both;
+}
+
+void store_with_start(const PersistentState& state, const TableRow& adapter, std::span<const float> values) {
+  std::vector<float> trained, start;
+  if (is_a(adapter)) {
+    const size_t half = values.size() / 2;
+    trained.assign(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(half));
+    for (const float x : values.subspan(half)) start.push_back(-x);
+  } else {
+    const auto r = static_cast<size_t>(adapter.shape[1]);
+    for (size_t at = 0; at < values.size(); at += 2 * r) {
+      const auto row = values.subspan(at, 2 * r);
+      trained.insert(trained.end(), row.begin(), row.begin() + static_cast<std::ptrdiff_t>(r));
+      start.insert(start.end(), row.begin() + static_cast<std::ptrdiff_t>(r), row.end());
+    }
+  }
+  write_adapter_values(state, adapter, trained);
+  write_values(state, *start_of(state, adapter), start);
+}
+
+}  // namespace plimsoll

@@ -295,8 +295,14 @@ class Scores(CommandTest):
                                                      "--response", rows[0]["rejected"], "--json").splitlines()]
         self.assertAlmostEqual(asked[0]["score"], told[0]["chosen"], places=5)
         self.assertAlmostEqual(asked[1]["score"], told[0]["rejected"], places=5)
-        self.assertIn(f"{asked[1]['score']:.4f}  {rows[0]['rejected'].strip()}",
-                      " ".join(output("score", out, "--prompt", rows[0]["prompt"], "--response", rows[0]["rejected"]).split(" ")).replace("   ", "  "))
+        table = output("score", out, "--prompt", rows[0]["prompt"], "--response", rows[0]["rejected"])
+        self.assertEqual(table.split(maxsplit=1), [f"{asked[1]['score']:.4f}", f"{rows[0]['rejected'].strip()}\n"])
+        before = (self.folder / "answers.jsonl").read_bytes()  # a file that is read is not written over
+        self.assertIn("--out", output("score", out, "--data", self.folder / "answers.jsonl", "--out", self.folder / "answers.jsonl", code=2))
+        self.assertEqual((self.folder / "answers.jsonl").read_bytes(), before)
+        kept = write_rows(self.folder / "kept.jsonl", [{"a": 1}])
+        output("score", out, "--data", self.folder / "answers.jsonl", "--set", "data.columns={response: x}", "--out", kept, code=2)
+        self.assertEqual(lines(Path(kept)), [{"a": 1}])  # refused: what was there stays
         renamed = [{"q": row["prompt"], "a": row["chosen"]} for row in rows]
         file = write_rows(self.folder / "renamed.jsonl", renamed)
         self.assertIn("no column is known", output("score", out, "--data", file, code=2))

@@ -34,6 +34,29 @@ void AnswerArguments::add_model(CLI::App& command, AnswerOptions& options) {
   command.add_option("--adapter", options.adapter, "PEFT folder over the model")->type_name("FOLDER");
 }
 
+void AnswerArguments::add_sets(CLI::App& command, std::vector<std::string>& sets) {
+  command
+      .add_option("--set", sets,
+                  "key=value of a recipe that says how rows of --data are read, such as data.columns (may be "
+                  "repeated)")
+      ->type_name("KEY=VALUE");
+}
+
+void AnswerArguments::add_rows(CLI::App& command, RowOptions& options, const std::string& data,
+                               const std::string& out) {
+  command.add_option("--data", options.data, data)->type_name("FILE");
+  add_sets(command, options.sets);
+  command.add_option("--limit", options.limit, "the first rows only")->check(at_least(1));
+  command
+      .add_option("--max-length", options.max_length,
+                  "tokens of a row; longer ones are cut. Else as the run had it, or 1,024")
+      ->check(CLI::Range(int64_t{1}, kMostTokens));
+  command.add_option("--batch", options.batch, "rows at a time; 0: as many as fit, up to 16")
+      ->check(CLI::Range(int64_t{0}, int64_t{65536}))
+      ->capture_default_str();
+  command.add_option("--out", options.out, out)->type_name("FILE");
+}
+
 void AnswerArguments::add_template(CLI::App& command, AnswerOptions& options) {
   std::vector<std::string> names = {"auto", "plain"};
   for (const BuiltinTemplate& one : builtin_templates()) names.emplace_back(one.name);

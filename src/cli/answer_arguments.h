@@ -1,10 +1,10 @@
-// Options of the commands that answer: generate, chat, eval.
+// Options of the commands that ask a model: generate, chat, eval, score, classify.
 #pragma once
 
 #include <CLI/App.hpp>
 #include <string>
 
-#include "train/answerer.h"
+#include "train/row_program.h"
 
 namespace plimsoll {
 
@@ -15,6 +15,12 @@ class AnswerArguments {
  public:
   // The folder and --adapter.
   void add_model(CLI::App& command, AnswerOptions& options);
+  // --set.
+  static void add_sets(CLI::App& command, std::vector<std::string>& sets);
+  // --data, --set, and how many of its rows at which length and at a time; --out. The helps are of --data and
+  // --out.
+  static void add_rows(CLI::App& command, RowOptions& options, const std::string& data,
+                       const std::string& out);
   static void add_template(CLI::App& command, AnswerOptions& options);
   static void add_system(CLI::App& command, AnswerOptions& options);
   // --max-new-tokens, --stop, --context, and how tokens are chosen.

@@ -48,11 +48,7 @@ void add_questions(CLI::App& command, GenerateOptions& options) {
           "answer the prompts (or conversations) of a file of rows; where it has responses, count the "
           "exact matches")
       ->type_name("FILE");
-  command
-      .add_option("--set", options.sets,
-                  "key=value of a recipe that says how rows of --data are read, such as data.columns (may be "
-                  "repeated)")
-      ->type_name("KEY=VALUE");
+  AnswerArguments::add_sets(command, options.sets);
   command.add_option("--limit", options.limit, "rows of --data")->check(at_least(1));
   command.add_option("--out", options.out, "write the answers here, as JSON lines")->type_name("FILE");
 }

@@ -13,7 +13,6 @@
 #include "cli/commands.h"
 #include "cli/usage_text.h"
 #include "report/progress.h"
-#include "train/answer_file.h"
 
 namespace plimsoll {
 namespace {
@@ -65,7 +64,7 @@ void print_texts(const std::vector<Json>& lines, const std::vector<std::string>&
   print(table.render());
 }
 
-void print_tally(const ScoreTally& tally, bool json) {
+void print_tally(const RowTally& tally, bool json) {
   if (json) {
     print(json_text(Json{{"rows", tally.rows},
                          {"skipped_rows", tally.skipped},
@@ -94,12 +93,9 @@ ExitCode run(ScoreArguments& arguments, const std::string& command) {
                      one + "; rows of --data have their own");
   Progress progress(json ? LogLevel::error : LogLevel::info, 1);
   options.observer = &progress;
-  OutLines file(options.out);
   std::vector<Json> kept;
-  const ScoreTally tally = score(options, [&](const Json& line) {
-    if (options.out)
-      file.write(line);
-    else if (texts && !json)
+  const RowTally tally = score(options, [&](const Json& line) {
+    if (texts && !json)
       kept.push_back(line);
     else
       print(json_text(line, -1));
@@ -109,30 +105,12 @@ ExitCode run(ScoreArguments& arguments, const std::string& command) {
   return ExitCode::ok;
 }
 
-void add_rows(CLI::App& command, ScoreOptions& options) {
-  command.add_option("--data", options.data, "rows to score; a label or a margin in them is not read")
-      ->type_name("FILE");
-  command
-      .add_option("--set", options.sets,
-                  "key=value of a recipe that says how rows of --data are read, such as data.columns (may be "
-                  "repeated)")
-      ->type_name("KEY=VALUE");
-  command.add_option("--limit", options.limit, "the first rows of --data only")->check(at_least(1));
-  command
-      .add_option("--max-length", options.max_length,
-                  "tokens of a row; longer ones are cut. Else as the run had it, or 1,024")
-      ->check(CLI::Range(int64_t{1}, kMostTokens));
-  command.add_option("--batch", options.batch, "rows at a time; 0: as many as fit, up to 16")
-      ->check(CLI::Range(int64_t{0}, int64_t{65536}))
-      ->capture_default_str();
-  command.add_option("--out", options.out, "write the lines here in place of printing them")
-      ->type_name("FILE");
-}
-
 std::shared_ptr<ScoreArguments> add(CLI::App& command, const std::string& name, Action& action) {
   auto arguments = std::make_shared<ScoreArguments>();
   arguments->shared.add_model(command, arguments->options);
-  add_rows(command, arguments->options);
+  AnswerArguments::add_rows(command, arguments->options,
+                            "rows to score; a label or a margin in them is not read",
+                            "write the lines here in place of printing them");
   AnswerArguments::add_template(command, arguments->options);
   arguments->shared.add_machine(command, arguments->options);
   arguments->shared.add_json(command);

@@ -219,9 +219,6 @@ void bind_sentences(std::span<const Column> columns, Names names, bool labelled,
   }
   bind_parts(columns, names, where, {{"sentence", true}, {"sentence2", false}, {"token_type_ids", false}},
              binding);
-  // GLUE's own files name the label otherwise.
-  for (const char* label : {"label", "gold_label", "is_duplicate", "Quality", "score"})
-    if (has(columns, label)) names.emplace("label", label);
   if (labelled) bind_parts(columns, names, where, {{"label", true}}, binding);
   binding.ready = find_column(columns, binding.columns.front(), where).kind == ColumnKind::ids;
 }

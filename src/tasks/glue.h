@@ -15,6 +15,7 @@ struct GlueTask {
   std::string_view name;
   std::vector<std::string> labels;  // of the classes, in the order of their numbers; none of numbers
   ClassProblem problem = ClassProblem::one_of;
+  std::string label = "label";           // the column of its .tsv files; on the hub "label"
   std::vector<std::string> header = {};  // the columns of its .tsv files, where those do not name them
 };
 

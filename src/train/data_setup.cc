@@ -203,15 +203,20 @@ OpenRows open_rows(const Recipe& recipe, const std::vector<TrainSource>& sources
                    Reading reading = Reading::to_learn) {
   std::vector<WeightedPath> paths;
   for (const TrainSource& source : sources) paths.push_back({source.path, source.weight});
+  const GlueTask* glue = recipe.classify.glue ? find_glue_task(*recipe.classify.glue) : nullptr;
   TabText tabs;
-  if (recipe.classify.glue) tabs = {.quotes = false, .header = find_glue_task(*recipe.classify.glue)->header};
+  if (glue != nullptr) tabs = {.quotes = false, .header = glue->header};
   Dataset dataset =
       Dataset::open(paths, recipe.data.on_error == RowErrors::skip ? OnError::skip : OnError::stop, tabs);
-  ColumnBinding binding =
-      reading == Reading::to_score
-          ? bind_to_score(dataset.columns(), recipe.data.columns, recipe.task == Task::reward, dataset.name())
-          : bind_columns(dataset.columns(), format_of(recipe, dataset.columns()), recipe.data.columns,
-                         dataset.name());
+  const auto columns = dataset.columns();
+  std::map<std::string, std::string> names = recipe.data.columns;
+  const auto has = [&](const std::string& name) {
+    return std::any_of(columns.begin(), columns.end(), [&](const Column& c) { return c.name == name; });
+  };
+  if (glue != nullptr && !has("label") && has(glue->label)) names.emplace("label", glue->label);
+  ColumnBinding binding = reading == Reading::to_score
+                              ? bind_to_score(columns, names, recipe.task == Task::reward, dataset.name())
+                              : bind_columns(columns, format_of(recipe, columns), names, dataset.name());
   if (recipe.task == Task::seq2seq) require_two_texts(binding, dataset.name());
   dataset.select(binding.columns, binding.read_as());
   RowSubset rows = named_rows(dataset, sources);
@@ -327,26 +332,21 @@ DataSetup with_tokenizer(const Recipe& recipe) {
 
 RowsToScore open_to_score(const Recipe& recipe, const ModelSpec& model, bool talks, bool two) {
   const DataSetup data = with_tokenizer(recipe);
-  RowsToScore result{data.tokenizer, {}, std::nullopt, std::nullopt};
   const bool rewards = recipe.task == Task::reward;
   if (recipe.data.train.empty()) {
     ColumnBinding binding{rewards ? RowFormat::preference : RowFormat::sentence_label, {}};
     binding.parts = {rewards ? "chosen" : "sentence"};
     if (two) binding.parts.emplace_back(rewards ? "prompt" : "sentence2");
     binding.talks = rewards && talks;
-    result.encoder = make_encoder(recipe, binding, data, model, Reading::to_score);
-  } else {
-    OpenRows open = open_rows(recipe, recipe.data.train, Reading::to_score);
-    open.binding.talks |= rewards && talks && !open.binding.ready;
-    result.encoder = make_encoder(recipe, open.binding, data, model, Reading::to_score);
-    result.source.emplace(DataSource{std::move(open.dataset), std::move(open.rows), *result.encoder,
-                                     eval_loader(recipe.batch.effective)});
-    const DataStatistics sample =
-        sample_data(result.source->dataset, result.source->rows, result.source->encoder);
-    result.source->longest_row = sample.longest_bytes;
+    return {make_encoder(recipe, binding, data, model, Reading::to_score), std::nullopt};
   }
-  result.task = result.encoder->options().task;
-  return result;
+  OpenRows open = open_rows(recipe, recipe.data.train, Reading::to_score);
+  open.binding.talks |= rewards && talks && !open.binding.ready;
+  const ExampleEncoder encoder = make_encoder(recipe, open.binding, data, model, Reading::to_score);
+  DataSource source{std::move(open.dataset), std::move(open.rows), encoder,
+                    eval_loader(recipe.batch.effective)};
+  source.longest_row = sample_data(source.dataset, source.rows, encoder).longest_bytes;
+  return {encoder, std::move(source)};
 }
 
 DataSetup open_data(const Recipe& recipe, const ModelSpec& model) {

@@ -1,19 +1,15 @@
 #include "train/evaluate.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 
 #include "base/printable.h"
 #include "base/strings.h"
 #include "base/units.h"
 #include "cpu/threads.h"
-#include "io/convert.h"
-#include "io/load.h"
 #include "recipe/load.h"
 #include "train/agreement.h"
 #include "train/answer_file.h"
-#include "train/batch_writer.h"
 #include "train/conversations.h"
 #include "train/references.h"
 #include "train/run_programs.h"
@@ -23,7 +19,6 @@ namespace plimsoll {
 namespace {
 
 namespace fs = std::filesystem;
-using Clock = std::chrono::steady_clock;
 
 // What is evaluated on what, as a recipe says it: the run's own, or the defaults for a model folder.
 Recipe recipe_of(const EvalOptions& options, const ModelPaths& paths) {
@@ -78,70 +73,55 @@ DataSetup open_rows(Recipe& recipe, const EvalOptions& options, const ModelSpec&
 }
 
 // The live rows' scores and targets.
-void add_agreement(const PersistentState& state, const MicroBatch& micro, const TaskSpec& task,
+void add_agreement(std::span<const float> scores, const MicroBatch& micro, const TaskSpec& task,
                    Agreement& agreement) {
-  const TableRow& row = *state.find(kScoresTensor);
-  std::vector<float> scores(static_cast<size_t>(row.shape.elements()));
-  convert(state.bytes(row), row.dtype, std::as_writable_bytes(std::span(scores)), DType::f32);
   const auto outputs = static_cast<size_t>(task.outputs);
   const auto targets = static_cast<size_t>(targets_of(task));
   for (size_t s = 0; s < static_cast<size_t>(micro.live_sequences); ++s)
-    agreement.add(std::span(scores).subspan(s * outputs, outputs),
+    agreement.add(scores.subspan(s * outputs, outputs),
                   std::span(micro.targets).subspan(s * targets, targets));
 }
 
 // Runs the program over all rows.
-LossResult run_loss(const RowPlan& plan, const Experiment& experiment, const ModelPaths& paths,
-                    DataSource& source, RowSubset rows, const CpuSettings& cpu, RunObserver& observer,
-                    ScoreLines* file) {
-  CpuDevice device(cpu);
-  const auto memory = device.map(plan.layout.arena_bytes());
-  const Executor program(plan.programs[0], plan.layout.programs[0], device, *memory);
-  const PersistentState state(plan.layout, memory->data());
-  load_base_weights(state, paths.base, [&](int64_t done, int64_t total) { observer.loading(done, total); });
-  if (paths.adapter) load_adapters(state, *paths.adapter);
+LossResult run_loss(RowProgram program, const TaskSpec& task, DataSource& source, RowSubset rows,
+                    int64_t batch, ScoreLines* file) {
   LoaderOptions loading = source.loader;
-  loading.effective = plan.batch;
+  loading.effective = batch;
   const int64_t all = rows.size();
   Loader loader(std::move(source.dataset), std::move(rows), source.encoder, loading);
-  MicroBatch micro(plan.batch, eval_shape(experiment));
-  BatchWriter writer(program, experiment.model);
-  LossResult result;
-  Agreement agreement(experiment.task);
-  const auto start = Clock::now();
   loader.start({});
-  bool first = true;
-  while (const EffectiveBatch* batch = loader.next()) {
-    result.rows += batch->packed_sequences();
-    result.skipped += batch->skipped_rows();
-    result.damaged += batch->damaged_rows();
-    result.truncated += batch->truncated_rows();
-    result.tokens += batch->tokens();
-    for (int64_t i = 0; i < batch->micro_steps(plan.batch); ++i) {
-      batch->fill(i, micro);
-      writer.write(micro);
-      writer.set(StepValue::first_micro_step, first ? 1.0 : 0.0);
-      first = false;
-      program.run();
-      if (experiment.task.task == Task::classify) add_agreement(state, micro, experiment.task, agreement);
-      if (file == nullptr) continue;
-      const TableRow& scores = *state.find(kScoresTensor);
-      file->add(*batch, micro, state.bytes(scores), scores.dtype);
-    }
-  }
+  Agreement agreement(task);
+  LossResult result;
+  static_cast<RowTally&>(result) = program.run([&] { return loader.next(); },
+                                               [&](const EffectiveBatch& rows_of, const MicroBatch& micro) {
+                                                 if (task.task == Task::classify)
+                                                   add_agreement(program.scores(), micro, task, agreement);
+                                                 if (file != nullptr)
+                                                   file->add(rows_of, micro, program.scores());
+                                               });
   check_internal(result.rows + result.skipped + result.damaged == all, "an evaluation lost rows");
-  result.seconds = std::chrono::duration<double>(Clock::now() - start).count();
-  if (first) return result;
-  const auto sums = program.tensor<double>(kEvalLossTensor);
+  if (result.rows == 0) return result;
+  const auto sums = program.sums();
   result.target_tokens = static_cast<int64_t>(sums[1]);
   result.loss = sums[1] > 0 ? sums[0] / sums[1] : 0;
-  result.metrics = metrics_of(experiment.task, sums);
+  result.metrics = metrics_of(task, sums);
   const Metrics of_all_rows = agreement.metrics();
   for (const Metric& metric : of_all_rows) result.metrics.add(metric);
-  if (!std::isfinite(result.loss))
-    throw StoppedError(paths.base.string() +
-                       ": the loss is not finite: its weights are damaged, or --precision fp32 is needed");
   return result;
+}
+
+// --generate and --out are for tasks that have them.
+void require_answers(const EvalOptions& options, Task task) {
+  const bool scores = rule_of(task).scores;
+  if (options.generate && scores)
+    throw UsageError("eval: --generate asks for answers, and the model scores sequences (task: " +
+                     std::string(to_string(task)) + ")");
+  if (options.generate && rule_of(task).pairs)
+    throw UsageError(
+        "eval: --generate asks for answers to prompts, and the rows are pairs of answers (task: " +
+        std::string(to_string(task)) + ")");
+  if (options.out && !options.generate && !scores)
+    throw UsageError("eval: --out keeps the answers of --generate, or scores");
 }
 
 }  // namespace
@@ -158,15 +138,7 @@ Evaluation evaluate(const EvalOptions& options) {
   require_apart(options.out, read);
   const Experiment experiment = experiment_of(options, paths, recipe);
   const bool scores = rule_of(experiment.task.task).scores;
-  if (options.generate && scores)
-    throw UsageError("eval: --generate asks for answers, and the model scores sequences (task: " +
-                     std::string(to_string(experiment.task.task)) + ")");
-  if (options.generate && rule_of(experiment.task.task).pairs)
-    throw UsageError(
-        "eval: --generate asks for answers to prompts, and the rows are pairs of answers (task: " +
-        std::string(to_string(experiment.task.task)) + ")");
-  if (options.out && !options.generate && !scores)
-    throw UsageError("eval: --out keeps the answers of --generate, or scores");
+  require_answers(options, experiment.task.task);
   DataSetup data = open_rows(recipe, options, experiment.model);
   const std::unique_ptr<References> references = references_for(experiment, data);
   if (references != nullptr) {
@@ -190,8 +162,11 @@ Evaluation evaluate(const EvalOptions& options) {
     lines.emplace(*options.out);
     file.emplace(experiment.task, label_names(recipe), [&](const auto& line) { lines->write(line); });
   }
-  result.loss =
-      run_loss(plan, experiment, paths, *data.eval, rows, cpu, *options.observer, file ? &*file : nullptr);
+  result.loss = run_loss({plan, experiment, paths, cpu, *options.observer}, experiment.task, *data.eval, rows,
+                         plan.batch, file ? &*file : nullptr);
+  if (!std::isfinite(result.loss.loss))
+    throw StoppedError(paths.base.string() +
+                       ": the loss is not finite: its weights are damaged, or --precision fp32 is needed");
   if (result.loss.target_tokens == 0)
     throw UsageError(data.eval->dataset.name() +
                      (scores ? ": no row can be scored" : ": no row has a target token"));

@@ -16,17 +16,12 @@ struct EvalOptions : RowOptions {
   bool generate = false;  // answer the rows, too
 };
 
-struct LossResult {
-  int64_t rows = 0;           // with a target
-  int64_t skipped = 0;        // rows without one
-  int64_t damaged = 0;        // rows that could not be read, with data.on_error: skip
-  int64_t truncated = 0;      // rows longer than max_length
-  int64_t tokens = 0;         // read
+// `rows` have a target, `skipped` ones none.
+struct LossResult : RowTally {
   int64_t target_tokens = 0;  // that the loss is the mean of
   double loss = 0;            // per target token, or what the task counts; 0 where there is none
   std::string_view unit = "target tokens";  // that
   Metrics metrics = {};                     // of the task
-  double seconds = 0;
 
   // exp(loss): about how many tokens the model hesitates between.
   [[nodiscard]] double perplexity() const;

@@ -1,15 +1,17 @@
 #include "train/row_program.h"
 
 #include <algorithm>
+#include <chrono>
 
 #include "base/error.h"
 #include "base/system_memory.h"
 #include "base/units.h"
 #include "cpu/describe.h"
-#include "data/effective_batch.h"
+#include "io/convert.h"
 #include "io/load.h"
 #include "train/adapter_config.h"
 #include "train/agreement.h"
+#include "train/batch_writer.h"
 #include "train/run_programs.h"
 
 namespace plimsoll {
@@ -97,6 +99,51 @@ RowPlan fitting_rows(const Experiment& experiment, const RowOptions& options, in
     batch /= 2;
   }
 }
+
+RowProgram::RowProgram(const RowPlan& plan, const Experiment& experiment, const ModelPaths& paths,
+                       const CpuSettings& cpu, RunObserver& observer)
+    : plan_(plan),
+      experiment_(experiment),
+      device_(cpu),
+      memory_(device_.map(plan.layout.arena_bytes())),
+      program_(plan.programs[0], plan.layout.programs[0], device_, *memory_),
+      state_(plan.layout, memory_->data()) {
+  load_base_weights(state_, paths.base, [&](int64_t done, int64_t total) { observer.loading(done, total); });
+  if (paths.adapter) load_adapters(state_, *paths.adapter);
+}
+
+RowTally RowProgram::run(const Next& next, const Done& done) {
+  MicroBatch micro(plan_.batch, eval_shape(experiment_));
+  BatchWriter writer(program_, experiment_.model);
+  RowTally tally;
+  const auto start = std::chrono::steady_clock::now();
+  writer.set(StepValue::first_micro_step, 1.0);
+  while (const EffectiveBatch* batch = next()) {
+    tally.rows += batch->packed_sequences();
+    tally.skipped += batch->skipped_rows();
+    tally.damaged += batch->damaged_rows();
+    tally.truncated += batch->truncated_rows();
+    tally.tokens += batch->tokens();
+    for (int64_t i = 0; i < batch->micro_steps(plan_.batch); ++i) {
+      batch->fill(i, micro);
+      writer.write(micro);
+      program_.run();
+      writer.set(StepValue::first_micro_step, 0.0);
+      done(*batch, micro);
+    }
+  }
+  tally.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return tally;
+}
+
+std::span<const float> RowProgram::scores() {
+  const TableRow& row = *state_.find(kScoresTensor);
+  scores_.resize(static_cast<size_t>(row.shape.elements()));
+  convert(state_.bytes(row), row.dtype, std::as_writable_bytes(std::span(scores_)), DType::f32);
+  return scores_;
+}
+
+std::span<const double> RowProgram::sums() const { return program_.tensor<double>(kEvalLossTensor); }
 
 std::string plan_line(const RowPlan& plan, const Experiment& experiment) {
   return "plan    device " + format_bytes(plan.layout.arena_bytes()) + " · " + format_count(plan.batch) +

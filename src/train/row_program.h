@@ -1,12 +1,19 @@
 // The rows of a data set through a forward program: what `eval`, `score` and `classify` share.
 #pragma once
 
+#include <cstddef>
 #include <filesystem>
+#include <functional>
+#include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "data/effective_batch.h"
+#include "runtime/executor.h"
 #include "train/answerer.h"
+#include "train/persistent_state.h"
 
 namespace plimsoll {
 
@@ -35,6 +42,43 @@ struct RowPlan {
 // DoesNotFitError.
 RowPlan fitting_rows(const Experiment& experiment, const RowOptions& options, int64_t rows,
                      const CpuSettings& cpu, const std::string& what);
+
+// What became of the rows.
+struct RowTally {
+  int64_t rows = 0;       // that went through the program
+  int64_t skipped = 0;    // too long, where the recipe drops such rows, or without a target
+  int64_t damaged = 0;    // that could not be read, with data.on_error: skip
+  int64_t truncated = 0;  // longer than max_length
+  int64_t tokens = 0;
+  double seconds = 0;
+};
+
+// The program of a plan over weights that are read. It refers to the plan and the experiment.
+class RowProgram {
+ public:
+  using Next = std::function<const EffectiveBatch*()>;  // nullptr: no more
+  using Done = std::function<void(const EffectiveBatch&, const MicroBatch&)>;
+
+  RowProgram(const RowPlan& plan, const Experiment& experiment, const ModelPaths& paths,
+             const CpuSettings& cpu, RunObserver& observer);
+
+  // Once. `done` is called after each micro-batch, while its scores are there.
+  RowTally run(const Next& next, const Done& done);
+
+  // Of the last micro-batch, f32 [B, outputs]; of tasks with scores.
+  [[nodiscard]] std::span<const float> scores();
+  // What LossRequest::loss_name holds after a run.
+  [[nodiscard]] std::span<const double> sums() const;
+
+ private:
+  const RowPlan& plan_;
+  const Experiment& experiment_;
+  CpuDevice device_;
+  std::unique_ptr<DeviceMemory> memory_;
+  Executor program_;
+  PersistentState state_;
+  std::vector<float> scores_;
+};
 
 // "plan    device 12.3 MiB · 16 rows of 64 tokens at a time · bf16"
 std::string plan_line(const RowPlan& plan, const Experiment& experiment);

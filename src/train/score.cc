@@ -1,18 +1,15 @@
 #include "train/score.h"
 
 #include <algorithm>
-#include <chrono>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/units.h"
 #include "cpu/threads.h"
 #include "data/cell.h"
-#include "io/load.h"
 #include "recipe/load.h"
 #include "text/utf8.h"
 #include "train/answer_file.h"
-#include "train/batch_writer.h"
 #include "train/questions.h"
 #include "train/run_programs.h"
 #include "train/score_lines.h"
@@ -21,7 +18,6 @@ namespace plimsoll {
 namespace {
 
 namespace fs = std::filesystem;
-using Clock = std::chrono::steady_clock;
 
 // The run's recipe, or the defaults with what the model's config says of its head.
 Recipe recipe_of(const ScoreOptions& options, const ModelPaths& paths) {
@@ -68,7 +64,7 @@ nlohmann::ordered_json text_cell(const std::string& text) { return replace_inval
 class TextBatches {
  public:
   TextBatches(const ScoreOptions& options, const RowsToScore& rows, int64_t batch, const SequenceShape& shape)
-      : options_(options), encoder_(*rows.encoder), size_(batch), batch_(batch, shape) {}
+      : options_(options), encoder_(rows.encoder), size_(batch), batch_(batch, shape) {}
 
   const EffectiveBatch* next() {
     if (at_ == options_.texts.size()) return nullptr;
@@ -93,43 +89,9 @@ class TextBatches {
   size_t at_ = 0;
 };
 
-// Runs the program over all batches.
-ScoreTally run_scores(const RowPlan& plan, const Experiment& experiment, const ModelPaths& paths,
-                      const CpuSettings& cpu, RunObserver& observer, ScoreLines& lines,
-                      const std::function<const EffectiveBatch*()>& next) {
-  CpuDevice device(cpu);
-  const auto memory = device.map(plan.layout.arena_bytes());
-  const Executor program(plan.programs[0], plan.layout.programs[0], device, *memory);
-  const PersistentState state(plan.layout, memory->data());
-  load_base_weights(state, paths.base, [&](int64_t done, int64_t total) { observer.loading(done, total); });
-  if (paths.adapter) load_adapters(state, *paths.adapter);
-  const TableRow& scores = *state.find(kScoresTensor);
-  MicroBatch micro(plan.batch, eval_shape(experiment));
-  BatchWriter writer(program, experiment.model);
-  ScoreTally tally;
-  const auto start = Clock::now();
-  while (const EffectiveBatch* batch = next()) {
-    tally.rows += batch->packed_sequences();
-    tally.skipped += batch->skipped_rows();
-    tally.damaged += batch->damaged_rows();
-    tally.truncated += batch->truncated_rows();
-    tally.tokens += batch->tokens();
-    for (int64_t i = 0; i < batch->micro_steps(plan.batch); ++i) {
-      batch->fill(i, micro);
-      writer.write(micro);
-      writer.set(StepValue::first_micro_step, 1.0);
-      program.run();
-      lines.add(*batch, micro, state.bytes(scores), scores.dtype);
-    }
-  }
-  tally.seconds = std::chrono::duration<double>(Clock::now() - start).count();
-  return tally;
-}
-
 }  // namespace
 
-ScoreTally score(const ScoreOptions& options,
-                 const std::function<void(const nlohmann::ordered_json&)>& line) {
+RowTally score(const ScoreOptions& options, const std::function<void(const nlohmann::ordered_json&)>& line) {
   const ModelPaths paths = find_model(options.folder, options.adapter);
   const CpuSettings cpu = cpu_settings(options.machine);
   Recipe recipe = recipe_of(options, paths);
@@ -140,7 +102,7 @@ ScoreTally score(const ScoreOptions& options,
   require_head(experiment.model, paths);
   const bool talks = options.rewards && answering_template(options, paths).has_value();
   RowsToScore rows = open_to_score(recipe, experiment.model, talks, options.partner.has_value());
-  experiment.task = rows.task;
+  experiment.task = rows.encoder.options().task;
   auto count = static_cast<int64_t>(options.texts.size());
   if (rows.source) {
     DataSource& source = *rows.source;
@@ -150,9 +112,15 @@ ScoreTally score(const ScoreOptions& options,
   const RowPlan plan = fitting_rows(experiment, options, count, cpu, "scoring");
   options.observer->event(plan_line(plan, experiment));
   start_threads(cpu.threads);
-  ScoreLines lines(rows.task, label_names(recipe), line, options.rewards);
-  const auto run = [&](const auto& next) {
-    return run_scores(plan, experiment, paths, cpu, *options.observer, lines, next);
+  OutLines file(options.out);
+  ScoreLines lines(
+      experiment.task, label_names(recipe),
+      [&](const nlohmann::ordered_json& one) { options.out ? file.write(one) : line(one); }, options.rewards);
+  RowProgram program(plan, experiment, paths, cpu, *options.observer);
+  const auto run = [&](const RowProgram::Next& next) {
+    return program.run(next, [&](const EffectiveBatch& batch, const MicroBatch& micro) {
+      lines.add(batch, micro, program.scores());
+    });
   };
   if (!rows.source) {
     TextBatches texts(options, rows, plan.batch, eval_shape(experiment));

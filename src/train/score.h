@@ -18,17 +18,9 @@ struct ScoreOptions : RowOptions {
   std::optional<std::string> partner;  // the prompt before each of them; of a classifier the second text
 };
 
-struct ScoreTally {
-  int64_t rows = 0;       // scored
-  int64_t skipped = 0;    // too long, where the recipe drops such rows
-  int64_t damaged = 0;    // that could not be read, with data.on_error: skip
-  int64_t truncated = 0;  // longer than max_length
-  int64_t tokens = 0;
-  double seconds = 0;
-};
-
-// Hands out a line for each row (ScoreLines), in their order. Throws UsageError for a model whose head
-// scores nothing, DoesNotFitError before weights are read.
-ScoreTally score(const ScoreOptions& options, const std::function<void(const nlohmann::ordered_json&)>& line);
+// Makes a line of each row (ScoreLines), in their order, and writes it to `options.out`, or hands it out
+// where no file is named. Throws UsageError for a model whose head scores nothing, DoesNotFitError before
+// weights are read; the file is opened after that.
+RowTally score(const ScoreOptions& options, const std::function<void(const nlohmann::ordered_json&)>& line);
 
 }  // namespace plimsoll

@@ -4,18 +4,10 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "io/convert.h"
-
 namespace plimsoll {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-std::vector<float> as_floats(std::span<const std::byte> bytes, DType dtype) {
-  std::vector<float> values(bytes.size() / static_cast<size_t>(size_of(dtype)));
-  convert(bytes, dtype, std::as_writable_bytes(std::span(values)), DType::f32);
-  return values;
-}
 
 std::vector<double> softmax(std::span<const float> scores) {
   const float highest = *std::max_element(scores.begin(), scores.end());
@@ -48,20 +40,18 @@ Json answer(std::span<const float> scores, ClassProblem problem, const std::vect
 
 }  // namespace
 
-void ScoreLines::add(const EffectiveBatch& batch, const MicroBatch& micro, std::span<const std::byte> bytes,
-                     DType dtype) {
-  const std::vector<float> all = as_floats(bytes, dtype);
+void ScoreLines::add(const EffectiveBatch& batch, const MicroBatch& micro, std::span<const float> scores) {
   const auto outputs = static_cast<size_t>(task_.outputs);
   const auto step = static_cast<size_t>(rule_of(task_.task).sequences);
   for (size_t s = 0; s < static_cast<size_t>(micro.live_sequences); s += step) {
     Json line = {{"row", batch.row(micro.sample_in_batch[s])}};
     if (task_.task == Task::reward) {
-      line["chosen"] = all[s];
-      line["rejected"] = all[s + 1];
+      line["chosen"] = scores[s];
+      line["rejected"] = scores[s + 1];
     } else if (rewards_) {
-      line["score"] = all[s];
+      line["score"] = scores[s];
     } else {
-      line.update(answer(std::span(all).subspan(s * outputs, outputs), task_.problem, labels_));
+      line.update(answer(scores.subspan(s * outputs, outputs), task_.problem, labels_));
     }
     write_(line);
   }

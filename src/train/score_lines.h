@@ -1,7 +1,6 @@
 // Scores of whole sequences as JSON lines, a row each, in the order in which they were read.
 #pragma once
 
-#include <cstddef>
 #include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <span>
@@ -10,7 +9,6 @@
 
 #include "data/effective_batch.h"
 #include "tasks/task.h"
-#include "tensor/tensor.h"
 
 namespace plimsoll {
 
@@ -21,12 +19,11 @@ class ScoreLines {
   ScoreLines(const TaskSpec& task, std::vector<std::string> labels, Write write, bool rewards = false)
       : task_(task), labels_(std::move(labels)), write_(std::move(write)), rewards_(rewards) {}
 
-  // The live sequences of a micro-batch with their scores [B, outputs], of type `dtype`. A line says the
+  // The live sequences of a micro-batch with their scores [B, outputs]. A line says the
   // row's number in the data set and, for pairs, `chosen` and `rejected`; for one answer `score`; for one
   // class of several `label` and `probabilities`; for any of several `labels` and `probabilities`; for
   // numbers `values`.
-  void add(const EffectiveBatch& batch, const MicroBatch& micro, std::span<const std::byte> scores,
-           DType dtype);
+  void add(const EffectiveBatch& batch, const MicroBatch& micro, std::span<const float> scores);
 
  private:
   TaskSpec task_;

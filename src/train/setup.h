@@ -75,13 +75,11 @@ std::optional<std::string> problem_of_head(const std::filesystem::path& model);
 // Where the folder has a tokenizer file it is loaded.
 DataSetup open_data(const Recipe& recipe, const ModelSpec& model);
 
-// Rows or texts that a model is to score, and how: a reward model asked for one answer at a time is a head of
-// one number.
+// Rows or texts that a model is to score, and how: the encoder's task is that of a reward model asked for one
+// answer at a time, where it is.
 struct RowsToScore {
-  std::shared_ptr<const Tokenizer> tokenizer;
-  TaskSpec task;
+  ExampleEncoder encoder;
   std::optional<DataSource> source;  // none: texts are given
-  std::optional<ExampleEncoder> encoder;
 };
 // data.train, or with none texts: of a classifier one or `two`, of a reward model an answer and its prompt.
 // Where the model `talks`, an answer beside its prompt is one of a conversation.

@@ -117,9 +117,10 @@ class LongRunTest(unittest.TestCase):
         best = min(by_step, key=by_step.get)
         self.assertLess(best, 24)
         self.assertEqual(checkpoints(self.output), [best, 24])
-        self.assertIn(f"best at {best}", text)
+        self.assertIn(f"best loss at {best}", text)
+        own = state(self.output / f"checkpoint-{best}")["eval_loss"]
         self.assertEqual(json.loads((self.output / "run.json").read_text())["best"],
-                         {"step": best, "eval_loss": state(self.output / f"checkpoint-{best}")["eval_loss"]})
+                         {"step": best, "eval_loss": own, "metric": "loss", "value": own})
         self.assertEqual(tensors(self.output / "model.safetensors"),
                          tensors(self.output / f"checkpoint-{best}/model.safetensors"))
         self.assertNotEqual(tensors(self.output / "model.safetensors"),

@@ -142,6 +142,46 @@ class Scores(CommandTest):
         self.assertTrue(all(row["label"] in config["label2id"] and abs(sum(row["probabilities"]) - 1) < 1e-9
                             for row in said))
 
+    def test_a_run_tells_metrics_at_its_evaluations_and_ends_with_the_best_by_one_of_them(self):
+        recipe, out = self.classifier("best", schedule={"max_steps": 16, "warmup": 2}, eval={"every": 4},
+                                      save={"every": 4, "keep": 2, "best": "f1"}, log={"tensorboard": True})
+        told = run("train", recipe)
+        self.assertEqual(told.returncode, 0, told.stderr)
+        evaluated = lines(out / "eval.jsonl")
+        self.assertEqual([line["step"] for line in evaluated], [4, 8, 12, 16])
+        names = ("accuracy", "f1", "matthews_correlation")
+        self.assertIn("  ".join(f"{name} {evaluated[-1][name]:.4f}" for name in names), told.stdout + told.stderr)
+        # The first of the best ones, with what eval says of it.
+        best = max(evaluated, key=lambda line: line["f1"])
+        chosen = json.loads((out / "run.json").read_text())["best"]
+        self.assertEqual((chosen["step"], chosen["metric"]), (best["step"], "f1"))
+        self.assertAlmostEqual(chosen["value"], best["f1"], places=8)
+        state = json.loads((out / f"checkpoint-{best['step']}/trainer_state.json").read_text())
+        for name in names:
+            self.assertAlmostEqual(state["eval_metrics"][name], best[name], places=8)
+        again = json.loads(output("eval", out, "--json"))["metrics"]
+        for name in names:
+            self.assertAlmostEqual(again[name], best[name], places=5)
+        self.assertIn(f"best f1 {best['f1']:.4f} at step {best['step']}", output("report", out))
+        self.assertIn(b"eval/matthews_correlation", next(out.glob("events.out.tfevents.*")).read_bytes())
+        # A run that goes on keeps what was the best before.
+        whole = (out / "model.safetensors").read_bytes()
+        shutil.rmtree(out / "checkpoint-16")
+        output("train", recipe, "--quiet", "--resume")
+        self.assertEqual(json.loads((out / "run.json").read_text())["best"], chosen)
+        self.assertEqual((out / "model.safetensors").read_bytes(), whole)
+        self.assertIn("evaluation answers", output("plan", recipe, "--explain"))
+
+    def test_what_a_task_does_not_measure_chooses_no_checkpoint(self):
+        recipe, _ = self.classifier("unmeasured", save={"best": "pearson"})
+        self.assertIn("task: classify has loss, accuracy, f1, matthews_correlation", output("plan", recipe, code=2))
+        recipe, _ = self.reward("unmeasured", save={"best": "f1"})
+        self.assertIn("task: reward has loss, accuracy, margin", output("plan", recipe, code=2))
+        recipe, out = self.reward("margin", save={"best": "margin", "every": 5}, schedule={"max_steps": 10}, stop={"patience": 1})
+        output("train", recipe, "--quiet")
+        told = {line["step"]: line["margin"] for line in lines(out / "eval.jsonl")}
+        self.assertEqual(json.loads((out / "run.json").read_text())["best"]["step"], max(told, key=told.get))
+
     def encoder(self, name, family="bert", **changes):
         """A classifier by a tiny encoder with dropout, over pairs of texts."""
         folder = self.folder / f"tiny_{family}"

@@ -301,6 +301,12 @@ void RecipeBuilder::check_task(const Recipe& recipe) {
     conflict("data.packing", "is not supported beside " + task);
   if (recipe.data.packing && (scores || pairs)) conflict("data.packing", "is not supported beside " + task);
   if (recipe.task == Task::dpo) check_preference(recipe);
+  const auto named = static_cast<int64_t>(recipe.classify.labels.size());
+  const TaskSpec spec{
+      .task = recipe.task, .outputs = std::max<int64_t>(1, named), .problem = recipe.classify.problem};
+  if (recipe.save.best && !is_goal(spec, *recipe.save.best))
+    conflict("save.best", "'" + *recipe.save.best + "' is not measured here; " + task + " has " +
+                              join(goals_of(spec), ", "));
   if (!scores) return;
   if (recipe.memory.loss_chunk != kAuto)
     conflict("memory.loss_chunk",

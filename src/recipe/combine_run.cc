@@ -10,6 +10,7 @@
 #include "recipe/foreign_value.h"
 #include "recipe/hub.h"
 #include "recipe/option.h"
+#include "tasks/task.h"
 
 namespace plimsoll {
 namespace {
@@ -57,8 +58,7 @@ void combine_every(Layer& layer, const EveryParts& every) {
       if (said != nullptr && layer.says({name})) layer.ignore(*said, why);
   };
   if (!evaluates) return ignore_all("no rows to evaluate on are named (data.eval)");
-  if (is_word(strategy, "best")) {  // a checkpoint at each evaluation that is better
-    layer.emit("save.best", "loss", {strategy});
+  if (is_word(strategy, "best")) {  // a checkpoint at each evaluation that is better (combine_best)
     const Node* evaluations = layer.given("eval.every");
     if (steps != nullptr && layer.says({every.steps}))
       layer.ignore(*steps, "'" + strategy->as_written + "' switches it off");
@@ -86,6 +86,39 @@ void combine_every(Layer& layer, const EveryParts& every) {
   const Node* logged = layer.given("log.every");
   const std::string usual = layer.tool() == Tool::trl ? "10" : "500";
   layer.emit(key, key == "save.every" ? "500" : logged != nullptr ? logged->text : usual, {strategy});
+}
+
+// The checkpoint that a run ends with, and what it is the best by; transformers writes "eval_" before
+// metrics.
+void combine_best(Layer& layer) {
+  const Said* strategy = layer.part("@save_strategy");
+  const bool by_strategy = is_word(strategy, "best");
+  if (!layer.says({"@best", "@best_metric", "@greater_is_better"}) &&
+      !(by_strategy && layer.says({"@save_strategy"})))
+    return;
+  const Said* best = layer.part("@best");
+  const Said* metric = layer.part("@best_metric");
+  const Said* greater = layer.part("@greater_is_better");
+  std::string goal(kLossGoal);
+  if (metric != nullptr && !is_off(metric->value)) goal = metric->value.text;
+  if (goal.starts_with("eval_")) goal.erase(0, 5);
+  const std::vector<std::string> known = all_goals();
+  if (std::find(known.begin(), known.end(), goal) == known.end())
+    return layer.refuse(*metric,
+                        "'" + excerpt(goal) + "' is not measured here; " + join(known, ", ") + " are");
+  if (greater != nullptr && greater->value.kind != Node::Kind::null &&
+      is_true(greater) == (goal == kLossGoal))
+    return layer.refuse(*greater, "of a loss less is better, of other metrics more");
+  if (is_true(best) || by_strategy)
+    return layer.emit(
+        "save.best", goal,
+        present({is_true(best) ? best : nullptr, metric, greater, by_strategy ? strategy : nullptr}));
+  if (goal != kLossGoal && layer.given("stop.patience") != nullptr)
+    return layer.refuse(*metric,
+                        "needs load_best_model_at_end: true: one metric ends a run and chooses here");
+  for (const Said* said : present({best, metric, greater}))
+    layer.ignore(*said, "the run ends with its last checkpoint, as load_best_model_at_end: false has it",
+                 said == best);
 }
 
 // Of several trackers TensorBoard's files are written, and the others are told apart.
@@ -193,6 +226,7 @@ void combine_gpu_limit(Layer& layer) {
 void combine_run(Layer& layer) {
   combine_every(layer, {"eval.every", "@eval_steps", "@eval_strategy", "@eval_times"});
   combine_every(layer, {"save.every", "@save_steps", "@save_strategy", "@save_times"});
+  combine_best(layer);
   combine_watchdog(layer);
   combine_hub(layer);
   combine_report_to(layer);

@@ -3,6 +3,7 @@
 #include "base/strings.h"
 #include "recipe/option_types.h"
 #include "tasks/glue.h"
+#include "tasks/task.h"
 
 // A member of Recipe, for reading and for writing.
 #define FIELD(member) \
@@ -444,16 +445,19 @@ std::vector<Option> run_options() {
       names("eval.metrics", FIELD(eval.metrics), "what evaluation measures"),
       every("save.every", FIELD(save.every), "steps between checkpoints; 0: at the end only"),
       integer("save.keep", FIELD(save.keep), kCount, "latest checkpoints kept"),
-      optional_word("save.best", FIELD(save.best), {"loss"},
-                    "keep the checkpoint that is best in this metric of evaluation as well, and end with it"),
+      optional_word("save.best", FIELD(save.best), all_goals(),
+                    "keep the checkpoint that is best in this metric of evaluation as well, and end with it; "
+                    "others than loss are of reward, classify and dpo"),
       choice<SaveFormat>("save.format", FIELD(save.format), {{"auto", SaveFormat::automatic}},
                          "auto: a full model in safetensors, or a PEFT folder"),
       save_hub(),
       stop_loss(),
       stop_above(),
       integer("stop.above_steps", FIELD(stop.above_steps), kCount, "steps in a row for stop.above"),
-      integer("stop.patience", FIELD(stop.patience), {0, 1'000'000},
-              "end the run after so many evaluations without a lower loss; 0: never"),
+      integer(
+          "stop.patience", FIELD(stop.patience), {0, 1'000'000},
+          "end the run after so many evaluations without a better value of save.best's metric, else of the "
+          "loss; 0: never"),
       integer("log.every", FIELD(log.every), kCount, "steps between lines of the log"),
       boolean("log.tensorboard", FIELD(log.tensorboard), "TensorBoard event files in the run folder"),
       optional_path("output", FIELD(output), "folder of the run; train needs it"),

@@ -246,7 +246,7 @@ struct Recipe {
     StopLoss loss;
     std::optional<double> above;  // the loss of a step
     int64_t above_steps = 3;      // how many of them in a row
-    int64_t patience = 0;         // evaluations without a lower loss; 0: any number
+    int64_t patience = 0;         // evaluations that are no better; 0: any number
     friend bool operator==(const Stop&, const Stop&) = default;
   };
   struct Log {

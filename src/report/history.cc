@@ -18,6 +18,7 @@
 #include "recipe/hub.h"
 #include "recipe/load.h"
 #include "recipe/option.h"
+#include "tasks/task.h"
 
 namespace plimsoll {
 namespace {
@@ -77,6 +78,14 @@ void read_start(const Line& line, RunHistory& run) {
   }
 }
 
+EvalPoint evaluation_of(const Line& line) {
+  EvalPoint point{whole(line.at("step")), real(line, "loss")};
+  for (const auto& [name, value] : line.items())
+    if (value.is_number() && name != "step" && name != "loss" && name != "target_tokens" && name != "seconds")
+      point.metrics.emplace_back(name, value.get<double>());
+  return point;
+}
+
 // A recipe that this version does not take any more leaves the names out; the logs are what a report is of.
 std::optional<Recipe> recipe_of(const fs::path& file) {
   try {
@@ -99,6 +108,7 @@ void read_recipe(const fs::path& file, RunHistory& run) {
   if (recipe.data.train.size() > kShown)
     run.data += " and " + std::to_string(recipe.data.train.size() - kShown) + " more";
   const bool full = recipe.method.type == MethodType::full;
+  run.goal = recipe.save.best.value_or(run.goal);
   run.method = to_yaml(find_option("method.type")->get(recipe)) +
                (full ? "" : ", rank " + std::to_string(recipe.method.r)) + ", " +
                to_yaml(find_option("precision")->get(recipe));
@@ -138,15 +148,21 @@ double median(const RunHistory& run, Value value) {
 
 }  // namespace
 
+double EvalPoint::value(std::string_view goal) const {
+  if (goal == kLossGoal) return loss;
+  for (const auto& [name, value] : metrics)
+    if (name == goal) return value;
+  return std::numeric_limits<double>::quiet_NaN();
+}
+
 RunHistory read_history(const fs::path& folder) {
   if (!fs::exists(folder / "metrics.jsonl"))
     throw UsageError(folder.string() + ": holds no run: metrics.jsonl is missing");
   RunHistory run;
   run.folder = folder;
   read_lines(folder / "metrics.jsonl", [&](const Line& line) { run.steps.push_back(step_of(line)); });
-  read_lines(folder / "eval.jsonl", [&](const Line& line) {
-    run.evaluations.push_back({whole(line.at("step")), real(line, "loss")});
-  });
+  read_lines(folder / "eval.jsonl",
+             [&](const Line& line) { run.evaluations.push_back(evaluation_of(line)); });
   read_lines(folder / "events.jsonl", [&](const Line& line) {
     run.events.push_back(event_of(line));
     if (run.events.back().kind == "start" || run.events.back().kind == "resume") read_start(line, run);
@@ -191,10 +207,11 @@ int64_t largest_rss(const RunHistory& run) {
   return largest;
 }
 
-std::optional<EvalPoint> best_evaluation(const RunHistory& run) {
+std::optional<EvalPoint> best_evaluation(const RunHistory& run, std::string_view goal) {
   std::optional<EvalPoint> best;
+  const auto cost = [&](const EvalPoint& point) { return cost_of(goal, point.value(goal)); };
   for (const EvalPoint& point : run.evaluations)
-    if (std::isfinite(point.loss) && (!best || point.loss < best->loss)) best = point;
+    if (std::isfinite(cost(point)) && (!best || cost(point) < cost(*best))) best = point;
   return best;
 }
 

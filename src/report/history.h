@@ -5,6 +5,8 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 namespace plimsoll {
@@ -24,6 +26,9 @@ struct StepPoint {
 struct EvalPoint {
   int64_t step = 0;
   double loss = 0;
+  std::vector<std::pair<std::string, double>> metrics = {};  // beside it, by name
+  // The loss or a metric, by its name; NaN where there is none.
+  [[nodiscard]] double value(std::string_view goal) const;
 };
 
 struct RunEvent {
@@ -49,6 +54,7 @@ struct RunHistory {
   int64_t measured_device_bytes = 0, measured_process_bytes = 0;
   // Of recipe.yaml: "Qwen/Qwen2.5-0.5B", "facts/train.parquet", "lora, rank 16"; empty where there is none.
   std::string model, data, method;
+  std::string goal = "loss";   // what the best evaluation is found by (save.best)
   std::string batch, kernels;  // "16 = 2 x 8", "avx512, 2 threads"
 
   [[nodiscard]] int64_t last_step() const { return steps.empty() ? 0 : steps.back().step; }
@@ -66,7 +72,8 @@ double median_rate(const RunHistory& run);
 double median_seconds(const RunHistory& run);
 // The peak that the process measured, or where it has not ended the largest after a step.
 int64_t largest_rss(const RunHistory& run);
-std::optional<EvalPoint> best_evaluation(const RunHistory& run);
+// The first of the best ones by the loss or a metric; none where none was told.
+std::optional<EvalPoint> best_evaluation(const RunHistory& run, std::string_view goal);
 // 2026-11-21 14:03:12, in local time.
 std::string clock_words(double time);
 // "saved", "killed and resumed from here", ...: an event in words.

@@ -93,7 +93,7 @@ TEST_F(Report, a_history_is_what_the_logs_say) {
   EXPECT_EQ(run.steps[2].tokens_per_second(), 200);
   EXPECT_EQ(run.planned_process_bytes, 62914560);
   EXPECT_EQ(run.batch, "6 = 4 x 2");
-  EXPECT_EQ(best_evaluation(run)->step, 3);
+  EXPECT_EQ(best_evaluation(run, "loss")->step, 3);
 }
 
 TEST_F(Report, the_end_of_a_run_is_known_from_its_events_and_its_lock) {
@@ -130,6 +130,24 @@ TEST_F(Report, the_text_compares_plan_and_measurement) {
   EXPECT_THAT(text, HasSubstr("4.5000 at first, 2.5000 at last · evaluation 2.2500, best 2.2500 at step 3"));
   EXPECT_THAT(text, HasSubstr("200 tokens/s · 500 ms a step (planned 250 ms)"));
   EXPECT_THAT(text, HasSubstr("process 50.0 MiB (planned 60.0 MiB)"));
+}
+
+TEST_F(Report, what_evaluations_tell_beside_the_loss_is_shown_and_the_best_is_by_the_recipes_metric) {
+  const auto line = [](int step, const char* loss, const char* accuracy) {
+    return "{\"step\": " + std::to_string(step) + ", \"loss\": " + loss +
+           ", \"target_tokens\": 9, \"seconds\": 1, \"accuracy\": " + accuracy + ", \"f1\": 0.5}\n";
+  };
+  folder_.write("eval.jsonl", line(1, "2.5", "0.25") + line(2, "2.75", "0.75") + line(3, "2.25", "null"));
+  folder_.write("recipe.yaml",
+                "model: m\ntask: classify\ndata: {train: t.jsonl, eval: 5%}\nsave: {best: accuracy}\n");
+  const RunHistory run = read();
+  EXPECT_EQ(run.goal, "accuracy");
+  EXPECT_EQ(best_evaluation(run, "accuracy")->step, 2);
+  EXPECT_EQ(best_evaluation(run, "loss")->step, 3);
+  EXPECT_FALSE(best_evaluation(run, "pearson").has_value());
+  EXPECT_THAT(run_text(run), HasSubstr("f1 0.5000 at last · best accuracy 0.7500 at step 2"));
+  EXPECT_THAT(run_page(run), HasSubstr("<tr><td>2</td><td class=\"n\">2.75</td>"));
+  EXPECT_THAT(run_page(run), HasSubstr("best evaluation accuracy 0.75 at step 2"));
 }
 
 TEST_F(Report, what_no_log_says_is_left_out) {

@@ -10,6 +10,7 @@
 #include "report/curve.h"
 #include "report/page_assets.h"
 #include "report/report.h"
+#include "tasks/task.h"
 
 namespace plimsoll {
 namespace {
@@ -212,6 +213,27 @@ std::string events(const RunHistory& run) {
   return html + "</ul>\n";
 }
 
+// What evaluations tell beside the loss, the latest ones; nothing where they tell no more.
+std::string evaluations(const RunHistory& run) {
+  if (run.evaluations.empty() || run.evaluations.back().metrics.empty()) return "";
+  const auto cell = [](const std::string& text) { return "<td class=\"n\">" + text + "</td>"; };
+  std::string html = "<h2>evaluations</h2><table><tr><th>step</th><th class=\"n\">loss</th>";
+  for (const auto& metric : run.evaluations.back().metrics)
+    html += "<th class=\"n\">" + escaped(metric.first) + "</th>";
+  html += "</tr>\n";
+  for (size_t i = run.evaluations.size() - std::min(kEvents, run.evaluations.size());
+       i < run.evaluations.size(); ++i) {
+    const EvalPoint& point = run.evaluations[i];
+    html += "<tr><td>" + format_count(point.step) + "</td>" + cell(kLoss.words(point.loss));
+    for (const auto& metric : run.evaluations.back().metrics) {
+      const double value = point.value(metric.first);
+      html += cell(std::isfinite(value) ? kLoss.words(value) : "–");
+    }
+    html += "</tr>\n";
+  }
+  return html + "</table>\n";
+}
+
 std::string table(const RunHistory& run) {
   const auto row = [](const char* name, const std::string& planned, const std::string& measured) {
     return "<tr><td>" + std::string(name) + "</td><td class=\"n\">" + planned + "</td><td class=\"n\">" +
@@ -234,8 +256,9 @@ std::string verdict(const RunHistory& run) {
                      (run.total_steps > 0 ? " of " + format_count(run.total_steps) : "") + " steps";
   if (!run.steps.empty() && std::isfinite(run.steps.back().loss))
     text += " · loss " + kLoss.words(run.steps.back().loss);
-  if (const auto best = best_evaluation(run))
-    text += " · best evaluation " + kLoss.words(best->loss) + " at step " + format_count(best->step);
+  if (const auto best = best_evaluation(run, run.goal))
+    text += " · best evaluation " + (run.goal == kLossGoal ? "" : escaped(run.goal) + " ") +
+            kLoss.words(best->value(run.goal)) + " at step " + format_count(best->step);
   return text + "</p>\n";
 }
 
@@ -257,7 +280,7 @@ std::string run_page(const RunHistory& run) {
   html += chart(run, kMemory,
                 "after each step; planned: the peak of the whole run, which measured " +
                     format_bytes(largest_rss(run)));
-  return html + table(run) + events(run) + page::end(data(run), kRunScript);
+  return html + evaluations(run) + table(run) + events(run) + page::end(data(run), kRunScript);
 }
 
 }  // namespace plimsoll

@@ -8,6 +8,7 @@
 #include "base/units.h"
 #include "report/curve.h"
 #include "report/report.h"
+#include "tasks/task.h"
 
 namespace plimsoll {
 namespace {
@@ -46,9 +47,25 @@ std::string loss_text(const RunHistory& run) {
   if (first == run.steps.end()) return "none that is finite";
   const auto last = std::find_if(run.steps.rbegin(), run.steps.rend(), finite);
   std::string text = loss_number(first->loss) + " at first, " + loss_number(last->loss) + " at last";
-  if (const auto best = best_evaluation(run))
+  if (const auto best = best_evaluation(run, kLossGoal))
     text += " · evaluation " + loss_number(run.evaluations.back().loss) + ", best " +
             loss_number(best->loss) + " at step " + format_count(best->step);
+  return text;
+}
+
+// "accuracy 0.9100 · f1 0.9052 at last · best accuracy 0.9300 at step 40"; empty where the loss alone is
+// told.
+std::string metrics_text(const RunHistory& run) {
+  if (run.evaluations.empty()) return "";
+  std::vector<std::string> parts;
+  for (const auto& [name, value] : run.evaluations.back().metrics)
+    parts.push_back(printable(name) + " " + loss_number(value));
+  if (parts.empty()) return "";
+  std::string text = join(parts, " · ") + " at last";
+  const auto best = best_evaluation(run, run.goal);
+  if (best && run.goal != kLossGoal)
+    text += " · best " + run.goal + " " + loss_number(best->value(run.goal)) + " at step " +
+            format_count(best->step);
   return text;
 }
 
@@ -88,6 +105,7 @@ std::string run_text(const RunHistory& run) {
   table.add_row({"loss", loss_text(run)});
   const std::string picture = sparkline(run);
   if (!picture.empty()) table.add_row({"", picture});
+  if (const std::string metrics = metrics_text(run); !metrics.empty()) table.add_row({"metrics", metrics});
   if (!run.steps.empty())
     table.add_row({"speed", format_count(std::llround(median_rate(run))) + " tokens/s · " +
                                 format_seconds(median_seconds(run)) + " a step" +

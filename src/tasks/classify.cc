@@ -21,6 +21,14 @@ Metrics metrics(const TaskSpec& task, std::span<const double> sums) {
   return result;
 }
 
+// With those over all rows (train/agreement.h).
+std::vector<std::string> goals(const TaskSpec& task) {
+  if (task.problem == ClassProblem::one_of) return {"accuracy", "f1", "matthews_correlation"};
+  if (task.problem == ClassProblem::any_of) return {"accuracy", "f1"};
+  if (task.outputs == 1) return {"pearson", "spearmanr"};
+  return {};
+}
+
 }  // namespace
 
 const TaskRule classify_task{.task = Task::classify,
@@ -28,6 +36,7 @@ const TaskRule classify_task{.task = Task::classify,
                              .unit = "rows",
                              .loss = loss,
                              .targets = targets,
-                             .metrics = metrics};
+                             .metrics = metrics,
+                             .goals = goals};
 
 }  // namespace plimsoll

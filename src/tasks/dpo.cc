@@ -53,6 +53,8 @@ Metrics metrics(const TaskSpec& task, std::span<const double> sums) {
   return result;
 }
 
+std::vector<std::string> goals(const TaskSpec&) { return {"rewards/accuracies", "rewards/margins"}; }
+
 }  // namespace
 
 const TaskRule dpo_task{.task = Task::dpo,
@@ -61,6 +63,7 @@ const TaskRule dpo_task{.task = Task::dpo,
                         .unit = "pairs",
                         .loss = loss,
                         .targets = targets,
-                        .metrics = metrics};
+                        .metrics = metrics,
+                        .goals = goals};
 
 }  // namespace plimsoll

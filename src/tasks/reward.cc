@@ -24,6 +24,8 @@ Metrics metrics(const TaskSpec&, std::span<const double> sums) {
   return result;
 }
 
+std::vector<std::string> goals(const TaskSpec&) { return {"accuracy", "margin"}; }
+
 }  // namespace
 
 const TaskRule reward_task{.task = Task::reward,
@@ -33,6 +35,7 @@ const TaskRule reward_task{.task = Task::reward,
                            .unit = "pairs",
                            .loss = loss,
                            .targets = targets,
-                           .metrics = metrics};
+                           .metrics = metrics,
+                           .goals = goals};
 
 }  // namespace plimsoll

@@ -1,5 +1,7 @@
 #include "tasks/task.h"
 
+#include <algorithm>
+
 #include "ops/rule.h"
 #include "ops/step_values.h"
 #include "tasks/rules.h"
@@ -33,6 +35,35 @@ Metrics metrics_of(const TaskSpec& task, std::span<const double> sums) {
   const TaskRule& rule = rule_of(task.task);
   return rule.metrics == nullptr || sums[1] <= 0 ? Metrics{} : rule.metrics(task, sums);
 }
+
+std::vector<std::string> goals_of(const TaskSpec& task) {
+  std::vector<std::string> goals = {std::string(kLossGoal)};
+  const TaskRule& rule = rule_of(task.task);
+  if (rule.goals == nullptr) return goals;
+  const std::vector<std::string> own = rule.goals(task);
+  goals.insert(goals.end(), own.begin(), own.end());
+  return goals;
+}
+
+bool is_goal(const TaskSpec& task, std::string_view name) {
+  const std::vector<std::string> goals = goals_of(task);
+  return std::find(goals.begin(), goals.end(), name) != goals.end();
+}
+
+std::vector<std::string> all_goals() {
+  std::vector<std::string> all;
+  for (const Task task : {
+#define TASK(name, meaning) Task::name,
+#include "tasks/tasks.def"
+#undef TASK
+       })
+    for (const ClassProblem problem : {ClassProblem::one_of, ClassProblem::any_of, ClassProblem::numbers})
+      for (const std::string& goal : goals_of({.task = task, .problem = problem}))
+        if (std::find(all.begin(), all.end(), goal) == all.end()) all.push_back(goal);
+  return all;
+}
+
+double cost_of(std::string_view goal, double value) { return goal == kLossGoal ? value : -value; }
 
 Graph with_sequence_loss(const LossRequest& request, OpKind loss, int64_t targets, int64_t sums,
                          Attrs attrs) {

@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "graph/graph.h"
 #include "models/model.h"
@@ -76,6 +77,8 @@ struct TaskRule {
   // f32 of each sequence that the loss reads beside its scores (input `sequences.targets`); nullptr: none.
   int64_t (*targets)(const TaskSpec&) = nullptr;
   Metrics (*metrics)(const TaskSpec&, std::span<const double> sums) = nullptr;  // nullptr: the loss alone
+  // Metrics of an evaluation that tell which of two models is the better one: more of them is.
+  std::vector<std::string> (*goals)(const TaskSpec&) = nullptr;
 };
 
 const TaskRule& rule_of(Task task);
@@ -84,5 +87,14 @@ std::string_view to_string(Task task);
 // The numbers per sequence of a task; 0 where its loss reads tokens alone.
 int64_t targets_of(const TaskSpec& task);
 Metrics metrics_of(const TaskSpec& task, std::span<const double> sums);
+
+// What the best evaluation of a run can be found by: the loss, or a metric that the task's evaluations tell.
+inline constexpr std::string_view kLossGoal = "loss";
+std::vector<std::string> goals_of(const TaskSpec& task);
+bool is_goal(const TaskSpec& task, std::string_view name);
+// Those of any task, each once.
+std::vector<std::string> all_goals();
+// A goal's value as something of which less is better.
+double cost_of(std::string_view goal, double value);
 
 }  // namespace plimsoll

@@ -96,6 +96,21 @@ TEST(Task, metrics_of_preferences_are_named_as_trl_names_them) {
   EXPECT_DOUBLE_EQ(orpo.all[7].value, -0.5);
 }
 
+TEST(Task, the_best_evaluation_is_found_by_the_loss_or_by_what_the_task_tells) {
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(goals_of({.task = Task::sft}), Names{"loss"});
+  EXPECT_EQ(goals_of({.task = Task::classify, .problem = ClassProblem::numbers}),
+            (Names{"loss", "pearson", "spearmanr"}));
+  EXPECT_EQ(goals_of({.task = Task::classify, .outputs = 2, .problem = ClassProblem::numbers}),
+            Names{"loss"});
+  EXPECT_TRUE(is_goal({.task = Task::reward}, "margin"));
+  EXPECT_FALSE(is_goal({.task = Task::reward}, "f1"));
+  EXPECT_EQ(all_goals(), (Names{"loss", "accuracy", "margin", "f1", "matthews_correlation", "pearson",
+                                "spearmanr", "rewards/accuracies", "rewards/margins"}));
+  EXPECT_LT(cost_of("accuracy", 0.9), cost_of("accuracy", 0.8));
+  EXPECT_LT(cost_of("loss", 0.8), cost_of("loss", 0.9));
+}
+
 TEST(Task, metrics_are_means_over_what_the_loss_is_a_mean_over) {
   const std::array<double, 7> sums = {2.0, 4.0, 3.0, 6.0, -2.0, -1.5, 2.5};
   const Metrics reward = metrics_of({.task = Task::reward}, sums);

@@ -103,6 +103,13 @@ void Agreement::add(std::span<const float> scores, std::span<const float> target
   }
 }
 
+void Agreement::add(std::span<const float> scores, const MicroBatch& rows) {
+  const auto outputs = static_cast<size_t>(task_.outputs);
+  const auto targets = static_cast<size_t>(targets_of(task_));
+  for (size_t s = 0; s < static_cast<size_t>(rows.live_sequences); ++s)
+    add(scores.subspan(s * outputs, outputs), std::span(rows.targets).subspan(s * targets, targets));
+}
+
 Metrics Agreement::metrics() const {
   if (said_.empty()) return {};
   switch (task_.problem) {

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "data/micro_batch.h"
 #include "tasks/task.h"
 
 namespace plimsoll {
@@ -17,6 +18,8 @@ class Agreement {
   // Heap bytes of that many rows, with what the metrics need beside them.
   static int64_t planned_bytes(const TaskSpec& task, int64_t rows);
 
+  // The live rows of a micro-batch, with the scores [B, outputs] of all its rows.
+  void add(std::span<const float> scores, const MicroBatch& rows);
   // A row's scores [outputs] and its targets: the class; 0 or 1 for each class; or the numbers.
   void add(std::span<const float> scores, std::span<const float> targets);
 

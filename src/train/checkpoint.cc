@@ -147,7 +147,7 @@ void save_checkpoint(const CheckpointOptions& options, const Experiment& experim
 
 std::optional<fs::path> remove_old_checkpoints(const CheckpointOptions& options) {
   const std::vector<fs::path> all = checkpoints(options.folder->path());
-  const auto best = options.keep_best ? best_checkpoint(options.folder->path()) : std::nullopt;
+  const auto best = options.best ? best_checkpoint(options.folder->path(), *options.best) : std::nullopt;
   std::optional<fs::path> kept;
   for (size_t i = 0; i + static_cast<size_t>(options.keep) < all.size(); ++i)
     if (all[i] != best && !options.folder->remove_folder(all[i].filename().string())) kept = all[i];
@@ -179,14 +179,14 @@ std::optional<fs::path> latest_checkpoint(const fs::path& output) {
   return all.empty() ? std::nullopt : std::optional(all.back());
 }
 
-std::optional<fs::path> best_checkpoint(const fs::path& output) {
+std::optional<fs::path> best_checkpoint(const fs::path& output, std::string_view goal) {
   std::optional<fs::path> best;
-  double lowest = 0;
+  double least = 0;
   for (const fs::path& checkpoint : checkpoints(output)) {
-    const auto loss = read_trainer_state(checkpoint).eval_loss;
-    if (!loss || (best && *loss >= lowest)) continue;
+    const auto value = read_trainer_state(checkpoint).evaluated(goal);
+    if (!value || (best && cost_of(goal, *value) >= least)) continue;
     best = checkpoint;
-    lowest = *loss;
+    least = cost_of(goal, *value);
   }
   return best;
 }

@@ -20,7 +20,7 @@ struct CheckpointOptions {
   std::shared_ptr<const SavedFrom> from;
   std::string recipe_yaml;
   int64_t keep = 2;
-  bool keep_best = false;  // beside them the one with the lowest eval_loss
+  std::optional<std::string> best = std::nullopt;  // beside them the one that is best in this (tasks/task.h)
   // What the rows were rendered with: written as chat_template.jinja. Without one that file is not there,
   // whatever the model folder has.
   std::optional<Template> chat_template = std::nullopt;
@@ -45,8 +45,9 @@ std::optional<std::filesystem::path> remove_old_checkpoints(const CheckpointOpti
 
 // The newest complete checkpoint of a run folder.
 std::optional<std::filesystem::path> latest_checkpoint(const std::filesystem::path& output);
-// The one with the lowest eval_loss, of equals the first; none where none has one.
-std::optional<std::filesystem::path> best_checkpoint(const std::filesystem::path& output);
+// The one whose evaluation is the best by `goal`, of equals the first; none where none was evaluated by it.
+std::optional<std::filesystem::path> best_checkpoint(const std::filesystem::path& output,
+                                                     std::string_view goal);
 
 // Throws DamagedError for a manifest that is none, or another step's.
 TrainerState read_trainer_state(const std::filesystem::path& checkpoint);

@@ -72,16 +72,6 @@ DataSetup open_rows(Recipe& recipe, const EvalOptions& options, const ModelSpec&
   return data;
 }
 
-// The live rows' scores and targets.
-void add_agreement(std::span<const float> scores, const MicroBatch& micro, const TaskSpec& task,
-                   Agreement& agreement) {
-  const auto outputs = static_cast<size_t>(task.outputs);
-  const auto targets = static_cast<size_t>(targets_of(task));
-  for (size_t s = 0; s < static_cast<size_t>(micro.live_sequences); ++s)
-    agreement.add(scores.subspan(s * outputs, outputs),
-                  std::span(micro.targets).subspan(s * targets, targets));
-}
-
 // Runs the program over all rows.
 LossResult run_loss(RowProgram program, const TaskSpec& task, DataSource& source, RowSubset rows,
                     int64_t batch, ScoreLines* file) {
@@ -95,7 +85,7 @@ LossResult run_loss(RowProgram program, const TaskSpec& task, DataSource& source
   static_cast<RowTally&>(result) = program.run([&] { return loader.next(); },
                                                [&](const EffectiveBatch& rows_of, const MicroBatch& micro) {
                                                  if (task.task == Task::classify)
-                                                   add_agreement(program.scores(), micro, task, agreement);
+                                                   agreement.add(program.scores(), micro);
                                                  if (file != nullptr)
                                                    file->add(rows_of, micro, program.scores());
                                                });

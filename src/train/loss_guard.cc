@@ -45,9 +45,9 @@ void PatienceGuard::add_loss(double loss) {
   above_ = loss > *stop_.above ? above_ + 1 : 0;
 }
 
-void PatienceGuard::add_evaluation(double loss) {
-  const bool lower = !lowest_ || loss < *lowest_;
-  if (lower) lowest_ = loss;
+void PatienceGuard::add_evaluation(double cost) {
+  const bool lower = !std::isnan(cost) && (!lowest_ || cost < *lowest_);
+  if (lower) lowest_ = cost;
   worse_ = lower ? 0 : worse_ + 1;
 }
 

@@ -34,14 +34,14 @@ class LossGuard {
   double lowest_mean_ = 0;  // 0: none yet
 };
 
-// stop.above and stop.patience: single losses above a limit, and evaluations without a lower loss. A resumed
+// stop.above and stop.patience: single losses above a limit, and evaluations that are no better. A resumed
 // run is fed what was logged before. Allocates nothing.
 class PatienceGuard {
  public:
   explicit PatienceGuard(const Recipe::Stop& stop) : stop_(stop) {}
 
   void add_loss(double loss);
-  void add_evaluation(double loss);
+  void add_evaluation(double cost);  // cost_of the run's goal; NaN, where it is not defined, is no better
   [[nodiscard]] bool above() const { return stop_.above && above_ >= stop_.above_steps; }
   [[nodiscard]] bool out_of_patience() const { return stop_.patience > 0 && worse_ >= stop_.patience; }
 

@@ -147,8 +147,8 @@ std::string model_card(const Recipe& recipe, const Plan& plan, const RunRecord& 
       number("%.4f", record.final_loss) + " in the last step" +
           (record.eval_loss ? ", " + number("%.4f", *record.eval_loss) + " on the evaluation rows" : ""));
   if (record.best)
-    row("weights of", "step " + format_count(record.best->step) + ", whose evaluation loss is the lowest, " +
-                          number("%.4f", record.best->eval_loss));
+    row("weights of", "step " + format_count(record.best->step) + ", the best evaluation by its " +
+                          record.best->goal + ", " + number("%.4f", record.best->value));
   row("memory", "process at most " + format_bytes(record.memory.peak_rss) + " (planned " +
                     format_bytes(plan.process_peak_bytes()) + ")");
   return text +

@@ -74,6 +74,7 @@ void take_over(const TrainerState& saved, TrainerState& run) {
   run.position = saved.position;
   run.last_loss = saved.last_loss;
   run.eval_loss = saved.eval_loss;
+  run.eval_metrics = saved.eval_metrics;
 }
 
 void keep_sums_in_order(const Recipe& recipe, const CpuSettings& cpu, const DataSetup& data,

@@ -7,7 +7,6 @@
 #include "base/system_memory.h"
 #include "base/units.h"
 #include "cpu/describe.h"
-#include "io/convert.h"
 #include "io/load.h"
 #include "train/adapter_config.h"
 #include "train/agreement.h"
@@ -136,12 +135,7 @@ RowTally RowProgram::run(const Next& next, const Done& done) {
   return tally;
 }
 
-std::span<const float> RowProgram::scores() {
-  const TableRow& row = *state_.find(kScoresTensor);
-  scores_.resize(static_cast<size_t>(row.shape.elements()));
-  convert(state_.bytes(row), row.dtype, std::as_writable_bytes(std::span(scores_)), DType::f32);
-  return scores_;
-}
+std::span<const float> RowProgram::scores() { return read_scores(state_, scores_); }
 
 std::span<const double> RowProgram::sums() const { return program_.tensor<double>(kEvalLossTensor); }
 

@@ -51,6 +51,7 @@ class TrainingRun {
         experiment_(plan_.request.experiment),
         observer_(*options.observer),
         cpu_(cpu),
+        goal_(recipe.save.best.value_or(std::string(kLossGoal))),
         guard_(recipe.stop.loss),
         patience_(recipe.stop),
         device_(cpu),
@@ -76,7 +77,7 @@ class TrainingRun {
     describe_head({experiment_.task, experiment_.model, recipe_.classify.labels}, from->config);
     saves_.emplace(recipe_, experiment_, state_,
                    CheckpointOptions{&folder_, from, effective_yaml(recipe_), recipe_.save.keep,
-                                     recipe_.save.best.has_value(), rendering_},
+                                     recipe_.save.best, rendering_},
                    observer_);
     current_.fingerprint = experiment_identity(recipe_);
   }
@@ -91,7 +92,9 @@ class TrainingRun {
     if (const std::string note = products_note(plan_); !note.empty()) observer_.event(note, LogLevel::warn);
     load();
     const auto visit_evaluation = [this](const nlohmann::json& line) {
-      if (line["loss"].is_number()) patience_.add_evaluation(line["loss"].get<double>());
+      const auto value = line.find(goal_);
+      const bool known = value != line.end() && value->is_number();
+      patience_.add_evaluation(known ? cost_of(goal_, value->get<double>()) : std::nan(""));
     };
     const auto visit = [this](const nlohmann::json& line) {
       if (!line["loss"].is_number()) return;
@@ -147,8 +150,8 @@ class TrainingRun {
     }
     if (patience_.out_of_patience())
       observer_.event("stop    step " + format_count(current_.step) + "  " +
-                      std::to_string(recipe_.stop.patience) +
-                      " evaluations without a lower loss (stop.patience)");
+                      std::to_string(recipe_.stop.patience) + " evaluations without " +
+                      (goal_ == kLossGoal ? "a lower loss" : "more " + goal_) + " (stop.patience)");
     if (stop_request() != nullptr && current_.step < total_steps_ && !patience_.out_of_patience())
       return stop_early();
     if (eval_ && !current_.eval_loss) evaluate();
@@ -253,6 +256,7 @@ class TrainingRun {
     current_.position = batch->next;
     if (batch->target_tokens() > 0) current_.last_loss = metrics.loss;
     current_.eval_loss.reset();
+    current_.eval_metrics.clear();
     state_whole_ = true;
     if (unlogged) std::rethrow_exception(unlogged);
     const double rate = static_cast<double>(metrics.tokens) / metrics.seconds;
@@ -293,7 +297,9 @@ class TrainingRun {
     const auto result = eval_->run([] { return stop_request() != nullptr; });  // made up for after a resume
     if (!result) return;
     current_.eval_loss = eval_loss_ = result->loss;
-    patience_.add_evaluation(*eval_loss_);
+    for (const Metric& metric : result->metrics)
+      current_.eval_metrics.emplace_back(metric.name, metric.value);
+    patience_.add_evaluation(cost_of(goal_, current_.evaluated(goal_).value_or(std::nan(""))));
     saves_->log().evaluation(
         {current_.step, *eval_loss_, result->target_tokens, seconds_since(start), result->metrics});
     observer_.event("eval    step " + format_count(current_.step) + "  loss " + std::to_string(*eval_loss_) +
@@ -323,10 +329,13 @@ class TrainingRun {
 
   void finish() {
     observer_.steps_end();
-    const auto best = recipe_.save.best ? best_checkpoint(output_) : std::nullopt;
+    const auto best = recipe_.save.best ? best_checkpoint(output_, goal_) : std::nullopt;
     publish_final(best ? *best : *latest_checkpoint(output_), folder_);
     RunRecord done = record(true);
-    if (best) done.best = BestStep{read_trainer_state(*best).step, *read_trainer_state(*best).eval_loss};
+    if (best) {
+      const TrainerState of = read_trainer_state(*best);
+      done.best = BestStep{of.step, *of.eval_loss, goal_, *of.evaluated(goal_)};
+    }
     write_run_json(folder_, plan_, done, times_);
     write_model_card(folder_, model_card(recipe_, plan_, done));
     saves_->log().event("end", current_.step);
@@ -362,6 +371,7 @@ class TrainingRun {
   const Experiment& experiment_;
   RunObserver& observer_;
   CpuSettings cpu_;
+  std::string goal_;  // what the best evaluation is found by
   LossGuard guard_;
   PatienceGuard patience_;
   CpuDevice device_;

@@ -95,8 +95,13 @@ TEST(TrainerState, reads_back_and_what_no_run_writes_is_damage) {
   state.micro_batch = state.loss_chunk = 8;
   state.eval_loss = 0.1;
   state.fingerprint = "{}";
+  state.eval_metrics = {{"accuracy", 0.75}, {"f1", 0.5}};
   const std::string text = to_text(state);
-  EXPECT_EQ(to_text(parse_trainer_state(text, "s.json")), text);
+  const TrainerState read = parse_trainer_state(text, "s.json");
+  EXPECT_EQ(to_text(read), text);
+  EXPECT_EQ(read.evaluated("loss"), 0.1);
+  EXPECT_EQ(read.evaluated("f1"), 0.5);
+  EXPECT_EQ(read.evaluated("pearson"), std::nullopt);
   for (const auto& [was, now] :
        std::vector<std::pair<std::string, std::string>>{{"\"step\": 3", "\"step\": -3"},
                                                         {"\"step\": 3", "\"step\": 1e300"},

@@ -1,6 +1,8 @@
 #include "train/run_programs.h"
 
 #include "base/error.h"
+#include "io/convert.h"
+#include "train/agreement.h"
 #include "train/batch_writer.h"
 
 namespace plimsoll {
@@ -27,6 +29,13 @@ Executor bind_program(const RunPlace& place, const char* name) {
                      .program = static_cast<int32_t>(i)});
   }
   throw InternalError(std::string("the plan has no program ") + name);
+}
+
+std::span<const float> read_scores(const PersistentState& state, std::vector<float>& to) {
+  const TableRow& row = *state.find(kScoresTensor);
+  to.resize(static_cast<size_t>(row.shape.elements()));
+  convert(state.bytes(row), row.dtype, std::as_writable_bytes(std::span(to)), DType::f32);
+  return to;
 }
 
 OptimizerStep::OptimizerStep(const RunPlace& place)
@@ -74,12 +83,15 @@ void OptimizerStep::update(const Values& values) {
 RunEvaluation::RunEvaluation(const RunPlace& place, DataSource source)
     : plan_(place.plan),
       program_(bind_program(place, kEvalProgram)),
+      state_(place.plan.layout, place.memory.arenas()),
       batch_(plan_.variant.eval_micro_batch, eval_shape(plan_.request.experiment)),
       loader_(std::move(source.dataset), std::move(source.rows), std::move(source.encoder), source.loader) {}
 
 std::optional<RunEvaluation::Result> RunEvaluation::run(const std::function<bool()>& interrupted) {
   loader_.start({});
   bool first = true;
+  const TaskSpec& task = plan_.request.experiment.task;
+  Agreement agreement(task);
   BatchWriter writer(program_, plan_.request.experiment.model);
   while (const EffectiveBatch* batch = loader_.next()) {
     if (interrupted()) return std::nullopt;
@@ -90,12 +102,15 @@ std::optional<RunEvaluation::Result> RunEvaluation::run(const std::function<bool
       writer.set(StepValue::first_micro_step, first ? 1.0 : 0.0);
       first = false;
       program_.run();
+      if (task.task == Task::classify) agreement.add(read_scores(state_, scores_), batch_);
     }
   }
   const auto sums = program_.tensor<double>(kEvalLossTensor);
   if (sums[1] <= 0) return std::nullopt;
-  return Result{sums[0] / sums[1], static_cast<int64_t>(sums[1]),
-                metrics_of(plan_.request.experiment.task, sums)};
+  Result result{sums[0] / sums[1], static_cast<int64_t>(sums[1]), metrics_of(task, sums)};
+  const Metrics of_all_rows = agreement.metrics();
+  for (const Metric& metric : of_all_rows) result.metrics.add(metric);
+  return result;
 }
 
 }  // namespace plimsoll

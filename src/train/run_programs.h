@@ -4,12 +4,15 @@
 
 #include <functional>
 #include <optional>
+#include <span>
+#include <vector>
 
 #include "data/loader.h"
 #include "data/micro_batch.h"
 #include "plan/plan.h"
 #include "runtime/executor.h"
 #include "runtime/run_memory.h"
+#include "train/persistent_state.h"
 #include "train/profile.h"
 #include "train/setup.h"
 
@@ -29,6 +32,9 @@ SequenceShape eval_shape(const Experiment& experiment);
 
 // Throws InternalError where the plan has no such program.
 Executor bind_program(const RunPlace& place, const char* name);
+
+// The scores [B, outputs] that an evaluation program left of its last micro-batch, as f32 in `to`.
+std::span<const float> read_scores(const PersistentState& state, std::vector<float>& to);
 
 // Forward and backward passes over the micro-batches of an effective batch, and the update.
 class OptimizerStep {
@@ -58,7 +64,7 @@ class OptimizerStep {
   MicroBatch batch_;
 };
 
-// The loss over evaluation rows.
+// The loss over evaluation rows, and of a classifier how its answers agree with their labels.
 class RunEvaluation {
  public:
   RunEvaluation(const RunPlace& place, DataSource source);
@@ -75,6 +81,8 @@ class RunEvaluation {
  private:
   const Plan& plan_;
   Executor program_;
+  PersistentState state_;
+  std::vector<float> scores_;
   MicroBatch batch_;
   Loader loader_;
 };

@@ -14,7 +14,8 @@ using Json = nlohmann::ordered_json;
 
 Json best_json(const std::optional<BestStep>& best) {
   if (!best) return nullptr;
-  return {{"step", best->step}, {"eval_loss", best->eval_loss}};
+  return {
+      {"step", best->step}, {"eval_loss", best->eval_loss}, {"metric", best->goal}, {"value", best->value}};
 }
 
 }  // namespace
@@ -76,11 +77,12 @@ void report_end(RunObserver& progress, const std::filesystem::path& output, cons
     return std::string("        ") + what + "   process " + format_bytes(process) + "   " +
            format_seconds(seconds) + " a step   arena " + format_count(arena) + " bytes";
   };
-  progress.event("done    " + format_count(record.steps) + " steps in " + format_seconds(record.seconds) +
-                 " · loss " + std::to_string(record.final_loss) +
-                 (record.eval_loss ? " · eval " + std::to_string(*record.eval_loss) : "") +
-                 (record.best ? " · best at " + format_count(record.best->step) : "") + " · " +
-                 output.string());
+  progress.event(
+      "done    " + format_count(record.steps) + " steps in " + format_seconds(record.seconds) + " · loss " +
+      std::to_string(record.final_loss) +
+      (record.eval_loss ? " · eval " + std::to_string(*record.eval_loss) : "") +
+      (record.best ? " · best " + record.best->goal + " at " + format_count(record.best->step) : "") + " · " +
+      output.string());
   progress.event(row("planned ", plan.arena_bytes(), plan.process_peak_bytes(), plan.seconds_per_step));
   progress.event(row("measured", record.device_bytes, record.memory.peak_rss, per_step));
   if (const int64_t above = record.memory.peak_rss - plan.process_peak_bytes(); above > 0)

@@ -17,6 +17,8 @@ namespace plimsoll {
 struct BestStep {
   int64_t step = 0;
   double eval_loss = 0;
+  std::string goal = "loss";  // that it is the best by, and its value
+  double value = 0;
 };
 
 struct RunRecord {

@@ -49,7 +49,7 @@ void RunSaves::begin(const TrainerState& current, bool overwrite, LineLog::Visit
 void RunSaves::require_savable(const TrainerState& current) {
   constexpr int64_t kLogFiles = 6;  // the manifest, three logs, recipe.yaml, run.json
   const int64_t saves = saves_to_come(recipe_.save.every, current);
-  const int64_t held = options_.keep + 1 + (options_.keep_best ? 1 : 0);  // one is written beside the kept
+  const int64_t held = options_.keep + 1 + (options_.best ? 1 : 0);  // one is written beside the kept
   const std::string note = require_room(*options_.folder, checkpoint_files(options_) + kLogFiles,
                                         checkpoint_bytes(experiment_, state_),
                                         export_bytes(state_, experiment_.lora), std::min(saves, held));
@@ -73,7 +73,7 @@ void RunSaves::require_folder() const {
 }
 
 bool RunSaves::holds(const TrainerState& current) const {
-  return saved_step_ == current.step && !(options_.keep_best && current.eval_loss && !saved_eval_);
+  return saved_step_ == current.step && !(options_.best && current.eval_loss && !saved_eval_);
 }
 
 void RunSaves::save(const TrainerState& current, const std::string& why, bool keep_all) {

@@ -18,6 +18,7 @@
 #include "io/load.h"
 #include "io/model_folder.h"
 #include "train/adapter_config.h"
+#include "train/agreement.h"
 #include "train/low_rank_start.h"
 #include "train/memory_budget.h"
 #include "train/model_paths.h"
@@ -199,10 +200,22 @@ void require_frozen_reference(const Experiment& experiment) {
         "no longer the base; leave it out, or say dpo.loss: orpo, which needs no reference");
 }
 
+namespace {
+
+// The number of scores may be the model's alone to say.
+void require_goal(const Recipe& recipe, const TaskSpec& task) {
+  if (recipe.save.best && !is_goal(task, *recipe.save.best))
+    throw UsageError("save.best: '" + *recipe.save.best + "' is no metric of " +
+                     std::to_string(task.outputs) + " numbers a row; say loss");
+}
+
+}  // namespace
+
 Experiment read_experiment(const Recipe& recipe) {
   Experiment experiment;
   experiment.model = read_model({recipe.model, recipe.adapter});
   experiment.task = read_task(recipe, experiment.model);
+  require_goal(recipe, experiment.task);
   experiment.lora = recipe.method.type != MethodType::full;
   experiment.nf4 = recipe.method.type == MethodType::qlora;
   experiment.nf4_options = nf4_of(recipe);
@@ -331,6 +344,9 @@ HostNeeds host_needs(const Recipe& recipe, const Experiment& experiment, const C
       virtual_only += memory.slack_bytes + memory.thread_stack_bytes;
     }
   }
+  if (data != nullptr && data->eval && experiment.task.task == Task::classify)
+    needs.components.push_back(
+        {"evaluation answers", Agreement::planned_bytes(experiment.task, data->eval->rows.size())});
   const int64_t quantising = experiment.nf4 ? nf4_loading_bytes(experiment.model) : 0;
   needs.components.push_back({"staging", kLoadStagingBytes + quantising + start_bytes(experiment)});
   // Stacks at their full size, as VmData counts them, and heap arenas of the threads.

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "io/json.h"
 #include "io/json_values.h"
+#include "tasks/task.h"
 
 namespace plimsoll {
 namespace {
@@ -24,8 +25,17 @@ int64_t whole(const nlohmann::json& state, const char* key, int64_t least, int64
 
 }  // namespace
 
+std::optional<double> TrainerState::evaluated(std::string_view goal) const {
+  if (goal == kLossGoal) return eval_loss;
+  for (const auto& [name, value] : eval_metrics)
+    if (name == goal) return value;
+  return std::nullopt;
+}
+
 std::string to_text(const TrainerState& state) {
   using Json = nlohmann::ordered_json;
+  Json metrics = Json::object();
+  for (const auto& [name, value] : state.eval_metrics) metrics[name] = value;
   const Json json = {{"step", state.step},
                      {"total_steps", state.total_steps},
                      {"epoch", state.position.epoch},
@@ -35,6 +45,7 @@ std::string to_text(const TrainerState& state) {
                      {"loss_chunk", state.loss_chunk},
                      {"last_loss", state.last_loss},
                      {"eval_loss", state.eval_loss ? Json(*state.eval_loss) : Json(nullptr)},
+                     {"eval_metrics", std::move(metrics)},
                      {"fingerprint", state.fingerprint}};
   return json.dump(2) + "\n";
 }
@@ -52,6 +63,9 @@ TrainerState parse_trainer_state(std::string_view text, const std::string& where
     state.total_steps = whole(json, "total_steps", 0, kMost, where);
     state.last_loss = json.at("last_loss").get<double>();
     if (!json.at("eval_loss").is_null()) state.eval_loss = json.at("eval_loss").get<double>();
+    const nlohmann::json metrics = json.value("eval_metrics", nlohmann::json::object());
+    for (const auto& [name, value] : metrics.items())  // earlier versions wrote none
+      if (value.is_number()) state.eval_metrics.emplace_back(name, value.get<double>());
     return state;
   });
 }

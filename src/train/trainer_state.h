@@ -5,6 +5,8 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "data/effective_batch.h"
 
@@ -19,7 +21,11 @@ struct TrainerState {
   int64_t micro_batch = 0, loss_chunk = 0;
   int64_t total_steps = 0;
   double last_loss = 0.0;
-  std::optional<double> eval_loss;  // of an evaluation at this step
+  std::optional<double> eval_loss;                                // of an evaluation at this step
+  std::vector<std::pair<std::string, double>> eval_metrics = {};  // and what else that told
+
+  // The evaluation's loss, or one of its metrics; none where it told none.
+  [[nodiscard]] std::optional<double> evaluated(std::string_view goal) const;
 };
 
 std::string to_text(const TrainerState& state);

@@ -170,6 +170,10 @@ void ExampleEncoder::encode_row(const Row& row, const std::function<std::string(
   }
 }
 
+void drop_padding(std::optional<int64_t> padding, std::vector<int32_t>& ids) {
+  while (padding && ids.size() > 1 && ids.back() == *padding) ids.pop_back();
+}
+
 void cut_text(int64_t length, TooLong too_long, bool ends, std::vector<int32_t>& ids) {
   const auto have = static_cast<int64_t>(ids.size());
   if (have <= length) return;
@@ -270,7 +274,9 @@ bool ExampleEncoder::append(Example one, const std::function<std::string()>& whe
   require_known_ids(one.ids, options_.vocab_size, where);
   one.whole_length = std::max(one.whole_length, static_cast<int64_t>(one.ids.size()));
   fit(where, one);
-  example.whole_length = std::max(example.whole_length, one.whole_length);
+  const bool cut = one.truncated();
+  drop_padding(options_.padding, one.ids);
+  example.whole_length = std::max(example.whole_length, cut ? one.whole_length : std::ssize(one.ids));
   if (one.ids.empty()) return false;
   const bool labelled = one.labels.size() == one.ids.size() && !rule_of(options_.task.task).scores;
   example.ids.insert(example.ids.end(), one.ids.begin(), one.ids.end());

@@ -59,6 +59,11 @@ void cut_pair(int64_t room, TooLong too_long, std::vector<int32_t>& first, std::
 // Cuts a text that is longer: an end is lost, the last token kept where it `ends` the text.
 void cut_text(int64_t length, TooLong too_long, bool ends, std::vector<int32_t>& ids);
 
+// Drops what ends with `padding`, where there is such a token; of padding alone one stays. A sequence is
+// scored at its last token that is no padding, as transformers finds it: what stands behind it is not
+// computed.
+void drop_padding(std::optional<int64_t> padding, std::vector<int32_t>& ids);
+
 // The cell of a part; null where the rows have none.
 const nlohmann::ordered_json& part_of(const Row& row, const std::vector<std::string>& parts,
                                       std::string_view part);
@@ -85,7 +90,7 @@ struct ExampleOptions {
   std::optional<Affixes> around =
       {};  // what stands around the texts that an encoder scores, and between them
   std::optional<int32_t> padding =
-      {};                   // that ready ids may end with, which an encoder would read; none: they stay
+      {};                   // that sequences may end with and no score is made of; none: they stay
   int64_t token_types = 0;  // that the model knows; 0: it has none
   bool learns = true;       // false: rows are to be scored, whatever label or margin they have
   std::vector<std::string> labels = {};  // names of the classes, where they have some

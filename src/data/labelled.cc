@@ -88,11 +88,11 @@ void ExampleEncoder::read_types(const nlohmann::ordered_json& types,
   if (second != end) one.second = second - ids.begin();
 }
 
-// An encoder would read the padding that rows were filled with; a decoder is not asked behind it.
+// Whatever the row was filled with is cut first: it is no part of the text.
 void ExampleEncoder::encode_ready(const Row& row, const std::function<std::string()>& where,
                                   Example& one) const {
   one.ids = ready_ids(part_of(row, options_.parts, "sentence"), options_.vocab_size, where);
-  while (options_.padding && one.ids.size() > 1 && one.ids.back() == options_.padding) one.ids.pop_back();
+  drop_padding(options_.padding, one.ids);
   const nlohmann::ordered_json& types = part_of(row, options_.parts, "token_type_ids");
   if (options_.token_types > 0 && !types.is_null()) read_types(types, where, one);
   const int64_t excess = std::ssize(one.ids) - options_.max_length;

@@ -156,6 +156,18 @@ TEST(Samples, ready_ids_of_an_encoder_have_types_and_lose_their_padding) {
   EXPECT_EQ(encode(options, {{1, 9, 2, 8}, 0, {0, 0, 0, 1}}).second, 2);
 }
 
+TEST(Samples, what_no_score_is_made_of_is_left_out) {
+  ExampleOptions options = labelled(ClassProblem::one_of, 3);
+  options.padding = 12;
+  const Example one = encode(options, {"abcc", 0, nullptr});
+  EXPECT_EQ(one.ids, (std::vector<int32_t>{10, 11}));
+  EXPECT_FALSE(one.truncated());
+  EXPECT_EQ(encode(options, {"accb", 0, nullptr}).ids, (std::vector<int32_t>{10, 12, 12, 11}));
+  EXPECT_EQ(encode(options, {"ccc", 0, nullptr}).ids, std::vector<int32_t>{12}) << "padding alone";
+  options.max_length = 2;
+  EXPECT_TRUE(encode(options, {"acb", 0, nullptr}).truncated());
+}
+
 TEST(Samples, labels_are_sets_or_numbers_where_the_problem_says_so) {
   EXPECT_EQ(encode(labelled(ClassProblem::any_of, 3), {"ab", {0, 2}, "c"}).values,
             (std::vector<float>{1, 0, 1}));

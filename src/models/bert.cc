@@ -86,6 +86,9 @@ void inputs(ModelBuilder& b) {
   if (b.spec().encoder->counts_from_padding) b.input("position_ids", {b.shape().tokens}, DType::i32);
 }
 
+// Operands of attention before the samples and positions that its dropout draws by.
+constexpr size_t kBeforeSamples = 7;
+
 // h_TH is [tokens, hidden].
 class Encoder {
  public:
@@ -130,21 +133,28 @@ class Encoder {
     return normed(b_.op1(OpKind::add, {kept, beside}, {}, scope, scope + ".sum"), scope);
   }
 
-  TensorId attention(TensorId h_TH, const std::string& scope) {
-    const auto projected = [&](const char* which) {
-      return b_.linear(h_TH, scope + which, spec_.hidden, spec_.hidden, true);
+  // q of the first token alone, in the layer that scores are made of.
+  TensorId attention(TensorId h_TH, const std::string& scope, bool decides) {
+    const auto projected = [&](TensorId x, const char* which) {
+      return b_.linear(x, scope + which, spec_.hidden, spec_.hidden, true);
     };
-    const TensorId q = projected(".query"), k = projected(".key"), v = projected(".value");
-    Operands operands = {q, k, v, b_.input_named("seq_starts"), b_.step()};
+    TensorId q = decides ? kNoTensor : projected(h_TH, ".query");
+    const TensorId k = projected(h_TH, ".key"), v = projected(h_TH, ".value");
     Attrs attrs{{"head_dim", spec_.head_dim},
                 {"window", int64_t{0}},
                 {"causal", int64_t{0}},
                 {"length", b_.shape().length}};
+    TensorId key_starts = kNoTensor;
+    if (decides) {
+      q = projected(b_.deciding(h_TH, scope, scope + ".q_in"), ".query");
+      key_starts = b_.attend_to_sequences(attrs);
+    }
+    Operands operands = {q, k, v, b_.input_named("seq_starts"), b_.step()};
+    if (decides) operands.push_back(key_starts);
     if (b_.mode() == Mode::train && encoder_.attention_dropout > 0) {
       attrs["dropout"] = encoder_.attention_dropout;
-      for (const TensorId operand :
-           {kNoTensor, kNoTensor, b_.input_named("samples"), b_.input_named("positions")})
-        operands.push_back(operand);
+      operands.resize(kBeforeSamples, kNoTensor);
+      for (const char* of : {"samples", "positions"}) operands.push_back(b_.input_named(of));
     }
     return b_.op(OpKind::attention, std::move(operands), std::move(attrs), {kNewTensor, kNewTensor}, scope,
                  scope + ".mix")[0];
@@ -161,7 +171,9 @@ class Encoder {
   TensorId layer(TensorId h_TH, int64_t index) {
     const std::string scope = base_ + ".encoder.layer." + std::to_string(index);
     b_.begin_block(scope, "layer");
-    const TensorId mixed = attention(h_TH, scope + ".attention.self");
+    const bool decides = b_.decides(index, spec_.layers);
+    const TensorId mixed = attention(h_TH, scope + ".attention.self", decides);
+    if (decides) h_TH = b_.deciding(h_TH, scope, scope + ".h_in");
     const TensorId h1 = output(mixed, spec_.hidden, h_TH, scope + ".attention.output");
     const TensorId x_TM = b_.linear(h1, scope + ".intermediate.dense", spec_.hidden, spec_.mlp_width, true);
     const TensorId h2 =
@@ -178,12 +190,6 @@ class Encoder {
 
 TensorId hidden(ModelBuilder& b) { return Encoder(b).hidden(); }
 
-// What follows is of the sequences' axis, whose samples and positions dropout draws by.
-void sequence_inputs(ModelBuilder& b) {
-  for (const char* name : {"samples", "positions"})
-    b.input(b.graph().axis_input(b.axis(), name), {b.shape().sequences}, DType::i32);
-}
-
 TensorId dense_and_tanh(ModelBuilder& b, TensorId x_BH, const std::string& scope, bool fresh) {
   const int64_t hidden = b.spec().hidden;
   b.parameter(scope + ".weight", {hidden, hidden}, fresh ? kScoreHead : kMatrix);
@@ -192,7 +198,6 @@ TensorId dense_and_tanh(ModelBuilder& b, TensorId x_BH, const std::string& scope
 }
 
 TensorId bert_pooler(ModelBuilder& b, TensorId x_BH) {
-  sequence_inputs(b);
   const EncoderSpec& encoder = *b.spec().encoder;
   const TensorId pooled = dense_and_tanh(b, x_BH, encoder.pooler, encoder.fresh_pooler);
   return b.dropout(pooled, encoder.head_dropout, "dropout");
@@ -200,7 +205,6 @@ TensorId bert_pooler(ModelBuilder& b, TensorId x_BH) {
 
 // The head has a layer of its own in place of a pooler.
 TensorId roberta_head(ModelBuilder& b, TensorId x_BH) {
-  sequence_inputs(b);
   const double dropout = b.spec().encoder->head_dropout;
   const TensorId dropped = b.dropout(x_BH, dropout, "classifier.dropout");
   return b.dropout(dense_and_tanh(b, dropped, "classifier.dense", true), dropout, "classifier.dense.dropout");

@@ -102,6 +102,32 @@ TensorId ModelBuilder::dropout(TensorId x, double probability, const std::string
              {{"p", probability}}, scope, scope + ".out");
 }
 
+void ModelBuilder::add_sequence_axis() {
+  const AxisId axis = graph_.add_axis(kSequenceAxisName);
+  check_internal(axis == kSequenceAxis, "a program that scores sequences has one token axis");
+  for (const char* name : {"scored_rows", "samples", "positions"})
+    input(graph_.axis_input(axis, name), {shape_.sequences}, DType::i32);
+  input(graph_.axis_input(axis, "seq_starts"), {shape_.sequences + 1}, DType::i32);
+}
+
+bool ModelBuilder::decides(int64_t index, int64_t layers) const {
+  return graph_.axes().size() > kSequenceAxis && index + 1 == layers;
+}
+
+TensorId ModelBuilder::deciding(TensorId x, const std::string& scope, const std::string& name) {
+  set_axis(kSequenceAxis);
+  return op1(OpKind::gather_rows, {x, input_named("scored_rows")}, {{"rows_of", int64_t{kFirstAxis}}}, scope,
+             name);
+}
+
+TensorId ModelBuilder::attend_to_sequences(Attrs& attrs) const {
+  attrs["causal"] = attrs["window"] = int64_t{0};
+  attrs["length"] = int64_t{1};
+  attrs["keys_of"] = int64_t{kFirstAxis};
+  attrs["key_length"] = shape_.length;
+  return graph_.find(graph_.axis_input(kFirstAxis, "seq_starts"));
+}
+
 TensorId ModelBuilder::embedding_table() {
   return parameter(std::string(family_of(spec_).embedding) + ".weight", {spec_.vocab, spec_.hidden},
                    kEmbedding);

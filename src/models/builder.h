@@ -24,6 +24,10 @@ struct CacheShape {
   bool apart = false;  // each row of the program goes on with a sequence of its own; else all with the first
 };
 
+// The axis of programs that score sequences whose rows are sequences: a row each, and as many live ones.
+inline constexpr AxisId kSequenceAxis = 1;
+inline constexpr const char* kSequenceAxisName = "sequences";
+
 // Dropout that a model has itself is for training alone.
 enum class Mode : uint8_t { train, evaluate };
 
@@ -85,6 +89,18 @@ class ModelBuilder {
   TensorId cache_tensor(const std::string& name, int64_t rows, int64_t width);
   // x itself where nothing is dropped.
   TensorId dropout(TensorId x, double probability, const std::string& scope);
+
+  // Of programs that score sequences: their axis, whose inputs say for each sequence the row that decides
+  // (scored_rows), and samples, positions and seq_starts as token axes have them.
+  void add_sequence_axis();
+  // Whether layer `index` of a stack of `layers` is the last before scores: once it has the keys and values
+  // of all rows, it goes on with those that decide.
+  [[nodiscard]] bool decides(int64_t index, int64_t layers) const;
+  // The rows of x [T, ..] that decide, [B, ..]; what follows is of the sequences' axis.
+  TensorId deciding(TensorId x, const std::string& scope, const std::string& name);
+  // Attention of queries of the sequences' axis to all keys of the tokens': completes the attributes, and
+  // returns key_starts.
+  TensorId attend_to_sequences(Attrs& attrs) const;
 
   TensorId embedding_table();
   // [V, H]; refused where the model's head scores sequences.

@@ -98,29 +98,45 @@ class DenseDecoder {
 
  private:
   // A projection to heads, normalised per head (Qwen3) and rotated.
-  TensorId rotated(TensorId n_TH, const std::string& attn, const std::string& which, int64_t heads) {
+  TensorId rotated(TensorId n_TH, TensorId table_TD, const std::string& attn, const std::string& which,
+                   int64_t heads) {
     const std::string scope = attn + "." + which + "_proj";
     TensorId x = b_.linear(n_TH, scope, spec_.hidden, heads * spec_.head_dim, spec_.qkv_bias);
     if (spec_.qk_norm) x = b_.norm(x, attn + "." + which + "_norm", spec_.head_dim);
-    return b_.op1(OpKind::rope, {x, table_TD_}, {{"inverse", int64_t{0}}}, attn,
-                  attn + "." + which + "_rope");
+    return b_.op1(OpKind::rope, {x, table_TD}, {{"inverse", int64_t{0}}}, attn, attn + "." + which + "_rope");
+  }
+
+  // Of the rows that decide, to all rows before them: each is the last of its sequence.
+  TensorId deciding_attention(TensorId n_TH, TensorId k, TensorId v, Attrs attrs, const std::string& attn) {
+    const TensorId q = rotated(b_.deciding(n_TH, attn, attn + ".q_in"),
+                               b_.deciding(table_TD_, attn, attn + ".q_table"), attn, "q", spec_.heads);
+    const TensorId key_starts = b_.attend_to_sequences(attrs);
+    return b_.op(OpKind::attention, {q, k, v, b_.input_named("seq_starts"), b_.step(), key_starts},
+                 std::move(attrs), {kNewTensor, kNewTensor}, attn, attn + ".o")[0];
+  }
+
+  TensorId mixed(TensorId n_TH, const std::string& attn, int64_t index) {
+    const int64_t window = spec_.windows[static_cast<size_t>(index)];
+    Attrs attrs{{"head_dim", spec_.head_dim}, {"window", window}};
+    const bool decides = b_.decides(index, spec_.layers);
+    // A window that cuts has no place in attention of another axis: there the rows are chosen behind it.
+    const bool few = decides && (window == 0 || window >= b_.shape().length);
+    const TensorId q = few ? kNoTensor : rotated(n_TH, table_TD_, attn, "q", spec_.heads);
+    const TensorId k = rotated(n_TH, table_TD_, attn, "k", spec_.kv_heads);
+    const TensorId v =
+        b_.linear(n_TH, attn + ".v_proj", spec_.hidden, spec_.kv_heads * spec_.head_dim, spec_.qkv_bias);
+    if (few) return deciding_attention(n_TH, k, v, std::move(attrs), attn);
+    if (b_.cache().capacity > 0)
+      return b_.cached_attention(q, k, v, std::move(attrs), kNoTensor, attn, attn + ".o");
+    attrs["length"] = b_.shape().length;
+    const TensorId o = b_.op(OpKind::attention, {q, k, v, starts_, b_.step()}, std::move(attrs),
+                             {kNewTensor, kNewTensor}, attn, attn + ".o")[0];
+    return decides ? b_.deciding(o, attn, attn + ".o_in") : o;
   }
 
   TensorId attention(TensorId n_TH, const std::string& attn, int64_t index) {
-    const int64_t kv_width = spec_.kv_heads * spec_.head_dim;
-    const TensorId q = rotated(n_TH, attn, "q", spec_.heads);
-    const TensorId k = rotated(n_TH, attn, "k", spec_.kv_heads);
-    const TensorId v = b_.linear(n_TH, attn + ".v_proj", spec_.hidden, kv_width, spec_.qkv_bias);
-    Attrs attrs{{"head_dim", spec_.head_dim}, {"window", spec_.windows[static_cast<size_t>(index)]}};
-    TensorId o = kNoTensor;
-    if (b_.cache().capacity > 0) {
-      o = b_.cached_attention(q, k, v, std::move(attrs), kNoTensor, attn, attn + ".o");
-    } else {
-      attrs["length"] = b_.shape().length;
-      o = b_.op(OpKind::attention, {q, k, v, starts_, b_.step()}, attrs, {kNewTensor, kNewTensor}, attn,
-                attn + ".o")[0];
-    }
-    return b_.linear(o, attn + ".o_proj", spec_.heads * spec_.head_dim, spec_.hidden, spec_.o_bias);
+    return b_.linear(mixed(n_TH, attn, index), attn + ".o_proj", spec_.heads * spec_.head_dim, spec_.hidden,
+                     spec_.o_bias);
   }
 
   TensorId mlp(TensorId n_TH, const std::string& scope) {
@@ -136,6 +152,7 @@ class DenseDecoder {
     b_.begin_block(scope, "layer");
     const TensorId n1 = b_.norm(h_TH, scope + ".input_layernorm", spec_.hidden);
     const TensorId a = attention(n1, scope + ".self_attn", index);
+    if (b_.decides(index, spec_.layers)) h_TH = b_.deciding(h_TH, scope, scope + ".h_in");
     const TensorId h2 = b_.op1(OpKind::add, {h_TH, a}, {}, scope, scope + ".h_attn");
     const TensorId n2 = b_.norm(h2, scope + ".post_attention_layernorm", spec_.hidden);
     const TensorId m = mlp(n2, scope + ".mlp");

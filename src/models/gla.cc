@@ -87,7 +87,7 @@ class GlaModel {
     TensorId h_TH = b_.op1(OpKind::embedding, {b_.input_named("input_ids"), b_.embedding_table(), b_.step()},
                            {}, kEmbeddings, std::string(kEmbeddings) + ".out");
     for (int64_t i = 0; i < spec_.layers; ++i)
-      h_TH = layer(h_TH, "model.layers." + std::to_string(i), cached);
+      h_TH = layer(h_TH, "model.layers." + std::to_string(i), cached, b_.decides(i, spec_.layers));
     return h_TH;
   }
 
@@ -128,13 +128,17 @@ class GlaModel {
     return b_.op1(OpKind::swiglu, {g, normal}, {}, attn, attn + ".gated");
   }
 
-  TensorId attention(TensorId n_TH, const std::string& attn, bool cached) {
+  TensorId attention(TensorId n_TH, const std::string& attn, bool cached, bool decides) {
     const int64_t key_width = spec_.kv_heads * linear_.key_dim;
     const TensorId q = b_.linear(n_TH, attn + ".q_proj", spec_.hidden, spec_.heads * linear_.key_dim, false);
     const TensorId k = b_.linear(n_TH, attn + ".k_proj", spec_.hidden, key_width, false);
     const TensorId v =
         b_.linear(n_TH, attn + ".v_proj", spec_.hidden, spec_.kv_heads * linear_.value_dim, false);
-    const TensorId o = recurrence(q, k, v, gate(n_TH, attn), attn, cached);
+    TensorId o = recurrence(q, k, v, gate(n_TH, attn), attn, cached);
+    if (decides) {
+      o = b_.deciding(o, attn, attn + ".o_in");
+      if (linear_.output_gate) n_TH = b_.deciding(n_TH, attn, attn + ".g_in");
+    }
     return b_.linear(normalised(o, n_TH, attn), attn + ".o_proj", spec_.heads * linear_.value_dim,
                      spec_.hidden, false);
   }
@@ -146,10 +150,11 @@ class GlaModel {
     return b_.linear(s_TM, scope + ".down_proj", spec_.mlp_width, spec_.hidden, false);
   }
 
-  TensorId layer(TensorId h_TH, const std::string& scope, bool cached) {
+  TensorId layer(TensorId h_TH, const std::string& scope, bool cached, bool decides) {
     b_.begin_block(scope, "layer");
     const TensorId n1 = b_.norm(h_TH, scope + ".attn_norm", spec_.hidden);
-    const TensorId a = attention(n1, scope + ".attn", cached);
+    const TensorId a = attention(n1, scope + ".attn", cached, decides);
+    if (decides) h_TH = b_.deciding(h_TH, scope, scope + ".h_in");
     const TensorId h2 = b_.op1(OpKind::add, {h_TH, a}, {}, scope, scope + ".h_attn");
     const TensorId n2 = b_.norm(h2, scope + ".mlp_norm", spec_.hidden);
     const TensorId h3 = b_.op1(OpKind::add, {h2, mlp(n2, scope + ".mlp")}, {}, scope, scope + ".h");

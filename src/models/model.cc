@@ -35,22 +35,6 @@ ModelBuilder begin_text(const ModelSpec& spec, const BatchShape& shape, DType dt
   return begin(spec, shape, dtype, mode, std::move(name), cache);
 }
 
-// What follows has a row for each sequence.
-AxisId begin_sequences(ModelBuilder& b) {
-  const AxisId axis = b.graph().add_axis(kSequenceAxisName);
-  check_internal(axis == kSequenceAxis, "a program that scores sequences has one token axis");
-  b.set_axis(axis);
-  return axis;
-}
-
-// The rows of x [T, H] that are scored.
-TensorId scored_rows(ModelBuilder& b, TensorId x_TH) {
-  const AxisId axis = begin_sequences(b);
-  const TensorId rows = b.input(b.graph().axis_input(axis, "scored_rows"), {b.shape().sequences}, DType::i32);
-  return b.op1(OpKind::gather_rows, {x_TH, rows}, {{"rows_of", int64_t{kFirstAxis}}}, "model.norm",
-               "model.norm.in");
-}
-
 TensorId score(ModelBuilder& b, TensorId x_BH, int64_t outputs, TensorId to) {
   const FamilyRule& family = family_of(b.spec());
   const std::string scope = score_module(b.spec());
@@ -127,7 +111,9 @@ ScoredGraph build_scores(const ModelSpec& spec, const BatchShape& shape, DType d
   TensorId to = kNewTensor;
   if (!scores_name.empty())
     to = b.graph().add_tensor({scores_name, {shape.sequences, outputs}, dtype, Role::metric});
-  const TensorId x_BH = scored_rows(b, family_of(spec).hidden(b));
+  b.add_sequence_axis();
+  const TensorId x_BH = family_of(spec).hidden(b);
+  check_internal(b.axis() == kSequenceAxis, "scores are of the rows that decide");
   const TensorId scores = score(b, family_of(spec).final_norm(b, x_BH), outputs, to);
   return {std::move(b.graph()), scores};
 }
@@ -138,7 +124,7 @@ LogProbGraph build_log_probs(const ModelSpec& spec, const BatchShape& shape, DTy
   const TensorId labels = b.input("labels", {shape.tokens}, DType::i32);
   const TensorId starts = b.input_named("seq_starts");
   const TensorId x_TH = family_of(spec).final_norm(b, family_of(spec).hidden(b));
-  begin_sequences(b);
+  b.set_axis(b.graph().add_axis(kSequenceAxisName));
   const Operands made = b.op(OpKind::linear_log_prob, {x_TH, b.head(), labels, starts},
                              {{"chunk", chunk}, {"rows_of", int64_t{kFirstAxis}}}, {kNewTensor, kNewTensor},
                              "lm_head", "logps");

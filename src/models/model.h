@@ -30,12 +30,9 @@ struct GenerationShape {
 // as the metric `logits`.
 std::vector<Graph> build_generation(const ModelSpec& spec, const GenerationShape& shape, DType dtype);
 
-// The axis of programs that score sequences whose rows are sequences: a row each, and as many live ones.
-inline constexpr AxisId kSequenceAxis = 1;
-inline constexpr const char* kSequenceAxisName = "sequences";
-
 // Forward pass to `outputs` scores of each sequence, by a head such as `score.weight` [outputs, H] that
-// is fresh where the checkpoint has none. It reads the rows that input `sequences.scored_rows` i32 [B] names.
+// is fresh where the checkpoint has none. It reads the rows that input `sequences.scored_rows` i32 [B] names:
+// of a decoder the last of each sequence, of an encoder the first.
 struct ScoredGraph {
   Graph graph;
   TensorId scores = kNoTensor;  // [B, outputs]

@@ -3,8 +3,10 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "graph/op_kind.h"
 #include "models/model.h"
 #include "models/spec.h"
+#include "models/test_specs.h"
 #include "ops/rule.h"
 
 namespace plimsoll {
@@ -80,6 +82,37 @@ TEST(ModelSpec, encoders_have_the_parameters_of_their_checkpoints) {
     EXPECT_EQ(scored.graph.tensor(scored.scores).shape, (Shape{4, 3}));
     EXPECT_THROW(build_loss(*spec, {32, 4, 8}, DType::f32, 8, Mode::train, "loss"), UsageError);
   }
+}
+
+// Rows of what a product makes, of 32 tokens in 4 sequences; 0: there is none of that name.
+int64_t rows_made_by(const Graph& graph, const std::string& scope) {
+  for (const Op& op : graph.ops())
+    if (op.kind == OpKind::linear && op.scope == scope) return graph.tensor(op.outputs[0]).shape[0];
+  return 0;
+}
+
+TEST(Scores, the_last_layer_goes_on_with_the_rows_that_decide) {
+  ModelSpec llama = test_spec({});
+  const std::string last = "model.layers." + std::to_string(llama.layers - 1);
+  const auto rows = [&](const std::string& scope) {
+    return rows_made_by(build_scores(llama, {32, 4, 8}, DType::f32, 3, Mode::train, "").graph, scope);
+  };
+  for (const char* all : {".self_attn.k_proj", ".self_attn.v_proj"}) EXPECT_EQ(rows(last + all), 32) << all;
+  for (const char* few : {".self_attn.q_proj", ".self_attn.o_proj", ".mlp.gate_proj", ".mlp.down_proj"}) {
+    EXPECT_EQ(rows(last + few), 4) << few;
+    EXPECT_EQ(rows("model.layers.0" + std::string(few)), 32) << few;
+  }
+  ModelSpec gla =
+      parse_model_spec({{"model_type", "gla"}, {"hidden_size", 32}, {"num_hidden_layers", 2}}, "c");
+  const Graph of_gla = build_scores(gla, {32, 4, 8}, DType::f32, 3, Mode::train, "").graph;
+  verify(of_gla);
+  EXPECT_EQ(rows_made_by(of_gla, "model.layers.1.attn.q_proj"), 32) << "the state goes through all of them";
+  EXPECT_EQ(rows_made_by(of_gla, "model.layers.1.attn.g_proj"), 4);
+  llama.windows.back() = 8;
+  EXPECT_EQ(rows(last + ".self_attn.q_proj"), 4) << "sequences are no longer than the window";
+  llama.windows.back() = 4;
+  EXPECT_EQ(rows(last + ".self_attn.q_proj"), 32) << "a window is of its own axis";
+  EXPECT_EQ(rows(last + ".self_attn.o_proj"), 4);
 }
 
 TEST(ModelSpec, a_pooler_is_new_where_the_checkpoint_has_none) {

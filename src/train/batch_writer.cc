@@ -62,6 +62,7 @@ BatchWriter::BatchWriter(const Executor& program, const ModelSpec& model)
       scored_rows_(tensor_or_none<int32_t>(program, "sequences.scored_rows")),
       scored_samples_(tensor_or_none<int32_t>(program, "sequences.samples")),
       scored_positions_(tensor_or_none<int32_t>(program, "sequences.positions")),
+      scored_starts_(tensor_or_none<int32_t>(program, "sequences.seq_starts")),
       targets_(tensor_or_none<float>(program, "sequences.targets")),
       inv_freq_(tensor_or_none<float>(program, "inv_freq")),
       step_(program.tensor<double>(kStepTensor)) {
@@ -73,18 +74,19 @@ void BatchWriter::set_seed(uint64_t seed) {
   set(StepValue::seed_high, static_cast<double>(seed >> 32));
 }
 
-// The last token of a sequence that is no padding, as transformers finds it; of padding alone the first, as
-// of what an encoder reads.
+// A sequence is scored at its last token, an encoder's at its first.
 void BatchWriter::write_scored_rows(const MicroBatch& batch) {
   for (const std::span<int32_t> zeros : {scored_rows_, scored_samples_, scored_positions_})
     std::fill(zeros.begin(), zeros.end(), 0);
   for (size_t s = 0; s < static_cast<size_t>(batch.live_sequences); ++s) {
     const int32_t start = batch.seq_starts[s];
-    int32_t row = batch.seq_starts[s + 1] - 1;
-    while (row > start && batch.input_ids[static_cast<size_t>(row)] == model_.pad_token) --row;
-    scored_rows_[s] = model_.encoder ? start : row;
-    if (!scored_samples_.empty()) scored_samples_[s] = batch.sample_in_batch[s];
+    scored_rows_[s] = model_.encoder ? start : batch.seq_starts[s + 1] - 1;
+    scored_samples_[s] = batch.sample_in_batch[s];
+    scored_positions_[s] = scored_rows_[s] - start;
   }
+  const auto live = static_cast<int32_t>(batch.live_sequences);
+  for (int32_t s = 0; s < static_cast<int32_t>(scored_starts_.size()); ++s)
+    scored_starts_[static_cast<size_t>(s)] = std::min(s, live);
 }
 
 void BatchWriter::set_live(AxisId axis, const AxisInputs::Live& live) {
@@ -102,7 +104,7 @@ void BatchWriter::write(const MicroBatch& batch) {
   set_live(kFirstAxis, first_.write(batch, {}));
   if (!targets_.empty()) std::copy(batch.targets.begin(), batch.targets.end(), targets_.begin());
   if (!scored_rows_.empty()) write_scored_rows(batch);
-  set(live_tokens_of(kSequenceAxis), static_cast<double>(batch.live_sequences));
+  set_live(kSequenceAxis, {batch.live_sequences, batch.live_sequences});
   const auto width = static_cast<size_t>(model_.head_dim / 2 + 1);
   for (size_t s = 0; !inv_freq_.empty() && s + 1 < batch.seq_starts.size(); ++s)
     rope_frequencies(model_, batch.seq_starts[s + 1] - batch.seq_starts[s],

@@ -58,7 +58,7 @@ class BatchWriter {
   const ModelSpec& model_;
   AxisInputs first_;
   std::optional<AxisInputs> decoder_;
-  std::span<int32_t> scored_rows_, scored_samples_, scored_positions_;
+  std::span<int32_t> scored_rows_, scored_samples_, scored_positions_, scored_starts_;
   std::span<float> targets_;
   std::span<float> inv_freq_;
   std::span<double> step_;

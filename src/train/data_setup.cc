@@ -105,10 +105,8 @@ ExampleEncoder make_encoder(const Recipe& recipe, const ColumnBinding& binding, 
   options.message_content = binding.message_content;
   options.max_length = recipe.data.max_length;
   options.target_length = recipe.data.targets_at_most();
-  if (model.encoder) {
-    options.padding = static_cast<int32_t>(*model.pad_token);
-    options.token_types = model.encoder->token_types;
-  }
+  if (rule_of(recipe.task).scores) options.padding = model.pad_token;
+  if (model.encoder) options.token_types = model.encoder->token_types;
   if (model.encoder_decoder) options.start = static_cast<int32_t>(model.encoder_decoder->start_token);
   options.too_long = too_long(recipe.data.truncation);
   options.train_on_prompt = learns_prompts(recipe, binding.format);

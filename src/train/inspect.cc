@@ -44,7 +44,8 @@ BatchFile read_samples(const nlohmann::json& samples, const Experiment& experime
   for (const auto& sample : samples) {
     Example example;
     for (const auto& sequence : sample.at("sequences")) {
-      const auto ids = sequence.get<Ids>();
+      auto ids = sequence.get<Ids>();
+      if (rule_of(experiment.task.task).scores) drop_padding(experiment.model.pad_token, ids);
       example.ids.insert(example.ids.end(), ids.begin(), ids.end());
       example.ends.push_back(static_cast<int64_t>(example.ids.size()));
     }

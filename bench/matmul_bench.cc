@@ -1,5 +1,6 @@
 // GFLOP/s of the matmul kernels beside the register peak, at the shapes of a 0.5 B model.
-//   matmul_bench [THREADS [KERNEL]]      KERNEL: avx2-f32, avx512-f32, avx512-bf16 (default: all there are)
+//   matmul_bench [THREADS [KERNEL]]      KERNEL: avx2-f32, avx512-f32, avx512-bf16, amx-bf16 (default: all
+//   there are)
 // The best of several runs is shown: other load on the machine only ever slows one down.
 #include <omp.h>
 
@@ -36,7 +37,8 @@ struct Family {
 constexpr Family kFamilies[] = {
     {"avx2-f32", Isa::avx2, DType::f32, avx2::multiply_registers},
     {"avx512-f32", Isa::avx512, DType::f32, avx512::multiply_registers},
-    {"avx512-bf16", Isa::avx512_bf16, DType::bf16, avx512_bf16::multiply_registers}};
+    {"avx512-bf16", Isa::avx512_bf16, DType::bf16, avx512_bf16::multiply_registers},
+    {"amx-bf16", Isa::amx, DType::bf16, amx::multiply_registers}};
 
 struct Case {
   const char* name;

@@ -16,5 +16,8 @@ int64_t multiply_registers(int64_t rounds);
 namespace avx512_bf16 {
 int64_t multiply_registers(int64_t rounds);
 }
+namespace amx {
+int64_t multiply_registers(int64_t rounds);
+}
 
 }  // namespace plimsoll

@@ -1,7 +1,35 @@
 #include "bench/peak.h"
 #include "cpu/simd.h"
+#if defined(PLIMSOLL_ISA_amx)
+#include "cpu/matmul_tile_amx.h"
+#endif
 
 namespace plimsoll::PLIMSOLL_ISA {
+
+#if defined(PLIMSOLL_ISA_amx)
+
+int64_t multiply_registers(int64_t rounds) {
+  const TileRegisters registers;
+  _tile_zero(0);
+  _tile_zero(1);
+  _tile_zero(2);
+  _tile_zero(3);
+  // Of ones: zeros are multiplied faster.
+  alignas(64) uint16_t ones[kPiece * kPerStep];
+  for (uint16_t& one : ones) one = 0x3F80;
+  write_before(ones);
+  _tile_loadd(4, ones, 64);
+  _tile_loadd(5, ones, 64);
+  for (int64_t r = 0; r < rounds; ++r) {
+    _tile_dpbf16ps(0, 4, 5);
+    _tile_dpbf16ps(1, 4, 5);
+    _tile_dpbf16ps(2, 4, 5);
+    _tile_dpbf16ps(3, 4, 5);
+  }
+  return rounds * 4 * kLanes * kPiece * kPerStep * 2;
+}
+
+#else
 
 int64_t multiply_registers(int64_t rounds) {
   constexpr int kChains = 12;  // at least latency x units, and all fit into 16 registers
@@ -28,5 +56,7 @@ int64_t multiply_registers(int64_t rounds) {
 #endif
   return rounds * kChains * Vec::kWidth * kProducts * 2;
 }
+
+#endif
 
 }  // namespace plimsoll::PLIMSOLL_ISA

@@ -18,12 +18,6 @@ pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET GLOBAL libpcre2-8)
 # Its compile flags ask for an older POSIX than everything else is compiled with; its headers need none.
 pkg_check_modules(NCURSESW REQUIRED ncursesw)
 
-# oneDNN: its own CMake config asks for OpenCL headers that Debian's package does not bring.
-find_library(DNNL_LIB dnnl REQUIRED)
-add_library(DNNL::dnnl SHARED IMPORTED GLOBAL)
-set_target_properties(DNNL::dnnl PROPERTIES IMPORTED_LOCATION "${DNNL_LIB}")
-target_link_libraries(DNNL::dnnl INTERFACE OpenMP::OpenMP_CXX)
-
 # Arrow and Parquet from the pyarrow wheel, in a private folder.
 set(PLIMSOLL_PYARROW_DIR "${CMAKE_SOURCE_DIR}/.deps/py/pyarrow" CACHE PATH "pyarrow package folder")
 if(NOT EXISTS "${PLIMSOLL_PYARROW_DIR}/include/arrow/util/config.h")

@@ -61,11 +61,12 @@ endfunction()
 # -Wuninitialized is off there: g++ 12 raises it falsely inside its own intrinsics (GCC bug 105593).
 #   plimsoll_simd(TARGET a_simd.cc ...)                      for AVX2 and AVX-512
 #   plimsoll_simd(TARGET ISAS avx2 ... SOURCES a_simd.cc)     for the sets named; avx512_bf16 is AVX-512 with
-# the BF16 instructions, and defines PLIMSOLL_ISA_avx512 too, as it has the same registers.
+# the BF16 instructions, and defines PLIMSOLL_ISA_avx512 too, as it has the same registers; amx has tiles beside those.
 set(PLIMSOLL_ISA_FLAGS_avx2 -mavx2 -mfma -mf16c -mbmi2)
 set(PLIMSOLL_ISA_FLAGS_avx512 -mavx2 -mfma -mf16c -mbmi2 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512cd
     -mprefer-vector-width=512)
 set(PLIMSOLL_ISA_FLAGS_avx512_bf16 ${PLIMSOLL_ISA_FLAGS_avx512} -mavx512bf16 -DPLIMSOLL_ISA_avx512=1)
+set(PLIMSOLL_ISA_FLAGS_amx ${PLIMSOLL_ISA_FLAGS_avx512_bf16} -mamx-tile -mamx-bf16 -DPLIMSOLL_ISA_avx512_bf16=1)
 function(plimsoll_simd target)
   cmake_parse_arguments(arg "" "" "ISAS;SOURCES" ${ARGN})
   if(NOT arg_ISAS)
@@ -88,6 +89,5 @@ endfunction()
 
 function(plimsoll_summary)
   message(STATUS "plimsoll ${PROJECT_VERSION}: ${CMAKE_BUILD_TYPE}, sanitizers ${PLIMSOLL_SANITIZE}")
-  message(STATUS "  oneDNN   ${DNNL_LIB}")
   message(STATUS "  Arrow    ${PLIMSOLL_PYARROW_DIR}")
 endfunction()

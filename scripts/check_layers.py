@@ -2,8 +2,7 @@
 """Each folder of src/ sees only itself and the folders before it, in the order of the root CMakeLists.txt.
 
 Checks the #include lines of the sources and the DEPS of the CMake files. Lists (*.def) hold no code and may be read
-from anywhere. Also keeps oneDNN out of the planning folders, so that `plan` works on any machine and asks a device
-description instead.
+from anywhere.
 """
 import pathlib
 import re
@@ -13,7 +12,6 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]', re.M)
 DEPENDENCY = re.compile(r"\bplimsoll_(\w+)")
 KERNEL = re.compile(r"(_cpu\.cc|_simd\.(cc|h)|_kernels(_test)?\.(cc|h)|_test\.cc|^simd_\w+\.h|^cpu_\w+\.(cc|h))$")
 HARNESS = "harness/"
-ONEDNN_FOLDERS = {"cpu", "ops_cpu"}
 
 
 def folder_order(root):
@@ -32,12 +30,9 @@ def include_problems(root, path, folder, order):
         kind, name = match.groups()
         line = text.count("\n", 0, match.start(1)) + 1
         target = name.split("/")[0]
-        if kind == "<":
-            if name.startswith(("dnnl", "oneapi/dnnl")) and folder not in ONEDNN_FOLDERS:
-                yield f"{line}: <{name}>: only {' and '.join(sorted(ONEDNN_FOLDERS))} may use oneDNN"
-        elif name.startswith(HARNESS) and path.name.endswith("_test.cc"):
+        if kind == "<" or (name.startswith(HARNESS) and path.name.endswith("_test.cc")):
             continue
-        elif not (root / "src" / name).is_file():
+        if not (root / "src" / name).is_file():
             yield f'{line}: "{name}": no such file under src/; headers of libraries are included with <>'
         elif not name.endswith(".def") and order.index(target) > order.index(folder):
             yield f'{line}: "{name}": {target} comes after {folder} in the root CMakeLists.txt'

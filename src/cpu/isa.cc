@@ -1,7 +1,6 @@
 #include "cpu/isa.h"
 
 #include <cpuid.h>
-#include <dnnl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -42,20 +41,6 @@ bool request_amx() {
   return syscall(SYS_arch_prctl, kArchReqXcompPerm, kTileData) == 0;
 }
 
-dnnl_cpu_isa_t onednn_isa(Isa isa) {
-  switch (isa) {
-    case Isa::avx2:
-      return dnnl_cpu_isa_avx2;
-    case Isa::avx512:
-      return dnnl_cpu_isa_avx512_core;
-    case Isa::avx512_bf16:
-      return dnnl_cpu_isa_avx512_core_bf16;
-    case Isa::amx:
-      return dnnl_cpu_isa_avx512_core_amx;
-  }
-  throw InternalError("onednn_isa: no such instruction set");
-}
-
 // What the processor and the operating system have.
 Isa machine_isa() {
   constexpr unsigned kYmm = 0x6;        // SSE and AVX state
@@ -91,9 +76,6 @@ Isa effective_isa(std::optional<Isa> cap) {
   if (isa > found)
     throw UsageError("the instruction set " + std::string(to_string(isa)) +
                      " was asked for, but this machine has " + std::string(to_string(found)) + " at most");
-  const bool capped = dnnl_set_max_cpu_isa(onednn_isa(isa)) == dnnl_success;
-  check_internal(capped || dnnl_get_effective_cpu_isa() == onednn_isa(isa),
-                 "effective_isa: oneDNN already runs with another instruction set, and takes only one");
   return isa;
 }
 

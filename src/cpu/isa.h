@@ -12,8 +12,7 @@ namespace plimsoll {
 // UsageError on a machine without AVX2, FMA and F16C, and where that variable names no family.
 Isa detect_isa();
 
-// detect_isa(), at most `cap`; throws UsageError when the cap is above what the machine has. Caps oneDNN
-// alike, so call it before the first oneDNN primitive exists.
+// detect_isa(), at most `cap`; throws UsageError when the cap is above what the machine has.
 Isa effective_isa(std::optional<Isa> cap);
 
 }  // namespace plimsoll

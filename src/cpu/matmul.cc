@@ -6,7 +6,6 @@
 
 #include "base/error.h"
 #include "cpu/matmul_kernel.h"
-#include "cpu/onednn_matmul.h"
 
 namespace plimsoll {
 namespace {
@@ -21,6 +20,7 @@ struct Kernel {
 constexpr Kernel kAvx2 = {"own-avx2-f32", kTileAvx2, 384, 16, avx2::run_matmul};
 constexpr Kernel kAvx512 = {"own-avx512-f32", kTileAvx512, 1024, 8, avx512::run_matmul};
 constexpr Kernel kAvx512Bf16 = {"own-avx512-bf16", kTileAvx512Bf16, 1024, 8, avx512_bf16::run_matmul};
+constexpr Kernel kAmx = {"own-amx-bf16", kTileAmx, 1024, 8, amx::run_matmul};
 
 // Columns packed at once, and rows whose f32 sums wait for a bf16 C: 4 MiB and 2 MiB at most, half an L3.
 constexpr int64_t kBlockColumns = 1024;
@@ -31,7 +31,8 @@ int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
 
 const Kernel& choose_kernel(const MatmulShape& shape, Isa isa) {
   if (isa == Isa::avx2) return kAvx2;
-  return isa != Isa::avx512 && shape.a == DType::bf16 ? kAvx512Bf16 : kAvx512;
+  if (isa == Isa::avx512 || shape.a == DType::f32) return kAvx512;
+  return isa == Isa::amx ? kAmx : kAvx512Bf16;
 }
 
 MatmulBlocks cut(const MatmulShape& shape, const Kernel& kernel) {
@@ -52,12 +53,13 @@ struct Scratch {
 Scratch scratch_of(const MatmulShape& shape, const Kernel& kernel, const MatmulBlocks& blocks) {
   const int64_t steps = blocks.k / kernel.tile.k_per_step;
   const bool sums = shape.c == DType::bf16 && shape.k > blocks.k;
-  return {steps * blocks.n, steps * kernel.tile.lanes * blocks.panels, sums ? blocks.m * blocks.n : 0};
+  const int64_t rows = round_up(kernel.tile.rows, kernel.tile.lanes);  // of a packed panel
+  return {steps * blocks.n, steps * rows * blocks.panels, sums ? blocks.m * blocks.n : 0};
 }
 
-class OwnMatmul final : public Matmul {
+class BlockedMatmul final : public Matmul {
  public:
-  OwnMatmul(const MatmulShape& shape, const Kernel& kernel, int threads)
+  BlockedMatmul(const MatmulShape& shape, const Kernel& kernel, int threads)
       : shape_(shape),
         kernel_(kernel),
         threads_(threads),
@@ -106,7 +108,7 @@ class OwnMatmul final : public Matmul {
 
 // Gradients of adapters: both operands are summed over their rows, and one is thin.
 bool is_thin(const MatmulShape& shape, const Kernel& kernel) {
-  return &kernel == &kAvx512Bf16 && shape.a_transposed && !shape.b_transposed &&
+  return kernel.tile.k_per_step == 2 && shape.a_transposed && !shape.b_transposed &&
          std::min(shape.m, shape.n) <= kThinLanes;
 }
 
@@ -157,14 +159,8 @@ void check_types(const MatmulShape& shape) {
 std::unique_ptr<Matmul> Matmul::create(const MatmulShape& shape, Isa isa, int threads) {
   check_types(shape);
   const Kernel& kernel = choose_kernel(shape, isa);
-  std::unique_ptr<Matmul> own;
-  if (is_thin(shape, kernel)) {
-    own = std::make_unique<ThinMatmul>(shape, threads);
-  } else {
-    own = std::make_unique<OwnMatmul>(shape, kernel, threads);
-  }
-  if (isa == Isa::amx && shape.a == DType::bf16) return with_onednn(shape, std::move(own));
-  return own;
+  if (is_thin(shape, kernel)) return std::make_unique<ThinMatmul>(shape, threads);
+  return std::make_unique<BlockedMatmul>(shape, kernel, threads);
 }
 
 int64_t matmul_scratch_bytes(const MatmulShape& shape, Isa isa, int threads) {

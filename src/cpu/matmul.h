@@ -34,9 +34,9 @@ class Matmul {
   virtual ~Matmul() = default;
 
   [[nodiscard]] virtual int64_t scratch_bytes() const = 0;
-  // Bits are promised within one id and thread count: "own-avx512-bf16", "onednn-amx-bf16", ...
+  // Bits are promised within one id and thread count: "own-avx512-bf16", "own-amx-bf16", ...
   [[nodiscard]] virtual std::string_view kernel_id() const = 0;
-  // The own kernels allocate nothing; oneDNN makes a few small allocations per call.
+  // Allocates nothing.
   virtual void run(const Args& args) const = 0;
 };
 

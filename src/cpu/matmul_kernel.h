@@ -8,13 +8,14 @@ namespace plimsoll {
 
 // The register tile of a kernel. A packed 32-bit element holds one f32, or two bf16 neighbours in k.
 struct MatmulTile {
-  int lanes;       // 32-bit elements of a vector register
-  int rows;        // rows of C held in registers; columns are 2 * lanes
+  int lanes;  // 32-bit elements of a vector register
+  int rows;   // rows of C held in registers, as many as strips of `lanes` rows hold; columns are 2 * lanes
   int k_per_step;  // k consumed by one packed element
 };
 inline constexpr MatmulTile kTileAvx2 = {8, 6, 1};
 inline constexpr MatmulTile kTileAvx512 = {16, 14, 1};
 inline constexpr MatmulTile kTileAvx512Bf16 = {16, 14, 2};
+inline constexpr MatmulTile kTileAmx = {16, 32, 2};
 
 // How the loops are cut. All follow from the bound shape, never from the live count, so that an element's
 // reduction is cut at the same places in every call.
@@ -39,7 +40,7 @@ struct MatmulTask {
   MatmulBlocks blocks;
   int threads;
   float* packed_b;          // [n panels][k steps][2 * lanes], shared by the threads
-  float* packed_a;          // per thread [panels][k steps][lanes]
+  float* packed_a;          // per thread [panels][strips][k steps][lanes], or [lanes][k steps] in pieces
   int64_t packed_a_stride;  // floats from one thread's packed_a to the next
   float* sums;              // [blocks.m][blocks.n], only for bf16 C with several k blocks
 };
@@ -70,5 +71,8 @@ namespace avx512_bf16 {
 void run_matmul(const MatmulTask& task);  // bf16 inputs only
 void run_thin(const ThinTask& task);
 }  // namespace avx512_bf16
+namespace amx {
+void run_matmul(const MatmulTask& task);  // bf16 inputs only
+}
 
 }  // namespace plimsoll

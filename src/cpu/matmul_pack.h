@@ -22,6 +22,13 @@ struct Strip {
   int64_t k;
 };
 
+// A panel of A, whose strips are `strip` floats apart, and one of B, as packed.
+struct Panels {
+  const float* a;
+  int64_t strip;
+  const float* b;
+};
+
 #if defined(PLIMSOLL_ISA_avx512)
 
 inline void transpose(Vec (&r)[16]) {

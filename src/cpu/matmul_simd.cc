@@ -3,29 +3,14 @@
 #include <omp.h>
 
 #include "cpu/matmul_kernel.h"
-#include "cpu/matmul_pack.h"
+#if defined(PLIMSOLL_ISA_amx)
+#include "cpu/matmul_tile_amx.h"
+#else
+#include "cpu/matmul_tile.h"
+#endif
 
 namespace plimsoll::PLIMSOLL_ISA {
 namespace {
-
-#if defined(PLIMSOLL_ISA_avx512_bf16)
-constexpr MatmulTile kTile = kTileAvx512Bf16;
-// Each lane adds the products of two bf16 pairs.
-inline Vec multiply_add(Vec a, Vec b, Vec sum) {
-  return {_mm512_dpbf16_ps(sum.v, reinterpret_cast<__m512bh>(a.v), reinterpret_cast<__m512bh>(b.v))};
-}
-#else
-#if defined(PLIMSOLL_ISA_avx512)
-constexpr MatmulTile kTile = kTileAvx512;
-#else
-constexpr MatmulTile kTile = kTileAvx2;
-#endif
-inline Vec multiply_add(Vec a, Vec b, Vec sum) { return fma(a, b, sum); }
-#endif
-
-constexpr int kLanes = Vec::kWidth;
-constexpr int kColumns = 2 * kLanes;
-static_assert(kTile.lanes == kLanes && kTile.rows <= kLanes && kTile.k_per_step == kPerStep);
 
 inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -36,42 +21,6 @@ struct Range {
 // Part `index` of `parts` near-equal parts of [0, count).
 inline Range part(int64_t count, int64_t index, int64_t parts) {
   return {count * index / parts, count * (index + 1) / parts};
-}
-
-// products [kTile.rows][kColumns] = a strip x b strips over `steps`. Every element is one chain of additions
-// in k, so its bits do not depend on kRows, kVectors or its place in the tile.
-template <int kRows, int kVectors>
-void multiply_tile(int64_t steps, const float* a, const float* b, float* products) {
-  // Unrolled by order: left to itself g++ keeps the sums in memory.
-  Vec sum[kRows][kVectors];
-#pragma GCC unroll 16
-  for (int i = 0; i < kRows; ++i)
-#pragma GCC unroll 2
-    for (int j = 0; j < kVectors; ++j) sum[i][j] = zero();
-  for (int64_t step = 0; step < steps; ++step, a += kLanes, b += kColumns) {
-    Vec column[kVectors];
-#pragma GCC unroll 2
-    for (int j = 0; j < kVectors; ++j) column[j] = load(b + j * kLanes);
-#pragma GCC unroll 16
-    for (int i = 0; i < kRows; ++i) {
-      const Vec value = set1(a[i]);
-#pragma GCC unroll 2
-      for (int j = 0; j < kVectors; ++j) sum[i][j] = multiply_add(value, column[j], sum[i][j]);
-    }
-  }
-#pragma GCC unroll 16
-  for (int i = 0; i < kRows; ++i)
-#pragma GCC unroll 2
-    for (int j = 0; j < kVectors; ++j) store(products + i * kColumns + j * kLanes, sum[i][j]);
-}
-
-template <int kVectors>
-void multiply_rows(int64_t rows, int64_t steps, const float* a, const float* b, float* products) {
-  if (rows <= 2) return multiply_tile<2, kVectors>(steps, a, b, products);
-  if (rows <= 4) return multiply_tile<4, kVectors>(steps, a, b, products);
-  if constexpr (kTile.rows > 8)
-    if (rows <= 8) return multiply_tile<8, kVectors>(steps, a, b, products);
-  multiply_tile<kTile.rows, kVectors>(steps, a, b, products);
 }
 
 // One thread's view of a task; In and Out are float or uint16_t (bf16).
@@ -122,16 +71,20 @@ class Worker {
       const In* data = static_cast<const In*>(task_.b) +
                        (task_.b_transposed ? column * stride + block.k : block.k * stride + column);
       const auto lanes = static_cast<int>(smaller(kLanes, block.n + block.columns - column));
-      pack(Strip<In>{data, stride, !task_.b_transposed, lanes, block.depth}, kColumns,
-           task_.packed_b + s / 2 * 2 * panel_ + s % 2 * kLanes);
+      pack_columns(Strip<In>{data, stride, !task_.b_transposed, lanes, block.depth},
+                   task_.packed_b + s / 2 * 2 * panel_ + s % 2 * kLanes);
     }
   }
 
   void pack_a(const Block& block, int64_t row, int64_t rows, float* out) {
     const int64_t stride = task_.a_stride;
-    const In* data = static_cast<const In*>(task_.a) +
-                     (task_.a_transposed ? block.k * stride + row : row * stride + block.k);
-    pack(Strip<In>{data, stride, task_.a_transposed, static_cast<int>(rows), block.depth}, kLanes, out);
+    for (int64_t begin = 0; begin < rows; begin += kLanes, out += panel_) {
+      const int64_t at = row + begin;
+      const In* data = static_cast<const In*>(task_.a) +
+                       (task_.a_transposed ? block.k * stride + at : at * stride + block.k);
+      const auto lanes = static_cast<int>(smaller(kLanes, rows - begin));
+      pack_rows(Strip<In>{data, stride, task_.a_transposed, lanes, block.depth}, out);
+    }
   }
 
   // The threads form a grid over panels of rows and of columns, chosen so that the largest share is smallest.
@@ -160,19 +113,16 @@ class Worker {
     for (int64_t p = row_panels.begin; p < row_panels.end; ++p) {
       const int64_t row = p * kTile.rows;
       pack_a(block, block.m + row, smaller(kTile.rows, block.rows - row),
-             packed_a_ + (p - row_panels.begin) * panel_);
+             packed_a_ + (p - row_panels.begin) * kStrips * panel_);
     }
     alignas(64) float products[kTile.rows * kColumns];
     for (int64_t q = column_panels.begin; q < column_panels.end; ++q) {
       const int64_t columns = smaller(kColumns, block.columns - q * kColumns);
       for (int64_t p = row_panels.begin; p < row_panels.end; ++p) {
         const int64_t rows = smaller(kTile.rows, block.rows - p * kTile.rows);
-        const float* a = packed_a_ + (p - row_panels.begin) * panel_;
+        const float* a = packed_a_ + (p - row_panels.begin) * kStrips * panel_;
         const float* b = task_.packed_b + q * 2 * panel_;
-        if (columns > kLanes)
-          multiply_rows<2>(rows, block.steps(), a, b, products);
-        else
-          multiply_rows<1>(rows, block.steps(), a, b, products);
+        multiply_panel(rows, columns, block.steps(), {a, panel_, b}, products);
         for (int64_t i = 0; i < rows; ++i)
           for (int64_t j = 0; j < columns; j += kLanes)
             finish(block, p * kTile.rows + i, q * kColumns + j,
@@ -212,7 +162,12 @@ class Worker {
 template <class In, class Out>
 void run_threads(const MatmulTask& task) {
 #pragma omp parallel num_threads(task.threads) if (task.threads > 1)
-  Worker<In, Out>(task, omp_get_thread_num(), omp_get_num_threads()).run();
+  {
+#if defined(PLIMSOLL_ISA_amx)
+    const TileRegisters registers;
+#endif
+    Worker<In, Out>(task, omp_get_thread_num(), omp_get_num_threads()).run();
+  }
 }
 
 template <class In>
@@ -226,7 +181,7 @@ void run_inputs(const MatmulTask& task) {
 }  // namespace
 
 void run_matmul(const MatmulTask& task) {
-#if !defined(PLIMSOLL_ISA_avx512_bf16)
+#if !defined(PLIMSOLL_ISA_avx512_bf16)  // which is defined beside PLIMSOLL_ISA_amx, too
   if (!task.in_bf16) return run_inputs<float>(task);
 #endif
   run_inputs<uint16_t>(task);

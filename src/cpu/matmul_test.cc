@@ -12,7 +12,6 @@
 
 #include "base/error.h"
 #include "cpu/isa.h"
-#include "cpu/onednn_matmul.h"
 #include "cpu/threads.h"
 
 namespace plimsoll {
@@ -168,7 +167,7 @@ constexpr Form kForms[] = {{false, true}, {false, false}, {true, false}};
 
 std::vector<Isa> isas() {
   std::vector<Isa> all;
-  for (const Isa isa : {Isa::avx2, Isa::avx512, Isa::avx512_bf16})
+  for (const Isa isa : {Isa::avx2, Isa::avx512, Isa::avx512_bf16, Isa::amx})
     if (isa <= detect_isa()) all.push_back(isa);
   return all;
 }
@@ -211,7 +210,7 @@ TEST(Matmul, every_form_and_type_is_right_at_edge_sizes) {
 TEST(Matmul, several_blocks_of_k_of_columns_and_of_summed_rows_are_right) {
   for_each_kind([](MatmulShape shape, Isa isa) {
     for (const auto& [m, n, k] :
-         {std::array<int64_t, 3>{17, 33, isa == Isa::avx512_bf16 ? 2100 : 1100}, {3, 1100, 40}}) {
+         {std::array<int64_t, 3>{17, 33, isa >= Isa::avx512_bf16 ? 2100 : 1100}, {3, 1100, 40}}) {
       shape.m = m;
       shape.n = n;
       shape.k = k;
@@ -316,34 +315,10 @@ TEST(Matmul, kernels_follow_the_instruction_set_and_the_types) {
   EXPECT_EQ(Matmul::create(f32, Isa::avx512_bf16, 1)->kernel_id(), "own-avx512-f32");
   EXPECT_EQ(Matmul::create(bf16, Isa::avx512_bf16, 1)->kernel_id(), "own-avx512-bf16");
   EXPECT_EQ(Matmul::create(f32, Isa::amx, 1)->kernel_id(), "own-avx512-f32");
+  EXPECT_EQ(Matmul::create(bf16, Isa::amx, 1)->kernel_id(), "own-amx-bf16");
   MatmulShape mixed = f32;
   mixed.a = DType::bf16;
   EXPECT_THROW(Matmul::create(mixed, Isa::avx2, 1), InternalError);
-}
-
-// On a machine without AMX oneDNN's AVX-512 primitives stand in: the binding is the same.
-TEST(OnednnMatmul, every_variant_is_right_and_leaves_dead_rows_alone) {
-  for_each_kind([](MatmulShape shape, Isa isa) {
-    if (isa != isas().back()) return;
-    shape.m = 65;
-    shape.n = 48;
-    shape.k = 64;
-    const int64_t rows = shape.a_transposed ? shape.k : shape.m;
-    const auto matmul = with_onednn(shape, Matmul::create(shape, isa, 2));
-    if (isa >= Isa::avx512_bf16 && shape.a == DType::bf16) {
-      ASSERT_EQ(matmul->kernel_id(), "onednn-amx-bf16");
-    }
-    for (const bool accumulate : {false, true})
-      for (const bool bias : {false, true})
-        for (const int64_t live : {rows, rows - 5})
-          for (const float alpha : {1.0F, 0.5F}) {
-            const Problem p{shape, live, accumulate, bias, alpha};
-            Data data(p);
-            const Data before = data;
-            run(*matmul, p, data);
-            expect_right(p, before, data);
-          }
-  });
 }
 
 // Unpinned threads may share a CPU, and then each barrier takes milliseconds.

@@ -1,0 +1,82 @@
+// The register tile of the matmul kernels in vector registers: strips of A and B go through it in steps of k.
+// Include it only in *_simd.cc files. matmul_tile_amx.h says the same of tile registers.
+#pragma once
+
+#include "cpu/matmul_kernel.h"
+#include "cpu/matmul_pack.h"
+
+namespace plimsoll::PLIMSOLL_ISA {
+
+#if defined(PLIMSOLL_ISA_avx512_bf16)
+inline constexpr MatmulTile kTile = kTileAvx512Bf16;
+// Each lane adds the products of two bf16 pairs.
+inline Vec multiply_add(Vec a, Vec b, Vec sum) {
+  return {_mm512_dpbf16_ps(sum.v, reinterpret_cast<__m512bh>(a.v), reinterpret_cast<__m512bh>(b.v))};
+}
+#else
+#if defined(PLIMSOLL_ISA_avx512)
+inline constexpr MatmulTile kTile = kTileAvx512;
+#else
+inline constexpr MatmulTile kTile = kTileAvx2;
+#endif
+inline Vec multiply_add(Vec a, Vec b, Vec sum) { return fma(a, b, sum); }
+#endif
+
+inline constexpr int kLanes = Vec::kWidth;
+inline constexpr int kColumns = 2 * kLanes;
+inline constexpr int kStrips = 1;  // of A, in a panel
+static_assert(kTile.lanes == kLanes && kTile.rows <= kLanes && kTile.k_per_step == kPerStep);
+
+// products [kTile.rows][kColumns] = a strip x b strips over `steps`. Every element is one chain of additions
+// in k, so its bits do not depend on kRows, kVectors or its place in the tile.
+template <int kRows, int kVectors>
+void multiply_tile(int64_t steps, const float* a, const float* b, float* products) {
+  // Unrolled by order: left to itself g++ keeps the sums in memory.
+  Vec sum[kRows][kVectors];
+#pragma GCC unroll 16
+  for (int i = 0; i < kRows; ++i)
+#pragma GCC unroll 2
+    for (int j = 0; j < kVectors; ++j) sum[i][j] = zero();
+  for (int64_t step = 0; step < steps; ++step, a += kLanes, b += kColumns) {
+    Vec column[kVectors];
+#pragma GCC unroll 2
+    for (int j = 0; j < kVectors; ++j) column[j] = load(b + j * kLanes);
+#pragma GCC unroll 16
+    for (int i = 0; i < kRows; ++i) {
+      const Vec value = set1(a[i]);
+#pragma GCC unroll 2
+      for (int j = 0; j < kVectors; ++j) sum[i][j] = multiply_add(value, column[j], sum[i][j]);
+    }
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < kRows; ++i)
+#pragma GCC unroll 2
+    for (int j = 0; j < kVectors; ++j) store(products + i * kColumns + j * kLanes, sum[i][j]);
+}
+
+template <int kVectors>
+void multiply_rows(int64_t rows, int64_t steps, const float* a, const float* b, float* products) {
+  if (rows <= 2) return multiply_tile<2, kVectors>(steps, a, b, products);
+  if (rows <= 4) return multiply_tile<4, kVectors>(steps, a, b, products);
+  if constexpr (kTile.rows > 8)
+    if (rows <= 8) return multiply_tile<8, kVectors>(steps, a, b, products);
+  multiply_tile<kTile.rows, kVectors>(steps, a, b, products);
+}
+
+template <class In>
+void pack_rows(const Strip<In>& s, float* out) {
+  pack(s, kLanes, out);
+}
+template <class In>
+void pack_columns(const Strip<In>& s, float* out) {
+  pack(s, kColumns, out);
+}
+
+inline void multiply_panel(int64_t rows, int64_t columns, int64_t steps, const Panels& p, float* products) {
+  if (columns > kLanes)
+    multiply_rows<2>(rows, steps, p.a, p.b, products);
+  else
+    multiply_rows<1>(rows, steps, p.a, p.b, products);
+}
+
+}  // namespace plimsoll::PLIMSOLL_ISA

@@ -10,8 +10,8 @@
 namespace plimsoll::layout {
 namespace {
 
-// Comparisons of one buffer with another by all its rounds: some tenths of a second.
-constexpr double kFirstFitWork = 1.2e8;
+// Comparisons of one buffer with another by all its rounds: a tenth of a second.
+constexpr double kFirstFitWork = 4e7;
 
 // Orders that first fit begins with. Programs that move tensors have chains of copies whose lives overlap by
 // one; by size and time these alternate between the same places, with room for the next size between them.

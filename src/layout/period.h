@@ -1,20 +1,17 @@
 // Layouts of what repeats, as the layers of a backward pass do.
 //
-// Where one cycle of a program is like the next for a long stretch, one of them tells all: its buffers lie on
-// a circle of as many cycles as the longest of them lives, where what leaves at the end comes in again at the
-// beginning. That is a problem of some hundred buffers instead of thousands, so that many orders can be
-// tried; its offsets then hold in every cycle of the stretch. What lives through a stretch is placed below
-// all, then the stretch where most is alive with what is beside it, then the others around it. First in
-// twins: where two cycles take turns, the places of one lie as far below the top as those of the other above
-// the bottom, so that half as many are to be found.
+// Where one cycle of a program is like the next for a long stretch, some of them tell all: their buffers lie
+// on a circle, where what leaves at the end comes in again at the beginning. That is a problem of some
+// hundred buffers instead of thousands, and its offsets hold in all cycles of the stretch. What lives through
+// a stretch is placed below all; then the circles, each by itself; then the joints, what lies before, between
+// and behind the stretches, with some of the first and last cycles of those.
 #pragma once
 
-#include "layout/climb.h"
+#include "layout/neighbours.h"
 
 namespace plimsoll::layout {
 
-// Until `best` is near enough or the work is done, which is returned (improve_by_climbing). Without a period
-// nothing changes.
-double improve_by_period(const Instance& instance, const Pairs& pairs, double most_work, Placement& best);
+// Until `best` is near enough or the work is done. Without a period nothing changes.
+void improve_by_period(const Instance& instance, const Neighbours& neighbours, Placement& best);
 
 }  // namespace plimsoll::layout

@@ -10,7 +10,6 @@
 #include "base/error.h"
 #include "layout/first_fit.h"
 #include "layout/instance.h"
-#include "layout/outward.h"
 #include "layout/period.h"
 #include "layout/ranked_spans.h"
 
@@ -149,9 +148,6 @@ std::optional<Placement> attempt(const Instance& instance, std::span<const int32
   return placement;
 }
 
-// Comparisons of one buffer with another: some tenths of a second.
-constexpr double kClimbWork = 2e8;
-constexpr double kPeriodWork = 1.2e8;  // of them
 constexpr int64_t kNeverGiveUp = std::numeric_limits<int64_t>::max();
 
 std::optional<Placement> attempt(const Instance& instance, TieBreak tie_break, int64_t give_up_at) {
@@ -191,9 +187,7 @@ Placement solve(const Problem& problem) {
   if (best.top <= good_enough(instance)) return best;
   const std::optional<Pairs> pairs = pairs_of(instance);
   if (!pairs) return best;
-  const double work = improve_by_period(instance, *pairs, kPeriodWork, best);
-  if (best.top > near_enough(instance))
-    improve_outward(instance, Neighbours(*pairs, instance.spans.size()), kClimbWork - work, best);
+  improve_by_period(instance, Neighbours(*pairs, instance.spans.size()), best);
   return best;
 }
 

@@ -6,8 +6,8 @@
 // next, so holes under a box come about only when nothing else fits lower. Among boxes that could go equally
 // low a rank decides. On training programs the result is nearly always the lower bound itself, but no single
 // rank is safe: one of them loses 8 % on a published program that another places within 0.8 %. Hence five,
-// tried until the bound is reached; then orders in which what stuck out goes first (first_fit.h), one cycle
-// of what repeats (period.h), and orders that begin where most is alive (outward.h).
+// tried until the bound is reached; then orders in which what stuck out goes first (first_fit.h), and a few
+// cycles of what repeats with the rest around them (period.h).
 //
 // A box can go no lower than the lowest valley of the skyline, and down there only if it is no wider. So the
 // best box inside that valley goes next, and a valley into which none fits is filled up to its lower side.

@@ -34,12 +34,6 @@ Problem random_problem(uint32_t seed, int32_t num_buffers, int32_t num_ops, int3
   return problem;
 }
 
-std::string faults(const Problem& problem, const Placement& placement) {
-  std::string text;
-  for (const Verdict& verdict : validate(problem, placement)) text += verdict.text + "\n";
-  return text;
-}
-
 // The smallest possible top. Put down in the order of their offsets in an optimal layout, each buffer as low
 // as those it meets allow, the buffers give a layout no higher; so trying every order finds the optimum.
 int64_t optimal_top(const Problem& problem) {

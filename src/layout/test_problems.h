@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "layout/problem.h"
+#include "layout/validator.h"
 
 namespace plimsoll::layout {
 
@@ -30,6 +31,13 @@ inline Problem read_problem(const std::filesystem::path& path, int64_t alignment
     problem.buffers.push_back({line.substr(0, comma), bytes, first, end - 1});
   }
   return problem;
+}
+
+// What is wrong with a placement, a line each.
+inline std::string faults(const Problem& problem, const Placement& placement) {
+  std::string text;
+  for (const Verdict& verdict : validate(problem, placement)) text += verdict.text + "\n";
+  return text;
 }
 
 }  // namespace plimsoll::layout

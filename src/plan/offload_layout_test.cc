@@ -2,6 +2,8 @@
 // the bytes that live together.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "layout/program_layout.h"
 #include "models/test_specs.h"
 #include "plan/experiment.h"
@@ -15,6 +17,7 @@ struct Shape {
   bool tied;
 };
 
+constexpr Shape kSmol135m{"smollm-135m", 576, 1536, 30, 9, 3, 49152, true};
 constexpr Shape kQwen05b{"qwen2.5-0.5b", 896, 4864, 24, 14, 2, 151936, true};
 constexpr Shape kQwen15b{"qwen2.5-1.5b", 1536, 8960, 28, 12, 2, 151936, true};
 constexpr Shape kMistral7b{"mistral-7b", 4096, 14336, 32, 32, 8, 32000, false};
@@ -30,6 +33,8 @@ struct LayoutCase {
   int64_t length = 2048;
   RecomputePoint first_layer = point;
   int64_t loss_chunk = 512;
+  int64_t first_layers = 1;
+  bool nf4 = false;
 };
 
 constexpr Space kDisk = Space::disk;
@@ -51,6 +56,7 @@ TEST_P(OffloadLayout, is_within_one_percent_of_what_lives_together) {
                                 .tied = c.shape.tied});
   experiment.lora = c.lora;
   experiment.lora_options.r = 16;
+  experiment.nf4 = c.nf4;
   experiment.precision = {DType::bf16, DType::f32, DType::f32, false, true};
   experiment.max_length = c.length;
   experiment.effective_batch = 16;
@@ -58,7 +64,7 @@ TEST_P(OffloadLayout, is_within_one_percent_of_what_lives_together) {
   variant.micro_batch = c.micro;
   variant.accumulation = 16 / c.micro;
   variant.recompute.layers.assign(static_cast<size_t>(c.shape.layers), c.point);
-  variant.recompute.layers.front() = c.first_layer;
+  std::fill_n(variant.recompute.layers.begin(), c.first_layers, c.first_layer);
   variant.offload = c.offload;
   variant.loss_chunk = c.loss_chunk;
   DeviceDescription device = reference_description();
@@ -97,7 +103,6 @@ INSTANTIATE_TEST_SUITE_P(
                    2048,
                    RecomputePoint::mlp},
         LayoutCase{kQwen15b, false, kAll, 16, RecomputePoint::cheap, 512, RecomputePoint::mlp},
-        // Two cycles of these lie as far below the top as the others above the bottom.
         LayoutCase{kMistral7b,
                    false,
                    {.states = kDisk, .gradients = kDisk, .activations = kDisk},
@@ -105,7 +110,37 @@ INSTANTIATE_TEST_SUITE_P(
                    RecomputePoint::cheap,
                    4096,
                    RecomputePoint::mlp,
-                   1024}),
+                   1024},
+        LayoutCase{kMistral7b,
+                   false,
+                   {.states = kDisk, .gradients = kDisk, .activations = kDisk},
+                   16,
+                   RecomputePoint::cheap,
+                   2048,
+                   RecomputePoint::mlp},
+        LayoutCase{kLlama70b, false, kAll, 16, RecomputePoint::cheap, 2048, RecomputePoint::mlp, 512, 5},
+        // The head meets the last layers' backward pass where most is alive.
+        LayoutCase{kQwen15b,
+                   true,
+                   {.weights = kDisk, .activations = kDisk},
+                   1,
+                   RecomputePoint::none,
+                   4096,
+                   RecomputePoint::act,
+                   512,
+                   6},
+        LayoutCase{kSmol135m,
+                   true,
+                   {.activations = kDisk},
+                   1,
+                   RecomputePoint::cheap,
+                   4096,
+                   RecomputePoint::mlp,
+                   512,
+                   1,
+                   true},
+        // No circle of two, three or four cycles is near enough for this one.
+        LayoutCase{kLlama70b, false, kAll, 16, RecomputePoint::cheap, 512, RecomputePoint::mlp, 512, 7}),
     [](const auto& info) {
       const LayoutCase& c = info.param;
       std::string name = std::string(c.shape.name) + (c.lora ? "_lora_" : "_full_") +

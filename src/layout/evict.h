@@ -1,0 +1,65 @@
+// Buffers that find room by taking it from others.
+//
+// Below a given height, a buffer without a place takes the one where what lies there weighs least; what lay
+// there looks for a place in its turn. Each time that it is driven out a buffer weighs more, so that what is
+// hard to place comes to rest first (ejection chains: Glover 1996; weights that learn: Morris 1993). Unlike
+// an order of buffers, this works between others that stay where they are, on both sides in time.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "layout/neighbours.h"
+
+namespace plimsoll::layout {
+
+class Evictions {
+ public:
+  // Places from `base` to below `height`. Instance and neighbours must outlive this.
+  Evictions(const Instance& instance, const Neighbours& neighbours, int64_t base, int64_t height);
+
+  // Stays at that place, wherever it is.
+  void put(int32_t buffer, int64_t offset);
+  // Lies at that place until it is driven out, where nothing is there already.
+  void lay(int32_t buffer, int64_t offset);
+
+  // Finds places for those of `buffers` that have none; whether it did, within so much work. Then they stay;
+  // else they have none. Work is counted in buffers that were met, 1e7 of which take some tenths of a second.
+  // `seed`: of the numbers that decide between equal places. No clock and no chance: equal problems have
+  // equal answers.
+  bool settle(std::span<const int32_t> buffers, double most_work, uint64_t seed);
+
+  [[nodiscard]] int64_t offset(int32_t buffer) const { return offsets_[static_cast<size_t>(buffer)]; }
+  [[nodiscard]] double work() const { return work_; }
+
+ private:
+  enum class Standing : uint8_t { nowhere, lies, stays };
+  // Where a place begins or ends to count, with what it weighs.
+  struct Side {
+    int64_t at = 0;
+    int64_t weight = 0;
+  };
+
+  [[nodiscard]] int64_t bytes(int32_t buffer) const { return instance_.bytes[static_cast<size_t>(buffer)]; }
+  // Whether it has a place that is partly there.
+  [[nodiscard]] bool lies_in(int32_t buffer, int64_t begin, int64_t end) const;
+  void meet(int32_t buffer);
+  int64_t place_for(int32_t buffer);
+  void take(int32_t buffer, int64_t offset, std::vector<int32_t>& waiting);
+  size_t draw(size_t count);
+
+  const Instance& instance_;
+  const Neighbours& near_;
+  int64_t base_, height_;
+  std::vector<int64_t> offsets_;
+  std::vector<Standing> standing_;
+  std::vector<int64_t> size_weights_;  // by buffer
+  std::vector<int64_t> weights_;       // with what they have learnt
+  std::vector<int64_t> placed_at_;     // the step
+  int64_t step_ = 0;
+  uint64_t draws_ = 0;
+  double work_ = 0;
+  std::vector<Side> lows_, highs_;  // of what is met
+};
+
+}  // namespace plimsoll::layout

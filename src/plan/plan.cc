@@ -201,9 +201,13 @@ class Layouts {
     latest_ = lay_out_plan(request_, candidate.variant);
     return known_.emplace_back(candidate_of(*latest_));
   }
-  Plan take(const Candidate& candidate) {
+  const Plan& plan(const Candidate& candidate) {
     if (!latest_ || latest_->variant != candidate.variant)
       latest_ = lay_out_plan(request_, candidate.variant);
+    return *latest_;
+  }
+  Plan take(const Candidate& candidate) {
+    plan(candidate);
     return *std::exchange(latest_, std::nullopt);
   }
 
@@ -277,7 +281,7 @@ std::optional<Plan> FittingPlans::within(const Budget& budget) {
   const auto chosen = choose(state_->search, state_->request,
                              [&](const Candidate& candidate) { return state_->layouts.of(candidate); });
   if (!chosen) return std::nullopt;
-  Plan plan = state_->layouts.take(*chosen);
+  Plan plan = state_->layouts.plan(*chosen);
   plan.request = request_;
   plan.smallest = candidate_of(plan);
   plan.search_ended = state_->search.ended_early();

@@ -151,6 +151,21 @@ std::vector<std::pair<std::string, std::string>> smaller_methods(MethodType meth
   return methods;
 }
 
+// Whether shorter rows may make it fit: weights, masters and states are held somewhere however long rows are,
+// unless the recipe allows means that make them smaller.
+bool shorter_may_fit(const Recipe& recipe, const Plan& refused) {
+  const std::optional<int64_t> memory = memory_budget(refused.request);
+  const std::optional<int64_t> host = refused.request.own_memory ? refused.request.budget.host_bytes : 0;
+  const std::optional<int64_t>& disk = refused.request.budget.disk_bytes;
+  if (!recipe.memory.allow.empty() || !memory || !host || !disk) return true;
+  int64_t held = 0;
+  for (const TableRow& row : refused.layout.persistent) {
+    const bool is_weight = row.role == Role::frozen_weight || row.role == Role::trainable_weight;
+    if (is_weight || row.role == Role::master || row.role == Role::optimizer_state) held += row.bytes;
+  }
+  return held <= *memory + *host + *disk;
+}
+
 // A budget of the size that the smallest variant takes.
 void add_larger_budget(WayFinder& finder, const PlanRequest& request, const Plan& refused) {
   const int64_t least = memory_bytes(request, refused.smallest);
@@ -176,7 +191,7 @@ std::vector<Way> ways_out(const std::string& command, const PlanArguments& argum
     alone = finder.add({{"method.type", method}}, effect, false) || alone;
   if (recipe.method.type == MethodType::full && recipe.optimizer.name == OptimizerKind::adamw)
     alone = finder.add({{"optimizer.name", "adamw8bit"}}, "optimizer states of 8 bits", false) || alone;
-  alone = finder.add_shorter({}, length, "") || alone;
+  if (shorter_may_fit(recipe, refused)) alone = finder.add_shorter({}, length, "") || alone;
   if (!alone && !methods.empty()) {
     const auto& [method, effect] = methods.back();
     if (!finder.add_shorter({{"method.type", method}}, length, effect + "; "))

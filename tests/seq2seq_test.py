@@ -4,7 +4,7 @@ import shutil
 import unittest
 
 from command_run import CommandTest, output, ROOT, run
-from scores_test import lines, names_in, sentence, write_rows
+from scores_test import lines, names_in, pairs, sentence, texts, write_rows
 
 CONFIG = {"model_type": "t5", "architectures": ["T5ForConditionalGeneration"], "d_model": 32, "d_kv": 8, "d_ff": 64,
           "num_layers": 2, "num_decoder_layers": 2, "num_heads": 4, "relative_attention_num_buckets": 8,
@@ -48,6 +48,80 @@ class Seq2Seq(CommandTest):
         output("train", recipe, "--quiet")
         return [step["loss"] for step in lines(out / "metrics.jsonl")]
 
+    def scored(self, name, task="classify", **changes):
+        """A T5 whose head scores texts: classes of two texts each, or pairs of answers."""
+        rows = [{"sentence1": row["text"], "sentence2": sentence(i), "label": row["label"]} for i, row in enumerate(texts(32))]
+        reward = task == "reward"
+        data = {"train": write_rows(self.folder / f"{task}.jsonl", pairs(64) if reward else rows), "eval": 12, "max_length": 48}
+        classes = {} if reward else {"classify": {"labels": ["question", "order", "fact"]}}
+        return self.recipe(name, **{"task": task, **classes, "data": data, **changes})
+
+    def test_a_t5_learns_classes_and_rewards_by_a_head_behind_its_decoder(self):
+        for task in ("classify", "reward"):
+            recipe, out = self.scored(task, task)
+            output("train", recipe, "--quiet")
+            done = json.loads((out / "run.json").read_text())
+            self.assertEqual(done["planned"]["device_arena_bytes"], done["measured"]["device_arena_bytes"])
+            self.assertGreaterEqual(lines(out / "eval.jsonl")[-1]["accuracy"], 0.9)
+            self.assertEqual(json.loads((out / "config.json").read_text())["architectures"], ["T5ForSequenceClassification"])
+            names = names_in(out / "model.safetensors")
+            self.assertLessEqual({"classification_head.dense.bias", "classification_head.out_proj.weight", "transformer.shared.weight",
+                                  "transformer.decoder.final_layer_norm.weight"}, names)
+            self.assertAlmostEqual(json.loads(output("eval", out, "--json"))["loss"], lines(out / "eval.jsonl")[-1]["loss"], places=4)
+        said = json.loads(output("classify", self.folder / "classify", "--text", texts(1)[0]["text"], "--json"))
+        self.assertEqual(len(said["probabilities"]), 3)
+        self.assertIn("whose head scores sequences", output("generate", out, "--prompt", "x", code=2))
+        # The text ends with its end-of-text token, two are two, and what is cut ends so too.
+        recipe, _ = self.scored("rows")
+        end = json.loads(output("plan", recipe, "--dump", "rows").splitlines()[0])["ids"]
+        self.assertEqual(end.count(end[-1]), 2)
+        cut = json.loads(output("plan", recipe, "--set", "data.max_length=8", "--dump", "rows").splitlines()[0])["ids"]
+        self.assertEqual((len(cut), cut[-1]), (8, end[-1]))
+
+    def test_splits_and_memory_change_no_score_of_a_t5_that_drops_out(self):
+        model = str(self.model("dropping", dropout_rate=0.1, classifier_dropout=0.2))
+        short = {"model": model, "schedule": {"max_steps": 3, "warmup": 1}}
+        losses, weights = {}, {}
+        for micro in (1, 3, 8):
+            recipe, out = self.scored(f"split_{micro}", batch={"effective": 8, "micro": micro}, **short)
+            output("train", recipe, "--quiet")
+            losses[micro] = [step["loss"] for step in lines(out / "metrics.jsonl")]
+        for micro in (1, 3):
+            for ours, whole in zip(losses[micro], losses[8]):
+                self.assertAlmostEqual(ours, whole, delta=1e-4)
+        for name, memory in (("free", {}), ("tight", {"recompute": "block", "offload": ["states"], "disk": "1GiB"})):
+            recipe, out = self.scored(name, "reward", batch={"effective": 8, "micro": 2}, memory=memory, **short)
+            output("train", recipe, "--quiet")
+            weights[name] = (out / "model.safetensors").read_bytes()
+        self.assertEqual(weights["free"], weights["tight"])
+
+    def test_adapters_below_a_t5s_new_head_resume_bit_for_bit_and_merge_into_the_model_that_writes(self):
+        base_recipe, base = self.recipe("writes", schedule={"max_steps": 2, "warmup": 1})
+        output("train", base_recipe, "--quiet")
+        recipe, out = self.scored("lora", model=str(base), init="weights", method={"type": "lora", "r": 4},
+                                  schedule={"max_steps": 8, "warmup": 1}, save={"every": 4})
+        output("train", recipe, "--quiet")
+        adapter = out / "adapter_model.safetensors"
+        config = json.loads((out / "adapter_config.json").read_text())
+        self.assertEqual((config["task_type"], config["modules_to_save"]), ("SEQ_CLS", ["classifier", "score", "classification_head"]))
+        self.assertLessEqual({"base_model.model.classification_head.dense.weight",
+                              "base_model.model.transformer.encoder.block.0.layer.0.SelfAttention.q.lora_A.weight"}, names_in(adapter))
+        whole = adapter.read_bytes()
+        shutil.rmtree(out / "checkpoint-8")
+        output("train", recipe, "--quiet", "--resume")
+        self.assertEqual(adapter.read_bytes(), whole)
+        output("merge", out, "--out", self.folder / "merged")
+        names = names_in(self.folder / "merged" / "model.safetensors")
+        self.assertIn("transformer.encoder.block.1.layer.1.DenseReluDense.wo.weight", names)
+        self.assertNotIn("shared.weight", names)
+        rows = ["--data", self.folder / "classify.jsonl", "--set", "task=classify", "--set", "classify.labels=[question, order, fact]", "--json"]
+        merged = json.loads(output("eval", self.folder / "merged", *rows))
+        self.assertAlmostEqual(merged["loss"], json.loads(output("eval", out, *rows))["loss"], places=4)
+        self.assertEqual(run("eval", out, "--max-length", 16).returncode, 0)
+        quantised, _ = self.scored("quantised", model=str(base), init="weights", method={"type": "qlora", "r": 4},
+                                   schedule={"max_steps": 2, "warmup": 1})
+        output("train", quantised, "--quiet")
+
     def test_a_t5_learns_in_the_planned_bytes_and_is_evaluated_again(self):
         recipe, out = self.recipe("t5run")
         told = run("train", recipe)
@@ -63,7 +137,7 @@ class Seq2Seq(CommandTest):
         self.assertNotIn("lm_head.weight", names)
         again = json.loads(output("eval", out, "--json"))
         self.assertAlmostEqual(again["loss"], evaluated["loss"], places=5)
-        self.assertIn("task: seq2seq is for it", output("plan", out, "--set", "task=sft", code=2))
+        self.assertIn("task: seq2seq, reward and classify are for it", output("plan", out, "--set", "task=sft", code=2))
         self.answers(out)
 
     def answers(self, out):

@@ -270,6 +270,14 @@ void ExampleEncoder::encode_answer(const nlohmann::ordered_json& prompt, const n
             where, one);
 }
 
+void ExampleEncoder::end_scored(Example& one) const {
+  if (!options_.scored_end || one.ids.back() == *options_.scored_end) return;
+  if (std::ssize(one.ids) < options_.max_length)
+    one.ids.push_back(*options_.scored_end);
+  else
+    one.ids.back() = *options_.scored_end;
+}
+
 bool ExampleEncoder::append(Example one, const std::function<std::string()>& where, Example& example) const {
   require_known_ids(one.ids, options_.vocab_size, where);
   one.whole_length = std::max(one.whole_length, static_cast<int64_t>(one.ids.size()));
@@ -278,6 +286,7 @@ bool ExampleEncoder::append(Example one, const std::function<std::string()>& whe
   drop_padding(options_.padding, one.ids);
   example.whole_length = std::max(example.whole_length, cut ? one.whole_length : std::ssize(one.ids));
   if (one.ids.empty()) return false;
+  end_scored(one);
   const bool labelled = one.labels.size() == one.ids.size() && !rule_of(options_.task.task).scores;
   example.ids.insert(example.ids.end(), one.ids.begin(), one.ids.end());
   if (labelled) example.labels.insert(example.labels.end(), one.labels.begin(), one.labels.end());

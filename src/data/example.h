@@ -90,10 +90,11 @@ struct ExampleOptions {
   std::optional<Affixes> around =
       {};  // what stands around the texts that an encoder scores, and between them
   std::optional<int32_t> padding =
-      {};                   // that sequences may end with and no score is made of; none: they stay
-  int64_t token_types = 0;  // that the model knows; 0: it has none
-  bool learns = true;       // false: rows are to be scored, whatever label or margin they have
-  std::vector<std::string> labels = {};  // names of the classes, where they have some
+      {};  // that sequences may end with and no score is made of; none: they stay
+  std::optional<int32_t> scored_end = {};  // what a text that is scored ends with, also where it is cut
+  int64_t token_types = 0;                 // that the model knows; 0: it has none
+  bool learns = true;                      // false: rows are to be scored, whatever label or margin they have
+  std::vector<std::string> labels = {};    // names of the classes, where they have some
 };
 
 // Sets ids and labels of a conversation: labels of what is to be learnt, kIgnoreLabel elsewhere; whole_length
@@ -140,6 +141,8 @@ class ExampleEncoder {
   // A prompt, which may be null, with its answer: two texts, or two lists of messages.
   void encode_answer(const nlohmann::ordered_json& prompt, const nlohmann::ordered_json& answer,
                      const std::function<std::string()>& where, Example& one) const;
+  // A text that is scored at its end has one, also where it was cut.
+  void end_scored(Example& one) const;
   // Cuts the sequence and adds it to the sample. False where it is left out.
   bool append(Example one, const std::function<std::string()>& where, Example& example) const;
   void encode_ready_ids(const Row& row, const std::function<std::string()>& where, Example& example) const;

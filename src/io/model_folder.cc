@@ -1,5 +1,6 @@
 #include "io/model_folder.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -91,13 +92,24 @@ void ModelFolder::name_encoder() {
       if (now.ends_with(before)) now.replace(now.rfind('.') + 1, std::string::npos, after);
     for (const char* part : {"embeddings.", "encoder.", "pooler."})
       if (!prefix.empty() && name.starts_with(part)) now.insert(0, prefix);
-    if (now == name || contains(now)) continue;
-    StoredTensor tensor = find(name);
-    changed_.push_back(*tensor.entry);
-    changed_.back().name = now;
-    tensors_.erase(name);
-    tensors_[now] = {tensor.file, &changed_.back()};
+    if (now != name && !contains(now)) rename(name, now);
   }
+}
+
+void ModelFolder::rename(const std::string& name, const std::string& now) {
+  const StoredTensor tensor = find(name);
+  changed_.push_back(*tensor.entry);
+  changed_.back().name = now;
+  tensors_.erase(name);
+  tensors_[now] = {tensor.file, &changed_.back()};
+}
+
+void ModelFolder::put_below_head(std::string_view prefix) {
+  const std::vector<std::string> all = names();
+  const auto is_below = [&](const std::string& name) { return name.starts_with(prefix); };
+  if (std::any_of(all.begin(), all.end(), is_below)) return;
+  for (const std::string& name : all)
+    if (name != "lm_head.weight") rename(name, std::string(prefix) + name);
 }
 
 void ModelFolder::split_fused_gates() {

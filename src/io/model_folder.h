@@ -33,6 +33,9 @@ class ModelFolder {
   [[nodiscard]] bool contains(std::string_view name) const { return tensors_.contains(name); }
   // Throws UsageError with the nearest name when there is no such tensor.
   [[nodiscard]] StoredTensor find(std::string_view name) const;
+  // Names all but a head for next tokens as they are called below another head, unless they are called so
+  // already: "transformer.shared.weight". Nothing for "".
+  void put_below_head(std::string_view prefix);
   // Every tensor's name, sorted.
   [[nodiscard]] std::vector<std::string> names() const;
   // Bytes of all tensors.
@@ -43,6 +46,7 @@ class ModelFolder {
   void open_shards(const std::filesystem::path& index_path);
   void split_fused_gates();
   void name_encoder();
+  void rename(const std::string& name, const std::string& now);
 
   std::filesystem::path path_;
   std::map<std::string, SafetensorsFile> shards_;  // by file name; a map keeps addresses when it moves

@@ -190,16 +190,9 @@ class Encoder {
 
 TensorId hidden(ModelBuilder& b) { return Encoder(b).hidden(); }
 
-TensorId dense_and_tanh(ModelBuilder& b, TensorId x_BH, const std::string& scope, bool fresh) {
-  const int64_t hidden = b.spec().hidden;
-  b.parameter(scope + ".weight", {hidden, hidden}, fresh ? kScoreHead : kMatrix);
-  b.parameter(scope + ".bias", {hidden}, fresh ? kScoreBias : kBias);
-  return b.op1(OpKind::tanh, {b.linear(x_BH, scope, hidden, hidden, true)}, {}, scope, scope + ".tanh");
-}
-
 TensorId bert_pooler(ModelBuilder& b, TensorId x_BH) {
   const EncoderSpec& encoder = *b.spec().encoder;
-  const TensorId pooled = dense_and_tanh(b, x_BH, encoder.pooler, encoder.fresh_pooler);
+  const TensorId pooled = b.dense_and_tanh(x_BH, encoder.pooler, encoder.fresh_pooler);
   return b.dropout(pooled, encoder.head_dropout, "dropout");
 }
 
@@ -207,7 +200,7 @@ TensorId bert_pooler(ModelBuilder& b, TensorId x_BH) {
 TensorId roberta_head(ModelBuilder& b, TensorId x_BH) {
   const double dropout = b.spec().encoder->head_dropout;
   const TensorId dropped = b.dropout(x_BH, dropout, "classifier.dropout");
-  return b.dropout(dense_and_tanh(b, dropped, "classifier.dense", true), dropout, "classifier.dense.dropout");
+  return b.dropout(b.dense_and_tanh(dropped, "classifier.dense", true), dropout, "classifier.dense.dropout");
 }
 
 }  // namespace

@@ -104,20 +104,19 @@ TensorId ModelBuilder::dropout(TensorId x, double probability, const std::string
 
 void ModelBuilder::add_sequence_axis() {
   const AxisId axis = graph_.add_axis(kSequenceAxisName);
-  check_internal(axis == kSequenceAxis, "a program that scores sequences has one token axis");
+  check_internal(axis == sequence_axis(spec_), "the axis of sequences comes behind those of tokens");
   for (const char* name : {"scored_rows", "samples", "positions"})
     input(graph_.axis_input(axis, name), {shape_.sequences}, DType::i32);
   input(graph_.axis_input(axis, "seq_starts"), {shape_.sequences + 1}, DType::i32);
 }
 
-bool ModelBuilder::decides(int64_t index, int64_t layers) const {
-  return graph_.axes().size() > kSequenceAxis && index + 1 == layers;
-}
+bool ModelBuilder::decides(int64_t index, int64_t layers) const { return scores() && index + 1 == layers; }
 
 TensorId ModelBuilder::deciding(TensorId x, const std::string& scope, const std::string& name) {
-  set_axis(kSequenceAxis);
-  return op1(OpKind::gather_rows, {x, input_named("scored_rows")}, {{"rows_of", int64_t{kFirstAxis}}}, scope,
-             name);
+  const AxisId sequences = sequence_axis(spec_);
+  set_axis(sequences);
+  return op1(OpKind::gather_rows, {x, input_named("scored_rows")}, {{"rows_of", int64_t{sequences} - 1}},
+             scope, name);
 }
 
 TensorId ModelBuilder::attend_to_sequences(Attrs& attrs) const {
@@ -128,8 +127,15 @@ TensorId ModelBuilder::attend_to_sequences(Attrs& attrs) const {
   return graph_.find(graph_.axis_input(kFirstAxis, "seq_starts"));
 }
 
+TensorId ModelBuilder::dense_and_tanh(TensorId x, const std::string& scope, bool fresh) {
+  const int64_t hidden = spec_.hidden;
+  parameter(scope + ".weight", {hidden, hidden}, fresh ? kScoreHead : kMatrix);
+  parameter(scope + ".bias", {hidden}, fresh ? kScoreBias : kBias);
+  return op1(OpKind::tanh, {linear(x, scope, hidden, hidden, true)}, {}, scope, scope + ".tanh");
+}
+
 TensorId ModelBuilder::embedding_table() {
-  return parameter(std::string(family_of(spec_).embedding) + ".weight", {spec_.vocab, spec_.hidden},
+  return parameter(prefix_ + std::string(family_of(spec_).embedding) + ".weight", {spec_.vocab, spec_.hidden},
                    kEmbedding);
 }
 

@@ -25,7 +25,8 @@ struct CacheShape {
 };
 
 // The axis of programs that score sequences whose rows are sequences: a row each, and as many live ones.
-inline constexpr AxisId kSequenceAxis = 1;
+// It comes behind those of tokens, and its rows are of the last of them.
+inline AxisId sequence_axis(const ModelSpec& spec) { return spec.encoder_decoder ? 2 : 1; }
 inline constexpr const char* kSequenceAxisName = "sequences";
 
 // Dropout that a model has itself is for training alone.
@@ -93,6 +94,8 @@ class ModelBuilder {
   // Of programs that score sequences: their axis, whose inputs say for each sequence the row that decides
   // (scored_rows), and samples, positions and seq_starts as token axes have them.
   void add_sequence_axis();
+  // Whether there is that axis: a program that scores, while the model below the head is built.
+  [[nodiscard]] bool scores() const { return std::ssize(graph_.axes()) > sequence_axis(spec_); }
   // Whether layer `index` of a stack of `layers` is the last before scores: once it has the keys and values
   // of all rows, it goes on with those that decide.
   [[nodiscard]] bool decides(int64_t index, int64_t layers) const;
@@ -101,6 +104,8 @@ class ModelBuilder {
   // Attention of queries of the sequences' axis to all keys of the tokens': completes the attributes, and
   // returns key_starts.
   TensorId attend_to_sequences(Attrs& attrs) const;
+  // tanh(x W^T + bias), a square layer before the head of a model that scores sequences.
+  TensorId dense_and_tanh(TensorId x, const std::string& scope, bool fresh);
 
   TensorId embedding_table();
   // [V, H]; refused where the model's head scores sequences.
@@ -114,6 +119,9 @@ class ModelBuilder {
   [[nodiscard]] BlockId block() const { return block_; }
   // What follows has the rows of that axis.
   void set_axis(AxisId axis) { axis_ = axis; }
+  // What the names of the model begin with, where a head is above it: "" or "transformer.".
+  void set_prefix(std::string_view prefix) { prefix_ = prefix; }
+  [[nodiscard]] const std::string& prefix() const { return prefix_; }
   [[nodiscard]] AxisId axis() const { return axis_; }
 
  private:
@@ -125,6 +133,7 @@ class ModelBuilder {
   Mode mode_;
   BlockId block_ = kNoBlock;
   AxisId axis_ = kFirstAxis;
+  std::string prefix_;
 };
 
 }  // namespace plimsoll

@@ -24,10 +24,13 @@ struct FamilyRule {
   TensorId (*final_norm)(ModelBuilder&, TensorId h);
   // Where another text is read before one is written: caches what the writing asks of it.
   void (*encode)(ModelBuilder&) = nullptr;
-  bool scores = true;  // there is such a model with a head that scores sequences
-  // That head: its module, and whether it has a bias.
+  // The head that scores sequences: its module, and whether it has a bias.
   std::string_view score = "score";
   bool score_bias = false;
+  // What that head reads of the rows [B, H] that are scored, where it is not what final_norm makes of them;
+  // and what stands before the names of the model below it.
+  TensorId (*score_input)(ModelBuilder&, TensorId h) = nullptr;
+  std::string_view score_prefix = {};
   // Other architectures whose folders such a model is made of.
   std::array<std::string_view, 2> also_read = {};
 };

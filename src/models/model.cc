@@ -104,17 +104,21 @@ std::vector<Graph> build_generation(const ModelSpec& spec, const GenerationShape
 
 std::string score_module(const ModelSpec& spec) { return std::string(family_of(spec).score); }
 
+std::string_view score_prefix(const ModelSpec& spec) { return family_of(spec).score_prefix; }
+
 ScoredGraph build_scores(const ModelSpec& spec, const BatchShape& shape, DType dtype, int64_t outputs,
                          Mode mode, const std::string& scores_name) {
-  check_internal(family_of(spec).scores, "scores of a model that has none");
+  const FamilyRule& family = family_of(spec);
   ModelBuilder b = begin(spec, shape, dtype, mode, "scores");
+  b.set_prefix(family.score_prefix);
   TensorId to = kNewTensor;
   if (!scores_name.empty())
     to = b.graph().add_tensor({scores_name, {shape.sequences, outputs}, dtype, Role::metric});
   b.add_sequence_axis();
-  const TensorId x_BH = family_of(spec).hidden(b);
-  check_internal(b.axis() == kSequenceAxis, "scores are of the rows that decide");
-  const TensorId scores = score(b, family_of(spec).final_norm(b, x_BH), outputs, to);
+  const TensorId x_BH = family.hidden(b);
+  check_internal(b.axis() == sequence_axis(spec), "scores are of the rows that decide");
+  const auto read = family.score_input != nullptr ? family.score_input : family.final_norm;
+  const TensorId scores = score(b, read(b, x_BH), outputs, to);
   return {std::move(b.graph()), scores};
 }
 

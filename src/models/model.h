@@ -41,8 +41,9 @@ struct ScoredGraph {
 ScoredGraph build_scores(const ModelSpec& spec, const BatchShape& shape, DType dtype, int64_t outputs,
                          Mode mode, const std::string& scores_name);
 
-// The module of that head in a checkpoint.
+// The module of that head in a checkpoint, and what stands there before the names of the model below it.
 std::string score_module(const ModelSpec& spec);
+std::string_view score_prefix(const ModelSpec& spec);
 
 // Forward pass to what the model says of each sequence's labels: sums of log-probabilities f32 [B, 2] and
 // numbers of tokens [B, 2], of answers and of prompts (ops/linear_log_prob.h). `chunk`: rows of logits at a

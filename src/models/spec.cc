@@ -22,8 +22,7 @@ void refuse_other_heads(const ConfigReader& in, const FamilyRule& family) {
   constexpr const char* kKey = "architectures";
   if (!in.has(kKey) || !in.at(kKey).is_array() || in.at(kKey).empty()) return;
   const std::string name = in.architecture();
-  std::vector<std::string> known = {std::string(family.architecture)};
-  if (family.scores) known.push_back(scoring_architecture(family));
+  std::vector<std::string> known = {std::string(family.architecture), scoring_architecture(family)};
   for (const std::string_view other : family.also_read)
     if (!other.empty()) known.emplace_back(other);
   if (std::find(known.begin(), known.end(), name) == known.end())

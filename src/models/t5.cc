@@ -47,6 +47,10 @@ void parse(const ConfigReader& in, const char* usual_mlp, ModelSpec& spec) {
   spec.tied_head = in.flag("tie_word_embeddings", true);
   two.start_token = in.integer("decoder_start_token_id", 0, spec.vocab - 1,
                                in.integer("pad_token_id", 0, spec.vocab - 1, 0));
+  // A list of such tokens is for generation.
+  if (in.has("eos_token_id") && in.at("eos_token_id").is_number())
+    two.end_token = in.integer("eos_token_id", 0, spec.vocab - 1);
+  two.head_dropout = in.number("classifier_dropout", 0.0, 0.0, 0.99);
   spec.rms_norm_eps = in.number("layer_norm_epsilon", 1e-6, 0.0, 1.0);
   spec.rope.type = RopeType::none;
   spec.max_positions = kMostPositions;  // distances have no end
@@ -229,19 +233,20 @@ class Stack {
 
 TensorId encoded_source(ModelBuilder& b) {
   b.set_axis(kFirstAxis);
-  Stack encoder(b, "encoder", b.spec().encoder_decoder->encoder_layers);
+  Stack encoder(b, b.prefix() + "encoder", b.spec().encoder_decoder->encoder_layers);
   return encoder.final_norm(encoder.hidden(kNoTensor));
 }
 
 Stack decoder_of(ModelBuilder& b) {
   b.set_axis(kDecoderAxis);
-  return {b, "decoder", b.spec().encoder_decoder->decoder_layers};
+  return {b, b.prefix() + "decoder", b.spec().encoder_decoder->decoder_layers};
 }
 
 // Generation finds cached what the encoder made.
 TensorId hidden(ModelBuilder& b) {
   const TensorId encoded = b.cache().capacity > 0 ? kNoTensor : encoded_source(b);
-  return decoder_of(b).hidden(encoded);
+  const TensorId h_TH = decoder_of(b).hidden(encoded);
+  return b.scores() ? b.deciding(h_TH, "decoder", "decoder.scored") : h_TH;
 }
 
 void encode(ModelBuilder& b) {
@@ -259,6 +264,16 @@ TensorId final_norm(ModelBuilder& b, TensorId h) {
                "decoder", "decoder.scaled");
 }
 
+// T5ForSequenceClassification's head: the decoder reads the text again, and is asked at its end.
+TensorId score_input(ModelBuilder& b, TensorId x_BH) {
+  const EncoderDecoderSpec& two = *b.spec().encoder_decoder;
+  const std::string decoder = b.prefix() + "decoder", head = "classification_head";
+  TensorId x = b.norm(x_BH, decoder + ".final_layer_norm", b.spec().hidden);
+  x = b.dropout(x, two.dropout, decoder + ".final_dropout");
+  x = b.dropout(x, two.head_dropout, head + ".dropout");
+  return b.dropout(b.dense_and_tanh(x, head + ".dense", true), two.head_dropout, head + ".dense.dropout");
+}
+
 }  // namespace
 
 const FamilyRule t5_family{.model_type = "t5",
@@ -269,7 +284,10 @@ const FamilyRule t5_family{.model_type = "t5",
                            .hidden = hidden,
                            .final_norm = final_norm,
                            .encode = encode,
-                           .scores = false};
+                           .score = "classification_head.out_proj",
+                           .score_bias = true,
+                           .score_input = score_input,
+                           .score_prefix = "transformer."};
 const FamilyRule mt5_family{.model_type = "mt5",
                             .architecture = "MT5ForConditionalGeneration",
                             .embedding = "shared",
@@ -278,6 +296,9 @@ const FamilyRule mt5_family{.model_type = "mt5",
                             .hidden = hidden,
                             .final_norm = final_norm,
                             .encode = encode,
-                            .scores = false};
+                            .score = "classification_head.out_proj",
+                            .score_bias = true,
+                            .score_input = score_input,
+                            .score_prefix = "transformer."};
 
 }  // namespace plimsoll

@@ -66,8 +66,9 @@ Graph named(Graph graph, const char* name) {
 }  // namespace
 
 BatchShape Experiment::batch_shape(int64_t samples, int64_t documents_each) const {
-  if (!model.encoder_decoder)
-    return {samples * sample_tokens(), samples * documents_each * sample_sequences(), max_length};
+  const int64_t tokens = samples * sample_tokens(), sequences = samples * documents_each * sample_sequences();
+  if (!model.encoder_decoder) return {tokens, sequences, max_length};
+  if (!has_targets()) return {tokens, sequences, max_length, tokens, max_length};
   return {samples * max_length, samples, max_length, samples * target_length, target_length};
 }
 

@@ -37,15 +37,17 @@ struct Experiment {
     return model.is_one_stack() && (!lora || lora_options.blocks_are_alike());
   }
 
+  // Whether a sample is a source and a target of it. Where such a model scores, the decoder reads the text
+  // again.
+  [[nodiscard]] bool has_targets() const { return model.encoder_decoder && !rule_of(task.task).scores; }
+
   // Sequences that a sample keeps together, and the tokens that it may have.
   [[nodiscard]] int64_t sample_sequences() const { return rule_of(task.task).sequences; }
   [[nodiscard]] int64_t sample_tokens() const {
-    return model.encoder_decoder ? max_length + target_length : max_length * sample_sequences();
+    return has_targets() ? max_length + target_length : max_length * sample_sequences();
   }
   // Of those, the ones with logits, where the task has some.
-  [[nodiscard]] int64_t sample_rows() const {
-    return model.encoder_decoder ? target_length : sample_tokens();
-  }
+  [[nodiscard]] int64_t sample_rows() const { return has_targets() ? target_length : sample_tokens(); }
   // Of `samples` in one program, of so many documents each.
   [[nodiscard]] BatchShape batch_shape(int64_t samples, int64_t documents_each) const;
 };

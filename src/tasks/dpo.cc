@@ -14,8 +14,10 @@ Graph loss(const LossRequest& r) {
   const Preference& preference = r.task.preference;
   TensorId reference = kNoTensor;
   if (preference.reference == Preference::Reference::given)
-    reference = graph.add_tensor(
-        {graph.axis_input(kSequenceAxis, "targets"), {r.shape.sequences, 1}, DType::f32, Role::input});
+    reference = graph.add_tensor({graph.axis_input(sequence_axis(r.model), "targets"),
+                                  {r.shape.sequences, 1},
+                                  DType::f32,
+                                  Role::input});
   Op op;
   op.kind = OpKind::preference_loss;
   op.inputs = {made.logps, made.tokens, reference, graph.find(kStepTensor)};
@@ -25,7 +27,7 @@ Graph loss(const LossRequest& r) {
               {"label_smoothing", preference.label_smoothing},
               {"nll", preference.nll}};
   op.scope = "preference";
-  op.axis = kSequenceAxis;
+  op.axis = sequence_axis(r.model);
   emit(graph, std::move(op), "");
   return std::move(made.graph);
 }

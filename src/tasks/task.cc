@@ -70,10 +70,9 @@ Graph with_sequence_loss(const LossRequest& request, OpKind loss, int64_t target
   ScoredGraph scored = build_scores(request.model, request.shape, request.dtype, request.task.outputs,
                                     request.mode, request.scores_name);
   Graph& graph = scored.graph;
-  const TensorId given = graph.add_tensor({graph.axis_input(kSequenceAxis, "targets"),
-                                           {request.shape.sequences, targets},
-                                           DType::f32,
-                                           Role::input});
+  const AxisId axis = sequence_axis(request.model);
+  const TensorId given = graph.add_tensor(
+      {graph.axis_input(axis, "targets"), {request.shape.sequences, targets}, DType::f32, Role::input});
   const TensorId sum = graph.add_tensor({request.loss_name, {sums}, DType::f64, Role::metric});
   Op op;
   op.kind = loss;
@@ -81,7 +80,7 @@ Graph with_sequence_loss(const LossRequest& request, OpKind loss, int64_t target
   op.outputs = {sum};
   op.attrs = std::move(attrs);
   op.scope = "score";
-  op.axis = kSequenceAxis;
+  op.axis = axis;
   emit(graph, std::move(op), "");
   return std::move(scored.graph);
 }

@@ -55,7 +55,8 @@ std::vector<std::string> read_saved_modules(const Json& config, const std::strin
   if (is_empty(config, "modules_to_save")) return {};
   std::vector<std::string> saved = read_texts(config["modules_to_save"]);
   const auto removed = std::erase_if(saved, [](const std::string& name) {
-    return name == "score" || name == "classifier" || name == "pooler" || name == "bert.pooler.dense";
+    return name == "score" || name == "classifier" || name == "pooler" || name == "bert.pooler.dense" ||
+           name.starts_with("classification_head");
   });
   if (removed > 0 && !scores)
     throw UsageError(where +

@@ -40,7 +40,12 @@ AxisInputs::Live AxisInputs::write(const MicroBatch& batch, const Documents& whi
     const auto from = batch.seq_starts[s];
     const auto count = batch.seq_starts[s + 1] - from - which.without_last;
     const auto at = static_cast<std::ptrdiff_t>(live.tokens);
-    std::copy_n(batch.input_ids.begin() + from, count, input_ids_.begin() + at);
+    if (which.start) {
+      input_ids_[live.tokens] = *which.start;
+      std::copy_n(batch.input_ids.begin() + from, count - 1, input_ids_.begin() + at + 1);
+    } else {
+      std::copy_n(batch.input_ids.begin() + from, count, input_ids_.begin() + at);
+    }
     if (!labels_.empty()) std::copy_n(batch.labels.begin() + from, count, labels_.begin() + at);
     std::copy_n(batch.positions.begin() + from, count, positions_.begin() + at);
     std::fill_n(samples_.begin() + at, count, batch.sample_in_batch[s]);
@@ -95,16 +100,21 @@ void BatchWriter::set_live(AxisId axis, const AxisInputs::Live& live) {
 }
 
 void BatchWriter::write(const MicroBatch& batch) {
-  if (decoder_) {
+  const bool scores = !scored_rows_.empty();
+  if (decoder_ && !scores) {
     set_live(kFirstAxis, first_.write(batch, {.first = 0, .every = 2}));
     // The last token of a target is nobody's input.
     set_live(kFirstAxis + 1, decoder_->write(batch, {.first = 1, .every = 2, .without_last = 1}));
     return;
   }
   set_live(kFirstAxis, first_.write(batch, {}));
+  if (decoder_) {
+    const auto start = static_cast<int32_t>(model_.encoder_decoder->start_token);
+    set_live(kFirstAxis + 1, decoder_->write(batch, {.start = start}));
+  }
   if (!targets_.empty()) std::copy(batch.targets.begin(), batch.targets.end(), targets_.begin());
-  if (!scored_rows_.empty()) write_scored_rows(batch);
-  set_live(kSequenceAxis, {batch.live_sequences, batch.live_sequences});
+  if (scores) write_scored_rows(batch);
+  set_live(sequence_axis(model_), {batch.live_sequences, batch.live_sequences});
   const auto width = static_cast<size_t>(model_.head_dim / 2 + 1);
   for (size_t s = 0; !inv_freq_.empty() && s + 1 < batch.seq_starts.size(); ++s)
     rope_frequencies(model_, batch.seq_starts[s + 1] - batch.seq_starts[s],

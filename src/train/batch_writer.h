@@ -20,8 +20,9 @@ class AxisInputs {
   AxisInputs(const Executor& program, const std::string& prefix, std::optional<int64_t> padding);
 
   struct Documents {
-    size_t first = 0, every = 1;  // documents first, first + every, ...
-    int32_t without_last = 0;     // tokens at the end of each that are left out
+    size_t first = 0, every = 1;                  // documents first, first + every, ...
+    int32_t without_last = 0;                     // tokens at the end of each that are left out
+    std::optional<int32_t> start = std::nullopt;  // that each begins with, in place of its last one
   };
   struct Live {
     int64_t tokens = 0, sequences = 0;
@@ -46,7 +47,7 @@ class BatchWriter {
 
   // Fills the inputs of every axis, rotary frequencies, numbers of sequences, the live counts and, where
   // sequences are scored, the rows that are. Of an encoder and a decoder, documents are sources and targets
-  // in turn. Allocates nothing.
+  // in turn; where they are scored, both read each. Allocates nothing.
   void write(const MicroBatch& batch);
   void set(StepValue which, double value) { step_[static_cast<size_t>(which)] = value; }
   void set_seed(uint64_t seed);

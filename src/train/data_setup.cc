@@ -92,6 +92,20 @@ const Affixes& affixes_of(const Recipe& recipe, const Tokenizer& tokenizer) {
   return tokenizer.affixes();
 }
 
+// What the model asks of its rows.
+void say_model(const ModelSpec& model, ExampleOptions& options) {
+  options.vocab_size = model.vocab;
+  const bool scores = rule_of(options.task.task).scores;
+  if (scores) options.padding = model.pad_token;
+  if (model.encoder) options.token_types = model.encoder->token_types;
+  if (model.encoder_decoder) options.start = static_cast<int32_t>(model.encoder_decoder->start_token);
+  if (model.encoder_decoder && scores) {
+    const auto end = static_cast<int32_t>(model.encoder_decoder->end_token);
+    options.scored_end = end;
+    options.around = Affixes{{}, {end}, PairAffixes{{}, {end}, {end}}};
+  }
+}
+
 ExampleEncoder make_encoder(const Recipe& recipe, const ColumnBinding& binding, const DataSetup& data,
                             const ModelSpec& model, Reading reading = Reading::to_learn) {
   ExampleOptions options;
@@ -105,13 +119,10 @@ ExampleEncoder make_encoder(const Recipe& recipe, const ColumnBinding& binding, 
   options.message_content = binding.message_content;
   options.max_length = recipe.data.max_length;
   options.target_length = recipe.data.targets_at_most();
-  if (rule_of(recipe.task).scores) options.padding = model.pad_token;
-  if (model.encoder) options.token_types = model.encoder->token_types;
-  if (model.encoder_decoder) options.start = static_cast<int32_t>(model.encoder_decoder->start_token);
+  say_model(model, options);
   options.too_long = too_long(recipe.data.truncation);
   options.train_on_prompt = learns_prompts(recipe, binding.format);
   options.joined = recipe.data.chat_template == "trl";
-  options.vocab_size = model.vocab;
   if (binding.format == RowFormat::input_ids || binding.ready) return ExampleEncoder(options, {});
   if (!data.tokenizer)
     throw UsageError(

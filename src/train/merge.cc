@@ -86,8 +86,8 @@ class Merger {
                        ": is quantised; merging would round it again. Name the 16-bit model with --base");
     base_.emplace(ModelFolder::open(result_.base));
     adapter_.emplace(ModelFolder::open(options.adapter, "adapter_model"));
-    check_modules();
     check_head();
+    check_modules();
     check_saved();
   }
 
@@ -172,6 +172,7 @@ class Merger {
     model_ = read_model({result_.base, options_.adapter});
     const std::string name = std::string(kPrefix) + score_module(model_) + ".weight";
     if (!adapter_->contains(name)) return;
+    base_->put_below_head(score_prefix(model_));
     const Shape& scores = adapter_->find(name).entry->shape;
     outputs_ = scores.rank() == 2 ? scores[0] : 0;
     const Graph graph =

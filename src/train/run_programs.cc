@@ -9,7 +9,7 @@ namespace plimsoll {
 
 SequenceShape eval_shape(const Experiment& experiment) {
   // A target begins with a token that is no part of it.
-  const int64_t starts = experiment.model.encoder_decoder ? 1 : 0;
+  const int64_t starts = experiment.has_targets() ? 1 : 0;
   return {experiment.sample_tokens() + starts, experiment.sample_sequences(), targets_of(experiment.task)};
 }
 

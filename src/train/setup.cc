@@ -111,10 +111,11 @@ TaskSpec read_task(const Recipe& recipe, const ModelSpec& model) {
   if (model.encoder && task.task != Task::classify)
     throw UsageError(config + ": is a " + model.architecture +
                      ", an encoder: task: classify is for it, not " + std::string(to_string(task.task)));
-  if (model.encoder_decoder.has_value() != (task.task == Task::seq2seq))
+  const bool two = model.encoder_decoder && !rule_of(task.task).scores;
+  if (two != (task.task == Task::seq2seq))
     throw UsageError(config + ": is a " + model.architecture +
-                     (model.encoder_decoder ? ", an encoder and a decoder: task: seq2seq is for it, not "
-                                            : ", which has no encoder: task: sft is for it, not ") +
+                     (two ? ", an encoder and a decoder: task: seq2seq, reward and classify are for it, not "
+                          : ", which has no encoder: task: sft is for it, not ") +
                      std::string(to_string(task.task)));
   if (task.task == Task::dpo) task.preference = read_preference(recipe);
   if (!rule_of(task.task).scores) {

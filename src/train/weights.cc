@@ -212,6 +212,12 @@ void require_tied(const PersistentState& state, const ModelFolder& model, std::s
                      "; say \"tie_word_embeddings\": false to use it");
 }
 
+// What stands before the names of a T5 below a head that scores sequences: "transformer.".
+std::string_view prefix_of(const PersistentState& state) {
+  constexpr std::string_view kPrefix = "transformer.";
+  return state.find(std::string(kPrefix) + "shared.weight") != nullptr ? kPrefix : std::string_view();
+}
+
 // modules_to_save beside adapters: of a head both names that PEFT gives, whichever the model has, and a
 // pooler that is new. Null without a head.
 std::vector<std::string> saved_heads(const PersistentState& state) {
@@ -221,7 +227,8 @@ std::vector<std::string> saved_heads(const PersistentState& state) {
     if (modules.empty()) modules = {"classifier", "score"};
     const std::string module = row.name.substr(0, row.name.rfind('.'));
     const std::string top = module.substr(0, module.find('.'));
-    if (top != "classifier" && top != "score" && modules.back() != module) modules.push_back(module);
+    const std::string& saved = top == "classification_head" ? top : module;  // T5's is saved as a whole
+    if (top != "classifier" && top != "score" && modules.back() != saved) modules.push_back(saved);
   }
   return modules;
 }
@@ -252,7 +259,8 @@ bool is_beside_adapters(const PersistentState& state, const TableRow& row) {
 
 void load_base_weights(const PersistentState& state, const fs::path& folder, const LoadProgress& progress,
                        FreshHead fresh) {
-  const ModelFolder model = ModelFolder::open(folder);
+  ModelFolder model = ModelFolder::open(folder);
+  model.put_below_head(prefix_of(state));
   std::vector<std::byte> staging(static_cast<size_t>(kLoadStagingBytes));
   require_tied(state, model, staging);
   const auto rows = base_rows(state);

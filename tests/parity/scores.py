@@ -6,7 +6,8 @@ Reward models and classifiers of each family, in full and with LoRA: scores, los
 batch through `plimsoll debug-dump`, the losses of 30 optimizer steps through `plimsoll train`, and the saved folder
 loaded by transformers (with LoRA by PEFT), whose scores are those of the model that PyTorch trained. Sequences of the
 reference are run one by one; some end with padding, which no score is read from and which encoders do not read. Encoders
-are scored without dropout; half of each of BERT's sequences is a second text.
+and T5 are scored without dropout; half of each of BERT's sequences is a second text, and T5's end with its end-of-text
+token. fla has no class of a GLA that scores: the one here is transformers' mixin over fla's model in its plain form.
 """
 import dataclasses
 import json
@@ -14,8 +15,12 @@ import json
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import save_file
-from transformers import AutoModelForSequenceClassification, BertConfig, RobertaConfig
+from fla.models.gla import GLAConfig
+from fla.models.gla.modeling_gla import GLAPreTrainedModel
+from transformers import (AutoModelForSequenceClassification, BertConfig, MT5Config, RobertaConfig, T5Config)
+from transformers.modeling_layers import GenericForSequenceClassification
 
+from tests.parity import gla
 from tests.parity.cases import CASES as DECODERS, Case
 from tests.parity.compare import compare_fp32, compare_losses, distance, relative_error
 from tests.parity.oracle import (checkpoint_name, decay_groups, learning_rates, MAX_GRAD_NORM, OPTIMIZER, SEED, STEP_ROWS,
@@ -39,7 +44,20 @@ ENCODERS = {case.name: case for case in (
     Case("bert", BertConfig(**ENCODER)),
     Case("bert_gelu_new", BertConfig(**ENCODER, hidden_act="gelu_new", classifier_dropout=0.0)),
     Case("roberta", RobertaConfig(**ENCODER, type_vocab_size=1, layer_norm_eps=1e-5)))}
-CASES = DECODERS | ENCODERS
+T5_SHAPE = dict(vocab_size=512, d_model=64, d_kv=16, d_ff=160, num_layers=2, num_heads=4, relative_attention_num_buckets=8,
+                relative_attention_max_distance=16, dropout_rate=0.0, classifier_dropout=0.0, decoder_start_token_id=0)
+T5_END = 1
+T5 = {case.name: case for case in (
+    Case("t5", T5Config(**T5_SHAPE)),
+    Case("mt5", MT5Config(**T5_SHAPE)))}
+CASES = DECODERS | ENCODERS | T5 | {case.name: case for case in gla.CASES}
+
+
+class GLAForSequenceClassification(GenericForSequenceClassification, GLAPreTrainedModel):
+    pass
+
+
+AutoModelForSequenceClassification.register(GLAConfig, GLAForSequenceClassification)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,6 +80,8 @@ RUNS = [(family, "reward", method) for family in ("llama_tied_biased", "mistral_
         for method in BOTH]
 RUNS += [("mistral_window", "one_of", method) for method in BOTH] + [("llama", "any_of", "full"), ("llama", "numbers", "lora")]
 RUNS += [(family, "one_of", method) for family in ("bert", "roberta") for method in BOTH]
+RUNS += [("t5", "one_of", method) for method in BOTH] + [("t5", "reward", "full"), ("mt5", "numbers", "lora")]
+RUNS += [("gla", "reward", "lora"), ("gla_plain_norm", "one_of", "full")]  # a recurrence in Python: minutes each
 RUNS += [("bert_gelu_new", "any_of", "full"), ("roberta", "numbers", "full")]
 
 
@@ -74,8 +94,10 @@ def sample(case, task, number, generator):
     vocabulary = case.config.vocab_size
     for i in range(task.sequences):
         at = number * task.sequences + i
-        ids = torch.randint(1, vocabulary, (LENGTHS[at % len(LENGTHS)],), generator=generator).tolist()
-        sequences.append(ids + [PAD] * (2 if at % 3 == 0 and case.name not in ENCODERS else 0))
+        of_t5 = case.name in T5
+        ids = torch.randint(1 + of_t5, vocabulary, (LENGTHS[at % len(LENGTHS)],), generator=generator).tolist()
+        ids[-1] = T5_END if of_t5 else ids[-1]
+        sequences.append(ids + [PAD] * (2 if at % 3 == 0 and case.name not in ENCODERS | T5 else 0))
     draw = torch.rand(task.labels, generator=generator)
     targets = {"reward": [0.5 * draw[0].item(), 0.0], "one_of": [float(int(draw[0] * task.labels))],
                "any_of": [float(x > 0.5) for x in draw], "numbers": draw.tolist()}[task.name]
@@ -96,6 +118,8 @@ def row(case, task, one):
     targets = one["targets"]
     label = {"one_of": int(targets[0]), "any_of": [i for i, x in enumerate(targets) if x], "numbers": targets}
     ids = one["sequences"][0]
+    if case.name in T5:
+        return {"input_ids": ids + [PAD] * 2, "label": label[task.name]}
     if case.name not in ENCODERS:
         return {"input_ids": ids, "label": label[task.name]}
     return {"input_ids": ids + [PAD] * 2, "token_type_ids": token_types(one, ids) + [0] * 2, "label": label[task.name]}
@@ -115,7 +139,11 @@ def load(folder, adapter=None, dtype=torch.float32):
 
 def make_adapter(case, model_folder, folder):
     torch.manual_seed(SEED + 1)
-    config = LoraConfig(target_modules="all-linear", task_type="SEQ_CLS", lora_dropout=0.0, **case.lora)
+    targets = "all-linear"  # PEFT knows the names of other heads than T5's
+    if case.name in T5:
+        targets = ["q", "k", "v", "o", "wo"] + (["wi_0", "wi_1"] if case.config.is_gated_act else ["wi"])
+    config = LoraConfig(target_modules=targets, task_type="SEQ_CLS", lora_dropout=0.0, **case.lora,
+                        modules_to_save=["classification_head"] if case.name in T5 else None)
     model = get_peft_model(load(model_folder), config)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -271,4 +299,5 @@ def run(program, folder, family, task_name, method):
 
 
 if __name__ == "__main__":
+    gla.use_plain_forms()
     run_all(__doc__.splitlines()[0], RUNS, run)

@@ -211,6 +211,25 @@ class Dpo(CommandTest):
                           "rejected": {"from": "gpt", "value": "a cloud"}}], template="chatml")[0]
         self.assertEqual((one["ids"], one["labels"]), (said["ids"], said["labels"]))
 
+    def test_dialogues_in_one_text_part_behind_their_last_shared_turn(self):
+        prompt = "\n\nHuman: hello\n\nAssistant: hello you\n\nHuman: what is it\n\nAssistant:"
+        row = {"chosen": prompt + " a stone", "rejected": prompt + " a cloud"}
+        told = self.rows([{"prompt": prompt, "chosen": " a stone", "rejected": " a cloud"}])[0]
+        kept = self.rows([row])[0]  # the model has no template; " a" is the answer's, though both have it
+        self.assertEqual((kept["ids"], kept["labels"]), (told["ids"], told["labels"]))
+        talk = lambda role, text: {"role": role, "content": text}
+        before = [talk("user", "hello"), talk("assistant", "hello you"), talk("user", "what is it")]
+        said = self.rows([{"prompt": before, "chosen": [talk("assistant", "a stone")], "rejected": [talk("assistant", "a cloud")]}],
+                         template="chatml")[0]
+        rendered = self.rows([row], template="chatml")[0]
+        self.assertEqual((rendered["ids"], rendered["labels"]), (said["ids"], said["labels"]))
+        # One that is none is no dialogue's answer; where the first row is none, texts are texts.
+        recipe, _ = self.recipe("mixed", data={"train": write_rows(self.folder / "mixed.jsonl", [row, {"chosen": "a", "rejected": "b"}]),
+                                               "eval": None, "template": "chatml"})
+        self.assertIn("mixed.jsonl:2: 'chosen' is no dialogue", output("train", recipe, "--quiet", code=4))
+        half = self.rows([{"chosen": row["chosen"], "rejected": "a cloud"}], name="half")[0]
+        self.assertEqual(len(half["ends"]), 2)
+
     def test_ready_ids_and_prompts_that_are_learnt_too(self):
         row = {"prompt_input_ids": [5, 6, 7], "chosen_input_ids": [8, 9, 1], "rejected_input_ids": [8, 4]}
         ready = self.rows([row])[0]

@@ -391,6 +391,26 @@ class Scores(CommandTest):
         output("train", recipe, "--quiet")
         self.assertIn("plain", output("plan", self.reward("plain", data=plain)[0], code=2))
 
+    def test_answers_are_whole_dialogues_in_one_text_too(self):
+        def rows(name, rows, **changes):
+            data = {"train": write_rows(self.folder / f"{name}.jsonl", rows), "eval": None, "max_length": 256, **changes}
+            return json.loads(output("plan", self.reward(name, data=data)[0], "--dump", "rows").splitlines()[0])
+
+        prompt = "\n\nHuman: What is it?\n\nAssistant:"
+        row = {"chosen": prompt + " A stone.", "rejected": prompt + " A cloud."}
+        split = {"prompt": prompt, "chosen": " A stone.", "rejected": " A cloud."}
+        self.assertEqual(rows("kept", [row])["ids"], rows("split", [split])["ids"])
+        say = lambda text: [{"role": "user", "content": "What is it?"}, {"role": "assistant", "content": text}]
+        said = rows("talk", [{"chosen": say("A stone."), "rejected": say("A cloud.")}], template="chatml")
+        self.assertEqual(rows("rendered", [row], template="chatml")["ids"], said["ids"])
+        self.assertNotEqual(said["ids"], rows("kept", [row])["ids"])
+        data = {"train": write_rows(self.folder / "many.jsonl", [{"chosen": prompt + f" {sentence(i)}", "rejected": prompt + " No."}
+                                                                 for i in range(16)]), "eval": None, "template": "chatml"}
+        recipe, out = self.reward("many", data=data, schedule={"max_steps": 2, "warmup": 1})
+        output("train", recipe, "--quiet")
+        self.assertIn("im_start", (out / "chat_template.jinja").read_text())
+        self.assertEqual(len(output("score", out, "--data", self.folder / "many.jsonl", "--limit", 2).splitlines()), 2)
+
     def test_rows_that_cannot_be_read_are_counted_where_the_recipe_skips_them(self):
         rows = texts(6) + [{"text": "x", "label": "poem"}]
         data = {"train": write_rows(self.folder / "some.jsonl", rows), "eval": None, "on_error": "skip"}

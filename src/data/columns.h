@@ -36,7 +36,8 @@ struct ColumnBinding {
   std::vector<std::string> parts = {};                  // what each column is to the format
   std::string message_role = {}, message_content = {};  // keys of a message that are not the usual ones
   bool talks = false;                                   // a preference's answers are lists of messages
-  bool ready = false;                                   // rows are token ids: no tokenizer is needed
+  bool dialogues = false;  // they are texts of several turns (data/dialogue.h): seen in the rows
+  bool ready = false;      // rows are token ids: no tokenizer is needed
 
   [[nodiscard]] ReadAs read_as() const {
     const bool kinds =

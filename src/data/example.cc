@@ -308,7 +308,7 @@ void ExampleEncoder::encode_pair(const Row& row, const std::function<std::string
     const auto& parts = options_.parts;
     if (!options_.learns && std::find(parts.begin(), parts.end(), answer) == parts.end()) continue;
     Example one;
-    encode_answer(cell("prompt"), cell(answer), where, one);
+    encode_answer(cell("prompt"), answer_of(row, answer, where), where, one);
     if (append(std::move(one), where, example)) continue;
     example.ids.clear();
     example.labels.clear();

@@ -86,7 +86,8 @@ struct ExampleOptions {
   std::string message_role = {}, message_content = {};  // keys of messages that are not the usual ones
   int64_t vocab_size = 0;  // rows of the embedding: ids of a file must be below it
   TaskSpec task = {};
-  bool ready = false;  // rows of tasks that score sequences are token ids
+  bool ready = false;      // rows of tasks that score sequences are token ids
+  bool dialogues = false;  // answers are dialogues in one text (data/dialogue.h)
   std::optional<Affixes> around =
       {};  // what stands around the texts that an encoder scores, and between them
   std::optional<int32_t> padding =
@@ -125,6 +126,9 @@ class ExampleEncoder {
   void encode_pair(const Row& row, const std::function<std::string()>& where, Example& example) const;
   // Labels are of the answers alone, or of the chosen one's prompt, too (ops/linear_log_prob.h).
   void encode_preference(const Row& row, const std::function<std::string()>& where, Example& example) const;
+  // The cell of an answer; a dialogue as messages, where a template renders it.
+  nlohmann::ordered_json answer_of(const Row& row, const char* part,
+                                   const std::function<std::string()>& where) const;
   // One of its answers; `prompt_ends` becomes where its answer begins.
   void encode_preferred(const nlohmann::ordered_json& prompt, const nlohmann::ordered_json& answer,
                         const std::function<std::string()>& where, Example& one, size_t& prompt_ends) const;

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "data/cell.h"
+#include "data/dialogue.h"
 #include "data/example.h"
 #include "data/messages.h"
 #include "io/json.h"
@@ -26,7 +27,9 @@ size_t shared_text(std::string_view a, std::string_view b) {
 nlohmann::ordered_json shared_prompt(const nlohmann::ordered_json& a, const nlohmann::ordered_json& b) {
   if (a.is_string() && b.is_string()) {
     const auto& text = a.get_ref<const std::string&>();
-    return text.substr(0, shared_text(text, b.get_ref<const std::string&>()));
+    const auto& other = b.get_ref<const std::string&>();
+    const bool turns = holds_dialogue(a) && holds_dialogue(b);
+    return text.substr(0, turns ? shared_dialogue(text, other) : shared_text(text, other));
   }
   nlohmann::ordered_json messages = nlohmann::ordered_json::array();
   if (!a.is_array() || !b.is_array()) return messages;
@@ -61,6 +64,18 @@ bool begins_with_question(const nlohmann::ordered_json& answer) {
 }
 
 }  // namespace
+
+nlohmann::ordered_json ExampleEncoder::answer_of(const Row& row, const char* part,
+                                                 const std::function<std::string()>& where) const {
+  nlohmann::ordered_json answer = part_of(row, options_.parts, part);
+  if (!options_.dialogues || converse_ == nullptr || answer.is_null()) return answer;
+  if (!holds_dialogue(answer))
+    throw DamagedError(where() + ": '" + part +
+                       "' is no dialogue that begins with \"\\n\\nHuman:\", as the first row's is.");
+  return dialogue_messages(answer.get_ref<const std::string&>(),
+                           options_.message_role.empty() ? "role" : options_.message_role,
+                           options_.message_content.empty() ? "content" : options_.message_content);
+}
 
 // As TRL does it: a text's answer begins where the tokens of prompt and answer part from those of the prompt
 // alone, one of messages behind what asks for it.
@@ -98,7 +113,8 @@ void ExampleEncoder::encode_preferred(const nlohmann::ordered_json& prompt,
 void ExampleEncoder::encode_preference(const Row& row, const std::function<std::string()>& where,
                                        Example& example) const {
   const auto cell = [&](const char* part) { return part_of(row, options_.parts, part); };
-  const nlohmann::ordered_json chosen = cell("chosen"), rejected = cell("rejected");
+  const nlohmann::ordered_json chosen = answer_of(row, "chosen", where),
+                               rejected = answer_of(row, "rejected", where);
   const bool told_twice =
       cell("prompt").is_string() && begins_with_question(chosen) && begins_with_question(rejected);
   const bool own_prompt = !cell("prompt").is_null() && !told_twice;

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "data/cell.h"
+#include "data/dialogue.h"
 #include "data/effective_batch.h"
 #include "data/example.h"
 
@@ -96,6 +97,21 @@ TEST(Samples, labels_are_classes_by_number_or_name) {
   for (const ordered_json& bad : {ordered_json(3), ordered_json(-1), ordered_json("no"), ordered_json(0.5),
                                   ordered_json(nullptr), ordered_json::array({1})})
     EXPECT_THROW(one(bad), DamagedError) << bad.dump();
+}
+
+TEST(Dialogue, turns_become_messages_and_answers_part_behind_the_last_word_assistant_that_both_have) {
+  const std::string begin = "\n\nHuman: What is it?\n\nAssistant: A stone.\n\nHuman: Why?\n\nAssistant:";
+  EXPECT_TRUE(is_dialogue(begin));
+  EXPECT_FALSE(is_dialogue("Human: What?\n\nAssistant: A stone."));
+  EXPECT_FALSE(is_dialogue("\n\nHuman: What?"));
+  EXPECT_EQ(shared_dialogue(begin + " I know.", begin + " I do not."), begin.size());
+  const std::string one = "\n\nHuman: Hi\n\nAssistant:";
+  EXPECT_EQ(shared_dialogue(one + " A.\n\nHuman: B", one + " A.\n\nHuman: C\n\nAssistant: D"), one.size());
+  EXPECT_EQ(dialogue_messages(begin + " So.\n", "role", "content"),
+            ordered_json::parse(R"([{"role": "user", "content": "What is it?"},
+                                    {"role": "assistant", "content": "A stone."},
+                                    {"role": "user", "content": "Why?"},
+                                    {"role": "assistant", "content": "So."}])"));
 }
 
 // [CLS] 1, [SEP] 2, as BERT has them.

@@ -6,6 +6,8 @@
 #include "base/error.h"
 #include "base/units.h"
 #include "cpu/threads.h"
+#include "data/cell.h"
+#include "data/dialogue.h"
 #include "data/statistics.h"
 #include "tasks/glue.h"
 #include "train/conversations.h"
@@ -55,6 +57,8 @@ TooLong too_long(Truncation truncation) {
 // The chat template of the rows, where they are conversations.
 std::optional<ChatTemplate> template_of(const Recipe& recipe, const ColumnBinding& binding) {
   if (binding.format != RowFormat::preference) return chat_template_of(recipe, binding.format);
+  // A model without a template reads a dialogue as it stands.
+  if (binding.dialogues) return chat_template_of(recipe, RowFormat::prompt_response);
   // Texts stand as they are unless a template is named: then they are a question and its answer.
   const std::string& name = recipe.data.chat_template;
   const bool asked =
@@ -112,6 +116,7 @@ ExampleEncoder make_encoder(const Recipe& recipe, const ColumnBinding& binding, 
   options.task = task_of(recipe, model, binding, reading);
   options.learns = reading == Reading::to_learn;
   options.ready = binding.ready;
+  options.dialogues = binding.dialogues;
   if (recipe.task == Task::classify) options.labels = label_names(recipe);
   options.format = binding.format;
   options.parts = binding.parts;
@@ -208,6 +213,28 @@ void require_two_texts(const ColumnBinding& binding, const std::string& where) {
         "input_ids and labels. Name yours: data.columns: {prompt: ..., response: ...}.");
 }
 
+// Whether the answers of the first of these rows are dialogues in one text.
+bool has_dialogues(Dataset& dataset, const ColumnBinding& binding, const RowSubset& rows) {
+  const auto has = [&](const char* part) {
+    return std::find(binding.parts.begin(), binding.parts.end(), part) != binding.parts.end();
+  };
+  if (binding.format != RowFormat::preference || binding.talks || binding.ready || has("prompt"))
+    return false;
+  const size_t unit = dataset.unit_of(rows.row(0));
+  dataset.hold(std::span(&unit, 1));
+  Row row;
+  bool all = true;
+  try {
+    dataset.read(rows.row(0), row);
+    for (const char* answer : {"chosen", "rejected"})
+      all = all && (!has(answer) || holds_dialogue(part_of(row, binding.parts, answer)));
+  } catch (const DamagedError&) {  // told, or counted, where rows are read
+    all = false;
+  }
+  dataset.hold({});
+  return all;
+}
+
 OpenRows open_rows(const Recipe& recipe, const std::vector<TrainSource>& sources,
                    Reading reading = Reading::to_learn) {
   std::vector<WeightedPath> paths;
@@ -229,6 +256,7 @@ OpenRows open_rows(const Recipe& recipe, const std::vector<TrainSource>& sources
   if (recipe.task == Task::seq2seq) require_two_texts(binding, dataset.name());
   dataset.select(binding.columns, binding.read_as());
   RowSubset rows = named_rows(dataset, sources);
+  binding.dialogues = has_dialogues(dataset, binding, rows);
   return {std::move(dataset), std::move(binding), std::move(rows)};
 }
 

@@ -113,11 +113,15 @@ class Scores(CommandTest):
         # Random weights are in no folder: those of a reward model trained in full are the base to merge into.
         base_recipe, base = self.reward("base", schedule={"max_steps": 2, "warmup": 1})
         output("train", base_recipe, "--quiet")
+        rows = ["--data", self.folder / "pairs.jsonl", "--set", "task=reward", "--json"]
+        same, untouched = self.reward("untouched", **{**lora, "schedule": {"max_steps": 1, "warmup": 0}}, optimizer={"lr": 0},
+                                      model=str(base), init="weights")
+        output("train", same, "--quiet")  # its head is where the training begins
+        self.assertAlmostEqual(json.loads(output("eval", untouched, *rows))["loss"], json.loads(output("eval", base, *rows))["loss"], places=6)
         recipe, out = self.reward("on_base", **lora, model=str(base), init="weights")
         output("train", recipe, "--quiet")
         output("merge", out, "--out", self.folder / "merged")
         self.assertIn("score.weight", names_in(self.folder / "merged" / "model.safetensors"))
-        rows = ["--data", self.folder / "pairs.jsonl", "--set", "task=reward", "--json"]
         merged = json.loads(output("eval", self.folder / "merged", *rows))
         beside = json.loads(output("eval", out, *rows))
         self.assertAlmostEqual(merged["loss"], beside["loss"], places=4)

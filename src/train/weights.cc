@@ -278,6 +278,12 @@ void load_base_weights(const PersistentState& state, const fs::path& folder, con
     done += row->bytes;
     if (progress) progress(done, total);
   }
+  if (fresh != FreshHead::stays) return;
+  // A head that is to train beside adapters goes on from the folder's own.
+  for (const TableRow& row : state.rows())
+    if (is_weight(row) && row.parameter.origin == Origin::fresh && is_beside_adapters(state, row) &&
+        model.contains(row.name))
+      load_one(state, row, model.find(row.name), staging);
 }
 
 void init_base_weights(const PersistentState& state, const ModelSpec& model, uint64_t seed) {

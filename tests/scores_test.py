@@ -415,6 +415,41 @@ class Scores(CommandTest):
         self.assertIn("im_start", (out / "chat_template.jinja").read_text())
         self.assertEqual(len(output("score", out, "--data", self.folder / "many.jsonl", "--limit", 2).splitlines()), 2)
 
+    def test_a_value_head_is_trained_saved_and_read_as_llama_factory_has_it(self):
+        words = {"train": write_rows(self.folder / "words.jsonl", pairs(16)), "eval": None,
+                 "columns": {"prompt": "prompt", "response": "chosen"}}
+        base_recipe, base = self.recipe("writes", data={**words, "max_length": 64}, schedule={"max_steps": 2})
+        output("train", base_recipe, "--quiet")
+        changes = {"model": str(base), "init": "weights", "reward": {"head": "value"}, "schedule": {"max_steps": 8, "warmup": 1}}
+        recipe, out = self.reward("value", **changes, method={"type": "lora", "r": 4}, save={"every": 4})
+        output("train", recipe, "--quiet")
+        done, file = json.loads((out / "run.json").read_text()), out / "value_head.safetensors"
+        self.assertEqual(done["planned"]["device_arena_bytes"], done["measured"]["device_arena_bytes"])
+        self.assertEqual(names_in(file), {"v_head.summary.weight", "v_head.summary.bias"})
+        config = json.loads((out / "adapter_config.json").read_text())
+        self.assertEqual((config["task_type"], config["modules_to_save"]), ("CAUSAL_LM", None))
+        self.assertFalse([name for name in names_in(out / "adapter_model.safetensors") if "lora_" not in name])
+        whole = file.read_bytes(), (out / "adapter_model.safetensors").read_bytes()
+        shutil.rmtree(out / "checkpoint-8")
+        output("train", recipe, "--quiet", "--resume")
+        self.assertEqual((file.read_bytes(), (out / "adapter_model.safetensors").read_bytes()), whole)
+        self.assertIn("v_head.dropout", output("plan", recipe, "--dump", "graph"))
+        rows = ["--data", self.folder / "pairs.jsonl", "--set", "task=reward", "--json"]
+        told = json.loads(output("eval", out, *rows))["loss"]
+        output("merge", out, "--out", self.folder / "merged_value")
+        self.assertAlmostEqual(json.loads(output("eval", self.folder / "merged_value", *rows))["loss"], told, places=4)
+        self.assertIn('"score"', output("score", self.folder / "merged_value", "--response", "Thank you.", "--json"))
+        # In full, where the head for next tokens is the embedding: the folder still writes.
+        recipe, full = self.reward("value_full", **changes)
+        output("train", recipe, "--quiet")
+        self.assertEqual(json.loads((full / "config.json").read_text())["architectures"], json.loads((base / "config.json").read_text())["architectures"])
+        self.assertNotIn("v_head.summary.weight", names_in(full / "model.safetensors"))
+        self.assertEqual(run("generate", full, "--prompt", "river", "--max-new-tokens", 2).returncode, 0)
+        going_on, _ = self.reward("going_on", **{**changes, "model": str(full), "reward": {"head": "score"}}, method={"type": "lora", "r": 4})
+        self.assertIn("v_head.summary.bias", output("plan", going_on, "--dump", "graph"))  # what lies there is gone on with
+        file.rename(out / "value_head.bin")
+        self.assertIn("safetensors.torch", output("eval", out, "--data", self.folder / "pairs.jsonl", code=2))
+
     def test_rows_that_cannot_be_read_are_counted_where_the_recipe_skips_them(self):
         rows = texts(6) + [{"text": "x", "label": "poem"}]
         data = {"train": write_rows(self.folder / "some.jsonl", rows), "eval": None, "on_error": "skip"}

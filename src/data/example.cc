@@ -244,7 +244,7 @@ void ExampleEncoder::encode_answer(const nlohmann::ordered_json& prompt, const n
     one.ids.insert(one.ids.end(), ids.begin(), ids.end());
     return;
   }
-  const bool question = !options_.learns && converse_ != nullptr && prompt.is_string();
+  const bool question = converse_ != nullptr && prompt.is_string();
   if (answer.is_string() && question)
     return encode_answer(prompt, {{"role", "assistant"}, {"content", answer}}, where, one);
   if (answer.is_string()) {

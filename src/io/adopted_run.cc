@@ -22,10 +22,11 @@ constexpr int64_t kMostJsonBytes = kMiB;
 constexpr int64_t kMostLineBytes = 64 * 1024;
 
 // What a run puts into its folder beside logs: the files of a model or an adapter.
-constexpr std::array<std::string_view, 15> kResultFiles = {"config.json",
+constexpr std::array<std::string_view, 16> kResultFiles = {"config.json",
                                                            "model.safetensors",
                                                            "adapter_config.json",
                                                            "adapter_model.safetensors",
+                                                           "value_head.safetensors",
                                                            "tokenizer.json",
                                                            "tokenizer_config.json",
                                                            "special_tokens_map.json",

@@ -134,6 +134,11 @@ void ModelFolder::add_all(const SafetensorsFile& file) {
   for (const TensorEntry& entry : file.tensors()) tensors_.emplace(entry.name, StoredTensor{&file, &entry});
 }
 
+void ModelFolder::add_file(const std::string& name) {
+  if (std::filesystem::exists(path_ / name))
+    add_all(shards_.emplace(name, SafetensorsFile::open(path_ / name)).first->second);
+}
+
 void ModelFolder::open_shards(const std::filesystem::path& index_path) {
   const std::map<std::string, std::string> files = read_index(index_path);
   check_present(index_path, files);

@@ -33,6 +33,8 @@ class ModelFolder {
   [[nodiscard]] bool contains(std::string_view name) const { return tensors_.contains(name); }
   // Throws UsageError with the nearest name when there is no such tensor.
   [[nodiscard]] StoredTensor find(std::string_view name) const;
+  // Takes in the tensors of another file of the folder, where that is there.
+  void add_file(const std::string& name);
   // Names all but a head for next tokens as they are called below another head, unless they are called so
   // already: "transformer.shared.weight". Nothing for "".
   void put_below_head(std::string_view prefix);

@@ -36,10 +36,11 @@ ModelBuilder begin_text(const ModelSpec& spec, const BatchShape& shape, DType dt
 }
 
 TensorId score(ModelBuilder& b, TensorId x_BH, int64_t outputs, TensorId to) {
-  const FamilyRule& family = family_of(b.spec());
   const std::string scope = score_module(b.spec());
+  const bool value = b.spec().value_head, biased = value || family_of(b.spec()).score_bias;
+  if (value) x_BH = b.dropout(x_BH, b.spec().value_dropout, "v_head.dropout");
   const TensorId weight = b.parameter(scope + ".weight", {outputs, b.spec().hidden}, kScoreHead);
-  const TensorId bias = family.score_bias ? b.parameter(scope + ".bias", {outputs}, kScoreBias) : kNoTensor;
+  const TensorId bias = biased ? b.parameter(scope + ".bias", {outputs}, kScoreBias) : kNoTensor;
   return b.op(OpKind::linear, {x_BH, weight, bias, kNoTensor, b.step()}, {{"scale", 1.0}}, {to}, scope,
               scope + ".out")[0];
 }
@@ -102,7 +103,9 @@ std::vector<Graph> build_generation(const ModelSpec& spec, const GenerationShape
   return programs;
 }
 
-std::string score_module(const ModelSpec& spec) { return std::string(family_of(spec).score); }
+std::string score_module(const ModelSpec& spec) {
+  return std::string(spec.value_head ? kValueHead : family_of(spec).score);
+}
 
 std::string_view score_prefix(const ModelSpec& spec) { return family_of(spec).score_prefix; }
 

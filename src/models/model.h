@@ -41,6 +41,9 @@ struct ScoredGraph {
 ScoredGraph build_scores(const ModelSpec& spec, const BatchShape& shape, DType dtype, int64_t outputs,
                          Mode mode, const std::string& scores_name);
 
+// The module of a value head (ModelSpec::value_head).
+inline constexpr std::string_view kValueHead = "v_head.summary";
+
 // The module of that head in a checkpoint, and what stands there before the names of the model below it.
 std::string score_module(const ModelSpec& spec);
 std::string_view score_prefix(const ModelSpec& spec);

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -113,6 +114,27 @@ TEST(Scores, the_last_layer_goes_on_with_the_rows_that_decide) {
   llama.windows.back() = 4;
   EXPECT_EQ(rows(last + ".self_attn.q_proj"), 32) << "a window is of its own axis";
   EXPECT_EQ(rows(last + ".self_attn.o_proj"), 4);
+}
+
+TEST(Scores, a_t5_scores_behind_its_decoder_and_a_value_head_has_a_bias_and_dropout) {
+  const ModelSpec t5_spec = parse_model_spec(t5(64, 2, 2, 32), "c");
+  const ScoredGraph scored = build_scores(t5_spec, {32, 4, 8, 32, 8}, DType::f32, 3, Mode::train, "");
+  verify(scored.graph);
+  EXPECT_EQ(scored.graph.tensor(scored.scores).shape, (Shape{4, 3}));
+  for (const char* name : {"transformer.shared.weight", "transformer.decoder.final_layer_norm.weight",
+                           "classification_head.dense.weight", "classification_head.out_proj.bias"})
+    EXPECT_NE(scored.graph.find(name), kNoTensor) << name;
+  EXPECT_EQ(scored.graph.find("lm_head.weight"), kNoTensor);
+  ModelSpec llama = test_spec({});
+  llama.value_head = true;
+  const auto dropouts = [&](Mode mode) {
+    const Graph graph = build_scores(llama, {32, 4, 8}, DType::f32, 1, mode, "").graph;
+    EXPECT_NE(graph.find("v_head.summary.bias"), kNoTensor);
+    return std::count_if(graph.ops().begin(), graph.ops().end(),
+                         [](const Op& op) { return op.kind == OpKind::dropout; });
+  };
+  EXPECT_EQ(dropouts(Mode::train), 1);
+  EXPECT_EQ(dropouts(Mode::evaluate), 0);
 }
 
 TEST(ModelSpec, a_pooler_is_new_where_the_checkpoint_has_none) {

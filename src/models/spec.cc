@@ -54,6 +54,7 @@ void read_scores(const ConfigReader& in, const FamilyRule& family, ModelSpec& sp
   }
   if (in.has("id2label") && in.at("id2label").is_object())
     spec.labels = static_cast<int64_t>(in.at("id2label").size());
+  spec.value_dropout = in.number("summary_dropout_prob", spec.value_dropout, 0.0, 0.99);
   spec.labels = in.integer("num_labels", 1, kMostLabels, spec.labels);
   if (spec.scores_sequences && spec.labels == 0)
     spec.labels = 2;  // transformers' default, which it leaves out

@@ -71,7 +71,11 @@ struct ModelSpec {
   double rms_norm_eps = 1e-6;
   bool tied_head = false;
   bool scores_sequences = false;  // the checkpoint has a head `score` in place of one for next tokens
-  int64_t labels = 0;             // scores of that head: num_labels or id2label; 0 where neither is there
+  // Scores come of a value head as trainers of reward models in TRL's way put it above a model that writes:
+  // with a bias, and dropout before it in training.
+  bool value_head = false;
+  double value_dropout = 0.1;
+  int64_t labels = 0;  // scores of that head: num_labels or id2label; 0 where neither is there
   // Padding, which no score is read from: pad_token_id, or where there is none eos_token_id, as trainers of
   // such models have it. None: the last token counts.
   std::optional<int64_t> pad_token;

@@ -314,7 +314,11 @@ TEST_F(OtherTools, data_sets_of_llama_factory_come_from_its_list) {
   EXPECT_EQ(ranked.data.columns.at("prompt"), "conversations");
   EXPECT_EQ(load(dpo + "dataset: asked\n").recipe.data.columns.at("chosen"), "good");
   EXPECT_THAT(error_of(dpo + "dataset: context\n"), HasSubstr("query"));
-  EXPECT_THAT(error_of("model_name_or_path: m\nstage: rm\ndataset: a\n"), HasSubstr("have a value head"));
+  const Recipe rewards = load("model_name_or_path: m\nstage: rm\ntemplate: qwen\ndataset: ranked\n").recipe;
+  EXPECT_EQ(rewards.task, Task::reward);
+  EXPECT_EQ(rewards.reward.head, RewardHead::value);
+  EXPECT_EQ(rewards.data.chat_template, "llama-factory/qwen");
+  EXPECT_EQ(rewards.data.columns.at("prompt"), "conversations");
   EXPECT_EQ(
       load("model_name_or_path: m\nstage: pt\npacking: false\ndataset: a\n").recipe.data.columns.at("text"),
       "q");

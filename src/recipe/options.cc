@@ -239,6 +239,12 @@ std::vector<Option> model_options() {
                               "start from the folder's weights, or from new random ones")),
       experiment(optional_path("adapter", FIELD(adapter), "PEFT folder to continue from")),
       experiment(choice<Task>("task", FIELD(task), task_words(), task_meaning())),
+      of_task(Task::reward,
+              choice<RewardHead>("reward.head", FIELD(reward.head),
+                                 {{"score", RewardHead::score}, {"value", RewardHead::value}},
+                                 "reward: what a new head is: score.weight, as transformers loads it, or a "
+                                 "value head with a bias and dropout before it, saved as LLaMA-Factory "
+                                 "reads it")),
       of_task(Task::reward, number("reward.centering", FIELD(reward.centering), {0, 1e3},
                                    "reward: times the squared sum of a pair's rewards, added to the loss")),
       of_task(Task::classify, classify_labels()),

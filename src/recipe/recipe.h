@@ -37,6 +37,7 @@ enum class MethodType : uint8_t { full, lora, qlora };
 enum class ScheduleName : uint8_t { cosine, linear, constant };
 enum class Rounding : uint8_t { nearest, stochastic };
 enum class DeviceChoice : uint8_t { automatic, cpu, card };
+enum class RewardHead : uint8_t { score, value };
 enum class SaveFormat : uint8_t { automatic };
 
 // An integer key for which `auto` is allowed stores it as 0.
@@ -153,6 +154,7 @@ struct Recipe {
   };
   // Of task: reward.
   struct Reward {
+    RewardHead head = RewardHead::score;
     double centering = 0.0;
     friend bool operator==(const Reward&, const Reward&) = default;
   };

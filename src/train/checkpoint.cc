@@ -113,8 +113,8 @@ int64_t checkpoint_bytes(const Experiment& experiment, const PersistentState& st
 }
 
 int64_t checkpoint_files(const CheckpointOptions& options) {
-  // Itself; configuration, weights, template, optimizer, state, recipe, checksums.
-  constexpr int64_t kOwn = 8;
+  // Itself; configuration, weights, a value head, template, optimizer, state, recipe, checksums.
+  constexpr int64_t kOwn = 9;
   return kOwn + static_cast<int64_t>(options.from->files.names().size());
 }
 
@@ -134,6 +134,7 @@ void save_checkpoint(const CheckpointOptions& options, const Experiment& experim
   } else {
     add("model.safetensors", write_model(state, *options.from, folder.path()));
   }
+  add(kValueHeadFile, write_value_head(state, folder.path()));
   if (options.chat_template)
     write_file_atomically(folder.path() / "chat_template.jinja", options.chat_template->source());
   else

@@ -61,8 +61,7 @@ std::optional<ChatTemplate> template_of(const Recipe& recipe, const ColumnBindin
   if (binding.dialogues) return chat_template_of(recipe, RowFormat::prompt_response);
   // Texts stand as they are unless a template is named: then they are a question and its answer.
   const std::string& name = recipe.data.chat_template;
-  const bool asked =
-      recipe.task == Task::dpo && !binding.ready && name != "auto" && name != "plain" && name != "trl";
+  const bool asked = !binding.ready && name != "auto" && name != "plain" && name != "trl";
   return chat_template_of(recipe, binding.talks || asked ? RowFormat::messages : RowFormat::text);
 }
 
@@ -96,11 +95,18 @@ const Affixes& affixes_of(const Recipe& recipe, const Tokenizer& tokenizer) {
   return tokenizer.affixes();
 }
 
+// A value head is asked at the last token, whatever that is, as LLaMA-Factory asks it.
+bool has_value_head(const Recipe& recipe, ModelSpec model) {
+  if (model.value_head) return true;
+  choose_head(recipe, {recipe.model, recipe.adapter}, model);
+  return model.value_head;
+}
+
 // What the model asks of its rows.
-void say_model(const ModelSpec& model, ExampleOptions& options) {
+void say_model(const Recipe& recipe, const ModelSpec& model, ExampleOptions& options) {
   options.vocab_size = model.vocab;
   const bool scores = rule_of(options.task.task).scores;
-  if (scores) options.padding = model.pad_token;
+  if (scores && !has_value_head(recipe, model)) options.padding = model.pad_token;
   if (model.encoder) options.token_types = model.encoder->token_types;
   if (model.encoder_decoder) options.start = static_cast<int32_t>(model.encoder_decoder->start_token);
   if (model.encoder_decoder && scores) {
@@ -124,7 +130,7 @@ ExampleEncoder make_encoder(const Recipe& recipe, const ColumnBinding& binding, 
   options.message_content = binding.message_content;
   options.max_length = recipe.data.max_length;
   options.target_length = recipe.data.targets_at_most();
-  say_model(model, options);
+  say_model(recipe, model, options);
   options.too_long = too_long(recipe.data.truncation);
   options.train_on_prompt = learns_prompts(recipe, binding.format);
   options.joined = recipe.data.chat_template == "trl";

@@ -45,7 +45,8 @@ BatchFile read_samples(const nlohmann::json& samples, const Experiment& experime
     Example example;
     for (const auto& sequence : sample.at("sequences")) {
       auto ids = sequence.get<Ids>();
-      if (rule_of(experiment.task.task).scores) drop_padding(experiment.model.pad_token, ids);
+      if (rule_of(experiment.task.task).scores && !experiment.model.value_head)
+        drop_padding(experiment.model.pad_token, ids);
       example.ids.insert(example.ids.end(), ids.begin(), ids.end());
       example.ends.push_back(static_cast<int64_t>(example.ids.size()));
     }

@@ -101,6 +101,8 @@ class Merger {
     for (const Shard& shard : shards) write_shard(folder.path(), shard);
     write_shard_index(shards, folder.path(), "model");
     copy_model_files(result_.base, folder.path());
+    if (fs::exists(options_.adapter / kValueHeadFile))
+      fs::copy_file(options_.adapter / kValueHeadFile, folder.path() / kValueHeadFile);
     if (!head_.empty()) describe_scores(folder.path());
     if (parts_head_) part_head(folder.path());
     write_file_atomically(folder.path() / "README.md", merged_card(result_.base, options_.adapter));

@@ -41,6 +41,7 @@ RowPlan plan_rows(const Experiment& experiment, int64_t batch, int64_t rows, con
 Experiment experiment_of(const RowOptions& options, const ModelPaths& paths, Recipe& recipe) {
   Experiment experiment;
   experiment.model = read_model(paths);
+  choose_head(recipe, paths, experiment.model);
   experiment.task = read_task(recipe, experiment.model);
   experiment.lora = paths.adapter.has_value();
   Preference::Reference& reference = experiment.task.preference.reference;

@@ -54,6 +54,7 @@ std::vector<std::string> written_names(const Recipe& recipe, bool profile) {
   if (full && recipe.task == Task::dpo) names.emplace_back(References::kFile);
   names.emplace_back(full ? "config.json" : "adapter_config.json");
   names.emplace_back(full ? "model.safetensors" : "adapter_model.safetensors");
+  if (recipe.task == Task::reward) names.emplace_back(kValueHeadFile);
   for (const std::string& name : copied_files(recipe.model)) names.push_back(name);
   return names;
 }

@@ -53,7 +53,7 @@ Recipe recipe_of(const ScoreOptions& options, const ModelPaths& paths) {
 }
 
 void require_head(const ModelSpec& model, const ModelPaths& paths) {
-  if (model.scores_sequences || paths.adapter) return;
+  if (model.scores_sequences || model.value_head || paths.adapter) return;
   throw UsageError((paths.base / "config.json").string() + ": is a " + model.architecture +
                    ", which has no head that scores sequences; task: reward and task: classify train one");
 }

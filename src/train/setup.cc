@@ -23,6 +23,7 @@
 #include "train/memory_budget.h"
 #include "train/model_paths.h"
 #include "train/quantised_weights.h"
+#include "train/weights.h"
 
 namespace plimsoll {
 namespace {
@@ -103,6 +104,28 @@ Preference read_preference(const Recipe& recipe) {
 }
 
 }  // namespace
+
+void choose_head(const Recipe& recipe, const ModelPaths& paths, ModelSpec& model) {
+  if (recipe.task != Task::reward) return;
+  const fs::path folder = paths.adapter.value_or(paths.base);
+  const bool there = fs::exists(folder / kValueHeadFile);
+  if (!there && fs::exists(folder / "value_head.bin"))
+    throw UsageError((folder / "value_head.bin").string() +
+                     ": is a Python pickle, which is not read. Save it as safetensors: python -c \"import "
+                     "torch, safetensors.torch as s; s.save_file(torch.load('value_head.bin', "
+                     "weights_only=True), 'value_head.safetensors')\"");
+  model.value_head = there || recipe.reward.head == RewardHead::value;
+  if (!model.value_head) return;
+  const std::string where = there ? (folder / kValueHeadFile).string() : "reward.head: value";
+  if (model.scores_sequences || model.encoder || model.encoder_decoder)
+    throw UsageError(where + ": a value head stands above a decoder that says next tokens, and " +
+                     paths.base.string() + " is a " + model.architecture);
+  if (recipe.method.type == MethodType::full && !model.tied_head)
+    throw UsageError(where +
+                     ": such a folder holds the model's lm_head.weight too, which method.type: full "
+                     "does not keep where it is not tied to the embedding; say method.type: lora, or "
+                     "reward.head: score in a folder without that file");
+}
 
 TaskSpec read_task(const Recipe& recipe, const ModelSpec& model) {
   TaskSpec task;
@@ -215,6 +238,7 @@ void require_goal(const Recipe& recipe, const TaskSpec& task) {
 Experiment read_experiment(const Recipe& recipe) {
   Experiment experiment;
   experiment.model = read_model({recipe.model, recipe.adapter});
+  choose_head(recipe, {recipe.model, recipe.adapter}, experiment.model);
   experiment.task = read_task(recipe, experiment.model);
   require_goal(recipe, experiment.task);
   experiment.lora = recipe.method.type != MethodType::full;

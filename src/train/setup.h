@@ -12,6 +12,7 @@
 #include "template/chat_template.h"
 #include "text/special_tokens.h"
 #include "text/tokenizer.h"
+#include "train/model_paths.h"
 
 namespace plimsoll {
 
@@ -63,6 +64,11 @@ struct DataSetup {
   int64_t dropped_rows = 0;             // too long, and left out
   int64_t total_steps = 0;              // for whoever trains: total_steps() below
 };
+
+// Whether the scores of task: reward are those of a value head (ModelSpec::value_head): where its file lies
+// beside the adapter or the model, or the recipe asks for a new one. Throws UsageError where a model can have
+// none, or its file is none that is read.
+void choose_head(const Recipe& recipe, const ModelPaths& paths, ModelSpec& model);
 
 // What the recipe's task is with this model. Throws UsageError where they do not go together.
 TaskSpec read_task(const Recipe& recipe, const ModelSpec& model);

@@ -13,6 +13,7 @@
 #include "io/convert.h"
 #include "io/load.h"
 #include "io/model_folder.h"
+#include "models/model.h"
 #include "ops/name_hash.h"
 #include "ops/philox.h"
 #include "recipe/hub.h"
@@ -162,6 +163,8 @@ std::optional<uint32_t> write_rows(const PersistentState& state, const std::vect
 }
 
 // A quantised weight is one row here: that of its codes.
+bool is_value_head(const TableRow& row) { return row.name.starts_with(kValueHead); }
+
 std::vector<const TableRow*> base_rows(const PersistentState& state) {
   std::vector<const TableRow*> rows;
   for (const TableRow& row : state.rows()) {
@@ -218,12 +221,22 @@ std::string_view prefix_of(const PersistentState& state) {
   return state.find(std::string(kPrefix) + "shared.weight") != nullptr ? kPrefix : std::string_view();
 }
 
+bool has_value_head(const PersistentState& state) {
+  return std::any_of(state.rows().begin(), state.rows().end(), is_value_head);
+}
+
+// Of what is saved, without a value head: that has a file of its own.
+std::vector<const TableRow*> without_value_head(std::vector<const TableRow*> rows) {
+  std::erase_if(rows, [](const TableRow* row) { return is_value_head(*row); });
+  return rows;
+}
+
 // modules_to_save beside adapters: of a head both names that PEFT gives, whichever the model has, and a
 // pooler that is new. Null without a head.
 std::vector<std::string> saved_heads(const PersistentState& state) {
   std::vector<std::string> modules;
   for (const TableRow& row : state.rows()) {
-    if (!is_weight(row) || row.parameter.origin != Origin::fresh) continue;
+    if (!is_weight(row) || row.parameter.origin != Origin::fresh || is_value_head(row)) continue;
     if (modules.empty()) modules = {"classifier", "score"};
     const std::string module = row.name.substr(0, row.name.rfind('.'));
     const std::string top = module.substr(0, module.find('.'));
@@ -261,6 +274,7 @@ void load_base_weights(const PersistentState& state, const fs::path& folder, con
                        FreshHead fresh) {
   ModelFolder model = ModelFolder::open(folder);
   model.put_below_head(prefix_of(state));
+  if (has_value_head(state)) model.add_file(kValueHeadFile);
   std::vector<std::byte> staging(static_cast<size_t>(kLoadStagingBytes));
   require_tied(state, model, staging);
   const auto rows = base_rows(state);
@@ -377,13 +391,15 @@ void load_with_start(const PersistentState& state, const TableRow& row, const St
 }  // namespace
 
 void load_adapters(const PersistentState& state, const fs::path& folder, FreshHead fresh) {
-  const ModelFolder adapter = ModelFolder::open(folder, "adapter_model");
+  ModelFolder adapter = ModelFolder::open(folder, "adapter_model");
+  if (has_value_head(state)) adapter.add_file(kValueHeadFile);
   std::vector<std::byte> staging(static_cast<size_t>(kLoadStagingBytes));
   for (const TableRow& row : state.rows()) {
     if (!is_weight(row) || !is_beside_adapters(state, row)) continue;
     const bool may_stay = fresh == FreshHead::stays && row.parameter.origin == Origin::fresh;
-    if (may_stay && !adapter.contains(kPeftPrefix + row.name)) continue;
-    const StoredTensor stored = adapter.find(kPeftPrefix + row.name);
+    const std::string name = is_value_head(row) ? row.name : kPeftPrefix + row.name;
+    if (may_stay && !adapter.contains(name)) continue;
+    const StoredTensor stored = adapter.find(name);
     if (start_of(state, row) == nullptr)
       load_one(state, row, stored, staging);
     else
@@ -402,7 +418,7 @@ SavedFrom::SavedFrom(const fs::path& model_folder, const fs::path& temporary)
 }
 
 void describe_head(const ScoreHead& head, nlohmann::json& config) {
-  if (!rule_of(head.task.task).scores) return;
+  if (!rule_of(head.task.task).scores || head.model.value_head) return;
   const std::string& own = head.model.architecture;
   config["architectures"] = {own.substr(0, own.find("For")) + "ForSequenceClassification"};
   const auto outputs = static_cast<size_t>(head.task.outputs);
@@ -427,7 +443,7 @@ void describe_head(const ScoreHead& head, nlohmann::json& config) {
 
 std::optional<uint32_t> write_model(const PersistentState& state, const SavedFrom& from, const fs::path& to) {
   nlohmann::json config = from.config;
-  const auto rows = base_rows(state);
+  const auto rows = without_value_head(base_rows(state));
   const char* dtype = torch_name(rows.front()->dtype);
   config[config.contains("torch_dtype") ? "torch_dtype" : "dtype"] = dtype;
   write_file_atomically(to / "config.json", config.dump(2) + "\n");
@@ -454,8 +470,19 @@ std::optional<uint32_t> write_adapter(const PersistentState& state, const LoraOp
                                                                          : "CAUSAL_LM";
   write_file_atomically(to / "adapter_config.json", config.dump(2) + "\n");
   write_kept(from.files, to);
-  return write_rows(state, adapter_rows(state), to / "adapter_model.safetensors",
+  return write_rows(state, without_value_head(adapter_rows(state)), to / "adapter_model.safetensors",
                     [](const TableRow& row) { return kPeftPrefix + weight_name(row); });
+}
+
+std::optional<uint32_t> write_value_head(const PersistentState& state, const fs::path& to) {
+  std::vector<const TableRow*> rows;
+  for (const TableRow& row : state.rows())
+    if (is_weight(row) && is_value_head(row)) {
+      const TableRow* master = state.master_of(row);
+      rows.push_back(master != nullptr ? master : &row);
+    }
+  if (rows.empty()) return std::nullopt;
+  return write_rows(state, rows, to / kValueHeadFile, [](const TableRow& row) { return weight_name(row); });
 }
 
 int64_t export_bytes(const PersistentState& state, bool adapter) {

@@ -70,11 +70,15 @@ void describe_head(const ScoreHead& head, nlohmann::json& config);
 // Writes config.json, model.safetensors (or adapter_config.json and adapter_model.safetensors), and the
 // tokenizer's files. Trained weights are written from their masters where they have one and are adapters,
 // else as they are.
-// Return the checksum of the weights' file.
+// Return the checksum of the weights' file. A value head is in neither.
 std::optional<uint32_t> write_model(const PersistentState& state, const SavedFrom& from,
                                     const std::filesystem::path& to);
 std::optional<uint32_t> write_adapter(const PersistentState& state, const LoraOptions& lora,
                                       const SavedFrom& from, const std::filesystem::path& to);
+// A value head as TRL and LLaMA-Factory have it, beside either: v_head.summary.weight and .bias. Nothing, and
+// none, where the model has another head.
+inline constexpr const char* kValueHeadFile = "value_head.safetensors";
+std::optional<uint32_t> write_value_head(const PersistentState& state, const std::filesystem::path& to);
 // Bytes that write_model or write_adapter will write, about.
 int64_t export_bytes(const PersistentState& state, bool adapter);
 

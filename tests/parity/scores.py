@@ -7,17 +7,20 @@ batch through `plimsoll debug-dump`, the losses of 30 optimizer steps through `p
 loaded by transformers (with LoRA by PEFT), whose scores are those of the model that PyTorch trained. Sequences of the
 reference are run one by one; some end with padding, which no score is read from and which encoders do not read. Encoders
 and T5 are scored without dropout; half of each of BERT's sequences is a second text, and T5's end with its end-of-text
-token. fla has no class of a GLA that scores: the one here is transformers' mixin over fla's model in its plain form.
+token. fla has no class of a GLA that scores: the one here is transformers' mixin over fla's model in its plain form. A value head
+is TRL's, as LLaMA-Factory trains and saves it: a linear layer with a bias over the last hidden state of the last token.
 """
 import dataclasses
 import json
+import shutil
+import types
 
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
-from safetensors.torch import save_file
+from safetensors.torch import load_file as load_tensors, save_file
 from fla.models.gla import GLAConfig
 from fla.models.gla.modeling_gla import GLAPreTrainedModel
-from transformers import (AutoModelForSequenceClassification, BertConfig, MT5Config, RobertaConfig, T5Config)
+from transformers import (AutoModelForCausalLM, AutoModelForSequenceClassification, BertConfig, MT5Config, RobertaConfig, T5Config)
 from transformers.modeling_layers import GenericForSequenceClassification
 
 from tests.parity import gla
@@ -67,6 +70,7 @@ class Task:
     labels: int
     sequences: int = 1
     problem: str = "one-of"
+    value: bool = False  # by a value head
 
 
 TASKS = {task.name: task for task in (
@@ -74,6 +78,8 @@ TASKS = {task.name: task for task in (
     Task("one_of", {"task": "classify"}, 3),
     Task("any_of", {"task": "classify", "classify": {"problem": "any-of"}}, 3, problem="any-of"),
     Task("numbers", {"task": "classify", "classify": {"problem": "numbers"}}, 2, problem="numbers"))}
+TASKS["value"] = dataclasses.replace(TASKS["reward"], value=True,
+                                     recipe={"task": "reward", "reward": {"centering": CENTERING, "head": "value"}})
 # Every family learns rewards; what is left of the losses does not depend on the family.
 BOTH = ("full", "lora")
 RUNS = [(family, "reward", method) for family in ("llama_tied_biased", "mistral_window", "qwen2_bf16_shards", "qwen3")
@@ -81,6 +87,7 @@ RUNS = [(family, "reward", method) for family in ("llama_tied_biased", "mistral_
 RUNS += [("mistral_window", "one_of", method) for method in BOTH] + [("llama", "any_of", "full"), ("llama", "numbers", "lora")]
 RUNS += [(family, "one_of", method) for family in ("bert", "roberta") for method in BOTH]
 RUNS += [("t5", "one_of", method) for method in BOTH] + [("t5", "reward", "full"), ("mt5", "numbers", "lora")]
+RUNS += [("llama_tied_biased", "value", method) for method in BOTH]
 RUNS += [("gla", "reward", "lora"), ("gla_plain_norm", "one_of", "full")]  # a recurrence in Python: minutes each
 RUNS += [("bert_gelu_new", "any_of", "full"), ("roberta", "numbers", "full")]
 
@@ -125,31 +132,61 @@ def row(case, task, one):
     return {"input_ids": ids + [PAD] * 2, "token_type_ids": token_types(one, ids) + [0] * 2, "label": label[task.name]}
 
 
+class ValueModel(torch.nn.Module):
+    def __init__(self, pretrained_model, head):
+        super().__init__()
+        self.pretrained_model = pretrained_model
+        self.v_head = torch.nn.Module()
+        self.v_head.summary = torch.nn.Linear(head["v_head.summary.weight"].shape[1], 1)
+        self.load_state_dict(head, strict=False)
+
+    def forward(self, input_ids, use_cache):
+        out = self.pretrained_model(input_ids=input_ids, use_cache=use_cache, output_hidden_states=True)
+        return types.SimpleNamespace(logits=self.v_head.summary(out.hidden_states[-1][:, -1]))
+
+
+def make_value_model(case, folder):
+    config = case.config.__class__.from_dict({**case.config.to_dict(), "summary_dropout_prob": 0.0})
+    write_random_model(case, folder, AutoModelForCausalLM, config)
+    generator = torch.Generator().manual_seed(SEED + 5)
+    save_file({"v_head.summary.weight": torch.randn((1, case.config.hidden_size), generator=generator) * 0.2,
+               "v_head.summary.bias": torch.randn((1,), generator=generator)}, folder / "value_head.safetensors")
+
+
 def make_model(case, task, folder):
+    if task.value:
+        return make_value_model(case, folder)
     config = case.config.__class__.from_dict({**case.config.to_dict(), "num_labels": task.labels, "pad_token_id": PAD})
     write_random_model(case, folder, AutoModelForSequenceClassification, config)
 
 
-def load(folder, adapter=None, dtype=torch.float32):
-    model = AutoModelForSequenceClassification.from_pretrained(folder, dtype=dtype, attn_implementation="eager")
+def load(task, folder, adapter=None, dtype=torch.float32):
+    kind = AutoModelForCausalLM if task.value else AutoModelForSequenceClassification
+    model = kind.from_pretrained(folder, dtype=dtype, attn_implementation="eager")
     if adapter is not None:
         model = PeftModel.from_pretrained(model, adapter, is_trainable=True)
+    if task.value:
+        model = ValueModel(model, load_tensors((adapter or folder) / "value_head.safetensors"))
     return model.train()
 
 
-def make_adapter(case, model_folder, folder):
+def make_adapter(case, task, model_folder, folder):
     torch.manual_seed(SEED + 1)
     targets = "all-linear"  # PEFT knows the names of other heads than T5's
     if case.name in T5:
         targets = ["q", "k", "v", "o", "wo"] + (["wi_0", "wi_1"] if case.config.is_gated_act else ["wi"])
-    config = LoraConfig(target_modules=targets, task_type="SEQ_CLS", lora_dropout=0.0, **case.lora,
+    kind = "CAUSAL_LM" if task.value else "SEQ_CLS"
+    config = LoraConfig(target_modules=targets, task_type=kind, lora_dropout=0.0, **case.lora,
                         modules_to_save=["classification_head"] if case.name in T5 else None)
-    model = get_peft_model(load(model_folder), config)
+    base = load(task, model_folder)
+    model = get_peft_model(base.pretrained_model if task.value else base, config)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if "lora_B" in name:
                 parameter.normal_(0.0, 0.1)
     model.save_pretrained(folder)
+    if task.value:
+        shutil.copy(model_folder / "value_head.safetensors", folder)
 
 
 # ---- the reference
@@ -176,7 +213,9 @@ def loss_of(task, scores, samples):
     return torch.nn.functional.mse_loss(scores, targets)
 
 
-def named_gradient(name):
+def named_gradient(name, is_adapter):
+    """`is_adapter`: everything that trains is named as what lies beside adapters, a value head too."""
+    name = ("base_model.model." if is_adapter and name.startswith("v_head.") else "") + name.removeprefix("pretrained_model.")
     return "grad." + checkpoint_name(name).replace("modules_to_save.", "")
 
 
@@ -186,9 +225,10 @@ def dump(model, task, samples):
     loss = loss_of(task, scores, samples)
     loss.backward()
     tensors = {"logits": scores.detach().float().contiguous()}
+    is_adapter = any("lora_" in name for name, _ in model.named_parameters())
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
-            tensors[named_gradient(name)] = parameter.grad.float().contiguous()
+            tensors[named_gradient(name, is_adapter)] = parameter.grad.float().contiguous()
     return tensors, loss.item()
 
 
@@ -252,10 +292,10 @@ def compare_bf16(ours, theirs, reference):
     return [f"{ratio:.2f} times as far from fp32 as transformers' bf16"] if not ratio <= BF16_LIMIT else [], ratio
 
 
-def check_saved(folder, adapter, trained, samples):
+def check_saved(task, folder, adapter, trained, samples):
     """The run's folder as transformers and PEFT load it, beside the model that PyTorch trained."""
     run = folder / "run_fp32"
-    ours = load(folder / "model", run) if adapter else load(run)
+    ours = load(task, folder / "model", run) if adapter else load(task, run)
     if not adapter and any(torch.isnan(p).any() for p in ours.parameters()):
         return ["a weight of the saved model is NaN"], float("inf")
     with torch.no_grad():
@@ -270,7 +310,7 @@ def run(program, folder, family, task_name, method):
     make_model(case, task, folder / "model")
     adapter = folder / "adapter" if method == "lora" else None
     if adapter:
-        make_adapter(case, folder / "model", adapter)
+        make_adapter(case, task, folder / "model", adapter)
     generator = torch.Generator().manual_seed(SEED + 3)
     batch = [sample(case, task, i, generator) for i in range(BATCH)]
     rows = [sample(case, task, i, generator) for i in range(STEP_ROWS * DISTINCT_STEPS)]
@@ -278,7 +318,7 @@ def run(program, folder, family, task_name, method):
     write_json(folder / "batch.json", {"samples": batch})
     (folder / "train.jsonl").write_text("".join(json.dumps(row(case, task, one)) + "\n" for one in rows))
 
-    model = load(folder / "model", adapter)
+    model = load(task, folder / "model", adapter)
     expected, loss = dump(model, task, batch)
     save_file(expected, folder / "expected.safetensors")
     reference = load_file(folder / "expected.safetensors")
@@ -287,12 +327,12 @@ def run(program, folder, family, task_name, method):
     messages, worst = compare_fp32(without_key_biases(tensors), without_key_biases(reference))
     messages += compare_losses([our_loss], [loss])[0]
     step_messages, worst_step = compare_falling_losses(our_losses(program, recipe), train(model, task, rows))
-    saved_messages, saved = check_saved(folder, adapter, model, batch)
+    saved_messages, saved = check_saved(task, folder, adapter, model, batch)
     messages += step_messages + saved_messages
     summary = f"tensors {worst:.1e}, step losses {worst_step:.1e}, saved {saved:.1e}"
     if case.name not in BF16_FAMILIES:
         return messages, summary
-    save_file(dump(load(folder / "model", adapter, torch.bfloat16), task, batch)[0], folder / "expected_bf16.safetensors")
+    save_file(dump(load(task, folder / "model", adapter, torch.bfloat16), task, batch)[0], folder / "expected_bf16.safetensors")
     in_bf16 = our_dump(program, folder, write_recipe(case, task, folder, method, "bf16"))[0]
     bf16_messages, ratio = compare_bf16(in_bf16, load_file(folder / "expected_bf16.safetensors"), reference)
     return messages + bf16_messages, f"{summary}, bf16 {ratio:.2f} of transformers'"

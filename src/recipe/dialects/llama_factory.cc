@@ -215,6 +215,7 @@ void combine_llama_factory(Layer& layer) {
     }
     return;
   }
+  if (task != nullptr && task->text == "reward") layer.emit_default("reward.head", "value");
   if (name == nullptr) {
     layer.emit_default("data.template", "auto");
     return;

@@ -199,12 +199,14 @@ def rate(run, case):
 
 def register_peak(arguments, case):
     """FLOP/s of the registers; None where bench/matmul_bench is not there or has no such kernel."""
-    kernel = "avx2-f32" if case["avx2"] else "avx512-bf16"
     if not arguments.peak or not pathlib.Path(arguments.peak).exists():
         return None
-    text = subprocess.run([arguments.peak, str(os.cpu_count()), kernel], capture_output=True, text=True).stdout
-    found = re.search(r"register peak (\d+)", text)
-    return float(found[1]) * 1e9 if found else None
+    for kernel in ["avx2-f32"] if case["avx2"] else ["amx-bf16", "avx512-bf16"]:
+        text = subprocess.run([arguments.peak, str(os.cpu_count()), kernel], capture_output=True, text=True).stdout
+        found = re.search(r"register peak (\d+)", text)
+        if found:
+            return float(found[1]) * 1e9
+    return None
 
 
 def summary(runs, case):

@@ -120,7 +120,8 @@ TensorId ModelBuilder::deciding(TensorId x, const std::string& scope, const std:
 }
 
 TensorId ModelBuilder::attend_to_sequences(Attrs& attrs) const {
-  attrs["causal"] = attrs["window"] = int64_t{0};
+  attrs["causal"] = int64_t{0};
+  attrs["window"] = int64_t{0};
   attrs["length"] = int64_t{1};
   attrs["keys_of"] = int64_t{kFirstAxis};
   attrs["key_length"] = shape_.length;

@@ -29,7 +29,7 @@ Quantity quantity(const std::string& name, const PlanInput& input) {
     return {"micro-batch", "batch.micro", "sequences", experiment.effective_batch,
             "it is the effective batch"};
   if (name != "length") throw UsageError("--max: '" + name + "' is not one of length, micro_batch");
-  if (experiment.model.linear_attention)
+  if (experiment.model.linear_attention || experiment.model.encoder_decoder)
     return {"length", "data.max_length", "tokens", kLongestLookedAt, "no longer ones are looked at"};
   return {"length", "data.max_length", "tokens", experiment.model.max_positions,
           "the model knows no more positions"};

@@ -61,6 +61,7 @@ parity: build setup-parity
 	$(PARITY_PYTHON) -m tests.parity.optimizers --tool build/src/ops_cpu/plimsoll_optimizer_tool
 	$(PARITY_PYTHON) -m tests.parity.templates --tool build/src/template/plimsoll_template_tool
 	$(PARITY_PYTHON) scripts/parity_tokenizer.py $(PARITY_TOKENIZERS)
+	$(PARITY_PYTHON) -m tests.parity.vocabularies --tool build/src/text/plimsoll_tokenize_tool
 	cmake --build build --target plimsoll_bleu_tool
 	$(PARITY_PYTHON) scripts/parity_bleu.py build/src/text/plimsoll_bleu_tool
 

@@ -8,6 +8,7 @@
 #include "text/text_error.h"
 #include "text/tokenizer_parts.h"
 #include "text/utf8.h"
+#include "text/vocabulary_files.h"
 #include "text/word_cache.h"
 
 namespace plimsoll {
@@ -27,6 +28,7 @@ size_t most_normal_bytes(size_t bytes) { return std::min((size_t{1} << 20) + 64 
 Tokenizer::Tokenizer(std::shared_ptr<const Parts> parts) : parts_(std::move(parts)) {}
 
 Tokenizer Tokenizer::from_file(const fs::path& file) {
+  if (is_vocabulary(file)) return Tokenizer(std::make_shared<const Parts>(make_parts(read_vocabulary(file))));
   const std::string text = read_regular(file, kLargestFile);
   return file.extension() == ".model" ? from_sentence_piece(text, file.string())
                                       : from_json(text, file.string());
@@ -43,6 +45,8 @@ Tokenizer Tokenizer::from_sentence_piece(std::string_view model, std::string_vie
 std::optional<fs::path> Tokenizer::find_file(const fs::path& folder) {
   for (const char* name : {"tokenizer.json", "tokenizer.model", "spiece.model", "sentencepiece.bpe.model"})
     if (fs::exists(folder / name)) return folder / name;
+  for (const char* name : {"vocab.txt", "vocab.json"})
+    if (fs::exists(folder / name) && is_vocabulary(folder / name)) return folder / name;
   return std::nullopt;
 }
 
@@ -162,9 +166,10 @@ int64_t Tokenizer::estimated_bytes(const std::filesystem::path& file) {
   const auto size = std::filesystem::file_size(file, error);
   if (error) throw UsageError(file.string() + ": " + error.message());
   // Measured for JSON: 0.6 to 2.1 bytes of tables per byte of file, the more the fewer pieces (hash tables
-  // are powers of two). A SentencePiece model says it in a tenth: 5 to 14. 2 MiB hold the word cache, the
-  // Unicode tables and small files.
-  const int64_t tenths = file.extension() == ".model" ? 180 : 27;
+  // are powers of two). A SentencePiece model, or a list of words, says it in a tenth: 5 to 14. 2 MiB hold
+  // the word cache, the Unicode tables and small files.
+  const bool bare = file.extension() == ".model" || file.extension() == ".txt";
+  const int64_t tenths = bare ? 180 : 27;
   return static_cast<int64_t>(size) * tenths / 10 + (int64_t{2} << 20);
 }
 

@@ -26,13 +26,13 @@ class TokenSink;
 
 class Tokenizer {
  public:
-  // A tokenizer.json, or, named *.model, a SentencePiece model. Throws UsageError for what is not supported,
-  // DamagedError for a file that contradicts itself.
+  // A tokenizer.json; named *.model, a SentencePiece model; a vocabulary (text/vocabulary_files.h). Throws
+  // UsageError for what is not supported, DamagedError for a file that contradicts itself.
   static Tokenizer from_file(const std::filesystem::path& file);
   // `where` names the text in errors.
   static Tokenizer from_json(std::string_view json, std::string_view where);
   static Tokenizer from_sentence_piece(std::string_view model, std::string_view where);
-  // The tokenizer file of a model folder: tokenizer.json before a SentencePiece model; none if it has none.
+  // The tokenizer file of a model folder: tokenizer.json, else a SentencePiece model, else a vocabulary.
   static std::optional<std::filesystem::path> find_file(const std::filesystem::path& folder);
 
   // Bytes that are no UTF-8 count as U+FFFD, as with Python's errors="replace". Time is linear in the text

@@ -13,6 +13,8 @@ WAYS = {
     "dora": {"r": 4, "dora": True, "dropout": 0.1, "neftune_alpha": 5},
     "pissa": {"r": 4, "init": "pissa_niter_4", "rank_pattern": {"v_proj": 2}},
     "olora": {"r": 4, "init": "olora"},
+    "table_and_head": {"r": 4, "targets": ["embed_tokens", "lm_head", "q_proj"], "dropout": 0.1},
+    "qlora_table": {"type": "qlora", "r": 4, "targets": ["all-linear", "embed_tokens", "lm_head"]},
     "qdora": {"type": "qlora", "r": 4, "dora": True},
 }
 
@@ -69,7 +71,7 @@ class Adapters(CommandTest):
 
     def test_a_merged_folder_has_the_losses_of_the_adapter_over_its_base(self):
         rows = ["--data", ROOT / "demo/data/reverse/train.parquet", "--limit", 40, "--max-length", 32, "--json"]
-        for name in ("patterns", "layers", "saved", "dora", "pissa", "olora"):
+        for name in ("patterns", "layers", "saved", "dora", "pissa", "olora", "table_and_head"):
             with self.subTest(name):
                 out = self.trained(name, WAYS[name])[1]
                 merged = self.folder / f"{name}-merged"
@@ -102,6 +104,20 @@ class Adapters(CommandTest):
         self.assertLess(lines(again / "metrics.jsonl")[0]["loss"], lines(dora / "metrics.jsonl")[0]["loss"])
         self.assertIn("use_dora", output("inspect", dora))
 
+    def test_an_adapter_of_the_embedding_is_saved_as_peft_has_it(self):
+        shapes = shapes_in(self.trained("table_and_head", WAYS["table_and_head"])[1] / "adapter_model.safetensors")
+        vocabulary, width = shapes_in(self.run_folder / "model.safetensors")["model.embed_tokens.weight"]
+        prefix = "base_model.model."
+        self.assertEqual(shapes[prefix + "model.embed_tokens.lora_embedding_A"], [4, vocabulary])
+        self.assertEqual(shapes[prefix + "model.embed_tokens.lora_embedding_B"], [width, 4])
+        self.assertEqual(shapes[prefix + "lm_head.lora_B.weight"], [vocabulary, 4])
+
+    def test_nothing_is_said_to_ask_an_adapter_over_random_weights(self):
+        told = run("train", self.recipe("random", {"r": 2}, init="random")[0])
+        said = told.stdout + told.stderr
+        self.assertNotIn("next       plimsoll generate", said)
+        self.assertIn("the base of this adapter was random", said)
+
     def test_what_names_nothing_is_refused(self):
         for method, told in (({"layers": [99]}, "method.layers: no linear layer that is adapted has the number 99"),
                              ({"modules_to_save": ["pooler"]}, "method.modules_to_save: 'pooler' names no module"),
@@ -110,6 +126,10 @@ class Adapters(CommandTest):
                              ({"init": "svd"}, "method.init: expected lora, pissa"),
                              ({"init": "pissa", "type": "qlora"}, "method.init: pissa takes a part out of the weights"),
                              ({"init": "olora", "dora": True}, "method.init: olora beside method.dora"),
+                             ({"dora": True, "targets": ["lm_head"]}, "method.dora: is of linear layers below the output head"),
+                             ({"init": "pissa", "targets": ["embed_tokens"]}, "method.init: is of linear layers"),
+                             ({"loraplus_ratio": 4, "targets": ["embed_tokens"]}, "method.targets names an embedding"),
+                             ({"targets": ["score"]}, "method.targets: 'score' names no linear layer or embedding"),
                              ({"init": "olora", "r": 200}, "has no part of rank 200 to begin with"),
                              ({"type": "full", "dora": True}, "method.dora")):
             with self.subTest(told):
@@ -124,13 +144,14 @@ class Adapters(CommandTest):
         rows = str(ROOT / "demo/data/reverse/train.parquet")
         theirs = self.folder / "theirs.yaml"
         theirs.write_text(f"base_model: {self.run_folder}\ndatasets: [{{path: {rows}, type: alpaca}}]\nadapter: lora\nlora_r: 4\n"
-                          "lora_alpha: 8\nlora_target_linear: true\npeft_use_dora: true\nloraplus_lr_ratio: 16\n"
+                          "lora_alpha: 8\nlora_target_linear: true\nlora_target_modules: [embed_tokens]\npeft_use_dora: true\nloraplus_lr_ratio: 16\n"
                           "neftune_noise_alpha: 5\nlora_modules_to_save: [embed_tokens, lm_head]\n"
                           "peft_layers_to_transform: [0, 1]\n")
         ours = json.loads(run("recipe", theirs, "--json").stdout)["recipe"]["method"]
-        self.assertEqual({key: ours[key] for key in ("dora", "loraplus_ratio", "neftune_alpha", "modules_to_save", "layers")},
+        self.assertEqual({key: ours[key] for key in ("dora", "loraplus_ratio", "neftune_alpha", "modules_to_save", "layers", "targets")},
                          {"dora": True, "loraplus_ratio": 16, "neftune_alpha": 5,
-                          "modules_to_save": ["embed_tokens", "lm_head"], "layers": [0, 1]})
+                          "modules_to_save": ["embed_tokens", "lm_head"], "layers": [0, 1],
+                          "targets": ["all-linear", "embed_tokens"]})
 
 
 if __name__ == "__main__":

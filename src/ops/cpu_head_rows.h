@@ -14,8 +14,9 @@
 
 namespace plimsoll {
 
-// For element type T; x, weight and labels are inputs 0 to 2. With neither d_x nor d_weight it computes
-// losses only. `TokenOf(label)`: the token that a label asks for, negative where it asks for none.
+// For element type T; x, weight and labels are inputs 0 to 2, an adapter's where head_operands() says.
+// Without gradients it computes losses only. `TokenOf(label)`: the token that a label asks for, negative
+// where it asks for none.
 template <class T, int32_t (*TokenOf)(int32_t label)>
 class HeadRows {
  public:
@@ -23,13 +24,10 @@ class HeadRows {
       : x_(b.input<T>(0)),
         weight_(b.input<T>(1)),
         labels_(b.input<int32_t>(2)),
-        d_x_(b.output<T>(head_outputs(b.op()).d_x)),
-        d_weight_(b.output(head_outputs(b.op()).d_weight)),
+        d_x_(b.output<T>(head_operands(b.op()).d_x)),
         tokens_(b.input_tensor(0).shape[0]),
         hidden_(b.input_tensor(0).shape[1]),
         vocab_(b.input_tensor(1).shape[0]),
-        d_weight_bytes_(d_weight_ == nullptr ? 0 : b.output_tensor(head_outputs(b.op()).d_weight).bytes()),
-        overwriter_(d_weight_ == nullptr ? 1 : b.op().attr_int("accumulate")),
         threads_(b.settings().threads),
         kernel_(pick<CrossEntropyRows<T>>(b.settings().isa, avx2::cross_entropy_rows,
                                           avx512::cross_entropy_rows, avx512_bf16::cross_entropy_rows)) {
@@ -40,7 +38,22 @@ class HeadRows {
     };
     logits_product_ = make(products.logits);
     if (products.d_x) d_x_product_ = make(*products.d_x);
-    if (products.d_w) d_weight_product_ = make(*products.d_w);
+    const auto weight_gradient = [&](const std::optional<MatmulShape>& shape, size_t output) {
+      if (!shape) return WeightGradient{};
+      return WeightGradient{b.output(output), b.output_tensor(output).bytes(), make(*shape)};
+    };
+    const HeadOperands at = head_operands(b.op());
+    d_weight_ = weight_gradient(products.d_w, at.d_weight);
+    if (products.d_w || products.d_b) overwriter_ = b.op().attr_int("accumulate");
+    if (!products.low_rank) return;
+    adapter_ = {.t = b.input<T>(at.t),
+                .b = b.input<T>(at.b),
+                .d_t = b.output<T>(at.d_t),
+                .rank = b.input_tensor(at.t).shape[1],
+                .scale = static_cast<float>(b.op().attr_float("scale")),
+                .product = make(*products.low_rank),
+                .d_t_product = products.d_t ? make(*products.d_t) : nullptr,
+                .d_b = weight_gradient(products.d_b, at.d_b)};
   }
 
   // Every labelled row once, in order: `before` sees a chunk's row numbers ahead of its products and may fill
@@ -51,8 +64,12 @@ class HeadRows {
   int64_t run(const double* step, float scale, Before before, After after) const {
     const int64_t labelled = find_rows();
     if (d_x_ != nullptr) parallel_clear(d_x_, tokens_ * hidden_ * int64_t{sizeof(T)}, threads_);
-    bool overwrite = d_weight_ != nullptr && overwrites(overwriter_, step);
-    if (overwrite && labelled == 0) parallel_clear(d_weight_, d_weight_bytes_, threads_);
+    bool overwrite = sums_gradients() && overwrites(overwriter_, step);
+    if (adapter_.d_t != nullptr)
+      parallel_clear(adapter_.d_t, tokens_ * adapter_.rank * int64_t{sizeof(T)}, threads_);
+    if (overwrite && labelled == 0)
+      for (const WeightGradient* gradient : {&d_weight_, &adapter_.d_b})
+        if (gradient->to != nullptr) parallel_clear(gradient->to, gradient->bytes, threads_);
     for (int64_t at = 0; at < labelled; at += chunk_) {
       const int64_t count = std::min(chunk_, labelled - at);
       before(rows_ + at, count);
@@ -65,6 +82,23 @@ class HeadRows {
   [[nodiscard]] float* scales() const { return scales_; }
 
  private:
+  struct WeightGradient {
+    void* to = nullptr;
+    int64_t bytes = 0;
+    std::shared_ptr<const Matmul> product;
+  };
+  struct Adapter {
+    const T* t = nullptr;
+    const T* b = nullptr;
+    T* d_t = nullptr;
+    int64_t rank = 0;
+    float scale = 1.0F;
+    std::shared_ptr<const Matmul> product, d_t_product;
+    WeightGradient d_b;
+  };
+
+  [[nodiscard]] bool sums_gradients() const { return d_weight_.to != nullptr || adapter_.d_b.to != nullptr; }
+
   void place_parts(const CpuBinding& b) {
     const CrossEntropyLayout layout = cross_entropy_layout(b.graph(), b.op());
     std::byte* const base = b.scratch();
@@ -76,6 +110,8 @@ class HeadRows {
     chunk_x_ = reinterpret_cast<T*>(base + layout.x);
     logits_ = reinterpret_cast<T*>(base + layout.logits);
     chunk_d_x_ = reinterpret_cast<T*>(base + layout.d_x);
+    chunk_t_ = reinterpret_cast<T*>(base + layout.t);
+    chunk_d_t_ = reinterpret_cast<T*>(base + layout.d_t);
     matmul_scratch_ = base + layout.matmul;
   }
 
@@ -95,17 +131,20 @@ class HeadRows {
     gather(rows, count);
     logits_product_->run(
         {.a = chunk_x_, .b = weight_, .c = logits_, .live = count, .scratch = matmul_scratch_});
+    if (adapter_.product != nullptr) add_low_rank(rows, count);
     kernel_({.logits = logits_,
              .labels = chunk_labels_,
              .losses = losses_,
              .rows = count,
              .vocab = vocab_,
-             .gradient = d_x_ != nullptr || d_weight_ != nullptr,
+             .gradient = d_x_ != nullptr || adapter_.d_t != nullptr || sums_gradients(),
              .scale = scale,
              .scales = scales_,
              .threads = threads_});
     if (d_x_ != nullptr) run_d_x(rows, count);
-    if (d_weight_ != nullptr) run_d_weight(count, overwrite);
+    if (adapter_.d_t != nullptr) run_d_t(rows, count);
+    if (d_weight_.to != nullptr) run_d_weight(d_weight_, chunk_x_, 1.0F, count, overwrite);
+    if (adapter_.d_b.to != nullptr) run_d_weight(adapter_.d_b, chunk_t_, adapter_.scale, count, overwrite);
   }
 
   void gather(const int32_t* rows, int64_t count) const {
@@ -122,27 +161,55 @@ class HeadRows {
       std::memcpy(d_x_ + rows[i] * hidden_, chunk_d_x_ + i * hidden_, row_bytes());
   }
 
-  void run_d_weight(int64_t count, bool overwrite) const {
-    d_weight_product_->run({.a = logits_,
-                            .b = chunk_x_,
-                            .c = d_weight_,
-                            .live = count,
-                            .accumulate = !overwrite,
-                            .scratch = matmul_scratch_});
+  void add_low_rank(const int32_t* rows, int64_t count) const {
+    for (int64_t i = 0; i < count; ++i)
+      std::memcpy(chunk_t_ + i * adapter_.rank, adapter_.t + rows[i] * adapter_.rank, rank_bytes());
+    adapter_.product->run({.a = chunk_t_,
+                           .b = adapter_.b,
+                           .c = logits_,
+                           .live = count,
+                           .accumulate = true,
+                           .alpha = adapter_.scale,
+                           .scratch = matmul_scratch_});
+  }
+
+  void run_d_t(const int32_t* rows, int64_t count) const {
+    adapter_.d_t_product->run({.a = logits_,
+                               .b = adapter_.b,
+                               .c = chunk_d_t_,
+                               .live = count,
+                               .alpha = adapter_.scale,
+                               .scratch = matmul_scratch_});
+    for (int64_t i = 0; i < count; ++i)
+      std::memcpy(adapter_.d_t + rows[i] * adapter_.rank, chunk_d_t_ + i * adapter_.rank, rank_bytes());
+  }
+
+  // Adds scale * d_logits^T x; `x` has the chunk's rows.
+  void run_d_weight(const WeightGradient& gradient, const T* x, float scale, int64_t count,
+                    bool overwrite) const {
+    gradient.product->run({.a = logits_,
+                           .b = x,
+                           .c = gradient.to,
+                           .live = count,
+                           .accumulate = !overwrite,
+                           .alpha = scale,
+                           .scratch = matmul_scratch_});
   }
 
   [[nodiscard]] size_t row_bytes() const { return static_cast<size_t>(hidden_) * sizeof(T); }
+  [[nodiscard]] size_t rank_bytes() const { return static_cast<size_t>(adapter_.rank) * sizeof(T); }
 
   const T* x_;
   const T* weight_;
   const int32_t* labels_;
   T* d_x_;
-  void* d_weight_;
-  int64_t tokens_, hidden_, vocab_, d_weight_bytes_;
-  int64_t overwriter_;  // 0: this op is the gradient's first writer
+  WeightGradient d_weight_;
+  Adapter adapter_;  // without a product: there is none
+  int64_t tokens_, hidden_, vocab_;
+  int64_t overwriter_ = 1;  // 0: this op is the gradients' first writer
   int threads_;
   Kernel<CrossEntropyRows<T>> kernel_;
-  std::shared_ptr<const Matmul> logits_product_, d_x_product_, d_weight_product_;
+  std::shared_ptr<const Matmul> logits_product_, d_x_product_;
   // Parts of the workspace.
   int64_t chunk_ = 0;
   int32_t* rows_ = nullptr;
@@ -152,6 +219,8 @@ class HeadRows {
   T* chunk_x_ = nullptr;
   T* logits_ = nullptr;
   T* chunk_d_x_ = nullptr;
+  T* chunk_t_ = nullptr;
+  T* chunk_d_t_ = nullptr;
   std::byte* matmul_scratch_ = nullptr;
 };
 

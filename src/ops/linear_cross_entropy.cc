@@ -10,37 +10,26 @@
 namespace plimsoll {
 namespace {
 
-// x [T, H], weight [V, H], labels [T], step -> loss f64 [2]
+// x [T, H], weight [V, H], labels [T], step, t [T, r]?, b [V, r]? -> loss f64 [2]
 std::vector<OutputSpec> infer(const Graph& g, const Op& op) {
-  require(input_tensor(g, op, 0).shape[1] == input_tensor(g, op, 1).shape[1], g, op,
-          "linear_cross_entropy: shapes");
-  require(input_tensor(g, op, 0).dtype == input_tensor(g, op, 1).dtype, g, op,
-          "linear_cross_entropy: x and weight differ in type");
+  require_head(g, op);
   return {{"", {2}, DType::f64}};
 }
 
-// the same -> loss, d_x [T, H]?, gradient [V, H]?
+// the same -> loss, d_x [T, H]?, gradient [V, H]?; with an adapter d_t [T, r]?, gradient [V, r]?
 std::vector<OutputSpec> infer_grad(const Graph& g, const Op& op) {
-  const Tensor& x = input_tensor(g, op, 0);
-  return {{"", {2}, DType::f64},
-          {"", x.shape, x.dtype},
-          {".grad", input_tensor(g, op, 1).shape, gradient_dtype(g, op, 2)}};
+  std::vector<OutputSpec> specs = head_gradients(g, op);
+  specs.insert(specs.begin(), {"", {2}, DType::f64});
+  return specs;
 }
 
 void gradient(GradientContext& ctx, const Op& op) {
-  const TensorId x = op.inputs[0];
-  TensorId weight_gradient = kNoTensor;
-  Attrs attrs = op.attrs;
-  attrs["accumulate"] = int64_t{0};
-  if (ctx.wants(op.inputs[1])) {
-    const auto target = ctx.weight_gradient(op.inputs[1]);
-    weight_gradient = target.tensor;
-    attrs["accumulate"] = target.accumulate;
-  }
-  const auto out = ctx.emit(OpKind::linear_cross_entropy_grad, op.inputs, attrs,
-                            {op.outputs[0], ctx.wants(x) ? kNewTensor : kNoTensor, weight_gradient},
-                            "d_" + ctx.graph().tensor(x).name);
+  const TensorId x = op.inputs[0], t = op.input(head_operands(op).t);
+  auto [attrs, outputs] = begin_head_gradient(ctx, op, {op.outputs[0]});
+  const auto out = ctx.emit(OpKind::linear_cross_entropy_grad, op.inputs, std::move(attrs),
+                            std::move(outputs), "d_" + ctx.graph().tensor(x).name);
   if (ctx.wants(x)) ctx.set_gradient(x, out[1]);
+  if (ctx.wants(t)) ctx.set_gradient(t, out[3]);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "ops/linear_cross_entropy_layout.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "graph/op_kind.h"
 #include "ops/rule.h"
@@ -14,15 +15,60 @@ int64_t chunk_of(const Graph& g, const Op& op) {
 
 }  // namespace
 
-HeadOutputs head_outputs(const Op& op) {
+HeadOperands head_operands(const Op& op) {
   switch (op.kind) {
     case OpKind::linear_cross_entropy_grad:
-      return {1, 2};
+      return {.d_x = 1, .d_weight = 2, .d_t = 3, .d_b = 4};
     case OpKind::linear_log_prob_grad:
-      return {0, 1};
+      return {.t = 6, .b = 7, .d_x = 0, .d_weight = 1, .d_t = 2, .d_b = 3};
     default:
       return {};
   }
+}
+
+bool has_adapter(const Op& op) { return op.has_input(head_operands(op).t); }
+
+void require_head(const Graph& g, const Op& op) {
+  const Tensor& x = input_tensor(g, op, 0);
+  const Tensor& weight = input_tensor(g, op, 1);
+  require(x.shape[1] == weight.shape[1], g, op, "the output head: shapes");
+  require(x.dtype == weight.dtype, g, op, "the output head: x and weight differ in type");
+  if (!has_adapter(op)) return;
+  const Tensor& t = input_tensor(g, op, head_operands(op).t);
+  const Tensor& b = input_tensor(g, op, head_operands(op).b);
+  require(t.shape == Shape{x.shape[0], b.shape[1]} && b.shape[0] == weight.shape[0], g, op,
+          "the output head: shapes of its adapter");
+  require(t.dtype == x.dtype && b.dtype == x.dtype, g, op, "the output head: the type of its adapter");
+}
+
+std::vector<OutputSpec> head_gradients(const Graph& g, const Op& op) {
+  const HeadOperands at = head_operands(op);
+  const Tensor& x = input_tensor(g, op, 0);
+  std::vector<OutputSpec> specs = {
+      {"", x.shape, x.dtype}, {".grad", input_tensor(g, op, 1).shape, gradient_dtype(g, op, at.d_weight)}};
+  if (!has_adapter(op)) return specs;
+  const Tensor& t = input_tensor(g, op, at.t);
+  specs.push_back({".t", t.shape, t.dtype});
+  specs.push_back({".b.grad", input_tensor(g, op, at.b).shape, gradient_dtype(g, op, at.d_b)});
+  return specs;
+}
+
+HeadGradient begin_head_gradient(GradientContext& ctx, const Op& op, Operands first) {
+  HeadGradient made{op.attrs, std::move(first)};
+  made.attrs["accumulate"] = int64_t{0};
+  const auto add = [&](TensorId weight) {
+    if (!ctx.wants(weight)) return made.outputs.push_back(kNoTensor);
+    const auto target = ctx.weight_gradient(weight);
+    made.outputs.push_back(target.tensor);
+    made.attrs["accumulate"] = target.accumulate;
+  };
+  const auto add_new = [&](TensorId of) { made.outputs.push_back(ctx.wants(of) ? kNewTensor : kNoTensor); };
+  add_new(op.inputs[0]);
+  add(op.inputs[1]);
+  if (!has_adapter(op)) return made;
+  add_new(op.inputs[head_operands(op).t]);
+  add(op.inputs[head_operands(op).b]);
+  return made;
 }
 
 CrossEntropyProducts cross_entropy_products(const Graph& g, const Op& op) {
@@ -33,13 +79,31 @@ CrossEntropyProducts cross_entropy_products(const Graph& g, const Op& op) {
   const DType type = weight.dtype;
   CrossEntropyProducts products;
   products.logits = {chunk, vocab, hidden, type, type, type, false, true};
-  const HeadOutputs outputs = head_outputs(op);
-  if (op.has_output(outputs.d_x))
-    products.d_x = MatmulShape{chunk, hidden, vocab, type, type, type, false, false};
-  if (op.has_output(outputs.d_weight))
-    products.d_w = MatmulShape{vocab, hidden, chunk, type, type, g.tensor(op.output(outputs.d_weight)).dtype,
-                               true,  false};
+  const HeadOperands at = head_operands(op);
+  if (op.has_output(at.d_x)) products.d_x = MatmulShape{chunk, hidden, vocab, type, type, type, false, false};
+  const auto of_weight = [&](size_t output, int64_t width) {
+    return MatmulShape{vocab, width, chunk, type, type, g.tensor(op.output(output)).dtype, true, false};
+  };
+  if (op.has_output(at.d_weight)) products.d_w = of_weight(at.d_weight, hidden);
+  if (!has_adapter(op)) return products;
+  const int64_t rank = input_tensor(g, op, at.b).shape[1];
+  products.low_rank = MatmulShape{chunk, vocab, rank, type, type, type, false, true};
+  if (op.has_output(at.d_t)) products.d_t = MatmulShape{chunk, rank, vocab, type, type, type, false, false};
+  if (op.has_output(at.d_b)) products.d_b = of_weight(at.d_b, rank);
   return products;
+}
+
+std::vector<Product> all_products(const CrossEntropyProducts& products) {
+  std::vector<Product> all = {{products.logits}};
+  const auto add = [&](const std::optional<MatmulShape>& shape, bool adds) {
+    if (shape) all.push_back({*shape, adds});
+  };
+  add(products.low_rank, true);
+  add(products.d_x, false);
+  add(products.d_w, true);
+  add(products.d_t, false);
+  add(products.d_b, true);
+  return all;
 }
 
 CrossEntropyLayout cross_entropy_layout(const Graph& g, const Op& op) {
@@ -59,16 +123,19 @@ CrossEntropyLayout cross_entropy_layout(const Graph& g, const Op& op) {
   layout.scales = part(op.kind == OpKind::linear_log_prob_grad ? layout.chunk * int64_t{sizeof(float)} : 0);
   layout.x = part(layout.chunk * x.shape[1] * element);
   layout.logits = part(layout.chunk * input_tensor(g, op, 1).shape[0] * element);
-  layout.d_x = part(op.has_output(head_outputs(op).d_x) ? layout.chunk * x.shape[1] * element : 0);
+  layout.d_x = part(op.has_output(head_operands(op).d_x) ? layout.chunk * x.shape[1] * element : 0);
+  const int64_t low_rank =
+      has_adapter(op) ? layout.chunk * input_tensor(g, op, head_operands(op).t).shape[1] * element : 0;
+  layout.t = part(low_rank);
+  layout.d_t = part(op.has_output(head_operands(op).d_t) ? low_rank : 0);
   layout.matmul = end;
   return layout;
 }
 
 int64_t head_scratch(const Graph& g, const Op& op, const DeviceDescription& device) {
-  const CrossEntropyProducts products = cross_entropy_products(g, op);
-  int64_t matmul = device.matmul_scratch_bytes(products.logits);
-  if (products.d_x) matmul = std::max(matmul, device.matmul_scratch_bytes(*products.d_x));
-  if (products.d_w) matmul = std::max(matmul, device.matmul_scratch_bytes(*products.d_w));
+  int64_t matmul = 0;
+  for (const Product& product : all_products(cross_entropy_products(g, op)))
+    matmul = std::max(matmul, device.matmul_scratch_bytes(product.shape));
   return cross_entropy_layout(g, op).matmul + matmul;
 }
 
@@ -78,28 +145,28 @@ Work head_work(const Graph& g, const Op& op) {
   const Tensor& x = input_tensor(g, op, 0);
   const int64_t logits = x.shape[0] * input_tensor(g, op, 1).shape[0];
   const auto bytes = static_cast<double>(3 * logits * size_of(x.dtype));
-  Work work{.products = {{products.logits}},
-            .rows = x.shape[0],
-            .rows_at_a_time = products.logits.m,
-            .amount = bytes,
-            .at = bytes,
-            .dtype = x.dtype};
-  if (products.d_x) work.products.push_back({*products.d_x});
-  if (products.d_w) work.products.push_back({*products.d_w, true});
-  return work;
+  return {.products = all_products(products),
+          .rows = x.shape[0],
+          .rows_at_a_time = products.logits.m,
+          .amount = bytes,
+          .at = bytes,
+          .dtype = x.dtype};
 }
 
 Cost head_cost(const Graph& g, const Op& op) {
-  const CrossEntropyProducts which = cross_entropy_products(g, op);
-  const double products = 1.0 + (which.d_x ? 1.0 : 0.0) + (which.d_w ? 1.0 : 0.0);
   const Tensor& x = input_tensor(g, op, 0);
-  const int64_t vocab = input_tensor(g, op, 1).shape[0];
   const auto rows = static_cast<double>(x.shape[0]);
-  const auto weights = static_cast<double>(vocab * x.shape[1]);
   const double chunks = rows / static_cast<double>(chunk_of(g, op));
   const auto element = static_cast<double>(size_of(x.dtype));
-  return {2.0 * products * rows * weights,
-          products * chunks * weights * element + 3.0 * rows * static_cast<double>(vocab) * element};
+  const auto vocab = static_cast<double>(input_tensor(g, op, 1).shape[0]);
+  Cost cost{0, 3.0 * rows * vocab * element};
+  for (const auto& [shape, adds] : all_products(cross_entropy_products(g, op))) {
+    const double of_a_row = static_cast<double>(shape.m) * static_cast<double>(shape.n) *
+                            static_cast<double>(shape.k) / static_cast<double>(chunk_of(g, op));
+    cost.flops += 2.0 * rows * of_a_row;
+    cost.bytes += chunks * of_a_row * element;
+  }
+  return cost;
 }
 
 }  // namespace plimsoll

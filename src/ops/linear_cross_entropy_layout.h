@@ -10,17 +10,23 @@
 
 namespace plimsoll {
 
-// The numbers of an op's outputs; kNoOutput where its kind has none.
-inline constexpr size_t kNoOutput = 1000;
-struct HeadOutputs {
-  size_t d_x = kNoOutput, d_weight = kNoOutput;
+// The numbers of an op's operands; kNoOperand where its kind has none. `t` [T, r] and `b` [V, r], which are
+// there or not, are an adapter's: logits are x W^T + scale * t b^T, scale being an attribute.
+inline constexpr size_t kNoOperand = 1000;
+struct HeadOperands {
+  size_t t = 4, b = 5;
+  size_t d_x = kNoOperand, d_weight = kNoOperand, d_t = kNoOperand, d_b = kNoOperand;
 };
-HeadOutputs head_outputs(const Op& op);
+HeadOperands head_operands(const Op& op);
+bool has_adapter(const Op& op);
 
 struct CrossEntropyProducts {
-  MatmulShape logits;              // x W^T of a chunk
-  std::optional<MatmulShape> d_x;  // d_logits W, where the gradient of x is wanted
-  std::optional<MatmulShape> d_w;  // d_logits^T x, where the weight's gradient is wanted
+  MatmulShape logits;                   // x W^T of a chunk
+  std::optional<MatmulShape> d_x;       // d_logits W, where the gradient of x is wanted
+  std::optional<MatmulShape> d_w;       // d_logits^T x, where the weight's gradient is wanted
+  std::optional<MatmulShape> low_rank;  // of an adapter: t b^T, added to the logits
+  std::optional<MatmulShape> d_t;       // d_logits b
+  std::optional<MatmulShape> d_b;       // d_logits^T t
 };
 
 CrossEntropyProducts cross_entropy_products(const Graph& graph, const Op& op);
@@ -35,10 +41,22 @@ struct CrossEntropyLayout {
   int64_t x = 0;       // [chunk, H], gathered
   int64_t logits = 0;  // [chunk, V], then their gradient
   int64_t d_x = 0;     // [chunk, H], where wanted
+  int64_t t = 0;       // [chunk, r] of an adapter, gathered
+  int64_t d_t = 0;     // [chunk, r], where wanted
   int64_t matmul = 0;  // workspace of the products, which is the rest
 };
 
 CrossEntropyLayout cross_entropy_layout(const Graph& graph, const Op& op);
+
+// Shapes and types of x, weight, t and b; and of the gradients, in the order of HeadOperands.
+void require_head(const Graph& graph, const Op& op);
+std::vector<OutputSpec> head_gradients(const Graph& graph, const Op& op);
+// Attributes of the gradient op, and its outputs: `first`, then those of the gradients.
+struct HeadGradient {
+  Attrs attrs;
+  Operands outputs;
+};
+HeadGradient begin_head_gradient(GradientContext& context, const Op& forward, Operands first);
 
 // What their rules say.
 Cost head_cost(const Graph& graph, const Op& op);

@@ -26,6 +26,12 @@ std::string with_gradients(int accumulate) {
          std::to_string(accumulate) + ", chunk=3} @h backward\n";
 }
 
+// With an adapter of rank 3.
+const char* const kAdapter =
+    "tensor t %[10,3] input\n"
+    "tensor b %[19,3] trainable\n"
+    "tensor g_b f32[19,3] gradient\n";
+
 // bf16 logits of size 10 have errors of 0.02 to 0.04, which go into the probabilities.
 constexpr double kSlack = 8;
 
@@ -68,6 +74,34 @@ constexpr double kSlack = 8;
          std::string(kInputs) +
          "loss, -, g = linear_cross_entropy_grad(x, w, labels, step) {accumulate=0, chunk=3} @h backward\n",
      .given = {{"labels", kLabels}},
+     .slack = kSlack},
+    {.name = "cross_entropy_of_an_adapted_head",
+     .body = "tensor x %[10,16] input\n"
+             "tensor w %[19,16] trainable\n"
+             "tensor labels i32[10] input\n"
+             "tensor t %[10,3] input\n"
+             "tensor b %[19,3] trainable\n"
+             "tensor loss f64[2] metric\n"
+             "loss = linear_cross_entropy(x, w, labels, step, t, b) {chunk=3, scale=2.0} @h forward\n",
+     .given = {{"labels", kLabels}},
+     .slack = kSlack},
+    {.name = "cross_entropy_grad_of_an_adapted_head",
+     .body = std::string(kInputs) + kAdapter +
+             "loss, d_x %[10,16], -, d_t %[10,3], g_b = linear_cross_entropy_grad(x, w, labels, step, t, b) "
+             "{accumulate=0, chunk=3, scale=2.0} @h backward\n",
+     .given = {{"labels", kLabels}},
+     .slack = kSlack},
+    {.name = "cross_entropy_grad_of_an_adapted_head_without_targets_clears",
+     .body = std::string(kInputs) + kAdapter +
+             "loss, d_x %[10,16], -, d_t %[10,3], g_b = linear_cross_entropy_grad(x, w, labels, step, t, b) "
+             "{accumulate=0, chunk=3, scale=2.0} @h backward\n",
+     .given = {{"labels", kNone}}},
+    {.name = "cross_entropy_grad_of_an_adapted_head_adds",
+     .body = std::string(kInputs) + kAdapter +
+             "loss, d_x %[10,16], -, -, g_b = linear_cross_entropy_grad(x, w, labels, step, t, b) "
+             "{accumulate=0, chunk=64, scale=0.5} @h backward\n",
+     .given = {{"labels", kLabels}},
+     .step = {{StepValue::first_micro_step, 0}},
      .slack = kSlack},
 });
 

@@ -12,40 +12,32 @@ namespace plimsoll {
 namespace {
 
 // x [T, H], weight [V, H], labels i32 [T], seq_starts i32 [B+1] -> sums of log-probabilities f32 [B, 2], and
-// numbers of tokens in them f32 [B, 2]. Where sequences are an axis of their own, attribute `rows_of` is the
-// axis of x.
+// numbers of tokens in them f32 [B, 2]; an adapter's t [T, r] and b [V, r] may follow. Where sequences are an
+// axis of their own, attribute `rows_of` is the axis of x.
 std::vector<OutputSpec> infer(const Graph& g, const Op& op) {
   const Tensor& x = input_tensor(g, op, 0);
-  const Tensor& weight = input_tensor(g, op, 1);
-  require(x.shape[1] == weight.shape[1] && x.dtype == weight.dtype, g, op, "linear_log_prob: shapes");
+  require_head(g, op);
   require(input_tensor(g, op, 2).shape[0] == x.shape[0], g, op, "linear_log_prob: a label for each row");
   const Shape sums = {input_tensor(g, op, 3).shape[0] - 1, kNumLogProbs};
   return {{"", sums, DType::f32}, {".tokens", sums, DType::f32}};
 }
 
-// the same, d_logps f32 [B, 2], step -> d_x [T, H]?, gradient [V, H]?
-std::vector<OutputSpec> infer_grad(const Graph& g, const Op& op) {
-  const Tensor& x = input_tensor(g, op, 0);
-  return {{"", x.shape, x.dtype}, {".grad", input_tensor(g, op, 1).shape, gradient_dtype(g, op, 1)}};
-}
+// x, weight, labels, seq_starts, d_logps f32 [B, 2], step, t?, b? -> d_x [T, H]?, gradient [V, H]?; with an
+// adapter d_t [T, r]?, gradient [V, r]?
+std::vector<OutputSpec> infer_grad(const Graph& g, const Op& op) { return head_gradients(g, op); }
 
 void gradient(GradientContext& ctx, const Op& op) {
-  const TensorId x = op.inputs[0];
-  Attrs attrs = op.attrs;
-  attrs["accumulate"] = int64_t{0};
-  TensorId weight_gradient = kNoTensor;
-  if (ctx.wants(op.inputs[1])) {
-    const auto target = ctx.weight_gradient(op.inputs[1]);
-    weight_gradient = target.tensor;
-    attrs["accumulate"] = target.accumulate;
+  const TensorId x = op.inputs[0], t = op.input(head_operands(op).t);
+  auto [attrs, outputs] = begin_head_gradient(ctx, op, {});
+  Operands inputs = {x, op.inputs[1], op.inputs[2], op.inputs[3], ctx.gradient_of(op.outputs[0]), ctx.step()};
+  if (has_adapter(op)) {
+    inputs.push_back(t);
+    inputs.push_back(op.inputs[head_operands(op).b]);
   }
-  Operands inputs = op.inputs;
-  inputs.push_back(ctx.gradient_of(op.outputs[0]));
-  inputs.push_back(ctx.step());
-  const auto out =
-      ctx.emit(OpKind::linear_log_prob_grad, std::move(inputs), std::move(attrs),
-               {ctx.wants(x) ? kNewTensor : kNoTensor, weight_gradient}, "d_" + ctx.graph().tensor(x).name);
+  const auto out = ctx.emit(OpKind::linear_log_prob_grad, std::move(inputs), std::move(attrs),
+                            std::move(outputs), "d_" + ctx.graph().tensor(x).name);
   if (ctx.wants(x)) ctx.add_gradient(x, out[0]);
+  if (ctx.wants(t)) ctx.add_gradient(t, out[2]);
 }
 
 }  // namespace

@@ -38,6 +38,22 @@ constexpr double kSlack = 8;
     {.name = "log_prob_without_labels",
      .body = std::string(kInputs) + kForward,
      .given = {{"labels", kNone}, {"starts", kStarts}}},
+    {.name = "log_prob_of_an_adapted_head",
+     .body = std::string(kInputs) +
+             "tensor t %[10,3] input\ntensor b %[19,3] trainable\n"
+             "logps f32[4,2], tokens f32[4,2] = linear_log_prob(x, w, labels, starts, t, b) {chunk=3, "
+             "scale=2.0} @h forward\n",
+     .given = {{"labels", kLabels}, {"starts", kStarts}},
+     .slack = kSlack},
+    {.name = "log_prob_grad_of_an_adapted_head",
+     .body =
+         std::string(kInputs) +
+         "tensor slopes f32[4,2] input\ntensor t %[10,3] input\ntensor b %[19,3] trainable\n"
+         "tensor g_b f32[19,3] gradient\n"
+         "d_x %[10,16], -, d_t %[10,3], g_b = linear_log_prob_grad(x, w, labels, starts, slopes, step, t, "
+         "b) {accumulate=0, chunk=3, scale=2.0} @h backward\n",
+     .given = {{"labels", kLabels}, {"starts", kStarts}, {"slopes", kSlopes}},
+     .slack = kSlack},
     {.name = "log_prob_grad",
      .body = backward("d_x %[10,16], g", "0, chunk=3"),
      .given = {{"labels", kLabels}, {"starts", kStarts}, {"slopes", kSlopes}},

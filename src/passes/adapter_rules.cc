@@ -15,6 +15,8 @@
 namespace plimsoll {
 namespace {
 
+constexpr const char* kAllLinear = "all-linear";
+
 constexpr uint32_t kMostSteps = 100'000;  // of one match; names are short
 
 // PEFT's rule: the module's whole name, or its end after a dot.
@@ -98,6 +100,7 @@ AdapterRules::AdapterRules(const LoraOptions& options) : options_(options) {
     ranks_.emplace_back(Pattern(at_end(pattern), pattern, "method.rank_pattern"), r);
   for (const auto& [pattern, alpha] : options.alpha_pattern)
     alphas_.emplace_back(Pattern(at_end(pattern), pattern, "method.alpha_pattern"), alpha);
+  if (std::count(options.targets.begin(), options.targets.end(), kAllLinear) > 0) used_.insert(kAllLinear);
   if (options.layers.empty()) return;
   for (const std::string& pattern : options.layers_pattern)
     layer_numbers_.emplace_back("(?:.*?\\.)?(?:" + pattern + ")\\.(\\d+)\\.", pattern,
@@ -123,7 +126,7 @@ AdapterRules::Size AdapterRules::size_of(const std::string& module) const {
 bool AdapterRules::targets(const std::string& module) {
   if (saves(module + ".weight")) return false;
   if (options_.targets.empty()) return in_layers(module);
-  bool any = false;
+  bool any = used_.contains(kAllLinear) && in_layers(module);
   for (const std::string& target : options_.targets) {
     if (!matches(module, target)) continue;
     used_.insert(target);
@@ -161,7 +164,7 @@ bool AdapterRules::saves(const std::string& weight) {
 void AdapterRules::require_targets_found(const std::set<std::string>& modules) const {
   for (const std::string& target : options_.targets)
     if (!used_.contains(target))
-      throw UsageError("method.targets: '" + target + "' names no linear layer; there are " +
+      throw UsageError("method.targets: '" + target + "' names no linear layer or embedding; there are " +
                        shown_names(modules));
   for (const int64_t layer : options_.layers)
     if (!layers_used_.contains(layer))

@@ -1,6 +1,7 @@
 #include "passes/lora.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -8,12 +9,15 @@
 #include "graph/op_kind.h"
 #include "ops/rule.h"
 #include "ops/step_values.h"
+#include "passes/embedding_adapter.h"
 #include "passes/reference.h"
 
 namespace plimsoll {
 namespace {
 
 constexpr const char* kHeadWeight = "lm_head.weight";
+constexpr ParameterInfo kOfA{.init = Initialiser::kaiming_uniform};
+constexpr ParameterInfo kOfB{.init = Initialiser::zeros, .rate = RateGroup::adapter_out};
 
 class LoraPass {
  public:
@@ -21,27 +25,64 @@ class LoraPass {
       : options_(options), part_(part), rules_(options), result_(graph) {}
 
   Graph run() {
-    const std::vector<Op> ops = std::move(result_.ops());
+    std::vector<Op> ops = std::move(result_.ops());
     result_.ops().clear();
+    has_reference_ = std::any_of(ops.begin(), ops.end(), is_reference);
     std::set<std::string> modules;
-    for (const Op& op : ops) {
-      const bool linear = op.kind == OpKind::linear && !is_reference(op) &&
-                          input_tensor(result_, op, 1).parameter.part == WeightPart::body;
+    for (Op& op : ops) {
+      if (is_reference(op)) {
+        read_base(op);
+        result_.ops().push_back(std::move(op));
+        continue;
+      }
+      if (can_adapt(op)) modules.insert(op.scope);
       if (op.kind == OpKind::linear && input_tensor(result_, op, 1).parameter.origin == Origin::fresh)
         rules_.targets(op.scope);  // PEFT's all-linear may name it: it trains in full all the same
-      if (linear) modules.insert(op.scope);
-      if (linear && rules_.targets(op.scope)) {
-        adapt(op);
-      } else {
-        result_.ops().push_back(op);
-      }
+      visit(std::move(op));
     }
-    rules_.require_targets_found(modules);
+    if (!part_) rules_.require_targets_found(modules);
     train_whole();
     return std::move(result_);
   }
 
  private:
+  [[nodiscard]] static bool is_fused_head(const Op& op) {
+    return op.kind == OpKind::linear_cross_entropy || op.kind == OpKind::linear_log_prob;
+  }
+
+  [[nodiscard]] bool can_adapt(const Op& op) const {
+    if (op.kind != OpKind::linear && op.kind != OpKind::embedding && !is_fused_head(op)) return false;
+    return input_tensor(result_, op, 1).parameter.origin == Origin::checkpoint;
+  }
+
+  void visit(Op op) {
+    const bool able = can_adapt(op);
+    const bool of_body =
+        able && op.kind == OpKind::linear && input_tensor(result_, op, 1).parameter.part == WeightPart::body;
+    if (of_body && rules_.targets(op.scope)) return adapt(std::move(op));
+    if (able && !of_body && is_named(op.scope) && rules_.targets(op.scope)) {
+      require_plain(op.scope);
+      if (op.kind == OpKind::linear) return adapt(std::move(op));
+      return is_fused_head(op) ? adapt_fused_head(std::move(op)) : adapt_embedding(std::move(op));
+    }
+    repeat_noise(op);
+    result_.ops().push_back(std::move(op));
+  }
+
+  // Embeddings and the output head are not of all linear layers: they have to be named.
+  [[nodiscard]] bool is_named(const std::string& module) const {
+    return std::any_of(options_.targets.begin(), options_.targets.end(), [&](const std::string& target) {
+      return module == target || module.ends_with("." + target);
+    });
+  }
+
+  void require_plain(const std::string& module) const {
+    if (!options_.dora && options_.start == AdapterStart::lora) return;
+    throw UsageError(std::string(options_.dora ? "method.dora" : "method.init") +
+                     ": is of linear layers below the output head, and method.targets names " + module +
+                     "; leave one of them out");
+  }
+
   TensorId adapter(const Op& op, const char* suffix, Shape shape, ParameterInfo facts) {
     return adapter(op, suffix, std::move(shape), facts, input_tensor(result_, op, 1).dtype);
   }
@@ -72,9 +113,8 @@ class LoraPass {
     const AdapterRules::Size size = rules_.size_of(base.scope);
     const int64_t in = result_.tensor(base.inputs[0]).shape[1],
                   out = result_.tensor(base.outputs[0]).shape[1];
-    const TensorId a = adapter(base, ".lora_A.weight", {size.r, in}, {.init = Initialiser::kaiming_uniform});
-    const TensorId b = adapter(base, ".lora_B.weight", {out, size.r},
-                               {.init = Initialiser::zeros, .rate = RateGroup::adapter_out});
+    const TensorId a = adapter(base, ".lora_A.weight", {size.r, in}, kOfA);
+    const TensorId b = adapter(base, ".lora_B.weight", {out, size.r}, kOfB);
     if (options_.start != AdapterStart::lora) keep_start(base, size.r, in, out);
     if (options_.dora) {
       adapt_by_dora(std::move(base), a, b, size.scale);
@@ -85,6 +125,59 @@ class LoraPass {
     const std::string scope = base.scope;
     const TensorId y_base = emit(result_, std::move(base), scope + ".base")[0];
     low_rank(scope, dropped(x, scope), a, b, y_base, base_step, size.scale, y);
+  }
+
+  // The logits exist a few rows at a time only: what A gives is made ahead, and B's product is added there.
+  void adapt_fused_head(Op head) {
+    block_ = head.block;
+    axis_ = head.attrs.contains("rows_of") ? static_cast<AxisId>(head.attr_int("rows_of")) : head.axis;
+    const AdapterRules::Size size = rules_.size_of(head.scope);
+    const Shape weight = input_tensor(result_, head, 1).shape;
+    const TensorId a = adapter(head, ".lora_A.weight", {size.r, weight[1]}, kOfA);
+    const TensorId b = adapter(head, ".lora_B.weight", {weight[0], size.r}, kOfB);
+    const std::string scope = head.scope;
+    head.inputs.push_back(append(
+        OpKind::linear, {dropped(head.inputs[0], scope), a, kNoTensor, kNoTensor, result_.find(kStepTensor)},
+        {{"scale", 1.0}}, kNewTensor, scope + ".lora_A", scope + ".lora_A.out"));
+    head.inputs.push_back(b);
+    head.attrs["scale"] = size.scale;
+    result_.ops().push_back(std::move(head));
+  }
+
+  // Nothing is dropped: what comes in are numbers of tokens.
+  void adapt_embedding(Op base) {
+    if (input_tensor(result_, base, 1).name.text() != base.scope.text() + ".weight")
+      throw UsageError("method.targets: " + base.scope.text() + " reads " +
+                       input_tensor(result_, base, 1).name.text() +
+                       ", which encoder and decoder share; an adapter of it is not supported");
+    block_ = base.block;
+    axis_ = base.axis;
+    const AdapterRules::Size size = rules_.size_of(base.scope);
+    const Shape table = input_tensor(result_, base, 1).shape;
+    const TensorId a = adapter(base, kEmbeddingA, {table[0], size.r}, {.init = Initialiser::zeros});
+    const TensorId b = adapter(base, kEmbeddingB, {table[1], size.r}, {});
+    const TensorId h = base.outputs[0], ids = base.inputs[0], step = base.inputs[2];
+    const std::string scope = base.scope;
+    base.outputs[0] = kNewTensor;
+    const TensorId h_base = emit(result_, std::move(base), scope + ".base")[0];
+    const TensorId t = append(OpKind::embedding, {ids, a, step}, {}, kNewTensor, scope + kEmbeddingA,
+                              scope + kEmbeddingA + ".out");
+    append(OpKind::linear, {t, b, kNoTensor, h_base, step}, {{"scale", size.scale}}, h, scope + kEmbeddingB,
+           "");
+    base_of_[h] = h_base;
+  }
+
+  // The reference begins with the embeddings as they are, and with the same noise.
+  void repeat_noise(const Op& op) {
+    if (!has_reference_ || op.kind != OpKind::embedding_noise || !base_of_.contains(op.inputs[0])) return;
+    Op noise = op;
+    noise.inputs[0] = base_of_.at(op.inputs[0]);
+    noise.outputs[0] = kNewTensor;
+    base_of_[op.outputs[0]] = emit(result_, std::move(noise), op.scope + ".base")[0];
+  }
+  void read_base(Op& op) const {
+    for (TensorId& id : op.inputs)
+      if (const auto found = base_of_.find(id); found != base_of_.end()) id = found->second;
   }
 
   // What the adapter began with, which no op reads: it is out of the weight as long as the run lasts, and is
@@ -195,6 +288,8 @@ class LoraPass {
 
   LoraOptions options_;
   bool part_;
+  bool has_reference_ = false;
+  std::map<TensorId, TensorId> base_of_;  // of adapted embeddings: those without the adapter
   AdapterRules rules_;
   Graph result_;
   BlockId block_ = kNoBlock;  // of the linear that is being adapted

@@ -160,6 +160,30 @@ TEST(Lora, a_head_that_is_saved_is_parted_from_the_embedding) {
   EXPECT_EQ(add_lora(tied, {.modules_to_save = {"model.norm"}}).find("lm_head.weight"), kNoTensor);
 }
 
+TEST(Lora, embeddings_and_the_head_are_adapted_where_they_are_named) {
+  const Graph graph =
+      add_lora(forward(), {.r = 4, .alpha = 8, .targets = {"embed_tokens", "lm_head", "q_proj"}});
+  verify(graph);
+  const auto shape = [&](const char* name) { return graph.tensor(graph.find(name)).shape; };
+  EXPECT_EQ(shape("model.embed_tokens.lora_embedding_A"), (Shape{32, 4}));
+  EXPECT_EQ(shape("model.embed_tokens.lora_embedding_B"), (Shape{16, 4}));
+  EXPECT_EQ(shape("lm_head.lora_A.weight"), (Shape{4, 16}));
+  EXPECT_EQ(shape("lm_head.lora_B.weight"), (Shape{32, 4}));
+  EXPECT_EQ(graph.ops().back().inputs.size(), 6U);
+  const Graph train = differentiate(graph, {});
+  for (const char* name :
+       {"model.embed_tokens.lora_embedding_A", "lm_head.lora_A.weight", "lm_head.lora_B.weight"})
+    EXPECT_NE(train.find(std::string(name) + ".grad"), kNoTensor) << name;
+  EXPECT_EQ(train.find("lm_head.weight.grad"), kNoTensor);
+  const Graph all = add_lora(forward(), {.targets = {"all-linear", "lm_head"}});
+  EXPECT_NE(all.find("model.layers.1.mlp.up_proj.lora_A.weight"), kNoTensor);
+  EXPECT_NE(all.find("lm_head.lora_A.weight"), kNoTensor);
+  EXPECT_EQ(all.find("model.embed_tokens.lora_embedding_A"), kNoTensor);
+  EXPECT_EQ(add_lora(forward(), {}).find("lm_head.lora_A.weight"), kNoTensor);
+  EXPECT_THROW(add_lora(forward(), {.dora = true, .targets = {"lm_head"}}), UsageError);
+  EXPECT_THROW(add_lora(forward(), {.targets = {"embed_tokens"}, .start = AdapterStart::pissa}), UsageError);
+}
+
 TEST(Dora, has_a_magnitude_in_f32_that_no_master_copies) {
   const Graph train =
       differentiate(add_lora(forward(DType::bf16), {.r = 4, .dora = true, .targets = {"q_proj"}}), {});
@@ -185,7 +209,8 @@ TEST(Dora, with_dropout_the_base_multiplies_what_is_dropped_too) {
 }
 
 TEST(LoraPlus, gives_b_and_vectors_their_own_rate) {
-  const Graph train = differentiate(add_lora(forward(), {.dora = true, .targets = {"q_proj"}}), {});
+  const Graph train = differentiate(
+      add_lora(forward(), {.dora = true, .targets = {"q_proj"}, .modules_to_save = {"model.norm"}}), {});
   OptimizerOptions options;
   options.adapter_out_ratio = 16;
   const Graph update = build_update(train, {}, options);

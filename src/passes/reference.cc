@@ -6,7 +6,7 @@
 namespace plimsoll {
 namespace {
 
-constexpr const char* kMark = "reference";
+constexpr const char* kPrefix = "reference.";
 constexpr size_t kReferenceInput = 2;  // of preference_loss
 
 class ReferencePass {
@@ -56,13 +56,12 @@ class ReferencePass {
       if (id == kNoTensor) continue;
       Tensor tensor = result_.tensor(id);
       check_internal(tensor.role == Role::activation, "add_reference: an op writes " + tensor.name);
-      tensor.name = kMark + ("." + tensor.name.text());
+      tensor.name = kPrefix + tensor.name.text();
       const TensorId made = result_.add_tensor(std::move(tensor));
       twin_[static_cast<size_t>(id)] = made;
       id = made;
     }
-    op.scope = kMark + ("." + op.scope.text());
-    if (op.kind == OpKind::linear) op.attrs[kMark] = int64_t{1};
+    op.scope = kPrefix + op.scope.text();
     result_.ops().push_back(std::move(op));
   }
 
@@ -74,6 +73,6 @@ class ReferencePass {
 
 Graph add_reference(const Graph& forward) { return ReferencePass(forward).run(); }
 
-bool is_reference(const Op& op) { return op.attrs.contains(kMark); }
+bool is_reference(const Op& op) { return op.scope.text().starts_with(kPrefix); }
 
 }  // namespace plimsoll

@@ -8,8 +8,7 @@ namespace plimsoll {
 
 // `forward` ends with a preference_loss without a reference. What leads to its log-probabilities is computed
 // a second time from the same weights, block by block ahead of the model's own, and becomes the reference:
-// its linear layers carry attribute `reference`, by which adapters leave them as they are, and nothing of it
-// is read by a backward pass.
+// adapters leave it as it is, and nothing of it is read by a backward pass.
 Graph add_reference(const Graph& forward);
 
 // Whether an op is of that second pass.

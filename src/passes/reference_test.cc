@@ -11,6 +11,7 @@
 #include "models/test_specs.h"
 #include "ops/rule.h"
 #include "passes/lora.h"
+#include "passes/noise.h"
 #include "passes/recompute.h"
 #include "tasks/task.h"
 
@@ -92,6 +93,23 @@ TEST(Reference, is_for_losses_that_ask_for_one) {
   EXPECT_THROW(add_reference(add_reference(forward(model))), InternalError);
   EXPECT_THROW(add_reference(build_loss(model, {8, 2, 4}, DType::f32, 4, Mode::train, "loss")),
                InternalError);
+}
+
+TEST(Reference, begins_with_the_embeddings_as_they_are) {
+  const Graph graph = add_lora(add_reference(add_noise(forward(tiny()), 5.0)),
+                               {.r = 2, .targets = {"embed_tokens", "lm_head", "q_proj"}});
+  verify(graph);
+  std::set<TensorId> adapted;  // what an adapter changes
+  for (const Op& op : graph.ops()) {
+    bool changed = op.scope.text().find(".lora_") != std::string::npos;
+    for (const TensorId id : op.inputs) changed = changed || adapted.contains(id);
+    if (of_reference(op)) {
+      EXPECT_FALSE(changed) << print_op(graph, op);
+    } else if (changed) {
+      adapted.insert(op.outputs.begin(), op.outputs.end());
+    }
+  }
+  EXPECT_TRUE(adapted.contains(graph.ops().back().inputs[0]));
 }
 
 }  // namespace

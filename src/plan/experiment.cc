@@ -135,6 +135,8 @@ std::vector<Graph> build_generation_programs(const ModelSpec& model, const LoraO
   context.device = &device;
   context.lora = lora;
   context.nf4 = nf4;
+  // Whether all that is named is there: each program may lack modules.
+  if (lora != nullptr) add_lora(build_logits(model, {1, 1, 1, 1, 1}, compute), *lora);
   std::vector<Graph> programs;
   for (Graph& graph : build_generation(model, shape, compute))
     programs.push_back(run_passes(std::move(graph), context));

@@ -70,12 +70,15 @@ void combine_start(Layer& layer) {
 std::string linear_name(const std::string& theirs) { return theirs == "output_proj" ? "o_proj" : theirs; }
 
 void combine_targets(Layer& layer) {
-  if (!layer.says({"@targets", "@all_targets", "@attention_targets", "@mlp_targets"})) return;
+  if (!layer.says({"@targets", "@all_targets", "@attention_targets", "@mlp_targets", "@head_target"})) return;
   const Said* targets = layer.part("@targets");
   const Said* all = layer.part("@all_targets");
   if (is_true(all)) {
     const auto from = present({all, targets});
-    return layer.emit("method.targets", "all-linear", from);
+    if (targets == nullptr) return layer.emit("method.targets", "all-linear", from);
+    std::vector<std::string> both = {"all-linear"};  // and others, such as the embedding
+    for (const Node& name : targets->value.items) both.push_back(name.text);
+    return layer.emit("method.targets", list_at(targets->value, both), from);
   }
   if (all != nullptr && targets == nullptr) layer.ignore(*all, "off, as here", true);
   if (targets != nullptr) {
@@ -94,7 +97,10 @@ void combine_targets(Layer& layer) {
   if (attention != nullptr)
     for (const Node& name : attention->value.items) names.push_back(linear_name(name.text));
   if (is_true(mlp)) names.insert(names.end(), {"gate_proj", "up_proj", "down_proj"});
-  const auto from = present({attention, mlp});
+  const Said* head = layer.part("@head_target");
+  if (is_true(head)) names.emplace_back("lm_head");
+  const auto from = present({attention, mlp, head});
+  if (names.empty() && head != nullptr) layer.ignore(*head, "off, as here", true);
   if (!names.empty()) layer.emit("method.targets", list_at(from.front()->value, names), from);
 }
 

@@ -65,8 +65,9 @@ Option data_pin() {
 
 Option method_targets() {
   return make(
-      "method.targets", FIELD(method.targets), "all-linear or a list such as [q_proj, v_proj]",
-      "linears that get an adapter",
+      "method.targets", FIELD(method.targets),
+      "all-linear, or a list such as [q_proj, v_proj] or [all-linear, lm_head]",
+      "linears, and where they are named embedding and head, that get an adapter",
       [](const Node& node, Folder) -> std::optional<std::vector<std::string>> {
         if (node.is_word("all-linear")) return std::vector<std::string>();
         auto names = read_names(node);

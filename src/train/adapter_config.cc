@@ -82,6 +82,21 @@ Json read_ordered(const fs::path& folder) {
                             (folder / "adapter_config.json").string());
 }
 
+// With it, an adapter of the embedding is the head's too.
+bool names_tied(const Json& config) {
+  if (!config.value("ensure_weight_tying", false)) return false;
+  for (const char* key : {"target_modules", "modules_to_save"})
+    for (const std::string& name :
+         config.contains(key) ? read_texts(config[key]) : std::vector<std::string>())
+      if (name.find("embed") != std::string::npos || name.ends_with("lm_head")) return true;
+  return false;
+}
+
+bool takes_all(const LoraOptions& lora) {
+  return lora.targets.empty() ||
+         std::find(lora.targets.begin(), lora.targets.end(), "all-linear") != lora.targets.end();
+}
+
 }  // namespace
 
 void read_adapter_config(const fs::path& folder, LoraOptions& lora, bool scores) {
@@ -97,6 +112,9 @@ void read_adapter_config(const fs::path& folder, LoraOptions& lora, bool scores)
     for (const char* key : {"exclude_modules", "target_parameters", "trainable_token_indices",
                             "layer_replication", "megatron_config"})
       refuse(key, !is_empty(config, key));
+    if (names_tied(config))
+      throw UsageError(where +
+                       ": 'ensure_weight_tying' is not supported: one adapter of the embedding and the head");
     lora.start = AdapterStart::lora;
     lora.modules_to_save = read_saved_modules(config, where, scores);
     lora.r = read_rank(config.at("r"), where + ": 'r'");
@@ -144,7 +162,7 @@ Json adapter_config(const LoraOptions& lora, const std::vector<std::string>& tar
           {"peft_type", "LORA"},
           {"r", ranks_of * lora.r},
           {"rank_pattern", ranks},
-          {"target_modules", lora.targets.empty() ? targets : lora.targets},
+          {"target_modules", takes_all(lora) ? targets : lora.targets},
           {"use_dora", lora.dora},
           {"use_rslora", lora.rslora}};
 }

@@ -4,11 +4,15 @@
 #include <filesystem>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "passes/adapter_rules.h"
 
 namespace plimsoll {
+
+// What PEFT saves beside the adapter of an embedding: the weight below it, as "<module>.base_layer.weight".
+inline constexpr std::string_view kBaseLayer = ".base_layer.weight";
 
 // Rank, scale and targets of a PEFT folder; dropout stays. `scores`: whether a head that scores sequences may
 // be saved with it. Throws UsageError for what is not supported.

@@ -7,6 +7,7 @@
 #include "io/convert.h"
 #include "io/load.h"
 #include "ops/name_hash.h"
+#include "passes/embedding_adapter.h"
 #include "train/low_rank_start.h"
 #include "train/row_io.h"
 
@@ -111,14 +112,36 @@ void take_out_starts(const PersistentState& state, const LoraOptions& lora) {
     take_out(state, layer, rules.size_of(layer.module).scale);
 }
 
-Shape shape_with_start(const TableRow& adapter) {
+namespace {
+
+bool is_transposed(const TableRow& adapter) { return adapter.name.ends_with(kEmbeddingA); }
+
+}  // namespace
+
+std::vector<float> transposed(std::span<const float> values, int64_t columns) {
+  const auto width = static_cast<size_t>(columns), height = values.size() / width;
+  std::vector<float> result(values.size());
+  for (size_t row = 0; row < height; ++row)
+    for (size_t column = 0; column < width; ++column)
+      result[column * height + row] = values[row * width + column];
+  return result;
+}
+
+bool is_saved_otherwise(const PersistentState& state, const TableRow& adapter) {
+  return is_transposed(adapter) || start_of(state, adapter) != nullptr;
+}
+
+Shape saved_shape(const PersistentState& state, const TableRow& adapter) {
   const Shape& shape = adapter.shape;
+  if (is_transposed(adapter)) return {shape[1], shape[0]};
+  if (start_of(state, adapter) == nullptr) return shape;
   return is_a(adapter) ? Shape{2 * shape[0], shape[1]} : Shape{shape[0], 2 * shape[1]};
 }
 
-std::vector<float> values_with_start(const PersistentState& state, const TableRow& adapter) {
+std::vector<float> values_to_save(const PersistentState& state, const TableRow& adapter) {
   const TableRow* master = state.master_of(adapter);
   std::vector<float> trained = read_values(state, master != nullptr ? *master : adapter);
+  if (is_transposed(adapter)) return transposed(trained, adapter.shape[1]);
   const std::vector<float> start = read_values(state, *start_of(state, adapter));
   if (is_a(adapter)) {
     for (const float x : start) trained.push_back(-x);
@@ -133,7 +156,9 @@ std::vector<float> values_with_start(const PersistentState& state, const TableRo
   return both;
 }
 
-void store_with_start(const PersistentState& state, const TableRow& adapter, std::span<const float> values) {
+void store_saved(const PersistentState& state, const TableRow& adapter, std::span<const float> values) {
+  if (is_transposed(adapter))
+    return write_adapter_values(state, adapter, transposed(values, adapter.shape[0]));
   std::vector<float> trained, start;
   if (is_a(adapter)) {
     const size_t half = values.size() / 2;

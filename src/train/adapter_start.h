@@ -1,6 +1,7 @@
-// Adapters that begin with a part of the weight (PiSSA, OLoRA). The part is taken out of the base in memory;
-// what is saved is a plain adapter of twice the rank, [A; -A0] and [B, B0], which gives the same outputs over
-// the base as its folder has it.
+// Adapters that are saved otherwise than they are held. Those that begin with a part of the weight (PiSSA,
+// OLoRA): the part is taken out of the base in memory; what is saved is a plain adapter of twice the rank,
+// [A; -A0] and [B, B0], which gives the same outputs over the base as its folder has it. And A beside an
+// embedding, which is saved transposed.
 #pragma once
 
 #include <cstddef>
@@ -23,9 +24,14 @@ void start_adapters(const PersistentState& state, const LoraOptions& lora, const
 // Takes out what load_start() read, after the weights are loaded anew.
 void take_out_starts(const PersistentState& state, const LoraOptions& lora);
 
-// An adapter's weight with its start, as one tensor of twice the rank, and back.
-Shape shape_with_start(const TableRow& adapter);
-std::vector<float> values_with_start(const PersistentState& state, const TableRow& adapter);
-void store_with_start(const PersistentState& state, const TableRow& adapter, std::span<const float> values);
+// Whether it is one, and its tensor in a folder: an adapter's weight with its start, or its transpose; and
+// back.
+bool is_saved_otherwise(const PersistentState& state, const TableRow& adapter);
+Shape saved_shape(const PersistentState& state, const TableRow& adapter);
+std::vector<float> values_to_save(const PersistentState& state, const TableRow& adapter);
+void store_saved(const PersistentState& state, const TableRow& adapter, std::span<const float> values);
+
+// Of `columns` columns.
+std::vector<float> transposed(std::span<const float> values, int64_t columns);
 
 }  // namespace plimsoll

@@ -13,6 +13,7 @@
 #include "io/json.h"
 #include "io/safetensors.h"
 #include "models/model.h"
+#include "passes/embedding_adapter.h"
 #include "passes/pipeline.h"
 #include "runtime/device.h"
 #include "train/adapter_start.h"
@@ -114,6 +115,18 @@ Dumped copied(std::string name, DType dtype, Shape shape, std::span<const std::b
   return {{std::move(name), dtype, std::move(shape)}, {bytes.begin(), bytes.end()}};
 }
 
+// As its weight is saved.
+Dumped exported_gradient(const PersistentState& state, const TableRow& weight, const TableRow& gradient) {
+  const std::string name = "grad." + exported_name(state, weight);
+  if (!weight.name.ends_with(kEmbeddingA))
+    return copied(name, gradient.dtype, gradient.shape, state.bytes(gradient));
+  check_internal(gradient.dtype == DType::f32, "gradients of adapters are f32");
+  std::vector<float> values(static_cast<size_t>(gradient.shape.elements()));
+  std::memcpy(values.data(), state.bytes(gradient).data(), values.size() * sizeof(float));
+  const std::vector<float> turned = transposed(values, gradient.shape[1]);
+  return copied(name, DType::f32, saved_shape(state, weight), std::as_bytes(std::span(turned)));
+}
+
 void load_weights(const PersistentState& state, const Recipe& recipe, const Experiment& experiment,
                   const CpuSettings& cpu) {
   const auto seed = static_cast<uint64_t>(recipe.seed);
@@ -152,8 +165,7 @@ class BatchInspection {
     for (const TableRow& row : layout_.persistent) {
       if (row.role != Role::gradient) continue;
       const std::string weight = row.name.substr(0, row.name.size() - gradient_name("").size());
-      out.push_back(copied("grad." + exported_name(state_, *state_.find(weight)), row.dtype, row.shape,
-                           state_.bytes(row)));
+      out.push_back(exported_gradient(state_, *state_.find(weight), row));
     }
     keep_logits(batch, out);
   }

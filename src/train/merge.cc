@@ -17,8 +17,10 @@
 #include "models/family.h"
 #include "models/model.h"
 #include "passes/adapter_rules.h"
+#include "passes/embedding_adapter.h"
 #include "recipe/load.h"
 #include "train/adapter_config.h"
+#include "train/adapter_start.h"
 #include "train/model_card.h"
 #include "train/model_paths.h"
 #include "train/row_io.h"
@@ -89,6 +91,10 @@ class Merger {
     check_head();
     check_modules();
     check_saved();
+    if (parts_head_ && model_.encoder_decoder)
+      throw UsageError(options_.adapter.string() +
+                       ": changes one of T5's head and embedding, which are one weight in its folder: "
+                       "transformers ties them whatever the folder says. Use the adapter beside its base");
   }
 
   MergeResult run() {
@@ -113,7 +119,13 @@ class Merger {
  private:
   static constexpr const char* kPrefix = "base_model.model.";
   static constexpr const char* kLmHead = "lm_head.weight";
+  static constexpr std::string_view kHeadModule = "lm_head";
   static constexpr const char* kMagnitude = ".lora_magnitude_vector";
+  struct AdapterNames {
+    std::string_view a, b;
+  };
+  static constexpr AdapterNames kLinearNames = {".lora_A.weight", ".lora_B.weight"};
+  static constexpr AdapterNames kEmbeddingNames = {kEmbeddingA, kEmbeddingB};
 
   void check_is_adapter() const {
     const fs::path file = options_.adapter / "adapter_config.json";
@@ -140,30 +152,52 @@ class Merger {
   // Every adapter must find its weight, and of the right shape.
   void check_modules() {
     for (const std::string& name : adapter_->names()) {
-      constexpr std::string_view kA = ".lora_A.weight";
-      if (!name.ends_with(kA)) continue;
+      const bool embedding = name.ends_with(kEmbeddingNames.a);
+      const AdapterNames& names = embedding ? kEmbeddingNames : kLinearNames;
+      if (!name.ends_with(names.a)) continue;
       if (!name.starts_with(kPrefix))
         throw UsageError(options_.adapter.string() + ": '" + name + "' is no name that PEFT writes");
       const size_t start = std::string_view(kPrefix).size();
-      const std::string module = name.substr(start, name.size() - start - kA.size());
-      const Shape& weight = base_->find(module + ".weight").entry->shape;
+      const std::string module = name.substr(start, name.size() - start - names.a.size());
+      if (embedding || module == kHeadModule) check_tied(module);
+      const Shape weight = stored(module + ".weight").entry->shape;
       const Shape& a = adapter_->find(name).entry->shape;
-      const Shape& b = adapter_->find(kPrefix + module + ".lora_B.weight").entry->shape;
+      const Shape& b = adapter_->find(kPrefix + module + std::string(names.b)).entry->shape;
       const int64_t r = rules_->size_of(module).r;
-      if (weight.rank() != 2 || a != Shape{r, weight[1]} || b != Shape{weight[0], r})
+      const size_t in = embedding ? 0 : 1;
+      if (weight.rank() != 2 || a != Shape{r, weight[in]} || b != Shape{weight[1 - in], r})
         throw UsageError(options_.adapter.string() + ": the adapter of " + module + ", " + a.to_string() +
                          " and " + b.to_string() + ", does not belong to a weight of " + weight.to_string() +
                          " in " + result_.base.string());
       if (dora_ && adapter_->find(kPrefix + module + kMagnitude).entry->shape != Shape{weight[0]})
         throw UsageError(options_.adapter.string() + ": the magnitudes of " + module + " are not " +
                          std::to_string(weight[0]));
-      modules_.push_back(module);
+      modules_.emplace(module, embedding);
     }
     if (modules_.empty()) throw UsageError(options_.adapter.string() + ": holds no LoRA weights");
   }
 
+  // One of the two changes, and they are no longer the same.
+  void check_tied(const std::string& module) {
+    model_ = read_model({result_.base, options_.adapter});
+    if (!model_.tied_head) return;
+    const std::string table = std::string(family_of(model_).embedding) + ".weight";
+    parts_head_ = parts_head_ || module == kHeadModule || module + ".weight" == table;
+  }
+
+  // A weight of the base, which may be saved below an adapter; of a head that is tied to the embedding, that.
+  [[nodiscard]] StoredTensor stored(const std::string& weight) const {
+    const std::string below = kPrefix + weight.substr(0, weight.rfind('.')) + std::string(kBaseLayer);
+    if (adapter_->contains(below)) return adapter_->find(below);
+    if (!parts_head_ || weight != kLmHead || base_->contains(kLmHead)) return base_->find(weight);
+    return stored(std::string(family_of(model_).embedding) + ".weight");
+  }
+
+  // Beside an adapted embedding PEFT saves what is below it.
   static bool is_low_rank(const std::string& name) {
-    return name.ends_with(".lora_A.weight") || name.ends_with(".lora_B.weight") || name.ends_with(kMagnitude);
+    return name.ends_with(kLinearNames.a) || name.ends_with(kLinearNames.b) || name.ends_with(kMagnitude) ||
+           name.ends_with(kEmbeddingNames.a) || name.ends_with(kEmbeddingNames.b) ||
+           name.ends_with(kBaseLayer);
   }
 
   // A head that scores sequences, saved whole beside the adapter with whatever else was new; it takes the
@@ -197,7 +231,8 @@ class Merger {
       if (name.find(".lora_") != std::string::npos || !name.starts_with(kPrefix))
         throw UsageError(
             options_.adapter.string() + ": '" + name +
-            "' is not supported: adapters of linear layers and modules that are saved whole are");
+            "' is not supported: adapters of linear layers and embeddings, and modules that are saved whole, "
+            "are");
       saved_.emplace(name.substr(std::string_view(kPrefix).size()), adapter_->find(name));
     }
     if (saved_.empty()) return;
@@ -211,9 +246,9 @@ class Merger {
     }
     // The embedding alone has changed, and the head that was tied to it has not.
     const std::string table = std::string(family_of(model_).embedding) + ".weight";
-    if (model_.tied_head && head_.empty() && saved_.contains(table))
+    if (model_.tied_head && head_.empty() && saved_.contains(table) && !modules_.contains(kHeadModule))
       saved_.emplace(kLmHead, base_->find(table));
-    parts_head_ = model_.tied_head && saved_.contains(kLmHead);
+    parts_head_ = parts_head_ || (model_.tied_head && saved_.contains(kLmHead));
   }
 
   void put_head(std::vector<Shard>& shards) const {
@@ -235,6 +270,8 @@ class Merger {
     const DType dtype = shards.back().tensors.front().dtype;
     for (const auto& [name, tensor] : saved_)
       if (!there.contains(name)) shards.back().tensors.push_back({name, dtype, tensor.entry->shape});
+    if (parts_head_ && !there.contains(kLmHead) && !saved_.contains(kLmHead))
+      shards.back().tensors.push_back({kLmHead, dtype, stored(kLmHead).entry->shape});
   }
 
   static void part_head(const fs::path& folder) {
@@ -263,16 +300,29 @@ class Merger {
     constexpr std::string_view kWeight = ".weight";
     if (!weight.ends_with(kWeight)) return std::nullopt;
     const std::string module = weight.substr(0, weight.size() - kWeight.size());
-    if (std::find(modules_.begin(), modules_.end(), module) == modules_.end()) return std::nullopt;
-    const AdapterRules::Size size = rules_->size_of(module);
-    const StoredTensor a = adapter_->find(kPrefix + module + ".lora_A.weight");
-    return Update{
-        read_f32(a, staging_),
-        read_f32(adapter_->find(kPrefix + module + ".lora_B.weight"), staging_),
-        dora_ ? read_f32(adapter_->find(kPrefix + module + kMagnitude), staging_) : std::vector<float>(),
-        size.r,
-        a.entry->shape[1],
-        static_cast<float>(size.scale)};
+    const auto found = modules_.find(module);
+    if (found == modules_.end()) return std::nullopt;
+    const auto [r, scale] = rules_->size_of(module);
+    const auto factor = static_cast<float>(scale);
+    const auto part = [&](std::string_view name) {
+      return adapter_->find(kPrefix + module + std::string(name));
+    };
+    if (found->second) {
+      // The table has tokens as rows: it changes by scale * A^T B^T.
+      const int64_t width = part(kEmbeddingNames.b).entry->shape[0];
+      return Update{transposed(read_f32(part(kEmbeddingNames.b), staging_), r),
+                    transposed(read_f32(part(kEmbeddingNames.a), staging_), model_.vocab),
+                    {},
+                    r,
+                    width,
+                    factor};
+    }
+    return Update{read_f32(part(kLinearNames.a), staging_),
+                  read_f32(part(kLinearNames.b), staging_),
+                  dora_ ? read_f32(part(kMagnitude), staging_) : std::vector<float>(),
+                  r,
+                  part(kLinearNames.a).entry->shape[1],
+                  factor};
   }
 
   void write_shard(const fs::path& folder, const Shard& shard) {
@@ -286,11 +336,14 @@ class Merger {
         write_saved(writer, spec, saved->second);
         continue;
       }
-      const StoredTensor tensor = base_->find(spec.name);
+      const StoredTensor tensor = stored(spec.name);
       const auto update = update_of(spec.name);
       if (update) {
-        write_merged(writer, tensor, *update);
+        write_merged(writer, spec, tensor, *update);
         ++result_.merged;
+      } else if (tensor.entry->name != spec.name) {
+        write_saved(writer, spec, tensor);
+        continue;
       } else {
         copy_tensor(tensor, spec.dtype, writer, staging_);
       }
@@ -318,9 +371,10 @@ class Merger {
   }
 
   // Rows at a time, so that no weight is in memory as a whole.
-  void write_merged(SafetensorsWriter& writer, const StoredTensor& tensor, const Update& update) {
+  void write_merged(SafetensorsWriter& writer, const TensorSpec& spec, const StoredTensor& tensor,
+                    const Update& update) {
     const int64_t rows = tensor.entry->shape[0];
-    const DType dtype = tensor.entry->dtype;
+    const DType dtype = spec.dtype;
     const int64_t block = std::clamp<int64_t>(kLoadStagingBytes / (update.in * 4), 1, rows);
     std::vector<float> values(static_cast<size_t>(block * update.in));
     std::vector<std::byte> rounded(values.size() * static_cast<size_t>(size_of(dtype)));
@@ -334,10 +388,10 @@ class Merger {
       convert(std::as_bytes(part), DType::f32, out, dtype);
       if (const auto bad = find_not_finite(out, dtype))
         throw DamagedError(options_.adapter.string() + ": with it element " +
-                           std::to_string(row * update.in + *bad) + " of " + tensor.entry->name +
+                           std::to_string(row * update.in + *bad) + " of " + spec.name +
                            " becomes NaN or infinite as " + std::string(to_string(dtype)) +
                            ": the adapter's values or its lora_alpha are too large");
-      writer.write(tensor.entry->name, out);
+      writer.write(spec.name, out);
     }
   }
 
@@ -351,7 +405,7 @@ class Merger {
   int64_t outputs_ = 0;                                     // of the head
   std::map<std::string, StoredTensor, std::less<>> saved_;  // by the weight's name in the model
   bool parts_head_ = false;  // it was tied to the embedding, and is no longer the same
-  std::vector<std::string> modules_;
+  std::map<std::string, bool, std::less<>> modules_;  // whether it is an embedding
   std::vector<std::byte> staging_;
 };
 

@@ -17,6 +17,7 @@
 #include "io/json_values.h"
 #include "io/load.h"
 #include "io/model_folder.h"
+#include "models/family.h"
 #include "train/adapter_config.h"
 #include "train/agreement.h"
 #include "train/low_rank_start.h"
@@ -226,6 +227,23 @@ void require_frozen_reference(const Experiment& experiment) {
 
 namespace {
 
+bool adapts_embedding(const Experiment& experiment) {
+  const auto& targets = experiment.lora_options.targets;
+  const std::string table(family_of(experiment.model).embedding);
+  return std::any_of(targets.begin(), targets.end(), [&](const std::string& target) {
+    return table == target || table.ends_with("." + target);
+  });
+}
+
+// PEFT trains adapters of embeddings at a rate of their own there.
+void refuse_loraplus(const Experiment& experiment, const Recipe& recipe) {
+  if (recipe.method.loraplus_ratio != 1.0 && adapts_embedding(experiment))
+    throw UsageError(
+        "method.loraplus_ratio: is of adapters of linear layers, and method.targets names an embedding; "
+        "leave "
+        "one of them out");
+}
+
 // The number of scores may be the model's alone to say.
 void require_goal(const Recipe& recipe, const TaskSpec& task) {
   if (recipe.save.best && !is_goal(task, *recipe.save.best))
@@ -250,6 +268,7 @@ Experiment read_experiment(const Recipe& recipe) {
       read_adapter_config(*recipe.adapter, experiment.lora_options, rule_of(experiment.task.task).scores);
     require_frozen_reference(experiment);
     refuse_start(experiment, recipe);
+    refuse_loraplus(experiment, recipe);
   }
   experiment.precision = precision_of(recipe.precision);
   const TrainPrecision& types = experiment.precision;
@@ -329,12 +348,15 @@ int64_t nf4_loading_bytes(const ModelSpec& model) {
 
 }  // namespace
 
-// A weight and the part of it that its adapter begins with, while that is found.
+// A weight and the part of it that its adapter begins with, while that is found; the adapter of an embedding,
+// as it is held and as it is saved.
 int64_t start_bytes(const Experiment& experiment) {
   const LoraOptions& lora = experiment.lora_options;
-  if (!experiment.lora || lora.start == AdapterStart::lora) return 0;
+  if (!experiment.lora) return 0;
   int64_t r = lora.r;
   for (const auto& [pattern, rank] : lora.rank_pattern) r = std::max(r, rank);
+  if (adapts_embedding(experiment)) return 3 * experiment.model.vocab * r * int64_t{sizeof(float)};
+  if (lora.start == AdapterStart::lora) return 0;
   const ModelSpec& model = experiment.model;
   const int64_t inner = std::max(model.mlp_width, model.heads * model.head_dim);
   // As it is stored and in f32.

@@ -33,6 +33,7 @@ struct Case {
   int64_t vocab = 64;
   bool nf4 = false;
   bool whole_way = false;  // DoRA, a module saved whole, noise on embeddings, an adapter of another rank
+  std::vector<std::string> targets = {};
 };
 
 inline const TrainPrecision kFp32 = {};
@@ -53,7 +54,7 @@ inline Experiment experiment_of(const Case& c, int64_t accumulation, bool clips)
                                        {"tie_word_embeddings", true}},
                                       "test");
   experiment.lora = c.lora;
-  experiment.lora_options = {.r = 4, .alpha = 8, .dropout = 0.25};
+  experiment.lora_options = {.r = 4, .alpha = 8, .dropout = 0.25, .targets = c.targets};
   if (c.whole_way) {
     experiment.lora_options.dora = true;
     experiment.lora_options.dropout = c.nf4 ? 0.0 : 0.25;

@@ -141,8 +141,8 @@ std::optional<uint32_t> write_rows(const PersistentState& state, const std::vect
   std::vector<TensorSpec> specs;
   for (const TableRow* row : rows) {
     const TableRow& weight = *state.find(weight_name(*row));
-    if (start_of(state, weight) != nullptr)
-      specs.push_back({rename(*row), DType::f32, shape_with_start(weight)});
+    if (is_saved_otherwise(state, weight))
+      specs.push_back({rename(*row), DType::f32, saved_shape(state, weight)});
     else
       specs.push_back({rename(*row), row->dtype, row->shape});
   }
@@ -152,12 +152,12 @@ std::optional<uint32_t> write_rows(const PersistentState& state, const std::vect
     const auto row =
         std::find_if(rows.begin(), rows.end(), [&](const TableRow* r) { return rename(*r) == spec.name; });
     const TableRow& weight = *state.find(weight_name(**row));
-    if (start_of(state, weight) == nullptr) {
+    if (!is_saved_otherwise(state, weight)) {
       write_row(state, **row, writer, spec.name, staging);
       continue;
     }
-    const std::vector<float> both = values_with_start(state, weight);
-    writer.write(spec.name, std::as_bytes(std::span(both)));
+    const std::vector<float> values = values_to_save(state, weight);
+    writer.write(spec.name, std::as_bytes(std::span(values)));
   }
   return writer.finish();
 }
@@ -366,26 +366,27 @@ void init_row_norms(const PersistentState& state, const TableRow& row, std::span
 }  // namespace
 
 void init_adapters(const PersistentState& state, uint64_t seed) {
+  constexpr double kNormalRange = 1.0;  // of B beside an embedding, as PEFT has it
   std::vector<std::byte> staging(static_cast<size_t>(kLoadStagingBytes));
   for (const TableRow& row : state.rows()) {
     if (!is_adapter(row)) continue;
     if (row.parameter.init == Initialiser::row_norms)
       init_row_norms(state, row, staging);
     else
-      fill(state, row, staging, NewValues(row, seed, 0.0));
+      fill(state, row, staging, NewValues(row, seed, kNormalRange));
   }
 }
 
 namespace {
 
-void load_with_start(const PersistentState& state, const TableRow& row, const StoredTensor& stored,
-                     std::span<std::byte> staging) {
-  require_shape(stored, shape_with_start(row));
+void load_otherwise(const PersistentState& state, const TableRow& row, const StoredTensor& stored,
+                    std::span<std::byte> staging) {
+  require_shape(stored, saved_shape(state, row));
   std::vector<float> values(static_cast<size_t>(stored.entry->shape.elements()));
   const auto bytes = std::as_writable_bytes(std::span(values));
   load_elements(stored, 0, bytes, DType::f32, staging);
   require_finite(stored, 0, bytes, DType::f32);
-  store_with_start(state, row, values);
+  store_saved(state, row, values);
 }
 
 }  // namespace
@@ -400,10 +401,19 @@ void load_adapters(const PersistentState& state, const fs::path& folder, FreshHe
     const std::string name = is_value_head(row) ? row.name : kPeftPrefix + row.name;
     if (may_stay && !adapter.contains(name)) continue;
     const StoredTensor stored = adapter.find(name);
-    if (start_of(state, row) == nullptr)
+    if (!is_saved_otherwise(state, row))
       load_one(state, row, stored, staging);
     else
-      load_with_start(state, row, stored, staging);
+      load_otherwise(state, row, stored, staging);
+  }
+  // PEFT saves what is below an adapted embedding or head, and reads it over the base.
+  for (const std::string& name : adapter.names()) {
+    if (!name.starts_with(kPeftPrefix) || !name.ends_with(kBaseLayer)) continue;
+    const size_t start = std::string_view(kPeftPrefix).size();
+    const std::string module = name.substr(start, name.size() - start - kBaseLayer.size());
+    const TableRow* base = state.find(module + ".weight");
+    if (base != nullptr && base->role == Role::frozen_weight)
+      load_one(state, *base, adapter.find(name), staging);
   }
 }
 

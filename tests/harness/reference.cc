@@ -464,6 +464,45 @@ void ref_class_loss_grad(const Site& s) {
   class_loss(s, &s.out(1));
 }
 
+// The operands of a head's adapter: t [T, r] and b [V, r]; their gradients behind those of x and the weight.
+struct HeadAdapter {
+  size_t t, b, d_t, d_b;
+};
+HeadAdapter head_adapter(const Op& op) {
+  if (op.kind == OpKind::linear_log_prob_grad) return {6, 7, 2, 3};
+  return {4, 5, 3, 4};
+}
+
+// Adds to the logits of a row what the adapter gives.
+void add_low_rank(const Site& s, size_t row, Values& logits) {
+  const HeadAdapter at = head_adapter(s.op);
+  if (!s.op.has_input(at.t)) return;
+  const size_t rank = s.dim(at.t, 1);
+  for (size_t v = 0; v < logits.size(); ++v)
+    for (size_t k = 0; k < rank; ++k)
+      logits[v] += s.op.attr_float("scale") * s.in(at.t)[row * rank + k] * s.in(at.b)[v * rank + k];
+}
+
+// Adds to the gradients of the adapter what that of a logit gives.
+void add_low_rank_gradient(const Site& s, size_t row, size_t v, double d_logit) {
+  const HeadAdapter at = head_adapter(s.op);
+  if (!s.op.has_input(at.t)) return;
+  const size_t rank = s.dim(at.t, 1);
+  for (size_t k = 0; k < rank; ++k) {
+    const double d = s.op.attr_float("scale") * d_logit;
+    if (s.op.has_output(at.d_t)) s.out(at.d_t)[row * rank + k] += d * s.in(at.b)[v * rank + k];
+    s.out(at.d_b)[v * rank + k] += d * s.in(at.t)[row * rank + k];
+  }
+}
+
+// Before them.
+void begin_low_rank_gradient(const Site& s) {
+  const HeadAdapter at = head_adapter(s.op);
+  if (!s.op.has_input(at.t)) return;
+  if (s.op.has_output(at.d_t)) s.out(at.d_t).assign(s.out(at.d_t).size(), 0.0);
+  static_cast<void>(s.gradient(at.d_b));
+}
+
 // Adds to the loss; visit(row, label, probabilities) for every row with a target.
 template <class Visit>
 void head_loss(const Site& s, Visit visit) {
@@ -475,6 +514,7 @@ void head_loss(const Site& s, Visit visit) {
     Values p(s.dim(1, 0));
     for (size_t v = 0; v < p.size(); ++v)
       for (size_t i = 0; i < hidden; ++i) p[v] += s.in(0)[t * hidden + i] * s.in(1)[v * hidden + i];
+    add_low_rank(s, t, p);
     const double logit = p[s.integer(2, t)];
     loss[0] += softmax(p) - logit;
     loss[1] += 1;
@@ -493,6 +533,7 @@ void ref_linear_cross_entropy_grad(const Site& s) {
   Values& d_x = s.op.has_output(1) ? s.out(1) : no_d_x;
   Values& g = s.op.has_output(2) ? s.gradient(2) : no_gradient;
   d_x.assign(d_x.size(), 0.0);
+  begin_low_rank_gradient(s);
   head_loss(s, [&](size_t t, size_t label, const Values& p) {
     for (size_t v = 0; v < p.size(); ++v) {
       const double d_logit = (p[v] - (v == label ? 1.0 : 0.0)) * s.step(StepValue::loss_scale);
@@ -500,6 +541,7 @@ void ref_linear_cross_entropy_grad(const Site& s) {
         d_x[t * hidden + i] += d_logit * s.in(1)[v * hidden + i];
         g[v * hidden + i] += d_logit * s.in(0)[t * hidden + i];
       }
+      add_low_rank_gradient(s, t, v, d_logit);
     }
   });
 }
@@ -517,6 +559,7 @@ void labelled_rows(const Site& s, Visit visit) {
     for (size_t v = 0; v < p.size(); ++v)
       for (size_t i = 0; i < s.dim(0, 1); ++i)
         p[v] += s.in(0)[t * s.dim(0, 1) + i] * s.in(1)[v * s.dim(0, 1) + i];
+    add_low_rank(s, t, p);
     softmax(p);
     visit(t, sequence * 2 + (label < 0 ? 1 : 0), token, p);
   }
@@ -535,6 +578,7 @@ void ref_linear_log_prob_grad(const Site& s) {
   Values no_gradient(s.in(1).size());
   Values& g = s.op.has_output(1) ? s.gradient(1) : no_gradient;
   s.out(0).assign(s.out(0).size(), 0.0);
+  begin_low_rank_gradient(s);
   labelled_rows(s, [&](size_t t, size_t place, size_t token, const Values& p) {
     for (size_t v = 0; v < p.size(); ++v) {
       const double d_logit = ((v == token ? 1.0 : 0.0) - p[v]) * s.in(4)[place];
@@ -542,6 +586,7 @@ void ref_linear_log_prob_grad(const Site& s) {
         s.out(0)[t * hidden + i] += d_logit * s.in(1)[v * hidden + i];
         g[v * hidden + i] += d_logit * s.in(0)[t * hidden + i];
       }
+      add_low_rank_gradient(s, t, v, d_logit);
     }
   });
 }

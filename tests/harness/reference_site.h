@@ -17,8 +17,9 @@ struct Site {
     return static_cast<size_t>(graph.tensor(op.inputs[input]).shape[axis]);
   }
   [[nodiscard]] size_t integer(size_t input, size_t i) const { return static_cast<size_t>(in(input)[i]); }
-  // The step tensor is the last input, but of adamw and grad_norm.
-  [[nodiscard]] double step(StepValue which) const { return step_at(op.inputs.size() - 1, which); }
+  [[nodiscard]] double step(StepValue which) const {
+    return values[static_cast<size_t>(graph.find(kStepTensor))][static_cast<size_t>(which)];
+  }
   [[nodiscard]] double step_at(size_t input, StepValue which) const {
     return in(input)[static_cast<size_t>(which)];
   }

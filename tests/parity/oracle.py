@@ -140,7 +140,7 @@ def forward(model, batch):
 
 def checkpoint_name(name):
     """The name that a parameter has in its file: PEFT writes adapters without the adapter's own name."""
-    return name.replace(".default.", ".")
+    return name.replace(".default.", ".").removesuffix(".default")
 
 
 def dump(model, batch):

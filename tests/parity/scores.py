@@ -132,6 +132,17 @@ def row(case, task, one):
     return {"input_ids": ids + [PAD] * 2, "token_type_ids": token_types(one, ids) + [0] * 2, "label": label[task.name]}
 
 
+def write_samples(case, task, folder):
+    """(the batch, the rows of the steps)"""
+    generator = torch.Generator().manual_seed(SEED + 3)
+    batch = [sample(case, task, i, generator) for i in range(BATCH)]
+    rows = [sample(case, task, i, generator) for i in range(STEP_ROWS * DISTINCT_STEPS)]
+    rows = rows * (STEPS // DISTINCT_STEPS)
+    write_json(folder / "batch.json", {"samples": batch})
+    (folder / "train.jsonl").write_text("".join(json.dumps(row(case, task, one)) + "\n" for one in rows))
+    return batch, rows
+
+
 class ValueModel(torch.nn.Module):
     def __init__(self, pretrained_model, head):
         super().__init__()
@@ -311,13 +322,7 @@ def run(program, folder, family, task_name, method):
     adapter = folder / "adapter" if method == "lora" else None
     if adapter:
         make_adapter(case, task, folder / "model", adapter)
-    generator = torch.Generator().manual_seed(SEED + 3)
-    batch = [sample(case, task, i, generator) for i in range(BATCH)]
-    rows = [sample(case, task, i, generator) for i in range(STEP_ROWS * DISTINCT_STEPS)]
-    rows = rows * (STEPS // DISTINCT_STEPS)
-    write_json(folder / "batch.json", {"samples": batch})
-    (folder / "train.jsonl").write_text("".join(json.dumps(row(case, task, one)) + "\n" for one in rows))
-
+    batch, rows = write_samples(case, task, folder)
     model = load(task, folder / "model", adapter)
     expected, loss = dump(model, task, batch)
     save_file(expected, folder / "expected.safetensors")

@@ -62,6 +62,18 @@ def pair(lengths, generator):
     return {"source": source, "target": target}
 
 
+def write_pairs(folder):
+    """(the batch, the rows of the steps)"""
+    generator = torch.Generator().manual_seed(SEED + 3)
+    pairs = [pair(lengths, generator) for lengths in LENGTHS]
+    rows = [pair(lengths, generator) for lengths in LENGTHS[:STEP_ROWS] * DISTINCT_STEPS]
+    rows = rows * (STEPS // DISTINCT_STEPS)
+    write_json(folder / "batch.json", {"pairs": pairs})
+    (folder / "train.jsonl").write_text("".join(
+        json.dumps({"input_ids": one["source"], "labels": one["target"]}) + "\n" for one in rows))
+    return pairs, rows
+
+
 def make_model(case, folder):
     torch.manual_seed(SEED)
     model = AutoModelForSeq2SeqLM.from_config(case.config)
@@ -220,14 +232,7 @@ def run(program, folder, name, method):
     adapter = folder / "adapter" if method == "lora" else None
     if adapter:
         make_adapter(case, folder / "model", adapter)
-    generator = torch.Generator().manual_seed(SEED + 3)
-    pairs = [pair(lengths, generator) for lengths in LENGTHS]
-    rows = [pair(lengths, generator) for lengths in LENGTHS[:STEP_ROWS] * DISTINCT_STEPS]
-    rows = rows * (STEPS // DISTINCT_STEPS)
-    write_json(folder / "batch.json", {"pairs": pairs})
-    (folder / "train.jsonl").write_text("".join(
-        json.dumps({"input_ids": one["source"], "labels": one["target"]}) + "\n" for one in rows))
-
+    pairs, rows = write_pairs(folder)
     model = load(case, folder / "model", adapter)
     expected, loss = dump(model, pairs)
     save_file(expected, folder / "expected.safetensors")

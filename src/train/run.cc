@@ -340,7 +340,8 @@ class TrainingRun {
     write_model_card(folder_, model_card(recipe_, plan_, done));
     saves_->log().event("end", current_.step);
     if (profile_) observer_.result(profile_->write(folder_));
-    report_end(observer_, output_, plan_, done, times_);
+    const bool whole = !experiment_.lora || recipe_.init == Init::weights;
+    report_end(observer_, output_, plan_, done, times_, whole);
     if (recipe_.save.hub)
       observer_.event("        upload     hf upload " + *recipe_.save.hub + " " + output_.string());
   }

@@ -71,7 +71,7 @@ void write_run_json(RunFolder& output, const Plan& plan, const RunRecord& record
 }
 
 void report_end(RunObserver& progress, const std::filesystem::path& output, const Plan& plan,
-                const RunRecord& record, const StepTimes& times) {
+                const RunRecord& record, const StepTimes& times, bool whole) {
   const double per_step = times.steps() == 0 ? 0 : record.seconds / static_cast<double>(times.steps());
   const auto row = [](const char* what, int64_t arena, int64_t process, double seconds) {
     return std::string("        ") + what + "   process " + format_bytes(process) + "   " +
@@ -91,8 +91,12 @@ void report_end(RunObserver& progress, const std::filesystem::path& output, cons
   if (const std::string rows = words(record.rows); !rows.empty())
     progress.event("        rows       " + rows);
   const char* use = rule_of(plan.request.experiment.task.task).scores ? "eval" : "generate";
-  progress.event("        next       plimsoll " + std::string(use) + " " + output.string() +
-                 " · plimsoll report " + output.string());
+  if (!whole)
+    progress.event(
+        "note    the base of this adapter was random (init: random) and is in no folder: nothing can ask it");
+  progress.event("        next       " +
+                 (whole ? "plimsoll " + std::string(use) + " " + output.string() + " · " : "") +
+                 "plimsoll report " + output.string());
 }
 
 std::string plan_line(const Plan& plan, int64_t steps) {

@@ -50,9 +50,10 @@ class StepTimes {
 };
 
 void write_run_json(RunFolder& output, const Plan& plan, const RunRecord& record, const StepTimes& times);
-// "done    938 steps in 20:04 · loss 1.0312 ...", planned and measured, what to do next.
+// "done    938 steps in 20:04 · loss 1.0312 ...", planned and measured, what to do next. `whole`: what was
+// saved and its base are all of the model.
 void report_end(RunObserver& progress, const std::filesystem::path& output, const Plan& plan,
-                const RunRecord& record, const StepTimes& times);
+                const RunRecord& record, const StepTimes& times, bool whole);
 
 // The first line of a run: bytes, batch and steps.
 std::string plan_line(const Plan& plan, int64_t steps);

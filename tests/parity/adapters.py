@@ -226,7 +226,9 @@ def train(way, kind, model, rows):
     if way.loraplus != 1.0:
         made = create_loraplus_optimizer(model, torch.optim.AdamW, lr=1.0, loraplus_lr_ratio=way.loraplus,
                                          loraplus_weight_decay=decay)
-        groups = [{"params": group["params"], "ratio": group["lr"]} for group in made.param_groups if group["params"]]
+        kept = {id(p) for name, p in model.named_parameters() if p.dim() == 1 and "lora_magnitude" not in name}
+        groups = [{"params": [p], "ratio": group["lr"], "weight_decay": 0.0 if id(p) in kept else decay}
+                  for group in made.param_groups for p in group["params"]]
     elif not way.config.get("use_dora"):
         groups = [{**group, "ratio": 1.0} for group in oracle.decay_groups(model)]
     optimizer = torch.optim.AdamW(groups, **oracle.OPTIMIZER)

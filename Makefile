@@ -7,6 +7,8 @@ RECIPES_PYTHON ?= python3
 # Two of the golden tokenizers; the script without arguments compares all of them (about five minutes).
 PARITY_TOKENIZERS := tests/golden/tokenizers/qwen2.json tests/golden/tokenizers/llama3.json
 ROUNDS ?= 5
+CASES ?=
+BENCH_OUT ?= bench/results
 FAULTS ?= 2000
 RUNS ?= 1000000
 SANITIZED ?= _test$$|^(bad_input|faults)$$
@@ -82,10 +84,13 @@ recipes: build
 golden: setup-parity
 	$(PARITY_PYTHON) -m tests.golden.make_golden
 
-# Beside transformers + PEFT, in turn; about an hour on two quiet cores. ROUNDS=1 is a quick look.
+# Beside transformers + PEFT, in turn, and gated linear attention by length; hours on two quiet cores. ROUNDS=1 is a quick look,
+# CASES=t5,bert are the comparisons whose names have one of these, BENCH_OUT is where the figures go.
 bench: build setup-parity
 	cmake --build build --target matmul_bench
-	$(PARITY_PYTHON) bench/compare_hf.py --plimsoll $(PLIMSOLL) --work .cache/bench --rounds $(ROUNDS) --out .cache/bench/results.json
+	mkdir -p $(BENCH_OUT)
+	$(PARITY_PYTHON) bench/compare_hf.py --plimsoll $(PLIMSOLL) --work .cache/bench --rounds $(ROUNDS) --cases "$(CASES)" --out $(BENCH_OUT)/compare-hf.json
+	python3 bench/gla.py --plimsoll $(PLIMSOLL) --out $(BENCH_OUT)/gla.json
 
 # The unit tests, and the program under bad input and faults, with the address and undefined-behaviour sanitizers.
 # SANITIZED=. is every test; those that need exact memory leave themselves out.

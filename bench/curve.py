@@ -18,6 +18,7 @@ import sys
 import time
 
 from compare_hf import KEEP_MEMORY, make_inputs
+from hf_cases import read_rows
 
 GIB = 1 << 30
 STEPS = 2  # the first one warms up; steps of a static program are alike
@@ -30,7 +31,6 @@ def vm_peak():
 def rival(arguments):
     """One run of the rival in this process; prints one JSON line."""
     import peft
-    import pyarrow.parquet as pq
     import torch
     import transformers
 
@@ -45,7 +45,7 @@ def rival(arguments):
         model.enable_input_require_grads()
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     model.train()
-    rows = torch.tensor(pq.read_table(arguments.work / "ids.parquet")["input_ids"].to_pylist())
+    rows = torch.tensor([row["input_ids"] for row in read_rows(arguments.work / "rows.jsonl")])
     trained = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=1e-5, weight_decay=0.0)
     micro_steps = arguments.effective // arguments.micro
@@ -78,7 +78,7 @@ def write_recipe(arguments, method, device):
     recipe = arguments.work / "curve.json"
     recipe.write_text(json.dumps({
         "model": str(arguments.work / "model"), "precision": "bf16-pure" if method == "full" else "bf16",
-        "data": {"train": str(arguments.work / "ids.parquet"), "max_length": arguments.length, "shuffle": False},
+        "data": {"train": str(arguments.work / "rows.jsonl"), "max_length": arguments.length, "shuffle": False},
         "method": {"type": method, **({"r": 16, "alpha": 32} if method == "lora" else {})},
         "batch": {"effective": arguments.effective}, "optimizer": {"lr": 1e-5},
         "schedule": {"name": "constant", "warmup": 0, "max_steps": STEPS},

@@ -71,7 +71,7 @@ WAYS = {
     "gla_table": Way("gla", dict(r=4, lora_alpha=8, target_modules=["embeddings", "lm_head", "k_proj"])),
     "t5_patterns": Way("t5", dict(r=4, lora_alpha=8, target_modules=T5_LINEARS, rank_pattern={r".*decoder\.block\.1.*": 6, "q": 2},
                                   alpha_pattern={r"EncDecAttention\.v": 3}, modules_to_save=["final_layer_norm"]),
-                       {"loraplus_ratio": 16}, 16.0),
+                       {"loraplus_ratio": 4}, 4.0),
     "t5_layers": Way("t5", dict(r=4, lora_alpha=8, target_modules=["q", "wo"], layers_to_transform=[0, 2], layers_pattern=["block"])),
     "t5_decoder_only": Way("t5", dict(r=4, lora_alpha=8, target_modules=["EncDecAttention.q", "EncDecAttention.k"])),
     "t5_dora": Way("t5", dict(r=4, lora_alpha=8, target_modules=T5_LINEARS, use_dora=True, use_rslora=True)),

@@ -225,6 +225,22 @@ class FirstContactTest(unittest.TestCase):
                     self.assertEqual(done.returncode, 0, done.stderr)
                     self.assertTrue((recipe.parent / "runs" / f"model-{Path(name).stem}-lora" / "metrics.jsonl").exists())
 
+    def test_init_finds_the_task_in_columns_and_model(self):
+        t5 = ROOT / "examples/seq2seq/model"
+        rows = {"kinds": {"text": "a river", "label": "b"}, "grades": {"sentence": "a river", "label": 2.5},
+                "pairs": {"prompt": "a", "chosen": " b", "rejected": " c"}, "sources": {"source": "a river", "target": "b"}}
+        for name, row in rows.items():
+            other = {"kinds": {"label": "a"}, "grades": {"label": 0.5}}.get(name, {})
+            (self.folder / f"{name}.jsonl").write_text("".join(json.dumps({**row, **(other if i % 2 else {})}) + "\n" for i in range(20)))
+        for model, name, words in ((MODEL, "kinds", "classify: {labels: [a, b]}"), (MODEL, "grades", "classify: {problem: numbers}"),
+                                   (MODEL, "pairs", "task: dpo"), (t5, "sources", "task: seq2seq"), (t5, "kinds", "task: classify"),
+                                   (t5, "pairs", "task: reward")):
+            recipe = self.folder / f"{Path(model).name}-{name}-{words[:8]}.yaml"
+            done = run("init", model, self.folder / f"{name}.jsonl", "--out", recipe)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn(words, recipe.read_text())
+            self.assertEqual(run("plan", recipe).returncode, 0, recipe.read_text())
+
     def test_init_never_overwrites_and_names_what_it_cannot_use(self):
         recipe = self.folder / "recipe.yaml"
         recipe.write_text("mine")

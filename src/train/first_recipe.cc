@@ -3,12 +3,15 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <cmath>
+#include <cstdlib>
 #include <set>
 
 #include "base/error.h"
 #include "base/printable.h"
 #include "base/strings.h"
 #include "base/units.h"
+#include "data/cell.h"
 #include "data/statistics.h"
 #include "io/model_folder.h"
 #include "models/spec.h"
@@ -35,17 +38,98 @@ struct Looked {
   int64_t rows = 0;
 };
 
+// What rows and model say of the task.
+struct Suggested {
+  Task task = Task::sft;
+  std::vector<std::string> labels;  // of classes that have no names in the model
+  bool numbers = false;
+};
+
+bool has(std::span<const Column> columns, std::string_view name) {
+  return std::any_of(columns.begin(), columns.end(), [&](const Column& c) { return c.name == name; });
+}
+
+// Numbers that are whole are classes, and so are words.
+bool is_measure(const std::string& label) {
+  char* end = nullptr;
+  const double number = std::strtod(label.c_str(), &end);
+  return !label.empty() && *end == '\0' && number != std::floor(number);
+}
+
+// The labels of the first rows, each once and in order: numbers by their size.
+std::vector<std::string> first_labels(Dataset& dataset) {
+  dataset.select(std::vector<std::string>{"label"}, ReadAs::json);
+  const auto before = [](const std::string& a, const std::string& b) {
+    const bool numbers = a.find_first_not_of("0123456789") == b.find_first_not_of("0123456789") &&
+                         a.find_first_not_of("0123456789") == std::string::npos;
+    return numbers && a.size() != b.size() ? a.size() < b.size() : a < b;
+  };
+  std::set<std::string, decltype(before)> labels(before);
+  int64_t seen = 0;
+  for (size_t unit = 0; unit < dataset.units().size() && seen < kLookedAt; ++unit) {
+    dataset.hold(std::vector<size_t>{unit});
+    const PlacedUnit& rows = dataset.units()[unit];
+    for (int64_t i = 0; i < rows.rows && seen < kLookedAt; ++i, ++seen) {
+      Row cells;
+      dataset.read(rows.first_row + i, cells);
+      const auto& label = cells.front().json;
+      if (label.is_string()) labels.insert(label.get<std::string>());
+      if (label.is_number()) labels.insert(label.dump());
+    }
+  }
+  dataset.hold({});
+  return {labels.begin(), labels.end()};
+}
+
+// Rows of labels are for a classifier, pairs of answers for preferences, and a T5 or an encoder has a task of
+// its own.
+Suggested suggested_task(const Recipe& recipe, const ModelSpec& model) {
+  std::vector<WeightedPath> paths;
+  for (const TrainSource& source : recipe.data.train) paths.push_back({source.path, source.weight});
+  Dataset dataset = Dataset::open(paths);
+  const auto columns = dataset.columns();
+  const bool answers = has(columns, "response") || has(columns, "messages") || !recipe.data.columns.empty();
+  Suggested result;
+  if (has(columns, "chosen") && has(columns, "rejected"))
+    result.task = model.scores_sequences || model.encoder_decoder ? Task::reward : Task::dpo;
+  else if (model.encoder || (has(columns, "label") && !answers))
+    result.task = Task::classify;
+  else if (model.encoder_decoder)
+    result.task = Task::seq2seq;
+  if (result.task != Task::classify || model.labels > 0 || !has(columns, "label")) return result;
+  result.labels = first_labels(dataset);
+  result.numbers = std::any_of(result.labels.begin(), result.labels.end(), is_measure);
+  return result;
+}
+
+std::string list_of(const std::vector<std::string>& labels) { return to_yaml(Json(labels)); }
+
 // The recipe with what was asked for, and the keys that were.
 struct Wished {
   Recipe recipe;
   std::set<std::string> keys;
 };
 
+void suggest(const Suggested& suggested, Overrides& overrides) {
+  if (suggested.task == Task::sft) return;
+  overrides.sets.push_back(assignment("task", std::string(to_string(suggested.task))));
+  if (suggested.numbers)
+    overrides.sets.emplace_back("classify.problem=numbers");
+  else if (suggested.labels.size() > 1)
+    overrides.sets.push_back("classify.labels=" + list_of(suggested.labels));
+}
+
 Wished wished(const FirstRecipe& wish) {
   Overrides overrides;
   overrides.sets = {assignment("model", wish.model.string()), assignment("data.train", wish.data.string()),
                     "data.max_length=" + std::to_string(int64_t{1} << 24), "method.type=" + wish.method};
-  const Recipe before = recipe_from_overrides(overrides).recipe;
+  Recipe before = recipe_from_overrides(overrides).recipe;
+  const bool asked = std::any_of(wish.sets.begin(), wish.sets.end(),
+                                 [](const auto& set) { return trim(set).starts_with("task"); });
+  if (!asked) {
+    suggest(suggested_task(before, read_model_spec(fs::path(before.model) / "config.json")), overrides);
+    before = recipe_from_overrides(overrides).recipe;
+  }
   Wished result;
   for (const std::string& text : wish.sets) {
     overrides.sets.push_back(text);
@@ -228,6 +312,23 @@ void say_data(Draft& draft, const std::string& train, const Looked& looked, cons
                 (lengths.longest > length ? "; longer ones are cut" : ""));
 }
 
+// The task where it is not that of answers, and what it needs to be told.
+void say_task(Draft& draft, const Recipe& recipe, const Looked& looked) {
+  if (recipe.task == Task::sft) return;
+  const auto value = [&](const char* key) { return to_yaml(find_option(key)->get(recipe)); };
+  const char* why = recipe.task == Task::classify ? "from the column of labels"
+                    : recipe.task == Task::dpo    ? "from the pairs of answers; or reward"
+                                                  : "from the model and the columns";
+  draft.say("task", std::string(to_string(recipe.task)), why);
+  if (recipe.task != Task::classify) return;
+  if (recipe.classify.problem != ClassProblem::one_of)
+    draft.say("classify.problem", value("classify.problem"));
+  if (!recipe.classify.labels.empty())
+    draft.say(
+        "classify.labels", value("classify.labels"),
+        "those of " + format_count(looked.lengths.rows) + " rows: complete them, or give them other names");
+}
+
 void say_method(Draft& draft, MethodType method) {
   if (method == MethodType::full) {
     draft.say("method.type", "full", "all weights train; lora takes much less memory");
@@ -272,6 +373,7 @@ std::string first_recipe(const FirstRecipe& wish) {
   draft.heading("`plimsoll recipe --explain` lists all keys.");
   draft.say("model", hub ? to_yaml(Json(hub->name)) : path_text(recipe.model, folder));
   if (!has_weights(recipe.model)) draft.say("init", "random", "the folder has no weights to start from");
+  say_task(draft, recipe, looked);
   const bool hub_data = recipe.data.train.size() > 1 || !fs::exists(wish.data);
   say_data(draft,
            hub_data ? to_yaml(Json(wish.data.string())) : path_text(recipe.data.train.front().path, folder),

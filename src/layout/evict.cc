@@ -33,12 +33,13 @@ void Evictions::put(int32_t buffer, int64_t offset) {
   standing_[static_cast<size_t>(buffer)] = Standing::stays;
 }
 
-void Evictions::lay(int32_t buffer, int64_t offset) {
+bool Evictions::lay(int32_t buffer, int64_t offset) {
   const int64_t end = offset + bytes(buffer);
   const auto is_there = [&](int32_t other) { return lies_in(other, offset, end); };
-  if (std::ranges::any_of(near_.of(buffer), is_there)) return;
+  if (std::ranges::any_of(near_.of(buffer), is_there)) return false;
   offsets_[static_cast<size_t>(buffer)] = offset;
   standing_[static_cast<size_t>(buffer)] = Standing::lies;
+  return true;
 }
 
 bool Evictions::lies_in(int32_t buffer, int64_t begin, int64_t end) const {

@@ -20,8 +20,8 @@ class Evictions {
 
   // Stays at that place, wherever it is.
   void put(int32_t buffer, int64_t offset);
-  // Lies at that place until it is driven out, where nothing is there already.
-  void lay(int32_t buffer, int64_t offset);
+  // Lies at that place until it is driven out, where nothing is there already: whether it does.
+  bool lay(int32_t buffer, int64_t offset);
 
   // Finds places for those of `buffers` that have none; whether it did, within so much work. Then they stay;
   // else they have none. Work is counted in buffers that were met, 1e7 of which take some tenths of a second.

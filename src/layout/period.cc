@@ -13,6 +13,9 @@ constexpr size_t kMostPeriods = 4;    // of a problem: the passes through its la
 constexpr size_t kMostClasses = 500;  // buffers of a cycle
 constexpr size_t kMostCycles = 6;     // of a circle
 constexpr size_t kFewestRepetitions = 3;
+constexpr size_t kJointCycles = 3;  // at both ends of a stretch, which give way to what lies beside it
+constexpr uint64_t kLargestTries = 3;
+constexpr double kLargestWork = 2e5;  // of each
 // Of the first try of a circle (Evictions::work). Tries find a way soon or late, so that each takes twice the
 // one before.
 constexpr double kTryWork = 1e6;
@@ -163,6 +166,39 @@ Neighbours neighbours_on(const Circle& circle) {
 // Places of the members of a few cycles, which hold for all.
 using Turns = std::vector<int64_t>;
 
+// The most bytes of these that are alive at one point of the circle.
+int64_t alive_together(const Circle& circle, std::span<const int32_t> buffers) {
+  std::vector<int64_t> live(circle.points);
+  for (const int32_t buffer : buffers) {
+    const Span span = span_of(circle.instance, buffer);
+    for (uint32_t at = span.begin; at < span.end; ++at)
+      live[at % circle.points] += bytes_of(circle.instance, buffer);
+  }
+  return std::ranges::max(live);
+}
+
+// Buffers with offsets.
+using Places = std::vector<std::pair<int32_t, int64_t>>;
+
+// Those of the largest size in as many bytes as live together of them; none: no way was found. Whether there
+// is one depends on the number of cycles: where some take turns every two cycles and others every three, they
+// lie so on a circle of six, and on no smaller one.
+std::optional<Places> place_largest(const Circle& circle, const Neighbours& near, int64_t base) {
+  const int64_t size = std::ranges::max(circle.instance.bytes);
+  std::vector<int32_t> largest;
+  for (size_t i = 0; i < circle.instance.bytes.size(); ++i)
+    if (circle.instance.bytes[i] == size) largest.push_back(static_cast<int32_t>(i));
+  const int64_t height = base + alive_together(circle, largest);
+  for (uint64_t seed = 1; seed <= kLargestTries; ++seed) {
+    Evictions evictions(circle.instance, near, base, height);
+    if (!evictions.settle(largest, kLargestWork, seed)) continue;
+    Places places;
+    for (const int32_t buffer : largest) places.emplace_back(buffer, evictions.offset(buffer));
+    return places;
+  }
+  return std::nullopt;
+}
+
 // Looks for the turns of one period.
 class CircleSearch {
  public:
@@ -174,44 +210,69 @@ class CircleSearch {
     const size_t all = period.members.size() / period.classes;
     const auto fewest = static_cast<size_t>(ceil_div(longest, int64_t{period.points}));
     for (size_t cycles = fewest; cycles <= std::min(kMostCycles, all); ++cycles) {
-      circles_.push_back(circle_of(instance, period, cycles));
-      near_.push_back(neighbours_on(circles_.back()));
+      Circle circle = circle_of(instance, period, cycles);
+      Neighbours near = neighbours_on(circle);
+      std::optional<Places> largest = place_largest(circle, near, base);
+      circles_.push_back({std::move(circle), std::move(near), std::move(largest)});
     }
   }
 
-  // Of the fewest cycles that do.
-  std::optional<Turns> find(uint64_t seed, double share, Work& work) const {
-    for (size_t i = 0; i < circles_.size(); ++i) {
-      const Instance& instance = circles_[i].instance;
-      Evictions evictions(instance, near_[i], base_, height_);
-      std::vector<int32_t> all(instance.spans.size());
-      std::iota(all.begin(), all.end(), 0);
-      const bool done = evictions.settle(all, work.left((i == 0 ? kFewestWork : 1) * share), seed);
-      work.done += evictions.work();
-      if (!done) continue;
-      Turns turns;
-      for (const int32_t buffer : all) turns.push_back(evictions.offset(buffer));
-      return turns;
+  // Whether there is a circle whose largest buffers lie in as few bytes as they can.
+  [[nodiscard]] bool may_be_tight() const {
+    return std::ranges::any_of(circles_, [](const Prepared& each) { return each.largest.has_value(); });
+  }
+
+  // Of the fewest cycles that do; `tight`: with the largest in as few bytes as they can, where there is a
+  // circle on which they do.
+  std::optional<Turns> find(uint64_t seed, bool tight, double share, Work& work) const {
+    const bool some = tight && may_be_tight();
+    double most = kFewestWork * share;
+    for (const Prepared& each : circles_) {
+      if (some && !each.largest) continue;
+      if (std::optional<Turns> turns = find_on(each, seed, some, work.left(most), work)) return turns;
+      most = share;
     }
     return std::nullopt;
   }
 
  private:
+  struct Prepared {
+    Circle circle;
+    Neighbours near;
+    std::optional<Places> largest;
+  };
+
+  std::optional<Turns> find_on(const Prepared& on, uint64_t seed, bool tight, double most, Work& work) const {
+    Evictions evictions(on.circle.instance, on.near, base_, height_);
+    if (tight)
+      for (const auto& [buffer, offset] : *on.largest) evictions.put(buffer, offset);
+    std::vector<int32_t> all(on.circle.instance.spans.size());
+    std::iota(all.begin(), all.end(), 0);
+    const bool done = evictions.settle(all, most, seed);
+    work.done += evictions.work();
+    if (!done) return std::nullopt;
+    Turns turns;
+    for (const int32_t buffer : all) turns.push_back(evictions.offset(buffer));
+    return turns;
+  }
+
   int64_t base_, height_;
-  std::vector<Circle> circles_;
-  std::vector<Neighbours> near_;
+  std::vector<Prepared> circles_;
 };
 
-// A problem in which all members of a period that lie at the same turn are one.
+// A problem in which all members of a period that lie at the same turn are one, but for those of its first
+// and last cycles.
 struct Tied {
   std::vector<int32_t> of;       // by buffer
   Instance instance;             // without lives
   std::vector<int64_t> offsets;  // of members; -1: it has none yet
+  std::vector<char> stays;       // of members
 
-  int32_t add(const Instance& whole, int32_t buffer, int64_t offset) {
+  int32_t add(const Instance& whole, int32_t buffer, int64_t offset, bool does_stay) {
     instance.spans.push_back(span_of(whole, buffer));
     instance.bytes.push_back(bytes_of(whole, buffer));
     offsets.push_back(offset);
+    stays.push_back(does_stay ? 1 : 0);
     return static_cast<int32_t>(offsets.size()) - 1;
   }
 };
@@ -226,29 +287,30 @@ class Periods {
       circles_.emplace_back(instance, period, end_of_stack(period), height);
   }
 
-  // Another try for each seed. Circles first; then all that is beside them, for which they change where they
-  // must.
-  std::optional<Placement> place(uint64_t seed, double share, Work& work) const {
+  [[nodiscard]] bool may_be_tight() const {
+    return std::ranges::any_of(circles_, &CircleSearch::may_be_tight);
+  }
+
+  // Another try for each seed, `tight` or not (CircleSearch::find). Circles first; then all that is beside
+  // them, for which they change where they must.
+  std::optional<Placement> place(uint64_t seed, bool tight, double share, Work& work) const {
     std::vector<Turns> turns;
     for (const CircleSearch& circle : circles_) {
-      std::optional<Turns> found = circle.find(seed, share, work);
+      std::optional<Turns> found = circle.find(seed, tight, share, work);
       if (!found) return std::nullopt;
       turns.push_back(*std::move(found));
     }
-    const Tied tied = tie(turns);
+    const Tied tied = tie(turns, tight);
     const Neighbours near = neighbours_of(tied);
     Evictions evictions(tied.instance, near, 0, height_);
-    std::vector<char> stays(tied.offsets.size());
-    for (const auto& [buffer, offset] : stack_) {
-      const int32_t one = tied.of[static_cast<size_t>(buffer)];
-      evictions.put(one, offset);
-      stays[static_cast<size_t>(one)] = 1;
-    }
     std::vector<int32_t> others;
-    for (size_t one = 0; one < stays.size(); ++one) {
-      if (stays[one] != 0) continue;
-      others.push_back(static_cast<int32_t>(one));
-      if (tied.offsets[one] >= 0) evictions.lay(others.back(), tied.offsets[one]);
+    for (size_t i = 0; i < tied.offsets.size(); ++i) {
+      const auto one = static_cast<int32_t>(i);
+      const bool lies = tied.offsets[i] >= 0 && evictions.lay(one, tied.offsets[i]);
+      if (lies && tied.stays[i] != 0)
+        evictions.put(one, tied.offsets[i]);
+      else
+        others.push_back(one);
     }
     const bool done = evictions.settle(others, work.left(kAllWork * share), seed);
     work.done += evictions.work();
@@ -299,20 +361,32 @@ class Periods {
     return end;
   }
 
-  [[nodiscard]] Tied tie(const std::vector<Turns>& turns) const {
+  [[nodiscard]] Tied tie(const std::vector<Turns>& turns, bool joints) const {
     Tied tied;
     tied.of.assign(instance_.spans.size(), -1);
     tied.instance.alignment = instance_.alignment;
-    for (size_t p = 0; p < periods_.size(); ++p) {
-      const std::vector<int32_t>& members = periods_[p].members;
-      const auto first = static_cast<int32_t>(tied.offsets.size());
-      for (size_t i = 0; i < turns[p].size(); ++i) tied.add(instance_, members[i], turns[p][i]);
-      for (size_t i = 0; i < members.size(); ++i)
-        tied.of[static_cast<size_t>(members[i])] = first + static_cast<int32_t>(i % turns[p].size());
-    }
+    for (const auto& [buffer, offset] : stack_)
+      tied.of[static_cast<size_t>(buffer)] = tied.add(instance_, buffer, offset, true);
+    for (size_t p = 0; p < periods_.size(); ++p) tie(periods_[p], turns[p], joints, tied);
     for (size_t i = 0; i < tied.of.size(); ++i)
-      if (tied.of[i] < 0) tied.of[i] = tied.add(instance_, static_cast<int32_t>(i), -1);
+      if (tied.of[i] < 0) tied.of[i] = tied.add(instance_, static_cast<int32_t>(i), -1, false);
     return tied;
+  }
+
+  // Without a cycle between them, the first and the last ones are tied as the others are, and all may change.
+  void tie(const Period& period, const Turns& turns, bool joints, Tied& tied) const {
+    const size_t cycles = period.members.size() / period.classes;
+    const size_t joint =
+        joints && cycles >= turns.size() / period.classes + 2 * kJointCycles ? kJointCycles : 0;
+    const auto first = static_cast<int32_t>(tied.offsets.size());
+    for (size_t i = 0; i < turns.size(); ++i) tied.add(instance_, period.members[i], turns[i], joint > 0);
+    for (size_t i = 0; i < period.members.size(); ++i) {
+      const int32_t member = period.members[i];
+      const size_t cycle = i / period.classes, turn = i % turns.size();
+      const bool in_joint = cycle < joint || cycle >= cycles - joint;
+      tied.of[static_cast<size_t>(member)] =
+          in_joint ? tied.add(instance_, member, turns[turn], false) : first + static_cast<int32_t>(turn);
+    }
   }
 
   [[nodiscard]] Neighbours neighbours_of(const Tied& tied) const {
@@ -331,17 +405,21 @@ class Periods {
   const Neighbours& near_;
   int64_t height_;
   std::vector<Period> periods_;
-  std::vector<std::pair<int32_t, int64_t>> stack_;  // buffers with offsets
-  std::vector<CircleSearch> circles_;               // by period
+  Places stack_;
+  std::vector<CircleSearch> circles_;  // by period
 };
 
 std::optional<Placement> place_below(const Instance& instance, const Neighbours& neighbours, int64_t height,
                                      double most_work) {
   const Periods periods(instance, neighbours, height);
-  Work work{most_work};
+  Work tight{periods.may_be_tight() ? most_work : 0}, plain{most_work};
   double share = kTryWork;
-  for (uint64_t seed = 1; work.done < work.most; ++seed, share *= 2)
-    if (std::optional<Placement> found = periods.place(seed, share, work)) return found;
+  for (uint64_t seed = 1; tight.left(share) > 0 || plain.left(share) > 0; ++seed, share *= 2) {
+    std::optional<Placement> found;
+    if (tight.left(share) > 0) found = periods.place(seed, true, share, tight);
+    if (!found && plain.left(share) > 0) found = periods.place(seed, false, share, plain);
+    if (found) return found;
+  }
   return std::nullopt;
 }
 

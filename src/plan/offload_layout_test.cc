@@ -139,6 +139,8 @@ INSTANTIATE_TEST_SUITE_P(
                    512,
                    1,
                    true},
+        // The largest buffers of some classes take turns every two cycles, of others every three.
+        LayoutCase{kMistral7b, false, kAll, 16, RecomputePoint::cheap, 512, RecomputePoint::mlp},
         // No circle of two, three or four cycles is near enough for this one.
         LayoutCase{kLlama70b, false, kAll, 16, RecomputePoint::cheap, 512, RecomputePoint::mlp, 512, 7}),
     [](const auto& info) {

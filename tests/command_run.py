@@ -47,6 +47,32 @@ def finished_run(folder):
     return Path(folder) / "run"
 
 
+def losses_of(folder):
+    return [json.loads(line)["loss"] for line in (Path(folder) / "metrics.jsonl").read_text().splitlines()]
+
+
+def assert_splits_agree(test, make, splits=({"micro": 1}, {"micro": 3}, {"micro": 8}), delta=1e-4):
+    """However an effective batch is cut, the losses are the same. `make(name, batch=...)` is a recipe and its output."""
+    curves = []
+    for number, batch in enumerate(splits):
+        recipe, folder = make(f"split_{number}", batch={"effective": 8, **batch})
+        output("train", recipe, "--quiet")
+        curves.append(losses_of(folder))
+    for curve in curves[1:]:
+        for ours, whole in zip(curve, curves[0], strict=True):
+            test.assertAlmostEqual(ours, whole, delta=delta)
+
+
+def assert_same_bits_in_little_memory(test, make):
+    """Recomputation and states on disk change no bit of the weights."""
+    weights = []
+    for name, memory in (("free", {}), ("tight", {"recompute": "block", "offload": ["states"], "disk": "1GiB"})):
+        recipe, folder = make(name, batch={"effective": 8, "micro": 2}, memory=memory)
+        output("train", recipe, "--quiet")
+        weights.append((Path(folder) / "model.safetensors").read_bytes())
+    test.assertEqual(*weights)
+
+
 class CommandTest(unittest.TestCase):
     """Each test has a folder, each class a run that nobody changes."""
 

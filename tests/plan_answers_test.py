@@ -239,10 +239,13 @@ class WholeRun(unittest.TestCase):
         self.assertEqual(plan_json(*self.words("--set", "schedule.max_steps=5"))["run"]["steps"], 5)
         self.assertIsNone(plan_json(SMALL)["run"])
 
-    def test_short_rows_are_predicted_as_such_and_planned_in_full(self):
+    def test_short_rows_are_predicted_and_planned_as_such(self):
         held = ("--micro-batch", 4, "--set", "memory.recompute=none", "--set", "memory.loss_chunk=128")
         full = plan_json(SMALL, "--length", 256, *held)
-        self.assertEqual(plan_json(*self.words(*held))["device"]["arena_bytes"], full["device"]["arena_bytes"])
+        rows = plan_json(*self.words(*held))
+        self.assertLess(rows["device"]["arena_bytes"], full["device"]["arena_bytes"])
+        self.assertEqual(plan_json(SMALL, "--length", rows["variant"]["max_length"], *held)["device"]["arena_bytes"],
+                         rows["device"]["arena_bytes"])
         short = plan_json(*self.words())  # another variant may be the fastest with them
         self.assertLess(short["predicted"]["seconds_per_step"], 0.5 * full["predicted"]["seconds_per_step"])
         point = plan_json(*self.words("--sweep", "memory=1GiB..2GiB"))["points"][-1]
@@ -259,8 +262,7 @@ class WholeRun(unittest.TestCase):
         long_run = self.words("--set", "schedule.epochs=1000000", "--set", "memory.device=100MiB")
         answer = plan_json(*long_run)
         self.assertGreater(answer["run"]["seconds"], 86400)
-        self.assertIn("data.max_length=16", [f["set"][0] for f in answer["faster"]])
-        self.assertIn("data.packing=true", [f["set"][0] for f in answer["faster"]])
+        self.assertIn("schedule.epochs=1", [f["set"][0] for f in answer["faster"]])
         text = plan(*long_run)
         for faster in answer["faster"]:
             changed = plan_json(*long_run, *(word for change in faster["set"] for word in ("--set", change)))

@@ -6,7 +6,7 @@ import struct
 import unittest
 from pathlib import Path
 
-from command_run import CommandTest, output, ROOT, run
+from command_run import CommandTest, ROOT, assert_same_bits_in_little_memory, assert_splits_agree, output, run
 
 WORDS = "river stone cloud table paper green seven light horse bread".split()
 
@@ -221,19 +221,8 @@ class Scores(CommandTest):
 
     def test_splits_recomputation_and_offload_of_an_encoder_draw_the_same(self):
         short = {"schedule": {"max_steps": 3, "warmup": 1}}
-        losses, weights = {}, {}
-        for micro in (1, 3, 8):
-            recipe, out = self.encoder(f"split_{micro}", batch={"micro": micro}, **short)
-            output("train", recipe, "--quiet")
-            losses[micro] = [step["loss"] for step in lines(out / "metrics.jsonl")]
-        for micro in (1, 3):
-            for ours, whole in zip(losses[micro], losses[8]):
-                self.assertAlmostEqual(ours, whole, delta=1e-4)
-        for name, memory in (("free", {}), ("tight", {"recompute": "block", "offload": ["states"], "disk": "1GiB"})):
-            recipe, out = self.encoder(name, "roberta", batch={"micro": 2}, memory=memory, **short)
-            output("train", recipe, "--quiet")
-            weights[name] = (out / "model.safetensors").read_bytes()
-        self.assertEqual(weights["free"], weights["tight"])
+        assert_splits_agree(self, lambda name, **changes: self.encoder(name, **changes, **short))
+        assert_same_bits_in_little_memory(self, lambda name, **changes: self.encoder(name, "roberta", **changes, **short))
 
     def test_adapters_of_an_encoder_resume_bit_for_bit_and_merge(self):
         base_recipe, base = self.encoder("encoder_base", schedule={"max_steps": 2, "warmup": 1})

@@ -3,7 +3,7 @@ import json
 import shutil
 import unittest
 
-from command_run import CommandTest, output, ROOT, run
+from command_run import CommandTest, ROOT, assert_same_bits_in_little_memory, assert_splits_agree, output, run
 from scores_test import lines, names_in, pairs, sentence, texts, write_rows
 
 CONFIG = {"model_type": "t5", "architectures": ["T5ForConditionalGeneration"], "d_model": 32, "d_kv": 8, "d_ff": 64,
@@ -81,19 +81,8 @@ class Seq2Seq(CommandTest):
     def test_splits_and_memory_change_no_score_of_a_t5_that_drops_out(self):
         model = str(self.model("dropping", dropout_rate=0.1, classifier_dropout=0.2))
         short = {"model": model, "schedule": {"max_steps": 3, "warmup": 1}}
-        losses, weights = {}, {}
-        for micro in (1, 3, 8):
-            recipe, out = self.scored(f"split_{micro}", batch={"effective": 8, "micro": micro}, **short)
-            output("train", recipe, "--quiet")
-            losses[micro] = [step["loss"] for step in lines(out / "metrics.jsonl")]
-        for micro in (1, 3):
-            for ours, whole in zip(losses[micro], losses[8]):
-                self.assertAlmostEqual(ours, whole, delta=1e-4)
-        for name, memory in (("free", {}), ("tight", {"recompute": "block", "offload": ["states"], "disk": "1GiB"})):
-            recipe, out = self.scored(name, "reward", batch={"effective": 8, "micro": 2}, memory=memory, **short)
-            output("train", recipe, "--quiet")
-            weights[name] = (out / "model.safetensors").read_bytes()
-        self.assertEqual(weights["free"], weights["tight"])
+        assert_splits_agree(self, lambda name, **changes: self.scored(name, **changes, **short))
+        assert_same_bits_in_little_memory(self, lambda name, **changes: self.scored(name, "reward", **changes, **short))
 
     def test_adapters_below_a_t5s_new_head_resume_bit_for_bit_and_merge_into_the_model_that_writes(self):
         base_recipe, base = self.recipe("writes", schedule={"max_steps": 2, "warmup": 1})

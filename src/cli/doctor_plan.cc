@@ -95,7 +95,7 @@ class Planner {
                                    request.experiment.effective_batch);
     variant.accumulation = accumulation_for(request.experiment.effective_batch, variant.micro_batch);
     variant.eval_micro_batch = request.eval_micro_batch.value_or(variant.micro_batch);
-    variant.loss_chunk = request.loss_chunk.value_or(variant.micro_batch * request.experiment.sample_rows());
+    variant.loss_chunk = request.loss_chunk.value_or(request.experiment.logit_rows({variant.micro_batch}));
     if (*request.recompute != RecomputePoint::none)
       variant.recompute.layers.assign(static_cast<size_t>(request.experiment.model.layers),
                                       *request.recompute);
@@ -120,7 +120,7 @@ class Planner {
   void add_loss_chunk() {
     Variant chunked = base_;
     chunked.loss_chunk =
-        default_loss_chunk(request_.experiment, base_.micro_batch * request_.experiment.sample_rows());
+        default_loss_chunk(request_.experiment, request_.experiment.logit_rows({base_.micro_batch}));
     if (chunked.loss_chunk < base_.loss_chunk)
       add("the loss in chunks of " + format_count(chunked.loss_chunk) + " tokens (fused cross-entropy)",
           chunked, "--set memory.loss_chunk=" + std::to_string(chunked.loss_chunk));
@@ -129,7 +129,7 @@ class Planner {
     Variant smaller = base_;
     smaller.micro_batch = micro;
     smaller.eval_micro_batch = std::min(base_.eval_micro_batch, micro);
-    smaller.loss_chunk = std::min(base_.loss_chunk, micro * request_.experiment.sample_rows());
+    smaller.loss_chunk = std::min(base_.loss_chunk, request_.experiment.logit_rows({micro}));
     smaller.accumulation = accumulation_for(request_.experiment.effective_batch, micro);
     add("micro-batch " + std::to_string(micro) + " x " + std::to_string(smaller.accumulation) +
             ": the effective batch stays " + format_count(request_.experiment.effective_batch),

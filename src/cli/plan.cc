@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "base/print.h"
+#include "base/units.h"
 #include "cli/machine_rates.h"
 #include "cli/plan_command.h"
 #include "cli/plan_ways.h"
@@ -18,12 +19,22 @@
 namespace plimsoll {
 namespace {
 
-PlanInput input_of(const PlanArguments& arguments, Recipe recipe) {
+// On a terminal: rows that were read.
+std::function<void(int64_t, int64_t)> counting_progress() {
+  if (isatty(STDERR_FILENO) == 0) return {};
+  return [](int64_t done, int64_t rows) {
+    std::fputs(done < rows ? ("\rrows: " + format_count(done) + " of " + format_count(rows)).c_str() : "\r\033[K",
+               stderr);
+  };
+}
+
+PlanInput input_of(const PlanArguments& arguments, Recipe recipe, bool full_rows = false) {
   PlanInput input;
   input.recipe = with_length(recipe, read_model_spec(std::filesystem::path(recipe.model) / "config.json"));
   input.cpu = planned_machine(arguments.recipe.machine(input.recipe), arguments.machine);
   if (!input.recipe.data.train.empty())
-    input.data = std::make_shared<DataSetup>(open_data(input.recipe, read_experiment(input.recipe).model));
+    input.data = std::make_shared<DataSetup>(open_data(input.recipe, read_experiment(input.recipe).model,
+                                                       {arguments.count, counting_progress()}, full_rows));
   input.request = plan_request(input.recipe, input.cpu, input.data.get());
   return input;
 }
@@ -109,6 +120,10 @@ PlanInput plan_input(const PlanArguments& arguments, const std::vector<std::stri
   return input_of(arguments, arguments.recipe.load_what_if(what_if));
 }
 
+PlanInput plan_input_of_full_rows(const PlanArguments& arguments, const std::vector<std::string>& what_if) {
+  return input_of(arguments, arguments.recipe.load_what_if(what_if), true);
+}
+
 void add_plan(CLI::App& app, Action& action) {
   auto arguments = std::make_shared<PlanArguments>();
   CLI::App* command =
@@ -121,6 +136,8 @@ void add_plan(CLI::App& app, Action& action) {
   command->add_option("--sweep", arguments->sweep, "the fastest plan of each budget: memory=2GiB..24GiB")
       ->type_name("KEY=A..B");
   command->add_option("--max", arguments->max, "the largest that fits: length or micro_batch");
+  command->add_flag("--count", arguments->count,
+                    "read every row of large data for how long they are, as train does, not a sample");
   command->add_flag("--explain", arguments->explain,
                     "what each component is, what it grows with, by layer and by kind of tensor");
   command->add_flag("--timeline", arguments->timeline,

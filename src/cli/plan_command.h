@@ -14,7 +14,7 @@ struct PlanArguments {
   std::string dump, html, machine;
   std::vector<std::string> compare;
   std::string sweep, max;
-  bool json = false, timeline = false, explain = false;
+  bool json = false, timeline = false, explain = false, count = false;
 };
 
 // A recipe, and all that planning it asks.
@@ -28,6 +28,8 @@ struct PlanInput {
 PlanInput plan_input(const PlanArguments& arguments);
 // Under other assumptions: "method.type=full". Throws UsageError for what is not possible.
 PlanInput plan_input(const PlanArguments& arguments, const std::vector<std::string>& what_if);
+// The same, with rows that may all be as long as data.max_length.
+PlanInput plan_input_of_full_rows(const PlanArguments& arguments, const std::vector<std::string>& what_if);
 
 // What the plan's variant would take with means that the recipe neither names nor allows.
 std::vector<Saving> not_allowed_savings(const Recipe& recipe, const PlanInput& input, const Plan& plan);

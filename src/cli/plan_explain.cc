@@ -10,10 +10,14 @@
 namespace plimsoll {
 namespace {
 
-// The host's needs of a changed recipe.
-HostNeeds host_of(const Recipe& recipe, const PlanRequest& request, const CpuSettings& cpu) {
+// The host's needs of a changed recipe, with rows so many times as long as they are.
+HostNeeds host_of(const Recipe& recipe, const PlanRequest& request, const CpuSettings& cpu, int64_t longer = 1) {
   std::optional<DataSetup> data;
-  if (!recipe.data.train.empty()) data = open_data(recipe, request.experiment.model);
+  if (!recipe.data.train.empty()) {
+    data = open_data(recipe, request.experiment.model);
+    for (auto* source : {&data->train, &data->eval})
+      if (*source) (*source)->loader.longest_sample *= longer;
+  }
   return host_needs(recipe, request.experiment, cpu, data ? &*data : nullptr);
 }
 
@@ -22,7 +26,7 @@ std::vector<Doubled> doubled(const PlanInput& input, const AllowedPlan& allowed)
   std::vector<Doubled> list = doubled_dimensions(plan);
   Recipe longer = allowed.recipe;
   longer.data.max_length *= 2;
-  list.front().request.host = host_of(longer, list.front().request, input.cpu);
+  list.front().request.host = host_of(longer, list.front().request, input.cpu, 2);
 
   Doubled batch{"effective batch", plan.request, plan.variant};
   Recipe larger = allowed.recipe;

@@ -25,15 +25,10 @@ std::string percent_words(double share) {
   return (percent < 1.0 ? "below 1" : std::to_string(std::lround(percent))) + " %";
 }
 
-// Shorter rows: where the data are short, nothing is lost by it; else rows are cut.
-void add_shorter_rows(const Recipe& recipe, const DataSummary& data, std::vector<Change>& changes) {
-  constexpr int64_t kRounded = 8;
-  const int64_t enough = std::max(kRounded, round_up(data.longest, kRounded));
-  if (data.sampled_rows == 0 && enough < recipe.data.max_length) {
-    changes.push_back({{"data.max_length=" + std::to_string(enough)}, "no row is longer: same rows"});
-  } else if (recipe.data.max_length >= 2 * kRounded) {
-    changes.push_back({{"data.max_length=" + std::to_string(recipe.data.max_length / 2)}, "cuts "});
-  }
+// Rows cut to half of the longest.
+void add_shorter_rows(int64_t longest, std::vector<Change>& changes) {
+  constexpr int64_t kShortest = 16;
+  if (longest >= kShortest) changes.push_back({{"data.max_length=" + std::to_string(longest / 2)}, "cuts "});
 }
 
 // Rows that share a sequence: as many to a step as before.
@@ -58,7 +53,7 @@ std::vector<Change> changes_of(const Recipe& recipe, const Plan& plan) {
       changes.push_back({{"memory.device=" + std::to_string(enough) + "MiB"}, "more memory, same result"});
   }
   if (plan.request.data) {
-    add_shorter_rows(recipe, *plan.request.data, changes);
+    add_shorter_rows(plan.request.experiment.max_length, changes);
     add_packing(recipe, *plan.request.data, changes);
   }
   if (recipe.method.type == MethodType::full) {

@@ -1,20 +1,46 @@
 // The report's line "would save": never done, only told.
 #include <algorithm>
+#include <utility>
 
 #include "base/error.h"
+#include "base/units.h"
 #include "cli/plan_command.h"
 #include "train/allowed.h"
 
 namespace plimsoll {
+namespace {
+
+// Where few rows are much longer than all others, the length of those; else half of the longest.
+std::pair<int64_t, std::string> shorter_length(const Plan& plan) {
+  const int64_t longest = plan.request.experiment.max_length;
+  const auto& data = plan.request.data;
+  if (data && data->rows_longer > 0 && 3 * data->common_length <= 2 * longest)
+    return {data->common_length, "length " + format_count(data->common_length) + ", which " +
+                                     format_count(data->rows_longer) + " of " + format_count(data->rows) +
+                                     (data->rows_longer == 1 ? " rows exceeds" : " rows exceed")};
+  return {longest / 2, "length " + format_count(longest / 2)};
+}
+
+// A micro-step that is as large as the longest row stays so.
+Variant of_rows_as_long(const Plan& plan, int64_t length) {
+  const Experiment& experiment = plan.request.experiment;
+  Variant variant = plan.variant;
+  for (int64_t* tokens : {&variant.micro_tokens, &variant.eval_micro_tokens})
+    if (*tokens > 0 && *tokens == experiment.longest_row().tokens)
+      *tokens = *tokens * length / experiment.max_length;
+  return variant;
+}
+
+}  // namespace
 
 std::vector<Saving> not_allowed_savings(const Recipe& recipe, const PlanInput& input, const Plan& plan) {
   constexpr double kWorthTelling = 0.01;  // of the arena
   std::vector<Saving> savings;
-  const auto add = [&](const std::string& name, const Recipe& changed) {
+  const auto add = [&](const std::string& name, const Recipe& changed, const Variant& variant) {
     const PlanRequest request = plan_request(changed, input.cpu, input.data.get());
     int64_t bytes = 0;
     try {
-      bytes = device_bytes_at_least(request, plan.variant);
+      bytes = device_bytes_at_least(request, variant);
     } catch (const UsageError&) {
       return;  // not possible for this model, as NF4 for odd widths: nothing to suggest
     }
@@ -24,12 +50,12 @@ std::vector<Saving> not_allowed_savings(const Recipe& recipe, const PlanInput& i
   const auto& allowed = recipe.memory.allow;
   for (const char* means : {"adamw8bit", "bf16-states", "nf4"}) {
     if (std::find(allowed.begin(), allowed.end(), means) != allowed.end()) continue;
-    if (const auto changed = with_means(recipe, means)) add(means, *changed);
+    if (const auto changed = with_means(recipe, means)) add(means, *changed, plan.variant);
   }
-  if (recipe.data.max_length > 1) {
+  if (const auto [length, words] = shorter_length(plan); length > 0) {
     Recipe shorter = recipe;
-    shorter.data.max_length /= 2;
-    add("length " + format_count(shorter.data.max_length), shorter);
+    shorter.data.max_length = length;
+    add(words, shorter, of_rows_as_long(plan, length));
   }
   return savings;
 }

@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "data/effective_batch.h"
+#include "data/micro_steps.h"
 
 namespace plimsoll {
 namespace {
@@ -58,12 +59,13 @@ TEST(EffectiveBatch, every_split_gives_the_same_sequences) {
   for (int32_t i = 0; i < 5; ++i) batch.add(example_of({i, i + 1, i + 2}, {-100, i + 1, i + 2}));
   EXPECT_EQ(batch.target_tokens(), 10);
   for (const int64_t micro : {1, 2, 3, 5, 7}) {
-    MicroBatch out(micro, 4);
+    MicroSteps steps({micro}, {4, 1}, 5);
+    steps.cut(batch);
     std::vector<int32_t> tokens;
     std::vector<int32_t> samples;
     int64_t targets = 0;
-    for (int64_t step = 0; step < batch.micro_steps(micro); ++step) {
-      batch.fill(step, out);
+    for (int64_t step = 0; step < steps.count(); ++step) {
+      const MicroBatch& out = steps.fill(step);
       targets += out.target_tokens;
       tokens.insert(tokens.end(), out.input_ids.begin(), out.input_ids.begin() + out.live_tokens);
       samples.insert(samples.end(), out.sample_in_batch.begin(),
@@ -73,6 +75,63 @@ TEST(EffectiveBatch, every_split_gives_the_same_sequences) {
     EXPECT_THAT(samples, ElementsAre(0, 1, 2, 3, 4)) << micro;
     EXPECT_EQ(targets, batch.target_tokens()) << micro;
   }
+}
+
+// Rows of 5, 1, 4, 2 and 3 tokens.
+EffectiveBatch uneven_batch() {
+  EffectiveBatch batch(5, 8);
+  int32_t id = 0;
+  for (const int length : {5, 1, 4, 2, 3}) {
+    std::vector<int32_t> ids(static_cast<size_t>(length));
+    for (int32_t& one : ids) one = ++id;
+    Example row = example_of(ids, ids);
+    row.targets = 1;  // a row of one token has none by itself
+    batch.add(row);
+  }
+  return batch;
+}
+
+TEST(MicroSteps, in_tokens_hold_the_longest_rows_first_and_each_row_once) {
+  const EffectiveBatch batch = uneven_batch();
+  MicroSteps steps({5, 8}, {8, 1}, 5);
+  steps.cut(batch);
+  ASSERT_EQ(steps.count(), 2);
+  EXPECT_THAT(steps.fill(0).input_ids, ElementsAre(1, 2, 3, 4, 5, 13, 14, 15));
+  EXPECT_THAT(steps.fill(0).sample_in_batch, ElementsAre(0, 4, 0, 0, 0));
+  EXPECT_THAT(steps.fill(1).input_ids, ElementsAre(6, 7, 8, 9, 10, 11, 12, 0));
+  EXPECT_THAT(steps.fill(1).sample_in_batch, ElementsAre(1, 2, 3, 0, 0)) << "in the order in which they came";
+}
+
+TEST(MicroSteps, in_tokens_have_room_for_so_many_rows_too) {
+  const EffectiveBatch batch = uneven_batch();
+  MicroSteps steps({2, 15}, {8, 1}, 5);
+  steps.cut(batch);
+  ASSERT_EQ(steps.count(), 3);
+  EXPECT_EQ(steps.fill(0).live_tokens, 9);
+  EXPECT_EQ(steps.fill(2).live_tokens, 1);
+}
+
+TEST(MicroSteps, sources_and_targets_have_room_of_their_own) {
+  EffectiveBatch batch(3, {12, 2});
+  for (int i = 0; i < 3; ++i) {
+    Example two;
+    append_source({1, 2, 3}, two);
+    append_target({4, 5, 6, 7}, 0, two);
+    two.targets = 4;
+    batch.add(two);
+  }
+  MicroSteps by_targets({3, 9, 8}, {12, 2}, 3);
+  by_targets.cut(batch);
+  ASSERT_EQ(by_targets.count(), 2) << "the targets of two fill 8";
+  EXPECT_EQ(by_targets.fill(0).live_tokens, 16) << "with the token that each target begins with";
+  MicroSteps by_sources({3, 3, 12}, {12, 2}, 3);
+  by_sources.cut(batch);
+  EXPECT_EQ(by_sources.count(), 3);
+}
+
+TEST(MicroSteps, a_row_longer_than_their_room_is_our_own_bug) {
+  MicroSteps steps({5, 4}, {8, 1}, 5);
+  EXPECT_THROW(steps.cut(uneven_batch()), InternalError);
 }
 
 TEST(EffectiveBatch, rows_without_targets_are_counted_and_left_out) {
@@ -86,7 +145,9 @@ TEST(EffectiveBatch, rows_without_targets_are_counted_and_left_out) {
   EXPECT_EQ(batch.skipped_rows(), 1);
   EXPECT_EQ(batch.truncated_rows(), 1);
   batch.clear();
-  EXPECT_EQ(batch.micro_steps(4), 0);
+  MicroSteps steps({4}, {4, 1}, 2);
+  steps.cut(batch);
+  EXPECT_EQ(steps.count(), 0);
   EXPECT_EQ(batch.skipped_rows(), 0);
 }
 

@@ -79,20 +79,27 @@ std::span<const int32_t> EffectiveBatch::labels(int64_t sequence) const {
                                     static_cast<size_t>(starts_[static_cast<size_t>(sequence) + 1]) - start);
 }
 
-int64_t EffectiveBatch::micro_steps(int64_t micro) const { return ceil_div(packed_sequences(), micro); }
+RowSize EffectiveBatch::size_of(int64_t packed_sequence, bool apart) const {
+  RowSize size;
+  int64_t documents = 0;
+  for (int64_t document = 0; document < sequences(); ++document) {
+    if (placed_[static_cast<size_t>(document)] != packed_sequence) continue;
+    const auto tokens = std::ssize(ids(document));
+    // A target begins with a token that is no part of it.
+    if (apart && documents++ % 2 == 1)
+      size.targets += tokens - 1;
+    else
+      size.tokens += tokens;
+  }
+  return size;
+}
 
-// A sequence's documents stand side by side, in the order in which they came.
-void EffectiveBatch::fill(int64_t step, MicroBatch& out) const {
-  const int64_t micro = out.sequences();
-  check_internal(step >= 0 && step < micro_steps(micro), "no such micro-step");
-  out.clear();
-  for (int64_t sequence = step * micro; sequence < std::min(packed_sequences(), (step + 1) * micro);
-       ++sequence)
-    for (int64_t document = 0; document < sequences(); ++document)
-      if (placed_[static_cast<size_t>(document)] == sequence)
-        out.append(ids(document), labels(document), static_cast<int32_t>(document),
-                   std::span(targets_).subspan(static_cast<size_t>(document) * targets_each_, targets_each_),
-                   seconds_[static_cast<size_t>(document)]);
+void EffectiveBatch::append_to(MicroBatch& out, int64_t packed_sequence) const {
+  for (int64_t document = 0; document < sequences(); ++document)
+    if (placed_[static_cast<size_t>(document)] == packed_sequence)
+      out.append(ids(document), labels(document), static_cast<int32_t>(document),
+                 std::span(targets_).subspan(static_cast<size_t>(document) * targets_each_, targets_each_),
+                 seconds_[static_cast<size_t>(document)]);
 }
 
 int64_t EffectiveBatch::planned_bytes(int64_t sequences, const SequenceShape& shape) {

@@ -10,6 +10,7 @@
 #include "data/example.h"
 #include "data/micro_batch.h"
 #include "data/packer.h"
+#include "tasks/micro_room.h"
 
 namespace plimsoll {
 
@@ -21,8 +22,8 @@ struct DataPosition {
   friend bool operator==(const DataPosition&, const DataPosition&) = default;
 };
 
-// Documents are the sequences of rows. What goes by `sequence` below counts documents, but for micro-steps,
-// which take places of the program: each has a row, or with packing several, and rows stay whole.
+// Documents are the sequences of rows. What goes by `sequence` below counts documents; the program's sequences
+// are places that have a row each, or with packing several, and rows stay whole (micro-steps: micro_steps.h).
 class EffectiveBatch {
  public:
   // Allocates for `sequences` of this shape: nothing is allocated later.
@@ -52,10 +53,10 @@ class EffectiveBatch {
   [[nodiscard]] std::span<const int32_t> ids(int64_t sequence) const;
   [[nodiscard]] std::span<const int32_t> labels(int64_t sequence) const;
 
-  // Micro-steps of `micro` sequences that hold all; the last one may be partly empty.
-  [[nodiscard]] int64_t micro_steps(int64_t micro) const;
-  // Fills the micro-batch of micro-step `step` with as many sequences as `out` has room for.
-  void fill(int64_t step, MicroBatch& out) const;
+  // Of the program's sequence, with all its documents; of a source with a target the two `apart`.
+  [[nodiscard]] RowSize size_of(int64_t packed_sequence, bool apart) const;
+  // Appends the documents of the program's sequence side by side, in the order in which they came.
+  void append_to(MicroBatch& out, int64_t packed_sequence) const;
 
   // The position after this batch, and whether it was the last of its epoch; the loader sets both.
   DataPosition next;

@@ -40,9 +40,10 @@ void check_options(const LoaderOptions& options) {
 
 SequenceShape sequence_shape(const LoaderOptions& options, const ExampleOptions& examples) {
   const int64_t sequences = rule_of(examples.task.task).sequences;
+  const int64_t longest = options.packing ? 0 : options.longest_sample;
   if (examples.task.task == Task::seq2seq)
-    return {examples.max_length + examples.target_length + 1, sequences, 0};
-  return {examples.max_length * sequences,
+    return {longest > 0 ? longest : examples.max_length + examples.target_length + 1, sequences, 0};
+  return {longest > 0 ? longest : examples.max_length * sequences,
           options.packing ? packed_documents(examples.max_length) : sequences, targets_of(examples.task)};
 }
 
@@ -149,6 +150,15 @@ void Loader::run(const std::stop_token& token, DataPosition position) {
   changed_.notify_all();
 }
 
+// Rows were read once before the run, which has room for the longest of them.
+void Loader::require_as_counted(const Example& example, int64_t row) const {
+  const auto tokens = std::ssize(example.ids);
+  if (options_.packing || options_.longest_sample == 0 || tokens <= options_.longest_sample) return;
+  throw UsageError(dataset_.where(row) + ": has " + format_count(tokens) + " tokens, the longest row had " +
+                   format_count(options_.longest_sample) +
+                   " when the run was planned: the data changed since. Start the run again.");
+}
+
 void Loader::prepare(const DataPosition& position, EffectiveBatch& batch) {
   if (epoch_ != position.epoch) {
     epoch_ = position.epoch;
@@ -161,6 +171,7 @@ void Loader::prepare(const DataPosition& position, EffectiveBatch& batch) {
   for (; end < limit; ++end) {
     const int64_t row = reader_.encode(position.epoch, end, encoder_, example_);
     if (options_.on_example) options_.on_example(row, example_);
+    require_as_counted(example_, row);
     if (!batch.add(example_, row)) break;
   }
   if (batch.damaged_rows() > 0 && first_damage_.empty()) first_damage_ = batch.first_damage();

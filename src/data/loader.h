@@ -24,6 +24,7 @@ struct LoaderOptions {
   int64_t effective = 16;  // rows, or with packing places, of an optimizer step
   bool packing = false;    // several rows in a place
   int64_t prefetch = 2;    // batches held ready beside the one in use
+  int64_t longest_sample = 0;  // tokens of a row's sequences together, without packing; 0: any that are allowed
   int64_t epochs = 0;      // next() returns null after so many; 0: never
   OrderOptions order = {};
   std::function<void()> on_thread_start = {};  // called in the loader's thread before anything else
@@ -78,6 +79,7 @@ class Loader {
  private:
   void stop();
   void run(const std::stop_token& token, DataPosition position);
+  void require_as_counted(const Example& example, int64_t row) const;
   // Fills a batch from `position` on.
   void prepare(const DataPosition& position, EffectiveBatch& batch);
   // Waits for a free slot; null when asked to stop.

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/test_allocations.h"
+#include "data/micro_steps.h"
 #include "data/test_data.h"
 
 namespace plimsoll {
@@ -115,17 +116,15 @@ TEST(Loader, windows_of_parquet_give_every_row_once) {
 TEST(Loader, taking_batches_allocates_nothing) {
   const TestFolder folder;
   const auto loader = make_loader(folder.write("a.jsonl", prompt_lines(100)), {.options = {.effective = 8}});
-  MicroBatch micro(3, 16);
+  MicroSteps micro_steps({3, 32}, {16, 1}, 8);
   loader->start({});
   const EffectiveBatch* batch = loader->next();
   const int64_t before = heap_allocations();
   int64_t tokens = 0;
   for (int i = 0; i < 50; ++i) {
     batch = loader->next();
-    for (int64_t step = 0; step < batch->micro_steps(3); ++step) {
-      batch->fill(step, micro);
-      tokens += micro.live_tokens;
-    }
+    micro_steps.cut(*batch);
+    for (int64_t step = 0; step < micro_steps.count(); ++step) tokens += micro_steps.fill(step).live_tokens;
   }
   EXPECT_EQ(heap_allocations(), before);
   EXPECT_GT(tokens, 0);

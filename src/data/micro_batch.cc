@@ -8,15 +8,24 @@
 
 namespace plimsoll {
 
-MicroBatch::MicroBatch(int64_t sequences, const SequenceShape& shape)
-    : input_ids(static_cast<size_t>(sequences * shape.tokens)),
+namespace {
+
+// A target begins with a token that is no part of it.
+int64_t tokens_of(const MicroRoom& room, const SequenceShape& shape) {
+  if (!room.by_tokens()) return room.samples * shape.tokens;
+  return room.tokens + (room.targets > 0 ? room.targets + room.samples : 0);
+}
+
+}  // namespace
+
+MicroBatch::MicroBatch(const MicroRoom& room, const SequenceShape& shape)
+    : input_ids(static_cast<size_t>(tokens_of(room, shape))),
       labels(input_ids.size()),
       positions(input_ids.size()),
-      seq_starts(static_cast<size_t>(sequences * shape.documents + 1)),
-      sample_in_batch(static_cast<size_t>(sequences * shape.documents)),
+      seq_starts(static_cast<size_t>(room.samples * shape.documents + 1)),
+      sample_in_batch(static_cast<size_t>(room.samples * shape.documents)),
       seconds(sample_in_batch.size()),
-      targets(sample_in_batch.size() * static_cast<size_t>(shape.targets)),
-      sequences_(sequences) {
+      targets(sample_in_batch.size() * static_cast<size_t>(shape.targets)) {
   clear();
 }
 

@@ -6,16 +6,18 @@
 #include <vector>
 
 #include "data/packer.h"
+#include "tasks/micro_room.h"
 
 namespace plimsoll {
 
-// T = sequences x longest allowed length is the capacity of the token axis, B the capacity in documents: one
-// for each sequence, or several with packing. Both are shapes of the program, which knows documents alone, as
+// T is the capacity of the token axis: sequences x longest allowed length, or the tokens that there is room for.
+// B is the capacity in documents: one for each sequence, or several with packing. Both are shapes of the program, which knows documents alone, as
 // sequences of their own. What is live of them varies from step to step and is counted beside. All storage is
 // allocated by the constructor.
 class MicroBatch {
  public:
-  MicroBatch(int64_t sequences, const SequenceShape& shape);
+  MicroBatch(const MicroRoom& room, const SequenceShape& shape);
+  MicroBatch(int64_t sequences, const SequenceShape& shape) : MicroBatch(MicroRoom{sequences}, shape) {}
   MicroBatch(int64_t sequences, int64_t max_length) : MicroBatch(sequences, SequenceShape{max_length, 1}) {}
 
   std::vector<int32_t> input_ids;        // [T] 0 beyond the live tokens
@@ -35,13 +37,8 @@ class MicroBatch {
   // does not fit.
   void append(std::span<const int32_t> ids, std::span<const int32_t> aligned_labels, int32_t sample,
               std::span<const float> its_targets = {}, int32_t second = -1);
-  // Sequences there is room for.
-  [[nodiscard]] int64_t sequences() const { return sequences_; }
   // Heap bytes.
   [[nodiscard]] int64_t bytes() const;
-
- private:
-  int64_t sequences_ = 0;
 };
 
 }  // namespace plimsoll

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "data/cell.h"
 #include "data/loader.h"
+#include "data/micro_steps.h"
 #include "data/statistics.h"
 #include "data/test_data.h"
 
@@ -73,15 +74,16 @@ TEST(Packing, every_row_is_visited_once_whole_and_beside_no_other) {
   const auto path = folder.write("a.jsonl", text_lines(kRows));
   const auto loader = make_loader(path, {.effective = 3, .packing = true, .epochs = 1});
   loader->start({});
-  MicroBatch micro(2, {16, packed_documents(16)});
+  MicroSteps micro_steps({2}, {16, packed_documents(16)}, 3);
   std::set<int64_t> rows;
   int64_t steps = 0;
   while (const EffectiveBatch* batch = loader->next()) {
     ++steps;
     EXPECT_LE(batch->packed_sequences(), 3);
     int64_t documents = 0;
-    for (int64_t i = 0; i < batch->micro_steps(2); ++i) {
-      batch->fill(i, micro);
+    micro_steps.cut(*batch);
+    for (int64_t i = 0; i < micro_steps.count(); ++i) {
+      const MicroBatch& micro = micro_steps.fill(i);
       documents += micro.live_sequences;
       for (int64_t d = 0; d < micro.live_sequences; ++d) {
         const auto begin = static_cast<size_t>(micro.seq_starts[static_cast<size_t>(d)]);

@@ -8,6 +8,7 @@
 #include "data/dialogue.h"
 #include "data/effective_batch.h"
 #include "data/example.h"
+#include "data/micro_steps.h"
 
 namespace plimsoll {
 namespace {
@@ -249,13 +250,14 @@ TEST(Samples, a_micro_batch_never_splits_a_pair) {
   EXPECT_EQ(batch.packed_sequences(), 3);
   EXPECT_EQ(batch.sequences(), 6);
   EXPECT_EQ(batch.target_tokens(), 3);
-  MicroBatch micro(2, shape);
-  ASSERT_EQ(batch.micro_steps(2), 2);
-  batch.fill(0, micro);
+  MicroSteps steps({2}, shape, 3);
+  steps.cut(batch);
+  ASSERT_EQ(steps.count(), 2);
+  const MicroBatch& micro = steps.fill(0);
   EXPECT_EQ(micro.live_sequences, 4);
   EXPECT_EQ(micro.seq_starts, (std::vector<int32_t>{0, 3, 6, 10, 13}));
   EXPECT_EQ(micro.targets, (std::vector<float>{0.25F, 0, 0.25F, 0}));
-  batch.fill(1, micro);
+  steps.fill(1);
   EXPECT_EQ(micro.live_sequences, 2);
   EXPECT_EQ(micro.seq_starts, (std::vector<int32_t>{0, 2, 5, 5, 5}));
   EXPECT_EQ(micro.targets, (std::vector<float>{0.25F, 0, 0, 0})) << "nothing of the pairs before";

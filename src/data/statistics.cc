@@ -1,6 +1,7 @@
 #include "data/statistics.h"
 
 #include <algorithm>
+#include <map>
 
 #include "base/error.h"
 #include "data/row_reader.h"
@@ -11,7 +12,62 @@ namespace {
 constexpr int64_t kSampledUnits = 16;
 constexpr int64_t kSampledRows = 2048;
 
-void add(const Example& example, DataStatistics& statistics) {
+// Sizes of rows, spread evenly over those that were added: of as many as there is room for every one, then
+// every second of them, and so on.
+class EvenSample {
+ public:
+  explicit EvenSample(std::vector<RowSize>& kept) : kept_(kept) {}
+
+  void add(const RowSize& size) {
+    if (seen_++ % every_ != 0) return;
+    if (std::ssize(kept_) == kMost) {
+      for (size_t i = 0; 2 * i < kept_.size(); ++i) kept_[i] = kept_[2 * i];
+      kept_.resize(kMost / 2);
+      every_ *= 2;
+    }
+    if ((seen_ - 1) % every_ == 0) kept_.push_back(size);
+  }
+
+ private:
+  static constexpr int64_t kMost = 4096;
+  std::vector<RowSize>& kept_;
+  int64_t seen_ = 0, every_ = 1;
+};
+
+// How many rows have each length.
+class Lengths {
+ public:
+  void add(int64_t length) {
+    ++rows_;
+    ++of_[length];
+  }
+  void tell(DataStatistics& statistics) const {
+    constexpr int64_t kFew = 1000;
+    int64_t longer = 0;
+    for (auto at = of_.rbegin(); at != of_.rend(); longer += at++->second) {
+      statistics.common_length = at->first;
+      statistics.rows_longer = longer;
+      if (longer + at->second > rows_ / kFew) return;
+    }
+  }
+
+ private:
+  std::map<int64_t, int64_t> of_;
+  int64_t rows_ = 0;
+};
+
+// A target begins with a token that is no part of it.
+void add_lengths(const Example& example, bool has_target, DataStatistics& statistics, EvenSample& sizes) {
+  const auto tokens = std::ssize(example.ids);
+  RowSize size{has_target ? example.end_of(0) : tokens, has_target ? tokens - example.end_of(0) - 1 : 0};
+  statistics.longest_sample = std::max(statistics.longest_sample, tokens);
+  statistics.longest_target = std::max(statistics.longest_target, size.targets);
+  for (int64_t i = 0, begin = 0; i < (has_target ? 1 : example.sequences()); begin = example.end_of(i++))
+    statistics.longest_sequence = std::max(statistics.longest_sequence, example.end_of(i) - begin);
+  sizes.add(size);
+}
+
+void add(const Example& example, bool has_target, DataStatistics& statistics, EvenSample& sizes) {
   ++statistics.rows;
   if (!example.damage.empty()) {
     if (++statistics.damaged == 1) statistics.first_damage = example.damage;
@@ -29,6 +85,7 @@ void add(const Example& example, DataStatistics& statistics) {
     const int64_t length = example.end_of(i) - begin;
     statistics.squares += length * length;
   }
+  add_lengths(example, has_target, statistics, sizes);
   statistics.target_tokens += example.targets;
   statistics.labelled += std::count_if(example.labels.begin(), example.labels.end(),
                                        [](int32_t l) { return l != kIgnoreLabel; });
@@ -48,13 +105,29 @@ std::vector<int32_t> row_lengths(Dataset& dataset, const RowSubset& subset, cons
 
 }  // namespace
 
-DataStatistics measure_data(Dataset& dataset, const RowSubset& subset, const ExampleEncoder& encoder) {
+DataStatistics measure_data(Dataset& dataset, const RowSubset& subset, const ExampleEncoder& encoder,
+                            const std::function<void(int64_t)>& progress) {
+  constexpr int64_t kTold = 1024;  // rows
   RowReader reader(dataset, subset, {.shuffle = false});
   DataStatistics statistics;
+  EvenSample sizes(statistics.sizes);
+  Lengths lengths;
+  const bool has_target = encoder.options().task.task == Task::seq2seq;
   Example example;
   for (int64_t index = 0; index < reader.rows(); ++index) {
     reader.encode(0, index, encoder, example);
-    add(example, statistics);
+    add(example, has_target, statistics, sizes);
+    if (example.damage.empty()) lengths.add(example.longest());
+    if (progress && index % kTold == 0) progress(index);
+  }
+  statistics.of_all_rows = true;
+  lengths.tell(statistics);
+  const auto& units = dataset.units();
+  if (std::none_of(units.begin(), units.end(), [](const PlacedUnit& unit) { return unit.weight < 1; }))
+    return statistics;
+  for (int64_t index = 0; index < subset.size(); ++index) {
+    reader.encode_row(subset.row(index), encoder, example);
+    if (example.damage.empty() && example.targets > 0) add_lengths(example, has_target, statistics, sizes);
   }
   return statistics;
 }
@@ -82,6 +155,8 @@ DataStatistics sample_data(Dataset& dataset, const RowSubset& subset, const Exam
   const auto groups = static_cast<int64_t>(starts.size());
   const int64_t taken = std::min(groups, kSampledUnits);
   DataStatistics statistics;
+  EvenSample sizes(statistics.sizes);
+  const bool has_target = encoder.options().task.task == Task::seq2seq;
   RowReader reader(dataset, subset, {.shuffle = false});
   Example example;
   for (int64_t i = 0; i < taken; ++i) {
@@ -91,7 +166,7 @@ DataStatistics sample_data(Dataset& dataset, const RowSubset& subset, const Exam
     const int64_t wanted = std::min(rows, kSampledRows / taken);
     for (int64_t k = 0; k < wanted; ++k) {
       reader.encode_row(subset.row(first + k * rows / wanted), encoder, example);
-      add(example, statistics);
+      add(example, has_target, statistics, sizes);
     }
   }
   dataset.hold({});

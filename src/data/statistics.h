@@ -2,23 +2,33 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
+#include <vector>
 
 #include "base/error.h"
 #include "data/dataset.h"
 #include "data/example.h"
 #include "data/loader.h"
 #include "data/row_subset.h"
+#include "tasks/micro_room.h"
 
 namespace plimsoll {
 
 struct DataStatistics {
+  bool of_all_rows = false;   // else of a sample
   int64_t rows = 0;
   int64_t tokens = 0;         // after truncation, skipped rows not counted
   int64_t target_tokens = 0;  // that the loss sees, or what it counts in place of tokens
   int64_t labelled = 0;       // tokens that carry a label
   int64_t squares = 0;        // of the lengths behind `tokens`: what attention's work grows with
   int64_t longest = 0;        // tokens of the longest row, before truncation
+  // Of rows with targets, as they are cut: tokens of the longest sequence (beside targets, of a source), of the
+  // longest target, and of all sequences of a row together.
+  int64_t longest_sequence = 0, longest_target = 0, longest_sample = 0;
+  // The least length that all but one row in a thousand stay within, and how many do not.
+  int64_t common_length = 0, rows_longer = 0;
+  std::vector<RowSize> sizes;  // of rows with targets: all of few, of many some that are spread evenly
   int64_t longest_bytes = 0;  // of texts and ids that a row was read with
   int64_t truncated = 0;      // rows
   int64_t skipped = 0;        // rows with no target left
@@ -31,9 +41,12 @@ struct DataStatistics {
   [[nodiscard]] double share_truncated() const { return share_of_rows(truncated); }
 };
 
-// Costs the time of tokenising everything, and the memory of one unit. `dataset` has its columns selected and
+// Of an epoch; lengths and sizes are of every row, also where an epoch visits a part of them. Costs the time of
+// tokenising everything, and the memory of one unit. `dataset` has its columns selected and
 // holds its last unit afterwards.
-DataStatistics measure_data(Dataset& dataset, const RowSubset& subset, const ExampleEncoder& encoder);
+// `progress` is called now and then with the rows that were read.
+DataStatistics measure_data(Dataset& dataset, const RowSubset& subset, const ExampleEncoder& encoder,
+                            const std::function<void(int64_t)>& progress = {});
 
 // The same of a few thousand rows spread over the data, which takes a moment however large they are; of all
 // rows where they are few. `rows` says of how many.

@@ -37,6 +37,8 @@ nlohmann::ordered_json data_json(const std::optional<DataSummary>& data) {
           {"targets", data->targets},
           {"row_length", data->row_length},
           {"longest", data->longest},
+          {"common_length", data->common_length},
+          {"rows_longer", data->rows_longer},
           {"truncated_share", data->truncated_share},
           {"skipped_share", data->skipped_share},
           {"damaged_share", data->damaged_share},

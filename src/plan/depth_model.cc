@@ -1,6 +1,7 @@
 #include "plan/depth_model.h"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 
 #include "base/error.h"
@@ -29,17 +30,23 @@ int64_t program_heap_bytes(int64_t ops, int64_t tensors) {
   return kHeapBase + ops * kHeapPerOp + tensors * kHeapPerTensor;
 }
 
+void KnownPrograms::enter_room_of(const Variant& variant) {
+  const std::pair room{variant.micro_batch, variant.micro_tokens};
+  if (room_ == room) return;
+  room_ = room;
+  micro_steps_.clear();
+  if (filling_of_) time_.emplace(device_.rates, filling_of_(variant));
+}
+
 ProgramNeeds KnownPrograms::measured(const Graph& graph, const Variant& variant, Samples samples,
                                      const std::vector<int64_t>& chunks) {
   ops_built_ += static_cast<int64_t>(graph.ops().size());
-  return needs_of(graph, runs_per_step(graph, variant), samples, chunks, device_, time_);
+  return needs_of(graph, runs_per_step(graph, variant, time_->filling()), samples, chunks, device_, *time_);
 }
 
 std::shared_ptr<const ProgramNeeds> KnownPrograms::micro_step_of(const Experiment& experiment,
                                                                  const Variant& variant, Samples samples,
                                                                  const std::vector<int64_t>& chunks) {
-  if (variant.micro_batch != micro_batch_) micro_steps_.clear();
-  micro_batch_ = variant.micro_batch;
   const OffloadChoice& o = variant.offload;
   const int64_t layers = experiment.model.layers;
   const bool updates = variant.update_in_backward;
@@ -100,7 +107,7 @@ std::shared_ptr<const ProgramNeeds> KnownPrograms::evaluation_of(const Experimen
   const OffloadChoice& o = variant.offload;
   Key key = chunks;
   for (const int64_t part : {experiment.model.layers, static_cast<int64_t>(samples), variant.eval_micro_batch,
-                             static_cast<int64_t>(o.weights), o.prefetch, o.smallest_bytes})
+                             variant.eval_micro_tokens, static_cast<int64_t>(o.weights), o.prefetch, o.smallest_bytes})
     key.push_back(part);
   std::shared_ptr<const ProgramNeeds>& evaluation = evaluations_[key];
   if (evaluation == nullptr)
@@ -113,6 +120,7 @@ std::shared_ptr<const ProgramNeeds> KnownPrograms::evaluation_of(const Experimen
 KnownPrograms::Needs KnownPrograms::of(const Variant& variant, int64_t layers, Samples samples,
                                        const std::vector<int64_t>& chunks) {
   const Experiment experiment = shallow(experiment_, layers);
+  enter_room_of(variant);
   Needs needs = {micro_step_of(experiment, variant, samples, chunks)};
   if (experiment.evaluates) needs.push_back(evaluation_of(experiment, variant, samples, chunks));
   if (!variant.update_in_backward) needs.push_back(update_of(experiment, variant, samples, chunks));
@@ -141,7 +149,7 @@ DepthModel::DepthModel(const KnownPrograms::Needs& needs, size_t chunks) : loss_
     tensors_.add(program->tensors, 1);
     if (program->runs == 0) continue;
     disk_traffic_.add(program->disk_traffic, program->runs);
-    timed_.push_back({static_cast<double>(program->runs), program->compute, program->together, program->io});
+    timed_.push_back({program->runs, program->compute, program->together, program->io});
   }
   for (size_t space = 0; space < largest.size(); ++space) transient_[space] = largest[space].list();
   for (size_t chunk = 0; chunk < chunks; ++chunk) loss_transient_[chunk] = of_loss[chunk].list();
@@ -183,7 +191,7 @@ Usage DepthModel::usage(const More& blocks, const More& alive, size_t chunk) con
   }
   usage.ops = ops_.at(blocks);
   usage.program_bytes = program_heap_bytes(usage.ops, tensors_.at(blocks));
-  usage.disk_traffic = disk_traffic_.at(blocks);
+  usage.disk_traffic = std::llround(disk_traffic_.at(blocks));
   for (const Timed& program : timed_)
     usage.seconds += program.count * std::max({program.together[chunk].at(blocks),
                                                program.compute[chunk].at(blocks), program.io.at(blocks)});

@@ -10,8 +10,10 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "plan/experiment.h"
@@ -40,8 +42,9 @@ int64_t program_heap_bytes(int64_t ops, int64_t tensors);
 class KnownPrograms {
  public:
   // Experiment and device must outlive this.
-  KnownPrograms(const Experiment& experiment, const DeviceDescription& device, const Filling& filling = {})
-      : experiment_(experiment), device_(device), time_(device.rates, filling) {}
+  using FillingOf = std::function<Filling(const Variant&)>;
+  KnownPrograms(const Experiment& experiment, const DeviceDescription& device, FillingOf filling = {})
+      : experiment_(experiment), device_(device), filling_of_(std::move(filling)), time_(std::in_place, device.rates) {}
 
   using Needs = std::vector<std::shared_ptr<const ProgramNeeds>>;
   // Those of the variant with each of `chunks` rows of logits, for a model of so many layers.
@@ -64,11 +67,15 @@ class KnownPrograms {
   const Experiment& experiment_;
   const DeviceDescription& device_;
   TrainGraphs trains_;
-  TimeModel time_;
+  // Graphs, times and micro-steps are of one room: the search goes from one to the next.
+  void enter_room_of(const Variant& variant);
+
+  FillingOf filling_of_;  // empty: full
+  std::optional<TimeModel> time_;
+  std::optional<std::pair<int64_t, int64_t>> room_;
   int64_t ops_built_ = 0;
   using Key = std::vector<int64_t>;
   std::map<Key, std::shared_ptr<const ProgramNeeds>> micro_steps_, updates_, evaluations_;
-  int64_t micro_batch_ = 0;  // of micro_steps_: the search goes from one to the next
 };
 
 // Blocks of one stack, the first of them at one point of recomputation and the rest at another.
@@ -122,7 +129,8 @@ class DepthModel {
   std::array<AffineBytes, 3> persistent_;                 // by space
   std::array<std::vector<AffineBytes>, 3> transient_;     // by space
   std::vector<std::vector<AffineBytes>> loss_transient_;  // by chunk, of the device
-  AffineBytes ops_, tensors_, disk_traffic_;
+  AffineBytes ops_, tensors_;
+  AffineSeconds disk_traffic_;  // bytes of a step, as of micro-steps on average
   std::vector<Timed> timed_;
 };
 

@@ -44,14 +44,15 @@ PassContext context_of(const Experiment& experiment, const Variant& variant, con
 }
 
 Graph build_evaluation(const Experiment& experiment, const Variant& variant) {
-  return build_loss(experiment, experiment.batch_shape(variant.eval_micro_batch, 1), variant.loss_chunk,
+  return build_loss(experiment, experiment.batch_shape(experiment.eval_room(variant), 1), variant.loss_chunk,
                     Mode::evaluate, kEvalLossTensor, kScoresTensor);
 }
 
 // What remains of it are log-probabilities.
 Graph build_reference(const Experiment& experiment, const Variant& variant) {
   LogProbGraph made =
-      build_log_probs(experiment.model, experiment.batch_shape(variant.micro_batch, experiment.documents),
+      build_log_probs(experiment.model,
+                      experiment.batch_shape(experiment.train_room(variant), experiment.documents),
                       experiment.precision.compute, variant.loss_chunk, Mode::evaluate);
   made.graph.set_role(made.logps, Role::metric);
   check_internal(made.graph.tensor(made.logps).name == kReferenceTensor, "another name of the reference");
@@ -65,14 +66,48 @@ Graph named(Graph graph, const char* name) {
 
 }  // namespace
 
-BatchShape Experiment::batch_shape(int64_t samples, int64_t documents_each) const {
-  const int64_t tokens = samples * sample_tokens(), sequences = samples * documents_each * sample_sequences();
+MicroRoom Experiment::room(int64_t samples, int64_t tokens) const {
+  const RowSize longest = longest_row();
+  if (tokens == 0 || tokens >= samples * longest.tokens) return {samples};
+  const int64_t targets = std::min(samples * longest.targets, ceil_div(tokens * longest.targets, longest.tokens));
+  return {samples, tokens, targets};
+}
+
+MicroRoom Experiment::train_room(const Variant& variant) const {
+  return room(variant.micro_batch, variant.micro_tokens);
+}
+
+MicroRoom Experiment::eval_room(const Variant& variant) const {
+  return room(variant.eval_micro_batch, variant.eval_micro_tokens);
+}
+
+BatchShape Experiment::batch_shape(const MicroRoom& room, int64_t documents_each) const {
+  const int64_t tokens = room.by_tokens() ? room.tokens : room.samples * longest_row().tokens;
+  const int64_t sequences = room.samples * documents_each * sample_sequences();
   if (!model.encoder_decoder) return {tokens, sequences, max_length};
   if (!has_targets()) return {tokens, sequences, max_length, tokens, max_length};
-  return {samples * max_length, samples, max_length, samples * target_length, target_length};
+  return {tokens, room.samples, max_length, logit_rows(room), target_length};
+}
+
+int64_t Experiment::logit_rows(const MicroRoom& room) const {
+  const RowSize longest = longest_row();
+  if (has_targets()) return room.by_tokens() ? room.targets : room.samples * longest.targets;
+  return room.by_tokens() ? room.tokens : room.samples * longest.tokens;
 }
 
 int64_t accumulation_for(int64_t effective, int64_t micro) { return ceil_div(effective, micro); }
+
+// Of two micro-steps of the packer's, one begun after the other, the rows do not fit one, in rows or in one of
+// the two kinds of tokens: so at most every second one is less than half full of what it is full of.
+int64_t most_micro_steps(const Experiment& experiment, const MicroRoom& room) {
+  const int64_t effective = experiment.effective_batch;
+  const int64_t by_rows = accumulation_for(effective, room.samples);
+  if (!room.by_tokens()) return by_rows;
+  const RowSize longest = experiment.longest_row();
+  const auto kinds = [&](int64_t all, int64_t of_one) { return of_one == 0 ? 0 : 2 * ceil_div(all, of_one); };
+  return std::min(effective, 2 * by_rows + kinds(effective * longest.tokens, room.tokens) +
+                                 kinds(effective * longest.targets, room.targets));
+}
 
 int64_t default_loss_chunk(const Experiment& experiment, int64_t tokens) {
   const int64_t chunk = experiment.lora ? 512 : 1024;
@@ -81,8 +116,8 @@ int64_t default_loss_chunk(const Experiment& experiment, int64_t tokens) {
 
 Graph build_micro_step(const Experiment& experiment, const Variant& variant, PassId last,
                        const AfterPass& after) {
-  Graph forward = build_loss(experiment, experiment.batch_shape(variant.micro_batch, experiment.documents),
-                             variant.loss_chunk, Mode::train, kLossTensor, "");
+  const BatchShape shape = experiment.batch_shape(experiment.train_room(variant), experiment.documents);
+  Graph forward = build_loss(experiment, shape, variant.loss_chunk, Mode::train, kLossTensor, "");
   return run_passes(std::move(forward), context_of(experiment, variant, nullptr, Purpose::train), kFirstPass,
                     last, after);
 }

@@ -12,9 +12,12 @@
 #include "passes/quantise.h"
 #include "passes/recompute.h"
 #include "passes/train.h"
+#include "tasks/micro_room.h"
 #include "tasks/task.h"
 
 namespace plimsoll {
+
+struct Variant;
 
 struct Experiment {
   ModelSpec model;
@@ -27,8 +30,9 @@ struct Experiment {
   TrainPrecision precision;
   OptimizerOptions optimizer;
   int64_t effective_batch = 16;  // samples per optimizer step
-  int64_t max_length = 1024;     // tokens per sequence; of an encoder and a decoder, of a source
-  int64_t target_length = 0;     // of a decoder beside an encoder: tokens of a target
+  int64_t max_length = 1024;     // tokens of the longest sequence; of an encoder and a decoder, of a source
+  int64_t target_length = 0;     // of a decoder beside an encoder: tokens of the longest target
+  int64_t longest_sample = 0;    // tokens of a sample's sequences together; 0: each may be the longest
   int64_t documents = 1;         // of a sample in training: several with packing
   bool evaluates = false;
 
@@ -44,18 +48,30 @@ struct Experiment {
   // Sequences that a sample keeps together, and the tokens that it may have.
   [[nodiscard]] int64_t sample_sequences() const { return rule_of(task.task).sequences; }
   [[nodiscard]] int64_t sample_tokens() const {
-    return has_targets() ? max_length + target_length : max_length * sample_sequences();
+    if (has_targets()) return max_length + target_length;
+    return longest_sample > 0 ? longest_sample : max_length * sample_sequences();
   }
-  // Of those, the ones with logits, where the task has some.
-  [[nodiscard]] int64_t sample_rows() const { return has_targets() ? target_length : sample_tokens(); }
-  // Of `samples` in one program, of so many documents each.
-  [[nodiscard]] BatchShape batch_shape(int64_t samples, int64_t documents_each) const;
+  // The longest sample, its target apart where it has room of its own.
+  [[nodiscard]] RowSize longest_row() const {
+    return has_targets() ? RowSize{max_length, target_length} : RowSize{sample_tokens(), 0};
+  }
+  // What a micro-step of `samples` has room for: so many longest ones, or `tokens` and, where targets have
+  // room of their own, so many of those as the longest row has of each.
+  [[nodiscard]] MicroRoom room(int64_t samples, int64_t tokens = 0) const;
+  [[nodiscard]] MicroRoom train_room(const Variant& variant) const;
+  [[nodiscard]] MicroRoom eval_room(const Variant& variant) const;
+  // Of one program, whose samples have so many documents each.
+  [[nodiscard]] BatchShape batch_shape(const MicroRoom& room, int64_t documents_each) const;
+  // Rows with logits, where the task has some.
+  [[nodiscard]] int64_t logit_rows(const MicroRoom& room) const;
 };
 
 struct Variant {
-  int64_t micro_batch = 1;   // samples per micro-step
-  int64_t accumulation = 1;  // micro-steps per optimizer step; the last one may be partly empty
+  int64_t micro_batch = 1;   // samples per micro-step, at most
+  int64_t micro_tokens = 0;  // of them together, without targets that have room of their own; 0: all may be long
+  int64_t accumulation = 1;  // micro-steps per optimizer step, at most; the last one may be partly empty
   int64_t eval_micro_batch = 1;
+  int64_t eval_micro_tokens = 0;
   int64_t loss_chunk = 512;  // rows of logits that exist at a time
   RecomputeChoice recompute;
   OffloadChoice offload;
@@ -64,8 +80,10 @@ struct Variant {
   friend bool operator==(const Variant&, const Variant&) = default;
 };
 
-// The number of micro-steps that `effective` samples need.
+// The number of micro-steps that `effective` samples need, when each has room for `micro` of them.
 int64_t accumulation_for(int64_t effective, int64_t micro);
+// The most that any samples of the experiment need with this room.
+int64_t most_micro_steps(const Experiment& experiment, const MicroRoom& room);
 
 // Rows of logits at a time where the recipe leaves it open: larger where the head trains, since every chunk
 // then reads and writes the head's whole gradient.

@@ -178,10 +178,13 @@ std::vector<Doubled> doubled_dimensions(const Plan& plan) {
   const auto again = [&](const char* what) -> Doubled& {
     return list.emplace_back(Doubled{what, plan.request, plan.variant});
   };
-  again("length").request.experiment.max_length *= 2;
+  Doubled& length = again("length");
+  for (int64_t* tokens : {&length.request.experiment.max_length, &length.request.experiment.longest_sample,
+                          &length.variant.micro_tokens, &length.variant.eval_micro_tokens})
+    *tokens *= 2;
   Variant& micro = again("micro-batch").variant;
-  micro.micro_batch *= 2;
-  micro.eval_micro_batch *= 2;
+  for (int64_t* room : {&micro.micro_batch, &micro.micro_tokens, &micro.eval_micro_batch, &micro.eval_micro_tokens})
+    *room *= 2;
   if (plan.request.experiment.lora) {
     LoraOptions& lora = again("rank").request.experiment.lora_options;
     lora.r *= 2;
@@ -208,8 +211,9 @@ Explanation explain(const Plan& plan, const std::vector<Doubled>& doubled) {
   result.kinds = tensor_kinds(transient, plan.programs.front());
   const Experiment& experiment = plan.request.experiment;
   if (experiment.model.linear_attention) return result;  // it has none
-  result.scores_bytes = plan.variant.micro_batch * experiment.model.heads * experiment.sample_tokens() *
-                        experiment.max_length * size_of(experiment.precision.compute);
+  const BatchShape shape = experiment.batch_shape(experiment.train_room(plan.variant), experiment.documents);
+  result.scores_bytes = shape.tokens * experiment.model.heads * experiment.max_length *
+                        size_of(experiment.precision.compute);
   return result;
 }
 

@@ -1,6 +1,7 @@
 #include "plan/plan.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <utility>
 
@@ -8,6 +9,7 @@
 #include "graph/op_kind.h"
 #include "plan/depth_model.h"
 #include "plan/fitting_plans.h"
+#include "plan/micro_rooms.h"
 #include "plan/run_time.h"
 #include "plan/search.h"
 #include "plan/time_model.h"
@@ -26,8 +28,10 @@ Plan lay_out_plan(const PlanRequest& request, const Variant& variant) {
   plan.programs = build_programs(request.experiment, variant, request.device);
   plan.layout = lay_out(plan.programs, request.layout);
   validate(plan.programs, plan.layout);
-  plan.seconds_per_step = predict_step_seconds(plan.programs, variant, request.device.rates,
-                                               filling_of(request.experiment, request.run));
+  const Filling filling = filling_of(request.experiment, request.run, variant);
+  plan.seconds_per_step = predict_step_seconds(plan.programs, variant, request.device.rates, filling);
+  plan.micro_steps = filling.micro_steps > 0 ? filling.micro_steps : static_cast<double>(variant.accumulation);
+  plan.fill = filling.tokens;
   return plan;
 }
 
@@ -162,12 +166,17 @@ namespace {
 void time_evaluations(Plan& plan) {
   const auto& run = plan.request.run;
   if (!run) return;
-  TimeModel model(plan.request.device.rates, filling_of(plan.request.experiment, run));
+  const Experiment& experiment = plan.request.experiment;
+  TimeModel model(plan.request.device.rates, filling_of(experiment, run, plan.variant));
+  const MicroRoom room = experiment.eval_room(plan.variant);
+  const auto effective = static_cast<double>(experiment.effective_batch);
+  const double rows = room.by_tokens() && run->sizes
+                          ? effective / estimate_micro_steps(experiment, room, *run->sizes).steps
+                          : static_cast<double>(room.samples);
   for (const Graph& graph : plan.programs)
     if (graph.name() == kEvalProgram)
       plan.seconds_per_evaluation =
-          model.program_seconds(graph) *
-          static_cast<double>(ceil_div(run->eval_rows, plan.variant.eval_micro_batch));
+          model.program_seconds(graph) * std::ceil(static_cast<double>(run->eval_rows) / rows);
 }
 
 std::optional<Candidate> choose(Search& search, const PlanRequest& request, const Search::LayOut& lay_out) {
@@ -223,7 +232,10 @@ PlanRequest settled(const PlanRequest& given, int64_t most_ops) {
   if (request.preset == Preset::b && !request.micro_batch) {
     PlanRequest least = given;
     least.preset = Preset::a;
-    request.micro_batch = ceil_div(make_plan(least, most_ops).variant.micro_batch, 2);
+    const Variant best = make_plan(least, most_ops).variant;
+    request.micro_batch = ceil_div(best.micro_batch, 2);
+    if (best.micro_tokens > 0)
+      request.micro_tokens = std::max(given.experiment.longest_row().tokens, ceil_div(best.micro_tokens, 2));
   }
   return request;
 }
@@ -237,7 +249,9 @@ Candidate candidate_of(const Plan& plan) {
   const int64_t files = plan.request.budget.disk_in_memory ? plan.disk_bytes() : 0;
   candidate.host_bytes = plan.host_bytes() - plan.request.host.total() - files;
   candidate.disk_bytes = plan.disk_bytes();
-  candidate.disk_traffic = disk_traffic(plan.programs, plan.variant);
+  candidate.disk_traffic =
+      disk_traffic(plan.programs, plan.variant,
+                   filling_of(plan.request.experiment, plan.request.run, plan.variant));
   candidate.seconds_per_step = plan.seconds_per_step;
   return candidate;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -56,6 +57,8 @@ struct DataSummary {
   int64_t targets = 0;       // of them, that the loss sees
   double row_length = 0;     // of the row that a token is in, on average
   int64_t longest = 0;       // tokens of a row, before truncation
+  int64_t common_length = 0;  // that all but one row in a thousand stay within; 0: not known
+  int64_t rows_longer = 0;
   int64_t bytes_per_epoch = 0;
   double truncated_share = 0.0;  // of rows
   double skipped_share = 0.0;    // rows with no target left
@@ -74,11 +77,13 @@ struct RunSteps {
   double row_length = 0;
   int64_t evaluations = 0;
   int64_t eval_rows = 0;
+  std::shared_ptr<const std::vector<RowSize>> sizes = {};  // of some rows, spread over all; none: not known
 };
 
 struct PlanRequest {
   Experiment experiment;
   std::optional<int64_t> micro_batch;  // the recipe's; none: the planner chooses
+  std::optional<int64_t> micro_tokens;
   std::optional<int64_t> eval_micro_batch;
   std::optional<int64_t> loss_chunk;
   std::optional<RecomputePoint> recompute;  // of all layers
@@ -129,6 +134,8 @@ struct Plan {
   std::vector<Graph> programs;
   ArenaLayout layout;
   double seconds_per_step = 0;        // with rows as the request's run has them
+  double micro_steps = 0;             // of an optimizer step, likewise
+  double fill = 0;                    // of the micro-steps' tokens
   double seconds_per_evaluation = 0;  // of all evaluation rows
   Candidate smallest;                 // the least memory of any variant within the other budgets
   bool search_ended = false;          // at its limit of work: this is the best found until then

@@ -204,7 +204,7 @@ void add_seconds(const std::vector<TimedOp>& ops, ProgramNeeds& needs) {
 
 }  // namespace
 
-ProgramNeeds needs_of(const Graph& graph, int64_t runs, Samples kind, const std::vector<int64_t>& chunks,
+ProgramNeeds needs_of(const Graph& graph, double runs, Samples kind, const std::vector<int64_t>& chunks,
                       const DeviceDescription& device, TimeModel& time) {
   const SampleBlocks samples = blocks_of(graph, kind);
   ProgramNeeds needs;
@@ -229,7 +229,7 @@ ProgramNeeds needs_of(const Graph& graph, int64_t runs, Samples kind, const std:
     if (times.queued) times.contention = contention_seconds(graph, op, device.rates);
     if (is_transfer(op.kind)) times.copy = times.queued ? copy_of(op) : op.inputs[0];
     add(needs.ops, int64_t{1}, times.slot);
-    add(needs.disk_traffic, disk_bytes_of(graph, op), times.slot);
+    add(needs.disk_traffic, static_cast<double>(disk_bytes_of(graph, op)), times.slot);
     if (!rule_of(op.kind).chunked) continue;
     LossOp& loss = losses.emplace_back();
     loss.at = i;

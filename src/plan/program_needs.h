@@ -36,7 +36,7 @@ struct Affine {
   }
 };
 using AffineBytes = Affine<int64_t>;
-using AffineSeconds = Affine<double>;
+using AffineSeconds = Affine<double>;  // and whatever else is an average
 
 // What is alive op by op, as (what else is alive grows) -> the most.
 class Largest {
@@ -79,12 +79,12 @@ struct ProgramNeeds {
     AffineBytes alive;
     std::vector<int64_t> workspace;
   };
-  int64_t runs = 0;  // in an optimizer step
+  double runs = 0;  // in an optimizer step, on average
   std::vector<Persistent> persistent;
   std::array<std::vector<AffineBytes>, 3> transient;  // by space
   std::vector<Loss> losses;
   AffineBytes ops, tensors;             // numbers of them
-  AffineBytes disk_traffic;             // bytes
+  AffineSeconds disk_traffic;           // bytes
   std::vector<AffineSeconds> compute;   // by rows: what the compute queue does
   std::vector<AffineSeconds> together;  // by rows: both queues, with what waits for what
   AffineSeconds io;
@@ -92,7 +92,7 @@ struct ProgramNeeds {
 
 // `runs`: in an optimizer step. Every stack of the graph has the blocks that `samples` says. For losses, the
 // workspace and the seconds at each of `chunks` rows of logits.
-ProgramNeeds needs_of(const Graph& graph, int64_t runs, Samples samples, const std::vector<int64_t>& chunks,
+ProgramNeeds needs_of(const Graph& graph, double runs, Samples samples, const std::vector<int64_t>& chunks,
                       const DeviceDescription& device, TimeModel& time);
 
 }  // namespace plimsoll

@@ -32,7 +32,15 @@ std::string of_budget(int64_t bytes, const std::optional<int64_t>& budget) {
   return budget ? format_bytes(bytes) + " of " + format_bytes(*budget) : format_bytes(bytes);
 }
 
-std::string split_text(const Experiment& experiment, const Variant& variant) {
+std::string share(double part) { return format_count(std::llround(100 * part)) + " %"; }
+
+std::string split_text(const Plan& plan) {
+  const Experiment& experiment = plan.request.experiment;
+  const Variant& variant = plan.variant;
+  if (experiment.train_room(variant).by_tokens())
+    return "effective batch " + format_count(experiment.effective_batch) + " in about " +
+           tenths(plan.micro_steps) + " micro-steps of " + format_count(variant.micro_tokens) + " tokens, " +
+           share(plan.fill) + " full";
   return "effective batch " + format_count(experiment.effective_batch) + " = " +
          format_count(variant.micro_batch) + " micro-batch x " + format_count(variant.accumulation) +
          " accumulation" +
@@ -261,7 +269,7 @@ std::string experiment_text(const Plan& plan) {
                                ? std::string(to_string(rule.task)) + " (" + std::string(rule.unit) + ") · "
                                : "";
   return task + method_text(experiment) + " · " + std::string(to_string(experiment.precision.compute)) +
-         " · length " + format_count(experiment.max_length) + " · " + split_text(experiment, plan.variant);
+         " · length " + format_count(experiment.max_length) + " · " + split_text(plan);
 }
 
 std::string phases_text(const Plan& plan) {
@@ -314,6 +322,7 @@ std::string report_text(const Plan& plan) {
 std::string report_json(const Plan& plan) {
   using Json = nlohmann::ordered_json;
   const PlanRequest& request = plan.request;
+  const MicroRoom room = request.experiment.train_room(plan.variant);
   Json phases = Json::array();
   for (const ProgramLayout& program : plan.layout.programs) {
     phases.push_back({{"name", program.name},
@@ -352,7 +361,10 @@ std::string report_json(const Plan& plan) {
                        {"planned_data_bytes", plan.data_bytes()}}},
                      {"variant",
                       {{"micro_batch", plan.variant.micro_batch},
+                       {"micro_tokens", room.by_tokens() ? Json(plan.variant.micro_tokens) : Json()},
                        {"accumulation", plan.variant.accumulation},
+                       {"micro_steps", plan.micro_steps},
+                       {"fill", plan.fill},
                        {"effective_batch", request.experiment.effective_batch},
                        {"eval_micro_batch", plan.variant.eval_micro_batch},
                        {"loss_chunk", plan.variant.loss_chunk},
@@ -363,6 +375,7 @@ std::string report_json(const Plan& plan) {
                      {"predicted",
                       {{"seconds_per_step", plan.seconds_per_step},
                        {"tokens_per_second", plan.tokens_per_second()},
+                       {"disk_traffic_bytes_per_step", candidate_of(plan).disk_traffic},
                        {"calibrated", request.device.rates.calibrated}}},
                      {"run", run_json(plan)},
                      {"faster", faster_json(plan)},

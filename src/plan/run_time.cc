@@ -32,11 +32,7 @@ constexpr double kYear = 365 * kDay;
 
 }  // namespace
 
-Filling filling_of(const Experiment& experiment, const std::optional<RunSteps>& run) {
-  if (!run || run->tokens <= 0) return {};
-  const auto capacity = static_cast<double>(experiment.effective_batch * experiment.sample_tokens());
-  return {std::min(1.0, run->tokens / capacity), std::min(1.0, run->targets / capacity), run->row_length};
-}
+std::string tenths(double value) { return printed("%.1f", value); }
 
 std::string duration_words(double seconds) {
   if (!(seconds < 1000 * kYear)) return "more than 1,000 years";
@@ -46,12 +42,12 @@ std::string duration_words(double seconds) {
   if (seconds < 47.9 * kHour) return two_units(seconds, kHour, " h", kMinute, " min");
   if (seconds < 14 * kDay) return two_units(seconds, kDay, " days", kHour, " h");
   if (seconds < 2 * kYear) return format_count(std::llround(seconds / kDay)) + " days";
-  return printed("%.1f", seconds / kYear) + " years";
+  return tenths(seconds / kYear) + " years";
 }
 
 std::string speed_words(double tokens_per_second) {
   if (tokens_per_second >= 9.95) return format_count(std::llround(tokens_per_second)) + " tokens/s";
-  if (tokens_per_second >= 1.95) return printed("%.1f", tokens_per_second) + " tokens/s";
+  if (tokens_per_second >= 1.95) return tenths(tokens_per_second) + " tokens/s";
   return duration_words(1.0 / tokens_per_second) + " a token";
 }
 

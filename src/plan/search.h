@@ -69,7 +69,7 @@ class Search {
   // May lower the seconds and bytes of the limits.
   using Visit = std::function<void(const Spot&, Limits&)>;
 
-  void add_frames(int64_t micro);
+  void add_frames(const MicroRoom& room);
   [[nodiscard]] std::vector<OffloadChoice> offloads() const;
   [[nodiscard]] bool may_update_in_backward(const Variant& variant) const;
   [[nodiscard]] bool is_deep() const {

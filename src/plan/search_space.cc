@@ -5,41 +5,22 @@
 #include "base/units.h"
 #include "models/model.h"
 #include "ops/optimizer.h"
-#include "plan/run_time.h"
+#include "plan/micro_rooms.h"
 #include "plan/search.h"
 
 namespace plimsoll {
 namespace {
 
 constexpr int64_t kLeastChunk = 16;  // rows of logits: fewer save next to nothing
-constexpr size_t kMostSplits = 10;
 // Slices of an update: more of them cost planning time and save little beside the weights.
 constexpr int64_t kMostSlices = 2048;
 // Deeper models are cut into as many different numbers of segments, each as evenly as it goes.
 constexpr int64_t kEverySegment = 32;
 
-// Micro-batch sizes worth weighing: for every number of micro-steps the smallest size that reaches it, since
-// a larger one of the same number costs memory and saves nothing. Of many, those nearest to halving again and
-// again.
-std::vector<int64_t> micro_batches(const PlanRequest& request) {
-  const int64_t effective = request.experiment.effective_batch;
-  if (request.micro_batch) return {std::min(*request.micro_batch, effective)};
-  std::set<int64_t> sizes;
-  for (int64_t micro = 1; micro <= effective; ++micro)
-    sizes.insert(ceil_div(effective, accumulation_for(effective, micro)));
-  if (sizes.size() > kMostSplits) {
-    std::set<int64_t> halved;
-    for (int64_t micro = effective; micro > 1; micro = ceil_div(micro, 2)) halved.insert(micro);
-    halved.insert(1);
-    sizes = halved;
-  }
-  return {sizes.rbegin(), sizes.rend()};
-}
-
 // Rows of logits at a time: the usual number and the powers of two below it.
-std::vector<int64_t> chunks_of(const PlanRequest& request, int64_t micro) {
+std::vector<int64_t> chunks_of(const PlanRequest& request, const MicroRoom& room) {
   if (request.loss_chunk) return {*request.loss_chunk};
-  const int64_t usual = default_loss_chunk(request.experiment, micro * request.experiment.sample_rows());
+  const int64_t usual = default_loss_chunk(request.experiment, request.experiment.logit_rows(room));
   std::vector<int64_t> chunks = {usual};
   if (rule_of(request.experiment.task.task).scores) return chunks;  // there are no logits
   for (int64_t chunk = 512; chunk >= kLeastChunk; chunk /= 2)
@@ -58,14 +39,15 @@ Search::Search(const PlanRequest& request, int64_t most_ops)
     : request_(request),
       most_ops_(most_ops),
       layers_(request.experiment.model.layers),
-      programs_(request.experiment, request.device, filling_of(request.experiment, request.run)) {
+      programs_(request.experiment, request.device,
+                [&request](const Variant& v) { return filling_of(request.experiment, request.run, v); }) {
   if (request.recompute) {
     points_ = {*request.recompute};
   } else {
     for (int i = 0; i < kNumRecomputePoints; ++i) points_.push_back(static_cast<RecomputePoint>(i));
   }
-  for (const int64_t micro : micro_batches(request)) add_frames(micro);
-  // Frames of one micro-batch stay together: their graphs have much in common.
+  for (const MicroRoom& room : micro_rooms(request)) add_frames(room);
+  // Frames of one room stay together: their graphs have much in common.
   std::stable_sort(frames_.begin(), frames_.end(),
                    [](const Frame& a, const Frame& b) { return a.at_least < b.at_least; });
 }
@@ -103,13 +85,15 @@ bool Search::may_update_in_backward(const Variant& variant) const {
          !request_.experiment.lora && variant.offload.gradients == Space::device;
 }
 
-void Search::add_frames(int64_t micro) {
+void Search::add_frames(const MicroRoom& room) {
   Frame frame;
   Variant& variant = frame.variant;
-  variant.micro_batch = micro;
-  variant.accumulation = accumulation_for(request_.experiment.effective_batch, micro);
-  variant.eval_micro_batch = request_.eval_micro_batch.value_or(micro);
-  frame.chunks = chunks_of(request_, micro);
+  variant.micro_batch = room.samples;
+  variant.micro_tokens = room.tokens;
+  variant.accumulation = most_micro_steps(request_.experiment, room);
+  variant.eval_micro_batch = request_.eval_micro_batch.value_or(room.samples);
+  variant.eval_micro_tokens = request_.eval_micro_batch ? 0 : room.tokens;
+  frame.chunks = chunks_of(request_, room);
   variant.loss_chunk = frame.chunks.front();
   const size_t begin = frames_.size();
   for (const OffloadChoice& offload : offloads()) {

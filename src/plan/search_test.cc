@@ -10,7 +10,7 @@
 #include "layout/program_layout.h"
 #include "layout/test_bounds.h"
 #include "models/test_specs.h"
-#include "plan/run_time.h"
+#include "plan/micro_rooms.h"
 #include "plan/time_model.h"
 
 namespace plimsoll {
@@ -365,7 +365,9 @@ TEST(Search, variants_are_weighed_by_the_rows_as_they_are) {
   const Plan plan = make_plan(request);
   ASSERT_TRUE(plan.fits());
   EXPECT_LT(plan.seconds_per_step, 0.999 * plan_variant(request, by_full_rows).seconds_per_step);
-  KnownPrograms known(request.experiment, request.device, filling_of(request.experiment, request.run));
+  KnownPrograms known(request.experiment, request.device, [&](const Variant& variant) {
+    return filling_of(request.experiment, request.run, variant);
+  });
   for (const Variant& variant : Search(request).all()) {
     const Usage usage = measure(known, variant);
     if (usage.of(Space::device) > *request.budget.device_bytes) continue;

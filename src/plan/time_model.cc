@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <functional>
 
 #include "graph/op_kind.h"
@@ -140,25 +141,29 @@ int64_t disk_bytes_of(const Graph& graph, const Op& op) {
   return graph.tensor(op.kind == OpKind::fetch ? op.outputs[0] : op.inputs[0]).bytes();
 }
 
-int64_t runs_per_step(const Graph& program, const Variant& variant) {
-  if (program.name() == kTrainProgram) return variant.accumulation;
+double runs_per_step(const Graph& program, const Variant& variant, const Filling& filling) {
+  if (program.name() == kTrainProgram)
+    return filling.micro_steps > 0 ? filling.micro_steps : static_cast<double>(variant.accumulation);
   return program.name() == kUpdateProgram ? 1 : 0;
 }
 
 double TimeModel::step_seconds(const std::vector<Graph>& programs, const Variant& variant) {
   double seconds = 0;
   for (const Graph& graph : programs) {
-    const int64_t runs = runs_per_step(graph, variant);
-    if (runs > 0) seconds += program_seconds(graph) * static_cast<double>(runs);
+    const double runs = runs_per_step(graph, variant, filling_);
+    if (runs > 0) seconds += program_seconds(graph) * runs;
   }
   return seconds;
 }
 
-int64_t disk_traffic(const std::vector<Graph>& programs, const Variant& variant) {
-  int64_t bytes = 0;
-  for (const Graph& graph : programs)
-    for (const Op& op : graph.ops()) bytes += runs_per_step(graph, variant) * disk_bytes_of(graph, op);
-  return bytes;
+int64_t disk_traffic(const std::vector<Graph>& programs, const Variant& variant, const Filling& filling) {
+  double bytes = 0;
+  for (const Graph& graph : programs) {
+    int64_t once = 0;
+    for (const Op& op : graph.ops()) once += disk_bytes_of(graph, op);
+    bytes += runs_per_step(graph, variant, filling) * static_cast<double>(once);
+  }
+  return std::llround(bytes);
 }
 
 double predict_step_seconds(const std::vector<Graph>& programs, const Variant& variant,

@@ -41,6 +41,7 @@ struct Filling {
   double tokens = 1;      // share of the positions
   double targets = 1;     // share of them whose logits are computed
   double row_length = 0;  // of the row that a token is in, on average: what attention meets; 0: full rows
+  double micro_steps = 0;  // of an optimizer step, on average; 0: as many as the variant may need
 };
 // Seconds of one op that is filled so far.
 double filled_op_seconds(const Graph& graph, const Op& op, const DeviceRates& rates, const Filling& filling);
@@ -70,7 +71,7 @@ struct Queues {
 // Bytes that a transfer reads from or writes to the disk; 0 for other ops.
 int64_t disk_bytes_of(const Graph& graph, const Op& op);
 // How often an optimizer step runs a program.
-int64_t runs_per_step(const Graph& program, const Variant& variant);
+double runs_per_step(const Graph& program, const Variant& variant, const Filling& filling);
 
 // Remembers the seconds of ops by kind, types, shapes and attributes: layers repeat, and so do the variants
 // of a search, which keeps one model for all of them. The rates must outlive it. Not for two threads.
@@ -83,6 +84,7 @@ class TimeModel {
   double program_seconds(const Graph& graph);
   // One optimizer step: the micro-step as often as it accumulates, and the update.
   double step_seconds(const std::vector<Graph>& programs, const Variant& variant);
+  [[nodiscard]] const Filling& filling() const { return filling_; }
 
  private:
   const DeviceRates& rates_;
@@ -91,7 +93,7 @@ class TimeModel {
 };
 
 // Bytes that an optimizer step reads from and writes to the disk.
-int64_t disk_traffic(const std::vector<Graph>& programs, const Variant& variant);
+int64_t disk_traffic(const std::vector<Graph>& programs, const Variant& variant, const Filling& filling);
 
 double predict_step_seconds(const std::vector<Graph>& programs, const Variant& variant,
                             const DeviceRates& rates, const Filling& filling = {});

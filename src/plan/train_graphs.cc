@@ -12,9 +12,9 @@ std::vector<int64_t> key_of(const RecomputeChoice& choice) {
 }  // namespace
 
 const Graph& TrainGraphs::keeping(const Experiment& experiment, const Variant& variant, int64_t layers) {
-  if (variant.micro_batch != micro_batch_ || variant.loss_chunk != loss_chunk_) by_layers_.clear();
-  micro_batch_ = variant.micro_batch;
-  loss_chunk_ = variant.loss_chunk;
+  const std::array<int64_t, 3> shape = {variant.micro_batch, variant.micro_tokens, variant.loss_chunk};
+  if (shape_ != shape) by_layers_.clear();
+  shape_ = shape;
   OfDepth& known = by_layers_[layers];
   if (!known.keeping) known.keeping = build_micro_step(experiment, variant, PassId::differentiate);
   return *known.keeping;

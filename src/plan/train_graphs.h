@@ -3,6 +3,7 @@
 // tensors.
 #pragma once
 
+#include <array>
 #include <map>
 #include <optional>
 #include <vector>
@@ -24,7 +25,7 @@ std::vector<Graph> finish_programs(const Experiment& experiment, const Variant& 
 class TrainGraphs {
  public:
   // The micro-step of the variant with its recomputation, for a model of so many layers. Only those of the
-  // latest micro-batch and loss chunk stay: the search goes from one pair to the next, and deep ones are
+  // latest shape of a micro-step stay: the search goes from one pair to the next, and deep ones are
   // large. Valid until the next call.
   const Graph& of(const Experiment& experiment, const Variant& variant, int64_t layers);
   // The same before any recomputation.
@@ -35,7 +36,7 @@ class TrainGraphs {
     std::optional<Graph> keeping;
     std::map<std::vector<int64_t>, Graph> recomputing;  // by points and segment
   };
-  int64_t micro_batch_ = 0, loss_chunk_ = 0;
+  std::array<int64_t, 3> shape_{};  // rows and tokens of a micro-step, and of logits at a time
   std::map<int64_t, OfDepth> by_layers_;
 };
 

@@ -41,9 +41,11 @@ std::string offload_words(const OffloadChoice& choice) {
 }  // namespace
 
 std::string variant_words(const Experiment& experiment, const Variant& variant) {
-  std::string text =
-      "micro-batch " + format_count(variant.micro_batch) + " x " + format_count(variant.accumulation);
-  const int64_t usual = default_loss_chunk(experiment, variant.micro_batch * experiment.sample_rows());
+  const MicroRoom room = experiment.train_room(variant);
+  std::string text = room.by_tokens() ? "micro-steps of " + format_count(variant.micro_tokens) + " tokens"
+                                      : "micro-batch " + format_count(variant.micro_batch) + " x " +
+                                            format_count(variant.accumulation);
+  const int64_t usual = default_loss_chunk(experiment, experiment.logit_rows(room));
   if (variant.loss_chunk != usual) text += ", loss in chunks of " + format_count(variant.loss_chunk);
   text += recompute_words(variant.recompute) + offload_words(variant.offload);
   if (variant.update_in_backward) text += ", updates in the backward pass";

@@ -351,6 +351,8 @@ std::vector<Option> step_options() {
                          "sequences of an optimizer step over all devices: the contract")),
       auto_integer("batch.micro", FIELD(batch.micro), kCount,
                    "sequences at a time; changes memory and time, not the result"),
+      auto_integer("batch.micro_tokens", FIELD(batch.micro_tokens), kCount,
+                   "tokens at a time, of as many sequences as they hold; likewise"),
       experiment(choice<OptimizerKind>("optimizer.name", FIELD(optimizer.name), optimizer_words(),
                                        "the optimizer; docs/optimizers.md compares them")),
       experiment(number("optimizer.lr", FIELD(optimizer.lr), {0, 10}, "highest learning rate")),

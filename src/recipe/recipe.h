@@ -196,6 +196,7 @@ struct Recipe {
   struct Batch {
     int64_t effective = 16;
     int64_t micro = kAuto;
+    int64_t micro_tokens = kAuto;
     friend bool operator==(const Batch&, const Batch&) = default;
   };
   struct Optimizer {

@@ -68,6 +68,14 @@ void Progress::loading(int64_t done, int64_t total) {
   if (done == total) steps_end();
 }
 
+void Progress::counting(int64_t done, int64_t total) {
+  if (!hears(LogLevel::info) || !terminal_) return;
+  const int width = terminal_width();
+  Buffer text;
+  show(text.data(), counting_line(done, total, usable(width), text), width);
+  if (done == total) steps_end();
+}
+
 void Progress::answering(int64_t done, int64_t total) {
   if (!hears(LogLevel::info) || !terminal_) return;
   std::fprintf(stderr, "\r\033[Kgenerate  %lld/%lld%s", static_cast<long long>(done),

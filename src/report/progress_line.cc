@@ -105,22 +105,36 @@ FittedLine progress_line(const StepProgress& state, int width, std::span<char> o
   return line.fitted();
 }
 
-FittedLine loading_line(int64_t done, int64_t total, int width, std::span<char> out) {
-  constexpr std::string_view kHead = "load    weights ";
-  FieldText text{};
-  std::snprintf(text.data(), text.size(), "%s of %s", format_bytes(done).c_str(),
-                format_bytes(total).c_str());
-  const std::string_view field = text.data();
+namespace {
+
+FittedLine share_line(std::string_view head, const std::string& field, double share, int width,
+                      std::span<char> out) {
   Line line(out);
   const int room = width - static_cast<int>(field.size());
-  if (room >= static_cast<int>(kHead.size())) line.add(kHead);
-  const int bar = std::min(kWidestBar, room - static_cast<int>(kHead.size()) - 1);
+  if (room >= static_cast<int>(head.size())) line.add(head);
+  const int bar = std::min(kWidestBar, room - static_cast<int>(head.size()) - 1);
   if (bar >= kNarrowestBar) {
-    line.bar(static_cast<double>(done) / static_cast<double>(std::max<int64_t>(1, total)), bar);
+    line.bar(share, bar);
     line.add(" ");
   }
-  line.add(field.substr(0, static_cast<size_t>(std::max(0, width))));
+  line.add(std::string_view(field).substr(0, static_cast<size_t>(std::max(0, width))));
   return line.fitted();
+}
+
+double share_of(int64_t done, int64_t total) {
+  return static_cast<double>(done) / static_cast<double>(std::max<int64_t>(1, total));
+}
+
+}  // namespace
+
+FittedLine loading_line(int64_t done, int64_t total, int width, std::span<char> out) {
+  return share_line("load    weights ", format_bytes(done) + " of " + format_bytes(total), share_of(done, total),
+                    width, out);
+}
+
+FittedLine counting_line(int64_t done, int64_t total, int width, std::span<char> out) {
+  return share_line("rows    how long they are ", format_count(done) + " of " + format_count(total),
+                    share_of(done, total), width, out);
 }
 
 }  // namespace plimsoll

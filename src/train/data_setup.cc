@@ -11,6 +11,7 @@
 #include "data/statistics.h"
 #include "tasks/glue.h"
 #include "train/conversations.h"
+#include "train/row_counts.h"
 #include "train/setup.h"
 
 namespace plimsoll {
@@ -334,15 +335,14 @@ void open_eval(const Recipe& recipe, const ModelSpec& model, DataSetup& data) {
       DataSource{std::move(open.dataset), std::move(parts.held_out), std::move(encoder), eval_loader(micro)});
 }
 
-DataSummary summarise(DataSource& train) {
-  const DataStatistics sample = sample_data(train.dataset, train.rows, train.encoder);
+DataSummary summarise(DataSource& train, const DataStatistics& sample) {
   train.longest_row = sample.longest_bytes;
-  if (sample.rows == train.rows.size() && sample.target_tokens == 0)
+  if (sample.of_all_rows && sample.target_tokens == 0)
     refuse_without_targets(train.dataset.name(), train.encoder.options(), sample.first_damage);
   const RowOrder order(train.dataset.units(), train.rows, train.loader.order);
   DataSummary summary;
   summary.rows = order.rows();
-  summary.sampled_rows = sample.rows == train.rows.size() ? 0 : sample.rows;
+  summary.sampled_rows = sample.of_all_rows ? 0 : sample.rows;
   const double all =
       static_cast<double>(order.rows()) / static_cast<double>(std::max<int64_t>(1, sample.rows));
   const bool pairs = rule_of(train.encoder.options().task.task).pairs;
@@ -352,12 +352,37 @@ DataSummary summarise(DataSource& train) {
   summary.row_length =
       static_cast<double>(sample.squares) / static_cast<double>(std::max<int64_t>(1, sample.tokens));
   summary.longest = sample.longest;
+  summary.common_length = sample.common_length;
+  summary.rows_longer = sample.rows_longer;
   summary.truncated_share = sample.share_truncated();
   summary.skipped_share = sample.share_of_rows(sample.skipped);
   summary.damaged_share = sample.share_of_rows(sample.damaged);
   for (const PlacedUnit& unit : train.dataset.units())
     summary.bytes_per_epoch += std::llround(static_cast<double>(unit.bytes) * unit.weight);
   return summary;
+}
+
+// A sample tells a plan how long rows are, a run only what it has read. With packing rows fill the longest sequence
+// that there may be.
+void measure_rows(const Recipe& recipe, const Counting& counting, bool full_rows, DataSetup& data) {
+  const DataStatistics train = count_rows(recipe, "train", *data.train, counting);
+  data.summary = summarise(*data.train, train);
+  if (data.eval) data.eval->longest_row = train.longest_bytes;
+  if (full_rows) return;
+  RowLengths lengths{recipe.data.max_length, train.longest_sequence, train.longest_target, train.longest_sample,
+                     std::make_shared<const std::vector<RowSize>>(train.sizes)};
+  bool known = train.of_all_rows || (!counting.every_row && may_count(data.train->dataset));
+  if (train.of_all_rows) data.train->loader.longest_sample = train.longest_sample;
+  if (data.eval) {
+    const DataStatistics eval = count_rows(recipe, "eval", *data.eval, counting);
+    data.eval->longest_row = std::max(train.longest_bytes, eval.longest_bytes);
+    known = known && (eval.of_all_rows || (!counting.every_row && may_count(data.eval->dataset)));
+    if (eval.of_all_rows) data.eval->loader.longest_sample = eval.longest_sample;
+    lengths.longest_sequence = std::max(lengths.longest_sequence, eval.longest_sequence);
+    lengths.longest_target = std::max(lengths.longest_target, eval.longest_target);
+    lengths.longest_sample = std::max(lengths.longest_sample, eval.longest_sample);
+  }
+  if (known && !recipe.data.packing && lengths.longest_sample > 0) data.lengths = std::move(lengths);
 }
 
 // The tokenizer of the model folder, where it has one.
@@ -392,7 +417,7 @@ RowsToScore open_to_score(const Recipe& recipe, const ModelSpec& model, bool tal
   return {encoder, std::move(source)};
 }
 
-DataSetup open_data(const Recipe& recipe, const ModelSpec& model) {
+DataSetup open_data(const Recipe& recipe, const ModelSpec& model, const Counting& counting, bool full_rows) {
   DataSetup data = with_tokenizer(recipe);
   OpenRows open = open_rows(recipe, recipe.data.train);
   ExampleEncoder encoder = make_encoder(recipe, open.binding, data, model);
@@ -404,8 +429,7 @@ DataSetup open_data(const Recipe& recipe, const ModelSpec& model) {
   data.train.emplace(
       DataSource{std::move(open.dataset), std::move(open.rows), std::move(encoder), train_loader(recipe)});
   open_eval(recipe, model, data);
-  data.summary = summarise(*data.train);
-  if (data.eval) data.eval->longest_row = data.train->longest_row;
+  measure_rows(recipe, counting, full_rows, data);
   const LoaderOptions& loader = data.train->loader;
   if (loader.packing && data.summary->sampled_rows == 0)
     data.packed_steps =

@@ -9,7 +9,7 @@
 #include "base/units.h"
 #include "cpu/describe.h"
 #include "cpu/threads.h"
-#include "data/effective_batch.h"
+#include "data/micro_steps.h"
 #include "io/json.h"
 #include "io/safetensors.h"
 #include "models/model.h"
@@ -156,7 +156,7 @@ class BatchInspection {
         device_(cpu),
         memory_(device_.map(layout_.arena_bytes())),
         state_(layout_, memory_->data()),
-        batch_(micro, eval_shape(experiment)) {
+        steps_({micro}, eval_shape(experiment), experiment.effective_batch) {
     load_weights(state_, recipe, experiment, cpu);
   }
 
@@ -175,7 +175,7 @@ class BatchInspection {
 
   [[nodiscard]] bool scores() const { return rule_of(experiment_.task.task).scores; }
   std::vector<Graph> build(const Recipe& recipe, const CpuSettings& cpu) const {
-    const int64_t tokens = micro_ * experiment_.sample_rows();
+    const int64_t tokens = experiment_.logit_rows({micro_});
     const int64_t chunk = recipe.memory.loss_chunk == kAuto ? default_loss_chunk(experiment_, tokens)
                                                             : std::min(recipe.memory.loss_chunk, tokens);
     Variant variant;
@@ -185,7 +185,7 @@ class BatchInspection {
     variant.loss_chunk = chunk;
     const DeviceDescription device = describe_cpu(cpu.isa, cpu.threads);
     std::vector<Graph> programs = build_programs(experiment_, variant, device);
-    const BatchShape shape = experiment_.batch_shape(micro_, 1);
+    const BatchShape shape = experiment_.batch_shape({micro_}, 1);
     const DType compute = experiment_.precision.compute;
     Graph logits = scores() ? build_scores(experiment_.model, shape, compute, experiment_.task.outputs,
                                            Mode::evaluate, kKept)
@@ -207,9 +207,10 @@ class BatchInspection {
   void accumulate(const EffectiveBatch& batch, std::vector<Dumped>& out) {
     const Executor train(programs_.front(), layout_.programs.front(), device_, *memory_);
     BatchWriter writer(train, experiment_.model);
-    for (int64_t i = 0; i < batch.micro_steps(micro_); ++i) {
-      batch.fill(i, batch_);
-      writer.write(batch_);
+    steps_.cut(batch);
+    for (int64_t i = 0; i < steps_.count(); ++i) {
+      const MicroBatch& micro = steps_.fill(i);
+      writer.write(micro);
       writer.set(StepValue::first_micro_step, i == 0 ? 1.0 : 0.0);
       writer.set_seed(seed_);
       writer.set(StepValue::optimizer_step, 1.0);
@@ -231,13 +232,14 @@ class BatchInspection {
     int64_t kept = 0;
     Dumped logits{{kKept, row.dtype, {0, width}}, {}};
     const bool two = experiment_.model.encoder_decoder.has_value();
-    for (int64_t i = 0; i < batch.micro_steps(micro_); ++i) {
-      batch.fill(i, batch_);
-      writer.write(batch_);
+    steps_.cut(batch);
+    for (int64_t i = 0; i < steps_.count(); ++i) {
+      const MicroBatch& micro = steps_.fill(i);
+      writer.write(micro);
       program.run();
-      const int64_t rows = scores() ? batch_.live_sequences
+      const int64_t rows = scores() ? micro.live_sequences
                            : two    ? live_tokens(program.tensor<double>(kStepTensor).data(), kFirstAxis + 1)
-                                    : batch_.live_tokens;
+                                    : micro.live_tokens;
       kept += rows;
       const auto live = state_.bytes(row).first(static_cast<size_t>(rows * row_bytes));
       logits.bytes.insert(logits.bytes.end(), live.begin(), live.end());
@@ -254,7 +256,7 @@ class BatchInspection {
   CpuDevice device_;
   std::unique_ptr<DeviceMemory> memory_;
   PersistentState state_;
-  MicroBatch batch_;
+  MicroSteps steps_;
 };
 
 void answer(const std::vector<Ids>& prompts, const Recipe& recipe, const Experiment& experiment,

@@ -32,6 +32,8 @@ class RunObserver {
   virtual void step(const StepProgress&) {}
   // Bytes of weights.
   virtual void loading(int64_t /*done*/, int64_t /*total*/) {}
+  // Rows of a data set that are read to know how long they are.
+  virtual void counting(int64_t /*done*/, int64_t /*total*/) {}
   // Rows of a data set.
   virtual void answering(int64_t /*done*/, int64_t /*total*/) {}
   // The last of step() for now.

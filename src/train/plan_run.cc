@@ -27,8 +27,10 @@ struct Choice {
 
 json written(const Variant& v) {
   return {v.micro_batch,
+          v.micro_tokens,
           v.accumulation,
           v.eval_micro_batch,
+          v.eval_micro_tokens,
           v.loss_chunk,
           v.recompute.layers,
           v.recompute.segment,
@@ -47,8 +49,10 @@ Variant read_variant(const json& list) {
   size_t at = 0;
   const auto take = [&](auto& value) { list.at(at++).get_to(value); };
   take(v.micro_batch);
+  take(v.micro_tokens);
   take(v.accumulation);
   take(v.eval_micro_batch);
+  take(v.eval_micro_tokens);
   take(v.loss_chunk);
   take(v.recompute.layers);
   take(v.recompute.segment);

@@ -1,5 +1,6 @@
 #include "train/references.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <fstream>
@@ -97,18 +98,20 @@ void References::add(Of of, int64_t row, const Values& values) {
 bool References::compute(Of of, const RunPlace& place, Loader& loader,
                          const std::function<bool()>& interrupted) {
   const Experiment& experiment = place.plan.request.experiment;
-  const int64_t samples = place.plan.variant.micro_batch;
   const Executor program = bind_program(place, kReferenceProgram);
   BatchWriter writer(program, experiment.model);
-  MicroBatch micro(samples, train_shape(experiment));
-  const auto row_of = [&](const EffectiveBatch& batch, int64_t sequence) {
-    return batch.row(micro.sample_in_batch[static_cast<size_t>(sequence)]);
-  };
+  const Variant& variant = place.plan.variant;
+  MicroSteps steps(experiment.train_room(variant), train_shape(experiment),
+                   std::max(experiment.effective_batch, variant.eval_micro_batch));
   loader.start({});
   while (const EffectiveBatch* batch = loader.next()) {
-    for (int64_t i = 0; i < batch->micro_steps(samples); ++i) {
+    steps.cut(*batch);
+    for (int64_t i = 0; i < steps.count(); ++i) {
       if (interrupted()) return false;
-      batch->fill(i, micro);
+      const MicroBatch& micro = steps.fill(i);
+      const auto row_of = [&](const EffectiveBatch& of, int64_t sequence) {
+        return of.row(micro.sample_in_batch[static_cast<size_t>(sequence)]);
+      };
       bool all_known = true;
       for (int64_t s = 0; s < micro.live_sequences; s += 2)
         all_known = all_known && knows(of, row_of(*batch, s));

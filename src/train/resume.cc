@@ -15,7 +15,10 @@ namespace {
 namespace fs = std::filesystem;
 
 std::string batch_words(const TrainerState& state) {
-  return "micro-batch " + format_count(state.micro_batch) + ", loss chunk " + format_count(state.loss_chunk);
+  const std::string tokens =
+      state.micro_tokens > 0 ? " in " + format_count(state.micro_tokens) + " tokens" : "";
+  return "micro-batch " + format_count(state.micro_batch) + tokens + ", loss chunk " +
+         format_count(state.loss_chunk);
 }
 
 }  // namespace
@@ -60,7 +63,8 @@ std::string changed_bits_note(const TrainerState& saved, const TrainerState& run
     was = saved.kernels;
     now = run.kernels;
   }
-  if (saved.micro_batch != run.micro_batch || saved.loss_chunk != run.loss_chunk) {
+  if (saved.micro_batch != run.micro_batch || saved.micro_tokens != run.micro_tokens ||
+      saved.loss_chunk != run.loss_chunk) {
     was += (was.empty() ? "" : ", ") + batch_words(saved);
     now += (now.empty() ? "" : ", ") + batch_words(run);
   }
@@ -83,16 +87,19 @@ void keep_sums_in_order(const Recipe& recipe, const CpuSettings& cpu, const Data
   if (!checkpoint) return;
   const TrainerState saved = read_trainer_state(*checkpoint);
   Recipe kept = recipe;
-  if (recipe.batch.micro == kAuto && saved.micro_batch <= recipe.batch.effective)
+  const bool open = recipe.batch.micro == kAuto && recipe.batch.micro_tokens == kAuto;
+  if (open && saved.micro_batch <= recipe.batch.effective) {
     kept.batch.micro = saved.micro_batch;
+    kept.batch.micro_tokens = saved.micro_tokens;
+  }
   if (recipe.memory.loss_chunk == kAuto) kept.memory.loss_chunk = saved.loss_chunk;
   const Variant& chosen = allowed.plan.variant;
-  if ((kept.batch.micro == kAuto || kept.batch.micro == chosen.micro_batch) &&
+  if ((!open || (kept.batch.micro == chosen.micro_batch && kept.batch.micro_tokens == chosen.micro_tokens)) &&
       (kept.memory.loss_chunk == kAuto || kept.memory.loss_chunk == chosen.loss_chunk))
     return;
   AllowedPlan found = plan_allowed(kept, cpu, &data, layout);
   if (!found.plan.fits()) return;
-  found.recipe.batch.micro = recipe.batch.micro;
+  found.recipe.batch = recipe.batch;
   found.recipe.memory.loss_chunk = recipe.memory.loss_chunk;
   allowed = std::move(found);
 }
@@ -104,6 +111,7 @@ nlohmann::ordered_json start_details(const Plan& plan, const TrainerState& run) 
           {"planned_seconds_per_step", plan.seconds_per_step},
           {"effective_batch", plan.request.experiment.effective_batch},
           {"micro_batch", plan.variant.micro_batch},
+          {"micro_tokens", plan.variant.micro_tokens},
           {"loss_chunk", plan.variant.loss_chunk},
           {"kernels", run.kernels}};
 }

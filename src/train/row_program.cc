@@ -23,7 +23,7 @@ RowPlan plan_rows(const Experiment& experiment, int64_t batch, int64_t rows, con
   plan.batch = batch;
   Variant variant;
   variant.micro_batch = variant.eval_micro_batch = batch;
-  variant.loss_chunk = default_loss_chunk(experiment, batch * experiment.sample_rows());
+  variant.loss_chunk = default_loss_chunk(experiment, experiment.logit_rows({batch}));
   plan.programs = build_evaluation_programs(experiment, variant, describe_cpu(cpu.isa, cpu.threads));
   plan.layout = lay_out(plan.programs);
   validate(plan.programs, plan.layout);
@@ -113,7 +113,7 @@ RowProgram::RowProgram(const RowPlan& plan, const Experiment& experiment, const 
 }
 
 RowTally RowProgram::run(const Next& next, const Done& done) {
-  MicroBatch micro(plan_.batch, eval_shape(experiment_));
+  MicroSteps steps({plan_.batch}, eval_shape(experiment_), 0);
   BatchWriter writer(program_, experiment_.model);
   RowTally tally;
   const auto start = std::chrono::steady_clock::now();
@@ -124,8 +124,9 @@ RowTally RowProgram::run(const Next& next, const Done& done) {
     tally.damaged += batch->damaged_rows();
     tally.truncated += batch->truncated_rows();
     tally.tokens += batch->tokens();
-    for (int64_t i = 0; i < batch->micro_steps(plan_.batch); ++i) {
-      batch->fill(i, micro);
+    steps.cut(*batch);
+    for (int64_t i = 0; i < steps.count(); ++i) {
+      const MicroBatch& micro = steps.fill(i);
       writer.write(micro);
       program_.run();
       writer.set(StepValue::first_micro_step, 0.0);

@@ -66,6 +66,7 @@ class TrainingRun {
     start_threads(cpu.threads);
     current_.kernels = kernels_text(cpu);
     current_.micro_batch = plan_.variant.micro_batch;
+    current_.micro_tokens = plan_.variant.micro_tokens;
     current_.loss_chunk = plan_.variant.loss_chunk;
     if (data.eval) eval_.emplace(place_, std::move(*data.eval));
     total_steps_ = data.total_steps;
@@ -237,6 +238,8 @@ class TrainingRun {
       metrics.loss = done.loss;
       metrics.grad_norm = done.grad_norm;
       metrics.of_task = done.metrics;
+      micro_steps_ += done.micro_steps;
+      tokens_ += batch->tokens();
     }
     metrics.seconds = seconds_since(start);
     if (profile_) profile_->step_done(metrics.seconds, metrics.data_wait);
@@ -360,6 +363,8 @@ class TrainingRun {
             .data_wait_seconds = loader_.wait_seconds(),
             .offload_wait_seconds = memory_.seconds_waited(),
             .kernels = current_.kernels,
+            .micro_steps = micro_steps_,
+            .tokens = tokens_,
             .rows = skipped_.counts()};
   }
 
@@ -391,6 +396,7 @@ class TrainingRun {
   int64_t total_steps_ = 0;
   bool state_whole_ = true;  // false within a step, and once the loss is lost
   int64_t dropped_rows_ = 0;
+  int64_t micro_steps_ = 0, tokens_ = 0;  // of this process
   StepTimes times_;
   std::optional<double> eval_loss_;
   SkippedRows skipped_;
@@ -408,7 +414,9 @@ ExitCode train(const Recipe& given, const TrainOptions& options) {
   const CpuSettings cpu = cpu_settings(options.machine);
   const ModelSpec model = read_model_spec(fs::path(asked.model) / "config.json");
   const Recipe recipe = with_length(asked, model);
-  DataSetup data = open_data(recipe, model);
+  DataSetup data = open_data(recipe, model, {true, [&](int64_t done, int64_t rows) {
+                               options.observer->counting(done, rows);
+                             }});
   data.total_steps = total_steps(recipe, *data.train);
   AllowedPlan allowed = plan_run(recipe, cpu, data, {.reuse = !options.no_reuse}, options.resume, notes);
   return TrainingRun(allowed.recipe, options, folder, cpu, std::move(data), std::move(allowed.plan),

@@ -41,7 +41,8 @@ std::span<const float> read_scores(const PersistentState& state, std::vector<flo
 OptimizerStep::OptimizerStep(const RunPlace& place)
     : plan_(place.plan),
       train_(bind_program(place, kTrainProgram)),
-      batch_(plan_.variant.micro_batch, train_shape(plan_.request.experiment)) {
+      steps_(plan_.request.experiment.train_room(plan_.variant), train_shape(plan_.request.experiment),
+             plan_.request.experiment.effective_batch) {
   if (!plan_.variant.update_in_backward) update_.emplace(bind_program(place, kUpdateProgram));
 }
 
@@ -50,16 +51,15 @@ OptimizerStep::Result OptimizerStep::run(const EffectiveBatch& batch, const Valu
   if (update_) update(values);
   const auto loss = train_.tensor<double>(kLossTensor);
   return {loss[0] / loss[1], (update_ ? *update_ : train_).tensor<double>(kGradNormTensor)[0],
-          metrics_of(plan_.request.experiment.task, loss)};
+          metrics_of(plan_.request.experiment.task, loss), steps_.count()};
 }
 
 // The rate is for updates in the backward pass.
 void OptimizerStep::accumulate(const EffectiveBatch& batch, const Values& values) {
   BatchWriter writer(train_, plan_.request.experiment.model);
-  const int64_t micro_steps = batch.micro_steps(plan_.variant.micro_batch);
-  for (int64_t i = 0; i < micro_steps; ++i) {
-    batch.fill(i, batch_);
-    writer.write(batch_);
+  steps_.cut(batch);
+  for (int64_t i = 0; i < steps_.count(); ++i) {
+    writer.write(steps_.fill(i));
     writer.set(StepValue::first_micro_step, i == 0 ? 1.0 : 0.0);
     // Inputs share the transient arena with everything else: all of them are written before each run.
     writer.set_seed(values.seed);
@@ -84,7 +84,8 @@ RunEvaluation::RunEvaluation(const RunPlace& place, DataSource source)
     : plan_(place.plan),
       program_(bind_program(place, kEvalProgram)),
       state_(place.plan.layout, place.memory.arenas()),
-      batch_(plan_.variant.eval_micro_batch, eval_shape(plan_.request.experiment)),
+      steps_(plan_.request.experiment.eval_room(plan_.variant), eval_shape(plan_.request.experiment),
+             source.loader.effective),
       loader_(std::move(source.dataset), std::move(source.rows), std::move(source.encoder), source.loader) {}
 
 std::optional<RunEvaluation::Result> RunEvaluation::run(const std::function<bool()>& interrupted) {
@@ -95,14 +96,14 @@ std::optional<RunEvaluation::Result> RunEvaluation::run(const std::function<bool
   BatchWriter writer(program_, plan_.request.experiment.model);
   while (const EffectiveBatch* batch = loader_.next()) {
     if (interrupted()) return std::nullopt;
-    const int64_t micro_steps = batch->micro_steps(plan_.variant.eval_micro_batch);
-    for (int64_t i = 0; i < micro_steps; ++i) {
-      batch->fill(i, batch_);
-      writer.write(batch_);
+    steps_.cut(*batch);
+    for (int64_t i = 0; i < steps_.count(); ++i) {
+      const MicroBatch& micro = steps_.fill(i);
+      writer.write(micro);
       writer.set(StepValue::first_micro_step, first ? 1.0 : 0.0);
       first = false;
       program_.run();
-      if (task.task == Task::classify) agreement.add(read_scores(state_, scores_), batch_);
+      if (task.task == Task::classify) agreement.add(read_scores(state_, scores_), micro);
     }
   }
   const auto sums = program_.tensor<double>(kEvalLossTensor);

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "data/loader.h"
-#include "data/micro_batch.h"
+#include "data/micro_steps.h"
 #include "plan/plan.h"
 #include "runtime/executor.h"
 #include "runtime/run_memory.h"
@@ -50,6 +50,7 @@ class OptimizerStep {
     double loss = 0;       // per target token, or what the task counts
     double grad_norm = 0;  // before clipping
     Metrics metrics = {};  // of the task
+    int64_t micro_steps = 0;
   };
   // The batch has targets.
   Result run(const EffectiveBatch& batch, const Values& values);
@@ -61,7 +62,7 @@ class OptimizerStep {
   const Plan& plan_;
   Executor train_;
   std::optional<Executor> update_;  // unless it is a part of the backward pass
-  MicroBatch batch_;
+  MicroSteps steps_;
 };
 
 // The loss over evaluation rows, and of a classifier how its answers agree with their labels.
@@ -83,7 +84,7 @@ class RunEvaluation {
   Executor program_;
   PersistentState state_;
   std::vector<float> scores_;
-  MicroBatch batch_;
+  MicroSteps steps_;
   Loader loader_;
 };
 

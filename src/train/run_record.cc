@@ -1,5 +1,6 @@
 #include "train/run_record.h"
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "base/strings.h"
@@ -16,6 +17,16 @@ Json best_json(const std::optional<BestStep>& best) {
   if (!best) return nullptr;
   return {
       {"step", best->step}, {"eval_loss", best->eval_loss}, {"metric", best->goal}, {"value", best->value}};
+}
+
+// Live tokens over what all micro-steps had room for.
+double fill_of(const Plan& plan, const RunRecord& record) {
+  const Experiment& experiment = plan.request.experiment;
+  const MicroRoom room = experiment.train_room(plan.variant);
+  const int64_t targets = experiment.has_targets() ? experiment.logit_rows(room) : 0;
+  const int64_t capacity = experiment.batch_shape(room, 1).tokens + targets;
+  if (record.micro_steps == 0) return 0;
+  return static_cast<double>(record.tokens) / static_cast<double>(record.micro_steps * capacity);
 }
 
 }  // namespace
@@ -59,8 +70,11 @@ void write_run_json(RunFolder& output, const Plan& plan, const RunRecord& record
                      {"offload_wait_seconds", record.offload_wait_seconds},
                      {"variant",
                       {{"micro_batch", plan.variant.micro_batch},
+                       {"micro_tokens", plan.variant.micro_tokens},
                        {"accumulation", plan.variant.accumulation},
                        {"loss_chunk", plan.variant.loss_chunk}}},
+                     {"micro_steps", record.micro_steps},
+                     {"fill", fill_of(plan, record)},
                      {"lossy", plan.request.lossy},
                      {"rows",
                       {{"truncated", record.rows.truncated},
@@ -88,6 +102,9 @@ void report_end(RunObserver& progress, const std::filesystem::path& output, cons
   if (const int64_t above = record.memory.peak_rss - plan.process_peak_bytes(); above > 0)
     progress.event("note    the process took " + format_bytes(above) +
                    " more than planned (what --profile records is no part of the plan)");
+  if (record.micro_steps > 0)
+    progress.event("        filled     " + format_count(std::llround(100 * fill_of(plan, record))) + " % of " +
+                   format_count(record.micro_steps) + " micro-steps with tokens");
   if (const std::string rows = words(record.rows); !rows.empty())
     progress.event("        rows       " + rows);
   const char* use = rule_of(plan.request.experiment.task.task).scores ? "eval" : "generate";
@@ -99,13 +116,25 @@ void report_end(RunObserver& progress, const std::filesystem::path& output, cons
                  "plimsoll report " + output.string());
 }
 
+namespace {
+
+// "4 x 4 = 16", or where rows fill micro-steps "16 in micro-steps of 2,048 tokens".
+std::string batch_words(const Plan& plan) {
+  const Variant& variant = plan.variant;
+  const std::string effective = format_count(plan.request.experiment.effective_batch);
+  if (plan.request.experiment.train_room(variant).by_tokens())
+    return effective + " in micro-steps of " + format_count(variant.micro_tokens) + " tokens";
+  return format_count(variant.micro_batch) + " x " + format_count(variant.accumulation) + " = " + effective;
+}
+
+}  // namespace
+
 std::string plan_line(const Plan& plan, int64_t steps) {
   const std::vector<std::string>& lossy = plan.request.lossy;
   const auto& budget = plan.request.budget.process_bytes;
   return "plan    process " + format_bytes(plan.process_peak_bytes()) +
-         (budget ? " of " + format_bytes(*budget) : "") + " · " + std::to_string(plan.variant.micro_batch) +
-         " x " + std::to_string(plan.variant.accumulation) + " = " +
-         std::to_string(plan.request.experiment.effective_batch) + " · " + format_count(steps) + " steps" +
+         (budget ? " of " + format_bytes(*budget) : "") + " · " + batch_words(plan) + " · " +
+         format_count(steps) + " steps" +
          (plan.request.run ? " · about " + duration_words(plan.run_seconds()) : "") +
          (lossy.empty() ? "" : " · lossy: " + join(lossy, ", "));
 }

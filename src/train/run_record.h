@@ -32,6 +32,7 @@ struct RunRecord {
   ProcessMemory memory;
   double data_wait_seconds = 0, offload_wait_seconds = 0;
   std::string kernels;
+  int64_t micro_steps = 0, tokens = 0;  // of this process
   RowCounts rows = {};  // of this process
 };
 

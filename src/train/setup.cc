@@ -410,13 +410,34 @@ Preset preset_of(const std::optional<std::string>& name) {
 
 }  // namespace
 
+namespace {
+
+// Rows that were cut to less tell nothing of how long they are.
+void take_lengths(const Recipe& recipe, const RowLengths& rows, Experiment& experiment) {
+  if (recipe.data.max_length > rows.max_length || recipe.data.packing) return;
+  experiment.max_length = std::min(experiment.max_length, rows.longest_sequence);
+  experiment.target_length = std::min(experiment.target_length, rows.longest_target);
+  if (!experiment.has_targets())
+    experiment.longest_sample =
+        std::min(rows.longest_sample, experiment.max_length * experiment.sample_sequences());
+}
+
+}  // namespace
+
 PlanRequest plan_request(const Recipe& recipe, const PlannedMachine& machine, const DataSetup* data) {
   PlanRequest request;
   request.experiment = read_experiment(recipe);
+  if (data != nullptr && data->lengths) take_lengths(recipe, *data->lengths, request.experiment);
+  if (const int64_t longest = request.experiment.longest_row().tokens;
+      recipe.batch.micro_tokens != kAuto && recipe.batch.micro_tokens < longest)
+    throw UsageError("batch.micro_tokens: " + format_count(recipe.batch.micro_tokens) +
+                     " tokens, but rows are never split and the longest may have " + format_count(longest) +
+                     "; say at least that, or auto");
   const auto given = [](int64_t value) {
     return value == kAuto ? std::nullopt : std::optional<int64_t>(value);
   };
   request.micro_batch = given(recipe.batch.micro);
+  request.micro_tokens = given(recipe.batch.micro_tokens);
   request.eval_micro_batch = given(recipe.eval.micro);
   request.loss_chunk = given(recipe.memory.loss_chunk);
   if (recipe.memory.recompute) request.recompute = parse_recompute_point(*recipe.memory.recompute);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 
@@ -53,6 +54,12 @@ struct DataSource {
   LoaderOptions loader;
   int64_t longest_row = 0;  // bytes of the longest one that was read for the plan
 };
+// How long rows are. Of a sample, longer ones may come.
+struct RowLengths {
+  int64_t max_length = 0;  // that they were cut to
+  int64_t longest_sequence = 0, longest_target = 0, longest_sample = 0;  // as in DataStatistics
+  std::shared_ptr<const std::vector<RowSize>> sizes = {};               // of training rows
+};
 struct DataSetup {
   std::shared_ptr<const Tokenizer> tokenizer;  // none when rows carry ids
   SpecialTokens special;
@@ -60,6 +67,7 @@ struct DataSetup {
   std::optional<DataSource> eval;
   std::optional<ChatTemplate> chat;  // of the training rows
   std::optional<DataSummary> summary;
+  std::optional<RowLengths> lengths;  // of training and evaluation; none: any row may be as long as allowed
   std::optional<int64_t> packed_steps;  // of the first epoch, where rows are packed and all of them were read
   int64_t dropped_rows = 0;             // too long, and left out
   int64_t total_steps = 0;              // for whoever trains: total_steps() below
@@ -78,8 +86,15 @@ std::vector<std::string> label_names(const Recipe& recipe);
 // classify.problem as the config.json of a model that was trained so names it (problem_type).
 std::optional<std::string> problem_of_head(const std::filesystem::path& model);
 
+// Whether rows beyond a sample are read to know how long they are, and who is told of it: rows done, and all.
+struct Counting {
+  bool every_row = false;
+  std::function<void(int64_t, int64_t)> progress = {};
+};
 // Where the folder has a tokenizer file it is loaded.
-DataSetup open_data(const Recipe& recipe, const ModelSpec& model);
+// `full_rows`: as though any row might be as long as the recipe allows.
+DataSetup open_data(const Recipe& recipe, const ModelSpec& model, const Counting& counting = {},
+                    bool full_rows = false);
 
 // Rows or texts that a model is to score, and how: the encoder's task is that of a reward model asked for one
 // answer at a time, where it is.

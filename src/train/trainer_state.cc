@@ -42,6 +42,7 @@ std::string to_text(const TrainerState& state) {
                      {"index", state.position.index},
                      {"kernels", state.kernels},
                      {"micro_batch", state.micro_batch},
+                     {"micro_tokens", state.micro_tokens},
                      {"loss_chunk", state.loss_chunk},
                      {"last_loss", state.last_loss},
                      {"eval_loss", state.eval_loss ? Json(*state.eval_loss) : Json(nullptr)},
@@ -59,6 +60,8 @@ TrainerState parse_trainer_state(std::string_view text, const std::string& where
     state.fingerprint = json.at("fingerprint").get<std::string>();
     state.kernels = json.at("kernels").get<std::string>();
     state.micro_batch = whole(json, "micro_batch", 1, kMostPerStep, where);
+    if (json.contains("micro_tokens"))  // earlier versions wrote none
+      state.micro_tokens = whole(json, "micro_tokens", 0, kMostPerStep, where);
     state.loss_chunk = whole(json, "loss_chunk", 1, kMostPerStep, where);
     state.total_steps = whole(json, "total_steps", 0, kMost, where);
     state.last_loss = json.at("last_loss").get<double>();

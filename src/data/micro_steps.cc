@@ -1,0 +1,31 @@
+#include "data/micro_steps.h"
+
+#include "base/error.h"
+#include "base/units.h"
+
+namespace plimsoll {
+
+MicroSteps::MicroSteps(const MicroRoom& room, const SequenceShape& shape, int64_t sequences)
+    : room_(room), packer_(room, room.by_tokens() ? sequences : 0), batch_(room, shape) {}
+
+void MicroSteps::cut(const EffectiveBatch& batch) {
+  of_ = &batch;
+  const int64_t sequences = batch.packed_sequences();
+  count_ = ceil_div(sequences, room_.samples);
+  if (!room_.by_tokens()) return;
+  packer_.clear();
+  for (int64_t sequence = 0; sequence < sequences; ++sequence)
+    packer_.add(batch.size_of(sequence, room_.targets > 0));
+  count_ = packer_.pack();
+}
+
+const MicroBatch& MicroSteps::fill(int64_t step) {
+  check_internal(of_ != nullptr && step >= 0 && step < count_, "no such micro-step");
+  batch_.clear();
+  for (int64_t sequence = 0; sequence < of_->packed_sequences(); ++sequence)
+    if ((room_.by_tokens() ? packer_.of_row(sequence) : sequence / room_.samples) == step)
+      of_->append_to(batch_, sequence);
+  return batch_;
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,144 @@
+#include "plan/micro_rooms.h"
+
+#include <algorithm>
+#include <set>
+
+#include "base/units.h"
+
+namespace plimsoll {
+namespace {
+
+constexpr size_t kMostRooms = 10;
+constexpr int64_t kTokenUnit = 16;  // rooms are multiples of it
+// Rows that an estimate is made of, and the optimizer steps that they make at least and at most.
+constexpr int64_t kEstimateRows = 2048;
+constexpr int64_t kFewestSteps = 4, kMostSteps = 64;
+// Room for a fourth more rows than the fullest micro-step of an estimate held: those of others may be shorter.
+constexpr int64_t kSpareRows = 4;
+// So much of a micro-step more than the number asked for is as good.
+constexpr double kNearlySteps = 0.05;
+
+// Whether a micro-step that holds every row of a step may update weights as it goes.
+bool updates_in_backward(const Experiment& experiment) {
+  return !experiment.lora && experiment.optimizer.max_grad_norm == 0;
+}
+
+// splitmix64: any number to one that is spread evenly.
+uint64_t spread(uint64_t x) {
+  x += 0x9E3779B97F4A7C15U;
+  x = (x ^ (x >> 30U)) * 0xBF58476D1CE4E5B9U;
+  x = (x ^ (x >> 27U)) * 0x94D049BB133111EBU;
+  return x ^ (x >> 31U);
+}
+
+// For every number of micro-steps of up to `most` samples each the smallest number of samples that reaches it,
+// since a larger one of the same number costs memory and saves nothing. Of many, those nearest to halving again
+// and again.
+std::set<int64_t> worth_weighing(int64_t most) {
+  std::set<int64_t> sizes;
+  for (int64_t size = 1; size <= most; ++size) sizes.insert(ceil_div(most, ceil_div(most, size)));
+  if (sizes.size() <= kMostRooms) return sizes;
+  std::set<int64_t> halved = {1};
+  for (int64_t size = most; size > 1; size = ceil_div(size, 2)) halved.insert(size);
+  return halved;
+}
+
+std::vector<MicroRoom> rooms_in_rows(int64_t effective) {
+  const std::set<int64_t> sizes = worth_weighing(effective);
+  std::vector<MicroRoom> rooms;
+  for (auto size = sizes.rbegin(); size != sizes.rend(); ++size) rooms.push_back({*size});
+  return rooms;
+}
+
+// The least tokens with which a step needs at most so many micro-steps.
+int64_t tokens_for(const Experiment& experiment, const std::vector<RowSize>& sizes, double steps) {
+  const int64_t effective = experiment.effective_batch, longest = experiment.longest_row().tokens;
+  int64_t low = 0, high = ceil_div((effective - 1) * longest, kTokenUnit);  // units above the longest row
+  while (low < high) {
+    const int64_t middle = low + (high - low) / 2;
+    const MicroRoom room = experiment.room(effective, longest + middle * kTokenUnit);
+    if (estimate_micro_steps(experiment, room, sizes).steps <= steps + kNearlySteps) {
+      high = middle;
+    } else {
+      low = middle + 1;
+    }
+  }
+  return std::min(effective * longest, longest + low * kTokenUnit);
+}
+
+bool are_alike(const std::vector<RowSize>& sizes, const RowSize& longest) {
+  return std::all_of(sizes.begin(), sizes.end(), [&](const RowSize& size) {
+    return size.tokens >= longest.tokens && size.targets >= longest.targets;
+  });
+}
+
+MicroRoom with_room_for(const Experiment& experiment, const std::vector<RowSize>& sizes, int64_t tokens) {
+  const int64_t effective = experiment.effective_batch;
+  const int64_t most = estimate_micro_steps(experiment, experiment.room(effective, tokens), sizes).most_rows;
+  return experiment.room(std::min(effective, most + most / kSpareRows + 1), tokens);
+}
+
+}  // namespace
+
+MicroEstimate estimate_micro_steps(const Experiment& experiment, const MicroRoom& room,
+                                   const std::vector<RowSize>& sizes) {
+  const int64_t effective = experiment.effective_batch;
+  if (!room.by_tokens() || sizes.empty())
+    return {static_cast<double>(accumulation_for(effective, room.samples)), room.samples};
+  const int64_t steps = std::clamp(kEstimateRows / effective, kFewestSteps, kMostSteps);
+  const RowSize longest = experiment.longest_row();
+  MicroPacker packer(room, effective);
+  MicroEstimate estimate;
+  for (int64_t step = 0; step < steps; ++step) {
+    packer.clear();
+    for (int64_t i = 0; i < effective; ++i) {
+      const RowSize& size = sizes[spread(static_cast<uint64_t>(step * effective + i)) % sizes.size()];
+      packer.add({std::min(size.tokens, longest.tokens), std::min(size.targets, longest.targets)});
+    }
+    estimate.steps += static_cast<double>(packer.pack()) / static_cast<double>(steps);
+    estimate.most_rows = std::max(estimate.most_rows, packer.most_rows());
+  }
+  return estimate;
+}
+
+std::vector<MicroRoom> micro_rooms(const PlanRequest& request) {
+  const Experiment& experiment = request.experiment;
+  const int64_t effective = experiment.effective_batch;
+  const bool known = request.run && request.run->sizes && !request.run->sizes->empty();
+  if (request.micro_batch)
+    return {experiment.room(std::min(*request.micro_batch, effective), request.micro_tokens.value_or(0))};
+  if (!known && request.micro_tokens) return {experiment.room(effective, *request.micro_tokens)};
+  if (!known || experiment.documents > 1 || are_alike(*request.run->sizes, experiment.longest_row()))
+    return rooms_in_rows(effective);
+  const std::vector<RowSize>& sizes = *request.run->sizes;
+  if (request.micro_tokens) return {with_room_for(experiment, sizes, *request.micro_tokens)};
+  const int64_t longest = experiment.longest_row().tokens;
+  const MicroRoom least = with_room_for(experiment, sizes, longest);
+  const auto most_steps =
+      static_cast<int64_t>(estimate_micro_steps(experiment, least, sizes).steps + 1 - kNearlySteps);
+  std::vector<MicroRoom> rooms;
+  if (updates_in_backward(experiment)) rooms.push_back(experiment.room(effective));  // sure to hold all rows
+  // As many micro-steps as rows in rows of the same length would make.
+  for (const int64_t steps : worth_weighing(most_steps)) {
+    const MicroRoom room =
+        steps == most_steps
+            ? least
+            : with_room_for(experiment, sizes, tokens_for(experiment, sizes, static_cast<double>(steps)));
+    if (rooms.empty() || room != rooms.back()) rooms.push_back(room);
+  }
+  return rooms;
+}
+
+Filling filling_of(const Experiment& experiment, const std::optional<RunSteps>& run, const Variant& variant) {
+  if (!run || run->tokens <= 0) return {};
+  const MicroRoom room = experiment.train_room(variant);
+  const bool packs = room.by_tokens() && run->sizes;
+  const double steps = packs ? estimate_micro_steps(experiment, room, *run->sizes).steps
+                             : static_cast<double>(variant.accumulation);
+  const BatchShape shape = experiment.batch_shape(room, 1);
+  const double capacity =
+      steps * static_cast<double>(shape.tokens + (experiment.has_targets() ? experiment.logit_rows(room) : 0));
+  return {std::min(1.0, run->tokens / capacity), std::min(1.0, run->targets / capacity), run->row_length, steps};
+}
+
+}  // namespace plimsoll

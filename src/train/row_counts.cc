@@ -1,0 +1,155 @@
+#include "train/row_counts.h"
+
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "base/crc32c.h"
+#include "base/error.h"
+#include "base/units.h"
+#include "calibrate/rates_cache.h"
+#include "data/data_files.h"
+#include "io/atomic.h"
+#include "recipe/effective.h"
+
+namespace plimsoll {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr int kVersion = 1;  // of what is counted
+
+json file_key(const fs::path& file) {
+  std::error_code error;
+  const auto size = fs::file_size(file, error);
+  const auto time = fs::last_write_time(file, error).time_since_epoch().count();
+  return {fs::absolute(file).lexically_normal().string(), size, time};
+}
+
+// What makes tokens of text, and what a model asks of its rows; its weights are not read for that.
+json model_key(const fs::path& folder) {
+  static const std::set<std::string> kKinds = {".json", ".jinja", ".model", ".txt"};
+  json files = json::array();
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder, error))
+    if (entry.is_regular_file(error) && kKinds.contains(entry.path().extension().string()))
+      files.push_back(file_key(entry.path()));
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+fs::path counts_file(const fs::path& folder, const std::string& key) {
+  std::array<char, 32> name{};
+  std::snprintf(name.data(), name.size(), "%08x.json", crc32c(std::as_bytes(std::span(key))));
+  return folder / name.data();
+}
+
+// Each of the numbers under its name, for writing and for reading.
+template <class Statistics, class Visit>
+void each_number(Statistics& of, const Visit& visit) {
+  visit("rows", of.rows);
+  visit("tokens", of.tokens);
+  visit("target_tokens", of.target_tokens);
+  visit("labelled", of.labelled);
+  visit("squares", of.squares);
+  visit("longest", of.longest);
+  visit("longest_sequence", of.longest_sequence);
+  visit("longest_target", of.longest_target);
+  visit("longest_sample", of.longest_sample);
+  visit("longest_bytes", of.longest_bytes);
+  visit("common_length", of.common_length);
+  visit("rows_longer", of.rows_longer);
+  visit("truncated", of.truncated);
+  visit("skipped", of.skipped);
+  visit("damaged", of.damaged);
+}
+
+// Files that are copied out of the cache may belong to other data: their numbers must at least go together.
+bool is_sound(const DataStatistics& counts) {
+  bool sound = counts.rows > 0 && !counts.sizes.empty();
+  each_number(counts, [&](const char*, int64_t value) { sound = sound && value >= 0; });
+  for (const RowSize& size : counts.sizes)
+    sound = sound && size.tokens > 0 && size.targets >= 0 && size.tokens <= counts.longest_sample &&
+            size.targets <= counts.longest_target;
+  return sound && counts.longest_sequence <= counts.longest_sample;
+}
+
+}  // namespace
+
+bool may_count(const Dataset& dataset) {
+  constexpr int64_t kMost = 8 * kGiB;
+  int64_t bytes = 0;
+  for (const PlacedUnit& unit : dataset.units()) bytes += unit.bytes;
+  return bytes <= kMost;
+}
+
+std::string counted_rows_key(const Recipe& recipe, const std::string& part) {
+  json key = {{"version", kVersion}, {"part", part}, {"model", model_key(recipe.model)}};
+  const json experiment = json::parse(experiment_fingerprint(recipe));
+  for (const auto& [name, value] : experiment.items())
+    for (const char* group : {"data.", "classify.", "reward.", "dpo.", "task", "seed", "model", "adapter"})
+      if (name.starts_with(group)) key["recipe"][name] = value;
+  std::vector<fs::path> paths;
+  const bool apart = part == "eval" && recipe.data.eval.kind == EvalSource::Kind::path;
+  if (apart) paths.emplace_back(recipe.data.eval.path);
+  for (const TrainSource& source : recipe.data.train)
+    if (!apart) paths.emplace_back(source.path);
+  for (const fs::path& path : paths)
+    for (const fs::path& file : data_files(path)) key["files"].push_back(file_key(file));
+  return key.dump();
+}
+
+std::optional<DataStatistics> load_row_counts(const fs::path& folder, const std::string& key) {
+  std::ifstream in(counts_file(folder, key), std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  const json file = json::parse(text, nullptr, false);
+  try {
+    if (!file.is_object() || file.at("key").get<std::string>() != key) return std::nullopt;
+    DataStatistics counts;
+    counts.of_all_rows = true;
+    each_number(counts, [&](const char* name, int64_t& value) { value = file.at(name).get<int64_t>(); });
+    counts.first_damage = file.at("first_damage").get<std::string>();
+    for (const json& size : file.at("sizes"))
+      counts.sizes.push_back({size.at(0).get<int64_t>(), size.at(1).get<int64_t>()});
+    return is_sound(counts) ? std::optional(std::move(counts)) : std::nullopt;
+  } catch (const json::exception&) {
+    return std::nullopt;
+  }
+}
+
+void save_row_counts(const fs::path& folder, const std::string& key, const DataStatistics& counts) {
+  json file = {{"key", key}, {"first_damage", counts.first_damage}, {"sizes", json::array()}};
+  each_number(counts, [&](const char* name, int64_t value) { file[name] = value; });
+  for (const RowSize& size : counts.sizes) file["sizes"].push_back({size.tokens, size.targets});
+  try {
+    fs::create_directories(folder);
+    write_file_atomically(counts_file(folder, key), file.dump() + "\n");
+  } catch (const Error&) {
+  } catch (const fs::filesystem_error&) {
+  }
+}
+
+DataStatistics count_rows(const Recipe& recipe, const std::string& part, DataSource& source,
+                          const Counting& counting) {
+  DataStatistics sample = sample_data(source.dataset, source.rows, source.encoder);
+  if (sample.of_all_rows || recipe.data.packing) return sample;
+  const std::string key = counted_rows_key(recipe, part);
+  const fs::path folder = cache_folder() / "rows";
+  if (auto known = load_row_counts(folder, key)) return *known;
+  if (!counting.every_row || !may_count(source.dataset)) return sample;
+  const auto rows = source.rows.size();
+  DataStatistics all = measure_data(source.dataset, source.rows, source.encoder, [&](int64_t done) {
+    if (counting.progress) counting.progress(done, rows);
+  });
+  source.dataset.hold({});
+  if (counting.progress) counting.progress(rows, rows);
+  save_row_counts(folder, key, all);
+  return all;
+}
+
+}  // namespace plimsoll

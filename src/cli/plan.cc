@@ -23,8 +23,9 @@ namespace {
 std::function<void(int64_t, int64_t)> counting_progress() {
   if (isatty(STDERR_FILENO) == 0) return {};
   return [](int64_t done, int64_t rows) {
-    std::fputs(done < rows ? ("\rrows: " + format_count(done) + " of " + format_count(rows)).c_str() : "\r\033[K",
-               stderr);
+    std::fputs(
+        done < rows ? ("\rrows: " + format_count(done) + " of " + format_count(rows)).c_str() : "\r\033[K",
+        stderr);
   };
 }
 

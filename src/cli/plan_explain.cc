@@ -11,7 +11,8 @@ namespace plimsoll {
 namespace {
 
 // The host's needs of a changed recipe, with rows so many times as long as they are.
-HostNeeds host_of(const Recipe& recipe, const PlanRequest& request, const CpuSettings& cpu, int64_t longer = 1) {
+HostNeeds host_of(const Recipe& recipe, const PlanRequest& request, const CpuSettings& cpu,
+                  int64_t longer = 1) {
   std::optional<DataSetup> data;
   if (!recipe.data.train.empty()) {
     data = open_data(recipe, request.experiment.model);

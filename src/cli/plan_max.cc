@@ -37,7 +37,8 @@ Quantity quantity(const std::string& name, const PlanInput& input) {
 
 // How long rows may be is asked of rows as long as that.
 PlanRequest request_at(const PlanArguments& arguments, const Quantity& quantity, int64_t value) {
-  return plan_input_of_full_rows(arguments, {std::string(quantity.key) + "=" + std::to_string(value)}).request;
+  return plan_input_of_full_rows(arguments, {std::string(quantity.key) + "=" + std::to_string(value)})
+      .request;
 }
 
 // The variant with the least memory at a value: where it fits, some plan does.

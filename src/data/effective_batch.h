@@ -22,8 +22,9 @@ struct DataPosition {
   friend bool operator==(const DataPosition&, const DataPosition&) = default;
 };
 
-// Documents are the sequences of rows. What goes by `sequence` below counts documents; the program's sequences
-// are places that have a row each, or with packing several, and rows stay whole (micro-steps: micro_steps.h).
+// Documents are the sequences of rows. What goes by `sequence` below counts documents; the program's
+// sequences are places that have a row each, or with packing several, and rows stay whole (micro-steps:
+// micro_steps.h).
 class EffectiveBatch {
  public:
   // Allocates for `sequences` of this shape: nothing is allocated later.

@@ -24,8 +24,9 @@ struct LoaderOptions {
   int64_t effective = 16;  // rows, or with packing places, of an optimizer step
   bool packing = false;    // several rows in a place
   int64_t prefetch = 2;    // batches held ready beside the one in use
-  int64_t longest_sample = 0;  // tokens of a row's sequences together, without packing; 0: any that are allowed
-  int64_t epochs = 0;      // next() returns null after so many; 0: never
+  int64_t longest_sample =
+      0;               // tokens of a row's sequences together, without packing; 0: any that are allowed
+  int64_t epochs = 0;  // next() returns null after so many; 0: never
   OrderOptions order = {};
   std::function<void()> on_thread_start = {};  // called in the loader's thread before anything else
   // Called in the loader's thread for each example that was read, with the number of its row in the data set.

@@ -10,10 +10,10 @@
 
 namespace plimsoll {
 
-// T is the capacity of the token axis: sequences x longest allowed length, or the tokens that there is room for.
-// B is the capacity in documents: one for each sequence, or several with packing. Both are shapes of the program, which knows documents alone, as
-// sequences of their own. What is live of them varies from step to step and is counted beside. All storage is
-// allocated by the constructor.
+// T is the capacity of the token axis: sequences x longest allowed length, or the tokens that there is room
+// for. B is the capacity in documents: one for each sequence, or several with packing. Both are shapes of the
+// program, which knows documents alone, as sequences of their own. What is live of them varies from step to
+// step and is counted beside. All storage is allocated by the constructor.
 class MicroBatch {
  public:
   MicroBatch(const MicroRoom& room, const SequenceShape& shape);

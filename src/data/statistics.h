@@ -16,24 +16,24 @@
 namespace plimsoll {
 
 struct DataStatistics {
-  bool of_all_rows = false;   // else of a sample
+  bool of_all_rows = false;  // else of a sample
   int64_t rows = 0;
   int64_t tokens = 0;         // after truncation, skipped rows not counted
   int64_t target_tokens = 0;  // that the loss sees, or what it counts in place of tokens
   int64_t labelled = 0;       // tokens that carry a label
   int64_t squares = 0;        // of the lengths behind `tokens`: what attention's work grows with
   int64_t longest = 0;        // tokens of the longest row, before truncation
-  // Of rows with targets, as they are cut: tokens of the longest sequence (beside targets, of a source), of the
-  // longest target, and of all sequences of a row together.
+  // Of rows with targets, as they are cut: tokens of the longest sequence (beside targets, of a source), of
+  // the longest target, and of all sequences of a row together.
   int64_t longest_sequence = 0, longest_target = 0, longest_sample = 0;
   // The least length that all but one row in a thousand stay within, and how many do not.
   int64_t common_length = 0, rows_longer = 0;
   std::vector<RowSize> sizes;  // of rows with targets: all of few, of many some that are spread evenly
-  int64_t longest_bytes = 0;  // of texts and ids that a row was read with
-  int64_t truncated = 0;      // rows
-  int64_t skipped = 0;        // rows with no target left
-  int64_t damaged = 0;        // rows that cannot be read, where the data set is to skip them
-  std::string first_damage;   // why the first of them cannot
+  int64_t longest_bytes = 0;   // of texts and ids that a row was read with
+  int64_t truncated = 0;       // rows
+  int64_t skipped = 0;         // rows with no target left
+  int64_t damaged = 0;         // rows that cannot be read, where the data set is to skip them
+  std::string first_damage;    // why the first of them cannot
 
   [[nodiscard]] double share_of_rows(int64_t count) const {
     return rows == 0 ? 0.0 : static_cast<double>(count) / static_cast<double>(rows);
@@ -41,10 +41,9 @@ struct DataStatistics {
   [[nodiscard]] double share_truncated() const { return share_of_rows(truncated); }
 };
 
-// Of an epoch; lengths and sizes are of every row, also where an epoch visits a part of them. Costs the time of
-// tokenising everything, and the memory of one unit. `dataset` has its columns selected and
-// holds its last unit afterwards.
-// `progress` is called now and then with the rows that were read.
+// Of an epoch; lengths and sizes are of every row, also where an epoch visits a part of them. Costs the time
+// of tokenising everything, and the memory of one unit. `dataset` has its columns selected and holds its last
+// unit afterwards. `progress` is called now and then with the rows that were read.
 DataStatistics measure_data(Dataset& dataset, const RowSubset& subset, const ExampleEncoder& encoder,
                             const std::function<void(int64_t)>& progress = {});
 

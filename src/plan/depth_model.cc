@@ -106,8 +106,9 @@ std::shared_ptr<const ProgramNeeds> KnownPrograms::evaluation_of(const Experimen
                                                                  const std::vector<int64_t>& chunks) {
   const OffloadChoice& o = variant.offload;
   Key key = chunks;
-  for (const int64_t part : {experiment.model.layers, static_cast<int64_t>(samples), variant.eval_micro_batch,
-                             variant.eval_micro_tokens, static_cast<int64_t>(o.weights), o.prefetch, o.smallest_bytes})
+  for (const int64_t part :
+       {experiment.model.layers, static_cast<int64_t>(samples), variant.eval_micro_batch,
+        variant.eval_micro_tokens, static_cast<int64_t>(o.weights), o.prefetch, o.smallest_bytes})
     key.push_back(part);
   std::shared_ptr<const ProgramNeeds>& evaluation = evaluations_[key];
   if (evaluation == nullptr)

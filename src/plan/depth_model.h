@@ -44,7 +44,10 @@ class KnownPrograms {
   // Experiment and device must outlive this.
   using FillingOf = std::function<Filling(const Variant&)>;
   KnownPrograms(const Experiment& experiment, const DeviceDescription& device, FillingOf filling = {})
-      : experiment_(experiment), device_(device), filling_of_(std::move(filling)), time_(std::in_place, device.rates) {}
+      : experiment_(experiment),
+        device_(device),
+        filling_of_(std::move(filling)),
+        time_(std::in_place, device.rates) {}
 
   using Needs = std::vector<std::shared_ptr<const ProgramNeeds>>;
   // Those of the variant with each of `chunks` rows of logits, for a model of so many layers.

@@ -50,10 +50,9 @@ Graph build_evaluation(const Experiment& experiment, const Variant& variant) {
 
 // What remains of it are log-probabilities.
 Graph build_reference(const Experiment& experiment, const Variant& variant) {
-  LogProbGraph made =
-      build_log_probs(experiment.model,
-                      experiment.batch_shape(experiment.train_room(variant), experiment.documents),
-                      experiment.precision.compute, variant.loss_chunk, Mode::evaluate);
+  LogProbGraph made = build_log_probs(
+      experiment.model, experiment.batch_shape(experiment.train_room(variant), experiment.documents),
+      experiment.precision.compute, variant.loss_chunk, Mode::evaluate);
   made.graph.set_role(made.logps, Role::metric);
   check_internal(made.graph.tensor(made.logps).name == kReferenceTensor, "another name of the reference");
   return std::move(made.graph);
@@ -69,7 +68,8 @@ Graph named(Graph graph, const char* name) {
 MicroRoom Experiment::room(int64_t samples, int64_t tokens) const {
   const RowSize longest = longest_row();
   if (tokens == 0 || tokens >= samples * longest.tokens) return {samples};
-  const int64_t targets = std::min(samples * longest.targets, ceil_div(tokens * longest.targets, longest.tokens));
+  const int64_t targets =
+      std::min(samples * longest.targets, ceil_div(tokens * longest.targets, longest.tokens));
   return {samples, tokens, targets};
 }
 
@@ -97,8 +97,8 @@ int64_t Experiment::logit_rows(const MicroRoom& room) const {
 
 int64_t accumulation_for(int64_t effective, int64_t micro) { return ceil_div(effective, micro); }
 
-// Of two micro-steps of the packer's, one begun after the other, the rows do not fit one, in rows or in one of
-// the two kinds of tokens: so at most every second one is less than half full of what it is full of.
+// Of two micro-steps of the packer's, one begun after the other, the rows do not fit one, in rows or in one
+// of the two kinds of tokens: so at most every second one is less than half full of what it is full of.
 int64_t most_micro_steps(const Experiment& experiment, const MicroRoom& room) {
   const int64_t effective = experiment.effective_batch;
   const int64_t by_rows = accumulation_for(effective, room.samples);

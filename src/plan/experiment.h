@@ -67,8 +67,9 @@ struct Experiment {
 };
 
 struct Variant {
-  int64_t micro_batch = 1;   // samples per micro-step, at most
-  int64_t micro_tokens = 0;  // of them together, without targets that have room of their own; 0: all may be long
+  int64_t micro_batch = 1;  // samples per micro-step, at most
+  int64_t micro_tokens =
+      0;  // of them together, without targets that have room of their own; 0: all may be long
   int64_t accumulation = 1;  // micro-steps per optimizer step, at most; the last one may be partly empty
   int64_t eval_micro_batch = 1;
   int64_t eval_micro_tokens = 0;

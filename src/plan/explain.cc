@@ -183,7 +183,8 @@ std::vector<Doubled> doubled_dimensions(const Plan& plan) {
                           &length.variant.micro_tokens, &length.variant.eval_micro_tokens})
     *tokens *= 2;
   Variant& micro = again("micro-batch").variant;
-  for (int64_t* room : {&micro.micro_batch, &micro.micro_tokens, &micro.eval_micro_batch, &micro.eval_micro_tokens})
+  for (int64_t* room :
+       {&micro.micro_batch, &micro.micro_tokens, &micro.eval_micro_batch, &micro.eval_micro_tokens})
     *room *= 2;
   if (plan.request.experiment.lora) {
     LoraOptions& lora = again("rank").request.experiment.lora_options;
@@ -212,8 +213,8 @@ Explanation explain(const Plan& plan, const std::vector<Doubled>& doubled) {
   const Experiment& experiment = plan.request.experiment;
   if (experiment.model.linear_attention) return result;  // it has none
   const BatchShape shape = experiment.batch_shape(experiment.train_room(plan.variant), experiment.documents);
-  result.scores_bytes = shape.tokens * experiment.model.heads * experiment.max_length *
-                        size_of(experiment.precision.compute);
+  result.scores_bytes =
+      shape.tokens * experiment.model.heads * experiment.max_length * size_of(experiment.precision.compute);
   return result;
 }
 

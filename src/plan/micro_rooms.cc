@@ -13,7 +13,8 @@ constexpr int64_t kTokenUnit = 16;  // rooms are multiples of it
 // Rows that an estimate is made of, and the optimizer steps that they make at least and at most.
 constexpr int64_t kEstimateRows = 2048;
 constexpr int64_t kFewestSteps = 4, kMostSteps = 64;
-// Room for a fourth more rows than the fullest micro-step of an estimate held: those of others may be shorter.
+// Room for a fourth more rows than the fullest micro-step of an estimate held: those of others may be
+// shorter.
 constexpr int64_t kSpareRows = 4;
 // So much of a micro-step more than the number asked for is as good.
 constexpr double kNearlySteps = 0.05;
@@ -31,9 +32,9 @@ uint64_t spread(uint64_t x) {
   return x ^ (x >> 31U);
 }
 
-// For every number of micro-steps of up to `most` samples each the smallest number of samples that reaches it,
-// since a larger one of the same number costs memory and saves nothing. Of many, those nearest to halving again
-// and again.
+// For every number of micro-steps of up to `most` samples each the smallest number of samples that reaches
+// it, since a larger one of the same number costs memory and saves nothing. Of many, those nearest to halving
+// again and again.
 std::set<int64_t> worth_weighing(int64_t most) {
   std::set<int64_t> sizes;
   for (int64_t size = 1; size <= most; ++size) sizes.insert(ceil_div(most, ceil_div(most, size)));
@@ -137,8 +138,10 @@ Filling filling_of(const Experiment& experiment, const std::optional<RunSteps>& 
                              : static_cast<double>(variant.accumulation);
   const BatchShape shape = experiment.batch_shape(room, 1);
   const double capacity =
-      steps * static_cast<double>(shape.tokens + (experiment.has_targets() ? experiment.logit_rows(room) : 0));
-  return {std::min(1.0, run->tokens / capacity), std::min(1.0, run->targets / capacity), run->row_length, steps};
+      steps *
+      static_cast<double>(shape.tokens + (experiment.has_targets() ? experiment.logit_rows(room) : 0));
+  return {std::min(1.0, run->tokens / capacity), std::min(1.0, run->targets / capacity), run->row_length,
+          steps};
 }
 
 }  // namespace plimsoll

@@ -25,7 +25,8 @@ PlanRequest request_with(std::vector<RowSize> sizes) {
   request.experiment.max_length = 700;
   request.device = reference_description();
   double tokens = 0;
-  for (const RowSize& size : sizes) tokens += static_cast<double>(size.tokens) * 16 / static_cast<double>(sizes.size());
+  for (const RowSize& size : sizes)
+    tokens += static_cast<double>(size.tokens) * 16 / static_cast<double>(sizes.size());
   request.run = RunSteps{.steps = 10, .tokens = tokens, .targets = tokens, .row_length = 150};
   request.run->sizes = std::make_shared<const std::vector<RowSize>>(std::move(sizes));
   return request;
@@ -80,7 +81,8 @@ TEST(MicroRooms, hold_a_whole_batch_for_sure_where_weights_may_be_updated_on_the
 // Whatever rows come, no step needs more micro-steps than the plan reckons with.
 TEST(MicroRooms, never_need_more_micro_steps_than_the_bound) {
   Experiment experiment = request_with(uneven()).experiment;
-  for (const auto& sizes : {std::vector<int64_t>{700}, {351, 350, 1}, {400, 301, 300}, {1, 700}, {235, 233, 2}}) {
+  for (const auto& sizes :
+       {std::vector<int64_t>{700}, {351, 350, 1}, {400, 301, 300}, {1, 700}, {235, 233, 2}}) {
     for (const int64_t tokens : {700, 705, 1050, 1400, 5000}) {
       for (const int64_t samples : {1, 2, 5, 16}) {
         const MicroRoom room = experiment.room(samples, tokens);
@@ -113,7 +115,8 @@ TEST(MicroRooms, a_plan_says_how_full_they_are_and_how_many) {
   const Plan plan = make_plan(request);
   ASSERT_GT(plan.variant.micro_tokens, 0);
   EXPECT_GT(plan.fill, 0.7);
-  EXPECT_NEAR(plan.fill * plan.micro_steps * static_cast<double>(plan.variant.micro_tokens), request.run->tokens, 1e-6);
+  EXPECT_NEAR(plan.fill * plan.micro_steps * static_cast<double>(plan.variant.micro_tokens),
+              request.run->tokens, 1e-6);
   PlanRequest rows = request;
   rows.micro_batch = 4;
   const Plan in_rows = make_plan(rows);

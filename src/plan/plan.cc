@@ -30,7 +30,8 @@ Plan lay_out_plan(const PlanRequest& request, const Variant& variant) {
   validate(plan.programs, plan.layout);
   const Filling filling = filling_of(request.experiment, request.run, variant);
   plan.seconds_per_step = predict_step_seconds(plan.programs, variant, request.device.rates, filling);
-  plan.micro_steps = filling.micro_steps > 0 ? filling.micro_steps : static_cast<double>(variant.accumulation);
+  plan.micro_steps =
+      filling.micro_steps > 0 ? filling.micro_steps : static_cast<double>(variant.accumulation);
   plan.fill = filling.tokens;
   return plan;
 }
@@ -249,9 +250,8 @@ Candidate candidate_of(const Plan& plan) {
   const int64_t files = plan.request.budget.disk_in_memory ? plan.disk_bytes() : 0;
   candidate.host_bytes = plan.host_bytes() - plan.request.host.total() - files;
   candidate.disk_bytes = plan.disk_bytes();
-  candidate.disk_traffic =
-      disk_traffic(plan.programs, plan.variant,
-                   filling_of(plan.request.experiment, plan.request.run, plan.variant));
+  candidate.disk_traffic = disk_traffic(plan.programs, plan.variant,
+                                        filling_of(plan.request.experiment, plan.request.run, plan.variant));
   candidate.seconds_per_step = plan.seconds_per_step;
   return candidate;
 }

@@ -51,12 +51,12 @@ enum class Preset : uint8_t { none, a, b, c };
 
 // What the rows of a run are, for the report.
 struct DataSummary {
-  int64_t rows = 0;          // of an epoch
-  int64_t sampled_rows = 0;  // that the rest is estimated from; 0: all rows were read
-  int64_t tokens = 0;        // of an epoch, after truncation
-  int64_t targets = 0;       // of them, that the loss sees
-  double row_length = 0;     // of the row that a token is in, on average
-  int64_t longest = 0;       // tokens of a row, before truncation
+  int64_t rows = 0;           // of an epoch
+  int64_t sampled_rows = 0;   // that the rest is estimated from; 0: all rows were read
+  int64_t tokens = 0;         // of an epoch, after truncation
+  int64_t targets = 0;        // of them, that the loss sees
+  double row_length = 0;      // of the row that a token is in, on average
+  int64_t longest = 0;        // tokens of a row, before truncation
   int64_t common_length = 0;  // that all but one row in a thousand stay within; 0: not known
   int64_t rows_longer = 0;
   int64_t bytes_per_epoch = 0;

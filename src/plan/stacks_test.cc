@@ -265,7 +265,7 @@ TEST(TwoStacks, bytes_by_measured_depth_are_those_of_the_whole_model) {
       TimeModel time(device.rates);
       const auto measured = [&](Depth depth, Depth of, Samples samples) {
         KnownPrograms::Needs needs;
-        int64_t runs = 2;
+        double runs = 2;
         for (const Graph& program : programs_of(depth, choice_of(depth, of, points), offload, device)) {
           needs.push_back(
               std::make_shared<ProgramNeeds>(needs_of(program, runs, samples, {32}, device, time)));

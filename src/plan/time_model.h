@@ -38,9 +38,9 @@ double op_seconds(const Graph& graph, const Op& op, const DeviceRates& rates);
 
 // What a step's rows fill of its programs.
 struct Filling {
-  double tokens = 1;      // share of the positions
-  double targets = 1;     // share of them whose logits are computed
-  double row_length = 0;  // of the row that a token is in, on average: what attention meets; 0: full rows
+  double tokens = 1;       // share of the positions
+  double targets = 1;      // share of them whose logits are computed
+  double row_length = 0;   // of the row that a token is in, on average: what attention meets; 0: full rows
   double micro_steps = 0;  // of an optimizer step, on average; 0: as many as the variant may need
 };
 // Seconds of one op that is filled so far.

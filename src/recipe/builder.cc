@@ -348,7 +348,8 @@ void RecipeBuilder::check_together(const Recipe& recipe) {
   if (recipe.batch.micro > recipe.batch.effective)
     conflict("batch.micro", "is larger than batch.effective (" + format_count(recipe.batch.effective) + ")");
   if (recipe.batch.micro_tokens != kAuto && recipe.data.packing)
-    conflict("batch.micro_tokens", "means nothing beside data.packing, which fills sequences of data.max_length");
+    conflict("batch.micro_tokens",
+             "means nothing beside data.packing, which fills sequences of data.max_length");
   if (recipe.schedule.name == ScheduleName::constant && recipe.schedule.min_ratio > 0.0)
     conflict("schedule.min_ratio", "means nothing beside schedule.name: constant");
   if (recipe.eval.every.is_asked_for() && recipe.data.eval.kind == EvalSource::Kind::none)

@@ -74,9 +74,10 @@ void read_start(const Line& line, RunHistory& run) {
     const int64_t effective = whole(line["effective_batch"]);
     const int64_t micro = whole(line["micro_batch"]);
     const int64_t tokens = line.contains("micro_tokens") ? whole(line["micro_tokens"]) : 0;
-    run.batch = tokens > 0 ? format_count(effective) + " in micro-steps of " + format_count(tokens) + " tokens"
-                           : format_count(effective) + " = " + format_count(micro) + " x " +
-                                 format_count(ceil_div(effective, std::max<int64_t>(1, micro)));
+    run.batch = tokens > 0
+                    ? format_count(effective) + " in micro-steps of " + format_count(tokens) + " tokens"
+                    : format_count(effective) + " = " + format_count(micro) + " x " +
+                          format_count(ceil_div(effective, std::max<int64_t>(1, micro)));
   }
 }
 

@@ -128,8 +128,8 @@ double share_of(int64_t done, int64_t total) {
 }  // namespace
 
 FittedLine loading_line(int64_t done, int64_t total, int width, std::span<char> out) {
-  return share_line("load    weights ", format_bytes(done) + " of " + format_bytes(total), share_of(done, total),
-                    width, out);
+  return share_line("load    weights ", format_bytes(done) + " of " + format_bytes(total),
+                    share_of(done, total), width, out);
 }
 
 FittedLine counting_line(int64_t done, int64_t total, int width, std::span<char> out) {

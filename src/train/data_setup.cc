@@ -362,15 +362,15 @@ DataSummary summarise(DataSource& train, const DataStatistics& sample) {
   return summary;
 }
 
-// A sample tells a plan how long rows are, a run only what it has read. With packing rows fill the longest sequence
-// that there may be.
+// A sample tells a plan how long rows are, a run only what it has read. With packing rows fill the longest
+// sequence that there may be.
 void measure_rows(const Recipe& recipe, const Counting& counting, bool full_rows, DataSetup& data) {
   const DataStatistics train = count_rows(recipe, "train", *data.train, counting);
   data.summary = summarise(*data.train, train);
   if (data.eval) data.eval->longest_row = train.longest_bytes;
   if (full_rows) return;
-  RowLengths lengths{recipe.data.max_length, train.longest_sequence, train.longest_target, train.longest_sample,
-                     std::make_shared<const std::vector<RowSize>>(train.sizes)};
+  RowLengths lengths{recipe.data.max_length, train.longest_sequence, train.longest_target,
+                     train.longest_sample, std::make_shared<const std::vector<RowSize>>(train.sizes)};
   bool known = train.of_all_rows || (!counting.every_row && may_count(data.train->dataset));
   if (train.of_all_rows) data.train->loader.longest_sample = train.longest_sample;
   if (data.eval) {

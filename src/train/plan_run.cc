@@ -26,21 +26,11 @@ struct Choice {
 };
 
 json written(const Variant& v) {
-  return {v.micro_batch,
-          v.micro_tokens,
-          v.accumulation,
-          v.eval_micro_batch,
-          v.eval_micro_tokens,
-          v.loss_chunk,
-          v.recompute.layers,
-          v.recompute.segment,
-          v.offload.states,
-          v.offload.gradients,
-          v.offload.weights,
-          v.offload.activations,
-          v.offload.prefetch,
-          v.offload.slice_elements,
-          v.offload.smallest_bytes,
+  return {v.micro_batch,       v.micro_tokens,           v.accumulation,
+          v.eval_micro_batch,  v.eval_micro_tokens,      v.loss_chunk,
+          v.recompute.layers,  v.recompute.segment,      v.offload.states,
+          v.offload.gradients, v.offload.weights,        v.offload.activations,
+          v.offload.prefetch,  v.offload.slice_elements, v.offload.smallest_bytes,
           v.update_in_backward};
 }
 

@@ -1,4 +1,5 @@
-// How long the rows of a data set are: by reading all of them once, and kept for the next plan of the same rows.
+// How long the rows of a data set are: by reading all of them once, and kept for the next plan of the same
+// rows.
 #pragma once
 
 #include <functional>
@@ -17,7 +18,8 @@ std::string counted_rows_key(const Recipe& recipe, const std::string& part);
 // Those kept in `folder` under the key; none where there are none, or the file is of no use.
 std::optional<DataStatistics> load_row_counts(const std::filesystem::path& folder, const std::string& key);
 // Whatever keeps the file from being written only means that rows are counted again.
-void save_row_counts(const std::filesystem::path& folder, const std::string& key, const DataStatistics& counts);
+void save_row_counts(const std::filesystem::path& folder, const std::string& key,
+                     const DataStatistics& counts);
 
 // Whether a run reads all rows of such data before it begins: of more than 8 GiB it would wait for minutes.
 bool may_count(const Dataset& dataset);

@@ -414,9 +414,8 @@ ExitCode train(const Recipe& given, const TrainOptions& options) {
   const CpuSettings cpu = cpu_settings(options.machine);
   const ModelSpec model = read_model_spec(fs::path(asked.model) / "config.json");
   const Recipe recipe = with_length(asked, model);
-  DataSetup data = open_data(recipe, model, {true, [&](int64_t done, int64_t rows) {
-                               options.observer->counting(done, rows);
-                             }});
+  DataSetup data = open_data(
+      recipe, model, {true, [&](int64_t done, int64_t rows) { options.observer->counting(done, rows); }});
   data.total_steps = total_steps(recipe, *data.train);
   AllowedPlan allowed = plan_run(recipe, cpu, data, {.reuse = !options.no_reuse}, options.resume, notes);
   return TrainingRun(allowed.recipe, options, folder, cpu, std::move(data), std::move(allowed.plan),

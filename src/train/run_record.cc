@@ -103,8 +103,8 @@ void report_end(RunObserver& progress, const std::filesystem::path& output, cons
     progress.event("note    the process took " + format_bytes(above) +
                    " more than planned (what --profile records is no part of the plan)");
   if (record.micro_steps > 0)
-    progress.event("        filled     " + format_count(std::llround(100 * fill_of(plan, record))) + " % of " +
-                   format_count(record.micro_steps) + " micro-steps with tokens");
+    progress.event("        filled     " + format_count(std::llround(100 * fill_of(plan, record))) +
+                   " % of " + format_count(record.micro_steps) + " micro-steps with tokens");
   if (const std::string rows = words(record.rows); !rows.empty())
     progress.event("        rows       " + rows);
   const char* use = rule_of(plan.request.experiment.task.task).scores ? "eval" : "generate";

@@ -33,7 +33,7 @@ struct RunRecord {
   double data_wait_seconds = 0, offload_wait_seconds = 0;
   std::string kernels;
   int64_t micro_steps = 0, tokens = 0;  // of this process
-  RowCounts rows = {};  // of this process
+  RowCounts rows = {};                  // of this process
 };
 
 // Seconds and rates of each step of this process; memory for them is claimed at the start.

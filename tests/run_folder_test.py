@@ -256,15 +256,28 @@ class WorkIsKept(TrainingTest):
     def events(self):
         return [json.loads(line) for line in (self.output / "events.jsonl").read_text().splitlines()]
 
-    def damaged_rows(self):
-        """Fine where the run looks first: the damaged one is met in the middle."""
+    def damaged(self, bad, good=GOOD, **changes):
+        """A recipe's keys with rows of which number 8,001 is `bad`, put there after they were counted: the file's size
+        and time are as before."""
+        os.environ["PLIMSOLL_CACHE_DIR"] = str(self.folder / "cache")
+        self.addCleanup(os.environ.pop, "PLIMSOLL_CACHE_DIR")
         rows = self.folder / "rows.jsonl"
-        rows.write_text(GOOD * 8000 + "{broken\n" + GOOD * 500)
-        return {"train": str(rows), "shuffle": False}
+        length = max(len(bad), len(good.strip()))
+        fine, broken = (text.strip().ljust(length) + "\n" for text in (good, bad))
+        rows.write_text(good * 8000 + fine + good * 500)
+        before = rows.stat()
+        changes = {"data": {"train": str(rows), "shuffle": False}, "batch": {"effective": 500},
+                   "schedule": {"max_steps": 17}, **changes}
+        recipe = write_recipe(self.folder, changes.get("model", ROOT / "demo/model"), self.output, init="random",
+                              **{name: value for name, value in changes.items() if name != "model"})
+        counted = run("plan", recipe, "--count")
+        self.assertEqual(counted.returncode, 0, counted.stderr)
+        rows.write_text(good * 8000 + broken + good * 500)
+        os.utime(rows, ns=(before.st_atime_ns, before.st_mtime_ns))
+        return changes
 
     def test_a_damaged_row_in_the_middle(self):
-        data = self.damaged_rows()
-        changes = {"data": data, "batch": {"effective": 500}, "schedule": {"max_steps": 17}}
+        changes = self.damaged("{broken")
         text = self.train(code=DAMAGED, **changes)
         self.assertIn("rows.jsonl:8001: is not valid JSON", text)
         self.assertIn("data.on_error: skip", text)
@@ -273,15 +286,19 @@ class WorkIsKept(TrainingTest):
         self.assertIn("stopped", run("report", self.output).stdout)
         self.assertIn("rows.jsonl:8001", self.train("--resume", code=DAMAGED, **changes))
         # The key that the message names lets the run go on: it decides nothing about the rows that are fine.
-        self.train("--resume", **{**changes, "data": {**data, "on_error": "skip"}})
+        self.train("--resume", **{**changes, "data": {**changes["data"], "on_error": "skip"}})
         self.assertEqual(json.loads((self.output / "run.json").read_text())["steps"], 17)
+
+    def test_a_damaged_row_is_found_before_the_run_where_rows_are_counted(self):
+        rows = self.folder / "rows.jsonl"
+        rows.write_text(GOOD * 8000 + "{broken\n" + GOOD * 500)
+        text = self.train(code=DAMAGED, data={"train": str(rows), "shuffle": False})
+        self.assertIn("rows.jsonl:8001: is not valid JSON", text)
+        self.assertFalse((self.output / "metrics.jsonl").exists())
 
     def test_a_row_in_the_middle_that_the_expression_gives_up_on(self):
         model = self.model_whose_expression_gives_up()
-        rows = self.folder / "rows.jsonl"
-        rows.write_text(GOOD.replace("a", "d") * 8000 + json.dumps({"prompt": "a" * 200, "response": "b"}) + "\n" + GOOD * 500)
-        changes = {"model": model, "data": {"train": str(rows), "shuffle": False}, "batch": {"effective": 500},
-                   "schedule": {"max_steps": 17}}
+        changes = self.damaged(json.dumps({"prompt": "a" * 200, "response": "b"}), GOOD.replace("a", "d"), model=model)
         text = self.train(code=DAMAGED, **changes)
         self.assertIn("rows.jsonl:8001: ", text)
         self.assertIn("data.on_error: skip", text)

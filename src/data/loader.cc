@@ -154,6 +154,7 @@ void Loader::run(const std::stop_token& token, DataPosition position) {
 void Loader::require_as_counted(const Example& example, int64_t row) const {
   const auto tokens = std::ssize(example.ids);
   if (options_.packing || options_.longest_sample == 0 || tokens <= options_.longest_sample) return;
+  if (example.targets == 0) return;  // nothing to learn: no batch has it
   throw UsageError(dataset_.where(row) + ": has " + format_count(tokens) + " tokens, the longest row had " +
                    format_count(options_.longest_sample) +
                    " when the run was planned: the data changed since. Start the run again.");

@@ -89,7 +89,7 @@ class TrainingRun {
     for (const std::string& line : row_lines(plan_, rendering_)) observer_.event(line);
     if (dropped_rows_ > 0)
       observer_.event("rows    " + format_count(dropped_rows_) + " longer than " +
-                      format_count(experiment_.max_length) + " tokens are left out (data.truncation: drop)");
+                      format_count(recipe_.data.max_length) + " tokens are left out (data.truncation: drop)");
     if (const std::string note = products_note(plan_); !note.empty()) observer_.event(note, LogLevel::warn);
     load();
     const auto visit_evaluation = [this](const nlohmann::json& line) {

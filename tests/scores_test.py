@@ -255,6 +255,76 @@ class Scores(CommandTest):
         output("train", recipe, "--quiet", "--set", "schedule.max_steps=1", "--set", "schedule.warmup=0")
         self.assertIn("an encoder", output("generate", out, "--prompt", "river", code=2))
 
+    def test_classes_are_called_as_people_call_them(self):
+        kinds = ["good", "so so", "très: mauvais"]
+        rows = [{"text": f"{sentence(i)} {kinds[i % 3]}", "label": kinds[i % 3]} for i in range(60)]
+        recipe, out = self.classifier("called", classify={"labels": kinds}, schedule={"max_steps": 3},
+                                      data={"train": write_rows(self.folder / "called.jsonl", rows), "eval": None})
+        output("train", recipe, "--quiet")
+        self.assertEqual(json.loads((out / "config.json").read_text())["id2label"], dict(zip("012", kinds)))
+        said = json.loads(output("classify", out, "--text", "river", "--json").splitlines()[0])
+        self.assertIn(said["label"], kinds)
+
+    WORDS = {"labels": ["question", "order", "fact"], "words": [" what", " bring", " there"]}
+
+    def test_words_of_the_vocabulary_stand_for_classes_without_a_new_head(self):
+        recipe, out = self.classifier("words", classify=self.WORDS)
+        graph = output("plan", recipe, "--dump", "graph")
+        self.assertIn("word_scores(", graph)
+        self.assertNotIn("score.weight", graph)
+        output("train", recipe, "--quiet")
+        evaluated = lines(out / "eval.jsonl")[-1]
+        self.assertGreaterEqual(evaluated["accuracy"], 0.9)
+        config = json.loads((out / "config.json").read_text())
+        self.assertEqual(config["architectures"], ["LlamaForCausalLM"])
+        self.assertNotIn("score.weight", names_in(out / "model.safetensors"))
+        output("generate", out, "--prompt", "What is the river?", "--max-new-tokens", 2)
+        again = json.loads(output("eval", out, "--json"))
+        self.assertAlmostEqual(again["loss"], evaluated["loss"], places=5)
+        self.assertEqual(again["metrics"]["accuracy"], evaluated["accuracy"])
+        said = json.loads(output("classify", out, "--text", "Bring me the river stone cloud now!", "--json").splitlines()[0])
+        self.assertEqual((said["label"], len(said["probabilities"])), ("order", 3))
+        # A folder that is no run is told the words.
+        asked = ["classify", out, "--text", "Bring me the river stone cloud now!", "--json"]
+        (out / "recipe.yaml").unlink()
+        self.assertIn("classify.labels: name the classes", output(*asked, code=2))
+        told = json.loads(output(*asked, "--set", f"classify.words={self.WORDS['words']}").splitlines()[0])
+        self.assertEqual((told["label"], told["probabilities"]), ("bring", said["probabilities"]))
+
+    def test_adapters_of_a_classifier_by_words_hold_no_head_resume_and_merge(self):
+        base_recipe, base = self.classifier("words_base", classify=self.WORDS, schedule={"max_steps": 2, "warmup": 1})
+        output("train", base_recipe, "--quiet")
+        lora = {"method": {"type": "lora", "r": 4}, "schedule": {"max_steps": 8, "warmup": 1}, "save": {"every": 4}}
+        recipe, out = self.classifier("words_lora", classify=self.WORDS, **lora, model=str(base), init="weights")
+        output("train", recipe, "--quiet")
+        adapter = out / "adapter_model.safetensors"
+        config = json.loads((out / "adapter_config.json").read_text())
+        self.assertEqual((config["task_type"], config["modules_to_save"]), ("CAUSAL_LM", None))
+        whole = adapter.read_bytes()
+        shutil.rmtree(out / "checkpoint-8")
+        output("train", recipe, "--quiet", "--resume")
+        self.assertEqual(adapter.read_bytes(), whole)
+        output("merge", out, "--out", self.folder / "merged_words")
+        rows = ["--data", self.folder / "texts.jsonl", "--json"]
+        merged = json.loads(output("eval", self.folder / "merged_words", *rows, "--set", "task=classify", "--set",
+                                   f"classify.labels={self.WORDS['labels']}", "--set", f"classify.words={self.WORDS['words']}"))
+        beside = json.loads(output("eval", out, *rows))
+        self.assertAlmostEqual(merged["loss"], beside["loss"], places=4)
+
+    def test_words_that_cannot_stand_for_classes_are_refused(self):
+        recipe, _ = self.classifier("wrong_words", classify=self.WORDS)
+        for change, words in (("classify.words=[' what', ' what it', ' there']", "' what' and ' what it' begin with the same token"),
+                              ("classify.words=[' what', ' there']", "2 words for 3 classes"),
+                              ("classify.words=['', ' bring', ' there']", "classify.words"),
+                              ("classify.problem=any-of", "needs a head of its own")):
+            self.assertIn(words, output("plan", recipe, "--set", change, code=2))
+        encoder, _ = self.encoder("words_of_an_encoder", classify=self.WORDS)
+        self.assertIn("a decoder that says next tokens", output("plan", encoder, code=2))
+        rows = texts(4) + [{"text": "Who knows.", "label": "guess"}]
+        other = write_rows(self.folder / "guess.jsonl", rows)
+        told = output("train", recipe, "--set", f"data.train={other}", "--set", "data.eval=null", "--set", "schedule.max_steps=2", code=4)
+        self.assertIn('the label is "guess", the classes are question, order, fact', told)
+
     def test_numbers_and_sets_of_classes_are_learnt_too(self):
         rows = [{"sentence": sentence(i), "label": float(i % 5)} for i in range(40)]
         data = {"train": write_rows(self.folder / "numbers.jsonl", rows), "eval": None}

@@ -6,6 +6,7 @@
 #include "graph/op_kind.h"
 #include "models/family.h"
 #include "ops/step_values.h"
+#include "ops/word_scores.h"
 
 namespace plimsoll {
 namespace {
@@ -33,6 +34,11 @@ ModelBuilder begin_text(const ModelSpec& spec, const BatchShape& shape, DType dt
     throw UsageError("the model is a " + spec.architecture +
                      ", an encoder, which says no next tokens here: it is for task: classify");
   return begin(spec, shape, dtype, mode, std::move(name), cache);
+}
+
+TensorId score_words(ModelBuilder& b, TensorId x_BH, TensorId to) {
+  return b.op(OpKind::word_scores, {x_BH, b.head(), b.step()}, {{"words", words_text(b.spec().words)}}, {to},
+              "lm_head", "lm_head.out")[0];
 }
 
 TensorId score(ModelBuilder& b, TensorId x_BH, int64_t outputs, TensorId to) {
@@ -113,15 +119,17 @@ ScoredGraph build_scores(const ModelSpec& spec, const BatchShape& shape, DType d
                          Mode mode, const std::string& scores_name) {
   const FamilyRule& family = family_of(spec);
   ModelBuilder b = begin(spec, shape, dtype, mode, "scores");
-  b.set_prefix(family.score_prefix);
+  const bool words = !spec.words.empty();
+  if (!words) b.set_prefix(family.score_prefix);
   TensorId to = kNewTensor;
   if (!scores_name.empty())
     to = b.graph().add_tensor({scores_name, {shape.sequences, outputs}, dtype, Role::metric});
   b.add_sequence_axis();
   const TensorId x_BH = family.hidden(b);
   check_internal(b.axis() == sequence_axis(spec), "scores are of the rows that decide");
-  const auto read = family.score_input != nullptr ? family.score_input : family.final_norm;
-  const TensorId scores = score(b, read(b, x_BH), outputs, to);
+  const auto read = family.score_input != nullptr && !words ? family.score_input : family.final_norm;
+  const TensorId y_BH = read(b, x_BH);
+  const TensorId scores = words ? score_words(b, y_BH, to) : score(b, y_BH, outputs, to);
   return {std::move(b.graph()), scores};
 }
 

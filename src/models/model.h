@@ -31,8 +31,9 @@ struct GenerationShape {
 std::vector<Graph> build_generation(const ModelSpec& spec, const GenerationShape& shape, DType dtype);
 
 // Forward pass to `outputs` scores of each sequence, by a head such as `score.weight` [outputs, H] that
-// is fresh where the checkpoint has none. It reads the rows that input `sequences.scored_rows` i32 [B] names:
-// of a decoder the last of each sequence, of an encoder the first.
+// is fresh where the checkpoint has none, or by the words' rows of the head for next tokens. It reads the
+// rows that input `sequences.scored_rows` i32 [B] names: of a decoder the last of each sequence, of an
+// encoder the first.
 struct ScoredGraph {
   Graph graph;
   TensorId scores = kNoTensor;  // [B, outputs]

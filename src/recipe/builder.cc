@@ -192,6 +192,7 @@ std::vector<std::string> RecipeBuilder::keys_since(int first) const {
 Recipe RecipeBuilder::finish(const std::string& name) {
   Recipe recipe = current();
   take_glue_task(recipe);
+  take_words(recipe);
   if (problems_.count() > 0) check_family();
   // Keys are held against each other only when each of them is right.
   if (problems_.count() == 0) check_together(recipe);
@@ -214,6 +215,22 @@ void RecipeBuilder::take_glue_task(Recipe& recipe) {
     conflict("classify.problem", other + "; remove one of them");
   recipe.classify.labels = task.labels;
   recipe.classify.problem = task.problem;
+}
+
+// Classes without names are called by their words.
+void RecipeBuilder::take_words(Recipe& recipe) {
+  const std::vector<std::string>& words = recipe.classify.words;
+  if (words.empty()) return;
+  if (recipe.classify.labels.empty())
+    for (const std::string& word : words) recipe.classify.labels.emplace_back(trim(word));
+  if (words.size() != recipe.classify.labels.size())
+    conflict("classify.words", std::to_string(words.size()) + " words for " +
+                                   std::to_string(recipe.classify.labels.size()) +
+                                   " classes (classify.labels); name one for each");
+  if (recipe.classify.problem != ClassProblem::one_of)
+    conflict("classify.words", "one of them is right; classify.problem: " +
+                                   to_yaml(find_option("classify.problem")->get(recipe)) +
+                                   " needs a head of its own");
 }
 
 // By its config.json where that is on this machine, or else by its name.

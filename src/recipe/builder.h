@@ -63,6 +63,7 @@ class RecipeBuilder {
   void check_preference(const Recipe& recipe);
   void check_together(const Recipe& recipe);
   void take_glue_task(Recipe& recipe);
+  void take_words(Recipe& recipe);
   void conflict(const std::string& key, const std::string& message);
 
   Recipe recipe_;

@@ -1,4 +1,6 @@
 // Every key of a recipe, declared once. Defaults are those of the members in recipe.h.
+#include <algorithm>
+
 #include "base/error.h"
 #include "base/strings.h"
 #include "recipe/option_types.h"
@@ -82,15 +84,40 @@ std::vector<std::string> glue_names() {
   return names;
 }
 
+// Texts that differ and are not blank, of any letters: classes are called as people call them.
+std::optional<std::vector<std::string>> read_texts(const Node& node) {
+  std::vector<std::string> texts;
+  const std::vector<Node> single = {node};
+  for (const Node& item : node.kind == Node::Kind::list ? node.items : single) {
+    const auto text = read_text(item);
+    if (!text || trim(*text).empty()) return std::nullopt;
+    if (std::find(texts.begin(), texts.end(), *text) != texts.end()) return std::nullopt;
+    texts.push_back(*text);
+  }
+  return texts;
+}
+
 Option classify_labels() {
   return make(
       "classify.labels", FIELD(classify.labels), "a list of names such as [negative, positive], or null",
       "classify: the classes, in the order of their numbers; null: those of the model's config.json",
       [](const Node& node, Folder) -> std::optional<std::vector<std::string>> {
         if (node.kind == Node::Kind::null) return std::vector<std::string>();
-        return read_names(node);
+        return read_texts(node);
       },
       [](const std::vector<std::string>& names) { return names.empty() ? Json(nullptr) : Json(names); });
+}
+
+Option classify_words() {
+  return make(
+      "classify.words", FIELD(classify.words), "a list of texts such as [' bad', ' good'], or null",
+      "classify: what the model would write behind a text of each class, in their order; it decides by the "
+      "logits of these words alone, without a new head",
+      [](const Node& node, Folder) -> std::optional<std::vector<std::string>> {
+        if (node.kind == Node::Kind::null) return std::vector<std::string>();
+        return read_texts(node);
+      },
+      [](const std::vector<std::string>& words) { return words.empty() ? Json(nullptr) : Json(words); });
 }
 
 Option optimizer_betas() {
@@ -249,6 +276,7 @@ std::vector<Option> model_options() {
       of_task(Task::reward, number("reward.centering", FIELD(reward.centering), {0, 1e3},
                                    "reward: times the squared sum of a pair's rewards, added to the loss")),
       of_task(Task::classify, classify_labels()),
+      of_task(Task::classify, classify_words()),
       of_task(Task::classify,
               choice<ClassProblem>("classify.problem", FIELD(classify.problem),
                                    {{"one-of", ClassProblem::one_of},

@@ -170,6 +170,7 @@ struct Recipe {
   struct Classify {
     std::vector<std::string> labels;  // names of the classes; empty: as the model's config says
     ClassProblem problem = ClassProblem::one_of;
+    std::vector<std::string> words;   // that stand for the classes, in a head for next tokens; empty: none
     std::optional<std::string> glue;  // the task of GLUE whose labels and problem these are
     friend bool operator==(const Classify&, const Classify&) = default;
   };

@@ -53,9 +53,11 @@ Recipe recipe_of(const ScoreOptions& options, const ModelPaths& paths) {
 }
 
 void require_head(const ModelSpec& model, const ModelPaths& paths) {
-  if (model.scores_sequences || model.value_head || paths.adapter) return;
-  throw UsageError((paths.base / "config.json").string() + ": is a " + model.architecture +
-                   ", which has no head that scores sequences; task: reward and task: classify train one");
+  if (model.scores_sequences || model.value_head || !model.words.empty() || paths.adapter) return;
+  throw UsageError(
+      (paths.base / "config.json").string() + ": is a " + model.architecture +
+      ", which has no head that scores sequences; task: reward and task: classify train one, and "
+      "--set 'classify.words=[\" bad\", \" good\"]' asks it which of these words comes next");
 }
 
 nlohmann::ordered_json text_cell(const std::string& text) { return replace_invalid_utf8(text); }

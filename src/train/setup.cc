@@ -106,7 +106,48 @@ Preference read_preference(const Recipe& recipe) {
 
 }  // namespace
 
+namespace {
+
+// The token that each word begins with. What a word has behind it is not asked.
+std::vector<int32_t> first_tokens(const std::vector<std::string>& words, const fs::path& model) {
+  const auto file = Tokenizer::find_file(model);
+  if (!file)
+    throw UsageError("classify.words: " + model.string() +
+                     " has no tokenizer.json or tokenizer.model, which the words are read with");
+  const Tokenizer tokenizer = Tokenizer::from_file(*file);
+  std::vector<int32_t> first;
+  for (const std::string& word : words) {
+    std::vector<int32_t> ids;
+    tokenizer.encode_into(word, false, ids);
+    if (ids.empty()) throw UsageError("classify.words: '" + word + "' has no token in " + file->string());
+    const auto same = std::find(first.begin(), first.end(), ids.front());
+    if (same != first.end())
+      throw UsageError("classify.words: '" + words[static_cast<size_t>(same - first.begin())] + "' and '" +
+                       word + "' begin with the same token of " + file->string() + " (" +
+                       std::to_string(*same) +
+                       "), which would decide between them: take words that differ there");
+    first.push_back(ids.front());
+  }
+  return first;
+}
+
+void choose_words(const Recipe& recipe, const ModelPaths& paths, ModelSpec& model) {
+  if (recipe.classify.words.empty()) return;
+  if (model.scores_sequences || model.encoder || model.encoder_decoder)
+    throw UsageError("classify.words: are asked of a decoder that says next tokens, and " +
+                     paths.base.string() + " is a " + model.architecture);
+  model.words = first_tokens(recipe.classify.words, paths.base);
+  const auto largest = std::max_element(model.words.begin(), model.words.end());
+  if (*largest >= model.vocab)
+    throw UsageError("classify.words: the tokenizer gives the id " + std::to_string(*largest) +
+                     ", the model has the ids 0 to " + std::to_string(model.vocab - 1) +
+                     " (vocab_size in config.json). Tokenizer and model do not belong together.");
+}
+
+}  // namespace
+
 void choose_head(const Recipe& recipe, const ModelPaths& paths, ModelSpec& model) {
+  if (recipe.task == Task::classify) return choose_words(recipe, paths, model);
   if (recipe.task != Task::reward) return;
   const fs::path folder = paths.adapter.value_or(paths.base);
   const bool there = fs::exists(folder / kValueHeadFile);

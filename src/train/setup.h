@@ -73,9 +73,10 @@ struct DataSetup {
   int64_t total_steps = 0;              // for whoever trains: total_steps() below
 };
 
-// Whether the scores of task: reward are those of a value head (ModelSpec::value_head): where its file lies
-// beside the adapter or the model, or the recipe asks for a new one. Throws UsageError where a model can have
-// none, or its file is none that is read.
+// The words whose logits are the scores of task: classify (ModelSpec::words). Whether the scores of task:
+// reward are those of a value head (ModelSpec::value_head): where its file lies beside the adapter or the
+// model, or the recipe asks for a new one. Throws UsageError where a model can have none, or its file is none
+// that is read.
 void choose_head(const Recipe& recipe, const ModelPaths& paths, ModelSpec& model);
 
 // What the recipe's task is with this model. Throws UsageError where they do not go together.

@@ -428,7 +428,7 @@ SavedFrom::SavedFrom(const fs::path& model_folder, const fs::path& temporary)
 }
 
 void describe_head(const ScoreHead& head, nlohmann::json& config) {
-  if (!rule_of(head.task.task).scores || head.model.value_head) return;
+  if (!rule_of(head.task.task).scores || head.model.value_head || !head.model.words.empty()) return;
   const std::string& own = head.model.architecture;
   config["architectures"] = {own.substr(0, own.find("For")) + "ForSequenceClassification"};
   const auto outputs = static_cast<size_t>(head.task.outputs);

@@ -11,6 +11,7 @@
 #include "ops/name_hash.h"
 #include "ops/nf4.h"
 #include "ops/philox.h"
+#include "ops/word_scores.h"
 
 namespace plimsoll::harness {
 namespace {
@@ -462,6 +463,29 @@ void ref_class_loss(const Site& s) { class_loss(s, nullptr); }
 void ref_class_loss_grad(const Site& s) {
   s.out(1).assign(s.out(1).size(), 0.0);
   class_loss(s, &s.out(1));
+}
+
+void ref_word_scores(const Site& s) {
+  const size_t width = s.dim(0, 1);
+  const std::vector<int32_t> words = words_of(s.op);
+  s.out(0).assign(s.out(0).size(), 0.0);
+  for (size_t i = 0; i < static_cast<size_t>(s.step(StepValue::live_tokens)) * words.size(); ++i)
+    for (size_t h = 0; h < width; ++h)
+      s.out(0)[i] += s.in(0)[i / words.size() * width + h] *
+                     s.in(1)[static_cast<size_t>(words[i % words.size()]) * width + h];
+}
+void ref_word_scores_grad(const Site& s) {
+  const size_t width = s.dim(0, 1);
+  const std::vector<int32_t> words = words_of(s.op);
+  s.out(0).assign(s.out(0).size(), 0.0);
+  Values* const g = s.op.has_output(1) ? &s.gradient(1) : nullptr;
+  for (size_t i = 0; i < static_cast<size_t>(s.step(StepValue::live_tokens)) * words.size(); ++i)
+    for (size_t h = 0; h < width; ++h) {
+      const size_t at = i / words.size() * width + h;
+      const size_t row = static_cast<size_t>(words[i % words.size()]) * width + h;
+      s.out(0)[at] += s.in(2)[i] * s.in(1)[row];
+      if (g != nullptr) (*g)[row] += s.in(2)[i] * s.in(0)[at];
+    }
 }
 
 // The operands of a head's adapter: t [T, r] and b [V, r]; their gradients behind those of x and the weight.

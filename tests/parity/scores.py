@@ -9,6 +9,7 @@ reference are run one by one; some end with padding, which no score is read from
 and T5 are scored without dropout; half of each of BERT's sequences is a second text, and T5's end with its end-of-text
 token. fla has no class of a GLA that scores: the one here is transformers' mixin over fla's model in its plain form. A value head
 is TRL's, as LLaMA-Factory trains and saves it: a linear layer with a bias over the last hidden state of the last token.
+Words are the logits of three tokens of a model that writes, at the last token that is no padding.
 """
 import dataclasses
 import json
@@ -20,7 +21,10 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file as load_tensors, save_file
 from fla.models.gla import GLAConfig
 from fla.models.gla.modeling_gla import GLAPreTrainedModel
-from transformers import (AutoModelForCausalLM, AutoModelForSequenceClassification, BertConfig, MT5Config, RobertaConfig, T5Config)
+from tokenizers import Tokenizer
+from tokenizers.models import WordPiece
+from tokenizers.pre_tokenizers import Whitespace
+from transformers import (AutoModelForCausalLM, AutoModelForSequenceClassification, BertConfig, MT5Config, RobertaConfig, T5Config, XLMRobertaConfig)
 from transformers.modeling_layers import GenericForSequenceClassification
 
 from tests.parity import gla
@@ -46,7 +50,8 @@ ENCODER = dict(vocab_size=512, hidden_size=64, intermediate_size=160, num_hidden
 ENCODERS = {case.name: case for case in (
     Case("bert", BertConfig(**ENCODER)),
     Case("bert_gelu_new", BertConfig(**ENCODER, hidden_act="gelu_new", classifier_dropout=0.0)),
-    Case("roberta", RobertaConfig(**ENCODER, type_vocab_size=1, layer_norm_eps=1e-5)))}
+    Case("roberta", RobertaConfig(**ENCODER, type_vocab_size=1, layer_norm_eps=1e-5)),
+    Case("xlm_roberta", XLMRobertaConfig(**ENCODER, type_vocab_size=1, layer_norm_eps=1e-5)))}
 T5_SHAPE = dict(vocab_size=512, d_model=64, d_kv=16, d_ff=160, num_layers=2, num_heads=4, relative_attention_num_buckets=8,
                 relative_attention_max_distance=16, dropout_rate=0.0, classifier_dropout=0.0, decoder_start_token_id=0)
 T5_END = 1
@@ -71,6 +76,16 @@ class Task:
     sequences: int = 1
     problem: str = "one-of"
     value: bool = False  # by a value head
+    words: bool = False  # by logits of words
+
+    @property
+    def rows(self):
+        """The task whose rows it has."""
+        return "one_of" if self.words else self.name
+
+    @property
+    def wrapped(self):
+        return self.value or self.words
 
 
 TASKS = {task.name: task for task in (
@@ -80,6 +95,9 @@ TASKS = {task.name: task for task in (
     Task("numbers", {"task": "classify", "classify": {"problem": "numbers"}}, 2, problem="numbers"))}
 TASKS["value"] = dataclasses.replace(TASKS["reward"], value=True,
                                      recipe={"task": "reward", "reward": {"centering": CENTERING, "head": "value"}})
+WORDS = (7, 300, 511)  # the last one of the vocabulary among them
+TASKS["words"] = dataclasses.replace(TASKS["one_of"], name="words", words=True,
+                                     recipe={"task": "classify", "classify": {"words": [f"w{i}" for i in WORDS]}})
 # Every family learns rewards; what is left of the losses does not depend on the family.
 BOTH = ("full", "lora")
 RUNS = [(family, "reward", method) for family in ("llama_tied_biased", "mistral_window", "qwen2_bf16_shards", "qwen3")
@@ -88,8 +106,10 @@ RUNS += [("mistral_window", "one_of", method) for method in BOTH] + [("llama", "
 RUNS += [(family, "one_of", method) for family in ("bert", "roberta") for method in BOTH]
 RUNS += [("t5", "one_of", method) for method in BOTH] + [("t5", "reward", "full"), ("mt5", "numbers", "lora")]
 RUNS += [("llama_tied_biased", "value", method) for method in BOTH]
+RUNS += [("llama_tied_biased", "words", "full"), ("llama", "words", "full"), ("mistral_window", "words", "lora"), ("gla", "words", "lora")]
 RUNS += [("gla", "reward", "lora"), ("gla_plain_norm", "one_of", "full")]  # a recurrence in Python: minutes each
-RUNS += [("bert_gelu_new", "any_of", "full"), ("roberta", "numbers", "full")]
+RUNS += [("bert_gelu_new", "any_of", "full"), ("roberta", "numbers", "full"),
+         ("xlm_roberta", "one_of", "full"), ("xlm_roberta", "any_of", "lora")]
 
 
 # ---- inputs
@@ -107,7 +127,7 @@ def sample(case, task, number, generator):
         sequences.append(ids + [PAD] * (2 if at % 3 == 0 and case.name not in ENCODERS | T5 else 0))
     draw = torch.rand(task.labels, generator=generator)
     targets = {"reward": [0.5 * draw[0].item(), 0.0], "one_of": [float(int(draw[0] * task.labels))],
-               "any_of": [float(x > 0.5) for x in draw], "numbers": draw.tolist()}[task.name]
+               "any_of": [float(x > 0.5) for x in draw], "numbers": draw.tolist()}[task.rows]
     second = {"second": len(sequences[0]) // 2} if getattr(case.config, "type_vocab_size", 0) > 1 else {}
     return {"sequences": sequences, "targets": targets, **second}
 
@@ -128,7 +148,7 @@ def row(case, task, one):
     if case.name in T5:
         return {"input_ids": ids + [PAD] * 2, "label": label[task.name]}
     if case.name not in ENCODERS:
-        return {"input_ids": ids, "label": label[task.name]}
+        return {"input_ids": ids, "label": label[task.rows]}
     return {"input_ids": ids + [PAD] * 2, "token_type_ids": token_types(one, ids) + [0] * 2, "label": label[task.name]}
 
 
@@ -156,6 +176,27 @@ class ValueModel(torch.nn.Module):
         return types.SimpleNamespace(logits=self.v_head.summary(out.hidden_states[-1][:, -1]))
 
 
+class WordsModel(torch.nn.Module):
+    def __init__(self, pretrained_model):
+        super().__init__()
+        self.pretrained_model = pretrained_model
+
+    def forward(self, input_ids, use_cache):
+        last = int((input_ids[0] != PAD).nonzero()[-1])
+        logits = self.pretrained_model(input_ids=input_ids, use_cache=use_cache).logits
+        return types.SimpleNamespace(logits=logits[:, last, WORDS])
+
+
+def make_model_of_words(case, folder):
+    """A model that writes, with a tokenizer whose token i is called wi."""
+    config = case.config.__class__.from_dict({**case.config.to_dict(), "pad_token_id": PAD})
+    write_random_model(case, folder, AutoModelForCausalLM, config)
+    tokenizer = Tokenizer(WordPiece({f"w{i}": i for i in range(case.config.vocab_size)}, unk_token="w1", max_input_chars_per_word=100))
+    tokenizer.pre_tokenizer = Whitespace()
+    tokenizer.save(str(folder / "tokenizer.json"))
+    write_json(folder / "tokenizer_config.json", {"eos_token": "w2", "tokenizer_class": "PreTrainedTokenizerFast"})
+
+
 def make_value_model(case, folder):
     config = case.config.__class__.from_dict({**case.config.to_dict(), "summary_dropout_prob": 0.0})
     write_random_model(case, folder, AutoModelForCausalLM, config)
@@ -167,17 +208,21 @@ def make_value_model(case, folder):
 def make_model(case, task, folder):
     if task.value:
         return make_value_model(case, folder)
+    if task.words:
+        return make_model_of_words(case, folder)
     config = case.config.__class__.from_dict({**case.config.to_dict(), "num_labels": task.labels, "pad_token_id": PAD})
     write_random_model(case, folder, AutoModelForSequenceClassification, config)
 
 
 def load(task, folder, adapter=None, dtype=torch.float32):
-    kind = AutoModelForCausalLM if task.value else AutoModelForSequenceClassification
+    kind = AutoModelForCausalLM if task.wrapped else AutoModelForSequenceClassification
     model = kind.from_pretrained(folder, dtype=dtype, attn_implementation="eager")
     if adapter is not None:
         model = PeftModel.from_pretrained(model, adapter, is_trainable=True)
     if task.value:
         model = ValueModel(model, load_tensors((adapter or folder) / "value_head.safetensors"))
+    if task.words:
+        model = WordsModel(model)
     return model.train()
 
 
@@ -186,11 +231,11 @@ def make_adapter(case, task, model_folder, folder):
     targets = "all-linear"  # PEFT knows the names of other heads than T5's
     if case.name in T5:
         targets = ["q", "k", "v", "o", "wo"] + (["wi_0", "wi_1"] if case.config.is_gated_act else ["wi"])
-    kind = "CAUSAL_LM" if task.value else "SEQ_CLS"
+    kind = "CAUSAL_LM" if task.wrapped else "SEQ_CLS"
     config = LoraConfig(target_modules=targets, task_type=kind, lora_dropout=0.0, **case.lora,
                         modules_to_save=["classification_head"] if case.name in T5 else None)
     base = load(task, model_folder)
-    model = get_peft_model(base.pretrained_model if task.value else base, config)
+    model = get_peft_model(base.pretrained_model if task.wrapped else base, config)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if "lora_B" in name:

@@ -203,6 +203,24 @@ class OtherMachines(FolderTest):
         self.assertEqual(refused.returncode, 2)  # auto: what is free here says nothing of it
         self.assertIn("--memory", refused.stderr)
 
+    def test_a_step_on_amx_is_said_within_30_percent_of_what_it_took(self):
+        """Two cores with AMX (bench/results/compare-hf-amx-2cores.json): products in tiles and memory at the rates that give what was
+        said there before vectors had a rate, 0.88 and 3.32 s; vectors as measured (matmul-amx-2cores.json); f32 as shipped."""
+        machine = self.folder / "amx.json"
+        rates = {"matmul_f32": 2.4e11, "matmul_bf16": 1.82e12, "vector_bf16": 2 * 1.091e11, "bandwidth": 2.89e10, "op_overhead": 0,
+                 "host_copy": 8e9, "disk_read": 1.5e9, "disk_write": 1e9, "page_touch": 2e9, "matmuls": [], "ops": []}
+        said = {}
+        for name in ("with", "without"):
+            machine.write_text(json.dumps({"format": 1, "rates": rates, "machine": {
+                "cpu": "two cores", "isa": "amx", "threads": 2, "kernels": "own-avx512-f32 own-amx-bf16 2"}}))
+            said[name] = {micro: plan(QWEN, "--machine", machine, "--memory", "24GiB", "--set", "precision=bf16", "data.max_length=512",
+                                      f"batch={{effective: {micro}, micro: {micro}}}", "method.targets=all-linear", "optimizer={name: adamw}",
+                                      "memory={offload: none, recompute: none}")["predicted"]["seconds_per_step"] for micro in (1, 4)}
+            rates.pop("vector_bf16", None)
+        for micro, took in ((1, 1.45), (4, 5.45)):
+            self.assertAlmostEqual(said["with"][micro], took, delta=0.3 * took)
+        self.assertLess(said["without"][1], said["with"][1])  # a file of before it was measured: what vectors can do at most
+
     def test_a_file_of_another_machine_brings_its_kernels_threads_and_rates(self):
         environment = {**os.environ, "PLIMSOLL_CACHE_DIR": str(self.folder / "cache")}
         exported = self.folder / "here.json"

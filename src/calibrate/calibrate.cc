@@ -1,6 +1,7 @@
 #include "calibrate/calibrate.h"
 
 #include "calibrate/measure.h"
+#include "calibrate/probe.h"
 
 namespace plimsoll {
 namespace {
@@ -21,6 +22,7 @@ DeviceRates calibrate(const CalibrateOptions& options) {
   options.progress(kMemoryEnd, "disk");
   measure_disk(options, rates);
   measure_matmuls(options, rates, part(options, kDiskEnd, kMatmulEnd, "matrix products"));
+  rates.vector_bf16 = vector_rate(options.cpu, rates.matmul_bf16);
   measure_programs(options, rates, part(options, kMatmulEnd, 1.0, "other ops"));
   rates.calibrated = true;
   return rates;

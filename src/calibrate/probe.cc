@@ -53,6 +53,11 @@ std::pair<double, double> ran_and_waited() {
 
 }  // namespace
 
+double vector_rate(const CpuSettings& settings, double matmul_bf16) {
+  if (settings.isa != Isa::amx) return matmul_bf16;
+  return product_rate({.isa = Isa::avx512_bf16, .threads = settings.threads}, DType::bf16);
+}
+
 DeviceRates probe(const CpuSettings& settings, const DeviceRates& shipped) {
   DeviceRates rates = shipped;
   const auto bytes = static_cast<double>(kHalf);
@@ -65,6 +70,7 @@ DeviceRates probe(const CpuSettings& settings, const DeviceRates& shipped) {
   rates.host_copy = bytes / least_seconds(2, 0, [&] { std::memcpy(to, from, static_cast<size_t>(kHalf)); });
   rates.matmul_f32 = product_rate(settings, DType::f32);
   rates.matmul_bf16 = product_rate(settings, DType::bf16);
+  rates.vector_bf16 = vector_rate(settings, rates.matmul_bf16);
   return rates;
 }
 

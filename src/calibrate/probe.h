@@ -9,6 +9,10 @@ namespace plimsoll {
 // MiB; the threads of `settings` must have been started.
 DeviceRates probe(const CpuSettings& settings, const DeviceRates& shipped);
 
+// FLOP/s of a bf16 product in vectors: on machines whose products run in tiles it is measured, on others it
+// is theirs.
+double vector_rate(const CpuSettings& settings, double matmul_bf16);
+
 // A share of this process's time that its threads were ready and other work ran in their place, 0 to 1: Linux
 // counts it for each thread (schedstat). Stands for what was lost since the object was made.
 class TimeLost {

@@ -27,6 +27,7 @@ const Machine kMachine{"Some CPU (R) 9000", "avx2", 2, "own-avx2-f32 own-avx2-f3
 DeviceRates measured() {
   DeviceRates rates;
   rates.bandwidth = 12345.5;
+  rates.vector_bf16 = 6e10;
   rates.op_overhead = 1e-6;
   rates.matmuls = {{{.a = DType::bf16, .b = DType::bf16, .c = DType::f32, .a_transposed = true},
                     {1, 64},
@@ -138,7 +139,7 @@ TEST_F(RatesCache, a_damaged_file_is_named_and_not_used) {
 }
 
 TEST_F(RatesCache, every_number_is_checked) {
-  for (const char* key : {"bandwidth", "matmuls", "ops", "host_copy", "op_overhead"}) {
+  for (const char* key : {"bandwidth", "vector_bf16", "matmuls", "ops", "host_copy", "op_overhead"}) {
     for (const nlohmann::json& bad :
          {nlohmann::json("fast"), nlohmann::json(nullptr), nlohmann::json(-1), nlohmann::json::array({1})}) {
       nlohmann::json rates = nlohmann::json::parse(text_of(measured()));
@@ -146,6 +147,17 @@ TEST_F(RatesCache, every_number_is_checked) {
       EXPECT_THROW(rates_from_json(rates, "f"), DamagedError) << key << " " << bad;
     }
   }
+}
+
+TEST(Rates, a_file_of_before_the_vector_rate_takes_what_vectors_can_do_at_most) {
+  nlohmann::json rates = nlohmann::json::parse(text_of(measured()));
+  EXPECT_EQ(rates_from_json(rates, "f").vector_bf16, 6e10);
+  rates.erase("vector_bf16");
+  rates["matmul_f32"] = 1e11;
+  rates["matmul_bf16"] = 1.5e11;
+  EXPECT_EQ(rates_from_json(rates, "f").vector_bf16, 1.5e11);
+  rates["matmul_bf16"] = 16e11;  // in tiles
+  EXPECT_EQ(rates_from_json(rates, "f").vector_bf16, 2e11);
 }
 
 TEST_F(RatesCache, rates_of_another_machine_are_not_used) {

@@ -1,5 +1,6 @@
 #include "calibrate/rates_json.h"
 
+#include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -23,6 +24,13 @@ constexpr std::array<std::pair<const char*, double DeviceRates::*>, 8> kNumbers 
      {"disk_read", &DeviceRates::disk_read},
      {"disk_write", &DeviceRates::disk_write},
      {"page_touch", &DeviceRates::page_touch}}};
+
+// Files of before it was measured. Vectors of bf16 take two products where those of f32 take one, and where a
+// rate of matrices is higher tiles have run them.
+double vector_rate_of(const Json& json, const DeviceRates& rates) {
+  const auto found = json.find("vector_bf16");
+  return found == json.end() ? std::min(rates.matmul_bf16, 2 * rates.matmul_f32) : found->get<double>();
+}
 
 // A loop over null or a number would go through without a word.
 const Json& list_at(const Json& json, const char* key) {
@@ -81,6 +89,7 @@ RateCurve curve_from_json(const Json& json) {
 DeviceRates read_rates(const Json& json) {
   DeviceRates rates;
   for (const auto& [name, member] : kNumbers) json.at(name).get_to(rates.*member);
+  rates.vector_bf16 = vector_rate_of(json, rates);
   for (const Json& grid : list_at(json, "matmuls")) rates.matmuls.push_back(grid_from_json(grid));
   for (const Json& curve : list_at(json, "ops")) rates.ops.push_back(curve_from_json(curve));
   rates.calibrated = true;
@@ -92,6 +101,7 @@ DeviceRates read_rates(const Json& json) {
 OrderedJson rates_to_json(const DeviceRates& rates) {
   OrderedJson json;
   for (const auto& [name, member] : kNumbers) json[name] = rates.*member;
+  json["vector_bf16"] = rates.vector_bf16;
   json["matmuls"] = OrderedJson::array();
   for (const MatmulGrid& grid : rates.matmuls) json["matmuls"].push_back(grid_to_json(grid));
   json["ops"] = OrderedJson::array();

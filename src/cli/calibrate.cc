@@ -41,6 +41,8 @@ void print_rates(const DeviceRates& rates, const std::filesystem::path& file) {
   };
   line("matmul f32, best", rates.matmul_f32, 1e9, "GFLOP/s");
   line("matmul bf16, best", rates.matmul_bf16, 1e9, "GFLOP/s");
+  if (rates.vector_bf16 != rates.matmul_bf16)
+    line("bf16 in vectors", rates.vector_bf16, 1e9, "GFLOP/s (attention, thin products)");
   line("memory", rates.bandwidth, 1e9, "GB/s read and written");
   line("copy by one thread", rates.host_copy, 1e9, "GB/s");
   line("fresh pages", rates.page_touch, 1e9, "GB/s");

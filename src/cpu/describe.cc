@@ -22,6 +22,10 @@ double matmul_rate(Isa isa, DType dtype) {
   return 4.5e10;
 }
 
+// Where products run in tiles: what one thread with AMX reached in vectors
+// (bench/results/matmul-amx-2cores.json).
+double vector_rate(Isa isa) { return isa == Isa::amx ? 1.1e11 : matmul_rate(isa, DType::bf16); }
+
 constexpr double kBandwidthPerThread = 1.2e10;
 constexpr double kBandwidthOfSocket = 1.0e11;
 
@@ -34,6 +38,7 @@ DeviceDescription describe_cpu(Isa isa, int threads) {
   device.threads = threads;
   device.rates.matmul_f32 = matmul_rate(isa, DType::f32) * threads;
   device.rates.matmul_bf16 = matmul_rate(isa, DType::bf16) * threads;
+  device.rates.vector_bf16 = vector_rate(isa) * threads;
   device.rates.bandwidth =
       kBandwidthPerThread * threads < kBandwidthOfSocket ? kBandwidthPerThread * threads : kBandwidthOfSocket;
   device.matmul_scratch_bytes = [=](const MatmulShape& shape) {

@@ -106,11 +106,7 @@ class BlockedMatmul final : public Matmul {
   Scratch scratch_;
 };
 
-// Gradients of adapters: both operands are summed over their rows, and one is thin.
-bool is_thin(const MatmulShape& shape, const Kernel& kernel) {
-  return kernel.tile.k_per_step == 2 && shape.a_transposed && !shape.b_transposed &&
-         std::min(shape.m, shape.n) <= kThinLanes;
-}
+static_assert(kThinColumnsAtMost == kThinLanes);
 
 class ThinMatmul final : public Matmul {
  public:
@@ -159,7 +155,7 @@ void check_types(const MatmulShape& shape) {
 std::unique_ptr<Matmul> Matmul::create(const MatmulShape& shape, Isa isa, int threads) {
   check_types(shape);
   const Kernel& kernel = choose_kernel(shape, isa);
-  if (is_thin(shape, kernel)) return std::make_unique<ThinMatmul>(shape, threads);
+  if (kernel.tile.k_per_step == 2 && is_thin(shape)) return std::make_unique<ThinMatmul>(shape, threads);
   return std::make_unique<BlockedMatmul>(shape, kernel, threads);
 }
 

@@ -80,12 +80,18 @@ std::string fault_of(const RateCurve& curve) {
 
 }  // namespace
 
+bool is_thin(const MatmulShape& shape) {
+  return shape.a == DType::bf16 && shape.a_transposed && !shape.b_transposed &&
+         std::min(shape.m, shape.n) <= kThinColumnsAtMost;
+}
+
 double matmul_seconds(const DeviceRates& rates, const MatmulShape& shape) {
   const double flops =
       2.0 * static_cast<double>(shape.m) * static_cast<double>(shape.n) * static_cast<double>(shape.k);
   for (const MatmulGrid& grid : rates.matmuls)
     if (same_form(grid.form, shape)) return std::max(rates.op_overhead, flops / interpolate(grid, shape));
-  const double peak = shape.a == DType::bf16 ? rates.matmul_bf16 : rates.matmul_f32;
+  const double bf16 = is_thin(shape) ? rates.vector_bf16 : rates.matmul_bf16;
+  const double peak = shape.a == DType::bf16 ? bf16 : rates.matmul_f32;
   const auto bytes =
       static_cast<double>(shape.m * shape.k * size_of(shape.a) + shape.k * shape.n * size_of(shape.b) +
                           shape.m * shape.n * size_of(shape.c));
@@ -114,8 +120,8 @@ double rate_at(const RateCurve& curve, double at) {
 }
 
 std::string fault_of(const DeviceRates& rates) {
-  for (const double rate : {rates.matmul_f32, rates.matmul_bf16, rates.bandwidth, rates.host_copy,
-                            rates.disk_read, rates.disk_write, rates.page_touch})
+  for (const double rate : {rates.matmul_f32, rates.matmul_bf16, rates.vector_bf16, rates.bandwidth,
+                            rates.host_copy, rates.disk_read, rates.disk_write, rates.page_touch})
     if (!usable(rate)) return "a rate is not a positive number";
   if (!std::isfinite(rates.op_overhead) || rates.op_overhead < 0) return "op_overhead is not a time";
   for (const MatmulGrid& grid : rates.matmuls)

@@ -21,6 +21,11 @@ struct MatmulShape {
   friend bool operator==(const MatmulShape&, const MatmulShape&) = default;
 };
 
+// A product of bf16 matrices that sums over the rows of both, where one has few columns, as the gradients of
+// adapters do: vectors run it on machines with tiles too.
+inline constexpr int64_t kThinColumnsAtMost = 16;
+bool is_thin(const MatmulShape& shape);
+
 // FLOP/s of one form of product (types and transposition of `form`) over a grid of sizes.
 struct MatmulGrid {
   MatmulShape form;                // its m, n and k say nothing
@@ -45,9 +50,10 @@ struct RateCurve {
 struct DeviceRates {
   double matmul_f32 = 1.5e11;
   double matmul_bf16 = 1.5e11;
-  double bandwidth = 2.0e10;  // of what has no curve, reads and writes together
-  double op_overhead = 0;     // seconds that the smallest op takes
-  double host_copy = 8.0e9;   // bytes copied per second by the I/O queue between host and device
+  double vector_bf16 = 1.5e11;  // of bf16 where no tiles run it: attention, thin products
+  double bandwidth = 2.0e10;    // of what has no curve, reads and writes together
+  double op_overhead = 0;       // seconds that the smallest op takes
+  double host_copy = 8.0e9;     // bytes copied per second by the I/O queue between host and device
   double disk_read = 1.5e9;
   double disk_write = 1.0e9;
   double page_touch = 2.0e9;  // bytes of fresh memory made usable per second
@@ -58,7 +64,8 @@ struct DeviceRates {
 };
 
 // Logarithms are interpolated in logarithms of the sizes; beyond the grid its edge holds. Where no grid has
-// the form, the seconds by matmul_f32 or matmul_bf16 and those of its bytes by the bandwidth.
+// the form, the seconds by matmul_f32, matmul_bf16 or of thin ones vector_bf16, and those of its bytes by
+// the bandwidth.
 double matmul_seconds(const DeviceRates& rates, const MatmulShape& shape);
 
 // The curve of an op, in its type if there is one, else in another; nullptr: none. Attention takes the

@@ -36,6 +36,21 @@ TEST(Rates, beyond_the_grid_its_edge_holds) {
   EXPECT_NEAR(rate_of(rates, {.m = 1, .n = 1, .k = 1}), 1e9, 1);
 }
 
+TEST(Rates, thin_products_of_bf16_take_their_arithmetic_at_the_rate_of_vectors) {
+  DeviceRates rates;
+  rates.matmul_bf16 = 1e12;
+  rates.vector_bf16 = 1e9;
+  rates.bandwidth = 1e15;
+  const MatmulShape thin{
+      .m = 64, .n = 16, .k = 512, .a = DType::bf16, .b = DType::bf16, .a_transposed = true};
+  EXPECT_NEAR(rate_of(rates, thin), 1e9, 1e6);
+  MatmulShape wide = thin;
+  wide.n = 17;
+  MatmulShape forward = thin;
+  forward.a_transposed = false;
+  for (const MatmulShape& tiles : {wide, forward}) EXPECT_NEAR(rate_of(rates, tiles), 1e12, 1e10);
+}
+
 TEST(Rates, a_form_that_was_not_measured_takes_its_arithmetic_and_its_bytes) {
   DeviceRates rates;
   rates.matmuls = {grid_of(1e9, 4e9)};

@@ -23,9 +23,7 @@ double attention_seconds(const Graph& graph, const Op& op, const DeviceRates& ra
   const double length = filling.row_length > 0 ? std::min(filling.row_length, work.at) : work.at;
   work.work *= filling.tokens * length / work.at;
   work.at = length;
-  const RateCurve* curve = find_curve(rates, to_string(op.kind), work.dtype, work.head_dim);
-  const double usual = work.dtype == DType::bf16 ? rates.matmul_bf16 : rates.matmul_f32;
-  return std::max(rates.op_overhead, work.work / (curve == nullptr ? usual : rate_at(*curve, work.at)));
+  return std::max(rates.op_overhead, work.work / rate_of(op, work, rates));
 }
 
 }  // namespace

@@ -18,12 +18,6 @@ double product_seconds(const Product& product, const DeviceRates& rates) {
   return matmul_seconds(rates, shape) + (product.adds ? c_bytes / rates.bandwidth : 0.0);
 }
 
-// What is known of an op without a curve.
-double rate_without_curve(const OpWork& work, const DeviceRates& rates) {
-  if (!work.arithmetic) return rates.bandwidth;
-  return work.dtype == DType::bf16 ? rates.matmul_bf16 : rates.matmul_f32;
-}
-
 // Bytes of a transfer over the slower of its two ends: the I/O queue copies in host memory, or moves a file.
 double transfer_seconds(const Graph& graph, const Op& op, const DeviceRates& rates) {
   const bool fetch = rule_of(op.kind).queue == Queue::copy_in;
@@ -74,6 +68,13 @@ OpWork work_of(const Graph& graph, const Op& op, const DeviceRates& rates) {
           .arithmetic = work.arithmetic};
 }
 
+double rate_of(const Op& op, const OpWork& work, const DeviceRates& rates) {
+  const RateCurve* curve = find_curve(rates, to_string(op.kind), work.dtype, work.head_dim);
+  if (curve != nullptr) return rate_at(*curve, work.at);
+  if (!work.arithmetic) return rates.bandwidth;
+  return work.dtype == DType::bf16 ? rates.vector_bf16 : rates.matmul_f32;
+}
+
 Bound bound_of(const Graph& graph, const Op& op, const DeviceRates& rates) {
   const Cost cost = cost_of(graph, op);
   const bool bf16 = cost.flops > 0 && input_tensor(graph, op, 0).dtype == DType::bf16;
@@ -87,9 +88,7 @@ double op_seconds(const Graph& graph, const Op& op, const DeviceRates& rates) {
   if (is_transfer(op.kind)) return 0.0;
   const OpWork work = work_of(graph, op, rates);
   if (work.work == 0) return std::max(rates.op_overhead, work.products);
-  const RateCurve* curve = find_curve(rates, to_string(op.kind), work.dtype, work.head_dim);
-  const double rate = curve == nullptr ? rate_without_curve(work, rates) : rate_at(*curve, work.at);
-  return std::max(rates.op_overhead, work.products + work.work / rate);
+  return std::max(rates.op_overhead, work.products + work.work / rate_of(op, work, rates));
 }
 
 double contention_seconds(const Graph& graph, const Op& op, const DeviceRates& rates) {

@@ -24,6 +24,8 @@ struct OpWork {
   bool arithmetic = false;
 };
 OpWork work_of(const Graph& graph, const Op& op, const DeviceRates& rates);
+// Of the work that is no product: the op's curve, else the device's own rate.
+double rate_of(const Op& op, const OpWork& work, const DeviceRates& rates);
 
 // The least that an op could take: FLOPs and bytes of its rule over the best rates measured on the device.
 // Bytes are over the memory's bandwidth; an op whose operands lie in a cache may be faster than its bound.

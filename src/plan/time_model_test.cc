@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <set>
 
 #include "layout/program_layout.h"
 #include "layout/test_bounds.h"
@@ -143,6 +144,22 @@ TEST(TimeModel, the_calibrated_curve_of_an_op_is_used) {
     if (op.kind == OpKind::swiglu) bytes += cost_of(programs[0], op).bytes;
   EXPECT_NEAR(predict_step_seconds(programs, {}, rates) - before, bytes / 1e6 - bytes / rates.bandwidth,
               1e-6 * bytes / 1e6);
+}
+
+// On a machine whose products run in tiles, attention and the products of adapters' gradients do not.
+TEST(TimeModel, what_no_tiles_run_takes_its_time_at_the_rate_of_vectors) {
+  Experiment experiment = llama(1);
+  experiment.lora_options.r = 16;
+  experiment.precision = {DType::bf16, DType::f32, DType::f32, false, true};
+  const auto programs = build_programs(experiment, {}, reference_description());
+  DeviceRates rates;
+  rates.matmul_bf16 = 16 * rates.vector_bf16;
+  DeviceRates slower = rates;
+  slower.vector_bf16 /= 2;
+  std::set<OpKind> slowed;
+  for (const Op& op : programs[0].ops())
+    if (op_seconds(programs[0], op, slower) > op_seconds(programs[0], op, rates)) slowed.insert(op.kind);
+  EXPECT_EQ(slowed, (std::set{OpKind::attention, OpKind::attention_grad, OpKind::linear_dw}));
 }
 
 TEST(TimeModel, what_is_remembered_is_what_each_op_costs) {

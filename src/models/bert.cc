@@ -203,6 +203,20 @@ TensorId roberta_head(ModelBuilder& b, TensorId x_BH) {
   return b.dropout(b.dense_and_tanh(dropped, "classifier.dense", true), dropout, "classifier.dense.dropout");
 }
 
+constexpr FamilyRule roberta_like(std::string_view model_type, std::string_view architecture,
+                                  std::string_view also_read) {
+  return {.model_type = model_type,
+          .architecture = architecture,
+          .embedding = "roberta.embeddings.word_embeddings",
+          .parse = parse_roberta,
+          .inputs = inputs,
+          .hidden = hidden,
+          .final_norm = roberta_head,
+          .score = "classifier.out_proj",
+          .score_bias = true,
+          .also_read = {also_read}};
+}
+
 }  // namespace
 
 const FamilyRule bert_family{.model_type = "bert",
@@ -215,25 +229,7 @@ const FamilyRule bert_family{.model_type = "bert",
                              .score = "classifier",
                              .score_bias = true,
                              .also_read = {"BertModel", "BertForPreTraining"}};
-const FamilyRule roberta_family{.model_type = "roberta",
-                                .architecture = "RobertaForMaskedLM",
-                                .embedding = "roberta.embeddings.word_embeddings",
-                                .parse = parse_roberta,
-                                .inputs = inputs,
-                                .hidden = hidden,
-                                .final_norm = roberta_head,
-                                .score = "classifier.out_proj",
-                                .score_bias = true,
-                                .also_read = {"RobertaModel"}};
-const FamilyRule xlm_roberta_family{.model_type = "xlm-roberta",
-                                    .architecture = "XLMRobertaForMaskedLM",
-                                    .embedding = "roberta.embeddings.word_embeddings",
-                                    .parse = parse_roberta,
-                                    .inputs = inputs,
-                                    .hidden = hidden,
-                                    .final_norm = roberta_head,
-                                    .score = "classifier.out_proj",
-                                    .score_bias = true,
-                                    .also_read = {"XLMRobertaModel"}};
+const FamilyRule roberta_family = roberta_like("roberta", "RobertaForMaskedLM", "RobertaModel");
+const FamilyRule xlm_roberta_family = roberta_like("xlm-roberta", "XLMRobertaForMaskedLM", "XLMRobertaModel");
 
 }  // namespace plimsoll

@@ -274,31 +274,25 @@ TensorId score_input(ModelBuilder& b, TensorId x_BH) {
   return b.dropout(b.dense_and_tanh(x, head + ".dense", true), two.head_dropout, head + ".dense.dropout");
 }
 
+constexpr FamilyRule t5_like(std::string_view model_type, std::string_view architecture,
+                             decltype(FamilyRule::parse) parse) {
+  return {.model_type = model_type,
+          .architecture = architecture,
+          .embedding = "shared",
+          .parse = parse,
+          .inputs = inputs,
+          .hidden = hidden,
+          .final_norm = final_norm,
+          .encode = encode,
+          .score = "classification_head.out_proj",
+          .score_bias = true,
+          .score_input = score_input,
+          .score_prefix = "transformer."};
+}
+
 }  // namespace
 
-const FamilyRule t5_family{.model_type = "t5",
-                           .architecture = "T5ForConditionalGeneration",
-                           .embedding = "shared",
-                           .parse = parse_t5,
-                           .inputs = inputs,
-                           .hidden = hidden,
-                           .final_norm = final_norm,
-                           .encode = encode,
-                           .score = "classification_head.out_proj",
-                           .score_bias = true,
-                           .score_input = score_input,
-                           .score_prefix = "transformer."};
-const FamilyRule mt5_family{.model_type = "mt5",
-                            .architecture = "MT5ForConditionalGeneration",
-                            .embedding = "shared",
-                            .parse = parse_mt5,
-                            .inputs = inputs,
-                            .hidden = hidden,
-                            .final_norm = final_norm,
-                            .encode = encode,
-                            .score = "classification_head.out_proj",
-                            .score_bias = true,
-                            .score_input = score_input,
-                            .score_prefix = "transformer."};
+const FamilyRule t5_family = t5_like("t5", "T5ForConditionalGeneration", parse_t5);
+const FamilyRule mt5_family = t5_like("mt5", "MT5ForConditionalGeneration", parse_mt5);
 
 }  // namespace plimsoll

@@ -53,6 +53,7 @@ parity: build setup-parity
 	$(PARITY_PYTHON) -m tests.parity.run --plimsoll $(PLIMSOLL)
 	$(PARITY_PYTHON) -m tests.parity.scores --plimsoll $(PLIMSOLL)
 	$(PARITY_PYTHON) -m tests.parity.adapters --plimsoll $(PLIMSOLL)
+	$(PARITY_PYTHON) -m tests.parity.freeze --plimsoll $(PLIMSOLL)
 	$(PARITY_PYTHON) -m tests.parity.dpo --plimsoll $(PLIMSOLL)
 	$(PARITY_PYTHON) -m tests.parity.gla --plimsoll $(PLIMSOLL)
 	$(PARITY_PYTHON) -m tests.parity.seq2seq --plimsoll $(PLIMSOLL)

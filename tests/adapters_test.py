@@ -140,6 +140,25 @@ class Adapters(CommandTest):
         recipe, _ = self.recipe("dpo", WAYS["saved"], task="dpo", data={"train": str(pairs)})
         self.assertIn("what trains whole is no longer the base", output("plan", recipe, code=2))
 
+    def test_frozen_parts_stay_as_they_are(self):
+        recipe, out = self.trained("frozen", {"type": "full", "freeze": ["embed_tokens", r"layers\.0"]}, precision="bf16-master")
+        done = json.loads((out / "run.json").read_text())
+        self.assertEqual(done["planned"]["device_arena_bytes"], done["measured"]["device_arena_bytes"])
+        whole = (out / "model.safetensors").read_bytes()
+        shutil.rmtree(out / "checkpoint-6")
+        output("train", recipe, "--quiet", "--resume")
+        self.assertEqual((out / "model.safetensors").read_bytes(), whole)
+        states = shapes_in(out / "checkpoint-6" / "optimizer.safetensors")
+        self.assertFalse([name for name in states if "layers.0." in name or "embed_tokens" in name])
+        self.assertIn("frozen: embed_tokens", output("plan", recipe))
+        steps = lines(out / "metrics.jsonl")
+        self.assertLess(steps[-1]["loss"], steps[0]["loss"])
+        for method, told in (({"type": "full", "freeze": ["encoder"]}, "method.freeze: 'encoder' names no weight"),
+                             ({"type": "full", "freeze": [".*"]}, "method.freeze: nothing is left to train"),
+                             ({"freeze": ["embed_tokens"]}, "method.freeze: beside adapters")):
+            with self.subTest(told):
+                self.assertIn(told, output("plan", self.recipe("refused", method)[0], code=2))
+
     def test_other_tools_say_the_same(self):
         rows = str(ROOT / "demo/data/reverse/train.parquet")
         theirs = self.folder / "theirs.yaml"

@@ -1,11 +1,6 @@
 #include "passes/adapter_rules.h"
 
-#define PCRE2_CODE_UNIT_WIDTH 8
-#include <pcre2.h>
-
 #include <algorithm>
-#include <array>
-#include <cctype>
 #include <charconv>
 #include <cmath>
 
@@ -16,8 +11,6 @@ namespace plimsoll {
 namespace {
 
 constexpr const char* kAllLinear = "all-linear";
-
-constexpr uint32_t kMostSteps = 100'000;  // of one match; names are short
 
 // PEFT's rule: the module's whole name, or its end after a dot.
 bool matches(const std::string& module, const std::string& target) {
@@ -40,66 +33,25 @@ std::string shown_names(const std::set<std::string>& modules) {
 
 }  // namespace
 
-// A regular expression that is tried at the beginning of a name.
-class AdapterRules::Pattern {
- public:
-  // `given` is the part of `expression` that the user wrote, under `key`.
-  Pattern(const std::string& expression, const std::string& given, const char* key)
-      : place_(std::string(key) + ": '" + given + "'") {
-    int error = 0;
-    PCRE2_SIZE at = 0;
-    code_.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(expression.data()), expression.size(),
-                              PCRE2_ANCHORED | PCRE2_NEVER_UTF, &error, &at, nullptr),
-                pcre2_code_free);
-    if (code_ != nullptr) return;
-    std::array<PCRE2_UCHAR, 256> why{};
-    pcre2_get_error_message(error, why.data(), why.size());
-    throw UsageError(place_ + " is no regular expression: " + reinterpret_cast<const char*>(why.data()));
-  }
-
-  // The text of group 1, "" where it matched nothing; none where the name does not match.
-  [[nodiscard]] std::optional<std::string> match(const std::string& name) const {
-    const std::shared_ptr<pcre2_match_context> limits(pcre2_match_context_create(nullptr),
-                                                      pcre2_match_context_free);
-    const std::shared_ptr<pcre2_match_data> found(pcre2_match_data_create(2, nullptr), pcre2_match_data_free);
-    pcre2_set_match_limit(limits.get(), kMostSteps);
-    const int groups = pcre2_match(code_.get(), reinterpret_cast<PCRE2_SPTR>(name.data()), name.size(), 0, 0,
-                                   found.get(), limits.get());
-    if (groups == PCRE2_ERROR_NOMATCH) return std::nullopt;
-    if (groups < 0)
-      throw UsageError(place_ + " takes too many steps to match " + name + "; write a simpler pattern");
-    const PCRE2_SIZE* places = pcre2_get_ovector_pointer(found.get());
-    if (groups == 1 || places[2] == PCRE2_UNSET) return "";
-    return name.substr(places[2], places[3] - places[2]);
-  }
-
- private:
-  std::string place_;
-  std::shared_ptr<pcre2_code> code_;
-};
-
 bool LoraOptions::blocks_are_alike() const {
-  // The last part of a name, which is the same in every block.
-  const auto plain = [](const std::string& name) {
-    return std::all_of(name.begin(), name.end(), [](char c) { return std::isalnum(c) != 0 || c == '_'; });
-  };
-  const auto plain_pattern = [&](const auto& entry) { return plain(entry.first); };
+  // The last part of a name is the same in every block.
+  const auto plain_pattern = [](const auto& entry) { return is_plain_name(entry.first); };
   const auto names_no_layer = [](const std::string& target) {
     const size_t digit = target.find_first_of("0123456789");
     return digit == std::string::npos || target.find('.', digit) == std::string::npos;
   };
   return layers.empty() && std::all_of(rank_pattern.begin(), rank_pattern.end(), plain_pattern) &&
          std::all_of(alpha_pattern.begin(), alpha_pattern.end(), plain_pattern) &&
-         std::all_of(modules_to_save.begin(), modules_to_save.end(), plain) &&
+         std::all_of(modules_to_save.begin(), modules_to_save.end(), is_plain_name) &&
          std::all_of(targets.begin(), targets.end(), names_no_layer);
 }
 
 AdapterRules::AdapterRules(const LoraOptions& options) : options_(options) {
   const auto at_end = [](const std::string& pattern) { return "(?:.*\\.)?(?:" + pattern + ")$"; };
   for (const auto& [pattern, r] : options.rank_pattern)
-    ranks_.emplace_back(Pattern(at_end(pattern), pattern, "method.rank_pattern"), r);
+    ranks_.emplace_back(NamePattern(at_end(pattern), pattern, "method.rank_pattern"), r);
   for (const auto& [pattern, alpha] : options.alpha_pattern)
-    alphas_.emplace_back(Pattern(at_end(pattern), pattern, "method.alpha_pattern"), alpha);
+    alphas_.emplace_back(NamePattern(at_end(pattern), pattern, "method.alpha_pattern"), alpha);
   if (std::count(options.targets.begin(), options.targets.end(), kAllLinear) > 0) used_.insert(kAllLinear);
   if (options.layers.empty()) return;
   for (const std::string& pattern : options.layers_pattern)
@@ -107,8 +59,6 @@ AdapterRules::AdapterRules(const LoraOptions& options) : options_(options) {
                                 "method.layers_pattern");
   if (layer_numbers_.empty()) layer_numbers_.emplace_back(".*?\\.[^.]*\\.(\\d+)\\.", "", "method.layers");
 }
-
-AdapterRules::~AdapterRules() = default;
 
 AdapterRules::Size AdapterRules::size_of(const std::string& module) const {
   Size size{options_.r, 1.0};
@@ -138,7 +88,7 @@ bool AdapterRules::targets(const std::string& module) {
 
 bool AdapterRules::in_layers(const std::string& module) {
   if (options_.layers.empty()) return true;
-  for (const Pattern& pattern : layer_numbers_) {
+  for (const NamePattern& pattern : layer_numbers_) {
     const auto digits = pattern.match(module);
     if (!digits) continue;
     int64_t number = -1;

@@ -3,12 +3,12 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
-#include <optional>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "passes/name_pattern.h"
 
 namespace plimsoll {
 
@@ -44,9 +44,6 @@ class AdapterRules {
  public:
   // Throws UsageError for a pattern that is no regular expression.
   explicit AdapterRules(const LoraOptions& options);
-  ~AdapterRules();
-  AdapterRules(const AdapterRules&) = delete;
-  AdapterRules& operator=(const AdapterRules&) = delete;
 
   struct Size {
     int64_t r = 1;
@@ -64,13 +61,12 @@ class AdapterRules {
   void require_saved_found(const std::set<std::string>& all_modules) const;
 
  private:
-  class Pattern;
   [[nodiscard]] bool in_layers(const std::string& module);
 
   LoraOptions options_;
-  std::vector<std::pair<Pattern, int64_t>> ranks_;
-  std::vector<std::pair<Pattern, double>> alphas_;
-  std::vector<Pattern> layer_numbers_;
+  std::vector<std::pair<NamePattern, int64_t>> ranks_;
+  std::vector<std::pair<NamePattern, double>> alphas_;
+  std::vector<NamePattern> layer_numbers_;
   std::set<std::string> used_, saved_;
   std::set<int64_t> layers_used_;
 };

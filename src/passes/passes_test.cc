@@ -222,6 +222,27 @@ TEST(LoraPlus, gives_b_and_vectors_their_own_rate) {
   }
 }
 
+TEST(Frozen, parts_have_no_gradient_no_states_and_no_backward_pass_below_what_trains) {
+  const Graph train = differentiate(make_trainable(forward(), {"embed_tokens", "layers\\.0", "norm"}), {});
+  verify(train);
+  for (const Tensor& tensor : train.tensors())
+    EXPECT_FALSE(tensor.role == Role::gradient && tensor.name.text().find("layers.0.") != std::string::npos)
+        << tensor.name;
+  EXPECT_EQ(train.find("model.norm.weight.grad"), kNoTensor);
+  EXPECT_NE(train.find("model.layers.1.input_layernorm.weight.grad"),
+            kNoTensor);  // its last part is another word
+  for (const Op& op : train.ops())
+    EXPECT_FALSE(op.stage == Stage::backward && op.scope.starts_with("model.layers.0")) << op.scope;
+  const Graph update = build_update(train, {}, {});
+  EXPECT_EQ(update.find("model.embed_tokens.weight"), kNoTensor);
+  EXPECT_NE(update.find("lm_head.weight"), kNoTensor);
+  EXPECT_EQ(trainables(make_trainable(forward(), {"^(?!(?:lm_head)).*"})),
+            std::vector<std::string>{"lm_head.weight"});
+  EXPECT_THROW(make_trainable(forward(), {"encoder"}), UsageError);
+  EXPECT_THROW(make_trainable(forward(), {"(model"}), UsageError);
+  EXPECT_THROW(make_trainable(forward(), {".*"}), UsageError);
+}
+
 TEST(Noise, is_added_to_what_reads_the_embeddings_of_tokens) {
   const Graph noisy = add_noise(forward(), 5.0);
   verify(noisy);

@@ -57,7 +57,7 @@ constexpr std::array kPasses = {
          add_adapters,
          "before all else that trains: adapters are layers of the model to everything that follows"},
     Pass{PassId::train_all, "train-all", [](const Context& c) { return trains(c) && c.lora == nullptr; },
-         [](Graph graph, const Context&) { return make_trainable(std::move(graph)); },
+         [](Graph graph, const Context& c) { return make_trainable(std::move(graph), c.frozen); },
          "before differentiate, which asks what trains; beside adapters nothing else does"},
     Pass{PassId::quantise, "quantise", [](const Context& c) { return has_model(c) && c.nf4 != nullptr; },
          [](Graph graph, const Context& c) { return quantise(graph, *c.nf4); },

@@ -5,7 +5,9 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "device/description.h"
 #include "graph/graph.h"
@@ -27,6 +29,7 @@ struct PassContext {
   bool reference = false;                     // the loss compares the model with the one that it began as
   const DeviceDescription* device = nullptr;  // only workspaces ask for it
   const LoraOptions* lora = nullptr;          // none: every weight trains
+  std::vector<std::string> frozen = {};       // but for these
   const QuantiseOptions* nf4 = nullptr;       // none: weights as they are
   TrainPrecision precision;                   // of what trains
   OptimizerOptions optimizer;

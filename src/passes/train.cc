@@ -5,9 +5,12 @@
 #include "graph/op_kind.h"
 #include "ops/rule.h"
 #include "ops/step_values.h"
+#include "passes/name_pattern.h"
 
 namespace plimsoll {
 namespace {
+
+constexpr const char* kFreezeKey = "method.freeze";
 
 Op update_op(OpKind kind, const std::string& scope, BlockId block) {
   Op op;
@@ -24,10 +27,27 @@ TrainPrecision adapter_precision(const TrainPrecision& model) {
   return {model.compute, DType::f32, DType::f32, model.compute != DType::f32, false};
 }
 
-Graph make_trainable(Graph graph) {
-  for (size_t i = 0; i < graph.tensors().size(); ++i)
-    if (graph.tensors()[i].role == Role::frozen_weight)
-      graph.set_role(static_cast<TensorId>(i), Role::trainable_weight);
+Graph make_trainable(Graph graph, const std::vector<std::string>& frozen) {
+  std::vector<NamePattern> patterns;
+  for (const std::string& pattern : frozen)
+    patterns.emplace_back("(?:.*\\.)?(?:" + pattern + ")(?:\\..*)?$", pattern, kFreezeKey);
+  std::vector<bool> names_one(patterns.size());
+  bool any = false;
+  for (size_t i = 0; i < graph.tensors().size(); ++i) {
+    if (graph.tensors()[i].role != Role::frozen_weight) continue;
+    bool stays = false;
+    for (size_t k = 0; k < patterns.size(); ++k) {
+      if (!patterns[k].match(graph.tensors()[i].name)) continue;
+      stays = names_one[k] = true;
+    }
+    any = any || !stays;
+    if (!stays) graph.set_role(static_cast<TensorId>(i), Role::trainable_weight);
+  }
+  for (size_t k = 0; k < patterns.size(); ++k)
+    if (!names_one[k])
+      throw UsageError(std::string(kFreezeKey) + ": '" + frozen[k] +
+                       "' names no weight; plimsoll inspect lists their names");
+  if (!any) throw UsageError(std::string(kFreezeKey) + ": nothing is left to train");
   return graph;
 }
 

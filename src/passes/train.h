@@ -2,6 +2,8 @@
 #pragma once
 
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "device/description.h"
 #include "graph/graph.h"
@@ -26,8 +28,10 @@ inline constexpr const char* kGradSquareSuffix = ".grad_square";
 // The precision in which adapters train: f32 masters, gradients and states whatever the model's precision is.
 TrainPrecision adapter_precision(const TrainPrecision& model);
 
-// Every weight trains.
-Graph make_trainable(Graph graph);
+// Every weight trains but those that `frozen` names: regular expressions for whole parts of their names
+// ("encoder" is all below it). Throws UsageError for one that names nothing, and where nothing is left to
+// train.
+Graph make_trainable(Graph graph, const std::vector<std::string>& frozen = {});
 
 // The optimizer's program over the trainable weights and gradients of `train`: squares, norm and
 // clip factor, updates.

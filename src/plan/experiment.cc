@@ -33,6 +33,7 @@ PassContext context_of(const Experiment& experiment, const Variant& variant, con
   context.reference = experiment.task.preference.reference == Preference::Reference::computed;
   context.device = device;
   context.lora = lora_of(experiment);
+  context.frozen = experiment.frozen;
   context.nf4 = nf4_of(experiment);
   context.precision = experiment.lora ? adapter_precision(experiment.precision) : experiment.precision;
   context.optimizer = experiment.optimizer;

@@ -2,12 +2,15 @@
 // result.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "device/description.h"
 #include "graph/graph.h"
 #include "models/spec.h"
+#include "passes/name_pattern.h"
 #include "passes/offload.h"
 #include "passes/quantise.h"
 #include "passes/recompute.h"
@@ -22,8 +25,9 @@ struct Variant;
 struct Experiment {
   ModelSpec model;
   TaskSpec task;
-  double noise = 0.0;  // NEFTune's alpha: noise on embeddings while training
-  bool lora = false;   // otherwise every weight trains
+  double noise = 0.0;                    // NEFTune's alpha: noise on embeddings while training
+  bool lora = false;                     // otherwise every weight trains
+  std::vector<std::string> frozen = {};  // but for these
   LoraOptions lora_options;
   bool nf4 = false;  // frozen weights of the layers in 4 bits, beside LoRA (QLoRA)
   QuantiseOptions nf4_options;
@@ -36,9 +40,14 @@ struct Experiment {
   int64_t documents = 1;         // of a sample in training: several with packing
   bool evaluates = false;
 
+  // Of a pattern of names.
+  static bool names_no_layer(const std::string& pattern) {
+    return is_plain_name(pattern) && pattern.find_first_not_of("0123456789") != std::string::npos;
+  }
   // Whether the layers repeat, so that a few of them tell of all.
   [[nodiscard]] bool layers_are_alike() const {
-    return model.is_one_stack() && (!lora || lora_options.blocks_are_alike());
+    return model.is_one_stack() && (!lora || lora_options.blocks_are_alike()) &&
+           std::all_of(frozen.begin(), frozen.end(), names_no_layer);
   }
 
   // Whether a sample is a source and a target of it. Where such a model scores, the decoder reads the text

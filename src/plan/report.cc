@@ -50,7 +50,9 @@ std::string split_text(const Plan& plan) {
 }
 
 std::string method_text(const Experiment& experiment) {
-  if (!experiment.lora) return "full fine-tuning";
+  if (!experiment.lora)
+    return "full fine-tuning" +
+           (experiment.frozen.empty() ? "" : std::string(", frozen: ") + join(experiment.frozen, " "));
   const LoraOptions& lora = experiment.lora_options;
   return std::string(experiment.nf4 ? "qlora" : "lora") + (lora.dora ? " with dora r" : " r") +
          std::to_string(lora.r) +

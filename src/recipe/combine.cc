@@ -104,6 +104,28 @@ void combine_targets(Layer& layer) {
   if (!names.empty()) layer.emit("method.targets", list_at(from.front()->value, names), from);
 }
 
+// axolotl names what trains, by expressions that are tried at the beginning of a name, in which dots are
+// dots.
+void combine_frozen(Layer& layer) {
+  if (!layer.says({"@unfrozen"})) return;
+  const Said* unfrozen = layer.part("@unfrozen");
+  std::vector<std::string> patterns;
+  for (const Node& name : unfrozen->value.items) {
+    if (name.text.ends_with(']') && name.text.find_last_of('[') != std::string::npos &&
+        name.text.find_first_not_of("0123456789:", name.text.find_last_of('[') + 1) == name.text.size() - 1)
+      return layer.refuse(*unfrozen, "training some rows of a weight does not exist here");
+    std::string pattern;
+    for (size_t i = 0; i < name.text.size(); ++i) {
+      const bool dot = name.text[i] == '.' && (i + 1 == name.text.size() || name.text[i + 1] != '+');
+      pattern += dot ? "\\." : std::string(1, name.text[i]);
+    }
+    patterns.push_back(pattern);
+  }
+  if (patterns.empty()) return layer.ignore(*unfrozen, "off, as here", true);
+  layer.emit("method.freeze", list_at(unfrozen->value, {"^(?!(?:" + join(patterns, "|") + ")).*"}),
+             {unfrozen});
+}
+
 // The micro-batch that a tool has where its recipe says none; 0 where it must be said.
 int64_t default_micro(std::optional<Tool> tool) {
   if (tool == Tool::axolotl) return 1;
@@ -336,6 +358,7 @@ void combine(Layer& layer) {
   combine_method(layer);
   if (layer.is_recipe()) fill_tool_method(layer);  // the precision asks for the method
   combine_targets(layer);
+  combine_frozen(layer);
   combine_start(layer);
   combine_batch(layer);
   combine_betas(layer);

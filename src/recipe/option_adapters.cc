@@ -92,6 +92,17 @@ Option method_modules_to_save() {
       [](const std::vector<std::string>& names) { return names.empty() ? Json(nullptr) : Json(names); });
 }
 
+Option method_freeze() {
+  return make(
+      "method.freeze", [](auto& recipe) -> auto& { return recipe.method.freeze; },
+      "null or a list of names such as [encoder, 'layers\\.[0-7]']",
+      "full: weights that stay as they are, by regular expressions for parts of their names",
+      [](const Node& node, Folder) {
+        return node.kind == Node::Kind::null ? std::vector<std::string>() : read_names(node);
+      },
+      [](const std::vector<std::string>& names) { return names.empty() ? Json(nullptr) : Json(names); });
+}
+
 Option method_init() {
   return make(
       "method.init", [](auto& recipe) -> auto& { return recipe.method.init; },

@@ -136,6 +136,7 @@ Option method_alpha_pattern();
 Option method_layers();
 Option method_layers_pattern();
 Option method_modules_to_save();
+Option method_freeze();
 Option method_init();
 
 }  // namespace plimsoll::option_types

@@ -350,6 +350,7 @@ std::vector<Option> method_options() {
           {{"full", MethodType::full}, {"lora", MethodType::lora}, {"qlora", MethodType::qlora}},
           "train all weights, adapters beside frozen ones, or adapters beside frozen "
           "ones in 4 bits (NF4)")),
+      experiment(method_freeze()),
       lora(integer("method.r", FIELD(method.r), {1, 8192}, "LoRA: rank of the adapters")),
       lora(number("method.alpha", FIELD(method.alpha), {0, 1e6}, "LoRA: scale is alpha / r")),
       lora(number("method.dropout", FIELD(method.dropout), {0, 1, true}, "LoRA: on the adapters' input")),

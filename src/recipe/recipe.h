@@ -187,6 +187,7 @@ struct Recipe {
     std::vector<int64_t> layers;  // that get adapters; empty: all
     std::vector<std::string> layers_pattern;
     std::vector<std::string> modules_to_save;
+    std::vector<std::string> freeze;  // of full fine-tuning: regular expressions
     double loraplus_ratio = 1.0;
     bool dora = false;
     std::string init = "lora";  // or pissa, pissa_niter_N, olora

@@ -310,7 +310,12 @@ Experiment read_experiment(const Recipe& recipe) {
     require_frozen_reference(experiment);
     refuse_start(experiment, recipe);
     refuse_loraplus(experiment, recipe);
+    if (!recipe.method.freeze.empty())
+      throw UsageError(
+          "method.freeze: beside adapters every weight of the model stays as it is; leave it out, or say "
+          "method.type: full");
   }
+  experiment.frozen = recipe.method.freeze;
   experiment.precision = precision_of(recipe.precision);
   const TrainPrecision& types = experiment.precision;
   const bool rounds_bf16 = (types.compute == DType::bf16 && !types.master) || types.states == DType::bf16;

@@ -21,7 +21,7 @@ struct LoraOptions {
   double dropout = 0.0;  // on the input of A only
   bool rslora = false;   // scale alpha / sqrt(r) instead of alpha / r
   bool dora = false;     // a weight is a trained length of each row times its direction, which LoRA changes
-  // Module names or their last parts; empty: every linear layer of the body.
+  // Module names or their last parts; "all-linear", or empty: every linear layer of the body.
   std::vector<std::string> targets = {};
   // Other ranks and alphas, by regular expressions that match the end of a module's name; the first that does
   // counts.

@@ -1,5 +1,6 @@
 // Low-rank adapters beside chosen linear layers: y += scale * B (A dropout(x)); with DoRA rows of the sum
-// have lengths of their own (ops/dora.cc).
+// have lengths of their own (ops/dora.cc). Of an embedding (passes/embedding_adapter.h) and of the output
+// head, whose product is added where the loss makes the logits, where they are named.
 #pragma once
 
 #include <string_view>
@@ -12,9 +13,9 @@ namespace plimsoll {
 // Replaces each targeted linear op; adapters `<module>.lora_A.weight` [r, in] and `<module>.lora_B.weight`
 // [out, r], and with DoRA `<module>.lora_magnitude_vector` [out] in f32, are born trainable, in the layer's
 // type. What modules_to_save names trains whole; a head tied to the embedding becomes `lm_head.weight` where
-// one of the two is named. Throws UsageError for a target that names no linear layer.
+// one of the two is named. Throws UsageError for a target that names neither linear layer nor embedding.
 //
-// `part`: a program of a part of the model (an encoder's alone), which may lack modules that are saved.
+// `part`: a program of a part of the model (an encoder's alone), which may lack modules that are named.
 Graph add_lora(const Graph& graph, const LoraOptions& options, bool part = false);
 
 // Where adapters begin with a part of the weight: it, in f32, beside the adapters.

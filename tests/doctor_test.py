@@ -239,6 +239,16 @@ class Steps(unittest.TestCase):
         self.assertTrue(any("LoRA" in step["what"] and not step["lossless"] for step in planned), planned)
         self.assertTrue(any("micro-batch 8 x 2" in note for note in found["notes"]), found["notes"])
 
+    def test_adapters_in_the_place_of_frozen_parts(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "axolotl.yaml"
+            path.write_text(f"base_model: {RECIPES / 'qwen2.5-0.5b-lora'}\nsequence_len: 1024\nmicro_batch_size: 8\nbf16: true\n"
+                            "unfrozen_parameters: ['model.layers.2[0-3].']\n"
+                            "datasets: [{path: tatsu-lab/alpaca, type: alpaca}]\noutput_dir: out\n")
+            found = self.plan("torch-1.4", path)
+        lora = [step for step in self.check_planned(found) if "LoRA, rank" in step["what"]]
+        self.assertIn("--set method.type=lora --set method.freeze=null", lora[0]["command"])
+
     def test_nothing_is_planned_where_memory_is_not_the_matter(self):
         found = self.plan("trap-device-assert", RECIPES / "qwen2.5-0.5b-lora/recipe.yaml")
         self.assertEqual(found["steps"], [])

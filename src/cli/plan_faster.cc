@@ -58,6 +58,7 @@ std::vector<Change> changes_of(const Recipe& recipe, const Plan& plan) {
   }
   if (recipe.method.type == MethodType::full) {
     changes.push_back({{"method.type=lora"}, "adapters on a frozen model: other method"});
+    if (!recipe.method.freeze.empty()) changes.back().sets.emplace_back("method.freeze=null");
   } else if (recipe.method.r >= 8 && !recipe.adapter) {
     changes.push_back({{"method.r=" + std::to_string(recipe.method.r / 2)}, "adapters of half the rank"});
   }

@@ -143,11 +143,17 @@ void add_releases(WayFinder& finder, const PlanRequest& request) {
                                       release(request.offload.has_value(), "memory.offload");
 }
 
-// What a method changes, in words; the methods that take less than the recipe's, the nearest first.
-std::vector<std::pair<std::string, std::string>> smaller_methods(MethodType method) {
-  std::vector<std::pair<std::string, std::string>> methods;
-  if (method == MethodType::full) methods.emplace_back("lora", "trains adapters only");
-  if (method != MethodType::qlora) methods.emplace_back("qlora", "trains adapters on weights of 4 bits");
+// The methods that take less than the recipe's, the nearest first, and what they change, in words. Adapters
+// leave no choice of what stays as it is.
+std::vector<std::pair<Changes, std::string>> smaller_methods(const Recipe& recipe) {
+  std::vector<std::pair<Changes, std::string>> methods;
+  const auto add = [&](const char* method, const char* effect) {
+    Changes changes = {{"method.type", method}};
+    if (!recipe.method.freeze.empty()) changes.emplace_back("method.freeze", "null");
+    methods.emplace_back(std::move(changes), effect);
+  };
+  if (recipe.method.type == MethodType::full) add("lora", "trains adapters only");
+  if (recipe.method.type != MethodType::qlora) add("qlora", "trains adapters on weights of 4 bits");
   return methods;
 }
 
@@ -185,17 +191,16 @@ std::vector<Way> ways_out(const std::string& command, const PlanArguments& argum
   add_releases(finder, refused.request);
   if (refused.request.budget.disk_bytes.value_or(0) == 0 || !refused.fits_disk())
     finder.add_with_disk({}, "same result, with a disk", true);
-  const auto methods = smaller_methods(recipe.method.type);
+  const auto methods = smaller_methods(recipe);
   bool alone = false;
-  for (const auto& [method, effect] : methods)
-    alone = finder.add({{"method.type", method}}, effect, false) || alone;
+  for (const auto& [method, effect] : methods) alone = finder.add(method, effect, false) || alone;
   if (recipe.method.type == MethodType::full && recipe.optimizer.name == OptimizerKind::adamw)
     alone = finder.add({{"optimizer.name", "adamw8bit"}}, "optimizer states of 8 bits", false) || alone;
   if (shorter_may_fit(recipe, refused)) alone = finder.add_shorter({}, length, "") || alone;
   if (!alone && !methods.empty()) {
     const auto& [method, effect] = methods.back();
-    if (!finder.add_shorter({{"method.type", method}}, length, effect + "; "))
-      finder.add_with_disk({{"method.type", method}}, effect + "; with a disk", false);
+    if (!finder.add_shorter(method, length, effect + "; "))
+      finder.add_with_disk(method, effect + "; with a disk", false);
   }
   add_larger_budget(finder, refused.request, refused);
   std::stable_sort(finder.ways.begin(), finder.ways.end(),

@@ -131,6 +131,17 @@ TEST_F(Dialects, adapters_of_trl_and_axolotl_go_where_peft_puts_them) {
   EXPECT_TRUE(recipe("model_name_or_path: m\nstage: sft\n").method.targets.empty());
 }
 
+TEST_F(Dialects, what_axolotl_leaves_unfrozen_is_all_that_trains) {
+  const auto frozen = [&](const std::string& names) {
+    return recipe("base_model: m\nunfrozen_parameters: " + names + "\n").method.freeze;
+  };
+  const std::vector<std::string> all_but = {"^(?!(?:^lm_head\\.weight$|model\\.layers\\.2[0-3].+)).*"};
+  EXPECT_EQ(frozen("['^lm_head.weight$', 'model.layers.2[0-3].+']"), all_but);
+  EXPECT_TRUE(frozen("[]").empty());
+  EXPECT_THAT(error_of("base_model: m\nunfrozen_parameters: ['model.embed_tokens.weight[:3200]']\n"),
+              HasSubstr("some rows of a weight"));
+}
+
 TEST_F(Dialects, a_split_is_not_the_files_of_others) {
   const std::string rows = "hub/data/";
   for (const char* name : {"train_sft-00000-of-00001.parquet", "train_gen-00000-of-00001.parquet",

@@ -1,4 +1,6 @@
 // Keys of `method` that give some modules other adapters than the rest: lists, and maps of patterns.
+#include <algorithm>
+
 #include "recipe/option_types.h"
 
 namespace plimsoll::option_types {
@@ -27,6 +29,18 @@ Option patterns(const char* key, Field field, const char* values, const char* me
         for (const auto& [pattern, value] : pairs) map[pattern] = value;
         return map;
       });
+}
+
+// One or a list, each once. Whether they are regular expressions is seen where names are matched.
+std::optional<std::vector<std::string>> read_expressions(const Node& node) {
+  std::vector<std::string> expressions;
+  const std::vector<Node> single = {node};
+  for (const Node& item : node.kind == Node::Kind::list ? node.items : single) {
+    const bool again = std::find(expressions.begin(), expressions.end(), item.text) != expressions.end();
+    if (item.kind != Node::Kind::scalar || item.text.empty() || again) return std::nullopt;
+    expressions.push_back(item.text);
+  }
+  return expressions;
 }
 
 }  // namespace
@@ -98,7 +112,7 @@ Option method_freeze() {
       "null or a list of names such as [encoder, 'layers\\.[0-7]']",
       "full: weights that stay as they are, by regular expressions for parts of their names",
       [](const Node& node, Folder) {
-        return node.kind == Node::Kind::null ? std::vector<std::string>() : read_names(node);
+        return node.kind == Node::Kind::null ? std::vector<std::string>() : read_expressions(node);
       },
       [](const std::vector<std::string>& names) { return names.empty() ? Json(nullptr) : Json(names); });
 }

@@ -159,7 +159,8 @@ output: o
 
 TEST(EffectiveRecipe, reads_back_to_the_same_recipe_from_anywhere) {
   for (const std::string text :
-       {"model: m", kUnusual, "model: m\nmethod: {type: full}\nprecision: fp32",
+       {"model: m", kUnusual,
+        "model: m\nmethod: {type: full, freeze: ['^(?!(?:a|b)).*', 'layers\\.[0-7]']}\nprecision: fp32",
         "model: m\nprecision: bf16-pure", "model: m\nschedule: {name: constant, warmup: 0}",
         "model: m\nmemory: {device: 8GB, host: 512MiB}\ndata: {eval: 50%, train: x}"}) {
     const Recipe recipe = read(text);

@@ -81,6 +81,16 @@ std::vector<std::string> first_labels(Dataset& dataset) {
   return {labels.begin(), labels.end()};
 }
 
+// Whether a classifier could read them: a text with its label, or as the recipe names them.
+bool are_labelled(std::span<const Column> columns, const Recipe& recipe) {
+  try {
+    bind_columns(columns, RowFormat::sentence_label, recipe.data.columns, "");
+    return has(columns, "label") || recipe.data.columns.contains("label");
+  } catch (const UsageError&) {
+    return false;
+  }
+}
+
 // Rows of labels are for a classifier, pairs of answers for preferences, and a T5 or an encoder has a task of
 // its own.
 Suggested suggested_task(const Recipe& recipe, const ModelSpec& model) {
@@ -88,11 +98,11 @@ Suggested suggested_task(const Recipe& recipe, const ModelSpec& model) {
   for (const TrainSource& source : recipe.data.train) paths.push_back({source.path, source.weight});
   Dataset dataset = Dataset::open(paths);
   const auto columns = dataset.columns();
-  const bool answers = has(columns, "response") || has(columns, "messages") || !recipe.data.columns.empty();
+  const bool answers = has(columns, "response") || has(columns, "messages");
   Suggested result;
   if (has(columns, "chosen") && has(columns, "rejected"))
     result.task = model.scores_sequences || model.encoder_decoder ? Task::reward : Task::dpo;
-  else if (model.encoder || (has(columns, "label") && !answers))
+  else if (model.encoder || (are_labelled(columns, recipe) && !answers))
     result.task = Task::classify;
   else if (model.encoder_decoder)
     result.task = Task::seq2seq;
@@ -123,11 +133,15 @@ Wished wished(const FirstRecipe& wish) {
   Overrides overrides;
   overrides.sets = {assignment("model", wish.model.string()), assignment("data.train", wish.data.string()),
                     "data.max_length=" + std::to_string(int64_t{1} << 24), "method.type=" + wish.method};
+  Overrides asked = overrides;
+  asked.sets.insert(asked.sets.end(), wish.sets.begin(), wish.sets.end());
+  const bool of_task = std::any_of(wish.sets.begin(), wish.sets.end(),
+                                   [](const auto& set) { return trim(set).starts_with("task"); });
   Recipe before = recipe_from_overrides(overrides).recipe;
-  const bool asked = std::any_of(wish.sets.begin(), wish.sets.end(),
-                                 [](const auto& set) { return trim(set).starts_with("task"); });
-  if (!asked) {
-    suggest(suggested_task(before, read_model_spec(fs::path(before.model) / "config.json")), overrides);
+  const fs::path config = fs::path(before.model) / "config.json";
+  // A model that is not there is told where the recipe is read.
+  if (!of_task && fs::exists(config)) {
+    suggest(suggested_task(recipe_from_overrides(asked).recipe, read_model_spec(config)), overrides);
     before = recipe_from_overrides(overrides).recipe;
   }
   Wished result;

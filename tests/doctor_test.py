@@ -243,7 +243,7 @@ class Steps(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "axolotl.yaml"
             path.write_text(f"base_model: {RECIPES / 'qwen2.5-0.5b-lora'}\nsequence_len: 1024\nmicro_batch_size: 8\nbf16: true\n"
-                            "unfrozen_parameters: ['model.layers.2[0-3].']\n"
+                            "unfrozen_parameters: ['model.layers.']\n"
                             "datasets: [{path: tatsu-lab/alpaca, type: alpaca}]\noutput_dir: out\n")
             found = self.plan("torch-1.4", path)
         lora = [step for step in self.check_planned(found) if "LoRA, rank" in step["what"]]

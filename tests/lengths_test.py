@@ -205,6 +205,14 @@ class CountsTest(RowsTest):
         self.assertEqual(self.plan(recipe, "--count")["variant"]["max_length"], 200)
         self.assertEqual(self.plan(recipe)["variant"]["max_length"], 200)
 
+    def test_without_a_place_for_counts_rows_are_counted_each_time(self):
+        bare = {"PATH": os.environ["PATH"], "OMP_WAIT_POLICY": "passive"}
+        for _ in range(2):
+            done = run("train", self.recipe(schedule={"max_steps": 1, "warmup": 0}), "--quiet", "--overwrite", env=bare)
+            self.assertEqual(done.returncode, 0, done.stderr)
+        self.cache.write_text("no folder")
+        self.assertEqual(self.plan(self.recipe(), "--count")["variant"]["max_length"], 200)
+
     def test_other_rows_lengths_or_words_are_counted_anew(self):
         self.plan(self.recipe(), "--count")
         self.write(self.data, lengths(5, 6000, 60) + [180])

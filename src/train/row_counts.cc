@@ -79,6 +79,15 @@ bool is_sound(const DataStatistics& counts) {
   return sound && counts.longest_sequence <= counts.longest_sample;
 }
 
+// Where there is no place for a cache, rows are counted each time.
+std::optional<fs::path> counts_folder() {
+  try {
+    return cache_folder() / "rows";
+  } catch (const UsageError&) {
+    return std::nullopt;
+  }
+}
+
 }  // namespace
 
 bool may_count(const Dataset& dataset) {
@@ -139,8 +148,8 @@ DataStatistics count_rows(const Recipe& recipe, const std::string& part, DataSou
   DataStatistics sample = sample_data(source.dataset, source.rows, source.encoder);
   if (sample.of_all_rows || recipe.data.packing) return sample;
   const std::string key = counted_rows_key(recipe, part);
-  const fs::path folder = cache_folder() / "rows";
-  if (auto known = load_row_counts(folder, key)) return *known;
+  const std::optional<fs::path> folder = counts_folder();
+  if (auto known = folder ? load_row_counts(*folder, key) : std::nullopt) return *known;
   if (!counting.every_row || !may_count(source.dataset)) return sample;
   const auto rows = source.rows.size();
   DataStatistics all = measure_data(source.dataset, source.rows, source.encoder, [&](int64_t done) {
@@ -148,7 +157,7 @@ DataStatistics count_rows(const Recipe& recipe, const std::string& part, DataSou
   });
   source.dataset.hold({});
   if (counting.progress) counting.progress(rows, rows);
-  save_row_counts(folder, key, all);
+  if (folder) save_row_counts(*folder, key, all);
   return all;
 }
 

@@ -14,7 +14,7 @@ RUNS ?= 1000000
 SANITIZED ?= _test$$|^(bad_input|faults)$$
 FUZZ_TARGETS ?= $(patsubst tests/fuzz/%_fuzz.cc,%,$(wildcard tests/fuzz/*_fuzz.cc))
 CLANG_FORMAT ?= clang-format-14
-SOURCES = $(shell git ls-files '*.cc' '*.h')
+SOURCES = $(shell git ls-files '*.cc' '*.h' '*.cu')
 
 .PHONY: build install archive wheel test test-isas demo recipes parity loadline faults bench golden sanitize fuzz fmt check-format check setup setup-dev setup-parity setup-fuzz setup-wheel clean
 

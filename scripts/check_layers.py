@@ -11,7 +11,15 @@ import sys
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]', re.M)
 DEPENDENCY = re.compile(r"\bplimsoll_(\w+)")
 KERNEL = re.compile(r"(_cpu\.cc|_simd\.(cc|h)|_kernels(_test)?\.(cc|h)|_test\.cc|^simd_\w+\.h|^cpu_\w+\.(cc|h))$")
+GPU_KERNEL = re.compile(r"(_gpu\.cu|^gpu_\w+\.(cc|h))$")
 HARNESS = "harness/"
+
+
+def layer_of(folder, name):
+    """The folder whose includes a file may have: kernels lie beside their rules, and are built in folders of their own."""
+    if folder != "ops":
+        return folder
+    return "ops_gpu" if GPU_KERNEL.search(name) else "ops_cpu" if KERNEL.search(name) else folder
 
 
 def folder_order(root):
@@ -55,9 +63,8 @@ def problems(root):
             continue
         if folder not in order:
             found = [f"1: src/{folder} is not in PLIMSOLL_FOLDERS of the root CMakeLists.txt"]
-        elif path.suffix in {".h", ".cc"}:
-            kernel = folder == "ops" and KERNEL.search(path.name)
-            found = include_problems(root, path, "ops_cpu" if kernel else folder, order)
+        elif path.suffix in {".h", ".cc", ".cu"}:
+            found = include_problems(root, path, layer_of(folder, path.name), order)
         elif path.name == "CMakeLists.txt":
             found = dependency_problems(path, folder, order)
         for problem in found:

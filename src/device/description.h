@@ -16,8 +16,20 @@ std::string_view to_string(Isa isa);
 // Reads "avx2", "avx512", "avx512-bf16", "amx"; throws UsageError naming `what` otherwise.
 Isa parse_isa(std::string_view text, std::string_view what);
 
+// Whose kernels run: what they need as workspace differs.
+enum class Backend : uint8_t { cpu, gpu };
+
+// What kernels choose their grids by. The emulated card is a small one of compute capability 8.6.
+struct CardFacts {
+  int compute_capability = 86;  // times 10
+  int multiprocessors = 4;
+  int64_t shared_bytes_per_block = 99 * 1024;
+};
+
 struct DeviceDescription {
-  std::string kind = "reference";  // "cpu", "reference"
+  std::string kind = "reference";  // "cpu", "emulated", "reference"
+  Backend backend = Backend::cpu;
+  CardFacts card;  // of a GPU
   Isa isa = Isa::avx2;
   int threads = 1;
   bool reaches_host = true;  // ops compute on host memory: nothing has to be copied from and to there

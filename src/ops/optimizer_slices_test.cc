@@ -109,8 +109,8 @@ TEST_P(Slices, give_the_bits_of_the_whole) {
   const std::vector<Values> values = make_values(whole, GetParam());
   const Sliced sliced = slice(whole, values);
   for (const Isa isa : isas_here()) {
-    const CpuRun want = run_cpu(whole, values, {isa, 2});
-    const CpuRun got = run_cpu(sliced.graph, sliced.values, {isa, 2});
+    const OpRun want = run_cpu(whole, values, {isa, 2});
+    const OpRun got = run_cpu(sliced.graph, sliced.values, {isa, 2});
     EXPECT_THAT(got.faults, IsEmpty());
     for (const TensorId id : whole.ops().back().outputs) {
       if (id == kNoTensor) continue;
@@ -149,7 +149,7 @@ TEST(GradSquare, adds_up_over_slices_to_the_bits_of_the_whole) {
              "parts = grad_square(g) {elements=9464, first=65536} @g update\n";
     const Graph graph = make_graph(c, DType::f32);
     for (const Isa isa : isas_here()) {
-      const CpuRun run = run_cpu(graph, make_values(graph, c), {isa, 2});
+      const OpRun run = run_cpu(graph, make_values(graph, c), {isa, 2});
       EXPECT_TRUE(run.bytes[2] == run.bytes[3]) << run.values[2][0] << " and " << run.values[3][0];
     }
   }

@@ -1,6 +1,7 @@
 // Philox4x32-10 (Salmon, Moraes, Dror, Shaw: Parallel Random Numbers: As Easy as 1, 2, 3; SC 2011): random
 // bits as a function of what they are for, so that no split of the work, no order and no instruction set
-// changes them. Functions are static: see ops/attention_blocking.h.
+// changes them. Functions are static: see ops/attention_blocking.h;
+// constexpr so that kernels of GPUs have them too.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +21,8 @@ struct PhiloxStream {
 };
 
 // Key of a run's seed and of a name's hash; the seed is mixed first (splitmix64), as seeds are small numbers.
-static inline PhiloxStream philox_stream(uint64_t seed, uint64_t name_hash, uint32_t counter1,
-                                         uint32_t counter2, uint32_t counter3) {
+static constexpr PhiloxStream philox_stream(uint64_t seed, uint64_t name_hash, uint32_t counter1,
+                                            uint32_t counter2, uint32_t counter3) {
   uint64_t z = seed + 0x9E3779B97F4A7C15ULL;
   z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ULL;
   z = (z ^ (z >> 27)) * 0x94D049BB133111EBULL;
@@ -30,7 +31,7 @@ static inline PhiloxStream philox_stream(uint64_t seed, uint64_t name_hash, uint
 }
 
 // The four words of one counter value.
-static inline void philox(const PhiloxStream& stream, uint32_t counter0, uint32_t (&out)[4]) {
+static constexpr void philox(const PhiloxStream& stream, uint32_t counter0, uint32_t (&out)[4]) {
   uint32_t c[4] = {counter0, stream.counter1, stream.counter2, stream.counter3};
   uint32_t key0 = stream.key0;
   uint32_t key1 = stream.key1;
@@ -49,13 +50,13 @@ static inline void philox(const PhiloxStream& stream, uint32_t counter0, uint32_
 
 // How elements take their bits, so that a register of 16 counters serves neighbouring elements:
 // 32 bits each, 64 elements to 16 counters.
-static inline uint32_t philox_bits32(const PhiloxStream& stream, int64_t element) {
+static constexpr uint32_t philox_bits32(const PhiloxStream& stream, int64_t element) {
   uint32_t words[4];
   philox(stream, static_cast<uint32_t>(element / 64 * 16 + element % 16), words);
   return words[element / 16 % 4];
 }
 // 16 bits each, 128 elements to 16 counters.
-static inline uint32_t philox_bits16(const PhiloxStream& stream, int64_t element) {
+static constexpr uint32_t philox_bits16(const PhiloxStream& stream, int64_t element) {
   uint32_t words[4];
   philox(stream, static_cast<uint32_t>(element / 128 * 16 + element % 16), words);
   return words[element / 16 % 4] >> (element / 64 % 2 * 16) & 0xFFFFU;

@@ -69,7 +69,8 @@ bool is_transfer(OpKind kind) {
 
 int64_t scratch_bytes_of(const Graph& graph, const Op& op, const DeviceDescription& device) {
   const OpRule& rule = rule_of(op.kind);
-  return rule.scratch_bytes == nullptr ? 0 : rule.scratch_bytes(graph, op, device);
+  const auto bytes = device.backend == Backend::gpu ? rule.gpu_scratch_bytes : rule.scratch_bytes;
+  return bytes == nullptr ? 0 : bytes(graph, op, device);
 }
 
 Operands emit(Graph& graph, Op op, const std::string& base_name) {

@@ -108,6 +108,8 @@ struct OpRule {
                const Op&) = nullptr;  // nullptr: the cost's bytes, of the largest operand's type
   // Workspace in bytes; nullptr: none.
   int64_t (*scratch_bytes)(const Graph&, const Op&, const DeviceDescription&) = nullptr;
+  // The same for the kernels of GPUs.
+  int64_t (*gpu_scratch_bytes)(const Graph&, const Op&, const DeviceDescription&) = nullptr;
   std::vector<Reuse> reuse = {};
   // Outputs that exist already are read and updated in place: an activation may be written by such an op
   // again.

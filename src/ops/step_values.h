@@ -1,5 +1,6 @@
 // Values that change from step to step live in one small input tensor that ops read (`step`, f64[16]), never
-// in bound arguments: a program is bound once and replayed.
+// in bound arguments: a program is bound once and replayed. Functions are constexpr so that kernels of GPUs
+// have them too.
 #pragma once
 
 #include <cstdint>
@@ -26,24 +27,24 @@ inline constexpr const char* kStepTensor = "step";
 static_assert(static_cast<int>(StepValue::further_axes) + 2 * (kMostAxes - 1) <= kNumStepValues);
 
 // The slots of an axis.
-inline StepValue live_tokens_of(AxisId axis) {
+constexpr StepValue live_tokens_of(AxisId axis) {
   if (axis == kFirstAxis) return StepValue::live_tokens;
   return static_cast<StepValue>(static_cast<int>(StepValue::further_axes) + 2 * (axis - 1));
 }
-inline StepValue live_sequences_of(AxisId axis) {
+constexpr StepValue live_sequences_of(AxisId axis) {
   return static_cast<StepValue>(static_cast<int>(live_tokens_of(axis)) + 1);
 }
 
-inline double step_value(const double* step, StepValue which) { return step[static_cast<int>(which)]; }
+constexpr double step_value(const double* step, StepValue which) { return step[static_cast<int>(which)]; }
 
-inline int64_t live_tokens(const double* step, AxisId axis) {
+constexpr int64_t live_tokens(const double* step, AxisId axis) {
   return static_cast<int64_t>(step_value(step, live_tokens_of(axis)));
 }
-inline int64_t live_sequences(const double* step, AxisId axis) {
+constexpr int64_t live_sequences(const double* step, AxisId axis) {
   return static_cast<int64_t>(step_value(step, live_sequences_of(axis)));
 }
 
-inline uint64_t step_seed(const double* step) {
+constexpr uint64_t step_seed(const double* step) {
   return static_cast<uint64_t>(step_value(step, StepValue::seed_high)) << 32U |
          static_cast<uint64_t>(step_value(step, StepValue::seed_low));
 }

@@ -1,5 +1,7 @@
 #include "harness/op_harness.h"
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -192,9 +194,10 @@ std::vector<Values> make_values(const Graph& graph, const OpCase& c) {
   return values;
 }
 
-CpuRun run_cpu(const Graph& graph, const std::vector<Values>& values, const CpuSettings& settings,
-               std::optional<Sharing> sharing) {
-  const Graph planned = assign_scratch(graph, describe_cpu(settings.isa, settings.threads));
+OpRun run_ops(const Graph& graph, const std::vector<Values>& values, const DeviceDescription& device,
+              const std::function<void(const Graph&, const Op&, const AddressOf&)>& run_op,
+              std::optional<Sharing> sharing) {
+  const Graph planned = assign_scratch(graph, device);
   std::vector<int> storage(planned.tensors().size());
   for (size_t i = 0; i < storage.size(); ++i) storage[i] = static_cast<int>(i);
   if (sharing) {
@@ -211,10 +214,9 @@ CpuRun run_cpu(const Graph& graph, const std::vector<Values>& values, const CpuS
     if (storage[i] == static_cast<int>(i)) arena.write(static_cast<TensorId>(i), values[i]);
   std::vector<std::vector<std::byte>> before;
   for (size_t i = 0; i < storage.size(); ++i) before.push_back(arena.bytes(static_cast<TensorId>(i)));
-  for (const Op& op : planned.ops())
-    bind_cpu(CpuBinding(planned, op, settings, [&](TensorId id) { return arena.at(id); }))();
+  for (const Op& op : planned.ops()) run_op(planned, op, [&](TensorId id) { return arena.at(id); });
 
-  CpuRun run;
+  OpRun run;
   for (size_t i = 0; i < storage.size(); ++i) {
     const auto id = static_cast<TensorId>(i);
     const std::string& name = planned.tensor(id).name;
@@ -225,6 +227,24 @@ CpuRun run_cpu(const Graph& graph, const std::vector<Values>& values, const CpuS
     run.values.push_back(arena.values(id));
   }
   return run;
+}
+
+OpRun run_cpu(const Graph& graph, const std::vector<Values>& values, const CpuSettings& settings,
+              std::optional<Sharing> sharing) {
+  return run_ops(
+      graph, values, describe_cpu(settings.isa, settings.threads),
+      [&](const Graph& planned, const Op& op, const AddressOf& address) {
+        bind_cpu(CpuBinding(planned, op, settings, address))();
+      },
+      sharing);
+}
+
+void expect_same_bits(const Graph& graph, const Op& op, const OpRun& a, const OpRun& b) {
+  for (const TensorId id : op.outputs) {
+    if (id == kNoTensor) continue;
+    EXPECT_TRUE(a.bytes[static_cast<size_t>(id)] == b.bytes[static_cast<size_t>(id)])
+        << graph.tensor(id).name;
+  }
 }
 
 // bf16: half a unit in the last place of the result (2^-9), and as much again of each of a few roundings in

@@ -1,6 +1,7 @@
-// Runs a case's graph on the CPU, in one buffer with guard bytes around every tensor, and compares.
+// Runs a case's graph on a device, in one buffer with guard bytes around every tensor, and compares.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -29,18 +30,25 @@ struct Sharing {
   Reuse reuse;
 };
 
-struct CpuRun {
+struct OpRun {
   std::vector<Values> values;                 // by tensor
   std::vector<std::vector<std::byte>> bytes;  // by tensor
   std::vector<std::string> faults;            // guards or inputs that were written to
 };
-CpuRun run_cpu(const Graph& graph, const std::vector<Values>& values, const CpuSettings& settings,
-               std::optional<Sharing> sharing = std::nullopt);
+using AddressOf = std::function<std::byte*(TensorId)>;
+// `run` runs an op of the graph with its workspace, which `device` decides.
+OpRun run_ops(const Graph& graph, const std::vector<Values>& values, const DeviceDescription& device,
+              const std::function<void(const Graph&, const Op&, const AddressOf&)>& run,
+              std::optional<Sharing> sharing);
+OpRun run_cpu(const Graph& graph, const std::vector<Values>& values, const CpuSettings& settings,
+              std::optional<Sharing> sharing = std::nullopt);
 
 // "" or the first element that is off: |got - want| > relative * |want| + absolute * rms(want).
 struct Tolerance {
   double relative, absolute;
 };
+// Fails the test for tensors that `op` writes and that differ in a bit.
+void expect_same_bits(const Graph& graph, const Op& op, const OpRun& a, const OpRun& b);
 Tolerance tolerance_of(DType dtype, double slack);
 std::string compare(const std::string& name, const Values& got, const Values& want, Tolerance tolerance);
 

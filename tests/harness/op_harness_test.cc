@@ -28,15 +28,6 @@ std::string describe(DType dtype, Isa isa, const std::string& more = "") {
          ::testing::UnitTest::GetInstance()->current_test_info()->name();
 }
 
-// Tensors that one op writes, byte for byte.
-void expect_same_bits(const Graph& graph, const Op& op, const CpuRun& a, const CpuRun& b) {
-  for (const TensorId id : op.outputs) {
-    if (id == kNoTensor) continue;
-    EXPECT_TRUE(a.bytes[static_cast<size_t>(id)] == b.bytes[static_cast<size_t>(id)])
-        << graph.tensor(id).name;
-  }
-}
-
 TEST_P(OpHarness, kernels_agree_with_the_reference) {
   for (const DType dtype : GetParam().dtypes) {
     const Graph graph = make_graph(GetParam(), dtype);
@@ -45,7 +36,7 @@ TEST_P(OpHarness, kernels_agree_with_the_reference) {
     run_reference(graph, want, true);
     for (const Isa isa : isas_here()) {
       SCOPED_TRACE(describe(dtype, isa));
-      const CpuRun run = run_cpu(graph, values, {isa, kThreads});
+      const OpRun run = run_cpu(graph, values, {isa, kThreads});
       EXPECT_THAT(run.faults, IsEmpty());
       for (size_t i = 0; i < values.size(); ++i)
         EXPECT_EQ(
@@ -65,7 +56,7 @@ TEST_P(OpHarness, the_gradient_is_that_of_finite_differences) {
     const std::vector<Values> values = make_values(probe.graph, c);
     for (const Isa isa : isas_here()) {
       SCOPED_TRACE(describe(DType::f32, isa));
-      const CpuRun run = run_cpu(probe.graph, values, {isa, kThreads});
+      const OpRun run = run_cpu(probe.graph, values, {isa, kThreads});
       EXPECT_THAT(run.faults, IsEmpty());
       for (const auto& [gradient, source] : probe.gradients) {
         Values want = central_differences(forward, probe, values, source.of);
@@ -92,8 +83,8 @@ TEST_P(OpHarness, in_place_gives_the_bits_of_apart) {
         continue;
       for (const Isa isa : isas_here()) {
         SCOPED_TRACE(describe(dtype, isa, ", in place of input " + std::to_string(reuse.input)));
-        const CpuRun apart = run_cpu(graph, values, {isa, kThreads});
-        const CpuRun shared = run_cpu(graph, values, {isa, kThreads}, Sharing{last, reuse});
+        const OpRun apart = run_cpu(graph, values, {isa, kThreads});
+        const OpRun shared = run_cpu(graph, values, {isa, kThreads}, Sharing{last, reuse});
         EXPECT_THAT(shared.faults, IsEmpty());
         expect_same_bits(graph, op, apart, shared);
       }
@@ -110,7 +101,7 @@ TEST_P(OpHarness, another_axis_gives_the_same_bits) {
       Graph graph = make_graph(c, dtype);
       if (differentiable && dtype == DType::f32) graph = probe_gradient(graph).graph;
       verify(graph);
-      CpuRun done = run_cpu(graph, make_values(graph, c), {isa, kThreads});
+      OpRun done = run_cpu(graph, make_values(graph, c), {isa, kThreads});
       return std::pair(std::move(graph), std::move(done));
     };
     for (const Isa isa : isas_here()) {

@@ -1,0 +1,58 @@
+// Where kernels are put, and how: launch(stream, grid, block, kernel, arguments...). nvcc makes a launch of
+// it; any other compiler runs the kernel on the emulator, to its end, before launch returns.
+#pragma once
+
+#ifdef __CUDACC__
+#include <cuda_runtime.h>
+
+#include "base/error.h"
+#else
+#include <tuple>
+
+#include "gpu/emulator.h"
+#endif
+
+namespace plimsoll::gpu {
+
+// Threads of a block, or blocks of a grid.
+struct Dim3 {
+  unsigned x = 1, y = 1, z = 1;
+};
+
+// A queue of the card. The emulator's is always empty: what is launched has run.
+class Stream {
+ public:
+  Stream() = default;
+  // A cudaStream_t of the caller's.
+  explicit Stream(void* handle) : handle_(handle) {}
+  [[nodiscard]] void* handle() const { return handle_; }
+
+ private:
+  void* handle_ = nullptr;
+};
+
+// Arguments are converted to the kernel's parameters here. Throws InternalError where the launch is refused;
+// the emulator also for what the kernel does wrong.
+#ifdef __CUDACC__
+template <class... Parameters, class... Arguments>
+void launch(Stream& stream, Dim3 grid, Dim3 block, void (*kernel)(Parameters...), Arguments... arguments) {
+  kernel<<<dim3(grid.x, grid.y, grid.z), dim3(block.x, block.y, block.z), 0,
+           static_cast<cudaStream_t>(stream.handle())>>>(static_cast<Parameters>(arguments)...);
+  if (const cudaError_t error = cudaGetLastError(); error != cudaSuccess)
+    throw InternalError(std::string("a kernel was not launched: ") + cudaGetErrorString(error));
+}
+#else
+template <class... Parameters, class... Arguments>
+void launch(Stream&, Dim3 grid, Dim3 block, void (*kernel)(Parameters...), Arguments... arguments) {
+  const std::tuple<Parameters...> values(static_cast<Parameters>(arguments)...);
+  emulated::run_grid({grid.x, grid.y, grid.z}, {block.x, block.y, block.z},
+                     [&values, kernel] { std::apply(kernel, values); });
+}
+#endif
+
+// Blocks of `size` that cover `count`.
+inline unsigned blocks_of(long long count, long long size) {
+  return static_cast<unsigned>((count + size - 1) / size);
+}
+
+}  // namespace plimsoll::gpu

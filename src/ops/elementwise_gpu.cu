@@ -1,0 +1,112 @@
+// add, scale, gather_rows, scatter_rows.
+#include "ops/gpu_rows.h"
+
+namespace plimsoll {
+namespace {
+
+constexpr unsigned kThreads = 256;
+constexpr int64_t kPerBlock = int64_t{kThreads} * gpu::kEight;
+
+// The first of this thread's eight values.
+PL_DEV int64_t own_eight() { return (int64_t{blockIdx.x} * kThreads + threadIdx.x) * gpu::kEight; }
+PL_DEV int count_from(int64_t at, int64_t count) {
+  const int64_t left = count - at;
+  return left >= gpu::kEight ? gpu::kEight : static_cast<int>(left);
+}
+
+// Outputs may be inputs.
+template <class T>
+__global__ void __launch_bounds__(kThreads) add_values(const T* a, const T* b, T* y, int64_t count) {
+  const int64_t at = own_eight();
+  if (at >= count) return;
+  const int own = count_from(at, count);
+  float left[gpu::kEight], right[gpu::kEight];
+  gpu::load8(left, a + at, own, own == gpu::kEight);
+  gpu::load8(right, b + at, own, own == gpu::kEight);
+  PL_UNROLL
+  for (int i = 0; i < gpu::kEight; ++i) left[i] += right[i];
+  gpu::store8(y + at, left, own, own == gpu::kEight);
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads) scale_values(const T* x, T* y, float factor, int64_t count) {
+  const int64_t at = own_eight();
+  if (at >= count) return;
+  const int own = count_from(at, count);
+  float value[gpu::kEight];
+  gpu::load8(value, x + at, own, own == gpu::kEight);
+  PL_UNROLL
+  for (int i = 0; i < gpu::kEight; ++i) value[i] *= factor;
+  gpu::store8(y + at, value, own, own == gpu::kEight);
+}
+
+// Row ids[blockIdx.x] of `from` becomes row blockIdx.x of `to`. W: as wide a word as rows are made of.
+template <class W>
+__global__ void __launch_bounds__(kThreads)
+    gather(const W* from, const int32_t* ids, W* to, int64_t rows, int64_t words) {
+  const int64_t id = ids[blockIdx.x];
+  gpu::require(id >= 0 && id < rows, "gather_rows: a row number is out of range");
+  for (int64_t i = threadIdx.x; i < words; i += kThreads) to[blockIdx.x * words + i] = from[id * words + i];
+}
+
+// The other way round, of the live rows alone.
+template <class W>
+__global__ void __launch_bounds__(kThreads) scatter(const W* from, const int32_t* ids, const double* step,
+                                                    AxisId axis, W* to, int64_t rows, int64_t words) {
+  if (blockIdx.x >= live_tokens(step, axis)) return;
+  const int64_t id = ids[blockIdx.x];
+  gpu::require(id >= 0 && id < rows, "scatter_rows: a row number is out of range");
+  for (int64_t i = threadIdx.x; i < words; i += kThreads) to[id * words + i] = from[blockIdx.x * words + i];
+}
+
+}  // namespace
+
+BoundCall bind_gpu_add(const GpuBinding& b) {
+  return with_gpu_type(b, b.output_tensor(0).dtype, [&](auto zero) -> BoundCall {
+    using T = decltype(zero);
+    const int64_t count = b.output_tensor(0).shape.elements();
+    return [=, &stream = b.stream(), left = b.input<T>(0), right = b.input<T>(1), y = b.output<T>(0)] {
+      gpu::launch(stream, {gpu::blocks_of(count, kPerBlock)}, {kThreads}, add_values<T>, left, right, y,
+                  count);
+    };
+  });
+}
+
+BoundCall bind_gpu_scale(const GpuBinding& b) {
+  return with_gpu_type(b, b.output_tensor(0).dtype, [&](auto zero) -> BoundCall {
+    using T = decltype(zero);
+    const int64_t count = b.output_tensor(0).shape.elements();
+    const auto factor = static_cast<float>(b.op().attr_float("factor"));
+    return [=, &stream = b.stream(), x = b.input<T>(0), y = b.output<T>(0)] {
+      gpu::launch(stream, {gpu::blocks_of(count, kPerBlock)}, {kThreads}, scale_values<T>, x, y, factor,
+                  count);
+    };
+  });
+}
+
+BoundCall bind_gpu_gather_rows(const GpuBinding& b) {
+  const Tensor& x = b.input_tensor(0);
+  const auto count = static_cast<unsigned>(b.input_tensor(1).shape[0]);
+  return with_row_words(x.shape[1] * size_of(x.dtype), [&](auto word, int64_t words) -> BoundCall {
+    using W = decltype(word);
+    return [=, &stream = b.stream(), from = b.input<W>(0), ids = b.input<int32_t>(1), to = b.output<W>(0),
+            rows = x.shape[0]] {
+      gpu::launch(stream, {count}, {kThreads}, gather<W>, from, ids, to, rows, words);
+    };
+  });
+}
+
+BoundCall bind_gpu_scatter_rows(const GpuBinding& b) {
+  const Tensor& x = b.output_tensor(0);
+  const auto count = static_cast<unsigned>(b.input_tensor(0).shape[0]);
+  return with_row_words(x.shape[1] * size_of(x.dtype), [&](auto word, int64_t words) -> BoundCall {
+    using W = decltype(word);
+    return [=, &stream = b.stream(), from = b.input<W>(0), ids = b.input<int32_t>(1),
+            step = b.input<double>(2), to = b.output<W>(0), rows = x.shape[0], axis = b.op().axis] {
+      launch_clear(stream, to, rows * words);
+      gpu::launch(stream, {count}, {kThreads}, scatter<W>, from, ids, step, axis, to, rows, words);
+    };
+  });
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,38 @@
+// What the bind functions of GPU kernels share: element types to kernels, and the step values on the device.
+#pragma once
+
+#include <string>
+
+#include "gpu/device.h"
+#include "ops/gpu_kernel.h"
+
+namespace plimsoll {
+
+#define GPU_OP(name) BoundCall bind_gpu_##name(const GpuBinding& binding);
+#include "ops/gpu_kernels.def"
+#undef GPU_OP
+
+// make(float{}) or make(gpu::bf16{}) for f32 and bf16.
+template <class Make>
+BoundCall with_gpu_type(const GpuBinding& b, DType dtype, Make make) {
+  if (dtype == DType::f32) return make(float{});
+  if (dtype == DType::bf16) return make(gpu::bf16{});
+  refuse_on_gpu(b, "values of " + std::string(to_string(dtype)));
+}
+
+// make(T{}, G{}) for activations T and a weight or gradient G: f32 with f32, bf16 with f32 or bf16.
+template <class Make>
+BoundCall with_gpu_types(const GpuBinding& b, DType dtype, DType gradient, Make make) {
+  if (dtype == DType::f32 && gradient == DType::f32) return make(float{}, float{});
+  if (dtype == DType::bf16 && gradient == DType::f32) return make(gpu::bf16{}, float{});
+  if (dtype == DType::bf16 && gradient == DType::bf16) return make(gpu::bf16{}, gpu::bf16{});
+  refuse_on_gpu(b, std::string(to_string(dtype)) + " with " + std::string(to_string(gradient)));
+}
+
+// For kernels: whether a gradient is overwritten, by the first writer of the first micro-step of an effective
+// batch.
+PL_BOTH bool overwrites_gradient(int64_t accumulate, const double* step) {
+  return accumulate == 0 && step_value(step, StepValue::first_micro_step) == 1.0;
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,51 @@
+// How an op gets onto a GPU: a bind function looks at shapes, types and addresses once and returns a call
+// that launches kernels on the stream. Grids depend on planned sizes only; what changes from step to step
+// (live tokens, rates, whether a gradient is overwritten) kernels read from the step tensor on the device.
+//
+// Kernel and bind function of an op lie in ops/NAME_gpu.cu, and its line in ops/gpu_kernels.def.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <utility>
+
+#include "base/error.h"
+#include "device/description.h"
+#include "gpu/stream.h"
+#include "graph/graph.h"
+#include "ops/binding.h"
+#include "ops/step_values.h"
+
+namespace plimsoll {
+
+// The stream must outlive the bound calls.
+class GpuBinding : public Binding {
+ public:
+  GpuBinding(const Graph& graph, const Op& op, const CardFacts& card, gpu::Stream& stream,
+             std::function<std::byte*(TensorId)> address)
+      : Binding(graph, op, std::move(address)), card_(card), stream_(stream) {}
+
+  [[nodiscard]] const CardFacts& card() const { return card_; }
+  [[nodiscard]] gpu::Stream& stream() const { return stream_; }
+
+ private:
+  const CardFacts& card_;
+  gpu::Stream& stream_;
+};
+
+using GpuBindFunction = BoundCall (*)(const GpuBinding&);
+
+// Whether the op has a kernel for GPUs; transfers need none.
+bool has_gpu_kernel(OpKind kind);
+// Throws UsageError that names the first op of `graph` that has none.
+void require_gpu_kernels(const Graph& graph);
+
+// Throws UsageError where the kernel does not do what this op asks (a type, a size), InternalError for an op
+// without kernel.
+BoundCall bind_gpu(const GpuBinding& binding);
+
+// What a bind function throws for what its kernel does not do.
+[[noreturn]] void refuse_on_gpu(const GpuBinding& binding, const std::string& why);
+
+}  // namespace plimsoll

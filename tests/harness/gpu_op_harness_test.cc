@@ -1,0 +1,180 @@
+// The questions that every op is asked, of its kernel for GPUs, on the emulated card: in three orders of
+// threads and blocks, all of which must give the same bits.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <set>
+
+#include "gpu/emulator.h"
+#include "graph/op_kind.h"
+#include "harness/gradient_probe.h"
+#include "harness/op_harness.h"
+#include "harness/reference.h"
+#include "ops/gpu_kernel.h"
+
+namespace plimsoll::harness {
+namespace {
+
+using gpu::emulated::Order;
+using ::testing::IsEmpty;
+
+constexpr std::array kOrders = {Order::forward, Order::reverse, Order::shuffled};
+
+DeviceDescription emulated_card() {
+  DeviceDescription device;
+  device.kind = "emulated";
+  device.backend = Backend::gpu;
+  return device;
+}
+
+OpRun run_emulated(const Graph& graph, const std::vector<Values>& values, Order order,
+                   std::optional<Sharing> sharing = std::nullopt) {
+  const DeviceDescription device = emulated_card();
+  gpu::Stream stream;
+  gpu::emulated::settings() = {order, 7, static_cast<size_t>(device.card.shared_bytes_per_block)};
+  return run_ops(
+      graph, values, device,
+      [&](const Graph& planned, const Op& op, const AddressOf& address) {
+        bind_gpu(GpuBinding(planned, op, device.card, stream, address))();
+      },
+      sharing);
+}
+
+bool has_kernels(const Graph& graph) {
+  return std::all_of(graph.ops().begin(), graph.ops().end(),
+                     [](const Op& op) { return has_gpu_kernel(op.kind); });
+}
+
+// Cases all of whose ops have kernels.
+std::vector<OpCase> gpu_cases() {
+  std::vector<OpCase> cases;
+  for (const OpCase& c : all_cases())
+    if (has_kernels(make_graph(c, c.dtypes.front()))) cases.push_back(c);
+  return cases;
+}
+
+class GpuOpHarness : public ::testing::TestWithParam<OpCase> {};
+
+std::string describe(DType dtype, const std::string& more = "") {
+  return std::string(to_string(dtype)) + more +
+         "; rerun: build/src/ops_gpu/ops_gpu_emulated_test --gtest_filter=" +
+         ::testing::UnitTest::GetInstance()->current_test_info()->test_suite_name() + "." +
+         ::testing::UnitTest::GetInstance()->current_test_info()->name();
+}
+
+TEST_P(GpuOpHarness, kernels_agree_with_the_reference_and_no_order_changes_the_bits) {
+  for (const DType dtype : GetParam().dtypes) {
+    SCOPED_TRACE(describe(dtype));
+    const Graph graph = make_graph(GetParam(), dtype);
+    const std::vector<Values> values = make_values(graph, GetParam());
+    std::vector<Values> want = values;
+    run_reference(graph, want, true);
+    const OpRun run = run_emulated(graph, values, Order::forward);
+    EXPECT_THAT(run.faults, IsEmpty());
+    for (size_t i = 0; i < values.size(); ++i)
+      EXPECT_EQ(
+          compare(graph.tensors()[i].name, run.values[i], want[i], tolerance_of(dtype, GetParam().slack)),
+          "");
+    for (const Order order : kOrders) {
+      const OpRun other = run_emulated(graph, values, order);
+      for (const Op& op : graph.ops()) expect_same_bits(graph, op, run, other);
+    }
+  }
+}
+
+TEST_P(GpuOpHarness, the_gradient_is_that_of_finite_differences) {
+  OpCase c = GetParam();
+  const Graph forward = make_graph(c, DType::f32);
+  if (rule_of(forward.ops().back().kind).gradient == nullptr) return;
+  const GradientProbe probe = probe_gradient(forward);
+  if (!has_kernels(probe.graph)) return;
+  for (const double first_micro_step : {1.0, 0.0}) {
+    c.step[StepValue::first_micro_step] = first_micro_step;
+    const std::vector<Values> values = make_values(probe.graph, c);
+    SCOPED_TRACE(describe(DType::f32));
+    const OpRun run = run_emulated(probe.graph, values, Order::shuffled);
+    EXPECT_THAT(run.faults, IsEmpty());
+    for (const auto& [gradient, source] : probe.gradients) {
+      Values want = central_differences(forward, probe, values, source.of);
+      const bool adds = source.added != kNoTensor && (source.added != gradient || first_micro_step == 0.0);
+      for (size_t i = 0; adds && i < want.size(); ++i)
+        want[i] += values[static_cast<size_t>(source.added)][i];
+      EXPECT_EQ(compare(probe.graph.tensor(gradient).name, run.values[static_cast<size_t>(gradient)], want,
+                        tolerance_of(DType::f32, 10)),
+                "");
+    }
+  }
+}
+
+TEST_P(GpuOpHarness, in_place_gives_the_bits_of_apart) {
+  for (const DType dtype : GetParam().dtypes) {
+    const Graph graph = make_graph(GetParam(), dtype);
+    const std::vector<Values> values = make_values(graph, GetParam());
+    const size_t last = graph.ops().size() - 1;
+    const Op& op = graph.ops()[last];
+    for (const Reuse& reuse : rule_of(op.kind).reuse) {
+      if (!op.has_input(static_cast<size_t>(reuse.input)) ||
+          !op.has_output(static_cast<size_t>(reuse.output)))
+        continue;
+      SCOPED_TRACE(describe(dtype, ", in place of input " + std::to_string(reuse.input)));
+      const OpRun apart = run_emulated(graph, values, Order::forward);
+      const OpRun shared = run_emulated(graph, values, Order::shuffled, Sharing{last, reuse});
+      EXPECT_THAT(shared.faults, IsEmpty());
+      expect_same_bits(graph, op, apart, shared);
+    }
+  }
+}
+
+TEST_P(GpuOpHarness, another_axis_gives_the_same_bits) {
+  OpCase c = GetParam();
+  for (const DType dtype : c.dtypes) {
+    const auto run = [&](AxisId axis) {
+      c.axis = axis;
+      const Graph graph = make_graph(c, dtype);
+      return run_emulated(graph, make_values(graph, c), Order::forward);
+    };
+    const OpRun here = run(kFirstAxis);
+    const Graph graph = make_graph(c, dtype);
+    const Attrs& attrs = graph.ops().front().attrs;
+    constexpr AxisId kAnother = 2;
+    if (attrs.contains("keys_of") && graph.ops().front().attr_int("keys_of") == kAnother) continue;
+    SCOPED_TRACE(describe(dtype));
+    const OpRun there = run(kAnother);
+    for (const Op& op : graph.ops()) expect_same_bits(graph, op, here, there);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, GpuOpHarness, ::testing::ValuesIn(gpu_cases()),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(GpuOpHarnessCoverage, every_kernel_has_a_case) {
+  std::set<OpKind> seen;
+  for (const OpCase& c : gpu_cases()) seen.insert(make_graph(c, c.dtypes.front()).ops().back().kind);
+#define GPU_OP(name) EXPECT_TRUE(seen.contains(OpKind::name)) << "no case for " #name;
+#include "ops/gpu_kernels.def"
+#undef GPU_OP
+}
+
+// Kernels that do what the CPU's do, operation by operation, give their bits.
+TEST(GpuOpHarnessBits, kernels_without_sums_give_the_bits_of_the_cpu) {
+  static const std::set<OpKind> kSame = {OpKind::add, OpKind::scale, OpKind::gather_rows,
+                                         OpKind::scatter_rows};
+  std::set<OpKind> compared;
+  for (const OpCase& c : gpu_cases()) {
+    for (const DType dtype : c.dtypes) {
+      const Graph graph = make_graph(c, dtype);
+      if (graph.ops().size() > 1 || !kSame.contains(graph.ops().back().kind)) continue;
+      SCOPED_TRACE(c.name + ", " + std::string(to_string(dtype)));
+      const std::vector<Values> values = make_values(graph, c);
+      const OpRun cpu = run_cpu(graph, values, {Isa::avx2, 1});
+      expect_same_bits(graph, graph.ops().back(), cpu, run_emulated(graph, values, Order::forward));
+      compared.insert(graph.ops().back().kind);
+    }
+  }
+  EXPECT_EQ(compared, kSame);
+}
+
+}  // namespace
+}  // namespace plimsoll::harness

@@ -6,12 +6,13 @@ set(PLIMSOLL_NVCC_ARCHITECTURES 75 120 CACHE STRING "compute capabilities that n
 set(PLIMSOLL_NVCC_FLAGS -std=c++20 -O2 -fmad=false --expt-relaxed-constexpr -Werror=all-warnings
     -Xcompiler=-Wall,-Wextra,-Werror "-I${CMAKE_SOURCE_DIR}/src")
 
-# plimsoll_emulated(TARGET OPTIONS ... SOURCES a_gpu.cu ...): adds kernels as C++.
+# plimsoll_emulated(TARGET KERNELS a_gpu.cu ... [SOURCES ...] [OPTIONS ...]): a library of kernels as C++, and of what
+# finds them.
 function(plimsoll_emulated target)
-  cmake_parse_arguments(arg "" "" "SOURCES;OPTIONS" ${ARGN})
-  add_library(${target} STATIC ${arg_SOURCES})
-  set_source_files_properties(${arg_SOURCES} PROPERTIES LANGUAGE CXX)
-  target_compile_options(${target} PRIVATE "SHELL:-x c++" -ffp-contract=off ${arg_OPTIONS})
+  cmake_parse_arguments(arg "" "" "KERNELS;SOURCES;OPTIONS" ${ARGN})
+  add_library(${target} STATIC ${arg_KERNELS} ${arg_SOURCES})
+  set_source_files_properties(${arg_KERNELS} PROPERTIES LANGUAGE CXX)
+  target_compile_options(${target} PRIVATE -ffp-contract=off ${arg_OPTIONS})
 endfunction()
 
 # plimsoll_nvcc(TARGET a_gpu.cu ...): objects for each architecture, which nothing links yet.

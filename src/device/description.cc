@@ -26,6 +26,13 @@ Isa parse_isa(std::string_view text, std::string_view what) {
                    "' is not an instruction set; use avx2, avx512, avx512-bf16 or amx");
 }
 
+DeviceDescription as_emulated(DeviceDescription machine) {
+  machine.kind = "emulated";
+  machine.backend = Backend::gpu;
+  machine.matmul_scratch_bytes = [](const MatmulShape&) { return int64_t{0}; };
+  return machine;
+}
+
 DeviceDescription reference_description() { return {}; }
 
 }  // namespace plimsoll

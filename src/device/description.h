@@ -41,6 +41,10 @@ struct DeviceDescription {
   };
 };
 
+// The emulated card: it computes in the memory and at the rates of the machine that emulates it, as far as
+// planning knows.
+DeviceDescription as_emulated(DeviceDescription machine);
+
 // The fixed description that golden dumps and rule tests use.
 DeviceDescription reference_description();
 

@@ -13,6 +13,8 @@
 #define PL_SHARED(T, name, n) __shared__ T name[n]
 #define PL_UNROLL _Pragma("unroll")
 #else
+#include <cmath>
+
 #include "gpu/emulator_warp.h"
 #define PL_UNROLL
 #endif
@@ -154,6 +156,18 @@ PL_DEV void store8(T* to, const float (&from)[kEight], int count, bool packed) {
   for (int i = 0; i < kEight; ++i)
     if (i < count) to[i] = rounded<T>(from[i]);
 }
+
+// The eight of `count` values that are this thread's, where threads take eight in turn.
+struct OwnEight {
+  int64_t at;
+  int count;  // fewer at the end; 0: none
+  PL_DEV explicit OwnEight(int64_t all)
+      : at((int64_t{blockIdx.x} * blockDim.x + threadIdx.x) * kEight),
+        count(all - at >= kEight ? kEight
+              : all > at         ? static_cast<int>(all - at)
+                                 : 0) {}
+  PL_DEV bool whole() const { return count == kEight; }
+};
 
 // IEEE operations only, written out.
 PL_BOTH float fma(float a, float b, float c) {

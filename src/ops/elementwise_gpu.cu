@@ -7,37 +7,28 @@ namespace {
 constexpr unsigned kThreads = 256;
 constexpr int64_t kPerBlock = int64_t{kThreads} * gpu::kEight;
 
-// The first of this thread's eight values.
-PL_DEV int64_t own_eight() { return (int64_t{blockIdx.x} * kThreads + threadIdx.x) * gpu::kEight; }
-PL_DEV int count_from(int64_t at, int64_t count) {
-  const int64_t left = count - at;
-  return left >= gpu::kEight ? gpu::kEight : static_cast<int>(left);
-}
-
 // Outputs may be inputs.
 template <class T>
 __global__ void __launch_bounds__(kThreads) add_values(const T* a, const T* b, T* y, int64_t count) {
-  const int64_t at = own_eight();
-  if (at >= count) return;
-  const int own = count_from(at, count);
+  const gpu::OwnEight own(count);
+  if (own.count == 0) return;
   float left[gpu::kEight], right[gpu::kEight];
-  gpu::load8(left, a + at, own, own == gpu::kEight);
-  gpu::load8(right, b + at, own, own == gpu::kEight);
+  gpu::load8(left, a + own.at, own.count, own.whole());
+  gpu::load8(right, b + own.at, own.count, own.whole());
   PL_UNROLL
   for (int i = 0; i < gpu::kEight; ++i) left[i] += right[i];
-  gpu::store8(y + at, left, own, own == gpu::kEight);
+  gpu::store8(y + own.at, left, own.count, own.whole());
 }
 
 template <class T>
 __global__ void __launch_bounds__(kThreads) scale_values(const T* x, T* y, float factor, int64_t count) {
-  const int64_t at = own_eight();
-  if (at >= count) return;
-  const int own = count_from(at, count);
+  const gpu::OwnEight own(count);
+  if (own.count == 0) return;
   float value[gpu::kEight];
-  gpu::load8(value, x + at, own, own == gpu::kEight);
+  gpu::load8(value, x + own.at, own.count, own.whole());
   PL_UNROLL
   for (int i = 0; i < gpu::kEight; ++i) value[i] *= factor;
-  gpu::store8(y + at, value, own, own == gpu::kEight);
+  gpu::store8(y + own.at, value, own.count, own.whole());
 }
 
 // Row ids[blockIdx.x] of `from` becomes row blockIdx.x of `to`. W: as wide a word as rows are made of.

@@ -19,6 +19,9 @@
 
 namespace plimsoll {
 
+// Counts up when a kernel gives other bits than before.
+inline constexpr int kGpuKernelGeneration = 1;
+
 // The stream must outlive the bound calls.
 class GpuBinding : public Binding {
  public:

@@ -40,6 +40,7 @@ const OpRule grad_square_rule{.kind = OpKind::grad_square,
                               .infer = infer_square,
                               .cost = cost_square,
                               .scratch_bytes = scratch_square,
+                              .gpu_scratch_bytes = scratch_square,
                               .updates = true,
                               .sliceable = true};
 const OpRule grad_norm_rule{.kind = OpKind::grad_norm, .infer = infer_norm};

@@ -8,9 +8,6 @@
 namespace plimsoll {
 namespace {
 
-// Added to the norm before the division, as PyTorch's clip_grad_norm_ does.
-constexpr double kClipEps = 1e-6;
-
 template <class T>
 BoundCall make_square(const CpuBinding& b) {
   using SumKernel = double (*)(const SumOfSquares<T>&);

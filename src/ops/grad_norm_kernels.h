@@ -17,6 +17,9 @@ struct SumOfSquares {
   double before = 0;  // the sum of the elements that precede x
 };
 
+// Added to the norm before the division, as PyTorch's clip_grad_norm_ does.
+inline constexpr double kClipEps = 1e-6;
+
 #define PLIMSOLL_GRAD_NORM_KERNELS(isa)                 \
   namespace isa {                                       \
   double sum_of_squares(const SumOfSquares<float>&);    \

@@ -1,31 +1,13 @@
-// What the bind functions of the optimizers share: the addresses of a slice in its operands, and the values
-// that change from step to step.
+// What the bind functions of the optimizers share: element types, and the values that change from step to
+// step.
 #pragma once
 
 #include "ops/cpu_dispatch.h"
 #include "ops/name_hash.h"
-#include "ops/optimizer.h"
 #include "ops/optimizer_kernels.h"
+#include "ops/optimizer_slices.h"
 
 namespace plimsoll {
-
-// The slice in an output; nullptr where the output is absent. `block`: elements of the weight to a value of
-// it.
-template <class T>
-T* updated_slice(const CpuBinding& b, size_t output, int64_t block = 1) {
-  if (!b.op().has_output(output)) return nullptr;
-  const ElementRange range = updated_range(b.graph(), b.op());
-  return b.output<T>(output) + range_in(b.graph(), b.op(), b.op().outputs[output], range, block).first;
-}
-
-template <class T>
-const T* gradient_slice(const CpuBinding& b, size_t input = kGradientInput) {
-  const ElementRange range = updated_range(b.graph(), b.op(), input);
-  return b.input<T>(input) + range_in(b.graph(), b.op(), b.op().inputs[input], range).first;
-}
-
-// `norm`: the result of grad_norm; nullptr where nothing is clipped.
-inline double clip_factor(const double* norm) { return norm == nullptr ? 1.0 : norm[1]; }
 
 // make(P{}, G{}) for the types of what is updated (the master copy, output `master`, where there is one) and
 // of the gradient.
@@ -50,9 +32,6 @@ WeightUpdate<P, G> weight_update(const CpuBinding& b, size_t master) {
           .first_element = range.first,
           .threads = b.settings().threads};
 }
-
-// Times the learning rate, where the weight trains with another one.
-inline double rate_factor(const Op& op) { return op.attrs.contains("rate") ? op.attr_float("rate") : 1.0; }
 
 // A call of `kernel` with `args`, their step filled in from the step values and the norm.
 template <class Args>

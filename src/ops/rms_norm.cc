@@ -56,6 +56,7 @@ const OpRule rms_norm_rule{.kind = OpKind::rms_norm, .infer = infer, .gradient =
 const OpRule rms_norm_grad_rule{.kind = OpKind::rms_norm_grad,
                                 .infer = infer_grad,
                                 .scratch_bytes = scratch,
+                                .gpu_scratch_bytes = scratch,
                                 .reuse = {{0, 4}},
                                 .updates = true};
 

@@ -470,10 +470,14 @@ std::vector<Option> memory_options() {
 
 std::vector<Option> run_options() {
   return {
-      choice<DeviceChoice>(
-          "device", FIELD(device),
-          {{"auto", DeviceChoice::automatic}, {"cpu", DeviceChoice::cpu}, {"card", DeviceChoice::card}},
-          "where the run computes; card: a device with memory of its own, to plan for"),
+      choice<DeviceChoice>("device", FIELD(device),
+                           {{"auto", DeviceChoice::automatic},
+                            {"cpu", DeviceChoice::cpu},
+                            {"card", DeviceChoice::card},
+                            {"emulated", DeviceChoice::emulated}},
+                           "where the run computes; card: a device with memory of its own, to plan for; "
+                           "emulated: kernels for GPUs "
+                           "on a GPU that is emulated, for tests"),
       auto_integer("threads", FIELD(threads), {1, 4096}, "threads that compute; auto is one a core"),
       // Up to 2^53, which every JSON reader keeps exactly.
       experiment(integer("seed", FIELD(seed), {0, int64_t{1} << 53},

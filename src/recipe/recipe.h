@@ -36,7 +36,7 @@ enum class RowErrors : uint8_t { stop, skip };
 enum class MethodType : uint8_t { full, lora, qlora };
 enum class ScheduleName : uint8_t { cosine, linear, constant };
 enum class Rounding : uint8_t { nearest, stochastic };
-enum class DeviceChoice : uint8_t { automatic, cpu, card };
+enum class DeviceChoice : uint8_t { automatic, cpu, card, emulated };
 enum class RewardHead : uint8_t { score, value };
 enum class SaveFormat : uint8_t { automatic };
 

@@ -9,7 +9,9 @@
 #include "base/system_memory.h"
 #include "base/units.h"
 #include "cpu/threads.h"
+#include "ops/gpu_kernel.h"
 #include "recipe/effective.h"
+#include "runtime/emulated_device.h"
 #include "runtime/run_memory.h"
 #include "train/adapter_start.h"
 #include "train/identity.h"
@@ -38,6 +40,14 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
+// Throws UsageError, before any memory is asked for, where the device has no kernel for what the plan
+// computes.
+std::unique_ptr<Device> open_device(const Recipe& recipe, const Plan& plan, const CpuSettings& cpu) {
+  if (recipe.device != DeviceChoice::emulated) return std::make_unique<CpuDevice>(cpu);
+  for (const Graph& program : plan.programs) require_gpu_kernels(program);
+  return std::make_unique<EmulatedDevice>(cpu);
+}
+
 class TrainingRun {
  public:
   TrainingRun(const Recipe& recipe, const TrainOptions& options, RunFolder& folder, const CpuSettings& cpu,
@@ -54,17 +64,17 @@ class TrainingRun {
         goal_(recipe.save.best.value_or(std::string(kLossGoal))),
         guard_(recipe.stop.loss),
         patience_(recipe.stop),
-        device_(cpu),
-        memory_(device_, plan_.layout, output_),
+        device_(open_device(recipe, plan_, cpu)),
+        memory_(*device_, plan_.layout, output_),
         state_(plan_.layout, memory_.arenas()),
         profile_(options.profile ? std::make_unique<Profile>(plan_) : nullptr),
-        place_{plan_, device_, memory_, options.poison, profile_ ? &profile_->recorder() : nullptr},
+        place_{plan_, *device_, memory_, options.poison, profile_ ? &profile_->recorder() : nullptr},
         optimizer_step_(place_),
         references_(references_for(experiment_, data)),
         loader_(std::move(data.train->dataset), std::move(data.train->rows), std::move(data.train->encoder),
                 profile_ ? profile_->recorded(data.train->loader) : data.train->loader) {
     start_threads(cpu.threads);
-    current_.kernels = kernels_text(cpu);
+    current_.kernels = recipe.device == DeviceChoice::emulated ? emulated_kernels_text() : kernels_text(cpu);
     current_.micro_batch = plan_.variant.micro_batch;
     current_.micro_tokens = plan_.variant.micro_tokens;
     current_.loss_chunk = plan_.variant.loss_chunk;
@@ -380,7 +390,7 @@ class TrainingRun {
   std::string goal_;  // what the best evaluation is found by
   LossGuard guard_;
   PatienceGuard patience_;
-  CpuDevice device_;
+  std::unique_ptr<Device> device_;
   RunMemory memory_;
   PersistentState state_;
   std::unique_ptr<Profile> profile_;  // before those whose time it keeps

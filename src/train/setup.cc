@@ -495,6 +495,7 @@ PlanRequest plan_request(const Recipe& recipe, const PlannedMachine& machine, co
   request.device = describe_cpu(machine.isa, machine.threads);
   request.device.reaches_host = !request.own_memory;
   if (request.own_memory) request.device.kind = "card";
+  if (recipe.device == DeviceChoice::emulated) request.device = as_emulated(request.device);
   request.device.rates =
       machine.rates ? *machine.rates : calibrated_or_shipped(machine, request.device.rates);
   request.host = host_needs(recipe, request.experiment, machine, data);

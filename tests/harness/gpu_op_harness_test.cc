@@ -22,16 +22,9 @@ using ::testing::IsEmpty;
 
 constexpr std::array kOrders = {Order::forward, Order::reverse, Order::shuffled};
 
-DeviceDescription emulated_card() {
-  DeviceDescription device;
-  device.kind = "emulated";
-  device.backend = Backend::gpu;
-  return device;
-}
-
 OpRun run_emulated(const Graph& graph, const std::vector<Values>& values, Order order,
                    std::optional<Sharing> sharing = std::nullopt) {
-  const DeviceDescription device = emulated_card();
+  const DeviceDescription device = as_emulated(reference_description());
   gpu::Stream stream;
   gpu::emulated::settings() = {order, 7, static_cast<size_t>(device.card.shared_bytes_per_block)};
   return run_ops(
@@ -159,8 +152,10 @@ TEST(GpuOpHarnessCoverage, every_kernel_has_a_case) {
 
 // Kernels that do what the CPU's do, operation by operation, give their bits.
 TEST(GpuOpHarnessBits, kernels_without_sums_give_the_bits_of_the_cpu) {
-  static const std::set<OpKind> kSame = {OpKind::add, OpKind::scale, OpKind::gather_rows,
-                                         OpKind::scatter_rows};
+  static const std::set<OpKind> kSame = {OpKind::add,          OpKind::scale,       OpKind::gather_rows,
+                                         OpKind::scatter_rows, OpKind::embedding,   OpKind::embedding_dw,
+                                         OpKind::swiglu,       OpKind::swiglu_grad, OpKind::rope_table,
+                                         OpKind::rope,         OpKind::dropout,     OpKind::adamw};
   std::set<OpKind> compared;
   for (const OpCase& c : gpu_cases()) {
     for (const DType dtype : c.dtypes) {

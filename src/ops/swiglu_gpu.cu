@@ -1,0 +1,66 @@
+#include "ops/gpu_dispatch.h"
+
+namespace plimsoll {
+namespace {
+
+constexpr unsigned kThreads = 256;
+constexpr int64_t kPerBlock = int64_t{kThreads} * gpu::kEight;
+
+// The output may be an input.
+template <class T>
+__global__ void __launch_bounds__(kThreads) swiglu(const T* gate, const T* up, T* s, int64_t count) {
+  const gpu::OwnEight own(count);
+  if (own.count == 0) return;
+  float g[gpu::kEight], u[gpu::kEight];
+  gpu::load8(g, gate + own.at, own.count, own.whole());
+  gpu::load8(u, up + own.at, own.count, own.whole());
+  PL_UNROLL
+  for (int i = 0; i < gpu::kEight; ++i) g[i] = g[i] * gpu::sigmoid(g[i]) * u[i];
+  gpu::store8(s + own.at, g, own.count, own.whole());
+}
+
+// d_up = d_s * silu(gate); d_gate = d_s * up * sigmoid * (1 + gate * (1 - sigmoid)). Outputs may be inputs.
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    swiglu_grad(const T* gate, const T* up, const T* d_s, T* d_gate, T* d_up, int64_t count) {
+  const gpu::OwnEight own(count);
+  if (own.count == 0) return;
+  float g[gpu::kEight], u[gpu::kEight], d[gpu::kEight];
+  gpu::load8(g, gate + own.at, own.count, own.whole());
+  gpu::load8(u, up + own.at, own.count, own.whole());
+  gpu::load8(d, d_s + own.at, own.count, own.whole());
+  PL_UNROLL
+  for (int i = 0; i < gpu::kEight; ++i) {
+    const float sigmoid = gpu::sigmoid(g[i]);
+    const float d_value = d[i] * g[i] * sigmoid;
+    g[i] = d[i] * u[i] * sigmoid * gpu::fma(g[i], 1.0F - sigmoid, 1.0F);
+    u[i] = d_value;
+  }
+  gpu::store8(d_up + own.at, u, own.count, own.whole());
+  gpu::store8(d_gate + own.at, g, own.count, own.whole());
+}
+
+}  // namespace
+
+BoundCall bind_gpu_swiglu(const GpuBinding& b) {
+  return with_gpu_type(b, b.input_tensor(0).dtype, [&](auto zero) -> BoundCall {
+    using T = decltype(zero);
+    return [&stream = b.stream(), gate = b.input<T>(0), up = b.input<T>(1), s = b.output<T>(0),
+            count = b.input_tensor(0).shape.elements()] {
+      gpu::launch(stream, {gpu::blocks_of(count, kPerBlock)}, {kThreads}, swiglu<T>, gate, up, s, count);
+    };
+  });
+}
+
+BoundCall bind_gpu_swiglu_grad(const GpuBinding& b) {
+  return with_gpu_type(b, b.input_tensor(0).dtype, [&](auto zero) -> BoundCall {
+    using T = decltype(zero);
+    return [&stream = b.stream(), gate = b.input<T>(0), up = b.input<T>(1), d_s = b.input<T>(2),
+            d_gate = b.output<T>(0), d_up = b.output<T>(1), count = b.input_tensor(0).shape.elements()] {
+      gpu::launch(stream, {gpu::blocks_of(count, kPerBlock)}, {kThreads}, swiglu_grad<T>, gate, up, d_s,
+                  d_gate, d_up, count);
+    };
+  });
+}
+
+}  // namespace plimsoll

@@ -6,6 +6,9 @@ set(PLIMSOLL_NVCC_ARCHITECTURES 75 120 CACHE STRING "compute capabilities that n
 set(PLIMSOLL_NVCC_FLAGS -std=c++20 -O2 -fmad=false --expt-relaxed-constexpr -Werror=all-warnings
     -Xcompiler=-Wall,-Wextra,-Werror "-I${CMAKE_SOURCE_DIR}/src")
 
+# Every load and store becomes a call (src/gpu/emulator_check.h). Without the last two g++ takes vectors apart.
+set(PLIMSOLL_CHECKED_FLAGS -O1 -fsanitize=thread --param=tsan-instrument-func-entry-exit=0 -fno-tree-vectorize -fno-tree-sra)
+
 # plimsoll_emulated(TARGET KERNELS a_gpu.cu ... [SOURCES ...] [OPTIONS ...]): a library of kernels as C++, and of what
 # finds them.
 function(plimsoll_emulated target)

@@ -84,7 +84,7 @@ Listener& listener() {
 
 void poison(void* at, size_t bytes) {
   std::memset(at, kFill, bytes);
-  if (listener().writes != nullptr) listener().writes(at, bytes);
+  tell(at, bytes, true);
 }
 
 void Block::resize(const Extent& block_size) {

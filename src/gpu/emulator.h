@@ -165,10 +165,15 @@ void run_grid(const Extent& grid, const Extent& size, const std::function<void()
 struct Listener {
   void (*grid_begins)() = nullptr;
   void (*block_ends)(const Block&) = nullptr;
-  void (*writes)(void* at, size_t bytes) = nullptr;
+  // What an instruction of the card touches.
+  void (*touches)(const void* at, size_t bytes, bool write) = nullptr;
 };
 Listener& listener();
 
+// To be said of what the emulator reads or writes in a kernel's stead.
+inline void tell(const void* at, size_t bytes, bool write) {
+  if (listener().touches != nullptr) listener().touches(at, bytes, write);
+}
 // NaN, as memory that nobody wrote to.
 void poison(void* at, size_t bytes);
 

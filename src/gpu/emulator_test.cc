@@ -1,5 +1,5 @@
-// What the emulated card notices, and that its instructions do what the PTX manual says. Kernels here are C++ like any
-// other; lambdas stand for them.
+// What the emulated card notices, and that its instructions do what the PTX manual says. Kernels here are C++
+// like any other; lambdas stand for them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -122,13 +122,15 @@ void misses_what_it_needs() { require(threadIdx.x != 5, "a row is out of range")
 TEST_F(Emulator, names_what_a_kernel_does_wrong_and_where) {
   EXPECT_THAT(fault_of(half_reach_the_barrier), HasSubstr("others wait at a barrier"));
   EXPECT_THAT(fault_of(different_barriers), HasSubstr("different barriers"));
-  EXPECT_THAT(fault_of(half_a_warp_shuffles), AllOf(HasSubstr("no thread can go on"), HasSubstr("emulator_test.cc:")));
+  EXPECT_THAT(fault_of(half_a_warp_shuffles),
+              AllOf(HasSubstr("no thread can go on"), HasSubstr("emulator_test.cc:")));
   EXPECT_THAT(fault_of(reads_outside_the_mask), HasSubstr("a shuffle reads a lane outside its mask"));
   EXPECT_THAT(fault_of(writes_behind_an_array), HasSubstr("shared memory was written"));
   EXPECT_THAT(fault_of(asks_for_too_much), HasSubstr("more shared memory than a block has: 102400 bytes"));
   alignas(16) const std::array<float, 4> values = {1, 2, 3, 4};
   EXPECT_THAT(fault_of(ends_with_a_copy, values.data()), HasSubstr("copies that nobody waited for"));
-  EXPECT_THAT(fault_of(misses_what_it_needs), AllOf(HasSubstr("a row is out of range"), HasSubstr("thread 5")));
+  EXPECT_THAT(fault_of(misses_what_it_needs),
+              AllOf(HasSubstr("a row is out of range"), HasSubstr("thread 5")));
   // And goes on with the next kernel.
   std::vector<int> out(kThreads, -1);
   launch(stream_, {1}, {kThreads}, number, out.data());
@@ -160,7 +162,8 @@ TEST_F(Emulator, a_copy_lands_when_it_is_waited_for_and_is_nan_before) {
   EXPECT_EQ(late, std::vector<float>(kThreads, 3.0F));
 }
 
-// One 16x8x16 product of a warp, its operands loaded by ldmatrix: a [16, 16], b [8, 16] row by row, c [16, 8].
+// One 16x8x16 product of a warp, its operands loaded by ldmatrix: a [16, 16], b [8, 16] row by row, c [16,
+// 8].
 void multiply(const bf16* a, const bf16* b, float* c) {
   PL_SHARED(Pack<bf16>, left, 16 * 2);
   PL_SHARED(Pack<bf16>, right, 8 * 2);
@@ -204,7 +207,8 @@ TEST(Dialect, rounds_to_nearest_even_and_keeps_what_is_no_number) {
 }
 
 TEST(Dialect, exponentials_are_right_to_a_few_bits) {
-  for (float x = -86; x < 88; x += 0.37F) EXPECT_NEAR(exp(x) / std::exp(static_cast<double>(x)), 1.0, 3e-7) << x;
+  for (float x = -86; x < 88; x += 0.37F)
+    EXPECT_NEAR(exp(x) / std::exp(static_cast<double>(x)), 1.0, 3e-7) << x;
   EXPECT_TRUE(std::isnan(exp(std::nanf(""))));
   EXPECT_TRUE(std::isinf(exp(1000.0F)));
   EXPECT_GT(exp(-1000.0F), 0.0F);

@@ -116,6 +116,7 @@ void mma_16816(Place place, float (*value)(uint16_t), float (&c)[4], const uint3
 
 void load_matrix_x4(Place place, bool transposed, uint32_t (&to)[4], const void* row) {
   if (!is_aligned(row)) block->fail("ldmatrix: a row is not aligned to 16 bytes", place);
+  tell(row, sizeof(Line), false);
   const Line sent = *static_cast<const Line*>(row);
   const std::byte* got = block->meet(kAllLanes, &sent, sizeof sent, place,
                                      [transposed](Meeting& m) { deal_matrices(m, transposed); });
@@ -139,6 +140,8 @@ void wait_copies(int groups_left) {
       copies[kept++] = copy;
       continue;
     }
+    if (copy.live) tell(copy.from, sizeof(Line), false);
+    tell(copy.to, sizeof(Line), true);
     *static_cast<Line*>(copy.to) = copy.live ? *static_cast<const Line*>(copy.from) : Line{};
   }
   copies.resize(kept);

@@ -3,16 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <array>
 #include <set>
 
-#include "gpu/emulator.h"
 #include "graph/op_kind.h"
+#include "harness/gpu_harness.h"
 #include "harness/gradient_probe.h"
-#include "harness/op_harness.h"
 #include "harness/reference.h"
-#include "ops/gpu_kernel.h"
 
 namespace plimsoll::harness {
 namespace {
@@ -21,32 +18,6 @@ using gpu::emulated::Order;
 using ::testing::IsEmpty;
 
 constexpr std::array kOrders = {Order::forward, Order::reverse, Order::shuffled};
-
-OpRun run_emulated(const Graph& graph, const std::vector<Values>& values, Order order,
-                   std::optional<Sharing> sharing = std::nullopt) {
-  const DeviceDescription device = as_emulated(reference_description());
-  gpu::Stream stream;
-  gpu::emulated::settings() = {order, 7, static_cast<size_t>(device.card.shared_bytes_per_block)};
-  return run_ops(
-      graph, values, device,
-      [&](const Graph& planned, const Op& op, const AddressOf& address) {
-        bind_gpu(GpuBinding(planned, op, device.card, stream, address))();
-      },
-      sharing);
-}
-
-bool has_kernels(const Graph& graph) {
-  return std::all_of(graph.ops().begin(), graph.ops().end(),
-                     [](const Op& op) { return has_gpu_kernel(op.kind); });
-}
-
-// Cases all of whose ops have kernels.
-std::vector<OpCase> gpu_cases() {
-  std::vector<OpCase> cases;
-  for (const OpCase& c : all_cases())
-    if (has_kernels(make_graph(c, c.dtypes.front()))) cases.push_back(c);
-  return cases;
-}
 
 class GpuOpHarness : public ::testing::TestWithParam<OpCase> {};
 
@@ -82,7 +53,7 @@ TEST_P(GpuOpHarness, the_gradient_is_that_of_finite_differences) {
   const Graph forward = make_graph(c, DType::f32);
   if (rule_of(forward.ops().back().kind).gradient == nullptr) return;
   const GradientProbe probe = probe_gradient(forward);
-  if (!has_kernels(probe.graph)) return;
+  if (!has_gpu_kernels(probe.graph)) return;
   for (const double first_micro_step : {1.0, 0.0}) {
     c.step[StepValue::first_micro_step] = first_micro_step;
     const std::vector<Values> values = make_values(probe.graph, c);

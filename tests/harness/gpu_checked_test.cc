@@ -1,0 +1,68 @@
+// Kernels for GPUs with every load and store watched (gpu/emulator_check.h): what no comparison of results
+// shows.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "gpu/emulator_check.h"
+#include "gpu/stream.h"
+#include "harness/gpu_harness.h"
+
+namespace plimsoll::harness {
+namespace {
+
+using gpu::emulated::Region;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+// Guards lie around every tensor.
+constexpr size_t kGuard = 64;
+
+Region whole_arena(const Graph& graph, const AddressOf& address) {
+  const std::byte* begin = address(0);
+  const std::byte* end = begin;
+  for (size_t i = 0; i < graph.tensors().size(); ++i) {
+    const std::byte* at = address(static_cast<TensorId>(i));
+    begin = std::min(begin, at);
+    end = std::max(end, at + graph.tensors()[i].bytes());
+  }
+  return {begin - kGuard, static_cast<size_t>(end - begin) + 2 * kGuard, false, false, false, "the arena"};
+}
+
+// An op's operands. Outputs hold values before where the op updates them.
+std::vector<Region> operands(const Graph& graph, const Op& op, const AddressOf& address) {
+  std::vector<Region> regions = {whole_arena(graph, address)};
+  const auto add = [&](TensorId id, bool writable, bool initial) {
+    const Tensor& tensor = graph.tensor(id);
+    regions.push_back(
+        {address(id), static_cast<size_t>(tensor.bytes()), true, writable, initial, tensor.name});
+  };
+  for (const TensorId id : op.inputs)
+    if (id != kNoTensor) add(id, false, true);
+  for (const TensorId id : op.outputs)
+    if (id != kNoTensor) add(id, true, is_persistent(graph.tensor(id).role));
+  if (op.scratch != kNoTensor) add(op.scratch, true, false);
+  return regions;
+}
+
+class GpuChecked : public ::testing::TestWithParam<OpCase> {};
+
+TEST_P(GpuChecked, kernels_touch_their_operands_and_nothing_races) {
+  for (const DType dtype : GetParam().dtypes) {
+    const Graph graph = make_graph(GetParam(), dtype);
+    run_emulated(graph, make_values(graph, GetParam()), gpu::emulated::Order::forward, std::nullopt,
+                 [&](const Graph& planned, const Op& op, const AddressOf& address, const BoundCall& call) {
+                   gpu::emulated::watch(operands(planned, op, address));
+                   call();
+                   EXPECT_THAT(gpu::emulated::findings(), IsEmpty()) << print_op(planned, op);
+                 });
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, GpuChecked, ::testing::ValuesIn(gpu_cases()),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace plimsoll::harness

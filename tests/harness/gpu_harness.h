@@ -1,0 +1,25 @@
+// Cases on the emulated card.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "gpu/emulator.h"
+#include "harness/op_harness.h"
+#include "ops/gpu_kernel.h"
+
+namespace plimsoll::harness {
+
+// Whether all ops of the graph have kernels for GPUs.
+bool has_gpu_kernels(const Graph& graph);
+// Cases all of whose ops have them.
+std::vector<OpCase> gpu_cases();
+
+// `around`, where given, runs each op's call.
+OpRun run_emulated(
+    const Graph& graph, const std::vector<Values>& values, gpu::emulated::Order order,
+    std::optional<Sharing> sharing = std::nullopt,
+    const std::function<void(const Graph&, const Op&, const AddressOf&, const BoundCall&)>& around = {});
+
+}  // namespace plimsoll::harness

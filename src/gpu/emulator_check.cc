@@ -223,8 +223,9 @@ std::vector<std::string> findings() { return checker().lines; }
   }
 extern "C" {
 PL_ATOMICS(8, unsigned char)
-PL_ATOMICS(32, unsigned) PL_ATOMICS(64, unsigned long) PL_HOOKS(1) PL_HOOKS(2) PL_HOOKS(4) PL_HOOKS(8)
-    PL_HOOKS(16) void __tsan_read_range(void* at, size_t bytes) {
+PL_ATOMICS(32, unsigned)
+PL_ATOMICS(64, unsigned long)
+PL_HOOKS(1) PL_HOOKS(2) PL_HOOKS(4) PL_HOOKS(8) PL_HOOKS(16) void __tsan_read_range(void* at, size_t bytes) {
   PL_ACCESS(bytes, false, false);
 }
 void __tsan_write_range(void* at, size_t bytes) { PL_ACCESS(bytes, true, false); }

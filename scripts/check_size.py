@@ -29,7 +29,7 @@ def is_test(name):
 
 def folder_of(name):
     """The folder whose budget counts a file: kernels for GPUs lie beside their rules and have one of their own."""
-    return "ops_gpu" if name.endswith("_gpu.cu") else pathlib.PurePath(name).parts[1]
+    return "ops_gpu" if re.search(r"_gpu\.cu$|/ops/gpu_\w+\.(cc|h)$", name) else pathlib.PurePath(name).parts[1]
 
 
 def sources(root):

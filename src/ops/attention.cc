@@ -198,6 +198,13 @@ int64_t scratch_grad(const Graph& g, const Op& op, const DeviceDescription& devi
   return attention_backward_scratch_bytes(shape, device.threads) + attention_bias_sums_bytes(shape);
 }
 
+// On GPUs: sum(d_o * o) of each row and head, and the gradient of a bias over the distances.
+int64_t gpu_scratch_grad(const Graph& g, const Op& op, const DeviceDescription&) {
+  const AttentionShape shape = attention_shape(g, op);
+  const int64_t distances = shape.bias_trains ? attention_distances(shape) : 0;
+  return shape.heads * (input_tensor(g, op, 0).shape[0] + distances) * int64_t{sizeof(float)};
+}
+
 Cost cost(const Graph& g, const Op& op) { return attention_cost(g, op, 2.0); }
 Cost cost_grad(const Graph& g, const Op& op) { return attention_cost(g, op, 5.0); }
 template <Cost (*Costs)(const Graph&, const Op&)>
@@ -231,6 +238,7 @@ const OpRule attention_grad_rule{.kind = OpKind::attention_grad,
                                  .cost = cost_grad,
                                  .work = work<cost_grad>,
                                  .scratch_bytes = scratch_grad,
+                                 .gpu_scratch_bytes = gpu_scratch_grad,
                                  .updates = true};
 const OpRule attention_cached_rule{.kind = OpKind::attention_cached,
                                    .infer = infer_cached,

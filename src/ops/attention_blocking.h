@@ -70,8 +70,7 @@ static inline constexpr int64_t attention_backward_part_floats(const AttentionSh
 // the last distance the registers of a block of keys still read.
 static inline constexpr int64_t attention_distance_floats(const AttentionShape& s) {
   if (s.buckets == 0) return 0;
-  const int64_t distances = s.causal ? s.length : 2 * s.length - 1;
-  return (distances + kAttentionKeyBlock + 15) / 16 * 16;
+  return (attention_distances(s) + kAttentionKeyBlock + 15) / 16 * 16;
 }
 // The bucket of every distance, and the bias of every head over them.
 static inline constexpr int64_t attention_bias_floats(const AttentionShape& s) {

@@ -31,7 +31,7 @@ inline BiasVectors bias_vectors(const AttentionShape& shape, float* scratch) {
 template <class T>
 inline void make_bias(const AttentionShape& shape, const T* table, const BiasVectors& bias) {
   if (bias.values == nullptr) return;
-  const int64_t distances = (shape.causal ? shape.length : 2 * shape.length - 1);
+  const int64_t distances = attention_distances(shape);
 #pragma omp for schedule(static)
   for (int64_t i = 0; i < bias.stride; ++i)
     bias.buckets[i] = i < distances ? static_cast<int32_t>(attention_bucket(shape, i - bias.here)) : 0;

@@ -15,6 +15,11 @@ struct AttentionShape {
   bool bias_trains = false;  // the backward makes the gradient of the bias
 };
 
+// From a query to a key of its sequence, of those that it may see.
+static constexpr int64_t attention_distances(const AttentionShape& shape) {
+  return shape.causal ? shape.length : 2 * shape.length - 1;
+}
+
 int64_t attention_forward_scratch_bytes(const AttentionShape& shape, int threads);
 int64_t attention_backward_scratch_bytes(const AttentionShape& shape, int threads);
 

@@ -115,6 +115,23 @@ std::string cached(const std::string& attributes, const std::string& operands = 
 }
 const std::map<StepValue, double> kCachedStep = {{StepValue::live_tokens, 3}, {StepValue::kv_length, 5}};
 
+// Sequences longer than the tiles that kernels for GPUs take at a time, with heads that fill no tile; forward
+// and backward.
+OpCase of_several_tiles(const std::string& name, int64_t head_dim, const std::string& attributes) {
+  const std::string q = "%[80," + std::to_string(2 * head_dim) + "]";
+  const std::string k = "%[80," + std::to_string(head_dim) + "]";
+  const std::string form = "{head_dim=" + std::to_string(head_dim) + ", length=70, " + attributes + "} @a ";
+  return {.name = "attention_grad_of_several_tiles" + name,
+          .body = "tensor q " + q + " input\ntensor k " + k + " input\ntensor v " + k +
+                  " input\ntensor d_o " + q + " input\ntensor starts i32[4] input\n" + "o " + q +
+                  ", lse f32[80,2] = attention(q, k, v, starts, step) " + form + "forward\n" + "d_q " + q +
+                  ", d_k " + k + ", d_v " + k + " = attention_grad(q, k, v, o, lse, d_o, starts, step) " +
+                  form + "backward\n",
+          .given = {{"starts", {0, 70, 77, 77}}},
+          .step = kStep,
+          .slack = 12};
+}
+
 [[maybe_unused]] const bool kRegistered = [] {
   register_cases(both_ways("", kPlain));
   register_cases(both_ways("_with_window", kWindow));
@@ -129,6 +146,8 @@ const std::map<StepValue, double> kCachedStep = {{StepValue::live_tokens, 3}, {S
   // No query for the second sequence's keys, no key for the third's queries.
   register_cases(over_other_keys("_over_keys_without_queries_and_the_other_way_round", kCross, {0, 4, 4, 12},
                                  {0, 3, 7, 7}, 3));
+  register_cases({of_several_tiles("", 72, "window=0"), of_several_tiles("_in_a_window", 48, "window=40"),
+                  of_several_tiles("_of_both_sides", 72, "causal=0, window=0")});
   return register_cases({
       {.name = "attention_grad_with_frozen_bias",
        .body = backward(kBias, Table::frozen),

@@ -50,5 +50,7 @@ BoundCall bind_gpu(const GpuBinding& binding);
 
 // What a bind function throws for what its kernel does not do.
 [[noreturn]] void refuse_on_gpu(const GpuBinding& binding, const std::string& why);
+// For kernels that multiply values of `dtype` by tensor cores: refuses those that the card's do not take.
+void require_tensor_cores(const GpuBinding& binding, DType dtype);
 
 }  // namespace plimsoll

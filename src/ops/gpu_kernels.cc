@@ -42,4 +42,13 @@ void refuse_on_gpu(const GpuBinding& binding, const std::string& why) {
                    print_op(binding.graph(), binding.op()) + "); choose device: cpu (--device cpu)");
 }
 
+void require_tensor_cores(const GpuBinding& binding, DType dtype) {
+  constexpr int kFirstWithBf16 = 80;
+  if (dtype == DType::bf16 && binding.card().compute_capability < kFirstWithBf16)
+    refuse_on_gpu(binding, "products of bf16 on a card of compute capability " +
+                               std::to_string(binding.card().compute_capability / 10) + "." +
+                               std::to_string(binding.card().compute_capability % 10) +
+                               ", where they begin with 8.0");
+}
+
 }  // namespace plimsoll

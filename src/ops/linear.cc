@@ -123,7 +123,10 @@ const OpRule linear_dw_rule{.kind = OpKind::linear_dw,
                             .work = work_dw,
                             .scratch_bytes = scratch<linear_dw_product>,
                             .updates = true};
-const OpRule bias_grad_rule{
-    .kind = OpKind::bias_grad, .infer = infer_bias, .scratch_bytes = bias_scratch, .updates = true};
+const OpRule bias_grad_rule{.kind = OpKind::bias_grad,
+                            .infer = infer_bias,
+                            .scratch_bytes = bias_scratch,
+                            .gpu_scratch_bytes = bias_scratch,
+                            .updates = true};
 
 }  // namespace plimsoll

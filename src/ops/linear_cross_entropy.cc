@@ -40,6 +40,7 @@ const OpRule linear_cross_entropy_rule{.kind = OpKind::linear_cross_entropy,
                                        .cost = head_cost,
                                        .work = head_work,
                                        .scratch_bytes = head_scratch,
+                                       .gpu_scratch_bytes = head_gpu_scratch,
                                        .chunked = true,
                                        .gradient_replaces = true};
 const OpRule linear_cross_entropy_grad_rule{.kind = OpKind::linear_cross_entropy_grad,
@@ -47,6 +48,7 @@ const OpRule linear_cross_entropy_grad_rule{.kind = OpKind::linear_cross_entropy
                                             .cost = head_cost,
                                             .work = head_work,
                                             .scratch_bytes = head_scratch,
+                                            .gpu_scratch_bytes = head_gpu_scratch,
                                             .updates = true,
                                             .chunked = true};
 

@@ -139,6 +139,10 @@ int64_t head_scratch(const Graph& g, const Op& op, const DeviceDescription& devi
   return cross_entropy_layout(g, op).matmul + matmul;
 }
 
+int64_t head_gpu_scratch(const Graph& g, const Op& op, const DeviceDescription&) {
+  return cross_entropy_layout(g, op).matmul + int64_t{sizeof(int32_t)};
+}
+
 // The softmax reads the logits twice and writes them once.
 Work head_work(const Graph& g, const Op& op) {
   const CrossEntropyProducts products = cross_entropy_products(g, op);

@@ -43,7 +43,7 @@ struct CrossEntropyLayout {
   int64_t d_x = 0;     // [chunk, H], where wanted
   int64_t t = 0;       // [chunk, r] of an adapter, gathered
   int64_t d_t = 0;     // [chunk, r], where wanted
-  int64_t matmul = 0;  // workspace of the products, which is the rest
+  int64_t matmul = 0;  // workspace of the products, which is the rest; on GPUs the number of rows, i32
 };
 
 CrossEntropyLayout cross_entropy_layout(const Graph& graph, const Op& op);
@@ -62,5 +62,6 @@ HeadGradient begin_head_gradient(GradientContext& context, const Op& forward, Op
 Cost head_cost(const Graph& graph, const Op& op);
 Work head_work(const Graph& graph, const Op& op);
 int64_t head_scratch(const Graph& graph, const Op& op, const DeviceDescription& device);
+int64_t head_gpu_scratch(const Graph& graph, const Op& op, const DeviceDescription& device);
 
 }  // namespace plimsoll

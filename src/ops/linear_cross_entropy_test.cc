@@ -26,6 +26,26 @@ std::string with_gradients(int accumulate) {
          std::to_string(accumulate) + ", chunk=3} @h backward\n";
 }
 
+// More rows, tokens and values than the tiles that kernels for GPUs take at a time.
+OpCase of_several_tiles() {
+  constexpr int64_t kRows = 80, kVocab = 140, kHidden = 72;
+  Values labels(kRows), weight(kVocab * kHidden);
+  for (size_t i = 0; i < labels.size(); ++i)
+    labels[i] = i % 9 == 4 ? -100 : static_cast<double>(i * 37 % kVocab);
+  for (size_t i = 0; i < weight.size(); ++i) weight[i] = static_cast<double>(i * 101 % 97) / 97 - 0.5;
+  return {.name = "cross_entropy_grad_of_several_tiles",
+          .body =
+              "tensor x %[80,72] input\n"
+              "tensor w %[140,72] trainable\n"
+              "tensor labels i32[80] input\n"
+              "tensor loss f64[2] metric\n"
+              "tensor g %[140,72] gradient\n"
+              "loss, d_x %[80,72], g = linear_cross_entropy_grad(x, w, labels, step) {accumulate=0, "
+              "chunk=66} @h backward\n",
+          .given = {{"labels", labels}, {"w", weight}},
+          .slack = 8};
+}
+
 // With an adapter of rank 3.
 const char* const kAdapter =
     "tensor t %[10,3] input\n"
@@ -36,6 +56,7 @@ const char* const kAdapter =
 constexpr double kSlack = 8;
 
 [[maybe_unused]] const bool kRegistered = register_cases({
+    of_several_tiles(),
     {.name = "cross_entropy_overwrites", .body = kForward, .given = {{"labels", kLabels}}, .slack = kSlack},
     {.name = "cross_entropy_adds",
      .body = kForward,

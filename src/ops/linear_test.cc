@@ -45,6 +45,19 @@ namespace {
              "g = linear_dw(x, d_y, step) {accumulate=0, scale=2.0} @l backward\n",
      .step = {{StepValue::first_micro_step, 0}},
      .slack = 2},
+    // More than the tiles that kernels for GPUs take at a time.
+    {.name = "linear_dx_of_several_tiles",
+     .body = "tensor d_y %[130,72] input\n"
+             "tensor w %[72,136] trainable\n"
+             "tensor p %[130,136] input\n"
+             "d_x %[130,136] = linear_dx(d_y, w, p, step) {scale=2.0} @l backward\n",
+     .slack = 2},
+    {.name = "linear_dw_of_several_tiles",
+     .body = "tensor x %[130,136] input\n"
+             "tensor d_y %[130,72] input\n"
+             "tensor g %[72,136] gradient\n"
+             "g = linear_dw(x, d_y, step) {accumulate=1, scale=2.0} @l backward\n",
+     .slack = 2},
     {.name = "bias_grad_overwrites",
      .body = "tensor d_y %[130,19] input\n"
              "tensor g f32[19] gradient\n"

@@ -15,7 +15,9 @@ namespace plimsoll::harness {
 namespace {
 
 using gpu::emulated::Order;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::UnorderedElementsAre;
 
 constexpr std::array kOrders = {Order::forward, Order::reverse, Order::shuffled};
 
@@ -123,10 +125,10 @@ TEST(GpuOpHarnessCoverage, every_kernel_has_a_case) {
 
 // Kernels that do what the CPU's do, operation by operation, give their bits.
 TEST(GpuOpHarnessBits, kernels_without_sums_give_the_bits_of_the_cpu) {
-  static const std::set<OpKind> kSame = {OpKind::add,          OpKind::scale,       OpKind::gather_rows,
-                                         OpKind::scatter_rows, OpKind::embedding,   OpKind::embedding_dw,
-                                         OpKind::swiglu,       OpKind::swiglu_grad, OpKind::rope_table,
-                                         OpKind::rope,         OpKind::dropout,     OpKind::adamw};
+  static const std::set<OpKind> kSame = {
+      OpKind::add,          OpKind::scale,  OpKind::gather_rows,   OpKind::scatter_rows, OpKind::embedding,
+      OpKind::embedding_dw, OpKind::swiglu, OpKind::swiglu_grad,   OpKind::rope_table,   OpKind::rope,
+      OpKind::dropout,      OpKind::adamw,  OpKind::nf4_dequantize};
   std::set<OpKind> compared;
   for (const OpCase& c : gpu_cases()) {
     for (const DType dtype : c.dtypes) {
@@ -140,6 +142,28 @@ TEST(GpuOpHarnessBits, kernels_without_sums_give_the_bits_of_the_cpu) {
     }
   }
   EXPECT_EQ(compared, kSame);
+}
+
+TEST(GpuRefusals, products_of_bf16_are_refused_by_name_where_tensor_cores_do_not_take_them) {
+  CardFacts turing;
+  turing.compute_capability = 75;
+  gpu::Stream stream;
+  std::set<OpKind> refused;
+  for (const OpCase& c : gpu_cases()) {
+    if (std::find(c.dtypes.begin(), c.dtypes.end(), DType::bf16) == c.dtypes.end()) continue;
+    const Graph graph = make_graph(c, DType::bf16);
+    const Op& op = graph.ops().back();
+    try {
+      bind_gpu(GpuBinding(graph, op, turing, stream, [](TensorId) { return nullptr; }));
+    } catch (const UsageError& error) {
+      EXPECT_THAT(error.what(), HasSubstr("products of bf16 on a card of compute capability 7.5"));
+      EXPECT_THAT(error.what(), HasSubstr(to_string(op.kind)));
+      refused.insert(op.kind);
+    }
+  }
+  EXPECT_THAT(refused, UnorderedElementsAre(OpKind::linear, OpKind::linear_dx, OpKind::linear_dw,
+                                            OpKind::attention, OpKind::attention_grad,
+                                            OpKind::linear_cross_entropy, OpKind::linear_cross_entropy_grad));
 }
 
 }  // namespace

@@ -1,0 +1,205 @@
+// attention and attention_grad. By tensor cores where the tiles do what the op asks, plainly otherwise.
+#include <cmath>
+#include <string>
+
+#include "ops/attention_bias.h"
+#include "ops/attention_shape.h"
+#include "ops/gpu_attention_plain.h"
+#include "ops/gpu_attention_tiles.h"
+#include "ops/gpu_dispatch.h"
+#include "ops/name_hash.h"
+
+namespace plimsoll {
+namespace {
+
+// The bias's buckets by where they begin: attention_bucket() grows with the distance.
+template <class T>
+GpuBias<T> bias_of(const GpuBinding& b, const AttentionShape& shape, size_t table_input) {
+  GpuBias<T> bias{.table = b.input<T>(table_input), .causal = shape.causal};
+  if (bias.table == nullptr) return bias;
+  const int64_t side = shape.causal ? shape.buckets : shape.buckets / 2;
+  if (side > GpuBias<T>::kMostBuckets)
+    refuse_on_gpu(b, "a bias of more than " + std::to_string(GpuBias<T>::kMostBuckets) + " buckets a side");
+  bias.buckets = static_cast<int32_t>(side);
+  int64_t away = 0;
+  for (int64_t bucket = 0; bucket < side; ++bucket) {
+    while (away < shape.max_distance && attention_bucket(shape, -away) < bucket) ++away;
+    bias.borders[bucket] = static_cast<int32_t>(away);
+  }
+  return bias;
+}
+
+// `shift`: how many operands stand before those that only some attentions have.
+GpuAttentionDropout dropout_of(const GpuBinding& b, size_t shift) {
+  if (!b.op().attrs.contains("dropout")) return {};
+  const double p = b.op().attr_float("dropout");
+  return {.samples = b.input<int32_t>(7 + shift),
+          .positions = b.input<int32_t>(8 + shift),
+          .scope_hash = name_hash(".probabilities", name_hash(b.op().scope)),
+          .threshold = static_cast<uint32_t>(p * 4294967296.0),
+          .factor = static_cast<float>(1.0 / (1.0 - p))};
+}
+
+template <class T>
+GpuAttention<T> operands_of(const GpuBinding& b, size_t shift) {
+  const Op& op = b.op();
+  require_tensor_cores(b, b.input_tensor(0).dtype);
+  const AttentionShape shape = attention_shape(b.graph(), op);
+  if (shape.head_dim > kAttentionMostDims)
+    refuse_on_gpu(b, "attention heads of more than " + std::to_string(kAttentionMostDims) + " values");
+  const auto* starts = b.input<int32_t>(3 + shift);
+  const auto* key_starts = b.input<int32_t>(5 + shift);
+  return {.q = b.input<T>(0),
+          .k = b.input<T>(1),
+          .v = b.input<T>(2),
+          .queries = {starts, b.input_tensor(0).shape[0]},
+          .keys = {key_starts == nullptr ? starts : key_starts, b.input_tensor(1).shape[0]},
+          .step = b.input<double>(4 + shift),
+          .sequences = live_sequences_of(op.axis),
+          .heads = static_cast<int>(shape.heads),
+          .kv_heads = static_cast<int>(shape.kv_heads),
+          .head_dim = static_cast<int>(shape.head_dim),
+          .window = static_cast<int>(op.attr_int("window")),
+          .causal = shape.causal,
+          .scale = op.attrs.contains("scale") ? static_cast<float>(op.attr_float("scale"))
+                                              : 1.0F / std::sqrt(static_cast<float>(shape.head_dim)),
+          .bias = bias_of<T>(b, shape, 6 + shift),
+          .dropout = dropout_of(b, shift)};
+}
+
+// Planned sizes that grids follow from.
+struct Extents {
+  int64_t queries, keys;  // of the longest sequence
+  unsigned sequences, heads, kv_heads;
+
+  Extents(const GpuBinding& b, size_t shift)
+      : queries(b.op().attr_int("length")),
+        keys(b.op().attrs.contains("key_length") ? b.op().attr_int("key_length") : queries),
+        sequences(static_cast<unsigned>(b.input_tensor(3 + shift).shape[0] - 1)) {
+    const AttentionShape shape = attention_shape(b.graph(), b.op());
+    heads = static_cast<unsigned>(shape.heads);
+    kv_heads = static_cast<unsigned>(shape.kv_heads);
+  }
+  [[nodiscard]] gpu::Dim3 query_grid(int64_t rows) const {
+    return {gpu::blocks_of(queries, rows), heads, sequences};
+  }
+  [[nodiscard]] gpu::Dim3 key_grid(int64_t rows) const {
+    return {gpu::blocks_of(keys, rows), kv_heads, sequences};
+  }
+};
+
+template <class T>
+bool fits_tiles(const GpuAttention<T>& a) {
+  return sizeof(T) == 2 && a.head_dim <= 128 && a.head_dim % 8 == 0 && a.bias.table == nullptr &&
+         a.dropout.samples == nullptr;
+}
+
+template <class T>
+void clear_padding_of(gpu::Stream& stream, T* rows, int64_t width, const GpuSequences& where,
+                      const GpuAttention<T>& a) {
+  gpu::launch(stream, {static_cast<unsigned>(where.tokens)}, {kPaddingThreads}, clear_padding<T>, rows, width,
+              where, a.step, a.sequences);
+}
+
+template <class T>
+void launch_forward(gpu::Stream& stream, const GpuAttentionForward<T>& f, const Extents& extents) {
+  const GpuAttention<T>& a = f.a;
+  clear_padding_of(stream, f.o, int64_t{a.heads} * a.head_dim, a.queries, a);
+  gpu::launch(stream, {static_cast<unsigned>(a.queries.tokens)}, {kPaddingThreads}, clear_padding<float>,
+              f.lse, a.heads, a.queries, a.step, a.sequences);
+  if constexpr (sizeof(T) == 2) {
+    if (fits_tiles(a)) {
+      const auto kernel = a.head_dim <= 64 ? attention_tiles<T, 64> : attention_tiles<T, 128>;
+      return gpu::launch(stream, extents.query_grid(kAttentionTile), {kAttentionThreads}, kernel, f);
+    }
+  }
+  gpu::launch(stream, extents.query_grid(kAttentionWarps), {kAttentionWarps * 32}, attention_rows<T>, f);
+}
+
+template <class T>
+void launch_backward(gpu::Stream& stream, const GpuAttentionGrad<T>& g, const Extents& extents) {
+  const GpuAttention<T>& a = g.a;
+  const int64_t heads_of_rows = a.queries.tokens * a.heads;
+  gpu::launch(stream, {gpu::blocks_of(heads_of_rows, kAttentionWarps)}, {kAttentionWarps * 32},
+              attention_delta<T>, g.o, g.d_o, g.delta, heads_of_rows, a.head_dim);
+  clear_padding_of(stream, g.d_q, int64_t{a.heads} * a.head_dim, a.queries, a);
+  clear_padding_of(stream, g.d_k, int64_t{a.kv_heads} * a.head_dim, a.keys, a);
+  clear_padding_of(stream, g.d_v, int64_t{a.kv_heads} * a.head_dim, a.keys, a);
+  if constexpr (sizeof(T) == 2) {
+    if (fits_tiles(a)) {
+      const bool narrow = a.head_dim <= 64;
+      const auto of_keys = narrow ? attention_grad_key_tiles<T, 64> : attention_grad_key_tiles<T, 128>;
+      const auto of_queries = narrow ? attention_grad_query_tiles<T, 64> : attention_grad_query_tiles<T, 128>;
+      gpu::launch(stream, extents.key_grid(kAttentionTile), {kAttentionThreads}, of_keys, g);
+      return gpu::launch(stream, extents.query_grid(kAttentionTile), {kAttentionThreads}, of_queries, g);
+    }
+  }
+  gpu::launch(stream, extents.key_grid(kAttentionWarps), {kAttentionWarps * 32}, attention_grad_key_rows<T>,
+              g);
+  gpu::launch(stream, extents.query_grid(kAttentionWarps), {kAttentionWarps * 32},
+              attention_grad_query_rows<T>, g);
+}
+
+// The gradient of a bias that trains.
+template <class G>
+struct BiasGradient {
+  G* table = nullptr;  // null: it does not
+  unsigned buckets = 0;
+  int distances = 0;
+  float* sums = nullptr;  // [N, distances]
+  Accumulation accumulation;
+};
+
+template <class T, class G>
+void launch_bias_grad(gpu::Stream& stream, const GpuAttentionGrad<T>& g, const Extents& extents,
+                      const BiasGradient<G>& bias) {
+  if (bias.table == nullptr) return;
+  const auto longest = static_cast<int>(extents.queries);
+  gpu::launch(stream, {static_cast<unsigned>(bias.distances), extents.heads}, {32},
+              attention_grad_distances<T>, g, longest, bias.distances, bias.sums);
+  gpu::launch(stream, {bias.buckets}, {extents.heads}, attention_grad_table<T, G>, g.a, longest,
+              bias.distances, bias.sums, bias.accumulation, bias.table);
+}
+
+template <class T, class G>
+BoundCall make_grad(const GpuBinding& b) {
+  constexpr size_t kShift = 3;  // o, lse and d_o
+  const GpuAttentionGrad<T> g{.a = operands_of<T>(b, kShift),
+                              .o = b.input<T>(3),
+                              .lse = b.input<float>(4),
+                              .d_o = b.input<T>(5),
+                              .delta = reinterpret_cast<float*>(b.scratch()),
+                              .d_q = b.output<T>(0),
+                              .d_k = b.output<T>(1),
+                              .d_v = b.output<T>(2)};
+  BiasGradient<G> bias;
+  const AttentionShape shape = attention_shape(b.graph(), b.op());
+  if (shape.bias_trains)
+    bias = {.table = b.output<G>(3),
+            .buckets = static_cast<unsigned>(shape.buckets),
+            .distances = static_cast<int>(attention_distances(shape)),
+            .sums = g.delta + b.input_tensor(0).shape[0] * shape.heads,
+            .accumulation = Accumulation{b.op().attr_int("accumulate"), g.a.step}};
+  return [g, bias, extents = Extents(b, kShift), &stream = b.stream()] {
+    launch_backward(stream, g, extents);
+    launch_bias_grad(stream, g, extents, bias);
+  };
+}
+
+}  // namespace
+
+BoundCall bind_gpu_attention(const GpuBinding& b) {
+  return with_gpu_type(b, b.input_tensor(0).dtype, [&](auto zero) -> BoundCall {
+    using T = decltype(zero);
+    const GpuAttentionForward<T> f{operands_of<T>(b, 0), b.output<T>(0), b.output<float>(1)};
+    return [f, extents = Extents(b, 0), &stream = b.stream()] { launch_forward(stream, f, extents); };
+  });
+}
+
+BoundCall bind_gpu_attention_grad(const GpuBinding& b) {
+  const DType gradient = b.op().has_output(3) ? b.output_tensor(3).dtype : DType::f32;
+  return with_gpu_types(b, b.input_tensor(0).dtype, gradient,
+                        [&](auto t, auto g) -> BoundCall { return make_grad<decltype(t), decltype(g)>(b); });
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,138 @@
+// What the attention kernels on the GPU share: operands, sites, and which keys a query sees. Shapes and what
+// is computed: ops/attention_kernels.h.
+#pragma once
+
+#include <cstdint>
+
+#include "ops/gpu_step.h"
+#include "ops/philox.h"
+
+namespace plimsoll {
+
+// A bias over the distance to a key: a bucket begins at its border and ends at the next one.
+template <class T>
+struct GpuBias {
+  static constexpr int kMostBuckets = 64;  // of a side
+  const T* table = nullptr;                // [buckets, N]; null: there is no bias
+  int32_t borders[kMostBuckets] = {};
+  int32_t buckets = 0;  // of a side; without `causal` as many follow for keys behind the query
+  bool causal = true;
+
+  // `distance`: key - query.
+  [[nodiscard]] PL_DEV int bucket(int distance) const {
+    const int away = distance < 0 ? -distance : distance;
+    int at = 0;
+    while (at + 1 < buckets && borders[at + 1] <= away) ++at;
+    return !causal && distance > 0 ? buckets + at : at;
+  }
+};
+
+struct GpuAttentionDropout {
+  const int32_t* samples = nullptr;  // [T]; null: nothing is dropped
+  const int32_t* positions = nullptr;
+  uint64_t scope_hash = 0;
+  uint32_t threshold = 0;  // a probability whose bits are below is dropped
+  float factor = 1.0F;     // of those that are kept
+};
+
+// Where the sequences lie on an axis of tokens.
+struct GpuSequences {
+  const int32_t* starts = nullptr;
+  int64_t tokens = 0;  // planned rows
+};
+
+template <class T>
+struct GpuAttention {
+  const T* q;
+  const T* k;
+  const T* v;
+  GpuSequences queries, keys;
+  const double* step;
+  StepValue sequences;  // how many are live
+  int heads, kv_heads, head_dim, window;
+  bool causal;
+  float scale;
+  GpuBias<T> bias = {};
+  GpuAttentionDropout dropout = {};
+
+  [[nodiscard]] PL_DEV int live_sequences() const { return static_cast<int>(step_value(step, sequences)); }
+  [[nodiscard]] PL_DEV bool sees(int query, int key) const {
+    return !causal || (key <= query && (window == 0 || key > query - window));
+  }
+  // The first key that a query, or any behind it, sees; and the end of those that it, or any before it, does.
+  [[nodiscard]] PL_DEV int first_key(int query) const {
+    return causal && window > 0 && query >= window ? query - window + 1 : 0;
+  }
+  [[nodiscard]] PL_DEV int end_of_keys(int query, int keys_there) const {
+    return causal && query + 1 < keys_there ? query + 1 : keys_there;
+  }
+  // The same of the queries that see a key.
+  [[nodiscard]] PL_DEV int first_query(int key) const { return causal ? key : 0; }
+  [[nodiscard]] PL_DEV int end_of_queries(int key, int queries_there) const {
+    return causal && window > 0 && key + window < queries_there ? key + window : queries_there;
+  }
+  // What a logit gets beside its product.
+  [[nodiscard]] PL_DEV float bias_of(int head, int distance) const {
+    return bias.table == nullptr ? 0.0F : gpu::to_float(bias.table[bias.bucket(distance) * heads + head]);
+  }
+  // What a probability is multiplied by: 0, or 1 / (1 - p). `row`: the query's, of all.
+  [[nodiscard]] PL_DEV float kept(int64_t row, int head, int key) const {
+    if (dropout.samples == nullptr) return 1.0F;
+    const PhiloxStream stream =
+        philox_stream(step_seed(step), dropout.scope_hash, static_cast<uint32_t>(dropout.positions[row]),
+                      static_cast<uint32_t>(dropout.samples[row]),
+                      static_cast<uint32_t>(step_value(step, StepValue::optimizer_step)));
+    // Heads are 2^23 keys apart, as on the CPU (ops/attention_extras.h).
+    const uint32_t bits = philox_bits32(stream, (int64_t{head} << 23) + key);
+    return bits >= dropout.threshold ? dropout.factor : 0.0F;
+  }
+};
+
+template <class T>
+struct GpuAttentionForward {
+  GpuAttention<T> a;
+  T* o;
+  float* lse;
+};
+template <class T>
+struct GpuAttentionGrad {
+  GpuAttention<T> a;
+  const T* o;  // as the forward wrote them
+  const float* lse;
+  const T* d_o;
+  float* delta;  // [T, N]: sum of d_o * o
+  T* d_q;
+  T* d_k;
+  T* d_v;
+};
+
+// A head of a sequence. `live`: the sequence is there.
+template <class T>
+struct GpuAttentionSite {
+  int head, kv_head;
+  bool live;
+  int begin = 0, length = 0, key_begin = 0, key_length = 0;
+  int64_t q_stride, kv_stride;  // of rows
+
+  PL_DEV GpuAttentionSite(const GpuAttention<T>& a, int sequence, int head_)
+      : head(head_),
+        kv_head(head_ / (a.heads / a.kv_heads)),
+        live(sequence < a.live_sequences()),
+        q_stride(int64_t{a.heads} * a.head_dim),
+        kv_stride(int64_t{a.kv_heads} * a.head_dim) {
+    if (!live) return;
+    begin = a.queries.starts[sequence];
+    length = a.queries.starts[sequence + 1] - begin;
+    key_begin = a.keys.starts[sequence];
+    key_length = a.keys.starts[sequence + 1] - key_begin;
+  }
+  [[nodiscard]] PL_DEV int64_t q_at(int row, int dim) const { return (begin + row) * q_stride + head * dim; }
+  [[nodiscard]] PL_DEV int64_t kv_at(int row, int dim) const {
+    return (key_begin + row) * kv_stride + kv_head * dim;
+  }
+  [[nodiscard]] PL_DEV int64_t row_at(int row, int heads) const {
+    return int64_t{begin + row} * heads + head;
+  }
+};
+
+}  // namespace plimsoll

@@ -1,0 +1,32 @@
+// Dense row-major matrix products on the GPU: C = alpha * A B [+ addend] [+ bias], bf16 by tensor cores, f32
+// by plain arithmetic; both sum in f32 and round once. An element's order of summation follows from k alone.
+#pragma once
+
+#include "device/rates.h"
+#include "gpu/stream.h"
+#include "ops/gpu_kernel.h"
+#include "ops/gpu_step.h"
+
+namespace plimsoll {
+
+struct GpuMatmul {
+  MatmulShape shape = {};  // A and B both f32 or both bf16; C like them, or f32
+  const void* a = nullptr;
+  const void* b = nullptr;
+  void* c = nullptr;
+  const void* addend = nullptr;  // [m, n] of C's type; may be c
+  const void* bias = nullptr;    // [n] of C's type
+  float alpha = 1.0F;
+  // Rows of stored A that count (m, or k when a_transposed): the rest is not read, and rows of C beyond live
+  // m are not touched.
+  LiveRows live = {};
+  Accumulation accumulation = {};  // without it the addend is left out
+};
+
+// Throws UsageError, in the name of the op, for types that there is no kernel for, or that the card has none
+// for.
+void require_matmul(const GpuBinding& binding, const MatmulShape& shape);
+// For shapes that require_matmul() lets pass.
+void launch_matmul(gpu::Stream& stream, const GpuMatmul& matmul);
+
+}  // namespace plimsoll

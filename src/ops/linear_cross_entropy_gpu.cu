@@ -1,0 +1,331 @@
+// linear_cross_entropy and its gradient. Rows that carry a label are listed on the device; all chunks that
+// there could be are launched, and those behind the list find nothing to do.
+#include <optional>
+
+#include "gpu/math.h"
+#include "ops/gpu_matmul.h"
+#include "ops/gpu_rows.h"
+#include "ops/linear_cross_entropy_layout.h"
+
+namespace plimsoll {
+namespace {
+
+constexpr unsigned kThreads = 256;
+
+// Writes the numbers of the rows with a label, in order, and how many there are. One block; a thread takes
+// neighbours.
+__global__ void __launch_bounds__(kThreads)
+    list_labelled(const int32_t* labels, int64_t tokens, int64_t vocab, int32_t* rows, int32_t* count) {
+  PL_SHARED(int32_t, counts, kThreads);
+  const int64_t own = (tokens + kThreads - 1) / kThreads;
+  const int64_t begin = threadIdx.x * own, end = begin + own < tokens ? begin + own : tokens;
+  int32_t found = 0;
+  for (int64_t t = begin; t < end; ++t) {
+    gpu::require(labels[t] < vocab, "the output head: a label is outside the vocabulary");
+    if (labels[t] >= 0) ++found;
+  }
+  counts[threadIdx.x] = found;
+  __syncthreads();
+  int32_t at = 0;
+  for (unsigned i = 0; i < threadIdx.x; ++i) at += counts[i];
+  for (int64_t t = begin; t < end; ++t)
+    if (labels[t] >= 0) rows[at++] = static_cast<int32_t>(t);
+  if (threadIdx.x == kThreads - 1) *count = at;
+}
+
+// The rows of a chunk: from `begin` of the list on.
+struct ChunkRows {
+  const int32_t* rows = nullptr;
+  const int32_t* count = nullptr;
+  int64_t begin = 0;
+
+  [[nodiscard]] PL_BOTH LiveRows live() const { return {.listed = count, .begin = begin}; }
+  // Of the block's row of the chunk; negative where the chunk has none there.
+  [[nodiscard]] PL_DEV int64_t own_row() const {
+    const int64_t at = begin + blockIdx.x;
+    return at < *count ? rows[at] : -1;
+  }
+};
+
+// A block for each row of the chunk, which is a row of all.
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    gather_chunk(ChunkRows chunk, const T* all, T* of_chunk, int64_t width) {
+  const int64_t row = chunk.own_row();
+  for (int64_t i = threadIdx.x; row >= 0 && i < width; i += kThreads)
+    of_chunk[blockIdx.x * width + i] = all[row * width + i];
+}
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    scatter_chunk(ChunkRows chunk, const T* of_chunk, T* all, int64_t width) {
+  const int64_t row = chunk.own_row();
+  for (int64_t i = threadIdx.x; row >= 0 && i < width; i += kThreads)
+    all[row * width + i] = of_chunk[blockIdx.x * width + i];
+}
+
+// The maximum of some logits, and the sum of exp(logit - maximum).
+struct MaxSum {
+  float max, sum;
+};
+PL_DEV MaxSum joined(MaxSum a, MaxSum b) {
+  const float max = gpu::max(a.max, b.max);
+  return {max, gpu::fma(a.sum, gpu::exp(a.max - max), b.sum * gpu::exp(b.max - max))};
+}
+
+// visit(values, i, count) for the thread's groups of eight of a row of n; what it leaves in `values` is
+// stored.
+template <bool kStores, class T, class Visit>
+PL_DEV void for_eights(T* row, int64_t n, Visit visit) {
+  const bool packed = n % gpu::kEight == 0;  // rows begin at multiples of 16 bytes then
+  for (int64_t i = int64_t{threadIdx.x} * gpu::kEight; i < n; i += kThreads * gpu::kEight) {
+    const int count = n - i < gpu::kEight ? static_cast<int>(n - i) : gpu::kEight;
+    float values[gpu::kEight];
+    gpu::load8(values, row + i, count, packed);
+    visit(values, i, count);
+    if (kStores) gpu::store8(row + i, values, count, packed);
+  }
+}
+
+template <class T>
+PL_DEV MaxSum row_statistics(T* row, int64_t vocab, MaxSum* parts) {
+  constexpr int kWarps = kThreads / gpu::kWarpSize;
+  MaxSum own{-3.0e38F, 0.0F};
+  for_eights<false>(row, vocab, [&](const float(&x)[gpu::kEight], int64_t, int count) {
+    float top = own.max;
+    PL_UNROLL
+    for (int k = 0; k < gpu::kEight; ++k)
+      if (k < count) top = gpu::max(top, x[k]);
+    if (top > own.max) own = {top, own.sum * gpu::exp(own.max - top)};
+    PL_UNROLL
+    for (int k = 0; k < gpu::kEight; ++k)
+      if (k < count) own.sum += gpu::exp(x[k] - own.max);
+  });
+  PL_UNROLL
+  for (int d = gpu::kWarpSize / 2; d > 0; d /= 2)
+    own = joined(own, {__shfl_xor_sync(gpu::kAll, own.max, d), __shfl_xor_sync(gpu::kAll, own.sum, d)});
+  if (threadIdx.x % gpu::kWarpSize == 0) parts[threadIdx.x / gpu::kWarpSize] = own;
+  __syncthreads();
+  MaxSum all = parts[0];
+  for (int w = 1; w < kWarps; ++w) all = joined(all, parts[w]);
+  return all;
+}
+
+// A block for each row of the chunk: its loss, and with `gradient` its logits become
+// (softmax - onehot(label)) * loss_scale.
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    cross_entropy_rows(ChunkRows chunk, const int32_t* labels, T* logits, int64_t vocab, bool gradient,
+                       const double* step, double* losses) {
+  PL_SHARED(MaxSum, parts, kThreads / gpu::kWarpSize);
+  const int64_t token = chunk.own_row();
+  if (token < 0) return;
+  T* const row = logits + blockIdx.x * vocab;
+  const int64_t label = labels[token];
+  const float at_label = gpu::to_float(row[label]);  // before anybody stores: all pass a barrier first
+  const MaxSum all = row_statistics(row, vocab, parts);
+  if (threadIdx.x == 0)
+    losses[blockIdx.x] =
+        static_cast<double>(gpu::log(all.sum)) + static_cast<double>(all.max) - static_cast<double>(at_label);
+  if (!gradient) return;
+  const auto scale = static_cast<float>(step_value(step, StepValue::loss_scale));
+  const float factor = scale / all.sum;
+  for_eights<true>(row, vocab, [&](float(&x)[gpu::kEight], int64_t i, int) {
+    PL_UNROLL
+    for (int k = 0; k < gpu::kEight; ++k)
+      x[k] = gpu::fma(gpu::exp(x[k] - all.max), factor, i + k == label ? -scale : 0.0F);
+  });
+}
+
+// Adds the chunk's losses to loss[0], and with the first chunk the number of targets to loss[1].
+__global__ void __launch_bounds__(kThreads)
+    add_losses(ChunkRows chunk, int64_t planned, const double* losses, const double* step, double* loss) {
+  PL_SHARED(double, parts, kThreads / gpu::kWarpSize);
+  const int64_t live = chunk.live().of(planned);
+  double sum = 0;
+  for (int64_t i = threadIdx.x; i < live; i += kThreads) sum += losses[i];
+  sum = gpu::block_sum<kThreads>(sum, parts);
+  if (threadIdx.x != 0) return;
+  const bool overwrites = chunk.begin == 0 && step_value(step, StepValue::first_micro_step) == 1.0;
+  loss[0] = (overwrites ? 0.0 : loss[0]) + sum;
+  if (chunk.begin == 0) loss[1] = (overwrites ? 0.0 : loss[1]) + static_cast<double>(*chunk.count);
+}
+
+// Rows that are gathered to a chunk, and rows that a chunk is scattered to.
+template <class T>
+struct Gathered {
+  const T* all = nullptr;  // null: there are none
+  T* chunk = nullptr;
+  int64_t width = 0;
+};
+template <class T>
+struct Scattered {
+  T* all = nullptr;  // null: they are not wanted
+  T* chunk = nullptr;
+  int64_t width = 0;
+};
+
+// One call of the op for element type T.
+template <class T>
+class HeadLossOnGpu {
+ public:
+  explicit HeadLossOnGpu(const GpuBinding& b);
+  void operator()() const;
+
+ private:
+  void place_parts(const GpuBinding& b);
+  void run_chunk(const ChunkRows& chunk) const;
+  void gather(const ChunkRows& chunk, const Gathered<T>& rows) const;
+  void scatter(const ChunkRows& chunk, const Scattered<T>& rows) const;
+  void clear(const Scattered<T>& rows) const;
+  // The product of a chunk, where the op has it.
+  void multiply(const std::optional<GpuMatmul>& product, const ChunkRows& chunk) const;
+  // The same, summed over all chunks into a weight's gradient.
+  void add_product(const std::optional<GpuMatmul>& product, const ChunkRows& chunk) const;
+
+  gpu::Stream& stream_;
+  const int32_t* labels_;
+  const double* step_;
+  double* loss_;
+  int64_t tokens_, vocab_, chunk_ = 0;
+  bool gradient_;
+  Gathered<T> x_, t_;
+  Scattered<T> d_x_, d_t_;
+  T* logits_ = nullptr;
+  int32_t* rows_ = nullptr;
+  int32_t* count_ = nullptr;
+  double* losses_ = nullptr;
+  std::optional<GpuMatmul> logits_product_, low_rank_, d_x_product_, d_w_, d_t_product_, d_b_;
+};
+
+template <class T>
+HeadLossOnGpu<T>::HeadLossOnGpu(const GpuBinding& b)
+    : stream_(b.stream()),
+      labels_(b.input<int32_t>(2)),
+      step_(b.input<double>(3)),
+      loss_(b.output<double>(0)),
+      tokens_(b.input_tensor(0).shape[0]),
+      vocab_(b.input_tensor(1).shape[0]) {
+  place_parts(b);
+  const HeadOperands at = head_operands(b.op());
+  const CrossEntropyProducts products = cross_entropy_products(b.graph(), b.op());
+  gradient_ = products.d_x || products.d_w || products.d_t || products.d_b;
+  const float scale = has_adapter(b.op()) ? static_cast<float>(b.op().attr_float("scale")) : 1.0F;
+  const auto set = [&](std::optional<GpuMatmul>& to, const std::optional<MatmulShape>& shape,
+                       GpuMatmul product) {
+    if (!shape) return;
+    require_matmul(b, *shape);
+    product.shape = *shape;
+    to = product;
+  };
+  const auto of_weight = [&](std::optional<GpuMatmul>& to, const std::optional<MatmulShape>& shape,
+                             const void* x, size_t output, float alpha) {
+    if (!shape) return;
+    set(to, shape,
+        {.a = logits_,
+         .b = x,
+         .c = b.output(output),
+         .addend = b.output(output),
+         .alpha = alpha,
+         .accumulation = Accumulation{b.op().attr_int("accumulate"), step_}});
+  };
+  set(logits_product_, products.logits, {.a = x_.chunk, .b = b.input(1), .c = logits_});
+  set(low_rank_, products.low_rank,
+      {.a = t_.chunk, .b = b.input(at.b), .c = logits_, .addend = logits_, .alpha = scale});
+  set(d_x_product_, products.d_x, {.a = logits_, .b = b.input(1), .c = d_x_.chunk});
+  set(d_t_product_, products.d_t, {.a = logits_, .b = b.input(at.b), .c = d_t_.chunk, .alpha = scale});
+  of_weight(d_w_, products.d_w, x_.chunk, at.d_weight, 1.0F);
+  of_weight(d_b_, products.d_b, t_.chunk, at.d_b, scale);
+}
+
+template <class T>
+void HeadLossOnGpu<T>::place_parts(const GpuBinding& b) {
+  const CrossEntropyLayout layout = cross_entropy_layout(b.graph(), b.op());
+  const HeadOperands at = head_operands(b.op());
+  std::byte* const base = b.scratch();
+  chunk_ = layout.chunk;
+  rows_ = reinterpret_cast<int32_t*>(base + layout.rows);
+  losses_ = reinterpret_cast<double*>(base + layout.losses);
+  logits_ = reinterpret_cast<T*>(base + layout.logits);
+  count_ = reinterpret_cast<int32_t*>(base + layout.matmul);  // products need no workspace here
+  const auto part = [&](int64_t offset) { return reinterpret_cast<T*>(base + offset); };
+  const int64_t width = b.input_tensor(0).shape[1];
+  x_ = {b.input<T>(0), part(layout.x), width};
+  d_x_ = {b.output<T>(at.d_x), part(layout.d_x), width};
+  if (!has_adapter(b.op())) return;
+  const int64_t rank = b.input_tensor(at.t).shape[1];
+  t_ = {b.input<T>(at.t), part(layout.t), rank};
+  d_t_ = {b.output<T>(at.d_t), part(layout.d_t), rank};
+}
+
+template <class T>
+void HeadLossOnGpu<T>::operator()() const {
+  gpu::launch(stream_, {1}, {kThreads}, list_labelled, labels_, tokens_, vocab_, rows_, count_);
+  clear(d_x_);
+  clear(d_t_);
+  for (int64_t begin = 0; begin < tokens_; begin += chunk_) run_chunk({rows_, count_, begin});
+}
+
+template <class T>
+void HeadLossOnGpu<T>::run_chunk(const ChunkRows& chunk) const {
+  gather(chunk, x_);
+  gather(chunk, t_);
+  multiply(logits_product_, chunk);
+  multiply(low_rank_, chunk);
+  gpu::launch(stream_, {static_cast<unsigned>(chunk_)}, {kThreads}, cross_entropy_rows<T>, chunk, labels_,
+              logits_, vocab_, gradient_, step_, losses_);
+  gpu::launch(stream_, {1}, {kThreads}, add_losses, chunk, chunk_, losses_, step_, loss_);
+  multiply(d_x_product_, chunk);
+  multiply(d_t_product_, chunk);
+  scatter(chunk, d_x_);
+  scatter(chunk, d_t_);
+  add_product(d_w_, chunk);
+  add_product(d_b_, chunk);
+}
+
+template <class T>
+void HeadLossOnGpu<T>::gather(const ChunkRows& chunk, const Gathered<T>& rows) const {
+  if (rows.all == nullptr) return;
+  gpu::launch(stream_, {static_cast<unsigned>(chunk_)}, {kThreads}, gather_chunk<T>, chunk, rows.all,
+              rows.chunk, rows.width);
+}
+
+template <class T>
+void HeadLossOnGpu<T>::scatter(const ChunkRows& chunk, const Scattered<T>& rows) const {
+  if (rows.all == nullptr) return;
+  gpu::launch(stream_, {static_cast<unsigned>(chunk_)}, {kThreads}, scatter_chunk<T>, chunk, rows.chunk,
+              rows.all, rows.width);
+}
+
+template <class T>
+void HeadLossOnGpu<T>::clear(const Scattered<T>& rows) const {
+  if (rows.all != nullptr) launch_clear(stream_, rows.all, tokens_ * rows.width);
+}
+
+template <class T>
+void HeadLossOnGpu<T>::multiply(const std::optional<GpuMatmul>& product, const ChunkRows& chunk) const {
+  if (!product) return;
+  GpuMatmul now = *product;
+  now.live = chunk.live();
+  launch_matmul(stream_, now);
+}
+
+template <class T>
+void HeadLossOnGpu<T>::add_product(const std::optional<GpuMatmul>& product, const ChunkRows& chunk) const {
+  if (!product) return;
+  GpuMatmul now = *product;
+  now.live = chunk.live();
+  if (chunk.begin > 0) now.accumulation = {};
+  launch_matmul(stream_, now);
+}
+
+BoundCall bind_either(const GpuBinding& b) {
+  return with_gpu_type(b, b.input_tensor(0).dtype,
+                       [&](auto zero) -> BoundCall { return HeadLossOnGpu<decltype(zero)>(b); });
+}
+
+}  // namespace
+
+BoundCall bind_gpu_linear_cross_entropy(const GpuBinding& b) { return bind_either(b); }
+BoundCall bind_gpu_linear_cross_entropy_grad(const GpuBinding& b) { return bind_either(b); }
+
+}  // namespace plimsoll

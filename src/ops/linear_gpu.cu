@@ -1,0 +1,96 @@
+// linear, linear_dx, linear_dw, bias_grad.
+#include "ops/elementwise_kernels.h"
+#include "ops/gpu_dispatch.h"
+#include "ops/gpu_matmul.h"
+#include "ops/linear_products.h"
+
+namespace plimsoll {
+namespace {
+
+LiveRows live_rows(const GpuBinding& b, size_t step_input) {
+  return {.step = b.input<double>(step_input), .which = live_tokens_of(b.op().axis)};
+}
+
+// output = scale * a b, and what is given beside that.
+BoundCall bind_product(const GpuBinding& b, GpuMatmul product) {
+  require_matmul(b, product.shape);
+  product.c = b.output(0);
+  product.alpha = static_cast<float>(b.op().attr_float("scale"));
+  return [product, &stream = b.stream()] { launch_matmul(stream, product); };
+}
+
+constexpr unsigned kColumnThreads = 128;
+
+// Sums of each column over kColumnSumRowsPerBlock rows: a thread for a column and a block of rows.
+template <class T>
+__global__ void __launch_bounds__(kColumnThreads)
+    sum_columns(const T* x, int64_t rows, int64_t columns, LiveRows live, float* partials) {
+  const int64_t column = int64_t{blockIdx.x} * kColumnThreads + threadIdx.x;
+  const int64_t begin = int64_t{blockIdx.y} * kColumnSumRowsPerBlock, there = live.of(rows);
+  if (column >= columns || begin >= there) return;
+  const int64_t end = begin + kColumnSumRowsPerBlock < there ? begin + kColumnSumRowsPerBlock : there;
+  float sum = 0;
+  for (int64_t row = begin; row < end; ++row) sum += gpu::to_float(x[row * columns + column]);
+  partials[blockIdx.y * columns + column] = sum;
+}
+// The blocks' sums in order.
+template <class G>
+__global__ void __launch_bounds__(kColumnThreads)
+    add_column_sums(const float* partials, int64_t rows, int64_t columns, LiveRows live,
+                    Accumulation accumulation, G* gradient) {
+  const int64_t column = int64_t{blockIdx.x} * kColumnThreads + threadIdx.x;
+  if (column >= columns) return;
+  float sum = accumulation.adds() ? gpu::to_float(gradient[column]) : 0.0F;
+  const int64_t blocks = column_sum_blocks(live.of(rows));
+  for (int64_t block = 0; block < blocks; ++block) sum += partials[block * columns + column];
+  gradient[column] = gpu::rounded<G>(sum);
+}
+
+}  // namespace
+
+BoundCall bind_gpu_linear(const GpuBinding& b) {
+  return bind_product(b, {.shape = linear_product(b.graph(), b.op()),
+                          .a = b.input(0),
+                          .b = b.input(1),
+                          .addend = b.input(3),
+                          .bias = b.input(2),
+                          .live = live_rows(b, 4)});
+}
+
+BoundCall bind_gpu_linear_dx(const GpuBinding& b) {
+  return bind_product(b, {.shape = linear_dx_product(b.graph(), b.op()),
+                          .a = b.input(0),
+                          .b = b.input(1),
+                          .addend = b.input(2),
+                          .live = live_rows(b, 3)});
+}
+
+BoundCall bind_gpu_linear_dw(const GpuBinding& b) {
+  return bind_product(b, {.shape = linear_dw_product(b.graph(), b.op()),
+                          .a = b.input(1),
+                          .b = b.input(0),
+                          .addend = b.output(0),
+                          .live = live_rows(b, 2),
+                          .accumulation = Accumulation{b.op().attr_int("accumulate"), b.input<double>(2)}});
+}
+
+BoundCall bind_gpu_bias_grad(const GpuBinding& b) {
+  const Tensor& d_y = b.input_tensor(0);
+  return with_gpu_types(b, d_y.dtype, b.output_tensor(0).dtype, [&](auto t, auto g) -> BoundCall {
+    using T = decltype(t);
+    using G = decltype(g);
+    const int64_t rows = d_y.shape[0], columns = d_y.shape[1];
+    const auto blocks = static_cast<unsigned>(column_sum_blocks(rows));
+    return [=, &stream = b.stream(), x = b.input<T>(0), partials = reinterpret_cast<float*>(b.scratch()),
+            gradient = b.output<G>(0), live = live_rows(b, 1),
+            accumulation = Accumulation{b.op().attr_int("accumulate"), b.input<double>(1)}] {
+      const unsigned across = gpu::blocks_of(columns, kColumnThreads);
+      gpu::launch(stream, {across, blocks}, {kColumnThreads}, sum_columns<T>, x, rows, columns, live,
+                  partials);
+      gpu::launch(stream, {across}, {kColumnThreads}, add_column_sums<G>, partials, rows, columns, live,
+                  accumulation, gradient);
+    };
+  });
+}
+
+}  // namespace plimsoll

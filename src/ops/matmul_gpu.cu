@@ -1,0 +1,293 @@
+#include "ops/gpu_matmul.h"
+
+#include <string>
+#include <utility>
+
+#include "gpu/tensor_core.h"
+#include "ops/gpu_dispatch.h"
+
+namespace plimsoll {
+namespace {
+
+using gpu::Pack;
+
+// A tile of C is 64 x 64, whatever computes it.
+constexpr int kTile = 64;
+
+// A matrix as it is stored; rows beyond `rows` read as zeros.
+template <class T>
+struct Stored {
+  const T* values;
+  int64_t rows, columns;
+  bool in_packs;  // rows begin at multiples of 16 bytes
+
+  [[nodiscard]] PL_DEV bool has(int64_t row, int64_t column) const { return row < rows && column < columns; }
+  [[nodiscard]] PL_DEV T at(int64_t row, int64_t column) const { return values[row * columns + column]; }
+};
+
+template <class T, class C>
+struct Arguments {
+  Stored<T> a, b;
+  C* c;
+  const C* addend;
+  const C* bias;
+  int64_t m, n, k;
+  float alpha;
+  LiveRows live;
+  Accumulation accumulation;
+};
+
+// Cuts the operands to what is live; false where the block has nothing to do.
+template <bool kATransposed, class T, class C>
+PL_DEV bool cut_to_live(Arguments<T, C>& g) {
+  const int64_t live = g.live.of(g.a.rows);
+  g.a.rows = live;
+  if (g.addend != nullptr && !g.accumulation.adds()) g.addend = nullptr;
+  if (!kATransposed) {
+    g.m = live;
+    return int64_t{blockIdx.y} * kTile < live;
+  }
+  g.b.rows = live;
+  g.k = live;
+  return live > 0 || g.addend != g.c;
+}
+
+template <class T, class C>
+PL_DEV void put(const Arguments<T, C>& g, int64_t row, int64_t column, float sum) {
+  if (row >= g.m || column >= g.n) return;
+  const int64_t at = row * g.n + column;
+  float value = sum * g.alpha;
+  if (g.bias != nullptr) value += gpu::to_float(g.bias[column]);
+  if (g.addend != nullptr) value += gpu::to_float(g.addend[at]);
+  g.c[at] = gpu::rounded<C>(value);
+}
+
+// By tensor cores: four warps of 32 x 32, operands brought by asynchronous copies through a ring of buffers.
+constexpr int kDepth = 32, kStages = 3, kMmaThreads = 128;
+constexpr int kTileValues = kTile * kDepth;
+
+// Where a chunk of 8 values of a tile's row lies. Chunks are rotated, so that eight rows of a column of
+// chunks touch all banks once. Tiles that are stored along the depth have rows of 32 values, the others
+// of 64.
+template <int kWidth>
+PL_DEV int place(int row, int chunk) {
+  return row * kWidth + (kWidth == 32 ? (chunk ^ (row / 2)) & 3 : (chunk ^ row) & 7) * 8;
+}
+
+template <int kWidth, class T>
+PL_DEV void fetch_tile(T* tile, const Stored<T>& from, int64_t row0, int64_t column0) {
+  constexpr int kChunks = kWidth / 8;
+  PL_UNROLL
+  for (int i = 0; i < kTileValues / 8 / kMmaThreads; ++i) {
+    const int chunk = i * kMmaThreads + static_cast<int>(threadIdx.x);
+    const int r = chunk / kChunks, c = chunk % kChunks;
+    const int64_t row = row0 + r, column = column0 + c * 8;
+    T* const to = tile + place<kWidth>(r, c);
+    if (from.in_packs) {
+      const bool live = from.has(row, column);
+      gpu::copy_async(to, live ? from.values + row * from.columns + column : from.values, live);
+      continue;
+    }
+    Pack<T> pack{};
+    PL_UNROLL
+    for (int j = 0; j < 8; ++j)
+      if (from.has(row, column + j)) pack.v[j] = from.at(row, column + j);
+    gpu::store_pack(to, pack);
+  }
+}
+
+// An operand's tiles: of 64 rows or columns of C, and kDepth of what is summed over.
+template <class T, bool kAlongDepth>
+struct Tiles {
+  static constexpr int kWidth = kAlongDepth ? kDepth : kTile;
+
+  static PL_DEV void fetch(T* tile, const Stored<T>& from, int64_t at, int64_t depth) {
+    fetch_tile<kWidth>(tile, from, kAlongDepth ? at : depth, kAlongDepth ? depth : at);
+  }
+  // 16 rows of the left operand from `row`, 16 of the depth from `depth`.
+  static PL_DEV void load_left(uint32_t (&a)[4], const T* tile, int row, int depth) {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    if constexpr (kAlongDepth)
+      gpu::load_matrix(a, tile + place<kWidth>(row + lane % 16, depth / 8 + lane / 16));
+    else
+      gpu::load_matrix_transposed(
+          a, tile + place<kWidth>(depth + lane % 8 + lane / 16 * 8, row / 8 + lane / 8 % 2));
+  }
+  // 16 columns of the right operand: two registers for the first eight, two for the others.
+  static PL_DEV void load_right(uint32_t (&b)[4], const T* tile, int column, int depth) {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    if constexpr (kAlongDepth)
+      gpu::load_matrix(b, tile + place<kWidth>(column + lane % 8 + lane / 16 * 8, depth / 8 + lane / 8 % 2));
+    else
+      gpu::load_matrix_transposed(b, tile + place<kWidth>(depth + lane % 16, column / 8 + lane / 16));
+  }
+};
+
+template <class A, class B, class T>
+PL_DEV void multiply_tiles(float (&sums)[2][4][4], const T* a_tile, const T* b_tile, int row, int column) {
+  PL_UNROLL
+  for (int depth = 0; depth < kDepth; depth += 16) {
+    uint32_t a[2][4], b[2][4];
+    PL_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      A::load_left(a[i], a_tile, row + i * 16, depth);
+      B::load_right(b[i], b_tile, column + i * 16, depth);
+    }
+    PL_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      PL_UNROLL
+      for (int j = 0; j < 4; ++j) {
+        const uint32_t right[2] = {b[j / 2][j % 2 * 2], b[j / 2][j % 2 * 2 + 1]};
+        gpu::mma<T>(sums[i][j], a[i], right);
+      }
+    }
+  }
+}
+
+template <bool kATransposed, bool kBTransposed, class T, class C>
+__global__ void __launch_bounds__(kMmaThreads) matmul_mma(Arguments<T, C> g) {
+  using A = Tiles<T, !kATransposed>;
+  using B = Tiles<T, kBTransposed>;
+  PL_SHARED(Pack<T>, ring, kStages * 2 * kTileValues / 8);
+  T* const tiles = reinterpret_cast<T*>(ring);
+  if (!cut_to_live<kATransposed>(g)) return;
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+  const int64_t row0 = int64_t{blockIdx.y} * kTile, column0 = int64_t{blockIdx.x} * kTile;
+  const int row = warp / 2 * 32, column = warp % 2 * 32;
+  const int64_t steps = (g.k + kDepth - 1) / kDepth;
+  const auto a_tile = [&](int64_t step) { return tiles + step % kStages * 2 * kTileValues; };
+  const auto b_tile = [&](int64_t step) { return a_tile(step) + kTileValues; };
+  const auto fetch = [&](int64_t step) {
+    if (step < steps) {
+      A::fetch(a_tile(step), g.a, row0, step * kDepth);
+      B::fetch(b_tile(step), g.b, column0, step * kDepth);
+    }
+    gpu::commit_copies();  // an empty group keeps the count
+  };
+  float sums[2][4][4] = {};
+  for (int step = 0; step < kStages - 1; ++step) fetch(step);
+  for (int64_t step = 0; step < steps; ++step) {
+    gpu::wait_copies<kStages - 2>();
+    __syncthreads();
+    fetch(step + kStages - 1);
+    multiply_tiles<A, B>(sums, a_tile(step), b_tile(step), row, column);
+  }
+  gpu::wait_copies<0>();
+  PL_UNROLL
+  for (int i = 0; i < 2; ++i) {
+    PL_UNROLL
+    for (int j = 0; j < 4; ++j) {
+      PL_UNROLL
+      for (int r = 0; r < 4; ++r)
+        put(g, row0 + row + i * 16 + lane / 4 + r / 2 * 8, column0 + column + j * 8 + lane % 4 * 2 + r % 2,
+            sums[i][j][r]);
+    }
+  }
+}
+
+// Without tensor cores: 256 threads of 4 x 4.
+constexpr int kPlainDepth = 16, kPlainThreads = 256;
+constexpr int kPlainRow = kTile + 4;  // spreads the columns of a transposed store over the banks
+
+// Brings a tile as [depth][64]; each thread takes four neighbours of a stored row.
+template <bool kAlongDepth>
+PL_DEV void fetch_plain(float* tile, const Stored<float>& from, int64_t at, int64_t depth) {
+  constexpr int kGroups = (kAlongDepth ? kPlainDepth : kTile) / 4;  // of a stored row
+  const int r = static_cast<int>(threadIdx.x) / kGroups, c = static_cast<int>(threadIdx.x) % kGroups * 4;
+  const int64_t row = (kAlongDepth ? at : depth) + r, column = (kAlongDepth ? depth : at) + c;
+  PL_UNROLL
+  for (int j = 0; j < 4; ++j) {
+    const int place = kAlongDepth ? (c + j) * kPlainRow + r : r * kPlainRow + c + j;
+    tile[place] = from.has(row, column + j) ? from.at(row, column + j) : 0.0F;
+  }
+}
+
+template <bool kATransposed, bool kBTransposed>
+__global__ void __launch_bounds__(kPlainThreads) matmul_plain(Arguments<float, float> g) {
+  PL_SHARED(Pack<float>, packs, 2 * kPlainDepth * kPlainRow / 4);
+  float* const a_tile = reinterpret_cast<float*>(packs);
+  float* const b_tile = a_tile + kPlainDepth * kPlainRow;
+  if (!cut_to_live<kATransposed>(g)) return;
+  const int64_t row0 = int64_t{blockIdx.y} * kTile, column0 = int64_t{blockIdx.x} * kTile;
+  const int row = static_cast<int>(threadIdx.x) / 16 * 4, column = static_cast<int>(threadIdx.x) % 16 * 4;
+  float sums[4][4] = {};
+  for (int64_t depth = 0; depth < g.k; depth += kPlainDepth) {
+    fetch_plain<!kATransposed>(a_tile, g.a, row0, depth);
+    fetch_plain<kBTransposed>(b_tile, g.b, column0, depth);
+    __syncthreads();
+    PL_UNROLL
+    for (int k = 0; k < kPlainDepth; ++k) {
+      const Pack<float> a = gpu::load_pack(a_tile + k * kPlainRow + row);
+      const Pack<float> b = gpu::load_pack(b_tile + k * kPlainRow + column);
+      PL_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        PL_UNROLL
+        for (int j = 0; j < 4; ++j) sums[i][j] = gpu::fma(a.v[i], b.v[j], sums[i][j]);
+      }
+    }
+    __syncthreads();
+  }
+  PL_UNROLL
+  for (int i = 0; i < 4; ++i) {
+    PL_UNROLL
+    for (int j = 0; j < 4; ++j) put(g, row0 + row + i, column0 + column + j, sums[i][j]);
+  }
+}
+
+template <class T>
+Stored<T> stored(const void* values, int64_t rows, int64_t columns, bool transposed) {
+  if (transposed) std::swap(rows, columns);
+  const bool in_packs =
+      columns % Pack<T>::kCount == 0 && reinterpret_cast<uintptr_t>(values) % sizeof(Pack<T>) == 0;
+  return {static_cast<const T*>(values), rows, columns, in_packs};
+}
+
+template <class T, class C>
+Arguments<T, C> arguments(const GpuMatmul& g) {
+  const MatmulShape& s = g.shape;
+  return {.a = stored<T>(g.a, s.m, s.k, s.a_transposed),
+          .b = stored<T>(g.b, s.k, s.n, s.b_transposed),
+          .c = static_cast<C*>(g.c),
+          .addend = static_cast<const C*>(g.addend),
+          .bias = static_cast<const C*>(g.bias),
+          .m = s.m,
+          .n = s.n,
+          .k = s.k,
+          .alpha = g.alpha,
+          .live = g.live,
+          .accumulation = g.accumulation};
+}
+
+template <bool kATransposed, bool kBTransposed>
+void launch_form(gpu::Stream& stream, const GpuMatmul& g) {
+  using gpu::bf16;
+  const gpu::Dim3 grid{gpu::blocks_of(g.shape.n, kTile), gpu::blocks_of(g.shape.m, kTile)};
+  if (g.shape.a == DType::f32)
+    gpu::launch(stream, grid, {kPlainThreads}, matmul_plain<kATransposed, kBTransposed>,
+                arguments<float, float>(g));
+  else if (g.shape.c == DType::f32)
+    gpu::launch(stream, grid, {kMmaThreads}, matmul_mma<kATransposed, kBTransposed, bf16, float>,
+                arguments<bf16, float>(g));
+  else
+    gpu::launch(stream, grid, {kMmaThreads}, matmul_mma<kATransposed, kBTransposed, bf16, bf16>,
+                arguments<bf16, bf16>(g));
+}
+
+}  // namespace
+
+void require_matmul(const GpuBinding& b, const MatmulShape& s) {
+  const bool plain = s.a == DType::f32 && s.c == DType::f32;
+  const bool by_tensor_cores = s.a == DType::bf16 && (s.c == DType::f32 || s.c == DType::bf16);
+  if (s.a != s.b || (!plain && !by_tensor_cores) || (s.a_transposed && s.b_transposed))
+    refuse_on_gpu(b, "a product of " + std::string(to_string(s.a)) + " and " + std::string(to_string(s.b)) +
+                         " to " + std::string(to_string(s.c)));
+  require_tensor_cores(b, s.a);
+}
+
+void launch_matmul(gpu::Stream& stream, const GpuMatmul& g) {
+  if (g.shape.a_transposed) return launch_form<true, false>(stream, g);
+  if (g.shape.b_transposed) return launch_form<false, true>(stream, g);
+  launch_form<false, false>(stream, g);
+}
+
+}  // namespace plimsoll

@@ -46,7 +46,11 @@ int64_t scratch(const Graph& g, const Op& op, const DeviceDescription&) {
 
 }  // namespace
 
-const OpRule adafactor_rule{
-    .kind = OpKind::adafactor, .infer = infer, .cost = cost, .scratch_bytes = scratch, .updates = true};
+const OpRule adafactor_rule{.kind = OpKind::adafactor,
+                            .infer = infer,
+                            .cost = cost,
+                            .scratch_bytes = scratch,
+                            .gpu_scratch_bytes = scratch,
+                            .updates = true};
 
 }  // namespace plimsoll

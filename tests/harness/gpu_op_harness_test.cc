@@ -126,9 +126,10 @@ TEST(GpuOpHarnessCoverage, every_kernel_has_a_case) {
 // Kernels that do what the CPU's do, operation by operation, give their bits.
 TEST(GpuOpHarnessBits, kernels_without_sums_give_the_bits_of_the_cpu) {
   static const std::set<OpKind> kSame = {
-      OpKind::add,          OpKind::scale,  OpKind::gather_rows,   OpKind::scatter_rows, OpKind::embedding,
-      OpKind::embedding_dw, OpKind::swiglu, OpKind::swiglu_grad,   OpKind::rope_table,   OpKind::rope,
-      OpKind::dropout,      OpKind::adamw,  OpKind::nf4_dequantize};
+      OpKind::add,        OpKind::scale,        OpKind::gather_rows, OpKind::scatter_rows,
+      OpKind::embedding,  OpKind::embedding_dw, OpKind::swiglu,      OpKind::swiglu_grad,
+      OpKind::rope_table, OpKind::rope,         OpKind::dropout,     OpKind::adamw,
+      OpKind::adamw8bit,  OpKind::lion,         OpKind::sgd,         OpKind::nf4_dequantize};
   std::set<OpKind> compared;
   for (const OpCase& c : gpu_cases()) {
     for (const DType dtype : c.dtypes) {

@@ -1,0 +1,168 @@
+// Matrix products of the emulated card against plain loops: tails of tiles, rows that do not count, gradients
+// that are added to.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "gpu/device.h"
+#include "ops/gpu_matmul.h"
+
+namespace plimsoll {
+namespace {
+
+using gpu::bf16;
+using gpu::emulated::Order;
+
+constexpr float kAlpha = 0.5F;
+// What nothing may write to, and nothing may read: it would show as NaN.
+constexpr float kUntouched = NAN;
+
+struct Form {
+  bool a_transposed, b_transposed;
+};
+constexpr Form kForms[] = {{false, true}, {false, false}, {true, false}};
+
+template <class T>
+DType dtype_of() {
+  return sizeof(T) == 2 ? DType::bf16 : DType::f32;
+}
+
+template <class T, class C>
+class Product {
+ public:
+  Product(int64_t m, int64_t n, int64_t k, Form form)
+      : m_(m),
+        n_(n),
+        k_(k),
+        form_(form),
+        a(random<T>(m * k)),
+        b(random<T>(k * n)),
+        c(random<C>(m * n)),
+        bias(random<C>(n)) {}
+
+  [[nodiscard]] GpuMatmul arguments() {
+    return {.shape = {m_, n_, k_, dtype_of<T>(), dtype_of<T>(), dtype_of<C>(), form_.a_transposed,
+                      form_.b_transposed},
+            .a = a.data(),
+            .b = b.data(),
+            .c = c.data(),
+            .bias = bias.data(),
+            .alpha = kAlpha};
+  }
+  // Of the first `depth` values that are summed over.
+  [[nodiscard]] double sum(int64_t i, int64_t j, int64_t depth) const {
+    double total = 0;
+    for (int64_t l = 0; l < depth; ++l)
+      total += double{gpu::to_float(form_.a_transposed ? a[at(l * m_ + i)] : a[at(i * k_ + l)])} *
+               double{gpu::to_float(form_.b_transposed ? b[at(j * k_ + l)] : b[at(l * n_ + j)])};
+    return total * double{kAlpha} + double{gpu::to_float(bias[at(j)])};
+  }
+  void expect_near(int64_t i, int64_t j, double want) const {
+    const double unit = sizeof(C) == 2 ? 0x1p-8 : 2e-5;
+    const double got = gpu::to_float(c[at(i * n_ + j)]);
+    EXPECT_LE(std::abs(got - want), unit * (std::abs(want) + 1)) << "row " << i << ", column " << j;
+  }
+
+ private:
+  static size_t at(int64_t i) { return static_cast<size_t>(i); }
+  template <class E>
+  static std::vector<E> random(int64_t count) {
+    static std::mt19937 generator(11);
+    std::normal_distribution<float> normal;
+    std::vector<E> values(at(count));
+    for (E& x : values) x = gpu::rounded<E>(normal(generator));
+    return values;
+  }
+
+  int64_t m_, n_, k_;
+  Form form_;
+
+ public:
+  std::vector<T> a, b;
+  std::vector<C> c, bias;
+};
+
+void launch(const GpuMatmul& matmul, Order order) {
+  gpu::Stream stream;
+  gpu::emulated::settings() = {.order = order};
+  launch_matmul(stream, matmul);
+}
+
+template <class Types>
+class GpuMatmulOf : public ::testing::Test {};
+template <class A, class B>
+struct Pair {
+  using T = A;
+  using C = B;
+};
+using Types = ::testing::Types<Pair<float, float>, Pair<bf16, bf16>, Pair<bf16, float>>;
+TYPED_TEST_SUITE(GpuMatmulOf, Types);
+
+// Rows of 16 bytes and others, less than a tile and more.
+TYPED_TEST(GpuMatmulOf, tiles_and_their_tails_are_right) {
+  constexpr int64_t kShapes[][3] = {{9, 17, 24}, {130, 72, 200}, {33, 3, 65}, {65, 136, 40}};
+  for (const auto& [m, n, k] : kShapes)
+    for (const Form form : kForms) {
+      SCOPED_TRACE(std::to_string(m) + " x " + std::to_string(n) + " x " + std::to_string(k));
+      Product<typename TypeParam::T, typename TypeParam::C> product(m, n, k, form);
+      launch(product.arguments(), Order::shuffled);
+      for (int64_t i = 0; i < m; ++i)
+        for (int64_t j = 0; j < n; ++j) product.expect_near(i, j, product.sum(i, j, k));
+    }
+}
+
+TYPED_TEST(GpuMatmulOf, rows_that_do_not_count_are_neither_read_nor_written) {
+  using T = typename TypeParam::T;
+  using C = typename TypeParam::C;
+  constexpr int64_t kM = 72, kN = 40, kK = 96;
+  for (const int64_t live : {0, 7, 50, 70})
+    for (const Form form : kForms) {
+      SCOPED_TRACE(live);
+      Product<T, C> product(kM, kN, kK, form);
+      const int64_t width = form.a_transposed ? kM : kK;
+      for (size_t i = static_cast<size_t>(live * width); i < product.a.size(); ++i)
+        product.a[i] = gpu::rounded<T>(kUntouched);
+      for (size_t i = static_cast<size_t>(live * kN); form.a_transposed && i < product.b.size(); ++i)
+        product.b[i] = gpu::rounded<T>(kUntouched);
+      for (C& x : product.c) x = gpu::rounded<C>(kUntouched);
+      const auto listed = static_cast<int32_t>(live + 100);
+      GpuMatmul arguments = product.arguments();
+      arguments.live = {.listed = &listed, .begin = 100};
+      launch(arguments, Order::reverse);
+      const int64_t rows = form.a_transposed ? kM : live, depth = form.a_transposed ? live : kK;
+      for (int64_t i = 0; i < kM; ++i)
+        for (int64_t j = 0; j < kN; ++j) {
+          if (i < rows)
+            product.expect_near(i, j, product.sum(i, j, depth));
+          else
+            EXPECT_TRUE(std::isnan(gpu::to_float(product.c[static_cast<size_t>(i * kN + j)])));
+        }
+    }
+}
+
+TYPED_TEST(GpuMatmulOf, gradients_are_overwritten_in_the_first_micro_step_and_added_to_later) {
+  using C = typename TypeParam::C;
+  constexpr int64_t kM = 20, kN = 30, kK = 40;
+  for (const double first : {1.0, 0.0}) {
+    Product<typename TypeParam::T, C> product(kM, kN, kK, {true, false});
+    const std::vector<C> before = product.c;
+    double step[kNumStepValues] = {};
+    step[static_cast<size_t>(StepValue::first_micro_step)] = first;
+    GpuMatmul arguments = product.arguments();
+    arguments.addend = product.c.data();
+    arguments.accumulation = {0, step};
+    launch(arguments, Order::forward);
+    for (int64_t i = 0; i < kM; ++i)
+      for (int64_t j = 0; j < kN; ++j) {
+        const double added =
+            first == 1.0 ? 0.0 : double{gpu::to_float(before[static_cast<size_t>(i * kN + j)])};
+        product.expect_near(i, j, product.sum(i, j, kK) + added);
+      }
+  }
+}
+
+}  // namespace
+}  // namespace plimsoll

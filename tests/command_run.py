@@ -51,6 +51,13 @@ def losses_of(folder):
     return [json.loads(line)["loss"] for line in (Path(folder) / "metrics.jsonl").read_text().splitlines()]
 
 
+def assert_curves_agree(test, curves, delta=1e-4):
+    first, *others = curves
+    for curve in others:
+        for ours, whole in zip(curve, first, strict=True):
+            test.assertAlmostEqual(ours, whole, delta=delta)
+
+
 def assert_splits_agree(test, make, splits=({"micro": 1}, {"micro": 3}, {"micro": 8}), delta=1e-4):
     """However an effective batch is cut, the losses are the same. `make(name, batch=...)` is a recipe and its output."""
     curves = []
@@ -58,9 +65,7 @@ def assert_splits_agree(test, make, splits=({"micro": 1}, {"micro": 3}, {"micro"
         recipe, folder = make(f"split_{number}", batch={"effective": 8, **batch})
         output("train", recipe, "--quiet")
         curves.append(losses_of(folder))
-    for curve in curves[1:]:
-        for ours, whole in zip(curve, curves[0], strict=True):
-            test.assertAlmostEqual(ours, whole, delta=delta)
+    assert_curves_agree(test, curves, delta)
 
 
 def assert_same_bits_in_little_memory(test, make):

@@ -10,7 +10,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from command_run import ROOT, output, run
+from command_run import ROOT, assert_curves_agree, output, run
 
 LIMIT = 256
 ROWS = 96
@@ -79,9 +79,7 @@ class LengthsTest(RowsTest):
                 curve, done = self.train(recipe)
                 self.assert_planned(done)
                 curves.append(curve)
-            for curve in curves[1:]:
-                for a, b in zip(curves[0], curve, strict=True):
-                    self.assertAlmostEqual(a, b, delta=1e-5 * max(1, abs(a)))
+            assert_curves_agree(self, curves, delta=1e-5 * max(1, curves[0][-1]))
 
     def test_micro_steps_are_filled_with_rows(self):
         by_tokens, done = self.train(self.recipe("tokens", batch={"effective": 8, "micro_tokens": 140}))
@@ -116,6 +114,16 @@ class LengthsTest(RowsTest):
         self.assertEqual((self.folder / "whole/model.safetensors").read_bytes(),
                          (self.folder / "again/model.safetensors").read_bytes())
 
+    def test_a_resumed_run_reads_evaluation_rows_longer_than_its_room_was(self):
+        recipe = self.recipe("longer", batch={"effective": 8, "micro_tokens": max(lengths())}, save={"every": 10, "keep": 3})
+        self.train(recipe)
+        shutil.rmtree(self.folder / "longer/checkpoint-20")
+        held = self.folder / "held.jsonl"
+        self.write(held, [100, 20])
+        _, done = self.train(recipe, "--resume", "--set", "batch.micro_tokens=auto", "--set", f"data.eval={held}")
+        self.assert_planned(done)
+        self.assertGreater(done["eval_loss"], 0)
+
     def test_evaluation_is_cut_likewise_and_says_the_same(self):
         losses = []
         for name, batch in (("a", {"micro": 1}), ("b", {"micro_tokens": 100})):
@@ -143,9 +151,7 @@ class LengthsTest(RowsTest):
             curve, done = self.train(recipe)
             self.assert_planned(done)
             curves.append(curve)
-        for curve in curves[1:]:
-            for a, b in zip(curves[0], curve, strict=True):
-                self.assertAlmostEqual(a, b, delta=1e-5 * max(1, abs(a)))
+        assert_curves_agree(self, curves, delta=1e-5 * max(1, curves[0][-1]))
 
     def test_pairs_are_never_split(self):
         rows = [{"chosen": ids(a, a), "rejected": ids(b, b + 1)} for a, b in zip(lengths(2), lengths(3))]
@@ -157,9 +163,7 @@ class LengthsTest(RowsTest):
             curve, done = self.train(recipe)
             self.assert_planned(done)
             curves.append(curve)
-        for curve in curves[1:]:
-            for a, b in zip(curves[0], curve, strict=True):
-                self.assertAlmostEqual(a, b, delta=1e-5 * max(1, abs(a)))
+        assert_curves_agree(self, curves, delta=1e-5 * max(1, curves[0][-1]))
         said = run("plan", self.recipe("short", task="reward", batch={"effective": 8, "micro_tokens": longest - 1}))
         self.assertEqual(said.returncode, 2, said.stderr)
         self.assertIn(f"the longest may have {longest}", said.stderr)
@@ -199,6 +203,10 @@ class CountsTest(RowsTest):
         self.assertEqual(known["variant"]["max_length"], 200)
         self.assertEqual(known["device"]["arena_bytes"], done["planned"]["device_arena_bytes"])
         self.assertEqual(known["data"]["tokens"], sum(lengths(4, 6000, 60)) + 200)
+
+    def test_what_few_long_rows_cost_is_told(self):
+        recipe = self.recipe()
+        self.assertRegex(output("plan", recipe, "--count"), r"would save.*length \d+, which 1 of 6,001 rows exceeds")
 
     def test_plan_counts_where_it_is_asked_to(self):
         recipe = self.recipe()

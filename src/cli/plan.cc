@@ -13,29 +13,29 @@
 #include "io/atomic.h"
 #include "models/spec.h"
 #include "plan/timeline.h"
+#include "report/progress.h"
 #include "train/allowed.h"
 #include "train/dump_rows.h"
+#include "train/task_setup.h"
 
 namespace plimsoll {
 namespace {
 
 // On a terminal: rows that were read.
 std::function<void(int64_t, int64_t)> counting_progress() {
-  if (isatty(STDERR_FILENO) == 0) return {};
-  return [](int64_t done, int64_t rows) {
-    std::fputs(
-        done < rows ? ("\rrows: " + format_count(done) + " of " + format_count(rows)).c_str() : "\r\033[K",
-        stderr);
+  return [progress = std::make_shared<Progress>(LogLevel::info, 1)](int64_t done, int64_t rows) {
+    progress->counting(done, rows);
   };
 }
 
 PlanInput input_of(const PlanArguments& arguments, Recipe recipe, bool full_rows = false) {
   PlanInput input;
-  input.recipe = with_length(recipe, read_model_spec(std::filesystem::path(recipe.model) / "config.json"));
+  const ModelSpec model = model_of(recipe);
+  input.recipe = with_length(recipe, model);
   input.cpu = planned_machine(arguments.recipe.machine(input.recipe), arguments.machine);
   if (!input.recipe.data.train.empty())
-    input.data = std::make_shared<DataSetup>(open_data(input.recipe, read_experiment(input.recipe).model,
-                                                       {arguments.count, counting_progress()}, full_rows));
+    input.data = std::make_shared<DataSetup>(
+        open_data(input.recipe, model, {arguments.count, counting_progress()}, full_rows));
   input.request = plan_request(input.recipe, input.cpu, input.data.get());
   return input;
 }
@@ -63,7 +63,7 @@ ExitCode run_report(const PlanArguments& arguments) {
   if (arguments.dump == "rows") {
     if (!input.data) throw UsageError("--dump rows: the recipe names no rows (data.train)");
     // Opened once more: reading rows changes what is open, and the plan's stays as it was measured.
-    DataSetup data = open_data(input.recipe, read_experiment(input.recipe).model);
+    DataSetup data = open_data(input.recipe, model_of(input.recipe));
     print(dump_rows(*data.train, kDumpedRows));
     return ExitCode::ok;
   }

@@ -22,13 +22,11 @@ std::pair<int64_t, std::string> shorter_length(const Plan& plan) {
 }
 
 // A micro-step that is as large as the longest row stays so.
-Variant of_rows_as_long(const Plan& plan, int64_t length) {
-  const Experiment& experiment = plan.request.experiment;
-  Variant variant = plan.variant;
-  for (int64_t* tokens : {&variant.micro_tokens, &variant.eval_micro_tokens})
-    if (*tokens > 0 && *tokens == experiment.longest_row().tokens)
-      *tokens = *tokens * length / experiment.max_length;
-  return variant;
+Variant with_rows_of(const Variant& variant, const Experiment& now, const Experiment& then) {
+  Variant changed = variant;
+  for (int64_t* tokens : {&changed.micro_tokens, &changed.eval_micro_tokens})
+    if (*tokens > 0 && *tokens == now.longest_row().tokens) *tokens = then.longest_row().tokens;
+  return changed;
 }
 
 }  // namespace
@@ -36,8 +34,9 @@ Variant of_rows_as_long(const Plan& plan, int64_t length) {
 std::vector<Saving> not_allowed_savings(const Recipe& recipe, const PlanInput& input, const Plan& plan) {
   constexpr double kWorthTelling = 0.01;  // of the arena
   std::vector<Saving> savings;
-  const auto add = [&](const std::string& name, const Recipe& changed, const Variant& variant) {
+  const auto add = [&](const std::string& name, const Recipe& changed) {
     const PlanRequest request = plan_request(changed, input.cpu, input.data.get());
+    const Variant variant = with_rows_of(plan.variant, plan.request.experiment, request.experiment);
     int64_t bytes = 0;
     try {
       bytes = device_bytes_at_least(request, variant);
@@ -50,12 +49,12 @@ std::vector<Saving> not_allowed_savings(const Recipe& recipe, const PlanInput& i
   const auto& allowed = recipe.memory.allow;
   for (const char* means : {"adamw8bit", "bf16-states", "nf4"}) {
     if (std::find(allowed.begin(), allowed.end(), means) != allowed.end()) continue;
-    if (const auto changed = with_means(recipe, means)) add(means, *changed, plan.variant);
+    if (const auto changed = with_means(recipe, means)) add(means, *changed);
   }
   if (const auto [length, words] = shorter_length(plan); length > 0) {
     Recipe shorter = recipe;
     shorter.data.max_length = length;
-    add(words, shorter, of_rows_as_long(plan, length));
+    add(words, shorter);
   }
   return savings;
 }

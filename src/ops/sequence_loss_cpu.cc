@@ -5,15 +5,10 @@
 #include <limits>
 
 #include "ops/cpu_dispatch.h"
-#include "tensor/bf16.h"
+#include "ops/cpu_elements.h"
 
 namespace plimsoll {
 namespace {
-
-double read(float x) { return static_cast<double>(x); }
-double read(uint16_t x) { return static_cast<double>(f32_from_bf16(x)); }
-void write(float& to, double x) { to = static_cast<float>(x); }
-void write(uint16_t& to, double x) { to = bf16_from_f32(static_cast<float>(x)); }
 
 // log(1 + exp(x)) without overflow.
 double softplus(double x) { return std::max(x, 0.0) + std::log1p(std::exp(-std::fabs(x))); }
@@ -36,7 +31,7 @@ struct LossOperands {
   [[nodiscard]] bool overwrites() const { return step_value(step, StepValue::first_micro_step) == 1.0; }
   [[nodiscard]] double scale() const { return step_value(step, StepValue::loss_scale); }
   void set_gradient(int64_t i, double value) const {
-    if (d_scores != nullptr) write(d_scores[i], value * scale());
+    if (d_scores != nullptr) set_rounded(d_scores[i], value * scale());
   }
   void clear_beyond_live() const {
     if (d_scores != nullptr) std::fill(d_scores + live() * width, d_scores + rows * width, T{});
@@ -63,8 +58,8 @@ void run_pairs(const LossOperands<T>& o, double centering) {
     at(sums, PairSum::most) = -kInfinity;
   }
   for (int64_t i = 0; i + 1 < o.live(); i += 2) {
-    const double chosen = read(o.scores[i]), rejected = read(o.scores[i + 1]);
-    const double apart = chosen - rejected - read(o.targets[i]);
+    const double chosen = as_f64(o.scores[i]), rejected = as_f64(o.scores[i + 1]);
+    const double apart = chosen - rejected - as_f64(o.targets[i]);
     const double together = chosen + rejected;
     at(sums, PairSum::loss) += softplus(-apart) + centering * together * together;
     at(sums, PairSum::pairs) += 1;
@@ -88,14 +83,15 @@ double one_of(const LossOperands<T>& o, int64_t row, double& right) {
   check_internal(wanted >= 0 && wanted < o.width, "class_loss: a class is out of range");
   int64_t best = 0;
   for (int64_t c = 1; c < o.width; ++c)
-    if (read(scores[c]) > read(scores[best])) best = c;
+    if (as_f64(scores[c]) > as_f64(scores[best])) best = c;
   if (best == wanted) right += 1;
-  const double highest = read(scores[best]);
+  const double highest = as_f64(scores[best]);
   double sum = 0;
-  for (int64_t c = 0; c < o.width; ++c) sum += std::exp(read(scores[c]) - highest);
+  for (int64_t c = 0; c < o.width; ++c) sum += std::exp(as_f64(scores[c]) - highest);
   for (int64_t c = 0; c < o.width; ++c)
-    o.set_gradient(row * o.width + c, std::exp(read(scores[c]) - highest) / sum - (c == wanted ? 1.0 : 0.0));
-  return std::log(sum) + highest - read(scores[wanted]);
+    o.set_gradient(row * o.width + c,
+                   std::exp(as_f64(scores[c]) - highest) / sum - (c == wanted ? 1.0 : 0.0));
+  return std::log(sum) + highest - as_f64(scores[wanted]);
 }
 
 template <class T>
@@ -103,7 +99,7 @@ double each(const LossOperands<T>& o, int64_t row, ClassProblem problem) {
   const auto width = static_cast<double>(o.width);
   double loss = 0;
   for (int64_t i = row * o.width; i < (row + 1) * o.width; ++i) {
-    const double score = read(o.scores[i]), target = read(o.targets[i]);
+    const double score = as_f64(o.scores[i]), target = as_f64(o.targets[i]);
     if (problem == ClassProblem::any_of) {
       loss += softplus(score) - target * score;
       o.set_gradient(i, (sigmoid(score) - target) / width);

@@ -3,19 +3,10 @@
 #include <algorithm>
 
 #include "ops/cpu_dispatch.h"
+#include "ops/cpu_elements.h"
 #include "ops/parallel_memory.h"
-#include "tensor/bf16.h"
 
 namespace plimsoll {
-namespace {
-
-double read(float x) { return static_cast<double>(x); }
-double read(uint16_t x) { return static_cast<double>(f32_from_bf16(x)); }
-void write(float& to, double x) { to = static_cast<float>(x); }
-void write(uint16_t& to, double x) { to = bf16_from_f32(static_cast<float>(x)); }
-
-}  // namespace
-
 // Rows and words are few: sums are made in f64, in order.
 BoundCall bind_word_scores(const CpuBinding& b) {
   return with_element_type(b, b.input_tensor(0).dtype, [&](auto zero) -> BoundCall {
@@ -28,8 +19,8 @@ BoundCall bind_word_scores(const CpuBinding& b) {
         for (const int32_t word : words) {
           double sum = 0;
           for (int64_t h = 0; h < hidden; ++h)
-            sum += read(x[row * hidden + h]) * read(weight[word * hidden + h]);
-          write(*to++, sum);
+            sum += as_f64(x[row * hidden + h]) * as_f64(weight[word * hidden + h]);
+          set_rounded(*to++, sum);
         }
       std::fill(to, scores + rows * std::ssize(words), T{});
     };
@@ -55,8 +46,8 @@ struct WordGradients {
       for (int64_t h = 0; h < hidden; ++h) {
         double sum = 0;
         for (size_t c = 0; c < words.size(); ++c)
-          sum += read(slope(row, c)) * read(weight[words[c] * hidden + h]);
-        write(d_x[row * hidden + h], sum);
+          sum += as_f64(slope(row, c)) * as_f64(weight[words[c] * hidden + h]);
+        set_rounded(d_x[row * hidden + h], sum);
       }
     std::fill(d_x + live * hidden, d_x + rows * hidden, T{});
   }
@@ -64,9 +55,9 @@ struct WordGradients {
     for (size_t c = 0; c < words.size(); ++c)
       for (int64_t h = 0; h < hidden; ++h) {
         G& to = d_weight[words[c] * hidden + h];
-        double sum = read(to);
-        for (int64_t row = 0; row < live; ++row) sum += read(slope(row, c)) * read(x[row * hidden + h]);
-        write(to, sum);
+        double sum = as_f64(to);
+        for (int64_t row = 0; row < live; ++row) sum += as_f64(slope(row, c)) * as_f64(x[row * hidden + h]);
+        set_rounded(to, sum);
       }
   }
   [[nodiscard]] T slope(int64_t row, size_t c) const {

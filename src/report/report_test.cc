@@ -37,6 +37,7 @@ TEST(ProgressLine, fits_every_width_and_keeps_the_step_longest) {
     std::array<char, 512> text;
     EXPECT_LE(progress_line(kState, width, text).columns, width) << width;
     EXPECT_LE(loading_line(1 << 20, 1 << 30, width, text).columns, width) << width;
+    EXPECT_LE(counting_line(1 << 10, 1 << 20, width, text).columns, width) << width;
   }
   EXPECT_EQ(line_of(kState, 15), "train   512/938");
   EXPECT_EQ(line_of(kState, 7), "512/938");
@@ -53,6 +54,14 @@ TEST(ProgressLine, shows_all_of_it_beside_a_bar_on_a_usual_terminal_and_no_bar_e
   StepProgress long_run = kState;
   long_run.seconds_left = 3 * 3600 + 61;
   EXPECT_THAT(line_of(long_run, 0), HasSubstr("eta 3:01:01"));
+}
+
+TEST(ProgressLine, counts_rows_beside_a_bar) {
+  std::array<char, 512> text;
+  const FittedLine line = counting_line(500'000, 1'000'000, 100, text);
+  const std::string said(text.data(), line.bytes);
+  EXPECT_THAT(said, testing::StartsWith("rows    how long they are █"));
+  EXPECT_THAT(said, testing::EndsWith("░ 500,000 of 1,000,000"));
 }
 
 std::string step_line(int64_t step, const std::string& loss) {

@@ -13,6 +13,7 @@
 #include "train/conversations.h"
 #include "train/row_counts.h"
 #include "train/setup.h"
+#include "train/task_setup.h"
 
 namespace plimsoll {
 namespace {
@@ -96,18 +97,12 @@ const Affixes& affixes_of(const Recipe& recipe, const Tokenizer& tokenizer) {
   return tokenizer.affixes();
 }
 
-// A value head is asked at the last token, whatever that is, as LLaMA-Factory asks it.
-bool has_value_head(const Recipe& recipe, ModelSpec model) {
-  if (model.value_head) return true;
-  choose_head(recipe, {recipe.model, recipe.adapter}, model);
-  return model.value_head;
-}
-
 // What the model asks of its rows.
-void say_model(const Recipe& recipe, const ModelSpec& model, ExampleOptions& options) {
+void say_model(const ModelSpec& model, ExampleOptions& options) {
   options.vocab_size = model.vocab;
   const bool scores = rule_of(options.task.task).scores;
-  if (scores && !has_value_head(recipe, model)) options.padding = model.pad_token;
+  // A value head is asked at the last token, whatever that is, as LLaMA-Factory asks it.
+  if (scores && !model.value_head) options.padding = model.pad_token;
   if (model.encoder) options.token_types = model.encoder->token_types;
   if (model.encoder_decoder) options.start = static_cast<int32_t>(model.encoder_decoder->start_token);
   if (model.encoder_decoder && scores) {
@@ -131,7 +126,7 @@ ExampleEncoder make_encoder(const Recipe& recipe, const ColumnBinding& binding, 
   options.message_content = binding.message_content;
   options.max_length = recipe.data.max_length;
   options.target_length = recipe.data.targets_at_most();
-  say_model(recipe, model, options);
+  say_model(model, options);
   options.too_long = too_long(recipe.data.truncation);
   options.train_on_prompt = learns_prompts(recipe, binding.format);
   options.joined = recipe.data.chat_template == "trl";
@@ -333,56 +328,6 @@ void open_eval(const Recipe& recipe, const ModelSpec& model, DataSetup& data) {
   data.train->rows = std::move(parts.train);
   data.eval.emplace(
       DataSource{std::move(open.dataset), std::move(parts.held_out), std::move(encoder), eval_loader(micro)});
-}
-
-DataSummary summarise(DataSource& train, const DataStatistics& sample) {
-  train.longest_row = sample.longest_bytes;
-  if (sample.of_all_rows && sample.target_tokens == 0)
-    refuse_without_targets(train.dataset.name(), train.encoder.options(), sample.first_damage);
-  const RowOrder order(train.dataset.units(), train.rows, train.loader.order);
-  DataSummary summary;
-  summary.rows = order.rows();
-  summary.sampled_rows = sample.of_all_rows ? 0 : sample.rows;
-  const double all =
-      static_cast<double>(order.rows()) / static_cast<double>(std::max<int64_t>(1, sample.rows));
-  const bool pairs = rule_of(train.encoder.options().task.task).pairs;
-  const int64_t seen = pairs ? sample.labelled : sample.target_tokens;
-  summary.tokens = std::llround(static_cast<double>(sample.tokens) * all);
-  summary.targets = std::llround(static_cast<double>(seen) * all);
-  summary.row_length =
-      static_cast<double>(sample.squares) / static_cast<double>(std::max<int64_t>(1, sample.tokens));
-  summary.longest = sample.longest;
-  summary.common_length = sample.common_length;
-  summary.rows_longer = sample.rows_longer;
-  summary.truncated_share = sample.share_truncated();
-  summary.skipped_share = sample.share_of_rows(sample.skipped);
-  summary.damaged_share = sample.share_of_rows(sample.damaged);
-  for (const PlacedUnit& unit : train.dataset.units())
-    summary.bytes_per_epoch += std::llround(static_cast<double>(unit.bytes) * unit.weight);
-  return summary;
-}
-
-// A sample tells a plan how long rows are, a run only what it has read. With packing rows fill the longest
-// sequence that there may be.
-void measure_rows(const Recipe& recipe, const Counting& counting, bool full_rows, DataSetup& data) {
-  const DataStatistics train = count_rows(recipe, "train", *data.train, counting);
-  data.summary = summarise(*data.train, train);
-  if (data.eval) data.eval->longest_row = train.longest_bytes;
-  if (full_rows) return;
-  RowLengths lengths{recipe.data.max_length, train.longest_sequence, train.longest_target,
-                     train.longest_sample, std::make_shared<const std::vector<RowSize>>(train.sizes)};
-  bool known = train.of_all_rows || (!counting.every_row && may_count(data.train->dataset));
-  if (train.of_all_rows) data.train->loader.longest_sample = train.longest_sample;
-  if (data.eval) {
-    const DataStatistics eval = count_rows(recipe, "eval", *data.eval, counting);
-    data.eval->longest_row = std::max(train.longest_bytes, eval.longest_bytes);
-    known = known && (eval.of_all_rows || (!counting.every_row && may_count(data.eval->dataset)));
-    if (eval.of_all_rows) data.eval->loader.longest_sample = eval.longest_sample;
-    lengths.longest_sequence = std::max(lengths.longest_sequence, eval.longest_sequence);
-    lengths.longest_target = std::max(lengths.longest_target, eval.longest_target);
-    lengths.longest_sample = std::max(lengths.longest_sample, eval.longest_sample);
-  }
-  if (known && !recipe.data.packing && lengths.longest_sample > 0) data.lengths = std::move(lengths);
 }
 
 // The tokenizer of the model folder, where it has one.

@@ -14,6 +14,7 @@
 #include "train/references.h"
 #include "train/run_programs.h"
 #include "train/score_lines.h"
+#include "train/task_setup.h"
 
 namespace plimsoll {
 namespace {

@@ -19,6 +19,7 @@
 #include "recipe/load.h"
 #include "recipe/option.h"
 #include "train/setup.h"
+#include "train/task_setup.h"
 
 namespace plimsoll {
 namespace {
@@ -375,7 +376,7 @@ void say_training(Draft& draft, const Wished& wish, const Looked& looked) {
 std::string first_recipe(const FirstRecipe& wish) {
   const Wished wished_recipe = wished(wish);
   const Recipe& recipe = wished_recipe.recipe;
-  const ModelSpec model = read_model_spec(fs::path(recipe.model) / "config.json");
+  const ModelSpec model = model_of(recipe);
   const Looked looked = look_at(recipe, model);
   const auto hub = hub_model_of(recipe.model);
   const std::string name = model_name(recipe.model);

@@ -88,13 +88,18 @@ void keep_sums_in_order(const Recipe& recipe, const CpuSettings& cpu, const Data
   const TrainerState saved = read_trainer_state(*checkpoint);
   Recipe kept = recipe;
   const bool open = recipe.batch.micro == kAuto && recipe.batch.micro_tokens == kAuto;
-  if (open && saved.micro_batch <= recipe.batch.effective) {
+  // Rows that are longer now, as of another data.eval, do not fit what the checkpoint's micro-steps held.
+  const bool holds_rows =
+      saved.micro_tokens == 0 || saved.micro_tokens >= allowed.plan.request.experiment.longest_row().tokens;
+  if (open && holds_rows && saved.micro_batch <= recipe.batch.effective) {
     kept.batch.micro = saved.micro_batch;
     kept.batch.micro_tokens = saved.micro_tokens;
   }
   if (recipe.memory.loss_chunk == kAuto) kept.memory.loss_chunk = saved.loss_chunk;
   const Variant& chosen = allowed.plan.variant;
-  if ((!open || (kept.batch.micro == chosen.micro_batch && kept.batch.micro_tokens == chosen.micro_tokens)) &&
+  const bool as_open = !open || kept.batch.micro == kAuto;
+  if ((as_open ||
+       (kept.batch.micro == chosen.micro_batch && kept.batch.micro_tokens == chosen.micro_tokens)) &&
       (kept.memory.loss_chunk == kAuto || kept.memory.loss_chunk == chosen.loss_chunk))
     return;
   AllowedPlan found = plan_allowed(kept, cpu, &data, layout);

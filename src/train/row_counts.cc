@@ -1,7 +1,9 @@
 #include "train/row_counts.h"
 
+#include <algorithm>
 #include <array>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <fstream>
 #include <iterator>
@@ -13,6 +15,8 @@
 #include "base/units.h"
 #include "calibrate/rates_cache.h"
 #include "data/data_files.h"
+#include "data/example.h"
+#include "data/row_order.h"
 #include "io/atomic.h"
 #include "recipe/effective.h"
 
@@ -143,6 +147,10 @@ void save_row_counts(const fs::path& folder, const std::string& key, const DataS
   }
 }
 
+namespace {
+
+// Counts that were kept, or of every row where those are few or `counting` asks for it; else of a sample
+// (`rows` says of how many).
 DataStatistics count_rows(const Recipe& recipe, const std::string& part, DataSource& source,
                           const Counting& counting) {
   DataStatistics sample = sample_data(source.dataset, source.rows, source.encoder);
@@ -159,6 +167,58 @@ DataStatistics count_rows(const Recipe& recipe, const std::string& part, DataSou
   if (counting.progress) counting.progress(rows, rows);
   if (folder) save_row_counts(*folder, key, all);
   return all;
+}
+
+DataSummary summarise(DataSource& train, const DataStatistics& sample) {
+  train.longest_row = sample.longest_bytes;
+  if (sample.of_all_rows && sample.target_tokens == 0)
+    refuse_without_targets(train.dataset.name(), train.encoder.options(), sample.first_damage);
+  const RowOrder order(train.dataset.units(), train.rows, train.loader.order);
+  DataSummary summary;
+  summary.rows = order.rows();
+  summary.sampled_rows = sample.of_all_rows ? 0 : sample.rows;
+  const double all =
+      static_cast<double>(order.rows()) / static_cast<double>(std::max<int64_t>(1, sample.rows));
+  const bool pairs = rule_of(train.encoder.options().task.task).pairs;
+  const int64_t seen = pairs ? sample.labelled : sample.target_tokens;
+  summary.tokens = std::llround(static_cast<double>(sample.tokens) * all);
+  summary.targets = std::llround(static_cast<double>(seen) * all);
+  summary.row_length =
+      static_cast<double>(sample.squares) / static_cast<double>(std::max<int64_t>(1, sample.tokens));
+  summary.longest = sample.longest;
+  summary.common_length = sample.common_length;
+  summary.rows_longer = sample.rows_longer;
+  summary.truncated_share = sample.share_truncated();
+  summary.skipped_share = sample.share_of_rows(sample.skipped);
+  summary.damaged_share = sample.share_of_rows(sample.damaged);
+  for (const PlacedUnit& unit : train.dataset.units())
+    summary.bytes_per_epoch += std::llround(static_cast<double>(unit.bytes) * unit.weight);
+  return summary;
+}
+
+}  // namespace
+
+// A sample tells a plan how long rows are, a run only what it has read. With packing rows fill the longest
+// sequence that there may be.
+void measure_rows(const Recipe& recipe, const Counting& counting, bool full_rows, DataSetup& data) {
+  const DataStatistics train = count_rows(recipe, "train", *data.train, counting);
+  data.summary = summarise(*data.train, train);
+  if (data.eval) data.eval->longest_row = train.longest_bytes;
+  if (full_rows) return;
+  RowLengths lengths{recipe.data.max_length, train.longest_sequence, train.longest_target,
+                     train.longest_sample, std::make_shared<const std::vector<RowSize>>(train.sizes)};
+  bool known = train.of_all_rows || (!counting.every_row && may_count(data.train->dataset));
+  if (train.of_all_rows) data.train->loader.longest_sample = train.longest_sample;
+  if (data.eval) {
+    const DataStatistics eval = count_rows(recipe, "eval", *data.eval, counting);
+    data.eval->longest_row = std::max(train.longest_bytes, eval.longest_bytes);
+    known = known && (eval.of_all_rows || (!counting.every_row && may_count(data.eval->dataset)));
+    if (eval.of_all_rows) data.eval->loader.longest_sample = eval.longest_sample;
+    lengths.longest_sequence = std::max(lengths.longest_sequence, eval.longest_sequence);
+    lengths.longest_target = std::max(lengths.longest_target, eval.longest_target);
+    lengths.longest_sample = std::max(lengths.longest_sample, eval.longest_sample);
+  }
+  if (known && !recipe.data.packing && lengths.longest_sample > 0) data.lengths = std::move(lengths);
 }
 
 }  // namespace plimsoll

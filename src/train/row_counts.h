@@ -24,9 +24,9 @@ void save_row_counts(const std::filesystem::path& folder, const std::string& key
 // Whether a run reads all rows of such data before it begins: of more than 8 GiB it would wait for minutes.
 bool may_count(const Dataset& dataset);
 
-// Counts that were kept, or of every row where those are few or `counting` asks for it; else of a sample
-// (`rows` says of how many).
-DataStatistics count_rows(const Recipe& recipe, const std::string& part, DataSource& source,
-                          const Counting& counting);
+// How long the rows are, into data's summary, lengths and loaders: counts that were kept, or of every row
+// where those are few or `counting` asks for it; else of a sample. A sample tells a plan how long rows are, a
+// run only what it has read. `full_rows`: as though any row might be as long as the recipe allows.
+void measure_rows(const Recipe& recipe, const Counting& counting, bool full_rows, DataSetup& data);
 
 }  // namespace plimsoll

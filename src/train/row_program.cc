@@ -12,6 +12,7 @@
 #include "train/agreement.h"
 #include "train/batch_writer.h"
 #include "train/run_programs.h"
+#include "train/task_setup.h"
 
 namespace plimsoll {
 namespace {
@@ -40,8 +41,7 @@ RowPlan plan_rows(const Experiment& experiment, int64_t batch, int64_t rows, con
 // Rows are cut to the model's positions: the recipe says so afterwards.
 Experiment experiment_of(const RowOptions& options, const ModelPaths& paths, Recipe& recipe) {
   Experiment experiment;
-  experiment.model = read_model(paths);
-  choose_head(recipe, paths, experiment.model);
+  experiment.model = model_of(recipe, paths);
   experiment.task = read_task(recipe, experiment.model);
   experiment.lora = paths.adapter.has_value();
   Preference::Reference& reference = experiment.task.preference.reference;

@@ -29,6 +29,7 @@
 #include "train/run_signals.h"
 #include "train/schedule.h"
 #include "train/stopped_batch.h"
+#include "train/task_setup.h"
 
 namespace plimsoll {
 namespace {
@@ -422,7 +423,7 @@ ExitCode train(const Recipe& given, const TrainOptions& options) {
   RunFolder folder =
       open_output(asked, {options.recipe_file, options.resume, options.overwrite, options.profile});
   const CpuSettings cpu = cpu_settings(options.machine);
-  const ModelSpec model = read_model_spec(fs::path(asked.model) / "config.json");
+  const ModelSpec model = model_of(asked);
   const Recipe recipe = with_length(asked, model);
   DataSetup data = open_data(
       recipe, model, {true, [&](int64_t done, int64_t rows) { options.observer->counting(done, rows); }});

@@ -13,6 +13,7 @@
 #include "train/questions.h"
 #include "train/run_programs.h"
 #include "train/score_lines.h"
+#include "train/task_setup.h"
 
 namespace plimsoll {
 namespace {

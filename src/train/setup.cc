@@ -4,8 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/system_memory.h"
@@ -14,9 +12,7 @@
 #include "cpu/describe.h"
 #include "cpu/isa.h"
 #include "cpu/threads.h"
-#include "io/json_values.h"
 #include "io/load.h"
-#include "io/model_folder.h"
 #include "models/family.h"
 #include "train/adapter_config.h"
 #include "train/agreement.h"
@@ -24,12 +20,10 @@
 #include "train/memory_budget.h"
 #include "train/model_paths.h"
 #include "train/quantised_weights.h"
-#include "train/weights.h"
+#include "train/task_setup.h"
 
 namespace plimsoll {
 namespace {
-
-namespace fs = std::filesystem;
 
 TrainPrecision precision_of(const Precision& recipe) {
   return {recipe.weights, recipe.gradients, recipe.states, recipe.master,
@@ -73,173 +67,6 @@ int64_t thread_stack_bytes() {
   return static_cast<int64_t>(limit.rlim_cur);
 }
 
-}  // namespace
-
-QuantiseOptions nf4_of(const Recipe& recipe) {
-  const auto stored = stored_quantisation(recipe.model);
-  const bool qlora = recipe.method.type == MethodType::qlora;
-  if (stored && !qlora && recipe.init == Init::weights)
-    throw UsageError(recipe.model +
-                     ": holds its weights in 4 bits (bitsandbytes), which only method.type: qlora "
-                     "reads");
-  return stored ? *stored : QuantiseOptions{recipe.method.double_quant};
-}
-
-namespace {
-
-Preference read_preference(const Recipe& recipe) {
-  const bool orpo = recipe.dpo.loss == PreferenceLoss::orpo;
-  const bool full = recipe.method.type == MethodType::full;
-  Preference preference{recipe.dpo.loss, recipe.dpo.beta, recipe.dpo.label_smoothing,
-                        recipe.dpo.ftx + (orpo ? 1.0 : 0.0)};
-  if (orpo) return preference;
-  preference.reference = full ? Preference::Reference::given : Preference::Reference::computed;
-  const bool weighted = std::any_of(recipe.data.train.begin(), recipe.data.train.end(),
-                                    [](const TrainSource& source) { return source.weight != 1.0; });
-  if (full && weighted)
-    throw UsageError(
-        "data.train: weights draw other rows in every epoch, and task: dpo with method.type: full reads all "
-        "of "
-        "them once before the first step; leave the weights out, or say method.type: lora");
-  return preference;
-}
-
-}  // namespace
-
-namespace {
-
-// The token that each word begins with. What a word has behind it is not asked.
-std::vector<int32_t> first_tokens(const std::vector<std::string>& words, const fs::path& model) {
-  const auto file = Tokenizer::find_file(model);
-  if (!file)
-    throw UsageError("classify.words: " + model.string() +
-                     " has no tokenizer.json or tokenizer.model, which the words are read with");
-  const Tokenizer tokenizer = Tokenizer::from_file(*file);
-  std::vector<int32_t> first;
-  for (const std::string& word : words) {
-    std::vector<int32_t> ids;
-    tokenizer.encode_into(word, false, ids);
-    if (ids.empty()) throw UsageError("classify.words: '" + word + "' has no token in " + file->string());
-    const auto same = std::find(first.begin(), first.end(), ids.front());
-    if (same != first.end())
-      throw UsageError("classify.words: '" + words[static_cast<size_t>(same - first.begin())] + "' and '" +
-                       word + "' begin with the same token of " + file->string() + " (" +
-                       std::to_string(*same) +
-                       "), which would decide between them: take words that differ there");
-    first.push_back(ids.front());
-  }
-  return first;
-}
-
-void choose_words(const Recipe& recipe, const ModelPaths& paths, ModelSpec& model) {
-  if (recipe.classify.words.empty()) return;
-  if (model.scores_sequences || model.encoder || model.encoder_decoder)
-    throw UsageError("classify.words: are asked of a decoder that says next tokens, and " +
-                     paths.base.string() + " is a " + model.architecture);
-  model.words = first_tokens(recipe.classify.words, paths.base);
-  const auto largest = std::max_element(model.words.begin(), model.words.end());
-  if (*largest >= model.vocab)
-    throw UsageError("classify.words: the tokenizer gives the id " + std::to_string(*largest) +
-                     ", the model has the ids 0 to " + std::to_string(model.vocab - 1) +
-                     " (vocab_size in config.json). Tokenizer and model do not belong together.");
-}
-
-}  // namespace
-
-void choose_head(const Recipe& recipe, const ModelPaths& paths, ModelSpec& model) {
-  if (recipe.task == Task::classify) return choose_words(recipe, paths, model);
-  if (recipe.task != Task::reward) return;
-  const fs::path folder = paths.adapter.value_or(paths.base);
-  const bool there = fs::exists(folder / kValueHeadFile);
-  if (!there && fs::exists(folder / "value_head.bin"))
-    throw UsageError((folder / "value_head.bin").string() +
-                     ": is a Python pickle, which is not read. Save it as safetensors: python -c \"import "
-                     "torch, safetensors.torch as s; s.save_file(torch.load('value_head.bin', "
-                     "weights_only=True), 'value_head.safetensors')\"");
-  model.value_head = there || recipe.reward.head == RewardHead::value;
-  if (!model.value_head) return;
-  const std::string where = there ? (folder / kValueHeadFile).string() : "reward.head: value";
-  if (model.scores_sequences || model.encoder || model.encoder_decoder)
-    throw UsageError(where + ": a value head stands above a decoder that says next tokens, and " +
-                     paths.base.string() + " is a " + model.architecture);
-  if (recipe.method.type == MethodType::full && !model.tied_head)
-    throw UsageError(where +
-                     ": such a folder holds the model's lm_head.weight too, which method.type: full "
-                     "does not keep where it is not tied to the embedding; say method.type: lora, or "
-                     "reward.head: score in a folder without that file");
-}
-
-TaskSpec read_task(const Recipe& recipe, const ModelSpec& model) {
-  TaskSpec task;
-  task.task = recipe.task;
-  const std::string config = recipe.model + "/config.json";
-  if (model.encoder && task.task != Task::classify)
-    throw UsageError(config + ": is a " + model.architecture +
-                     ", an encoder: task: classify is for it, not " + std::string(to_string(task.task)));
-  const bool two = model.encoder_decoder && !rule_of(task.task).scores;
-  if (two != (task.task == Task::seq2seq))
-    throw UsageError(config + ": is a " + model.architecture +
-                     (two ? ", an encoder and a decoder: task: seq2seq, reward and classify are for it, not "
-                          : ", which has no encoder: task: sft is for it, not ") +
-                     std::string(to_string(task.task)));
-  if (task.task == Task::dpo) task.preference = read_preference(recipe);
-  if (!rule_of(task.task).scores) {
-    if (model.scores_sequences)
-      throw UsageError(config + ": is a " + model.architecture +
-                       ", whose head scores sequences: task: reward and classify are for it, not " +
-                       std::string(to_string(task.task)));
-    return task;
-  }
-  if (task.task == Task::reward) {
-    task.centering = recipe.reward.centering;
-    if (model.scores_sequences && model.labels > 1)
-      throw UsageError(config + ": its head has " + std::to_string(model.labels) +
-                       " labels; a reward model has one (task: classify is for several)");
-    return task;
-  }
-  task.problem = recipe.classify.problem;
-  const auto named = static_cast<int64_t>(recipe.classify.labels.size());
-  task.outputs = named > 0 ? named : model.labels;
-  if (task.problem == ClassProblem::numbers && task.outputs == 0) task.outputs = 1;
-  if (task.outputs == 0)
-    throw UsageError(
-        "classify.labels: name the classes, such as --set 'classify.labels=[negative, positive]': " + config +
-        " has no id2label");
-  if (model.scores_sequences && model.labels > 0 && model.labels != task.outputs)
-    throw UsageError("classify.labels: " + std::to_string(task.outputs) + " classes, but the head of " +
-                     config + " has " + std::to_string(model.labels));
-  if (task.problem == ClassProblem::one_of && task.outputs < 2)
-    throw UsageError(
-        "classify.labels: one class is no choice: name two or more, or say classify.problem: "
-        "numbers");
-  return task;
-}
-
-std::vector<std::string> label_names(const Recipe& recipe) {
-  if (!recipe.classify.labels.empty()) return recipe.classify.labels;
-  const nlohmann::json config = read_config(recipe.model);
-  const auto names = config.find("id2label");
-  if (names == config.end() || !names->is_object()) return {};
-  std::vector<std::string> labels;
-  for (size_t i = 0; i < names->size(); ++i) {
-    const auto name = names->find(std::to_string(i));
-    if (name == names->end() || !name->is_string()) return {};
-    labels.push_back(name->get<std::string>());
-  }
-  return labels;
-}
-
-std::optional<std::string> problem_of_head(const fs::path& model) {
-  const nlohmann::json config = read_config(model);
-  const auto type = config.find("problem_type");
-  if (type == config.end() || !type->is_string()) return std::nullopt;
-  if (*type == "multi_label_classification") return "any-of";
-  if (*type == "regression") return "numbers";
-  return "one-of";
-}
-
-namespace {
-
 void refuse_start(const Experiment& experiment, const Recipe& recipe) {
   if (!experiment.lora || experiment.lora_options.start == AdapterStart::lora) return;
   const std::string where = "method.init: " + recipe.method.init;
@@ -254,19 +81,6 @@ void refuse_start(const Experiment& experiment, const Recipe& recipe) {
     throw UsageError(where +
                      " takes a part out of the weights, which are the reference of task: dpo; say lora");
 }
-
-}  // namespace
-
-void require_frozen_reference(const Experiment& experiment) {
-  const bool computed = experiment.task.preference.reference == Preference::Reference::computed;
-  if (experiment.lora && computed && !experiment.lora_options.modules_to_save.empty())
-    throw UsageError(
-        "method.modules_to_save: task: dpo compares with the base under the adapter, and what trains whole "
-        "is "
-        "no longer the base; leave it out, or say dpo.loss: orpo, which needs no reference");
-}
-
-namespace {
 
 bool adapts_embedding(const Experiment& experiment) {
   const auto& targets = experiment.lora_options.targets;
@@ -294,10 +108,28 @@ void require_goal(const Recipe& recipe, const TaskSpec& task) {
 
 }  // namespace
 
+QuantiseOptions nf4_of(const Recipe& recipe) {
+  const auto stored = stored_quantisation(recipe.model);
+  const bool qlora = recipe.method.type == MethodType::qlora;
+  if (stored && !qlora && recipe.init == Init::weights)
+    throw UsageError(recipe.model +
+                     ": holds its weights in 4 bits (bitsandbytes), which only method.type: qlora "
+                     "reads");
+  return stored ? *stored : QuantiseOptions{recipe.method.double_quant};
+}
+
+void require_frozen_reference(const Experiment& experiment) {
+  const bool computed = experiment.task.preference.reference == Preference::Reference::computed;
+  if (experiment.lora && computed && !experiment.lora_options.modules_to_save.empty())
+    throw UsageError(
+        "method.modules_to_save: task: dpo compares with the base under the adapter, and what trains whole "
+        "is "
+        "no longer the base; leave it out, or say dpo.loss: orpo, which needs no reference");
+}
+
 Experiment read_experiment(const Recipe& recipe) {
   Experiment experiment;
-  experiment.model = read_model({recipe.model, recipe.adapter});
-  choose_head(recipe, {recipe.model, recipe.adapter}, experiment.model);
+  experiment.model = model_of(recipe);
   experiment.task = read_task(recipe, experiment.model);
   require_goal(recipe, experiment.task);
   experiment.lora = recipe.method.type != MethodType::full;
@@ -453,10 +285,6 @@ Preset preset_of(const std::optional<std::string>& name) {
   if (!name) return Preset::none;
   return *name == "a" ? Preset::a : *name == "b" ? Preset::b : Preset::c;
 }
-
-}  // namespace
-
-namespace {
 
 // Rows that were cut to less tell nothing of how long they are.
 void take_lengths(const Recipe& recipe, const RowLengths& rows, Experiment& experiment) {

@@ -73,20 +73,6 @@ struct DataSetup {
   int64_t total_steps = 0;              // for whoever trains: total_steps() below
 };
 
-// The words whose logits are the scores of task: classify (ModelSpec::words). Whether the scores of task:
-// reward are those of a value head (ModelSpec::value_head): where its file lies beside the adapter or the
-// model, or the recipe asks for a new one. Throws UsageError where a model can have none, or its file is none
-// that is read.
-void choose_head(const Recipe& recipe, const ModelPaths& paths, ModelSpec& model);
-
-// What the recipe's task is with this model. Throws UsageError where they do not go together.
-TaskSpec read_task(const Recipe& recipe, const ModelSpec& model);
-
-// The names of the classes: the recipe's, else id2label of the model's config.json; empty where neither is.
-std::vector<std::string> label_names(const Recipe& recipe);
-// classify.problem as the config.json of a model that was trained so names it (problem_type).
-std::optional<std::string> problem_of_head(const std::filesystem::path& model);
-
 // Whether rows beyond a sample are read to know how long they are, and who is told of it: rows done, and all.
 struct Counting {
   bool every_row = false;

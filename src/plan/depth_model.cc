@@ -146,6 +146,7 @@ DepthModel::DepthModel(const KnownPrograms::Needs& needs, size_t chunks) : loss_
     for (const ProgramNeeds::Loss& loss : program->losses)
       for (size_t chunk = 0; chunk < chunks; ++chunk)
         of_loss[chunk].take({loss.alive.base + loss.workspace[chunk], loss.alive.slope});
+    floor_ = std::max(floor_, program->floor_bytes);
     ops_.add(program->ops, 1);
     tensors_.add(program->tensors, 1);
     if (program->runs == 0) continue;
@@ -235,6 +236,8 @@ int64_t DepthModel::floor_bytes(int64_t layers, size_t chunk) const {
   const auto device = index(Space::device);
   return persistent_[device].at(more) + std::max(least(transient_[device]), least(loss_transient_[chunk]));
 }
+
+int64_t DepthModel::floor_bytes() const { return persistent_[index(Space::device)].at({}) + floor_; }
 
 Usage estimate(KnownPrograms& programs, const Variant& variant) {
   const int64_t layers = programs.layers();

@@ -117,8 +117,9 @@ class DepthModel {
   }
   // Of segments of so many layers, of the kind that was measured.
   [[nodiscard]] Usage in_segments(int64_t layers, int64_t segment, size_t chunk) const;
-  // Device bytes that no choice of recomputation goes below, by a mixture of one point.
+  // Device bytes that no choice of recomputation goes below, by a mixture of one point; by an exact model.
   [[nodiscard]] int64_t floor_bytes(int64_t layers, size_t chunk) const;
+  [[nodiscard]] int64_t floor_bytes() const;
 
  private:
   struct Timed {
@@ -132,6 +133,7 @@ class DepthModel {
   std::array<AffineBytes, 3> persistent_;                 // by space
   std::array<std::vector<AffineBytes>, 3> transient_;     // by space
   std::vector<std::vector<AffineBytes>> loss_transient_;  // by chunk, of the device
+  int64_t floor_ = 0;                                     // beside what is persistent
   AffineBytes ops_, tensors_;
   AffineSeconds disk_traffic_;  // bytes of a step, as of micro-steps on average
   std::vector<Timed> timed_;

@@ -152,6 +152,35 @@ void add_lives(const Graph& graph, const SampleBlocks& samples, const std::vecto
   }
 }
 
+// The most that is alive on the device at an op, whatever is made again for the backward pass and whatever is
+// fetched: of what waits between the passes or comes by a transfer no more than the op touches for sure, of
+// the loss no workspace.
+int64_t floor_of(const Graph& graph) {
+  const auto& ops = graph.ops();
+  std::vector<int64_t> change(ops.size() + 1), touched(ops.size());
+  for (const StorageLife& life : storage_lives(graph)) {
+    if (life.space != Space::device) continue;
+    const auto first = static_cast<size_t>(life.first), last = static_cast<size_t>(life.last);
+    const bool waits = ops[first].stage == Stage::forward && ops[last].stage != Stage::forward;
+    if (!waits && !is_transfer(ops[first].kind) && !is_transfer(ops[last].kind)) {
+      change[first] += life.bytes;
+      change[last + 1] -= life.bytes;
+      continue;
+    }
+    touched[first] += life.bytes;
+    if (last != first) touched[last] += life.bytes;
+  }
+  int64_t most = 0, alive = 0;
+  for (size_t i = 0; i < ops.size(); ++i) {
+    alive += change[i];
+    if (is_transfer(ops[i].kind)) continue;
+    const bool chunked = rule_of(ops[i].kind).chunked && ops[i].scratch != kNoTensor;
+    const int64_t workspace = chunked ? round_up(graph.tensor(ops[i].scratch).bytes(), kArenaAlignment) : 0;
+    most = std::max(most, alive + touched[i] - workspace);
+  }
+  return most;
+}
+
 // By tensor: the block whose depth it comes with, a persistent one's own and else that of the op that makes
 // it. (Gradients of one block may be summed up by all blocks of another stack.)
 std::vector<BlockId> find_makers(const Graph& graph) {
@@ -238,6 +267,7 @@ ProgramNeeds needs_of(const Graph& graph, double runs, Samples kind, const std::
           round_up(scratch_bytes_of(graph, with_rows(op, chunk), device), kArenaAlignment));
   }
   add_lives(graph, samples, losses, needs);
+  if (kind == Samples::none) needs.floor_bytes = floor_of(graph);
   for (const int64_t chunk : chunks) {
     for (const LossOp& loss : losses)
       timed[loss.at].seconds = time.seconds_of(graph, with_rows(graph.ops()[loss.at], chunk));

@@ -212,17 +212,17 @@ void Search::each_of_line(Spot spot, Limits& limits, const Visit& visit) {
   for (const int64_t place : places) offer(at(place), limits, visit);
 }
 
-// Whether the limits leave nothing to a deep model's frame: what it takes when it keeps everything tells the
+// Whether the limits leave nothing to a frame: what it takes when it keeps everything tells the
 // least seconds, as repeating only adds to them, and bytes that no choice goes below.
 bool Search::is_hopeless(size_t frame, const Limits& limits) {
   if (frames_[frame].at_least >= limits.seconds) return true;
   const bool repeats_less_io = frames_[frame].variant.offload.activations != Space::device;
   if (!repeats_less_io && seconds_at_point(frame, points_.front()) >= limits.seconds) return true;
-  if (!is_deep()) return false;
   Spot spot{.frame = frame, .first = points_.front(), .rest = points_.front()};
   spot.chunk = frames_[frame].chunks.size() - 1;
   if (!may_measure(spot)) return true;
-  const int64_t least = model_of(spot).floor_bytes(layers_, spot.chunk);
+  const DepthModel& plain = model_of(spot);
+  const int64_t least = is_deep() ? plain.floor_bytes(layers_, spot.chunk) : plain.floor_bytes();
   return !keeps(least, limits.budget.device_bytes) ||
          !keeps(least + request_.host.total(), limits.budget.process_bytes) || least >= limits.bytes;
 }
@@ -237,11 +237,11 @@ void Search::each_of_frame(size_t frame, Limits& limits, const Visit& visit) {
   for (size_t i = 0; i < points_.size(); ++i) {
     Spot spot{.frame = frame, .first = points_[i], .rest = points_[i]};
     for (spot.chunk = 0; spot.chunk < chunks; ++spot.chunk) offer(spot, limits, visit);
-    if (i + 1 == points_.size() || too_slow(points_[i])) continue;
+    if (too_slow(points_[i])) return;  // and so are those that make more again
+    if (i + 1 == points_.size()) break;
     spot.first = points_[i + 1];
     for (spot.chunk = 0; spot.chunk < chunks && layers_ > 1; ++spot.chunk) each_of_line(spot, limits, visit);
   }
-  if (too_slow(points_.back())) return;
   for (const int64_t segment : segment_sizes()) {
     Spot spot{.frame = frame, .first = RecomputePoint::block, .rest = RecomputePoint::block};
     spot.segment = segment;

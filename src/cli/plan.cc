@@ -30,12 +30,12 @@ std::function<void(int64_t, int64_t)> counting_progress() {
 
 PlanInput input_of(const PlanArguments& arguments, Recipe recipe, bool full_rows = false) {
   PlanInput input;
-  const ModelSpec model = model_of(recipe);
-  input.recipe = with_length(recipe, model);
+  input.recipe = with_length(recipe, model_of(recipe));
   input.cpu = planned_machine(arguments.recipe.machine(input.recipe), arguments.machine);
+  // What model and task say of each other comes before what rows say.
   if (!input.recipe.data.train.empty())
-    input.data = std::make_shared<DataSetup>(
-        open_data(input.recipe, model, {arguments.count, counting_progress()}, full_rows));
+    input.data = std::make_shared<DataSetup>(open_data(input.recipe, read_experiment(input.recipe).model,
+                                                       {arguments.count, counting_progress()}, full_rows));
   input.request = plan_request(input.recipe, input.cpu, input.data.get());
   return input;
 }

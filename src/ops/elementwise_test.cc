@@ -21,6 +21,12 @@ namespace {
              "tensor positions i32[3] input\n"
              "y %[3,70] = dropout(x, samples, positions, step) {p=0.25} @d forward\n",
      .given = {{"samples", {0, 0, 5}}, {"positions", {0, 1, 0}}}},
+    {.name = "dropout_long",
+     .body = "tensor x %[5,330] input\n"
+             "tensor samples i32[5] input\n"
+             "tensor positions i32[5] input\n"
+             "y %[5,330] = dropout(x, samples, positions, step) {p=0.25} @d forward\n",
+     .given = {{"samples", Values(5, 3)}, {"positions", {0, 1, 2, 3, 4}}}},
     {.name = "gather_rows",
      .body = "tensor x %[6,9] input\n"
              "tensor rows i32[3] input\n"
@@ -92,6 +98,11 @@ namespace {
      .body = "tensor gate %[5,33] input\n"
              "tensor up %[5,33] input\n"
              "s %[5,33] = swiglu(gate, up) @m forward\n"},
+    // More than one block of a GPU.
+    {.name = "swiglu_long",
+     .body = "tensor gate %[3,701] input\n"
+             "tensor up %[3,701] input\n"
+             "s %[3,701] = swiglu(gate, up) @m forward\n"},
     {.name = "swiglu_grad",
      .body = "tensor gate %[5,33] input\n"
              "tensor up %[5,33] input\n"

@@ -24,6 +24,12 @@ std::string rope(int inverse) {
      .dtypes = {DType::f32}},
     {.name = "rope", .body = rope(0), .slack = 2},
     {.name = "rope_inverse", .body = rope(1), .slack = 2},
+    // Halves of heads that are no multiple of a register or of 16 bytes.
+    {.name = "rope_of_odd_halves",
+     .body = "tensor x %[5,36] input\n"
+             "tensor table f32[5,18] input\n"
+             "y %[5,36] = rope(x, table) {inverse=0} @r forward\n",
+     .slack = 2},
 });
 
 }  // namespace

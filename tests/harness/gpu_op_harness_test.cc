@@ -3,12 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <set>
 
 #include "graph/op_kind.h"
 #include "harness/gpu_harness.h"
 #include "harness/gradient_probe.h"
+#include "harness/optimizer_cases.h"
 #include "harness/reference.h"
 
 namespace plimsoll::harness {
@@ -143,6 +145,40 @@ TEST(GpuOpHarnessBits, kernels_without_sums_give_the_bits_of_the_cpu) {
     }
   }
   EXPECT_EQ(compared, kSame);
+}
+
+// Random bits are keyed by an element's place in the whole weight.
+TEST(GpuOpHarnessBits, slices_of_a_weight_give_the_bits_of_the_cpu) {
+  const auto slice = [](const std::string& op, const std::string& attributes,
+                        const std::vector<std::string>& states, const std::map<std::string, Values>& given) {
+    return update_case(
+        {.name = op,
+         .op = op,
+         .attributes = attributes + ", elements=9464, first=65536, stochastic=1, weight_decay=0.1",
+         .shape = "300,250",
+         .weight = "bf16",
+         .gradient = "bf16",
+         .states = states,
+         .given = given});
+  };
+  const Values scales(293, 0.25);
+  const std::vector<OpCase> cases = {
+      slice("adamw", "beta1=0.9, beta2=0.99, eps=1e-08", {"m bf16[300,250]", "v bf16[300,250]"},
+            {{"v", Values(75000, 0.25)}}),
+      slice("adamw8bit", "beta1=0.9, beta2=0.99, eps=1e-08",
+            {"m u8[300,250]", "v u8[300,250]", "m_scale f32[293]", "v_scale f32[293]"},
+            {{"m", every_code(75000)}, {"v", every_code(75000)}, {"m_scale", scales}, {"v_scale", scales}}),
+      slice("lion", "beta1=0.9, beta2=0.99", {"m bf16[300,250]"}, {}),
+      slice("sgd", "momentum=0.9", {"m bf16[300,250]"}, {})};
+  for (const OpCase& c : cases) {
+    SCOPED_TRACE(c.name);
+    const Graph graph = make_graph(c, DType::bf16);
+    const std::vector<Values> values = make_values(graph, c);
+    const OpRun cpu = run_cpu(graph, values, {Isa::avx2, 1});
+    const OpRun gpu = run_emulated(graph, values, Order::shuffled);
+    EXPECT_THAT(gpu.faults, IsEmpty());
+    expect_same_bits(graph, graph.ops().back(), cpu, gpu);
+  }
 }
 
 TEST(GpuRefusals, products_of_bf16_are_refused_by_name_where_tensor_cores_do_not_take_them) {

@@ -16,7 +16,7 @@ FUZZ_TARGETS ?= $(patsubst tests/fuzz/%_fuzz.cc,%,$(wildcard tests/fuzz/*_fuzz.c
 CLANG_FORMAT ?= clang-format-14
 SOURCES = $(shell git ls-files '*.cc' '*.h' '*.cu')
 
-.PHONY: build install archive wheel test test-isas demo recipes parity loadline faults bench golden sanitize fuzz fmt check-format check setup setup-dev setup-parity setup-fuzz setup-wheel clean
+.PHONY: build install archive wheel test test-isas gpu-mutants demo recipes parity loadline faults bench golden sanitize fuzz fmt check-format check setup setup-dev setup-parity setup-fuzz setup-wheel clean
 
 # The program alone; tests and benches are built by those that run them.
 build: setup
@@ -76,6 +76,11 @@ loadline: build
 faults: build
 	cmake --build build --target fault_shim -j $(JOBS)
 	python3 tests/faults/faults_test.py $(PLIMSOLL) build/tests/libfault_shim.so --count $(FAULTS)
+
+# 40 faults in kernels for GPUs, each of which the emulated card's tests must notice; about six minutes.
+gpu-mutants: build
+	cmake --build build --target ops_gpu_emulated_test ops_gpu_checked_test -j $(JOBS)
+	python3 tests/gpu_mutants.py build
 
 # Real training files of other tools: CORPUS has a folder for each repository (scripts/recipes_corpus.py; needs PyYAML).
 recipes: build

@@ -5,6 +5,13 @@ namespace {
 
 const Values kIds = {3, 0, 3, 6, 0, 0};
 
+// More tokens than a block of a GPU has threads.
+Values many_ids() {
+  Values ids;
+  for (int i = 0; i < 150; ++i) ids.push_back(i * i % 7);
+  return ids;
+}
+
 [[maybe_unused]] const bool kRegistered = register_cases({
     {.name = "embedding_pads_with_zeros",
      .body = "tensor ids i32[6] input\n"
@@ -19,6 +26,13 @@ const Values kIds = {3, 0, 3, 6, 0, 0};
              "g = embedding_dw(ids, d_h, step) {accumulate=0, vocab=7} @e backward\n",
      .given = {{"ids", kIds}},
      .step = {{StepValue::live_tokens, 4}}},
+    {.name = "embedding_dw_of_many_tokens",
+     .body = "tensor ids i32[150] input\n"
+             "tensor d_h %[150,3] input\n"
+             "tensor g f32[7,3] gradient\n"
+             "g = embedding_dw(ids, d_h, step) {accumulate=0, vocab=7} @e backward\n",
+     .given = {{"ids", many_ids()}},
+     .step = {{StepValue::live_tokens, 149}}},
     {.name = "embedding_dw_adds",
      .body = "tensor ids i32[6] input\n"
              "tensor d_h %[6,67] input\n"

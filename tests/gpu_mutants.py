@@ -1,0 +1,137 @@
+#!/usr/bin/env python3
+"""Faults planted in kernels for GPUs, one at a time: each must be noticed by the emulated card's tests.
+
+Usage: gpu_mutants.py BUILD [NAME ...]   (from the repository's root; the tests of BUILD are built)
+
+A fault is a text of a kernel and what stands in its place. The kernel is compiled anew in both ways and runs its cases in both tests: the one that
+compares results in three orders of threads, and the one that watches every access.
+"""
+import json
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+
+# Kernels that a fault of a header is shown in, and cases that a kernel's faults are looked for in.
+UNIT = {"src/gpu/device.h": "rms_norm_gpu.cu", "src/ops/gpu_optimizer.h": "adamw_gpu.cu",
+        "src/ops/gpu_attention_tiles.h": "attention_gpu.cu"}
+CASES = {"adamw": "adamw_*", "attention": "attention*", "dropout": "dropout*", "elementwise": "add*:*scale*:*_rows*", "embedding": "embedding*",
+         "grad_norm": "grad_*", "matmul": "linear*", "rms_norm": "rms_norm*", "rope": "rope*", "swiglu": "swiglu*"}
+# name: (file, text, what stands in its place). The text occurs once in the file.
+MUTANTS = {
+    "sum of a block without its barrier": ("src/gpu/device.h", "  __syncthreads();\n  T sum = parts[0];", "  T sum = parts[0];"),
+    "sum of a warp without its last step": ("src/gpu/device.h", "d > 0; d /= 2) x += __shfl", "d > 1; d /= 2) x += __shfl"),
+    "tail of a row not masked": ("elementwise", "gpu::load8(left, a + own.at, own.count, own.whole());", "gpu::load8(left, a + own.at, 8, true);"),
+    "tail of a row written": ("elementwise", "gpu::store8(y + own.at, left, own.count, own.whole());", "gpu::store8(y + own.at, left, 8, false);"),
+    "dead row scattered": ("elementwise", "  if (blockIdx.x >= live_tokens(step, axis)) return;\n", ""),
+    "packs at odd addresses": ("rope", "const bool packed = half % gpu::kEight == 0;", "const bool packed = true;"),
+    "rotation the other way": ("rope", "a.inverse ? -1.0F : 1.0F", "a.inverse ? 1.0F : -1.0F"),
+    "sequence after the right one": ("rope", "  return low;", "  return low + 1 < live_sequences(a.step, a.axis) ? low + 1 : low;"),
+    "end of the sequences forgotten": ("rope", " || token >= a.starts[high]", ""),
+    "one block too few": ("swiglu", "{gpu::blocks_of(count, kPerBlock)}, {kThreads}, swiglu<T>", "{gpu::blocks_of(count / 2, kPerBlock)}, {kThreads}, swiglu<T>"),
+    "gradients in each other's place": ("swiglu", "    g[i] = d[i] * u[i] * sigmoid", "    u[i] = d_value;\n    g[i] = d[i] * u[i] * sigmoid"),
+    "rows of padding not cleared": ("embedding", "to[i] = W{};\n    return;", "(void)i;\n    return;"),
+    "rows beyond the live ones added": ("embedding", "  const int64_t live = live_tokens(step, axis);\n  const int64_t first", "  const int64_t live = gridDim.x;\n  const int64_t first"),
+    "a repeated id added twice": ("embedding", "if (is_repeated(ids, first)) return;", "is_repeated(ids, first);"),
+    "a gradient never cleared": ("embedding", "  if (!overwrites_gradient(accumulate, step)) return;", "  return;"),
+    "a gradient always cleared": ("embedding", "  if (!overwrites_gradient(accumulate, step)) return;", ""),
+    "ids looked up in half": ("embedding", "i < token; i += kThreads", "i < token / 2; i += kThreads"),
+    "last row left out": ("rms_norm", "  if (row >= a.rows) return;", "  if (row + 1 >= a.rows) return;"),
+    "mean over another width": ("rms_norm", "squares) / static_cast<float>(a.width)", "squares) / static_cast<float>(a.width + 1)"),
+    "normalised value not rounded": ("rms_norm", "sum = gpu::fma(gpu::to_float(a.d_y[at]), gpu::to_float(n), sum);", "sum += gpu::to_float(a.d_y[at]) * 1.01F * gpu::to_float(n);"),
+    "parts of another block": ("rms_norm", "a.partials[blockIdx.y * a.width + column] = sum;", "a.partials[(blockIdx.y + 1) * a.width + column] = sum;"),
+    "parts beyond the last": ("rms_norm", "b < blocks; ++b) sum", "b <= blocks; ++b) sum"),
+    "gradient added where it is overwritten": ("rms_norm", "if (!overwrites_gradient(live.accumulate, live.step)) sum", "sum"),
+    "what is added left out": ("rms_norm", "* rstd + added[i];", "* rstd;"),
+    "mask of another counter": ("dropout", "static_cast<uint32_t>(counter), words", "static_cast<uint32_t>(counter + 1), words"),
+    "not scaled up": ("dropout", "gpu::to_float(a.x[at]) * factor", "gpu::to_float(a.x[at])"),
+    "one block's sum lost": ("grad_norm", "block = 0; block < blocks; ++block) total", "block = 1; block < blocks; ++block) total"),
+    "all threads write a sum": ("grad_norm", "if (threadIdx.x == 0) partials", "partials"),
+    "squares of what is beside": ("grad_norm", "gpu::load8(value, x + at, own, own == gpu::kEight);", "gpu::load8(value, x + at, 8, false);"),
+    "coefficients read before they are there": ("src/ops/gpu_optimizer.h", "  __syncthreads();\n", ""),
+    "the second round of a grid left out": ("src/ops/gpu_optimizer.h", "i += int64_t{gridDim.x} * kUpdateThreads)", "i += counters)"),
+    "the same bits for two states": ("adamw", "RandomFor::v, own", "RandomFor::m, own"),
+    "second moment not corrected": ("adamw", "static_cast<float>(1.0 / sqrt(correction2))", "static_cast<float>(1.0 + 0 * correction2)"),
+    "tile read before its copy is there": ("matmul", "    gpu::wait_copies<kStages - 2>();\n    __syncthreads();", "    __syncthreads();"),
+    "tile read before all have waited": ("matmul", "    gpu::wait_copies<kStages - 2>();\n    __syncthreads();", "    gpu::wait_copies<kStages - 2>();"),
+    "one buffer too few": ("matmul", "tiles + step % kStages", "tiles + step % (kStages - 1)"),
+    "keys replaced while they are read": ("src/ops/gpu_attention_tiles.h", "    __syncthreads();  // everybody has read the keys\n    fetch_keys(k_tile", "    fetch_keys(k_tile"),
+    "values replaced while they are read": ("src/ops/gpu_attention_tiles.h", "    __syncthreads();  // everybody has read the values\n", ""),
+    "keys read before they are there": ("src/ops/gpu_attention_tiles.h", "    gpu::wait_copies<1>();  // q and k are there\n", ""),
+    "values of other warps not waited for": ("src/ops/gpu_attention_tiles.h", "    gpu::wait_copies<1>();  // the values are there\n    __syncthreads();", "    gpu::wait_copies<1>();"),
+}
+
+
+TESTS = {"ops_gpu_emulated_test": "plimsoll_ops_gpu", "ops_gpu_checked_test": "plimsoll_ops_gpu_checked"}
+
+
+def compile_commands(build):
+    """{(library, kernel's file): (folder, words)} for both ways."""
+    found = {}
+    for entry in json.loads((build / "compile_commands.json").read_text()):
+        if entry["file"].endswith("_gpu.cu"):
+            library = re.search(r"CMakeFiles/(\w+)\.dir", entry["command"])[1]
+            found[library, pathlib.Path(entry["file"]).name] = entry["directory"], shlex.split(entry["command"])
+    return found
+
+
+def link_words(build, test):
+    """The words that link a test."""
+    text = subprocess.run(["ninja", "-C", build, "-t", "commands", "-s", f"src/ops_gpu/{test}"], capture_output=True, text=True, check=True).stdout
+    line = text.strip().splitlines()[-1]
+    return shlex.split(line.split("&&")[1])
+
+
+def notices(folder, unit, test, build, compiling):
+    """What a test says of the fault that lies in `folder`; empty: nothing."""
+    place, words = compiling
+    source = pathlib.Path(folder) / "src/ops" / unit
+    words = [*words]
+    words[words.index("-o") + 1] = changed = f"{folder}/{test}.o"
+    words[-1] = str(source if source.exists() else pathlib.Path("src/ops", unit).resolve())
+    words[words.index("-o"):words.index("-o")] = ["-w"]
+    subprocess.run([words[0], f"-I{folder}/src", *words[1:]], cwd=place, check=True)
+    # An object that is named comes before the library's.
+    linking = link_words(build, test)
+    linking[linking.index("-o"):linking.index("-o") + 2] = [changed, "-o", f"{folder}/{test}"]
+    subprocess.run(linking, cwd=build, check=True)
+    cases = CASES[unit.removesuffix("_gpu.cu")]
+    chosen = ":".join(["GpuOpHarnessBits.*", *(f"*/{case}" for case in cases.split(":"))])
+    done = subprocess.run([f"{folder}/{test}", f"--gtest_filter={chosen}"], capture_output=True, text=True, timeout=300)
+    failed = re.search(r"(\d+) FAILED TEST", done.stdout)
+    return "" if done.returncode == 0 else f"{failed[1]} failed" if failed else "crash"
+
+
+def plant(name, build, compiling):
+    """Tells what the tests say of a fault, and whether one of them noticed it."""
+    path, old, new = MUTANTS[name]
+    if "/" not in path:
+        path = f"src/ops/{path}_gpu.cu"
+    unit = UNIT.get(path, pathlib.Path(path).name)
+    text = pathlib.Path(path).read_text()
+    if text.count(old) != 1:
+        sys.exit(f"error: {name}: its text occurs {text.count(old)} times in {path}")
+    with tempfile.TemporaryDirectory() as folder:
+        copy = pathlib.Path(folder) / path
+        copy.parent.mkdir(parents=True)
+        copy.write_text(text.replace(old, new))
+        said = [notices(folder, unit, test, build, compiling[library, unit]) for test, library in TESTS.items()]
+    print(f"{name:45} results: {said[0] or 'nothing':12} accesses: {said[1] or 'nothing'}", flush=True)
+    return any(said)
+
+
+def main():
+    if len(sys.argv) < 2:
+        sys.exit("usage: gpu_mutants.py BUILD [NAME ...]")
+    build = pathlib.Path(sys.argv[1]).resolve()
+    compiling = compile_commands(build)
+    chosen = sys.argv[2:] or list(MUTANTS)
+    missed = [name for name in chosen if not plant(name, build, compiling)]
+    print(f"{len(chosen)} faults, {len(missed)} not noticed" + "".join(f"\n  {name}" for name in missed))
+    sys.exit(1 if missed else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,6 +1,14 @@
 # Kernels for GPUs: src/ops/*_gpu.cu is CUDA C++ of which two compilers make something. g++ makes the emulated card's;
 # nvcc, where there is one, shows that a card's can be made, for the oldest and the newest architecture.
 find_program(PLIMSOLL_NVCC nvcc HINTS /usr/local/cuda/bin DOC "CUDA's compiler, 12.8 or later; optional")
+if(PLIMSOLL_NVCC)
+  execute_process(COMMAND ${PLIMSOLL_NVCC} --version OUTPUT_VARIABLE _nvcc_says ERROR_QUIET)
+  string(REGEX MATCH "release ([0-9.]+)" _ "${_nvcc_says}")
+  if(NOT CMAKE_MATCH_1 OR CMAKE_MATCH_1 VERSION_LESS 12.8)
+    message(STATUS "${PLIMSOLL_NVCC} is too old for the newest cards: kernels for GPUs are compiled for the emulated card alone")
+    set(PLIMSOLL_NVCC "")
+  endif()
+endif()
 set(PLIMSOLL_NVCC_ARCHITECTURES 75 120 CACHE STRING "compute capabilities that nvcc compiles for")
 # No contraction: the same bits here and there.
 set(PLIMSOLL_NVCC_FLAGS -std=c++20 -O2 -fmad=false --expt-relaxed-constexpr -Werror=all-warnings

@@ -1,16 +1,12 @@
 // adafactor: a second moment in one row and one column (ops/adafactor_kernels.h), updated whole: the row and
 // column averages need all of the gradient.
-#include "base/units.h"
 #include "graph/op_kind.h"
+#include "ops/adafactor_layout.h"
 #include "ops/optimizer.h"
 #include "ops/rules.h"
 
 namespace plimsoll {
 namespace {
-
-constexpr int64_t kLine = 64;  // bytes; the workspace's parts start at multiples of it
-
-int64_t rows_of(const Shape& shape) { return shape.rank() > 1 ? shape[0] : 1; }
 
 // -> weight, row average f32 [R] (absent for vectors), column average f32 [C], master?. Attributes:
 // weight_decay (decoupled, f64), stochastic (int).
@@ -24,7 +20,7 @@ std::vector<OutputSpec> infer(const Graph& g, const Op& op) {
     require(!op.has_output(i) || op.outputs[i] < 0 || g.tensor(op.outputs[i]).dtype == DType::f32, g, op,
             "adafactor: averages are f32");
   return {updated_output(g, op, 0, ""),
-          {".row", {rows_of(shape)}, DType::f32},
+          {".row", {adafactor_layout(shape).rows}, DType::f32},
           {".column", {shape[shape.rank() - 1]}, DType::f32},
           updated_output(g, op, 3, kMasterSuffix)};
 }
@@ -37,11 +33,8 @@ Cost cost(const Graph& g, const Op& op) {
   return total;
 }
 
-// Sums f64 [R], row factors f32 [R], column factors f32 [C].
 int64_t scratch(const Graph& g, const Op& op, const DeviceDescription&) {
-  const Shape& shape = input_tensor(g, op, kGradientInput).shape;
-  return round_up(rows_of(shape) * 8, kLine) + round_up(rows_of(shape) * 4, kLine) +
-         shape[shape.rank() - 1] * 4;
+  return adafactor_layout(input_tensor(g, op, kGradientInput).shape).bytes;
 }
 
 }  // namespace

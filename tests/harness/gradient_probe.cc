@@ -1,5 +1,7 @@
 #include "harness/gradient_probe.h"
 
+#include <gtest/gtest.h>
+
 #include "harness/reference.h"
 #include "ops/rule.h"
 
@@ -102,6 +104,18 @@ Values central_differences(const Graph& forward, const GradientProbe& probe, std
     x = kept;
   }
   return result;
+}
+
+void expect_gradients(const Graph& forward, const GradientProbe& probe, const std::vector<Values>& values,
+                      const OpRun& run, bool first_micro_step) {
+  for (const auto& [gradient, source] : probe.gradients) {
+    Values want = central_differences(forward, probe, values, source.of);
+    const bool adds = source.added != kNoTensor && (source.added != gradient || !first_micro_step);
+    for (size_t i = 0; adds && i < want.size(); ++i) want[i] += values[static_cast<size_t>(source.added)][i];
+    EXPECT_EQ(compare(probe.graph.tensor(gradient).name, run.values[static_cast<size_t>(gradient)], want,
+                      tolerance_of(DType::f32, 10)),
+              "");
+  }
 }
 
 }  // namespace plimsoll::harness

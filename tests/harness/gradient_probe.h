@@ -4,6 +4,7 @@
 #include <map>
 
 #include "harness/op_case.h"
+#include "harness/op_harness.h"
 
 namespace plimsoll::harness {
 
@@ -24,5 +25,10 @@ GradientProbe probe_gradient(const Graph& forward);
 // The derivative of the objective by `of`, from the forward ops in double.
 Values central_differences(const Graph& forward, const GradientProbe& probe, std::vector<Values> values,
                            TensorId of);
+
+// Fails the test for gradients of `run`, of the probe's graph in f32, that are not those differences, added
+// to what was there where the op adds: in the first micro-step only what another op gives.
+void expect_gradients(const Graph& forward, const GradientProbe& probe, const std::vector<Values>& values,
+                      const OpRun& run, bool first_micro_step);
 
 }  // namespace plimsoll::harness

@@ -177,6 +177,45 @@ class Card(FolderTest):
         self.assertRegex(first, r"^fits   device \S+ GiB of 4\.00 GiB   host \S+ GiB of 30\.0 GiB")
         self.assertEqual(plan(*words, free=self.free(1)), plan(*words, free=self.free(100)))
 
+    def test_a_card_by_its_name_counts_what_is_outside_the_arena(self):
+        words = (QWEN, "--gpu", "rtx3060-12gb", "--host-memory", "30GiB", *FIXED)
+        report = plan(*words)
+        device = report["device"]
+        self.assertEqual((device["kind"], device["gpu"]), ("card", "RTX 3060 12GB"))
+        self.assertEqual(device["outside_bytes"], sum(part["bytes"] + part["uncertain_bytes"] for part in device["outside"]))
+        self.assertEqual(device["budget_bytes"] + device["outside_bytes"], 12 * GIB)
+        self.assertLessEqual(device["arena_bytes"], device["budget_bytes"])
+        self.assertFalse(report["predicted"]["calibrated"])
+        # The least memory that the report names is enough when it is asked for.
+        least = report["smallest"]["memory_bytes"]
+        self.assertEqual(plan(*words, "--memory", f"{least}B")["feasible"], True)
+        # A part of the card: the driver's share is somebody else's.
+        part = plan(*words, "--memory", "8GiB")["device"]
+        self.assertEqual([one["name"] for one in part["outside"]], ["context", "code and libraries"])
+        self.assertEqual(part["budget_bytes"] + part["outside_bytes"], 8 * GIB)
+
+    def test_a_card_by_its_name_plans_the_same_on_every_machine(self):
+        words = (QWEN, "--gpu", "H100", "--host-memory", "30GiB")
+        here = plan(*words, "--max-isa", "avx2", "--threads", 1)
+        there = plan(*words, "--threads", 2)
+        for report in (here, there):
+            report["variant"].pop("threads"), report["variant"].pop("isa"), report.pop("host"), report.pop("process")
+            report["smallest"].pop("host_bytes")
+        self.assertEqual(here, there)
+
+    def test_cards_that_cannot_be_meant_are_refused_by_name(self):
+        for words, said in ((("--gpu", "RTX 3065"), "nearest are RTX 3060 12GB"),
+                            (("--gpu", "RTX 3060 1200GB"), "no RTX 3060 has 1200 GB"),
+                            (("--gpu", "T4", "--precision", "bf16"), "does not compute in bf16"),
+                            (("--gpu", "RTX 3060", "--memory", "13GiB"), "has 12.0 GiB"),
+                            (("--gpu", "RTX 3060", "--device", "cpu"), "device says to compute elsewhere")):
+            done = run("plan", QWEN, *words)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn(said, done.stderr)
+        refused = run("train", QWEN, "--set", "memory.gpu=RTX 3060", "--set", "data.train=x.jsonl", "--set", "output=x")
+        self.assertEqual(refused.returncode, 2)
+        self.assertIn("memory.gpu is a card to plan for", refused.stderr)
+
     def test_what_the_host_holds_comes_and_goes_by_transfers(self):
         words = (QWEN, "--device", "card", "--memory", "4GiB", "--host-memory", "30GiB", "--set",
                  "memory.offload=[weights]", *FIXED)

@@ -186,6 +186,7 @@ class Planner {
 // A card as large as the message's device, where it says so; options of `plan` that mean the same.
 std::string plan_for_card(const Diagnosis& diagnosis, Recipe& recipe) {
   recipe.device = DeviceChoice::card;
+  recipe.memory.gpu.reset();  // the message says what the device has
   const doctor::Bytes* total = diagnosis.message ? diagnosis.message->size("total") : nullptr;
   MemoryLimit& limit = recipe.memory.device;
   const bool stated = limit.kind == MemoryLimit::Kind::bytes;

@@ -44,6 +44,7 @@ std::string key_of(const std::string& name) {
                                                             {"tier", "memory.tier"},
                                                             {"plan", "memory.plan"},
                                                             {"memory", "memory.device"},
+                                                            {"gpu", "memory.gpu"},
                                                             {"disk", "memory.disk"},
                                                             {"loss_chunk", "memory.loss_chunk"},
                                                             {"clip", "optimizer.max_grad_norm"}};
@@ -188,7 +189,7 @@ std::string summary(const std::vector<Choice>& rows) {
     if (!row.plan) continue;
     std::vector<std::string> cells = {label_of(row)};
     if (own)
-      cells.insert(cells.end(), {format_gib(row.plan->arena_bytes()), format_gib(row.plan->host_bytes())});
+      cells.insert(cells.end(), {format_gib(row.plan->memory_bytes()), format_gib(row.plan->host_bytes())});
     else
       cells.push_back(format_gib(row.plan->process_peak_bytes()));
     if (disk) cells.push_back(format_gib(row.plan->disk_bytes()));

@@ -40,9 +40,11 @@ std::vector<Doubled> doubled(const PlanInput& input, const AllowedPlan& allowed)
   Doubled threads{"threads", plan.request, plan.variant};
   CpuSettings cpu = input.cpu;
   cpu.threads *= 2;
-  threads.request.device = describe_cpu(cpu.isa, cpu.threads);
-  threads.request.device.rates = plan.request.device.rates;
-  threads.request.device.reaches_host = plan.request.device.reaches_host;
+  if (plan.request.device.card_name.empty()) {  // threads are nothing to a card
+    threads.request.device = describe_cpu(cpu.isa, cpu.threads);
+    threads.request.device.rates = plan.request.device.rates;
+    threads.request.device.reaches_host = plan.request.device.reaches_host;
+  }
   threads.request.host = host_of(allowed.recipe, threads.request, cpu);
   list.push_back(std::move(threads));
   return list;

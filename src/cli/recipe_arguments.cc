@@ -20,6 +20,7 @@ struct Shortcut {
 constexpr std::array kShortcuts = {
     Shortcut{"--memory", "memory.device", "memory: a size, a share, or auto; on a CPU of the whole process"},
     Shortcut{"--host-memory", "memory.host", "memory.host, beside device: card: a size, a share, or auto"},
+    Shortcut{"--gpu", "memory.gpu", "memory.gpu: a card to plan for by its name, such as \"RTX 3060 12GB\""},
     Shortcut{"--disk", "memory.disk", "memory.disk: a size, for what is offloaded"},
     Shortcut{"--device", "device", "device: cpu, or card: a device with memory of its own, to plan for"},
     Shortcut{"--method", "method.type", "method.type: full, lora or qlora"},
@@ -58,13 +59,23 @@ void RecipeArguments::add_to(CLI::App& app, bool folder_allowed) {
 
 namespace {
 
+// A card that is asked for by name comes with its own memory: what the recipe says of another device's is not
+// meant. Whoever asks for a part of it says so beside the name.
+void make_room_for_card(std::vector<std::string>& sets) {
+  const bool names_card = std::any_of(sets.begin(), sets.end(),
+                                      [](const std::string& set) { return set.starts_with("memory.gpu="); });
+  if (names_card) sets.insert(sets.begin(), {"device=card", "memory.device=auto"});
+}
+
 LoadedRecipe load_with(const RecipeArguments& arguments, const std::vector<std::string>& what_if) {
   Overrides overrides;
   for (const auto& [key, value] : arguments.shortcuts)
     if (!value.empty()) overrides.sets.push_back(key + "=" + value);
+  make_room_for_card(overrides.sets);
   // Behind the shortcuts, so that a `--set` that a report names counts when it is added to the command.
   overrides.sets.insert(overrides.sets.end(), arguments.sets.begin(), arguments.sets.end());
   overrides.what_if = what_if;
+  make_room_for_card(overrides.what_if);
   overrides.as_tool = arguments.as_tool;
   if (const char* environment = std::getenv("PLIMSOLL_SET")) overrides.environment = environment;
   const bool is_model = std::filesystem::is_directory(arguments.path) ||

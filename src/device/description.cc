@@ -26,6 +26,12 @@ Isa parse_isa(std::string_view text, std::string_view what) {
                    "' is not an instruction set; use avx2, avx512, avx512-bf16 or amx");
 }
 
+int64_t outside_bytes(const DeviceDescription& device) {
+  int64_t bytes = 0;
+  for (const OutsidePart& part : device.outside) bytes += part.bytes + part.uncertain;
+  return bytes;
+}
+
 DeviceDescription as_emulated(DeviceDescription machine) {
   machine.kind = "emulated";
   machine.backend = Backend::gpu;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "device/rates.h"
 #include "tensor/tensor.h"
@@ -26,10 +27,19 @@ struct CardFacts {
   int64_t shared_bytes_per_block = 99 * 1024;
 };
 
+// What a process has on the card beside its arena. Nobody knows it exactly without the card: `bytes` is what
+// is expected, and it is within `uncertain` of that.
+struct OutsidePart {
+  std::string name;
+  int64_t bytes = 0, uncertain = 0;
+};
+
 struct DeviceDescription {
-  std::string kind = "reference";  // "cpu", "emulated", "reference"
+  std::string kind = "reference";  // "cpu", "card", "emulated", "reference"
   Backend backend = Backend::cpu;
-  CardFacts card;  // of a GPU
+  CardFacts card;                         // of a GPU
+  std::string card_name = {};             // of one of the catalogue (device/catalogue.h)
+  std::vector<OutsidePart> outside = {};  // likewise
   Isa isa = Isa::avx2;
   int threads = 1;
   bool reaches_host = true;  // ops compute on host memory: nothing has to be copied from and to there
@@ -40,6 +50,9 @@ struct DeviceDescription {
     return int64_t{0};
   };
 };
+
+// What a plan counts for it: as much as it may be.
+int64_t outside_bytes(const DeviceDescription& device);
 
 // The emulated card: it computes in the memory and at the rates of the machine that emulates it, as far as
 // planning knows.

@@ -121,7 +121,9 @@ int64_t Plan::data_bytes() const {
          request.host.extra_data_bytes + planning;
 }
 
-int64_t Plan::memory_bytes() const { return request.own_memory ? arena_bytes() : process_peak_bytes(); }
+int64_t Plan::memory_bytes() const {
+  return request.own_memory ? arena_bytes() + outside_bytes(request.device) : process_peak_bytes();
+}
 
 std::optional<int64_t> Plan::arena_budget() const {
   const auto& process = request.budget.process_bytes;
@@ -130,15 +132,18 @@ std::optional<int64_t> Plan::arena_budget() const {
 }
 
 std::optional<int64_t> memory_budget(const PlanRequest& request) {
-  return request.own_memory ? request.budget.device_bytes : request.budget.process_bytes;
+  if (!request.own_memory) return request.budget.process_bytes;
+  const auto& arena = request.budget.device_bytes;
+  return arena ? std::optional(*arena + outside_bytes(request.device)) : std::nullopt;
 }
 
 void limit_memory(PlanRequest& request, std::optional<int64_t> bytes) {
+  if (request.own_memory && bytes) bytes = std::max<int64_t>(0, *bytes - outside_bytes(request.device));
   (request.own_memory ? request.budget.device_bytes : request.budget.process_bytes) = bytes;
 }
 
 int64_t memory_bytes(const PlanRequest& request, const Candidate& candidate) {
-  if (request.own_memory) return candidate.arena_bytes;
+  if (request.own_memory) return candidate.arena_bytes + outside_bytes(request.device);
   return candidate.arena_bytes + candidate.host_bytes + request.host.total() +
          (request.budget.disk_in_memory ? candidate.disk_bytes : 0);
 }

@@ -28,7 +28,7 @@ struct HostNeeds {
 
 // Budgets in bytes; none: not limited.
 struct Budget {
-  std::optional<int64_t> device_bytes;  // this and the next: where the device has memory of its own
+  std::optional<int64_t> device_bytes;  // of its arena; this and the next: where it has memory of its own
   std::optional<int64_t> host_bytes;
   std::optional<int64_t> disk_bytes;
   std::optional<int64_t> process_bytes;  // everything, where device and host are one memory
@@ -168,6 +168,7 @@ struct Plan {
 };
 
 // The budget that a plan is made within, the device's or the whole process's, and what a variant takes of it.
+// Of a device that is what the arena takes and what is outside of it.
 std::optional<int64_t> memory_budget(const PlanRequest& request);
 void limit_memory(PlanRequest& request, std::optional<int64_t> bytes);
 int64_t memory_bytes(const PlanRequest& request, const Candidate& candidate);

@@ -73,6 +73,20 @@ std::string time_change(const Plan& plan, const Candidate& candidate) {
   return (rounded >= 0 ? "+" : "") + std::to_string(rounded) + " % time";
 }
 
+// What is beside the arena, as a row of the table; nothing where nothing is known of the device.
+void add_outside(const DeviceDescription& device, TextTable& table) {
+  if (device.outside.empty()) return;
+  std::string names;
+  int64_t expected = 0;
+  for (const OutsidePart& part : device.outside) {
+    names += (names.empty() ? "" : ", ") + part.name;
+    expected += part.bytes;
+  }
+  table.add_row(
+      {"outside the arena", format_bytes(outside_bytes(device)),
+       names + ": " + format_bytes(expected) + " +- " + format_bytes(outside_bytes(device) - expected)});
+}
+
 std::string device_table(const Plan& plan) {
   TextTable table({false, true});
   std::string place = peak_place(plan);
@@ -82,6 +96,7 @@ std::string device_table(const Plan& plan) {
     table.add_row({component.name, format_bytes(component.bytes), bar(component.bytes, plan.arena_bytes())});
   table.add_row({"total", format_bytes(plan.arena_bytes()),
                  "(lower bound " + format_bytes(plan.layout.lower_bound_bytes()) + ")"});
+  add_outside(plan.request.device, table);
   return table.render("  ");
 }
 
@@ -99,7 +114,7 @@ std::string memory_text(const Plan& plan) {
   const Budget& budget = plan.request.budget;
   if (!plan.request.own_memory)
     return of_budget(plan.process_peak_bytes(), budget.process_bytes) + " (the whole process)";
-  return "device " + of_budget(plan.arena_bytes(), budget.device_bytes) + "   host " +
+  return "device " + of_budget(plan.memory_bytes(), memory_budget(plan.request)) + "   host " +
          of_budget(plan.host_bytes(), budget.host_bytes);
 }
 
@@ -240,6 +255,22 @@ std::string graph_dump(const Plan& plan) {
 
 }  // namespace
 
+namespace {
+
+std::string basis_words(const DeviceDescription& device) {
+  if (!device.card_name.empty()) return " (+-30 %, by the data sheet of the " + device.card_name + ")";
+  return device.rates.calibrated ? "" : " (guessed: this machine's rates are not measured)";
+}
+
+nlohmann::ordered_json outside_json(const DeviceDescription& device) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const OutsidePart& part : device.outside)
+    list.push_back({{"name", part.name}, {"bytes", part.bytes}, {"uncertain_bytes", part.uncertain}});
+  return list;
+}
+
+}  // namespace
+
 std::string verdict_text(const Plan& plan) {
   const Budget& budget = plan.request.budget;
   const std::string disk =
@@ -247,8 +278,7 @@ std::string verdict_text(const Plan& plan) {
   const std::string indent(7, ' ');
   return std::string(plan.fits() ? "fits" : "does not fit") + "   " + memory_text(plan) + disk + "\n" +
          indent + run_words(plan) + "\n" + indent + duration_words(plan.seconds_per_step) + " a step, " +
-         speed_words(plan.tokens_per_second()) +
-         (plan.request.device.rates.calibrated ? "" : " (guessed: this machine's rates are not measured)");
+         speed_words(plan.tokens_per_second()) + basis_words(plan.request.device);
 }
 
 // Scores of the head that the task puts in place of the model's own; 0: none.
@@ -296,6 +326,8 @@ std::vector<ReportLine> facts(const Plan& plan) {
   if (plan.disk_bytes() > 0) list.push_back({"disk", disk_text(plan)});
   if (plan.search_ended)
     list.push_back({"search", "ended at its limit of work; this is the best that was found until then"});
+  if (request.own_memory && !request.budget.host_bytes && plan.host_arena_bytes() > 0)
+    list.push_back({"host", "not limited: say what that machine has, such as --host-memory 16GiB"});
   if (!request.lossy.empty())
     list.push_back({"lossy", join(request.lossy, ", ") +
                                  ", as memory.allow permits: nothing that keeps the result fits"});
@@ -346,6 +378,9 @@ std::string report_json(const Plan& plan) {
                      {"device",
                       {{"kind", request.device.kind},
                        {"budget_bytes", optional_bytes(request.budget.device_bytes)},
+                       {"gpu", request.device.card_name.empty() ? Json() : Json(request.device.card_name)},
+                       {"outside", outside_json(request.device)},
+                       {"outside_bytes", outside_bytes(request.device)},
                        {"arena_bytes", plan.arena_bytes()},
                        {"persistent_bytes", plan.layout.persistent_bytes},
                        {"transient_bytes", plan.layout.transient_bytes},

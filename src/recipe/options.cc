@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "base/strings.h"
+#include "device/catalogue.h"
 #include "recipe/option_types.h"
 #include "tasks/glue.h"
 #include "tasks/task.h"
@@ -440,11 +441,25 @@ std::optional<double> read_share(const Node& node) {
   return read_percent(node);
 }
 
+Option memory_gpu() {
+  return make(
+      "memory.gpu", FIELD(memory.gpu), "a card such as RTX 3060 12GB, or null",
+      "a card to plan for by its name: its memory, what a process has there beside the arena, and seconds by "
+      "its data sheet; means device: card. memory.device is then what the run may have of it",
+      [](const Node& node, Folder) -> std::optional<std::optional<std::string>> {
+        if (node.kind == Node::Kind::null) return std::optional<std::string>();
+        if (node.kind != Node::Kind::scalar || node.text.empty()) return std::nullopt;
+        return std::optional(full_name(find_card(node.text, "memory.gpu")));
+      },
+      [](const std::optional<std::string>& name) { return name ? Json(*name) : Json(nullptr); });
+}
+
 std::vector<Option> memory_options() {
   return {
       memory_limit(
           "memory.device", FIELD(memory.device),
           "memory of the whole process; with device: card, of the card. `memory: 8GiB` says the same"),
+      memory_gpu(),
       memory_limit("memory.host", FIELD(memory.host), "memory beside the card; means nothing on a CPU"),
       make(
           "memory.tie", FIELD(memory.tie_percent), "a share from 0% to 100%",

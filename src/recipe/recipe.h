@@ -220,8 +220,9 @@ struct Recipe {
     friend bool operator==(const Schedule&, const Schedule&) = default;
   };
   struct Memory {
-    MemoryLimit device;  // on a CPU: of the whole process
-    MemoryLimit host;    // beside a device with memory of its own
+    MemoryLimit device;              // on a CPU: of the whole process
+    MemoryLimit host;                // beside a device with memory of its own
+    std::optional<std::string> gpu;  // the full name of a card of the catalogue, to plan for
     double tie_percent = 1.0;
     int64_t disk_bytes = 0;
     double headroom_percent = 10.0;
@@ -282,6 +283,11 @@ struct Recipe {
   Stop stop;
   Log log;
   std::optional<std::string> output;
+
+  // Whether it is planned for a device with memory of its own, by `device` or by the name of one.
+  [[nodiscard]] bool is_of_card() const {
+    return device == DeviceChoice::card || (device == DeviceChoice::automatic && memory.gpu);
+  }
 
   friend bool operator==(const Recipe&, const Recipe&) = default;
 };

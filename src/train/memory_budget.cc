@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/system_memory.h"
 #include "base/units.h"
+#include "device/catalogue.h"
 #include "recipe/load.h"
 #include "recipe/values.h"
 #include "train/checkpoint.h"
@@ -52,9 +53,35 @@ void refuse_host_budget(const Recipe::Memory& memory) {
 void require_card_size(const Recipe::Memory& memory) {
   if (memory.device.kind == Kind::bytes) return;
   throw UsageError(
-      "memory.device: with device: card state the card's memory as a size, such as 12GiB; a card that is "
-      "only "
-      "planned for cannot be asked what is free");
+      "memory.device: with device: card state the card's memory as a size, such as 12GiB, or name the card "
+      "(memory.gpu, --gpu \"RTX 3060 12GB\"); a card that is only planned for cannot be asked what is free");
+}
+
+// Of a card that is named all of its memory, a share of it, or a size.
+int64_t card_bytes(const MemoryLimit& limit, const Card& card) {
+  const int64_t all = card.memory_mib * kMiB;
+  if (limit.kind == Kind::percent)
+    return static_cast<int64_t>(limit.percent / 100.0 * static_cast<double>(all));
+  if (limit.kind == Kind::automatic) return all;
+  if (limit.bytes > all)
+    throw UsageError("memory.device: " + format_bytes(limit.bytes) + ", but the " + full_name(card) +
+                     " has " + format_bytes(all) + "; leave it out (--memory auto) for all of it");
+  return limit.bytes;
+}
+
+// What the run may take of the card, and of that the arena, with what says so.
+void read_card_budget(const Recipe::Memory& memory, Budget& budget) {
+  if (!memory.gpu) {
+    require_card_size(memory);
+    budget.device_bytes = memory.device.bytes;
+    budget.device_source = "memory.device: " + format_bytes(memory.device.bytes);
+    return;
+  }
+  const Card card = find_card(*memory.gpu, "memory.gpu");
+  const int64_t all = card_bytes(memory.device, card);
+  budget.device_bytes = std::max<int64_t>(0, all - outside_bytes(describe_card(card, is_whole_card(memory))));
+  budget.device_source =
+      full_name(card) + (is_whole_card(memory) ? "" : ", memory.device: " + format_bytes(all));
 }
 
 // On one device a tier says which of states, gradients and weights leave it (docs/planner.md).
@@ -67,6 +94,8 @@ std::optional<OffloadParts> tier_parts(const std::string& tier) {
 
 }  // namespace
 
+bool is_whole_card(const Recipe::Memory& memory) { return memory.device.kind != Kind::bytes; }
+
 Budget read_budget(const Recipe& recipe) {
   const Recipe::Memory& memory = recipe.memory;
   const FreeMemory free = free_memory();
@@ -76,10 +105,13 @@ Budget read_budget(const Recipe& recipe) {
   Budget budget;
   budget.free_bytes = usable.bytes;
   budget.disk_bytes = memory.disk_bytes;
-  if (recipe.device == DeviceChoice::card) {
-    require_card_size(memory);
-    budget.device_bytes = memory.device.bytes;
-    budget.device_source = limit_source("memory.device", memory.device, usable);
+  if (recipe.memory.gpu && !recipe.is_of_card())
+    throw UsageError(
+        "memory.gpu: names a card to plan for, and device says to compute elsewhere; say --device card, or "
+        "take "
+        "the name away: --set memory.gpu=null");
+  if (recipe.is_of_card()) {
+    read_card_budget(memory, budget);
     // `auto` bounds nothing here: the machine with the card is another one.
     if (!is_auto(memory.host))
       budget.host_bytes = limit_bytes(memory.host, usable.bytes, memory.headroom_percent);
@@ -96,7 +128,7 @@ Budget read_budget(const Recipe& recipe) {
 
 std::vector<Space> offload_homes(const Recipe& recipe) {
   std::vector<Space> homes;
-  if (recipe.device == DeviceChoice::card) homes.push_back(Space::host);
+  if (recipe.is_of_card()) homes.push_back(Space::host);
   if (recipe.memory.disk_bytes > 0) homes.push_back(Space::disk);
   return homes;
 }
@@ -126,10 +158,11 @@ std::optional<OffloadParts> offload_parts(const Recipe::Memory& memory, const st
 
 Recipe recipe_to_train(const Recipe& given, bool resumes, std::vector<std::string>& notes) {
   require_trainable(given);
-  if (given.device == DeviceChoice::card)
+  if (given.is_of_card())
     throw UsageError(
-        "device: card is a device to plan for: there is no backend that trains on one yet; train takes "
-        "device: cpu (--device cpu)");
+        std::string(given.memory.gpu ? "memory.gpu is a card" : "device: card is a device") +
+        " to plan for: there is no backend that trains on one yet; train takes device: cpu (--device cpu" +
+        (given.memory.gpu ? " --set memory.gpu=null)" : ")"));
   Recipe recipe = given;
   Recipe::Memory& memory = recipe.memory;
   if (!resumes || is_auto(memory.host) || !latest_checkpoint(*recipe.output)) return recipe;

@@ -10,9 +10,13 @@
 
 namespace plimsoll {
 
-// On a CPU one budget for the whole process, stated or of what is free now; with device: card one for the
-// card and one for the host. Throws UsageError for what means nothing on the device.
+// On a CPU one budget for the whole process, stated or of what is free now; with a card one for its arena,
+// which is less than the card that is named has, and one for the host. Throws UsageError for what means
+// nothing on the device.
 Budget read_budget(const Recipe& recipe);
+
+// Whether a run may have all of the card that memory.gpu names: else a size says what it may have of it.
+bool is_whole_card(const Recipe::Memory& memory);
 
 // The host is a home only beside a device with memory of its own.
 std::vector<Space> offload_homes(const Recipe& recipe);

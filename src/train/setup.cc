@@ -12,6 +12,7 @@
 #include "cpu/describe.h"
 #include "cpu/isa.h"
 #include "cpu/threads.h"
+#include "device/catalogue.h"
 #include "io/load.h"
 #include "models/family.h"
 #include "train/adapter_config.h"
@@ -298,6 +299,39 @@ void take_lengths(const Recipe& recipe, const RowLengths& rows, Experiment& expe
 
 }  // namespace
 
+namespace {
+
+// Tensor cores and arithmetic of bf16 begin with Ampere.
+void require_bf16(const Card& card, const Experiment& experiment) {
+  constexpr int kFirstWithBf16 = 80;
+  if (experiment.precision.compute != DType::bf16 || card.compute_capability >= kFirstWithBf16) return;
+  throw UsageError("precision: the " + full_name(card) + " (compute capability " +
+                   std::to_string(card.compute_capability / 10) + "." +
+                   std::to_string(card.compute_capability % 10) +
+                   ") does not compute in bf16, which begins with 8.0 (RTX 30, A100); say precision: fp32 "
+                   "(--precision fp32), which takes twice the bytes; fp16 is not supported yet");
+}
+
+DeviceDescription device_of(const Recipe& recipe, const Experiment& experiment,
+                            const PlannedMachine& machine) {
+  DeviceDescription device = describe_cpu(machine.isa, machine.threads);
+  if (recipe.is_of_card() && recipe.memory.gpu) {
+    const Card card = find_card(*recipe.memory.gpu, "memory.gpu");
+    require_bf16(card, experiment);
+    DeviceDescription named = describe_card(card, is_whole_card(recipe.memory));
+    named.isa = device.isa;
+    named.threads = device.threads;
+    return named;
+  }
+  device.reaches_host = !recipe.is_of_card();
+  if (recipe.is_of_card()) device.kind = "card";
+  if (recipe.device == DeviceChoice::emulated) device = as_emulated(device);
+  device.rates = machine.rates ? *machine.rates : calibrated_or_shipped(machine, device.rates);
+  return device;
+}
+
+}  // namespace
+
 PlanRequest plan_request(const Recipe& recipe, const PlannedMachine& machine, const DataSetup* data) {
   PlanRequest request;
   request.experiment = read_experiment(recipe);
@@ -315,17 +349,12 @@ PlanRequest plan_request(const Recipe& recipe, const PlannedMachine& machine, co
   request.eval_micro_batch = given(recipe.eval.micro);
   request.loss_chunk = given(recipe.memory.loss_chunk);
   if (recipe.memory.recompute) request.recompute = parse_recompute_point(*recipe.memory.recompute);
-  request.own_memory = recipe.device == DeviceChoice::card;
+  request.own_memory = recipe.is_of_card();
   request.tie = recipe.memory.tie_percent / 100.0;
   request.homes = offload_homes(recipe);
   request.offload = offload_parts(recipe.memory, request.homes);
   request.preset = preset_of(recipe.memory.plan);
-  request.device = describe_cpu(machine.isa, machine.threads);
-  request.device.reaches_host = !request.own_memory;
-  if (request.own_memory) request.device.kind = "card";
-  if (recipe.device == DeviceChoice::emulated) request.device = as_emulated(request.device);
-  request.device.rates =
-      machine.rates ? *machine.rates : calibrated_or_shipped(machine, request.device.rates);
+  request.device = device_of(recipe, request.experiment, machine);
   request.host = host_needs(recipe, request.experiment, machine, data);
   if (data != nullptr) request.data = data->summary;
   request.run = run_steps(recipe, data);

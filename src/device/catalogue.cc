@@ -1,0 +1,246 @@
+#include "device/catalogue.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+
+#include "base/error.h"
+#include "base/strings.h"
+#include "base/units.h"
+
+namespace plimsoll {
+namespace {
+
+// Links to the host: what pinned memory was seen to get of PCIe with 16 or 8 lanes.
+constexpr double kPcie3 = 12, kPcie4 = 24, kPcie5 = 48;
+constexpr double kPcie4x8 = 12, kPcie5x8 = 24;
+
+// By generation, the small ones first. NVIDIA's data sheets and architecture papers; memory as nvidia-smi
+// prints it. Of GeForce cards the sheets name the rate of 16-bit sums too: these are those of 32 bits.
+constexpr std::array kCards = {
+    Card{"T4", 16, 15360, 75, 40, 320, 65, 8.1, kPcie3},
+    Card{"RTX 2060", 6, 6144, 75, 30, 336, 25.8, 6.5, kPcie3},
+    Card{"RTX 2070", 8, 8192, 75, 36, 448, 29.9, 7.5, kPcie3},
+    Card{"RTX 2080", 8, 8192, 75, 46, 448, 40.3, 10.1, kPcie3},
+    Card{"RTX 2080 Ti", 11, 11264, 75, 68, 616, 53.8, 13.4, kPcie3},
+    Card{"TITAN RTX", 24, 24220, 75, 72, 672, 130.5, 16.3, kPcie3},
+    Card{"A100", 40, 40960, 80, 108, 1555, 312, 19.5, kPcie4},
+    Card{"A100", 80, 81920, 80, 108, 2039, 312, 19.5, kPcie4},
+    Card{"A30", 24, 24576, 80, 56, 933, 165, 10.3, kPcie4},
+    Card{"A10", 24, 23028, 86, 72, 600, 125, 31.2, kPcie4},
+    Card{"A10G", 24, 23028, 86, 80, 600, 70, 35, kPcie4},
+    Card{"A40", 48, 46068, 86, 84, 696, 149.7, 37.4, kPcie4},
+    Card{"RTX A4000", 16, 16376, 86, 48, 448, 76.7, 19.2, kPcie4},
+    Card{"RTX A5000", 24, 24564, 86, 64, 768, 111.1, 27.8, kPcie4},
+    Card{"RTX A6000", 48, 49140, 86, 84, 768, 154.8, 38.7, kPcie4},
+    Card{"RTX 3050", 8, 8192, 86, 20, 224, 18.2, 9.1, kPcie4x8},
+    Card{"RTX 3060", 12, 12288, 86, 28, 360, 25.5, 12.7, kPcie4},
+    Card{"RTX 3060 Ti", 8, 8192, 86, 38, 448, 32.4, 16.2, kPcie4},
+    Card{"RTX 3070", 8, 8192, 86, 46, 448, 40.6, 20.3, kPcie4},
+    Card{"RTX 3070 Ti", 8, 8192, 86, 48, 608, 43.5, 21.7, kPcie4},
+    Card{"RTX 3080", 10, 10240, 86, 68, 760, 59.5, 29.8, kPcie4},
+    Card{"RTX 3080", 12, 12288, 86, 70, 912, 61.3, 30.6, kPcie4},
+    Card{"RTX 3080 Ti", 12, 12288, 86, 80, 912, 68.2, 34.1, kPcie4},
+    Card{"RTX 3090", 24, 24576, 86, 82, 936, 71.2, 35.6, kPcie4},
+    Card{"RTX 3090 Ti", 24, 24564, 86, 84, 1008, 80, 40, kPcie4},
+    Card{"L4", 24, 23034, 89, 58, 300, 121, 30.3, kPcie4},
+    Card{"L40", 48, 46068, 89, 142, 864, 181, 90.5, kPcie4},
+    Card{"L40S", 48, 46068, 89, 142, 864, 362, 91.6, kPcie4},
+    Card{"RTX 6000 Ada", 48, 49140, 89, 142, 960, 364.2, 91.1, kPcie4},
+    Card{"RTX 4060", 8, 8188, 89, 24, 272, 30.2, 15.1, kPcie4x8},
+    Card{"RTX 4060 Ti", 8, 8188, 89, 34, 288, 44.1, 22.1, kPcie4x8},
+    Card{"RTX 4060 Ti", 16, 16380, 89, 34, 288, 44.1, 22.1, kPcie4x8},
+    Card{"RTX 4070", 12, 12282, 89, 46, 504, 58.3, 29.1, kPcie4},
+    Card{"RTX 4070 SUPER", 12, 12282, 89, 56, 504, 71, 35.5, kPcie4},
+    Card{"RTX 4070 Ti", 12, 12282, 89, 60, 504, 80.2, 40.1, kPcie4},
+    Card{"RTX 4070 Ti SUPER", 16, 16376, 89, 66, 672, 88.2, 44.1, kPcie4},
+    Card{"RTX 4080", 16, 16376, 89, 76, 717, 97.5, 48.7, kPcie4},
+    Card{"RTX 4080 SUPER", 16, 16376, 89, 80, 736, 104.4, 52.2, kPcie4},
+    Card{"RTX 4090", 24, 24564, 89, 128, 1008, 165.2, 82.6, kPcie4},
+    Card{"H100 SXM", 80, 81559, 90, 132, 3350, 989.4, 66.9, kPcie5},
+    Card{"H100 PCIe", 80, 81559, 90, 114, 2039, 756, 51.2, kPcie5},
+    Card{"H100 NVL", 94, 95830, 90, 132, 3938, 835, 60, kPcie5},
+    Card{"H20", 96, 97871, 90, 78, 4000, 148, 44, kPcie5},
+    Card{"H200", 141, 143771, 90, 132, 4800, 989.4, 66.9, kPcie5},
+    Card{"RTX 5060", 8, 8151, 120, 30, 448, 38.4, 19.2, kPcie5x8},
+    Card{"RTX 5060 Ti", 8, 8151, 120, 36, 448, 47.4, 23.7, kPcie5x8},
+    Card{"RTX 5060 Ti", 16, 16311, 120, 36, 448, 47.4, 23.7, kPcie5x8},
+    Card{"RTX 5070", 12, 12227, 120, 48, 672, 61.7, 30.9, kPcie5},
+    Card{"RTX 5070 Ti", 16, 16303, 120, 70, 896, 87.9, 43.9, kPcie5},
+    Card{"RTX 5080", 16, 16303, 120, 84, 960, 112.6, 56.3, kPcie5},
+    Card{"RTX 5090", 32, 32607, 120, 170, 1792, 209.5, 104.8, kPcie5},
+    Card{"RTX PRO 6000", 96, 97887, 120, 188, 1792, 503.8, 126, kPcie5},
+};
+
+// Words that people put before or behind a card's own name, and that tell no two cards apart.
+constexpr std::array<std::string_view, 14> kPlain = {
+    "nvidia", "geforce", "tesla", "quadro", "generation", "gpu",         "tensor",
+    "core",   "sxm4",    "hbm3",  "hbm3e",  "blackwell",  "workstation", "edition"};
+
+struct Asked {
+  std::string letters;  // "rtx3080"
+  int gigabytes = 0;    // 0: not said
+};
+
+// "20gb", "20gib" or "20g"; 0: another word.
+int size_of_word(std::string_view word) {
+  size_t digits = 0;
+  while (digits < word.size() && word[digits] >= '0' && word[digits] <= '9') ++digits;
+  const std::string_view unit = word.substr(digits);
+  const bool is_size = digits > 0 && digits < 5 && (unit == "gb" || unit == "gib" || unit == "g");
+  return is_size ? std::stoi(std::string(word.substr(0, digits))) : 0;
+}
+
+// "NVIDIA GeForce RTX 3080-20 GB" asks for "rtx3080" of 20 GB.
+Asked read(std::string_view text) {
+  std::vector<std::string> words(1);
+  for (const char c : text) {
+    if (std::isalnum(static_cast<unsigned char>(c)) != 0)
+      words.back() += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    else if (!words.back().empty())
+      words.emplace_back();
+  }
+  Asked asked;
+  for (size_t i = 0; i < words.size(); ++i) {
+    const std::string& word = words[i];
+    const bool apart = i + 1 < words.size() && size_of_word(word + words[i + 1]) > 0;
+    if (const int size = size_of_word(apart ? word + words[i + 1] : word); size > 0 && i > 0) {
+      asked.gigabytes = size;
+      i += apart ? 1 : 0;
+    } else if (std::find(kPlain.begin(), kPlain.end(), word) == kPlain.end()) {
+      asked.letters += word;
+    }
+  }
+  return asked;
+}
+
+// Whether a card goes by these letters; where they are a family's, the card of it that most people have.
+bool goes_by(const Card& card, const std::string& letters) {
+  const std::string own = read(card.name).letters;
+  return own == letters || own + "pcie" == letters || (own == "h100sxm" && letters == "h100") ||
+         (own.starts_with("rtxa") && own.substr(3) == letters);
+}
+
+[[noreturn]] void refuse_unknown(std::string_view text, std::string_view what) {
+  constexpr int kFar = 100;
+  constexpr size_t kNamed = 5;
+  const Asked asked = read(text);
+  std::vector<std::pair<int, std::string>> near;
+  for (const Card& card : kCards) {
+    const int size = asked.gigabytes == 0 || asked.gigabytes == card.gigabytes ? 0 : 1;
+    near.emplace_back(2 * edit_distance(asked.letters, read(card.name).letters, kFar) + size,
+                      full_name(card));
+  }
+  std::stable_sort(near.begin(), near.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<std::string> names;
+  for (size_t i = 0; i < kNamed; ++i) names.push_back(near[i].second);
+  throw UsageError(std::string(what) + ": '" + std::string(text) +
+                   "' is not a card that is known; the nearest are " + join(names, ", ") +
+                   ". Kernels need compute capability 7.5 (Turing) or later; such a card that is missing "
+                   "here is planned for by its size: --device card --memory 16GiB");
+}
+
+// A card that was rebuilt with more memory, or an odd edition of it.
+Card of_other_size(Card card, int gigabytes, std::string_view text, std::string_view what) {
+  constexpr int kMost = 3;  // times as much as it is sold with
+  if (gigabytes > kMost * card.gigabytes)
+    throw UsageError(std::string(what) + ": '" + std::string(text) + "': no " + std::string(card.name) +
+                     " has " + std::to_string(gigabytes) + " GB; it is sold with " +
+                     std::to_string(card.gigabytes));
+  card.gigabytes = gigabytes;
+  card.memory_mib = int64_t{gigabytes} * (kGiB / kMiB);
+  return card;
+}
+
+// GeForce cards reach more of the rate of 32-bit sums, which is half of what their tensor cores can do.
+bool is_halved(const Card& card) {
+  return card.name.starts_with("RTX") && card.name.find('A') == std::string_view::npos &&
+         !card.name.starts_with("RTX PRO");
+}
+
+}  // namespace
+
+std::span<const Card> all_cards() { return kCards; }
+
+std::string full_name(const Card& card) {
+  return std::string(card.name) + " " + std::to_string(card.gigabytes) + "GB";
+}
+
+Card find_card(std::string_view text, std::string_view what) {
+  const Asked asked = read(text);
+  const Card* first = nullptr;
+  for (const Card& card : kCards) {
+    if (!goes_by(card, asked.letters)) continue;
+    if (asked.gigabytes == card.gigabytes) return card;
+    if (first == nullptr) first = &card;
+  }
+  if (first == nullptr) refuse_unknown(text, what);
+  return asked.gigabytes == 0 ? *first : of_other_size(*first, asked.gigabytes, text, what);
+}
+
+std::vector<OutsidePart> outside_parts(const Card& card, bool driver) {
+  // The driver: what cards of 10 to 141 GB were seen to lack of the memory that they are sold with (220 MiB
+  // of an RTX 3080's 10 GiB, 770 of an A100's 80). The context: local memory and queues of each
+  // multiprocessor, more where it holds 2,048 threads instead of 1,024 or 1,536. Code: the kernels of this
+  // program, and those of cuBLASLt that a run loads.
+  constexpr int64_t kDriver = 200 * kMiB, kDriverUncertain = 150 * kMiB;
+  constexpr double kDriverShare = 0.007;
+  constexpr int64_t kContext = 32 * kMiB;
+  constexpr int64_t kCode = 41 * kMiB, kCodeUncertain = 20 * kMiB;
+  const bool many_threads = card.compute_capability == 80 || card.compute_capability == 90;
+  const double per_multiprocessor = (many_threads ? 3.7 : 3.2) * kMiB;
+  const int64_t context = kContext + static_cast<int64_t>(per_multiprocessor * card.multiprocessors);
+  std::vector<OutsidePart> parts;
+  if (driver)
+    parts.push_back(
+        {"driver", kDriver + static_cast<int64_t>(kDriverShare * static_cast<double>(card.memory_mib * kMiB)),
+         kDriverUncertain});
+  parts.push_back({"context", context, context / 5});
+  parts.push_back({"code and libraries", kCode, kCodeUncertain});
+  return parts;
+}
+
+namespace {
+
+// Shares of the data sheet's rates that are reached.
+DeviceRates rates_of(const Card& card) {
+  const double products = is_halved(card) ? 0.85 : 0.70;
+  const double attention = is_halved(card) ? 0.40 : 0.25;
+  DeviceRates rates;
+  rates.matmul_bf16 = products * card.tflops_16 * 1e12;
+  rates.vector_bf16 = attention * card.tflops_16 * 1e12;
+  rates.matmul_f32 = 0.70 * card.tflops_32 * 1e12;
+  rates.bandwidth = 0.80 * card.bandwidth * 1e9;
+  rates.op_overhead = 2.5e-6;
+  rates.host_copy = card.link * 1e9;
+  rates.note = "planned only: no run computes on a card yet";
+  return rates;
+}
+
+}  // namespace
+
+DeviceDescription describe_card(const Card& card, bool driver) {
+  // What cuBLASLt is granted: more on the cards whose fast kernels ask for it.
+  constexpr int kHopper = 90;
+  constexpr int64_t kSmallCard = 24000;
+  const int64_t workspace = (card.compute_capability >= kHopper ? 32
+                             : card.memory_mib < kSmallCard     ? 1
+                                                                : 4) *
+                            kMiB;
+  const int64_t shared = card.compute_capability == 75   ? 64
+                         : card.compute_capability == 80 ? 163
+                         : card.compute_capability == 90 ? 227
+                                                         : 99;
+  DeviceDescription device;
+  device.kind = "card";
+  device.backend = Backend::gpu;
+  device.card = {card.compute_capability, card.multiprocessors, shared * kKiB};
+  device.card_name = full_name(card);
+  device.outside = outside_parts(card, driver);
+  device.reaches_host = false;
+  device.rates = rates_of(card);
+  device.matmul_scratch_bytes = [workspace](const MatmulShape&) { return workspace; };
+  return device;
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,123 @@
+#include "device/catalogue.h"
+
+#include <gmock/gmock.h>
+
+#include "base/error.h"
+#include "base/units.h"
+
+namespace plimsoll {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+
+std::string found(std::string_view text) { return full_name(find_card(text, "memory.gpu")); }
+
+TEST(Catalogue, a_card_goes_by_its_name_however_it_is_written) {
+  for (const char* text :
+       {"RTX 3080 20GB", "rtx3080-20gb", "NVIDIA GeForce RTX 3080 20 GB", "RTX 3080 20GiB"})
+    EXPECT_EQ(found(text), "RTX 3080 20GB") << text;
+  EXPECT_EQ(found("NVIDIA H100"), "H100 SXM 80GB");
+  EXPECT_EQ(found("H100 80GB"), "H100 SXM 80GB");
+  EXPECT_EQ(found("h100-pcie"), "H100 PCIe 80GB");
+  EXPECT_EQ(found("Tesla T4"), "T4 16GB");
+  EXPECT_EQ(found("A6000"), "RTX A6000 48GB");
+  // As the driver prints them.
+  EXPECT_EQ(found("NVIDIA A100-SXM4-80GB"), "A100 80GB");
+  EXPECT_EQ(found("NVIDIA A100-PCIE-40GB"), "A100 40GB");
+  EXPECT_EQ(found("NVIDIA H100 80GB HBM3"), "H100 SXM 80GB");
+  EXPECT_EQ(found("NVIDIA RTX 6000 Ada Generation"), "RTX 6000 Ada 48GB");
+  EXPECT_EQ(found("NVIDIA RTX PRO 6000 Blackwell Workstation Edition"), "RTX PRO 6000 96GB");
+}
+
+TEST(Catalogue, a_size_chooses_among_cards_of_a_name) {
+  EXPECT_EQ(found("RTX 4060 Ti"), "RTX 4060 Ti 8GB");
+  EXPECT_EQ(found("RTX 4060 Ti 16GB"), "RTX 4060 Ti 16GB");
+  EXPECT_EQ(find_card("A100", "").bandwidth, 1555);
+  EXPECT_EQ(find_card("A100 80GB", "").bandwidth, 2039);
+  EXPECT_EQ(find_card("RTX 3080 12GB", "").multiprocessors, 70);
+}
+
+TEST(Catalogue, another_size_is_a_rebuilt_card_within_reason) {
+  EXPECT_EQ(find_card("RTX 3080 20GB", "").memory_mib, 20480);
+  EXPECT_EQ(find_card("RTX 2080 Ti 22GB", "").memory_mib, 22528);
+  EXPECT_THAT([] { find_card("RTX 3060 1200GB", "memory.gpu"); },
+              ThrowsMessage<UsageError>(AllOf(HasSubstr("no RTX 3060 has 1200 GB"), HasSubstr("with 12"))));
+}
+
+TEST(Catalogue, an_unknown_card_is_refused_with_the_nearest) {
+  EXPECT_THAT([] { find_card("RTX 3065", "memory.gpu"); },
+              ThrowsMessage<UsageError>(AllOf(HasSubstr("memory.gpu: 'RTX 3065'"), HasSubstr("RTX 3060 12GB"),
+                                              HasSubstr("--device card --memory"))));
+  for (const char* text : {"", "GTX 1080", "12GB", "GeForce", "M3 Max"})
+    EXPECT_THROW(find_card(text, "memory.gpu"), UsageError) << text;
+}
+
+TEST(Catalogue, every_name_means_its_own_row) {
+  for (const Card& card : all_cards()) {
+    const Card again = find_card(full_name(card), "");
+    EXPECT_EQ(std::tie(again.name, again.gigabytes, again.memory_mib, again.bandwidth),
+              std::tie(card.name, card.gigabytes, card.memory_mib, card.bandwidth))
+        << full_name(card);
+  }
+}
+
+// What data sheets cannot differ in: a slip in a column shows here.
+TEST(Catalogue, rows_agree_with_what_their_generations_are) {
+  for (const Card& card : all_cards()) {
+    SCOPED_TRACE(full_name(card));
+    const double sold = card.gigabytes * 1024.0;
+    EXPECT_GT(static_cast<double>(card.memory_mib), 0.93 * sold);
+    EXPECT_LE(static_cast<double>(card.memory_mib), 1.0 * sold);
+    // f32 operations of a multiprocessor and a cycle: 64 lanes before Ampere's GeForce, 128 since.
+    const bool narrow = card.compute_capability == 75 || card.compute_capability == 80;
+    const double gigahertz = card.tflops_32 * 1e3 / (2.0 * (narrow ? 64 : 128) * card.multiprocessors);
+    EXPECT_GT(gigahertz, 1.0);
+    EXPECT_LT(gigahertz, 2.8);
+    // Tensor cores are 2, 4, 8 or 16 times as fast, a little less where they are held to lower clocks.
+    const double faster = card.tflops_16 / card.tflops_32;
+    EXPECT_GT(faster, 1.9);
+    EXPECT_LT(faster, 16.5);
+  }
+}
+
+TEST(Catalogue, what_is_outside_the_arena_is_stated_with_its_uncertainty) {
+  const DeviceDescription h100 = describe_card(find_card("H100", ""), true);
+  ASSERT_EQ(h100.outside.size(), 3U);
+  EXPECT_EQ(h100.outside[1].name, "context");
+  EXPECT_NEAR(static_cast<double>(h100.outside[1].bytes) / kMiB, 520, 5);
+  int64_t sum = 0;
+  for (const OutsidePart& part : h100.outside) sum += part.bytes + part.uncertain;
+  EXPECT_EQ(outside_bytes(h100), sum);
+  // Of a share of the card the driver's bytes are somebody else's.
+  const DeviceDescription share = describe_card(find_card("H100", ""), false);
+  EXPECT_EQ(outside_bytes(h100) - outside_bytes(share), h100.outside[0].bytes + h100.outside[0].uncertain);
+}
+
+// PyTorch's out-of-memory messages of these cards say how much of them there is.
+TEST(Catalogue, the_drivers_part_covers_what_people_saw) {
+  const std::pair<const char*, double> seen[] = {{"RTX 3080 10GB", 9.78}, {"RTX 4090", 23.52},
+                                                 {"A100 80GB", 79.25},    {"A100 40GB", 39.50},
+                                                 {"T4", 14.58},           {"A30", 23.53}};
+  for (const auto& [name, gibibytes] : seen) {
+    const Card card = find_card(name, "");
+    const OutsidePart driver = outside_parts(card, true).front();
+    const double missing = static_cast<double>(card.memory_mib) - 1024 * gibibytes;
+    EXPECT_GE(static_cast<double>(driver.bytes + driver.uncertain) / kMiB, missing) << name;
+    EXPECT_LE(static_cast<double>(driver.bytes - driver.uncertain) / kMiB, missing) << name;
+  }
+}
+
+TEST(Catalogue, the_description_is_of_a_gpu_beside_a_host) {
+  const DeviceDescription card = describe_card(find_card("RTX 3090", ""), true);
+  EXPECT_EQ(card.backend, Backend::gpu);
+  EXPECT_FALSE(card.reaches_host);
+  EXPECT_EQ(card.card.compute_capability, 86);
+  EXPECT_EQ(fault_of(card.rates), "");
+  EXPECT_FALSE(card.rates.calibrated);
+  EXPECT_GT(card.rates.matmul_bf16, 10 * reference_description().rates.matmul_bf16);
+}
+
+}  // namespace
+}  // namespace plimsoll

@@ -16,8 +16,11 @@ import tempfile
 
 # Kernels that a fault of a header is shown in, and cases that a kernel's faults are looked for in.
 UNIT = {"src/gpu/device.h": "rms_norm_gpu.cu", "src/ops/gpu_optimizer.h": "adamw_gpu.cu",
-        "src/ops/gpu_attention_tiles.h": "attention_gpu.cu"}
-CASES = {"adamw": "adamw_*", "attention": "attention*", "dropout": "dropout*", "elementwise": "add*:*scale*:*_rows*", "embedding": "embedding*",
+        "src/ops/gpu_attention_tiles.h": "attention_gpu.cu", "src/ops/gpu_norm_rows.h": "rms_norm_gpu.cu", "src/ops/gpu_step.h": "rope_gpu.cu",
+        "src/ops/sequence_loss_math.h": "sequence_losses_gpu.cu"}
+CASES = {"activations": "relu*:geglu*:gelu*:tanh*", "dora": "dora*", "gla": "gla*", "layer_norm": "layer_norm*", "linear_cross_entropy": "log_prob*",
+         "noise": "*noise*", "sequence_losses": "pair_loss*:class_loss*:preference*", "word_scores": "word_scores*",
+         "adamw": "adamw_*", "attention": "attention*", "dropout": "dropout*", "elementwise": "add*:*scale*:*_rows*", "embedding": "embedding*",
          "grad_norm": "grad_*", "matmul": "linear*", "rms_norm": "rms_norm*", "rope": "rope*", "swiglu": "swiglu*"}
 # name: (file, text, what stands in its place). The text occurs once in the file.
 MUTANTS = {
@@ -28,8 +31,8 @@ MUTANTS = {
     "dead row scattered": ("elementwise", "  if (blockIdx.x >= live_tokens(step, axis)) return;\n", ""),
     "packs at odd addresses": ("rope", "const bool packed = half % gpu::kEight == 0;", "const bool packed = true;"),
     "rotation the other way": ("rope", "a.inverse ? -1.0F : 1.0F", "a.inverse ? 1.0F : -1.0F"),
-    "sequence after the right one": ("rope", "  return low;", "  return low + 1 < live_sequences(a.step, a.axis) ? low + 1 : low;"),
-    "end of the sequences forgotten": ("rope", " || token >= a.starts[high]", ""),
+    "sequence after the right one": ("src/ops/gpu_step.h", "  return low;", "  return low + 1 < live ? low + 1 : low;"),
+    "end of the sequences forgotten": ("src/ops/gpu_step.h", " || token >= starts[high]", ""),
     "one block too few": ("swiglu", "{gpu::blocks_of(count, kPerBlock)}, {kThreads}, swiglu<T>", "{gpu::blocks_of(count / 2, kPerBlock)}, {kThreads}, swiglu<T>"),
     "gradients in each other's place": ("swiglu", "    g[i] = d[i] * u[i] * sigmoid", "    u[i] = d_value;\n    g[i] = d[i] * u[i] * sigmoid"),
     "rows of padding not cleared": ("embedding", "to[i] = W{};\n    return;", "(void)i;\n    return;"),
@@ -42,8 +45,8 @@ MUTANTS = {
     "mean over another width": ("rms_norm", "squares) / static_cast<float>(a.width)", "squares) / static_cast<float>(a.width + 1)"),
     "normalised value not rounded": ("rms_norm", "sum = gpu::fma(gpu::to_float(a.d_y[at]), gpu::to_float(n), sum);", "sum += gpu::to_float(a.d_y[at]) * 1.01F * gpu::to_float(n);"),
     "parts of another block": ("rms_norm", "a.partials[blockIdx.y * a.width + column] = sum;", "a.partials[(blockIdx.y + 1) * a.width + column] = sum;"),
-    "parts beyond the last": ("rms_norm", "b < blocks; ++b) sum", "b <= blocks; ++b) sum"),
-    "gradient added where it is overwritten": ("rms_norm", "if (!overwrites_gradient(live.accumulate, live.step)) sum", "sum"),
+    "parts beyond the last": ("src/ops/gpu_norm_rows.h", "b < blocks; ++b) sum", "b <= blocks; ++b) sum"),
+    "gradient added where it is overwritten": ("src/ops/gpu_norm_rows.h", "if (!overwrites_gradient(live.accumulate, live.step)) sum", "sum"),
     "what is added left out": ("rms_norm", "* rstd + added[i];", "* rstd;"),
     "mask of another counter": ("dropout", "static_cast<uint32_t>(counter), words", "static_cast<uint32_t>(counter + 1), words"),
     "not scaled up": ("dropout", "gpu::to_float(a.x[at]) * factor", "gpu::to_float(a.x[at])"),
@@ -61,6 +64,27 @@ MUTANTS = {
     "values replaced while they are read": ("src/ops/gpu_attention_tiles.h", "    __syncthreads();  // everybody has read the values\n", ""),
     "keys read before they are there": ("src/ops/gpu_attention_tiles.h", "    gpu::wait_copies<1>();  // q and k are there\n", ""),
     "values of other warps not waited for": ("src/ops/gpu_attention_tiles.h", "    gpu::wait_copies<1>();  // the values are there\n    __syncthreads();", "    gpu::wait_copies<1>();"),
+    "slope of gelu left out": ("activations", "gpu::fma(x * half * (1.0F - half), slope, half)", "half"),
+    "up and gate in each other's place": ("activations", "y[0] = x[2] * x[1] * curve.derivative;", "y[0] = x[2] * x[0] * curve.derivative;"),
+    "what is beyond a row in its variance": ("layer_norm", "      if (i < count) squares", "      squares"),
+    "two sums in one place": ("layer_norm", "row_sum<kRowThreads, 1>(products)", "row_sum<kRowThreads>(products)"),
+    "mean of the gradient left out": ("layer_norm", "d_y[i] * w[i] - mean_g)", "d_y[i] * w[i])"),
+    "gradients of dead rows kept": ("src/ops/sequence_loss_math.h", "int64_t i = live() * width; d_scores", "int64_t i = rows * width; d_scores"),
+    "two threads add the same": ("sequence_losses", "{1}, {1}, pairs<T>", "{1}, {2}, pairs<T>"),
+    "dead rows scored": ("word_scores", "  if (row < live_tokens(step, axis)) {", "  {"),
+    "words' gradient never cleared": ("word_scores", "if (at < count && !accumulation.adds())", "if (at < 0 && !accumulation.adds())"),
+    "a sequence's first row in the one before": ("linear_cross_entropy", "row >= starts[sequence + 1]) ++sequence", "row > starts[sequence + 1]) ++sequence"),
+    "prompts counted as answers": ("linear_cross_entropy", "labels[row] >= 0 ? LogProbOf::answer : LogProbOf::prompt", "LogProbOf::answer"),
+    "sums of a chunk before left out": ("linear_cross_entropy", "chunk.begin == 0 ? 0.0 : to.exact[place]", "0.0"),
+    "gradients replaced while they are read": ("gla", "row[c], d_state[i][c]);\n      });\n      __syncthreads();", "row[c], d_state[i][c]);\n      });"),
+    "sums begun with what was there": ("gla", "(first == 0 ? 0.0F : to) + dot_columns", "to + dot_columns"),
+    "states that do not decay on the way back": ("gla", "d_state[i][c] *= decay;", "d_state[i][c] *= decay > 2 ? decay : 1.0F;"),
+    "gate's gradient where it is clamped": ("gla", "free ? static_cast<float>(d_decay) * slope : 0.0F", "free || !free ? static_cast<float>(d_decay) * slope : 0.0F"),
+    "a bias left out": ("dora", "if (a.bias != nullptr) y +=", "if (a.bias != nullptr) y += 0.0F *"),
+    "magnitude's gradient not divided": ("dora", "  sum /= a.lengths[column];\n", ""),
+    "lengths of half a row": ("dora", "i < a.in; i += kThreads", "i < a.in / 2; i += kThreads"),
+    "noise by where a sequence ends": ("noise", "a.starts[sequence + 1] - a.starts[sequence]", "a.starts[sequence + 1]"),
+    "noise for padding": ("noise", "if (sequence >= 0) {", "if (sequence >= -1) {"),
 }
 
 

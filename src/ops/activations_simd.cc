@@ -1,3 +1,4 @@
+#include "ops/activation_curves.h"
 #include "ops/activations_kernels.h"
 #include "ops/simd_rows.h"
 
@@ -42,9 +43,9 @@ struct Curve {
 // With t = 2 u, u = sqrt(2/pi) (x + 0.044715 x^3): (1 + tanh u) / 2 = sigmoid(t).
 inline Curve gelu_by_tanh(Vec x) {
   const Vec square = x * x;
-  const Vec t = set1(1.5957691216F) * x * fma(set1(0.044715F), square, set1(1.0F));
+  const Vec t = set1(kGeluSlope) * x * fma(set1(kGeluCube), square, set1(1.0F));
   const Vec half = sigmoid(t);
-  const Vec slope = set1(1.5957691216F) * fma(set1(0.134145F), square, set1(1.0F));
+  const Vec slope = set1(kGeluSlope) * fma(set1(0.134145F), square, set1(1.0F));
   return {x * half, fma(x * half * (set1(1.0F) - half), slope, half)};
 }
 
@@ -56,25 +57,18 @@ inline Vec polynomial(const float (&c)[n], Vec x) {
   return p;
 }
 
-// The normal distribution beyond a >= 0 is e^(-a^2 / 2) t P(t), t = 1 / (1 + kTailScale a); P is a minimax
-// fit, within 1.2e-8 of it, relative, up to a = 40.
-constexpr float kTailScale = 0.31F;
-constexpr float kTail[] = {0.123672565F,   0.12365317F,  0.112108081F,  0.0850761651F, 0.072007042F,
-                           -0.0343625965F, 0.119191132F, -0.184067443F, 0.103575304F,  -0.0208534256F};
-
 // x Phi(x) = max(x, 0) - |x| tail(|x|), which keeps the digits of small results where x is negative.
 inline Curve gelu_by_normal(Vec x) {
   // The constant stands first: NaN stays one. Beyond 40 there is nothing, and infinity would make NaN.
-  const Vec a = min(set1(40.0F), max(zero() - x, x));
+  const Vec a = min(set1(kNormalEnd), max(zero() - x, x));
   const Vec density = exp(set1(-0.5F) * a * a);
-  const Vec t = set1(1.0F) / fma(set1(kTailScale), a, set1(1.0F));
-  const Vec tail = density * t * polynomial(kTail, t);
+  const Vec t = set1(1.0F) / fma(set1(kNormalTailScale), a, set1(1.0F));
+  const Vec tail = density * t * polynomial(NormalTail{}.c, t);
   // -1, 0 or 1; values that are nearly denormal may be in between.
   const Vec huge = set1(1e38F);
   const Vec sign = max(set1(-1.0F), min(set1(1.0F), x * huge * huge));
   const Vec side = fma(set1(0.5F), sign, set1(0.5F));
-  constexpr float kDensityAtZero = 0.398942280F;
-  const Vec apart = fma(a * set1(kDensityAtZero), density, zero() - tail);
+  const Vec apart = fma(a * set1(kNormalAtZero), density, zero() - tail);
   return {fnma(a, tail, max(zero(), x)), fma(sign, apart, side)};
 }
 
@@ -94,19 +88,12 @@ void gelu_grad_of(const GeluGrad<T>& a) {
   });
 }
 
-// tanh(x) = x P(x^2) / Q(x^2) up to kTanhEnd, beyond which f32 has no number between it and 1; a minimax fit,
-// within 7e-9 of it, relative.
-constexpr float kTanhEnd = 9.02F;
-constexpr float kTanhOver[] = {
-    1.0F, 0.130831483F, 0.0031029918F, 1.11441585e-5F, -2.01835881e-8F, 5.2576055e-11F, -8.43562537e-14F};
-constexpr float kTanhUnder[] = {1.0F, 0.464164752F, 0.0244913428F, 0.000254473741F};
-
 template <class T>
 void tanh_of(const Tanh<T>& a) {
   for_all(a.count, a.threads, [&](int64_t i, auto lanes) {
     const Vec x = max(set1(-kTanhEnd), min(set1(kTanhEnd), lanes.get(a.x + i)));
     const Vec square = x * x;
-    const Vec y = x * polynomial(kTanhOver, square) / polynomial(kTanhUnder, square);
+    const Vec y = x * polynomial(TanhOver{}.c, square) / polynomial(TanhUnder{}.c, square);
     lanes.put(a.y + i, max(set1(-1.0F), min(set1(1.0F), y)));
   });
 }

@@ -94,6 +94,7 @@ const OpRule dora_scale_rule{.kind = OpKind::dora_scale,
 const OpRule dora_scale_grad_rule{.kind = OpKind::dora_scale_grad,
                                   .infer = infer_grad,
                                   .scratch_bytes = scratch,
+                                  .gpu_scratch_bytes = scratch,
                                   .reuse = {{0, 0}, {0, 3}},
                                   .updates = true};
 

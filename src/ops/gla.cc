@@ -120,6 +120,12 @@ int64_t scratch_grad(const Graph& g, const Op& op, const DeviceDescription& devi
   return gla_backward_scratch_bytes(gla_shape(g, op), device.threads);
 }
 
+// On GPUs: the gradients of queries and keys in f32, while they are summed up over the columns of the states.
+int64_t gpu_scratch_grad(const Graph& g, const Op& op, const DeviceDescription&) {
+  return (input_tensor(g, op, 0).shape.elements() + input_tensor(g, op, 1).shape.elements()) *
+         int64_t{sizeof(float)};
+}
+
 }  // namespace
 
 GlaShape gla_shape(const Graph& g, const Op& op) {
@@ -148,7 +154,8 @@ const OpRule gla_grad_rule{.kind = OpKind::gla_grad,
                            .infer = infer_grad,
                            .cost = cost_grad,
                            .work = work<cost_grad>,
-                           .scratch_bytes = scratch_grad};
+                           .scratch_bytes = scratch_grad,
+                           .gpu_scratch_bytes = gpu_scratch_grad};
 const OpRule gla_cached_rule{.kind = OpKind::gla_cached,
                              .infer = infer_cached,
                              .scratch_bytes = scratch,

@@ -35,12 +35,6 @@ struct GpuAttentionDropout {
   float factor = 1.0F;     // of those that are kept
 };
 
-// Where the sequences lie on an axis of tokens.
-struct GpuSequences {
-  const int32_t* starts = nullptr;
-  int64_t tokens = 0;  // planned rows
-};
-
 template <class T>
 struct GpuAttention {
   const T* q;

@@ -193,15 +193,4 @@ __global__ void attention_grad_table(GpuAttention<T> a, int longest, int distanc
   at = gpu::rounded<G>(sum + (accumulation.adds() ? gpu::to_float(at) : 0.0F));
 }
 
-// Zeros to the rows of no live sequence.
-inline constexpr unsigned kPaddingThreads = 128;
-template <class T>
-__global__ void __launch_bounds__(kPaddingThreads)
-    clear_padding(T* rows, int64_t width, GpuSequences where, const double* step, StepValue sequences) {
-  const int64_t row = blockIdx.x;
-  if (row >= where.starts[0] && row < where.starts[static_cast<int>(step_value(step, sequences))]) return;
-  for (int64_t i = threadIdx.x; i < width; i += kPaddingThreads)
-    rows[row * width + i] = gpu::rounded<T>(0.0F);
-}
-
 }  // namespace plimsoll

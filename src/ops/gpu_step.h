@@ -30,4 +30,37 @@ struct Accumulation {
   [[nodiscard]] PL_DEV bool adds() const { return !overwrites_gradient(accumulate, step); }
 };
 
+// Where the sequences lie on an axis of tokens.
+struct GpuSequences {
+  const int32_t* starts = nullptr;
+  int64_t tokens = 0;  // planned rows
+};
+
+// The sequence that holds the token; -1: none, it is padding.
+PL_DEV int64_t sequence_of(const int32_t* starts, int64_t live, int64_t token) {
+  int64_t low = 0;
+  int64_t high = live;  // the sequence is in [low, high), if in any
+  if (high == 0 || token < starts[0] || token >= starts[high]) return -1;
+  while (high - low > 1) {
+    const int64_t middle = (low + high) / 2;
+    if (token >= starts[middle]) {
+      low = middle;
+    } else {
+      high = middle;
+    }
+  }
+  return low;
+}
+
+// Zeros to the rows of no live sequence.
+inline constexpr unsigned kPaddingThreads = 128;
+template <class T>
+__global__ void __launch_bounds__(kPaddingThreads)
+    clear_padding(T* rows, int64_t width, GpuSequences where, const double* step, StepValue sequences) {
+  const int64_t row = blockIdx.x;
+  if (row >= where.starts[0] && row < where.starts[static_cast<int>(step_value(step, sequences))]) return;
+  for (int64_t i = threadIdx.x; i < width; i += kPaddingThreads)
+    rows[row * width + i] = gpu::rounded<T>(0.0F);
+}
+
 }  // namespace plimsoll

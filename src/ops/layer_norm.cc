@@ -60,6 +60,7 @@ const OpRule layer_norm_rule{
 const OpRule layer_norm_grad_rule{.kind = OpKind::layer_norm_grad,
                                   .infer = infer_grad,
                                   .scratch_bytes = scratch,
+                                  .gpu_scratch_bytes = scratch,
                                   .reuse = {{0, 4}},
                                   .updates = true};
 

@@ -39,6 +39,15 @@ std::string backward(const std::string& partial, const std::string& outputs, con
     {.name = "layer_norm_grad_of_frozen_weights",
      .body = backward("p", "d_x %[70,40], -", "f32"),
      .slack = 3},
+    // On GPUs a whole block takes a row.
+    {.name = "layer_norm_grad_wide",
+     .body = "tensor x %[3,600] input\n"
+             "tensor w %[600] trainable\n"
+             "tensor b %[600] trainable\n"
+             "tensor d_y %[3,600] input\n"
+             "y %[3,600], stats f32[3,2] = layer_norm(x, w, b) {eps=1e-05} @n forward\n"
+             "d_x %[3,600], - = layer_norm_grad(x, w, stats, d_y, -, step) {accumulate=0} @n backward\n",
+     .slack = 10},
     {.name = "layer_norm_grad_of_the_weight_only", .body = backward("-", "-, g", "f32"), .slack = 3},
 });
 

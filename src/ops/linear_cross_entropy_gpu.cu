@@ -1,35 +1,59 @@
-// linear_cross_entropy and its gradient. Rows that carry a label are listed on the device; all chunks that
-// there could be are launched, and those behind the list find nothing to do.
+// linear_cross_entropy, linear_log_prob and their gradients: the output head. Rows that carry a label are
+// listed on the device; all chunks that there could be are launched, and those behind the list find nothing
+// to do.
 #include <optional>
 
 #include "gpu/math.h"
+#include "graph/op_kind.h"
 #include "ops/gpu_matmul.h"
 #include "ops/gpu_rows.h"
 #include "ops/linear_cross_entropy_layout.h"
+#include "ops/linear_log_prob.h"
 
 namespace plimsoll {
 namespace {
 
 constexpr unsigned kThreads = 256;
 
+// What labels ask for, and of linear_log_prob where the sums of a row are: of its sequence, of answer or
+// prompt.
+struct HeadLabels {
+  const int32_t* labels = nullptr;
+  const int32_t* starts = nullptr;  // null: of linear_cross_entropy
+  int64_t sequences = 0;
+
+  // The token that is asked for in a row; negative: none.
+  [[nodiscard]] PL_DEV int32_t token(int64_t row) const {
+    const int32_t label = labels[row];
+    return starts != nullptr && label <= kPromptLabel ? kPromptLabel - label : label;
+  }
+  [[nodiscard]] PL_DEV int64_t place(int64_t row) const {
+    int64_t sequence = 0;
+    while (sequence < sequences && row >= starts[sequence + 1]) ++sequence;
+    gpu::require(sequence < sequences, "linear_log_prob: a label beyond the last sequence");
+    const LogProbOf column = labels[row] >= 0 ? LogProbOf::answer : LogProbOf::prompt;
+    return sequence * kNumLogProbs + static_cast<int64_t>(column);
+  }
+};
+
 // Writes the numbers of the rows with a label, in order, and how many there are. One block; a thread takes
 // neighbours.
 __global__ void __launch_bounds__(kThreads)
-    list_labelled(const int32_t* labels, int64_t tokens, int64_t vocab, int32_t* rows, int32_t* count) {
+    list_labelled(HeadLabels labels, int64_t tokens, int64_t vocab, int32_t* rows, int32_t* count) {
   PL_SHARED(int32_t, counts, kThreads);
   const int64_t own = (tokens + kThreads - 1) / kThreads;
   const int64_t begin = threadIdx.x * own, end = begin + own < tokens ? begin + own : tokens;
   int32_t found = 0;
   for (int64_t t = begin; t < end; ++t) {
-    gpu::require(labels[t] < vocab, "the output head: a label is outside the vocabulary");
-    if (labels[t] >= 0) ++found;
+    gpu::require(labels.token(t) < vocab, "the output head: a label is outside the vocabulary");
+    if (labels.token(t) >= 0) ++found;
   }
   counts[threadIdx.x] = found;
   __syncthreads();
   int32_t at = 0;
   for (unsigned i = 0; i < threadIdx.x; ++i) at += counts[i];
   for (int64_t t = begin; t < end; ++t)
-    if (labels[t] >= 0) rows[at++] = static_cast<int32_t>(t);
+    if (labels.token(t) >= 0) rows[at++] = static_cast<int32_t>(t);
   if (threadIdx.x == kThreads - 1) *count = at;
 }
 
@@ -111,23 +135,24 @@ PL_DEV MaxSum row_statistics(T* row, int64_t vocab, MaxSum* parts) {
 }
 
 // A block for each row of the chunk: its loss, and with `gradient` its logits become
-// (softmax - onehot(label)) * loss_scale.
+// (softmax - onehot(label)) * loss_scale; with `d_sums` less the row's own in its place.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    cross_entropy_rows(ChunkRows chunk, const int32_t* labels, T* logits, int64_t vocab, bool gradient,
-                       const double* step, double* losses) {
+    cross_entropy_rows(ChunkRows chunk, HeadLabels labels, T* logits, int64_t vocab, bool gradient,
+                       const double* step, const float* d_sums, double* losses) {
   PL_SHARED(MaxSum, parts, kThreads / gpu::kWarpSize);
   const int64_t token = chunk.own_row();
   if (token < 0) return;
   T* const row = logits + blockIdx.x * vocab;
-  const int64_t label = labels[token];
+  const int64_t label = labels.token(token);
   const float at_label = gpu::to_float(row[label]);  // before anybody stores: all pass a barrier first
   const MaxSum all = row_statistics(row, vocab, parts);
   if (threadIdx.x == 0)
     losses[blockIdx.x] =
         static_cast<double>(gpu::log(all.sum)) + static_cast<double>(all.max) - static_cast<double>(at_label);
   if (!gradient) return;
-  const auto scale = static_cast<float>(step_value(step, StepValue::loss_scale));
+  const float scale = d_sums == nullptr ? static_cast<float>(step_value(step, StepValue::loss_scale))
+                                        : -d_sums[labels.place(token)];
   const float factor = scale / all.sum;
   for_eights<true>(row, vocab, [&](float(&x)[gpu::kEight], int64_t i, int) {
     PL_UNROLL
@@ -148,6 +173,30 @@ __global__ void __launch_bounds__(kThreads)
   const bool overwrites = chunk.begin == 0 && step_value(step, StepValue::first_micro_step) == 1.0;
   loss[0] = (overwrites ? 0.0 : loss[0]) + sum;
   if (chunk.begin == 0) loss[1] = (overwrites ? 0.0 : loss[1]) + static_cast<double>(*chunk.count);
+}
+
+// What linear_log_prob makes of losses: sums [B, 2] and counts of tokens, a thread for each. `exact`: the
+// sums so far in f64.
+struct LogProbSums {
+  float* sums = nullptr;
+  float* tokens = nullptr;
+  double* exact = nullptr;
+};
+__global__ void __launch_bounds__(kThreads)
+    add_log_probs(ChunkRows chunk, int64_t planned, HeadLabels labels, const double* losses, LogProbSums to) {
+  const int64_t place = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (place >= labels.sequences * kNumLogProbs) return;
+  double sum = chunk.begin == 0 ? 0.0 : to.exact[place];
+  float tokens = chunk.begin == 0 ? 0.0F : to.tokens[place];
+  const int64_t live = chunk.live().of(planned);
+  for (int64_t i = 0; i < live; ++i) {
+    if (labels.place(chunk.rows[chunk.begin + i]) != place) continue;
+    sum -= losses[i];
+    tokens += 1;
+  }
+  to.exact[place] = sum;
+  to.sums[place] = static_cast<float>(sum);
+  to.tokens[place] = tokens;
 }
 
 // Rows that are gathered to a chunk, and rows that a chunk is scattered to.
@@ -173,6 +222,8 @@ class HeadLossOnGpu {
 
  private:
   void place_parts(const GpuBinding& b);
+  void place_log_probs(const GpuBinding& b);
+  void add_up(const ChunkRows& chunk) const;
   void run_chunk(const ChunkRows& chunk) const;
   void gather(const ChunkRows& chunk, const Gathered<T>& rows) const;
   void scatter(const ChunkRows& chunk, const Scattered<T>& rows) const;
@@ -183,9 +234,11 @@ class HeadLossOnGpu {
   void add_product(const std::optional<GpuMatmul>& product, const ChunkRows& chunk) const;
 
   gpu::Stream& stream_;
-  const int32_t* labels_;
-  const double* step_;
-  double* loss_;
+  HeadLabels labels_;
+  const double* step_ = nullptr;
+  double* loss_ = nullptr;         // of linear_cross_entropy
+  LogProbSums log_probs_;          // of linear_log_prob
+  const float* d_sums_ = nullptr;  // of its gradient
   int64_t tokens_, vocab_, chunk_ = 0;
   bool gradient_;
   Gathered<T> x_, t_;
@@ -200,12 +253,11 @@ class HeadLossOnGpu {
 template <class T>
 HeadLossOnGpu<T>::HeadLossOnGpu(const GpuBinding& b)
     : stream_(b.stream()),
-      labels_(b.input<int32_t>(2)),
-      step_(b.input<double>(3)),
-      loss_(b.output<double>(0)),
+      labels_{.labels = b.input<int32_t>(2)},
       tokens_(b.input_tensor(0).shape[0]),
       vocab_(b.input_tensor(1).shape[0]) {
   place_parts(b);
+  place_log_probs(b);
   const HeadOperands at = head_operands(b.op());
   const CrossEntropyProducts products = cross_entropy_products(b.graph(), b.op());
   gradient_ = products.d_x || products.d_w || products.d_t || products.d_b;
@@ -258,6 +310,33 @@ void HeadLossOnGpu<T>::place_parts(const GpuBinding& b) {
 }
 
 template <class T>
+void HeadLossOnGpu<T>::place_log_probs(const GpuBinding& b) {
+  const OpKind kind = b.op().kind;
+  if (kind != OpKind::linear_log_prob && kind != OpKind::linear_log_prob_grad) {
+    step_ = b.input<double>(3);
+    loss_ = b.output<double>(0);
+    return;
+  }
+  labels_.starts = b.input<int32_t>(3);
+  labels_.sequences = b.input_tensor(3).shape[0] - 1;
+  if (kind == OpKind::linear_log_prob) {
+    log_probs_ = {b.output<float>(0), b.output<float>(1), reinterpret_cast<double*>(count_ + kHeadGpuCounts)};
+  } else {
+    d_sums_ = b.input<float>(4);
+    step_ = b.input<double>(5);
+  }
+}
+
+template <class T>
+void HeadLossOnGpu<T>::add_up(const ChunkRows& chunk) const {
+  if (loss_ != nullptr)
+    gpu::launch(stream_, {1}, {kThreads}, add_losses, chunk, chunk_, losses_, step_, loss_);
+  if (log_probs_.sums != nullptr)
+    gpu::launch(stream_, {gpu::blocks_of(labels_.sequences * kNumLogProbs, kThreads)}, {kThreads},
+                add_log_probs, chunk, chunk_, labels_, losses_, log_probs_);
+}
+
+template <class T>
 void HeadLossOnGpu<T>::operator()() const {
   gpu::launch(stream_, {1}, {kThreads}, list_labelled, labels_, tokens_, vocab_, rows_, count_);
   clear(d_x_);
@@ -272,8 +351,8 @@ void HeadLossOnGpu<T>::run_chunk(const ChunkRows& chunk) const {
   multiply(logits_product_, chunk);
   multiply(low_rank_, chunk);
   gpu::launch(stream_, {static_cast<unsigned>(chunk_)}, {kThreads}, cross_entropy_rows<T>, chunk, labels_,
-              logits_, vocab_, gradient_, step_, losses_);
-  gpu::launch(stream_, {1}, {kThreads}, add_losses, chunk, chunk_, losses_, step_, loss_);
+              logits_, vocab_, gradient_, step_, d_sums_, losses_);
+  add_up(chunk);
   multiply(d_x_product_, chunk);
   multiply(d_t_product_, chunk);
   scatter(chunk, d_x_);
@@ -327,5 +406,7 @@ BoundCall bind_either(const GpuBinding& b) {
 
 BoundCall bind_gpu_linear_cross_entropy(const GpuBinding& b) { return bind_either(b); }
 BoundCall bind_gpu_linear_cross_entropy_grad(const GpuBinding& b) { return bind_either(b); }
+BoundCall bind_gpu_linear_log_prob(const GpuBinding& b) { return bind_either(b); }
+BoundCall bind_gpu_linear_log_prob_grad(const GpuBinding& b) { return bind_either(b); }
 
 }  // namespace plimsoll

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "graph/op_kind.h"
+#include "ops/linear_log_prob.h"
 #include "ops/rule.h"
 
 namespace plimsoll {
@@ -140,7 +141,10 @@ int64_t head_scratch(const Graph& g, const Op& op, const DeviceDescription& devi
 }
 
 int64_t head_gpu_scratch(const Graph& g, const Op& op, const DeviceDescription&) {
-  return cross_entropy_layout(g, op).matmul + int64_t{sizeof(int32_t)};
+  const bool sums = op.kind == OpKind::linear_log_prob;
+  const int64_t sequences = sums ? input_tensor(g, op, 3).shape[0] - 1 : 0;
+  return cross_entropy_layout(g, op).matmul + kHeadGpuCounts * int64_t{sizeof(int32_t)} +
+         sequences * kNumLogProbs * int64_t{sizeof(double)};
 }
 
 // The softmax reads the logits twice and writes them once.

@@ -48,6 +48,7 @@ const OpRule linear_log_prob_rule{.kind = OpKind::linear_log_prob,
                                   .cost = head_cost,
                                   .work = head_work,
                                   .scratch_bytes = head_scratch,
+                                  .gpu_scratch_bytes = head_gpu_scratch,
                                   .recompute = RecomputeClass::product,
                                   .chunked = true};
 const OpRule linear_log_prob_grad_rule{.kind = OpKind::linear_log_prob_grad,
@@ -55,6 +56,7 @@ const OpRule linear_log_prob_grad_rule{.kind = OpKind::linear_log_prob_grad,
                                        .cost = head_cost,
                                        .work = head_work,
                                        .scratch_bytes = head_scratch,
+                                       .gpu_scratch_bytes = head_gpu_scratch,
                                        .chunked = true};
 
 }  // namespace plimsoll

@@ -1,44 +1,12 @@
-#include "ops/gpu_dispatch.h"
+#include "ops/gpu_norm_rows.h"
 #include "ops/rms_norm_kernels.h"
 
 namespace plimsoll {
 namespace {
 
-constexpr int kThreads = 128;
-// A warp takes a row up to this width (heads, tiny models), a block a wider one.
-constexpr int64_t kWarpWidth = 256;
-
-template <int kRowThreads>
-constexpr int kRowsPerBlock = kThreads / kRowThreads;
-
-// Of the threads of a row, in each of them.
-template <int kRowThreads>
-PL_DEV float row_sum(float x) {
-  if constexpr (kRowThreads == gpu::kWarpSize) {
-    return gpu::warp_sum(x);
-  } else {
-    PL_SHARED(float, parts, kThreads / gpu::kWarpSize);
-    return gpu::block_sum<kThreads>(x, parts);
-  }
-}
-template <int kRowThreads>
-PL_DEV int64_t own_row() {
-  return int64_t{blockIdx.x} * kRowsPerBlock<kRowThreads> + static_cast<int>(threadIdx.x) / kRowThreads;
-}
-
-// visit(column, count) for the eights of a row that are this thread's.
-template <int kRowThreads, class Visit>
-PL_DEV void for_eights(int64_t width, Visit visit) {
-  constexpr int64_t kStride = int64_t{kRowThreads} * gpu::kEight;
-  for (int64_t at = static_cast<int>(threadIdx.x) % kRowThreads * gpu::kEight; at < width; at += kStride) {
-    const int64_t left = width - at;
-    visit(at, left >= gpu::kEight ? gpu::kEight : static_cast<int>(left));
-  }
-}
-
 // The arguments are those of the CPU's kernel (ops/rms_norm_kernels.h), with the GPU's types.
 template <class T, class W, int kRowThreads>
-__global__ void __launch_bounds__(kThreads) norm(RmsNorm<T, W> a) {
+__global__ void __launch_bounds__(kNormThreads) norm(RmsNorm<T, W> a) {
   const int64_t row = own_row<kRowThreads>();
   if (row >= a.rows) return;
   const bool packed = a.width % gpu::kEight == 0;
@@ -63,18 +31,9 @@ __global__ void __launch_bounds__(kThreads) norm(RmsNorm<T, W> a) {
   });
 }
 
-// What the kernels of the gradient read of a step.
-struct Live {
-  const double* step;
-  AxisId axis;
-  int64_t groups;      // rows to a token
-  int64_t accumulate;  // of the weight's gradient
-  PL_DEV int64_t rows() const { return live_tokens(step, axis) * groups; }
-};
-
 // d_x = rstd * (g - n * mean(g * n)), g = d_y * weight, n = x * rstd. Rows of padding are left alone.
 template <class T, class W, class G, int kRowThreads>
-__global__ void __launch_bounds__(kThreads) grad_x(RmsNormGrad<T, W, G> a, Live live) {
+__global__ void __launch_bounds__(kNormThreads) grad_x(RmsNormGrad<T, W, G> a, NormLive live) {
   const int64_t row = own_row<kRowThreads>();
   if (row >= live.rows()) return;
   const bool packed = a.width % gpu::kEight == 0;
@@ -106,8 +65,8 @@ __global__ void __launch_bounds__(kThreads) grad_x(RmsNormGrad<T, W, G> a, Live 
 // A thread a column, a block of the grid's second dimension kRmsNormRowsPerBlock rows: sums d_y * n, where n
 // is rounded as the forward rounded it.
 template <class T, class W, class G>
-__global__ void __launch_bounds__(kThreads) grad_weight_parts(RmsNormGrad<T, W, G> a, Live live) {
-  const int64_t column = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+__global__ void __launch_bounds__(kNormThreads) grad_weight_parts(RmsNormGrad<T, W, G> a, NormLive live) {
+  const int64_t column = int64_t{blockIdx.x} * kNormThreads + threadIdx.x;
   if (column >= a.width) return;
   const int64_t begin = blockIdx.y * kRmsNormRowsPerBlock;
   const int64_t rows = live.rows();
@@ -121,31 +80,19 @@ __global__ void __launch_bounds__(kThreads) grad_weight_parts(RmsNormGrad<T, W, 
   a.partials[blockIdx.y * a.width + column] = sum;
 }
 
-// The parts in order, so that the sum does not depend on when blocks ran.
-template <class G>
-__global__ void __launch_bounds__(kThreads)
-    sum_parts(const float* parts, int64_t blocks, int64_t width, Live live, G* d_weight) {
-  const int64_t column = int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  if (column >= width) return;
-  float sum = 0;
-  for (int64_t b = 0; b < blocks; ++b) sum += parts[b * width + column];
-  if (!overwrites_gradient(live.accumulate, live.step)) sum += gpu::to_float(d_weight[column]);
-  d_weight[column] = gpu::rounded<G>(sum);
-}
-
 template <class T, class W, class G>
-void launch_grad(gpu::Stream& stream, const RmsNormGrad<T, W, G>& a, const Live& live) {
+void launch_grad(gpu::Stream& stream, const RmsNormGrad<T, W, G>& a, const NormLive& live) {
   if (a.d_x != nullptr) {
-    const bool narrow = a.width <= kWarpWidth;
-    const int rows = narrow ? kRowsPerBlock<gpu::kWarpSize> : 1;
-    gpu::launch(stream, {gpu::blocks_of(a.rows, rows)}, {kThreads},
-                narrow ? grad_x<T, W, G, gpu::kWarpSize> : grad_x<T, W, G, kThreads>, a, live);
+    const bool narrow = a.width <= kNormWarpWidth;
+    const int rows = narrow ? kNormRowsPerBlock<gpu::kWarpSize> : 1;
+    gpu::launch(stream, {gpu::blocks_of(a.rows, rows)}, {kNormThreads},
+                narrow ? grad_x<T, W, G, gpu::kWarpSize> : grad_x<T, W, G, kNormThreads>, a, live);
   }
   if (a.d_weight == nullptr) return;
-  const unsigned columns = gpu::blocks_of(a.width, kThreads);
+  const unsigned columns = gpu::blocks_of(a.width, kNormThreads);
   const unsigned blocks = gpu::blocks_of(a.rows, kRmsNormRowsPerBlock);
-  gpu::launch(stream, {columns, blocks}, {kThreads}, grad_weight_parts<T, W, G>, a, live);
-  gpu::launch(stream, {columns}, {kThreads}, sum_parts<G>, a.partials, int64_t{blocks}, a.width, live,
+  gpu::launch(stream, {columns, blocks}, {kNormThreads}, grad_weight_parts<T, W, G>, a, live);
+  gpu::launch(stream, {columns}, {kNormThreads}, sum_parts<G>, a.partials, int64_t{blocks}, a.width, live,
               a.d_weight);
 }
 
@@ -162,8 +109,8 @@ BoundCall make_grad(const GpuBinding& b) {
                                   .partials = reinterpret_cast<float*>(b.scratch()),
                                   .rows = b.input_tensor(0).shape.elements() / width,
                                   .width = width};
-  const Live live{b.input<double>(5), b.op().axis, b.input_tensor(0).shape[1] / width,
-                  b.op().attr_int("accumulate")};
+  const NormLive live{b.input<double>(5), b.op().axis, b.input_tensor(0).shape[1] / width,
+                      b.op().attr_int("accumulate")};
   return [args, live, &stream = b.stream()] { launch_grad(stream, args, live); };
 }
 
@@ -182,10 +129,10 @@ BoundCall bind_gpu_rms_norm(const GpuBinding& b) {
                                  .rows = b.input_tensor(0).shape.elements() / width,
                                  .width = width,
                                  .eps = static_cast<float>(b.op().attr_float("eps"))};
-        const bool narrow = width <= kWarpWidth;
-        const unsigned blocks = gpu::blocks_of(args.rows, narrow ? kRowsPerBlock<gpu::kWarpSize> : 1);
-        const auto kernel = narrow ? norm<T, W, gpu::kWarpSize> : norm<T, W, kThreads>;
-        return [=, &stream = b.stream()] { gpu::launch(stream, {blocks}, {kThreads}, kernel, args); };
+        const bool narrow = width <= kNormWarpWidth;
+        const unsigned blocks = gpu::blocks_of(args.rows, narrow ? kNormRowsPerBlock<gpu::kWarpSize> : 1);
+        const auto kernel = narrow ? norm<T, W, gpu::kWarpSize> : norm<T, W, kNormThreads>;
+        return [=, &stream = b.stream()] { gpu::launch(stream, {blocks}, {kNormThreads}, kernel, args); };
       });
 }
 

@@ -1,4 +1,4 @@
-#include "ops/gpu_dispatch.h"
+#include "ops/gpu_step.h"
 #include "ops/rope_kernels.h"
 
 namespace plimsoll {
@@ -16,22 +16,6 @@ struct RopeTable {
   int64_t tokens, half;
 };
 
-// The sequence that holds the token; -1: none, it is padding.
-PL_DEV int64_t sequence_of(const RopeTable& a, int64_t token) {
-  int64_t low = 0;
-  int64_t high = live_sequences(a.step, a.axis);  // the sequence is in [low, high), if in any
-  if (high == 0 || token < a.starts[0] || token >= a.starts[high]) return -1;
-  while (high - low > 1) {
-    const int64_t middle = (low + high) / 2;
-    if (token >= a.starts[middle]) {
-      low = middle;
-    } else {
-      high = middle;
-    }
-  }
-  return low;
-}
-
 // Angles in double, since one of 1e5 has lost its fraction in f32.
 __global__ void __launch_bounds__(kThreads) make_table(RopeTable a) {
   const int64_t number = int64_t{blockIdx.x} * kThreads + threadIdx.x;
@@ -39,7 +23,7 @@ __global__ void __launch_bounds__(kThreads) make_table(RopeTable a) {
   const int64_t token = number / a.half;
   const int64_t i = number % a.half;
   float* const cosines = a.table + token * 2 * a.half;
-  const int64_t sequence = sequence_of(a, token);
+  const int64_t sequence = sequence_of(a.starts, live_sequences(a.step, a.axis), token);
   if (sequence < 0) {
     cosines[i] = 1.0F;
     cosines[a.half + i] = 0.0F;

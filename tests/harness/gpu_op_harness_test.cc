@@ -119,11 +119,40 @@ TEST(GpuOpHarnessCoverage, every_kernel_has_a_case) {
 
 // Kernels that do what the CPU's do, operation by operation, give their bits.
 TEST(GpuOpHarnessBits, kernels_without_sums_give_the_bits_of_the_cpu) {
-  static const std::set<OpKind> kSame = {
-      OpKind::add,        OpKind::scale,        OpKind::gather_rows, OpKind::scatter_rows,
-      OpKind::embedding,  OpKind::embedding_dw, OpKind::swiglu,      OpKind::swiglu_grad,
-      OpKind::rope_table, OpKind::rope,         OpKind::dropout,     OpKind::adamw,
-      OpKind::adamw8bit,  OpKind::lion,         OpKind::sgd,         OpKind::nf4_dequantize};
+  static const std::set<OpKind> kSame = {OpKind::add,
+                                         OpKind::scale,
+                                         OpKind::gather_rows,
+                                         OpKind::scatter_rows,
+                                         OpKind::embedding,
+                                         OpKind::embedding_dw,
+                                         OpKind::swiglu,
+                                         OpKind::swiglu_grad,
+                                         OpKind::rope_table,
+                                         OpKind::rope,
+                                         OpKind::dropout,
+                                         OpKind::adamw,
+                                         OpKind::adamw8bit,
+                                         OpKind::lion,
+                                         OpKind::sgd,
+                                         OpKind::nf4_dequantize,
+                                         OpKind::relu,
+                                         OpKind::relu_grad,
+                                         OpKind::geglu,
+                                         OpKind::geglu_grad,
+                                         OpKind::gelu,
+                                         OpKind::gelu_grad,
+                                         OpKind::tanh,
+                                         OpKind::tanh_grad,
+                                         OpKind::pair_loss,
+                                         OpKind::pair_loss_grad,
+                                         OpKind::class_loss,
+                                         OpKind::class_loss_grad,
+                                         OpKind::preference_loss,
+                                         OpKind::preference_loss_grad,
+                                         OpKind::word_scores,
+                                         OpKind::word_scores_grad,
+                                         OpKind::embedding_noise,
+                                         OpKind::dora_scale};
   std::set<OpKind> compared;
   for (const OpCase& c : gpu_cases()) {
     for (const DType dtype : c.dtypes) {
@@ -192,7 +221,8 @@ TEST(GpuRefusals, products_of_bf16_are_refused_by_name_where_tensor_cores_do_not
   }
   EXPECT_THAT(refused, UnorderedElementsAre(OpKind::linear, OpKind::linear_dx, OpKind::linear_dw,
                                             OpKind::attention, OpKind::attention_grad,
-                                            OpKind::linear_cross_entropy, OpKind::linear_cross_entropy_grad));
+                                            OpKind::linear_cross_entropy, OpKind::linear_cross_entropy_grad,
+                                            OpKind::linear_log_prob, OpKind::linear_log_prob_grad));
 }
 
 }  // namespace

@@ -189,6 +189,11 @@ class Card(FolderTest):
         # The least memory that the report names is enough when it is asked for.
         least = report["smallest"]["memory_bytes"]
         self.assertEqual(plan(*words, "--memory", f"{least}B")["feasible"], True)
+        # Products have a library's workspace: 1 MiB on a small card, 32 MiB on an H100.
+        scratch = [sum(part["bytes"] for part in one["device"]["components"] if part["name"] == "library scratch")
+                   for one in (report, plan(*words[:1], "--gpu", "H100", "--host-memory", "30GiB", *FIXED))]
+        self.assertGreaterEqual(scratch[0], MIB)
+        self.assertGreaterEqual(scratch[1], 32 * MIB)
         # A part of the card: the driver's share is somebody else's.
         part = plan(*words, "--memory", "8GiB")["device"]
         self.assertEqual([one["name"] for one in part["outside"]], ["context", "code and libraries"])

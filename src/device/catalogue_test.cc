@@ -116,6 +116,9 @@ TEST(Catalogue, the_description_is_of_a_gpu_beside_a_host) {
   EXPECT_EQ(card.card.compute_capability, 86);
   EXPECT_EQ(fault_of(card.rates), "");
   EXPECT_FALSE(card.rates.calibrated);
+  EXPECT_EQ(card.matmul_scratch_bytes({}), 4 * kMiB);
+  EXPECT_EQ(describe_card(find_card("H100", ""), true).matmul_scratch_bytes({}), 32 * kMiB);
+  EXPECT_EQ(describe_card(find_card("RTX 3060", ""), true).matmul_scratch_bytes({}), 1 * kMiB);
   EXPECT_GT(card.rates.matmul_bf16, 10 * reference_description().rates.matmul_bf16);
 }
 

@@ -133,18 +133,26 @@ CrossEntropyLayout cross_entropy_layout(const Graph& g, const Op& op) {
   return layout;
 }
 
-int64_t head_scratch(const Graph& g, const Op& op, const DeviceDescription& device) {
-  int64_t matmul = 0;
+namespace {
+
+int64_t products_scratch(const Graph& g, const Op& op, const DeviceDescription& device) {
+  int64_t bytes = 0;
   for (const Product& product : all_products(cross_entropy_products(g, op)))
-    matmul = std::max(matmul, device.matmul_scratch_bytes(product.shape));
-  return cross_entropy_layout(g, op).matmul + matmul;
+    bytes = std::max(bytes, device.matmul_scratch_bytes(product.shape));
+  return bytes;
 }
 
-int64_t head_gpu_scratch(const Graph& g, const Op& op, const DeviceDescription&) {
+}  // namespace
+
+int64_t head_scratch(const Graph& g, const Op& op, const DeviceDescription& device) {
+  return cross_entropy_layout(g, op).matmul + products_scratch(g, op, device);
+}
+
+int64_t head_gpu_scratch(const Graph& g, const Op& op, const DeviceDescription& device) {
   const bool sums = op.kind == OpKind::linear_log_prob;
   const int64_t sequences = sums ? input_tensor(g, op, 3).shape[0] - 1 : 0;
   return cross_entropy_layout(g, op).matmul + kHeadGpuCounts * int64_t{sizeof(int32_t)} +
-         sequences * kNumLogProbs * int64_t{sizeof(double)};
+         sequences * kNumLogProbs * int64_t{sizeof(double)} + products_scratch(g, op, device);
 }
 
 // The softmax reads the logits twice and writes them once.

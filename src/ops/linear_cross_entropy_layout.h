@@ -63,7 +63,7 @@ Cost head_cost(const Graph& graph, const Op& op);
 Work head_work(const Graph& graph, const Op& op);
 int64_t head_scratch(const Graph& graph, const Op& op, const DeviceDescription& device);
 // On GPUs: i32 numbers behind the layout's parts, of which the first is how many rows there are. Sums of
-// linear_log_prob follow, f64 [B, 2].
+// linear_log_prob follow, f64 [B, 2], and the workspace of a library's products, where the device has one.
 inline constexpr int64_t kHeadGpuCounts = 16;
 int64_t head_gpu_scratch(const Graph& graph, const Op& op, const DeviceDescription& device);
 

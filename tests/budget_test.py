@@ -7,6 +7,7 @@ import json
 import os
 import re
 import resource
+import shlex
 import shutil
 import subprocess
 import sys
@@ -207,6 +208,17 @@ class Card(FolderTest):
             report["variant"].pop("threads"), report["variant"].pop("isa"), report.pop("host"), report.pop("process")
             report["smallest"].pop("host_bytes")
         self.assertEqual(here, there)
+
+    def test_what_does_not_fit_a_card_by_its_name_fits_a_larger_one_that_is_named(self):
+        words = (MISTRAL / "recipe.yaml", "--gpu", "RTX 3060", "--set", "memory.offload=none")
+        refused = run("plan", *words)
+        self.assertEqual(refused.returncode, 3, refused.stderr)
+        self.assertIn("may be used (RTX 3060 12GB)", refused.stderr)
+        larger = next(line for line in refused.stderr.splitlines() if "--gpu" in line and "3060" not in line)
+        self.assertEqual(run(*shlex.split(larger)[1:]).returncode, 0, larger)
+        # All of a card that is sold with 24 GB is all of it.
+        whole = plan(MISTRAL / "recipe.yaml", "--gpu", "RTX 4090", "--memory", "24GiB")
+        self.assertEqual(whole, plan(MISTRAL / "recipe.yaml", "--gpu", "RTX 4090"))
 
     def test_cards_that_cannot_be_meant_are_refused_by_name(self):
         for words, said in ((("--gpu", "RTX 3065"), "nearest are RTX 3060 12GB"),

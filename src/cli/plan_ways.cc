@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/units.h"
 #include "cli/what_if.h"
+#include "device/catalogue.h"
 #include "plan/fitting_plans.h"
 
 namespace plimsoll {
@@ -51,10 +52,11 @@ class WayFinder {
   }
 
   // Budgets that the refused plan's least memory fits: where estimates find nothing else for them, that.
-  void add_larger_budget(const Changes& changes, const std::string& effect, const Plan& refused) {
+  void add_larger_budget(const Changes& changes, const std::string& effect, const Plan& refused) try {
     if (add_anyway(changes, effect, true)) return;
     const Plan least = plan_variant(plan_input(changed(changes), {}).request, refused.smallest.variant);
     if (least.fits()) add(changes, least, effect, true);
+  } catch (const UsageError&) {  // more than there can be
   }
 
   // With as much disk as the plan then takes, in a size that people would type.
@@ -172,9 +174,26 @@ bool shorter_may_fit(const Recipe& recipe, const Plan& refused) {
   return held <= *memory + *host + *disk;
 }
 
-// A budget of the size that the smallest variant takes.
+// The smallest card with as much, of a named card's generation or a later one; empty: there is none.
+std::string larger_card(const DeviceDescription& device, int64_t bytes) {
+  const Card* best = nullptr;
+  for (const Card& card : all_cards()) {
+    const bool enough =
+        card.memory_mib * kMiB >= bytes && card.compute_capability >= device.card.compute_capability;
+    if (enough && (best == nullptr || card.memory_mib < best->memory_mib)) best = &card;
+  }
+  return best == nullptr ? "" : full_name(*best);
+}
+
+// A budget of the size that the smallest variant takes, or a card of it.
 void add_larger_budget(WayFinder& finder, const PlanRequest& request, const Plan& refused) {
   const int64_t least = memory_bytes(request, refused.smallest);
+  const std::string& name = request.device.card_name;
+  if (!name.empty() && !refused.fits_device() && least > find_card(name, "memory.gpu").memory_mib * kMiB) {
+    if (const std::string larger = larger_card(request.device, least); !larger.empty())
+      finder.add_larger_budget({{"memory.gpu", larger}}, "same result, on a larger card", refused);
+    return;
+  }
   Changes changes;
   if (!refused.fits_device() || !refused.fits_process())
     changes.emplace_back("memory.device", neat_size(least));

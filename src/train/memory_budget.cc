@@ -63,10 +63,11 @@ int64_t card_bytes(const MemoryLimit& limit, const Card& card) {
   if (limit.kind == Kind::percent)
     return static_cast<int64_t>(limit.percent / 100.0 * static_cast<double>(all));
   if (limit.kind == Kind::automatic) return all;
-  if (limit.bytes > all)
+  // As it is sold it may be a little more than the driver tells.
+  if (limit.bytes > std::max(all, card.gigabytes * kGiB))
     throw UsageError("memory.device: " + format_bytes(limit.bytes) + ", but the " + full_name(card) +
                      " has " + format_bytes(all) + "; leave it out (--memory auto) for all of it");
-  return limit.bytes;
+  return std::min(limit.bytes, all);
 }
 
 // What the run may take of the card, and of that the arena, with what says so.
@@ -94,7 +95,10 @@ std::optional<OffloadParts> tier_parts(const std::string& tier) {
 
 }  // namespace
 
-bool is_whole_card(const Recipe::Memory& memory) { return memory.device.kind != Kind::bytes; }
+bool is_whole_card(const Recipe::Memory& memory) {
+  return memory.device.kind != Kind::bytes ||
+         memory.device.bytes >= find_card(*memory.gpu, "memory.gpu").memory_mib * kMiB;
+}
 
 Budget read_budget(const Recipe& recipe) {
   const Recipe::Memory& memory = recipe.memory;

@@ -15,7 +15,8 @@ namespace plimsoll {
 // nothing on the device.
 Budget read_budget(const Recipe& recipe);
 
-// Whether a run may have all of the card that memory.gpu names: else a size says what it may have of it.
+// Whether a run may have all of the card that memory.gpu names (one must be): else a size says what it may
+// have of it.
 bool is_whole_card(const Recipe::Memory& memory);
 
 // The host is a home only beside a device with memory of its own.

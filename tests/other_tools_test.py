@@ -29,6 +29,9 @@ EXPECTED = {
     "llama_factory_full_sft.yaml": {
         "method.type": "full", "precision": "bf16-pure", "batch.effective": 2, "batch.micro": 1,
         "optimizer.lr": 1e-5, "schedule.epochs": 1, "memory.tier": None},
+    "llama_factory_freeze.yaml": {
+        "method.type": "full", "precision": "bf16-master", "batch.effective": 2, "batch.micro": 1,
+        "method.freeze": [r"^(?!.*(?:\.3\.mlp|\.3\.input_layernorm|embed_tokens|^v_head\.|^score\.)).*"]},
     "axolotl_lora.yml": {
         "method.type": "lora", "method.r": 16, "method.alpha": 32, "method.dropout": 0.05,
         "method.targets": "all-linear", "data.train": "facts.jsonl", "data.format": "alpaca",
@@ -138,6 +141,13 @@ class OtherToolsTest(unittest.TestCase):
             self.assertEqual(done.returncode, 0, f"{name}: {done.stderr}")
             self.assertEqual(len((output / "metrics.jsonl").read_text().splitlines()), 2, name)
             self.assertIn("note    keys of", done.stderr)
+            if name == "llama_factory_freeze.yaml":  # a state for each weight that trains
+                states = (output / "checkpoint-2" / "optimizer.safetensors").read_bytes()
+                header = json.loads(states[8:8 + int.from_bytes(states[:8], "little")])
+                weights = {key.rsplit(".weight", 1)[0] for key in header if ".weight" in key}
+                layer = "model.layers.3."
+                self.assertEqual(weights, {"model.embed_tokens", layer + "input_layernorm"}
+                                 | {f"{layer}mlp.{part}_proj" for part in ("gate", "up", "down")})
             again = run("plan", output / "recipe.yaml")  # the effective recipe, in our keys alone
             self.assertEqual((again.returncode, again.stderr), (0, ""), name)
 

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "graph/op_kind.h"
 #include "models/family.h"
+#include "models/parameter_names.h"
 #include "ops/step_values.h"
 #include "ops/word_scores.h"
 
@@ -146,14 +147,31 @@ LogProbGraph build_log_probs(const ModelSpec& spec, const BatchShape& shape, DTy
   return {std::move(b.graph()), made[0], made[1]};
 }
 
-int64_t count_parameters(const ModelSpec& spec, int64_t scores) {
+namespace {
+
+// With all parameters; with `scores` those of a model that scores sequences so.
+Graph smallest_graph(const ModelSpec& spec, int64_t scores) {
   if (scores == 0 && (spec.scores_sequences || spec.encoder)) scores = std::max<int64_t>(spec.labels, 1);
-  const Graph graph = scores > 0 ? build_scores(spec, kSmallest, DType::f32, scores, Mode::evaluate, "").graph
-                                 : build_loss(spec, kSmallest, DType::f32, 1, Mode::evaluate, "loss");
+  return scores > 0 ? build_scores(spec, kSmallest, DType::f32, scores, Mode::evaluate, "").graph
+                    : build_loss(spec, kSmallest, DType::f32, 1, Mode::evaluate, "loss");
+}
+
+}  // namespace
+
+int64_t count_parameters(const ModelSpec& spec, int64_t scores) {
+  const Graph graph = smallest_graph(spec, scores);
   int64_t total = 0;
   for (const Tensor& tensor : graph.tensors())
     if (tensor.role == Role::frozen_weight) total += tensor.shape.elements();
   return total;
+}
+
+std::vector<std::string> parameter_names(const ModelSpec& spec) {
+  std::vector<std::string> names;
+  const Graph graph = smallest_graph(spec, 0);
+  for (const Tensor& tensor : graph.tensors())
+    if (tensor.role == Role::frozen_weight) names.push_back(tensor.name);
+  return names;
 }
 
 }  // namespace plimsoll

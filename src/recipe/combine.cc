@@ -29,7 +29,10 @@ void combine_method(Layer& layer) {
     return;
   }
   std::string type = "full";
-  if (method != nullptr)
+  if (is_word(method, "freeze")) {  // and method.freeze: dialects/llama_factory_freeze.cc
+    if (layer.tool() != Tool::llama_factory)
+      return layer.refuse(*method, "is a word of LLaMA-Factory; method.freeze says what stays as it is");
+  } else if (method != nullptr)
     type = method->value.text;
   else if (is_true(use_lora) || (use_lora == nullptr && rank_says_lora(layer) &&
                                  (is_true(four_bit) || is_true(quantised) || has_adapter_keys)))
@@ -359,6 +362,7 @@ void combine(Layer& layer) {
   if (layer.is_recipe()) fill_tool_method(layer);  // the precision asks for the method
   combine_targets(layer);
   combine_frozen(layer);
+  combine_llama_factory_freeze(layer);
   combine_start(layer);
   combine_batch(layer);
   combine_betas(layer);

@@ -17,6 +17,7 @@ void combine_preference(Layer& layer);
 // The data sets, and what tools have of their own (dialects/).
 void combine_data(Layer& layer);
 void combine_llama_factory(Layer& layer);
+void combine_llama_factory_freeze(Layer& layer);
 void combine_axolotl(Layer& layer);
 void combine_torchtune(Layer& layer);
 void combine_trl(Layer& layer);

@@ -17,6 +17,7 @@ namespace plimsoll {
 namespace {
 
 namespace fs = std::filesystem;
+using testing::AllOf;
 using testing::Contains;
 using testing::HasSubstr;
 using testing::Not;
@@ -140,6 +141,57 @@ TEST_F(Dialects, what_axolotl_leaves_unfrozen_is_all_that_trains) {
   EXPECT_TRUE(frozen("[]").empty());
   EXPECT_THAT(error_of("base_model: m\nunfrozen_parameters: ['model.embed_tokens.weight[:3200]']\n"),
               HasSubstr("some rows of a weight"));
+}
+
+TEST_F(Dialects, freeze_of_llama_factory_trains_the_layers_that_config_json_counts) {
+  write("m/config.json",
+        R"({"model_type": "llama", "num_hidden_layers": 4, "hidden_size": 16, "intermediate_size": 8,
+            "num_attention_heads": 2, "vocab_size": 16})");
+  const std::string begin = "model_name_or_path: m\nstage: sft\ntemplate: empty\nfinetuning_type: freeze\n";
+  const auto frozen = [&](const std::string& keys, const std::vector<std::string>& sets = {}) {
+    const Recipe read = recipe(begin + keys, sets);
+    EXPECT_EQ(read.method.type, MethodType::full);
+    return read.method.freeze;
+  };
+  const auto all_but = [](const std::string& trained) {
+    return std::vector<std::string>{"^(?!.*(?:" + trained + R"(|^v_head\.|^score\.)).*)"};
+  };
+  EXPECT_EQ(frozen(""), all_but(R"(\.2\.|\.3\.)"));
+  EXPECT_EQ(frozen("freeze_trainable_layers: 9\n"), all_but(R"(\.0\.|\.1\.|\.2\.|\.3\.)"));
+  EXPECT_EQ(frozen("freeze_trainable_layers: -1\n"), all_but(R"(\.0\.)"));
+  EXPECT_EQ(frozen("freeze_trainable_layers: 1\nfreeze_trainable_modules: mlp, self_attn\n"),
+            all_but(R"(\.3\.mlp|\.3\.self_attn)"));
+  EXPECT_EQ(frozen("freeze_trainable_layers: 0\nfreeze_extra_modules: lm_head,norm\n"),
+            all_but("lm_head|norm"));
+  write("two/config.json",
+        R"({"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 16, "intermediate_size": 8,
+            "num_attention_heads": 2, "vocab_size": 16})");
+  const std::string other = "model=" + (folder_ / "two").string();
+  EXPECT_EQ(frozen("freeze_trainable_layers: 1\n", {other}), all_but(R"(\.1\.)"));
+  EXPECT_TRUE(frozen("", {"method.freeze=null"}).empty());
+  EXPECT_THAT(error_of(begin + "freeze_trainable_layers: 0\n"), HasSubstr("nothing is left to train"));
+  EXPECT_THAT(error_of(begin + "freeze_trainable_modules: feed\n"),
+              HasSubstr("no module 'feed' there; it has input_layernorm, mlp,"));
+  EXPECT_THAT(error_of(begin + "freeze_extra_modules: wte\n"),
+              HasSubstr("no module 'wte' there; it has embed_tokens, lm_head, norm"));
+}
+
+TEST_F(Dialects, freeze_of_llama_factory_says_what_it_misses) {
+  const std::string keys = "stage: sft\ntemplate: empty\nfinetuning_type: freeze\n";
+  EXPECT_THAT(error_of("model_name_or_path: absent\n" + keys),
+              AllOf(HasSubstr("counts the layers of the model"), HasSubstr("absent/config.json")));
+  EXPECT_THAT(
+      error_of("model_name_or_path: Nobody/no-such-model\n" + keys),
+      AllOf(HasSubstr("counts the layers of the model"), HasSubstr("hf download Nobody/no-such-model")));
+  write("m/config.json",
+        R"({"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 16, "intermediate_size": 8,
+            "num_attention_heads": 2, "vocab_size": 16})");
+  EXPECT_FALSE(recipe("model_name_or_path: absent\n" + keys, {"model=" + (folder_ / "m").string()})
+                   .method.freeze.empty());
+  EXPECT_THAT(error_of("model: m\nfinetuning_type: freeze\n"), HasSubstr("is a word of LLaMA-Factory"));
+  EXPECT_TRUE(recipe("model_name_or_path: m\nstage: sft\ntemplate: empty\nfinetuning_type: full\n"
+                     "freeze_trainable_layers: 1\n")
+                  .method.freeze.empty());
 }
 
 TEST_F(Dialects, a_split_is_not_the_files_of_others) {

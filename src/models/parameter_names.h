@@ -1,0 +1,14 @@
+// What a model's parameters are called, for those who need no program of it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "models/spec.h"
+
+namespace plimsoll {
+
+// In the order of the program; of a model that scores sequences those of its head as well.
+std::vector<std::string> parameter_names(const ModelSpec& spec);
+
+}  // namespace plimsoll

@@ -247,6 +247,7 @@ def main():
     parser.add_argument("--peak", default="build/bench/matmul_bench")
     parser.add_argument("--work", type=pathlib.Path, required=True)
     parser.add_argument("--cases", default="", help="those whose name contains one of these, separated by commas")
+    parser.add_argument("--without", default="", help="not those whose name contains this")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--settings", default="eager,compile", help="of the rival, to choose from in the first round")
@@ -266,7 +267,7 @@ def main():
     arguments.work.mkdir(parents=True, exist_ok=True)
     results = []
     for one in CASES:
-        if any(word in one.name for word in arguments.cases.split(",")):
+        if any(word in one.name for word in arguments.cases.split(",")) and not (arguments.without and arguments.without in one.name):
             results.append(measure(one, arguments))
             if arguments.out:
                 arguments.out.write_text(json.dumps({"results": results}, indent=1) + "\n")

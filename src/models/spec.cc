@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "base/error.h"
 #include "base/regular_file.h"
@@ -112,11 +113,20 @@ ModelSpec read_model_spec(const std::filesystem::path& config_file) {
   return read_text(read_regular(config_file, kLargestConfig), config_file.string());
 }
 
-ModelSpec ModelSpec::with_layers(int64_t count) const {
-  check_internal(is_one_stack(), "layers of a model of several stacks");
+std::vector<int64_t> ModelSpec::stacks() const {
+  if (!encoder_decoder) return {layers};
+  return {encoder_decoder->encoder_layers, encoder_decoder->decoder_layers};
+}
+
+ModelSpec ModelSpec::with_stacks(const std::vector<int64_t>& depths) const {
+  check_internal(depths.size() == stacks().size(), "with_stacks: another number of stacks");
   ModelSpec result = *this;
-  result.layers = count;
-  result.windows.resize(static_cast<size_t>(count));
+  result.layers = std::accumulate(depths.begin(), depths.end(), int64_t{0});
+  result.windows.resize(static_cast<size_t>(result.layers));
+  if (result.encoder_decoder) {
+    result.encoder_decoder->encoder_layers = depths.front();
+    result.encoder_decoder->decoder_layers = depths.back();
+  }
   return result;
 }
 

@@ -90,10 +90,10 @@ struct ModelSpec {
   std::optional<EncoderDecoderSpec> encoder_decoder;  // `layers` counts those of both
   std::optional<EncoderSpec> encoder;
 
-  // Whether its layers are one stack of equals, so that a few of them tell of all.
-  [[nodiscard]] bool is_one_stack() const { return !encoder_decoder; }
-  // The same model with that many layers. InternalError for one of several stacks.
-  [[nodiscard]] ModelSpec with_layers(int64_t count) const;
+  // Layers of each of its stacks of equals, a few of which tell of all.
+  [[nodiscard]] std::vector<int64_t> stacks() const;
+  // The same model with so many layers of each stack.
+  [[nodiscard]] ModelSpec with_stacks(const std::vector<int64_t>& depths) const;
 
   // Longest text that the model's positions allow; none where they go on for any length.
   [[nodiscard]] std::optional<int64_t> longest_text() const;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <numeric>
 
 #include "base/error.h"
 #include "base/units.h"
@@ -18,16 +19,32 @@ constexpr int64_t kHeapPerTensor = 640;
 
 size_t index(Space space) { return static_cast<size_t>(space); }
 
-Experiment shallow(const Experiment& experiment, int64_t layers) {
+// A stack of fewer layers is measured as it is, and with it the model.
+constexpr int64_t kFewest = 7;
+
+Experiment shallow(const Experiment& experiment, const std::vector<int64_t>& depths) {
   Experiment result = experiment;
-  if (layers != experiment.model.layers) result.model = experiment.model.with_layers(layers);
+  if (depths != experiment.model.stacks()) result.model = experiment.model.with_stacks(depths);
   return result;
+}
+
+std::vector<int64_t> depths_of_each(const Experiment& experiment, int64_t layers) {
+  return std::vector<int64_t>(experiment.model.stacks().size(), layers);
 }
 
 }  // namespace
 
+bool is_deep(const Experiment& experiment) {
+  const std::vector<int64_t> depths = experiment.model.stacks();
+  return experiment.layers_are_alike() && std::ranges::min(depths) >= kFewest;
+}
+
 int64_t program_heap_bytes(int64_t ops, int64_t tensors) {
   return kHeapBase + ops * kHeapPerOp + tensors * kHeapPerTensor;
+}
+
+void KnownPrograms::add_depths(Key& key, const Experiment& experiment) {
+  for (const int64_t depth : experiment.model.stacks()) key.push_back(depth);
 }
 
 void KnownPrograms::enter_room_of(const Variant& variant) {
@@ -48,10 +65,8 @@ std::shared_ptr<const ProgramNeeds> KnownPrograms::micro_step_of(const Experimen
                                                                  const Variant& variant, Samples samples,
                                                                  const std::vector<int64_t>& chunks) {
   const OffloadChoice& o = variant.offload;
-  const int64_t layers = experiment.model.layers;
   const bool updates = variant.update_in_backward;
-  Key key = {layers,
-             static_cast<int64_t>(samples),
+  Key key = {static_cast<int64_t>(samples),
              variant.accumulation,
              variant.loss_chunk,
              static_cast<int64_t>(o.gradients),
@@ -65,10 +80,11 @@ std::shared_ptr<const ProgramNeeds> KnownPrograms::micro_step_of(const Experimen
              variant.recompute.segment,
              static_cast<int64_t>(chunks.size())};
   key.insert(key.end(), chunks.begin(), chunks.end());
+  add_depths(key, experiment);
   for (const RecomputePoint point : variant.recompute.layers) key.push_back(static_cast<int64_t>(point));
   std::shared_ptr<const ProgramNeeds>& micro_step = micro_steps_[key];
   if (micro_step == nullptr) {
-    const Graph& train = trains_.of(experiment, variant, layers);
+    const Graph& train = trains_.of(experiment, variant);
     micro_step = std::make_shared<ProgramNeeds>(
         measured(finish_programs(experiment, variant, device_, train, Programs::micro_step).front(), variant,
                  samples, chunks));
@@ -80,20 +96,20 @@ std::shared_ptr<const ProgramNeeds> KnownPrograms::update_of(const Experiment& e
                                                              const Variant& variant, Samples samples,
                                                              const std::vector<int64_t>& chunks) {
   const OffloadChoice& o = variant.offload;
-  const Key key = {experiment.model.layers,
-                   static_cast<int64_t>(samples),
-                   static_cast<int64_t>(chunks.size()),
-                   static_cast<int64_t>(o.states),
-                   static_cast<int64_t>(o.gradients),
-                   static_cast<int64_t>(o.weights),
-                   o.prefetch,
-                   o.slice_elements,
-                   o.smallest_bytes};
+  Key key = {static_cast<int64_t>(samples),
+             static_cast<int64_t>(chunks.size()),
+             static_cast<int64_t>(o.states),
+             static_cast<int64_t>(o.gradients),
+             static_cast<int64_t>(o.weights),
+             o.prefetch,
+             o.slice_elements,
+             o.smallest_bytes};
+  add_depths(key, experiment);
   std::shared_ptr<const ProgramNeeds>& update = updates_[key];
   if (update == nullptr) {
     Variant plain = variant;
     plain.recompute = {};
-    const Graph& train = trains_.keeping(experiment, plain, experiment.model.layers);
+    const Graph& train = trains_.keeping(experiment, plain);
     update = std::make_shared<ProgramNeeds>(
         measured(finish_programs(experiment, plain, device_, train, Programs::update).front(), variant,
                  samples, chunks));
@@ -107,9 +123,10 @@ std::shared_ptr<const ProgramNeeds> KnownPrograms::evaluation_of(const Experimen
   const OffloadChoice& o = variant.offload;
   Key key = chunks;
   for (const int64_t part :
-       {experiment.model.layers, static_cast<int64_t>(samples), variant.eval_micro_batch,
-        variant.eval_micro_tokens, static_cast<int64_t>(o.weights), o.prefetch, o.smallest_bytes})
+       {static_cast<int64_t>(samples), variant.eval_micro_batch, variant.eval_micro_tokens,
+        static_cast<int64_t>(o.weights), o.prefetch, o.smallest_bytes})
     key.push_back(part);
+  add_depths(key, experiment);
   std::shared_ptr<const ProgramNeeds>& evaluation = evaluations_[key];
   if (evaluation == nullptr)
     evaluation = std::make_shared<ProgramNeeds>(
@@ -118,9 +135,9 @@ std::shared_ptr<const ProgramNeeds> KnownPrograms::evaluation_of(const Experimen
   return evaluation;
 }
 
-KnownPrograms::Needs KnownPrograms::of(const Variant& variant, int64_t layers, Samples samples,
-                                       const std::vector<int64_t>& chunks) {
-  const Experiment experiment = shallow(experiment_, layers);
+KnownPrograms::Needs KnownPrograms::of(const Variant& variant, const std::vector<int64_t>& depths,
+                                       Samples samples, const std::vector<int64_t>& chunks) {
+  const Experiment experiment = shallow(experiment_, depths);
   enter_room_of(variant);
   Needs needs = {micro_step_of(experiment, variant, samples, chunks)};
   if (experiment.evaluates) needs.push_back(evaluation_of(experiment, variant, samples, chunks));
@@ -159,24 +176,29 @@ DepthModel::DepthModel(const KnownPrograms::Needs& needs, size_t chunks) : loss_
 
 DepthModel DepthModel::exact(KnownPrograms& programs, const Variant& variant,
                              const std::vector<int64_t>& chunks) {
-  return {programs.of(variant, programs.layers(), Samples::none, chunks), chunks.size()};
+  return {programs.of(variant, programs.experiment().model.stacks(), Samples::none, chunks), chunks.size()};
 }
 
 DepthModel DepthModel::mixture(KnownPrograms& programs, Variant variant, const std::vector<int64_t>& chunks,
-                               RecomputePoint first, RecomputePoint rest) {
-  variant.recompute = {std::vector<RecomputePoint>(kSampledFirst + kSampledRest, rest), 1};
-  std::fill_n(variant.recompute.layers.begin(), kSampledFirst, first);
-  return {programs.of(variant, kSampledFirst + kSampledRest, Samples::mixture, chunks), chunks.size()};
+                               const std::vector<StackPoints>& points) {
+  variant.recompute = {};
+  auto& layers = variant.recompute.layers;
+  for (const auto& [first, rest] : points) {
+    layers.insert(layers.end(), kSampledFirst, first);
+    layers.insert(layers.end(), kSampledRest, rest);
+  }
+  const std::vector<int64_t> depths(points.size(), kSampledFirst + kSampledRest);
+  return {programs.of(variant, depths, Samples::mixture, chunks), chunks.size()};
 }
 
 DepthModel DepthModel::segments(KnownPrograms& programs, Variant variant, const std::vector<int64_t>& chunks,
                                 Segments segments) {
   const bool pairs = segments == Segments::pairs;
   const int64_t segment = pairs ? 2 : kSampledSegment;
-  const int64_t layers = kSampledSegments * segment;
-  variant.recompute = {std::vector<RecomputePoint>(static_cast<size_t>(layers), RecomputePoint::block),
-                       segment};
-  return {programs.of(variant, layers, pairs ? Samples::pairs : Samples::segments, chunks), chunks.size()};
+  const auto depths = depths_of_each(programs.experiment(), kSampledSegments * segment);
+  const auto layers = static_cast<size_t>(std::accumulate(depths.begin(), depths.end(), int64_t{0}));
+  variant.recompute = {std::vector<RecomputePoint>(layers, RecomputePoint::block), segment};
+  return {programs.of(variant, depths, pairs ? Samples::pairs : Samples::segments, chunks), chunks.size()};
 }
 
 Usage DepthModel::usage(const More& blocks, const More& alive, size_t chunk) const {
@@ -213,24 +235,38 @@ Usage DepthModel::at(const std::vector<StackDepth>& stacks, size_t chunk) const 
   return usage(more, more, chunk);
 }
 
-Usage DepthModel::in_segments(int64_t layers, int64_t segment, size_t chunk) const {
-  const int64_t segments = ceil_div(layers, segment);
-  const int64_t last = layers - (segments - 1) * segment;
+Usage DepthModel::in_segments(const std::vector<int64_t>& depths, int64_t segment, size_t chunk) const {
   constexpr int64_t kMidst = kSampledSegments * (kSampledSegment - 2);
-  // One block alone counts as the last of two.
-  if (segment == 2)
-    return usage({segments - kSampledSegments - (2 - last), 0, segments - kSampledSegments},
-                 {segments - kSampledSegments, 0, last - 2}, chunk);
-  return usage({segments - kSampledSegments, layers - 2 * segments - kMidst, segments - kSampledSegments},
-               {segments - kSampledSegments, segment - kSampledSegment, last - kSampledSegment}, chunk);
+  More blocks{}, alive{};
+  for (size_t i = 0; i < depths.size(); ++i) {
+    const size_t slot = i * kSlotsOfStack;
+    const int64_t segments = ceil_div(depths[i], segment);
+    const int64_t last = depths[i] - (segments - 1) * segment;
+    blocks[slot] = blocks[slot + 2] = alive[slot] = segments - kSampledSegments;
+    if (segment == 2) {
+      blocks[slot] -= 2 - last;  // one block alone counts as the last of two
+      alive[slot + 2] = last - 2;
+    } else {
+      blocks[slot + 1] = depths[i] - 2 * segments - kMidst;
+      alive[slot + 1] = segment - kSampledSegment;
+      alive[slot + 2] = last - kSampledSegment;
+    }
+  }
+  return usage(blocks, alive, chunk);
 }
 
-int64_t DepthModel::floor_bytes(int64_t layers, size_t chunk) const {
-  const More more = {layers - kSampledFirst - kSampledRest, 0, 0};
-  const auto least = [&](const std::vector<AffineBytes>& list) {
+int64_t DepthModel::floor_bytes(const std::vector<int64_t>& depths, size_t chunk) const {
+  constexpr int64_t kSampled = kSampledFirst + kSampledRest;
+  More more{};
+  for (size_t i = 0; i < depths.size(); ++i) more[i * kSlotsOfStack] = depths[i] - kSampled;
+  const auto least = [](const std::vector<AffineBytes>& list) {
     int64_t bytes = 0;
-    for (const AffineBytes& at : list)
-      bytes = std::max(bytes, at.base - (kSampledFirst + kSampledRest) * std::max(at.slope[0], at.slope[1]));
+    for (const AffineBytes& at : list) {
+      int64_t kept = 0;
+      for (size_t slot = 0; slot < kSlots; slot += kSlotsOfStack)
+        kept += kSampled * std::max(at.slope[slot], at.slope[slot + 1]);
+      bytes = std::max(bytes, at.base - kept);
+    }
     return bytes;
   };
   const auto device = index(Space::device);
@@ -240,21 +276,28 @@ int64_t DepthModel::floor_bytes(int64_t layers, size_t chunk) const {
 int64_t DepthModel::floor_bytes() const { return persistent_[index(Space::device)].at({}) + floor_; }
 
 Usage estimate(KnownPrograms& programs, const Variant& variant) {
-  const int64_t layers = programs.layers();
-  std::vector<RecomputePoint> points = variant.recompute.layers;
-  points.resize(static_cast<size_t>(layers), RecomputePoint::none);
-  const auto change = std::adjacent_find(points.begin(), points.end(), std::not_equal_to<>());
-  const int64_t first_layers = change == points.end() ? layers : change - points.begin() + 1;
-  const bool two_kinds = change == points.end() ||
-                         std::adjacent_find(change + 1, points.end(), std::not_equal_to<>()) == points.end();
-  if (layers < DepthModel::kFewest || !programs.layers_are_alike() || !two_kinds)
-    return measure(programs, variant);
+  const Experiment& experiment = programs.experiment();
   const std::vector<int64_t> chunks = {variant.loss_chunk};
+  const std::vector<int64_t> depths = experiment.model.stacks();
+  if (!is_deep(experiment)) return measure(programs, variant);
   if (variant.recompute.segment > 1)
     return DepthModel::segments(programs, variant, chunks, DepthModel::segments_of(variant.recompute.segment))
-        .in_segments(layers, variant.recompute.segment, 0);
-  return DepthModel::mixture(programs, variant, chunks, points.front(), points.back())
-      .at(layers, first_layers, 0);
+        .in_segments(depths, variant.recompute.segment, 0);
+  std::vector<RecomputePoint> layers = variant.recompute.layers;
+  layers.resize(static_cast<size_t>(experiment.model.layers), RecomputePoint::none);
+  std::vector<StackPoints> points;
+  std::vector<StackDepth> blocks;
+  auto begin = layers.begin();
+  for (const int64_t depth : depths) {
+    const auto end = begin + depth;
+    const auto change = std::find_if(begin, end, [&](RecomputePoint point) { return point != *begin; });
+    if (std::find_if(change, end, [&](RecomputePoint point) { return point != *change; }) != end)
+      return measure(programs, variant);
+    points.push_back({*begin, *(end - 1)});
+    blocks.push_back({depth, change - begin});
+    begin = end;
+  }
+  return DepthModel::mixture(programs, variant, chunks, points).at(blocks, 0);
 }
 
 Usage measure(KnownPrograms& programs, const Variant& variant) {

@@ -50,10 +50,10 @@ class KnownPrograms {
         time_(std::in_place, device.rates) {}
 
   using Needs = std::vector<std::shared_ptr<const ProgramNeeds>>;
-  // Those of the variant with each of `chunks` rows of logits, for a model of so many layers.
-  Needs of(const Variant& variant, int64_t layers, Samples samples, const std::vector<int64_t>& chunks);
-  [[nodiscard]] int64_t layers() const { return experiment_.model.layers; }
-  [[nodiscard]] bool layers_are_alike() const { return experiment_.layers_are_alike(); }
+  // Those of the variant with each of `chunks` rows of logits, for a model of so many layers of each stack.
+  Needs of(const Variant& variant, const std::vector<int64_t>& depths, Samples samples,
+           const std::vector<int64_t>& chunks);
+  [[nodiscard]] const Experiment& experiment() const { return experiment_; }
   // Ops of all programs built so far: the work that was done.
   [[nodiscard]] int64_t ops_built() const { return ops_built_; }
 
@@ -78,6 +78,7 @@ class KnownPrograms {
   std::optional<std::pair<int64_t, int64_t>> room_;
   int64_t ops_built_ = 0;
   using Key = std::vector<int64_t>;
+  static void add_depths(Key& key, const Experiment& experiment);
   std::map<Key, std::shared_ptr<const ProgramNeeds>> micro_steps_, updates_, evaluations_;
 };
 
@@ -87,20 +88,26 @@ struct StackDepth {
   int64_t first = 0;  // from 1 to blocks; all of them only where both points are the same
 };
 
+// Whether a few layers of each stack tell of all; shallower models are measured as they are.
+bool is_deep(const Experiment& experiment);
+
+// Two points of recomputation in one stack.
+struct StackPoints {
+  RecomputePoint first = RecomputePoint::none, rest = RecomputePoint::none;
+};
+
 // One way to recompute, at any depth and any of the measured rows of logits.
 class DepthModel {
  public:
-  static constexpr int64_t kFewest = 7;  // shallower models are measured as they are
-
   // Of programs that were measured alike.
   DepthModel(const KnownPrograms::Needs& needs, size_t chunks);
 
   // The variant as it is, at full depth.
   static DepthModel exact(KnownPrograms& programs, const Variant& variant,
                           const std::vector<int64_t>& chunks);
-  // The first layers of a model at point `first`, all others at `rest`; `variant.recompute` is ignored.
+  // The first layers of each stack at one point, all others of it at another; `variant.recompute` is ignored.
   static DepthModel mixture(KnownPrograms& programs, Variant variant, const std::vector<int64_t>& chunks,
-                            RecomputePoint first, RecomputePoint rest);
+                            const std::vector<StackPoints>& points);
   // All layers at `block`, in segments of two, or of any more.
   enum class Segments : uint8_t { pairs, longer };
   static DepthModel segments(KnownPrograms& programs, Variant variant, const std::vector<int64_t>& chunks,
@@ -112,13 +119,10 @@ class DepthModel {
   [[nodiscard]] Usage at(size_t chunk) const { return usage({}, {}, chunk); }
   // Of a mixture, by stack of the model.
   [[nodiscard]] Usage at(const std::vector<StackDepth>& stacks, size_t chunk) const;
-  [[nodiscard]] Usage at(int64_t layers, int64_t first_layers, size_t chunk) const {
-    return at(std::vector<StackDepth>{{layers, first_layers}}, chunk);
-  }
   // Of segments of so many layers, of the kind that was measured.
-  [[nodiscard]] Usage in_segments(int64_t layers, int64_t segment, size_t chunk) const;
+  [[nodiscard]] Usage in_segments(const std::vector<int64_t>& depths, int64_t segment, size_t chunk) const;
   // Device bytes that no choice of recomputation goes below, by a mixture of one point; by an exact model.
-  [[nodiscard]] int64_t floor_bytes(int64_t layers, size_t chunk) const;
+  [[nodiscard]] int64_t floor_bytes(const std::vector<int64_t>& depths, size_t chunk) const;
   [[nodiscard]] int64_t floor_bytes() const;
 
  private:

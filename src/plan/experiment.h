@@ -44,9 +44,9 @@ struct Experiment {
   static bool names_no_layer(const std::string& pattern) {
     return is_plain_name(pattern) && pattern.find_first_not_of("0123456789") != std::string::npos;
   }
-  // Whether the layers repeat, so that a few of them tell of all.
+  // Whether the layers of a stack repeat, so that a few of them tell of all.
   [[nodiscard]] bool layers_are_alike() const {
-    return model.is_one_stack() && (!lora || lora_options.blocks_are_alike()) &&
+    return (!lora || lora_options.blocks_are_alike()) &&
            std::all_of(frozen.begin(), frozen.end(), names_no_layer);
   }
 

@@ -165,12 +165,24 @@ std::vector<TensorKind> tensor_kinds(const std::vector<const TableRow*>& transie
 
 static void double_layers(Doubled& layers) {
   ModelSpec& model = layers.request.experiment.model;
-  const auto windows = model.windows;
-  model = model.with_layers(2 * model.layers);
-  std::copy(windows.begin(), windows.end(), model.windows.begin() + std::ssize(windows));
   auto& points = layers.variant.recompute.layers;
-  const auto chosen = points;
-  points.insert(points.end(), chosen.begin(), chosen.end());
+  const auto windows = std::exchange(model.windows, {});
+  const auto chosen = std::exchange(points, {});
+  std::vector<int64_t> depths = model.stacks();
+  std::ptrdiff_t first = 0;
+  const auto twice = [&first](const auto& from, std::ptrdiff_t depth, auto& to) {
+    for (int i = 0; i < 2 && !from.empty(); ++i)
+      to.insert(to.end(), from.begin() + first, from.begin() + first + depth);
+  };
+  std::vector<int64_t> twice_windows;
+  for (int64_t& depth : depths) {
+    twice(windows, depth, twice_windows);
+    twice(chosen, depth, points);
+    first += depth;
+    depth *= 2;
+  }
+  model = model.with_stacks(depths);
+  model.windows = twice_windows;
 }
 
 std::vector<Doubled> doubled_dimensions(const Plan& plan) {
@@ -191,7 +203,7 @@ std::vector<Doubled> doubled_dimensions(const Plan& plan) {
     lora.r *= 2;
     for (auto& [pattern, r] : lora.rank_pattern) r *= 2;
   }
-  if (plan.request.experiment.model.is_one_stack()) double_layers(again("layers"));
+  double_layers(again("layers"));
   again("vocab").request.experiment.model.vocab *= 2;
   return list;
 }

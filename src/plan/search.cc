@@ -77,15 +77,37 @@ Search::Key Search::key_of(const Spot& spot) {
   return {spot.frame, spot.first, spot.rest, spot.first_layers, spot.segment};
 }
 
-Search::Key Search::line_of(Spot spot) {
-  spot.first_layers = 0;
+// Lines of one pair of points differ in the stack that has both.
+Search::Key Search::line_of(Spot spot) const {
+  int64_t line = 0;
+  for (const StackRange& stack : stack_ranges()) {
+    const int64_t first = stack.first_of(spot.first_layers);
+    line += first == 0 ? 0 : first == stack.depth ? 2 : 1;
+  }
+  spot.first_layers = spot.first == spot.rest ? 0 : line;
   spot.segment = std::min<int64_t>(spot.segment, 3);
   return key_of(spot);
 }
 
 // Deep models: one for a line, one for segments of two and one for all others. Shallow ones: one for every
 // choice.
-Search::Key Search::model_key(const Spot& spot) const { return is_deep() ? line_of(spot) : key_of(spot); }
+Search::Key Search::model_key(const Spot& spot) const { return is_deep_ ? line_of(spot) : key_of(spot); }
+
+std::vector<Search::StackRange> Search::stack_ranges() const {
+  std::vector<StackRange> ranges;
+  for (const int64_t depth : depths_)
+    ranges.push_back({ranges.empty() ? 0 : ranges.back().begin + ranges.back().depth, depth});
+  return ranges;
+}
+
+std::vector<StackPoints> Search::points_of(const Spot& spot) const {
+  std::vector<StackPoints> points;
+  for (const StackRange& stack : stack_ranges()) {
+    const int64_t first = stack.first_of(spot.first_layers);
+    points.push_back({first > 0 ? spot.first : spot.rest, first < stack.depth ? spot.rest : spot.first});
+  }
+  return points;
+}
 
 // At its limit of work the search goes on among what it has measured. The first of all is always measured, so
 // that there is an answer.
@@ -101,14 +123,14 @@ const DepthModel& Search::model_of(const Spot& spot) {
   const auto known = models_.find(key);
   if (known != models_.end()) return known->second;
   const Frame& frame = frames_[spot.frame];
-  if (is_deep() && spot.segment > 1)
+  if (is_deep_ && spot.segment > 1)
     return models_
         .emplace(key, DepthModel::segments(programs_, frame.variant, frame.chunks,
                                            DepthModel::segments_of(spot.segment)))
         .first->second;
-  if (is_deep())
+  if (is_deep_)
     return models_
-        .emplace(key, DepthModel::mixture(programs_, frame.variant, frame.chunks, spot.first, spot.rest))
+        .emplace(key, DepthModel::mixture(programs_, frame.variant, frame.chunks, points_of(spot)))
         .first->second;
   Variant variant = frame.variant;
   variant.recompute = choice_of(spot);
@@ -117,9 +139,15 @@ const DepthModel& Search::model_of(const Spot& spot) {
 
 Usage Search::usage_at(const Spot& spot) {
   const DepthModel& model = model_of(spot);
-  if (!is_deep()) return model.at(spot.chunk);
-  if (spot.segment > 1) return model.in_segments(layers_, spot.segment, spot.chunk);
-  return model.at(layers_, spot.first == spot.rest ? layers_ : spot.first_layers, spot.chunk);
+  if (!is_deep_) return model.at(spot.chunk);
+  if (spot.segment > 1) return model.in_segments(depths_, spot.segment, spot.chunk);
+  std::vector<StackDepth> stacks;
+  for (const StackRange& stack : stack_ranges()) {
+    const int64_t first = stack.first_of(spot.first_layers);
+    const bool both = spot.first != spot.rest && first > 0;
+    stacks.push_back({stack.depth, both ? first : stack.depth});
+  }
+  return model.at(stacks, spot.chunk);
 }
 
 // By the fastest rows of logits.
@@ -139,7 +167,7 @@ int64_t Search::taken(const Usage& usage, const Budget& budget) const {
 
 int64_t Search::slack(const Spot& spot) const {
   const auto found = slack_.find(line_of(spot));
-  return std::max(margin_, is_deep() && found != slack_.end() ? found->second : 0);
+  return std::max(margin_, is_deep_ && found != slack_.end() ? found->second : 0);
 }
 
 // Bytes above the limits (at most 0: within them); time counts for more than any bytes.
@@ -185,13 +213,23 @@ void Search::offer(Spot spot, Limits& limits, const Visit& visit) {
 }
 
 void Search::each_of_line(Spot spot, Limits& limits, const Visit& visit) {
-  if (!is_deep()) {
-    for (const int64_t place : measured_places()) {
-      spot.first_layers = place;
-      offer(spot, limits, visit);
+  if (is_deep_) {
+    for (const StackRange& stack : stack_ranges()) {
+      spot.first_layers = stack.begin;
+      if (stack.begin > 0) offer(spot, limits, visit);
+      each_of_deep_line(spot, stack, limits, visit);
     }
     return;
   }
+  for (const int64_t place : measured_places()) {
+    spot.first_layers = place;
+    offer(spot, limits, visit);
+  }
+}
+
+void Search::each_of_deep_line(Spot spot, const StackRange& stack, Limits& limits, const Visit& visit) {
+  const int64_t begin = stack.begin + 1, end = stack.begin + stack.depth - 1;
+  spot.first_layers = begin;
   if (!may_measure(spot)) return;
   const auto at = [&](int64_t first_layers) {
     spot.first_layers = first_layers;
@@ -199,11 +237,11 @@ void Search::each_of_line(Spot spot, Limits& limits, const Visit& visit) {
     return spot;
   };
   const auto over = [&](int64_t k) { return overrun(at(k), limits); };
-  const int64_t best = least_place(1, layers_ - 1, over);
+  const int64_t best = least_place(begin, end, over);
   if (over(best) > 0) return;
   const auto holds = [&](int64_t k) { return over(k) <= 0; };
-  const int64_t low = farthest(best, 1, holds);
-  const int64_t high = farthest(best, layers_ - 1, holds);
+  const int64_t low = farthest(best, begin, holds);
+  const int64_t high = farthest(best, end, holds);
   const auto device = [&](int64_t k) { return at(k).usage.of(Space::device); };
   const auto process = [&](int64_t k) { return process_bytes(at(k).usage); };
   const auto seconds = [&](int64_t k) { return at(k).usage.seconds; };
@@ -222,7 +260,7 @@ bool Search::is_hopeless(size_t frame, const Limits& limits) {
   spot.chunk = frames_[frame].chunks.size() - 1;
   if (!may_measure(spot)) return true;
   const DepthModel& plain = model_of(spot);
-  const int64_t least = is_deep() ? plain.floor_bytes(layers_, spot.chunk) : plain.floor_bytes();
+  const int64_t least = is_deep_ ? plain.floor_bytes(depths_, spot.chunk) : plain.floor_bytes();
   return !keeps(least, limits.budget.device_bytes) ||
          !keeps(least + request_.host.total(), limits.budget.process_bytes) || least >= limits.bytes;
 }

@@ -72,12 +72,18 @@ class Search {
   void add_frames(const MicroRoom& room);
   [[nodiscard]] std::vector<OffloadChoice> offloads() const;
   [[nodiscard]] bool may_update_in_backward(const Variant& variant) const;
-  [[nodiscard]] bool is_deep() const {
-    return layers_ >= DepthModel::kFewest && request_.experiment.layers_are_alike();
-  }
   [[nodiscard]] std::vector<int64_t> segment_sizes() const;
-  // Numbers of first layers that are measured one by one.
+  // Numbers of first layers that are measured one by one: of shallow models.
   [[nodiscard]] std::vector<int64_t> measured_places() const;
+  // A stack of layers, and where it begins.
+  struct StackRange {
+    int64_t begin = 0, depth = 0;
+    [[nodiscard]] int64_t first_of(int64_t first_layers) const {
+      return std::clamp(first_layers - begin, int64_t{0}, depth);
+    }
+  };
+  [[nodiscard]] std::vector<StackRange> stack_ranges() const;
+  [[nodiscard]] std::vector<StackPoints> points_of(const Spot& spot) const;
 
   [[nodiscard]] RecomputeChoice choice_of(const Spot& spot) const;
   [[nodiscard]] Candidate candidate(const Spot& spot) const;
@@ -95,6 +101,7 @@ class Search {
   void each(Limits limits, const Visit& visit);
   void each_of_frame(size_t frame, Limits& limits, const Visit& visit);
   void each_of_line(Spot spot, Limits& limits, const Visit& visit);
+  void each_of_deep_line(Spot spot, const StackRange& stack, Limits& limits, const Visit& visit);
   void offer(Spot spot, Limits& limits, const Visit& visit);
   [[nodiscard]] double overrun(const Spot& spot, const Limits& limits) const;
   std::optional<Candidate> least(const Limits& limits, const LayOut& lay_out);
@@ -106,11 +113,13 @@ class Search {
   const PlanRequest& request_;
   int64_t most_ops_;
   int64_t layers_;
+  std::vector<int64_t> depths_;         // of each stack
+  bool is_deep_;
   std::vector<RecomputePoint> points_;  // that may be chosen, ascending
   KnownPrograms programs_;
   std::vector<Frame> frames_;
   static Key key_of(const Spot& spot);
-  static Key line_of(Spot spot);
+  [[nodiscard]] Key line_of(Spot spot) const;
   std::map<Key, DepthModel> models_;
   std::set<std::pair<Key, size_t>> rejected_;  // their layout takes more than there is
   int64_t margin_ = 0;                         // device bytes that all must leave free

@@ -147,7 +147,7 @@ TEST_P(EveryBudget, gets_the_best_variant_that_there_is) {
   PlanRequest request = request_for(GetParam());
   const int kBudgets = GetParam().budgets;
   // Deep models are known by a few of their layers, to half a percent where tensors are as small as here.
-  const bool deep = GetParam().layers >= DepthModel::kFewest;
+  const bool deep = is_deep(request.experiment);
   const double tolerance = deep ? 0.005 : 0.0;
   const Oracle oracle(request);
   ASSERT_GT(oracle.all().size(), 100U);

@@ -39,6 +39,8 @@ Search::Search(const PlanRequest& request, int64_t most_ops)
     : request_(request),
       most_ops_(most_ops),
       layers_(request.experiment.model.layers),
+      depths_(request.experiment.model.stacks()),
+      is_deep_(is_deep(request.experiment)),
       programs_(request.experiment, request.device,
                 [&request](const Variant& v) { return filling_of(request.experiment, request.run, v); }) {
   if (request.recompute) {
@@ -106,16 +108,19 @@ void Search::add_frames(const MicroRoom& room) {
   plain.offload = {};
   plain.offload.slice_elements = variant.offload.slice_elements;
   plain.update_in_backward = may_update_in_backward(plain);
+  const RecomputePoint least = points_.front();
   const DepthModel model = [&] {
-    if (is_deep())
-      return DepthModel::mixture(programs_, plain, frame.chunks, points_.front(), points_.front());
-    plain.recompute = all_at(points_.front(), layers_);
+    if (is_deep_)
+      return DepthModel::mixture(programs_, plain, frame.chunks,
+                                 std::vector<StackPoints>(depths_.size(), {least, least}));
+    plain.recompute = all_at(least, layers_);
     return DepthModel::exact(programs_, plain, frame.chunks);
   }();
+  std::vector<StackDepth> stacks;
+  for (const int64_t depth : depths_) stacks.push_back({depth, depth});
   double seconds = 1e300;
   for (size_t chunk = 0; chunk < frame.chunks.size(); ++chunk)
-    seconds =
-        std::min(seconds, is_deep() ? model.at(layers_, layers_, chunk).seconds : model.at(chunk).seconds);
+    seconds = std::min(seconds, (is_deep_ ? model.at(stacks, chunk) : model.at(chunk)).seconds);
   for (size_t i = begin; i < frames_.size(); ++i) frames_[i].at_least = seconds;
 }
 
@@ -123,21 +128,20 @@ void Search::add_frames(const MicroRoom& room) {
 std::vector<int64_t> Search::segment_sizes() const {
   std::vector<int64_t> sizes;
   if (request_.recompute) return sizes;
-  for (int64_t segment = 2; segment <= layers_; ++segment) {
-    const int64_t segments = ceil_div(layers_, segment);
-    if (layers_ <= kEverySegment || ceil_div(layers_, segments) == segment) sizes.push_back(segment);
+  const int64_t deepest = std::ranges::max(depths_);  // segments do not reach from stack to stack
+  for (int64_t segment = 2; segment <= deepest; ++segment) {
+    const int64_t segments = ceil_div(deepest, segment);
+    if (deepest <= kEverySegment || ceil_div(deepest, segments) == segment) sizes.push_back(segment);
   }
   return sizes;
 }
 
-// All of a shallow model; of several stacks, whose depth nothing is derived for, the ends of stacks and a few
-// between.
+// All of the shallowest; of others, whose layers are not alike, the ends of stacks and a few between.
 std::vector<int64_t> Search::measured_places() const {
-  constexpr int64_t kParts = 4;
+  constexpr int64_t kAll = 7, kParts = 4;
   std::set<int64_t> places;
-  const auto& two = request_.experiment.model.encoder_decoder;
   for (int64_t place = 1; place < layers_; ++place)
-    if (layers_ < DepthModel::kFewest || (two && place == two->encoder_layers) ||
+    if (layers_ < kAll || place == depths_.front() ||
         place * kParts / layers_ != (place - 1) * kParts / layers_)
       places.insert(place);
   return {places.begin(), places.end()};

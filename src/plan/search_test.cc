@@ -64,13 +64,13 @@ TEST(DepthModel, is_the_bound_and_the_time_of_the_program_at_full_depth) {
       variant.eval_micro_batch = 1;
       KnownPrograms known(request.experiment, request.device);
       const std::vector<int64_t> chunks = {variant.loss_chunk};
-      const auto mixed = DepthModel::mixture(known, variant, chunks, first, rest);
-      const auto pure = DepthModel::mixture(known, variant, chunks, first, first);
+      const auto mixed = DepthModel::mixture(known, variant, chunks, {{first, rest}});
+      const auto pure = DepthModel::mixture(known, variant, chunks, {{first, first}});
       for (const int64_t k : {1, 2, 3, 8, 14, 15, 16, 17}) {
         variant.recompute = choice_of(kLayers, k, first, rest);
         const Usage real = measure(known, variant);
         expect_measured(real, request, variant);
-        const Usage estimate = (k == kLayers ? pure : mixed).at(kLayers, k, 0);
+        const Usage estimate = (k == kLayers ? pure : mixed).at({{kLayers, k}}, 0);
         EXPECT_EQ(estimate.of(Space::device), real.of(Space::device))
             << (lora ? "lora " : "full ") << to_string(first) << " in " << k;
         // grad_norm reads one number more for each further weight.
@@ -105,11 +105,11 @@ TEST(DepthModel, is_the_bound_of_programs_with_offload_too) {
                                           {RecomputePoint::block, RecomputePoint::cheap}}) {
           const int64_t k = first == rest ? kLayers : 5;
           KnownPrograms known(unclipped.experiment, unclipped.device);
-          const auto model = DepthModel::mixture(known, variant, {variant.loss_chunk}, first, rest);
+          const auto model = DepthModel::mixture(known, variant, {variant.loss_chunk}, {{first, rest}});
           variant.recompute = choice_of(kLayers, k, first, rest);
           const Usage real = measure(known, variant);
           expect_measured(real, unclipped, variant);
-          const Usage estimate = model.at(kLayers, k, 0);
+          const Usage estimate = model.at({{kLayers, k}}, 0);
           const std::string what = std::string(lora ? "lora " : "full ") + std::string(to_string(first)) +
                                    (in_backward ? " in backward" : "") + " states " +
                                    std::string(to_string(choice.states)) + " gradients " +
@@ -154,7 +154,7 @@ TEST(DepthModel, tells_segments_of_any_size) {
               std::vector<RecomputePoint>(static_cast<size_t>(layers), RecomputePoint::block), segment};
           const Usage real = measure(known, variant);
           const auto model = DepthModel::segments(known, variant, chunks, DepthModel::segments_of(segment));
-          const Usage usage = model.in_segments(layers, segment, 0);
+          const Usage usage = model.in_segments({layers}, segment, 0);
           const std::string what = std::string(lora ? "lora " : "full ") + std::to_string(layers) +
                                    " layers, segments of " + std::to_string(segment) + ", weights on " +
                                    std::string(to_string(choice.weights)) + ", activations on " +
@@ -205,6 +205,65 @@ TEST(DepthModel, tells_segments_of_large_layers_on_disk) {
   }
 }
 
+PlanRequest request_for_t5(int64_t encoder_layers, int64_t decoder_layers, bool lora) {
+  PlanRequest request = request_for(2, lora);
+  request.experiment.model = parse_model_spec({{"model_type", "t5"},
+                                               {"vocab_size", 20000},
+                                               {"d_model", 512},
+                                               {"d_ff", 2048},
+                                               {"num_heads", 8},
+                                               {"d_kv", 64},
+                                               {"num_layers", encoder_layers},
+                                               {"num_decoder_layers", decoder_layers},
+                                               {"dropout_rate", 0.1}},
+                                              "test");
+  request.experiment.task.task = Task::seq2seq;
+  request.experiment.target_length = 384;
+  return request;
+}
+
+// An encoder and a decoder of other depths, whose layers repeat each in its way.
+TEST(DepthModel, tells_an_encoder_and_a_decoder_of_any_depth) {
+  constexpr int64_t kEncoder = 9, kDecoder = 12;
+  const auto disk = Space::disk;
+  const std::vector<OffloadChoice> choices = {{},
+                                              {.states = disk},
+                                              {.weights = disk},
+                                              {.activations = Space::host},
+                                              {disk, disk, disk, disk}};
+  using enum RecomputePoint;
+  for (const bool lora : {false, true}) {
+    const PlanRequest request = request_for_t5(kEncoder, kDecoder, lora);
+    for (const OffloadChoice& choice : choices) {
+      KnownPrograms known(request.experiment, request.device);
+      Variant variant;
+      variant.micro_batch = 2;
+      variant.accumulation = 2;
+      variant.offload = choice;
+      const auto check = [&](const char* what, int64_t place, double bytes_within, double seconds_within) {
+        const Usage real = measure(known, variant), told = estimate(known, variant);
+        const std::string where = std::string(what) + " " + std::to_string(place) + (lora ? " lora" : "") +
+                                  ", weights on " + std::string(to_string(choice.weights)) +
+                                  ", activations on " + std::string(to_string(choice.activations));
+        for (const Space space : kSpaces) {
+          const auto bytes = static_cast<double>(real.of(space));
+          EXPECT_NEAR(static_cast<double>(told.of(space)), bytes, bytes_within * bytes)
+              << where << " in " << to_string(space);
+        }
+        EXPECT_NEAR(told.seconds, real.seconds, seconds_within * real.seconds) << where;
+      };
+      for (const int64_t place : {0, 1, 5, 8, 9, 10, 15, 20}) {
+        variant.recompute = choice_of(kEncoder + kDecoder, place, block, attention);
+        check("first layers", place, 2e-5, 0.01);
+      }
+      for (const int64_t segment : {2, 3, 4, 9, 12}) {
+        variant.recompute = {std::vector<RecomputePoint>(kEncoder + kDecoder, block), segment};
+        check("segments of", segment, 0.02, 0.03);
+      }
+    }
+  }
+}
+
 // The loss's rows change its workspace and its seconds and nothing else.
 TEST(DepthModel, one_program_tells_all_rows_of_logits) {
   const std::vector<int64_t> chunks = {512, 128, 16};
@@ -240,6 +299,23 @@ TEST(Search, a_larger_budget_is_never_slower_and_every_choice_fits) {
       request.budget.device_bytes = least - 512;
       EXPECT_FALSE(make_plan(request).fits());
     }
+  }
+}
+
+TEST(Search, gives_an_encoder_and_a_decoder_more_for_more_memory) {
+  for (const int64_t encoder_layers : {3, 8}) {
+    PlanRequest request = request_for_t5(encoder_layers, 9, false);
+    const int64_t least = make_plan(request).smallest.arena_bytes;
+    double slower = 1e300;
+    for (int64_t budget = least; budget < 3 * least; budget += least / 3) {
+      request.budget.device_bytes = budget;
+      const Plan plan = make_plan(request);
+      ASSERT_TRUE(plan.fits()) << encoder_layers << " + 9 in " << format_bytes(budget);
+      EXPECT_LE(plan.seconds_per_step, slower * (1 + request.tie)) << format_bytes(budget);
+      slower = plan.seconds_per_step;
+    }
+    request.budget.device_bytes = least - 512;
+    EXPECT_FALSE(make_plan(request).fits());
   }
 }
 

@@ -11,18 +11,19 @@ std::vector<int64_t> key_of(const RecomputeChoice& choice) {
 
 }  // namespace
 
-const Graph& TrainGraphs::keeping(const Experiment& experiment, const Variant& variant, int64_t layers) {
+const Graph& TrainGraphs::keeping(const Experiment& experiment, const Variant& variant) {
   const std::array<int64_t, 3> shape = {variant.micro_batch, variant.micro_tokens, variant.loss_chunk};
-  if (shape_ != shape) by_layers_.clear();
+  if (shape_ != shape) by_depth_.clear();
   shape_ = shape;
-  OfDepth& known = by_layers_[layers];
+  OfDepth& known = by_depth_[experiment.model.stacks()];
   if (!known.keeping) known.keeping = build_micro_step(experiment, variant, PassId::differentiate);
   return *known.keeping;
 }
 
-const Graph& TrainGraphs::of(const Experiment& experiment, const Variant& variant, int64_t layers) {
-  const Graph& train = keeping(experiment, variant, layers);
-  const auto [found, is_new] = by_layers_[layers].recomputing.try_emplace(key_of(variant.recompute));
+const Graph& TrainGraphs::of(const Experiment& experiment, const Variant& variant) {
+  const Graph& train = keeping(experiment, variant);
+  auto& recomputing = by_depth_[experiment.model.stacks()].recomputing;
+  const auto [found, is_new] = recomputing.try_emplace(key_of(variant.recompute));
   if (is_new) found->second = recompute(train, variant.recompute);
   return found->second;
 }

@@ -24,12 +24,12 @@ std::vector<Graph> finish_programs(const Experiment& experiment, const Variant& 
 
 class TrainGraphs {
  public:
-  // The micro-step of the variant with its recomputation, for a model of so many layers. Only those of the
-  // latest shape of a micro-step stay: the search goes from one pair to the next, and deep ones are
-  // large. Valid until the next call.
-  const Graph& of(const Experiment& experiment, const Variant& variant, int64_t layers);
+  // The micro-step of the variant with its recomputation, of experiments that differ in their depth alone.
+  // Only those of the latest shape of a micro-step stay: the search goes from one pair to the next, and deep
+  // ones are large. Valid until the next call.
+  const Graph& of(const Experiment& experiment, const Variant& variant);
   // The same before any recomputation.
-  const Graph& keeping(const Experiment& experiment, const Variant& variant, int64_t layers);
+  const Graph& keeping(const Experiment& experiment, const Variant& variant);
 
  private:
   struct OfDepth {
@@ -37,7 +37,7 @@ class TrainGraphs {
     std::map<std::vector<int64_t>, Graph> recomputing;  // by points and segment
   };
   std::array<int64_t, 3> shape_{};  // rows and tokens of a micro-step, and of logits at a time
-  std::map<int64_t, OfDepth> by_layers_;
+  std::map<std::vector<int64_t>, OfDepth> by_depth_;  // of each stack
 };
 
 }  // namespace plimsoll

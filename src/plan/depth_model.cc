@@ -255,7 +255,13 @@ Usage DepthModel::in_segments(const std::vector<int64_t>& depths, int64_t segmen
   return usage(blocks, alive, chunk);
 }
 
-int64_t DepthModel::floor_bytes(const std::vector<int64_t>& depths, size_t chunk) const {
+DepthModel::Floor DepthModel::floor_beside(int64_t transient, const More& blocks) const {
+  return {persistent_[index(Space::device)].at(blocks) + transient,
+          persistent_[index(Space::host)].at(blocks) +
+              program_heap_bytes(ops_.at(blocks), tensors_.at(blocks))};
+}
+
+DepthModel::Floor DepthModel::floor(const std::vector<int64_t>& depths, size_t chunk) const {
   constexpr int64_t kSampled = kSampledFirst + kSampledRest;
   More more{};
   for (size_t i = 0; i < depths.size(); ++i) more[i * kSlotsOfStack] = depths[i] - kSampled;
@@ -269,11 +275,10 @@ int64_t DepthModel::floor_bytes(const std::vector<int64_t>& depths, size_t chunk
     }
     return bytes;
   };
-  const auto device = index(Space::device);
-  return persistent_[device].at(more) + std::max(least(transient_[device]), least(loss_transient_[chunk]));
+  return floor_beside(std::max(least(transient_[index(Space::device)]), least(loss_transient_[chunk])), more);
 }
 
-int64_t DepthModel::floor_bytes() const { return persistent_[index(Space::device)].at({}) + floor_; }
+DepthModel::Floor DepthModel::floor() const { return floor_beside(floor_, {}); }
 
 Usage estimate(KnownPrograms& programs, const Variant& variant) {
   const Experiment& experiment = programs.experiment();

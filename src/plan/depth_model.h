@@ -121,9 +121,12 @@ class DepthModel {
   [[nodiscard]] Usage at(const std::vector<StackDepth>& stacks, size_t chunk) const;
   // Of segments of so many layers, of the kind that was measured.
   [[nodiscard]] Usage in_segments(const std::vector<int64_t>& depths, int64_t segment, size_t chunk) const;
-  // Device bytes that no choice of recomputation goes below, by a mixture of one point; by an exact model.
-  [[nodiscard]] int64_t floor_bytes(const std::vector<int64_t>& depths, size_t chunk) const;
-  [[nodiscard]] int64_t floor_bytes() const;
+  // What no choice of recomputation goes below, by a model that makes nothing again: a mixture, an exact one.
+  struct Floor {
+    int64_t device = 0, host = 0;  // bytes; of the host with those for the programs
+  };
+  [[nodiscard]] Floor floor(const std::vector<int64_t>& depths, size_t chunk) const;
+  [[nodiscard]] Floor floor() const;
 
  private:
   struct Timed {
@@ -133,6 +136,7 @@ class DepthModel {
   };
   // `blocks`: more blocks of each slot; `alive`: more of what each slot's storages stand for.
   [[nodiscard]] Usage usage(const More& blocks, const More& alive, size_t chunk) const;
+  [[nodiscard]] Floor floor_beside(int64_t transient, const More& blocks) const;
 
   std::array<AffineBytes, 3> persistent_;                 // by space
   std::array<std::vector<AffineBytes>, 3> transient_;     // by space

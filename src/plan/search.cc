@@ -250,23 +250,38 @@ void Search::each_of_deep_line(Spot spot, const StackRange& stack, Limits& limit
   for (const int64_t place : places) offer(at(place), limits, visit);
 }
 
-// Whether the limits leave nothing to a frame: what it takes when it keeps everything tells the
-// least seconds, as repeating only adds to them, and bytes that no choice goes below.
-bool Search::is_hopeless(size_t frame, const Limits& limits) {
+// What a frame takes when it keeps everything tells the least seconds, as repeating only adds to them, and
+// bytes that no choice goes below.
+bool Search::is_too_slow(size_t frame, const Limits& limits) {
   if (frames_[frame].at_least >= limits.seconds) return true;
   const bool repeats_less_io = frames_[frame].variant.offload.activations != Space::device;
-  if (!repeats_less_io && seconds_at_point(frame, points_.front()) >= limits.seconds) return true;
+  return !repeats_less_io && seconds_at_point(frame, points_.front()) >= limits.seconds;
+}
+
+bool Search::is_too_large(size_t frame, const Limits& limits) {
   Spot spot{.frame = frame, .first = points_.front(), .rest = points_.front()};
   spot.chunk = frames_[frame].chunks.size() - 1;
   if (!may_measure(spot)) return true;
   const DepthModel& plain = model_of(spot);
-  const int64_t least = is_deep_ ? plain.floor_bytes(depths_, spot.chunk) : plain.floor_bytes();
-  return !keeps(least, limits.budget.device_bytes) ||
-         !keeps(least + request_.host.total(), limits.budget.process_bytes) || least >= limits.bytes;
+  const auto least = is_deep_ ? plain.floor(depths_, spot.chunk) : plain.floor();
+  const int64_t host = least.host + request_.host.total();
+  return !keeps(least.device, limits.budget.device_bytes) || !keeps(host, limits.budget.host_bytes) ||
+         !keeps(least.device + host, limits.budget.process_bytes) ||
+         least.device + (limits.of_process ? least.host : 0) >= limits.bytes;
+}
+
+// Whether both are cut alike but for the room of a micro-step, which is no larger in `variant`.
+bool Search::takes_no_less(const Variant& larger, const Variant& variant) const {
+  const auto tokens = [&](const Variant& v) {
+    const MicroRoom room = request_.experiment.train_room(v);
+    return room.by_tokens() ? room.tokens : room.samples * request_.experiment.longest_row().tokens;
+  };
+  return larger.offload == variant.offload && larger.update_in_backward == variant.update_in_backward &&
+         (larger.accumulation == 1) == (variant.accumulation == 1) &&
+         larger.micro_batch >= variant.micro_batch && tokens(larger) >= tokens(variant);
 }
 
 void Search::each_of_frame(size_t frame, Limits& limits, const Visit& visit) {
-  if (is_hopeless(frame, limits)) return;
   const bool repeats_less_io = frames_[frame].variant.offload.activations != Space::device;
   const size_t chunks = frames_[frame].chunks.size();
   const auto too_slow = [&](RecomputePoint point) {
@@ -288,8 +303,19 @@ void Search::each_of_frame(size_t frame, Limits& limits, const Visit& visit) {
 }
 
 void Search::each(Limits limits, const Visit& visit) {
+  std::vector<const Variant*> too_large;  // limits never widen: what takes no less is too large too
+  const auto is_known_too_large = [&](const Variant& variant) {
+    return std::ranges::any_of(too_large, [&](const Variant* v) { return takes_no_less(variant, *v); });
+  };
   for (size_t i = 0; i < frames_.size(); ++i) {
-    each_of_frame(limits.smallest_first ? frames_.size() - 1 - i : i, limits, visit);
+    const size_t frame = limits.smallest_first ? frames_.size() - 1 - i : i;
+    const Variant& variant = frames_[frame].variant;
+    if (!is_known_too_large(variant) && !is_too_slow(frame, limits)) {
+      if (is_too_large(frame, limits))
+        too_large.push_back(&variant);
+      else
+        each_of_frame(frame, limits, visit);
+    }
     if (request_.progress) request_.progress(i + 1, frames_.size());
   }
 }
@@ -304,8 +330,12 @@ std::optional<Search::Spot> Search::preferred(const Budget& budget) {
   if (!best) return best;
   // Sums of the same seconds in another order differ in their last digits.
   limits.seconds = best->usage.seconds * (1 + std::max(request_.tie, kSameSeconds));
-  each(limits, [&](const Spot& spot, Limits&) {
-    if (is_preferred(spot.usage, best->usage)) best = spot;
+  limits.smallest_first = limits.of_process = true;
+  each(limits, [&](const Spot& spot, Limits& left) {
+    // Of equals the one of the earlier frame, which moves fewer parts.
+    const bool equal = !is_preferred(best->usage, spot.usage);
+    if (is_preferred(spot.usage, best->usage) || (equal && spot.frame < best->frame)) best = spot;
+    if (best->usage.disk_traffic == 0) left.bytes = process_bytes(best->usage) + 1;
   });
   return best;
 }

@@ -63,7 +63,8 @@ class Search {
     Budget budget;
     double seconds = 1e300;  // exclusive
     bool smallest_first = false;
-    int64_t bytes = int64_t{1} << 62;  // frames that take at least so many are left out
+    int64_t bytes = int64_t{1} << 62;  // frames that take at least so many are left out:
+    bool of_process = false;           // of the process, and not of what `taken` says
   };
   using Key = std::tuple<size_t, RecomputePoint, RecomputePoint, int64_t, int64_t>;
   // May lower the seconds and bytes of the limits.
@@ -93,7 +94,9 @@ class Search {
   const DepthModel& model_of(const Spot& spot);
   double seconds_at_point(size_t frame, RecomputePoint point);
   [[nodiscard]] int64_t taken(const Usage& usage, const Budget& budget) const;
-  bool is_hopeless(size_t frame, const Limits& limits);
+  bool is_too_slow(size_t frame, const Limits& limits);
+  bool is_too_large(size_t frame, const Limits& limits);
+  [[nodiscard]] bool takes_no_less(const Variant& larger, const Variant& variant) const;
   [[nodiscard]] int64_t slack(const Spot& spot) const;
 
   // Visits what may be the best of all within the limits: of a line the ends and the least of what keeps

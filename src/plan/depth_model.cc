@@ -256,9 +256,9 @@ Usage DepthModel::in_segments(const std::vector<int64_t>& depths, int64_t segmen
 }
 
 DepthModel::Floor DepthModel::floor_beside(int64_t transient, const More& blocks) const {
-  return {persistent_[index(Space::device)].at(blocks) + transient,
-          persistent_[index(Space::host)].at(blocks) +
-              program_heap_bytes(ops_.at(blocks), tensors_.at(blocks))};
+  return {
+      persistent_[index(Space::device)].at(blocks) + transient,
+      persistent_[index(Space::host)].at(blocks) + program_heap_bytes(ops_.at(blocks), tensors_.at(blocks))};
 }
 
 DepthModel::Floor DepthModel::floor(const std::vector<int64_t>& depths, size_t chunk) const {

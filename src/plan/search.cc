@@ -129,8 +129,7 @@ const DepthModel& Search::model_of(const Spot& spot) {
                                            DepthModel::segments_of(spot.segment)))
         .first->second;
   if (is_deep_)
-    return models_
-        .emplace(key, DepthModel::mixture(programs_, frame.variant, frame.chunks, points_of(spot)))
+    return models_.emplace(key, DepthModel::mixture(programs_, frame.variant, frame.chunks, points_of(spot)))
         .first->second;
   Variant variant = frame.variant;
   variant.recompute = choice_of(spot);
@@ -250,14 +249,16 @@ void Search::each_of_deep_line(Spot spot, const StackRange& stack, Limits& limit
   for (const int64_t place : places) offer(at(place), limits, visit);
 }
 
-// What a frame takes when it keeps everything tells the least seconds, as repeating only adds to them, and
-// bytes that no choice goes below.
-bool Search::is_too_slow(size_t frame, const Limits& limits) {
+// What is made again adds to what computing takes; where activations move away, it also leaves less to be
+// moved, and the frame that moves nothing tells what computing takes.
+bool Search::is_too_slow(size_t frame, RecomputePoint point, const Limits& limits) {
   if (frames_[frame].at_least >= limits.seconds) return true;
   const bool repeats_less_io = frames_[frame].variant.offload.activations != Space::device;
-  return !repeats_less_io && seconds_at_point(frame, points_.front()) >= limits.seconds;
+  const std::optional<size_t> of = repeats_less_io ? frames_[frame].plain : frame;
+  return of && seconds_at_point(*of, point) >= limits.seconds;
 }
 
+// By what a frame takes when it keeps everything: bytes that no choice goes below.
 bool Search::is_too_large(size_t frame, const Limits& limits) {
   Spot spot{.frame = frame, .first = points_.front(), .rest = points_.front()};
   spot.chunk = frames_[frame].chunks.size() - 1;
@@ -282,15 +283,11 @@ bool Search::takes_no_less(const Variant& larger, const Variant& variant) const 
 }
 
 void Search::each_of_frame(size_t frame, Limits& limits, const Visit& visit) {
-  const bool repeats_less_io = frames_[frame].variant.offload.activations != Space::device;
   const size_t chunks = frames_[frame].chunks.size();
-  const auto too_slow = [&](RecomputePoint point) {
-    return !repeats_less_io && seconds_at_point(frame, point) >= limits.seconds;
-  };
   for (size_t i = 0; i < points_.size(); ++i) {
     Spot spot{.frame = frame, .first = points_[i], .rest = points_[i]};
     for (spot.chunk = 0; spot.chunk < chunks; ++spot.chunk) offer(spot, limits, visit);
-    if (too_slow(points_[i])) return;  // and so are those that make more again
+    if (is_too_slow(frame, points_[i], limits)) return;
     if (i + 1 == points_.size()) break;
     spot.first = points_[i + 1];
     for (spot.chunk = 0; spot.chunk < chunks && layers_ > 1; ++spot.chunk) each_of_line(spot, limits, visit);
@@ -310,7 +307,7 @@ void Search::each(Limits limits, const Visit& visit) {
   for (size_t i = 0; i < frames_.size(); ++i) {
     const size_t frame = limits.smallest_first ? frames_.size() - 1 - i : i;
     const Variant& variant = frames_[frame].variant;
-    if (!is_known_too_large(variant) && !is_too_slow(frame, limits)) {
+    if (!is_known_too_large(variant) && !is_too_slow(frame, points_.front(), limits)) {
       if (is_too_large(frame, limits))
         too_large.push_back(&variant);
       else
@@ -320,13 +317,25 @@ void Search::each(Limits limits, const Visit& visit) {
   }
 }
 
-std::optional<Search::Spot> Search::preferred(const Budget& budget) {
-  Limits limits{.budget = budget};
+std::optional<Search::Spot> Search::fastest_spot(Limits limits) {
   std::optional<Spot> best;
-  each(limits, [&](const Spot& spot, Limits& left) {
+  const Visit visit = [&](const Spot& spot, Limits& left) {
     if (!best || spot.usage.seconds < best->usage.seconds) best = spot;
     left.seconds = best->usage.seconds;
-  });
+  };
+  // What fits as it is comes first: it is known soon, and leaves little of the rest to be looked at.
+  for (size_t frame = 0; frame < frames_.size(); ++frame) {
+    Spot spot{.frame = frame, .first = points_.front(), .rest = points_.front()};
+    if (is_too_slow(frame, points_.front(), limits)) continue;
+    for (spot.chunk = 0; spot.chunk < frames_[frame].chunks.size(); ++spot.chunk) offer(spot, limits, visit);
+  }
+  each(limits, visit);
+  return best;
+}
+
+std::optional<Search::Spot> Search::preferred(const Budget& budget) {
+  Limits limits{.budget = budget};
+  std::optional<Spot> best = fastest_spot(limits);
   if (!best) return best;
   // Sums of the same seconds in another order differ in their last digits.
   limits.seconds = best->usage.seconds * (1 + std::max(request_.tie, kSameSeconds));

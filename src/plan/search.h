@@ -50,6 +50,7 @@ class Search {
     Variant variant;              // with the largest chunk
     std::vector<int64_t> chunks;  // of the loss, the largest first
     double at_least = 0;          // seconds: without recomputation and transfers
+    std::optional<size_t> plain;  // the frame of the same micro-batch that moves nothing, if there is one
   };
   // A place in the space, with what it takes there.
   struct Spot {
@@ -94,7 +95,8 @@ class Search {
   const DepthModel& model_of(const Spot& spot);
   double seconds_at_point(size_t frame, RecomputePoint point);
   [[nodiscard]] int64_t taken(const Usage& usage, const Budget& budget) const;
-  bool is_too_slow(size_t frame, const Limits& limits);
+  // Whether no choice at this point or a deeper one is fast enough.
+  bool is_too_slow(size_t frame, RecomputePoint point, const Limits& limits);
   bool is_too_large(size_t frame, const Limits& limits);
   [[nodiscard]] bool takes_no_less(const Variant& larger, const Variant& variant) const;
   [[nodiscard]] int64_t slack(const Spot& spot) const;
@@ -108,6 +110,7 @@ class Search {
   void offer(Spot spot, Limits& limits, const Visit& visit);
   [[nodiscard]] double overrun(const Spot& spot, const Limits& limits) const;
   std::optional<Candidate> least(const Limits& limits, const LayOut& lay_out);
+  std::optional<Spot> fastest_spot(Limits limits);
   std::optional<Spot> preferred(const Budget& budget);
   [[nodiscard]] bool is_rejected(const Spot& spot) const;
   void forget_layouts();
@@ -116,7 +119,7 @@ class Search {
   const PlanRequest& request_;
   int64_t most_ops_;
   int64_t layers_;
-  std::vector<int64_t> depths_;         // of each stack
+  std::vector<int64_t> depths_;  // of each stack
   bool is_deep_;
   std::vector<RecomputePoint> points_;  // that may be chosen, ascending
   KnownPrograms programs_;

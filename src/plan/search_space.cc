@@ -52,6 +52,14 @@ Search::Search(const PlanRequest& request, int64_t most_ops)
   // Frames of one room stay together: their graphs have much in common.
   std::stable_sort(frames_.begin(), frames_.end(),
                    [](const Frame& a, const Frame& b) { return a.at_least < b.at_least; });
+  std::map<std::pair<int64_t, int64_t>, size_t> plain;
+  for (size_t i = 0; i < frames_.size(); ++i)
+    if (!frames_[i].variant.offload.any())
+      plain[{frames_[i].variant.micro_batch, frames_[i].variant.micro_tokens}] = i;
+  for (Frame& frame : frames_)
+    if (const auto at = plain.find({frame.variant.micro_batch, frame.variant.micro_tokens});
+        at != plain.end())
+      frame.plain = at->second;
 }
 
 // Every set of parts that may leave the device, those of few parts first.

@@ -137,8 +137,11 @@ void WorkFolder::open() {
     require_ours(place_);
     std::error_code failed;
     fs::create_directories(place_, failed);
-    if (failed && failed != std::errc::no_such_file_or_directory)
+    // A folder that was met as another's, and gone when it was looked at, is said to exist.
+    const bool went = failed == std::errc::file_exists || failed == std::errc::no_such_file_or_directory;
+    if (failed && !(went && attempt + 1 < kAttempts))
       throw UsageError(subject_.string() + ": cannot be created: " + failed.message() + ".");
+    if (failed) continue;
     descriptor_ = open_lock(place_, O_RDWR | O_CREAT);
     if (descriptor_ >= 0) return;
     error = errno;

@@ -26,7 +26,7 @@ constexpr int64_t kMostLockBytes = 24;
 constexpr const char* kLock = "lock";
 constexpr const char* kTemporaries = "tmp";
 constexpr const char* kManifest = "manifest.jsonl";
-constexpr int kAttempts = 100;
+constexpr int kAttempts = 1000;
 
 // The number that the holder wrote, or "" when it has not yet.
 std::string holder_of(int descriptor) {
@@ -57,14 +57,16 @@ std::vector<fs::path> absent_folders(const fs::path& folder) {
 bool is_lock(const fs::path& path) {
   // Holders that end take it away, and others make it anew, between any two looks.
   const auto type = [&] { return fs::symlink_status(path).type(); };
-  if (type() == fs::file_type::not_found) return true;
-  if (type() != fs::file_type::regular && type() != fs::file_type::not_found) return false;
+  const auto seen = type();
+  if (seen == fs::file_type::not_found) return true;
+  if (seen != fs::file_type::regular) return false;
   try {
     const std::string text = read_start(path, kMostLockBytes);
     return text.size() < static_cast<size_t>(kMostLockBytes) &&
            text.find_first_not_of("0123456789\n") == std::string::npos;
   } catch (const UsageError&) {
-    return type() == fs::file_type::not_found || type() == fs::file_type::regular;
+    const auto left = type();
+    return left == fs::file_type::not_found || left == fs::file_type::regular;
   }
 }
 

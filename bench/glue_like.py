@@ -3,10 +3,11 @@
 
     glue_like.py [--plimsoll build/plimsoll] [--only cola] [--out results.json]
 
-Rows are made of words and a seed and written as GLUE's own files are. Acceptability (cola): sentences, half of which are spoilt
-by two words in each other's place, or by a number that verb and noun do not share. Paraphrases (mrpc): the same told by
-other words in another order, or something else in one of its parts. Likeness (stsb): how many of five parts are the same, by the same words
-or others. No held-out sentence is a training one. Models of the demo's shape, from random weights, in full. About five minutes; standard library only.
+Rows are made of words and a seed and written as GLUE's own files are. Acceptability (cola): sentences, half of which are
+spoilt by two words in each other's place, or by a number that verb and noun do not share. Opinions (sst2): said by a word,
+or by `not` before its contrary; of two the last counts. Likeness (stsb): how many of five parts two sentences share, by the
+same words or others. No held-out row's first sentence says what a training one's does, parts for opinions aside. Models of
+the demo's shape, from random weights, in full; one thing is tried, nothing tuned. Ten minutes or so; standard library only.
 """
 import argparse
 import json
@@ -63,11 +64,22 @@ def another(meaning, rng, parts):
     return tuple(result)
 
 
-def mrpc(rng):
-    meaning, plural, same = draw(rng), rng.randrange(2), rng.randrange(2)
-    first = words(meaning, rng, plural, False)
-    second = words(meaning if same else another(meaning, rng, 1), rng, plural, bool(rng.randrange(2)))
-    return (meaning, plural), [str(same), "1", "2", " ".join(first), " ".join(second)]
+GOOD, BAD = ["fine", "good", "strong", "quick", "cheap"], ["odd", "bad", "weak", "slow", "dear"]
+
+
+def opinion(rng, good):
+    """A clause that says so: by a word, or by `not` before its contrary."""
+    turned = rng.randrange(3) == 0
+    return f"is {'not ' if turned else ''}{rng.choice(GOOD if good != turned else BAD)}"
+
+
+def sst2(rng):
+    meaning, good = draw(rng), rng.randrange(2)
+    thing, place = WHAT[meaning[3]][rng.randrange(2)], WHERE[meaning[4]][rng.randrange(2)]
+    sentence = f"the {KIND[meaning[2]][rng.randrange(2)]} {thing} of the {WHO[meaning[0]][rng.randrange(2)][0]} "
+    if rng.randrange(2):  # what comes last counts
+        sentence += f"{opinion(rng, rng.randrange(2))} {place} but "
+    return (meaning, 0), [sentence + opinion(rng, bool(good)), str(good)]
 
 
 def stsb(rng):
@@ -79,7 +91,7 @@ def stsb(rng):
 
 
 TASKS = {"cola": (cola, None, 8000, 10, "matthews_correlation"),
-         "mrpc": (mrpc, ["Quality", "#1 ID", "#2 ID", "#1 String", "#2 String"], 16000, 12, "f1"),
+         "sst2": (sst2, ["sentence", "label"], 8000, 10, "accuracy"),
          "stsb": (stsb, ["index", "genre", "filename", "year", "old_index", "source1", "source2", "sentence1", "sentence2", "score"],
                   16000, 12, "pearson")}
 

@@ -262,7 +262,8 @@ bool Search::is_too_slow(size_t frame, RecomputePoint point, const Limits& limit
 bool Search::is_too_large(size_t frame, const Limits& limits) {
   Spot spot{.frame = frame, .first = points_.front(), .rest = points_.front()};
   spot.chunk = frames_[frame].chunks.size() - 1;
-  if (!may_measure(spot)) return true;
+  // What was not measured says nothing of larger rooms.
+  if (!may_measure(spot)) return false;
   const DepthModel& plain = model_of(spot);
   const auto least = is_deep_ ? plain.floor(depths_, spot.chunk) : plain.floor();
   const int64_t host = least.host + request_.host.total();
@@ -274,8 +275,7 @@ bool Search::is_too_large(size_t frame, const Limits& limits) {
 // Whether both are cut alike but for the room of a micro-step, which is no larger in `variant`.
 bool Search::takes_no_less(const Variant& larger, const Variant& variant) const {
   const auto tokens = [&](const Variant& v) {
-    const MicroRoom room = request_.experiment.train_room(v);
-    return room.by_tokens() ? room.tokens : room.samples * request_.experiment.longest_row().tokens;
+    return request_.experiment.batch_shape(request_.experiment.train_room(v), 1).tokens;
   };
   return larger.offload == variant.offload && larger.update_in_backward == variant.update_in_backward &&
          (larger.accumulation == 1) == (variant.accumulation == 1) &&

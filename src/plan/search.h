@@ -64,8 +64,9 @@ class Search {
     Budget budget;
     double seconds = 1e300;  // exclusive
     bool smallest_first = false;
-    int64_t bytes = int64_t{1} << 62;  // frames that take at least so many are left out:
-    bool of_process = false;           // of the process, and not of what `taken` says
+    // Frames that take at least so many are left out: bytes of the process, or else of what `taken` says.
+    int64_t bytes = int64_t{1} << 62;
+    bool of_process = false;
   };
   using Key = std::tuple<size_t, RecomputePoint, RecomputePoint, int64_t, int64_t>;
   // May lower the seconds and bytes of the limits.

@@ -11,6 +11,10 @@
 #include "recipe/option.h"
 #include "recipe/values.h"
 
+// A member of Recipe, for reading and for writing.
+#define FIELD(member) \
+  [](auto& recipe) -> auto& { return recipe.member; }
+
 namespace plimsoll::option_types {
 
 using Folder = const std::filesystem::path&;
@@ -153,6 +157,9 @@ Option data_special_tokens();
 Option data_template_source();
 Option save_hub();
 Option data_on_error();
+
+// memory_options.cc
+std::vector<Option> memory_options();
 
 // template_options.cc
 Option data_template();

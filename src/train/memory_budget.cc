@@ -112,8 +112,7 @@ Budget read_budget(const Recipe& recipe) {
   if (recipe.memory.gpu && !recipe.is_of_card())
     throw UsageError(
         "memory.gpu: names a card to plan for, and device says to compute elsewhere; say --device card, or "
-        "take "
-        "the name away: --set memory.gpu=null");
+        "take the name away: --set memory.gpu=null");
   if (recipe.is_of_card()) {
     read_card_budget(memory, budget);
     // `auto` bounds nothing here: the machine with the card is another one.

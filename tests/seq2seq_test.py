@@ -78,6 +78,36 @@ class Seq2Seq(CommandTest):
         cut = json.loads(output("plan", recipe, "--set", "data.max_length=8", "--dump", "rows").splitlines()[0])["ids"]
         self.assertEqual((len(cut), cut[-1]), (8, end[-1]))
 
+    WORDS = {"labels": ["question", "order", "fact"], "words": [" what", " bring", " there"]}
+
+    def test_a_t5_is_asked_which_word_it_would_write_first(self):
+        base_recipe, base = self.recipe("untrained", schedule={"max_steps": 1, "warmup": 0})
+        output("train", base_recipe, "--quiet")
+        words = {"classify": self.WORDS, "model": str(base), "init": "weights"}
+        recipe, out = self.scored("words", **words)
+        graph = output("plan", recipe, "--dump", "graph")
+        self.assertIn("word_scores(", graph)
+        self.assertNotIn("classification_head", graph)
+        output("train", recipe, "--quiet")
+        done = json.loads((out / "run.json").read_text())
+        self.assertEqual(done["planned"]["device_arena_bytes"], done["measured"]["device_arena_bytes"])
+        self.assertGreaterEqual(lines(out / "eval.jsonl")[-1]["accuracy"], 0.9)
+        self.assertEqual(json.loads((out / "config.json").read_text())["architectures"], ["T5ForConditionalGeneration"])
+        names = names_in(out / "model.safetensors")
+        self.assertIn("shared.weight", names)
+        self.assertEqual([name for name in names if "classification_head" in name], [])
+        output("generate", out, "--prompt", "What is the river?", "--max-new-tokens", 2)
+        self.assertAlmostEqual(json.loads(output("eval", out, "--json"))["loss"], lines(out / "eval.jsonl")[-1]["loss"], places=4)
+        told = json.loads(output("classify", out, "--text", "Bring me the river stone cloud now!", "--json").splitlines()[0])
+        self.assertEqual((told["label"], len(told["probabilities"])), ("order", 3))
+        lora, adapter = self.scored("words_lora", **words, method={"type": "lora", "r": 4}, schedule={"max_steps": 2, "warmup": 1})
+        output("train", lora, "--quiet")
+        config = json.loads((adapter / "adapter_config.json").read_text())
+        self.assertEqual((config["task_type"], config["modules_to_save"]), ("SEQ_2_SEQ_LM", None))
+        short = {"classify": self.WORDS, "model": str(self.model("dropping", dropout_rate=0.1)), "schedule": {"max_steps": 3, "warmup": 1}}
+        assert_splits_agree(self, lambda name, **changes: self.scored(f"words_{name}", **changes, **short))
+        assert_same_bits_in_little_memory(self, lambda name, **changes: self.scored(f"words_{name}", **changes, **short))
+
     def test_splits_and_memory_change_no_score_of_a_t5_that_drops_out(self):
         model = str(self.model("dropping", dropout_rate=0.1, classifier_dropout=0.2))
         short = {"model": model, "schedule": {"max_steps": 3, "warmup": 1}}

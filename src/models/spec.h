@@ -75,7 +75,8 @@ struct ModelSpec {
   // with a bias, and dropout before it in training.
   bool value_head = false;
   double value_dropout = 0.1;
-  // Scores are the logits of these tokens by the head for next tokens, in place of a head of their own.
+  // Scores are the logits of these tokens by the head for next tokens, in place of a head of their own:
+  // behind a text, or where an encoder and a decoder begin to write.
   std::vector<int32_t> words;
   int64_t labels = 0;  // scores of that head: num_labels or id2label; 0 where neither is there
   // Padding, which no score is read from: pad_token_id, or where there is none eos_token_id, as trainers of

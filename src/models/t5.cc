@@ -256,9 +256,10 @@ void encode(ModelBuilder& b) {
   decoder.cache_source(encoded);
 }
 
+// On the builder's axis: rows of the decoder, or those of it that decide.
 TensorId final_norm(ModelBuilder& b, TensorId h) {
   const EncoderDecoderSpec& two = *b.spec().encoder_decoder;
-  const TensorId x = decoder_of(b).final_norm(h);
+  const TensorId x = Stack(b, b.prefix() + "decoder", two.decoder_layers).final_norm(h);
   if (!two.scales_head) return x;
   return b.op1(OpKind::scale, {x}, {{"factor", 1.0 / std::sqrt(static_cast<double>(b.spec().hidden))}},
                "decoder", "decoder.scaled");

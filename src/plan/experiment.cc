@@ -86,6 +86,8 @@ BatchShape Experiment::batch_shape(const MicroRoom& room, int64_t documents_each
   const int64_t tokens = room.by_tokens() ? room.tokens : room.samples * longest_row().tokens;
   const int64_t sequences = room.samples * documents_each * sample_sequences();
   if (!model.encoder_decoder) return {tokens, sequences, max_length};
+  // Of what a word stands for, the decoder reads the start token alone.
+  if (!model.words.empty()) return {tokens, sequences, max_length, sequences, 1};
   if (!has_targets()) return {tokens, sequences, max_length, tokens, max_length};
   return {tokens, room.samples, max_length, logit_rows(room), target_length};
 }

@@ -38,7 +38,7 @@ AxisInputs::Live AxisInputs::write(const MicroBatch& batch, const Documents& whi
   std::fill(seq_starts_.begin(), seq_starts_.end(), 0);
   for (size_t s = which.first; s < static_cast<size_t>(batch.live_sequences); s += which.every) {
     const auto from = batch.seq_starts[s];
-    const auto count = batch.seq_starts[s + 1] - from - which.without_last;
+    const auto count = std::min(batch.seq_starts[s + 1] - from - which.without_last, which.at_most);
     const auto at = static_cast<std::ptrdiff_t>(live.tokens);
     if (which.start) {
       input_ids_[live.tokens] = *which.start;
@@ -79,15 +79,16 @@ void BatchWriter::set_seed(uint64_t seed) {
   set(StepValue::seed_high, static_cast<double>(seed >> 32));
 }
 
-// A sequence is scored at its last token, an encoder's at its first.
+// A sequence is scored at its last token, an encoder's at its first; by words, at the decoder's only one.
 void BatchWriter::write_scored_rows(const MicroBatch& batch) {
   for (const std::span<int32_t> zeros : {scored_rows_, scored_samples_, scored_positions_})
     std::fill(zeros.begin(), zeros.end(), 0);
   for (size_t s = 0; s < static_cast<size_t>(batch.live_sequences); ++s) {
     const int32_t start = batch.seq_starts[s];
-    scored_rows_[s] = model_.encoder ? start : batch.seq_starts[s + 1] - 1;
+    const int32_t position = model_.encoder || begins_to_write() ? 0 : batch.seq_starts[s + 1] - 1 - start;
+    scored_rows_[s] = begins_to_write() ? static_cast<int32_t>(s) : start + position;
     scored_samples_[s] = batch.sample_in_batch[s];
-    scored_positions_[s] = scored_rows_[s] - start;
+    scored_positions_[s] = position;
   }
   const auto live = static_cast<int32_t>(batch.live_sequences);
   for (int32_t s = 0; s < static_cast<int32_t>(scored_starts_.size()); ++s)
@@ -110,7 +111,9 @@ void BatchWriter::write(const MicroBatch& batch) {
   set_live(kFirstAxis, first_.write(batch, {}));
   if (decoder_) {
     const auto start = static_cast<int32_t>(model_.encoder_decoder->start_token);
-    set_live(kFirstAxis + 1, decoder_->write(batch, {.start = start}));
+    AxisInputs::Documents texts{.start = start};
+    if (begins_to_write()) texts.at_most = 1;
+    set_live(kFirstAxis + 1, decoder_->write(batch, texts));
   }
   if (!targets_.empty()) std::copy(batch.targets.begin(), batch.targets.end(), targets_.begin());
   if (scores) write_scored_rows(batch);

@@ -1,6 +1,7 @@
 // From the loader's micro-batch to a program's input tensors.
 #pragma once
 
+#include <limits>
 #include <optional>
 #include <span>
 #include <vector>
@@ -20,9 +21,10 @@ class AxisInputs {
   AxisInputs(const Executor& program, const std::string& prefix, std::optional<int64_t> padding);
 
   struct Documents {
-    size_t first = 0, every = 1;                  // documents first, first + every, ...
-    int32_t without_last = 0;                     // tokens at the end of each that are left out
-    std::optional<int32_t> start = std::nullopt;  // that each begins with, in place of its last one
+    size_t first = 0, every = 1;                            // documents first, first + every, ...
+    int32_t without_last = 0;                               // tokens at the end of each that are left out
+    std::optional<int32_t> start = std::nullopt;            // that each begins with, in place of its last one
+    int32_t at_most = std::numeric_limits<int32_t>::max();  // tokens of each
   };
   struct Live {
     int64_t tokens = 0, sequences = 0;
@@ -47,12 +49,15 @@ class BatchWriter {
 
   // Fills the inputs of every axis, rotary frequencies, numbers of sequences, the live counts and, where
   // sequences are scored, the rows that are. Of an encoder and a decoder, documents are sources and targets
-  // in turn; where they are scored, both read each. Allocates nothing.
+  // in turn; where they are scored, both read each, or the decoder its start token alone where words are
+  // scores. Allocates nothing.
   void write(const MicroBatch& batch);
   void set(StepValue which, double value) { step_[static_cast<size_t>(which)] = value; }
   void set_seed(uint64_t seed);
 
  private:
+  // Whether scores are what a decoder would write first.
+  [[nodiscard]] bool begins_to_write() const { return decoder_ && !model_.words.empty(); }
   void write_scored_rows(const MicroBatch& batch);
   void set_live(AxisId axis, const AxisInputs::Live& live);
 

@@ -58,9 +58,9 @@ std::vector<int32_t> first_tokens(const std::vector<std::string>& words, const f
 
 void choose_words(const Recipe& recipe, const ModelPaths& paths, ModelSpec& model) {
   if (recipe.classify.words.empty()) return;
-  if (model.scores_sequences || model.encoder || model.encoder_decoder)
-    throw UsageError("classify.words: are asked of a decoder that says next tokens, and " +
-                     paths.base.string() + " is a " + model.architecture);
+  if (model.scores_sequences || model.encoder)
+    throw UsageError("classify.words: are asked of a model that writes text, and " + paths.base.string() +
+                     " is a " + model.architecture);
   model.words = first_tokens(recipe.classify.words, paths.base);
   const auto largest = std::max_element(model.words.begin(), model.words.end());
   if (*largest >= model.vocab)

@@ -9,7 +9,8 @@ reference are run one by one; some end with padding, which no score is read from
 and T5 are scored without dropout; half of each of BERT's sequences is a second text, and T5's end with its end-of-text
 token. fla has no class of a GLA that scores: the one here is transformers' mixin over fla's model in its plain form. A value head
 is TRL's, as LLaMA-Factory trains and saves it: a linear layer with a bias over the last hidden state of the last token.
-Words are the logits of three tokens of a model that writes, at the last token that is no padding.
+Words are the logits of three tokens of a model that writes, at the last token that is no padding; T5's of the first that
+its decoder would write.
 """
 import dataclasses
 import json
@@ -24,7 +25,7 @@ from fla.models.gla.modeling_gla import GLAPreTrainedModel
 from tokenizers import Tokenizer
 from tokenizers.models import WordPiece
 from tokenizers.pre_tokenizers import Whitespace
-from transformers import (AutoModelForCausalLM, AutoModelForSequenceClassification, BertConfig, MT5Config, RobertaConfig, T5Config, XLMRobertaConfig)
+from transformers import (AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoModelForSequenceClassification, BertConfig, MT5Config, RobertaConfig, T5Config, XLMRobertaConfig)
 from transformers.modeling_layers import GenericForSequenceClassification
 
 from tests.parity import gla
@@ -107,6 +108,7 @@ RUNS += [(family, "one_of", method) for family in ("bert", "roberta") for method
 RUNS += [("t5", "one_of", method) for method in BOTH] + [("t5", "reward", "full"), ("mt5", "numbers", "lora")]
 RUNS += [("llama_tied_biased", "value", method) for method in BOTH]
 RUNS += [("llama_tied_biased", "words", "full"), ("llama", "words", "full"), ("mistral_window", "words", "lora"), ("gla", "words", "lora")]
+RUNS += [("t5", "words", method) for method in BOTH] + [("mt5", "words", "lora")]
 RUNS += [("gla", "reward", "lora"), ("gla_plain_norm", "one_of", "full")]  # a recurrence in Python: minutes each
 RUNS += [("bert_gelu_new", "any_of", "full"), ("roberta", "numbers", "full"),
          ("xlm_roberta", "one_of", "full"), ("xlm_roberta", "any_of", "lora")]
@@ -146,7 +148,7 @@ def row(case, task, one):
     label = {"one_of": int(targets[0]), "any_of": [i for i, x in enumerate(targets) if x], "numbers": targets}
     ids = one["sequences"][0]
     if case.name in T5:
-        return {"input_ids": ids + [PAD] * 2, "label": label[task.name]}
+        return {"input_ids": ids + [PAD] * 2, "label": label[task.rows]}
     if case.name not in ENCODERS:
         return {"input_ids": ids, "label": label[task.rows]}
     return {"input_ids": ids + [PAD] * 2, "token_type_ids": token_types(one, ids) + [0] * 2, "label": label[task.name]}
@@ -182,15 +184,22 @@ class WordsModel(torch.nn.Module):
         self.pretrained_model = pretrained_model
 
     def forward(self, input_ids, use_cache):
-        last = int((input_ids[0] != PAD).nonzero()[-1])
-        logits = self.pretrained_model(input_ids=input_ids, use_cache=use_cache).logits
+        last, more = int((input_ids[0] != PAD).nonzero()[-1]), {}
+        if self.pretrained_model.config.is_encoder_decoder:
+            last, more = 0, {"decoder_input_ids": torch.tensor([[self.pretrained_model.config.decoder_start_token_id]])}
+        logits = self.pretrained_model(input_ids=input_ids, use_cache=use_cache, **more).logits
         return types.SimpleNamespace(logits=logits[:, last, WORDS])
+
+
+def writer(config):
+    """transformers' class of a model that writes."""
+    return AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
 
 
 def make_model_of_words(case, folder):
     """A model that writes, with a tokenizer whose token i is called wi."""
     config = case.config.__class__.from_dict({**case.config.to_dict(), "pad_token_id": PAD})
-    write_random_model(case, folder, AutoModelForCausalLM, config)
+    write_random_model(case, folder, writer(config), config)
     tokenizer = Tokenizer(WordPiece({f"w{i}": i for i in range(case.config.vocab_size)}, unk_token="w1", max_input_chars_per_word=100))
     tokenizer.pre_tokenizer = Whitespace()
     tokenizer.save(str(folder / "tokenizer.json"))
@@ -215,7 +224,7 @@ def make_model(case, task, folder):
 
 
 def load(task, folder, adapter=None, dtype=torch.float32):
-    kind = AutoModelForCausalLM if task.wrapped else AutoModelForSequenceClassification
+    kind = writer(AutoConfig.from_pretrained(folder)) if task.wrapped else AutoModelForSequenceClassification
     model = kind.from_pretrained(folder, dtype=dtype, attn_implementation="eager")
     if adapter is not None:
         model = PeftModel.from_pretrained(model, adapter, is_trainable=True)
@@ -231,9 +240,10 @@ def make_adapter(case, task, model_folder, folder):
     targets = "all-linear"  # PEFT knows the names of other heads than T5's
     if case.name in T5:
         targets = ["q", "k", "v", "o", "wo"] + (["wi_0", "wi_1"] if case.config.is_gated_act else ["wi"])
-    kind = "CAUSAL_LM" if task.wrapped else "SEQ_CLS"
+    writes = "SEQ_2_SEQ_LM" if case.name in T5 else "CAUSAL_LM"
+    kind = writes if task.wrapped else "SEQ_CLS"
     config = LoraConfig(target_modules=targets, task_type=kind, lora_dropout=0.0, **case.lora,
-                        modules_to_save=["classification_head"] if case.name in T5 else None)
+                        modules_to_save=["classification_head"] if case.name in T5 and not task.wrapped else None)
     base = load(task, model_folder)
     model = get_peft_model(base.pretrained_model if task.wrapped else base, config)
     with torch.no_grad():

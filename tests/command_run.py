@@ -69,9 +69,9 @@ def assert_splits_agree(test, make, splits=({"micro": 1}, {"micro": 3}, {"micro"
 
 
 def assert_same_bits_in_little_memory(test, make):
-    """Recomputation and states on disk change no bit of the weights."""
+    """Recomputation, and states and gradients on disk, change no bit of the weights."""
     weights = []
-    for name, memory in (("free", {}), ("tight", {"recompute": "block", "offload": ["states"], "disk": "1GiB"})):
+    for name, memory in (("free", {}), ("tight", {"recompute": "block", "offload": ["states", "gradients"], "disk": "1GiB"})):
         recipe, folder = make(name, batch={"effective": 8, "micro": 2}, memory=memory)
         output("train", recipe, "--quiet")
         weights.append((Path(folder) / "model.safetensors").read_bytes())

@@ -4,7 +4,7 @@ import math
 import shutil
 import unittest
 
-from command_run import CommandTest, ROOT, assert_curves_agree, output, run
+from command_run import CommandTest, ROOT, assert_curves_agree, assert_same_bits_in_little_memory, output, run
 from scores_test import lines, pairs, write_rows
 
 METRICS = ["rewards/chosen", "rewards/rejected", "rewards/accuracies", "rewards/margins", "logps/chosen", "logps/rejected"]
@@ -79,6 +79,7 @@ class Dpo(CommandTest):
                 out = self.trained(f"{name}-{kind}", method={"type": kind}, batch={"micro": 2}, memory=memory)
                 weights.setdefault(kind, set()).add((out / "adapter_model.safetensors").read_bytes())
         self.assertEqual({kind: len(files) for kind, files in weights.items()}, {"lora": 1, "qlora": 1})
+        assert_same_bits_in_little_memory(self, lambda name, **changes: self.recipe(name, method={"type": "full"}, **changes))
 
     def test_a_run_resumes_bit_for_bit_is_evaluated_and_merged(self):
         model = {"model": str(self.base()), "init": "weights"}

@@ -57,6 +57,7 @@ const OpRule linear_log_prob_grad_rule{.kind = OpKind::linear_log_prob_grad,
                                        .work = head_work,
                                        .scratch_bytes = head_scratch,
                                        .gpu_scratch_bytes = head_gpu_scratch,
+                                       .updates = true,
                                        .chunked = true};
 
 }  // namespace plimsoll

@@ -157,6 +157,9 @@ void verify(const Graph& graph) {
       const Tensor& tensor = graph.tensor(id);
       require(tensor.shape == specs[i].shape, graph, op, "an output has another shape than its rule says");
       require(tensor.space != Space::disk || is_queued(op), graph, op, "an op computes on the disk");
+      // Micro-steps add to it, on the device as anywhere.
+      require(tensor.role != Role::gradient || rule_of(op.kind).updates, graph, op,
+              "a gradient is written by an op that does not add to what is there");
       if (tensor.role == Role::activation) {
         require(!written[static_cast<size_t>(id)] || rule_of(op.kind).updates, graph, op,
                 "an activation is written twice");

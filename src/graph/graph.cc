@@ -80,8 +80,8 @@ std::vector<Attrs::Entry>& Attrs::own() {
 }
 
 std::vector<Attrs::Entry>::const_iterator Attrs::find(std::string_view name) const {
-  const auto found = place_of(entries(), name);
-  return found != end() && found->first == name ? found : end();
+  // A handful of names, of different lengths for the most part.
+  return std::find_if(begin(), end(), [name](const Entry& entry) { return entry.first == name; });
 }
 
 AttrValue& Attrs::operator[](std::string_view name) {

@@ -382,7 +382,7 @@ std::optional<Candidate> Search::fastest(const Budget& budget, const LayOut& lay
 }
 
 // Bounds are met nearly always. Where one is not, the next ones are laid out as long as their bound is below
-// the least layout.
+// the least layout and the work is not too much: thousands of layers are laid out for seconds each.
 std::optional<Candidate> Search::least(const Limits& limits, const LayOut& lay_out) {
   constexpr double kNear = 1.02;
   forget_layouts();
@@ -401,9 +401,11 @@ std::optional<Candidate> Search::least(const Limits& limits, const LayOut& lay_o
   std::optional<Candidate> best;
   int64_t best_bytes = std::numeric_limits<int64_t>::max();
   int layouts = 0;
+  int64_t laid_out_ops = 0;
   for (const auto& [bytes, spot] : spots) {
-    if (bytes >= best_bytes || layouts++ == kMostLayouts) break;
+    if (bytes >= best_bytes || layouts++ == kMostLayouts || (best && laid_out_ops > kMostLaidOut)) break;
     const Candidate laid_out = lay_out(candidate(spot));
+    laid_out_ops += spot.usage.ops;
     ops_laid_out_ += kLayoutWork * spot.usage.ops;
     if (!within(laid_out, limits.budget, request_.host)) continue;
     const int64_t took = bytes + laid_out.arena_bytes - spot.usage.of(Space::device);

@@ -15,6 +15,8 @@
 
 #include "base/error.h"
 #include "base/strings.h"
+#include "base/system_memory.h"
+#include "base/units.h"
 
 namespace plimsoll {
 namespace {
@@ -101,13 +103,20 @@ std::string read_to_end(int descriptor) {
   _exit(write_all(kAnswers, answer_of(work)) ? 0 : 1);
 }
 
-[[noreturn]] void throw_end(int status) {
+// `kills`: of the kernel, before it began. Where another process was killed for memory meanwhile and this one
+// by somebody, what is told is what most probably was.
+[[noreturn]] void throw_end(int status, int64_t kills) {
   if (!WIFSIGNALED(status)) throw InternalError("a process of our own ended without an answer");
   const int signal = WTERMSIG(status);
   const std::string text =
       "a process of our own was ended by signal " + std::to_string(signal) + " (" + strsignal(signal) + ")";
   for (const int crash : {SIGSEGV, SIGABRT, SIGBUS, SIGFPE, SIGILL})
     if (signal == crash) throw InternalError(text);
+  if (signal == SIGKILL && kernel_kills() > kills) {
+    const FreeMemory free = free_memory();
+    throw DoesNotFitError("does not fit   " + text + ": memory ran out; " + format_bytes(free.bytes) +
+                          " are free (" + free.source + ")");
+  }
   throw StoppedError(text + (signal == SIGKILL ? ", as the system does where memory has run out" : ""));
 }
 
@@ -118,6 +127,7 @@ std::string in_own_process(const std::function<std::string()>& work) {
   if (pipe2(answers, O_CLOEXEC) != 0)
     throw StoppedError(std::string("no pipe to a process of our own: ") + std::strerror(errno));
   const pid_t parent = getpid();
+  const int64_t kills = kernel_kills();
   const pid_t pid = fork();
   if (pid == 0) be_the_copy(parent, answers[1], work);
   const int error = errno;
@@ -130,7 +140,7 @@ std::string in_own_process(const std::function<std::string()>& work) {
   int status = 0;
   while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
   }
-  if (answer.empty() || !WIFEXITED(status) || WEXITSTATUS(status) != 0) throw_end(status);
+  if (answer.empty() || !WIFEXITED(status) || WEXITSTATUS(status) != 0) throw_end(status, kills);
   return read_answer(answer);
 }
 

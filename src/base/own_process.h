@@ -10,7 +10,8 @@ namespace plimsoll {
 // here. What it throws is thrown here, the classes of base/error.h with their codes, std::bad_alloc, and
 // failures of the system with their numbers and paths. The copy has no open files but the standard streams,
 // none of this process's threads, and ends when this process does. Throws StoppedError where the system
-// starts no process or ends it, InternalError where it crashes.
+// starts no process or ends it, DoesNotFitError where the kernel says that it ended one for want of memory,
+// InternalError where it crashes.
 std::string in_own_process(const std::function<std::string()>& work);
 
 }  // namespace plimsoll

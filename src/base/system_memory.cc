@@ -109,6 +109,12 @@ FreeMemory free_in_cgroups(const std::string& groups, const fs::path& root, Free
   return free;
 }
 
+int64_t kernel_kills() {
+  const std::string text = read_proc("/proc/vmstat");
+  const size_t at = text.find("oom_kill ");
+  return at == std::string::npos ? -1 : std::strtoll(text.c_str() + at + 9, nullptr, 10);
+}
+
 bool keeps_files_in_memory(const fs::path& folder) {
   std::error_code ignored;
   fs::path at = fs::absolute(folder, ignored);
@@ -124,6 +130,33 @@ std::optional<int64_t> data_limit() {
   rlimit limit{};
   if (getrlimit(RLIMIT_DATA, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return std::nullopt;
   return static_cast<int64_t>(limit.rlim_cur);
+}
+
+namespace {
+
+// The soft limit; none: the hard one.
+void limit_data(std::optional<int64_t> bytes) {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_DATA, &limit) != 0) return;
+  limit.rlim_cur = bytes ? static_cast<rlim_t>(*bytes) : limit.rlim_max;
+  setrlimit(RLIMIT_DATA, &limit);
+}
+
+}  // namespace
+
+GrowthWithinCgroups::GrowthWithinCgroups() : before_(data_limit()) {
+  constexpr int64_t kUnlimited = int64_t{1} << 60;
+  constexpr int64_t kOfKernel = 1 << 20;  // page tables and the like: 0.7 MB were measured
+  const FreeMemory free =
+      free_in_cgroups(read_proc("/proc/self/cgroup"), "/sys/fs/cgroup", {kUnlimited, "no cgroup"});
+  if (free.bytes == kUnlimited) return;
+  bytes_ = std::max<int64_t>(0, free.bytes - kOfKernel);
+  const int64_t limit = process_memory().data + *bytes_;
+  limit_data(before_ ? std::min(*before_, limit) : limit);
+}
+
+GrowthWithinCgroups::~GrowthWithinCgroups() {
+  if (bytes_) limit_data(before_);
 }
 
 }  // namespace plimsoll

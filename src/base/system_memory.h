@@ -34,11 +34,32 @@ FreeMemory free_memory();
 // The same from `free` on, for the groups of a text like /proc/self/cgroup, mounted at `root`.
 FreeMemory free_in_cgroups(const std::string& groups, const std::filesystem::path& root, FreeMemory free);
 
+// Processes that the kernel has killed for want of memory since it started; -1: it does not say.
+int64_t kernel_kills();
+
 // Whether what is written below `folder` stays in memory (tmpfs). What does not exist yet counts as its
 // parent.
 bool keeps_files_in_memory(const std::filesystem::path& folder);
 
 // RLIMIT_DATA, none when unlimited.
 std::optional<int64_t> data_limit();
+
+// While it lives, this process's data grows by no more than its cgroups leave free, less what the kernel
+// takes for pages: an allocation beyond throws std::bad_alloc, where the kernel would end the process at some
+// page of it. Nothing where no cgroup has a limit. Memory that was allocated before and is first written now
+// is not seen.
+class GrowthWithinCgroups {
+ public:
+  GrowthWithinCgroups();
+  ~GrowthWithinCgroups();
+  GrowthWithinCgroups(const GrowthWithinCgroups&) = delete;
+  GrowthWithinCgroups& operator=(const GrowthWithinCgroups&) = delete;
+  // Bytes of growth; none: unlimited.
+  [[nodiscard]] std::optional<int64_t> bytes() const { return bytes_; }
+
+ private:
+  std::optional<int64_t> before_;  // the limit on the process's data
+  std::optional<int64_t> bytes_;
+};
 
 }  // namespace plimsoll

@@ -68,5 +68,17 @@ TEST_F(Cgroups, the_tightest_group_up_the_tree_decides) {
   EXPECT_EQ(free("0::/outer/inner\n").bytes, 0);
 }
 
+TEST(GrowthWithinCgroups, leaves_the_limit_as_it_was) {
+  const std::optional<int64_t> before = data_limit();
+  {
+    const GrowthWithinCgroups room;
+    if (room.bytes())
+      EXPECT_LE(data_limit().value(), process_memory().data + *room.bytes() + kMiB);
+    else
+      EXPECT_EQ(data_limit(), before);
+  }
+  EXPECT_EQ(data_limit(), before);
+}
+
 }  // namespace
 }  // namespace plimsoll

@@ -1,9 +1,12 @@
 #include "train/allowed.h"
 
 #include <bit>
+#include <new>
 #include <utility>
 
 #include "base/error.h"
+#include "base/system_memory.h"
+#include "base/units.h"
 #include "plan/fitting_plans.h"
 
 namespace plimsoll {
@@ -68,6 +71,22 @@ std::optional<Recipe> with_means(Recipe recipe, const std::string& means) {
   return recipe;
 }
 
+namespace {
+
+// In a group with little room, weighing variants may take more than there is.
+Plan plan_in_group(const PlanRequest& request) {
+  const GrowthWithinCgroups room;
+  try {
+    return make_plan(request);
+  } catch (const std::bad_alloc&) {
+    if (!room.bytes()) throw;
+    throw DoesNotFitError("does not fit   planning alone takes more than the " + format_bytes(*room.bytes()) +
+                          " that this process's cgroup leaves free");
+  }
+}
+
+}  // namespace
+
 AllowedPlan plan_allowed(const Recipe& recipe, const PlannedMachine& machine, const DataSetup* data,
                          const LayoutOptions& layout, const std::function<void(size_t, size_t)>& progress) {
   const auto planned = [&](const Recipe& changed, std::vector<std::string> lossy) {
@@ -75,7 +94,7 @@ AllowedPlan plan_allowed(const Recipe& recipe, const PlannedMachine& machine, co
     request.layout = layout;
     request.progress = progress;
     request.lossy = std::move(lossy);
-    return make_plan(request);
+    return plan_in_group(request);
   };
   AllowedPlan lossless{recipe, planned(recipe, {})};
   if (lossless.plan.fits()) return lossless;

@@ -84,10 +84,4 @@ TreeMemory memory_of(const std::vector<pid_t>& processes) {
   return sum;
 }
 
-int64_t kernel_kills() {
-  const std::string text = read_proc("/proc/vmstat");
-  const size_t at = text.find("oom_kill ");
-  return at == std::string::npos ? -1 : std::strtoll(text.c_str() + at + 9, nullptr, 10);
-}
-
 }  // namespace plimsoll::queue

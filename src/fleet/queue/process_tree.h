@@ -33,7 +33,4 @@ struct TreeMemory {
 int64_t shared_out_memory(pid_t pid);
 TreeMemory memory_of(const std::vector<pid_t>& processes);
 
-// Processes that the kernel has killed for want of memory since it started; -1: it does not say.
-int64_t kernel_kills();
-
 }  // namespace plimsoll::queue

@@ -17,6 +17,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/system_memory.h"
 #include "base/units.h"
 #include "fleet/queue/attempt.h"
 #include "fleet/queue/process_tree.h"

@@ -163,6 +163,7 @@ class EmulatedTest(unittest.TestCase):
     def test_gated_linear_attention_follows_the_cpu_and_means_that_lose_nothing_keep_its_bits(self):
         self.follows("full", GLA, LOSSLESS)
         self.follows("grouped, clamped", {**GLA, "num_heads": 4, "num_kv_heads": 2, "clamp_min": -0.2})
+        self.follows("convolved", {**GLA, "use_short_conv": True})
 
     def test_whole_sequences_that_are_scored_follow_the_cpu(self):
         self.follows("reward", LLAMA, LOSSLESS, task="reward", reward={"centering": 0.01})

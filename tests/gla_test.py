@@ -157,7 +157,7 @@ class Gla(CommandTest):
 
     def test_what_is_not_built_is_refused_by_name(self):
         recipe, _ = self.recipe("refused")
-        for key, value in {"feature_map": "relu", "use_short_conv": True, "attn": {"layers": [1], "num_heads": 2}}.items():
+        for key, value in {"feature_map": "relu", "use_gv": True, "conv_bias": True, "attn": {"layers": [1], "num_heads": 2}}.items():
             self.configure(**{key: value})
             self.assertIn(f"'{key}'", output("plan", recipe, code=2))
 

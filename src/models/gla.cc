@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "graph/op_kind.h"
 #include "models/family.h"
+#include "ops/short_conv_kernels.h"
 
 namespace plimsoll {
 namespace {
@@ -19,7 +20,7 @@ void refuse_unsupported(const ConfigReader& in) {
   if (act != "swish") in.fail("hidden_act '" + act + "' is not supported; supported for GLA: swish");
   for (const char* key : {"feature_map", "attn", "attnres_block_size"})
     if (in.has(key)) in.fail("'" + std::string(key) + "' is not supported for GLA; null is");
-  for (const char* key : {"use_short_conv", "use_gv"})
+  for (const char* key : {"conv_bias", "use_gv"})
     if (in.flag(key, false)) in.fail("'" + std::string(key) + "': true is not supported for GLA");
   for (const char* key : {"use_gk", "elementwise_affine"})
     if (!in.flag(key, true)) in.fail("'" + std::string(key) + "': false is not supported for GLA");
@@ -72,6 +73,7 @@ void parse(const ConfigReader& in, ModelSpec& spec) {
   linear.value_dim = head_width(in, "expand_v", 1.0, spec);
   linear.output_gate = in.flag("use_output_gate", true);
   linear.fused_norm = in.flag("fuse_norm", true);
+  if (in.flag("use_short_conv", false)) linear.conv_taps = in.integer("conv_size", 2, kMostConvTaps, 4);
   if (in.has("clamp_min")) linear.clamp_min = in.number("clamp_min", 0.0);
   spec.head_dim = std::max(linear.key_dim, linear.value_dim);
   spec.linear_attention = linear;
@@ -118,6 +120,22 @@ class GlaModel {
                  attn + ".o")[0];
   }
 
+  // `name`_proj of n_TH, and the convolution behind it.
+  TensorId projected(TensorId n_TH, const std::string& attn, const std::string& name, int64_t width,
+                     bool cached) {
+    const TensorId x = b_.linear(n_TH, attn + "." + name + "_proj", spec_.hidden, width, false);
+    const int64_t taps = linear_.conv_taps;
+    if (taps == 0) return x;
+    const std::string scope = attn + "." + name + "_conv1d";
+    const TensorId weight = b_.parameter(scope + ".weight", {width, 1, taps});
+    if (!cached)
+      return b_.op1(OpKind::short_conv, {x, weight, b_.input_named("seq_starts"), b_.step()}, {}, scope,
+                    scope + ".out");
+    const TensorId rows = b_.cache_tensor(scope + ".rows", taps - 1, width);
+    return b_.op(OpKind::short_conv_cached, {x, weight, b_.step()}, {}, {kNewTensor, rows}, scope,
+                 scope + ".out")[0];
+  }
+
   // Norm per head, and the swish of the output gate as SwiGLU's.
   TensorId normalised(TensorId o, TensorId n_TH, const std::string& attn) {
     const bool fused = linear_.output_gate && linear_.fused_norm;
@@ -130,10 +148,9 @@ class GlaModel {
 
   TensorId attention(TensorId n_TH, const std::string& attn, bool cached, bool decides) {
     const int64_t key_width = spec_.kv_heads * linear_.key_dim;
-    const TensorId q = b_.linear(n_TH, attn + ".q_proj", spec_.hidden, spec_.heads * linear_.key_dim, false);
-    const TensorId k = b_.linear(n_TH, attn + ".k_proj", spec_.hidden, key_width, false);
-    const TensorId v =
-        b_.linear(n_TH, attn + ".v_proj", spec_.hidden, spec_.kv_heads * linear_.value_dim, false);
+    const TensorId q = projected(n_TH, attn, "q", spec_.heads * linear_.key_dim, cached);
+    const TensorId k = projected(n_TH, attn, "k", key_width, cached);
+    const TensorId v = projected(n_TH, attn, "v", spec_.kv_heads * linear_.value_dim, cached);
     TensorId o = recurrence(q, k, v, gate(n_TH, attn), attn, cached);
     if (decides) {
       o = b_.deciding(o, attn, attn + ".o_in");

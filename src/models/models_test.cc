@@ -210,7 +210,15 @@ TEST(ModelSpec, gla_is_read_as_fla_reads_it) {
   EXPECT_EQ(parse_model_spec(large, "c").linear_attention->key_dim, 128);
   EXPECT_EQ(parse_model_spec(large, "c").linear_attention->clamp_min, -2.0);
   expect_refused(large, "feature_map", "relu");
-  expect_refused(large, "use_short_conv", true);
+  expect_refused(large, "conv_bias", true);
+  nlohmann::json convolved = large;
+  convolved["use_short_conv"] = true;
+  EXPECT_EQ(parse_model_spec(convolved, "c").linear_attention->conv_taps, 4);
+  EXPECT_EQ(
+      count_parameters(parse_model_spec(convolved, "c")) - count_parameters(parse_model_spec(large, "c")),
+      24 * 4 * (4096 + 1024 + 1024));
+  expect_refused(convolved, "conv_size", 1);
+  expect_refused(convolved, "conv_size", 17);
   expect_refused(large, "use_gv", true);
   expect_refused(large, "use_gk", false);
   expect_refused(large, "elementwise_affine", false);

@@ -59,6 +59,7 @@ struct EncoderSpec {
 struct LinearAttentionSpec {
   int64_t key_dim = 0, value_dim = 0;  // of a head
   std::optional<double> clamp_min;     // of a decay's logarithm
+  int64_t conv_taps = 0;               // of a causal convolution behind q, k and v; 0: none
   bool output_gate = true;
   bool fused_norm = true;  // how fla names the norm per head where there is an output gate
 };

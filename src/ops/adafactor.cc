@@ -12,16 +12,15 @@ namespace {
 // weight_decay (decoupled, f64), stochastic (int).
 std::vector<OutputSpec> infer(const Graph& g, const Op& op) {
   const Shape& shape = input_tensor(g, op, kGradientInput).shape;
-  require(shape.rank() == 1 || shape.rank() == 2, g, op, "adafactor: neither a matrix nor a vector");
   require(!op.attrs.contains("elements"), g, op, "adafactor: updates no slices");
-  require(op.has_output(1) == (shape.rank() == 2), g, op, "adafactor: a matrix has a row average");
+  require(op.has_output(1) == is_factored(shape), g, op, "adafactor: a matrix has a row average");
   require_precision(g, op, 1, 1, 3);
   for (const size_t i : {1, 2})
     require(!op.has_output(i) || op.outputs[i] < 0 || g.tensor(op.outputs[i]).dtype == DType::f32, g, op,
             "adafactor: averages are f32");
   return {updated_output(g, op, 0, ""),
           {".row", {adafactor_layout(shape).rows}, DType::f32},
-          {".column", {shape[shape.rank() - 1]}, DType::f32},
+          {".column", {adafactor_layout(shape).columns}, DType::f32},
           updated_output(g, op, 3, kMasterSuffix)};
 }
 

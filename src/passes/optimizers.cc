@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/units.h"
 #include "graph/op_kind.h"
+#include "ops/adafactor_layout.h"
 #include "ops/adamw8bit_kernels.h"
 #include "ops/optimizer.h"
 #include "ops/rule.h"
@@ -60,7 +61,6 @@ struct Update {
   Operands inputs;
   Attrs attrs;
 
-  [[nodiscard]] bool is_matrix() const { return weight.shape.rank() > 1; }  // biases and norm weights are not
   void add_betas() {
     attrs["beta1"] = options.beta1;
     attrs["beta2"] = options.beta2;
@@ -104,12 +104,12 @@ void add_sgd(Update update) {
 
 void add_adafactor(Update update) {
   const Shape& shape = update.weight.shape;
-  if (update.is_matrix()) {
+  if (is_factored(shape)) {
     update.writer.state(".exp_avg_sq_row", {shape[0]}, DType::f32);
     update.writer.state(".exp_avg_sq_col", {shape[1]}, DType::f32);
   } else {
     update.writer.no_state();
-    update.writer.state(".exp_avg_sq", shape, DType::f32);
+    update.writer.state(".exp_avg_sq", {shape.elements()}, DType::f32);
   }
   update.emit_as(OpKind::adafactor);
 }

@@ -50,6 +50,8 @@ double filled_op_seconds(const Graph& graph, const Op& op, const DeviceRates& ra
     case OpKind::rms_norm_grad:
     case OpKind::gla:
     case OpKind::gla_grad:
+    case OpKind::short_conv:
+    case OpKind::short_conv_grad:
       return std::max(rates.op_overhead, full * filling.tokens);
     case OpKind::attention:
     case OpKind::attention_grad:

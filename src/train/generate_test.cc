@@ -60,7 +60,7 @@ ModelSpec tiny_t5() {
                           "tiny");
 }
 
-ModelSpec tiny_gla() {
+ModelSpec tiny_gla(bool convolved = false) {
   return parse_model_spec({{"model_type", "gla"},
                            {"hidden_size", 32},
                            {"intermediate_size", 48},
@@ -68,6 +68,7 @@ ModelSpec tiny_gla() {
                            {"num_heads", 4},
                            {"num_kv_heads", 2},
                            {"vocab_size", 96},
+                           {"use_short_conv", convolved},
                            {"initializer_range", 0.2}},
                           "tiny");
 }
@@ -168,6 +169,9 @@ TEST(Generate, a_sliding_window_is_seen_in_the_cache) { expect_same_as_recompute
 TEST(Generate, a_carried_state_answers_as_full_recomputation_does) {
   expect_same_as_recomputed(tiny_gla(), 64);
   expect_same_as_recomputed(tiny_gla(), 8);
+  expect_same_as_recomputed(tiny_gla(true), 64);
+  expect_same_as_recomputed(tiny_gla(true), 8);
+  expect_same_as_recomputed(tiny_gla(true), 2);
 }
 
 TEST(Generate, an_encoder_and_a_decoder_answer_as_full_recomputation_does) {
@@ -262,7 +266,7 @@ TEST(Generate, a_state_is_as_large_for_any_context) {
 }
 
 TEST(Generate, a_prompt_that_begins_as_the_last_one_goes_on_from_the_cache) {
-  for (const ModelSpec& model : {tiny_model(0), tiny_model(5), tiny_gla()}) {
+  for (const ModelSpec& model : {tiny_model(0), tiny_model(5), tiny_gla(), tiny_gla(true)}) {
     Generator generator(plan_generation({model, std::nullopt, DType::f32, kContext, 8}, one_thread()),
                         one_thread());
     init_base_weights(generator.state(), model, kSeed);

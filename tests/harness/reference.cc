@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <numbers>
 
 #include "base/error.h"
@@ -307,6 +308,65 @@ void ref_gla_cached(const Site& s) {
       head.read(t, state);
     }
     std::copy(state.begin(), state.end(), s.out(1).begin() + at);
+  }
+}
+
+// The sum of the taps at element (t, c) of a sequence that begins at `begin`; taps are of input 1.
+double conv_sum(const Site& s, int64_t begin, int64_t t, size_t c, const std::function<double(int64_t)>& x) {
+  const size_t taps = s.dim(1, 2);
+  double sum = 0;
+  for (size_t j = 0; j < taps && t - static_cast<int64_t>(j) >= begin; ++j)
+    sum += s.in(1)[c * taps + taps - 1 - j] * x(t - static_cast<int64_t>(j));
+  return sum;
+}
+
+void ref_short_conv(const Site& s) {
+  const size_t width = s.dim(0, 1);
+  s.out(0).assign(s.out(0).size(), 0.0);
+  for (size_t q = 0; q < static_cast<size_t>(s.step(StepValue::live_sequences)); ++q)
+    for (size_t t = s.integer(2, q); t < s.integer(2, q + 1); ++t)
+      for (size_t c = 0; c < width; ++c) {
+        const double sum = conv_sum(s, static_cast<int64_t>(s.integer(2, q)), static_cast<int64_t>(t), c,
+                                    [&](int64_t at) { return s.in(0)[static_cast<size_t>(at) * width + c]; });
+        s.out(0)[t * width + c] = sum * sigmoid(sum);
+      }
+}
+
+void ref_short_conv_grad(const Site& s) {
+  const size_t width = s.dim(0, 1), taps = s.dim(1, 2);
+  s.out(0).assign(s.out(0).size(), 0.0);
+  Values& d_weight = s.gradient(1);
+  for (size_t q = 0; q < static_cast<size_t>(s.step(StepValue::live_sequences)); ++q)
+    for (size_t t = s.integer(3, q); t < s.integer(3, q + 1); ++t)
+      for (size_t c = 0; c < width; ++c) {
+        const double sum = conv_sum(s, static_cast<int64_t>(s.integer(3, q)), static_cast<int64_t>(t), c,
+                                    [&](int64_t at) { return s.in(0)[static_cast<size_t>(at) * width + c]; });
+        const double d_sum = s.in(2)[t * width + c] * sigmoid(sum) * (1 + sum * sigmoid(-sum));
+        for (size_t j = 0; j < taps && t >= s.integer(3, q) + j; ++j) {
+          const size_t tap = c * taps + taps - 1 - j, x = (t - j) * width + c;
+          s.out(0)[x] += d_sum * s.in(1)[tap];
+          d_weight[tap] += d_sum * s.in(0)[x];
+        }
+      }
+}
+
+void ref_short_conv_cached(const Site& s) {
+  const size_t width = s.dim(0, 1);
+  const auto kept = static_cast<int64_t>(s.dim(1, 2)) - 1;
+  const auto live = static_cast<int64_t>(s.step(StepValue::live_tokens));
+  const bool fresh = s.step(StepValue::kv_length) == 0;
+  const Values before = fresh ? Values(s.out(1).size()) : s.out(1);
+  s.out(0).assign(s.out(0).size(), 0.0);
+  for (size_t c = 0; c < width; ++c) {
+    const auto x = [&](int64_t t) {
+      return t < 0 ? before[static_cast<size_t>(kept + t) * width + c]
+                   : s.in(0)[static_cast<size_t>(t) * width + c];
+    };
+    for (int64_t t = 0; t < live; ++t) {
+      const double sum = conv_sum(s, -kept, t, c, x);
+      s.out(0)[static_cast<size_t>(t) * width + c] = sum * sigmoid(sum);
+    }
+    for (int64_t r = 0; r < kept; ++r) s.out(1)[static_cast<size_t>(r) * width + c] = x(live - kept + r);
   }
 }
 

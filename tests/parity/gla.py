@@ -21,7 +21,7 @@ warnings.filterwarnings("ignore")
 import fla.layers.gla as layer  # noqa: E402
 import fla.modules.mlp as mlp  # noqa: E402
 from fla.models.gla import GLAConfig  # noqa: E402
-from fla.modules import FusedRMSNormGated, RMSNorm  # noqa: E402
+from fla.modules import FusedRMSNormGated, RMSNorm, ShortConvolution  # noqa: E402
 from fla.ops.gla.naive import naive_recurrent_gla  # noqa: E402
 
 from tests.parity.cases import Case  # noqa: E402
@@ -53,12 +53,21 @@ def recurrence(q, k, v, gk=None, g=None, initial_state=None, output_final_state=
     return naive_recurrent_gla(q, k, v, gk if gk is not None else g, None, output_final_state)
 
 
+def short_conv(self, x, residual=None, mask=None, cache=None, output_final_state=False, cu_seqlens=None, **_):
+    assert residual is None and mask is None and cache is None
+    starts = [0, x.shape[1]] if cu_seqlens is None else cu_seqlens.tolist()
+    pieces = [F.conv1d(F.pad(x[:, begin:end].transpose(1, 2), (self.kernel_size[0] - 1, 0)), self.weight, groups=self.groups)
+              for begin, end in zip(starts, starts[1:])]
+    return F.silu(torch.cat(pieces, -1).transpose(1, 2)), None
+
+
 def swiglu(x, y):
     return F.silu(x) * y
 
 
 def use_plain_forms():
     RMSNorm.forward = norm
+    ShortConvolution.forward = short_conv
     FusedRMSNormGated.forward = gated_norm
     layer.chunk_gla = layer.fused_recurrent_gla = layer.fused_chunk_gla = recurrence
     layer.ACT2FN["swish"] = F.silu
@@ -83,7 +92,8 @@ def case(name, **changes):
 CASES = (case("gla"),
          case("gla_tied_grouped", tie_word_embeddings=True, num_heads=4, num_kv_heads=2, expand_k=1.0, expand_v=2.0),
          case("gla_plain_norm", fuse_norm=False, clamp_min=-0.04),
-         case("gla_no_output_gate", use_output_gate=False, intermediate_size=None))
+         case("gla_no_output_gate", use_output_gate=False, intermediate_size=None),
+         case("gla_short_conv", use_short_conv=True, num_heads=4, num_kv_heads=2, conv_size=3))
 
 
 def main():

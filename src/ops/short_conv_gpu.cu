@@ -1,0 +1,148 @@
+// short_conv and its gradient: a thread an element, which makes again what its neighbours make too. Plain;
+// reads come from the caches. What is computed: ops/short_conv_kernels.h.
+#include "ops/gpu_norm_rows.h"
+#include "ops/gpu_step.h"
+#include "ops/short_conv_kernels.h"
+
+namespace plimsoll {
+namespace {
+
+constexpr int kThreads = 128;
+
+template <class T, class W>
+struct Conv {
+  const T* x;
+  const W* weight;
+  GpuSequences where;
+  const double* step;
+  StepValue sequences;
+  int64_t width;
+  int taps;
+
+  // Of the token's sequence; all of it is padding where begin == end.
+  struct Range {
+    int64_t begin = 0, end = 0;
+  };
+  [[nodiscard]] PL_DEV Range sequence(int64_t token) const {
+    const auto live = static_cast<int64_t>(step_value(step, sequences));
+    const int64_t q = sequence_of(where.starts, live, token);
+    if (q < 0) return {};
+    return {where.starts[q], where.starts[q + 1]};
+  }
+  [[nodiscard]] PL_DEV float tap(int64_t channel, int j) const {
+    return gpu::to_float(weight[channel * taps + taps - 1 - j]);
+  }
+  [[nodiscard]] PL_DEV float sum(const Range& in, int64_t token, int64_t channel) const {
+    float s = 0;
+    for (int j = 0; j < taps && token - j >= in.begin; ++j)
+      s = gpu::fma(tap(channel, j), gpu::to_float(x[(token - j) * width + channel]), s);
+    return s;
+  }
+};
+
+PL_DEV float logistic(float x) { return 1.0F / (1.0F + gpu::exp(0.0F - x)); }
+
+PL_DEV int64_t own_channel() { return int64_t{blockIdx.y} * kThreads + threadIdx.x; }
+
+template <class T, class W>
+__global__ void __launch_bounds__(kThreads) forward(Conv<T, W> a, T* y) {
+  const int64_t token = blockIdx.x, channel = own_channel();
+  if (channel >= a.width) return;
+  const float s = a.sum(a.sequence(token), token, channel);
+  y[token * a.width + channel] = gpu::rounded<T>(s * logistic(s));
+}
+
+// The gradient of a sum.
+template <class T, class W>
+PL_DEV float d_sum(const Conv<T, W>& a, const T* d_y, const typename Conv<T, W>::Range& in, int64_t token,
+                   int64_t channel) {
+  const float s = a.sum(in, token, channel);
+  const float sig = logistic(s);
+  return gpu::to_float(d_y[token * a.width + channel]) * sig * gpu::fma(s, 1.0F - sig, 1.0F);
+}
+
+template <class T, class W>
+__global__ void __launch_bounds__(kThreads) grad_x(Conv<T, W> a, const T* d_y, T* d_x) {
+  const int64_t token = blockIdx.x, channel = own_channel();
+  if (channel >= a.width) return;
+  const auto in = a.sequence(token);
+  float d = 0;
+  for (int j = 0; j < a.taps && token + j < in.end; ++j)
+    d = gpu::fma(a.tap(channel, j), d_sum(a, d_y, in, token + j, channel), d);
+  d_x[token * a.width + channel] = gpu::rounded<T>(d);
+}
+
+// A thread a tap of a channel, a block of the grid's first dimension kConvRowsPerBlock rows.
+template <class T, class W>
+__global__ void __launch_bounds__(kThreads)
+    grad_weight_parts(Conv<T, W> a, const T* d_y, NormLive live, float* parts) {
+  const int64_t at = own_channel();
+  if (at >= a.width * a.taps) return;
+  const int64_t channel = at / a.taps;
+  const int back = a.taps - 1 - static_cast<int>(at % a.taps);
+  const int64_t begin = blockIdx.x * kConvRowsPerBlock;
+  const int64_t rows = live.rows();
+  const int64_t end = begin + kConvRowsPerBlock < rows ? begin + kConvRowsPerBlock : rows;
+  float sum = 0;
+  for (int64_t token = begin; token < end; ++token) {
+    const auto in = a.sequence(token);
+    if (token >= in.end || token - back < in.begin) continue;
+    sum = gpu::fma(d_sum(a, d_y, in, token, channel), gpu::to_float(a.x[(token - back) * a.width + channel]),
+                   sum);
+  }
+  parts[blockIdx.x * a.width * a.taps + at] = sum;
+}
+
+template <class T, class W>
+Conv<T, W> operands_of(const GpuBinding& b, size_t starts) {
+  const Tensor& x = b.input_tensor(0);
+  return {.x = b.input<T>(0),
+          .weight = b.input<W>(1),
+          .where = {b.input<int32_t>(starts), x.shape[0]},
+          .step = b.input<double>(starts + 1),
+          .sequences = live_sequences_of(b.op().axis),
+          .width = x.shape[1],
+          .taps = static_cast<int>(b.input_tensor(1).shape.last())};
+}
+
+template <class T, class W, class G>
+BoundCall make_grad(const GpuBinding& b) {
+  const NormLive live{b.input<double>(4), b.op().axis, 1, b.op().attr_int("accumulate")};
+  return [a = operands_of<T, W>(b, 3), live, d_y = b.input<T>(2), d_x = b.output<T>(0),
+          d_weight = b.output<G>(1), parts = reinterpret_cast<float*>(b.scratch()), &stream = b.stream()] {
+    const auto tokens = static_cast<unsigned>(a.where.tokens);
+    if (d_x != nullptr)
+      gpu::launch(stream, {tokens, gpu::blocks_of(a.width, kThreads)}, {kThreads}, grad_x<T, W>, a, d_y, d_x);
+    if (d_weight == nullptr) return;
+    const int64_t values = a.width * a.taps;
+    const unsigned blocks = gpu::blocks_of(a.where.tokens, kConvRowsPerBlock);
+    gpu::launch(stream, {blocks, gpu::blocks_of(values, kThreads)}, {kThreads}, grad_weight_parts<T, W>, a,
+                d_y, live, parts);
+    gpu::launch(stream, {gpu::blocks_of(values, kNormThreads)}, {kNormThreads}, sum_parts<G>, parts,
+                int64_t{blocks}, values, live, d_weight);
+  };
+}
+
+}  // namespace
+
+BoundCall bind_gpu_short_conv(const GpuBinding& b) {
+  return with_gpu_types(
+      b, b.input_tensor(0).dtype, b.input_tensor(1).dtype, [&](auto t, auto w) -> BoundCall {
+        using T = decltype(t);
+        using W = decltype(w);
+        return [a = operands_of<T, W>(b, 2), y = b.output<T>(0), &stream = b.stream()] {
+          const auto tokens = static_cast<unsigned>(a.where.tokens);
+          gpu::launch(stream, {tokens, gpu::blocks_of(a.width, kThreads)}, {kThreads}, forward<T, W>, a, y);
+        };
+      });
+}
+
+BoundCall bind_gpu_short_conv_grad(const GpuBinding& b) {
+  const DType gradient = b.op().has_output(1) ? b.output_tensor(1).dtype : DType::f32;
+  return with_gpu_types(b, b.input_tensor(0).dtype, b.input_tensor(1).dtype, [&](auto t, auto w) {
+    return with_gpu_types(b, b.input_tensor(1).dtype, gradient,
+                          [&](auto, auto g) { return make_grad<decltype(t), decltype(w), decltype(g)>(b); });
+  });
+}
+
+}  // namespace plimsoll

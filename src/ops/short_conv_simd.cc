@@ -1,0 +1,183 @@
+#include "ops/short_conv_kernels.h"
+#include "ops/simd_rows.h"
+
+namespace plimsoll::PLIMSOLL_ISA {
+namespace {
+
+constexpr int64_t kTile = 64;  // channels that a thread takes through all tokens
+
+float widened(float x) { return x; }
+float widened(uint16_t x) {
+  const uint32_t bits = static_cast<uint32_t>(x) << 16;
+  float wide;
+  __builtin_memcpy(&wide, &bits, sizeof wide);
+  return wide;
+}
+
+// A value for each channel of a tile and each tap; zeros beyond the last channel.
+struct TapTable {
+  alignas(64) float of[kMostConvTaps][kTile] = {};
+};
+
+// Some channels of all rows.
+struct Tile {
+  int64_t first, channels, width;
+  int taps;
+
+  [[nodiscard]] int64_t row(int64_t token) const { return token * width + first; }
+  template <class W>
+  void get_taps(const W* weight, TapTable& to) const {
+    for (int64_t c = 0; c < channels; ++c)
+      for (int k = 0; k < taps; ++k) to.of[k][c] = widened(weight[(first + c) * taps + k]);
+  }
+};
+
+// visit(tile) for all channels, shared by the threads.
+template <class Visit>
+void for_tiles(int64_t width, int taps, int threads, Visit visit) {
+  const int64_t tiles = (width + kTile - 1) / kTile;
+#pragma omp parallel for schedule(static) num_threads(threads)
+  for (int64_t i = 0; i < tiles; ++i) {
+    const int64_t first = i * kTile;
+    const int64_t left = width - first;
+    visit(Tile{first, left < kTile ? left : kTile, width, taps});
+  }
+}
+
+// How many taps reach a row `behind` the first of its sequence.
+int reached(int64_t behind, int taps) { return behind + 1 < taps ? static_cast<int>(behind + 1) : taps; }
+
+// sum_j weight[W - 1 - j] row(j): row(j) is the row of x that lies j tokens back.
+template <class Lanes, class Row>
+Vec convolved(const TapTable& taps, int count, int rows, int64_t i, Lanes lanes, Row row) {
+  Vec sum = zero();
+  for (int j = 0; j < rows; ++j) sum = fma(load(taps.of[count - 1 - j] + i), lanes.get(row(j) + i), sum);
+  return sum;
+}
+
+template <class T>
+void clear_rows(T* rows, const Tile& tile, int64_t begin, int64_t end) {
+  for (int64_t t = begin; t < end; ++t)
+    for (int64_t c = 0; c < tile.channels; ++c) rows[tile.row(t) + c] = 0;
+}
+
+// Before the first sequence and behind the last.
+template <class T>
+void clear_padding(T* rows, const Tile& tile, const SequenceTable& sequences, int64_t tokens) {
+  clear_rows(rows, tile, 0, sequences.starts[0]);
+  clear_rows(rows, tile, sequences.starts[sequences.count], tokens);
+}
+
+template <class T, class W>
+void forward(const ShortConv<T, W>& a) {
+  for_tiles(a.width, a.taps, a.threads, [&](const Tile& tile) {
+    TapTable taps;
+    tile.get_taps(a.weight, taps);
+    for (int64_t q = 0; q < a.sequences.count; ++q) {
+      const int64_t begin = a.sequences.starts[q];
+      for (int64_t t = begin; t < a.sequences.starts[q + 1]; ++t)
+        for_lanes(tile.channels, [&](int64_t i, auto lanes) {
+          const Vec s = convolved(taps, a.taps, reached(t - begin, a.taps), i, lanes,
+                                  [&](int j) { return a.x + tile.row(t - j); });
+          lanes.put(a.y + tile.row(t) + i, s * sigmoid(s));
+        });
+    }
+    clear_padding(a.y, tile, a.sequences, a.tokens);
+  });
+}
+
+// Sequences backwards: `d_sums` keeps the gradients of the last W sums, those of token t at t mod W.
+template <class T, class W, class G>
+struct TileGrad {
+  const ShortConvGrad<T, W, G>& a;
+  const Tile& tile;
+  TapTable taps, d_taps, d_sums;
+
+  TileGrad(const ShortConvGrad<T, W, G>& all, const Tile& some) : a(all), tile(some) {
+    tile.get_taps(a.weight, taps);
+  }
+
+  void token(int64_t t, int64_t begin, int64_t end) {
+    const int rows = reached(t - begin, a.taps);
+    const int ahead = reached(end - 1 - t, a.taps);
+    for_lanes(tile.channels, [&](int64_t i, auto lanes) {
+      const Vec s = convolved(taps, a.taps, rows, i, lanes, [&](int j) { return a.x + tile.row(t - j); });
+      const Vec sig = sigmoid(s);
+      const Vec d_s = lanes.get(a.d_y + tile.row(t) + i) * sig * fma(s, set1(1.0F) - sig, set1(1.0F));
+      store(d_sums.of[t % a.taps] + i, d_s);
+      for (int j = 0; j < rows; ++j) {
+        float* const d_tap = d_taps.of[a.taps - 1 - j] + i;
+        store(d_tap, fma(d_s, lanes.get(a.x + tile.row(t - j) + i), load(d_tap)));
+      }
+      if (a.d_x == nullptr) return;
+      Vec d_x = zero();
+      for (int j = 0; j < ahead; ++j)
+        d_x = fma(load(taps.of[a.taps - 1 - j] + i), load(d_sums.of[(t + j) % a.taps] + i), d_x);
+      lanes.put(a.d_x + tile.row(t) + i, d_x);
+    });
+  }
+  void put_weight_gradient() const {
+    for (int64_t c = 0; c < tile.channels; ++c)
+      for (int k = 0; k < a.taps; ++k) {
+        G* const to = a.d_weight + (tile.first + c) * a.taps + k;
+        const float before = a.accumulate ? widened(*to) : 0.0F;
+        store(to, set1(before + d_taps.of[k][c]), first(1));
+      }
+  }
+};
+
+template <class T, class W, class G>
+void backward(const ShortConvGrad<T, W, G>& a) {
+  for_tiles(a.width, a.taps, a.threads, [&](const Tile& tile) {
+    TileGrad<T, W, G> grad(a, tile);
+    for (int64_t q = 0; q < a.sequences.count; ++q) {
+      const int64_t begin = a.sequences.starts[q], end = a.sequences.starts[q + 1];
+      for (int64_t t = end; t-- > begin;) grad.token(t, begin, end);
+    }
+    if (a.d_x != nullptr) clear_padding(a.d_x, tile, a.sequences, a.tokens);
+    if (a.d_weight != nullptr) grad.put_weight_gradient();
+  });
+}
+
+template <class T, class W>
+void cached(const ShortConvCached<T, W>& a) {
+  const int kept = a.taps - 1;
+  for_tiles(a.width, a.taps, a.threads, [&](const Tile& tile) {
+    TapTable taps;
+    tile.get_taps(a.weight, taps);
+    for (int64_t t = 0; t < a.live; ++t)
+      for_lanes(tile.channels, [&](int64_t i, auto lanes) {
+        const Vec s =
+            convolved(taps, a.taps, a.fresh ? reached(t, a.taps) : a.taps, i, lanes, [&](int j) -> const T* {
+              return t >= j ? a.x + tile.row(t - j) : a.rows + tile.row(kept + t - j);
+            });
+        lanes.put(a.y + tile.row(t) + i, s * sigmoid(s));
+      });
+    for (int64_t r = 0; r < kept; ++r) {
+      const int64_t t = a.live - kept + r;
+      for (int64_t c = 0; c < tile.channels; ++c) {
+        T& to = a.rows[tile.row(r) + c];
+        if (t >= 0) {
+          to = a.x[tile.row(t) + c];
+        } else {
+          to = a.fresh ? T{} : a.rows[tile.row(r + a.live) + c];
+        }
+      }
+    }
+  });
+}
+
+}  // namespace
+
+void short_conv(const ShortConv<float, float>& a) { forward(a); }
+void short_conv(const ShortConv<uint16_t, float>& a) { forward(a); }
+void short_conv(const ShortConv<uint16_t, uint16_t>& a) { forward(a); }
+void short_conv_grad(const ShortConvGrad<float, float, float>& a) { backward(a); }
+void short_conv_grad(const ShortConvGrad<uint16_t, float, float>& a) { backward(a); }
+void short_conv_grad(const ShortConvGrad<uint16_t, uint16_t, float>& a) { backward(a); }
+void short_conv_grad(const ShortConvGrad<uint16_t, uint16_t, uint16_t>& a) { backward(a); }
+void short_conv_cached(const ShortConvCached<float, float>& a) { cached(a); }
+void short_conv_cached(const ShortConvCached<uint16_t, float>& a) { cached(a); }
+void short_conv_cached(const ShortConvCached<uint16_t, uint16_t>& a) { cached(a); }
+
+}  // namespace plimsoll::PLIMSOLL_ISA

@@ -21,7 +21,7 @@ UNIT = {"src/gpu/device.h": "rms_norm_gpu.cu", "src/ops/gpu_optimizer.h": "adamw
 CASES = {"activations": "relu*:geglu*:gelu*:tanh*", "dora": "dora*", "gla": "gla*", "layer_norm": "layer_norm*", "linear_cross_entropy": "log_prob*",
          "noise": "*noise*", "sequence_losses": "pair_loss*:class_loss*:preference*", "word_scores": "word_scores*",
          "adamw": "adamw_*", "attention": "attention*", "dropout": "dropout*", "elementwise": "add*:*scale*:*_rows*", "embedding": "embedding*",
-         "grad_norm": "grad_*", "matmul": "linear*", "rms_norm": "rms_norm*", "rope": "rope*", "swiglu": "swiglu*"}
+         "grad_norm": "grad_*", "matmul": "linear*", "rms_norm": "rms_norm*", "rope": "rope*", "short_conv": "short_conv*", "swiglu": "swiglu*"}
 # name: (file, text, what stands in its place). The text occurs once in the file.
 MUTANTS = {
     "sum of a block without its barrier": ("src/gpu/device.h", "  __syncthreads();\n  T sum = parts[0];", "  T sum = parts[0];"),
@@ -84,6 +84,10 @@ MUTANTS = {
     "magnitude's gradient not divided": ("dora", "  sum /= a.lengths[column];\n", ""),
     "lengths of half a row": ("dora", "i < a.in; i += kThreads", "i < a.in / 2; i += kThreads"),
     "noise by where a sequence ends": ("noise", "a.starts[sequence + 1] - a.starts[sequence]", "a.starts[sequence + 1]"),
+    "taps that reach the text before": ("short_conv", "j < taps && token - j >= in.begin", "j < taps && token - j >= 0 && in.end > 0"),
+    "taps in their other order": ("short_conv", "weight[channel * taps + taps - 1 - j]", "weight[channel * taps + j]"),
+    "gradient from the text behind": ("short_conv", "token + j < in.end; ++j", "token + j < a.where.tokens && in.end > 0; ++j"),
+    "a gradient's first tokens without their far taps": ("short_conv", "token - back < in.begin", "token - back <= in.begin"),
     "noise for padding": ("noise", "if (sequence >= 0) {", "if (sequence >= -1) {"),
 }
 

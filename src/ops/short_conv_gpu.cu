@@ -19,9 +19,9 @@ struct Conv {
   int64_t width;
   int taps;
 
-  // Of the token's sequence; all of it is padding where begin == end.
+  // Of the token's sequence; padding has none, in which no row is.
   struct Range {
-    int64_t begin = 0, end = 0;
+    int64_t begin = INT64_MAX, end = 0;
   };
   [[nodiscard]] PL_DEV Range sequence(int64_t token) const {
     const auto live = static_cast<int64_t>(step_value(step, sequences));

@@ -118,6 +118,7 @@ class Entries(QueueTest):
                                 (["--memory", "1MiB", "--host-memory", "1MiB", "--", "true"], "--host-memory is for"),
                                 (["--memory", "lots", "--", "true"], "--memory"),
                                 (["--memory", "1MiB", "--env", "A", "--", "true"], "expected NAME=VALUE"),
+                (["--memory", "1MiB", "--on-oom", "batch=4", "--", "true"], "--batch=4 adds it"),
                                 (["--memory", "1MiB", "--after", 7, "--", "true"], "no entry 7"),
                                 (["none.yaml"], "none.yaml"), ([], "RUN is missing")):
             self.assertIn(expected, self.queue("add", *words, code=2))
@@ -279,6 +280,39 @@ class Running(QueueTest):
         self.assertIn("took more than its reservation of 100 MiB", shown["attempts"][0]["outcome"])
         self.assertGreater(shown["attempts"][-1]["host_bytes"], 150 * MIB)
         self.assertEqual(self.queue("logs", entry), "whole\n")
+
+    def test_what_a_command_took_is_reserved_the_next_time(self):
+        allocate = [PYTHON, "-c", "import time; x = bytearray(int(__import__('sys').argv[1]) << 20); time.sleep(1)"]
+        self.assertIn("no run of it has been done", self.queue("add", "--", *allocate, 200, code=2))
+        first = self.add(*allocate, 200, memory="400MiB")
+        self.run_all("--memory", "800MiB")
+        peak = self.show(first)["attempts"][0]["peak_host_bytes"]
+        self.assertGreater(peak, 200 * MIB)
+        said = subprocess.run([str(PLIMSOLL), "queue", "add", "--", *map(str, allocate), "200"], env=self.environment, cwd=self.folder,
+                              capture_output=True, text=True, check=True)
+        self.assertIn("in 1 run before", said.stderr)
+        second = self.show(first + 1)
+        self.assertEqual(second["host_bytes"], peak + max(peak // 10, 16 * MIB))
+        self.assertGreater(second["predicted_seconds"], 0.9)
+        self.assertIn("--memory is missing", self.queue("add", "--", *allocate, 100, code=2))
+        self.queue("add", "--memory", "50MiB", "--", *allocate, 200)
+        self.assertEqual(self.show(first + 2)["host_bytes"], second["host_bytes"], "50 MiB have been too little")
+        self.run_all("--memory", "800MiB")
+        self.assertEqual([(self.show(one)["state"], len(self.show(one)["attempts"])) for one in (first + 1, first + 2)], [("done", 1)] * 2)
+
+    def test_where_all_of_it_is_too_little_a_command_becomes_what_was_said(self):
+        script = "import sys, time; print(sys.argv[1:], flush=True); x = bytearray(int(sys.argv[2]) << 20); time.sleep(2)"
+        entry = self.add(PYTHON, "-c", script, "--batch", 400, "accum=1", memory="100MiB", on_oom="batch=60 accum=7 --resume")
+        self.run_all("--memory", "200MiB")
+        shown = self.show(entry)
+        ran = [one["words"][3:] for one in shown["attempts"]]
+        whole = ["--batch", "400", "accum=1"]
+        self.assertEqual((ran[0], ran[-2:]), (whole, [whole, ["--batch", "60", "accum=7", "--resume"]]))
+        self.assertEqual((shown["state"], shown["on_oom"]), ("done", []))
+        self.assertLessEqual(len(ran), 4)
+        self.assertIn("it goes on with --on-oom batch=60 accum=7 --resume", shown["attempts"][-2]["outcome"])
+        self.assertIn("--batch 400 accum=1", self.queue("show", entry), "what ran before is told")
+        self.assertIn("'--batch', '60'", self.queue("logs", entry))
 
     def test_a_log_that_says_out_of_memory_raises_the_reservation_until_the_device_is_whole(self):
         says = "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 8.00 GiB total capacity; " \

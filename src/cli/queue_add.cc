@@ -23,7 +23,7 @@ namespace {
 namespace fs = std::filesystem;
 
 struct AddArguments {
-  std::vector<std::string> words, sets, environment, sweeps, yaml_sets;
+  std::vector<std::string> words, sets, environment, sweeps, yaml_sets, on_oom;
   std::vector<int64_t> after;
   std::string memory, host_memory, name;
   int threads = 0, devices = 0, priority = 0, retries = 2;
@@ -47,6 +47,8 @@ std::string output_of(const std::string& file, const std::vector<std::string>& s
 
 // The plan is fixed as it was made: its peak is the budget of the training.
 void fill_recipe(const AddArguments& arguments, const std::vector<std::string>& sets, queue::Entry& entry) {
+  if (!arguments.on_oom.empty())
+    throw UsageError("--on-oom is for commands: a recipe is planned, and resumes with the same batch");
   if (!arguments.yaml_sets.empty())
     throw UsageError("--yaml-set is for the files of commands; recipes take --set");
   if (arguments.devices > 0 || !arguments.host_memory.empty())
@@ -72,20 +74,52 @@ void fill_command(const AddArguments& arguments, queue::Entry& entry) {
   if (!arguments.sets.empty() || !arguments.sweeps.empty())
     throw UsageError(
         "--set and --sweep are for recipes; commands take --env, --yaml-set and their own options");
-  if (arguments.memory.empty())
-    throw UsageError("--memory is missing: what the command takes" +
-                     std::string(arguments.devices > 0 ? " on each device" : ", all its processes together"));
-  if (arguments.devices > 0 && arguments.host_memory.empty())
-    throw UsageError("--host-memory is missing: what the command takes of the host beside its devices");
+  if (arguments.devices > 0 && arguments.memory.empty())
+    throw UsageError("--memory is missing: what the command takes on each device");
   if (arguments.devices == 0 && !arguments.host_memory.empty())
     throw UsageError("--host-memory is for commands with --devices; --memory is all that this one takes");
-  const int64_t memory = parse_bytes(arguments.memory, "--memory");
+  const bool on_devices = arguments.devices > 0;
+  const std::string& host = on_devices ? arguments.host_memory : arguments.memory;
   entry.words = arguments.words;
   entry.need.devices = arguments.devices;
-  entry.need.device_bytes = arguments.devices > 0 ? memory : 0;
-  entry.need.host_bytes =
-      arguments.devices > 0 ? parse_bytes(arguments.host_memory, "--host-memory") : memory;
+  if (on_devices) entry.need.device_bytes = parse_bytes(arguments.memory, "--memory");
+  if (!host.empty()) entry.need.host_bytes = parse_bytes(host, on_devices ? "--host-memory" : "--memory");
   entry.need.threads = std::max(1, arguments.threads);
+}
+
+// What earlier runs of the command took, and a tenth: peaks are looked at four times a second.
+int64_t with_margin(int64_t peak) { return peak + std::max(peak / 10, 16 * kMiB); }
+
+// Of the host, where it is not said; and more than was said where that has been too little before.
+void use_what_was_learned(queue::Store& store, queue::Entry& entry) {
+  const queue::Learned learned = store.learned(entry.fingerprint);
+  int64_t& bytes = entry.need.host_bytes;
+  if (bytes == 0) {
+    const bool on_devices = entry.need.devices > 0;
+    if (learned.peak_bytes == 0)
+      throw UsageError(std::string(on_devices ? "--host-memory" : "--memory") +
+                       " is missing: what the command takes" +
+                       (on_devices ? " of the host beside its devices" : ", all its processes together") +
+                       "; no run of it has been done here whose peak would tell");
+    bytes = with_margin(learned.peak_bytes);
+    say("note    it took up to " + format_bytes(learned.peak_bytes) + " in " + std::to_string(learned.runs) +
+        (learned.runs == 1 ? " run" : " runs") + " before: reserves " + format_bytes(bytes));
+  } else if (learned.least_bytes > bytes) {
+    say("note    it took " + format_bytes(learned.least_bytes) + " of the host before, more than " +
+        format_bytes(bytes) + ": reserves " + format_bytes(with_margin(learned.least_bytes)));
+    bytes = with_margin(learned.least_bytes);
+  }
+  if (entry.seconds <= 0) entry.seconds = learned.seconds;
+}
+
+// What it becomes where memory runs out: each step goes on from the one before.
+void add_variants(const std::vector<std::string>& texts, queue::Entry& entry) {
+  queue::Command command{entry.words, entry.environment};
+  entry.fingerprint = queue::fingerprint(command, entry.folder, entry.need.devices);
+  for (const std::string& text : texts) {
+    command = queue::changed_command(std::move(command), text);
+    entry.variants.push_back({text, command, queue::fingerprint(command, entry.folder, entry.need.devices)});
+  }
 }
 
 void check_environment(const std::vector<std::string>& environment) {
@@ -148,7 +182,24 @@ bool rename_in(std::string& word, const fs::path& file, const std::string& copy)
 }
 
 // Files with changed keys: the command is given copies, which lie in the queue's folder.
-void copy_configs(const AddArguments& arguments, const queue::Store& store, queue::Entry& entry) {
+class ConfigCopies {
+ public:
+  ConfigCopies() = default;
+  ConfigCopies(const ConfigCopies&) = delete;
+  ConfigCopies& operator=(const ConfigCopies&) = delete;
+  // Of an entry that was not added, nobody uses them.
+  ~ConfigCopies() {
+    std::error_code none;
+    for (const std::string& folder : folders_) fs::remove_all(folder, none);
+  }
+  void keep() { folders_.clear(); }
+  void make(const AddArguments& arguments, const queue::Store& store, queue::Entry& entry);
+
+ private:
+  std::vector<std::string> folders_;
+};
+
+void ConfigCopies::make(const AddArguments& arguments, const queue::Store& store, queue::Entry& entry) {
   std::map<std::string, std::vector<queue::ConfigChange>> files;
   for (const std::string& text : arguments.yaml_sets) {
     queue::ConfigChange change = queue::read_config_change(text);
@@ -161,14 +212,12 @@ void copy_configs(const AddArguments& arguments, const queue::Store& store, queu
     fs::create_directories(store.folder() / "files");
     std::string folder = (store.folder() / "files" / "XXXXXX").string();
     if (mkdtemp(folder.data()) == nullptr) throw StoppedError(folder + ": cannot be made");
+    folders_.push_back(folder);
     const std::string copy = (fs::path(folder) / fs::path(file).filename()).string();
     bool named = false;
     for (std::string& word : entry.words) named |= rename_in(word, file, copy);
     for (std::string& one : entry.environment) named |= rename_in(one, file, copy);
-    if (!named) {
-      fs::remove_all(folder);
-      throw UsageError("--yaml-set: neither the command nor --env names " + file);
-    }
+    if (!named) throw UsageError("--yaml-set: neither the command nor --env names " + file);
     std::ofstream out(copy, std::ios::binary);
     out << text << std::flush;
     if (!out) throw StoppedError(copy + ": cannot be written");
@@ -197,8 +246,14 @@ ExitCode run_add(const AddArguments& arguments) {
     fill_command(arguments, entries.front());
   }
   queue::Store store(queue::queue_folder());
-  if (!entries.front().recipe) copy_configs(arguments, store, entries.front());
+  ConfigCopies copies;
+  if (queue::Entry& first = entries.front(); !first.recipe) {
+    copies.make(arguments, store, first);
+    add_variants(arguments.on_oom, first);
+    use_what_was_learned(store, first);
+  }
   const std::vector<int64_t> ids = store.add(entries);
+  copies.keep();
   for (size_t i = 0; i < entries.size(); ++i) entries[i].id = ids[i];
   if (arguments.json && arguments.sweeps.empty()) {
     print(json_text(entry_json(store, entries.front())));
@@ -222,8 +277,10 @@ void add_queue_add(CLI::App& group, Action& action) {
   command->add_option("run", arguments->words, "a recipe, or behind -- a command with its arguments")
       ->required();
   command
-      ->add_option("--memory", arguments->memory,
-                   "of a recipe its budget; of a command what it takes: of each device, or of the host")
+      ->add_option(
+          "--memory", arguments->memory,
+          "of a recipe its budget; of a command what it takes: of each device, or of the host, where it "
+          "may be left to what earlier runs took")
       ->type_name("SIZE");
   command
       ->add_option("--host-memory", arguments->host_memory,
@@ -254,11 +311,17 @@ void add_queue_add(CLI::App& group, Action& action) {
   command->add_option("--env", arguments->environment, "NAME=VALUE for its environment (may be repeated)")
       ->type_name("NAME=VALUE");
   command
+      ->add_option(
+          "--on-oom", arguments->on_oom,
+          "\"batch=4 accum=8 --resume\": what the command becomes where all of a device, or the last "
+          "retry, was too little (may be repeated: each goes on from the one before)")
+      ->type_name("CHANGES");
+  command
       ->add_option("--retries", arguments->retries,
                    "times that it is tried again where that may help: docs/queue.md")
       ->check(at_least(0));
   command->add_flag("--json", arguments->json, "for machines: docs/json.md");
-  for (const char* one : {"--after", "--set", "--env", "--sweep", "--yaml-set"})
+  for (const char* one : {"--after", "--set", "--env", "--sweep", "--yaml-set", "--on-oom"})
     command->get_option(one)->allow_extra_args(false);
   command->callback([arguments, &action] { action = [arguments] { return run_add(*arguments); }; });
 }

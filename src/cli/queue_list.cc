@@ -56,6 +56,8 @@ nlohmann::ordered_json attempt_json(const Store& store, const Attempt& attempt) 
           {"peak_host_bytes", attempt.peak_bytes > 0 ? nlohmann::ordered_json(attempt.peak_bytes)
                                                      : nlohmann::ordered_json(nullptr)},
           {"outcome", attempt.outcome},
+          {"words", attempt.words},
+          {"environment", attempt.environment},
           {"log", (store.folder_of(attempt.entry, attempt.number) / "log").string()}};
 }
 
@@ -108,6 +110,7 @@ std::string show_text(Store& store, const Entry& entry) {
   if (entry.seconds > 0) facts.add_row({"predicted", format_seconds(entry.seconds)});
   facts.add_row({"priority", std::to_string(entry.priority)});
   facts.add_row({"retries", std::to_string(entry.retries) + " left"});
+  for (const queue::Variant& one : entry.variants) facts.add_row({"on oom", printable(one.text)});
   for (const int64_t other : entry.after) facts.add_row({"after", std::to_string(other)});
   facts.add_row({"added", date(entry.submitted)});
   if (entry.promised && entry.state == State::waiting) facts.add_row({"starts by", date(*entry.promised)});
@@ -117,6 +120,8 @@ std::string show_text(Store& store, const Entry& entry) {
             (one.ended ? " to " + date(*one.ended) : ", running") + ", reserved " + reserved(one.need);
     if (!one.cards.empty()) text += " on " + printable(join(one.cards, ", "));
     if (one.peak_bytes > 0) text += ", peak " + format_bytes(one.peak_bytes);
+    if (!one.words.empty() && one.words != entry.words)
+      text += "\n    ran " + printable(join(one.words, " "));
     if (!one.outcome.empty()) text += "\n    " + printable(one.outcome);
     text += "\n    log " + printable((store.folder_of(one.entry, one.number) / "log").string()) + "\n";
   }
@@ -190,8 +195,10 @@ nlohmann::ordered_json entry_json(const Store& store, const Entry& entry,
                                  {"priority", entry.priority},
                                  {"retries", entry.retries},
                                  {"after", entry.after},
+                                 {"on_oom", nlohmann::ordered_json::array()},
                                  {"submitted", entry.submitted},
                                  {"attempts", nlohmann::ordered_json::array()}};
+  for (const queue::Variant& one : entry.variants) root["on_oom"].push_back(one.text);
   for (const Attempt& one : attempts) root["attempts"].push_back(attempt_json(store, one));
   return root;
 }

@@ -45,12 +45,24 @@ void again(Entry& entry, const Attempt& attempt, bool takes_a_retry) {
   entry.note = "again after: " + attempt.outcome;
 }
 
+// What the user said of such a case; the room is what it has come to.
+void become_smaller(Entry& entry, Attempt& attempt) {
+  const Variant next = entry.variants.front();
+  entry.variants.erase(entry.variants.begin());
+  entry.words = next.command.words;
+  entry.environment = next.command.environment;
+  entry.fingerprint = next.fingerprint;
+  attempt.outcome += "; it goes on with --on-oom " + next.text;
+  again(entry, attempt, false);
+}
+
 void again_with_more(Entry& entry, Attempt& attempt, const Exit& exit, const LogVerdict& verdict,
                      const Machine& machine) {
   const bool of_host = entry.need.devices == 0 || exit.over_limit || exit.kernel_killed;
   const int64_t used = of_host ? exit.peak_bytes : verdict.of_others ? 1 : 0;
   const auto next =
       of_host ? more_host(machine, entry.need, used) : need_after_memory_ran_out(machine, entry.need, used);
+  if ((!next || entry.retries == 0) && !entry.variants.empty()) return become_smaller(entry, attempt);
   if (!next) {
     attempt.outcome += "; it had the whole device";
     return fail(entry, attempt);
@@ -91,6 +103,7 @@ void settle(Entry& entry, Attempt& attempt, const AttemptState& state, const Log
   if (!exit.problem.empty()) return fail(entry, attempt);
   if (exit.code == 0 && !exit.over_limit) {
     entry.state = State::done;
+    attempt.done = true;
     entry.note.clear();
     return;
   }

@@ -2,7 +2,8 @@
 //
 //   exit code 0                       done
 //   ended as asked                    canceled, or held
-//   memory ran out                    again, with what the ladder says (ladder.h), while retries are left
+//   memory ran out                    again, with what the ladder says (ladder.h), while retries are left;
+//                                     then as the user's next smaller variant, where there is one
 //   ended by somebody's signal, disk full and the like (exit 5, 130 of a recipe)   again, while retries are
 //   left its supervisor was lost           again: that was not the run's doing; at most kMostAttempts in all
 //   anything else                     failed: it would fail in the same way again

@@ -47,7 +47,13 @@ TEST_F(StoreTest, AQueueOfTheFirstVersionGoesOn) {
     Store store(folder_);
     store.add(command("old"));
     Database database((folder_ / "queue.db").string());
-    database.run("ALTER TABLE entries DROP COLUMN output; PRAGMA user_version = 1");
+    store.begin(1, {}, 1);
+    database.run(
+        "DROP INDEX alike; ALTER TABLE attempts DROP COLUMN fingerprint; ALTER TABLE attempts DROP COLUMN "
+        "words; "
+        "ALTER TABLE attempts DROP COLUMN environment; ALTER TABLE attempts DROP COLUMN done; "
+        "ALTER TABLE entries DROP COLUMN fingerprint; ALTER TABLE entries DROP COLUMN variants; "
+        "ALTER TABLE entries DROP COLUMN output; PRAGMA user_version = 1");
   }
   Store store(folder_);
   Entry entry = command("new");
@@ -57,6 +63,9 @@ TEST_F(StoreTest, AQueueOfTheFirstVersionGoesOn) {
   EXPECT_EQ(store.entries()[0].output, "");
   EXPECT_EQ(store.entries()[0].words, entry.words);
   EXPECT_EQ(store.entries()[1].output, "/runs/new");
+  EXPECT_EQ(store.attempts(1).size(), 1u);
+  EXPECT_TRUE(store.begin(2, {}, 2));
+  EXPECT_EQ(store.attempts(2)[0].words, entry.words);
 }
 
 TEST_F(StoreTest, KeepsEntriesAsTheyWereAdded) {
@@ -100,6 +109,46 @@ TEST_F(StoreTest, AnEntryBeginsOnceAndOnlyWhileItWaits) {
   });
   EXPECT_EQ(store.open_entries().size(), 0u);
   EXPECT_EQ(store.attempts(id)[0].peak_bytes, 7);
+}
+
+TEST_F(StoreTest, WhatACommandTookIsKnownByItsFingerprint) {
+  Store store(folder_);
+  const auto run = [&](const std::string& fingerprint, bool done, int64_t peak, double seconds) {
+    Entry entry = command("one");
+    entry.fingerprint = fingerprint;
+    const int64_t id = store.add(entry);
+    const double start = 100 * static_cast<double>(id);
+    EXPECT_TRUE(store.begin(id, {}, start));
+    store.finish(id, 1, [&](Entry& found, Attempt& attempt) {
+      found.state = done ? State::done : State::failed;
+      attempt.done = done;
+      attempt.ended = start + seconds;
+      attempt.peak_bytes = peak;
+    });
+  };
+  EXPECT_EQ(store.learned("a").runs, 0);
+  run("a", true, 70, 9);
+  run("a", true, 50, 7);
+  run("a", false, 90, 1);
+  run("b", true, 500, 5);
+  const Learned learned = store.learned("a");
+  EXPECT_EQ(learned.runs, 2);
+  EXPECT_EQ(learned.peak_bytes, 70);
+  EXPECT_EQ(learned.least_bytes, 90);
+  EXPECT_EQ(learned.seconds, 7);
+}
+
+TEST_F(StoreTest, VariantsAreKeptInTheirOrder) {
+  Store store(folder_);
+  Entry entry = command("one");
+  entry.variants = {{"a=1 \xff", {{"x", "\xff"}, {"A=ü"}}, "f\n1"}, {"--b", {{"y"}, {}}, "f2"}};
+  const Entry found = store.entry(store.add(entry));
+  ASSERT_EQ(found.variants.size(), 2u);
+  EXPECT_EQ(found.variants[0].text, entry.variants[0].text);
+  EXPECT_EQ(found.variants[0].command.words, entry.variants[0].command.words);
+  EXPECT_EQ(found.variants[0].command.environment, entry.variants[0].command.environment);
+  EXPECT_EQ(found.variants[0].fingerprint, "f\n1");
+  EXPECT_EQ(found.variants[1].text, "--b");
 }
 
 TEST_F(StoreTest, AChangeThatThrowsChangesNothing) {

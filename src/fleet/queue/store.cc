@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
@@ -17,7 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr int kSchema = 2;
+constexpr int kSchema = 3;
 constexpr const char* kTables = R"sql(
 CREATE TABLE IF NOT EXISTS entries(
   id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL, recipe INTEGER NOT NULL, words TEXT NOT NULL,
@@ -25,17 +26,32 @@ CREATE TABLE IF NOT EXISTS entries(
   host_bytes INTEGER NOT NULL, threads INTEGER NOT NULL, seconds REAL NOT NULL, priority INTEGER NOT NULL,
   retries INTEGER NOT NULL, after TEXT NOT NULL, state INTEGER NOT NULL, stop_asked INTEGER NOT NULL,
   hold_asked INTEGER NOT NULL, submitted REAL NOT NULL, promised REAL, attempts INTEGER NOT NULL,
-  note TEXT NOT NULL, output TEXT NOT NULL DEFAULT '');
+  note TEXT NOT NULL, output TEXT NOT NULL DEFAULT '', fingerprint TEXT NOT NULL DEFAULT '',
+  variants TEXT NOT NULL DEFAULT '[]');
 CREATE INDEX IF NOT EXISTS open_entries ON entries(state);
 CREATE TABLE IF NOT EXISTS attempts(
   entry INTEGER NOT NULL REFERENCES entries(id), number INTEGER NOT NULL, started REAL NOT NULL, ended REAL,
   devices INTEGER NOT NULL, device_bytes INTEGER NOT NULL, host_bytes INTEGER NOT NULL, threads INTEGER NOT NULL,
-  cards TEXT NOT NULL, peak_bytes INTEGER NOT NULL, outcome TEXT NOT NULL, PRIMARY KEY(entry, number));
+  cards TEXT NOT NULL, peak_bytes INTEGER NOT NULL, outcome TEXT NOT NULL, done INTEGER NOT NULL DEFAULT 0,
+  words TEXT NOT NULL DEFAULT '[]', environment TEXT NOT NULL DEFAULT '[]', fingerprint TEXT NOT NULL DEFAULT '',
+  PRIMARY KEY(entry, number));
+CREATE INDEX IF NOT EXISTS alike ON attempts(fingerprint);
 CREATE TABLE IF NOT EXISTS settings(name TEXT PRIMARY KEY, value INTEGER NOT NULL);
 )sql";
 constexpr const char* kColumns =
     "id, name, recipe, words, environment, folder, devices, device_bytes, host_bytes, threads, seconds, "
-    "priority, retries, after, state, stop_asked, hold_asked, submitted, promised, attempts, note, output";
+    "priority, retries, after, state, stop_asked, hold_asked, submitted, promised, attempts, note, output, "
+    "fingerprint, variants";
+// What tables of older versions lack.
+constexpr const char* kSinceVersion1 = "ALTER TABLE entries ADD COLUMN output TEXT NOT NULL DEFAULT '';";
+constexpr const char* kSinceVersion2 = R"sql(
+ALTER TABLE entries ADD COLUMN fingerprint TEXT NOT NULL DEFAULT '';
+ALTER TABLE entries ADD COLUMN variants TEXT NOT NULL DEFAULT '[]';
+ALTER TABLE attempts ADD COLUMN done INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE attempts ADD COLUMN words TEXT NOT NULL DEFAULT '[]';
+ALTER TABLE attempts ADD COLUMN environment TEXT NOT NULL DEFAULT '[]';
+ALTER TABLE attempts ADD COLUMN fingerprint TEXT NOT NULL DEFAULT '';
+)sql";
 
 // Bytes that are no UTF-8 have no place in JSON: words keep theirs, each byte as a character of its own.
 json as_json(const std::vector<std::string>& words) {
@@ -84,6 +100,25 @@ std::vector<std::string> loaded(const std::string& text) {
   return words;
 }
 
+// Each variant as the texts of its lists.
+std::string stored(const std::vector<Variant>& variants) {
+  json list = json::array();
+  for (const Variant& one : variants)
+    list.push_back({stored(std::vector<std::string>{one.text, one.fingerprint}), stored(one.command.words),
+                    stored(one.command.environment)});
+  return list.dump();
+}
+std::vector<Variant> loaded_variants(const std::string& text) {
+  std::vector<Variant> variants;
+  if (text == "[]") return variants;
+  for (const json& one : json::parse(text)) {
+    const auto list = [&](size_t i) { return loaded(one.at(i).get<std::string>()); };
+    const std::vector<std::string> facts = list(0);
+    variants.push_back({facts.at(0), {list(1), list(2)}, facts.at(1)});
+  }
+  return variants;
+}
+
 Need read_need(const Statement& row, int column) {
   return {static_cast<int>(row.integer(column)), row.integer(column + 1), row.integer(column + 2),
           static_cast<int>(row.integer(column + 3))};
@@ -111,6 +146,8 @@ Entry read_entry(const Statement& row) {
   entry.attempts = static_cast<int>(row.integer(19));
   entry.note = row.text(20);
   entry.output = row.text(21);
+  entry.fingerprint = row.text(22);
+  entry.variants = loaded_variants(row.text(23));
   return entry;
 }
 
@@ -141,6 +178,7 @@ void bind_entry(Statement& statement, const Entry& entry) {
     statement.bind_null();
   }
   statement.bind(int64_t{entry.attempts}).bind(entry.note).bind(entry.output);
+  statement.bind(entry.fingerprint).bind(stored(entry.variants));
 }
 
 // Created for its owner alone; one that is there must be so already.
@@ -180,8 +218,9 @@ Store::Store(const fs::path& folder)
     throw UsageError(printable((folder_ / "queue.db").string()) + ": made by a newer plimsoll");
   if (version == kSchema) return;
   Transaction transaction(database_);
-  // The tables of version 1 lack a column; those that are not there yet have all.
-  if (version == 1) database_.run("ALTER TABLE entries ADD COLUMN output TEXT NOT NULL DEFAULT ''");
+  // Those that are not there yet have all columns.
+  if (version == 1) database_.run(kSinceVersion1);
+  if (version == 1 || version == 2) database_.run(kSinceVersion2);
   database_.run(kTables);
   database_.run("PRAGMA user_version = " + std::to_string(kSchema));
   transaction.commit();
@@ -190,7 +229,7 @@ Store::Store(const fs::path& folder)
 int64_t Store::insert(const Entry& entry) {
   for (const int64_t other : entry.after) (void)this->entry(other);
   Statement statement(database_,
-                      "INSERT INTO entries VALUES(NULL,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)");
+                      "INSERT INTO entries VALUES(NULL,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)");
   bind_entry(statement, entry);
   statement.step();
   return database_.last_id();
@@ -234,15 +273,22 @@ Entry Store::entry(int64_t id) {
 std::vector<Attempt> Store::read_attempts(const std::string& condition) {
   Statement row(database_,
                 "SELECT number, started, ended, devices, device_bytes, host_bytes, threads, cards, "
-                "peak_bytes, outcome, entry FROM attempts " +
+                "peak_bytes, outcome, entry, done, words, environment FROM attempts " +
                     condition + " ORDER BY entry, number");
   std::vector<Attempt> found;
   while (row.step()) {
-    Attempt attempt{row.integer(10),   static_cast<int>(row.integer(0)),
-                    row.real(1),       std::nullopt,
-                    read_need(row, 3), loaded(row.text(7)),
-                    row.integer(8),    row.text(9)};
+    Attempt attempt;
+    attempt.entry = row.integer(10);
+    attempt.number = static_cast<int>(row.integer(0));
+    attempt.started = row.real(1);
+    attempt.need = read_need(row, 3);
+    attempt.cards = loaded(row.text(7));
+    attempt.peak_bytes = row.integer(8);
+    attempt.outcome = row.text(9);
     if (!row.is_null(2)) attempt.ended = row.real(2);
+    attempt.done = row.integer(11) != 0;
+    attempt.words = loaded(row.text(12));
+    attempt.environment = loaded(row.text(13));
     found.push_back(std::move(attempt));
   }
   return found;
@@ -258,9 +304,26 @@ void Store::update(const Entry& entry) {
                       "UPDATE entries SET name=?, recipe=?, words=?, environment=?, folder=?, devices=?, "
                       "device_bytes=?, host_bytes=?, threads=?, seconds=?, priority=?, retries=?, after=?, "
                       "state=?, stop_asked=?, hold_asked=?, submitted=?, promised=?, attempts=?, note=?, "
-                      "output=? WHERE id=?");
+                      "output=?, fingerprint=?, variants=? WHERE id=?");
   bind_entry(statement, entry);
   statement.bind(entry.id).step();
+}
+
+Learned Store::learned(const std::string& fingerprint) {
+  Statement row(
+      database_,
+      "SELECT done, peak_bytes, ended - started FROM attempts WHERE fingerprint = ? AND ended IS NOT "
+      "NULL ORDER BY started DESC LIMIT 20");
+  row.bind(fingerprint);
+  Learned found;
+  while (row.step()) {
+    const int64_t peak = row.integer(1);
+    found.least_bytes = std::max(found.least_bytes, peak);
+    if (row.integer(0) == 0) continue;
+    if (found.runs++ == 0) found.seconds = std::max(0.0, row.real(2));
+    found.peak_bytes = std::max(found.peak_bytes, peak);
+  }
+  return found;
 }
 
 bool Store::begin(int64_t id, const std::vector<std::string>& cards, double now) {
@@ -271,18 +334,22 @@ bool Store::begin(int64_t id, const std::vector<std::string>& cards, double now)
   found.note.clear();
   ++found.attempts;
   update(found);
-  Statement statement(database_, "INSERT INTO attempts VALUES(?,?,?,NULL,?,?,?,?,?,0,'')");
+  Statement statement(database_, "INSERT INTO attempts VALUES(?,?,?,NULL,?,?,?,?,?,0,'',0,?,?,?)");
   statement.bind(id).bind(int64_t{found.attempts}).bind(now);
   bind_need(statement, found.need);
-  statement.bind(stored(cards)).step();
+  statement.bind(stored(cards)).bind(stored(found.words)).bind(stored(found.environment));
+  statement.bind(found.fingerprint).step();
   transaction.commit();
   return true;
 }
 
 void Store::write(const Attempt& attempt) {
-  Statement statement(database_,
-                      "UPDATE attempts SET ended=?, peak_bytes=?, outcome=? WHERE entry=? AND number=?");
-  statement.bind(attempt.ended.value_or(0)).bind(attempt.peak_bytes).bind(attempt.outcome);
+  Statement statement(
+      database_, "UPDATE attempts SET ended=?, peak_bytes=?, outcome=?, done=? WHERE entry=? AND number=?");
+  statement.bind(attempt.ended.value_or(0))
+      .bind(attempt.peak_bytes)
+      .bind(attempt.outcome)
+      .bind(int64_t{attempt.done});
   statement.bind(attempt.entry).bind(int64_t{attempt.number}).step();
 }
 

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "fleet/queue/command.h"
 #include "fleet/queue/database.h"
 #include "fleet/queue/packing.h"
 
@@ -27,6 +28,8 @@ struct Entry {
   std::vector<std::string> words;        // the command; of a recipe what `train` takes
   std::vector<std::string> environment;  // NAME=VALUE, beside what `add` was called with
   std::string folder;                    // where it runs
+  std::string fingerprint;               // of a command (command.h); empty for recipes
+  std::vector<Variant> variants;         // that it may yet become where memory runs out, in their order
   std::string output;                    // of a recipe: its run folder; empty where it is not known
   Need need;
   double seconds = 0;  // predicted; 0: unknown
@@ -51,6 +54,17 @@ struct Attempt {
   std::vector<std::string> cards;
   int64_t peak_bytes = 0;  // of the host, measured; 0: unknown
   std::string outcome;     // in words
+  bool done = false;       // it did all that it had to
+  // What ran.
+  std::vector<std::string> words, environment;
+};
+
+// What earlier runs of a command have shown.
+struct Learned {
+  int runs = 0;             // that were done
+  int64_t peak_bytes = 0;   // the highest of them, of the host; 0: none is known
+  double seconds = 0;       // of the last of them
+  int64_t least_bytes = 0;  // the highest peak of any attempt: less than that is not enough
 };
 
 class Store {
@@ -72,6 +86,9 @@ class Store {
   [[nodiscard]] std::vector<Attempt> attempts(int64_t id);
   // Of all entries, by entry and number.
   [[nodiscard]] std::vector<Attempt> attempts();
+
+  // Of the last 20 attempts with that fingerprint.
+  [[nodiscard]] Learned learned(const std::string& fingerprint);
 
   // Everything that may change of an entry.
   void update(const Entry& entry);

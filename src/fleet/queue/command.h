@@ -1,0 +1,33 @@
+// What is known of a command by its words: which other runs were the same, and what it becomes when memory
+// runs out.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace plimsoll::queue {
+
+struct Command {
+  std::vector<std::string> words;
+  std::vector<std::string> environment;  // NAME=VALUE
+};
+
+// Equal for runs that may be taken to need the same: words, environment, folder and devices. A file of
+// settings that a word names (YAML, JSON, TOML, INI) counts by its contents, not by its place.
+std::string fingerprint(const Command& command, const std::filesystem::path& folder, int devices);
+
+// What a run goes on as where all of a device was too little: the user's own words.
+struct Variant {
+  std::string text;  // as it was given: "batch=4 accum=8 --resume"
+  Command command;
+  std::string fingerprint;
+};
+
+// `command` with NAME=VALUE in place of what NAME has there: NAME=.., --NAME=.. or --NAME .. among the words
+// ('-' and '_' are one), else in the environment. What begins with '-' and is not there yet is added.
+// Throws UsageError for a NAME that nothing has.
+Command changed_command(Command command, const std::string& text);
+
+}  // namespace plimsoll::queue

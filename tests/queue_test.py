@@ -322,7 +322,7 @@ class Running(QueueTest):
         shown = self.show(entry)
         self.assertEqual(shown["state"], "failed")
         self.assertEqual([one["device_bytes"] >> 30 for one in shown["attempts"]], [4, 6, 8])
-        self.assertIn("it had the whole device", shown["note"])
+        self.assertIn("there is no more to reserve", shown["note"])
 
     def test_what_a_log_holds_does_not_steer_the_terminal(self):
         entry = self.add("printf", r"a\033[2Jb\n", memory="10MiB", name="x\033[31my")

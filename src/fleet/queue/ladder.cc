@@ -21,7 +21,7 @@ std::optional<Need> need_after_memory_ran_out(const Machine& machine, Need need,
   int64_t& bytes = need.devices == 0 ? need.host_bytes : need.device_bytes;
   if (used > 0 && used < bytes) return need;
   const int64_t whole = whole_device(machine, need);
-  if (bytes >= whole) return std::nullopt;
+  if (bytes >= whole || used > whole) return std::nullopt;
   bytes = std::min(whole, std::max(bytes + bytes / 2, used + used / 4));
   return need;
 }

@@ -64,7 +64,7 @@ void again_with_more(Entry& entry, Attempt& attempt, const Exit& exit, const Log
       of_host ? more_host(machine, entry.need, used) : need_after_memory_ran_out(machine, entry.need, used);
   if ((!next || entry.retries == 0) && !entry.variants.empty()) return become_smaller(entry, attempt);
   if (!next) {
-    attempt.outcome += "; it had the whole device";
+    attempt.outcome += "; there is no more to reserve";
     return fail(entry, attempt);
   }
   entry.need = *next;

@@ -288,6 +288,10 @@ class Running(QueueTest):
         self.run_all("--memory", "800MiB")
         peak = self.show(first)["attempts"][0]["peak_host_bytes"]
         self.assertGreater(peak, 200 * MIB)
+        course = self.show(first)["attempts"][0]["memory"]
+        self.assertGreater(max(course["bytes"]), 200 * MIB)
+        self.assertIsNone(course["growth_bytes_per_second"])
+        self.assertIn("memory ", self.queue("show", first))
         said = subprocess.run([str(PLIMSOLL), "queue", "add", "--", *map(str, allocate), "200"], env=self.environment, cwd=self.folder,
                               capture_output=True, text=True, check=True)
         self.assertIn("in 1 run before", said.stderr)

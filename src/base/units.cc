@@ -1,5 +1,6 @@
 #include "base/units.h"
 
+#include <algorithm>
 #include <array>
 #include <cctype>
 #include <cmath>
@@ -67,6 +68,14 @@ std::string format_seconds(double seconds) {
     std::snprintf(buffer.data(), buffer.size(), "%lld:%02lld", minutes, rest);
   }
   return buffer.data();
+}
+
+std::string format_blocks(const std::vector<double>& shares) {
+  constexpr std::array<const char*, 8> kHeights = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
+  std::string text;
+  for (const double share : shares)
+    text += kHeights[static_cast<size_t>(std::lround(std::clamp(share, 0.0, 1.0) * 7))];
+  return text;
 }
 
 int64_t parse_bytes(std::string_view text, std::string_view what) {

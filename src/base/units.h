@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace plimsoll {
 
@@ -27,6 +28,9 @@ std::string format_gib(int64_t bytes);
 std::string format_count(int64_t value);
 // "1.31 s", "42 ms", "9:12" (minutes:seconds from two minutes on), "3:05:10".
 std::string format_seconds(double seconds);
+
+// "▁▃▆█": a block for each value, from none at 0 or less to a whole one at 1 or more.
+std::string format_blocks(const std::vector<double>& shares);
 
 // Reads "8GiB", "8GB", "512MiB", "1024" (bytes). Decimal units are powers of 1000. Throws UsageError naming
 // `what` when the text is no size.

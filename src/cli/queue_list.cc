@@ -14,6 +14,7 @@
 #include "base/units.h"
 #include "cli/queue_commands.h"
 #include "fleet/queue/machine_record.h"
+#include "fleet/queue/memory_history.h"
 
 namespace plimsoll {
 namespace {
@@ -44,6 +45,41 @@ std::string reserved(const queue::Need& need) {
   const std::string host = need.host_bytes > 0 ? format_bytes(need.host_bytes) : "-";
   if (need.devices == 0) return host;
   return std::to_string(need.devices) + " x " + format_bytes(need.device_bytes) + " + " + host;
+}
+
+// What an attempt took over its time, in a line, and whether it grows.
+std::string memory_text(const Store& store, const Attempt& attempt) {
+  const auto history = queue::kept_memory(store.folder_of(attempt.entry, attempt.number));
+  if (!history || history->bytes().size() < 2) return "";
+  constexpr size_t kColumns = 60;
+  const std::vector<int64_t>& bytes = history->bytes();
+  const size_t spans = (bytes.size() + kColumns - 1) / kColumns;  // to a column
+  const auto top = static_cast<double>(std::max<int64_t>(1, *std::max_element(bytes.begin(), bytes.end())));
+  std::vector<double> shares;
+  for (size_t i = 0; i < bytes.size(); i += spans) {
+    const auto from = bytes.begin() + static_cast<std::ptrdiff_t>(i);
+    const auto to = bytes.begin() + static_cast<std::ptrdiff_t>(std::min(i + spans, bytes.size()));
+    shares.push_back(static_cast<double>(*std::max_element(from, to)) / top);
+  }
+  std::string text = "\n    memory " + format_blocks(shares);
+  if (const auto growth = queue::growth_of(*history)) {
+    text += "\n    grew by " + format_bytes(static_cast<int64_t>(growth->bytes_per_second * 60)) +
+            " a minute to the end: a leak, if it did the same again and again";
+    if (attempt.need.devices == 0 && !attempt.ended)
+      text += "; beyond its reservation in " +
+              format_seconds(queue::seconds_until(*growth, attempt.need.host_bytes));
+  }
+  return text;
+}
+
+nlohmann::ordered_json memory_json(const Store& store, const Attempt& attempt) {
+  const auto history = queue::kept_memory(store.folder_of(attempt.entry, attempt.number));
+  if (!history) return nullptr;
+  const auto growth = queue::growth_of(*history);
+  return {{"span_seconds", history->span_seconds()},
+          {"bytes", history->bytes()},
+          {"growth_bytes_per_second",
+           growth ? nlohmann::ordered_json(growth->bytes_per_second) : nlohmann::ordered_json(nullptr)}};
 }
 
 nlohmann::ordered_json attempt_json(const Store& store, const Attempt& attempt) {
@@ -122,6 +158,7 @@ std::string show_text(Store& store, const Entry& entry) {
     if (one.peak_bytes > 0) text += ", peak " + format_bytes(one.peak_bytes);
     if (!one.words.empty() && one.words != entry.words)
       text += "\n    ran " + printable(join(one.words, " "));
+    text += memory_text(store, one);
     if (!one.outcome.empty()) text += "\n    " + printable(one.outcome);
     text += "\n    log " + printable((store.folder_of(one.entry, one.number) / "log").string()) + "\n";
   }
@@ -131,7 +168,15 @@ std::string show_text(Store& store, const Entry& entry) {
 ExitCode run_show(const ShowArguments& arguments) {
   Store store(queue::queue_folder());
   const Entry entry = store.entry(arguments.id);
-  print(arguments.json ? json_text(entry_json(store, entry)) : show_text(store, entry));
+  if (!arguments.json) {
+    print(show_text(store, entry));
+    return ExitCode::ok;
+  }
+  const std::vector<Attempt> attempts = store.attempts(entry.id);
+  nlohmann::ordered_json root = entry_json(store, entry, attempts);
+  for (size_t i = 0; i < attempts.size(); ++i)
+    root["attempts"][i]["memory"] = memory_json(store, attempts[i]);
+  print(json_text(root));
   return ExitCode::ok;
 }
 

@@ -195,11 +195,8 @@ class Screen {
   }
 
   [[nodiscard]] std::string sparkline(size_t width) const {
-    static const char* const kBlocks[] = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
-    std::string text;
-    for (size_t i = history_.size() > width ? history_.size() - width : 0; i < history_.size(); ++i)
-      text += kBlocks[static_cast<size_t>(std::clamp(history_[i], 0.0, 0.999) * 8)];
-    return text;
+    const size_t shown = std::min(width, history_.size());
+    return format_blocks({history_.end() - static_cast<std::ptrdiff_t>(shown), history_.end()});
   }
 
   // What is used, what is reserved beyond it, and what is free.

@@ -23,7 +23,6 @@ std::string loss_number(double value) {
 
 // "▆▄▃▂▁": the mean loss over the run, from its least to its largest value.
 std::string sparkline(const RunHistory& run) {
-  constexpr std::array<const char*, 8> kHeights = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
   std::vector<int64_t> steps;
   std::vector<double> losses;
   for (const StepPoint& point : run.steps) {
@@ -35,10 +34,9 @@ std::string sparkline(const RunHistory& run) {
   const auto [low, high] = std::minmax_element(
       curve.begin(), curve.end(), [](const CurvePoint& a, const CurvePoint& b) { return a.mean < b.mean; });
   const double range = std::max(high->mean - low->mean, 1e-9);
-  std::string text;
-  for (const CurvePoint& point : curve)
-    text += kHeights[static_cast<size_t>(std::lround((point.mean - low->mean) / range * 7))];
-  return text;
+  std::vector<double> shares;
+  for (const CurvePoint& point : curve) shares.push_back((point.mean - low->mean) / range);
+  return format_blocks(shares);
 }
 
 std::string loss_text(const RunHistory& run) {

@@ -6,6 +6,7 @@
 //               command: nothing runs twice.
 //   log         what the command prints
 //   cancel      asks the supervisor to end it
+//   memory.json what it takes over time, in bounded room (memory_history.h)
 //   exit.json   what became of it, whole or absent. Its room is taken before the command starts: a full
 //               disk does not lose it.
 #pragma once

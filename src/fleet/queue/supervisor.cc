@@ -20,6 +20,7 @@
 #include "base/system_memory.h"
 #include "base/units.h"
 #include "fleet/queue/attempt.h"
+#include "fleet/queue/memory_history.h"
 #include "fleet/queue/process_tree.h"
 
 namespace plimsoll::queue {
@@ -28,6 +29,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kTickMilliseconds = 250;
+constexpr double kKeepSeconds = 5;
 constexpr size_t kRecordBytes = 4096;  // more than any record takes
 constexpr int kSignals[] = {SIGTERM, SIGINT, SIGHUP, SIGCHLD};
 
@@ -47,8 +49,10 @@ class Supervisor {
     keep_room_for_record();
     block_signals();
     start();
+    started_at_ = seconds_now();
     while (command_ > 0 && !command_ended_) tick();
     end_what_is_left();
+    if (!history_.bytes().empty()) keep(history_, launch_.folder);
     const int64_t kills = kernel_kills();
     exit_.kernel_killed = exit_.signal == SIGKILL && kills > kills_before_;
     write_record();
@@ -131,12 +135,21 @@ class Supervisor {
     const std::vector<pid_t> tree = descendants(getpid());
     const TreeMemory memory = memory_of(tree);
     exit_.peak_bytes = std::max(exit_.peak_bytes, memory.peak);
+    remember(memory.now);
     if (launch_.host_limit > 0 && memory.now > launch_.host_limit && !exit_.over_limit) {
       exit_.over_limit = true;
       send(tree, SIGKILL);
     }
     if (asked_at_ == 0 && access((launch_.folder / "cancel").c_str(), F_OK) == 0) ask();
     if (asked_at_ != 0 && seconds_now() > asked_at_ + launch_.grace_seconds) send(tree, SIGKILL);
+  }
+
+  void remember(int64_t bytes) {
+    const double now = seconds_now();
+    history_.add(now - started_at_, bytes);
+    if (now < kept_at_ + kKeepSeconds) return;
+    kept_at_ = now;
+    keep(history_, launch_.folder);
   }
 
   void take_signals() {
@@ -205,7 +218,8 @@ class Supervisor {
   int lock_ = -1, record_ = -1, signals_ = -1;
   pid_t command_ = 0;
   bool command_ended_ = false;
-  double asked_at_ = 0;
+  double asked_at_ = 0, started_at_ = 0, kept_at_ = 0;
+  MemoryHistory history_;
   int64_t kills_before_ = 0;
   Exit exit_;
 };

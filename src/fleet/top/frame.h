@@ -44,6 +44,7 @@ struct Run {
   std::optional<int64_t> used;           // PSS of its processes now
   std::optional<int64_t> peak;           // measured, of an attempt that is over
   std::optional<double> cores;           // since the frame before
+  std::optional<double> growth;          // bytes a second, where it grows without end
   int processes = 0;
   std::optional<Progress> progress;
 };
@@ -68,6 +69,8 @@ struct Frame {
   std::vector<Foreign> foreign;  // the largest
 };
 
+// "grows by 1.00 MiB a minute: beyond its reservation in 2 h", or empty.
+std::string growth_text(const Run& run);
 // Seconds until its last step; none where that is not known.
 std::optional<double> seconds_left(const Run& run);
 

@@ -76,6 +76,7 @@ ordered_json run_json(const Run& one) {
           {"used_host_bytes", or_null(one.used)},
           {"peak_host_bytes", or_null(one.peak)},
           {"cores", or_null(one.cores)},
+          {"growth_bytes_per_second", or_null(one.growth)},
           {"processes", one.processes},
           {"seconds_left", or_null(seconds_left(one))},
           {"progress", progress_json(one.progress)}};
@@ -97,6 +98,8 @@ Run read_run(const json& object) {
   run.used = maybe<int64_t>(object, "used_host_bytes");
   run.peak = maybe<int64_t>(object, "peak_host_bytes");
   run.cores = maybe<double>(object, "cores");
+  if (object.contains("growth_bytes_per_second"))
+    run.growth = maybe<double>(object, "growth_bytes_per_second");
   run.processes = object.at("processes");
   run.progress = read_progress_of(object.at("progress"));
   return run;

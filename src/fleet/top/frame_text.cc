@@ -59,10 +59,20 @@ std::vector<std::string> run_cells(const Run& run) {
           step_cell(run),
           run.progress && run.progress->step_seconds ? format_seconds(*run.progress->step_seconds) : "-",
           left ? format_seconds(*left) : "-",
-          printable(run.note)};
+          printable(run.growth ? growth_text(run) : run.note)};
 }
 
 }  // namespace
+
+std::string growth_text(const Run& run) {
+  if (!run.growth) return "";
+  std::string text = "grows by " + format_bytes(static_cast<int64_t>(*run.growth * 60)) + " a minute";
+  if (run.used && run.device_bytes == 0 && run.reserved > 0) {
+    const double left = static_cast<double>(run.reserved - *run.used) / *run.growth;
+    text += left <= 0 ? ": beyond its reservation" : ": beyond its reservation in " + format_seconds(left);
+  }
+  return text;
+}
 
 std::optional<double> seconds_left(const Run& run) {
   if (run.state != "running" || !run.progress || run.progress->steps <= 0) return std::nullopt;

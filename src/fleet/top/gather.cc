@@ -10,6 +10,7 @@
 #include "base/system_memory.h"
 #include "fleet/queue/attempt.h"
 #include "fleet/queue/machine_record.h"
+#include "fleet/queue/memory_history.h"
 #include "fleet/top/progress.h"
 
 namespace plimsoll::top {
@@ -73,6 +74,8 @@ Run Gatherer::look_at_run(const queue::Entry& entry, const std::map<pid_t, queue
     if (const auto known = ticks_.find(pid); known != ticks_.end()) before += known->second;
   }
   run.cores = cores_of(ticks, before);
+  if (const auto history = queue::kept_memory(store_.folder_of(entry.id, entry.attempts)))
+    if (const auto growth = queue::growth_of(*history)) run.growth = growth->bytes_per_second;
   return run;
 }
 

@@ -99,6 +99,20 @@ Frame example() {
   return frame;
 }
 
+TEST(Frame, SaysWhichRunsGrowAndForHowLongTheirReservationWillDo) {
+  Frame frame = example();
+  EXPECT_EQ(growth_text(frame.runs[0]), "");
+  frame.runs[0].growth = 1024.0 * 1024;
+  EXPECT_EQ(growth_text(frame.runs[0]), "grows by 60.0 MiB a minute: beyond its reservation in 17:04");
+  EXPECT_THAT(frame_text(frame), HasSubstr("grows by 60.0 MiB a minute"));
+  nlohmann::json text = nlohmann::json::parse(frame_json(frame).dump());
+  EXPECT_EQ(read_frame(text.dump(), "x").runs[0].growth, 1024.0 * 1024);
+  text["runs"][0].erase("growth_bytes_per_second");
+  EXPECT_FALSE(read_frame(text.dump(), "x").runs[0].growth) << "of an earlier version";
+  frame.runs[0].used = frame.runs[0].reserved;
+  EXPECT_THAT(growth_text(frame.runs[0]), HasSubstr("a minute: beyond its reservation"));
+}
+
 TEST(Frame, IsTheSameWhenItIsReadAgain) {
   const std::string text = frame_json(example()).dump();
   const Frame again = read_frame(text, "x:1");

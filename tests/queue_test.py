@@ -254,6 +254,14 @@ class Running(QueueTest):
         reserved, _ = self.peaks_at_once(entries)
         self.assertLessEqual(reserved, 250 * MIB)
         self.assertGreater(reserved, 105 * MIB, "two at a time fit")
+        report = [str(PLIMSOLL), "report", "--queue"]
+        told = json.loads(subprocess.run([*report, "--json"], env=self.environment, capture_output=True, check=True).stdout)
+        self.assertEqual((told["runs"], told["done"]), (len(entries), len(entries)))
+        self.assertEqual(told["devices"][0]["most_reserved_bytes"], reserved)
+        page = self.folder / "batch.html"
+        subprocess.run([*report, "--html", page], env=self.environment, capture_output=True, check=True)
+        self.assertEqual(page.read_text().count('class="run"'), len(entries))
+        self.assertEqual(subprocess.run([*report, self.folder], env=self.environment, capture_output=True).returncode, 2)
 
     def test_devices_are_given_by_name_and_never_beyond_their_memory_or_plan(self):
         show = 'echo "[$CUDA_VISIBLE_DEVICES]"; sleep 0.3'

@@ -66,7 +66,9 @@ const std::vector<CommandPage>& pages() {
        "What became of a run, from the logs in its folder; also while it goes on. --html writes one page "
        "with its "
        "curves that needs no network.",
-       {{"plimsoll report runs/first --html first.html", "text here, curves on the page"}},
+       {{"plimsoll report runs/first --html first.html", "text here, curves on the page"},
+        {"plimsoll report --queue --html batch.html",
+         "all runs of the queue's last batch, by device and time"}},
        {4},
        "docs/report.md"},
       {"doctor",

@@ -1,0 +1,165 @@
+#include "fleet/batch/batch.h"
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "base/system_memory.h"
+#include "fleet/queue/machine_record.h"
+
+namespace plimsoll::batch {
+namespace {
+
+constexpr const char* kHost = "cpu:0";
+
+Bar bar_of(const queue::Store& store, const queue::Entry& entry, const queue::Attempt& attempt, double now) {
+  Bar bar;
+  bar.id = entry.id;
+  bar.number = attempt.number;
+  bar.name = entry.name;
+  bar.outcome = attempt.outcome;
+  bar.done = attempt.done;
+  bar.running = !attempt.ended;
+  bar.devices = attempt.cards.empty() ? std::vector<std::string>{kHost} : attempt.cards;
+  bar.started = attempt.started;
+  bar.ended = std::max(attempt.started, attempt.ended.value_or(now));
+  bar.need = attempt.need;
+  bar.peak_bytes = attempt.peak_bytes;
+  bar.memory = queue::kept_memory(store.folder_of(entry.id, attempt.number));
+  return bar;
+}
+
+// Of the host every run takes its share, of a card those that are on it.
+int64_t taken_of(const Bar& bar, const std::string& device) {
+  if (device == kHost) return bar.need.host_bytes;
+  const bool there = std::find(bar.devices.begin(), bar.devices.end(), device) != bar.devices.end();
+  return there ? bar.need.device_bytes : 0;
+}
+
+int64_t capacity_of(const Batch& batch, const std::string& device) {
+  if (device == kHost) return batch.machine.host_bytes;
+  for (const queue::Card& card : batch.machine.cards)
+    if (card.name == device) return card.bytes;
+  return 0;
+}
+
+int64_t used_at(const Bar& bar, double time) {
+  if (!bar.memory || bar.memory->bytes().empty()) return bar.peak_bytes;
+  const auto span = static_cast<size_t>((time - bar.started) / bar.memory->span_seconds());
+  return bar.memory->bytes()[std::min(span, bar.memory->bytes().size() - 1)];
+}
+
+// Those behind the last pause.
+void keep_last(std::vector<Bar>& bars, double pause) {
+  size_t first = 0;
+  double busy_until = 0;
+  for (size_t i = 0; i < bars.size(); ++i) {
+    if (i > 0 && bars[i].started > busy_until + pause) first = i;
+    busy_until = std::max(busy_until, bars[i].ended);
+  }
+  bars.erase(bars.begin(), bars.begin() + static_cast<std::ptrdiff_t>(first));
+}
+
+}  // namespace
+
+Batch take(queue::Store& store, double now, double pause) {
+  std::map<int64_t, queue::Entry> entries;
+  for (queue::Entry& one : store.entries()) entries.emplace(one.id, std::move(one));
+  Batch batch;
+  batch.machine = queue::recorded_machine(store.folder()).value_or(queue::Machine{total_memory(), 0, {}});
+  for (const queue::Attempt& attempt : store.attempts())
+    batch.bars.push_back(bar_of(store, entries.at(attempt.entry), attempt, now));
+  std::sort(batch.bars.begin(), batch.bars.end(), [](const Bar& a, const Bar& b) {
+    return std::pair(a.started, a.id) < std::pair(b.started, b.id);
+  });
+  keep_last(batch.bars, pause);
+  std::set<int64_t> seen;
+  for (const Bar& bar : batch.bars) {
+    batch.begin = batch.begin == 0 ? bar.started : std::min(batch.begin, bar.started);
+    batch.end = std::max(batch.end, bar.ended);
+    if (!seen.insert(bar.id).second) continue;
+    const queue::Entry& entry = entries.at(bar.id);
+    ++batch.runs;
+    batch.done += entry.state == queue::State::done;
+    batch.failed += entry.state == queue::State::failed;
+    batch.open += !is_over(entry.state);
+    batch.mean_wait += std::max(0.0, bar.started - entry.submitted);
+  }
+  if (batch.runs > 0) batch.mean_wait /= batch.runs;
+  return batch;
+}
+
+Course course_of(const Batch& batch, size_t count) {
+  Course course{std::vector<int64_t>(count), std::vector<int64_t>(count)};
+  if (count == 0) return course;
+  const double step = (batch.end - batch.begin) / static_cast<double>(count);
+  for (const Bar& bar : batch.bars)
+    for (size_t i = 0; i < count; ++i) {
+      const double time = batch.begin + (static_cast<double>(i) + 0.5) * step;
+      if (time < bar.started || time > bar.ended) continue;
+      course.reserved[i] += bar.need.host_bytes;
+      course.used[i] += used_at(bar, time);
+    }
+  return course;
+}
+
+double share_reserved(const Batch& batch, const std::string& device) {
+  const double room = static_cast<double>(capacity_of(batch, device)) * (batch.end - batch.begin);
+  double taken = 0;
+  for (const Bar& bar : batch.bars)
+    taken += static_cast<double>(taken_of(bar, device)) * (bar.ended - bar.started);
+  return room > 0 ? taken / room : 0;
+}
+
+int64_t most_reserved(const Batch& batch, const std::string& device) {
+  std::vector<std::pair<double, int64_t>> changes;  // at one time what ends comes first
+  for (const Bar& bar : batch.bars) {
+    changes.emplace_back(bar.started, taken_of(bar, device));
+    changes.emplace_back(bar.ended, -taken_of(bar, device));
+  }
+  std::sort(changes.begin(), changes.end());
+  int64_t now = 0, most = 0;
+  for (const auto& [time, change] : changes) most = std::max(most, now += change);
+  return most;
+}
+
+nlohmann::ordered_json batch_json(const Batch& batch) {
+  constexpr size_t kTimes = 400;
+  nlohmann::ordered_json root = {{"begin", batch.begin},
+                                 {"end", batch.end},
+                                 {"runs", batch.runs},
+                                 {"done", batch.done},
+                                 {"failed", batch.failed},
+                                 {"open", batch.open},
+                                 {"mean_wait_seconds", batch.mean_wait}};
+  root["devices"] = nlohmann::ordered_json::array();
+  std::vector<std::string> names = {kHost};
+  for (const queue::Card& card : batch.machine.cards) names.push_back(card.name);
+  for (const std::string& name : names)
+    root["devices"].push_back({{"name", name},
+                               {"capacity_bytes", capacity_of(batch, name)},
+                               {"most_reserved_bytes", most_reserved(batch, name)},
+                               {"share_reserved", share_reserved(batch, name)}});
+  const Course course = course_of(batch, batch.bars.empty() ? 0 : kTimes);
+  root["host"] = {{"reserved_bytes", course.reserved}, {"used_bytes", course.used}};
+  root["attempts"] = nlohmann::ordered_json::array();
+  for (const Bar& bar : batch.bars)
+    root["attempts"].push_back(
+        {{"id", bar.id},
+         {"name", bar.name},
+         {"number", bar.number},
+         {"devices", bar.devices},
+         {"started", bar.started},
+         {"ended", bar.running ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(bar.ended)},
+         {"host_bytes", bar.need.host_bytes},
+         {"device_bytes", bar.need.device_bytes},
+         {"threads", bar.need.threads},
+         {"peak_host_bytes",
+          bar.peak_bytes > 0 ? nlohmann::ordered_json(bar.peak_bytes) : nlohmann::ordered_json(nullptr)},
+         {"done", bar.done},
+         {"outcome", bar.outcome}});
+  return root;
+}
+
+}  // namespace plimsoll::batch

@@ -1,0 +1,54 @@
+// A batch of the queue when it is over, or so far: which run was where and when, and what was reserved beside
+// what was used.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "fleet/queue/memory_history.h"
+#include "fleet/queue/store.h"
+
+namespace plimsoll::batch {
+
+// One attempt of a run.
+struct Bar {
+  int64_t id = 0;
+  int number = 1;  // of the attempt
+  std::string name, outcome;
+  bool done = false, running = false;
+  std::vector<std::string> devices;  // {"cpu:0"} where it has none of its own
+  double started = 0, ended = 0;     // seconds since 1970; of one that runs, now
+  queue::Need need;
+  int64_t peak_bytes = 0;  // of the host; 0: unknown
+  std::optional<queue::MemoryHistory> memory;
+};
+
+struct Batch {
+  std::vector<Bar> bars;  // by start
+  queue::Machine machine;
+  double begin = 0, end = 0;
+  int runs = 0, done = 0, failed = 0, open = 0;  // entries
+  double mean_wait = 0;                          // seconds from add to the first start
+};
+
+// The attempts since the last time in which nothing ran for `pause` seconds; infinity: all there are.
+Batch take(queue::Store& store, double now, double pause);
+
+// What the host gave, at `count` equally distant times from begin to end: bytes.
+struct Course {
+  std::vector<int64_t> reserved, used;
+};
+Course course_of(const Batch& batch, size_t count);
+// Reserved of a device, by time, over its capacity and the batch's time: 0 to 1.
+double share_reserved(const Batch& batch, const std::string& device);
+// The highest sum of what was reserved at one time.
+int64_t most_reserved(const Batch& batch, const std::string& device);
+
+std::string batch_text(const Batch& batch, size_t width);
+nlohmann::ordered_json batch_json(const Batch& batch);
+// One HTML file that needs nothing but itself.
+std::string batch_page(const Batch& batch);
+
+}  // namespace plimsoll::batch

@@ -1,0 +1,141 @@
+// A batch as one HTML file: lanes of devices over time, and what the host gave.
+#include <algorithm>
+#include <cstdio>
+#include <map>
+
+#include "base/page.h"
+#include "base/strings.h"
+#include "base/units.h"
+#include "fleet/batch/batch.h"
+
+namespace plimsoll::batch {
+namespace {
+
+using page::escaped;
+using page::percent;
+
+constexpr const char* kStyle = R"css(
+.chart{height:200px;margin-top:16px}
+.chart svg{overflow:visible}
+.chart path{stroke:var(--hue);stroke-width:1.5;fill:var(--hue);fill-opacity:.18;vector-effect:non-scaling-stroke}
+.lane{position:relative;margin-left:68px;border-left:1px solid var(--line);border-bottom:1px solid var(--line)}
+.run{position:absolute;height:18px;min-width:3px;border-radius:3px;background:#0072b2;color:#fff;font-size:11px;line-height:18px;
+overflow:hidden;white-space:nowrap;text-indent:4px;box-sizing:border-box}
+.run.failed{background:#d55e00}.run.open{background:#009e73}
+.axis{display:flex;justify-content:space-between;margin-left:68px;font-size:12px;color:var(--soft);padding-top:3px}
+.legend{font-size:13px;color:var(--soft)}.legend b{display:inline-block;width:10px;height:10px;margin:0 4px 0 12px;border-radius:2px}
+td,th{font-variant-numeric:tabular-nums}
+)css";
+
+double place(const Batch& batch, double time) {
+  return (time - batch.begin) / std::max(batch.end - batch.begin, 1e-9);
+}
+
+std::string facts_of(const Bar& bar) {
+  std::string text = std::to_string(bar.id) + " " + bar.name +
+                     (bar.number > 1 ? ", attempt " + std::to_string(bar.number) : "") + ": " +
+                     format_seconds(bar.ended - bar.started) + ", reserved " +
+                     format_bytes(bar.need.host_bytes);
+  if (bar.need.devices > 0) text += " and " + format_bytes(bar.need.device_bytes) + " on each device";
+  if (bar.peak_bytes > 0) text += ", peak " + format_bytes(bar.peak_bytes);
+  return text + (bar.running ? ", running" : "; " + bar.outcome);
+}
+
+// Runs that overlap lie in rows of their own.
+std::string lane(const Batch& batch, const std::string& device) {
+  constexpr int kRow = 22;
+  std::vector<double> free_from;
+  std::string runs;
+  for (const Bar& bar : batch.bars) {
+    if (std::find(bar.devices.begin(), bar.devices.end(), device) == bar.devices.end()) continue;
+    const auto row =
+        std::find_if(free_from.begin(), free_from.end(), [&](double until) { return until <= bar.started; });
+    const auto at = static_cast<int>(row - free_from.begin());
+    if (row == free_from.end()) free_from.push_back(0);
+    free_from[static_cast<size_t>(at)] = bar.ended;
+    runs += "<div class=\"run" +
+            std::string(bar.running ? " open"
+                        : bar.done  ? ""
+                                    : " failed") +
+            "\" style=\"left:" + percent(place(batch, bar.started)) +
+            ";width:" + percent(place(batch, bar.ended) - place(batch, bar.started)) +
+            ";top:" + std::to_string(at * kRow + 2) + "px\" title=\"" + escaped(facts_of(bar)) + "\">" +
+            escaped(std::to_string(bar.id) + " " + bar.name) + "</div>\n";
+  }
+  const int rows = std::max(1, static_cast<int>(free_from.size()));
+  return "<h2>" + escaped(device) +
+         "</h2>\n<div class=\"lane\" style=\"height:" + std::to_string(rows * kRow + 2) + "px\">\n" + runs +
+         "</div>\n";
+}
+
+std::string time_axis(const Batch& batch) {
+  const double span = batch.end - batch.begin;
+  return "<div class=\"axis\"><span>0</span><span>" + format_seconds(span / 2) + "</span><span>" +
+         format_seconds(span) + "</span></div>\n";
+}
+
+// Bytes over time as an area in a box of 1000 x 1000 units.
+std::string area(const std::vector<int64_t>& bytes, double top, const char* hue) {
+  std::string path = "M0 1000";
+  char point[64];
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    const double height = 1000 - 1000 * std::min(1.0, static_cast<double>(bytes[i]) / top);
+    for (const size_t end : {i, i + 1}) {
+      const double x = 1000 * static_cast<double>(end) / static_cast<double>(bytes.size());
+      std::snprintf(point, sizeof point, "L%.1f %.1f", x, height);
+      path += point;
+    }
+  }
+  return "<path style=\"--hue:" + std::string(hue) + "\" d=\"" + path + "L1000 1000Z\"/>";
+}
+
+std::string host_chart(const Batch& batch) {
+  constexpr size_t kTimes = 400;
+  const Course course = course_of(batch, kTimes);
+  int64_t top = std::max<int64_t>(batch.machine.host_bytes, 1);
+  for (const int64_t one : course.used) top = std::max(top, one);
+  const double height = 1.05 * static_cast<double>(top);
+  std::string html =
+      "<h2>Memory of the host</h2>\n<div class=\"legend\"><b style=\"background:#0072b2\"></b>reserved"
+      "<b style=\"background:#d55e00\"></b>used</div>\n<div class=\"chart\">";
+  const int64_t step = page::tick_bytes(top);
+  for (int64_t value = 0; value <= top; value += step)
+    html += page::tick(static_cast<double>(value) / height, value == 0 ? "0" : format_bytes(value));
+  html += "<svg viewBox=\"0 0 1000 1000\" preserveAspectRatio=\"none\">" +
+          area(course.reserved, height, "#0072b2") + area(course.used, height, "#d55e00") + "</svg>";
+  html += "<div class=\"limit\" style=\"bottom:" +
+          percent(static_cast<double>(batch.machine.host_bytes) / height) + "\"><span>" +
+          escaped(format_bytes(batch.machine.host_bytes) + " for all runs") + "</span></div>";
+  return html + "</div>\n" + time_axis(batch);
+}
+
+std::string table(const Batch& batch) {
+  std::string html =
+      "<h2>Attempts</h2>\n<table><tr><th>id</th><th>name</th><th>device</th><th>took</th><th>reserved</th>"
+      "<th>peak</th><th>outcome</th></tr>\n";
+  for (const Bar& bar : batch.bars)
+    html += "<tr><td>" + std::to_string(bar.id) + "</td><td>" + escaped(bar.name) + "</td><td>" +
+            escaped(join(bar.devices, ", ")) + "</td><td>" + format_seconds(bar.ended - bar.started) +
+            "</td><td>" + format_bytes(bar.need.host_bytes) + "</td><td>" +
+            (bar.peak_bytes > 0 ? format_bytes(bar.peak_bytes) : "-") + "</td><td>" +
+            escaped(bar.running ? "running" : bar.outcome) + "</td></tr>\n";
+  return html + "</table>\n";
+}
+
+}  // namespace
+
+std::string batch_page(const Batch& batch) {
+  std::string html = page::head("Queue", kStyle);
+  if (batch.bars.empty()) return html + "<p>Nothing has run yet.</p>\n" + page::end("{}", "");
+  html += "<p>" + std::to_string(batch.runs) + " runs, " + std::to_string(batch.bars.size()) +
+          " attempts: " + std::to_string(batch.done) + " done, " + std::to_string(batch.failed) +
+          " failed, " + std::to_string(batch.open) + " open; " + format_seconds(batch.end - batch.begin) +
+          " in all.</p>\n";
+  html += host_chart(batch);
+  html += lane(batch, "cpu:0");
+  for (const queue::Card& card : batch.machine.cards) html += lane(batch, card.name);
+  html += time_axis(batch) + table(batch);
+  return html + page::end("{}", "");
+}
+
+}  // namespace plimsoll::batch

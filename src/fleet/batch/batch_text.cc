@@ -1,0 +1,62 @@
+#include <algorithm>
+#include <cmath>
+
+#include "base/printable.h"
+#include "base/strings.h"
+#include "base/units.h"
+#include "fleet/batch/batch.h"
+
+namespace plimsoll::batch {
+namespace {
+
+std::string whole_percent(double share) { return std::to_string(std::lround(share * 100)) + " %"; }
+
+// "   ██████   ": when it ran, in the batch's time.
+std::string bar_text(const Batch& batch, const Bar& bar, size_t width) {
+  const double span = std::max(batch.end - batch.begin, 1e-9);
+  const auto column = [&](double time) {
+    const auto at = static_cast<size_t>((time - batch.begin) / span * static_cast<double>(width));
+    return std::min(at, width - 1);
+  };
+  const size_t first = column(bar.started), last = column(bar.ended);
+  std::string text(first, ' ');
+  const bool failed = !bar.done && !bar.running;
+  for (size_t i = first; i <= last; ++i) text += failed ? "▒" : "█";
+  return text;
+}
+
+std::string device_line(const Batch& batch, const std::string& name, int64_t capacity) {
+  return name + ": " + format_bytes(capacity) + ", reserved at most " +
+         format_bytes(most_reserved(batch, name)) + ", " + whole_percent(share_reserved(batch, name)) +
+         " of it over the time";
+}
+
+}  // namespace
+
+std::string batch_text(const Batch& batch, size_t width) {
+  if (batch.bars.empty()) return "nothing has run yet\n";
+  std::string text = std::to_string(batch.runs) + (batch.runs == 1 ? " run in " : " runs in ") +
+                     std::to_string(batch.bars.size()) +
+                     (batch.bars.size() == 1 ? " attempt: " : " attempts: ") + std::to_string(batch.done) +
+                     " done, " + std::to_string(batch.failed) + " failed, " + std::to_string(batch.open) +
+                     " open; " + format_seconds(batch.end - batch.begin) + " in all, started after " +
+                     format_seconds(batch.mean_wait) + " on average\n";
+  constexpr size_t kTimes = 400;
+  const Course course = course_of(batch, kTimes);
+  text += "  " + device_line(batch, "cpu:0", batch.machine.host_bytes) + "; used at most " +
+          format_bytes(*std::max_element(course.used.begin(), course.used.end())) + "\n";
+  for (const queue::Card& card : batch.machine.cards)
+    text += "  " + printable(device_line(batch, card.name, card.bytes)) + "\n";
+  text += "\n";
+  // Names of devices and runs, and figures, beside the bars.
+  TextTable table({true, false, false, true, true, true, false});
+  table.add_row({"id", "name", "device", "took", "reserved", "peak", "when"});
+  const size_t bars = std::max<size_t>(20, std::min<size_t>(60, width > 70 ? width - 70 : 0));
+  for (const Bar& bar : batch.bars)
+    table.add_row({std::to_string(bar.id), printable(bar.name), printable(join(bar.devices, ",")),
+                   format_seconds(bar.ended - bar.started), format_bytes(bar.need.host_bytes),
+                   bar.peak_bytes > 0 ? format_bytes(bar.peak_bytes) : "-", bar_text(batch, bar, bars)});
+  return text + table.render("  ");
+}
+
+}  // namespace plimsoll::batch

@@ -124,6 +124,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         link_repository(pathlib.Path(folder))
         environment["PLIMSOLL_QUEUE_DIR"] = f"{folder}/queue"  # the reader's own stays as it is
+        environment["PLIMSOLL_MACHINE_DIR"] = f"{folder}/machine"
         problems = [p for p in (problem(c, folder, environment) for c in found) if p]
     quoted = [m for page in pages for m in messages(str(page.relative_to(ROOT)), page.read_text())]
     texts = source_texts()

@@ -28,7 +28,8 @@ class QueueTest(CommandTest):
     def setUp(self):
         super().setUp()
         self.queue_folder = self.folder / "queue"
-        self.environment = {**os.environ, "PLIMSOLL_QUEUE_DIR": str(self.queue_folder)}
+        self.environment = {**os.environ, "PLIMSOLL_QUEUE_DIR": str(self.queue_folder),
+                            "PLIMSOLL_MACHINE_DIR": str(self.folder / "machine")}
         self.workers = []
         self.addCleanup(self.end_all)
 
@@ -341,6 +342,36 @@ class Running(QueueTest):
         self.run_all("--memory", "500MiB")
         for text in (self.queue("logs", entry), self.queue("list"), self.queue("show", entry)):
             self.assertNotIn("\033", text)
+
+    def of_two_queues(self, words, run, count=3):
+        """When runs of two queues of one machine were there: [(started, ended)] of each."""
+        spans = []
+        for name in ("one", "two"):
+            environment = {**self.environment, "PLIMSOLL_QUEUE_DIR": str(self.folder / name)}
+            for _ in range(count):
+                output("queue", "add", *words, "--", "sleep", "0.5", env=environment, cwd=self.folder)
+            self.workers.append(subprocess.Popen([str(PLIMSOLL), "queue", "run", "--until-done", *run], env=environment, cwd=self.folder,
+                                                 stdout=subprocess.DEVNULL))
+        for name, worker in zip(("one", "two"), self.workers[-2:]):
+            self.assertEqual(worker.wait(timeout=SECONDS), 0)
+            environment = {**self.environment, "PLIMSOLL_QUEUE_DIR": str(self.folder / name)}
+            told = json.loads(output("report", "--queue", "--json", env=environment))
+            self.assertEqual(told["done"], count)
+            spans += [(one["started"], one["ended"]) for one in told["attempts"]]
+        return spans
+
+    def most_at_once(self, spans):
+        return max(sum(1 for begin, end in spans if begin <= at < end) for at, _ in spans)
+
+    def test_two_queues_of_one_machine_give_no_device_out_twice(self):
+        run = ["--memory", "2GiB", "--threads", 8, "--device", "GPU-a=6GiB", "--device", "GPU-b=6GiB"]
+        add = ["--devices", 1, "--host-memory", "20MiB"]
+        self.assertLessEqual(self.most_at_once(self.of_two_queues([*add, "--memory", "4GiB"], list(map(str, run)))), 2)
+
+    def test_two_queues_of_one_machine_give_no_host_memory_out_twice(self):
+        free = json.loads(output("top", "--once", "--json", env=self.environment))["available_bytes"]
+        spans = self.of_two_queues(["--memory", str(int(0.6 * free))], ["--memory", str(int(0.95 * free)), "--threads", "8"])
+        self.assertEqual(self.most_at_once(spans), 1)
 
     def test_one_queue_has_one_worker(self):
         self.add("sleep", "30", memory="10MiB")

@@ -54,6 +54,7 @@ queue::WorkerOptions read_options(const RunArguments& arguments) {
   options.machine.host_bytes =
       arguments.memory.empty() ? static_cast<int64_t>(static_cast<double>(total_memory()) * (1 - kHeadroom))
                                : parse_bytes(arguments.memory, "--memory");
+  options.machine_folder = queue::machine_folder();
   options.program = own_program();
   options.until_done = arguments.until_done;
   options.grace_seconds = arguments.grace;

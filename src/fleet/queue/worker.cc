@@ -35,7 +35,8 @@ std::string title(const Entry& entry) { return std::to_string(entry.id) + " " + 
 
 }  // namespace
 
-Worker::Worker(Store& store, WorkerOptions options) : store_(store), options_(std::move(options)) {
+Worker::Worker(Store& store, WorkerOptions options)
+    : store_(store), options_(std::move(options)), ledger_(options_.machine_folder, store.folder()) {
   const std::string path = (store.folder() / "worker.lock").string();
   lock_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
   if (lock_ < 0) throw StoppedError(printable(path) + ": cannot be made");
@@ -153,9 +154,12 @@ std::vector<Running> Worker::reserved() {
   return running;
 }
 
-// What others take of the host is taken off.
+// What others take of the host is taken off, and what the machine's other queues have promised.
 Machine Worker::machine_now() {
   Machine machine = options_.machine;
+  // Asked before what is free: what is taken in between counts twice, never not at all.
+  const PromisedByOthers others = ledger_.promised_by_others();
+  if (others.host_bytes > 0) foreign_asked_ = 0;
   if (const double now = clock_now(); now > foreign_asked_ + 1 || now < foreign_asked_) {
     foreign_asked_ = now;
     int64_t taken = 0;
@@ -165,7 +169,15 @@ Machine Worker::machine_now() {
     }
     host_limit_ = options_.free_host_bytes() + taken;
   }
-  machine.host_bytes = std::min(machine.host_bytes, host_limit_);
+  machine.host_bytes = std::min(machine.host_bytes, host_limit_ - others.host_bytes);
+  for (Card& card : machine.cards) {
+    if (const auto taken = others.card_bytes.find(card.name); taken != others.card_bytes.end())
+      card.bytes -= taken->second;
+    const auto runs = others.card_runs.find(card.name);
+    if (card.max_runs == 0 || runs == others.card_runs.end()) continue;
+    if (runs->second >= card.max_runs) card.bytes = 0;  // as many as it may have
+    card.max_runs = std::max(1, card.max_runs - runs->second);
+  }
   return machine;
 }
 
@@ -202,12 +214,29 @@ void Worker::start_what_fits() {
       waiting.push_back(
           {entry.id, entry.priority, entry.seconds, entry.submitted, entry.promised, entry.need});
   if (waiting.empty()) return;
+  const auto alone = ledger_.lock();
+  if (!alone) return void(changed_ = true);
   const double now = clock_now();
   const Packing packing = pack(machine_now(), std::move(waiting), reserved(), now);
   for (const Placement& placement : packing.starts)
     for (Entry& entry : entries_)
       if (entry.id == placement.id) start(entry, placement.cards);
+  if (!packing.starts.empty()) promise_what_runs();
   if (packing.promise) keep_promise(*packing.promise);
+}
+
+// For other queues of this machine. Of runs that were there before this worker too.
+void Worker::promise_what_runs() const {
+  std::vector<PromisedRun> runs;
+  for (const auto& [id, attempt] : attempts_) {
+    pid_t supervisor = 0;
+    for (const auto& [pid, child] : children_)
+      if (child.entry == id) supervisor = pid;
+    if (supervisor == 0) supervisor = look_at(store_.folder_of(id, attempt.number)).supervisor;
+    if (supervisor > 0)
+      runs.push_back({supervisor, attempt.need.host_bytes, attempt.need.device_bytes, attempt.cards});
+  }
+  ledger_.promise(runs);
 }
 
 void Worker::keep_promise(const Promise& promise) {

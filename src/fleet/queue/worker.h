@@ -8,6 +8,7 @@
 #include <map>
 #include <string>
 
+#include "fleet/queue/machine_ledger.h"
 #include "fleet/queue/outcome.h"
 
 namespace plimsoll::queue {
@@ -19,6 +20,7 @@ struct WorkerOptions {
   double grace_seconds = 30;
   // What the system has left, beside what runs take; asked once a second at most.
   std::function<int64_t()> free_host_bytes;
+  std::filesystem::path machine_folder;  // of the machine's queues (machine_ledger.h)
   // One line for people about a start or an end.
   std::function<void(const std::string&)> report;
 };
@@ -49,6 +51,7 @@ class Worker {
   [[nodiscard]] std::vector<std::string> environment_of(const Entry& entry, const Attempt& attempt) const;
   [[nodiscard]] std::vector<Running> reserved();
   [[nodiscard]] Machine machine_now();
+  void promise_what_runs() const;
   [[nodiscard]] bool all_done() const;
   void sleep();
 
@@ -58,6 +61,7 @@ class Worker {
   };
   Store& store_;
   WorkerOptions options_;
+  MachineLedger ledger_;
   int lock_ = -1;
   int64_t version_ = -1;
   std::vector<Entry> entries_;           // not over, as the database has them

@@ -1,0 +1,63 @@
+// What the queues of a machine have promised, theirs and other people's: a folder that all may write to, with
+// a file for each queue and one lock. Whoever starts runs holds the lock from looking at what others have
+// promised until its own promise is written, so that two queues never give out the same room.
+//
+// A promise holds while the supervisor of its run lives, with a worker or without. Files of others are read
+// with care: they can only make room seem smaller.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace plimsoll::queue {
+
+struct PromisedRun {
+  pid_t supervisor = 0;
+  int64_t host_bytes = 0;
+  int64_t device_bytes = 0;  // on each of `cards`
+  std::vector<std::string> cards;
+};
+
+// Of all other queues.
+struct PromisedByOthers {
+  int64_t host_bytes = 0;  // that their runs have yet to take: what they have taken is used, and seen as that
+  std::map<std::string, int64_t> card_bytes;
+  std::map<std::string, int> card_runs;
+};
+
+class MachineLedger {
+ public:
+  // `queue_folder` tells this queue from others. Throws UsageError where the folder cannot be shared safely.
+  MachineLedger(const std::filesystem::path& folder, const std::filesystem::path& queue_folder);
+
+  // Held until it ends; none where somebody else held it for two seconds.
+  class Lock {
+   public:
+    explicit Lock(int file) : file_(file) {}
+    Lock(Lock&& other) noexcept : file_(other.file_) { other.file_ = -1; }
+    Lock& operator=(Lock&&) = delete;
+    ~Lock();
+
+   private:
+    int file_;
+  };
+  [[nodiscard]] std::optional<Lock> lock() const;
+  [[nodiscard]] PromisedByOthers promised_by_others() const;
+  // Instead of what this queue has promised before.
+  void promise(const std::vector<PromisedRun>& runs) const;
+
+ private:
+  std::filesystem::path folder_;
+  std::string own_name_;
+};
+
+// PLIMSOLL_MACHINE_DIR, else plimsoll in /run/lock where all may write, else in /tmp.
+std::filesystem::path machine_folder();
+
+}  // namespace plimsoll::queue

@@ -17,6 +17,10 @@ find_package(PkgConfig REQUIRED)
 pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET GLOBAL libpcre2-8)
 # Its compile flags ask for an older POSIX than everything else is compiled with; its headers need none.
 pkg_check_modules(NCURSESW REQUIRED ncursesw)
+# The page of `plimsoll top --serve`. Linked whole: what nobody serves costs a start no library.
+find_library(PLIMSOLL_LIBEVENT libevent.a REQUIRED)
+add_library(Event::http STATIC IMPORTED GLOBAL)
+set_target_properties(Event::http PROPERTIES IMPORTED_LOCATION "${PLIMSOLL_LIBEVENT}")
 
 # Arrow and Parquet from the pyarrow wheel, in a private folder.
 set(PLIMSOLL_PYARROW_DIR "${CMAKE_SOURCE_DIR}/.deps/py/pyarrow" CACHE PATH "pyarrow package folder")

@@ -51,6 +51,13 @@ def add_libraries(folder):
             shutil.copy(known[1], licences / f"{known[0]}.txt")
 
 
+def add_linked_licences(folder):
+    """Of what is linked whole."""
+    found = pathlib.Path("/usr/share/doc/libevent-dev/copyright")
+    if found.exists():
+        shutil.copy(found, folder / "share" / "doc" / "plimsoll" / "licences" / "libevent.txt")
+
+
 def add_arrow_licences(folder, arrow):
     for name in ("LICENSE.txt", "NOTICE.txt"):
         for found in arrow.parent.glob(f"pyarrow-*.dist-info/**/{name}"):
@@ -64,6 +71,7 @@ def install(build, folder):
     arrow = next(path for name, path in loaded(build / "plimsoll").items() if name.startswith("libarrow"))
     add_libraries(folder)
     add_arrow_licences(folder, arrow.parent)
+    add_linked_licences(folder)
 
 
 def try_elsewhere(folder):

@@ -10,7 +10,10 @@ import struct
 import subprocess
 import termios
 import time
+import socket
 import unittest
+import urllib.error
+import urllib.request
 
 from command_run import PLIMSOLL, ROOT, not_sanitized, output
 from queue_test import MIB, PYTHON, SECONDS, QueueTest
@@ -32,6 +35,90 @@ class TopTest(QueueTest):
 
     def waiting_run(self, name, **options):
         return self.add("sh", "-c", WAITS.format(name), name=name, **options)
+
+
+class Served(TopTest):
+    def setUp(self):
+        super().setUp()
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+
+    def serve(self, *words):
+        server = subprocess.Popen([str(PLIMSOLL), "top", "--serve", str(self.port), "--interval", "0.2", *words], env=self.environment, cwd=self.folder,
+                                  stdout=subprocess.PIPE, text=True)
+        self.addCleanup(server.stdout.close)
+        self.addCleanup(server.wait)
+        self.addCleanup(server.kill)
+        self.page = server.stdout.readline().strip()
+        self.token = self.page.partition("token=")[2]
+        return server
+
+    def get(self, path, token=None, **headers):
+        address = f"http://127.0.0.1:{self.port}{path}?token={self.token if token is None else token}"
+        with urllib.request.urlopen(urllib.request.Request(address, headers=headers), timeout=SECONDS) as answer:
+            return answer.read().decode()
+
+    def refused(self, *words, **options):
+        with self.assertRaises(urllib.error.HTTPError) as caught:
+            self.get(*words, **options)
+        caught.exception.close()
+        return caught.exception.code
+
+    def test_the_queue_is_a_page_data_and_metrics_for_who_has_the_token(self):
+        self.add("true", memory="9MiB", name="</script><b>")
+        self.serve()
+        self.assertRegex(self.page, rf"^http://127\.0\.0\.1:{self.port}/\?token=[0-9a-f]{{32}}$")
+        self.assertEqual(os.stat(self.queue_folder / "serve.token").st_mode & 0o777, 0o600)
+        for token in ("", "0" * 32, self.token[:-1], self.token + "0"):
+            for path in ("/", "/events", "/metrics", "/frame.json", "/x"):
+                self.assertEqual(self.refused(path, token=token), 401)
+        self.assertEqual(self.refused("/x"), 404)
+        page = self.get("/")
+        self.assertNotIn("</script><b>", page)
+        self.assertNotIn("http://", page)
+        self.assertNotIn("innerHTML", page)
+        self.assertEqual(json.loads(self.get("/frame.json"))["runs"][0]["name"], "</script><b>")
+        self.assertIn('plimsoll_runs{state="waiting"} 1', self.get("/metrics", token="x", Authorization=f"Bearer {self.token}"))
+        for method in ("POST", "PUT", "DELETE"):
+            request = urllib.request.Request(self.page, method=method, data=b"")
+            with self.assertRaises(urllib.error.HTTPError) as caught:
+                urllib.request.urlopen(request, timeout=SECONDS)
+            caught.exception.close()
+            self.assertIn(caught.exception.code, (405, 501))
+
+    def test_events_are_a_look_at_a_time_and_readers_come_and_go(self):
+        server = self.serve()
+        first = self.page
+        for _ in range(3):
+            with socket.create_connection(("127.0.0.1", self.port), timeout=SECONDS) as reader:
+                reader.sendall(f"GET /events?token={self.token} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+                text = b""
+                while text.count(b"data: {") < 3:
+                    got = reader.recv(1 << 16)
+                    self.assertTrue(got, "it ended")
+                    text += got
+                self.assertIn(b"text/event-stream", text)
+        many = [socket.create_connection(("127.0.0.1", self.port), timeout=SECONDS) for _ in range(33)]
+        for one in many:
+            one.sendall(f"GET /events?token={self.token} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        self.assertEqual(sorted(one.recv(12)[9:] for one in many), [b"200"] * 32 + [b"503"])
+        for one in many:
+            one.close()
+        time.sleep(0.5)
+        self.get("/metrics")
+        server.send_signal(signal.SIGTERM)
+        self.assertEqual(server.wait(timeout=SECONDS), 0)
+        self.serve()
+        self.assertEqual(self.page, first, "the token stays")
+
+    def test_what_cannot_be_served_says_why(self):
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            self.assertIn("cannot be had", self.top("--serve", taken.getsockname()[1], code=2))
+        for words in (["x"], ["0"], ["127.0.0.1:70000"], [":80"], ["8080", "--once"], ["8080", "--json"]):
+            self.assertIn("--serve", self.top("--serve", *words, code=2))
 
 
 class Tables(TopTest):

@@ -1,5 +1,6 @@
 // plimsoll top: the queue and this machine, live.
 #include <fcntl.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -14,6 +15,7 @@
 #include "base/units.h"
 #include "cli/queue_commands.h"
 #include "cli/top_screen.h"
+#include "cli/top_serve.h"
 #include "fleet/top/gather.h"
 #include "io/file.h"
 #include "train/run_signals.h"
@@ -28,6 +30,7 @@ struct TopArguments {
   std::string record, replay;
   double interval = 2;
   int64_t count = 0;
+  std::optional<std::string> serve;  // where; empty: at the usual place
   bool once = false, json = false;
 };
 
@@ -119,13 +122,55 @@ ExitCode print_frames(const TopArguments& arguments, const Source& next) {
   return ExitCode::ok;
 }
 
+// Of this queue, for its owner: kept, so that addresses stay good.
+std::string token_of(const std::filesystem::path& folder) {
+  const std::filesystem::path path = folder / "serve.token";
+  constexpr size_t kBytes = 16;
+  if (std::filesystem::is_regular_file(path)) {
+    std::string token = read_text(path, 4 * kBytes);
+    while (!token.empty() && token.back() == '\n') token.pop_back();
+    if (token.size() == 2 * kBytes) return token;
+  }
+  unsigned char random[kBytes];
+  if (getrandom(random, sizeof random, 0) != static_cast<ssize_t>(sizeof random))
+    throw StoppedError("the system gives no random bytes for a token");
+  std::string token;
+  for (const unsigned char one : random)
+    for (const int digit : {one >> 4, one & 15}) token += "0123456789abcdef"[digit];
+  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+  const bool written =
+      file >= 0 && write(file, token.data(), token.size()) == static_cast<ssize_t>(token.size());
+  if (file >= 0) close(file);
+  if (!written) throw StoppedError(printable(path.string()) + ": cannot be written");
+  return token;
+}
+
+ExitCode serve_frames(const TopArguments& arguments, const queue::Store& store, const Source& next) {
+  if (arguments.once || arguments.json || arguments.count > 0)
+    throw UsageError("--serve goes without --once, --json and --count");
+  const Served served{read_address(*arguments.serve), token_of(store.folder()), arguments.interval,
+                      [&] { return *next(); }};
+  const std::string& host = served.address.host;
+  const bool six = host.find(':') != std::string::npos;
+  listen_to_stop_requests();
+  std::signal(SIGPIPE, SIG_IGN);
+  print("http://" + (six ? "[" + host + "]" : host) + ":" + std::to_string(served.address.port) +
+        "/?token=" + served.token + "\n");
+  flush_output();
+  serve(served);
+  return ExitCode::ok;
+}
+
 ExitCode run_top(TopArguments arguments) {
   if (!arguments.record.empty() && !arguments.replay.empty())
     throw UsageError("--record and --replay exclude each other");
+  if (arguments.serve && !arguments.replay.empty())
+    throw UsageError("--serve shows what is, not what was recorded");
   const bool terminal = isatty(STDOUT_FILENO) == 1 && isatty(STDIN_FILENO) == 1;
   const bool screen = terminal && !arguments.once && !arguments.json && arguments.count == 0;
   // A table is asked for by whoever reads this through a pipe.
-  if (!terminal && !arguments.json && arguments.record.empty() && arguments.count == 0) arguments.once = true;
+  if (!terminal && !arguments.json && !arguments.serve && arguments.record.empty() && arguments.count == 0)
+    arguments.once = true;
   if (!arguments.replay.empty()) {
     const Source source = recorded(arguments.replay);
     if (!screen) return print_frames(arguments, source);
@@ -140,6 +185,7 @@ ExitCode run_top(TopArguments arguments) {
     recorder.add(frame);
     return std::optional(std::move(frame));
   };
+  if (arguments.serve) return serve_frames(arguments, store, source);
   if (!screen) return print_frames(arguments, source);
   show_screen({source, arguments.interval, [&](int64_t id) { return cancel_entry(store, id); },
                [&](const top::Run& run) { return end_of_log(store, run); }});
@@ -160,6 +206,12 @@ void add_top(CLI::App& app, Action& action) {
       ->check(CLI::NonNegativeNumber);
   command->add_option("--record", arguments->record, "appends every look to a file")->type_name("FILE");
   command->add_option("--replay", arguments->replay, "shows what was recorded instead")->type_name("FILE");
+  command
+      ->add_option_function<std::string>(
+          "--serve", [arguments](const std::string& text) { arguments->serve = text; },
+          "as a page to read and metrics for Prometheus, at 127.0.0.1:8642 or where it is said, with a token")
+      ->type_name("ADDRESS:PORT")
+      ->expected(0, 1);
   command->callback([arguments, &action] { action = [arguments] { return run_top(*arguments); }; });
 }
 

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "fleet/queue/machine_record.h"
 #include "fleet/top/gather.h"
+#include "fleet/top/metrics.h"
 #include "fleet/top/progress.h"
 
 namespace plimsoll::top {
@@ -111,6 +112,22 @@ TEST(Frame, SaysWhichRunsGrowAndForHowLongTheirReservationWillDo) {
   EXPECT_FALSE(read_frame(text.dump(), "x").runs[0].growth) << "of an earlier version";
   frame.runs[0].used = frame.runs[0].reserved;
   EXPECT_THAT(growth_text(frame.runs[0]), HasSubstr("a minute: beyond its reservation"));
+}
+
+TEST(Frame, IsMetricsWithOneHeadingEachAndNamesThatEndNothing) {
+  Frame frame = example();
+  frame.runs[0].name = "a\"\\\nb";
+  const std::string text = metrics_text(frame);
+  EXPECT_THAT(text, HasSubstr("# TYPE plimsoll_device_used_bytes "
+                              "gauge\nplimsoll_device_used_bytes{device=\"cpu:0\"} 4294967296\n"));
+  EXPECT_THAT(text, Not(HasSubstr("plimsoll_device_used_bytes{device=\"GPU-a\"}"))) << "is not known";
+  EXPECT_THAT(text, HasSubstr("plimsoll_host_pressure_percent{resource=\"cpu\"} 12.5\n"));
+  EXPECT_THAT(text, HasSubstr("plimsoll_runs{state=\"running\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr("plimsoll_run_step{id=\"7\",name=\"a\\\""));
+  EXPECT_THAT(text, Not(HasSubstr("run_loss")));
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);)
+    EXPECT_THAT(line, ::testing::MatchesRegex("#.*|plimsoll_[a-z_]+([{].*[}])? [0-9.e+-]+"));
 }
 
 TEST(Frame, IsTheSameWhenItIsReadAgain) {

@@ -1,0 +1,14 @@
+// A frame as Prometheus reads it.
+#pragma once
+
+#include <string>
+
+#include "fleet/top/frame.h"
+
+namespace plimsoll::top {
+
+// Text exposition format, version 0.0.4: gauges named plimsoll_*, in bytes and seconds. What is not known is
+// absent.
+std::string metrics_text(const Frame& frame);
+
+}  // namespace plimsoll::top

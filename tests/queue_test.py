@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -125,6 +126,22 @@ class Entries(QueueTest):
             self.assertIn(expected, self.queue("add", *words, code=2))
         self.assertEqual(json.loads(self.queue("list", "--json"))["entries"], [])
         self.assertIn("no entry 3", self.queue("show", 3, code=2))
+
+    def test_a_unit_for_systemd_has_the_workers_options_and_this_queue(self):
+        queue = self.folder / "100% $HOME 'q"
+        environment = {**self.environment, "PLIMSOLL_QUEUE_DIR": str(queue)}
+        unit = output("queue", "unit", "--memory", "3GiB", "--threads", 2, "--device", 'GPU-"a=5GiB', "--gpu-plan", "2", env=environment)
+        self.assertIn(f'ExecStart="{PLIMSOLL}" "queue" "run" "--memory" "3GiB" "--threads" "2" "--device" "GPU-\\"a=5GiB" "--gpu-plan" "2" "--grace" "30"\n', unit)
+        self.assertIn("KillMode=process\n", unit)
+        self.assertIn(f'Environment="PLIMSOLL_QUEUE_DIR={self.folder}/100%% $HOME \'q"\n', unit)
+        self.assertFalse(queue.exists())
+        for words in (["--memory", "x"], ["--device", "a"], ["--gpu-plan", "1"]):
+            self.queue("unit", *words, code=2)
+        if shutil.which("systemd-analyze"):
+            path = self.folder / "plimsoll-queue.service"
+            path.write_text(unit)
+            done = subprocess.run(["systemd-analyze", "verify", "--user", "--man=no", str(path)], capture_output=True, text=True)
+            self.assertNotIn("plimsoll-queue", done.stderr)
 
     def test_a_queue_that_others_could_write_to_is_refused(self):
         self.queue_folder.mkdir(mode=0o700)

@@ -1,4 +1,6 @@
 // plimsoll queue run: the worker.
+#include <cmath>
+#include <cstdlib>
 #include <thread>
 
 #include "base/print.h"
@@ -83,11 +85,8 @@ ExitCode run_worker(const RunArguments& arguments) {
   return ExitCode::ok;
 }
 
-}  // namespace
-
-void add_queue_run(CLI::App& group, Action& action) {
-  auto arguments = std::make_shared<RunArguments>();
-  CLI::App* command = group.add_subcommand("run", "the worker: starts what fits, as long as it runs");
+// What a worker may give out.
+void add_machine_options(CLI::App* command, const std::shared_ptr<RunArguments>& arguments) {
   command->add_option("--memory", arguments->memory, "of the host for all runs together; else 90 % of it")
       ->type_name("SIZE");
   command->add_option("--threads", arguments->threads, "for all runs together; else the machine's")
@@ -103,8 +102,63 @@ void add_queue_run(CLI::App& group, Action& action) {
       ->type_name("COUNTS");
   command->add_option("--grace", arguments->grace, "seconds from SIGTERM to SIGKILL of a run that is ended")
       ->check(CLI::NonNegativeNumber);
+}
+
+// A word as systemd reads it: quoted, and without meaning of '%', nor of what else is `doubled`.
+std::string unit_word(const std::string& word, char doubled = '%') {
+  std::string text = "\"";
+  for (const char c : word) {
+    if (c == '\n' || c == '\r') throw UsageError("a unit holds no names with line ends: " + printable(word));
+    if (c == '"' || c == '\\') text += '\\';
+    if (c == '%' || c == doubled) text += c;
+    text += c;
+  }
+  return text + "\"";
+}
+
+ExitCode print_unit(const RunArguments& arguments) {
+  (void)read_cards(arguments);  // refuses what the worker would
+  std::vector<std::string> words = {own_program(), "queue", "run"};
+  const auto add = [&](const char* option, const std::string& value) {
+    if (!value.empty()) words.insert(words.end(), {option, value});
+  };
+  if (!arguments.memory.empty()) (void)parse_bytes(arguments.memory, "--memory");
+  add("--memory", arguments.memory);
+  if (arguments.threads > 0) add("--threads", std::to_string(arguments.threads));
+  for (const std::string& device : arguments.devices) add("--device", device);
+  add("--gpu-plan", arguments.gpu_plan);
+  add("--grace", std::to_string(std::lround(arguments.grace)));
+  std::string command;
+  for (const std::string& word : words) command += (command.empty() ? "" : " ") + unit_word(word, '$');
+  std::string unit =
+      "[Unit]\nDescription=Plimsoll: the worker of the queue\n\n[Service]\nExecStart=" + command + "\n";
+  for (const char* name : {"PLIMSOLL_QUEUE_DIR", "PLIMSOLL_MACHINE_DIR"})
+    if (const char* value = std::getenv(name); value != nullptr)
+      unit += "Environment=" + unit_word(std::string(name) + "=" + value) + "\n";
+  // Runs have supervisors of their own, which outlive the worker: ending it, and a run that the kernel ends,
+  // are no reason to end them.
+  unit +=
+      "KillMode=process\nOOMPolicy=continue\nRestart=on-failure\nRestartSec=5\n\n"
+      "[Install]\nWantedBy=default.target\n";
+  print(unit);
+  return ExitCode::ok;
+}
+
+}  // namespace
+
+void add_queue_run(CLI::App& group, Action& action) {
+  auto arguments = std::make_shared<RunArguments>();
+  CLI::App* command = group.add_subcommand("run", "the worker: starts what fits, as long as it runs");
+  add_machine_options(command, arguments);
   command->add_flag("--until-done", arguments->until_done, "ends when nothing waits and nothing runs");
   command->callback([arguments, &action] { action = [arguments] { return run_worker(*arguments); }; });
+}
+
+void add_queue_unit(CLI::App& group, Action& action) {
+  auto arguments = std::make_shared<RunArguments>();
+  CLI::App* command = group.add_subcommand("unit", "prints a systemd user unit that keeps a worker running");
+  add_machine_options(command, arguments);
+  command->callback([arguments, &action] { action = [arguments] { return print_unit(*arguments); }; });
 }
 
 }  // namespace plimsoll

@@ -148,15 +148,17 @@ std::string token_of(const std::filesystem::path& folder) {
 ExitCode serve_frames(const TopArguments& arguments, const queue::Store& store, const Source& next) {
   if (arguments.once || arguments.json || arguments.count > 0)
     throw UsageError("--serve goes without --once, --json and --count");
-  const Served served{read_address(*arguments.serve), token_of(store.folder()), arguments.interval,
-                      [&] { return *next(); }};
-  const std::string& host = served.address.host;
-  const bool six = host.find(':') != std::string::npos;
+  Served served{read_address(*arguments.serve), token_of(store.folder()), arguments.interval,
+                [&] { return *next(); }, nullptr};
+  served.ready = [&] {
+    const std::string& host = served.address.host;
+    const bool six = host.find(':') != std::string::npos;
+    print("http://" + (six ? "[" + host + "]" : host) + ":" + std::to_string(served.address.port) +
+          "/?token=" + served.token + "\n");
+    flush_output();
+  };
   listen_to_stop_requests();
   std::signal(SIGPIPE, SIG_IGN);
-  print("http://" + (six ? "[" + host + "]" : host) + ":" + std::to_string(served.address.port) +
-        "/?token=" + served.token + "\n");
-  flush_output();
   serve(served);
   return ExitCode::ok;
 }

@@ -235,7 +235,11 @@ ServedAddress read_address(const std::string& text) {
   return address;
 }
 
-void serve(const Served& served) { Server(served).run(); }
+void serve(const Served& served) {
+  Server server(served);
+  served.ready();
+  server.run();
+}
 
 std::string served_page() { return page::head("Queue", kTopStyle) + kTopBody + page::end("{}", kTopScript); }
 

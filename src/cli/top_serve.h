@@ -21,6 +21,7 @@ struct Served {
   std::string token;  // that every request must name
   double interval = 2;
   std::function<top::Frame()> next;
+  std::function<void()> ready;  // told when the address answers
 };
 
 // Until a signal asks to stop. Throws UsageError where the address cannot be had.

@@ -67,6 +67,9 @@ struct ConvCase {
 };
 
 const ConvCase kShort{.name = "short", .lengths = {1, 2, 3, 9}};
+// Finite differences cost the square of what is differentiated: long and broad apart, where `kWide` is both.
+const ConvCase kLong{.name = "long", .lengths = {70, 5}, .width = 8, .taps = 3};
+const ConvCase kBroad{.name = "broad", .lengths = {3, 2}, .width = 150, .taps = 3};
 const ConvCase kWide{.name = "wide", .lengths = {70, 5}, .width = 150, .taps = 3};
 const ConvCase kManyTaps{.name = "many_taps", .lengths = {3, 40}, .width = 16, .taps = 16};
 const ConvCase kWideWeights{.name = "f32_weights", .lengths = {7, 5}, .width = 20, .weights = "f32"};
@@ -74,10 +77,10 @@ const ConvCase kOneToken{.name = "one_token", .lengths = {1}, .width = 70};
 const ConvCase kTwoTaps{.name = "two_taps", .lengths = {5}, .width = 33, .taps = 2};
 
 [[maybe_unused]] const bool kRegistered =
-    register_cases({kShort.forward(), kWide.forward(), kManyTaps.forward(), kWideWeights.forward(),
-                    kShort.backward("f32", 0), kWide.backward("%", 1), kManyTaps.backward("f32", 1),
-                    kWideWeights.backward("f32", 0), kWide.cached(9), kManyTaps.cached(0),
-                    kOneToken.cached(9), kOneToken.cached(0), kTwoTaps.cached(1)});
+    register_cases({kShort.forward(), kLong.forward(), kBroad.forward(), kManyTaps.forward(),
+                    kWideWeights.forward(), kShort.backward("f32", 0), kWide.backward("%", 1),
+                    kManyTaps.backward("f32", 1), kWideWeights.backward("f32", 0), kWide.cached(9),
+                    kManyTaps.cached(0), kOneToken.cached(9), kOneToken.cached(0), kTwoTaps.cached(1)});
 
 }  // namespace
 }  // namespace plimsoll::harness

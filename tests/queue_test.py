@@ -195,12 +195,19 @@ class Configs(QueueTest):
             self.assertEqual(self.queue("logs", entry), once * 2)
         self.assertEqual(config.read_text(), text + "new: 1\n")
 
+    def test_an_added_key_that_is_no_plain_word_is_quoted(self):
+        (self.folder / "a.yaml").write_text("a: 1\n")
+        entry = self.add("cat", "a.yaml", memory="50MiB", yaml_set="a.yaml:{b=2")
+        self.run_all("--memory", "300MiB")
+        self.assertEqual(self.queue("logs", entry), 'a: 1\n"{b": 2\n')
+
     def test_what_cannot_be_changed_is_refused_by_file_and_key(self):
         (self.folder / "a.yaml").write_text("a: 1\n")
         for words, expected in ((["--yaml-set", "a.yaml:a.b=1", "--", "true", "a.yaml"], "a.yaml:a.b"),
                                 (["--yaml-set", "a.yaml:a=1", "--", "true"], "names a.yaml"),
                                 (["--yaml-set", "b.yaml:a=1", "--", "true", "b.yaml"], "b.yaml"),
                                 (["--yaml-set", "a.yaml", "--", "true"], "FILE:KEY=VALUE"),
+                                (["--yaml-set", "a.yaml:a=\udcff", "--", "true", "a.yaml"], "UTF-8"),
                                 (["--sweep", "a=1,2", "--", "true"], "are for recipes")):
             self.assertIn(expected, self.queue("add", "--memory", "1MiB", *words, code=2))
         self.assertEqual(json.loads(self.queue("list", "--json"))["entries"], [])
@@ -471,11 +478,11 @@ class Ending(QueueTest):
 
 @not_sanitized("a training takes more memory than its plan")
 class Trainings(QueueTest):
-    def recipe(self, name, steps, effective=8):
+    def recipe(self, name, steps, effective=8, length=48, packed=False):
         path = self.folder / f"{name}.yaml"
         path.write_text(json.dumps({
             "model": str(ROOT / "demo/model"), "init": "random", "method": {"type": "full"}, "precision": "fp32",
-            "data": {"train": str(ROOT / "demo/data/facts/train.parquet"), "max_length": 48},
+            "data": {"train": str(ROOT / "demo/data/facts/train.parquet"), "max_length": length, "packing": packed},
             "batch": {"effective": effective}, "optimizer": {"lr": 3e-3}, "schedule": {"max_steps": steps, "warmup": 1},
             "save": {"every": 50}, "output": str(self.folder / name)}))
         return path
@@ -495,6 +502,69 @@ class Trainings(QueueTest):
         reserved, measured = self.peaks_at_once(entries)
         self.assertLessEqual(reserved, capacity)
         self.assertLessEqual(measured, capacity)
+
+    def wide(self, name, steps):
+        """A recipe whose fastest plan takes more than twice what its smallest does."""
+        return self.recipe(name, steps, 64, length=200, packed=True)
+
+    def test_trainings_take_smaller_plans_where_that_ends_all_of_them_sooner(self):
+        for name in ("left", "right"):
+            self.queue("add", self.wide(name, 8), "--threads", 1)
+        whole, plans = self.show(1)["host_bytes"], self.show(1)["smaller_plans"]
+        self.assertGreater(len(plans), 1)
+        self.assertEqual(plans, sorted(plans, key=lambda one: -one["host_bytes"]))
+        self.assertTrue(all(one["host_bytes"] <= 0.95 * whole for one in plans), plans)
+        # Two of the smallest fit where not even a large and the smallest one do.
+        capacity = 2 * plans[-1]["host_bytes"] + 4 * MIB
+        text = self.run_all("--memory", capacity, "--threads", 2)
+        self.assertIn("a smaller plan", text)
+        first, second = self.show(1), self.show(2)
+        for shown in (first, second):
+            (attempt,) = shown["attempts"]
+            self.assertEqual(shown["state"], "done")
+            self.assertLess(attempt["host_bytes"], whole)
+            self.assertIn(str(attempt["host_bytes"]), attempt["words"])
+            self.assertLessEqual(attempt["peak_host_bytes"], attempt["host_bytes"])
+        self.assertLess(second["attempts"][0]["started"], first["attempts"][0]["ended"])
+        self.assertLess(first["attempts"][0]["started"], second["attempts"][0]["ended"])
+        losses = [[json.loads(line)["loss"] for line in (self.folder / name / "metrics.jsonl").read_text().splitlines()
+                   if '"loss"' in line] for name in ("left", "right")]
+        self.assertEqual(losses[0], losses[1])
+
+    def test_a_training_keeps_its_plan_where_a_smaller_one_gains_nothing_or_its_memory_was_said(self):
+        self.queue("add", self.wide("alone", 2), "--threads", 1)
+        whole = self.show(1)["host_bytes"]
+        self.queue("add", self.wide("said", 2), "--threads", 1, "--memory", "1GiB")
+        self.assertEqual(self.show(2)["smaller_plans"], [])
+        self.assertNotIn("smaller plan", self.run_all("--memory", "2GiB", "--threads", 2))
+        self.assertEqual(self.show(1)["attempts"][0]["host_bytes"], whole)
+
+    def test_a_training_whose_plan_is_too_large_for_the_worker_takes_one_that_is_not(self):
+        self.queue("add", self.wide("large", 2), "--threads", 1)
+        smallest = self.show(1)["smaller_plans"][-1]["host_bytes"]
+        self.assertIn("the largest that this worker has room for", self.run_all("--memory", smallest + MIB, "--threads", 1))
+        self.assertEqual(self.show(1)["attempts"][0]["host_bytes"], smallest)
+
+    def test_a_batch_takes_the_plan_that_was_asked_for(self):
+        chosen = {}
+        for plan in "abc":
+            answer = json.loads(self.queue("add", self.wide(f"plan-{plan}", 2), "--threads", 2, "--plan", plan, "--json"))
+            chosen[plan] = answer
+            self.assertEqual(answer["presets"][plan], {key: answer[key] for key in ("host_bytes", "threads", "predicted_seconds")})
+            self.assertEqual(answer["smaller_plans"], [])
+        a, b, c = (chosen[plan] for plan in "abc")
+        self.assertEqual(a["presets"], c["presets"])
+        self.assertLess(a["host_bytes"], c["host_bytes"])
+        self.assertLessEqual(a["predicted_seconds"], 1.05 * c["predicted_seconds"])
+        self.assertLessEqual(2 * b["host_bytes"], c["host_bytes"])
+        self.assertEqual((b["threads"], c["threads"]), (1, 2))
+        self.assertIn("plan b", self.queue("add", self.recipe("table", 5), "--plan", "a"))
+        self.run_all("--memory", "1GiB", "--threads", 2)
+        for answer in chosen.values():
+            shown = self.show(answer["id"])
+            self.assertEqual(shown["state"], "done")
+            self.assertLessEqual(shown["attempts"][0]["peak_host_bytes"], answer["host_bytes"])
+        self.assertIn("--plan is for recipes", self.queue("add", "--memory", "1MiB", "--plan", "a", "--", "true", code=2))
 
     def test_a_training_that_is_held_saves_and_goes_on_from_there(self):
         entry = json.loads(self.queue("add", self.recipe("held", 3000), "--threads", 1, "--json"))["id"]

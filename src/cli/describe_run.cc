@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/regular_file.h"
 #include "base/strings.h"
 #include "base/units.h"
@@ -31,7 +32,7 @@ Json last_line(const fs::path& file) {
   std::ifstream in(file);
   Json last = nullptr;
   for (std::string line; std::getline(in, line);) {
-    Json json = Json::parse(line, nullptr, false);
+    Json json = read_json_text<Json>(line);
     if (json.is_object()) last = std::move(json);
   }
   return last;

@@ -10,12 +10,10 @@
 #include "base/print.h"
 #include "base/units.h"
 #include "cli/queue_commands.h"
+#include "cli/queue_recipe.h"
 #include "cli/usage_text.h"
 #include "fleet/queue/config_copy.h"
-#include "fleet/queue/planned.h"
-#include "fleet/queue/sweep.h"
 #include "io/file.h"
-#include "recipe/load.h"
 
 namespace plimsoll {
 namespace {
@@ -25,7 +23,7 @@ namespace fs = std::filesystem;
 struct AddArguments {
   std::vector<std::string> words, sets, environment, sweeps, yaml_sets, on_oom;
   std::vector<int64_t> after;
-  std::string memory, host_memory, name;
+  std::string memory, host_memory, name, plan;
   int threads = 0, devices = 0, priority = 0, retries = 2;
   double seconds = 0;
   bool json = false;
@@ -36,41 +34,10 @@ bool is_recipe(const std::vector<std::string>& words) {
   return words.size() == 1 && (end == ".yaml" || end == ".yml" || end == ".json");
 }
 
-// The run folder of a recipe; empty where it has none.
-std::string output_of(const std::string& file, const std::vector<std::string>& sets) {
-  Overrides overrides;
-  overrides.sets = sets;
-  if (const char* environment = std::getenv("PLIMSOLL_SET")) overrides.environment = environment;
-  const Recipe recipe = load_recipe(file, overrides).recipe;
-  return recipe.output ? fs::absolute(*recipe.output).lexically_normal().string() : "";
-}
-
-// The plan is fixed as it was made: its peak is the budget of the training.
-void fill_recipe(const AddArguments& arguments, const std::vector<std::string>& sets, queue::Entry& entry) {
-  if (!arguments.on_oom.empty())
-    throw UsageError("--on-oom is for commands: a recipe is planned, and resumes with the same batch");
-  if (!arguments.yaml_sets.empty())
-    throw UsageError("--yaml-set is for the files of commands; recipes take --set");
-  if (arguments.devices > 0 || !arguments.host_memory.empty())
-    throw UsageError("--devices and --host-memory are for commands: a recipe trains on the CPU");
-  std::vector<std::string> words = arguments.words;
-  for (const std::string& set : sets) words.insert(words.end(), {"--set", set});
-  std::vector<std::string> asked = words;
-  asked.insert(asked.end(), {"--json"});
-  if (!arguments.memory.empty()) asked.insert(asked.end(), {"--memory", arguments.memory});
-  if (arguments.threads > 0) asked.insert(asked.end(), {"--threads", std::to_string(arguments.threads)});
-  const queue::Planned planned = queue::plan_recipe(own_program(), asked);
-  entry.recipe = true;
-  entry.output = output_of(arguments.words.front(), sets);
-  entry.need = planned.need;
-  if (entry.seconds <= 0) entry.seconds = planned.seconds;
-  entry.words = {"train"};
-  entry.words.insert(entry.words.end(), words.begin(), words.end());
-  entry.words.insert(entry.words.end(), {"--memory", std::to_string(planned.need.host_bytes), "--threads",
-                                         std::to_string(planned.need.threads)});
-}
-
 void fill_command(const AddArguments& arguments, queue::Entry& entry) {
+  if (!arguments.plan.empty())
+    throw UsageError(
+        "--plan is for recipes: a command has no plans to choose from; --on-oom names smaller ones");
   if (!arguments.sets.empty() || !arguments.sweeps.empty())
     throw UsageError(
         "--set and --sweep are for recipes; commands take --env, --yaml-set and their own options");
@@ -142,31 +109,16 @@ queue::Entry read_entry(const AddArguments& arguments) {
   return entry;
 }
 
-// Where a recipe's runs of a sweep write: beside where it would.
-std::string swept_output(const AddArguments& arguments, const std::string& suffix) {
-  const std::string output = output_of(arguments.words.front(), arguments.sets);
-  if (output.empty())
-    throw UsageError(arguments.words.front() + ": has no output; --set output=FOLDER gives it one");
-  return assignment("output", output + "-" + suffix);
-}
-
-// One entry for each point of the sweep, each planned for itself.
-std::vector<queue::Entry> read_recipes(const AddArguments& arguments) {
-  std::vector<queue::Entry> entries;
-  for (const queue::SweepPoint& point : queue::read_sweeps(arguments.sweeps)) {
-    queue::Entry entry = read_entry(arguments);
-    std::vector<std::string> sets = arguments.sets;
-    sets.insert(sets.end(), point.sets.begin(), point.sets.end());
-    if (!point.suffix.empty()) {
-      entry.name += "-" + point.suffix;
-      if (std::none_of(point.sets.begin(), point.sets.end(),
-                       [](const std::string& set) { return set.starts_with("output="); }))
-        sets.push_back(swept_output(arguments, point.suffix));
-    }
-    fill_recipe(arguments, sets, entry);
-    entries.push_back(std::move(entry));
-  }
-  return entries;
+std::vector<RecipeEntry> read_recipes(const AddArguments& arguments) {
+  if (!arguments.on_oom.empty())
+    throw UsageError("--on-oom is for commands: a recipe is planned, and resumes with the same batch");
+  if (!arguments.yaml_sets.empty())
+    throw UsageError("--yaml-set is for the files of commands; recipes take --set");
+  if (arguments.devices > 0 || !arguments.host_memory.empty())
+    throw UsageError("--devices and --host-memory are for commands: a recipe trains on the CPU");
+  const RecipeToAdd recipe{arguments.words.front(), arguments.sets, arguments.sweeps,
+                           arguments.memory,        arguments.plan, arguments.threads};
+  return read_recipes(recipe, read_entry(arguments));
 }
 
 // Whether a word, or what stands behind its '=', names the file; it then names `copy`.
@@ -236,11 +188,31 @@ std::string added_text(const queue::Entry& entry) {
   return text;
 }
 
+std::string added_json(const AddArguments& arguments, queue::Store& store,
+                       const std::vector<queue::Entry>& entries, const std::vector<RecipeEntry>& recipes) {
+  nlohmann::ordered_json root = {{"entries", nlohmann::ordered_json::array()}};
+  for (size_t i = 0; i < entries.size(); ++i) {
+    nlohmann::ordered_json one = entry_json(store, entries[i]);
+    if (i < recipes.size() && !recipes[i].presets.empty()) one["presets"] = presets_json(recipes[i]);
+    root["entries"].push_back(std::move(one));
+  }
+  return json_text(arguments.sweeps.empty() ? root["entries"].front() : root);
+}
+
+std::string added_text(queue::Store& store, const std::vector<queue::Entry>& entries,
+                       const std::vector<RecipeEntry>& recipes) {
+  std::string text;
+  for (const queue::Entry& entry : entries) text += (text.empty() ? "" : "\n") + added_text(entry);
+  return text + worker_note(store) + "\n" + presets_text(recipes);
+}
+
 ExitCode run_add(const AddArguments& arguments) {
   check_environment(arguments.environment);
+  std::vector<RecipeEntry> recipes;
   std::vector<queue::Entry> entries;
   if (is_recipe(arguments.words)) {
-    entries = read_recipes(arguments);
+    recipes = read_recipes(arguments);
+    for (const RecipeEntry& one : recipes) entries.push_back(one.entry);
   } else {
     entries.push_back(read_entry(arguments));
     fill_command(arguments, entries.front());
@@ -255,18 +227,24 @@ ExitCode run_add(const AddArguments& arguments) {
   const std::vector<int64_t> ids = store.add(entries);
   copies.keep();
   for (size_t i = 0; i < entries.size(); ++i) entries[i].id = ids[i];
-  if (arguments.json && arguments.sweeps.empty()) {
-    print(json_text(entry_json(store, entries.front())));
-    return ExitCode::ok;
-  }
-  nlohmann::ordered_json root = {{"entries", nlohmann::ordered_json::array()}};
-  std::string text;
-  for (const queue::Entry& entry : entries) {
-    if (arguments.json) root["entries"].push_back(entry_json(store, entry));
-    text += (text.empty() ? "" : "\n") + added_text(entry);
-  }
-  print(arguments.json ? json_text(root) : text + worker_note(store) + "\n");
+  print(arguments.json ? added_json(arguments, store, entries, recipes)
+                       : added_text(store, entries, recipes));
   return ExitCode::ok;
+}
+
+void add_recipe_options(CLI::App& add, AddArguments& arguments) {
+  add.add_option("--set", arguments.sets, "key=value: changes one key of the recipe (may be repeated)")
+      ->type_name("KEY=VALUE");
+  add.add_option("--sweep", arguments.sweeps,
+                 "key=1,2,3: a run of the recipe for each value; given several times, for each combination")
+      ->type_name("KEY=VALUES");
+  add.add_option(
+         "--plan", arguments.plan,
+         "of a recipe: a, the least memory for a twentieth more time; b, half the memory and half the "
+         "threads; c, the fastest. Unless given, the queue may take a smaller plan where that ends all "
+         "sooner")
+      ->check(CLI::IsMember({"a", "b", "c"}))
+      ->type_name("a|b|c");
 }
 
 }  // namespace
@@ -296,12 +274,7 @@ void add_queue_add(CLI::App& group, Action& action) {
   command->add_option("--after", arguments->after, "starts when this entry is done (may be repeated)")
       ->type_name("ID");
   command->add_option("--name", arguments->name, "what lists call it");
-  command->add_option("--set", arguments->sets, "key=value: changes one key of the recipe (may be repeated)")
-      ->type_name("KEY=VALUE");
-  command
-      ->add_option("--sweep", arguments->sweeps,
-                   "key=1,2,3: a run of the recipe for each value; given several times, for each combination")
-      ->type_name("KEY=VALUES");
+  add_recipe_options(*command, *arguments);
   command
       ->add_option(
           "--yaml-set", arguments->yaml_sets,

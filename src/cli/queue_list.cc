@@ -147,6 +147,9 @@ std::string show_text(Store& store, const Entry& entry) {
   facts.add_row({"priority", std::to_string(entry.priority)});
   facts.add_row({"retries", std::to_string(entry.retries) + " left"});
   for (const queue::Variant& one : entry.variants) facts.add_row({"on oom", printable(one.text)});
+  for (const queue::SmallerPlan& one : entry.smaller)
+    if (one.host_bytes < entry.need.host_bytes && entry.attempts == 0)
+      facts.add_row({"or with", format_bytes(one.host_bytes) + ", " + format_seconds(one.seconds)});
   for (const int64_t other : entry.after) facts.add_row({"after", std::to_string(other)});
   facts.add_row({"added", date(entry.submitted)});
   if (entry.promised && entry.state == State::waiting) facts.add_row({"starts by", date(*entry.promised)});
@@ -241,9 +244,12 @@ nlohmann::ordered_json entry_json(const Store& store, const Entry& entry,
                                  {"retries", entry.retries},
                                  {"after", entry.after},
                                  {"on_oom", nlohmann::ordered_json::array()},
+                                 {"smaller_plans", nlohmann::ordered_json::array()},
                                  {"submitted", entry.submitted},
                                  {"attempts", nlohmann::ordered_json::array()}};
   for (const queue::Variant& one : entry.variants) root["on_oom"].push_back(one.text);
+  for (const queue::SmallerPlan& one : entry.smaller)
+    root["smaller_plans"].push_back({{"host_bytes", one.host_bytes}, {"predicted_seconds", one.seconds}});
   for (const Attempt& one : attempts) root["attempts"].push_back(attempt_json(store, one));
   return root;
 }

@@ -3,13 +3,14 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "recipe/option.h"
 
 namespace plimsoll {
 namespace {
 
 Json read_fingerprint(std::string_view text) {
-  Json fingerprint = Json::parse(text, nullptr, false);
+  Json fingerprint = read_json_text<Json>(text);
   if (!fingerprint.is_object())
     throw DamagedError("the fingerprint of the recipe is not a JSON object; the checkpoint is damaged");
   return fingerprint;

@@ -1,5 +1,6 @@
 #include "text/special_tokens.h"
 
+#include "base/json_text.h"
 #include "base/regular_file.h"
 #include "base/units.h"
 #include "text/json_part.h"
@@ -19,7 +20,7 @@ struct Config {
   explicit Config(const fs::path& file) : name(file.string()) {
     std::error_code unknown;
     if (fs::status(file, unknown).type() == fs::file_type::not_found) return;
-    json = Json::parse(read_regular(file, kLargest), nullptr, false);
+    json = read_json_text<Json>(read_regular(file, kLargest));
     if (!json.is_object()) throw DamagedError(name + ": not a JSON object");
   }
 

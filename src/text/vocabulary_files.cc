@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/json_text.h"
 #include "base/regular_file.h"
 #include "base/units.h"
 
@@ -17,7 +18,7 @@ constexpr const char* kMerges = "merges.txt";
 Json object_of(const fs::path& file) {
   std::error_code unknown;
   if (fs::status(file, unknown).type() == fs::file_type::not_found) return Json::object();
-  Json json = Json::parse(read_regular(file, kLargest), nullptr, false);
+  Json json = read_json_text<Json>(read_regular(file, kLargest));
   if (!json.is_object()) throw DamagedError(file.string() + ": not a JSON object");
   return json;
 }

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/regular_file.h"
 #include "base/units.h"
 
@@ -40,7 +41,7 @@ int64_t bytes_to_keep(const fs::path& file, int64_t last_step, const LineLog::Vi
   std::ifstream in(file, std::ios::binary);
   int64_t kept = 0;
   for (std::string line; std::getline(in, line) && !in.eof();) {  // at the end: a line without its newline
-    const auto json = nlohmann::json::parse(line, nullptr, false);
+    const auto json = read_json_text(line);
     const auto step = json.is_object() ? json.find("step") : json.end();
     if (step == json.end() || !step->is_number_integer() || step->get<int64_t>() > last_step) break;
     kept += static_cast<int64_t>(line.size()) + 1;

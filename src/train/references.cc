@@ -9,6 +9,7 @@
 
 #include "base/crc32c.h"
 #include "base/error.h"
+#include "base/json_text.h"
 #include "ops/linear_log_prob.h"
 #include "plan/reference_program.h"
 #include "train/batch_writer.h"
@@ -80,7 +81,7 @@ void References::read(const fs::path& folder) {
     throw UsageError(folder.string() + ": has no " + kFile +
                      ", which says what the model was that task: dpo compares with");
   for (std::string line; std::getline(in, line);) {
-    const auto json = nlohmann::json::parse(line, nullptr, false);
+    const auto json = read_json_text(line);
     if (json.is_object()) take(json);
   }
 }

@@ -12,6 +12,7 @@
 
 #include "base/crc32c.h"
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/units.h"
 #include "calibrate/rates_cache.h"
 #include "data/data_files.h"
@@ -120,7 +121,7 @@ std::string counted_rows_key(const Recipe& recipe, const std::string& part) {
 std::optional<DataStatistics> load_row_counts(const fs::path& folder, const std::string& key) {
   std::ifstream in(counts_file(folder, key), std::ios::binary);
   const std::string text{std::istreambuf_iterator<char>(in), {}};
-  const json file = json::parse(text, nullptr, false);
+  const json file = read_json_text(text);
   try {
     if (!file.is_object() || file.at("key").get<std::string>() != key) return std::nullopt;
     DataStatistics counts;

@@ -12,6 +12,7 @@
 #include <sstream>
 #include <thread>
 
+#include "base/json_text.h"
 #include "fleet/queue/process_tree.h"
 
 namespace plimsoll::queue {
@@ -23,7 +24,7 @@ std::optional<Exit> read_exit(const fs::path& folder) {
   std::ifstream file(folder / "exit.json");
   if (!file) return std::nullopt;
   Exit exit;
-  const nlohmann::json record = nlohmann::json::parse(file, nullptr, false);
+  const nlohmann::json record = read_json_text(file);
   if (!record.is_object()) {
     exit.problem = "its record is damaged";
     return exit;

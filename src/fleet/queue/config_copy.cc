@@ -1,10 +1,15 @@
 #include "fleet/queue/config_copy.h"
 
+#include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
+#include <algorithm>
+#include <cctype>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/printable.h"
 #include "base/strings.h"
 
@@ -20,6 +25,27 @@ bool is_json(const std::string& name) { return name.ends_with(".json"); }
 
 [[noreturn]] void fail(const std::string& name, const std::string& key, const std::string& why) {
   throw UsageError("--yaml-set " + name + ":" + key + ": " + why);
+}
+
+// Neither kind of file can hold anything but UTF-8; replaced by the sign for it, a key would be another one.
+// YAML reads no key of more than 1,024 characters, escapes included.
+void check_change(const ConfigChange& change) {
+  constexpr size_t kLongestKey = 500;
+  if (change.key.size() > kLongestKey || printable(change.key) != change.key)
+    throw UsageError("--yaml-set " + printable(change.file + ":" + change.key) +
+                     ": a key is text in UTF-8 without control characters, 500 bytes at most");
+  const bool control = std::any_of(change.value.begin(), change.value.end(), [](unsigned char c) {
+    return std::iscntrl(c) != 0 && c != '\n' && c != '\t';
+  });
+  if (control)
+    throw UsageError("--yaml-set " + printable(change.file + ":" + change.key) +
+                     ": the value has control characters");
+  try {
+    (void)ordered_json(change.value).dump();
+  } catch (const ordered_json::type_error&) {
+    throw UsageError("--yaml-set " + printable(change.file + ":" + change.key) +
+                     ": the value has to be UTF-8");
+  }
 }
 
 // Writes YAML in blocks. Plain scalars stay plain, since readers tell numbers and words apart by that.
@@ -63,17 +89,53 @@ class Writer {
     return tag.empty() || tag == "?" || tag == "!" ? "" : "!<" + tag + "> ";
   }
 
+  static bool is_word(const std::string& text) {
+    const bool is_null = text == "null" || text == "Null" || text == "NULL";
+    return !text.empty() && !is_null && std::all_of(text.begin(), text.end(), [](unsigned char c) {
+      return std::isalnum(c) != 0 || c == '_' || c == '/';
+    });
+  }
+
   // A text of several lines was folded when it was read: in quotes it is what it is.
   static std::string scalar(const YAML::Node& node, bool tagged) {
     if (node.IsNull()) return tagged ? "" : "null";
     const std::string& text = node.Scalar();
-    const bool plain = node.Tag() != "!" && !text.empty() && text.find('\n') == std::string::npos;
+    const bool was_plain = node.Tag() == "?" && !text.empty() && text.find('\n') == std::string::npos;
+    const bool plain = was_plain || (node.Tag().empty() && is_word(text));  // the latter: an added key
     return plain && !tagged ? text
                             : ordered_json(text).dump(-1, ' ', false, ordered_json::error_handler_t::replace);
   }
 
   std::string text_;
 };
+
+// Takes a document as it comes, and keeps nothing.
+class NoEvents : public YAML::EventHandler {
+ public:
+  void OnDocumentStart(const YAML::Mark&) override {}
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t, const std::string&) override {}
+  void OnSequenceStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                       YAML::EmitterStyle::value) override {}
+  void OnSequenceEnd() override {}
+  void OnMapStart(const YAML::Mark&, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {
+  }
+  void OnMapEnd() override {}
+};
+
+// The library's way to load all documents never ends for some files that are no YAML: a list that is not
+// closed becomes one document after the other.
+YAML::Node only_document(const std::string& text, const std::string& name) {
+  std::istringstream stream(text);
+  YAML::Parser parser(stream);
+  NoEvents events;
+  if (!parser.HandleNextDocument(events)) return YAML::Node();
+  if (parser.HandleNextDocument(events))
+    throw UsageError(printable(name) + ": holds more than one YAML document");
+  return YAML::Load(text);
+}
 
 std::string shown(const YAML::Node& node) {
   if (!node.IsDefined()) return "nothing";
@@ -142,7 +204,7 @@ void change_json(ordered_json& root, const ConfigChange& change, std::vector<std
       (added ? "added "
              : (node->is_structured() ? (node->is_array() ? "a list" : "a map") : node->dump()) + " -> ") +
       change.value);
-  ordered_json value = ordered_json::parse(change.value, nullptr, false);
+  ordered_json value = read_json_text<ordered_json>(change.value);
   *node = value.is_discarded() ? ordered_json(change.value) : std::move(value);
 }
 
@@ -158,19 +220,18 @@ ConfigChange read_config_change(const std::string& text) {
 
 std::string changed_config(const std::string& text, const std::string& name,
                            const std::vector<ConfigChange>& changes, std::vector<std::string>& told) {
+  for (const ConfigChange& change : changes) check_change(change);
   if (is_json(name)) {
-    ordered_json root = ordered_json::parse(text, nullptr, false);
+    ordered_json root = read_json_text<ordered_json>(text);
     if (!root.is_structured()) throw UsageError(printable(name) + ": is no JSON object");
     for (const ConfigChange& change : changes) change_json(root, change, told);
     return root.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
   }
   try {
-    const std::vector<YAML::Node> documents = YAML::LoadAll(text);
-    if (documents.size() > 1) throw UsageError(printable(name) + ": holds more than one YAML document");
+    const YAML::Node document = only_document(text, name);
     YAML::Node root(YAML::NodeType::Map);
     // Read again with its aliases written out: a change is then of one place.
-    if (!documents.empty() && !documents.front().IsNull())
-      root = YAML::Load(Writer().write(documents.front()));
+    if (!document.IsNull()) root = YAML::Load(Writer().write(document));
     if (root.IsScalar()) throw UsageError(printable(name) + ": is no YAML file of keys");
     for (const ConfigChange& change : changes) change_yaml(root, change, told);
     return Writer().write(root);

@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/printable.h"
 #include "base/proc_file.h"
 #include "fleet/queue/process_tree.h"
@@ -134,7 +135,7 @@ PromisedByOthers MachineLedger::promised_by_others() const {
   for (const auto& file : fs::directory_iterator(folder_, none)) {
     const std::string name = file.path().filename().string();
     if (!name.ends_with(".json") || name == own_name_) continue;
-    const json runs = json::parse(read_of_owner(file.path()), nullptr, false);
+    const json runs = read_json_text(read_of_owner(file.path()));
     if (!runs.is_array() || runs.empty()) continue;
     if (processes.empty()) processes = all_processes();
     for (const json& run : runs) try {

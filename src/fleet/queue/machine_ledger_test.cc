@@ -101,6 +101,7 @@ TEST_F(LedgerTest, files_that_are_no_promises_promise_nothing) {
   write("99999-e.json",
         R"([{"supervisor": 1, "born": 1, "host_bytes": 5, "device_bytes": 0, "devices": []}])");
   write("x.json", "[1]");
+  write(own + "-h.json", "[1e999]");  // which the library throws at even where it was told not to
   fs::create_symlink("/etc/passwd", folder_ / (own + "-f.json"));
   ASSERT_EQ(mkfifo((folder_ / (own + "-g.json")).c_str(), 0600), 0);
   EXPECT_EQ(one.promised_by_others().host_bytes, 0);

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <span>
 
+#include "base/json_text.h"
 #include "base/units.h"
 
 namespace plimsoll::queue {
@@ -74,7 +75,7 @@ void keep(const MemoryHistory& history, const fs::path& folder) {
 std::optional<MemoryHistory> kept_memory(const fs::path& folder) {
   std::ifstream in(folder / "memory.json", std::ios::binary);
   if (!in) return std::nullopt;
-  const nlohmann::json root = nlohmann::json::parse(in, nullptr, false);
+  const nlohmann::json root = read_json_text(in);
   if (!root.is_object() || !root.contains("span_seconds") || !root.contains("bytes")) return std::nullopt;
   try {
     auto bytes = root["bytes"].get<std::vector<int64_t>>();

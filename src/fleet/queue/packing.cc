@@ -9,13 +9,6 @@
 namespace plimsoll::queue {
 namespace {
 
-// A run that is over its predicted time is expected to take a tenth more than it took, a minute at least.
-double expected_end(const Running& run, double now) {
-  const double seconds = run.seconds > 0 ? run.seconds : kUnknownSeconds;
-  const double end = run.started + seconds;
-  return end > now ? end : now + std::max(60.0, (now - run.started) / 10);
-}
-
 void take(Free& free, const Need& need, const std::vector<int>& cards, int sign) {
   free.host_bytes -= sign * need.host_bytes;
   free.threads -= sign * need.threads;
@@ -75,6 +68,15 @@ double rank(const Waiting& entry, double now, double patience) {
   return entry.priority + std::floor(std::max(0.0, now - entry.submitted) / patience);
 }
 
+}  // namespace
+
+// A run that is over its predicted time is expected to take a tenth more than it took, a minute at least.
+double expected_end(const Running& run, double now) {
+  const double seconds = run.seconds > 0 ? run.seconds : kUnknownSeconds;
+  const double end = run.started + seconds;
+  return end > now ? end : now + std::max(60.0, (now - run.started) / 10);
+}
+
 void sort_by_rank(std::vector<Waiting>& waiting, double now, double patience) {
   for (Waiting& entry : waiting)
     if (entry.seconds <= 0) entry.seconds = kUnknownSeconds;
@@ -84,8 +86,6 @@ void sort_by_rank(std::vector<Waiting>& waiting, double now, double patience) {
     return a.seconds != b.seconds ? a.seconds > b.seconds : a.id < b.id;
   });
 }
-
-}  // namespace
 
 Free free_of(const Machine& machine, const std::vector<Running>& running) {
   Free free{machine.host_bytes, machine.threads, {}, {}};

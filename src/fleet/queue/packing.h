@@ -38,6 +38,13 @@ struct Machine {
   std::vector<Card> cards;
 };
 
+// Another plan of the same run: less memory, more time.
+struct SmallerPlan {
+  int64_t host_bytes = 0;
+  double seconds = 0;
+  bool operator==(const SmallerPlan&) const = default;
+};
+
 struct Waiting {
   int64_t id = 0;
   int priority = 0;
@@ -45,6 +52,7 @@ struct Waiting {
   double submitted = 0;  // on the clock of `now`
   std::optional<double> promised;
   Need need;
+  std::vector<SmallerPlan> smaller = {};  // that it may have instead, the largest first
 };
 
 struct Running {
@@ -75,6 +83,12 @@ inline constexpr double kPatienceSeconds = 2 * 3600;
 
 Packing pack(const Machine& machine, std::vector<Waiting> waiting, std::vector<Running> running, double now,
              double patience = kPatienceSeconds);
+
+// When a run will have ended, as far as predictions tell.
+double expected_end(const Running& run, double now);
+
+// In the order in which they are looked at: priority and waiting, then the longest, then the oldest.
+void sort_by_rank(std::vector<Waiting>& waiting, double now, double patience = kPatienceSeconds);
 
 // What keeps a need from ever fitting this machine, empty where it fits when nothing else runs.
 std::string never_fits(const Machine& machine, const Need& need);

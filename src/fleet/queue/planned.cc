@@ -4,10 +4,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/units.h"
 
 namespace plimsoll::queue {
@@ -18,7 +20,8 @@ struct Answer {
   std::string output;
 };
 
-Answer ask(const std::string& program, const std::vector<std::string>& words) {
+// `quiet`: what it has to say on standard error, it has said before.
+Answer ask(const std::string& program, const std::vector<std::string>& words, bool quiet = false) {
   std::vector<char*> arguments = {const_cast<char*>(program.c_str()), const_cast<char*>("plan")};
   for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
   arguments.push_back(nullptr);
@@ -27,6 +30,8 @@ Answer ask(const std::string& program, const std::vector<std::string>& words) {
   const pid_t pid = fork();
   if (pid == 0) {
     dup2(answers[1], STDOUT_FILENO);
+    if (const int nowhere = quiet ? open("/dev/null", O_WRONLY | O_CLOEXEC) : -1; nowhere >= 0)
+      dup2(nowhere, STDERR_FILENO);
     execv(program.c_str(), arguments.data());
     _exit(127);
   }
@@ -46,7 +51,7 @@ Answer ask(const std::string& program, const std::vector<std::string>& words) {
 }  // namespace
 
 Planned read_plan(const std::string& text, const std::string& recipe) {
-  const nlohmann::json plan = nlohmann::json::parse(text, nullptr, false);
+  const nlohmann::json plan = read_json_text(text);
   check_internal(plan.is_object() && plan.contains("process"), "plan --json gave no plan");
   if (!plan.at("feasible").get<bool>())
     throw DoesNotFitError("does not fit   " + recipe + " needs " +
@@ -58,7 +63,49 @@ Planned read_plan(const std::string& text, const std::string& recipe) {
   planned.need.host_bytes = plan.at("process").at("planned_peak_rss_bytes").get<int64_t>();
   planned.need.threads = plan.at("variant").at("threads").get<int>();
   if (plan.at("run").is_object()) planned.seconds = plan.at("run").at("seconds").get<double>();
+  planned.seconds_per_step = plan.at("predicted").at("seconds_per_step").get<double>();
+  if (const auto smallest = plan.find("smallest"); smallest != plan.end() && smallest->is_object())
+    planned.smallest_bytes = smallest->at("memory_bytes").get<int64_t>();
   return planned;
+}
+
+std::vector<SmallerPlan> read_sweep(const std::string& text, const Planned& planned) {
+  constexpr double kLess = 0.95;
+  const nlohmann::json sweep = read_json_text(text);
+  check_internal(sweep.is_object() && sweep.contains("points"), "plan --sweep --json gave no points");
+  std::vector<SmallerPlan> plans;
+  SmallerPlan last{planned.need.host_bytes, planned.seconds};
+  for (auto point = sweep.at("points").rbegin(); point != sweep.at("points").rend(); ++point) {
+    const double slower = point->at("seconds_per_step").get<double>() / planned.seconds_per_step;
+    const SmallerPlan plan{point->at("memory_bytes").get<int64_t>(), planned.seconds * slower};
+    if (static_cast<double>(plan.host_bytes) > kLess * static_cast<double>(last.host_bytes)) continue;
+    plans.push_back(last = plan);
+  }
+  return plans;
+}
+
+std::vector<SmallerPlan> smaller_plans(const std::string& program, const std::vector<std::string>& words,
+                                       const Planned& planned) {
+  const int64_t least = planned.smallest_bytes, most = planned.need.host_bytes;
+  if (planned.seconds <= 0 || planned.seconds_per_step <= 0 || least <= 0 || least >= most) return {};
+  std::vector<std::string> asked = words;
+  asked.insert(asked.end(),
+               {"--json", "--sweep", "memory=" + std::to_string(least) + ".." + std::to_string(most)});
+  const Answer answer = ask(program, asked, true);
+  check_internal(answer.code == 0, "plan --sweep failed where plan did not");
+  return read_sweep(answer.output, planned);
+}
+
+void bind_to_plan(std::vector<std::string>& words, const Need& need) {
+  for (const auto& [name, value] : {std::pair("--memory", std::to_string(need.host_bytes)),
+                                    std::pair("--threads", std::to_string(need.threads))}) {
+    const auto last = std::find(words.rbegin(), words.rend(), name);
+    if (last == words.rend()) {
+      words.insert(words.end(), {name, value});
+    } else {
+      *(last - 1) = value;  // behind it
+    }
+  }
 }
 
 Planned plan_recipe(const std::string& program, const std::vector<std::string>& words) {

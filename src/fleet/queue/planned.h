@@ -12,6 +12,8 @@ namespace plimsoll::queue {
 struct Planned {
   Need need;           // of the host: trainings run on the CPU
   double seconds = 0;  // of the whole run; 0: unknown
+  double seconds_per_step = 0;
+  int64_t smallest_bytes = 0;  // of any plan
 };
 
 // `words`: what stands behind `plan`. The program says itself on standard error what is wrong. Throws Error
@@ -20,5 +22,15 @@ Planned plan_recipe(const std::string& program, const std::vector<std::string>& 
 
 // The same of an answer of `plan --json`; `recipe` for messages.
 Planned read_plan(const std::string& json, const std::string& recipe);
+
+// Plans of the same run in less memory, each at least a twentieth smaller than the one before it; none where
+// no time is predicted. `words` as of plan_recipe.
+std::vector<SmallerPlan> smaller_plans(const std::string& program, const std::vector<std::string>& words,
+                                       const Planned& planned);
+// The same of an answer of `plan --sweep memory=.. --json`.
+std::vector<SmallerPlan> read_sweep(const std::string& json, const Planned& planned);
+
+// What `train` is to keep, at the end of its words, and another memory in the same place.
+void bind_to_plan(std::vector<std::string>& words, const Need& need);
 
 }  // namespace plimsoll::queue

@@ -53,6 +53,7 @@ TEST_F(StoreTest, AQueueOfTheFirstVersionGoesOn) {
         "words; "
         "ALTER TABLE attempts DROP COLUMN environment; ALTER TABLE attempts DROP COLUMN done; "
         "ALTER TABLE entries DROP COLUMN fingerprint; ALTER TABLE entries DROP COLUMN variants; "
+        "ALTER TABLE entries DROP COLUMN smaller; "
         "ALTER TABLE entries DROP COLUMN output; PRAGMA user_version = 1");
   }
   Store store(folder_);
@@ -314,13 +315,41 @@ TEST(Outcome, ALostSupervisorTakesNoRetryButDoesNotGoOnForEver) {
 TEST(Planned, APlanIsReadAndOneThatDoesNotFitSaysWhatWould) {
   const std::string plan =
       R"({"feasible": true, "process": {"planned_peak_rss_bytes": 77}, "variant": {"threads": 2},
-          "device": {"kind": "cpu"}, "run": {"seconds": 9.5}})";
+          "device": {"kind": "cpu"}, "run": {"seconds": 9.5}, "predicted": {"seconds_per_step": 0.5},
+          "smallest": {"memory_bytes": 40}})";
   const Planned planned = read_plan(plan, "r.yaml");
   EXPECT_EQ(planned.need, (Need{0, 0, 77, 2}));
   EXPECT_EQ(planned.seconds, 9.5);
+  EXPECT_EQ(planned.seconds_per_step, 0.5);
+  EXPECT_EQ(planned.smallest_bytes, 40);
   EXPECT_THROW(read_plan(R"({"feasible": false, "process": {}, "smallest": {"memory_bytes": 5}})", "r.yaml"),
                DoesNotFitError);
   EXPECT_THROW(read_plan("no plan", "r.yaml"), InternalError);
+}
+
+TEST(Planned, SmallerPlansAreThoseThatAreWorthIt) {
+  Planned planned;
+  planned.need = {0, 0, 100, 1};
+  planned.seconds = 50;
+  planned.seconds_per_step = 0.5;
+  const std::string sweep = R"({"points": [{"memory_bytes": 40, "seconds_per_step": 1.5},
+      {"memory_bytes": 79, "seconds_per_step": 0.75}, {"memory_bytes": 80, "seconds_per_step": 0.7},
+      {"memory_bytes": 96, "seconds_per_step": 0.6}, {"memory_bytes": 100, "seconds_per_step": 0.5}]})";
+  const std::vector<SmallerPlan> plans = read_sweep(sweep, planned);
+  ASSERT_EQ(plans.size(), 2u);
+  EXPECT_EQ(plans[0].host_bytes, 80);
+  EXPECT_NEAR(plans[0].seconds, 70, 1e-9);
+  EXPECT_EQ(plans[1].host_bytes, 40);
+  EXPECT_NEAR(plans[1].seconds, 150, 1e-9);
+  EXPECT_THROW(read_sweep("{}", planned), InternalError);
+}
+
+TEST(Planned, ATrainingIsBoundToItsPlanInThePlaceOfAnother) {
+  std::vector<std::string> words = {"train", "r.yaml"};
+  bind_to_plan(words, {0, 0, 77, 2});
+  EXPECT_THAT(words, ElementsAre("train", "r.yaml", "--memory", "77", "--threads", "2"));
+  bind_to_plan(words, {0, 0, 50, 2});
+  EXPECT_THAT(words, ElementsAre("train", "r.yaml", "--memory", "50", "--threads", "2"));
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr int kSchema = 3;
+constexpr int kSchema = 4;
 constexpr const char* kTables = R"sql(
 CREATE TABLE IF NOT EXISTS entries(
   id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL, recipe INTEGER NOT NULL, words TEXT NOT NULL,
@@ -27,7 +27,7 @@ CREATE TABLE IF NOT EXISTS entries(
   retries INTEGER NOT NULL, after TEXT NOT NULL, state INTEGER NOT NULL, stop_asked INTEGER NOT NULL,
   hold_asked INTEGER NOT NULL, submitted REAL NOT NULL, promised REAL, attempts INTEGER NOT NULL,
   note TEXT NOT NULL, output TEXT NOT NULL DEFAULT '', fingerprint TEXT NOT NULL DEFAULT '',
-  variants TEXT NOT NULL DEFAULT '[]');
+  variants TEXT NOT NULL DEFAULT '[]', smaller TEXT NOT NULL DEFAULT '[]');
 CREATE INDEX IF NOT EXISTS open_entries ON entries(state);
 CREATE TABLE IF NOT EXISTS attempts(
   entry INTEGER NOT NULL REFERENCES entries(id), number INTEGER NOT NULL, started REAL NOT NULL, ended REAL,
@@ -41,7 +41,7 @@ CREATE TABLE IF NOT EXISTS settings(name TEXT PRIMARY KEY, value INTEGER NOT NUL
 constexpr const char* kColumns =
     "id, name, recipe, words, environment, folder, devices, device_bytes, host_bytes, threads, seconds, "
     "priority, retries, after, state, stop_asked, hold_asked, submitted, promised, attempts, note, output, "
-    "fingerprint, variants";
+    "fingerprint, variants, smaller";
 // What tables of older versions lack.
 constexpr const char* kSinceVersion1 = "ALTER TABLE entries ADD COLUMN output TEXT NOT NULL DEFAULT '';";
 constexpr const char* kSinceVersion2 = R"sql(
@@ -52,6 +52,7 @@ ALTER TABLE attempts ADD COLUMN words TEXT NOT NULL DEFAULT '[]';
 ALTER TABLE attempts ADD COLUMN environment TEXT NOT NULL DEFAULT '[]';
 ALTER TABLE attempts ADD COLUMN fingerprint TEXT NOT NULL DEFAULT '';
 )sql";
+constexpr const char* kSinceVersion3 = "ALTER TABLE entries ADD COLUMN smaller TEXT NOT NULL DEFAULT '[]';";
 
 // Bytes that are no UTF-8 have no place in JSON: words keep theirs, each byte as a character of its own.
 json as_json(const std::vector<std::string>& words) {
@@ -119,6 +120,19 @@ std::vector<Variant> loaded_variants(const std::string& text) {
   return variants;
 }
 
+std::string stored(const std::vector<SmallerPlan>& plans) {
+  json list = json::array();
+  for (const SmallerPlan& one : plans) list.push_back({one.host_bytes, one.seconds});
+  return list.dump();
+}
+std::vector<SmallerPlan> loaded_plans(const std::string& text) {
+  std::vector<SmallerPlan> plans;
+  if (text == "[]") return plans;
+  for (const json& one : json::parse(text))
+    plans.push_back({one.at(0).get<int64_t>(), one.at(1).get<double>()});
+  return plans;
+}
+
 Need read_need(const Statement& row, int column) {
   return {static_cast<int>(row.integer(column)), row.integer(column + 1), row.integer(column + 2),
           static_cast<int>(row.integer(column + 3))};
@@ -148,6 +162,7 @@ Entry read_entry(const Statement& row) {
   entry.output = row.text(21);
   entry.fingerprint = row.text(22);
   entry.variants = loaded_variants(row.text(23));
+  entry.smaller = loaded_plans(row.text(24));
   return entry;
 }
 
@@ -178,7 +193,7 @@ void bind_entry(Statement& statement, const Entry& entry) {
     statement.bind_null();
   }
   statement.bind(int64_t{entry.attempts}).bind(entry.note).bind(entry.output);
-  statement.bind(entry.fingerprint).bind(stored(entry.variants));
+  statement.bind(entry.fingerprint).bind(stored(entry.variants)).bind(stored(entry.smaller));
 }
 
 // Created for its owner alone; one that is there must be so already.
@@ -221,6 +236,7 @@ Store::Store(const fs::path& folder)
   // Those that are not there yet have all columns.
   if (version == 1) database_.run(kSinceVersion1);
   if (version == 1 || version == 2) database_.run(kSinceVersion2);
+  if (version >= 1 && version <= 3) database_.run(kSinceVersion3);
   database_.run(kTables);
   database_.run("PRAGMA user_version = " + std::to_string(kSchema));
   transaction.commit();
@@ -229,7 +245,7 @@ Store::Store(const fs::path& folder)
 int64_t Store::insert(const Entry& entry) {
   for (const int64_t other : entry.after) (void)this->entry(other);
   Statement statement(database_,
-                      "INSERT INTO entries VALUES(NULL,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)");
+                      "INSERT INTO entries VALUES(NULL,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)");
   bind_entry(statement, entry);
   statement.step();
   return database_.last_id();
@@ -304,7 +320,7 @@ void Store::update(const Entry& entry) {
                       "UPDATE entries SET name=?, recipe=?, words=?, environment=?, folder=?, devices=?, "
                       "device_bytes=?, host_bytes=?, threads=?, seconds=?, priority=?, retries=?, after=?, "
                       "state=?, stop_asked=?, hold_asked=?, submitted=?, promised=?, attempts=?, note=?, "
-                      "output=?, fingerprint=?, variants=? WHERE id=?");
+                      "output=?, fingerprint=?, variants=?, smaller=? WHERE id=?");
   bind_entry(statement, entry);
   statement.bind(entry.id).step();
 }
@@ -326,12 +342,12 @@ Learned Store::learned(const std::string& fingerprint) {
   return found;
 }
 
-bool Store::begin(int64_t id, const std::vector<std::string>& cards, double now) {
+bool Store::begin(int64_t id, const std::vector<std::string>& cards, double now, const std::string& note) {
   Transaction transaction(database_);
   Entry found = entry(id);
   if (found.state != State::waiting) return false;
   found.state = State::running;
-  found.note.clear();
+  found.note = note;
   ++found.attempts;
   update(found);
   Statement statement(database_, "INSERT INTO attempts VALUES(?,?,?,NULL,?,?,?,?,?,0,'',0,?,?,?)");

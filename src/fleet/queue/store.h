@@ -32,7 +32,8 @@ struct Entry {
   std::vector<Variant> variants;         // that it may yet become where memory runs out, in their order
   std::string output;                    // of a recipe: its run folder; empty where it is not known
   Need need;
-  double seconds = 0;  // predicted; 0: unknown
+  double seconds = 0;                // predicted; 0: unknown
+  std::vector<SmallerPlan> smaller;  // of a recipe whose budget is open: what the queue may give it instead
   int priority = 0;
   int retries = 0;             // that are left
   std::vector<int64_t> after;  // starts when all of these are done
@@ -102,8 +103,8 @@ class Store {
     return found;
   }
   // Of an entry that still waits: it runs now, and its next attempt is there. False where it does not wait
-  // any more.
-  bool begin(int64_t id, const std::vector<std::string>& cards, double now);
+  // any more. `note`: what it has to say while it runs.
+  bool begin(int64_t id, const std::vector<std::string>& cards, double now, const std::string& note = "");
   // Ends an attempt: `settle` says what becomes of the entry, read afresh, and of the attempt.
   template <class Settle>
   Entry finish(int64_t id, int number, Settle&& settle) {

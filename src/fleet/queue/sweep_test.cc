@@ -12,6 +12,20 @@ namespace {
 
 using ::testing::ElementsAre;
 
+TEST(Config, AFileWithoutEndAndKeysThatNoFileHoldsAreRefused) {
+  std::vector<std::string> told;
+  const auto changed = [&](const std::string& text, const std::string& key, const std::string& value) {
+    return changed_config(text, "a.yaml", {{"a.yaml", key, value}}, told);
+  };
+  EXPECT_THROW(changed("a: {b: 1}\n'x' y\n+z: |\nflag:[yes", "a", "1"), UsageError);
+  EXPECT_THROW(changed("a: 1\n", std::string(600, 'k'), "1"), UsageError);
+  EXPECT_THROW(changed("a: 1\n", "k\x01", "1"), UsageError);
+  EXPECT_THROW(changed("a: 1\n", "k\xff", "1"), UsageError);
+  EXPECT_THROW(changed("a: 1\n", "k", std::string("1\0", 2)), UsageError);
+  EXPECT_THROW(changed("a: 1\n", "k", "\xff"), UsageError);
+  EXPECT_EQ(changed("a: 1\n", "null", "2"), "a: 1\n\"null\": 2\n");
+}
+
 TEST(Sweep, IsEveryCombinationUnderANameOfItsOwn) {
   const std::vector<SweepPoint> points = read_sweeps({"method.r=4,8", "optimizer.lr=1e-4,3e-4,1e-3"});
   ASSERT_EQ(points.size(), 6u);

@@ -10,12 +10,14 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cmath>
 
 #include "base/error.h"
 #include "base/printable.h"
 #include "base/strings.h"
 #include "base/units.h"
 #include "fleet/queue/machine_record.h"
+#include "fleet/queue/planned.h"
 #include "fleet/queue/process_tree.h"
 
 namespace plimsoll::queue {
@@ -32,6 +34,17 @@ std::string mark_of(const Store& store, const Attempt& attempt) {
 }
 
 std::string title(const Entry& entry) { return std::to_string(entry.id) + " " + entry.name; }
+
+// Plans are chosen for what begins: a run that goes on keeps the plan it began with.
+std::vector<SmallerPlan> open_plans(const Entry& entry) {
+  return entry.attempts == 0 ? entry.smaller : std::vector<SmallerPlan>{};
+}
+
+Need smallest_need(const Entry& entry) {
+  Need need = entry.need;
+  if (const auto plans = open_plans(entry); !plans.empty()) need.host_bytes = plans.back().host_bytes;
+  return need;
+}
 
 }  // namespace
 
@@ -193,7 +206,8 @@ bool Worker::is_ready(Entry& entry) {
       note = "held: " + std::to_string(other) + ", which it comes after, is " + std::string(name_of(state));
     }
   }
-  if (const std::string never = never_fits(options_.machine, entry.need); note.empty() && !never.empty()) {
+  if (const std::string never = never_fits(options_.machine, smallest_need(entry));
+      note.empty() && !never.empty()) {
     hopeless = true;
     note = "held: it needs " + never;
   }
@@ -211,16 +225,18 @@ void Worker::start_what_fits() {
   std::vector<Waiting> waiting;
   for (Entry& entry : entries_)
     if (entry.state == State::waiting && is_ready(entry))
-      waiting.push_back(
-          {entry.id, entry.priority, entry.seconds, entry.submitted, entry.promised, entry.need});
+      waiting.push_back({entry.id, entry.priority, entry.seconds, entry.submitted, entry.promised, entry.need,
+                         open_plans(entry)});
   if (waiting.empty()) return;
   const auto alone = ledger_.lock();
   if (!alone) return void(changed_ = true);
   const double now = clock_now();
-  const Packing packing = pack(machine_now(), std::move(waiting), reserved(), now);
+  const Machine machine = machine_now();
+  const ChosenPlans chosen = choose_plans(machine, std::move(waiting), reserved(), now);
+  const Packing packing = pack(machine, chosen.waiting, reserved(), now);
   for (const Placement& placement : packing.starts)
     for (Entry& entry : entries_)
-      if (entry.id == placement.id) start(entry, placement.cards);
+      if (entry.id == placement.id) start(entry, placement.cards, take_plan(entry, chosen));
   if (!packing.starts.empty()) promise_what_runs();
   if (packing.promise) keep_promise(*packing.promise);
 }
@@ -250,15 +266,39 @@ void Worker::keep_promise(const Promise& promise) {
       });
 }
 
-void Worker::start(Entry& entry, const std::vector<int>& cards) {
+// The plan that was chosen for a run becomes its own; why, where it is a smaller one.
+std::string Worker::take_plan(Entry& entry, const ChosenPlans& chosen) {
+  const auto found = std::find_if(chosen.waiting.begin(), chosen.waiting.end(),
+                                  [&](const Waiting& one) { return one.id == entry.id; });
+  const int64_t bytes = found->need.host_bytes, whole = entry.need.host_bytes;
+  if (bytes == whole) return "";
+  std::string note = "a smaller plan, " + format_bytes(bytes) + " of " + format_bytes(whole);
+  if (const double slower = entry.seconds > 0 ? found->seconds / entry.seconds - 1 : 0; slower > 0.005)
+    note += ", " + std::to_string(std::lround(100 * slower)) + " % slower";
+  note += never_fits(options_.machine, entry.need).empty()
+              ? ": all is done in " + format_seconds(chosen.seconds) + ", not " +
+                    format_seconds(chosen.seconds_before)
+              : ": the largest that this worker has room for";
+  entry = store_.change(entry.id, [&](Entry& changed) {
+    if (changed.state != State::waiting) return false;
+    changed.need.host_bytes = bytes;
+    changed.seconds = found->seconds;
+    bind_to_plan(changed.words, changed.need);
+    return true;
+  });
+  return note;
+}
+
+void Worker::start(Entry& entry, const std::vector<int>& cards, const std::string& note) {
   std::vector<std::string> names;
   for (const int card : cards) names.push_back(options_.machine.cards[static_cast<size_t>(card)].name);
-  if (!store_.begin(entry.id, names, clock_now())) return void(entry = store_.entry(entry.id));
+  if (!store_.begin(entry.id, names, clock_now(), note)) return void(entry = store_.entry(entry.id));
   entry = store_.entry(entry.id);
   attempts_[entry.id] = store_.attempts(entry.id).back();
   launch_attempt(entry, attempts_.at(entry.id));
   options_.report(title(entry) + ": running" + (names.empty() ? "" : " on " + join(names, ", ")) +
-                  (entry.attempts > 1 ? ", attempt " + std::to_string(entry.attempts) : ""));
+                  (entry.attempts > 1 ? ", attempt " + std::to_string(entry.attempts) : "") +
+                  (note.empty() ? "" : ", " + note));
 }
 
 std::vector<std::string> Worker::words_of(const Entry& entry) const {

@@ -8,6 +8,7 @@
 #include <map>
 #include <string>
 
+#include "fleet/queue/choose_plans.h"
 #include "fleet/queue/machine_ledger.h"
 #include "fleet/queue/outcome.h"
 
@@ -45,7 +46,8 @@ class Worker {
   void start_what_fits();
   bool is_ready(Entry& entry);
   void keep_promise(const Promise& promise);
-  void start(Entry& entry, const std::vector<int>& cards);
+  void start(Entry& entry, const std::vector<int>& cards, const std::string& note);
+  [[nodiscard]] std::string take_plan(Entry& entry, const ChosenPlans& chosen);
   void launch_attempt(const Entry& entry, const Attempt& attempt);
   [[nodiscard]] std::vector<std::string> words_of(const Entry& entry) const;
   [[nodiscard]] std::vector<std::string> environment_of(const Entry& entry, const Attempt& attempt) const;

@@ -130,7 +130,7 @@ Workload read_workload(std::string_view text, const std::string& name) {
   json file;
   try {
     file = json::parse(text);
-  } catch (const json::parse_error& error) {
+  } catch (const json::exception& error) {  // also of a number that no double holds
     throw UsageError(name + ": no JSON: " + error.what());
   }
   Workload workload;

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/regular_file.h"
 #include "base/strings.h"
 
@@ -27,7 +28,7 @@ std::vector<json> last_objects(const fs::path& path) {
   }
   std::vector<json> found;
   for (const std::string& line : split(text, '\n'))
-    if (json one = json::parse(line, nullptr, false); one.is_object()) found.push_back(std::move(one));
+    if (json one = read_json_text(line); one.is_object()) found.push_back(std::move(one));
   return found;
 }
 

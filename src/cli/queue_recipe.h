@@ -1,0 +1,42 @@
+// Recipes as entries of the queue: each run of a sweep planned for itself, and the plans that it may have.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "fleet/queue/store.h"
+
+namespace plimsoll {
+
+struct RecipeToAdd {
+  std::string file;
+  std::vector<std::string> sets, sweeps;
+  std::string memory;  // as it was written; empty: the recipe's
+  std::string plan;    // a, b or c; empty: the fastest, or what the queue chooses where the budget is open
+  int threads = 0;     // 0: the recipe's
+};
+
+// One of the choices of --plan.
+struct PlanPreset {
+  char name = 'c';
+  queue::Need need;
+  double seconds = 0;  // of the whole run, or of a step: RecipeEntry::per_step
+  bool fits = true;
+  bool taken = false;
+};
+
+struct RecipeEntry {
+  queue::Entry entry;
+  std::vector<PlanPreset> presets;  // where --plan was given
+  bool per_step = false;            // the run's length is not known
+};
+
+// One entry for each point of the sweep; `common` has what all share.
+std::vector<RecipeEntry> read_recipes(const RecipeToAdd& arguments, const queue::Entry& common);
+
+// A table of what each choice would have been; empty where none was asked for.
+std::string presets_text(const std::vector<RecipeEntry>& recipes);
+nlohmann::ordered_json presets_json(const RecipeEntry& recipe);
+
+}  // namespace plimsoll

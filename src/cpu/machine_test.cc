@@ -2,11 +2,15 @@
 #include <immintrin.h>
 #include <omp.h>
 #include <sched.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <csignal>
 #include <cstdlib>
 #include <set>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "base/error.h"
 #include "cpu/isa.h"
@@ -67,6 +71,66 @@ TEST(Threads, each_has_its_own_cpu_and_flushes_denormals) {
     }
     EXPECT_EQ(static_cast<int>(cpus.size()), n);
   }).join();
+}
+
+std::set<int> own_mask() {
+  cpu_set_t mask;
+  CPU_ZERO(&mask);
+  sched_getaffinity(0, sizeof mask, &mask);
+  std::set<int> cpus;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
+    if (CPU_ISSET(cpu, &mask)) cpus.insert(cpu);
+  return cpus;
+}
+
+// Two trainings of one thread each once shared the first CPU of the machine, and left the other one idle.
+TEST(Threads, one_alone_goes_wherever_there_is_room) {
+  std::thread([] {
+    const std::set<int> before = own_mask();
+    start_threads(1);
+    EXPECT_EQ(own_mask(), before);
+  }).join();
+}
+
+// CPUs by thread of a process of its own, which keeps them until it is killed.
+struct OtherProcess {
+  explicit OtherProcess(int threads) {
+    int answer[2];
+    if (pipe(answer) != 0) return;
+    pid = fork();
+    if (pid == 0) {
+      start_threads(threads);
+      std::vector<int> cpus(static_cast<size_t>(threads));
+#pragma omp parallel
+      cpus[static_cast<size_t>(omp_get_thread_num())] = *own_mask().begin();
+      if (write(answer[1], cpus.data(), cpus.size() * sizeof(int)) > 0) pause();
+      _exit(1);
+    }
+    close(answer[1]);
+    std::vector<int> cpus(static_cast<size_t>(threads));
+    if (read(answer[0], cpus.data(), cpus.size() * sizeof(int)) > 0) own = {cpus.begin(), cpus.end()};
+    close(answer[0]);
+  }
+  OtherProcess(const OtherProcess&) = delete;
+  OtherProcess& operator=(const OtherProcess&) = delete;
+  ~OtherProcess() {
+    kill(pid, SIGKILL);
+    waitpid(pid, nullptr, 0);
+  }
+  pid_t pid = -1;
+  std::set<int> own;
+};
+
+TEST(Threads, several_go_where_no_other_process_has_pinned_its_own) {
+  const int n = available_cpus();
+  if (n < 2) GTEST_SKIP() << "needs two CPUs";
+  const OtherProcess first(2);
+  EXPECT_EQ(first.own.size(), 2u);
+  const OtherProcess second(2);
+  EXPECT_EQ(second.own.size(), 2u);
+  std::set<int> all = first.own;
+  all.insert(second.own.begin(), second.own.end());
+  EXPECT_EQ(all.size(), n >= 4 ? 4u : static_cast<size_t>(n));
 }
 
 }  // namespace

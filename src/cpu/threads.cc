@@ -4,9 +4,14 @@
 #include <omp.h>
 #include <pthread.h>
 #include <sched.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
+#include <cstddef>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -38,6 +43,31 @@ bool pin_to(int cpu) {
   CPU_ZERO(&mask);
   CPU_SET(cpu, &mask);
   return sched_setaffinity(0, sizeof mask, &mask) == 0;
+}
+
+// CPUs of which this process says to the machine's others of its kind that it computes on them, until it
+// ends: an abstract socket has one owner at a time and goes with it. Whether the CPU was free.
+bool claim(int cpu) {
+  const std::string name = "plimsoll-cpu-" + std::to_string(cpu);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  name.copy(address.sun_path + 1, sizeof address.sun_path - 1);  // behind a null: no file
+  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  const int file = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (file < 0) return true;  // none can be claimed here
+  if (bind(file, reinterpret_cast<const sockaddr*>(&address), size) == 0 || errno != EADDRINUSE) return true;
+  close(file);
+  return false;
+}
+
+// `n` of the CPUs, those first on which no other process like this one computes.
+std::vector<int> chosen_cpus(size_t n) {
+  std::vector<int> chosen, taken;
+  for (const int cpu : allowed_cpus())
+    if (chosen.size() < n) (claim(cpu) ? chosen : taken).push_back(cpu);
+  taken.resize(std::min(taken.size(), n - chosen.size()));
+  chosen.insert(chosen.end(), taken.begin(), taken.end());
+  return chosen;
 }
 
 // libgomp ends the process where the system refuses a thread: as many as it will start are tried first. Their
@@ -73,7 +103,6 @@ int available_cpus() {
 }
 
 void start_threads(int n) {
-  const std::vector<int>& cpus = allowed_cpus();
   if (n < 1 || n > available_cpus())
     throw UsageError("threads: " + std::to_string(n) + " asked for, use 1 to " +
                      std::to_string(available_cpus()) +
@@ -81,6 +110,8 @@ void start_threads(int n) {
   require_threads(n - 1);
   omp_set_dynamic(0);
   omp_set_num_threads(n);
+  // One thread alone is left to the system, which knows where there is room.
+  const std::vector<int> cpus = n > 1 ? chosen_cpus(static_cast<size_t>(n)) : std::vector<int>{};
   std::atomic<int> ready = 0;
   // Unpinned, both spinning threads of libgomp were often left on one CPU: 6 ms for each parallel region.
 #pragma omp parallel num_threads(n)
@@ -88,7 +119,7 @@ void start_threads(int n) {
     constexpr unsigned kFlushToZero = 0x8000;
     constexpr unsigned kDenormalsAreZero = 0x0040;
     _mm_setcsr(_mm_getcsr() | kFlushToZero | kDenormalsAreZero);
-    if (pin_to(cpus[static_cast<size_t>(omp_get_thread_num())])) ++ready;
+    if (cpus.empty() || pin_to(cpus[static_cast<size_t>(omp_get_thread_num())])) ++ready;
   }
   if (ready != n)
     throw StoppedError("could start and pin " + std::to_string(ready) + " of " + std::to_string(n) +

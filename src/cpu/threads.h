@@ -1,4 +1,4 @@
-// The compute threads: OpenMP's, one pinned to each CPU.
+// The compute threads: OpenMP's.
 #pragma once
 
 namespace plimsoll {
@@ -6,9 +6,10 @@ namespace plimsoll {
 // CPUs that this process might run on when it asked first, before anything was pinned (its affinity mask).
 int available_cpus();
 
-// Starts `n` OpenMP threads (the caller is the first), pins each to its own CPU of the process's mask and
-// makes all flush denormals to zero. Call it once: pinning narrows the caller's own mask. Throws UsageError
-// unless 1 <= n <= available_cpus().
+// Starts `n` OpenMP threads (the caller is the first) and makes all flush denormals to zero. Several are
+// pinned, each to a CPU of its own of the process's mask: to those first on which no other process of
+// Plimsoll has pinned one. Call it once: pinning narrows the caller's own mask. Throws UsageError unless 1 <=
+// n <= available_cpus().
 void start_threads(int n);
 
 // Gives the calling thread all CPUs again: threads inherit the mask of the one that starts them, and a helper

@@ -542,7 +542,7 @@ class Trainings(QueueTest):
     def test_a_training_whose_plan_is_too_large_for_the_worker_takes_one_that_is_not(self):
         self.queue("add", self.wide("large", 2), "--threads", 1)
         smallest = self.show(1)["smaller_plans"][-1]["host_bytes"]
-        self.assertIn("the largest that this worker has room for", self.run_all("--memory", smallest + MIB, "--threads", 1))
+        self.assertIn("the largest that there is room for", self.run_all("--memory", smallest + MIB, "--threads", 1))
         self.assertEqual(self.show(1)["attempts"][0]["host_bytes"], smallest)
 
     def test_a_batch_takes_the_plan_that_was_asked_for(self):

@@ -142,7 +142,11 @@ std::string show_text(Store& store, const Entry& entry) {
   facts.add_row({entry.recipe ? "recipe" : "command", printable(join(entry.words, " "))});
   facts.add_row({"folder", printable(entry.folder)});
   if (!entry.output.empty()) facts.add_row({"output", printable(entry.output)});
-  facts.add_row({"needs", reserved(entry.need) + ", threads " + std::to_string(entry.need.threads)});
+  const bool smaller = std::any_of(entry.smaller.begin(), entry.smaller.end(), [&](const auto& plan) {
+    return plan.host_bytes == entry.need.host_bytes;
+  });
+  facts.add_row({"needs", reserved(entry.need) + ", threads " + std::to_string(entry.need.threads) +
+                              (smaller ? ", by a smaller plan" : "")});
   if (entry.seconds > 0) facts.add_row({"predicted", format_seconds(entry.seconds)});
   facts.add_row({"priority", std::to_string(entry.priority)});
   facts.add_row({"retries", std::to_string(entry.retries) + " left"});

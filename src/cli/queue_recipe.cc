@@ -37,7 +37,7 @@ std::string output_of(const Recipe& recipe) {
 // Whether nobody has said what it may take: then the queue may choose.
 bool is_open(const RecipeToAdd& arguments, const Recipe& recipe) {
   return arguments.memory.empty() && arguments.plan.empty() && !recipe.memory.plan &&
-         recipe.memory.device.kind != MemoryLimit::Kind::bytes;
+         recipe.memory.device.kind == MemoryLimit::Kind::automatic;
 }
 
 // What `plan` is asked: the recipe as it will be trained, and the flags that were given.
@@ -80,7 +80,8 @@ PlanPreset half(Asked asked, const queue::Planned& fastest) {
   asked.threads = {"--threads", std::to_string(threads)};
   try {
     const queue::Planned planned = plan(asked);
-    return {'b', planned.need, time_of(planned)};
+    const double slower = planned.seconds_per_step / fastest.seconds_per_step;
+    return {'b', planned.need, time_of(fastest) * slower};
   } catch (const DoesNotFitError&) {
     return {'b', {0, 0, bytes, threads}, 0, false};
   }
@@ -110,12 +111,13 @@ RecipeEntry planned_entry(const RecipeToAdd& arguments, const std::vector<std::s
   for (const std::string& set : sets) asked.recipe.insert(asked.recipe.end(), {"--set", set});
   if (!arguments.memory.empty()) asked.memory = {"--memory", arguments.memory};
   if (arguments.threads > 0) asked.threads = {"--threads", std::to_string(arguments.threads)};
-  const queue::Planned planned = plan(asked);
+  queue::Planned planned = plan(asked);
+  if (common.seconds > 0) planned.seconds = common.seconds;  // the user knows better
   const Recipe loaded = load(arguments.file, sets);
   entry.recipe = true;
   entry.output = output_of(loaded);
   entry.need = planned.need;
-  if (entry.seconds <= 0) entry.seconds = planned.seconds;
+  entry.seconds = planned.seconds;
   if (is_open(arguments, loaded)) entry.smaller = queue::smaller_plans(own_program(), asked.words(), planned);
   if (!arguments.plan.empty()) {
     recipe.per_step = planned.seconds <= 0;
@@ -123,7 +125,7 @@ RecipeEntry planned_entry(const RecipeToAdd& arguments, const std::vector<std::s
         little_slower(asked, planned), half(asked, planned), {'c', planned.need, time_of(planned)}};
     const PlanPreset& taken = take(recipe.presets, arguments, planned);
     entry.need = taken.need;
-    if (!recipe.per_step && common.seconds <= 0) entry.seconds = taken.seconds;
+    if (!recipe.per_step) entry.seconds = taken.seconds;
   }
   entry.words = {"train"};
   entry.words.insert(entry.words.end(), asked.recipe.begin(), asked.recipe.end());

@@ -7,7 +7,7 @@ namespace plimsoll::queue {
 namespace {
 
 constexpr size_t kMostConsidered =
-    48;                            // of those that wait, the first in rank: later ones are asked again later
+    24;                            // of those that wait, the first in rank: later ones are asked again later
 constexpr int kMostBeside = 8;     // runs at once that the first guesses are made for
 constexpr double kWorthIt = 0.99;  // of the time until all is done
 
@@ -28,6 +28,15 @@ std::vector<SmallerPlan> plans_of(const Machine& machine, const Waiting& entry) 
   });
   if (plans.empty()) plans.push_back(own_plan(entry));
   return plans;
+}
+
+// Whether the smallest plan of any of them would fit beside what runs.
+bool any_could_start(const Machine& machine, const std::vector<Waiting>& waiting,
+                     const std::vector<Running>& running) {
+  return std::any_of(waiting.begin(), waiting.end(), [&](const Waiting& entry) {
+    const SmallerPlan least = entry.smaller.empty() ? own_plan(entry) : entry.smaller.back();
+    return what_is_short(machine, with_plan(entry, least).need, running).empty();
+  });
 }
 
 // A choice for each run: the place of its plan in plans_of().
@@ -135,8 +144,10 @@ double predicted_end(const Machine& machine, std::vector<Waiting> waiting, std::
 
 ChosenPlans choose_plans(const Machine& machine, std::vector<Waiting> waiting,
                          const std::vector<Running>& running, double now) {
-  if (std::all_of(waiting.begin(), waiting.end(), [](const Waiting& one) { return one.smaller.empty(); }))
-    return {std::move(waiting), 0, 0};
+  const bool none_open =
+      std::all_of(waiting.begin(), waiting.end(), [](const Waiting& one) { return one.smaller.empty(); });
+  // A full machine is looked at every other second, and nothing that cannot start needs a plan yet.
+  if (none_open || !any_could_start(machine, waiting, running)) return {std::move(waiting), 0, 0};
   sort_by_rank(waiting, now);
   std::vector<Waiting> later;
   if (waiting.size() > kMostConsidered) {

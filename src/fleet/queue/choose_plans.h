@@ -19,6 +19,7 @@ struct ChosenPlans {
   double seconds_before = 0, seconds = 0;  // until all is done: with each run's own plan, and as chosen
 };
 
+// Nothing is chosen, and both times are 0, while not even the smallest plan of any run fits beside what runs.
 // A run keeps its own plan where a smaller one does not end the whole at least a hundredth sooner; one whose
 // own plan never fits `machine` has the largest that does.
 ChosenPlans choose_plans(const Machine& machine, std::vector<Waiting> waiting,

@@ -79,6 +79,17 @@ TEST(ChoosePlans, a_run_whose_own_plan_never_fits_has_the_largest_that_does) {
   EXPECT_THAT(bytes_of(choose_plans(host(2), {recipe(1, 60, 100, {{4, 300}})}, {}, 0)), ElementsAre(60));
 }
 
+TEST(ChoosePlans, nothing_is_chosen_while_nothing_can_start) {
+  const std::vector<Running> running = {{9, 0, 1000, {0, 0, 8, 1}, {}}};
+  const ChosenPlans chosen =
+      choose_plans(host(10), {recipe(1, 6, 100, {{3, 110}}), recipe(2, 6, 100, {{3, 110}})}, running, 0);
+  EXPECT_THAT(bytes_of(chosen), ElementsAre(6, 6));
+  EXPECT_EQ(chosen.seconds_before, 0);
+  const ChosenPlans later =
+      choose_plans(host(10), {recipe(1, 6, 100, {{3, 110}}), recipe(2, 6, 100, {{3, 110}})}, {}, 0);
+  EXPECT_EQ(later.seconds, 110);
+}
+
 TEST(ChoosePlans, commands_and_more_runs_than_are_considered_stay_as_they_are) {
   std::vector<Waiting> waiting;
   for (int i = 0; i < 100; ++i) waiting.push_back(recipe(i, 6, 100));

@@ -342,12 +342,14 @@ Learned Store::learned(const std::string& fingerprint) {
   return found;
 }
 
-bool Store::begin(int64_t id, const std::vector<std::string>& cards, double now, const std::string& note) {
+bool Store::begin(int64_t id, const std::vector<std::string>& cards, double now,
+                  const std::function<void(Entry&)>& change) {
   Transaction transaction(database_);
   Entry found = entry(id);
   if (found.state != State::waiting) return false;
   found.state = State::running;
-  found.note = note;
+  found.note.clear();
+  if (change) change(found);
   ++found.attempts;
   update(found);
   Statement statement(database_, "INSERT INTO attempts VALUES(?,?,?,NULL,?,?,?,?,?,0,'',0,?,?,?)");

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -103,8 +104,9 @@ class Store {
     return found;
   }
   // Of an entry that still waits: it runs now, and its next attempt is there. False where it does not wait
-  // any more. `note`: what it has to say while it runs.
-  bool begin(int64_t id, const std::vector<std::string>& cards, double now, const std::string& note = "");
+  // any more. `change` is of the same step: what it begins with.
+  bool begin(int64_t id, const std::vector<std::string>& cards, double now,
+             const std::function<void(Entry&)>& change = {});
   // Ends an attempt: `settle` says what becomes of the entry, read afresh, and of the attempt.
   template <class Settle>
   Entry finish(int64_t id, int number, Settle&& settle) {

@@ -46,6 +46,21 @@ Need smallest_need(const Entry& entry) {
   return need;
 }
 
+// The plan that was chosen for a run, where it is not its own.
+std::optional<TakenPlan> taken_plan(const Entry& entry, const ChosenPlans& chosen) {
+  const auto found = std::find_if(chosen.waiting.begin(), chosen.waiting.end(),
+                                  [&](const Waiting& one) { return one.id == entry.id; });
+  TakenPlan taken{{found->need.host_bytes, found->seconds}, "a smaller plan, "};
+  if (taken.plan.host_bytes == entry.need.host_bytes) return std::nullopt;
+  taken.why += format_bytes(taken.plan.host_bytes) + " of " + format_bytes(entry.need.host_bytes);
+  if (const double slower = entry.seconds > 0 ? found->seconds / entry.seconds - 1 : 0; slower > 0.005)
+    taken.why += ", " + std::to_string(std::lround(100 * slower)) + " % slower";
+  taken.why += chosen.seconds < chosen.seconds_before ? ": all is done in " + format_seconds(chosen.seconds) +
+                                                            ", not " + format_seconds(chosen.seconds_before)
+                                                      : ": the largest that there is room for";
+  return taken;
+}
+
 }  // namespace
 
 Worker::Worker(Store& store, WorkerOptions options)
@@ -236,7 +251,7 @@ void Worker::start_what_fits() {
   const Packing packing = pack(machine, chosen.waiting, reserved(), now);
   for (const Placement& placement : packing.starts)
     for (Entry& entry : entries_)
-      if (entry.id == placement.id) start(entry, placement.cards, take_plan(entry, chosen));
+      if (entry.id == placement.id) start(entry, placement.cards, taken_plan(entry, chosen));
   if (!packing.starts.empty()) promise_what_runs();
   if (packing.promise) keep_promise(*packing.promise);
 }
@@ -266,39 +281,23 @@ void Worker::keep_promise(const Promise& promise) {
       });
 }
 
-// The plan that was chosen for a run becomes its own; why, where it is a smaller one.
-std::string Worker::take_plan(Entry& entry, const ChosenPlans& chosen) {
-  const auto found = std::find_if(chosen.waiting.begin(), chosen.waiting.end(),
-                                  [&](const Waiting& one) { return one.id == entry.id; });
-  const int64_t bytes = found->need.host_bytes, whole = entry.need.host_bytes;
-  if (bytes == whole) return "";
-  std::string note = "a smaller plan, " + format_bytes(bytes) + " of " + format_bytes(whole);
-  if (const double slower = entry.seconds > 0 ? found->seconds / entry.seconds - 1 : 0; slower > 0.005)
-    note += ", " + std::to_string(std::lround(100 * slower)) + " % slower";
-  note += never_fits(options_.machine, entry.need).empty()
-              ? ": all is done in " + format_seconds(chosen.seconds) + ", not " +
-                    format_seconds(chosen.seconds_before)
-              : ": the largest that this worker has room for";
-  entry = store_.change(entry.id, [&](Entry& changed) {
-    if (changed.state != State::waiting) return false;
-    changed.need.host_bytes = bytes;
-    changed.seconds = found->seconds;
-    bind_to_plan(changed.words, changed.need);
-    return true;
-  });
-  return note;
-}
-
-void Worker::start(Entry& entry, const std::vector<int>& cards, const std::string& note) {
+void Worker::start(Entry& entry, const std::vector<int>& cards, const std::optional<TakenPlan>& taken) {
   std::vector<std::string> names;
   for (const int card : cards) names.push_back(options_.machine.cards[static_cast<size_t>(card)].name);
-  if (!store_.begin(entry.id, names, clock_now(), note)) return void(entry = store_.entry(entry.id));
+  const bool begun = store_.begin(entry.id, names, clock_now(), [&](Entry& found) {
+    if (!taken) return;
+    found.need.host_bytes = taken->plan.host_bytes;
+    found.seconds = taken->plan.seconds;
+    bind_to_plan(found.words, found.need);
+    found.note = taken->why;
+  });
   entry = store_.entry(entry.id);
+  if (!begun) return;
   attempts_[entry.id] = store_.attempts(entry.id).back();
   launch_attempt(entry, attempts_.at(entry.id));
   options_.report(title(entry) + ": running" + (names.empty() ? "" : " on " + join(names, ", ")) +
                   (entry.attempts > 1 ? ", attempt " + std::to_string(entry.attempts) : "") +
-                  (note.empty() ? "" : ", " + note));
+                  (taken ? ", " + taken->why : ""));
 }
 
 std::vector<std::string> Worker::words_of(const Entry& entry) const {

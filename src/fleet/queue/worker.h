@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "fleet/queue/choose_plans.h"
@@ -24,6 +25,12 @@ struct WorkerOptions {
   std::filesystem::path machine_folder;  // of the machine's queues (machine_ledger.h)
   // One line for people about a start or an end.
   std::function<void(const std::string&)> report;
+};
+
+// A plan that a run begins with in the place of its own.
+struct TakenPlan {
+  SmallerPlan plan;
+  std::string why;
 };
 
 class Worker {
@@ -46,8 +53,7 @@ class Worker {
   void start_what_fits();
   bool is_ready(Entry& entry);
   void keep_promise(const Promise& promise);
-  void start(Entry& entry, const std::vector<int>& cards, const std::string& note);
-  [[nodiscard]] std::string take_plan(Entry& entry, const ChosenPlans& chosen);
+  void start(Entry& entry, const std::vector<int>& cards, const std::optional<TakenPlan>& taken);
   void launch_attempt(const Entry& entry, const Attempt& attempt);
   [[nodiscard]] std::vector<std::string> words_of(const Entry& entry) const;
   [[nodiscard]] std::vector<std::string> environment_of(const Entry& entry, const Attempt& attempt) const;

@@ -16,7 +16,7 @@ import urllib.error
 import urllib.request
 
 from command_run import PLIMSOLL, ROOT, not_sanitized, output
-from queue_test import MIB, PYTHON, SECONDS, QueueTest
+from queue_case import MIB, PYTHON, SECONDS, QueueTest
 
 # Says so and waits until it is allowed to end.
 WAITS = "touch {0}-started; echo here is {0}; while [ ! -e go ]; do sleep 0.05; done"

@@ -1,0 +1,146 @@
+#!/usr/bin/env python3
+"""Recipes in the queue: planned, packed, in smaller plans, held and resumed: python3 tests/queue_trainings_test.py PLIMSOLL"""
+import json
+import unittest
+
+from command_run import ROOT, not_sanitized
+from queue_case import MIB, QueueTest
+
+
+@not_sanitized("a training takes more memory than its plan")
+class Trainings(QueueTest):
+    def recipe(self, name, steps, effective=8, length=48, packed=False):
+        path = self.folder / f"{name}.yaml"
+        path.write_text(json.dumps({
+            "model": str(ROOT / "demo/model"), "init": "random", "method": {"type": "full"}, "precision": "fp32",
+            "data": {"train": str(ROOT / "demo/data/facts/train.parquet"), "max_length": length, "packing": packed},
+            "batch": {"effective": effective}, "optimizer": {"lr": 3e-3}, "schedule": {"max_steps": steps, "warmup": 1},
+            "save": {"every": 50}, "log": {"every": 1}, "output": str(self.folder / name)}))
+        return path
+
+    def test_trainings_are_packed_by_their_plans_and_stay_within_them(self):
+        entries = []
+        for i in range(5):
+            answer = self.queue("add", self.recipe(f"run{i}", 40 + 20 * i, 8 << (i % 3)), "--threads", 1, "--json")
+            entries.append(json.loads(answer)["id"])
+        needs = [self.show(one)["host_bytes"] for one in entries]
+        capacity = sum(sorted(needs)[-2:]) + 20 * MIB
+        self.run_all("--memory", capacity, "--threads", 2)
+        for entry, need in zip(entries, needs):
+            shown = self.show(entry)
+            self.assertEqual((shown["state"], len(shown["attempts"])), ("done", 1), shown)
+            self.assertLessEqual(shown["attempts"][0]["peak_host_bytes"], need)
+        reserved, measured = self.peaks_at_once(entries)
+        self.assertLessEqual(reserved, capacity)
+        self.assertLessEqual(measured, capacity)
+
+    def losses(self, name):
+        lines = (self.folder / name / "metrics.jsonl").read_text().splitlines()
+        return [row["loss"] for row in map(json.loads, lines) if "loss" in row]
+
+    def wide(self, name, steps):
+        """A recipe whose fastest plan takes more than twice what its smallest does."""
+        return self.recipe(name, steps, 64, length=200, packed=True)
+
+    def test_trainings_take_smaller_plans_where_that_ends_all_of_them_sooner(self):
+        for name in ("left", "right"):
+            self.queue("add", self.wide(name, 8), "--threads", 1)
+        whole, plans = self.show(1)["host_bytes"], self.show(1)["smaller_plans"]
+        self.assertGreater(len(plans), 1)
+        self.assertEqual(plans, sorted(plans, key=lambda one: -one["host_bytes"]))
+        self.assertTrue(all(one["host_bytes"] <= 0.95 * whole for one in plans), plans)
+        # Two of the smallest fit where not even a large and the smallest one do.
+        capacity = 2 * plans[-1]["host_bytes"] + 4 * MIB
+        text = self.run_all("--memory", capacity, "--threads", 2)
+        self.assertIn("a smaller plan", text)
+        first, second = self.show(1), self.show(2)
+        for shown in (first, second):
+            (attempt,) = shown["attempts"]
+            self.assertEqual(shown["state"], "done")
+            self.assertLess(attempt["host_bytes"], whole)
+            self.assertIn(str(attempt["host_bytes"]), attempt["words"])
+            self.assertLessEqual(attempt["peak_host_bytes"], attempt["host_bytes"])
+        self.assertLess(second["attempts"][0]["started"], first["attempts"][0]["ended"])
+        self.assertLess(first["attempts"][0]["started"], second["attempts"][0]["ended"])
+        # The same experiment as with its own plan.
+        self.queue("add", self.wide("whole", 8), "--threads", 1, "--plan", "c")
+        self.run_all("--memory", whole + MIB, "--threads", 1)
+        left, right, own = (self.losses(name) for name in ("left", "right", "whole"))
+        self.assertEqual(len(own), 8)
+        self.assertEqual(left, right)
+        for small, large in zip(left, own, strict=True):
+            self.assertAlmostEqual(small, large, delta=1e-4 * large)
+
+    def test_a_training_keeps_its_plan_where_a_smaller_one_gains_nothing_or_its_memory_was_said(self):
+        self.queue("add", self.wide("alone", 2), "--threads", 1)
+        whole = self.show(1)["host_bytes"]
+        self.queue("add", self.wide("said", 2), "--threads", 1, "--memory", "1GiB")
+        self.assertEqual(self.show(2)["smaller_plans"], [])
+        self.assertNotIn("smaller plan", self.run_all("--memory", "2GiB", "--threads", 2))
+        self.assertEqual(self.show(1)["attempts"][0]["host_bytes"], whole)
+
+    def test_a_training_whose_plan_is_too_large_for_the_worker_takes_one_that_is_not(self):
+        self.queue("add", self.wide("large", 2), "--threads", 1)
+        smallest = self.show(1)["smaller_plans"][-1]["host_bytes"]
+        self.assertIn("the largest that there is room for", self.run_all("--memory", smallest + MIB, "--threads", 1))
+        self.assertEqual(self.show(1)["attempts"][0]["host_bytes"], smallest)
+
+    def test_a_batch_takes_the_plan_that_was_asked_for(self):
+        chosen = {}
+        for plan in "abc":
+            answer = json.loads(self.queue("add", self.wide(f"plan-{plan}", 2), "--threads", 2, "--plan", plan, "--json"))
+            chosen[plan] = answer
+            self.assertEqual(answer["presets"][plan], {key: answer[key] for key in ("host_bytes", "threads", "predicted_seconds")})
+            self.assertEqual(answer["smaller_plans"], [])
+        a, b, c = (chosen[plan] for plan in "abc")
+        self.assertEqual(a["presets"], c["presets"])
+        self.assertLess(a["host_bytes"], c["host_bytes"])
+        self.assertLessEqual(a["predicted_seconds"], 1.05 * c["predicted_seconds"])
+        self.assertLessEqual(2 * b["host_bytes"], c["host_bytes"])
+        self.assertEqual((b["threads"], c["threads"]), (1, 2))
+        self.assertIn("plan b", self.queue("add", self.recipe("table", 5), "--plan", "a"))
+        self.run_all("--memory", "1GiB", "--threads", 2)
+        for answer in chosen.values():
+            shown = self.show(answer["id"])
+            self.assertEqual(shown["state"], "done")
+            self.assertLessEqual(shown["attempts"][0]["peak_host_bytes"], answer["host_bytes"])
+        self.assertIn("--plan is for recipes", self.queue("add", "--memory", "1MiB", "--plan", "a", "--", "true", code=2))
+
+    def test_a_training_that_is_held_saves_and_goes_on_from_there(self):
+        entry = json.loads(self.queue("add", self.recipe("held", 3000), "--threads", 1, "--json"))["id"]
+        self.worker("--memory", "1GiB", "--threads", 1)
+        self.eventually((self.folder / "held" / "metrics.jsonl").exists, "it never started")
+        self.assertIn("saves and stops", self.queue("pause", entry))
+        self.eventually(lambda: self.show(entry)["state"] == "held", "it never stopped")
+        self.queue("resume", entry)
+        self.eventually(lambda: len(self.show(entry)["attempts"]) == 2 and self.show(entry)["state"] == "running",
+                        "it never went on")
+        events = self.folder / "held" / "events.jsonl"
+        self.eventually(lambda: '"resume"' in events.read_text(), "it started from nothing")
+        self.queue("cancel", entry)
+        self.queue("wait", entry, code=5)
+
+    def test_a_sweep_is_a_run_for_each_combination_with_a_name_and_an_output_of_its_own(self):
+        recipe = self.recipe("swept", 2)
+        answer = json.loads(self.queue("add", recipe, "--threads", 1, "--sweep", "optimizer.lr=1e-3,2e-3", "--sweep",
+                                       "batch.effective=4,8", "--json"))["entries"]
+        names = ["swept-lr1e-3-effective4", "swept-lr1e-3-effective8", "swept-lr2e-3-effective4", "swept-lr2e-3-effective8"]
+        self.assertEqual([one["name"] for one in answer], names)
+        self.run_all("--memory", "1GiB", "--threads", 1)
+        for name in names:
+            kept = (self.folder / name / "recipe.yaml").read_text()
+            self.assertIn("lr: 0.001" if "lr1e" in name else "lr: 0.002", kept)
+            self.assertIn(f"effective: {name[-1]}", kept)
+        self.assertFalse((self.folder / "swept").exists())
+
+    def test_a_sweep_with_one_run_that_fits_nothing_adds_none(self):
+        text = self.queue("add", self.recipe("none", 2), "--sweep", "memory.device=1GiB,20MiB", code=3)
+        self.assertIn("does not fit", text)
+        self.assertEqual(json.loads(self.queue("list", "--json"))["entries"], [])
+
+    def test_a_recipe_that_fits_nothing_is_not_added(self):
+        self.assertIn("does not fit", self.queue("add", self.recipe("tiny", 5), "--memory", "20MiB", code=3))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -2,7 +2,7 @@
 # Installs what Plimsoll is built and tested with; a second run finds everything and does nothing.
 #
 #   scripts/setup.sh             compiler, build tools and libraries (Debian packages); Arrow and Parquet (a wheel)
-#   scripts/setup.sh --dev       also clang-format and ccache
+#   scripts/setup.sh --dev       also clang-format, ccache, and Slurm for its test
 #   scripts/setup.sh --fuzz      also clang with libFuzzer
 #   scripts/setup.sh --parity    also .deps/parity/bin/python3 with PyTorch, transformers, PEFT, bitsandbytes, TensorBoard and llama.cpp
 #
@@ -20,7 +20,7 @@ wheel=false
 
 for argument in "$@"; do
   case "$argument" in
-    --dev) packages+=(clang-format-14 ccache) ;;
+    --dev) packages+=(clang-format-14 ccache slurm-wlm munge) ;;
     --fuzz) packages+=(clang-14 libclang-rt-14-dev) ;;
     --parity) parity=true ;;
     --wheel) wheel=true ;;

@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from command_run import PLIMSOLL, CommandTest, output
+from command_run import PLIMSOLL, ROOT, CommandTest, output
 
 MIB = 1 << 20
 PYTHON = sys.executable
@@ -42,6 +42,16 @@ class QueueTest(CommandTest):
 
     def show(self, entry):
         return json.loads(self.queue("show", entry, "--json"))
+
+    def recipe(self, name, steps, effective=8, length=48, packed=False):
+        """A file of a small training whose output is the folder `name`."""
+        path = self.folder / f"{name}.yaml"
+        path.write_text(json.dumps({
+            "model": str(ROOT / "demo/model"), "init": "random", "method": {"type": "full"}, "precision": "fp32",
+            "data": {"train": str(ROOT / "demo/data/facts/train.parquet"), "max_length": length, "packing": packed},
+            "batch": {"effective": effective}, "optimizer": {"lr": 3e-3}, "schedule": {"max_steps": steps, "warmup": 1},
+            "save": {"every": 50}, "log": {"every": 1}, "output": str(self.folder / name)}))
+        return path
 
     def worker(self, *words):
         worker = subprocess.Popen([str(PLIMSOLL), "queue", "run", *map(str, words)], env=self.environment,

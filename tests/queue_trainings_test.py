@@ -3,21 +3,12 @@
 import json
 import unittest
 
-from command_run import ROOT, not_sanitized
+from command_run import not_sanitized
 from queue_case import MIB, QueueTest
 
 
 @not_sanitized("a training takes more memory than its plan")
 class Trainings(QueueTest):
-    def recipe(self, name, steps, effective=8, length=48, packed=False):
-        path = self.folder / f"{name}.yaml"
-        path.write_text(json.dumps({
-            "model": str(ROOT / "demo/model"), "init": "random", "method": {"type": "full"}, "precision": "fp32",
-            "data": {"train": str(ROOT / "demo/data/facts/train.parquet"), "max_length": length, "packing": packed},
-            "batch": {"effective": effective}, "optimizer": {"lr": 3e-3}, "schedule": {"max_steps": steps, "warmup": 1},
-            "save": {"every": 50}, "log": {"every": 1}, "output": str(self.folder / name)}))
-        return path
-
     def test_trainings_are_packed_by_their_plans_and_stay_within_them(self):
         entries = []
         for i in range(5):

@@ -44,6 +44,7 @@ void add_queue(CLI::App& app, Action& action) {
   add_queue_add(*group, action);
   add_queue_run(*group, action);
   add_queue_unit(*group, action);
+  add_queue_supervise(*group, action);
   add_queue_list(*group, action);
   add_queue_show(*group, action);
   add_queue_logs(*group, action);

@@ -11,6 +11,7 @@ namespace plimsoll {
 void add_queue_add(CLI::App& group, Action& action);
 void add_queue_run(CLI::App& group, Action& action);
 void add_queue_unit(CLI::App& group, Action& action);
+void add_queue_supervise(CLI::App& group, Action& action);
 void add_queue_list(CLI::App& group, Action& action);
 void add_queue_show(CLI::App& group, Action& action);
 void add_queue_logs(CLI::App& group, Action& action);

@@ -89,6 +89,7 @@ nlohmann::ordered_json attempt_json(const Store& store, const Attempt& attempt) 
           {"device_bytes", attempt.need.device_bytes},
           {"host_bytes", attempt.need.host_bytes},
           {"devices", attempt.cards},
+          {"job", attempt.job},
           {"peak_host_bytes", attempt.peak_bytes > 0 ? nlohmann::ordered_json(attempt.peak_bytes)
                                                      : nlohmann::ordered_json(nullptr)},
           {"outcome", attempt.outcome},
@@ -160,8 +161,10 @@ std::string show_text(Store& store, const Entry& entry) {
   std::string text = std::to_string(entry.id) + " " + printable(entry.name) + "\n" + facts.render("  ");
   for (const Attempt& one : store.attempts(entry.id)) {
     text += "  attempt " + std::to_string(one.number) + "  " + date(one.started) +
-            (one.ended ? " to " + date(*one.ended) : ", running") + ", reserved " + reserved(one.need);
+            (one.ended ? " to " + date(*one.ended) : ", " + std::string(name_of(entry.state))) +
+            ", reserved " + reserved(one.need);
     if (!one.cards.empty()) text += " on " + printable(join(one.cards, ", "));
+    if (!one.job.empty()) text += ", Slurm job " + printable(one.job);
     if (one.peak_bytes > 0) text += ", peak " + format_bytes(one.peak_bytes);
     if (!one.words.empty() && one.words != entry.words)
       text += "\n    ran " + printable(join(one.words, " "));
@@ -190,7 +193,7 @@ ExitCode run_show(const ShowArguments& arguments) {
 // Whether this attempt is over, and nothing more will be written.
 bool log_is_whole(Store& store, int64_t id, int number) {
   const Entry entry = store.entry(id);
-  return entry.state != State::running || entry.attempts != number;
+  return !is_begun(entry.state) || entry.attempts != number;
 }
 
 ExitCode run_logs(const ShowArguments& arguments) {

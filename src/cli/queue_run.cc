@@ -1,4 +1,5 @@
 // plimsoll queue run: the worker.
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <thread>
@@ -10,6 +11,7 @@
 #include "cli/queue_commands.h"
 #include "cli/usage_text.h"
 #include "fleet/queue/worker.h"
+#include "fleet/slurm/slurm_worker.h"
 #include "train/run_signals.h"
 
 namespace plimsoll {
@@ -18,6 +20,10 @@ namespace {
 constexpr double kHeadroom = 0.1;  // of the machine's memory, where no size is stated
 
 struct RunArguments {
+  std::string backend = "local", partition, time_limit;
+  std::vector<std::string> sbatch;
+  double poll = 10;
+  size_t jobs = 1000;
   std::string memory, gpu_plan;
   std::vector<std::string> devices;
   int threads = 0;
@@ -48,6 +54,16 @@ std::vector<queue::Card> read_cards(const RunArguments& arguments) {
   return cards;
 }
 
+void report_line(const std::string& line) {
+  print(printable(line) + "\n");
+  flush_output();
+}
+
+void refuse_slurm_options(const RunArguments& arguments) {
+  if (!arguments.partition.empty() || !arguments.time_limit.empty() || !arguments.sbatch.empty())
+    throw UsageError("--partition, --time-limit and --sbatch go with --backend slurm");
+}
+
 queue::WorkerOptions read_options(const RunArguments& arguments) {
   queue::WorkerOptions options;
   options.machine.cards = read_cards(arguments);
@@ -61,14 +77,71 @@ queue::WorkerOptions read_options(const RunArguments& arguments) {
   options.until_done = arguments.until_done;
   options.grace_seconds = arguments.grace;
   options.free_host_bytes = [] { return free_memory().bytes; };
-  options.report = [](const std::string& line) {
-    print(printable(line) + "\n");
-    flush_output();
-  };
+  options.report = report_line;
   return options;
 }
 
+// "2h", "90min", "3600": seconds.
+double read_duration(const std::string& text, const char* option) {
+  size_t used = 0;
+  double number = 0;
+  try {
+    number = std::stod(text, &used);
+  } catch (const std::exception&) {
+    used = 0;
+  }
+  const std::string unit = text.substr(used);
+  const double factor = unit == "h"                   ? 3600
+                        : unit == "min"               ? 60
+                        : unit == "d"                 ? 86400
+                        : unit.empty() || unit == "s" ? 1
+                                                      : 0;
+  if (used == 0 || !(number > 0) || factor == 0)
+    throw UsageError(std::string(option) + ": expected a duration such as 90min or 24h, found '" + text +
+                     "'");
+  return number * factor;
+}
+
+slurm::SlurmOptions read_slurm_options(const RunArguments& arguments) {
+  for (const auto& [given, option] :
+       {std::pair(!arguments.memory.empty(), "--memory"), std::pair(arguments.threads > 0, "--threads"),
+        std::pair(!arguments.gpu_plan.empty(), "--gpu-plan")})
+    if (given)
+      throw UsageError(std::string(option) + " is of the local worker: Slurm gives out what its nodes have");
+  slurm::SlurmOptions options;
+  options.program = own_program();
+  options.partition = arguments.partition;
+  options.options = arguments.sbatch;
+  for (const queue::Card& card : read_cards(arguments)) options.gpus.push_back({card.name, card.bytes});
+  std::sort(options.gpus.begin(), options.gpus.end(),
+            [](const auto& a, const auto& b) { return a.bytes < b.bytes; });
+  if (!arguments.time_limit.empty()) options.time_limit = read_duration(arguments.time_limit, "--time-limit");
+  options.poll_seconds = arguments.poll;
+  options.grace_seconds = arguments.grace;
+  options.most_jobs = arguments.jobs;
+  options.until_done = arguments.until_done;
+  options.report = report_line;
+  return options;
+}
+
+ExitCode run_slurm_worker(const RunArguments& arguments) {
+  queue::Store store(queue::queue_folder());
+  slurm::SlurmWorker worker(store, read_slurm_options(arguments));
+  listen_to_stop_requests();
+  const queue::Machine& node = worker.largest_node();
+  report_line("Slurm: " + format_bytes(node.host_bytes) + " and " + std::to_string(node.threads) +
+              " threads on the largest node" +
+              (node.cards.empty() ? "" : ", " + std::to_string(node.cards.size()) + " GPUs"));
+  worker.run([] { return stop_request() != nullptr; });
+  if (worker.handed_over() > 0)
+    report_line(std::to_string(worker.handed_over()) +
+                " jobs go on without the worker; the next plimsoll queue run --backend slurm follows them");
+  return ExitCode::ok;
+}
+
 ExitCode run_worker(const RunArguments& arguments) {
+  if (arguments.backend == "slurm") return run_slurm_worker(arguments);
+  refuse_slurm_options(arguments);
   queue::Store store(queue::queue_folder());
   const queue::WorkerOptions options = read_options(arguments);
   queue::Worker worker(store, options);
@@ -100,6 +173,22 @@ void add_machine_options(CLI::App* command, const std::shared_ptr<RunArguments>&
       ->allow_extra_args(false);
   command->add_option("--gpu-plan", arguments->gpu_plan, "the most runs on each --device at once: 2,2,1")
       ->type_name("COUNTS");
+  command->add_option("--backend", arguments->backend, "local: this machine; slurm: a cluster's scheduler")
+      ->check(CLI::IsMember({"local", "slurm"}));
+  command->add_option("--partition", arguments->partition, "of Slurm")->type_name("NAME");
+  command
+      ->add_option("--time-limit", arguments->time_limit,
+                   "of Slurm: the most that a job is given, and what it is where no time is predicted (24h)")
+      ->type_name("TIME");
+  command
+      ->add_option("--sbatch", arguments->sbatch,
+                   "an option of sbatch for every job: --sbatch=--account=lab (may be repeated)")
+      ->type_name("OPTION")
+      ->allow_extra_args(false);
+  command->add_option("--poll", arguments->poll, "seconds between questions to Slurm")
+      ->check(CLI::PositiveNumber);
+  command->add_option("--jobs", arguments->jobs, "the most that Slurm has at a time")
+      ->check(CLI::PositiveNumber);
   command->add_option("--grace", arguments->grace, "seconds from SIGTERM to SIGKILL of a run that is ended")
       ->check(CLI::NonNegativeNumber);
 }
@@ -117,12 +206,26 @@ std::string unit_word(const std::string& word, char doubled = '%') {
 }
 
 ExitCode print_unit(const RunArguments& arguments) {
+  const bool slurm = arguments.backend == "slurm";
   (void)read_cards(arguments);  // refuses what the worker would
+  if (slurm) {
+    (void)read_slurm_options(arguments);
+  } else {
+    refuse_slurm_options(arguments);
+  }
   std::vector<std::string> words = {own_program(), "queue", "run"};
   const auto add = [&](const char* option, const std::string& value) {
     if (!value.empty()) words.insert(words.end(), {option, value});
   };
   if (!arguments.memory.empty()) (void)parse_bytes(arguments.memory, "--memory");
+  if (slurm) {
+    add("--backend", "slurm");
+    add("--partition", arguments.partition);
+    add("--time-limit", arguments.time_limit);
+    for (const std::string& option : arguments.sbatch) words.push_back("--sbatch=" + option);
+    add("--poll", std::to_string(std::lround(std::max(1.0, arguments.poll))));
+    add("--jobs", std::to_string(arguments.jobs));
+  }
   add("--memory", arguments.memory);
   if (arguments.threads > 0) add("--threads", std::to_string(arguments.threads));
   for (const std::string& device : arguments.devices) add("--device", device);
@@ -132,7 +235,7 @@ ExitCode print_unit(const RunArguments& arguments) {
   for (const std::string& word : words) command += (command.empty() ? "" : " ") + unit_word(word, '$');
   std::string unit =
       "[Unit]\nDescription=Plimsoll: the worker of the queue\n\n[Service]\nExecStart=" + command + "\n";
-  for (const char* name : {"PLIMSOLL_QUEUE_DIR", "PLIMSOLL_MACHINE_DIR"})
+  for (const char* name : {"PLIMSOLL_QUEUE_DIR", "PLIMSOLL_MACHINE_DIR", "SLURM_CONF"})
     if (const char* value = std::getenv(name); value != nullptr)
       unit += "Environment=" + unit_word(std::string(name) + "=" + value) + "\n";
   // Runs have supervisors of their own, which outlive the worker: ending it, and a run that the kernel ends,
@@ -159,6 +262,22 @@ void add_queue_unit(CLI::App& group, Action& action) {
   CLI::App* command = group.add_subcommand("unit", "prints a systemd user unit that keeps a worker running");
   add_machine_options(command, arguments);
   command->callback([arguments, &action] { action = [arguments] { return print_unit(*arguments); }; });
+}
+
+// What a job of another scheduler runs: an attempt that is written in its folder.
+void add_queue_supervise(CLI::App& group, Action& action) {
+  auto folder = std::make_shared<std::string>();
+  CLI::App* command = group.add_subcommand("supervise", "of a job: runs an attempt of an entry");
+  command->group("");  // not for people
+  command->add_option("folder", *folder, "the attempt's")->required();
+  command->callback([folder, &action] {
+    action = [folder] {
+      const std::optional<queue::Exit> exit = queue::supervise(queue::read_launch(*folder));
+      if (!exit) throw UsageError(*folder + ": has its supervisor already");
+      if (!exit->problem.empty()) throw StoppedError(exit->problem);
+      return static_cast<ExitCode>(exit->signal > 0 ? 128 + exit->signal : exit->code);
+    };
+  });
 }
 
 }  // namespace plimsoll

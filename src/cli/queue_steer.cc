@@ -30,7 +30,7 @@ std::string hold(Store& store, int64_t id) {
   const Entry entry = store.change(id, [](Entry& found) {
     if (found.state == State::running && !found.recipe)
       throw UsageError(title(found) + " runs, and only recipes save and go on: cancel it, or let it end");
-    if (found.state == State::running) {
+    if (is_begun(found.state)) {
       found.stop_asked = found.hold_asked = true;
     } else if (found.state == State::waiting) {
       found.state = State::held;
@@ -157,7 +157,7 @@ CLI::App* add_one(CLI::App& group, Action& action, const char* name, const char*
 std::string cancel_entry(Store& store, int64_t id) {
   const Entry entry = store.change(id, [](Entry& found) {
     if (is_over(found.state)) return false;
-    if (found.state == State::running) {
+    if (is_begun(found.state)) {
       found.stop_asked = true;
       found.hold_asked = false;
     } else {

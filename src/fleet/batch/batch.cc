@@ -11,9 +11,8 @@
 namespace plimsoll::batch {
 namespace {
 
-constexpr const char* kHost = "cpu:0";
-
-Bar bar_of(const queue::Store& store, const queue::Entry& entry, const queue::Attempt& attempt, double now) {
+Bar bar_of(const queue::Store& store, const std::string& host, const queue::Entry& entry,
+           const queue::Attempt& attempt, double now) {
   Bar bar;
   bar.id = entry.id;
   bar.number = attempt.number;
@@ -21,7 +20,7 @@ Bar bar_of(const queue::Store& store, const queue::Entry& entry, const queue::At
   bar.outcome = attempt.outcome;
   bar.done = attempt.done;
   bar.running = !attempt.ended;
-  bar.devices = attempt.cards.empty() ? std::vector<std::string>{kHost} : attempt.cards;
+  bar.devices = attempt.cards.empty() ? std::vector<std::string>{host} : attempt.cards;
   bar.started = attempt.started;
   bar.ended = std::max(attempt.started, attempt.ended.value_or(now));
   bar.need = attempt.need;
@@ -31,14 +30,14 @@ Bar bar_of(const queue::Store& store, const queue::Entry& entry, const queue::At
 }
 
 // Of the host every run takes its share, of a card those that are on it.
-int64_t taken_of(const Bar& bar, const std::string& device) {
-  if (device == kHost) return bar.need.host_bytes;
+int64_t taken_of(const Batch& batch, const Bar& bar, const std::string& device) {
+  if (device == batch.machine.host) return bar.need.host_bytes;
   const bool there = std::find(bar.devices.begin(), bar.devices.end(), device) != bar.devices.end();
   return there ? bar.need.device_bytes : 0;
 }
 
 int64_t capacity_of(const Batch& batch, const std::string& device) {
-  if (device == kHost) return batch.machine.host_bytes;
+  if (device == batch.machine.host) return batch.machine.host_bytes;
   for (const queue::Card& card : batch.machine.cards)
     if (card.name == device) return card.bytes;
   return 0;
@@ -67,9 +66,10 @@ Batch take(queue::Store& store, double now, double pause) {
   std::map<int64_t, queue::Entry> entries;
   for (queue::Entry& one : store.entries()) entries.emplace(one.id, std::move(one));
   Batch batch;
-  batch.machine = queue::recorded_machine(store.folder()).value_or(queue::Machine{total_memory(), 0, {}});
+  batch.machine =
+      queue::recorded_machine(store.folder()).value_or(queue::Machine{total_memory(), 0, {}, "cpu:0"});
   for (const queue::Attempt& attempt : store.attempts())
-    batch.bars.push_back(bar_of(store, entries.at(attempt.entry), attempt, now));
+    batch.bars.push_back(bar_of(store, batch.machine.host, entries.at(attempt.entry), attempt, now));
   std::sort(batch.bars.begin(), batch.bars.end(), [](const Bar& a, const Bar& b) {
     return std::pair(a.started, a.id) < std::pair(b.started, b.id);
   });
@@ -108,15 +108,15 @@ double share_reserved(const Batch& batch, const std::string& device) {
   const double room = static_cast<double>(capacity_of(batch, device)) * (batch.end - batch.begin);
   double taken = 0;
   for (const Bar& bar : batch.bars)
-    taken += static_cast<double>(taken_of(bar, device)) * (bar.ended - bar.started);
+    taken += static_cast<double>(taken_of(batch, bar, device)) * (bar.ended - bar.started);
   return room > 0 ? taken / room : 0;
 }
 
 int64_t most_reserved(const Batch& batch, const std::string& device) {
   std::vector<std::pair<double, int64_t>> changes;  // at one time what ends comes first
   for (const Bar& bar : batch.bars) {
-    changes.emplace_back(bar.started, taken_of(bar, device));
-    changes.emplace_back(bar.ended, -taken_of(bar, device));
+    changes.emplace_back(bar.started, taken_of(batch, bar, device));
+    changes.emplace_back(bar.ended, -taken_of(batch, bar, device));
   }
   std::sort(changes.begin(), changes.end());
   int64_t now = 0, most = 0;
@@ -134,7 +134,7 @@ nlohmann::ordered_json batch_json(const Batch& batch) {
                                  {"open", batch.open},
                                  {"mean_wait_seconds", batch.mean_wait}};
   root["devices"] = nlohmann::ordered_json::array();
-  std::vector<std::string> names = {kHost};
+  std::vector<std::string> names = {batch.machine.host};
   for (const queue::Card& card : batch.machine.cards) names.push_back(card.name);
   for (const std::string& name : names)
     root["devices"].push_back({{"name", name},

@@ -132,7 +132,7 @@ std::string batch_page(const Batch& batch) {
           " failed, " + std::to_string(batch.open) + " open; " + format_seconds(batch.end - batch.begin) +
           " in all.</p>\n";
   html += host_chart(batch);
-  html += lane(batch, "cpu:0");
+  html += lane(batch, batch.machine.host);
   for (const queue::Card& card : batch.machine.cards) html += lane(batch, card.name);
   html += time_axis(batch) + table(batch);
   return html + page::end("{}", "");

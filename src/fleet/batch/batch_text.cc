@@ -43,7 +43,7 @@ std::string batch_text(const Batch& batch, size_t width) {
                      format_seconds(batch.mean_wait) + " on average\n";
   constexpr size_t kTimes = 400;
   const Course course = course_of(batch, kTimes);
-  text += "  " + device_line(batch, "cpu:0", batch.machine.host_bytes) + "; used at most " +
+  text += "  " + device_line(batch, batch.machine.host, batch.machine.host_bytes) + "; used at most " +
           format_bytes(*std::max_element(course.used.begin(), course.used.end())) + "\n";
   for (const queue::Card& card : batch.machine.cards)
     text += "  " + printable(device_line(batch, card.name, card.bytes)) + "\n";

@@ -12,12 +12,12 @@
 #include <sstream>
 #include <thread>
 
+#include "base/error.h"
 #include "base/json_text.h"
+#include "base/printable.h"
 #include "fleet/queue/process_tree.h"
 
 namespace plimsoll::queue {
-namespace {
-
 namespace fs = std::filesystem;
 
 std::optional<Exit> read_exit(const fs::path& folder) {
@@ -35,12 +35,52 @@ std::optional<Exit> read_exit(const fs::path& folder) {
   exit.over_limit = record.value("over_limit", false);
   exit.kernel_killed = record.value("kernel_killed", false);
   exit.peak_bytes = record.value("peak_bytes", int64_t{0});
+  exit.seconds = record.value("seconds", 0.0);
   exit.left_over = record.value("left_over", 0);
   exit.problem = record.value("problem", "");
   return exit;
 }
 
-}  // namespace
+// Fields that each end with a null byte, as words and environments may hold anything else.
+void write_launch(const Launch& launch) {
+  std::string text;
+  const auto add = [&](const char* name, const std::string& value) {
+    text += std::string(name) + "=" + value + '\0';
+  };
+  for (const std::string& one : launch.words) add("word", one);
+  for (const std::string& one : launch.environment) add("environment", one);
+  add("working_folder", launch.working_folder);
+  add("mark", launch.mark);
+  add("host_limit", std::to_string(launch.host_limit));
+  add("grace_seconds", std::to_string(launch.grace_seconds));
+  const fs::path partial = launch.folder / "launch.tmp";
+  std::ofstream file(partial, std::ios::binary);
+  file << text << std::flush;
+  std::error_code problem;
+  if (file) fs::rename(partial, launch.folder / "launch", problem);
+  if (!file || problem) throw StoppedError(printable(partial.string()) + ": cannot be written");
+}
+
+Launch read_launch(const fs::path& folder) {
+  std::ifstream file(folder / "launch", std::ios::binary);
+  Launch launch;
+  launch.folder = folder;
+  std::string field;
+  while (std::getline(file, field, '\0')) {
+    const size_t equals = field.find('=');
+    const std::string name = field.substr(0, equals);
+    const std::string value = equals == std::string::npos ? "" : field.substr(equals + 1);
+    if (name == "word") launch.words.push_back(value);
+    if (name == "environment") launch.environment.push_back(value);
+    if (name == "working_folder") launch.working_folder = value;
+    if (name == "mark") launch.mark = value;
+    if (name == "host_limit") launch.host_limit = std::strtoll(value.c_str(), nullptr, 10);
+    if (name == "grace_seconds") launch.grace_seconds = std::strtod(value.c_str(), nullptr);
+  }
+  if (launch.words.empty() || launch.mark.empty())
+    throw DamagedError(printable((folder / "launch").string()) + ": says nothing that could be run");
+  return launch;
+}
 
 AttemptState look_at(const fs::path& folder) {
   AttemptState state;

@@ -7,6 +7,7 @@
 //   log         what the command prints
 //   cancel      asks the supervisor to end it
 //   memory.json what it takes over time, in bounded room (memory_history.h)
+//   launch      what it is to run, where it starts from a file (on another machine)
 //   exit.json   what became of it, whole or absent. Its room is taken before the command starts: a full
 //               disk does not lose it.
 #pragma once
@@ -37,7 +38,9 @@ struct Exit {
   bool canceled = false;       // as it was asked to
   bool over_limit = false;     // it took more than its reservation
   bool kernel_killed = false;  // the kernel ended processes for want of memory meanwhile
+  bool timed_out = false;      // at the end of the time that it was given
   int64_t peak_bytes = 0;
+  double seconds = 0;   // that it ran
   int left_over = 0;    // processes that were still there when the command had ended
   std::string problem;  // why it never started
 };
@@ -45,6 +48,14 @@ struct Exit {
 // Starts the supervisor as a child of this process, and returns its id. This process must have no other
 // thread. Throws StoppedError where the system starts no more processes.
 pid_t launch(const Launch& launch);
+// Supervises in this process, which must have no other thread, until nothing of the command is left. Nothing
+// where another supervisor has, or had, the attempt.
+std::optional<Exit> supervise(const Launch& launch);
+
+// In its folder, for a supervisor that starts elsewhere. Throws StoppedError where it cannot be written, and
+// DamagedError where it cannot be read.
+void write_launch(const Launch& launch);
+Launch read_launch(const std::filesystem::path& folder);
 
 enum class Life : uint8_t {
   never_started,  // no lock was made: it may be launched
@@ -58,6 +69,8 @@ struct AttemptState {
   std::optional<Exit> exit;
 };
 AttemptState look_at(const std::filesystem::path& folder);
+// Its record, where that is there.
+std::optional<Exit> read_exit(const std::filesystem::path& folder);
 
 // Asks an attempt to end: SIGTERM to its command, and SIGKILL to all that is left after the grace.
 void ask_to_end(const std::filesystem::path& folder);

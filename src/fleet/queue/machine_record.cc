@@ -13,7 +13,10 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 void record_machine(const fs::path& folder, const Machine& machine) {
-  json root = {{"host_bytes", machine.host_bytes}, {"threads", machine.threads}, {"devices", json::array()}};
+  json root = {{"host_bytes", machine.host_bytes},
+               {"threads", machine.threads},
+               {"host", machine.host},
+               {"devices", json::array()}};
   for (const Card& card : machine.cards)
     root["devices"].push_back({{"name", card.name}, {"bytes", card.bytes}, {"max_runs", card.max_runs}});
   const fs::path partial = folder / "worker.json.tmp";
@@ -28,7 +31,8 @@ std::optional<Machine> recorded_machine(const fs::path& folder) {
   if (!file) return std::nullopt;
   try {
     const json root = json::parse(file);
-    Machine machine{root.at("host_bytes").get<int64_t>(), root.at("threads").get<int>(), {}};
+    Machine machine{
+        root.at("host_bytes").get<int64_t>(), root.at("threads").get<int>(), {}, root.value("host", "cpu:0")};
     for (const json& card : root.at("devices"))
       machine.cards.push_back({card.at("name").get<std::string>(), card.at("bytes").get<int64_t>(),
                                card.at("max_runs").get<int>()});

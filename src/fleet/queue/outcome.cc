@@ -117,6 +117,11 @@ void settle(Entry& entry, Attempt& attempt, const AttemptState& state, const Log
     attempt.outcome = why;
     return again_with_more(entry, attempt, exit, verdict, machine);
   }
+  if (exit.timed_out) {
+    attempt.outcome = "the time that it was given, " + format_seconds(exit.seconds) + ", was too short";
+    entry.seconds = 2 * std::max(entry.seconds, exit.seconds);
+    return again(entry, attempt, true);
+  }
   if (worth_another_try(entry, exit)) return again(entry, attempt, true);
   fail(entry, attempt);
 }

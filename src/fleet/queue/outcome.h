@@ -6,6 +6,7 @@
 //                                     then as the user's next smaller variant, where there is one
 //   ended by somebody's signal, disk full and the like (exit 5, 130 of a recipe)   again, while retries are
 //   left its supervisor was lost           again: that was not the run's doing; at most kMostAttempts in all
+//   its time was up (another scheduler's limit)   again with twice the time, while retries are left
 //   anything else                     failed: it would fail in the same way again
 #pragma once
 

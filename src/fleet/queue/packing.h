@@ -36,6 +36,7 @@ struct Machine {
   int64_t host_bytes = 0;  // as of a card
   int threads = 0;
   std::vector<Card> cards;
+  std::string host = "cpu:0";  // what the host's memory and threads are called
 };
 
 // Another plan of the same run: less memory, more time.

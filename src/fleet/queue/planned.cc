@@ -1,13 +1,9 @@
 #include "fleet/queue/planned.h"
 
-#include <fcntl.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <nlohmann/json.hpp>
 
+#include "base/child_process.h"
 #include "base/error.h"
 #include "base/json_text.h"
 #include "base/units.h"
@@ -15,37 +11,10 @@
 namespace plimsoll::queue {
 namespace {
 
-struct Answer {
-  int code = -1;
-  std::string output;
-};
-
-// `quiet`: what it has to say on standard error, it has said before.
-Answer ask(const std::string& program, const std::vector<std::string>& words, bool quiet = false) {
-  std::vector<char*> arguments = {const_cast<char*>(program.c_str()), const_cast<char*>("plan")};
-  for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
-  arguments.push_back(nullptr);
-  int answers[2];
-  if (pipe2(answers, O_CLOEXEC) != 0) throw StoppedError("no pipe to the planner");
-  const pid_t pid = fork();
-  if (pid == 0) {
-    dup2(answers[1], STDOUT_FILENO);
-    if (const int nowhere = quiet ? open("/dev/null", O_WRONLY | O_CLOEXEC) : -1; nowhere >= 0)
-      dup2(nowhere, STDERR_FILENO);
-    execv(program.c_str(), arguments.data());
-    _exit(127);
-  }
-  close(answers[1]);
-  Answer answer;
-  char part[65536];
-  for (ssize_t got = 0;
-       pid > 0 && ((got = read(answers[0], part, sizeof part)) > 0 || (got < 0 && errno == EINTR));)
-    if (got > 0) answer.output.append(part, static_cast<size_t>(got));
-  close(answers[0]);
-  int status = 0;
-  if (pid < 0 || waitpid(pid, &status, 0) != pid) throw StoppedError("the planner was not started");
-  if (WIFEXITED(status)) answer.code = WEXITSTATUS(status);
-  return answer;
+ChildAnswer ask(const std::string& program, const std::vector<std::string>& words, ChildErrors errors) {
+  std::vector<std::string> all = {program, "plan"};
+  all.insert(all.end(), words.begin(), words.end());
+  return run_child(all, errors);
 }
 
 }  // namespace
@@ -91,7 +60,8 @@ std::vector<SmallerPlan> smaller_plans(const std::string& program, const std::ve
   std::vector<std::string> asked = words;
   asked.insert(asked.end(),
                {"--json", "--sweep", "memory=" + std::to_string(least) + ".." + std::to_string(most)});
-  const Answer answer = ask(program, asked, true);
+  // What it has to say on standard error, it has said before.
+  const ChildAnswer answer = ask(program, asked, ChildErrors::dropped);
   check_internal(answer.code == 0, "plan --sweep failed where plan did not");
   return read_sweep(answer.output, planned);
 }
@@ -109,7 +79,7 @@ void bind_to_plan(std::vector<std::string>& words, const Need& need) {
 }
 
 Planned plan_recipe(const std::string& program, const std::vector<std::string>& words) {
-  const Answer answer = ask(program, words);
+  const ChildAnswer answer = ask(program, words, ChildErrors::shown);
   if (answer.code != 0 && answer.code != static_cast<int>(ExitCode::does_not_fit)) {
     const bool known = answer.code > 0 && answer.code <= static_cast<int>(ExitCode::stopped);
     throw Error(known ? static_cast<ExitCode>(answer.code) : ExitCode::internal,

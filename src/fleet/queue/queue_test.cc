@@ -53,7 +53,8 @@ TEST_F(StoreTest, AQueueOfTheFirstVersionGoesOn) {
         "words; "
         "ALTER TABLE attempts DROP COLUMN environment; ALTER TABLE attempts DROP COLUMN done; "
         "ALTER TABLE entries DROP COLUMN fingerprint; ALTER TABLE entries DROP COLUMN variants; "
-        "ALTER TABLE entries DROP COLUMN smaller; "
+        "ALTER TABLE entries DROP COLUMN smaller; ALTER TABLE attempts DROP COLUMN job; "
+        "UPDATE entries SET state = state - 1 WHERE state > 2; "
         "ALTER TABLE entries DROP COLUMN output; PRAGMA user_version = 1");
   }
   Store store(folder_);
@@ -61,12 +62,59 @@ TEST_F(StoreTest, AQueueOfTheFirstVersionGoesOn) {
   entry.output = "/runs/new";
   store.add(entry);
   ASSERT_EQ(store.entries().size(), 2u);
+  EXPECT_EQ(store.entries()[0].state, State::running);
   EXPECT_EQ(store.entries()[0].output, "");
   EXPECT_EQ(store.entries()[0].words, entry.words);
   EXPECT_EQ(store.entries()[1].output, "/runs/new");
   EXPECT_EQ(store.attempts(1).size(), 1u);
   EXPECT_TRUE(store.begin(2, {}, 2));
   EXPECT_EQ(store.attempts(2)[0].words, entry.words);
+}
+
+TEST_F(StoreTest, AnAttemptIsHandedOverFollowedAndTakenBack) {
+  Store store(folder_);
+  const int64_t id = store.add(command("far"));
+  ASSERT_TRUE(store.begin(id, {}, 1, {}, kJobToCome));
+  EXPECT_EQ(store.entry(id).state, State::submitted);
+  EXPECT_EQ(store.attempts(id)[0].job, kJobToCome);
+  store.follow(id, 1, [](Entry& entry, Attempt& attempt) {
+    entry.state = State::running;
+    attempt.job = "12_3";
+    attempt.started = 7;
+  });
+  EXPECT_EQ(store.entry(id).state, State::running);
+  EXPECT_EQ(store.attempts(id)[0].job, "12_3");
+  EXPECT_EQ(store.attempts(id)[0].started, 7);
+  EXPECT_FALSE(store.attempts(id)[0].ended) << "it goes on";
+  EXPECT_EQ(store.take_back(id, 1, State::waiting, "again").state, State::waiting);
+  EXPECT_TRUE(store.attempts(id).empty());
+  EXPECT_EQ(store.entry(id).attempts, 0);
+  EXPECT_EQ(store.take_back(id, 1, State::held, "twice").state, State::waiting) << "it is not begun";
+  ASSERT_TRUE(store.begin(id, {}, 2, {}, kJobToCome));
+  store.change(id, [](Entry& entry) { return entry.stop_asked = true; });
+  EXPECT_EQ(store.take_back(id, 1, State::waiting, "").state, State::canceled)
+      << "that was asked for meanwhile";
+}
+
+TEST_F(StoreTest, ALaunchIsReadBackAsItWasWritten) {
+  Launch job;
+  job.folder = folder_;
+  std::filesystem::create_directories(folder_);
+  job.words = {"sh", "-c", "a=b\nc", "", "\xff\x01"};
+  job.environment = {"A=1=2"};
+  job.working_folder = "/a b";
+  job.mark = "M=1";
+  job.host_limit = int64_t{5} << 40;
+  job.grace_seconds = 2.5;
+  write_launch(job);
+  const Launch read = read_launch(folder_);
+  EXPECT_EQ(read.words, job.words);
+  EXPECT_EQ(read.environment, job.environment);
+  EXPECT_EQ(read.working_folder, job.working_folder);
+  EXPECT_EQ(read.mark, job.mark);
+  EXPECT_EQ(read.host_limit, job.host_limit);
+  EXPECT_EQ(read.grace_seconds, job.grace_seconds);
+  EXPECT_THROW(read_launch(folder_ / "nowhere"), DamagedError);
 }
 
 TEST_F(StoreTest, KeepsEntriesAsTheyWereAdded) {

@@ -18,7 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr int kSchema = 4;
+constexpr int kSchema = 5;
 constexpr const char* kTables = R"sql(
 CREATE TABLE IF NOT EXISTS entries(
   id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL, recipe INTEGER NOT NULL, words TEXT NOT NULL,
@@ -34,7 +34,7 @@ CREATE TABLE IF NOT EXISTS attempts(
   devices INTEGER NOT NULL, device_bytes INTEGER NOT NULL, host_bytes INTEGER NOT NULL, threads INTEGER NOT NULL,
   cards TEXT NOT NULL, peak_bytes INTEGER NOT NULL, outcome TEXT NOT NULL, done INTEGER NOT NULL DEFAULT 0,
   words TEXT NOT NULL DEFAULT '[]', environment TEXT NOT NULL DEFAULT '[]', fingerprint TEXT NOT NULL DEFAULT '',
-  PRIMARY KEY(entry, number));
+  job TEXT NOT NULL DEFAULT '', PRIMARY KEY(entry, number));
 CREATE INDEX IF NOT EXISTS alike ON attempts(fingerprint);
 CREATE TABLE IF NOT EXISTS settings(name TEXT PRIMARY KEY, value INTEGER NOT NULL);
 )sql";
@@ -53,6 +53,10 @@ ALTER TABLE attempts ADD COLUMN environment TEXT NOT NULL DEFAULT '[]';
 ALTER TABLE attempts ADD COLUMN fingerprint TEXT NOT NULL DEFAULT '';
 )sql";
 constexpr const char* kSinceVersion3 = "ALTER TABLE entries ADD COLUMN smaller TEXT NOT NULL DEFAULT '[]';";
+// `submitted` came before `running`.
+constexpr const char* kSinceVersion4 =
+    "ALTER TABLE attempts ADD COLUMN job TEXT NOT NULL DEFAULT '';"
+    "UPDATE entries SET state = state + 1 WHERE state >= 2;";
 
 // Bytes that are no UTF-8 have no place in JSON: words keep theirs, each byte as a character of its own.
 json as_json(const std::vector<std::string>& words) {
@@ -220,10 +224,13 @@ fs::path prepared(const fs::path& folder) {
 }  // namespace
 
 std::string_view name_of(State state) {
-  constexpr std::string_view kNames[] = {"waiting", "held", "running", "done", "failed", "canceled"};
+  constexpr std::string_view kNames[] = {"waiting", "held",   "submitted", "running",
+                                         "done",    "failed", "canceled"};
   return kNames[static_cast<size_t>(state)];
 }
 bool is_over(State state) { return state >= State::done; }
+
+bool is_begun(State state) { return state == State::submitted || state == State::running; }
 
 Store::Store(const fs::path& folder)
     : folder_(prepared(fs::absolute(folder))), database_((folder_ / "queue.db").string()) {
@@ -237,6 +244,7 @@ Store::Store(const fs::path& folder)
   if (version == 1) database_.run(kSinceVersion1);
   if (version == 1 || version == 2) database_.run(kSinceVersion2);
   if (version >= 1 && version <= 3) database_.run(kSinceVersion3);
+  if (version >= 1 && version <= 4) database_.run(kSinceVersion4);
   database_.run(kTables);
   database_.run("PRAGMA user_version = " + std::to_string(kSchema));
   transaction.commit();
@@ -289,7 +297,7 @@ Entry Store::entry(int64_t id) {
 std::vector<Attempt> Store::read_attempts(const std::string& condition) {
   Statement row(database_,
                 "SELECT number, started, ended, devices, device_bytes, host_bytes, threads, cards, "
-                "peak_bytes, outcome, entry, done, words, environment FROM attempts " +
+                "peak_bytes, outcome, entry, done, words, environment, job FROM attempts " +
                     condition + " ORDER BY entry, number");
   std::vector<Attempt> found;
   while (row.step()) {
@@ -305,6 +313,7 @@ std::vector<Attempt> Store::read_attempts(const std::string& condition) {
     attempt.done = row.integer(11) != 0;
     attempt.words = loaded(row.text(12));
     attempt.environment = loaded(row.text(13));
+    attempt.job = row.text(14);
     found.push_back(std::move(attempt));
   }
   return found;
@@ -343,31 +352,65 @@ Learned Store::learned(const std::string& fingerprint) {
 }
 
 bool Store::begin(int64_t id, const std::vector<std::string>& cards, double now,
-                  const std::function<void(Entry&)>& change) {
+                  const std::function<void(Entry&)>& change, const std::string& job) {
   Transaction transaction(database_);
   Entry found = entry(id);
   if (found.state != State::waiting) return false;
-  found.state = State::running;
+  found.state = job.empty() ? State::running : State::submitted;
   found.note.clear();
   if (change) change(found);
   ++found.attempts;
   update(found);
-  Statement statement(database_, "INSERT INTO attempts VALUES(?,?,?,NULL,?,?,?,?,?,0,'',0,?,?,?)");
+  Statement statement(database_, "INSERT INTO attempts VALUES(?,?,?,NULL,?,?,?,?,?,0,'',0,?,?,?,?)");
   statement.bind(id).bind(int64_t{found.attempts}).bind(now);
   bind_need(statement, found.need);
   statement.bind(stored(cards)).bind(stored(found.words)).bind(stored(found.environment));
-  statement.bind(found.fingerprint).step();
+  statement.bind(found.fingerprint).bind(job).step();
   transaction.commit();
   return true;
 }
 
+Entry Store::follow(int64_t id, int number, const std::function<void(Entry&, Attempt&)>& change) {
+  Transaction transaction(database_);
+  Entry found = entry(id);
+  for (Attempt& attempt : attempts(id)) {
+    if (attempt.number != number || !is_begun(found.state)) continue;
+    change(found, attempt);
+    write(attempt);
+    update(found);
+  }
+  transaction.commit();
+  return found;
+}
+
+Entry Store::take_back(int64_t id, int number, State state, const std::string& note) {
+  Transaction transaction(database_);
+  Entry found = entry(id);
+  if (is_begun(found.state) && found.attempts == number) {
+    found.state = found.stop_asked ? (found.hold_asked ? State::held : State::canceled) : state;
+    found.stop_asked = found.hold_asked = false;
+    found.note = note;
+    --found.attempts;
+    update(found);
+    Statement statement(database_, "DELETE FROM attempts WHERE entry = ? AND number = ?");
+    statement.bind(id).bind(int64_t{number}).step();
+  }
+  transaction.commit();
+  return found;
+}
+
 void Store::write(const Attempt& attempt) {
   Statement statement(
-      database_, "UPDATE attempts SET ended=?, peak_bytes=?, outcome=?, done=? WHERE entry=? AND number=?");
-  statement.bind(attempt.ended.value_or(0))
-      .bind(attempt.peak_bytes)
-      .bind(attempt.outcome)
-      .bind(int64_t{attempt.done});
+      database_,
+      "UPDATE attempts SET started=?, job=?, ended=?, peak_bytes=?, outcome=?, done=? WHERE entry=? AND "
+      "number=?");
+  statement.bind(attempt.started).bind(attempt.job);
+  if (attempt.ended) {
+    statement.bind(*attempt.ended);
+  } else {
+    statement.bind_null();
+  }
+  statement.bind(attempt.peak_bytes).bind(attempt.outcome).bind(int64_t{attempt.done});
   statement.bind(attempt.entry).bind(int64_t{attempt.number}).step();
 }
 

@@ -18,9 +18,12 @@
 
 namespace plimsoll::queue {
 
-enum class State : uint8_t { waiting, held, running, done, failed, canceled };
+// submitted: another scheduler has it, and has not started it yet.
+enum class State : uint8_t { waiting, held, submitted, running, done, failed, canceled };
 std::string_view name_of(State state);
 bool is_over(State state);
+// Whether an attempt of it is under way.
+bool is_begun(State state);
 
 struct Entry {
   int64_t id = 0;
@@ -59,7 +62,11 @@ struct Attempt {
   bool done = false;       // it did all that it had to
   // What ran.
   std::vector<std::string> words, environment;
+  // Its job in another scheduler, as that names it; empty: a run of this machine. kJobToCome: it was about to
+  // be handed over.
+  std::string job;
 };
+inline constexpr const char* kJobToCome = "?";
 
 // What earlier runs of a command have shown.
 struct Learned {
@@ -104,9 +111,14 @@ class Store {
     return found;
   }
   // Of an entry that still waits: it runs now, and its next attempt is there. False where it does not wait
-  // any more. `change` is of the same step: what it begins with.
+  // any more. `change` is of the same step: what it begins with. With a `job` it is submitted, and runs
+  // later.
   bool begin(int64_t id, const std::vector<std::string>& cards, double now,
-             const std::function<void(Entry&)>& change = {});
+             const std::function<void(Entry&)>& change = {}, const std::string& job = "");
+  // Of an entry whose attempt is under way: what has become known of both.
+  Entry follow(int64_t id, int number, const std::function<void(Entry&, Attempt&)>& change);
+  // Takes back an attempt that nobody has started: the entry is in `state` again, and says why.
+  Entry take_back(int64_t id, int number, State state, const std::string& note);
   // Ends an attempt: `settle` says what becomes of the entry, read afresh, and of the attempt.
   template <class Settle>
   Entry finish(int64_t id, int number, Settle&& settle) {

@@ -41,9 +41,10 @@ class Supervisor {
  public:
   explicit Supervisor(const Launch& launch) : launch_(launch) {}
 
-  // Returns when nothing of the command is left and its record is on disk.
-  void run() {
-    if (!take_lock()) return;
+  // Returns when nothing of the command is left and its record is on disk; nothing where the attempt is, or
+  // was, another's.
+  std::optional<Exit> run() {
+    if (!take_lock()) return std::nullopt;
     prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
     kills_before_ = kernel_kills();
     keep_room_for_record();
@@ -55,7 +56,9 @@ class Supervisor {
     if (!history_.bytes().empty()) keep(history_, launch_.folder);
     const int64_t kills = kernel_kills();
     exit_.kernel_killed = exit_.signal == SIGKILL && kills > kills_before_;
+    exit_.seconds = seconds_now() - started_at_;
     write_record();
+    return exit_;
   }
 
  private:
@@ -204,6 +207,7 @@ class Supervisor {
                                    {"over_limit", exit_.over_limit},
                                    {"kernel_killed", exit_.kernel_killed},
                                    {"peak_bytes", exit_.peak_bytes},
+                                   {"seconds", exit_.seconds},
                                    {"left_over", exit_.left_over},
                                    {"problem", exit_.problem.substr(0, 1000)}};
     const std::string text = record.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
@@ -236,6 +240,8 @@ void close_all_files() {
 }
 
 }  // namespace
+
+std::optional<Exit> supervise(const Launch& launch) { return Supervisor(launch).run(); }
 
 pid_t launch(const Launch& launch) {
   const pid_t pid = fork();

@@ -1,19 +1,13 @@
 #include "fleet/queue/worker.h"
 
-#include <fcntl.h>
 #include <poll.h>
-#include <sys/file.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <chrono>
 #include <cmath>
 
-#include "base/error.h"
-#include "base/printable.h"
 #include "base/strings.h"
 #include "base/units.h"
 #include "fleet/queue/machine_record.h"
@@ -24,27 +18,6 @@ namespace plimsoll::queue {
 namespace {
 
 constexpr int kTickMilliseconds = 200;
-
-double clock_now() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
-std::string mark_of(const Store& store, const Attempt& attempt) {
-  return "PLIMSOLL_QUEUE_RUN=" + store.folder_of(attempt.entry, attempt.number).string();
-}
-
-std::string title(const Entry& entry) { return std::to_string(entry.id) + " " + entry.name; }
-
-// Plans are chosen for what begins: a run that goes on keeps the plan it began with.
-std::vector<SmallerPlan> open_plans(const Entry& entry) {
-  return entry.attempts == 0 ? entry.smaller : std::vector<SmallerPlan>{};
-}
-
-Need smallest_need(const Entry& entry) {
-  Need need = entry.need;
-  if (const auto plans = open_plans(entry); !plans.empty()) need.host_bytes = plans.back().host_bytes;
-  return need;
-}
 
 // The plan that was chosen for a run, where it is not its own.
 std::optional<TakenPlan> taken_plan(const Entry& entry, const ChosenPlans& chosen) {
@@ -64,21 +37,16 @@ std::optional<TakenPlan> taken_plan(const Entry& entry, const ChosenPlans& chose
 }  // namespace
 
 Worker::Worker(Store& store, WorkerOptions options)
-    : store_(store), options_(std::move(options)), ledger_(options_.machine_folder, store.folder()) {
-  const std::string path = (store.folder() / "worker.lock").string();
-  lock_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-  if (lock_ < 0) throw StoppedError(printable(path) + ": cannot be made");
-  if (flock(lock_, LOCK_EX | LOCK_NB) != 0) {
-    close(lock_);
-    throw UsageError("this queue has a worker already");
-  }
+    : store_(store),
+      options_(std::move(options)),
+      ledger_(options_.machine_folder, store.folder()),
+      lock_(store.folder()) {
   record_machine(store.folder(), options_.machine);
   if (store.draining()) store.drain(false);  // that was asked of the worker before this one
 }
 
 Worker::~Worker() {
   for (const auto& [pid, child] : children_) close(child.file);
-  close(lock_);
 }
 
 size_t Worker::running() const { return attempts_.size(); }
@@ -120,6 +88,10 @@ void Worker::reload() {
   draining_ = store_.draining();
   changed_ = true;
   attempts_.clear();
+  // What another scheduler has is followed by the worker that handed it over.
+  std::erase_if(entries_, [&](const Entry& entry) {
+    return is_begun(entry.state) && !store_.attempts(entry.id).back().job.empty();
+  });
   for (const Entry& entry : entries_) {
     if (entry.state != State::running) continue;
     attempts_[entry.id] = store_.attempts(entry.id).back();
@@ -156,15 +128,8 @@ void Worker::settle_one(Entry& entry, const AttemptState& state) {
   const bool failed = state.exit && (state.exit->code != 0 || state.exit->over_limit);
   const LogVerdict verdict =
       failed ? diagnose_log(store_.folder_of(entry.id, known.number) / "log") : LogVerdict{};
-  Attempt ended;
-  entry = store_.finish(entry.id, known.number, [&](Entry& found, Attempt& attempt) {
-    settle(found, attempt, state, verdict, options_.machine);
-    attempt.ended = clock_now();
-    ended = attempt;
-  });
+  options_.report(settle_attempt(store_, options_.machine, entry, known.number, state, verdict));
   attempts_.erase(entry.id);
-  options_.report(title(entry) + ": " + std::string(name_of(entry.state)) + ", " + ended.outcome +
-                  (ended.peak_bytes > 0 ? ", peak " + format_bytes(ended.peak_bytes) : ""));
 }
 
 std::vector<Running> Worker::reserved() {
@@ -209,37 +174,10 @@ Machine Worker::machine_now() {
   return machine;
 }
 
-// Whether all that it waits for is done. What can never start says so.
-bool Worker::is_ready(Entry& entry) {
-  std::string note;
-  bool ready = true, hopeless = false;
-  for (const int64_t other : entry.after) {
-    const State state = store_.entry(other).state;
-    ready &= state == State::done;
-    if (state == State::failed || state == State::canceled) {
-      hopeless = true;
-      note = "held: " + std::to_string(other) + ", which it comes after, is " + std::string(name_of(state));
-    }
-  }
-  if (const std::string never = never_fits(options_.machine, smallest_need(entry));
-      note.empty() && !never.empty()) {
-    hopeless = true;
-    note = "held: it needs " + never;
-  }
-  if (hopeless)
-    entry = store_.change(entry.id, [&](Entry& found) {
-      if (found.state != State::waiting) return false;
-      found.state = State::held;
-      found.note = note;
-      return true;
-    });
-  return ready && !hopeless;
-}
-
 void Worker::start_what_fits() {
   std::vector<Waiting> waiting;
   for (Entry& entry : entries_)
-    if (entry.state == State::waiting && is_ready(entry))
+    if (entry.state == State::waiting && is_ready(store_, options_.machine, entry))
       waiting.push_back({entry.id, entry.priority, entry.seconds, entry.submitted, entry.promised, entry.need,
                          open_plans(entry)});
   if (waiting.empty()) return;
@@ -300,37 +238,11 @@ void Worker::start(Entry& entry, const std::vector<int>& cards, const std::optio
                   (taken ? ", " + taken->why : ""));
 }
 
-std::vector<std::string> Worker::words_of(const Entry& entry) const {
-  if (!entry.recipe) return entry.words;
-  std::vector<std::string> words = {options_.program};
-  words.insert(words.end(), entry.words.begin(), entry.words.end());
-  if (entry.attempts > 1) words.emplace_back("--resume");
-  return words;
-}
-
-std::vector<std::string> Worker::environment_of(const Entry& entry, const Attempt& attempt) const {
-  std::vector<std::string> environment;
-  if (!entry.recipe) {
-    for (const char* name : {"OMP_NUM_THREADS=", "MKL_NUM_THREADS=", "OPENBLAS_NUM_THREADS="})
-      environment.push_back(name + std::to_string(std::max(1, attempt.need.threads)));
-    environment.emplace_back("TOKENIZERS_PARALLELISM=false");
-  }
-  if (!options_.machine.cards.empty())
-    environment.push_back("CUDA_VISIBLE_DEVICES=" + join(attempt.cards, ","));
-  environment.insert(environment.end(), entry.environment.begin(), entry.environment.end());
-  return environment;
-}
-
 void Worker::launch_attempt(const Entry& entry, const Attempt& attempt) {
-  Launch job;
-  job.folder = store_.folder_of(entry.id, attempt.number);
-  std::filesystem::create_directories(job.folder);
-  job.words = words_of(entry);
-  job.environment = environment_of(entry, attempt);
-  job.working_folder = entry.folder;
-  job.mark = mark_of(store_, attempt);
-  job.host_limit = entry.recipe ? 0 : attempt.need.host_bytes;  // a training is bound by its plan
-  job.grace_seconds = options_.grace_seconds;
+  Launch job = launch_of(store_, entry, attempt, options_.program, options_.grace_seconds);
+  // In front: what --env says counts.
+  if (!options_.machine.cards.empty())
+    job.environment.insert(job.environment.begin(), "CUDA_VISIBLE_DEVICES=" + join(attempt.cards, ","));
   const pid_t pid = launch(job);
   children_[pid] = {static_cast<int>(syscall(SYS_pidfd_open, pid, 0)), entry.id};
 }

@@ -10,8 +10,8 @@
 #include <string>
 
 #include "fleet/queue/choose_plans.h"
+#include "fleet/queue/entry_steps.h"
 #include "fleet/queue/machine_ledger.h"
-#include "fleet/queue/outcome.h"
 
 namespace plimsoll::queue {
 
@@ -51,12 +51,9 @@ class Worker {
   void settle_one(Entry& entry, const AttemptState& state);
   void pass_on_requests(const Entry& entry) const;
   void start_what_fits();
-  bool is_ready(Entry& entry);
   void keep_promise(const Promise& promise);
   void start(Entry& entry, const std::vector<int>& cards, const std::optional<TakenPlan>& taken);
   void launch_attempt(const Entry& entry, const Attempt& attempt);
-  [[nodiscard]] std::vector<std::string> words_of(const Entry& entry) const;
-  [[nodiscard]] std::vector<std::string> environment_of(const Entry& entry, const Attempt& attempt) const;
   [[nodiscard]] std::vector<Running> reserved();
   [[nodiscard]] Machine machine_now();
   void promise_what_runs() const;
@@ -70,7 +67,7 @@ class Worker {
   Store& store_;
   WorkerOptions options_;
   MachineLedger ledger_;
-  int lock_ = -1;
+  WorkerLock lock_;
   int64_t version_ = -1;
   std::vector<Entry> entries_;           // not over, as the database has them
   std::map<int64_t, Attempt> attempts_;  // of those that run

@@ -51,18 +51,31 @@ Run Gatherer::look_at_run(const queue::Entry& entry, const std::map<pid_t, queue
   run.device_bytes = entry.need.device_bytes;
   run.threads = entry.need.threads;
   run.attempts = entry.attempts;
+  bool elsewhere = false;
   if (entry.attempts > 0) {
     const queue::Attempt last = store_.attempts(entry.id).back();
     run.started = last.started;
     run.ended = last.ended;
     run.devices = last.cards;
-    if (last.cards.empty()) run.devices = {"cpu:0"};
+    if (last.cards.empty()) run.devices = {host_name_};
+    elsewhere = !last.job.empty();
     if (last.peak_bytes > 0) run.peak = last.peak_bytes;
     if (!entry.output.empty()) run.progress = read_progress(entry.output);
   }
   if (entry.state != State::running) return run;
-  const queue::AttemptState state = queue::look_at(store_.folder_of(entry.id, entry.attempts));
-  if (state.life != queue::Life::alive) return run;
+  const std::filesystem::path folder = store_.folder_of(entry.id, entry.attempts);
+  const auto history = queue::kept_memory(folder);
+  if (const auto growth = history ? queue::growth_of(*history) : std::nullopt)
+    run.growth = growth->bytes_per_second;
+  if (elsewhere) {  // its supervisor keeps it, some seconds late
+    if (history && !history->bytes().empty()) run.used = history->bytes().back();
+    return run;
+  }
+  const queue::AttemptState state = queue::look_at(folder);
+  if (state.life != queue::Life::alive) {
+    run.growth.reset();
+    return run;
+  }
   of_runs_.insert(state.supervisor);
   int64_t ticks = 0, before = 0;
   run.used = 0;
@@ -74,8 +87,6 @@ Run Gatherer::look_at_run(const queue::Entry& entry, const std::map<pid_t, queue
     if (const auto known = ticks_.find(pid); known != ticks_.end()) before += known->second;
   }
   run.cores = cores_of(ticks, before);
-  if (const auto history = queue::kept_memory(store_.folder_of(entry.id, entry.attempts)))
-    if (const auto growth = queue::growth_of(*history)) run.growth = growth->bytes_per_second;
   return run;
 }
 
@@ -97,8 +108,10 @@ Frame Gatherer::take() {
   const std::map<pid_t, queue::Process> processes = queue::all_processes();
   const queue::Machine machine =
       queue::recorded_machine(store_.folder())
-          .value_or(queue::Machine{frame.memory, static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)), {}});
-  Device host{"cpu:0", machine.host_bytes, 0, 0, 0, machine.threads, 0};
+          .value_or(
+              queue::Machine{frame.memory, static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)), {}, "cpu:0"});
+  host_name_ = machine.host;
+  Device host{machine.host, machine.host_bytes, 0, 0, 0, machine.threads, 0};
   for (const queue::Card& card : machine.cards)
     frame.devices.push_back({card.name, card.bytes, 0, std::nullopt, 0, 0, 0});
   for (const queue::Entry& entry : store_.open_entries_and_last(kShownOver)) {

@@ -23,8 +23,9 @@ class Gatherer {
 
   queue::Store& store_;
   int64_t (*free_)();
-  std::map<pid_t, int64_t> ticks_;  // of CPU time that processes had in the frame before, by pid
-  std::set<pid_t> of_runs_;         // processes of runs and their supervisors in this frame
+  std::map<pid_t, int64_t> ticks_;   // of CPU time that processes had in the frame before, by pid
+  std::set<pid_t> of_runs_;          // processes of runs and their supervisors in this frame
+  std::string host_name_ = "cpu:0";  // what runs without a card are on
   double taken_ = 0, elapsed_ = 0;
 };
 

@@ -1,0 +1,134 @@
+#!/usr/bin/env bash
+# A Slurm of one node on this machine, for the tests of `plimsoll queue run --backend slurm` and to try it out.
+#
+#   scripts/slurm.sh install        Debian packages slurm-wlm and munge (root)
+#   scripts/slurm.sh start FOLDER   starts munged, slurmctld and slurmd (root); everything of theirs is in FOLDER.
+#                                   Programs find it by SLURM_CONF=FOLDER/slurm.conf
+#   scripts/slurm.sh stop FOLDER    ends them with all their jobs
+#
+# The node books memory, and ends jobs that take more than they booked: by control groups (version 1) where it may make
+# them, else by looking once a second. It needs no systemd and no accounting database. PLIMSOLL_SLURM_MIB (4000) and
+# PLIMSOLL_SLURM_CPUS (2) say how large it is.
+set -euo pipefail
+
+fail() {
+  echo "error: scripts/slurm.sh: $1" >&2
+  exit 2
+}
+
+install() {
+  command -v sbatch >/dev/null && command -v slurmctld >/dev/null && command -v munged >/dev/null && return
+  (($(id -u) == 0)) || fail "installing needs root: sudo apt-get install -y --no-install-recommends slurm-wlm munge"
+  apt-get update -qq
+  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends slurm-wlm munge >/dev/null
+}
+
+free_ports() {
+  python3 -c '
+import socket
+sockets = [socket.socket() for _ in range(2)]
+for one in sockets: one.bind(("127.0.0.1", 0))
+print(*(one.getsockname()[1] for one in sockets))'
+}
+
+# Control groups are named after the node: two Slurms of a machine have different ones.
+node_of() { echo "node$1"; }
+
+can_make_groups() {
+  [[ ${PLIMSOLL_SLURM_GROUPS:-} != no ]] &&
+  mkdir /sys/fs/cgroup/memory/plimsoll-slurm-try 2>/dev/null && rmdir /sys/fs/cgroup/memory/plimsoll-slurm-try
+}
+
+memory_lines() {
+  if $1; then
+    echo "TaskPlugin=task/cgroup"
+  else
+    printf '%s\n' TaskPlugin=task/none JobAcctGatherType=jobacct_gather/linux JobAcctGatherFrequency=task=1 \
+      JobAcctGatherParams=OverMemoryKill
+  fi
+}
+
+# write_configuration FOLDER GROUPS
+write_configuration() {
+  local ports
+  read -r -a ports < <(free_ports)
+  cat >"$1/slurm.conf" <<CONFIGURATION
+ClusterName=plimsoll
+SlurmctldHost=localhost
+SlurmUser=root
+AuthInfo=socket=$1/munge.socket
+SlurmctldPort=${ports[0]}
+SlurmdPort=${ports[1]}
+StateSaveLocation=$1/state
+SlurmdSpoolDir=$1/spool
+SlurmctldPidFile=$1/slurmctld.pid
+SlurmdPidFile=$1/slurmd.pid
+SlurmctldLogFile=$1/slurmctld.log
+SlurmdLogFile=$1/slurmd.log
+ProctrackType=proctrack/linuxproc
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core_Memory
+$(memory_lines "$2")
+SchedulerParameters=sched_interval=1,batch_sched_delay=0,sched_min_interval=0
+KillWait=5
+InactiveLimit=0
+ReturnToService=2
+NodeName=$(node_of "${ports[1]}") NodeHostname=localhost NodeAddr=127.0.0.1 CPUs=${PLIMSOLL_SLURM_CPUS:-2} RealMemory=${PLIMSOLL_SLURM_MIB:-4000} State=UNKNOWN
+PartitionName=debug Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+CONFIGURATION
+  printf '%s\n' CgroupPlugin=cgroup/v1 CgroupAutomount=no ConstrainRAMSpace=yes >"$1/cgroup.conf"
+}
+
+# With everything that says why where the node does not come up.
+start_daemons() {
+  export SLURM_CONF=$1/slurm.conf
+  slurmctld -f "$SLURM_CONF" >"$1/start.log" 2>&1
+  slurmd -f "$SLURM_CONF" -N "$(node_of "$(sed -n 's/^SlurmdPort=//p' "$SLURM_CONF")")" >>"$1/start.log" 2>&1
+  for _ in $(seq 200); do
+    [[ $(sinfo -h -o %t 2>/dev/null) == idle ]] && return
+    sleep 0.1
+  done
+  tail -n 20 "$1/start.log" "$1/slurmctld.log" "$1/slurmd.log" >&2
+  return 1
+}
+
+start() {
+  (($(id -u) == 0)) || fail "start needs root"
+  local folder
+  mkdir -p "$1/state" "$1/spool"
+  folder=$(cd "$1" && pwd)
+  head -c 1024 /dev/urandom >"$folder/key"
+  chmod 600 "$folder/key"
+  chmod 755 "$folder"
+  munged --force --socket="$folder/munge.socket" --key-file="$folder/key" --pid-file="$folder/munge.pid" \
+    --log-file="$folder/munge.log" --seed-file="$folder/seed" --num-threads=2
+  local groups=false
+  can_make_groups && groups=true
+  write_configuration "$folder" $groups
+  if ! start_daemons "$folder"; then
+    stop "$folder"
+    fail "the node did not become idle"
+  fi
+  echo "SLURM_CONF=$folder/slurm.conf"
+}
+
+stop() {
+  local file pid
+  SLURM_CONF=$1/slurm.conf scancel --quiet --user="$(id -un)" 2>/dev/null || true
+  for file in slurmd slurmctld munge; do
+    pid=$(cat "$1/$file.pid" 2>/dev/null) || continue
+    kill "$pid" 2>/dev/null || continue
+    for _ in $(seq 100); do
+      kill -0 "$pid" 2>/dev/null || break
+      sleep 0.1
+    done
+    kill -9 "$pid" 2>/dev/null || true
+  done
+}
+
+case "${1:-}" in
+  install) install ;;
+  start) start "${2:?FOLDER}" ;;
+  stop) stop "${2:?FOLDER}" ;;
+  *) fail "expected install, start FOLDER or stop FOLDER" ;;
+esac

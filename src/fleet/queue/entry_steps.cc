@@ -1,0 +1,114 @@
+#include "fleet/queue/entry_steps.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/error.h"
+#include "base/printable.h"
+#include "base/units.h"
+
+namespace plimsoll::queue {
+namespace {
+
+Need smallest_need(const Entry& entry) {
+  Need need = entry.need;
+  if (const auto plans = open_plans(entry); !plans.empty()) need.host_bytes = plans.back().host_bytes;
+  return need;
+}
+
+std::vector<std::string> words_of(const Entry& entry, const std::string& program) {
+  if (!entry.recipe) return entry.words;
+  std::vector<std::string> words = {program};
+  words.insert(words.end(), entry.words.begin(), entry.words.end());
+  if (entry.attempts > 1) words.emplace_back("--resume");
+  return words;
+}
+
+}  // namespace
+
+double clock_now() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+std::string title(const Entry& entry) { return std::to_string(entry.id) + " " + entry.name; }
+
+std::string mark_of(const Store& store, const Attempt& attempt) {
+  return "PLIMSOLL_QUEUE_RUN=" + store.folder_of(attempt.entry, attempt.number).string();
+}
+
+WorkerLock::WorkerLock(const std::filesystem::path& queue_folder) {
+  const std::string path = (queue_folder / "worker.lock").string();
+  file_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+  if (file_ < 0) throw StoppedError(printable(path) + ": cannot be made");
+  if (flock(file_, LOCK_EX | LOCK_NB) == 0) return;
+  close(file_);
+  throw UsageError("this queue has a worker already");
+}
+
+WorkerLock::~WorkerLock() { close(file_); }
+
+std::vector<SmallerPlan> open_plans(const Entry& entry) {
+  return entry.attempts == 0 ? entry.smaller : std::vector<SmallerPlan>{};
+}
+
+bool is_ready(Store& store, const Machine& machine, Entry& entry) {
+  std::string note;
+  bool ready = true, hopeless = false;
+  for (const int64_t other : entry.after) {
+    const State state = store.entry(other).state;
+    ready &= state == State::done;
+    if (state == State::failed || state == State::canceled) {
+      hopeless = true;
+      note = "held: " + std::to_string(other) + ", which it comes after, is " + std::string(name_of(state));
+    }
+  }
+  if (const std::string never = never_fits(machine, smallest_need(entry)); note.empty() && !never.empty()) {
+    hopeless = true;
+    note = "held: it needs " + never;
+  }
+  if (hopeless)
+    entry = store.change(entry.id, [&](Entry& found) {
+      if (found.state != State::waiting) return false;
+      found.state = State::held;
+      found.note = note;
+      return true;
+    });
+  return ready && !hopeless;
+}
+
+Launch launch_of(const Store& store, const Entry& entry, const Attempt& attempt, const std::string& program,
+                 double grace_seconds) {
+  Launch job;
+  job.folder = store.folder_of(entry.id, attempt.number);
+  std::filesystem::create_directories(job.folder);
+  job.words = words_of(entry, program);
+  if (!entry.recipe) {
+    for (const char* name : {"OMP_NUM_THREADS=", "MKL_NUM_THREADS=", "OPENBLAS_NUM_THREADS="})
+      job.environment.push_back(name + std::to_string(std::max(1, attempt.need.threads)));
+    job.environment.emplace_back("TOKENIZERS_PARALLELISM=false");
+  }
+  job.environment.insert(job.environment.end(), entry.environment.begin(), entry.environment.end());
+  job.working_folder = entry.folder;
+  job.mark = mark_of(store, attempt);
+  job.host_limit = entry.recipe ? 0 : attempt.need.host_bytes;  // a training is bound by its plan
+  job.grace_seconds = grace_seconds;
+  return job;
+}
+
+std::string settle_attempt(Store& store, const Machine& machine, Entry& entry, int number,
+                           const AttemptState& state, const LogVerdict& verdict) {
+  Attempt ended;
+  entry = store.finish(entry.id, number, [&](Entry& found, Attempt& attempt) {
+    settle(found, attempt, state, verdict, machine);
+    attempt.ended = clock_now();
+    ended = attempt;
+  });
+  return title(entry) + ": " + std::string(name_of(entry.state)) + ", " + ended.outcome +
+         (ended.peak_bytes > 0 ? ", peak " + format_bytes(ended.peak_bytes) : "");
+}
+
+}  // namespace plimsoll::queue

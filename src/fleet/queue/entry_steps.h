@@ -1,0 +1,46 @@
+// What every worker of a queue does with an entry, whoever runs it in the end: may it start, what is started,
+// what has become of it.
+#pragma once
+
+#include <string>
+
+#include "fleet/queue/attempt.h"
+#include "fleet/queue/outcome.h"
+#include "fleet/queue/store.h"
+
+namespace plimsoll::queue {
+
+// Seconds since 1970.
+double clock_now();
+// "12 name", for people.
+std::string title(const Entry& entry);
+// NAME=VALUE: everything that an attempt starts has it in its environment.
+std::string mark_of(const Store& store, const Attempt& attempt);
+
+// Held by the one worker of a queue. Throws UsageError where another has it.
+class WorkerLock {
+ public:
+  explicit WorkerLock(const std::filesystem::path& queue_folder);
+  WorkerLock(const WorkerLock&) = delete;
+  WorkerLock& operator=(const WorkerLock&) = delete;
+  ~WorkerLock();
+
+ private:
+  int file_ = -1;
+};
+
+// Plans that may be chosen for what begins: a run that goes on keeps the plan it began with.
+std::vector<SmallerPlan> open_plans(const Entry& entry);
+// Whether all that a waiting entry comes after is done. What can never start on `machine` is held, with the
+// reason.
+bool is_ready(Store& store, const Machine& machine, Entry& entry);
+
+// `program`: Plimsoll itself, for recipes. The attempt's folder is made.
+Launch launch_of(const Store& store, const Entry& entry, const Attempt& attempt, const std::string& program,
+                 double grace_seconds);
+
+// Settles an attempt that is over. `entry` becomes what the store has then; returns a line for people.
+std::string settle_attempt(Store& store, const Machine& machine, Entry& entry, int number,
+                           const AttemptState& state, const LogVerdict& verdict);
+
+}  // namespace plimsoll::queue

@@ -1,0 +1,476 @@
+#include "fleet/slurm/slurm_worker.h"
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <climits>
+#include <csignal>
+
+#include "base/error.h"
+#include "base/printable.h"
+#include "base/units.h"
+#include "fleet/queue/machine_record.h"
+#include "fleet/queue/memory_history.h"
+#include "fleet/queue/planned.h"
+
+namespace plimsoll::slurm {
+
+using queue::Attempt;
+using queue::Entry;
+using queue::Exit;
+using queue::State;
+
+namespace {
+
+constexpr int kTickMilliseconds = 200;
+constexpr double kRecordSeconds = 10;       // a record may take to come over a shared file system
+constexpr double kHandOverSeconds = 60;     // and a job to show in Slurm
+constexpr double kAgainSeconds = 60;        // after Slurm took no more jobs
+constexpr double kWarnedSeconds = 180;      // Slurm warns two minutes early, and may do so a minute before
+constexpr int64_t kSupervisor = 32 * kMiB;  // with the kernel's own of its control group
+constexpr size_t kMostInArray = 500;
+constexpr int kNice = 100;  // for each priority below 0
+
+bool has_lock(const std::filesystem::path& folder) { return access((folder / "lock").c_str(), F_OK) == 0; }
+
+Exit signaled(int number) {
+  Exit exit;
+  exit.signal = number;
+  return exit;
+}
+
+// What Slurm says of an end beside what the supervisor wrote of it.
+Ended with_word(const Exit& record, const std::string& word, double limit) {
+  Ended end{{queue::Life::ended, 0, record}, false};
+  Exit& exit = *end.state.exit;
+  if (exit.code == 0) return end;
+  if (word == "OUT_OF_MEMORY") exit.kernel_killed = true;
+  end.canceled_there = word == "CANCELLED" && exit.canceled;
+  const bool late = exit.canceled && limit > 0 && exit.seconds > limit - kWarnedSeconds;
+  exit.timed_out = word == "TIMEOUT" || word == "DEADLINE" || (late && !end.canceled_there);
+  if (exit.canceled && (word == "PREEMPTED" || word == "NODE_FAIL"))
+    end.state = {queue::Life::supervisor_lost, 0, std::nullopt};
+  return end;
+}
+
+Ended without_record(const std::string& word, bool begun) {
+  Ended end{{queue::Life::ended, 0, std::nullopt}, false};
+  if (word == "OUT_OF_MEMORY") {
+    end.state.exit = signaled(SIGKILL);
+    end.state.exit->kernel_killed = true;
+  } else if (word == "CANCELLED") {
+    end.canceled_there = true;
+    end.state.exit = signaled(SIGTERM);
+    end.state.exit->canceled = true;
+  } else if (word == "TIMEOUT" || word == "DEADLINE") {
+    end.state.exit = signaled(SIGTERM);
+    end.state.exit->timed_out = true;
+  } else if (!begun && (word == "FAILED" || word == "COMPLETED")) {
+    end.state.exit = Exit{};
+    end.state.exit->problem =
+        "Slurm's job ended before the command began: the queue's folder, the program and the folder where "
+        "the "
+        "entry was added must be where its node sees them";
+  } else {
+    end.state.life = queue::Life::supervisor_lost;
+  }
+  return end;
+}
+
+queue::Machine ask_for_largest_node(const SlurmOptions& options) {
+  const Answer answer = nodes(options.partition);
+  if (!answer.ok) throw UsageError("Slurm has no nodes for this queue: " + printable(answer.problem));
+  const Nodes found = read_nodes(answer.text);
+  if (found.memory_bytes == 0)
+    throw UsageError("Slurm has no nodes" +
+                     (options.partition.empty() ? "" : " in partition " + printable(options.partition)));
+  queue::Machine node{found.memory_bytes - kSupervisor, found.threads, {}, "slurm"};
+  const int64_t gpu_bytes = options.gpus.empty() ? INT64_MAX / 4 : options.gpus.back().bytes;
+  for (int i = 0; i < found.gpus; ++i) node.cards.push_back({"gpu" + std::to_string(i), gpu_bytes, 0});
+  return node;
+}
+
+void record_cluster(const queue::Store& store, const SlurmOptions& options) {
+  const Nodes found = read_nodes(nodes(options.partition).text);
+  queue::record_machine(store.folder(), {found.total_bytes, found.total_threads, {}, "slurm"});
+}
+
+}  // namespace
+
+double time_limit(double predicted_seconds, double stated_limit) {
+  const double wanted = predicted_seconds > 0 ? std::max(900.0, 1.5 * predicted_seconds + 300) : stated_limit;
+  return stated_limit > 0 ? std::min(wanted, stated_limit) : wanted;
+}
+
+int64_t job_memory(int64_t host_bytes) { return host_bytes > 0 ? host_bytes + kSupervisor : 0; }
+
+std::optional<std::string> gpu_type(const std::vector<GpuType>& types, int64_t device_bytes) {
+  if (types.empty()) return "";
+  for (const GpuType& one : types)
+    if (one.bytes >= device_bytes) return one.name;
+  return std::nullopt;
+}
+
+std::optional<Ended> ended(const std::optional<Job>& job, const std::optional<Exit>& exit, bool begun,
+                           double limit, double seconds_over) {
+  const bool over = !job || phase_of(job->state) == Phase::over;
+  const std::string word = job ? job->state : "";
+  if (exit && (over || exit->code == 0)) return with_word(*exit, word, limit);
+  const bool never_ran = word == "CANCELLED" && job->node.empty();
+  if (!over || (seconds_over < kRecordSeconds && !never_ran)) return std::nullopt;
+  return without_record(word, begun);
+}
+
+SlurmWorker::SlurmWorker(queue::Store& store, SlurmOptions options)
+    : store_(store),
+      options_(std::move(options)),
+      lock_(store.folder()),
+      node_(ask_for_largest_node(options_)) {
+  record_cluster(store, options_);
+  if (store.draining()) store.drain(false);  // that was asked of the worker before this one
+}
+
+void SlurmWorker::run(const std::function<bool()>& stop_asked) {
+  double looked = 0;
+  while (!stop_asked()) {
+    if (const int64_t version = store_.version(); version != version_) {
+      version_ = version;
+      reload();
+    }
+    const double now = queue::clock_now();
+    if (!handed_.empty() && (now > asked_ + options_.poll_seconds || now < asked_)) ask_slurm();
+    if (now > looked + 1 || now < looked || changed_) {
+      looked = now;
+      changed_ |= settle_ended();
+    }
+    const bool again = refused_ > 0 && now > refused_ + kAgainSeconds;
+    if ((changed_ || again) && !draining_ && !store_.paused()) submit_ready();
+    changed_ = false;
+    if (draining_ && handed_.empty()) return store_.drain(false);
+    if (options_.until_done && std::all_of(entries_.begin(), entries_.end(),
+                                           [](const Entry& one) { return one.state == State::held; }))
+      return;
+    poll(nullptr, 0, kTickMilliseconds);
+  }
+}
+
+void SlurmWorker::reload() {
+  entries_ = store_.open_entries();
+  draining_ = store_.draining();
+  changed_ = true;
+  std::map<int64_t, Handed> before;
+  before.swap(handed_);
+  for (Entry& entry : entries_) {
+    if (!is_begun(entry.state)) continue;
+    Handed& handed = handed_[entry.id];
+    if (const auto known = before.find(entry.id);
+        known != before.end() && known->second.attempt.number == entry.attempts)
+      handed = std::move(known->second);
+    handed.attempt = store_.attempts(entry.id).back();
+    pass_on_request(entry, handed);
+  }
+}
+
+Entry* SlurmWorker::entry_of(int64_t id) {
+  const auto found =
+      std::find_if(entries_.begin(), entries_.end(), [&](const Entry& one) { return one.id == id; });
+  return found == entries_.end() ? nullptr : &*found;
+}
+
+void SlurmWorker::say_once(const std::string& problem) {
+  if (problem != problem_ && !problem.empty()) options_.report("Slurm: " + problem);
+  problem_ = problem;
+}
+
+// --- what has become of jobs
+
+void SlurmWorker::ask_slurm() {
+  asked_ = queue::clock_now();
+  std::string problem;
+  const std::optional<std::vector<Job>> jobs = slurm::jobs(problem);
+  say_once(problem.empty() ? "" : problem + "; asked again");
+  if (!jobs) return;
+  find_lost_hand_overs(*jobs);
+  std::map<std::string, const Job*> by_id;
+  for (const Job& job : *jobs) by_id[job.id] = &job;
+  std::vector<std::string> missing;
+  for (const auto& [id, handed] : handed_)
+    if (!handed.attempt.job.empty() && handed.attempt.job != queue::kJobToCome &&
+        !by_id.contains(handed.attempt.job) && !(handed.job && phase_of(handed.job->state) == Phase::over))
+      missing.push_back(handed.attempt.job);
+  const std::vector<Job> past = remembered(missing);
+  for (const Job& job : past) by_id[job.id] = &job;
+  for (auto& [id, handed] : handed_) {
+    if (handed.attempt.job.empty() || handed.attempt.job == queue::kJobToCome) continue;
+    const auto found = by_id.find(handed.attempt.job);
+    if (Entry* entry = entry_of(id))
+      take_word(*entry, handed, found == by_id.end() ? nullptr : found->second);
+  }
+}
+
+// Of those that a worker was about to hand over when it ended, or when sbatch did not answer.
+void SlurmWorker::find_lost_hand_overs(const std::vector<Job>& jobs) {
+  std::vector<int64_t> never;
+  for (auto& [id, handed] : handed_) {
+    if (handed.attempt.job != queue::kJobToCome) continue;
+    const auto is_ours = [&, entry = id](const Job& job) {
+      const size_t place = job.id.find('_');
+      const int64_t index = place == std::string::npos ? 0 : std::atoll(job.id.c_str() + place + 1);
+      return job.comment == store_.folder_of(entry - index, handed.attempt.number).string();
+    };
+    const auto found = std::find_if(jobs.begin(), jobs.end(), is_ours);
+    const bool begun = has_lock(store_.folder_of(id, handed.attempt.number));
+    if (found == jobs.end() && !begun) {
+      if (queue::clock_now() > handed.attempt.started + kHandOverSeconds) never.push_back(id);
+      continue;
+    }
+    const std::string job = found == jobs.end() ? "forgotten" : found->id;
+    store_.follow(id, handed.attempt.number, [&](Entry&, Attempt& attempt) { attempt.job = job; });
+    handed.attempt.job = job;
+  }
+  for (const int64_t id : never) {
+    if (Entry* entry = entry_of(id))
+      *entry = store_.take_back(id, handed_.at(id).attempt.number, State::waiting, "");
+    handed_.erase(id);
+    changed_ = true;
+  }
+}
+
+void SlurmWorker::take_word(Entry& entry, Handed& handed, const Job* job) {
+  handed.job = job == nullptr ? handed.job : std::optional(*job);
+  const bool over = job == nullptr || phase_of(job->state) == Phase::over;
+  if (over && handed.over_since == 0) handed.over_since = queue::clock_now();
+  if (job == nullptr) handed.job.reset();
+  if (over) return;
+  handed.over_since = 0;
+  const bool running = phase_of(job->state) == Phase::running;
+  const std::string note = "Slurm job " + job->id +
+                           (running               ? " on " + job->node
+                            : job->reason.empty() ? ", pending"
+                                                  : ": " + job->reason);
+  const State state = running ? State::running : State::submitted;
+  if (entry.note == note && entry.state == state) return;
+  const bool starts = running && entry.state == State::submitted;
+  entry = store_.follow(entry.id, handed.attempt.number, [&](Entry& found, Attempt& attempt) {
+    found.note = note;
+    found.state = state;
+    if (starts) attempt.started = queue::clock_now();
+    handed.attempt = attempt;
+  });
+  if (starts) options_.report(queue::title(entry) + ": running, " + note);
+}
+
+// A supervisor that runs sees to it itself; a job that waits has none yet.
+void SlurmWorker::pass_on_request(const Entry& entry, Handed& handed) {
+  if (!entry.stop_asked) return;
+  const double now = queue::clock_now();
+  if (handed.cancel_asked == 0) handed.cancel_asked = now;
+  queue::ask_to_end(store_.folder_of(entry.id, entry.attempts));
+  const bool late = now > handed.cancel_asked + 2 * options_.grace_seconds + options_.poll_seconds;
+  if (entry.state == State::running && !late) return;
+  const std::string& job = handed.attempt.job;
+  if (job.empty() || job == queue::kJobToCome || handed.cancel_sent > now - kAgainSeconds) return;
+  handed.cancel_sent = now;
+  asked_ = 0;
+  if (const Answer answer = cancel(job); !answer.ok) say_once(answer.problem);
+}
+
+bool SlurmWorker::settle_ended() {
+  bool any = false;
+  const double now = queue::clock_now();
+  for (Entry& entry : entries_) {
+    const auto found = handed_.find(entry.id);
+    if (found == handed_.end()) continue;
+    Handed& handed = found->second;
+    const std::filesystem::path folder = store_.folder_of(entry.id, handed.attempt.number);
+    if (handed.attempt.job.empty()) {  // this machine's own, of a worker without Slurm
+      const queue::AttemptState state = queue::look_at(folder);
+      if (state.life == queue::Life::alive) continue;
+      if (state.life == queue::Life::never_started) {
+        entry = store_.take_back(entry.id, handed.attempt.number, State::waiting, "");
+        handed_.erase(found);
+      } else {
+        settle_one(entry, Handed(handed), {state, false});
+      }
+      any = true;
+      continue;
+    }
+    pass_on_request(entry, handed);
+    if (handed.over_since == 0 && !(entry.state == State::running || has_lock(folder))) continue;
+    // Not known is not gone: until Slurm has been asked, a job is taken to be there.
+    const std::optional<Job> job = handed.job || handed.over_since > 0
+                                       ? handed.job
+                                       : std::optional(Job{handed.attempt.job, "RUNNING", "", "", ""});
+    const auto end = ended(job, queue::read_exit(folder), has_lock(folder), limit_of(entry),
+                           handed.over_since > 0 ? now - handed.over_since : 0);
+    if (!end) continue;
+    settle_one(entry, Handed(handed), *end);
+    any = true;
+  }
+  std::erase_if(entries_, [](const Entry& entry) { return is_over(entry.state); });
+  return any;
+}
+
+void SlurmWorker::settle_one(Entry& entry, const Handed& handed, const Ended& ended) {
+  queue::AttemptState state = ended.state;
+  const std::filesystem::path folder = store_.folder_of(entry.id, handed.attempt.number);
+  if (ended.canceled_there)
+    store_.follow(entry.id, handed.attempt.number, [](Entry& found, Attempt&) { found.stop_asked = true; });
+  queue::LogVerdict verdict;
+  if (state.exit && state.exit->code != 0) {
+    verdict = queue::diagnose_log(folder / "log");
+    // What Slurm's own part of the job wrote: it ends what takes more than it asked for.
+    if (!verdict.out_of_memory && queue::diagnose_log(folder / "slurm.out").out_of_memory)
+      state.exit->kernel_killed = true;
+  }
+  if (state.exit && state.exit->peak_bytes == 0)
+    if (const auto history = queue::kept_memory(folder); history && !history->bytes().empty())
+      state.exit->peak_bytes = *std::max_element(history->bytes().begin(), history->bytes().end());
+  if (handed.attempt.job.empty() && state.life == queue::Life::supervisor_lost)
+    queue::end_marked(queue::mark_of(store_, handed.attempt));
+  options_.report(queue::settle_attempt(store_, node_, entry, handed.attempt.number, state, verdict));
+  handed_.erase(entry.id);
+}
+
+// --- what is handed over
+
+double SlurmWorker::limit_of(const Entry& entry) const {
+  return time_limit(entry.seconds, options_.time_limit);
+}
+
+void SlurmWorker::submit_ready() {
+  refused_ = 0;
+  std::vector<queue::Waiting> waiting;
+  for (Entry& entry : entries_)
+    if (entry.state == State::waiting && is_ready(store_, node_, entry))
+      waiting.push_back({entry.id, entry.priority, entry.seconds, entry.submitted, {}, entry.need, {}});
+  queue::sort_by_rank(waiting, queue::clock_now());
+  const size_t room = options_.most_jobs - std::min(options_.most_jobs, handed_.size());
+  if (waiting.size() > room) waiting.resize(room);
+  for (const std::vector<int64_t>& group : groups_of(waiting)) {
+    if (refused_ > 0) return;
+    submit_group(group);
+  }
+}
+
+// Entries that follow each other and ask for the same, as those of a sweep do, are one array.
+std::vector<std::vector<int64_t>> SlurmWorker::groups_of(const std::vector<queue::Waiting>& waiting) {
+  std::vector<std::vector<int64_t>> groups;
+  std::map<int64_t, size_t> group_of;  // by the id that would come next
+  std::vector<queue::Waiting> by_id = waiting;
+  std::sort(by_id.begin(), by_id.end(), [](const auto& a, const auto& b) { return a.id < b.id; });
+  std::map<int64_t, std::vector<int64_t>> by_first;
+  for (const queue::Waiting& one : by_id) {
+    const Entry& entry = *entry_of(one.id);
+    const Entry* before = entry_of(one.id - 1);
+    const auto open = group_of.find(one.id);
+    const bool joins = open != group_of.end() && before != nullptr && entry.attempts == 0 &&
+                       before->attempts == 0 && entry.need == before->need &&
+                       limit_of(entry) == limit_of(*before) && entry.priority == before->priority &&
+                       groups[open->second].size() < kMostInArray;
+    if (joins) {
+      groups[open->second].push_back(one.id);
+      group_of[one.id + 1] = open->second;
+    } else {
+      groups.push_back({one.id});
+      group_of[one.id + 1] = groups.size() - 1;
+    }
+  }
+  // In the order of rank, as far as the order of submission can say it.
+  std::map<int64_t, size_t> rank;
+  for (size_t i = 0; i < waiting.size(); ++i) rank[waiting[i].id] = i;
+  std::sort(groups.begin(), groups.end(),
+            [&](const auto& a, const auto& b) { return rank[a.front()] < rank[b.front()]; });
+  return groups;
+}
+
+void SlurmWorker::submit_group(const std::vector<int64_t>& ids) {
+  std::vector<Entry*> group;
+  for (const int64_t id : ids) {
+    Entry& entry = *entry_of(id);
+    const bool begun = store_.begin(
+        id, {}, queue::clock_now(),
+        [&](Entry& found) {
+          if (never_fits(node_, found.need).empty()) return;
+          for (const queue::SmallerPlan& plan : open_plans(found)) {
+            found.need.host_bytes = plan.host_bytes;
+            found.seconds = plan.seconds;
+            if (never_fits(node_, found.need).empty()) break;
+          }
+          queue::bind_to_plan(found.words, found.need);
+        },
+        queue::kJobToCome);
+    entry = store_.entry(id);
+    if (!begun) continue;
+    handed_[id] = {store_.attempts(id).back(), std::nullopt, 0, 0, 0};
+    write_launch(launch_of(store_, entry, handed_.at(id).attempt, options_.program, options_.grace_seconds));
+    group.push_back(&entry);
+  }
+  // Somebody took one of them out meanwhile: places in an array are counted from its first id on.
+  const bool whole = group.size() == ids.size();
+  if (whole && !group.empty()) return hand_over(group);
+  for (Entry* entry : group) hand_over({entry});
+}
+
+Submission SlurmWorker::submission_of(const std::vector<Entry*>& group) const {
+  const Entry& first = *group.front();
+  const std::filesystem::path folder = store_.folder_of(first.id, first.attempts);
+  Submission submission;
+  submission.name = "plimsoll-" + std::to_string(first.id) +
+                    (group.size() > 1 ? "-" + std::to_string(group.back()->id) : "");
+  submission.comment = folder.string();
+  // Beside each attempt's log: %a is a place in the array.
+  submission.output = (folder / (group.size() > 1 ? "slurm-%a.out" : "slurm.out")).string();
+  submission.memory_bytes = job_memory(first.need.host_bytes);
+  submission.threads = first.need.threads;
+  submission.gpus = first.need.devices;
+  submission.gpu_type = gpu_type(options_.gpus, first.need.device_bytes).value_or("");
+  submission.seconds = limit_of(first);
+  submission.nice = first.priority < 0 ? kNice * -first.priority : 0;
+  submission.count = group.size();
+  submission.options = options_.options;
+  if (!options_.partition.empty())
+    submission.options.insert(submission.options.begin(), "--partition=" + options_.partition);
+  return submission;
+}
+
+void SlurmWorker::hand_over(const std::vector<Entry*>& group) {
+  std::vector<std::string> folders;
+  for (const Entry* entry : group) folders.push_back(store_.folder_of(entry->id, entry->attempts).string());
+  // An array's output is beside its first run; each of the others finds its own by a link.
+  for (size_t i = 0; i < group.size() && group.size() > 1; ++i) {
+    const std::string there = folders.front() + "/slurm-" + std::to_string(i) + ".out";
+    unlink((folders[i] + "/slurm.out").c_str());
+    if (symlink(there.c_str(), (folders[i] + "/slurm.out").c_str()) != 0) continue;  // for people alone
+  }
+  const Answer answer = submit(submission_of(group), job_script(options_.program, folders));
+  if (!answer.ok) return refuse(group, answer);
+  for (size_t i = 0; i < group.size(); ++i) {
+    Entry& entry = *group[i];
+    const std::string job = answer.text + (group.size() > 1 ? "_" + std::to_string(i) : "");
+    entry = store_.follow(entry.id, entry.attempts, [&](Entry& found, Attempt& attempt) {
+      attempt.job = job;
+      found.note = "Slurm job " + job;
+    });
+    handed_.at(entry.id).attempt.job = job;
+    options_.report(queue::title(entry) + ": submitted, Slurm job " + job);
+  }
+}
+
+void SlurmWorker::refuse(const std::vector<Entry*>& group, const Answer& answer) {
+  refused_ = answer.later ? queue::clock_now() : refused_;
+  say_once(answer.problem);
+  // Where it is not known whether Slurm has it, it is looked for before it is handed over again.
+  if (answer.problem.find("timed out") != std::string::npos ||
+      answer.problem.find("did not answer") != std::string::npos)
+    return;
+  for (Entry* entry : group) {
+    *entry = store_.take_back(entry->id, entry->attempts, answer.later ? State::waiting : State::held,
+                              "Slurm does not take it: " + answer.problem);
+    handed_.erase(entry->id);
+  }
+}
+
+}  // namespace plimsoll::slurm

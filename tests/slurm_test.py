@@ -1,0 +1,161 @@
+#!/usr/bin/env python3
+"""plimsoll queue run --backend slurm: against a real Slurm of one node, which scripts/slurm.sh starts."""
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+from queue_case import MIB, PYTHON, SECONDS, QueueTest
+
+SCRIPT = Path(__file__).resolve().parent.parent / "scripts" / "slurm.sh"
+HAS_SLURM = shutil.which("sbatch") and shutil.which("slurmctld") and shutil.which("munged") and os.geteuid() == 0
+TAKES = "import sys, time; block = bytearray(int(sys.argv[1]) << 20); time.sleep(float(sys.argv[2]))"
+
+
+@unittest.skipUnless(HAS_SLURM, "no Slurm here, or not root: scripts/slurm.sh install")
+class SlurmTest(QueueTest):
+    """One Slurm for all of them: it takes a second to start."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.slurm = Path(cls.enterClassContext(tempfile.TemporaryDirectory())) / "slurm"
+        subprocess.run([SCRIPT, "start", cls.slurm], check=True, stdout=subprocess.DEVNULL,
+                       env={**os.environ, "PLIMSOLL_SLURM_MIB": "1500"})
+        cls.addClassCleanup(subprocess.run, [SCRIPT, "stop", cls.slurm], check=True)
+
+    def setUp(self):
+        super().setUp()
+        self.environment["SLURM_CONF"] = str(self.slurm / "slurm.conf")
+
+    def slurm_worker(self, *words):
+        return self.worker("--backend", "slurm", "--poll", "0.5", *words)
+
+    def run_all_there(self, *words):
+        return self.run_all("--backend", "slurm", "--poll", "0.5", *words)
+
+    def ask(self, *words):
+        return subprocess.run([str(word) for word in words], env=self.environment, check=True, text=True,
+                              capture_output=True).stdout
+
+    def jobs(self):
+        """State and name of everything of Slurm, by its id."""
+        lines = self.ask("squeue", "-h", "-r", "-t", "all", "-o", "%i|%T|%j|%m|%c|%l").splitlines()
+        return {line.split("|")[0]: line.split("|")[1:] for line in lines}
+
+    def test_what_becomes_of_runs(self):
+        good = self.add(PYTHON, "-c", "print('was here')", memory="64MiB", name="good", seconds=60)
+        bad = self.add(PYTHON, "-c", "raise SystemExit(3)", memory="64MiB", retries=0)
+        after = self.add("true", memory="16MiB", after=good)
+        hungry = self.add(PYTHON, "-c", TAKES, 400, 2, memory="300MiB", retries=1)
+        large = self.add("true", memory="3GiB")
+        text = self.run_all_there("--time-limit", "1h")
+        shown = {one: self.show(one) for one in (good, bad, after, hungry, large)}
+        self.assertEqual([one["state"] for one in shown.values()], ["done", "failed", "done", "done", "held"], text)
+        self.assertEqual(self.queue("logs", good), "was here\n")
+        self.assertIn("exit code 3", shown[bad]["note"])
+        self.assertGreaterEqual(shown[after]["attempts"][0]["started"], shown[good]["attempts"][0]["ended"] - 1)
+        self.assertIn("1.43 GiB", shown[large]["note"])
+        # Ran out of its memory, and got more: what it took is known.
+        attempts = shown[hungry]["attempts"]
+        self.assertEqual(len(attempts), 2, attempts)
+        self.assertRegex(attempts[0]["outcome"], "more than its reservation|the kernel ended it")
+        self.assertGreater(attempts[1]["host_bytes"], 400 * MIB)
+        self.assertGreater(attempts[1]["peak_host_bytes"], 400 * MIB)
+        # What was asked for.
+        job = self.jobs()[shown[good]["attempts"][0]["job"]]
+        self.assertEqual(job, ["COMPLETED", f"plimsoll-{good}", "96M", "1", "15:00"])
+        self.assertEqual(self.jobs()[shown[after]["attempts"][0]["job"]][4], "1:00:00")
+
+    def test_slurm_ends_what_takes_too_much(self):
+        entry = self.add(PYTHON, "-c", TAKES, 300, 60, memory="500MiB", retries=0)
+        self.run_all_there("--sbatch=--mem=100M")  # less than its supervisor would allow it
+        shown = self.show(entry)
+        self.assertEqual(shown["state"], "failed")
+        self.assertIn("out of memory", shown["note"])
+        if "task/cgroup" in (self.slurm / "slurm.conf").read_text():
+            self.assertEqual(self.jobs()[shown["attempts"][0]["job"]][0], "OUT_OF_MEMORY")
+
+    def test_a_sweep_is_an_array(self):
+        self.queue("add", self.recipe("swept", 2), "--sweep", "optimizer.lr=1e-3,2e-3,3e-3", "--threads", "1")
+        self.run_all_there()
+        runs = json.loads(self.queue("list", "--json"))["entries"]
+        self.assertEqual([one["state"] for one in runs], ["done"] * 3, runs)
+        jobs = [one["attempts"][0]["job"] for one in runs]
+        self.assertEqual([job.split("_")[1] for job in jobs], ["0", "1", "2"])
+        self.assertEqual(len({job.split("_")[0] for job in jobs}), 1, "they are one array")
+        for one in runs:
+            self.assertTrue((Path(one["output"]) / "model.safetensors").exists(), one)
+
+    def test_workers_come_and_go(self):
+        runs = [self.add("sh", "-c", f"echo x >> {self.folder}/count-{i}; sleep 3", memory="16MiB") for i in range(6)]
+        for _ in range(4):
+            worker = self.slurm_worker()
+            time.sleep(0.7)
+            worker.kill()
+            worker.wait()
+        self.run_all_there()
+        self.assertEqual([self.show(one)["state"] for one in runs], ["done"] * 6)
+        for i in range(6):
+            self.assertEqual((self.folder / f"count-{i}").read_text(), "x\n", "it ran twice")
+
+    def test_waiting_and_running_jobs_are_ended(self):
+        running = self.add("sleep", "600", memory="900MiB")
+        waiting = self.add("sleep", "600", memory="900MiB")
+        there = self.add("sleep", "600", memory="100MiB")
+        self.slurm_worker("--grace", "1")
+        self.eventually(lambda: self.show(running)["state"] == "running", "it never ran")
+        self.eventually(lambda: "Resources" in self.show(waiting)["note"] or "Priority" in self.show(waiting)["note"],
+                        "why it waits is not told")
+        self.assertEqual(self.show(waiting)["state"], "submitted")
+        self.eventually(lambda: self.show(there)["state"] == "running", "it never ran")
+        self.queue("pause", waiting)
+        self.eventually(lambda: self.show(waiting)["state"] == "held", "it is not held")
+        self.queue("cancel", running)
+        self.ask("scancel", self.show(there)["attempts"][0]["job"])
+        for one in (running, there):
+            self.eventually(lambda one=one: self.show(one)["state"] == "canceled", "it never ended")
+        self.assertEqual(self.marked(), [], "something goes on")
+
+    def test_refusals_say_what_slurm_says(self):
+        entry = self.add("true", memory="16MiB")
+        self.slurm_worker("--sbatch=--partition=nowhere")
+        note = self.eventually(lambda: self.show(entry)["state"] == "held" and self.show(entry)["note"], "never held")
+        self.assertIn("nvalid partition", note)
+        self.assertEqual(self.show(entry)["attempts"], [])
+
+    def test_a_job_of_a_lost_supervisor_runs_again(self):
+        entry = self.add("sh", "-c", f"test -e {self.folder}/again || {{ touch {self.folder}/again; sleep 600; }}",
+                         memory="16MiB")
+        self.slurm_worker()
+        self.eventually(lambda: (self.folder / "again").exists(), "it never ran")
+        os.kill(self.supervisor(entry), 9)
+        self.eventually(lambda: self.show(entry)["state"] == "done", "it never ran again")
+        self.assertIn("supervisor was lost", self.show(entry)["attempts"][0]["outcome"])
+
+
+class WithoutSlurmTest(QueueTest):
+    def test_it_says_what_is_missing(self):
+        empty = self.folder / "empty"
+        empty.mkdir()
+        self.environment["PATH"] = str(empty)
+        worker = self.worker("--backend", "slurm", "--until-done")
+        text, _ = worker.communicate(timeout=SECONDS)
+        self.assertEqual(worker.returncode, 2)
+        self.assertIn("sinfo is not there", text)
+
+    def test_options_that_do_not_go_together(self):
+        for words in (["--backend", "slurm", "--memory", "1GiB"], ["--partition", "x"],
+                      ["--backend", "slurm", "--time-limit", "soon"]):
+            worker = self.worker(*words)
+            text, _ = worker.communicate(timeout=SECONDS)
+            self.assertEqual(worker.returncode, 2, text)
+
+
+if __name__ == "__main__":
+    sys.exit(unittest.main())

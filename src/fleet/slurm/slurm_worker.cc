@@ -318,12 +318,14 @@ void SlurmWorker::settle_one(Entry& entry, const Handed& handed, const Ended& en
   const std::filesystem::path folder = store_.folder_of(entry.id, handed.attempt.number);
   if (ended.canceled_there)
     store_.follow(entry.id, handed.attempt.number, [](Entry& found, Attempt&) { found.stop_asked = true; });
+  // What Slurm's own part of the job wrote: it ends what takes more than was asked for, the supervisor too.
+  const bool too_much = queue::diagnose_log(folder / "slurm.out").out_of_memory;
+  if (state.life == queue::Life::supervisor_lost && too_much)
+    state = {queue::Life::ended, 0, signaled(SIGKILL)};
   queue::LogVerdict verdict;
   if (state.exit && state.exit->code != 0) {
     verdict = queue::diagnose_log(folder / "log");
-    // What Slurm's own part of the job wrote: it ends what takes more than it asked for.
-    if (!verdict.out_of_memory && queue::diagnose_log(folder / "slurm.out").out_of_memory)
-      state.exit->kernel_killed = true;
+    state.exit->kernel_killed |= too_much && !verdict.out_of_memory;
   }
   if (state.exit && state.exit->peak_bytes == 0)
     if (const auto history = queue::kept_memory(folder); history && !history->bytes().empty())

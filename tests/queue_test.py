@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 import unittest
+from pathlib import Path
 
 from command_run import PLIMSOLL, not_sanitized, output
 from queue_case import MIB, PYTHON, SECONDS, QueueTest
@@ -232,6 +233,17 @@ class Running(QueueTest):
         self.assertIn("took more than its reservation of 100 MiB", shown["attempts"][0]["outcome"])
         self.assertGreater(shown["attempts"][-1]["host_bytes"], 150 * MIB)
         self.assertEqual(self.queue("logs", entry), "whole\n")
+
+    @not_sanitized("a command takes more memory")
+    def test_where_groups_may_be_made_no_moment_goes_unseen(self):
+        entry = self.add(PYTHON, "-c", "bytearray(700 << 20)", memory="100MiB", retries=0)
+        self.run_all("--memory", "1GiB", "--threads", 2)
+        group = self.queue_folder / "runs" / str(entry) / "1" / "group"
+        if not group.exists():
+            self.skipTest("no control groups may be made here")
+        self.assertEqual(self.show(entry)["state"], "failed")
+        self.assertIn("took more than its reservation of 100 MiB", self.show(entry)["note"])
+        self.assertFalse(Path(group.read_text()).exists(), "the group is left behind")
 
     def test_what_a_command_took_is_reserved_the_next_time(self):
         allocate = [PYTHON, "-c", "import time; x = bytearray(int(__import__('sys').argv[1]) << 20); time.sleep(1)"]

@@ -103,13 +103,16 @@ void ask_to_end(const fs::path& folder) {
   if (file >= 0) close(file);
 }
 
-void end_marked(const std::string& mark) {
+void end_marked(const std::string& mark, const fs::path& folder) {
   for (int tries = 0; tries < 200; ++tries) {
     const std::vector<pid_t> left = with_environment(mark);
-    if (left.empty()) return;
+    if (left.empty()) break;
     for (const pid_t one : left) kill(one, SIGKILL);
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
+  std::string group;
+  std::getline(std::ifstream(folder / "group"), group);
+  if (group.find("/plimsoll-") != std::string::npos) rmdir(group.c_str());  // an empty one, or nothing
 }
 
 }  // namespace plimsoll::queue

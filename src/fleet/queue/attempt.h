@@ -6,6 +6,7 @@
 //               command: nothing runs twice.
 //   log         what the command prints
 //   cancel      asks the supervisor to end it
+//   group       the folder of its control group, where it has one (memory_group.h)
 //   memory.json what it takes over time, in bounded room (memory_history.h)
 //   launch      what it is to run, where it starts from a file (on another machine)
 //   exit.json   what became of it, whole or absent. Its room is taken before the command starts: a full
@@ -74,7 +75,7 @@ std::optional<Exit> read_exit(const std::filesystem::path& folder);
 
 // Asks an attempt to end: SIGTERM to its command, and SIGKILL to all that is left after the grace.
 void ask_to_end(const std::filesystem::path& folder);
-// Ends what a lost supervisor left behind.
-void end_marked(const std::string& mark);
+// Ends what a lost supervisor left behind, its control group too.
+void end_marked(const std::string& mark, const std::filesystem::path& folder);
 
 }  // namespace plimsoll::queue

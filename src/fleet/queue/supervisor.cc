@@ -14,12 +14,14 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/system_memory.h"
 #include "base/units.h"
 #include "fleet/queue/attempt.h"
+#include "fleet/queue/memory_group.h"
 #include "fleet/queue/memory_history.h"
 #include "fleet/queue/process_tree.h"
 
@@ -30,7 +32,8 @@ namespace fs = std::filesystem;
 
 constexpr int kTickMilliseconds = 250;
 constexpr double kKeepSeconds = 5;
-constexpr size_t kRecordBytes = 4096;  // more than any record takes
+constexpr int64_t kGroupBytes = 32 * kMiB;  // or a sixteenth: the kernel's own, and what is not yet seen
+constexpr size_t kRecordBytes = 4096;       // more than any record takes
 constexpr int kSignals[] = {SIGTERM, SIGINT, SIGHUP, SIGCHLD};
 
 double seconds_now() {
@@ -56,6 +59,11 @@ class Supervisor {
     if (!history_.bytes().empty()) keep(history_, launch_.folder);
     const int64_t kills = kernel_kills();
     exit_.kernel_killed = exit_.signal == SIGKILL && kills > kills_before_;
+    if (group_ && exit_.code != 0 && group_->kills() > 0) {
+      exit_.over_limit = true;
+      exit_.kernel_killed = false;
+      exit_.peak_bytes = std::max(exit_.peak_bytes, launch_.host_limit);
+    }
     exit_.seconds = seconds_now() - started_at_;
     write_record();
     return exit_;
@@ -92,6 +100,7 @@ class Supervisor {
 
   void start() {
     if (!exit_.problem.empty()) return;
+    make_group();
     int failed[2] = {-1, -1};
     if (pipe2(failed, O_CLOEXEC) != 0) return (void)(exit_.problem = std::strerror(errno));
     command_ = fork();
@@ -107,7 +116,19 @@ class Supervisor {
     close(failed[0]);
   }
 
+  // Looking four times a second misses what is taken at once: where it may, the kernel holds the limit.
+  void make_group() {
+    if (launch_.host_limit <= 0) return;
+    const std::string name = "plimsoll-" + launch_.folder.parent_path().filename().string() + "-" +
+                             launch_.folder.filename().string() + "-" + std::to_string(getpid());
+    group_ = MemoryGroup::make(name, launch_.host_limit + std::max(kGroupBytes, launch_.host_limit / 16));
+    if (!group_) return;
+    // For whoever finds that this supervisor was killed.
+    std::ofstream(launch_.folder / "group") << group_->folder().string();
+  }
+
   void become_command(int failed) const {
+    if (group_) (void)group_->take(getpid());
     prctl(PR_SET_PDEATHSIG, SIGKILL);  // it does not outlive its supervisor
     setpgid(0, 0);
     sigset_t none;
@@ -224,6 +245,7 @@ class Supervisor {
   bool command_ended_ = false;
   double asked_at_ = 0, started_at_ = 0, kept_at_ = 0;
   MemoryHistory history_;
+  std::optional<MemoryGroup> group_;
   int64_t kills_before_ = 0;
   Exit exit_;
 };

@@ -124,7 +124,8 @@ bool Worker::settle_ended() {
 
 void Worker::settle_one(Entry& entry, const AttemptState& state) {
   const Attempt& known = attempts_.at(entry.id);
-  if (state.life == Life::supervisor_lost) end_marked(mark_of(store_, known));
+  if (state.life == Life::supervisor_lost)
+    end_marked(mark_of(store_, known), store_.folder_of(entry.id, known.number));
   const bool failed = state.exit && (state.exit->code != 0 || state.exit->over_limit);
   const LogVerdict verdict =
       failed ? diagnose_log(store_.folder_of(entry.id, known.number) / "log") : LogVerdict{};

@@ -331,7 +331,7 @@ void SlurmWorker::settle_one(Entry& entry, const Handed& handed, const Ended& en
     if (const auto history = queue::kept_memory(folder); history && !history->bytes().empty())
       state.exit->peak_bytes = *std::max_element(history->bytes().begin(), history->bytes().end());
   if (handed.attempt.job.empty() && state.life == queue::Life::supervisor_lost)
-    queue::end_marked(queue::mark_of(store_, handed.attempt));
+    queue::end_marked(queue::mark_of(store_, handed.attempt), folder);
   options_.report(queue::settle_attempt(store_, node_, entry, handed.attempt.number, state, verdict));
   handed_.erase(entry.id);
 }

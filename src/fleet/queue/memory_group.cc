@@ -1,0 +1,88 @@
+#include "fleet/queue/memory_group.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "base/proc_file.h"
+
+namespace plimsoll::queue {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool write_text(const fs::path& file, const std::string& text) {
+  const int number = open(file.c_str(), O_WRONLY | O_CLOEXEC);
+  if (number < 0) return false;
+  const bool written = write(number, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+  close(number);
+  return written;
+}
+
+// The path in a line of /proc/self/cgroup, "4:memory:/a/b" or "0::/a/b"; none where there is no such line.
+std::optional<std::string> path_of(const std::string& own, const std::string& controller) {
+  const std::string key = ":" + controller + ":";
+  for (size_t at = 0; at < own.size();) {
+    const size_t end = std::min(own.find('\n', at), own.size());
+    const std::string line = own.substr(at, end - at);
+    const size_t first = line.find(':');
+    if (first != std::string::npos && line.compare(first, key.size(), key) == 0)
+      return line.substr(first + key.size());
+    at = end + 1;
+  }
+  return std::nullopt;
+}
+
+fs::path below(const fs::path& mounted, const std::string& path) {
+  return (mounted / fs::path(path).relative_path()).lexically_normal();
+}
+
+// What follows `name` and a blank in a file of lines; 0 where there is no such line.
+int64_t counter(const fs::path& file, const std::string& name) {
+  const std::string text = "\n" + read_proc(file);
+  const size_t at = text.find("\n" + name + " ");
+  return at == std::string::npos ? 0 : std::strtoll(text.c_str() + at + name.size() + 2, nullptr, 10);
+}
+
+}  // namespace
+
+std::optional<MemoryGroup> MemoryGroup::make(const std::string& name, int64_t limit_bytes,
+                                             const fs::path& mounted, const std::string& own) {
+  std::error_code problem;
+  const std::string limit = std::to_string(limit_bytes);
+  if (const auto first = path_of(own, "memory")) {
+    const fs::path folder = below(mounted / "memory", *first) / name;
+    if (!fs::create_directory(folder, problem) || problem) return std::nullopt;
+    MemoryGroup group(folder);
+    if (write_text(folder / "memory.limit_in_bytes", limit)) return group;
+    return std::nullopt;
+  }
+  const auto second = path_of(own, "");
+  if (!second || *second == "/") return std::nullopt;
+  const fs::path folder = below(mounted, *second).parent_path() / name;
+  if (!fs::create_directory(folder, problem) || problem) return std::nullopt;
+  MemoryGroup group(folder);
+  if (!write_text(folder / "memory.max", limit)) return std::nullopt;
+  (void)write_text(folder / "memory.oom.group", "1");  // since Linux 4.19: all of them, not one
+  return group;
+}
+
+std::optional<MemoryGroup> MemoryGroup::make(const std::string& name, int64_t limit_bytes) {
+  return make(name, limit_bytes, "/sys/fs/cgroup", read_proc("/proc/self/cgroup"));
+}
+
+MemoryGroup::~MemoryGroup() {
+  if (!folder_.empty()) rmdir(folder_.c_str());
+}
+
+bool MemoryGroup::take(pid_t process) const {
+  return write_text(folder_ / "cgroup.procs", std::to_string(process));
+}
+
+int64_t MemoryGroup::kills() const {
+  return counter(folder_ / "memory.oom_control", "oom_kill") + counter(folder_ / "memory.events", "oom_kill");
+}
+
+}  // namespace plimsoll::queue

@@ -1,0 +1,43 @@
+// A control group of its own for what one command starts, where this process may make one: the kernel then
+// holds all its processes together to a limit, at every moment, and says how many it has ended for it.
+//
+// Version 1: below the group that this process is in. Version 2: beside it, as a group with processes has
+// none below it; of a user that is so in services of their systemd, whose groups are theirs.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+namespace plimsoll::queue {
+
+class MemoryGroup {
+ public:
+  // None where groups may not be made, have no memory to count, or would not take processes of this one.
+  // `mounted`: where groups are seen; `own`: what /proc/self/cgroup says.
+  static std::optional<MemoryGroup> make(const std::string& name, int64_t limit_bytes,
+                                         const std::filesystem::path& mounted, const std::string& own);
+  static std::optional<MemoryGroup> make(const std::string& name, int64_t limit_bytes);
+
+  MemoryGroup(MemoryGroup&& other) noexcept : folder_(std::move(other.folder_)) { other.folder_.clear(); }
+  MemoryGroup& operator=(MemoryGroup&& other) noexcept {
+    folder_.swap(other.folder_);
+    return *this;
+  }
+  ~MemoryGroup();  // takes it away, if nothing is left in it
+
+  // Of a process and what it starts from now on. Safe between fork and exec.
+  [[nodiscard]] bool take(pid_t process) const;
+  // Processes that the kernel ended as the limit was reached.
+  [[nodiscard]] int64_t kills() const;
+  [[nodiscard]] const std::filesystem::path& folder() const { return folder_; }
+
+ private:
+  explicit MemoryGroup(std::filesystem::path folder) : folder_(std::move(folder)) {}
+  std::filesystem::path folder_;
+};
+
+}  // namespace plimsoll::queue

@@ -36,6 +36,20 @@ class Workloads(CommandTest):
         self.assertLessEqual(queue["most_reserved_bytes"], 0.95 * 40_000 * 2**20)
         self.assertGreater(by["free-memory polling"]["crashes"], 0)
 
+    def test_jobs_take_smaller_plans_where_that_ends_all_sooner(self):
+        def makespan(plans):
+            job = {"devices": 0, "bytes": "6GiB", "seconds": 1000, "threads": 2, "plans": plans}
+            path = self.folder / "plans.json"
+            path.write_text(json.dumps({"machine": {"devices": [], "host_bytes": "10GiB", "threads": 4},
+                                        "jobs": [job, job, {**job, "plans": []}]}))
+            return json.loads(output("queue", "simulate", path, "--json"))["policies"][0]["makespan_seconds"]
+        self.assertEqual(makespan([]), 3000)
+        self.assertEqual(makespan([{"bytes": "5GiB", "seconds": 1100}]), 2100)
+        self.assertEqual(makespan([{"bytes": "5GiB", "seconds": 2001}]), 3000, "not worth it")
+        path = self.folder / "bad.json"
+        path.write_text('{"machine": {"devices": []}, "jobs": [{"devices": 0, "seconds": 1, "plans": [{"bytes": 1}]}]}')
+        self.assertIn("plan: 'seconds'", output("queue", "simulate", path, code=2))
+
     def test_with_wrong_estimates_and_leaks_at_most_one_job_in_a_hundred_crashes_and_none_is_lost(self):
         queue = simulated(self.folder, "d")["this queue"]
         self.assertLessEqual(queue["crashed_jobs"], 10)

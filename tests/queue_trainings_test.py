@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Recipes in the queue: planned, packed, in smaller plans, held and resumed: python3 tests/queue_trainings_test.py PLIMSOLL"""
 import json
+import sqlite3
 import unittest
 
 from command_run import not_sanitized
@@ -24,6 +25,26 @@ class Trainings(QueueTest):
         reserved, measured = self.peaks_at_once(entries)
         self.assertLessEqual(reserved, capacity)
         self.assertLessEqual(measured, capacity)
+
+    def test_two_share_the_threads_where_that_ends_both_sooner(self):
+        for name in ("left", "right"):
+            self.queue("add", self.recipe(name, 60))
+        whole = self.show(1)
+        if whole["threads"] < 2:
+            self.skipTest("one thread here")
+        fewer = [one for one in whole["smaller_plans"] if one["threads"] < whole["threads"]]
+        self.assertIn(1, [one["threads"] for one in fewer])
+        # How a run scales is the machine's; what follows from it is not.
+        with sqlite3.connect(self.queue_folder / "queue.db") as database:
+            database.execute("UPDATE entries SET smaller = ?",
+                             [json.dumps([[fewer[0]["host_bytes"], 1.5 * whole["predicted_seconds"], 1]])])
+        text = self.run_all("--memory", "2GiB", "--threads", 2)
+        self.assertIn("threads 1 of", text)
+        attempts = [self.show(one)["attempts"][0] for one in (1, 2)]
+        for one in attempts:
+            self.assertEqual(one["words"][-1], "1", "the training's threads are those of its plan")
+            self.assertEqual(one["outcome"], "exit code 0")
+        self.assertLess(max(one["started"] for one in attempts), min(one["ended"] for one in attempts))
 
     def losses(self, name):
         lines = (self.folder / name / "metrics.jsonl").read_text().splitlines()

@@ -144,7 +144,7 @@ std::string show_text(Store& store, const Entry& entry) {
   facts.add_row({"folder", printable(entry.folder)});
   if (!entry.output.empty()) facts.add_row({"output", printable(entry.output)});
   const bool smaller = std::any_of(entry.smaller.begin(), entry.smaller.end(), [&](const auto& plan) {
-    return plan.host_bytes == entry.need.host_bytes;
+    return with_plan(entry.need, plan) == entry.need && plan.seconds == entry.seconds;
   });
   facts.add_row({"needs", reserved(entry.need) + ", threads " + std::to_string(entry.need.threads) +
                               (smaller ? ", by a smaller plan" : "")});
@@ -153,8 +153,10 @@ std::string show_text(Store& store, const Entry& entry) {
   facts.add_row({"retries", std::to_string(entry.retries) + " left"});
   for (const queue::Variant& one : entry.variants) facts.add_row({"on oom", printable(one.text)});
   for (const queue::SmallerPlan& one : entry.smaller)
-    if (one.host_bytes < entry.need.host_bytes && entry.attempts == 0)
-      facts.add_row({"or with", format_bytes(one.host_bytes) + ", " + format_seconds(one.seconds)});
+    if (entry.attempts == 0)
+      facts.add_row({"or with", format_bytes(one.host_bytes) +
+                                    (one.threads > 0 ? ", threads " + std::to_string(one.threads) : "") +
+                                    ", " + format_seconds(one.seconds)});
   for (const int64_t other : entry.after) facts.add_row({"after", std::to_string(other)});
   facts.add_row({"added", date(entry.submitted)});
   if (entry.promised && entry.state == State::waiting) facts.add_row({"starts by", date(*entry.promised)});
@@ -256,7 +258,9 @@ nlohmann::ordered_json entry_json(const Store& store, const Entry& entry,
                                  {"attempts", nlohmann::ordered_json::array()}};
   for (const queue::Variant& one : entry.variants) root["on_oom"].push_back(one.text);
   for (const queue::SmallerPlan& one : entry.smaller)
-    root["smaller_plans"].push_back({{"host_bytes", one.host_bytes}, {"predicted_seconds", one.seconds}});
+    root["smaller_plans"].push_back({{"host_bytes", one.host_bytes},
+                                     {"threads", with_plan(entry.need, one).threads},
+                                     {"predicted_seconds", one.seconds}});
   for (const Attempt& one : attempts) root["attempts"].push_back(attempt_json(store, one));
   return root;
 }

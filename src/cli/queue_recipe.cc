@@ -118,7 +118,11 @@ RecipeEntry planned_entry(const RecipeToAdd& arguments, const std::vector<std::s
   entry.output = output_of(loaded);
   entry.need = planned.need;
   entry.seconds = planned.seconds;
-  if (is_open(arguments, loaded)) entry.smaller = queue::smaller_plans(own_program(), asked.words(), planned);
+  if (is_open(arguments, loaded)) {
+    const bool threads_open = arguments.threads == 0 && loaded.threads == kAuto;
+    entry.smaller = threads_open ? queue::plans_of_fewer_threads(own_program(), asked.words(), planned)
+                                 : queue::smaller_plans(own_program(), asked.words(), planned);
+  }
   if (!arguments.plan.empty()) {
     recipe.per_step = planned.seconds <= 0;
     recipe.presets = {

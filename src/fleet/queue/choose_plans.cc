@@ -7,14 +7,17 @@ namespace plimsoll::queue {
 namespace {
 
 constexpr size_t kMostConsidered =
-    24;                            // of those that wait, the first in rank: later ones are asked again later
-constexpr int kMostBeside = 8;     // runs at once that the first guesses are made for
-constexpr double kWorthIt = 0.99;  // of the time until all is done
+    24;                         // of those that wait, the first in rank: later ones are asked again later
+constexpr int kMostBeside = 8;  // runs at once that the first guesses are made for
+// Of the time until all is done. What threads bring is predicted less well than what memory does.
+constexpr double kWorthIt = 0.99, kFewerThreadsWorthIt = 0.95;
 
-SmallerPlan own_plan(const Waiting& entry) { return {entry.need.host_bytes, entry.seconds}; }
+SmallerPlan own_plan(const Waiting& entry) {
+  return {entry.need.host_bytes, entry.seconds, entry.need.threads};
+}
 
-Waiting with_plan(Waiting entry, const SmallerPlan& plan) {
-  entry.need.host_bytes = plan.host_bytes;
+Waiting planned(Waiting entry, const SmallerPlan& plan) {
+  entry.need = with_plan(entry.need, plan);
   entry.seconds = plan.seconds;
   return entry;
 }
@@ -24,18 +27,20 @@ std::vector<SmallerPlan> plans_of(const Machine& machine, const Waiting& entry) 
   std::vector<SmallerPlan> plans = {own_plan(entry)};
   plans.insert(plans.end(), entry.smaller.begin(), entry.smaller.end());
   std::erase_if(plans, [&](const SmallerPlan& plan) {
-    return !never_fits(machine, with_plan(entry, plan).need).empty();
+    return !never_fits(machine, with_plan(entry.need, plan)).empty();
   });
   if (plans.empty()) plans.push_back(own_plan(entry));
   return plans;
 }
 
-// Whether the smallest plan of any of them would fit beside what runs.
+// Whether any plan of any of them would fit beside what runs.
 bool any_could_start(const Machine& machine, const std::vector<Waiting>& waiting,
                      const std::vector<Running>& running) {
   return std::any_of(waiting.begin(), waiting.end(), [&](const Waiting& entry) {
-    const SmallerPlan least = entry.smaller.empty() ? own_plan(entry) : entry.smaller.back();
-    return what_is_short(machine, with_plan(entry, least).need, running).empty();
+    const auto fits = [&](const SmallerPlan& plan) {
+      return what_is_short(machine, with_plan(entry.need, plan), running).empty();
+    };
+    return fits(own_plan(entry)) || std::any_of(entry.smaller.begin(), entry.smaller.end(), fits);
   });
 }
 
@@ -57,7 +62,7 @@ class Chooser {
     for (size_t i = 0; i < choice_.size(); ++i)
       for (size_t plan = 0; plan < choice_[i]; ++plan)
         if (const auto larger = changed(i, plan); end_of(larger) <= end_) choice_ = larger;
-    if (end_ - now_ > kWorthIt * (own_end_ - now_)) {
+    if (end_ - now_ > (has_fewer_threads() ? kFewerThreadsWorthIt : kWorthIt) * (own_end_ - now_)) {
       std::fill(choice_.begin(), choice_.end(), 0);
       end_ = own_end_;
     }
@@ -73,7 +78,7 @@ class Chooser {
   [[nodiscard]] std::vector<Waiting> with(const Choice& choice) const {
     std::vector<Waiting> waiting;
     for (size_t i = 0; i < waiting_.size(); ++i)
-      waiting.push_back(with_plan(waiting_[i], plans_[i][choice[i]]));
+      waiting.push_back(planned(waiting_[i], plans_[i][choice[i]]));
     return waiting;
   }
   [[nodiscard]] double end_of(const Choice& choice) const {
@@ -84,11 +89,18 @@ class Chooser {
     Choice choice;
     for (const std::vector<SmallerPlan>& plans : plans_) {
       const auto fits = std::find_if(plans.begin(), plans.end(), [&](const SmallerPlan& plan) {
-        return plan.host_bytes <= machine_.host_bytes / beside;
+        return plan.host_bytes <= machine_.host_bytes / beside &&
+               (plan.threads <= 1 || plan.threads <= machine_.threads / beside);
       });
       choice.push_back(std::min(static_cast<size_t>(fits - plans.begin()), plans.size() - 1));
     }
     return choice;
+  }
+  [[nodiscard]] bool has_fewer_threads() const {
+    const std::vector<Waiting> chosen = with(choice_);
+    for (size_t i = 0; i < chosen.size(); ++i)
+      if (chosen[i].need.threads < waiting_[i].need.threads) return true;
+    return false;
   }
   [[nodiscard]] Choice changed(size_t run, size_t plan) const {
     Choice choice = choice_;

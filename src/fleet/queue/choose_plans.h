@@ -1,6 +1,6 @@
 // Which of the waiting recipes take a smaller plan of the same run, so that more run at once and all are done
-// sooner: a pure function of predictions. What a plan is made of does not matter here, its bytes and seconds
-// do.
+// sooner: a pure function of predictions. What a plan is made of does not matter here, its bytes, threads and
+// seconds do.
 #pragma once
 
 #include <vector>
@@ -20,8 +20,8 @@ struct ChosenPlans {
 };
 
 // Nothing is chosen, and both times are 0, while not even the smallest plan of any run fits beside what runs.
-// A run keeps its own plan where a smaller one does not end the whole at least a hundredth sooner; one whose
-// own plan never fits `machine` has the largest that does.
+// A run keeps its own plan where a smaller one does not end the whole at least a hundredth sooner, a
+// twentieth where that has fewer threads; one whose own plan never fits `machine` has the largest that does.
 ChosenPlans choose_plans(const Machine& machine, std::vector<Waiting> waiting,
                          const std::vector<Running>& running, double now);
 

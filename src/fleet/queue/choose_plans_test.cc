@@ -65,6 +65,38 @@ TEST(ChoosePlans, nobody_is_slower_where_it_ends_nothing_sooner) {
       ElementsAre(6, 6));
 }
 
+Waiting of_two_threads(int64_t id, double seconds, std::vector<SmallerPlan> smaller) {
+  return {id, 0, seconds, 0, std::nullopt, {0, 0, 4, 2}, std::move(smaller)};
+}
+
+TEST(ChoosePlans, fewer_threads_let_two_run_side_by_side) {
+  const auto chosen = choose_plans(
+      host(10, 2), {of_two_threads(1, 100, {{4, 160, 1}}), of_two_threads(2, 100, {{4, 160, 1}})}, {}, 0);
+  EXPECT_EQ(chosen.seconds_before, 200);
+  EXPECT_EQ(chosen.seconds, 160);
+  for (const Waiting& one : chosen.waiting) EXPECT_EQ(one.need.threads, 1);
+  // Less than a twentieth: what threads bring is not known so well.
+  EXPECT_EQ(
+      choose_plans(host(10, 2),
+                   {of_two_threads(1, 100, {{4, 195, 1}}), of_two_threads(2, 100, {{4, 195, 1}})}, {}, 0)
+          .seconds,
+      200);
+  // One alone has all threads.
+  EXPECT_EQ(choose_plans(host(10, 2), {of_two_threads(1, 100, {{4, 160, 1}})}, {}, 0).seconds, 100);
+  // Both capacities count: with one thread each, but no memory for two, nothing is won.
+  EXPECT_EQ(
+      choose_plans(host(6, 2), {of_two_threads(1, 100, {{4, 160, 1}}), of_two_threads(2, 100, {{4, 160, 1}})},
+                   {}, 0)
+          .seconds,
+      200);
+  EXPECT_EQ(choose_plans(host(6, 2),
+                         {of_two_threads(1, 100, {{4, 160, 1}, {3, 170, 1}}),
+                          of_two_threads(2, 100, {{4, 160, 1}, {3, 170, 1}})},
+                         {}, 0)
+                .seconds,
+            170);
+}
+
 TEST(ChoosePlans, what_runs_counts) {
   const std::vector<Running> running = {{9, 0, 1000, {0, 0, 6, 1}, {}}};
   EXPECT_THAT(bytes_of(choose_plans(host(10), {recipe(1, 6, 100, {{4, 150}})}, running, 0)), ElementsAre(4));

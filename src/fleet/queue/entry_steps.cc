@@ -14,10 +14,12 @@
 namespace plimsoll::queue {
 namespace {
 
-Need smallest_need(const Entry& entry) {
-  Need need = entry.need;
-  if (const auto plans = open_plans(entry); !plans.empty()) need.host_bytes = plans.back().host_bytes;
-  return need;
+// What keeps each of its plans from ever fitting; empty where one of them fits.
+std::string never_fits_at_all(const Machine& machine, const Entry& entry) {
+  std::string never = never_fits(machine, entry.need);
+  for (const SmallerPlan& plan : open_plans(entry))
+    if (!never.empty()) never = never_fits(machine, with_plan(entry.need, plan));
+  return never;
 }
 
 std::vector<std::string> words_of(const Entry& entry, const std::string& program) {
@@ -66,7 +68,7 @@ bool is_ready(Store& store, const Machine& machine, Entry& entry) {
       note = "held: " + std::to_string(other) + ", which it comes after, is " + std::string(name_of(state));
     }
   }
-  if (const std::string never = never_fits(machine, smallest_need(entry)); note.empty() && !never.empty()) {
+  if (const std::string never = never_fits_at_all(machine, entry); note.empty() && !never.empty()) {
     hopeless = true;
     note = "held: it needs " + never;
   }

@@ -97,6 +97,12 @@ Free free_of(const Machine& machine, const std::vector<Running>& running) {
   return free;
 }
 
+Need with_plan(Need need, const SmallerPlan& plan) {
+  need.host_bytes = plan.host_bytes;
+  if (plan.threads > 0) need.threads = plan.threads;
+  return need;
+}
+
 Packing pack(const Machine& machine, std::vector<Waiting> waiting, std::vector<Running> running, double now,
              double patience) {
   Packing packing;

@@ -39,12 +39,16 @@ struct Machine {
   std::string host = "cpu:0";  // what the host's memory and threads are called
 };
 
-// Another plan of the same run: less memory, more time.
+// Another plan of the same run: less memory or fewer threads, more time.
 struct SmallerPlan {
   int64_t host_bytes = 0;
   double seconds = 0;
+  int threads = 0;  // 0: as many as the run's own plan
   bool operator==(const SmallerPlan&) const = default;
 };
+
+// What a run with this need takes with the plan.
+Need with_plan(Need need, const SmallerPlan& plan);
 
 struct Waiting {
   int64_t id = 0;
@@ -53,7 +57,7 @@ struct Waiting {
   double submitted = 0;  // on the clock of `now`
   std::optional<double> promised;
   Need need;
-  std::vector<SmallerPlan> smaller = {};  // that it may have instead, the largest first
+  std::vector<SmallerPlan> smaller = {};  // that it may have instead, the fastest first
 };
 
 struct Running {

@@ -11,7 +11,7 @@
 namespace plimsoll::queue {
 namespace {
 
-ChildAnswer ask(const std::string& program, const std::vector<std::string>& words, ChildErrors errors) {
+ChildAnswer run_plan(const std::string& program, const std::vector<std::string>& words, ChildErrors errors) {
   std::vector<std::string> all = {program, "plan"};
   all.insert(all.end(), words.begin(), words.end());
   return run_child(all, errors);
@@ -61,9 +61,51 @@ std::vector<SmallerPlan> smaller_plans(const std::string& program, const std::ve
   asked.insert(asked.end(),
                {"--json", "--sweep", "memory=" + std::to_string(least) + ".." + std::to_string(most)});
   // What it has to say on standard error, it has said before.
-  const ChildAnswer answer = ask(program, asked, ChildErrors::dropped);
+  const ChildAnswer answer = run_plan(program, asked, ChildErrors::dropped);
   check_internal(answer.code == 0, "plan --sweep failed where plan did not");
   return read_sweep(answer.output, planned);
+}
+
+std::vector<SmallerPlan> plans_of_fewer_threads(const std::string& program,
+                                                const std::vector<std::string>& words,
+                                                const Planned& planned) {
+  std::vector<SmallerPlan> plans = smaller_plans(program, words, planned);
+  if (planned.seconds <= 0 || planned.seconds_per_step <= 0) return plans;
+  int last = planned.need.threads;
+  for (int threads : {planned.need.threads / 2, planned.need.threads / 4, 1}) {
+    if (threads < 1 || threads >= last) continue;
+    last = threads;
+    std::vector<std::string> asked = words;
+    asked.insert(asked.end(), {"--threads", std::to_string(threads), "--json"});
+    const ChildAnswer answer = run_plan(program, asked, ChildErrors::dropped);
+    if (answer.code != 0) continue;  // what fits with more threads may not with fewer: it has no such plan
+    Planned fewer = read_plan(answer.output, words.front());
+    // The user may know the run's time better than its plan.
+    fewer.seconds = planned.seconds * fewer.seconds_per_step / planned.seconds_per_step;
+    std::vector<SmallerPlan> more = {{fewer.need.host_bytes, fewer.seconds}};
+    asked.resize(words.size() + 2);
+    for (const SmallerPlan& one : smaller_plans(program, asked, fewer)) more.push_back(one);
+    for (SmallerPlan& one : more) {
+      one.threads = threads;
+      plans.push_back(one);
+    }
+  }
+  return worth_keeping(std::move(plans), planned.need);
+}
+
+std::vector<SmallerPlan> worth_keeping(std::vector<SmallerPlan> plans, const Need& own) {
+  const auto takes = [&](const SmallerPlan& plan) { return plan.threads > 0 ? plan.threads : own.threads; };
+  std::stable_sort(plans.begin(), plans.end(),
+                   [](const SmallerPlan& a, const SmallerPlan& b) { return a.seconds < b.seconds; });
+  std::vector<SmallerPlan> kept;
+  for (const SmallerPlan& plan : plans) {
+    const bool beaten = std::any_of(kept.begin(), kept.end(), [&](const SmallerPlan& faster) {
+      return faster.host_bytes <= plan.host_bytes && takes(faster) <= takes(plan);
+    });
+    const bool is_less = plan.host_bytes < own.host_bytes || takes(plan) < own.threads;
+    if (is_less && !beaten) kept.push_back(plan);
+  }
+  return kept;
 }
 
 void bind_to_plan(std::vector<std::string>& words, const Need& need) {
@@ -79,7 +121,7 @@ void bind_to_plan(std::vector<std::string>& words, const Need& need) {
 }
 
 Planned plan_recipe(const std::string& program, const std::vector<std::string>& words) {
-  const ChildAnswer answer = ask(program, words, ChildErrors::shown);
+  const ChildAnswer answer = run_plan(program, words, ChildErrors::shown);
   if (answer.code != 0 && answer.code != static_cast<int>(ExitCode::does_not_fit)) {
     const bool known = answer.code > 0 && answer.code <= static_cast<int>(ExitCode::stopped);
     throw Error(known ? static_cast<ExitCode>(answer.code) : ExitCode::internal,

@@ -27,6 +27,13 @@ Planned read_plan(const std::string& json, const std::string& recipe);
 // no time is predicted. `words` as of plan_recipe.
 std::vector<SmallerPlan> smaller_plans(const std::string& program, const std::vector<std::string>& words,
                                        const Planned& planned);
+// With half and a quarter of its threads too, and with one; the fastest first. None is slower than another
+// that takes no more of anything.
+std::vector<SmallerPlan> plans_of_fewer_threads(const std::string& program,
+                                                const std::vector<std::string>& words,
+                                                const Planned& planned);
+// Sorted so, and without those that are.
+std::vector<SmallerPlan> worth_keeping(std::vector<SmallerPlan> plans, const Need& own);
 // The same of an answer of `plan --sweep memory=.. --json`.
 std::vector<SmallerPlan> read_sweep(const std::string& json, const Planned& planned);
 

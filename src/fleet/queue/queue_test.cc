@@ -375,6 +375,15 @@ TEST(Planned, APlanIsReadAndOneThatDoesNotFitSaysWhatWould) {
   EXPECT_THROW(read_plan("no plan", "r.yaml"), InternalError);
 }
 
+TEST(Planned, PlansAreKeptThatNoOtherBeats) {
+  const Need own{0, 0, 100, 4};
+  const std::vector<SmallerPlan> kept = worth_keeping(
+      {{50, 30}, {90, 20}, {100, 25, 2}, {100, 40, 1}, {50, 45, 1}, {60, 50, 1}, {100, 10}, {40, 46, 2}},
+      own);
+  EXPECT_EQ(kept, (std::vector<SmallerPlan>{
+                      {90, 20}, {100, 25, 2}, {50, 30}, {100, 40, 1}, {50, 45, 1}, {40, 46, 2}}));
+}
+
 TEST(Planned, SmallerPlansAreThoseThatAreWorthIt) {
   Planned planned;
   planned.need = {0, 0, 100, 1};

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "fleet/queue/choose_plans.h"
 #include "fleet/queue/ladder.h"
 
 namespace plimsoll::queue {
@@ -21,6 +22,9 @@ struct Attempt {
   double started = 0;
   Need need;
   std::vector<int> cards;
+  double slower = 1;   // than with the job's own plan, by what was predicted
+  double smaller = 1;  // share of its peak
+  bool tried = false;  // one that crashed keeps the plan that it has
 };
 
 // The clock moves in seconds: everything that a run does is a straight line between two of them.
@@ -67,7 +71,9 @@ class Simulation {
   }
 
   Attempt first_attempt(size_t index) const {
-    Attempt attempt{index, 0, job(index).need, {}};
+    Attempt attempt;
+    attempt.job = index;
+    attempt.need = job(index).need;
     if (policy_ != Policy::packed) return attempt;
     int64_t& bytes = attempt.need.devices == 0 ? attempt.need.host_bytes : attempt.need.device_bytes;
     bytes = scaled(bytes, 1 + workload_.margin);
@@ -79,7 +85,7 @@ class Simulation {
   bool end_runs() {
     const size_t before = running_.size();
     std::erase_if(running_, [&](const Attempt& run) {
-      if (now_ < run.started + job(run.job).seconds) return false;
+      if (now_ < run.started + run.slower * job(run.job).seconds) return false;
       outcome_.makespan = now_;
       waited_ += run.started - job(run.job).arrives;
       ++ended_;
@@ -92,7 +98,8 @@ class Simulation {
     const Job& which = job(run.job);
     const double age = now_ - run.started;
     const double share = which.ramp_seconds > 0 ? std::min(1.0, age / which.ramp_seconds) : 1;
-    return scaled(which.peak_bytes, share) + static_cast<int64_t>(which.leak_bytes_per_second * age);
+    return scaled(which.peak_bytes, share * run.smaller) +
+           static_cast<int64_t>(which.leak_bytes_per_second * age);
   }
 
   // The memory of every card, and of the host behind them.
@@ -149,6 +156,7 @@ class Simulation {
       const auto next = need_after_memory_ran_out(offered_, run.need, used_by(run));
       if (!next) return lose();
       run.need = *next;
+      run.tried = true;
     }
     run.cards.clear();
     waiting_.push_back(run);
@@ -219,27 +227,47 @@ class Simulation {
       const Job& which = job(one.job);
       const auto id = static_cast<int64_t>(one.job);
       const auto promised = promises_.find(id);
-      waiting.push_back({id, which.priority, which.predicted_seconds, which.arrives,
+      waiting.push_back({id, which.priority, one.slower * which.predicted_seconds, which.arrives,
                          promised == promises_.end() ? std::nullopt : std::optional(promised->second),
-                         one.need});
+                         one.need, one.tried ? std::vector<SmallerPlan>{} : with_margin(which)});
     }
     std::vector<Running> running;
     for (const Attempt& run : running_) {
       Need need = run.need;
       int64_t& bytes = run.cards.empty() ? need.host_bytes : need.device_bytes;
       bytes = std::max(bytes, used_by(run));
-      running.push_back(
-          {static_cast<int64_t>(run.job), run.started, job(run.job).predicted_seconds, need, run.cards});
+      running.push_back({static_cast<int64_t>(run.job), run.started,
+                         run.slower * job(run.job).predicted_seconds, need, run.cards});
     }
-    const Packing packing = pack(offered_, std::move(waiting), running, now_);
+    const ChosenPlans chosen = choose_plans(offered_, std::move(waiting), running, now_);
+    const Packing packing = pack(offered_, chosen.waiting, running, now_);
     if (packing.promise) promises_.emplace(packing.promise->id, packing.promise->time);
     for (const Placement& placement : packing.starts) {
       const auto found = std::find_if(waiting_.begin(), waiting_.end(), [&](const Attempt& one) {
         return static_cast<int64_t>(one.job) == placement.id;
       });
+      take_plan(*found, chosen);
       launch(static_cast<size_t>(found - waiting_.begin()), placement.cards);
     }
     note_reserved();
+  }
+
+  std::vector<SmallerPlan> with_margin(const Job& which) const {
+    std::vector<SmallerPlan> plans = which.smaller;
+    for (SmallerPlan& one : plans) one.host_bytes = scaled(one.host_bytes, 1 + workload_.margin);
+    return plans;
+  }
+
+  void take_plan(Attempt& attempt, const ChosenPlans& chosen) const {
+    const auto found = std::find_if(chosen.waiting.begin(), chosen.waiting.end(), [&](const Waiting& one) {
+      return one.id == static_cast<int64_t>(attempt.job);
+    });
+    const Job& which = job(attempt.job);
+    if (attempt.tried || found->need == attempt.need || which.predicted_seconds <= 0) return;
+    attempt.slower = found->seconds / which.predicted_seconds;
+    attempt.smaller = static_cast<double>(found->need.host_bytes) /
+                      static_cast<double>(std::max<int64_t>(1, attempt.need.host_bytes));
+    attempt.need = found->need;
   }
 
   void note_reserved() {

@@ -20,6 +20,7 @@ struct Job {
   int64_t peak_bytes = 0;        // that it takes on each card, or on the host where it has none
   double ramp_seconds = 0;       // from nothing to its peak, evenly
   double leak_bytes_per_second = 0;
+  std::vector<SmallerPlan> smaller = {};  // that the queue may give it; seconds as predicted
 };
 
 struct Workload {

@@ -126,14 +126,15 @@ std::vector<Variant> loaded_variants(const std::string& text) {
 
 std::string stored(const std::vector<SmallerPlan>& plans) {
   json list = json::array();
-  for (const SmallerPlan& one : plans) list.push_back({one.host_bytes, one.seconds});
+  for (const SmallerPlan& one : plans) list.push_back({one.host_bytes, one.seconds, one.threads});
   return list.dump();
 }
 std::vector<SmallerPlan> loaded_plans(const std::string& text) {
   std::vector<SmallerPlan> plans;
   if (text == "[]") return plans;
   for (const json& one : json::parse(text))
-    plans.push_back({one.at(0).get<int64_t>(), one.at(1).get<double>()});
+    plans.push_back(
+        {one.at(0).get<int64_t>(), one.at(1).get<double>(), one.size() > 2 ? one.at(2).get<int>() : 0});
   return plans;
 }
 

@@ -23,9 +23,12 @@ constexpr int kTickMilliseconds = 200;
 std::optional<TakenPlan> taken_plan(const Entry& entry, const ChosenPlans& chosen) {
   const auto found = std::find_if(chosen.waiting.begin(), chosen.waiting.end(),
                                   [&](const Waiting& one) { return one.id == entry.id; });
-  TakenPlan taken{{found->need.host_bytes, found->seconds}, "a smaller plan, "};
-  if (taken.plan.host_bytes == entry.need.host_bytes) return std::nullopt;
+  TakenPlan taken{{found->need.host_bytes, found->seconds, found->need.threads}, "a smaller plan, "};
+  if (found->need == entry.need) return std::nullopt;
   taken.why += format_bytes(taken.plan.host_bytes) + " of " + format_bytes(entry.need.host_bytes);
+  if (taken.plan.threads < entry.need.threads)
+    taken.why +=
+        ", threads " + std::to_string(taken.plan.threads) + " of " + std::to_string(entry.need.threads);
   if (const double slower = entry.seconds > 0 ? found->seconds / entry.seconds - 1 : 0; slower > 0.005)
     taken.why += ", " + std::to_string(std::lround(100 * slower)) + " % slower";
   taken.why += chosen.seconds < chosen.seconds_before ? ": all is done in " + format_seconds(chosen.seconds) +
@@ -225,7 +228,7 @@ void Worker::start(Entry& entry, const std::vector<int>& cards, const std::optio
   for (const int card : cards) names.push_back(options_.machine.cards[static_cast<size_t>(card)].name);
   const bool begun = store_.begin(entry.id, names, clock_now(), [&](Entry& found) {
     if (!taken) return;
-    found.need.host_bytes = taken->plan.host_bytes;
+    found.need = with_plan(found.need, taken->plan);
     found.seconds = taken->plan.seconds;
     bind_to_plan(found.words, found.need);
     found.note = taken->why;

@@ -47,6 +47,11 @@ class Reader {
     if (value == nullptr || !value->is_array()) fail("'" + key + "': expected a list");
     return *value;
   }
+  const json* list_or_none(const std::string& key) {
+    const json* value = find(key);
+    if (value != nullptr && !value->is_array()) fail("'" + key + "': expected a list");
+    return value;
+  }
   const json& object(const std::string& key) {
     const json* value = find(key);
     if (value == nullptr) fail("'" + key + "' is missing");
@@ -93,6 +98,16 @@ void read_machine(const json& object, const std::string& name, Workload& workloa
   reader.finish();
 }
 
+SmallerPlan read_plan(const json& object, const Job& job, const std::string& where) {
+  Reader reader(object, where);
+  const SmallerPlan plan{reader.bytes("bytes", job.need.host_bytes), reader.number("seconds", 0),
+                         reader.count("threads", job.need.threads)};
+  reader.finish();
+  if (job.need.devices > 0) reader.fail("jobs on devices have one plan");
+  if (plan.seconds <= 0) reader.fail("'seconds': expected how long it takes so");
+  return plan;
+}
+
 Job read_job(const json& object, size_t number, const std::string& name) {
   Reader reader(object, name + ": job " + std::to_string(number));
   Job job;
@@ -109,6 +124,11 @@ Job read_job(const json& object, size_t number, const std::string& name) {
   job.peak_bytes = reader.bytes("peak_bytes", bytes);
   job.ramp_seconds = reader.number("ramp_seconds", 0);
   job.leak_bytes_per_second = reader.number("leak_bytes_per_second", 0);
+  if (const json* plans = reader.list_or_none("plans"))
+    for (const json& plan : *plans)
+      job.smaller.push_back(read_plan(plan, job, name + ": job " + std::to_string(number) + ": plan"));
+  std::stable_sort(job.smaller.begin(), job.smaller.end(),
+                   [](const SmallerPlan& a, const SmallerPlan& b) { return a.seconds < b.seconds; });
   reader.finish();
   if (job.seconds <= 0) reader.fail("'seconds': expected how long it takes");
   return job;

@@ -397,9 +397,10 @@ void SlurmWorker::submit_group(const std::vector<int64_t>& ids) {
         [&](Entry& found) {
           if (never_fits(node_, found.need).empty()) return;
           for (const queue::SmallerPlan& plan : open_plans(found)) {
-            found.need.host_bytes = plan.host_bytes;
+            if (!never_fits(node_, with_plan(found.need, plan)).empty()) continue;
+            found.need = with_plan(found.need, plan);
             found.seconds = plan.seconds;
-            if (never_fits(node_, found.need).empty()) break;
+            break;
           }
           queue::bind_to_plan(found.words, found.need);
         },

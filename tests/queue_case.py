@@ -1,4 +1,5 @@
 """What the tests of the queue share: a queue and a machine's folder of their own, entries, workers, and their end."""
+import contextlib
 import json
 import os
 import signal
@@ -30,7 +31,8 @@ class QueueTest(CommandTest):
             worker.kill()
             worker.wait()
         for pid in self.marked():
-            os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # its supervisor ends with what it watches
+                os.kill(pid, signal.SIGKILL)
 
     def queue(self, *words, code=0):
         return output("queue", *words, code=code, env=self.environment, cwd=self.folder)

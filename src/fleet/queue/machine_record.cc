@@ -15,7 +15,8 @@ using nlohmann::json;
 void record_machine(const fs::path& folder, const Machine& machine) {
   json root = {{"host_bytes", machine.host_bytes}, {"threads", machine.threads}, {"devices", json::array()}};
   for (const Card& card : machine.cards)
-    root["devices"].push_back({{"name", card.name}, {"bytes", card.bytes}, {"max_runs", card.max_runs}});
+    root["devices"].push_back(
+        {{"name", card.name}, {"bytes", card.bytes}, {"max_runs", card.max_runs}, {"problem", card.problem}});
   const fs::path partial = folder / "worker.json.tmp";
   std::ofstream file(partial, std::ios::binary);
   file << root.dump(-1, ' ', false, json::error_handler_t::replace) << std::flush;
@@ -31,7 +32,7 @@ std::optional<Machine> recorded_machine(const fs::path& folder) {
     Machine machine{root.at("host_bytes").get<int64_t>(), root.at("threads").get<int>(), {}};
     for (const json& card : root.at("devices"))
       machine.cards.push_back({card.at("name").get<std::string>(), card.at("bytes").get<int64_t>(),
-                               card.at("max_runs").get<int>()});
+                               card.at("max_runs").get<int>(), card.value("problem", "")});
     return machine;
   } catch (const json::exception&) {
     return std::nullopt;

@@ -18,7 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr int kSchema = 4;
+constexpr int kSchema = 5;
 constexpr const char* kTables = R"sql(
 CREATE TABLE IF NOT EXISTS entries(
   id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL, recipe INTEGER NOT NULL, words TEXT NOT NULL,
@@ -34,7 +34,7 @@ CREATE TABLE IF NOT EXISTS attempts(
   devices INTEGER NOT NULL, device_bytes INTEGER NOT NULL, host_bytes INTEGER NOT NULL, threads INTEGER NOT NULL,
   cards TEXT NOT NULL, peak_bytes INTEGER NOT NULL, outcome TEXT NOT NULL, done INTEGER NOT NULL DEFAULT 0,
   words TEXT NOT NULL DEFAULT '[]', environment TEXT NOT NULL DEFAULT '[]', fingerprint TEXT NOT NULL DEFAULT '',
-  PRIMARY KEY(entry, number));
+  card_peak_bytes INTEGER NOT NULL DEFAULT 0, PRIMARY KEY(entry, number));
 CREATE INDEX IF NOT EXISTS alike ON attempts(fingerprint);
 CREATE TABLE IF NOT EXISTS settings(name TEXT PRIMARY KEY, value INTEGER NOT NULL);
 )sql";
@@ -53,6 +53,8 @@ ALTER TABLE attempts ADD COLUMN environment TEXT NOT NULL DEFAULT '[]';
 ALTER TABLE attempts ADD COLUMN fingerprint TEXT NOT NULL DEFAULT '';
 )sql";
 constexpr const char* kSinceVersion3 = "ALTER TABLE entries ADD COLUMN smaller TEXT NOT NULL DEFAULT '[]';";
+constexpr const char* kSinceVersion4 =
+    "ALTER TABLE attempts ADD COLUMN card_peak_bytes INTEGER NOT NULL DEFAULT 0;";
 
 // Bytes that are no UTF-8 have no place in JSON: words keep theirs, each byte as a character of its own.
 json as_json(const std::vector<std::string>& words) {
@@ -237,6 +239,7 @@ Store::Store(const fs::path& folder)
   if (version == 1) database_.run(kSinceVersion1);
   if (version == 1 || version == 2) database_.run(kSinceVersion2);
   if (version >= 1 && version <= 3) database_.run(kSinceVersion3);
+  if (version >= 1 && version <= 4) database_.run(kSinceVersion4);
   database_.run(kTables);
   database_.run("PRAGMA user_version = " + std::to_string(kSchema));
   transaction.commit();
@@ -289,7 +292,7 @@ Entry Store::entry(int64_t id) {
 std::vector<Attempt> Store::read_attempts(const std::string& condition) {
   Statement row(database_,
                 "SELECT number, started, ended, devices, device_bytes, host_bytes, threads, cards, "
-                "peak_bytes, outcome, entry, done, words, environment FROM attempts " +
+                "peak_bytes, outcome, entry, done, words, environment, card_peak_bytes FROM attempts " +
                     condition + " ORDER BY entry, number");
   std::vector<Attempt> found;
   while (row.step()) {
@@ -305,6 +308,7 @@ std::vector<Attempt> Store::read_attempts(const std::string& condition) {
     attempt.done = row.integer(11) != 0;
     attempt.words = loaded(row.text(12));
     attempt.environment = loaded(row.text(13));
+    attempt.card_peak_bytes = row.integer(14);
     found.push_back(std::move(attempt));
   }
   return found;
@@ -352,7 +356,7 @@ bool Store::begin(int64_t id, const std::vector<std::string>& cards, double now,
   if (change) change(found);
   ++found.attempts;
   update(found);
-  Statement statement(database_, "INSERT INTO attempts VALUES(?,?,?,NULL,?,?,?,?,?,0,'',0,?,?,?)");
+  Statement statement(database_, "INSERT INTO attempts VALUES(?,?,?,NULL,?,?,?,?,?,0,'',0,?,?,?,0)");
   statement.bind(id).bind(int64_t{found.attempts}).bind(now);
   bind_need(statement, found.need);
   statement.bind(stored(cards)).bind(stored(found.words)).bind(stored(found.environment));
@@ -369,6 +373,12 @@ void Store::write(const Attempt& attempt) {
       .bind(attempt.outcome)
       .bind(int64_t{attempt.done});
   statement.bind(attempt.entry).bind(int64_t{attempt.number}).step();
+}
+
+void Store::saw_on_cards(int64_t id, int number, int64_t bytes) {
+  Statement statement(
+      database_, "UPDATE attempts SET card_peak_bytes=max(card_peak_bytes, ?) WHERE entry=? AND number=?");
+  statement.bind(bytes).bind(id).bind(int64_t{number}).step();
 }
 
 void Store::set(const std::string& name, int64_t value) {

@@ -165,6 +165,20 @@ class Packed(DevicesTest):
         self.assertEqual(worker.returncode, 0, text)
         self.assertIn("answers again", text)
 
+    def test_a_driver_that_answers_late_has_its_cards_used_when_it_does(self):
+        self.environment["PLIMSOLL_NVML_SECONDS"] = "0.2,0.1"
+        self.tell(first="sleep 600")
+        entry = self.waiting_run("late", 300)
+        worker = self.worker("--memory", "1GiB", "--until-done")
+        self.noted(entry, "waits: no device with 300 MiB")
+        self.environment["PLIMSOLL_NVML_SECONDS"] = "60,0.1"
+        self.tell()
+        self.assertIn(self.where("late"), (A, B))
+        (self.folder / "go-late").touch()
+        text, _ = worker.communicate(timeout=SECONDS)
+        self.assertIn("no GPU: the NVIDIA driver does not answer", text)
+        self.assertEqual(self.show(entry)["state"], "done")
+
     def test_where_the_driver_does_not_say_who_has_what_the_greater_of_reserved_and_used_counts(self):
         self.tell(b="mig")
         first = self.waiting_run("first", 400)

@@ -22,7 +22,8 @@ class QueueTest(CommandTest):
         super().setUp()
         self.queue_folder = self.folder / "queue"
         self.environment = {**os.environ, "PLIMSOLL_QUEUE_DIR": str(self.queue_folder),
-                            "PLIMSOLL_MACHINE_DIR": str(self.folder / "machine")}
+                            "PLIMSOLL_MACHINE_DIR": str(self.folder / "machine"),
+                            "PLIMSOLL_NVML": "libno-such-library.so.1"}  # whatever cards this machine has
         self.workers = []
         self.addCleanup(self.end_all)
 

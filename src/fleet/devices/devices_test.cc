@@ -101,6 +101,7 @@ TEST_F(DevicesTest, EveryFailureIsSaidInItsWords) {
     tell(std::string("card ") + kA + " 10 1\nerror " + std::to_string(code) + "\ncard " + kB + " 10 1\n");
     const GpuReport report = ask();
     EXPECT_THAT(report.gpus[0].problem, HasSubstr(words));
+    EXPECT_FALSE(report.gpus[0].busy_percent || report.gpus[0].processes_known);
     EXPECT_EQ(report.gpus[1].problem, "") << "one card's failure is not the other's";
     EXPECT_TRUE(report_json(report)["gpus"][0]["used_bytes"].is_null());
   }

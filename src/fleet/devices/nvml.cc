@@ -170,10 +170,10 @@ int read_memory(const NvmlCalls& calls, NvmlDevice device, Gpu& gpu) {
     return kSuccess;
   }
   NvmlMemory memory{};
-  const int code = calls.memory(device, &memory);
+  if (const int code = calls.memory(device, &memory); code != kSuccess) return code;
   gpu.total = as_bytes(memory.total);
   gpu.used = as_bytes(memory.used);
-  return code;
+  return kSuccess;
 }
 
 // What a card is, which it tells also where it hangs later.
@@ -206,6 +206,16 @@ struct Answers {
   size_t missing = 0;
 };
 
+// What is left of a card that failed half way: its name.
+Gpu silent(const Gpu& gpu, std::string problem) {
+  Gpu left;
+  left.index = gpu.index;
+  left.uuid = gpu.uuid;
+  left.name = gpu.name;
+  left.problem = std::move(problem);
+  return left;
+}
+
 void ask_one(const std::shared_ptr<const NvmlCalls>& calls, const std::shared_ptr<Answers>& answers,
              unsigned i) {
   Gpu gpu;
@@ -219,7 +229,7 @@ void ask_one(const std::shared_ptr<const NvmlCalls>& calls, const std::shared_pt
     answers->gpus[i].name = gpu.name;
   }
   if (code == kSuccess) code = read_state(*calls, device, gpu);
-  if (code != kSuccess) gpu.problem = in_words(*calls, code);
+  if (code != kSuccess) gpu = silent(gpu, in_words(*calls, code));
   const std::lock_guard alone(answers->mutex);
   answers->gpus[i] = std::move(gpu);
   --answers->missing;

@@ -145,7 +145,7 @@ class Packed(DevicesTest):
         worker = self.worker("--until-done", "--memory", "1GiB", "--threads", 8)
         kept = self.where("stays")
         self.assertIn(kept, (A, B))
-        one_fails = {"a": {"a": "hang 600", "b": "error 15"}, "b": {"a": "error 15", "b": "hang 600"}}["a" if kept == A else "b"]
+        one_fails = {"a": {"a": "hang 2", "b": "error 15"}, "b": {"a": "error 15", "b": "hang 2"}}["a" if kept == A else "b"]
         self.tell(**one_fails)
         self.eventually(lambda: self.queue("list").count("nothing new starts there") == 2, "list never said so")
         waits = self.waiting_run("waits", 300)

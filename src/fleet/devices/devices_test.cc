@@ -127,12 +127,19 @@ TEST_F(DevicesTest, ACardThatHangsIsSaidNotToAnswerAndHoldsUpNobody) {
   EXPECT_EQ(report.gpus[0].problem, "does not answer");
   EXPECT_EQ(report.gpus[0].uuid, kA) << "what it has told is kept";
   EXPECT_EQ(report.gpus[1].problem, "");
+  tell(std::string("card ") + kA + " 10 1\ncard " + kB + " 10 5\n");
+  const auto begin = std::chrono::steady_clock::now();
+  const GpuReport again = nvml.ask(60);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(50))
+      << "it is not waited for again";
+  EXPECT_EQ(again.gpus[0].problem, kSilent);
+  EXPECT_EQ(again.gpus[1].used, 5);
   nvml.shut_down();
 }
 
 TEST_F(DevicesTest, AWatchKeepsTheNamesOfCardsThatStopAnsweringAndSeesThemComeBack) {
   const std::string well = std::string("card ") + kA + " 10 1\ncard " + kB + " 20 2\n";
-  const std::string hangs = std::string("card ") + kA + " 10 1\ncard " + kB + " 20 2\nhang 600\n";
+  const std::string hangs = std::string("card ") + kA + " 10 1\ncard " + kB + " 20 2\nhang 1\n";
   tell(well);
   GpuWatch watch(PLIMSOLL_FAKE_NVML, kSoon);
   EXPECT_THAT(watch.first().gpus, SizeIs(2));

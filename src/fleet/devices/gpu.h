@@ -5,9 +5,13 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace plimsoll::devices {
+
+// The problem of a card that is late: it hangs, and may yet answer.
+inline constexpr std::string_view kSilent = "does not answer";
 
 struct GpuProcess {
   int64_t pid = 0;               // as the driver sees it: inside a container it may be nobody's there

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <system_error>
 #include <thread>
+#include <vector>
 
 #include "base/units.h"
 
@@ -50,6 +51,19 @@ struct NvmlCalls {
   int (*compute)(NvmlDevice, int*, int*) = nullptr;
   int (*busy)(NvmlDevice, NvmlUtilization*) = nullptr;
   int (*mig)(NvmlDevice, unsigned*, unsigned*) = nullptr;
+};
+
+// Where the threads that ask leave their answers. It lives as long as the last of them.
+struct NvmlAnswers {
+  struct Card {
+    Gpu gpu;
+    bool asked = false;  // a thread is at it; where it hangs, for good
+    int64_t round = 0;   // in which that began
+  };
+  std::mutex mutex;
+  std::condition_variable more;
+  std::vector<Card> cards;
+  int64_t round = 0;
 };
 
 namespace {
@@ -198,14 +212,6 @@ int read_state(const NvmlCalls& calls, NvmlDevice device, Gpu& gpu) {
   return read_memory(calls, device, gpu);
 }
 
-// Where the threads that ask leave their answers. It lives as long as the last of them.
-struct Answers {
-  std::mutex mutex;
-  std::condition_variable more;
-  std::vector<Gpu> gpus;
-  size_t missing = 0;
-};
-
 // What is left of a card that failed half way: its name.
 Gpu silent(const Gpu& gpu, std::string problem) {
   Gpu left;
@@ -216,7 +222,7 @@ Gpu silent(const Gpu& gpu, std::string problem) {
   return left;
 }
 
-void ask_one(const std::shared_ptr<const NvmlCalls>& calls, const std::shared_ptr<Answers>& answers,
+void ask_one(const std::shared_ptr<const NvmlCalls>& calls, const std::shared_ptr<NvmlAnswers>& answers,
              unsigned i) {
   Gpu gpu;
   gpu.index = static_cast<int>(i);
@@ -225,15 +231,38 @@ void ask_one(const std::shared_ptr<const NvmlCalls>& calls, const std::shared_pt
   if (code == kSuccess) code = read_identity(*calls, device, gpu);
   {
     const std::lock_guard alone(answers->mutex);
-    answers->gpus[i].uuid = gpu.uuid;
-    answers->gpus[i].name = gpu.name;
+    answers->cards[i].gpu.uuid = gpu.uuid;
+    answers->cards[i].gpu.name = gpu.name;
   }
   if (code == kSuccess) code = read_state(*calls, device, gpu);
   if (code != kSuccess) gpu = silent(gpu, in_words(*calls, code));
   const std::lock_guard alone(answers->mutex);
-  answers->gpus[i] = std::move(gpu);
-  --answers->missing;
+  NvmlAnswers::Card& card = answers->cards[i];
+  // Too late for its own round is too late: what it says may be as old as its question.
+  card.gpu = card.round == answers->round ? std::move(gpu) : silent(gpu, std::string(kSilent));
+  card.asked = false;
   answers->more.notify_one();
+}
+
+// Starts to ask each of the first `count` cards but those that still hang.
+void ask_all(const std::shared_ptr<const NvmlCalls>& calls, const std::shared_ptr<NvmlAnswers>& answers,
+             unsigned count) {
+  const std::lock_guard alone(answers->mutex);
+  ++answers->round;
+  if (answers->cards.size() < count) answers->cards.resize(count);
+  for (unsigned i = 0; i < count; ++i) {
+    NvmlAnswers::Card& card = answers->cards[i];
+    if (card.asked) continue;
+    card.gpu.index = static_cast<int>(i);
+    card.gpu = silent(card.gpu, std::string(kSilent));
+    card.round = answers->round;
+    try {
+      std::thread(ask_one, calls, answers, i).detach();
+      card.asked = true;
+    } catch (const std::system_error&) {
+      card.gpu.problem = "cannot be asked: the system starts no more threads";
+    }
+  }
 }
 
 }  // namespace
@@ -243,7 +272,7 @@ std::string nvml_library() {
   return named != nullptr && *named != '\0' ? named : "libnvidia-ml.so.1";
 }
 
-Nvml::Nvml(const std::string& library) {
+Nvml::Nvml(const std::string& library) : answers_(std::make_shared<NvmlAnswers>()) {
   void* opened = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (opened == nullptr) {
     const char* why = dlerror();
@@ -272,29 +301,24 @@ GpuReport Nvml::ask(double seconds) {
     return report;
   }
   count = std::min(count, kMostCards);
-  const auto answers = std::make_shared<Answers>();
-  answers->missing = count;
-  for (unsigned i = 0; i < count; ++i) {
-    Gpu& gpu = answers->gpus.emplace_back();
-    gpu.index = static_cast<int>(i);
-    gpu.problem = "does not answer";
-  }
-  try {
-    for (unsigned i = 0; i < count; ++i) std::thread(ask_one, calls_, answers, i).detach();
-  } catch (const std::system_error&) {
-    report.problem = "the system starts no more threads to ask the cards in";
-    hangs_ = true;
-    return report;
-  }
-  std::unique_lock alone(answers->mutex);
-  hangs_ |= !answers->more.wait_for(alone, std::chrono::duration<double>(seconds),
-                                    [&] { return answers->missing == 0; });
-  report.gpus = answers->gpus;
+  ask_all(calls_, answers_, count);
+  const auto all_have_answered = [&] {
+    return std::none_of(answers_->cards.begin(), answers_->cards.end(), [&](const NvmlAnswers::Card& card) {
+      return card.asked && card.round == answers_->round;
+    });
+  };
+  std::unique_lock alone(answers_->mutex);
+  (void)answers_->more.wait_for(alone, std::chrono::duration<double>(seconds), all_have_answered);
+  for (unsigned i = 0; i < count; ++i) report.gpus.push_back(answers_->cards[i].gpu);
   return report;
 }
 
 void Nvml::shut_down() {
-  if (calls_ && start_.problem.empty() && !hangs_) (void)calls_->shutdown();
+  if (!calls_ || !start_.problem.empty()) return;
+  const std::lock_guard alone(answers_->mutex);
+  const bool hangs = std::any_of(answers_->cards.begin(), answers_->cards.end(),
+                                 [](const NvmlAnswers::Card& card) { return card.asked; });
+  if (!hangs) (void)calls_->shutdown();
 }
 
 }  // namespace plimsoll::devices

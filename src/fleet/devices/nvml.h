@@ -16,20 +16,22 @@ namespace plimsoll::devices {
 std::string nvml_library();
 
 struct NvmlCalls;
+struct NvmlAnswers;
 
 class Nvml {
  public:
   // Opens and starts the library; failures are told by ask(), none throws.
   explicit Nvml(const std::string& library);
-  // Of all cards. One that takes longer than `seconds` is said not to answer.
+  // Of all cards. One that takes longer than `seconds` is said not to answer (kSilent), and not asked again
+  // before it has.
   [[nodiscard]] GpuReport ask(double seconds);
   // Tells the library that nobody asks any more; not where a call still hangs.
   void shut_down();
 
  private:
   std::shared_ptr<const NvmlCalls> calls_;
+  std::shared_ptr<NvmlAnswers> answers_;
   GpuReport start_;  // what is known before any card is asked, or why none can be
-  bool hangs_ = false;
 };
 
 }  // namespace plimsoll::devices

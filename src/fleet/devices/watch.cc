@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <csignal>
@@ -99,7 +100,7 @@ GpuWatch::~GpuWatch() {
 void GpuWatch::start() {
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
-    return fail("cannot be asked: the system gives no more files");
+    return fail("the NVIDIA driver cannot be asked: the system gives no more files");
   child_ = fork();
   if (child_ == 0) answer(ends[1], library_, times_.card);
   close(ends[1]);
@@ -108,11 +109,15 @@ void GpuWatch::start() {
   fresh_ = true;
   if (child_ > 0) return;
   child_ = 0;
-  fail("cannot be asked: the system starts no more processes");
+  fail("the NVIDIA driver cannot be asked: the system starts no more processes");
 }
 
 void GpuWatch::ask() {
-  if (child_ == 0 && !retired()) return;
+  if (child_ == 0 && !retired()) {
+    if (Clock::now() > next_ + seconds_of(times_.card))
+      fail("the NVIDIA driver does not answer: a process that asked it hangs in the kernel");
+    return;
+  }
   if (child_ == 0) start();
   if (child_ == 0) return;
   asked_at_ = Clock::now();
@@ -148,7 +153,9 @@ void GpuWatch::take(GpuReport report) {
   next_ = Clock::now() + seconds_of(!report_.installed ? times_.absent
                                     : well             ? times_.between
                                                        : times_.retry);
-  if (!well) retire();
+  const bool hangs = std::any_of(report_.gpus.begin(), report_.gpus.end(),
+                                 [](const Gpu& gpu) { return gpu.problem == kSilent; });
+  if (!report_.problem.empty() || (!well && !hangs)) retire();
 }
 
 void GpuWatch::fail(const std::string& problem) {

@@ -1,6 +1,7 @@
 // What the GPUs are at, asked again and again without ever waiting for them: a process of its own asks the
-// driver (nvml.h), and one that does not answer in time is ended and said not to answer. Where a card failed
-// the next question is asked by a new process, as the library sees some cards again only after a new start.
+// driver (nvml.h), and one that does not answer in time is ended and said not to answer. A card that hangs is
+// left alone while the others are asked. Where one failed, and none hangs, the next question is asked by a
+// new process, as the library sees some cards again only after a new start.
 #pragma once
 
 #include <sys/types.h>

@@ -7,6 +7,7 @@
 //   card UUID TOTAL USED  a card; lines below are of it, up to the next card
 //   name TEXT             of its model, with \xNN for any byte
 //   process PID BYTES     that computes on it; BYTES - where that is not known
+//   reserved BYTES        that the driver keeps for itself, as newer drivers tell it beside TOTAL and USED
 //   error CODE            what asking it for its memory answers
 //   hang SECONDS          how long asking it for its memory takes
 //   mig                   it is cut into instances
@@ -30,7 +31,7 @@ struct FakeProcess {
 
 struct FakeCard {
   std::string uuid, name = "Fake Card";
-  unsigned long long total = 0, used = 0;
+  unsigned long long total = 0, used = 0, reserved = 0;
   std::vector<FakeProcess> processes;
   int error = 0;
   double hang = 0;
@@ -64,6 +65,8 @@ void read_card_line(const std::string& word, std::istringstream& line, FakeCard&
     line >> process.pid >> bytes;
     if (bytes != "-") process.bytes = std::stoull(bytes);
     card.processes.push_back(process);
+  } else if (word == "reserved") {
+    line >> card.reserved;
   } else if (word == "error") {
     line >> card.error;
   } else if (word == "hang") {
@@ -114,6 +117,10 @@ int give(const std::string& text, char* to, unsigned size) {
 struct Memory {
   unsigned long long total, free, used;
 };
+struct MemoryV2 {
+  unsigned version;
+  unsigned long long total, reserved, free, used;
+};
 struct Process {
   unsigned pid;
   unsigned long long used;
@@ -149,6 +156,13 @@ int nvmlDeviceGetMemoryInfo(void* device, Memory* memory) {
   const FakeCard card = card_of(device);
   wait_seconds(card.hang);
   *memory = {card.total, card.total - card.used, card.used};
+  return card.error;
+}
+int nvmlDeviceGetMemoryInfo_v2(void* device, MemoryV2* memory) {
+  const FakeCard card = card_of(device);
+  if (card.reserved == 0) return 3;
+  if (memory->version != 0x02000028) return 25;  // of 40 bytes, the second
+  *memory = {memory->version, card.total, card.reserved, card.total - card.reserved - card.used, card.used};
   return card.error;
 }
 int nvmlDeviceGetComputeRunningProcesses_v3(void* device, unsigned* count, Process* list) {

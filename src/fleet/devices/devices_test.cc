@@ -76,6 +76,14 @@ TEST_F(DevicesTest, CardsAreToldWithTheirMemoryAndWhoHasIt) {
   EXPECT_EQ(report_json(read_report(report_json(report).dump())).dump(), report_json(report).dump());
 }
 
+TEST_F(DevicesTest, WhatTheDriverKeepsForItselfIsNobodysToHave) {
+  tell(std::string("card ") + kA + " 1000 300\nreserved 40\n");
+  EXPECT_EQ(ask().gpus[0].total, 960);
+  EXPECT_EQ(ask().gpus[0].used, 300);
+  tell(std::string("card ") + kA + " 1000 300\nreserved 2000\n");
+  EXPECT_EQ(ask().gpus[0].total, 0);
+}
+
 TEST_F(DevicesTest, MoreProcessesThanExpectedAreAllListed) {
   std::string text = std::string("card ") + kA + " 1000 300\n";
   for (int i = 1; i <= 1000; ++i) text += "process " + std::to_string(i) + " 1\n";

@@ -1,4 +1,5 @@
 """What the tests of the queue share: a queue and a machine's folder of their own, entries, workers, and their end."""
+import contextlib
 import json
 import os
 import signal
@@ -21,7 +22,8 @@ class QueueTest(CommandTest):
         super().setUp()
         self.queue_folder = self.folder / "queue"
         self.environment = {**os.environ, "PLIMSOLL_QUEUE_DIR": str(self.queue_folder),
-                            "PLIMSOLL_MACHINE_DIR": str(self.folder / "machine")}
+                            "PLIMSOLL_MACHINE_DIR": str(self.folder / "machine"),
+                            "PLIMSOLL_NVML": "libno-such-library.so.1"}  # whatever cards this machine has
         self.workers = []
         self.addCleanup(self.end_all)
 
@@ -30,7 +32,8 @@ class QueueTest(CommandTest):
             worker.kill()
             worker.wait()
         for pid in self.marked():
-            os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # its supervisor ends with what it watches
+                os.kill(pid, signal.SIGKILL)
 
     def queue(self, *words, code=0):
         return output("queue", *words, code=code, env=self.environment, cwd=self.folder)

@@ -110,6 +110,14 @@ const std::vector<CommandPage>& pages() {
         {"plimsoll top --replay night.jsonl", "that night again"}},
        {4, 5},
        "docs/top.md"},
+      {"devices",
+       "The CPU of this machine and its GPUs, with what is free of their memory and who uses it. Without an "
+       "NVIDIA driver it says what is missing. A card that does not answer is said not to.\n\n"
+       "PLIMSOLL_NVML_SECONDS is how long a card may take to answer (4). PLIMSOLL_NVML names the driver's "
+       "library where it is not libnvidia-ml.so.1.",
+       {{"plimsoll devices", "what there is, and what is free"}, {"plimsoll devices --json", "for machines"}},
+       {},
+       "docs/devices.md"},
       {"queue simulate",
        "Runs a workload on a virtual clock with the packing of the queue, beside polling for free memory and "
        "one job per device, and prints when all is done, what crashed, and what was lost.",

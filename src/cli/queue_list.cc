@@ -13,6 +13,7 @@
 #include "base/strings.h"
 #include "base/units.h"
 #include "cli/queue_commands.h"
+#include "fleet/devices/gpu.h"
 #include "fleet/queue/machine_record.h"
 #include "fleet/queue/memory_history.h"
 
@@ -90,6 +91,8 @@ nlohmann::ordered_json attempt_json(const Store& store, const Attempt& attempt) 
           {"host_bytes", attempt.need.host_bytes},
           {"devices", attempt.cards},
           {"job", attempt.job},
+          {"peak_device_bytes", attempt.card_peak_bytes > 0 ? nlohmann::ordered_json(attempt.card_peak_bytes)
+                                                            : nlohmann::ordered_json(nullptr)},
           {"peak_host_bytes", attempt.peak_bytes > 0 ? nlohmann::ordered_json(attempt.peak_bytes)
                                                      : nlohmann::ordered_json(nullptr)},
           {"outcome", attempt.outcome},
@@ -104,6 +107,12 @@ std::vector<Entry> shown_entries(Store& store, bool all) {
   return store.open_entries_and_last(kShownOver);
 }
 
+// As the worker has them now; none where none runs.
+std::vector<queue::Card> cards_of_worker(const Store& store) {
+  if (!queue::has_worker(store.folder())) return {};
+  return queue::recorded_machine(store.folder()).value_or(queue::Machine{}).cards;
+}
+
 std::string list_text(const std::vector<Entry>& entries, Store& store) {
   TextTable table({true, false, false, true, true, true, true, false});
   table.add_row({"id", "name", "state", "reserved", "threads", "priority", "tries", "note"});
@@ -112,6 +121,10 @@ std::string list_text(const std::vector<Entry>& entries, Store& store) {
                    reserved(one.need), std::to_string(one.need.threads), std::to_string(one.priority),
                    std::to_string(one.attempts), printable(one.note)});
   std::string text = table.render("  ");
+  for (const queue::Card& card : cards_of_worker(store))
+    if (!card.problem.empty())
+      text += "  " + printable(devices::short_name(card.name)) + " " + printable(card.problem) +
+              "; nothing new starts there\n";
   if (store.draining()) text += "  draining: nothing new starts, and the worker ends with what runs\n";
   if (store.paused()) text += "  paused: nothing new starts until plimsoll queue resume\n";
   return text;
@@ -128,6 +141,10 @@ ExitCode run_list(const ShowArguments& arguments) {
   nlohmann::ordered_json root = {{"paused", store.paused()},
                                  {"draining", store.draining()},
                                  {"worker", queue::has_worker(store.folder())}};
+  root["devices"] = nlohmann::ordered_json::array();
+  for (const queue::Card& card : cards_of_worker(store))
+    root["devices"].push_back(
+        {{"name", card.name}, {"capacity_bytes", card.bytes}, {"problem", card.problem}});
   root["entries"] = nlohmann::ordered_json::array();
   std::map<int64_t, std::vector<Attempt>> attempts;
   for (Attempt& one : store.attempts()) attempts[one.entry].push_back(std::move(one));
@@ -148,6 +165,14 @@ std::string show_text(Store& store, const Entry& entry) {
   });
   facts.add_row({"needs", reserved(entry.need) + ", threads " + std::to_string(entry.need.threads) +
                               (smaller ? ", by a smaller plan" : "")});
+  const std::vector<Attempt> attempts = store.attempts(entry.id);
+  for (const queue::Card& card : cards_of_worker(store)) {
+    const bool runs_there =
+        entry.state == State::running && !attempts.empty() &&
+        std::count(attempts.back().cards.begin(), attempts.back().cards.end(), card.name) > 0;
+    if (runs_there && !card.problem.empty())
+      facts.add_row({"device", printable(card.name) + " " + printable(card.problem)});
+  }
   if (entry.seconds > 0) facts.add_row({"predicted", format_seconds(entry.seconds)});
   facts.add_row({"priority", std::to_string(entry.priority)});
   facts.add_row({"retries", std::to_string(entry.retries) + " left"});
@@ -161,13 +186,14 @@ std::string show_text(Store& store, const Entry& entry) {
   facts.add_row({"added", date(entry.submitted)});
   if (entry.promised && entry.state == State::waiting) facts.add_row({"starts by", date(*entry.promised)});
   std::string text = std::to_string(entry.id) + " " + printable(entry.name) + "\n" + facts.render("  ");
-  for (const Attempt& one : store.attempts(entry.id)) {
+  for (const Attempt& one : attempts) {
     text += "  attempt " + std::to_string(one.number) + "  " + date(one.started) +
             (one.ended ? " to " + date(*one.ended) : ", " + std::string(name_of(entry.state))) +
             ", reserved " + reserved(one.need);
     if (!one.cards.empty()) text += " on " + printable(join(one.cards, ", "));
     if (!one.job.empty()) text += ", Slurm job " + printable(one.job);
     if (one.peak_bytes > 0) text += ", peak " + format_bytes(one.peak_bytes);
+    if (one.card_peak_bytes > 0) text += ", on a card " + format_bytes(one.card_peak_bytes);
     if (!one.words.empty() && one.words != entry.words)
       text += "\n    ran " + printable(join(one.words, " "));
     text += memory_text(store, one);

@@ -10,6 +10,7 @@
 #include "base/units.h"
 #include "cli/queue_commands.h"
 #include "cli/usage_text.h"
+#include "fleet/devices/nvml.h"
 #include "fleet/queue/worker.h"
 #include "fleet/slurm/slurm_worker.h"
 #include "train/run_signals.h"
@@ -31,13 +32,22 @@ struct RunArguments {
   bool until_done = false;
 };
 
-// "NAME=BYTES", with a cap of its place in --gpu-plan.
+// The most runs on each of `cards`, by --gpu-plan.
+void cap_cards(const RunArguments& arguments, std::vector<queue::Card>& cards) {
+  if (arguments.gpu_plan.empty()) return;
+  const std::vector<std::string> caps = split(arguments.gpu_plan, ',');
+  if (caps.size() != cards.size())
+    throw UsageError("--gpu-plan: expected one number for each device, " + std::to_string(cards.size()) +
+                     " in all");
+  for (size_t i = 0; i < cards.size(); ++i) {
+    cards[i].max_runs = std::atoi(caps[i].c_str());
+    if (cards[i].max_runs < 1)
+      throw UsageError("--gpu-plan: expected numbers from 1 on, found '" + caps[i] + "'");
+  }
+}
+
+// Of --device NAME=BYTES.
 std::vector<queue::Card> read_cards(const RunArguments& arguments) {
-  std::vector<std::string> caps;
-  if (!arguments.gpu_plan.empty()) caps = split(arguments.gpu_plan, ',');
-  if (!caps.empty() && caps.size() != arguments.devices.size())
-    throw UsageError("--gpu-plan: expected one number for each --device, " +
-                     std::to_string(arguments.devices.size()) + " in all");
   std::vector<queue::Card> cards;
   for (const std::string& one : arguments.devices) {
     const size_t equals = one.rfind('=');
@@ -46,9 +56,6 @@ std::vector<queue::Card> read_cards(const RunArguments& arguments) {
     queue::Card card{one.substr(0, equals), parse_bytes(one.substr(equals + 1), "--device"), 0};
     for (const queue::Card& other : cards)
       if (other.name == card.name) throw UsageError("--device: '" + card.name + "' is named twice");
-    if (!caps.empty()) card.max_runs = std::atoi(caps[cards.size()].c_str());
-    if (!caps.empty() && card.max_runs < 1)
-      throw UsageError("--gpu-plan: expected numbers from 1 on, found '" + caps[cards.size()] + "'");
     cards.push_back(std::move(card));
   }
   return cards;
@@ -139,18 +146,35 @@ ExitCode run_slurm_worker(const RunArguments& arguments) {
   return ExitCode::ok;
 }
 
+// Cards that are stated, or else those that the driver tells of; what there is to say of them.
+std::vector<std::string> find_cards(const RunArguments& arguments, devices::GpuWatch& watch,
+                                    queue::WorkerOptions& options) {
+  queue::CardOptions cards = queue::card_options();
+  cards.find = arguments.devices.empty();
+  options.cards = std::make_shared<queue::WatchedCards>(watch, cards, options.machine);
+  std::vector<std::string> lines = *options.cards->take(options.machine);
+  if (const devices::GpuReport& report = watch.look(); report.installed && !report.problem.empty())
+    lines.push_back("no GPU: " + printable(report.problem));
+  cap_cards(arguments, options.machine.cards);
+  return lines;
+}
+
 ExitCode run_worker(const RunArguments& arguments) {
   if (arguments.backend == "slurm") return run_slurm_worker(arguments);
   refuse_slurm_options(arguments);
   queue::Store store(queue::queue_folder());
-  const queue::WorkerOptions options = read_options(arguments);
+  queue::WorkerOptions options = read_options(arguments);
+  devices::GpuWatch watch(devices::nvml_library(), devices::watch_times());
+  const std::vector<std::string> lines = find_cards(arguments, watch, options);
   queue::Worker worker(store, options);
   listen_to_stop_requests();
   options.report("cpu:0 " + format_bytes(options.machine.host_bytes) + ", " +
                  std::to_string(options.machine.threads) + " threads");
   for (const queue::Card& card : options.machine.cards)
-    options.report(card.name + " " + format_bytes(card.bytes) +
-                   (card.max_runs > 0 ? ", " + std::to_string(card.max_runs) + " runs at most" : ""));
+    if (!arguments.devices.empty() || card.max_runs > 0)
+      options.report(card.name + " " + format_bytes(card.bytes) +
+                     (card.max_runs > 0 ? ", " + std::to_string(card.max_runs) + " runs at most" : ""));
+  for (const std::string& line : lines) options.report(line);
   worker.run([] { return stop_request() != nullptr; });
   if (worker.running() > 0)
     options.report(std::to_string(worker.running()) +
@@ -168,10 +192,10 @@ void add_machine_options(CLI::App* command, const std::shared_ptr<RunArguments>&
       ->add_option(
           "--device", arguments->devices,
           "a device with memory of its own, as CUDA_VISIBLE_DEVICES names it, and what runs may take of "
-          "it (may be repeated)")
+          "it (may be repeated); else every GPU that the driver tells of")
       ->type_name("NAME=SIZE")
       ->allow_extra_args(false);
-  command->add_option("--gpu-plan", arguments->gpu_plan, "the most runs on each --device at once: 2,2,1")
+  command->add_option("--gpu-plan", arguments->gpu_plan, "the most runs on each device at once: 2,2,1")
       ->type_name("COUNTS");
   command->add_option("--backend", arguments->backend, "local: this machine; slurm: a cluster's scheduler")
       ->check(CLI::IsMember({"local", "slurm"}));
@@ -206,12 +230,16 @@ std::string unit_word(const std::string& word, char doubled = '%') {
 }
 
 ExitCode print_unit(const RunArguments& arguments) {
+  // Refuses what the worker would.
   const bool slurm = arguments.backend == "slurm";
-  (void)read_cards(arguments);  // refuses what the worker would
+  queue::WorkerOptions options;
+  options.machine.cards = read_cards(arguments);
   if (slurm) {
     (void)read_slurm_options(arguments);
   } else {
     refuse_slurm_options(arguments);
+    devices::GpuWatch watch(devices::nvml_library(), devices::watch_times());
+    if (!arguments.gpu_plan.empty()) (void)find_cards(arguments, watch, options);
   }
   std::vector<std::string> words = {own_program(), "queue", "run"};
   const auto add = [&](const char* option, const std::string& value) {
@@ -235,7 +263,8 @@ ExitCode print_unit(const RunArguments& arguments) {
   for (const std::string& word : words) command += (command.empty() ? "" : " ") + unit_word(word, '$');
   std::string unit =
       "[Unit]\nDescription=Plimsoll: the worker of the queue\n\n[Service]\nExecStart=" + command + "\n";
-  for (const char* name : {"PLIMSOLL_QUEUE_DIR", "PLIMSOLL_MACHINE_DIR", "SLURM_CONF"})
+  for (const char* name : {"PLIMSOLL_QUEUE_DIR", "PLIMSOLL_MACHINE_DIR", "SLURM_CONF", "PLIMSOLL_NVML",
+                           "PLIMSOLL_NVML_SECONDS", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"})
     if (const char* value = std::getenv(name); value != nullptr)
       unit += "Environment=" + unit_word(std::string(name) + "=" + value) + "\n";
   // Runs have supervisors of their own, which outlive the worker: ending it, and a run that the kernel ends,

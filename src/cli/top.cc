@@ -16,6 +16,7 @@
 #include "cli/queue_commands.h"
 #include "cli/top_screen.h"
 #include "cli/top_serve.h"
+#include "fleet/devices/nvml.h"
 #include "fleet/top/gather.h"
 #include "io/file.h"
 #include "train/run_signals.h"
@@ -180,7 +181,10 @@ ExitCode run_top(TopArguments arguments) {
     return ExitCode::ok;
   }
   queue::Store store(queue::queue_folder());
-  top::Gatherer gatherer(store, [] { return free_memory().bytes; });
+  devices::GpuWatch gpus(devices::nvml_library(), devices::watch_times());
+  top::Gatherer gatherer(
+      store, [] { return free_memory().bytes; }, &gpus);
+  if (!screen) (void)gpus.first();  // a screen shows what it has, and cards when they answer
   const Recorder recorder(arguments.record);
   const Source source = [&] {
     top::Frame frame = gatherer.take();

@@ -69,7 +69,7 @@ function draw(frame) {
       meter.append(bar);
     }
     row.append(make('b', one.name), meter, make('span', 'used ' + bytes(one.used_bytes) + ', reserved ' + bytes(one.reserved_bytes) +
-      ' of ' + bytes(one.capacity_bytes) + (one.threads ? ', threads ' + one.threads_reserved + '/' + one.threads : '') + ', runs ' + one.runs));
+      ' of ' + bytes(one.capacity_bytes) + (one.memory_bytes ? ', others ' + bytes(one.others_bytes) : '') + (one.problem ? ', ' + one.problem : '') + (one.threads ? ', threads ' + one.threads_reserved + '/' + one.threads : '') + ', runs ' + one.runs));
     return row;
   }));
   const host = frame.devices[0];

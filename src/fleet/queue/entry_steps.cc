@@ -14,14 +14,6 @@
 namespace plimsoll::queue {
 namespace {
 
-// What keeps each of its plans from ever fitting; empty where one of them fits.
-std::string never_fits_at_all(const Machine& machine, const Entry& entry) {
-  std::string never = never_fits(machine, entry.need);
-  for (const SmallerPlan& plan : open_plans(entry))
-    if (!never.empty()) never = never_fits(machine, with_plan(entry.need, plan));
-  return never;
-}
-
 std::vector<std::string> words_of(const Entry& entry, const std::string& program) {
   if (!entry.recipe) return entry.words;
   std::vector<std::string> words = {program};
@@ -57,7 +49,14 @@ std::vector<SmallerPlan> open_plans(const Entry& entry) {
   return entry.attempts == 0 ? entry.smaller : std::vector<SmallerPlan>{};
 }
 
-bool is_ready(Store& store, const Machine& machine, Entry& entry) {
+std::string never_fits_at_all(const Machine& machine, const Entry& entry) {
+  std::string never = never_fits(machine, entry.need);
+  for (const SmallerPlan& plan : open_plans(entry))
+    if (!never.empty()) never = never_fits(machine, with_plan(entry.need, plan));
+  return never;
+}
+
+bool is_ready(Store& store, const Machine& machine, Entry& entry, bool cards_may_come) {
   std::string note;
   bool ready = true, hopeless = false;
   for (const int64_t other : entry.after) {
@@ -68,7 +67,8 @@ bool is_ready(Store& store, const Machine& machine, Entry& entry) {
       note = "held: " + std::to_string(other) + ", which it comes after, is " + std::string(name_of(state));
     }
   }
-  if (const std::string never = never_fits_at_all(machine, entry); note.empty() && !never.empty()) {
+  if (const std::string never = never_fits_at_all(machine, entry);
+      note.empty() && !never.empty() && !(cards_may_come && entry.need.devices > 0)) {
     hopeless = true;
     note = "held: it needs " + never;
   }
@@ -110,7 +110,8 @@ std::string settle_attempt(Store& store, const Machine& machine, Entry& entry, i
     ended = attempt;
   });
   return title(entry) + ": " + std::string(name_of(entry.state)) + ", " + ended.outcome +
-         (ended.peak_bytes > 0 ? ", peak " + format_bytes(ended.peak_bytes) : "");
+         (ended.peak_bytes > 0 ? ", peak " + format_bytes(ended.peak_bytes) : "") +
+         (ended.card_peak_bytes > 0 ? ", on a card " + format_bytes(ended.card_peak_bytes) : "");
 }
 
 }  // namespace plimsoll::queue

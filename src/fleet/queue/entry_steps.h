@@ -31,9 +31,11 @@ class WorkerLock {
 
 // Plans that may be chosen for what begins: a run that goes on keeps the plan it began with.
 std::vector<SmallerPlan> open_plans(const Entry& entry);
+// What keeps each of its plans from ever fitting; empty where one of them fits.
+std::string never_fits_at_all(const Machine& machine, const Entry& entry);
 // Whether all that a waiting entry comes after is done. What can never start on `machine` is held, with the
-// reason.
-bool is_ready(Store& store, const Machine& machine, Entry& entry);
+// reason; what needs cards is not while more of them may come.
+bool is_ready(Store& store, const Machine& machine, Entry& entry, bool cards_may_come = false);
 
 // `program`: Plimsoll itself, for recipes. The attempt's folder is made.
 Launch launch_of(const Store& store, const Entry& entry, const Attempt& attempt, const std::string& program,

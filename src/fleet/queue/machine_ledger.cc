@@ -72,13 +72,11 @@ void add_run(const json& run, const std::map<pid_t, Process>& processes, Promise
   };
   const pid_t supervisor = run.at("supervisor").get<pid_t>();
   if (supervisor <= 0 || born(supervisor) != run.at("born").get<int64_t>()) return;
-  const int64_t used = memory_of(descendants(supervisor, processes)).now;
+  const auto tree = std::make_shared<const std::vector<pid_t>>(descendants(supervisor, processes));
+  const int64_t used = memory_of(*tree).now;
   sum.host_bytes = std::min(kMost, sum.host_bytes + std::max<int64_t>(0, bytes("host_bytes") - used));
-  for (const json& card : run.at("devices")) {
-    int64_t& of_card = sum.card_bytes[card.get<std::string>()];
-    of_card = std::min(kMost, of_card + bytes("device_bytes"));
-    ++sum.card_runs[card.get<std::string>()];
-  }
+  for (const json& card : run.at("devices"))
+    sum.cards[card.get<std::string>()].push_back({bytes("device_bytes"), tree});
 }
 
 int open_lock(const fs::path& path) {

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -24,11 +25,16 @@ struct PromisedRun {
   std::vector<std::string> cards;
 };
 
+// What a run of this queue or another one was promised of a card, and who it is there.
+struct PromisedOnCard {
+  int64_t bytes = 0;
+  std::shared_ptr<const std::vector<pid_t>> processes;  // shared by all cards of the run
+};
+
 // Of all other queues.
 struct PromisedByOthers {
   int64_t host_bytes = 0;  // that their runs have yet to take: what they have taken is used, and seen as that
-  std::map<std::string, int64_t> card_bytes;
-  std::map<std::string, int> card_runs;
+  std::map<std::string, std::vector<PromisedOnCard>> cards;  // by name, whole
 };
 
 class MachineLedger {

@@ -17,8 +17,10 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::testing::ElementsAre;
+using ::testing::Field;
 using ::testing::HasSubstr;
 using ::testing::Pair;
+using ::testing::UnorderedElementsAre;
 
 class LedgerTest : public ::testing::Test {
  protected:
@@ -39,8 +41,10 @@ TEST_F(LedgerTest, what_a_queue_promises_is_taken_off_in_others_and_not_in_itsel
   EXPECT_EQ(two.promised_by_others().host_bytes, 1500);
   const PromisedByOthers all = three.promised_by_others();
   EXPECT_EQ(all.host_bytes, 1507);
-  EXPECT_THAT(all.card_bytes, ElementsAre(Pair("GPU-a", 30), Pair("GPU-b", 35)));
-  EXPECT_THAT(all.card_runs, ElementsAre(Pair("GPU-a", 1), Pair("GPU-b", 2)));
+  const auto promised = [](int64_t bytes) { return Field(&PromisedOnCard::bytes, bytes); };
+  EXPECT_THAT(all.cards, ElementsAre(Pair("GPU-a", ElementsAre(promised(30))),
+                                     Pair("GPU-b", UnorderedElementsAre(promised(30), promised(5)))));
+  EXPECT_EQ(*all.cards.at("GPU-a")[0].processes, descendants(getpid()));
   one.promise({});
   EXPECT_EQ(three.promised_by_others().host_bytes, 7);
 }

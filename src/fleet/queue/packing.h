@@ -28,8 +28,9 @@ struct Need {
 
 struct Card {
   std::string name;
-  int64_t bytes = 0;  // that runs may reserve: headroom and foreign use are off it already
-  int max_runs = 0;   // 0: as many as fit
+  int64_t bytes = 0;         // that runs may reserve: headroom and foreign use are off it already
+  int max_runs = 0;          // 0: as many as fit
+  std::string problem = {};  // why it takes nothing new, in words behind its name; empty: it does
 };
 
 struct Machine {

@@ -52,6 +52,7 @@ TEST_F(StoreTest, AQueueOfTheFirstVersionGoesOn) {
         "DROP INDEX alike; ALTER TABLE attempts DROP COLUMN fingerprint; ALTER TABLE attempts DROP COLUMN "
         "words; "
         "ALTER TABLE attempts DROP COLUMN environment; ALTER TABLE attempts DROP COLUMN done; "
+        "ALTER TABLE attempts DROP COLUMN card_peak_bytes; "
         "ALTER TABLE entries DROP COLUMN fingerprint; ALTER TABLE entries DROP COLUMN variants; "
         "ALTER TABLE entries DROP COLUMN smaller; ALTER TABLE attempts DROP COLUMN job; "
         "UPDATE entries SET state = state - 1 WHERE state > 2; "
@@ -69,6 +70,20 @@ TEST_F(StoreTest, AQueueOfTheFirstVersionGoesOn) {
   EXPECT_EQ(store.attempts(1).size(), 1u);
   EXPECT_TRUE(store.begin(2, {}, 2));
   EXPECT_EQ(store.attempts(2)[0].words, entry.words);
+  EXPECT_EQ(store.attempts(1)[0].card_peak_bytes, 0);
+}
+
+TEST_F(StoreTest, WhatAnAttemptHadOnACardIsKeptAtItsHighest) {
+  Store store(folder_);
+  store.add(command("one"));
+  ASSERT_TRUE(store.begin(1, {"GPU-a"}, 1));
+  for (const int64_t bytes : {30, 50, 40}) store.saw_on_cards(1, 1, bytes);
+  store.saw_on_cards(1, 2, 99);
+  store.finish(1, 1, [](Entry& entry, Attempt& attempt) {
+    entry.state = State::done;
+    attempt.ended = 2;
+  });
+  EXPECT_EQ(store.attempts(1)[0].card_peak_bytes, 50);
 }
 
 TEST_F(StoreTest, AnAttemptIsHandedOverFollowedAndTakenBack) {

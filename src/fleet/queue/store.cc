@@ -34,7 +34,7 @@ CREATE TABLE IF NOT EXISTS attempts(
   devices INTEGER NOT NULL, device_bytes INTEGER NOT NULL, host_bytes INTEGER NOT NULL, threads INTEGER NOT NULL,
   cards TEXT NOT NULL, peak_bytes INTEGER NOT NULL, outcome TEXT NOT NULL, done INTEGER NOT NULL DEFAULT 0,
   words TEXT NOT NULL DEFAULT '[]', environment TEXT NOT NULL DEFAULT '[]', fingerprint TEXT NOT NULL DEFAULT '',
-  job TEXT NOT NULL DEFAULT '', PRIMARY KEY(entry, number));
+  job TEXT NOT NULL DEFAULT '', card_peak_bytes INTEGER NOT NULL DEFAULT 0, PRIMARY KEY(entry, number));
 CREATE INDEX IF NOT EXISTS alike ON attempts(fingerprint);
 CREATE TABLE IF NOT EXISTS settings(name TEXT PRIMARY KEY, value INTEGER NOT NULL);
 )sql";
@@ -56,6 +56,7 @@ constexpr const char* kSinceVersion3 = "ALTER TABLE entries ADD COLUMN smaller T
 // `submitted` came before `running`.
 constexpr const char* kSinceVersion4 =
     "ALTER TABLE attempts ADD COLUMN job TEXT NOT NULL DEFAULT '';"
+    "ALTER TABLE attempts ADD COLUMN card_peak_bytes INTEGER NOT NULL DEFAULT 0;"
     "UPDATE entries SET state = state + 1 WHERE state >= 2;";
 
 // Bytes that are no UTF-8 have no place in JSON: words keep theirs, each byte as a character of its own.
@@ -298,7 +299,7 @@ Entry Store::entry(int64_t id) {
 std::vector<Attempt> Store::read_attempts(const std::string& condition) {
   Statement row(database_,
                 "SELECT number, started, ended, devices, device_bytes, host_bytes, threads, cards, "
-                "peak_bytes, outcome, entry, done, words, environment, job FROM attempts " +
+                "peak_bytes, outcome, entry, done, words, environment, job, card_peak_bytes FROM attempts " +
                     condition + " ORDER BY entry, number");
   std::vector<Attempt> found;
   while (row.step()) {
@@ -315,6 +316,7 @@ std::vector<Attempt> Store::read_attempts(const std::string& condition) {
     attempt.words = loaded(row.text(12));
     attempt.environment = loaded(row.text(13));
     attempt.job = row.text(14);
+    attempt.card_peak_bytes = row.integer(15);
     found.push_back(std::move(attempt));
   }
   return found;
@@ -362,7 +364,7 @@ bool Store::begin(int64_t id, const std::vector<std::string>& cards, double now,
   if (change) change(found);
   ++found.attempts;
   update(found);
-  Statement statement(database_, "INSERT INTO attempts VALUES(?,?,?,NULL,?,?,?,?,?,0,'',0,?,?,?,?)");
+  Statement statement(database_, "INSERT INTO attempts VALUES(?,?,?,NULL,?,?,?,?,?,0,'',0,?,?,?,?,0)");
   statement.bind(id).bind(int64_t{found.attempts}).bind(now);
   bind_need(statement, found.need);
   statement.bind(stored(cards)).bind(stored(found.words)).bind(stored(found.environment));
@@ -413,6 +415,12 @@ void Store::write(const Attempt& attempt) {
   }
   statement.bind(attempt.peak_bytes).bind(attempt.outcome).bind(int64_t{attempt.done});
   statement.bind(attempt.entry).bind(int64_t{attempt.number}).step();
+}
+
+void Store::saw_on_cards(int64_t id, int number, int64_t bytes) {
+  Statement statement(
+      database_, "UPDATE attempts SET card_peak_bytes=max(card_peak_bytes, ?) WHERE entry=? AND number=?");
+  statement.bind(bytes).bind(id).bind(int64_t{number}).step();
 }
 
 void Store::set(const std::string& name, int64_t value) {

@@ -57,9 +57,10 @@ struct Attempt {
   std::optional<double> ended;
   Need need;  // reserved
   std::vector<std::string> cards;
-  int64_t peak_bytes = 0;  // of the host, measured; 0: unknown
-  std::string outcome;     // in words
-  bool done = false;       // it did all that it had to
+  int64_t peak_bytes = 0;       // of the host, measured; 0: unknown
+  int64_t card_peak_bytes = 0;  // the highest of any of its cards that a worker saw; 0: unknown
+  std::string outcome;          // in words
+  bool done = false;            // it did all that it had to
   // What ran.
   std::vector<std::string> words, environment;
   // Its job in another scheduler, as that names it; empty: a run of this machine. kJobToCome: it was about to
@@ -133,6 +134,9 @@ class Store {
     transaction.commit();
     return found;
   }
+
+  // What an attempt was seen to have on one of its cards; the highest is kept.
+  void saw_on_cards(int64_t id, int number, int64_t bytes);
 
   // Nothing new starts while the queue is paused, or drains: then its worker ends with the last run.
   void pause(bool paused);

@@ -66,6 +66,7 @@ void Worker::run(const std::function<bool()>& stop_asked) {
       reload();
     }
     changed_ |= settle_ended();
+    look_at_cards();
     const bool again = foreign_asked_ + 2 < clock_now();  // what others take may have changed
     if ((changed_ || again) && !draining_ && !store_.paused()) start_what_fits();
     changed_ = false;
@@ -98,6 +99,7 @@ void Worker::reload() {
   for (const Entry& entry : entries_) {
     if (entry.state != State::running) continue;
     attempts_[entry.id] = store_.attempts(entry.id).back();
+    if (options_.cards) options_.cards->name_whole(attempts_[entry.id].cards);
     pass_on_requests(entry);
   }
 }
@@ -136,6 +138,44 @@ void Worker::settle_one(Entry& entry, const AttemptState& state) {
   attempts_.erase(entry.id);
 }
 
+std::optional<RunOnCards> Worker::run_on_cards(const Attempt& attempt,
+                                               const std::map<pid_t, Process>& processes) const {
+  if (attempt.cards.empty()) return std::nullopt;
+  const AttemptState state = look_at(store_.folder_of(attempt.entry, attempt.number));
+  std::vector<pid_t> tree;
+  if (state.life == Life::alive) tree = descendants(state.supervisor, processes);
+  return RunOnCards{attempt.cards,
+                    {attempt.need.device_bytes, std::make_shared<const std::vector<pid_t>>(std::move(tree))}};
+}
+
+std::vector<RunOnCards> Worker::runs_on_cards() const {
+  std::vector<RunOnCards> runs;
+  std::map<pid_t, Process> processes;
+  for (const auto& [id, attempt] : attempts_) {
+    if (!attempt.cards.empty() && processes.empty()) processes = all_processes();
+    if (auto run = run_on_cards(attempt, processes)) runs.push_back(std::move(*run));
+  }
+  return runs;
+}
+
+// What the driver has said since: cards that came, stopped answering, or answer again, and what runs have.
+void Worker::look_at_cards() {
+  if (!options_.cards) return;
+  const auto lines = options_.cards->take(options_.machine);
+  if (!lines) return;
+  for (const std::string& line : *lines) options_.report(line);
+  if (!lines->empty()) record_machine(store_.folder(), options_.machine);
+  changed_ |= !lines->empty();
+  for (auto& [id, attempt] : attempts_) {
+    const auto run =
+        run_on_cards(attempt, attempt.cards.empty() ? std::map<pid_t, Process>{} : all_processes());
+    const int64_t most = run ? options_.cards->most_on_a_card(*run).value_or(0) : 0;
+    if (most <= attempt.card_peak_bytes) continue;
+    attempt.card_peak_bytes = most;
+    store_.saw_on_cards(id, attempt.number, most);
+  }
+}
+
 std::vector<Running> Worker::reserved() {
   std::vector<Running> running;
   for (const Entry& entry : entries_) {
@@ -167,21 +207,15 @@ Machine Worker::machine_now() {
     host_limit_ = options_.free_host_bytes() + taken;
   }
   machine.host_bytes = std::min(machine.host_bytes, host_limit_ - others.host_bytes);
-  for (Card& card : machine.cards) {
-    if (const auto taken = others.card_bytes.find(card.name); taken != others.card_bytes.end())
-      card.bytes -= taken->second;
-    const auto runs = others.card_runs.find(card.name);
-    if (card.max_runs == 0 || runs == others.card_runs.end()) continue;
-    if (runs->second >= card.max_runs) card.bytes = 0;  // as many as it may have
-    card.max_runs = std::max(1, card.max_runs - runs->second);
-  }
+  if (options_.cards) return options_.cards->with_room(std::move(machine), runs_on_cards(), others);
   return machine;
 }
 
 void Worker::start_what_fits() {
+  const bool cards_may_come = options_.cards && options_.cards->more_may_come();
   std::vector<Waiting> waiting;
   for (Entry& entry : entries_)
-    if (entry.state == State::waiting && is_ready(store_, options_.machine, entry))
+    if (entry.state == State::waiting && is_ready(store_, options_.machine, entry, cards_may_come))
       waiting.push_back({entry.id, entry.priority, entry.seconds, entry.submitted, entry.promised, entry.need,
                          open_plans(entry)});
   if (waiting.empty()) return;
@@ -195,7 +229,35 @@ void Worker::start_what_fits() {
     for (Entry& entry : entries_)
       if (entry.id == placement.id) start(entry, placement.cards, taken_plan(entry, chosen));
   if (!packing.starts.empty()) promise_what_runs();
-  if (packing.promise) keep_promise(*packing.promise);
+  if (packing.promise) keep_promise(*packing.promise, machine);
+  say_what_waits_for_others(machine, chosen.waiting);
+}
+
+// What could run if it were not for others on the machine, or for cards that do not answer.
+void Worker::say_what_waits_for_others(const Machine& machine, const std::vector<Waiting>& waiting) {
+  std::string silent;
+  for (const Card& card : machine.cards)
+    if (!card.problem.empty()) silent += "; " + devices::short_name(card.name) + " " + card.problem;
+  for (Entry& entry : entries_) {
+    const bool ready =
+        std::any_of(waiting.begin(), waiting.end(), [&](const Waiting& one) { return one.id == entry.id; });
+    if (!ready || entry.state != State::waiting || never_fits_at_all(machine, entry).empty()) continue;
+    Need need = entry.need;
+    for (const SmallerPlan& plan : open_plans(entry))
+      need.host_bytes = std::min(need.host_bytes, plan.host_bytes);
+    const std::string of_devices =
+        need.devices == 1 ? "no device" : "no " + std::to_string(need.devices) + " devices";
+    const std::string note =
+        need.host_bytes > machine.host_bytes
+            ? "waits: the host has no " + format_bytes_up(need.host_bytes) + " beside what others use"
+            : "waits: " + of_devices + " with " + format_bytes_up(need.device_bytes) +
+                  " beside what others use" + silent;
+    if (note == entry.note) continue;
+    entry = store_.change(entry.id, [&](Entry& found) {
+      if (found.state == State::waiting) found.note = note;
+      return found.state == State::waiting;
+    });
+  }
 }
 
 // For other queues of this machine. Of runs that were there before this worker too.
@@ -212,13 +274,13 @@ void Worker::promise_what_runs() const {
   ledger_.promise(runs);
 }
 
-void Worker::keep_promise(const Promise& promise) {
+void Worker::keep_promise(const Promise& promise, const Machine& machine) {
   for (Entry& entry : entries_)
     if (entry.id == promise.id && !entry.promised)
       entry = store_.change(entry.id, [&](Entry& found) {
         if (found.state != State::waiting) return false;
         if (promise.time < 1e15) found.promised = promise.time;
-        found.note = what_is_short(options_.machine, found.need, reserved());
+        found.note = what_is_short(machine, found.need, reserved());
         return true;
       });
 }

@@ -12,6 +12,8 @@
 #include "fleet/queue/choose_plans.h"
 #include "fleet/queue/entry_steps.h"
 #include "fleet/queue/machine_ledger.h"
+#include "fleet/queue/process_tree.h"
+#include "fleet/queue/watched_cards.h"
 
 namespace plimsoll::queue {
 
@@ -23,6 +25,7 @@ struct WorkerOptions {
   // What the system has left, beside what runs take; asked once a second at most.
   std::function<int64_t()> free_host_bytes;
   std::filesystem::path machine_folder;  // of the machine's queues (machine_ledger.h)
+  std::shared_ptr<WatchedCards> cards;   // of `machine`; null: nobody else uses them
   // One line for people about a start or an end.
   std::function<void(const std::string&)> report;
 };
@@ -47,14 +50,19 @@ class Worker {
 
  private:
   void reload();
+  void look_at_cards();
   bool settle_ended();
   void settle_one(Entry& entry, const AttemptState& state);
   void pass_on_requests(const Entry& entry) const;
   void start_what_fits();
-  void keep_promise(const Promise& promise);
+  void keep_promise(const Promise& promise, const Machine& machine);
   void start(Entry& entry, const std::vector<int>& cards, const std::optional<TakenPlan>& taken);
   void launch_attempt(const Entry& entry, const Attempt& attempt);
   [[nodiscard]] std::vector<Running> reserved();
+  [[nodiscard]] std::vector<RunOnCards> runs_on_cards() const;
+  [[nodiscard]] std::optional<RunOnCards> run_on_cards(const Attempt& attempt,
+                                                       const std::map<pid_t, Process>& processes) const;
+  void say_what_waits_for_others(const Machine& machine, const std::vector<Waiting>& waiting);
   [[nodiscard]] Machine machine_now();
   void promise_what_runs() const;
   [[nodiscard]] bool all_done() const;

@@ -14,6 +14,13 @@
 
 namespace plimsoll::top {
 
+// Somebody who computes on a GPU and is of no run.
+struct CardProcess {
+  int64_t pid = 0;               // as the driver numbers it
+  std::string name;              // empty: it is not to be seen from here
+  std::optional<int64_t> bytes;  // of the card
+};
+
 struct Device {
   std::string name;      // "cpu:0", or as CUDA_VISIBLE_DEVICES names it
   int64_t capacity = 0;  // bytes, for all runs together
@@ -21,6 +28,13 @@ struct Device {
   std::optional<int64_t> used;  // by the queue's runs
   int runs = 0;
   int threads = 0, threads_reserved = 0;  // of cpu:0
+  // Of a GPU that the driver tells of.
+  std::string model = {};
+  std::optional<int64_t> memory = {}, memory_used = {};  // the card's, and what all there is on it takes
+  std::optional<int64_t> others = {};                    // what is of no run takes of it
+  std::optional<int> busy_percent = {};
+  std::string problem = {};  // why nothing new starts there, in words behind its name; empty: it answers
+  std::vector<CardProcess> processes = {};
 };
 
 // How far a Plimsoll training is, by the files of its run folder.
@@ -40,11 +54,12 @@ struct Run {
   int64_t device_bytes = 0;
   int threads = 0;
   int attempts = 0;
-  std::optional<double> started, ended;  // of the last attempt
-  std::optional<int64_t> used;           // PSS of its processes now
-  std::optional<int64_t> peak;           // measured, of an attempt that is over
-  std::optional<double> cores;           // since the frame before
-  std::optional<double> growth;          // bytes a second, where it grows without end
+  std::optional<double> started, ended;               // of the last attempt
+  std::optional<int64_t> used;                        // PSS of its processes now
+  std::optional<int64_t> peak;                        // measured, of an attempt that is over
+  std::optional<int64_t> used_on_card, peak_on_card;  // the most on any of its cards, now and ever
+  std::optional<double> cores;                        // since the frame before
+  std::optional<double> growth;                       // bytes a second, where it grows without end
   int processes = 0;
   std::optional<Progress> progress;
 };
@@ -77,6 +92,9 @@ std::optional<double> seconds_left(const Run& run);
 nlohmann::ordered_json frame_json(const Frame& frame);
 // Throws DamagedError that begins with `where`.
 Frame read_frame(std::string_view text, const std::string& where);
+
+// What a run could still have of a device; none: it does not answer, or that is not known.
+std::optional<int64_t> free_bytes(const Device& device);
 
 // In the place of a list without runs.
 inline constexpr std::string_view kQueueIsEmpty = "the queue is empty";

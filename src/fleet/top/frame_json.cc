@@ -22,23 +22,49 @@ std::optional<Value> maybe(const json& object, const char* key) {
 }
 
 ordered_json device_json(const Device& one) {
+  ordered_json processes = ordered_json::array();
+  for (const CardProcess& process : one.processes)
+    processes.push_back({{"pid", process.pid}, {"name", process.name}, {"bytes", or_null(process.bytes)}});
   return {{"name", one.name},
           {"capacity_bytes", one.capacity},
           {"reserved_bytes", one.reserved},
           {"used_bytes", or_null(one.used)},
           {"runs", one.runs},
           {"threads", one.threads},
-          {"threads_reserved", one.threads_reserved}};
+          {"threads_reserved", one.threads_reserved},
+          {"model", one.model},
+          {"memory_bytes", or_null(one.memory)},
+          {"memory_used_bytes", or_null(one.memory_used)},
+          {"others_bytes", or_null(one.others)},
+          {"free_bytes", or_null(free_bytes(one))},
+          {"busy_percent", or_null(one.busy_percent)},
+          {"problem", one.problem},
+          {"processes", std::move(processes)}};
+}
+
+// What frames of earlier versions lack.
+void read_gpu(const json& object, Device& device) {
+  if (!object.contains("model")) return;
+  device.model = object.at("model");
+  device.memory = maybe<int64_t>(object, "memory_bytes");
+  device.memory_used = maybe<int64_t>(object, "memory_used_bytes");
+  device.others = maybe<int64_t>(object, "others_bytes");
+  device.busy_percent = maybe<int>(object, "busy_percent");
+  device.problem = object.at("problem");
+  for (const json& one : object.at("processes"))
+    device.processes.push_back({one.at("pid"), one.at("name"), maybe<int64_t>(one, "bytes")});
 }
 
 Device read_device(const json& object) {
-  return {object.at("name"),
-          object.at("capacity_bytes"),
-          object.at("reserved_bytes"),
-          maybe<int64_t>(object, "used_bytes"),
-          object.at("runs"),
-          object.at("threads"),
-          object.at("threads_reserved")};
+  Device device{object.at("name"),
+                object.at("capacity_bytes"),
+                object.at("reserved_bytes"),
+                maybe<int64_t>(object, "used_bytes"),
+                object.at("runs"),
+                object.at("threads"),
+                object.at("threads_reserved")};
+  read_gpu(object, device);
+  return device;
 }
 
 ordered_json progress_json(const std::optional<Progress>& progress) {
@@ -75,6 +101,8 @@ ordered_json run_json(const Run& one) {
           {"ended", or_null(one.ended)},
           {"used_host_bytes", or_null(one.used)},
           {"peak_host_bytes", or_null(one.peak)},
+          {"used_device_bytes", or_null(one.used_on_card)},
+          {"peak_device_bytes", or_null(one.peak_on_card)},
           {"cores", or_null(one.cores)},
           {"growth_bytes_per_second", or_null(one.growth)},
           {"processes", one.processes},
@@ -100,6 +128,10 @@ Run read_run(const json& object) {
   run.cores = maybe<double>(object, "cores");
   if (object.contains("growth_bytes_per_second"))
     run.growth = maybe<double>(object, "growth_bytes_per_second");
+  if (object.contains("used_device_bytes")) {
+    run.used_on_card = maybe<int64_t>(object, "used_device_bytes");
+    run.peak_on_card = maybe<int64_t>(object, "peak_device_bytes");
+  }
   run.processes = object.at("processes");
   run.progress = read_progress_of(object.at("progress"));
   return run;

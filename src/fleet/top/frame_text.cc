@@ -5,6 +5,7 @@
 #include "base/printable.h"
 #include "base/strings.h"
 #include "base/units.h"
+#include "fleet/devices/gpu.h"
 #include "fleet/top/frame.h"
 
 namespace plimsoll::top {
@@ -43,18 +44,39 @@ std::string state_line(const Frame& frame) {
   return text;
 }
 
+std::vector<std::string> short_names(std::vector<std::string> names) {
+  for (std::string& name : names) name = devices::short_name(name);
+  return names;
+}
+
+// What the driver tells of is known or said to be unknown; "-" is where nobody asks.
+std::string told(const Device& device, const std::optional<int64_t>& bytes) {
+  return bytes ? format_bytes(*bytes) : device.memory ? "unknown" : "-";
+}
+
+std::string card_text(const Device& device) {
+  if (!device.problem.empty()) return printable(device.problem) + "; nothing new starts there";
+  std::string text = printable(device.model);
+  if (device.memory) text += ", " + format_bytes(*device.memory);
+  if (device.busy_percent) text += ", " + std::to_string(*device.busy_percent) + " % busy";
+  return text;
+}
+
 std::vector<std::string> run_cells(const Run& run) {
   const std::optional<double> left = seconds_left(run);
   std::string planned = format_bytes(run.reserved);
   if (run.device_bytes > 0)
     planned = std::to_string(run.devices.size()) + " x " + format_bytes(run.device_bytes) + " + " + planned;
+  const auto with_card = [](const std::optional<int64_t>& host, const std::optional<int64_t>& card) {
+    return card ? format_bytes(*card) + " + " + bytes_or(host) : bytes_or(host);
+  };
   return {std::to_string(run.id),
           printable(run.name),
           run.state,
-          run.devices.empty() ? "-" : printable(join(run.devices, ",")),
+          run.devices.empty() ? "-" : printable(join(short_names(run.devices), ",")),
           planned,
-          bytes_or(run.used),
-          bytes_or(run.peak),
+          with_card(run.used, run.used_on_card),
+          with_card(run.peak, run.peak_on_card),
           run.cores ? one_decimal(*run.cores) : "-",
           step_cell(run),
           run.progress && run.progress->step_seconds ? format_seconds(*run.progress->step_seconds) : "-",
@@ -81,16 +103,25 @@ std::optional<double> seconds_left(const Run& run) {
   return std::max(0.0, *step * static_cast<double>(run.progress->steps - run.progress->step));
 }
 
+std::optional<int64_t> free_bytes(const Device& device) {
+  if (!device.problem.empty()) return std::nullopt;
+  int64_t taken = std::max(device.reserved, device.memory ? device.used.value_or(0) : 0);
+  if (device.others) taken += *device.others;
+  // Where nobody says whose it is, what is in use beyond the reservations is others'.
+  if (!device.others && device.memory_used) taken = std::max(taken, *device.memory_used);
+  return std::max<int64_t>(0, device.capacity - taken);
+}
+
 std::string frame_heading(const Frame& frame) {
-  TextTable devices({false, true, true, true, true, true, true});
-  devices.add_row({"device", "capacity", "reserved", "used", "free", "threads", "runs"});
+  TextTable table({false, true, true, true, true, true, true, true, false});
+  table.add_row({"device", "capacity", "reserved", "used", "others", "free", "threads", "runs", ""});
   for (const Device& one : frame.devices)
-    devices.add_row(
-        {printable(one.name), format_bytes(one.capacity), format_bytes(one.reserved), bytes_or(one.used),
-         format_bytes(std::max<int64_t>(0, one.capacity - one.reserved)),
+    table.add_row(
+        {printable(devices::short_name(one.name)), format_bytes(one.capacity), format_bytes(one.reserved),
+         told(one, one.used), told(one, one.others), bytes_or(free_bytes(one)),
          one.threads > 0 ? std::to_string(one.threads_reserved) + "/" + std::to_string(one.threads) : "-",
-         std::to_string(one.runs)});
-  return host_line(frame) + "\n" + state_line(frame) + "\n" + devices.render("  ");
+         std::to_string(one.runs), card_text(one)});
+  return host_line(frame) + "\n" + state_line(frame) + "\n" + table.render("  ");
 }
 
 std::string runs_text(const std::vector<const Run*>& runs) {
@@ -102,13 +133,22 @@ std::string runs_text(const std::vector<const Run*>& runs) {
 }
 
 std::string foreign_text(const Frame& frame) {
-  if (frame.foreign.empty()) return "";
-  TextTable table({true, false, true, true});
+  TextTable table({true, false, true, true}), cards({true, false, false, true});
   table.add_row({"pid", "others", "resident", "cpu"});
   for (const Foreign& one : frame.foreign)
     table.add_row({std::to_string(one.pid), printable(one.name), format_bytes(one.bytes),
                    one.cores ? one_decimal(*one.cores) : "-"});
-  return "\n" + table.render("  ");
+  cards.add_row({"pid", "others", "on", "used there"});
+  bool on_cards = false;
+  for (const Device& device : frame.devices)
+    for (const CardProcess& one : device.processes) {
+      cards.add_row({std::to_string(one.pid), one.name.empty() ? "?" : printable(one.name),
+                     printable(devices::short_name(device.name)),
+                     one.bytes ? format_bytes(*one.bytes) : "unknown"});
+      on_cards = true;
+    }
+  return (on_cards ? "\n" + cards.render("  ") : "") +
+         (frame.foreign.empty() ? "" : "\n" + table.render("  "));
 }
 
 std::string frame_text(const Frame& frame) {

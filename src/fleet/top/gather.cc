@@ -9,6 +9,7 @@
 #include "base/proc_file.h"
 #include "base/system_memory.h"
 #include "fleet/queue/attempt.h"
+#include "fleet/queue/card_room.h"
 #include "fleet/queue/machine_record.h"
 #include "fleet/queue/memory_history.h"
 #include "fleet/top/progress.h"
@@ -31,6 +32,39 @@ std::map<std::string, double> pressure_now() {
     if (at != std::string::npos) found[kind] = std::strtod(text.c_str() + at + 11, nullptr);
   }
   return found;
+}
+
+bool is_on(const Run& run, const Device& device) {
+  return run.state == "running" &&
+         std::find(run.devices.begin(), run.devices.end(), device.name) != run.devices.end();
+}
+
+// What the driver tells of a card, and what of it runs and others have.
+void fill_card(const devices::Gpu& gpu, bool pids_known, const std::map<int64_t, std::vector<pid_t>>& trees,
+               const std::map<pid_t, queue::Process>& processes, std::vector<Run>& runs, Device& device) {
+  device.model = gpu.name;
+  if (gpu.total > 0) device.memory = gpu.total;
+  device.problem = gpu.mig ? "is cut into MIG instances" : gpu.problem;
+  if (!gpu.problem.empty()) return;
+  device.memory_used = gpu.used;
+  device.busy_percent = gpu.busy_percent;
+  device.used = 0;
+  std::set<int64_t> ours;
+  for (Run& run : runs) {
+    if (!is_on(run, device)) continue;
+    const auto tree = trees.find(run.id);
+    const std::vector<pid_t> pids = tree == trees.end() ? std::vector<pid_t>{} : tree->second;
+    ours.insert(pids.begin(), pids.end());
+    const auto used = queue::used_on(gpu, pids, pids_known);
+    if (used) run.used_on_card = std::max(run.used_on_card.value_or(0), *used);
+    device.used = device.used && used ? std::optional(*device.used + *used) : std::nullopt;
+  }
+  if (device.used) device.others = std::max<int64_t>(0, gpu.used - *device.used);
+  for (const devices::GpuProcess& one : gpu.processes) {
+    if (ours.contains(one.pid)) continue;
+    const auto found = processes.find(static_cast<pid_t>(one.pid));
+    device.processes.push_back({one.pid, found == processes.end() ? "" : found->second.name, one.bytes});
+  }
 }
 
 }  // namespace
@@ -60,6 +94,7 @@ Run Gatherer::look_at_run(const queue::Entry& entry, const std::map<pid_t, queue
     if (last.cards.empty()) run.devices = {host_name_};
     elsewhere = !last.job.empty();
     if (last.peak_bytes > 0) run.peak = last.peak_bytes;
+    if (last.card_peak_bytes > 0) run.peak_on_card = last.card_peak_bytes;
     if (!entry.output.empty()) run.progress = read_progress(entry.output);
   }
   if (entry.state != State::running) return run;
@@ -77,9 +112,10 @@ Run Gatherer::look_at_run(const queue::Entry& entry, const std::map<pid_t, queue
     return run;
   }
   of_runs_.insert(state.supervisor);
+  trees_[entry.id] = queue::descendants(state.supervisor, processes);
   int64_t ticks = 0, before = 0;
   run.used = 0;
-  for (const pid_t pid : queue::descendants(state.supervisor, processes)) {
+  for (const pid_t pid : trees_[entry.id]) {
     *run.used += queue::shared_out_memory(pid);
     ++run.processes;
     of_runs_.insert(pid);
@@ -90,10 +126,31 @@ Run Gatherer::look_at_run(const queue::Entry& entry, const std::map<pid_t, queue
   return run;
 }
 
+// Cards that the driver tells of, beside what the worker has said of them.
+void Gatherer::look_at_gpus(Frame& frame, bool has_worker_record,
+                            const std::map<pid_t, queue::Process>& processes) {
+  if (gpus_ == nullptr) return;
+  const devices::GpuReport& report = gpus_->look();
+  std::vector<pid_t> ours;
+  for (const auto& [id, tree] : trees_) ours.insert(ours.end(), tree.begin(), tree.end());
+  const bool pids_known = queue::sees_our_processes(report.gpus, ours);
+  for (const devices::Gpu& gpu : report.gpus) {
+    if (gpu.uuid.empty()) continue;
+    auto known = std::find_if(frame.devices.begin(), frame.devices.end(),
+                              [&](const Device& one) { return one.name == gpu.uuid; });
+    if (known == frame.devices.end()) {
+      const int64_t capacity = has_worker_record || gpu.mig ? 0 : queue::card_capacity(gpu);
+      known = frame.devices.insert(known, {gpu.uuid, capacity, 0, std::nullopt, 0, 0, 0});
+    }
+    fill_card(gpu, pids_known, trees_, processes, frame.runs, *known);
+  }
+}
+
 Frame Gatherer::take() {
   Frame frame;
   frame.time = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
   of_runs_.clear();
+  trees_.clear();
   elapsed_ = taken_ > 0 ? frame.time - taken_ : 0;
   taken_ = frame.time;
   frame.worker = queue::has_worker(store_.folder());
@@ -106,14 +163,15 @@ Frame Gatherer::take() {
   frame.pressure = pressure_now();
 
   const std::map<pid_t, queue::Process> processes = queue::all_processes();
-  const queue::Machine machine =
-      queue::recorded_machine(store_.folder())
-          .value_or(
-              queue::Machine{frame.memory, static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)), {}, "cpu:0"});
+  const std::optional<queue::Machine> record = queue::recorded_machine(store_.folder());
+  const queue::Machine machine = record.value_or(
+      queue::Machine{frame.memory, static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)), {}, "cpu:0"});
   host_name_ = machine.host;
   Device host{machine.host, machine.host_bytes, 0, 0, 0, machine.threads, 0};
-  for (const queue::Card& card : machine.cards)
+  for (const queue::Card& card : machine.cards) {
     frame.devices.push_back({card.name, card.bytes, 0, std::nullopt, 0, 0, 0});
+    if (frame.worker) frame.devices.back().problem = card.problem;  // as the worker sees it
+  }
   for (const queue::Entry& entry : store_.open_entries_and_last(kShownOver)) {
     frame.runs.push_back(look_at_run(entry, processes));
     const Run& run = frame.runs.back();
@@ -128,6 +186,7 @@ Frame Gatherer::take() {
       ++card.runs;
     }
   }
+  look_at_gpus(frame, record.has_value(), processes);
   frame.devices.insert(frame.devices.begin(), std::move(host));
 
   std::map<pid_t, int64_t> ticks;

@@ -64,21 +64,33 @@ std::string host_metrics(const Frame& frame) {
 std::string device_metrics(const Frame& frame) {
   Metric capacity("device_capacity_bytes", "What all runs together may take."),
       reserved("device_reserved_bytes", "What runs are promised."),
-      used("device_used_bytes", "What runs take now."), runs("device_runs", "Runs that are there.");
+      used("device_used_bytes", "What runs take now."), runs("device_runs", "Runs that are there."),
+      memory("device_memory_bytes", "Memory of a card."),
+      in_use("device_memory_used_bytes", "What all there is on a card takes of it."),
+      others("device_others_bytes", "What is of no run takes of a card."),
+      answers("device_answers", "Whether a card answers.");
   for (const Device& one : frame.devices) {
     const Labels labels = {{"device", one.name}};
     capacity.add(labels, static_cast<double>(one.capacity));
     reserved.add(labels, static_cast<double>(one.reserved));
     used.add(labels, one.used);
     runs.add(labels, static_cast<double>(one.runs));
+    memory.add(labels, one.memory);
+    in_use.add(labels, one.memory_used);
+    others.add(labels, one.others);
+    if (one.memory || !one.problem.empty()) answers.add(labels, one.problem.empty() ? 1.0 : 0.0);
   }
-  return capacity.text() + reserved.text() + used.text() + runs.text();
+  std::string text;
+  for (const Metric* one : {&capacity, &reserved, &used, &runs, &memory, &in_use, &others, &answers})
+    text += one->text();
+  return text;
 }
 
 std::string run_metrics(const Frame& frame) {
   Metric states("runs", "Runs that are open or ended last, by state."),
       reserved("run_reserved_bytes", "Memory of the host that a run is promised."),
       used("run_used_bytes", "Memory of the host that a run takes now (PSS)."),
+      on_card("run_device_used_bytes", "The most that a run takes now of any of its cards."),
       growth("run_growth_bytes_per_second", "Where memory grows without end."),
       cores("run_cores", "Cores that a run keeps busy."),
       step("run_step", "Steps of a training that are done."), steps("run_steps", "Steps of a training."),
@@ -91,6 +103,7 @@ std::string run_metrics(const Frame& frame) {
     const Labels labels = {{"id", std::to_string(one.id)}, {"name", one.name}};
     reserved.add(labels, static_cast<double>(one.reserved));
     used.add(labels, one.used);
+    on_card.add(labels, one.used_on_card);
     growth.add(labels, one.growth);
     cores.add(labels, one.cores);
     if (!one.progress) continue;
@@ -101,7 +114,8 @@ std::string run_metrics(const Frame& frame) {
   }
   for (const auto& [state, number] : count) states.add({{"state", state}}, static_cast<double>(number));
   std::string text;
-  for (const Metric* one : {&states, &reserved, &used, &growth, &cores, &step, &steps, &seconds, &loss})
+  for (const Metric* one :
+       {&states, &reserved, &used, &on_card, &growth, &cores, &step, &steps, &seconds, &loss})
     text += one->text();
   return text;
 }

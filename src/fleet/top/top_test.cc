@@ -152,7 +152,7 @@ TEST(Frame, WhatIsNoFrameIsRefusedByItsPlace) {
 
 TEST(Frame, AsATableNamesWhatIsKnownAndDashesTheRest) {
   const std::string text = frame_text(example());
-  EXPECT_THAT(text, HasSubstr("cpu:0   8.00 GiB  5.00 GiB  4.00 GiB  3.00 GiB      3/4     2"));
+  EXPECT_THAT(text, HasSubstr("cpu:0   8.00 GiB  5.00 GiB  4.00 GiB       -  3.00 GiB      3/4     2"));
   EXPECT_THAT(text, HasSubstr("30/90  2.00 s  2:00"));
   EXPECT_THAT(text, HasSubstr("others 5.00 GiB")) << "16 less 9 available and 2 of runs";
   EXPECT_THAT(text, HasSubstr("cpu 12.5 %"));
@@ -160,6 +160,61 @@ TEST(Frame, AsATableNamesWhatIsKnownAndDashesTheRest) {
   EXPECT_THAT(text, Not(HasSubstr("\x1b")));
   EXPECT_EQ(seconds_left(example().runs[0]), 120);
   EXPECT_FALSE(seconds_left(example().runs[1]));
+}
+
+// One card that answers, one that does not say whose its memory is, one that is silent.
+Frame with_cards() {
+  Frame frame = example();
+  Device card{"GPU-aaaaaaaa-1111-2222-3333-444444444444", 900, 300, 200, 1};
+  card.model = "Big\x1b[2J";
+  card.memory = 1000;
+  card.memory_used = 450;
+  card.others = 250;
+  card.busy_percent = 37;
+  card.processes = {{12, "a\x1b[2J", 250}, {13, "", std::nullopt}};
+  frame.devices.push_back(card);
+  card.used = card.others = std::nullopt;
+  card.name = "GPU-bbbbbbbb-1111-2222-3333-444444444444";
+  frame.devices.push_back(card);
+  card.name = "GPU-c";
+  card.problem = "is lost";
+  card.memory_used = std::nullopt;
+  card.processes.clear();
+  frame.devices.push_back(card);
+  frame.runs[0].used_on_card = 200;
+  return frame;
+}
+
+TEST(Frame, SaysOfCardsWhatIsKnownAndWhatIsUnknown) {
+  const std::string text = frame_text(with_cards());
+  EXPECT_THAT(text, HasSubstr("GPU-aaaaaaaa     900 B     300 B     200 B    250 B     350 B"));
+  EXPECT_THAT(text, HasSubstr("Big\\u001b[2J, 1000 B, 37 % busy"));
+  EXPECT_THAT(text, HasSubstr("GPU-bbbbbbbb     900 B     300 B   unknown  unknown     450 B"));
+  EXPECT_THAT(text, HasSubstr("is lost; nothing new starts there"));
+  EXPECT_THAT(text, HasSubstr("200 B + 2.00 GiB")) << "of the run, on its card and on the host";
+  EXPECT_THAT(text, HasSubstr("12  a\\u001b[2J  GPU-aaaaaaaa       250 B"));
+  EXPECT_THAT(text, HasSubstr("13  ?           GPU-aaaaaaaa     unknown"));
+  EXPECT_THAT(text, Not(HasSubstr("\x1b")));
+  EXPECT_EQ(free_bytes(with_cards().devices[2]), 350) << "900 less 300 reserved and 250 of others";
+  EXPECT_EQ(free_bytes(with_cards().devices[3]), 450) << "what is in use, where that is more than reserved";
+  EXPECT_FALSE(free_bytes(with_cards().devices[4])) << "it does not answer";
+}
+
+TEST(Frame, WithCardsIsTheSameWhenItIsReadAgainAndInMetrics) {
+  const std::string text = frame_json(with_cards()).dump();
+  EXPECT_EQ(frame_json(read_frame(text, "x:1")).dump(), text);
+  nlohmann::json older = nlohmann::json::parse(text);
+  for (nlohmann::json& one : older["devices"]) one.erase("model");
+  older["runs"][0].erase("used_device_bytes");
+  EXPECT_EQ(read_frame(older.dump(), "x").devices[2].memory, std::nullopt) << "of an earlier version";
+  const std::string metrics = metrics_text(with_cards());
+  const std::string a = "{device=\"GPU-aaaaaaaa-1111-2222-3333-444444444444\"} ";
+  EXPECT_THAT(metrics, HasSubstr("plimsoll_device_others_bytes" + a + "250\n"));
+  EXPECT_THAT(metrics, HasSubstr("plimsoll_device_memory_used_bytes" + a + "450\n"));
+  EXPECT_THAT(metrics, HasSubstr("plimsoll_device_answers" + a + "1\n"));
+  EXPECT_THAT(metrics, HasSubstr("plimsoll_device_answers{device=\"GPU-c\"} 0\n"));
+  EXPECT_THAT(metrics, Not(HasSubstr("plimsoll_device_memory_used_bytes{device=\"GPU-c\"}")));
+  EXPECT_THAT(metrics, HasSubstr("plimsoll_run_device_used_bytes{id=\"7\""));
 }
 
 TEST(Frame, AnEmptyQueueSaysSoInThePlaceOfAList) {

@@ -81,8 +81,13 @@ bool MemoryGroup::take(pid_t process) const {
   return write_text(folder_ / "cgroup.procs", std::to_string(process));
 }
 
+// A group around this one that is full ends processes of this one too: their count alone does not say whose
+// limit it was.
 int64_t MemoryGroup::kills() const {
-  return counter(folder_ / "memory.oom_control", "oom_kill") + counter(folder_ / "memory.events", "oom_kill");
+  const fs::path events = folder_ / "memory.events";
+  if (fs::exists(events)) return counter(events, "oom") > 0 ? counter(events, "oom_kill") : 0;
+  const bool reached = std::atoll(read_proc(folder_ / "memory.failcnt").c_str()) > 0;
+  return reached ? counter(folder_ / "memory.oom_control", "oom_kill") : 0;
 }
 
 }  // namespace plimsoll::queue

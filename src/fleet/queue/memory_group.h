@@ -31,7 +31,7 @@ class MemoryGroup {
 
   // Of a process and what it starts from now on. Safe between fork and exec.
   [[nodiscard]] bool take(pid_t process) const;
-  // Processes that the kernel ended as the limit was reached.
+  // Processes that the kernel ended as this limit was reached.
   [[nodiscard]] int64_t kills() const;
   [[nodiscard]] const std::filesystem::path& folder() const { return folder_; }
 

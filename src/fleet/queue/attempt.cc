@@ -65,6 +65,7 @@ Launch read_launch(const fs::path& folder) {
   std::ifstream file(folder / "launch", std::ios::binary);
   Launch launch;
   launch.folder = folder;
+  launch.own_group = false;
   std::string field;
   while (std::getline(file, field, '\0')) {
     const size_t equals = field.find('=');

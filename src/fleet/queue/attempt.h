@@ -31,6 +31,7 @@ struct Launch {
   std::string mark;           // NAME=VALUE, set too: everything of the attempt is known by it
   int64_t host_limit = 0;     // bytes of all its processes; above it the command is ended; 0: none
   double grace_seconds = 30;  // from SIGTERM to SIGKILL
+  bool own_group = true;      // a control group where one may be made; not inside of another scheduler's
 };
 
 struct Exit {

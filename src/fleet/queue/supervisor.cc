@@ -118,7 +118,7 @@ class Supervisor {
 
   // Looking four times a second misses what is taken at once: where it may, the kernel holds the limit.
   void make_group() {
-    if (launch_.host_limit <= 0) return;
+    if (launch_.host_limit <= 0 || !launch_.own_group) return;
     const std::string name = "plimsoll-" + launch_.folder.parent_path().filename().string() + "-" +
                              launch_.folder.filename().string() + "-" + std::to_string(getpid());
     group_ = MemoryGroup::make(name, launch_.host_limit + std::max(kGroupBytes, launch_.host_limit / 16));

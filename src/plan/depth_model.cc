@@ -157,7 +157,7 @@ DepthModel::DepthModel(const KnownPrograms::Needs& needs, size_t chunks) : loss_
       known.push_back(name);
       persistent_[index(tensor.space)].add(tensor.bytes, 1);
     }
-    std::sort(known.begin(), known.end(), std::less<>());
+    if (program != needs.back()) std::sort(known.begin(), known.end(), std::less<>());
     for (size_t space = 0; space < largest.size(); ++space)
       for (const AffineBytes& alive : program->transient[space]) largest[space].take(alive);
     for (const ProgramNeeds::Loss& loss : program->losses)

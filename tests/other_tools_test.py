@@ -88,6 +88,21 @@ EXPECTED = {
     "trl_pairs.yaml": {
         "data.template": "trl", "data.columns": {"prompt": "prompt", "response": "completion"},
         "schedule.max_steps": 20, "precision": "bf16-master"},
+    # Preferences, rewards and classes.
+    "trl_dpo.yaml": {
+        "task": "dpo", "dpo.loss": "ipo", "dpo.beta": 0.2, "method.type": "lora", "method.r": 4, "data.train": "preferred.jsonl"},
+    "trl_reward.yaml": {
+        "task": "reward", "reward.centering": 0.01, "reward.head": "score", "method.type": "lora", "data.train": "preferred.jsonl"},
+    "axolotl_dpo.yml": {
+        "task": "dpo", "dpo.loss": "sigmoid", "dpo.beta": 0.2, "data.format": "preference", "data.template": "axolotl/chatml",
+        "data.columns": {"prompt": "asked", "chosen": "better", "rejected": "worse"}, "method.targets": "all-linear"},
+    "llama_factory_orpo.yaml": {
+        "task": "dpo", "dpo.loss": "orpo", "dpo.beta": 0.2, "method.type": "full", "data.format": "preference",
+        "data.template": "llama-factory/qwen"},
+    "llama_factory_rm.yaml": {
+        "task": "reward", "reward.head": "value", "method.type": "lora", "data.train": "preferred.jsonl"},
+    "script_glue.yaml": {
+        "task": "classify", "classify.glue": "sst2", "data.train": "opinions.jsonl", "data.max_length": 64, "method.type": "full"},
     "dataclass.yaml": {
         "method.type": "full", "batch.effective": 4, "batch.micro": 4, "precision": "bf16-master",
         "data.max_length": 64, "optimizer.lr": 1e-3},

@@ -1,5 +1,6 @@
 """Tasks that score whole sequences, as whole commands: reward models and classifiers, trained, resumed, evaluated, merged, and what is refused."""
 import json
+import random
 import shutil
 import statistics
 import struct
@@ -208,6 +209,18 @@ class Scores(CommandTest):
             self.assertLessEqual({head, f"{family}.encoder.layer.1.attention.self.key.bias"}, names_in(out / "model.safetensors"))
             told = json.loads(output("eval", out, "--json"))
             self.assertAlmostEqual(told["loss"], lines(out / "eval.jsonl")[-1]["loss"], places=4)
+
+    def test_what_two_texts_tell_only_together_is_learnt(self):
+        kinds, draw = ("What is the {}?", "Bring me the {} now!"), random.Random(1)
+        rows = []
+        for i in range(200):
+            first, second = draw.choice(kinds), draw.choice(kinds)
+            rows.append({"sentence1": first.format(sentence(i)), "sentence2": second.format(sentence(i + 3)),
+                         "label": "same" if first == second else "other"})
+        recipe, out = self.encoder("judged", data={"train": write_rows(self.folder / "judged.jsonl", rows), "eval": 40, "max_length": 48},
+                                   classify={"labels": ["same", "other"]}, batch={"effective": 16}, schedule={"max_steps": 240, "warmup": 4})
+        output("train", recipe, "--quiet")
+        self.assertGreaterEqual(lines(out / "eval.jsonl")[-1]["accuracy"], 0.9)
 
     def test_an_encoder_reads_texts_between_the_tokens_of_its_tokenizer(self):
         recipe, _ = self.encoder("rows")
@@ -532,6 +545,15 @@ class Scores(CommandTest):
         refused(4, "an answer is a number", pairs(1) + [{"prompt": "a", "chosen": 4, "rejected": "b"}], of="reward")
         refused(2, "no pair has a difference to learn", [{"chosen": "same", "rejected": "same"}] * 3, of="reward")
         refused(2, "task: dpo and task: reward learn from", pairs(2), of="reward", task="sft")
+
+    def test_a_class_that_no_row_has_is_told(self):
+        rows = {"train": write_rows(self.folder / "two.jsonl", [row for row in texts(6) if row["label"] != "order"]), "eval": None}
+        for classify, expected in (({}, "has the class 'order': nothing"), ({"labels": ["question", "fact"]}, None)):
+            recipe, _ = self.classifier("unseen", data=rows, classify={"labels": ["question", "order", "fact"], **classify},
+                                        schedule={"epochs": 1, "max_steps": None, "warmup": 1})
+            told = run("train", recipe, "--overwrite")
+            self.assertEqual(told.returncode, 0, told.stderr)
+            self.assertIn(expected, told.stderr) if expected else self.assertNotIn("nothing was learnt", told.stderr)
 
     def test_pairs_that_are_the_same_are_counted_and_left_out(self):
         rows = pairs(16) + [{"prompt": "a", "chosen": "b", "rejected": "b"}]

@@ -33,4 +33,9 @@ const Name::Text* Name::stored(std::string_view text) {
   return pool.slot_of(text, hash) = added;
 }
 
+const Name::Text* Name::none() noexcept {
+  static const Text* const text = stored({});
+  return text;
+}
+
 }  // namespace plimsoll

@@ -20,7 +20,7 @@ concept TextBesideName = std::convertible_to<const T&, std::string_view> && !std
 // memory until the process ends. Safe to use from several threads.
 class Name {
  public:
-  Name() : Name(std::string_view()) {}
+  Name() : text_(none()) {}
   Name(std::string_view text) : text_(stored(text)) {}
   Name(const std::string& text) : Name(std::string_view(text)) {}
   Name(const char* text) : Name(std::string_view(text)) {}
@@ -68,6 +68,7 @@ class Name {
     size_t hash = 0;
   };
   static const Text* stored(std::string_view text);
+  static const Text* none() noexcept;  // that of no letters, which is not looked up
   const Text* text_;
 };
 

@@ -94,11 +94,14 @@ RowSize EffectiveBatch::size_of(int64_t packed_sequence, bool apart) const {
   return size;
 }
 
+std::span<const float> EffectiveBatch::targets(int64_t sequence) const {
+  return std::span(targets_).subspan(static_cast<size_t>(sequence) * targets_each_, targets_each_);
+}
+
 void EffectiveBatch::append_to(MicroBatch& out, int64_t packed_sequence) const {
   for (int64_t document = 0; document < sequences(); ++document)
     if (placed_[static_cast<size_t>(document)] == packed_sequence)
-      out.append(ids(document), labels(document), static_cast<int32_t>(document),
-                 std::span(targets_).subspan(static_cast<size_t>(document) * targets_each_, targets_each_),
+      out.append(ids(document), labels(document), static_cast<int32_t>(document), targets(document),
                  seconds_[static_cast<size_t>(document)]);
 }
 

@@ -53,6 +53,8 @@ class EffectiveBatch {
   [[nodiscard]] int64_t row(int64_t sequence) const { return rows_[static_cast<size_t>(sequence)]; }
   [[nodiscard]] std::span<const int32_t> ids(int64_t sequence) const;
   [[nodiscard]] std::span<const int32_t> labels(int64_t sequence) const;
+  // The numbers that came with it; none where the task has none.
+  [[nodiscard]] std::span<const float> targets(int64_t sequence) const;
 
   // Of the program's sequence, with all its documents; of a source with a target the two `apart`.
   [[nodiscard]] RowSize size_of(int64_t packed_sequence, bool apart) const;

@@ -84,6 +84,12 @@ std::vector<Attrs::Entry>::const_iterator Attrs::find(std::string_view name) con
   return std::find_if(begin(), end(), [name](const Entry& entry) { return entry.first == name; });
 }
 
+Attrs::Attrs(std::initializer_list<Entry> entries) {
+  if (entries.size() == 0) return;
+  entries_ = std::make_shared<std::vector<Entry>>(entries);
+  if (!std::ranges::is_sorted(*entries_, {}, &Entry::first)) std::ranges::sort(*entries_, {}, &Entry::first);
+}
+
 AttrValue& Attrs::operator[](std::string_view name) {
   std::vector<Entry>& entries = own();
   auto found = place_of(entries, name);
@@ -149,9 +155,13 @@ TensorId Graph::find(std::string_view name) const {
   return by_name_.empty() ? kNoTensor : by_name_[place_in(by_name_, tensors_, Name::hash_of(name), name)];
 }
 
-std::string Graph::fresh_name(const std::string& base) const {
-  std::string name = base;
-  for (int suffix = 2; find(name) != kNoTensor; ++suffix) name = base + "." + std::to_string(suffix);
+bool Graph::contains(const Name& name) const {
+  return !by_name_.empty() && by_name_[place_in(by_name_, tensors_, name.hash(), name)] != kNoTensor;
+}
+
+Name Graph::fresh_name(const Name& base) const {
+  Name name = base;
+  for (int suffix = 2; contains(name); ++suffix) name = base + "." + std::to_string(suffix);
   return name;
 }
 

@@ -124,9 +124,7 @@ class Attrs {
  public:
   using Entry = std::pair<std::string, AttrValue>;
   Attrs() = default;
-  Attrs(std::initializer_list<Entry> entries) {
-    for (const Entry& entry : entries) (*this)[entry.first] = entry.second;
-  }
+  Attrs(std::initializer_list<Entry> entries);
 
   // The value of a name, made where there is none.
   AttrValue& operator[](std::string_view name);
@@ -210,8 +208,9 @@ class Graph {
   void set_block(TensorId id, BlockId block) { tensors_[static_cast<size_t>(id)].block = block; }
   // kNoTensor when there is none.
   [[nodiscard]] TensorId find(std::string_view name) const;
+  [[nodiscard]] bool contains(const Name& name) const;
   // `base`, or `base` with the first free suffix ".2", ".3", ...
-  [[nodiscard]] std::string fresh_name(const std::string& base) const;
+  [[nodiscard]] Name fresh_name(const Name& base) const;
 
  private:
   std::string name_;

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <utility>
 
 #include "ops/rule.h"
 #include "passes/offload_parts.h"
@@ -57,25 +58,32 @@ Graph offload_activations(Graph train, const OffloadChoice& choice, const Offloa
     return train;
   }
   std::vector<TensorId> home_of(train.tensors().size(), kNoTensor);
-  std::vector<std::vector<TensorId>> stored_after(train.ops().size());
+  // By op the first tensor that is stored behind it, and by tensor the next one.
+  std::vector<TensorId> first_stored(train.ops().size(), kNoTensor);
+  std::vector<TensorId> next_stored(train.tensors().size(), kNoTensor);
   for (const TensorId id : waiting) {
     Tensor home = train.tensor(id);
     home.name = train.fresh_name(home.name + ".home");
     home.space = choice.activations;
     home_of[static_cast<size_t>(id)] = train.add_tensor(std::move(home));
-    stored_after[static_cast<size_t>(uses.last_forward[static_cast<size_t>(id)])].push_back(id);
   }
-  const std::vector<Op> ops = std::move(train.ops());
+  for (auto id = waiting.rbegin(); id != waiting.rend(); ++id) {
+    TensorId& first = first_stored[static_cast<size_t>(uses.last_forward[static_cast<size_t>(*id)])];
+    next_stored[static_cast<size_t>(*id)] = std::exchange(first, *id);
+  }
+  std::vector<Op> ops = std::move(train.ops());
   train.ops().clear();
   for (size_t at = 0; at < ops.size(); ++at) {
-    Op op = ops[at];
+    Op& op = ops[at];
     if (op.stage == Stage::backward)
       for (TensorId& id : op.inputs)
         if (id != kNoTensor && home_of[static_cast<size_t>(id)] != kNoTensor)
           id = home_of[static_cast<size_t>(id)];
     train.ops().push_back(std::move(op));
-    for (const TensorId id : stored_after[at])
-      append_store(train, id, home_of[static_cast<size_t>(id)], 0, ops[at]);
+    if (first_stored[at] == kNoTensor) continue;
+    const Op writer = train.ops().back();
+    for (TensorId id = first_stored[at]; id != kNoTensor; id = next_stored[static_cast<size_t>(id)])
+      append_store(train, id, home_of[static_cast<size_t>(id)], 0, writer);
   }
   std::vector<char> homes(train.tensors().size());
   for (const TensorId id : home_of)

@@ -58,7 +58,7 @@ class GradientCopies {
 
   Graph run() {
     for (size_t at = 0; at < ops_.size(); ++at) {
-      Op op = ops_[at];
+      Op& op = ops_[at];
       std::vector<TensorId> complete;
       for (TensorId& id : op.outputs) {
         if (id == kNoTensor || moved_[static_cast<size_t>(id)] == 0) continue;
@@ -66,10 +66,12 @@ class GradientCopies {
         id = copy_of(id, op);
       }
       train_.ops().push_back(std::move(op));
+      if (complete.empty()) continue;
+      const Op writer = train_.ops().back();
       for (const TensorId id : complete) {
         const TensorId copy = copies_[static_cast<size_t>(id)];
-        append_square(train_, copy, Tensor(train_.tensor(id)), ops_[at]);
-        append_store(train_, copy, id, 0, ops_[at]);
+        append_square(train_, copy, Tensor(train_.tensor(id)), writer);
+        append_store(train_, copy, id, 0, writer);
       }
     }
     return std::move(train_);

@@ -37,6 +37,7 @@ struct PassContext {
   bool update_in_backward = false;
   OffloadChoice offload;
   OffloadContext transfers;
+  bool runs = true;  // else it is only measured, and nothing verifies it
 };
 
 // The numbers of the passes in the table.
@@ -77,9 +78,9 @@ const Pass* find_pass(std::string_view name);
 // Sees a program as a pass left it.
 using AfterPass = std::function<void(const Pass&, const Graph&)>;
 
-// Runs the passes from `first` to `last` that apply. What comes before the last pass of all is verified; with
-// `after`, and in builds with PLIMSOLL_VERIFY_PASSES, so is what every pass leaves, but for updates whose
-// operands have gone: InternalError names the pass.
+// Runs the passes from `first` to `last` that apply. Of what runs, what comes before the last pass of all is
+// verified; with `after`, and in builds with PLIMSOLL_VERIFY_PASSES, so is what every pass leaves, but for
+// updates whose operands have gone: InternalError names the pass.
 Graph run_passes(Graph program, const PassContext& context, PassId first = kFirstPass,
                  PassId last = kLastPass, const AfterPass& after = {});
 

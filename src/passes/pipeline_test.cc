@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -38,6 +39,21 @@ TEST(Pipeline, passes_stand_in_the_order_of_their_numbers_with_names_and_reasons
   EXPECT_EQ(passes().front().id, kFirstPass);
   EXPECT_EQ(passes().back().id, kLastPass);
   EXPECT_EQ(find_pass("nonsense"), nullptr);
+}
+
+TEST(Pipeline, what_runs_is_verified_and_what_is_only_measured_is_not) {
+  const DeviceDescription device = reference_description();
+  PassContext context;
+  context.device = &device;
+  Graph backwards = forward();
+  std::reverse(backwards.ops().begin(), backwards.ops().end());
+  EXPECT_THROW(run_passes(backwards, context), InternalError);
+  context.runs = false;
+#ifdef PLIMSOLL_VERIFY_PASSES
+  EXPECT_THROW(run_passes(backwards, context), InternalError);
+#else
+  EXPECT_NO_THROW(run_passes(backwards, context));
+#endif
 }
 
 // Full, LoRA and QLoRA, with everything that a variant may do: run_passes verifies where somebody watches.

@@ -19,6 +19,26 @@ struct Stretches {
   [[nodiscard]] int32_t count() const { return static_cast<int32_t>(begin.size()); }
 };
 
+// Which ops go into each gap, in the order in which they were added.
+class Places {
+ public:
+  explicit Places(size_t ops) : first_(ops + 1, kNone), last_(ops + 1), next_(ops, kNone) {}
+
+  void add(size_t gap, size_t op) {
+    uint32_t& link = first_[gap] == kNone ? first_[gap] : next_[last_[gap]];
+    link = last_[gap] = static_cast<uint32_t>(op);
+  }
+  template <class Visit>
+  void each(size_t gap, const Visit& visit) const {
+    for (uint32_t op = first_[gap]; op != kNone; op = next_[op]) visit(op);
+  }
+
+ private:
+  static constexpr uint32_t kNone = ~uint32_t{0};
+  std::vector<uint32_t> first_, last_;  // by gap
+  std::vector<uint32_t> next_;          // by op
+};
+
 class Schedule {
  public:
   Schedule(Graph graph, int64_t distance)
@@ -29,20 +49,22 @@ class Schedule {
 
   Graph run() {
     // Places are gaps: gap i is before op i, the last one is the end of the program.
-    std::vector<std::vector<size_t>> fetches(ops_.size() + 1), waits(ops_.size() + 1);
+    Places fetches(ops_.size()), waits(ops_.size());
     std::vector<char> moves(ops_.size());
     for (size_t at = 0; at < ops_.size(); ++at) {
       const OpKind kind = ops_[at].kind;
       if (kind == OpKind::store) stores_[ops_[at].outputs[0]].push_back(at);
-      if (kind == OpKind::fetch) fetches[gap_of_fetch(at)].push_back(at);
-      if (kind == OpKind::store_wait) waits[gap_of_wait(at)].push_back(at);
+      if (kind == OpKind::fetch) fetches.add(gap_of_fetch(at), at);
+      if (kind == OpKind::store_wait) waits.add(gap_of_wait(at), at);
       moves[at] = kind == OpKind::fetch || kind == OpKind::store_wait ? 1 : 0;
     }
+    graph_.ops().reserve(ops_.size());
     for (size_t gap = 0; gap <= ops_.size(); ++gap) {
       // Waits first: they give room to what is fetched.
-      for (const size_t at : waits[gap]) graph_.ops().push_back(std::move(ops_[at]));
-      for (const size_t at : fetches[gap]) graph_.ops().push_back(std::move(ops_[at]));
-      if (gap < ops_.size() && moves[gap] == 0) graph_.ops().push_back(std::move(ops_[gap]));
+      const auto put = [&](size_t at) { graph_.ops().push_back(std::move(ops_[at])); };
+      waits.each(gap, put);
+      fetches.each(gap, put);
+      if (gap < ops_.size() && moves[gap] == 0) put(gap);
     }
     return std::move(graph_);
   }

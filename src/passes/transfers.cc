@@ -19,7 +19,7 @@ Op transfer(OpKind kind, const Op& partner) {
 void append_wait(Graph& graph, OpKind kind, TensorId copy, const Op& partner) {
   Op wait = transfer(kind, partner);
   wait.inputs = wait.outputs = {copy};
-  emit(graph, std::move(wait), "");
+  graph.ops().push_back(std::move(wait));  // its rule makes nothing
 }
 
 }  // namespace
@@ -44,7 +44,8 @@ void append_store(Graph& graph, TensorId copy, TensorId home, int64_t first, con
   Op store = transfer(OpKind::store, writer);
   store.inputs = {copy};
   store.outputs = {home};
-  store.attrs = {{"first", first}};
+  static const Attrs kFromTheStart = {{"first", int64_t{0}}};
+  store.attrs = first == 0 ? kFromTheStart : Attrs{{"first", first}};
   emit(graph, std::move(store), "");
   append_wait(graph, OpKind::store_wait, copy, writer);
 }

@@ -22,12 +22,6 @@ size_t index(Space space) { return static_cast<size_t>(space); }
 // A stack of fewer layers is measured as it is, and with it the model.
 constexpr int64_t kFewest = 7;
 
-Experiment shallow(const Experiment& experiment, const std::vector<int64_t>& depths) {
-  Experiment result = experiment;
-  if (depths != experiment.model.stacks()) result.model = experiment.model.with_stacks(depths);
-  return result;
-}
-
 std::vector<int64_t> depths_of_each(const Experiment& experiment, int64_t layers) {
   return std::vector<int64_t>(experiment.model.stacks().size(), layers);
 }
@@ -135,9 +129,16 @@ std::shared_ptr<const ProgramNeeds> KnownPrograms::evaluation_of(const Experimen
   return evaluation;
 }
 
+const Experiment& KnownPrograms::of_depth(const std::vector<int64_t>& depths) {
+  const auto [known, is_new] = by_depth_.try_emplace(depths, experiment_);
+  if (is_new && depths != experiment_.model.stacks())
+    known->second.model = experiment_.model.with_stacks(depths);
+  return known->second;
+}
+
 KnownPrograms::Needs KnownPrograms::of(const Variant& variant, const std::vector<int64_t>& depths,
                                        Samples samples, const std::vector<int64_t>& chunks) {
-  const Experiment experiment = shallow(experiment_, depths);
+  const Experiment& experiment = of_depth(depths);
   enter_room_of(variant);
   Needs needs = {micro_step_of(experiment, variant, samples, chunks)};
   if (experiment.evaluates) needs.push_back(evaluation_of(experiment, variant, samples, chunks));
@@ -157,7 +158,7 @@ DepthModel::DepthModel(const KnownPrograms::Needs& needs, size_t chunks) : loss_
       known.push_back(name);
       persistent_[index(tensor.space)].add(tensor.bytes, 1);
     }
-    std::sort(known.begin(), known.end(), std::less<>());
+    if (program != needs.back()) std::sort(known.begin(), known.end(), std::less<>());
     for (size_t space = 0; space < largest.size(); ++space)
       for (const AffineBytes& alive : program->transient[space]) largest[space].take(alive);
     for (const ProgramNeeds::Loss& loss : program->losses)

@@ -67,8 +67,11 @@ class KnownPrograms {
   std::shared_ptr<const ProgramNeeds> evaluation_of(const Experiment& experiment, const Variant& variant,
                                                     Samples samples, const std::vector<int64_t>& chunks);
 
+  const Experiment& of_depth(const std::vector<int64_t>& depths);
+
   const Experiment& experiment_;
   const DeviceDescription& device_;
+  std::map<std::vector<int64_t>, Experiment> by_depth_;  // by layers of each stack
   TrainGraphs trains_;
   // Graphs, times and micro-steps are of one room: the search goes from one to the next.
   void enter_room_of(const Variant& variant);

@@ -141,9 +141,9 @@ std::vector<Graph> finish_programs(const Experiment& experiment, const Variant& 
   const bool all = which == Programs::all;
   std::vector<Graph> programs;
   const auto add = [&](Graph graph, Purpose purpose, PassId first, const char* name) {
-    programs.push_back(run_passes(named(std::move(graph), name),
-                                  context_of(experiment, variant, &device, purpose), first, kLastPass,
-                                  after));
+    PassContext context = context_of(experiment, variant, &device, purpose);
+    context.runs = all;
+    programs.push_back(run_passes(named(std::move(graph), name), context, first, kLastPass, after));
   };
   const bool updates = !variant.update_in_backward && (all || which == Programs::update);
   const PassContext context = context_of(experiment, variant, &device, Purpose::update);

@@ -112,7 +112,8 @@ inline constexpr const char* kScoresTensor = "scores";
 Graph build_forward(const Experiment& experiment, const Variant& variant);
 
 // The run's programs: micro-step, update (unless that is a part of the backward pass) and, where the
-// experiment evaluates, evaluation. Each program is verified.
+// experiment evaluates, evaluation. Each program is verified where all are built: one by itself is measured,
+// and what is chosen by that is built anew.
 enum class Programs : uint8_t { all, micro_step, evaluation, update };
 std::vector<Graph> build_programs(const Experiment& experiment, const Variant& variant,
                                   const DeviceDescription& device, Programs which = Programs::all);

@@ -1,6 +1,7 @@
 #include "plan/program_needs.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/error.h"
 #include "base/units.h"
@@ -122,20 +123,33 @@ struct LossOp {
 void add_lives(const Graph& graph, const SampleBlocks& samples, const std::vector<LossOp>& losses,
                ProgramNeeds& needs) {
   const size_t n = graph.ops().size();
-  std::array<std::vector<AffineBytes>, 3> change;  // empty where a space has no storage
+  struct Change {
+    std::vector<int64_t> base;                               // by op; empty where a space has no storage
+    std::vector<std::pair<size_t, AffineBytes>> of_samples;  // at few ops
+  };
+  std::array<Change, 3> changes;
   for (const StorageLife& life : storage_lives(graph)) {
-    const AffineBytes bytes = storage_bytes(graph, life, samples);
-    auto& of_space = change[index(life.space)];
-    of_space.resize(n + 1);
-    of_space[static_cast<size_t>(life.first)].add(bytes, 1);
-    of_space[static_cast<size_t>(life.last) + 1].add(bytes, -1);
+    AffineBytes bytes = storage_bytes(graph, life, samples);
+    Change& change = changes[index(life.space)];
+    const auto first = static_cast<size_t>(life.first), after = static_cast<size_t>(life.last) + 1;
+    change.base.resize(n + 1);
+    change.base[first] += bytes.base;
+    change.base[after] -= std::exchange(bytes.base, 0);
+    if (bytes.slope == AffineBytes().slope) continue;
+    change.of_samples.emplace_back(first, bytes);
+    change.of_samples.emplace_back(after, AffineBytes()).second.add(bytes, -1);
   }
-  for (size_t space = 0; space < change.size(); ++space) {
+  for (size_t space = 0; space < changes.size(); ++space) {
+    Change& change = changes[space];
+    std::ranges::sort(change.of_samples, {}, [](const auto& at) { return at.first; });
     AffineBytes alive;
     Largest largest;
+    auto of_samples = change.of_samples.begin();
     auto loss = losses.begin();
-    for (size_t i = 0; i < n && !change[space].empty(); ++i) {
-      alive.add(change[space][i], 1);
+    for (size_t i = 0; i < n && !change.base.empty(); ++i) {
+      alive.base += change.base[i];
+      for (; of_samples != change.of_samples.end() && of_samples->first == i; ++of_samples)
+        alive.add(of_samples->second, 1);
       const Op& op = graph.ops()[i];
       if (samples.mixture && is_among(op.block, samples.blocks)) continue;
       if (space != index(Space::device) || !rule_of(op.kind).chunked) {
@@ -185,6 +199,7 @@ int64_t floor_of(const Graph& graph) {
 // it. (Gradients of one block may be summed up by all blocks of another stack.)
 std::vector<BlockId> find_makers(const Graph& graph) {
   std::vector<BlockId> makers;
+  makers.reserve(graph.tensors().size());
   for (const Tensor& tensor : graph.tensors())
     makers.push_back(is_persistent(tensor.role) ? tensor.block : kNobody);
   for (const Op& op : graph.ops()) {

@@ -26,12 +26,11 @@ double transfer_seconds(const Graph& graph, const Op& op, const DeviceRates& rat
   return cost_of(graph, op).bytes / (home == Space::disk ? file_rate : rates.host_copy);
 }
 
-// Mixes one number into a hash: the finalizer of splitmix64, so that small numbers spread over all bits.
+// Mixes one number into a hash: small numbers spread over all bits, and each number makes a difference of its
+// own to any hash.
 void mix(uint64_t& hash, uint64_t value) {
-  uint64_t x = hash + 0x9E3779B97F4A7C15U + value;
-  x = (x ^ (x >> 30U)) * 0xBF58476D1CE4E5B9U;
-  x = (x ^ (x >> 27U)) * 0x94D049BB133111EBU;
-  hash = x ^ (x >> 31U);
+  hash = (hash ^ value) * 0x9E3779B97F4A7C15U;
+  hash ^= hash >> 32U;
 }
 
 void mix_tensor(uint64_t& hash, const Graph& graph, TensorId id) {
@@ -43,7 +42,8 @@ void mix_tensor(uint64_t& hash, const Graph& graph, TensorId id) {
 
 // What an op's seconds depend on. Where a slice begins is no part of it.
 uint64_t signature(const Graph& graph, const Op& op) {
-  auto hash = static_cast<uint64_t>(op.kind);
+  uint64_t hash = 0;
+  mix(hash, 1 + static_cast<uint64_t>(op.kind));
   for (const TensorId id : op.inputs) mix_tensor(hash, graph, id);
   for (const TensorId id : op.outputs) mix_tensor(hash, graph, id);
   for (const auto& [name, value] : op.attrs) {

@@ -325,6 +325,32 @@ TEST_F(OtherTools, data_sets_of_llama_factory_come_from_its_list) {
       "q");
 }
 
+TEST_F(OtherTools, the_task_says_which_losses_trl_has) {
+  const std::string base = "model_name_or_path: m\nuse_peft: true\n";
+  const Recipe preferred = load(base + "task: dpo\nloss_type: [sigmoid_norm]\nbeta: 2\n").recipe;
+  EXPECT_EQ(preferred.dpo.loss, PreferenceLoss::sigmoid_norm);
+  EXPECT_EQ(preferred.dpo.beta, 2.0);
+  EXPECT_THAT(error_of(base + "task: dpo\nloss_type: hinge\n"), HasSubstr("'hinge' does not exist here"));
+  EXPECT_THAT(error_of(base + "loss_type: ipo\n"), HasSubstr("'ipo' is no loss of this task"));
+  EXPECT_EQ(load(base + "loss_type: chunked_nll\n").recipe.task, Task::sft);
+  EXPECT_EQ(load(base + "task: reward\nlora_task_type: SEQ_CLS\ncenter_rewards_coefficient: 0.01\n")
+                .recipe.reward.centering,
+            0.01);
+}
+
+TEST_F(OtherTools, scripts_say_tasks_by_their_lengths_and_names) {
+  const std::string base = "model_name_or_path: m\nper_device_train_batch_size: 8\n";
+  const Recipe translated = load(base + "max_source_length: 64\nmax_target_length: 16\n").recipe;
+  EXPECT_EQ(translated.task, Task::seq2seq);
+  EXPECT_EQ(translated.data.max_length, 64);
+  EXPECT_EQ(translated.data.target_length, 16);
+  EXPECT_THAT(error_of(base + "max_source_length: 64\nsource_prefix: \"summarize: \"\n"),
+              HasSubstr("source_prefix"));
+  const Recipe judged = load(base + "task_name: stsb\n").recipe;
+  EXPECT_EQ(judged.task, Task::classify);
+  EXPECT_EQ(judged.classify.glue, "stsb");
+}
+
 TEST_F(OtherTools, data_sets_of_axolotl_say_their_format_or_are_refused) {
   write("a.jsonl", "{}");
   const auto text = [](const std::string& entry) {

@@ -60,9 +60,61 @@ void combine_loss(Layer& layer) {
     combine_number(layer, "@orpo_alpha", "dpo.beta");
 }
 
+// TRL has one key for the losses of all of its trainers; its SFT has two that mean the same.
+void combine_supervised_loss(Layer& layer, const Said& loss) {
+  if (is_word(&loss, "nll") || is_word(&loss, "chunked_nll"))
+    return layer.ignore(loss, "cross-entropy, in chunks where the memory asks for it", true);
+  layer.refuse(loss, "'" + excerpt(loss.value.text) + "' is no loss of this task; task: dpo has sigmoid, " +
+                         "sigmoid_norm, ipo and orpo");
+}
+
+// axolotl's reward models.
+void combine_reward_model(Layer& layer) {
+  const Said* model = layer.part("@reward_model");
+  if (layer.says({"@reward_model"})) {
+    if (is_true(model))
+      layer.emit("task", "reward", {model});
+    else
+      layer.ignore(*model, "off, as here", true);
+  }
+  if (!layer.says({"@num_labels"})) return;
+  const Said* labels = layer.part("@num_labels");
+  if (is_off(labels->value) || (is_true(model) && is_word(labels, "1")))
+    layer.ignore(*labels, "as here: the task says how many scores there are", true);
+  else
+    layer.refuse(*labels, "classes have names here: task: classify with classify.labels");
+}
+
+// What transformers' example scripts are told: run_glue.py, run_summarization.py, run_translation.py.
+void combine_scripts(Layer& layer) {
+  if (layer.says({"@glue"})) {
+    const Said* glue = layer.part("@glue");
+    layer.emit("task", "classify", {glue});
+    layer.emit("classify.glue", glue->value, {glue});
+  }
+  if (!layer.says({"@source_length", "@target_length"})) return;
+  const Said* source = layer.part("@source_length");
+  const Said* target = layer.part("@target_length");
+  const auto from = present({source, target});
+  // Theirs where a script is not told.
+  const auto length = [&](const Said* said, const char* key, const char* otherwise) {
+    Node node = scalar_at(from.front()->value, said == nullptr ? otherwise : said->value.text);
+    node.key = key;
+    return node;
+  };
+  Node both = from.front()->value;
+  both.kind = Node::Kind::map;
+  both.text.clear();
+  both.items = {length(source, "source", "1024"), length(target, "target", "128")};
+  layer.emit("task", "seq2seq", from);
+  layer.emit("data.max_length", both, from);
+}
+
 }  // namespace
 
 void combine_preference(Layer& layer) {
+  combine_reward_model(layer);
+  combine_scripts(layer);
   if (layer.says({"@rl"})) layer.emit("task", "dpo", {layer.part("@rl")});
   std::vector<const Said*> said;
   const auto collect = [&](std::span<const std::string_view> parts) {
@@ -73,7 +125,12 @@ void combine_preference(Layer& layer) {
   collect(kMore);
   if (said.empty() && !layer.says({"@rl"})) return;
   if (!prefers(layer)) {
-    for (const Said* one : said) layer.ignore(*one, "read by preference tasks only; the task decides");
+    for (const Said* one : said) {
+      if (one->key == "loss_type")
+        combine_supervised_loss(layer, *one);
+      else
+        layer.ignore(*one, "read by preference tasks only; the task decides");
+    }
     return;
   }
   combine_loss(layer);

@@ -263,6 +263,7 @@ class TrainingRun {
       unlogged = std::current_exception();
     }
     if (const std::string told = skipped_.add(*batch); !told.empty()) observer_.event(told, LogLevel::warn);
+    seen_.add(*batch);
     guard_.add(metrics.loss);
     patience_.add_loss(metrics.loss);
     check_loss(metrics, *batch);
@@ -356,6 +357,10 @@ class TrainingRun {
     if (profile_) observer_.result(profile_->write(folder_));
     const bool whole = !experiment_.lora || recipe_.init == Init::weights;
     report_end(observer_, output_, plan_, done, times_, whole);
+    // Steps before a resume had rows too.
+    if (times_.steps() == current_.step)
+      if (const std::string told = seen_.missing(label_names(recipe_)); !told.empty())
+        observer_.event(told, LogLevel::warn);
     if (recipe_.save.hub)
       observer_.event("        upload     hf upload " + *recipe_.save.hub + " " + output_.string());
   }
@@ -411,6 +416,7 @@ class TrainingRun {
   StepTimes times_;
   std::optional<double> eval_loss_;
   SkippedRows skipped_;
+  SeenClasses seen_{experiment_.task};
   Clock::time_point start_;
 };
 

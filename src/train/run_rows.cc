@@ -1,5 +1,9 @@
 #include "train/run_rows.h"
 
+#include <algorithm>
+#include <span>
+
+#include "base/strings.h"
 #include "base/units.h"
 
 namespace plimsoll {
@@ -19,6 +23,35 @@ std::string SkippedRows::add(const EffectiveBatch& batch) {
                                : "";
   return "skip    " + batch.first_damage() + more +
          (++told_ == kTold ? " Further ones are counted without a word." : "");
+}
+
+SeenClasses::SeenClasses(const TaskSpec& task) : problem_(task.problem) {
+  const bool classes = task.task == Task::classify && problem_ != ClassProblem::numbers;
+  if (classes) seen_.resize(static_cast<size_t>(task.outputs));
+}
+
+void SeenClasses::add(const EffectiveBatch& batch) {
+  if (seen_.empty()) return;
+  for (int64_t row = 0; row < batch.sequences(); ++row) {
+    const std::span<const float> targets = batch.targets(row);
+    if (problem_ == ClassProblem::one_of)
+      seen_.at(static_cast<size_t>(targets[0])) = 1;
+    else
+      for (size_t i = 0; i < seen_.size(); ++i)
+        if (targets[i] > 0.0F) seen_[i] = 1;
+  }
+}
+
+std::string SeenClasses::missing(const std::vector<std::string>& names) const {
+  constexpr size_t kNamed = 5;
+  std::vector<std::string> missing;
+  for (size_t i = 0; i < seen_.size(); ++i)
+    if (seen_[i] == 0) missing.push_back(i < names.size() ? "'" + names[i] + "'" : std::to_string(i));
+  if (missing.empty()) return "";
+  const size_t more = missing.size() - std::min(missing.size(), kNamed);
+  missing.resize(missing.size() - more);
+  return "note    no row that was trained on has the class " + join(missing, ", ") +
+         (more > 0 ? " and " + std::to_string(more) + " more" : "") + ": nothing was learnt of it";
 }
 
 std::vector<std::string> row_lines(const Plan& plan, const std::optional<Template>& rendering) {

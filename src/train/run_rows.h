@@ -7,6 +7,7 @@
 
 #include "data/effective_batch.h"
 #include "plan/plan.h"
+#include "tasks/task.h"
 #include "template/template.h"
 
 namespace plimsoll {
@@ -29,6 +30,19 @@ class SkippedRows {
  private:
   RowCounts counts_;
   int told_ = 0;
+};
+
+// Which classes had rows to learn them by.
+class SeenClasses {
+ public:
+  explicit SeenClasses(const TaskSpec& task);
+  void add(const EffectiveBatch& batch);
+  // What to tell of classes that no row had; "" where each had some, or the task has no classes.
+  [[nodiscard]] std::string missing(const std::vector<std::string>& names) const;
+
+ private:
+  ClassProblem problem_;
+  std::vector<char> seen_;  // by class; empty where there are none
 };
 
 // "3 truncated, 1 damaged": what is not zero; "" where all is.

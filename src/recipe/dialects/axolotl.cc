@@ -77,9 +77,28 @@ std::string template_of(const std::string& name, const std::string& key) {
          "' does not exist here; tokenizer_default (the model folder's own), chatml and llama3 do");
 }
 
+// The model's own where neither the entry nor the recipe says another.
+std::string chat_template_of(const Layer& layer, const Node& entry) {
+  const Said* chat = layer.part("@chat_template");
+  const std::string of_entry = text_of(entry, "chat_template");
+  if (!of_entry.empty()) return template_of(of_entry, "'datasets.chat_template'");
+  return chat != nullptr ? template_of(chat->value.text, "chat_template") : "axolotl";
+}
+
+// prompt_strategies/dpo/chat_template.py: an answer beside the messages that it answers, or whole
+// conversations.
+void read_preferences(const Layer& layer, const Node& entry, bool has_prompt, DataSet& set) {
+  set.format = "preference";
+  set.chat_template = chat_template_of(layer, entry);
+  if (has_prompt) set.columns["prompt"] = text_of(entry, "field_messages", "messages");
+  set.columns["chosen"] = text_of(entry, "field_chosen", "chosen");
+  set.columns["rejected"] = text_of(entry, "field_rejected", "rejected");
+  read_message_names(entry, set);
+  check_roles(entry);
+}
+
 // Kinds of rows; what is learnt of each follows.
 void read_kind(const Layer& layer, const Node& entry, const std::string& kind, DataSet& set) {
-  const Said* chat = layer.part("@chat_template");
   if (kind == "completion") {
     // completion.py: a document beyond sequence_len is cut into several sequences.
     set.format = "text";
@@ -95,16 +114,16 @@ void read_kind(const Layer& layer, const Node& entry, const std::string& kind, D
   } else if (kind == "chat_template") {
     set.format = "messages";
     set.columns["messages"] = text_of(entry, "field_messages", "messages");
-    const std::string of_entry = text_of(entry, "chat_template");
-    set.chat_template = !of_entry.empty() ? template_of(of_entry, "'datasets.chat_template'")
-                        : chat != nullptr ? template_of(chat->value.text, "chat_template")
-                                          : "axolotl";
+    set.chat_template = chat_template_of(layer, entry);
     read_message_names(entry, set);
     check_roles(entry);
     check_targets(entry);
+  } else if (kind == "chat_template.default" || kind == "chat_template.argilla_chat") {
+    read_preferences(layer, entry, kind == "chat_template.default", set);
   } else {
     refuse("'datasets.type': '" + excerpt(kind) +
-           "' does not exist here; alpaca, chat_template, completion and a map of fields do");
+           "' does not exist here; alpaca, chat_template, completion, a map of fields and, of preferences, "
+           "chat_template.default and chat_template.argilla_chat do");
   }
 }
 
@@ -113,12 +132,28 @@ DataSet read_entry(const Layer& layer, const Node& entry) {
     refuse(
         "'datasets.type': 'sharegpt' is no type of axolotl since 0.6; chat_template with field_messages: "
         "conversations is");
-  refuse_unknown(
-      entry,
-      {"path", "type", "ds_type", "data_files", "split", "name", "field", "chat_template", "field_messages",
-       "message_property_mappings", "message_field_role", "message_field_content", "roles", "roles_to_train",
-       "train_on_eos", "trust_remote_code", "preprocess_shards", "revision"},
-      "datasets");
+  refuse_unknown(entry,
+                 {"path",
+                  "type",
+                  "ds_type",
+                  "data_files",
+                  "split",
+                  "name",
+                  "field",
+                  "chat_template",
+                  "field_messages",
+                  "message_property_mappings",
+                  "message_field_role",
+                  "message_field_content",
+                  "field_chosen",
+                  "field_rejected",
+                  "roles",
+                  "roles_to_train",
+                  "train_on_eos",
+                  "trust_remote_code",
+                  "preprocess_shards",
+                  "revision"},
+                 "datasets");
   DataSet set;
   const Node* files = find_node(entry, "data_files");
   const std::string path = text_of(entry, "path");

@@ -110,6 +110,18 @@ class Words(unittest.TestCase):
         self.assertIn(f", {CONFIG['num_hidden_layers']} layers of width ", plan(SMALL))
 
 
+class Folders(unittest.TestCase):
+    def test_a_model_of_few_positions_is_planned_with_rows_as_long_as_it_knows(self):
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "config.json").write_text(json.dumps({**CONFIG, "max_position_embeddings": 512}))
+            self.assertEqual(plan_json(folder, "--memory", "8GiB")["variant"]["max_length"], 512)
+            self.assertIn("length 512", plan(folder, "--memory", "8GiB"))
+            for stated in (("--length", 1024), ("--set", "data.max_length=1024")):  # is what was asked for
+                plan(folder, "--memory", "8GiB", *stated, code=2)
+            rows = plan_json(folder, "--memory", "8GiB", "--compare", "length=256,1024")["rows"]
+            self.assertIn("say data.max_length: 512, or less", rows[1]["problem"])
+
+
 class Explain(unittest.TestCase):
     def test_components_are_those_of_the_report(self):
         report = plan_json(SMALL)
@@ -148,6 +160,14 @@ class Sweep(unittest.TestCase):
                 alone = plan_json(SMALL, *more, "--memory", point["budget_bytes"])
                 self.assertEqual(point["device_bytes"], alone["device"]["arena_bytes"])
                 self.assertEqual(point["seconds_per_step"], alone["predicted"]["seconds_per_step"])
+
+    def test_slow_ones_are_told_in_tenths_and_in_seconds_a_token(self):
+        for layers, said in ((32, r"^[3-9]\.\d$"), (200, r"^\d+ ms a token$")):
+            with tempfile.TemporaryDirectory() as folder:
+                wide = {**CONFIG, "hidden_size": 2048, "intermediate_size": 5632, "num_hidden_layers": layers}
+                (Path(folder) / "config.json").write_text(json.dumps(wide))
+                lines = plan(folder, "--sweep", "memory=200GiB..201GiB").splitlines()
+            self.assertRegex(re.split(r"  +", lines[1].strip())[3], said, lines)
 
     def test_the_least_that_is_printed_does_as_a_budget_and_less_does_not(self):
         words = subprocess.run([str(PLIMSOLL), "plan", SMALL, "--memory", "5MiB", *FIXED], capture_output=True,

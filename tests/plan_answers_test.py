@@ -198,6 +198,13 @@ class Max(unittest.TestCase):
         answer = plan_json(SMALL, "--max", "micro_batch", "--memory", "64GiB")
         self.assertEqual(answer["max"], {"key": "batch.micro", "value": 16, "limited_by": "it is the effective batch"})
 
+    def test_with_a_disk_too_the_longest_fits_its_budget(self):
+        words = (SMALL, "--memory", "100MiB", "--disk", "1GiB", "--set", "memory.offload=auto", "--max", "length")
+        answer = plan_json(*words)
+        self.assertEqual((answer["feasible"], answer["process"]["budget_bytes"]), (True, 100 << 20))
+        self.assertGreater(answer["max"]["value"], plan_json(SMALL, "--max", "length", "--memory", "100MiB")["max"]["value"])
+        self.assertIn(f"largest length   {answer['max']['value']:,} tokens", plan(*words))
+
     def test_what_never_fits_is_refused(self):
         plan(SMALL, "--max", "length", "--memory", "5MiB", code=3)
         answer = plan_json(SMALL, "--max", "length", "--memory", "5MiB", code=3)
@@ -221,6 +228,16 @@ class Report(unittest.TestCase):
     def test_what_is_allowed_is_no_mere_saving(self):
         answer = plan_json(SMALL, *self.HELD, "--set", "memory.allow=[adamw8bit]")
         self.assertNotIn("adamw8bit", [s["means"] for s in answer["would_save"]])
+
+    def test_what_a_model_does_not_allow_is_not_suggested(self):
+        """NF4 packs weights in pairs: of an odd width there are none."""
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "config.json").write_text(json.dumps({**CONFIG, "hidden_size": 255, "head_dim": 32}))
+            for words, code in (("--memory", "2GiB"), 0), (("--memory", "40MiB"), 3):
+                answer = plan_json(folder, "--length", 256, *words, code=code)
+                self.assertNotIn("nf4", [saving["means"] for saving in answer["would_save"]])
+                self.assertFalse([way for way in answer.get("ways", []) if "qlora" in way["command"]])
+            plan(folder, "--length", 256, "--memory", "2GiB", "--method", "qlora", code=2)
 
     def test_the_disk_has_its_components(self):
         held = ("--method", "full", "--set", "memory={offload: [states], disk: 1GiB}")

@@ -92,8 +92,7 @@ std::string text_of(const std::vector<Point>& points, int64_t smallest) {
   for (const Point& point : points) {
     const double speed = point.plan.tokens_per_second();
     table.add_row({format_bytes(point.budget), format_bytes(point.plan.memory_bytes()),
-                   format_seconds(point.plan.seconds_per_step), speed_cell(speed),
-                   bar(speed / most)});
+                   format_seconds(point.plan.seconds_per_step), speed_cell(speed), bar(speed / most)});
     const std::string budget = format_bytes(point.budget);
     words += "  " + std::string(indent.size() - 4 - budget.size(), ' ') + budget + "  " +
              wrap(variant_words(point.plan.request.experiment, point.plan.variant), indent, kColumns) + "\n";

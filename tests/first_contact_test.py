@@ -264,6 +264,19 @@ class LongerRuns(CommandTest):
         self.assertIn("finished   12 of 12 steps", output("report", self.folder / "run"))
         self.assertIn("another experiment", output("train", self.recipe(9), "--resume", code=2))
 
+    def test_more_epochs_are_more_steps(self):
+        def train(epochs, *words):
+            recipe = json.loads(self.recipe(None, epochs=epochs).read_text())
+            recipe["data"]["train"] = [{"path": recipe["data"]["train"], "rows": ":12"}]
+            (self.folder / "recipe.json").write_text(json.dumps(recipe))
+            return run("train", self.folder / "recipe.json", *words)
+
+        self.assertEqual(train(1).returncode, 0)
+        done = train(3, "--resume")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("extended from 3 to 9 steps: the schedule's end moves", done.stderr)
+        self.assertIn("finished   9 of 9 steps", output("report", self.folder / "run"))
+
     def test_a_constant_schedule_extended_is_the_longer_run_to_the_bit(self):
         weights = lambda: (self.folder / "run/model.safetensors").read_bytes()
         output("train", self.recipe(6, name="constant"), "--quiet")

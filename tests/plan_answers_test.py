@@ -110,6 +110,18 @@ class Words(unittest.TestCase):
         self.assertIn(f", {CONFIG['num_hidden_layers']} layers of width ", plan(SMALL))
 
 
+class Folders(unittest.TestCase):
+    def test_a_model_of_few_positions_is_planned_with_rows_as_long_as_it_knows(self):
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "config.json").write_text(json.dumps({**CONFIG, "max_position_embeddings": 512}))
+            self.assertEqual(plan_json(folder, "--memory", "8GiB")["variant"]["max_length"], 512)
+            self.assertIn("length 512", plan(folder, "--memory", "8GiB"))
+            for stated in (("--length", 1024), ("--set", "data.max_length=1024")):  # is what was asked for
+                plan(folder, "--memory", "8GiB", *stated, code=2)
+            rows = plan_json(folder, "--memory", "8GiB", "--compare", "length=256,1024")["rows"]
+            self.assertIn("say data.max_length: 512, or less", rows[1]["problem"])
+
+
 class Explain(unittest.TestCase):
     def test_components_are_those_of_the_report(self):
         report = plan_json(SMALL)
@@ -149,6 +161,14 @@ class Sweep(unittest.TestCase):
                 self.assertEqual(point["device_bytes"], alone["device"]["arena_bytes"])
                 self.assertEqual(point["seconds_per_step"], alone["predicted"]["seconds_per_step"])
 
+    def test_slow_ones_are_told_in_tenths_and_in_seconds_a_token(self):
+        for layers, said in ((32, r"^[3-9]\.\d$"), (200, r"^\d+ ms a token$")):
+            with tempfile.TemporaryDirectory() as folder:
+                wide = {**CONFIG, "hidden_size": 2048, "intermediate_size": 5632, "num_hidden_layers": layers}
+                (Path(folder) / "config.json").write_text(json.dumps(wide))
+                lines = plan(folder, "--sweep", "memory=200GiB..201GiB").splitlines()
+            self.assertRegex(re.split(r"  +", lines[1].strip())[3], said, lines)
+
     def test_the_least_that_is_printed_does_as_a_budget_and_less_does_not(self):
         words = subprocess.run([str(PLIMSOLL), "plan", SMALL, "--memory", "5MiB", *FIXED], capture_output=True,
                                text=True, timeout=600).stderr
@@ -178,6 +198,13 @@ class Max(unittest.TestCase):
         answer = plan_json(SMALL, "--max", "micro_batch", "--memory", "64GiB")
         self.assertEqual(answer["max"], {"key": "batch.micro", "value": 16, "limited_by": "it is the effective batch"})
 
+    def test_with_a_disk_too_the_longest_fits_its_budget(self):
+        words = (SMALL, "--memory", "100MiB", "--disk", "1GiB", "--set", "memory.offload=auto", "--max", "length")
+        answer = plan_json(*words)
+        self.assertEqual((answer["feasible"], answer["process"]["budget_bytes"]), (True, 100 << 20))
+        self.assertGreater(answer["max"]["value"], plan_json(SMALL, "--max", "length", "--memory", "100MiB")["max"]["value"])
+        self.assertIn(f"largest length   {answer['max']['value']:,} tokens", plan(*words))
+
     def test_what_never_fits_is_refused(self):
         plan(SMALL, "--max", "length", "--memory", "5MiB", code=3)
         answer = plan_json(SMALL, "--max", "length", "--memory", "5MiB", code=3)
@@ -201,6 +228,16 @@ class Report(unittest.TestCase):
     def test_what_is_allowed_is_no_mere_saving(self):
         answer = plan_json(SMALL, *self.HELD, "--set", "memory.allow=[adamw8bit]")
         self.assertNotIn("adamw8bit", [s["means"] for s in answer["would_save"]])
+
+    def test_what_a_model_does_not_allow_is_not_suggested(self):
+        """NF4 packs weights in pairs: of an odd width there are none."""
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "config.json").write_text(json.dumps({**CONFIG, "hidden_size": 255, "head_dim": 32}))
+            for words, code in (("--memory", "2GiB"), 0), (("--memory", "40MiB"), 3):
+                answer = plan_json(folder, "--length", 256, *words, code=code)
+                self.assertNotIn("nf4", [saving["means"] for saving in answer["would_save"]])
+                self.assertFalse([way for way in answer.get("ways", []) if "qlora" in way["command"]])
+            plan(folder, "--length", 256, "--memory", "2GiB", "--method", "qlora", code=2)
 
     def test_the_disk_has_its_components(self):
         held = ("--method", "full", "--set", "memory={offload: [states], disk: 1GiB}")

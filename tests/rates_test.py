@@ -5,6 +5,7 @@ Usage: rates_test.py PLIMSOLL (from the repository's root). Standard library onl
 import json
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -60,6 +61,44 @@ class RatesTest(unittest.TestCase):
         before = table.stat()
         plan()
         self.assertEqual(before, table.stat())
+
+
+    def test_what_is_planned_for_another_machine_is_not_probed_here(self):
+        cache = self.folder / "cache"
+        environment = {name: value for name, value in os.environ.items() if name != "PLIMSOLL_NO_PROBE"}
+        environment["PLIMSOLL_CACHE_DIR"] = str(cache)
+        machine = self.folder / "machine.json"
+        rates = {"matmul_f32": 1e11, "matmul_bf16": 1e11, "bandwidth": 1e10, "op_overhead": 0, "host_copy": 8e9, "disk_read": 1e9,
+                 "disk_write": 1e9, "page_touch": 2e9, "matmuls": [], "ops": []}
+        machine.write_text(json.dumps({"format": 1, "rates": rates, "machine": {
+            "cpu": "a server", "isa": "avx2", "threads": 1, "kernels": "own-avx2-f32 own-avx2-bf16 2"}}))
+        path = recipe(self.folder, threads=1)
+        elsewhere = [("--machine", machine), ("--threads", 512), ("--device", "card", "--host-memory", "1GiB"), ("--gpu", "H100")]
+        isa = json.loads(run("plan", path, "--json", "--no-probe", env=environment).stdout)["variant"]["isa"]
+        if isa != "avx2":
+            elsewhere.append(("--max-isa", "avx2"))
+        path.write_text(json.dumps({key: value for key, value in json.loads(path.read_text()).items() if key != "threads"}))
+        for words in elsewhere:
+            budget = () if "--gpu" in words else ("--memory", "1GiB")
+            done = run("plan", path, *budget, *words, env=environment)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertNotIn("rates of this machine", done.stderr)
+            self.assertFalse(cache.exists(), words)
+
+    def test_what_a_busy_machine_measures_is_said_and_not_stored(self):
+        """Another program on the only CPU that it may use takes half of its time."""
+        cpu = {min(os.sched_getaffinity(0))}
+        if not Path("/proc/self/schedstat").exists():
+            self.skipTest("this kernel does not count who waits")
+        spinning = subprocess.Popen([sys.executable, "-c", "while True: pass"], preexec_fn=lambda: os.sched_setaffinity(0, cpu))
+        self.addCleanup(spinning.wait)
+        self.addCleanup(spinning.kill)
+        cache = self.folder / "cache"
+        environment = {**os.environ, "PLIMSOLL_CACHE_DIR": str(cache)}
+        done = run("calibrate", "--probe", "--threads", "1", env=environment, preexec_fn=lambda: os.sched_setaffinity(0, cpu))
+        self.assertEqual(done.returncode, 5, done.stderr)
+        self.assertIn("nothing was stored", done.stderr)
+        self.assertEqual([path for path in cache.rglob("*.json")], [])
 
 
 if __name__ == "__main__":

@@ -254,6 +254,8 @@ class TrainTest(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         first = done.stdout.split("\n\n")[0].splitlines()
         self.assertRegex(first[0], "^profile 5 steps")
+        told = json.loads((folder / "run/run.json").read_text())
+        self.assertLessEqual(told["measured"]["process_peak_rss_bytes"], told["planned"]["process_peak_rss_bytes"])
         rows = [(line[2:26].strip(), float(re.search(r"([\d,]+\.\d)", line[24:])[0].replace(",", "")))
                 for line in first[2:]]
         self.assertEqual(rows[-1][0], "step")

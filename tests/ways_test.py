@@ -91,6 +91,15 @@ class WaysTest(unittest.TestCase):
                     self.assertLess(int(asked[1]) << {"M": 20, "G": 30}[asked[2]], way["disk_bytes"] + max(16 << 20, way["disk_bytes"] // 8), way)
                 self.assertEqual(planned["predicted"]["seconds_per_step"], way["seconds_per_step"])
 
+    def test_a_disk_that_is_too_small_is_offered_as_a_larger_one(self):
+        words = (QWEN, "--memory", "800MiB", "--disk", "64MiB", "--max-isa", "avx2")
+        refused = run("plan", *words)
+        self.assertEqual(refused.returncode, 3, refused.stderr)
+        larger = re.search(r"same result, with a larger disk: .* of disk, (.*) a step\n +(plimsoll .*)", refused.stderr)
+        self.assertTrue(larger, refused.stderr)
+        self.assertRegex(larger[1], r"^[\d,]+ min( \d+ s)?$")  # as the report says it, not 6:51
+        self.assertEqual(self.call(larger[2]).returncode, 0, larger[2])
+
     def test_what_keeps_the_result_says_so_and_what_does_not_says_what_it_changes(self):
         ways = json.loads(run("plan", MISTRAL, "--memory", "8GiB", "--json").stdout)["ways"]
         effects = {re.search(r"--(disk|method|length)|$", way["command"])[1]: way for way in ways}

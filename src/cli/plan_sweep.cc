@@ -7,6 +7,7 @@
 #include "base/strings.h"
 #include "base/units.h"
 #include "cli/plan_command.h"
+#include "plan/run_time.h"
 #include "plan/search.h"
 
 namespace plimsoll {
@@ -72,6 +73,13 @@ std::string bar(double share) {
   return text;
 }
 
+// Under the heading "tokens/s"; the slowest say how long a token takes.
+std::string speed_cell(double tokens_per_second) {
+  std::string words = speed_words(tokens_per_second);
+  if (const size_t unit = words.find(" tokens/s"); unit != std::string::npos) words.resize(unit);
+  return words;
+}
+
 std::string text_of(const std::vector<Point>& points, int64_t smallest) {
   constexpr size_t kColumns = 100;
   TextTable table({true, true, true, true});
@@ -84,8 +92,7 @@ std::string text_of(const std::vector<Point>& points, int64_t smallest) {
   for (const Point& point : points) {
     const double speed = point.plan.tokens_per_second();
     table.add_row({format_bytes(point.budget), format_bytes(point.plan.memory_bytes()),
-                   format_seconds(point.plan.seconds_per_step), format_count(static_cast<int64_t>(speed)),
-                   bar(speed / most)});
+                   format_seconds(point.plan.seconds_per_step), speed_cell(speed), bar(speed / most)});
     const std::string budget = format_bytes(point.budget);
     words += "  " + std::string(indent.size() - 4 - budget.size(), ' ') + budget + "  " +
              wrap(variant_words(point.plan.request.experiment, point.plan.variant), indent, kColumns) + "\n";

@@ -8,6 +8,7 @@
 #include "cli/what_if.h"
 #include "device/catalogue.h"
 #include "plan/fitting_plans.h"
+#include "plan/run_time.h"
 
 namespace plimsoll {
 namespace {
@@ -208,8 +209,9 @@ std::vector<Way> ways_out(const std::string& command, const PlanArguments& argum
   WayFinder finder(command, arguments);
   const int64_t length = recipe.data.max_length;
   add_releases(finder, refused.request);
-  if (refused.request.budget.disk_bytes.value_or(0) == 0 || !refused.fits_disk())
-    finder.add_with_disk({}, "same result, with a disk", true);
+  const bool has_disk = refused.request.budget.disk_bytes.value_or(0) > 0;
+  const std::string disk = has_disk ? "with a larger disk" : "with a disk";
+  finder.add_with_disk({}, "same result, " + disk, true);
   const auto methods = smaller_methods(recipe);
   bool alone = false;
   for (const auto& [method, effect] : methods) alone = finder.add(method, effect, false) || alone;
@@ -219,7 +221,7 @@ std::vector<Way> ways_out(const std::string& command, const PlanArguments& argum
   if (!alone && !methods.empty()) {
     const auto& [method, effect] = methods.back();
     if (!finder.add_shorter(method, length, effect + "; "))
-      finder.add_with_disk(method, effect + "; with a disk", false);
+      finder.add_with_disk(method, effect + "; " + disk, false);
   }
   add_larger_budget(finder, refused.request, refused);
   std::stable_sort(finder.ways.begin(), finder.ways.end(),
@@ -233,7 +235,7 @@ std::string ways_text(const std::vector<Way>& ways) {
   for (const Way& way : ways) {
     text += "\n    " + way.effect + ": " + format_bytes(way.memory_bytes) +
             (way.disk_bytes > 0 ? " and " + format_bytes(way.disk_bytes) + " of disk" : "") + ", " +
-            format_seconds(way.seconds_per_step) + " a step\n      " + way.command;
+            duration_words(way.seconds_per_step) + " a step\n      " + way.command;
   }
   return text;
 }

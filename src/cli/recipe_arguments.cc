@@ -4,9 +4,11 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "base/error.h"
 #include "base/print.h"
 #include "cli/commands.h"
 #include "recipe/hub.h"
+#include "train/task_setup.h"
 
 namespace plimsoll {
 namespace {
@@ -67,6 +69,21 @@ void make_room_for_card(std::vector<std::string>& sets) {
   if (names_card) sets.insert(sets.begin(), {"device=card", "memory.device=auto"});
 }
 
+// Whether somebody says how long rows may be.
+bool states_length(const Overrides& overrides) {
+  const auto names_it = [](const std::string& set) { return set.find("max_length") != std::string::npos; };
+  return names_it(overrides.environment) ||
+         std::any_of(overrides.sets.begin(), overrides.sets.end(), names_it) ||
+         std::any_of(overrides.what_if.begin(), overrides.what_if.end(), names_it);
+}
+
+// The longest text that the recipe's model knows, where its config.json can be read and sets a bound.
+std::optional<int64_t> longest_text_of(const Recipe& recipe) try {
+  return model_of(recipe).longest_text();
+} catch (const Error&) {  // whoever needs the model says what is wrong with it
+  return std::nullopt;
+}
+
 LoadedRecipe load_with(const RecipeArguments& arguments, const std::vector<std::string>& what_if) {
   Overrides overrides;
   for (const auto& [key, value] : arguments.shortcuts)
@@ -82,7 +99,11 @@ LoadedRecipe load_with(const RecipeArguments& arguments, const std::vector<std::
                         (is_hub_name(arguments.path) && !std::filesystem::exists(arguments.path));
   if (!is_model) return load_recipe(arguments.path, overrides);
   overrides.sets.insert(overrides.sets.begin(), assignment("model", arguments.path));
-  return recipe_from_overrides(overrides);
+  LoadedRecipe loaded = recipe_from_overrides(overrides);
+  // The default is for models that know as much.
+  if (const auto longest = longest_text_of(loaded.recipe); longest && !states_length(overrides))
+    loaded.recipe.data.max_length = std::min(loaded.recipe.data.max_length, *longest);
+  return loaded;
 }
 
 }  // namespace

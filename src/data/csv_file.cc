@@ -3,6 +3,7 @@
 #include <arrow/util/utf8.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "base/error.h"
 #include "data/cell.h"
@@ -105,6 +106,13 @@ void split(std::string_view record, char separator, bool quotes, const std::stri
     }
     if (i >= record.size()) return;
   }
+}
+
+// Spreadsheets of countries that write 1,5 separate by semicolons, others by tabs, and call it .csv.
+char separator_of(std::string_view header) {
+  for (const char separator : {',', ';', '\t'})
+    if (header.find(separator) != std::string_view::npos) return separator;
+  return ',';
 }
 
 struct UnitRange {
@@ -212,7 +220,7 @@ class CsvFile final : public DataFile {
 
  private:
   void scan() {
-    RecordScanner scanner(header_.path, header_.separator, header_.text.quotes);
+    std::optional<RecordScanner> scanner;
     const auto place = [this](const Record& record) {
       if (header_.columns.empty() && !lacks_header(record)) return read_header(record);
       if (ranges_.empty() || record.end - ranges_.back().start > kUnitBytes)
@@ -222,10 +230,14 @@ class CsvFile final : public DataFile {
       ++ranges_.back().rows;
     };
     file_.scan([&](std::string_view piece) {
-      scanner.feed(piece, place);
+      if (!scanner) {
+        if (header_.separator == ',') header_.separator = separator_of(piece.substr(0, piece.find('\n')));
+        scanner.emplace(header_.path, header_.separator, header_.text.quotes);
+      }
+      scanner->feed(piece, place);
       return true;
     });
-    scanner.finish(place);
+    if (scanner) scanner->finish(place);
   }
 
   // Of the first record: whether it is a row of columns that have their names from elsewhere.

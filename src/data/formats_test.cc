@@ -110,6 +110,13 @@ TEST_F(Formats, csv_is_quoted_as_in_rfc_4180) {
   EXPECT_EQ(dataset.where(1), (folder_.path() / "a.csv").string() + ":4");
 }
 
+TEST_F(Formats, a_csv_whose_header_has_no_comma_is_separated_by_its_semicolons_or_tabs) {
+  EXPECT_THAT(texts("a.csv", "n;t\r\n1;a, b\r\n2;\"c; \"\"d\"\"\"\r\n"), ElementsAre("a, b", "c; \"d\""));
+  EXPECT_THAT(texts("a.csv", "\xEF\xBB\xBFt\tn\na,b;c\t1\n"), ElementsAre("a,b;c"));
+  EXPECT_THAT(texts("a.csv", "n;m,t\n1,a;b\n"), ElementsAre("a;b"));
+  EXPECT_THAT(texts("a.csv", "t\na;b\n"), ElementsAre("a;b"));
+}
+
 TEST_F(Formats, a_bad_csv_record_is_named_with_its_reason) {
   EXPECT_THAT(problem<DamagedError>("a.csv", "n,t\n1,a\n2,b,c\n"),
               HasSubstr("a.csv:3: has 3 fields, the header names 2."));

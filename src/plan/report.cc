@@ -259,7 +259,7 @@ namespace {
 
 std::string basis_words(const DeviceDescription& device) {
   if (!device.card_name.empty()) return " (+-30 %, by the data sheet of the " + device.card_name + ")";
-  return device.rates.calibrated ? "" : " (guessed: this machine's rates are not measured)";
+  return device.rates.calibrated ? "" : " (guessed: this machine is not calibrated)";
 }
 
 nlohmann::ordered_json outside_json(const DeviceDescription& device) {

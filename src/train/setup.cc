@@ -170,7 +170,8 @@ Experiment read_experiment(const Recipe& recipe) {
   if (longest && experiment.max_length > *longest) {
     throw UsageError("data.max_length: " + format_count(experiment.max_length) + " tokens, but " +
                      recipe.model + " knows " + format_count(*longest) +
-                     " positions (max_position_embeddings in config.json)");
+                     " positions (max_position_embeddings in config.json): say data.max_length: " +
+                     std::to_string(*longest) + ", or less");
   }
   return experiment;
 }

@@ -115,7 +115,7 @@ TaskSpec read_task(const Recipe& recipe, const ModelSpec& model) {
     throw UsageError(config + ": is a " + model.architecture +
                      (two ? ", an encoder and a decoder: task: seq2seq, reward and classify are for it, not "
                           : ", which has no encoder: task: sft is for it, not ") +
-                     std::string(to_string(task.task)));
+                     std::string(to_string(task.task)) + "; say --set task=" + (two ? "seq2seq" : "sft"));
   if (task.task == Task::dpo) task.preference = read_preference(recipe);
   if (!rule_of(task.task).scores) {
     if (model.scores_sequences)

@@ -409,18 +409,19 @@ class Periods {
   std::vector<CircleSearch> circles_;  // by period
 };
 
+// Adds what it did to `done`.
 std::optional<Placement> place_below(const Instance& instance, const Neighbours& neighbours, int64_t height,
-                                     double most_work) {
+                                     double most_work, double& done) {
   const Periods periods(instance, neighbours, height);
   Work tight{periods.may_be_tight() ? most_work : 0}, plain{most_work};
   double share = kTryWork;
-  for (uint64_t seed = 1; tight.left(share) > 0 || plain.left(share) > 0; ++seed, share *= 2) {
-    std::optional<Placement> found;
+  std::optional<Placement> found;
+  for (uint64_t seed = 1; !found && (tight.left(share) > 0 || plain.left(share) > 0); ++seed, share *= 2) {
     if (tight.left(share) > 0) found = periods.place(seed, true, share, tight);
     if (!found && plain.left(share) > 0) found = periods.place(seed, false, share, plain);
-    if (found) return found;
   }
-  return std::nullopt;
+  done += tight.done + plain.done;
+  return found;
 }
 
 }  // namespace
@@ -429,9 +430,11 @@ void improve_by_period(const Instance& instance, const Neighbours& neighbours, P
   const int64_t near = near_enough(instance);
   if (best.top <= near) return;
   const int64_t between = (near + best.top) / 2 / instance.alignment * instance.alignment;
-  std::optional<Placement> found = place_below(instance, neighbours, near, kNearWork);
-  if (!found) found = place_below(instance, neighbours, between, kBetweenWork);
+  double work = 0;
+  std::optional<Placement> found = place_below(instance, neighbours, near, kNearWork, work);
+  if (!found) found = place_below(instance, neighbours, between, kBetweenWork, work);
   if (found) best = *std::move(found);
+  best.work = work;
 }
 
 }  // namespace plimsoll::layout

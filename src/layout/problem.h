@@ -31,6 +31,7 @@ struct Placement {
   int64_t top = 0;  // bytes the arena needs: the highest end, every buffer counted in whole alignments
   int64_t lower_bound = 0;  // of the problem; top == lower_bound means that no layout is smaller
   std::string tie_break;    // which order of the solver found it
+  double work = 0;          // of the searches that followed (Evictions::work)
 };
 
 // The bytes alive at every op where some buffer begins (between those ops the live bytes only fall). At most

@@ -183,6 +183,7 @@ std::vector<TableRow> rows_of(const Graph& graph, const PersistentTable& persist
 struct PlacedProgram {
   ProgramLayout layout;
   std::array<int64_t, kSpaces.size()> transient_bytes{};
+  double work = 0;
 };
 
 // What is to be placed of a program, in each space.
@@ -220,6 +221,7 @@ PlacedProgram place_program(const Graph& graph, const PersistentTable& persisten
     const layout::Placement placement = layout::solve(made.problem);
     layout::require_valid(made.problem, placement);
     placed.transient_bytes[index(space)] = placement.top;
+    placed.work += placement.work;
     for (size_t i = 0; i < made.buffer_of.size(); ++i)
       if (made.buffer_of[i] >= 0)
         placed.layout.rows[i].offset =
@@ -259,6 +261,7 @@ ArenaLayout lay_out(std::span<const Graph> programs, const LayoutOptions& option
   for (size_t program = 0; program < programs.size(); ++program) {
     PlacedProgram placed = place_program(programs[program], persistent, problems[program]);
     result.programs.push_back(std::move(placed.layout));
+    result.work += placed.work;
     for (size_t i = 0; i < transient.size(); ++i)
       transient[i] = std::max(transient[i], placed.transient_bytes[i]);
   }

@@ -59,6 +59,7 @@ struct ArenaLayout {
   int64_t persistent_bytes = 0;  // of the device, like transient_bytes
   int64_t transient_bytes = 0;
   ArenaSizes host, disk;
+  double work = 0;  // of searches where a layout missed its bound (layout::Placement)
   [[nodiscard]] ArenaSizes sizes(Space space) const;
   [[nodiscard]] int64_t arena_bytes(Space space = Space::device) const { return sizes(space).total(); }
   [[nodiscard]] int64_t lower_bound_bytes() const;

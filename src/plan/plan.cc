@@ -258,6 +258,7 @@ Candidate candidate_of(const Plan& plan) {
   candidate.disk_traffic = disk_traffic(plan.programs, plan.variant,
                                         filling_of(plan.request.experiment, plan.request.run, plan.variant));
   candidate.seconds_per_step = plan.seconds_per_step;
+  candidate.layout_work = plan.layout.work;
   return candidate;
 }
 

@@ -111,6 +111,7 @@ struct Candidate {
   int64_t disk_bytes = 0;
   int64_t disk_traffic = 0;  // bytes read from and written to the disk in a step
   double seconds_per_step = 0;
+  double layout_work = 0;  // of the search for its layout (ArenaLayout::work)
 };
 
 // A means that changes the result and that the recipe does not allow, with the device bytes of the same

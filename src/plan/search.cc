@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 
 namespace plimsoll {
 namespace {
@@ -10,6 +11,9 @@ namespace {
 // Ops of the programs of full depth that one question lays out where layouts miss their bounds, a dozen of 80
 // layers, and how often it tries with room for the largest miss after that.
 constexpr int64_t kMostLaidOut = 150'000;
+// Of searches for layouts (ArenaLayout::work, 1e8 are about a second of the processor's): after so much, what
+// is not like a layout that missed comes before its twins, and after so much more they are let be.
+constexpr double kSearchedInOrder = 5e7, kMostSearched = 6e8;
 constexpr int kLastLayouts = 4;
 // Layouts that the least memory of all is the least of.
 constexpr int kMostLayouts = 12;
@@ -382,7 +386,9 @@ std::optional<Candidate> Search::fastest(const Budget& budget, const LayOut& lay
 }
 
 // Bounds are met nearly always. Where one is not, the next ones are laid out as long as their bound is below
-// the least layout and the work is not too much: thousands of layers are laid out for seconds each.
+// the least layout and the work is not too much: thousands of layers are laid out for seconds each. Where
+// layouts are searched for in vain, all of a deep model's frame that is not in segments is expected to miss
+// by as much as what was laid out, and likewise segments: the next one is another kind, not a twin.
 std::optional<Candidate> Search::least(const Limits& limits, const LayOut& lay_out) {
   constexpr double kNear = 1.02;
   forget_layouts();
@@ -395,22 +401,36 @@ std::optional<Candidate> Search::least(const Limits& limits, const LayOut& lay_o
     if (bytes <= near) spots.emplace_back(bytes, spot);
     left.bytes = near;
   });
-  std::stable_sort(spots.begin(), spots.end(), [](const auto& a, const auto& b) {
-    return std::pair(a.first, a.second.usage.seconds) < std::pair(b.first, b.second.usage.seconds);
-  });
+  std::map<std::pair<size_t, bool>, int64_t> missed;
+  const auto miss = [&](const Spot& spot) -> int64_t& { return missed[{spot.frame, spot.segment > 1}]; };
   std::optional<Candidate> best;
   int64_t best_bytes = std::numeric_limits<int64_t>::max();
   int layouts = 0;
   int64_t laid_out_ops = 0;
-  for (const auto& [bytes, spot] : spots) {
-    if (bytes >= best_bytes || layouts++ == kMostLayouts || (best && laid_out_ops > kMostLaidOut)) break;
+  double searched = 0;
+  while (layouts++ < kMostLayouts && !(best && laid_out_ops > kMostLaidOut)) {
+    const bool by_kind = is_deep_ && searched > kSearchedInOrder;
+    const auto bound = [](const auto& entry) { return std::pair(entry.first, entry.second.usage.seconds); };
+    const auto expected = [&](const auto& entry) {
+      return std::pair(entry.first + miss(entry.second), entry.second.usage.seconds);
+    };
+    auto next =
+        by_kind ? std::ranges::min_element(spots, {}, expected) : std::ranges::min_element(spots, {}, bound);
+    if (by_kind && next != spots.end() && expected(*next).first >= best_bytes && searched < kMostSearched)
+      next = std::ranges::min_element(spots, {}, bound);
+    if (next == spots.end() || next->first >= best_bytes) break;
+    if (by_kind && searched >= kMostSearched && expected(*next).first >= best_bytes) break;
+    const auto [bytes, spot] = *next;
+    spots.erase(next);
     const Candidate laid_out = lay_out(candidate(spot));
     laid_out_ops += spot.usage.ops;
     ops_laid_out_ += kLayoutWork * spot.usage.ops;
+    searched += laid_out.layout_work;
+    const int64_t above = laid_out.arena_bytes - spot.usage.of(Space::device);
+    miss(spot) = std::max(miss(spot), above);
     if (!within(laid_out, limits.budget, request_.host)) continue;
-    const int64_t took = bytes + laid_out.arena_bytes - spot.usage.of(Space::device);
-    if (took < best_bytes) best = laid_out;
-    best_bytes = std::min(best_bytes, took);
+    if (bytes + above < best_bytes) best = laid_out;
+    best_bytes = std::min(best_bytes, bytes + above);
   }
   return best;
 }

@@ -347,6 +347,21 @@ TEST(Search, fewer_rows_of_logits_than_128_are_tried) {
   EXPECT_TRUE(make_plan(request).fits());
 }
 
+// Single blocks of short rows are laid out 3 % above their bound here, segments of two at theirs. Where
+// gradients wait on disk, one micro-step has none to fetch and add to.
+TEST(Search, the_least_of_a_deep_model_is_of_the_kind_whose_layout_is_the_least) {
+  PlanRequest request = request_for(14, false);
+  request.experiment.evaluates = false;
+  request.experiment.effective_batch = 2;
+  request.experiment.max_length = 64;
+  request.homes = {Space::disk};
+  const Candidate least = make_plan(request).smallest;
+  EXPECT_EQ(least.variant.micro_batch, 2);
+  Variant segments = least.variant;
+  segments.recompute = {std::vector<RecomputePoint>(14, RecomputePoint::block), 2};
+  EXPECT_LE(least.arena_bytes, plan_variant(request, segments).arena_bytes());
+}
+
 TEST(Search, the_same_variant_takes_the_same_seconds_however_it_is_asked_for) {
   PlanRequest request = request_for(9, false);
   request.homes = {Space::disk};

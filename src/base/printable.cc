@@ -1,5 +1,6 @@
 #include "base/printable.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstdio>
@@ -47,6 +48,9 @@ void append_escape(std::string& out, uint32_t code) {
 }
 
 std::string visible(std::string_view text, bool keeps_lines) {
+  // Almost all text is plain, and lists have tens of thousands of cells.
+  const auto is_plain = [](char c) { return c >= 0x20 && c < 0x7F; };
+  if (std::all_of(text.begin(), text.end(), is_plain)) return std::string(text);
   std::string out;
   out.reserve(text.size());
   for (size_t i = 0; i < text.size();) {

@@ -113,15 +113,19 @@ std::string TextTable::render(std::string_view indent) const {
     for (size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], columns(row[c]));
   }
   std::string text;
+  std::string line;
   for (const auto& row : rows) {
-    std::string line(indent);
+    line = indent;
     for (size_t c = 0; c < row.size(); ++c) {
-      const std::string pad(widths[c] - columns(row[c]), ' ');
+      const size_t pad = widths[c] - columns(row[c]);
+      const bool right = c < right_.size() && right_[c];
       if (c > 0) line += "  ";
-      line += c < right_.size() && right_[c] ? pad + row[c] : row[c] + pad;
+      if (right) line.append(pad, ' ');
+      line += row[c];
+      if (!right) line.append(pad, ' ');
     }
     line.erase(line.find_last_not_of(' ') + 1);
-    text += line + "\n";
+    text += line += '\n';
   }
   return text;
 }

@@ -117,9 +117,9 @@ std::string list_text(const std::vector<Entry>& entries, Store& store) {
   TextTable table({true, false, false, true, true, true, true, false});
   table.add_row({"id", "name", "state", "reserved", "threads", "priority", "tries", "note"});
   for (const Entry& one : entries)
-    table.add_row({std::to_string(one.id), printable(one.name), std::string(name_of(one.state)),
-                   reserved(one.need), std::to_string(one.need.threads), std::to_string(one.priority),
-                   std::to_string(one.attempts), printable(one.note)});
+    table.add_row({std::to_string(one.id), one.name, std::string(name_of(one.state)), reserved(one.need),
+                   std::to_string(one.need.threads), std::to_string(one.priority),
+                   std::to_string(one.attempts), one.note});
   std::string text = table.render("  ");
   for (const queue::Card& card : cards_of_worker(store))
     if (!card.problem.empty())

@@ -103,18 +103,20 @@ std::string wrap(std::string_view text, std::string_view indent, size_t width) {
   return result;
 }
 
+void TextTable::add_row(std::vector<std::string> cells) {
+  for (std::string& cell : cells) cell = printable(cell);
+  rows_.push_back(std::move(cells));
+}
+
 std::string TextTable::render(std::string_view indent) const {
   std::vector<size_t> widths;
-  std::vector<std::vector<std::string>> rows = rows_;
-  for (auto& row : rows)
-    for (std::string& cell : row) cell = printable(cell);  // a cell is one line, whatever its text is
-  for (const auto& row : rows) {
+  for (const auto& row : rows_) {
     widths.resize(std::max(widths.size(), row.size()));
     for (size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], columns(row[c]));
   }
   std::string text;
   std::string line;
-  for (const auto& row : rows) {
+  for (const auto& row : rows_) {
     line = indent;
     for (size_t c = 0; c < row.size(); ++c) {
       const size_t pad = widths[c] - columns(row[c]);

@@ -29,7 +29,8 @@ std::string wrap(std::string_view text, std::string_view indent, size_t width);
 class TextTable {
  public:
   explicit TextTable(std::vector<bool> right = {}) : right_(std::move(right)) {}
-  void add_row(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }
+  // A cell is one line, whatever its text is.
+  void add_row(std::vector<std::string> cells);
   // Every line starts with `indent` and ends with a newline; no trailing blanks.
   [[nodiscard]] std::string render(std::string_view indent = "") const;
 

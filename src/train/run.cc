@@ -359,8 +359,7 @@ class TrainingRun {
     report_end(observer_, output_, plan_, done, times_, whole);
     // Steps before a resume had rows too.
     if (times_.steps() == current_.step)
-      if (const std::string told = seen_.missing(label_names(recipe_)); !told.empty())
-        observer_.event(told, LogLevel::warn);
+      if (const std::string told = seen_.missing(); !told.empty()) observer_.event(told, LogLevel::warn);
     if (recipe_.save.hub)
       observer_.event("        upload     hf upload " + *recipe_.save.hub + " " + output_.string());
   }
@@ -416,7 +415,9 @@ class TrainingRun {
   StepTimes times_;
   std::optional<double> eval_loss_;
   SkippedRows skipped_;
-  SeenClasses seen_{experiment_.task};
+  // Their names as the model's folder has them now: it may be gone at the end.
+  SeenClasses seen_{experiment_.task, experiment_.task.task == Task::classify ? label_names(recipe_)
+                                                                              : std::vector<std::string>{}};
   Clock::time_point start_;
 };
 

@@ -25,7 +25,8 @@ std::string SkippedRows::add(const EffectiveBatch& batch) {
          (++told_ == kTold ? " Further ones are counted without a word." : "");
 }
 
-SeenClasses::SeenClasses(const TaskSpec& task) : problem_(task.problem) {
+SeenClasses::SeenClasses(const TaskSpec& task, std::vector<std::string> names)
+    : problem_(task.problem), names_(std::move(names)) {
   const bool classes = task.task == Task::classify && problem_ != ClassProblem::numbers;
   if (classes) seen_.resize(static_cast<size_t>(task.outputs));
 }
@@ -42,11 +43,11 @@ void SeenClasses::add(const EffectiveBatch& batch) {
   }
 }
 
-std::string SeenClasses::missing(const std::vector<std::string>& names) const {
+std::string SeenClasses::missing() const {
   constexpr size_t kNamed = 5;
   std::vector<std::string> missing;
   for (size_t i = 0; i < seen_.size(); ++i)
-    if (seen_[i] == 0) missing.push_back(i < names.size() ? "'" + names[i] + "'" : std::to_string(i));
+    if (seen_[i] == 0) missing.push_back(i < names_.size() ? "'" + names_[i] + "'" : std::to_string(i));
   if (missing.empty()) return "";
   const size_t more = missing.size() - std::min(missing.size(), kNamed);
   missing.resize(missing.size() - more);

@@ -35,13 +35,15 @@ class SkippedRows {
 // Which classes had rows to learn them by.
 class SeenClasses {
  public:
-  explicit SeenClasses(const TaskSpec& task);
+  // `names` of the classes, as far as they have any.
+  SeenClasses(const TaskSpec& task, std::vector<std::string> names);
   void add(const EffectiveBatch& batch);
   // What to tell of classes that no row had; "" where each had some, or the task has no classes.
-  [[nodiscard]] std::string missing(const std::vector<std::string>& names) const;
+  [[nodiscard]] std::string missing() const;
 
  private:
   ClassProblem problem_;
+  std::vector<std::string> names_;
   std::vector<char> seen_;  // by class; empty where there are none
 };
 

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import resource
 import shutil
 import signal
 import sqlite3
@@ -172,6 +173,7 @@ class Running(QueueTest):
     def test_commands_run_with_their_environment_and_their_ends_are_explained(self):
         good = self.add("sh", "-c", 'echo "$WORD $OMP_NUM_THREADS $PWD"', memory="50MiB", env="WORD=hello", threads=2)
         bad = self.add("sh", "-c", "exit 3", memory="50MiB")
+        full = self.add("sh", "-c", "echo 'OSError: [Errno 28] No space left on device'; exit 1", memory="50MiB")
         absent = self.add("/no/such/program", memory="50MiB")
         after = self.add("true", memory="50MiB", after=good)
         never = self.add("true", memory="50MiB", after=bad)
@@ -179,6 +181,7 @@ class Running(QueueTest):
         text = self.run_all("--memory", "300MiB", "--threads", 2)
         self.assertIn("cpu:0 300 MiB, 2 threads", text)
         self.assertEqual(self.queue("logs", good), f"hello 2 {self.folder}\n")
+        self.assertEqual((self.show(full)["state"], self.show(full)["note"]), ("failed", "exit code 1: the disk is full"))
         by = {one: self.show(one) for one in (good, bad, absent, after, never, huge)}
         self.assertEqual([by[one]["state"] for one in by], ["done", "failed", "failed", "done", "held", "held"])
         self.assertEqual(by[bad]["note"], "exit code 3")
@@ -371,6 +374,38 @@ class Ending(QueueTest):
         self.assertEqual((shown["state"], len(shown["attempts"])), ("done", 2))
         self.assertIn("supervisor was lost", shown["attempts"][0]["outcome"])
         self.assertEqual(self.marked(), [])
+
+    def test_a_worker_waits_while_its_disk_is_full(self):
+        entry = self.add("sh", "-c", "echo x >> ran", memory="50MiB", after=self.add("true", memory="50MiB"))
+        self.queue("pause", entry - 1)
+        worker = self.worker("--memory", "100MiB", "--until-done")
+        worker.stdout.readline()
+        resource.prlimit(worker.pid, resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))  # no file of its takes more
+        self.queue("resume", entry - 1)
+        said = worker.stdout.readline()
+        self.assertRegex(said, "queue.db: .* it is tried again")
+        self.assertEqual(self.show(entry - 1)["attempts"], [])
+        resource.prlimit(worker.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        text, _ = worker.communicate(timeout=SECONDS)
+        self.assertEqual(worker.returncode, 0, text)
+        self.assertIn("the queue goes on", text)
+        self.assertEqual([(self.show(one)["state"], len(self.show(one)["attempts"])) for one in (entry - 1, entry)], [("done", 1)] * 2)
+        self.assertEqual((self.folder / "ran").read_text(), "x\n")
+
+    def test_a_clock_that_is_set_back_all_the_time_changes_nothing(self):
+        entries = [self.add("sh", "-c", f"echo {i} >> ran; sleep 0.3", memory="40MiB") for i in range(3)]
+        shim = PLIMSOLL.parent / "tests/libfalling_clock.so"
+        self.assertTrue(shim.exists(), "build the target falling_clock")
+        true_clock = self.environment
+        self.environment = {**true_clock, "LD_PRELOAD": str(shim)}
+        self.run_all("--memory", "100MiB", "--threads", 4)
+        self.environment = true_clock
+        self.assertEqual(sorted((self.folder / "ran").read_text().split()), ["0", "1", "2"])
+        for entry in entries:
+            (attempt,) = self.show(entry)["attempts"]
+            self.assertEqual(self.show(entry)["state"], "done")
+            self.assertGreater(attempt["ended"] - attempt["started"], 0.25)
+            self.assertLess(attempt["ended"] - attempt["started"], 60)
 
     def test_after_all_processes_ended_with_the_machine_the_next_worker_goes_on(self):
         entries = [self.add("sh", "-c", f"if [ ! -e m{i} ]; then touch m{i}; sleep 300; fi", memory="50MiB") for i in range(3)]

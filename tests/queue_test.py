@@ -227,6 +227,22 @@ class Running(QueueTest):
                 self.assertLessEqual(sum(one["device_bytes"] for one in here), 6 << 30)
                 self.assertLessEqual(len(here), most)
 
+    def test_on_devices_the_allocator_of_pytorch_is_told_what_its_version_knows(self):
+        python = self.folder / "venv/bin/python"
+        python.parent.mkdir(parents=True)
+        python.write_text('#!/bin/sh\necho "[$PYTORCH_CUDA_ALLOC_CONF]"\n')
+        python.chmod(0o700)
+        torch = self.folder / "venv/lib/python3.11/site-packages/torch"
+        torch.mkdir(parents=True)
+        (torch / "version.py").write_text("__version__ = '2.4.1+cu121'\n")
+        self.environment.pop("PYTORCH_CUDA_ALLOC_CONF", None)
+        self.environment.pop("PYTORCH_ALLOC_CONF", None)
+        card = {"memory": "1GiB", "host_memory": "30MiB", "devices": 1}
+        told, said = self.add(python, **card), self.add(python, **card, env="PYTORCH_CUDA_ALLOC_CONF=a:b")
+        host = self.add(python, memory="30MiB")
+        self.run_all("--memory", "500MiB", "--threads", 4, "--device", "GPU-a=6GiB")
+        self.assertEqual([self.queue("logs", one) for one in (told, said, host)], ["[expandable_segments:True]\n", "[a:b]\n", "[]\n"])
+
     @not_sanitized("a command takes more memory")
     def test_a_command_that_takes_more_than_it_said_is_ended_and_tried_again_with_more(self):
         entry = self.add(PYTHON, "-c", "import time; x = bytearray(150 << 20); time.sleep(1.5); print('whole')", memory="100MiB")

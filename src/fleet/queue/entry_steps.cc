@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/printable.h"
 #include "base/units.h"
+#include "fleet/queue/torch_settings.h"
 
 namespace plimsoll::queue {
 namespace {
@@ -111,6 +112,9 @@ Launch launch_of(const Store& store, const Entry& entry, const Attempt& attempt,
     for (const char* name : {"OMP_NUM_THREADS=", "MKL_NUM_THREADS=", "OPENBLAS_NUM_THREADS="})
       job.environment.push_back(name + std::to_string(std::max(1, attempt.need.threads)));
     job.environment.emplace_back("TOKENIZERS_PARALLELISM=false");
+    if (attempt.need.devices > 0)
+      for (std::string& one : allocator_settings(entry.words, entry.environment, entry.folder))
+        job.environment.push_back(std::move(one));
   }
   job.environment.insert(job.environment.end(), entry.environment.begin(), entry.environment.end());
   job.working_folder = entry.folder;

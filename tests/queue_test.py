@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import resource
 import shutil
 import signal
@@ -346,6 +347,18 @@ class Running(QueueTest):
         free = json.loads(output("top", "--once", "--json", env=self.environment))["available_bytes"]
         spans = self.of_two_queues(["--memory", str(int(0.6 * free))], ["--memory", str(int(0.95 * free)), "--threads", "8"])
         self.assertEqual(self.most_at_once(spans), 1)
+
+    @not_sanitized("a program takes more memory")
+    def test_a_worker_that_has_nothing_to_do_takes_next_to_nothing(self):
+        self.queue("pause", self.add("true", memory="10MiB"))
+        worker = self.worker("--memory", "500MiB")
+        worker.stdout.readline()
+        ticks = lambda: sum(map(int, Path(f"/proc/{worker.pid}/stat").read_text().rpartition(")")[2].split()[11:13]))
+        time.sleep(0.5)
+        before = ticks()
+        time.sleep(2)
+        self.assertLessEqual((ticks() - before) / os.sysconf("SC_CLK_TCK") / 2, 0.01)
+        self.assertLess(int(re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{worker.pid}/status").read_text())[1]), 30 << 10)
 
     def test_one_queue_has_one_worker(self):
         self.add("sleep", "30", memory="10MiB")

@@ -267,6 +267,16 @@ TEST_F(StoreTest, AnAttemptWithoutRoomForItsRecordHasNotBegun) {
   EXPECT_EQ(exit->code, 0) << exit->problem;
 }
 
+TEST_F(StoreTest, ADamagedRecordIsAFailureAndEndsNoWorker) {
+  for (const char* text :
+       {"", "{", "[1]", "null", R"({"code": "x"})", R"({"problem": 1})", R"({"seconds": null})"}) {
+    std::ofstream(folder_ / "exit.json") << text;
+    const std::optional<Exit> exit = read_exit(folder_);
+    ASSERT_TRUE(exit.has_value()) << text;
+    EXPECT_EQ(exit->problem, "its record is damaged") << text;
+  }
+}
+
 // ---- What becomes of an entry.
 
 struct Case {

@@ -96,7 +96,13 @@ class Entries(QueueTest):
         self.queue("resume", first)
         self.queue("pause")
         self.assertIn("paused", self.queue("list"))
-        self.queue("resume")
+        self.assertEqual(json.loads(self.queue("resume", "--json")), {"paused": False, "draining": False})
+        for words in (["priority", "--to", 4], ["pause"], ["wait"], ["resume"], ["cancel"], ["retry"]):
+            done = subprocess.run([str(PLIMSOLL), "queue", *map(str, words), str(first), "--json"], env=self.environment, capture_output=True)
+            self.assertEqual(done.returncode, 5 if words == ["wait"] else 0, done.stderr)
+            (told,) = json.loads(done.stdout)["entries"]
+            self.assertEqual(told, {**self.show(first), "attempts": []})
+            self.assertEqual((told["id"], told["priority"]), (first, 4))
         self.assertEqual([self.show(one)["state"] for one in (first, second)], ["waiting", "waiting"])
 
 
@@ -311,6 +317,16 @@ class Running(QueueTest):
         self.assertEqual(shown["state"], "failed")
         self.assertEqual([one["device_bytes"] >> 30 for one in shown["attempts"]], [4, 6, 8])
         self.assertIn("there is no more to reserve", shown["note"])
+
+    def test_a_log_is_followed_until_its_run_is_over(self):
+        entry = self.add("sh", "-c", "echo first; while [ ! -e go ]; do sleep 0.02; done; echo last", memory="30MiB")
+        self.worker("--memory", "100MiB")
+        self.eventually(lambda: self.show(entry)["state"] == "running", "it never started")
+        follows = subprocess.Popen([str(PLIMSOLL), "queue", "logs", "-f", str(entry)], env=self.environment, stdout=subprocess.PIPE, text=True)
+        self.assertEqual(follows.stdout.readline(), "first\n")
+        (self.folder / "go").touch()
+        self.assertEqual(follows.communicate(timeout=SECONDS)[0], "last\n")
+        self.assertEqual(follows.returncode, 0)
 
     def test_what_a_log_holds_does_not_steer_the_terminal(self):
         entry = self.add("printf", r"a\033[2Jb\n", memory="10MiB", name="x\033[31my")

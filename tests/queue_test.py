@@ -3,6 +3,8 @@
 import json
 import os
 import random
+import re
+import resource
 import shutil
 import signal
 import sqlite3
@@ -94,7 +96,13 @@ class Entries(QueueTest):
         self.queue("resume", first)
         self.queue("pause")
         self.assertIn("paused", self.queue("list"))
-        self.queue("resume")
+        self.assertEqual(json.loads(self.queue("resume", "--json")), {"paused": False, "draining": False})
+        for words in (["priority", "--to", 4], ["pause"], ["wait"], ["resume"], ["cancel"], ["retry"]):
+            done = subprocess.run([str(PLIMSOLL), "queue", *map(str, words), str(first), "--json"], env=self.environment, capture_output=True)
+            self.assertEqual(done.returncode, 5 if words == ["wait"] else 0, done.stderr)
+            (told,) = json.loads(done.stdout)["entries"]
+            self.assertEqual(told, {**self.show(first), "attempts": []})
+            self.assertEqual((told["id"], told["priority"]), (first, 4))
         self.assertEqual([self.show(one)["state"] for one in (first, second)], ["waiting", "waiting"])
 
 
@@ -172,6 +180,7 @@ class Running(QueueTest):
     def test_commands_run_with_their_environment_and_their_ends_are_explained(self):
         good = self.add("sh", "-c", 'echo "$WORD $OMP_NUM_THREADS $PWD"', memory="50MiB", env="WORD=hello", threads=2)
         bad = self.add("sh", "-c", "exit 3", memory="50MiB")
+        full = self.add("sh", "-c", "echo 'OSError: [Errno 28] No space left on device'; exit 1", memory="50MiB")
         absent = self.add("/no/such/program", memory="50MiB")
         after = self.add("true", memory="50MiB", after=good)
         never = self.add("true", memory="50MiB", after=bad)
@@ -179,6 +188,7 @@ class Running(QueueTest):
         text = self.run_all("--memory", "300MiB", "--threads", 2)
         self.assertIn("cpu:0 300 MiB, 2 threads", text)
         self.assertEqual(self.queue("logs", good), f"hello 2 {self.folder}\n")
+        self.assertEqual((self.show(full)["state"], self.show(full)["note"]), ("failed", "exit code 1: the disk is full"))
         by = {one: self.show(one) for one in (good, bad, absent, after, never, huge)}
         self.assertEqual([by[one]["state"] for one in by], ["done", "failed", "failed", "done", "held", "held"])
         self.assertEqual(by[bad]["note"], "exit code 3")
@@ -223,6 +233,22 @@ class Running(QueueTest):
                 here = [one for one in together if name in one["devices"]]
                 self.assertLessEqual(sum(one["device_bytes"] for one in here), 6 << 30)
                 self.assertLessEqual(len(here), most)
+
+    def test_on_devices_the_allocator_of_pytorch_is_told_what_its_version_knows(self):
+        python = self.folder / "venv/bin/python"
+        python.parent.mkdir(parents=True)
+        python.write_text('#!/bin/sh\necho "[$PYTORCH_CUDA_ALLOC_CONF]"\n')
+        python.chmod(0o700)
+        torch = self.folder / "venv/lib/python3.11/site-packages/torch"
+        torch.mkdir(parents=True)
+        (torch / "version.py").write_text("__version__ = '2.4.1+cu121'\n")
+        self.environment.pop("PYTORCH_CUDA_ALLOC_CONF", None)
+        self.environment.pop("PYTORCH_ALLOC_CONF", None)
+        card = {"memory": "1GiB", "host_memory": "30MiB", "devices": 1}
+        told, said = self.add(python, **card), self.add(python, **card, env="PYTORCH_CUDA_ALLOC_CONF=a:b")
+        host = self.add(python, memory="30MiB")
+        self.run_all("--memory", "500MiB", "--threads", 4, "--device", "GPU-a=6GiB")
+        self.assertEqual([self.queue("logs", one) for one in (told, said, host)], ["[expandable_segments:True]\n", "[a:b]\n", "[]\n"])
 
     @not_sanitized("a command takes more memory")
     def test_a_command_that_takes_more_than_it_said_is_ended_and_tried_again_with_more(self):
@@ -292,6 +318,16 @@ class Running(QueueTest):
         self.assertEqual([one["device_bytes"] >> 30 for one in shown["attempts"]], [4, 6, 8])
         self.assertIn("there is no more to reserve", shown["note"])
 
+    def test_a_log_is_followed_until_its_run_is_over(self):
+        entry = self.add("sh", "-c", "echo first; while [ ! -e go ]; do sleep 0.02; done; echo last", memory="30MiB")
+        self.worker("--memory", "100MiB")
+        self.eventually(lambda: self.show(entry)["state"] == "running", "it never started")
+        follows = subprocess.Popen([str(PLIMSOLL), "queue", "logs", "-f", str(entry)], env=self.environment, stdout=subprocess.PIPE, text=True)
+        self.assertEqual(follows.stdout.readline(), "first\n")
+        (self.folder / "go").touch()
+        self.assertEqual(follows.communicate(timeout=SECONDS)[0], "last\n")
+        self.assertEqual(follows.returncode, 0)
+
     def test_what_a_log_holds_does_not_steer_the_terminal(self):
         entry = self.add("printf", r"a\033[2Jb\n", memory="10MiB", name="x\033[31my")
         self.run_all("--memory", "500MiB")
@@ -327,6 +363,18 @@ class Running(QueueTest):
         free = json.loads(output("top", "--once", "--json", env=self.environment))["available_bytes"]
         spans = self.of_two_queues(["--memory", str(int(0.6 * free))], ["--memory", str(int(0.95 * free)), "--threads", "8"])
         self.assertEqual(self.most_at_once(spans), 1)
+
+    @not_sanitized("a program takes more memory")
+    def test_a_worker_that_has_nothing_to_do_takes_next_to_nothing(self):
+        self.queue("pause", self.add("true", memory="10MiB"))
+        worker = self.worker("--memory", "500MiB")
+        worker.stdout.readline()
+        ticks = lambda: sum(map(int, Path(f"/proc/{worker.pid}/stat").read_text().rpartition(")")[2].split()[11:13]))
+        time.sleep(0.5)
+        before = ticks()
+        time.sleep(2)
+        self.assertLessEqual((ticks() - before) / os.sysconf("SC_CLK_TCK") / 2, 0.01)
+        self.assertLess(int(re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{worker.pid}/status").read_text())[1]), 30 << 10)
 
     def test_one_queue_has_one_worker(self):
         self.add("sleep", "30", memory="10MiB")
@@ -371,6 +419,38 @@ class Ending(QueueTest):
         self.assertEqual((shown["state"], len(shown["attempts"])), ("done", 2))
         self.assertIn("supervisor was lost", shown["attempts"][0]["outcome"])
         self.assertEqual(self.marked(), [])
+
+    def test_a_worker_waits_while_its_disk_is_full(self):
+        entry = self.add("sh", "-c", "echo x >> ran", memory="50MiB", after=self.add("true", memory="50MiB"))
+        self.queue("pause", entry - 1)
+        worker = self.worker("--memory", "100MiB", "--until-done")
+        worker.stdout.readline()
+        resource.prlimit(worker.pid, resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))  # no file of its takes more
+        self.queue("resume", entry - 1)
+        said = worker.stdout.readline()
+        self.assertRegex(said, "queue.db: .* it is tried again")
+        self.assertEqual(self.show(entry - 1)["attempts"], [])
+        resource.prlimit(worker.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        text, _ = worker.communicate(timeout=SECONDS)
+        self.assertEqual(worker.returncode, 0, text)
+        self.assertIn("the queue goes on", text)
+        self.assertEqual([(self.show(one)["state"], len(self.show(one)["attempts"])) for one in (entry - 1, entry)], [("done", 1)] * 2)
+        self.assertEqual((self.folder / "ran").read_text(), "x\n")
+
+    def test_a_clock_that_is_set_back_all_the_time_changes_nothing(self):
+        entries = [self.add("sh", "-c", f"echo {i} >> ran; sleep 0.3", memory="40MiB") for i in range(3)]
+        shim = PLIMSOLL.parent / "tests/libfalling_clock.so"
+        self.assertTrue(shim.exists(), "build the target falling_clock")
+        true_clock = self.environment
+        self.environment = {**true_clock, "LD_PRELOAD": str(shim)}
+        self.run_all("--memory", "100MiB", "--threads", 4)
+        self.environment = true_clock
+        self.assertEqual(sorted((self.folder / "ran").read_text().split()), ["0", "1", "2"])
+        for entry in entries:
+            (attempt,) = self.show(entry)["attempts"]
+            self.assertEqual(self.show(entry)["state"], "done")
+            self.assertGreater(attempt["ended"] - attempt["started"], 0.25)
+            self.assertLess(attempt["ended"] - attempt["started"], 60)
 
     def test_after_all_processes_ended_with_the_machine_the_next_worker_goes_on(self):
         entries = [self.add("sh", "-c", f"if [ ! -e m{i} ]; then touch m{i}; sleep 300; fi", memory="50MiB") for i in range(3)]

@@ -132,6 +132,24 @@ class Trainings(QueueTest):
         self.queue("cancel", entry)
         self.queue("wait", entry, code=5)
 
+    def test_a_training_goes_on_in_a_smaller_plan_where_its_own_fits_no_more(self):
+        self.queue("add", self.wide("shrunk", 8), "--threads", 1)
+        whole, smallest = self.show(1)["host_bytes"], self.show(1)["smaller_plans"][-1]["host_bytes"]
+        worker = self.worker("--memory", "2GiB", "--threads", 1)
+        self.eventually(lambda: (self.folder / "shrunk/metrics.jsonl").exists() and self.losses("shrunk"), "it never stepped")
+        self.queue("pause", 1)
+        self.eventually(lambda: self.show(1)["state"] == "held", "it never stopped")
+        worker.kill()
+        worker.wait()
+        self.queue("resume", 1)
+        self.run_all("--memory", smallest + MIB, "--threads", 1)
+        shown = self.show(1)
+        first, second = shown["attempts"]
+        self.assertEqual((shown["state"], first["host_bytes"], second["host_bytes"]), ("done", whole, smallest))
+        self.assertLessEqual(second["peak_host_bytes"], smallest)
+        self.assertIn('"resume"', (self.folder / "shrunk/events.jsonl").read_text())
+        self.assertEqual(len(self.losses("shrunk")), 8, "no step was made twice")
+
     def test_a_sweep_is_a_run_for_each_combination_with_a_name_and_an_output_of_its_own(self):
         recipe = self.recipe("swept", 2)
         answer = json.loads(self.queue("add", recipe, "--threads", 1, "--sweep", "optimizer.lr=1e-3,2e-3", "--sweep",

@@ -195,10 +195,10 @@ class Tables(TopTest):
 
 
 class FullScreen(TopTest):
-    def screen(self, *words):
-        """The program at a terminal of 30 lines and 120 columns: its process and the terminal's other end."""
+    def screen(self, *words, lines=30, columns=120):
+        """The program at a terminal of that size: its process and the terminal's other end."""
         ours, theirs = pty.openpty()
-        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 120, 0, 0))
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
         process = subprocess.Popen([str(PLIMSOLL), "top", "--interval", "0.2", *words], stdin=theirs, stdout=theirs, cwd=self.folder,
                                    stderr=subprocess.PIPE, env={**self.environment, "TERM": "xterm", "LC_ALL": "C.UTF-8"}, start_new_session=True)
         os.close(theirs)
@@ -247,6 +247,17 @@ class FullScreen(TopTest):
         os.write(terminal, b"cy")
         self.eventually(lambda: self.show(1)["state"] == "canceled", "it was not canceled")
         os.write(terminal, b" q")
+        self.assertEqual(process.wait(SECONDS), 0)
+
+    def test_many_devices_leave_room_for_the_runs(self):
+        self.add("true", memory="512MiB", host_memory="900MiB", devices=2, name="seen")
+        cards = [word for i in range(8) for word in ("--device", f"GPU-{i}=1GiB")]
+        self.addCleanup(self.worker("--memory", "500MiB", *cards).stdout.close)
+        self.eventually(lambda: "GPU-7" in self.top(), "no worker came")
+        self.assertIn("2 x 512 MiB + 900 MiB", self.top())
+        process, terminal = self.screen(lines=18, columns=80)
+        self.until(terminal, "seen")
+        os.write(terminal, b"q")
         self.assertEqual(process.wait(SECONDS), 0)
 
     def test_a_recording_is_looked_at_on_the_screen_and_cancels_nothing(self):

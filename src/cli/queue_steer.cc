@@ -1,4 +1,6 @@
 // plimsoll queue cancel, pause, resume, drain, retry, priority, wait.
+#include <nlohmann/json.hpp>
+
 #include <chrono>
 #include <thread>
 
@@ -14,10 +16,26 @@ using queue::Entry;
 using queue::State;
 using queue::Store;
 
+constexpr const char* kJsonHelp = "for machines: docs/json.md";
+
 struct SteerArguments {
   std::vector<int64_t> ids;
   int priority = 0;
+  bool json = false;
 };
+
+// The entries as they are now, as `show` tells them.
+void print_entries(Store& store, const std::vector<int64_t>& ids) {
+  nlohmann::ordered_json root = {{"entries", nlohmann::ordered_json::array()}};
+  for (const int64_t id : ids) root["entries"].push_back(entry_json(store, store.entry(id)));
+  print(json_text(root));
+}
+
+// What has become of the queue.
+void print_queue(Store& store, bool json, const char* text) {
+  if (!json) return print(text);
+  print(json_text(nlohmann::ordered_json{{"paused", store.paused()}, {"draining", store.draining()}}));
+}
 
 std::string title(const Entry& entry) { return std::to_string(entry.id) + " " + printable(entry.name); }
 
@@ -94,34 +112,41 @@ ExitCode wait(const SteerArguments& arguments) {
     for (; !has_settled(entry); entry = store.entry(id))
       std::this_thread::sleep_for(std::chrono::milliseconds(200));
     good &= entry.state == State::done;
+    if (arguments.json) continue;
     print(title(entry) + ": " + std::string(name_of(entry.state)) +
           (entry.note.empty() ? "" : ", " + printable(entry.note)) + "\n");
     flush_output();
   }
+  if (arguments.json) print_entries(store, ids);
   return good ? ExitCode::ok : ExitCode::stopped;
 }
 
 template <class Change>
 ExitCode for_each_entry(const SteerArguments& arguments, Change&& change) {
   Store store(queue::queue_folder());
-  for (const int64_t id : arguments.ids) print(change(store, id) + "\n");
+  for (const int64_t id : arguments.ids) {
+    const std::string said = change(store, id);
+    if (!arguments.json) print(said + "\n");
+  }
+  if (arguments.json) print_entries(store, arguments.ids);
   return ExitCode::ok;
 }
 
-ExitCode pause_all(bool paused) {
+ExitCode pause_all(bool paused, bool json) {
   Store store(queue::queue_folder());
   store.pause(paused);
   if (!paused) store.drain(false);
-  print(paused ? "paused: what runs goes on, nothing new starts\n" : "resumed\n");
+  print_queue(store, json, paused ? "paused: what runs goes on, nothing new starts\n" : "resumed\n");
   return ExitCode::ok;
 }
 
 // The worker ends when what runs is over; with `wait` this command does too.
-ExitCode drain(bool wait) {
+ExitCode drain(bool wait, bool json) {
   Store store(queue::queue_folder());
   if (!queue::has_worker(store.folder())) throw UsageError("no worker runs: there is nothing to drain");
   store.drain(true);
-  print("draining: nothing new starts, and the worker ends with what runs; what waits stays\n");
+  print_queue(store, json,
+              "draining: nothing new starts, and the worker ends with what runs; what waits stays\n");
   flush_output();
   while (wait && queue::has_worker(store.folder())) {
     if (!store.draining()) break;  // the worker is about to end, or somebody took it back
@@ -131,11 +156,12 @@ ExitCode drain(bool wait) {
 }
 
 void add_drain(CLI::App& group, Action& action) {
-  auto wait = std::make_shared<bool>(false);
+  auto wait = std::make_shared<bool>(false), json = std::make_shared<bool>(false);
   CLI::App* command =
       group.add_subcommand("drain", "nothing new starts, and the worker ends when what runs is over");
   command->add_flag("--wait", *wait, "returns when it has");
-  command->callback([wait, &action] { action = [wait] { return drain(*wait); }; });
+  command->add_flag("--json", *json, kJsonHelp);
+  command->callback([wait, json, &action] { action = [wait, json] { return drain(*wait, *json); }; });
 }
 
 CLI::App* add_one(CLI::App& group, Action& action, const char* name, const char* summary, bool ids_needed,
@@ -147,6 +173,7 @@ CLI::App* add_one(CLI::App& group, Action& action, const char* name, const char*
   if (ids_needed) ids->description("entries");
   if (std::string_view(name) == "priority")
     command->add_option("--to", arguments->priority, "the new one: higher goes first")->required();
+  command->add_flag("--json", arguments->json, kJsonHelp);
   command->callback(
       [arguments, run = std::move(run), &action] { action = [arguments, run] { return run(*arguments); }; });
   return command;
@@ -176,11 +203,12 @@ void add_queue_steering(CLI::App& group, Action& action) {
   add_one(group, action, "pause",
           "holds entries back; running recipes save and stop; without an entry: nothing new starts", false,
           [](const SteerArguments& arguments) {
-            return arguments.ids.empty() ? pause_all(true) : for_each_entry(arguments, hold);
+            return arguments.ids.empty() ? pause_all(true, arguments.json) : for_each_entry(arguments, hold);
           });
   add_one(group, action, "resume", "lets held entries go on; without an entry: the queue", false,
           [](const SteerArguments& arguments) {
-            return arguments.ids.empty() ? pause_all(false) : for_each_entry(arguments, let_go);
+            return arguments.ids.empty() ? pause_all(false, arguments.json)
+                                         : for_each_entry(arguments, let_go);
           });
   add_drain(group, action);
   add_one(group, action, "retry", "puts entries that ended back; recipes go on from their checkpoint", true,

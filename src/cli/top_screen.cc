@@ -26,6 +26,7 @@ using top::Run;
 
 constexpr int kTickMilliseconds = 100;
 constexpr size_t kHistory = 240;
+constexpr int kRunsBeforeBars = 5;
 constexpr int kEscape = 27;
 constexpr int kControlL = 12;
 
@@ -165,17 +166,23 @@ class Screen {
     line("plimsoll top  " + clock_text() + (frozen_ ? "  frozen" : ""), A_BOLD);
     for (const std::string& one : split(top::frame_heading(frame_), '\n'))
       if (!one.empty()) line(one);
-    line("  memory of runs, of the capacity  " + sparkline(static_cast<size_t>(std::max(10, columns - 40))));
-    for (const top::Device& device : frame_.devices) line(bar(device, columns), colour_of(device));
-    line("");
     const std::vector<const Run*> runs = shown();
-    if (!runs.empty() && selected() == nullptr) selected_ = runs.front()->id;
+    // Where it is tight, the runs come first: bars say what the table says.
+    const int list_rows = 3 + std::clamp(static_cast<int>(runs.size()), 1, kRunsBeforeBars);
+    if (row_ + 1 + static_cast<int>(frame_.devices.size()) + list_rows <= rows) {
+      line("  memory of runs, of the capacity  " +
+           sparkline(static_cast<size_t>(std::max(10, columns - 40))));
+      for (const top::Device& device : frame_.devices) line(bar(device, columns), colour_of(device));
+    }
+    line("");
+    const auto is_selected = [&](const Run* run) { return run->id == selected_; };
+    if (!runs.empty() && std::none_of(runs.begin(), runs.end(), is_selected)) selected_ = runs.front()->id;
     const std::vector<std::string> lines = split(top::runs_text(runs), '\n');
     line(lines.front(), A_UNDERLINE);
     const int foreign_rows = frame_.foreign.empty() ? 0 : static_cast<int>(frame_.foreign.size()) + 2;
-    const int room = std::max(3, rows - row_ - foreign_rows - 1);
-    size_t at = 0;
-    while (at < runs.size() && runs[at]->id != selected_) ++at;
+    const int left = rows - row_ - 1;
+    const int room = std::max(1, left - foreign_rows >= 3 ? left - foreign_rows : left);
+    const auto at = static_cast<size_t>(std::find_if(runs.begin(), runs.end(), is_selected) - runs.begin());
     const size_t first = at >= static_cast<size_t>(room) ? at - static_cast<size_t>(room) + 1 : 0;
     for (size_t i = first; i < runs.size() && i < first + static_cast<size_t>(room); ++i)
       line(lines[i + 1], runs[i]->id == selected_ ? A_REVERSE : 0);
@@ -237,7 +244,7 @@ class Screen {
   }
 
   [[nodiscard]] std::string bottom() const {
-    if (confirming_) return "cancel " + std::to_string(selected_) + " with all that it started? y/n";
+    if (confirming_) return "cancel " + std::to_string(*confirming_) + " with all that it started? y/n";
     if (typing_) return "filter: " + printable(filter_) + "_   (Enter keeps it, Esc clears it)";
     if (!message_.empty()) return printable(message_);
     if (reading_log_) return "up, down: scroll   q: back";
@@ -252,8 +259,8 @@ class Screen {
     if (key == kControlL) return void(clearok(curscr, TRUE));  // whatever has written over it is gone
     message_.clear();
     if (confirming_) {
-      confirming_ = false;
-      if (key == 'y') message_ = source_.cancel(selected_);
+      if (key == 'y') message_ = source_.cancel(*confirming_);
+      confirming_.reset();
     } else if (typing_) {
       type(key);
     } else if (key == KEY_UP || key == 'k') {
@@ -287,7 +294,7 @@ class Screen {
         typing_ = true;
         break;
       case 'c':
-        confirming_ = source_.cancel && selected() != nullptr;
+        if (source_.cancel && selected() != nullptr) confirming_ = selected_;
         break;
       case 'l':
       case KEY_ENTER:
@@ -331,8 +338,8 @@ class Screen {
   int64_t selected_ = 0;
   size_t order_ = 0;
   int row_ = 0, scrolled_ = 0;  // lines from the end of a log
-  bool left_ = false, frozen_ = false, descending_ = false, typing_ = false, confirming_ = false,
-       reading_log_ = false;
+  bool left_ = false, frozen_ = false, descending_ = false, typing_ = false, reading_log_ = false;
+  std::optional<int64_t> confirming_;  // to be canceled, if they say so
   std::string filter_, message_;
 };
 

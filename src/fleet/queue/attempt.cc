@@ -20,15 +20,10 @@
 namespace plimsoll::queue {
 namespace fs = std::filesystem;
 
-std::optional<Exit> read_exit(const fs::path& folder) {
-  std::ifstream file(folder / "exit.json");
-  if (!file) return std::nullopt;
+namespace {
+
+Exit exit_of(const nlohmann::json& record) {
   Exit exit;
-  const nlohmann::json record = read_json_text(file);
-  if (!record.is_object()) {
-    exit.problem = "its record is damaged";
-    return exit;
-  }
   exit.code = record.value("code", -1);
   exit.signal = record.value("signal", 0);
   exit.canceled = record.value("canceled", false);
@@ -38,6 +33,21 @@ std::optional<Exit> read_exit(const fs::path& folder) {
   exit.seconds = record.value("seconds", 0.0);
   exit.left_over = record.value("left_over", 0);
   exit.problem = record.value("problem", "");
+  return exit;
+}
+
+}  // namespace
+
+std::optional<Exit> read_exit(const fs::path& folder) {
+  std::ifstream file(folder / "exit.json");
+  if (!file) return std::nullopt;
+  try {
+    const nlohmann::json record = read_json_text(file);
+    if (record.is_object()) return exit_of(record);
+  } catch (const nlohmann::json::exception&) {  // of another kind than was written
+  }
+  Exit exit;
+  exit.problem = "its record is damaged";
   return exit;
 }
 

@@ -6,10 +6,12 @@
 
 #include <algorithm>
 #include <chrono>
+#include <thread>
 
 #include "base/error.h"
 #include "base/printable.h"
 #include "base/units.h"
+#include "fleet/queue/torch_settings.h"
 
 namespace plimsoll::queue {
 namespace {
@@ -45,13 +47,29 @@ WorkerLock::WorkerLock(const std::filesystem::path& queue_folder) {
 
 WorkerLock::~WorkerLock() { close(file_); }
 
-std::vector<SmallerPlan> open_plans(const Entry& entry) {
-  return entry.attempts == 0 ? entry.smaller : std::vector<SmallerPlan>{};
+bool Patience::done(const std::function<void()>& step) {
+  try {
+    step();
+    if (!problem_.empty()) report_("the queue goes on");
+    problem_.clear();
+    return true;
+  } catch (const StoppedError& error) {
+    if (problem_.empty()) report_(std::string(error.what()) + "; what runs goes on, and it is tried again");
+    problem_ = error.what();
+    std::this_thread::sleep_for(std::chrono::seconds(1));
+    return false;
+  }
 }
 
-std::string never_fits_at_all(const Machine& machine, const Entry& entry) {
+std::vector<SmallerPlan> open_plans(const Machine& machine, const Entry& entry) {
+  if (entry.attempts == 0) return entry.smaller;
+  return never_fits(machine, entry.need).empty() ? std::vector<SmallerPlan>{} : entry.smaller;
+}
+
+std::string never_fits_at_all(const Machine& machine, const Entry& entry,
+                              const std::vector<SmallerPlan>& plans) {
   std::string never = never_fits(machine, entry.need);
-  for (const SmallerPlan& plan : open_plans(entry))
+  for (const SmallerPlan& plan : plans)
     if (!never.empty()) never = never_fits(machine, with_plan(entry.need, plan));
   return never;
 }
@@ -67,7 +85,7 @@ bool is_ready(Store& store, const Machine& machine, Entry& entry, bool cards_may
       note = "held: " + std::to_string(other) + ", which it comes after, is " + std::string(name_of(state));
     }
   }
-  if (const std::string never = never_fits_at_all(machine, entry);
+  if (const std::string never = never_fits_at_all(machine, entry, open_plans(machine, entry));
       note.empty() && !never.empty() && !(cards_may_come && entry.need.devices > 0)) {
     hopeless = true;
     note = "held: it needs " + never;
@@ -86,12 +104,17 @@ Launch launch_of(const Store& store, const Entry& entry, const Attempt& attempt,
                  double grace_seconds) {
   Launch job;
   job.folder = store.folder_of(entry.id, attempt.number);
-  std::filesystem::create_directories(job.folder);
+  std::error_code problem;
+  std::filesystem::create_directories(job.folder, problem);
+  if (problem) throw StoppedError(printable(job.folder.string()) + ": cannot be made: " + problem.message());
   job.words = words_of(entry, program);
   if (!entry.recipe) {
     for (const char* name : {"OMP_NUM_THREADS=", "MKL_NUM_THREADS=", "OPENBLAS_NUM_THREADS="})
       job.environment.push_back(name + std::to_string(std::max(1, attempt.need.threads)));
     job.environment.emplace_back("TOKENIZERS_PARALLELISM=false");
+    if (attempt.need.devices > 0)
+      for (std::string& one : allocator_settings(entry.words, entry.environment, entry.folder))
+        job.environment.push_back(std::move(one));
   }
   job.environment.insert(job.environment.end(), entry.environment.begin(), entry.environment.end());
   job.working_folder = entry.folder;
@@ -106,7 +129,8 @@ std::string settle_attempt(Store& store, const Machine& machine, Entry& entry, i
   Attempt ended;
   entry = store.finish(entry.id, number, [&](Entry& found, Attempt& attempt) {
     settle(found, attempt, state, verdict, machine);
-    attempt.ended = clock_now();
+    // By the supervisor's watch too: the system's clock may have been set meanwhile.
+    attempt.ended = std::max(clock_now(), attempt.started + (state.exit ? state.exit->seconds : 0));
     ended = attempt;
   });
   return title(entry) + ": " + std::string(name_of(entry.state)) + ", " + ended.outcome +

@@ -2,6 +2,7 @@
 // what has become of it.
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "fleet/queue/attempt.h"
@@ -29,10 +30,25 @@ class WorkerLock {
   int file_ = -1;
 };
 
-// Plans that may be chosen for what begins: a run that goes on keeps the plan it began with.
-std::vector<SmallerPlan> open_plans(const Entry& entry);
-// What keeps each of its plans from ever fitting; empty where one of them fits.
-std::string never_fits_at_all(const Machine& machine, const Entry& entry);
+// A full disk, and a database that another program holds, pass: a worker waits for that, and nobody has to
+// start it again.
+class Patience {
+ public:
+  explicit Patience(std::function<void(const std::string&)> report) : report_(std::move(report)) {}
+  // Whether `step` could be done. What kept it from that is told once, and waited for a second.
+  bool done(const std::function<void()>& step);
+
+ private:
+  std::function<void(const std::string&)> report_;
+  std::string problem_;
+};
+
+// Plans that may be chosen for what begins. A run that goes on keeps the plan it began with, where that still
+// fits `machine` at all.
+std::vector<SmallerPlan> open_plans(const Machine& machine, const Entry& entry);
+// What keeps its own plan, and each of these, from ever fitting; empty where one of them fits.
+std::string never_fits_at_all(const Machine& machine, const Entry& entry,
+                              const std::vector<SmallerPlan>& plans);
 // Whether all that a waiting entry comes after is done. What can never start on `machine` is held, with the
 // reason; what needs cards is not while more of them may come.
 bool is_ready(Store& store, const Machine& machine, Entry& entry, bool cards_may_come = false);

@@ -122,6 +122,7 @@ void settle(Entry& entry, Attempt& attempt, const AttemptState& state, const Log
     entry.seconds = 2 * std::max(entry.seconds, exit.seconds);
     return again(entry, attempt, true);
   }
+  if (!verdict.failure.empty()) attempt.outcome += ": " + verdict.failure;
   if (worth_another_try(entry, exit)) return again(entry, attempt, true);
   fail(entry, attempt);
 }
@@ -145,7 +146,7 @@ LogVerdict diagnose_log(const std::filesystem::path& log) {
   doctor::add_evidence(scanner, "", evidence);
   const doctor::Diagnosis diagnosis = doctor::diagnose(evidence);
   return {diagnosis.out_of_memory == doctor::Verdict::yes, diagnosis.cause == doctor::Cause::other_processes,
-          diagnosis.headline};
+          diagnosis.headline, diagnosis.cause == doctor::Cause::other_failure ? diagnosis.reason : ""};
 }
 
 }  // namespace plimsoll::queue

@@ -24,6 +24,7 @@ struct LogVerdict {
   bool out_of_memory = false;
   bool of_others = false;  // others held what was missing
   std::string headline;
+  std::string failure = {};  // another one that the log tells of, in the doctor's words
 };
 
 // `state`: ended or supervisor_lost. Fills the attempt's outcome and peak.

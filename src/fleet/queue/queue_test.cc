@@ -1,6 +1,7 @@
 // The store, and what becomes of an entry when an attempt has ended.
 #include <gmock/gmock.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <csignal>
@@ -245,6 +246,37 @@ TEST_F(StoreTest, ANewerOrForeignDatabaseIsRefused) {
   EXPECT_THROW(Store{folder_}, DamagedError);
 }
 
+TEST_F(StoreTest, AnAttemptWithoutRoomForItsRecordHasNotBegun) {
+  Launch launch;
+  launch.folder = folder_;
+  launch.words = {"true"};
+  launch.working_folder = "/";
+  launch.mark = "A=b";
+  rlimit before{};
+  getrlimit(RLIMIT_FSIZE, &before);
+  const auto ignored = std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit little{100, before.rlim_max};  // the lock has room
+  setrlimit(RLIMIT_FSIZE, &little);
+  EXPECT_THROW((void)supervise(launch), StoppedError);
+  setrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, ignored);
+  EXPECT_EQ(look_at(folder_).life, Life::never_started);
+  EXPECT_TRUE(fs::is_empty(folder_)) << "something is left for every try";
+  const std::optional<Exit> exit = supervise(launch);
+  ASSERT_TRUE(exit.has_value());
+  EXPECT_EQ(exit->code, 0) << exit->problem;
+}
+
+TEST_F(StoreTest, ADamagedRecordIsAFailureAndEndsNoWorker) {
+  for (const char* text :
+       {"", "{", "[1]", "null", R"({"code": "x"})", R"({"problem": 1})", R"({"seconds": null})"}) {
+    std::ofstream(folder_ / "exit.json") << text;
+    const std::optional<Exit> exit = read_exit(folder_);
+    ASSERT_TRUE(exit.has_value()) << text;
+    EXPECT_EQ(exit->problem, "its record is damaged") << text;
+  }
+}
+
 // ---- What becomes of an entry.
 
 struct Case {
@@ -281,6 +313,11 @@ TEST(Outcome, AFailureThatWouldComeAgainIsNotRepeated) {
   one.exit.code = 1;
   EXPECT_EQ(one.settled(), State::failed);
   EXPECT_EQ(one.entry.note, "exit code 1");
+  Case full;
+  full.exit.code = 1;
+  full.verdict.failure = "the disk is full";
+  EXPECT_EQ(full.settled(), State::failed);
+  EXPECT_EQ(full.entry.note, "exit code 1: the disk is full");
   for (const int code : {2, 3, 4, 1}) {
     Case recipe;
     recipe.entry.recipe = true;

@@ -18,6 +18,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/printable.h"
 #include "base/system_memory.h"
 #include "base/units.h"
 #include "fleet/queue/attempt.h"
@@ -48,9 +49,9 @@ class Supervisor {
   // was, another's.
   std::optional<Exit> run() {
     if (!take_lock()) return std::nullopt;
+    keep_room_for_record();
     prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
     kills_before_ = kernel_kills();
-    keep_room_for_record();
     block_signals();
     start();
     started_at_ = seconds_now();
@@ -76,18 +77,24 @@ class Supervisor {
     lock_ = open(mine.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     if (lock_ < 0 || flock(lock_, LOCK_EX | LOCK_NB) != 0) return false;
     const std::string own_id = std::to_string(getpid()) + "\n";
-    if (write(lock_, own_id.data(), own_id.size()) < 0 || fsync(lock_) != 0) return false;
-    const bool first = link(mine.c_str(), (launch_.folder / "lock").c_str()) == 0;
+    const bool written = write(lock_, own_id.data(), own_id.size()) > 0 && fsync(lock_) == 0;
+    const bool first = written && link(mine.c_str(), (launch_.folder / "lock").c_str()) == 0;
     unlink(mine.c_str());
     return first;
   }
 
+  // Without it nothing has begun: the attempt is anybody's again, and started when there is room.
   void keep_room_for_record() {
-    record_ = open((launch_.folder / "exit.json.tmp").c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    const fs::path partial = launch_.folder / "exit.json.tmp";
+    record_ = open(partial.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     const std::string blanks(kRecordBytes, ' ');
-    if (record_ < 0 || write(record_, blanks.data(), blanks.size()) != static_cast<ssize_t>(blanks.size()) ||
-        fsync(record_) != 0)
-      exit_.problem = std::string("its folder takes no files: ") + std::strerror(errno);
+    if (record_ >= 0 && write(record_, blanks.data(), blanks.size()) == static_cast<ssize_t>(blanks.size()) &&
+        fsync(record_) == 0)
+      return;
+    const std::string why = std::strerror(errno);
+    unlink(partial.c_str());
+    unlink((launch_.folder / "lock").c_str());
+    throw StoppedError(printable(launch_.folder.string()) + ": takes no files: " + why);
   }
 
   void block_signals() {

@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/error.h"
+#include "base/printable.h"
 #include "base/strings.h"
 #include "base/units.h"
 #include "fleet/queue/machine_record.h"
@@ -60,20 +62,27 @@ bool Worker::all_done() const {
 }
 
 void Worker::run(const std::function<bool()>& stop_asked) {
-  while (!stop_asked()) {
-    if (const int64_t version = store_.version(); version != version_) {
-      version_ = version;
-      reload();
-    }
-    changed_ |= settle_ended();
-    look_at_cards();
-    const bool again = foreign_asked_ + 2 < clock_now();  // what others take may have changed
-    if ((changed_ || again) && !draining_ && !store_.paused()) start_what_fits();
-    changed_ = false;
-    if (draining_ && attempts_.empty()) return store_.drain(false);
-    if (options_.until_done && all_done()) return;
-    sleep();
+  Patience patience(options_.report);
+  for (bool over = false; !over && !stop_asked();) {
+    if (!patience.done([&] { over = look(); })) version_ = -1;  // what is on disk counts
+    if (!over) sleep();
   }
+}
+
+// Whether there is no more to do.
+bool Worker::look() {
+  if (const int64_t version = store_.version(); version != version_) {
+    version_ = version;
+    reload();
+  }
+  changed_ |= settle_ended();
+  look_at_cards();
+  const bool again = foreign_asked_ + 2 < clock_now();  // what others take may have changed
+  if ((changed_ || again) && !draining_ && !store_.paused()) start_what_fits();
+  changed_ = false;
+  if (!draining_ || !attempts_.empty()) return options_.until_done && all_done();
+  store_.drain(false);
+  return true;
 }
 
 void Worker::sleep() {
@@ -110,6 +119,7 @@ void Worker::pass_on_requests(const Entry& entry) const {
 
 bool Worker::settle_ended() {
   bool any = false;
+  std::string stuck;
   for (Entry& entry : entries_) {
     if (entry.state != State::running) continue;
     const AttemptState state = look_at(store_.folder_of(entry.id, entry.attempts));
@@ -117,13 +127,19 @@ bool Worker::settle_ended() {
     if (state.life == Life::never_started) {
       const bool coming = std::any_of(children_.begin(), children_.end(),
                                       [&](const auto& child) { return child.second.entry == entry.id; });
-      if (!coming) launch_attempt(entry, attempts_.at(entry.id));
+      if (coming) continue;
+      const Attempt& attempt = attempts_.at(entry.id);
+      if (const auto before = launched_.find(entry.id);
+          before != launched_.end() && before->second == attempt.number)
+        stuck = title(entry) + ": cannot begin in " + store_.folder_of(entry.id, attempt.number).string();
+      launch_attempt(entry, attempt);
       continue;
     }
     settle_one(entry, state);
     any = true;
   }
   std::erase_if(entries_, [](const Entry& entry) { return is_over(entry.state); });
+  if (!stuck.empty()) throw StoppedError(printable(stuck) + ": is its disk full?");
   return any;
 }
 
@@ -136,6 +152,7 @@ void Worker::settle_one(Entry& entry, const AttemptState& state) {
       failed ? diagnose_log(store_.folder_of(entry.id, known.number) / "log") : LogVerdict{};
   options_.report(settle_attempt(store_, options_.machine, entry, known.number, state, verdict));
   attempts_.erase(entry.id);
+  launched_.erase(entry.id);
 }
 
 std::optional<RunOnCards> Worker::run_on_cards(const Attempt& attempt,
@@ -217,7 +234,7 @@ void Worker::start_what_fits() {
   for (Entry& entry : entries_)
     if (entry.state == State::waiting && is_ready(store_, options_.machine, entry, cards_may_come))
       waiting.push_back({entry.id, entry.priority, entry.seconds, entry.submitted, entry.promised, entry.need,
-                         open_plans(entry)});
+                         open_plans(options_.machine, entry)});
   if (waiting.empty()) return;
   const auto alone = ledger_.lock();
   if (!alone) return void(changed_ = true);
@@ -241,10 +258,11 @@ void Worker::say_what_waits_for_others(const Machine& machine, const std::vector
   for (Entry& entry : entries_) {
     const bool ready =
         std::any_of(waiting.begin(), waiting.end(), [&](const Waiting& one) { return one.id == entry.id; });
-    if (!ready || entry.state != State::waiting || never_fits_at_all(machine, entry).empty()) continue;
+    if (!ready || entry.state != State::waiting) continue;
+    const std::vector<SmallerPlan> plans = open_plans(options_.machine, entry);
+    if (never_fits_at_all(machine, entry, plans).empty()) continue;
     Need need = entry.need;
-    for (const SmallerPlan& plan : open_plans(entry))
-      need.host_bytes = std::min(need.host_bytes, plan.host_bytes);
+    for (const SmallerPlan& plan : plans) need.host_bytes = std::min(need.host_bytes, plan.host_bytes);
     const std::string of_devices =
         need.devices == 1 ? "no device" : "no " + std::to_string(need.devices) + " devices";
     const std::string note =
@@ -310,6 +328,7 @@ void Worker::launch_attempt(const Entry& entry, const Attempt& attempt) {
   if (!options_.machine.cards.empty())
     job.environment.insert(job.environment.begin(), "CUDA_VISIBLE_DEVICES=" + join(attempt.cards, ","));
   const pid_t pid = launch(job);
+  launched_[entry.id] = attempt.number;
   children_[pid] = {static_cast<int>(syscall(SYS_pidfd_open, pid, 0)), entry.id};
 }
 

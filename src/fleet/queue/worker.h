@@ -49,6 +49,7 @@ class Worker {
   [[nodiscard]] size_t running() const;
 
  private:
+  bool look();
   void reload();
   void look_at_cards();
   bool settle_ended();
@@ -80,6 +81,7 @@ class Worker {
   std::vector<Entry> entries_;           // not over, as the database has them
   std::map<int64_t, Attempt> attempts_;  // of those that run
   std::map<pid_t, Child> children_;      // supervisors that this process started
+  std::map<int64_t, int> launched_;      // attempts that this process has tried to begin, by entry
   double foreign_asked_ = 0;
   int64_t host_limit_ = 0;
   bool changed_ = true;

@@ -133,27 +133,33 @@ SlurmWorker::SlurmWorker(queue::Store& store, SlurmOptions options)
 }
 
 void SlurmWorker::run(const std::function<bool()>& stop_asked) {
-  double looked = 0;
-  while (!stop_asked()) {
-    if (const int64_t version = store_.version(); version != version_) {
-      version_ = version;
-      reload();
-    }
-    const double now = queue::clock_now();
-    if (!handed_.empty() && (now > asked_ + options_.poll_seconds || now < asked_)) ask_slurm();
-    if (now > looked + 1 || now < looked || changed_) {
-      looked = now;
-      changed_ |= settle_ended();
-    }
-    const bool again = refused_ > 0 && now > refused_ + kAgainSeconds;
-    if ((changed_ || again) && !draining_ && !store_.paused()) submit_ready();
-    changed_ = false;
-    if (draining_ && handed_.empty()) return store_.drain(false);
-    if (options_.until_done && std::all_of(entries_.begin(), entries_.end(),
-                                           [](const Entry& one) { return one.state == State::held; }))
-      return;
-    poll(nullptr, 0, kTickMilliseconds);
+  queue::Patience patience(options_.report);
+  for (bool over = false; !over && !stop_asked();) {
+    if (!patience.done([&] { over = look(); })) version_ = -1;  // what is on disk counts
+    if (!over) poll(nullptr, 0, kTickMilliseconds);
   }
+}
+
+// Whether there is no more to do.
+bool SlurmWorker::look() {
+  if (const int64_t version = store_.version(); version != version_) {
+    version_ = version;
+    reload();
+  }
+  const double now = queue::clock_now();
+  if (!handed_.empty() && (now > asked_ + options_.poll_seconds || now < asked_)) ask_slurm();
+  if (now > settled_ + 1 || now < settled_ || changed_) {
+    settled_ = now;
+    changed_ |= settle_ended();
+  }
+  const bool again = refused_ > 0 && now > refused_ + kAgainSeconds;
+  if ((changed_ || again) && !draining_ && !store_.paused()) submit_ready();
+  changed_ = false;
+  if (!draining_ || !handed_.empty())
+    return options_.until_done && std::all_of(entries_.begin(), entries_.end(),
+                                              [](const Entry& one) { return one.state == State::held; });
+  store_.drain(false);
+  return true;
 }
 
 void SlurmWorker::reload() {
@@ -396,7 +402,7 @@ void SlurmWorker::submit_group(const std::vector<int64_t>& ids) {
         id, {}, queue::clock_now(),
         [&](Entry& found) {
           if (never_fits(node_, found.need).empty()) return;
-          for (const queue::SmallerPlan& plan : open_plans(found)) {
+          for (const queue::SmallerPlan& plan : open_plans(node_, found)) {
             if (!never_fits(node_, with_plan(found.need, plan)).empty()) continue;
             found.need = with_plan(found.need, plan);
             found.seconds = plan.seconds;

@@ -66,6 +66,7 @@ class SlurmWorker {
   [[nodiscard]] const queue::Machine& largest_node() const { return node_; }
 
  private:
+  bool look();
   struct Handed {
     queue::Attempt attempt;
     std::optional<Job> job;  // as Slurm said last
@@ -95,9 +96,9 @@ class SlurmWorker {
   queue::WorkerLock lock_;
   queue::Machine node_;
   int64_t version_ = -1;
-  std::vector<queue::Entry> entries_;  // not over
-  std::map<int64_t, Handed> handed_;   // by entry
-  double asked_ = 0, refused_ = 0;     // when
+  std::vector<queue::Entry> entries_;             // not over
+  std::map<int64_t, Handed> handed_;              // by entry
+  double asked_ = 0, settled_ = 0, refused_ = 0;  // when
   bool changed_ = true, draining_ = false;
   std::string problem_;  // that was said last
 };

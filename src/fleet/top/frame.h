@@ -50,8 +50,9 @@ struct Run {
   int64_t id = 0;
   std::string name, state, note;
   std::vector<std::string> devices;
-  int64_t reserved = 0;  // of the host
-  int64_t device_bytes = 0;
+  int64_t reserved = 0;      // of the host
+  int64_t device_bytes = 0;  // on each of `device_count`, which has no names before it starts
+  int device_count = 0;
   int threads = 0;
   int attempts = 0;
   std::optional<double> started, ended;               // of the last attempt

@@ -95,6 +95,7 @@ ordered_json run_json(const Run& one) {
           {"devices", one.devices},
           {"reserved_host_bytes", one.reserved},
           {"reserved_device_bytes", one.device_bytes},
+          {"device_count", one.device_count},
           {"threads", one.threads},
           {"attempts", one.attempts},
           {"started", or_null(one.started)},
@@ -119,6 +120,7 @@ Run read_run(const json& object) {
   run.devices = object.at("devices").get<std::vector<std::string>>();
   run.reserved = object.at("reserved_host_bytes");
   run.device_bytes = object.at("reserved_device_bytes");
+  run.device_count = object.value("device_count", static_cast<int>(run.devices.size()));
   run.threads = object.at("threads");
   run.attempts = object.at("attempts");
   run.started = maybe<double>(object, "started");

@@ -66,7 +66,7 @@ std::vector<std::string> run_cells(const Run& run) {
   const std::optional<double> left = seconds_left(run);
   std::string planned = format_bytes(run.reserved);
   if (run.device_bytes > 0)
-    planned = std::to_string(run.devices.size()) + " x " + format_bytes(run.device_bytes) + " + " + planned;
+    planned = std::to_string(run.device_count) + " x " + format_bytes(run.device_bytes) + " + " + planned;
   const auto with_card = [](const std::optional<int64_t>& host, const std::optional<int64_t>& card) {
     return card ? format_bytes(*card) + " + " + bytes_or(host) : bytes_or(host);
   };

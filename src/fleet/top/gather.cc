@@ -83,6 +83,7 @@ Run Gatherer::look_at_run(const queue::Entry& entry, const std::map<pid_t, queue
   run.note = entry.note;
   run.reserved = entry.need.host_bytes;
   run.device_bytes = entry.need.device_bytes;
+  run.device_count = entry.need.devices;
   run.threads = entry.need.threads;
   run.attempts = entry.attempts;
   bool elsewhere = false;

@@ -1,0 +1,89 @@
+#include "fleet/queue/torch_settings.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "base/proc_file.h"
+#include "base/strings.h"
+
+namespace plimsoll::queue {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Pieces that lie apart are joined since then; older versions refuse the word.
+constexpr TorchVersion kExpandableSegments{2, 1};
+// The newer name, PYTORCH_ALLOC_CONF, is not heeded by 2.9; the older one by all.
+constexpr const char* kNames[] = {"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"};
+
+// The program's file, its last link not followed: that is what makes an environment of its own.
+fs::path file_of(const std::string& program, const fs::path& folder, const std::string& path) {
+  if (program.find('/') != std::string::npos) return folder / program;
+  for (const std::string& one : split(path, ':'))
+    if (const fs::path file = folder / one / program; access(file.c_str(), X_OK) == 0) return file;
+  return {};
+}
+
+// "__version__ = '2.4.1+cu121'" in a line of a file that PyTorch's build writes.
+std::optional<TorchVersion> version_in(const fs::path& file) {
+  const std::string text = "\n" + read_proc(file);
+  const std::string key = "\n__version__ = '";
+  const size_t at = text.find(key);
+  if (at == std::string::npos) return std::nullopt;
+  const std::vector<std::string> parts = split(text.substr(at + key.size(), 20), '.');
+  if (parts.size() < 2) return std::nullopt;
+  return TorchVersion{std::atoi(parts[0].c_str()), std::atoi(parts[1].c_str())};
+}
+
+// Of each Python in `lib`.
+void look_in(const fs::path& lib, std::vector<TorchVersion>& found) {
+  std::error_code none;
+  for (fs::directory_iterator one(lib, none); one != fs::directory_iterator(); one.increment(none)) {
+    if (!one->path().filename().string().starts_with("python3")) continue;
+    for (const char* packages : {"site-packages", "dist-packages"})
+      if (const auto version = version_in(one->path() / packages / "torch/version.py"))
+        found.push_back(*version);
+  }
+}
+
+// The last one that counts; nothing where it is not set.
+std::optional<std::string> value_of(const std::string& name, const std::vector<std::string>& environment) {
+  std::optional<std::string> value;
+  if (const char* own = std::getenv(name.c_str())) value = own;
+  for (const std::string& one : environment)
+    if (one.starts_with(name + "=")) value = one.substr(name.size() + 1);
+  return value;
+}
+
+}  // namespace
+
+std::optional<TorchVersion> find_torch(const std::string& program, const fs::path& folder,
+                                       const std::string& path, const std::string& home) {
+  const fs::path file = file_of(program, folder, path).lexically_normal();
+  if (file.parent_path().filename() != "bin") return std::nullopt;
+  const fs::path prefix = file.parent_path().parent_path();
+  std::vector<TorchVersion> found;
+  look_in(prefix / "lib", found);
+  std::error_code none;
+  if (!fs::exists(prefix / "pyvenv.cfg", none)) {
+    look_in(prefix / "local/lib", found);
+    if (!home.empty()) look_in(fs::path(home) / ".local/lib", found);
+  }
+  if (found.empty()) return std::nullopt;
+  return *std::min_element(found.begin(), found.end());
+}
+
+std::vector<std::string> allocator_settings(const std::vector<std::string>& words,
+                                            const std::vector<std::string>& environment,
+                                            const fs::path& folder) {
+  for (const char* name : kNames)
+    if (value_of(name, environment)) return {};
+  const auto version = find_torch(words.front(), folder, value_of("PATH", environment).value_or(""),
+                                  value_of("HOME", environment).value_or(""));
+  if (!version || *version < kExpandableSegments) return {};
+  return {std::string(kNames[0]) + "=expandable_segments:True"};
+}
+
+}  // namespace plimsoll::queue

@@ -1,0 +1,28 @@
+// What the allocator of a command's PyTorch is told about cards that others use too.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace plimsoll::queue {
+
+struct TorchVersion {
+  int major = 0, minor = 0;
+  auto operator<=>(const TorchVersion&) const = default;
+};
+
+// Of the PyTorch beside `program`, which is a Python or a script of its environment (torchrun, accelerate)
+// and is looked for in `path` where it names no folder; the oldest where there are several. Nothing is run,
+// so of a shell or a container nothing is known.
+std::optional<TorchVersion> find_torch(const std::string& program, const std::filesystem::path& folder,
+                                       const std::string& path, const std::string& home);
+
+// NAME=VALUE for a command of these words, run in `folder` with the worker's environment and `environment`;
+// none where the version is not known, has no such settings, or somebody has said some.
+std::vector<std::string> allocator_settings(const std::vector<std::string>& words,
+                                            const std::vector<std::string>& environment,
+                                            const std::filesystem::path& folder);
+
+}  // namespace plimsoll::queue

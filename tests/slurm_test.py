@@ -104,6 +104,21 @@ class SlurmTest(QueueTest):
         for i in range(6):
             self.assertEqual((self.folder / f"count-{i}").read_text(), "x\n", "it ran twice")
 
+    def test_a_job_that_sbatch_never_told_of_is_found_and_runs_once(self):
+        tools = self.folder / "tools"
+        tools.mkdir()
+        sbatch = tools / "sbatch"
+        sbatch.write_text(f"#!/bin/sh\n{shutil.which('sbatch')} \"$@\" >> {tools}/said || exit 1\n"
+                          f"test -e {tools}/told || {{ touch {tools}/told; kill -9 $$; }}\ntail -n 1 {tools}/said\n")
+        sbatch.chmod(0o755)
+        self.environment["PATH"] = f"{tools}:{os.environ['PATH']}"
+        entry = self.add("sh", "-c", f"echo x >> {self.folder}/count", memory="16MiB")
+        text = self.run_all_there()
+        shown = self.show(entry)
+        self.assertEqual((shown["state"], len(shown["attempts"])), ("done", 1), text)
+        self.assertEqual((tools / "said").read_text(), shown["attempts"][0]["job"] + "\n", "it was handed over twice")
+        self.assertEqual((self.folder / "count").read_text(), "x\n", "it ran twice")
+
     def test_waiting_and_running_jobs_are_ended(self):
         running = self.add("sleep", "600", memory="900MiB")
         waiting = self.add("sleep", "600", memory="900MiB")
@@ -150,7 +165,7 @@ class WithoutSlurmTest(QueueTest):
         self.assertIn("sinfo is not there", text)
 
     def test_options_that_do_not_go_together(self):
-        for words in (["--backend", "slurm", "--memory", "1GiB"], ["--partition", "x"],
+        for words in (["--backend", "slurm", "--memory", "1GiB"], ["--partition", "x"], ["--poll", "5"],
                       ["--backend", "slurm", "--time-limit", "soon"]):
             worker = self.worker(*words)
             text, _ = worker.communicate(timeout=SECONDS)

@@ -23,8 +23,8 @@ constexpr double kHeadroom = 0.1;  // of the machine's memory, where no size is 
 struct RunArguments {
   std::string backend = "local", partition, time_limit;
   std::vector<std::string> sbatch;
-  double poll = 10;
-  size_t jobs = 1000;
+  double poll = 0;  // 0: not stated
+  size_t jobs = 0;
   std::string memory, gpu_plan;
   std::vector<std::string> devices;
   int threads = 0;
@@ -67,8 +67,9 @@ void report_line(const std::string& line) {
 }
 
 void refuse_slurm_options(const RunArguments& arguments) {
-  if (!arguments.partition.empty() || !arguments.time_limit.empty() || !arguments.sbatch.empty())
-    throw UsageError("--partition, --time-limit and --sbatch go with --backend slurm");
+  if (!arguments.partition.empty() || !arguments.time_limit.empty() || !arguments.sbatch.empty() ||
+      arguments.poll > 0 || arguments.jobs > 0)
+    throw UsageError("--partition, --time-limit, --sbatch, --poll and --jobs go with --backend slurm");
 }
 
 queue::WorkerOptions read_options(const RunArguments& arguments) {
@@ -123,9 +124,9 @@ slurm::SlurmOptions read_slurm_options(const RunArguments& arguments) {
   std::sort(options.gpus.begin(), options.gpus.end(),
             [](const auto& a, const auto& b) { return a.bytes < b.bytes; });
   if (!arguments.time_limit.empty()) options.time_limit = read_duration(arguments.time_limit, "--time-limit");
-  options.poll_seconds = arguments.poll;
+  if (arguments.poll > 0) options.poll_seconds = arguments.poll;
   options.grace_seconds = arguments.grace;
-  options.most_jobs = arguments.jobs;
+  if (arguments.jobs > 0) options.most_jobs = arguments.jobs;
   options.until_done = arguments.until_done;
   options.report = report_line;
   return options;
@@ -209,9 +210,9 @@ void add_machine_options(CLI::App* command, const std::shared_ptr<RunArguments>&
                    "an option of sbatch for every job: --sbatch=--account=lab (may be repeated)")
       ->type_name("OPTION")
       ->allow_extra_args(false);
-  command->add_option("--poll", arguments->poll, "seconds between questions to Slurm")
+  command->add_option("--poll", arguments->poll, "seconds between questions to Slurm; else 10")
       ->check(CLI::PositiveNumber);
-  command->add_option("--jobs", arguments->jobs, "the most that Slurm has at a time")
+  command->add_option("--jobs", arguments->jobs, "the most that Slurm has at a time; else 1000")
       ->check(CLI::PositiveNumber);
   command->add_option("--grace", arguments->grace, "seconds from SIGTERM to SIGKILL of a run that is ended")
       ->check(CLI::NonNegativeNumber);
@@ -251,8 +252,8 @@ ExitCode print_unit(const RunArguments& arguments) {
     add("--partition", arguments.partition);
     add("--time-limit", arguments.time_limit);
     for (const std::string& option : arguments.sbatch) words.push_back("--sbatch=" + option);
-    add("--poll", std::to_string(std::lround(std::max(1.0, arguments.poll))));
-    add("--jobs", std::to_string(arguments.jobs));
+    if (arguments.poll > 0) add("--poll", std::to_string(std::lround(std::max(1.0, arguments.poll))));
+    if (arguments.jobs > 0) add("--jobs", std::to_string(arguments.jobs));
   }
   add("--memory", arguments.memory);
   if (arguments.threads > 0) add("--threads", std::to_string(arguments.threads));

@@ -28,10 +28,11 @@ Answer ask(const std::vector<std::string>& words, const std::string& input = "")
   if (child.code == 127) answer.problem = words.front() + " is not there: is Slurm installed, and in PATH?";
   if (child.late) answer.problem = words.front() + " did not answer within a minute";
   // A signal, most likely Ctrl-C, which reaches this process too: nothing is known, and nothing to be told.
-  if (child.code > 128 && !child.late) return {false, true, "", ""};
+  if (child.code > 128 && !child.late) return {false, true, true, "", ""};
   if (answer.problem.empty())
     answer.problem = words.front() + " ended with code " + std::to_string(child.code);
-  answer.later = child.late || passes(answer.problem);
+  answer.unknown = child.late || answer.problem.find("timed out") != std::string::npos;
+  answer.later = answer.unknown || passes(answer.problem);
   return answer;
 }
 
@@ -175,6 +176,12 @@ std::string job_script(const std::string& program, const std::vector<std::string
   return text + "esac\nexec " + quoted(program) + " queue supervise \"$folder\"\n";
 }
 
+std::string as_pattern(std::string_view folder) {
+  std::string text;
+  for (const char c : folder) text += c == '%' ? "%%" : std::string(1, c);
+  return text;
+}
+
 bool passes(std::string_view problem) {
   constexpr std::array kPassing = {"QOSMax",
                                    "QOSGrp",
@@ -197,7 +204,8 @@ Answer submit(const Submission& submission, const std::string& script) {
   Answer answer = ask(sbatch_words(submission), script);
   // "12", or "12;cluster".
   answer.text = answer.text.substr(0, answer.text.find_first_of(";\n"));
-  if (answer.ok && !is_job(answer.text)) return {false, true, "", "sbatch said no number: " + answer.text};
+  if (answer.ok && !is_job(answer.text))
+    return {false, true, true, "", "sbatch said no number: " + answer.text};
   return answer;
 }
 

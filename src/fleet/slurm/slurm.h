@@ -59,9 +59,13 @@ std::string job_script(const std::string& program, const std::vector<std::string
 // As a shell reads it back.
 std::string quoted(std::string_view word);
 
-// What was asked of Slurm: `text` where `ok`, else `problem`, for people; `later`: the same may do later.
+// A folder's name in sbatch's --output, which gives '%' a meaning.
+std::string as_pattern(std::string_view folder);
+
+// What was asked of Slurm: `text` where `ok`, else `problem`, for people, empty where a signal ended the
+// question; `later`: the same may do later; `unknown`: Slurm may have done it, as its answer never came.
 struct Answer {
-  bool ok = false, later = false;
+  bool ok = false, later = false, unknown = false;
   std::string text, problem;
 };
 // Whether an error of sbatch is one that passes: limits of a user, a controller that does not answer.

@@ -4,7 +4,7 @@
 #include <csignal>
 
 #include "base/units.h"
-#include "fleet/slurm/slurm_worker.h"
+#include "fleet/slurm/policy.h"
 
 namespace plimsoll::slurm {
 namespace {
@@ -92,6 +92,7 @@ TEST(Slurm, AsksForWhatARunNeeds) {
 
 TEST(Slurm, ScriptsHoldNamesOfAllKinds) {
   EXPECT_EQ(quoted("a b"), "'a b'");
+  EXPECT_EQ(as_pattern("/q/100%a"), "/q/100%%a");
   EXPECT_EQ(quoted("it's; $(rm)"), "'it'\\''s; $(rm)'");
   const std::string script = job_script("/opt/pl im", {"/q/1", "/q/it's"});
   EXPECT_THAT(script, HasSubstr("1) folder='/q/it'\\''s' ;;\n"));
@@ -148,6 +149,8 @@ TEST(SlurmEnd, MemoryThatRanOut) {
   const auto end = ended(job("OUT_OF_MEMORY"), std::nullopt, true, 900, 60);
   EXPECT_TRUE(end->state.exit->kernel_killed);
   EXPECT_EQ(end->state.exit->signal, SIGKILL);
+  EXPECT_EQ(ended_by_memory().exit->signal, SIGKILL);
+  EXPECT_TRUE(ended_by_memory().exit->kernel_killed);
 }
 
 TEST(SlurmEnd, CanceledThereOrTooSlow) {

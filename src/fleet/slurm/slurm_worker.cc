@@ -4,9 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <climits>
-#include <csignal>
+#include <cstdint>
 
 #include "base/error.h"
 #include "base/printable.h"
@@ -19,116 +17,42 @@ namespace plimsoll::slurm {
 
 using queue::Attempt;
 using queue::Entry;
-using queue::Exit;
 using queue::State;
 
 namespace {
 
 constexpr int kTickMilliseconds = 200;
-constexpr double kRecordSeconds = 10;       // a record may take to come over a shared file system
-constexpr double kHandOverSeconds = 60;     // and a job to show in Slurm
-constexpr double kAgainSeconds = 60;        // after Slurm took no more jobs
-constexpr double kWarnedSeconds = 180;      // Slurm warns two minutes early, and may do so a minute before
-constexpr int64_t kSupervisor = 32 * kMiB;  // with the kernel's own of its control group
+constexpr double kHandOverSeconds = 60;  // and a job to show in Slurm
+constexpr double kAgainSeconds = 60;     // after Slurm took no more jobs
 constexpr size_t kMostInArray = 500;
 constexpr int kNice = 100;  // for each priority below 0
 
 bool has_lock(const std::filesystem::path& folder) { return access((folder / "lock").c_str(), F_OK) == 0; }
 
-Exit signaled(int number) {
-  Exit exit;
-  exit.signal = number;
-  return exit;
-}
-
-// What Slurm says of an end beside what the supervisor wrote of it.
-Ended with_word(const Exit& record, const std::string& word, double limit) {
-  Ended end{{queue::Life::ended, 0, record}, false};
-  Exit& exit = *end.state.exit;
-  if (exit.code == 0) return end;
-  if (word == "OUT_OF_MEMORY") exit.kernel_killed = true;
-  end.canceled_there = word == "CANCELLED" && exit.canceled;
-  const bool late = exit.canceled && limit > 0 && exit.seconds > limit - kWarnedSeconds;
-  exit.timed_out = word == "TIMEOUT" || word == "DEADLINE" || (late && !end.canceled_there);
-  if (exit.canceled && (word == "PREEMPTED" || word == "NODE_FAIL"))
-    end.state = {queue::Life::supervisor_lost, 0, std::nullopt};
-  return end;
-}
-
-Ended without_record(const std::string& word, bool begun) {
-  Ended end{{queue::Life::ended, 0, std::nullopt}, false};
-  if (word == "OUT_OF_MEMORY") {
-    end.state.exit = signaled(SIGKILL);
-    end.state.exit->kernel_killed = true;
-  } else if (word == "CANCELLED") {
-    end.canceled_there = true;
-    end.state.exit = signaled(SIGTERM);
-    end.state.exit->canceled = true;
-  } else if (word == "TIMEOUT" || word == "DEADLINE") {
-    end.state.exit = signaled(SIGTERM);
-    end.state.exit->timed_out = true;
-  } else if (!begun && (word == "FAILED" || word == "COMPLETED")) {
-    end.state.exit = Exit{};
-    end.state.exit->problem =
-        "Slurm's job ended before the command began: the queue's folder, the program and the folder where "
-        "the "
-        "entry was added must be where its node sees them";
-  } else {
-    end.state.life = queue::Life::supervisor_lost;
-  }
-  return end;
-}
-
-queue::Machine ask_for_largest_node(const SlurmOptions& options) {
+Nodes ask_for_nodes(const SlurmOptions& options) {
   const Answer answer = nodes(options.partition);
   if (!answer.ok) throw UsageError("Slurm has no nodes for this queue: " + printable(answer.problem));
   const Nodes found = read_nodes(answer.text);
   if (found.memory_bytes == 0)
     throw UsageError("Slurm has no nodes" +
                      (options.partition.empty() ? "" : " in partition " + printable(options.partition)));
-  queue::Machine node{found.memory_bytes - kSupervisor, found.threads, {}, "slurm"};
-  const int64_t gpu_bytes = options.gpus.empty() ? INT64_MAX / 4 : options.gpus.back().bytes;
-  for (int i = 0; i < found.gpus; ++i) node.cards.push_back({"gpu" + std::to_string(i), gpu_bytes, 0});
-  return node;
+  return found;
 }
 
-void record_cluster(const queue::Store& store, const SlurmOptions& options) {
-  const Nodes found = read_nodes(nodes(options.partition).text);
-  queue::record_machine(store.folder(), {found.total_bytes, found.total_threads, {}, "slurm"});
+queue::Machine largest_of(const Nodes& nodes, const SlurmOptions& options) {
+  queue::Machine node{nodes.memory_bytes - kSupervisorBytes, nodes.threads, {}, "slurm"};
+  const int64_t gpu_bytes = options.gpus.empty() ? INT64_MAX / 4 : options.gpus.back().bytes;
+  for (int i = 0; i < nodes.gpus; ++i) node.cards.push_back({"gpu" + std::to_string(i), gpu_bytes, 0});
+  return node;
 }
 
 }  // namespace
 
-double time_limit(double predicted_seconds, double stated_limit) {
-  const double wanted = predicted_seconds > 0 ? std::max(900.0, 1.5 * predicted_seconds + 300) : stated_limit;
-  return stated_limit > 0 ? std::min(wanted, stated_limit) : wanted;
-}
-
-int64_t job_memory(int64_t host_bytes) { return host_bytes > 0 ? host_bytes + kSupervisor : 0; }
-
-std::optional<std::string> gpu_type(const std::vector<GpuType>& types, int64_t device_bytes) {
-  if (types.empty()) return "";
-  for (const GpuType& one : types)
-    if (one.bytes >= device_bytes) return one.name;
-  return std::nullopt;
-}
-
-std::optional<Ended> ended(const std::optional<Job>& job, const std::optional<Exit>& exit, bool begun,
-                           double limit, double seconds_over) {
-  const bool over = !job || phase_of(job->state) == Phase::over;
-  const std::string word = job ? job->state : "";
-  if (exit && (over || exit->code == 0)) return with_word(*exit, word, limit);
-  const bool never_ran = word == "CANCELLED" && job->node.empty();
-  if (!over || (seconds_over < kRecordSeconds && !never_ran)) return std::nullopt;
-  return without_record(word, begun);
-}
-
 SlurmWorker::SlurmWorker(queue::Store& store, SlurmOptions options)
-    : store_(store),
-      options_(std::move(options)),
-      lock_(store.folder()),
-      node_(ask_for_largest_node(options_)) {
-  record_cluster(store, options_);
+    : store_(store), options_(std::move(options)), lock_(store.folder()) {
+  const Nodes nodes = ask_for_nodes(options_);
+  node_ = largest_of(nodes, options_);
+  queue::record_machine(store.folder(), {nodes.total_bytes, nodes.total_threads, {}, "slurm"});
   if (store.draining()) store.drain(false);  // that was asked of the worker before this one
 }
 
@@ -245,10 +169,9 @@ void SlurmWorker::find_lost_hand_overs(const std::vector<Job>& jobs) {
 }
 
 void SlurmWorker::take_word(Entry& entry, Handed& handed, const Job* job) {
-  handed.job = job == nullptr ? handed.job : std::optional(*job);
+  handed.job = job == nullptr ? std::nullopt : std::optional(*job);
   const bool over = job == nullptr || phase_of(job->state) == Phase::over;
   if (over && handed.over_since == 0) handed.over_since = queue::clock_now();
-  if (job == nullptr) handed.job.reset();
   if (over) return;
   handed.over_since = 0;
   const bool running = phase_of(job->state) == Phase::running;
@@ -326,8 +249,7 @@ void SlurmWorker::settle_one(Entry& entry, const Handed& handed, const Ended& en
     store_.follow(entry.id, handed.attempt.number, [](Entry& found, Attempt&) { found.stop_asked = true; });
   // What Slurm's own part of the job wrote: it ends what takes more than was asked for, the supervisor too.
   const bool too_much = queue::diagnose_log(folder / "slurm.out").out_of_memory;
-  if (state.life == queue::Life::supervisor_lost && too_much)
-    state = {queue::Life::ended, 0, signaled(SIGKILL)};
+  if (state.life == queue::Life::supervisor_lost && too_much) state = ended_by_memory();
   queue::LogVerdict verdict;
   if (state.exit && state.exit->code != 0) {
     verdict = queue::diagnose_log(folder / "log");
@@ -369,7 +291,6 @@ std::vector<std::vector<int64_t>> SlurmWorker::groups_of(const std::vector<queue
   std::map<int64_t, size_t> group_of;  // by the id that would come next
   std::vector<queue::Waiting> by_id = waiting;
   std::sort(by_id.begin(), by_id.end(), [](const auto& a, const auto& b) { return a.id < b.id; });
-  std::map<int64_t, std::vector<int64_t>> by_first;
   for (const queue::Waiting& one : by_id) {
     const Entry& entry = *entry_of(one.id);
     const Entry* before = entry_of(one.id - 1);
@@ -431,7 +352,7 @@ Submission SlurmWorker::submission_of(const std::vector<Entry*>& group) const {
                     (group.size() > 1 ? "-" + std::to_string(group.back()->id) : "");
   submission.comment = folder.string();
   // Beside each attempt's log: %a is a place in the array.
-  submission.output = (folder / (group.size() > 1 ? "slurm-%a.out" : "slurm.out")).string();
+  submission.output = as_pattern(folder.string()) + (group.size() > 1 ? "/slurm-%a.out" : "/slurm.out");
   submission.memory_bytes = job_memory(first.need.host_bytes);
   submission.threads = first.need.threads;
   submission.gpus = first.need.devices;
@@ -471,10 +392,8 @@ void SlurmWorker::hand_over(const std::vector<Entry*>& group) {
 void SlurmWorker::refuse(const std::vector<Entry*>& group, const Answer& answer) {
   refused_ = answer.later ? queue::clock_now() : refused_;
   say_once(answer.problem);
-  // Where it is not known whether Slurm has it, it is looked for before it is handed over again.
-  if (answer.problem.find("timed out") != std::string::npos ||
-      answer.problem.find("did not answer") != std::string::npos)
-    return;
+  // It may have it: it is looked for before it is handed over again.
+  if (answer.unknown) return;
   for (Entry* entry : group) {
     *entry = store_.take_back(entry->id, entry->attempts, answer.later ? State::waiting : State::held,
                               "Slurm does not take it: " + answer.problem);

@@ -17,14 +17,9 @@
 #include <vector>
 
 #include "fleet/queue/entry_steps.h"
-#include "fleet/slurm/slurm.h"
+#include "fleet/slurm/policy.h"
 
 namespace plimsoll::slurm {
-
-struct GpuType {
-  std::string name;   // as Slurm's GRES calls it
-  int64_t bytes = 0;  // of memory, on each
-};
 
 struct SlurmOptions {
   std::string program;  // Plimsoll itself, where nodes find it too
@@ -38,23 +33,6 @@ struct SlurmOptions {
   bool until_done = false;
   std::function<void(const std::string&)> report;
 };
-
-// What a job may take: predicted seconds and half as much again, a quarter of an hour at least.
-double time_limit(double predicted_seconds, double stated_limit);
-// Memory of a job: the run's, and what its supervisor takes beside it.
-int64_t job_memory(int64_t host_bytes);
-// The smallest type that has so much; none where no type has, "" where there is no choice to make.
-std::optional<std::string> gpu_type(const std::vector<GpuType>& types, int64_t device_bytes);
-
-// What an attempt has come to by Slurm's word and its own record. `begun`: its supervisor was there. Nothing:
-// it is not over, or its record may still be on its way (`seconds_over`: for so long it has been over, or
-// gone).
-struct Ended {
-  queue::AttemptState state;
-  bool canceled_there = false;  // by scancel, not through the queue
-};
-std::optional<Ended> ended(const std::optional<Job>& job, const std::optional<queue::Exit>& exit, bool begun,
-                           double limit, double seconds_over);
 
 class SlurmWorker {
  public:

@@ -1,0 +1,89 @@
+#include "fleet/slurm/policy.h"
+
+#include <algorithm>
+#include <csignal>
+
+namespace plimsoll::slurm {
+
+using queue::Exit;
+
+namespace {
+
+constexpr double kRecordSeconds = 10;   // a record may take to come over a shared file system
+constexpr double kWarnedSeconds = 180;  // Slurm warns two minutes early, and may do so a minute before
+
+Exit signaled(int number) {
+  Exit exit;
+  exit.signal = number;
+  return exit;
+}
+
+// What Slurm says of an end beside what the supervisor wrote of it.
+Ended with_word(const Exit& record, const std::string& word, double limit) {
+  Ended end{{queue::Life::ended, 0, record}, false};
+  Exit& exit = *end.state.exit;
+  if (exit.code == 0) return end;
+  if (word == "OUT_OF_MEMORY") exit.kernel_killed = true;
+  end.canceled_there = word == "CANCELLED" && exit.canceled;
+  const bool late = exit.canceled && limit > 0 && exit.seconds > limit - kWarnedSeconds;
+  exit.timed_out = word == "TIMEOUT" || word == "DEADLINE" || (late && !end.canceled_there);
+  if (exit.canceled && (word == "PREEMPTED" || word == "NODE_FAIL"))
+    end.state = {queue::Life::supervisor_lost, 0, std::nullopt};
+  return end;
+}
+
+Ended without_record(const std::string& word, bool begun) {
+  Ended end{{queue::Life::ended, 0, std::nullopt}, false};
+  if (word == "OUT_OF_MEMORY") {
+    end.state = ended_by_memory();
+  } else if (word == "CANCELLED") {
+    end.canceled_there = true;
+    end.state.exit = signaled(SIGTERM);
+    end.state.exit->canceled = true;
+  } else if (word == "TIMEOUT" || word == "DEADLINE") {
+    end.state.exit = signaled(SIGTERM);
+    end.state.exit->timed_out = true;
+  } else if (!begun && (word == "FAILED" || word == "COMPLETED")) {
+    end.state.exit = Exit{};
+    end.state.exit->problem =
+        "Slurm's job ended before the command began: the queue's folder, the program and the "
+        "folder where the entry was added must be where its node sees them";
+  } else {
+    end.state.life = queue::Life::supervisor_lost;
+  }
+  return end;
+}
+
+}  // namespace
+
+queue::AttemptState ended_by_memory() {
+  queue::AttemptState state{queue::Life::ended, 0, signaled(SIGKILL)};
+  state.exit->kernel_killed = true;
+  return state;
+}
+
+double time_limit(double predicted_seconds, double stated_limit) {
+  const double wanted = predicted_seconds > 0 ? std::max(900.0, 1.5 * predicted_seconds + 300) : stated_limit;
+  return stated_limit > 0 ? std::min(wanted, stated_limit) : wanted;
+}
+
+int64_t job_memory(int64_t host_bytes) { return host_bytes > 0 ? host_bytes + kSupervisorBytes : 0; }
+
+std::optional<std::string> gpu_type(const std::vector<GpuType>& types, int64_t device_bytes) {
+  if (types.empty()) return "";
+  for (const GpuType& one : types)
+    if (one.bytes >= device_bytes) return one.name;
+  return std::nullopt;
+}
+
+std::optional<Ended> ended(const std::optional<Job>& job, const std::optional<Exit>& exit, bool begun,
+                           double limit, double seconds_over) {
+  const bool over = !job || phase_of(job->state) == Phase::over;
+  const std::string word = job ? job->state : "";
+  if (exit && (over || exit->code == 0)) return with_word(*exit, word, limit);
+  const bool never_ran = word == "CANCELLED" && job->node.empty();
+  if (!over || (seconds_over < kRecordSeconds && !never_ran)) return std::nullopt;
+  return without_record(word, begun);
+}
+
+}  // namespace plimsoll::slurm

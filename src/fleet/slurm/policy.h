@@ -1,0 +1,42 @@
+// What is asked of Slurm for a run, and what an end there means: pure functions.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "fleet/queue/attempt.h"
+#include "fleet/slurm/slurm.h"
+
+namespace plimsoll::slurm {
+
+// Of a job beside its run's memory: its supervisor, with the kernel's own of its control group.
+inline constexpr int64_t kSupervisorBytes = int64_t{32} << 20;
+
+struct GpuType {
+  std::string name;   // as Slurm's GRES calls it
+  int64_t bytes = 0;  // of memory, on each
+};
+
+// What a job may take: predicted seconds and half as much again, a quarter of an hour at least.
+double time_limit(double predicted_seconds, double stated_limit);
+// Memory of a job: the run's, and what its supervisor takes beside it.
+int64_t job_memory(int64_t host_bytes);
+// The smallest type that has so much; none where no type has, "" where there is no choice to make.
+std::optional<std::string> gpu_type(const std::vector<GpuType>& types, int64_t device_bytes);
+
+// What an attempt has come to by Slurm's word and its own record. `begun`: its supervisor was there. Nothing:
+// it is not over, or its record may still be on its way (`seconds_over`: for so long it has been over, or
+// gone).
+struct Ended {
+  queue::AttemptState state;
+  bool canceled_there = false;  // by scancel, not through the queue
+};
+std::optional<Ended> ended(const std::optional<Job>& job, const std::optional<queue::Exit>& exit, bool begun,
+                           double limit, double seconds_over);
+
+// Ended for its memory, with its supervisor.
+queue::AttemptState ended_by_memory();
+
+}  // namespace plimsoll::slurm

@@ -408,18 +408,20 @@ std::optional<Candidate> Search::least(const Limits& limits, const LayOut& lay_o
   int layouts = 0;
   int64_t laid_out_ops = 0;
   double searched = 0;
+  const auto bound = [](const auto& entry) { return std::pair(entry.first, entry.second.usage.seconds); };
+  const auto expected = [&](const auto& entry) {
+    return std::pair(entry.first + miss(entry.second), entry.second.usage.seconds);
+  };
+  const auto choose = [&] {
+    const auto first = std::ranges::min_element(spots, {}, bound);
+    if (!is_deep_ || searched <= kSearchedInOrder) return first;
+    const auto other = std::ranges::min_element(spots, {}, expected);
+    if (other != spots.end() && expected(*other).first < best_bytes) return other;
+    return searched < kMostSearched ? first : spots.end();
+  };
   while (layouts++ < kMostLayouts && !(best && laid_out_ops > kMostLaidOut)) {
-    const bool by_kind = is_deep_ && searched > kSearchedInOrder;
-    const auto bound = [](const auto& entry) { return std::pair(entry.first, entry.second.usage.seconds); };
-    const auto expected = [&](const auto& entry) {
-      return std::pair(entry.first + miss(entry.second), entry.second.usage.seconds);
-    };
-    auto next =
-        by_kind ? std::ranges::min_element(spots, {}, expected) : std::ranges::min_element(spots, {}, bound);
-    if (by_kind && next != spots.end() && expected(*next).first >= best_bytes && searched < kMostSearched)
-      next = std::ranges::min_element(spots, {}, bound);
+    const auto next = choose();
     if (next == spots.end() || next->first >= best_bytes) break;
-    if (by_kind && searched >= kMostSearched && expected(*next).first >= best_bytes) break;
     const auto [bytes, spot] = *next;
     spots.erase(next);
     const Candidate laid_out = lay_out(candidate(spot));

@@ -1,5 +1,7 @@
 # Thin targets over CMake, Ninja and the scripts; `make demo` and `make test` do everything on a fresh machine.
 JOBS ?= $(shell nproc)
+# Tests: some of them wait most of their time.
+TEST_JOBS ?= $(shell echo $$(( $(JOBS) + 1 )))
 PLIMSOLL := build/plimsoll
 PREFIX ?= /usr/local
 PARITY_PYTHON := .deps/parity/bin/python3
@@ -37,7 +39,7 @@ wheel: build setup-wheel
 
 test: build
 	cmake --build build -j $(JOBS)
-	OMP_WAIT_POLICY=passive ctest --test-dir build --output-on-failure -j $(JOBS)
+	OMP_WAIT_POLICY=passive ctest --test-dir build --output-on-failure -j $(TEST_JOBS)
 
 # The tests that touch kernels again, as lesser machines than this one would run them.
 test-isas: build

@@ -219,7 +219,7 @@ INSTANTIATE_TEST_SUITE_P(
              .layers = 8,
              .effective = 1,
              .homes = {Space::disk},
-             .length = 16,
+             .length = 96,
              .budgets = 100},
         Case{.name = "deep_lora",
              .method = Method::lora,

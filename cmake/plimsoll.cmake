@@ -61,8 +61,10 @@ endfunction()
 # -Wuninitialized is off there: g++ 12 raises it falsely inside its own intrinsics (GCC bug 105593).
 #   plimsoll_simd(TARGET a_simd.cc ...)                      for AVX2 and AVX-512
 #   plimsoll_simd(TARGET ISAS avx2 ... SOURCES a_simd.cc)     for the sets named; avx512_bf16 is AVX-512 with
-# the BF16 instructions, and defines PLIMSOLL_ISA_avx512 too, as it has the same registers; amx has tiles beside those.
+# the BF16 instructions, and defines PLIMSOLL_ISA_avx512 too, as it has the same registers; amx has tiles beside those;
+# avx2_f16 is AVX2 whose halves are f16 (cpu/simd.h).
 set(PLIMSOLL_ISA_FLAGS_avx2 -mavx2 -mfma -mf16c -mbmi2)
+set(PLIMSOLL_ISA_FLAGS_avx2_f16 ${PLIMSOLL_ISA_FLAGS_avx2} -DPLIMSOLL_ISA_avx2=1)
 set(PLIMSOLL_ISA_FLAGS_avx512 -mavx2 -mfma -mf16c -mbmi2 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512cd
     -mprefer-vector-width=512)
 set(PLIMSOLL_ISA_FLAGS_avx512_bf16 ${PLIMSOLL_ISA_FLAGS_avx512} -mavx512bf16 -DPLIMSOLL_ISA_avx512=1)

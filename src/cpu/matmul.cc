@@ -18,11 +18,12 @@ struct Kernel {
   void (*run)(const MatmulTask&);
 };
 constexpr Kernel kAvx2 = {"own-avx2-f32", kTileAvx2, 384, 16, avx2::run_matmul};
+constexpr Kernel kAvx2F16 = {"own-avx2-f16", kTileAvx2, 384, 16, avx2_f16::run_matmul};
 constexpr Kernel kAvx512 = {"own-avx512-f32", kTileAvx512, 1024, 8, avx512::run_matmul};
 constexpr Kernel kAvx512Bf16 = {"own-avx512-bf16", kTileAvx512Bf16, 1024, 8, avx512_bf16::run_matmul};
 constexpr Kernel kAmx = {"own-amx-bf16", kTileAmx, 1024, 8, amx::run_matmul};
 
-// Columns packed at once, and rows whose f32 sums wait for a bf16 C: 4 MiB and 2 MiB at most, half an L3.
+// Columns packed at once, and rows whose f32 sums wait for a C of halves: 4 MiB and 2 MiB at most, half an L3.
 constexpr int64_t kBlockColumns = 1024;
 constexpr int64_t kSumRows = 512;
 
@@ -30,6 +31,7 @@ int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
 
 const Kernel& choose_kernel(const MatmulShape& shape, Isa isa) {
+  if (shape.a == DType::f16 || shape.c == DType::f16) return kAvx2F16;
   if (isa == Isa::avx2) return kAvx2;
   if (isa == Isa::avx512 || shape.a == DType::f32) return kAvx512;
   return isa == Isa::amx ? kAmx : kAvx512Bf16;
@@ -40,7 +42,7 @@ MatmulBlocks cut(const MatmulShape& shape, const Kernel& kernel) {
   const int64_t k_blocks = std::max<int64_t>(1, ceil_div(shape.k, kernel.max_steps * kernel.tile.k_per_step));
   const int64_t k = round_up(std::max<int64_t>(1, ceil_div(shape.k, k_blocks)), unit);
   const int64_t n = round_up(std::min(shape.n, kBlockColumns), 2 * kernel.tile.lanes);
-  const bool sums = shape.c == DType::bf16 && shape.k > k;
+  const bool sums = size_of(shape.c) == 2 && shape.k > k;
   const int64_t m = sums ? std::min(shape.m, kSumRows) : shape.m;
   return {k, n, m, std::min(kernel.panels, ceil_div(m, kernel.tile.rows))};
 }
@@ -52,7 +54,7 @@ struct Scratch {
 
 Scratch scratch_of(const MatmulShape& shape, const Kernel& kernel, const MatmulBlocks& blocks) {
   const int64_t steps = blocks.k / kernel.tile.k_per_step;
-  const bool sums = shape.c == DType::bf16 && shape.k > blocks.k;
+  const bool sums = size_of(shape.c) == 2 && shape.k > blocks.k;
   const int64_t rows = round_up(kernel.tile.rows, kernel.tile.lanes);  // of a packed panel
   return {steps * blocks.n, steps * rows * blocks.panels, sums ? blocks.m * blocks.n : 0};
 }
@@ -82,8 +84,8 @@ class BlockedMatmul final : public Matmul {
                  .b = args.b,
                  .c = args.c,
                  .bias = args.bias,
-                 .in_bf16 = shape_.a == DType::bf16,
-                 .out_bf16 = shape_.c == DType::bf16,
+                 .in_halves = size_of(shape_.a) == 2,
+                 .out_halves = size_of(shape_.c) == 2,
                  .a_transposed = shape_.a_transposed,
                  .b_transposed = shape_.b_transposed,
                  .a_stride = shape_.a_transposed ? shape_.m : shape_.k,
@@ -145,9 +147,10 @@ class ThinMatmul final : public Matmul {
 };
 
 void check_types(const MatmulShape& shape) {
-  const auto known = [](DType t) { return t == DType::f32 || t == DType::bf16; };
-  check_internal(known(shape.a) && shape.a == shape.b && known(shape.c),
-                 "matmul: A and B must both be f32 or both bf16, and C f32 or bf16");
+  const auto known = [](DType t) { return t == DType::f32 || t == DType::bf16 || t == DType::f16; };
+  const bool one_kind = size_of(shape.a) != size_of(shape.c) || shape.a == shape.c;
+  check_internal(known(shape.a) && shape.a == shape.b && known(shape.c) && one_kind,
+                 "matmul: A and B must both be f32, bf16 or f16, and C f32 or of the same halves");
 }
 
 }  // namespace

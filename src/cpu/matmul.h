@@ -9,7 +9,8 @@
 
 namespace plimsoll {
 
-// One shape bound once. A and B are both f32 or both bf16, C is f32 or bf16 and is rounded once. An element's
+// One shape bound once. A and B are both f32, bf16 or f16, C is f32 or of halves and is rounded once. f16 is
+// computed with AVX2 on every machine. An element's
 // reduction order follows from the bound k and kernel alone: not from m, the live count or its row.
 class Matmul {
  public:

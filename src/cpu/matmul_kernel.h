@@ -22,7 +22,7 @@ inline constexpr MatmulTile kTileAmx = {16, 32, 2};
 struct MatmulBlocks {
   int64_t k;       // k of one packed block, a multiple of lanes * k_per_step
   int64_t n;       // columns packed at once, a multiple of 2 * lanes
-  int64_t m;       // rows computed before k moves on, and before sums are rounded to bf16
+  int64_t m;       // rows computed before k moves on, and before sums are rounded to halves
   int64_t panels;  // panels of tile.rows rows of A that a thread packs at once
 };
 
@@ -32,7 +32,7 @@ struct MatmulTask {
   const void* b;
   void* c;
   const void* bias;
-  bool in_bf16, out_bf16;
+  bool in_halves, out_halves;  // bf16, or f16 where that is what the kernel computes in
   bool a_transposed, b_transposed;
   int64_t a_stride, b_stride;  // elements from one stored row to the next
   bool accumulate;
@@ -42,7 +42,7 @@ struct MatmulTask {
   float* packed_b;          // [n panels][k steps][2 * lanes], shared by the threads
   float* packed_a;          // per thread [panels][strips][k steps][lanes], or [lanes][k steps] in pieces
   int64_t packed_a_stride;  // floats from one thread's packed_a to the next
-  float* sums;              // [blocks.m][blocks.n], only for bf16 C with several k blocks
+  float* sums;              // [blocks.m][blocks.n], only for a C of halves with several k blocks
 };
 
 // C = (accumulate ? C : 0) + alpha * X^T T + bias, or with T^T X; bf16 X [k, wide] and T [k, thin].
@@ -62,6 +62,9 @@ struct ThinTask {
 };
 
 namespace avx2 {
+void run_matmul(const MatmulTask& task);
+}
+namespace avx2_f16 {
 void run_matmul(const MatmulTask& task);
 }
 namespace avx512 {

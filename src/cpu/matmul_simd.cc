@@ -172,7 +172,7 @@ void run_threads(const MatmulTask& task) {
 
 template <class In>
 void run_inputs(const MatmulTask& task) {
-  if (task.out_bf16)
+  if (task.out_halves)
     run_threads<In, uint16_t>(task);
   else
     run_threads<In, float>(task);
@@ -182,7 +182,7 @@ void run_inputs(const MatmulTask& task) {
 
 void run_matmul(const MatmulTask& task) {
 #if !defined(PLIMSOLL_ISA_avx512_bf16)  // which is defined beside PLIMSOLL_ISA_amx, too
-  if (!task.in_bf16) return run_inputs<float>(task);
+  if (!task.in_halves) return run_inputs<float>(task);
 #endif
   run_inputs<uint16_t>(task);
 }

@@ -7,12 +7,10 @@
 #include <span>
 
 #include "tensor/bf16.h"
+#include "tensor/f16.h"
 #include "tensor/tensor.h"
 
 namespace plimsoll {
-
-float f32_from_f16(uint16_t bits);
-uint16_t f16_from_f32(float value);
 
 // Whether convert() has this pair: equal types, or two of f32, bf16, f16.
 bool can_convert(DType from, DType to);

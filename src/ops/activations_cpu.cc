@@ -13,7 +13,7 @@ BoundCall bind_relu(const CpuBinding& b) {
   return with_element_type(b, b.output_tensor(0).dtype, [&](auto zero) -> BoundCall {
     using T = decltype(zero);
     const Relu<T> args{b.input<T>(0), b.output<T>(0), values_of(b), b.settings().threads};
-    const auto kernel = pick<Relu<T>>(b.settings().isa, avx2::relu, avx512::relu, avx512_bf16::relu);
+    const auto kernel = PLIMSOLL_KERNEL(b, relu, Relu<T>);
     return [=] { kernel(args); };
   });
 }
@@ -23,7 +23,7 @@ BoundCall bind_relu_grad(const CpuBinding& b) {
     using T = decltype(zero);
     const ReluGrad<T> args{b.input<T>(0), b.input<T>(1), b.output<T>(0), values_of(b), b.settings().threads};
     const auto kernel =
-        pick<ReluGrad<T>>(b.settings().isa, avx2::relu_grad, avx512::relu_grad, avx512_bf16::relu_grad);
+        PLIMSOLL_KERNEL(b, relu_grad, ReluGrad<T>);
     return [=] { kernel(args); };
   });
 }
@@ -32,7 +32,7 @@ BoundCall bind_geglu(const CpuBinding& b) {
   return with_element_type(b, b.output_tensor(0).dtype, [&](auto zero) -> BoundCall {
     using T = decltype(zero);
     const Geglu<T> args{b.input<T>(0), b.input<T>(1), b.output<T>(0), values_of(b), b.settings().threads};
-    const auto kernel = pick<Geglu<T>>(b.settings().isa, avx2::geglu, avx512::geglu, avx512_bf16::geglu);
+    const auto kernel = PLIMSOLL_KERNEL(b, geglu, Geglu<T>);
     return [=] { kernel(args); };
   });
 }
@@ -48,7 +48,7 @@ BoundCall bind_geglu_grad(const CpuBinding& b) {
                             .count = values_of(b),
                             .threads = b.settings().threads};
     const auto kernel =
-        pick<GegluGrad<T>>(b.settings().isa, avx2::geglu_grad, avx512::geglu_grad, avx512_bf16::geglu_grad);
+        PLIMSOLL_KERNEL(b, geglu_grad, GegluGrad<T>);
     return [=] { kernel(args); };
   });
 }
@@ -57,7 +57,7 @@ BoundCall bind_gelu(const CpuBinding& b) {
   return with_element_type(b, b.output_tensor(0).dtype, [&](auto zero) -> BoundCall {
     using T = decltype(zero);
     const Gelu<T> args{b.input<T>(0), b.output<T>(0), by_tanh(b), values_of(b), b.settings().threads};
-    const auto kernel = pick<Gelu<T>>(b.settings().isa, avx2::gelu, avx512::gelu, avx512_bf16::gelu);
+    const auto kernel = PLIMSOLL_KERNEL(b, gelu, Gelu<T>);
     return [=] { kernel(args); };
   });
 }
@@ -72,7 +72,7 @@ BoundCall bind_gelu_grad(const CpuBinding& b) {
                            .count = values_of(b),
                            .threads = b.settings().threads};
     const auto kernel =
-        pick<GeluGrad<T>>(b.settings().isa, avx2::gelu_grad, avx512::gelu_grad, avx512_bf16::gelu_grad);
+        PLIMSOLL_KERNEL(b, gelu_grad, GeluGrad<T>);
     return [=] { kernel(args); };
   });
 }
@@ -81,7 +81,7 @@ BoundCall bind_tanh(const CpuBinding& b) {
   return with_element_type(b, b.output_tensor(0).dtype, [&](auto zero) -> BoundCall {
     using T = decltype(zero);
     const Tanh<T> args{b.input<T>(0), b.output<T>(0), values_of(b), b.settings().threads};
-    const auto kernel = pick<Tanh<T>>(b.settings().isa, avx2::tanh, avx512::tanh, avx512_bf16::tanh);
+    const auto kernel = PLIMSOLL_KERNEL(b, tanh, Tanh<T>);
     return [=] { kernel(args); };
   });
 }
@@ -91,7 +91,7 @@ BoundCall bind_tanh_grad(const CpuBinding& b) {
     using T = decltype(zero);
     const TanhGrad<T> args{b.input<T>(0), b.input<T>(1), b.output<T>(0), values_of(b), b.settings().threads};
     const auto kernel =
-        pick<TanhGrad<T>>(b.settings().isa, avx2::tanh_grad, avx512::tanh_grad, avx512_bf16::tanh_grad);
+        PLIMSOLL_KERNEL(b, tanh_grad, TanhGrad<T>);
     return [=] { kernel(args); };
   });
 }
@@ -101,7 +101,7 @@ BoundCall bind_scale(const CpuBinding& b) {
     using T = decltype(zero);
     const Scale<T> args{b.input<T>(0), b.output<T>(0), static_cast<float>(b.op().attr_float("factor")),
                         values_of(b), b.settings().threads};
-    const auto kernel = pick<Scale<T>>(b.settings().isa, avx2::scale, avx512::scale, avx512_bf16::scale);
+    const auto kernel = PLIMSOLL_KERNEL(b, scale, Scale<T>);
     return [=] { kernel(args); };
   });
 }

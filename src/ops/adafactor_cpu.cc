@@ -27,7 +27,7 @@ BoundCall bind_adafactor(const CpuBinding& b) {
   return with_update_types(b, kMaster, [&](auto p, auto g) {
     using Args = Adafactor<decltype(p), decltype(g)>;
     return bind_update(b, arguments<decltype(p), decltype(g)>(b),
-                       pick<Args>(b.settings().isa, avx2::adafactor, avx512::adafactor));
+                       PLIMSOLL_PLAIN_KERNEL(b, adafactor, Args));
   });
 }
 

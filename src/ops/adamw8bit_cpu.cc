@@ -20,7 +20,7 @@ BoundCall bind_adamw8bit(const CpuBinding& b) {
         Args{weight_update<decltype(p), decltype(g)>(b, kMaster), b.op().attr_float("beta1"),
              b.op().attr_float("beta2"), b.op().attr_float("eps"), coded_state(b, 1, 3, signed_dynamic_map()),
              coded_state(b, 2, 4, unsigned_dynamic_map())},
-        pick<Args>(b.settings().isa, avx2::adamw8bit, avx512::adamw8bit));
+        PLIMSOLL_PLAIN_KERNEL(b, adamw8bit, Args));
   });
 }
 

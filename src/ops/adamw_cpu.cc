@@ -28,7 +28,7 @@ BoundCall make_adamw(const CpuBinding& b) {
             .count = range.elements,
             .first_element = range.first,
             .threads = b.settings().threads};
-  const auto kernel = pick<Args>(b.settings().isa, avx2::adamw, avx512::adamw, avx512_bf16::adamw);
+  const auto kernel = PLIMSOLL_KERNEL(b, adamw, Args);
   return [=, rate = rate_factor(b.op()), step = b.input<double>(kStepInput),
           norm = b.input<double>(kNormInput)] {
     Args now = args;

@@ -11,14 +11,6 @@ namespace plimsoll::PLIMSOLL_ISA {
 inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 inline int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 
-inline float widen_value(float x) { return x; }
-inline float widen_value(uint16_t x) {
-  const uint32_t bits = static_cast<uint32_t>(x) << 16;
-  float value;
-  __builtin_memcpy(&value, &bits, sizeof(value));
-  return value;
-}
-
 // One row of `dim` values to f32, zero up to a multiple of 16.
 template <class T>
 inline void widen_row(const T* from, float* to, int64_t dim) {
@@ -38,12 +30,6 @@ inline void narrow_row(const float* from, T* to, int64_t dim, float factor) {
     const Mask rest = first(static_cast<int>(dim - c));
     store(to + c, load(from + c, rest) * f, rest);
   }
-}
-
-inline __m256 widen_eight(const float* p) { return _mm256_loadu_ps(p); }
-inline __m256 widen_eight(const uint16_t* p) {
-  const __m128i half = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
-  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
 }
 
 // Columns of eight rows become rows: to[c * kAttentionKeyBlock + r] = row[r][c].

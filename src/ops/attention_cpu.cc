@@ -90,8 +90,7 @@ BoundCall make_grad(const CpuBinding& b) {
   if (shape.bias_trains)
     args.d_bias =
         reinterpret_cast<float*>(b.scratch() + attention_backward_scratch_bytes(shape, args.threads));
-  const auto kernel = pick<AttentionBackward<T>>(b.settings().isa, avx2::attention_backward,
-                                                 avx512::attention_backward, avx512_bf16::attention_backward);
+  const auto kernel = PLIMSOLL_KERNEL(b, attention_backward, AttentionBackward<T>);
   return [=, from = AttentionStep(b, 7), step = b.input<double>(7), gradient = b.output<G>(3),
           accumulate = shape.bias_trains ? b.op().attr_int("accumulate") : 0,
           count = shape.buckets * shape.heads] {
@@ -103,9 +102,8 @@ BoundCall make_grad(const CpuBinding& b) {
 }
 
 template <class T>
-Kernel<AttentionCached<T>> cached_kernel(Isa isa) {
-  return pick<AttentionCached<T>>(isa, avx2::attention_cached, avx512::attention_cached,
-                                  avx512_bf16::attention_cached);
+Kernel<AttentionCached<T>> cached_kernel(const CpuBinding& b) {
+  return PLIMSOLL_KERNEL(b, attention_cached, AttentionCached<T>);
 }
 
 // The live queries of `now`, which see `kv_length` keys; zero to the other rows.
@@ -124,7 +122,7 @@ template <class T>
 BoundCall bind_over_ready_keys(const CpuBinding& b, AttentionCached<T> args) {
   args.k_cache = b.input<T>(1);
   args.v_cache = b.input<T>(2);
-  return [=, kernel = cached_kernel<T>(b.settings().isa), step = b.input<double>(3), axis = b.op().axis,
+  return [=, kernel = cached_kernel<T>(b), step = b.input<double>(3), axis = b.op().axis,
           key_axis = static_cast<AxisId>(b.op().attr_int("keys_of"))] {
     run_cached(kernel, args, live_tokens(step, axis), live_tokens(step, key_axis));
   };
@@ -134,7 +132,7 @@ BoundCall bind_over_ready_keys(const CpuBinding& b, AttentionCached<T> args) {
 template <class T>
 BoundCall bind_apart(const CpuBinding& b, AttentionCached<T> args) {
   args.problem.tokens = 1;
-  return [=, kernel = cached_kernel<T>(b.settings().isa), step = b.input<double>(3), k_new = b.input<T>(1),
+  return [=, kernel = cached_kernel<T>(b), step = b.input<double>(3), k_new = b.input<T>(1),
           v_new = b.input<T>(2), k_cache = b.output<T>(1), v_cache = b.output<T>(2),
           q_row = b.input_tensor(0).shape[1], k_row = b.input_tensor(1).shape[1],
           rows = b.input_tensor(0).shape[0], capacity = b.op().attr_int("capacity"), axis = b.op().axis] {
@@ -171,8 +169,7 @@ BoundCall bind_attention(const CpuBinding& b) {
                                    .threads = b.settings().threads,
                                    .keys = {.starts = b.input<int32_t>(5)},
                                    .bias_table = b.input<T>(6)};
-    const auto kernel = pick<AttentionForward<T>>(b.settings().isa, avx2::attention_forward,
-                                                  avx512::attention_forward, avx512_bf16::attention_forward);
+    const auto kernel = PLIMSOLL_KERNEL(b, attention_forward, AttentionForward<T>);
     return [=, from = AttentionStep(b, 4)] {
       AttentionForward<T> now = args;
       from.set(now);
@@ -202,7 +199,7 @@ BoundCall bind_attention_cached(const CpuBinding& b) {
     args.v_cache = b.output<T>(2);
     if (b.op().attrs.contains("apart")) return bind_apart(b, args);
     const Tensor& k = b.input_tensor(1);
-    return [=, kernel = cached_kernel<T>(b.settings().isa), step = b.input<double>(3), k_new = b.input(1),
+    return [=, kernel = cached_kernel<T>(b), step = b.input<double>(3), k_new = b.input(1),
             v_new = b.input(2), k_cache = b.output(1), v_cache = b.output(2),
             row_bytes = k.shape[1] * size_of(k.dtype), capacity = b.op().attr_int("capacity"),
             axis = b.op().axis] {

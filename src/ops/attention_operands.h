@@ -99,7 +99,7 @@ struct PairOperands {
   }
   static void pack_probabilities(float* row, int64_t columns) {
     for (int64_t c = 0; c < columns; c += Vec::kWidth)
-      _mm256_storeu_si256(reinterpret_cast<__m256i*>(row + c / 2), to_bf16_bits(load(row + c)));
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(row + c / 2), to_half_bits(load(row + c)));
   }
   template <class Row>
   static TileRows pack_tile(int64_t rows, int64_t dim, int64_t padded, Row row, float* to) {
@@ -117,7 +117,7 @@ struct PairOperands {
     for (int64_t r = 0; r < rows; ++r)
       for (int64_t c = 0; c < columns; c += Vec::kWidth)
         _mm256_storeu_si256(reinterpret_cast<__m256i*>(ds_rows + r * kHalf + c / 2),
-                            to_bf16_bits(load(ds + r * kAttentionKeyBlock + c)));
+                            to_half_bits(load(ds + r * kAttentionKeyBlock + c)));
     pair_tile_rows(ds, rows, columns);
     return {{p, 1, kAttentionKeyBlock}, {ds, 1, kAttentionKeyBlock}, {ds_rows, kHalf, 1}};
   }
@@ -130,7 +130,7 @@ struct PairOperands {
         const float* low = tile + r * kAttentionKeyBlock + c;
         const Vec high = r + 1 < rows ? load(low + kAttentionKeyBlock) : zero();
         _mm512_storeu_si512(tile + r / 2 * kAttentionKeyBlock + c,
-                            pair_words(to_bf16_bits(load(low)), to_bf16_bits(high)));
+                            pair_words(to_half_bits(load(low)), to_half_bits(high)));
       }
   }
 };

@@ -29,8 +29,7 @@ class HeadRows {
         hidden_(b.input_tensor(0).shape[1]),
         vocab_(b.input_tensor(1).shape[0]),
         threads_(b.settings().threads),
-        kernel_(pick<CrossEntropyRows<T>>(b.settings().isa, avx2::cross_entropy_rows,
-                                          avx512::cross_entropy_rows, avx512_bf16::cross_entropy_rows)) {
+        kernel_(PLIMSOLL_KERNEL(b, cross_entropy_rows, CrossEntropyRows<T>)) {
     place_parts(b);
     const CrossEntropyProducts products = cross_entropy_products(b.graph(), b.op());
     const auto make = [&](const MatmulShape& shape) {

@@ -17,7 +17,7 @@ BoundCall bind_dora_norm(const CpuBinding& b) {
                     .scale = static_cast<float>(b.op().attr_float("scale")),
                     .threads = b.settings().threads};
     const auto kernel =
-        pick<Args>(b.settings().isa, avx2::dora_norm, avx512::dora_norm, avx512_bf16::dora_norm);
+        PLIMSOLL_KERNEL(b, dora_norm, Args);
     return [=] { kernel(args); };
   });
 }
@@ -37,7 +37,7 @@ BoundCall bind_dora_scale(const CpuBinding& b) {
                             .width = u.shape[1],
                             .threads = b.settings().threads};
     const auto kernel =
-        pick<DoraScale<T>>(b.settings().isa, avx2::dora_scale, avx512::dora_scale, avx512_bf16::dora_scale);
+        PLIMSOLL_KERNEL(b, dora_scale, DoraScale<T>);
     return [=, step = b.input<double>(3), axis = b.op().axis] {
       DoraScale<T> now = args;
       if (step != nullptr) now.rows = live_tokens(step, axis);
@@ -60,8 +60,7 @@ BoundCall bind_dora_scale_grad(const CpuBinding& b) {
                                 .rows = u.shape[0],
                                 .width = u.shape[1],
                                 .threads = b.settings().threads};
-    const auto kernel = pick<DoraScaleGrad<T>>(b.settings().isa, avx2::dora_scale_grad,
-                                               avx512::dora_scale_grad, avx512_bf16::dora_scale_grad);
+    const auto kernel = PLIMSOLL_KERNEL(b, dora_scale_grad, DoraScaleGrad<T>);
     return [=, step = b.input<double>(4), accumulate = b.op().attr_int("accumulate"), axis = b.op().axis] {
       DoraScaleGrad<T> now = args;
       now.rows = live_tokens(step, axis);

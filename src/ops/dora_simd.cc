@@ -4,14 +4,6 @@
 namespace plimsoll::PLIMSOLL_ISA {
 namespace {
 
-float value(const float* p) { return *p; }
-float value(const uint16_t* p) {
-  const uint32_t bits = static_cast<uint32_t>(*p) << 16U;
-  float x;
-  __builtin_memcpy(&x, &bits, sizeof x);
-  return x;
-}
-
 // One row, in pieces that stay in the first cache while all of A goes over them.
 template <class T>
 float row_length(const DoraNorm<T>& a, int64_t row) {
@@ -23,7 +15,7 @@ float row_length(const DoraNorm<T>& a, int64_t row) {
     const T* weight = a.weight + row * a.in + begin;
     for_lanes(count, [&](int64_t i, auto lanes) { lanes.put(piece + i, lanes.get(weight + i)); });
     for (int64_t k = 0; k < a.r; ++k) {
-      const Vec factor = set1(a.scale * value(a.b + row * a.r + k));
+      const Vec factor = set1(a.scale * widen_value(a.b[row * a.r + k]));
       const T* from = a.a + k * a.in + begin;
       for_lanes(count, [&](int64_t i, auto lanes) {
         lanes.put(piece + i, fma(factor, lanes.get(from + i), lanes.get(piece + i)));

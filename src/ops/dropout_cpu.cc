@@ -18,7 +18,7 @@ BoundCall bind_dropout(const CpuBinding& b) {
                           .scope_hash = name_hash(b.op().scope),
                           .threads = b.settings().threads};
     const auto kernel =
-        pick<Dropout<T>>(b.settings().isa, avx2::dropout, avx512::dropout, avx512_bf16::dropout);
+        PLIMSOLL_KERNEL(b, dropout, Dropout<T>);
     return [=, step = b.input<double>(3)] {
       Dropout<T> now = args;
       now.seed = step_seed(step);

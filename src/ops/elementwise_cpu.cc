@@ -14,7 +14,7 @@ BoundCall bind_add(const CpuBinding& b) {
                       .y = b.output<T>(0),
                       .count = b.output_tensor(0).shape.elements(),
                       .threads = b.settings().threads};
-    const auto kernel = pick<Add<T>>(b.settings().isa, avx2::add, avx512::add, avx512_bf16::add);
+    const auto kernel = PLIMSOLL_KERNEL(b, add, Add<T>);
     return [=] { kernel(args); };
   });
 }

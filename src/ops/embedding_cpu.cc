@@ -40,7 +40,7 @@ BoundCall bind_embedding_dw(const CpuBinding& b) {
                     .table = b.output<decltype(g)>(0),
                     .threads = b.settings().threads};
     const auto kernel =
-        pick<Args>(b.settings().isa, avx2::scatter_add, avx512::scatter_add, avx512_bf16::scatter_add);
+        PLIMSOLL_KERNEL(b, scatter_add, Args);
     return [=, step = b.input<double>(2), accumulate = b.op().attr_int("accumulate"),
             bytes = gradient.bytes(), vocab = gradient.shape[0], axis = b.op().axis] {
       Args now = args;

@@ -29,8 +29,7 @@ BoundCall bind_gla(const CpuBinding& b) {
                              .o = b.output<T>(0),
                              .scratch = b.scratch(),
                              .threads = b.settings().threads};
-    const auto kernel = pick<GlaForward<T>>(b.settings().isa, avx2::gla_forward, avx512::gla_forward,
-                                            avx512_bf16::gla_forward);
+    const auto kernel = PLIMSOLL_KERNEL(b, gla_forward, GlaForward<T>);
     return [=, step = b.input<double>(5), axis = b.op().axis] {
       GlaForward<T> now = args;
       now.sequences.count = live_sequences(step, axis);
@@ -55,8 +54,7 @@ BoundCall bind_gla_grad(const CpuBinding& b) {
                               .d_gate = b.output<T>(3),
                               .scratch = b.scratch(),
                               .threads = b.settings().threads};
-    const auto kernel = pick<GlaBackward<T>>(b.settings().isa, avx2::gla_backward, avx512::gla_backward,
-                                             avx512_bf16::gla_backward);
+    const auto kernel = PLIMSOLL_KERNEL(b, gla_backward, GlaBackward<T>);
     return [=, step = b.input<double>(6), axis = b.op().axis] {
       GlaBackward<T> now = args;
       now.sequences.count = live_sequences(step, axis);
@@ -78,7 +76,7 @@ BoundCall bind_gla_cached(const CpuBinding& b) {
                             .scratch = b.scratch(),
                             .threads = b.settings().threads};
     const auto kernel =
-        pick<GlaCached<T>>(b.settings().isa, avx2::gla_cached, avx512::gla_cached, avx512_bf16::gla_cached);
+        PLIMSOLL_KERNEL(b, gla_cached, GlaCached<T>);
     return [=, step = b.input<double>(4), axis = b.op().axis, o_row = b.output_tensor(0).shape[1]] {
       GlaCached<T> now = args;
       now.live = live_tokens(step, axis);

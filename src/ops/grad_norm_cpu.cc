@@ -16,8 +16,9 @@ BoundCall make_square(const CpuBinding& b) {
                              .count = range.elements,
                              .partials = reinterpret_cast<double*>(b.scratch()),
                              .threads = b.settings().threads};
-  const SumKernel kernel =
-      b.settings().isa == Isa::avx2 ? SumKernel{avx2::sum_of_squares} : SumKernel{avx512::sum_of_squares};
+  const SumKernel kernel = computes_in_f16(b)              ? SumKernel{avx2_f16::sum_of_squares}
+                           : b.settings().isa == Isa::avx2 ? SumKernel{avx2::sum_of_squares}
+                                                           : SumKernel{avx512::sum_of_squares};
   return [args, kernel, continues = range.first > 0, square = b.output<double>(0)] {
     SumOfSquares<T> now = args;
     now.before = continues ? *square : 0.0;

@@ -27,6 +27,7 @@ inline constexpr double kClipEps = 1e-6;
   }
 PLIMSOLL_GRAD_NORM_KERNELS(avx2)
 PLIMSOLL_GRAD_NORM_KERNELS(avx512)
+PLIMSOLL_GRAD_NORM_KERNELS(avx2_f16)
 #undef PLIMSOLL_GRAD_NORM_KERNELS
 
 }  // namespace plimsoll

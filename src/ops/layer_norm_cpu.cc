@@ -17,8 +17,7 @@ BoundCall make_grad(const CpuBinding& b) {
                   .partials = reinterpret_cast<float*>(b.scratch()),
                   .width = b.input_tensor(1).shape[0],
                   .threads = b.settings().threads};
-  const auto kernel = pick<Args>(b.settings().isa, avx2::layer_norm_grad, avx512::layer_norm_grad,
-                                 avx512_bf16::layer_norm_grad);
+  const auto kernel = PLIMSOLL_KERNEL(b, layer_norm_grad, Args);
   return [=, step = b.input<double>(5), accumulate = b.op().attr_int("accumulate"), axis = b.op().axis] {
     Args now = args;
     // Rows of padding hold nothing and would disturb the weight's gradient.
@@ -43,7 +42,7 @@ BoundCall bind_layer_norm(const CpuBinding& b) {
                     .eps = static_cast<float>(b.op().attr_float("eps")),
                     .threads = b.settings().threads};
     const auto kernel =
-        pick<Args>(b.settings().isa, avx2::layer_norm, avx512::layer_norm, avx512_bf16::layer_norm);
+        PLIMSOLL_KERNEL(b, layer_norm, Args);
     return BoundCall([=] { kernel(args); });
   });
 }
@@ -54,7 +53,7 @@ BoundCall bind_layer_norm_grad(const CpuBinding& b) {
     using T = decltype(t);
     using W = decltype(w);
     if constexpr (sizeof(W) == 2)
-      if (gradient == DType::bf16) return make_grad<T, W, uint16_t>(b);
+      if (size_of(gradient) == 2) return make_grad<T, W, uint16_t>(b);
     check_internal(gradient == DType::f32, "layer_norm_grad: no CPU kernel for the gradient's type");
     return make_grad<T, W, float>(b);
   });

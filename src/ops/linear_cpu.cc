@@ -73,7 +73,7 @@ BoundCall bind_bias_grad(const CpuBinding& b) {
                     .sums = b.output<decltype(g)>(0),
                     .threads = b.settings().threads};
     const auto kernel =
-        pick<Args>(b.settings().isa, avx2::column_sums, avx512::column_sums, avx512_bf16::column_sums);
+        PLIMSOLL_KERNEL(b, column_sums, Args);
     return [=, step = b.input<double>(1), accumulate = b.op().attr_int("accumulate"), axis = b.op().axis] {
       Args now = args;
       now.rows = live_rows(step, axis, args.rows);

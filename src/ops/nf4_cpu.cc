@@ -17,7 +17,7 @@ BoundCall bind_nf4_dequantize(const CpuBinding& b) {
                                 .count = b.output_tensor(0).shape.elements(),
                                 .threads = b.settings().threads};
     const auto kernel =
-        pick<Nf4Dequantize<T>>(b.settings().isa, avx2::nf4_dequantize, avx512::nf4_dequantize);
+        PLIMSOLL_PLAIN_KERNEL(b, nf4_dequantize, Nf4Dequantize<T>);
     return [=] { kernel(args); };
   });
 }

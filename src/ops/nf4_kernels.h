@@ -64,6 +64,7 @@ struct Nf4Dequantize {
   }
 PLIMSOLL_NF4_KERNELS(avx2)
 PLIMSOLL_NF4_KERNELS(avx512)
+PLIMSOLL_NF4_KERNELS(avx2_f16)
 #undef PLIMSOLL_NF4_KERNELS
 
 }  // namespace plimsoll

@@ -18,8 +18,7 @@ BoundCall bind_embedding_noise(const CpuBinding& b) {
                                  .alpha = b.op().attr_float("alpha"),
                                  .scope_hash = name_hash(b.op().scope),
                                  .threads = b.settings().threads};
-    const auto kernel = pick<EmbeddingNoise<T>>(b.settings().isa, avx2::embedding_noise,
-                                                avx512::embedding_noise, avx512_bf16::embedding_noise);
+    const auto kernel = PLIMSOLL_KERNEL(b, embedding_noise, EmbeddingNoise<T>);
     return [=, step = b.input<double>(4), axis = b.op().axis] {
       EmbeddingNoise<T> now = args;
       now.sequences = live_sequences(step, axis);

@@ -21,7 +21,7 @@ BoundCall bind_lion(const CpuBinding& b) {
     return bind_update(b,
                        Args{weight_update<decltype(p), decltype(g)>(b, 2), b.op().attr_float("beta1"),
                             b.op().attr_float("beta2"), updated_slice<decltype(s)>(b, 1)},
-                       pick<Args>(b.settings().isa, avx2::lion, avx512::lion));
+                       PLIMSOLL_PLAIN_KERNEL(b, lion, Args));
   });
 }
 
@@ -31,7 +31,7 @@ BoundCall bind_sgd(const CpuBinding& b) {
     return bind_update(b,
                        Args{weight_update<decltype(p), decltype(g)>(b, 2), b.op().attr_float("momentum"),
                             updated_slice<decltype(s)>(b, 1)},
-                       pick<Args>(b.settings().isa, avx2::sgd, avx512::sgd));
+                       PLIMSOLL_PLAIN_KERNEL(b, sgd, Args));
   });
 }
 

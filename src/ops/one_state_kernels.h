@@ -35,8 +35,10 @@ struct Sgd {
   }
 PLIMSOLL_ONE_STATE_KERNELS(avx2, lion, Lion)
 PLIMSOLL_ONE_STATE_KERNELS(avx512, lion, Lion)
+PLIMSOLL_ONE_STATE_KERNELS(avx2_f16, lion, Lion)
 PLIMSOLL_ONE_STATE_KERNELS(avx2, sgd, Sgd)
 PLIMSOLL_ONE_STATE_KERNELS(avx512, sgd, Sgd)
+PLIMSOLL_ONE_STATE_KERNELS(avx2_f16, sgd, Sgd)
 #undef PLIMSOLL_ONE_STATE_KERNELS
 
 }  // namespace plimsoll

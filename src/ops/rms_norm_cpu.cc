@@ -31,7 +31,7 @@ BoundCall make_grad(const CpuBinding& b) {
                   .width = width,
                   .threads = b.settings().threads};
   const auto kernel =
-      pick<Args>(b.settings().isa, avx2::rms_norm_grad, avx512::rms_norm_grad, avx512_bf16::rms_norm_grad);
+      PLIMSOLL_KERNEL(b, rms_norm_grad, Args);
   const int64_t groups = b.input_tensor(0).shape[1] / width;
   return [=, step = b.input<double>(5), accumulate = b.op().attr_int("accumulate"), axis = b.op().axis] {
     Args now = args;
@@ -58,7 +58,7 @@ BoundCall bind_rms_norm(const CpuBinding& b) {
                              .eps = static_cast<float>(b.op().attr_float("eps")),
                              .threads = b.settings().threads};
     const auto kernel =
-        pick<RmsNorm<T, W>>(b.settings().isa, avx2::rms_norm, avx512::rms_norm, avx512_bf16::rms_norm);
+        PLIMSOLL_KERNEL(b, rms_norm, RmsNorm<T, W>);
     return [=] { kernel(args); };
   });
 }
@@ -68,7 +68,7 @@ BoundCall bind_rms_norm_grad(const CpuBinding& b) {
     using T = decltype(t);
     using W = decltype(w);
     if constexpr (sizeof(W) == 2) {
-      if (gradient_type(b) == DType::bf16) return make_grad<T, W, uint16_t>(b);
+      if (size_of(gradient_type(b)) == 2) return make_grad<T, W, uint16_t>(b);
     }
     check_internal(gradient_type(b) == DType::f32, "rms_norm_grad: no CPU kernel for the gradient's type");
     return make_grad<T, W, float>(b);

@@ -50,7 +50,7 @@ BoundCall bind_rope(const CpuBinding& b) {
                        .head_dim = head_dim,
                        .inverse = b.op().attr_int("inverse") == 1,
                        .threads = b.settings().threads};
-    const auto kernel = pick<Rope<T>>(b.settings().isa, avx2::rope, avx512::rope, avx512_bf16::rope);
+    const auto kernel = PLIMSOLL_KERNEL(b, rope, Rope<T>);
     return [=] { kernel(args); };
   });
 }

@@ -26,8 +26,7 @@ BoundCall make_grad(const CpuBinding& b) {
                   .width = b.input_tensor(0).shape[1],
                   .taps = taps_of(b),
                   .threads = b.settings().threads};
-  const auto kernel = pick<Args>(b.settings().isa, avx2::short_conv_grad, avx512::short_conv_grad,
-                                 avx512_bf16::short_conv_grad);
+  const auto kernel = PLIMSOLL_KERNEL(b, short_conv_grad, Args);
   return [=, step = b.input<double>(4), accumulate = b.op().attr_int("accumulate"), axis = b.op().axis] {
     Args now = args;
     now.sequences.count = live_sequences(step, axis);
@@ -50,7 +49,7 @@ BoundCall bind_short_conv(const CpuBinding& b) {
                     .taps = taps_of(b),
                     .threads = b.settings().threads};
     const auto kernel =
-        pick<Args>(b.settings().isa, avx2::short_conv, avx512::short_conv, avx512_bf16::short_conv);
+        PLIMSOLL_KERNEL(b, short_conv, Args);
     return [=, step = b.input<double>(3), axis = b.op().axis] {
       Args now = args;
       now.sequences.count = live_sequences(step, axis);
@@ -64,7 +63,7 @@ BoundCall bind_short_conv_grad(const CpuBinding& b) {
     using T = decltype(t);
     using W = decltype(w);
     if constexpr (sizeof(W) == 2) {
-      if (b.op().has_output(1) && b.output_tensor(1).dtype == DType::bf16)
+      if (b.op().has_output(1) && size_of(b.output_tensor(1).dtype) == 2)
         return make_grad<T, W, uint16_t>(b);
     }
     check_internal(!b.op().has_output(1) || b.output_tensor(1).dtype == DType::f32,
@@ -84,8 +83,7 @@ BoundCall bind_short_conv_cached(const CpuBinding& b) {
                     .width = b.input_tensor(0).shape[1],
                     .taps = taps_of(b),
                     .threads = b.settings().threads};
-    const auto kernel = pick<Args>(b.settings().isa, avx2::short_conv_cached, avx512::short_conv_cached,
-                                   avx512_bf16::short_conv_cached);
+    const auto kernel = PLIMSOLL_KERNEL(b, short_conv_cached, Args);
     return [=, step = b.input<double>(2), axis = b.op().axis, tokens = b.input_tensor(0).shape[0]] {
       Args now = args;
       now.live = live_tokens(step, axis);

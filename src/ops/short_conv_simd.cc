@@ -6,14 +6,6 @@ namespace {
 
 constexpr int64_t kTile = 64;  // channels that a thread takes through all tokens
 
-float widened(float x) { return x; }
-float widened(uint16_t x) {
-  const uint32_t bits = static_cast<uint32_t>(x) << 16;
-  float wide;
-  __builtin_memcpy(&wide, &bits, sizeof wide);
-  return wide;
-}
-
 // A value for each channel of a tile and each tap; zeros beyond the last channel.
 struct TapTable {
   alignas(64) float of[kMostConvTaps][kTile] = {};
@@ -28,7 +20,7 @@ struct Tile {
   template <class W>
   void get_taps(const W* weight, TapTable& to) const {
     for (int64_t c = 0; c < channels; ++c)
-      for (int k = 0; k < taps; ++k) to.of[k][c] = widened(weight[(first + c) * taps + k]);
+      for (int k = 0; k < taps; ++k) to.of[k][c] = widen_value(weight[(first + c) * taps + k]);
   }
 };
 
@@ -120,7 +112,7 @@ struct TileGrad {
     for (int64_t c = 0; c < tile.channels; ++c)
       for (int k = 0; k < a.taps; ++k) {
         G* const to = a.d_weight + (tile.first + c) * a.taps + k;
-        const float before = a.accumulate ? widened(*to) : 0.0F;
+        const float before = a.accumulate ? widen_value(*to) : 0.0F;
         store(to, set1(before + d_taps.of[k][c]), first(1));
       }
   }

@@ -37,8 +37,8 @@ inline void for_lanes(int64_t n, Visit visit) {
   if (i < n) visit(i, Rest{first(static_cast<int>(n - i))});
 }
 
-// The value a T would hold: bf16 rounds, f32 does not.
+// The value a T would hold: a half rounds, f32 does not.
 inline Vec rounded_as(Vec x, const float*) { return x; }
-inline Vec rounded_as(Vec x, const uint16_t*) { return round_to_bf16(x); }
+inline Vec rounded_as(Vec x, const uint16_t*) { return round_to_half(x); }
 
 }  // namespace plimsoll::PLIMSOLL_ISA

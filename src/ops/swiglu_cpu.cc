@@ -15,7 +15,7 @@ BoundCall bind_swiglu(const CpuBinding& b) {
                          .rows = gate.shape.rows(),
                          .width = width,
                          .threads = b.settings().threads};
-    const auto kernel = pick<Swiglu<T>>(b.settings().isa, avx2::swiglu, avx512::swiglu, avx512_bf16::swiglu);
+    const auto kernel = PLIMSOLL_KERNEL(b, swiglu, Swiglu<T>);
     return [=] { kernel(args); };
   });
 }
@@ -35,8 +35,7 @@ BoundCall bind_swiglu_grad(const CpuBinding& b) {
                              .rows = gate.shape.rows(),
                              .width = width,
                              .threads = b.settings().threads};
-    const auto kernel = pick<SwigluGrad<T>>(b.settings().isa, avx2::swiglu_grad, avx512::swiglu_grad,
-                                            avx512_bf16::swiglu_grad);
+    const auto kernel = PLIMSOLL_KERNEL(b, swiglu_grad, SwigluGrad<T>);
     return [=] { kernel(args); };
   });
 }

@@ -9,7 +9,7 @@
 namespace plimsoll {
 // Rows and words are few: sums are made in f64, in order.
 BoundCall bind_word_scores(const CpuBinding& b) {
-  return with_element_type(b, b.input_tensor(0).dtype, [&](auto zero) -> BoundCall {
+  return with_number_type(b, b.input_tensor(0).dtype, [&](auto zero) -> BoundCall {
     using T = decltype(zero);
     return [x = b.input<T>(0), weight = b.input<T>(1), step = b.input<double>(2), scores = b.output<T>(0),
             rows = b.input_tensor(0).shape[0], hidden = b.input_tensor(0).shape[1], words = words_of(b.op()),
@@ -78,7 +78,7 @@ struct WordGradients {
 BoundCall bind_word_scores_grad(const CpuBinding& b) {
   const bool trains = b.op().has_output(1);
   const DType gradient = trains ? b.output_tensor(1).dtype : DType::f32;
-  return with_gradient_type(b, b.input_tensor(0).dtype, gradient, [&](auto t, auto g) -> BoundCall {
+  const auto make = [&](auto t, auto g) -> BoundCall {
     const WordGradients<decltype(t), decltype(g)> gradients(b);
     return [gradients, trains, step = b.input<double>(3), threads = b.settings().threads,
             accumulate = b.op().attr_int("accumulate"), bytes = trains ? b.output_tensor(1).bytes() : 0,
@@ -89,7 +89,10 @@ BoundCall bind_word_scores_grad(const CpuBinding& b) {
       if (overwrites(accumulate, step)) parallel_clear(gradients.d_weight, bytes, threads);
       gradients.to_weight(live);
     };
-  });
+  };
+  if (b.input_tensor(0).dtype == DType::f16)
+    return gradient == DType::f16 ? make(F16{}, F16{}) : make(F16{}, float{});
+  return with_gradient_type(b, b.input_tensor(0).dtype, gradient, make);
 }
 
 }  // namespace plimsoll

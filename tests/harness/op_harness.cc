@@ -13,6 +13,7 @@
 #include "cpu/isa.h"
 #include "ops/kernel_test_util.h"
 #include "passes/train.h"
+#include "tensor/f16.h"
 
 namespace plimsoll::harness {
 namespace {
@@ -57,13 +58,16 @@ Values step_values(const Graph& graph, const OpCase& c) {
   return values;
 }
 
-bool is_float(DType dtype) { return dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f64; }
+bool is_float(DType dtype) {
+  return dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f16 || dtype == DType::f64;
+}
 
 void store(std::byte* at, DType dtype, double x) {
   const auto put = [&](auto value) { std::memcpy(at, &value, sizeof(value)); };
   if (dtype == DType::f64) return put(x);
   if (dtype == DType::f32) return put(static_cast<float>(x));
   if (dtype == DType::bf16) return put(kernel_test::from_double<uint16_t>(x));
+  if (dtype == DType::f16) return put(f16_from_f32(static_cast<float>(x)));
   if (dtype == DType::u8) return put(static_cast<uint8_t>(x));
   check_internal(dtype == DType::i32, "harness: an element type without values");
   put(static_cast<int32_t>(x));
@@ -79,6 +83,7 @@ double fetch(const std::byte* at, DType dtype) {
   if (dtype == DType::f64) return read<double>(at);
   if (dtype == DType::f32) return static_cast<double>(read<float>(at));
   if (dtype == DType::bf16) return kernel_test::to_double(read<uint16_t>(at));
+  if (dtype == DType::f16) return static_cast<double>(f32_from_f16(read<uint16_t>(at)));
   if (dtype == DType::u8) return static_cast<double>(read<uint8_t>(at));
   return static_cast<double>(read<int32_t>(at));
 }
@@ -169,6 +174,7 @@ Graph make_graph(const OpCase& c, DType dtype) {
 double rounded(double x, DType dtype) {
   if (dtype == DType::f32) return static_cast<double>(static_cast<float>(x));
   if (dtype == DType::bf16) return kernel_test::to_double(kernel_test::from_double<uint16_t>(x));
+  if (dtype == DType::f16) return static_cast<double>(f32_from_f16(f16_from_f32(static_cast<float>(x))));
   return x;
 }
 
@@ -248,9 +254,10 @@ void expect_same_bits(const Graph& graph, const Op& op, const OpRun& a, const Op
 }
 
 // bf16: half a unit in the last place of the result (2^-9), and as much again of each of a few roundings in
-// between. f32: sums of a few hundred terms.
+// between; f16 (2^-12) twice that. f32: sums of a few hundred terms.
 Tolerance tolerance_of(DType dtype, double slack) {
   if (dtype == DType::bf16) return {slack * 0x1p-8, slack * 0x1p-8};
+  if (dtype == DType::f16) return {slack * 0x1p-10, slack * 0x1p-10};
   return {slack * 1e-5, slack * 1e-5};
 }
 

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 #include <utility>
 
@@ -44,6 +45,25 @@ TEST_P(OpHarness, kernels_agree_with_the_reference) {
             "");
     }
   }
+}
+
+// One family of kernels computes in f16 on every machine.
+TEST_P(OpHarness, f16_agrees_with_the_reference_and_does_not_depend_on_threads) {
+  const std::vector<DType>& dtypes = GetParam().dtypes;
+  if (std::ranges::find(dtypes, DType::f32) == dtypes.end() || dtypes.size() < 2) return;
+  const Graph graph = make_graph(GetParam(), DType::f16);
+  const std::vector<Values> values = make_values(graph, GetParam());
+  std::vector<Values> want = values;
+  run_reference(graph, want, true);
+  SCOPED_TRACE(describe(DType::f16, isas_here().back()));
+  const OpRun run = run_cpu(graph, values, {isas_here().back(), kThreads});
+  EXPECT_THAT(run.faults, IsEmpty());
+  for (size_t i = 0; i < values.size(); ++i)
+    EXPECT_EQ(compare(graph.tensors()[i].name, run.values[i], want[i],
+                      tolerance_of(DType::f16, GetParam().slack)),
+              "");
+  if (graph.ops().back().kind == OpKind::attention_grad) return;
+  expect_same_bits(graph, graph.ops().back(), run, run_cpu(graph, values, {isas_here().back(), 1}));
 }
 
 TEST_P(OpHarness, the_gradient_is_that_of_finite_differences) {

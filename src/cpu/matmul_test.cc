@@ -13,13 +13,14 @@
 #include "base/error.h"
 #include "cpu/isa.h"
 #include "cpu/threads.h"
+#include "tensor/f16.h"
 
 namespace plimsoll {
 namespace {
 
 float from_bf16(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
 
-// A row-major operand of either type. Values are multiples of 1/128 in [-1, 1], exact in bf16.
+// A row-major operand of any type. Values are multiples of 1/128 in [-1, 1], exact in halves of both kinds.
 class Operand {
  public:
   Operand(DType type, int64_t count) : type_(type), bytes_(static_cast<size_t>(count * size_of(type))) {}
@@ -29,11 +30,14 @@ class Operand {
   }
   [[nodiscard]] double at(int64_t i) const {
     if (type_ == DType::f32) return reinterpret_cast<const float*>(bytes_.data())[i];
-    return from_bf16(reinterpret_cast<const uint16_t*>(bytes_.data())[i]);
+    const uint16_t half = reinterpret_cast<const uint16_t*>(bytes_.data())[i];
+    return type_ == DType::f16 ? f32_from_f16(half) : from_bf16(half);
   }
   void set(int64_t i, float x) {
     if (type_ == DType::f32)
       reinterpret_cast<float*>(bytes_.data())[i] = x;
+    else if (type_ == DType::f16)
+      reinterpret_cast<uint16_t*>(bytes_.data())[i] = f16_from_f32(x);
     else
       reinterpret_cast<uint16_t*>(bytes_.data())[i] = static_cast<uint16_t>(std::bit_cast<uint32_t>(x) >> 16);
   }
@@ -141,9 +145,11 @@ void expect_right(const Problem& p, const Data& before, const Data& after) {
       for (int64_t x = 0; x < depth; ++x)
         sum += a[static_cast<size_t>(i * k + x)] * b[static_cast<size_t>(j * k + x)];
       const double want = (p.accumulate ? old : 0) + p.alpha * sum + (p.with_bias ? before.bias.at(j) : 0);
-      // Products are at most 1: the rounding of f32 sums, and once more, to 8 bits, of a bf16 C.
+      // Products are at most 1: the rounding of f32 sums, and once more, to 8 or 11 bits, of a C of halves.
       const double bound = 1e-7 * (4 + std::sqrt(depth)) * (2 + std::sqrt(depth)) +
-                           (tc == DType::bf16 ? std::abs(want) / 256 : 0);
+                           (tc == DType::bf16   ? std::abs(want) / 256
+                            : tc == DType::f16 ? std::abs(want) / 2048
+                                               : 0);
       ASSERT_NEAR(got, want, bound) << p << ": at " << i << ", " << j;
     }
   }
@@ -174,17 +180,22 @@ std::vector<Isa> isas() {
 
 template <class Body>
 void for_each_kind(const Body& body) {
+  const auto for_each_form = [&](DType in, DType out, Isa isa) {
+    for (const Form form : kForms) {
+      MatmulShape shape;
+      shape.a = shape.b = in;
+      shape.c = out;
+      shape.a_transposed = form.a_transposed;
+      shape.b_transposed = form.b_transposed;
+      body(shape, isa);
+    }
+  };
   for (const Isa isa : isas())
-    for (const Form form : kForms)
-      for (const DType in : {DType::f32, DType::bf16})
-        for (const DType out : {DType::f32, DType::bf16}) {
-          MatmulShape shape;
-          shape.a = shape.b = in;
-          shape.c = out;
-          shape.a_transposed = form.a_transposed;
-          shape.b_transposed = form.b_transposed;
-          body(shape, isa);
-        }
+    for (const DType in : {DType::f32, DType::bf16})
+      for (const DType out : {DType::f32, DType::bf16}) for_each_form(in, out, isa);
+  // One kernel for all instruction sets.
+  for (const auto& [in, out] : {std::pair{DType::f16, DType::f16}, {DType::f16, DType::f32}, {DType::f32, DType::f16}})
+    for_each_form(in, out, isas().back());
 }
 
 TEST(Matmul, every_form_and_type_is_right_at_edge_sizes) {
@@ -316,9 +327,14 @@ TEST(Matmul, kernels_follow_the_instruction_set_and_the_types) {
   EXPECT_EQ(Matmul::create(bf16, Isa::avx512_bf16, 1)->kernel_id(), "own-avx512-bf16");
   EXPECT_EQ(Matmul::create(f32, Isa::amx, 1)->kernel_id(), "own-avx512-f32");
   EXPECT_EQ(Matmul::create(bf16, Isa::amx, 1)->kernel_id(), "own-amx-bf16");
+  MatmulShape f16 = f32;
+  f16.a = f16.b = DType::f16;
+  EXPECT_EQ(Matmul::create(f16, Isa::amx, 1)->kernel_id(), "own-avx2-f16");
   MatmulShape mixed = f32;
   mixed.a = DType::bf16;
   EXPECT_THROW(Matmul::create(mixed, Isa::avx2, 1), InternalError);
+  f16.c = DType::bf16;
+  EXPECT_THROW(Matmul::create(f16, Isa::avx2, 1), InternalError);
 }
 
 // Unpinned threads may share a CPU, and then each barrier takes milliseconds.

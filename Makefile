@@ -56,6 +56,7 @@ parity: build setup-parity
 	$(PARITY_PYTHON) -m tests.parity.scores --plimsoll $(PLIMSOLL)
 	$(PARITY_PYTHON) -m tests.parity.adapters --plimsoll $(PLIMSOLL)
 	$(PARITY_PYTHON) -m tests.parity.freeze --plimsoll $(PLIMSOLL)
+	$(PARITY_PYTHON) -m tests.parity.fp16 --plimsoll $(PLIMSOLL)
 	$(PARITY_PYTHON) -m tests.parity.dpo --plimsoll $(PLIMSOLL)
 	$(PARITY_PYTHON) -m tests.parity.gla --plimsoll $(PLIMSOLL)
 	$(PARITY_PYTHON) -m tests.parity.seq2seq --plimsoll $(PLIMSOLL)

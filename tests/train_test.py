@@ -67,7 +67,7 @@ class TrainTest(unittest.TestCase):
         return folder / "run"
 
     def test_planned_bytes_are_the_bytes_allocated_and_the_process_peak_is_predicted(self):
-        for precision in ("fp32", "bf16", "bf16-master", "bf16-pure"):
+        for precision in ("fp32", "bf16", "bf16-master", "bf16-pure", "fp16"):
             output = self.train(precision, precision=precision, data={"eval": "2%"})
             report = json.loads((output / "run.json").read_text())
             planned, measured = report["planned"], report["measured"]

@@ -118,8 +118,10 @@ void AnswerArguments::add_beams(CLI::App& command, AnswerOptions& options) {
 }
 
 void AnswerArguments::add_machine(CLI::App& command, AnswerOptions& options) {
-  command.add_option("--precision", precision_, "fp32 or bf16; else that of the training, or of config.json")
-      ->check(CLI::IsMember({"fp32", "bf16"}));
+  command
+      .add_option("--precision", precision_,
+                  "fp32, bf16 or fp16; else that of the training, or of config.json")
+      ->check(CLI::IsMember({"fp32", "bf16", "fp16"}));
   command.add_option("--max-isa", max_isa_, "use no instructions beyond avx2, avx512, avx512-bf16 or amx");
   command.add_option("--threads", options.machine.threads, "0: one per CPU")->check(at_least(0));
 }
@@ -128,7 +130,8 @@ void AnswerArguments::add_json(CLI::App& command) { command.add_flag("--json", j
 
 void AnswerArguments::finish(AnswerOptions& options) const {
   options.machine.max_isa = read_isa(max_isa_);
-  if (!precision_.empty()) options.precision = precision_ == "bf16" ? DType::bf16 : DType::f32;
+  if (!precision_.empty())
+    options.precision = precision_ == "bf16" ? DType::bf16 : precision_ == "fp16" ? DType::f16 : DType::f32;
   BeamOptions& beams = options.beams;
   if (early_stopping_ != "false")
     beams.early_stopping = early_stopping_ == "never" ? EarlyStopping::never : EarlyStopping::when_full;

@@ -30,7 +30,7 @@ constexpr std::array kShortcuts = {
     Shortcut{"--length", "data.max_length", "data.max_length in tokens"},
     Shortcut{"--batch", "batch.effective", "batch.effective: sequences of an optimizer step"},
     Shortcut{"--micro-batch", "batch.micro", "batch.micro: sequences at a time, or auto"},
-    Shortcut{"--precision", "precision", "precision: fp32, bf16, bf16-master or bf16-pure"},
+    Shortcut{"--precision", "precision", "precision: fp32, bf16, bf16-master, bf16-pure or fp16"},
     Shortcut{"--optimizer", "optimizer.name", "optimizer.name: adamw, adamw8bit, lion, sgd or adafactor"},
     Shortcut{"--threads", "threads", "threads that compute, or auto"},
 };

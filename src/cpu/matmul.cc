@@ -23,7 +23,8 @@ constexpr Kernel kAvx512 = {"own-avx512-f32", kTileAvx512, 1024, 8, avx512::run_
 constexpr Kernel kAvx512Bf16 = {"own-avx512-bf16", kTileAvx512Bf16, 1024, 8, avx512_bf16::run_matmul};
 constexpr Kernel kAmx = {"own-amx-bf16", kTileAmx, 1024, 8, amx::run_matmul};
 
-// Columns packed at once, and rows whose f32 sums wait for a C of halves: 4 MiB and 2 MiB at most, half an L3.
+// Columns packed at once, and rows whose f32 sums wait for a C of halves: 4 MiB and 2 MiB at most, half an
+// L3.
 constexpr int64_t kBlockColumns = 1024;
 constexpr int64_t kSumRows = 512;
 

@@ -146,10 +146,10 @@ void expect_right(const Problem& p, const Data& before, const Data& after) {
         sum += a[static_cast<size_t>(i * k + x)] * b[static_cast<size_t>(j * k + x)];
       const double want = (p.accumulate ? old : 0) + p.alpha * sum + (p.with_bias ? before.bias.at(j) : 0);
       // Products are at most 1: the rounding of f32 sums, and once more, to 8 or 11 bits, of a C of halves.
-      const double bound = 1e-7 * (4 + std::sqrt(depth)) * (2 + std::sqrt(depth)) +
-                           (tc == DType::bf16   ? std::abs(want) / 256
-                            : tc == DType::f16 ? std::abs(want) / 2048
-                                               : 0);
+      const double bound =
+          1e-7 * (4 + std::sqrt(depth)) * (2 + std::sqrt(depth)) + (tc == DType::bf16  ? std::abs(want) / 256
+                                                                    : tc == DType::f16 ? std::abs(want) / 2048
+                                                                                       : 0);
       ASSERT_NEAR(got, want, bound) << p << ": at " << i << ", " << j;
     }
   }
@@ -194,7 +194,8 @@ void for_each_kind(const Body& body) {
     for (const DType in : {DType::f32, DType::bf16})
       for (const DType out : {DType::f32, DType::bf16}) for_each_form(in, out, isa);
   // One kernel for all instruction sets.
-  for (const auto& [in, out] : {std::pair{DType::f16, DType::f16}, {DType::f16, DType::f32}, {DType::f32, DType::f16}})
+  for (const auto& [in, out] :
+       {std::pair{DType::f16, DType::f16}, {DType::f16, DType::f32}, {DType::f32, DType::f16}})
     for_each_form(in, out, isas().back());
 }
 

@@ -51,6 +51,7 @@ struct DeviceRates {
   double matmul_f32 = 1.5e11;
   double matmul_bf16 = 1.5e11;
   double vector_bf16 = 1.5e11;  // of bf16 where no tiles run it: attention, thin products
+  DType f16_as = DType::f32;    // whose rates f16 has: no CPU multiplies it, every card does as it does bf16
   double bandwidth = 2.0e10;    // of what has no curve, reads and writes together
   double op_overhead = 0;       // seconds that the smallest op takes
   double host_copy = 8.0e9;     // bytes copied per second by the I/O queue between host and device
@@ -67,6 +68,11 @@ struct DeviceRates {
 // the form, the seconds by matmul_f32, matmul_bf16 or of thin ones vector_bf16, and those of its bytes by
 // the bandwidth.
 double matmul_seconds(const DeviceRates& rates, const MatmulShape& shape);
+
+// The type whose rates `dtype` has.
+inline DType rated_as(const DeviceRates& rates, DType dtype) {
+  return dtype == DType::f16 ? rates.f16_as : dtype;
+}
 
 // The curve of an op, in its type if there is one, else in another; nullptr: none. Attention takes the
 // nearest head size.

@@ -64,6 +64,17 @@ TEST(Rates, a_form_that_was_not_measured_takes_its_arithmetic_and_its_bytes) {
               4.0 * (4096.0 * 4096.0 + 2 * 4096.0) / 1e10 + 2.0 * 4096 * 4096 / 1e12, 1e-9);
 }
 
+TEST(Rates, f16_has_the_rates_of_f32_or_on_cards_of_bf16) {
+  DeviceRates rates;
+  rates.matmul_f32 = 1e11;
+  rates.matmul_bf16 = 4e11;
+  rates.bandwidth = 1e15;
+  const MatmulShape shape{.m = 1000, .n = 1000, .k = 1000, .a = DType::f16, .b = DType::f16, .c = DType::f16};
+  EXPECT_NEAR(matmul_seconds(rates, shape), 2e9 / 1e11, 1e-6);
+  rates.f16_as = DType::bf16;
+  EXPECT_NEAR(matmul_seconds(rates, shape), 2e9 / 4e11, 1e-6);
+}
+
 TEST(Rates, no_product_is_faster_than_the_smallest_op) {
   DeviceRates rates;
   rates.op_overhead = 1e-3;

@@ -22,8 +22,7 @@ BoundCall bind_relu_grad(const CpuBinding& b) {
   return with_element_type(b, b.output_tensor(0).dtype, [&](auto zero) -> BoundCall {
     using T = decltype(zero);
     const ReluGrad<T> args{b.input<T>(0), b.input<T>(1), b.output<T>(0), values_of(b), b.settings().threads};
-    const auto kernel =
-        PLIMSOLL_KERNEL(b, relu_grad, ReluGrad<T>);
+    const auto kernel = PLIMSOLL_KERNEL(b, relu_grad, ReluGrad<T>);
     return [=] { kernel(args); };
   });
 }
@@ -47,8 +46,7 @@ BoundCall bind_geglu_grad(const CpuBinding& b) {
                             .d_up = b.output<T>(1),
                             .count = values_of(b),
                             .threads = b.settings().threads};
-    const auto kernel =
-        PLIMSOLL_KERNEL(b, geglu_grad, GegluGrad<T>);
+    const auto kernel = PLIMSOLL_KERNEL(b, geglu_grad, GegluGrad<T>);
     return [=] { kernel(args); };
   });
 }
@@ -71,8 +69,7 @@ BoundCall bind_gelu_grad(const CpuBinding& b) {
                            .by_tanh = by_tanh(b),
                            .count = values_of(b),
                            .threads = b.settings().threads};
-    const auto kernel =
-        PLIMSOLL_KERNEL(b, gelu_grad, GeluGrad<T>);
+    const auto kernel = PLIMSOLL_KERNEL(b, gelu_grad, GeluGrad<T>);
     return [=] { kernel(args); };
   });
 }
@@ -90,8 +87,7 @@ BoundCall bind_tanh_grad(const CpuBinding& b) {
   return with_element_type(b, b.output_tensor(0).dtype, [&](auto zero) -> BoundCall {
     using T = decltype(zero);
     const TanhGrad<T> args{b.input<T>(0), b.input<T>(1), b.output<T>(0), values_of(b), b.settings().threads};
-    const auto kernel =
-        PLIMSOLL_KERNEL(b, tanh_grad, TanhGrad<T>);
+    const auto kernel = PLIMSOLL_KERNEL(b, tanh_grad, TanhGrad<T>);
     return [=] { kernel(args); };
   });
 }

@@ -26,8 +26,7 @@ Adafactor<P, G> arguments(const CpuBinding& b) {
 BoundCall bind_adafactor(const CpuBinding& b) {
   return with_update_types(b, kMaster, [&](auto p, auto g) {
     using Args = Adafactor<decltype(p), decltype(g)>;
-    return bind_update(b, arguments<decltype(p), decltype(g)>(b),
-                       PLIMSOLL_PLAIN_KERNEL(b, adafactor, Args));
+    return bind_update(b, arguments<decltype(p), decltype(g)>(b), PLIMSOLL_PLAIN_KERNEL(b, adafactor, Args));
   });
 }
 

@@ -69,6 +69,7 @@ PL_DEV double sum_of_squares(int64_t columns, double* parts, Term term) {
 // row = keep * row + add * (mean of g^2 + eps): a block for each row.
 template <class P, class G>
 __global__ void __launch_bounds__(kThreads) average_rows(Factored<P, G> a) {
+  if (a.update.does_nothing()) return;
   PL_SHARED(double, parts, kWarps);
   const int64_t r = blockIdx.x;
   const float clip = a.update.clip();
@@ -94,6 +95,7 @@ __global__ void __launch_bounds__(kThreads) factor_rows(Factored<P, G> a) {
 // column = keep * column + add * (mean of g^2 + eps), and the factors column^-1/2: a thread for each column.
 template <class P, class G>
 __global__ void __launch_bounds__(kThreads) average_columns(Factored<P, G> a) {
+  if (a.update.does_nothing()) return;
   const int64_t c = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (c >= a.columns) return;
   const float clip = a.update.clip();

@@ -102,12 +102,13 @@ PL_DEV Moments update_element(const Update8bit<P, G>& a, const Coefficients& k, 
   const float denominator = sqrtf(now.square) / k.correction2 + k.eps;
   const float weight = gpu::to_float(u.weight[at]) * k.decay + k.step_size * now.mean / denominator;
   u.weight[at] = rounded_weight(u, at, weight);
-  if (u.copy != nullptr) u.copy[at] = gpu::rounded<gpu::bf16>(weight);
+  u.put_copy(at, weight);
   return now;
 }
 
 template <class P, class G>
 __global__ void __launch_bounds__(kThreads) update_8bit(Update8bit<P, G> a, int64_t blocks) {
+  if (a.update.does_nothing()) return;
   PL_SHARED(Coefficients, shared, 1);
   PL_SHARED(float, m_values, kCodes);
   PL_SHARED(float, v_values, kCodes);

@@ -31,6 +31,7 @@ BoundCall make_adamw(const CpuBinding& b) {
   const auto kernel = PLIMSOLL_KERNEL(b, adamw, Args);
   return [=, rate = rate_factor(b.op()), step = b.input<double>(kStepInput),
           norm = b.input<double>(kNormInput)] {
+    if (overflowed(norm)) return;
     Args now = args;
     now.step.learning_rate = rate * step_value(step, StepValue::learning_rate);
     now.step.step = static_cast<int64_t>(step_value(step, StepValue::optimizer_step));

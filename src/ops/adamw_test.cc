@@ -22,6 +22,7 @@ OpCase adamw(const std::string& name, const std::string& weight, const std::stri
     adamw("adamw_fp32", "f32", "f32", "f32", false),
     adamw("adamw_bf16", "bf16", "f32", "f32", false),
     adamw("adamw_bf16_master", "bf16", "f32", "f32", true),
+    adamw("adamw_f16_master", "f16", "f32", "f32", true),
     adamw("adamw_bf16_pure", "bf16", "bf16", "bf16", false),
     // More than the blocks of a GPU take at a time.
     update_case({.name = "adamw_bf16_long",

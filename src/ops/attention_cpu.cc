@@ -199,17 +199,17 @@ BoundCall bind_attention_cached(const CpuBinding& b) {
     args.v_cache = b.output<T>(2);
     if (b.op().attrs.contains("apart")) return bind_apart(b, args);
     const Tensor& k = b.input_tensor(1);
-    return [=, kernel = cached_kernel<T>(b), step = b.input<double>(3), k_new = b.input(1),
-            v_new = b.input(2), k_cache = b.output(1), v_cache = b.output(2),
-            row_bytes = k.shape[1] * size_of(k.dtype), capacity = b.op().attr_int("capacity"),
-            axis = b.op().axis] {
-      const auto cached = static_cast<int64_t>(step_value(step, StepValue::kv_length));
-      const int64_t live = live_tokens(step, axis);
-      check_internal(cached + live <= capacity, "attention_cached: more tokens than the cache holds");
-      append(k_cache, k_new, row_bytes, cached, live);
-      append(v_cache, v_new, row_bytes, cached, live);
-      run_cached(kernel, args, live, cached + live);
-    };
+    return
+        [=, kernel = cached_kernel<T>(b), step = b.input<double>(3), k_new = b.input(1), v_new = b.input(2),
+         k_cache = b.output(1), v_cache = b.output(2), row_bytes = k.shape[1] * size_of(k.dtype),
+         capacity = b.op().attr_int("capacity"), axis = b.op().axis] {
+          const auto cached = static_cast<int64_t>(step_value(step, StepValue::kv_length));
+          const int64_t live = live_tokens(step, axis);
+          check_internal(cached + live <= capacity, "attention_cached: more tokens than the cache holds");
+          append(k_cache, k_new, row_bytes, cached, live);
+          append(v_cache, v_new, row_bytes, cached, live);
+          run_cached(kernel, args, live, cached + live);
+        };
   });
 }
 

@@ -37,7 +37,8 @@ Kernel<Arguments> pick(const CpuBinding& b, Kernel<Arguments> avx2, Kernel<Argum
 
 [[noreturn]] void refuse_element_type(const CpuBinding& b, DType dtype);
 
-// make(float{}) for f32, make(uint16_t{}) for halves: which they are is a matter of the kernel that is picked.
+// make(float{}) for f32, make(uint16_t{}) for halves: which they are is a matter of the kernel that is
+// picked.
 template <class Make>
 BoundCall with_element_type(const CpuBinding& b, DType dtype, Make make) {
   if (dtype == DType::f32) return make(float{});

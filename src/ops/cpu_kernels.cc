@@ -12,7 +12,9 @@ std::string kernels_text(const CpuSettings& settings) {
 }
 
 bool computes_in_f16(const CpuBinding& b) {
-  const auto is_f16 = [&](TensorId id) { return id != kNoTensor && b.graph().tensor(id).dtype == DType::f16; };
+  const auto is_f16 = [&](TensorId id) {
+    return id != kNoTensor && b.graph().tensor(id).dtype == DType::f16;
+  };
   return std::ranges::any_of(b.op().inputs, is_f16) || std::ranges::any_of(b.op().outputs, is_f16);
 }
 

@@ -16,8 +16,7 @@ BoundCall bind_dora_norm(const CpuBinding& b) {
                     .out = weight.shape[0],
                     .scale = static_cast<float>(b.op().attr_float("scale")),
                     .threads = b.settings().threads};
-    const auto kernel =
-        PLIMSOLL_KERNEL(b, dora_norm, Args);
+    const auto kernel = PLIMSOLL_KERNEL(b, dora_norm, Args);
     return [=] { kernel(args); };
   });
 }
@@ -36,8 +35,7 @@ BoundCall bind_dora_scale(const CpuBinding& b) {
                             .rows = u.shape[0],
                             .width = u.shape[1],
                             .threads = b.settings().threads};
-    const auto kernel =
-        PLIMSOLL_KERNEL(b, dora_scale, DoraScale<T>);
+    const auto kernel = PLIMSOLL_KERNEL(b, dora_scale, DoraScale<T>);
     return [=, step = b.input<double>(3), axis = b.op().axis] {
       DoraScale<T> now = args;
       if (step != nullptr) now.rows = live_tokens(step, axis);

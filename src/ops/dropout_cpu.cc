@@ -17,8 +17,7 @@ BoundCall bind_dropout(const CpuBinding& b) {
                           .probability = b.op().attr_float("p"),
                           .scope_hash = name_hash(b.op().scope),
                           .threads = b.settings().threads};
-    const auto kernel =
-        PLIMSOLL_KERNEL(b, dropout, Dropout<T>);
+    const auto kernel = PLIMSOLL_KERNEL(b, dropout, Dropout<T>);
     return [=, step = b.input<double>(3)] {
       Dropout<T> now = args;
       now.seed = step_seed(step);

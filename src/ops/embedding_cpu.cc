@@ -39,8 +39,7 @@ BoundCall bind_embedding_dw(const CpuBinding& b) {
                     .width = gradient.shape[1],
                     .table = b.output<decltype(g)>(0),
                     .threads = b.settings().threads};
-    const auto kernel =
-        PLIMSOLL_KERNEL(b, scatter_add, Args);
+    const auto kernel = PLIMSOLL_KERNEL(b, scatter_add, Args);
     return [=, step = b.input<double>(2), accumulate = b.op().attr_int("accumulate"),
             bytes = gradient.bytes(), vocab = gradient.shape[0], axis = b.op().axis] {
       Args now = args;

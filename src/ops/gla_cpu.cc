@@ -75,8 +75,7 @@ BoundCall bind_gla_cached(const CpuBinding& b) {
                             .state = b.output<float>(1),
                             .scratch = b.scratch(),
                             .threads = b.settings().threads};
-    const auto kernel =
-        PLIMSOLL_KERNEL(b, gla_cached, GlaCached<T>);
+    const auto kernel = PLIMSOLL_KERNEL(b, gla_cached, GlaCached<T>);
     return [=, step = b.input<double>(4), axis = b.op().axis, o_row = b.output_tensor(0).shape[1]] {
       GlaCached<T> now = args;
       now.live = live_tokens(step, axis);

@@ -41,12 +41,21 @@ struct GpuWeightUpdate {
   double rate, weight_decay;
   uint64_t name_hash;
   P* weight;
-  gpu::bf16* copy;  // of an f32 weight, rounded to nearest; may be null
+  void* copy;        // of an f32 weight, rounded to nearest; may be null
+  bool copy_is_f16;  // otherwise bf16
   const G* gradient;
   int64_t count, first_element;
 
   [[nodiscard]] PL_DEV double learning_rate() const {
     return rate * step_value(step, StepValue::learning_rate);
+  }
+  [[nodiscard]] PL_DEV bool does_nothing() const { return overflowed(norm); }
+  PL_DEV void put_copy(int64_t at, float weight) const {
+    if (copy == nullptr) return;
+    if (copy_is_f16)
+      static_cast<gpu::f16*>(copy)[at] = gpu::rounded<gpu::f16>(weight);
+    else
+      static_cast<gpu::bf16*>(copy)[at] = gpu::rounded<gpu::bf16>(weight);
   }
   [[nodiscard]] PL_DEV float clip() const { return static_cast<float>(clip_factor(norm)); }
 };
@@ -78,16 +87,17 @@ struct Rounder<gpu::bf16> {
   }
 };
 
-// Stores a weight, and its bf16 copy where there is one.
+// Stores a weight, and its copy where there is one.
 template <class P, class G>
 PL_DEV void put_weight(const GpuWeightUpdate<P, G>& u, const Rounder<P>& round, int64_t at, int i,
                        float weight) {
   u.weight[at] = round(weight, i);
-  if (u.copy != nullptr) u.copy[at] = gpu::rounded<gpu::bf16>(weight);
+  u.put_copy(at, weight);
 }
 
 template <class Rule>
 __global__ void __launch_bounds__(kUpdateThreads) update_weight(Rule rule, int64_t counters) {
+  if (rule.update.does_nothing()) return;
   PL_SHARED(typename Rule::Coefficients, shared, 1);
   if (threadIdx.x == 0) *shared = rule.coefficients();
   __syncthreads();
@@ -110,7 +120,8 @@ GpuWeightUpdate<P, G> gpu_weight_update(const GpuBinding& b, size_t master) {
           .weight_decay = b.op().attr_float("weight_decay"),
           .name_hash = name_hash(b.op().scope),
           .weight = updated_slice<P>(b, has_master ? master : 0),
-          .copy = has_master ? updated_slice<gpu::bf16>(b, 0) : nullptr,
+          .copy = has_master ? updated_slice<uint16_t>(b, 0) : nullptr,
+          .copy_is_f16 = b.output_tensor(0).dtype == DType::f16,
           .gradient = gradient_slice<G>(b),
           .count = range.elements,
           .first_element = range.first};

@@ -27,6 +27,8 @@ int64_t scratch_square(const Graph& g, const Op& op, const DeviceDescription&) {
 
 // step, squares ... -> grad_norm f64 [2]: the norm before clipping, the clip factor min(1, max_norm / (norm
 // + 1e-6)), as PyTorch's clip_grad_norm_ has it. Attribute max_norm (f64): 0 means no clipping (factor 1).
+// Attribute scaled (int; absent: 0) 1: gradients are StepValue::gradient_scale times what they should be; the
+// norm is of what they should be, the factor takes the scale off, and is NaN where they overflowed.
 std::vector<OutputSpec> infer_norm(const Graph& g, const Op& op) {
   for (size_t i = 1; i < op.inputs.size(); ++i)
     require(input_tensor(g, op, i).dtype == DType::f64 && input_tensor(g, op, i).shape.elements() == 1, g, op,

@@ -35,14 +35,14 @@ BoundCall bind_grad_square(const CpuBinding& b) {
 BoundCall bind_grad_norm(const CpuBinding& b) {
   std::vector<const double*> squares;
   for (size_t i = 1; i < b.op().inputs.size(); ++i) squares.push_back(b.input<double>(i));
-  return [squares, max_norm = b.op().attr_float("max_norm"), result = b.output<double>(0)] {
+  return [squares, max_norm = b.op().attr_float("max_norm"), result = b.output<double>(0),
+          step = b.input<double>(0), scaled = is_scaled(b.op())] {
     double sum = 0;
     for (const double* square : squares) sum += *square;
-    const double norm = std::sqrt(sum);
-    const double factor = max_norm / (norm + kClipEps);
-    result[0] = norm;
-    // A NaN norm keeps the factor NaN: the run stops on it, nothing is hidden.
-    result[1] = max_norm > 0 && !(factor >= 1) ? factor : 1.0;
+    const double scale = scaled ? step_value(step, StepValue::gradient_scale) : 0;
+    const GradNorm found = grad_norm_of(std::sqrt(sum), max_norm, scale);
+    result[0] = found.norm;
+    result[1] = found.factor;
   };
 }
 

@@ -42,16 +42,16 @@ struct Squares {
   int count;
 };
 // result[0] grows by the squares; the last launch makes it the norm.
-__global__ void add_squares(Squares squares, bool first, bool last, double max_norm, double* result) {
+__global__ void add_squares(Squares squares, bool first, bool last, double max_norm, const double* step,
+                            bool scaled, double* result) {
   double sum = first ? 0.0 : result[0];
   for (int i = 0; i < squares.count; ++i) sum += *squares.at[i];
   result[0] = sum;
   if (!last) return;
-  const double norm = sqrt(sum);
-  const double factor = max_norm / (norm + kClipEps);
-  result[0] = norm;
-  // A NaN norm keeps the factor NaN: the run stops on it, nothing is hidden.
-  result[1] = max_norm > 0 && !(factor >= 1) ? factor : 1.0;
+  const double scale = scaled ? step_value(step, StepValue::gradient_scale) : 0;
+  const GradNorm found = grad_norm_of(sqrt(sum), max_norm, scale);
+  result[0] = found.norm;
+  result[1] = found.factor;
 }
 
 }  // namespace
@@ -77,11 +77,11 @@ BoundCall bind_gpu_grad_norm(const GpuBinding& b) {
     Squares& last = launches.back();
     last.at[last.count++] = b.input<double>(i);
   }
-  return [launches, &stream = b.stream(), max_norm = b.op().attr_float("max_norm"),
-          result = b.output<double>(0)] {
+  return [launches, &stream = b.stream(), max_norm = b.op().attr_float("max_norm"), step = b.input<double>(0),
+          scaled = is_scaled(b.op()), result = b.output<double>(0)] {
     for (size_t i = 0; i < launches.size(); ++i)
       gpu::launch(stream, {1}, {1}, add_squares, launches[i], i == 0, i + 1 == launches.size(), max_norm,
-                  result);
+                  step, scaled, result);
   };
 }
 

@@ -20,6 +20,22 @@ struct SumOfSquares {
 // Added to the norm before the division, as PyTorch's clip_grad_norm_ does.
 inline constexpr double kClipEps = 1e-6;
 
+struct GradNorm {
+  double norm;    // of the gradients as they should be
+  double factor;  // what they are multiplied by; NaN: they overflowed, and nothing is updated
+};
+// Of gradients that are `scale` times what they should be (0: as they should be). max_norm 0: not clipped.
+// constexpr so that kernels of GPUs have it too.
+constexpr GradNorm grad_norm_of(double scaled_norm, double max_norm, double scale) {
+  const double norm = scale == 0 ? scaled_norm : scaled_norm / scale;
+  const double factor = max_norm / (norm + kClipEps);
+  // A NaN norm keeps the factor NaN: the run stops on it, nothing is hidden.
+  const double clip = max_norm > 0 && !(factor >= 1) ? factor : 1.0;
+  if (scale == 0) return {norm, clip};
+  const bool finite = norm - norm == 0;
+  return {norm, finite ? clip / scale : norm - norm};
+}
+
 #define PLIMSOLL_GRAD_NORM_KERNELS(isa)                 \
   namespace isa {                                       \
   double sum_of_squares(const SumOfSquares<float>&);    \

@@ -23,6 +23,12 @@ std::string norm(const std::string& max_norm) {
     {.name = "grad_norm_clips", .body = norm("1.0")},
     {.name = "grad_norm_below_the_limit", .body = norm("1e+06")},
     {.name = "grad_norm_without_limit", .body = norm("0.0")},
+    {.name = "grad_norm_of_scaled_gradients",
+     .body = norm("1.0, scaled=1"),
+     .step = {{StepValue::gradient_scale, 1024}}},
+    {.name = "grad_norm_of_scaled_gradients_without_limit",
+     .body = norm("0.0, scaled=1"),
+     .step = {{StepValue::gradient_scale, 0.5}}},
 });
 
 }  // namespace

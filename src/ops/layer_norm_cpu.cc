@@ -41,8 +41,7 @@ BoundCall bind_layer_norm(const CpuBinding& b) {
                     .width = b.input_tensor(0).shape[1],
                     .eps = static_cast<float>(b.op().attr_float("eps")),
                     .threads = b.settings().threads};
-    const auto kernel =
-        PLIMSOLL_KERNEL(b, layer_norm, Args);
+    const auto kernel = PLIMSOLL_KERNEL(b, layer_norm, Args);
     return BoundCall([=] { kernel(args); });
   });
 }

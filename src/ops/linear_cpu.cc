@@ -72,8 +72,7 @@ BoundCall bind_bias_grad(const CpuBinding& b) {
                     .partials = reinterpret_cast<float*>(b.scratch()),
                     .sums = b.output<decltype(g)>(0),
                     .threads = b.settings().threads};
-    const auto kernel =
-        PLIMSOLL_KERNEL(b, column_sums, Args);
+    const auto kernel = PLIMSOLL_KERNEL(b, column_sums, Args);
     return [=, step = b.input<double>(1), accumulate = b.op().attr_int("accumulate"), axis = b.op().axis] {
       Args now = args;
       now.rows = live_rows(step, axis, args.rows);

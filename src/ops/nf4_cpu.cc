@@ -16,8 +16,7 @@ BoundCall bind_nf4_dequantize(const CpuBinding& b) {
                                 .weight = b.output<T>(0),
                                 .count = b.output_tensor(0).shape.elements(),
                                 .threads = b.settings().threads};
-    const auto kernel =
-        PLIMSOLL_PLAIN_KERNEL(b, nf4_dequantize, Nf4Dequantize<T>);
+    const auto kernel = PLIMSOLL_PLAIN_KERNEL(b, nf4_dequantize, Nf4Dequantize<T>);
     return [=] { kernel(args); };
   });
 }

@@ -9,10 +9,10 @@ int64_t attr_or(const Op& op, const char* name, int64_t otherwise) {
   return op.attrs.contains(name) ? op.attr_int(name) : otherwise;
 }
 
-bool is_bf16(const Graph& g, const Op& op, size_t output) {
-  return op.has_output(output) && op.outputs[output] >= 0 &&
-         g.tensor(op.outputs[output]).dtype == DType::bf16;
+bool is_of(DType dtype, const Graph& g, const Op& op, size_t output) {
+  return op.has_output(output) && op.outputs[output] >= 0 && g.tensor(op.outputs[output]).dtype == dtype;
 }
+bool is_bf16(const Graph& g, const Op& op, size_t output) { return is_of(DType::bf16, g, op, output); }
 
 }  // namespace
 
@@ -47,8 +47,10 @@ OutputSpec updated_output(const Graph& g, const Op& op, size_t i, const char* su
 void require_precision(const Graph& g, const Op& op, size_t first_state, size_t end_of_states,
                        size_t master) {
   const bool has_master = op.has_output(master);
-  require(!has_master || (is_bf16(g, op, 0) && !is_bf16(g, op, master)), g, op,
-          "a master copy is f32, its weight bf16");
+  const bool is_f16 = is_of(DType::f16, g, op, 0);
+  require(!has_master || ((is_bf16(g, op, 0) || is_f16) && !is_bf16(g, op, master)), g, op,
+          "a master copy is f32, its weight bf16 or f16");
+  require(has_master || !is_f16, g, op, "f16 weights need a master copy");
   bool loses = is_bf16(g, op, 0) && !has_master;
   for (size_t i = first_state; i < end_of_states; ++i) {
     require(!op.has_output(i) || is_bf16(g, op, i) == is_bf16(g, op, first_state), g, op,

@@ -38,6 +38,7 @@ template <class Args>
 BoundCall bind_update(const CpuBinding& b, const Args& args, Kernel<Args> kernel) {
   return [args, kernel, rate = rate_factor(b.op()), step = b.input<double>(kStepInput),
           norm = b.input<double>(kNormInput)] {
+    if (overflowed(norm)) return;
     Args now = args;
     now.update.step.learning_rate = rate * step_value(step, StepValue::learning_rate);
     now.update.step.step = static_cast<int64_t>(step_value(step, StepValue::optimizer_step));

@@ -30,8 +30,7 @@ BoundCall make_grad(const CpuBinding& b) {
                   .rows = b.input_tensor(0).shape.elements() / width,
                   .width = width,
                   .threads = b.settings().threads};
-  const auto kernel =
-      PLIMSOLL_KERNEL(b, rms_norm_grad, Args);
+  const auto kernel = PLIMSOLL_KERNEL(b, rms_norm_grad, Args);
   const int64_t groups = b.input_tensor(0).shape[1] / width;
   return [=, step = b.input<double>(5), accumulate = b.op().attr_int("accumulate"), axis = b.op().axis] {
     Args now = args;
@@ -57,8 +56,7 @@ BoundCall bind_rms_norm(const CpuBinding& b) {
                              .width = width,
                              .eps = static_cast<float>(b.op().attr_float("eps")),
                              .threads = b.settings().threads};
-    const auto kernel =
-        PLIMSOLL_KERNEL(b, rms_norm, RmsNorm<T, W>);
+    const auto kernel = PLIMSOLL_KERNEL(b, rms_norm, RmsNorm<T, W>);
     return [=] { kernel(args); };
   });
 }

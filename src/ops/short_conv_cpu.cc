@@ -48,8 +48,7 @@ BoundCall bind_short_conv(const CpuBinding& b) {
                     .width = b.input_tensor(0).shape[1],
                     .taps = taps_of(b),
                     .threads = b.settings().threads};
-    const auto kernel =
-        PLIMSOLL_KERNEL(b, short_conv, Args);
+    const auto kernel = PLIMSOLL_KERNEL(b, short_conv, Args);
     return [=, step = b.input<double>(3), axis = b.op().axis] {
       Args now = args;
       now.sequences.count = live_sequences(step, axis);
@@ -63,8 +62,7 @@ BoundCall bind_short_conv_grad(const CpuBinding& b) {
     using T = decltype(t);
     using W = decltype(w);
     if constexpr (sizeof(W) == 2) {
-      if (b.op().has_output(1) && size_of(b.output_tensor(1).dtype) == 2)
-        return make_grad<T, W, uint16_t>(b);
+      if (b.op().has_output(1) && size_of(b.output_tensor(1).dtype) == 2) return make_grad<T, W, uint16_t>(b);
     }
     check_internal(!b.op().has_output(1) || b.output_tensor(1).dtype == DType::f32,
                    "short_conv_grad: no CPU kernel for the gradient's type");

@@ -11,20 +11,22 @@ namespace plimsoll {
 
 enum class StepValue : uint8_t {
   first_micro_step,  // 1: gradients and sums are overwritten; 0: added to
-  loss_scale,        // 1 / target tokens of the whole effective batch
+  loss_scale,        // 1 / target tokens of the whole effective batch, times the gradients' scale
   learning_rate,
   optimizer_step,  // counts from 1
   seed_low,        // 32 bits each
   seed_high,
   live_tokens,  // rows of the first axis that carry tokens; the rest is padding
   live_sequences,
-  kv_length,     // cached tokens before this call
-  further_axes,  // live tokens and live sequences of the second axis, of the third, ...
+  kv_length,            // cached tokens before this call
+  further_axes,         // live tokens and live sequences of the second axis, of the third, ...
+  gradient_scale = 15,  // gradients are so many times what they should be, where grad_norm is `scaled`
 };
 inline constexpr int64_t kNumStepValues = 16;
 inline constexpr const char* kStepTensor = "step";
 
-static_assert(static_cast<int>(StepValue::further_axes) + 2 * (kMostAxes - 1) <= kNumStepValues);
+static_assert(static_cast<int>(StepValue::further_axes) + 2 * (kMostAxes - 1) <=
+              static_cast<int>(StepValue::gradient_scale));
 
 // The slots of an axis.
 constexpr StepValue live_tokens_of(AxisId axis) {

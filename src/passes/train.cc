@@ -61,6 +61,7 @@ Graph build_update(const Graph& train, const TrainPrecision& precision, const Op
   norm_op.inputs = {step};
   norm_op.outputs = {norm};
   norm_op.attrs = {{"max_norm", options.max_grad_norm}};
+  if (precision.scales_loss()) norm_op.attrs["scaled"] = int64_t{1};
   std::vector<std::pair<TensorId, TensorId>> weights;  // of `train`, with their gradients in `update`
   for (size_t i = 0; i < train.tensors().size(); ++i) {
     const Tensor& weight = train.tensors()[i];

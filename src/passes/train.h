@@ -19,6 +19,9 @@ struct TrainPrecision {
   DType states = DType::f32;
   bool master = false;      // an f32 copy of each trainable weight, rounded to nearest after every update
   bool stochastic = false;  // bf16 weights without master copy, and bf16 states, are rounded stochastically
+
+  // Gradients that pass through f16 would vanish, and may overflow.
+  [[nodiscard]] bool scales_loss() const { return compute == DType::f16; }
 };
 
 inline constexpr const char* kGradNormTensor = "grad_norm";

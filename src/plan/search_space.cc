@@ -89,10 +89,12 @@ std::vector<OffloadChoice> Search::offloads() const {
   return sets;
 }
 
-// With clipping the norm of all gradients comes first; adapters' gradients are small.
+// With clipping the norm of all gradients comes first, and so does whether one of f16 overflowed; adapters'
+// gradients are small.
 bool Search::may_update_in_backward(const Variant& variant) const {
   return variant.accumulation == 1 && request_.experiment.optimizer.max_grad_norm == 0 &&
-         !request_.experiment.lora && variant.offload.gradients == Space::device;
+         !request_.experiment.precision.scales_loss() && !request_.experiment.lora &&
+         variant.offload.gradients == Space::device;
 }
 
 void Search::add_frames(const MicroRoom& room) {

@@ -69,15 +69,16 @@ OpWork work_of(const Graph& graph, const Op& op, const DeviceRates& rates) {
 }
 
 double rate_of(const Op& op, const OpWork& work, const DeviceRates& rates) {
-  const RateCurve* curve = find_curve(rates, to_string(op.kind), work.dtype, work.head_dim);
+  const DType dtype = rated_as(rates, work.dtype);
+  const RateCurve* curve = find_curve(rates, to_string(op.kind), dtype, work.head_dim);
   if (curve != nullptr) return rate_at(*curve, work.at);
   if (!work.arithmetic) return rates.bandwidth;
-  return work.dtype == DType::bf16 ? rates.vector_bf16 : rates.matmul_f32;
+  return dtype == DType::bf16 ? rates.vector_bf16 : rates.matmul_f32;
 }
 
 Bound bound_of(const Graph& graph, const Op& op, const DeviceRates& rates) {
   const Cost cost = cost_of(graph, op);
-  const bool bf16 = cost.flops > 0 && input_tensor(graph, op, 0).dtype == DType::bf16;
+  const bool bf16 = cost.flops > 0 && rated_as(rates, input_tensor(graph, op, 0).dtype) == DType::bf16;
   const double arithmetic = cost.flops / (bf16 ? rates.matmul_bf16 : rates.matmul_f32);
   const double memory = cost.bytes / rates.bandwidth;
   return {cost.flops, cost.bytes, std::max(arithmetic, memory), arithmetic > memory};

@@ -199,8 +199,10 @@ TEST_F(OtherTools, modes_of_precision_map_exactly) {
   EXPECT_EQ(precision("use_peft: false\nbf16: false\n"), "fp32");
   const auto axolotl = load("base_model: m\nbf16: auto\nfp16:\n").recipe.precision;
   EXPECT_EQ(axolotl, precision_presets()[3].parts);
-  EXPECT_THAT(error_of("model_name_or_path: m\nfp16: true\n"),
-              HasSubstr("precision: 'fp16' is not supported yet"));
+  EXPECT_EQ(precision("finetuning_type: full\nfp16: true\n"), "fp16");
+  EXPECT_EQ(precision("use_peft: true\ndtype: float16\n"), "fp16");
+  EXPECT_THAT(error_of("model_name_or_path: m\nuse_peft: false\ndtype: float16\n"),
+              HasSubstr("fp16 weights without an fp32 copy lose small updates; say precision: fp16"));
   EXPECT_THAT(error_of("model_name_or_path: m\nfinetuning_type: full\nfp16: true\nbf16: true\n"),
               HasSubstr("contradicts 'bf16: true'"));
 }

@@ -376,6 +376,14 @@ void RecipeBuilder::check_together(const Recipe& recipe) {
   if (recipe.precision.master && recipe.precision.weights == DType::f32)
     conflict(gave("precision.master") ? "precision.master" : "precision.weights",
              "fp32 weights need no fp32 master copy");
+  if (recipe.precision.weights == DType::f16) {
+    if (!recipe.precision.master)
+      conflict(gave("precision.master") ? "precision.master" : "precision.weights",
+               "fp16 weights need an fp32 master copy: small updates are lost in fp16");
+    if (recipe.precision.gradients != DType::f32 || recipe.precision.states != DType::f32)
+      conflict(recipe.precision.gradients != DType::f32 ? "precision.gradients" : "precision.states",
+               "gradients and states beside fp16 weights are fp32");
+  }
   const bool has_own_states = traits_of(recipe.optimizer.name).own_types;
   if (recipe.method.type == MethodType::full && recipe.precision.states == DType::bf16 && has_own_states)
     conflict(gave("precision.states") ? "precision.states" : "precision",

@@ -272,6 +272,12 @@ void combine_precision(Layer& layer) {
   const std::string precision = precision_of(layer);
   if (is_true(layer.part("@fp16")) && is_true(layer.part("@bf16")))
     return layer.refuse(*layer.part("@fp16"), "contradicts '" + layer.part("@bf16")->as_written + "'");
+  // Neither copies of the weights nor a scale of the loss: the type of the weights and of everything else.
+  const Said* alone =
+      layer.part("@train_type") != nullptr ? layer.part("@train_type") : layer.part("@stored_type");
+  const bool mixed = is_true(layer.part("@fp16")) || is_word(layer.part("@mixed"), "fp16");
+  if (precision == "fp16" && !mixed && layer.method() == MethodType::full)
+    return layer.refuse(*alone, "fp16 weights without an fp32 copy lose small updates; say precision: fp16");
   if (precision.empty())
     return layer.refuse(
         *layer.part("@stored_type"),

@@ -52,10 +52,13 @@ constexpr std::array kShippedZero = {ShippedZero{"ds_z0_config.json", {0, false,
                                      ShippedZero{"zero3_bf16_cpuoffload_params.json", {3, false, true}}};
 
 // What such a file says beside ZeRO: keys that change the experiment must say "auto", or nothing new.
-void check_experiment(const Node& config) {
-  for (const auto& [key, what] :
-       {std::pair{"fp16.enabled", "fp16"}, std::pair{"data_efficiency.enabled", "data efficiency"},
-        std::pair{"progressive_layer_drop.enabled", "dropping layers"}}) {
+void check_experiment(const Node& config, const Layer& layer) {
+  const Node* fp16 = find_node(config, "fp16.enabled");
+  const bool trains_in_fp16 = layer.part("@fp16") != nullptr && is_true(layer.part("@fp16"));
+  if (fp16 != nullptr && fp16->is_word("true") && !trains_in_fp16)
+    throw UsageError("'fp16.enabled': the recipe says nothing of fp16; say fp16: true there");
+  for (const auto& [key, what] : {std::pair{"data_efficiency.enabled", "data efficiency"},
+                                  std::pair{"progressive_layer_drop.enabled", "dropping layers"}}) {
     const Node* node = find_node(config, key);
     if (node != nullptr && node->is_word("true"))
       throw UsageError("'" + std::string(key) + "': " + what + " does not exist here");
@@ -83,7 +86,7 @@ std::optional<Zero> zero_of(const Layer& layer, const Node& said) {
     for (const ShippedZero& shipped : kShippedZero)
       if (path.filename() == shipped.file) return shipped.zero;
   const Node config = layer.read_file(said);
-  check_experiment(config);
+  check_experiment(config, layer);
   return read_zero(config);
 }
 

@@ -77,6 +77,8 @@ TEST_F(RealFiles, deepspeed_files_that_the_tools_ship_are_known_by_name) {
   EXPECT_THAT(error_of(kAxolotl + "deepspeed: nobody/mine.json\n"), HasSubstr("mine.json"));
   write("mine.json", R"({"zero_optimization": {"stage": 2}, "fp16": {"enabled": true}})");
   EXPECT_THAT(error_of(kAxolotl + "deepspeed: mine.json\n"), HasSubstr("'fp16.enabled'"));
+  EXPECT_EQ(load(kAxolotl + "fp16: true\nbf16: false\ndeepspeed: mine.json\n").recipe.precision.weights,
+            DType::f16);
   write("mine.json",
         R"({"zero_optimization": {"stage": 2}, "optimizer": {"type": "Lamb", "params": {"lr": 1}}})");
   EXPECT_THAT(error_of(kAxolotl + "deepspeed: mine.json\n"), HasSubstr("'optimizer' of its own"));

@@ -159,9 +159,10 @@ Option precision() {
 }
 
 template <class Field>
-Option number_type(std::string key, Field field, std::string meaning) {
-  return part(choice<DType>(std::move(key), field, {{"fp32", DType::f32}, {"bf16", DType::bf16}},
-                            std::move(meaning)));
+Option number_type(std::string key, Field field, std::string meaning, bool may_be_fp16 = false) {
+  std::vector<std::pair<std::string, DType>> types = {{"fp32", DType::f32}, {"bf16", DType::bf16}};
+  if (may_be_fp16) types.emplace_back("fp16", DType::f16);
+  return part(choice<DType>(std::move(key), field, std::move(types), std::move(meaning)));
 }
 
 template <class Field>
@@ -362,10 +363,10 @@ std::vector<Option> step_options() {
 std::vector<Option> precision_options() {
   return {
       precision(),
-      number_type("precision.weights", FIELD(precision.weights), "type of trained weights"),
+      number_type("precision.weights", FIELD(precision.weights), "type of trained weights", true),
       number_type("precision.gradients", FIELD(precision.gradients), "type of their gradients"),
       number_type("precision.states", FIELD(precision.states), "type of the optimizer's states"),
-      part(boolean("precision.master", FIELD(precision.master), "an fp32 copy beside bf16 weights")),
+      part(boolean("precision.master", FIELD(precision.master), "an fp32 copy beside 16-bit weights")),
       part(choice<Rounding>("precision.rounding", FIELD(precision.rounding),
                             {{"nearest", Rounding::nearest}, {"stochastic", Rounding::stochastic}},
                             "of updated bf16 weights; unless given, what suits the other parts")),

@@ -24,14 +24,15 @@ bool Every::is_due(int64_t step, int64_t total_steps, bool ends_epoch) const {
   return every > 0 && step % every == 0;
 }
 
-const std::array<PrecisionPreset, 4>& precision_presets() {
+const std::array<PrecisionPreset, 5>& precision_presets() {
   static constexpr DType kF32 = DType::f32;
   static constexpr DType kBf16 = DType::bf16;
-  static constexpr std::array<PrecisionPreset, 4> kPresets = {{
+  static constexpr std::array<PrecisionPreset, 5> kPresets = {{
       {"fp32", {kF32, kF32, kF32, false, Rounding::nearest}},
       {"bf16", {kBf16, kF32, kF32, false, Rounding::stochastic}},
       {"bf16-master", {kBf16, kF32, kF32, true, Rounding::nearest}},
       {"bf16-pure", {kBf16, kBf16, kBf16, false, Rounding::stochastic}},
+      {"fp16", {DType::f16, kF32, kF32, true, Rounding::nearest}},
   }};
   return kPresets;
 }

@@ -105,7 +105,7 @@ struct Precision {
   DType weights = DType::bf16;
   DType gradients = DType::f32;
   DType states = DType::f32;
-  bool master = false;                       // an f32 copy beside bf16 weights
+  bool master = false;                       // an f32 copy beside 16-bit weights
   Rounding rounding = Rounding::stochastic;  // of bf16 weights after an update
   friend bool operator==(const Precision&, const Precision&) = default;
 };
@@ -114,8 +114,8 @@ struct PrecisionPreset {
   std::string_view name;
   Precision parts;
 };
-// fp32, bf16, bf16-master, bf16-pure.
-const std::array<PrecisionPreset, 4>& precision_presets();
+// fp32, bf16, bf16-master, bf16-pure, fp16.
+const std::array<PrecisionPreset, 5>& precision_presets();
 // The rounding that suits the other parts: bf16 weights without a master copy lose small updates unless
 // rounded stochastically.
 Rounding default_rounding(const Precision& parts);

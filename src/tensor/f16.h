@@ -1,5 +1,5 @@
-// Between f32 and f16, exact to the bit: narrowing rounds to nearest, ties to even, beyond 65,504 to infinity;
-// a NaN stays a (quiet) NaN.
+// Between f32 and f16, exact to the bit: narrowing rounds to nearest, ties to even, beyond 65,504 to
+// infinity; a NaN stays a (quiet) NaN.
 #pragma once
 
 #include <bit>

@@ -115,7 +115,11 @@ void MetricsLog::step(const StepMetrics& m) {
       "\"seconds\": %.6f, \"data_wait\": %.6f, \"rss\": %lld, \"time\": %.3f",
       static_cast<long long>(m.step), Number(m.loss).text(), Number(m.grad_norm).text(), m.learning_rate,
       static_cast<long long>(m.tokens), m.seconds, m.data_wait, static_cast<long long>(m.rss), m.time);
-  steps_.write({line.data(), add_metrics(line, static_cast<size_t>(length), m.of_task)});
+  size_t end = static_cast<size_t>(length);
+  if (m.loss_scale)
+    end += static_cast<size_t>(
+        std::snprintf(line.data() + end, line.size() - end, ", \"loss_scale\": %.9g", *m.loss_scale));
+  steps_.write({line.data(), add_metrics(line, end, m.of_task)});
 }
 
 void MetricsLog::evaluation(const EvaluationMetrics& m) {

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <functional>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,10 +24,11 @@ struct StepMetrics {
   double learning_rate = 0;
   int64_t tokens = 0;  // real tokens of the step
   double seconds = 0;
-  double data_wait = 0;  // seconds of them that the step waited for data
-  int64_t rss = 0;       // of the process after the step, in bytes
-  double time = 0;       // seconds since 1970
-  Metrics of_task = {};  // beside the loss
+  double data_wait = 0;                   // seconds of them that the step waited for data
+  int64_t rss = 0;                        // of the process after the step, in bytes
+  double time = 0;                        // seconds since 1970
+  Metrics of_task = {};                   // beside the loss
+  std::optional<double> loss_scale = {};  // that the step ran with, of runs in fp16
 };
 
 struct EvaluationMetrics {

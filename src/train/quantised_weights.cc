@@ -269,7 +269,8 @@ void write_nf4_model(const PersistentState& state, const fs::path& model_folder,
   bool nested = false;
   const char* dtype = "float32";
   for (const TableRow& row : state.rows())
-    if (is_weight(row) && row.dtype == DType::bf16 && !is_adapter(row)) dtype = "bfloat16";
+    if (is_weight(row) && size_of(row.dtype) == 2 && !is_adapter(row))
+      dtype = row.dtype == DType::f16 ? "float16" : "bfloat16";
   for (const TableRow& row : state.rows()) {
     if (!is_weight(row) || row.parameter.origin != Origin::checkpoint) continue;
     if (const auto rows = find_nf4(state, row)) {

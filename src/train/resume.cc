@@ -77,6 +77,7 @@ void take_over(const TrainerState& saved, TrainerState& run) {
   run.step = saved.step;
   run.position = saved.position;
   run.last_loss = saved.last_loss;
+  if (run.loss_scale && saved.loss_scale) run.loss_scale = saved.loss_scale;
   run.eval_loss = saved.eval_loss;
   run.eval_metrics = saved.eval_metrics;
 }

@@ -1,8 +1,10 @@
 #include "train/run.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
+#include <cstdio>
 #include <limits>
 #include <nlohmann/json.hpp>
 
@@ -79,6 +81,7 @@ class TrainingRun {
     current_.micro_batch = plan_.variant.micro_batch;
     current_.micro_tokens = plan_.variant.micro_tokens;
     current_.loss_chunk = plan_.variant.loss_chunk;
+    if (experiment_.precision.scales_loss()) current_.loss_scale.emplace();
     if (data.eval) eval_.emplace(place_, std::move(*data.eval));
     total_steps_ = data.total_steps;
     dropped_rows_ = data.dropped_rows;
@@ -217,6 +220,12 @@ class TrainingRun {
     saves_->resumed(current_);
   }
 
+  static std::string scale_text(double scale) {
+    std::array<char, 32> text{};
+    std::snprintf(text.data(), text.size(), "%.6g", scale);
+    return text.data();
+  }
+
   // What is due after a step; after a resume, what the run had not come to.
   void settle() {
     const bool last = current_.step == total_steps_;
@@ -239,13 +248,19 @@ class TrainingRun {
     StepMetrics metrics;
     metrics.loss = std::numeric_limits<double>::quiet_NaN();
     metrics.step = current_.step + 1;
-    metrics.learning_rate = learning_rate(recipe_, current_.step, total_steps_);
+    // A step that updated nothing is none to the schedule, nor to the optimizer.
+    const int64_t updates = current_.step - (current_.loss_scale ? current_.loss_scale->skipped_steps : 0);
+    metrics.learning_rate = learning_rate(recipe_, updates, total_steps_);
+    if (current_.loss_scale) metrics.loss_scale = current_.loss_scale->value;
     metrics.data_wait = loader_.wait_seconds() - waited_before;
     metrics.tokens = batch->tokens();
     state_whole_ = false;
     if (batch->target_tokens() > 0) {
-      const auto done = optimizer_step_.run(
-          *batch, {metrics.step, metrics.learning_rate, static_cast<uint64_t>(recipe_.seed)});
+      const auto done = optimizer_step_.run(*batch, {.number = metrics.step,
+                                                     .learning_rate = metrics.learning_rate,
+                                                     .seed = static_cast<uint64_t>(recipe_.seed),
+                                                     .update = updates + 1,
+                                                     .loss_scale = metrics.loss_scale.value_or(1.0)});
       metrics.loss = done.loss;
       metrics.grad_norm = done.grad_norm;
       metrics.of_task = done.metrics;
@@ -267,6 +282,7 @@ class TrainingRun {
     guard_.add(metrics.loss);
     patience_.add_loss(metrics.loss);
     check_loss(metrics, *batch);
+    if (batch->target_tokens() > 0) take_scale(metrics, *batch);
     current_.step += 1;
     current_.position = batch->next;
     if (batch->target_tokens() > 0) current_.last_loss = metrics.loss;
@@ -285,7 +301,9 @@ class TrainingRun {
   // A step without targets changed nothing, whatever its numbers.
   void check_loss(const StepMetrics& metrics, const EffectiveBatch& batch) {
     if (batch.target_tokens() == 0) return;
-    const bool finite = std::isfinite(metrics.loss) && std::isfinite(metrics.grad_norm);
+    // Gradients of f16 overflow where the loss is scaled too far: that is no lost loss.
+    const bool finite =
+        std::isfinite(metrics.loss) && (metrics.loss_scale || std::isfinite(metrics.grad_norm));
     if (finite && patience_.above())
       stop(metrics.step, batch,
            "the loss is above " + std::to_string(*recipe_.stop.above) + " in " +
@@ -297,6 +315,19 @@ class TrainingRun {
                       " (stop.loss)"
                 : "the loss is " + std::to_string(std::fabs(metrics.loss)) + ", the gradient norm " +
                       std::to_string(std::fabs(metrics.grad_norm)));  // not "-nan"
+  }
+
+  void take_scale(const StepMetrics& metrics, const EffectiveBatch& batch) {
+    if (!current_.loss_scale) return;
+    LossScale& scale = *current_.loss_scale;
+    const bool overflowed = !std::isfinite(metrics.grad_norm);
+    scale.take(overflowed);
+    if (!overflowed) return;
+    if (scale.value < LossScale::kLeast)
+      stop(metrics.step, batch, "the gradients overflow fp16 however little the loss is scaled");
+    observer_.event("fp16    step " + format_count(metrics.step) +
+                    ": the gradients overflowed, nothing was updated; the loss scale is " +
+                    scale_text(scale.value) + " now");
   }
 
   // The state is lost with the loss: nothing of it is saved.
@@ -380,7 +411,8 @@ class TrainingRun {
             .kernels = current_.kernels,
             .micro_steps = micro_steps_,
             .tokens = tokens_,
-            .rows = skipped_.counts()};
+            .rows = skipped_.counts(),
+            .loss_scale = current_.loss_scale};
   }
 
   Recipe recipe_;

@@ -65,7 +65,7 @@ void OptimizerStep::accumulate(const EffectiveBatch& batch, const Values& values
     writer.set_seed(values.seed);
     writer.set(StepValue::optimizer_step, static_cast<double>(values.number));
     writer.set(StepValue::learning_rate, values.learning_rate);
-    writer.set(StepValue::loss_scale, 1.0 / static_cast<double>(batch.target_tokens()));
+    writer.set(StepValue::loss_scale, values.loss_scale / static_cast<double>(batch.target_tokens()));
     train_.run();
   }
 }
@@ -74,7 +74,8 @@ void OptimizerStep::update(const Values& values) {
   const auto step = update_->tensor<double>(kStepTensor);
   const auto set = [&](StepValue which, double value) { step[static_cast<size_t>(which)] = value; };
   set(StepValue::learning_rate, values.learning_rate);
-  set(StepValue::optimizer_step, static_cast<double>(values.number));
+  set(StepValue::optimizer_step, static_cast<double>(values.update));
+  set(StepValue::gradient_scale, values.loss_scale);
   set(StepValue::seed_low, static_cast<double>(values.seed & 0xFFFFFFFFU));
   set(StepValue::seed_high, static_cast<double>(values.seed >> 32));
   update_->run();

@@ -45,10 +45,12 @@ class OptimizerStep {
     int64_t number = 1;  // counts from 1
     double learning_rate = 0;
     uint64_t seed = 0;
+    int64_t update = 1;       // of the weights, counts from 1; fewer than steps where some updated nothing
+    double loss_scale = 1.0;  // of runs in f16 (train/loss_scale.h)
   };
   struct Result {
     double loss = 0;       // per target token, or what the task counts
-    double grad_norm = 0;  // before clipping
+    double grad_norm = 0;  // before clipping; of f16 not finite: it overflowed, and nothing was updated
     Metrics metrics = {};  // of the task
     int64_t micro_steps = 0;
   };

@@ -45,42 +45,46 @@ double StepTimes::median_seconds() const { return median_after_warmup(seconds_);
 double StepTimes::median_rate() const { return median_after_warmup(rates_); }
 
 void write_run_json(RunFolder& output, const Plan& plan, const RunRecord& record, const StepTimes& times) {
-  const Json json = {{"finished", record.finished},
-                     {"planned",
-                      {{"device_arena_bytes", plan.arena_bytes()},
-                       {"host_arena_bytes", plan.host_arena_bytes()},
-                       {"disk_bytes", plan.disk_bytes()},
-                       {"process_peak_rss_bytes", plan.process_peak_bytes()},
-                       {"process_data_bytes", plan.data_bytes()},
-                       {"seconds_per_step", plan.seconds_per_step}}},
-                     {"measured",
-                      {{"device_arena_bytes", record.device_bytes},
-                       {"host_arena_bytes", record.host_bytes},
-                       {"disk_bytes", record.disk_bytes},
-                       {"process_peak_rss_bytes", record.memory.peak_rss},
-                       {"process_data_bytes", record.memory.data},
-                       {"seconds_per_step", times.median_seconds()}}},
-                     {"steps", record.steps},
-                     {"tokens_per_second", times.median_rate()},
-                     {"seconds", record.seconds},
-                     {"final_loss", record.final_loss},
-                     {"eval_loss", record.eval_loss ? Json(*record.eval_loss) : Json(nullptr)},
-                     {"best", best_json(record.best)},
-                     {"data_wait_seconds", record.data_wait_seconds},
-                     {"offload_wait_seconds", record.offload_wait_seconds},
-                     {"variant",
-                      {{"micro_batch", plan.variant.micro_batch},
-                       {"micro_tokens", plan.variant.micro_tokens},
-                       {"accumulation", plan.variant.accumulation},
-                       {"loss_chunk", plan.variant.loss_chunk}}},
-                     {"micro_steps", record.micro_steps},
-                     {"fill", fill_of(plan, record)},
-                     {"lossy", plan.request.lossy},
-                     {"rows",
-                      {{"truncated", record.rows.truncated},
-                       {"without_targets", record.rows.without_targets},
-                       {"damaged", record.rows.damaged}}},
-                     {"kernels", record.kernels}};
+  Json json = {{"finished", record.finished},
+               {"planned",
+                {{"device_arena_bytes", plan.arena_bytes()},
+                 {"host_arena_bytes", plan.host_arena_bytes()},
+                 {"disk_bytes", plan.disk_bytes()},
+                 {"process_peak_rss_bytes", plan.process_peak_bytes()},
+                 {"process_data_bytes", plan.data_bytes()},
+                 {"seconds_per_step", plan.seconds_per_step}}},
+               {"measured",
+                {{"device_arena_bytes", record.device_bytes},
+                 {"host_arena_bytes", record.host_bytes},
+                 {"disk_bytes", record.disk_bytes},
+                 {"process_peak_rss_bytes", record.memory.peak_rss},
+                 {"process_data_bytes", record.memory.data},
+                 {"seconds_per_step", times.median_seconds()}}},
+               {"steps", record.steps},
+               {"tokens_per_second", times.median_rate()},
+               {"seconds", record.seconds},
+               {"final_loss", record.final_loss},
+               {"eval_loss", record.eval_loss ? Json(*record.eval_loss) : Json(nullptr)},
+               {"best", best_json(record.best)},
+               {"data_wait_seconds", record.data_wait_seconds},
+               {"offload_wait_seconds", record.offload_wait_seconds},
+               {"variant",
+                {{"micro_batch", plan.variant.micro_batch},
+                 {"micro_tokens", plan.variant.micro_tokens},
+                 {"accumulation", plan.variant.accumulation},
+                 {"loss_chunk", plan.variant.loss_chunk}}},
+               {"micro_steps", record.micro_steps},
+               {"fill", fill_of(plan, record)},
+               {"lossy", plan.request.lossy},
+               {"rows",
+                {{"truncated", record.rows.truncated},
+                 {"without_targets", record.rows.without_targets},
+                 {"damaged", record.rows.damaged}}},
+               {"kernels", record.kernels}};
+  if (record.loss_scale) {
+    json["loss_scale"] = record.loss_scale->value;
+    json["skipped_steps"] = record.loss_scale->skipped_steps;
+  }
   output.write("run.json", json.dump(2) + "\n");
 }
 
@@ -141,6 +145,9 @@ std::string plan_line(const Plan& plan, int64_t steps) {
 
 std::string products_note(const Plan& plan) {
   const Isa isa = plan.request.device.isa;
+  if (plan.request.experiment.precision.scales_loss())
+    return "note    fp16 is slow on a CPU, which multiplies it as f32: bf16 takes as much memory and is "
+           "faster";
   if (plan.request.experiment.precision.compute != DType::bf16 || isa >= Isa::avx512_bf16) return "";
   return "note    no bf16 products with " + std::string(to_string(isa)) +
          ": bf16 values are multiplied as f32";

@@ -9,6 +9,7 @@
 #include "base/system_memory.h"
 #include "io/run_folder.h"
 #include "plan/plan.h"
+#include "train/loss_scale.h"
 #include "train/observer.h"
 #include "train/run_rows.h"
 
@@ -34,6 +35,7 @@ struct RunRecord {
   std::string kernels;
   int64_t micro_steps = 0, tokens = 0;  // of this process
   RowCounts rows = {};                  // of this process
+  std::optional<LossScale> loss_scale = {};
 };
 
 // Seconds and rates of each step of this process; memory for them is claimed at the start.

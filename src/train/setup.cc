@@ -298,10 +298,6 @@ void take_lengths(const Recipe& recipe, const RowLengths& rows, Experiment& expe
         std::min(rows.longest_sample, experiment.max_length * experiment.sample_sequences());
 }
 
-}  // namespace
-
-namespace {
-
 // Tensor cores and arithmetic of bf16 begin with Ampere.
 void require_bf16(const Card& card, const Experiment& experiment) {
   constexpr int kFirstWithBf16 = 80;
@@ -309,8 +305,8 @@ void require_bf16(const Card& card, const Experiment& experiment) {
   throw UsageError("precision: the " + full_name(card) + " (compute capability " +
                    std::to_string(card.compute_capability / 10) + "." +
                    std::to_string(card.compute_capability % 10) +
-                   ") does not compute in bf16, which begins with 8.0 (RTX 30, A100); say precision: fp32 "
-                   "(--precision fp32), which takes twice the bytes; fp16 is not supported yet");
+                   ") does not compute in bf16, which begins with 8.0 (RTX 30, A100); say precision: fp16 "
+                   "(--precision fp16)");
 }
 
 DeviceDescription device_of(const Recipe& recipe, const Experiment& experiment,

@@ -1,5 +1,6 @@
 #include "train/trainer_state.h"
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -23,6 +24,17 @@ int64_t whole(const nlohmann::json& state, const char* key, int64_t least, int64
   return value.get<int64_t>();
 }
 
+LossScale loss_scale_of(const nlohmann::json& json, const std::string& where) {
+  LossScale scale;
+  scale.value = json.at("value").get<double>();
+  if (!(scale.value >= LossScale::kLeast && std::isfinite(scale.value)))
+    throw DamagedError(where + ": 'loss_scale' is " + json.at("value").dump() +
+                       ", a number from 2^-14 is expected");
+  scale.good_steps = whole(json, "good_steps", 0, LossScale::kGrowthInterval, where);
+  scale.skipped_steps = whole(json, "skipped_steps", 0, kMost, where);
+  return scale;
+}
+
 }  // namespace
 
 std::optional<double> TrainerState::evaluated(std::string_view goal) const {
@@ -36,18 +48,22 @@ std::string to_text(const TrainerState& state) {
   using Json = nlohmann::ordered_json;
   Json metrics = Json::object();
   for (const auto& [name, value] : state.eval_metrics) metrics[name] = value;
-  const Json json = {{"step", state.step},
-                     {"total_steps", state.total_steps},
-                     {"epoch", state.position.epoch},
-                     {"index", state.position.index},
-                     {"kernels", state.kernels},
-                     {"micro_batch", state.micro_batch},
-                     {"micro_tokens", state.micro_tokens},
-                     {"loss_chunk", state.loss_chunk},
-                     {"last_loss", state.last_loss},
-                     {"eval_loss", state.eval_loss ? Json(*state.eval_loss) : Json(nullptr)},
-                     {"eval_metrics", std::move(metrics)},
-                     {"fingerprint", state.fingerprint}};
+  Json json = {{"step", state.step},
+               {"total_steps", state.total_steps},
+               {"epoch", state.position.epoch},
+               {"index", state.position.index},
+               {"kernels", state.kernels},
+               {"micro_batch", state.micro_batch},
+               {"micro_tokens", state.micro_tokens},
+               {"loss_chunk", state.loss_chunk},
+               {"last_loss", state.last_loss},
+               {"eval_loss", state.eval_loss ? Json(*state.eval_loss) : Json(nullptr)},
+               {"eval_metrics", std::move(metrics)},
+               {"fingerprint", state.fingerprint}};
+  if (state.loss_scale)
+    json["loss_scale"] = {{"value", state.loss_scale->value},
+                          {"good_steps", state.loss_scale->good_steps},
+                          {"skipped_steps", state.loss_scale->skipped_steps}};
   return json.dump(2) + "\n";
 }
 
@@ -63,6 +79,7 @@ TrainerState parse_trainer_state(std::string_view text, const std::string& where
     if (json.contains("micro_tokens"))  // earlier versions wrote none
       state.micro_tokens = whole(json, "micro_tokens", 0, kMostPerStep, where);
     state.loss_chunk = whole(json, "loss_chunk", 1, kMostPerStep, where);
+    if (json.contains("loss_scale")) state.loss_scale = loss_scale_of(json["loss_scale"], where);
     state.total_steps = whole(json, "total_steps", 0, kMost, where);
     state.last_loss = json.at("last_loss").get<double>();
     if (!json.at("eval_loss").is_null()) state.eval_loss = json.at("eval_loss").get<double>();

@@ -43,7 +43,7 @@ void fill(const PersistentState& state, const TableRow& row, std::span<std::byte
       if (target.dtype == DType::f32) {
         std::memcpy(to, &x, sizeof x);
       } else {
-        const uint16_t half = bf16_from_f32(x);
+        const uint16_t half = target.dtype == DType::f16 ? f16_from_f32(x) : bf16_from_f32(x);
         std::memcpy(to, &half, sizeof half);
       }
     }
@@ -126,7 +126,9 @@ void write_kept(const KeptFiles& files, const fs::path& to) {
   for (const std::string& name : files.names()) files.write(name, to / name);
 }
 
-const char* torch_name(DType dtype) { return dtype == DType::bf16 ? "bfloat16" : "float32"; }
+const char* torch_name(DType dtype) {
+  return dtype == DType::bf16 ? "bfloat16" : dtype == DType::f16 ? "float16" : "float32";
+}
 
 // Whatever the row, the name of its weight.
 std::string weight_name(const TableRow& row) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <set>
 
 #include "graph/op_kind.h"
@@ -85,6 +86,16 @@ TEST_P(GpuOpHarness, in_place_gives_the_bits_of_apart) {
       expect_same_bits(graph, op, apart, shared);
     }
   }
+}
+
+TEST_P(GpuOpHarness, an_update_by_gradients_that_overflowed_changes_nothing) {
+  OpCase c = GetParam();
+  if (!c.given.contains("norm")) return;
+  c.given["norm"] = {INFINITY, NAN};
+  const Graph graph = make_graph(c, c.dtypes.front());
+  const std::vector<Values> values = make_values(graph, c);
+  SCOPED_TRACE(describe(c.dtypes.front()));
+  expect_nothing_changed(graph, values, run_emulated(graph, values, Order::forward));
 }
 
 TEST_P(GpuOpHarness, another_axis_gives_the_same_bits) {

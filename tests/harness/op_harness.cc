@@ -245,6 +245,13 @@ OpRun run_cpu(const Graph& graph, const std::vector<Values>& values, const CpuSe
       sharing);
 }
 
+void expect_nothing_changed(const Graph& graph, const std::vector<Values>& given, const OpRun& run) {
+  for (size_t i = 0; i < given.size(); ++i) {
+    if (graph.tensors()[i].role == Role::metric) continue;
+    EXPECT_EQ(run.values[i], given[i]) << graph.tensors()[i].name;
+  }
+}
+
 void expect_same_bits(const Graph& graph, const Op& op, const OpRun& a, const OpRun& b) {
   for (const TensorId id : op.outputs) {
     if (id == kNoTensor) continue;

@@ -47,6 +47,8 @@ OpRun run_cpu(const Graph& graph, const std::vector<Values>& values, const CpuSe
 struct Tolerance {
   double relative, absolute;
 };
+// Fails the test for tensors, but metrics, that do not hold what they were given.
+void expect_nothing_changed(const Graph& graph, const std::vector<Values>& given, const OpRun& run);
 // Fails the test for tensors that `op` writes and that differ in a bit.
 void expect_same_bits(const Graph& graph, const Op& op, const OpRun& a, const OpRun& b);
 Tolerance tolerance_of(DType dtype, double slack);

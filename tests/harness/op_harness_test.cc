@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <utility>
 
@@ -59,9 +60,9 @@ TEST_P(OpHarness, f16_agrees_with_the_reference_and_does_not_depend_on_threads) 
   const OpRun run = run_cpu(graph, values, {isas_here().back(), kThreads});
   EXPECT_THAT(run.faults, IsEmpty());
   for (size_t i = 0; i < values.size(); ++i)
-    EXPECT_EQ(compare(graph.tensors()[i].name, run.values[i], want[i],
-                      tolerance_of(DType::f16, GetParam().slack)),
-              "");
+    EXPECT_EQ(
+        compare(graph.tensors()[i].name, run.values[i], want[i], tolerance_of(DType::f16, GetParam().slack)),
+        "");
   if (graph.ops().back().kind == OpKind::attention_grad) return;
   expect_same_bits(graph, graph.ops().back(), run, run_cpu(graph, values, {isas_here().back(), 1}));
 }
@@ -101,6 +102,19 @@ TEST_P(OpHarness, in_place_gives_the_bits_of_apart) {
         expect_same_bits(graph, op, apart, shared);
       }
     }
+  }
+}
+
+// A factor that is no number stands for gradients that overflowed.
+TEST_P(OpHarness, an_update_by_gradients_that_overflowed_changes_nothing) {
+  OpCase c = GetParam();
+  if (!c.given.contains("norm")) return;
+  c.given["norm"] = {INFINITY, NAN};
+  const Graph graph = make_graph(c, c.dtypes.front());
+  const std::vector<Values> values = make_values(graph, c);
+  for (const Isa isa : isas_here()) {
+    SCOPED_TRACE(describe(c.dtypes.front(), isa));
+    expect_nothing_changed(graph, values, run_cpu(graph, values, {isa, kThreads}));
   }
 }
 

@@ -41,7 +41,7 @@ inline OpCase update_case(const UpdateCase& u) {
             u.attributes + "} @w update\n";
   c.given = u.given;
   c.given["norm"] = {2, 0.5};
-  c.dtypes = {is_bf16 ? DType::bf16 : DType::f32};
+  c.dtypes = {is_bf16 ? DType::bf16 : u.weight == "f16" ? DType::f16 : DType::f32};
   c.slack = is_bf16 ? 2 : 1;  // stochastic rounding is off by up to a whole unit
   return c;
 }

@@ -50,8 +50,10 @@ void ref_grad_norm(const Site& s) {
   double squares = 0;
   for (size_t i = 1; i < s.op.inputs.size(); ++i) squares += s.in(i)[0];
   const double max_norm = s.op.attr_float("max_norm");
-  s.out(0)[0] = std::sqrt(squares);
-  s.out(0)[1] = max_norm > 0 ? std::min(1.0, max_norm / (std::sqrt(squares) + 1e-6)) : 1.0;
+  const double scale = s.op.attrs.contains("scaled") ? s.in(0)[15] : 1;
+  const double norm = std::sqrt(squares) / scale;
+  s.out(0)[0] = norm;
+  s.out(0)[1] = (max_norm > 0 ? std::min(1.0, max_norm / (norm + 1e-6)) : 1.0) / scale;
 }
 
 // torch.optim.AdamW's single-tensor form.

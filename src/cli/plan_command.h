@@ -37,6 +37,23 @@ std::vector<Saving> not_allowed_savings(const Recipe& recipe, const PlanInput& i
 // What would be over sooner, fastest first, where the plan fits and its run takes days.
 std::vector<Faster> faster_runs(const PlanArguments& arguments, const Recipe& recipe, const Plan& plan);
 
+// What --sweep=memory=SIZE..SIZE looks at: budgets from the one to the other, evenly spaced in ratios.
+struct SweptMemory {
+  std::string low, high;  // as they were written
+  std::vector<int64_t> budgets;
+};
+SweptMemory read_sweep(const std::string& text);
+
+// The plan with the least memory at a value of what --max makes large: where it fits, some plan does.
+struct TriedValue {
+  int64_t value = 0;
+  int64_t bytes = 0;  // of what the budget bounds
+  bool fits = false;
+};
+// The last value from 1 to `most` that fits, as bytes grow with it; 0: not even 1 does.
+int64_t largest_that_fits(int64_t most, const std::optional<int64_t>& limit,
+                          const std::function<TriedValue(int64_t)>& try_value);
+
 ExitCode run_compare(const PlanArguments& arguments);
 ExitCode run_explain(const PlanArguments& arguments);
 ExitCode run_sweep(const PlanArguments& arguments);

@@ -41,14 +41,7 @@ PlanRequest request_at(const PlanArguments& arguments, const Quantity& quantity,
       .request;
 }
 
-// The variant with the least memory at a value: where it fits, some plan does.
-struct Probe {
-  int64_t value = 0;
-  int64_t bytes = 0;  // of what the budget bounds
-  bool fits = false;
-};
-
-Probe probe(const PlanArguments& arguments, const Quantity& quantity, int64_t value) {
+TriedValue try_value(const PlanArguments& arguments, const Quantity& quantity, int64_t value) {
   PlanRequest request = request_at(arguments, quantity, value);
   request.preset = Preset::c;
   const Plan plan = make_plan(request);
@@ -57,7 +50,8 @@ Probe probe(const PlanArguments& arguments, const Quantity& quantity, int64_t va
 
 // Bytes are nearly a straight line over the value, so the line through both ends hits the limit nearly; every
 // third step halves, whatever the line says.
-int64_t between(const Probe& low, const Probe& high, const std::optional<int64_t>& limit, int step) {
+int64_t between(const TriedValue& low, const TriedValue& high, const std::optional<int64_t>& limit,
+                int step) {
   const int64_t width = high.value - low.value;
   int64_t ahead = width / 2;
   if (step % 3 != 2 && limit && high.bytes > low.bytes) {
@@ -68,26 +62,26 @@ int64_t between(const Probe& low, const Probe& high, const std::optional<int64_t
   return low.value + std::clamp<int64_t>(ahead, 1, width - 1);
 }
 
-// The last value that fits, as bytes grow with it. 0: not even 1 does.
-int64_t largest(const PlanArguments& arguments, const Quantity& quantity,
-                const std::optional<int64_t>& limit) {
-  Probe high = probe(arguments, quantity, quantity.most);
+}  // namespace
+
+int64_t largest_that_fits(int64_t most, const std::optional<int64_t>& limit,
+                          const std::function<TriedValue(int64_t)>& try_value) {
+  TriedValue high = try_value(most);
   if (high.fits) return high.value;
-  Probe low = probe(arguments, quantity, 1);
+  TriedValue low = try_value(1);
   if (!low.fits) return 0;
   for (int step = 0; high.value - low.value > 1; ++step) {
-    const Probe middle = probe(arguments, quantity, between(low, high, limit, step));
+    const TriedValue middle = try_value(between(low, high, limit, step));
     (middle.fits ? low : high) = middle;
   }
   return low.value;
 }
 
-}  // namespace
-
 ExitCode run_max(const PlanArguments& arguments) {
   const PlanInput input = plan_input(arguments);
   const Quantity asked = quantity(arguments.max, input);
-  const int64_t value = largest(arguments, asked, memory_budget(input.request));
+  const int64_t value = largest_that_fits(asked.most, memory_budget(input.request),
+                                          [&](int64_t tried) { return try_value(arguments, asked, tried); });
   // Where not even 1 fits: the least memory at 1, for what is missing.
   PlanRequest request = request_at(arguments, asked, std::max<int64_t>(value, 1));
   if (value == 0) request.preset = Preset::c;

@@ -16,43 +16,18 @@ namespace {
 constexpr int kBudgets = 16;
 constexpr int kBar = 32;
 
-struct Range {
-  std::string low, high;  // as they were written
-  int64_t from = 0, to = 0;
-};
-
-Range read_range(const std::string& text) {
-  const size_t equals = text.find('=');
-  const size_t dots = text.find("..");
-  if (text.substr(0, equals) != "memory" || dots == std::string::npos || equals == std::string::npos)
-    throw UsageError("--sweep: '" + text + "' is not memory=SIZE..SIZE, such as memory=2GiB..24GiB");
-  Range range{text.substr(equals + 1, dots - equals - 1), text.substr(dots + 2), 0, 0};
-  range.from = parse_bytes(range.low, "--sweep");
-  range.to = parse_bytes(range.high, "--sweep");
-  if (range.from <= 0 || range.from >= range.to)
-    throw UsageError("--sweep: '" + text + "' does not go from a smaller size to a larger one");
-  return range;
-}
-
 // The fastest plan of a budget; of several budgets with the same plan the smallest.
 struct Point {
   int64_t budget = 0;
   Plan plan;
 };
 
-// Evenly spaced in ratios, both ends included.
-int64_t budget_at(const Range& range, int i) {
-  const double ratio = static_cast<double>(range.to) / static_cast<double>(range.from);
-  if (i + 1 == kBudgets) return range.to;
-  return static_cast<int64_t>(static_cast<double>(range.from) * std::pow(ratio, i / (kBudgets - 1.0)));
-}
-
 // Every point is laid out, so that its bytes are exact.
-std::vector<Point> curve(const PlanRequest& request, const Range& range) {
+std::vector<Point> curve(const PlanRequest& request, const std::vector<int64_t>& budgets) {
   Search search(request);
   std::vector<Point> points;
-  for (int i = 0; i < kBudgets; ++i) {
-    Point point{budget_at(range, i), {}};
+  for (const int64_t budget : budgets) {
+    Point point{budget, {}};
     PlanRequest limited = request;
     limit_memory(limited, point.budget);
     const auto found = search.fastest(limited.budget, [&](const Candidate& candidate) {
@@ -116,13 +91,30 @@ std::string json_of(const std::vector<Point>& points, int64_t smallest) {
 
 }  // namespace
 
+SweptMemory read_sweep(const std::string& text) {
+  const size_t equals = text.find('=');
+  const size_t dots = text.find("..");
+  if (text.substr(0, equals) != "memory" || dots == std::string::npos || equals == std::string::npos)
+    throw UsageError("--sweep: '" + text + "' is not memory=SIZE..SIZE, such as memory=2GiB..24GiB");
+  SweptMemory swept{text.substr(equals + 1, dots - equals - 1), text.substr(dots + 2), {}};
+  const int64_t from = parse_bytes(swept.low, "--sweep"), to = parse_bytes(swept.high, "--sweep");
+  if (from <= 0 || from >= to)
+    throw UsageError("--sweep: '" + text + "' does not go from a smaller size to a larger one");
+  const double ratio = static_cast<double>(to) / static_cast<double>(from);
+  for (int i = 0; i + 1 < kBudgets; ++i)
+    swept.budgets.push_back(
+        static_cast<int64_t>(static_cast<double>(from) * std::pow(ratio, i / (kBudgets - 1.0))));
+  swept.budgets.push_back(to);
+  return swept;
+}
+
 ExitCode run_sweep(const PlanArguments& arguments) {
-  const Range range = read_range(arguments.sweep);
-  const PlanRequest request = plan_input(arguments, {"memory.device=" + range.high}).request;
-  const std::vector<Point> points = curve(request, range);
+  const SweptMemory swept = read_sweep(arguments.sweep);
+  const PlanRequest request = plan_input(arguments, {"memory.device=" + swept.high}).request;
+  const std::vector<Point> points = curve(request, swept.budgets);
   const int64_t smallest = memory_bytes(request, make_plan(request).smallest);
   if (points.empty() && !arguments.json)
-    throw DoesNotFitError("does not fit   nowhere from " + range.low + " to " + range.high +
+    throw DoesNotFitError("does not fit   nowhere from " + swept.low + " to " + swept.high +
                           "\n  smallest possible: " + format_bytes_up(smallest));
   print(arguments.json ? json_of(points, smallest) : text_of(points, smallest));
   return points.empty() ? ExitCode::does_not_fit : ExitCode::ok;

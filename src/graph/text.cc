@@ -181,10 +181,11 @@ TensorId read_output(Graph& graph, LineReader& in, Operands& of_op) {
   if (name == "-") return kNoTensor;
   const TensorId known = graph.find(name);
   if (known != kNoTensor) {
-    // Updated in place: the type may stand there again.
+    // Updated in place: its type and block may stand there again.
     if (!in.sees(",") && !in.sees("=")) {
       in.word();
       in.shape();
+      if (in.sees("block=")) in.block(graph, kNoBlock);
     }
     return known;
   }

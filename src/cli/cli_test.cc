@@ -1,0 +1,262 @@
+// What commands compute by themselves; tests/commands_test.py and others run whole commands.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <sstream>
+
+#include "base/strings.h"
+#include "base/units.h"
+#include "cli/help.h"
+#include "cli/line_editor.h"
+#include "cli/pages.h"
+#include "cli/plan_command.h"
+#include "cli/plan_ways.h"
+#include "cli/usage_text.h"
+#include "plan/run_time.h"
+
+namespace plimsoll {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+TEST(RecipeArguments, words_are_what_a_shell_reads_back) {
+  RecipeArguments arguments;
+  arguments.path = "it's mine.yaml";
+  arguments.shortcuts["memory.device"] = "8GiB";
+  arguments.shortcuts["memory.gpu"] = "RTX 3060 12GB";
+  arguments.sets = {"data.columns={prompt: a b}"};
+  arguments.no_probe = true;
+  EXPECT_EQ(arguments.words(),
+            "'it'\\''s mine.yaml' --memory 8GiB --gpu 'RTX 3060 12GB' --set 'data.columns={prompt: a b}' "
+            "--no-probe");
+  EXPECT_EQ(quoted(""), "''");
+  EXPECT_EQ(quoted("a$b"), "'a$b'");
+}
+
+TEST(RecipeArguments, a_change_replaces_what_was_said_of_its_key_and_of_no_other) {
+  RecipeArguments arguments;
+  arguments.path = "r";
+  arguments.sets = {"batch.micro=4", "optimizer.lr=1e-3", "batch.micro_tokens=64"};
+  arguments.change("batch.micro", "2");
+  arguments.change("optimizer.lr", "5e-4");
+  EXPECT_EQ(arguments.words(), "r --micro-batch 2 --set batch.micro_tokens=64 --set optimizer.lr=5e-4");
+  arguments.change("batch.micro", "1");
+  EXPECT_THAT(arguments.words(), HasSubstr("--micro-batch 1 "));
+}
+
+TEST(Sweep, budgets_go_from_end_to_end_in_equal_ratios) {
+  const SweptMemory swept = read_sweep("memory=1GiB..32GiB");
+  ASSERT_GT(swept.budgets.size(), 2U);
+  EXPECT_EQ(swept.budgets.front(), kGiB);
+  EXPECT_EQ(swept.budgets.back(), 32 * kGiB);
+  const double ratio = static_cast<double>(swept.budgets[1]) / static_cast<double>(swept.budgets[0]);
+  for (size_t i = 1; i < swept.budgets.size(); ++i)
+    EXPECT_NEAR(static_cast<double>(swept.budgets[i]) / static_cast<double>(swept.budgets[i - 1]), ratio,
+                1e-6);
+  for (const char* bad : {"memory=1GiB", "length=1..2", "memory", "memory=2GiB..1GiB", "memory=1GiB..1GiB"})
+    EXPECT_THROW(read_sweep(bad), UsageError) << bad;
+}
+
+// Bytes of a value, of a limit, and how often it was asked.
+struct Tries {
+  std::function<int64_t(int64_t)> bytes;
+  int64_t limit = 0;
+  int count = 0;
+  int64_t largest(int64_t most) {
+    return largest_that_fits(most, limit, [this](int64_t value) -> TriedValue {
+      ++count;
+      return {value, bytes(value), bytes(value) <= limit};
+    });
+  }
+};
+
+TEST(Max, is_the_last_value_that_fits_whatever_bytes_grow_like) {
+  const std::vector<std::function<int64_t(int64_t)>> curves = {
+      [](int64_t v) { return 100 + 7 * v; }, [](int64_t v) { return 100 + v * v / 50; },
+      [](int64_t v) { return 100 + v / 128 * 1000; },
+      [](int64_t v) { return v < 4000 ? int64_t{0} : v * 1000; }};
+  for (const auto& bytes : curves)
+    for (const int64_t limit : {150, 1000, 54'321}) {
+      Tries tries{bytes, limit};
+      int64_t expected = 0;
+      while (expected < 10'000 && bytes(expected + 1) <= limit) ++expected;
+      EXPECT_EQ(tries.largest(10'000), expected) << limit;
+      EXPECT_LE(tries.count, 3 * 14 + 2);  // every third try halves
+    }
+}
+
+TEST(Max, of_a_straight_line_is_found_in_a_few_tries) {
+  Tries tries{[](int64_t v) { return 12'345 + 678 * v; }, 12'345 + 678 * 4'321 + 5};
+  EXPECT_EQ(tries.largest(1 << 20), 4'321);
+  EXPECT_LE(tries.count, 6);
+}
+
+TEST(Max, is_all_or_nothing_at_the_ends) {
+  Tries all{[](int64_t v) { return v; }, 100};
+  EXPECT_EQ(all.largest(100), 100);
+  EXPECT_EQ(all.count, 1);
+  Tries none{[](int64_t v) { return 100 + v; }, 100};
+  EXPECT_EQ(none.largest(100), 0);
+}
+
+TEST(Ways, stand_as_commands_below_what_they_change_and_need) {
+  EXPECT_EQ(ways_text({}), "");
+  EXPECT_EQ(ways_text({{"plimsoll plan r --disk 2GiB", "same result", true, 3 * kGiB, 2 * kGiB, 1.5}}),
+            "\n  what would fit, each planned for real:\n    same result: 3.00 GiB and 2.00 GiB of disk, " +
+                duration_words(1.5) + " a step\n      plimsoll plan r --disk 2GiB");
+}
+
+std::string typed(LineEditor& editor, std::string_view bytes) {
+  for (const char byte : bytes) editor.take(byte);
+  return editor.text();
+}
+
+TEST(LineEditor, keys_move_and_erase_by_characters_and_words) {
+  LineEditor editor;
+  editor.begin();
+  EXPECT_EQ(typed(editor, "one two\x1b[D\x1b[D!"), "one t!wo");
+  EXPECT_EQ(typed(editor, "\x17"), "one wo");          // Ctrl-W: the word before
+  EXPECT_EQ(typed(editor, "\x01>\x05<"), ">one wo<");  // Ctrl-A, Ctrl-E
+  EXPECT_EQ(typed(editor, "\x1b[1;5D\x0b"), ">one ");  // back by a word, Ctrl-K
+  EXPECT_EQ(typed(editor, "\x15"), "");
+  // A flag of two code points, and a letter with an accent of its own, are erased whole.
+  EXPECT_EQ(typed(editor, "a\xF0\x9F\x87\xA9\xF0\x9F\x87\xAA\x7f"), "a");
+  EXPECT_EQ(typed(editor, "e\xCC\x81\x7f"), "a");
+}
+
+TEST(LineEditor, a_character_is_there_when_its_last_byte_is_and_broken_ones_never) {
+  LineEditor editor;
+  editor.begin();
+  EXPECT_EQ(typed(editor, "\xC3"), "");
+  EXPECT_EQ(typed(editor, "\xA4"), "\xC3\xA4");
+  EXPECT_EQ(typed(editor, "\xFFx"), "\xC3\xA4x");
+}
+
+TEST(LineEditor, a_paste_is_one_line_whatever_it_holds) {
+  LineEditor editor;
+  editor.begin();
+  EXPECT_EQ(typed(editor, "\x1b[200~a\nb\x04\x1b[201~"), "a\nb");
+  EXPECT_EQ(editor.take('\r'), LineEditor::Event::entered);
+}
+
+TEST(LineEditor, earlier_lines_come_back_and_the_new_one_is_kept_meanwhile) {
+  LineEditor editor;
+  for (const char* line : {"first", "second", "second"}) editor.remember(line);
+  editor.begin();
+  typed(editor, "new");
+  EXPECT_EQ(typed(editor, "\x1b[A"), "second");
+  EXPECT_EQ(typed(editor, "\x1b[A"), "first");
+  EXPECT_EQ(typed(editor, "\x1b[A"), "first");
+  EXPECT_EQ(typed(editor, "\x1b[B\x1b[B"), "new");
+  EXPECT_EQ(editor.take(4),
+            LineEditor::Event::edited);  // Ctrl-D erases where there is text, and ends where not
+  editor.begin();
+  EXPECT_EQ(editor.take(4), LineEditor::Event::ended);
+}
+
+TEST(LineEditor, rows_break_at_the_width_and_wide_characters_take_two_columns) {
+  LineEditor editor;
+  editor.begin();
+  typed(editor,
+        "ab\xE6\x97\xA5"
+        "c");  // a, b, a character of two columns, c
+  const LineRows rows = lay_out("> ", editor, 5);
+  ASSERT_EQ(rows.rows.size(), 2U);
+  EXPECT_EQ(rows.rows[0].text, "> ab");
+  EXPECT_EQ(rows.rows[1].text,
+            "\xE6\x97\xA5"
+            "c");
+  EXPECT_EQ(rows.rows[1].columns, 3U);
+  EXPECT_EQ(rows.cursor_row, 1U);
+  EXPECT_EQ(rows.cursor_column, 3U);
+}
+
+// A program of two commands.
+struct SmallProgram {
+  SmallProgram() {
+    app.name("plimsoll");
+    use_help_text(app);
+    use_usage_text(app);
+    app.require_subcommand(1);
+    CLI::App* plan = app.add_subcommand("plan", "plans a run");
+    plan->add_option("recipe", recipe, "a recipe")->required();
+    plan->add_option("--memory", memory, "how much may be used, as a size, which is a number with a unit");
+    plan->add_option("--threads", threads, "threads")->check(at_least(1));
+    app.add_subcommand("train", "trains");
+  }
+  std::string problem(std::vector<std::string> words) {
+    std::reverse(words.begin(), words.end());
+    try {
+      app.parse(words);
+      return "";
+    } catch (const CLI::ParseError& error) {
+      std::ostringstream out, problem;
+      app.exit(error, out, problem);
+      return problem.str();
+    }
+  }
+  CLI::App app;
+  std::string recipe, memory;
+  double threads = 1;
+};
+
+TEST(UsageText, names_what_is_unknown_or_missing_and_what_was_meant) {
+  EXPECT_EQ(
+      SmallProgram().problem({"plna"}),
+      "error: there is no command 'plna' (did you mean 'plan'?)\n  plimsoll --help lists the commands\n");
+  EXPECT_EQ(SmallProgram().problem({"plan", "r", "--memry", "2"}),
+            "error: plan: there is no option '--memry' (did you mean '--memory'?)\n"
+            "  plimsoll plan --help lists its options\n");
+  EXPECT_THAT(SmallProgram().problem({"plan"}), HasSubstr("plan: RECIPE is missing: a recipe"));
+  EXPECT_THAT(SmallProgram().problem({"plan", "r", "s"}), HasSubstr("'s' is one argument too many"));
+  EXPECT_EQ(SmallProgram().problem({"plan", "r", "--threads", "2"}), "");
+}
+
+TEST(UsageText, numbers_are_whole_words_and_finite) {
+  for (const char* bad : {"0", "nan", "inf", "2x", "", "-1"})
+    EXPECT_THAT(SmallProgram().problem({"plan", "r", "--threads", bad}), HasSubstr("a number from 1 on"))
+        << bad;
+  std::string text = "0.5";
+  EXPECT_EQ(share()(text), "");
+  for (const char* bad : {"1.01", "-0.1", "nan", "half"}) {
+    text = bad;
+    EXPECT_THAT(share()(text), HasSubstr("from 0 to 1")) << bad;
+  }
+}
+
+TEST(HelpText, no_line_but_an_example_to_paste_is_wider_than_the_terminal) {
+  const SmallProgram program;
+  const HelpCommand command = read_command(*program.app.get_subcommand("plan"));
+  for (const size_t width : {48U, 80U, 100U})
+    for (const std::string& line : split(help_text(command, width, false), '\n')) {
+      const bool example = line.starts_with("  plimsoll ");
+      EXPECT_TRUE(example || line.size() <= width) << line;
+    }
+}
+
+TEST(HelpText, manual_pages_escape_what_roff_would_read) {
+  const SmallProgram program;
+  HelpCommand command = read_command(*program.app.get_subcommand("plan"));
+  command.options.front().meaning = ".hidden\\ \"name\"";
+  EXPECT_THAT(manual_page(command), HasSubstr("\n\\&.hidden\\e \\(dqname\\(dq\n"));
+}
+
+TEST(Pages, every_command_has_one_whose_exit_codes_are_explained) {
+  for (const char* name : {
+           "",
+#define COMMAND(name) #name,
+#include "cli/commands.def"
+#undef COMMAND
+       }) {
+    if (std::string_view(name) == "debug_dump") continue;  // hidden
+    const CommandPage* page = find_page(name);
+    ASSERT_NE(page, nullptr) << name;
+    for (const int code : page->exits) EXPECT_FALSE(exit_meaning(code).empty()) << name << " " << code;
+  }
+}
+
+}  // namespace
+}  // namespace plimsoll

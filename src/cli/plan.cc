@@ -2,6 +2,7 @@
 #include <unistd.h>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <functional>
@@ -11,6 +12,7 @@
 #include "cli/machine_rates.h"
 #include "cli/plan_command.h"
 #include "cli/plan_ways.h"
+#include "cpu/threads.h"
 #include "io/atomic.h"
 #include "models/spec.h"
 #include "plan/timeline.h"
@@ -31,12 +33,16 @@ std::function<void(int64_t, int64_t)> counting_progress() {
 
 PlanInput input_of(const PlanArguments& arguments, Recipe recipe, bool full_rows = false) {
   PlanInput input;
-  input.recipe = with_length(recipe, model_of(recipe));
-  input.cpu = planned_machine(arguments.recipe.machine(input.recipe), arguments.machine);
+  const MachineOptions machine = arguments.recipe.machine(recipe);
+  const int64_t threads =
+      std::min<int64_t>(machine.threads > 0 ? machine.threads : INT64_MAX, available_cpus());
+  input.recipe = with_length(recipe, model_of(recipe), threads);
+  input.cpu = planned_machine(machine, arguments.machine);
   // What model and task say of each other comes before what rows say.
   if (!input.recipe.data.train.empty())
-    input.data = std::make_shared<DataSetup>(open_data(input.recipe, read_experiment(input.recipe).model,
-                                                       {arguments.count, counting_progress()}, full_rows));
+    input.data =
+        std::make_shared<DataSetup>(open_data(input.recipe, read_experiment(input.recipe).model,
+                                              {arguments.count, counting_progress(), threads}, full_rows));
   input.request = plan_request(input.recipe, input.cpu, input.data.get());
   return input;
 }

@@ -116,16 +116,19 @@ void Dataset::hold(std::span<const size_t> units) {
   const std::set<size_t> wanted(units.begin(), units.end());
   std::erase_if(held_, [&wanted](const auto& entry) { return !wanted.contains(entry.first); });
   for (const size_t unit : units) {
-    if (held_.contains(unit)) continue;
-    const auto next =
-        std::upper_bound(sources_.begin(), sources_.end(), unit,
-                         [](size_t index, const Source& source) { return index < source.first_unit; });
-    const Source& source = *std::prev(next);
-    try {
-      held_.emplace(unit, source.file->load(unit - source.first_unit));
-    } catch (const DamagedError& error) {
-      held_.emplace(unit, std::make_unique<DamagedBlock>(error.what(), name_));
-    }
+    if (!held_.contains(unit)) held_.emplace(unit, load(unit));
+  }
+}
+
+std::unique_ptr<Block> Dataset::load(size_t unit) const {
+  const auto next =
+      std::upper_bound(sources_.begin(), sources_.end(), unit,
+                       [](size_t index, const Source& source) { return index < source.first_unit; });
+  const Source& source = *std::prev(next);
+  try {
+    return source.file->load(unit - source.first_unit);
+  } catch (const DamagedError& error) {
+    return std::make_unique<DamagedBlock>(error.what(), name_);
   }
 }
 

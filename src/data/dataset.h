@@ -58,9 +58,14 @@ class Dataset {
   // Keeps exactly these units in memory, loading the absent ones in the given order. A unit that is damaged
   // is held too: reading any of its rows throws.
   void hold(std::span<const size_t> units);
+  // A unit for a caller that holds it by itself, from one thread at a time; what is damaged throws where its
+  // rows are read.
+  [[nodiscard]] std::unique_ptr<Block> load(size_t unit) const;
   // Reads a row of a unit that is held.
   void read(int64_t row, Row& cells) const;
   [[nodiscard]] std::string where(int64_t row) const;
+  // The block of a unit that is held of a row and the row's number in it.
+  [[nodiscard]] std::pair<const Block*, int64_t> find(int64_t row) const;
 
   // Memory while at most `held_bytes` of units are held: what to expect, and the bound that Arrow is kept to.
   [[nodiscard]] int64_t expected_bytes(int64_t held_bytes) const;
@@ -79,8 +84,6 @@ class Dataset {
   };
 
   Dataset();
-  // The held block of a row and the row's number in it.
-  [[nodiscard]] std::pair<const Block*, int64_t> find(int64_t row) const;
 
   std::string name_;
   std::unique_ptr<CappedMemoryPool> pool_;  // before the files: their buffers go back to it

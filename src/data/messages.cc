@@ -100,7 +100,8 @@ void check_message(const ordered_json& message, const std::string& here) {
 Conversation read_conversation(const ordered_json& messages, const ordered_json& tools, const Where& where,
                                const MessageNames& names) {
   Conversation conversation;
-  const ordered_json list = parsed(messages, "messages", where);
+  const ordered_json read = messages.is_string() ? parsed(messages, "messages", where) : ordered_json();
+  const ordered_json& list = messages.is_string() ? read : messages;
   if (!list.is_array())
     throw DamagedError(where() + ": the messages are " + describe_kind(list) + ", a list is expected.");
   if (list.empty()) throw DamagedError(where() + ": has no messages.");
@@ -111,10 +112,9 @@ Conversation read_conversation(const ordered_json& messages, const ordered_json&
     if (has_names && !(message.contains(names.role) && message.contains(names.content)))
       throw DamagedError(here + ": has no '" + (message.contains(names.role) ? names.content : names.role) +
                          "'.");
-    const ordered_json usual = has_names ? renamed(message, names) : message;
-    conversation.messages.push_back(usual.contains("from") && (has_names || !usual.contains("role"))
-                                        ? from_sharegpt(usual, here)
-                                        : usual);
+    ordered_json usual = has_names ? renamed(message, names) : message;
+    const bool sharegpt = usual.contains("from") && (has_names || !usual.contains("role"));
+    conversation.messages.push_back(sharegpt ? from_sharegpt(usual, here) : std::move(usual));
     ordered_json& added = conversation.messages.back();
     check_message(added, here);
     if (const auto content = added.find("content"); content != added.end() && content->is_array())

@@ -195,6 +195,69 @@ TEST(Truncation, takes_the_side_that_is_asked_for) {
   EXPECT_EQ(example.whole_length, 7);
 }
 
+// Several units of a MiB in two files, weights that repeat rows and leave some out, rows left out, and
+// damage.
+struct ManyRows {
+  Dataset dataset;
+  RowSubset rows;
+};
+ManyRows many_rows(const TestFolder& folder, OnError on_error) {
+  const std::string damage = "{\"text\": 7}\n", other = "{\"text\": [1]}\n";
+  const auto first = folder.write("a.jsonl", text_lines(60'000) + damage + text_lines(60'000) + other);
+  const auto second = folder.write("b.jsonl", text_lines(50'000) + other + text_lines(50'000));
+  Dataset dataset = Dataset::open(std::vector<WeightedPath>{{first, 1.25}, {second, 0.5}}, on_error);
+  dataset.select(std::vector<std::string>{"text"});
+  return {std::move(dataset), RowSubset::all_but(220'003, {0, 7, 130'000})};
+}
+
+TEST(Statistics, are_the_same_for_any_number_of_threads) {
+  const TestFolder folder;
+  ManyRows data = many_rows(folder, OnError::skip);
+  EXPECT_GT(data.dataset.units().size(), 4U);
+  const auto measured = [&](int64_t threads) {
+    std::vector<int64_t> told;
+    const DataStatistics all = measure_data(
+        data.dataset, data.rows, text_encoder(8), [&](int64_t rows) { told.push_back(rows); }, threads);
+    EXPECT_TRUE(std::is_sorted(told.begin(), told.end()));
+    std::vector<int64_t> numbers = {all.rows,        all.tokens,        all.target_tokens,  all.labelled,
+                                    all.squares,     all.longest,       all.longest_sample, all.common_length,
+                                    all.rows_longer, all.longest_bytes, all.truncated,      all.skipped,
+                                    all.damaged,     std::ssize(told)};
+    for (const RowSize& size : all.sizes) numbers.push_back(size.tokens);
+    return std::pair(numbers, all.first_damage);
+  };
+  const auto alone = measured(1);
+  EXPECT_GE(alone.first[12], 2);
+  EXPECT_THAT(alone.second, HasSubstr("a.jsonl:60001: 'text' is a number"));
+  for (const int64_t threads : {2, 5}) EXPECT_EQ(measured(threads), alone);
+}
+
+TEST(Statistics, rows_that_fit_and_packed_steps_are_the_same_for_any_number_of_threads) {
+  const TestFolder folder;
+  ManyRows data = many_rows(folder, OnError::skip);
+  const LoaderOptions options{.effective = 16, .packing = true};
+  const auto kept = [&](int64_t threads) {
+    const RowSubset rows = rows_that_fit(data.dataset, data.rows, text_encoder(8), threads);
+    return std::pair(rows.size(), rows.row(rows.size() / 2));
+  };
+  const auto steps = [&](int64_t threads) {
+    return count_packed_steps(data.dataset, data.rows, text_encoder(16), options, 2, threads);
+  };
+  EXPECT_LT(kept(1).first, data.rows.size());
+  EXPECT_EQ(kept(4), kept(1));
+  EXPECT_EQ(steps(4), steps(1));
+}
+
+TEST(Statistics, the_first_row_that_cannot_be_read_ends_it_for_any_number_of_threads) {
+  const TestFolder folder;
+  ManyRows data = many_rows(folder, OnError::stop);
+  for (const int64_t threads : {1, 2, 5})
+    EXPECT_THAT(message_of<DamagedError>(
+                    [&] { measure_data(data.dataset, data.rows, text_encoder(8), {}, threads); }),
+                HasSubstr("a.jsonl:60001: 'text' is a number"))
+        << threads;
+}
+
 TEST(Statistics, a_sample_of_many_rows_is_near_the_truth) {
   const TestFolder folder;
   Dataset few = open_texts(folder.write("few.jsonl", text_lines(100)));

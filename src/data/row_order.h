@@ -9,7 +9,9 @@
 #pragma once
 
 #include <cstdint>
+#include <iterator>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "data/dataset.h"
@@ -44,6 +46,11 @@ class RowOrder {
   [[nodiscard]] Place at(int64_t index) const;
   // The units of a window, in the order in which to load them.
   [[nodiscard]] std::span<const size_t> window_units(size_t window) const;
+  [[nodiscard]] int64_t windows() const { return std::ssize(windows_); }
+  // The indices of a window's rows: the first, and that behind the last.
+  [[nodiscard]] std::pair<int64_t, int64_t> window_rows(size_t window) const {
+    return {windows_[window].first_index, windows_[window].first_index + windows_[window].rows};
+  }
 
  private:
   // Rows of a unit that stand together before they are shuffled within their window.

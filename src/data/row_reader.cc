@@ -34,12 +34,18 @@ void RowReader::encode_row(int64_t row, const ExampleEncoder& encoder, Example& 
 }
 
 void RowReader::encode_held(int64_t row, const ExampleEncoder& encoder, Example& example) {
+  const auto [block, local] = dataset_.find(row);
+  encode_row_of(*block, local, dataset_.on_error(), encoder, row_, example);
+}
+
+void encode_row_of(const Block& unit, int64_t row, OnError on_error, const ExampleEncoder& encoder,
+                   Row& cells, Example& example) {
   try {
-    dataset_.read(row, row_);
+    unit.read(row, cells);
     encoder.encode(
-        row_, [&] { return dataset_.where(row); }, example);
+        cells, [&] { return unit.where(row); }, example);
   } catch (const DamagedError& error) {
-    if (dataset_.on_error() == OnError::stop)
+    if (on_error == OnError::stop)
       throw DamagedError(
           error.what() +
           std::string("\n  data.on_error: skip leaves out such rows (--set data.on_error=skip)"));

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "data/row_facts.h"
 #include "data/row_reader.h"
 
 namespace plimsoll {
@@ -56,92 +57,73 @@ class Lengths {
   int64_t rows_ = 0;
 };
 
-// A target begins with a token that is no part of it.
-void add_lengths(const Example& example, bool has_target, DataStatistics& statistics, EvenSample& sizes) {
-  const auto tokens = std::ssize(example.ids);
-  RowSize size{has_target ? example.end_of(0) : tokens, has_target ? tokens - example.end_of(0) - 1 : 0};
-  statistics.longest_sample = std::max(statistics.longest_sample, tokens);
-  statistics.longest_target = std::max(statistics.longest_target, size.targets);
-  for (int64_t i = 0, begin = 0; i < (has_target ? 1 : example.sequences()); begin = example.end_of(i++))
-    statistics.longest_sequence = std::max(statistics.longest_sequence, example.end_of(i) - begin);
-  sizes.add(size);
+void add_lengths(const RowFacts& row, DataStatistics& statistics, EvenSample& sizes) {
+  statistics.longest_sample = std::max(statistics.longest_sample, row.tokens);
+  statistics.longest_target = std::max(statistics.longest_target, row.size.targets);
+  statistics.longest_sequence = std::max(statistics.longest_sequence, row.longest_source);
+  sizes.add(row.size);
 }
 
-void add(const Example& example, bool has_target, DataStatistics& statistics, EvenSample& sizes) {
+void add(const RowFacts& row, DataStatistics& statistics, EvenSample& sizes) {
   ++statistics.rows;
-  if (!example.damage.empty()) {
-    if (++statistics.damaged == 1) statistics.first_damage = example.damage;
+  if (!row.damage.empty()) {
+    if (++statistics.damaged == 1) statistics.first_damage = row.damage;
     return;
   }
-  statistics.longest = std::max(statistics.longest, example.whole_length);
-  statistics.longest_bytes = std::max(statistics.longest_bytes, example.bytes);
-  if (example.truncated()) ++statistics.truncated;
-  if (example.targets == 0) {
+  statistics.longest = std::max(statistics.longest, row.whole_length);
+  statistics.longest_bytes = std::max(statistics.longest_bytes, row.bytes);
+  if (row.truncated) ++statistics.truncated;
+  if (row.targets == 0) {
     ++statistics.skipped;
     return;
   }
-  statistics.tokens += static_cast<int64_t>(example.ids.size());
-  for (int64_t i = 0, begin = 0; i < example.sequences(); begin = example.end_of(i++)) {
-    const int64_t length = example.end_of(i) - begin;
-    statistics.squares += length * length;
-  }
-  add_lengths(example, has_target, statistics, sizes);
-  statistics.target_tokens += example.targets;
-  statistics.labelled += std::count_if(example.labels.begin(), example.labels.end(),
-                                       [](int32_t l) { return l != kIgnoreLabel; });
+  statistics.tokens += row.tokens;
+  statistics.squares += row.squares;
+  add_lengths(row, statistics, sizes);
+  statistics.target_tokens += row.targets;
+  statistics.labelled += row.labelled;
 }
 
 // Tokens of every row of the data set; 0 for those that no batch takes.
-std::vector<int32_t> row_lengths(Dataset& dataset, const RowSubset& subset, const ExampleEncoder& encoder) {
-  RowReader reader(dataset, subset, {.shuffle = false});
+std::vector<int32_t> row_lengths(Dataset& dataset, const RowSubset& subset, const ExampleEncoder& encoder,
+                                 int64_t threads) {
   std::vector<int32_t> lengths(static_cast<size_t>(dataset.rows()));
-  Example example;
-  for (int64_t index = 0; index < reader.rows(); ++index) {
-    const int64_t row = reader.encode(0, index, encoder, example);
-    if (example.targets > 0) lengths[static_cast<size_t>(row)] = static_cast<int32_t>(example.ids.size());
-  }
+  for_each_row(dataset, subset, encoder, Visit::epoch, threads, [&](const RowFacts& row) {
+    if (row.targets > 0) lengths[static_cast<size_t>(row.row)] = static_cast<int32_t>(row.tokens);
+  });
   return lengths;
 }
 
 }  // namespace
 
 DataStatistics measure_data(Dataset& dataset, const RowSubset& subset, const ExampleEncoder& encoder,
-                            const std::function<void(int64_t)>& progress) {
+                            const std::function<void(int64_t)>& progress, int64_t threads) {
   constexpr int64_t kTold = 1024;  // rows
-  RowReader reader(dataset, subset, {.shuffle = false});
   DataStatistics statistics;
   EvenSample sizes(statistics.sizes);
   Lengths lengths;
-  const bool has_target = encoder.options().task.task == Task::seq2seq;
-  Example example;
-  for (int64_t index = 0; index < reader.rows(); ++index) {
-    reader.encode(0, index, encoder, example);
-    add(example, has_target, statistics, sizes);
-    if (example.damage.empty()) lengths.add(example.longest());
-    if (progress && index % kTold == 0) progress(index);
-  }
+  for_each_row(dataset, subset, encoder, Visit::epoch, threads, [&](const RowFacts& row) {
+    if (progress && statistics.rows % kTold == 0) progress(statistics.rows);
+    add(row, statistics, sizes);
+    if (row.damage.empty()) lengths.add(row.longest);
+  });
   statistics.of_all_rows = true;
   lengths.tell(statistics);
   const auto& units = dataset.units();
   if (std::none_of(units.begin(), units.end(), [](const PlacedUnit& unit) { return unit.weight < 1; }))
     return statistics;
-  for (int64_t index = 0; index < subset.size(); ++index) {
-    reader.encode_row(subset.row(index), encoder, example);
-    if (example.damage.empty() && example.targets > 0) add_lengths(example, has_target, statistics, sizes);
-  }
+  for_each_row(dataset, subset, encoder, Visit::each_once, threads, [&](const RowFacts& row) {
+    if (row.damage.empty() && row.targets > 0) add_lengths(row, statistics, sizes);
+  });
   return statistics;
 }
 
-RowSubset rows_that_fit(Dataset& dataset, const RowSubset& subset, const ExampleEncoder& encoder) {
-  RowReader reader(dataset, subset, {.shuffle = false});
+RowSubset rows_that_fit(Dataset& dataset, const RowSubset& subset, const ExampleEncoder& encoder,
+                        int64_t threads) {
   std::vector<int64_t> longer;
-  Example example;
-  for (int64_t index = 0; index < subset.size(); ++index) {
-    const int64_t row = subset.row(index);
-    reader.encode_row(row, encoder, example);
-    if (example.damage.empty() && example.whole_length > encoder.options().max_length) longer.push_back(row);
-  }
-  dataset.hold({});
+  for_each_row(dataset, subset, encoder, Visit::each_once, threads, [&](const RowFacts& row) {
+    if (row.damage.empty() && row.whole_length > encoder.options().max_length) longer.push_back(row.row);
+  });
   return subset.without(longer);
 }
 
@@ -166,7 +148,7 @@ DataStatistics sample_data(Dataset& dataset, const RowSubset& subset, const Exam
     const int64_t wanted = std::min(rows, kSampledRows / taken);
     for (int64_t k = 0; k < wanted; ++k) {
       reader.encode_row(subset.row(first + k * rows / wanted), encoder, example);
-      add(example, has_target, statistics, sizes);
+      add(facts_of(0, example, has_target), statistics, sizes);
     }
   }
   dataset.hold({});
@@ -187,9 +169,8 @@ void refuse_without_targets(const std::string& name, const ExampleOptions& optio
 }
 
 int64_t count_packed_steps(Dataset& dataset, const RowSubset& subset, const ExampleEncoder& encoder,
-                           const LoaderOptions& options, int64_t epochs) {
-  const std::vector<int32_t> lengths = row_lengths(dataset, subset, encoder);
-  dataset.hold({});
+                           const LoaderOptions& options, int64_t epochs, int64_t threads) {
+  const std::vector<int32_t> lengths = row_lengths(dataset, subset, encoder, threads);
   RowOrder order(dataset.units(), subset, options.order);
   Packer packer(options.effective, sequence_shape(options, encoder.options()));
   int64_t steps = 0;

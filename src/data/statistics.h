@@ -42,17 +42,19 @@ struct DataStatistics {
 };
 
 // Of an epoch; lengths and sizes are of every row, also where an epoch visits a part of them. Costs the time
-// of tokenising everything, and the memory of one unit. `dataset` has its columns selected and holds its last
-// unit afterwards. `progress` is called now and then with the rows that were read.
+// of tokenising everything, shared by `threads`, and the memory of a unit for each of them; the numbers are
+// the same for any number. `dataset` has its columns selected and holds nothing afterwards. `progress` is
+// called now and then with the rows that were read, from one thread at a time.
 DataStatistics measure_data(Dataset& dataset, const RowSubset& subset, const ExampleEncoder& encoder,
-                            const std::function<void(int64_t)>& progress = {});
+                            const std::function<void(int64_t)>& progress = {}, int64_t threads = 1);
 
 // The same of a few thousand rows spread over the data, which takes a moment however large they are; of all
 // rows where they are few. `rows` says of how many.
 DataStatistics sample_data(Dataset& dataset, const RowSubset& subset, const ExampleEncoder& encoder);
 
 // The rows of the subset that fit into the encoder's length, found by encoding every one.
-RowSubset rows_that_fit(Dataset& dataset, const RowSubset& subset, const ExampleEncoder& encoder);
+RowSubset rows_that_fit(Dataset& dataset, const RowSubset& subset, const ExampleEncoder& encoder,
+                        int64_t threads = 1);
 
 // Throws the UsageError for a data set without a row to learn from. `first_damage`: of rows that are skipped.
 [[noreturn]] void refuse_without_targets(const std::string& name, const ExampleOptions& options,
@@ -61,6 +63,6 @@ RowSubset rows_that_fit(Dataset& dataset, const RowSubset& subset, const Example
 // Optimizer steps of so many epochs with packing, found by encoding every row once: 4 bytes of memory a row
 // meanwhile.
 int64_t count_packed_steps(Dataset& dataset, const RowSubset& subset, const ExampleEncoder& encoder,
-                           const LoaderOptions& options, int64_t epochs);
+                           const LoaderOptions& options, int64_t epochs, int64_t threads = 1);
 
 }  // namespace plimsoll

@@ -170,10 +170,12 @@ nlohmann::ordered_json with_reasoning(const nlohmann::ordered_json& messages) {
 }  // namespace
 
 Template::Output ChatTemplate::output(const Conversation& conversation, bool add_generation_prompt) const {
-  nlohmann::ordered_json variables = {{"messages", with_reasoning(conversation.messages)},
-                                      {"tools", conversation.tools},
-                                      {"documents", nullptr},
-                                      {"add_generation_prompt", add_generation_prompt}};
+  // A list of initial values would copy them.
+  nlohmann::ordered_json variables = nlohmann::ordered_json::object();
+  variables["messages"] = with_reasoning(conversation.messages);
+  variables["tools"] = conversation.tools;
+  variables["documents"] = nullptr;
+  variables["add_generation_prompt"] = add_generation_prompt;
   for (const auto& [name, text] : tokens_) variables[name] = text;
   const bool tools = with_tools_ && !conversation.tools.is_null();
   return (tools ? *with_tools_ : template_).render(variables, now_);

@@ -71,11 +71,8 @@ class AddedTokenMatcher::Search {
         text_(text),
         walks_left_(matcher.backward_.empty() ? INT64_MAX : static_cast<int64_t>(4 * text.size() + 4096)) {}
 
-  // Index of the token, or -1.
-  int32_t longest_at(size_t i) {
-    if (!matcher_.starts_[static_cast<unsigned char>(text_[i])]) return -1;
-    return walks_left_ > 0 ? walk_from(i) : look_up(i);
-  }
+  // Index of the token, or -1. One may begin there.
+  int32_t longest_at(size_t i) { return walks_left_ > 0 ? walk_from(i) : look_up(i); }
 
  private:
   int32_t walk_from(size_t i) {
@@ -120,6 +117,8 @@ class AddedTokenMatcher::Search {
 void AddedTokenMatcher::add(const AddedToken& token) {
   const std::string& pattern = token.spelling;
   if (pattern.empty()) return;
+  const bool alike = tokens_.empty() || only_start_ == pattern[0];
+  only_start_ = alike ? std::optional(pattern[0]) : std::nullopt;
   starts_[static_cast<unsigned char>(pattern[0])] = true;
   // Of two tokens with one pattern the first wins.
   forward_.add(pattern, static_cast<int32_t>(tokens_.size()));
@@ -137,11 +136,17 @@ void AddedTokenMatcher::finish() {
   backward_.add_failure_links();
 }
 
+size_t AddedTokenMatcher::next_start(std::string_view text, size_t from) const {
+  if (only_start_) return std::min(text.find(*only_start_, from), text.size());
+  while (from < text.size() && !starts_[static_cast<unsigned char>(text[from])]) ++from;
+  return from;
+}
+
 void AddedTokenMatcher::cut(std::string_view text, std::vector<Segment>& out) const {
   Search search(*this, text);
   size_t done = 0;                        // everything before is in `out`
   size_t white_begin = 0, white_end = 0;  // white space that was walked through
-  for (size_t i = 0; i < text.size() && !empty();) {
+  for (size_t i = empty() ? text.size() : 0; (i = next_start(text, i)) < text.size();) {
     const int32_t found = search.longest_at(i);
     if (found < 0) {
       ++i;
@@ -205,6 +210,7 @@ AddedTokens::AddedTokens(std::vector<AddedToken> tokens) {
 }
 
 void AddedTokens::add(const AddedToken& token) {
+  first_id_ = std::min(first_id_, int64_t{token.id});
   end_id_ = std::max(end_id_, int64_t{token.id} + 1);
   by_content_[token.content] = token.id;
   by_id_[token.id] = token;
@@ -217,6 +223,7 @@ void AddedTokens::prepare(std::vector<AddedToken> in_order) {
 }
 
 const AddedToken* AddedTokens::find(int32_t id) const {
+  if (id < first_id_ || id >= end_id_) return nullptr;  // as most tokens of a text are
   const auto it = by_id_.find(id);
   return it == by_id_.end() ? nullptr : &it->second;
 }

@@ -49,8 +49,12 @@ class AddedTokenMatcher {
  private:
   class Search;
 
+  // Where the next one may begin; the text's end where none does.
+  [[nodiscard]] size_t next_start(std::string_view text, size_t from) const;
+
   std::vector<AddedToken> tokens_;
   std::array<bool, 256> starts_{};
+  std::optional<char> only_start_;  // where all begin alike, as most special tokens do
   ByteTrie forward_;
   // Of the spellings read from their ends, with failure links: only where walks from every place would not be
   // linear.
@@ -83,7 +87,7 @@ class AddedTokens {
 
   std::unordered_map<int32_t, AddedToken> by_id_;
   std::unordered_map<std::string, int32_t> by_content_;
-  int64_t end_id_ = 0;
+  int64_t first_id_ = INT64_MAX, end_id_ = 0;
   AddedTokenMatcher raw_;
   AddedTokenMatcher normalized_;
 };

@@ -44,16 +44,18 @@ void append_byte_level(std::string_view bytes, std::string& out) {
 void append_bytes_of_token(std::string_view token, std::string& out) {
   const Alphabet& map = alphabet();
   const size_t before = out.size();
+  out.resize(before + token.size());  // at most
+  char* to = out.data() + before;
   for (const char* p = token.data(); p != token.data() + token.size();) {
     const Utf8Char c = decode_utf8(p);
     if (c.code >= kEndShifted || map.bytes[c.code] < 0) {
-      out.resize(before);
-      out += token;
+      out.replace(before, token.size(), token);
       return;
     }
-    out.push_back(static_cast<char>(map.bytes[c.code]));
+    *to++ = static_cast<char>(map.bytes[c.code]);
     p += c.bytes;
   }
+  out.resize(static_cast<size_t>(to - out.data()));
 }
 
 }  // namespace plimsoll

@@ -124,6 +124,7 @@ std::unique_ptr<TokenSink> Decoder::start(std::string& out, bool eager) const {
 }
 
 void Decoder::append_bytes(std::string_view token, std::string& out) const {
+  if (steps_.size() == 1 && steps_[0].kind == Kind::byte_level) return append_bytes_of_token(token, out);
   std::string bytes(token);
   bool is_raw = false;  // bytes already, and no token any more
   for (const Step& step : steps_) {

@@ -263,8 +263,9 @@ OpenRows open_rows(const Recipe& recipe, const std::vector<TrainSource>& sources
 }
 
 // Rows that are too long do not count as rows where the recipe drops them.
-void drop_long_rows(const Recipe& recipe, Dataset& dataset, const ExampleEncoder& encoder, RowSubset& rows) {
-  if (recipe.data.truncation == Truncation::drop) rows = rows_that_fit(dataset, rows, encoder);
+void drop_long_rows(const Recipe& recipe, Dataset& dataset, const ExampleEncoder& encoder, int64_t threads,
+                    RowSubset& rows) {
+  if (recipe.data.truncation == Truncation::drop) rows = rows_that_fit(dataset, rows, encoder, threads);
   if (rows.size() == 0)
     throw UsageError(dataset.name() + ": every row is longer than data.max_length " +
                      std::to_string(recipe.data.max_length) + ", and data.truncation is drop");
@@ -307,7 +308,7 @@ LoaderOptions eval_loader(int64_t micro) {
   return options;
 }
 
-void open_eval(const Recipe& recipe, const ModelSpec& model, DataSetup& data) {
+void open_eval(const Recipe& recipe, const ModelSpec& model, int64_t threads, DataSetup& data) {
   const EvalSource& source = recipe.data.eval;
   const int64_t micro = recipe.eval.micro == kAuto ? recipe.batch.effective : recipe.eval.micro;
   if (source.kind == EvalSource::Kind::none) return;
@@ -316,7 +317,7 @@ void open_eval(const Recipe& recipe, const ModelSpec& model, DataSetup& data) {
       recipe, apart ? std::vector<TrainSource>{{source.path, 1.0, source.rows}} : recipe.data.train);
   ExampleEncoder encoder = make_encoder(recipe, open.binding, data, model);
   if (apart) {
-    drop_long_rows(recipe, open.dataset, encoder, open.rows);
+    drop_long_rows(recipe, open.dataset, encoder, threads, open.rows);
     data.eval.emplace(
         DataSource{std::move(open.dataset), std::move(open.rows), std::move(encoder), eval_loader(micro)});
     return;
@@ -367,22 +368,22 @@ DataSetup open_data(const Recipe& recipe, const ModelSpec& model, const Counting
   OpenRows open = open_rows(recipe, recipe.data.train);
   ExampleEncoder encoder = make_encoder(recipe, open.binding, data, model);
   const int64_t named = open.rows.size();
-  drop_long_rows(recipe, open.dataset, encoder, open.rows);
+  drop_long_rows(recipe, open.dataset, encoder, counting.threads, open.rows);
   data.dropped_rows = named - open.rows.size();
   data.chat = template_of(recipe, open.binding);
   if (data.chat && data.tokenizer) begin_texts(*data.tokenizer, data.special.end_of_text, *data.chat);
   data.train.emplace(
       DataSource{std::move(open.dataset), std::move(open.rows), std::move(encoder), train_loader(recipe)});
-  open_eval(recipe, model, data);
+  open_eval(recipe, model, counting.threads, data);
   measure_rows(recipe, counting, full_rows, data);
   const LoaderOptions& loader = data.train->loader;
   if (loader.packing && data.summary->sampled_rows == 0)
-    data.packed_steps =
-        count_packed_steps(data.train->dataset, data.train->rows, data.train->encoder, loader, 1);
+    data.packed_steps = count_packed_steps(data.train->dataset, data.train->rows, data.train->encoder, loader,
+                                           1, counting.threads);
   return data;
 }
 
-Recipe with_length(const Recipe& recipe, const ModelSpec& model) {
+Recipe with_length(const Recipe& recipe, const ModelSpec& model, int64_t threads) {
   if (recipe.data.max_length != kLongestRow) return recipe;
   if (recipe.data.train.empty())
     throw UsageError(
@@ -391,10 +392,8 @@ Recipe with_length(const Recipe& recipe, const ModelSpec& model) {
   Recipe measured = recipe;
   measured.data.max_length = int64_t{1} << 24;
   measured.data.truncation = Truncation::right;
-  const auto longest = [](DataSource& source) {
-    const int64_t most = measure_data(source.dataset, source.rows, source.encoder).longest;
-    source.dataset.hold({});
-    return most;
+  const auto longest = [&](DataSource& source) {
+    return measure_data(source.dataset, source.rows, source.encoder, {}, threads).longest;
   };
   DataSetup data = open_data(measured, model);
   Recipe settled = recipe;
@@ -403,11 +402,11 @@ Recipe with_length(const Recipe& recipe, const ModelSpec& model) {
   return settled;
 }
 
-int64_t total_steps(const Recipe& recipe, DataSource& train) {
+int64_t total_steps(const Recipe& recipe, DataSource& train, int64_t threads) {
   if (recipe.schedule.max_steps) return *recipe.schedule.max_steps;
   const int64_t epochs = recipe.schedule.epochs;
   if (train.loader.packing)
-    return count_packed_steps(train.dataset, train.rows, train.encoder, train.loader, epochs);
+    return count_packed_steps(train.dataset, train.rows, train.encoder, train.loader, epochs, threads);
   const RowOrder order(train.dataset.units(), train.rows, train.loader.order);
   return epochs * ceil_div(order.rows(), train.loader.effective);
 }

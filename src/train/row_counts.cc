@@ -161,10 +161,12 @@ DataStatistics count_rows(const Recipe& recipe, const std::string& part, DataSou
   if (auto known = folder ? load_row_counts(*folder, key) : std::nullopt) return *known;
   if (!counting.every_row || !may_count(source.dataset)) return sample;
   const auto rows = source.rows.size();
-  DataStatistics all = measure_data(source.dataset, source.rows, source.encoder, [&](int64_t done) {
-    if (counting.progress) counting.progress(done, rows);
-  });
-  source.dataset.hold({});
+  DataStatistics all = measure_data(
+      source.dataset, source.rows, source.encoder,
+      [&](int64_t done) {
+        if (counting.progress) counting.progress(done, rows);
+      },
+      counting.threads);
   if (counting.progress) counting.progress(rows, rows);
   if (folder) save_row_counts(*folder, key, all);
   return all;

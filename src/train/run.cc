@@ -463,10 +463,11 @@ ExitCode train(const Recipe& given, const TrainOptions& options) {
       open_output(asked, {options.recipe_file, options.resume, options.overwrite, options.profile});
   const CpuSettings cpu = cpu_settings(options.machine);
   const ModelSpec model = model_of(asked);
-  const Recipe recipe = with_length(asked, model);
+  const Recipe recipe = with_length(asked, model, cpu.threads);
   DataSetup data = open_data(
-      recipe, model, {true, [&](int64_t done, int64_t rows) { options.observer->counting(done, rows); }});
-  data.total_steps = total_steps(recipe, *data.train);
+      recipe, model,
+      {true, [&](int64_t done, int64_t rows) { options.observer->counting(done, rows); }, cpu.threads});
+  data.total_steps = total_steps(recipe, *data.train, cpu.threads);
   AllowedPlan allowed = plan_run(recipe, cpu, data, {.reuse = !options.no_reuse}, options.resume, notes);
   return TrainingRun(allowed.recipe, options, folder, cpu, std::move(data), std::move(allowed.plan),
                      std::move(notes))

@@ -73,10 +73,12 @@ struct DataSetup {
   int64_t total_steps = 0;              // for whoever trains: total_steps() below
 };
 
-// Whether rows beyond a sample are read to know how long they are, and who is told of it: rows done, and all.
+// Whether rows beyond a sample are read to know how long they are, who is told of it (rows done, and all),
+// and the threads that read them.
 struct Counting {
   bool every_row = false;
   std::function<void(int64_t, int64_t)> progress = {};
+  int64_t threads = 1;
 };
 // Where the folder has a tokenizer file it is loaded.
 // `full_rows`: as though any row might be as long as the recipe allows.
@@ -95,10 +97,10 @@ RowsToScore open_to_score(const Recipe& recipe, const ModelSpec& model, bool tal
 
 // The recipe with its data.max_length, where null says that of the longest row: every row is encoded for it,
 // once.
-Recipe with_length(const Recipe& recipe, const ModelSpec& model);
+Recipe with_length(const Recipe& recipe, const ModelSpec& model, int64_t threads = 1);
 
 // Optimizer steps of the run. With packing and no schedule.max_steps all rows are encoded for it, once.
-int64_t total_steps(const Recipe& recipe, DataSource& train);
+int64_t total_steps(const Recipe& recipe, DataSource& train, int64_t threads = 1);
 
 // The steps of the run and what is in them, by what opening its data told; none where neither rows nor steps
 // are named.

@@ -28,7 +28,8 @@ BERT = {"architectures": ["BertForMaskedLM"], "model_type": "bert", "hidden_size
         "attention_probs_dropout_prob": 0.1, "layer_norm_eps": 1e-12}
 LABELS = {"labels": ["question", "order", "fact"]}
 # What changes where tensors are and when they are made, and no bit of the result.
-LOSSLESS = (["--no-reuse"], ["--poison", "--set", "memory.recompute=block"], ["--set", "memory.disk=1GiB", "--set", "memory.offload=[states, activations]"])
+LOSSLESS = (["--no-reuse"], ["--poison", "--set", "memory.recompute=block"], ["--set", "memory.disk=1GiB", "--set", "memory.offload=[states, activations]"],
+            ["--set", "memory.offload=[states, gradients, weights, activations]"])
 
 
 def steps(output):
@@ -52,9 +53,9 @@ class EmulatedTest(unittest.TestCase):
         path.write_text(json.dumps(settings))
         return path
 
-    def plimsoll(self, *words):
+    def plimsoll(self, *words, **variables):
         return subprocess.run([str(PLIMSOLL), *map(str, words)], capture_output=True, text=True, timeout=600,
-                              env={**os.environ, "PLIMSOLL_NO_PROBE": "1"})
+                              env={**os.environ, "PLIMSOLL_NO_PROBE": "1", **variables})
 
     def train(self, recipe, device, output):
         done = self.plimsoll("train", recipe, "--quiet", "--device", device)
@@ -179,6 +180,19 @@ class EmulatedTest(unittest.TestCase):
 
     def test_dora_and_noise_follow_the_cpu(self):
         self.follows("dora", LLAMA, LOSSLESS[1:2], method={"type": "lora", "r": 4, "dora": True, "neftune_alpha": 5.0})
+
+    def test_every_order_of_the_queues_gives_the_same_bits_and_no_other_word_is_one(self):
+        recipe, losses = self.of_family(LLAMA, "emulated", memory={"offload": ["states", "weights"]}), []
+        for order in ("at-once", "late", "7"):
+            done = self.plimsoll("train", recipe, "--quiet", "--device", "emulated", "--overwrite", PLIMSOLL_EMULATED_ORDER=order)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            losses.append([step["loss"] for step in steps(self.folder / "emulated")])
+            for side in ("planned", "measured"):
+                self.assertGreater(json.loads((self.folder / "emulated/run.json").read_text())[side]["host_arena_bytes"], 0)
+        self.assertEqual(losses, 3 * losses[:1])
+        done = self.plimsoll("train", recipe, "--device", "emulated", "--overwrite", PLIMSOLL_EMULATED_ORDER="often")
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn("PLIMSOLL_EMULATED_ORDER: 'often' is no order", done.stderr)
 
     def test_what_a_kernel_does_not_do_is_refused_by_name(self):
         recipe = self.of_family({**GLA, "hidden_size": 1088, "num_heads": 1}, "emulated")

@@ -35,6 +35,7 @@ int64_t outside_bytes(const DeviceDescription& device) {
 DeviceDescription as_emulated(DeviceDescription machine) {
   machine.kind = "emulated";
   machine.backend = Backend::gpu;
+  machine.reaches_host = false;
   machine.matmul_scratch_bytes = [](const MatmulShape&) { return int64_t{0}; };
   return machine;
 }

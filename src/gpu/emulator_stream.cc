@@ -55,6 +55,14 @@ void Streams::synchronise() {
   for (size_t queue = 0; queue < queues_.size(); ++queue) reach({queue, queues_[queue].submitted});
 }
 
+void Streams::abandon() noexcept {
+  capture_.reset();
+  for (Queue& queue : queues_) {
+    queue.items.clear();
+    queue.done = queue.submitted;
+  }
+}
+
 void Streams::begin_capture(StreamId stream) {
   refuse_in_capture("another capture begins");
   ++captures_;

@@ -79,6 +79,8 @@ class Streams {
   void synchronise(StreamId stream);
   void synchronise(const Event& event);
   void synchronise();
+  // What waits is forgotten, as if it had run; so is a capture.
+  void abandon() noexcept;
 
   // From here to the end nothing runs: what the stream gets, and what streams get that wait for it, makes a
   // graph.

@@ -11,24 +11,13 @@
 
 #include "gpu/emulator.h"
 #endif
+#include "gpu/stream_handle.h"
 
 namespace plimsoll::gpu {
 
 // Threads of a block, or blocks of a grid.
 struct Dim3 {
   unsigned x = 1, y = 1, z = 1;
-};
-
-// A queue of the card. The emulator's is always empty: what is launched has run.
-class Stream {
- public:
-  Stream() = default;
-  // A cudaStream_t of the caller's.
-  explicit Stream(void* handle) : handle_(handle) {}
-  [[nodiscard]] void* handle() const { return handle_; }
-
- private:
-  void* handle_ = nullptr;
 };
 
 // Arguments are converted to the kernel's parameters here. Throws InternalError where the launch is refused;

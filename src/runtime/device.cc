@@ -17,7 +17,34 @@ class NullMemory : public DeviceMemory {
   int64_t bytes_;
 };
 
+BoundCall job_of(const Transfer& transfer) {
+  if (transfer.host == nullptr) {
+    if (transfer.fetches)
+      return [disk = transfer.disk, offset = transfer.disk_offset, copy = transfer.copy] {
+        disk->read(offset, copy);
+      };
+    return [disk = transfer.disk, offset = transfer.disk_offset, copy = transfer.copy] {
+      disk->write(offset, copy);
+    };
+  }
+  std::byte* to = transfer.fetches ? transfer.copy.data() : transfer.host;
+  const std::byte* from = transfer.fetches ? transfer.host : transfer.copy.data();
+  return [=, bytes = transfer.copy.size()] { std::memcpy(to, from, bytes); };
+}
+
 }  // namespace
+
+void HostDevice::upload(std::byte* to, std::span<const std::byte> from) {
+  std::memcpy(to, from.data(), from.size());
+}
+
+void HostDevice::download(std::span<std::byte> to, const std::byte* from) {
+  std::memcpy(to.data(), from, to.size());
+}
+
+void HostDevice::fill(std::span<std::byte> bytes, int value) {
+  std::memset(bytes.data(), value, bytes.size());
+}
 
 std::unique_ptr<DeviceMemory> CpuDevice::map(int64_t bytes) {
   return std::make_unique<Arena>(bytes, settings_.threads);
@@ -33,14 +60,11 @@ BoundCall CpuDevice::bind(const Graph& graph, const Op& op, const AddressOf& add
   return bind_cpu(CpuBinding(graph, op, settings_, address));
 }
 
-BoundCall CpuDevice::bind_transfer(const Transfer& transfer) {
-  if (transfer.host == nullptr) {
-    if (transfer.fetches) return [=] { transfer.disk->read(transfer.disk_offset, transfer.copy); };
-    return [=] { transfer.disk->write(transfer.disk_offset, transfer.copy); };
-  }
-  std::byte* to = transfer.fetches ? transfer.copy.data() : transfer.host;
-  const std::byte* from = transfer.fetches ? transfer.host : transfer.copy.data();
-  return [=, bytes = transfer.copy.size()] { std::memcpy(to, from, bytes); };
+// Jobs that run one by one need no word of which comes after which.
+std::vector<BoundTransfer> CpuDevice::bind_transfers(std::span<const Transfer> transfers) {
+  std::vector<BoundTransfer> bound;
+  for (const Transfer& transfer : transfers) bound.push_back({.job = job_of(transfer)});
+  return bound;
 }
 
 std::unique_ptr<DeviceMemory> NullDevice::map(int64_t bytes) {
@@ -63,11 +87,14 @@ BoundCall NullDevice::bind(const Graph&, const Op&, const AddressOf&) {
   return [this] { ++calls; };
 }
 
-BoundCall NullDevice::bind_transfer(const Transfer& transfer) {
-  return [this, bytes = static_cast<int64_t>(transfer.copy.size())] {
-    ++transfers;
-    transferred_bytes += bytes;
-  };
+std::vector<BoundTransfer> NullDevice::bind_transfers(std::span<const Transfer> transfers_of_program) {
+  std::vector<BoundTransfer> bound;
+  for (const Transfer& transfer : transfers_of_program)
+    bound.push_back({.job = [this, bytes = static_cast<int64_t>(transfer.copy.size())] {
+      ++transfers;
+      transferred_bytes += bytes;
+    }});
+  return bound;
 }
 
 }  // namespace plimsoll

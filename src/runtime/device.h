@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "graph/graph.h"
 #include "ops/cpu_kernel.h"
@@ -18,6 +19,7 @@ namespace plimsoll {
 class DeviceMemory {
  public:
   virtual ~DeviceMemory() = default;
+  // An address of the device, which the host may use where the device reaches the host.
   [[nodiscard]] virtual std::byte* data() const = 0;
   [[nodiscard]] virtual int64_t bytes() const = 0;
 };
@@ -29,13 +31,28 @@ struct Transfer {
   std::byte* host = nullptr;
   DiskArena* disk = nullptr;  // where `host` is nullptr
   int64_t disk_offset = 0;
+  // Earlier transfers of the program, by number, that move some of the same bytes at home: they come first.
+  std::vector<size_t> after;
+};
+
+// A transfer as calls of the thread that walks the program, and what the I/O thread does between them. A
+// device has a job for that thread, or queues of its own, to which start and wait give what they need.
+struct BoundTransfer {
+  BoundCall start = nullptr;
+  BoundCall job = nullptr;   // jobs run one by one, in the order of their starts
+  BoundCall wait = nullptr;  // when the job is done: what the program does from here on finds the bytes moved
 };
 
 using AddressOf = std::function<std::byte*(TensorId)>;
 
+// Ops, fills, uploads and downloads take place in the order in which they are asked for. Whether they have
+// taken place when a call returns is the device's affair: who looks at what they did downloads it, or calls
+// finish() before. One thread asks.
 class Device {
  public:
   virtual ~Device() = default;
+  // Whether the host may use the addresses of the device's memory.
+  [[nodiscard]] virtual bool reaches_host() const = 0;
   // Throws DoesNotFitError when the device has not that much.
   virtual std::unique_ptr<DeviceMemory> map(int64_t bytes) = 0;
   // Host memory from which the device copies at full speed.
@@ -43,19 +60,41 @@ class Device {
   virtual std::unique_ptr<DiskArena> open_disk(const std::filesystem::path& folder, int64_t bytes) = 0;
   // Looks at the op once; the call runs it and allocates nothing.
   virtual BoundCall bind(const Graph& graph, const Op& op, const AddressOf& address) = 0;
-  // The call runs on the I/O thread.
-  virtual BoundCall bind_transfer(const Transfer& transfer) = 0;
+  // All of a program, in the order in which they start.
+  virtual std::vector<BoundTransfer> bind_transfers(std::span<const Transfer> transfers) = 0;
+
+  // `from` may be written to again when the call returns.
+  virtual void upload(std::byte* to, std::span<const std::byte> from) = 0;
+  // The bytes are there when the call returns.
+  virtual void download(std::span<std::byte> to, const std::byte* from) = 0;
+  // Memory of the device or of map_host().
+  virtual void fill(std::span<std::byte> bytes, int value) = 0;
+  // Returns when all that was asked for has taken place. Throws what failed, once.
+  virtual void finish() = 0;
+  // Leaves out what has not begun, returns when nothing runs, and forgets what failed.
+  virtual void abandon() noexcept = 0;
+};
+
+// A device that computes in the host's own memory: what is asked for has taken place when a call returns.
+class HostDevice : public Device {
+ public:
+  [[nodiscard]] bool reaches_host() const override { return true; }
+  void upload(std::byte* to, std::span<const std::byte> from) override;
+  void download(std::span<std::byte> to, const std::byte* from) override;
+  void fill(std::span<std::byte> bytes, int value) override;
+  void finish() override {}
+  void abandon() noexcept override {}
 };
 
 // Mapped and touched host memory, kernels of src/ops/*_cpu.cc.
-class CpuDevice : public Device {
+class CpuDevice : public HostDevice {
  public:
   explicit CpuDevice(const CpuSettings& settings) : settings_(settings) {}
   std::unique_ptr<DeviceMemory> map(int64_t bytes) override;
   std::unique_ptr<DeviceMemory> map_host(int64_t bytes) override;
   std::unique_ptr<DiskArena> open_disk(const std::filesystem::path& folder, int64_t bytes) override;
   BoundCall bind(const Graph& graph, const Op& op, const AddressOf& address) override;
-  BoundCall bind_transfer(const Transfer& transfer) override;
+  std::vector<BoundTransfer> bind_transfers(std::span<const Transfer> transfers) override;
 
  private:
   CpuSettings settings_;
@@ -63,13 +102,13 @@ class CpuDevice : public Device {
 
 // No memory, no disk, no kernels: the schedule alone. Counts what it was asked for, so that a plan can be run
 // without a machine.
-class NullDevice : public Device {
+class NullDevice : public HostDevice {
  public:
   std::unique_ptr<DeviceMemory> map(int64_t bytes) override;
   std::unique_ptr<DeviceMemory> map_host(int64_t bytes) override;
   std::unique_ptr<DiskArena> open_disk(const std::filesystem::path& folder, int64_t bytes) override;
   BoundCall bind(const Graph& graph, const Op& op, const AddressOf& address) override;
-  BoundCall bind_transfer(const Transfer& transfer) override;
+  std::vector<BoundTransfer> bind_transfers(std::span<const Transfer> transfers) override;
 
   int64_t mapped_bytes = 0;
   int64_t host_bytes = 0;

@@ -1,22 +1,35 @@
-// A GPU that is not there: kernels of src/ops/*_gpu.cu on the emulated card (gpu/emulator.h), in the host's
-// memory. Slow, for tests.
+// A GPU that is not there: kernels of src/ops/*_gpu.cu on the emulated card (gpu/emulator.h), with memory
+// that the host does not reach and queues that run in any order that the waits between them allow. Slow, for
+// tests.
 #pragma once
 
-#include "gpu/stream.h"
-#include "runtime/device.h"
+#include <memory>
+#include <string>
+
+#include "device/description.h"
+#include "gpu/emulated_card.h"
+#include "runtime/gpu_device.h"
 
 namespace plimsoll {
 
-class EmulatedDevice : public CpuDevice {
+class EmulatedDevice : public GpuDevice {
  public:
-  explicit EmulatedDevice(const CpuSettings& settings) : CpuDevice(settings) {}
+  explicit EmulatedDevice(gpu::EmulatedOrder order = {});
+  // Of a card that is not quite the emulated one, for tests.
+  explicit EmulatedDevice(std::unique_ptr<gpu::EmulatedCard> card) : GpuDevice(std::move(card)) {}
+
+ protected:
   // Throws UsageError for what no kernel for GPUs does yet.
-  BoundCall bind(const Graph& graph, const Op& op, const AddressOf& address) override;
+  BoundCall bind_kernels(const Graph& graph, const Op& op, const AddressOf& address,
+                         gpu::Stream& stream) override;
 
  private:
-  CardFacts card_;
-  gpu::Stream stream_;
+  CardFacts facts_;
 };
+
+// What PLIMSOLL_EMULATED_ORDER says: at-once, late, or the number of a shuffled order; shuffled where it is
+// not set. Throws UsageError for anything else.
+gpu::EmulatedOrder emulated_order();
 
 // What the bits of a run on it are promised within.
 std::string emulated_kernels_text();

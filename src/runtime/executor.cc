@@ -1,10 +1,11 @@
 #include "runtime/executor.h"
 
 #include <algorithm>
-#include <cstring>
 #include <map>
+#include <unordered_map>
 
 #include "base/error.h"
+#include "base/units.h"
 #include "graph/op_kind.h"
 #include "ops/rule.h"
 #include "ops/transfer.h"
@@ -15,6 +16,11 @@ namespace {
 // All bits set: NaN in f32, bf16 and f64, -1 in i32.
 constexpr int kPoison = 0xFF;
 
+// Where a row of an executor's mirror begins; fit for any element and for vectors.
+constexpr int64_t kMirrorAlignment = 64;
+
+bool has_mirror(const TableRow& row) { return row.role == Role::input || row.role == Role::metric; }
+
 Transfer transfer_of(const Graph& graph, const Op& op, const ProgramLayout& layout, const Arenas& arenas) {
   const TableRow& home = layout.rows[static_cast<size_t>(home_of(op))];
   const TableRow& copy = layout.rows[static_cast<size_t>(copy_of(op))];
@@ -23,42 +29,98 @@ Transfer transfer_of(const Graph& graph, const Op& op, const ProgramLayout& layo
                     {arenas.address(copy), static_cast<size_t>(range.bytes)},
                     nullptr,
                     arenas.disk,
-                    home.offset + range.first};
+                    home.offset + range.first,
+                    {}};
   if (home.space != Space::disk) transfer.host = arenas.address(home) + range.first;
   return transfer;
 }
 
+// The earlier transfers that have to come first: what is stored is fetched as it was stored last, and what
+// is fetched is not yet stored over.
+std::vector<size_t> earlier_of(const Graph& graph, std::span<const Op* const> transfers,
+                               std::span<const size_t> of_same_home, const Op& op) {
+  const ByteRange range = moved_bytes(graph, op);
+  std::vector<size_t> found;
+  for (const size_t i : of_same_home) {
+    const Op& other = *transfers[i];
+    if (op.kind == OpKind::fetch && other.kind == OpKind::fetch) continue;
+    const ByteRange moved = moved_bytes(graph, other);
+    if (moved.first < range.first + range.bytes && range.first < moved.first + moved.bytes)
+      found.push_back(i);
+  }
+  return found;
+}
+
 }  // namespace
+
+int64_t mirror_bytes(const ProgramLayout& layout) {
+  int64_t bytes = 0;
+  for (const TableRow& row : layout.rows)
+    if (has_mirror(row)) bytes += round_up(row.bytes, kMirrorAlignment);
+  return bytes;
+}
 
 Executor::Executor(const Graph& graph, const ProgramLayout& layout, Device& device, const Arenas& arenas,
                    const ExecutorOptions& options)
     : graph_(graph),
       layout_(layout),
+      device_(device),
       arenas_(arenas),
       recorder_(options.recorder),
       program_(options.program) {
-  bind_calls(device);
+  if (!device.reaches_host()) make_mirror();
+  bind_calls();
   if (options.poison) bind_poison();
 }
 
-void Executor::bind_calls(Device& device) {
+void Executor::make_mirror() {
+  mirror_ = std::make_unique<std::byte[]>(static_cast<size_t>(mirror_bytes(layout_)));
+  int64_t at = 0;
+  for (const TableRow& row : layout_.rows) {
+    mirror_offsets_.push_back(has_mirror(row) ? at : -1);
+    if (has_mirror(row)) at += round_up(row.bytes, kMirrorAlignment);
+  }
+}
+
+std::vector<BoundTransfer> Executor::bind_transfers() const {
+  std::vector<const Op*> ops;
+  for (const Op& op : graph_.ops())
+    if (is_queued(op)) ops.push_back(&op);
+  std::vector<Transfer> transfers;
+  std::unordered_map<TensorId, std::vector<size_t>> of_home;  // by home: numbers so far
+  for (size_t i = 0; i < ops.size(); ++i) {
+    std::vector<size_t>& earlier = of_home[home_of(*ops[i])];
+    transfers.push_back(transfer_of(graph_, *ops[i], layout_, arenas_));
+    transfers.back().after = earlier_of(graph_, ops, earlier, *ops[i]);
+    earlier.push_back(i);
+  }
+  return device_.bind_transfers(transfers);
+}
+
+void Executor::bind_calls() {
   const auto address = [this](TensorId id) { return arenas_.address(layout_.rows[static_cast<size_t>(id)]); };
   const std::vector<int32_t> waited = waited_transfers(graph_);
-  std::vector<int32_t> numbers(graph_.ops().size(), -1);
-  int32_t transfers = 0;
+  std::vector<BoundTransfer> transfers = bind_transfers();
+  std::vector<size_t> numbers(graph_.ops().size());
+  std::vector<int32_t> jobs(transfers.size(), -1);
+  int32_t started_jobs = 0;
+  size_t started = 0;
   calls_.reserve(graph_.ops().size());
   for (size_t i = 0; i < graph_.ops().size(); ++i) {
     const Op& op = graph_.ops()[i];
     if (is_queued(op)) {
-      check_internal(arenas_.io != nullptr, "program " + graph_.name() + " has transfers and no I/O queue");
-      numbers[i] = transfers++;
-      BoundCall transfer = device.bind_transfer(transfer_of(graph_, op, layout_, arenas_));
-      if (recorder_ != nullptr) transfer = recorded_transfer(std::move(transfer), i);
-      calls_.push_back({std::move(transfer), Queue::io});
+      BoundTransfer& transfer = transfers[numbers[i] = started++];
+      if (transfer.job != nullptr) {
+        check_internal(arenas_.io != nullptr, "program " + graph_.name() + " has transfers and no I/O queue");
+        jobs[numbers[i]] = started_jobs++;
+        if (recorder_ != nullptr) transfer.job = recorded_transfer(std::move(transfer.job), i);
+      }
+      calls_.push_back({std::move(transfer.start), std::move(transfer.job)});
     } else if (waited[i] >= 0) {
-      calls_.push_back({nullptr, Queue::compute, numbers[static_cast<size_t>(waited[i])]});
+      const size_t number = numbers[static_cast<size_t>(waited[i])];
+      calls_.push_back({std::move(transfers[number].wait), nullptr, jobs[number]});
     } else {
-      calls_.push_back({device.bind(graph_, op, address)});
+      calls_.push_back({device_.bind(graph_, op, address)});
     }
   }
 }
@@ -81,15 +143,11 @@ void Executor::bind_poison() {
   }
 }
 
-void Executor::run_call(size_t i, int64_t first_transfer) const {
+void Executor::run_call(size_t i, int64_t first_job) const {
   const QueuedCall& call = calls_[i];
-  if (call.queue == Queue::io) {
-    arenas_.io->submit(call.run);
-  } else if (call.waits_for >= 0) {
-    arenas_.io->wait(first_transfer + call.waits_for);
-  } else {
-    call.run();
-  }
+  if (call.waits_for >= 0) arenas_.io->wait(first_job + call.waits_for);
+  if (call.run != nullptr) call.run();
+  if (call.job != nullptr) arenas_.io->submit(call.job);
 }
 
 BoundCall Executor::recorded_transfer(BoundCall call, size_t i) const {
@@ -101,9 +159,9 @@ BoundCall Executor::recorded_transfer(BoundCall call, size_t i) const {
 }
 
 // On the compute track a transfer's span is what the queue made the computation wait.
-void Executor::run_recorded(size_t i, int64_t first_transfer) const {
+void Executor::run_recorded(size_t i, int64_t first_job) const {
   const int64_t begin = recorder_->now();
-  run_call(i, first_transfer);
+  run_call(i, first_job);
   recorder_->add(Track::compute, {begin, recorder_->now(), program_, static_cast<int32_t>(i)});
 }
 
@@ -115,31 +173,55 @@ void Executor::finish_transfers() const {
 }
 
 void Executor::run() const {
-  const int64_t first_transfer = arenas_.io == nullptr ? 0 : arenas_.io->next();
+  const int64_t first_job = arenas_.io == nullptr ? 0 : arenas_.io->next();
   try {
+    send_inputs();
     for (size_t i = 0; i < calls_.size(); ++i) {
       if (recorder_ == nullptr) {
-        run_call(i, first_transfer);
+        run_call(i, first_job);
       } else {
-        run_recorded(i, first_transfer);
+        run_recorded(i, first_job);
       }
       if (dying_.empty()) continue;
-      for (const auto bytes : dying_[i]) std::memset(bytes.data(), kPoison, bytes.size());
+      for (const auto bytes : dying_[i]) device_.fill(bytes, kPoison);
     }
     finish_transfers();
   } catch (...) {
     // Nothing may go on writing into tensors when the caller looks at them.
     if (arenas_.io != nullptr) arenas_.io->abandon();
+    device_.abandon();
     throw;
   }
 }
 
-const TableRow& Executor::find(std::string_view name) const {
+void Executor::send_inputs() const {
+  for (size_t i = 0; i < mirror_offsets_.size(); ++i) {
+    const TableRow& row = layout_.rows[i];
+    if (row.role != Role::input) continue;
+    device_.upload(arenas_.address(row), {host_address(i), static_cast<size_t>(row.bytes)});
+  }
+}
+
+void Executor::fetch_mirror(size_t row) const {
+  if (mirror_ == nullptr) return;
+  const TableRow& of = layout_.rows[row];
+  device_.download({host_address(row), static_cast<size_t>(of.bytes)}, arenas_.address(of));
+}
+
+std::byte* Executor::host_address(size_t row) const {
+  if (mirror_ == nullptr) return arenas_.address(layout_.rows[row]);
+  return mirror_.get() + mirror_offsets_[row];
+}
+
+size_t Executor::find(std::string_view name, Role role) const {
   const TensorId id = graph_.find(name);
   // Asked for in the step loop: the message is only built when it is needed.
   if (id == kNoTensor)
     throw InternalError("program " + graph_.name() + " has no tensor " + std::string(name));
-  return layout_.rows[static_cast<size_t>(id)];
+  if (layout_.rows[static_cast<size_t>(id)].role != role)
+    throw InternalError("program " + graph_.name() + ": " + std::string(name) + " is no " +
+                        std::string(to_string(role)));
+  return static_cast<size_t>(id);
 }
 
 void Executor::check_type(const TableRow& row, size_t element) {

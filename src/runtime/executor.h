@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -21,6 +22,9 @@ struct ExecutorOptions {
   int32_t program = 0;
 };
 
+// Host memory that an executor of the program has on a device that the host does not reach.
+int64_t mirror_bytes(const ProgramLayout& layout);
+
 class Executor {
  public:
   // Graph, layout and arenas must outlive the executor.
@@ -32,46 +36,69 @@ class Executor {
       : Executor(graph, layout, device, Arenas{memory.data()}, options) {}
 
   // Runs the program once, its transfers included. Allocates nothing. Throws StoppedError when a transfer
-  // failed; persistent tensors that the program writes are undefined then.
+  // failed; persistent tensors that the program writes are undefined then. A device with queues of its own
+  // may still be at it when this returns.
   void run() const;
 
   [[nodiscard]] const Graph& graph() const { return graph_; }
-  // A tensor's bytes in the arena, by name; throws InternalError when the program has none of that name or it
-  // has another size than `count` elements of T.
+  // An input's values, to be written before a run: in the arena, or where the host does not reach it in a
+  // mirror, which run() sends. Throws InternalError when the program has none of that name or its elements
+  // are of another size than T.
   template <class T>
-  [[nodiscard]] std::span<T> tensor(std::string_view name) const {
-    const TableRow& row = find(name);
-    check_type(row, sizeof(T));
-    return {reinterpret_cast<T*>(arenas_.address(row)), static_cast<size_t>(row.bytes) / sizeof(T)};
+  [[nodiscard]] std::span<T> input(std::string_view name) const {
+    return values<T>(find(name, Role::input));
+  }
+  // What the last run left in a metric; valid until the next run or, of the same one, the next result().
+  template <class T>
+  [[nodiscard]] std::span<const T> result(std::string_view name) const {
+    const size_t row = find(name, Role::metric);
+    fetch_mirror(row);
+    return values<T>(row);
   }
   [[nodiscard]] bool has(std::string_view name) const { return graph_.find(name) != kNoTensor; }
 
  private:
-  enum class Queue : uint8_t { compute, io };
-  // One op. Transfers run on the I/O queue; their waits run nothing.
+  // One op.
   struct QueuedCall {
     BoundCall run;
-    Queue queue = Queue::compute;
-    int32_t waits_for = -1;  // number of a transfer, counted within the program
+    BoundCall job = nullptr;  // for the I/O thread
+    int32_t waits_for = -1;   // number of a job, counted within the program
   };
 
-  [[nodiscard]] const TableRow& find(std::string_view name) const;
+  template <class T>
+  [[nodiscard]] std::span<T> values(size_t row) const {
+    check_type(layout_.rows[row], sizeof(T));
+    return {reinterpret_cast<T*>(host_address(row)),
+            static_cast<size_t>(layout_.rows[row].bytes) / sizeof(T)};
+  }
+
+  // The number of its row.
+  [[nodiscard]] size_t find(std::string_view name, Role role) const;
   static void check_type(const TableRow& row, size_t element);
-  void bind_calls(Device& device);
+  [[nodiscard]] std::byte* host_address(size_t row) const;
+  void fetch_mirror(size_t row) const;
+  void send_inputs() const;
+  void make_mirror();
+  void bind_calls();
+  [[nodiscard]] std::vector<BoundTransfer> bind_transfers() const;
   void bind_poison();
-  void run_call(size_t i, int64_t first_transfer) const;
-  void run_recorded(size_t i, int64_t first_transfer) const;
+  void run_call(size_t i, int64_t first_job) const;
+  void run_recorded(size_t i, int64_t first_job) const;
   // The same call with its time on the I/O track.
   [[nodiscard]] BoundCall recorded_transfer(BoundCall call, size_t i) const;
   void finish_transfers() const;
 
   const Graph& graph_;
   const ProgramLayout& layout_;
+  Device& device_;
   Arenas arenas_;
   Recorder* recorder_;
   int32_t program_;
   std::vector<QueuedCall> calls_;
   std::vector<std::vector<std::span<std::byte>>> dying_;  // by op, with poison only
+  // Inputs and metrics, where the host does not reach the device.
+  std::vector<int64_t> mirror_offsets_;  // by row; below zero: has none
+  std::unique_ptr<std::byte[]> mirror_;
 };
 
 }  // namespace plimsoll

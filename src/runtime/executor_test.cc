@@ -71,7 +71,7 @@ struct BoundProgram {
     return values;
   }
   void fill_input() const {
-    const auto x = executor.tensor<float>("x");
+    const auto x = executor.input<float>("x");
     std::iota(x.begin(), x.end(), 1.0F);
   }
 
@@ -155,11 +155,14 @@ TEST(Executor, without_an_io_queue_a_program_with_transfers_is_refused) {
 class FailingDevice : public CpuDevice {
  public:
   explicit FailingDevice(int fails_at) : CpuDevice(kCpu), fails_at_(fails_at) {}
-  BoundCall bind_transfer(const Transfer& transfer) override {
-    return [this, call = CpuDevice::bind_transfer(transfer)] {
-      if (++started_ >= fails_at_) throw StoppedError("no space left on device");
-      call();
-    };
+  std::vector<BoundTransfer> bind_transfers(std::span<const Transfer> transfers) override {
+    std::vector<BoundTransfer> bound = CpuDevice::bind_transfers(transfers);
+    for (BoundTransfer& transfer : bound)
+      transfer.job = [this, job = transfer.job] {
+        if (++started_ >= fails_at_) throw StoppedError("no space left on device");
+        job();
+      };
+    return bound;
   }
 
  private:

@@ -10,7 +10,8 @@ std::byte* Arenas::address(const TableRow& row) const {
   return base == nullptr ? nullptr : base + row.offset;  // the null device has no memory
 }
 
-RunMemory::RunMemory(Device& device, const ArenaLayout& layout, const std::filesystem::path& disk_folder) {
+RunMemory::RunMemory(Device& device, const ArenaLayout& layout, const std::filesystem::path& disk_folder)
+    : of_(device) {
   const int64_t disk = layout.arena_bytes(Space::disk);
   const int64_t host = layout.arena_bytes(Space::host);
   if (disk > 0) disk_ = device.open_disk(disk_folder, disk);
@@ -20,7 +21,8 @@ RunMemory::RunMemory(Device& device, const ArenaLayout& layout, const std::files
 }
 
 Arenas RunMemory::arenas() const {
-  return {device_->data(), host_ == nullptr ? nullptr : host_->data(), disk_.get(), io_.get()};
+  return {device_->data(), host_ == nullptr ? nullptr : host_->data(), disk_.get(), io_.get(),
+          of_.reaches_host() ? nullptr : &of_};
 }
 
 }  // namespace plimsoll

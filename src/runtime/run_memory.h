@@ -17,6 +17,7 @@ struct Arenas {
   std::byte* host = nullptr;
   DiskArena* disk = nullptr;
   IoQueue* io = nullptr;
+  Device* apart = nullptr;  // whose `device` is, where the host does not reach it
 
   // Throws InternalError for a tensor on disk.
   [[nodiscard]] std::byte* address(const TableRow& row) const;
@@ -35,6 +36,7 @@ class RunMemory {
   [[nodiscard]] double seconds_waited() const { return io_ == nullptr ? 0 : io_->seconds_waited(); }
 
  private:
+  Device& of_;
   std::unique_ptr<DiskArena> disk_;  // first: a full disk is noticed before memory is touched
   std::unique_ptr<DeviceMemory> device_, host_;
   std::unique_ptr<IoQueue> io_;  // last: its thread uses the arenas

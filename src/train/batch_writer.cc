@@ -9,20 +9,20 @@ namespace plimsoll {
 namespace {
 
 template <class T>
-std::span<T> tensor_or_none(const Executor& program, const std::string& name) {
-  return program.has(name) ? program.tensor<T>(name) : std::span<T>{};
+std::span<T> input_or_none(const Executor& program, const std::string& name) {
+  return program.has(name) ? program.input<T>(name) : std::span<T>{};
 }
 
 }  // namespace
 
 AxisInputs::AxisInputs(const Executor& program, const std::string& prefix, std::optional<int64_t> padding)
-    : input_ids_(program.tensor<int32_t>(prefix + "input_ids")),
-      labels_(tensor_or_none<int32_t>(program, prefix + "labels")),
-      positions_(program.tensor<int32_t>(prefix + "positions")),
-      samples_(program.tensor<int32_t>(prefix + "samples")),
-      seq_starts_(program.tensor<int32_t>(prefix + "seq_starts")),
-      token_types_(tensor_or_none<int32_t>(program, prefix + "token_type_ids")),
-      position_ids_(tensor_or_none<int32_t>(program, prefix + "position_ids")),
+    : input_ids_(program.input<int32_t>(prefix + "input_ids")),
+      labels_(input_or_none<int32_t>(program, prefix + "labels")),
+      positions_(program.input<int32_t>(prefix + "positions")),
+      samples_(program.input<int32_t>(prefix + "samples")),
+      seq_starts_(program.input<int32_t>(prefix + "seq_starts")),
+      token_types_(input_or_none<int32_t>(program, prefix + "token_type_ids")),
+      position_ids_(input_or_none<int32_t>(program, prefix + "position_ids")),
       padding_(static_cast<int32_t>(padding.value_or(-1))) {}
 
 void AxisInputs::count_positions(std::span<const int32_t> ids, std::span<int32_t> to) const {
@@ -64,13 +64,13 @@ AxisInputs::Live AxisInputs::write(const MicroBatch& batch, const Documents& whi
 BatchWriter::BatchWriter(const Executor& program, const ModelSpec& model)
     : model_(model),
       first_(program, "", model.pad_token),
-      scored_rows_(tensor_or_none<int32_t>(program, "sequences.scored_rows")),
-      scored_samples_(tensor_or_none<int32_t>(program, "sequences.samples")),
-      scored_positions_(tensor_or_none<int32_t>(program, "sequences.positions")),
-      scored_starts_(tensor_or_none<int32_t>(program, "sequences.seq_starts")),
-      targets_(tensor_or_none<float>(program, "sequences.targets")),
-      inv_freq_(tensor_or_none<float>(program, "inv_freq")),
-      step_(program.tensor<double>(kStepTensor)) {
+      scored_rows_(input_or_none<int32_t>(program, "sequences.scored_rows")),
+      scored_samples_(input_or_none<int32_t>(program, "sequences.samples")),
+      scored_positions_(input_or_none<int32_t>(program, "sequences.positions")),
+      scored_starts_(input_or_none<int32_t>(program, "sequences.seq_starts")),
+      targets_(input_or_none<float>(program, "sequences.targets")),
+      inv_freq_(input_or_none<float>(program, "inv_freq")),
+      step_(program.input<double>(kStepTensor)) {
   if (model.encoder_decoder) decoder_.emplace(program, "decoder.", model.pad_token);
 }
 

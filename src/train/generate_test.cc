@@ -113,7 +113,7 @@ class Recomputation {
     writer.write(batch);
     program_.run();
     const auto vocab = static_cast<size_t>(model_.vocab);
-    return program_.tensor<float>("logits").subspan(last * vocab, vocab);
+    return program_.result<float>("logits").subspan(last * vocab, vocab);
   }
   int32_t next(const Ids& text, const Ids& source = {}) { return argmax(logits(text, source)); }
 

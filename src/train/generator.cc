@@ -155,17 +155,17 @@ namespace {
 
 // What a program reads of one token axis.
 void write_tokens(const Executor& program, const std::string& prefix, std::span<const int32_t> ids) {
-  const auto input_ids = program.tensor<int32_t>(prefix + "input_ids");
+  const auto input_ids = program.input<int32_t>(prefix + "input_ids");
   std::fill(input_ids.begin(), input_ids.end(), 0);
   std::copy(ids.begin(), ids.end(), input_ids.begin());
-  const auto starts = program.tensor<int32_t>(prefix + "seq_starts");
+  const auto starts = program.input<int32_t>(prefix + "seq_starts");
   starts[0] = 0;
   starts[1] = static_cast<int32_t>(ids.size());
 }
 
 class Step {
  public:
-  explicit Step(const Executor& program) : values_(program.tensor<double>(kStepTensor)) {
+  explicit Step(const Executor& program) : values_(program.input<double>(kStepTensor)) {
     std::fill(values_.begin(), values_.end(), 0.0);
     set(StepValue::first_micro_step, 1.0);
   }
@@ -195,12 +195,12 @@ void Generator::feed(const Executor& program, std::span<const int32_t> ids, int6
   // Inputs share the transient arena with everything else: all of them are written before each run.
   const std::string prefix = encodes() ? "decoder." : "";
   write_tokens(program, prefix, ids);
-  const auto positions = program.tensor<int32_t>(prefix + "positions");
+  const auto positions = program.input<int32_t>(prefix + "positions");
   std::fill(positions.begin(), positions.end(), 0);
   for (size_t i = 0; i < ids.size(); ++i)
     positions[i] = static_cast<int32_t>(length_) + (chunk ? static_cast<int32_t>(i) : 0);
-  if (program.has("inv_freq")) rope_frequencies(request.model, sequence, program.tensor<float>("inv_freq"));
-  const auto last_row = program.tensor<int32_t>("last_row");
+  if (program.has("inv_freq")) rope_frequencies(request.model, sequence, program.input<float>("inv_freq"));
+  const auto last_row = program.input<int32_t>("last_row");
   for (size_t i = 0; i < last_row.size(); ++i)
     last_row[i] = static_cast<int32_t>(chunk ? rows - 1 : static_cast<int64_t>(i));
   Step step(program);

@@ -217,7 +217,7 @@ class BatchInspection {
       writer.set(StepValue::loss_scale, 1.0 / static_cast<double>(batch.target_tokens()));
       train.run();
     }
-    const auto sums = train.tensor<double>(kLossTensor);
+    const auto sums = train.result<double>(kLossTensor);
     const double loss = sums[0] / sums[1];
     out.push_back(copied("loss", DType::f64, {1}, std::as_bytes(std::span(&loss, 1))));
   }
@@ -238,7 +238,7 @@ class BatchInspection {
       writer.write(micro);
       program.run();
       const int64_t rows = scores() ? micro.live_sequences
-                           : two    ? live_tokens(program.tensor<double>(kStepTensor).data(), kFirstAxis + 1)
+                           : two    ? live_tokens(program.input<double>(kStepTensor).data(), kFirstAxis + 1)
                                     : micro.live_tokens;
       kept += rows;
       const auto live = state_.bytes(row).first(static_cast<size_t>(rows * row_bytes));

@@ -130,8 +130,11 @@ Budget read_budget(const Recipe& recipe) {
 }
 
 std::vector<Space> offload_homes(const Recipe& recipe) {
+  // The emulated card's memory is the host's: what leaves it goes there only for who asks for that.
+  const Recipe::Memory& memory = recipe.memory;
+  const bool asks = (memory.offload || memory.tier) && memory.disk_bytes == 0;
   std::vector<Space> homes;
-  if (recipe.is_of_card()) homes.push_back(Space::host);
+  if (recipe.is_of_card() || (recipe.device == DeviceChoice::emulated && asks)) homes.push_back(Space::host);
   if (recipe.memory.disk_bytes > 0) homes.push_back(Space::disk);
   return homes;
 }

@@ -24,21 +24,36 @@ size_t piece_bytes(const TableRow& row, std::span<std::byte> staging) {
 
 }  // namespace
 
+std::span<std::byte> PersistentState::bytes(const TableRow& row) const {
+  if (!in_memory(row)) throw InternalError(row.name + " is where the host does not reach it");
+  // Its queues may still be moving tensors between the host and itself.
+  if (arenas_.apart != nullptr) arenas_.apart->finish();
+  return {arenas_.address(row), static_cast<size_t>(row.bytes)};
+}
+
 void PersistentState::read(const TableRow& row, int64_t start, std::span<std::byte> to) const {
   check_range(row, start, to.size());
-  if (!in_memory(row)) {
-    arenas_.disk->read(row.offset + start, to);
-  } else if (!to.empty()) {
+  if (to.empty()) return;
+  if (in_memory(row)) {
     std::memcpy(to.data(), bytes(row).data() + start, to.size());
+  } else if (row.space == Space::device) {
+    arenas_.apart->download(to, arenas_.address(row) + start);
+  } else {
+    if (arenas_.apart != nullptr) arenas_.apart->finish();
+    arenas_.disk->read(row.offset + start, to);
   }
 }
 
 void PersistentState::write(const TableRow& row, int64_t start, std::span<const std::byte> from) const {
   check_range(row, start, from.size());
-  if (!in_memory(row)) {
-    arenas_.disk->write(row.offset + start, from);
-  } else if (!from.empty()) {
+  if (from.empty()) return;
+  if (in_memory(row)) {
     std::memcpy(bytes(row).data() + start, from.data(), from.size());
+  } else if (row.space == Space::device) {
+    arenas_.apart->upload(arenas_.address(row) + start, from);
+  } else {
+    if (arenas_.apart != nullptr) arenas_.apart->finish();
+    arenas_.disk->write(row.offset + start, from);
   }
 }
 

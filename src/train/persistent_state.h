@@ -1,4 +1,5 @@
 // The persistent tensors of a layout, wherever they are: in the device's or the host's memory, or on disk.
+// What the host does not reach comes and goes in pieces, from the disk or by the device's own copies.
 #pragma once
 
 #include <cstddef>
@@ -29,11 +30,12 @@ class PersistentState {
     return layout_.find_persistent(row.name + kMasterSuffix);
   }
 
-  [[nodiscard]] bool in_memory(const TableRow& row) const { return row.space != Space::disk; }
-  // Of a tensor in memory; InternalError for one on disk.
-  [[nodiscard]] std::span<std::byte> bytes(const TableRow& row) const {
-    return {arenas_.address(row), static_cast<size_t>(row.bytes)};
+  // Whether the host reaches the tensor by an address.
+  [[nodiscard]] bool in_memory(const TableRow& row) const {
+    return row.space == Space::host || (row.space == Space::device && arenas_.apart == nullptr);
   }
+  // Of a tensor in memory; InternalError for another.
+  [[nodiscard]] std::span<std::byte> bytes(const TableRow& row) const;
 
   // Bytes from `start` of the tensor on.
   void read(const TableRow& row, int64_t start, std::span<std::byte> to) const;
@@ -51,8 +53,8 @@ class PersistentState {
   Arenas arenas_;
 };
 
-// A small tensor's values in memory: the tensor itself, or a copy of what is on disk, which flush() writes
-// back.
+// A small tensor's values in memory: the tensor itself, or a copy of what the host does not reach, which
+// flush() writes back.
 template <class T>
 class ResidentValues {
  public:

@@ -61,7 +61,7 @@ void run_step(const Executor& train, const Executor& update, const ModelSpec& mo
   writer.set(StepValue::first_micro_step, 1);
   writer.set(StepValue::loss_scale, 1.0 / 13);
   train.run();
-  const auto values = update.tensor<double>(kStepTensor);
+  const auto values = update.input<double>(kStepTensor);
   std::fill(values.begin(), values.end(), 0.0);
   values[static_cast<size_t>(StepValue::optimizer_step)] = step;
   values[static_cast<size_t>(StepValue::learning_rate)] = 0.02;
@@ -88,7 +88,7 @@ std::vector<std::byte> bytes_after_training(const Case& c, const RecomputeChoice
   const Executor train(programs[0], layout.programs[0], device, *memory, {.poison = true});
   const Executor update(programs[1], layout.programs[1], device, *memory, {.poison = true});
   for (int step = 1; step <= kSteps; ++step) run_step(train, update, experiment.model, step);
-  const auto loss = train.tensor<double>(kLossTensor);
+  const auto loss = train.result<double>(kLossTensor);
   EXPECT_TRUE(std::isfinite(loss[0]) && loss[0] > 0) << loss[0];
   return {memory->data(), memory->data() + layout.persistent_bytes};
 }

@@ -119,7 +119,7 @@ bool References::compute(Of of, const RunPlace& place, Loader& loader,
       if (all_known) continue;
       writer.write(micro);
       program.run();
-      const auto logps = program.tensor<float>(kReferenceTensor);
+      const auto logps = program.result<float>(kReferenceTensor);
       const auto answer = [&](int64_t sequence) {
         return logps[static_cast<size_t>(sequence * kNumLogProbs)];
       };

@@ -139,7 +139,7 @@ RowTally RowProgram::run(const Next& next, const Done& done) {
 
 std::span<const float> RowProgram::scores() { return read_scores(state_, scores_); }
 
-std::span<const double> RowProgram::sums() const { return program_.tensor<double>(kEvalLossTensor); }
+std::span<const double> RowProgram::sums() const { return program_.result<double>(kEvalLossTensor); }
 
 std::string plan_line(const RowPlan& plan, const Experiment& experiment) {
   return "plan    device " + format_bytes(plan.layout.arena_bytes()) + " · " + format_count(plan.batch) +

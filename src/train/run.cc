@@ -48,7 +48,7 @@ double seconds_since(Clock::time_point start) {
 std::unique_ptr<Device> open_device(const Recipe& recipe, const Plan& plan, const CpuSettings& cpu) {
   if (recipe.device != DeviceChoice::emulated) return std::make_unique<CpuDevice>(cpu);
   for (const Graph& program : plan.programs) require_gpu_kernels(program);
-  return std::make_unique<EmulatedDevice>(cpu);
+  return std::make_unique<EmulatedDevice>(emulated_order());
 }
 
 class TrainingRun {

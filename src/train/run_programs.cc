@@ -34,7 +34,8 @@ Executor bind_program(const RunPlace& place, const char* name) {
 std::span<const float> read_scores(const PersistentState& state, std::vector<float>& to) {
   const TableRow& row = *state.find(kScoresTensor);
   to.resize(static_cast<size_t>(row.shape.elements()));
-  convert(state.bytes(row), row.dtype, std::as_writable_bytes(std::span(to)), DType::f32);
+  convert(ResidentValues<std::byte>(state, row).span(), row.dtype, std::as_writable_bytes(std::span(to)),
+          DType::f32);
   return to;
 }
 
@@ -49,8 +50,8 @@ OptimizerStep::OptimizerStep(const RunPlace& place)
 OptimizerStep::Result OptimizerStep::run(const EffectiveBatch& batch, const Values& values) {
   accumulate(batch, values);
   if (update_) update(values);
-  const auto loss = train_.tensor<double>(kLossTensor);
-  return {loss[0] / loss[1], (update_ ? *update_ : train_).tensor<double>(kGradNormTensor)[0],
+  const auto loss = train_.result<double>(kLossTensor);
+  return {loss[0] / loss[1], (update_ ? *update_ : train_).result<double>(kGradNormTensor)[0],
           metrics_of(plan_.request.experiment.task, loss), steps_.count()};
 }
 
@@ -71,7 +72,7 @@ void OptimizerStep::accumulate(const EffectiveBatch& batch, const Values& values
 }
 
 void OptimizerStep::update(const Values& values) {
-  const auto step = update_->tensor<double>(kStepTensor);
+  const auto step = update_->input<double>(kStepTensor);
   const auto set = [&](StepValue which, double value) { step[static_cast<size_t>(which)] = value; };
   set(StepValue::learning_rate, values.learning_rate);
   set(StepValue::optimizer_step, static_cast<double>(values.update));
@@ -107,7 +108,7 @@ std::optional<RunEvaluation::Result> RunEvaluation::run(const std::function<bool
       if (task.task == Task::classify) agreement.add(read_scores(state_, scores_), micro);
     }
   }
-  const auto sums = program_.tensor<double>(kEvalLossTensor);
+  const auto sums = program_.result<double>(kEvalLossTensor);
   if (sums[1] <= 0) return std::nullopt;
   Result result{sums[0] / sums[1], static_cast<int64_t>(sums[1]), metrics_of(task, sums)};
   const Metrics of_all_rows = agreement.metrics();

@@ -15,12 +15,14 @@
 #include "device/catalogue.h"
 #include "io/load.h"
 #include "models/family.h"
+#include "runtime/gpu_device.h"
 #include "train/adapter_config.h"
 #include "train/agreement.h"
 #include "train/low_rank_start.h"
 #include "train/memory_budget.h"
 #include "train/model_paths.h"
 #include "train/quantised_weights.h"
+#include "train/run_programs.h"
 #include "train/task_setup.h"
 
 namespace plimsoll {
@@ -243,6 +245,25 @@ int64_t start_bytes(const Experiment& experiment) {
   return 2 * model.hidden * inner * int64_t{sizeof(float)} + low_rank_bytes(model.hidden, inner, r);
 }
 
+namespace {
+
+// What lies on the host for a card: staging, and of each program the inputs that are sent to it (train,
+// evaluation, and what a preference loss asks before the first step).
+int64_t card_bytes(const Recipe& recipe, const Experiment& experiment) {
+  constexpr int64_t kPrograms = 3;
+  constexpr int64_t kInputsOfToken = 7, kInputsOfSequence = 6;
+  const int64_t samples = std::max(experiment.effective_batch, recipe.eval.micro);
+  const SequenceShape shape = train_shape(experiment);
+  const int64_t sequences = samples * std::max<int64_t>(shape.documents, 1);
+  const int64_t frequencies = experiment.model.head_dim / 2 + 1;
+  const int64_t values = samples * shape.tokens * kInputsOfToken +
+                         sequences * (kInputsOfSequence + frequencies + experiment.task.outputs);
+  return GpuDevice::staging_bytes(recipe.memory.disk_bytes > 0) +
+         kPrograms * (values * int64_t{sizeof(float)} + 4 * kKiB);
+}
+
+}  // namespace
+
 HostNeeds host_needs(const Recipe& recipe, const Experiment& experiment, const CpuSettings& cpu,
                      const DataSetup* data) {
   HostNeeds needs;
@@ -276,6 +297,8 @@ HostNeeds host_needs(const Recipe& recipe, const Experiment& experiment, const C
         {"evaluation answers", Agreement::planned_bytes(experiment.task, data->eval->rows.size())});
   const int64_t quantising = experiment.nf4 ? nf4_loading_bytes(experiment.model) : 0;
   needs.components.push_back({"staging", kLoadStagingBytes + quantising + start_bytes(experiment)});
+  if (recipe.device == DeviceChoice::emulated)
+    needs.components.push_back({"beside the card", card_bytes(recipe, experiment)});
   // Stacks at their full size, as VmData counts them, and heap arenas of the threads.
   needs.extra_data_bytes = virtual_only + cpu.threads * (thread_stack_bytes() + 2 * kMiB) + 8 * kMiB;
   return needs;

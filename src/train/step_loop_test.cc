@@ -60,14 +60,14 @@ TEST(StepLoop, allocates_nothing_on_the_heap) {
       writer.set(StepValue::first_micro_step, 1);
       writer.set(StepValue::loss_scale, 1.0 / 12);
       train.run();
-      update.tensor<double>(kStepTensor)[static_cast<size_t>(StepValue::optimizer_step)] = 1;
+      update.input<double>(kStepTensor)[static_cast<size_t>(StepValue::optimizer_step)] = 1;
       update.run();
     };
     step();  // the thread pool starts here
     const int64_t before = heap_allocations();
     for (int i = 0; i < 3; ++i) step();
     EXPECT_EQ(heap_allocations() - before, 0) << to_string(compute);
-    const auto loss = train.tensor<double>(kLossTensor);
+    const auto loss = train.result<double>(kLossTensor);
     EXPECT_NEAR(loss[0] / loss[1], std::log(128.0), 0.5);
   }
 }

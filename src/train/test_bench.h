@@ -169,30 +169,35 @@ class Bench {
   // On the arenas of a real run, dead values poisoned.
   Result run_on_arenas(const Variant& variant,
                        const std::filesystem::path& disk_folder = std::filesystem::temp_directory_path()) {
-    const std::vector<Graph> graphs = build_programs(experiment_, variant, own_memory_device(cpu_));
+    return run_on(device_, own_memory_device(cpu_), variant, disk_folder);
+  }
+
+  // The same on another device.
+  Result run_on(Device& device, const DeviceDescription& description, const Variant& variant,
+                const std::filesystem::path& disk_folder) {
+    const std::vector<Graph> graphs = build_programs(experiment_, variant, description);
     const ArenaLayout layout = lay_out(graphs);
     validate(graphs, layout);
-    const RunMemory memory(device_, layout, disk_folder);
-    const Arenas arenas = memory.arenas();
+    const RunMemory memory(device, layout, disk_folder);
+    const PersistentState state(layout, memory.arenas());
     for (const TableRow& row : layout.persistent) {
       const auto found = material_.weights.find(row.name);
-      if (found != material_.weights.end()) write(arenas, row, found->second.bytes());
+      if (found != material_.weights.end()) state.write(row, 0, found->second.bytes());
     }
     std::deque<Executor> programs;
     for (size_t i = 0; i < graphs.size(); ++i)
-      programs.emplace_back(graphs[i], layout.programs[i], device_, arenas, ExecutorOptions{.poison = true});
-    const auto run = [&](size_t program, const Inputs& inputs) {
-      for (const TableRow& row : layout.programs[program].rows)
-        if (row.role == Role::input) write(arenas, row, inputs.at(row.name));
-      programs[program].run();
-    };
+      programs.emplace_back(graphs[i], layout.programs[i], device, memory.arenas(),
+                            ExecutorOptions{.poison = true});
     for (const auto& micro_steps : material_.steps) {
-      for (const Inputs& inputs : micro_steps) run(0, inputs);
-      if (programs.size() > 1) run(1, micro_steps.back());
+      for (const Inputs& inputs : micro_steps) run(programs[0], layout.programs[0], inputs);
+      if (programs.size() > 1) run(programs[1], layout.programs[1], micro_steps.back());
     }
     Result result;
-    for (const TableRow& row : layout.persistent)
-      if (counts(row.name, row.role)) read(arenas, row, result[row.name]);
+    for (const TableRow& row : layout.persistent) {
+      if (!counts(row.name, row.role)) continue;
+      result[row.name].resize(static_cast<size_t>(row.bytes));
+      state.read(row, 0, result[row.name]);
+    }
     return result;
   }
 
@@ -213,19 +218,15 @@ class Bench {
     return result;
   }
 
-  static void write(const Arenas& arenas, const TableRow& row, std::span<const std::byte> from) {
-    if (row.space == Space::disk)
-      arenas.disk->write(row.offset, from);
-    else
-      std::copy(from.begin(), from.end(), arenas.address(row));
-  }
-
-  static void read(const Arenas& arenas, const TableRow& row, std::vector<std::byte>& to) {
-    to.resize(static_cast<size_t>(row.bytes));
-    if (row.space == Space::disk)
-      arenas.disk->read(row.offset, to);
-    else
-      std::copy_n(arenas.address(row), to.size(), to.begin());
+  static void run(const Executor& program, const ProgramLayout& layout, const Inputs& inputs) {
+    for (const TableRow& row : layout.rows) {
+      if (row.role != Role::input) continue;
+      const std::vector<std::byte>& from = inputs.at(row.name);
+      const auto to = row.dtype == DType::f64 ? std::as_writable_bytes(program.input<double>(row.name))
+                                              : std::as_writable_bytes(program.input<int32_t>(row.name));
+      std::copy(from.begin(), from.end(), to.begin());
+    }
+    program.run();
   }
 
   Experiment experiment_;

@@ -1,0 +1,61 @@
+// A card as a static program needs it: memory, three queues, events, and copies between the host and itself.
+// One thread asks. What a queue was given takes place in its order, sooner or later; queues wait for each
+// other by events alone.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "gpu/stream_handle.h"
+
+namespace plimsoll::gpu {
+
+// What computes, what copies from the host, what copies to it.
+enum class Queue : uint8_t { compute, in, out };
+
+// A place in a queue.
+class Event {
+ public:
+  virtual ~Event() = default;
+};
+
+class Card {
+ public:
+  virtual ~Card() = default;
+
+  // Memory of the card, and of the host where copies run beside the queue's thread; zeros. Throws
+  // DoesNotFitError.
+  virtual std::byte* allocate(int64_t bytes) = 0;
+  virtual std::byte* allocate_host(int64_t bytes) = 0;
+  virtual void release(std::byte* memory) noexcept = 0;
+  virtual void release_host(std::byte* memory) noexcept = 0;
+
+  // The name is for messages.
+  virtual std::unique_ptr<Event> make_event(const std::string& name) = 0;
+  // The event is what the queue holds now.
+  virtual void record(Queue queue, Event& event) = 0;
+  // What the queue gets from now on comes after the event, which was recorded.
+  virtual void wait(Queue queue, const Event& event) = 0;
+  virtual void wait_on_host(const Event& event) = 0;
+
+  // Between memory of the card and of allocate_host().
+  virtual void copy(Queue queue, std::byte* to, std::span<const std::byte> from) = 0;
+  virtual void fill(Queue queue, std::span<std::byte> bytes, int value) = 0;
+  // A call on the host, from a thread of the card's; it throws nothing, asks nothing of the card, and
+  // outlives its run.
+  virtual void call(Queue queue, const std::function<void()>& on_host) = 0;
+  // Kernels that `launches` launches on stream() go to the compute queue.
+  virtual void run(const std::function<void()>& launches) = 0;
+  [[nodiscard]] virtual Stream& stream() = 0;
+
+  // Returns when all queues are empty. Throws what failed.
+  virtual void finish() = 0;
+  // The same for one who gives up: what has not begun may be left out. Throws nothing.
+  virtual void abandon() noexcept = 0;
+};
+
+}  // namespace plimsoll::gpu

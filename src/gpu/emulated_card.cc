@@ -1,0 +1,120 @@
+#include "gpu/emulated_card.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "base/units.h"
+
+namespace plimsoll::gpu {
+namespace {
+
+constexpr int64_t kPage = 4096;
+
+struct EmulatedEvent : Event {
+  explicit EmulatedEvent(const std::string& name) : event(name) {}
+  emulated::Event event;
+};
+
+emulated::Event& of(Event& event) { return static_cast<EmulatedEvent&>(event).event; }
+const emulated::Event& of(const Event& event) { return static_cast<const EmulatedEvent&>(event).event; }
+
+// Zeros, every page of them taken.
+std::span<std::byte> map(int64_t bytes) {
+  const auto mapped = static_cast<size_t>(round_up(std::max<int64_t>(bytes, 1), kPage));
+  void* memory = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED)
+    throw DoesNotFitError("the system gives no " + format_bytes(bytes) +
+                          " for the emulated card: " + std::strerror(errno));
+  std::memset(memory, 0, mapped);
+  return {static_cast<std::byte*>(memory), mapped};
+}
+
+}  // namespace
+
+EmulatedCard::EmulatedCard(EmulatedOrder order)
+    : streams_(order.when, order.seed),
+      ids_{streams_.open("compute"), streams_.open("copy in"), streams_.open("copy out")} {}
+
+EmulatedCard::~EmulatedCard() {
+  abandon();
+  for (const auto* mappings : {&mappings_, &host_mappings_})
+    for (const auto mapping : *mappings) munmap(mapping.data(), mapping.size());
+}
+
+std::byte* EmulatedCard::allocate(int64_t bytes) {
+  mappings_.push_back(map(bytes));
+  close();
+  return mappings_.back().data();
+}
+
+std::byte* EmulatedCard::allocate_host(int64_t bytes) {
+  host_mappings_.push_back(map(bytes));
+  return host_mappings_.back().data();
+}
+
+// What queues still hold of it must not run any more.
+void EmulatedCard::release(std::byte* memory) noexcept {
+  abandon();
+  for (auto* mappings : {&mappings_, &host_mappings_}) {
+    const auto found = std::find_if(mappings->begin(), mappings->end(),
+                                    [&](const auto& mapping) { return mapping.data() == memory; });
+    if (found == mappings->end()) continue;
+    munmap(found->data(), found->size());
+    mappings->erase(found);
+  }
+}
+void EmulatedCard::release_host(std::byte* memory) noexcept { release(memory); }
+
+std::unique_ptr<Event> EmulatedCard::make_event(const std::string& name) {
+  return std::make_unique<EmulatedEvent>(name);
+}
+void EmulatedCard::record(Queue queue, Event& event) { streams_.record(id(queue), of(event)); }
+void EmulatedCard::wait(Queue queue, const Event& event) { streams_.wait(id(queue), of(event)); }
+void EmulatedCard::wait_on_host(const Event& event) { streams_.synchronise(of(event)); }
+
+void EmulatedCard::copy(Queue queue, std::byte* to, std::span<const std::byte> from) {
+  submit(queue, [to, from] { std::memcpy(to, from.data(), from.size()); });
+}
+
+void EmulatedCard::fill(Queue queue, std::span<std::byte> bytes, int value) {
+  submit(queue, [bytes, value] { std::memset(bytes.data(), value, bytes.size()); });
+}
+
+// A call on the host does not reach the card's memory.
+void EmulatedCard::call(Queue queue, const std::function<void()>& on_host) {
+  streams_.submit(id(queue), [&on_host] { on_host(); });
+}
+
+void EmulatedCard::run(const std::function<void()>& launches) { submit(Queue::compute, launches); }
+
+void EmulatedCard::submit(Queue queue, std::function<void()> work) {
+  streams_.submit(id(queue), [this, work = std::move(work)] {
+    open();
+    try {
+      work();
+    } catch (...) {
+      close();
+      throw;
+    }
+    close();
+  });
+}
+
+void EmulatedCard::finish() { streams_.synchronise(); }
+void EmulatedCard::abandon() noexcept { streams_.abandon(); }
+
+void EmulatedCard::open() const {
+  for (const auto mapping : mappings_)
+    if (mprotect(mapping.data(), mapping.size(), PROT_READ | PROT_WRITE) != 0)
+      throw StoppedError(std::string("the emulated card's memory is not given back: ") +
+                         std::strerror(errno));
+}
+
+void EmulatedCard::close() const noexcept {
+  for (const auto mapping : mappings_) mprotect(mapping.data(), mapping.size(), PROT_NONE);
+}
+
+}  // namespace plimsoll::gpu

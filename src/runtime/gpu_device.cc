@@ -1,0 +1,280 @@
+#include "runtime/gpu_device.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "base/units.h"
+
+namespace plimsoll {
+namespace {
+
+using gpu::Queue;
+
+constexpr int64_t kSlot = kMiB;
+// Long enough for the disk's full rate.
+constexpr int64_t kDiskPiece = 4 * kMiB;
+
+class CardMemory : public DeviceMemory {
+ public:
+  CardMemory(gpu::Card& card, int64_t bytes) : card_(card), data_(card.allocate(bytes)), bytes_(bytes) {}
+  ~CardMemory() override { card_.release(data_); }
+  CardMemory(const CardMemory&) = delete;
+  CardMemory& operator=(const CardMemory&) = delete;
+  [[nodiscard]] std::byte* data() const override { return data_; }
+  [[nodiscard]] int64_t bytes() const override { return bytes_; }
+
+ private:
+  gpu::Card& card_;
+  std::byte* data_;
+  int64_t bytes_;
+};
+
+class PinnedMemory : public DeviceMemory {
+ public:
+  PinnedMemory(gpu::Card& card, int64_t bytes)
+      : card_(card), data_(card.allocate_host(bytes)), bytes_(bytes) {}
+  ~PinnedMemory() override { card_.release_host(data_); }
+  PinnedMemory(const PinnedMemory&) = delete;
+  PinnedMemory& operator=(const PinnedMemory&) = delete;
+  [[nodiscard]] std::byte* data() const override { return data_; }
+  [[nodiscard]] int64_t bytes() const override { return bytes_; }
+
+ private:
+  gpu::Card& card_;
+  std::byte* data_;
+  int64_t bytes_;
+};
+
+}  // namespace
+
+// One transfer of a program. From the host's memory and to it the card copies by itself; from the disk and to
+// it bytes go by pieces through pinned memory, read and written by calls in the same queue.
+class GpuDevice::OwnTransfer {
+ public:
+  OwnTransfer(GpuDevice& device, Transfer transfer, const std::string& name)
+      : device_(device),
+        card_(*device.card_),
+        transfer_(std::move(transfer)),
+        began_(card_.make_event("the start of " + name)),
+        done_(card_.make_event("the end of " + name)) {
+    if (transfer_.host == nullptr) bind_pieces();
+  }
+  // The queue may still hold calls of its pieces.
+  ~OwnTransfer() {
+    if (!started_) return;
+    try {
+      card_.wait_on_host(*done_);
+    } catch (...) {
+      device_.abandon();
+    }
+  }
+  OwnTransfer(const OwnTransfer&) = delete;
+  OwnTransfer& operator=(const OwnTransfer&) = delete;
+
+  [[nodiscard]] Queue queue() const { return transfer_.fetches ? Queue::in : Queue::out; }
+  // Of another queue than this one's: events order those.
+  void follow(const OwnTransfer& other) {
+    if (other.queue() != queue()) after_.push_back(other.done_.get());
+  }
+
+  void start() {
+    started_ = true;
+    card_.record(Queue::compute, *began_);
+    card_.wait(queue(), *began_);
+    for (const gpu::Event* event : after_) card_.wait(queue(), *event);
+    if (transfer_.host != nullptr) {
+      move_on_host();
+    } else {
+      move_on_disk();
+    }
+    card_.record(queue(), *done_);
+  }
+  void wait() const { card_.wait(Queue::compute, *done_); }
+
+ private:
+  struct Piece {
+    std::span<std::byte> copy;
+    std::function<void()> move;  // between disk and staging
+  };
+
+  void bind_pieces() {
+    std::byte* const staging = device_.disk_staging(queue());
+    const auto bytes = static_cast<int64_t>(transfer_.copy.size());
+    for (int64_t at = 0; at < bytes; at += kDiskPiece) {
+      const auto size = static_cast<size_t>(std::min(kDiskPiece, bytes - at));
+      const std::span<std::byte> staged(staging, size);
+      const int64_t offset = transfer_.disk_offset + at;
+      const auto move = [this, staged, offset] {
+        if (transfer_.fetches) {
+          transfer_.disk->read(offset, staged);
+        } else {
+          transfer_.disk->write(offset, staged);
+        }
+      };
+      pieces_.push_back({transfer_.copy.subspan(static_cast<size_t>(at), size),
+                         [this, move] { device_.move_disk_bytes(move); }});
+    }
+  }
+
+  void move_on_host() const {
+    if (transfer_.fetches) {
+      card_.copy(queue(), transfer_.copy.data(), {transfer_.host, transfer_.copy.size()});
+    } else {
+      card_.copy(queue(), transfer_.host, transfer_.copy);
+    }
+  }
+
+  void move_on_disk() const {
+    std::byte* const staging = device_.disk_staging(queue());
+    for (const Piece& piece : pieces_) {
+      if (transfer_.fetches) {
+        card_.call(queue(), piece.move);
+        card_.copy(queue(), piece.copy.data(), {staging, piece.copy.size()});
+      } else {
+        card_.copy(queue(), staging, piece.copy);
+        card_.call(queue(), piece.move);
+      }
+    }
+  }
+
+  GpuDevice& device_;
+  gpu::Card& card_;
+  Transfer transfer_;
+  std::unique_ptr<gpu::Event> began_, done_;
+  std::vector<const gpu::Event*> after_;
+  std::vector<Piece> pieces_;  // of the disk
+  bool started_ = false;
+};
+
+GpuDevice::GpuDevice(std::unique_ptr<gpu::Card> card)
+    : card_(std::move(card)), staging_(card_->allocate_host(staging_bytes(false))) {
+  for (size_t i = 0; i < slots_.size(); ++i)
+    slots_[i] = {staging_ + static_cast<int64_t>(i) * kSlot,
+                 card_->make_event("the use of staging " + std::to_string(i)), false};
+}
+
+GpuDevice::~GpuDevice() {
+  abandon();
+  card_->release_host(staging_);
+  if (disk_staging_ != nullptr) card_->release_host(disk_staging_);
+}
+
+int64_t GpuDevice::staging_bytes(bool with_disk) { return 2 * kSlot + (with_disk ? 2 * kDiskPiece : 0); }
+
+std::unique_ptr<DeviceMemory> GpuDevice::map(int64_t bytes) {
+  return std::make_unique<CardMemory>(*card_, bytes);
+}
+
+std::unique_ptr<DeviceMemory> GpuDevice::map_host(int64_t bytes) {
+  return std::make_unique<PinnedMemory>(*card_, bytes);
+}
+
+std::unique_ptr<DiskArena> GpuDevice::open_disk(const std::filesystem::path& folder, int64_t bytes) {
+  auto disk = std::make_unique<DiskArena>(folder, bytes);
+  if (disk_staging_ == nullptr) disk_staging_ = card_->allocate_host(2 * kDiskPiece);
+  return disk;
+}
+
+std::byte* GpuDevice::disk_staging(Queue queue) const {
+  return disk_staging_ + (queue == Queue::in ? 0 : kDiskPiece);
+}
+
+BoundCall GpuDevice::bind(const Graph& graph, const Op& op, const AddressOf& address) {
+  return [&card = *card_, kernels = bind_kernels(graph, op, address, card_->stream())] { card.run(kernels); };
+}
+
+std::vector<BoundTransfer> GpuDevice::bind_transfers(std::span<const Transfer> transfers) {
+  std::vector<std::shared_ptr<OwnTransfer>> own;
+  std::vector<BoundTransfer> bound;
+  for (const Transfer& transfer : transfers) {
+    const std::string name = (transfer.fetches ? "fetch " : "store ") + std::to_string(bound.size());
+    own.push_back(std::make_shared<OwnTransfer>(*this, transfer, name));
+    for (const size_t earlier : transfer.after) own.back()->follow(*own[earlier]);
+    bound.push_back({.start = [one = own.back()] { one->start(); },
+                     .job = nullptr,
+                     .wait = [one = own.back()] { one->wait(); }});
+  }
+  return bound;
+}
+
+GpuDevice::Slot& GpuDevice::next_slot() {
+  Slot& slot = slots_[next_slot_++ % slots_.size()];
+  if (slot.used) wait_for(slot);
+  slot.used = true;
+  return slot;
+}
+
+void GpuDevice::wait_for(const Slot& slot) {
+  try {
+    card_->wait_on_host(*slot.free);
+  } catch (...) {
+    abandon();
+    throw;
+  }
+}
+
+void GpuDevice::upload(std::byte* to, std::span<const std::byte> from) {
+  for (size_t at = 0; at < from.size(); at += kSlot) {
+    const auto piece = from.subspan(at, std::min(static_cast<size_t>(kSlot), from.size() - at));
+    Slot& slot = next_slot();
+    std::memcpy(slot.memory, piece.data(), piece.size());
+    card_->copy(Queue::compute, to + at, {slot.memory, piece.size()});
+    card_->record(Queue::compute, *slot.free);
+  }
+}
+
+void GpuDevice::download(std::span<std::byte> to, const std::byte* from) {
+  for (size_t at = 0; at < to.size(); at += kSlot) {
+    const auto piece = to.subspan(at, std::min(static_cast<size_t>(kSlot), to.size() - at));
+    Slot& slot = next_slot();
+    card_->copy(Queue::compute, slot.memory, {from + at, piece.size()});
+    card_->record(Queue::compute, *slot.free);
+    wait_for(slot);
+    rethrow_failure();
+    std::memcpy(piece.data(), slot.memory, piece.size());
+  }
+}
+
+void GpuDevice::fill(std::span<std::byte> bytes, int value) { card_->fill(Queue::compute, bytes, value); }
+
+void GpuDevice::finish() {
+  try {
+    card_->finish();
+  } catch (...) {
+    abandon();
+    throw;
+  }
+  rethrow_failure();
+}
+
+void GpuDevice::abandon() noexcept {
+  card_->abandon();
+  for (Slot& slot : slots_) slot.used = false;
+  const std::lock_guard lock(disk_mutex_);
+  failure_ = nullptr;
+}
+
+void GpuDevice::move_disk_bytes(const std::function<void()>& move) {
+  const std::lock_guard lock(disk_mutex_);
+  if (failure_) return;  // what comes after a failure is passed over
+  try {
+    move();
+  } catch (...) {
+    failure_ = std::current_exception();
+  }
+}
+
+void GpuDevice::rethrow_failure() {
+  std::exception_ptr failure;
+  {
+    const std::lock_guard lock(disk_mutex_);
+    failure = failure_;
+  }
+  if (!failure) return;
+  abandon();
+  std::rethrow_exception(failure);
+}
+
+}  // namespace plimsoll

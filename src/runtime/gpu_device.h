@@ -1,0 +1,70 @@
+// A device with memory and queues of its own, over a card, emulated or real: what orders transfers, uploads
+// and downloads is here, and the same for both.
+//
+// A transfer's copy waits for what the program did before its start; what the program does after its wait
+// waits for the copy. So no queue touches bytes that another one still uses.
+#pragma once
+
+#include <array>
+#include <exception>
+#include <memory>
+#include <mutex>
+
+#include "gpu/card.h"
+#include "runtime/device.h"
+
+namespace plimsoll {
+
+class GpuDevice : public Device {
+ public:
+  explicit GpuDevice(std::unique_ptr<gpu::Card> card);
+  ~GpuDevice() override;
+  GpuDevice(const GpuDevice&) = delete;
+  GpuDevice& operator=(const GpuDevice&) = delete;
+
+  [[nodiscard]] bool reaches_host() const override { return false; }
+  std::unique_ptr<DeviceMemory> map(int64_t bytes) override;
+  std::unique_ptr<DeviceMemory> map_host(int64_t bytes) override;
+  std::unique_ptr<DiskArena> open_disk(const std::filesystem::path& folder, int64_t bytes) override;
+  BoundCall bind(const Graph& graph, const Op& op, const AddressOf& address) override;
+  std::vector<BoundTransfer> bind_transfers(std::span<const Transfer> transfers) override;
+  void upload(std::byte* to, std::span<const std::byte> from) override;
+  void download(std::span<std::byte> to, const std::byte* from) override;
+  void fill(std::span<std::byte> bytes, int value) override;
+  void finish() override;
+  void abandon() noexcept override;
+
+  // Host memory beside map_host(): for uploads and downloads, and where there is a disk for its transfers.
+  static int64_t staging_bytes(bool with_disk);
+
+ protected:
+  // The op's kernels, as a call that launches them on the stream.
+  virtual BoundCall bind_kernels(const Graph& graph, const Op& op, const AddressOf& address,
+                                 gpu::Stream& stream) = 0;
+
+ private:
+  class OwnTransfer;
+  // Pinned bytes, and the place in the compute queue behind which they are free again.
+  struct Slot {
+    std::byte* memory = nullptr;
+    std::unique_ptr<gpu::Event> free;
+    bool used = false;
+  };
+
+  Slot& next_slot();
+  void wait_for(const Slot& slot);
+  [[nodiscard]] std::byte* disk_staging(gpu::Queue queue) const;
+  // Moves bytes of the disk, on a thread of the card's; keeps what failed for finish().
+  void move_disk_bytes(const std::function<void()>& move);
+  void rethrow_failure();
+
+  std::unique_ptr<gpu::Card> card_;
+  std::byte* staging_ = nullptr;
+  std::array<Slot, 2> slots_;
+  size_t next_slot_ = 0;
+  std::byte* disk_staging_ = nullptr;  // a piece of each direction's
+  std::mutex disk_mutex_;              // also of failure_
+  std::exception_ptr failure_;
+};
+
+}  // namespace plimsoll

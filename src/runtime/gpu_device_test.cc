@@ -1,0 +1,359 @@
+// A device with memory and queues of its own, on the emulated card: programs whose tensors come and go give
+// the same in every order of the queues, each wait is needed, and no address of the card is the host's.
+#include "runtime/gpu_device.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <filesystem>
+#include <map>
+#include <numeric>
+#include <optional>
+#include <set>
+
+#include "base/error.h"
+#include "ops/step_values.h"
+#include "runtime/emulated_device.h"
+#include "runtime/executor.h"
+
+namespace plimsoll {
+namespace {
+
+using gpu::EmulatedOrder;
+using gpu::emulated::When;
+using ::testing::HasSubstr;
+
+constexpr uint64_t kSeeds = 20;
+constexpr int kElements = 1300;
+
+constexpr int kLayers = 3;
+
+// The disk's file in memory where there is such a folder: what is compared is values, not the disk.
+std::filesystem::path disk_folder() {
+  const std::filesystem::path memory = "/dev/shm";
+  return std::filesystem::exists(memory) ? memory : std::filesystem::temp_directory_path();
+}
+
+// Lines of a program over tensors of one shape.
+class ProgramText {
+ public:
+  explicit ProgramText(std::string space) : space_(std::move(space)) {}
+
+  void tensor(const std::string& name, const std::string& role) {
+    text_ += "tensor " + name + kShape + " " + role + (role == "input" ? "" : " " + space_) + "\n";
+  }
+  void add(const std::string& to, const std::string& a, const std::string& b) {
+    text_ += to + kShape + " = add(" + a + ", " + b + ") forward\n";
+  }
+  void fetch(const std::string& copy, const std::string& home) {
+    text_ += copy + kShape + " = fetch(" + home + ") {elements=1300, first=0} forward\n";
+  }
+  void store(const std::string& home, const std::string& copy) {
+    text_ += home + " = store(" + copy + ") {first=0} forward\n";
+  }
+  void wait(const std::string& kind, const std::string& copy) {
+    text_ += copy + " = " + kind + "_wait(" + copy + ") forward\n";
+  }
+  [[nodiscard]] const std::string& text() const { return text_; }
+
+ private:
+  static constexpr const char* kShape = " f32[1300]";
+  std::string space_;
+  std::string text_ = "graph g\n";
+};
+
+std::string name(const char* stem, int i) { return stem + std::to_string(i); }
+
+// Layers y = y + w, whose weights come while another layer computes and whose results are kept elsewhere.
+void put_layers(ProgramText& p) {
+  std::string y = "x";
+  p.fetch("in0", "w0");
+  for (int i = 0; i < kLayers; ++i) {
+    if (i + 1 < kLayers) p.fetch(name("in", i + 1), name("w", i + 1));
+    p.wait("fetch", name("in", i));
+    p.add(name("y", i), y, name("in", i));
+    y = name("y", i);
+    p.store(name("kept", i), y);
+    if (i > 0) p.wait("store", name("y", i - 1));
+  }
+}
+
+// total = 2 total + what was kept + 2 turn + turn', where turn becomes twice the last layer's result.
+std::string program(const std::string& space) {
+  ProgramText p(space);
+  p.tensor("x", "input");
+  for (const char* state : {"total", "turn"}) p.tensor(state, "state");
+  for (int i = 0; i < kLayers; ++i) p.tensor(name("w", i), "state");
+  for (int i = 0; i < kLayers; ++i) p.tensor(name("kept", i), "activation");
+  put_layers(p);
+  const std::string last = name("y", kLayers - 1);
+  p.wait("store", last);
+  p.fetch("before", "turn");
+  p.add("more", last, last);
+  p.store("turn", "more");
+  p.fetch("since", "turn");
+  p.wait("fetch", "before");
+  p.add("before2", "before", "before");
+  p.wait("fetch", "since");
+  p.add("turns", "before2", "since");
+  p.wait("store", "more");
+  p.fetch("old", "total");
+  p.wait("fetch", "old");
+  p.add("twice", "old", "old");
+  p.add("sum", "twice", "turns");
+  std::string sum = "sum";
+  for (int i = kLayers - 1; i >= 0; --i) {
+    p.fetch(name("back", i), name("kept", i));
+    p.wait("fetch", name("back", i));
+    p.add(name("sum", i), sum, name("back", i));
+    sum = name("sum", i);
+  }
+  p.store("total", sum);
+  p.wait("store", sum);
+  return p.text();
+}
+
+// A queue, or -1 for the host, and the number of the event that it waits for.
+using Wait = std::pair<int, int>;
+
+// A card that leaves some of its waits out, and knows which ones told their queue something: what had been
+// put to the event's queue by then, or what that one knew.
+class ForgetfulCard : public gpu::EmulatedCard {
+ public:
+  ForgetfulCard(EmulatedOrder order, std::optional<Wait> forgotten, std::set<Wait>* telling)
+      : EmulatedCard(order), forgotten_(forgotten), telling_(telling) {}
+
+  std::unique_ptr<gpu::Event> make_event(const std::string& name) override {
+    auto event = EmulatedCard::make_event(name);
+    numbers_[event.get()] = static_cast<int>(numbers_.size());
+    return event;
+  }
+  void record(gpu::Queue queue, gpu::Event& event) override {
+    at_[&event] = known_[static_cast<size_t>(queue)];
+    EmulatedCard::record(queue, event);
+  }
+  void wait(gpu::Queue queue, const gpu::Event& event) override {
+    Known& known = known_[static_cast<size_t>(queue)];
+    bool tells = false;
+    for (size_t i = 0; i < known.size(); ++i) {
+      tells |= at_[&event][i] > known[i];
+      known[i] = std::max(known[i], at_[&event][i]);
+    }
+    if (!leaves_out({static_cast<int>(queue), numbers_.at(&event)}, tells)) EmulatedCard::wait(queue, event);
+  }
+  // For staging alone: what else the host waits for are transfers that are no longer needed.
+  void wait_on_host(const gpu::Event& event) override {
+    const int number = numbers_.at(&event);
+    if (!leaves_out({-1, number}, number < 2)) EmulatedCard::wait_on_host(event);
+  }
+  void copy(gpu::Queue queue, std::byte* to, std::span<const std::byte> from) override {
+    put(queue);
+    EmulatedCard::copy(queue, to, from);
+  }
+  void fill(gpu::Queue queue, std::span<std::byte> bytes, int value) override {
+    put(queue);
+    EmulatedCard::fill(queue, bytes, value);
+  }
+  void run(const std::function<void()>& launches) override {
+    put(gpu::Queue::compute);
+    EmulatedCard::run(launches);
+  }
+
+ private:
+  using Known = std::array<int, 3>;  // of each queue, how much comes before
+
+  void put(gpu::Queue queue) { ++known_[static_cast<size_t>(queue)][static_cast<size_t>(queue)]; }
+  bool leaves_out(Wait wait, bool tells) {
+    if (tells && telling_ != nullptr) telling_->insert(wait);
+    return wait == forgotten_;
+  }
+
+  std::optional<Wait> forgotten_;
+  std::set<Wait>* telling_;
+  std::map<const gpu::Event*, int> numbers_;
+  std::array<Known, 3> known_{};
+  std::map<const gpu::Event*, Known> at_;
+};
+
+// A persistent tensor of a program that is at rest.
+void move(const Arenas& arenas, const TableRow& row, std::span<float> values, bool writes) {
+  const auto bytes = std::as_writable_bytes(values);
+  if (row.space == Space::disk) {
+    writes ? arenas.disk->write(row.offset, bytes) : arenas.disk->read(row.offset, bytes);
+  } else if (writes) {
+    std::copy(bytes.begin(), bytes.end(), arenas.address(row));
+  } else {
+    std::copy_n(arenas.address(row), bytes.size(), bytes.begin());
+  }
+}
+
+constexpr int kRuns = 4;
+
+// `total` after some runs, between which the host does not wait.
+std::vector<float> total_on(Device& device, const std::string& space) {
+  const std::vector<Graph> programs = {parse_graph(program(space))};
+  const ArenaLayout layout = lay_out(programs);
+  validate(programs, layout);
+  const RunMemory memory(device, layout, disk_folder());
+  const Executor executor(programs[0], layout.programs[0], device, memory.arenas(), {.poison = true});
+  std::vector<float> values(kElements);
+  const auto row = [&](const std::string& tensor) { return *layout.find_persistent(tensor); };
+  for (const char* state : {"total", "turn"}) move(memory.arenas(), row(state), values, true);
+  for (int i = 0; i < kLayers; ++i) {
+    std::iota(values.begin(), values.end(), static_cast<float>(i));
+    move(memory.arenas(), row(name("w", i)), values, true);
+  }
+  for (int i = 1; i <= kRuns; ++i) {
+    const auto x = executor.input<float>("x");
+    std::iota(x.begin(), x.end(), static_cast<float>(i));
+    executor.run();
+  }
+  device.finish();
+  move(memory.arenas(), row("total"), values, false);
+  return values;
+}
+
+std::vector<float> expected() {
+  std::vector<float> values(kElements);
+  for (int k = 0; k < kElements; ++k) {
+    float total = 0, turn = 0;
+    for (int run = 1; run <= kRuns; ++run) {
+      total *= 2;
+      auto y = static_cast<float>(run + k);
+      for (int i = 0; i < kLayers; ++i) total += y += static_cast<float>(i + k);
+      total += 2 * turn + 2 * y;
+      turn = 2 * y;
+    }
+    values[static_cast<size_t>(k)] = total;
+  }
+  return values;
+}
+
+class OnItsOwnMemory : public testing::TestWithParam<const char*> {};
+
+TEST_P(OnItsOwnMemory, a_program_gives_the_same_in_every_order_of_the_queues) {
+  for (const When when : {When::at_once, When::late}) {
+    EmulatedDevice device(EmulatedOrder{when});
+    EXPECT_EQ(total_on(device, GetParam()), expected());
+  }
+  for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
+    EmulatedDevice device(EmulatedOrder{When::shuffled, seed});
+    ASSERT_EQ(total_on(device, GetParam()), expected()) << seed;
+  }
+}
+
+// A fetch's wait for its start is idle where the layout gave its copy bytes that nobody used since the queue
+// last waited.
+bool may_be_idle(const Wait& wait) {
+  return wait.first == static_cast<int>(gpu::Queue::in) && wait.second % 2 == 0;
+}
+
+TEST_P(OnItsOwnMemory, without_any_one_of_its_waits_the_result_is_another_in_some_order) {
+  std::set<Wait> waits;
+  EmulatedDevice whole(std::make_unique<ForgetfulCard>(EmulatedOrder{When::at_once}, std::nullopt, &waits));
+  ASSERT_EQ(total_on(whole, GetParam()), expected());
+  EXPECT_GE(waits.size(), 28U);
+  int idle = 0;
+  for (const Wait& wait : waits) {
+    bool noticed = false;
+    for (uint64_t seed = 0; seed <= 2 * kSeeds && !noticed; ++seed) {
+      const EmulatedOrder order{seed == 0 ? When::late : When::shuffled, seed};
+      EmulatedDevice device(std::make_unique<ForgetfulCard>(order, wait, nullptr));
+      noticed = total_on(device, GetParam()) != expected();
+    }
+    idle += !noticed && may_be_idle(wait) ? 1 : 0;
+    EXPECT_TRUE(noticed || may_be_idle(wait))
+        << "queue " << wait.first << " need not wait for event " << wait.second;
+  }
+  EXPECT_LE(idle, 2);
+}
+
+INSTANTIATE_TEST_SUITE_P(Spaces, OnItsOwnMemory, testing::Values("host", "disk"),
+                         [](const auto& tested) { return std::string(tested.param); });
+
+TEST(GpuDevice, the_host_does_not_reach_its_memory) {
+  EmulatedDevice device;
+  const auto memory = device.map(4096);
+  const std::vector<std::byte> from(4096, std::byte{7});
+  device.upload(memory->data(), from);
+  device.finish();
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  EXPECT_DEATH([[maybe_unused]] volatile const std::byte read = *memory->data(), "");
+}
+
+TEST(GpuDevice, what_is_uploaded_and_filled_in_turn_is_downloaded_as_it_is_then) {
+  constexpr size_t kBytes = (5 << 20) + 3;  // several pieces of staging
+  for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
+    EmulatedDevice device(EmulatedOrder{When::shuffled, seed});
+    const auto memory = device.map(kBytes);
+    std::vector<std::byte> from(kBytes), to(kBytes);
+    for (size_t i = 0; i < kBytes; ++i) from[i] = static_cast<std::byte>(i * 7 + i / 251);
+    device.upload(memory->data(), from);
+    std::vector<std::byte> expected = from;
+    std::fill(from.begin(), from.end(), std::byte{});  // is the caller's again
+    device.fill({memory->data() + 5, 100}, 0xFF);
+    std::fill_n(expected.begin() + 5, 100, std::byte{0xFF});
+    device.download(to, memory->data());
+    ASSERT_EQ(to, expected) << seed;
+  }
+}
+
+// Closed under its feet: what the disk does then is an error of the system.
+TEST(GpuDevice, a_disk_that_fails_stops_the_run_at_its_next_result_and_no_later_one) {
+  EmulatedDevice device;
+  const auto disk = device.open_disk(testing::TempDir(), 8192);
+  const auto memory = device.map(8192);
+  Transfer beyond{true, {memory->data(), 4096}, nullptr, disk.get(), 1 << 20, {}};
+  const Transfer inside{true, {memory->data(), 4096}, nullptr, disk.get(), 0, {}};
+  for (const BoundTransfer& transfer : device.bind_transfers(std::vector{beyond, inside})) {
+    transfer.start();
+    transfer.wait();
+  }
+  std::vector<std::byte> to(16);
+  EXPECT_THROW(device.download(to, memory->data()), InternalError);
+  device.download(to, memory->data());
+  EXPECT_EQ(to.front(), std::byte{});
+}
+
+TEST(GpuDevice, a_program_that_fails_on_it_leaves_it_usable) {
+  EmulatedDevice device;
+  const std::vector<Graph> programs = {
+      parse_graph("graph g\ntensor ids i32[2] input\ntensor step f64[32] input\ntensor w f32[4, 8] state\n"
+                  "y f32[2, 8] = embedding(ids, w, step) forward\n")};
+  const ArenaLayout layout = lay_out(programs);
+  const RunMemory memory(device, layout, "");
+  const Executor executor(programs[0], layout.programs[0], device, memory.arenas());
+  executor.input<double>("step")[static_cast<size_t>(StepValue::live_tokens)] = 2;
+  executor.input<int32_t>("ids")[1] = 5;  // of four
+  const auto run = [&] {
+    executor.run();
+    device.finish();
+  };
+  try {
+    run();
+    FAIL() << "an id outside of the table was taken";
+  } catch (const InternalError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("outside the vocabulary"));
+  }
+  executor.input<int32_t>("ids")[1] = 3;
+  run();
+}
+
+TEST(EmulatedOrder, is_read_from_the_environment_and_anything_else_is_refused) {
+  const auto order = [](const char* text) {
+    setenv("PLIMSOLL_EMULATED_ORDER", text, 1);
+    const EmulatedOrder read = emulated_order();
+    unsetenv("PLIMSOLL_EMULATED_ORDER");
+    return read;
+  };
+  EXPECT_EQ(emulated_order().when, When::shuffled);
+  EXPECT_EQ(order("late").when, When::late);
+  EXPECT_EQ(order("at-once").when, When::at_once);
+  EXPECT_EQ(order("17").seed, 17U);
+  for (const char* text : {"", "often", "7x", "-1"}) EXPECT_THROW(order(text), UsageError) << text;
+  unsetenv("PLIMSOLL_EMULATED_ORDER");
+}
+
+}  // namespace
+}  // namespace plimsoll

@@ -1,0 +1,70 @@
+// Runs on the emulated card, with memory that the host does not reach: what is offloaded to the host and to
+// disk gives the bits of keeping all, in every order of the card's queues.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "runtime/emulated_device.h"
+#include "train/test_bench.h"
+
+namespace plimsoll::test {
+namespace {
+
+using gpu::EmulatedOrder;
+using gpu::emulated::When;
+
+OffloadChoice all_of(Space home, int64_t prefetch) {
+  return {.states = home,
+          .gradients = home,
+          .weights = home,
+          .activations = home,
+          .prefetch = prefetch,
+          .slice_elements = 65536,
+          .smallest_bytes = kSmallest};
+}
+
+// The disk's file in memory where there is such a folder: what is compared is bits, not the disk.
+std::filesystem::path disk_folder() {
+  const std::filesystem::path memory = "/dev/shm";
+  return std::filesystem::exists(memory) ? memory : std::filesystem::temp_directory_path();
+}
+
+class EmulatedRun : public ::testing::TestWithParam<Case> {
+ protected:
+  static Result run(Bench& bench, const Variant& variant, EmulatedOrder order) {
+    EmulatedDevice device(order);
+    return bench.run_on(device, as_emulated(reference_description()), variant, disk_folder());
+  }
+};
+
+TEST_P(EmulatedRun, homes_on_host_and_disk_give_the_bits_of_keeping_all_in_every_order) {
+  const Experiment experiment = experiment_of(GetParam(), 2, true);
+  Bench bench(experiment, 2);
+  Variant variant = variant_of(experiment);
+  const Result expected = run(bench, variant, {When::at_once});
+  double loss[2];
+  std::memcpy(loss, expected.at(kLossTensor).data(), sizeof loss);
+  EXPECT_TRUE(std::isfinite(loss[0]) && loss[0] > 0) << loss[0];
+  variant.recompute.layers.assign(kLayers, RecomputePoint::mlp);
+  uint64_t seed = 1;
+  for (const Space home : {Space::host, Space::disk})
+    for (const EmulatedOrder& order : {EmulatedOrder{When::late}, EmulatedOrder{When::shuffled, seed++}}) {
+      variant.offload = all_of(home, static_cast<int64_t>(seed % 2));
+      const Result result = run(bench, variant, order);
+      ASSERT_EQ(result.size(), expected.size());
+      for (const auto& [name, bytes] : result)
+        ASSERT_EQ(bytes, expected.at(name)) << name << ", homes on " << to_string(home) << ", order "
+                                            << static_cast<int>(order.when) << " " << order.seed;
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Models, EmulatedRun,
+    ::testing::Values(Case{"full_bf16_pure", "qwen2", false, kBf16Pure},
+                      Case{"qlora", "llama", true, kBf16, OptimizerKind::adamw, 64, true},
+                      Case{"adamw8bit", "llama", false, kBf16, OptimizerKind::adamw8bit}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace plimsoll::test

@@ -4,7 +4,9 @@
 #include <map>
 
 #include "base/error.h"
+#include "data/prefix_tree.h"
 #include "data/row_reader.h"
+#include "data/shared_rows.h"
 
 namespace plimsoll {
 namespace {
@@ -12,27 +14,20 @@ namespace {
 constexpr int64_t kSampledUnits = 16;
 constexpr int64_t kSampledRows = 2048;
 
-// Sizes of rows, spread evenly over those that were added: of as many as there is room for every one, then
-// every second of them, and so on.
-class EvenSample {
- public:
-  explicit EvenSample(std::vector<RowSize>& kept) : kept_(kept) {}
+// Of a pair, what both begin with.
+int64_t common_to_all(const Example& example) {
+  int64_t common = 0;
+  const std::span<const int32_t> ids(example.ids), labels(example.labels);
+  const auto part = [&](std::span<const int32_t> of, int64_t i) {
+    const auto begin = static_cast<size_t>(i == 0 ? 0 : example.end_of(i - 1));
+    return of.subspan(begin, static_cast<size_t>(example.end_of(i)) - begin);
+  };
+  for (int64_t i = 1; i < example.sequences(); ++i)
+    common += common_tokens(part(ids, i - 1), part(labels, i - 1), part(ids, i), part(labels, i));
+  return common;
+}
 
-  void add(const RowSize& size) {
-    if (seen_++ % every_ != 0) return;
-    if (std::ssize(kept_) == kMost) {
-      for (size_t i = 0; 2 * i < kept_.size(); ++i) kept_[i] = kept_[2 * i];
-      kept_.resize(kMost / 2);
-      every_ *= 2;
-    }
-    if ((seen_ - 1) % every_ == 0) kept_.push_back(size);
-  }
-
- private:
-  static constexpr int64_t kMost = 4096;
-  std::vector<RowSize>& kept_;
-  int64_t seen_ = 0, every_ = 1;
-};
+using EvenSample = EvenlySpread<RowSize, 4096>;
 
 // How many rows have each length.
 class Lengths {
@@ -59,7 +54,9 @@ class Lengths {
 // A target begins with a token that is no part of it.
 void add_lengths(const Example& example, bool has_target, DataStatistics& statistics, EvenSample& sizes) {
   const auto tokens = std::ssize(example.ids);
-  RowSize size{has_target ? example.end_of(0) : tokens, has_target ? tokens - example.end_of(0) - 1 : 0};
+  RowSize size{has_target ? example.end_of(0) : tokens, has_target ? tokens - example.end_of(0) - 1 : 0,
+               has_target ? 0 : common_to_all(example)};
+  statistics.longest_shared = std::max(statistics.longest_shared, tokens - size.shared);
   statistics.longest_sample = std::max(statistics.longest_sample, tokens);
   statistics.longest_target = std::max(statistics.longest_target, size.targets);
   for (int64_t i = 0, begin = 0; i < (has_target ? 1 : example.sequences()); begin = example.end_of(i++))
@@ -67,7 +64,8 @@ void add_lengths(const Example& example, bool has_target, DataStatistics& statis
   sizes.add(size);
 }
 
-void add(const Example& example, bool has_target, DataStatistics& statistics, EvenSample& sizes) {
+void add(const Example& example, bool has_target, DataStatistics& statistics, EvenSample& sizes,
+         SharedRows& shared) {
   ++statistics.rows;
   if (!example.damage.empty()) {
     if (++statistics.damaged == 1) statistics.first_damage = example.damage;
@@ -86,6 +84,7 @@ void add(const Example& example, bool has_target, DataStatistics& statistics, Ev
     statistics.squares += length * length;
   }
   add_lengths(example, has_target, statistics, sizes);
+  if (!has_target) shared.add(example);
   statistics.target_tokens += example.targets;
   statistics.labelled += std::count_if(example.labels.begin(), example.labels.end(),
                                        [](int32_t l) { return l != kIgnoreLabel; });
@@ -112,15 +111,17 @@ DataStatistics measure_data(Dataset& dataset, const RowSubset& subset, const Exa
   DataStatistics statistics;
   EvenSample sizes(statistics.sizes);
   Lengths lengths;
+  SharedRows shared;
   const bool has_target = encoder.options().task.task == Task::seq2seq;
   Example example;
   for (int64_t index = 0; index < reader.rows(); ++index) {
     reader.encode(0, index, encoder, example);
-    add(example, has_target, statistics, sizes);
+    add(example, has_target, statistics, sizes, shared);
     if (example.damage.empty()) lengths.add(example.longest());
     if (progress && index % kTold == 0) progress(index);
   }
   statistics.of_all_rows = true;
+  statistics.shared = shared.shares();
   lengths.tell(statistics);
   const auto& units = dataset.units();
   if (std::none_of(units.begin(), units.end(), [](const PlacedUnit& unit) { return unit.weight < 1; }))
@@ -156,6 +157,7 @@ DataStatistics sample_data(Dataset& dataset, const RowSubset& subset, const Exam
   const int64_t taken = std::min(groups, kSampledUnits);
   DataStatistics statistics;
   EvenSample sizes(statistics.sizes);
+  SharedRows shared;
   const bool has_target = encoder.options().task.task == Task::seq2seq;
   RowReader reader(dataset, subset, {.shuffle = false});
   Example example;
@@ -166,9 +168,10 @@ DataStatistics sample_data(Dataset& dataset, const RowSubset& subset, const Exam
     const int64_t wanted = std::min(rows, kSampledRows / taken);
     for (int64_t k = 0; k < wanted; ++k) {
       reader.encode_row(subset.row(first + k * rows / wanted), encoder, example);
-      add(example, has_target, statistics, sizes);
+      add(example, has_target, statistics, sizes, shared);
     }
   }
+  statistics.shared = shared.shares();
   dataset.hold({});
   return statistics;
 }

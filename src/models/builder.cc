@@ -14,7 +14,8 @@ TensorId ModelBuilder::input(const std::string& name, Shape shape, DType dtype) 
 void ModelBuilder::token_inputs(AxisId axis, int64_t tokens) {
   for (const char* name : {"input_ids", "positions", "samples"})
     input(graph_.axis_input(axis, name), {tokens}, DType::i32);
-  input(graph_.axis_input(axis, "seq_starts"), {shape_.sequences + 1}, DType::i32);
+  input(graph_.axis_input(axis, "seq_starts"), {shape_.delimited() + 1}, DType::i32);
+  if (shape_.shares()) input(graph_.axis_input(axis, "parents"), {shape_.segments}, DType::i32);
 }
 
 TensorId ModelBuilder::input_named(std::string_view name) const {

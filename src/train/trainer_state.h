@@ -20,6 +20,7 @@ struct TrainerState {
   std::string kernels;
   int64_t micro_batch = 0, loss_chunk = 0;
   int64_t micro_tokens = 0;  // 0: micro-steps in rows
+  bool shares_prefixes = false;
   int64_t total_steps = 0;
   double last_loss = 0.0;
   std::optional<double> eval_loss;                                // of an evaluation at this step

@@ -116,8 +116,9 @@ bool ModelBuilder::decides(int64_t index, int64_t layers) const { return scores(
 TensorId ModelBuilder::deciding(TensorId x, const std::string& scope, const std::string& name) {
   const AxisId sequences = sequence_axis(spec_);
   set_axis(sequences);
-  return op1(OpKind::gather_rows, {x, input_named("scored_rows")}, {{"rows_of", int64_t{sequences} - 1}},
-             scope, name);
+  Attrs attrs{{"rows_of", int64_t{sequences} - 1}};
+  if (shape_.shares()) attrs["repeats"] = int64_t{1};  // sequences may be the same
+  return op1(OpKind::gather_rows, {x, input_named("scored_rows")}, std::move(attrs), scope, name);
 }
 
 TensorId ModelBuilder::attend_to_sequences(Attrs& attrs) const {

@@ -51,6 +51,9 @@ bool shares_prefixes(const Op& op) {
     case OpKind::linear_log_prob:
     case OpKind::linear_log_prob_grad:
       return has_label_rows(op);
+    case OpKind::gather_rows:
+    case OpKind::scatter_rows:
+      return op.attrs.contains("repeats");
     default:
       return false;
   }

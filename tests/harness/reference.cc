@@ -465,7 +465,7 @@ void ref_scatter_rows(const Site& s) {
   s.out(0).assign(s.out(0).size(), 0.0);
   const auto live = static_cast<size_t>(s.step(StepValue::live_tokens));
   for (size_t i = 0; i < live * width; ++i)
-    s.out(0)[s.integer(1, i / width) * width + i % width] = s.in(0)[i];
+    s.out(0)[s.integer(1, i / width) * width + i % width] += s.in(0)[i];
 }
 
 void pair_loss(const Site& s, Values* d_scores) {

@@ -243,7 +243,7 @@ class CountsTest(RowsTest):
         self.train(recipe)
         (file,) = self.counts()
         whole = json.loads(file.read_text())
-        whole.update(longest=9, longest_sample=9, longest_sequence=9, sizes=[[9, 0]])
+        whole.update(longest=9, longest_sample=9, longest_shared=9, longest_sequence=9, sizes=[[9, 0, 0]])
         file.write_text(json.dumps(whole))
         said = run("train", recipe, "--overwrite", "--quiet")
         self.assertEqual(said.returncode, 2, said.stderr)

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/units.h"
+#include "data/prefix_tree.h"
 
 namespace plimsoll {
 
@@ -81,10 +82,13 @@ std::span<const int32_t> EffectiveBatch::labels(int64_t sequence) const {
 
 RowSize EffectiveBatch::size_of(int64_t packed_sequence, bool apart) const {
   RowSize size;
-  int64_t documents = 0;
+  int64_t documents = 0, before = -1;
   for (int64_t document = 0; document < sequences(); ++document) {
     if (placed_[static_cast<size_t>(document)] != packed_sequence) continue;
     const auto tokens = std::ssize(ids(document));
+    if (before >= 0 && !apart)
+      size.shared += common_tokens(ids(before), labels(before), ids(document), labels(document));
+    before = document;
     // A target begins with a token that is no part of it.
     if (apart && documents++ % 2 == 1)
       size.targets += tokens - 1;

@@ -56,7 +56,8 @@ class EffectiveBatch {
   // The numbers that came with it; none where the task has none.
   [[nodiscard]] std::span<const float> targets(int64_t sequence) const;
 
-  // Of the program's sequence, with all its documents; of a source with a target the two `apart`.
+  // Of the program's sequence, with all its documents; of a source with a target the two `apart`, of a pair
+  // also what both begin with.
   [[nodiscard]] RowSize size_of(int64_t packed_sequence, bool apart) const;
   // Appends the documents of the program's sequence side by side, in the order in which they came.
   void append_to(MicroBatch& out, int64_t packed_sequence) const;

@@ -10,8 +10,10 @@ namespace plimsoll {
 
 namespace {
 
-// A target begins with a token that is no part of it.
+// A target begins with a token that is no part of it. Documents that share what they begin with lie here
+// whole: those of a sample have as many tokens as they are documents times what they share room for, at most.
 int64_t tokens_of(const MicroRoom& room, const SequenceShape& shape) {
+  if (shape.shares_prefixes && room.by_tokens()) return room.tokens * shape.documents;
   if (!room.by_tokens()) return room.samples * shape.tokens;
   return room.tokens + (room.targets > 0 ? room.targets + room.samples : 0);
 }
@@ -25,8 +27,15 @@ MicroBatch::MicroBatch(const MicroRoom& room, const SequenceShape& shape)
       seq_starts(static_cast<size_t>(room.samples * shape.documents + 1)),
       sample_in_batch(static_cast<size_t>(room.samples * shape.documents)),
       seconds(sample_in_batch.size()),
-      targets(sample_in_batch.size() * static_cast<size_t>(shape.targets)) {
+      targets(sample_in_batch.size() * static_cast<size_t>(shape.targets)),
+      labels_of_(shape.documents > 1 ? SharedLabels::of_one : SharedLabels::weighed) {
+  if (shape.shares_prefixes)
+    tree.emplace(static_cast<int64_t>(sample_in_batch.size()), static_cast<int64_t>(input_ids.size()));
   clear();
+}
+
+void MicroBatch::build_tree() {
+  if (tree) tree->build(*this, labels_of_);
 }
 
 void MicroBatch::clear() {

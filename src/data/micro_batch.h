@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "data/packer.h"
+#include "data/prefix_tree.h"
 #include "tasks/micro_room.h"
 
 namespace plimsoll {
@@ -27,6 +29,8 @@ class MicroBatch {
   std::vector<int32_t> sample_in_batch;  // [B] number within the effective batch; 0 beyond the live sequences
   std::vector<int32_t> seconds;  // [B] where in a sequence a second text begins, of token type 1; -1: nowhere
   std::vector<float> targets;    // [B, ..] numbers that came with the sequence; 0 beyond the live ones
+  // Where its sequences share what they begin with: how, once build_tree() was called.
+  std::optional<PrefixTree> tree;
   int64_t live_tokens = 0;
   int64_t live_sequences = 0;  // documents
   int64_t target_tokens = 0;
@@ -37,8 +41,13 @@ class MicroBatch {
   // does not fit.
   void append(std::span<const int32_t> ids, std::span<const int32_t> aligned_labels, int32_t sample,
               std::span<const float> its_targets = {}, int32_t second = -1);
-  // Heap bytes.
+  // Of the sequences that were appended; nothing where they share none.
+  void build_tree();
+  // Heap bytes of the arrays.
   [[nodiscard]] int64_t bytes() const;
+
+ private:
+  SharedLabels labels_of_ = SharedLabels::weighed;
 };
 
 }  // namespace plimsoll

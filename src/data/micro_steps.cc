@@ -6,7 +6,10 @@
 namespace plimsoll {
 
 MicroSteps::MicroSteps(const MicroRoom& room, const SequenceShape& shape, int64_t sequences)
-    : room_(room), packer_(room, room.by_tokens() ? sequences : 0), batch_(room, shape) {}
+    : room_(room),
+      shares_(shape.shares_prefixes),
+      packer_(room, room.by_tokens() ? sequences : 0),
+      batch_(room, shape) {}
 
 void MicroSteps::cut(const EffectiveBatch& batch) {
   of_ = &batch;
@@ -14,8 +17,10 @@ void MicroSteps::cut(const EffectiveBatch& batch) {
   count_ = ceil_div(sequences, room_.samples);
   if (!room_.by_tokens()) return;
   packer_.clear();
-  for (int64_t sequence = 0; sequence < sequences; ++sequence)
-    packer_.add(batch.size_of(sequence, room_.targets > 0));
+  for (int64_t sequence = 0; sequence < sequences; ++sequence) {
+    const RowSize size = batch.size_of(sequence, room_.targets > 0);
+    packer_.add({size.tokens - (shares_ ? size.shared : 0), size.targets});
+  }
   count_ = packer_.pack();
 }
 
@@ -25,6 +30,7 @@ const MicroBatch& MicroSteps::fill(int64_t step) {
   for (int64_t sequence = 0; sequence < of_->packed_sequences(); ++sequence)
     if ((room_.by_tokens() ? packer_.of_row(sequence) : sequence / room_.samples) == step)
       of_->append_to(batch_, sequence);
+  batch_.build_tree();
   return batch_;
 }
 

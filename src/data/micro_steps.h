@@ -23,6 +23,7 @@ class MicroSteps {
 
  private:
   MicroRoom room_;
+  bool shares_;  // what sequences begin with alike
   MicroPacker packer_;
   MicroBatch batch_;
   const EffectiveBatch* of_ = nullptr;

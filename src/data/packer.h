@@ -13,6 +13,8 @@ struct SequenceShape {
   int64_t tokens = 1024;
   int64_t documents = 1;
   int64_t targets = 0;  // numbers that come with each document
+  // What documents begin with alike needs room in a micro-step once (data/prefix_tree.h).
+  bool shares_prefixes = false;
 };
 
 // With packing a sequence holds so many documents at most: their starts and rotary frequencies are inputs of

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "data/cell.h"
+#include "data/prefix_tree.h"
 #include "data/row_order.h"
 #include "data/row_reader.h"
 
@@ -22,6 +23,19 @@ std::vector<PlacedUnit> visited_units(const Dataset& dataset, Visit visit) {
   if (visit == Visit::each_once)
     for (PlacedUnit& unit : units) unit.weight = 1.0;
   return units;
+}
+
+// Of a pair, what both begin with.
+int64_t common_to_all(const Example& example) {
+  int64_t common = 0;
+  const std::span<const int32_t> ids(example.ids), labels(example.labels);
+  const auto part = [&](std::span<const int32_t> of, int64_t i) {
+    const auto begin = static_cast<size_t>(i == 0 ? 0 : example.end_of(i - 1));
+    return of.subspan(begin, static_cast<size_t>(example.end_of(i)) - begin);
+  };
+  for (int64_t i = 1; i < example.sequences(); ++i)
+    common += common_tokens(part(ids, i - 1), part(labels, i - 1), part(ids, i), part(labels, i));
+  return common;
 }
 
 // Threads take one window of the order after another and read it whole; what its rows became waits until all
@@ -153,7 +167,8 @@ RowFacts facts_of(int64_t row, const Example& example, bool has_target) {
     if (i == 0 || !has_target) facts.longest_source = facts.longest;
   }
   facts.size = {has_target ? example.end_of(0) : facts.tokens,
-                has_target ? facts.tokens - example.end_of(0) - 1 : 0};
+                has_target ? facts.tokens - example.end_of(0) - 1 : 0,
+                has_target ? 0 : common_to_all(example)};
   return facts;
 }
 

@@ -4,8 +4,10 @@
 #include <map>
 
 #include "base/error.h"
+#include "data/evenly_spread.h"
 #include "data/row_facts.h"
 #include "data/row_reader.h"
+#include "data/shared_rows.h"
 
 namespace plimsoll {
 namespace {
@@ -13,27 +15,7 @@ namespace {
 constexpr int64_t kSampledUnits = 16;
 constexpr int64_t kSampledRows = 2048;
 
-// Sizes of rows, spread evenly over those that were added: of as many as there is room for every one, then
-// every second of them, and so on.
-class EvenSample {
- public:
-  explicit EvenSample(std::vector<RowSize>& kept) : kept_(kept) {}
-
-  void add(const RowSize& size) {
-    if (seen_++ % every_ != 0) return;
-    if (std::ssize(kept_) == kMost) {
-      for (size_t i = 0; 2 * i < kept_.size(); ++i) kept_[i] = kept_[2 * i];
-      kept_.resize(kMost / 2);
-      every_ *= 2;
-    }
-    if ((seen_ - 1) % every_ == 0) kept_.push_back(size);
-  }
-
- private:
-  static constexpr int64_t kMost = 4096;
-  std::vector<RowSize>& kept_;
-  int64_t seen_ = 0, every_ = 1;
-};
+using EvenSample = EvenlySpread<RowSize, 4096>;
 
 // How many rows have each length.
 class Lengths {
@@ -58,6 +40,7 @@ class Lengths {
 };
 
 void add_lengths(const RowFacts& row, DataStatistics& statistics, EvenSample& sizes) {
+  statistics.longest_shared = std::max(statistics.longest_shared, row.tokens - row.size.shared);
   statistics.longest_sample = std::max(statistics.longest_sample, row.tokens);
   statistics.longest_target = std::max(statistics.longest_target, row.size.targets);
   statistics.longest_sequence = std::max(statistics.longest_sequence, row.longest_source);
@@ -94,6 +77,41 @@ std::vector<int32_t> row_lengths(Dataset& dataset, const RowSubset& subset, cons
   return lengths;
 }
 
+// visit(example) for about so many rows, spread over the data set: of first units of groups, as what comes
+// later in a Parquet row group costs the decoding of all before it. Holds nothing afterwards.
+template <class Visit>
+void for_sampled_rows(Dataset& dataset, const RowSubset& subset, const ExampleEncoder& encoder, int64_t most,
+                      Visit visit) {
+  std::vector<size_t> starts;
+  for (size_t unit = 0; unit < dataset.units().size(); ++unit)
+    if (unit == 0 || dataset.units()[unit].group != dataset.units()[unit - 1].group) starts.push_back(unit);
+  const auto groups = static_cast<int64_t>(starts.size());
+  const int64_t taken = std::min(groups, kSampledUnits);
+  RowReader reader(dataset, subset, {.shuffle = false});
+  Example example;
+  for (int64_t i = 0; i < taken; ++i) {
+    const PlacedUnit& unit = dataset.units()[starts[static_cast<size_t>(i * groups / taken)]];
+    const int64_t first = subset.rank(unit.first_row);
+    const int64_t rows = subset.rank(unit.first_row + unit.rows) - first;
+    const int64_t wanted = std::min(rows, most / taken);
+    for (int64_t k = 0; k < wanted; ++k) {
+      reader.encode_row(subset.row(first + k * rows / wanted), encoder, example);
+      visit(example);
+    }
+  }
+  dataset.hold({});
+}
+
+// Of rows with a source and a target no begin is shared.
+std::vector<double> shared_of(Dataset& dataset, const RowSubset& subset, const ExampleEncoder& encoder) {
+  SharedRows shared;
+  if (encoder.options().task.task != Task::seq2seq)
+    for_sampled_rows(dataset, subset, encoder, SharedRows::kMostRows, [&](const Example& example) {
+      if (example.damage.empty() && example.targets > 0) shared.add(example);
+    });
+  return shared.shares();
+}
+
 }  // namespace
 
 DataStatistics measure_data(Dataset& dataset, const RowSubset& subset, const ExampleEncoder& encoder,
@@ -108,6 +126,7 @@ DataStatistics measure_data(Dataset& dataset, const RowSubset& subset, const Exa
     if (row.damage.empty()) lengths.add(row.longest);
   });
   statistics.of_all_rows = true;
+  statistics.shared = shared_of(dataset, subset, encoder);
   lengths.tell(statistics);
   const auto& units = dataset.units();
   if (std::none_of(units.begin(), units.end(), [](const PlacedUnit& unit) { return unit.weight < 1; }))
@@ -127,31 +146,18 @@ RowSubset rows_that_fit(Dataset& dataset, const RowSubset& subset, const Example
   return subset.without(longer);
 }
 
-// First units of groups: what comes later in a Parquet row group costs the decoding of all before it.
 DataStatistics sample_data(Dataset& dataset, const RowSubset& subset, const ExampleEncoder& encoder) {
   if (subset.size() <= kSampledRows && dataset.units().size() <= kSampledUnits)
     return measure_data(dataset, subset, encoder);
-  std::vector<size_t> starts;
-  for (size_t unit = 0; unit < dataset.units().size(); ++unit)
-    if (unit == 0 || dataset.units()[unit].group != dataset.units()[unit - 1].group) starts.push_back(unit);
-  const auto groups = static_cast<int64_t>(starts.size());
-  const int64_t taken = std::min(groups, kSampledUnits);
   DataStatistics statistics;
   EvenSample sizes(statistics.sizes);
+  SharedRows shared;
   const bool has_target = encoder.options().task.task == Task::seq2seq;
-  RowReader reader(dataset, subset, {.shuffle = false});
-  Example example;
-  for (int64_t i = 0; i < taken; ++i) {
-    const PlacedUnit& unit = dataset.units()[starts[static_cast<size_t>(i * groups / taken)]];
-    const int64_t first = subset.rank(unit.first_row);
-    const int64_t rows = subset.rank(unit.first_row + unit.rows) - first;
-    const int64_t wanted = std::min(rows, kSampledRows / taken);
-    for (int64_t k = 0; k < wanted; ++k) {
-      reader.encode_row(subset.row(first + k * rows / wanted), encoder, example);
-      add(facts_of(0, example, has_target), statistics, sizes);
-    }
-  }
-  dataset.hold({});
+  for_sampled_rows(dataset, subset, encoder, kSampledRows, [&](const Example& example) {
+    add(facts_of(0, example, has_target), statistics, sizes);
+    if (example.damage.empty() && example.targets > 0 && !has_target) shared.add(example);
+  });
+  statistics.shared = shared.shares();
   return statistics;
 }
 

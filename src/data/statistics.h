@@ -26,14 +26,18 @@ struct DataStatistics {
   // Of rows with targets, as they are cut: tokens of the longest sequence (beside targets, of a source), of
   // the longest target, and of all sequences of a row together.
   int64_t longest_sequence = 0, longest_target = 0, longest_sample = 0;
+  int64_t longest_shared = 0;  // the last of them, where what a row's sequences begin with alike counts once
   // The least length that all but one row in a thousand stay within, and how many do not.
   int64_t common_length = 0, rows_longer = 0;
   std::vector<RowSize> sizes;  // of rows with targets: all of few, of many some that are spread evenly
-  int64_t longest_bytes = 0;   // of texts and ids that a row was read with
-  int64_t truncated = 0;       // rows
-  int64_t skipped = 0;         // rows with no target left
-  int64_t damaged = 0;         // rows that cannot be read, where the data set is to skip them
-  std::string first_damage;    // why the first of them cannot
+  // Of the tokens of 1, 2, 4 ... rows together, the share that these begin with alike, as a few hundred rows
+  // have it.
+  std::vector<double> shared;
+  int64_t longest_bytes = 0;  // of texts and ids that a row was read with
+  int64_t truncated = 0;      // rows
+  int64_t skipped = 0;        // rows with no target left
+  int64_t damaged = 0;        // rows that cannot be read, where the data set is to skip them
+  std::string first_damage;   // why the first of them cannot
 
   [[nodiscard]] double share_of_rows(int64_t count) const {
     return rows == 0 ? 0.0 : static_cast<double>(count) / static_cast<double>(rows);

@@ -14,7 +14,8 @@ TensorId ModelBuilder::input(const std::string& name, Shape shape, DType dtype) 
 void ModelBuilder::token_inputs(AxisId axis, int64_t tokens) {
   for (const char* name : {"input_ids", "positions", "samples"})
     input(graph_.axis_input(axis, name), {tokens}, DType::i32);
-  input(graph_.axis_input(axis, "seq_starts"), {shape_.sequences + 1}, DType::i32);
+  input(graph_.axis_input(axis, "seq_starts"), {shape_.delimited() + 1}, DType::i32);
+  if (shape_.shares()) input(graph_.axis_input(axis, "parents"), {shape_.segments}, DType::i32);
 }
 
 TensorId ModelBuilder::input_named(std::string_view name) const {
@@ -115,8 +116,9 @@ bool ModelBuilder::decides(int64_t index, int64_t layers) const { return scores(
 TensorId ModelBuilder::deciding(TensorId x, const std::string& scope, const std::string& name) {
   const AxisId sequences = sequence_axis(spec_);
   set_axis(sequences);
-  return op1(OpKind::gather_rows, {x, input_named("scored_rows")}, {{"rows_of", int64_t{sequences} - 1}},
-             scope, name);
+  Attrs attrs{{"rows_of", int64_t{sequences} - 1}};
+  if (shape_.shares()) attrs["repeats"] = int64_t{1};  // sequences may be the same
+  return op1(OpKind::gather_rows, {x, input_named("scored_rows")}, std::move(attrs), scope, name);
 }
 
 TensorId ModelBuilder::attend_to_sequences(Attrs& attrs) const {

@@ -15,6 +15,12 @@ struct BatchShape {
   // Of a second text of each sample, where the model writes one: the decoder's axis.
   int64_t target_tokens = 0;
   int64_t target_length = 0;
+  // Where sequences share prefixes: segments of their trees, and what each lies in is no sequence of its own.
+  int64_t segments = 0;
+
+  // What the first axis is delimited by.
+  [[nodiscard]] bool shares() const { return segments > 0; }
+  [[nodiscard]] int64_t delimited() const { return shares() ? segments : sequences; }
 };
 
 // What generation keeps between its programs: the sequences that are written, each behind the one before it.
@@ -62,7 +68,8 @@ class ModelBuilder {
   [[nodiscard]] Graph& graph() { return graph_; }
 
   TensorId input(const std::string& name, Shape shape, DType dtype);
-  // Ids, positions, samples i32 [T] and seq_starts i32 [B+1] of a token axis of `tokens` rows.
+  // Ids, positions, samples i32 [T] and seq_starts i32 [B+1] of a token axis of `tokens` rows; where
+  // sequences share prefixes, parents i32 [B] of their segments.
   void token_inputs(AxisId axis, int64_t tokens);
   // An input, made before, of the axis at hand.
   [[nodiscard]] TensorId input_named(std::string_view name) const;

@@ -115,12 +115,18 @@ class DenseDecoder {
                  std::move(attrs), {kNewTensor, kNewTensor}, attn, attn + ".o")[0];
   }
 
+  // Sequences that share prefixes are no longer than any window.
+  [[nodiscard]] int64_t window_of(int64_t index) const {
+    return b_.shape().shares() ? 0 : spec_.windows[static_cast<size_t>(index)];
+  }
+
   TensorId mixed(TensorId n_TH, const std::string& attn, int64_t index) {
-    const int64_t window = spec_.windows[static_cast<size_t>(index)];
+    const int64_t window = window_of(index);
     Attrs attrs{{"head_dim", spec_.head_dim}, {"window", window}};
     const bool decides = b_.decides(index, spec_.layers);
-    // A window that cuts has no place in attention of another axis: there the rows are chosen behind it.
-    const bool few = decides && (window == 0 || window >= b_.shape().length);
+    // A window that cuts has no place in attention of another axis, nor have trees of segments: there the
+    // rows are chosen behind it.
+    const bool few = decides && (window == 0 || window >= b_.shape().length) && !b_.shape().shares();
     const TensorId q = few ? kNoTensor : rotated(n_TH, table_TD_, attn, "q", spec_.heads);
     const TensorId k = rotated(n_TH, table_TD_, attn, "k", spec_.kv_heads);
     const TensorId v =
@@ -129,7 +135,11 @@ class DenseDecoder {
     if (b_.cache().capacity > 0)
       return b_.cached_attention(q, k, v, std::move(attrs), kNoTensor, attn, attn + ".o");
     attrs["length"] = b_.shape().length;
-    const TensorId o = b_.op(OpKind::attention, {q, k, v, starts_, b_.step()}, std::move(attrs),
+    Operands operands = {q, k, v, starts_, b_.step()};
+    if (b_.shape().shares())
+      for (const TensorId id : {kNoTensor, kNoTensor, kNoTensor, kNoTensor, b_.input_named("parents")})
+        operands.push_back(id);
+    const TensorId o = b_.op(OpKind::attention, std::move(operands), std::move(attrs),
                              {kNewTensor, kNewTensor}, attn, attn + ".o")[0];
     return decides ? b_.deciding(o, attn, attn + ".o_in") : o;
   }
@@ -171,7 +181,7 @@ class DenseDecoder {
 
 void dense_decoder_inputs(ModelBuilder& b) {
   b.token_inputs(kFirstAxis, b.shape().tokens);
-  b.input("inv_freq", {b.shape().sequences, b.spec().head_dim / 2 + 1}, DType::f32);
+  b.input("inv_freq", {b.shape().delimited(), b.spec().head_dim / 2 + 1}, DType::f32);
 }
 
 TensorId dense_decoder_hidden(ModelBuilder& b) { return DenseDecoder(b).hidden(); }

@@ -13,6 +13,7 @@ const FamilyRule llama_family{.model_type = "llama",
                               .parse = parse,
                               .inputs = dense_decoder_inputs,
                               .hidden = dense_decoder_hidden,
-                              .final_norm = dense_decoder_final_norm};
+                              .final_norm = dense_decoder_final_norm,
+                              .shares_prefixes = true};
 
 }  // namespace plimsoll

@@ -19,6 +19,7 @@ const FamilyRule mistral_family{.model_type = "mistral",
                                 .parse = parse,
                                 .inputs = dense_decoder_inputs,
                                 .hidden = dense_decoder_hidden,
-                                .final_norm = dense_decoder_final_norm};
+                                .final_norm = dense_decoder_final_norm,
+                                .shares_prefixes = true};
 
 }  // namespace plimsoll

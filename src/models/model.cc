@@ -54,14 +54,28 @@ TensorId score(ModelBuilder& b, TensorId x_BH, int64_t outputs, TensorId to) {
 
 }  // namespace
 
+std::string why_no_shared_prefixes(const ModelSpec& spec, int64_t length) {
+  if (!family_of(spec).shares_prefixes) return "has tokens that meet in other ways than causal attention";
+  if (spec.rope.type == RopeType::dynamic) return "has rotary frequencies that change with a row's length";
+  for (const int64_t window : spec.windows)
+    if (window > 0 && window < length)
+      return "has sliding windows of " + std::to_string(window) + " tokens, and rows may be longer";
+  return {};
+}
+
 Graph build_loss(const ModelSpec& spec, const BatchShape& shape, DType dtype, int64_t chunk, Mode mode,
                  const std::string& loss_name) {
   ModelBuilder b = begin_text(spec, shape, dtype, mode, "loss");
   const TensorId labels = b.input(b.graph().axis_input(b.axis(), "labels"), {text_tokens(b)}, DType::i32);
+  Operands shared;
+  if (shape.shares())
+    shared = {kNoTensor, kNoTensor, b.input("label_rows", {shape.tokens}, DType::i32),
+              b.input("label_weights", {shape.tokens}, DType::f32)};
   const TensorId loss = b.graph().add_tensor({loss_name, {2}, DType::f64, Role::metric});
   const TensorId x_TH = family_of(spec).final_norm(b, family_of(spec).hidden(b));
-  b.op(OpKind::linear_cross_entropy, {x_TH, b.head(), labels, b.step()}, {{"chunk", chunk}}, {loss},
-       "lm_head", "");
+  Operands operands = {x_TH, b.head(), labels, b.step()};
+  for (const TensorId id : shared) operands.push_back(id);
+  b.op(OpKind::linear_cross_entropy, std::move(operands), {{"chunk", chunk}}, {loss}, "lm_head", "");
   return std::move(b.graph());
 }
 
@@ -138,12 +152,19 @@ LogProbGraph build_log_probs(const ModelSpec& spec, const BatchShape& shape, DTy
                              Mode mode) {
   ModelBuilder b = begin_text(spec, shape, dtype, mode, "log_probs");
   const TensorId labels = b.input("labels", {shape.tokens}, DType::i32);
-  const TensorId starts = b.input_named("seq_starts");
-  const TensorId x_TH = family_of(spec).final_norm(b, family_of(spec).hidden(b));
+  Operands operands = {kNoTensor, kNoTensor, labels, b.input_named("seq_starts")};
+  Attrs attrs{{"chunk", chunk}, {"rows_of", int64_t{kFirstAxis}}};
+  if (shape.shares()) {
+    for (const TensorId id : {kNoTensor, kNoTensor, b.input("label_rows", {shape.tokens}, DType::i32),
+                              b.input("label_sequences", {shape.tokens}, DType::i32)})
+      operands.push_back(id);
+    attrs["sequences"] = shape.sequences;
+  }
+  operands[0] = family_of(spec).final_norm(b, family_of(spec).hidden(b));
+  operands[1] = b.head();
   b.set_axis(b.graph().add_axis(kSequenceAxisName));
-  const Operands made = b.op(OpKind::linear_log_prob, {x_TH, b.head(), labels, starts},
-                             {{"chunk", chunk}, {"rows_of", int64_t{kFirstAxis}}}, {kNewTensor, kNewTensor},
-                             "lm_head", "logps");
+  const Operands made = b.op(OpKind::linear_log_prob, std::move(operands), std::move(attrs),
+                             {kNewTensor, kNewTensor}, "lm_head", "logps");
   return {std::move(b.graph()), made[0], made[1]};
 }
 

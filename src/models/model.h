@@ -1,8 +1,9 @@
 // A model of any family as forward graphs over a flat token axis, by what is asked of it.
 //
 // Inputs: input_ids, labels, positions, samples i32 [T]; seq_starts i32 [B+1]; inv_freq f32 [B, D/2+1]; step
-// f64 [16]; of a decoder beside an encoder `decoder.input_ids` and so on. Parameters carry their Hugging Face
-// names; all are born frozen, passes decide what trains.
+// f64 [16]; of sequences that share prefixes parents i32 [B] of their segments, label_rows i32 [T] and
+// label_weights f32 [T] or label_sequences i32 [T]; of a decoder beside an encoder `decoder.input_ids` and so
+// on. Parameters carry their Hugging Face names; all are born frozen, passes decide what trains.
 #pragma once
 
 #include "models/builder.h"
@@ -13,6 +14,10 @@ namespace plimsoll {
 // time.
 Graph build_loss(const ModelSpec& spec, const BatchShape& shape, DType dtype, int64_t chunk, Mode mode,
                  const std::string& loss_name);
+
+// Why sequences of up to `length` tokens cannot share prefixes in such a model, as words behind its name;
+// empty: they can.
+std::string why_no_shared_prefixes(const ModelSpec& spec, int64_t length);
 
 // Forward pass whose logits [T, V] remain, as the metric tensor `logits`: for inspection, not for training.
 Graph build_logits(const ModelSpec& spec, const BatchShape& shape, DType dtype);

@@ -17,6 +17,7 @@ const FamilyRule qwen3_family{.model_type = "qwen3",
                               .parse = parse,
                               .inputs = dense_decoder_inputs,
                               .hidden = dense_decoder_hidden,
-                              .final_norm = dense_decoder_final_norm};
+                              .final_norm = dense_decoder_final_norm,
+                              .shares_prefixes = true};
 
 }  // namespace plimsoll

@@ -8,11 +8,13 @@
 //                 sequence of keys. Sequence s of the queries sees all keys of sequence s there
 //   max_distance  with bias_table: T5's bias over bucketed distances (ops/attention_bias.h)
 //   dropout       of the probabilities, with samples and positions; drawn as ops/attention_kernels.h says
-// attention_cached: the same for generation. Keys and values are appended to a cache, whose first `capacity`
-// rows are those of the sequence; or, with `keys_of`, k and v are caches that were filled before (by the
-// linears that make them), of which the live rows of that axis are seen by every query. With `apart` row r of
-// q, k and v is the next token of sequence r, all of one length so far, whose rows of the cache begin at r *
-// capacity.
+// With `parents` sequences are segments of trees (rows that begin with the same tokens): each sees its
+// ancestors as though they stood before it, `length` is of the longest path from a root, and it is plainly
+// causal. attention_cached: the same for generation. Keys and values are appended to a cache, whose first
+// `capacity` rows are those of the sequence; or, with `keys_of`, k and v are caches that were filled before
+// (by the linears that make them), of which the live rows of that axis are seen by every query. With `apart`
+// row r of q, k and v is the next token of sequence r, all of one length so far, whose rows of the cache
+// begin at r * capacity.
 #include "graph/op_kind.h"
 #include "ops/attention_shape.h"
 #include "ops/rules.h"
@@ -21,7 +23,7 @@ namespace plimsoll {
 namespace {
 
 // Inputs behind those that every attention has.
-enum : size_t { kKeyStarts = 5, kBiasTable = 6, kSamples = 7, kPositions = 8 };
+enum : size_t { kKeyStarts = 5, kBiasTable = 6, kSamples = 7, kPositions = 8, kParents = 9 };
 constexpr size_t kGradientShift = 3;  // o, lse and d_o stand before them
 constexpr size_t kCachedBiasTable = 4;
 
@@ -105,18 +107,24 @@ void require_operands(const Graph& g, const Op& op, size_t shift) {
     require(input_tensor(g, op, 0).shape[0] == input_tensor(g, op, 1).shape[0], g, op, "attention: rows");
   require_bias(g, op);
   require_dropout(g, op, shift);
+  if (!op.has_input(kParents + shift)) return;
+  require(input_tensor(g, op, kParents + shift).shape[0] + 1 == input_tensor(g, op, 3 + shift).shape[0], g,
+          op, "attention: a parent for each segment");
+  require(is_causal(op) && op.attr_int("window") == 0 && !op.has_input(bias_input(op)) &&
+              !op.attrs.contains("dropout"),
+          g, op, "attention: trees of segments are for plain causal attention");
 }
 
 // q [Tq, N*D], k [Tk, K*D], v [Tk, K*D], seq_starts [B+1], step, key_starts [B+1]?, bias_table [buckets, N]?,
-// samples [Tq]?, positions [Tq]? -> o like q, lse f32 [Tq, N]
+// samples [Tq]?, positions [Tq]?, parents [B]? -> o like q, lse f32 [Tq, N]
 std::vector<OutputSpec> infer(const Graph& g, const Op& op) {
   require_operands(g, op, 0);
   const Tensor& q = input_tensor(g, op, 0);
   return {{"", q.shape, q.dtype}, {".lse", {q.shape[0], q.shape[1] / op.attr_int("head_dim")}, DType::f32}};
 }
 
-// q, k, v, o, lse, d_o, seq_starts, step, key_starts?, bias_table?, samples?, positions? -> d_q, d_k, d_v,
-// and with a bias its table's gradient, which is absent where the table is frozen.
+// q, k, v, o, lse, d_o, seq_starts, step, key_starts?, bias_table?, samples?, positions?, parents? -> d_q,
+// d_k, d_v, and with a bias its table's gradient, which is absent where the table is frozen.
 std::vector<OutputSpec> infer_grad(const Graph& g, const Op& op) {
   require_operands(g, op, kGradientShift);
   const Tensor& q = input_tensor(g, op, 0);
@@ -168,6 +176,10 @@ void gradient(GradientContext& ctx, const Op& op) {
 
 }  // namespace
 
+bool has_parents(const Op& op) {
+  return op.has_input(op.kind == OpKind::attention_grad ? kParents + kGradientShift : size_t{kParents});
+}
+
 AttentionShape attention_shape(const Graph& g, const Op& op) {
   const Tensor& q = input_tensor(g, op, 0);
   const int64_t head = op.attr_int("head_dim");
@@ -176,6 +188,7 @@ AttentionShape attention_shape(const Graph& g, const Op& op) {
                        .kv_heads = input_tensor(g, op, 1).shape[1] / head,
                        .head_dim = head,
                        .causal = is_causal(op)};
+  if (op.kind != OpKind::attention_cached && has_parents(op)) shape.tree_tokens = q.shape[0];
   if (!op.has_input(bias_input(op))) return shape;
   shape.buckets = input_tensor(g, op, bias_input(op)).shape[0];
   shape.max_distance = op.attr_int("max_distance");

@@ -5,6 +5,8 @@
 // d_k and d_v of these keys stay in L2; d_q of the pair waits in scratch as f32. Five products, the least
 // there is. A pair may be split into parts that take every n-th stretch of keys; their d_q are added in part
 // order. The gradient of a bias is a sum of dS / scale per distance, which every pair reduces to buckets.
+// Of trees a pair is (tree, key-value head): the rows that see a segment's keys are those of the segment and,
+// right behind it, of all that go on from it, so that the ancestors' d_k and d_v are sums in one fixed order.
 #include <omp.h>
 
 #include "ops/attention_extras.h"
@@ -79,7 +81,7 @@ float* bias_gradient_of(const AttentionBackward<T>& a) {
 template <class T>
 PartState part_state_of(const AttentionBackward<T>& a, int64_t slot) {
   const AttentionShape& shape = a.problem.shape;
-  const int64_t rows = shape.length * attention_group(shape);
+  const int64_t rows = attention_backward_rows(shape);
   float* base = parts_of(a) + slot * attention_backward_part_floats(shape);
   float* const d_bias = a.d_bias == nullptr ? nullptr
                                             : bias_gradient_of(a) + slot * attention_group(shape) *
@@ -88,12 +90,34 @@ PartState part_state_of(const AttentionBackward<T>& a, int64_t slot) {
           d_bias};
 }
 
-// One sequence and one key-value head. Row r is query r / group, head r % group.
+// The segments of a tree, from its root on; a sequence alone is one of one segment.
+struct Segments {
+  int64_t first, end;
+};
+inline Segments tree_of(const SequenceTable& sequences, int64_t tree) {
+  if (sequences.parents == nullptr) return {tree, tree + 1};
+  Segments found{0, 0};
+  for (int64_t s = 0, seen = -1; s < sequences.count; ++s) {
+    if (sequences.parents[s] < 0 && ++seen > tree) break;
+    if (seen == tree && sequences.parents[s] < 0) found.first = s;
+    found.end = s + 1;
+  }
+  return found;
+}
+inline int64_t trees(const SequenceTable& sequences) {
+  if (sequences.parents == nullptr) return sequences.count;
+  int64_t roots = 0;
+  for (int64_t s = 0; s < sequences.count; ++s) roots += sequences.parents[s] < 0 ? 1 : 0;
+  return roots;
+}
+
+// One sequence, or tree of them, and one key-value head. Row r is query r / group, head r % group.
 template <class T>
 struct Pair {
   const AttentionBackward<T>& a;
-  int64_t sequence;
+  int64_t sequence;  // or tree
   int64_t head;
+  Segments segments;
   int64_t start;  // first token
   int64_t length;
   int64_t key_start;
@@ -103,10 +127,11 @@ struct Pair {
       : a(args),
         sequence(index / args.problem.shape.kv_heads),
         head(index % args.problem.shape.kv_heads),
-        start(args.sequences.starts[sequence]),
-        length(args.sequences.starts[sequence + 1] - start),
-        key_start(keys_of(args).starts[sequence]),
-        keys(keys_of(args).starts[sequence + 1] - key_start) {}
+        segments(tree_of(args.sequences, sequence)),
+        start(args.sequences.starts[segments.first]),
+        length(args.sequences.starts[segments.end] - start),
+        key_start(keys_of(args).starts[segments.first]),
+        keys(keys_of(args).starts[segments.end] - key_start) {}
 
   [[nodiscard]] const AttentionShape& shape() const { return a.problem.shape; }
   [[nodiscard]] int64_t group() const { return attention_group(shape()); }
@@ -116,6 +141,15 @@ struct Pair {
     return (start + row / group()) * shape().heads + head * group() + row % group();
   }
   [[nodiscard]] int64_t key_at(int64_t key) const { return (key_start + key) * shape().kv_heads + head; }
+  // Of a segment: where its keys begin and end.
+  [[nodiscard]] int64_t key_begin(int64_t segment) const { return keys_of(a).starts[segment] - key_start; }
+  [[nodiscard]] int64_t key_end(int64_t segment) const { return key_begin(segment + 1); }
+  // Where the queries end that are of a segment or go on from it.
+  [[nodiscard]] int64_t branches_end(int64_t segment) const {
+    int64_t end = segment + 1;
+    while (end < segments.end && a.sequences.parents[end] >= segment) ++end;
+    return a.sequences.starts[end] - start;
+  }
   // The last key that a row sees.
   [[nodiscard]] int64_t last_key(int64_t row) const { return last_seen(shape(), row / group(), keys); }
 };
@@ -233,17 +267,24 @@ void block_backward(const Workspace& w, const PartState& state, const Pair<T>& p
   matmul<Elements>(rows, dim, Ops::depth(keys), scores.ds, w.k, dim, state.d_q + row0 * dim, dim, true);
 }
 
+// Keys of one segment, and where the queries end that may see them.
+struct Stretch {
+  int64_t key0, count;
+  int64_t queries_end;
+};
+
 // The last key of `count` from `key0` on is seen by the window's length of queries from itself on.
 template <class T>
-int64_t queries_end(const Pair<T>& pair, int64_t key0, int64_t count) {
+int64_t queries_end(const Pair<T>& pair, int64_t end, int64_t key0, int64_t count) {
   const int64_t window = pair.a.problem.window;
-  return window > 0 ? smaller(pair.length, key0 + count - 1 + window) : pair.length;
+  return window > 0 ? smaller(end, key0 + count - 1 + window) : end;
 }
 
-// Rows [row0, row0 + rows) against those of the packed key blocks [key0, key0 + count) that they see.
+// Rows [row0, row0 + rows) against those of the stretch's packed key blocks that they see.
 template <class T>
 void tile_backward(const Workspace& w, const PartState& state, const Pair<T>& pair, int64_t row0,
-                   int64_t rows, int64_t key0, int64_t count) {
+                   int64_t rows, const Stretch& stretch) {
+  const auto [key0, count, end] = stretch;
   const int64_t head_dim = pair.shape().head_dim;
   const int64_t dim = attention_padded_dim(pair.shape());
   const auto rows_of = [&](const T* data) {
@@ -254,19 +295,19 @@ void tile_backward(const Workspace& w, const PartState& state, const Pair<T>& pa
   const int64_t last_key = pair.last_key(row0 + rows - 1);
   for (int64_t first = 0; first < count && key0 + first <= last_key; first += kAttentionKeyBlock) {
     const int64_t in_block = smaller(kAttentionKeyBlock, count - first);
-    if (row0 / pair.group() < queries_end(pair, key0 + first, in_block))
+    if (row0 / pair.group() < queries_end(pair, end, key0 + first, in_block))
       block_backward(w.at(first * dim), state, pair, q, d_o, row0, rows, key0 + first, in_block);
   }
 }
 
-// The keys [key0, key0 + kBackwardKeys) of a pair: their d_k and d_v, and what they add to d_q.
+// A stretch's keys: their d_k and d_v, and what they add to d_q.
 template <class T>
-void keys_backward(const Workspace& w, const PartState& state, const Pair<T>& pair, int64_t key0) {
+void keys_backward(const Workspace& w, const PartState& state, const Pair<T>& pair, const Stretch& stretch) {
+  const auto [key0, count, end] = stretch;
   const AttentionBackward<T>& a = pair.a;
   const int64_t head_dim = pair.shape().head_dim;
   const int64_t dim = attention_padded_dim(pair.shape());
   const int64_t stride = pair.shape().kv_heads * head_dim;
-  const int64_t count = smaller(kBackwardKeys, pair.keys - key0);
   const int64_t at = pair.key_at(key0) * head_dim;
   for (int64_t first = 0; first < count; first += kAttentionKeyBlock) {
     const Workspace block = w.at(first * dim);
@@ -280,10 +321,10 @@ void keys_backward(const Workspace& w, const PartState& state, const Pair<T>& pa
     store(w.d_k + i, zero());
     store(w.d_v + i, zero());
   }
-  const int64_t row_end = queries_end(pair, key0, count) * pair.group();
+  const int64_t row_end = queries_end(pair, end, key0, count) * pair.group();
   const int64_t first_row = pair.shape().causal ? key0 * pair.group() : 0;
   for (int64_t row = first_row; row < row_end; row += kAttentionBackwardTile)
-    tile_backward(w, state, pair, row, smaller(kAttentionBackwardTile, row_end - row), key0, count);
+    tile_backward(w, state, pair, row, smaller(kAttentionBackwardTile, row_end - row), stretch);
   for (int64_t r = 0; r < count; ++r) {
     narrow_row(w.d_k + r * dim, a.d_k + at + r * stride, head_dim, 1.0F);
     narrow_row(w.d_v + r * dim, a.d_v + at + r * stride, head_dim, 1.0F);
@@ -348,8 +389,14 @@ template <class T>
 void part_backward(const Workspace& w, const PartState& state, const Pair<T>& pair, int64_t part,
                    int64_t parts) {
   start_part(pair, state);
-  for (int64_t key0 = part * kBackwardKeys; key0 < pair.keys; key0 += parts * kBackwardKeys)
-    keys_backward(w, state, pair, key0);
+  int64_t stretch = 0;
+  for (int64_t segment = pair.segments.first; segment < pair.segments.end; ++segment) {
+    const int64_t keys_end = pair.key_end(segment);
+    const int64_t queries = pair.branches_end(segment);
+    for (int64_t key0 = pair.key_begin(segment); key0 < keys_end; key0 += kBackwardKeys)
+      if (stretch++ % parts == part)
+        keys_backward(w, state, pair, {key0, smaller(kBackwardKeys, keys_end - key0), queries});
+  }
   if (state.d_bias != nullptr) sum_buckets(w.bias, state, pair, part, parts);
 }
 
@@ -386,7 +433,7 @@ template <class T>
 void backward(const AttentionBackward<T>& a) {
   const AttentionShape& shape = a.problem.shape;
   const int64_t parts = attention_backward_parts(shape, a.threads);
-  const int64_t pairs = a.sequences.count * shape.kv_heads;
+  const int64_t pairs = trees(a.sequences) * shape.kv_heads;
 #pragma omp parallel num_threads(a.threads)
   {
     Workspace w = workspace_of(a.scratch, omp_get_thread_num(), shape);

@@ -30,12 +30,12 @@ static inline constexpr int64_t attention_query_block(const AttentionShape& s) {
 }
 
 // Per thread, in floats: K transposed and V of a key block, q and o of all rows, their running maximum and
-// sum, the logits of a tile.
+// sum, the logits of a tile; with trees the rows of a key block that lie in several segments.
 static inline constexpr int64_t attention_forward_thread_floats(const AttentionShape& s) {
   const int64_t dim = attention_padded_dim(s);
   const int64_t rows = attention_query_block(s) * attention_group(s);
   return 2 * kAttentionKeyBlock * dim + 2 * rows * dim + (2 * rows + 15) / 16 * 16 +
-         kAttentionForwardTile * kAttentionKeyBlock;
+         kAttentionForwardTile * kAttentionKeyBlock + (s.tree_tokens > 0 ? kAttentionKeyBlock * dim : 0);
 }
 
 // Parts a (sequence, key-value head) pair is split into by key blocks, so that one sequence alone keeps all
@@ -59,10 +59,13 @@ static inline constexpr int64_t attention_backward_thread_floats(const Attention
   return 5 * kAttentionBackwardKeys * kAttentionKeyBlock * dim + 2 * kAttentionBackwardTile * dim +
          2 * kAttentionBackwardTile * kAttentionKeyBlock;
 }
-// Per part in flight, of which there are as many as threads: d_q of all rows of a pair, their lse, their sums
-// of o * d_o.
+// Per part in flight, of which there are as many as threads: d_q of all rows of a pair (of a sequence, or of
+// a tree), their lse, their sums of o * d_o.
+static inline constexpr int64_t attention_backward_rows(const AttentionShape& s) {
+  return (s.tree_tokens > 0 ? s.tree_tokens : s.length) * attention_group(s);
+}
 static inline constexpr int64_t attention_backward_part_floats(const AttentionShape& s) {
-  const int64_t rows = s.length * attention_group(s);
+  const int64_t rows = attention_backward_rows(s);
   return rows * attention_padded_dim(s) + (2 * rows + 15) / 16 * 16;
 }
 

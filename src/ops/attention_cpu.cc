@@ -73,7 +73,7 @@ BoundCall make_grad(const CpuBinding& b) {
   const AttentionProblem problem = problem_of(b, 3);
   const AttentionShape& shape = problem.shape;
   AttentionBackward<T> args{.problem = problem,
-                            .sequences = {.starts = b.input<int32_t>(6)},
+                            .sequences = {.starts = b.input<int32_t>(6), .parents = b.input<int32_t>(12)},
                             .q = b.input<T>(0),
                             .k = b.input<T>(1),
                             .v = b.input<T>(2),
@@ -158,17 +158,18 @@ BoundCall bind_apart(const CpuBinding& b, AttentionCached<T> args) {
 BoundCall bind_attention(const CpuBinding& b) {
   return with_element_type(b, b.input_tensor(0).dtype, [&](auto zero) -> BoundCall {
     using T = decltype(zero);
-    const AttentionForward<T> args{.problem = problem_of(b),
-                                   .sequences = {.starts = b.input<int32_t>(3)},
-                                   .q = b.input<T>(0),
-                                   .k = b.input<T>(1),
-                                   .v = b.input<T>(2),
-                                   .o = b.output<T>(0),
-                                   .lse = b.output<float>(1),
-                                   .scratch = b.scratch(),
-                                   .threads = b.settings().threads,
-                                   .keys = {.starts = b.input<int32_t>(5)},
-                                   .bias_table = b.input<T>(6)};
+    const AttentionForward<T> args{
+        .problem = problem_of(b),
+        .sequences = {.starts = b.input<int32_t>(3), .parents = b.input<int32_t>(9)},
+        .q = b.input<T>(0),
+        .k = b.input<T>(1),
+        .v = b.input<T>(2),
+        .o = b.output<T>(0),
+        .lse = b.output<float>(1),
+        .scratch = b.scratch(),
+        .threads = b.settings().threads,
+        .keys = {.starts = b.input<int32_t>(5)},
+        .bias_table = b.input<T>(6)};
     const auto kernel = PLIMSOLL_KERNEL(b, attention_forward, AttentionForward<T>);
     return [=, from = AttentionStep(b, 4)] {
       AttentionForward<T> now = args;

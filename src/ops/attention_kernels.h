@@ -6,12 +6,16 @@
 // 0 <= i - j < window (window 0: all before it and itself); without `causal` it sees all of them, and they
 // may lie on another token axis.
 //
+// Sequences may be the segments of trees: a segment goes on where its parent ends, and sees its ancestors as
+// though they stood before it.
+//
 // A bias is a table [buckets, N] of the type of q: to a logit of head n adds table[bucket(j - i)][n]
 // (ops/attention_bias.h). Dropout acts on the probabilities, behind their sum: kept ones are divided by 1 -
 // p.
 //
-// Bits: the forward's depend on nothing but a sequence's own data. The backward's depend on the number of
-// threads too (how many partial sums d_q has), never on the other sequences of the batch.
+// Bits: the forward's depend on nothing but a sequence's own data, its ancestors' among it. The backward's
+// depend on the number of threads too (how many partial sums d_q has), never on the other sequences of the
+// batch.
 #pragma once
 
 #include <cstdint>
@@ -21,10 +25,12 @@
 namespace plimsoll {
 
 // Where the sequences lie on the token axis: sequence s holds the rows [starts[s], starts[s + 1]).
-// Rows of no sequence are padding; outputs are zero there.
+// Rows of no sequence are padding; outputs are zero there. Of trees, segments are in depth-first order, and
+// each is followed by all that go on from it.
 struct SequenceTable {
   const int32_t* starts = nullptr;
   int64_t count = 0;
+  const int32_t* parents = nullptr;  // the segment that each goes on from, -1: none; null: there are no trees
 };
 
 // What is drawn is keyed by what a probability is: the query's sample and position, its head, and the number

@@ -31,6 +31,7 @@ struct Case {
   std::vector<int32_t> key_lengths = {};  // none: those of the queries
   int64_t buckets = 0, max_distance = 128;
   double dropout = 0;
+  std::vector<int32_t> parents = {};  // none: sequences are no trees
 
   [[nodiscard]] static std::vector<int32_t> starts_of(const std::vector<int32_t>& lengths) {
     std::vector<int32_t> s{0};
@@ -52,6 +53,7 @@ struct Case {
                       .buckets = buckets,
                       .max_distance = max_distance,
                       .sequences = static_cast<int64_t>(lengths.size()),
+                      .tree_tokens = parents.empty() ? 0 : tokens(),
                       .bias_trains = buckets > 0},
             .tokens = tokens(),
             .window = window,
@@ -234,7 +236,8 @@ struct Trial {
     const auto starts = c.starts();
     const auto key_starts = c.key_starts();
     const auto count = static_cast<int64_t>(c.lengths.size());
-    const SequenceTable table_of_queries{starts.data(), count};
+    const SequenceTable table_of_queries{starts.data(), count,
+                                         c.parents.empty() ? nullptr : c.parents.data()};
     const SequenceTable keys{c.key_lengths.empty() ? nullptr : key_starts.data(), count};
     const T* const biases = c.buckets > 0 ? table.data() : nullptr;
     Guarded<unsigned char> forward_scratch(attention_forward_scratch_bytes(problem.shape, c.threads));
@@ -498,6 +501,50 @@ TEST(AttentionKernels, bits_of_a_sequence_do_not_depend_on_the_batch_around_it) 
         EXPECT_TRUE(equal(alone.d_k, among.d_k, kv_offset));
         EXPECT_TRUE(equal(alone.d_v, among.d_v, kv_offset));
       }
+}
+
+// A row of 190 tokens that goes on behind 100 and 20 which others share, one of them longer than a block of
+// keys.
+template <class T>
+void expect_bits_of_the_path(Isa isa) {
+  const Case path{.lengths = {190}, .padding = 0, .heads = 6, .kv_heads = 2};
+  Case tree = path;
+  tree.lengths = {100, 90, 20, 5, 70, 33};
+  tree.parents = {-1, 0, 0, 2, 2, -1};
+  Trial<T> alone(path), among(tree);
+  const int64_t q = 6 * 16, kv = 2 * 16;
+  const auto copy = [](const Guarded<T>& from, Guarded<T>& to, int64_t width) {
+    std::copy_n(from.data(), 100 * width, to.data());
+    std::copy_n(from.data() + 100 * width, 20 * width, to.data() + 190 * width);
+    std::copy_n(from.data() + 120 * width, 70 * width, to.data() + 215 * width);
+  };
+  copy(alone.q, among.q, q);
+  copy(alone.k, among.k, kv);
+  copy(alone.v, among.v, kv);
+  alone.run(isa);
+  among.run(isa);
+  EXPECT_TRUE(std::equal(alone.o.data() + 120 * q, alone.o.data() + 190 * q, among.o.data() + 215 * q));
+  EXPECT_TRUE(std::equal(alone.lse.data() + 120 * 6, alone.lse.data() + 190 * 6, among.lse.data() + 215 * 6));
+}
+
+TEST(AttentionKernels, bits_of_a_path_are_those_of_the_row_alone) {
+  for (const Isa isa : isas_here()) {
+    expect_bits_of_the_path<float>(isa);
+    expect_bits_of_the_path<uint16_t>(isa);
+  }
+}
+
+TEST(AttentionKernels, gradients_of_trees_repeat_their_bits_and_are_those_of_any_number_of_threads) {
+  for (const Isa isa : isas_here()) {
+    Case c{.lengths = {300, 90, 20, 5, 70, 33}, .heads = 8, .kv_heads = 8, .parents = {-1, 0, 0, 2, 2, -1}};
+    c.threads = 1;  // as many pairs of heads as threads ask for: no part is split
+    Trial<uint16_t> one(c);
+    c.threads = 2;
+    Trial<uint16_t> two(c), again(c);
+    for (Trial<uint16_t>* trial : {&one, &two, &again}) trial->run(isa);
+    EXPECT_TRUE(two.d_q == again.d_q && two.d_k == again.d_k && two.d_v == again.d_v);
+    EXPECT_TRUE(one.d_q == two.d_q && one.d_k == two.d_k && one.d_v == two.d_v);
+  }
 }
 
 TEST(AttentionKernels, bits_repeat_from_run_to_run) {

@@ -12,6 +12,7 @@ struct AttentionShape {
   int64_t buckets = 0;       // of the bias over the distance to a key; 0: there is none
   int64_t max_distance = 0;  // from which on all distances share a bucket
   int64_t sequences = 0;     // of a batch at most; asked for the gradient of a bias only
+  int64_t tree_tokens = 0;   // that a tree of segments may have; 0: there are none
   bool bias_trains = false;  // the backward makes the gradient of the bias
 };
 

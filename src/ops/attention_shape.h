@@ -6,6 +6,8 @@
 
 namespace plimsoll {
 
+// Of attention or its gradient: whether its sequences are segments of trees.
+bool has_parents(const Op& op);
 // Of any of the three kinds of attention.
 AttentionShape attention_shape(const Graph& graph, const Op& op);
 // Of attention_grad's workspace, behind the kernel's own: the gradient of a bias before it is added to what

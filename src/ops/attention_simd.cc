@@ -20,6 +20,7 @@ struct Workspace {
   float* maximum;       // [rows]
   float* sum;           // [rows]
   float* logits;        // [tile][key block]
+  float* gathered;      // of trees: rows of keys or values that lie apart, as they are
   BiasVectors bias;     // of all threads
 };
 
@@ -36,6 +37,7 @@ Workspace workspace_of(void* scratch, int thread, int threads, const AttentionSh
   w.logits = w.o + rows * dim;
   w.maximum = w.logits + kAttentionForwardTile * kAttentionKeyBlock;
   w.sum = w.maximum + rows;
+  w.gathered = w.maximum + (2 * rows + 15) / 16 * 16;
   return w;
 }
 
@@ -53,7 +55,44 @@ struct Item {
   int64_t keys;   // that the last query sees, from key 0 on
   int64_t token;  // row of query0 on its axis
   int64_t head;   // the first of them
+  const SequenceTable& sequences;
+  int64_t segment;  // where the queries are
+  int64_t before;   // keys of its ancestors; k and v are those of row 0 where there are trees
 };
+
+// Rows of keys or values in their order, [key0, key0 + count) of those that an item sees, `stride` apart.
+template <class T>
+struct KeyBlock {
+  const T* rows;
+  int64_t stride;
+};
+
+// Those of a segment and its ancestors. A block that lies in one of them is read where it is, another one is
+// put together.
+template <class T>
+KeyBlock<T> tree_block(const Workspace& w, const Item<T>& item, const T* data, int64_t stride, int64_t dim,
+                       int64_t key0, int64_t count) {
+  const SequenceTable& tree = item.sequences;
+  T* const to = reinterpret_cast<T*>(w.gathered);
+  int64_t segment = item.segment;
+  for (int64_t begin = item.before;; begin -= tree.starts[segment + 1] - tree.starts[segment]) {
+    const int64_t end = begin + tree.starts[segment + 1] - tree.starts[segment];
+    const T* const rows = data + (tree.starts[segment] - begin) * stride;
+    if (begin <= key0 && key0 + count <= end) return {rows + key0 * stride, stride};
+    for (int64_t key = larger(key0, begin); key < smaller(key0 + count, end); ++key)
+      __builtin_memcpy(to + (key - key0) * dim, rows + key * stride, static_cast<size_t>(dim) * sizeof(T));
+    if (begin <= key0) return {to, dim};
+    segment = tree.parents[segment];
+  }
+}
+
+template <class T>
+KeyBlock<T> key_block(const Workspace& w, const Item<T>& item, const T* data, const AttentionShape& shape,
+                      int64_t key0, int64_t count) {
+  const int64_t stride = shape.kv_heads * shape.head_dim;
+  if (item.sequences.parents == nullptr) return {data + key0 * stride, stride};
+  return tree_block(w, item, data, stride, shape.head_dim, key0, count);
+}
 
 // Logits scaled, with their bias where there is one; returns the largest.
 float scale_row(float* logits, int64_t columns, float scale, const float* bias) {
@@ -168,16 +207,16 @@ template <class T>
 void item_forward(const Workspace& w, const AttentionProblem& problem, const Item<T>& item) {
   const AttentionShape& shape = problem.shape;
   const int64_t rows = item.queries * attention_group(shape);
-  const int64_t stride = shape.kv_heads * shape.head_dim;
   const int64_t keys = item.keys;
   const int64_t first_key = problem.window > 0 ? larger(0, item.query0 - problem.window + 1) : 0;
   load_queries(w, shape, item);
   for (int64_t key0 = first_key / kAttentionKeyBlock * kAttentionKeyBlock; key0 < keys;
        key0 += kAttentionKeyBlock) {
     const int64_t count = smaller(kAttentionKeyBlock, keys - key0);
-    Operands<T>::pack_keys(item.k + key0 * stride, stride, count, shape.head_dim, w.k_transposed);
-    Operands<T>::pack_values(item.v + key0 * stride, stride, count, shape.head_dim,
-                             attention_padded_dim(shape), w.v);
+    const KeyBlock<T> k = key_block(w, item, item.k, shape, key0, count);
+    Operands<T>::pack_keys(k.rows, k.stride, count, shape.head_dim, w.k_transposed);
+    const KeyBlock<T> v = key_block(w, item, item.v, shape, key0, count);
+    Operands<T>::pack_values(v.rows, v.stride, count, shape.head_dim, attention_padded_dim(shape), w.v);
     for (int64_t row = 0; row < rows; row += kAttentionForwardTile)
       tile_forward(w, problem, item, row, smaller(kAttentionForwardTile, rows - row), key0, count);
   }
@@ -199,11 +238,17 @@ Item<T> item_of(const AttentionForward<T>& a, int64_t index) {
     rest -= blocks;
   }
   const SequenceTable& keys = keys_of(a);
-  const int64_t query0 = (blocks - 1 - rest) * block;
-  const int64_t token = a.sequences.starts[s] + query0;
+  const bool tree = a.sequences.parents != nullptr;
+  int64_t before = 0;
+  for (int64_t up = s; tree && a.sequences.parents[up] >= 0;) {
+    up = a.sequences.parents[up];
+    before += a.sequences.starts[up + 1] - a.sequences.starts[up];
+  }
+  const int64_t token = a.sequences.starts[s] + (blocks - 1 - rest) * block;
+  const int64_t query0 = before + token - a.sequences.starts[s];
   const int64_t queries = smaller(block, a.sequences.starts[s + 1] - token);
   const int64_t q_head = head * attention_group(shape);
-  const int64_t kv = (keys.starts[s] * shape.kv_heads + head) * shape.head_dim;
+  const int64_t kv = ((tree ? 0 : keys.starts[s]) * shape.kv_heads + head) * shape.head_dim;
   const int64_t q = (token * shape.heads + q_head) * shape.head_dim;
   return {a.q + q,
           a.k + kv,
@@ -214,7 +259,10 @@ Item<T> item_of(const AttentionForward<T>& a, int64_t index) {
           queries,
           1 + last_seen(shape, query0 + queries - 1, keys.starts[s + 1] - keys.starts[s]),
           token,
-          q_head};
+          q_head,
+          a.sequences,
+          s,
+          before};
 }
 
 template <class T>
@@ -240,6 +288,7 @@ void cached(const AttentionCached<T>& a) {
   const AttentionShape& shape = a.problem.shape;
   const int64_t block = attention_query_block(shape);
   const int64_t blocks = (a.problem.tokens + block - 1) / block;
+  const SequenceTable one;
 #pragma omp parallel num_threads(a.threads)
   {
     const Workspace w = workspace_of(a.scratch, omp_get_thread_num(), a.threads, shape);
@@ -253,10 +302,19 @@ void cached(const AttentionCached<T>& a) {
       const int64_t q_head = head * attention_group(shape);
       const int64_t q = (token * shape.heads + q_head) * shape.head_dim;
       const int64_t kv = head * shape.head_dim;
-      const Item<T> item{
-          a.q + q, a.k_cache + kv, a.v_cache + kv, a.o + q,
-          nullptr, query0,         queries,        1 + last_seen(shape, query0 + queries - 1, a.kv_length),
-          token,   q_head};
+      const Item<T> item{a.q + q,
+                         a.k_cache + kv,
+                         a.v_cache + kv,
+                         a.o + q,
+                         nullptr,
+                         query0,
+                         queries,
+                         1 + last_seen(shape, query0 + queries - 1, a.kv_length),
+                         token,
+                         q_head,
+                         one,
+                         0,
+                         0};
       item_forward(w, a.problem, item);
     }
   }

@@ -132,9 +132,46 @@ OpCase of_several_tiles(const std::string& name, int64_t head_dim, const std::st
           .slack = 12};
 }
 
+// Two trees: a root of three rows with two branches, of which the second forks again; a root with one branch,
+// its end too. Padding, and two segments that are not live.
+const Form kTree{"window=0", ", -, -, -, -, parents", "tensor parents i32[9] input\n"};
+const Values kTreeStarts = {0, 3, 5, 6, 8, 9, 11, 12, 12, 12};
+const Values kParents = {-1, 0, 0, 2, 2, -1, 5, 0, 0};
+
+// The same of segments longer than the kernels' tiles and blocks of keys, with one that no block ends at.
+OpCase of_large_trees() {
+  const std::string form = "{head_dim=16, length=360, window=0} @a ";
+  const std::string operands = "starts, step, -, -, -, -, parents";
+  return {.name = "attention_grad_of_large_trees",
+          .body =
+              "tensor q %[700,64] input\ntensor k %[700,32] input\ntensor v %[700,32] input\n"
+              "tensor d_o %[700,64] input\ntensor starts i32[8] input\ntensor parents i32[7] input\n"
+              "o %[700,64], lse f32[700,4] = attention(q, k, v, " +
+              operands + ") " + form + "forward\n" +
+              "d_q %[700,64], d_k %[700,32], d_v %[700,32] = attention_grad(q, k, v, o, lse, d_o, " +
+              operands + ") " + form + "backward\n",
+          .given = {{"starts", {0, 290, 300, 330, 400, 470, 620, 690}}, {"parents", {-1, 0, 1, 1, 0, -1, 5}}},
+          .step = {{StepValue::live_tokens, 690}, {StepValue::live_sequences, 7}},
+          .slack = 24};
+}
+
+std::vector<OpCase> over_trees() {
+  std::vector<OpCase> cases = both_ways("_over_trees", kTree, 12);
+  for (OpCase& c : cases) {
+    for (std::string from = "i32[4]"; c.body.find(from) != std::string::npos;)
+      c.body.replace(c.body.find(from), from.size(), "i32[10]");
+    c.given["starts"] = kTreeStarts;
+    c.given["parents"] = kParents;
+    c.step[StepValue::live_sequences] = 7;
+  }
+  cases.push_back(of_large_trees());
+  return cases;
+}
+
 [[maybe_unused]] const bool kRegistered = [] {
   register_cases(both_ways("", kPlain));
   register_cases(both_ways("_with_window", kWindow));
+  register_cases(over_trees());
   register_cases(both_ways("_of_both_sides", kBothSides));
   register_cases(both_ways("_with_bias_of_both_sides", kBiasOfBothSides));
   register_cases(both_ways("_with_bias", kBias));

@@ -11,6 +11,7 @@
 #include "ops/cross_entropy_kernels.h"
 #include "ops/linear_cross_entropy_layout.h"
 #include "ops/parallel_memory.h"
+#include "tensor/bf16.h"
 
 namespace plimsoll {
 
@@ -24,6 +25,7 @@ class HeadRows {
       : x_(b.input<T>(0)),
         weight_(b.input<T>(1)),
         labels_(b.input<int32_t>(2)),
+        label_rows_(b.input<int32_t>(head_operands(b.op()).label_rows)),
         d_x_(b.output<T>(head_operands(b.op()).d_x)),
         tokens_(b.input_tensor(0).shape[0]),
         hidden_(b.input_tensor(0).shape[1]),
@@ -55,10 +57,10 @@ class HeadRows {
                 .d_b = weight_gradient(products.d_b, at.d_b)};
   }
 
-  // Every labelled row once, in order: `before` sees a chunk's row numbers ahead of its products and may fill
-  // scales(), `after` sees them with their losses. Gradients are times `scale`, or times each row's own of
-  // scales(). Rows without a label have none. `step` may be nullptr where no weight's gradient is wanted.
-  // Returns how many rows there were.
+  // Every label once, in order: `before` sees the numbers of a chunk's labels ahead of its products and may
+  // fill scales(), `after` sees them with their losses. Gradients are times `scale`, or times each row's own
+  // of scales(). Rows without a label have none. `step` may be nullptr where no weight's gradient is wanted.
+  // Returns how many labels there were.
   template <class Before, class After>
   int64_t run(const double* step, float scale, Before before, After after) const {
     const int64_t labelled = find_rows();
@@ -105,7 +107,7 @@ class HeadRows {
     rows_ = reinterpret_cast<int32_t*>(base + layout.rows);
     chunk_labels_ = reinterpret_cast<int32_t*>(base + layout.labels);
     losses_ = reinterpret_cast<double*>(base + layout.losses);
-    if (layout.x > layout.scales) scales_ = reinterpret_cast<float*>(base + layout.scales);
+    if (layout.sums > layout.scales) scales_ = reinterpret_cast<float*>(base + layout.scales);
     chunk_x_ = reinterpret_cast<T*>(base + layout.x);
     logits_ = reinterpret_cast<T*>(base + layout.logits);
     chunk_d_x_ = reinterpret_cast<T*>(base + layout.d_x);
@@ -114,7 +116,7 @@ class HeadRows {
     matmul_scratch_ = base + layout.matmul;
   }
 
-  // Writes the numbers of the rows with a label, in order, and returns how many there are.
+  // Writes the numbers of the labels that ask for a token, in order, and returns how many there are.
   int64_t find_rows() const {
     int64_t count = 0;
     for (int64_t t = 0; t < tokens_; ++t) {
@@ -149,20 +151,19 @@ class HeadRows {
   void gather(const int32_t* rows, int64_t count) const {
     for (int64_t i = 0; i < count; ++i) {
       chunk_labels_[i] = TokenOf(labels_[rows[i]]);
-      std::memcpy(chunk_x_ + i * hidden_, x_ + rows[i] * hidden_, row_bytes());
+      std::memcpy(chunk_x_ + i * hidden_, x_ + row_of(rows[i]) * hidden_, row_bytes());
     }
   }
 
   void run_d_x(const int32_t* rows, int64_t count) const {
     d_x_product_->run(
         {.a = logits_, .b = weight_, .c = chunk_d_x_, .live = count, .scratch = matmul_scratch_});
-    for (int64_t i = 0; i < count; ++i)
-      std::memcpy(d_x_ + rows[i] * hidden_, chunk_d_x_ + i * hidden_, row_bytes());
+    to_rows(rows, count, chunk_d_x_, hidden_, d_x_);
   }
 
   void add_low_rank(const int32_t* rows, int64_t count) const {
     for (int64_t i = 0; i < count; ++i)
-      std::memcpy(chunk_t_ + i * adapter_.rank, adapter_.t + rows[i] * adapter_.rank, rank_bytes());
+      std::memcpy(chunk_t_ + i * adapter_.rank, adapter_.t + row_of(rows[i]) * adapter_.rank, rank_bytes());
     adapter_.product->run({.a = chunk_t_,
                            .b = adapter_.b,
                            .c = logits_,
@@ -179,8 +180,7 @@ class HeadRows {
                                .live = count,
                                .alpha = adapter_.scale,
                                .scratch = matmul_scratch_});
-    for (int64_t i = 0; i < count; ++i)
-      std::memcpy(adapter_.d_t + rows[i] * adapter_.rank, chunk_d_t_ + i * adapter_.rank, rank_bytes());
+    to_rows(rows, count, chunk_d_t_, adapter_.rank, adapter_.d_t);
   }
 
   // Adds scale * d_logits^T x; `x` has the chunk's rows.
@@ -195,12 +195,32 @@ class HeadRows {
                            .scratch = matmul_scratch_});
   }
 
+  // The row of x that a label asks.
+  [[nodiscard]] int64_t row_of(int32_t label) const {
+    return label_rows_ == nullptr ? label : label_rows_[label];
+  }
+  // Gradients of a chunk to the rows that they are of; they add up where several labels ask the same one.
+  void to_rows(const int32_t* labels, int64_t count, const T* from, int64_t width, T* to) const {
+    for (int64_t i = 0; i < count; ++i, from += width) {
+      T* const row = to + row_of(labels[i]) * width;
+      if (label_rows_ == nullptr)
+        std::memcpy(row, from, static_cast<size_t>(width) * sizeof(T));
+      else
+        for (int64_t c = 0; c < width; ++c) row[c] = sum_of(row[c], from[c]);
+    }
+  }
+  static float sum_of(float a, float b) { return a + b; }
+  static uint16_t sum_of(uint16_t a, uint16_t b) {
+    return bf16_from_f32(f32_from_bf16(a) + f32_from_bf16(b));
+  }
+
   [[nodiscard]] size_t row_bytes() const { return static_cast<size_t>(hidden_) * sizeof(T); }
   [[nodiscard]] size_t rank_bytes() const { return static_cast<size_t>(adapter_.rank) * sizeof(T); }
 
   const T* x_;
   const T* weight_;
   const int32_t* labels_;
+  const int32_t* label_rows_;  // null: each asks its own
   T* d_x_;
   WeightGradient d_weight_;
   Adapter adapter_;  // without a product: there is none

@@ -35,7 +35,7 @@ void gradient_dropout(GradientContext& ctx, const Op& op) {
 }
 
 // x [T, H], rows i32 [G] -> y [G, H]. Where the rows of y are of another axis than those of x, attribute
-// `rows_of` is the axis of x.
+// `rows_of` is the axis of x. With `repeats` a row may be named several times (sequences that are the same).
 std::vector<OutputSpec> infer_gather(const Graph& g, const Op& op) {
   const Tensor& x = input_tensor(g, op, 0);
   return {{"", {input_tensor(g, op, 1).shape[0], x.shape[1]}, x.dtype}};
@@ -52,7 +52,7 @@ void gradient_gather(GradientContext& ctx, const Op& op) {
 }
 
 // y [G, H], rows i32 [G], step -> x [T, H]: each live row of y goes to the row that it names, which no other
-// one does; all else is 0.
+// one does, or with `repeats` is added to it, in order; all else is 0.
 std::vector<OutputSpec> infer_scatter(const Graph& g, const Op& op) {
   const Tensor& y = input_tensor(g, op, 0);
   require(input_tensor(g, op, 1).shape[0] == y.shape[0], g, op, "scatter_rows: a number for each row");

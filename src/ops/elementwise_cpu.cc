@@ -1,6 +1,7 @@
 #include <cstring>
 
 #include "ops/cpu_dispatch.h"
+#include "ops/cpu_elements.h"
 #include "ops/elementwise_kernels.h"
 #include "ops/parallel_memory.h"
 
@@ -32,7 +33,29 @@ BoundCall bind_gather_rows(const CpuBinding& b) {
   };
 }
 
+namespace {
+
+// For rows that may be named several times.
+template <class T>
+BoundCall bind_scatter_sums(const CpuBinding& b) {
+  const Tensor& x = b.output_tensor(0);
+  return [=, from = b.input<T>(0), ids = b.input<int32_t>(1), step = b.input<double>(2), to = b.output<T>(0),
+          rows = x.shape[0], width = x.shape[1], axis = b.op().axis, threads = b.settings().threads] {
+    parallel_clear(to, rows * width * int64_t{sizeof(T)}, threads);
+    for (int64_t i = 0; i < live_tokens(step, axis); ++i) {
+      check_internal(ids[i] >= 0 && ids[i] < rows, "scatter_rows: a row number is out of range");
+      T* const row = to + ids[i] * width;
+      for (int64_t c = 0; c < width; ++c) set_rounded(row[c], as_f64(row[c]) + as_f64(from[i * width + c]));
+    }
+  };
+}
+
+}  // namespace
+
 BoundCall bind_scatter_rows(const CpuBinding& b) {
+  if (b.op().attrs.contains("repeats"))
+    return with_element_type(b, b.input_tensor(0).dtype,
+                             [&](auto zero) -> BoundCall { return bind_scatter_sums<decltype(zero)>(b); });
   const Tensor& x = b.output_tensor(0);
   const int64_t row_bytes = x.shape[1] * size_of(x.dtype);
   return

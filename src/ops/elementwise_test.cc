@@ -40,6 +40,18 @@ namespace {
              "x %[6,9] = scatter_rows(y, rows, step) {rows=6} @g backward\n",
      .given = {{"rows", {5, 0, 2, 0}}},
      .step = {{StepValue::live_tokens, 3}}},
+    {.name = "gather_rows_that_repeat",
+     .body = "tensor x %[6,9] input\n"
+             "tensor rows i32[4] input\n"
+             "y %[4,9] = gather_rows(x, rows) {repeats=1} @g forward\n",
+     .given = {{"rows", {5, 0, 5, 2}}},
+     .step = {{StepValue::live_tokens, 4}}},
+    {.name = "scatter_rows_that_repeat",
+     .body = "tensor y %[5,9] input\n"
+             "tensor rows i32[5] input\n"
+             "x %[6,9] = scatter_rows(y, rows, step) {repeats=1, rows=6} @g backward\n",
+     .given = {{"rows", {5, 0, 5, 2, 0}}},
+     .step = {{StepValue::live_tokens, 4}}},
     {.name = "relu",
      .body = "tensor x %[5,33] input\n"
              "s %[5,33] = relu(x) @m forward\n"},

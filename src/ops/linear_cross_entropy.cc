@@ -2,7 +2,8 @@
 // a chunk's logits exist in scratch only, so whole logits never do. With gradients
 // (linear_cross_entropy_grad) each chunk is visited once: logits, statistics, d_logits in place, d_x, the
 // weight's gradient; nothing is saved or recomputed. Adds to metric `loss` f64 [2]: sum of losses over target
-// tokens, and their count. Gradients carry loss_scale.
+// tokens, and their count. Gradients carry loss_scale. Where rows share prefixes, labels say which row they
+// ask and how many rows they count for, and several may ask the same row (a fork).
 #include "graph/op_kind.h"
 #include "ops/linear_cross_entropy_layout.h"
 #include "ops/rules.h"
@@ -10,7 +11,8 @@
 namespace plimsoll {
 namespace {
 
-// x [T, H], weight [V, H], labels [T], step, t [T, r]?, b [V, r]? -> loss f64 [2]
+// x [T, H], weight [V, H], labels [T], step, t [T, r]?, b [V, r]?, label_rows [T]?, label_weights f32 [T]? ->
+// loss f64 [2]
 std::vector<OutputSpec> infer(const Graph& g, const Op& op) {
   require_head(g, op);
   return {{"", {2}, DType::f64}};

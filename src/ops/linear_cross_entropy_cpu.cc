@@ -9,25 +9,39 @@ int32_t target(int32_t label) { return label; }
 template <class T>
 class HeadLoss {
  public:
-  explicit HeadLoss(const CpuBinding& b) : rows_(b), step_(b.input<double>(3)), loss_(b.output<double>(0)) {}
+  explicit HeadLoss(const CpuBinding& b)
+      : rows_(b),
+        weights_(b.input<float>(head_operands(b.op()).label_facts)),
+        step_(b.input<double>(3)),
+        loss_(b.output<double>(0)) {}
 
   // Losses are summed chunk by chunk, each in the order of its rows.
   void operator()() const {
-    double sum = 0;
-    const int64_t targets = rows_.run(
-        step_, static_cast<float>(step_value(step_, StepValue::loss_scale)), [](const int32_t*, int64_t) {},
-        [&](const int32_t*, int64_t count, const double* losses) {
+    double sum = 0, targets = 0;
+    const auto scale = static_cast<float>(step_value(step_, StepValue::loss_scale));
+    rows_.run(
+        step_, scale,
+        [&](const int32_t* labels, int64_t count) {
+          for (int64_t i = 0; rows_.scales() != nullptr && i < count; ++i)
+            rows_.scales()[i] = scale * weights_[labels[i]];
+        },
+        [&](const int32_t* labels, int64_t count, const double* losses) {
           double of_chunk = 0;
-          for (int64_t i = 0; i < count; ++i) of_chunk += losses[i];
+          for (int64_t i = 0; i < count; ++i) {
+            const double weight = weights_ == nullptr ? 1.0 : static_cast<double>(weights_[labels[i]]);
+            of_chunk += weight * losses[i];
+            targets += weight;
+          }
           sum += of_chunk;
         });
     const bool first = step_value(step_, StepValue::first_micro_step) == 1.0;
     loss_[0] = (first ? 0.0 : loss_[0]) + sum;
-    loss_[1] = (first ? 0.0 : loss_[1]) + static_cast<double>(targets);
+    loss_[1] = (first ? 0.0 : loss_[1]) + targets;
   }
 
  private:
   HeadRows<T, target> rows_;
+  const float* weights_;  // rows that each label counts for; null: one
   const double* step_;
   double* loss_;
 };

@@ -21,22 +21,28 @@ HeadOperands head_operands(const Op& op) {
     case OpKind::linear_cross_entropy_grad:
       return {.d_x = 1, .d_weight = 2, .d_t = 3, .d_b = 4};
     case OpKind::linear_log_prob_grad:
-      return {.t = 6, .b = 7, .d_x = 0, .d_weight = 1, .d_t = 2, .d_b = 3};
+      return {.t = 6, .b = 7, .label_rows = 8, .label_facts = 9, .d_x = 0, .d_weight = 1, .d_t = 2, .d_b = 3};
     default:
       return {};
   }
 }
 
 bool has_adapter(const Op& op) { return op.has_input(head_operands(op).t); }
+bool has_label_rows(const Op& op) { return op.has_input(head_operands(op).label_rows); }
 
 void require_head(const Graph& g, const Op& op) {
   const Tensor& x = input_tensor(g, op, 0);
   const Tensor& weight = input_tensor(g, op, 1);
   require(x.shape[1] == weight.shape[1], g, op, "the output head: shapes");
   require(x.dtype == weight.dtype, g, op, "the output head: x and weight differ in type");
+  const HeadOperands at = head_operands(op);
+  require(op.has_input(at.label_facts) == has_label_rows(op), g, op, "the output head: rows of labels alone");
+  for (const size_t i : {at.label_rows, at.label_facts})
+    require(!op.has_input(i) || input_tensor(g, op, i).shape == input_tensor(g, op, 2).shape, g, op,
+            "the output head: a row and what it counts for each label");
   if (!has_adapter(op)) return;
-  const Tensor& t = input_tensor(g, op, head_operands(op).t);
-  const Tensor& b = input_tensor(g, op, head_operands(op).b);
+  const Tensor& t = input_tensor(g, op, at.t);
+  const Tensor& b = input_tensor(g, op, at.b);
   require(t.shape == Shape{x.shape[0], b.shape[1]} && b.shape[0] == weight.shape[0], g, op,
           "the output head: shapes of its adapter");
   require(t.dtype == x.dtype && b.dtype == x.dtype, g, op, "the output head: the type of its adapter");
@@ -121,7 +127,11 @@ CrossEntropyLayout cross_entropy_layout(const Graph& g, const Op& op) {
   layout.rows = part(x.shape[0] * int64_t{sizeof(int32_t)});
   layout.labels = part(layout.chunk * int64_t{sizeof(int32_t)});
   layout.losses = part(layout.chunk * int64_t{sizeof(double)});
-  layout.scales = part(op.kind == OpKind::linear_log_prob_grad ? layout.chunk * int64_t{sizeof(float)} : 0);
+  const bool scaled = op.kind == OpKind::linear_log_prob_grad ||
+                      (op.kind == OpKind::linear_cross_entropy_grad && has_label_rows(op));
+  layout.scales = part(scaled ? layout.chunk * int64_t{sizeof(float)} : 0);
+  const bool sums = op.kind == OpKind::linear_log_prob && has_label_rows(op);
+  layout.sums = part(sums ? op.attr_int("sequences") * kNumLogProbs * int64_t{sizeof(double)} : 0);
   layout.x = part(layout.chunk * x.shape[1] * element);
   layout.logits = part(layout.chunk * input_tensor(g, op, 1).shape[0] * element);
   layout.d_x = part(op.has_output(head_operands(op).d_x) ? layout.chunk * x.shape[1] * element : 0);

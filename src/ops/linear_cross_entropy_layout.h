@@ -15,10 +15,14 @@ namespace plimsoll {
 inline constexpr size_t kNoOperand = 1000;
 struct HeadOperands {
   size_t t = 4, b = 5;
+  // Where rows share prefixes: the row of x that each label asks, and what a label counts (weights) or whose
+  // it is (sequences). Several labels may ask the same row.
+  size_t label_rows = 6, label_facts = 7;
   size_t d_x = kNoOperand, d_weight = kNoOperand, d_t = kNoOperand, d_b = kNoOperand;
 };
 HeadOperands head_operands(const Op& op);
 bool has_adapter(const Op& op);
+bool has_label_rows(const Op& op);
 
 struct CrossEntropyProducts {
   MatmulShape logits;                   // x W^T of a chunk
@@ -38,6 +42,7 @@ struct CrossEntropyLayout {
   int64_t labels = 0;  // i32 [chunk]
   int64_t losses = 0;  // f64 [chunk]
   int64_t scales = 0;  // f32 [chunk], where rows have gradients of their own
+  int64_t sums = 0;    // f64 [B, 2] of linear_log_prob, where labels come in no order of sequences
   int64_t x = 0;       // [chunk, H], gathered
   int64_t logits = 0;  // [chunk, V], then their gradient
   int64_t d_x = 0;     // [chunk, H], where wanted

@@ -55,8 +55,30 @@ const char* const kAdapter =
 // bf16 logits of size 10 have errors of 0.02 to 0.04, which go into the probabilities.
 constexpr double kSlack = 8;
 
+// As rows that share prefixes have it: three labels ask row 2, where branches part, and several count for
+// more than one row.
+const char* const kShared = "tensor label_rows i32[10] input\ntensor label_weights f32[10] input\n";
+const Values kLabelRows = {0, 0, 1, 2, 2, 5, 6, 2, 7, 8};
+const Values kLabelWeights = {3, 0, 3, 1, 2, 0, 0, 1, 1, 1};
+
 [[maybe_unused]] const bool kRegistered = register_cases({
     of_several_tiles(),
+    {.name = "cross_entropy_of_shared_rows",
+     .body = std::string("tensor x %[10,16] input\ntensor w %[19,16] trainable\ntensor labels i32[10] input\n"
+                         "tensor loss f64[2] metric\n") +
+             kShared +
+             "loss = linear_cross_entropy(x, w, labels, step, -, -, label_rows, label_weights) {chunk=3} @h "
+             "forward\n",
+     .given = {{"labels", kLabels}, {"label_rows", kLabelRows}, {"label_weights", kLabelWeights}},
+     .slack = kSlack},
+    {.name = "cross_entropy_grad_of_shared_rows_and_an_adapted_head",
+     .body = std::string("tensor x %[10,16] input\ntensor w %[19,16] trainable\ntensor labels i32[10] input\n"
+                         "tensor loss f64[2] metric\n") +
+             kAdapter + kShared +
+             "loss, d_x %[10,16], -, d_t %[10,3], g_b = linear_cross_entropy_grad(x, w, labels, step, t, b, "
+             "label_rows, label_weights) {accumulate=0, chunk=3, scale=2.0} @h backward\n",
+     .given = {{"labels", kLabels}, {"label_rows", kLabelRows}, {"label_weights", kLabelWeights}},
+     .slack = kSlack},
     {.name = "cross_entropy_overwrites", .body = kForward, .given = {{"labels", kLabels}}, .slack = kSlack},
     {.name = "cross_entropy_adds",
      .body = kForward,

@@ -13,27 +13,27 @@ namespace {
 
 // x [T, H], weight [V, H], labels i32 [T], seq_starts i32 [B+1] -> sums of log-probabilities f32 [B, 2], and
 // numbers of tokens in them f32 [B, 2]; an adapter's t [T, r] and b [V, r] may follow. Where sequences are an
-// axis of their own, attribute `rows_of` is the axis of x.
+// axis of their own, attribute `rows_of` is the axis of x. Where they share prefixes, label_rows and
+// label_sequences i32 [T] say which row each label asks and whose it is, of `sequences` that there may be.
 std::vector<OutputSpec> infer(const Graph& g, const Op& op) {
   const Tensor& x = input_tensor(g, op, 0);
   require_head(g, op);
   require(input_tensor(g, op, 2).shape[0] == x.shape[0], g, op, "linear_log_prob: a label for each row");
-  const Shape sums = {input_tensor(g, op, 3).shape[0] - 1, kNumLogProbs};
+  const int64_t sequences =
+      has_label_rows(op) ? op.attr_int("sequences") : input_tensor(g, op, 3).shape[0] - 1;
+  const Shape sums = {sequences, kNumLogProbs};
   return {{"", sums, DType::f32}, {".tokens", sums, DType::f32}};
 }
 
-// x, weight, labels, seq_starts, d_logps f32 [B, 2], step, t?, b? -> d_x [T, H]?, gradient [V, H]?; with an
-// adapter d_t [T, r]?, gradient [V, r]?
+// x, weight, labels, seq_starts, d_logps f32 [B, 2], step, t?, b?, label_rows?, label_sequences? -> d_x [T,
+// H]?, gradient [V, H]?; with an adapter d_t [T, r]?, gradient [V, r]?
 std::vector<OutputSpec> infer_grad(const Graph& g, const Op& op) { return head_gradients(g, op); }
 
 void gradient(GradientContext& ctx, const Op& op) {
   const TensorId x = op.inputs[0], t = op.input(head_operands(op).t);
   auto [attrs, outputs] = begin_head_gradient(ctx, op, {});
   Operands inputs = {x, op.inputs[1], op.inputs[2], op.inputs[3], ctx.gradient_of(op.outputs[0]), ctx.step()};
-  if (has_adapter(op)) {
-    inputs.push_back(t);
-    inputs.push_back(op.inputs[head_operands(op).b]);
-  }
+  for (size_t i = head_operands(op).t; i < op.inputs.size(); ++i) inputs.push_back(op.inputs[i]);
   const auto out = ctx.emit(OpKind::linear_log_prob_grad, std::move(inputs), std::move(attrs),
                             std::move(outputs), "d_" + ctx.graph().tensor(x).name);
   if (ctx.wants(x)) ctx.add_gradient(x, out[0]);

@@ -30,7 +30,33 @@ std::string backward(const std::string& outputs, const std::string& attributes) 
 // As of linear_cross_entropy.
 constexpr double kSlack = 8;
 
+// As sequences that share prefixes have it: labels come in no order of sequences, and three ask row 3, where
+// their answers part.
+const char* const kShared = "tensor label_rows i32[10] input\ntensor label_sequences i32[10] input\n";
+const Values kLabelRows = {0, 1, 2, 3, 3, 5, 6, 3, 8, 9};
+const Values kLabelSequences = {1, 1, 0, 2, 0, 0, 3, 1, 0, 0};
+
 [[maybe_unused]] const bool kRegistered = register_cases({
+    {.name = "log_prob_of_shared_rows",
+     .body = std::string(kInputs) + kShared +
+             "logps f32[4,2], tokens f32[4,2] = linear_log_prob(x, w, labels, starts, -, -, label_rows, "
+             "label_sequences) {chunk=3, sequences=4} @h forward\n",
+     .given = {{"labels", kLabels},
+               {"starts", kStarts},
+               {"label_rows", kLabelRows},
+               {"label_sequences", kLabelSequences}},
+     .slack = kSlack},
+    {.name = "log_prob_grad_of_shared_rows",
+     .body = std::string(kInputs) + kShared +
+             "tensor slopes f32[4,2] input\ntensor g f32[19,16] gradient\n"
+             "d_x %[10,16], g = linear_log_prob_grad(x, w, labels, starts, slopes, step, -, -, label_rows, "
+             "label_sequences) {accumulate=0, chunk=3, sequences=4} @h backward\n",
+     .given = {{"labels", kLabels},
+               {"starts", kStarts},
+               {"slopes", kSlopes},
+               {"label_rows", kLabelRows},
+               {"label_sequences", kLabelSequences}},
+     .slack = kSlack},
     {.name = "log_prob",
      .body = std::string(kInputs) + kForward,
      .given = {{"labels", kLabels}, {"starts", kStarts}},

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "graph/op_kind.h"
+#include "ops/linear_cross_entropy_layout.h"
 #include "ops/rule.h"
 #include "ops/step_values.h"
 #include "passes/embedding_adapter.h"
@@ -136,10 +137,12 @@ class LoraPass {
     const TensorId a = adapter(head, ".lora_A.weight", {size.r, weight[1]}, kOfA);
     const TensorId b = adapter(head, ".lora_B.weight", {weight[0], size.r}, kOfB);
     const std::string scope = head.scope;
-    head.inputs.push_back(append(
+    const HeadOperands at = head_operands(head);
+    if (head.inputs.size() <= at.b) head.inputs.resize(at.b + 1, kNoTensor);
+    head.inputs[at.t] = append(
         OpKind::linear, {dropped(head.inputs[0], scope), a, kNoTensor, kNoTensor, result_.find(kStepTensor)},
-        {{"scale", 1.0}}, kNewTensor, scope + ".lora_A", scope + ".lora_A.out"));
-    head.inputs.push_back(b);
+        {{"scale", 1.0}}, kNewTensor, scope + ".lora_A", scope + ".lora_A.out");
+    head.inputs[at.b] = b;
     head.attrs["scale"] = size.scale;
     result_.ops().push_back(std::move(head));
   }

@@ -8,6 +8,8 @@
 namespace plimsoll {
 namespace {
 
+constexpr double kToldShare = 0.01;  // of tokens that rows share
+
 std::string percent(double share) {
   const double value = share * 100.0;
   const std::string text = std::to_string(value);
@@ -23,6 +25,8 @@ std::string data_words(const DataSummary& data) {
   if (data.truncated_share > 0.0) text += " · " + about + percent(data.truncated_share) + " truncated";
   if (data.skipped_share > 0.0) text += " · " + about + percent(data.skipped_share) + " without a target";
   if (data.damaged_share > 0.0) text += " · " + about + percent(data.damaged_share) + " damaged";
+  if (data.shared_share >= kToldShare)
+    text += " · about " + percent(data.shared_share) + " of a step shared by its rows";
   text += " · " + format_bytes(data.bytes_per_epoch) + " an epoch";
   if (data.sampled_rows > 0) text += " (estimated from " + format_count(data.sampled_rows) + " rows)";
   return text;
@@ -42,6 +46,7 @@ nlohmann::ordered_json data_json(const std::optional<DataSummary>& data) {
           {"truncated_share", data->truncated_share},
           {"skipped_share", data->skipped_share},
           {"damaged_share", data->damaged_share},
+          {"shared_share", data->shared_share},
           {"bytes_per_epoch", data->bytes_per_epoch}};
 }
 

@@ -85,7 +85,9 @@ MicroRoom Experiment::eval_room(const Variant& variant) const {
 BatchShape Experiment::batch_shape(const MicroRoom& room, int64_t documents_each) const {
   const int64_t tokens = room.by_tokens() ? room.tokens : room.samples * longest_row().tokens;
   const int64_t sequences = room.samples * documents_each * sample_sequences();
-  if (!model.encoder_decoder) return {tokens, sequences, max_length};
+  // A row that joins a tree splits a segment and adds one.
+  const int64_t segments = shares_prefixes ? std::min(tokens, 2 * sequences - 1) : 0;
+  if (!model.encoder_decoder) return {tokens, sequences, max_length, 0, 0, segments};
   // Of what a word stands for, the decoder reads the start token alone.
   if (!model.words.empty()) return {tokens, sequences, max_length, sequences, 1};
   if (!has_targets()) return {tokens, sequences, max_length, tokens, max_length};

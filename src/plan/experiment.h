@@ -37,6 +37,8 @@ struct Experiment {
   int64_t max_length = 1024;     // tokens of the longest sequence; of an encoder and a decoder, of a source
   int64_t target_length = 0;     // of a decoder beside an encoder: tokens of the longest target
   int64_t longest_sample = 0;    // tokens of a sample's sequences together; 0: each may be the longest
+  bool shares_prefixes = false;  // what sequences begin with alike is computed once (docs/decisions/17)
+  int64_t longest_shared = 0;    // the same of a sample that shares within itself; 0: as longest_sample
   int64_t documents = 1;         // of a sample in training: several with packing
   bool evaluates = false;
 
@@ -60,9 +62,14 @@ struct Experiment {
     if (has_targets()) return max_length + target_length;
     return longest_sample > 0 ? longest_sample : max_length * sample_sequences();
   }
-  // The longest sample, its target apart where it has room of its own.
+  // What the longest sample takes of a micro-step, its target apart where it has room of its own.
   [[nodiscard]] RowSize longest_row() const {
-    return has_targets() ? RowSize{max_length, target_length} : RowSize{sample_tokens(), 0};
+    if (has_targets()) return {max_length, target_length};
+    return {shares_prefixes && longest_shared > 0 ? longest_shared : sample_tokens(), 0};
+  }
+  // What a sample of that size takes.
+  [[nodiscard]] RowSize room_of(const RowSize& size) const {
+    return {size.tokens - (shares_prefixes ? size.shared : 0), size.targets};
   }
   // What a micro-step of `samples` has room for: so many longest ones, or `tokens` and, where targets have
   // room of their own, so many of those as the longest row has of each.

@@ -191,7 +191,8 @@ std::vector<Doubled> doubled_dimensions(const Plan& plan) {
     return list.emplace_back(Doubled{what, plan.request, plan.variant});
   };
   Doubled& length = again("length");
-  for (int64_t* tokens : {&length.request.experiment.max_length, &length.request.experiment.longest_sample,
+  Experiment& longer = length.request.experiment;
+  for (int64_t* tokens : {&longer.max_length, &longer.longest_sample, &longer.longest_shared,
                           &length.variant.micro_tokens, &length.variant.eval_micro_tokens})
     *tokens *= 2;
   Variant& micro = again("micro-batch").variant;

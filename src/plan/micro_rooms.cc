@@ -1,6 +1,7 @@
 #include "plan/micro_rooms.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "base/units.h"
@@ -67,8 +68,10 @@ int64_t tokens_for(const Experiment& experiment, const std::vector<RowSize>& siz
   return std::min(effective * longest, longest + low * kTokenUnit);
 }
 
-bool are_alike(const std::vector<RowSize>& sizes, const RowSize& longest) {
-  return std::all_of(sizes.begin(), sizes.end(), [&](const RowSize& size) {
+bool are_alike(const Experiment& experiment, const std::vector<RowSize>& sizes) {
+  const RowSize longest = experiment.longest_row();
+  return std::all_of(sizes.begin(), sizes.end(), [&](const RowSize& row) {
+    const RowSize size = experiment.room_of(row);
     return size.tokens >= longest.tokens && size.targets >= longest.targets;
   });
 }
@@ -93,7 +96,8 @@ MicroEstimate estimate_micro_steps(const Experiment& experiment, const MicroRoom
   for (int64_t step = 0; step < steps; ++step) {
     packer.clear();
     for (int64_t i = 0; i < effective; ++i) {
-      const RowSize& size = sizes[spread(static_cast<uint64_t>(step * effective + i)) % sizes.size()];
+      const RowSize size =
+          experiment.room_of(sizes[spread(static_cast<uint64_t>(step * effective + i)) % sizes.size()]);
       packer.add({std::min(size.tokens, longest.tokens), std::min(size.targets, longest.targets)});
     }
     estimate.steps += static_cast<double>(packer.pack()) / static_cast<double>(steps);
@@ -109,7 +113,7 @@ std::vector<MicroRoom> micro_rooms(const PlanRequest& request) {
   if (request.micro_batch)
     return {experiment.room(std::min(*request.micro_batch, effective), request.micro_tokens.value_or(0))};
   if (!known && request.micro_tokens) return {experiment.room(effective, *request.micro_tokens)};
-  if (!known || experiment.documents > 1 || are_alike(*request.run->sizes, experiment.longest_row()))
+  if (!known || experiment.documents > 1 || are_alike(experiment, *request.run->sizes))
     return rooms_in_rows(effective);
   const std::vector<RowSize>& sizes = *request.run->sizes;
   if (request.micro_tokens) return {with_room_for(experiment, sizes, *request.micro_tokens)};
@@ -130,6 +134,14 @@ std::vector<MicroRoom> micro_rooms(const PlanRequest& request) {
   return rooms;
 }
 
+double shared_by(const std::vector<double>& shared, double rows) {
+  if (shared.empty()) return 0;
+  const double at = std::clamp(std::log2(std::max(rows, 1.0)), 0.0, static_cast<double>(shared.size() - 1));
+  const auto below = static_cast<size_t>(at);
+  const double above = shared[std::min(below + 1, shared.size() - 1)];
+  return shared[below] + (at - static_cast<double>(below)) * (above - shared[below]);
+}
+
 Filling filling_of(const Experiment& experiment, const std::optional<RunSteps>& run, const Variant& variant) {
   if (!run || run->tokens <= 0) return {};
   const MicroRoom room = experiment.train_room(variant);
@@ -140,8 +152,10 @@ Filling filling_of(const Experiment& experiment, const std::optional<RunSteps>& 
   const double capacity =
       steps *
       static_cast<double>(shape.tokens + (experiment.has_targets() ? experiment.logit_rows(room) : 0));
-  return {std::min(1.0, run->tokens / capacity), std::min(1.0, run->targets / capacity), run->row_length,
-          steps};
+  const double rows = static_cast<double>(experiment.effective_batch) / steps;
+  const double apart = experiment.shares_prefixes ? 1 - shared_by(run->shared, rows) : 1;
+  return {std::min(1.0, apart * run->tokens / capacity), std::min(1.0, run->targets / capacity),
+          run->row_length, steps};
 }
 
 }  // namespace plimsoll

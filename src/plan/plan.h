@@ -63,6 +63,7 @@ struct DataSummary {
   double truncated_share = 0.0;  // of rows
   double skipped_share = 0.0;    // rows with no target left
   double damaged_share = 0.0;    // rows that cannot be read
+  double shared_share = 0.0;     // of a step's tokens, that its rows begin with alike
 };
 // "12,000 rows · about 3,400,000 tokens · ..."
 std::string data_words(const DataSummary& data);
@@ -78,7 +79,11 @@ struct RunSteps {
   int64_t evaluations = 0;
   int64_t eval_rows = 0;
   std::shared_ptr<const std::vector<RowSize>> sizes = {};  // of some rows, spread over all; none: not known
+  std::vector<double> shared = {};  // shares of the tokens of 1, 2, 4 ... rows that these begin with alike
 };
+
+// The share of tokens that so many rows begin with alike, by those of 1, 2, 4 ... rows.
+double shared_by(const std::vector<double>& shared, double rows);
 
 struct PlanRequest {
   Experiment experiment;

@@ -400,6 +400,7 @@ std::string report_json(const Plan& plan) {
                       {{"micro_batch", plan.variant.micro_batch},
                        {"micro_tokens", room.by_tokens() ? Json(plan.variant.micro_tokens) : Json()},
                        {"accumulation", plan.variant.accumulation},
+                       {"share_prefixes", request.experiment.shares_prefixes},
                        {"micro_steps", plan.micro_steps},
                        {"fill", plan.fill},
                        {"effective_batch", request.experiment.effective_batch},

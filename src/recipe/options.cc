@@ -269,6 +269,11 @@ std::vector<Option> data_options() {
       experiment(data_truncation()),
       experiment(
           boolean("data.packing", FIELD(data.packing), "several rows in one sequence, none seeing another")),
+      choice<SharePrefixes>(
+          "data.share_prefixes", FIELD(data.share_prefixes),
+          {{"auto", SharePrefixes::automatic}, {"on", SharePrefixes::on}, {"off", SharePrefixes::off}},
+          "tokens that rows of a micro-step begin with alike pass through the model once; "
+          "changes memory and time, not the result"),
       data_on_error(),
       experiment(data_train_on_prompt()),
       experiment(boolean("data.bos", FIELD(data.bos),

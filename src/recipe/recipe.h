@@ -33,6 +33,7 @@ enum class DataFormat : uint8_t {
 enum class Truncation : uint8_t { right, left, drop, refuse };
 enum class PromptLoss : uint8_t { no, yes, messages };  // messages: of conversations, not of prompts
 enum class RowErrors : uint8_t { stop, skip };
+enum class SharePrefixes : uint8_t { automatic, on, off };
 enum class MethodType : uint8_t { full, lora, qlora };
 enum class ScheduleName : uint8_t { cosine, linear, constant };
 enum class Rounding : uint8_t { nearest, stochastic };
@@ -142,6 +143,7 @@ struct Recipe {
     [[nodiscard]] int64_t targets_at_most() const { return target_length > 0 ? target_length : max_length; }
     Truncation truncation = Truncation::right;
     bool packing = false;
+    SharePrefixes share_prefixes = SharePrefixes::automatic;
     RowErrors on_error = RowErrors::stop;
     PromptLoss train_on_prompt = PromptLoss::no;
     bool bos = false;                                   // rows of text begin as the tokenizer begins a text

@@ -7,10 +7,12 @@
 
 namespace plimsoll {
 
-// Tokens of a row's sequences; those of its target apart where targets have room of their own.
+// Tokens of a row's sequences; those of its target apart where targets have room of their own; and those that
+// its sequences begin with alike, which need no room where they are computed once.
 struct RowSize {
   int64_t tokens = 0;
   int64_t targets = 0;
+  int64_t shared = 0;
 };
 
 // What a micro-step has room for: so many rows (with packing, places), each as long as it may be, or rows

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/error.h"
 #include "data/example.h"
 
 namespace plimsoll {
@@ -23,6 +24,10 @@ AxisInputs::AxisInputs(const Executor& program, const std::string& prefix, std::
       seq_starts_(program.input<int32_t>(prefix + "seq_starts")),
       token_types_(input_or_none<int32_t>(program, prefix + "token_type_ids")),
       position_ids_(input_or_none<int32_t>(program, prefix + "position_ids")),
+      parents_(input_or_none<int32_t>(program, prefix + "parents")),
+      label_rows_(input_or_none<int32_t>(program, prefix + "label_rows")),
+      label_sequences_(input_or_none<int32_t>(program, prefix + "label_sequences")),
+      label_weights_(input_or_none<float>(program, prefix + "label_weights")),
       padding_(static_cast<int32_t>(padding.value_or(-1))) {}
 
 void AxisInputs::count_positions(std::span<const int32_t> ids, std::span<int32_t> to) const {
@@ -30,12 +35,56 @@ void AxisInputs::count_positions(std::span<const int32_t> ids, std::span<int32_t
   for (size_t i = 0; i < ids.size(); ++i) to[i] = padding_ + (ids[i] == padding_ ? 0 : ++counted);
 }
 
-AxisInputs::Live AxisInputs::write(const MicroBatch& batch, const Documents& which) {
-  for (const std::span<int32_t> zeros : {input_ids_, positions_, samples_, token_types_, position_ids_})
+void AxisInputs::clear() {
+  for (const std::span<int32_t> zeros : {input_ids_, positions_, samples_, token_types_, position_ids_,
+                                         seq_starts_, parents_, label_rows_, label_sequences_})
     std::fill(zeros.begin(), zeros.end(), 0);
   std::fill(labels_.begin(), labels_.end(), kIgnoreLabel);
+  std::fill(label_weights_.begin(), label_weights_.end(), 0.0F);
+}
+
+AxisInputs::Live AxisInputs::write(const MicroBatch& batch, const PrefixTree& tree) {
+  clear();
+  for (size_t i = 0; i < tree.order().size(); ++i) {
+    const PrefixTree::Segment& segment = tree.order()[i];
+    const auto sequence = static_cast<size_t>(segment.sequence);
+    const auto at = static_cast<std::ptrdiff_t>(segment.start);
+    const auto from = batch.seq_starts[sequence] + segment.begin;
+    std::copy_n(batch.input_ids.begin() + from, segment.tokens(), input_ids_.begin() + at);
+    std::copy_n(batch.positions.begin() + from, segment.tokens(), positions_.begin() + at);
+    std::fill_n(samples_.begin() + at, segment.tokens(), batch.sample_in_batch[sequence]);
+    parents_[i] = segment.parent;
+    seq_starts_[i] = segment.start;
+  }
+  const auto segments = std::ssize(tree.order());
+  std::fill(seq_starts_.begin() + segments, seq_starts_.end(), static_cast<int32_t>(tree.tokens()));
+  if (!labels_.empty()) write_labels(batch, tree);
+  return {tree.tokens(), segments};
+}
+
+// A token's label stands where the token is, with the row before it, which is its parent's last where the
+// token is the first of a segment.
+void AxisInputs::write_labels(const MicroBatch& batch, const PrefixTree& tree) {
+  for (int64_t sequence = 0; sequence < batch.live_sequences; ++sequence)
+    for (int32_t i = tree.last_of(sequence); i >= 0; i = tree.order()[static_cast<size_t>(i)].parent) {
+      const PrefixTree::Segment& segment = tree.order()[static_cast<size_t>(i)];
+      const auto from = static_cast<size_t>(batch.seq_starts[static_cast<size_t>(sequence)] + segment.begin);
+      for (int32_t k = segment.begin == 0 ? 1 : 0; k < segment.tokens(); ++k) {
+        const int32_t label = batch.labels[from + static_cast<size_t>(k) - 1];
+        if (label == kIgnoreLabel) continue;
+        const auto row = static_cast<size_t>(segment.start + k);
+        labels_[row] = label;
+        label_rows_[row] =
+            k > 0 ? segment.start + k - 1 : tree.order()[static_cast<size_t>(segment.parent)].last_row();
+        if (!label_weights_.empty()) label_weights_[row] += 1;
+        if (!label_sequences_.empty()) label_sequences_[row] = static_cast<int32_t>(sequence);
+      }
+    }
+}
+
+AxisInputs::Live AxisInputs::write(const MicroBatch& batch, const Documents& which) {
+  clear();
   Live live;
-  std::fill(seq_starts_.begin(), seq_starts_.end(), 0);
   for (size_t s = which.first; s < static_cast<size_t>(batch.live_sequences); s += which.every) {
     const auto from = batch.seq_starts[s];
     const auto count = std::min(batch.seq_starts[s + 1] - from - which.without_last, which.at_most);
@@ -84,6 +133,14 @@ void BatchWriter::write_scored_rows(const MicroBatch& batch) {
   for (const std::span<int32_t> zeros : {scored_rows_, scored_samples_, scored_positions_})
     std::fill(zeros.begin(), zeros.end(), 0);
   for (size_t s = 0; s < static_cast<size_t>(batch.live_sequences); ++s) {
+    if (first_.shares()) {
+      const PrefixTree::Segment& last =
+          batch.tree->order()[static_cast<size_t>(batch.tree->last_of(static_cast<int64_t>(s)))];
+      scored_rows_[s] = last.last_row();
+      scored_samples_[s] = batch.sample_in_batch[s];
+      scored_positions_[s] = last.end - 1;
+      continue;
+    }
     const int32_t start = batch.seq_starts[s];
     const int32_t position = model_.encoder || begins_to_write() ? 0 : batch.seq_starts[s + 1] - 1 - start;
     scored_rows_[s] = begins_to_write() ? static_cast<int32_t>(s) : start + position;
@@ -108,7 +165,9 @@ void BatchWriter::write(const MicroBatch& batch) {
     set_live(kFirstAxis + 1, decoder_->write(batch, {.first = 1, .every = 2, .without_last = 1}));
     return;
   }
-  set_live(kFirstAxis, first_.write(batch, {}));
+  check_internal(!first_.shares() || batch.tree,
+                 "a program that shares prefixes, and a batch without a tree");
+  set_live(kFirstAxis, first_.shares() ? first_.write(batch, *batch.tree) : first_.write(batch, {}));
   if (decoder_) {
     const auto start = static_cast<int32_t>(model_.encoder_decoder->start_token);
     AxisInputs::Documents texts{.start = start};
@@ -118,8 +177,18 @@ void BatchWriter::write(const MicroBatch& batch) {
   if (!targets_.empty()) std::copy(batch.targets.begin(), batch.targets.end(), targets_.begin());
   if (scores) write_scored_rows(batch);
   set_live(sequence_axis(model_), {batch.live_sequences, batch.live_sequences});
+  if (!inv_freq_.empty()) write_frequencies(batch);
+}
+
+// Those of segments do not go by lengths (why_no_shared_prefixes).
+void BatchWriter::write_frequencies(const MicroBatch& batch) {
   const auto width = static_cast<size_t>(model_.head_dim / 2 + 1);
-  for (size_t s = 0; !inv_freq_.empty() && s + 1 < batch.seq_starts.size(); ++s)
+  if (first_.shares()) {
+    rope_frequencies(model_, 1, inv_freq_.first(width));
+    for (size_t at = width; at < inv_freq_.size(); ++at) inv_freq_[at] = inv_freq_[at - width];
+    return;
+  }
+  for (size_t s = 0; s + 1 < batch.seq_starts.size(); ++s)
     rope_frequencies(model_, batch.seq_starts[s + 1] - batch.seq_starts[s],
                      inv_freq_.subspan(s * width, width));
 }

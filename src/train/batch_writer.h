@@ -32,14 +32,24 @@ class AxisInputs {
   // Copies ids, labels where there are some, positions and samples of these documents; what is behind them is
   // as MicroBatch has it. Allocates nothing.
   Live write(const MicroBatch& batch, const Documents& which);
+  // Whether its sequences share what they begin with.
+  [[nodiscard]] bool shares() const { return !parents_.empty(); }
+  // The same of the segments of a tree.
+  Live write(const MicroBatch& batch, const PrefixTree& tree);
 
  private:
+  void clear();
+  void write_labels(const MicroBatch& batch, const PrefixTree& tree);
   // Positions of an encoder that begins behind its padding and does not count it.
   void count_positions(std::span<const int32_t> ids, std::span<int32_t> to) const;
 
   // The last two are of an encoder that scores: 0 for a first text and 1 for a second, and positions as it
   // counts.
   std::span<int32_t> input_ids_, labels_, positions_, samples_, seq_starts_, token_types_, position_ids_;
+  // Of segments: what each goes on from; of each label the row that it asks, and for how many sequences it
+  // counts or whose it is.
+  std::span<int32_t> parents_, label_rows_, label_sequences_;
+  std::span<float> label_weights_;
   int32_t padding_ = -1;
 };
 
@@ -59,6 +69,7 @@ class BatchWriter {
   // Whether scores are what a decoder would write first.
   [[nodiscard]] bool begins_to_write() const { return decoder_ && !model_.words.empty(); }
   void write_scored_rows(const MicroBatch& batch);
+  void write_frequencies(const MicroBatch& batch);
   void set_live(AxisId axis, const AxisInputs::Live& live);
 
   const ModelSpec& model_;

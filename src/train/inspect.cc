@@ -21,6 +21,7 @@
 #include "train/generator.h"
 #include "train/run_programs.h"
 #include "train/sampling.h"
+#include "train/shared_prefixes.h"
 
 namespace plimsoll {
 namespace {
@@ -185,7 +186,8 @@ class BatchInspection {
     variant.loss_chunk = chunk;
     const DeviceDescription device = describe_cpu(cpu.isa, cpu.threads);
     std::vector<Graph> programs = build_programs(experiment_, variant, device);
-    const BatchShape shape = experiment_.batch_shape({micro_}, 1);
+    BatchShape shape = experiment_.batch_shape({micro_}, 1);
+    if (!scores()) shape.segments = 0;  // logits of every token
     const DType compute = experiment_.precision.compute;
     Graph logits = scores() ? build_scores(experiment_.model, shape, compute, experiment_.task.outputs,
                                            Mode::evaluate, kKept)
@@ -299,6 +301,7 @@ void write(const fs::path& file, const std::vector<Dumped>& tensors) {
 void write_inspection(const Recipe& recipe, const InspectOptions& options) {
   Experiment experiment = read_experiment(recipe);
   experiment.evaluates = false;
+  experiment.shares_prefixes = shares_prefixes(recipe, experiment, nullptr);
   const BatchFile file = read_batch(options.batch, experiment);
   if (file.batch.target_tokens() == 0)
     throw UsageError(options.batch.string() + ": no token of the batch is a target");

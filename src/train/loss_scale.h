@@ -1,6 +1,6 @@
-// The scale that keeps gradients in f16 from vanishing: the loss is multiplied by it, the update divides by it.
-// It grows while nothing overflows and halves where something did, as PyTorch's GradScaler has it, with its
-// numbers.
+// The scale that keeps gradients in f16 from vanishing: the loss is multiplied by it, the update divides by
+// it. It grows while nothing overflows and halves where something did, as PyTorch's GradScaler has it, with
+// its numbers.
 #pragma once
 
 #include <cstdint>

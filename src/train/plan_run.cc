@@ -18,6 +18,7 @@ using nlohmann::json;
 struct Choice {
   std::vector<std::string> lossy;  // means
   Variant variant;
+  bool shares_prefixes = false;
   std::optional<int64_t> process_bytes;
   int64_t free_bytes = 0;
   std::string budget_source;
@@ -62,6 +63,7 @@ std::string written(const Choice& choice) {
   check_internal(read_variant(variant) == choice.variant, "a part of the variant is not handed on");
   return json({{"lossy", choice.lossy},
                {"variant", variant},
+               {"shares_prefixes", choice.shares_prefixes},
                {"process_bytes", choice.process_bytes ? json(*choice.process_bytes) : json()},
                {"free_bytes", choice.free_bytes},
                {"budget_source", choice.budget_source},
@@ -75,6 +77,7 @@ Choice read_choice(const std::string& text) {
   Choice choice;
   object.at("lossy").get_to(choice.lossy);
   choice.variant = read_variant(object.at("variant"));
+  object.at("shares_prefixes").get_to(choice.shares_prefixes);
   if (!object.at("process_bytes").is_null()) choice.process_bytes = object["process_bytes"].get<int64_t>();
   object.at("free_bytes").get_to(choice.free_bytes);
   object.at("budget_source").get_to(choice.budget_source);
@@ -93,6 +96,7 @@ AllowedPlan plan_run(const Recipe& recipe, const CpuSettings& cpu, const DataSet
     const Plan& plan = allowed.plan;
     Choice chosen{.lossy = plan.request.lossy,
                   .variant = plan.variant,
+                  .shares_prefixes = plan.request.experiment.shares_prefixes,
                   .process_bytes = plan.request.budget.process_bytes,
                   .free_bytes = plan.request.budget.free_bytes,
                   .budget_source = plan.request.budget.device_source,
@@ -105,6 +109,7 @@ AllowedPlan plan_run(const Recipe& recipe, const CpuSettings& cpu, const DataSet
   Recipe taken = recipe;
   for (const std::string& means : choice.lossy) taken = with_means(std::move(taken), means).value();
   PlanRequest request = plan_request(taken, cpu, &data);
+  request.experiment.shares_prefixes = choice.shares_prefixes;
   request.layout = layout;
   request.lossy = choice.lossy;
   request.budget.process_bytes = choice.process_bytes;

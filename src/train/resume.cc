@@ -8,6 +8,7 @@
 #include "base/units.h"
 #include "recipe/effective.h"
 #include "train/schedule.h"
+#include "train/shared_prefixes.h"
 
 namespace plimsoll {
 namespace {
@@ -17,7 +18,8 @@ namespace fs = std::filesystem;
 std::string batch_words(const TrainerState& state) {
   const std::string tokens =
       state.micro_tokens > 0 ? " in " + format_count(state.micro_tokens) + " tokens" : "";
-  return "micro-batch " + format_count(state.micro_batch) + tokens + ", loss chunk " +
+  return "micro-batch " + format_count(state.micro_batch) + tokens +
+         (state.shares_prefixes ? ", shared prefixes" : "") + ", loss chunk " +
          format_count(state.loss_chunk);
 }
 
@@ -64,7 +66,7 @@ std::string changed_bits_note(const TrainerState& saved, const TrainerState& run
     now = run.kernels;
   }
   if (saved.micro_batch != run.micro_batch || saved.micro_tokens != run.micro_tokens ||
-      saved.loss_chunk != run.loss_chunk) {
+      saved.shares_prefixes != run.shares_prefixes || saved.loss_chunk != run.loss_chunk) {
     was += (was.empty() ? "" : ", ") + batch_words(saved);
     now += (now.empty() ? "" : ", ") + batch_words(run);
   }
@@ -97,9 +99,16 @@ void keep_sums_in_order(const Recipe& recipe, const CpuSettings& cpu, const Data
     kept.batch.micro_tokens = saved.micro_tokens;
   }
   if (recipe.memory.loss_chunk == kAuto) kept.memory.loss_chunk = saved.loss_chunk;
+  const Experiment& experiment = allowed.plan.request.experiment;
+  const bool may_share = why_no_shared_prefixes(recipe, experiment).empty();
+  if (recipe.data.share_prefixes == SharePrefixes::automatic && (may_share || !saved.shares_prefixes))
+    kept.data.share_prefixes = saved.shares_prefixes ? SharePrefixes::on : SharePrefixes::off;
+  const bool shares_alike = kept.data.share_prefixes == SharePrefixes::automatic ||
+                            (kept.data.share_prefixes == SharePrefixes::on) == experiment.shares_prefixes;
   const Variant& chosen = allowed.plan.variant;
   const bool as_open = !open || kept.batch.micro == kAuto;
-  if ((as_open ||
+  if (shares_alike &&
+      (as_open ||
        (kept.batch.micro == chosen.micro_batch && kept.batch.micro_tokens == chosen.micro_tokens)) &&
       (kept.memory.loss_chunk == kAuto || kept.memory.loss_chunk == chosen.loss_chunk))
     return;
@@ -107,6 +116,7 @@ void keep_sums_in_order(const Recipe& recipe, const CpuSettings& cpu, const Data
   if (!found.plan.fits()) return;
   found.recipe.batch = recipe.batch;
   found.recipe.memory.loss_chunk = recipe.memory.loss_chunk;
+  found.recipe.data.share_prefixes = recipe.data.share_prefixes;
   allowed = std::move(found);
 }
 
@@ -118,6 +128,7 @@ nlohmann::ordered_json start_details(const Plan& plan, const TrainerState& run) 
           {"effective_batch", plan.request.experiment.effective_batch},
           {"micro_batch", plan.variant.micro_batch},
           {"micro_tokens", plan.variant.micro_tokens},
+          {"share_prefixes", plan.request.experiment.shares_prefixes},
           {"loss_chunk", plan.variant.loss_chunk},
           {"kernels", run.kernels}};
 }

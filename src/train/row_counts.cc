@@ -27,7 +27,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr int kVersion = 1;  // of what is counted
+constexpr int kVersion = 2;  // of what is counted
 
 json file_key(const fs::path& file) {
   std::error_code error;
@@ -66,6 +66,7 @@ void each_number(Statistics& of, const Visit& visit) {
   visit("longest_sequence", of.longest_sequence);
   visit("longest_target", of.longest_target);
   visit("longest_sample", of.longest_sample);
+  visit("longest_shared", of.longest_shared);
   visit("longest_bytes", of.longest_bytes);
   visit("common_length", of.common_length);
   visit("rows_longer", of.rows_longer);
@@ -80,8 +81,11 @@ bool is_sound(const DataStatistics& counts) {
   each_number(counts, [&](const char*, int64_t value) { sound = sound && value >= 0; });
   for (const RowSize& size : counts.sizes)
     sound = sound && size.tokens > 0 && size.targets >= 0 && size.tokens <= counts.longest_sample &&
-            size.targets <= counts.longest_target;
-  return sound && counts.longest_sequence <= counts.longest_sample;
+            size.targets <= counts.longest_target && size.shared >= 0 && size.shared < size.tokens &&
+            size.tokens - size.shared <= counts.longest_shared;
+  for (const double share : counts.shared) sound = sound && share >= 0 && share <= 1;
+  return sound && counts.longest_sequence <= counts.longest_sample &&
+         counts.longest_shared <= counts.longest_sample;
 }
 
 // Where there is no place for a cache, rows are counted each time.
@@ -129,7 +133,9 @@ std::optional<DataStatistics> load_row_counts(const fs::path& folder, const std:
     each_number(counts, [&](const char* name, int64_t& value) { value = file.at(name).get<int64_t>(); });
     counts.first_damage = file.at("first_damage").get<std::string>();
     for (const json& size : file.at("sizes"))
-      counts.sizes.push_back({size.at(0).get<int64_t>(), size.at(1).get<int64_t>()});
+      counts.sizes.push_back(
+          {size.at(0).get<int64_t>(), size.at(1).get<int64_t>(), size.at(2).get<int64_t>()});
+    counts.shared = file.at("shared").get<std::vector<double>>();
     return is_sound(counts) ? std::optional(std::move(counts)) : std::nullopt;
   } catch (const json::exception&) {
     return std::nullopt;
@@ -139,7 +145,8 @@ std::optional<DataStatistics> load_row_counts(const fs::path& folder, const std:
 void save_row_counts(const fs::path& folder, const std::string& key, const DataStatistics& counts) {
   json file = {{"key", key}, {"first_damage", counts.first_damage}, {"sizes", json::array()}};
   each_number(counts, [&](const char* name, int64_t value) { file[name] = value; });
-  for (const RowSize& size : counts.sizes) file["sizes"].push_back({size.tokens, size.targets});
+  file["shared"] = counts.shared;
+  for (const RowSize& size : counts.sizes) file["sizes"].push_back({size.tokens, size.targets, size.shared});
   try {
     fs::create_directories(folder);
     write_file_atomically(counts_file(folder, key), file.dump() + "\n");
@@ -194,6 +201,7 @@ DataSummary summarise(DataSource& train, const DataStatistics& sample) {
   summary.truncated_share = sample.share_truncated();
   summary.skipped_share = sample.share_of_rows(sample.skipped);
   summary.damaged_share = sample.share_of_rows(sample.damaged);
+  summary.shared_share = shared_by(sample.shared, static_cast<double>(train.loader.effective));
   for (const PlacedUnit& unit : train.dataset.units())
     summary.bytes_per_epoch += std::llround(static_cast<double>(unit.bytes) * unit.weight);
   return summary;
@@ -206,10 +214,12 @@ DataSummary summarise(DataSource& train, const DataStatistics& sample) {
 void measure_rows(const Recipe& recipe, const Counting& counting, bool full_rows, DataSetup& data) {
   const DataStatistics train = count_rows(recipe, "train", *data.train, counting);
   data.summary = summarise(*data.train, train);
+  data.shared = train.shared;
   if (data.eval) data.eval->longest_row = train.longest_bytes;
   if (full_rows) return;
-  RowLengths lengths{recipe.data.max_length, train.longest_sequence, train.longest_target,
-                     train.longest_sample, std::make_shared<const std::vector<RowSize>>(train.sizes)};
+  RowLengths lengths{recipe.data.max_length, train.longest_sequence,
+                     train.longest_target,   train.longest_sample,
+                     train.longest_shared,   std::make_shared<const std::vector<RowSize>>(train.sizes)};
   bool known = train.of_all_rows || (!counting.every_row && may_count(data.train->dataset));
   if (train.of_all_rows) data.train->loader.longest_sample = train.longest_sample;
   if (data.eval) {
@@ -220,6 +230,7 @@ void measure_rows(const Recipe& recipe, const Counting& counting, bool full_rows
     lengths.longest_sequence = std::max(lengths.longest_sequence, eval.longest_sequence);
     lengths.longest_target = std::max(lengths.longest_target, eval.longest_target);
     lengths.longest_sample = std::max(lengths.longest_sample, eval.longest_sample);
+    lengths.longest_shared = std::max(lengths.longest_shared, eval.longest_shared);
   }
   if (known && !recipe.data.packing && lengths.longest_sample > 0) data.lengths = std::move(lengths);
 }

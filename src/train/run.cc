@@ -80,6 +80,7 @@ class TrainingRun {
     current_.kernels = recipe.device == DeviceChoice::emulated ? emulated_kernels_text() : kernels_text(cpu);
     current_.micro_batch = plan_.variant.micro_batch;
     current_.micro_tokens = plan_.variant.micro_tokens;
+    current_.shares_prefixes = plan_.request.experiment.shares_prefixes;
     current_.loss_chunk = plan_.variant.loss_chunk;
     if (experiment_.precision.scales_loss()) current_.loss_scale.emplace();
     if (data.eval) eval_.emplace(place_, std::move(*data.eval));
@@ -266,6 +267,7 @@ class TrainingRun {
       metrics.of_task = done.metrics;
       micro_steps_ += done.micro_steps;
       tokens_ += batch->tokens();
+      passed_ += done.tokens;
     }
     metrics.seconds = seconds_since(start);
     if (profile_) profile_->step_done(metrics.seconds, metrics.data_wait);
@@ -411,6 +413,7 @@ class TrainingRun {
             .kernels = current_.kernels,
             .micro_steps = micro_steps_,
             .tokens = tokens_,
+            .passed = passed_,
             .rows = skipped_.counts(),
             .loss_scale = current_.loss_scale};
   }
@@ -443,7 +446,7 @@ class TrainingRun {
   int64_t total_steps_ = 0;
   bool state_whole_ = true;  // false within a step, and once the loss is lost
   int64_t dropped_rows_ = 0;
-  int64_t micro_steps_ = 0, tokens_ = 0;  // of this process
+  int64_t micro_steps_ = 0, tokens_ = 0, passed_ = 0;  // of this process
   StepTimes times_;
   std::optional<double> eval_loss_;
   SkippedRows skipped_;

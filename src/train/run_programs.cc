@@ -10,7 +10,8 @@ namespace plimsoll {
 SequenceShape eval_shape(const Experiment& experiment) {
   // A target begins with a token that is no part of it.
   const int64_t starts = experiment.has_targets() ? 1 : 0;
-  return {experiment.sample_tokens() + starts, experiment.sample_sequences(), targets_of(experiment.task)};
+  return {experiment.sample_tokens() + starts, experiment.sample_sequences(), targets_of(experiment.task),
+          experiment.shares_prefixes};
 }
 
 SequenceShape train_shape(const Experiment& experiment) {
@@ -48,19 +49,22 @@ OptimizerStep::OptimizerStep(const RunPlace& place)
 }
 
 OptimizerStep::Result OptimizerStep::run(const EffectiveBatch& batch, const Values& values) {
-  accumulate(batch, values);
+  const int64_t tokens = accumulate(batch, values);
   if (update_) update(values);
   const auto loss = train_.result<double>(kLossTensor);
   return {loss[0] / loss[1], (update_ ? *update_ : train_).result<double>(kGradNormTensor)[0],
-          metrics_of(plan_.request.experiment.task, loss), steps_.count()};
+          metrics_of(plan_.request.experiment.task, loss), steps_.count(), tokens};
 }
 
 // The rate is for updates in the backward pass.
-void OptimizerStep::accumulate(const EffectiveBatch& batch, const Values& values) {
+int64_t OptimizerStep::accumulate(const EffectiveBatch& batch, const Values& values) {
   BatchWriter writer(train_, plan_.request.experiment.model);
   steps_.cut(batch);
+  int64_t shared = 0;
   for (int64_t i = 0; i < steps_.count(); ++i) {
-    writer.write(steps_.fill(i));
+    const MicroBatch& micro = steps_.fill(i);
+    if (micro.tree) shared += micro.live_tokens - micro.tree->tokens();
+    writer.write(micro);
     writer.set(StepValue::first_micro_step, i == 0 ? 1.0 : 0.0);
     // Inputs share the transient arena with everything else: all of them are written before each run.
     writer.set_seed(values.seed);
@@ -69,6 +73,7 @@ void OptimizerStep::accumulate(const EffectiveBatch& batch, const Values& values
     writer.set(StepValue::loss_scale, values.loss_scale / static_cast<double>(batch.target_tokens()));
     train_.run();
   }
+  return batch.tokens() - shared;
 }
 
 void OptimizerStep::update(const Values& values) {

@@ -53,12 +53,14 @@ class OptimizerStep {
     double grad_norm = 0;  // before clipping; of f16 not finite: it overflowed, and nothing was updated
     Metrics metrics = {};  // of the task
     int64_t micro_steps = 0;
+    int64_t tokens = 0;  // that passed through the model: those that rows share once
   };
   // The batch has targets.
   Result run(const EffectiveBatch& batch, const Values& values);
 
  private:
-  void accumulate(const EffectiveBatch& batch, const Values& values);
+  // Returns the tokens that passed through the model.
+  int64_t accumulate(const EffectiveBatch& batch, const Values& values);
   void update(const Values& values);
 
   const Plan& plan_;

@@ -26,7 +26,13 @@ double fill_of(const Plan& plan, const RunRecord& record) {
   const int64_t targets = experiment.has_targets() ? experiment.logit_rows(room) : 0;
   const int64_t capacity = experiment.batch_shape(room, 1).tokens + targets;
   if (record.micro_steps == 0) return 0;
-  return static_cast<double>(record.tokens) / static_cast<double>(record.micro_steps * capacity);
+  return static_cast<double>(record.passed) / static_cast<double>(record.micro_steps * capacity);
+}
+
+// Of the rows' tokens, those that passed through the model with another row's.
+double shared_of(const RunRecord& record) {
+  if (record.tokens == 0) return 0;
+  return 1 - static_cast<double>(record.passed) / static_cast<double>(record.tokens);
 }
 
 }  // namespace
@@ -75,6 +81,7 @@ void write_run_json(RunFolder& output, const Plan& plan, const RunRecord& record
                  {"loss_chunk", plan.variant.loss_chunk}}},
                {"micro_steps", record.micro_steps},
                {"fill", fill_of(plan, record)},
+               {"shared", shared_of(record)},
                {"lossy", plan.request.lossy},
                {"rows",
                 {{"truncated", record.rows.truncated},
@@ -109,6 +116,9 @@ void report_end(RunObserver& progress, const std::filesystem::path& output, cons
   if (record.micro_steps > 0)
     progress.event("        filled     " + format_count(std::llround(100 * fill_of(plan, record))) +
                    " % of " + format_count(record.micro_steps) + " micro-steps with tokens");
+  if (plan.request.experiment.shares_prefixes)
+    progress.event("        shared     " + format_count(std::llround(100 * shared_of(record))) +
+                   " % of the rows' tokens, computed once (data.share_prefixes)");
   if (const std::string rows = words(record.rows); !rows.empty())
     progress.event("        rows       " + rows);
   const char* use = rule_of(plan.request.experiment.task.task).scores ? "eval" : "generate";

@@ -34,6 +34,7 @@ struct RunRecord {
   double data_wait_seconds = 0, offload_wait_seconds = 0;
   std::string kernels;
   int64_t micro_steps = 0, tokens = 0;  // of this process
+  int64_t passed = 0;                   // tokens through the model: those that rows share once
   RowCounts rows = {};                  // of this process
   std::optional<LossScale> loss_scale = {};
 };

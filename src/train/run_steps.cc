@@ -48,6 +48,7 @@ std::optional<RunSteps> run_steps(const Recipe& recipe, const DataSetup* data) {
     run.tokens = static_cast<double>(summary.tokens) / static_cast<double>(an_epoch);
     run.targets = static_cast<double>(summary.targets) / static_cast<double>(an_epoch);
     run.row_length = summary.row_length;
+    run.shared = data->shared;
     if (data->lengths) run.sizes = data->lengths->sizes;
     if (data->eval) run.eval_rows = data->eval->rows.size();
   }

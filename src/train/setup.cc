@@ -23,6 +23,7 @@
 #include "train/model_paths.h"
 #include "train/quantised_weights.h"
 #include "train/run_programs.h"
+#include "train/shared_prefixes.h"
 #include "train/task_setup.h"
 
 namespace plimsoll {
@@ -316,9 +317,10 @@ void take_lengths(const Recipe& recipe, const RowLengths& rows, Experiment& expe
   if (recipe.data.max_length > rows.max_length || recipe.data.packing) return;
   experiment.max_length = std::min(experiment.max_length, rows.longest_sequence);
   experiment.target_length = std::min(experiment.target_length, rows.longest_target);
-  if (!experiment.has_targets())
-    experiment.longest_sample =
-        std::min(rows.longest_sample, experiment.max_length * experiment.sample_sequences());
+  if (experiment.has_targets()) return;
+  const int64_t most = experiment.max_length * experiment.sample_sequences();
+  experiment.longest_sample = std::min(rows.longest_sample, most);
+  experiment.longest_shared = std::min(rows.longest_shared, most);
 }
 
 // Tensor cores and arithmetic of bf16 begin with Ampere.
@@ -355,6 +357,9 @@ DeviceDescription device_of(const Recipe& recipe, const Experiment& experiment,
 PlanRequest plan_request(const Recipe& recipe, const PlannedMachine& machine, const DataSetup* data) {
   PlanRequest request;
   request.experiment = read_experiment(recipe);
+  const bool summarised = data != nullptr && data->summary;
+  request.experiment.shares_prefixes =
+      shares_prefixes(recipe, request.experiment, summarised ? &*data->summary : nullptr);
   if (data != nullptr && data->lengths) take_lengths(recipe, *data->lengths, request.experiment);
   if (const int64_t longest = request.experiment.longest_row().tokens;
       recipe.batch.micro_tokens != kAuto && recipe.batch.micro_tokens < longest)

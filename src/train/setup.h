@@ -58,7 +58,8 @@ struct DataSource {
 struct RowLengths {
   int64_t max_length = 0;                                                // that they were cut to
   int64_t longest_sequence = 0, longest_target = 0, longest_sample = 0;  // as in DataStatistics
-  std::shared_ptr<const std::vector<RowSize>> sizes = {};                // of training rows
+  int64_t longest_shared = 0;
+  std::shared_ptr<const std::vector<RowSize>> sizes = {};  // of training rows
 };
 struct DataSetup {
   std::shared_ptr<const Tokenizer> tokenizer;  // none when rows carry ids
@@ -67,6 +68,7 @@ struct DataSetup {
   std::optional<DataSource> eval;
   std::optional<ChatTemplate> chat;  // of the training rows
   std::optional<DataSummary> summary;
+  std::vector<double> shared;           // as in DataStatistics, of training rows
   std::optional<RowLengths> lengths;    // of training and evaluation; none: any row may be as long as allowed
   std::optional<int64_t> packed_steps;  // of the first epoch, where rows are packed and all of them were read
   int64_t dropped_rows = 0;             // too long, and left out

@@ -20,7 +20,8 @@ struct TrainerState {
   // Instruction set and threads, and the order in which sums are formed: bits are promised within them.
   std::string kernels;
   int64_t micro_batch = 0, loss_chunk = 0;
-  int64_t micro_tokens = 0;             // 0: micro-steps in rows
+  int64_t micro_tokens = 0;  // 0: micro-steps in rows
+  bool shares_prefixes = false;
   std::optional<LossScale> loss_scale;  // of runs in fp16
   int64_t total_steps = 0;
   double last_loss = 0.0;

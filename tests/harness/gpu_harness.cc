@@ -6,7 +6,7 @@ namespace plimsoll::harness {
 
 bool has_gpu_kernels(const Graph& graph) {
   return std::all_of(graph.ops().begin(), graph.ops().end(),
-                     [](const Op& op) { return has_gpu_kernel(op.kind); });
+                     [](const Op& op) { return has_gpu_kernel(op.kind) && !shares_prefixes(op); });
 }
 
 std::vector<OpCase> gpu_cases() {

@@ -465,7 +465,7 @@ void ref_scatter_rows(const Site& s) {
   s.out(0).assign(s.out(0).size(), 0.0);
   const auto live = static_cast<size_t>(s.step(StepValue::live_tokens));
   for (size_t i = 0; i < live * width; ++i)
-    s.out(0)[s.integer(1, i / width) * width + i % width] = s.in(0)[i];
+    s.out(0)[s.integer(1, i / width) * width + i % width] += s.in(0)[i];
 }
 
 void pair_loss(const Site& s, Values* d_scores) {
@@ -587,7 +587,16 @@ void begin_low_rank_gradient(const Site& s) {
   static_cast<void>(s.gradient(at.d_b));
 }
 
-// Adds to the loss; visit(row, label, probabilities) for every row with a target.
+// The row of x that label `t` asks, and what is said of the label (what it counts, whose it is); `rows`: the
+// input that says so.
+size_t asked_row(const Site& s, size_t rows, size_t t) {
+  return s.op.has_input(rows) ? s.integer(rows, t) : t;
+}
+double label_fact(const Site& s, size_t rows, size_t t, double otherwise) {
+  return s.op.has_input(rows) ? s.in(rows + 1)[t] : otherwise;
+}
+
+// Adds to the loss; visit(row, label, probabilities, weight) for every label with a target.
 template <class Visit>
 void head_loss(const Site& s, Visit visit) {
   const size_t hidden = s.dim(0, 1);
@@ -596,18 +605,20 @@ void head_loss(const Site& s, Visit visit) {
   for (size_t t = 0; t < s.dim(0, 0); ++t) {
     if (s.in(2)[t] < 0) continue;
     Values p(s.dim(1, 0));
+    const size_t row = asked_row(s, 6, t);
+    const double weight = label_fact(s, 6, t, 1.0);
     for (size_t v = 0; v < p.size(); ++v)
-      for (size_t i = 0; i < hidden; ++i) p[v] += s.in(0)[t * hidden + i] * s.in(1)[v * hidden + i];
-    add_low_rank(s, t, p);
+      for (size_t i = 0; i < hidden; ++i) p[v] += s.in(0)[row * hidden + i] * s.in(1)[v * hidden + i];
+    add_low_rank(s, row, p);
     const double logit = p[s.integer(2, t)];
-    loss[0] += softmax(p) - logit;
-    loss[1] += 1;
-    visit(t, s.integer(2, t), p);
+    loss[0] += weight * (softmax(p) - logit);
+    loss[1] += weight;
+    visit(row, s.integer(2, t), p, weight);
   }
 }
 
 void ref_linear_cross_entropy(const Site& s) {
-  head_loss(s, [](size_t, size_t, const Values&) {});
+  head_loss(s, [](size_t, size_t, const Values&, double) {});
 }
 
 void ref_linear_cross_entropy_grad(const Site& s) {
@@ -618,9 +629,9 @@ void ref_linear_cross_entropy_grad(const Site& s) {
   Values& g = s.op.has_output(2) ? s.gradient(2) : no_gradient;
   d_x.assign(d_x.size(), 0.0);
   begin_low_rank_gradient(s);
-  head_loss(s, [&](size_t t, size_t label, const Values& p) {
+  head_loss(s, [&](size_t t, size_t label, const Values& p, double weight) {
     for (size_t v = 0; v < p.size(); ++v) {
-      const double d_logit = (p[v] - (v == label ? 1.0 : 0.0)) * s.step(StepValue::loss_scale);
+      const double d_logit = weight * (p[v] - (v == label ? 1.0 : 0.0)) * s.step(StepValue::loss_scale);
       for (size_t i = 0; i < hidden; ++i) {
         d_x[t * hidden + i] += d_logit * s.in(1)[v * hidden + i];
         g[v * hidden + i] += d_logit * s.in(0)[t * hidden + i];
@@ -633,19 +644,22 @@ void ref_linear_cross_entropy_grad(const Site& s) {
 // visit(row, sequence * 2 + column, token, probabilities) for every row with a label.
 template <class Visit>
 void labelled_rows(const Site& s, Visit visit) {
+  const size_t rows = s.op.kind == OpKind::linear_log_prob_grad ? 8 : 6;
   for (size_t t = 0; t < s.dim(0, 0); ++t) {
     const double label = s.in(2)[t];
     if (label < 0 && label > -101) continue;
+    const size_t row = asked_row(s, rows, t);
     const auto token = static_cast<size_t>(label >= 0 ? label : -101 - label);
     size_t sequence = 0;
-    while (s.in(3)[sequence + 1] <= static_cast<double>(t)) ++sequence;
+    while (!s.op.has_input(rows) && s.in(3)[sequence + 1] <= static_cast<double>(t)) ++sequence;
+    if (s.op.has_input(rows)) sequence = s.integer(rows + 1, t);
     Values p(s.dim(1, 0));
     for (size_t v = 0; v < p.size(); ++v)
       for (size_t i = 0; i < s.dim(0, 1); ++i)
-        p[v] += s.in(0)[t * s.dim(0, 1) + i] * s.in(1)[v * s.dim(0, 1) + i];
-    add_low_rank(s, t, p);
+        p[v] += s.in(0)[row * s.dim(0, 1) + i] * s.in(1)[v * s.dim(0, 1) + i];
+    add_low_rank(s, row, p);
     softmax(p);
-    visit(t, sequence * 2 + (label < 0 ? 1 : 0), token, p);
+    visit(row, sequence * 2 + (label < 0 ? 1 : 0), token, p);
   }
 }
 

@@ -69,7 +69,9 @@ struct View {
   size_t query, key_begin, key_end, sequence_begin;  // rows
   size_t number;
   size_t head, q_head, k_head;
+  const std::vector<size_t>* path = nullptr;  // of a tree: the rows of the keys, in place of neighbours
 
+  [[nodiscard]] size_t key_row(size_t j) const { return path == nullptr ? key_begin + j : (*path)[j]; }
   [[nodiscard]] double distance(size_t j) const {
     return static_cast<double>(key_begin + j - sequence_begin) - static_cast<double>(number);
   }
@@ -79,6 +81,18 @@ struct View {
 struct Rows {
   size_t begin, end;
 };
+
+Values logits_of(const Site& s, const Extras& extras, const Values& k, const View& view) {
+  Values p;
+  for (size_t j = 0; j < view.key_end - view.key_begin; ++j) {
+    double dot = 0;
+    for (size_t d = 0; d < s.attr("head_dim"); ++d)
+      dot += s.in(0)[view.query * s.dim(0, 1) + view.q_head + d] *
+             k[view.key_row(j) * s.dim(1, 1) + view.k_head + d];
+    p.push_back(dot * extras.scale() + extras.bias(view.distance(j), view.head));
+  }
+  return p;
+}
 
 // Calls visit(view, logits) for every query and head of `queries`, which are a sequence with the keys `keys`;
 // `cached` keys lie before the first query's own.
@@ -95,20 +109,40 @@ void for_queries(const Site& s, const Extras& extras, const Values& k, Rows quer
       if (extras.causal()) view.key_end = keys.begin + number + 1;
       const size_t window = s.attr("window");
       if (window > 0 && view.key_end - view.key_begin > window) view.key_begin = view.key_end - window;
-      Values p;
-      for (size_t j = view.key_begin; j < view.key_end; ++j) {
-        double dot = 0;
-        for (size_t d = 0; d < head; ++d)
-          dot += s.in(0)[t * q_row + view.q_head + d] * k[j * k_row + view.k_head + d];
-        p.push_back(dot * extras.scale() + extras.bias(view.distance(j - view.key_begin), n));
-      }
+      Values p = logits_of(s, extras, k, view);
       if (!p.empty()) visit(view, p);
     }
+}
+
+// The same for all segments of trees: a query sees the rows of its segment's ancestors, then those of its own
+// up to itself.
+template <class Visit>
+void for_segments(const Site& s, const Extras& extras, Visit visit) {
+  const size_t starts = 3 + extras.shift, head = s.attr("head_dim"), group = s.dim(0, 1) / s.dim(1, 1);
+  const double count = s.step_at(4 + extras.shift, live_sequences_of(s.op.axis));
+  for (size_t segment = 0; segment < static_cast<size_t>(count); ++segment) {
+    std::vector<size_t> path;
+    for (double up = s.in(9 + extras.shift)[segment]; up >= 0;) {
+      const auto parent = static_cast<size_t>(up);
+      for (size_t t = s.integer(starts, parent + 1); t > s.integer(starts, parent); --t)
+        path.insert(path.begin(), t - 1);
+      up = s.in(9 + extras.shift)[parent];
+    }
+    for (size_t t = s.integer(starts, segment); t < s.integer(starts, segment + 1); ++t) {
+      path.push_back(t);
+      for (size_t n = 0; n < s.dim(0, 1) / head; ++n) {
+        const View view{t, 0, path.size(), 0, path.size() - 1, n, n * head, n / group * head, &path};
+        Values p = logits_of(s, extras, s.in(1), view);
+        visit(view, p);
+      }
+    }
+  }
 }
 
 // The same for all sequences of a batch.
 template <class Visit>
 void for_sequences(const Site& s, const Extras& extras, Visit visit) {
+  if (s.op.has_input(9 + extras.shift)) return for_segments(s, extras, visit);
   const size_t starts = 3 + extras.shift;
   const size_t key_starts = s.op.has_input(5 + extras.shift) ? 5 + extras.shift : starts;
   const double count = s.step_at(4 + extras.shift, live_sequences_of(s.op.axis));
@@ -123,7 +157,7 @@ void weigh_values(const Site& s, const Extras& extras, const View& view, const V
     for (size_t d = 0; d < head; ++d)
       s.out(0)[view.query * s.dim(0, 1) + view.q_head + d] +=
           p[j] * extras.kept(view.query, view.head, view.key_number(j)) *
-          v[(view.key_begin + j) * s.dim(1, 1) + view.k_head + d];
+          v[view.key_row(j) * s.dim(1, 1) + view.k_head + d];
 }
 
 }  // namespace
@@ -149,7 +183,7 @@ void ref_attention_grad(const Site& s) {
   for_sequences(s, extras, [&](const View& view, Values& p) {
     softmax(p);
     const size_t at_q = view.query * q_row + view.q_head;
-    const auto at_k = [&](size_t j) { return (view.key_begin + j) * k_row + view.k_head; };
+    const auto at_k = [&](size_t j) { return view.key_row(j) * k_row + view.k_head; };
     const auto kept = [&](size_t j) { return extras.kept(view.query, view.head, view.key_number(j)); };
     Values d_p(p.size());
     double mean = 0;

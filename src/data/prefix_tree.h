@@ -1,0 +1,73 @@
+// Sequences that begin with the same tokens, as trees whose tokens pass through a model once.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace plimsoll {
+
+class MicroBatch;
+
+// What a label is where several sequences hold its token: one label of each of them alone, so that a token is
+// shared as long as at most one of them learns it; or one label that counts for as many as learn it.
+enum class SharedLabels : uint8_t { of_one, weighed };
+
+// Tokens that two sequences of a sample begin with alike; labels are aligned with ids. Of each one at most
+// learns any of them.
+int64_t common_tokens(std::span<const int32_t> ids, std::span<const int32_t> labels,
+                      std::span<const int32_t> other_ids, std::span<const int32_t> other_labels);
+
+// All storage is allocated by the constructor.
+class PrefixTree {
+ public:
+  // Tokens that some sequences share with all that go on from them: [begin, end) of `sequence`, which is the
+  // first of those sequences. Row `start` of the token axis has the first.
+  struct Segment {
+    int32_t sequence = 0;
+    int32_t begin = 0, end = 0;
+    int32_t parent = -1;  // in order()
+    int32_t start = 0;
+
+    [[nodiscard]] int32_t tokens() const { return end - begin; }
+    [[nodiscard]] int32_t last_row() const { return start + tokens() - 1; }
+  };
+
+  PrefixTree(int64_t sequences, int64_t tokens);
+
+  // Of the batch's live sequences.
+  void build(const MicroBatch& batch, SharedLabels labels);
+  // Depth first: behind a segment comes what goes on from it, in the order of its sequences.
+  [[nodiscard]] std::span<const Segment> order() const { return order_; }
+  [[nodiscard]] int64_t tokens() const { return tokens_; }
+  // The segment, in order(), that a live sequence ends with.
+  [[nodiscard]] int32_t last_of(int64_t sequence) const {
+    return nodes_[static_cast<size_t>(ends_[static_cast<size_t>(sequence)])].number;
+  }
+
+ private:
+  struct Node {
+    int32_t sequence = 0, begin = 0, end = 0;
+    int32_t parent = -1, first = -1, next = -1;  // nodes: above, the first below, the one beside
+    int32_t number = -1;                         // in order_
+  };
+  void insert(const MicroBatch& batch, int32_t sequence, SharedLabels labels);
+  // The child of `node` (-1: a root) that sequences with this token go on with, or -1.
+  [[nodiscard]] int32_t next_node(const MicroBatch& batch, int32_t node, int32_t sequence, int32_t at,
+                                  SharedLabels labels) const;
+  [[nodiscard]] bool meets(const MicroBatch& batch, const Node& node, int32_t sequence, int32_t at,
+                           SharedLabels labels) const;
+  int32_t add_node(const Node& node);
+  // Cuts a node behind `tokens` of it.
+  void split(int32_t node, int32_t tokens);
+  void set_order(int32_t node, int32_t parent);
+
+  std::vector<Node> nodes_;
+  std::vector<Segment> order_;
+  std::vector<int32_t> ends_;   // node that each sequence ends with
+  std::vector<uint8_t> taken_;  // of the batch's tokens: whether one of those that share it learns it
+  int32_t roots_ = -1;
+  int64_t tokens_ = 0;
+};
+
+}  // namespace plimsoll

@@ -1,0 +1,38 @@
+#include "train/shared_prefixes.h"
+
+#include "base/error.h"
+#include "models/model.h"
+
+namespace plimsoll {
+namespace {
+
+// Of a step's tokens. Below it what trees cost (a segment's inputs, the backward pass of attention over whole
+// trees) is not worth what they save.
+constexpr double kWorthSharing = 0.05;
+
+}  // namespace
+
+std::string why_no_shared_prefixes(const Recipe& recipe, const Experiment& experiment) {
+  if (recipe.is_of_card() || recipe.device == DeviceChoice::emulated)
+    return "GPUs have no kernels for it yet; say device: cpu";
+  if (recipe.data.packing) return "data.packing gives rows their places without it; leave packing out";
+  if (experiment.lora && experiment.lora_options.dropout > 0)
+    return "method.dropout drops values of each row by itself; say method.dropout: 0";
+  if (experiment.noise > 0)
+    return "method.neftune_alpha makes noise on each row by itself; say method.neftune_alpha: 0";
+  const std::string why = why_no_shared_prefixes(experiment.model, experiment.max_length);
+  return why.empty() ? "" : "the model is a " + experiment.model.architecture + ", which " + why;
+}
+
+bool shares_prefixes(const Recipe& recipe, const Experiment& experiment, const DataSummary* rows) {
+  if (recipe.data.share_prefixes == SharePrefixes::off) return false;
+  const std::string why = why_no_shared_prefixes(recipe, experiment);
+  if (recipe.data.share_prefixes == SharePrefixes::automatic)
+    return why.empty() && rows != nullptr && rows->shared_share >= kWorthSharing;
+  if (!why.empty())
+    throw UsageError("data.share_prefixes: on, but " + why +
+                     ", or data.share_prefixes: off (auto is off here by itself)");
+  return true;
+}
+
+}  // namespace plimsoll

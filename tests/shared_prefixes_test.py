@@ -1,0 +1,192 @@
+"""Rows that begin alike: their shared tokens computed once give the losses of rows apart, in the planned bytes.
+
+Usage: shared_prefixes_test.py PLIMSOLL (from the repository's root). Standard library only.
+"""
+import json
+import random
+import shutil
+import tempfile
+import unittest
+from pathlib import Path
+
+from command_run import ROOT, assert_curves_agree, losses_of, output, run
+
+STEPS = 20
+DRAW = random.Random(5)
+
+
+def ids(length, draw=DRAW):
+    return [draw.randrange(3, 1500) for _ in range(length)]
+
+
+def chats(rows=64, system=24):
+    """One system prompt, three instructions behind it, an answer each; of some rows everything is learnt. Two rows are
+    the same, one is where others begin."""
+    draw = random.Random(1)
+    start, instructions = ids(system, draw), [ids(7, draw) for _ in range(3)]
+    made = []
+    for i in range(rows):
+        prompt = start + instructions[i % 3]
+        answer = ids(draw.randrange(3, 12), draw)
+        labels = (prompt if i % 5 == 0 else [-100] * len(prompt)) + answer
+        made.append({"input_ids": prompt + answer, "labels": labels})
+    made[7] = made[10]
+    made[9] = {"input_ids": start, "labels": start}
+    return made
+
+
+def apart(rows=64):
+    draw = random.Random(2)
+    return [{"input_ids": ids(draw.randrange(8, 30), draw)} for _ in range(rows)]
+
+
+def pairs(rows=64, system=10):
+    """Answers of a common prompt, of which some begin alike; all prompts have one beginning."""
+    draw = random.Random(3)
+    start, made = ids(system, draw), []
+    for i in range(rows):
+        prompt, alike = start + ids(draw.randrange(4, 16), draw), ids(2 if i % 3 == 0 else 0, draw)
+        made.append({"prompt_input_ids": prompt, "chosen_input_ids": alike + ids(draw.randrange(2, 12), draw),
+                     "rejected_input_ids": alike + ids(draw.randrange(2, 12), draw)})
+    return made
+
+
+def whole_pairs(rows):
+    """As reward models read them."""
+    return [{"chosen_input_ids": row["prompt_input_ids"] + row["chosen_input_ids"],
+             "rejected_input_ids": row["prompt_input_ids"] + row["rejected_input_ids"]} for row in rows]
+
+
+class SharedPrefixes(unittest.TestCase):
+    def setUp(self):
+        self.folder = Path(tempfile.mkdtemp())
+        self.addCleanup(shutil.rmtree, self.folder)
+        self.data = self.folder / "rows.jsonl"
+        self.write(chats())
+
+    def write(self, rows):
+        self.data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    def recipe(self, name, share=None, **changes):
+        settings = {"model": str(ROOT / "demo/model"), "init": "random", "precision": "fp32", "threads": 1,
+                    "data": {"train": str(self.data), "max_length": 128}, "method": {"type": "full"},
+                    "batch": {"effective": 8}, "optimizer": {"lr": 1e-3}, "schedule": {"max_steps": STEPS, "warmup": 1},
+                    "output": str(self.folder / name)}
+        for key, value in changes.items():
+            settings[key] = {**settings[key], **value} if isinstance(settings.get(key), dict) and key != "method" else value
+        if share:
+            settings["data"]["share_prefixes"] = share
+        path = self.folder / f"{name}.json"
+        path.write_text(json.dumps(settings))
+        return path
+
+    def train(self, name, share=None, **changes):
+        output("train", self.recipe(name, share, **changes), "--quiet")
+        done = json.loads((self.folder / name / "run.json").read_text())
+        self.assertEqual(done["planned"]["device_arena_bytes"], done["measured"]["device_arena_bytes"])
+        self.assertLessEqual(done["measured"]["process_peak_rss_bytes"], done["planned"]["process_peak_rss_bytes"])
+        return losses_of(self.folder / name), done
+
+    def plan(self, name, share=None, **changes):
+        return json.loads(output("plan", self.recipe(name, share, **changes), "--json"))
+
+    def assert_same(self, name, least_shared, **changes):
+        """Losses of 20 steps with sharing and without, and the share that was computed once."""
+        off, apart_run = self.train(name + "-off", "off", **changes)
+        on, shared_run = self.train(name + "-on", "on", **changes)
+        assert_curves_agree(self, [off, on], delta=1e-5 * max(1, off[0]))
+        self.assertEqual(apart_run["shared"], 0)
+        self.assertGreater(shared_run["shared"], least_shared)
+        if apart_run["eval_loss"] is not None:
+            self.assertAlmostEqual(apart_run["eval_loss"], shared_run["eval_loss"], delta=1e-5 * max(1, off[0]))
+        return apart_run, shared_run
+
+
+class Chats(SharedPrefixes):
+    def test_every_method_learns_the_same_with_sharing_and_without(self):
+        for method in ({"type": "full"}, {"type": "lora", "r": 4}, {"type": "qlora", "r": 4},
+                       {"type": "lora", "r": 4, "targets": ["q_proj", "lm_head", "embed_tokens"]}):
+            with self.subTest(method=method):
+                self.assert_same("-".join(map(str, method.values())).replace("'", "")[:24], 0.4, method=method)
+
+    def test_recomputation_offload_and_small_micro_steps_change_nothing(self):
+        memory = {"recompute": "block", "offload": ["states", "gradients"], "disk": "1GiB"}
+        self.assert_same("tight", 0.3, memory=memory, batch={"effective": 8, "micro_tokens": 100}, threads=2)
+        self.assert_same("rows", 0.3, method={"type": "lora", "r": 4}, batch={"effective": 8, "micro": 3},
+                         data={"eval": "20%"})
+
+    def test_a_resumed_run_goes_on_sharing_with_the_same_bits(self):
+        changes = dict(save={"every": 10, "keep": 3})
+        self.train("whole", **changes)
+        self.train("again", **changes)
+        shutil.rmtree(self.folder / "again/checkpoint-20")
+        output("train", self.folder / "again.json", "--resume", "--quiet")
+        state = json.loads((self.folder / "again/checkpoint-20/trainer_state.json").read_text())
+        self.assertTrue(state["share_prefixes"])
+        self.assertEqual((self.folder / "whole/model.safetensors").read_bytes(),
+                         (self.folder / "again/model.safetensors").read_bytes())
+
+    def test_a_run_that_began_apart_goes_on_apart(self):
+        self.train("apart", "off", save={"every": 10, "keep": 3})
+        shutil.rmtree(self.folder / "apart/checkpoint-20")
+        whole = (self.folder / "apart/model.safetensors").read_bytes()
+        output("train", self.folder / "apart.json", "--resume", "--quiet", "--set", "data.share_prefixes=auto")
+        self.assertEqual(whole, (self.folder / "apart/model.safetensors").read_bytes())
+
+    def test_the_plan_tells_what_is_shared_and_that_it_saves_time(self):
+        on, off = self.plan("on"), self.plan("off", "off")
+        self.assertTrue(on["variant"]["share_prefixes"])
+        self.assertFalse(off["variant"]["share_prefixes"])
+        self.assertGreater(on["data"]["shared_share"], 0.4)
+        self.assertLess(on["predicted"]["seconds_per_step"], 0.75 * off["predicted"]["seconds_per_step"])
+        self.assertIn("of a step shared by its rows", output("plan", self.recipe("words")))
+
+    def test_auto_is_off_where_nothing_is_shared_or_where_it_cannot_be(self):
+        self.write(apart())
+        self.assertFalse(self.plan("nothing")["variant"]["share_prefixes"])
+        self.write(chats())
+        for changes in ({"method": {"type": "lora", "r": 4, "dropout": 0.1}}, {"method": {"type": "full", "neftune_alpha": 5}},
+                        {"data": {"packing": True}}, {"device": "emulated"}):
+            self.assertFalse(self.plan("auto", **changes)["variant"]["share_prefixes"], changes)
+            said = run("plan", self.recipe("on", "on", **changes))
+            self.assertEqual(said.returncode, 2, said.stderr)
+            self.assertIn("data.share_prefixes: on, but", said.stderr)
+
+    def test_models_whose_tokens_meet_in_other_ways_do_not_share(self):
+        config = json.loads((ROOT / "demo/model/config.json").read_text())
+        for change, why in (({"model_type": "mistral", "architectures": ["MistralForCausalLM"], "sliding_window": 16},
+                             "sliding windows of 16 tokens"),
+                            ({"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}, "change with a row's length")):
+            model = self.folder / "model"
+            model.mkdir(exist_ok=True)
+            (model / "config.json").write_text(json.dumps({**config, **change}))
+            self.assertFalse(self.plan("auto", model=str(model))["variant"]["share_prefixes"])
+            self.assertIn(why, output("plan", self.recipe("on", "on", model=str(model)), code=2))
+
+
+class Pairs(SharedPrefixes):
+    def setUp(self):
+        super().setUp()
+        self.write(pairs())
+
+    def test_preferences_are_learnt_alike_and_a_pair_takes_the_room_of_what_it_does_not_share(self):
+        for name, changes in (("sigmoid", {"dpo": {"loss": "sigmoid"}, "method": {"type": "lora", "r": 4}}),
+                              ("full", {"dpo": {"loss": "ipo"}}),
+                              ("orpo", {"dpo": {"loss": "orpo"}, "data": {"train_on_prompt": True}})):
+            with self.subTest(name):
+                off, on = self.assert_same(name, 0.25, task="dpo", batch={"effective": 8, "micro": 2},
+                                           **{**changes, "data": {"eval": 16, **changes.get("data", {})}})
+                self.assertLess(on["planned"]["device_arena_bytes"], off["planned"]["device_arena_bytes"])
+
+    def test_rewards_and_classes_are_learnt_alike(self):
+        rows = whole_pairs(pairs())
+        rows[5] = rows[6] = rows[2]
+        rows[3]["rejected_input_ids"] = rows[2]["rejected_input_ids"]
+        self.write(rows)
+        self.assert_same("reward", 0.25, task="reward", batch={"effective": 8, "micro_tokens": 90}, data={"eval": 16})
+        self.write([{"input_ids": row["input_ids"], "label": i % 2} for i, row in enumerate(chats())])
+        self.assert_same("classify", 0.4, task="classify", classify={"labels": ["a", "b"]}, data={"eval": 16})
+
+
+if __name__ == "__main__":
+    unittest.main()

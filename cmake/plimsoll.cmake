@@ -59,7 +59,7 @@ endfunction()
 # namespace plimsoll::PLIMSOLL_ISA. Such files include no standard library templates: a comdat function compiled
 # with AVX-512 could otherwise be the one the linker keeps for everybody.
 # -Wuninitialized is off there: g++ 12 raises it falsely inside its own intrinsics (GCC bug 105593).
-#   plimsoll_simd(TARGET a_simd.cc ...)                      for AVX2 and AVX-512
+#   plimsoll_simd(TARGET a_simd.cc ...)                      for AVX2, that with f16, and AVX-512
 #   plimsoll_simd(TARGET ISAS avx2 ... SOURCES a_simd.cc)     for the sets named; avx512_bf16 is AVX-512 with
 # the BF16 instructions, and defines PLIMSOLL_ISA_avx512 too, as it has the same registers; amx has tiles beside those;
 # avx2_f16 is AVX2 whose halves are f16 (cpu/simd.h).
@@ -72,7 +72,7 @@ set(PLIMSOLL_ISA_FLAGS_amx ${PLIMSOLL_ISA_FLAGS_avx512_bf16} -mamx-tile -mamx-bf
 function(plimsoll_simd target)
   cmake_parse_arguments(arg "" "" "ISAS;SOURCES" ${ARGN})
   if(NOT arg_ISAS)
-    set(arg_ISAS avx2 avx512)
+    set(arg_ISAS avx2 avx2_f16 avx512)
   endif()
   foreach(_isa IN LISTS arg_ISAS)
     set(_objects ${target}_${_isa})

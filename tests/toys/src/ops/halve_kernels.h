@@ -20,6 +20,7 @@ struct Halve {
   }
 PLIMSOLL_HALVE_KERNELS(avx2)
 PLIMSOLL_HALVE_KERNELS(avx512)
+PLIMSOLL_HALVE_KERNELS(avx2_f16)
 #undef PLIMSOLL_HALVE_KERNELS
 
 }  // namespace plimsoll

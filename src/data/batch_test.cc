@@ -134,6 +134,67 @@ TEST(MicroSteps, a_row_longer_than_their_room_is_our_own_bug) {
   EXPECT_THROW(steps.cut(uneven_batch()), InternalError);
 }
 
+// What micro-steps hold: their live ids, one after the other.
+using Parts = std::vector<std::vector<int32_t>>;
+Parts parts_of(const EffectiveBatch& batch, const MicroRoom& room, const Rank& rank) {
+  MicroSteps steps(room, {8, 1}, 5, rank);
+  steps.cut(batch);
+  Parts parts;
+  for (int64_t step = 0; step < steps.count(); ++step) {
+    const MicroBatch& out = steps.fill(step);
+    parts.emplace_back(out.input_ids.begin(), out.input_ids.begin() + out.live_tokens);
+  }
+  return parts;
+}
+
+TEST(MicroSteps, of_all_ranks_are_those_of_one_process_dealt_in_turn) {
+  const EffectiveBatch batch = uneven_batch();
+  for (const MicroRoom& room : {MicroRoom{1}, MicroRoom{2}, MicroRoom{5}, MicroRoom{5, 8}, MicroRoom{2, 6}}) {
+    const Parts whole = parts_of(batch, room, {});
+    for (const int64_t ranks : {1, 2, 3, 7}) {
+      Parts together(whole.size());
+      size_t steps_of_each = 0;
+      for (int64_t number = 0; number < ranks; ++number) {
+        const Parts own = parts_of(batch, room, {number, ranks});
+        EXPECT_EQ(own, parts_of(batch, room, {number, ranks})) << "the same rows every time";
+        if (number == 0) steps_of_each = own.size();
+        EXPECT_EQ(own.size(), steps_of_each) << "ranks wait for each other behind every micro-step";
+        for (size_t step = 0; step < own.size(); ++step) {
+          const size_t place = step * static_cast<size_t>(ranks) + static_cast<size_t>(number);
+          if (place < whole.size()) {
+            together[place] = own[step];
+          } else {
+            EXPECT_TRUE(own[step].empty());
+          }
+        }
+      }
+      EXPECT_EQ(together, whole) << ranks;
+    }
+  }
+}
+
+TEST(MicroSteps, rows_of_a_rank_have_their_numbers_in_the_whole_batch) {
+  const EffectiveBatch batch = uneven_batch();
+  std::vector<int32_t> samples;
+  int64_t targets = 0;
+  for (const int64_t number : {1, 0}) {
+    MicroSteps steps({2}, {8, 1}, 5, {number, 2});
+    steps.cut(batch);
+    EXPECT_EQ(steps.count(), 2);
+    for (int64_t step = 0; step < steps.count(); ++step) {
+      const MicroBatch& out = steps.fill(step);
+      targets += out.target_tokens;
+      samples.insert(samples.end(), out.sample_in_batch.begin(),
+                     out.sample_in_batch.begin() + out.live_sequences);
+    }
+  }
+  EXPECT_THAT(samples, ElementsAre(2, 3, 0, 1, 4));
+  MicroSteps whole({5}, {8, 1}, 5);
+  whole.cut(batch);
+  EXPECT_EQ(targets, whole.fill(0).target_tokens) << "what the loss is divided by is of all ranks";
+  EXPECT_THROW(MicroSteps({2}, {8, 1}, 5, {2, 2}), InternalError);
+}
+
 TEST(EffectiveBatch, rows_without_targets_are_counted_and_left_out) {
   EffectiveBatch batch(2, 4);
   batch.add(example_of({1, 2}, {-100, -100}));

@@ -1,24 +1,38 @@
-// An effective batch cut into micro-steps, in rows or in tokens.
+// An effective batch cut into micro-steps, in rows or in tokens, and those dealt to the processes that share
+// it.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
+#include "base/units.h"
 #include "data/effective_batch.h"
 #include "data/micro_batch.h"
 
 namespace plimsoll {
 
+// One of `ranks` processes that take a part each of every effective batch.
+struct Rank {
+  int64_t number = 0;  // from 0 on
+  int64_t ranks = 1;
+};
+
+// The batch is cut as one process would cut it, and rank r of R takes the micro-steps r, r + R, r + 2 R ...
+// of all. So the ranks together have every row once, in micro-steps whose sums do not depend on how many
+// ranks there are, and rows keep their numbers in the whole batch, by which dropout is drawn.
+//
 // All storage is allocated by the constructor.
 class MicroSteps {
  public:
   // Of batches of `sequences` at most.
-  MicroSteps(const MicroRoom& room, const SequenceShape& shape, int64_t sequences);
+  MicroSteps(const MicroRoom& room, const SequenceShape& shape, int64_t sequences, const Rank& rank = {});
 
   // `batch` must stay as it is until the next call.
   void cut(const EffectiveBatch& batch);
-  [[nodiscard]] int64_t count() const { return count_; }
-  // Its rows in the order in which they came. Valid until the next call.
+  // Of this rank, and of every other: they meet behind each.
+  [[nodiscard]] int64_t count() const { return ceil_div(all_, rank_.ranks); }
+  // The rank's rows in the order in which they came; none where other ranks have one micro-step more. Valid
+  // until the next call.
   const MicroBatch& fill(int64_t step);
 
  private:
@@ -26,8 +40,9 @@ class MicroSteps {
   bool shares_;  // what sequences begin with alike
   MicroPacker packer_;
   MicroBatch batch_;
+  Rank rank_;
   const EffectiveBatch* of_ = nullptr;
-  int64_t count_ = 0;
+  int64_t all_ = 0;
 };
 
 }  // namespace plimsoll

@@ -4,7 +4,7 @@
 `chats`: a system prompt of 200 tokens, the same in every row, and turns of 150 on average behind it (lognormal, 20 to 600), of
 which half are learnt; task sft, 16 rows a step. `pairs`: a prompt that is half of each row, 256 tokens on average, and two answers
 of about as many each; task dpo without reference (orpo), 8 pairs a step. LoRA on a Llama of 8 layers of 512 with random weights,
-bf16, all rows of a step in one micro-step. Sharing on and off in turn, ROUNDS times: processor time of a step as the difference
+bf16, micro-steps as the planner chooses them without a budget. Sharing on and off in turn, ROUNDS times: processor time of a step as the difference
 of a long and a short run by the steps between them, so that neither loading nor other work on the machine counts. Beside the gain
 what the tokens that pass through the model allow: rows' tokens over those. Standard library only.
 """
@@ -67,7 +67,7 @@ def measure(plimsoll, folder, name, rounds, threads):
     rows.write_text("".join(json.dumps(row) + "\n" for row in make(random.Random(17), effective * LONG)))
     recipe = {"model": str(folder / "model"), "init": "random", **task, "method": {"type": "lora", "r": 8}, "precision": "bf16",
               "data": {"train": str(rows), "max_length": 2048, "shuffle": False}, "threads": threads,
-              "batch": {"effective": effective, "micro": effective}, "memory": {"recompute": "none", "offload": "none"},
+              "batch": {"effective": effective}, "memory": {"recompute": "none", "offload": "none"},
               "output": str(folder / "run")}
     (folder / "recipe.json").write_text(json.dumps(recipe))
     seconds, done = {"off": [], "on": []}, {}

@@ -3,6 +3,7 @@
 Usage: shared_prefixes_test.py PLIMSOLL (from the repository's root). Standard library only.
 """
 import json
+import os
 import random
 import shutil
 import tempfile
@@ -177,6 +178,22 @@ class Pairs(SharedPrefixes):
                 off, on = self.assert_same(name, 0.25, task="dpo", batch={"effective": 8, "micro": 2},
                                            **{**changes, "data": {"eval": 16, **changes.get("data", {})}})
                 self.assertLess(on["planned"]["device_arena_bytes"], off["planned"]["device_arena_bytes"])
+
+    def test_answers_that_share_less_than_was_counted_are_told(self):
+        cache = {"PLIMSOLL_CACHE_DIR": str(self.folder / "cache"), "PATH": os.environ["PATH"]}
+        self.write(pairs(2100))  # more than a plan samples: their counts are kept
+        for batch in ({"micro": 1}, {"micro_tokens": 100}):
+            recipe = self.recipe("less", "on", task="dpo", dpo={"loss": "orpo"}, batch={"effective": 8, **batch},
+                                 schedule={"max_steps": 2, "warmup": 1})
+            output("plan", recipe, "--count", env=cache)
+            (file,) = (self.folder / "cache/rows").glob("*.json")
+            counts = json.loads(file.read_text())
+            counts.update(longest_shared=20, sizes=[[30, 0, 12]])
+            file.write_text(json.dumps(counts))
+            room = ["--set", "batch.micro_tokens=20"] if "micro_tokens" in batch else []
+            said = output("train", recipe, "--quiet", "--overwrite", *room, code=2, env=cache)
+            self.assertIn("share less than when the run was planned", said)
+            file.unlink()
 
     def test_rewards_and_classes_are_learnt_alike(self):
         rows = whole_pairs(pairs())

@@ -22,7 +22,12 @@ void MicroSteps::cut(const EffectiveBatch& batch) {
   packer_.clear();
   for (int64_t sequence = 0; sequence < sequences; ++sequence) {
     const RowSize size = batch.size_of(sequence, room_.targets > 0);
-    packer_.add({size.tokens - (shares_ ? size.shared : 0), size.targets});
+    const RowSize row{size.tokens - (shares_ ? size.shared : 0), size.targets};
+    if (shares_ && row.tokens > room_.tokens)
+      throw UsageError(
+          "data.share_prefixes: the two answers of a row share less than when the run was planned: "
+          "the data changed since. Start the run again.");
+    packer_.add(row);
   }
   all_ = packer_.pack();
 }

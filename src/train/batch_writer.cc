@@ -43,7 +43,13 @@ void AxisInputs::clear() {
   std::fill(label_weights_.begin(), label_weights_.end(), 0.0F);
 }
 
+// What rows share was counted before the run.
 AxisInputs::Live AxisInputs::write(const MicroBatch& batch, const PrefixTree& tree) {
+  if (tree.tokens() > std::ssize(input_ids_))
+    throw UsageError(
+        "data.share_prefixes: rows of a micro-step share less than when the run was planned: the data "
+        "changed "
+        "since. Start the run again.");
   clear();
   for (size_t i = 0; i < tree.order().size(); ++i) {
     const PrefixTree::Segment& segment = tree.order()[i];

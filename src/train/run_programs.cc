@@ -4,6 +4,7 @@
 #include "io/convert.h"
 #include "train/agreement.h"
 #include "train/batch_writer.h"
+#include "train/kept_rows.h"
 
 namespace plimsoll {
 
@@ -59,7 +60,9 @@ void OptimizerStep::accumulate(const EffectiveBatch& batch, const Values& values
   BatchWriter writer(train_, plan_.request.experiment.model);
   steps_.cut(batch);
   for (int64_t i = 0; i < steps_.count(); ++i) {
-    writer.write(steps_.fill(i));
+    const MicroBatch& micro = steps_.fill(i);
+    writer.write(micro);
+    if (kept_ != nullptr) kept_->read(train_, batch, micro);
     writer.set(StepValue::first_micro_step, i == 0 ? 1.0 : 0.0);
     // Inputs share the transient arena with everything else: all of them are written before each run.
     writer.set_seed(values.seed);

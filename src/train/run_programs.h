@@ -18,6 +18,8 @@
 
 namespace plimsoll {
 
+class KeptRows;
+
 // Where programs run. All of it outlives them.
 struct RunPlace {
   const Plan& plan;
@@ -52,6 +54,8 @@ class OptimizerStep {
     Metrics metrics = {};  // of the task
     int64_t micro_steps = 0;
   };
+  // Micro-steps begin with what these hold; they outlive this.
+  void begin_with(const KeptRows& kept) { kept_ = &kept; }
   // The batch has targets.
   Result run(const EffectiveBatch& batch, const Values& values);
 
@@ -63,6 +67,7 @@ class OptimizerStep {
   Executor train_;
   std::optional<Executor> update_;  // unless it is a part of the backward pass
   MicroSteps steps_;
+  const KeptRows* kept_ = nullptr;
 };
 
 // The loss over evaluation rows, and of a classifier how its answers agree with their labels.

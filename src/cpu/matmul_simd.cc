@@ -65,7 +65,9 @@ class Worker {
 
   void pack_b(const Block& block) {
     const Range strips = part(ceil_div(block.columns, kLanes), thread_, threads_);
-    for (int64_t s = strips.begin; s < strips.end; ++s) {
+    const int64_t packed =
+        reads_b(block) ? block.columns / kColumns * 2 : 0;  // strips of whole panels are not
+    for (int64_t s = packed > strips.begin ? packed : strips.begin; s < strips.end; ++s) {
       const int64_t column = block.n + s * kLanes;
       const int64_t stride = task_.b_stride;
       const In* data = static_cast<const In*>(task_.b) +
@@ -108,10 +110,60 @@ class Worker {
       multiply_panels(block, {p, smaller(p + task_.blocks.panels, rows.end)}, columns);
   }
 
+#if defined(PLIMSOLL_ISA_avx512_bf16)
+  static constexpr bool kReads = false;
+#else
+  static constexpr bool kReads = sizeof(In) == sizeof(float);
+#endif
+  // An operand that meets few rows or columns is read where it lies: packing it would take as long as the
+  // sums.
+  [[nodiscard]] bool reads_a(Range column_panels) const {
+    // Of a transposed one 14 rows are a line of the cache or two, each in a page of its own.
+    constexpr bool kTransposed = kTile.rows <= 8;
+    return kReads && (kTransposed || !task_.a_transposed) &&
+           column_panels.end - column_panels.begin <= kFewPanels;
+  }
+  [[nodiscard]] bool reads_b(const Block& block) const {
+    return kReads && !task_.b_transposed && ceil_div(block.rows, kTile.rows) <= kFewPanels;
+  }
+  static constexpr int64_t kFewPanels = 3;
+
+  // A tile of operands of which one at least is not packed. (Packed rows that are no rows of A are zeros.)
+  struct Place {
+    int64_t row_panel, column_panel, columns;
+    bool a_lies, b_lies;
+  };
+  void read_panel([[maybe_unused]] const Block& block, [[maybe_unused]] const Place& at,
+                  [[maybe_unused]] const Panels& packed, [[maybe_unused]] float* products) {
+#if !defined(PLIMSOLL_ISA_avx512_bf16)
+    if constexpr (kReads) {
+      Strides place{1, kLanes, kColumns};
+      const float *a = packed.a, *b = packed.b;
+      if (at.a_lies) {
+        const int64_t row = block.m + at.row_panel * kTile.rows, stride = task_.a_stride;
+        place.a_row = task_.a_transposed ? 1 : stride;
+        place.a_step = task_.a_transposed ? stride : 1;
+        a = static_cast<const float*>(task_.a) + row * place.a_row + block.k * place.a_step;
+      }
+      if (at.b_lies) {
+        place.b_step = task_.b_stride;
+        b = static_cast<const float*>(task_.b) + block.k * task_.b_stride + block.n +
+            at.column_panel * kColumns;
+      }
+      if (at.columns > kLanes)
+        multiply_tile<kTile.rows, 2>(block.steps(), a, b, products, place);
+      else
+        multiply_tile<kTile.rows, 1>(block.steps(), a, b, products, place);
+    }
+#endif
+  }
+
   // Inner loops: the packed panels of A stay in L2, one panel of B passes over all of them.
   void multiply_panels(const Block& block, Range row_panels, Range column_panels) {
+    const bool may_read_a = reads_a(column_panels), may_read_b = reads_b(block);
     for (int64_t p = row_panels.begin; p < row_panels.end; ++p) {
       const int64_t row = p * kTile.rows;
+      if (may_read_a && block.rows - row >= kTile.rows) continue;
       pack_a(block, block.m + row, smaller(kTile.rows, block.rows - row),
              packed_a_ + (p - row_panels.begin) * kStrips * panel_);
     }
@@ -122,34 +174,66 @@ class Worker {
         const int64_t rows = smaller(kTile.rows, block.rows - p * kTile.rows);
         const float* a = packed_a_ + (p - row_panels.begin) * kStrips * panel_;
         const float* b = task_.packed_b + q * 2 * panel_;
-        multiply_panel(rows, columns, block.steps(), {a, panel_, b}, products);
-        for (int64_t i = 0; i < rows; ++i)
-          for (int64_t j = 0; j < columns; j += kLanes)
-            finish(block, p * kTile.rows + i, q * kColumns + j,
-                   static_cast<int>(smaller(kLanes, columns - j)), load(products + i * kColumns + j));
+        prefetch(block, p * kTile.rows, rows, q * kColumns);
+        const bool a_lies = may_read_a && rows == kTile.rows, b_lies = may_read_b && columns == kColumns;
+        if (a_lies || b_lies)
+          read_panel(block, {p, q, columns, a_lies, b_lies}, {a, panel_, b}, products);
+        else
+          multiply_panel(rows, columns, block.steps(), {a, panel_, b}, products);
+        finish(block, p * kTile.rows, rows, q * kColumns, columns, products);
       }
     }
   }
 
-  // Takes up to kLanes products of row `i`, columns from `j` of a block, into C. A bf16 C is rounded once:
-  // its sums over blocks of k wait in f32. An f32 C is its own sum.
-  void finish(const Block& block, int64_t i, int64_t j, int lanes, Vec value) {
-    Out* c = static_cast<Out*>(task_.c) + (block.m + i) * task_.n + block.n + j;
-    const bool own_sum = sizeof(Out) == sizeof(float);
-    if (!own_sum) {
-      float* sums = task_.sums + i * task_.blocks.n + j;
-      if (!block.first) value = value + load(sums);
-      if (!block.last) return store(sums, value);
+  // What finish() will touch comes into the cache while the tile is computed: its rows lie far apart, and
+  // their misses took a fifth of the time.
+  void prefetch(const Block& block, int64_t i, int64_t rows, int64_t j) {
+    constexpr int64_t kLine = 64, kShort = 64;
+    if (kTile.rows > 8 && block.steps() < kShort) return;  // more lines than there is time for
+    const bool sums = sizeof(Out) != sizeof(float) && !(block.first && block.last);
+    const Out* c = static_cast<const Out*>(task_.c) + (block.m + i) * task_.n + block.n + j;
+    for (int64_t row = 0; row < rows; ++row, c += task_.n) {
+      const char* at =
+          reinterpret_cast<const char*>(sums ? task_.sums + (i + row) * task_.blocks.n + j : nullptr);
+      if (!sums) at = reinterpret_cast<const char*>(c);
+      const int64_t bytes = kColumns * static_cast<int64_t>(sums ? sizeof(float) : sizeof(Out));
+      for (int64_t byte = 0; byte < bytes; byte += kLine) __builtin_prefetch(at + byte, 1);
     }
-    value = value * set1(task_.alpha);
+  }
+
+  // Takes the products of `rows` from `i` and columns from `j` of a block into C. A bf16 C is rounded once:
+  // its sums over blocks of k wait in f32. An f32 C is its own sum.
+  void finish(const Block& block, int64_t i, int64_t rows, int64_t j, int64_t columns,
+              const float* products) {
+    const bool own_sum = sizeof(Out) == sizeof(float);
     const bool opens = own_sum ? block.first : block.last;  // the one block that brings bias and old C
-    if (opens && task_.bias != nullptr)
-      value = value + load_first(static_cast<const Out*>(task_.bias) + block.n + j, lanes);
-    if (!opens || task_.accumulate) value = load_first(c, lanes) + value;
-    if (lanes == kLanes)
-      store(c, value);
-    else
-      store(c, value, first(lanes));
+    const Out* bias =
+        opens && task_.bias != nullptr ? static_cast<const Out*>(task_.bias) + block.n + j : nullptr;
+    const bool adds = !opens || task_.accumulate;
+    const Vec alpha = set1(task_.alpha);
+    Out* c = static_cast<Out*>(task_.c) + (block.m + i) * task_.n + block.n + j;
+    float* sums = own_sum ? nullptr : task_.sums + i * task_.blocks.n + j;
+    for (int64_t row = 0; row < rows; ++row, c += task_.n, products += kColumns) {
+      for (int64_t at = 0; at < columns; at += kLanes) {
+        const auto lanes = static_cast<int>(smaller(kLanes, columns - at));
+        Vec value = load(products + at);
+        if (!own_sum) {
+          float* sum = sums + row * task_.blocks.n + at;
+          if (!block.first) value = value + load(sum);
+          if (!block.last) {
+            store(sum, value);
+            continue;
+          }
+        }
+        value = value * alpha;
+        if (bias != nullptr) value = value + load_first(bias + at, lanes);
+        if (adds) value = load_first(c + at, lanes) + value;
+        if (lanes == kLanes)
+          store(c + at, value);
+        else
+          store(c + at, value, first(lanes));
+      }
+    }
   }
 
   const MatmulTask& task_;

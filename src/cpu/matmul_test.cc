@@ -285,6 +285,46 @@ TEST(Matmul, a_row_has_the_same_bits_at_any_place_and_live_count) {
   });
 }
 
+// `rows` x `columns` of an operand whose rows are `stride` elements apart.
+Operand corner(const Operand& whole, DType type, int64_t rows, int64_t columns, int64_t stride) {
+  Operand part(type, rows * columns);
+  for (int64_t i = 0; i < rows; ++i)
+    std::memcpy(part.data() + i * columns * size_of(type), whole.data() + i * stride * size_of(type),
+                static_cast<size_t>(columns * size_of(type)));
+  return part;
+}
+
+// Of few rows or columns operands are read where they lie, of many they are packed.
+TEST(Matmul, an_element_has_the_same_bits_whatever_the_number_of_rows_and_columns) {
+  for_each_kind([](MatmulShape shape, Isa isa) {
+    if (shape.a != DType::f32 || shape.c != DType::f32) return;
+    shape.m = 150;
+    shape.n = 200;
+    shape.k = 1100;
+    const auto product = [&](const MatmulShape& of, Data& data) {
+      const Problem p{of, of.a_transposed ? of.k : of.m, false, true, 0.3F};
+      run(*Matmul::create(of, isa, 1), p, data);
+    };
+    const Problem whole{shape, shape.a_transposed ? shape.k : shape.m};
+    Data all(whole);
+    const Data given = all;
+    product(shape, all);
+    for (const auto& [m, n] : {std::pair<int64_t, int64_t>{150, 16}, {150, 40}, {16, 200}, {9, 33}}) {
+      MatmulShape few = shape;
+      few.m = m;
+      few.n = n;
+      Data data({few, 0});
+      data.a = shape.a_transposed ? corner(given.a, shape.a, shape.k, m, shape.m)
+                                  : corner(given.a, shape.a, m, shape.k, shape.k);
+      data.b = shape.b_transposed ? corner(given.b, shape.b, n, shape.k, shape.k)
+                                  : corner(given.b, shape.b, shape.k, n, shape.n);
+      data.bias = corner(given.bias, shape.c, 1, n, n);
+      product(few, data);
+      EXPECT_EQ(data.c, corner(all.c, shape.c, m, n, shape.n)) << Problem{few, 0};
+    }
+  });
+}
+
 TEST(Matmul, repeating_a_call_repeats_its_bits) {
   for_each_kind([](MatmulShape shape, Isa isa) {
     shape.m = 40;

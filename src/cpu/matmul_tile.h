@@ -27,23 +27,34 @@ inline constexpr int kColumns = 2 * kLanes;
 inline constexpr int kStrips = 1;  // of A, in a panel
 static_assert(kTile.lanes == kLanes && kTile.rows <= kLanes && kTile.k_per_step == kPerStep);
 
+// Where the tile finds element (row, step) of A and the columns of a step of B, in floats from the first
+// ones. As packed, and so the only one for bf16: a row of A is 1 further, a step of it kLanes, one of B
+// kColumns.
+struct Packed {
+  static constexpr int64_t a_row = 1, a_step = kLanes, b_step = kColumns;
+};
+// As the operands lie in memory, where packing would cost as much as it saves.
+struct Strides {
+  int64_t a_row, a_step, b_step;
+};
+
 // products [kTile.rows][kColumns] = a strip x b strips over `steps`. Every element is one chain of additions
 // in k, so its bits do not depend on kRows, kVectors or its place in the tile.
-template <int kRows, int kVectors>
-void multiply_tile(int64_t steps, const float* a, const float* b, float* products) {
+template <int kRows, int kVectors, class Place = Packed>
+void multiply_tile(int64_t steps, const float* a, const float* b, float* products, Place place = {}) {
   // Unrolled by order: left to itself g++ keeps the sums in memory.
   Vec sum[kRows][kVectors];
 #pragma GCC unroll 16
   for (int i = 0; i < kRows; ++i)
 #pragma GCC unroll 2
     for (int j = 0; j < kVectors; ++j) sum[i][j] = zero();
-  for (int64_t step = 0; step < steps; ++step, a += kLanes, b += kColumns) {
+  for (int64_t step = 0; step < steps; ++step, a += place.a_step, b += place.b_step) {
     Vec column[kVectors];
 #pragma GCC unroll 2
     for (int j = 0; j < kVectors; ++j) column[j] = load(b + j * kLanes);
 #pragma GCC unroll 16
     for (int i = 0; i < kRows; ++i) {
-      const Vec value = set1(a[i]);
+      const Vec value = set1(a[i * place.a_row]);
 #pragma GCC unroll 2
       for (int j = 0; j < kVectors; ++j) sum[i][j] = multiply_add(value, column[j], sum[i][j]);
     }

@@ -159,6 +159,12 @@ fs::path RunFolder::begin_log(const std::string& name) {
   return path;
 }
 
+void RunFolder::remove_log(const std::string& name) {
+  std::erase(open_logs_, name);
+  remove(name);
+  manifest_->forget(name);
+}
+
 void RunFolder::prove_logs() {
   std::vector<std::string> empty;
   for (const std::string& name : open_logs_) {

@@ -50,6 +50,8 @@ class RunFolder {
   [[nodiscard]] bool has_hard_links() const;
   // The name of a file that grows enters the manifest.
   std::filesystem::path begin_log(const std::string& name);
+  // A log that is of no more use goes.
+  void remove_log(const std::string& name);
   // The first lines of the logs are recorded as what proves them.
   void prove_logs();
   // A folder that appears whole with publish(); then its content is proven.

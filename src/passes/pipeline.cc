@@ -7,6 +7,7 @@
 #include "autodiff/autodiff.h"
 #include "base/error.h"
 #include "ops/rule.h"
+#include "passes/keep_frozen.h"
 #include "passes/noise.h"
 #include "passes/offload_parts.h"
 #include "passes/reference.h"
@@ -62,6 +63,9 @@ constexpr std::array kPasses = {
     Pass{PassId::quantise, "quantise", [](const Context& c) { return has_model(c) && c.nf4 != nullptr; },
          [](Graph graph, const Context& c) { return quantise(graph, *c.nf4); },
          "after adapters, which stay whole; before differentiate, so that the backward pass reads 4 bits"},
+    Pass{PassId::keep_frozen, "keep-frozen", [](const Context& c) { return trains(c) && c.keep_frozen; },
+         [](Graph graph, const Context&) { return begin_at_kept(graph); },
+         "after all that says what trains; before differentiate, so that nothing below is known any more"},
     Pass{PassId::differentiate, "differentiate", trains,
          [](Graph graph, const Context& c) {
            return differentiate(std::move(graph), {c.precision.gradients});

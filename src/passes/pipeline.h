@@ -33,6 +33,7 @@ struct PassContext {
   const QuantiseOptions* nf4 = nullptr;       // none: weights as they are
   TrainPrecision precision;                   // of what trains
   OptimizerOptions optimizer;
+  bool keep_frozen = false;  // what the blocks below all that trains say is known
   RecomputeChoice recompute;
   bool update_in_backward = false;
   OffloadChoice offload;
@@ -47,6 +48,7 @@ enum class PassId : uint8_t {
   adapters,
   train_all,
   quantise,
+  keep_frozen,
   differentiate,
   recompute,
   update_in_backward,

@@ -108,6 +108,12 @@ TEST(Pipeline, every_pass_leaves_programs_that_verify) {
   Graph preference =
       rule_of(Task::dpo).loss({{.task = Task::dpo}, spec, {16, 4, 4}, DType::f32, 4, "loss", ""});
   run_passes(std::move(preference), context, kFirstPass, kLastPass, watch);
+  LoraOptions last_layer = lora;
+  last_layer.layers = {2};
+  context.lora = &last_layer;
+  context.reference = false;
+  context.keep_frozen = true;
+  run_passes(forward(), context, kFirstPass, kLastPass, watch);
   for (const Pass& pass : passes()) EXPECT_GT(seen[pass.id], 0) << pass.name;
 }
 

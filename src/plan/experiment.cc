@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/units.h"
 #include "models/model.h"
+#include "passes/keep_frozen.h"
 #include "plan/reference_program.h"
 #include "plan/train_graphs.h"
 
@@ -37,6 +38,7 @@ PassContext context_of(const Experiment& experiment, const Variant& variant, con
   context.nf4 = nf4_of(experiment);
   context.precision = experiment.lora ? adapter_precision(experiment.precision) : experiment.precision;
   context.optimizer = experiment.optimizer;
+  context.keep_frozen = variant.keep_frozen;
   context.recompute = variant.recompute;
   context.update_in_backward = variant.update_in_backward;
   context.offload = variant.offload;
@@ -155,6 +157,9 @@ std::vector<Graph> finish_programs(const Experiment& experiment, const Variant& 
   if (updates) add(std::move(update), Purpose::update, kFirstPass, kUpdateProgram);
   if (all && experiment.task.preference.reference == Preference::Reference::given)
     add(build_reference(experiment, variant), Purpose::evaluate, kFirstPass, kReferenceProgram);
+  if (all && variant.keep_frozen)
+    add(frozen_blocks(build_forward(experiment, variant)), Purpose::evaluate, PassId::recompute,
+        kFrozenProgram);
   if (experiment.evaluates && (all || which == Programs::evaluation))
     add(build_evaluation(experiment, variant), Purpose::evaluate, kFirstPass, kEvalProgram);
   return programs;

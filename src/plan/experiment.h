@@ -92,6 +92,7 @@ struct Variant {
   int64_t loss_chunk = 512;  // rows of logits that exist at a time
   RecomputeChoice recompute;
   OffloadChoice offload;
+  bool keep_frozen = false;         // what blocks below all that trains say of a row is read, not computed
   bool update_in_backward = false;  // each weight is updated as soon as its gradient is complete
 
   friend bool operator==(const Variant&, const Variant&) = default;

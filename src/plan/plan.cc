@@ -5,8 +5,10 @@
 #include <set>
 #include <utility>
 
+#include "base/error.h"
 #include "base/units.h"
 #include "graph/op_kind.h"
+#include "passes/keep_frozen.h"
 #include "plan/depth_model.h"
 #include "plan/fitting_plans.h"
 #include "plan/micro_rooms.h"
@@ -21,6 +23,17 @@ constexpr const char* kProgramsComponent = "programs";
 
 bool keeps(int64_t bytes, const std::optional<int64_t>& limit) { return !limit || bytes <= *limit; }
 
+// Of a token, in the micro-step that reads it.
+int64_t kept_row_bytes(const std::vector<Graph>& programs) {
+  const Graph& train = programs.front();
+  const Tensor& kept = train.tensor(train.find(kKeptTensor));
+  return kept.shape.last() * size_of(kept.dtype);
+}
+
+int64_t kept_bytes_of(const PlanRequest& request, int64_t token_bytes) {
+  return request.data ? request.data->tokens * token_bytes + request.data->rows * kKeptHeadBytes : 0;
+}
+
 Plan lay_out_plan(const PlanRequest& request, const Variant& variant) {
   Plan plan;
   plan.request = request;
@@ -33,6 +46,7 @@ Plan lay_out_plan(const PlanRequest& request, const Variant& variant) {
   plan.micro_steps =
       filling.micro_steps > 0 ? filling.micro_steps : static_cast<double>(variant.accumulation);
   plan.fill = filling.tokens;
+  if (variant.keep_frozen) plan.kept_bytes = kept_bytes_of(request, kept_row_bytes(plan.programs));
   return plan;
 }
 
@@ -101,6 +115,8 @@ std::vector<Component> Plan::host_components() const {
   }
   components.push_back({kProgramsComponent, program_heap_bytes(ops, tensors)});
   if (host_arena_bytes() > 0) components.push_back({"offloaded to the host", host_arena_bytes()});
+  if (variant.keep_frozen)
+    components.push_back({"places of kept rows", request.dataset_rows * int64_t{sizeof(int64_t)}});
   if (request.budget.disk_in_memory && disk_bytes() > 0)
     components.push_back({"offload folder in memory (tmpfs)", disk_bytes()});
   return components;
@@ -159,7 +175,7 @@ double Plan::tokens_per_second() const {
 double Plan::run_seconds() const {
   if (!request.run) return 0;
   return static_cast<double>(request.run->steps) * seconds_per_step +
-         static_cast<double>(request.run->evaluations) * seconds_per_evaluation;
+         static_cast<double>(request.run->evaluations) * seconds_per_evaluation + kept_seconds;
 }
 
 bool Plan::fits_device() const { return keeps(arena_bytes(), request.budget.device_bytes); }
@@ -183,6 +199,21 @@ void time_evaluations(Plan& plan) {
     if (graph.name() == kEvalProgram)
       plan.seconds_per_evaluation =
           model.program_seconds(graph) * std::ceil(static_cast<double>(run->eval_rows) / rows);
+}
+
+// Once over an epoch's rows, and what is written and read of them, as though nothing went on meanwhile.
+void time_kept(Plan& plan) {
+  const auto& run = plan.request.run;
+  if (!plan.variant.keep_frozen || !run || !plan.request.data || run->tokens <= 0) return;
+  const DeviceRates& rates = plan.request.device.rates;
+  TimeModel model(rates, filling_of(plan.request.experiment, run, plan.variant));
+  const double epoch_steps = static_cast<double>(plan.request.data->tokens) / run->tokens;
+  const double read = static_cast<double>(run->steps) * run->tokens *
+                      static_cast<double>(kept_row_bytes(plan.programs)) / rates.disk_read;
+  plan.kept_seconds = read + static_cast<double>(plan.kept_bytes) / rates.disk_write;
+  for (const Graph& graph : plan.programs)
+    if (graph.name() == kFrozenProgram)
+      plan.kept_seconds += model.program_seconds(graph) * plan.micro_steps * epoch_steps;
 }
 
 std::optional<Candidate> choose(Search& search, const PlanRequest& request, const Search::LayOut& lay_out) {
@@ -232,13 +263,15 @@ class Layouts {
   std::optional<Plan> latest_;
 };
 
+Plan search_plan(const PlanRequest& given, int64_t most_ops);
+
 // With the micro-batch that preset B settles.
 PlanRequest settled(const PlanRequest& given, int64_t most_ops) {
   PlanRequest request = given;
   if (request.preset == Preset::b && !request.micro_batch) {
     PlanRequest least = given;
     least.preset = Preset::a;
-    const Variant best = make_plan(least, most_ops).variant;
+    const Variant best = search_plan(least, most_ops).variant;
     request.micro_batch = ceil_div(best.micro_batch, 2);
     if (best.micro_tokens > 0)
       request.micro_tokens = std::max(given.experiment.longest_row().tokens, ceil_div(best.micro_tokens, 2));
@@ -262,9 +295,47 @@ Candidate candidate_of(const Plan& plan) {
   return candidate;
 }
 
+std::string why_nothing_is_kept(const PlanRequest& request) {
+  if (!request.budget.disk_bytes || *request.budget.disk_bytes == 0)
+    return "memory.disk says that there is no disk for it (--disk 20GiB)";
+  if (!request.data || !request.run) return "the recipe names no rows";
+  if (request.own_memory) return "it is read into memory that the host reaches, and a card's is not";
+  if (request.experiment.shares_prefixes)
+    return "data.share_prefixes computes what rows begin with alike once for all of them; say off there";
+  if (request.experiment.documents > 1) return "data.packing puts other rows together in every epoch";
+  if (!request.same_rows)
+    return "a weight of data.train that is no whole number takes other rows in every epoch";
+  if (!has_frozen_blocks(build_forward(request.experiment, {})))
+    return "no block lies below all that trains and draws nothing at random, or more than one tensor leaves "
+           "them";
+  return "";
+}
+
 Plan make_plan(const PlanRequest& request) { return make_plan(request, kMostOps); }
 
 Plan make_plan(const PlanRequest& given, int64_t most_ops) {
+  const auto visits_rows_again = [&] {
+    return given.run && given.data &&
+           static_cast<double>(given.run->steps) * given.run->tokens >
+               1.001 * static_cast<double>(given.data->tokens);
+  };
+  const bool always = given.keep_frozen == KeepFrozen::on;
+  const bool asked = always || (given.keep_frozen == KeepFrozen::automatic && visits_rows_again());
+  const std::string why_not = asked ? why_nothing_is_kept(given) : "";
+  if (always && !why_not.empty()) throw UsageError("memory.keep_frozen: on, but " + why_not);
+  if (!asked || !why_not.empty()) return search_plan(given, most_ops);
+  PlanRequest keeping = given;
+  keeping.keeps_frozen = true;
+  Plan kept = search_plan(keeping, most_ops);
+  if (always) return kept;
+  Plan usual = search_plan(given, most_ops);
+  const bool sooner = !usual.fits() || kept.run_seconds() < usual.run_seconds();
+  return kept.fits() && sooner ? std::move(kept) : std::move(usual);
+}
+
+namespace {
+
+Plan search_plan(const PlanRequest& given, int64_t most_ops) {
   const PlanRequest request = settled(given, most_ops);
   Search search(request, most_ops);
   Layouts layouts(request);
@@ -278,8 +349,11 @@ Plan make_plan(const PlanRequest& given, int64_t most_ops) {
   plan->smallest = smallest;
   plan->search_ended = search.ended_early();
   time_evaluations(*plan);
+  time_kept(*plan);
   return std::move(*plan);
 }
+
+}  // namespace
 
 struct FittingPlans::State {
   explicit State(const PlanRequest& given) : request(settled(given, kMostOps)) {}
@@ -288,7 +362,9 @@ struct FittingPlans::State {
   Layouts layouts{request};
 };
 
-FittingPlans::FittingPlans(const PlanRequest& request) : request_(request) {}
+FittingPlans::FittingPlans(const PlanRequest& request) : request_(request) {
+  request_.keeps_frozen = request.keep_frozen == KeepFrozen::on && why_nothing_is_kept(request).empty();
+}
 FittingPlans::FittingPlans(FittingPlans&&) noexcept = default;
 FittingPlans& FittingPlans::operator=(FittingPlans&&) noexcept = default;
 FittingPlans::~FittingPlans() = default;
@@ -306,6 +382,7 @@ std::optional<Plan> FittingPlans::within(const Budget& budget) {
   plan.smallest = candidate_of(plan);
   plan.search_ended = state_->search.ended_early();
   time_evaluations(plan);
+  time_kept(plan);
   return plan;
 }
 
@@ -313,6 +390,7 @@ Plan plan_variant(const PlanRequest& request, const Variant& variant) {
   Plan plan = lay_out_plan(request, variant);
   plan.smallest = candidate_of(plan);
   time_evaluations(plan);
+  time_kept(plan);
   return plan;
 }
 
@@ -357,7 +435,8 @@ std::vector<Component> disk_components(const Plan& plan) {
     add_component(components, component_of(row), round_up(row.bytes, kArenaAlignment));
     persistent += round_up(row.bytes, kArenaAlignment);
   }
-  add_component(components, "activations", plan.disk_bytes() - persistent);
+  add_component(components, "activations", plan.disk_bytes() - plan.kept_bytes - persistent);
+  add_component(components, "outputs of the frozen blocks", plan.kept_bytes);
   return components;
 }
 

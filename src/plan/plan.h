@@ -49,6 +49,10 @@ struct OffloadParts {
 // the micro-batch; the least memory.
 enum class Preset : uint8_t { none, a, b, c };
 
+// Whether what the blocks below all that trains say of a row is kept on disk from one epoch to the next:
+// where the run is sooner over by prediction, always, or never.
+enum class KeepFrozen : uint8_t { automatic, on, off };
+
 // What the rows of a run are, for the report.
 struct DataSummary {
   int64_t rows = 0;           // of an epoch
@@ -95,6 +99,10 @@ struct PlanRequest {
   std::optional<OffloadParts> offload;
   std::vector<Space> homes;  // where offloaded tensors may go; empty: nothing is offloaded
   Preset preset = Preset::none;
+  KeepFrozen keep_frozen = KeepFrozen::automatic;
+  bool same_rows = false;          // every epoch visits the same rows, each by itself
+  int64_t dataset_rows = 0;        // of all files that are named
+  bool keeps_frozen = false;       // the variants that are searched through
   std::vector<std::string> lossy;  // means of memory.allow that were taken, for the report
   DeviceDescription device;
   bool own_memory = false;  // the device's memory is not the host's: two budgets, and the host is a home
@@ -143,6 +151,8 @@ struct Plan {
   double micro_steps = 0;             // of an optimizer step, likewise
   double fill = 0;                    // of the micro-steps' tokens
   double seconds_per_evaluation = 0;  // of all evaluation rows
+  int64_t kept_bytes = 0;             // of disk: what the frozen blocks say of an epoch's rows
+  double kept_seconds = 0;            // of the whole run: to compute, write and read them
   Candidate smallest;                 // the least memory of any variant within the other budgets
   bool search_ended = false;          // at its limit of work: this is the best found until then
   std::vector<Saving> savings;        // worth telling, for the report
@@ -150,7 +160,7 @@ struct Plan {
 
   [[nodiscard]] int64_t arena_bytes() const { return layout.arena_bytes(); }
   [[nodiscard]] int64_t host_arena_bytes() const { return layout.arena_bytes(Space::host); }
-  [[nodiscard]] int64_t disk_bytes() const { return layout.arena_bytes(Space::disk); }
+  [[nodiscard]] int64_t disk_bytes() const { return layout.arena_bytes(Space::disk) + kept_bytes; }
   // Everything in the host's memory, by component: the request's needs, the programs, what is offloaded to
   // it.
   [[nodiscard]] std::vector<Component> host_components() const;
@@ -164,7 +174,7 @@ struct Plan {
   [[nodiscard]] int64_t data_bytes() const;
   // Of real tokens, where rows are known.
   [[nodiscard]] double tokens_per_second() const;
-  // Of the whole run, steps and evaluations; 0 where the request knows of none.
+  // Of the whole run, steps, evaluations and what is kept; 0 where the request knows of none.
   [[nodiscard]] double run_seconds() const;
   [[nodiscard]] bool fits_device() const;
   [[nodiscard]] bool fits_host() const;
@@ -172,6 +182,11 @@ struct Plan {
   [[nodiscard]] bool fits_process() const;
   [[nodiscard]] bool fits() const { return fits_device() && fits_host() && fits_disk() && fits_process(); }
 };
+
+// A record of a kept row is so many bytes beside its tokens.
+inline constexpr int64_t kKeptHeadBytes = 32;
+// Why the frozen blocks' outputs cannot be kept; empty: they can.
+std::string why_nothing_is_kept(const PlanRequest& request);
 
 // The budget that a plan is made within, the device's or the whole process's, and what a variant takes of it.
 // Of a device that is what the arena takes and what is outside of it.

@@ -168,6 +168,7 @@ nlohmann::ordered_json run_json(const Plan& plan) {
           {"seconds", plan.run_seconds()},
           {"evaluations", run.evaluations},
           {"seconds_per_evaluation", plan.seconds_per_evaluation},
+          {"kept_seconds", plan.kept_seconds},
           {"tokens_per_step", run.tokens},
           {"row_length", run.row_length}};
 }
@@ -324,6 +325,9 @@ std::vector<ReportLine> facts(const Plan& plan) {
   std::vector<ReportLine> list = {{"process", process_text(plan)}};
   if (const std::string text = shortage_here(plan); !text.empty()) list.push_back({"train", text});
   if (plan.disk_bytes() > 0) list.push_back({"disk", disk_text(plan)});
+  if (plan.variant.keep_frozen)
+    list.push_back({"kept", "what the frozen blocks say of each row, computed once: " +
+                                duration_words(plan.kept_seconds) + " in all to make, write and read"});
   if (plan.search_ended)
     list.push_back({"search", "ended at its limit of work; this is the best that was found until then"});
   if (request.own_memory && !request.budget.host_bytes && plan.host_arena_bytes() > 0)

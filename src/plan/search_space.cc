@@ -102,6 +102,7 @@ void Search::add_frames(const MicroRoom& room) {
   Variant& variant = frame.variant;
   variant.micro_batch = room.samples;
   variant.micro_tokens = room.tokens;
+  variant.keep_frozen = request_.keeps_frozen;
   variant.accumulation = most_micro_steps(request_.experiment, room);
   variant.eval_micro_batch = request_.eval_micro_batch.value_or(room.samples);
   variant.eval_micro_tokens = request_.eval_micro_batch ? 0 : room.tokens;

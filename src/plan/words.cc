@@ -49,6 +49,7 @@ std::string variant_words(const Experiment& experiment, const Variant& variant) 
   if (variant.loss_chunk != usual) text += ", loss in chunks of " + format_count(variant.loss_chunk);
   text += recompute_words(variant.recompute) + offload_words(variant.offload);
   if (experiment.shares_prefixes) text += ", shared prefixes";
+  if (variant.keep_frozen) text += ", outputs of the frozen blocks kept";
   if (variant.update_in_backward) text += ", updates in the backward pass";
   return text;
 }

@@ -115,6 +115,11 @@ std::vector<Option> memory_options() {
       memory_offload(),
       auto_integer("memory.loss_chunk", FIELD(memory.loss_chunk), {1, int64_t{1} << 24},
                    "tokens whose logits exist at a time"),
+      choice("memory.keep_frozen", FIELD(memory.keep_frozen),
+             Words<KeptFrozen>{
+                 {"auto", KeptFrozen::automatic}, {"on", KeptFrozen::on}, {"off", KeptFrozen::off}},
+             "what layers below all that trains say of each row is kept on disk (memory.disk) from one epoch "
+             "to the next; auto: where the run is sooner over by prediction"),
   };
 }
 

@@ -55,6 +55,11 @@ class Executor {
     fetch_mirror(row);
     return values<T>(row);
   }
+  // What the last op of the last run left, until the next run; for devices whose memory the host reaches.
+  template <class T>
+  [[nodiscard]] std::span<const T> left_behind(std::string_view name) const {
+    return values<T>(find(name, Role::activation));
+  }
   [[nodiscard]] bool has(std::string_view name) const { return graph_.find(name) != kNoTensor; }
 
  private:

@@ -27,12 +27,23 @@ struct Choice {
 };
 
 json written(const Variant& v) {
-  return {v.micro_batch,       v.micro_tokens,           v.accumulation,
-          v.eval_micro_batch,  v.eval_micro_tokens,      v.loss_chunk,
-          v.recompute.layers,  v.recompute.segment,      v.offload.states,
-          v.offload.gradients, v.offload.weights,        v.offload.activations,
-          v.offload.prefetch,  v.offload.slice_elements, v.offload.smallest_bytes,
-          v.update_in_backward};
+  return {v.micro_batch,
+          v.micro_tokens,
+          v.accumulation,
+          v.eval_micro_batch,
+          v.eval_micro_tokens,
+          v.loss_chunk,
+          v.recompute.layers,
+          v.recompute.segment,
+          v.offload.states,
+          v.offload.gradients,
+          v.offload.weights,
+          v.offload.activations,
+          v.offload.prefetch,
+          v.offload.slice_elements,
+          v.offload.smallest_bytes,
+          v.update_in_backward,
+          v.keep_frozen};
 }
 
 Variant read_variant(const json& list) {
@@ -55,6 +66,7 @@ Variant read_variant(const json& list) {
   take(v.offload.slice_elements);
   take(v.offload.smallest_bytes);
   take(v.update_in_backward);
+  take(v.keep_frozen);
   return v;
 }
 

@@ -17,11 +17,13 @@
 #include "runtime/run_memory.h"
 #include "train/adapter_start.h"
 #include "train/identity.h"
+#include "train/kept_rows.h"
 #include "train/loss_guard.h"
 #include "train/memory_budget.h"
 #include "train/model_card.h"
 #include "train/plan_run.h"
 #include "train/profile.h"
+
 #include "train/references.h"
 #include "train/resume.h"
 #include "train/run_output.h"
@@ -73,6 +75,7 @@ class TrainingRun {
         profile_(options.profile ? std::make_unique<Profile>(plan_) : nullptr),
         place_{plan_, *device_, memory_, options.poison, profile_ ? &profile_->recorder() : nullptr},
         optimizer_step_(place_),
+        kept_(kept_rows_for(plan_, data)),
         references_(references_for(experiment_, data)),
         loader_(std::move(data.train->dataset), std::move(data.train->rows), std::move(data.train->encoder),
                 profile_ ? profile_->recorded(data.train->loader) : data.train->loader) {
@@ -153,9 +156,23 @@ class TrainingRun {
     return true;
   }
 
+  // False where a stop was asked for.
+  bool know_frozen() {
+    if (kept_ == nullptr) return true;
+    kept_->open(folder_, current_.fingerprint);
+    if (!kept_->is_complete()) {
+      observer_.event("rows    what the frozen blocks say of them, kept for all epochs (" +
+                      format_bytes(plan_.kept_bytes) + "): " + KeptRows::kFile);
+      if (!kept_->compute(place_, loader_, [] { return stop_request() != nullptr; })) return false;
+    }
+    optimizer_step_.begin_with(*kept_);
+    return true;
+  }
+
   ExitCode take_steps() {
-    if (!know_references()) {
-      observer_.event("stopped before the first step; go on with --resume");
+    if (!know_references() || !know_frozen()) {
+      observer_.event(std::string("stopped before ") + (current_.step > 0 ? "another" : "the first") +
+                      " step; go on with --resume");
       return ExitCode::interrupted;
     }
     if (current_.step > 0) settle();
@@ -377,6 +394,7 @@ class TrainingRun {
 
   void finish() {
     observer_.steps_end();
+    if (kept_ != nullptr) folder_.remove_log(KeptRows::kFile);
     const auto best = recipe_.save.best ? best_checkpoint(output_, goal_) : std::nullopt;
     publish_final(best ? *best : *latest_checkpoint(output_), folder_);
     RunRecord done = record(true);
@@ -436,6 +454,7 @@ class TrainingRun {
   std::unique_ptr<Profile> profile_;  // before those whose time it keeps
   RunPlace place_;
   OptimizerStep optimizer_step_;
+  std::unique_ptr<KeptRows> kept_;
   std::unique_ptr<References> references_;  // before the loaders, which ask it
   Loader loader_;
   const EffectiveBatch* last_batch_ = nullptr;  // the loader's, until the next step

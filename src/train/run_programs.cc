@@ -4,6 +4,7 @@
 #include "io/convert.h"
 #include "train/agreement.h"
 #include "train/batch_writer.h"
+#include "train/kept_rows.h"
 
 namespace plimsoll {
 
@@ -65,6 +66,7 @@ int64_t OptimizerStep::accumulate(const EffectiveBatch& batch, const Values& val
     const MicroBatch& micro = steps_.fill(i);
     if (micro.tree) shared += micro.live_tokens - micro.tree->tokens();
     writer.write(micro);
+    if (kept_ != nullptr) kept_->read(train_, batch, micro);
     writer.set(StepValue::first_micro_step, i == 0 ? 1.0 : 0.0);
     // Inputs share the transient arena with everything else: all of them are written before each run.
     writer.set_seed(values.seed);

@@ -18,6 +18,8 @@
 
 namespace plimsoll {
 
+class KeptRows;
+
 // Where programs run. All of it outlives them.
 struct RunPlace {
   const Plan& plan;
@@ -55,6 +57,8 @@ class OptimizerStep {
     int64_t micro_steps = 0;
     int64_t tokens = 0;  // that passed through the model: those that rows share once
   };
+  // Micro-steps begin with what these hold; they outlive this.
+  void begin_with(const KeptRows& kept) { kept_ = &kept; }
   // The batch has targets.
   Result run(const EffectiveBatch& batch, const Values& values);
 
@@ -67,6 +71,7 @@ class OptimizerStep {
   Executor train_;
   std::optional<Executor> update_;  // unless it is a part of the backward pass
   MicroSteps steps_;
+  const KeptRows* kept_ = nullptr;
 };
 
 // The loss over evaluation rows, and of a classifier how its answers agree with their labels.

@@ -1,0 +1,199 @@
+#include "train/kept_rows.h"
+
+#include <fstream>
+
+#include "base/crc32c.h"
+#include "base/error.h"
+#include "io/atomic.h"
+#include "passes/keep_frozen.h"
+#include "train/batch_writer.h"
+
+namespace plimsoll {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kEndOfRows = -1;  // in the place of a row: the file has all of them
+
+std::string first_line(const fs::path& file) {
+  std::string line;
+  std::ifstream in(file, std::ios::binary);
+  std::getline(in, line);
+  return line;
+}
+
+bool is_f32(const Executor& program) {
+  const Graph& graph = program.graph();
+  return graph.tensor(graph.find(kKeptTensor)).dtype == DType::f32;
+}
+
+// Of the micro-step.
+std::span<std::byte> kept_input(const Executor& train) {
+  if (is_f32(train)) return std::as_writable_bytes(train.input<float>(kKeptTensor));
+  return std::as_writable_bytes(train.input<uint16_t>(kKeptTensor));
+}
+// Of the frozen program, after a run.
+std::span<const std::byte> kept_output(const Executor& frozen) {
+  if (is_f32(frozen)) return std::as_bytes(frozen.left_behind<float>(kKeptTensor));
+  return std::as_bytes(frozen.left_behind<uint16_t>(kKeptTensor));
+}
+
+std::string_view text_of(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+}  // namespace
+
+struct KeptRows::Head {
+  int64_t row = kEndOfRows;
+  int64_t tokens = 0;
+  uint32_t ids = 0;      // checksum of the row's ids
+  uint32_t content = 0;  // of what follows
+  uint32_t head = 0;     // of all before
+  uint32_t unused = 0;
+
+  [[nodiscard]] uint32_t sum() const {
+    return crc32c(std::as_bytes(std::span(this, 1)).first(offsetof(Head, head)));
+  }
+};
+
+struct KeptRows::Sample {
+  int64_t row = 0;
+  int64_t first = 0, tokens = 0;  // of the micro-step's
+  uint32_t ids = 0;
+};
+
+KeptRows::KeptRows(const Plan& plan, int64_t dataset_rows)
+    : plan_(plan), places_(static_cast<size_t>(dataset_rows), -1) {
+  static_assert(sizeof(Head) == kKeptHeadBytes);
+}
+
+void KeptRows::open(RunFolder& folder, const std::string& fingerprint) {
+  file_ = folder.begin_log(kFile);
+  const std::string head =
+      R"({"step": 0, "frozen": )" + std::to_string(crc32c(std::as_bytes(std::span(fingerprint)))) + "}";
+  bytes_ = static_cast<int64_t>(head.size()) + 1;
+  const bool same = first_line(file_) == head;
+  if (same) {
+    from_.emplace(File::open(file_));
+    find_records(bytes_);
+  }
+  to_.emplace(file_, same ? bytes_ : 0);
+  if (!same) {
+    require_disk_space(folder.path(), plan_.kept_bytes,
+                       "what the frozen blocks say of the rows (memory.keep_frozen)");
+    to_->write(head + "\n");
+  }
+  from_.emplace(File::open(file_));
+}
+
+// Records up to the first that is not whole: a run that was killed left it.
+void KeptRows::find_records(int64_t begin) {
+  const Graph& train = plan_.programs.front();
+  const Tensor& kept = train.tensor(train.find(kKeptTensor));
+  const int64_t token_bytes = kept.shape.last() * size_of(kept.dtype);
+  const int64_t size = from_->size();
+  for (Head head; !complete_ && begin + kKeptHeadBytes <= size;) {
+    from_->read(begin, std::as_writable_bytes(std::span(&head, 1)));
+    const int64_t end = begin + kKeptHeadBytes + head.tokens * token_bytes;
+    if (head.head != head.sum() || end > size) break;
+    complete_ = head.row == kEndOfRows;
+    if (head.row >= 0 && head.row < std::ssize(places_)) place_of(head.row) = begin;
+    begin = bytes_ = end;
+  }
+}
+
+std::vector<KeptRows::Sample> KeptRows::samples_of(const Executor& program, const EffectiveBatch& batch,
+                                                   const MicroBatch& micro) const {
+  const auto starts = program.input<int32_t>("seq_starts");
+  const auto ids = program.input<int32_t>("input_ids");
+  const int64_t every = plan_.request.experiment.has_targets() ? 2 : 1;  // targets have an axis of their own
+  std::vector<Sample> samples;
+  int32_t latest = -1;
+  for (int64_t s = 0, place = 0; s < micro.live_sequences; s += every, ++place) {
+    const int32_t sample = micro.sample_in_batch[static_cast<size_t>(s)];
+    const int64_t first = starts[static_cast<size_t>(place)], end = starts[static_cast<size_t>(place) + 1];
+    if (sample != latest) samples.push_back({batch.row(sample), first, 0, 0});
+    latest = sample;
+    samples.back().tokens = end - samples.back().first;
+  }
+  for (Sample& sample : samples)
+    sample.ids = crc32c(
+        std::as_bytes(ids.subspan(static_cast<size_t>(sample.first), static_cast<size_t>(sample.tokens))));
+  return samples;
+}
+
+void KeptRows::add(const Sample& sample, std::span<const std::byte> content) {
+  Head head{.row = sample.row, .tokens = sample.tokens, .ids = sample.ids, .content = crc32c(content)};
+  head.head = head.sum();
+  to_->write(text_of(std::as_bytes(std::span(&head, 1))));
+  to_->write(text_of(content));
+  if (sample.row != kEndOfRows) place_of(sample.row) = bytes_;
+  bytes_ += kKeptHeadBytes + std::ssize(content);
+}
+
+bool KeptRows::compute(const RunPlace& place, Loader& loader, const std::function<bool()>& interrupted) {
+  RunPlace unpoisoned = place;  // its last output is read once the program has ended
+  unpoisoned.poison = false;
+  const Experiment& experiment = plan_.request.experiment;
+  const Executor program = bind_program(unpoisoned, kFrozenProgram);
+  BatchWriter writer(program, experiment.model);
+  MicroSteps steps(experiment.train_room(plan_.variant), train_shape(experiment), experiment.effective_batch);
+  const auto tensor = kept_output(program);
+  const auto starts = program.input<int32_t>("input_ids").size();
+  const size_t token_bytes = tensor.size() / starts;
+  loader.start({});
+  while (const EffectiveBatch* batch = loader.next()) {
+    steps.cut(*batch);
+    for (int64_t i = 0; i < steps.count(); ++i) {
+      if (interrupted()) return false;
+      const MicroBatch& micro = steps.fill(i);
+      writer.write(micro);
+      std::vector<Sample> samples = samples_of(program, *batch, micro);
+      std::erase_if(samples, [&](const Sample& sample) { return place_of(sample.row) >= 0; });
+      if (samples.empty()) continue;
+      program.run();
+      for (const Sample& sample : samples)
+        if (place_of(sample.row) < 0)
+          add(sample, tensor.subspan(static_cast<size_t>(sample.first) * token_bytes,
+                                     static_cast<size_t>(sample.tokens) * token_bytes));
+    }
+    if (batch->ends_epoch) break;
+  }
+  to_->sync();  // what the mark says is there
+  add({.row = kEndOfRows}, {});
+  complete_ = true;
+  return true;
+}
+
+void KeptRows::read(const Executor& train, const EffectiveBatch& batch, const MicroBatch& micro) const {
+  const auto tensor = kept_input(train);
+  const size_t token_bytes = tensor.size() / train.input<int32_t>("input_ids").size();
+  size_t filled = 0;
+  for (const Sample& sample : samples_of(train, batch, micro)) {
+    const int64_t place = places_[static_cast<size_t>(sample.row)];
+    const auto refuse = [&](const std::string& why) {
+      throw DamagedError(file_.string() + ": row " + std::to_string(sample.row) + why +
+                         ". Start the run again, or leave nothing kept: --set memory.keep_frozen=off");
+    };
+    if (place < 0) refuse(" has no record: the rows changed since it was written");
+    Head head;
+    from_->read(place, std::as_writable_bytes(std::span(&head, 1)));
+    if (head.head != head.sum() || head.row != sample.row) refuse(" is not what was written");
+    if (head.tokens != sample.tokens || head.ids != sample.ids)
+      refuse(" has other tokens now: the rows changed since it was written");
+    const auto to = tensor.subspan(static_cast<size_t>(sample.first) * token_bytes,
+                                   static_cast<size_t>(sample.tokens) * token_bytes);
+    from_->read(place + kKeptHeadBytes, to);
+    if (crc32c(to) != head.content) refuse(" is not what was written");
+    filled = static_cast<size_t>(sample.first + sample.tokens) * token_bytes;
+  }
+  std::fill(tensor.begin() + static_cast<std::ptrdiff_t>(filled), tensor.end(), std::byte{0});
+}
+
+std::unique_ptr<KeptRows> kept_rows_for(const Plan& plan, const DataSetup& data) {
+  if (!plan.variant.keep_frozen) return nullptr;
+  return std::make_unique<KeptRows>(plan, data.train->dataset.rows());
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,59 @@
+// What the blocks below all that trains say of each row (passes/keep_frozen.h): computed once before the
+// first step, kept in a file of the run folder as long as the run goes on, read where its micro-steps begin.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "data/loader.h"
+#include "io/append_file.h"
+#include "io/file.h"
+#include "io/run_folder.h"
+#include "train/run_programs.h"
+
+namespace plimsoll {
+
+class KeptRows {
+ public:
+  static constexpr const char* kFile = "frozen.rows";
+
+  // Rows are those of a data set with so many.
+  KeptRows(const Plan& plan, int64_t dataset_rows);
+
+  // Takes over what the file holds of this experiment, and adds to it.
+  void open(RunFolder& folder, const std::string& fingerprint);
+  [[nodiscard]] bool is_complete() const { return complete_; }
+  // Runs the frozen program over the rows of an epoch that are not known yet. False where `interrupted`.
+  bool compute(const RunPlace& place, Loader& loader, const std::function<bool()>& interrupted);
+  // Fills the input of the micro-step, whose other inputs are written. Throws DamagedError for a row that is
+  // another one now, and where the file was changed.
+  void read(const Executor& train, const EffectiveBatch& batch, const MicroBatch& micro) const;
+
+ private:
+  struct Head;
+  struct Sample;  // the sequences of a row within a micro-step, one behind the other
+
+  [[nodiscard]] std::vector<Sample> samples_of(const Executor& program, const EffectiveBatch& batch,
+                                               const MicroBatch& micro) const;
+  [[nodiscard]] int64_t& place_of(int64_t row) { return places_[static_cast<size_t>(row)]; }
+  void find_records(int64_t begin);
+  void add(const Sample& sample, std::span<const std::byte> content);
+
+  const Plan& plan_;
+  std::filesystem::path file_;
+  std::vector<int64_t> places_;  // by row of the data set: where its record begins; -1: it has none
+  int64_t bytes_ = 0;
+  bool complete_ = false;
+  std::optional<AppendFile> to_;
+  std::optional<File> from_;
+};
+
+// None where the plan keeps nothing.
+std::unique_ptr<KeptRows> kept_rows_for(const Plan& plan, const DataSetup& data);
+
+}  // namespace plimsoll

@@ -33,6 +33,11 @@ class KeepFrozen(CommandTest):
         recipe, folder = self.recipe(name, **changes)
         output("train", recipe, "--quiet")
         self.assertFalse((folder / FILE).exists(), "it goes with the end of the run")
+        done = json.loads((folder / "run.json").read_text())
+        taken, planned = (done[key]["disk_bytes"] for key in ("measured", "planned"))
+        self.assertLessEqual(taken, planned)
+        if changes.get("task") != "seq2seq":  # there targets have room, too
+            self.assertEqual(taken, planned)
         return folder
 
     def assert_same_bits(self, name, file, **changes):
@@ -85,7 +90,7 @@ class KeepFrozen(CommandTest):
         plan = json.loads(output("plan", recipe, "--json"))
         self.assertIn("outputs of the frozen blocks kept", plan["variant"]["words"])
         kept = {part["name"]: part["bytes"] for part in plan["disk"]["components"]}["outputs of the frozen blocks"]
-        self.assertEqual(kept, plan["data"]["tokens"] * 128 * 4 + plan["data"]["rows"] * 32)
+        self.assertEqual(kept, plan["data"]["tokens"] * 128 * 4 + (plan["data"]["rows"] + 1) * 32 + 64)
         off = json.loads(output("plan", recipe, "--json", "--set", "memory.keep_frozen=off"))
         self.assertLess(plan["run"]["seconds"], off["run"]["seconds"])
         self.assertLess(plan["predicted"]["seconds_per_step"], off["predicted"]["seconds_per_step"])

@@ -13,6 +13,9 @@ inline constexpr const char* kFrozenProgram = "frozen";
 // of the frozen program.
 inline constexpr const char* kKeptTensor = "kept_hidden";
 
+// What its rows are kept in begins with a line of so many bytes and ends with a record of no row.
+inline constexpr int64_t kKeptLineBytes = 64;
+
 // Whether a forward pass with all that trains begins with whole blocks that nothing trains below, draws
 // nothing at random, and hands on one tensor of tokens.
 bool has_frozen_blocks(const Graph& forward);

@@ -31,7 +31,8 @@ int64_t kept_row_bytes(const std::vector<Graph>& programs) {
 }
 
 int64_t kept_bytes_of(const PlanRequest& request, int64_t token_bytes) {
-  return request.data ? request.data->tokens * token_bytes + request.data->rows * kKeptHeadBytes : 0;
+  if (!request.data) return 0;
+  return kKeptLineBytes + request.data->tokens * token_bytes + (request.data->rows + 1) * kKeptHeadBytes;
 }
 
 Plan lay_out_plan(const PlanRequest& request, const Variant& variant) {

@@ -70,9 +70,10 @@ KeptRows::KeptRows(const Plan& plan, int64_t dataset_rows)
 
 void KeptRows::open(RunFolder& folder, const std::string& fingerprint) {
   file_ = folder.begin_log(kFile);
-  const std::string head =
+  std::string head =
       R"({"step": 0, "frozen": )" + std::to_string(crc32c(std::as_bytes(std::span(fingerprint)))) + "}";
-  bytes_ = static_cast<int64_t>(head.size()) + 1;
+  head.resize(static_cast<size_t>(kKeptLineBytes) - 1, ' ');
+  bytes_ = kKeptLineBytes;
   const bool same = first_line(file_) == head;
   if (same) {
     from_.emplace(File::open(file_));
@@ -135,6 +136,7 @@ void KeptRows::add(const Sample& sample, std::span<const std::byte> content) {
 bool KeptRows::compute(const RunPlace& place, Loader& loader, const std::function<bool()>& interrupted) {
   RunPlace unpoisoned = place;  // its last output is read once the program has ended
   unpoisoned.poison = false;
+  unpoisoned.recorder = nullptr;  // a profile is of steps
   const Experiment& experiment = plan_.request.experiment;
   const Executor program = bind_program(unpoisoned, kFrozenProgram);
   BatchWriter writer(program, experiment.model);

@@ -28,6 +28,7 @@ class KeptRows {
   // Takes over what the file holds of this experiment, and adds to it.
   void open(RunFolder& folder, const std::string& fingerprint);
   [[nodiscard]] bool is_complete() const { return complete_; }
+  [[nodiscard]] int64_t bytes() const { return bytes_; }
   // Runs the frozen program over the rows of an epoch that are not known yet. False where `interrupted`.
   bool compute(const RunPlace& place, Loader& loader, const std::function<bool()>& interrupted);
   // Fills the input of the micro-step, whose other inputs are written. Throws DamagedError for a row that is

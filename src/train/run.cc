@@ -424,7 +424,7 @@ class TrainingRun {
             .best = {},
             .device_bytes = memory_.device_bytes(),
             .host_bytes = memory_.host_bytes(),
-            .disk_bytes = memory_.disk_bytes(),
+            .disk_bytes = memory_.disk_bytes() + (kept_ != nullptr ? kept_->bytes() : 0),
             .memory = process_memory(),
             .data_wait_seconds = loader_.wait_seconds(),
             .offload_wait_seconds = memory_.seconds_waited(),

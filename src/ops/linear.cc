@@ -89,12 +89,15 @@ Cost cost(const Graph& g, const Op& op) {
   return matmul_cost(g, op, Shape(g, op));
 }
 
-// The product is added to input `Addend`, where it is there.
+// The product is added to input `Addend`, where it is there; the input behind it says which rows are live.
 template <MatmulShape (*Shape)(const Graph&, const Op&), size_t Addend>
 Work work(const Graph& g, const Op& op) {
-  return {.products = {{Shape(g, op), op.has_input(Addend)}}};
+  const bool stops = op.has_input(Addend + 1);
+  return {.products = {{Shape(g, op), op.has_input(Addend), stops ? &MatmulShape::m : nullptr}}};
 }
-Work work_dw(const Graph& g, const Op& op) { return {.products = {{linear_dw_product(g, op), true}}}; }
+Work work_dw(const Graph& g, const Op& op) {
+  return {.products = {{linear_dw_product(g, op), true, op.has_input(2) ? &MatmulShape::k : nullptr}}};
+}
 
 template <MatmulShape (*Shape)(const Graph&, const Op&)>
 int64_t scratch(const Graph& g, const Op& op, const DeviceDescription& device) {

@@ -43,6 +43,7 @@ const OpRule linear_cross_entropy_rule{.kind = OpKind::linear_cross_entropy,
                                        .work = head_work,
                                        .scratch_bytes = head_scratch,
                                        .gpu_scratch_bytes = head_gpu_scratch,
+                                       .shortens = Shortens::targets,
                                        .chunked = true,
                                        .gradient_replaces = true};
 const OpRule linear_cross_entropy_grad_rule{.kind = OpKind::linear_cross_entropy_grad,
@@ -52,6 +53,7 @@ const OpRule linear_cross_entropy_grad_rule{.kind = OpKind::linear_cross_entropy
                                             .scratch_bytes = head_scratch,
                                             .gpu_scratch_bytes = head_gpu_scratch,
                                             .updates = true,
+                                            .shortens = Shortens::targets,
                                             .chunked = true};
 
 }  // namespace plimsoll

@@ -186,7 +186,8 @@ Cost head_cost(const Graph& g, const Op& op) {
   const auto element = static_cast<double>(size_of(x.dtype));
   const auto vocab = static_cast<double>(input_tensor(g, op, 1).shape[0]);
   Cost cost{0, 3.0 * rows * vocab * element};
-  for (const auto& [shape, adds] : all_products(cross_entropy_products(g, op))) {
+  for (const Product& product : all_products(cross_entropy_products(g, op))) {
+    const MatmulShape& shape = product.shape;
     const double of_a_row = static_cast<double>(shape.m) * static_cast<double>(shape.n) *
                             static_cast<double>(shape.k) / static_cast<double>(chunk_of(g, op));
     cost.flops += 2.0 * rows * of_a_row;

@@ -49,6 +49,7 @@ const OpRule linear_log_prob_rule{.kind = OpKind::linear_log_prob,
                                   .work = head_work,
                                   .scratch_bytes = head_scratch,
                                   .gpu_scratch_bytes = head_gpu_scratch,
+                                  .shortens = Shortens::targets,
                                   .recompute = RecomputeClass::product,
                                   .chunked = true};
 const OpRule linear_log_prob_grad_rule{.kind = OpKind::linear_log_prob_grad,
@@ -58,6 +59,7 @@ const OpRule linear_log_prob_grad_rule{.kind = OpKind::linear_log_prob_grad,
                                        .scratch_bytes = head_scratch,
                                        .gpu_scratch_bytes = head_gpu_scratch,
                                        .updates = true,
+                                       .shortens = Shortens::targets,
                                        .chunked = true};
 
 }  // namespace plimsoll

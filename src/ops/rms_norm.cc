@@ -58,6 +58,7 @@ const OpRule rms_norm_grad_rule{.kind = OpKind::rms_norm_grad,
                                 .scratch_bytes = scratch,
                                 .gpu_scratch_bytes = scratch,
                                 .reuse = {{0, 4}},
-                                .updates = true};
+                                .updates = true,
+                                .shortens = Shortens::rows};
 
 }  // namespace plimsoll

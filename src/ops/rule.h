@@ -49,6 +49,17 @@ enum class Queue : uint8_t { compute, copy_in, copy_out };
 struct Product {
   MatmulShape shape;
   bool adds = false;
+  // Its dimension along the rows of the op's axis, where the kernel stops at those that are live; none: it
+  // takes all.
+  int64_t MatmulShape::*live = nullptr;
+};
+
+// What of an op's seconds gets shorter with the live rows of its axis.
+enum class Shortens : uint8_t {
+  products,  // its matrix products, where they say so; the rest walks the whole capacity
+  rows,      // all of it, with the rows
+  targets,   // all of it, with the rows that have a label
+  pairs      // attention: with the rows, and with the keys that each meets
 };
 
 // What the seconds of an op are made of: matrix products, by their measured rates, and other work at the rate
@@ -121,6 +132,7 @@ struct OpRule {
   // Attributes `first` and `elements` may restrict the op to a slice (ops/optimizer.h).
   bool sliceable = false;
   Queue queue = Queue::compute;
+  Shortens shortens = Shortens::products;
   RecomputeClass recompute = RecomputeClass::cheap;
   // Takes attribute `chunk` rows at a time: workspace and seconds go by it, and nothing else does.
   bool chunked = false;

@@ -67,11 +67,13 @@ int64_t gpu_scratch_grad(const Graph& g, const Op& op, const DeviceDescription&)
 
 }  // namespace
 
-const OpRule short_conv_rule{.kind = OpKind::short_conv, .infer = infer, .gradient = gradient};
+const OpRule short_conv_rule{
+    .kind = OpKind::short_conv, .infer = infer, .gradient = gradient, .shortens = Shortens::rows};
 const OpRule short_conv_grad_rule{.kind = OpKind::short_conv_grad,
                                   .infer = infer_grad,
                                   .gpu_scratch_bytes = gpu_scratch_grad,
-                                  .updates = true};
+                                  .updates = true,
+                                  .shortens = Shortens::rows};
 const OpRule short_conv_cached_rule{.kind = OpKind::short_conv_cached, .infer = infer_cached};
 
 }  // namespace plimsoll

@@ -142,20 +142,66 @@ double shared_by(const std::vector<double>& shared, double rows) {
   return shared[below] + (at - static_cast<double>(below)) * (above - shared[below]);
 }
 
+namespace {
+
+// What rows with a source and a target are on average, as far as the experiment takes them.
+struct MeanRow {
+  double tokens = 0;  // of both, with the one that a target begins with
+  double source = 0, target = 0;
+  double source_squares = 0, target_squares = 0, pairs = 0;
+};
+
+MeanRow mean_row(const Experiment& experiment, const std::vector<RowSize>& sizes) {
+  const RowSize longest = experiment.longest_row();
+  MeanRow mean;
+  for (const RowSize& size : sizes) {
+    const auto source = static_cast<double>(std::min(size.tokens, longest.tokens));
+    const auto target = static_cast<double>(std::min(size.targets, longest.targets));
+    mean.source += source;
+    mean.target += target;
+    mean.source_squares += source * source;
+    mean.target_squares += target * target;
+    mean.pairs += source * target;
+  }
+  const auto rows = static_cast<double>(sizes.size());
+  for (double* sum : {&mean.source, &mean.target, &mean.source_squares, &mean.target_squares, &mean.pairs})
+    *sum /= rows;
+  mean.tokens = mean.source + mean.target + 1;
+  return mean;
+}
+
+// Of programs whose sources and targets have room of their own: `sources` and `targets` rows of a step.
+void fill_two_axes(const Experiment& experiment, const RunSteps& run, double sources, double targets,
+                   Filling& filling) {
+  const MeanRow mean = mean_row(experiment, *run.sizes);
+  if (mean.source <= 0 || mean.target <= 0) return;
+  const double rows = run.tokens / mean.tokens;
+  filling.axes[0] = {std::min(1.0, rows * mean.source / sources), mean.source_squares / mean.source, 0};
+  filling.axes[1] = {std::min(1.0, rows * mean.target / targets), mean.target_squares / mean.target,
+                     mean.pairs / mean.target};
+}
+
+}  // namespace
+
 Filling filling_of(const Experiment& experiment, const std::optional<RunSteps>& run, const Variant& variant) {
   if (!run || run->tokens <= 0) return {};
   const MicroRoom room = experiment.train_room(variant);
   const bool packs = room.by_tokens() && run->sizes;
-  const double steps = packs ? estimate_micro_steps(experiment, room, *run->sizes).steps
-                             : static_cast<double>(variant.accumulation);
+  Filling filling;
+  filling.micro_steps = packs ? estimate_micro_steps(experiment, room, *run->sizes).steps
+                              : static_cast<double>(variant.accumulation);
   const BatchShape shape = experiment.batch_shape(room, 1);
-  const double capacity =
-      steps *
-      static_cast<double>(shape.tokens + (experiment.has_targets() ? experiment.logit_rows(room) : 0));
-  const double rows = static_cast<double>(experiment.effective_batch) / steps;
+  const bool two = experiment.has_targets();
+  const double sources = filling.micro_steps * static_cast<double>(shape.tokens);
+  const double targets = filling.micro_steps * static_cast<double>(two ? experiment.logit_rows(room) : 0);
+  const double rows = static_cast<double>(experiment.effective_batch) / filling.micro_steps;
   const double apart = experiment.shares_prefixes ? 1 - shared_by(run->shared, rows) : 1;
-  return {std::min(1.0, apart * run->tokens / capacity), std::min(1.0, run->targets / capacity),
-          run->row_length, steps};
+  filling.tokens = std::min(1.0, apart * run->tokens / (sources + targets));
+  filling.targets = std::min(1.0, run->targets / (two ? targets : sources));
+  // Sequences that are scored, and an encoder's text that a decoder reads again, fill as the text does.
+  filling.axes.fill({filling.tokens, run->row_length, 0});
+  if (two && run->sizes && !run->sizes->empty()) fill_two_axes(experiment, *run, sources, targets, filling);
+  return filling;
 }
 
 }  // namespace plimsoll

@@ -110,6 +110,45 @@ TEST(MicroRooms, targets_beside_sources_have_room_as_the_longest_row_has_them) {
   EXPECT_EQ(shape.tokens, 250);
 }
 
+// Sources of 100 and 50 tokens whose targets have 10 and 40.
+TEST(Filling, of_sources_and_targets_is_of_each_axis_with_what_their_attention_meets) {
+  Experiment experiment;
+  experiment.model = test_spec({.hidden = 64, .mlp = 128, .layers = 2, .vocab = 256});
+  experiment.model.encoder_decoder.emplace();
+  experiment.task.task = Task::seq2seq;
+  experiment.max_length = 100;
+  experiment.target_length = 40;
+  experiment.effective_batch = 8;
+  RunSteps run{.steps = 10, .tokens = 8 * 101, .targets = 8 * 25, .row_length = 77};
+  run.sizes = std::make_shared<const std::vector<RowSize>>(std::vector<RowSize>{{100, 10}, {50, 40}});
+  Variant variant;
+  variant.micro_batch = 4;
+  variant.accumulation = 2;
+  const Filling filling = filling_of(experiment, run, variant);
+  EXPECT_DOUBLE_EQ(filling.axes[0].rows, 75.0 / 100);
+  EXPECT_DOUBLE_EQ(filling.axes[1].rows, 25.0 / 40);
+  EXPECT_DOUBLE_EQ(filling.axes[0].length, (100.0 * 100 + 50 * 50) / 150);
+  EXPECT_DOUBLE_EQ(filling.axes[1].length, (10.0 * 10 + 40 * 40) / 50);
+  EXPECT_DOUBLE_EQ(filling.axes[1].keys, (10.0 * 100 + 40 * 50) / 50) << "long targets have short sources";
+  EXPECT_DOUBLE_EQ(filling.targets, 25.0 / 40) << "of the rows that have logits, which are the decoder's";
+  EXPECT_DOUBLE_EQ(filling.micro_steps, 2);
+  run.sizes = {};
+  const Filling unknown = filling_of(experiment, run, variant);
+  EXPECT_DOUBLE_EQ(unknown.axes[0].rows, unknown.axes[1].rows) << "as far as both together tell";
+}
+
+TEST(Filling, of_one_text_is_that_of_every_axis) {
+  const PlanRequest request = request_with(uneven());
+  Variant variant;
+  variant.micro_batch = 16;
+  const Filling filling = filling_of(request.experiment, request.run, variant);
+  for (const AxisFilling& axis : filling.axes) {
+    EXPECT_DOUBLE_EQ(axis.rows, request.run->tokens / (16 * 700));
+    EXPECT_DOUBLE_EQ(axis.length, 150);
+    EXPECT_DOUBLE_EQ(axis.keys, 0);
+  }
+}
+
 TEST(MicroRooms, a_plan_says_how_full_they_are_and_how_many) {
   const PlanRequest request = request_with(uneven());
   const Plan plan = make_plan(request);

@@ -43,7 +43,7 @@ void mix_tensor(uint64_t& hash, const Graph& graph, TensorId id) {
 // What an op's seconds depend on. Where a slice begins is no part of it.
 uint64_t signature(const Graph& graph, const Op& op) {
   uint64_t hash = 0;
-  mix(hash, 1 + static_cast<uint64_t>(op.kind));
+  mix(hash, 1 + static_cast<uint64_t>(op.kind) + (static_cast<uint64_t>(op.axis) << 32U));
   for (const TensorId id : op.inputs) mix_tensor(hash, graph, id);
   for (const TensorId id : op.outputs) mix_tensor(hash, graph, id);
   for (const auto& [name, value] : op.attrs) {

@@ -3,6 +3,7 @@
 // that are there (ops/step_values.h); what is added, scaled or moved walks the whole capacity.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <unordered_map>
 #include <vector>
@@ -38,11 +39,16 @@ Bound bound_of(const Graph& graph, const Op& op, const DeviceRates& rates);
 // Seconds of one op on its queue, with full sequences.
 double op_seconds(const Graph& graph, const Op& op, const DeviceRates& rates);
 
-// What a step's rows fill of its programs.
+// What a step's rows fill of one axis of its programs.
+struct AxisFilling {
+  double rows = 1;    // share of them
+  double length = 0;  // of the sequence that a row is in, on average: what attention meets; 0: full sequences
+  double keys = 0;    // that a row meets on another axis, on average; 0: as many as there may be
+};
 struct Filling {
-  double tokens = 1;       // share of the positions
-  double targets = 1;      // share of them whose logits are computed
-  double row_length = 0;   // of the row that a token is in, on average: what attention meets; 0: full rows
+  std::array<AxisFilling, kMostAxes> axes;
+  double tokens = 1;       // share of the positions of all token axes together
+  double targets = 1;      // share of the rows with logits that have a label
   double micro_steps = 0;  // of an optimizer step, on average; 0: as many as the variant may need
 };
 // Seconds of one op that is filled so far.

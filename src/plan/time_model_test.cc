@@ -173,6 +173,44 @@ TEST(TimeModel, what_is_remembered_is_what_each_op_costs) {
 }
 
 // Why the distance is no choice of the search (docs/offload.md).
+// Two products of the same shape, one on each axis, and attention of the second to the keys of the first.
+Graph of_two_axes() {
+  return parse_graph(
+      "graph two\n"
+      "axis 1 decoder\n"
+      "tensor step f64[16] input\n"
+      "tensor starts i32[2] input\n"
+      "tensor x f32[512,256] input\n"
+      "tensor decoder.x f32[512,256] input\n"
+      "tensor w f32[256,256] frozen\n"
+      "a f32[512,256] = linear(x, w, -, -, step) {scale=1.0} @a forward\n"
+      "b f32[512,256] = linear(decoder.x, w, -, -, step) {scale=1.0} @b forward axis=1\n"
+      "o f32[512,256], lse f32[512,4] = attention(b, a, a, starts, step, starts) {causal=0, head_dim=64, "
+      "key_length=512, keys_of=0, length=512, window=0} @o forward axis=1\n");
+}
+
+TEST(TimeModel, an_op_is_as_short_as_the_rows_of_its_own_axis) {
+  const DeviceRates rates = reference_description().rates;
+  const Graph graph = of_two_axes();
+  verify(graph);
+  const auto seconds = [&](size_t op, const Filling& filling) {
+    TimeModel model(rates, filling);
+    for (size_t before = 0; before < op; ++before) model.seconds_of(graph, graph.ops()[before]);
+    return model.seconds_of(graph, graph.ops()[op]);
+  };
+  Filling half_sources;
+  half_sources.axes[0].rows = 0.5;
+  EXPECT_LT(seconds(0, half_sources), 0.6 * seconds(0, {}));
+  EXPECT_EQ(seconds(1, half_sources), seconds(1, {})) << "a product of the same shape on the other axis";
+  EXPECT_EQ(seconds(2, half_sources), seconds(2, {}));
+  Filling half_targets;
+  half_targets.axes[1].rows = 0.5;
+  EXPECT_EQ(seconds(0, half_targets), seconds(0, {}));
+  EXPECT_NEAR(seconds(2, half_targets), 0.5 * seconds(2, {}), 1e-9);
+  half_targets.axes[1].keys = 128;
+  EXPECT_NEAR(seconds(2, half_targets), 0.125 * seconds(2, {}), 1e-9) << "a fourth of the keys";
+}
+
 TEST(TimeModel, a_second_stretch_of_prefetch_gains_a_layer_at_most_and_costs_one) {
   constexpr int64_t kLayers = 12;
   const Experiment experiment = llama(kLayers);

@@ -36,7 +36,6 @@ const std::vector<Unsupported>& unsupported() {
       {"precision.weights", {"fp16"}, {}},
       {"precision.gradients", {"fp16"}, {}},
       {"precision.states", {"fp16"}, {}},
-      {"device", {"cuda"}, {}},
       {"eval.metrics", {}, {"[loss]"}},
       {"save.format", {}, {"auto"}},
   };

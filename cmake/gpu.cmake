@@ -1,5 +1,5 @@
 # Kernels for GPUs: src/ops/*_gpu.cu is CUDA C++ of which two compilers make something. g++ makes the emulated card's;
-# nvcc, where there is one, shows that a card's can be made, for the oldest and the newest architecture.
+# nvcc, where there is one, those of the CUDA backend (device: cuda).
 find_program(PLIMSOLL_NVCC nvcc HINTS /usr/local/cuda/bin DOC "CUDA's compiler, 12.8 or later; optional")
 if(PLIMSOLL_NVCC)
   execute_process(COMMAND ${PLIMSOLL_NVCC} --version OUTPUT_VARIABLE _nvcc_says ERROR_QUIET)
@@ -9,7 +9,29 @@ if(PLIMSOLL_NVCC)
     set(PLIMSOLL_NVCC "")
   endif()
 endif()
-set(PLIMSOLL_NVCC_ARCHITECTURES 75 120 CACHE STRING "compute capabilities that nvcc compiles for")
+# What kernels are compiled for. Code for 8.0 runs on 8.6 and 8.9, and the last but one is kept in a form that the
+# driver compiles for cards in between.
+set(PLIMSOLL_NVCC_ARCHITECTURES 75 80 90 120 CACHE STRING "compute capabilities that nvcc compiles for")
+set(PLIMSOLL_NVCC_PTX 90 CACHE STRING "the one that drivers compile for cards that are not among them")
+option(PLIMSOLL_CUDA "Build the CUDA backend where nvcc is found" ON)
+# CUDA's runtime is linked whole: the program needs no file of CUDA's but the driver, which the runtime looks for.
+set(PLIMSOLL_HAS_CUDA OFF)
+if(PLIMSOLL_NVCC AND PLIMSOLL_CUDA AND NOT PLIMSOLL_SANITIZE AND NOT PLIMSOLL_FUZZ)
+  execute_process(COMMAND ${PLIMSOLL_NVCC} --dryrun -c -x cu /dev/null ERROR_VARIABLE _nvcc_says OUTPUT_QUIET)
+  string(REGEX MATCH "#\\$ TOP=([^\n]+)" _ "${_nvcc_says}")
+  set(_cuda "${CMAKE_MATCH_1}")
+  find_library(PLIMSOLL_CUDART libcudart_static.a HINTS ${_cuda}/lib64 ${_cuda}/lib ${_cuda}/targets/x86_64-linux/lib NO_DEFAULT_PATH)
+  find_path(PLIMSOLL_CUDA_INCLUDE cuda_runtime.h HINTS ${_cuda}/include ${_cuda}/targets/x86_64-linux/include NO_DEFAULT_PATH)
+  if(PLIMSOLL_CUDART AND PLIMSOLL_CUDA_INCLUDE)
+    set(PLIMSOLL_HAS_CUDA ON)
+    add_library(CUDA::cudart_whole STATIC IMPORTED GLOBAL)
+    set_target_properties(CUDA::cudart_whole PROPERTIES IMPORTED_LOCATION "${PLIMSOLL_CUDART}"
+      INTERFACE_INCLUDE_DIRECTORIES "${PLIMSOLL_CUDA_INCLUDE}"
+      INTERFACE_LINK_LIBRARIES "Threads::Threads;${CMAKE_DL_LIBS};rt")
+  else()
+    message(STATUS "${PLIMSOLL_NVCC} has no libcudart_static.a or headers beside it: no CUDA backend is built")
+  endif()
+endif()
 # No contraction: the same bits here and there.
 set(PLIMSOLL_NVCC_FLAGS -std=c++20 -O2 -fmad=false --expt-relaxed-constexpr -Werror=all-warnings
     -Xcompiler=-Wall,-Wextra,-Werror "-I${CMAKE_SOURCE_DIR}/src")
@@ -26,24 +48,28 @@ function(plimsoll_emulated target)
   target_compile_options(${target} PRIVATE -ffp-contract=off ${arg_OPTIONS})
 endfunction()
 
-# plimsoll_nvcc(TARGET a_gpu.cu ...): objects for each architecture, which nothing links yet.
-function(plimsoll_nvcc target)
-  if(NOT PLIMSOLL_NVCC OR PLIMSOLL_SANITIZE)
-    return()
-  endif()
-  set(_objects)
-  foreach(_source IN LISTS ARGN)
-    get_filename_component(_name ${_source} NAME_WE)
-    foreach(_arch IN LISTS PLIMSOLL_NVCC_ARCHITECTURES)
-      set(_object ${CMAKE_CURRENT_BINARY_DIR}/sm_${_arch}/${_name}.o)
-      add_custom_command(OUTPUT ${_object}
-        COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_CURRENT_BINARY_DIR}/sm_${_arch}
-        COMMAND ${CMAKE_CXX_COMPILER_LAUNCHER} ${PLIMSOLL_NVCC} ${PLIMSOLL_NVCC_FLAGS} -arch=sm_${_arch}
-                -MD -MF ${_object}.d -c ${CMAKE_CURRENT_SOURCE_DIR}/${_source} -o ${_object}
-        DEPENDS ${_source} DEPFILE ${_object}.d
-        COMMENT "nvcc sm_${_arch} ${_source}" VERBATIM)
-      list(APPEND _objects ${_object})
-    endforeach()
+# plimsoll_cuda(TARGET KERNELS a_gpu.cu ... [SOURCES ...]): the same library for cards of NVIDIA's, kernels by nvcc.
+function(plimsoll_cuda target)
+  cmake_parse_arguments(arg "" "" "KERNELS;SOURCES" ${ARGN})
+  set(_codes)
+  foreach(_arch IN LISTS PLIMSOLL_NVCC_ARCHITECTURES)
+    list(APPEND _codes -gencode arch=compute_${_arch},code=sm_${_arch})
   endforeach()
-  add_custom_target(${target} ALL DEPENDS ${_objects})
+  list(APPEND _codes -gencode arch=compute_${PLIMSOLL_NVCC_PTX},code=compute_${PLIMSOLL_NVCC_PTX})
+  set(_folder ${CMAKE_CURRENT_BINARY_DIR}/${target})
+  set(_objects)
+  foreach(_source IN LISTS arg_KERNELS)
+    get_filename_component(_name ${_source} NAME_WE)
+    set(_object ${_folder}/${_name}.o)
+    add_custom_command(OUTPUT ${_object}
+      COMMAND ${CMAKE_COMMAND} -E make_directory ${_folder}
+      COMMAND ${CMAKE_CXX_COMPILER_LAUNCHER} ${PLIMSOLL_NVCC} ${PLIMSOLL_NVCC_FLAGS} ${_codes}
+              -MD -MF ${_object}.d -c ${CMAKE_CURRENT_SOURCE_DIR}/${_source} -o ${_object}
+      DEPENDS ${_source} DEPFILE ${_object}.d
+      COMMENT "nvcc ${_source}" VERBATIM)
+    list(APPEND _objects ${_object})
+  endforeach()
+  add_library(${target} STATIC ${_objects} ${arg_SOURCES})
+  set_source_files_properties(${_objects} PROPERTIES EXTERNAL_OBJECT ON GENERATED ON)
+  target_compile_definitions(${target} PRIVATE PLIMSOLL_CUDA)
 endfunction()

@@ -194,6 +194,18 @@ class EmulatedTest(unittest.TestCase):
         self.assertEqual(done.returncode, 2, done.stderr)
         self.assertIn("PLIMSOLL_EMULATED_ORDER: 'often' is no order", done.stderr)
 
+    @unittest.skipIf(Path("/dev/nvidiactl").exists(), "a driver may be here")
+    def test_a_card_that_is_not_there_is_refused_with_what_is_missing(self):
+        recipe = self.of_family(LLAMA, "cuda")
+        for words in (("train", recipe), ("plan", recipe), ("train", recipe, "--set", "memory.gpu=H100")):
+            done = self.plimsoll(*words, "--device", "cuda")
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertRegex(done.stderr, r"device: cuda: (this build has no CUDA|no driver of NVIDIA's was found)")
+            self.assertIn("choose device: cpu (--device cpu)", done.stderr)
+        self.assertFalse((self.folder / "cuda").exists())
+        done = self.plimsoll("plan", recipe, "--device", "cuda", "--set", "memory.gpu=H100")
+        self.assertEqual(done.returncode, 0, done.stderr)
+
     def test_what_a_kernel_does_not_do_is_refused_by_name(self):
         recipe = self.of_family({**GLA, "hidden_size": 1088, "num_heads": 1}, "emulated")
         done = self.plimsoll("train", recipe, "--device", "emulated")

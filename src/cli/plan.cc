@@ -19,6 +19,7 @@
 #include "report/progress.h"
 #include "train/allowed.h"
 #include "train/dump_rows.h"
+#include "train/memory_budget.h"
 #include "train/task_setup.h"
 
 namespace plimsoll {
@@ -31,7 +32,8 @@ std::function<void(int64_t, int64_t)> counting_progress() {
   };
 }
 
-PlanInput input_of(const PlanArguments& arguments, Recipe recipe, bool full_rows = false) {
+PlanInput input_of(const PlanArguments& arguments, Recipe given, bool full_rows = false) {
+  const Recipe recipe = with_own_card(std::move(given));
   PlanInput input;
   const MachineOptions machine = arguments.recipe.machine(recipe);
   const int64_t threads =

@@ -22,6 +22,7 @@
 #define PL_DEV __device__ __forceinline__
 
 namespace plimsoll::gpu {
+inline namespace PLIMSOLL_GPU {
 
 constexpr uint32_t kAll = 0xFFFFFFFFU;
 constexpr int kWarpSize = 32;
@@ -247,4 +248,5 @@ PL_DEV T block_sum(T x, T* parts) {
   return sum;
 }
 
+}  // namespace PLIMSOLL_GPU
 }  // namespace plimsoll::gpu

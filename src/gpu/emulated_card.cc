@@ -55,9 +55,13 @@ std::byte* EmulatedCard::allocate_host(int64_t bytes) {
   return host_mappings_.back().data();
 }
 
-// What queues still hold of it must not run any more.
+// As CUDA's: what was given before is done first.
 void EmulatedCard::release(std::byte* memory) noexcept {
-  abandon();
+  try {
+    finish();
+  } catch (...) {
+    abandon();
+  }
   for (auto* mappings : {&mappings_, &host_mappings_}) {
     const auto found = std::find_if(mappings->begin(), mappings->end(),
                                     [&](const auto& mapping) { return mapping.data() == memory; });

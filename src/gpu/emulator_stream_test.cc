@@ -6,6 +6,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <stdexcept>
+
 namespace plimsoll::gpu::emulated {
 namespace {
 
@@ -175,6 +177,22 @@ TEST(EmulatedStreams, late_work_runs_when_the_host_waits_and_no_more_of_it_than_
   EXPECT_EQ(ran, "13");
   card.synchronise();
   EXPECT_EQ(ran, "132");
+}
+
+TEST(EmulatedStreams, what_is_abandoned_never_runs_and_holds_nothing_up) {
+  Streams card(When::late);
+  const StreamId a = card.open("a"), b = card.open("b");
+  std::string ran;
+  Event event("event");
+  card.submit(a, [&] { throw std::runtime_error("a kernel failed"); });
+  card.submit(a, [&] { ran += '1'; });
+  card.record(a, event);
+  card.wait(b, event);
+  EXPECT_THROW(card.synchronise(b), std::runtime_error);
+  card.abandon();
+  card.submit(b, [&] { ran += '2'; });
+  card.synchronise();
+  EXPECT_EQ(ran, "2");
 }
 
 TEST(EmulatedStreams, a_wait_is_for_what_the_event_was_when_the_wait_was_made) {

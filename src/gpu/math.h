@@ -8,6 +8,7 @@
 #include "gpu/device.h"
 
 namespace plimsoll::gpu {
+inline namespace PLIMSOLL_GPU {
 
 // Natural logarithm of a positive, normal number, by IEEE operations alone: the card's bits are the
 // emulator's. Wrong by 1.2e-7 of the result, or of 1 where that is smaller.
@@ -42,4 +43,5 @@ PL_DEV float exp2_fast(float x) {
 #endif
 }
 
+}  // namespace PLIMSOLL_GPU
 }  // namespace plimsoll::gpu

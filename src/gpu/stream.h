@@ -11,9 +11,11 @@
 
 #include "gpu/emulator.h"
 #endif
+#include "gpu/backend.h"
 #include "gpu/stream_handle.h"
 
 namespace plimsoll::gpu {
+inline namespace PLIMSOLL_GPU {
 
 // Threads of a block, or blocks of a grid.
 struct Dim3 {
@@ -44,4 +46,5 @@ inline unsigned blocks_of(long long count, long long size) {
   return static_cast<unsigned>((count + size - 1) / size);
 }
 
+}  // namespace PLIMSOLL_GPU
 }  // namespace plimsoll::gpu

@@ -6,6 +6,7 @@
 #include "gpu/device.h"
 
 namespace plimsoll::gpu {
+inline namespace PLIMSOLL_GPU {
 
 #ifdef __CUDACC__
 PL_DEV uint32_t shared_address(const void* p) { return static_cast<uint32_t>(__cvta_generic_to_shared(p)); }
@@ -101,4 +102,5 @@ PL_DEV uint32_t packed(float low, float high) {
   return uint32_t{rounded<T>(low).bits} | uint32_t{rounded<T>(high).bits} << 16;
 }
 
+}  // namespace PLIMSOLL_GPU
 }  // namespace plimsoll::gpu

@@ -4,6 +4,7 @@
 #include "ops/gpu_dispatch.h"
 
 namespace plimsoll {
+inline namespace PLIMSOLL_GPU {
 namespace {
 
 constexpr unsigned kThreads = 256;
@@ -151,4 +152,5 @@ BoundCall bind_gpu_gelu_grad(const GpuBinding& b) {
 BoundCall bind_gpu_tanh(const GpuBinding& b) { return bind_map<Tanh>(b); }
 BoundCall bind_gpu_tanh_grad(const GpuBinding& b) { return bind_map<TanhGrad>(b); }
 
+}  // namespace PLIMSOLL_GPU
 }  // namespace plimsoll

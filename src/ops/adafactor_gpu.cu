@@ -5,6 +5,7 @@
 #include "ops/gpu_optimizer.h"
 
 namespace plimsoll {
+inline namespace PLIMSOLL_GPU {
 namespace {
 
 constexpr size_t kMaster = 3;  // output
@@ -170,4 +171,5 @@ BoundCall bind_gpu_adafactor(const GpuBinding& b) {
   });
 }
 
+}  // namespace PLIMSOLL_GPU
 }  // namespace plimsoll

@@ -5,6 +5,7 @@
 #include "ops/gpu_optimizer.h"
 
 namespace plimsoll {
+inline namespace PLIMSOLL_GPU {
 namespace {
 
 constexpr size_t kMaster = 5;  // output
@@ -154,4 +155,5 @@ BoundCall bind_gpu_adamw8bit(const GpuBinding& b) {
   });
 }
 
+}  // namespace PLIMSOLL_GPU
 }  // namespace plimsoll

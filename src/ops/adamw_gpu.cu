@@ -1,6 +1,7 @@
 #include "ops/gpu_optimizer.h"
 
 namespace plimsoll {
+inline namespace PLIMSOLL_GPU {
 namespace {
 
 constexpr size_t kMaster = 3;  // output
@@ -67,4 +68,5 @@ BoundCall bind_gpu_adamw(const GpuBinding& b) {
   });
 }
 
+}  // namespace PLIMSOLL_GPU
 }  // namespace plimsoll

@@ -10,6 +10,7 @@
 #include "ops/name_hash.h"
 
 namespace plimsoll {
+inline namespace PLIMSOLL_GPU {
 namespace {
 
 // The bias's buckets by where they begin: attention_bucket() grows with the distance.
@@ -202,4 +203,5 @@ BoundCall bind_gpu_attention_grad(const GpuBinding& b) {
                         [&](auto t, auto g) -> BoundCall { return make_grad<decltype(t), decltype(g)>(b); });
 }
 
+}  // namespace PLIMSOLL_GPU
 }  // namespace plimsoll

@@ -3,6 +3,7 @@
 #include "ops/gpu_step.h"
 
 namespace plimsoll {
+inline namespace PLIMSOLL_GPU {
 namespace {
 
 constexpr int kThreads = 128;
@@ -138,4 +139,5 @@ BoundCall bind_gpu_dora_scale_grad(const GpuBinding& b) {
   });
 }
 
+}  // namespace PLIMSOLL_GPU
 }  // namespace plimsoll

@@ -4,6 +4,7 @@
 #include "ops/philox.h"
 
 namespace plimsoll {
+inline namespace PLIMSOLL_GPU {
 namespace {
 
 constexpr unsigned kThreads = 256;
@@ -61,4 +62,5 @@ BoundCall bind_gpu_dropout(const GpuBinding& b) {
   });
 }
 
+}  // namespace PLIMSOLL_GPU
 }  // namespace plimsoll

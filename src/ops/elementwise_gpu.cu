@@ -2,6 +2,7 @@
 #include "ops/gpu_rows.h"
 
 namespace plimsoll {
+inline namespace PLIMSOLL_GPU {
 namespace {
 
 constexpr unsigned kThreads = 256;
@@ -100,4 +101,5 @@ BoundCall bind_gpu_scatter_rows(const GpuBinding& b) {
   });
 }
 
+}  // namespace PLIMSOLL_GPU
 }  // namespace plimsoll

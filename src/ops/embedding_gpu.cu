@@ -1,6 +1,7 @@
 #include "ops/gpu_rows.h"
 
 namespace plimsoll {
+inline namespace PLIMSOLL_GPU {
 namespace {
 
 constexpr unsigned kThreads = 128;
@@ -87,4 +88,5 @@ BoundCall bind_gpu_embedding_dw(const GpuBinding& b) {
   });
 }
 
+}  // namespace PLIMSOLL_GPU
 }  // namespace plimsoll

@@ -5,6 +5,7 @@
 #include "ops/gpu_step.h"
 
 namespace plimsoll {
+inline namespace PLIMSOLL_GPU {
 namespace {
 
 constexpr int kThreads = 128;
@@ -332,4 +333,5 @@ BoundCall bind_gpu_gla_grad(const GpuBinding& b) {
   });
 }
 
+}  // namespace PLIMSOLL_GPU
 }  // namespace plimsoll

@@ -8,6 +8,7 @@
 #include "ops/philox.h"
 
 namespace plimsoll {
+inline namespace PLIMSOLL_GPU {
 
 // A bias over the distance to a key: a bucket begins at its border and ends at the next one.
 template <class T>
@@ -129,4 +130,5 @@ struct GpuAttentionSite {
   }
 };
 
+}  // namespace PLIMSOLL_GPU
 }  // namespace plimsoll

@@ -7,6 +7,7 @@
 #include "ops/gpu_attention.h"
 
 namespace plimsoll {
+inline namespace PLIMSOLL_GPU {
 
 inline constexpr int kAttentionWarps = 4;       // of a block, a row each
 inline constexpr int kAttentionMostDims = 256;  // of a head
@@ -193,4 +194,5 @@ __global__ void attention_grad_table(GpuAttention<T> a, int longest, int distanc
   at = gpu::rounded<G>(sum + (accumulation.adds() ? gpu::to_float(at) : 0.0F));
 }
 
+}  // namespace PLIMSOLL_GPU
 }  // namespace plimsoll

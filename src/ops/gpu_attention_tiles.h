@@ -12,6 +12,7 @@
 #include "ops/gpu_attention.h"
 
 namespace plimsoll {
+inline namespace PLIMSOLL_GPU {
 
 inline constexpr int kAttentionTile = 64;  // rows of a block
 inline constexpr int kAttentionStep = 32;  // of the other side, in the backward
@@ -304,4 +305,5 @@ __global__ void __launch_bounds__(kAttentionThreads) attention_grad_query_tiles(
                  {a.scale, a.scale});
 }
 
+}  // namespace PLIMSOLL_GPU
 }  // namespace plimsoll

@@ -7,6 +7,7 @@
 #include "ops/gpu_kernel.h"
 
 namespace plimsoll {
+inline namespace PLIMSOLL_GPU {
 
 #define GPU_OP(name) BoundCall bind_gpu_##name(const GpuBinding& binding);
 #include "ops/gpu_kernels.def"
@@ -35,4 +36,5 @@ PL_BOTH bool overwrites_gradient(int64_t accumulate, const double* step) {
   return accumulate == 0 && step_value(step, StepValue::first_micro_step) == 1.0;
 }
 
+}  // namespace PLIMSOLL_GPU
 }  // namespace plimsoll

@@ -12,12 +12,14 @@
 
 #include "base/error.h"
 #include "device/description.h"
-#include "gpu/stream.h"
+#include "gpu/backend.h"
+#include "gpu/stream_handle.h"
 #include "graph/graph.h"
 #include "ops/binding.h"
 #include "ops/step_values.h"
 
 namespace plimsoll {
+inline namespace PLIMSOLL_GPU {
 
 // Counts up when a kernel gives other bits than before.
 inline constexpr int kGpuKernelGeneration = 1;
@@ -53,4 +55,5 @@ BoundCall bind_gpu(const GpuBinding& binding);
 // For kernels that multiply values of `dtype` by tensor cores: refuses those that the card's do not take.
 void require_tensor_cores(const GpuBinding& binding, DType dtype);
 
+}  // namespace PLIMSOLL_GPU
 }  // namespace plimsoll

@@ -5,6 +5,7 @@
 #include "ops/rule.h"
 
 namespace plimsoll {
+inline namespace PLIMSOLL_GPU {
 namespace {
 
 std::array<GpuBindFunction, kNumOpKinds> make_table() {
@@ -56,4 +57,5 @@ void require_tensor_cores(const GpuBinding& binding, DType dtype) {
                                ", where they begin with 8.0");
 }
 
+}  // namespace PLIMSOLL_GPU
 }  // namespace plimsoll

@@ -8,6 +8,7 @@
 #include "ops/gpu_step.h"
 
 namespace plimsoll {
+inline namespace PLIMSOLL_GPU {
 
 struct GpuMatmul {
   MatmulShape shape = {};  // A and B both f32 or both bf16; C like them, or f32
@@ -29,4 +30,5 @@ void require_matmul(const GpuBinding& binding, const MatmulShape& shape);
 // For shapes that require_matmul() lets pass.
 void launch_matmul(gpu::Stream& stream, const GpuMatmul& matmul);
 
+}  // namespace PLIMSOLL_GPU
 }  // namespace plimsoll

@@ -4,6 +4,7 @@
 #include "ops/gpu_dispatch.h"
 
 namespace plimsoll {
+inline namespace PLIMSOLL_GPU {
 
 inline constexpr int kNormThreads = 128;
 // A warp takes a row up to this width (heads, tiny models), a block a wider one.
@@ -59,4 +60,5 @@ __global__ void __launch_bounds__(kNormThreads)
   d_weight[column] = gpu::rounded<G>(sum);
 }
 
+}  // namespace PLIMSOLL_GPU
 }  // namespace plimsoll

@@ -12,6 +12,7 @@
 #include "ops/philox.h"
 
 namespace plimsoll {
+inline namespace PLIMSOLL_GPU {
 
 inline constexpr int kUpdateThreads = 256;
 // Blocks to a multiprocessor: enough to hide the memory's latency; each computes the step's numbers once, in
@@ -147,4 +148,5 @@ BoundCall with_gpu_update_types(const GpuBinding& b, size_t master, Make make) {
   });
 }
 
+}  // namespace PLIMSOLL_GPU
 }  // namespace plimsoll

@@ -4,6 +4,7 @@
 #include "ops/gpu_dispatch.h"
 
 namespace plimsoll {
+inline namespace PLIMSOLL_GPU {
 
 struct alignas(16) SixteenBytes {
   uint32_t words[4];
@@ -28,4 +29,5 @@ void launch_clear(gpu::Stream& stream, W* to, int64_t count) {
   gpu::launch(stream, {gpu::blocks_of(count, kClearThreads)}, {kClearThreads}, clear_words<W>, to, count);
 }
 
+}  // namespace PLIMSOLL_GPU
 }  // namespace plimsoll

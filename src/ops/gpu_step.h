@@ -5,6 +5,7 @@
 #include "ops/gpu_dispatch.h"
 
 namespace plimsoll {
+inline namespace PLIMSOLL_GPU {
 
 // How many of the planned rows count: those that carry tokens, or what is left of a list behind `begin`.
 struct LiveRows {
@@ -63,4 +64,5 @@ __global__ void __launch_bounds__(kPaddingThreads)
     rows[row * width + i] = gpu::rounded<T>(0.0F);
 }
 
+}  // namespace PLIMSOLL_GPU
 }  // namespace plimsoll

@@ -5,6 +5,7 @@
 #include "ops/optimizer_slices.h"
 
 namespace plimsoll {
+inline namespace PLIMSOLL_GPU {
 namespace {
 
 constexpr int kThreads = 256;
@@ -85,4 +86,5 @@ BoundCall bind_gpu_grad_norm(const GpuBinding& b) {
   };
 }
 
+}  // namespace PLIMSOLL_GPU
 }  // namespace plimsoll

@@ -2,6 +2,7 @@
 #include "ops/layer_norm_kernels.h"
 
 namespace plimsoll {
+inline namespace PLIMSOLL_GPU {
 namespace {
 
 // The arguments are those of the CPU's kernel (ops/layer_norm_kernels.h), with the GPU's types. y may be x: a
@@ -162,4 +163,5 @@ BoundCall bind_gpu_layer_norm_grad(const GpuBinding& b) {
   });
 }
 
+}  // namespace PLIMSOLL_GPU
 }  // namespace plimsoll

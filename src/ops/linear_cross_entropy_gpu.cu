@@ -11,6 +11,7 @@
 #include "ops/linear_log_prob.h"
 
 namespace plimsoll {
+inline namespace PLIMSOLL_GPU {
 namespace {
 
 constexpr unsigned kThreads = 256;
@@ -409,4 +410,5 @@ BoundCall bind_gpu_linear_cross_entropy_grad(const GpuBinding& b) { return bind_
 BoundCall bind_gpu_linear_log_prob(const GpuBinding& b) { return bind_either(b); }
 BoundCall bind_gpu_linear_log_prob_grad(const GpuBinding& b) { return bind_either(b); }
 
+}  // namespace PLIMSOLL_GPU
 }  // namespace plimsoll

@@ -5,6 +5,7 @@
 #include "ops/linear_products.h"
 
 namespace plimsoll {
+inline namespace PLIMSOLL_GPU {
 namespace {
 
 LiveRows live_rows(const GpuBinding& b, size_t step_input) {
@@ -93,4 +94,5 @@ BoundCall bind_gpu_bias_grad(const GpuBinding& b) {
   });
 }
 
+}  // namespace PLIMSOLL_GPU
 }  // namespace plimsoll

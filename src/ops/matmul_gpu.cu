@@ -7,6 +7,7 @@
 #include "ops/gpu_dispatch.h"
 
 namespace plimsoll {
+inline namespace PLIMSOLL_GPU {
 namespace {
 
 using gpu::Pack;
@@ -290,4 +291,5 @@ void launch_matmul(gpu::Stream& stream, const GpuMatmul& g) {
   launch_form<false, false>(stream, g);
 }
 
+}  // namespace PLIMSOLL_GPU
 }  // namespace plimsoll

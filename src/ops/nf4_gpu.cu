@@ -6,6 +6,7 @@
 #include "ops/nf4_kernels.h"
 
 namespace plimsoll {
+inline namespace PLIMSOLL_GPU {
 namespace {
 
 constexpr unsigned kThreads = 256;
@@ -78,4 +79,5 @@ BoundCall bind_gpu_nf4_dequantize(const GpuBinding& b) {
   });
 }
 
+}  // namespace PLIMSOLL_GPU
 }  // namespace plimsoll

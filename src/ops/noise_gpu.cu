@@ -5,6 +5,7 @@
 #include "ops/philox.h"
 
 namespace plimsoll {
+inline namespace PLIMSOLL_GPU {
 namespace {
 
 constexpr unsigned kThreads = 256;
@@ -67,4 +68,5 @@ BoundCall bind_gpu_embedding_noise(const GpuBinding& b) {
   });
 }
 
+}  // namespace PLIMSOLL_GPU
 }  // namespace plimsoll

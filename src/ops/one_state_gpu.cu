@@ -2,6 +2,7 @@
 #include "ops/gpu_optimizer.h"
 
 namespace plimsoll {
+inline namespace PLIMSOLL_GPU {
 namespace {
 
 constexpr size_t kState = 1, kMaster = 2;  // outputs
@@ -106,4 +107,5 @@ BoundCall bind_gpu_sgd(const GpuBinding& b) {
   });
 }
 
+}  // namespace PLIMSOLL_GPU
 }  // namespace plimsoll

@@ -2,6 +2,7 @@
 #include "ops/rms_norm_kernels.h"
 
 namespace plimsoll {
+inline namespace PLIMSOLL_GPU {
 namespace {
 
 // The arguments are those of the CPU's kernel (ops/rms_norm_kernels.h), with the GPU's types.
@@ -144,4 +145,5 @@ BoundCall bind_gpu_rms_norm_grad(const GpuBinding& b) {
   });
 }
 
+}  // namespace PLIMSOLL_GPU
 }  // namespace plimsoll

@@ -2,6 +2,7 @@
 #include "ops/rope_kernels.h"
 
 namespace plimsoll {
+inline namespace PLIMSOLL_GPU {
 namespace {
 
 constexpr unsigned kThreads = 256;
@@ -95,4 +96,5 @@ BoundCall bind_gpu_rope(const GpuBinding& b) {
   });
 }
 
+}  // namespace PLIMSOLL_GPU
 }  // namespace plimsoll

@@ -3,6 +3,7 @@
 #include "ops/gpu_dispatch.h"
 
 namespace plimsoll {
+inline namespace PLIMSOLL_GPU {
 
 // Elements as loss code reads and writes them (ops/cpu_elements.h has the CPU's).
 PL_BOTH double as_f64(float x) { return static_cast<double>(x); }
@@ -10,12 +11,14 @@ PL_BOTH double as_f64(gpu::bf16 x) { return static_cast<double>(gpu::to_float(x)
 PL_BOTH void set_rounded(float& to, double x) { to = static_cast<float>(x); }
 PL_BOTH void set_rounded(gpu::bf16& to, double x) { to = gpu::rounded<gpu::bf16>(static_cast<float>(x)); }
 
+}  // namespace PLIMSOLL_GPU
 }  // namespace plimsoll
 
 #include "ops/preference_loss_math.h"
 #include "ops/sequence_loss_math.h"
 
 namespace plimsoll {
+inline namespace PLIMSOLL_GPU {
 namespace {
 
 template <class T>
@@ -62,4 +65,5 @@ BoundCall bind_gpu_class_loss_grad(const GpuBinding& b) { return bind_classes(b)
 BoundCall bind_gpu_preference_loss(const GpuBinding& b) { return bind_preferences(b); }
 BoundCall bind_gpu_preference_loss_grad(const GpuBinding& b) { return bind_preferences(b); }
 
+}  // namespace PLIMSOLL_GPU
 }  // namespace plimsoll

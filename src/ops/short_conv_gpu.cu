@@ -5,6 +5,7 @@
 #include "ops/short_conv_kernels.h"
 
 namespace plimsoll {
+inline namespace PLIMSOLL_GPU {
 namespace {
 
 constexpr int kThreads = 128;
@@ -145,4 +146,5 @@ BoundCall bind_gpu_short_conv_grad(const GpuBinding& b) {
   });
 }
 
+}  // namespace PLIMSOLL_GPU
 }  // namespace plimsoll

@@ -1,6 +1,7 @@
 #include "ops/gpu_dispatch.h"
 
 namespace plimsoll {
+inline namespace PLIMSOLL_GPU {
 namespace {
 
 constexpr unsigned kThreads = 256;
@@ -63,4 +64,5 @@ BoundCall bind_gpu_swiglu_grad(const GpuBinding& b) {
   });
 }
 
+}  // namespace PLIMSOLL_GPU
 }  // namespace plimsoll

@@ -4,6 +4,7 @@
 #include "ops/word_scores.h"
 
 namespace plimsoll {
+inline namespace PLIMSOLL_GPU {
 namespace {
 
 constexpr unsigned kThreads = 128;
@@ -119,4 +120,5 @@ BoundCall bind_gpu_word_scores_grad(const GpuBinding& b) {
                         [&](auto t, auto g) { return make_grad<decltype(t), decltype(g)>(b); });
 }
 
+}  // namespace PLIMSOLL_GPU
 }  // namespace plimsoll

@@ -159,8 +159,7 @@ TEST(RecipeErrors, what_does_not_exist_yet_is_refused_by_name) {
   std::map<std::string, std::vector<std::string>> wanted = {{"data.loader_threads", {"2"}},
                                                             {"data.pin", {"true", "false"}},
                                                             {"eval.metrics", {"[accuracy]", "[]"}},
-                                                            {"data.columns", {"{chosen: c}"}},
-                                                            {"device", {"cuda:0,1", "cuda:0"}}};
+                                                            {"data.columns", {"{chosen: c}"}}};
   for (const Unsupported& entry : unsupported()) {
     const std::string key(entry.key);
     EXPECT_NE(find_option(key), nullptr) << key;

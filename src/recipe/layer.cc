@@ -189,7 +189,8 @@ Node Layer::read_file(const Node& path_or_map) const {
 bool Layer::has_offload_home() const {
   const Node* device = given("device");
   const bool card =
-      (device != nullptr ? device->is_word("card") : before_.is_of_card()) || given("memory.gpu") != nullptr;
+      (device != nullptr ? device->is_word("card") || device->is_word("cuda") : before_.is_of_card()) ||
+      given("memory.gpu") != nullptr;
   return card || given("memory.disk") != nullptr || before_.memory.disk_bytes > 0;
 }
 

@@ -384,9 +384,10 @@ std::vector<Option> run_options() {
                            {{"auto", DeviceChoice::automatic},
                             {"cpu", DeviceChoice::cpu},
                             {"card", DeviceChoice::card},
+                            {"cuda", DeviceChoice::cuda},
                             {"emulated", DeviceChoice::emulated}},
                            "where the run computes; card: a device with memory of its own, to plan for; "
-                           "emulated: kernels for GPUs "
+                           "cuda: a card of NVIDIA's, never tried on one so far; emulated: kernels for GPUs "
                            "on a GPU that is emulated, for tests"),
       auto_integer("threads", FIELD(threads), {1, 4096}, "threads that compute; auto is one a core"),
       // Up to 2^53, which every JSON reader keeps exactly.

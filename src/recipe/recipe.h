@@ -37,7 +37,7 @@ enum class SharePrefixes : uint8_t { automatic, on, off };
 enum class MethodType : uint8_t { full, lora, qlora };
 enum class ScheduleName : uint8_t { cosine, linear, constant };
 enum class Rounding : uint8_t { nearest, stochastic };
-enum class DeviceChoice : uint8_t { automatic, cpu, card, emulated };
+enum class DeviceChoice : uint8_t { automatic, cpu, card, cuda, emulated };
 enum class RewardHead : uint8_t { score, value };
 enum class KeptFrozen : uint8_t { automatic, on, off };
 enum class SaveFormat : uint8_t { automatic };
@@ -290,7 +290,8 @@ struct Recipe {
 
   // Whether it is planned for a device with memory of its own, by `device` or by the name of one.
   [[nodiscard]] bool is_of_card() const {
-    return device == DeviceChoice::card || (device == DeviceChoice::automatic && memory.gpu);
+    return device == DeviceChoice::card || device == DeviceChoice::cuda ||
+           (device == DeviceChoice::automatic && memory.gpu);
   }
 
   friend bool operator==(const Recipe&, const Recipe&) = default;

@@ -34,7 +34,6 @@ const std::vector<Unsupported>& unsupported() {
       // Their sums are f32 in every tool's mixed precision.
       {"precision.gradients", {"fp16"}, {}},
       {"precision.states", {"fp16"}, {}},
-      {"device", {"cuda"}, {}},
       {"eval.metrics", {}, {"[loss]"}},
       {"save.format", {}, {"auto"}},
   };

@@ -14,7 +14,7 @@ namespace plimsoll {
 
 struct Unsupported {
   std::string_view key;
-  // Values, items of a list or keys of a map that are known and missing; "cuda" covers "cuda:0" as well.
+  // Values, items of a list or keys of a map that are known and missing; "x" covers "x:0" as well.
   std::vector<std::string_view> missing;
   // When not empty, the only values (as to_yaml prints them) that work so far.
   std::vector<std::string_view> only;

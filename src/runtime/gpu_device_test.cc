@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "ops/step_values.h"
+#include "runtime/cuda_device.h"
 #include "runtime/emulated_device.h"
 #include "runtime/executor.h"
 
@@ -22,6 +23,7 @@ namespace {
 
 using gpu::EmulatedOrder;
 using gpu::emulated::When;
+using ::testing::AnyOf;
 using ::testing::HasSubstr;
 
 constexpr uint64_t kSeeds = 20;
@@ -338,6 +340,19 @@ TEST(GpuDevice, a_program_that_fails_on_it_leaves_it_usable) {
   }
   executor.input<int32_t>("ids")[1] = 3;
   run();
+}
+
+// In every build: what is missing is said, and where to compute instead.
+TEST(CudaDevice, without_a_driver_is_refused_with_what_is_missing) {
+  if (std::filesystem::exists("/dev/nvidiactl")) GTEST_SKIP() << "a driver may be here";
+  try {
+    open_cuda_device(CardFacts{});
+    FAIL() << "a card was opened";
+  } catch (const UsageError& error) {
+    EXPECT_THAT(error.what(), AnyOf(HasSubstr("no driver of NVIDIA's was found (libcuda.so.1)"),
+                                    HasSubstr("this build has no CUDA")));
+    EXPECT_THAT(error.what(), HasSubstr("choose device: cpu (--device cpu)"));
+  }
 }
 
 TEST(EmulatedOrder, is_read_from_the_environment_and_anything_else_is_refused) {

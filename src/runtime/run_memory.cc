@@ -17,7 +17,7 @@ RunMemory::RunMemory(Device& device, const ArenaLayout& layout, const std::files
   if (disk > 0) disk_ = device.open_disk(disk_folder, disk);
   device_ = device.map(layout.arena_bytes());
   if (host > 0) host_ = device.map_host(host);
-  if (disk > 0 || host > 0) io_ = std::make_unique<IoQueue>();
+  if ((disk > 0 || host > 0) && device.reaches_host()) io_ = std::make_unique<IoQueue>();
 }
 
 Arenas RunMemory::arenas() const {

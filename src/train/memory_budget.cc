@@ -6,6 +6,7 @@
 #include "base/system_memory.h"
 #include "base/units.h"
 #include "device/catalogue.h"
+#include "gpu/cuda_card.h"
 #include "recipe/load.h"
 #include "recipe/values.h"
 #include "train/checkpoint.h"
@@ -115,8 +116,8 @@ Budget read_budget(const Recipe& recipe) {
         "take the name away: --set memory.gpu=null");
   if (recipe.is_of_card()) {
     read_card_budget(memory, budget);
-    // `auto` bounds nothing here: the machine with the card is another one.
-    if (!is_auto(memory.host))
+    // `auto` bounds nothing where the machine with the card is another one.
+    if (!is_auto(memory.host) || recipe.device == DeviceChoice::cuda)
       budget.host_bytes = limit_bytes(memory.host, usable.bytes, memory.headroom_percent);
     budget.host_source = limit_source("memory.host", memory.host, usable);
     return budget;
@@ -162,8 +163,17 @@ std::optional<OffloadParts> offload_parts(const Recipe::Memory& memory, const st
   return parts;
 }
 
+Recipe with_own_card(Recipe recipe) {
+  if (recipe.device == DeviceChoice::cuda && !recipe.memory.gpu) recipe.memory.gpu = gpu::cuda_facts().name;
+  return recipe;
+}
+
 Recipe recipe_to_train(const Recipe& given, bool resumes, std::vector<std::string>& notes) {
   require_trainable(given);
+  if (given.device == DeviceChoice::cuda) {
+    gpu::cuda_facts();  // before anything is read for a card that is not there
+    return with_own_card(given);
+  }
   if (given.is_of_card())
     throw UsageError(
         std::string(given.memory.gpu ? "memory.gpu is a card" : "device: card is a device") +

@@ -19,14 +19,17 @@ Budget read_budget(const Recipe& recipe);
 // have of it.
 bool is_whole_card(const Recipe::Memory& memory);
 
+// Of device: cuda that names no card, with the one of this machine. Throws UsageError where there is none.
+Recipe with_own_card(Recipe recipe);
+
 // The host is a home only beside a device with memory of its own.
 std::vector<Space> offload_homes(const Recipe& recipe);
 // What memory.tier or memory.offload says. Throws UsageError where it has no place to go.
 std::optional<OffloadParts> offload_parts(const Recipe::Memory& memory, const std::vector<Space>& homes);
 
 // The recipe as `train` takes it. Runs of earlier versions had two budgets on a CPU: where one of them is
-// resumed, one for the process takes their place, and a note says so. Throws UsageError for a card, and for
-// what every run needs (require_trainable).
+// resumed, one for the process takes their place, and a note says so. Throws UsageError for a card that is
+// only planned for or is not there, and for what every run needs (require_trainable).
 Recipe recipe_to_train(const Recipe& recipe, bool resumes, std::vector<std::string>& notes);
 
 }  // namespace plimsoll

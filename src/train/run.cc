@@ -13,6 +13,7 @@
 #include "cpu/threads.h"
 #include "ops/gpu_kernel.h"
 #include "recipe/effective.h"
+#include "runtime/cuda_device.h"
 #include "runtime/emulated_device.h"
 #include "runtime/run_memory.h"
 #include "train/adapter_start.h"
@@ -48,9 +49,16 @@ double seconds_since(Clock::time_point start) {
 // Throws UsageError, before any memory is asked for, where the device has no kernel for what the plan
 // computes.
 std::unique_ptr<Device> open_device(const Recipe& recipe, const Plan& plan, const CpuSettings& cpu) {
-  if (recipe.device != DeviceChoice::emulated) return std::make_unique<CpuDevice>(cpu);
+  if (recipe.device != DeviceChoice::emulated && recipe.device != DeviceChoice::cuda)
+    return std::make_unique<CpuDevice>(cpu);
   for (const Graph& program : plan.programs) require_gpu_kernels(program);
+  if (recipe.device == DeviceChoice::cuda) return open_cuda_device(plan.request.device.card);
   return std::make_unique<EmulatedDevice>(emulated_order());
+}
+
+std::string kernels_of(DeviceChoice device, const CpuSettings& cpu) {
+  if (device == DeviceChoice::cuda) return cuda_kernels_text();
+  return device == DeviceChoice::emulated ? emulated_kernels_text() : kernels_text(cpu);
 }
 
 class TrainingRun {
@@ -80,7 +88,7 @@ class TrainingRun {
         loader_(std::move(data.train->dataset), std::move(data.train->rows), std::move(data.train->encoder),
                 profile_ ? profile_->recorded(data.train->loader) : data.train->loader) {
     start_threads(cpu.threads);
-    current_.kernels = recipe.device == DeviceChoice::emulated ? emulated_kernels_text() : kernels_text(cpu);
+    current_.kernels = kernels_of(recipe.device, cpu);
     current_.micro_batch = plan_.variant.micro_batch;
     current_.micro_tokens = plan_.variant.micro_tokens;
     current_.shares_prefixes = plan_.request.experiment.shares_prefixes;

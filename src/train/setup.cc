@@ -298,7 +298,7 @@ HostNeeds host_needs(const Recipe& recipe, const Experiment& experiment, const C
         {"evaluation answers", Agreement::planned_bytes(experiment.task, data->eval->rows.size())});
   const int64_t quantising = experiment.nf4 ? nf4_loading_bytes(experiment.model) : 0;
   needs.components.push_back({"staging", kLoadStagingBytes + quantising + start_bytes(experiment)});
-  if (recipe.device == DeviceChoice::emulated)
+  if (recipe.device == DeviceChoice::emulated || recipe.device == DeviceChoice::cuda)
     needs.components.push_back({"beside the card", card_bytes(recipe, experiment)});
   // Stacks at their full size, as VmData counts them, and heap arenas of the threads.
   needs.extra_data_bytes = virtual_only + cpu.threads * (thread_stack_bytes() + 2 * kMiB) + 8 * kMiB;

@@ -1,0 +1,168 @@
+#include "gpu/cuda_card.h"
+
+#include <cuda_runtime.h>
+
+#include <array>
+#include <cstring>
+
+#include "base/error.h"
+#include "base/units.h"
+
+namespace plimsoll::gpu {
+namespace {
+
+constexpr const char* kOtherwise = ", or choose device: cpu (--device cpu)";
+
+std::string version_text(int version) {
+  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+}
+
+// An error that ends the run: what a kernel did wrong is told by whatever is asked next.
+void check(cudaError_t error, const char* what) {
+  if (error == cudaSuccess) return;
+  throw StoppedError(std::string("the card: ") + what + ": " + cudaGetErrorString(error) +
+                     "\n  the last checkpoint is intact; go on with --resume");
+}
+
+// Why there is no card to compute on.
+[[noreturn]] void refuse(cudaError_t error) {
+  int driver = 0;
+  cudaDriverGetVersion(&driver);
+  if (driver == 0)
+    throw UsageError(
+        "device: cuda: no driver of NVIDIA's was found (libcuda.so.1); install one that knows CUDA " +
+        version_text(CUDART_VERSION) + kOtherwise);
+  if (error == cudaErrorInsufficientDriver)
+    throw UsageError("device: cuda: the driver knows CUDA " + version_text(driver) + ", this build needs " +
+                     version_text(CUDART_VERSION) + "; install a newer driver" + kOtherwise);
+  if (error == cudaErrorNoDevice)
+    throw UsageError(
+        std::string("device: cuda: the driver shows no card; look at CUDA_VISIBLE_DEVICES and nvidia-smi") +
+        kOtherwise);
+  throw UsageError(std::string("device: cuda: the driver does not start: ") + cudaGetErrorString(error) +
+                   "; nvidia-smi may say why" + kOtherwise);
+}
+
+class CudaEvent : public Event {
+ public:
+  CudaEvent() { check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "an event"); }
+  ~CudaEvent() override { cudaEventDestroy(event_); }
+  CudaEvent(const CudaEvent&) = delete;
+  CudaEvent& operator=(const CudaEvent&) = delete;
+  [[nodiscard]] cudaEvent_t get() const { return event_; }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
+cudaEvent_t of(const Event& event) { return static_cast<const CudaEvent&>(event).get(); }
+
+void CUDART_CB call_on_host(void* call) { (*static_cast<const std::function<void()>*>(call))(); }
+
+class CudaCard : public Card {
+ public:
+  CudaCard() {
+    check(cudaSetDevice(0), "the first card");
+    for (cudaStream_t& stream : streams_)
+      check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "a queue");
+    stream_ = Stream(of(Queue::compute));
+  }
+  ~CudaCard() override {
+    abandon();
+    for (cudaStream_t stream : streams_) cudaStreamDestroy(stream);
+  }
+  CudaCard(const CudaCard&) = delete;
+  CudaCard& operator=(const CudaCard&) = delete;
+
+  std::byte* allocate(int64_t bytes) override {
+    void* memory = nullptr;
+    const cudaError_t error = cudaMalloc(&memory, static_cast<size_t>(bytes));
+    if (error != cudaSuccess) refuse_memory("card", bytes, error);
+    check(cudaMemset(memory, 0, static_cast<size_t>(bytes)), "memory to clear");
+    check(cudaDeviceSynchronize(), "memory to clear");
+    return static_cast<std::byte*>(memory);
+  }
+  std::byte* allocate_host(int64_t bytes) override {
+    void* memory = nullptr;
+    const cudaError_t error = cudaHostAlloc(&memory, static_cast<size_t>(bytes), cudaHostAllocDefault);
+    if (error != cudaSuccess) refuse_memory("host", bytes, error);
+    std::memset(memory, 0, static_cast<size_t>(bytes));
+    return static_cast<std::byte*>(memory);
+  }
+  void release(std::byte* memory) noexcept override { cudaFree(memory); }
+  void release_host(std::byte* memory) noexcept override {
+    abandon();
+    cudaFreeHost(memory);
+  }
+
+  std::unique_ptr<Event> make_event(const std::string&) override { return std::make_unique<CudaEvent>(); }
+  void record(Queue queue, Event& event) override {
+    check(cudaEventRecord(gpu::of(event), of(queue)), "an event");
+  }
+  void wait(Queue queue, const Event& event) override {
+    check(cudaStreamWaitEvent(of(queue), gpu::of(event), 0), "a wait");
+  }
+  void wait_on_host(const Event& event) override { check(cudaEventSynchronize(gpu::of(event)), "a wait"); }
+
+  void copy(Queue queue, std::byte* to, std::span<const std::byte> from) override {
+    check(cudaMemcpyAsync(to, from.data(), from.size(), cudaMemcpyDefault, of(queue)), "a copy");
+  }
+  void fill(Queue queue, std::span<std::byte> bytes, int value) override {
+    check(cudaMemsetAsync(bytes.data(), value, bytes.size(), of(queue)), "a fill");
+  }
+  void call(Queue queue, const std::function<void()>& on_host) override {
+    check(cudaLaunchHostFunc(of(queue), call_on_host, const_cast<std::function<void()>*>(&on_host)),
+          "a call on the host");
+  }
+  void run(const std::function<void()>& launches) override { launches(); }
+  [[nodiscard]] Stream& stream() override { return stream_; }
+
+  void finish() override {
+    for (cudaStream_t stream : streams_) check(cudaStreamSynchronize(stream), "what it was given");
+  }
+  void abandon() noexcept override {
+    for (cudaStream_t stream : streams_) cudaStreamSynchronize(stream);
+    cudaGetLastError();
+  }
+
+ private:
+  [[nodiscard]] cudaStream_t of(Queue queue) const { return streams_[static_cast<size_t>(queue)]; }
+
+  [[noreturn]] static void refuse_memory(const std::string& whose, int64_t bytes, cudaError_t error) {
+    size_t free = 0, total = 0;
+    cudaGetLastError();
+    const bool known = cudaMemGetInfo(&free, &total) == cudaSuccess;
+    throw DoesNotFitError("the driver gives no " + format_bytes(bytes) + " of the " + whose +
+                          "'s memory: " + cudaGetErrorString(error) +
+                          (known ? "; of the card " + format_bytes(static_cast<int64_t>(free)) + " of " +
+                                       format_bytes(static_cast<int64_t>(total)) + " are free"
+                                 : ""));
+  }
+
+  std::array<cudaStream_t, 3> streams_{};
+  Stream stream_;
+};
+
+}  // namespace
+
+CudaFacts cuda_facts() {
+  int cards = 0;
+  cudaError_t error = cudaGetDeviceCount(&cards);
+  if (error == cudaSuccess && cards == 0) error = cudaErrorNoDevice;
+  if (error != cudaSuccess) refuse(error);
+  cudaDeviceProp properties{};
+  CudaFacts facts;
+  if ((error = cudaGetDeviceProperties(&properties, 0)) != cudaSuccess) refuse(error);
+  if ((error = cudaDriverGetVersion(&facts.driver)) != cudaSuccess) refuse(error);
+  facts.name = properties.name;
+  facts.compute_capability = 10 * properties.major + properties.minor;
+  facts.memory_bytes = static_cast<int64_t>(properties.totalGlobalMem);
+  return facts;
+}
+
+std::unique_ptr<Card> open_cuda_card() {
+  cuda_facts();
+  return std::make_unique<CudaCard>();
+}
+
+}  // namespace plimsoll::gpu

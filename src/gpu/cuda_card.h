@@ -1,0 +1,24 @@
+// A card of NVIDIA's, by CUDA's runtime. Never run on a card so far.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "gpu/card.h"
+
+namespace plimsoll::gpu {
+
+// What the driver tells of the first card that it shows to this process.
+struct CudaFacts {
+  std::string name;
+  int compute_capability = 0;  // times 10
+  int64_t memory_bytes = 0;
+  int driver = 0;  // version of CUDA, 13000 for 13.0
+};
+
+// Throws UsageError that says what is missing: this build's CUDA, a driver, a newer driver, a card.
+CudaFacts cuda_facts();
+std::unique_ptr<Card> open_cuda_card();
+
+}  // namespace plimsoll::gpu

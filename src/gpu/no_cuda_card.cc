@@ -1,0 +1,20 @@
+// In a build without CUDA.
+#include "base/error.h"
+#include "gpu/cuda_card.h"
+
+namespace plimsoll::gpu {
+namespace {
+
+[[noreturn]] void refuse() {
+  throw UsageError(
+      "device: cuda: this build has no CUDA, as it was made without nvcc 12.8 or later; build it where there "
+      "is "
+      "one, or choose device: cpu (--device cpu)");
+}
+
+}  // namespace
+
+CudaFacts cuda_facts() { refuse(); }
+std::unique_ptr<Card> open_cuda_card() { refuse(); }
+
+}  // namespace plimsoll::gpu

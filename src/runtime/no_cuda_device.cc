@@ -1,0 +1,15 @@
+// In a build without CUDA.
+#include "base/error.h"
+#include "gpu/cuda_card.h"
+#include "runtime/cuda_device.h"
+
+namespace plimsoll {
+
+std::unique_ptr<Device> open_cuda_device(const CardFacts&) {
+  gpu::cuda_facts();
+  throw InternalError("a card in a build without CUDA");
+}
+
+std::string cuda_kernels_text() { return gpu::cuda_facts().name; }
+
+}  // namespace plimsoll

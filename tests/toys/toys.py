@@ -84,7 +84,7 @@ void add_heavy(Update update) {
          ("src/train/setup.cc", "  experiment.model = model_of(recipe);\n",
           "  if (Recipe::shallow) experiment.model = experiment.model.with_stacks({1});\n"))),
     Toy("a backend", "emulated", "toy", ("src/runtime/toy_device.h", "src/runtime/toy_device.cc"),
-        (("src/recipe/recipe.h", "enum class DeviceChoice : uint8_t { automatic, cpu, card, emulated", ", toy"),
+        (("src/recipe/recipe.h", "enum class DeviceChoice : uint8_t { automatic, cpu, card, cuda, emulated", ", toy"),
          ("src/recipe/options.cc", "{\"emulated\", DeviceChoice::emulated}", ", {\"toy\", DeviceChoice::toy}"),
          ("src/runtime/CMakeLists.txt", "emulated_device.cc", " toy_device.cc"),
          ("src/train/setup.cc", "  if (recipe.device == DeviceChoice::emulated) device = as_emulated(device);\n",
@@ -92,8 +92,8 @@ void add_heavy(Update update) {
          ("src/train/run.cc", "#include \"runtime/emulated_device.h\"\n", "#include \"runtime/toy_device.h\"\n"),
          ("src/train/run.cc", "std::unique_ptr<Device> open_device(const Recipe& recipe, const Plan& plan, const CpuSettings& cpu) {\n",
           "  if (recipe.device == DeviceChoice::toy) return std::make_unique<ToyDevice>(cpu);\n"),
-         ("src/train/run.cc", "? emulated_kernels_text() : kernels_text(cpu);\n",
-          "    if (recipe.device == DeviceChoice::toy) current_.kernels = toy_kernels_text(cpu);\n"))),
+         ("src/train/run.cc", "std::string kernels_of(DeviceChoice device, const CpuSettings& cpu) {\n",
+          "  if (device == DeviceChoice::toy) return toy_kernels_text(cpu);\n"))),
 )
 
 

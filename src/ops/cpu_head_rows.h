@@ -9,9 +9,9 @@
 #include "cpu/matmul.h"
 #include "ops/cpu_dispatch.h"
 #include "ops/cross_entropy_kernels.h"
+#include "ops/elementwise_kernels.h"
 #include "ops/linear_cross_entropy_layout.h"
 #include "ops/parallel_memory.h"
-#include "tensor/bf16.h"
 
 namespace plimsoll {
 
@@ -31,7 +31,8 @@ class HeadRows {
         hidden_(b.input_tensor(0).shape[1]),
         vocab_(b.input_tensor(1).shape[0]),
         threads_(b.settings().threads),
-        kernel_(PLIMSOLL_KERNEL(b, cross_entropy_rows, CrossEntropyRows<T>)) {
+        kernel_(PLIMSOLL_KERNEL(b, cross_entropy_rows, CrossEntropyRows<T>)),
+        add_(PLIMSOLL_KERNEL(b, add, Add<T>)) {
     place_parts(b);
     const CrossEntropyProducts products = cross_entropy_products(b.graph(), b.op());
     const auto make = [&](const MatmulShape& shape) {
@@ -206,12 +207,8 @@ class HeadRows {
       if (label_rows_ == nullptr)
         std::memcpy(row, from, static_cast<size_t>(width) * sizeof(T));
       else
-        for (int64_t c = 0; c < width; ++c) row[c] = sum_of(row[c], from[c]);
+        add_({row, from, row, width, 1});
     }
-  }
-  static float sum_of(float a, float b) { return a + b; }
-  static uint16_t sum_of(uint16_t a, uint16_t b) {
-    return bf16_from_f32(f32_from_bf16(a) + f32_from_bf16(b));
   }
 
   [[nodiscard]] size_t row_bytes() const { return static_cast<size_t>(hidden_) * sizeof(T); }
@@ -228,6 +225,7 @@ class HeadRows {
   int64_t overwriter_ = 1;  // 0: this op is the gradients' first writer
   int threads_;
   Kernel<CrossEntropyRows<T>> kernel_;
+  Kernel<Add<T>> add_;
   std::shared_ptr<const Matmul> logits_product_, d_x_product_;
   // Parts of the workspace.
   int64_t chunk_ = 0;

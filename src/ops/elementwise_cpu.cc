@@ -54,8 +54,8 @@ BoundCall bind_scatter_sums(const CpuBinding& b) {
 
 BoundCall bind_scatter_rows(const CpuBinding& b) {
   if (b.op().attrs.contains("repeats"))
-    return with_element_type(b, b.input_tensor(0).dtype,
-                             [&](auto zero) -> BoundCall { return bind_scatter_sums<decltype(zero)>(b); });
+    return with_number_type(b, b.input_tensor(0).dtype,
+                            [&](auto zero) -> BoundCall { return bind_scatter_sums<decltype(zero)>(b); });
   const Tensor& x = b.output_tensor(0);
   const int64_t row_bytes = x.shape[1] * size_of(x.dtype);
   return

@@ -314,7 +314,9 @@ std::string why_nothing_is_kept(const PlanRequest& request) {
 
 Plan make_plan(const PlanRequest& request) { return make_plan(request, kMostOps); }
 
-Plan make_plan(const PlanRequest& given, int64_t most_ops) {
+namespace {
+
+Plan plan_as_asked(const PlanRequest& given, int64_t most_ops) {
   const auto visits_rows_again = [&] {
     return given.run && given.data &&
            static_cast<double>(given.run->steps) * given.run->tokens >
@@ -333,8 +335,6 @@ Plan make_plan(const PlanRequest& given, int64_t most_ops) {
   const bool sooner = !usual.fits() || kept.run_seconds() < usual.run_seconds();
   return kept.fits() && sooner ? std::move(kept) : std::move(usual);
 }
-
-namespace {
 
 Plan search_plan(const PlanRequest& given, int64_t most_ops) {
   const PlanRequest request = settled(given, most_ops);
@@ -355,6 +355,17 @@ Plan search_plan(const PlanRequest& given, int64_t most_ops) {
 }
 
 }  // namespace
+
+// Trees of rows need memory of their own in the backward pass.
+Plan make_plan(const PlanRequest& given, int64_t most_ops) {
+  Plan plan = plan_as_asked(given, most_ops);
+  if (plan.fits() || !given.may_stop_sharing) return plan;
+  PlanRequest apart = given;
+  apart.experiment.shares_prefixes = apart.may_stop_sharing = false;
+  Plan other = plan_as_asked(apart, most_ops);
+  return other.fits() || other.process_peak_bytes() < plan.process_peak_bytes() ? std::move(other)
+                                                                                : std::move(plan);
+}
 
 struct FittingPlans::State {
   explicit State(const PlanRequest& given) : request(settled(given, kMostOps)) {}

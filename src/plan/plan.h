@@ -100,6 +100,9 @@ struct PlanRequest {
   std::vector<Space> homes;  // where offloaded tensors may go; empty: nothing is offloaded
   Preset preset = Preset::none;
   KeepFrozen keep_frozen = KeepFrozen::automatic;
+  // The experiment shares prefixes because that is faster, and may do without where it does not fit
+  // otherwise.
+  bool may_stop_sharing = false;
   bool same_rows = false;          // every epoch visits the same rows, each by itself
   int64_t dataset_rows = 0;        // of all files that are named
   bool keeps_frozen = false;       // the variants that are searched through

@@ -372,6 +372,8 @@ PlanRequest plan_request(const Recipe& recipe, const PlannedMachine& machine, co
   const bool summarised = data != nullptr && data->summary;
   request.experiment.shares_prefixes =
       shares_prefixes(recipe, request.experiment, summarised ? &*data->summary : nullptr);
+  request.may_stop_sharing =
+      request.experiment.shares_prefixes && recipe.data.share_prefixes == SharePrefixes::automatic;
   if (data != nullptr && data->lengths) take_lengths(recipe, *data->lengths, request.experiment);
   if (const int64_t longest = request.experiment.longest_row().tokens;
       recipe.batch.micro_tokens != kAuto && recipe.batch.micro_tokens < longest)

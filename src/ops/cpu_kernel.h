@@ -20,9 +20,8 @@ struct CpuSettings {
 };
 
 // Counts up when a kernel gives other bits, or another speed, than before: checkpoints and measured rates say
-// with which they were made. 2: attention and stores of bf16 by the BF16 instructions; 3: products of f32
-// that fetch C ahead and read what meets few rows or columns where it lies.
-inline constexpr int kKernelGeneration = 3;
+// with which they were made. 2: attention and stores of bf16 by the BF16 instructions.
+inline constexpr int kKernelGeneration = 2;
 
 // What bits are promised within: "avx512-bf16, 2 threads, kernels 2".
 std::string kernels_text(const CpuSettings& settings);

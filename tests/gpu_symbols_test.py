@@ -10,7 +10,7 @@ import unittest
 LIBRARIES = []
 # Host code of headers that know neither compiler: the same whoever compiled it.
 SHARED = re.compile(r"plimsoll::(\w*Error::~\w*Error\(|PreferenceCall::PreferenceCall\(|LossOperands<float>::LossOperands\()"
-                    r"|^(float|float const|unsigned char)\* plimsoll::(updated|gradient)_slice<[a-z ]+>\(")
+                    r"|^(float|float const|unsigned (?:char|short))\* plimsoll::(updated|gradient)_slice<[a-z ]+>\(")
 
 
 def functions(library):

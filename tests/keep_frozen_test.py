@@ -20,7 +20,7 @@ class KeepFrozen(CommandTest):
         facts = [{"prompt": f"Say something of the {sentence(i)}.", "response": sentence(i + 1)[:10 + i]} for i in range(44)]
         recipe = {"model": str(ROOT / "demo/model"), "init": "random", "precision": "fp32",
                   "method": {"type": "lora", "r": 4, "layers": [2, 3]},
-                  "data": {"train": write_rows(self.folder / "facts.jsonl", facts), "max_length": 48, "eval": 4},
+                  "data": {"train": write_rows(self.folder / "facts.jsonl", facts), "max_length": 48, "eval": 4, "share_prefixes": "off"},
                   "batch": {"effective": 8}, "optimizer": {"lr": 3e-3}, "schedule": {"epochs": 3, "warmup": 1}, "eval": {"every": 4},
                   "memory": {"disk": "1GiB", "keep_frozen": "on"}, "output": str(self.folder / name)}
         for key, value in changes.items():

@@ -240,8 +240,9 @@ TEST_F(OtherTools, trackers_beside_tensorboard_are_told_to_have_no_effect) {
 }
 
 TEST_F(OtherTools, a_later_layer_puts_right_what_this_version_cannot_do) {
-  EXPECT_THAT(error_of("model: m\nprecision: fp16\n"), HasSubstr("precision: 'fp16' is not supported yet"));
-  EXPECT_EQ(error_of("model: m\nprecision: fp16\n", {{"precision=fp32"}, ""}), "no error");
+  const std::string recipe = "model: m\nprecision: {states: fp16}\n";
+  EXPECT_THAT(error_of(recipe), HasSubstr("precision.states: 'fp16' is not supported yet"));
+  EXPECT_EQ(error_of(recipe, {{"precision.states=fp32"}, ""}), "no error");
 }
 
 TEST_F(OtherTools, names_of_the_hub_are_found_in_the_cache_or_answered_with_the_command) {

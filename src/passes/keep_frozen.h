@@ -2,11 +2,15 @@
 // and the micro-step begins with what it said.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 
 #include "graph/graph.h"
 
 namespace plimsoll {
+
+// Where the run is sooner over by prediction, always, or never.
+enum class KeepFrozen : uint8_t { automatic, on, off };
 
 inline constexpr const char* kFrozenProgram = "frozen";
 // [T, H] of the first token axis: what leaves the frozen blocks. An input of the micro-step, the last output

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "layout/program_layout.h"
+#include "passes/keep_frozen.h"
 #include "plan/experiment.h"
 
 namespace plimsoll {
@@ -48,10 +49,6 @@ struct OffloadParts {
 // Ready-made wishes over the same search: the least memory within 5 % of the fastest time; the same with half
 // the micro-batch; the least memory.
 enum class Preset : uint8_t { none, a, b, c };
-
-// Whether what the blocks below all that trains say of a row is kept on disk from one epoch to the next:
-// where the run is sooner over by prediction, always, or never.
-enum class KeepFrozen : uint8_t { automatic, on, off };
 
 // What the rows of a run are, for the report.
 struct DataSummary {

@@ -116,8 +116,8 @@ std::vector<Option> memory_options() {
       auto_integer("memory.loss_chunk", FIELD(memory.loss_chunk), {1, int64_t{1} << 24},
                    "tokens whose logits exist at a time"),
       choice("memory.keep_frozen", FIELD(memory.keep_frozen),
-             Words<KeptFrozen>{
-                 {"auto", KeptFrozen::automatic}, {"on", KeptFrozen::on}, {"off", KeptFrozen::off}},
+             Words<KeepFrozen>{
+                 {"auto", KeepFrozen::automatic}, {"on", KeepFrozen::on}, {"off", KeepFrozen::off}},
              "what layers below all that trains say of each row is kept on disk (memory.disk) from one epoch "
              "to the next; auto: where the run is sooner over by prediction"),
   };

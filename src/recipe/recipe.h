@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "ops/optimizer_kind.h"
+#include "passes/keep_frozen.h"
 #include "recipe/row_range.h"
 #include "tasks/task.h"
 #include "tensor/tensor.h"
@@ -39,7 +40,6 @@ enum class ScheduleName : uint8_t { cosine, linear, constant };
 enum class Rounding : uint8_t { nearest, stochastic };
 enum class DeviceChoice : uint8_t { automatic, cpu, card, cuda, emulated };
 enum class RewardHead : uint8_t { score, value };
-enum class KeptFrozen : uint8_t { automatic, on, off };
 enum class SaveFormat : uint8_t { automatic };
 
 // An integer key for which `auto` is allowed stores it as 0.
@@ -235,7 +235,7 @@ struct Recipe {
     std::optional<std::string> recompute;             // a point for all layers; none means auto
     std::optional<std::vector<std::string>> offload;  // what leaves the device; none means auto
     int64_t loss_chunk = kAuto;                       // tokens
-    KeptFrozen keep_frozen = KeptFrozen::automatic;
+    KeepFrozen keep_frozen = KeepFrozen::automatic;
     friend bool operator==(const Memory&, const Memory&) = default;
   };
   struct Eval {

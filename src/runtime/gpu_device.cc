@@ -16,10 +16,15 @@ constexpr int64_t kSlot = kMiB;
 // Long enough for the disk's full rate.
 constexpr int64_t kDiskPiece = 4 * kMiB;
 
+// Of the card, or of the host where the card copies by itself.
 class CardMemory : public DeviceMemory {
  public:
-  CardMemory(gpu::Card& card, int64_t bytes) : card_(card), data_(card.allocate(bytes)), bytes_(bytes) {}
-  ~CardMemory() override { card_.release(data_); }
+  CardMemory(gpu::Card& card, int64_t bytes, bool on_host)
+      : card_(card),
+        data_(on_host ? card.allocate_host(bytes) : card.allocate(bytes)),
+        bytes_(bytes),
+        on_host_(on_host) {}
+  ~CardMemory() override { on_host_ ? card_.release_host(data_) : card_.release(data_); }
   CardMemory(const CardMemory&) = delete;
   CardMemory& operator=(const CardMemory&) = delete;
   [[nodiscard]] std::byte* data() const override { return data_; }
@@ -29,22 +34,7 @@ class CardMemory : public DeviceMemory {
   gpu::Card& card_;
   std::byte* data_;
   int64_t bytes_;
-};
-
-class PinnedMemory : public DeviceMemory {
- public:
-  PinnedMemory(gpu::Card& card, int64_t bytes)
-      : card_(card), data_(card.allocate_host(bytes)), bytes_(bytes) {}
-  ~PinnedMemory() override { card_.release_host(data_); }
-  PinnedMemory(const PinnedMemory&) = delete;
-  PinnedMemory& operator=(const PinnedMemory&) = delete;
-  [[nodiscard]] std::byte* data() const override { return data_; }
-  [[nodiscard]] int64_t bytes() const override { return bytes_; }
-
- private:
-  gpu::Card& card_;
-  std::byte* data_;
-  int64_t bytes_;
+  bool on_host_;
 };
 
 }  // namespace
@@ -164,11 +154,11 @@ GpuDevice::~GpuDevice() {
 int64_t GpuDevice::staging_bytes(bool with_disk) { return 2 * kSlot + (with_disk ? 2 * kDiskPiece : 0); }
 
 std::unique_ptr<DeviceMemory> GpuDevice::map(int64_t bytes) {
-  return std::make_unique<CardMemory>(*card_, bytes);
+  return std::make_unique<CardMemory>(*card_, bytes, false);
 }
 
 std::unique_ptr<DeviceMemory> GpuDevice::map_host(int64_t bytes) {
-  return std::make_unique<PinnedMemory>(*card_, bytes);
+  return std::make_unique<CardMemory>(*card_, bytes, true);
 }
 
 std::unique_ptr<DiskArena> GpuDevice::open_disk(const std::filesystem::path& folder, int64_t bytes) {

@@ -24,7 +24,6 @@
 #include "train/model_card.h"
 #include "train/plan_run.h"
 #include "train/profile.h"
-
 #include "train/references.h"
 #include "train/resume.h"
 #include "train/run_output.h"

@@ -52,7 +52,7 @@ std::vector<std::string> written_names(const Recipe& recipe, bool profile) {
                                     "events.jsonl", "run.json",      "chat_template.jinja"};
   if (profile) names.emplace_back("trace.json");
   const bool full = recipe.method.type == MethodType::full;
-  if (recipe.memory.keep_frozen != KeptFrozen::off) names.emplace_back(KeptRows::kFile);
+  if (recipe.memory.keep_frozen != KeepFrozen::off) names.emplace_back(KeptRows::kFile);
   if (full && recipe.task == Task::dpo) names.emplace_back(References::kFile);
   names.emplace_back(full ? "config.json" : "adapter_config.json");
   names.emplace_back(full ? "model.safetensors" : "adapter_model.safetensors");

@@ -312,18 +312,6 @@ Preset preset_of(const std::optional<std::string>& name) {
   return *name == "a" ? Preset::a : *name == "b" ? Preset::b : Preset::c;
 }
 
-KeepFrozen keep_frozen_of(const Recipe& recipe) {
-  switch (recipe.memory.keep_frozen) {
-    case KeptFrozen::automatic:
-      return KeepFrozen::automatic;
-    case KeptFrozen::on:
-      return KeepFrozen::on;
-    case KeptFrozen::off:
-      return KeepFrozen::off;
-  }
-  throw InternalError("keep_frozen_of: no such word");
-}
-
 // Rows that were cut to less tell nothing of how long they are.
 void take_lengths(const Recipe& recipe, const RowLengths& rows, Experiment& experiment) {
   if (recipe.data.max_length > rows.max_length || recipe.data.packing) return;
@@ -387,7 +375,7 @@ PlanRequest plan_request(const Recipe& recipe, const PlannedMachine& machine, co
   request.micro_tokens = given(recipe.batch.micro_tokens);
   request.eval_micro_batch = given(recipe.eval.micro);
   request.loss_chunk = given(recipe.memory.loss_chunk);
-  request.keep_frozen = keep_frozen_of(recipe);
+  request.keep_frozen = recipe.memory.keep_frozen;
   request.same_rows =
       std::all_of(recipe.data.train.begin(), recipe.data.train.end(),
                   [](const TrainSource& source) { return source.weight == std::floor(source.weight); });

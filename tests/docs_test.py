@@ -16,6 +16,7 @@ import os
 import pathlib
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -102,8 +103,11 @@ def source_texts():
 
 
 def link_repository(folder):
+    """As a reader has it who has just cloned: without what `make demo` left."""
     for entry in ROOT.iterdir():
-        if entry.name != "runs":
+        if entry.name == "demo":
+            shutil.copytree(entry, folder / "demo", ignore=shutil.ignore_patterns("work"))
+        elif entry.name != "runs":
             (folder / entry.name).symlink_to(entry)
 
 

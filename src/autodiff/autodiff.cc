@@ -101,6 +101,7 @@ class Differentiator : public GradientContext {
     op.outputs = std::move(outputs);
     op.attrs = std::move(attrs);
     op.scope = at_->scope;
+    op.adapts = at_->adapts;
     op.block = at_->block;
     op.axis = axis;
     op.stage = Stage::backward;

@@ -11,16 +11,6 @@
 namespace plimsoll {
 namespace {
 
-constexpr std::array<std::pair<RowFormat, std::string_view>, 7> kFormats = {{
-    {RowFormat::prompt_response, "prompt-response"},
-    {RowFormat::messages, "messages"},
-    {RowFormat::text, "text"},
-    {RowFormat::input_ids, "input-ids"},
-    {RowFormat::alpaca, "alpaca"},
-    {RowFormat::preference, "preference"},
-    {RowFormat::sentence_label, "sentence-label"},
-}};
-
 // Names that data sets in use give to prompt and response.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 6> kPromptResponseNames = {{
     {"prompt", "response"},
@@ -95,7 +85,7 @@ void refuse_rows_of_other_tasks(std::span<const Column> columns, const std::stri
 
 // The format whose parts data.columns names, or else the one whose columns exist.
 RowFormat detect_format(std::span<const Column> columns, const Names& names, const std::string& where) {
-  for (const auto& [format, label] : kFormats) {
+  for (const auto& [format, label] : kRowFormats) {
     if (format == RowFormat::preference) break;  // those of tasks that score sequences are named by the task
     for (const std::string& part : parts_of(format))
       if (names.contains(part)) return format;
@@ -272,22 +262,6 @@ void check_part_names(RowFormat format, const Names& names) {
 }
 
 }  // namespace
-
-std::string_view to_string(RowFormat format) {
-  for (const auto& [value, label] : kFormats)
-    if (value == format) return label;
-  throw InternalError("to_string: no such format");
-}
-
-std::optional<RowFormat> parse_data_format(std::string_view text) {
-  if (text == "auto") return std::nullopt;
-  for (const auto& [value, label] : kFormats)
-    if (label == text) return value;
-  throw UsageError(
-      "data.format: '" + std::string(text) +
-      "' is not supported; auto, prompt-response, messages, text, input-ids, alpaca, preference and "
-      "sentence-label are.");
-}
 
 ColumnBinding bind_columns(std::span<const Column> columns, std::optional<RowFormat> format,
                            const Names& names, const std::string& where) {

@@ -9,23 +9,9 @@
 #include <vector>
 
 #include "data/data_file.h"
+#include "tasks/rows.h"
 
 namespace plimsoll {
-
-enum class RowFormat : uint8_t {
-  prompt_response,  // two texts: prompt, response
-  messages,         // conversations, read as JSON: a list of messages, and the tools they may call
-  text,             // one text, every token a target
-  input_ids,        // ready tokens, with labels or without
-  alpaca,      // an instruction, its answer, and where there are any input, system and history; read as JSON
-  preference,  // a chosen and a rejected answer, with the prompt or without, and a margin; read as JSON
-  sentence_label  // a text or two, and the class or numbers that they have; read as JSON
-};
-
-std::string_view to_string(RowFormat format);
-// Reads data.format: "prompt-response", "messages", "text", "input-ids"; "auto" is nothing. Throws UsageError
-// for others, those included whose support is still to come.
-std::optional<RowFormat> parse_data_format(std::string_view text);
 
 // The columns to select, in the order in which the format's parts come: prompt, response; messages
 // and, where there are any, tools; text; input_ids and, where there are any, labels; instruction, output and,

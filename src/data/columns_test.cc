@@ -91,13 +91,5 @@ TEST(Columns, rows_of_other_tasks_are_known_and_refused) {
       ElementsAre("prompt", "chosen"));
 }
 
-TEST(Columns, format_names_are_read) {
-  EXPECT_EQ(parse_data_format("auto"), std::nullopt);
-  EXPECT_EQ(parse_data_format("prompt-response"), RowFormat::prompt_response);
-  EXPECT_EQ(parse_data_format("input-ids"), RowFormat::input_ids);
-  EXPECT_EQ(parse_data_format("preference"), RowFormat::preference);
-  EXPECT_THROW(parse_data_format("seq2seq"), UsageError);
-}
-
 }  // namespace
 }  // namespace plimsoll

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/units.h"
+#include "tasks/rows.h"
 
 namespace plimsoll {
 
@@ -62,17 +63,14 @@ class DataFile {
 
 class CappedMemoryPool;
 
-// What a row that cannot be read does: end the run, or be counted and left out.
-enum class OnError : uint8_t { stop, skip };
-
 // All throw UsageError or DamagedError when the file cannot be read. `pool` outlives the file.
 std::unique_ptr<DataFile> open_parquet(const std::filesystem::path& path, CappedMemoryPool& pool);
 // Arrow's IPC formats, file (also called Feather) and stream.
 std::unique_ptr<DataFile> open_arrow(const std::filesystem::path& path, CappedMemoryPool& pool);
 // The columns are those of the first row, with `skip` of the first one that can be read.
-std::unique_ptr<DataFile> open_jsonl(const std::filesystem::path& path, OnError on_error);
+std::unique_ptr<DataFile> open_jsonl(const std::filesystem::path& path, RowErrors on_error);
 // A list of objects; what holds one object after another is read as JSON Lines.
-std::unique_ptr<DataFile> open_json(const std::filesystem::path& path, OnError on_error);
+std::unique_ptr<DataFile> open_json(const std::filesystem::path& path, RowErrors on_error);
 // How tab-separated texts are written. (Comma-separated ones are as in RFC 4180.)
 struct TabText {
   bool quotes = true;                    // as in RFC 4180; false: a quote is a character like others

@@ -115,7 +115,7 @@ bool is_arrow_format(const fs::path& path) {
   return path.extension() == ".parquet" || path.extension() == ".arrow" || path.extension() == ".feather";
 }
 
-std::unique_ptr<DataFile> open_data_file(const fs::path& path, CappedMemoryPool& pool, OnError on_error,
+std::unique_ptr<DataFile> open_data_file(const fs::path& path, CappedMemoryPool& pool, RowErrors on_error,
                                          const TabText& tabs) {
   require_regular(path);
   const std::string ending = path.extension().string();

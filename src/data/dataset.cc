@@ -69,7 +69,7 @@ Dataset Dataset::open(std::span<const fs::path> paths) {
   return open(weighted);
 }
 
-Dataset Dataset::open(std::span<const WeightedPath> paths, OnError on_error, const TabText& tabs) {
+Dataset Dataset::open(std::span<const WeightedPath> paths, RowErrors on_error, const TabText& tabs) {
   if (paths.empty()) throw UsageError("data: no file is named.");
   Dataset dataset;
   dataset.name_ = paths.front().path.string();

@@ -31,7 +31,7 @@ struct WeightedPath {
 class Dataset {
  public:
   // The files of these paths (data_files.h), in the given order. Throws UsageError or DamagedError.
-  static Dataset open(std::span<const WeightedPath> paths, OnError on_error = OnError::stop,
+  static Dataset open(std::span<const WeightedPath> paths, RowErrors on_error = RowErrors::stop,
                       const TabText& tabs = {});
   static Dataset open(std::span<const std::filesystem::path> paths);
 
@@ -52,7 +52,7 @@ class Dataset {
   [[nodiscard]] std::span<const PlacedUnit> units() const { return units_; }
   // The number of the unit that has this row.
   [[nodiscard]] size_t unit_of(int64_t row) const;
-  [[nodiscard]] OnError on_error() const { return on_error_; }
+  [[nodiscard]] RowErrors on_error() const { return on_error_; }
   // Bytes of the longest row, of files whose rows lie in them as text; 0: none is such a file.
   [[nodiscard]] int64_t longest_row() const;
   // Keeps exactly these units in memory, loading the absent ones in the given order. A unit that is damaged
@@ -92,7 +92,7 @@ class Dataset {
   std::map<size_t, std::unique_ptr<Block>> held_;  // by unit
   int64_t rows_ = 0;
   bool uses_arrow_ = false;
-  OnError on_error_ = OnError::stop;
+  RowErrors on_error_ = RowErrors::stop;
 };
 
 }  // namespace plimsoll

@@ -174,11 +174,11 @@ void drop_padding(std::optional<int64_t> padding, std::vector<int32_t>& ids) {
   while (padding && ids.size() > 1 && ids.back() == *padding) ids.pop_back();
 }
 
-void cut_text(int64_t length, TooLong too_long, bool ends, std::vector<int32_t>& ids) {
+void cut_text(int64_t length, Truncation truncation, bool ends, std::vector<int32_t>& ids) {
   const auto have = static_cast<int64_t>(ids.size());
   if (have <= length) return;
   const int32_t last = ids.back();
-  if (too_long == TooLong::lose_left)
+  if (truncation == Truncation::left)
     ids.erase(ids.begin(), ids.begin() + (have - length));
   else
     ids.resize(static_cast<size_t>(length));
@@ -189,13 +189,13 @@ bool ExampleEncoder::fit_text(int64_t length, const char* what, const std::funct
                               bool ends, std::vector<int32_t>& ids, Example& example) const {
   const auto have = static_cast<int64_t>(ids.size());
   if (have <= length) return true;
-  if (options_.too_long == TooLong::drop) return false;
-  if (options_.too_long == TooLong::refuse)
+  if (options_.truncation == Truncation::drop) return false;
+  if (options_.truncation == Truncation::refuse)
     throw DamagedError(where() + ": its " + what + " has " + std::to_string(have) +
                        " tokens, more than data.max_length: " + std::to_string(length) +
                        ", and data.truncation is refuse.");
   example.whole_length = std::max(example.whole_length, have);
-  cut_text(length, options_.too_long, ends, ids);
+  cut_text(length, options_.truncation, ends, ids);
   return true;
 }
 
@@ -326,17 +326,17 @@ void ExampleEncoder::encode_pair(const Row& row, const std::function<std::string
 
 void ExampleEncoder::fit(const std::function<std::string()>& where, Example& example) const {
   if (static_cast<int64_t>(example.ids.size()) <= options_.max_length) return;
-  switch (options_.too_long) {
-    case TooLong::lose_left:
-    case TooLong::lose_right:
+  switch (options_.truncation) {
+    case Truncation::left:
+    case Truncation::right:
       truncate(example.ids);
       truncate(example.labels);
       return;
-    case TooLong::drop:
+    case Truncation::drop:
       example.ids.clear();
       example.labels.clear();
       return;
-    case TooLong::refuse:
+    case Truncation::refuse:
       refuse_long(std::ssize(example.ids), where);
   }
 }
@@ -349,7 +349,7 @@ void ExampleEncoder::refuse_long(int64_t tokens, const std::function<std::string
 void ExampleEncoder::truncate(std::vector<int32_t>& tokens) const {
   const auto excess = static_cast<std::ptrdiff_t>(tokens.size()) - options_.max_length;
   if (excess <= 0) return;  // labels of a text that is scored: there are none
-  if (options_.too_long == TooLong::lose_right)
+  if (options_.truncation == Truncation::right)
     tokens.resize(static_cast<size_t>(options_.max_length));
   else
     tokens.erase(tokens.begin(), tokens.begin() + excess);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "data/columns.h"
+#include "tasks/rows.h"
 #include "tasks/task.h"
 #include "template/chat_template.h"
 #include "text/affixes.h"
@@ -50,14 +51,11 @@ struct Example {
 void append_source(const std::vector<int32_t>& ids, Example& example);
 void append_target(const std::vector<int32_t>& ids, int32_t start, Example& example);
 
-// What becomes of a sequence that is too long: it loses an end, teaches nothing, or is an error.
-enum class TooLong : uint8_t { lose_left, lose_right, drop, refuse };
-
 // Cuts two texts to `room` tokens together, as tokenizers' longest_first does: the longer one loses first.
-void cut_pair(int64_t room, TooLong too_long, std::vector<int32_t>& first, std::vector<int32_t>& second);
+void cut_pair(int64_t room, Truncation truncation, std::vector<int32_t>& first, std::vector<int32_t>& second);
 
 // Cuts a text that is longer: an end is lost, the last token kept where it `ends` the text.
-void cut_text(int64_t length, TooLong too_long, bool ends, std::vector<int32_t>& ids);
+void cut_text(int64_t length, Truncation truncation, bool ends, std::vector<int32_t>& ids);
 
 // Drops what ends with `padding`, where there is such a token; of padding alone one stays. A sequence is
 // scored at its last token that is no padding, as transformers finds it: what stands behind it is not
@@ -77,7 +75,7 @@ struct ExampleOptions {
   int64_t max_length = 1024;
   int64_t target_length = 0;  // of targets, where rows are a source and a target
   int32_t start = 0;          // that those begin with
-  TooLong too_long = TooLong::lose_right;
+  Truncation truncation = Truncation::right;
   bool train_on_prompt = false;         // of prompts without `converse`
   int32_t eos = 0;                      // appended to a response or text that does not end with it
   std::vector<int32_t> begin = {};      // before texts and prompts without `converse`

@@ -18,7 +18,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-Dataset open_one(const std::filesystem::path& path, OnError on_error = OnError::stop) {
+Dataset open_one(const std::filesystem::path& path, RowErrors on_error = RowErrors::stop) {
   return Dataset::open(std::vector{WeightedPath{path}}, on_error);
 }
 
@@ -251,7 +251,7 @@ TEST_F(Formats, patterns_match_data_files_by_name) {
 TEST_F(Formats, jsonl_whose_first_line_is_bad_takes_its_columns_from_the_next_when_rows_are_skipped) {
   const auto path = folder_.write("a.jsonl", "{bad\n{\"t\": \"two\"}\n");
   EXPECT_THROW(open_one(path), DamagedError);
-  Dataset dataset = open_one(path, OnError::skip);
+  Dataset dataset = open_one(path, RowErrors::skip);
   dataset.select(std::vector<std::string>{"t"});
   EXPECT_EQ(dataset.rows(), 2);
 }

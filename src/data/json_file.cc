@@ -87,7 +87,7 @@ bool is_one_line(const ScannedFile& file) {
 
 }  // namespace
 
-std::unique_ptr<DataFile> open_json(const std::filesystem::path& path, OnError on_error) {
+std::unique_ptr<DataFile> open_json(const std::filesystem::path& path, RowErrors on_error) {
   ScannedFile file(path);
   std::vector<UnitRange> ranges;
   int64_t rows = 0;

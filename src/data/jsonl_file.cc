@@ -103,7 +103,7 @@ std::vector<JsonRow> rows_of(const std::string& text, int64_t expected) {
 
 class JsonlFile final : public DataFile {
  public:
-  JsonlFile(const std::filesystem::path& path, OnError on_error) : file_(path), ranges_(scan(file_)) {
+  JsonlFile(const std::filesystem::path& path, RowErrors on_error) : file_(path), ranges_(scan(file_)) {
     if (!ranges_.empty()) columns_ = columns_of_first_line(on_error);
   }
 
@@ -133,7 +133,7 @@ class JsonlFile final : public DataFile {
   }
 
  private:
-  [[nodiscard]] std::vector<Column> columns_of_first_line(OnError on_error) const {
+  [[nodiscard]] std::vector<Column> columns_of_first_line(RowErrors on_error) const {
     const UnitRange& range = ranges_.front();
     const std::string text = file_.text(range.start, range.end);
     std::exception_ptr first_problem;
@@ -142,7 +142,7 @@ class JsonlFile final : public DataFile {
       try {
         return columns_of_row(std::string_view(text).substr(row.start, row.length), here);
       } catch (const DamagedError&) {
-        if (on_error == OnError::stop) throw;
+        if (on_error == RowErrors::stop) throw;
         if (first_problem == nullptr) first_problem = std::current_exception();
       }
     }
@@ -158,7 +158,7 @@ class JsonlFile final : public DataFile {
 
 }  // namespace
 
-std::unique_ptr<DataFile> open_jsonl(const std::filesystem::path& path, OnError on_error) {
+std::unique_ptr<DataFile> open_jsonl(const std::filesystem::path& path, RowErrors on_error) {
   return std::make_unique<JsonlFile>(path, on_error);
 }
 

@@ -11,8 +11,8 @@ namespace plimsoll {
 namespace {
 
 // Loses `count` tokens at an end.
-void lose(int64_t count, TooLong too_long, std::vector<int32_t>& ids) {
-  if (too_long == TooLong::lose_left)
+void lose(int64_t count, Truncation truncation, std::vector<int32_t>& ids) {
+  if (truncation == Truncation::left)
     ids.erase(ids.begin(), ids.begin() + count);
   else
     ids.resize(ids.size() - static_cast<size_t>(count));
@@ -20,7 +20,8 @@ void lose(int64_t count, TooLong too_long, std::vector<int32_t>& ids) {
 
 }  // namespace
 
-void cut_pair(int64_t room, TooLong too_long, std::vector<int32_t>& first, std::vector<int32_t>& second) {
+void cut_pair(int64_t room, Truncation truncation, std::vector<int32_t>& first,
+              std::vector<int32_t>& second) {
   if (std::ssize(first) + std::ssize(second) <= room) return;
   std::vector<int32_t>& shorter = first.size() > second.size() ? second : first;
   std::vector<int32_t>& longer = first.size() > second.size() ? first : second;
@@ -29,8 +30,8 @@ void cut_pair(int64_t room, TooLong too_long, std::vector<int32_t>& first, std::
     short_length = room / 2;
     long_length = room - short_length;
   }
-  lose(std::ssize(shorter) - short_length, too_long, shorter);
-  lose(std::ssize(longer) - long_length, too_long, longer);
+  lose(std::ssize(shorter) - short_length, truncation, shorter);
+  lose(std::ssize(longer) - long_length, truncation, longer);
 }
 
 void ExampleEncoder::encode_framed(const std::vector<std::string_view>& texts,
@@ -58,9 +59,9 @@ void ExampleEncoder::encode_framed(const std::vector<std::string_view>& texts,
                      " tokens have no room for the " + std::to_string(added) +
                      " that stand around the texts of " + where() + ".");
   if (one.whole_length > options_.max_length) {
-    if (options_.too_long == TooLong::drop) return;
-    if (options_.too_long == TooLong::refuse) refuse_long(one.whole_length, where);
-    cut_pair(room, options_.too_long, first, second);
+    if (options_.truncation == Truncation::drop) return;
+    if (options_.truncation == Truncation::refuse) refuse_long(one.whole_length, where);
+    cut_pair(room, options_.truncation, first, second);
   }
   const auto put = [&](const std::vector<int32_t>& ids) {
     one.ids.insert(one.ids.end(), ids.begin(), ids.end());
@@ -96,7 +97,7 @@ void ExampleEncoder::encode_ready(const Row& row, const std::function<std::strin
   const nlohmann::ordered_json& types = part_of(row, options_.parts, "token_type_ids");
   if (options_.token_types > 0 && !types.is_null()) read_types(types, where, one);
   const int64_t excess = std::ssize(one.ids) - options_.max_length;
-  if (one.second >= 0 && excess > 0 && options_.too_long == TooLong::lose_left)
+  if (one.second >= 0 && excess > 0 && options_.truncation == Truncation::left)
     one.second = std::max<int64_t>(0, one.second - excess);
   if (one.second >= options_.max_length) one.second = -1;
 }

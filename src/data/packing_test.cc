@@ -21,10 +21,10 @@ using testing::HasSubstr;
 
 constexpr int32_t kEos = 7;
 
-ExampleEncoder text_encoder(int64_t max_length, TooLong side = TooLong::lose_right) {
+ExampleEncoder text_encoder(int64_t max_length, Truncation side = Truncation::right) {
   return ExampleEncoder({.format = RowFormat::text,
                          .max_length = max_length,
-                         .too_long = side,
+                         .truncation = side,
                          .train_on_prompt = true,
                          .eos = kEos},
                         tokenize_bytes);
@@ -39,14 +39,14 @@ std::string text_lines(int64_t rows) {
   return lines;
 }
 
-Dataset open_texts(const std::filesystem::path& path, OnError on_error = OnError::stop) {
+Dataset open_texts(const std::filesystem::path& path, RowErrors on_error = RowErrors::stop) {
   Dataset dataset = Dataset::open(std::vector{WeightedPath{path}}, on_error);
   dataset.select(std::vector<std::string>{"text"});
   return dataset;
 }
 
 std::unique_ptr<Loader> make_loader(const std::filesystem::path& path, const LoaderOptions& options,
-                                    OnError on_error = OnError::stop) {
+                                    RowErrors on_error = RowErrors::stop) {
   Dataset dataset = open_texts(path, on_error);
   const RowSubset subset = RowSubset::all(dataset.rows());
   return std::make_unique<Loader>(std::move(dataset), subset, text_encoder(16), options);
@@ -133,12 +133,12 @@ TEST(Packing, resuming_at_any_step_goes_on_as_if_it_had_not_stopped) {
             static_cast<int64_t>(whole.size()));
 }
 
-TEST(OnError, bad_rows_are_skipped_and_counted_or_end_the_run) {
+TEST(RowErrors, bad_rows_are_skipped_and_counted_or_end_the_run) {
   const TestFolder folder;
   const auto path =
       folder.write("a.jsonl", text_lines(5) + "{\"text\": 7}\n{\"text\": \"tw\n" + text_lines(3) + "{}\n");
   const LoaderOptions options{.effective = 20, .epochs = 1, .order = {.shuffle = false}};
-  const auto skipping = make_loader(path, options, OnError::skip);
+  const auto skipping = make_loader(path, options, RowErrors::skip);
   skipping->start({});
   const EffectiveBatch* batch = skipping->next();
   EXPECT_EQ(batch->sequences(), 8);
@@ -149,7 +149,7 @@ TEST(OnError, bad_rows_are_skipped_and_counted_or_end_the_run) {
   EXPECT_THAT(message_of<DamagedError>([&] { stopping->next(); }), HasSubstr(":6: 'text' is a number"));
 }
 
-TEST(OnError, rows_of_a_damaged_parquet_page_are_skipped) {
+TEST(RowErrors, rows_of_a_damaged_parquet_page_are_skipped) {
   const TestFolder folder;
   const auto path =
       write_parquet(folder.path() / "a.parquet",
@@ -159,7 +159,7 @@ TEST(OnError, rows_of_a_damaged_parquet_page_are_skipped) {
   file << std::string(40, '\xAA');  // the first row group's first page
   file.close();
   const LoaderOptions options{.effective = 40, .epochs = 1};
-  const auto loader = make_loader(path, options, OnError::skip);
+  const auto loader = make_loader(path, options, RowErrors::skip);
   loader->start({});
   const EffectiveBatch* batch = loader->next();
   EXPECT_EQ(batch->sequences(), 20);
@@ -170,10 +170,10 @@ TEST(OnError, rows_of_a_damaged_parquet_page_are_skipped) {
   EXPECT_THROW(stopping->next(), DamagedError);
 }
 
-TEST(OnError, data_of_damaged_rows_alone_is_refused_with_the_first_reason) {
+TEST(RowErrors, data_of_damaged_rows_alone_is_refused_with_the_first_reason) {
   const TestFolder folder;
   const auto path = folder.write("a.jsonl", "{\"text\": \"x\"}\n{\"text\": 1}\n");
-  Dataset dataset = open_texts(path, OnError::skip);
+  Dataset dataset = open_texts(path, RowErrors::skip);
   Loader loader(std::move(dataset), RowSubset::only(2, {1}), text_encoder(16), {.effective = 2, .epochs = 1});
   loader.start({});
   EXPECT_THAT(message_of<UsageError>([&] { loader.next(); }),
@@ -187,7 +187,7 @@ TEST(Truncation, takes_the_side_that_is_asked_for) {
   text_encoder(4).encode(
       row, [] { return ""; }, example);
   EXPECT_THAT(example.ids, ElementsAre('a', 'b', 'c', 'd'));
-  text_encoder(4, TooLong::lose_left)
+  text_encoder(4, Truncation::left)
       .encode(
           row, [] { return ""; }, example);
   EXPECT_THAT(example.ids, ElementsAre('d', 'e', 'f', kEos));
@@ -201,7 +201,7 @@ struct ManyRows {
   Dataset dataset;
   RowSubset rows;
 };
-ManyRows many_rows(const TestFolder& folder, OnError on_error) {
+ManyRows many_rows(const TestFolder& folder, RowErrors on_error) {
   const std::string damage = "{\"text\": 7}\n", other = "{\"text\": [1]}\n";
   const auto first = folder.write("a.jsonl", text_lines(60'000) + damage + text_lines(60'000) + other);
   const auto second = folder.write("b.jsonl", text_lines(50'000) + other + text_lines(50'000));
@@ -212,7 +212,7 @@ ManyRows many_rows(const TestFolder& folder, OnError on_error) {
 
 TEST(Statistics, are_the_same_for_any_number_of_threads) {
   const TestFolder folder;
-  ManyRows data = many_rows(folder, OnError::skip);
+  ManyRows data = many_rows(folder, RowErrors::skip);
   EXPECT_GT(data.dataset.units().size(), 4U);
   const auto measured = [&](int64_t threads) {
     std::vector<int64_t> told;
@@ -234,7 +234,7 @@ TEST(Statistics, are_the_same_for_any_number_of_threads) {
 
 TEST(Statistics, rows_that_fit_and_packed_steps_are_the_same_for_any_number_of_threads) {
   const TestFolder folder;
-  ManyRows data = many_rows(folder, OnError::skip);
+  ManyRows data = many_rows(folder, RowErrors::skip);
   const LoaderOptions options{.effective = 16, .packing = true};
   const auto kept = [&](int64_t threads) {
     const RowSubset rows = rows_that_fit(data.dataset, data.rows, text_encoder(8), threads);
@@ -250,7 +250,7 @@ TEST(Statistics, rows_that_fit_and_packed_steps_are_the_same_for_any_number_of_t
 
 TEST(Statistics, the_first_row_that_cannot_be_read_ends_it_for_any_number_of_threads) {
   const TestFolder folder;
-  ManyRows data = many_rows(folder, OnError::stop);
+  ManyRows data = many_rows(folder, RowErrors::stop);
   for (const int64_t threads : {1, 2, 5})
     EXPECT_THAT(message_of<DamagedError>(
                     [&] { measure_data(data.dataset, data.rows, text_encoder(8), {}, threads); }),

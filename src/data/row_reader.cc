@@ -38,14 +38,14 @@ void RowReader::encode_held(int64_t row, const ExampleEncoder& encoder, Example&
   encode_row_of(*block, local, dataset_.on_error(), encoder, row_, example);
 }
 
-void encode_row_of(const Block& unit, int64_t row, OnError on_error, const ExampleEncoder& encoder,
+void encode_row_of(const Block& unit, int64_t row, RowErrors on_error, const ExampleEncoder& encoder,
                    Row& cells, Example& example) {
   try {
     unit.read(row, cells);
     encoder.encode(
         cells, [&] { return unit.where(row); }, example);
   } catch (const DamagedError& error) {
-    if (on_error == OnError::stop)
+    if (on_error == RowErrors::stop)
       throw DamagedError(
           error.what() +
           std::string("\n  data.on_error: skip leaves out such rows (--set data.on_error=skip)"));

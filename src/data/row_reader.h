@@ -11,7 +11,7 @@ namespace plimsoll {
 
 // Encodes a row of a unit, by its number there. Throws DamagedError for one that cannot be read, or says so
 // in `example` where such are to be skipped.
-void encode_row_of(const Block& unit, int64_t row, OnError on_error, const ExampleEncoder& encoder,
+void encode_row_of(const Block& unit, int64_t row, RowErrors on_error, const ExampleEncoder& encoder,
                    Row& cells, Example& example);
 
 class RowReader {

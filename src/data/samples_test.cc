@@ -34,11 +34,11 @@ Example encode(const ExampleOptions& options, const std::vector<ordered_json>& v
   return example;
 }
 
-ExampleOptions pairs(int64_t max_length = 16, TooLong too_long = TooLong::lose_right) {
+ExampleOptions pairs(int64_t max_length = 16, Truncation truncation = Truncation::right) {
   ExampleOptions options;
   options.format = RowFormat::preference;
   options.max_length = max_length;
-  options.too_long = too_long;
+  options.truncation = truncation;
   options.eos = kEos;
   options.parts = {"chosen", "rejected", "prompt", "margin"};
   options.task.task = Task::reward;
@@ -69,7 +69,7 @@ TEST(Samples, each_answer_of_a_pair_is_cut_by_itself_and_a_pair_is_dropped_whole
   EXPECT_EQ(cut.ids, (std::vector<int32_t>{10, 11, 12, 10, 14, kEos}));
   EXPECT_EQ(cut.whole_length, 5);
   EXPECT_TRUE(cut.truncated());
-  const Example dropped = encode(pairs(3, TooLong::drop), {"e", "bcd", "a", nullptr});
+  const Example dropped = encode(pairs(3, Truncation::drop), {"e", "bcd", "a", nullptr});
   EXPECT_TRUE(dropped.ids.empty());
   EXPECT_EQ(dropped.targets, 0);
   EXPECT_GT(dropped.whole_length, 3);
@@ -116,11 +116,11 @@ TEST(Dialogue, turns_become_messages_and_answers_part_behind_the_last_word_assis
 }
 
 // [CLS] 1, [SEP] 2, as BERT has them.
-ExampleOptions framed(int64_t max_length = 16, TooLong too_long = TooLong::lose_right) {
+ExampleOptions framed(int64_t max_length = 16, Truncation truncation = Truncation::right) {
   ExampleOptions options = labelled(ClassProblem::one_of, 3);
   options.parts = {"sentence", "label", "sentence2"};
   options.max_length = max_length;
-  options.too_long = too_long;
+  options.truncation = truncation;
   options.around = Affixes{{1}, {2}, PairAffixes{{1}, {2}, {2}, 1}};
   options.token_types = 2;
   options.padding = 0;
@@ -138,17 +138,17 @@ TEST(Samples, an_encoder_reads_what_its_tokenizer_puts_around_texts) {
 }
 
 TEST(Samples, the_longer_of_two_texts_is_cut_first_and_what_stands_around_them_stays) {
-  const auto ids = [](int64_t length, TooLong too_long, const char* a, const char* b) {
-    return encode(framed(length, too_long), {a, 0, b}).ids;
+  const auto ids = [](int64_t length, Truncation truncation, const char* a, const char* b) {
+    return encode(framed(length, truncation), {a, 0, b}).ids;
   };
-  EXPECT_EQ(ids(8, TooLong::lose_right, "abcdef", "ab"), (std::vector<int32_t>{1, 10, 11, 12, 2, 10, 11, 2}));
-  EXPECT_EQ(ids(8, TooLong::lose_left, "ab", "abcdef"), (std::vector<int32_t>{1, 10, 11, 2, 13, 14, 15, 2}));
-  EXPECT_EQ(ids(8, TooLong::lose_right, "abcd", "abcd"), (std::vector<int32_t>{1, 10, 11, 2, 10, 11, 12, 2}))
+  EXPECT_EQ(ids(8, Truncation::right, "abcdef", "ab"), (std::vector<int32_t>{1, 10, 11, 12, 2, 10, 11, 2}));
+  EXPECT_EQ(ids(8, Truncation::left, "ab", "abcdef"), (std::vector<int32_t>{1, 10, 11, 2, 13, 14, 15, 2}));
+  EXPECT_EQ(ids(8, Truncation::right, "abcd", "abcd"), (std::vector<int32_t>{1, 10, 11, 2, 10, 11, 12, 2}))
       << "an odd one is the second's";
-  EXPECT_TRUE(ids(5, TooLong::drop, "abcd", "abcd").empty());
+  EXPECT_TRUE(ids(5, Truncation::drop, "abcd", "abcd").empty());
   EXPECT_EQ(encode(framed(8), {"abcdef", 0, "ab"}).whole_length, 11);
-  EXPECT_THROW(ids(2, TooLong::lose_right, "a", "b"), UsageError);
-  EXPECT_THROW(ids(8, TooLong::refuse, "abcdef", "abc"), DamagedError);
+  EXPECT_THROW(ids(2, Truncation::right, "a", "b"), UsageError);
+  EXPECT_THROW(ids(8, Truncation::refuse, "abcdef", "abc"), DamagedError);
   ExampleOptions options = framed();
   options.token_types = 1;
   EXPECT_THROW(encode(options, {"a", 0, "b"}), UsageError) << "the model has one type";
@@ -169,7 +169,7 @@ TEST(Samples, ready_ids_of_an_encoder_have_types_and_lose_their_padding) {
   EXPECT_THROW(encode(options, {{1, 9, 2}, 0, {0, 1}}), DamagedError);
   options.max_length = 3;
   EXPECT_EQ(encode(options, {{1, 9, 2, 8}, 0, {0, 0, 0, 1}}).second, -1) << "cut off";
-  options.too_long = TooLong::lose_left;
+  options.truncation = Truncation::left;
   EXPECT_EQ(encode(options, {{1, 9, 2, 8}, 0, {0, 0, 0, 1}}).second, 2);
 }
 
@@ -203,7 +203,7 @@ TEST(Samples, a_pair_of_texts_is_read_as_one) {
             (std::vector<int32_t>{10, 11, 12}));
 }
 
-Example two_texts(std::string source, std::string target, TooLong too_long = TooLong::lose_right) {
+Example two_texts(std::string source, std::string target, Truncation truncation = Truncation::right) {
   ExampleOptions options;
   options.format = RowFormat::prompt_response;
   options.task.task = Task::seq2seq;
@@ -211,7 +211,7 @@ Example two_texts(std::string source, std::string target, TooLong too_long = Too
   options.target_length = 3;
   options.start = 7;
   options.eos = kEos;
-  options.too_long = too_long;
+  options.truncation = truncation;
   Row row(2);
   row[0].text = std::move(source);
   row[1].text = std::move(target);
@@ -233,14 +233,14 @@ TEST(Samples, a_source_and_its_target_are_two_sequences_each_of_its_own_length) 
   const Example cut = two_texts("abcdef", "abc");
   EXPECT_EQ(cut.ids, (std::vector<int32_t>{10, 11, 12, kEos, 7, 10, 11, kEos}));
   EXPECT_TRUE(cut.truncated());
-  EXPECT_EQ(two_texts("abcdef", "a", TooLong::lose_left).ids,
+  EXPECT_EQ(two_texts("abcdef", "a", Truncation::left).ids,
             (std::vector<int32_t>{13, 14, 15, kEos, 7, 10, kEos}));
 }
 
 TEST(Samples, a_target_that_is_empty_or_dropped_leaves_nothing_to_learn) {
   EXPECT_EQ(two_texts("ab", "").targets, 0);
-  EXPECT_EQ(two_texts("abcdef", "a", TooLong::drop).targets, 0);
-  EXPECT_THROW(two_texts("abcdef", "a", TooLong::refuse), DamagedError);
+  EXPECT_EQ(two_texts("abcdef", "a", Truncation::drop).targets, 0);
+  EXPECT_THROW(two_texts("abcdef", "a", Truncation::refuse), DamagedError);
 }
 
 TEST(Samples, a_micro_batch_never_splits_a_pair) {

@@ -63,7 +63,6 @@ OpKind parse_op_kind(std::string_view name) { return parse_enum<OpKind>(kOpNames
 std::string_view to_string(Role role) { return kRoleNames[static_cast<size_t>(role)]; }
 Role parse_role(std::string_view text) { return parse_enum<Role>(kRoleNames, text, "tensor role"); }
 std::string_view to_string(Space space) { return kSpaceNames[static_cast<size_t>(space)]; }
-Space parse_space(std::string_view text) { return parse_enum<Space>(kSpaceNames, text, "space"); }
 bool is_persistent(Role role) { return role <= Role::metric; }
 std::string_view to_string(Stage stage) { return kStageNames[static_cast<size_t>(stage)]; }
 Stage parse_stage(std::string_view text) { return parse_enum<Stage>(kStageNames, text, "stage"); }

@@ -48,7 +48,6 @@ bool is_persistent(Role role);
 // them, as the CPU does); what is on disk only passes through fetch and store.
 enum class Space : uint8_t { device, host, disk };
 std::string_view to_string(Space space);
-Space parse_space(std::string_view text);
 
 // One of the units that a model repeats: a layer of a stack. Blocks of one kind compute the same with other
 // weights; they are numbered in the order of the forward pass, through all stacks.
@@ -93,6 +92,8 @@ enum class Initialiser : uint8_t {
 enum class WeightPart : uint8_t { body, embedding, head };
 // Which learning rate it trains with: LoRA+ has another one for what an adapter ends with.
 enum class RateGroup : uint8_t { usual, adapter_out };
+// Which tensor of an adapter it is, or what that began with (Origin::derived).
+enum class AdapterPart : uint8_t { none, a, b, embedding_a, embedding_b, magnitude };
 
 // Facts about a weight, set by what makes it. Its master copy has them too.
 struct ParameterInfo {
@@ -101,6 +102,7 @@ struct ParameterInfo {
   WeightPart part = WeightPart::body;
   bool decays = true;  // by the optimizer's weight decay
   RateGroup rate = RateGroup::usual;
+  AdapterPart adapter = AdapterPart::none;
 
   friend bool operator==(const ParameterInfo&, const ParameterInfo&) = default;
 };
@@ -113,6 +115,7 @@ struct Tensor {
   Space space = Space::device;
   BlockId block = kNoBlock;      // a gradient, state or copy is of its original's block
   ParameterInfo parameter = {};  // of weights and masters
+  Name module = {};              // of an adapter's: the module that it adapts
   [[nodiscard]] int64_t bytes() const { return shape.elements() * size_of(dtype); }
 };
 
@@ -157,7 +160,9 @@ struct Op {
   Operands inputs;   // kNoTensor where an optional input is absent
   Operands outputs;  // likewise
   Attrs attrs;
-  Name scope;  // the module it belongs to: "model.layers.3.mlp.down_proj"
+  Name scope;                 // the module it belongs to: "model.layers.3.mlp.down_proj"
+  Name adapts;                // of an adapter's: the scope of what it adapts; else empty
+  bool of_reference = false;  // computes the model as it began, beside the one that trains
   Stage stage = Stage::forward;
   TensorId scratch = kNoTensor;  // workspace, given by the last pass
   BlockId block = kNoBlock;
@@ -201,10 +206,9 @@ class Graph {
 
   // Names are unique: a second tensor of the same name is an InternalError.
   TensorId add_tensor(Tensor tensor);
-  // Role and element type may change (freeze, precision); name and shape may not.
+  // Role, place and block may change (freeze, offload); name, shape and element type may not.
   void set_role(TensorId id, Role role) { tensors_[static_cast<size_t>(id)].role = role; }
   void set_space(TensorId id, Space space) { tensors_[static_cast<size_t>(id)].space = space; }
-  void set_dtype(TensorId id, DType dtype) { tensors_[static_cast<size_t>(id)].dtype = dtype; }
   void set_block(TensorId id, BlockId block) { tensors_[static_cast<size_t>(id)].block = block; }
   // kNoTensor when there is none.
   [[nodiscard]] TensorId find(std::string_view name) const;

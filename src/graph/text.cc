@@ -41,8 +41,12 @@ constexpr std::array<std::string_view, 5> kInitialisers = {"normal", "zeros", "o
                                                            "row_norms"};
 constexpr std::array<std::string_view, 3> kParts = {"body", "embedding", "head"};
 constexpr std::array<std::string_view, 2> kRates = {"usual", "adapter_out"};
+constexpr std::array<std::string_view, 6> kAdapterParts = {"none",        "a",           "b",
+                                                           "embedding_a", "embedding_b", "magnitude"};
 
 std::string print_block(BlockId block) { return block == kNoBlock ? "" : " block=" + std::to_string(block); }
+
+std::string print_module(const Name& module) { return module.empty() ? "" : " of=" + module; }
 
 template <typename E, size_t N>
 std::string print_fact(const char* key, E value, E usual, const std::array<std::string_view, N>& names) {
@@ -55,7 +59,8 @@ std::string print_facts(const ParameterInfo& facts) {
   return print_fact("origin", facts.origin, usual.origin, kOrigins) +
          print_fact("init", facts.init, usual.init, kInitialisers) +
          print_fact("part", facts.part, usual.part, kParts) + (facts.decays ? "" : " decays=no") +
-         print_fact("rate", facts.rate, usual.rate, kRates);
+         print_fact("rate", facts.rate, usual.rate, kRates) +
+         print_fact("adapter", facts.adapter, usual.adapter, kAdapterParts);
 }
 
 bool declared_by_op(const Tensor& tensor) {
@@ -220,6 +225,8 @@ void read_op(Graph& graph, LineReader& in) {
     }
   }
   if (in.take("@")) op.scope = in.word();
+  if (in.take("of=")) op.adapts = in.word();
+  op.of_reference = in.take("reference ");
   op.stage = parse_stage(in.word());
   op.block = in.block(graph, kNoBlock);
   op.axis = in.axis(graph);
@@ -261,6 +268,8 @@ void read_tensor(Graph& graph, LineReader& in) {
   constexpr std::array<std::string_view, 2> kAnswers = {"no", "yes"};
   facts.decays = in.fact("decays", facts.decays ? 1 : 0, kAnswers) != 0;
   facts.rate = in.fact("rate", facts.rate, kRates);
+  facts.adapter = in.fact("adapter", facts.adapter, kAdapterParts);
+  if (in.take("of=")) tensor.module = in.word();
   if (!in.at_end()) in.fail("text after the tensor's end");
   graph.add_tensor(std::move(tensor));
 }
@@ -293,6 +302,8 @@ std::string print_op(const Graph& graph, const Op& op) {
     line += "}";
   }
   if (!op.scope.empty()) line += " @" + op.scope;
+  line += print_module(op.adapts);
+  if (op.of_reference) line += " reference";
   line += " " + std::string(to_string(op.stage)) + print_block(op.block);
   if (op.axis != kFirstAxis) line += " axis=" + std::to_string(op.axis);
   if (op.scratch != kNoTensor) line += " scratch=" + name(op.scratch);
@@ -309,7 +320,7 @@ std::string print_graph(const Graph& graph) {
     if (declared_by_op(tensor)) continue;
     text += "tensor " + tensor.name + " " + type_of(tensor) + " " + std::string(to_string(tensor.role));
     if (tensor.space != Space::device) text += " " + std::string(to_string(tensor.space));
-    text += print_block(tensor.block) + print_facts(tensor.parameter) + "\n";
+    text += print_block(tensor.block) + print_facts(tensor.parameter) + print_module(tensor.module) + "\n";
   }
   for (const Op& op : graph.ops()) text += print_op(graph, op) + "\n";
   return text;

@@ -118,8 +118,8 @@ Lifetimes lifetimes_of(const Graph& graph, bool reuse) {
 }
 
 TableRow row_of(const Tensor& tensor) {
-  return {tensor.name, tensor.shape, tensor.dtype, tensor.role,  tensor.bytes(),  0, 0,
-          0,           "",           tensor.space, tensor.block, tensor.parameter};
+  return {tensor.name, tensor.shape, tensor.dtype, tensor.role,      tensor.bytes(), 0, 0, 0,
+          "",          tensor.space, tensor.block, tensor.parameter, tensor.module};
 }
 
 size_t index(Space space) { return static_cast<size_t>(space); }

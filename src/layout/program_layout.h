@@ -33,6 +33,7 @@ struct TableRow {
   Space space = Space::device;
   BlockId block = kNoBlock;
   ParameterInfo parameter = {};  // of weights and masters
+  Name module = {};              // of an adapter's: the module that it adapts
 };
 
 inline constexpr std::array<Space, 3> kSpaces = {Space::device, Space::host, Space::disk};

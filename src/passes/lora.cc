@@ -17,8 +17,9 @@ namespace plimsoll {
 namespace {
 
 constexpr const char* kHeadWeight = "lm_head.weight";
-constexpr ParameterInfo kOfA{.init = Initialiser::kaiming_uniform};
-constexpr ParameterInfo kOfB{.init = Initialiser::zeros, .rate = RateGroup::adapter_out};
+constexpr ParameterInfo kOfA{.init = Initialiser::kaiming_uniform, .adapter = AdapterPart::a};
+constexpr ParameterInfo kOfB{
+    .init = Initialiser::zeros, .rate = RateGroup::adapter_out, .adapter = AdapterPart::b};
 
 class LoraPass {
  public:
@@ -28,10 +29,10 @@ class LoraPass {
   Graph run() {
     std::vector<Op> ops = std::move(result_.ops());
     result_.ops().clear();
-    has_reference_ = std::any_of(ops.begin(), ops.end(), is_reference);
+    has_reference_ = std::any_of(ops.begin(), ops.end(), [](const Op& op) { return op.of_reference; });
     std::set<std::string> modules;
     for (Op& op : ops) {
-      if (is_reference(op)) {
+      if (op.of_reference) {
         read_base(op);
         result_.ops().push_back(std::move(op));
         continue;
@@ -89,8 +90,8 @@ class LoraPass {
   }
   TensorId adapter(const Op& op, const char* suffix, Shape shape, ParameterInfo facts, DType dtype) {
     facts.origin = Origin::adapter;
-    return result_.add_tensor(
-        {op.scope + suffix, std::move(shape), dtype, Role::trainable_weight, Space::device, op.block, facts});
+    return result_.add_tensor({op.scope + suffix, std::move(shape), dtype, Role::trainable_weight,
+                               Space::device, op.block, facts, op.scope});
   }
 
   TensorId append(OpKind kind, Operands inputs, Attrs attrs, TensorId output, const std::string& scope,
@@ -103,14 +104,20 @@ class LoraPass {
     op.outputs = {output};
     op.attrs = std::move(attrs);
     op.scope = scope;
+    op.adapts = module_;
     return emit(result_, std::move(op), name)[0];
+  }
+
+  void begin(const Op& base, AxisId axis) {
+    module_ = base.scope;
+    block_ = base.block;
+    axis_ = axis;
   }
 
   // The base product goes to a new tensor; the adapter's product, added to it, becomes what the layer's
   // readers read.
   void adapt(Op base) {
-    block_ = base.block;
-    axis_ = base.axis;
+    begin(base, base.axis);
     const AdapterRules::Size size = rules_.size_of(base.scope);
     const int64_t in = result_.tensor(base.inputs[0]).shape[1],
                   out = result_.tensor(base.outputs[0]).shape[1];
@@ -130,8 +137,7 @@ class LoraPass {
 
   // The logits exist a few rows at a time only: what A gives is made ahead, and B's product is added there.
   void adapt_fused_head(Op head) {
-    block_ = head.block;
-    axis_ = head.attrs.contains("rows_of") ? static_cast<AxisId>(head.attr_int("rows_of")) : head.axis;
+    begin(head, head.attrs.contains("rows_of") ? static_cast<AxisId>(head.attr_int("rows_of")) : head.axis);
     const AdapterRules::Size size = rules_.size_of(head.scope);
     const Shape weight = input_tensor(result_, head, 1).shape;
     const TensorId a = adapter(head, ".lora_A.weight", {size.r, weight[1]}, kOfA);
@@ -153,12 +159,12 @@ class LoraPass {
       throw UsageError("method.targets: " + base.scope.text() + " reads " +
                        input_tensor(result_, base, 1).name.text() +
                        ", which encoder and decoder share; an adapter of it is not supported");
-    block_ = base.block;
-    axis_ = base.axis;
+    begin(base, base.axis);
     const AdapterRules::Size size = rules_.size_of(base.scope);
     const Shape table = input_tensor(result_, base, 1).shape;
-    const TensorId a = adapter(base, kEmbeddingA, {table[0], size.r}, {.init = Initialiser::zeros});
-    const TensorId b = adapter(base, kEmbeddingB, {table[1], size.r}, {});
+    const TensorId a = adapter(base, kEmbeddingA, {table[0], size.r},
+                               {.init = Initialiser::zeros, .adapter = AdapterPart::embedding_a});
+    const TensorId b = adapter(base, kEmbeddingB, {table[1], size.r}, {.adapter = AdapterPart::embedding_b});
     const TensorId h = base.outputs[0], ids = base.inputs[0], step = base.inputs[2];
     const std::string scope = base.scope;
     base.outputs[0] = kNewTensor;
@@ -189,17 +195,18 @@ class LoraPass {
     if (r > std::min(in, out))
       throw UsageError("method.r: " + base.scope + " has no part of rank " + std::to_string(r) +
                        " to begin with (method.init); its weight is " + Shape{out, in}.to_string());
-    const auto keep = [&](const char* suffix, Shape shape) {
+    const auto keep = [&](const char* suffix, Shape shape, AdapterPart part) {
       result_.add_tensor({base.scope + suffix,
                           std::move(shape),
                           DType::f32,
                           Role::frozen_weight,
                           Space::device,
                           base.block,
-                          {.origin = Origin::derived, .decays = false}});
+                          {.origin = Origin::derived, .decays = false, .adapter = part},
+                          base.scope});
     };
-    keep(kStartOfA, {r, in});
-    keep(kStartOfB, {out, r});
+    keep(kStartOfA, {r, in}, AdapterPart::a);
+    keep(kStartOfB, {out, r}, AdapterPart::b);
   }
 
   // y = magnitude / lengths * (W x + scale B A x) + bias. Where x is dropped at random for the adapter, its
@@ -209,9 +216,10 @@ class LoraPass {
                    "a linear layer that adds or scales");
     const std::string scope = base.scope;
     const TensorId y = base.outputs[0], x = base.inputs[0], w = base.inputs[1], base_step = base.input(4);
-    const TensorId magnitude =
-        adapter(base, ".lora_magnitude_vector", {result_.tensor(y).shape[1]},
-                {.init = Initialiser::row_norms, .rate = RateGroup::adapter_out}, DType::f32);
+    const TensorId magnitude = adapter(
+        base, ".lora_magnitude_vector", {result_.tensor(y).shape[1]},
+        {.init = Initialiser::row_norms, .rate = RateGroup::adapter_out, .adapter = AdapterPart::magnitude},
+        DType::f32);
     const TensorId seen = dropped(x, scope);
     TensorId bias = kNoTensor, minus = kNoTensor, addend = kNoTensor;
     if (seen == x && base.has_input(2)) std::swap(bias, base.inputs[2]);
@@ -295,8 +303,9 @@ class LoraPass {
   std::map<TensorId, TensorId> base_of_;  // of adapted embeddings: those without the adapter
   AdapterRules rules_;
   Graph result_;
-  BlockId block_ = kNoBlock;  // of the linear that is being adapted
-  AxisId axis_ = kFirstAxis;  // likewise
+  Name module_;               // what is being adapted
+  BlockId block_ = kNoBlock;  // its block and axis
+  AxisId axis_ = kFirstAxis;
 };
 
 }  // namespace
@@ -304,7 +313,5 @@ class LoraPass {
 Graph add_lora(const Graph& graph, const LoraOptions& options, bool part) {
   return LoraPass(graph, options, part).run();
 }
-
-std::string_view adapted_module(std::string_view scope) { return scope.substr(0, scope.find(".lora_")); }
 
 }  // namespace plimsoll

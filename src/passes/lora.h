@@ -22,7 +22,4 @@ Graph add_lora(const Graph& graph, const LoraOptions& options, bool part = false
 inline constexpr const char* kStartOfA = ".lora_A.start";
 inline constexpr const char* kStartOfB = ".lora_B.start";
 
-// The scope of the linear layer that ops of this scope belong to or adapt.
-std::string_view adapted_module(std::string_view scope);
-
 }  // namespace plimsoll

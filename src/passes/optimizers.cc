@@ -44,7 +44,7 @@ class UpdateWriter {
  private:
   TensorId master() {
     return update_.add_tensor({weight_.name + kMasterSuffix, weight_.shape, DType::f32, Role::master,
-                               Space::device, weight_.block, weight_.parameter});
+                               Space::device, weight_.block, weight_.parameter, weight_.module});
   }
 
   Graph& update_;

@@ -80,6 +80,7 @@ class QuantisePass {
     op.outputs = {kNewTensor};
     op.attrs = {{"type", std::string(to_string(whole.dtype))}};
     op.scope = reader.scope;
+    op.adapts = reader.adapts;
     op.stage = reader.stage;
     op.block = reader.block;
     op.axis = reader.axis;

@@ -109,8 +109,9 @@ class Recomputation {
 
   // By the backward ops of one linear and its adapter, which follow each other.
   [[nodiscard]] bool read_in_module(TensorId id, size_t first) const {
-    const std::string_view module = adapted_module(ops_[first].scope);
-    for (size_t at = first; at < ops_.size() && adapted_module(ops_[at].scope) == module; ++at)
+    const auto module_of = [](const Op& op) { return op.adapts.empty() ? op.scope : op.adapts; };
+    const Name module = module_of(ops_[first]);
+    for (size_t at = first; at < ops_.size() && module_of(ops_[at]) == module; ++at)
       if (std::count(ops_[at].inputs.begin(), ops_[at].inputs.end(), id) > 0) return true;
     return false;
   }

@@ -62,6 +62,7 @@ class ReferencePass {
       id = made;
     }
     op.scope = kPrefix + op.scope.text();
+    op.of_reference = true;
     result_.ops().push_back(std::move(op));
   }
 
@@ -72,7 +73,5 @@ class ReferencePass {
 }  // namespace
 
 Graph add_reference(const Graph& forward) { return ReferencePass(forward).run(); }
-
-bool is_reference(const Op& op) { return op.scope.text().starts_with(kPrefix); }
 
 }  // namespace plimsoll

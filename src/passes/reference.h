@@ -7,11 +7,8 @@
 namespace plimsoll {
 
 // `forward` ends with a preference_loss without a reference. What leads to its log-probabilities is computed
-// a second time from the same weights, block by block ahead of the model's own, and becomes the reference:
-// adapters leave it as it is, and nothing of it is read by a backward pass.
+// a second time from the same weights, block by block ahead of the model's own, and becomes the reference
+// (Op::of_reference): adapters leave it as it is, and nothing of it is read by a backward pass.
 Graph add_reference(const Graph& forward);
-
-// Whether an op is of that second pass.
-bool is_reference(const Op& op);
 
 }  // namespace plimsoll

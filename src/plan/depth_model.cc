@@ -37,6 +37,15 @@ int64_t program_heap_bytes(int64_t ops, int64_t tensors) {
   return kHeapBase + ops * kHeapPerOp + tensors * kHeapPerTensor;
 }
 
+int64_t program_heap_bytes(std::span<const Graph> programs) {
+  int64_t ops = 0, tensors = 0;
+  for (const Graph& graph : programs) {
+    ops += std::ssize(graph.ops());
+    tensors += std::ssize(graph.tensors());
+  }
+  return program_heap_bytes(ops, tensors);
+}
+
 void KnownPrograms::add_depths(Key& key, const Experiment& experiment) {
   for (const int64_t depth : experiment.model.stacks()) key.push_back(depth);
 }

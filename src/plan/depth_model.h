@@ -14,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "plan/experiment.h"
@@ -35,6 +36,7 @@ struct Usage {
 
 // Bytes of the process's heap for programs: what planning and binding them was measured to leave resident.
 int64_t program_heap_bytes(int64_t ops, int64_t tensors);
+int64_t program_heap_bytes(std::span<const Graph> programs);
 
 // Programs of one experiment, each built and measured once for all variants that have it in common. Updates
 // are alike where the same parts have the same homes, and going slice by slice they have most of the ops;

@@ -108,13 +108,7 @@ int64_t HostNeeds::total() const {
 
 std::vector<Component> Plan::host_components() const {
   std::vector<Component> components = request.host.components;
-  int64_t ops = 0;
-  int64_t tensors = 0;
-  for (const Graph& graph : programs) {
-    ops += static_cast<int64_t>(graph.ops().size());
-    tensors += static_cast<int64_t>(graph.tensors().size());
-  }
-  components.push_back({kProgramsComponent, program_heap_bytes(ops, tensors)});
+  components.push_back({kProgramsComponent, program_heap_bytes(programs)});
   if (host_arena_bytes() > 0) components.push_back({"offloaded to the host", host_arena_bytes()});
   if (variant.keep_frozen)
     components.push_back({"places of kept rows", request.dataset_rows * int64_t{sizeof(int64_t)}});

@@ -303,10 +303,10 @@ TEST_F(OtherTools, data_sets_of_llama_factory_come_from_its_list) {
   const Recipe recipe = load(base + "dataset: a\n").recipe;
   EXPECT_THAT(recipe.data.train, testing::ElementsAre(TrainSource{(folder_ / "data/a.jsonl").string()}));
   EXPECT_EQ(recipe.data.columns.at("instruction"), "q");
-  EXPECT_EQ(recipe.data.format, DataFormat::alpaca);
+  EXPECT_EQ(recipe.data.format, RowFormat::alpaca);
   EXPECT_THAT(error_of(base + "dataset: aa\n"), HasSubstr("has no data set 'aa' (did you mean 'a'?)"));
   EXPECT_EQ(load(base + "dataset: ctx\n").recipe.data.columns.at("input"), "x");
-  EXPECT_EQ(load(base + "dataset: chat\n").recipe.data.format, DataFormat::messages);
+  EXPECT_EQ(load(base + "dataset: chat\n").recipe.data.format, RowFormat::messages);
   EXPECT_THAT(error_of(base + "dataset: a, chat\n"), HasSubstr("different formats"));
   EXPECT_THAT(error_of(base + "dataset: pairs\n"), HasSubstr("'pairs': rows of preferences (ranking)"));
   const std::string dpo = "model_name_or_path: m\nstage: dpo\npref_beta: 0.2\npref_loss: ipo\n";
@@ -314,7 +314,7 @@ TEST_F(OtherTools, data_sets_of_llama_factory_come_from_its_list) {
   EXPECT_EQ(ranked.task, Task::dpo);
   EXPECT_EQ(ranked.dpo.loss, PreferenceLoss::ipo);
   EXPECT_EQ(ranked.dpo.beta, 0.2);
-  EXPECT_EQ(ranked.data.format, DataFormat::preference);
+  EXPECT_EQ(ranked.data.format, RowFormat::preference);
   EXPECT_EQ(ranked.data.columns.at("prompt"), "conversations");
   EXPECT_EQ(load(dpo + "dataset: asked\n").recipe.data.columns.at("chosen"), "good");
   EXPECT_THAT(error_of(dpo + "dataset: context\n"), HasSubstr("query"));
@@ -361,7 +361,7 @@ TEST_F(OtherTools, data_sets_of_axolotl_say_their_format_or_are_refused) {
   };
   EXPECT_EQ(load(text("type: completion, field: body")).recipe.data.columns.at("text"), "body");
   EXPECT_EQ(load(text("type: alpaca")).recipe.data.chat_template, "axolotl/alpaca");
-  EXPECT_EQ(load(text("type: chat_template")).recipe.data.format, DataFormat::messages);
+  EXPECT_EQ(load(text("type: chat_template")).recipe.data.format, RowFormat::messages);
   EXPECT_THAT(error_of(text("type: sharegpt.load_role")),
               HasSubstr("q.yaml:3: datasets: 'datasets.type': 'sharegpt"));
   EXPECT_EQ(load(text("type: completion, split: \"train[:10%]\"")).recipe.data.train.front().rows,

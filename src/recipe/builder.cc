@@ -300,17 +300,16 @@ void RecipeBuilder::forget_what_means_nothing(int first) {
 // Tasks of pairs and tasks that score whole sequences read rows of their own, and have no packing; the latter
 // have no logits.
 void RecipeBuilder::check_task(const Recipe& recipe) {
-  const DataFormat format = recipe.data.format;
+  const std::optional<RowFormat> format = recipe.data.format;
   const bool scores = rule_of(recipe.task).scores, pairs = rule_of(recipe.task).pairs;
-  const DataFormat own = pairs ? DataFormat::preference : DataFormat::sentence_label;
-  const bool of_scores = format == DataFormat::preference || format == DataFormat::sentence_label;
+  const RowFormat own = pairs ? RowFormat::preference : RowFormat::sentence_label;
+  const bool of_scores = format == RowFormat::preference || format == RowFormat::sentence_label;
   const std::string task = "task: " + std::string(to_string(recipe.task));
-  if (format != DataFormat::automatic && (scores || pairs ? format != own : of_scores))
+  if (format && (scores || pairs ? format != own : of_scores))
     conflict("data.format",
              to_yaml(find_option("data.format")->get(recipe)) + " does not belong to " + task +
                  (scores || pairs
-                      ? std::string("; it reads ") +
-                            (own == DataFormat::preference ? "preference" : "sentence-label")
+                      ? std::string("; it reads ") + std::string(to_string(own))
                       : std::string("; preference is for reward and dpo, sentence-label for classify")));
   if (recipe.data.target_length > 0 && recipe.task != Task::seq2seq)
     conflict("data.max_length", "a source and a target are of task: seq2seq; " + task + " has one length");
@@ -357,8 +356,8 @@ void RecipeBuilder::check_together(const Recipe& recipe) {
   if (recipe.method.type == MethodType::full && recipe.adapter)
     conflict("adapter", "continues LoRA training, but method.type is full");
   check_task(recipe);
-  const bool answers = recipe.data.format == DataFormat::prompt_response ||
-                       recipe.data.format == DataFormat::messages || recipe.data.format == DataFormat::alpaca;
+  const bool answers = recipe.data.format == RowFormat::prompt_response ||
+                       recipe.data.format == RowFormat::messages || recipe.data.format == RowFormat::alpaca;
   if (recipe.task == Task::pretrain && answers)
     conflict("data.format", to_yaml(find_option("data.format")->get(recipe)) +
                                 " belongs to task: sft; pretrain reads text or input-ids");

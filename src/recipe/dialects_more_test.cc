@@ -97,7 +97,7 @@ TEST_F(RealFiles, shares_of_the_handbook_are_the_first_rows) {
 }
 
 TEST_F(RealFiles, rows_of_tokens_have_no_type) {
-  EXPECT_EQ(recipe(kAxolotl + "datasets: [{path: a.jsonl, type: }]\n").data.format, DataFormat::input_ids);
+  EXPECT_EQ(recipe(kAxolotl + "datasets: [{path: a.jsonl, type: }]\n").data.format, RowFormat::input_ids);
 }
 
 TEST_F(RealFiles, an_end_of_turn_is_asked_for_by_name) {

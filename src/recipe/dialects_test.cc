@@ -92,7 +92,7 @@ TEST_F(Dialects, completion_rows_of_axolotl_begin_a_text_and_are_never_cut_in_si
 TEST_F(Dialects, alpaca_rows_of_torchtune_learn_the_prompt_within_the_models_own_tags) {
   const Recipe read = recipe(kTorchtune + kLlama3 +
                              "dataset: {_component_: torchtune.datasets.alpaca_dataset, source: a.jsonl}\n");
-  EXPECT_EQ(read.data.format, DataFormat::alpaca);
+  EXPECT_EQ(read.data.format, RowFormat::alpaca);
   EXPECT_EQ(read.data.chat_template, "torchtune/llama3");
   EXPECT_EQ(read.data.train_on_prompt, PromptLoss::yes);
   EXPECT_EQ(recipe(kTorchtune + kLlama3 +
@@ -328,7 +328,7 @@ TEST_F(Dialects, what_a_missing_data_set_would_be_stays_known_when_another_is_na
       kTorchtune + kLlama3 + "dataset: {_component_: torchtune.datasets.alpaca_cleaned_dataset}\n";
   setenv("HF_HUB_CACHE", (folder_ / "none").c_str(), 1);
   EXPECT_THAT(error_of(text), HasSubstr("hf download yahma/alpaca-cleaned"));
-  EXPECT_EQ(recipe(text, {"data.train=a.jsonl"}).data.format, DataFormat::alpaca);
+  EXPECT_EQ(recipe(text, {"data.train=a.jsonl"}).data.format, RowFormat::alpaca);
   unsetenv("HF_HUB_CACHE");
 }
 

@@ -244,6 +244,12 @@ std::vector<Option> model_options() {
   };
 }
 
+Words<std::optional<RowFormat>> format_words() {
+  Words<std::optional<RowFormat>> words = {{"auto", std::nullopt}};
+  for (const auto& [format, word] : kRowFormats) words.emplace_back(word, format);
+  return words;
+}
+
 std::vector<Option> data_options() {
   return {
       experiment(data_train()),
@@ -251,16 +257,8 @@ std::vector<Option> data_options() {
                       "a path, {path, rows}, a share such as 2%, a number of rows, or null",
                       "rows to evaluate on: a file, or a share or a number of rows taken out of train",
                       read_eval_source, [](const EvalSource& source) { return print(source); })),
-      experiment(choice<DataFormat>("data.format", FIELD(data.format),
-                                    {{"auto", DataFormat::automatic},
-                                     {"prompt-response", DataFormat::prompt_response},
-                                     {"messages", DataFormat::messages},
-                                     {"text", DataFormat::text},
-                                     {"input-ids", DataFormat::input_ids},
-                                     {"alpaca", DataFormat::alpaca},
-                                     {"preference", DataFormat::preference},
-                                     {"sentence-label", DataFormat::sentence_label}},
-                                    "what a row holds; auto looks at the columns")),
+      experiment(choice("data.format", FIELD(data.format), format_words(),
+                        "what a row holds; auto looks at the columns")),
       experiment(data_columns()),
       experiment(data_template()),
       experiment(data_template_source()),

@@ -14,6 +14,7 @@
 #include "ops/optimizer_kind.h"
 #include "passes/keep_frozen.h"
 #include "recipe/row_range.h"
+#include "tasks/rows.h"
 #include "tasks/task.h"
 #include "tensor/tensor.h"
 
@@ -21,19 +22,7 @@ namespace plimsoll {
 
 // Enumerations hold what exists. Values that are known but missing are refused by name: unsupported.cc.
 enum class Init : uint8_t { weights, random };
-enum class DataFormat : uint8_t {
-  automatic,
-  prompt_response,
-  messages,
-  text,
-  input_ids,
-  alpaca,
-  preference,
-  sentence_label
-};
-enum class Truncation : uint8_t { right, left, drop, refuse };
 enum class PromptLoss : uint8_t { no, yes, messages };  // messages: of conversations, not of prompts
-enum class RowErrors : uint8_t { stop, skip };
 enum class SharePrefixes : uint8_t { automatic, on, off };
 enum class MethodType : uint8_t { full, lora, qlora };
 enum class ScheduleName : uint8_t { cosine, linear, constant };
@@ -134,7 +123,7 @@ struct Recipe {
   struct Data {
     std::vector<TrainSource> train;
     EvalSource eval;
-    DataFormat format = DataFormat::automatic;
+    std::optional<RowFormat> format;             // none: found in the columns
     std::map<std::string, std::string> columns;  // our name of a column -> its name in the files
     std::string chat_template = "auto";
     std::optional<std::string> template_source;  // Jinja, or the path of a file of it

@@ -57,7 +57,7 @@ output: runs/x
   EXPECT_THAT(recipe.data.train,
               ElementsAre(TrainSource{"/home/recipes/a.parquet"}, TrainSource{"/home/recipes/b/c.jsonl"}));
   EXPECT_EQ(recipe.data.eval, (EvalSource{EvalSource::Kind::share, "", 2.0}));
-  EXPECT_EQ(recipe.data.format, DataFormat::text);
+  EXPECT_EQ(recipe.data.format, RowFormat::text);
   EXPECT_EQ(recipe.data.columns.at("text"), "body");
   EXPECT_EQ(recipe.data.max_length, 256);
   EXPECT_EQ(recipe.data.train_on_prompt, PromptLoss::yes);

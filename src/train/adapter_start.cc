@@ -1,23 +1,22 @@
 #include "train/adapter_start.h"
 
 #include <algorithm>
+#include <map>
 #include <string>
 
 #include "base/error.h"
 #include "io/convert.h"
 #include "io/load.h"
 #include "ops/name_hash.h"
-#include "passes/embedding_adapter.h"
 #include "train/low_rank_start.h"
 #include "train/row_io.h"
+#include "train/weights.h"
 
 namespace plimsoll {
 namespace {
 
-constexpr std::string_view kWeightOfA = ".lora_A.weight";
-constexpr std::string_view kWeightOfB = ".lora_B.weight";
-
-bool is_a(const TableRow& adapter) { return adapter.name.ends_with(kWeightOfA); }
+bool is_a(const TableRow& row) { return row.parameter.adapter == AdapterPart::a; }
+bool is_start(const TableRow& row) { return row.parameter.origin == Origin::derived; }
 
 std::vector<float> read_values(const PersistentState& state, const TableRow& row) {
   std::vector<std::byte> stored(static_cast<size_t>(row.bytes));
@@ -42,20 +41,30 @@ void write_adapter_values(const PersistentState& state, const TableRow& row, std
 // The rows of one adapted layer.
 struct Layer {
   std::string module;
-  const TableRow *weight, *a, *b, *start_a, *start_b;
+  const TableRow *weight = nullptr, *a = nullptr, *b = nullptr, *start_a = nullptr, *start_b = nullptr;
+
+  void take(const TableRow& row) {
+    const TableRow*& place = is_start(row) ? (is_a(row) ? start_a : start_b) : (is_a(row) ? a : b);
+    place = &row;
+  }
 };
 
 std::vector<Layer> layers_with_start(const PersistentState& state) {
   std::vector<Layer> layers;
-  for (const TableRow& row : state.rows()) {
-    if (!row.name.ends_with(kStartOfA)) continue;
-    const std::string module(adapted_module(row.name));
-    layers.push_back({module, state.find(module + ".weight"), state.find(module + std::string(kWeightOfA)),
-                      state.find(module + std::string(kWeightOfB)), &row, state.find(module + kStartOfB)});
-    for (const TableRow* one :
-         {layers.back().weight, layers.back().a, layers.back().b, layers.back().start_b})
-      check_internal(one != nullptr, "an adapter's start without its layer: " + row.name);
-  }
+  std::map<Name, size_t> places;
+  const auto is_of_adapter = [](const TableRow& row) {
+    const AdapterPart part = row.parameter.adapter;
+    return is_weight(row) && (part == AdapterPart::a || part == AdapterPart::b);
+  };
+  for (const TableRow& row : state.rows())
+    if (is_of_adapter(row) && is_start(row) && places.emplace(row.module, layers.size()).second)
+      layers.push_back({.module = row.module, .weight = state.find(row.module + ".weight")});
+  for (const TableRow& row : state.rows())
+    if (const auto place = places.find(row.module); is_of_adapter(row) && place != places.end())
+      layers[place->second].take(row);
+  for (const Layer& layer : layers)
+    for (const TableRow* one : {layer.weight, layer.a, layer.b, layer.start_a, layer.start_b})
+      check_internal(one != nullptr, "an adapter's start without its layer: " + layer.module);
   return layers;
 }
 
@@ -82,9 +91,8 @@ void take_out(const PersistentState& state, const Layer& layer, double scale) {
 }  // namespace
 
 const TableRow* start_of(const PersistentState& state, const TableRow& adapter) {
-  const std::string module(adapted_module(adapter.name));
-  if (is_a(adapter)) return state.find(module + kStartOfA);
-  return adapter.name.ends_with(kWeightOfB) ? state.find(module + kStartOfB) : nullptr;
+  if (is_a(adapter)) return state.find(adapter.module + kStartOfA);
+  return adapter.parameter.adapter == AdapterPart::b ? state.find(adapter.module + kStartOfB) : nullptr;
 }
 
 void start_adapters(const PersistentState& state, const LoraOptions& lora, const CpuSettings& cpu,
@@ -114,7 +122,7 @@ void take_out_starts(const PersistentState& state, const LoraOptions& lora) {
 
 namespace {
 
-bool is_transposed(const TableRow& adapter) { return adapter.name.ends_with(kEmbeddingA); }
+bool is_transposed(const TableRow& adapter) { return adapter.parameter.adapter == AdapterPart::embedding_a; }
 
 }  // namespace
 

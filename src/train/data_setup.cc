@@ -20,42 +20,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::optional<RowFormat> row_format(DataFormat format) {
-  switch (format) {
-    case DataFormat::automatic:
-      return std::nullopt;
-    case DataFormat::prompt_response:
-      return RowFormat::prompt_response;
-    case DataFormat::messages:
-      return RowFormat::messages;
-    case DataFormat::text:
-      return RowFormat::text;
-    case DataFormat::input_ids:
-      return RowFormat::input_ids;
-    case DataFormat::alpaca:
-      return RowFormat::alpaca;
-    case DataFormat::preference:
-      return RowFormat::preference;
-    case DataFormat::sentence_label:
-      return RowFormat::sentence_label;
-  }
-  throw InternalError("row_format: no such format");
-}
-
-TooLong too_long(Truncation truncation) {
-  switch (truncation) {
-    case Truncation::left:
-      return TooLong::lose_left;
-    case Truncation::right:
-      return TooLong::lose_right;
-    case Truncation::drop:
-      return TooLong::drop;
-    case Truncation::refuse:
-      return TooLong::refuse;
-  }
-  throw InternalError("too_long: no such truncation");
-}
-
 // The chat template of the rows, where they are conversations.
 std::optional<ChatTemplate> template_of(const Recipe& recipe, const ColumnBinding& binding) {
   if (binding.format != RowFormat::preference) return chat_template_of(recipe, binding.format);
@@ -127,7 +91,7 @@ ExampleEncoder make_encoder(const Recipe& recipe, const ColumnBinding& binding, 
   options.max_length = recipe.data.max_length;
   options.target_length = recipe.data.targets_at_most();
   say_model(model, options);
-  options.too_long = too_long(recipe.data.truncation);
+  options.truncation = recipe.data.truncation;
   options.train_on_prompt = learns_prompts(recipe, binding.format);
   options.joined = recipe.data.chat_template == "trl";
   if (binding.format == RowFormat::input_ids || binding.ready) return ExampleEncoder(options, {});
@@ -196,7 +160,7 @@ RowSubset named_rows(const Dataset& dataset, const std::vector<TrainSource>& sou
 std::optional<RowFormat> format_of(const Recipe& recipe, std::span<const Column> columns) {
   if (rule_of(recipe.task).pairs) return RowFormat::preference;
   if (recipe.task == Task::classify) return RowFormat::sentence_label;
-  const auto format = row_format(recipe.data.format);
+  const std::optional<RowFormat>& format = recipe.data.format;
   const auto has = [&](std::string_view name) {
     return std::any_of(columns.begin(), columns.end(), [name](const Column& c) { return c.name == name; });
   };
@@ -244,8 +208,7 @@ OpenRows open_rows(const Recipe& recipe, const std::vector<TrainSource>& sources
   const GlueTask* glue = recipe.classify.glue ? find_glue_task(*recipe.classify.glue) : nullptr;
   TabText tabs;
   if (glue != nullptr) tabs = {.quotes = false, .header = glue->header};
-  Dataset dataset =
-      Dataset::open(paths, recipe.data.on_error == RowErrors::skip ? OnError::skip : OnError::stop, tabs);
+  Dataset dataset = Dataset::open(paths, recipe.data.on_error, tabs);
   const auto columns = dataset.columns();
   std::map<std::string, std::string> names = recipe.data.columns;
   const auto has = [&](const std::string& name) {

@@ -62,8 +62,8 @@ DataSetup open_rows(Recipe& recipe, const EvalOptions& options, const ModelSpec&
     return open_data(recipe, model);
   } catch (const UsageError&) {
     Recipe::Data& data = recipe.data;
-    if (data.format == DataFormat::automatic && data.columns.empty()) throw;
-    data.format = DataFormat::automatic;
+    if (!data.format && data.columns.empty()) throw;
+    data.format.reset();
     data.columns.clear();
   }
   DataSetup data = open_data(recipe, model);

@@ -10,6 +10,7 @@
 #include "io/convert.h"
 #include "io/load.h"
 #include "ops/step_values.h"
+#include "plan/depth_model.h"
 #include "plan/experiment.h"
 
 namespace plimsoll {
@@ -52,8 +53,8 @@ int64_t search_bytes(const GenerationPlan& plan) {
 
 void require_fit(const GenerationPlan& plan, const CpuSettings& cpu) {
   // Thread stacks and libraries as measured for training (setup.cc), the staging of loading, bound programs.
-  const int64_t host = 4 * kMiB + cpu.threads * kMiB / 2 + kLoadStagingBytes + 3 * kMiB +
-                       plan.request.model.layers * 300 * kKiB + search_bytes(plan);
+  const int64_t host = 4 * kMiB + cpu.threads * kMiB / 2 + kLoadStagingBytes +
+                       program_heap_bytes(plan.programs) + search_bytes(plan);
   const int64_t need = plan.arena_bytes() + host;
   const auto refuse = [&](int64_t limit, const std::string& source) {
     throw DoesNotFitError("does not fit   generation needs " + format_bytes(need) + " (device " +

@@ -13,7 +13,6 @@
 #include "io/json.h"
 #include "io/safetensors.h"
 #include "models/model.h"
-#include "passes/embedding_adapter.h"
 #include "passes/pipeline.h"
 #include "runtime/device.h"
 #include "train/adapter_start.h"
@@ -119,7 +118,7 @@ Dumped copied(std::string name, DType dtype, Shape shape, std::span<const std::b
 // As its weight is saved.
 Dumped exported_gradient(const PersistentState& state, const TableRow& weight, const TableRow& gradient) {
   const std::string name = "grad." + exported_name(state, weight);
-  if (!weight.name.ends_with(kEmbeddingA))
+  if (weight.parameter.adapter != AdapterPart::embedding_a)
     return copied(name, gradient.dtype, gradient.shape, state.bytes(gradient));
   check_internal(gradient.dtype == DType::f32, "gradients of adapters are f32");
   std::vector<float> values(static_cast<size_t>(gradient.shape.elements()));

@@ -120,49 +120,6 @@ void store_scales(const PersistentState& state, const Nf4Rows& rows, std::span<c
   nested_absmax.flush();
 }
 
-nlohmann::json quantization_config(bool nested, const char* compute) {
-  return {{"quant_method", "bitsandbytes"},
-          {"load_in_4bit", true},
-          {"load_in_8bit", false},
-          {"bnb_4bit_quant_type", "nf4"},
-          {"bnb_4bit_quant_storage", "uint8"},
-          {"bnb_4bit_use_double_quant", nested},
-          {"bnb_4bit_compute_dtype", compute}};
-}
-
-std::string state_text(const PersistentState& state, const Nf4Rows& rows, const char* dtype) {
-  nlohmann::ordered_json json = {{"quant_type", "nf4"},
-                                 {"blocksize", kNf4Block},
-                                 {"dtype", dtype},
-                                 {"shape", rows.weight_shape().dims()}};
-  if (rows.nested_absmax != nullptr) {
-    json["nested_blocksize"] = kNf4NestedBlock;
-    json["nested_dtype"] = "float32";
-    json["nested_offset"] = ResidentValues<float>(state, *rows.nested_offset).span()[0];
-  }
-  return json.dump();
-}
-
-// A tensor of the file and where its bytes are; `text` holds them where no row does.
-struct Part {
-  TensorSpec spec;
-  const TableRow* row = nullptr;
-  std::string text;
-};
-
-void add_parts(const PersistentState& state, const Nf4Rows& rows, const char* dtype,
-               std::vector<Part>& parts) {
-  const std::string& name = rows.codes->name;
-  parts.push_back({{name, DType::u8, {rows.codes->shape.elements(), 1}}, rows.codes, ""});
-  for (const TableRow* row : {rows.absmax, rows.nested_absmax, rows.nested_map})
-    if (row != nullptr) parts.push_back({{row->name, row->dtype, row->shape}, row, ""});
-  parts.push_back({{name + kLevelsSuffix, DType::f32, {16}},
-                   nullptr,
-                   std::string(reinterpret_cast<const char*>(kNf4Levels), sizeof kNf4Levels)});
-  const std::string text = state_text(state, rows, dtype);
-  parts.push_back({{name + kStateSuffix, DType::u8, {static_cast<int64_t>(text.size())}}, nullptr, text});
-}
-
 }  // namespace
 
 std::optional<Nf4Rows> find_nf4(const PersistentState& state, const TableRow& row) {
@@ -257,45 +214,6 @@ void visit_nf4(const PersistentState& state, const Nf4Rows& rows, std::span<std:
       use(first, std::span(values).first(2 * codes.size()));
     }
   });
-}
-
-int64_t nf4_scales_bytes(const ModelSpec& model) {
-  const int64_t inner = std::max(model.mlp_width, model.heads * model.head_dim);
-  return nf4_blocks(model.hidden * inner) * int64_t{sizeof(float)};
-}
-
-void write_nf4_model(const PersistentState& state, const fs::path& model_folder, const fs::path& to) {
-  std::vector<Part> parts;
-  bool nested = false;
-  const char* dtype = "float32";
-  for (const TableRow& row : state.rows())
-    if (is_weight(row) && size_of(row.dtype) == 2 && !is_adapter(row))
-      dtype = row.dtype == DType::f16 ? "float16" : "bfloat16";
-  for (const TableRow& row : state.rows()) {
-    if (!is_weight(row) || row.parameter.origin != Origin::checkpoint) continue;
-    if (const auto rows = find_nf4(state, row)) {
-      add_parts(state, *rows, dtype, parts);
-      nested = rows->nested_absmax != nullptr;
-    } else {
-      parts.push_back({{row.name, row.dtype, row.shape}, &row, ""});
-    }
-  }
-  nlohmann::json config = read_config(model_folder);
-  config["quantization_config"] = quantization_config(nested, dtype);
-  config[config.contains("torch_dtype") ? "torch_dtype" : "dtype"] = dtype;
-  write_file_atomically(to / "config.json", config.dump(2) + "\n");
-  std::vector<TensorSpec> specs;
-  for (const Part& part : parts) specs.push_back(part.spec);
-  SafetensorsWriter writer(to / "model.safetensors", specs, {{"format", "pt"}});
-  std::vector<std::byte> staging(static_cast<size_t>(kLoadStagingBytes));
-  for (const Part& part : parts) {
-    if (part.row != nullptr) {
-      write_row(state, *part.row, writer, part.spec.name, staging);
-    } else {
-      writer.write(part.spec.name, std::as_bytes(std::span(part.text)));
-    }
-  }
-  writer.finish();
 }
 
 }  // namespace plimsoll

@@ -1,5 +1,5 @@
-// NF4 weights of a state (ops/nf4.h): quantised while they are loaded, read from a bitsandbytes checkpoint,
-// and written as one.
+// NF4 weights of a state (ops/nf4.h): quantised while they are loaded, or read from a bitsandbytes
+// checkpoint.
 #pragma once
 
 #include <cstddef>
@@ -38,7 +38,8 @@ void quantise_values(const PersistentState& state, const Nf4Rows& rows, std::spa
                      const ReadValues& read);
 
 // From a folder of either kind: a plain weight is quantised, one that bitsandbytes has quantised is read as
-// it is. `staging` is all the memory used, but for the scales: see nf4_scales_bytes.
+// it is. `staging` is all the memory used, but for a piece's codes and the weight's scales, in f32 and
+// nested.
 void load_nf4(const PersistentState& state, const Nf4Rows& rows, const ModelFolder& model,
               std::span<std::byte> staging);
 
@@ -47,15 +48,7 @@ using UseValues = std::function<void(int64_t first, std::span<const float> value
 void visit_nf4(const PersistentState& state, const Nf4Rows& rows, std::span<std::byte> staging,
                const UseValues& use);
 
-// Host memory for the f32 scales of the largest weight of a model, while they are quantised themselves.
-int64_t nf4_scales_bytes(const ModelSpec& model);
-
 // Whether the folder holds this weight quantised by bitsandbytes.
 bool stores_nf4(const ModelFolder& model, const std::string& weight);
-
-// config.json with quantization_config, and model.safetensors with the tensors that bitsandbytes' Linear4bit
-// loads; what is not quantised as it is. Tokenizer files are not copied.
-void write_nf4_model(const PersistentState& state, const std::filesystem::path& model_folder,
-                     const std::filesystem::path& to);
 
 }  // namespace plimsoll

@@ -114,21 +114,6 @@ TEST(QuantisedWeights, of_a_bitsandbytes_checkpoint_dequantise_to_the_same_bits)
   }
 }
 
-TEST(QuantisedWeights, written_and_read_again_are_the_same) {
-  for (const bool nested : {false, true}) {
-    const TestFolder folder;
-    fs::create_directory(folder.path() / "out");
-    folder.write("config.json", R"({"model_type": "llama"})");
-    OneWeight weight(nested);
-    weight.load(kGolden, "weight");
-    write_nf4_model(weight.state(), folder.path(), folder.path() / "out");
-    EXPECT_EQ(stored_quantisation(folder.path() / "out").value().nested, nested);
-    OneWeight again(nested);
-    again.load(folder.path() / "out", "model");
-    EXPECT_EQ(again.dequantised(), weight.dequantised());
-  }
-}
-
 TEST(QuantisedWeights, a_checkpoint_of_the_other_kind_is_refused_with_the_key_to_set) {
   OneWeight weight(true);
   EXPECT_THAT(message_of<UsageError>([&] { weight.load(kGolden, "plain"); }),

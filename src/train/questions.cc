@@ -236,7 +236,7 @@ std::vector<Question> read_questions(DataSource& source, const RowSubset& rows, 
   if (rules.task.task == Task::seq2seq) asking.end_of_source = rules.eos;
   encode_questions(questions, options, asking);
   if (asking.end_of_source)
-    for (Question& question : questions) cut_text(rules.max_length, rules.too_long, true, question.ids);
+    for (Question& question : questions) cut_text(rules.max_length, rules.truncation, true, question.ids);
   return questions;
 }
 

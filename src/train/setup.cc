@@ -15,6 +15,7 @@
 #include "device/catalogue.h"
 #include "io/load.h"
 #include "models/family.h"
+#include "ops/nf4.h"
 #include "runtime/gpu_device.h"
 #include "train/adapter_config.h"
 #include "train/agreement.h"
@@ -224,9 +225,24 @@ constexpr int64_t kProgramDataBytes = 44 * kMiB;  // in VmData's terms, with wha
 constexpr int64_t kIndexBytesPerUnit = 4 * kKiB;  // row groups' metadata, blocks' places
 constexpr int64_t kArrowBytes = 2 * kMiB;         // code and heap of Arrow, where a data set is read by it
 
+// The largest matrix of a layer: one of each stack tells of all.
+Shape largest_matrix(Experiment shallow) {
+  shallow.model = shallow.model.with_stacks(std::vector<int64_t>(shallow.model.stacks().size(), 1));
+  shallow.lora = shallow.nf4 = false;
+  shallow.frozen.clear();
+  Shape largest = {0, 0};
+  const Graph forward = build_forward(shallow, {});
+  for (const Tensor& tensor : forward.tensors())
+    if (is_persistent(tensor.role) && tensor.parameter.part == WeightPart::body && tensor.shape.rank() == 2 &&
+        tensor.shape.elements() > largest.elements())
+      largest = tensor.shape;
+  return largest;
+}
+
 // What quantising holds beside the staging: codes of a piece, and a weight's scales as they are and nested.
-int64_t nf4_loading_bytes(const ModelSpec& model) {
-  return kLoadStagingBytes / 8 + nf4_scales_bytes(model) + nf4_scales_bytes(model) / 2;
+int64_t nf4_loading_bytes(const Experiment& experiment) {
+  const int64_t scales = nf4_blocks(largest_matrix(experiment).elements()) * int64_t{sizeof(float)};
+  return kLoadStagingBytes / 8 + scales + scales / 2;
 }
 
 }  // namespace
@@ -240,10 +256,9 @@ int64_t start_bytes(const Experiment& experiment) {
   for (const auto& [pattern, rank] : lora.rank_pattern) r = std::max(r, rank);
   if (adapts_embedding(experiment)) return 3 * experiment.model.vocab * r * int64_t{sizeof(float)};
   if (lora.start == AdapterStart::lora) return 0;
-  const ModelSpec& model = experiment.model;
-  const int64_t inner = std::max(model.mlp_width, model.heads * model.head_dim);
+  const Shape weight = largest_matrix(experiment);
   // As it is stored and in f32.
-  return 2 * model.hidden * inner * int64_t{sizeof(float)} + low_rank_bytes(model.hidden, inner, r);
+  return 2 * weight.elements() * int64_t{sizeof(float)} + low_rank_bytes(weight[0], weight[1], r);
 }
 
 namespace {
@@ -296,7 +311,7 @@ HostNeeds host_needs(const Recipe& recipe, const Experiment& experiment, const C
   if (data != nullptr && data->eval && experiment.task.task == Task::classify)
     needs.components.push_back(
         {"evaluation answers", Agreement::planned_bytes(experiment.task, data->eval->rows.size())});
-  const int64_t quantising = experiment.nf4 ? nf4_loading_bytes(experiment.model) : 0;
+  const int64_t quantising = experiment.nf4 ? nf4_loading_bytes(experiment) : 0;
   needs.components.push_back({"staging", kLoadStagingBytes + quantising + start_bytes(experiment)});
   if (recipe.device == DeviceChoice::emulated || recipe.device == DeviceChoice::cuda)
     needs.components.push_back({"beside the card", card_bytes(recipe, experiment)});

@@ -198,7 +198,8 @@ void require_tied(const PersistentState& state, const ModelFolder& model, std::s
   if (embedding_row == rows.end()) return;
   const std::string own = embedding_row->name;
   const bool has_head = std::any_of(rows.begin(), rows.end(), [](const TableRow& row) {
-    return row.name == kHead || row.parameter.origin == Origin::fresh;  // another one in its place
+    return is_weight(row) && (row.parameter.part == WeightPart::head ||
+                              row.parameter.origin == Origin::fresh);  // another one in its place
   });
   if (has_head || !model.contains(kHead) || !model.contains(own)) return;
   const StoredTensor head = model.find(kHead), embedding = model.find(own);
@@ -350,7 +351,7 @@ void visit_values(const PersistentState& state, const TableRow& row, std::span<s
 
 // DoRA's magnitudes: with B zero the adapted layer is the layer itself.
 void init_row_norms(const PersistentState& state, const TableRow& row, std::span<std::byte> staging) {
-  const TableRow* weight = state.find(std::string(adapted_module(row.name)) + ".weight");
+  const TableRow* weight = state.find(row.module + ".weight");
   check_internal(weight != nullptr, "a magnitude without its weight: " + row.name);
   const int64_t rows = row.shape[0];
   const auto nf4 = find_nf4(state, *weight);
@@ -468,7 +469,7 @@ std::optional<uint32_t> write_adapter(const PersistentState& state, const LoraOp
   std::vector<std::string> targets;
   for (const TableRow& row : state.rows()) {
     if (!is_adapter(row)) continue;
-    const std::string module(adapted_module(row.name));
+    const std::string& module = row.module;
     const std::string last = module.substr(module.rfind('.') + 1);
     if (std::find(targets.begin(), targets.end(), last) == targets.end()) targets.push_back(last);
   }

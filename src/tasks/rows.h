@@ -1,0 +1,40 @@
+// What recipe and data say of rows in the same words.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+#include <utility>
+
+namespace plimsoll {
+
+enum class RowFormat : uint8_t {
+  prompt_response,  // two texts: prompt, response
+  messages,         // conversations, read as JSON: a list of messages, and the tools they may call
+  text,             // one text, every token a target
+  input_ids,        // ready tokens, with labels or without
+  alpaca,      // an instruction, its answer, and where there are any input, system and history; read as JSON
+  preference,  // a chosen and a rejected answer, with the prompt or without, and a margin; read as JSON
+  sentence_label  // a text or two, and the class or numbers that they have; read as JSON
+};
+
+// In the order in which they are tried where nobody says one.
+inline constexpr std::array<std::pair<RowFormat, std::string_view>, 7> kRowFormats = {{
+    {RowFormat::prompt_response, "prompt-response"},
+    {RowFormat::messages, "messages"},
+    {RowFormat::text, "text"},
+    {RowFormat::input_ids, "input-ids"},
+    {RowFormat::alpaca, "alpaca"},
+    {RowFormat::preference, "preference"},
+    {RowFormat::sentence_label, "sentence-label"},
+}};
+std::string_view to_string(RowFormat format);
+
+// What becomes of a sequence that is too long: it loses its right or left end, teaches nothing, or is an
+// error.
+enum class Truncation : uint8_t { right, left, drop, refuse };
+
+// What a row that cannot be read does: end the run, or be counted and left out.
+enum class RowErrors : uint8_t { stop, skip };
+
+}  // namespace plimsoll

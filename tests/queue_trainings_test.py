@@ -50,9 +50,9 @@ class Trainings(QueueTest):
         lines = (self.folder / name / "metrics.jsonl").read_text().splitlines()
         return [row["loss"] for row in map(json.loads, lines) if "loss" in row]
 
-    def wide(self, name, steps):
-        """A recipe whose fastest plan takes more than twice what its smallest does."""
-        return self.recipe(name, steps, 64, length=200, packed=True)
+    def wide(self, name, steps, rows=64):
+        """A recipe whose fastest plan takes far more than its smallest: of 256 rows more than twice as much on any machine."""
+        return self.recipe(name, steps, rows, length=200, packed=True)
 
     def test_trainings_take_smaller_plans_where_that_ends_all_of_them_sooner(self):
         for name in ("left", "right"):
@@ -100,7 +100,7 @@ class Trainings(QueueTest):
     def test_a_batch_takes_the_plan_that_was_asked_for(self):
         chosen = {}
         for plan in "abc":
-            answer = json.loads(self.queue("add", self.wide(f"plan-{plan}", 2), "--threads", 2, "--plan", plan, "--json"))
+            answer = json.loads(self.queue("add", self.wide(f"plan-{plan}", 2, 256), "--threads", 2, "--plan", plan, "--json"))
             chosen[plan] = answer
             self.assertEqual(answer["presets"][plan], {key: answer[key] for key in ("host_bytes", "threads", "predicted_seconds")})
             self.assertEqual(answer["smaller_plans"], [])

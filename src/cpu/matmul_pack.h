@@ -12,6 +12,14 @@ inline constexpr int kPerStep = 2;
 inline constexpr int kPerStep = 1;
 #endif
 
+// What AVX2 alone does, until it is measured elsewhere: packing takes whole lines of the cache, tiles fetch
+// what follows them, and whole ones go from registers into C.
+#if defined(PLIMSOLL_ISA_avx512)
+inline constexpr bool kFetches = false;
+#else
+inline constexpr bool kFetches = true;
+#endif
+
 // One operand seen as lanes x k. Lanes contiguous: element (lane, k) at k * stride + lane, else transposed.
 template <class In>
 struct Strip {
@@ -27,6 +35,12 @@ struct Panels {
   const float* a;
   int64_t strip;
   const float* b;
+};
+
+// What comes into the cache while a tile is computed: `step` bytes further with each step.
+struct Ahead {
+  const char* line;
+  int64_t step;
 };
 
 #if defined(PLIMSOLL_ISA_avx512)
@@ -137,6 +151,41 @@ void pack(const Strip<In>& s, int64_t step, float* out) {
     transpose(block);
     const int64_t left = (s.k - k + kPerStep - 1) / kPerStep;
     for (int i = 0; i < kWidth && i < left; ++i, out += step) store(out, block[i]);
+  }
+}
+
+// Whole panels of B, two vectors wide and `panel` floats apart, whose lanes are contiguous.
+template <int kPanels, class In>
+void pack_wide(int64_t k, const In* from, int64_t stride, float* to, int64_t panel) {
+  constexpr int kWidth = Vec::kWidth, kRowsAhead = 8;
+  for (; k > 0; --k, from += stride, to += 2 * kWidth) {
+    Vec row[2 * kPanels];
+#pragma GCC unroll 8
+    for (int i = 0; i < 2 * kPanels; ++i) {
+      if (i % 2 == 0) __builtin_prefetch(from + kRowsAhead * stride + i * kWidth);
+      row[i] = load(from + i * kWidth);
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < 2 * kPanels; ++i) store(to + i / 2 * panel + i % 2 * kWidth, row[i]);
+  }
+}
+
+// A panel whose k is contiguous, while the next one comes into the cache.
+template <class In>
+void pack_turned(int64_t k, const In* from, int64_t stride, float* to) {
+  constexpr int kWidth = Vec::kWidth;
+  for (int64_t at = 0; at < k; at += kWidth, to += 2 * kWidth * kWidth) {
+    const int64_t left = k - at;
+    for (int half = 0; half < 2; ++half) {
+      Vec block[kWidth];
+      for (int i = 0; i < kWidth; ++i) {
+        const In* lane = from + (half * kWidth + i) * stride + at;
+        __builtin_prefetch(lane + 2 * kWidth * stride);
+        block[i] = load_run(lane, left);
+      }
+      transpose(block);
+      for (int i = 0; i < kWidth && i < left; ++i) store(to + (2 * i + half) * kWidth, block[i]);
+    }
   }
 }
 

@@ -23,6 +23,33 @@ inline Range part(int64_t count, int64_t index, int64_t parts) {
   return {count * index / parts, count * (index + 1) / parts};
 }
 
+// A whole tile of C from registers, as Worker::finish() takes what is not whole.
+template <class Out>
+struct ToC {
+  Out* c;
+  int64_t stride;
+  const Out* bias;  // or null
+  float alpha;
+  bool adds;
+
+  void operator()(Vec (&sum)[kTile.rows][2]) const {
+    const Vec factor = set1(alpha);
+    each(sum, [&](Vec& v, int, int) { v = v * factor; });
+    if (bias != nullptr) each(sum, [&](Vec& v, int, int j) { v = v + load(bias + j * kLanes); });
+    if (adds) each(sum, [&](Vec& v, int i, int j) { v = load(c + i * stride + j * kLanes) + v; });
+    each(sum, [&](const Vec& v, int i, int j) { store(c + i * stride + j * kLanes, v); });
+  }
+
+ private:
+  template <class Change>
+  static void each(Vec (&sum)[kTile.rows][2], const Change& change) {
+#pragma GCC unroll 16
+    for (int i = 0; i < kTile.rows; ++i)
+#pragma GCC unroll 2
+      for (int j = 0; j < 2; ++j) change(sum[i][j], i, j);
+  }
+};
+
 // One thread's view of a task; In and Out are float or uint16_t (bf16).
 template <class In, class Out>
 class Worker {
@@ -64,18 +91,41 @@ class Worker {
   }
 
   void pack_b(const Block& block) {
-    const Range strips = part(ceil_div(block.columns, kLanes), thread_, threads_);
+    constexpr int64_t kUnit = kFetches ? 2 : 1;  // strips of whole panels are a thread's, or single ones
+    const int64_t count = ceil_div(block.columns, kLanes);
+    Range strips = part(ceil_div(count, kUnit), thread_, threads_);
+    strips = {strips.begin * kUnit, smaller(strips.end * kUnit, count)};
     const int64_t packed =
         reads_b(block) ? block.columns / kColumns * 2 : 0;  // strips of whole panels are not
-    for (int64_t s = packed > strips.begin ? packed : strips.begin; s < strips.end; ++s) {
+    int64_t s = packed > strips.begin ? packed : strips.begin;
+    if constexpr (kFetches) s = pack_panels(block, s, strips.end);
+    for (; s < strips.end; ++s) {
       const int64_t column = block.n + s * kLanes;
-      const int64_t stride = task_.b_stride;
-      const In* data = static_cast<const In*>(task_.b) +
-                       (task_.b_transposed ? column * stride + block.k : block.k * stride + column);
       const auto lanes = static_cast<int>(smaller(kLanes, block.n + block.columns - column));
-      pack_columns(Strip<In>{data, stride, !task_.b_transposed, lanes, block.depth},
+      pack_columns(Strip<In>{b_at(block, column), task_.b_stride, !task_.b_transposed, lanes, block.depth},
                    task_.packed_b + s / 2 * 2 * panel_ + s % 2 * kLanes);
     }
+  }
+
+  // Whole panels of B from strip `s` on, a line of the cache at a time; the strip behind them.
+  int64_t pack_panels(const Block& block, int64_t s, int64_t end) {
+    const int64_t whole = smaller(end, block.columns / kLanes), stride = task_.b_stride;
+    const auto take = [&](int64_t strips, auto pack_some) {
+      for (; s + strips <= whole; s += strips)
+        pack_some(b_at(block, block.n + s * kLanes), task_.packed_b + s * panel_);
+    };
+    if (task_.b_transposed) {
+      take(2, [&](const In* from, float* to) { pack_turned(block.depth, from, stride, to); });
+    } else {
+      take(8, [&](const In* from, float* to) { pack_wide<4>(block.depth, from, stride, to, 2 * panel_); });
+      take(2, [&](const In* from, float* to) { pack_wide<1>(block.depth, from, stride, to, 2 * panel_); });
+    }
+    return s;
+  }
+
+  [[nodiscard]] const In* b_at(const Block& block, int64_t column) const {
+    return static_cast<const In*>(task_.b) +
+           (task_.b_transposed ? column * task_.b_stride + block.k : block.k * task_.b_stride + column);
   }
 
   void pack_a(const Block& block, int64_t row, int64_t rows, float* out) {
@@ -127,35 +177,21 @@ class Worker {
     return kReads && !task_.b_transposed && ceil_div(block.rows, kTile.rows) <= kFewPanels;
   }
   static constexpr int64_t kFewPanels = 3;
+  static constexpr int64_t kShort = 64;                          // steps
+  static constexpr bool kOwnSum = sizeof(Out) == sizeof(float);  // an f32 C is
 
-  // A tile of operands of which one at least is not packed. (Packed rows that are no rows of A are zeros.)
-  struct Place {
-    int64_t row_panel, column_panel, columns;
+  // A tile of C, and which of its operands lie as they came. (Packed rows that are no rows of A are zeros.)
+  struct Tile {
+    int64_t row, rows, column, columns;  // within the block
+    Panels packed;
     bool a_lies, b_lies;
+    [[nodiscard]] bool lies() const { return a_lies || b_lies; }
+    [[nodiscard]] bool whole() const { return rows == kTile.rows && columns == kColumns; }
   };
-  void read_panel([[maybe_unused]] const Block& block, [[maybe_unused]] const Place& at,
-                  [[maybe_unused]] const Panels& packed, [[maybe_unused]] float* products) {
-#if !defined(PLIMSOLL_ISA_avx512_bf16)
-    if constexpr (kReads) {
-      Strides place{1, kLanes, kColumns};
-      const float *a = packed.a, *b = packed.b;
-      if (at.a_lies) {
-        const int64_t row = block.m + at.row_panel * kTile.rows, stride = task_.a_stride;
-        place.a_row = task_.a_transposed ? 1 : stride;
-        place.a_step = task_.a_transposed ? stride : 1;
-        a = static_cast<const float*>(task_.a) + row * place.a_row + block.k * place.a_step;
-      }
-      if (at.b_lies) {
-        place.b_step = task_.b_stride;
-        b = static_cast<const float*>(task_.b) + block.k * task_.b_stride + block.n +
-            at.column_panel * kColumns;
-      }
-      if (at.columns > kLanes)
-        multiply_tile<kTile.rows, 2>(block.steps(), a, b, products, place);
-      else
-        multiply_tile<kTile.rows, 1>(block.steps(), a, b, products, place);
-    }
-#endif
+
+  // From there on, `step` floats further with each step.
+  static Ahead fetch(const float* from, int64_t step) {
+    return {reinterpret_cast<const char*>(from), step * static_cast<int64_t>(sizeof(float))};
   }
 
   // Inner loops: the packed panels of A stay in L2, one panel of B passes over all of them.
@@ -167,57 +203,110 @@ class Worker {
       pack_a(block, block.m + row, smaller(kTile.rows, block.rows - row),
              packed_a_ + (p - row_panels.begin) * kStrips * panel_);
     }
-    alignas(64) float products[kTile.rows * kColumns];
+    const auto tile = [&](int64_t p, int64_t q) {
+      const int64_t row = p * kTile.rows, rows = smaller(kTile.rows, block.rows - row);
+      const int64_t column = q * kColumns, columns = smaller(kColumns, block.columns - column);
+      const float* a = packed_a_ + (p - row_panels.begin) * kStrips * panel_;
+      return Tile{row,
+                  rows,
+                  column,
+                  columns,
+                  {a, panel_, task_.packed_b + q * 2 * panel_},
+                  may_read_a && rows == kTile.rows,
+                  may_read_b && columns == kColumns};
+    };
+    if (kFetches && block.steps() <= kShort) {  // along the rows of C, which is most of what is touched
+      for (int64_t p = row_panels.begin; p < row_panels.end; ++p)
+        for (int64_t q = column_panels.begin; q < column_panels.end; ++q)
+          run_tile(block, tile(p, q), fetch(task_.packed_b, 0));
+      return;
+    }
+    // The tiles of a panel of B share in fetching the next one.
+    const int64_t share = kColumns / (row_panels.end - row_panels.begin);
     for (int64_t q = column_panels.begin; q < column_panels.end; ++q) {
-      const int64_t columns = smaller(kColumns, block.columns - q * kColumns);
-      for (int64_t p = row_panels.begin; p < row_panels.end; ++p) {
-        const int64_t rows = smaller(kTile.rows, block.rows - p * kTile.rows);
-        const float* a = packed_a_ + (p - row_panels.begin) * kStrips * panel_;
-        const float* b = task_.packed_b + q * 2 * panel_;
-        prefetch(block, p * kTile.rows, rows, q * kColumns);
-        const bool a_lies = may_read_a && rows == kTile.rows, b_lies = may_read_b && columns == kColumns;
-        if (a_lies || b_lies)
-          read_panel(block, {p, q, columns, a_lies, b_lies}, {a, panel_, b}, products);
-        else
-          multiply_panel(rows, columns, block.steps(), {a, panel_, b}, products);
-        finish(block, p * kTile.rows, rows, q * kColumns, columns, products);
-      }
+      const float* next =
+          task_.packed_b + (q + 1 < column_panels.end ? q + 1 : column_panels.begin) * 2 * panel_;
+      for (int64_t p = row_panels.begin; p < row_panels.end; ++p, next += block.steps() * share)
+        run_tile(block, tile(p, q), fetch(next, share));
     }
   }
 
+  void run_tile(const Block& block, const Tile& tile, [[maybe_unused]] Ahead ahead) {
+    prefetch(block, tile);
+    alignas(64) float products[kTile.rows * kColumns];
+#if !defined(PLIMSOLL_ISA_avx512_bf16)
+    if constexpr (kFetches) {
+      if (tile.whole() && (kOwnSum || (block.first && block.last)))
+        return multiply_whole<2>(
+            block, tile, ahead,
+            ToC<Out>{c_at(block, tile), task_.n, bias_at(block, tile), task_.alpha, adds(block)});
+    }
+    if (tile.lies()) {
+      if (tile.columns > kLanes)
+        multiply_whole<2>(block, tile, ahead, ToProducts{products});
+      else
+        multiply_whole<1>(block, tile, ahead, ToProducts{products});
+      return finish(block, tile, products);
+    }
+#endif
+    multiply_panel(tile.rows, tile.columns, block.steps(), tile.packed, products);
+    finish(block, tile, products);
+  }
+
+#if !defined(PLIMSOLL_ISA_avx512_bf16)
+  // All rows of a tile, wherever its operands lie.
+  template <int kVectors, class Take>
+  void multiply_whole(const Block& block, const Tile& tile, Ahead ahead, const Take& take) {
+    const float *a = tile.packed.a, *b = tile.packed.b;
+    if (!tile.lies()) return multiply_tile<kTile.rows, kVectors>(block.steps(), a, b, Packed{}, ahead, take);
+    if constexpr (kReads) {
+      Strides place{1, kLanes, kColumns};
+      if (tile.a_lies) {
+        const int64_t row = block.m + tile.row, stride = task_.a_stride;
+        place.a_row = task_.a_transposed ? 1 : stride;
+        place.a_step = task_.a_transposed ? stride : 1;
+        a = static_cast<const float*>(task_.a) + row * place.a_row + block.k * place.a_step;
+        if (task_.a_transposed) ahead = fetch(a + kTile.rows + kColumns, stride);
+      }
+      if (tile.b_lies) {
+        place.b_step = task_.b_stride;
+        b = static_cast<const float*>(task_.b) + block.k * task_.b_stride + block.n + tile.column;
+        ahead = fetch(b + kColumns, task_.b_stride);
+      }
+      multiply_tile<kTile.rows, kVectors>(block.steps(), a, b, place, ahead, take);
+    }
+  }
+#endif
+
   // What finish() will touch comes into the cache while the tile is computed: its rows lie far apart, and
   // their misses took a fifth of the time.
-  void prefetch(const Block& block, int64_t i, int64_t rows, int64_t j) {
-    constexpr int64_t kLine = 64, kShort = 64;
+  void prefetch(const Block& block, const Tile& tile) {
+    constexpr int64_t kLine = 64;
     if (kTile.rows > 8 && block.steps() < kShort) return;  // more lines than there is time for
-    const bool sums = sizeof(Out) != sizeof(float) && !(block.first && block.last);
-    const Out* c = static_cast<const Out*>(task_.c) + (block.m + i) * task_.n + block.n + j;
-    for (int64_t row = 0; row < rows; ++row, c += task_.n) {
-      const char* at =
-          reinterpret_cast<const char*>(sums ? task_.sums + (i + row) * task_.blocks.n + j : nullptr);
+    const bool sums = !kOwnSum && !(block.first && block.last);
+    const Out* c = c_at(block, tile);
+    for (int64_t row = 0; row < tile.rows; ++row, c += task_.n) {
+      const char* at = reinterpret_cast<const char*>(
+          sums ? task_.sums + (tile.row + row) * task_.blocks.n + tile.column : nullptr);
       if (!sums) at = reinterpret_cast<const char*>(c);
       const int64_t bytes = kColumns * static_cast<int64_t>(sums ? sizeof(float) : sizeof(Out));
       for (int64_t byte = 0; byte < bytes; byte += kLine) __builtin_prefetch(at + byte, 1);
     }
   }
 
-  // Takes the products of `rows` from `i` and columns from `j` of a block into C. A bf16 C is rounded once:
-  // its sums over blocks of k wait in f32. An f32 C is its own sum.
-  void finish(const Block& block, int64_t i, int64_t rows, int64_t j, int64_t columns,
-              const float* products) {
-    const bool own_sum = sizeof(Out) == sizeof(float);
-    const bool opens = own_sum ? block.first : block.last;  // the one block that brings bias and old C
-    const Out* bias =
-        opens && task_.bias != nullptr ? static_cast<const Out*>(task_.bias) + block.n + j : nullptr;
-    const bool adds = !opens || task_.accumulate;
+  // Takes the products of a tile into C. A bf16 C is rounded once: its sums over blocks of k wait in f32. An
+  // f32 C is its own sum.
+  void finish(const Block& block, const Tile& tile, const float* products) {
+    const Out* bias = bias_at(block, tile);
+    const bool adds = this->adds(block);
     const Vec alpha = set1(task_.alpha);
-    Out* c = static_cast<Out*>(task_.c) + (block.m + i) * task_.n + block.n + j;
-    float* sums = own_sum ? nullptr : task_.sums + i * task_.blocks.n + j;
-    for (int64_t row = 0; row < rows; ++row, c += task_.n, products += kColumns) {
-      for (int64_t at = 0; at < columns; at += kLanes) {
-        const auto lanes = static_cast<int>(smaller(kLanes, columns - at));
+    Out* c = c_at(block, tile);
+    float* sums = kOwnSum ? nullptr : task_.sums + tile.row * task_.blocks.n + tile.column;
+    for (int64_t row = 0; row < tile.rows; ++row, c += task_.n, products += kColumns) {
+      for (int64_t at = 0; at < tile.columns; at += kLanes) {
+        const auto lanes = static_cast<int>(smaller(kLanes, tile.columns - at));
         Vec value = load(products + at);
-        if (!own_sum) {
+        if (!kOwnSum) {
           float* sum = sums + row * task_.blocks.n + at;
           if (!block.first) value = value + load(sum);
           if (!block.last) {
@@ -235,6 +324,17 @@ class Worker {
       }
     }
   }
+
+  [[nodiscard]] Out* c_at(const Block& block, const Tile& tile) const {
+    return static_cast<Out*>(task_.c) + (block.m + tile.row) * task_.n + block.n + tile.column;
+  }
+  // One block of k brings bias and old C.
+  static bool opens(const Block& block) { return kOwnSum ? block.first : block.last; }
+  [[nodiscard]] const Out* bias_at(const Block& block, const Tile& tile) const {
+    return opens(block) && task_.bias != nullptr ? static_cast<const Out*>(task_.bias) + block.n + tile.column
+                                                 : nullptr;
+  }
+  [[nodiscard]] bool adds(const Block& block) const { return !opens(block) || task_.accumulate; }
 
   const MatmulTask& task_;
   int thread_;

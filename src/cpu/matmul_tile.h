@@ -24,7 +24,8 @@ inline Vec multiply_add(Vec a, Vec b, Vec sum) { return fma(a, b, sum); }
 
 inline constexpr int kLanes = Vec::kWidth;
 inline constexpr int kColumns = 2 * kLanes;
-inline constexpr int kStrips = 1;  // of A, in a panel
+inline constexpr int kStrips = 1;                   // of A, in a panel
+inline constexpr int kUnrolled = kFetches ? 2 : 1;  // steps: more were slower
 static_assert(kTile.lanes == kLanes && kTile.rows <= kLanes && kTile.k_per_step == kPerStep);
 
 // Where the tile finds element (row, step) of A and the columns of a step of B, in floats from the first
@@ -38,17 +39,23 @@ struct Strides {
   int64_t a_row, a_step, b_step;
 };
 
-// products [kTile.rows][kColumns] = a strip x b strips over `steps`. Every element is one chain of additions
-// in k, so its bits do not depend on kRows, kVectors or its place in the tile.
-template <int kRows, int kVectors, class Place = Packed>
-void multiply_tile(int64_t steps, const float* a, const float* b, float* products, Place place = {}) {
+// A strip x b strips over `steps`; `take` gets the sums, [kRows][kVectors] in registers. Every element is one
+// chain of additions in k, so its bits do not depend on kRows, kVectors or its place in the tile.
+template <int kRows, int kVectors, class Place, class Take>
+void multiply_tile(int64_t steps, const float* a, const float* b, Place place, [[maybe_unused]] Ahead ahead,
+                   const Take& take) {
   // Unrolled by order: left to itself g++ keeps the sums in memory.
   Vec sum[kRows][kVectors];
 #pragma GCC unroll 16
   for (int i = 0; i < kRows; ++i)
 #pragma GCC unroll 2
     for (int j = 0; j < kVectors; ++j) sum[i][j] = zero();
+#pragma GCC unroll kUnrolled
   for (int64_t step = 0; step < steps; ++step, a += place.a_step, b += place.b_step) {
+    if constexpr (kFetches) {
+      __builtin_prefetch(ahead.line, 0, 2);
+      ahead.line += ahead.step;
+    }
     Vec column[kVectors];
 #pragma GCC unroll 2
     for (int j = 0; j < kVectors; ++j) column[j] = load(b + j * kLanes);
@@ -59,19 +66,30 @@ void multiply_tile(int64_t steps, const float* a, const float* b, float* product
       for (int j = 0; j < kVectors; ++j) sum[i][j] = multiply_add(value, column[j], sum[i][j]);
     }
   }
-#pragma GCC unroll 16
-  for (int i = 0; i < kRows; ++i)
-#pragma GCC unroll 2
-    for (int j = 0; j < kVectors; ++j) store(products + i * kColumns + j * kLanes, sum[i][j]);
+  take(sum);
 }
+
+// products [kTile.rows][kColumns] = the sums.
+struct ToProducts {
+  float* products;
+  template <int kRows, int kVectors>
+  void operator()(const Vec (&sum)[kRows][kVectors]) const {
+#pragma GCC unroll 16
+    for (int i = 0; i < kRows; ++i)
+#pragma GCC unroll 2
+      for (int j = 0; j < kVectors; ++j) store(products + i * kColumns + j * kLanes, sum[i][j]);
+  }
+};
 
 template <int kVectors>
 void multiply_rows(int64_t rows, int64_t steps, const float* a, const float* b, float* products) {
-  if (rows <= 2) return multiply_tile<2, kVectors>(steps, a, b, products);
-  if (rows <= 4) return multiply_tile<4, kVectors>(steps, a, b, products);
+  const Ahead none{reinterpret_cast<const char*>(b), 0};
+  const ToProducts to{products};
+  if (rows <= 2) return multiply_tile<2, kVectors>(steps, a, b, Packed{}, none, to);
+  if (rows <= 4) return multiply_tile<4, kVectors>(steps, a, b, Packed{}, none, to);
   if constexpr (kTile.rows > 8)
-    if (rows <= 8) return multiply_tile<8, kVectors>(steps, a, b, products);
-  multiply_tile<kTile.rows, kVectors>(steps, a, b, products);
+    if (rows <= 8) return multiply_tile<8, kVectors>(steps, a, b, Packed{}, none, to);
+  multiply_tile<kTile.rows, kVectors>(steps, a, b, Packed{}, none, to);
 }
 
 template <class In>

@@ -19,6 +19,7 @@ inline constexpr bool kFetches = false;
 #else
 inline constexpr bool kFetches = true;
 #endif
+inline constexpr int64_t kShort = 64;  // steps of k in which little of what is fetched meanwhile would arrive
 
 // One operand seen as lanes x k. Lanes contiguous: element (lane, k) at k * stride + lane, else transposed.
 template <class In>

@@ -32,6 +32,12 @@ struct ToC {
   float alpha;
   bool adds;
 
+  void fetch() const {
+    constexpr int kLine = 64 / sizeof(Out);
+#pragma GCC unroll 16
+    for (int i = 0; i < kTile.rows; ++i)
+      for (int j = 0; j < kColumns; j += kLine) __builtin_prefetch(c + i * stride + j, 1);
+  }
   void operator()(Vec (&sum)[kTile.rows][2]) const {
     const Vec factor = set1(alpha);
     each(sum, [&](Vec& v, int, int) { v = v * factor; });
@@ -177,7 +183,6 @@ class Worker {
     return kReads && !task_.b_transposed && ceil_div(block.rows, kTile.rows) <= kFewPanels;
   }
   static constexpr int64_t kFewPanels = 3;
-  static constexpr int64_t kShort = 64;                          // steps
   static constexpr bool kOwnSum = sizeof(Out) == sizeof(float);  // an f32 C is
 
   // A tile of C, and which of its operands lie as they came. (Packed rows that are no rows of A are zeros.)
@@ -232,7 +237,6 @@ class Worker {
   }
 
   void run_tile(const Block& block, const Tile& tile, [[maybe_unused]] Ahead ahead) {
-    prefetch(block, tile);
     alignas(64) float products[kTile.rows * kColumns];
 #if !defined(PLIMSOLL_ISA_avx512_bf16)
     if constexpr (kFetches) {
@@ -241,6 +245,9 @@ class Worker {
             block, tile, ahead,
             ToC<Out>{c_at(block, tile), task_.n, bias_at(block, tile), task_.alpha, adds(block)});
     }
+#endif
+    prefetch(block, tile);
+#if !defined(PLIMSOLL_ISA_avx512_bf16)
     if (tile.lies()) {
       if (tile.columns > kLanes)
         multiply_whole<2>(block, tile, ahead, ToProducts{products});
@@ -260,7 +267,7 @@ class Worker {
     const float *a = tile.packed.a, *b = tile.packed.b;
     if (!tile.lies()) return multiply_tile<kTile.rows, kVectors>(block.steps(), a, b, Packed{}, ahead, take);
     if constexpr (kReads) {
-      Strides place{1, kLanes, kColumns};
+      Strides place{1, Packed::a_step, kColumns};
       if (tile.a_lies) {
         const int64_t row = block.m + tile.row, stride = task_.a_stride;
         place.a_row = task_.a_transposed ? 1 : stride;

@@ -29,18 +29,19 @@ inline constexpr int kUnrolled = kFetches ? 2 : 1;  // steps: more were slower
 static_assert(kTile.lanes == kLanes && kTile.rows <= kLanes && kTile.k_per_step == kPerStep);
 
 // Where the tile finds element (row, step) of A and the columns of a step of B, in floats from the first
-// ones. As packed, and so the only one for bf16: a row of A is 1 further, a step of it kLanes, one of B
-// kColumns.
+// ones. As packed, and so the only one for bf16: a row of A is 1 further, a step of it kLanes (AVX2: as many
+// as there are rows, for a smaller share of L1), one of B kColumns.
 struct Packed {
-  static constexpr int64_t a_row = 1, a_step = kLanes, b_step = kColumns;
+  static constexpr int64_t a_row = 1, a_step = kFetches ? kTile.rows : kLanes, b_step = kColumns;
 };
 // As the operands lie in memory, where packing would cost as much as it saves.
 struct Strides {
   int64_t a_row, a_step, b_step;
 };
 
-// A strip x b strips over `steps`; `take` gets the sums, [kRows][kVectors] in registers. Every element is one
-// chain of additions in k, so its bits do not depend on kRows, kVectors or its place in the tile.
+// A strip x b strips over `steps`; `take` gets the sums, [kRows][kVectors] in registers, and says half way
+// what of C to fetch for them. Every element is one chain of additions in k, so its bits do not depend on
+// kRows, kVectors or its place in the tile.
 template <int kRows, int kVectors, class Place, class Take>
 void multiply_tile(int64_t steps, const float* a, const float* b, Place place, [[maybe_unused]] Ahead ahead,
                    const Take& take) {
@@ -50,28 +51,37 @@ void multiply_tile(int64_t steps, const float* a, const float* b, Place place, [
   for (int i = 0; i < kRows; ++i)
 #pragma GCC unroll 2
     for (int j = 0; j < kVectors; ++j) sum[i][j] = zero();
+  int64_t step = 0;
+  const auto add_up_to = [&](int64_t end) __attribute__((always_inline)) {
 #pragma GCC unroll kUnrolled
-  for (int64_t step = 0; step < steps; ++step, a += place.a_step, b += place.b_step) {
-    if constexpr (kFetches) {
-      __builtin_prefetch(ahead.line, 0, 2);
-      ahead.line += ahead.step;
-    }
-    Vec column[kVectors];
+    for (; step < end; ++step, a += place.a_step, b += place.b_step) {
+      if constexpr (kFetches) {
+        __builtin_prefetch(ahead.line, 0, 2);
+        ahead.line += ahead.step;
+      }
+      Vec column[kVectors];
 #pragma GCC unroll 2
-    for (int j = 0; j < kVectors; ++j) column[j] = load(b + j * kLanes);
+      for (int j = 0; j < kVectors; ++j) column[j] = load(b + j * kLanes);
 #pragma GCC unroll 16
-    for (int i = 0; i < kRows; ++i) {
-      const Vec value = set1(a[i * place.a_row]);
+      for (int i = 0; i < kRows; ++i) {
+        const Vec value = set1(a[i * place.a_row]);
 #pragma GCC unroll 2
-      for (int j = 0; j < kVectors; ++j) sum[i][j] = multiply_add(value, column[j], sum[i][j]);
+        for (int j = 0; j < kVectors; ++j) sum[i][j] = multiply_add(value, column[j], sum[i][j]);
+      }
     }
+  };
+  if constexpr (kFetches) {
+    if (steps > kShort) add_up_to(steps / 2);
+    take.fetch();
   }
+  add_up_to(steps);
   take(sum);
 }
 
 // products [kTile.rows][kColumns] = the sums.
 struct ToProducts {
   float* products;
+  void fetch() const {}
   template <int kRows, int kVectors>
   void operator()(const Vec (&sum)[kRows][kVectors]) const {
 #pragma GCC unroll 16
@@ -94,7 +104,7 @@ void multiply_rows(int64_t rows, int64_t steps, const float* a, const float* b, 
 
 template <class In>
 void pack_rows(const Strip<In>& s, float* out) {
-  pack(s, kLanes, out);
+  pack(s, Packed::a_step, out);
 }
 template <class In>
 void pack_columns(const Strip<In>& s, float* out) {

@@ -11,47 +11,18 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from scores_test import pairs, texts, write_rows
-from seq2seq_test import CONFIG as T5, rows as sources
+from small_models import BERT, GLA, LLAMA, LOSSLESS, ROOT, STEPS, T5, golden_recipe, steps, tiny_recipe
 
-ROOT = Path(__file__).resolve().parent.parent
 PLIMSOLL = ROOT / "build" / "plimsoll"
 LIMIT = 1e-4  # fp32: of each step's loss
 BF16_LIMIT = 0.02  # sums in another order round otherwise
-STEPS = 4
-LLAMA = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
-         "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "tie_word_embeddings": True}
-GLA = {"architectures": ["GLAForCausalLM"], "model_type": "gla", "hidden_size": 32, "num_hidden_layers": 2, "num_heads": 2,
-       "intermediate_size": 48, "max_position_embeddings": 64, "tie_word_embeddings": True, "initializer_range": 0.05}
-BERT = {"architectures": ["BertForMaskedLM"], "model_type": "bert", "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
-        "num_attention_heads": 4, "max_position_embeddings": 64, "type_vocab_size": 2, "vocab_size": 1600, "hidden_act": "gelu", "hidden_dropout_prob": 0.1,
-        "attention_probs_dropout_prob": 0.1, "layer_norm_eps": 1e-12}
 LABELS = {"labels": ["question", "order", "fact"]}
-# What changes where tensors are and when they are made, and no bit of the result.
-LOSSLESS = (["--no-reuse"], ["--poison", "--set", "memory.recompute=block"], ["--set", "memory.disk=1GiB", "--set", "memory.offload=[states, activations]"],
-            ["--set", "memory.offload=[states, gradients, weights, activations]"])
-
-
-def steps(output):
-    return [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
 
 
 class EmulatedTest(unittest.TestCase):
     def setUp(self):
         self.folder = Path(tempfile.mkdtemp())
         self.addCleanup(shutil.rmtree, self.folder)
-
-    def recipe(self, golden, output, **more):
-        train = json.loads((golden / "expected.json").read_text())["train"]
-        settings = {
-            "model": str(golden / "model"), "precision": "fp32",
-            "data": {"train": str(golden / "train.jsonl"), "format": "input-ids", "shuffle": False, "max_length": 64},
-            "batch": {"effective": train["rows_per_step"], "micro": 3}, "optimizer": train["optimizer"],
-            "schedule": {"name": "cosine", "warmup": train["warmup_steps"], "epochs": 1},
-            "output": str(self.folder / output), **more}
-        path = self.folder / f"{output}.json"
-        path.write_text(json.dumps(settings))
-        return path
 
     def plimsoll(self, *words, **variables):
         return subprocess.run([str(PLIMSOLL), *map(str, words)], capture_output=True, text=True, timeout=600,
@@ -68,11 +39,11 @@ class EmulatedTest(unittest.TestCase):
         if method["type"] == "lora":
             more["adapter"] = str(golden / "adapter")
         expected = json.loads((golden / "expected.json").read_text())["train"]
-        emulated = self.train(self.recipe(golden, "emulated", **more), "emulated", "emulated")
+        emulated = self.train(golden_recipe(golden, self.folder, "emulated", **more), "emulated", "emulated")
         for step, loss, norm in zip(emulated, expected["losses"], expected["grad_norms"], strict=True):
             self.assertLessEqual(abs(step["loss"] - loss), LIMIT * abs(loss), f"loss of step {step['step']}")
             self.assertLessEqual(abs(step["grad_norm"] - norm), 1e-3 * norm, f"norm of step {step['step']}")
-        cpu = self.train(self.recipe(golden, "cpu", **more), "cpu", "cpu")
+        cpu = self.train(golden_recipe(golden, self.folder, "cpu", **more), "cpu", "cpu")
         for here, there in zip(emulated, cpu, strict=True):
             self.assertLessEqual(abs(here["loss"] - there["loss"]), LIMIT * there["loss"])
 
@@ -86,7 +57,7 @@ class EmulatedTest(unittest.TestCase):
         """A few steps on each device; `limit` is relative, of each loss."""
         golden = ROOT / "tests/golden/llama_full"
         schedule = {"name": "cosine", "warmup": 1, "max_steps": STEPS}
-        runs = {device: self.train(self.recipe(golden, device, **{"method": {"type": "full"}, "schedule": schedule, **more}), device, device)
+        runs = {device: self.train(golden_recipe(golden, self.folder, device, **{"method": {"type": "full"}, "schedule": schedule, **more}), device, device)
                 for device in ("emulated", "cpu")}
         self.assertEqual(len(runs["emulated"]), STEPS)
         for here, there in zip(runs["emulated"], runs["cpu"], strict=True):
@@ -118,33 +89,12 @@ class EmulatedTest(unittest.TestCase):
         self.both(LIMIT, data={"train": rows, "eval": rows, "format": "input-ids", "max_length": 64, "packing": True},
                   batch={"effective": 4, "micro": 2}, memory={"recompute": "block"})
 
-    def of_family(self, config, device, **settings):
-        """The recipe of a few steps of a tiny model with random weights."""
-        model = self.folder / "model"
-        if not model.exists():
-            model.mkdir()
-            vocab = json.loads((ROOT / "demo/model/config.json").read_text())["vocab_size"]
-            (model / "config.json").write_text(json.dumps({"vocab_size": vocab, "eos_token_id": 0, "pad_token_id": 0, **config}))
-            if config["model_type"] == "bert":
-                shutil.copy(ROOT / "tests/golden/tokenizers/bert_cased.json", model / "tokenizer.json")
-            else:
-                for file in ("tokenizer.json", "tokenizer_config.json"):
-                    shutil.copy(ROOT / "demo/model" / file, model)
-        rows = {"reward": pairs, "dpo": pairs, "seq2seq": sources, "classify": texts}.get(settings.get("task"))
-        rows = rows(8) if rows else [{"prompt": pair["prompt"], "response": pair["chosen"]} for pair in pairs(16)]
-        recipe = {"model": str(model), "init": "random", "method": {"type": "full"}, "precision": "fp32", "batch": {"effective": 4, "micro": 2},
-                  "optimizer": {"lr": 3e-3}, "schedule": {"max_steps": STEPS, "warmup": 1}, "output": str(self.folder / device), **settings,
-                  "data": {"train": write_rows(self.folder / "rows.jsonl", rows), "max_length": 48, **settings.get("data", {})}}
-        path = self.folder / f"{device}.json"
-        path.write_text(json.dumps(recipe))
-        return path
-
     def follows(self, name, config, lossless=(), **settings):
         """The CPU's losses, and with means that lose nothing the same bits."""
         with self.subTest(name):
             self.setUp()
-            emulated = self.train(self.of_family(config, "emulated", **settings), "emulated", "emulated")
-            cpu = self.train(self.of_family(config, "cpu", **settings), "cpu", "cpu")
+            emulated = self.train(tiny_recipe(self.folder, config, "emulated", **settings), "emulated", "emulated")
+            cpu = self.train(tiny_recipe(self.folder, config, "cpu", **settings), "cpu", "cpu")
             self.assertEqual(len(emulated), STEPS)
             self.assertNotEqual(emulated[0]["loss"], emulated[-1]["loss"])
             for here, there in zip(emulated, cpu, strict=True):
@@ -182,7 +132,7 @@ class EmulatedTest(unittest.TestCase):
         self.follows("dora", LLAMA, LOSSLESS[1:2], method={"type": "lora", "r": 4, "dora": True, "neftune_alpha": 5.0})
 
     def test_every_order_of_the_queues_gives_the_same_bits_and_no_other_word_is_one(self):
-        recipe, losses = self.of_family(LLAMA, "emulated", memory={"offload": ["states", "weights"]}), []
+        recipe, losses = tiny_recipe(self.folder, LLAMA, "emulated", memory={"offload": ["states", "weights"]}), []
         for order in ("at-once", "late", "7"):
             done = self.plimsoll("train", recipe, "--quiet", "--device", "emulated", "--overwrite", PLIMSOLL_EMULATED_ORDER=order)
             self.assertEqual(done.returncode, 0, done.stderr)
@@ -196,7 +146,7 @@ class EmulatedTest(unittest.TestCase):
 
     @unittest.skipIf(Path("/dev/nvidiactl").exists(), "a driver may be here")
     def test_a_card_that_is_not_there_is_refused_with_what_is_missing(self):
-        recipe = self.of_family(LLAMA, "cuda")
+        recipe = tiny_recipe(self.folder, LLAMA, "cuda")
         for words in (("train", recipe), ("plan", recipe), ("train", recipe, "--set", "memory.gpu=H100")):
             done = self.plimsoll(*words, "--device", "cuda")
             self.assertEqual(done.returncode, 2, done.stderr)
@@ -207,7 +157,7 @@ class EmulatedTest(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_what_a_kernel_does_not_do_is_refused_by_name(self):
-        recipe = self.of_family({**GLA, "hidden_size": 1088, "num_heads": 1}, "emulated")
+        recipe = tiny_recipe(self.folder, {**GLA, "hidden_size": 1088, "num_heads": 1}, "emulated")
         done = self.plimsoll("train", recipe, "--device", "emulated")
         self.assertEqual(done.returncode, 2, done.stderr)
         self.assertIn("no kernel for GPUs does this yet: gated linear attention with keys of more than 256 values", done.stderr)

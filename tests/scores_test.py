@@ -8,28 +8,7 @@ import unittest
 from pathlib import Path
 
 from command_run import CommandTest, ROOT, assert_curves_agree, assert_same_bits_in_little_memory, assert_splits_agree, output, run
-
-WORDS = "river stone cloud table paper green seven light horse bread".split()
-
-
-def sentence(i):
-    return " ".join(WORDS[(i * step + step) % len(WORDS)] for step in (1, 3, 7))
-
-
-def write_rows(path, rows):
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return str(path)
-
-
-def pairs(count):
-    """The better answer thanks, the worse one refuses."""
-    return [{"prompt": f"Say something of the {sentence(i)}.", "chosen": f" Thank you, {sentence(i + 1)}, gladly.",
-             "rejected": f" No. {sentence(i + 2)} is nothing to me."} for i in range(count)]
-
-
-def texts(count):
-    kinds = {"question": "What is the {}?", "order": "Bring me the {} now!", "fact": "The {} is there."}
-    return [{"text": kinds[kind].format(sentence(i)), "label": kind} for i in range(count) for kind in kinds]
+from small_models import pairs, sentence, texts, write_rows
 
 
 def names_in(path):

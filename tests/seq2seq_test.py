@@ -4,20 +4,11 @@ import shutil
 import unittest
 
 from command_run import CommandTest, ROOT, assert_same_bits_in_little_memory, assert_splits_agree, output, run
-from scores_test import lines, names_in, pairs, sentence, texts, write_rows
+from scores_test import lines, names_in
+from small_models import T5 as CONFIG, pairs, sentence, sources as rows, texts, write_rows
 
-CONFIG = {"model_type": "t5", "architectures": ["T5ForConditionalGeneration"], "d_model": 32, "d_kv": 8, "d_ff": 64,
-          "num_layers": 2, "num_decoder_layers": 2, "num_heads": 4, "relative_attention_num_buckets": 8,
-          "relative_attention_max_distance": 16, "dropout_rate": 0.0, "is_encoder_decoder": True, "pad_token_id": 0,
-          "decoder_start_token_id": 0}
 CHATLM = {**CONFIG, "d_model": 768, "d_kv": 64, "d_ff": 3072, "num_layers": 10, "num_decoder_layers": 10, "num_heads": 12,
           "vocab_size": 29298, "relative_attention_num_buckets": 32, "relative_attention_max_distance": 128, "dropout_rate": 0.1}
-
-
-def rows(count):
-    """What kind of sentence the source is."""
-    kinds = {"question": "What is the {}?", "order": "Bring me the {} now!", "fact": "The {} is there."}
-    return [{"source": text.format(sentence(i)), "target": f"This is a {kind}."} for i in range(count) for kind, text in kinds.items()]
 
 
 class Seq2Seq(CommandTest):

@@ -23,9 +23,16 @@ class Event {
   virtual ~Event() = default;
 };
 
+// Of a card's memory, as its driver tells: of all processes.
+struct MemoryLeft {
+  int64_t free = 0, total = 0;
+};
+
 class Card {
  public:
   virtual ~Card() = default;
+
+  [[nodiscard]] virtual MemoryLeft memory_left() const = 0;
 
   // Memory of the card, and of the host where copies run beside the queue's thread; zeros. Throws
   // DoesNotFitError.

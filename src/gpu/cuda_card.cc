@@ -3,6 +3,7 @@
 #include <cuda_runtime.h>
 
 #include <array>
+#include <cstdlib>
 #include <cstring>
 
 #include "base/error.h"
@@ -59,6 +60,19 @@ cudaEvent_t of(const Event& event) { return static_cast<const CudaEvent&>(event)
 
 void CUDART_CB call_on_host(void* call) { (*static_cast<const std::function<void()>*>(call))(); }
 
+// "GPU-1a2b3c4d-0123-...": as NVML and CUDA_VISIBLE_DEVICES have it.
+std::string uuid_text(const cudaUUID_t& uuid) {
+  std::string text = "GPU";
+  for (size_t i = 0; i < sizeof uuid.bytes; ++i) {
+    constexpr std::string_view kDigits = "0123456789abcdef";
+    if (i == 0 || i == 4 || i == 6 || i == 8 || i == 10) text += '-';
+    const auto byte = static_cast<unsigned char>(uuid.bytes[i]);
+    text += kDigits[byte >> 4U];
+    text += kDigits[byte & 0xFU];
+  }
+  return text;
+}
+
 class CudaCard : public Card {
  public:
   CudaCard() {
@@ -74,6 +88,11 @@ class CudaCard : public Card {
   CudaCard(const CudaCard&) = delete;
   CudaCard& operator=(const CudaCard&) = delete;
 
+  [[nodiscard]] MemoryLeft memory_left() const override {
+    size_t free = 0, total = 0;
+    check(cudaMemGetInfo(&free, &total), "what is free of its memory");
+    return {static_cast<int64_t>(free), static_cast<int64_t>(total)};
+  }
   std::byte* allocate(int64_t bytes) override {
     void* memory = nullptr;
     const cudaError_t error = cudaMalloc(&memory, static_cast<size_t>(bytes));
@@ -146,6 +165,9 @@ class CudaCard : public Card {
 }  // namespace
 
 CudaFacts cuda_facts() {
+  // All kernels come with the context: one that came at its first launch would take memory of a run that is
+  // under way. Read by the driver's first call.
+  setenv("CUDA_MODULE_LOADING", "EAGER", 1);
   int cards = 0;
   cudaError_t error = cudaGetDeviceCount(&cards);
   if (error == cudaSuccess && cards == 0) error = cudaErrorNoDevice;
@@ -155,7 +177,9 @@ CudaFacts cuda_facts() {
   if ((error = cudaGetDeviceProperties(&properties, 0)) != cudaSuccess) refuse(error);
   if ((error = cudaDriverGetVersion(&facts.driver)) != cudaSuccess) refuse(error);
   facts.name = properties.name;
-  facts.compute_capability = 10 * properties.major + properties.minor;
+  facts.uuid = uuid_text(properties.uuid);
+  facts.card = {10 * properties.major + properties.minor, properties.multiProcessorCount,
+                static_cast<int64_t>(properties.sharedMemPerBlockOptin)};
   facts.memory_bytes = static_cast<int64_t>(properties.totalGlobalMem);
   return facts;
 }

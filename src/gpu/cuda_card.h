@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "device/description.h"
 #include "gpu/card.h"
 
 namespace plimsoll::gpu {
@@ -12,9 +13,10 @@ namespace plimsoll::gpu {
 // What the driver tells of the first card that it shows to this process.
 struct CudaFacts {
   std::string name;
-  int compute_capability = 0;  // times 10
-  int64_t memory_bytes = 0;
-  int driver = 0;  // version of CUDA, 13000 for 13.0
+  std::string uuid;  // "GPU-1a2b3c4d-..."
+  CardFacts card;
+  int64_t memory_bytes = 0;  // that programs may have
+  int driver = 0;            // version of CUDA, 13000 for 13.0
 };
 
 // Throws UsageError that says what is missing: this build's CUDA, a driver, a newer driver, a card.

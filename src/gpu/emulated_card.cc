@@ -12,6 +12,8 @@ namespace plimsoll::gpu {
 namespace {
 
 constexpr int64_t kPage = 4096;
+// More than a host has, whose memory it is.
+constexpr int64_t kTotal = int64_t{1} << 40;
 
 struct EmulatedEvent : Event {
   explicit EmulatedEvent(const std::string& name) : event(name) {}
@@ -42,6 +44,12 @@ EmulatedCard::~EmulatedCard() {
   abandon();
   for (const auto* mappings : {&mappings_, &host_mappings_})
     for (const auto mapping : *mappings) munmap(mapping.data(), mapping.size());
+}
+
+MemoryLeft EmulatedCard::memory_left() const {
+  int64_t taken = 0;
+  for (const auto mapping : mappings_) taken += static_cast<int64_t>(mapping.size());
+  return {kTotal - taken, kTotal};
 }
 
 std::byte* EmulatedCard::allocate(int64_t bytes) {

@@ -24,6 +24,7 @@ class EmulatedCard : public Card {
   EmulatedCard(const EmulatedCard&) = delete;
   EmulatedCard& operator=(const EmulatedCard&) = delete;
 
+  [[nodiscard]] MemoryLeft memory_left() const override;
   std::byte* allocate(int64_t bytes) override;
   std::byte* allocate_host(int64_t bytes) override;
   void release(std::byte* memory) noexcept override;

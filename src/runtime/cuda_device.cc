@@ -27,7 +27,7 @@ class CudaDevice : public GpuDevice {
 
 std::unique_ptr<Device> open_cuda_device(const CardFacts& planned) {
   const gpu::CudaFacts facts = gpu::cuda_facts();
-  if (facts.compute_capability < planned.compute_capability)
+  if (facts.card.compute_capability < planned.compute_capability)
     throw UsageError("device: cuda: the plan is for a card of compute capability " +
                      std::to_string(planned.compute_capability / 10) + "." +
                      std::to_string(planned.compute_capability % 10) + ", and the " + facts.name +

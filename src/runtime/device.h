@@ -6,9 +6,11 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "gpu/card.h"
 #include "graph/graph.h"
 #include "ops/cpu_kernel.h"
 #include "runtime/disk_arena.h"
@@ -53,6 +55,8 @@ class Device {
   virtual ~Device() = default;
   // Whether the host may use the addresses of the device's memory.
   [[nodiscard]] virtual bool reaches_host() const = 0;
+  // Of a card's own memory; none: it has none.
+  [[nodiscard]] virtual std::optional<gpu::MemoryLeft> memory_left() const { return std::nullopt; }
   // Throws DoesNotFitError when the device has not that much.
   virtual std::unique_ptr<DeviceMemory> map(int64_t bytes) = 0;
   // Host memory from which the device copies at full speed.

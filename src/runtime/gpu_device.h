@@ -23,6 +23,7 @@ class GpuDevice : public Device {
   GpuDevice& operator=(const GpuDevice&) = delete;
 
   [[nodiscard]] bool reaches_host() const override { return false; }
+  [[nodiscard]] std::optional<gpu::MemoryLeft> memory_left() const override { return card_->memory_left(); }
   std::unique_ptr<DeviceMemory> map(int64_t bytes) override;
   std::unique_ptr<DeviceMemory> map_host(int64_t bytes) override;
   std::unique_ptr<DiskArena> open_disk(const std::filesystem::path& folder, int64_t bytes) override;

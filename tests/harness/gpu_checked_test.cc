@@ -17,23 +17,10 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// Guards lie around every tensor.
-constexpr size_t kGuard = 64;
-
-Region whole_arena(const Graph& graph, const AddressOf& address) {
-  const std::byte* begin = address(0);
-  const std::byte* end = begin;
-  for (size_t i = 0; i < graph.tensors().size(); ++i) {
-    const std::byte* at = address(static_cast<TensorId>(i));
-    begin = std::min(begin, at);
-    end = std::max(end, at + graph.tensors()[i].bytes());
-  }
-  return {begin - kGuard, static_cast<size_t>(end - begin) + 2 * kGuard, false, false, false, "the arena"};
-}
-
 // An op's operands. Outputs hold values before where the op updates them.
 std::vector<Region> operands(const Graph& graph, const Op& op, const AddressOf& address) {
-  std::vector<Region> regions = {whole_arena(graph, address)};
+  const std::span<std::byte> arena = whole_arena(graph, address);
+  std::vector<Region> regions = {{arena.data(), arena.size(), false, false, false, "the arena"}};
   const auto add = [&](TensorId id, bool writable, bool initial) {
     const Tensor& tensor = graph.tensor(id);
     regions.push_back(

@@ -19,8 +19,10 @@ std::vector<OpCase> gpu_cases() {
 OpRun run_emulated(
     const Graph& graph, const std::vector<Values>& values, gpu::emulated::Order order,
     std::optional<Sharing> sharing,
-    const std::function<void(const Graph&, const Op&, const AddressOf&, const BoundCall&)>& around) {
-  const DeviceDescription device = as_emulated(reference_description());
+    const std::function<void(const Graph&, const Op&, const AddressOf&, const BoundCall&)>& around,
+    const CardFacts& card) {
+  DeviceDescription device = as_emulated(reference_description());
+  device.card = card;
   gpu::Stream stream;
   gpu::emulated::settings() = {order, 7, static_cast<size_t>(device.card.shared_bytes_per_block)};
   return run_ops(
@@ -34,6 +36,17 @@ OpRun run_emulated(
         }
       },
       sharing);
+}
+
+std::span<std::byte> whole_arena(const Graph& graph, const AddressOf& address) {
+  std::byte* begin = address(0);
+  std::byte* end = begin;
+  for (size_t i = 0; i < graph.tensors().size(); ++i) {
+    std::byte* at = address(static_cast<TensorId>(i));
+    begin = std::min(begin, at);
+    end = std::max(end, at + graph.tensors()[i].bytes());
+  }
+  return {begin - kGuard, static_cast<size_t>(end - begin) + 2 * kGuard};
 }
 
 }  // namespace plimsoll::harness

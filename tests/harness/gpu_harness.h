@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "gpu/emulator.h"
@@ -20,6 +21,10 @@ std::vector<OpCase> gpu_cases();
 OpRun run_emulated(
     const Graph& graph, const std::vector<Values>& values, gpu::emulated::Order order,
     std::optional<Sharing> sharing = std::nullopt,
-    const std::function<void(const Graph&, const Op&, const AddressOf&, const BoundCall&)>& around = {});
+    const std::function<void(const Graph&, const Op&, const AddressOf&, const BoundCall&)>& around = {},
+    const CardFacts& card = {});
+
+// All bytes of the harness's tensors, with the guards around them.
+std::span<std::byte> whole_arena(const Graph& graph, const AddressOf& address);
 
 }  // namespace plimsoll::harness

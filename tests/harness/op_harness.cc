@@ -19,7 +19,6 @@ namespace plimsoll::harness {
 namespace {
 
 constexpr size_t kAlignment = 64;
-constexpr size_t kGuard = 64;
 // Read as a number it is NaN, so that a read of a guard or of fresh workspace shows in the results.
 constexpr std::byte kFill{0xFF};
 

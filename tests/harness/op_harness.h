@@ -13,6 +13,9 @@
 
 namespace plimsoll::harness {
 
+// Bytes around every tensor that nothing may touch.
+inline constexpr size_t kGuard = 64;
+
 // The instruction sets that this CPU has.
 std::vector<Isa> isas_here();
 

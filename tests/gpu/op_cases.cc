@@ -1,0 +1,208 @@
+#include "op_cases.h"
+
+#include <algorithm>
+#include <cmath>
+#include <exception>
+#include <optional>
+
+#include "base/error.h"
+#include "base/strings.h"
+#include "graph/op_kind.h"
+#include "harness/gpu_harness.h"
+#include "harness/reference.h"
+
+namespace plimsoll::gpu_check {
+namespace {
+
+using harness::OpCase;
+using harness::OpRun;
+using harness::Sharing;
+using harness::Values;
+
+DeviceDescription described(const CardFacts& card) {
+  DeviceDescription device = as_emulated(reference_description());
+  device.card = card;
+  return device;
+}
+
+// The graph on a device with memory of its own: all its tensors and the guards around them go there before
+// each op and come back behind it.
+OpRun run_on(Device& device, const CardFacts& card, const Graph& graph, const std::vector<Values>& values,
+             std::optional<Sharing> sharing = std::nullopt) {
+  return harness::run_ops(
+      graph, values, described(card),
+      [&](const Graph& planned, const Op& op, const AddressOf& address) {
+        const std::span<std::byte> host = harness::whole_arena(planned, address);
+        const auto memory = device.map(static_cast<int64_t>(host.size()));
+        device.upload(memory->data(), host);
+        const BoundCall call = device.bind(
+            planned, op, [&](TensorId id) { return memory->data() + (address(id) - host.data()); });
+        call();
+        device.finish();
+        device.download(host, memory->data());
+      },
+      sharing);
+}
+
+// One bit of what the op computed.
+void turn_a_bit(const Graph& graph, OpRun& run) {
+  const auto id = static_cast<size_t>(graph.ops().back().outputs.front());
+  run.bytes[id].front() ^= std::byte{1};
+  if (!run.values[id].empty()) run.values[id].front() += 1.0 + std::abs(run.values[id].front());
+}
+
+std::string bits_fault(const Graph& graph, const OpRun& a, const OpRun& b, const std::string& what) {
+  for (const Op& op : graph.ops())
+    for (const TensorId id : op.outputs) {
+      if (id == kNoTensor) continue;
+      const auto& one = a.bytes[static_cast<size_t>(id)];
+      const auto& other = b.bytes[static_cast<size_t>(id)];
+      const auto differ =
+          static_cast<size_t>(std::mismatch(one.begin(), one.end(), other.begin()).first - one.begin());
+      if (differ < one.size())
+        return graph.tensor(id).name + " has other bits " + what + ", at byte " + std::to_string(differ) +
+               " of " + std::to_string(one.size());
+    }
+  return "";
+}
+
+// The largest distance from the reference, in what is allowed.
+double worst(const OpRun& run, const std::vector<Values>& want, harness::Tolerance tolerance) {
+  double most = 0;
+  for (size_t i = 0; i < want.size(); ++i) {
+    double squares = 0;
+    for (const double x : want[i]) squares += x * x;
+    const double rms = std::sqrt(squares / static_cast<double>(std::max<size_t>(want[i].size(), 1)));
+    for (size_t k = 0; k < want[i].size(); ++k) {
+      const double allowed = tolerance.relative * std::abs(want[i][k]) + tolerance.absolute * rms;
+      const double off = std::abs(run.values[i][k] - want[i][k]);
+      if (off > 0 && allowed > 0) most = std::max(most, off / allowed);
+    }
+  }
+  return most;
+}
+
+class CaseOnCard {
+ public:
+  CaseOnCard(Device& device, const CardFacts& card, const OpCase& c, DType dtype, bool wrong)
+      : device_(device),
+        card_(card),
+        case_(c),
+        dtype_(dtype),
+        wrong_(wrong),
+        graph_(harness::make_graph(c, dtype)),
+        values_(harness::make_values(graph_, c)) {}
+
+  // "" or what is wrong.
+  std::string ask(nlohmann::ordered_json& figures) {
+    OpRun run = run_on(device_, card_, graph_, values_);
+    if (wrong_) turn_a_bit(graph_, run);
+    if (!run.faults.empty()) return join(run.faults, "; ");
+    std::vector<Values> want = values_;
+    harness::run_reference(graph_, want, true);
+    const harness::Tolerance tolerance = harness::tolerance_of(dtype_, case_.slack);
+    figures["off"] = worst(run, want, tolerance);
+    const bool fixed = std::all_of(graph_.ops().begin(), graph_.ops().end(),
+                                   [&](const Op& op) { return has_fixed_bits(op.kind, dtype_); });
+    figures["bits"] = fixed ? "of the emulated card" : "its own";
+    for (size_t i = 0; i < want.size(); ++i)
+      if (std::string fault = harness::compare(graph_.tensors()[i].name, run.values[i], want[i], tolerance);
+          !fault.empty())
+        return fault;
+    if (fixed) {
+      const OpRun emulated =
+          harness::run_emulated(graph_, values_, gpu::emulated::Order::forward, std::nullopt, {}, card_);
+      if (std::string fault = bits_fault(graph_, run, emulated, "on the emulated card"); !fault.empty())
+        return fault;
+    }
+    if (std::string fault = bits_fault(graph_, run, run_on(device_, card_, graph_, values_), "a second time");
+        !fault.empty())
+      return fault;
+    return in_place(run);
+  }
+
+ private:
+  std::string in_place(const OpRun& apart) {
+    const size_t last = graph_.ops().size() - 1;
+    const Op& op = graph_.ops()[last];
+    for (const Reuse& reuse : rule_of(op.kind).reuse) {
+      if (!op.has_input(static_cast<size_t>(reuse.input)) ||
+          !op.has_output(static_cast<size_t>(reuse.output)))
+        continue;
+      const OpRun shared = run_on(device_, card_, graph_, values_, Sharing{last, reuse});
+      if (!shared.faults.empty()) return "in place: " + join(shared.faults, "; ");
+      if (std::string fault = bits_fault(graph_, apart, shared, "in place"); !fault.empty()) return fault;
+    }
+    return "";
+  }
+
+  Device& device_;
+  const CardFacts& card_;
+  const OpCase& case_;
+  DType dtype_;
+  bool wrong_;
+  Graph graph_;
+  std::vector<Values> values_;
+};
+
+bool is_named(const OpCase& c, const OpChoice& choice) {
+  return choice.named.empty() ||
+         std::any_of(choice.named.begin(), choice.named.end(),
+                     [&](const std::string& part) { return c.name.find(part) != std::string::npos; });
+}
+
+// False where the process has to end.
+bool check_case(Device& device, const CardFacts& card, const OpCase& c, DType dtype, const OpChoice& choice,
+                int at, const Tell& tell) {
+  Outcome outcome{"op/" + c.name + "/" + std::string(to_string(dtype)), "", {{"at", at}}};
+  bool goes_on = true;
+  try {
+    outcome.detail = CaseOnCard(device, card, c, dtype, choice.wrong_op == c.name).ask(outcome.figures);
+  } catch (const UsageError& refusal) {
+    // Before Ampere bf16 has no tensor cores, and is refused by name.
+    constexpr int kFirstWithBf16 = 80;
+    if (dtype == DType::bf16 && card.compute_capability < kFirstWithBf16)
+      outcome.figures["refused"] = refusal.what();
+    else
+      outcome.detail = std::string("refused: ") + refusal.what();
+  } catch (const std::exception& error) {
+    outcome.detail = error.what();
+    outcome.figures["fatal"] = true;
+    goes_on = false;
+  }
+  tell(outcome);
+  return goes_on;
+}
+
+}  // namespace
+
+bool has_fixed_bits(OpKind kind, DType dtype) {
+  switch (kind) {
+    case OpKind::linear:
+    case OpKind::linear_dx:
+    case OpKind::linear_dw:
+    case OpKind::attention:
+    case OpKind::attention_grad:
+    case OpKind::linear_cross_entropy:
+    case OpKind::linear_cross_entropy_grad:
+    case OpKind::linear_log_prob:
+    case OpKind::linear_log_prob_grad:
+      return dtype == DType::f32;
+    default:
+      return true;
+  }
+}
+
+bool check_ops(Device& device, const CardFacts& card, const OpChoice& choice, const Tell& tell) {
+  int at = 0;
+  for (const OpCase& c : harness::gpu_cases()) {
+    if (!is_named(c, choice)) continue;
+    for (const DType dtype : c.dtypes) {
+      if (at++ < choice.from) continue;
+      if (!check_case(device, card, c, dtype, choice, at - 1, tell)) return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace plimsoll::gpu_check

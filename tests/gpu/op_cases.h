@@ -1,0 +1,28 @@
+// Every case of the op harness on a card: against the reference, against the emulated card, twice, and in
+// place.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "device/description.h"
+#include "outcome.h"
+#include "runtime/device.h"
+
+namespace plimsoll::gpu_check {
+
+struct OpChoice {
+  std::vector<std::string> named;  // cases whose names have one of these; none: all
+  int from = 0;                    // the number of the first line, as after one that ended the process
+  std::string wrong_op;            // whose results get one bit turned: the check must notice
+};
+
+// One outcome for each case and element type, numbered in "at". An exception other than a refusal is told
+// with "fatal", and ends: what a kernel did to a card stays until its process ends. False there.
+bool check_ops(Device& device, const CardFacts& card, const OpChoice& choice, const Tell& tell);
+
+// Whether an op's kernel gives the emulator's bits on a card: IEEE arithmetic in a fixed order. Sums inside
+// tensor cores and ex2.approx are the card's own.
+bool has_fixed_bits(OpKind kind, DType dtype);
+
+}  // namespace plimsoll::gpu_check

@@ -1,0 +1,19 @@
+// What the check of a card says of one thing that it looked at: a line of JSON each (docs/cuda.md).
+#pragma once
+
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace plimsoll::gpu_check {
+
+struct Outcome {
+  std::string name;    // "copies/every size and place"
+  std::string detail;  // what was wrong; empty: nothing
+  nlohmann::ordered_json figures = nlohmann::ordered_json::object();
+};
+
+// Where outcomes go. Whether all that it was told was right is the exit code's affair.
+using Tell = std::function<void(const Outcome&)>;
+
+}  // namespace plimsoll::gpu_check

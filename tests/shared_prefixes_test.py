@@ -13,6 +13,7 @@ from pathlib import Path
 from command_run import ROOT, assert_curves_agree, losses_of, output, run
 
 STEPS = 20
+SYSTEM = 24  # tokens that every chat begins with
 DRAW = random.Random(5)
 
 
@@ -20,7 +21,7 @@ def ids(length, draw=DRAW):
     return [draw.randrange(3, 1500) for _ in range(length)]
 
 
-def chats(rows=64, system=24):
+def chats(rows=64, system=SYSTEM):
     """One system prompt, three instructions behind it, an answer each; of some rows everything is learnt. Two rows are
     the same, one is where others begin."""
     draw = random.Random(1)
@@ -124,6 +125,7 @@ class Chats(SharedPrefixes):
         output("train", self.folder / "again.json", "--resume", "--quiet")
         state = json.loads((self.folder / "again/checkpoint-20/trainer_state.json").read_text())
         self.assertTrue(state["share_prefixes"])
+        self.assertEqual(state["common_begin"], SYSTEM)
         self.assertEqual((self.folder / "whole/model.safetensors").read_bytes(),
                          (self.folder / "again/model.safetensors").read_bytes())
 
@@ -141,6 +143,29 @@ class Chats(SharedPrefixes):
         self.assertGreater(on["data"]["shared_share"], 0.4)
         self.assertLess(on["predicted"]["seconds_per_step"], 0.75 * off["predicted"]["seconds_per_step"])
         self.assertIn("of a step shared by its rows", output("plan", self.recipe("words")))
+
+    def test_what_all_rows_begin_with_has_room_once(self):
+        on, off = self.plan("on", "on"), self.plan("off", "off")
+        self.assertEqual(on["data"]["common_begin"], SYSTEM)
+        self.assertLess(on["device"]["arena_bytes"], 0.75 * off["device"]["arena_bytes"])
+        self.assertIn("24 tokens begin every row", output("plan", self.recipe("words")))
+        batch = {"effective": 8, "micro_tokens": 2 * SYSTEM + 40}
+        apart_run, shared_run = self.assert_same("tokens", 0.4, batch=batch)
+        self.assertLess(shared_run["micro_steps"], 0.6 * apart_run["micro_steps"])
+        self.assert_same("eval", 0.4, batch=batch, data={"eval": 9})
+
+    def test_rows_that_begin_otherwise_than_was_counted_are_told(self):
+        cache = {"PLIMSOLL_CACHE_DIR": str(self.folder / "cache"), "PATH": os.environ["PATH"]}
+        self.write(chats(2100))
+        recipe = self.recipe("begin", "on", batch={"effective": 8, "micro_tokens": 2 * SYSTEM}, schedule={"max_steps": 2, "warmup": 1})
+        output("plan", recipe, "--count", env=cache)
+        (file,) = (self.folder / "cache/rows").glob("*.json")
+        counts = json.loads(file.read_text())
+        self.assertEqual(counts["common_begin"], SYSTEM)
+        counts.update(common_begin=SYSTEM + 9, sizes=[[SYSTEM + 12, 0, 0]])
+        file.write_text(json.dumps(counts))
+        said = output("train", recipe, "--quiet", code=2, env=cache)
+        self.assertIn("share less than when the run was planned", said)
 
     def test_auto_is_off_where_nothing_is_shared_or_where_it_cannot_be(self):
         self.write(apart())

@@ -1,6 +1,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <random>
+#include <set>
+
 #include "base/error.h"
 #include "data/effective_batch.h"
 #include "data/micro_steps.h"
@@ -193,6 +196,83 @@ TEST(MicroSteps, rows_of_a_rank_have_their_numbers_in_the_whole_batch) {
   whole.cut(batch);
   EXPECT_EQ(targets, whole.fill(0).target_tokens) << "what the loss is divided by is of all ranks";
   EXPECT_THROW(MicroSteps({2}, {8, 1}, 5, {2, 2}), InternalError);
+}
+
+// Of rows of several prompts, each with as many tokens of its own as it has.
+struct Prompted {
+  int32_t prompt;
+  int32_t own;
+};
+constexpr int32_t kPrompt = 6;  // tokens of a prompt; all prompts begin with two of them
+EffectiveBatch prompted_batch(const std::vector<Prompted>& rows) {
+  EffectiveBatch batch(std::ssize(rows), {40, 1});
+  int32_t next = 100;
+  for (const auto& [prompt, own] : rows) {
+    std::vector<int32_t> ids = {1, 2, prompt, prompt, prompt, prompt};
+    for (int32_t i = 0; i < own; ++i) ids.push_back(next++);
+    batch.add(example_of(ids, ids));
+  }
+  return batch;
+}
+
+// The prompts of each micro-step's rows, and its tokens, which pass through the model.
+struct Step {
+  std::multiset<int32_t> prompts;
+  int64_t tokens = 0;
+};
+std::vector<Step> prompted_steps(const EffectiveBatch& batch, const MicroRoom& room) {
+  MicroSteps steps(room, {40, 1, 0, true}, batch.packed_sequences());
+  steps.cut(batch);
+  std::vector<Step> all;
+  for (int64_t i = 0; i < steps.count(); ++i) {
+    const MicroBatch& out = steps.fill(i);
+    Step& step = all.emplace_back();
+    step.tokens = out.tree->tokens();
+    for (int64_t s = 0; s < out.live_sequences; ++s)
+      step.prompts.insert(out.input_ids[static_cast<size_t>(out.seq_starts[static_cast<size_t>(s)]) + 2]);
+  }
+  return all;
+}
+
+TEST(MicroSteps, hold_rows_that_begin_alike_together) {
+  const EffectiveBatch batch = prompted_batch({{7, 3}, {8, 3}, {7, 3}, {8, 3}, {7, 3}, {8, 3}});
+  const auto in_tokens = prompted_steps(batch, {6, 16});
+  ASSERT_EQ(in_tokens.size(), 2U) << "of 9 tokens each by itself: 6 micro-steps";
+  EXPECT_THAT(in_tokens[0].prompts, ElementsAre(7, 7, 7));
+  EXPECT_EQ(in_tokens[0].tokens, kPrompt + 9);
+  const auto in_rows = prompted_steps(batch, {3});
+  ASSERT_EQ(in_rows.size(), 2U);
+  EXPECT_THAT(in_rows[1].prompts, ElementsAre(8, 8, 8));
+}
+
+// With room as a plan has it: for what all rows begin with once, and for the longest of them.
+TEST(MicroSteps, hold_every_row_once_and_never_more_than_their_room) {
+  std::mt19937 random(3);
+  for (int trial = 0; trial < 500; ++trial) {
+    std::vector<Prompted> rows(1 + random() % 12);
+    int32_t longest = 0;
+    int64_t own = 0;
+    for (auto& [prompt, tokens] : rows) {
+      prompt = static_cast<int32_t>(7 + random() % 3);
+      tokens = static_cast<int32_t>(random() % 9);
+      longest = std::max(longest, kPrompt + tokens);
+      own += kPrompt + tokens - 2;
+    }
+    const MicroRoom room{1 + static_cast<int64_t>(random() % 6),
+                         longest + static_cast<int64_t>(random() % 30), 0, 2};
+    const auto steps = prompted_steps(prompted_batch(rows), room);
+    std::multiset<int32_t> held, all;
+    for (const auto& [prompt, tokens] : rows) all.insert(prompt);
+    for (const Step& step : steps) {
+      EXPECT_LE(step.tokens, room.tokens);
+      EXPECT_LE(std::ssize(step.prompts), room.samples);
+      held.insert(step.prompts.begin(), step.prompts.end());
+    }
+    EXPECT_EQ(held, all);
+    MicroPacker apart(room, std::ssize(rows));
+    for (const auto& [prompt, tokens] : rows) apart.add({kPrompt + tokens - 2, 0});
+    EXPECT_LE(std::ssize(steps), apart.pack()) << "no more micro-steps than rows make by themselves";
+  }
 }
 
 TEST(EffectiveBatch, rows_without_targets_are_counted_and_left_out) {

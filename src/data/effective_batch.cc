@@ -98,6 +98,19 @@ RowSize EffectiveBatch::size_of(int64_t packed_sequence, bool apart) const {
   return size;
 }
 
+std::span<const int32_t> EffectiveBatch::begin_of(int64_t packed_sequence, SharedLabels labels_of) const {
+  std::span<const int32_t> begin;
+  bool first = true;
+  for (int64_t document = 0; document < sequences(); ++document) {
+    if (placed_[static_cast<size_t>(document)] != packed_sequence) continue;
+    if (first) begin = ids(document);
+    first = false;
+    if (labels_of == SharedLabels::weighed) break;
+    begin = begin.first(std::min(begin.size(), unlearnt_begin(labels(document))));
+  }
+  return begin;
+}
+
 std::span<const float> EffectiveBatch::targets(int64_t sequence) const {
   return std::span(targets_).subspan(static_cast<size_t>(sequence) * targets_each_, targets_each_);
 }

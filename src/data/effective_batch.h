@@ -59,6 +59,9 @@ class EffectiveBatch {
   // Of the program's sequence, with all its documents; of a source with a target the two `apart`, of a pair
   // also what both begin with.
   [[nodiscard]] RowSize size_of(int64_t packed_sequence, bool apart) const;
+  // Of the program's sequence, what others may share of its first document's beginning: where `of_one` may
+  // learn a label, nothing that one of its documents learns, or what is behind that.
+  [[nodiscard]] std::span<const int32_t> begin_of(int64_t packed_sequence, SharedLabels labels_of) const;
   // Appends the documents of the program's sequence side by side, in the order in which they came.
   void append_to(MicroBatch& out, int64_t packed_sequence) const;
 

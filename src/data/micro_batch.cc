@@ -11,9 +11,13 @@ namespace plimsoll {
 namespace {
 
 // A target begins with a token that is no part of it. Documents that share what they begin with lie here
-// whole: those of a sample have as many tokens as they are documents times what they share room for, at most.
+// whole: each sample with the tokens that all begin with, and those of a sample have as many tokens as they
+// are documents times what they share room for, at most; twice as many let rows that share more be together.
 int64_t tokens_of(const MicroRoom& room, const SequenceShape& shape) {
-  if (shape.shares_prefixes && room.by_tokens()) return room.tokens * shape.documents;
+  if (shape.shares_prefixes && room.by_tokens()) {
+    const int64_t each_whole = room.tokens + (room.samples - 1) * room.begin;
+    return std::min(room.samples * shape.tokens, each_whole * std::max<int64_t>(2, shape.documents));
+  }
   if (!room.by_tokens()) return room.samples * shape.tokens;
   return room.tokens + (room.targets > 0 ? room.targets + room.samples : 0);
 }
@@ -28,7 +32,7 @@ MicroBatch::MicroBatch(const MicroRoom& room, const SequenceShape& shape)
       sample_in_batch(static_cast<size_t>(room.samples * shape.documents)),
       seconds(sample_in_batch.size()),
       targets(sample_in_batch.size() * static_cast<size_t>(shape.targets)),
-      labels_of_(shape.documents > 1 ? SharedLabels::of_one : SharedLabels::weighed) {
+      labels_of_(labels_of(shape.documents)) {
   if (shape.shares_prefixes)
     tree.emplace(static_cast<int64_t>(sample_in_batch.size()), static_cast<int64_t>(input_ids.size()));
   clear();

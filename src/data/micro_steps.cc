@@ -1,5 +1,7 @@
 #include "data/micro_steps.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "base/units.h"
 
@@ -7,29 +9,47 @@ namespace plimsoll {
 
 MicroSteps::MicroSteps(const MicroRoom& room, const SequenceShape& shape, int64_t sequences, const Rank& rank)
     : room_(room),
-      shares_(shape.shares_prefixes),
+      labels_of_(labels_of(shape.documents)),
       packer_(room, room.by_tokens() ? sequences : 0),
       batch_(room, shape),
       rank_(rank) {
+  if (shape.shares_prefixes) shared_.emplace(room, sequences, std::ssize(batch_.input_ids));
   check_internal(rank.ranks > 0 && rank.number >= 0 && rank.number < rank.ranks, "no such rank");
 }
 
 void MicroSteps::cut(const EffectiveBatch& batch) {
   of_ = &batch;
-  const int64_t sequences = batch.packed_sequences();
-  all_ = ceil_div(sequences, room_.samples);
-  if (!room_.by_tokens()) return;
+  cut_by_shared_ = false;
+  all_ = ceil_div(batch.packed_sequences(), room_.samples);
+  if (room_.by_tokens()) pack(batch);
+  if (!shared_ || all_ <= 1) return;
+  shared_->set(batch, labels_of_);
+  const int64_t apart = shared_->tokens(all_, [&](int64_t row) { return step_of(row); });
+  if (!shared_->cut(all_)) return;
+  const int64_t together =
+      shared_->tokens(shared_->count(), [&](int64_t row) { return shared_->of_row(row); });
+  cut_by_shared_ = shared_->count() < all_ || together < apart;
+  if (cut_by_shared_) all_ = shared_->count();
+}
+
+void MicroSteps::pack(const EffectiveBatch& batch) {
   packer_.clear();
-  for (int64_t sequence = 0; sequence < sequences; ++sequence) {
+  for (int64_t sequence = 0; sequence < batch.packed_sequences(); ++sequence) {
     const RowSize size = batch.size_of(sequence, room_.targets > 0);
-    const RowSize row{size.tokens - (shares_ ? size.shared : 0), size.targets};
-    if (shares_ && row.tokens > room_.tokens)
+    const int64_t shared = shared_ ? room_.begin + size.shared : 0;
+    const RowSize row{std::max<int64_t>(0, size.tokens - shared), size.targets};
+    if (shared_ && room_.begin + row.tokens > room_.tokens)
       throw UsageError(
-          "data.share_prefixes: the two answers of a row share less than when the run was planned: "
-          "the data changed since. Start the run again.");
+          "data.share_prefixes: rows share less than when the run was planned: the data changed since. Start "
+          "the run again.");
     packer_.add(row);
   }
   all_ = packer_.pack();
+}
+
+int64_t MicroSteps::step_of(int64_t sequence) const {
+  if (cut_by_shared_) return shared_->of_row(sequence);
+  return room_.by_tokens() ? packer_.of_row(sequence) : sequence / room_.samples;
 }
 
 const MicroBatch& MicroSteps::fill(int64_t step) {
@@ -37,8 +57,7 @@ const MicroBatch& MicroSteps::fill(int64_t step) {
   batch_.clear();
   const int64_t number = step * rank_.ranks + rank_.number;
   for (int64_t sequence = 0; sequence < of_->packed_sequences(); ++sequence)
-    if ((room_.by_tokens() ? packer_.of_row(sequence) : sequence / room_.samples) == number)
-      of_->append_to(batch_, sequence);
+    if (step_of(sequence) == number) of_->append_to(batch_, sequence);
   batch_.build_tree();
   return batch_;
 }

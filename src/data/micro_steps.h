@@ -3,11 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "base/units.h"
 #include "data/effective_batch.h"
 #include "data/micro_batch.h"
+#include "data/shared_cut.h"
 
 namespace plimsoll {
 
@@ -17,6 +19,9 @@ struct Rank {
   int64_t ranks = 1;
 };
 
+// Where sequences share what they begin with, rows that do are put together as far as that makes micro-steps
+// fewer or shorter.
+//
 // The batch is cut as one process would cut it, and rank r of R takes the micro-steps r, r + R, r + 2 R ...
 // of all. So the ranks together have every row once, in micro-steps whose sums do not depend on how many
 // ranks there are, and rows keep their numbers in the whole batch, by which dropout is drawn.
@@ -36,9 +41,14 @@ class MicroSteps {
   const MicroBatch& fill(int64_t step);
 
  private:
+  [[nodiscard]] int64_t step_of(int64_t sequence) const;
+  void pack(const EffectiveBatch& batch);
+
   MicroRoom room_;
-  bool shares_;  // what sequences begin with alike
+  SharedLabels labels_of_;
   MicroPacker packer_;
+  std::optional<SharedCut> shared_;
+  bool cut_by_shared_ = false;
   MicroBatch batch_;
   Rank rank_;
   const EffectiveBatch* of_ = nullptr;

@@ -222,7 +222,7 @@ TEST(Statistics, are_the_same_for_any_number_of_threads) {
     std::vector<int64_t> numbers = {all.rows,        all.tokens,        all.target_tokens,  all.labelled,
                                     all.squares,     all.longest,       all.longest_sample, all.common_length,
                                     all.rows_longer, all.longest_bytes, all.truncated,      all.skipped,
-                                    all.damaged,     std::ssize(told)};
+                                    all.damaged,     std::ssize(told),  all.common_begin};
     for (const RowSize& size : all.sizes) numbers.push_back(size.tokens);
     return std::pair(numbers, all.first_damage);
   };
@@ -230,6 +230,24 @@ TEST(Statistics, are_the_same_for_any_number_of_threads) {
   EXPECT_GE(alone.first[12], 2);
   EXPECT_THAT(alone.second, HasSubstr("a.jsonl:60001: 'text' is a number"));
   for (const int64_t threads : {2, 5}) EXPECT_EQ(measured(threads), alone);
+}
+
+// Also of those that an epoch leaves out, and without those that no batch takes.
+TEST(Statistics, all_rows_begin_with_what_every_one_of_them_does) {
+  const TestFolder folder;
+  const auto begin_of = [&](const std::string& last, double weight) {
+    const auto path = folder.write("a.jsonl", "{\"text\": \"abcdef\"}\n{\"text\": \"abcdxyz\"}\n" + last);
+    Dataset dataset = Dataset::open(std::vector<WeightedPath>{{path, weight}}, RowErrors::skip);
+    dataset.select(std::vector<std::string>{"text"});
+    const RowSubset rows = RowSubset::all(dataset.rows());
+    const int64_t begin = measure_data(dataset, rows, text_encoder(16)).common_begin;
+    EXPECT_EQ(sample_data(dataset, rows, text_encoder(16)).common_begin, begin);
+    return begin;
+  };
+  EXPECT_EQ(begin_of("", 1), 4);
+  EXPECT_EQ(begin_of("{\"text\": \"abz\"}\n", 0.4), 2);
+  EXPECT_EQ(begin_of("{\"text\": 7}\n", 1), 4) << "damaged";
+  EXPECT_EQ(begin_of("{\"text\": \"abc\"}\n", 1), 3) << "behind it stands the end of text";
 }
 
 TEST(Statistics, rows_that_fit_and_packed_steps_are_the_same_for_any_number_of_threads) {

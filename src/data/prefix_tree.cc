@@ -21,6 +21,12 @@ int32_t token(const MicroBatch& batch, int32_t sequence, int32_t at) {
 
 }  // namespace
 
+size_t unlearnt_begin(std::span<const int32_t> labels) {
+  size_t at = std::min<size_t>(1, labels.size());
+  while (at < labels.size() && labels[at] == kIgnoreLabel) ++at;
+  return at;
+}
+
 int64_t common_tokens(std::span<const int32_t> ids, std::span<const int32_t> labels,
                       std::span<const int32_t> other_ids, std::span<const int32_t> other_labels) {
   const size_t most = std::min(ids.size(), other_ids.size());
@@ -57,10 +63,11 @@ bool PrefixTree::meets(const MicroBatch& batch, const Node& node, int32_t sequen
 
 int32_t PrefixTree::next_node(const MicroBatch& batch, int32_t node, int32_t sequence, int32_t at,
                               SharedLabels labels) const {
-  int32_t child = node < 0 ? roots_ : nodes_[static_cast<size_t>(node)].first;
-  while (child >= 0 && !meets(batch, nodes_[static_cast<size_t>(child)], sequence, at, labels))
-    child = nodes_[static_cast<size_t>(child)].next;
-  return child;
+  int32_t found = -1;
+  for (int32_t child = node < 0 ? roots_ : nodes_[static_cast<size_t>(node)].first; child >= 0;
+       child = nodes_[static_cast<size_t>(child)].next)
+    if (meets(batch, nodes_[static_cast<size_t>(child)], sequence, at, labels)) found = child;
+  return found;
 }
 
 void PrefixTree::insert(const MicroBatch& batch, int32_t sequence, SharedLabels labels) {

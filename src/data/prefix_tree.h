@@ -12,7 +12,13 @@ class MicroBatch;
 // What a label is where several sequences hold its token: one label of each of them alone, so that a token is
 // shared as long as at most one of them learns it; or one label that counts for as many as learn it.
 enum class SharedLabels : uint8_t { of_one, weighed };
+// Of samples of so many sequences.
+constexpr SharedLabels labels_of(int64_t sequences) {
+  return sequences > 1 ? SharedLabels::of_one : SharedLabels::weighed;
+}
 
+// Tokens that a sequence begins with and does not learn; its first one is nobody's next.
+size_t unlearnt_begin(std::span<const int32_t> labels);
 // Tokens that two sequences of a sample begin with alike; labels are aligned with ids. Of each one at most
 // learns any of them.
 int64_t common_tokens(std::span<const int32_t> ids, std::span<const int32_t> labels,
@@ -52,7 +58,8 @@ class PrefixTree {
     int32_t number = -1;                         // in order_
   };
   void insert(const MicroBatch& batch, int32_t sequence, SharedLabels labels);
-  // The child of `node` (-1: a root) that sequences with this token go on with, or -1.
+  // The child of `node` (-1: a root) that a sequence with this token goes on with, or -1. Where several have
+  // it, as of sequences that learn it, the last: those of a sample stay together.
   [[nodiscard]] int32_t next_node(const MicroBatch& batch, int32_t node, int32_t sequence, int32_t at,
                                   SharedLabels labels) const;
   [[nodiscard]] bool meets(const MicroBatch& batch, const Node& node, int32_t sequence, int32_t at,

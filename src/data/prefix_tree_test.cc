@@ -6,6 +6,7 @@
 #include <random>
 #include <set>
 
+#include "data/common_begin.h"
 #include "data/example.h"
 #include "data/micro_batch.h"
 
@@ -93,6 +94,77 @@ TEST(PrefixTree, what_two_sequences_of_a_sample_share_is_counted_as_the_tree_sha
   EXPECT_EQ(common_tokens(first, learnt, second, also), 2);
   EXPECT_EQ(10 - tree_of(batch, SharedLabels::of_one).tokens(), 2);
   EXPECT_EQ(common_tokens(first, learnt, second, none), 3);
+}
+
+// Each sample of two sequences, as preferences have them: answers are learnt, and of some the chosen one's
+// prompt, too. A micro-step has room for what all begin with and for what each sample does not share.
+TEST(PrefixTree, takes_no_more_than_samples_take_one_by_one_beside_what_all_begin_with) {
+  std::mt19937 random(11);
+  const auto draw = [&](size_t most) {
+    Ids ids(random() % (most + 1));
+    for (int32_t& id : ids) id = static_cast<int32_t>(random() % 2);
+    return ids;
+  };
+  for (int trial = 0; trial < 2000; ++trial) {
+    const Ids start = draw(4);
+    const size_t samples = 1 + random() % 5;
+    const bool learns_prompts = trial % 3 == 0;
+    MicroBatch batch(MicroRoom{static_cast<int64_t>(samples)}, {64, 2});
+    CommonBegin begin(SharedLabels::of_one);
+    int64_t apart = 0, alone = 0;
+    for (size_t i = 0; i < samples; ++i) {
+      Ids prompt = start;
+      for (const int32_t id : draw(4)) prompt.push_back(id);
+      prompt.push_back(2);
+      Example pair;
+      std::vector<Ids> ids, labels;
+      for (const bool chosen : {true, false}) {
+        Ids one = prompt;
+        for (const int32_t id : draw(4)) one.push_back(id);
+        one.push_back(3);
+        Ids learnt(one.size(), kNone);
+        for (size_t at = learns_prompts && chosen ? 0 : prompt.size(); at < one.size(); ++at)
+          learnt[at] = one[at];
+        pair.ids.insert(pair.ids.end(), one.begin(), one.end());
+        pair.labels.insert(pair.labels.end(), learnt.begin(), learnt.end());
+        pair.ends.push_back(std::ssize(pair.ids));
+        batch.append(one, learnt, static_cast<int32_t>(i));
+        ids.push_back(one);
+        labels.push_back(learnt);
+      }
+      begin.add(pair);
+      const int64_t own = std::ssize(pair.ids) - common_tokens(ids[0], labels[0], ids[1], labels[1]);
+      apart += own;
+      alone = std::max(alone, own);
+    }
+    const int64_t tokens = tree_of(batch, SharedLabels::of_one).tokens();
+    EXPECT_LE(tokens, apart - static_cast<int64_t>(samples - 1) * begin.tokens()) << trial;
+    EXPECT_GE(tokens, alone);
+    if (!learns_prompts) {
+      EXPECT_GE(begin.tokens(), std::ssize(start));
+    }
+  }
+}
+
+TEST(CommonBegin, ends_where_one_differs_ends_or_learns_alone) {
+  const auto begin_of = [](SharedLabels labels, const std::vector<std::pair<Ids, Ids>>& rows) {
+    CommonBegin all(labels), first(labels), others(labels);
+    for (size_t i = 0; i < rows.size(); ++i) {
+      Example example{.ids = rows[i].first, .labels = rows[i].second};
+      all.add(example);
+      (i == 0 ? first : others).add(example);
+    }
+    others.add(first);
+    EXPECT_EQ(others.tokens(), all.tokens()) << "in whatever order they are told";
+    return all.tokens();
+  };
+  const Ids none(4, kNone);
+  EXPECT_EQ(begin_of(SharedLabels::weighed, {}), 0);
+  EXPECT_EQ(begin_of(SharedLabels::weighed, {{{1, 2, 3, 4}, {1, 2, 3, 4}}}), 4);
+  EXPECT_EQ(
+      begin_of(SharedLabels::weighed, {{{1, 2, 3, 4}, none}, {{1, 2, 3, 5}, none}, {{1, 2}, {kNone, 2}}}), 2);
+  EXPECT_EQ(begin_of(SharedLabels::of_one, {{{1, 2, 3, 4}, {1, kNone, kNone, 4}}, {{1, 2, 3, 4}, none}}), 3);
+  EXPECT_EQ(begin_of(SharedLabels::of_one, {{{9, 2, 3, 4}, none}, {{1, 2, 3, 4}, none}}), 0);
 }
 
 TEST(PrefixTree, every_sequence_is_its_path_whatever_the_sequences_are) {

@@ -43,11 +43,12 @@ int64_t common_to_all(const Example& example) {
 class RowVisitor {
  public:
   RowVisitor(Dataset& dataset, const RowSubset& subset, const ExampleEncoder& encoder, Visit visit,
-             const std::function<void(const RowFacts&)>& take)
+             const std::function<void(const RowFacts&)>& take, CommonBegin* begin)
       : dataset_(dataset),
         order_(visited_units(dataset, visit), subset, {.shuffle = false}),
         encoder_(encoder),
-        take_(take) {}
+        take_(take),
+        begin_(begin) {}
 
   void run(int64_t threads) {
     {
@@ -65,13 +66,14 @@ class RowVisitor {
  private:
   struct Work {
     int64_t window = 0;
+    CommonBegin begin;
     std::vector<RowFacts> facts = {};
     std::exception_ptr error = nullptr;  // of the row behind them
   };
   using Blocks = std::map<size_t, std::unique_ptr<Block>>;
 
   void work() {
-    Work work;
+    Work work{.begin = no_common_begin(encoder_)};
     Blocks blocks;
     while (next(work, blocks)) {
       try {
@@ -81,7 +83,7 @@ class RowVisitor {
       }
       blocks.clear();
       finish(std::move(work));
-      work = {};
+      work = {.begin = no_common_begin(encoder_)};
     }
   }
 
@@ -114,6 +116,7 @@ class RowVisitor {
       encode_row_of(*blocks.at(unit), row - dataset_.units()[unit].first_row, dataset_.on_error(), encoder_,
                     cells, example);
       work.facts.push_back(facts_of(row, example, has_target));
+      if (begin_ != nullptr && example.damage.empty() && example.targets > 0) work.begin.add(example);
     }
   }
 
@@ -130,6 +133,7 @@ class RowVisitor {
   void tell(const Work& work) {
     try {
       for (const RowFacts& facts : work.facts) take_(facts);
+      if (begin_ != nullptr) begin_->add(work.begin);
       error_ = work.error;
     } catch (...) {
       error_ = std::current_exception();
@@ -140,6 +144,7 @@ class RowVisitor {
   const RowOrder order_;
   const ExampleEncoder& encoder_;
   const std::function<void(const RowFacts&)>& take_;
+  CommonBegin* begin_;
   std::mutex reading_, telling_;  // taken in this order
   int64_t taken_ = 0;
   std::atomic<bool> stopped_ = false;
@@ -172,11 +177,15 @@ RowFacts facts_of(int64_t row, const Example& example, bool has_target) {
   return facts;
 }
 
+CommonBegin no_common_begin(const ExampleEncoder& encoder) {
+  return CommonBegin(labels_of(rule_of(encoder.options().task.task).sequences));
+}
+
 void for_each_row(Dataset& dataset, const RowSubset& subset, const ExampleEncoder& encoder, Visit visit,
-                  int64_t threads, const std::function<void(const RowFacts&)>& take) {
+                  int64_t threads, const std::function<void(const RowFacts&)>& take, CommonBegin* begin) {
   constexpr int64_t kMostThreads = 64;  // each holds a unit
   dataset.hold({});
-  RowVisitor(dataset, subset, encoder, visit, take).run(std::clamp<int64_t>(threads, 1, kMostThreads));
+  RowVisitor(dataset, subset, encoder, visit, take, begin).run(std::clamp<int64_t>(threads, 1, kMostThreads));
 }
 
 }  // namespace plimsoll

@@ -5,6 +5,7 @@
 #include <functional>
 #include <string>
 
+#include "data/common_begin.h"
 #include "data/dataset.h"
 #include "data/example.h"
 #include "data/row_subset.h"
@@ -32,10 +33,15 @@ enum class Visit : uint8_t {
   each_once  // of the subset
 };
 
+// Of rows that such an encoder makes.
+CommonBegin no_common_begin(const ExampleEncoder& encoder);
+
 // Calls `take` for each row in order, from one thread at a time. What it is told does not depend on the
 // number of threads, nor does the error that ends it: that of the first row which has one. Each thread holds
-// a unit of its own; `dataset` has its columns selected and holds nothing afterwards.
+// a unit of its own; `dataset` has its columns selected and holds nothing afterwards. `begin` is told of the
+// rows that a batch takes.
 void for_each_row(Dataset& dataset, const RowSubset& subset, const ExampleEncoder& encoder, Visit visit,
-                  int64_t threads, const std::function<void(const RowFacts&)>& take);
+                  int64_t threads, const std::function<void(const RowFacts&)>& take,
+                  CommonBegin* begin = nullptr);
 
 }  // namespace plimsoll

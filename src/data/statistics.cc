@@ -120,20 +120,23 @@ DataStatistics measure_data(Dataset& dataset, const RowSubset& subset, const Exa
   DataStatistics statistics;
   EvenSample sizes(statistics.sizes);
   Lengths lengths;
-  for_each_row(dataset, subset, encoder, Visit::epoch, threads, [&](const RowFacts& row) {
+  CommonBegin begin = no_common_begin(encoder);
+  const auto take = [&](const RowFacts& row) {
     if (progress && statistics.rows % kTold == 0) progress(statistics.rows);
     add(row, statistics, sizes);
     if (row.damage.empty()) lengths.add(row.longest);
-  });
+  };
+  for_each_row(dataset, subset, encoder, Visit::epoch, threads, take, &begin);
   statistics.of_all_rows = true;
   statistics.shared = shared_of(dataset, subset, encoder);
   lengths.tell(statistics);
   const auto& units = dataset.units();
-  if (std::none_of(units.begin(), units.end(), [](const PlacedUnit& unit) { return unit.weight < 1; }))
-    return statistics;
-  for_each_row(dataset, subset, encoder, Visit::each_once, threads, [&](const RowFacts& row) {
+  const auto add_sizes = [&](const RowFacts& row) {
     if (row.damage.empty() && row.targets > 0) add_lengths(row, statistics, sizes);
-  });
+  };
+  if (std::any_of(units.begin(), units.end(), [](const PlacedUnit& unit) { return unit.weight < 1; }))
+    for_each_row(dataset, subset, encoder, Visit::each_once, threads, add_sizes, &begin);
+  statistics.common_begin = begin.tokens();
   return statistics;
 }
 
@@ -152,12 +155,16 @@ DataStatistics sample_data(Dataset& dataset, const RowSubset& subset, const Exam
   DataStatistics statistics;
   EvenSample sizes(statistics.sizes);
   SharedRows shared;
+  CommonBegin begin = no_common_begin(encoder);
   const bool has_target = encoder.options().task.task == Task::seq2seq;
   for_sampled_rows(dataset, subset, encoder, kSampledRows, [&](const Example& example) {
     add(facts_of(0, example, has_target), statistics, sizes);
-    if (example.damage.empty() && example.targets > 0 && !has_target) shared.add(example);
+    if (!example.damage.empty() || example.targets == 0) return;
+    begin.add(example);
+    if (!has_target) shared.add(example);
   });
   statistics.shared = shared.shares();
+  statistics.common_begin = begin.tokens();
   return statistics;
 }
 

@@ -27,6 +27,7 @@ struct DataStatistics {
   // the longest target, and of all sequences of a row together.
   int64_t longest_sequence = 0, longest_target = 0, longest_sample = 0;
   int64_t longest_shared = 0;  // the last of them, where what a row's sequences begin with alike counts once
+  int64_t common_begin = 0;    // tokens that every sequence of rows with targets begins with
   // The least length that all but one row in a thousand stay within, and how many do not.
   int64_t common_length = 0, rows_longer = 0;
   std::vector<RowSize> sizes;  // of rows with targets: all of few, of many some that are spread evenly

@@ -27,6 +27,8 @@ std::string data_words(const DataSummary& data) {
   if (data.damaged_share > 0.0) text += " · " + about + percent(data.damaged_share) + " damaged";
   if (data.shared_share >= kToldShare)
     text += " · about " + percent(data.shared_share) + " of a step shared by its rows";
+  if (data.shared_share >= kToldShare && data.common_begin > 1)
+    text += " · " + about + format_count(data.common_begin) + " tokens begin every row";
   text += " · " + format_bytes(data.bytes_per_epoch) + " an epoch";
   if (data.sampled_rows > 0) text += " (estimated from " + format_count(data.sampled_rows) + " rows)";
   return text;
@@ -46,6 +48,7 @@ nlohmann::ordered_json data_json(const std::optional<DataSummary>& data) {
           {"truncated_share", data->truncated_share},
           {"skipped_share", data->skipped_share},
           {"damaged_share", data->damaged_share},
+          {"common_begin", data->common_begin},
           {"shared_share", data->shared_share},
           {"bytes_per_epoch", data->bytes_per_epoch}};
 }

@@ -68,12 +68,18 @@ Graph named(Graph graph, const char* name) {
 
 }  // namespace
 
+RowSize Experiment::room_of(const RowSize& size) const {
+  const RowSize longest = longest_row();
+  const int64_t tokens = std::min(size.tokens - (shares_prefixes ? size.shared : 0), longest.tokens);
+  return {std::max<int64_t>(0, tokens - begin_once()), std::min(size.targets, longest.targets)};
+}
+
 MicroRoom Experiment::room(int64_t samples, int64_t tokens) const {
   const RowSize longest = longest_row();
-  if (tokens == 0 || tokens >= samples * longest.tokens) return {samples};
+  if (tokens == 0 || tokens >= tokens_of(samples)) return {samples, 0, 0, begin_once()};
   const int64_t targets =
       std::min(samples * longest.targets, ceil_div(tokens * longest.targets, longest.tokens));
-  return {samples, tokens, targets};
+  return {samples, tokens, targets, begin_once()};
 }
 
 MicroRoom Experiment::train_room(const Variant& variant) const {
@@ -85,7 +91,7 @@ MicroRoom Experiment::eval_room(const Variant& variant) const {
 }
 
 BatchShape Experiment::batch_shape(const MicroRoom& room, int64_t documents_each) const {
-  const int64_t tokens = room.by_tokens() ? room.tokens : room.samples * longest_row().tokens;
+  const int64_t tokens = room.by_tokens() ? room.tokens : tokens_of(room.samples);
   const int64_t sequences = room.samples * documents_each * sample_sequences();
   // A row that joins a tree splits a segment and adds one.
   const int64_t segments = shares_prefixes ? std::min(tokens, 2 * sequences - 1) : 0;
@@ -99,7 +105,7 @@ BatchShape Experiment::batch_shape(const MicroRoom& room, int64_t documents_each
 int64_t Experiment::logit_rows(const MicroRoom& room) const {
   const RowSize longest = longest_row();
   if (has_targets()) return room.by_tokens() ? room.targets : room.samples * longest.targets;
-  return room.by_tokens() ? room.tokens : room.samples * longest.tokens;
+  return room.by_tokens() ? room.tokens : tokens_of(room.samples);
 }
 
 int64_t accumulation_for(int64_t effective, int64_t micro) { return ceil_div(effective, micro); }
@@ -110,9 +116,9 @@ int64_t most_micro_steps(const Experiment& experiment, const MicroRoom& room) {
   const int64_t effective = experiment.effective_batch;
   const int64_t by_rows = accumulation_for(effective, room.samples);
   if (!room.by_tokens()) return by_rows;
-  const RowSize longest = experiment.longest_row();
+  const RowSize longest = experiment.room_of(experiment.longest_row());
   const auto kinds = [&](int64_t all, int64_t of_one) { return of_one == 0 ? 0 : 2 * ceil_div(all, of_one); };
-  return std::min(effective, 2 * by_rows + kinds(effective * longest.tokens, room.tokens) +
+  return std::min(effective, 2 * by_rows + kinds(effective * longest.tokens, room.tokens - room.begin) +
                                  kinds(effective * longest.targets, room.targets));
 }
 

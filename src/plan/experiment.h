@@ -39,6 +39,7 @@ struct Experiment {
   int64_t longest_sample = 0;    // tokens of a sample's sequences together; 0: each may be the longest
   bool shares_prefixes = false;  // what sequences begin with alike is computed once (docs/decisions/17)
   int64_t longest_shared = 0;    // the same of a sample that shares within itself; 0: as longest_sample
+  int64_t common_begin = 0;      // tokens that every sequence of every sample is sure to begin with
   int64_t documents = 1;         // of a sample in training: several with packing
   bool evaluates = false;
 
@@ -62,14 +63,20 @@ struct Experiment {
     if (has_targets()) return max_length + target_length;
     return longest_sample > 0 ? longest_sample : max_length * sample_sequences();
   }
-  // What the longest sample takes of a micro-step, its target apart where it has room of its own.
+  // What the longest sample takes of a micro-step by itself, its target apart where it has room of its own.
   [[nodiscard]] RowSize longest_row() const {
     if (has_targets()) return {max_length, target_length};
     return {shares_prefixes && longest_shared > 0 ? longest_shared : sample_tokens(), 0};
   }
-  // What a sample of that size takes.
-  [[nodiscard]] RowSize room_of(const RowSize& size) const {
-    return {size.tokens - (shares_prefixes ? size.shared : 0), size.targets};
+  // Tokens that a micro-step has once for all of its samples.
+  [[nodiscard]] int64_t begin_once() const {
+    return shares_prefixes ? std::min(common_begin, longest_row().tokens) : 0;
+  }
+  // What a sample of that size takes beside them, no more than the longest.
+  [[nodiscard]] RowSize room_of(const RowSize& size) const;
+  // Room for so many longest samples, without their targets.
+  [[nodiscard]] int64_t tokens_of(int64_t samples) const {
+    return begin_once() + samples * (longest_row().tokens - begin_once());
   }
   // What a micro-step of `samples` has room for: so many longest ones, or `tokens` and, where targets have
   // room of their own, so many of those as the longest row has of each.

@@ -192,8 +192,9 @@ std::vector<Doubled> doubled_dimensions(const Plan& plan) {
   };
   Doubled& length = again("length");
   Experiment& longer = length.request.experiment;
-  for (int64_t* tokens : {&longer.max_length, &longer.longest_sample, &longer.longest_shared,
-                          &length.variant.micro_tokens, &length.variant.eval_micro_tokens})
+  for (int64_t* tokens :
+       {&longer.max_length, &longer.longest_sample, &longer.longest_shared, &longer.common_begin,
+        &length.variant.micro_tokens, &length.variant.eval_micro_tokens})
     *tokens *= 2;
   Variant& micro = again("micro-batch").variant;
   for (int64_t* room :

@@ -55,7 +55,8 @@ std::vector<MicroRoom> rooms_in_rows(int64_t effective) {
 // The least tokens with which a step needs at most so many micro-steps.
 int64_t tokens_for(const Experiment& experiment, const std::vector<RowSize>& sizes, double steps) {
   const int64_t effective = experiment.effective_batch, longest = experiment.longest_row().tokens;
-  int64_t low = 0, high = ceil_div((effective - 1) * longest, kTokenUnit);  // units above the longest row
+  const int64_t most = experiment.tokens_of(effective);
+  int64_t low = 0, high = ceil_div(most - longest, kTokenUnit);  // units above the longest row
   while (low < high) {
     const int64_t middle = low + (high - low) / 2;
     const MicroRoom room = experiment.room(effective, longest + middle * kTokenUnit);
@@ -65,11 +66,11 @@ int64_t tokens_for(const Experiment& experiment, const std::vector<RowSize>& siz
       low = middle + 1;
     }
   }
-  return std::min(effective * longest, longest + low * kTokenUnit);
+  return std::min(most, longest + low * kTokenUnit);
 }
 
 bool are_alike(const Experiment& experiment, const std::vector<RowSize>& sizes) {
-  const RowSize longest = experiment.longest_row();
+  const RowSize longest = experiment.room_of(experiment.longest_row());
   return std::all_of(sizes.begin(), sizes.end(), [&](const RowSize& row) {
     const RowSize size = experiment.room_of(row);
     return size.tokens >= longest.tokens && size.targets >= longest.targets;
@@ -90,16 +91,13 @@ MicroEstimate estimate_micro_steps(const Experiment& experiment, const MicroRoom
   if (!room.by_tokens() || sizes.empty())
     return {static_cast<double>(accumulation_for(effective, room.samples)), room.samples};
   const int64_t steps = std::clamp(kEstimateRows / effective, kFewestSteps, kMostSteps);
-  const RowSize longest = experiment.longest_row();
   MicroPacker packer(room, effective);
   MicroEstimate estimate;
   for (int64_t step = 0; step < steps; ++step) {
     packer.clear();
-    for (int64_t i = 0; i < effective; ++i) {
-      const RowSize size =
-          experiment.room_of(sizes[spread(static_cast<uint64_t>(step * effective + i)) % sizes.size()]);
-      packer.add({std::min(size.tokens, longest.tokens), std::min(size.targets, longest.targets)});
-    }
+    for (int64_t i = 0; i < effective; ++i)
+      packer.add(
+          experiment.room_of(sizes[spread(static_cast<uint64_t>(step * effective + i)) % sizes.size()]));
     estimate.steps += static_cast<double>(packer.pack()) / static_cast<double>(steps);
     estimate.most_rows = std::max(estimate.most_rows, packer.most_rows());
   }

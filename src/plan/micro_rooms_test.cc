@@ -95,6 +95,33 @@ TEST(MicroRooms, never_need_more_micro_steps_than_the_bound) {
   }
 }
 
+// Rows that are 200 tokens of a system prompt and at most 500 of their own.
+TEST(MicroRooms, have_what_all_rows_begin_with_once) {
+  std::vector<RowSize> sizes = uneven();
+  for (RowSize& size : sizes) size.tokens = 200 + size.tokens * 5 / 7;
+  PlanRequest request = request_with(sizes);
+  const auto of_apart = micro_rooms(request);
+  request.experiment.shares_prefixes = true;
+  request.experiment.common_begin = 200;
+  EXPECT_EQ(request.experiment.room_of({300, 0}).tokens, 100);
+  EXPECT_EQ(request.experiment.room_of({900, 0}).tokens, 500) << "no more than the longest";
+  EXPECT_EQ(request.experiment.tokens_of(16), 200 + 16 * 500);
+  EXPECT_EQ(request.experiment.batch_shape(request.experiment.room(16), 1).tokens, 200 + 16 * 500);
+  const auto rooms = micro_rooms(request);
+  ASSERT_GE(rooms.size(), 2);
+  EXPECT_EQ(rooms.back().tokens, 700);
+  EXPECT_LT(rooms.front().tokens, of_apart.front().tokens - 14 * 200) << "in one micro-step";
+  for (const MicroRoom& room : rooms) {
+    EXPECT_EQ(room.begin, 200);
+    const auto estimate = estimate_micro_steps(request.experiment, room, sizes);
+    EXPECT_LE(estimate.steps, static_cast<double>(most_micro_steps(request.experiment, room)));
+    EXPECT_LE(estimate.steps,
+              estimate_micro_steps(request_with(sizes).experiment, {room.samples, room.tokens}, sizes).steps);
+  }
+  request.experiment.common_begin = 700;
+  EXPECT_EQ(request.experiment.tokens_of(16), 700) << "rows that are all the same";
+}
+
 TEST(MicroRooms, targets_beside_sources_have_room_as_the_longest_row_has_them) {
   Experiment experiment;
   experiment.model = test_spec({.hidden = 64, .mlp = 128, .layers = 2, .vocab = 256});

@@ -64,6 +64,7 @@ struct DataSummary {
   double truncated_share = 0.0;  // of rows
   double skipped_share = 0.0;    // rows with no target left
   double damaged_share = 0.0;    // rows that cannot be read
+  int64_t common_begin = 0;      // tokens that every row begins with
   double shared_share = 0.0;     // of a step's tokens, that its rows begin with alike
 };
 // "12,000 rows · about 3,400,000 tokens · ..."

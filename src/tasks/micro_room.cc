@@ -23,7 +23,7 @@ void MicroPacker::add(const RowSize& row) {
 }
 
 bool MicroPacker::takes(const Filled& filled, const RowSize& row) const {
-  return filled.rows < room_.samples && filled.size.tokens + row.tokens <= room_.tokens &&
+  return filled.rows < room_.samples && room_.begin + filled.size.tokens + row.tokens <= room_.tokens &&
          filled.size.targets + row.targets <= room_.targets;
 }
 

@@ -21,13 +21,15 @@ struct MicroRoom {
   int64_t samples = 1;
   int64_t tokens = 0;   // of rows together, or of their sources; 0: each row may be as long as any
   int64_t targets = 0;  // of their targets, where those have room of their own
+  int64_t begin = 0;    // of `tokens`: what all rows begin with, which is there once
 
   [[nodiscard]] bool by_tokens() const { return tokens > 0; }
   friend bool operator==(const MicroRoom&, const MicroRoom&) = default;
 };
 
 // The longest row first, each to the first micro-step that has room (first-fit decreasing): few micro-steps,
-// and the same ones for the same rows. Throws InternalError for a row longer than the room.
+// and the same ones for the same rows. Rows are told by what they take beside the room's begin. Throws
+// InternalError for a row longer than the room.
 class MicroPacker {
  public:
   MicroPacker(const MicroRoom& room, int64_t rows);

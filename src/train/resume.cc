@@ -19,8 +19,9 @@ std::string batch_words(const TrainerState& state) {
   const std::string tokens =
       state.micro_tokens > 0 ? " in " + format_count(state.micro_tokens) + " tokens" : "";
   return "micro-batch " + format_count(state.micro_batch) + tokens +
-         (state.shares_prefixes ? ", shared prefixes" : "") + ", loss chunk " +
-         format_count(state.loss_chunk);
+         (state.shares_prefixes ? ", shared prefixes" : "") +
+         (state.common_begin > 0 ? " of " + format_count(state.common_begin) + " tokens for sure" : "") +
+         ", loss chunk " + format_count(state.loss_chunk);
 }
 
 }  // namespace
@@ -66,7 +67,8 @@ std::string changed_bits_note(const TrainerState& saved, const TrainerState& run
     now = run.kernels;
   }
   if (saved.micro_batch != run.micro_batch || saved.micro_tokens != run.micro_tokens ||
-      saved.shares_prefixes != run.shares_prefixes || saved.loss_chunk != run.loss_chunk) {
+      saved.shares_prefixes != run.shares_prefixes || saved.common_begin != run.common_begin ||
+      saved.loss_chunk != run.loss_chunk) {
     was += (was.empty() ? "" : ", ") + batch_words(saved);
     now += (now.empty() ? "" : ", ") + batch_words(run);
   }

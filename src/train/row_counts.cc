@@ -27,7 +27,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr int kVersion = 2;  // of what is counted
+constexpr int kVersion = 3;  // of what is counted
 
 json file_key(const fs::path& file) {
   std::error_code error;
@@ -67,6 +67,7 @@ void each_number(Statistics& of, const Visit& visit) {
   visit("longest_target", of.longest_target);
   visit("longest_sample", of.longest_sample);
   visit("longest_shared", of.longest_shared);
+  visit("common_begin", of.common_begin);
   visit("longest_bytes", of.longest_bytes);
   visit("common_length", of.common_length);
   visit("rows_longer", of.rows_longer);
@@ -82,6 +83,7 @@ bool is_sound(const DataStatistics& counts) {
   for (const RowSize& size : counts.sizes)
     sound = sound && size.tokens > 0 && size.targets >= 0 && size.tokens <= counts.longest_sample &&
             size.targets <= counts.longest_target && size.shared >= 0 && size.shared < size.tokens &&
+            size.tokens - size.shared >= counts.common_begin &&
             size.tokens - size.shared <= counts.longest_shared;
   for (const double share : counts.shared) sound = sound && share >= 0 && share <= 1;
   return sound && counts.longest_sequence <= counts.longest_sample &&
@@ -201,6 +203,7 @@ DataSummary summarise(DataSource& train, const DataStatistics& sample) {
   summary.truncated_share = sample.share_truncated();
   summary.skipped_share = sample.share_of_rows(sample.skipped);
   summary.damaged_share = sample.share_of_rows(sample.damaged);
+  summary.common_begin = sample.common_begin;
   summary.shared_share = shared_by(sample.shared, static_cast<double>(train.loader.effective));
   for (const PlacedUnit& unit : train.dataset.units())
     summary.bytes_per_epoch += std::llround(static_cast<double>(unit.bytes) * unit.weight);
@@ -217,9 +220,13 @@ void measure_rows(const Recipe& recipe, const Counting& counting, bool full_rows
   data.shared = train.shared;
   if (data.eval) data.eval->longest_row = train.longest_bytes;
   if (full_rows) return;
-  RowLengths lengths{recipe.data.max_length, train.longest_sequence,
-                     train.longest_target,   train.longest_sample,
-                     train.longest_shared,   std::make_shared<const std::vector<RowSize>>(train.sizes)};
+  RowLengths lengths{recipe.data.max_length,
+                     train.longest_sequence,
+                     train.longest_target,
+                     train.longest_sample,
+                     train.longest_shared,
+                     train.common_begin,
+                     std::make_shared<const std::vector<RowSize>>(train.sizes)};
   bool known = train.of_all_rows || (!counting.every_row && may_count(data.train->dataset));
   if (train.of_all_rows) data.train->loader.longest_sample = train.longest_sample;
   if (data.eval) {
@@ -231,6 +238,8 @@ void measure_rows(const Recipe& recipe, const Counting& counting, bool full_rows
     lengths.longest_target = std::max(lengths.longest_target, eval.longest_target);
     lengths.longest_sample = std::max(lengths.longest_sample, eval.longest_sample);
     lengths.longest_shared = std::max(lengths.longest_shared, eval.longest_shared);
+    // A micro-step holds rows of one of them.
+    lengths.common_begin = std::min(lengths.common_begin, eval.common_begin);
   }
   if (known && !recipe.data.packing && lengths.longest_sample > 0) data.lengths = std::move(lengths);
 }

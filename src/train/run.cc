@@ -91,6 +91,7 @@ class TrainingRun {
     current_.micro_batch = plan_.variant.micro_batch;
     current_.micro_tokens = plan_.variant.micro_tokens;
     current_.shares_prefixes = plan_.request.experiment.shares_prefixes;
+    current_.common_begin = plan_.request.experiment.begin_once();
     current_.loss_chunk = plan_.variant.loss_chunk;
     if (experiment_.precision.scales_loss()) current_.loss_scale.emplace();
     if (data.eval) eval_.emplace(place_, std::move(*data.eval));

@@ -336,6 +336,9 @@ void take_lengths(const Recipe& recipe, const RowLengths& rows, Experiment& expe
   const int64_t most = experiment.max_length * experiment.sample_sequences();
   experiment.longest_sample = std::min(rows.longest_sample, most);
   experiment.longest_shared = std::min(rows.longest_shared, most);
+  // Of rows whose left ends are cut shorter than of those which were read nothing is sure.
+  if (recipe.data.max_length == rows.max_length || recipe.data.truncation != Truncation::left)
+    experiment.common_begin = rows.common_begin;
 }
 
 // Tensor cores and arithmetic of bf16 begin with Ampere.

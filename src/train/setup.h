@@ -58,7 +58,7 @@ struct DataSource {
 struct RowLengths {
   int64_t max_length = 0;                                                // that they were cut to
   int64_t longest_sequence = 0, longest_target = 0, longest_sample = 0;  // as in DataStatistics
-  int64_t longest_shared = 0;
+  int64_t longest_shared = 0, common_begin = 0;
   std::shared_ptr<const std::vector<RowSize>> sizes = {};  // of training rows
 };
 struct DataSetup {

@@ -56,6 +56,7 @@ std::string to_text(const TrainerState& state) {
                {"micro_batch", state.micro_batch},
                {"micro_tokens", state.micro_tokens},
                {"share_prefixes", state.shares_prefixes},
+               {"common_begin", state.common_begin},
                {"loss_chunk", state.loss_chunk},
                {"last_loss", state.last_loss},
                {"eval_loss", state.eval_loss ? Json(*state.eval_loss) : Json(nullptr)},
@@ -80,6 +81,8 @@ TrainerState parse_trainer_state(std::string_view text, const std::string& where
     if (json.contains("micro_tokens"))  // earlier versions wrote none
       state.micro_tokens = whole(json, "micro_tokens", 0, kMostPerStep, where);
     if (json.contains("share_prefixes")) state.shares_prefixes = json.at("share_prefixes").get<bool>();
+    if (json.contains("common_begin"))
+      state.common_begin = whole(json, "common_begin", 0, kMostPerStep, where);
     state.loss_chunk = whole(json, "loss_chunk", 1, kMostPerStep, where);
     if (json.contains("loss_scale")) state.loss_scale = loss_scale_of(json["loss_scale"], where);
     state.total_steps = whole(json, "total_steps", 0, kMost, where);

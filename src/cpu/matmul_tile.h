@@ -39,6 +39,41 @@ struct Strides {
   int64_t a_row, a_step, b_step;
 };
 
+#if !defined(PLIMSOLL_ISA_avx512)
+// Step `kStep` of a whole packed tile. In assembly: of several steps in a row g++ keeps sums in memory or
+// moves them about, and where another thread shares the core it is instructions that run out, not
+// multiply-adds.
+template <int kStep>
+[[gnu::always_inline]] inline void add_packed_step(const float* a, const float* b, Vec (&sum)[6][2]) {
+  asm volatile(
+      "vmovups %c[b_at](%[b]), %%ymm0\n"
+      "vmovups %c[b_at]+32(%[b]), %%ymm1\n"
+      "vbroadcastss %c[a_at](%[a]), %%ymm2\n"
+      "vfmadd231ps %%ymm0, %%ymm2, %0\n"
+      "vfmadd231ps %%ymm1, %%ymm2, %1\n"
+      "vbroadcastss %c[a_at]+4(%[a]), %%ymm3\n"
+      "vfmadd231ps %%ymm0, %%ymm3, %2\n"
+      "vfmadd231ps %%ymm1, %%ymm3, %3\n"
+      "vbroadcastss %c[a_at]+8(%[a]), %%ymm2\n"
+      "vfmadd231ps %%ymm0, %%ymm2, %4\n"
+      "vfmadd231ps %%ymm1, %%ymm2, %5\n"
+      "vbroadcastss %c[a_at]+12(%[a]), %%ymm3\n"
+      "vfmadd231ps %%ymm0, %%ymm3, %6\n"
+      "vfmadd231ps %%ymm1, %%ymm3, %7\n"
+      "vbroadcastss %c[a_at]+16(%[a]), %%ymm2\n"
+      "vfmadd231ps %%ymm0, %%ymm2, %8\n"
+      "vfmadd231ps %%ymm1, %%ymm2, %9\n"
+      "vbroadcastss %c[a_at]+20(%[a]), %%ymm3\n"
+      "vfmadd231ps %%ymm0, %%ymm3, %10\n"
+      "vfmadd231ps %%ymm1, %%ymm3, %11\n"
+      : "+x"(sum[0][0].v), "+x"(sum[0][1].v), "+x"(sum[1][0].v), "+x"(sum[1][1].v), "+x"(sum[2][0].v),
+        "+x"(sum[2][1].v), "+x"(sum[3][0].v), "+x"(sum[3][1].v), "+x"(sum[4][0].v), "+x"(sum[4][1].v),
+        "+x"(sum[5][0].v), "+x"(sum[5][1].v)
+      : [a] "r"(a), [b] "r"(b), [a_at] "i"(kStep * Packed::a_step * 4), [b_at] "i"(kStep * Packed::b_step * 4)
+      : "xmm0", "xmm1", "xmm2", "xmm3", "memory");
+}
+#endif
+
 // A strip x b strips over `steps`; `take` gets the sums, [kRows][kVectors] in registers, and says half way
 // what of C to fetch for them. Every element is one chain of additions in k, so its bits do not depend on
 // kRows, kVectors or its place in the tile.
@@ -53,6 +88,18 @@ void multiply_tile(int64_t steps, const float* a, const float* b, Place place, [
     for (int j = 0; j < kVectors; ++j) sum[i][j] = zero();
   int64_t step = 0;
   const auto add_up_to = [&](int64_t end) __attribute__((always_inline)) {
+#if !defined(PLIMSOLL_ISA_avx512)
+    if constexpr (__is_same(Place, Packed) && kRows == kTile.rows && kVectors == 2) {
+      for (; step + 4 <= end; step += 4, a += 4 * place.a_step, b += 4 * place.b_step) {
+        __builtin_prefetch(ahead.line, 0, 2);
+        ahead.line += 4 * ahead.step;
+        add_packed_step<0>(a, b, sum);
+        add_packed_step<1>(a, b, sum);
+        add_packed_step<2>(a, b, sum);
+        add_packed_step<3>(a, b, sum);
+      }
+    }
+#endif
 #pragma GCC unroll kUnrolled
     for (; step < end; ++step, a += place.a_step, b += place.b_step) {
       if constexpr (kFetches) {

@@ -14,14 +14,14 @@ BENCH_OUT ?= bench/results
 FAULTS ?= 2000
 RUNS ?= 1000000
 SANITIZED ?= _test$$|^(bad_input|faults)$$
-# gpu-check: the device that is asked, and where programs are that were built elsewhere (make gpu-carry).
+# gpu-check, gpu-bench: the device that is asked, and where programs are that were built elsewhere (make gpu-carry).
 GPU_DEVICE ?= cuda
 GPU_TOOLS ?=
 FUZZ_TARGETS ?= $(patsubst tests/fuzz/%_fuzz.cc,%,$(wildcard tests/fuzz/*_fuzz.cc))
 CLANG_FORMAT ?= clang-format-14
 SOURCES = $(shell git ls-files '*.cc' '*.h' '*.cu')
 
-.PHONY: build install archive wheel test test-isas gpu-mutants gpu-check gpu-carry demo recipes parity loadline faults bench golden sanitize fuzz fmt check-format check setup setup-dev setup-parity setup-fuzz setup-wheel clean
+.PHONY: build install archive wheel test test-isas gpu-mutants gpu-check gpu-bench gpu-carry demo recipes parity loadline faults bench golden sanitize fuzz fmt check-format check setup setup-dev setup-parity setup-fuzz setup-wheel clean
 
 # The program alone; tests and benches are built by those that run them.
 build: setup
@@ -93,6 +93,12 @@ gpu-check:
 	$(if $(GPU_TOOLS),,cmake --build build --target plimsoll plimsoll_card_check -j $(JOBS))
 	python3 tests/gpu/check.py --device $(GPU_DEVICE) --plimsoll $(if $(GPU_TOOLS),$(GPU_TOOLS),build)/plimsoll \
 	  --tool $(if $(GPU_TOOLS),$(GPU_TOOLS),build/tests/gpu)/plimsoll_card_check
+
+# How fast a card is and models train on it, beside transformers + PEFT where this Python has them; less than nine minutes.
+gpu-bench:
+	$(if $(GPU_TOOLS),,cmake --build build --target plimsoll plimsoll_card_check -j $(JOBS))
+	$(if $(wildcard $(PARITY_PYTHON)),$(PARITY_PYTHON),python3) bench/gpu.py --device $(GPU_DEVICE) \
+	  --plimsoll $(if $(GPU_TOOLS),$(GPU_TOOLS),build)/plimsoll --tool $(if $(GPU_TOOLS),$(GPU_TOOLS),build/tests/gpu)/plimsoll_card_check
 
 # A folder in build/ for a machine that has a card and little else: there, make gpu-check GPU_TOOLS=bin.
 gpu-carry: build

@@ -4,7 +4,7 @@
     scripts/make_gpu_carry.py BUILD_FOLDER OUT_FOLDER [--folder-only]
 
 The program and plimsoll_card_check with every shared library that a plain system lacks (bundle.py), and the scripts, models and
-expectations that the check reads. There, in the folder: make gpu-check GPU_TOOLS=bin. Needs nothing but Python and a driver.
+expectations that check and bench read. There, in the folder: make gpu-check gpu-bench GPU_TOOLS=bin. Needs nothing but Python and a driver.
 """
 import pathlib
 import shutil
@@ -15,7 +15,8 @@ from bundle import BASE, install, loaded, run
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 CARRIED = ("Makefile", "tests/gpu", "tests/small_models.py", "tests/golden/llama_full", "tests/golden/llama_lora",
-           "tests/golden/tokenizers/bert_cased.json", "demo/model")
+           "tests/golden/tokenizers/bert_cased.json", "demo/model", "bench/gpu.py", "bench/gpu_cases.py", "bench/gpu_rival.py", "bench/hf_cases.py",
+           "examples/cases/5-mistral-7b/config.json", "examples/cases/1-gla-glue/config.json")
 
 
 def carry(folder):
@@ -26,7 +27,7 @@ def carry(folder):
             shutil.copytree(ROOT / name, to, ignore=shutil.ignore_patterns("__pycache__", "*.cc", "*.h", "CMakeLists.txt"))
         else:
             shutil.copy(ROOT / name, to)
-    (folder / "bench/results").mkdir(parents=True, exist_ok=True)
+    (folder / "bench/results").mkdir(exist_ok=True)
 
 
 def main():

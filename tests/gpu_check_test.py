@@ -71,6 +71,21 @@ class GpuCheckTest(unittest.TestCase):
         lines = json.loads(self.out.read_text())["lines"]
         self.assertEqual([(line["name"], line["outcome"]) for line in lines][-1:], [("runs", "skipped")], done.stdout)
 
+    def test_the_bench_measures_rates_and_trains_every_kind_of_model_within_its_plan(self):
+        done = subprocess.run([sys.executable, ROOT / "bench/gpu.py", "--plimsoll", PLIMSOLL, "--tool", TOOL, "--device", "emulated", "--tiny",
+                               "--out", self.out], capture_output=True, text=True, timeout=600)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        told = json.loads(self.out.read_text())
+        self.assertEqual([run["case"] for run in told["runs"] if "tokens_per_second" not in run], [])
+        self.assertEqual(len(told["runs"]), 8)
+        for run in told["runs"]:
+            self.assertEqual(run["planned_arena_bytes"], run["arena_bytes"])
+            self.assertGreater(run["tokens_per_second"], 0)
+            self.assertEqual(run["card"]["grown_bytes"], 0)
+        for name in ("memory, of additions", "copy, host to card", "smallest op", "product bf16 forward 64 x 64 x 64",
+                     "attention_grad f32, heads of 128, 32 tokens"):
+            self.assertGreater(told["rates"][name]["rate"], 0)
+
     @unittest.skipIf(Path("/dev/nvidiactl").exists(), "a driver may be here")
     def test_without_a_card_that_is_said_with_exit_code_2_and_nothing_is_written(self):
         done = self.check(device="cuda")

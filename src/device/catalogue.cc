@@ -11,6 +11,9 @@
 namespace plimsoll {
 namespace {
 
+// What two processes on one card may differ by.
+constexpr int64_t kAgain = 16 * kMiB;
+
 // Links to the host: what pinned memory was seen to get of PCIe with 16 or 8 lanes.
 constexpr double kPcie3 = 12, kPcie4 = 24, kPcie5 = 48;
 constexpr double kPcie4x8 = 12, kPcie5x8 = 24;
@@ -178,7 +181,7 @@ Card find_card(std::string_view text, std::string_view what) {
   return asked.gigabytes == 0 ? *first : of_other_size(*first, asked.gigabytes, text, what);
 }
 
-std::vector<OutsidePart> outside_parts(const Card& card, bool driver) {
+std::vector<OutsidePart> outside_parts(const Card& card, bool driver, const MeasuredCard* measured) {
   // The driver: what cards of 10 to 141 GB were seen to lack of the memory that they are sold with (220 MiB
   // of an RTX 3080's 10 GiB, 770 of an A100's 80). The context: local memory and queues of each
   // multiprocessor, more where it holds 2,048 threads instead of 1,024 or 1,536. Code: the kernels of this
@@ -191,13 +194,28 @@ std::vector<OutsidePart> outside_parts(const Card& card, bool driver) {
   const double per_multiprocessor = (many_threads ? 3.7 : 3.2) * kMiB;
   const int64_t context = kContext + static_cast<int64_t>(per_multiprocessor * card.multiprocessors);
   std::vector<OutsidePart> parts;
-  if (driver)
+  if (driver && measured != nullptr && measured->memory_bytes)
+    parts.push_back(
+        {"driver, measured", std::max<int64_t>(0, card.memory_mib * kMiB - *measured->memory_bytes), 0});
+  else if (driver)
     parts.push_back(
         {"driver", kDriver + static_cast<int64_t>(kDriverShare * static_cast<double>(card.memory_mib * kMiB)),
          kDriverUncertain});
+  if (measured != nullptr && measured->process_bytes) {
+    parts.push_back({"context and code, measured", *measured->process_bytes, kAgain});
+    return parts;
+  }
   parts.push_back({"context", context, context / 5});
   parts.push_back({"code and libraries", kCode, kCodeUncertain});
   return parts;
+}
+
+OutsidePart host_part(const MeasuredCard* measured) {
+  // The driver's libraries, their heaps and tables: what processes that only start CUDA 12 and 13 are seen
+  // with, 150 to 300 MiB.
+  constexpr int64_t kBytes = 220 * kMiB, kUncertain = 100 * kMiB;
+  if (measured != nullptr && measured->host_bytes) return {"CUDA, measured", *measured->host_bytes, kAgain};
+  return {"CUDA", kBytes, kUncertain};
 }
 
 namespace {
@@ -220,7 +238,7 @@ DeviceRates rates_of(const Card& card) {
 
 }  // namespace
 
-DeviceDescription describe_card(const Card& card, bool driver) {
+DeviceDescription describe_card(const Card& card, bool driver, const MeasuredCard* measured) {
   // What cuBLASLt is granted: more on the cards whose fast kernels ask for it.
   constexpr int kHopper = 90;
   constexpr int64_t kSmallCard = 24000;
@@ -237,9 +255,9 @@ DeviceDescription describe_card(const Card& card, bool driver) {
   device.backend = Backend::gpu;
   device.card = {card.compute_capability, card.multiprocessors, shared * kKiB};
   device.card_name = full_name(card);
-  device.outside = outside_parts(card, driver);
+  device.outside = outside_parts(card, driver, measured);
   device.reaches_host = false;
-  device.rates = rates_of(card);
+  device.rates = measured != nullptr && measured->rates ? *measured->rates : rates_of(card);
   device.matmul_scratch_bytes = [workspace](const MatmulShape&) { return workspace; };
   return device;
 }

@@ -2,6 +2,7 @@
 // them beside its arena, and rates to guess times by.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -30,11 +31,25 @@ Card find_card(std::string_view text, std::string_view what);
 // "RTX 3080 20GB", as find_card reads it.
 std::string full_name(const Card& card);
 
-// What a process has on the card beside its arena; with `driver` also what the driver keeps of the card's
-// memory, which no process can have.
-std::vector<OutsidePart> outside_parts(const Card& card, bool driver);
+// What one card was measured to be: by a run on it, or by `make gpu-check` and `make gpu-bench`.
+struct MeasuredCard {
+  std::string name;                      // full_name()
+  std::string uuid;                      // "GPU-..."
+  int driver = 0;                        // version of CUDA that it knows, 13000 for 13.0
+  std::string kernels;                   // whose code it held
+  std::optional<int64_t> memory_bytes;   // that programs may have: the driver keeps the rest
+  std::optional<int64_t> process_bytes;  // that a process has beside its arena
+  std::optional<int64_t> host_bytes;     // of the host's memory, that CUDA takes of a process
+  std::optional<DeviceRates> rates;
+};
 
-// Kernels for GPUs at the rates of the data sheet, on a card with memory of its own.
-DeviceDescription describe_card(const Card& card, bool driver);
+// What a process has on the card beside its arena; with `driver` also what the driver keeps of the card's
+// memory, which no process can have. As it was measured, where it was.
+std::vector<OutsidePart> outside_parts(const Card& card, bool driver, const MeasuredCard* measured = nullptr);
+// What CUDA takes of the host's memory.
+OutsidePart host_part(const MeasuredCard* measured = nullptr);
+
+// Kernels for GPUs on a card with memory of its own, at measured rates or those of its data sheet.
+DeviceDescription describe_card(const Card& card, bool driver, const MeasuredCard* measured = nullptr);
 
 }  // namespace plimsoll

@@ -95,6 +95,28 @@ TEST(Catalogue, what_is_outside_the_arena_is_stated_with_its_uncertainty) {
   EXPECT_EQ(outside_bytes(h100) - outside_bytes(share), h100.outside[0].bytes + h100.outside[0].uncertain);
 }
 
+TEST(Catalogue, what_was_measured_takes_the_place_of_what_is_guessed) {
+  const Card card = find_card("H100", "");
+  MeasuredCard measured;
+  measured.memory_bytes = card.memory_mib * kMiB - 700 * kMiB;
+  measured.process_bytes = 444 * kMiB;
+  measured.host_bytes = 180 * kMiB;
+  const DeviceDescription whole = describe_card(card, true, &measured);
+  ASSERT_EQ(whole.outside.size(), 2U);
+  EXPECT_EQ(whole.outside[0].bytes, 700 * kMiB);
+  EXPECT_EQ(whole.outside[0].uncertain, 0);
+  EXPECT_EQ(whole.outside[1].bytes, 444 * kMiB);
+  EXPECT_LT(whole.outside[1].uncertain, 20 * kMiB);
+  EXPECT_EQ(describe_card(card, false, &measured).outside.size(), 1U);
+  EXPECT_EQ(host_part(&measured).bytes, 180 * kMiB);
+  EXPECT_GT(host_part().uncertain, host_part(&measured).uncertain);
+  // Rates that nobody measured stay those of the data sheet.
+  EXPECT_EQ(whole.rates.matmul_bf16, describe_card(card, true).rates.matmul_bf16);
+  measured.rates = DeviceRates{};
+  measured.rates->matmul_bf16 = 5e14;
+  EXPECT_EQ(describe_card(card, true, &measured).rates.matmul_bf16, 5e14);
+}
+
 // PyTorch's out-of-memory messages of these cards say how much of them there is.
 TEST(Catalogue, the_drivers_part_covers_what_people_saw) {
   const std::pair<const char*, double> seen[] = {{"RTX 3080 10GB", 9.78}, {"RTX 4090", 23.52},

@@ -73,10 +73,25 @@ std::string uuid_text(const cudaUUID_t& uuid) {
   return text;
 }
 
+CudaFacts facts_of(int number) {
+  cudaDeviceProp properties{};
+  CudaFacts facts;
+  cudaError_t error = cudaGetDeviceProperties(&properties, number);
+  if (error == cudaSuccess) error = cudaDriverGetVersion(&facts.driver);
+  if (error != cudaSuccess) refuse(error);
+  facts.number = number;
+  facts.name = properties.name;
+  facts.uuid = uuid_text(properties.uuid);
+  facts.card = {10 * properties.major + properties.minor, properties.multiProcessorCount,
+                static_cast<int64_t>(properties.sharedMemPerBlockOptin)};
+  facts.memory_bytes = static_cast<int64_t>(properties.totalGlobalMem);
+  return facts;
+}
+
 class CudaCard : public Card {
  public:
-  CudaCard() {
-    check(cudaSetDevice(0), "the first card");
+  explicit CudaCard(int number) {
+    check(cudaSetDevice(number), "to choose it");
     for (cudaStream_t& stream : streams_)
       check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "a queue");
     stream_ = Stream(of(Queue::compute));
@@ -164,7 +179,7 @@ class CudaCard : public Card {
 
 }  // namespace
 
-CudaFacts cuda_facts() {
+CudaFacts cuda_facts(const std::string& which) {
   // All kernels come with the context: one that came at its first launch would take memory of a run that is
   // under way. Read by the driver's first call.
   setenv("CUDA_MODULE_LOADING", "EAGER", 1);
@@ -172,21 +187,20 @@ CudaFacts cuda_facts() {
   cudaError_t error = cudaGetDeviceCount(&cards);
   if (error == cudaSuccess && cards == 0) error = cudaErrorNoDevice;
   if (error != cudaSuccess) refuse(error);
-  cudaDeviceProp properties{};
-  CudaFacts facts;
-  if ((error = cudaGetDeviceProperties(&properties, 0)) != cudaSuccess) refuse(error);
-  if ((error = cudaDriverGetVersion(&facts.driver)) != cudaSuccess) refuse(error);
-  facts.name = properties.name;
-  facts.uuid = uuid_text(properties.uuid);
-  facts.card = {10 * properties.major + properties.minor, properties.multiProcessorCount,
-                static_cast<int64_t>(properties.sharedMemPerBlockOptin)};
-  facts.memory_bytes = static_cast<int64_t>(properties.totalGlobalMem);
-  return facts;
+  if (which.empty()) return facts_of(0);
+  std::string known;
+  for (int number = 0; number < cards; ++number) {
+    CudaFacts facts = facts_of(number);
+    if (which == std::to_string(number) || (which.starts_with("GPU-") && facts.uuid.starts_with(which)))
+      return facts;
+    known +=
+        (known.empty() ? "" : ", ") + std::to_string(number) + " " + facts.name + " (" + facts.uuid + ")";
+  }
+  throw UsageError("device: cuda:" + which + ": the driver shows no such card; those here are " + known);
 }
 
-std::unique_ptr<Card> open_cuda_card() {
-  cuda_facts();
-  return std::make_unique<CudaCard>();
+std::unique_ptr<Card> open_cuda_card(const std::string& which) {
+  return std::make_unique<CudaCard>(cuda_facts(which).number);
 }
 
 }  // namespace plimsoll::gpu

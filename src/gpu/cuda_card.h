@@ -10,8 +10,9 @@
 
 namespace plimsoll::gpu {
 
-// What the driver tells of the first card that it shows to this process.
+// What the driver tells of a card.
 struct CudaFacts {
+  int number = 0;  // CUDA's
   std::string name;
   std::string uuid;  // "GPU-1a2b3c4d-..."
   CardFacts card;
@@ -19,8 +20,9 @@ struct CudaFacts {
   int driver = 0;            // version of CUDA, 13000 for 13.0
 };
 
-// Throws UsageError that says what is missing: this build's CUDA, a driver, a newer driver, a card.
-CudaFacts cuda_facts();
-std::unique_ptr<Card> open_cuda_card();
+// `which`: empty for the first card that it shows to this process, CUDA's number, or the beginning of a UUID.
+// Throws UsageError that says what is missing: this build's CUDA, a driver, a newer driver, the card.
+CudaFacts cuda_facts(const std::string& which = "");
+std::unique_ptr<Card> open_cuda_card(const std::string& which = "");
 
 }  // namespace plimsoll::gpu

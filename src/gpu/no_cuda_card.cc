@@ -14,7 +14,7 @@ namespace {
 
 }  // namespace
 
-CudaFacts cuda_facts() { refuse(); }
-std::unique_ptr<Card> open_cuda_card() { refuse(); }
+CudaFacts cuda_facts(const std::string&) { refuse(); }
+std::unique_ptr<Card> open_cuda_card(const std::string&) { refuse(); }
 
 }  // namespace plimsoll::gpu

@@ -25,20 +25,21 @@ class CudaDevice : public GpuDevice {
 
 }  // namespace
 
-std::unique_ptr<Device> open_cuda_device(const CardFacts& planned) {
-  const gpu::CudaFacts facts = gpu::cuda_facts();
+std::unique_ptr<Device> open_cuda_device(const CardFacts& planned, const std::string& which) {
+  const gpu::CudaFacts facts = gpu::cuda_facts(which);
   if (facts.card.compute_capability < planned.compute_capability)
     throw UsageError("device: cuda: the plan is for a card of compute capability " +
                      std::to_string(planned.compute_capability / 10) + "." +
                      std::to_string(planned.compute_capability % 10) + ", and the " + facts.name +
                      " here has less; leave memory.gpu out (--set memory.gpu=null)");
-  return std::make_unique<CudaDevice>(gpu::open_cuda_card(), planned);
+  return std::make_unique<CudaDevice>(gpu::open_cuda_card(which), planned);
 }
 
-std::string cuda_kernels_text() {
-  const gpu::CudaFacts facts = gpu::cuda_facts();
+std::string cuda_kernels_text(const gpu::CudaFacts& facts) {
   return facts.name + ", CUDA " + std::to_string(facts.driver / 1000) + "." +
          std::to_string(facts.driver % 1000 / 10) + ", kernels " + std::to_string(kGpuKernelGeneration);
 }
+
+std::string cuda_code_text() { return "kernels " + std::to_string(kGpuKernelGeneration); }
 
 }  // namespace plimsoll

@@ -5,15 +5,18 @@
 #include <string>
 
 #include "device/description.h"
+#include "gpu/cuda_card.h"
 #include "runtime/device.h"
 
 namespace plimsoll {
 
-// The first card that the driver shows. `planned`: what grids and workspaces were planned by. Throws
+// `which`: as gpu::cuda_facts() reads it. `planned`: what grids and workspaces were planned by. Throws
 // UsageError where there is no such card, or one that lacks what was planned.
-std::unique_ptr<Device> open_cuda_device(const CardFacts& planned);
+std::unique_ptr<Device> open_cuda_device(const CardFacts& planned, const std::string& which = "");
 
 // What the bits of a run on it are promised within.
-std::string cuda_kernels_text();
+std::string cuda_kernels_text(const gpu::CudaFacts& facts);
+// Whose code a process holds on it: another build's takes other bytes.
+std::string cuda_code_text();
 
 }  // namespace plimsoll

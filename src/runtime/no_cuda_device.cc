@@ -5,11 +5,13 @@
 
 namespace plimsoll {
 
-std::unique_ptr<Device> open_cuda_device(const CardFacts&) {
-  gpu::cuda_facts();
+std::unique_ptr<Device> open_cuda_device(const CardFacts&, const std::string& which) {
+  gpu::cuda_facts(which);
   throw InternalError("a card in a build without CUDA");
 }
 
-std::string cuda_kernels_text() { return gpu::cuda_facts().name; }
+std::string cuda_kernels_text(const gpu::CudaFacts& facts) { return facts.name; }
+
+std::string cuda_code_text() { return gpu::cuda_facts().name; }
 
 }  // namespace plimsoll

@@ -2,9 +2,10 @@
 // it and reads its lines (docs/cuda.md).
 //
 //   plimsoll_card_check PART [--device cuda|emulated] [--cases A,B] [--from N] [--wrong WHAT] [--bytes N]
+//   [--small yes]
 //
-// PART is facts, calls, ops, memory, or hold, which keeps so many bytes of the card until its input ends.
-// Exit codes: 0, 1 where something was wrong, 2 without a card.
+// PART is facts, calls, ops, memory, rates, or hold, which keeps so many bytes of the card until its input
+// ends. Exit codes: 0, 1 where something was wrong, 2 without a card.
 #include <algorithm>
 #include <cstdio>
 #include <iostream>
@@ -14,11 +15,14 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "base/units.h"
+#include "calibrate/card_cache.h"
+#include "calibrate/rates_cache.h"
 #include "card_calls.h"
 #include "device/catalogue.h"
 #include "gpu/cuda_card.h"
 #include "gpu/emulated_card.h"
 #include "op_cases.h"
+#include "rates.h"
 #include "runtime/cuda_device.h"
 #include "runtime/emulated_device.h"
 #include "wrong_card.h"
@@ -34,10 +38,12 @@ struct Options {
   OpChoice ops;
   std::string wrong;  // what the card does wrong: of the emulated one alone
   int64_t bytes = 0;
+  bool small = false;  // sizes of rates
 };
 
 Options read_options(int count, char** words) {
-  if (count < 2) throw UsageError("plimsoll_card_check: say which part: facts, calls, ops, memory or hold");
+  if (count < 2)
+    throw UsageError("plimsoll_card_check: say which part: facts, calls, ops, memory, rates or hold");
   Options options;
   options.part = words[1];
   std::map<std::string, std::string> values;
@@ -52,6 +58,8 @@ Options read_options(int count, char** words) {
       options.ops.from = std::stoi(value);
     } else if (name == "--bytes") {
       options.bytes = std::stoll(value);
+    } else if (name == "--small") {
+      options.small = value == "yes";
     } else if (name == "--wrong") {
       options.wrong = value;
     } else {
@@ -107,6 +115,20 @@ ordered_json facts_json(const Options& options) {
   return json;
 }
 
+// Beside what is known of the card already. One that plans do not know of is measured for nobody.
+void keep(MeasuredCard measured) {
+  const gpu::CudaFacts facts = gpu::cuda_facts();
+  try {
+    measured.name = full_name(find_card(facts.name, "the card"));
+  } catch (const UsageError&) {
+    return;
+  }
+  measured.uuid = facts.uuid;
+  measured.driver = facts.driver;
+  measured.kernels = cuda_code_text();
+  save_card(cache_folder(), measured);
+}
+
 // What is gone of the card beside the arena, at the start, with an arena, and when every kernel has run.
 bool check_memory(const Options& options, const Tell& tell) {
   const auto device = open_device(options);
@@ -138,7 +160,19 @@ bool check_memory(const Options& options, const Tell& tell) {
     outcome.detail = "kernels took " + std::to_string(mapped.free - used.free) +
                      " bytes when they first ran: the plan promises that nothing grows behind the start";
   tell(outcome);
+  MeasuredCard measured;
+  measured.memory_bytes = first.total;
+  measured.process_bytes = first.total - first.free;
+  if (!options.emulated && outcome.detail.empty()) keep(std::move(measured));
   return outcome.detail.empty();
+}
+
+// How fast it is; what it was measured to be is what plans of this machine go by from then on.
+void measure(const Options& options, const Tell& tell) {
+  const auto device = open_device(options);
+  MeasuredCard measured;
+  measured.rates = measure_rates(*device, facts_of(options), options.small, tell);
+  if (!options.emulated && !options.small) keep(std::move(measured));
 }
 
 void hold(const Options& options) {
@@ -173,10 +207,12 @@ int run(int count, char** words) {
     check_ops(*open_device(options), facts_of(options), options.ops, tell);
   } else if (options.part == "memory") {
     check_memory(options, tell);
+  } else if (options.part == "rates") {
+    measure(options, tell);
   } else if (options.part == "hold") {
     hold(options);
   } else {
-    throw UsageError(options.part + ": no such part; say facts, calls, ops, memory or hold");
+    throw UsageError(options.part + ": no such part; say facts, calls, ops, memory, rates or hold");
   }
   return right ? 0 : 1;
 }

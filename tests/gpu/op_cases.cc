@@ -103,7 +103,7 @@ class CaseOnCard {
     const harness::Tolerance tolerance = harness::tolerance_of(dtype_, case_.slack);
     figures["off"] = worst(run, want, tolerance);
     const bool fixed = std::all_of(graph_.ops().begin(), graph_.ops().end(),
-                                   [&](const Op& op) { return has_fixed_bits(op.kind, dtype_); });
+                                   [&](const Op& op) { return has_fixed_bits(op, dtype_); });
     figures["bits"] = fixed ? "of the emulated card" : "its own";
     for (size_t i = 0; i < want.size(); ++i)
       if (std::string fault = harness::compare(graph_.tensors()[i].name, run.values[i], want[i], tolerance);
@@ -176,8 +176,8 @@ bool check_case(Device& device, const CardFacts& card, const OpCase& c, DType dt
 
 }  // namespace
 
-bool has_fixed_bits(OpKind kind, DType dtype) {
-  switch (kind) {
+bool has_fixed_bits(const Op& op, DType dtype) {
+  switch (op.kind) {
     case OpKind::linear:
     case OpKind::linear_dx:
     case OpKind::linear_dw:
@@ -187,7 +187,7 @@ bool has_fixed_bits(OpKind kind, DType dtype) {
     case OpKind::linear_cross_entropy_grad:
     case OpKind::linear_log_prob:
     case OpKind::linear_log_prob_grad:
-      return dtype == DType::f32;
+      return dtype == DType::f32 && !op.attrs.contains("tf32");
     default:
       return true;
   }

@@ -23,6 +23,6 @@ bool check_ops(Device& device, const CardFacts& card, const OpChoice& choice, co
 
 // Whether an op's kernel gives the emulator's bits on a card: IEEE arithmetic in a fixed order. Sums inside
 // tensor cores and ex2.approx are the card's own.
-bool has_fixed_bits(OpKind kind, DType dtype);
+bool has_fixed_bits(const Op& op, DType dtype);
 
 }  // namespace plimsoll::gpu_check

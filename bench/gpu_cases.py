@@ -1,0 +1,108 @@
+"""The runs of gpu.py: shapes of known models, random weights (init: random), rows of random token ids. Standard library only."""
+import json
+import random
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from hf_cases import QWEN, SHAPES
+
+ROOT = Path(__file__).resolve().parent.parent
+OF_QWEN2 = {**QWEN, "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2"}
+OF_QWEN3 = {**QWEN, "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "head_dim": 128}
+
+
+def example(name):
+    return json.loads((ROOT / "examples/cases" / name / "config.json").read_text())
+
+
+def qwen(base, hidden, mlp, layers, heads, kv_heads, **more):
+    return {**base, "hidden_size": hidden, "intermediate_size": mlp, "num_hidden_layers": layers, "num_attention_heads": heads,
+            "num_key_value_heads": kv_heads, **more}
+
+
+MODELS = {
+    "qwen3-0.6b": {**OF_QWEN3, **SHAPES["qwen3-0.6b"][2]},
+    "qwen3-1.7b": qwen(OF_QWEN3, 2048, 6144, 28, 16, 8),
+    "qwen2.5-0.5b": {**OF_QWEN2, **SHAPES["qwen2.5-0.5b"][2]},
+    "qwen2.5-1.5b": qwen(OF_QWEN2, 1536, 8960, 28, 12, 2),
+    "qwen2.5-7b": qwen(OF_QWEN2, 3584, 18944, 28, 28, 4, vocab_size=152064, tie_word_embeddings=False),
+    "mistral-7b": example("5-mistral-7b"),
+    "chatlm-t5": {**SHAPES["chatlm-t5"][2], "architectures": ["T5ForConditionalGeneration"], "model_type": "t5", "is_encoder_decoder": True},
+    "gla-1.3b": example("1-gla-glue"),
+}
+# For an emulated card: a few tokens of as small a model.
+TINY = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 32,
+        "num_heads": 2, "vocab_size": 256, "d_model": 32, "d_kv": 16, "d_ff": 64, "num_layers": 1, "num_decoder_layers": 1,
+        "bos_token_id": 1, "eos_token_id": 2}
+
+
+@dataclass(frozen=True)
+class Case:
+    model: str
+    method: str
+    length: int
+    micro: int
+    accumulation: int = 1
+    precision: str = "bf16"
+    task: str = "sft"
+    target: int = 0
+
+    @property
+    def name(self):
+        length = f"{self.length}+{self.target}" if self.target else str(self.length)
+        return f"{self.model} {self.task} {self.method}, {self.precision}, {length} x {self.micro} x {self.accumulation}"
+
+    @property
+    def samples(self):
+        return self.micro * self.accumulation
+
+    @property
+    def tokens(self):
+        """Of a step: both texts of a pair, sources and targets."""
+        return self.samples * (2 * self.length if self.task == "reward" else self.length + self.target)
+
+
+# What the first minutes on a card should answer first, first.
+CASES = (Case("qwen3-0.6b", "lora", 2048, 2, 4), Case("qwen3-1.7b", "lora", 2048, 2, 4),
+         Case("qwen2.5-0.5b", "full", 1024, 8, 2), Case("qwen2.5-1.5b", "full", 1024, 4, 2),
+         Case("chatlm-t5", "full", 256, 32, task="seq2seq", target=256), Case("gla-1.3b", "lora", 1024, 4),
+         Case("mistral-7b", "lora", 1024, 2, 2, task="reward"), Case("qwen2.5-7b", "full", 1024, 4, precision="bf16-pure"))
+
+
+def tiny_case(case):
+    return replace(case, length=16, target=16 if case.target else 0, micro=1, accumulation=min(case.accumulation, 2))
+
+
+def config_of(case, tiny):
+    config = MODELS[case.model]
+    if not tiny:
+        return config
+    return {key: TINY[key] if key in TINY and value is not None else value for key, value in config.items()}
+
+
+def make_rows(path, count, case, vocab):
+    draw = random.Random(1)
+
+    def ids(length):
+        return [draw.randrange(3, vocab) for _ in range(length)]
+
+    rows = {"sft": lambda: {"input_ids": ids(case.length)}, "seq2seq": lambda: {"input_ids": ids(case.length), "labels": ids(case.target)},
+            "reward": lambda: {"chosen_input_ids": ids(case.length), "rejected_input_ids": ids(case.length)}}[case.task]
+    path.write_text("".join(json.dumps(rows()) + "\n" for _ in range(count)))
+
+
+def write_case(case, folder, steps, tiny):
+    """Model, rows and recipe in `folder`; the recipe's path."""
+    config = config_of(case, tiny)
+    (folder / "model").mkdir(parents=True, exist_ok=True)
+    (folder / "model/config.json").write_text(json.dumps(config))
+    make_rows(folder / "rows.jsonl", steps * case.samples, case, config["vocab_size"])
+    length = {"source": case.length, "target": case.target} if case.target else case.length
+    recipe = {"model": str(folder / "model"), "init": "random", "task": case.task, "precision": case.precision,
+              "data": {"train": str(folder / "rows.jsonl"), "max_length": length, "shuffle": False},
+              "method": {"type": "full"} if case.method == "full" else {"type": "lora", "r": 16, "alpha": 32},
+              "batch": {"effective": case.samples, "micro": case.micro}, "optimizer": {"lr": 1e-5}, "save": {"every": 0},
+              "schedule": {"name": "constant", "warmup": 0, "max_steps": steps}, "output": str(folder / "run")}
+    path = folder / "recipe.json"
+    path.write_text(json.dumps(recipe))
+    return path

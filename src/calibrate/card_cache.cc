@@ -1,0 +1,136 @@
+#include "calibrate/card_cache.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "base/error.h"
+#include "base/units.h"
+#include "calibrate/rates_cache.h"
+#include "calibrate/rates_json.h"
+#include "io/atomic.h"
+#include "io/json.h"
+#include "io/json_values.h"
+
+namespace plimsoll {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+constexpr int kFormat = 1;
+constexpr int64_t kMaxFileBytes = 16 * kMiB;
+constexpr const char* kBegin = "card-";
+
+fs::path file_of(const fs::path& folder, const std::string& uuid) {
+  return folder / (kBegin + uuid + ".json");
+}
+
+Json card_json(const MeasuredCard& card) {
+  const auto number = [](const std::optional<int64_t>& value) {
+    return value ? Json(*value) : Json(nullptr);
+  };
+  return {{"format", kFormat},
+          {"card", card.name},
+          {"uuid", card.uuid},
+          {"driver", card.driver},
+          {"kernels", card.kernels},
+          {"memory_bytes", number(card.memory_bytes)},
+          {"process_bytes", number(card.process_bytes)},
+          {"host_bytes", number(card.host_bytes)},
+          {"rates", card.rates ? rates_to_json(*card.rates) : Json(nullptr)}};
+}
+
+std::optional<int64_t> bytes_at(const nlohmann::json& json, const char* key, const std::string& where) {
+  const nlohmann::json& value = json.at(key);
+  if (value.is_null()) return std::nullopt;
+  const auto bytes = value.get<int64_t>();
+  // No card has more; a figure below nothing is none.
+  constexpr int64_t kMost = int64_t{1} << 44;
+  if (bytes < 0 || bytes > kMost) throw DamagedError(where + ": " + key + " is " + std::to_string(bytes));
+  return bytes;
+}
+
+MeasuredCard read_card(const fs::path& path) {
+  const nlohmann::json json = read_json(path, kMaxFileBytes);
+  const std::string where = path.string();
+  if (!json.is_object() || !json.contains("format") || json["format"] != kFormat)
+    throw DamagedError(where + ": not of format " + std::to_string(kFormat));
+  MeasuredCard card;
+  read_values(where, [&] {
+    json.at("card").get_to(card.name);
+    json.at("uuid").get_to(card.uuid);
+    json.at("driver").get_to(card.driver);
+    json.at("kernels").get_to(card.kernels);
+    card.memory_bytes = bytes_at(json, "memory_bytes", where);
+    card.process_bytes = bytes_at(json, "process_bytes", where);
+    card.host_bytes = bytes_at(json, "host_bytes", where);
+    if (!json.at("rates").is_null()) card.rates = rates_from_json(json["rates"], where);
+  });
+  if (card.rates) {
+    card.rates->f16_as = DType::bf16;
+    card.rates->note = "rates measured on the " + card.name + " of this machine";
+  }
+  return card;
+}
+
+std::optional<int64_t> least(const std::optional<int64_t>& a, const std::optional<int64_t>& b) {
+  if (!a || !b) return a ? a : b;
+  return std::min(*a, *b);
+}
+
+}  // namespace
+
+void save_card(const fs::path& folder, const MeasuredCard& measured) {
+  check_internal(!measured.uuid.empty(), "a card that was measured has no UUID");
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) throw StoppedError(folder.string() + ": cannot be made: " + error.message());
+  const fs::path path = file_of(folder, measured.uuid);
+  MeasuredCard card = measured;
+  try {
+    const MeasuredCard before = read_card(path);
+    if (before.driver == card.driver && before.kernels == card.kernels) {
+      card.memory_bytes = measured.memory_bytes ? measured.memory_bytes : before.memory_bytes;
+      card.process_bytes = least(measured.process_bytes, before.process_bytes);
+      if (!card.host_bytes) card.host_bytes = before.host_bytes;
+      if (!card.rates) card.rates = before.rates;
+    }
+  } catch (const Error&) {
+    // Nothing was there, or nothing that can be read: what is measured now takes its place.
+  }
+  write_file_atomically(path, card_json(card).dump() + "\n");
+}
+
+std::optional<MeasuredCard> find_measured_card(const fs::path& folder, const std::string& name,
+                                               const std::string& uuid, std::string& note) {
+  std::vector<std::pair<fs::file_time_type, fs::path>> files;
+  std::error_code none;
+  for (const auto& entry : fs::directory_iterator(folder, none)) {
+    const std::string file = entry.path().filename().string();
+    if (!file.starts_with(kBegin) || !file.ends_with(".json")) continue;
+    if (!uuid.empty() && entry.path() != file_of(folder, uuid)) continue;
+    files.emplace_back(entry.last_write_time(none), entry.path());
+  }
+  std::sort(files.rbegin(), files.rend());
+  for (const auto& [time, path] : files) {
+    try {
+      MeasuredCard card = read_card(path);
+      if (card.name == name) return card;
+    } catch (const Error& fault) {
+      note = std::string(fault.what()) + "; `make gpu-check` writes it anew";
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<MeasuredCard> find_measured_card(const std::string& name, const std::string& uuid,
+                                               std::string& note) {
+  try {
+    return find_measured_card(cache_folder(), name, uuid, note);
+  } catch (const UsageError&) {
+    return std::nullopt;  // no folder is named: nothing was kept
+  }
+}
+
+}  // namespace plimsoll

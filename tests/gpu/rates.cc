@@ -1,0 +1,306 @@
+#include "rates.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <random>
+
+#include "base/units.h"
+#include "graph/graph.h"
+#include "ops/rule.h"
+#include "ops/step_values.h"
+#include "passes/train.h"
+
+namespace plimsoll::gpu_check {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+// Zeros flatter products: the card draws less and keeps its clock.
+std::vector<std::byte> random_values(DType dtype) {
+  constexpr size_t kBytes = 1 << 20;
+  std::mt19937 random(5);
+  std::uniform_real_distribution<float> uniform(-1.0F, 1.0F);
+  std::vector<std::byte> bytes(kBytes);
+  const auto size = static_cast<size_t>(size_of(dtype));
+  for (size_t at = 0; at < kBytes; at += size) {
+    const float x = uniform(random);
+    uint32_t bits = 0;
+    std::memcpy(&bits, &x, sizeof x);
+    if (size == 2) bits >>= 16;  // bf16, cut off
+    std::memcpy(bytes.data() + at, &bits, std::min(size, sizeof bits));
+  }
+  return bytes;
+}
+
+// One op over tensors of its own.
+class TimedOp {
+ public:
+  // `given` are the values of integer tensors. All rows are live.
+  TimedOp(Device& device, const CardFacts& card, const std::string& text,
+          const std::map<std::string, std::vector<int32_t>>& given, double live_rows, double live_sequences)
+      : device_(device) {
+    DeviceDescription described = as_emulated(reference_description());
+    described.card = card;
+    graph_ = assign_scratch(parse_graph("graph rate\ntensor step f64[16] input\n" + text), described);
+    constexpr int64_t kAligned = 256;
+    std::vector<int64_t> offsets;
+    int64_t end = 0;
+    for (const Tensor& tensor : graph_.tensors()) {
+      offsets.push_back(end);
+      end += round_up(tensor.bytes(), kAligned);
+    }
+    memory_ = device.map(end);
+    const auto address = [&](TensorId id) { return memory_->data() + offsets[static_cast<size_t>(id)]; };
+    for (size_t i = 0; i < graph_.tensors().size(); ++i) {
+      const Tensor& tensor = graph_.tensors()[i];
+      const auto found = given.find(tensor.name);
+      if (tensor.name == kStepTensor)
+        put(address(static_cast<TensorId>(i)), step_values(live_rows, live_sequences));
+      else if (found != given.end())
+        put(address(static_cast<TensorId>(i)), found->second);
+      else
+        put_random(address(static_cast<TensorId>(i)), tensor);
+    }
+    for (const Op& op : graph_.ops()) calls_.push_back(device.bind(graph_, op, address));
+  }
+
+  // Of one run of the last op, in a queue that is never empty.
+  double seconds(double at_least) {
+    for (const BoundCall& call : calls_) call();
+    device_.finish();
+    int64_t count = 1;
+    for (;;) {
+      const auto start = Clock::now();
+      for (int64_t i = 0; i < count; ++i) calls_.back()();
+      device_.finish();
+      const double taken = since(start);
+      constexpr int64_t kMost = 4096;
+      if (taken >= at_least || count >= kMost) return taken / static_cast<double>(count);
+      const double more = at_least / std::max(taken, 1e-6) * 1.2;
+      count = std::min(kMost, std::max(count + 1, static_cast<int64_t>(static_cast<double>(count) * more)));
+    }
+  }
+  [[nodiscard]] const Graph& graph() const { return graph_; }
+  [[nodiscard]] const Op& op() const { return graph_.ops().back(); }
+
+ private:
+  static std::vector<double> step_values(double live_rows, double live_sequences) {
+    std::vector<double> values(kNumStepValues);
+    const auto set = [&](StepValue which, double value) { values[static_cast<size_t>(which)] = value; };
+    set(StepValue::first_micro_step, 1);
+    set(StepValue::loss_scale, 1);
+    set(StepValue::learning_rate, 1e-3);
+    set(StepValue::optimizer_step, 1);
+    set(StepValue::live_tokens, live_rows);
+    set(StepValue::live_sequences, live_sequences);
+    return values;
+  }
+  template <class T>
+  void put(std::byte* to, const std::vector<T>& values) {
+    device_.upload(to, std::as_bytes(std::span(values)));
+  }
+  void put_random(std::byte* to, const Tensor& tensor) {
+    const std::vector<std::byte> values = random_values(tensor.dtype);
+    for (int64_t at = 0; at < tensor.bytes(); at += static_cast<int64_t>(values.size()))
+      device_.upload(to + at, std::span(values).first(static_cast<size_t>(
+                                  std::min(static_cast<int64_t>(values.size()), tensor.bytes() - at))));
+  }
+
+  Device& device_;
+  Graph graph_;
+  std::unique_ptr<DeviceMemory> memory_;
+  std::vector<BoundCall> calls_;
+};
+
+std::string text_of(int64_t value) { return std::to_string(value); }
+
+class Measurement {
+ public:
+  Measurement(Device& device, const CardFacts& card, bool small, const Tell& tell)
+      : device_(device), card_(card), small_(small), seconds_(small ? 1e-4 : 0.02), tell_(tell) {}
+
+  DeviceRates all() {
+    overhead();
+    memory();
+    copies();
+    for (const DType dtype : {DType::bf16, DType::f32}) {
+      if (dtype == DType::bf16 && card_.compute_capability < 80) continue;
+      products(dtype);
+      attentions(dtype);
+    }
+    rates_.f16_as = DType::bf16;
+    rates_.calibrated = true;
+    return rates_;
+  }
+
+ private:
+  void say(const std::string& name, double rate, const char* unit) {
+    tell_(
+        {"rate/" + name, rate > 0 && std::isfinite(rate) ? "" : "no rate", {{"rate", rate}, {"unit", unit}}});
+  }
+
+  void overhead() {
+    TimedOp one(device_, card_,
+                "tensor a f32[1,64] input\ntensor b f32[1,64] input\ny f32[1,64] = add(a, b) @s forward\n",
+                {}, 1, 1);
+    rates_.op_overhead = one.seconds(seconds_);
+    say("smallest op", rates_.op_overhead, "s");
+  }
+
+  void memory() {
+    const std::string rows = small_ ? "16" : "65536";
+    const std::string shape = " bf16[" + rows + ",1024]";
+    TimedOp add(
+        device_, card_,
+        "tensor a" + shape + " input\ntensor b" + shape + " input\ny" + shape + " = add(a, b) @s forward\n",
+        {}, std::stod(rows), 1);
+    const Tensor& y = add.graph().tensor(add.op().outputs.front());
+    rates_.bandwidth = 3.0 * static_cast<double>(y.bytes()) / add.seconds(seconds_);
+    say("memory, of additions", rates_.bandwidth, "bytes/s");
+  }
+
+  // Pinned, as offload moves them: the slower direction counts.
+  void copies() {
+    const int64_t bytes = (small_ ? 1 : 256) * kMiB;
+    const auto there = device_.map(bytes), here = device_.map_host(bytes);
+    rates_.host_copy = 0;
+    for (const bool fetches : {true, false}) {
+      const Transfer transfer{fetches, {there->data(), static_cast<size_t>(bytes)}, here->data(), nullptr, 0,
+                              {}};
+      const auto bound = device_.bind_transfers(std::span(&transfer, 1));
+      const auto move = [&] {
+        bound.front().start();
+        bound.front().wait();
+        device_.finish();
+      };
+      move();
+      const auto start = Clock::now();
+      constexpr int kTimes = 4;
+      for (int i = 0; i < kTimes; ++i) move();
+      const double rate = static_cast<double>(kTimes * bytes) / since(start);
+      rates_.host_copy = rates_.host_copy == 0 ? rate : std::min(rate, rates_.host_copy);
+      say(fetches ? "copy, host to card" : "copy, card to host", rate, "bytes/s");
+    }
+  }
+
+  double product(const MatmulShape& s) {
+    const auto tensor = [](const char* name, int64_t rows, int64_t columns, DType dtype, const char* role) {
+      return std::string("tensor ") + name + " " + std::string(to_string(dtype)) + "[" + text_of(rows) + "," +
+             text_of(columns) + "] " + role + "\n";
+    };
+    const std::string c = std::string(to_string(s.c)) + "[" + text_of(s.m) + "," + text_of(s.n) + "]";
+    std::string text;
+    if (s.a_transposed)
+      text = tensor("x", s.k, s.n, s.a, "input") + tensor("d_y", s.k, s.m, s.a, "input") +
+             tensor("g", s.m, s.n, s.c, "gradient") +
+             "g = linear_dw(x, d_y, step) {accumulate=0, scale=1.0} @l backward\n";
+    else if (s.b_transposed)
+      text = tensor("x", s.m, s.k, s.a, "input") + tensor("w", s.n, s.k, s.b, "trainable") + "y " + c +
+             " = linear(x, w, -, -, step) {scale=1.0} @l forward\n";
+    else
+      text = tensor("d_y", s.m, s.k, s.a, "input") + tensor("w", s.k, s.n, s.b, "trainable") + "d_x " + c +
+             " = linear_dx(d_y, w, -, step) {scale=1.0} @l backward\n";
+    TimedOp op(device_, card_, text, {}, static_cast<double>(s.a_transposed ? s.k : s.m), 1);
+    return 2.0 * static_cast<double>(s.m) * static_cast<double>(s.n) * static_cast<double>(s.k) /
+           op.seconds(seconds_);
+  }
+
+  // A table for each form; products of as many tokens as micro-steps have, by features of models and ranks of
+  // adapters.
+  void products(DType t) {
+    const std::vector<int64_t> tokens =
+        small_ ? std::vector<int64_t>{64} : std::vector<int64_t>{256, 1024, 4096};
+    const std::vector<int64_t> features =
+        small_ ? std::vector<int64_t>{16, 64} : std::vector<int64_t>{16, 1024, 4096, 11008};
+    double best = 0;
+    for (const MatmulShape& form :
+         {MatmulShape{.a = t, .b = t, .c = t, .b_transposed = true}, MatmulShape{.a = t, .b = t, .c = t},
+          MatmulShape{.a = t, .b = t, .c = DType::f32, .a_transposed = true}}) {
+      MatmulGrid grid{
+          form, form.a_transposed ? features : tokens, features, form.a_transposed ? tokens : features, {}};
+      for (const int64_t m : grid.m)
+        for (const int64_t n : grid.n)
+          for (const int64_t k : grid.k) {
+            MatmulShape shape = form;
+            shape.m = m;
+            shape.n = n;
+            shape.k = k;
+            grid.flop_rates.push_back(product(shape));
+            best = std::max(best, grid.flop_rates.back());
+            say("product " + std::string(to_string(t)) + " " +
+                    (form.a_transposed   ? "dw "
+                     : form.b_transposed ? "forward "
+                                         : "dx ") +
+                    text_of(m) + " x " + text_of(n) + " x " + text_of(k),
+                grid.flop_rates.back(), "FLOP/s");
+          }
+      rates_.matmuls.push_back(std::move(grid));
+    }
+    (t == DType::bf16 ? rates_.matmul_bf16 : rates_.matmul_f32) = best;
+  }
+
+  // Forward and backward of causal attention, two queries' heads to one of keys.
+  void attentions(DType t) {
+    std::map<std::pair<std::string, int64_t>, RateCurve> curves;
+    for (const int64_t dims : {int64_t{64}, int64_t{128}})
+      for (const int64_t length : small_ ? std::vector<int64_t>{32} : std::vector<int64_t>{512, 2048})
+        for (const bool backward : {false, true}) {
+          const std::string op = backward ? "attention_grad" : "attention";
+          const auto [at, rate] = attention(t, dims, length, backward);
+          RateCurve& curve = curves[{op, dims}];
+          curve = {op, t, dims, std::move(curve.points)};
+          curve.points.push_back({at, rate});
+          say(op + " " + std::string(to_string(t)) + ", heads of " + text_of(dims) + ", " + text_of(length) +
+                  " tokens",
+              rate, "FLOP/s");
+          if (t == DType::bf16 && !backward) rates_.vector_bf16 = rate;
+        }
+    for (auto& [key, curve] : curves) rates_.ops.push_back(std::move(curve));
+  }
+
+  std::pair<double, double> attention(DType t, int64_t dims, int64_t length, bool backward) {
+    const int64_t heads = small_ ? 2 : 16, sequences = small_ ? 1 : std::max<int64_t>(1, 4096 / length);
+    const int64_t tokens = length * sequences;
+    const std::string type(to_string(t));
+    const auto shape = [&](int64_t n) {
+      return type + "[" + text_of(tokens) + "," + text_of(n * dims) + "]";
+    };
+    std::vector<int32_t> starts;
+    for (int64_t s = 0; s <= sequences; ++s) starts.push_back(static_cast<int32_t>(s * length));
+    std::string text = "tensor q " + shape(heads) + " input\ntensor k " + shape(heads / 2) +
+                       " input\ntensor v " + shape(heads / 2) + " input\ntensor starts i32[" +
+                       text_of(sequences + 1) + "] input\n";
+    const std::string attributes =
+        "{head_dim=" + text_of(dims) + ", length=" + text_of(length) + ", window=0}";
+    if (backward) text += "tensor d_o " + shape(heads) + " input\n";
+    text += "o " + shape(heads) + ", lse f32[" + text_of(tokens) + "," + text_of(heads) +
+            "] = attention(q, k, v, starts, step) " + attributes + " @a forward\n";
+    if (backward)
+      text += "d_q " + shape(heads) + ", d_k " + shape(heads / 2) + ", d_v " + shape(heads / 2) +
+              " = attention_grad(q, k, v, o, lse, d_o, starts, step) " + attributes + " @a backward\n";
+    TimedOp op(device_, card_, text, {{"starts", starts}}, static_cast<double>(tokens),
+               static_cast<double>(sequences));
+    const Work work = work_of(op.graph(), op.op());
+    return {work.at, work.amount / op.seconds(seconds_)};
+  }
+
+  Device& device_;
+  const CardFacts& card_;
+  bool small_;
+  double seconds_;
+  const Tell& tell_;
+  DeviceRates rates_;
+};
+
+}  // namespace
+
+DeviceRates measure_rates(Device& device, const CardFacts& card, bool small, const Tell& tell) {
+  return Measurement(device, card, small, tell).all();
+}
+
+}  // namespace plimsoll::gpu_check

@@ -1,0 +1,14 @@
+// How fast a card is: products, attention, what memory moves, and copies between the host and itself, each by
+// the kernels that a run uses.
+#pragma once
+
+#include "device/description.h"
+#include "outcome.h"
+#include "runtime/device.h"
+
+namespace plimsoll::gpu_check {
+
+// `small`: sizes that an emulated card computes in seconds, whose rates say nothing.
+DeviceRates measure_rates(Device& device, const CardFacts& card, bool small, const Tell& tell);
+
+}  // namespace plimsoll::gpu_check

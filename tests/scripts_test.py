@@ -191,5 +191,41 @@ class Setup(unittest.TestCase):
         self.assertEqual(self.run_setup([], ["--everything"]).returncode, 2)
 
 
+class Sass(unittest.TestCase):
+    """scripts/check_sass.py, with a cuobjdump that prints what each test gives it."""
+
+    def check(self, stack, code, rules, arch=90):
+        usage = f"arch = sm_{arch}\n Function _ZN8plimsoll7on_cuda12_GLOBAL__N_110matmul_mmaILb1EEEvi:\n  REG:90 STACK:{stack} SHARED:0\n"
+        dump = f"arch = sm_{arch}\n\tFunction : _ZN8plimsoll7on_cuda12_GLOBAL__N_110matmul_mmaILb1EEEvi\n"
+        dump += "".join(f"        /*{at:04x}*/                   {line} ;\n" for at, line in enumerate(code))
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            write(folder, {"objects/a.o": "", "rules.txt": rules, "usage": usage, "dump": dump,
+                           "tool": f'#!/bin/sh\n[ "$1" = -sass ] && cat {folder}/dump || cat {folder}/usage\n'})
+            (folder / "tool").chmod(0o755)
+            done = subprocess.run([sys.executable, ROOT / "scripts/check_sass.py", folder / "objects", "--cuobjdump", folder / "tool",
+                                   "--rules", folder / "rules.txt"], capture_output=True, text=True)
+        return done.returncode, done.stdout + done.stderr
+
+    def test_spills_and_instructions_that_are_missing_or_must_not_be_are_faults(self):
+        rules = "# of one kernel\nmatmul_mma sm_80 HMMA LDSM -LDG.128\n"
+        good = ["HMMA.16816.F32.BF16 R4, R8", "@P0 LDSM.16.M88.4 R4, [R8]", "LDG.E R2, [R4]"]
+        self.assertEqual(self.check(0, good, rules), (0, "1 kernels, 0 faults\n"))
+        for stack, code, said in ((8, good, "8 bytes of stack, 0 are allowed"), (0, good[1:], "no HMMA"), (0, [*good, "LDG.E.128 R2, [R4]"], "1 x LDG.128"),
+                                  (0, [*good, "@!P1 STL [R1], R2"], "1 accesses to local memory")):
+            status, text = self.check(stack, code, rules)
+            self.assertEqual(status, 1, text)
+            self.assertIn(f"a: matmul_mma for sm_90: {said}", text)
+        self.assertEqual(self.check(0, [], rules, arch=75)[0], 0)  # the line begins later
+        self.assertEqual(self.check(16, good, rules + "matmul_mma sm_75 stack<=16\n")[0], 0)
+
+    def test_lines_that_say_nothing_and_kernels_that_are_not_there_are_named(self):
+        for rules, said in (("matmul_mma sm_80 HMMMA\n", "rules.txt:1: matmul_mma sm_80 HMMMA: HMMMA is no condition"),
+                            ("matmul_mma 80 HMMA\n", "is no rule"), ("matmul sm_80 HMMA\n", "matmul is no kernel of these objects")):
+            status, text = self.check(0, ["HMMA.1688.F32 R1"], rules)
+            self.assertEqual(status, 1, text)
+            self.assertIn(said, text)
+
+
 if __name__ == "__main__":
     unittest.main()

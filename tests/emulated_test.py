@@ -53,11 +53,12 @@ class EmulatedTest(unittest.TestCase):
     def test_lora_has_the_losses_of_peft_and_of_the_cpu(self):
         self.check("llama_lora", {"type": "lora"})
 
-    def both(self, limit, **more):
+    def both(self, limit, on_cpu=None, **more):
         """A few steps on each device; `limit` is relative, of each loss."""
         golden = ROOT / "tests/golden/llama_full"
         schedule = {"name": "cosine", "warmup": 1, "max_steps": STEPS}
-        runs = {device: self.train(golden_recipe(golden, self.folder, device, **{"method": {"type": "full"}, "schedule": schedule, **more}), device, device)
+        runs = {device: self.train(golden_recipe(golden, self.folder, device, **{"method": {"type": "full"}, "schedule": schedule, **more,
+                                                                                 **(on_cpu or {} if device == "cpu" else {})}), device, device)
                 for device in ("emulated", "cpu")}
         self.assertEqual(len(runs["emulated"]), STEPS)
         for here, there in zip(runs["emulated"], runs["cpu"], strict=True):
@@ -71,6 +72,20 @@ class EmulatedTest(unittest.TestCase):
         shutil.rmtree(self.folder / "cpu")
         again = self.both(BF16_LIMIT, precision="bf16")
         self.assertEqual([s["loss"] for s in first], [s["loss"] for s in again])
+
+    def test_products_cut_to_tf32_follow_the_cpu_less_closely_and_only_cards_have_them(self):
+        cut = self.both(2e-3, precision={"weights": "fp32", "tf32": True}, on_cpu={"precision": "fp32"})
+        shutil.rmtree(self.folder / "emulated")
+        shutil.rmtree(self.folder / "cpu")
+        whole = self.both(LIMIT, precision="fp32")
+        self.assertNotEqual([step["loss"] for step in cut], [step["loss"] for step in whole])
+        path = golden_recipe(ROOT / "tests/golden/llama_full", self.folder, "refused", precision={"weights": "fp32", "tf32": True})
+        for words, why in ((("--device", "cpu"), "precision.tf32: is of products on cards"),
+                           (("--gpu", "RTX 2080 Ti"), "precision.tf32: the RTX 2080 Ti 11GB has no such products"),
+                           (("--device", "emulated", "--set", "precision.weights=bf16"), "precision.tf32: is of products of fp32 weights")):
+            done = self.plimsoll("plan", path, *words)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn(why, done.stderr)
 
     def test_adapters_with_dropout_and_over_4_bits_follow_the_cpu(self):
         for method in ({"type": "lora", "r": 4, "dropout": 0.2}, {"type": "qlora", "r": 4}):

@@ -1,5 +1,6 @@
 // Dense row-major matrix products on the GPU: C = alpha * A B [+ addend] [+ bias], bf16 by tensor cores, f32
-// by plain arithmetic; both sum in f32 and round once. An element's order of summation follows from k alone.
+// by plain arithmetic or, where the op says so, by tensor cores too, cut to TF32; all sum in f32 and round
+// once. An element's order of summation follows from k alone.
 #pragma once
 
 #include "device/rates.h"
@@ -18,6 +19,7 @@ struct GpuMatmul {
   const void* addend = nullptr;  // [m, n] of C's type; may be c
   const void* bias = nullptr;    // [n] of C's type
   float alpha = 1.0F;
+  bool tf32 = false;  // f32 operands are rounded to 10 bits of mantissa
   // Rows of stored A that count (m, or k when a_transposed): the rest is not read, and rows of C beyond live
   // m are not touched.
   LiveRows live = {};
@@ -27,6 +29,8 @@ struct GpuMatmul {
 // Throws UsageError, in the name of the op, for types that there is no kernel for, or that the card has none
 // for.
 void require_matmul(const GpuBinding& binding, const MatmulShape& shape);
+// Whether the op asks for TF32: attribute tf32 (passes/pipeline.cc).
+bool by_tf32(const GpuBinding& binding);
 // For shapes that require_matmul() lets pass.
 void launch_matmul(gpu::Stream& stream, const GpuMatmul& matmul);
 

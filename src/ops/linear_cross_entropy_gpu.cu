@@ -268,6 +268,7 @@ HeadLossOnGpu<T>::HeadLossOnGpu(const GpuBinding& b)
     if (!shape) return;
     require_matmul(b, *shape);
     product.shape = *shape;
+    product.tf32 = by_tf32(b);
     to = product;
   };
   const auto of_weight = [&](std::optional<GpuMatmul>& to, const std::optional<MatmulShape>& shape,

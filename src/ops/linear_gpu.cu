@@ -17,6 +17,7 @@ BoundCall bind_product(const GpuBinding& b, GpuMatmul product) {
   require_matmul(b, product.shape);
   product.c = b.output(0);
   product.alpha = static_cast<float>(b.op().attr_float("scale"));
+  product.tf32 = by_tf32(b);
   return [product, &stream = b.stream()] { launch_matmul(stream, product); };
 }
 

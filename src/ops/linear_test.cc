@@ -45,6 +45,13 @@ namespace {
              "g = linear_dw(x, d_y, step) {accumulate=0, scale=2.0} @l backward\n",
      .step = {{StepValue::first_micro_step, 0}},
      .slack = 2},
+    // By TF32 on cards: 11 bits of each operand.
+    {.name = "linear_tf32",
+     .body = "tensor x %[70,40] input\n"
+             "tensor w %[72,40] trainable\n"
+             "y %[70,72] = linear(x, w, -, -) {scale=1.0, tf32=1} @l forward\n",
+     .dtypes = {DType::f32},
+     .slack = 300},
     // More than the tiles that kernels for GPUs take at a time.
     {.name = "linear_dx_of_several_tiles",
      .body = "tensor d_y %[130,72] input\n"

@@ -235,6 +235,71 @@ __global__ void __launch_bounds__(kPlainThreads) matmul_plain(Arguments<float, f
   }
 }
 
+// TF32 by tensor cores: four warps of 32 x 32. Tiles lie as [depth][row]; the odd eight spread a fragment's
+// lanes, four of the depth by eight rows, over all banks.
+constexpr int kTf32Depth = 16, kTf32Row = kTile + 8;
+
+template <bool kAlongDepth>
+PL_DEV void fetch_tf32(uint32_t* tile, const Stored<float>& from, int64_t at, int64_t depth) {
+  constexpr int kWidth = kAlongDepth ? kTf32Depth : kTile;  // of a stored row of the tile
+  PL_UNROLL
+  for (int i = 0; i < kTile * kTf32Depth / kMmaThreads; ++i) {
+    const int value = i * kMmaThreads + static_cast<int>(threadIdx.x);
+    const int r = value / kWidth, c = value % kWidth;
+    const int64_t row = (kAlongDepth ? at : depth) + r, column = (kAlongDepth ? depth : at) + c;
+    const int place = kAlongDepth ? c * kTf32Row + r : r * kTf32Row + c;
+    tile[place] = gpu::to_tf32(from.has(row, column) ? from.at(row, column) : 0.0F);
+  }
+}
+
+PL_DEV void multiply_tf32(float (&sums)[2][4][4], const uint32_t* a_tile, const uint32_t* b_tile) {
+  const int lane = static_cast<int>(threadIdx.x) % 32, of_depth = lane % 4, of_tile = lane / 4;
+  PL_UNROLL
+  for (int depth = 0; depth < kTf32Depth; depth += 8) {
+    const uint32_t* const a = a_tile + (depth + of_depth) * kTf32Row + of_tile;
+    const uint32_t* const b = b_tile + (depth + of_depth) * kTf32Row + of_tile;
+    PL_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      const uint32_t left[4] = {a[i * 16], a[i * 16 + 8], a[i * 16 + 4 * kTf32Row],
+                                a[i * 16 + 8 + 4 * kTf32Row]};
+      PL_UNROLL
+      for (int j = 0; j < 4; ++j) {
+        const uint32_t right[2] = {b[j * 8], b[j * 8 + 4 * kTf32Row]};
+        gpu::mma_tf32(sums[i][j], left, right);
+      }
+    }
+  }
+}
+
+template <bool kATransposed, bool kBTransposed>
+__global__ void __launch_bounds__(kMmaThreads) matmul_tf32(Arguments<float, float> g) {
+  PL_SHARED(uint32_t, tiles, 2 * kTf32Depth * kTf32Row);
+  uint32_t* const a_tile = tiles;
+  uint32_t* const b_tile = a_tile + kTf32Depth * kTf32Row;
+  if (!cut_to_live<kATransposed>(g)) return;
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+  const int64_t row0 = int64_t{blockIdx.y} * kTile, column0 = int64_t{blockIdx.x} * kTile;
+  const int row = warp / 2 * 32, column = warp % 2 * 32;
+  float sums[2][4][4] = {};
+  for (int64_t depth = 0; depth < g.k; depth += kTf32Depth) {
+    fetch_tf32<!kATransposed>(a_tile, g.a, row0, depth);
+    fetch_tf32<kBTransposed>(b_tile, g.b, column0, depth);
+    __syncthreads();
+    multiply_tf32(sums, a_tile + row, b_tile + column);
+    __syncthreads();
+  }
+  PL_UNROLL
+  for (int i = 0; i < 2; ++i) {
+    PL_UNROLL
+    for (int j = 0; j < 4; ++j) {
+      PL_UNROLL
+      for (int r = 0; r < 4; ++r)
+        put(g, row0 + row + i * 16 + lane / 4 + r / 2 * 8, column0 + column + j * 8 + lane % 4 * 2 + r % 2,
+            sums[i][j][r]);
+    }
+  }
+}
+
 template <class T>
 Stored<T> stored(const void* values, int64_t rows, int64_t columns, bool transposed) {
   if (transposed) std::swap(rows, columns);
@@ -263,7 +328,10 @@ template <bool kATransposed, bool kBTransposed>
 void launch_form(gpu::Stream& stream, const GpuMatmul& g) {
   using gpu::bf16;
   const gpu::Dim3 grid{gpu::blocks_of(g.shape.n, kTile), gpu::blocks_of(g.shape.m, kTile)};
-  if (g.shape.a == DType::f32)
+  if (g.shape.a == DType::f32 && g.tf32)
+    gpu::launch(stream, grid, {kMmaThreads}, matmul_tf32<kATransposed, kBTransposed>,
+                arguments<float, float>(g));
+  else if (g.shape.a == DType::f32)
     gpu::launch(stream, grid, {kPlainThreads}, matmul_plain<kATransposed, kBTransposed>,
                 arguments<float, float>(g));
   else if (g.shape.c == DType::f32)
@@ -283,7 +351,12 @@ void require_matmul(const GpuBinding& b, const MatmulShape& s) {
     refuse_on_gpu(b, "a product of " + std::string(to_string(s.a)) + " and " + std::string(to_string(s.b)) +
                          " to " + std::string(to_string(s.c)));
   require_tensor_cores(b, s.a);
+  constexpr int kFirstWithTf32 = 80;
+  if (by_tf32(b) && b.card().compute_capability < kFirstWithTf32)
+    refuse_on_gpu(b, "products of TF32 on a card of compute capability 7.5");
 }
+
+bool by_tf32(const GpuBinding& b) { return b.op().attrs.contains("tf32"); }
 
 void launch_matmul(gpu::Stream& stream, const GpuMatmul& g) {
   if (g.shape.a_transposed) return launch_form<true, false>(stream, g);

@@ -47,6 +47,17 @@ Graph join_update(Graph graph, const Context& c) {
   return update_in_backward(std::move(graph), update);
 }
 
+// Products of f32 say that they are cut to TF32; kernels for GPUs look.
+Graph cut_products(Graph graph) {
+  for (Op& op : graph.ops()) {
+    const std::vector<Product> products = work_of(graph, op).products;
+    if (std::any_of(products.begin(), products.end(),
+                    [](const Product& p) { return p.shape.a == DType::f32; }))
+      op.attrs["tf32"] = int64_t{1};
+  }
+  return graph;
+}
+
 constexpr std::array kPasses = {
     Pass{PassId::noise, "noise", [](const Context& c) { return trains(c) && c.noise > 0.0; },
          [](Graph graph, const Context& c) { return add_noise(std::move(graph), c.noise); },
@@ -104,6 +115,9 @@ constexpr std::array kPasses = {
          [](Graph graph,
             const Context& c) { return schedule_transfers(std::move(graph), c.offload.prefetch); },
          "after the last pass that adds a transfer; each still has its wait beside it"},
+    Pass{PassId::tf32, "tf32", [](const Context& c) { return has_model(c) && c.precision.tf32; },
+         [](Graph graph, const Context&) { return cut_products(std::move(graph)); },
+         "after the last pass that adds a product, of the backward pass and those that are computed again"},
     Pass{PassId::workspaces, "workspaces", [](const Context&) { return true; },
          [](Graph graph, const Context& c) { return assign_scratch(std::move(graph), *c.device); },
          "last: a workspace belongs to an op whose operands stay as they are"}};

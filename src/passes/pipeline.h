@@ -58,6 +58,7 @@ enum class PassId : uint8_t {
   offload_states,
   slice_updates,
   schedule_transfers,
+  tf32,
   workspaces
 };
 inline constexpr PassId kFirstPass = PassId::noise;

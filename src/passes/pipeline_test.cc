@@ -76,6 +76,7 @@ TEST(Pipeline, every_pass_leaves_programs_that_verify) {
         context.noise = method > 1 ? 5.0 : 0.0;
         const TrainPrecision full{DType::bf16, DType::f32, DType::f32, true, false};
         context.precision = method > 0 ? adapter_precision(full) : full;
+        context.precision.tf32 = moves;
         context.optimizer.max_grad_norm = in_backward ? 0.0 : 1.0;
         context.recompute = {{RecomputePoint::block, RecomputePoint::block, RecomputePoint::cheap}, 2};
         context.update_in_backward = in_backward;

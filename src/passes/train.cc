@@ -24,7 +24,7 @@ Op update_op(OpKind kind, const std::string& scope, BlockId block) {
 }  // namespace
 
 TrainPrecision adapter_precision(const TrainPrecision& model) {
-  return {model.compute, DType::f32, DType::f32, model.compute != DType::f32, false};
+  return {model.compute, DType::f32, DType::f32, model.compute != DType::f32, false, model.tf32};
 }
 
 Graph make_trainable(Graph graph, const std::vector<std::string>& frozen) {

@@ -19,6 +19,7 @@ struct TrainPrecision {
   DType states = DType::f32;
   bool master = false;      // an f32 copy of each trainable weight, rounded to nearest after every update
   bool stochastic = false;  // bf16 weights without master copy, and bf16 states, are rounded stochastically
+  bool tf32 = false;        // products of f32 are cut to TF32
 
   // Gradients that pass through f16 would vanish, and may overflow.
   [[nodiscard]] bool scales_loss() const { return compute == DType::f16; }

@@ -2,12 +2,13 @@
 // that are added to.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <random>
 #include <string>
 #include <vector>
 
-#include "gpu/device.h"
+#include "gpu/tensor_core.h"
 #include "ops/gpu_matmul.h"
 
 namespace plimsoll {
@@ -141,6 +142,62 @@ TYPED_TEST(GpuMatmulOf, rows_that_do_not_count_are_neither_read_nor_written) {
             EXPECT_TRUE(std::isnan(gpu::to_float(product.c[static_cast<size_t>(i * kN + j)])));
         }
     }
+}
+
+// As the instruction rounds: 10 bits of mantissa, to nearest, ties away from zero.
+TEST(GpuMatmulTf32, values_are_rounded_to_ten_bits_of_mantissa) {
+  const auto cut = [](float x) { return gpu::as_float(gpu::to_tf32(x)); };
+  EXPECT_EQ(cut(1.0F), 1.0F);
+  EXPECT_EQ(cut(1.0F + 0x1p-10F), 1.0F + 0x1p-10F);
+  EXPECT_EQ(cut(1.0F + 0x1p-12F), 1.0F);
+  EXPECT_EQ(cut(1.0F + 0x1p-11F), 1.0F + 0x1p-10F);    // a tie
+  EXPECT_EQ(cut(-1.0F - 0x1p-11F), -1.0F - 0x1p-10F);  // away from zero
+  EXPECT_EQ(cut(1.0F + 0x1.8p-10F), 1.0F + 0x1p-9F);   // not to even
+  EXPECT_EQ(cut(2.0F - 0x1p-12F), 2.0F);               // into the next exponent
+  EXPECT_EQ(cut(INFINITY), INFINITY);
+  EXPECT_TRUE(std::isnan(cut(NAN)));
+  EXPECT_EQ(cut(0.0F), 0.0F);
+}
+
+// The sum of products of rounded values, and not of the values: tails of tiles and rows that do not count
+// included.
+TEST(GpuMatmulTf32, products_are_those_of_rounded_values) {
+  constexpr int64_t kShapes[][3] = {{9, 17, 24}, {33, 3, 65}, {65, 72, 40}};
+  for (const auto& [m, n, k] : kShapes)
+    for (const Form form : kForms) {
+      SCOPED_TRACE(std::to_string(m) + " x " + std::to_string(n) + " x " + std::to_string(k));
+      Product<float, float> product(m, n, k, form);
+      const Product<float, float> exact = product;
+      GpuMatmul arguments = product.arguments();
+      arguments.tf32 = true;
+      launch(arguments, Order::shuffled);
+      for (std::vector<float>* values : {&product.a, &product.b})
+        for (float& x : *values) x = gpu::as_float(gpu::to_tf32(x));
+      double off = 0;
+      for (int64_t i = 0; i < m; ++i)
+        for (int64_t j = 0; j < n; ++j) {
+          product.expect_near(i, j, product.sum(i, j, k));
+          off = std::max(off, std::abs(product.sum(i, j, k) - exact.sum(i, j, k)));
+        }
+      EXPECT_GT(off, 1e-4);
+    }
+}
+
+TEST(GpuMatmulTf32, rows_that_do_not_count_are_neither_read_nor_written) {
+  constexpr int64_t kM = 72, kN = 40, kK = 96, kLive = 50;
+  for (const Form form : kForms) {
+    Product<float, float> product(kM, kN, kK, form);
+    const auto listed = int32_t{kLive};
+    const int64_t width = form.a_transposed ? kM : kK;
+    for (size_t i = static_cast<size_t>(kLive * width); i < product.a.size(); ++i) product.a[i] = kUntouched;
+    for (float& x : product.c) x = kUntouched;
+    GpuMatmul arguments = product.arguments();
+    arguments.tf32 = true;
+    arguments.live = {.listed = &listed, .begin = 0};
+    launch(arguments, Order::reverse);
+    for (int64_t i = 0; i < kM; ++i)
+      EXPECT_EQ(std::isnan(product.c[static_cast<size_t>(i * kN)]), !form.a_transposed && i >= kLive) << i;
+  }
 }
 
 TYPED_TEST(GpuMatmulOf, gradients_are_overwritten_in_the_first_micro_step_and_added_to_later) {

@@ -14,6 +14,7 @@ import sys
 import tempfile
 import unittest
 from pathlib import Path
+from unittest import mock
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests/loadline"))
@@ -199,6 +200,29 @@ class Card(FolderTest):
         part = plan(*words, "--memory", "8GiB")["device"]
         self.assertEqual([one["name"] for one in part["outside"]], ["context", "code and libraries"])
         self.assertEqual(part["budget_bytes"] + part["outside_bytes"], 8 * GIB)
+
+    def test_what_was_measured_of_a_card_takes_the_place_of_what_is_guessed(self):
+        words = (QWEN, "--host-memory", "30GiB", *FIXED)
+        rates = {"matmul_f32": 1e12, "matmul_bf16": 1e12, "bandwidth": 1e11, "op_overhead": 1e-6, "host_copy": 8e9, "disk_read": 1e9,
+                 "disk_write": 1e9, "page_touch": 2e9, "matmuls": [], "ops": []}
+        with tempfile.TemporaryDirectory() as cache, mock.patch.dict(os.environ, PLIMSOLL_CACHE_DIR=cache):
+            guessed = plan(*words, "--gpu", "RTX 3060")
+            file = Path(cache, "card-GPU-1a2b.json")
+            file.write_text(json.dumps({"format": 1, "card": "RTX 3060 12GB", "uuid": "GPU-1a2b", "driver": 13000, "kernels": "kernels 1",
+                                        "memory_bytes": 12 * GIB - 200 * MIB, "process_bytes": 100 * MIB, "host_bytes": 150 * MIB, "rates": rates}))
+            measured = plan(*words, "--gpu", "RTX 3060")
+            self.assertEqual([(part["name"], part["bytes"], part["uncertain_bytes"]) for part in measured["device"]["outside"]],
+                             [("driver, measured", 200 * MIB, 0), ("context and code, measured", 100 * MIB, 16 * MIB)])
+            self.assertTrue(measured["predicted"]["calibrated"])
+            self.assertGreater(measured["predicted"]["seconds_per_step"], 5 * guessed["predicted"]["seconds_per_step"])
+            components = [{part["name"]: part["bytes"] for part in one["host"]["components"]} for one in (guessed, measured)]
+            self.assertEqual(components[0]["CUDA (220 MiB +- 100 MiB)"], 320 * MIB)
+            self.assertEqual(components[1]["CUDA, measured (150 MiB +- 16.0 MiB)"], 166 * MIB)
+            # Another card, and a file that says nothing.
+            self.assertFalse(plan(*words, "--gpu", "RTX 3070")["predicted"]["calibrated"])
+            file.write_text("{")
+            self.assertEqual(plan(*words, "--gpu", "RTX 3060")["device"], guessed["device"])
+            self.assertIn("card-GPU-1a2b.json", run("plan", *words, "--gpu", "RTX 3060").stdout)
 
     def test_a_card_by_its_name_plans_the_same_on_every_machine(self):
         words = (QWEN, "--gpu", "H100", "--host-memory", "30GiB")

@@ -128,8 +128,9 @@ int64_t Plan::data_bytes() const {
   for (const Component& component : host_components())
     if (component.name == kProgramsComponent) planning = component.bytes;
   const int64_t files = request.budget.disk_in_memory ? disk_bytes() : 0;  // pages, but not of the process
-  return arena_bytes() + request.host.baseline_data_bytes + host_bytes() - files +
-         request.host.extra_data_bytes + planning;
+  const int64_t arena = request.own_memory ? 0 : arena_bytes();  // a card's is no data of the process
+  return arena + request.host.baseline_data_bytes + host_bytes() - files + request.host.extra_data_bytes +
+         planning;
 }
 
 int64_t Plan::memory_bytes() const {

@@ -38,6 +38,8 @@ struct Budget {
   std::string device_source;             // "memory: 5.1GiB", "90 % of 21.3 GiB free"
   std::string host_source;
   int64_t free_bytes = 0;  // on this machine now, whatever the budgets say
+  std::optional<int64_t> device_free_bytes =
+      {};  // of the card for an arena, likewise; none: it was not asked
 };
 
 // What the recipe wants off the device; each part that is not named stays.
@@ -166,7 +168,10 @@ struct Plan {
   // it.
   [[nodiscard]] std::vector<Component> host_components() const;
   [[nodiscard]] int64_t host_bytes() const;
-  [[nodiscard]] int64_t process_peak_bytes() const { return arena_bytes() + host_bytes(); }
+  // In the host's memory: a card's arena is not.
+  [[nodiscard]] int64_t process_peak_bytes() const {
+    return (request.own_memory ? 0 : arena_bytes()) + host_bytes();
+  }
   // What memory_budget() bounds.
   [[nodiscard]] int64_t memory_bytes() const;
   // What the arena may take: the device's budget, or what the host's needs leave of the process's.

@@ -121,7 +121,7 @@ std::string memory_text(const Plan& plan) {
 std::string process_text(const Plan& plan) {
   const std::string data = format_bytes(plan.data_bytes()) + " of private data";
   if (plan.request.own_memory)
-    return format_bytes(plan.process_peak_bytes()) + " with what is on the device; " + data;
+    return format_bytes(plan.process_peak_bytes()) + " of the host's memory at its peak; " + data;
   return format_bytes(plan.process_peak_bytes()) + " at its peak: device " +
          format_bytes(plan.arena_bytes()) + ", host " + format_bytes(plan.host_bytes()) + "; " + data;
 }

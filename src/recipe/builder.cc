@@ -375,6 +375,9 @@ void RecipeBuilder::check_together(const Recipe& recipe) {
   if (recipe.precision.master && recipe.precision.weights == DType::f32)
     conflict(gave("precision.master") ? "precision.master" : "precision.weights",
              "fp32 weights need no fp32 master copy");
+  if (recipe.precision.tf32 && recipe.precision.weights != DType::f32)
+    conflict(gave("precision.tf32") ? "precision.tf32" : "precision.weights",
+             "is of products of fp32 weights; bf16 and fp16 have tensor cores without it");
   if (recipe.precision.weights == DType::f16) {
     if (!recipe.precision.master)
       conflict(gave("precision.master") ? "precision.master" : "precision.weights",

@@ -181,6 +181,31 @@ TEST_F(Load, a_later_preset_replaces_parts_and_a_later_part_changes_a_preset) {
   EXPECT_EQ(loaded.recipe.precision.gradients, DType::f32);
 }
 
+TEST_F(Load, a_card_of_several_is_named_by_its_number_or_the_beginning_of_its_uuid) {
+  const auto recipe = [](const std::string& device) {
+    return recipe_from_overrides({{"model=m", "device=" + device}, ""}).recipe;
+  };
+  for (const char* which : {"", "1", "12", "GPU-1a2b"}) {
+    const std::string device = std::string("cuda") + (*which == '\0' ? "" : ":") + which;
+    EXPECT_EQ(recipe(device).device, DeviceChoice::cuda);
+    EXPECT_EQ(recipe(device).cuda_card, which);
+    EXPECT_EQ(find_option("device")->get(recipe(device)), device);
+  }
+  for (const char* device : {"cuda:", "cuda:x", "cuda:-1", "cuda:12345", "cuda:GPU-", "cuda:1,2", "card:1"})
+    EXPECT_THROW(recipe(device), UsageError) << device;
+}
+
+TEST_F(Load, tf32_is_a_part_of_the_precision_that_is_not_told_where_it_is_off) {
+  const auto precision = [](const std::string& value) {
+    return find_option("precision")
+        ->get(recipe_from_overrides({{"model=m", "precision=" + value}, ""}).recipe);
+  };
+  EXPECT_EQ(precision("{weights: fp32, tf32: true}")["tf32"], true);
+  EXPECT_EQ(precision("{gradients: bf16}").contains("tf32"), false);
+  EXPECT_EQ(precision("fp32"), "fp32");
+  EXPECT_THROW(precision("{weights: bf16, tf32: true}"), UsageError);
+}
+
 TEST_F(Load, wrong_overrides_are_quoted) {
   const auto error = [](const std::string& set) {
     return error_of([&] { recipe_from_overrides({{"model=m", set}, ""}); });

@@ -373,20 +373,45 @@ std::vector<Option> precision_options() {
       part(choice<Rounding>("precision.rounding", FIELD(precision.rounding),
                             {{"nearest", Rounding::nearest}, {"stochastic", Rounding::stochastic}},
                             "of updated bf16 weights; unless given, what suits the other parts")),
+      part(boolean("precision.tf32", FIELD(precision.tf32),
+                   "products of fp32 values by tensor cores, which read 10 of their 23 bits of mantissa; on "
+                   "cards alone")),
   };
+}
+
+// cuda:1 is CUDA's card of that number, cuda:GPU-1a2b3c4d the one whose UUID begins so.
+Option device() {
+  Option option = choice<DeviceChoice>(
+      "device", FIELD(device),
+      {{"auto", DeviceChoice::automatic},
+       {"cpu", DeviceChoice::cpu},
+       {"card", DeviceChoice::card},
+       {"cuda", DeviceChoice::cuda},
+       {"emulated", DeviceChoice::emulated}},
+      "where the run computes; card: a device with memory of its own, to plan for; "
+      "cuda: a card of NVIDIA's (of several cuda:1, or cuda: and the beginning of its UUID), "
+      "never tried on one so far; emulated: kernels for GPUs on a GPU that is emulated, for tests");
+  option.set = [set = option.set](Recipe& recipe, const Node& node, Folder folder) {
+    constexpr std::string_view kBegin = "cuda:";
+    recipe.cuda_card.clear();
+    if (node.kind != Node::Kind::scalar || !node.text.starts_with(kBegin)) return set(recipe, node, folder);
+    const std::string which = node.text.substr(kBegin.size());
+    const bool number =
+        !which.empty() && which.size() < 4 && which.find_first_not_of("0123456789") == std::string::npos;
+    if (!number && !(which.starts_with("GPU-") && which.size() > 4)) return false;
+    recipe.device = DeviceChoice::cuda;
+    recipe.cuda_card = which;
+    return true;
+  };
+  option.get = [get = option.get](const Recipe& recipe) -> Json {
+    return recipe.cuda_card.empty() ? get(recipe) : Json("cuda:" + recipe.cuda_card);
+  };
+  return option;
 }
 
 std::vector<Option> run_options() {
   return {
-      choice<DeviceChoice>("device", FIELD(device),
-                           {{"auto", DeviceChoice::automatic},
-                            {"cpu", DeviceChoice::cpu},
-                            {"card", DeviceChoice::card},
-                            {"cuda", DeviceChoice::cuda},
-                            {"emulated", DeviceChoice::emulated}},
-                           "where the run computes; card: a device with memory of its own, to plan for; "
-                           "cuda: a card of NVIDIA's, never tried on one so far; emulated: kernels for GPUs "
-                           "on a GPU that is emulated, for tests"),
+      device(),
       auto_integer("threads", FIELD(threads), {1, 4096}, "threads that compute; auto is one a core"),
       // Up to 2^53, which every JSON reader keeps exactly.
       experiment(integer("seed", FIELD(seed), {0, int64_t{1} << 53},
@@ -419,7 +444,9 @@ Json precision_parts(const Recipe& recipe) {
   Json parts = Json::object();
   const std::string group = "precision.";
   for (const Option& option : options())
-    if (option.is_part) parts[option.key.substr(group.size())] = option.get(recipe);
+    // Where it is off it is left out: recipes of before it was there say the same.
+    if (option.is_part && (option.key != "precision.tf32" || recipe.precision.tf32))
+      parts[option.key.substr(group.size())] = option.get(recipe);
   return parts;
 }
 

@@ -98,6 +98,7 @@ struct Precision {
   DType states = DType::f32;
   bool master = false;                       // an f32 copy beside 16-bit weights
   Rounding rounding = Rounding::stochastic;  // of bf16 weights after an update
+  bool tf32 = false;                         // products of f32 on cards
   friend bool operator==(const Precision&, const Precision&) = default;
 };
 
@@ -269,6 +270,7 @@ struct Recipe {
   Precision precision;
   Memory memory;
   DeviceChoice device = DeviceChoice::automatic;
+  std::string cuda_card;  // of cuda:1, cuda:GPU-1a2b3c4d: which one; empty: the first
   int64_t threads = kAuto;
   int64_t seed = 42;
   Eval eval;

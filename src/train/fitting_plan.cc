@@ -9,13 +9,17 @@ namespace plimsoll {
 
 void require_fit(const Plan& plan, std::vector<std::string>& notes) {
   if (!plan.fits()) throw DoesNotFitError(refusal_text(plan));
-  const int64_t free = plan.request.budget.free_bytes;
-  if (plan.process_peak_bytes() > free) {
-    throw DoesNotFitError("does not fit   the process needs " + format_bytes(plan.process_peak_bytes()) +
-                          ", " + format_bytes(free) + " are free on this machine; short by " +
-                          format_bytes(plan.process_peak_bytes() - free) +
+  const auto require = [](const char* who, int64_t need, int64_t free, const char* where) {
+    if (need <= free) return;
+    throw DoesNotFitError(std::string("does not fit   ") + who + " needs " + format_bytes(need) + ", " +
+                          format_bytes(free) + " are free " + where + "; short by " +
+                          format_bytes(need - free) +
                           "\n  memory: auto takes the largest variant that fits what is free");
-  }
+  };
+  const Budget& budget = plan.request.budget;
+  if (budget.device_free_bytes)
+    require("the arena", plan.arena_bytes(), *budget.device_free_bytes, "on the card");
+  require("the process", plan.process_peak_bytes(), budget.free_bytes, "on this machine");
   const auto limit = data_limit();
   if (limit && plan.data_bytes() > *limit) {
     throw DoesNotFitError("does not fit   the process needs " + format_bytes(plan.data_bytes()) +

@@ -6,10 +6,10 @@
 #include "base/system_memory.h"
 #include "base/units.h"
 #include "device/catalogue.h"
-#include "gpu/cuda_card.h"
 #include "recipe/load.h"
 #include "recipe/values.h"
 #include "train/checkpoint.h"
+#include "train/planned_card.h"
 
 namespace plimsoll {
 namespace {
@@ -72,18 +72,23 @@ int64_t card_bytes(const MemoryLimit& limit, const Card& card) {
 }
 
 // What the run may take of the card, and of that the arena, with what says so.
-void read_card_budget(const Recipe::Memory& memory, Budget& budget) {
+void read_card_budget(const Recipe& recipe, Budget& budget) {
+  const Recipe::Memory& memory = recipe.memory;
   if (!memory.gpu) {
     require_card_size(memory);
     budget.device_bytes = memory.device.bytes;
     budget.device_source = "memory.device: " + format_bytes(memory.device.bytes);
     return;
   }
-  const Card card = find_card(*memory.gpu, "memory.gpu");
-  const int64_t all = card_bytes(memory.device, card);
-  budget.device_bytes = std::max<int64_t>(0, all - outside_bytes(describe_card(card, is_whole_card(memory))));
+  const PlannedCard planned = planned_card(recipe);
+  const int64_t all = card_bytes(memory.device, planned.card);
+  const int64_t outside = outside_bytes(describe_card(planned.card, is_whole_card(memory), planned.known()));
+  budget.device_bytes = std::max<int64_t>(0, all - outside);
   budget.device_source =
-      full_name(card) + (is_whole_card(memory) ? "" : ", memory.device: " + format_bytes(all));
+      full_name(planned.card) + (is_whole_card(memory) ? "" : ", memory.device: " + format_bytes(all));
+  if (recipe.device == DeviceChoice::cuda)
+    if (const CardHere* const here = known_card_here(); here != nullptr)
+      limit_to_free(memory.device.kind != Kind::bytes, here->free_bytes, budget);
 }
 
 // On one device a tier says which of states, gradients and weights leave it (docs/planner.md).
@@ -95,6 +100,13 @@ std::optional<OffloadParts> tier_parts(const std::string& tier) {
 }
 
 }  // namespace
+
+void limit_to_free(bool is_open, int64_t free_bytes, Budget& budget) {
+  budget.device_free_bytes = free_bytes;
+  if (!is_open || free_bytes >= budget.device_bytes.value_or(0)) return;
+  budget.device_bytes = free_bytes;
+  budget.device_source += ", of which " + format_bytes(free_bytes) + " are free for an arena now";
+}
 
 bool is_whole_card(const Recipe::Memory& memory) {
   return memory.device.kind != Kind::bytes ||
@@ -115,7 +127,7 @@ Budget read_budget(const Recipe& recipe) {
         "memory.gpu: names a card to plan for, and device says to compute elsewhere; say --device card, or "
         "take the name away: --set memory.gpu=null");
   if (recipe.is_of_card()) {
-    read_card_budget(memory, budget);
+    read_card_budget(recipe, budget);
     // `auto` bounds nothing where the machine with the card is another one.
     if (!is_auto(memory.host) || recipe.device == DeviceChoice::cuda)
       budget.host_bytes = limit_bytes(memory.host, usable.bytes, memory.headroom_percent);
@@ -164,14 +176,15 @@ std::optional<OffloadParts> offload_parts(const Recipe::Memory& memory, const st
 }
 
 Recipe with_own_card(Recipe recipe) {
-  if (recipe.device == DeviceChoice::cuda && !recipe.memory.gpu) recipe.memory.gpu = gpu::cuda_facts().name;
+  if (recipe.device == DeviceChoice::cuda && !recipe.memory.gpu)
+    recipe.memory.gpu = card_here(recipe.cuda_card).facts.name;
   return recipe;
 }
 
 Recipe recipe_to_train(const Recipe& given, bool resumes, std::vector<std::string>& notes) {
   require_trainable(given);
   if (given.device == DeviceChoice::cuda) {
-    gpu::cuda_facts();  // before anything is read for a card that is not there
+    card_here(given.cuda_card);  // before anything is read for a card that is not there
     return with_own_card(given);
   }
   if (given.is_of_card())

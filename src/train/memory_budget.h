@@ -15,6 +15,10 @@ namespace plimsoll {
 // nothing on the device.
 Budget read_budget(const Recipe& recipe);
 
+// What is free of a card bounds its arena: an open budget takes that instead, a stated one stays, and what it
+// gives too much is refused when the run starts.
+void limit_to_free(bool is_open, int64_t free_bytes, Budget& budget);
+
 // Whether a run may have all of the card that memory.gpu names (one must be): else a size says what it may
 // have of it.
 bool is_whole_card(const Recipe::Memory& memory);

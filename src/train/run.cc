@@ -17,12 +17,14 @@
 #include "runtime/emulated_device.h"
 #include "runtime/run_memory.h"
 #include "train/adapter_start.h"
+#include "train/card_use.h"
 #include "train/identity.h"
 #include "train/kept_rows.h"
 #include "train/loss_guard.h"
 #include "train/memory_budget.h"
 #include "train/model_card.h"
 #include "train/plan_run.h"
+#include "train/planned_card.h"
 #include "train/profile.h"
 #include "train/references.h"
 #include "train/resume.h"
@@ -51,12 +53,13 @@ std::unique_ptr<Device> open_device(const Recipe& recipe, const Plan& plan, cons
   if (recipe.device != DeviceChoice::emulated && recipe.device != DeviceChoice::cuda)
     return std::make_unique<CpuDevice>(cpu);
   for (const Graph& program : plan.programs) require_gpu_kernels(program);
-  if (recipe.device == DeviceChoice::cuda) return open_cuda_device(plan.request.device.card);
+  if (recipe.device == DeviceChoice::cuda)
+    return open_cuda_device(plan.request.device.card, recipe.cuda_card);
   return std::make_unique<EmulatedDevice>(emulated_order());
 }
 
 std::string kernels_of(DeviceChoice device, const CpuSettings& cpu) {
-  if (device == DeviceChoice::cuda) return cuda_kernels_text();
+  if (device == DeviceChoice::cuda) return cuda_kernels_text(known_card_here()->facts);
   return device == DeviceChoice::emulated ? emulated_kernels_text() : kernels_text(cpu);
 }
 
@@ -77,6 +80,7 @@ class TrainingRun {
         guard_(recipe.stop.loss),
         patience_(recipe.stop),
         device_(open_device(recipe, plan_, cpu)),
+        card_(*device_, resident_before_device_),
         memory_(*device_, plan_.layout, output_),
         state_(plan_.layout, memory_.arenas()),
         profile_(options.profile ? std::make_unique<Profile>(plan_) : nullptr),
@@ -86,6 +90,7 @@ class TrainingRun {
         references_(references_for(experiment_, data)),
         loader_(std::move(data.train->dataset), std::move(data.train->rows), std::move(data.train->encoder),
                 profile_ ? profile_->recorded(data.train->loader) : data.train->loader) {
+    card_.mapped(*device_);
     start_threads(cpu.threads);
     current_.kernels = kernels_of(recipe.device, cpu);
     current_.micro_batch = plan_.variant.micro_batch;
@@ -406,6 +411,9 @@ class TrainingRun {
     const auto best = recipe_.save.best ? best_checkpoint(output_, goal_) : std::nullopt;
     publish_final(best ? *best : *latest_checkpoint(output_), folder_);
     RunRecord done = record(true);
+    if (recipe_.device == DeviceChoice::cuda)
+      if (const std::string note = keep_measured(card_.measured(*done.card)); !note.empty())
+        observer_.event("note    what this run saw of the card is not kept: " + note, LogLevel::warn);
     if (best) {
       const TrainerState of = read_trainer_state(*best);
       done.best = BestStep{of.step, *of.eval_loss, goal_, *of.evaluated(goal_)};
@@ -434,6 +442,7 @@ class TrainingRun {
             .host_bytes = memory_.host_bytes(),
             .disk_bytes = memory_.disk_bytes() + (kept_ != nullptr ? kept_->bytes() : 0),
             .memory = process_memory(),
+            .card = card_.now(*device_),
             .data_wait_seconds = loader_.wait_seconds(),
             .offload_wait_seconds = memory_.seconds_waited(),
             .kernels = current_.kernels,
@@ -456,7 +465,9 @@ class TrainingRun {
   std::string goal_;  // what the best evaluation is found by
   LossGuard guard_;
   PatienceGuard patience_;
+  int64_t resident_before_device_ = resident_bytes();
   std::unique_ptr<Device> device_;
+  CardUse card_;
   RunMemory memory_;
   PersistentState state_;
   std::unique_ptr<Profile> profile_;  // before those whose time it keeps

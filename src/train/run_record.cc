@@ -92,6 +92,14 @@ void write_run_json(RunFolder& output, const Plan& plan, const RunRecord& record
     json["loss_scale"] = record.loss_scale->value;
     json["skipped_steps"] = record.loss_scale->skipped_steps;
   }
+  if (record.card)
+    json["card"] = {{"name", plan.request.device.card_name},
+                    {"memory_bytes", record.card->total},
+                    {"arena_bytes", record.card->arena},
+                    {"planned_outside_bytes", outside_bytes(plan.request.device)},
+                    {"outside_bytes", record.card->beside},
+                    {"grown_bytes", record.card->grown},
+                    {"host_bytes", record.card->on_host}};
   output.write("run.json", json.dump(2) + "\n");
 }
 

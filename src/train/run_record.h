@@ -22,6 +22,15 @@ struct BestStep {
   double value = 0;
 };
 
+// Of a card's own memory, of all processes on it.
+struct CardBytes {
+  int64_t total = 0;    // that programs may have
+  int64_t arena = 0;    // what the driver took for it
+  int64_t beside = 0;   // the rest that is taken now: of this process, where no other is there
+  int64_t grown = 0;    // since the arena was there
+  int64_t on_host = 0;  // what opening the device took of the host's memory
+};
+
 struct RunRecord {
   bool finished = false;  // false: interrupted
   int64_t steps = 0;
@@ -31,6 +40,7 @@ struct RunRecord {
   std::optional<BestStep> best;
   int64_t device_bytes = 0, host_bytes = 0, disk_bytes = 0;  // asked of the system
   ProcessMemory memory;
+  std::optional<CardBytes> card;  // of a device with memory of its own
   double data_wait_seconds = 0, offload_wait_seconds = 0;
   std::string kernels;
   int64_t micro_steps = 0, tokens = 0;  // of this process

@@ -12,7 +12,6 @@
 #include "cpu/describe.h"
 #include "cpu/isa.h"
 #include "cpu/threads.h"
-#include "device/catalogue.h"
 #include "io/load.h"
 #include "models/family.h"
 #include "ops/nf4.h"
@@ -22,6 +21,7 @@
 #include "train/low_rank_start.h"
 #include "train/memory_budget.h"
 #include "train/model_paths.h"
+#include "train/planned_card.h"
 #include "train/quantised_weights.h"
 #include "train/run_programs.h"
 #include "train/shared_prefixes.h"
@@ -31,8 +31,9 @@ namespace plimsoll {
 namespace {
 
 TrainPrecision precision_of(const Precision& recipe) {
-  return {recipe.weights, recipe.gradients, recipe.states, recipe.master,
-          recipe.rounding == Rounding::stochastic};
+  return {
+      recipe.weights, recipe.gradients, recipe.states, recipe.master, recipe.rounding == Rounding::stochastic,
+      recipe.tf32};
 }
 
 OptimizerOptions optimizer_of(const Recipe::Optimizer& recipe) {
@@ -313,8 +314,15 @@ HostNeeds host_needs(const Recipe& recipe, const Experiment& experiment, const C
         {"evaluation answers", Agreement::planned_bytes(experiment.task, data->eval->rows.size())});
   const int64_t quantising = experiment.nf4 ? nf4_loading_bytes(experiment) : 0;
   needs.components.push_back({"staging", kLoadStagingBytes + quantising + start_bytes(experiment)});
-  if (recipe.device == DeviceChoice::emulated || recipe.device == DeviceChoice::cuda)
+  const bool named = recipe.is_of_card() && recipe.memory.gpu;
+  if (recipe.device == DeviceChoice::emulated || named)
     needs.components.push_back({"beside the card", card_bytes(recipe, experiment)});
+  if (named) {
+    const OutsidePart cuda = host_part(planned_card(recipe).known());
+    needs.components.push_back(
+        {cuda.name + " (" + format_bytes(cuda.bytes) + " +- " + format_bytes(cuda.uncertain) + ")",
+         cuda.bytes + cuda.uncertain});
+  }
   // Stacks at their full size, as VmData counts them, and heap arenas of the threads.
   needs.extra_data_bytes = virtual_only + cpu.threads * (thread_stack_bytes() + 2 * kMiB) + 8 * kMiB;
   return needs;
@@ -352,13 +360,30 @@ void require_bf16(const Card& card, const Experiment& experiment) {
                    "(--precision fp16)");
 }
 
+// What a CPU multiplies keeps its bits, and cards before Ampere have no such products.
+void require_tf32(const Recipe& recipe) {
+  if (!recipe.precision.tf32) return;
+  constexpr int kFirstWithTf32 = 80;
+  if (!recipe.is_of_card() && recipe.device != DeviceChoice::emulated)
+    throw UsageError(
+        "precision.tf32: is of products on cards, and a CPU multiplies fp32 as it is; leave it out "
+        "(--set precision.tf32=false)");
+  if (!recipe.memory.gpu) return;
+  const Card card = planned_card(recipe).card;
+  if (card.compute_capability < kFirstWithTf32)
+    throw UsageError("precision.tf32: the " + full_name(card) +
+                     " has no such products, which begin with compute capability 8.0; leave it out");
+}
+
 DeviceDescription device_of(const Recipe& recipe, const Experiment& experiment,
                             const PlannedMachine& machine) {
+  require_tf32(recipe);
   DeviceDescription device = describe_cpu(machine.isa, machine.threads);
   if (recipe.is_of_card() && recipe.memory.gpu) {
-    const Card card = find_card(*recipe.memory.gpu, "memory.gpu");
-    require_bf16(card, experiment);
-    DeviceDescription named = describe_card(card, is_whole_card(recipe.memory));
+    const PlannedCard planned = planned_card(recipe);
+    require_bf16(planned.card, experiment);
+    DeviceDescription named = describe_card(planned.card, is_whole_card(recipe.memory), planned.known());
+    if (!planned.note.empty()) named.rates.note = planned.note;
     named.isa = device.isa;
     named.threads = device.threads;
     return named;

@@ -1,0 +1,39 @@
+#include "train/card_use.h"
+
+#include <algorithm>
+
+#include "base/system_memory.h"
+#include "runtime/cuda_device.h"
+#include "train/planned_card.h"
+
+namespace plimsoll {
+
+CardUse::CardUse(const Device& device, int64_t resident_before)
+    : open_(device.memory_left()), on_host_(std::max<int64_t>(0, resident_bytes() - resident_before)) {}
+
+void CardUse::mapped(const Device& device) { mapped_ = device.memory_left(); }
+
+std::optional<CardBytes> CardUse::now(const Device& device) const {
+  const auto left = device.memory_left();
+  if (!left || !open_ || !mapped_) return std::nullopt;
+  const int64_t arena = open_->free - mapped_->free;
+  return CardBytes{.total = left->total,
+                   .arena = arena,
+                   .beside = left->total - left->free - arena,
+                   .grown = mapped_->free - left->free,
+                   .on_host = on_host_};
+}
+
+MeasuredCard CardUse::measured(const CardBytes& bytes) {
+  const gpu::CudaFacts& facts = known_card_here()->facts;
+  return {.name = full_name(find_card(facts.name, "the card")),
+          .uuid = facts.uuid,
+          .driver = facts.driver,
+          .kernels = cuda_code_text(),
+          .memory_bytes = bytes.total,
+          .process_bytes = bytes.beside,
+          .host_bytes = bytes.on_host,
+          .rates = std::nullopt};
+}
+
+}  // namespace plimsoll

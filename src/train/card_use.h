@@ -1,0 +1,27 @@
+// What a run sees of a card's own memory: when the device is open, when its arena is there, and at the end.
+#pragma once
+
+#include <optional>
+
+#include "device/catalogue.h"
+#include "runtime/device.h"
+#include "train/run_record.h"
+
+namespace plimsoll {
+
+class CardUse {
+ public:
+  // `resident_before`: of the process, before the device was opened.
+  CardUse(const Device& device, int64_t resident_before);
+  void mapped(const Device& device);
+  // None where the device has no memory of its own.
+  [[nodiscard]] std::optional<CardBytes> now(const Device& device) const;
+  // Of device: cuda.
+  [[nodiscard]] static MeasuredCard measured(const CardBytes& bytes);
+
+ private:
+  std::optional<gpu::MemoryLeft> open_, mapped_;
+  int64_t on_host_ = 0;
+};
+
+}  // namespace plimsoll

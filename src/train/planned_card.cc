@@ -1,0 +1,84 @@
+#include "train/planned_card.h"
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/own_process.h"
+#include "calibrate/card_cache.h"
+#include "calibrate/rates_cache.h"
+
+namespace plimsoll {
+namespace {
+
+using nlohmann::json;
+
+struct Remembered {
+  std::string which;
+  std::optional<CardHere> card;
+};
+Remembered& remembered() {
+  static Remembered one;
+  return one;
+}
+
+std::string ask_card(const std::string& which) {
+  const gpu::CudaFacts facts = gpu::cuda_facts(which);
+  const gpu::MemoryLeft left = gpu::open_cuda_card(which)->memory_left();
+  return json({{"number", facts.number},
+               {"name", facts.name},
+               {"uuid", facts.uuid},
+               {"compute_capability", facts.card.compute_capability},
+               {"multiprocessors", facts.card.multiprocessors},
+               {"shared_bytes_per_block", facts.card.shared_bytes_per_block},
+               {"memory_bytes", facts.memory_bytes},
+               {"driver", facts.driver},
+               {"free_bytes", left.free}})
+      .dump();
+}
+
+CardHere read_answer(const json& told) {
+  CardHere card;
+  told.at("number").get_to(card.facts.number);
+  told.at("name").get_to(card.facts.name);
+  told.at("uuid").get_to(card.facts.uuid);
+  told.at("compute_capability").get_to(card.facts.card.compute_capability);
+  told.at("multiprocessors").get_to(card.facts.card.multiprocessors);
+  told.at("shared_bytes_per_block").get_to(card.facts.card.shared_bytes_per_block);
+  told.at("memory_bytes").get_to(card.facts.memory_bytes);
+  told.at("driver").get_to(card.facts.driver);
+  told.at("free_bytes").get_to(card.free_bytes);
+  return card;
+}
+
+}  // namespace
+
+const CardHere& card_here(const std::string& which) {
+  Remembered& one = remembered();
+  if (!one.card || one.which != which)
+    one = {which, read_answer(json::parse(in_own_process([&] { return ask_card(which); })))};
+  return *one.card;
+}
+
+const CardHere* known_card_here() { return remembered().card ? &*remembered().card : nullptr; }
+
+PlannedCard planned_card(const Recipe& recipe) {
+  PlannedCard planned{find_card(*recipe.memory.gpu, "memory.gpu"), std::nullopt, ""};
+  const CardHere* const here = recipe.device == DeviceChoice::cuda ? known_card_here() : nullptr;
+  const std::string uuid = here != nullptr ? here->facts.uuid : "";
+  planned.measured = find_measured_card(full_name(planned.card), uuid, planned.note);
+  if (here == nullptr || !planned.measured || planned.measured->driver == here->facts.driver) return planned;
+  planned.note = "the card was measured with another driver: `make gpu-check` measures it with this one";
+  planned.measured.reset();
+  return planned;
+}
+
+std::string keep_measured(const MeasuredCard& card) {
+  try {
+    save_card(cache_folder(), card);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,38 @@
+// Cards of recipes: what is known of the one that memory.gpu names, and of the one that device: cuda computes
+// on.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "device/catalogue.h"
+#include "gpu/cuda_card.h"
+#include "recipe/recipe.h"
+
+namespace plimsoll {
+
+// Of this machine, for device: cuda.
+struct CardHere {
+  gpu::CudaFacts facts;
+  int64_t free_bytes = 0;  // beside a context of ours: what an arena may take
+};
+// Asked once, by a process of its own: a copy of one that has started the driver cannot use it, and plans are
+// made by a copy. `which`: as gpu::cuda_facts() reads it. Throws UsageError where there is no such card.
+const CardHere& card_here(const std::string& which);
+// The one that was asked for; nullptr: none was.
+const CardHere* known_card_here();
+
+// The card of the recipe, with what was measured of it. memory.gpu must name one.
+struct PlannedCard {
+  Card card;
+  std::optional<MeasuredCard> measured;
+  std::string note;  // why a measurement was not used; empty: there is none, or it was
+
+  [[nodiscard]] const MeasuredCard* known() const { return measured ? &*measured : nullptr; }
+};
+PlannedCard planned_card(const Recipe& recipe);
+
+// What a run saw of a card is kept for the next plan. The reason where it cannot be; else empty.
+std::string keep_measured(const MeasuredCard& card);
+
+}  // namespace plimsoll

@@ -1,4 +1,4 @@
-// plimsoll_card_check: what a card does, asked of the parts that a run is made of. scripts/gpu_check.py runs
+// plimsoll_card_check: what a card does, asked of the parts that a run is made of. tests/gpu/check.py runs
 // it and reads its lines (docs/cuda.md).
 //
 //   plimsoll_card_check PART [--device cuda|emulated] [--cases A,B] [--from N] [--wrong WHAT] [--bytes N]

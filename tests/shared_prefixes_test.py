@@ -148,7 +148,7 @@ class Chats(SharedPrefixes):
         on, off = self.plan("on", "on"), self.plan("off", "off")
         self.assertEqual(on["data"]["common_begin"], SYSTEM)
         self.assertLess(on["device"]["arena_bytes"], 0.85 * off["device"]["arena_bytes"])
-        self.assertIn("24 tokens begin every row", output("plan", self.recipe("words")))
+        self.assertIn("24 tokens begin every row", " ".join(output("plan", self.recipe("words")).split()))
         batch = {"effective": 8, "micro_tokens": 2 * SYSTEM + 40}
         apart_run, shared_run = self.assert_same("tokens", 0.4, batch=batch)
         self.assertLess(shared_run["micro_steps"], 0.6 * apart_run["micro_steps"])

@@ -63,6 +63,21 @@ PL_DEV void put(const Arguments<T, C>& g, int64_t row, int64_t column, float sum
   g.c[at] = gpu::rounded<C>(value);
 }
 
+// What a warp's tensor-core products leave in each lane: 32 rows and columns from there on.
+template <class T, class C>
+PL_DEV void put_tile(const Arguments<T, C>& g, int64_t row, int64_t column, const float (&sums)[2][4][4]) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  PL_UNROLL
+  for (int i = 0; i < 2; ++i) {
+    PL_UNROLL
+    for (int j = 0; j < 4; ++j) {
+      PL_UNROLL
+      for (int r = 0; r < 4; ++r)
+        put(g, row + i * 16 + lane / 4 + r / 2 * 8, column + j * 8 + lane % 4 * 2 + r % 2, sums[i][j][r]);
+    }
+  }
+}
+
 // By tensor cores: four warps of 32 x 32, operands brought by asynchronous copies through a ring of buffers.
 constexpr int kDepth = 32, kStages = 3, kMmaThreads = 128;
 constexpr int kTileValues = kTile * kDepth;
@@ -152,7 +167,7 @@ __global__ void __launch_bounds__(kMmaThreads) matmul_mma(Arguments<T, C> g) {
   PL_SHARED(Pack<T>, ring, kStages * 2 * kTileValues / 8);
   T* const tiles = reinterpret_cast<T*>(ring);
   if (!cut_to_live<kATransposed>(g)) return;
-  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+  const int warp = static_cast<int>(threadIdx.x) / 32;
   const int64_t row0 = int64_t{blockIdx.y} * kTile, column0 = int64_t{blockIdx.x} * kTile;
   const int row = warp / 2 * 32, column = warp % 2 * 32;
   const int64_t steps = (g.k + kDepth - 1) / kDepth;
@@ -174,16 +189,7 @@ __global__ void __launch_bounds__(kMmaThreads) matmul_mma(Arguments<T, C> g) {
     multiply_tiles<A, B>(sums, a_tile(step), b_tile(step), row, column);
   }
   gpu::wait_copies<0>();
-  PL_UNROLL
-  for (int i = 0; i < 2; ++i) {
-    PL_UNROLL
-    for (int j = 0; j < 4; ++j) {
-      PL_UNROLL
-      for (int r = 0; r < 4; ++r)
-        put(g, row0 + row + i * 16 + lane / 4 + r / 2 * 8, column0 + column + j * 8 + lane % 4 * 2 + r % 2,
-            sums[i][j][r]);
-    }
-  }
+  put_tile(g, row0 + row, column0 + column, sums);
 }
 
 // Without tensor cores: 256 threads of 4 x 4.
@@ -277,7 +283,7 @@ __global__ void __launch_bounds__(kMmaThreads) matmul_tf32(Arguments<float, floa
   uint32_t* const a_tile = tiles;
   uint32_t* const b_tile = a_tile + kTf32Depth * kTf32Row;
   if (!cut_to_live<kATransposed>(g)) return;
-  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+  const int warp = static_cast<int>(threadIdx.x) / 32;
   const int64_t row0 = int64_t{blockIdx.y} * kTile, column0 = int64_t{blockIdx.x} * kTile;
   const int row = warp / 2 * 32, column = warp % 2 * 32;
   float sums[2][4][4] = {};
@@ -288,16 +294,7 @@ __global__ void __launch_bounds__(kMmaThreads) matmul_tf32(Arguments<float, floa
     multiply_tf32(sums, a_tile + row, b_tile + column);
     __syncthreads();
   }
-  PL_UNROLL
-  for (int i = 0; i < 2; ++i) {
-    PL_UNROLL
-    for (int j = 0; j < 4; ++j) {
-      PL_UNROLL
-      for (int r = 0; r < 4; ++r)
-        put(g, row0 + row + i * 16 + lane / 4 + r / 2 * 8, column0 + column + j * 8 + lane % 4 * 2 + r % 2,
-            sums[i][j][r]);
-    }
-  }
+  put_tile(g, row0 + row, column0 + column, sums);
 }
 
 template <class T>

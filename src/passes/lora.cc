@@ -11,7 +11,6 @@
 #include "ops/rule.h"
 #include "ops/step_values.h"
 #include "passes/embedding_adapter.h"
-#include "passes/reference.h"
 
 namespace plimsoll {
 namespace {

@@ -3,8 +3,6 @@
 // head, whose product is added where the loss makes the logits, where they are named.
 #pragma once
 
-#include <string_view>
-
 #include "graph/graph.h"
 #include "passes/adapter_rules.h"
 

@@ -33,6 +33,7 @@ struct Option {
   // An error beside optimizers that have it not; nullptr: all use the key.
   bool OptimizerTraits::*optimizer_uses = nullptr;
   bool is_part = false;     // shown inside another key's value (precision.weights)
+  bool told_if_on = false;  // such a part, left out where it is off: recipes of before it say the same
   bool experiment = false;  // decides what the run learns: a checkpoint belongs to one value of it
 };
 

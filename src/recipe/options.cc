@@ -48,6 +48,10 @@ Option part(Option option) {
   option.is_part = true;
   return option;
 }
+Option told_if_on(Option option) {
+  option.told_if_on = true;
+  return part(std::move(option));
+}
 
 Option data_pin() {
   return make(
@@ -373,9 +377,10 @@ std::vector<Option> precision_options() {
       part(choice<Rounding>("precision.rounding", FIELD(precision.rounding),
                             {{"nearest", Rounding::nearest}, {"stochastic", Rounding::stochastic}},
                             "of updated bf16 weights; unless given, what suits the other parts")),
-      part(boolean("precision.tf32", FIELD(precision.tf32),
-                   "products of fp32 values by tensor cores, which read 10 of their 23 bits of mantissa; on "
-                   "cards alone")),
+      told_if_on(
+          boolean("precision.tf32", FIELD(precision.tf32),
+                  "products of fp32 values by tensor cores, which read 10 of their 23 bits of mantissa; on "
+                  "cards alone")),
   };
 }
 
@@ -444,8 +449,7 @@ Json precision_parts(const Recipe& recipe) {
   Json parts = Json::object();
   const std::string group = "precision.";
   for (const Option& option : options())
-    // Where it is off it is left out: recipes of before it was there say the same.
-    if (option.is_part && (option.key != "precision.tf32" || recipe.precision.tf32))
+    if (option.is_part && !(option.told_if_on && option.get(recipe) == false))
       parts[option.key.substr(group.size())] = option.get(recipe);
   return parts;
 }

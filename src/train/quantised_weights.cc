@@ -9,7 +9,6 @@
 
 #include "base/error.h"
 #include "cpu/isa.h"
-#include "io/atomic.h"
 #include "io/json.h"
 #include "io/json_values.h"
 #include "io/load.h"

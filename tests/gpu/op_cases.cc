@@ -123,13 +123,8 @@ class CaseOnCard {
 
  private:
   std::string in_place(const OpRun& apart) {
-    const size_t last = graph_.ops().size() - 1;
-    const Op& op = graph_.ops()[last];
-    for (const Reuse& reuse : rule_of(op.kind).reuse) {
-      if (!op.has_input(static_cast<size_t>(reuse.input)) ||
-          !op.has_output(static_cast<size_t>(reuse.output)))
-        continue;
-      const OpRun shared = run_on(device_, card_, graph_, values_, Sharing{last, reuse});
+    for (const Sharing& sharing : harness::sharings(graph_)) {
+      const OpRun shared = run_on(device_, card_, graph_, values_, sharing);
       if (!shared.faults.empty()) return "in place: " + join(shared.faults, "; ");
       if (std::string fault = bits_fault(graph_, apart, shared, "in place"); !fault.empty()) return fault;
     }

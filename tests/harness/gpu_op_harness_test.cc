@@ -73,17 +73,12 @@ TEST_P(GpuOpHarness, in_place_gives_the_bits_of_apart) {
   for (const DType dtype : GetParam().dtypes) {
     const Graph graph = make_graph(GetParam(), dtype);
     const std::vector<Values> values = make_values(graph, GetParam());
-    const size_t last = graph.ops().size() - 1;
-    const Op& op = graph.ops()[last];
-    for (const Reuse& reuse : rule_of(op.kind).reuse) {
-      if (!op.has_input(static_cast<size_t>(reuse.input)) ||
-          !op.has_output(static_cast<size_t>(reuse.output)))
-        continue;
-      SCOPED_TRACE(describe(dtype, ", in place of input " + std::to_string(reuse.input)));
+    for (const Sharing& sharing : sharings(graph)) {
+      SCOPED_TRACE(describe(dtype, ", in place of input " + std::to_string(sharing.reuse.input)));
       const OpRun apart = run_emulated(graph, values, Order::forward);
-      const OpRun shared = run_emulated(graph, values, Order::shuffled, Sharing{last, reuse});
+      const OpRun shared = run_emulated(graph, values, Order::shuffled, sharing);
       EXPECT_THAT(shared.faults, IsEmpty());
-      expect_same_bits(graph, op, apart, shared);
+      expect_same_bits(graph, graph.ops()[sharing.op], apart, shared);
     }
   }
 }

@@ -199,6 +199,16 @@ std::vector<Values> make_values(const Graph& graph, const OpCase& c) {
   return values;
 }
 
+std::vector<Sharing> sharings(const Graph& graph) {
+  const size_t last = graph.ops().size() - 1;
+  const Op& op = graph.ops()[last];
+  std::vector<Sharing> found;
+  for (const Reuse& reuse : rule_of(op.kind).reuse)
+    if (op.has_input(static_cast<size_t>(reuse.input)) && op.has_output(static_cast<size_t>(reuse.output)))
+      found.push_back({last, reuse});
+  return found;
+}
+
 OpRun run_ops(const Graph& graph, const std::vector<Values>& values, const DeviceDescription& device,
               const std::function<void(const Graph&, const Op&, const AddressOf&)>& run_op,
               std::optional<Sharing> sharing) {

@@ -32,6 +32,8 @@ struct Sharing {
   size_t op;
   Reuse reuse;
 };
+// What the last op of a graph may do in place.
+std::vector<Sharing> sharings(const Graph& graph);
 
 struct OpRun {
   std::vector<Values> values;                 // by tensor

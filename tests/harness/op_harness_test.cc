@@ -88,18 +88,13 @@ TEST_P(OpHarness, in_place_gives_the_bits_of_apart) {
   for (const DType dtype : GetParam().dtypes) {
     const Graph graph = make_graph(GetParam(), dtype);
     const std::vector<Values> values = make_values(graph, GetParam());
-    const size_t last = graph.ops().size() - 1;
-    const Op& op = graph.ops()[last];
-    for (const Reuse& reuse : rule_of(op.kind).reuse) {
-      if (!op.has_input(static_cast<size_t>(reuse.input)) ||
-          !op.has_output(static_cast<size_t>(reuse.output)))
-        continue;
+    for (const Sharing& sharing : sharings(graph)) {
       for (const Isa isa : isas_here()) {
-        SCOPED_TRACE(describe(dtype, isa, ", in place of input " + std::to_string(reuse.input)));
+        SCOPED_TRACE(describe(dtype, isa, ", in place of input " + std::to_string(sharing.reuse.input)));
         const OpRun apart = run_cpu(graph, values, {isa, kThreads});
-        const OpRun shared = run_cpu(graph, values, {isa, kThreads}, Sharing{last, reuse});
+        const OpRun shared = run_cpu(graph, values, {isa, kThreads}, sharing);
         EXPECT_THAT(shared.faults, IsEmpty());
-        expect_same_bits(graph, op, apart, shared);
+        expect_same_bits(graph, graph.ops()[sharing.op], apart, shared);
       }
     }
   }

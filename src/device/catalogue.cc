@@ -211,8 +211,8 @@ std::vector<OutsidePart> outside_parts(const Card& card, bool driver, const Meas
 }
 
 OutsidePart host_part(const MeasuredCard* measured) {
-  // The driver's libraries, their heaps and tables: what processes that only start CUDA 12 and 13 are seen
-  // with, 150 to 300 MiB.
+  // The driver's libraries, their heaps and tables. A guess that nothing stands behind until a card was
+  // measured.
   constexpr int64_t kBytes = 220 * kMiB, kUncertain = 100 * kMiB;
   if (measured != nullptr && measured->host_bytes) return {"CUDA, measured", *measured->host_bytes, kAgain};
   return {"CUDA", kBytes, kUncertain};

@@ -46,6 +46,7 @@ function(plimsoll_emulated target)
   add_library(${target} STATIC ${arg_KERNELS} ${arg_SOURCES})
   set_source_files_properties(${arg_KERNELS} PROPERTIES LANGUAGE CXX)
   target_compile_options(${target} PRIVATE -ffp-contract=off ${arg_OPTIONS})
+  plimsoll_leave_unsanitized(${target})  # kernels run on fibers, which the address sanitizer is not told of
 endfunction()
 
 # plimsoll_cuda(TARGET KERNELS a_gpu.cu ... [SOURCES ...]): the same library for cards of NVIDIA's, kernels by nvcc.

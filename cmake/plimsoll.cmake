@@ -1,5 +1,6 @@
-# plimsoll_library(NAME SOURCES ... DEPS ... [TESTS ...] [TEST_DEPS ...])
-#   One folder of src/: a static library and, where TESTS are named, one GoogleTest program NAME_test.
+# plimsoll_library(NAME SOURCES ... DEPS ... [TESTS ...] [TEST_DEPS ...] [PRECOMPILED <header> ...])
+#   One folder of src/: a static library and, where TESTS are named, one GoogleTest program NAME_test. PRECOMPILED are
+#   headers of others that most of its sources read, beside those that all share.
 # -Wrestrict is off: g++ 12 raises it falsely inside std::string (GCC bug 105651).
 set(PLIMSOLL_WARNINGS -Wall -Wextra -Wpedantic -Wconversion -Werror -Wno-restrict)
 
@@ -7,12 +8,14 @@ add_library(plimsoll_options INTERFACE)
 target_include_directories(plimsoll_options INTERFACE "${CMAKE_SOURCE_DIR}/src")
 target_compile_options(plimsoll_options INTERFACE ${PLIMSOLL_WARNINGS})
 if(PLIMSOLL_SANITIZE)
-  # Most of a sanitizer build's time goes into optimising checks: hence -O1, and -O0 for the tests themselves, and
-  # no checks of every pointer (null, alignment, object-size, vptr), whose faults the address sanitizer meets too.
+  # Most of a sanitizer build's time goes into optimising checks: hence -O1 (root CMakeLists.txt), -O0 for the tests and
+  # for folders that compute little (PLIMSOLL_UNHURRIED), and no checks of every pointer (null, alignment, object-size,
+  # vptr), whose faults the address sanitizer meets too.
   # -Wmaybe-uninitialized is off: GCC's manual says that it raises it falsely beside sanitizers.
-  target_compile_options(plimsoll_options INTERFACE -O1 -fsanitize=address,undefined -fno-sanitize-recover=all
-                         -fno-sanitize=null,alignment,object-size,vptr -fno-omit-frame-pointer -g1
-                         -Wno-maybe-uninitialized)
+  set(_sanitizers -fsanitize=address,undefined -fno-sanitize-recover=all -fno-sanitize=null,alignment,object-size,vptr
+      -fno-omit-frame-pointer -g1)
+  target_compile_options(plimsoll_options INTERFACE -Wno-maybe-uninitialized
+                         "$<$<NOT:$<BOOL:$<TARGET_PROPERTY:PLIMSOLL_UNSANITIZED>>>:${_sanitizers}>")
   target_compile_definitions(plimsoll_options INTERFACE PLIMSOLL_VERIFY_PASSES)  # every program between its passes
   target_link_options(plimsoll_options INTERFACE -fsanitize=address,undefined)
 endif()
@@ -24,11 +27,55 @@ if(PLIMSOLL_FUZZ)
   target_link_options(plimsoll_options INTERFACE -fsanitize=address,undefined)
 endif()
 
+# What takes long to compile with sanitizers and that they would not see run.
+function(plimsoll_leave_unsanitized target)
+  set_target_properties(${target} PROPERTIES PLIMSOLL_UNSANITIZED ON)
+endfunction()
+
+# Reading the same headers for each of 500 files took a third of the build. What is precompiled can be forgotten to be
+# included: -DPLIMSOLL_PRECOMPILED=OFF finds that, as does the build of the fuzz targets.
+option(PLIMSOLL_PRECOMPILED "Precompile the headers that most sources read" ON)
+if(PLIMSOLL_FUZZ)
+  set(PLIMSOLL_PRECOMPILED OFF)
+endif()
+# plimsoll_precompile(TARGET FLAGS HEADERS...): the first target of those with the same FLAGS (a word for what changes the
+# headers' meaning) compiles them for the others.
+function(plimsoll_precompile target flags)
+  if(NOT PLIMSOLL_PRECOMPILED)
+    return()
+  endif()
+  target_compile_options(${target} PRIVATE -fpch-preprocess)
+  get_property(_first GLOBAL PROPERTY PLIMSOLL_PRECOMPILED_${flags})
+  if(_first)
+    target_precompile_headers(${target} REUSE_FROM ${_first})
+  else()
+    set_property(GLOBAL PROPERTY PLIMSOLL_PRECOMPILED_${flags} ${target})
+    target_precompile_headers(${target} PRIVATE ${ARGN} "${CMAKE_SOURCE_DIR}/src/base/precompiled.h")
+  endif()
+endfunction()
+
+# Folders whose work is bounded by people, files or other programs.
+set(PLIMSOLL_UNHURRIED recipe io calibrate train report fleet cli)
+
 function(plimsoll_library name)
-  cmake_parse_arguments(arg "" "" "SOURCES;DEPS;TESTS;TEST_DEPS" ${ARGN})
+  cmake_parse_arguments(arg "" "" "SOURCES;DEPS;TESTS;TEST_DEPS;PRECOMPILED" ${ARGN})
   if(arg_SOURCES)
     add_library(plimsoll_${name} STATIC ${arg_SOURCES})
+    set(_flags optimised)
+    if(PLIMSOLL_SANITIZE AND name IN_LIST PLIMSOLL_UNHURRIED)
+      set(_flags plain)
+      target_compile_options(plimsoll_${name} PRIVATE -O0)
+    endif()
+    if(OpenMP::OpenMP_CXX IN_LIST arg_DEPS)  # to be linked by others, who do not compile with it
+      set(_flags openmp)
+      list(REMOVE_ITEM arg_DEPS OpenMP::OpenMP_CXX)
+      target_link_libraries(plimsoll_${name} PRIVATE OpenMP::OpenMP_CXX)
+    endif()
     target_link_libraries(plimsoll_${name} PUBLIC plimsoll_options ${arg_DEPS})
+    if(arg_PRECOMPILED)
+      set(_flags ${name})
+    endif()
+    plimsoll_precompile(plimsoll_${name} ${_flags} ${arg_PRECOMPILED})
   else()
     add_library(plimsoll_${name} INTERFACE)
     target_link_libraries(plimsoll_${name} INTERFACE plimsoll_options ${arg_DEPS})
@@ -46,15 +93,12 @@ function(plimsoll_test name)
   add_executable(${name} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE plimsoll_options ${arg_DEPS} OpenMP::OpenMP_CXX GTest::gmock GTest::gtest_main)
   add_dependencies(unit_tests ${name})
-  # Tests are not where time goes once they are built: optimising them took a third of their compilation, and
-  # reading GoogleMock's headers again for each file another. -Warray-bounds and -Wstringop-overflow are off: g++ 12
+  # Tests are not where time goes once they are built: optimising them took a third of their compilation. -Warray-bounds and -Wstringop-overflow are off: g++ 12
   # raises them falsely inside std::string, and does not know any more that a precompiled header is the system's.
   target_compile_options(${name} PRIVATE $<IF:$<BOOL:${PLIMSOLL_SANITIZE}>,-O0,-O1> -Wno-array-bounds
                                          -Wno-stringop-overflow)
-  if(name STREQUAL base_test)
-    target_precompile_headers(${name} PRIVATE <gmock/gmock.h> <gtest/gtest.h>)
-  elseif(NOT arg_OWN_FLAGS)
-    target_precompile_headers(${name} REUSE_FROM base_test)
+  if(NOT arg_OWN_FLAGS)
+    plimsoll_precompile(${name} tests <gmock/gmock.h> <gtest/gtest.h>)
   endif()
   add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY "${CMAKE_SOURCE_DIR}")
 endfunction()
@@ -83,8 +127,11 @@ function(plimsoll_simd target)
     if(NOT TARGET ${_objects})
       add_library(${_objects} OBJECT EXCLUDE_FROM_ALL)
       target_link_libraries(${_objects} PRIVATE plimsoll_options OpenMP::OpenMP_CXX)
-      target_compile_options(${_objects} PRIVATE ${PLIMSOLL_ISA_FLAGS_${_isa}} -O3 -ffp-contract=off
+      target_compile_options(${_objects} PRIVATE ${PLIMSOLL_ISA_FLAGS_${_isa}} $<IF:$<BOOL:${PLIMSOLL_SANITIZE}>,-O1,-O3> -ffp-contract=off
                              -fno-math-errno -Wno-uninitialized -Wno-maybe-uninitialized)
+      if(NOT _isa STREQUAL avx2)  # the same templates, which sanitizers have seen: tests keep to AVX2 then
+        plimsoll_leave_unsanitized(${_objects})
+      endif()
       target_compile_definitions(${_objects} PRIVATE PLIMSOLL_ISA=${_isa} PLIMSOLL_ISA_${_isa}=1)
       target_link_libraries(${target} PRIVATE ${_objects})
       target_sources(${target} PRIVATE $<TARGET_OBJECTS:${_objects}>)

@@ -172,8 +172,8 @@ std::string quoted(std::string_view word) {
 std::string job_script(const std::string& program, const std::vector<std::string>& folders) {
   std::string text = "#!/bin/sh\ncase \"${SLURM_ARRAY_TASK_ID:-0}\" in\n";
   for (size_t i = 0; i < folders.size(); ++i)
-    text += std::to_string(i) + ") folder=" + quoted(folders[i]) + " ;;\n";
-  return text + "esac\nexec " + quoted(program) + " queue supervise \"$folder\"\n";
+    text += std::to_string(i) + ") folder=" + slurm::quoted(folders[i]) + " ;;\n";
+  return text + "esac\nexec " + slurm::quoted(program) + " queue supervise \"$folder\"\n";
 }
 
 std::string as_pattern(std::string_view folder) {

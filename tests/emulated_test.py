@@ -160,6 +160,16 @@ class EmulatedTest(unittest.TestCase):
         self.assertIn("PLIMSOLL_EMULATED_ORDER: 'often' is no order", done.stderr)
 
     @unittest.skipIf(Path("/dev/nvidiactl").exists(), "a driver may be here")
+    def test_a_profile_says_where_the_card_was_and_not_when_it_was_asked(self):
+        """This order does nothing before the host waits."""
+        recipe = tiny_recipe(self.folder, LLAMA, "run")
+        done = self.plimsoll("train", recipe, "--quiet", "--device", "emulated", "--profile", PLIMSOLL_EMULATED_ORDER="late")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        events = json.loads((self.folder / "run/trace.json").read_text())["traceEvents"]
+        took = {kind: sum(event["dur"] for event in events if event.get("cat") == kind) for kind in ("train", "update")}
+        whole = sum(event["dur"] for event in events if event["name"].startswith("recorded step"))
+        self.assertGreater(sum(took.values()), 0.8 * whole, f"{took} of {whole}")
+
     def test_a_card_that_is_not_there_is_refused_with_what_is_missing(self):
         recipe = tiny_recipe(self.folder, LLAMA, "cuda")
         for words in (("train", recipe), ("plan", recipe), ("train", recipe, "--set", "memory.gpu=H100")):

@@ -158,10 +158,12 @@ BoundCall Executor::recorded_transfer(BoundCall call, size_t i) const {
   };
 }
 
-// On the compute track a transfer's span is what the queue made the computation wait.
+// On the compute track a transfer's span is what the queue made the computation wait. A card is waited for:
+// what it was asked for takes place later.
 void Executor::run_recorded(size_t i, int64_t first_job) const {
   const int64_t begin = recorder_->now();
   run_call(i, first_job);
+  if (recorder_->recording() && !device_.reaches_host() && calls_[i].run != nullptr) device_.finish();
   recorder_->add(Track::compute, {begin, recorder_->now(), program_, static_cast<int32_t>(i)});
 }
 

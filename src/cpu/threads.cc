@@ -126,6 +126,12 @@ void start_threads(int n) {
                        " threads; ask for fewer threads");
 }
 
+void on_all_threads(int64_t count, int64_t least, const std::function<void(int64_t, int64_t)>& part) {
+  const int64_t parts = std::clamp<int64_t>(count / least, 1, omp_get_max_threads());
+#pragma omp parallel for if (parts > 1)
+  for (int64_t i = 0; i < parts; ++i) part(count * i / parts, count * (i + 1) / parts);
+}
+
 void unpin_this_thread() {
   cpu_set_t mask;
   CPU_ZERO(&mask);

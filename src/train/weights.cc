@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "cpu/threads.h"
 #include "io/atomic.h"
 #include "io/convert.h"
 #include "io/load.h"
@@ -29,24 +30,27 @@ namespace fs = std::filesystem;
 
 constexpr const char* kPeftPrefix = "base_model.model.";
 
-// Fills a weight and, where it has one, its master, with f32 values from `value(element)`.
+// Fills a weight and, where it has one, its master, with f32 values from `value(element)`, which compute
+// threads ask.
 template <class Value>
 void fill(const PersistentState& state, const TableRow& row, std::span<std::byte> staging, Value value) {
   const TableRow* master = state.master_of(row);
   const TableRow& target = master != nullptr ? *master : row;
   const int64_t size = size_of(target.dtype);
   state.fill(target, staging, [&](int64_t start, std::span<std::byte> piece) {
-    std::byte* to = piece.data();
-    const int64_t end = (start + static_cast<int64_t>(piece.size())) / size;
-    for (int64_t i = start / size; i < end; ++i, to += size) {
-      const float x = value(i);
-      if (target.dtype == DType::f32) {
-        std::memcpy(to, &x, sizeof x);
-      } else {
-        const uint16_t half = target.dtype == DType::f16 ? f16_from_f32(x) : bf16_from_f32(x);
-        std::memcpy(to, &half, sizeof half);
+    constexpr int64_t kWorthAThread = 4096;
+    on_all_threads(static_cast<int64_t>(piece.size()) / size, kWorthAThread, [&](int64_t begin, int64_t end) {
+      std::byte* to = piece.data() + begin * size;
+      for (int64_t i = begin; i < end; ++i, to += size) {
+        const float x = value(start / size + i);
+        if (target.dtype == DType::f32) {
+          std::memcpy(to, &x, sizeof x);
+        } else {
+          const uint16_t half = target.dtype == DType::f16 ? f16_from_f32(x) : bf16_from_f32(x);
+          std::memcpy(to, &half, sizeof half);
+        }
       }
-    }
+    });
   });
   if (master != nullptr) round_from_master(state, row, *master, staging);
 }

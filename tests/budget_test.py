@@ -208,7 +208,7 @@ class Card(FolderTest):
         with tempfile.TemporaryDirectory() as cache, mock.patch.dict(os.environ, PLIMSOLL_CACHE_DIR=cache):
             guessed = plan(*words, "--gpu", "RTX 3060")
             file = Path(cache, "card-GPU-1a2b.json")
-            file.write_text(json.dumps({"format": 1, "card": "RTX 3060 12GB", "uuid": "GPU-1a2b", "driver": 13000, "kernels": "kernels 1",
+            file.write_text(json.dumps({"format": 1, "card": "RTX 3060 12GB", "uuid": "GPU-1a2b", "driver": 13000, "kernels": "kernels 2",
                                         "memory_bytes": 12 * GIB - 200 * MIB, "process_bytes": 100 * MIB, "host_bytes": 150 * MIB, "rates": rates}))
             measured = plan(*words, "--gpu", "RTX 3060")
             self.assertEqual([(part["name"], part["bytes"], part["uncertain_bytes"]) for part in measured["device"]["outside"]],

@@ -11,6 +11,11 @@
 
 #ifdef __CUDACC__
 #define PL_SHARED(T, name, n) __shared__ T name[n]
+// The one array whose bytes its launch has to give (gpu/stream.h): what is more than 48 KiB, which only some
+// cards have.
+#define PL_LAUNCHED_SHARED(T, name, n)        \
+  extern __shared__ uint4 pl_launched_part[]; \
+  T* const name = reinterpret_cast<T*>(pl_launched_part)
 #define PL_UNROLL _Pragma("unroll")
 #else
 #include <cmath>
@@ -169,6 +174,17 @@ struct OwnEight {
                                  : 0) {}
   PL_DEV bool whole() const { return count == kEight; }
 };
+
+// x, of which the compiler does not know that: what is computed from it in a loop is not kept in registers
+// from before.
+PL_DEV int opaque(int x) {
+#ifdef __CUDA_ARCH__
+  asm volatile("" : "+r"(x));
+#endif
+  return x;
+}
+// The thread's warp, of which the compiler knows that all its lanes have the same.
+PL_DEV int warp_of_block() { return __shfl_sync(kAll, static_cast<int>(threadIdx.x) / kWarpSize, 0); }
 
 // IEEE operations only, written out.
 PL_BOTH float fma(float a, float b, float c) {

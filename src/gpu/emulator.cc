@@ -253,6 +253,12 @@ void* Block::shared_part(const void* tag, size_t bytes, size_t alignment) {
   return shared_ + offset;
 }
 
+void Block::require_launched(size_t bytes) {
+  if (bytes > launched_shared)
+    fail("a kernel uses " + std::to_string(bytes) + " bytes of shared memory of its launch, which gave " +
+         std::to_string(launched_shared));
+}
+
 void Block::check_guards() {
   const auto written = [](std::byte b) { return b != std::byte{kFill}; };
   for (const SharedPart& p : parts_) {
@@ -314,12 +320,14 @@ void Block::describe_deadlock() {
   }
 }
 
-void run_grid(const Extent& grid, const Extent& size, const std::function<void()>& body) {
+void run_grid(const Extent& grid, const Extent& size, size_t launched_shared,
+              const std::function<void()>& body) {
   require_launchable(grid, size);
   static thread_local Block here;  // stacks are used again
   block = &here;
   here.resize(size);
   here.grid = grid;
+  here.launched_shared = launched_shared;
   if (listener().grid_begins != nullptr) listener().grid_begins();
   const auto count = static_cast<unsigned>(count_of(grid));
   for (unsigned i = 0; i < count; ++i) {

@@ -104,6 +104,7 @@ struct SharedPart {
 class Block {
  public:
   Extent grid, size, index;
+  size_t launched_shared = 0;  // bytes that the launch gave
 
   void resize(const Extent& block);
   // Runs `body` as every thread of the block at `at`. Throws Fault.
@@ -117,6 +118,8 @@ class Block {
                         const std::function<void(Meeting&)>& compute);
   // The array of shared memory that `tag` declares.
   void* shared_part(const void* tag, size_t bytes, size_t alignment);
+  // Fails where the launch gave less shared memory than that.
+  void require_launched(size_t bytes);
   // Ends the block: run() throws.
   [[noreturn]] void fail(const std::string& what, Place place = {});
 
@@ -159,7 +162,8 @@ extern constinit thread_local Block* block;
 extern constinit thread_local Thread* current;
 
 // Runs `body` as every thread of every block. Throws Fault, also for a grid that no card takes.
-void run_grid(const Extent& grid, const Extent& size, const std::function<void()>& body);
+void run_grid(const Extent& grid, const Extent& size, size_t launched_shared,
+              const std::function<void()>& body);
 
 // The checker's: what it hears where it is linked (emulator_check.cc).
 struct Listener {

@@ -113,6 +113,10 @@ void asks_for_too_much() {
   PL_SHARED(char, values, 100 * 1024);
   values[0] = 1;
 }
+void uses_more_than_its_launch_gave() {
+  PL_LAUNCHED_SHARED(float, values, 8);
+  values[0] = 1;
+}
 void ends_with_a_copy(const float* from) {
   PL_SHARED(Pack<float>, to, 1);
   if (threadIdx.x == 0) copy_async(to, from, true);
@@ -127,6 +131,8 @@ TEST_F(Emulator, names_what_a_kernel_does_wrong_and_where) {
   EXPECT_THAT(fault_of(reads_outside_the_mask), HasSubstr("a shuffle reads a lane outside its mask"));
   EXPECT_THAT(fault_of(writes_behind_an_array), HasSubstr("shared memory was written"));
   EXPECT_THAT(fault_of(asks_for_too_much), HasSubstr("more shared memory than a block has: 102400 bytes"));
+  EXPECT_THAT(fault_of(uses_more_than_its_launch_gave),
+              HasSubstr("a kernel uses 32 bytes of shared memory of its launch, which gave 0"));
   alignas(16) const std::array<float, 4> values = {1, 2, 3, 4};
   EXPECT_THAT(fault_of(ends_with_a_copy, values.data()), HasSubstr("copies that nobody waited for"));
   EXPECT_THAT(fault_of(misses_what_it_needs),

@@ -32,6 +32,9 @@
   static char name##_tag;          \
   T* const name = static_cast<T*>( \
       ::plimsoll::gpu::emulated::block->shared_part(&name##_tag, sizeof(T) * (n), alignof(T)))
+#define PL_LAUNCHED_SHARED(T, name, n)                                 \
+  ::plimsoll::gpu::emulated::block->require_launched(sizeof(T) * (n)); \
+  PL_SHARED(T, name, n)
 
 namespace plimsoll::gpu::emulated {
 

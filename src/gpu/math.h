@@ -29,6 +29,15 @@ PL_BOTH float log(float x) {
   return fma(e, 0.693145752F, fma(2.0F, s, small));
 }
 
+// The larger one, or the one that is a number.
+PL_DEV float larger(float a, float b) {
+#ifdef __CUDACC__
+  return fmaxf(a, b);
+#else
+  return std::fmax(a, b);
+#endif
+}
+
 // 2^x by the card's own instruction (2 units in the last place); the emulator's is exact, so that bits
 // differ.
 PL_DEV float exp2_fast(float x) {

@@ -24,22 +24,32 @@ struct Dim3 {
 
 // Arguments are converted to the kernel's parameters here. Throws InternalError where the launch is refused;
 // the emulator also for what the kernel does wrong.
+// `shared`: bytes of what the kernel declares as PL_LAUNCHED_SHARED.
 #ifdef __CUDACC__
 template <class... Parameters, class... Arguments>
-void launch(Stream& stream, Dim3 grid, Dim3 block, void (*kernel)(Parameters...), Arguments... arguments) {
-  kernel<<<dim3(grid.x, grid.y, grid.z), dim3(block.x, block.y, block.z), 0,
+void launch_with_shared(Stream& stream, Dim3 grid, Dim3 block, unsigned shared, void (*kernel)(Parameters...),
+                        Arguments... arguments) {
+  constexpr unsigned kUnasked = 48 * 1024;  // what a kernel gets without asking
+  if (shared > kUnasked)
+    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared));
+  kernel<<<dim3(grid.x, grid.y, grid.z), dim3(block.x, block.y, block.z), shared,
            static_cast<cudaStream_t>(stream.handle())>>>(static_cast<Parameters>(arguments)...);
   if (const cudaError_t error = cudaGetLastError(); error != cudaSuccess)
     throw InternalError(std::string("a kernel was not launched: ") + cudaGetErrorString(error));
 }
 #else
 template <class... Parameters, class... Arguments>
-void launch(Stream&, Dim3 grid, Dim3 block, void (*kernel)(Parameters...), Arguments... arguments) {
+void launch_with_shared(Stream&, Dim3 grid, Dim3 block, unsigned shared, void (*kernel)(Parameters...),
+                        Arguments... arguments) {
   const std::tuple<Parameters...> values(static_cast<Parameters>(arguments)...);
-  emulated::run_grid({grid.x, grid.y, grid.z}, {block.x, block.y, block.z},
+  emulated::run_grid({grid.x, grid.y, grid.z}, {block.x, block.y, block.z}, shared,
                      [&values, kernel] { std::apply(kernel, values); });
 }
 #endif
+template <class... Parameters, class... Arguments>
+void launch(Stream& stream, Dim3 grid, Dim3 block, void (*kernel)(Parameters...), Arguments... arguments) {
+  launch_with_shared(stream, grid, block, 0, kernel, arguments...);
+}
 
 // Blocks of `size` that cover `count`.
 inline unsigned blocks_of(long long count, long long size) {

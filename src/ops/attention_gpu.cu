@@ -70,11 +70,13 @@ GpuAttention<T> operands_of(const GpuBinding& b, size_t shift) {
 
 // Planned sizes that grids follow from.
 struct Extents {
+  CardFacts card;
   int64_t queries, keys;  // of the longest sequence
   unsigned sequences, heads, kv_heads;
 
   Extents(const GpuBinding& b, size_t shift)
-      : queries(b.op().attr_int("length")),
+      : card(b.card()),
+        queries(b.op().attr_int("length")),
         keys(b.op().attrs.contains("key_length") ? b.op().attr_int("key_length") : queries),
         sequences(static_cast<unsigned>(b.input_tensor(3 + shift).shape[0] - 1)) {
     const AttentionShape shape = attention_shape(b.graph(), b.op());
@@ -91,8 +93,28 @@ struct Extents {
 
 template <class T>
 bool fits_tiles(const GpuAttention<T>& a) {
-  return sizeof(T) == 2 && a.head_dim <= 128 && a.head_dim % 8 == 0 && a.bias.table == nullptr &&
-         a.dropout.samples == nullptr;
+  return sizeof(T) == 2 && a.head_dim <= 128 && a.head_dim % 8 == 0 && a.scale > 0 &&
+         a.bias.table == nullptr && a.dropout.samples == nullptr;
+}
+
+template <int D, int kGroups, int kKeys, class T>
+void launch_tiles(gpu::Stream& stream, const GpuAttentionForward<T>& f, const Extents& extents) {
+  gpu::launch_with_shared(stream, extents.query_grid(kGroups * 64), {kAttentionThreads},
+                          kAttentionSharedBytes<D, kGroups, kKeys>, attention_tiles<T, D, kGroups, kKeys>, f);
+}
+// Tiles of 128 queries read keys half as often as those of 64, where there are enough to keep the card busy.
+// With 64 keys they want more shared memory than small cards have for two blocks.
+template <class T>
+void launch_forward_tiles(gpu::Stream& stream, const GpuAttentionForward<T>& f, const Extents& extents) {
+  const GpuAttention<T>& a = f.a;
+  constexpr int64_t kForTwoBlocks = int64_t{132} * 1024;
+  const bool tall = a.queries.tokens * a.heads >= int64_t{2} * 128 * extents.card.multiprocessors;
+  if (a.head_dim <= 64)
+    return tall ? launch_tiles<64, 2, 64>(stream, f, extents) : launch_tiles<64, 1, 64>(stream, f, extents);
+  if (!tall) return launch_tiles<128, 1, 64>(stream, f, extents);
+  if (extents.card.shared_bytes_per_block < kForTwoBlocks)
+    return launch_tiles<128, 2, 32>(stream, f, extents);
+  launch_tiles<128, 2, 64>(stream, f, extents);
 }
 
 template <class T>
@@ -109,10 +131,7 @@ void launch_forward(gpu::Stream& stream, const GpuAttentionForward<T>& f, const 
   gpu::launch(stream, {static_cast<unsigned>(a.queries.tokens)}, {kPaddingThreads}, clear_padding<float>,
               f.lse, a.heads, a.queries, a.step, a.sequences);
   if constexpr (sizeof(T) == 2) {
-    if (fits_tiles(a)) {
-      const auto kernel = a.head_dim <= 64 ? attention_tiles<T, 64> : attention_tiles<T, 128>;
-      return gpu::launch(stream, extents.query_grid(kAttentionTile), {kAttentionThreads}, kernel, f);
-    }
+    if (fits_tiles(a)) return launch_forward_tiles(stream, f, extents);
   }
   gpu::launch(stream, extents.query_grid(kAttentionWarps), {kAttentionWarps * 32}, attention_rows<T>, f);
 }

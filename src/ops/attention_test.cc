@@ -118,16 +118,16 @@ const std::map<StepValue, double> kCachedStep = {{StepValue::live_tokens, 3}, {S
 // Sequences longer than the tiles that kernels for GPUs take at a time, with heads that fill no tile; forward
 // and backward.
 OpCase of_several_tiles(const std::string& name, int64_t head_dim, const std::string& attributes) {
-  const std::string q = "%[80," + std::to_string(2 * head_dim) + "]";
-  const std::string k = "%[80," + std::to_string(head_dim) + "]";
-  const std::string form = "{head_dim=" + std::to_string(head_dim) + ", length=70, " + attributes + "} @a ";
+  const std::string q = "%[150," + std::to_string(2 * head_dim) + "]";
+  const std::string k = "%[150," + std::to_string(head_dim) + "]";
+  const std::string form = "{head_dim=" + std::to_string(head_dim) + ", length=140, " + attributes + "} @a ";
   return {.name = "attention_grad_of_several_tiles" + name,
           .body = "tensor q " + q + " input\ntensor k " + k + " input\ntensor v " + k +
                   " input\ntensor d_o " + q + " input\ntensor starts i32[4] input\n" + "o " + q +
-                  ", lse f32[80,2] = attention(q, k, v, starts, step) " + form + "forward\n" + "d_q " + q +
+                  ", lse f32[150,2] = attention(q, k, v, starts, step) " + form + "forward\n" + "d_q " + q +
                   ", d_k " + k + ", d_v " + k + " = attention_grad(q, k, v, o, lse, d_o, starts, step) " +
                   form + "backward\n",
-          .given = {{"starts", {0, 70, 77, 77}}},
+          .given = {{"starts", {0, 140, 147, 147}}},
           .step = kStep,
           .slack = 12};
 }

@@ -1,11 +1,15 @@
 // Attention by tensor cores, flash style: logits never leave registers. For 16-bit values, heads of up to 128
-// values, without bias and dropout. A block has four warps, each with 16 rows of a tile of 64. The backward
+// values, without bias and dropout. A block has four warps, each with 16 or 32 rows of a tile. The backward
 // is two kernels, one walks queries for a tile of keys, the other keys for a tile of queries: seven products
 // instead of five, but nothing is added by several blocks, so that bits do not depend on time. Include it
 // only in attention_gpu.cu.
 //
-// Template parameter D: values of a head as the tiles have them, 64 or 128; those beyond head_dim are zeros.
+// Template parameters: D, values of a head as the tiles have them, 64 or 128; those beyond head_dim are
+// zeros. kGroups, groups of 16 rows that a warp has. kCount, rows of the other side that are taken at a time.
 #pragma once
+
+#include <limits>
+#include <type_traits>
 
 #include "gpu/math.h"
 #include "gpu/tensor_core.h"
@@ -14,11 +18,11 @@
 namespace plimsoll {
 inline namespace PLIMSOLL_GPU {
 
-inline constexpr int kAttentionTile = 64;  // rows of a block
+inline constexpr int kAttentionTile = 64;  // rows of a block of the backward
 inline constexpr int kAttentionStep = 32;  // of the other side, in the backward
 inline constexpr int kAttentionThreads = 128;
 inline constexpr float kLog2OfE = 1.44269504F;
-inline constexpr float kAttentionMasked = -1e30F;
+inline constexpr float kUnseen = -std::numeric_limits<float>::infinity();  // a logit
 
 // A tile holds rows of D values, their chunks of 8 rotated by the row, so that eight rows touch all banks
 // once.
@@ -26,55 +30,115 @@ template <int D>
 PL_DEV int tile_place(int row, int chunk) {
   return row * D + (chunk ^ (row & 7)) * 8;
 }
+// The same for a lane that loads 16 rows and 16 of their values: those that begin at value 16 d are at
+// `lane_place ^ 16 d`.
+template <int D>
+PL_DEV int left_place(int row) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  return gpu::opaque(tile_place<D>(row + lane % 16, lane / 16));
+}
+template <int D>
+PL_DEV int right_place() {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  return gpu::opaque(tile_place<D>(lane % 8 + lane / 16 * 8, lane / 8 % 2));
+}
 // Rows beyond `rows`, and values beyond `dim`, become zeros.
 template <int kCount, int D, class T>
 PL_DEV void fetch_rows(T* to, const T* from, int64_t stride, int rows, int dim) {
-  constexpr int kChunks = D / 8;
+  constexpr int kChunks = D / 8, kAtOnce = kAttentionThreads / kChunks;
+  const int first = static_cast<int>(threadIdx.x) / kChunks, c = static_cast<int>(threadIdx.x) % kChunks;
+  from += first * stride + c * 8;
+  if (c * 8 >= dim) rows = 0;
   PL_UNROLL
-  for (int i = 0; i < kCount * kChunks / kAttentionThreads; ++i) {
-    const int at = i * kAttentionThreads + static_cast<int>(threadIdx.x), r = at / kChunks, c = at % kChunks;
-    const bool live = r < rows && c * 8 < dim;
-    gpu::copy_async(to + tile_place<D>(r, c), live ? from + r * stride + c * 8 : from, live);
+  for (int i = 0; i < kCount / kAtOnce; ++i) {
+    const int r = i * kAtOnce + first;
+    gpu::copy_async(to + tile_place<D>(r, c), from, r < rows);
+    from += kAtOnce * stride;
   }
 }
-// sums [16, kCount] += rows [row, row + 16) of `left` times all rows of `right`, transposed.
-template <class T, int D, int kCount>
-PL_DEV void multiply_rows(float (&sums)[kCount / 8][4], const T* left, int row, const T* right) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
+
+// The left operand of a product: 16 rows and 16 of their values at a time, from a tile ...
+template <class T, int D>
+struct TileRows {
+  const T* tile;
+  int row;
+
+  [[nodiscard]] PL_DEV int place() const { return left_place<D>(row); }
+  PL_DEV void get(uint32_t (&a)[4], int place, int group, int d) const {
+    gpu::load_matrix(a, tile + (place ^ d * 16) + group * 16 * D);
+  }
+};
+// ... or from registers, which a tile that is read again and again is worth where they suffice.
+template <class T, int D, int kGroups>
+struct HeldRows {
+  uint32_t parts[kGroups][D / 16][4];
+
+  PL_DEV void hold(const TileRows<T, D>& rows) {
+    const int place = rows.place();
+    PL_UNROLL
+    for (int g = 0; g < kGroups; ++g) {
+      PL_UNROLL
+      for (int d = 0; d < D / 16; ++d) rows.get(parts[g][d], place, g, d);
+    }
+  }
+  [[nodiscard]] PL_DEV int place() const { return 0; }
+  PL_DEV void get(uint32_t (&a)[4], int, int group, int d) const {
+    PL_UNROLL
+    for (int r = 0; r < 4; ++r) a[r] = parts[group][d][r];
+  }
+};
+
+// sums [16 kGroups, kCount] += rows of `left` times all rows of `right`, transposed.
+template <class T, int D, int kCount, int kGroups, class Left>
+PL_DEV void multiply_rows(float (&sums)[kGroups][kCount / 8][4], const Left& left, const T* right) {
+  const int left_at = left.place(), right_at = right_place<D>();
   PL_UNROLL
   for (int d = 0; d < D / 16; ++d) {
-    uint32_t a[4];
-    gpu::load_matrix(a, left + tile_place<D>(row + lane % 16, d * 2 + lane / 16));
+    uint32_t a[kGroups][4];
+    PL_UNROLL
+    for (int g = 0; g < kGroups; ++g) left.get(a[g], left_at, g, d);
     PL_UNROLL
     for (int j = 0; j < kCount / 16; ++j) {
       uint32_t b[4];
-      gpu::load_matrix(b, right + tile_place<D>(j * 16 + lane % 8 + lane / 16 * 8, d * 2 + lane / 8 % 2));
+      gpu::load_matrix(b, right + (right_at ^ d * 16) + j * 16 * D);
       const uint32_t first[2] = {b[0], b[1]}, second[2] = {b[2], b[3]};
-      gpu::mma<T>(sums[j * 2], a, first);
-      gpu::mma<T>(sums[j * 2 + 1], a, second);
+      PL_UNROLL
+      for (int g = 0; g < kGroups; ++g) {
+        gpu::mma<T>(sums[g][j * 2], a[g], first);
+        gpu::mma<T>(sums[g][j * 2 + 1], a[g], second);
+      }
     }
   }
 }
-// sums [16, D] += p [16, kCount] times `right` [kCount, D]; p is what multiply_rows left in registers.
-template <class T, int D, int kCount>
-PL_DEV void multiply_scores(float (&sums)[D / 8][4], const float (&p)[kCount / 8][4], const T* right) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
+// sums [16 kGroups, D] += p [16 kGroups, kCount] times `right` [kCount, D]; p is what multiply_rows left in
+// registers.
+template <class T, int D, int kCount, int kGroups>
+PL_DEV void multiply_scores(float (&sums)[kGroups][D / 8][4], const float (&p)[kGroups][kCount / 8][4],
+                            const T* right) {
+  const int right_at = left_place<D>(0);
   PL_UNROLL
   for (int j = 0; j < kCount / 16; ++j) {
-    const uint32_t a[4] = {gpu::packed<T>(p[2 * j][0], p[2 * j][1]), gpu::packed<T>(p[2 * j][2], p[2 * j][3]),
-                           gpu::packed<T>(p[2 * j + 1][0], p[2 * j + 1][1]),
-                           gpu::packed<T>(p[2 * j + 1][2], p[2 * j + 1][3])};
+    uint32_t a[kGroups][4];
+    PL_UNROLL
+    for (int g = 0; g < kGroups; ++g) {
+      PL_UNROLL
+      for (int r = 0; r < 4; ++r)
+        a[g][r] = gpu::packed<T>(p[g][2 * j + r / 2][r % 2 * 2], p[g][2 * j + r / 2][r % 2 * 2 + 1]);
+    }
     PL_UNROLL
     for (int d = 0; d < D / 16; ++d) {
       uint32_t b[4];
-      gpu::load_matrix_transposed(b, right + tile_place<D>(j * 16 + lane % 16, d * 2 + lane / 16));
+      gpu::load_matrix_transposed(b, right + (right_at ^ d * 16) + j * 16 * D);
       const uint32_t first[2] = {b[0], b[1]}, second[2] = {b[2], b[3]};
-      gpu::mma<T>(sums[d * 2], a, first);
-      gpu::mma<T>(sums[d * 2 + 1], a, second);
+      PL_UNROLL
+      for (int g = 0; g < kGroups; ++g) {
+        gpu::mma<T>(sums[g][d * 2], a[g], first);
+        gpu::mma<T>(sums[g][d * 2 + 1], a[g], second);
+      }
     }
   }
 }
-// Writes the warp's 16 rows of sums, each times factor[half], two values at a time.
+// Writes 16 rows of sums, each times factor[half], two values at a time.
 template <class T, int D>
 PL_DEV void put_rows(T* to, int64_t stride, int rows, int dim, const float (&sums)[D / 8][4],
                      const float (&factor)[2]) {
@@ -91,87 +155,121 @@ PL_DEV void put_rows(T* to, int64_t stride, int rows, int dim, const float (&sum
   }
 }
 
-// The running maximum and sum of the two rows that a thread has a part of.
+// Columns [begin, end) of a tile, or of a row of one.
+struct Columns {
+  int begin, end;
+
+  [[nodiscard]] PL_DEV bool has(int column) const { return column >= begin && column < end; }
+  [[nodiscard]] PL_DEV bool hold_all(int first, int count) const {
+    return first >= begin && first + count <= end;
+  }
+  [[nodiscard]] PL_DEV bool hold_none(int first, int count) const {
+    return first >= end || first + count <= begin;
+  }
+};
+// Hides what is not seen of 16 rows of logits, whose first column is `column0`; seen[half] is what the
+// thread's rows see.
+template <int kCount>
+PL_DEV void hide_unseen(float (&s)[kCount / 8][4], int column0, const Columns (&seen)[2]) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  PL_UNROLL
+  for (int j = 0; j < kCount / 8; ++j) {
+    PL_UNROLL
+    for (int r = 0; r < 4; ++r)
+      if (!seen[r / 2].has(column0 + j * 8 + lane % 4 * 2 + r % 2)) s[j][r] = kUnseen;
+  }
+}
+// The keys that a query sees; with `last` those that all from `query` to `last` do.
+template <class T>
+PL_DEV Columns keys_of(const GpuAttention<T>& a, const GpuAttentionSite<T>& at, int query, int last) {
+  return {a.first_key(last), a.end_of_keys(query, at.key_length)};
+}
+
+template <int kCount, int kGroups, class T>
+PL_DEV void hide_unseen_keys(const GpuAttention<T>& a, const GpuAttentionSite<T>& at, int query0, int k0,
+                             float (&s)[kGroups][kCount / 8][4]) {
+  PL_UNROLL
+  for (int g = 0; g < kGroups; ++g) {
+    const int query = query0 + g * 16 + gpu::opaque(static_cast<int>(threadIdx.x)) % 32 / 4;
+    hide_unseen<kCount>(s[g], k0, {keys_of(a, at, query, query), keys_of(a, at, query + 8, query + 8)});
+  }
+}
+
+// Of the two rows of a group that a thread has a part of: their largest logit, or one that is not much
+// smaller, and the thread's part of the sum of exp(logit - top).
 struct SoftmaxRows {
-  float top[2] = {kAttentionMasked, kAttentionMasked}, sum[2] = {};
+  float top[2] = {kUnseen, kUnseen}, sum[2] = {};
 };
 
-// Logits of a tile, in units of log 2, to probabilities over the maximum so far; `o` shrinks as that grows.
-template <class T, int D>
-PL_DEV void soften(const GpuAttention<T>& a, const GpuAttentionSite<T>& at, int query0, int k0,
-                   float (&s)[kAttentionTile / 8][4], SoftmaxRows& rows, float (&o)[D / 8][4]) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  float new_top[2] = {rows.top[0], rows.top[1]};
+// Takes the largest logits into `rows`; `o` shrinks as they grow. Most of the time they grow by little: the
+// probabilities may then be as large as 2^8, and nothing has to shrink.
+template <int D, int kCount, int kGroups>
+PL_DEV void raise_tops(const float (&s)[kGroups][kCount / 8][4], float scale, SoftmaxRows (&rows)[kGroups],
+                       float (&o)[kGroups][D / 8][4]) {
+  constexpr float kMostGrowth = 8;  // in units of log 2
+  float tops[kGroups][2];
+  bool grown = false;
   PL_UNROLL
-  for (int j = 0; j < kAttentionTile / 8; ++j) {
+  for (int g = 0; g < kGroups; ++g) {
     PL_UNROLL
-    for (int r = 0; r < 4; ++r) {
-      const int query = query0 + lane / 4 + r / 2 * 8, key = k0 + j * 8 + lane % 4 * 2 + r % 2;
-      const bool seen = key < at.key_length && a.sees(query, key);
-      s[j][r] = seen ? s[j][r] * (a.scale * kLog2OfE) : kAttentionMasked;
-      new_top[r / 2] = gpu::max(new_top[r / 2], s[j][r]);
+    for (int h = 0; h < 2; ++h) {
+      float top = rows[g].top[h];
+      PL_UNROLL
+      for (int j = 0; j < kCount / 8; ++j)
+        top = gpu::larger(top, gpu::larger(s[g][j][h * 2], s[g][j][h * 2 + 1]));
+      top = gpu::larger(top, __shfl_xor_sync(gpu::kAll, top, 1));
+      tops[g][h] = top = gpu::larger(top, __shfl_xor_sync(gpu::kAll, top, 2));
+      grown = grown || (top - rows[g].top[h]) * scale > kMostGrowth;
     }
   }
+  if (__ballot_sync(gpu::kAll, grown) == 0) return;
   PL_UNROLL
-  for (int h = 0; h < 2; ++h) {
-    new_top[h] = gpu::max(new_top[h], __shfl_xor_sync(gpu::kAll, new_top[h], 1));
-    new_top[h] = gpu::max(new_top[h], __shfl_xor_sync(gpu::kAll, new_top[h], 2));
-    const float shrink = gpu::exp2_fast(rows.top[h] - new_top[h]);
-    rows.top[h] = new_top[h];
-    rows.sum[h] *= shrink;
+  for (int g = 0; g < kGroups; ++g) {
     PL_UNROLL
-    for (int d = 0; d < D / 8; ++d) {
-      o[d][h * 2] *= shrink;
-      o[d][h * 2 + 1] *= shrink;
+    for (int h = 0; h < 2; ++h) {
+      const float shrink =
+          tops[g][h] == rows[g].top[h] ? 1.0F : gpu::exp2_fast((rows[g].top[h] - tops[g][h]) * scale);
+      rows[g].top[h] = tops[g][h];
+      rows[g].sum[h] *= shrink;
+      PL_UNROLL
+      for (int d = 0; d < D / 8; ++d) {
+        o[g][d][h * 2] *= shrink;
+        o[g][d][h * 2 + 1] *= shrink;
+      }
     }
   }
+}
+// Logits to probabilities, times e^(what the top is below the largest). `scale` brings logits to units of
+// log 2.
+template <int kCount>
+PL_DEV void soften(float (&s)[kCount / 8][4], float scale, SoftmaxRows& rows) {
+  float base[2];
   PL_UNROLL
-  for (int j = 0; j < kAttentionTile / 8; ++j) {
+  for (int h = 0; h < 2; ++h) base[h] = rows.top[h] == kUnseen ? 0.0F : rows.top[h] * scale;
+  PL_UNROLL
+  for (int j = 0; j < kCount / 8; ++j) {
     PL_UNROLL
     for (int r = 0; r < 4; ++r) {
-      s[j][r] = s[j][r] <= kAttentionMasked ? 0.0F : gpu::exp2_fast(s[j][r] - rows.top[r / 2]);
+      s[j][r] = gpu::exp2_fast(gpu::fma(s[j][r], scale, -base[r / 2]));
       rows.sum[r / 2] += s[j][r];
     }
   }
 }
 
+// The same of all groups, and the tops before.
+template <int D, int kCount, int kGroups>
+PL_DEV void soften(float (&s)[kGroups][kCount / 8][4], float scale, SoftmaxRows (&rows)[kGroups],
+                   float (&o)[kGroups][D / 8][4]) {
+  raise_tops<D, kCount>(s, scale, rows, o);
+  PL_UNROLL
+  for (int g = 0; g < kGroups; ++g) soften<kCount>(s[g], scale, rows[g]);
+}
+
+// Writes a warp's 16 rows from `query0` on.
 template <class T, int D>
-__global__ void __launch_bounds__(kAttentionThreads) attention_tiles(GpuAttentionForward<T> f) {
-  const GpuAttention<T>& a = f.a;
-  PL_SHARED(gpu::Pack<T>, tiles, 3 * kAttentionTile * D / 8);
-  T* const q_tile = reinterpret_cast<T*>(tiles);
-  T* const k_tile = q_tile + kAttentionTile * D;
-  T* const v_tile = k_tile + kAttentionTile * D;
-  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-  const GpuAttentionSite<T> at(a, static_cast<int>(blockIdx.z), static_cast<int>(blockIdx.y));
-  const int q0 = static_cast<int>(blockIdx.x) * kAttentionTile, dim = a.head_dim;
-  if (q0 >= at.length) return;
-  const int end = a.end_of_keys(q0 + kAttentionTile - 1, at.key_length);
-  const auto fetch_keys = [&](T* tile, const T* from, int k0) {
-    if (k0 < end)
-      fetch_rows<kAttentionTile, D>(tile, from + at.kv_at(k0, dim), at.kv_stride, at.key_length - k0, dim);
-    gpu::commit_copies();
-  };
-  int k0 = a.first_key(q0) / kAttentionTile * kAttentionTile;
-  fetch_rows<kAttentionTile, D>(q_tile, a.q + at.q_at(q0, dim), at.q_stride, at.length - q0, dim);
-  fetch_keys(k_tile, a.k, k0);
-  float o[D / 8][4] = {};
-  SoftmaxRows rows;
-  for (; k0 < end; k0 += kAttentionTile) {
-    fetch_keys(v_tile, a.v, k0);
-    gpu::wait_copies<1>();  // q and k are there
-    __syncthreads();
-    float s[kAttentionTile / 8][4] = {};
-    multiply_rows<T, D, kAttentionTile>(s, q_tile, warp * 16, k_tile);
-    soften<T, D>(a, at, q0 + warp * 16, k0, s, rows, o);
-    __syncthreads();  // everybody has read the keys
-    fetch_keys(k_tile, a.k, k0 + kAttentionTile);
-    gpu::wait_copies<1>();  // the values are there
-    __syncthreads();
-    multiply_scores<T, D, kAttentionTile>(o, s, v_tile);
-    __syncthreads();  // everybody has read the values
-  }
-  gpu::wait_copies<0>();
+PL_DEV void put_attention(const GpuAttentionForward<T>& f, const GpuAttentionSite<T>& at, int query0,
+                          const SoftmaxRows& rows, const float (&o)[D / 8][4]) {
+  const int lane = static_cast<int>(threadIdx.x) % 32, dim = f.a.head_dim;
   float factor[2];
   PL_UNROLL
   for (int h = 0; h < 2; ++h) {
@@ -179,11 +277,75 @@ __global__ void __launch_bounds__(kAttentionThreads) attention_tiles(GpuAttentio
     sum += __shfl_xor_sync(gpu::kAll, sum, 1);
     sum += __shfl_xor_sync(gpu::kAll, sum, 2);
     factor[h] = sum > 0 ? 1.0F / sum : 0.0F;
-    const int row = q0 + warp * 16 + lane / 4 + h * 8;
+    const int row = query0 + lane / 4 + h * 8;
     if (row < at.length && lane % 4 == 0)
-      f.lse[at.row_at(row, a.heads)] = sum > 0 ? rows.top[h] / kLog2OfE + gpu::log(sum) : 0.0F;
+      f.lse[at.row_at(row, f.a.heads)] = sum > 0 ? gpu::fma(rows.top[h], f.a.scale, gpu::log(sum)) : 0.0F;
   }
-  put_rows<T, D>(f.o + at.q_at(q0 + warp * 16, dim), at.q_stride, at.length - q0 - warp * 16, dim, o, factor);
+  put_rows<T, D>(f.o + at.q_at(query0, dim), at.q_stride, at.length - query0, dim, o, factor);
+}
+
+template <int D, int kGroups, int kKeys>
+inline constexpr int kAttentionSharedBytes = (kGroups * 64 + 2 * kKeys) * D * 2;
+
+// Blocks that a multiprocessor's registers are shared by.
+template <int D, int kGroups>
+inline constexpr int kAttentionBlocks = kGroups == 2 ? 2
+                                        : D == 128   ? 3
+                                                     : 4;
+
+template <class T, int D, int kGroups, int kKeys>
+__global__ void __launch_bounds__(kAttentionThreads, (kAttentionBlocks<D, kGroups>))
+    attention_tiles(GpuAttentionForward<T> f) {
+  constexpr int kRows = kGroups * 16, kQueries = 4 * kRows;
+  const GpuAttention<T>& a = f.a;
+  PL_LAUNCHED_SHARED(gpu::Pack<T>, tiles, (kAttentionSharedBytes<D, kGroups, kKeys>) / 16);
+  T* const q_tile = reinterpret_cast<T*>(tiles);
+  T* const k_tile = q_tile + kQueries * D;
+  T* const v_tile = k_tile + kKeys * D;
+  const int warp = gpu::warp_of_block();
+  const GpuAttentionSite<T> at(a, static_cast<int>(blockIdx.z), static_cast<int>(blockIdx.y));
+  // The last queries see the most keys: they begin first.
+  const int q0 = static_cast<int>(gridDim.x - 1 - blockIdx.x) * kQueries, dim = a.head_dim;
+  if (q0 >= at.length) return;
+  const int query0 = q0 + warp * kRows;
+  const Columns seen_by_all = keys_of(a, at, query0, query0 + kRows - 1);
+  const Columns seen_by_any = keys_of(a, at, query0 + kRows - 1, query0);
+  const int end = a.end_of_keys(q0 + kQueries - 1, at.key_length);
+  const auto fetch_keys = [&](T* tile, const T* from, int k0) {
+    if (k0 < end) fetch_rows<kKeys, D>(tile, from + at.kv_at(k0, dim), at.kv_stride, at.key_length - k0, dim);
+    gpu::commit_copies();
+  };
+  int k0 = a.first_key(q0) / kKeys * kKeys;
+  fetch_rows<kQueries, D>(q_tile, a.q + at.q_at(q0, dim), at.q_stride, at.length - q0, dim);
+  fetch_keys(k_tile, a.k, k0);
+  gpu::wait_copies<0>();
+  __syncthreads();
+  using Queries = std::conditional_t<(kGroups * D <= 128), HeldRows<T, D, kGroups>, TileRows<T, D>>;
+  Queries queries;
+  if constexpr (kGroups * D <= 128)
+    queries.hold({q_tile, warp * kRows});
+  else
+    queries = {q_tile, warp * kRows};
+  float o[kGroups][D / 8][4] = {};
+  SoftmaxRows rows[kGroups];
+  for (; k0 < end; k0 += kKeys) {
+    gpu::wait_copies<0>();
+    __syncthreads();  // the keys are there, and everybody has read the values before
+    fetch_keys(v_tile, a.v, k0);
+    const bool busy = !seen_by_any.hold_none(k0, kKeys);
+    float s[kGroups][kKeys / 8][4] = {};
+    if (busy) multiply_rows<T, D, kKeys>(s, queries, k_tile);
+    gpu::wait_copies<0>();
+    __syncthreads();  // the values are there, and everybody has read the keys
+    fetch_keys(k_tile, a.k, k0 + kKeys);
+    if (!busy) continue;
+    if (!seen_by_all.hold_all(k0, kKeys)) hide_unseen_keys<kKeys>(a, at, query0, k0, s);
+    soften<D, kKeys>(s, a.scale * kLog2OfE, rows, o);
+    multiply_scores<T, D, kKeys>(o, s, v_tile);
+  }
+  gpu::wait_copies<0>();
+  PL_UNROLL
+  for (int g = 0; g < kGroups; ++g) put_attention<T, D>(f, at, query0 + g * 16, rows[g], o[g]);
 }
 
 // p: products q k to probabilities; d_p: products d_o v to gradients of the logits.
@@ -202,7 +364,7 @@ __global__ void __launch_bounds__(kAttentionThreads) attention_grad_key_tiles(Gp
   T* const v_tile = k_tile + kAttentionTile * D;
   T* const q_tile = v_tile + kAttentionTile * D;
   T* const d_o_tile = q_tile + kQueries * D;
-  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = gpu::warp_of_block();
   const int group = a.heads / a.kv_heads, k0 = static_cast<int>(blockIdx.x) * kAttentionTile;
   const int dim = a.head_dim, sequence = static_cast<int>(blockIdx.z);
   const GpuAttentionSite<T> keys(a, sequence, static_cast<int>(blockIdx.y) * group);
@@ -213,7 +375,7 @@ __global__ void __launch_bounds__(kAttentionThreads) attention_grad_key_tiles(Gp
   gpu::commit_copies();
   const int begin = a.first_query(k0) / kQueries * kQueries;
   const int end = a.end_of_queries(k0 + kAttentionTile - 1, keys.length);
-  float d_k[D / 8][4] = {}, d_v[D / 8][4] = {};
+  float d_k[1][D / 8][4] = {}, d_v[1][D / 8][4] = {};
   for (int head = keys.head; head < keys.head + group; ++head) {
     const GpuAttentionSite<T> at(a, sequence, head);
     for (int q0 = begin; q0 < end; q0 += kQueries) {
@@ -222,9 +384,9 @@ __global__ void __launch_bounds__(kAttentionThreads) attention_grad_key_tiles(Gp
       gpu::commit_copies();
       gpu::wait_copies<0>();
       __syncthreads();
-      float p[kQueries / 8][4] = {}, d_p[kQueries / 8][4] = {};  // [keys, queries]
-      multiply_rows<T, D, kQueries>(p, k_tile, warp * 16, q_tile);
-      multiply_rows<T, D, kQueries>(d_p, v_tile, warp * 16, d_o_tile);
+      float p[1][kQueries / 8][4] = {}, d_p[1][kQueries / 8][4] = {};  // [keys, queries]
+      multiply_rows<T, D, kQueries>(p, TileRows<T, D>{k_tile, warp * 16}, q_tile);
+      multiply_rows<T, D, kQueries>(d_p, TileRows<T, D>{v_tile, warp * 16}, d_o_tile);
       PL_UNROLL
       for (int j = 0; j < kQueries / 8; ++j) {
         PL_UNROLL
@@ -236,7 +398,7 @@ __global__ void __launch_bounds__(kAttentionThreads) attention_grad_key_tiles(Gp
           PL_UNROLL
           for (int r = c; r < 4; r += 2) {
             const int key = k0 + warp * 16 + lane / 4 + r / 2 * 8;
-            soften_gradient(p[j][r], d_p[j][r], live && a.sees(query, key), a.scale, lse, delta);
+            soften_gradient(p[0][j][r], d_p[0][j][r], live && a.sees(query, key), a.scale, lse, delta);
           }
         }
       }
@@ -247,8 +409,9 @@ __global__ void __launch_bounds__(kAttentionThreads) attention_grad_key_tiles(Gp
   }
   gpu::wait_copies<0>();
   const int row = warp * 16;
-  put_rows<T, D>(g.d_v + keys.kv_at(k0 + row, dim), keys.kv_stride, left - row, dim, d_v, {1.0F, 1.0F});
-  put_rows<T, D>(g.d_k + keys.kv_at(k0 + row, dim), keys.kv_stride, left - row, dim, d_k, {a.scale, a.scale});
+  put_rows<T, D>(g.d_v + keys.kv_at(k0 + row, dim), keys.kv_stride, left - row, dim, d_v[0], {1.0F, 1.0F});
+  put_rows<T, D>(g.d_k + keys.kv_at(k0 + row, dim), keys.kv_stride, left - row, dim, d_k[0],
+                 {a.scale, a.scale});
 }
 
 // d_q of 64 queries, over the keys they see.
@@ -261,7 +424,7 @@ __global__ void __launch_bounds__(kAttentionThreads) attention_grad_query_tiles(
   T* const d_o_tile = q_tile + kAttentionTile * D;
   T* const k_tile = d_o_tile + kAttentionTile * D;
   T* const v_tile = k_tile + kKeys * D;
-  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = gpu::warp_of_block();
   const GpuAttentionSite<T> at(a, static_cast<int>(blockIdx.z), static_cast<int>(blockIdx.y));
   const int q0 = static_cast<int>(blockIdx.x) * kAttentionTile, dim = a.head_dim;
   if (q0 >= at.length) return;
@@ -278,30 +441,30 @@ __global__ void __launch_bounds__(kAttentionThreads) attention_grad_query_tiles(
     delta[h] = query < at.length ? g.delta[row] : 0.0F;
   }
   const int end = a.end_of_keys(q0 + kAttentionTile - 1, at.key_length);
-  float d_q[D / 8][4] = {};
+  float d_q[1][D / 8][4] = {};
   for (int k0 = a.first_key(q0) / kKeys * kKeys; k0 < end; k0 += kKeys) {
     fetch_rows<kKeys, D>(k_tile, a.k + at.kv_at(k0, dim), at.kv_stride, at.key_length - k0, dim);
     fetch_rows<kKeys, D>(v_tile, a.v + at.kv_at(k0, dim), at.kv_stride, at.key_length - k0, dim);
     gpu::commit_copies();
     gpu::wait_copies<0>();
     __syncthreads();
-    float p[kKeys / 8][4] = {}, d_p[kKeys / 8][4] = {};
-    multiply_rows<T, D, kKeys>(p, q_tile, warp * 16, k_tile);
-    multiply_rows<T, D, kKeys>(d_p, d_o_tile, warp * 16, v_tile);
+    float p[1][kKeys / 8][4] = {}, d_p[1][kKeys / 8][4] = {};
+    multiply_rows<T, D, kKeys>(p, TileRows<T, D>{q_tile, warp * 16}, k_tile);
+    multiply_rows<T, D, kKeys>(d_p, TileRows<T, D>{d_o_tile, warp * 16}, v_tile);
     PL_UNROLL
     for (int j = 0; j < kKeys / 8; ++j) {
       PL_UNROLL
       for (int r = 0; r < 4; ++r) {
         const int query = q0 + warp * 16 + lane / 4 + r / 2 * 8, key = k0 + j * 8 + lane % 4 * 2 + r % 2;
         const bool seen = query < at.length && key < at.key_length && a.sees(query, key);
-        soften_gradient(p[j][r], d_p[j][r], seen, a.scale, lse[r / 2], delta[r / 2]);
+        soften_gradient(p[0][j][r], d_p[0][j][r], seen, a.scale, lse[r / 2], delta[r / 2]);
       }
     }
     multiply_scores<T, D, kKeys>(d_q, d_p, k_tile);
     __syncthreads();  // everybody has read the keys
   }
   gpu::wait_copies<0>();
-  put_rows<T, D>(g.d_q + at.q_at(q0 + warp * 16, dim), at.q_stride, left - warp * 16, dim, d_q,
+  put_rows<T, D>(g.d_q + at.q_at(q0 + warp * 16, dim), at.q_stride, left - warp * 16, dim, d_q[0],
                  {a.scale, a.scale});
 }
 

@@ -22,7 +22,7 @@ namespace plimsoll {
 inline namespace PLIMSOLL_GPU {
 
 // Counts up when a kernel gives other bits than before.
-inline constexpr int kGpuKernelGeneration = 1;
+inline constexpr int kGpuKernelGeneration = 2;
 
 // The stream must outlive the bound calls.
 class GpuBinding : public Binding {

@@ -39,12 +39,15 @@ class GpuChecked : public ::testing::TestWithParam<OpCase> {};
 TEST_P(GpuChecked, kernels_touch_their_operands_and_nothing_races) {
   for (const DType dtype : GetParam().dtypes) {
     const Graph graph = make_graph(GetParam(), dtype);
-    run_emulated(graph, make_values(graph, GetParam()), gpu::emulated::Order::forward, std::nullopt,
-                 [&](const Graph& planned, const Op& op, const AddressOf& address, const BoundCall& call) {
-                   gpu::emulated::watch(operands(planned, op, address));
-                   call();
-                   EXPECT_THAT(gpu::emulated::findings(), IsEmpty()) << print_op(planned, op);
-                 });
+    const auto watched = [&](const Graph& planned, const Op& op, const AddressOf& address,
+                             const BoundCall& call) {
+      gpu::emulated::watch(operands(planned, op, address));
+      call();
+      EXPECT_THAT(gpu::emulated::findings(), IsEmpty()) << print_op(planned, op);
+    };
+    for (const CardFacts& card : cards_for(graph))
+      run_emulated(graph, make_values(graph, GetParam()), gpu::emulated::Order::forward, std::nullopt,
+                   watched, card);
   }
 }
 

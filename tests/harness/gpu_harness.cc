@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "graph/op_kind.h"
+
 namespace plimsoll::harness {
 
 bool has_gpu_kernels(const Graph& graph) {
@@ -14,6 +16,17 @@ std::vector<OpCase> gpu_cases() {
   for (const OpCase& c : all_cases())
     if (has_gpu_kernels(make_graph(c, c.dtypes.front()))) cases.push_back(c);
   return cases;
+}
+
+std::vector<CardFacts> cards_for(const Graph& graph) {
+  constexpr int64_t kRows = 256;  // of all heads: two blocks of tall tiles
+  const auto chooses = [&](const Op& op) {
+    return op.kind == OpKind::attention && graph.tensor(op.inputs[0]).dtype != DType::f32 &&
+           graph.tensor(op.outputs[1]).shape.elements() >= kRows;
+  };
+  if (std::none_of(graph.ops().begin(), graph.ops().end(), chooses)) return {{}};
+  // One that little keeps busy, and the same with more shared memory.
+  return {{}, {86, 1, 99 * 1024}, {80, 1, 163 * 1024}};
 }
 
 OpRun run_emulated(

@@ -17,6 +17,9 @@ bool has_gpu_kernels(const Graph& graph);
 // Cases all of whose ops have them.
 std::vector<OpCase> gpu_cases();
 
+// The emulated card, and others for which kernels of the graph's ops choose other tiles.
+std::vector<CardFacts> cards_for(const Graph& graph);
+
 // `around`, where given, runs each op's call.
 OpRun run_emulated(
     const Graph& graph, const std::vector<Values>& values, gpu::emulated::Order order,

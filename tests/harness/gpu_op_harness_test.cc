@@ -40,15 +40,17 @@ TEST_P(GpuOpHarness, kernels_agree_with_the_reference_and_no_order_changes_the_b
     const std::vector<Values> values = make_values(graph, GetParam());
     std::vector<Values> want = values;
     run_reference(graph, want, true);
-    const OpRun run = run_emulated(graph, values, Order::forward);
-    EXPECT_THAT(run.faults, IsEmpty());
-    for (size_t i = 0; i < values.size(); ++i)
-      EXPECT_EQ(
-          compare(graph.tensors()[i].name, run.values[i], want[i], tolerance_of(dtype, GetParam().slack)),
-          "");
-    for (const Order order : kOrders) {
-      const OpRun other = run_emulated(graph, values, order);
-      for (const Op& op : graph.ops()) expect_same_bits(graph, op, run, other);
+    for (const CardFacts& card : cards_for(graph)) {
+      const OpRun run = run_emulated(graph, values, Order::forward, std::nullopt, {}, card);
+      EXPECT_THAT(run.faults, IsEmpty());
+      for (size_t i = 0; i < values.size(); ++i)
+        EXPECT_EQ(
+            compare(graph.tensors()[i].name, run.values[i], want[i], tolerance_of(dtype, GetParam().slack)),
+            "");
+      for (const Order order : kOrders) {
+        const OpRun other = run_emulated(graph, values, order, std::nullopt, {}, card);
+        for (const Op& op : graph.ops()) expect_same_bits(graph, op, run, other);
+      }
     }
   }
 }

@@ -348,124 +348,216 @@ __global__ void __launch_bounds__(kAttentionThreads, (kAttentionBlocks<D, kGroup
   for (int g = 0; g < kGroups; ++g) put_attention<T, D>(f, at, query0 + g * 16, rows[g], o[g]);
 }
 
-// p: products q k to probabilities; d_p: products d_o v to gradients of the logits.
-PL_DEV void soften_gradient(float& p, float& d_p, bool seen, float scale, float lse, float delta) {
-  p = seen ? gpu::exp2_fast(gpu::fma(p, scale * kLog2OfE, -lse * kLog2OfE)) : 0.0F;
+// p: logits to probabilities; d_p: products d_o v to gradients of the logits. `scale` brings logits to units
+// of log 2, in which lse is negated.
+PL_DEV void soften_gradient(float& p, float& d_p, float scale, float minus_lse, float delta) {
+  p = gpu::exp2_fast(gpu::fma(p, scale, minus_lse));
   d_p = p * (d_p - delta);
 }
 
-// d_k and d_v of 64 keys, over all queries of all heads of the group.
-template <class T, int D>
-__global__ void __launch_bounds__(kAttentionThreads) attention_grad_key_tiles(GpuAttentionGrad<T> g) {
-  constexpr int kQueries = kAttentionStep;
-  const GpuAttention<T>& a = g.a;
-  PL_SHARED(gpu::Pack<T>, tiles, 2 * (kAttentionTile + kQueries) * D / 8);
-  T* const k_tile = reinterpret_cast<T*>(tiles);
-  T* const v_tile = k_tile + kAttentionTile * D;
-  T* const q_tile = v_tile + kAttentionTile * D;
-  T* const d_o_tile = q_tile + kQueries * D;
-  const int lane = static_cast<int>(threadIdx.x) % 32, warp = gpu::warp_of_block();
-  const int group = a.heads / a.kv_heads, k0 = static_cast<int>(blockIdx.x) * kAttentionTile;
-  const int dim = a.head_dim, sequence = static_cast<int>(blockIdx.z);
-  const GpuAttentionSite<T> keys(a, sequence, static_cast<int>(blockIdx.y) * group);
-  if (k0 >= keys.key_length) return;
-  const int left = keys.key_length - k0;
-  fetch_rows<kAttentionTile, D>(k_tile, a.k + keys.kv_at(k0, dim), keys.kv_stride, left, dim);
-  fetch_rows<kAttentionTile, D>(v_tile, a.v + keys.kv_at(k0, dim), keys.kv_stride, left, dim);
-  gpu::commit_copies();
-  const int begin = a.first_query(k0) / kQueries * kQueries;
-  const int end = a.end_of_queries(k0 + kAttentionTile - 1, keys.length);
-  float d_k[1][D / 8][4] = {}, d_v[1][D / 8][4] = {};
-  for (int head = keys.head; head < keys.head + group; ++head) {
-    const GpuAttentionSite<T> at(a, sequence, head);
-    for (int q0 = begin; q0 < end; q0 += kQueries) {
-      fetch_rows<kQueries, D>(q_tile, a.q + at.q_at(q0, dim), at.q_stride, at.length - q0, dim);
-      fetch_rows<kQueries, D>(d_o_tile, g.d_o + at.q_at(q0, dim), at.q_stride, at.length - q0, dim);
-      gpu::commit_copies();
-      gpu::wait_copies<0>();
-      __syncthreads();
-      float p[1][kQueries / 8][4] = {}, d_p[1][kQueries / 8][4] = {};  // [keys, queries]
-      multiply_rows<T, D, kQueries>(p, TileRows<T, D>{k_tile, warp * 16}, q_tile);
-      multiply_rows<T, D, kQueries>(d_p, TileRows<T, D>{v_tile, warp * 16}, d_o_tile);
-      PL_UNROLL
-      for (int j = 0; j < kQueries / 8; ++j) {
-        PL_UNROLL
-        for (int c = 0; c < 2; ++c) {
-          const int query = q0 + j * 8 + lane % 4 * 2 + c;
-          const bool live = query < at.length;
-          const int64_t row = at.row_at(query, a.heads);
-          const float lse = live ? g.lse[row] : 0.0F, delta = live ? g.delta[row] : 0.0F;
-          PL_UNROLL
-          for (int r = c; r < 4; r += 2) {
-            const int key = k0 + warp * 16 + lane / 4 + r / 2 * 8;
-            soften_gradient(p[0][j][r], d_p[0][j][r], live && a.sees(query, key), a.scale, lse, delta);
-          }
-        }
-      }
-      multiply_scores<T, D, kQueries>(d_v, p, d_o_tile);
-      multiply_scores<T, D, kQueries>(d_k, d_p, q_tile);
-      __syncthreads();  // everybody has read the queries
+// The same of 16 rows of a tile: of queries, of which a thread knows lse and delta of its two ...
+template <int kCount>
+PL_DEV void soften_rows(float (&p)[kCount / 8][4], float (&d_p)[kCount / 8][4], float scale,
+                        const float (&minus_lse)[2], const float (&delta)[2]) {
+  PL_UNROLL
+  for (int j = 0; j < kCount / 8; ++j) {
+    PL_UNROLL
+    for (int r = 0; r < 4; ++r) soften_gradient(p[j][r], d_p[j][r], scale, minus_lse[r / 2], delta[r / 2]);
+  }
+}
+// ... or of keys, where a lane knows them of the query that its column is.
+template <int kCount>
+PL_DEV void soften_columns(float (&p)[kCount / 8][4], float (&d_p)[kCount / 8][4], float scale,
+                           float minus_lse, float delta) {
+  static_assert(kCount <= gpu::kWarpSize);
+  PL_UNROLL
+  for (int j = 0; j < kCount / 8; ++j) {
+    PL_UNROLL
+    for (int c = 0; c < 2; ++c) {
+      const int query = j * 8 + static_cast<int>(threadIdx.x) % 4 * 2 + c;
+      const float of_lse = __shfl_sync(gpu::kAll, minus_lse, query);
+      const float of_delta = __shfl_sync(gpu::kAll, delta, query);
+      soften_gradient(p[j][c], d_p[j][c], scale, of_lse, of_delta);
+      soften_gradient(p[j][c + 2], d_p[j][c + 2], scale, of_lse, of_delta);
     }
   }
-  gpu::wait_copies<0>();
-  const int row = warp * 16;
-  put_rows<T, D>(g.d_v + keys.kv_at(k0 + row, dim), keys.kv_stride, left - row, dim, d_v[0], {1.0F, 1.0F});
-  put_rows<T, D>(g.d_k + keys.kv_at(k0 + row, dim), keys.kv_stride, left - row, dim, d_k[0],
-                 {a.scale, a.scale});
 }
 
-// d_q of 64 queries, over the keys they see.
-template <class T, int D>
-__global__ void __launch_bounds__(kAttentionThreads) attention_grad_query_tiles(GpuAttentionGrad<T> g) {
-  constexpr int kKeys = kAttentionStep;
-  const GpuAttention<T>& a = g.a;
-  PL_SHARED(gpu::Pack<T>, tiles, 2 * (kAttentionTile + kKeys) * D / 8);
-  T* const q_tile = reinterpret_cast<T*>(tiles);
-  T* const d_o_tile = q_tile + kAttentionTile * D;
-  T* const k_tile = d_o_tile + kAttentionTile * D;
-  T* const v_tile = k_tile + kKeys * D;
-  const int lane = static_cast<int>(threadIdx.x) % 32, warp = gpu::warp_of_block();
-  const GpuAttentionSite<T> at(a, static_cast<int>(blockIdx.z), static_cast<int>(blockIdx.y));
-  const int q0 = static_cast<int>(blockIdx.x) * kAttentionTile, dim = a.head_dim;
-  if (q0 >= at.length) return;
-  const int left = at.length - q0;
-  fetch_rows<kAttentionTile, D>(q_tile, a.q + at.q_at(q0, dim), at.q_stride, left, dim);
-  fetch_rows<kAttentionTile, D>(d_o_tile, g.d_o + at.q_at(q0, dim), at.q_stride, left, dim);
-  gpu::commit_copies();
-  float lse[2], delta[2];
-  PL_UNROLL
-  for (int h = 0; h < 2; ++h) {
-    const int query = q0 + warp * 16 + lane / 4 + h * 8;
-    const int64_t row = at.row_at(query, a.heads);
-    lse[h] = query < at.length ? g.lse[row] : 0.0F;
-    delta[h] = query < at.length ? g.delta[row] : 0.0F;
+// The same of queries that see a key; with `last` those that see all from `key` to `last`.
+template <class T>
+PL_DEV Columns queries_of(const GpuAttention<T>& a, const GpuAttentionSite<T>& at, int key, int last) {
+  return {a.first_query(last), a.end_of_queries(key, at.length)};
+}
+template <int kCount, class T>
+PL_DEV void hide_unseen_queries(const GpuAttention<T>& a, const GpuAttentionSite<T>& at, int key0, int q0,
+                                float (&p)[kCount / 8][4]) {
+  const int key = key0 + gpu::opaque(static_cast<int>(threadIdx.x)) % 32 / 4;
+  hide_unseen<kCount>(p, q0, {queries_of(a, at, key, key), queries_of(a, at, key + 8, key + 8)});
+}
+// Which queries a block has at a time: of which head of its group, and from where on.
+struct QueryStep {
+  int head, query;
+
+  PL_DEV void go_on(int begin, int end, int count) {
+    query += count;
+    if (query < end) return;
+    query = begin;
+    ++head;
   }
-  const int end = a.end_of_keys(q0 + kAttentionTile - 1, at.key_length);
-  float d_q[1][D / 8][4] = {};
-  for (int k0 = a.first_key(q0) / kKeys * kKeys; k0 < end; k0 += kKeys) {
-    fetch_rows<kKeys, D>(k_tile, a.k + at.kv_at(k0, dim), at.kv_stride, at.key_length - k0, dim);
-    fetch_rows<kKeys, D>(v_tile, a.v + at.kv_at(k0, dim), at.kv_stride, at.key_length - k0, dim);
+};
+
+// Of a query for each lane.
+struct RowStatistics {
+  float lse = 0, delta = 0;
+};
+// Brings q and d_o of a step, behind one another.
+template <int D, class T>
+PL_DEV void fetch_queries(const GpuAttentionGrad<T>& g, const GpuAttentionSite<T>& at, QueryStep step, T* to,
+                          RowStatistics& statistics) {
+  constexpr int kQueries = kAttentionStep;
+  const int dim = g.a.head_dim, rows = at.length - step.query;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int64_t from = at.q_at(step.query, dim) + step.head * dim;
+  fetch_rows<kQueries, D>(to, g.a.q + from, at.q_stride, rows, dim);
+  fetch_rows<kQueries, D>(to + kQueries * D, g.d_o + from, at.q_stride, rows, dim);
+  const int64_t own = at.row_at(step.query + lane, g.a.heads) + step.head;
+  statistics = {lane < rows ? g.lse[own] : 0.0F, lane < rows ? g.delta[own] : 0.0F};
+}
+
+// Blocks that a multiprocessor's registers are shared by.
+template <int D>
+inline constexpr int kGradBlocks = D == 128 ? 2 : 3;
+
+// d_k and d_v of 64 keys, over all queries of all heads of the group. The keys' values are held in registers.
+template <class T, int D>
+__global__ void __launch_bounds__(kAttentionThreads, (kGradBlocks<D>))
+    attention_grad_key_tiles(GpuAttentionGrad<T> g) {
+  constexpr int kQueries = kAttentionStep;
+  const GpuAttention<T>& a = g.a;
+  PL_SHARED(gpu::Pack<T>, tiles, (kAttentionTile + 4 * kQueries) * D / 8);
+  T* const k_tile = reinterpret_cast<T*>(tiles);
+  T* const steps = k_tile + kAttentionTile * D;  // two buffers of kQueries of q, and as many of d_o
+  const int row = gpu::warp_of_block() * 16;
+  const int group = a.heads / a.kv_heads, k0 = static_cast<int>(blockIdx.x) * kAttentionTile,
+            dim = a.head_dim;
+  const GpuAttentionSite<T> at(a, static_cast<int>(blockIdx.z), static_cast<int>(blockIdx.y) * group);
+  if (k0 >= at.key_length) return;
+  const int left = at.key_length - k0;
+  fetch_rows<kAttentionTile, D>(k_tile, a.k + at.kv_at(k0, dim), at.kv_stride, left, dim);
+  fetch_rows<kAttentionTile, D>(steps, a.v + at.kv_at(k0, dim), at.kv_stride, left, dim);
+  gpu::commit_copies();
+  gpu::wait_copies<0>();
+  __syncthreads();
+  HeldRows<T, D, 1> values;
+  values.hold({steps, row});
+  __syncthreads();  // everybody has the values
+  const int begin = a.first_query(k0) / kQueries * kQueries;
+  const int end = a.end_of_queries(k0 + kAttentionTile - 1, at.length);
+  const Columns seen_by_all = queries_of(a, at, k0 + row, k0 + row + 15);
+  const Columns seen_by_any = queries_of(a, at, k0 + row + 15, k0 + row);
+  const float scale = a.scale * kLog2OfE;
+  RowStatistics next;
+  const auto fetch = [&](QueryStep step, T* to) {
+    if (step.head < group) fetch_queries<D>(g, at, step, to, next);
     gpu::commit_copies();
+  };
+  float d_k[1][D / 8][4] = {}, d_v[1][D / 8][4] = {};
+  QueryStep step{begin < end ? 0 : group, begin};
+  int buffer = 0;
+  fetch(step, steps);
+  while (step.head < group) {
+    const int q0 = step.query;
+    const RowStatistics now = next;
+    T* const q_tile = steps + buffer * 2 * kQueries * D;
+    T* const d_o_tile = q_tile + kQueries * D;
+    step.go_on(begin, end, kQueries);
+    buffer = 1 - buffer;
     gpu::wait_copies<0>();
-    __syncthreads();
-    float p[1][kKeys / 8][4] = {}, d_p[1][kKeys / 8][4] = {};
-    multiply_rows<T, D, kKeys>(p, TileRows<T, D>{q_tile, warp * 16}, k_tile);
-    multiply_rows<T, D, kKeys>(d_p, TileRows<T, D>{d_o_tile, warp * 16}, v_tile);
-    PL_UNROLL
-    for (int j = 0; j < kKeys / 8; ++j) {
-      PL_UNROLL
-      for (int r = 0; r < 4; ++r) {
-        const int query = q0 + warp * 16 + lane / 4 + r / 2 * 8, key = k0 + j * 8 + lane % 4 * 2 + r % 2;
-        const bool seen = query < at.length && key < at.key_length && a.sees(query, key);
-        soften_gradient(p[0][j][r], d_p[0][j][r], seen, a.scale, lse[r / 2], delta[r / 2]);
-      }
-    }
-    multiply_scores<T, D, kKeys>(d_q, d_p, k_tile);
-    __syncthreads();  // everybody has read the keys
+    __syncthreads();  // the queries are there, and everybody has read those before
+    fetch(step, steps + buffer * 2 * kQueries * D);
+    if (seen_by_any.hold_none(q0, kQueries)) continue;
+    float p[1][kQueries / 8][4] = {}, d_p[1][kQueries / 8][4] = {};  // [keys, queries]
+    multiply_rows<T, D, kQueries>(p, TileRows<T, D>{k_tile, row}, q_tile);
+    multiply_rows<T, D, kQueries>(d_p, values, d_o_tile);
+    if (!seen_by_all.hold_all(q0, kQueries)) hide_unseen_queries<kQueries>(a, at, k0 + row, q0, p[0]);
+    soften_columns<kQueries>(p[0], d_p[0], scale, now.lse * -kLog2OfE, now.delta);
+    multiply_scores<T, D, kQueries>(d_v, p, d_o_tile);
+    multiply_scores<T, D, kQueries>(d_k, d_p, q_tile);
   }
   gpu::wait_copies<0>();
-  put_rows<T, D>(g.d_q + at.q_at(q0 + warp * 16, dim), at.q_stride, left - warp * 16, dim, d_q[0],
-                 {a.scale, a.scale});
+  put_rows<T, D>(g.d_v + at.kv_at(k0 + row, dim), at.kv_stride, left - row, dim, d_v[0], {1.0F, 1.0F});
+  put_rows<T, D>(g.d_k + at.kv_at(k0 + row, dim), at.kv_stride, left - row, dim, d_k[0], {a.scale, a.scale});
+}
+
+// Of the two rows of 16 that a thread has a part of; lse negated and in units of log 2.
+template <class T>
+PL_DEV void load_statistics(const GpuAttentionGrad<T>& g, const GpuAttentionSite<T>& at, int query0,
+                            float (&minus_lse)[2], float (&delta)[2]) {
+  PL_UNROLL
+  for (int h = 0; h < 2; ++h) {
+    const int query = query0 + static_cast<int>(threadIdx.x) % 32 / 4 + h * 8;
+    const int64_t own = at.row_at(query, g.a.heads);
+    minus_lse[h] = query < at.length ? g.lse[own] * -kLog2OfE : 0.0F;
+    delta[h] = query < at.length ? g.delta[own] : 0.0F;
+  }
+}
+
+// d_q of 64 queries, over the keys they see. The queries and d_o are held in registers.
+template <class T, int D>
+__global__ void __launch_bounds__(kAttentionThreads, (kGradBlocks<D>))
+    attention_grad_query_tiles(GpuAttentionGrad<T> g) {
+  constexpr int kKeys = kAttentionStep;
+  const GpuAttention<T>& a = g.a;
+  PL_SHARED(gpu::Pack<T>, tiles, 4 * kKeys * D / 8);
+  T* const steps = reinterpret_cast<T*>(tiles);  // two buffers of kKeys keys, and as many of their values
+  const int row = gpu::warp_of_block() * 16;
+  const GpuAttentionSite<T> at(a, static_cast<int>(blockIdx.z), static_cast<int>(blockIdx.y));
+  // The last queries see the most keys: they begin first.
+  const int q0 = static_cast<int>(gridDim.x - 1 - blockIdx.x) * kAttentionTile, dim = a.head_dim;
+  if (q0 >= at.length) return;
+  const int left = at.length - q0, query0 = q0 + row;
+  fetch_rows<kAttentionTile, D>(steps, a.q + at.q_at(q0, dim), at.q_stride, left, dim);
+  fetch_rows<kAttentionTile, D>(steps + kAttentionTile * D, g.d_o + at.q_at(q0, dim), at.q_stride, left, dim);
+  gpu::commit_copies();
+  gpu::wait_copies<0>();
+  __syncthreads();
+  HeldRows<T, D, 1> queries, d_o;
+  queries.hold({steps, row});
+  d_o.hold({steps + kAttentionTile * D, row});
+  __syncthreads();  // everybody has the queries
+  float minus_lse[2], delta[2];
+  load_statistics(g, at, query0, minus_lse, delta);
+  const Columns seen_by_all = keys_of(a, at, query0, query0 + 15);
+  const Columns seen_by_any = keys_of(a, at, query0 + 15, query0);
+  const int end = a.end_of_keys(q0 + kAttentionTile - 1, at.key_length);
+  const float scale = a.scale * kLog2OfE;
+  const auto fetch = [&](int k0, T* to) {
+    if (k0 < end) {
+      const int64_t from = at.kv_at(k0, dim);
+      fetch_rows<kKeys, D>(to, a.k + from, at.kv_stride, at.key_length - k0, dim);
+      fetch_rows<kKeys, D>(to + kKeys * D, a.v + from, at.kv_stride, at.key_length - k0, dim);
+    }
+    gpu::commit_copies();
+  };
+  float d_q[1][D / 8][4] = {};
+  int k0 = a.first_key(q0) / kKeys * kKeys, buffer = 0;
+  fetch(k0, steps);
+  for (; k0 < end; k0 += kKeys) {
+    const T* const k_tile = steps + buffer * 2 * kKeys * D;
+    buffer = 1 - buffer;
+    gpu::wait_copies<0>();
+    __syncthreads();  // the keys are there, and everybody has read those of two steps before
+    fetch(k0 + kKeys, steps + buffer * 2 * kKeys * D);
+    if (seen_by_any.hold_none(k0, kKeys)) continue;
+    float p[1][kKeys / 8][4] = {}, d_p[1][kKeys / 8][4] = {};
+    multiply_rows<T, D, kKeys>(p, queries, k_tile);
+    multiply_rows<T, D, kKeys>(d_p, d_o, k_tile + kKeys * D);
+    if (!seen_by_all.hold_all(k0, kKeys)) hide_unseen_keys<kKeys>(a, at, query0, k0, p);
+    soften_rows<kKeys>(p[0], d_p[0], scale, minus_lse, delta);
+    multiply_scores<T, D, kKeys>(d_q, d_p, k_tile);
+  }
+  gpu::wait_copies<0>();
+  put_rows<T, D>(g.d_q + at.q_at(query0, dim), at.q_stride, left - row, dim, d_q[0], {a.scale, a.scale});
 }
 
 }  // namespace PLIMSOLL_GPU

@@ -216,7 +216,7 @@ class Card(FolderTest):
             self.assertTrue(measured["predicted"]["calibrated"])
             self.assertGreater(measured["predicted"]["seconds_per_step"], 5 * guessed["predicted"]["seconds_per_step"])
             components = [{part["name"]: part["bytes"] for part in one["host"]["components"]} for one in (guessed, measured)]
-            self.assertEqual(components[0]["CUDA (220 MiB +- 100 MiB)"], 320 * MIB)
+            self.assertEqual(components[0]["CUDA (362 MiB +- 100 MiB)"], 462 * MIB)
             self.assertEqual(components[1]["CUDA, measured (150 MiB +- 16.0 MiB)"], 166 * MIB)
             # Another card, and a file that says nothing.
             self.assertFalse(plan(*words, "--gpu", "RTX 3070")["predicted"]["calibrated"])

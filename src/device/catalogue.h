@@ -46,8 +46,13 @@ struct MeasuredCard {
 // What a process has on the card beside its arena; with `driver` also what the driver keeps of the card's
 // memory, which no process can have. As it was measured, where it was.
 std::vector<OutsidePart> outside_parts(const Card& card, bool driver, const MeasuredCard* measured = nullptr);
-// What CUDA takes of the host's memory.
-OutsidePart host_part(const MeasuredCard* measured = nullptr);
+// Of that, code that a run loads when its programs are bound: the kernels of this program, a library's.
+OutsidePart code_part();
+// What CUDA takes of the host's memory, and with `library` cuBLASLt.
+OutsidePart host_part(const MeasuredCard* measured = nullptr, bool library = true);
+
+// What cuBLASLt is granted for a product: more on the cards whose fast kernels ask for it.
+int64_t library_workspace_bytes(int compute_capability, int64_t memory_bytes);
 
 // Kernels for GPUs on a card with memory of its own, at measured rates or those of its data sheet.
 DeviceDescription describe_card(const Card& card, bool driver, const MeasuredCard* measured = nullptr);

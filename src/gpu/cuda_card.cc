@@ -180,9 +180,9 @@ class CudaCard : public Card {
 }  // namespace
 
 CudaFacts cuda_facts(const std::string& which) {
-  // All kernels come with the context: one that came at its first launch would take memory of a run that is
-  // under way. Read by the driver's first call.
-  setenv("CUDA_MODULE_LOADING", "EAGER", 1);
+  // Code is loaded kernel by kernel, when ops are bound: of a library with thousands of them a run uses few.
+  // Read by the driver's first call.
+  setenv("CUDA_MODULE_LOADING", "LAZY", 1);
   int cards = 0;
   cudaError_t error = cudaGetDeviceCount(&cards);
   if (error == cudaSuccess && cards == 0) error = cudaErrorNoDevice;

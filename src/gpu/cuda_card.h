@@ -1,4 +1,4 @@
-// A card of NVIDIA's, by CUDA's runtime. Never run on a card so far.
+// A card of NVIDIA's, by CUDA's runtime.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +18,7 @@ struct CudaFacts {
   CardFacts card;
   int64_t memory_bytes = 0;  // that programs may have
   int driver = 0;            // version of CUDA, 13000 for 13.0
+  std::string library = {};  // that computes products on it; empty: none, or not asked
 };
 
 // `which`: empty for the first card that it shows to this process, CUDA's number, or the beginning of a UUID.

@@ -10,9 +10,13 @@ class Stream {
   // A cudaStream_t of the caller's.
   explicit Stream(void* handle) : handle_(handle) {}
   [[nodiscard]] void* handle() const { return handle_; }
+  // What is launched from now on is loaded, and does not run.
+  void only_load(bool only) { only_loads_ = only; }
+  [[nodiscard]] bool only_loads() const { return only_loads_; }
 
  private:
   void* handle_ = nullptr;
+  bool only_loads_ = false;
 };
 
 }  // namespace plimsoll::gpu

@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "device/description.h"
 #include "gpu/backend.h"
+#include "gpu/product_library.h"
 #include "gpu/stream_handle.h"
 #include "graph/graph.h"
 #include "ops/binding.h"
@@ -24,19 +25,34 @@ inline namespace PLIMSOLL_GPU {
 // Counts up when a kernel gives other bits than before.
 inline constexpr int kGpuKernelGeneration = 2;
 
-// The stream must outlive the bound calls.
+// Products by a library, which is told on the host how many rows are live.
+struct LibraryProducts {
+  gpu::ProductLibrary* library = nullptr;
+  std::function<const std::byte*(TensorId)> sent = nullptr;
+};
+
+// The stream and the library must outlive the bound calls.
 class GpuBinding : public Binding {
  public:
   GpuBinding(const Graph& graph, const Op& op, const CardFacts& card, gpu::Stream& stream,
-             std::function<std::byte*(TensorId)> address)
-      : Binding(graph, op, std::move(address)), card_(card), stream_(stream) {}
+             std::function<std::byte*(TensorId)> address, const LibraryProducts& products = {})
+      : Binding(graph, op, std::move(address)), card_(card), stream_(stream), products_(products) {}
 
   [[nodiscard]] const CardFacts& card() const { return card_; }
   [[nodiscard]] gpu::Stream& stream() const { return stream_; }
+  // nullptr: all products are computed by the kernels here.
+  [[nodiscard]] gpu::ProductLibrary* library() const { return products_.library; }
+  // Where the host has input i as the op will find it when its call launches; nullptr: nowhere.
+  template <class T = void>
+  [[nodiscard]] const T* sent(size_t i) const {
+    if (!op().has_input(i) || products_.sent == nullptr) return nullptr;
+    return reinterpret_cast<const T*>(products_.sent(op().inputs[i]));
+  }
 
  private:
   const CardFacts& card_;
   gpu::Stream& stream_;
+  LibraryProducts products_;
 };
 
 using GpuBindFunction = BoundCall (*)(const GpuBinding&);

@@ -1,7 +1,10 @@
 // Dense row-major matrix products on the GPU: C = alpha * A B [+ addend] [+ bias], bf16 by tensor cores, f32
 // by plain arithmetic or, where the op says so, by tensor cores too, cut to TF32; all sum in f32 and round
-// once. An element's order of summation follows from k alone.
+// once. An element's order of summation follows from k alone. A library computes what it has algorithms for.
 #pragma once
+
+#include <memory>
+#include <span>
 
 #include "device/rates.h"
 #include "gpu/stream.h"
@@ -24,6 +27,10 @@ struct GpuMatmul {
   // m are not touched.
   LiveRows live = {};
   Accumulation accumulation = {};  // without it the addend is left out
+  // By a library, which reads the same two on the host; nullptr: by the kernels here.
+  std::shared_ptr<const gpu::LibraryProduct> by = nullptr;
+  LiveRows live_here = {};
+  Accumulation accumulation_here = {};
 };
 
 // Throws UsageError, in the name of the op, for types that there is no kernel for, or that the card has none
@@ -31,8 +38,15 @@ struct GpuMatmul {
 void require_matmul(const GpuBinding& binding, const MatmulShape& shape);
 // Whether the op asks for TF32: attribute tf32 (passes/pipeline.cc).
 bool by_tf32(const GpuBinding& binding);
+// Asks the device's library for the product, where there is one and `knows`: the host has what live_here and
+// accumulation_here will read. A product without rows, and what the library refuses, go to the kernels here.
+void ask_library(const GpuBinding& binding, GpuMatmul& matmul, bool knows, std::span<std::byte> workspace);
+// What of the op's workspace is behind its first `used` bytes, for a library.
+std::span<std::byte> library_workspace(const GpuBinding& binding, int64_t used = 0);
 // For shapes that require_matmul() lets pass.
 void launch_matmul(gpu::Stream& stream, const GpuMatmul& matmul);
+// By the kernels here.
+void launch_own_matmul(gpu::Stream& stream, const GpuMatmul& matmul);
 
 }  // namespace PLIMSOLL_GPU
 }  // namespace plimsoll

@@ -14,7 +14,7 @@ struct LiveRows {
   const int32_t* listed = nullptr;
   int64_t begin = 0;
 
-  [[nodiscard]] PL_DEV int64_t of(int64_t planned) const {
+  [[nodiscard]] PL_BOTH int64_t of(int64_t planned) const {
     if (step != nullptr) return static_cast<int64_t>(step_value(step, which));
     if (listed == nullptr) return planned;
     const int64_t left = *listed - begin;
@@ -28,7 +28,7 @@ struct Accumulation {
   int64_t accumulate = 1;
   const double* step = nullptr;
 
-  [[nodiscard]] PL_DEV bool adds() const { return !overwrites_gradient(accumulate, step); }
+  [[nodiscard]] PL_BOTH bool adds() const { return !overwrites_gradient(accumulate, step); }
 };
 
 // Where the sequences lie on an axis of tokens.

@@ -24,7 +24,7 @@ struct HeadLabels {
   int64_t sequences = 0;
 
   // The token that is asked for in a row; negative: none.
-  [[nodiscard]] PL_DEV int32_t token(int64_t row) const {
+  [[nodiscard]] PL_BOTH int32_t token(int64_t row) const {
     const int32_t label = labels[row];
     return starts != nullptr && label <= kPromptLabel ? kPromptLabel - label : label;
   }
@@ -63,8 +63,10 @@ struct ChunkRows {
   const int32_t* rows = nullptr;
   const int32_t* count = nullptr;
   int64_t begin = 0;
+  const int32_t* count_here = nullptr;  // on the host, where it knows the labels
 
   [[nodiscard]] PL_BOTH LiveRows live() const { return {.listed = count, .begin = begin}; }
+  [[nodiscard]] LiveRows live_here() const { return {.listed = count_here, .begin = begin}; }
   // Of the block's row of the chunk; negative where the chunk has none there.
   [[nodiscard]] PL_DEV int64_t own_row() const {
     const int64_t at = begin + blockIdx.x;
@@ -234,9 +236,13 @@ class HeadLossOnGpu {
   // The same, summed over all chunks into a weight's gradient.
   void add_product(const std::optional<GpuMatmul>& product, const ChunkRows& chunk) const;
 
+  [[nodiscard]] int32_t count_labelled() const;
+
   gpu::Stream& stream_;
   HeadLabels labels_;
+  HeadLabels sent_labels_;  // as the host has them; none: it does not
   const double* step_ = nullptr;
+  size_t step_input_ = 0;
   double* loss_ = nullptr;         // of linear_cross_entropy
   LogProbSums log_probs_;          // of linear_log_prob
   const float* d_sums_ = nullptr;  // of its gradient
@@ -248,6 +254,7 @@ class HeadLossOnGpu {
   int32_t* rows_ = nullptr;
   int32_t* count_ = nullptr;
   double* losses_ = nullptr;
+  std::span<std::byte> workspace_;  // of a library
   std::optional<GpuMatmul> logits_product_, low_rank_, d_x_product_, d_w_, d_t_product_, d_b_;
 };
 
@@ -255,6 +262,7 @@ template <class T>
 HeadLossOnGpu<T>::HeadLossOnGpu(const GpuBinding& b)
     : stream_(b.stream()),
       labels_{.labels = b.input<int32_t>(2)},
+      sent_labels_{.labels = b.sent<int32_t>(2)},
       tokens_(b.input_tensor(0).shape[0]),
       vocab_(b.input_tensor(1).shape[0]) {
   place_parts(b);
@@ -263,12 +271,15 @@ HeadLossOnGpu<T>::HeadLossOnGpu(const GpuBinding& b)
   const CrossEntropyProducts products = cross_entropy_products(b.graph(), b.op());
   gradient_ = products.d_x || products.d_w || products.d_t || products.d_b;
   const float scale = has_adapter(b.op()) ? static_cast<float>(b.op().attr_float("scale")) : 1.0F;
+  const auto* const sent_step = step_ == nullptr ? nullptr : b.sent<double>(step_input_);
+  const bool knows = sent_labels_.labels != nullptr && (step_ == nullptr || sent_step != nullptr);
   const auto set = [&](std::optional<GpuMatmul>& to, const std::optional<MatmulShape>& shape,
                        GpuMatmul product) {
     if (!shape) return;
     require_matmul(b, *shape);
     product.shape = *shape;
     product.tf32 = by_tf32(b);
+    ask_library(b, product, knows, workspace_);
     to = product;
   };
   const auto of_weight = [&](std::optional<GpuMatmul>& to, const std::optional<MatmulShape>& shape,
@@ -280,7 +291,8 @@ HeadLossOnGpu<T>::HeadLossOnGpu(const GpuBinding& b)
          .c = b.output(output),
          .addend = b.output(output),
          .alpha = alpha,
-         .accumulation = Accumulation{b.op().attr_int("accumulate"), step_}});
+         .accumulation = Accumulation{b.op().attr_int("accumulate"), step_},
+         .accumulation_here = Accumulation{b.op().attr_int("accumulate"), sent_step}});
   };
   set(logits_product_, products.logits, {.a = x_.chunk, .b = b.input(1), .c = logits_});
   set(low_rank_, products.low_rank,
@@ -300,7 +312,8 @@ void HeadLossOnGpu<T>::place_parts(const GpuBinding& b) {
   rows_ = reinterpret_cast<int32_t*>(base + layout.rows);
   losses_ = reinterpret_cast<double*>(base + layout.losses);
   logits_ = reinterpret_cast<T*>(base + layout.logits);
-  count_ = reinterpret_cast<int32_t*>(base + layout.matmul);  // products need no workspace here
+  count_ = reinterpret_cast<int32_t*>(base + layout.matmul);
+  workspace_ = library_workspace(b, head_library_workspace(b.graph(), b.op()));
   const auto part = [&](int64_t offset) { return reinterpret_cast<T*>(base + offset); };
   const int64_t width = b.input_tensor(0).shape[1];
   x_ = {b.input<T>(0), part(layout.x), width};
@@ -315,16 +328,19 @@ template <class T>
 void HeadLossOnGpu<T>::place_log_probs(const GpuBinding& b) {
   const OpKind kind = b.op().kind;
   if (kind != OpKind::linear_log_prob && kind != OpKind::linear_log_prob_grad) {
+    step_input_ = 3;
     step_ = b.input<double>(3);
     loss_ = b.output<double>(0);
     return;
   }
   labels_.starts = b.input<int32_t>(3);
+  sent_labels_.starts = labels_.starts;
   labels_.sequences = b.input_tensor(3).shape[0] - 1;
   if (kind == OpKind::linear_log_prob) {
     log_probs_ = {b.output<float>(0), b.output<float>(1), reinterpret_cast<double*>(count_ + kHeadGpuCounts)};
   } else {
     d_sums_ = b.input<float>(4);
+    step_input_ = 5;
     step_ = b.input<double>(5);
   }
 }
@@ -343,7 +359,18 @@ void HeadLossOnGpu<T>::operator()() const {
   gpu::launch(stream_, {1}, {kThreads}, list_labelled, labels_, tokens_, vocab_, rows_, count_);
   clear(d_x_);
   clear(d_t_);
-  for (int64_t begin = 0; begin < tokens_; begin += chunk_) run_chunk({rows_, count_, begin});
+  const bool knows = sent_labels_.labels != nullptr;
+  const int32_t count = knows ? count_labelled() : 0;
+  for (int64_t begin = 0; begin < tokens_; begin += chunk_)
+    run_chunk({rows_, count_, begin, knows ? &count : nullptr});
+}
+
+template <class T>
+int32_t HeadLossOnGpu<T>::count_labelled() const {
+  int32_t count = 0;
+  for (int64_t t = 0; t < tokens_; ++t)
+    if (sent_labels_.token(t) >= 0) ++count;
+  return count;
 }
 
 template <class T>
@@ -387,6 +414,7 @@ void HeadLossOnGpu<T>::multiply(const std::optional<GpuMatmul>& product, const C
   if (!product) return;
   GpuMatmul now = *product;
   now.live = chunk.live();
+  now.live_here = chunk.live_here();
   launch_matmul(stream_, now);
 }
 
@@ -395,7 +423,8 @@ void HeadLossOnGpu<T>::add_product(const std::optional<GpuMatmul>& product, cons
   if (!product) return;
   GpuMatmul now = *product;
   now.live = chunk.live();
-  if (chunk.begin > 0) now.accumulation = {};
+  now.live_here = chunk.live_here();
+  if (chunk.begin > 0) now.accumulation = now.accumulation_here = {};
   launch_matmul(stream_, now);
 }
 

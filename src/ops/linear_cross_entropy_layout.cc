@@ -158,11 +158,15 @@ int64_t head_scratch(const Graph& g, const Op& op, const DeviceDescription& devi
   return cross_entropy_layout(g, op).matmul + products_scratch(g, op, device);
 }
 
-int64_t head_gpu_scratch(const Graph& g, const Op& op, const DeviceDescription& device) {
+int64_t head_library_workspace(const Graph& g, const Op& op) {
   const bool sums = op.kind == OpKind::linear_log_prob;
   const int64_t sequences = sums ? input_tensor(g, op, 3).shape[0] - 1 : 0;
   return cross_entropy_layout(g, op).matmul + kHeadGpuCounts * int64_t{sizeof(int32_t)} +
-         sequences * kNumLogProbs * int64_t{sizeof(double)} + products_scratch(g, op, device);
+         sequences * kNumLogProbs * int64_t{sizeof(double)};
+}
+
+int64_t head_gpu_scratch(const Graph& g, const Op& op, const DeviceDescription& device) {
+  return head_library_workspace(g, op) + products_scratch(g, op, device);
 }
 
 // The softmax reads the logits twice and writes them once.

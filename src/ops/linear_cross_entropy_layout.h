@@ -71,5 +71,7 @@ int64_t head_scratch(const Graph& graph, const Op& op, const DeviceDescription& 
 // linear_log_prob follow, f64 [B, 2], and the workspace of a library's products, where the device has one.
 inline constexpr int64_t kHeadGpuCounts = 16;
 int64_t head_gpu_scratch(const Graph& graph, const Op& op, const DeviceDescription& device);
+// Where that workspace begins.
+int64_t head_library_workspace(const Graph& graph, const Op& op);
 
 }  // namespace plimsoll

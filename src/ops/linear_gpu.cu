@@ -12,12 +12,17 @@ LiveRows live_rows(const GpuBinding& b, size_t step_input) {
   return {.step = b.input<double>(step_input), .which = live_tokens_of(b.op().axis)};
 }
 
-// output = scale * a b, and what is given beside that.
-BoundCall bind_product(const GpuBinding& b, GpuMatmul product) {
+// output = scale * a b, and what is given beside that; `step` is the number of the step tensor.
+BoundCall bind_product(const GpuBinding& b, GpuMatmul product, size_t step) {
   require_matmul(b, product.shape);
   product.c = b.output(0);
   product.alpha = static_cast<float>(b.op().attr_float("scale"));
   product.tf32 = by_tf32(b);
+  product.live = live_rows(b, step);
+  const auto* const sent = b.sent<double>(step);
+  product.live_here = {.step = sent, .which = product.live.which};
+  product.accumulation_here = {product.accumulation.accumulate, sent};
+  ask_library(b, product, sent != nullptr || !b.op().has_input(step), library_workspace(b));
   return [product, &stream = b.stream()] { launch_matmul(stream, product); };
 }
 
@@ -51,29 +56,30 @@ __global__ void __launch_bounds__(kColumnThreads)
 }  // namespace
 
 BoundCall bind_gpu_linear(const GpuBinding& b) {
-  return bind_product(b, {.shape = linear_product(b.graph(), b.op()),
-                          .a = b.input(0),
-                          .b = b.input(1),
-                          .addend = b.input(3),
-                          .bias = b.input(2),
-                          .live = live_rows(b, 4)});
+  return bind_product(b,
+                      {.shape = linear_product(b.graph(), b.op()),
+                       .a = b.input(0),
+                       .b = b.input(1),
+                       .addend = b.input(3),
+                       .bias = b.input(2)},
+                      4);
 }
 
 BoundCall bind_gpu_linear_dx(const GpuBinding& b) {
-  return bind_product(b, {.shape = linear_dx_product(b.graph(), b.op()),
-                          .a = b.input(0),
-                          .b = b.input(1),
-                          .addend = b.input(2),
-                          .live = live_rows(b, 3)});
+  return bind_product(
+      b,
+      {.shape = linear_dx_product(b.graph(), b.op()), .a = b.input(0), .b = b.input(1), .addend = b.input(2)},
+      3);
 }
 
 BoundCall bind_gpu_linear_dw(const GpuBinding& b) {
-  return bind_product(b, {.shape = linear_dw_product(b.graph(), b.op()),
-                          .a = b.input(1),
-                          .b = b.input(0),
-                          .addend = b.output(0),
-                          .live = live_rows(b, 2),
-                          .accumulation = Accumulation{b.op().attr_int("accumulate"), b.input<double>(2)}});
+  return bind_product(b,
+                      {.shape = linear_dw_product(b.graph(), b.op()),
+                       .a = b.input(1),
+                       .b = b.input(0),
+                       .addend = b.output(0),
+                       .accumulation = Accumulation{b.op().attr_int("accumulate"), b.input<double>(2)}},
+                      2);
 }
 
 BoundCall bind_gpu_bias_grad(const GpuBinding& b) {

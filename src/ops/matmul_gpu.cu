@@ -355,7 +355,7 @@ void require_matmul(const GpuBinding& b, const MatmulShape& s) {
 
 bool by_tf32(const GpuBinding& b) { return b.op().attrs.contains("tf32"); }
 
-void launch_matmul(gpu::Stream& stream, const GpuMatmul& g) {
+void launch_own_matmul(gpu::Stream& stream, const GpuMatmul& g) {
   if (g.shape.a_transposed) return launch_form<true, false>(stream, g);
   if (g.shape.b_transposed) return launch_form<false, true>(stream, g);
   launch_form<false, false>(stream, g);

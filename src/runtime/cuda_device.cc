@@ -1,6 +1,9 @@
 #include "runtime/cuda_device.h"
 
+#include <cstdlib>
+
 #include "base/error.h"
+#include "gpu/cublas_lt.h"
 #include "gpu/cuda_card.h"
 #include "ops/gpu_kernel.h"
 #include "runtime/gpu_device.h"
@@ -10,36 +13,67 @@ namespace {
 
 class CudaDevice : public GpuDevice {
  public:
-  CudaDevice(std::unique_ptr<gpu::Card> card, const CardFacts& facts)
-      : GpuDevice(std::move(card)), facts_(facts) {}
+  CudaDevice(std::unique_ptr<gpu::Card> card, const CardFacts& facts, Products products)
+      : GpuDevice(std::move(card)), facts_(facts), found_(find_library(products)) {}
+
+  // Queues may still hold the library's products.
+  ~CudaDevice() override { abandon(); }
+  CudaDevice(const CudaDevice&) = delete;
+  CudaDevice& operator=(const CudaDevice&) = delete;
+
+  [[nodiscard]] std::string products() const override {
+    if (found_.library == nullptr) return "own kernels (" + found_.reason + ")";
+    const gpu::ProductUse& use = found_.library->use;
+    std::string text = found_.library->name();
+    if (use.refused > 0)
+      text += ", " + std::to_string(use.refused) + " of " + std::to_string(use.asked) + " own kernels";
+    if (use.refused_runs > 0) text += ", refused " + std::to_string(use.refused_runs) + " times";
+    return text;
+  }
 
  protected:
-  BoundCall bind_kernels(const Graph& graph, const Op& op, const AddressOf& address,
+  // Code that came at its first launch would take memory of a run that is under way: it is loaded here.
+  BoundCall bind_kernels(const Graph& graph, const Op& op, const AddressOf& address, const SentOf& sent,
                          gpu::Stream& stream) override {
-    return bind_gpu(GpuBinding(graph, op, facts_, stream, address));
+    BoundCall call = bind_gpu(GpuBinding(graph, op, facts_, stream, address, {found_.library.get(), sent}));
+    stream.only_load(true);
+    call();
+    stream.only_load(false);
+    return call;
   }
 
  private:
+  // With the card chosen: opening it has done that.
+  static gpu::OpenedLibrary find_library(Products products) {
+    if (products == Products::own) return {nullptr, "asked for"};
+    return gpu::open_cublas_lt(std::getenv);
+  }
+
   CardFacts facts_;
+  gpu::OpenedLibrary found_;
 };
 
 }  // namespace
 
-std::unique_ptr<Device> open_cuda_device(const CardFacts& planned, const std::string& which) {
+std::unique_ptr<Device> open_cuda_device(const CardFacts& planned, const std::string& which,
+                                         Products products) {
   const gpu::CudaFacts facts = gpu::cuda_facts(which);
   if (facts.card.compute_capability < planned.compute_capability)
     throw UsageError("device: cuda: the plan is for a card of compute capability " +
                      std::to_string(planned.compute_capability / 10) + "." +
                      std::to_string(planned.compute_capability % 10) + ", and the " + facts.name +
                      " here has less; leave memory.gpu out (--set memory.gpu=null)");
-  return std::make_unique<CudaDevice>(gpu::open_cuda_card(which), planned);
+  return std::make_unique<CudaDevice>(gpu::open_cuda_card(which), planned, products);
 }
 
 std::string cuda_kernels_text(const gpu::CudaFacts& facts) {
   return facts.name + ", CUDA " + std::to_string(facts.driver / 1000) + "." +
-         std::to_string(facts.driver % 1000 / 10) + ", kernels " + std::to_string(kGpuKernelGeneration);
+         std::to_string(facts.driver % 1000 / 10) + ", " + cuda_code_text(facts);
 }
 
-std::string cuda_code_text() { return "kernels " + std::to_string(kGpuKernelGeneration); }
+std::string cuda_code_text(const gpu::CudaFacts& facts) {
+  return "kernels " + std::to_string(kGpuKernelGeneration) +
+         (facts.library.empty() ? "" : ", " + facts.library);
+}
 
 }  // namespace plimsoll

@@ -1,6 +1,7 @@
-// Kernels of src/ops/*_gpu.cu on a card of NVIDIA's. Never run on a card so far.
+// Kernels of src/ops/*_gpu.cu on a card of NVIDIA's, and a library's products, where there is one.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -10,13 +11,17 @@
 
 namespace plimsoll {
 
+// Whether a library is looked for.
+enum class Products : uint8_t { by_library, own };
+
 // `which`: as gpu::cuda_facts() reads it. `planned`: what grids and workspaces were planned by. Throws
 // UsageError where there is no such card, or one that lacks what was planned.
-std::unique_ptr<Device> open_cuda_device(const CardFacts& planned, const std::string& which = "");
+std::unique_ptr<Device> open_cuda_device(const CardFacts& planned, const std::string& which = "",
+                                         Products products = Products::by_library);
 
 // What the bits of a run on it are promised within.
 std::string cuda_kernels_text(const gpu::CudaFacts& facts);
 // Whose code a process holds on it: another build's takes other bytes.
-std::string cuda_code_text();
+std::string cuda_code_text(const gpu::CudaFacts& facts);
 
 }  // namespace plimsoll

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "gpu/card.h"
@@ -46,6 +47,8 @@ struct BoundTransfer {
 };
 
 using AddressOf = std::function<std::byte*(TensorId)>;
+// Where the host keeps what it sent of an input; nullptr: it is none, or nowhere.
+using SentOf = std::function<const std::byte*(TensorId)>;
 
 // Ops, fills, uploads and downloads take place in the order in which they are asked for. Whether they have
 // taken place when a call returns is the device's affair: who looks at what they did downloads it, or calls
@@ -64,6 +67,12 @@ class Device {
   virtual std::unique_ptr<DiskArena> open_disk(const std::filesystem::path& folder, int64_t bytes) = 0;
   // Looks at the op once; the call runs it and allocates nothing.
   virtual BoundCall bind(const Graph& graph, const Op& op, const AddressOf& address) = 0;
+  // The same, for a host that leaves what it sent in place until all calls of a program are made.
+  virtual BoundCall bind_sent(const Graph& graph, const Op& op, const AddressOf& address, const SentOf&) {
+    return bind(graph, op, address);
+  }
+  // Who computes matrix products, where that is found out when a device is opened; else empty.
+  [[nodiscard]] virtual std::string products() const { return ""; }
   // All of a program, in the order in which they start.
   virtual std::vector<BoundTransfer> bind_transfers(std::span<const Transfer> transfers) = 0;
 

@@ -8,6 +8,7 @@
 
 #include "device/description.h"
 #include "gpu/emulated_card.h"
+#include "gpu/product_library.h"
 #include "runtime/gpu_device.h"
 
 namespace plimsoll {
@@ -15,16 +16,18 @@ namespace plimsoll {
 class EmulatedDevice : public GpuDevice {
  public:
   explicit EmulatedDevice(gpu::EmulatedOrder order = {});
-  // Of a card that is not quite the emulated one, for tests.
-  explicit EmulatedDevice(std::unique_ptr<gpu::EmulatedCard> card) : GpuDevice(std::move(card)) {}
+  // Of a card that is not quite the emulated one, or with a library, for tests.
+  explicit EmulatedDevice(std::unique_ptr<gpu::EmulatedCard> card,
+                          std::unique_ptr<gpu::ProductLibrary> library = nullptr);
 
  protected:
   // Throws UsageError for what no kernel for GPUs does yet.
-  BoundCall bind_kernels(const Graph& graph, const Op& op, const AddressOf& address,
+  BoundCall bind_kernels(const Graph& graph, const Op& op, const AddressOf& address, const SentOf& sent,
                          gpu::Stream& stream) override;
 
  private:
   CardFacts facts_;
+  std::unique_ptr<gpu::ProductLibrary> library_;
 };
 
 // What PLIMSOLL_EMULATED_ORDER says: at-once, late, or the number of a shuffled order; shuffled where it is

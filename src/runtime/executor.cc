@@ -99,6 +99,10 @@ std::vector<BoundTransfer> Executor::bind_transfers() const {
 
 void Executor::bind_calls() {
   const auto address = [this](TensorId id) { return arenas_.address(layout_.rows[static_cast<size_t>(id)]); };
+  const auto sent = [this](TensorId id) -> const std::byte* {
+    const auto row = static_cast<size_t>(id);
+    return mirror_ != nullptr && layout_.rows[row].role == Role::input ? host_address(row) : nullptr;
+  };
   const std::vector<int32_t> waited = waited_transfers(graph_);
   std::vector<BoundTransfer> transfers = bind_transfers();
   std::vector<size_t> numbers(graph_.ops().size());
@@ -120,7 +124,7 @@ void Executor::bind_calls() {
       const size_t number = numbers[static_cast<size_t>(waited[i])];
       calls_.push_back({std::move(transfers[number].wait), nullptr, jobs[number]});
     } else {
-      calls_.push_back({device_.bind(graph_, op, address)});
+      calls_.push_back({device_.bind_sent(graph_, op, address, sent)});
     }
   }
 }

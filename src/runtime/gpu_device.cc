@@ -171,8 +171,11 @@ std::byte* GpuDevice::disk_staging(Queue queue) const {
   return disk_staging_ + (queue == Queue::in ? 0 : kDiskPiece);
 }
 
-BoundCall GpuDevice::bind(const Graph& graph, const Op& op, const AddressOf& address) {
-  return [&card = *card_, kernels = bind_kernels(graph, op, address, card_->stream())] { card.run(kernels); };
+BoundCall GpuDevice::bind_sent(const Graph& graph, const Op& op, const AddressOf& address,
+                               const SentOf& sent) {
+  return [&card = *card_, kernels = bind_kernels(graph, op, address, sent, card_->stream())] {
+    card.run(kernels);
+  };
 }
 
 std::vector<BoundTransfer> GpuDevice::bind_transfers(std::span<const Transfer> transfers) {

@@ -27,7 +27,11 @@ class GpuDevice : public Device {
   std::unique_ptr<DeviceMemory> map(int64_t bytes) override;
   std::unique_ptr<DeviceMemory> map_host(int64_t bytes) override;
   std::unique_ptr<DiskArena> open_disk(const std::filesystem::path& folder, int64_t bytes) override;
-  BoundCall bind(const Graph& graph, const Op& op, const AddressOf& address) override;
+  BoundCall bind(const Graph& graph, const Op& op, const AddressOf& address) override {
+    return bind_sent(graph, op, address, nullptr);
+  }
+  BoundCall bind_sent(const Graph& graph, const Op& op, const AddressOf& address,
+                      const SentOf& sent) override;
   std::vector<BoundTransfer> bind_transfers(std::span<const Transfer> transfers) override;
   void upload(std::byte* to, std::span<const std::byte> from) override;
   void download(std::span<std::byte> to, const std::byte* from) override;
@@ -41,7 +45,7 @@ class GpuDevice : public Device {
  protected:
   // The op's kernels, as a call that launches them on the stream.
   virtual BoundCall bind_kernels(const Graph& graph, const Op& op, const AddressOf& address,
-                                 gpu::Stream& stream) = 0;
+                                 const SentOf& sent, gpu::Stream& stream) = 0;
 
  private:
   class OwnTransfer;

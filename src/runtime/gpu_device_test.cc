@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cmath>
 #include <filesystem>
 #include <map>
 #include <numeric>
@@ -13,6 +14,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "gpu/cublas_lt.h"
 #include "ops/step_values.h"
 #include "runtime/cuda_device.h"
 #include "runtime/emulated_device.h"
@@ -340,6 +342,76 @@ TEST(GpuDevice, a_program_that_fails_on_it_leaves_it_usable) {
   }
   executor.input<int32_t>("ids")[1] = 3;
   run();
+}
+
+constexpr int64_t kRows = 8, kWidth = 4;
+
+// Sums of products over the rows that are live, of runs between which the host does not wait.
+std::vector<float> gradient_on(Device& device) {
+  const std::vector<Graph> programs = {
+      parse_graph("graph g\ntensor x f32[8, 4] input\ntensor d_y f32[8, 4] input\ntensor step f64[16] input\n"
+                  "tensor g f32[4, 4] gradient\n"
+                  "g = linear_dw(x, d_y, step) {accumulate=0, scale=1.0} @l backward\n")};
+  const ArenaLayout layout = lay_out(programs);
+  const RunMemory memory(device, layout, "");
+  const Executor executor(programs[0], layout.programs[0], device, memory.arenas());
+  for (const int64_t live : {kRows, int64_t{3}, int64_t{5}, kRows}) {
+    const auto step = executor.input<double>("step");
+    step[static_cast<size_t>(StepValue::live_tokens)] = static_cast<double>(live);
+    step[static_cast<size_t>(StepValue::first_micro_step)] = live == 3 ? 1 : 0;
+    for (const char* name : {"x", "d_y"}) {
+      const auto values = executor.input<float>(name);
+      for (size_t i = 0; i < values.size(); ++i)
+        values[i] = i < static_cast<size_t>(live * kWidth) ? static_cast<float>(i % 7) : NAN;
+    }
+    executor.run();
+  }
+  std::vector<float> gradient(kWidth * kWidth);
+  device.download(std::as_writable_bytes(std::span(gradient)),
+                  memory.arenas().address(*layout.find_persistent("g")));
+  return gradient;
+}
+
+TEST(GpuDevice, a_librarys_products_are_of_the_rows_that_are_live_when_their_kernels_run) {
+  EmulatedDevice own(EmulatedOrder{When::at_once});
+  const std::vector<float> expected = gradient_on(own);
+  EXPECT_GT(expected[0], 0);
+  const auto variable = [](const char* name) {
+    return std::string_view(name) == "PLIMSOLL_CUBLASLT" ? PLIMSOLL_FAKE_CUBLASLT : nullptr;
+  };
+  for (const When when : {When::at_once, When::late, When::shuffled}) {
+    auto library = gpu::open_cublas_lt(variable).library;
+    const gpu::ProductUse& use = library->use;
+    EmulatedDevice device(std::make_unique<gpu::EmulatedCard>(EmulatedOrder{when}), std::move(library));
+    EXPECT_EQ(gradient_on(device), expected);
+    EXPECT_EQ(use.asked, 1);
+    EXPECT_EQ(use.refused + use.refused_runs, 0);
+  }
+}
+
+// Knows when its ops are called what the host has sent for them.
+class WatchfulDevice : public GpuDevice {
+ public:
+  WatchfulDevice() : GpuDevice(std::make_unique<gpu::EmulatedCard>(EmulatedOrder{When::at_once})) {}
+
+  std::vector<double> seen;
+  bool sees_others = false;
+
+ protected:
+  BoundCall bind_kernels(const Graph& graph, const Op& op, const AddressOf&, const SentOf& sent,
+                         gpu::Stream&) override {
+    sees_others = sees_others || sent(graph.find("g")) != nullptr;
+    return [this, step = reinterpret_cast<const double*>(sent(op.inputs[2]))] {
+      seen.push_back(step[static_cast<size_t>(StepValue::live_tokens)]);
+    };
+  }
+};
+
+TEST(GpuDevice, an_op_that_is_called_finds_on_the_host_what_was_sent_for_it) {
+  WatchfulDevice device;
+  gradient_on(device);
+  EXPECT_THAT(device.seen, testing::ElementsAre(8, 3, 5, 8));
+  EXPECT_FALSE(device.sees_others);
 }
 
 // In every build: what is missing is said, and where to compute instead.

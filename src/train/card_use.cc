@@ -12,15 +12,16 @@ CardUse::CardUse(const Device& device, int64_t resident_before)
     : open_(device.memory_left()), on_host_(std::max<int64_t>(0, resident_bytes() - resident_before)) {}
 
 void CardUse::mapped(const Device& device) { mapped_ = device.memory_left(); }
+void CardUse::bound(const Device& device) { bound_ = device.memory_left(); }
 
 std::optional<CardBytes> CardUse::now(const Device& device) const {
   const auto left = device.memory_left();
-  if (!left || !open_ || !mapped_) return std::nullopt;
+  if (!left || !open_ || !mapped_ || !bound_) return std::nullopt;
   const int64_t arena = open_->free - mapped_->free;
   return CardBytes{.total = left->total,
                    .arena = arena,
                    .beside = left->total - left->free - arena,
-                   .grown = mapped_->free - left->free,
+                   .grown = bound_->free - left->free,
                    .on_host = on_host_};
 }
 
@@ -29,7 +30,7 @@ MeasuredCard CardUse::measured(const CardBytes& bytes) {
   return {.name = full_name(find_card(facts.name, "the card")),
           .uuid = facts.uuid,
           .driver = facts.driver,
-          .kernels = cuda_code_text(),
+          .kernels = cuda_code_text(facts),
           .memory_bytes = bytes.total,
           .process_bytes = bytes.beside,
           .host_bytes = bytes.on_host,

@@ -1,4 +1,5 @@
-// What a run sees of a card's own memory: when the device is open, when its arena is there, and at the end.
+// What a run sees of a card's own memory: when the device is open, when its arena is there, when
+// programs are bound, and at the end.
 #pragma once
 
 #include <optional>
@@ -14,13 +15,15 @@ class CardUse {
   // `resident_before`: of the process, before the device was opened.
   CardUse(const Device& device, int64_t resident_before);
   void mapped(const Device& device);
+  // Programs are bound, their code is loaded.
+  void bound(const Device& device);
   // None where the device has no memory of its own.
   [[nodiscard]] std::optional<CardBytes> now(const Device& device) const;
   // Of device: cuda.
   [[nodiscard]] static MeasuredCard measured(const CardBytes& bytes);
 
  private:
-  std::optional<gpu::MemoryLeft> open_, mapped_;
+  std::optional<gpu::MemoryLeft> open_, mapped_, bound_;
   int64_t on_host_ = 0;
 };
 

@@ -1,11 +1,15 @@
 #include "train/planned_card.h"
 
+#include <algorithm>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/own_process.h"
 #include "calibrate/card_cache.h"
 #include "calibrate/rates_cache.h"
+#include "gpu/cublas_lt.h"
+#include "runtime/cuda_device.h"
 
 namespace plimsoll {
 namespace {
@@ -23,7 +27,10 @@ Remembered& remembered() {
 
 std::string ask_card(const std::string& which) {
   const gpu::CudaFacts facts = gpu::cuda_facts(which);
-  const gpu::MemoryLeft left = gpu::open_cuda_card(which)->memory_left();
+  const auto card = gpu::open_cuda_card(which);
+  const gpu::OpenedLibrary opened = gpu::open_cublas_lt(std::getenv);
+  const OutsidePart code = code_part();
+  const int64_t free = card->memory_left().free - code.bytes - code.uncertain;
   return json({{"number", facts.number},
                {"name", facts.name},
                {"uuid", facts.uuid},
@@ -32,7 +39,8 @@ std::string ask_card(const std::string& which) {
                {"shared_bytes_per_block", facts.card.shared_bytes_per_block},
                {"memory_bytes", facts.memory_bytes},
                {"driver", facts.driver},
-               {"free_bytes", left.free}})
+               {"library", opened.library == nullptr ? "" : opened.library->name()},
+               {"free_bytes", std::max<int64_t>(0, free)}})
       .dump();
 }
 
@@ -46,6 +54,7 @@ CardHere read_answer(const json& told) {
   told.at("shared_bytes_per_block").get_to(card.facts.card.shared_bytes_per_block);
   told.at("memory_bytes").get_to(card.facts.memory_bytes);
   told.at("driver").get_to(card.facts.driver);
+  told.at("library").get_to(card.facts.library);
   told.at("free_bytes").get_to(card.free_bytes);
   return card;
 }
@@ -66,8 +75,12 @@ PlannedCard planned_card(const Recipe& recipe) {
   const CardHere* const here = recipe.device == DeviceChoice::cuda ? known_card_here() : nullptr;
   const std::string uuid = here != nullptr ? here->facts.uuid : "";
   planned.measured = find_measured_card(full_name(planned.card), uuid, planned.note);
-  if (here == nullptr || !planned.measured || planned.measured->driver == here->facts.driver) return planned;
-  planned.note = "the card was measured with another driver: `make gpu-check` measures it with this one";
+  if (here == nullptr || !planned.measured) return planned;
+  const bool same_driver = planned.measured->driver == here->facts.driver;
+  if (same_driver && planned.measured->kernels == cuda_code_text(here->facts)) return planned;
+  planned.note = std::string("the card was measured with ") +
+                 (same_driver ? "other code (" + planned.measured->kernels + ")" : "another driver") +
+                 ": a run, or `make gpu-check`, measures it with this one";
   planned.measured.reset();
   return planned;
 }

@@ -14,7 +14,7 @@ namespace plimsoll {
 // Of this machine, for device: cuda.
 struct CardHere {
   gpu::CudaFacts facts;
-  int64_t free_bytes = 0;  // beside a context of ours: what an arena may take
+  int64_t free_bytes = 0;  // beside a context of ours, and code that a run will load: what an arena may take
 };
 // Asked once, by a process of its own: a copy of one that has started the driver cannot use it, and plans are
 // made by a copy. `which`: as gpu::cuda_facts() reads it. Throws UsageError where there is no such card.

@@ -112,11 +112,14 @@ class TrainingRun {
                                      recipe_.save.best, rendering_},
                    observer_);
     current_.fingerprint = experiment_identity(recipe_);
+    card_.bound(*device_);
   }
 
   ExitCode run() {
     for (const std::string& note : notes_) observer_.event(note, LogLevel::warn);
     observer_.event(plan_line(plan_, total_steps_));
+    if (const std::string products = device_->products(); !products.empty())
+      observer_.event("products by " + products);
     for (const std::string& line : row_lines(plan_, rendering_)) observer_.event(line);
     if (dropped_rows_ > 0)
       observer_.event("rows    " + format_count(dropped_rows_) + " longer than " +
@@ -443,6 +446,7 @@ class TrainingRun {
             .disk_bytes = memory_.disk_bytes() + (kept_ != nullptr ? kept_->bytes() : 0),
             .memory = process_memory(),
             .card = card_.now(*device_),
+            .products = device_->products(),
             .data_wait_seconds = loader_.wait_seconds(),
             .offload_wait_seconds = memory_.seconds_waited(),
             .kernels = current_.kernels,

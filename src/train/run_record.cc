@@ -99,6 +99,7 @@ void write_run_json(RunFolder& output, const Plan& plan, const RunRecord& record
                     {"planned_outside_bytes", outside_bytes(plan.request.device)},
                     {"outside_bytes", record.card->beside},
                     {"grown_bytes", record.card->grown},
+                    {"products", record.products},
                     {"host_bytes", record.card->on_host}};
   output.write("run.json", json.dump(2) + "\n");
 }

@@ -27,7 +27,7 @@ struct CardBytes {
   int64_t total = 0;    // that programs may have
   int64_t arena = 0;    // what the driver took for it
   int64_t beside = 0;   // the rest that is taken now: of this process, where no other is there
-  int64_t grown = 0;    // since the arena was there
+  int64_t grown = 0;    // since the programs were bound
   int64_t on_host = 0;  // what opening the device took of the host's memory
 };
 
@@ -41,6 +41,7 @@ struct RunRecord {
   int64_t device_bytes = 0, host_bytes = 0, disk_bytes = 0;  // asked of the system
   ProcessMemory memory;
   std::optional<CardBytes> card;  // of a device with memory of its own
+  std::string products;           // who computes them on it; empty: nobody but its kernels could
   double data_wait_seconds = 0, offload_wait_seconds = 0;
   std::string kernels;
   int64_t micro_steps = 0, tokens = 0;  // of this process

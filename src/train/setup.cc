@@ -318,7 +318,9 @@ HostNeeds host_needs(const Recipe& recipe, const Experiment& experiment, const C
   if (recipe.device == DeviceChoice::emulated || named)
     needs.components.push_back({"beside the card", card_bytes(recipe, experiment)});
   if (named) {
-    const OutsidePart cuda = host_part(planned_card(recipe).known());
+    const CardHere* const here = recipe.device == DeviceChoice::cuda ? known_card_here() : nullptr;
+    const OutsidePart cuda =
+        host_part(planned_card(recipe).known(), here == nullptr || !here->facts.library.empty());
     needs.components.push_back(
         {cuda.name + " (" + format_bytes(cuda.bytes) + " +- " + format_bytes(cuda.uncertain) + ")",
          cuda.bytes + cuda.uncertain});

@@ -80,9 +80,9 @@ class Check:
             said = late.stdout.decode() if isinstance(late.stdout, bytes) else late.stdout or ""
             return subprocess.CompletedProcess(words, 124, said, f"took more than {limit:.0f} s")
 
-    def tool(self, part, *words, before=(), limit=None):
+    def tool(self, part, *words, before=(), limit=None, **variables):
         wrong = ["--wrong", self.options.wrong] if self.options.wrong else []
-        return self.run([*before, self.options.tool, part, "--device", self.options.device, *wrong, *words], limit)
+        return self.run([*before, self.options.tool, part, "--device", self.options.device, *wrong, *words], limit, **variables)
 
     def take(self, done, part):
         """The outcomes that the tool told; what it says at the end where it ended otherwise."""
@@ -97,22 +97,28 @@ class Check:
         self.take(self.tool("calls", limit=60), "calls")
 
     def ops(self):
+        """All cases, and those of products without the library that computed them."""
+        self.op_cases("op", self.options.cases)
+        if (self.facts.get("products") or "").startswith("cuBLASLt"):
+            self.op_cases("op/own products", self.options.cases or "linear", PLIMSOLL_CUBLASLT="none")
+
+    def op_cases(self, name, cases, **variables):
         """A kernel that faults takes its process with it: the next one begins behind it."""
-        chosen = ["--cases", self.options.cases] if self.options.cases else []
+        chosen = ["--cases", cases] if cases else []
         begin = 0
         while True:
-            done = self.tool("ops", *chosen, "--from", begin)
+            done = self.tool("ops", *chosen, "--from", begin, **variables)
             told = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
             for line in told:
-                self.report.add(line["name"], line["detail"], line["figures"])
+                self.report.add(line["name"].replace("op", name, 1), line["detail"], line["figures"])
             last = told[-1]["figures"]["at"] if told else begin - 1
             if done.returncode in (0, 1) and not (told and told[-1]["figures"].get("fatal")):
                 if not told and begin == 0:
-                    self.report.add("op/*", f"no case was asked: {done.stderr.strip()[-400:]}")
+                    self.report.add(f"{name}/*", f"no case was asked: {done.stderr.strip()[-400:]}")
                 return
             if not (told and told[-1]["figures"].get("fatal")):
                 last += 1
-                self.report.add(f"op/number {last}", f"exit {done.returncode}: {done.stderr.strip()[-400:]}")
+                self.report.add(f"{name}/number {last}", f"exit {done.returncode}: {done.stderr.strip()[-400:]}")
             begin = last + 1
 
     def memory(self):
@@ -259,7 +265,7 @@ class Check:
             return
         for kind in ("memcheck", "racecheck"):
             before = [found, "--tool", kind, "--error-exitcode", "9", "--print-limit", "5"]
-            done = self.tool("ops", "--cases", self.options.cases or "swiglu,rms_norm,linear,attention,cross_entropy,adamw", before=before, limit=100)
+            done = self.tool("ops", "--cases", self.options.cases or "swiglu,rms_norm,linear,attention,cross_entropy,adamw", before=before, limit=100, PLIMSOLL_CUBLASLT="none")
             cut = done.returncode == 124
             errors = re.search(r"SUMMARY: (\d+) (?:error|hazard)", done.stdout + done.stderr)  # racecheck's are hazards
             wrong = "" if cut or (done.returncode in (0, 1) and errors and errors[1] == "0") else (done.stdout + done.stderr).strip()[-600:]

@@ -8,6 +8,7 @@
 // ends. Exit codes: 0, 1 where something was wrong, 2 without a card.
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <iostream>
 #include <map>
 #include <string>
@@ -19,6 +20,7 @@
 #include "calibrate/rates_cache.h"
 #include "card_calls.h"
 #include "device/catalogue.h"
+#include "gpu/cublas_lt.h"
 #include "gpu/cuda_card.h"
 #include "gpu/emulated_card.h"
 #include "op_cases.h"
@@ -100,7 +102,8 @@ ordered_json facts_json(const Options& options) {
                        {"compute_capability", facts.card.compute_capability},
                        {"multiprocessors", facts.card.multiprocessors},
                        {"shared_bytes_per_block", facts.card.shared_bytes_per_block},
-                       {"memory_bytes", facts.memory_bytes}};
+                       {"memory_bytes", facts.memory_bytes},
+                       {"products", open_device(options)->products()}};
   try {
     const Card card = find_card(facts.name, "the card");
     json["planned"] = {{"name", full_name(card)},
@@ -117,7 +120,9 @@ ordered_json facts_json(const Options& options) {
 
 // Beside what is known of the card already. One that plans do not know of is measured for nobody.
 void keep(MeasuredCard measured) {
-  const gpu::CudaFacts facts = gpu::cuda_facts();
+  gpu::CudaFacts facts = gpu::cuda_facts();
+  const gpu::OpenedLibrary opened = gpu::open_cublas_lt(std::getenv);
+  if (opened.library != nullptr) facts.library = opened.library->name();
   try {
     measured.name = full_name(find_card(facts.name, "the card"));
   } catch (const UsageError&) {
@@ -125,13 +130,16 @@ void keep(MeasuredCard measured) {
   }
   measured.uuid = facts.uuid;
   measured.driver = facts.driver;
-  measured.kernels = cuda_code_text();
+  measured.kernels = cuda_code_text(facts);
   save_card(cache_folder(), measured);
 }
 
-// What is gone of the card beside the arena, at the start, with an arena, and when every kernel has run.
+// What is gone of the card beside the arena: when every kernel is loaded, with an arena, and when every
+// kernel has run.
 bool check_memory(const Options& options, const Tell& tell) {
   const auto device = open_device(options);
+  // Code is loaded when an op is bound.
+  check_ops(*device, facts_of(options), options.ops, [](const Outcome&) {});
   const gpu::MemoryLeft first = *device->memory_left();
   const int64_t arena = options.bytes > 0 ? options.bytes : first.free / 2;
   Outcome outcome{"memory/beside the arena", "", {}};
@@ -171,7 +179,8 @@ bool check_memory(const Options& options, const Tell& tell) {
 void measure(const Options& options, const Tell& tell) {
   const auto device = open_device(options);
   MeasuredCard measured;
-  measured.rates = measure_rates(*device, facts_of(options), options.small, tell);
+  const auto own = options.emulated ? nullptr : open_cuda_device(facts_of(options), "", Products::own);
+  measured.rates = measure_rates(*device, own.get(), facts_of(options), options.small, tell);
   if (!options.emulated && !options.small) keep(std::move(measured));
 }
 

@@ -22,7 +22,7 @@ struct OpChoice {
 bool check_ops(Device& device, const CardFacts& card, const OpChoice& choice, const Tell& tell);
 
 // Whether an op's kernel gives the emulator's bits on a card: IEEE arithmetic in a fixed order. Sums inside
-// tensor cores and ex2.approx are the card's own.
-bool has_fixed_bits(const Op& op, DType dtype);
+// tensor cores, products by a library and ex2.approx are the card's own.
+bool has_fixed_bits(const Op& op, DType dtype, bool by_library);
 
 }  // namespace plimsoll::gpu_check

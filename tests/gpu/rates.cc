@@ -8,6 +8,7 @@
 #include <random>
 
 #include "base/units.h"
+#include "device/catalogue.h"
 #include "graph/graph.h"
 #include "ops/rule.h"
 #include "ops/step_values.h"
@@ -43,9 +44,13 @@ class TimedOp {
   // `given` are the values of integer tensors. All rows are live.
   TimedOp(Device& device, const CardFacts& card, const std::string& text,
           const std::map<std::string, std::vector<int32_t>>& given, double live_rows, double live_sequences)
-      : device_(device) {
+      : device_(device), step_(step_values(live_rows, live_sequences)) {
     DeviceDescription described = as_emulated(reference_description());
     described.card = card;
+    if (!device.products().empty())
+      described.matmul_scratch_bytes =
+          [bytes = library_workspace_bytes(card.compute_capability, device.memory_left()->total)](
+              const MatmulShape&) { return bytes; };
     graph_ = assign_scratch(parse_graph("graph rate\ntensor step f64[16] input\n" + text), described);
     constexpr int64_t kAligned = 256;
     std::vector<int64_t> offsets;
@@ -60,13 +65,17 @@ class TimedOp {
       const Tensor& tensor = graph_.tensors()[i];
       const auto found = given.find(tensor.name);
       if (tensor.name == kStepTensor)
-        put(address(static_cast<TensorId>(i)), step_values(live_rows, live_sequences));
+        put(address(static_cast<TensorId>(i)), step_);
       else if (found != given.end())
         put(address(static_cast<TensorId>(i)), found->second);
       else
         put_random(address(static_cast<TensorId>(i)), tensor);
     }
-    for (const Op& op : graph_.ops()) calls_.push_back(device.bind(graph_, op, address));
+    const auto sent = [&](TensorId id) {
+      const bool is_step = graph_.tensor(id).name == kStepTensor;
+      return is_step ? reinterpret_cast<const std::byte*>(step_.data()) : nullptr;
+    };
+    for (const Op& op : graph_.ops()) calls_.push_back(device.bind_sent(graph_, op, address, sent));
   }
 
   // Of one run of the last op, in a queue that is never empty.
@@ -112,6 +121,7 @@ class TimedOp {
   }
 
   Device& device_;
+  std::vector<double> step_;
   Graph graph_;
   std::unique_ptr<DeviceMemory> memory_;
   std::vector<BoundCall> calls_;
@@ -121,8 +131,8 @@ std::string text_of(int64_t value) { return std::to_string(value); }
 
 class Measurement {
  public:
-  Measurement(Device& device, const CardFacts& card, bool small, const Tell& tell)
-      : device_(device), card_(card), small_(small), seconds_(small ? 1e-4 : 0.02), tell_(tell) {}
+  Measurement(Device& device, Device* own, const CardFacts& card, bool small, const Tell& tell)
+      : device_(device), own_(own), card_(card), small_(small), seconds_(small ? 1e-4 : 0.02), tell_(tell) {}
 
   DeviceRates all() {
     overhead();
@@ -130,6 +140,7 @@ class Measurement {
     copies();
     for (const DType dtype : {DType::bf16, DType::f32}) {
       if (dtype == DType::bf16 && card_.compute_capability < 80) continue;
+      if (own_ != nullptr && dtype == DType::bf16) own_products();
       products(dtype);
       attentions(dtype);
     }
@@ -188,7 +199,7 @@ class Measurement {
     }
   }
 
-  double product(const MatmulShape& s) {
+  double product(Device& device, const MatmulShape& s) {
     const auto tensor = [](const char* name, int64_t rows, int64_t columns, DType dtype, const char* role) {
       return std::string("tensor ") + name + " " + std::string(to_string(dtype)) + "[" + text_of(rows) + "," +
              text_of(columns) + "] " + role + "\n";
@@ -205,16 +216,31 @@ class Measurement {
     else
       text = tensor("d_y", s.m, s.k, s.a, "input") + tensor("w", s.k, s.n, s.b, "trainable") + "d_x " + c +
              " = linear_dx(d_y, w, -, step) {scale=1.0} @l backward\n";
-    TimedOp op(device_, card_, text, {}, static_cast<double>(s.a_transposed ? s.k : s.m), 1);
+    TimedOp op(device, card_, text, {}, static_cast<double>(s.a_transposed ? s.k : s.m), 1);
     return 2.0 * static_cast<double>(s.m) * static_cast<double>(s.n) * static_cast<double>(s.k) /
            op.seconds(seconds_);
+  }
+
+  // By whom they are, beside the kernels here.
+  void own_products() {
+    const std::string products = device_.products();
+    constexpr int64_t kShapes[][3] = {{4096, 4096, 4096}, {4096, 11008, 4096}, {2048, 1024, 3072}};
+    for (const auto& [m, n, k] : kShapes)
+      for (const bool own : {false, true}) {
+        const DType t = DType::bf16;
+        const double rate = product(own ? *own_ : device_, {m, n, k, t, t, t, false, true});
+        say((own ? "own product" : "product by " + products.substr(0, products.find(','))) +
+                ", bf16 forward " + text_of(m) + " x " + text_of(n) + " x " + text_of(k),
+            rate, "FLOP/s");
+      }
   }
 
   // A table for each form; products of as many tokens as micro-steps have, by features of models and ranks of
   // adapters.
   void products(DType t) {
-    const std::vector<int64_t> tokens =
-        small_ ? std::vector<int64_t>{64} : std::vector<int64_t>{256, 1024, 4096};
+    std::vector<int64_t> tokens = {256, 1024, 4096};
+    if (t == DType::f32) tokens = {1024};  // few train by them
+    if (small_) tokens = {64};
     const std::vector<int64_t> features =
         small_ ? std::vector<int64_t>{16, 64} : std::vector<int64_t>{16, 1024, 4096, 11008};
     double best = 0;
@@ -230,7 +256,7 @@ class Measurement {
             shape.m = m;
             shape.n = n;
             shape.k = k;
-            grid.flop_rates.push_back(product(shape));
+            grid.flop_rates.push_back(product(device_, shape));
             best = std::max(best, grid.flop_rates.back());
             say("product " + std::string(to_string(t)) + " " +
                     (form.a_transposed   ? "dw "
@@ -290,6 +316,7 @@ class Measurement {
   }
 
   Device& device_;
+  Device* own_;
   const CardFacts& card_;
   bool small_;
   double seconds_;
@@ -299,8 +326,8 @@ class Measurement {
 
 }  // namespace
 
-DeviceRates measure_rates(Device& device, const CardFacts& card, bool small, const Tell& tell) {
-  return Measurement(device, card, small, tell).all();
+DeviceRates measure_rates(Device& device, Device* own, const CardFacts& card, bool small, const Tell& tell) {
+  return Measurement(device, own, card, small, tell).all();
 }
 
 }  // namespace plimsoll::gpu_check

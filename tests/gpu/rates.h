@@ -8,7 +8,8 @@
 
 namespace plimsoll::gpu_check {
 
-// `small`: sizes that an emulated card computes in seconds, whose rates say nothing.
-DeviceRates measure_rates(Device& device, const CardFacts& card, bool small, const Tell& tell);
+// `own`, where there is one, computes products by the kernels here. `small`: sizes that an emulated card
+// computes in seconds, whose rates say nothing.
+DeviceRates measure_rates(Device& device, Device* own, const CardFacts& card, bool small, const Tell& tell);
 
 }  // namespace plimsoll::gpu_check

@@ -33,15 +33,18 @@ OpRun run_emulated(
     const Graph& graph, const std::vector<Values>& values, gpu::emulated::Order order,
     std::optional<Sharing> sharing,
     const std::function<void(const Graph&, const Op&, const AddressOf&, const BoundCall&)>& around,
-    const CardFacts& card) {
+    const CardFacts& card, gpu::ProductLibrary* library) {
   DeviceDescription device = as_emulated(reference_description());
   device.card = card;
+  constexpr int64_t kLibraryWorkspace = 4096;
+  if (library != nullptr) device.matmul_scratch_bytes = [](const MatmulShape&) { return kLibraryWorkspace; };
   gpu::Stream stream;
   gpu::emulated::settings() = {order, 7, static_cast<size_t>(device.card.shared_bytes_per_block)};
   return run_ops(
       graph, values, device,
       [&](const Graph& planned, const Op& op, const AddressOf& address) {
-        const BoundCall call = bind_gpu(GpuBinding(planned, op, device.card, stream, address));
+        const BoundCall call =
+            bind_gpu(GpuBinding(planned, op, device.card, stream, address, {library, address}));
         if (around) {
           around(planned, op, address, call);
         } else {

@@ -1,0 +1,324 @@
+#include "gpu/cublas_lt.h"
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "base/error.h"
+#include "base/strings.h"
+#include "gpu/cublas_lt_abi.h"
+
+namespace plimsoll::gpu {
+namespace {
+
+namespace fs = std::filesystem;
+using namespace cublas_lt;
+
+constexpr const char* kVariable = "PLIMSOLL_CUBLASLT";
+constexpr const char* kNone = "none";
+constexpr int kVersions[] = {13, 12};
+
+std::string file_name(int version) { return "libcublasLt.so." + std::to_string(version); }
+
+// Folders of Python's packages below a Python's own folder.
+void add_packages(const fs::path& prefix, std::vector<fs::path>& folders) {
+  std::error_code none;
+  for (const auto& entry : fs::directory_iterator(prefix / "lib", none)) {
+    if (!entry.path().filename().string().starts_with("python3")) continue;
+    for (const char* name : {"site-packages", "dist-packages"}) folders.push_back(entry.path() / name);
+  }
+}
+
+// Pythons: the active environment's, the one that PATH finds, the system's.
+std::vector<fs::path> package_folders(const ReadVariable& variable) {
+  std::vector<fs::path> folders;
+  for (const char* name : {"VIRTUAL_ENV", "CONDA_PREFIX"})
+    if (const char* prefix = variable(name); prefix != nullptr) add_packages(prefix, folders);
+  if (const char* path = variable("PATH"); path != nullptr)
+    for (const std::string& folder : split(path, ':')) {
+      std::error_code none;
+      const fs::path python = fs::path(folder) / "python3";
+      if (folder.empty() || !fs::exists(python, none)) continue;
+      add_packages(python.parent_path().parent_path(), folders);
+      add_packages(fs::canonical(python, none).parent_path().parent_path(), folders);
+      break;
+    }
+  if (const char* home = variable("HOME"); home != nullptr) add_packages(fs::path(home) / ".local", folders);
+  for (const char* prefix : {"/usr/local", "/usr"}) add_packages(prefix, folders);
+  return folders;
+}
+
+std::vector<fs::path> library_folders(const ReadVariable& variable) {
+  std::vector<fs::path> folders;
+  for (const char* name : {"CUDA_HOME", "CUDA_PATH"})
+    if (const char* home = variable(name); home != nullptr) folders.push_back(fs::path(home) / "lib64");
+  folders.emplace_back("/usr/local/cuda/lib64");
+  folders.emplace_back("/usr/local/cuda/targets/x86_64-linux/lib");
+  for (const fs::path& packages : package_folders(variable))
+    for (const char* package : {"cu13", "cublas"}) folders.push_back(packages / "nvidia" / package / "lib");
+  return folders;
+}
+
+// The functions of an opened library; in `missing` the first that it lacks.
+Calls find_calls(void* opened, std::string& missing) {
+  Calls calls;
+  const auto find = [&](auto& function, const char* name) {
+    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(opened, name));
+    if (function == nullptr && missing.empty()) missing = name;
+  };
+  find(calls.version, "cublasLtGetVersion");
+  find(calls.create, "cublasLtCreate");
+  find(calls.destroy, "cublasLtDestroy");
+  find(calls.matmul_desc_create, "cublasLtMatmulDescCreate");
+  find(calls.matmul_desc_destroy, "cublasLtMatmulDescDestroy");
+  find(calls.matmul_desc_set, "cublasLtMatmulDescSetAttribute");
+  find(calls.layout_create, "cublasLtMatrixLayoutCreate");
+  find(calls.layout_destroy, "cublasLtMatrixLayoutDestroy");
+  find(calls.layout_set, "cublasLtMatrixLayoutSetAttribute");
+  find(calls.preference_create, "cublasLtMatmulPreferenceCreate");
+  find(calls.preference_destroy, "cublasLtMatmulPreferenceDestroy");
+  find(calls.preference_set, "cublasLtMatmulPreferenceSetAttribute");
+  find(calls.heuristic, "cublasLtMatmulAlgoGetHeuristic");
+  find(calls.matmul, "cublasLtMatmul");
+  return calls;
+}
+
+int type_of(DType dtype) { return dtype == DType::f32 ? kR32F : kR16BF; }
+
+// What the library says to what it does not compute.
+bool is_refusal(int status) {
+  return status == kInvalidValue || status == kNotSupported || status == kArchMismatch;
+}
+
+[[noreturn]] void fail(const char* call, int status) {
+  throw StoppedError(std::string("cuBLASLt: ") + call + " ended with status " + std::to_string(status) +
+                     "\n  PLIMSOLL_CUBLASLT=none computes without it");
+}
+
+// Objects of the library's that end with this one. Its matrices are columns side by side: what is a row here
+// is a column there, and C^T = B^T A^T.
+class Product : public LibraryProduct {
+ public:
+  // `workspace_bytes` of the algorithm are found by choose().
+  Product(const Calls& calls, Handle handle, ProductUse& use, const LibraryMatmul& matmul)
+      : calls_(calls), handle_(handle), use_(use), matmul_(matmul), live_(planned_rows()) {
+    const MatmulShape& s = matmul.shape;
+    need(calls.matmul_desc_create(&product_, matmul.tf32 ? kCompute32FFastTf32 : kCompute32F, kR32F),
+         "cublasLtMatmulDescCreate");
+    set_product(kTransA, int32_t{s.b_transposed ? kTransposed : kNotTransposed});
+    set_product(kTransB, int32_t{s.a_transposed ? kTransposed : kNotTransposed});
+    if (matmul.bias != nullptr) {
+      set_product(kEpilogue, int32_t{kEpilogueBias});
+      set_product(kBiasPointer, matmul.bias);
+      set_product(kBiasDataType, int32_t{type_of(s.c)});
+    }
+    a_ = layout(s.a, s.a_transposed ? s.k : s.m, s.a_transposed ? s.m : s.k);
+    b_ = layout(s.b, s.b_transposed ? s.n : s.k, s.b_transposed ? s.k : s.n);
+    c_ = layout(s.c, s.m, s.n);
+  }
+  ~Product() override {
+    for (MatrixLayout one : {a_, b_, c_})
+      if (one != nullptr) calls_.layout_destroy(one);
+    if (product_ != nullptr) calls_.matmul_desc_destroy(product_);
+  }
+  Product(const Product&) = delete;
+  Product& operator=(const Product&) = delete;
+
+  // False: the library has no algorithm for it.
+  bool choose() {
+    Preference preference = nullptr;
+    need(calls_.preference_create(&preference), "cublasLtMatmulPreferenceCreate");
+    const auto prefer = [&](PreferenceAttribute name, auto value) {
+      need(calls_.preference_set(preference, name, &value, sizeof value),
+           "cublasLtMatmulPreferenceSetAttribute");
+    };
+    prefer(kMaxWorkspaceBytes, uint64_t{matmul_.workspace.size()});
+    // Parts of a sum meet in the workspace, in order: never in C, where the first to come would be the first.
+    prefer(kReductionSchemeMask, uint32_t{kReductionOfComputeType});
+    prefer(kMinAlignmentA, alignment(matmul_.b));
+    prefer(kMinAlignmentB, alignment(matmul_.a));
+    prefer(kMinAlignmentC, std::min(alignment(matmul_.c), alignment(matmul_.addend)));
+    prefer(kMinAlignmentD, alignment(matmul_.c));
+    int found = 0;
+    const int status = calls_.heuristic(handle_, product_, b_, a_, c_, c_, preference, 1, &chosen_, &found);
+    calls_.preference_destroy(preference);
+    if (status != kSuccess && !is_refusal(status)) fail("cublasLtMatmulAlgoGetHeuristic", status);
+    return status == kSuccess && found > 0 && chosen_.state == kSuccess;
+  }
+
+  [[nodiscard]] bool run(void* stream, int64_t live, bool adds) const override {
+    if (live != live_) set_live(live);
+    const bool done = multiply(stream, matmul_.c, adds, matmul_.workspace.size());
+    if (!done) ++use_.refused_runs;
+    return done;
+  }
+
+  void load(void* stream) const override {
+    constexpr int64_t kRowsAtMost = 64, kAligned = 256;
+    const MatmulShape& s = matmul_.shape;
+    const auto size = static_cast<int64_t>(matmul_.workspace.size());
+    const auto own = static_cast<int64_t>(chosen_.workspace_bytes + kAligned - 1) / kAligned * kAligned;
+    const int64_t rows = std::min({kRowsAtMost, s.m, (size - own) / (s.n * size_of(s.c))});
+    if (size < own || rows < 1) return;
+    set_rows(rows);
+    // A refusal of so few rows leaves its code to the first run.
+    (void)multiply(stream, matmul_.workspace.data() + own, false, static_cast<size_t>(own));
+    set_rows(s.m);
+  }
+
+ private:
+  // Those that LibraryProduct::run counts.
+  [[nodiscard]] int64_t planned_rows() const {
+    return matmul_.shape.a_transposed ? matmul_.shape.k : matmul_.shape.m;
+  }
+
+  bool multiply(void* stream, void* c, bool adds, size_t workspace_bytes) const {
+    const float alpha = matmul_.alpha, beta = adds ? 1.0F : 0.0F;
+    const int status = calls_.matmul(handle_, product_, &alpha, matmul_.b, b_, matmul_.a, a_, &beta,
+                                     adds ? matmul_.addend : c, c_, c, c_, &chosen_.algo,
+                                     matmul_.workspace.data(), workspace_bytes, stream);
+    if (status != kSuccess && !is_refusal(status)) fail("cublasLtMatmul", status);
+    return status == kSuccess;
+  }
+
+  static void need(int status, const char* call) {
+    if (status != kSuccess) fail(call, status);
+  }
+  template <class T>
+  void set_product(MatmulAttribute name, const T& value) {
+    need(calls_.matmul_desc_set(product_, name, &value, sizeof value), "cublasLtMatmulDescSetAttribute");
+  }
+  [[nodiscard]] MatrixLayout layout(DType dtype, int64_t rows, int64_t columns) const {
+    MatrixLayout made = nullptr;
+    need(calls_.layout_create(&made, type_of(dtype), static_cast<uint64_t>(columns),
+                              static_cast<uint64_t>(rows), columns),
+         "cublasLtMatrixLayoutCreate");
+    return made;
+  }
+  void set_layout(MatrixLayout of, LayoutAttribute name, int64_t value) const {
+    const auto unsigned_value = static_cast<uint64_t>(value);
+    need(calls_.layout_set(of, name, &unsigned_value, sizeof unsigned_value),
+         "cublasLtMatrixLayoutSetAttribute");
+  }
+  // Of A, and of B or C, as they are stored.
+  void set_live(int64_t live) const {
+    set_layout(a_, kColumns, live);
+    set_layout(matmul_.shape.a_transposed ? b_ : c_, kColumns, live);
+    live_ = live;
+  }
+  // Of C.
+  void set_rows(int64_t rows) const {
+    set_layout(a_, matmul_.shape.a_transposed ? kRows : kColumns, rows);
+    set_layout(c_, kColumns, rows);
+  }
+  // Of an address in an arena; no more than is promised of all of them, so that the choice is the same
+  // wherever a plan puts the product.
+  static uint32_t alignment(const void* address) {
+    constexpr uint32_t kPromised = 64;
+    const auto bits = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(address) % kPromised);
+    return bits == 0 ? kPromised : bits & (~bits + 1);
+  }
+
+  const Calls& calls_;
+  Handle handle_;
+  ProductUse& use_;
+  LibraryMatmul matmul_;
+  MatmulDesc product_ = nullptr;
+  MatrixLayout a_ = nullptr, b_ = nullptr, c_ = nullptr;
+  HeuristicResult chosen_{};
+  mutable int64_t live_;  // as the layouts have it
+};
+
+// It stays loaded: what it registered with CUDA ends with the process.
+class CublasLt : public ProductLibrary {
+ public:
+  CublasLt(const Calls& calls, Handle handle) : calls_(calls), handle_(handle) {}
+  ~CublasLt() override { calls_.destroy(handle_); }
+  CublasLt(const CublasLt&) = delete;
+  CublasLt& operator=(const CublasLt&) = delete;
+
+  [[nodiscard]] std::string name() const override {
+    const size_t version = calls_.version();
+    return "cuBLASLt " + std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
+           std::to_string(version % 100);
+  }
+  [[nodiscard]] std::unique_ptr<LibraryProduct> find(const LibraryMatmul& matmul) override {
+    auto product = std::make_unique<Product>(calls_, handle_, use, matmul);
+    if (!product->choose()) return nullptr;
+    return product;
+  }
+
+ private:
+  Calls calls_;
+  Handle handle_;
+};
+
+// One file; nullptr, with the reason.
+std::unique_ptr<ProductLibrary> open_file(const fs::path& file, std::string& reason) {
+  void* const opened = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (opened == nullptr) {
+    const char* const said = dlerror();
+    reason = said == nullptr ? file.string() + ": is not loaded" : said;
+    return nullptr;
+  }
+  std::string missing;
+  const Calls calls = find_calls(opened, missing);
+  if (!missing.empty()) {
+    reason = file.string() + ": has no " + missing;
+    return nullptr;
+  }
+  constexpr size_t kOldest = 120000, kNewest = 140000;  // 12.0.0, and before 14
+  if (const size_t version = calls.version(); version < kOldest || version >= kNewest) {
+    reason = file.string() + ": is of version " + std::to_string(version) + ", and 12 and 13 are known";
+    return nullptr;
+  }
+  Handle handle = nullptr;
+  if (const int status = calls.create(&handle); status != kSuccess) {
+    reason = file.string() + ": cublasLtCreate ended with status " + std::to_string(status);
+    return nullptr;
+  }
+  return std::make_unique<CublasLt>(calls, handle);
+}
+
+}  // namespace
+
+std::vector<fs::path> cublas_lt_places(const ReadVariable& variable) {
+  if (const char* named = variable(kVariable); named != nullptr) {
+    if (std::string_view(named) == kNone) return {};
+    return {named};
+  }
+  const std::vector<fs::path> folders = library_folders(variable);
+  std::vector<fs::path> places;
+  std::error_code none;
+  for (const int version : kVersions) {
+    places.emplace_back(file_name(version));
+    for (const fs::path& folder : folders) {
+      const fs::path file = folder / file_name(version);
+      const bool is_new = std::find(places.begin(), places.end(), file) == places.end();
+      if (is_new && fs::exists(file, none)) places.push_back(file);
+    }
+  }
+  return places;
+}
+
+OpenedLibrary open_cublas_lt(const ReadVariable& variable) {
+  const std::vector<fs::path> places = cublas_lt_places(variable);
+  if (places.empty()) return {nullptr, std::string(kVariable) + "=none"};
+  std::string reason;
+  for (const fs::path& place : places) {
+    std::string why;
+    if (auto library = open_file(place, why)) return {std::move(library), ""};
+    // A file that is there and does not do says more than a name that nothing has.
+    if (reason.empty() || place.has_parent_path()) reason = why;
+  }
+  if (variable(kVariable) != nullptr)
+    throw UsageError(std::string(kVariable) + ": " + reason +
+                     "; name libcublasLt.so.13 or .12, or say none for products by this program's kernels");
+  return {nullptr, reason};
+}
+
+}  // namespace plimsoll::gpu

@@ -1,0 +1,31 @@
+// Products by NVIDIA's cuBLASLt, which is looked for when a run starts: a program that is linked with nothing
+// of it runs on machines that have none.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gpu/product_library.h"
+
+namespace plimsoll::gpu {
+
+using ReadVariable = std::function<const char*(const char*)>;  // as std::getenv
+
+// What is tried, in order, 13 before 12: names that the loader looks up by itself, then files that are there
+// in folders of CUDA and of Python's packages. PLIMSOLL_CUBLASLT names a file, or says none: then it is all
+// that is tried.
+std::vector<std::filesystem::path> cublas_lt_places(const ReadVariable& variable);
+
+// A library, or in `reason` why there is none, beginning with what was tried. One thread uses it, with the
+// card chosen that it is for (cudaSetDevice). Throws UsageError where PLIMSOLL_CUBLASLT names one that does
+// not load.
+struct OpenedLibrary {
+  std::unique_ptr<ProductLibrary> library;
+  std::string reason;
+};
+OpenedLibrary open_cublas_lt(const ReadVariable& variable);
+
+}  // namespace plimsoll::gpu

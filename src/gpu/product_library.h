@@ -1,0 +1,59 @@
+// Dense matrix products by a library of the card's maker, where a machine has one. What launches products
+// asks it once for each; what it refuses is computed by the program's own kernels.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "device/rates.h"
+
+namespace plimsoll::gpu {
+
+// C = alpha * A B [+ addend] [+ bias], as MatmulShape has it: sums in f32, rounded once. Addresses are the
+// card's.
+struct LibraryMatmul {
+  MatmulShape shape = {};  // as planned: the most that it will be
+  bool tf32 = false;       // f32 operands are cut to 10 bits of mantissa
+  float alpha = 1.0F;
+  const void* a = nullptr;
+  const void* b = nullptr;
+  void* c = nullptr;
+  const void* addend = nullptr;  // [m, n] of C's type; may be c
+  const void* bias = nullptr;    // [n] of C's type
+  std::span<std::byte> workspace = {};
+};
+
+// A product that the library computes, by an algorithm chosen once: the same bits each time.
+class LibraryProduct {
+ public:
+  virtual ~LibraryProduct() = default;
+  // Launches it on the queue `stream` (Stream::handle) over the first `live` rows of stored A: of m, or of k
+  // where A is transposed; at least one. `adds`: whether the addend counts. False: the library refuses so
+  // many rows, and nothing was launched. Allocates no memory of the card's but for code that it loads first.
+  [[nodiscard]] virtual bool run(void* stream, int64_t live, bool adds) const = 0;
+  // Has its code loaded: computes a few rows into the workspace, where that holds them.
+  virtual void load(void* stream) const = 0;
+};
+
+// How many products were bound, and of those what the program's own kernels compute.
+struct ProductUse {
+  int64_t asked = 0;
+  int64_t refused = 0;
+  int64_t refused_runs = 0;  // for their number of rows
+};
+
+class ProductLibrary {
+ public:
+  virtual ~ProductLibrary() = default;
+  // "cuBLASLt 13.1.0": what bits are promised within.
+  [[nodiscard]] virtual std::string name() const = 0;
+  // nullptr: it refuses that. The library must outlive it.
+  [[nodiscard]] virtual std::unique_ptr<LibraryProduct> find(const LibraryMatmul& matmul) = 0;
+
+  ProductUse use;
+};
+
+}  // namespace plimsoll::gpu

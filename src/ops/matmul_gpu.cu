@@ -33,6 +33,7 @@ struct Arguments {
   const C* addend;
   const C* bias;
   int64_t m, n, k;
+  bool in_pairs;  // rows of C, the addend and the bias begin at even values
   float alpha;
   LiveRows live;
   Accumulation accumulation;
@@ -63,6 +64,26 @@ PL_DEV void put(const Arguments<T, C>& g, int64_t row, int64_t column, float sum
   g.c[at] = gpu::rounded<C>(value);
 }
 
+// The same of two neighbours of a row, where rows of C begin at even values: one load of each operand, one
+// store.
+template <class T, class C>
+PL_DEV void put_pair(const Arguments<T, C>& g, int64_t row, int64_t column, float first, float second) {
+  struct alignas(2 * sizeof(C)) Pair {
+    C v[2];
+  };
+  if (row >= g.m || column >= g.n) return;
+  const int64_t at = row * g.n + column;
+  float values[2] = {first * g.alpha, second * g.alpha};
+  const auto add = [&](const C* from) {
+    const Pair pair = *reinterpret_cast<const Pair*>(from);
+    values[0] += gpu::to_float(pair.v[0]);
+    values[1] += gpu::to_float(pair.v[1]);
+  };
+  if (g.bias != nullptr) add(g.bias + column);
+  if (g.addend != nullptr) add(g.addend + at);
+  *reinterpret_cast<Pair*>(g.c + at) = {{gpu::rounded<C>(values[0]), gpu::rounded<C>(values[1])}};
+}
+
 // What a warp's tensor-core products leave in each lane: 32 rows and columns from there on.
 template <class T, class C>
 PL_DEV void put_tile(const Arguments<T, C>& g, int64_t row, int64_t column, const float (&sums)[2][4][4]) {
@@ -72,8 +93,16 @@ PL_DEV void put_tile(const Arguments<T, C>& g, int64_t row, int64_t column, cons
     PL_UNROLL
     for (int j = 0; j < 4; ++j) {
       PL_UNROLL
-      for (int r = 0; r < 4; ++r)
-        put(g, row + i * 16 + lane / 4 + r / 2 * 8, column + j * 8 + lane % 4 * 2 + r % 2, sums[i][j][r]);
+      for (int h = 0; h < 2; ++h) {
+        const int64_t at = row + i * 16 + lane / 4 + h * 8, from = column + j * 8 + lane % 4 * 2;
+        const float first = sums[i][j][h * 2], second = sums[i][j][h * 2 + 1];
+        if (g.in_pairs) {
+          put_pair(g, at, from, first, second);
+          continue;
+        }
+        put(g, at, from, first);
+        put(g, at, from + 1, second);
+      }
     }
   }
 }
@@ -161,7 +190,7 @@ PL_DEV void multiply_tiles(float (&sums)[2][4][4], const T* a_tile, const T* b_t
 }
 
 template <bool kATransposed, bool kBTransposed, class T, class C>
-__global__ void __launch_bounds__(kMmaThreads) matmul_mma(Arguments<T, C> g) {
+__global__ void __launch_bounds__(kMmaThreads, 5) matmul_mma(Arguments<T, C> g) {
   using A = Tiles<T, !kATransposed>;
   using B = Tiles<T, kBTransposed>;
   PL_SHARED(Pack<T>, ring, kStages * 2 * kTileValues / 8);
@@ -305,6 +334,14 @@ Stored<T> stored(const void* values, int64_t rows, int64_t columns, bool transpo
   return {static_cast<const T*>(values), rows, columns, in_packs};
 }
 
+template <class C>
+bool in_pairs(const GpuMatmul& g) {
+  const auto begins_even = [](const void* values) {
+    return reinterpret_cast<uintptr_t>(values) % (2 * sizeof(C)) == 0;
+  };
+  return g.shape.n % 2 == 0 && begins_even(g.c) && begins_even(g.addend) && begins_even(g.bias);
+}
+
 template <class T, class C>
 Arguments<T, C> arguments(const GpuMatmul& g) {
   const MatmulShape& s = g.shape;
@@ -316,6 +353,7 @@ Arguments<T, C> arguments(const GpuMatmul& g) {
           .m = s.m,
           .n = s.n,
           .k = s.k,
+          .in_pairs = in_pairs<C>(g),
           .alpha = g.alpha,
           .live = g.live,
           .accumulation = g.accumulation};

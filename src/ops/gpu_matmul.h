@@ -22,6 +22,7 @@ struct GpuMatmul {
   const void* addend = nullptr;  // [m, n] of C's type; may be c
   const void* bias = nullptr;    // [n] of C's type
   float alpha = 1.0F;
+  int tile = 0;  // rows and columns of C that a block of bf16 products computes, 64 or 128; 0: by the shape
   bool tf32 = false;  // f32 operands are rounded to 10 bits of mantissa
   // Rows of stored A that count (m, or k when a_transposed): the rest is not read, and rows of C beyond live
   // m are not touched.

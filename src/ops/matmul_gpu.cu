@@ -12,8 +12,8 @@ namespace {
 
 using gpu::Pack;
 
-// A tile of C is 64 x 64, whatever computes it.
-constexpr int kTile = 64;
+// A tile of C is 64 x 64, or where tensor cores have enough of it 128 x 128.
+constexpr int kTile = 64, kWideTile = 128;
 
 // A matrix as it is stored; rows beyond `rows` read as zeros.
 template <class T>
@@ -40,14 +40,14 @@ struct Arguments {
 };
 
 // Cuts the operands to what is live; false where the block has nothing to do.
-template <bool kATransposed, class T, class C>
+template <bool kATransposed, int kSide = kTile, class T, class C>
 PL_DEV bool cut_to_live(Arguments<T, C>& g) {
   const int64_t live = g.live.of(g.a.rows);
   g.a.rows = live;
   if (g.addend != nullptr && !g.accumulation.adds()) g.addend = nullptr;
   if (!kATransposed) {
     g.m = live;
-    return int64_t{blockIdx.y} * kTile < live;
+    return int64_t{blockIdx.y} * kSide < live;
   }
   g.b.rows = live;
   g.k = live;
@@ -84,14 +84,15 @@ PL_DEV void put_pair(const Arguments<T, C>& g, int64_t row, int64_t column, floa
   *reinterpret_cast<Pair*>(g.c + at) = {{gpu::rounded<C>(values[0]), gpu::rounded<C>(values[1])}};
 }
 
-// What a warp's tensor-core products leave in each lane: 32 rows and columns from there on.
-template <class T, class C>
-PL_DEV void put_tile(const Arguments<T, C>& g, int64_t row, int64_t column, const float (&sums)[2][4][4]) {
+// What a warp's tensor-core products leave in each lane: 16 kHalf rows and columns from there on.
+template <int kHalf, class T, class C>
+PL_DEV void put_tile(const Arguments<T, C>& g, int64_t row, int64_t column,
+                     const float (&sums)[kHalf][kHalf * 2][4]) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   PL_UNROLL
-  for (int i = 0; i < 2; ++i) {
+  for (int i = 0; i < kHalf; ++i) {
     PL_UNROLL
-    for (int j = 0; j < 4; ++j) {
+    for (int j = 0; j < kHalf * 2; ++j) {
       PL_UNROLL
       for (int h = 0; h < 2; ++h) {
         const int64_t at = row + i * 16 + lane / 4 + h * 8, from = column + j * 8 + lane % 4 * 2;
@@ -107,23 +108,23 @@ PL_DEV void put_tile(const Arguments<T, C>& g, int64_t row, int64_t column, cons
   }
 }
 
-// By tensor cores: four warps of 32 x 32, operands brought by asynchronous copies through a ring of buffers.
+// By tensor cores: four warps of 32 x 32 or 64 x 64, operands brought by asynchronous copies through a ring
+// of buffers.
 constexpr int kDepth = 32, kStages = 3, kMmaThreads = 128;
-constexpr int kTileValues = kTile * kDepth;
 
 // Where a chunk of 8 values of a tile's row lies. Chunks are rotated, so that eight rows of a column of
 // chunks touch all banks once. Tiles that are stored along the depth have rows of 32 values, the others
-// of 64.
+// of 64 or 128.
 template <int kWidth>
 PL_DEV int place(int row, int chunk) {
-  return row * kWidth + (kWidth == 32 ? (chunk ^ (row / 2)) & 3 : (chunk ^ row) & 7) * 8;
+  return row * kWidth + (kWidth == 32 ? (chunk ^ (row / 2)) & 3 : chunk ^ (row & 7)) * 8;
 }
 
-template <int kWidth, class T>
+template <int kWidth, int kValues, class T>
 PL_DEV void fetch_tile(T* tile, const Stored<T>& from, int64_t row0, int64_t column0) {
   constexpr int kChunks = kWidth / 8;
   PL_UNROLL
-  for (int i = 0; i < kTileValues / 8 / kMmaThreads; ++i) {
+  for (int i = 0; i < kValues / 8 / kMmaThreads; ++i) {
     const int chunk = i * kMmaThreads + static_cast<int>(threadIdx.x);
     const int r = chunk / kChunks, c = chunk % kChunks;
     const int64_t row = row0 + r, column = column0 + c * 8;
@@ -141,13 +142,13 @@ PL_DEV void fetch_tile(T* tile, const Stored<T>& from, int64_t row0, int64_t col
   }
 }
 
-// An operand's tiles: of 64 rows or columns of C, and kDepth of what is summed over.
-template <class T, bool kAlongDepth>
+// An operand's tiles: of kSide rows or columns of C, and kDepth of what is summed over.
+template <class T, bool kAlongDepth, int kSide>
 struct Tiles {
-  static constexpr int kWidth = kAlongDepth ? kDepth : kTile;
+  static constexpr int kWidth = kAlongDepth ? kDepth : kSide;
 
   static PL_DEV void fetch(T* tile, const Stored<T>& from, int64_t at, int64_t depth) {
-    fetch_tile<kWidth>(tile, from, kAlongDepth ? at : depth, kAlongDepth ? depth : at);
+    fetch_tile<kWidth, kSide * kDepth>(tile, from, kAlongDepth ? at : depth, kAlongDepth ? depth : at);
   }
   // 16 rows of the left operand from `row`, 16 of the depth from `depth`.
   static PL_DEV void load_left(uint32_t (&a)[4], const T* tile, int row, int depth) {
@@ -168,20 +169,21 @@ struct Tiles {
   }
 };
 
-template <class A, class B, class T>
-PL_DEV void multiply_tiles(float (&sums)[2][4][4], const T* a_tile, const T* b_tile, int row, int column) {
+template <class A, class B, int kHalf, class T>
+PL_DEV void multiply_tiles(float (&sums)[kHalf][kHalf * 2][4], const T* a_tile, const T* b_tile, int row,
+                           int column) {
   PL_UNROLL
   for (int depth = 0; depth < kDepth; depth += 16) {
-    uint32_t a[2][4], b[2][4];
+    uint32_t a[kHalf][4], b[kHalf][4];
     PL_UNROLL
-    for (int i = 0; i < 2; ++i) {
+    for (int i = 0; i < kHalf; ++i) {
       A::load_left(a[i], a_tile, row + i * 16, depth);
       B::load_right(b[i], b_tile, column + i * 16, depth);
     }
     PL_UNROLL
-    for (int i = 0; i < 2; ++i) {
+    for (int i = 0; i < kHalf; ++i) {
       PL_UNROLL
-      for (int j = 0; j < 4; ++j) {
+      for (int j = 0; j < kHalf * 2; ++j) {
         const uint32_t right[2] = {b[j / 2][j % 2 * 2], b[j / 2][j % 2 * 2 + 1]};
         gpu::mma<T>(sums[i][j], a[i], right);
       }
@@ -189,16 +191,17 @@ PL_DEV void multiply_tiles(float (&sums)[2][4][4], const T* a_tile, const T* b_t
   }
 }
 
-template <bool kATransposed, bool kBTransposed, class T, class C>
-__global__ void __launch_bounds__(kMmaThreads, 5) matmul_mma(Arguments<T, C> g) {
-  using A = Tiles<T, !kATransposed>;
-  using B = Tiles<T, kBTransposed>;
+template <bool kATransposed, bool kBTransposed, int kSide, class T, class C>
+__global__ void __launch_bounds__(kMmaThreads, kSide == kTile ? 5 : 2) matmul_mma(Arguments<T, C> g) {
+  using A = Tiles<T, !kATransposed, kSide>;
+  using B = Tiles<T, kBTransposed, kSide>;
+  constexpr int kTileValues = kSide * kDepth, kHalf = kSide / 32;
   PL_SHARED(Pack<T>, ring, kStages * 2 * kTileValues / 8);
   T* const tiles = reinterpret_cast<T*>(ring);
-  if (!cut_to_live<kATransposed>(g)) return;
-  const int warp = static_cast<int>(threadIdx.x) / 32;
-  const int64_t row0 = int64_t{blockIdx.y} * kTile, column0 = int64_t{blockIdx.x} * kTile;
-  const int row = warp / 2 * 32, column = warp % 2 * 32;
+  if (!cut_to_live<kATransposed, kSide>(g)) return;
+  const int warp = gpu::warp_of_block();
+  const int64_t row0 = int64_t{blockIdx.y} * kSide, column0 = int64_t{blockIdx.x} * kSide;
+  const int row = warp / 2 * (kSide / 2), column = warp % 2 * (kSide / 2);
   const int64_t steps = (g.k + kDepth - 1) / kDepth;
   const auto a_tile = [&](int64_t step) { return tiles + step % kStages * 2 * kTileValues; };
   const auto b_tile = [&](int64_t step) { return a_tile(step) + kTileValues; };
@@ -209,7 +212,7 @@ __global__ void __launch_bounds__(kMmaThreads, 5) matmul_mma(Arguments<T, C> g) 
     }
     gpu::commit_copies();  // an empty group keeps the count
   };
-  float sums[2][4][4] = {};
+  float sums[kHalf][kHalf * 2][4] = {};
   for (int step = 0; step < kStages - 1; ++step) fetch(step);
   for (int64_t step = 0; step < steps; ++step) {
     gpu::wait_copies<kStages - 2>();
@@ -218,7 +221,7 @@ __global__ void __launch_bounds__(kMmaThreads, 5) matmul_mma(Arguments<T, C> g) 
     multiply_tiles<A, B>(sums, a_tile(step), b_tile(step), row, column);
   }
   gpu::wait_copies<0>();
-  put_tile(g, row0 + row, column0 + column, sums);
+  put_tile<kHalf>(g, row0 + row, column0 + column, sums);
 }
 
 // Without tensor cores: 256 threads of 4 x 4.
@@ -323,7 +326,7 @@ __global__ void __launch_bounds__(kMmaThreads) matmul_tf32(Arguments<float, floa
     multiply_tf32(sums, a_tile + row, b_tile + column);
     __syncthreads();
   }
-  put_tile(g, row0 + row, column0 + column, sums);
+  put_tile<2>(g, row0 + row, column0 + column, sums);
 }
 
 template <class T>
@@ -359,9 +362,28 @@ Arguments<T, C> arguments(const GpuMatmul& g) {
           .accumulation = g.accumulation};
 }
 
+// Wide tiles read operands half as often; they pay where they keep a card busy, and where more is multiplied
+// than written.
+bool takes_wide_tiles(const GpuMatmul& g) {
+  constexpr int64_t kBlocks = 200, kLeastDepth = 128;
+  if (g.tile != 0) return g.tile == kWideTile;
+  return g.shape.k >= kLeastDepth &&
+         int64_t{gpu::blocks_of(g.shape.n, kWideTile)} * gpu::blocks_of(g.shape.m, kWideTile) >= kBlocks;
+}
+
+template <bool kATransposed, bool kBTransposed, class C>
+void launch_mma(gpu::Stream& stream, const GpuMatmul& g) {
+  using gpu::bf16;
+  const bool wide = takes_wide_tiles(g);
+  const auto kernel = wide ? matmul_mma<kATransposed, kBTransposed, kWideTile, bf16, C>
+                           : matmul_mma<kATransposed, kBTransposed, kTile, bf16, C>;
+  const int side = wide ? kWideTile : kTile;
+  gpu::launch(stream, {gpu::blocks_of(g.shape.n, side), gpu::blocks_of(g.shape.m, side)}, {kMmaThreads},
+              kernel, arguments<bf16, C>(g));
+}
+
 template <bool kATransposed, bool kBTransposed>
 void launch_form(gpu::Stream& stream, const GpuMatmul& g) {
-  using gpu::bf16;
   const gpu::Dim3 grid{gpu::blocks_of(g.shape.n, kTile), gpu::blocks_of(g.shape.m, kTile)};
   if (g.shape.a == DType::f32 && g.tf32)
     gpu::launch(stream, grid, {kMmaThreads}, matmul_tf32<kATransposed, kBTransposed>,
@@ -370,11 +392,9 @@ void launch_form(gpu::Stream& stream, const GpuMatmul& g) {
     gpu::launch(stream, grid, {kPlainThreads}, matmul_plain<kATransposed, kBTransposed>,
                 arguments<float, float>(g));
   else if (g.shape.c == DType::f32)
-    gpu::launch(stream, grid, {kMmaThreads}, matmul_mma<kATransposed, kBTransposed, bf16, float>,
-                arguments<bf16, float>(g));
+    launch_mma<kATransposed, kBTransposed, float>(stream, g);
   else
-    gpu::launch(stream, grid, {kMmaThreads}, matmul_mma<kATransposed, kBTransposed, bf16, bf16>,
-                arguments<bf16, bf16>(g));
+    launch_mma<kATransposed, kBTransposed, gpu::bf16>(stream, g);
 }
 
 }  // namespace

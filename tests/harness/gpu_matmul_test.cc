@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <random>
 #include <string>
 #include <vector>
@@ -112,6 +113,28 @@ TYPED_TEST(GpuMatmulOf, tiles_and_their_tails_are_right) {
       launch(product.arguments(), Order::shuffled);
       for (int64_t i = 0; i < m; ++i)
         for (int64_t j = 0; j < n; ++j) product.expect_near(i, j, product.sum(i, j, k));
+    }
+}
+
+// Two wide tiles of rows and columns, of which the second is cut.
+TYPED_TEST(GpuMatmulOf, wide_tiles_give_the_bits_of_the_others) {
+  using C = typename TypeParam::C;
+  constexpr int64_t kShapes[][3] = {{130, 200, 104}, {40, 137, 33}};
+  for (const auto& [m, n, k] : kShapes)
+    for (const Form form : kForms) {
+      SCOPED_TRACE(std::to_string(m) + " x " + std::to_string(n) + " x " + std::to_string(k));
+      Product<typename TypeParam::T, C> product(m, n, k, form);
+      GpuMatmul arguments = product.arguments();
+      std::vector<C> results[2];
+      for (const int tile : {64, 128}) {
+        arguments.tile = tile;
+        std::fill(product.c.begin(), product.c.end(), gpu::rounded<C>(kUntouched));
+        launch(arguments, Order::shuffled);
+        for (int64_t i = 0; i < m; i += 7)
+          for (int64_t j = 0; j < n; j += 5) product.expect_near(i, j, product.sum(i, j, k));
+        results[tile / 128] = product.c;
+      }
+      EXPECT_EQ(std::memcmp(results[0].data(), results[1].data(), results[0].size() * sizeof(C)), 0);
     }
 }
 

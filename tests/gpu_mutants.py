@@ -62,7 +62,7 @@ MUTANTS = {
     "one buffer too few": ("matmul", "tiles + step % kStages", "tiles + step % (kStages - 1)"),
     "keys replaced while they are read": ("src/ops/gpu_attention_tiles.h", "    __syncthreads();  // the values are there, and everybody has read the keys\n", ""),
     "values replaced while they are read": ("src/ops/gpu_attention_tiles.h", "    __syncthreads();  // the keys are there, and everybody has read the values before\n", ""),
-    "keys read before they are there": ("src/ops/gpu_attention_tiles.h", "    gpu::wait_copies<0>();\n    __syncthreads();  // the keys are", "    __syncthreads();  // the keys are"),
+    "keys read before they are there": ("src/ops/gpu_attention_tiles.h", "    gpu::wait_copies<0>();\n    __syncthreads();  // the keys are there, and everybody has read the values before\n", "    __syncthreads();\n"),
     "values read before they are there": ("src/ops/gpu_attention_tiles.h", "    gpu::wait_copies<0>();\n    __syncthreads();  // the values are", "    __syncthreads();  // the values are"),
     "slope of gelu left out": ("activations", "gpu::fma(x * half * (1.0F - half), slope, half)", "half"),
     "up and gate in each other's place": ("activations", "y[0] = x[2] * x[1] * curve.derivative;", "y[0] = x[2] * x[0] * curve.derivative;"),

@@ -27,37 +27,27 @@ struct Dim3 {
 // `shared`: bytes of what the kernel declares as PL_LAUNCHED_SHARED.
 #ifdef __CUDACC__
 template <class... Parameters, class... Arguments>
-<<<<<<< HEAD
 void launch_with_shared(Stream& stream, Dim3 grid, Dim3 block, unsigned shared, void (*kernel)(Parameters...),
                         Arguments... arguments) {
   constexpr unsigned kUnasked = 48 * 1024;  // what a kernel gets without asking
   if (shared > kUnasked)
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared));
-  kernel<<<dim3(grid.x, grid.y, grid.z), dim3(block.x, block.y, block.z), shared,
-           static_cast<cudaStream_t>(stream.handle())>>>(static_cast<Parameters>(arguments)...);
-=======
-void launch(Stream& stream, Dim3 grid, Dim3 block, void (*kernel)(Parameters...), Arguments... arguments) {
   if (stream.only_loads()) {
     // Whoever asks for a kernel's attributes has it loaded.
     cudaFuncAttributes loaded;
     cudaFuncGetAttributes(&loaded, kernel);
   } else {
-    kernel<<<dim3(grid.x, grid.y, grid.z), dim3(block.x, block.y, block.z), 0,
+    kernel<<<dim3(grid.x, grid.y, grid.z), dim3(block.x, block.y, block.z), shared,
              static_cast<cudaStream_t>(stream.handle())>>>(static_cast<Parameters>(arguments)...);
   }
->>>>>>> 34d5613 (Products by cuBLASLt, where a run finds it, of the rows that are live by what the host sent; own kernels for the rest)
   if (const cudaError_t error = cudaGetLastError(); error != cudaSuccess)
     throw InternalError(std::string("a kernel was not launched: ") + cudaGetErrorString(error));
 }
 #else
 template <class... Parameters, class... Arguments>
-<<<<<<< HEAD
-void launch_with_shared(Stream&, Dim3 grid, Dim3 block, unsigned shared, void (*kernel)(Parameters...),
+void launch_with_shared(Stream& stream, Dim3 grid, Dim3 block, unsigned shared, void (*kernel)(Parameters...),
                         Arguments... arguments) {
-=======
-void launch(Stream& stream, Dim3 grid, Dim3 block, void (*kernel)(Parameters...), Arguments... arguments) {
   if (stream.only_loads()) return;
->>>>>>> 34d5613 (Products by cuBLASLt, where a run finds it, of the rows that are live by what the host sent; own kernels for the rest)
   const std::tuple<Parameters...> values(static_cast<Parameters>(arguments)...);
   emulated::run_grid({grid.x, grid.y, grid.z}, {block.x, block.y, block.z}, shared,
                      [&values, kernel] { std::apply(kernel, values); });

@@ -184,18 +184,14 @@ bool has_fixed_bits(const Op& op, DType dtype, bool by_library) {
     case OpKind::linear_cross_entropy_grad:
     case OpKind::linear_log_prob:
     case OpKind::linear_log_prob_grad:
-<<<<<<< HEAD
-      return dtype == DType::f32 && !op.attrs.contains("tf32");
-    // CUDA's exp and log of doubles are not the host's in the last bit.
-    case OpKind::preference_loss:
-    case OpKind::preference_loss_grad:
-      return false;
-=======
       return dtype == DType::f32 && !op.attrs.contains("tf32") && !by_library;
     case OpKind::attention:
     case OpKind::attention_grad:
       return dtype == DType::f32;
->>>>>>> 34d5613 (Products by cuBLASLt, where a run finds it, of the rows that are live by what the host sent; own kernels for the rest)
+    // CUDA's exp and log of doubles are not the host's in the last bit.
+    case OpKind::preference_loss:
+    case OpKind::preference_loss_grad:
+      return false;
     default:
       return true;
   }

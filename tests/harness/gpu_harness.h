@@ -17,14 +17,10 @@ bool has_gpu_kernels(const Graph& graph);
 // Cases all of whose ops have them.
 std::vector<OpCase> gpu_cases();
 
-<<<<<<< HEAD
 // The emulated card, and others for which kernels of the graph's ops choose other tiles.
 std::vector<CardFacts> cards_for(const Graph& graph);
 
-// `around`, where given, runs each op's call.
-=======
 // `around`, where given, runs each op's call; `library`, where given, computes products.
->>>>>>> 34d5613 (Products by cuBLASLt, where a run finds it, of the rows that are live by what the host sent; own kernels for the rest)
 OpRun run_emulated(
     const Graph& graph, const std::vector<Values>& values, gpu::emulated::Order order,
     std::optional<Sharing> sharing = std::nullopt,

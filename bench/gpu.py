@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """How fast a card is, and how fast models train on it: `make gpu-bench` (docs/cuda.md).
 
-    gpu.py --plimsoll PROGRAM --tool PLIMSOLL_GPU_CHECK [--device cuda|emulated --tiny] [--cases lora] [--seconds 520] [--out FILE]
+    gpu.py --plimsoll PROGRAM --tool PLIMSOLL_GPU_CHECK [--device cuda|emulated --tiny] [--cases lora,t5] [--seconds 520] [--out FILE]
 
 Rates of products, attention, memory and copies first, which the planner reads from then on; then tokens/s of models of known shapes
 with random weights, each within the bytes that its plan states; what does not fit the card by its plan is left out. Where this Python
@@ -110,7 +110,7 @@ def main():
     parser.add_argument("--tool", required=True, type=Path)
     parser.add_argument("--device", choices=("cuda", "emulated"), default="cuda")
     parser.add_argument("--tiny", action="store_true", help="sizes for an emulated card; the figures say nothing")
-    parser.add_argument("--cases", default="", help="those whose names have this")
+    parser.add_argument("--cases", default="", help="those whose names have one of these: gla,mistral")
     parser.add_argument("--seconds", type=float, default=520)
     parser.add_argument("--out", help="by default bench/results/CARD-DATE.json")
     options = parser.parse_args()
@@ -125,7 +125,7 @@ def main():
     for name, figures in results["rates"].items():
         print(f"{name:<52}{figures['rate']:>12.4g} {figures['unit']}", flush=True)
     for case in CASES:
-        if options.cases in case.name:
+        if any(part in case.name for part in options.cases.split(",")):
             results["runs"].append(bench.measure(case))
             print(row(results["runs"][-1]), flush=True)
     name = re.sub("[^a-z0-9]+", "-", facts["name"].lower()).strip("-")

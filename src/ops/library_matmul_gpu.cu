@@ -3,9 +3,37 @@
 
 #include "base/units.h"
 #include "ops/gpu_matmul.h"
+#include "ops/gpu_rows.h"
 
 namespace plimsoll {
 inline namespace PLIMSOLL_GPU {
+namespace {
+
+constexpr unsigned kCopyThreads = 256;
+template <class W>
+__global__ void __launch_bounds__(kCopyThreads) copy_words(const W* from, W* to, int64_t count) {
+  const int64_t at = int64_t{blockIdx.x} * kCopyThreads + threadIdx.x;
+  if (at < count) to[at] = from[at];
+}
+template <class W>
+void launch_copy(gpu::Stream& stream, const void* from, void* to, int64_t bytes) {
+  const auto count = bytes / static_cast<int64_t>(sizeof(W));
+  gpu::launch(stream, {gpu::blocks_of(count, kCopyThreads)}, {kCopyThreads}, copy_words<W>,
+              static_cast<const W*>(from), static_cast<W*>(to), count);
+}
+
+// What the library adds to lies in C: it rounds otherwise where it is read from elsewhere (seen with bf16 on
+// an H200), and a plan that keeps both apart has to give the bits of one that does not.
+void bring_addend(gpu::Stream& stream, const GpuMatmul& g, int64_t live) {
+  if (g.addend == g.c) return;
+  const int64_t bytes = (g.shape.a_transposed ? g.shape.m : live) * g.shape.n * size_of(g.shape.c);
+  if (bytes % static_cast<int64_t>(sizeof(SixteenBytes)) == 0)
+    launch_copy<SixteenBytes>(stream, g.addend, g.c, bytes);
+  else
+    launch_copy<uint16_t>(stream, g.addend, g.c, bytes);
+}
+
+}  // namespace
 
 void ask_library(const GpuBinding& b, GpuMatmul& g, bool knows, std::span<std::byte> workspace) {
   gpu::ProductLibrary* const library = b.library();
@@ -18,7 +46,7 @@ void ask_library(const GpuBinding& b, GpuMatmul& g, bool knows, std::span<std::b
                           .a = g.a,
                           .b = g.b,
                           .c = g.c,
-                          .addend = g.addend,
+                          .addend = g.addend == nullptr ? nullptr : g.c,
                           .bias = g.bias,
                           .workspace = workspace});
   if (g.by == nullptr) ++library->use.refused;
@@ -37,9 +65,11 @@ std::span<std::byte> library_workspace(const GpuBinding& b, int64_t used) {
 void launch_matmul(gpu::Stream& stream, const GpuMatmul& g) {
   if (g.by != nullptr && stream.only_loads()) {
     g.by->load(stream.handle());
+    if (g.addend != nullptr) bring_addend(stream, g, g.shape.m);
   } else if (g.by != nullptr) {
     const int64_t live = g.live_here.of(g.shape.a_transposed ? g.shape.k : g.shape.m);
     const bool adds = g.addend != nullptr && g.accumulation_here.adds();
+    if (live > 0 && adds) bring_addend(stream, g, live);
     if (live > 0 && g.by->run(stream.handle(), live, adds)) return;
   }
   launch_own_matmul(stream, g);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <exception>
+#include <functional>
+#include <numeric>
 #include <optional>
 
 #include "base/error.h"
@@ -62,9 +64,11 @@ std::string bits_fault(const Graph& graph, const OpRun& a, const OpRun& b, const
       const auto& other = b.bytes[static_cast<size_t>(id)];
       const auto differ =
           static_cast<size_t>(std::mismatch(one.begin(), one.end(), other.begin()).first - one.begin());
-      if (differ < one.size())
+      const size_t all = std::transform_reduce(one.begin(), one.end(), other.begin(), size_t{0},
+                                               std::plus<>(), [](auto x, auto y) { return size_t{x != y}; });
+      if (all > 0)
         return graph.tensor(id).name + " has other bits " + what + ", at byte " + std::to_string(differ) +
-               " of " + std::to_string(one.size());
+               " of " + std::to_string(one.size()) + ", " + std::to_string(all) + " in all";
     }
   return "";
 }
@@ -122,14 +126,20 @@ class CaseOnCard {
     if (std::string fault = bits_fault(graph_, run, run_on(device_, card_, graph_, values_), "a second time");
         !fault.empty())
       return fault;
-    return in_place(run);
+    return in_place(run, want, tolerance);
   }
 
  private:
-  std::string in_place(const OpRun& apart) {
+  std::string in_place(const OpRun& apart, const std::vector<Values>& want, harness::Tolerance tolerance) {
     for (const Sharing& sharing : harness::sharings(graph_)) {
       const OpRun shared = run_on(device_, card_, graph_, values_, sharing);
       if (!shared.faults.empty()) return "in place: " + join(shared.faults, "; ");
+      const auto output =
+          static_cast<size_t>(graph_.ops()[sharing.op].output(static_cast<size_t>(sharing.reuse.output)));
+      if (std::string fault = harness::compare(graph_.tensors()[output].name + " in place",
+                                               shared.values[output], want[output], tolerance);
+          !fault.empty())
+        return fault;
       if (std::string fault = bits_fault(graph_, apart, shared, "in place"); !fault.empty()) return fault;
     }
     return "";

@@ -142,7 +142,8 @@ void expect_smallest(Search& search, const Budget& budget, const PlanRequest& re
 
 TEST_P(EveryBudget, gets_the_best_variant_that_there_is) {
 #ifdef __SANITIZE_ADDRESS__
-  if (GetParam().layers == 8) GTEST_SKIP() << "a quarter of an hour under sanitizers, of the others' code";
+  if (GetParam().layers >= 8)
+    GTEST_SKIP() << "minutes to a quarter of an hour under sanitizers, of the others' code";
 #endif
   PlanRequest request = request_for(GetParam());
   const int kBudgets = GetParam().budgets;

@@ -127,8 +127,8 @@ function(plimsoll_simd target)
     if(NOT TARGET ${_objects})
       add_library(${_objects} OBJECT EXCLUDE_FROM_ALL)
       target_link_libraries(${_objects} PRIVATE plimsoll_options OpenMP::OpenMP_CXX)
-      target_compile_options(${_objects} PRIVATE ${PLIMSOLL_ISA_FLAGS_${_isa}} $<IF:$<BOOL:${PLIMSOLL_SANITIZE}>,-O1,-O3> -ffp-contract=off
-                             -fno-math-errno -Wno-uninitialized -Wno-maybe-uninitialized)
+      target_compile_options(${_objects} PRIVATE ${PLIMSOLL_ISA_FLAGS_${_isa}} $<IF:$<BOOL:${PLIMSOLL_SANITIZE}>,-O1,-O3>
+                             -ffp-contract=off -fno-math-errno -Wno-uninitialized -Wno-maybe-uninitialized)
       if(NOT _isa STREQUAL avx2)  # the same templates, which sanitizers have seen: tests keep to AVX2 then
         plimsoll_leave_unsanitized(${_objects})
       endif()

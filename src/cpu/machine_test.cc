@@ -5,6 +5,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <csignal>
 #include <cstdlib>
 #include <set>
@@ -48,6 +50,16 @@ TEST(Threads, more_than_the_process_may_use_are_refused) {
   EXPECT_GE(available_cpus(), 1);
   EXPECT_THROW(start_threads(available_cpus() + 1), UsageError);
   EXPECT_THROW(start_threads(0), UsageError);
+}
+
+TEST(Threads, share_all_of_a_range_and_no_part_of_it_twice) {
+  for (const int64_t count : {0, 1, 63, 64, 1000, 100'001}) {
+    std::vector<std::atomic<int>> seen(static_cast<size_t>(count));
+    on_all_threads(count, 64, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) ++seen[static_cast<size_t>(i)];
+    });
+    EXPECT_TRUE(std::all_of(seen.begin(), seen.end(), [](const auto& times) { return times == 1; })) << count;
+  }
 }
 
 // On a thread of its own: pinning narrows the mask of the caller.

@@ -142,7 +142,7 @@ class Product : public LibraryProduct {
     prefer(kReductionSchemeMask, uint32_t{kReductionOfComputeType});
     prefer(kMinAlignmentA, alignment(matmul_.b));
     prefer(kMinAlignmentB, alignment(matmul_.a));
-    prefer(kMinAlignmentC, std::min(alignment(matmul_.c), alignment(matmul_.addend)));
+    prefer(kMinAlignmentC, alignment(matmul_.c));
     prefer(kMinAlignmentD, alignment(matmul_.c));
     int found = 0;
     const int status = calls_.heuristic(handle_, product_, b_, a_, c_, c_, preference, 1, &chosen_, &found);
@@ -179,9 +179,8 @@ class Product : public LibraryProduct {
 
   bool multiply(void* stream, void* c, bool adds, size_t workspace_bytes) const {
     const float alpha = matmul_.alpha, beta = adds ? 1.0F : 0.0F;
-    const int status = calls_.matmul(handle_, product_, &alpha, matmul_.b, b_, matmul_.a, a_, &beta,
-                                     adds ? matmul_.addend : c, c_, c, c_, &chosen_.algo,
-                                     matmul_.workspace.data(), workspace_bytes, stream);
+    const int status = calls_.matmul(handle_, product_, &alpha, matmul_.b, b_, matmul_.a, a_, &beta, c, c_, c,
+                                     c_, &chosen_.algo, matmul_.workspace.data(), workspace_bytes, stream);
     if (status != kSuccess && !is_refusal(status)) fail("cublasLtMatmul", status);
     return status == kSuccess;
   }

@@ -12,8 +12,8 @@
 
 namespace plimsoll::gpu {
 
-// C = alpha * A B [+ addend] [+ bias], as MatmulShape has it: sums in f32, rounded once. Addresses are the
-// card's.
+// C = alpha * A B [+ C] [+ bias], as MatmulShape has it: sums in f32. Addresses are the card's. What is added
+// lies in C: cuBLASLt rounded otherwise where it was read from elsewhere (bf16, on an H200).
 struct LibraryMatmul {
   MatmulShape shape = {};  // as planned: the most that it will be
   bool tf32 = false;       // f32 operands are cut to 10 bits of mantissa
@@ -21,8 +21,7 @@ struct LibraryMatmul {
   const void* a = nullptr;
   const void* b = nullptr;
   void* c = nullptr;
-  const void* addend = nullptr;  // [m, n] of C's type; may be c
-  const void* bias = nullptr;    // [n] of C's type
+  const void* bias = nullptr;  // [n] of C's type
   std::span<std::byte> workspace = {};
 };
 
@@ -31,7 +30,7 @@ class LibraryProduct {
  public:
   virtual ~LibraryProduct() = default;
   // Launches it on the queue `stream` (Stream::handle) over the first `live` rows of stored A: of m, or of k
-  // where A is transposed; at least one. `adds`: whether the addend counts. False: the library refuses so
+  // where A is transposed; at least one. `adds`: to what C holds. False: the library refuses so
   // many rows, and nothing was launched. Allocates no memory of the card's but for code that it loads first.
   [[nodiscard]] virtual bool run(void* stream, int64_t live, bool adds) const = 0;
   // Has its code loaded: computes a few rows into the workspace, where that holds them.

@@ -22,12 +22,13 @@ void launch_copy(gpu::Stream& stream, const void* from, void* to, int64_t bytes)
               static_cast<const W*>(from), static_cast<W*>(to), count);
 }
 
-// What the library adds to lies in C: it rounds otherwise where it is read from elsewhere (seen with bf16 on
-// an H200), and a plan that keeps both apart has to give the bits of one that does not.
+// The library adds to C, in plans that keep the two apart as in those that do not. By the size of a row: how
+// many are live must not ask for code that was not loaded.
 void bring_addend(gpu::Stream& stream, const GpuMatmul& g, int64_t live) {
   if (g.addend == g.c) return;
-  const int64_t bytes = (g.shape.a_transposed ? g.shape.m : live) * g.shape.n * size_of(g.shape.c);
-  if (bytes % static_cast<int64_t>(sizeof(SixteenBytes)) == 0)
+  const int64_t row = g.shape.n * size_of(g.shape.c);
+  const int64_t bytes = (g.shape.a_transposed ? g.shape.m : live) * row;
+  if (row % static_cast<int64_t>(sizeof(SixteenBytes)) == 0)
     launch_copy<SixteenBytes>(stream, g.addend, g.c, bytes);
   else
     launch_copy<uint16_t>(stream, g.addend, g.c, bytes);
@@ -46,7 +47,6 @@ void ask_library(const GpuBinding& b, GpuMatmul& g, bool knows, std::span<std::b
                           .a = g.a,
                           .b = g.b,
                           .c = g.c,
-                          .addend = g.addend == nullptr ? nullptr : g.c,
                           .bias = g.bias,
                           .workspace = workspace});
   if (g.by == nullptr) ++library->use.refused;

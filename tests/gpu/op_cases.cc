@@ -186,15 +186,8 @@ bool check_case(Device& device, const CardFacts& card, const OpCase& c, DType dt
 }  // namespace
 
 bool has_fixed_bits(const Op& op, DType dtype, bool by_library) {
+  if (harness::has_products(op.kind)) return dtype == DType::f32 && !op.attrs.contains("tf32") && !by_library;
   switch (op.kind) {
-    case OpKind::linear:
-    case OpKind::linear_dx:
-    case OpKind::linear_dw:
-    case OpKind::linear_cross_entropy:
-    case OpKind::linear_cross_entropy_grad:
-    case OpKind::linear_log_prob:
-    case OpKind::linear_log_prob_grad:
-      return dtype == DType::f32 && !op.attrs.contains("tf32") && !by_library;
     case OpKind::attention:
     case OpKind::attention_grad:
       return dtype == DType::f32;

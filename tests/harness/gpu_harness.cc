@@ -18,6 +18,21 @@ std::vector<OpCase> gpu_cases() {
   return cases;
 }
 
+bool has_products(OpKind kind) {
+  switch (kind) {
+    case OpKind::linear:
+    case OpKind::linear_dx:
+    case OpKind::linear_dw:
+    case OpKind::linear_cross_entropy:
+    case OpKind::linear_cross_entropy_grad:
+    case OpKind::linear_log_prob:
+    case OpKind::linear_log_prob_grad:
+      return true;
+    default:
+      return false;
+  }
+}
+
 std::vector<CardFacts> cards_for(const Graph& graph) {
   constexpr int64_t kRows = 256;  // of all heads: two blocks of tall tiles
   const auto chooses = [&](const Op& op) {

@@ -17,6 +17,9 @@ bool has_gpu_kernels(const Graph& graph);
 // Cases all of whose ops have them.
 std::vector<OpCase> gpu_cases();
 
+// Whether the op is products of matrices, which a library may compute.
+bool has_products(OpKind kind);
+
 // The emulated card, and others for which kernels of the graph's ops choose other tiles.
 std::vector<CardFacts> cards_for(const Graph& graph);
 

@@ -17,21 +17,6 @@ namespace {
 using gpu::emulated::Order;
 using ::testing::IsEmpty;
 
-bool has_products(OpKind kind) {
-  switch (kind) {
-    case OpKind::linear:
-    case OpKind::linear_dx:
-    case OpKind::linear_dw:
-    case OpKind::linear_cross_entropy:
-    case OpKind::linear_cross_entropy_grad:
-    case OpKind::linear_log_prob:
-    case OpKind::linear_log_prob_grad:
-      return true;
-    default:
-      return false;
-  }
-}
-
 std::vector<OpCase> cases_with_products() {
   std::vector<OpCase> cases;
   for (const OpCase& c : gpu_cases())

@@ -108,6 +108,21 @@ void return_large_buffers() {
   mallopt(M_MMAP_THRESHOLD, kLarge);
 }
 
+// What registers itself before main, CUDA's kernels above all, crashes where memory ends (seen under ulimit
+// -v, in libcudart): this runs before it. It may use nothing that is initialised later, so not Error.
+[[gnu::constructor(101)]] void say_that_memory_ends_before_main() {
+  constexpr size_t kRoom = 2 << 20;  // bytes; with one, no registration crashed
+  static constexpr std::string_view kText =
+      "does not fit: the program and its libraries leave no memory to start with (ulimit -v and -d limit "
+      "it)\n";
+  void* const room = std::malloc(kRoom);
+  const bool is_there = room != nullptr;
+  std::free(room);
+  if (is_there) return;
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, kText.data(), kText.size());
+  _exit(static_cast<int>(ExitCode::does_not_fit));
+}
+
 int run(int argc, char** argv) {
   CLI::App app{
       "Fine-tunes language models inside a memory budget: plans a run to the byte, then runs exactly that."};

@@ -16,7 +16,7 @@ import tempfile
 
 # Kernels that a fault of a header is shown in, and cases that a kernel's faults are looked for in.
 UNIT = {"src/gpu/device.h": "rms_norm_gpu.cu", "src/ops/gpu_optimizer.h": "adamw_gpu.cu",
-        "src/ops/gpu_attention_tiles.h": "attention_gpu.cu", "src/ops/gpu_norm_rows.h": "rms_norm_gpu.cu", "src/ops/gpu_step.h": "rope_gpu.cu",
+        "src/ops/gpu_attention_tiles.h": "attention_gpu.cu", "src/ops/gpu_attention_extras.h": "attention_gpu.cu", "src/ops/gpu_norm_rows.h": "rms_norm_gpu.cu", "src/ops/gpu_step.h": "rope_gpu.cu",
         "src/ops/sequence_loss_math.h": "sequence_losses_gpu.cu"}
 CASES = {"activations": "relu*:geglu*:gelu*:tanh*", "dora": "dora*", "gla": "gla*", "layer_norm": "layer_norm*", "linear_cross_entropy": "log_prob*",
          "noise": "*noise*", "sequence_losses": "pair_loss*:class_loss*:preference*", "word_scores": "word_scores*",
@@ -64,6 +64,14 @@ MUTANTS = {
     "values replaced while they are read": ("src/ops/gpu_attention_tiles.h", "    __syncthreads();  // the keys are there, and everybody has read the values before\n", ""),
     "keys read before they are there": ("src/ops/gpu_attention_tiles.h", "    gpu::wait_copies<0>();\n    __syncthreads();  // the keys are there, and everybody has read the values before\n", "    __syncthreads();\n"),
     "values read before they are there": ("src/ops/gpu_attention_tiles.h", "    gpu::wait_copies<0>();\n    __syncthreads();  // the values are", "    __syncthreads();  // the values are"),
+    "a bias of the distance the other way": ("src/ops/gpu_attention_extras.h", "kSign = kRows == TileRowsAre::queries ? 1 : -1", "kSign = kRows == TileRowsAre::queries ? 1 : 1"),
+    "far keys without their bias": ("src/ops/gpu_attention_extras.h", "by_distance[near + last]", "(near == distance ? by_distance[near + last] : 0.0F)"),
+    "draws of half the keys": ("src/ops/gpu_attention_extras.h", "kCount == 32 && upper ? words[w + 2] : words[w]", "words[w]"),
+    "draws of another warp's keys": ("src/ops/gpu_attention_extras.h", "* 16 + key] >> warp & 1", "* 16 + key] & 1"),
+    "draws for keys in one buffer": ("src/ops/gpu_attention_extras.h", "query0, k0, drawn + buffer * kDrawnBytes);", "query0, k0, drawn);"),
+    "logits' gradients read before all are there": ("src/ops/gpu_attention_extras.h", "    __syncwarp();\n    float ends[2] = {};", "    float ends[2] = {};"),
+    "a bias's sums of far keys left out": ("src/ops/gpu_attention_extras.h", "      sums[0] += behind;\n", ""),
+    "a bias's sums of one warp": ("src/ops/gpu_attention_extras.h", "for (int w = 0; w < kWarps; ++w) sum +=", "for (int w = 0; w < 1; ++w) sum +="),
     "slope of gelu left out": ("activations", "gpu::fma(x * half * (1.0F - half), slope, half)", "half"),
     "up and gate in each other's place": ("activations", "y[0] = x[2] * x[1] * curve.derivative;", "y[0] = x[2] * x[0] * curve.derivative;"),
     "what is beyond a row in its variance": ("layer_norm", "      if (i < count) squares", "      squares"),

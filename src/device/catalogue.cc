@@ -223,6 +223,28 @@ OutsidePart host_part(const MeasuredCard* measured, bool library) {
 
 namespace {
 
+// Attention at one rate for all lengths and heads.
+RateCurve attention_curve(const char* op, DType dtype, double rate) {
+  return {op, dtype, 128, {{1024, rate}}};
+}
+
+// Of attention that tensor cores do not do, shares of the rate of f32 that an H200 was measured to reach; of
+// that with a bias or dropout, guesses by counting instructions beside those of the plain one.
+std::vector<RateCurve> attention_curves(const DeviceRates& rates, double tflops_32) {
+  const double by_rows = 0.0124 * tflops_32 * 1e12, by_rows_grad = 0.0084 * tflops_32 * 1e12;
+  const double by_tiles = rates.vector_bf16;
+  return {attention_curve("attention", DType::f32, by_rows),
+          attention_curve("attention_grad", DType::f32, by_rows_grad),
+          attention_curve("attention_by_rows", DType::bf16, by_rows),
+          attention_curve("attention_grad_by_rows", DType::bf16, by_rows_grad),
+          attention_curve("attention", DType::bf16, by_tiles),
+          attention_curve("attention_grad", DType::bf16, by_tiles),
+          attention_curve("attention_with_bias", DType::bf16, 0.7 * by_tiles),
+          attention_curve("attention_grad_with_bias", DType::bf16, 0.6 * by_tiles),
+          attention_curve("attention_with_dropout", DType::bf16, 0.25 * by_tiles),
+          attention_curve("attention_grad_with_dropout", DType::bf16, 0.4 * by_tiles)};
+}
+
 // Shares of the data sheet's rates that are reached.
 DeviceRates rates_of(const Card& card) {
   const double products = is_halved(card) ? 0.85 : 0.70;
@@ -235,6 +257,7 @@ DeviceRates rates_of(const Card& card) {
   rates.bandwidth = 0.80 * card.bandwidth * 1e9;
   rates.op_overhead = 2.5e-6;
   rates.host_copy = card.link * 1e9;
+  rates.ops = attention_curves(rates, card.tflops_32);
   rates.note = "planned only: no run computes on a card yet";
   return rates;
 }

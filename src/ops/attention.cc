@@ -15,6 +15,8 @@
 // (by the linears that make them), of which the live rows of that axis are seen by every query. With `apart`
 // row r of q, k and v is the next token of sequence r, all of one length so far, whose rows of the cache
 // begin at r * capacity.
+#include <string_view>
+
 #include "graph/op_kind.h"
 #include "ops/attention_shape.h"
 #include "ops/rules.h"
@@ -197,6 +199,19 @@ AttentionShape attention_shape(const Graph& g, const Op& op) {
   return shape;
 }
 
+bool attention_fits_tiles(const Graph& g, const Op& op) {
+  constexpr int64_t kMostBiases = 1100;  // f32 values of a group's heads in a block's memory
+  const AttentionShape shape = attention_shape(g, op);
+  const bool scales = !op.attrs.contains("scale") || op.attr_float("scale") > 0;
+  const int64_t biases = shape.buckets == 0 ? 0 : shape.heads / shape.kv_heads * (2 * shape.max_distance + 1);
+  return size_of(input_tensor(g, op, 0).dtype) == 2 && shape.head_dim <= 128 && shape.head_dim % 8 == 0 &&
+         scales && biases <= kMostBiases;
+}
+int64_t attention_tile_sums(const AttentionShape& shape) {
+  return shape.sequences * shape.heads * ((shape.length + kGpuAttentionTile - 1) / kGpuAttentionTile) *
+         shape.buckets;
+}
+
 int64_t attention_bias_sums_bytes(const AttentionShape& shape) {
   return shape.bias_trains ? 4 * shape.buckets * shape.heads : 0;
 }
@@ -211,15 +226,28 @@ int64_t scratch_grad(const Graph& g, const Op& op, const DeviceDescription& devi
   return attention_backward_scratch_bytes(shape, device.threads) + attention_bias_sums_bytes(shape);
 }
 
-// On GPUs: sum(d_o * o) of each row and head, and the gradient of a bias over the distances.
+// On GPUs: sum(d_o * o) of each row and head, and sums of the gradient of a bias.
 int64_t gpu_scratch_grad(const Graph& g, const Op& op, const DeviceDescription&) {
   const AttentionShape shape = attention_shape(g, op);
-  const int64_t distances = shape.bias_trains ? attention_distances(shape) : 0;
-  return shape.heads * (input_tensor(g, op, 0).shape[0] + distances) * int64_t{sizeof(float)};
+  int64_t values = shape.heads * input_tensor(g, op, 0).shape[0];
+  if (shape.bias_trains)
+    values +=
+        attention_fits_tiles(g, op) ? attention_tile_sums(shape) : shape.heads * attention_distances(shape);
+  return values * int64_t{sizeof(float)};
 }
 
 Cost cost(const Graph& g, const Op& op) { return attention_cost(g, op, 2.0); }
 Cost cost_grad(const Graph& g, const Op& op) { return attention_cost(g, op, 5.0); }
+// Of 16-bit values, for which GPUs have more than one kernel.
+std::string_view curve_of(const Graph& g, const Op& op) {
+  const bool backward = op.kind == OpKind::attention_grad;
+  if (size_of(input_tensor(g, op, 0).dtype) != 2) return {};
+  if (!attention_fits_tiles(g, op)) return backward ? "attention_grad_by_rows" : "attention_by_rows";
+  if (op.attrs.contains("dropout"))
+    return backward ? "attention_grad_with_dropout" : "attention_with_dropout";
+  if (op.has_input(bias_input(op))) return backward ? "attention_grad_with_bias" : "attention_with_bias";
+  return {};
+}
 template <Cost (*Costs)(const Graph&, const Op&)>
 Work work(const Graph& g, const Op& op) {
   return {.products = {},
@@ -227,7 +255,8 @@ Work work(const Graph& g, const Op& op) {
           .at = static_cast<double>(op.attr_int("length")),
           .dtype = input_tensor(g, op, 0).dtype,
           .head_dim = op.attr_int("head_dim"),
-          .arithmetic = true};
+          .arithmetic = true,
+          .curve = curve_of(g, op)};
 }
 Cost cost_cached(const Graph& g, const Op& op) {
   Cost total;

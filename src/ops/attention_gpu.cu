@@ -25,7 +25,7 @@ GpuBias<T> bias_of(const GpuBinding& b, const AttentionShape& shape, size_t tabl
   int64_t away = 0;
   for (int64_t bucket = 0; bucket < side; ++bucket) {
     while (away < shape.max_distance && attention_bucket(shape, -away) < bucket) ++away;
-    bias.borders[bucket] = static_cast<int32_t>(away);
+    bias.borders[bucket] = bias.last = static_cast<int32_t>(away);
   }
   return bias;
 }
@@ -71,11 +71,13 @@ GpuAttention<T> operands_of(const GpuBinding& b, size_t shift) {
 // Planned sizes that grids follow from.
 struct Extents {
   CardFacts card;
+  bool fits_tiles;
   int64_t queries, keys;  // of the longest sequence
   unsigned sequences, heads, kv_heads;
 
   Extents(const GpuBinding& b, size_t shift)
       : card(b.card()),
+        fits_tiles(attention_fits_tiles(b.graph(), b.op())),
         queries(b.op().attr_int("length")),
         keys(b.op().attrs.contains("key_length") ? b.op().attr_int("key_length") : queries),
         sequences(static_cast<unsigned>(b.input_tensor(3 + shift).shape[0] - 1)) {
@@ -92,29 +94,32 @@ struct Extents {
 };
 
 template <class T>
-bool fits_tiles(const GpuAttention<T>& a) {
-  return sizeof(T) == 2 && a.head_dim <= 128 && a.head_dim % 8 == 0 && a.scale > 0 &&
-         a.bias.table == nullptr && a.dropout.samples == nullptr;
+bool has_extras(const GpuAttention<T>& a) {
+  return a.bias.table != nullptr || a.dropout.samples != nullptr;
 }
-
-template <int D, int kGroups, int kKeys, class T>
+template <int D, int kGroups, int kKeys, bool kExtras, class T>
 void launch_tiles(gpu::Stream& stream, const GpuAttentionForward<T>& f, const Extents& extents) {
+  const int shared = attention_shared_bytes<D, kGroups, kKeys, kExtras>(f.a);
   gpu::launch_with_shared(stream, extents.query_grid(kGroups * 64), {kAttentionThreads},
-                          kAttentionSharedBytes<D, kGroups, kKeys>, attention_tiles<T, D, kGroups, kKeys>, f);
+                          static_cast<unsigned>(shared), attention_tiles<T, D, kGroups, kKeys, kExtras>, f);
 }
 // Tiles of 128 queries read keys half as often as those of 64, where there are enough to keep the card busy.
 // With 64 keys they want more shared memory than small cards have for two blocks.
 template <class T>
 void launch_forward_tiles(gpu::Stream& stream, const GpuAttentionForward<T>& f, const Extents& extents) {
   const GpuAttention<T>& a = f.a;
+  if (has_extras(a))
+    return a.head_dim <= 64 ? launch_tiles<64, 1, 64, true>(stream, f, extents)
+                            : launch_tiles<128, 1, 64, true>(stream, f, extents);
   constexpr int64_t kForTwoBlocks = int64_t{132} * 1024;
   const bool tall = a.queries.tokens * a.heads >= int64_t{2} * 128 * extents.card.multiprocessors;
   if (a.head_dim <= 64)
-    return tall ? launch_tiles<64, 2, 64>(stream, f, extents) : launch_tiles<64, 1, 64>(stream, f, extents);
-  if (!tall) return launch_tiles<128, 1, 64>(stream, f, extents);
+    return tall ? launch_tiles<64, 2, 64, false>(stream, f, extents)
+                : launch_tiles<64, 1, 64, false>(stream, f, extents);
+  if (!tall) return launch_tiles<128, 1, 64, false>(stream, f, extents);
   if (extents.card.shared_bytes_per_block < kForTwoBlocks)
-    return launch_tiles<128, 2, 32>(stream, f, extents);
-  launch_tiles<128, 2, 64>(stream, f, extents);
+    return launch_tiles<128, 2, 32, false>(stream, f, extents);
+  launch_tiles<128, 2, 64, false>(stream, f, extents);
 }
 
 template <class T>
@@ -131,9 +136,19 @@ void launch_forward(gpu::Stream& stream, const GpuAttentionForward<T>& f, const 
   gpu::launch(stream, {static_cast<unsigned>(a.queries.tokens)}, {kPaddingThreads}, clear_padding<float>,
               f.lse, a.heads, a.queries, a.step, a.sequences);
   if constexpr (sizeof(T) == 2) {
-    if (fits_tiles(a)) return launch_forward_tiles(stream, f, extents);
+    if (extents.fits_tiles) return launch_forward_tiles(stream, f, extents);
   }
   gpu::launch(stream, extents.query_grid(kAttentionWarps), {kAttentionWarps * 32}, attention_rows<T>, f);
+}
+
+template <int D, bool kExtras, class T>
+void launch_backward_tiles(gpu::Stream& stream, const GpuAttentionGrad<T>& g, const Extents& extents) {
+  const int for_keys = grad_key_shared_bytes<D, kExtras>(g.a);
+  const int for_queries = grad_query_shared_bytes<D, kExtras>(g);
+  gpu::launch_with_shared(stream, extents.key_grid(kAttentionTile), {kAttentionThreads},
+                          static_cast<unsigned>(for_keys), attention_grad_key_tiles<T, D, kExtras>, g);
+  gpu::launch_with_shared(stream, extents.query_grid(kAttentionTile), {kAttentionThreads},
+                          static_cast<unsigned>(for_queries), attention_grad_query_tiles<T, D, kExtras>, g);
 }
 
 template <class T>
@@ -146,12 +161,13 @@ void launch_backward(gpu::Stream& stream, const GpuAttentionGrad<T>& g, const Ex
   clear_padding_of(stream, g.d_k, int64_t{a.kv_heads} * a.head_dim, a.keys, a);
   clear_padding_of(stream, g.d_v, int64_t{a.kv_heads} * a.head_dim, a.keys, a);
   if constexpr (sizeof(T) == 2) {
-    if (fits_tiles(a)) {
+    if (extents.fits_tiles) {
       const bool narrow = a.head_dim <= 64;
-      const auto of_keys = narrow ? attention_grad_key_tiles<T, 64> : attention_grad_key_tiles<T, 128>;
-      const auto of_queries = narrow ? attention_grad_query_tiles<T, 64> : attention_grad_query_tiles<T, 128>;
-      gpu::launch(stream, extents.key_grid(kAttentionTile), {kAttentionThreads}, of_keys, g);
-      return gpu::launch(stream, extents.query_grid(kAttentionTile), {kAttentionThreads}, of_queries, g);
+      if (has_extras(a))
+        return narrow ? launch_backward_tiles<64, true>(stream, g, extents)
+                      : launch_backward_tiles<128, true>(stream, g, extents);
+      return narrow ? launch_backward_tiles<64, false>(stream, g, extents)
+                    : launch_backward_tiles<128, false>(stream, g, extents);
     }
   }
   gpu::launch(stream, extents.key_grid(kAttentionWarps), {kAttentionWarps * 32}, attention_grad_key_rows<T>,
@@ -166,7 +182,7 @@ struct BiasGradient {
   G* table = nullptr;  // null: it does not
   unsigned buckets = 0;
   int distances = 0;
-  float* sums = nullptr;  // [N, distances]
+  float* sums = nullptr;  // [N, distances], or of tiles
   Accumulation accumulation;
 };
 
@@ -174,6 +190,11 @@ template <class T, class G>
 void launch_bias_grad(gpu::Stream& stream, const GpuAttentionGrad<T>& g, const Extents& extents,
                       const BiasGradient<G>& bias) {
   if (bias.table == nullptr) return;
+  if (g.bias_sums != nullptr)
+    return gpu::launch(stream, {bias.buckets, extents.heads}, {32},
+                       attention_grad_table_of_tiles<kAttentionTile, T, G>, g.a,
+                       static_cast<int>(gpu::blocks_of(extents.queries, kAttentionTile)), bias.sums,
+                       bias.accumulation, bias.table);
   const auto longest = static_cast<int>(extents.queries);
   gpu::launch(stream, {static_cast<unsigned>(bias.distances), extents.heads}, {32},
               attention_grad_distances<T>, g, longest, bias.distances, bias.sums);
@@ -184,14 +205,14 @@ void launch_bias_grad(gpu::Stream& stream, const GpuAttentionGrad<T>& g, const E
 template <class T, class G>
 BoundCall make_grad(const GpuBinding& b) {
   constexpr size_t kShift = 3;  // o, lse and d_o
-  const GpuAttentionGrad<T> g{.a = operands_of<T>(b, kShift),
-                              .o = b.input<T>(3),
-                              .lse = b.input<float>(4),
-                              .d_o = b.input<T>(5),
-                              .delta = reinterpret_cast<float*>(b.scratch()),
-                              .d_q = b.output<T>(0),
-                              .d_k = b.output<T>(1),
-                              .d_v = b.output<T>(2)};
+  GpuAttentionGrad<T> g{.a = operands_of<T>(b, kShift),
+                        .o = b.input<T>(3),
+                        .lse = b.input<float>(4),
+                        .d_o = b.input<T>(5),
+                        .delta = reinterpret_cast<float*>(b.scratch()),
+                        .d_q = b.output<T>(0),
+                        .d_k = b.output<T>(1),
+                        .d_v = b.output<T>(2)};
   BiasGradient<G> bias;
   const AttentionShape shape = attention_shape(b.graph(), b.op());
   if (shape.bias_trains)
@@ -200,6 +221,7 @@ BoundCall make_grad(const GpuBinding& b) {
             .distances = static_cast<int>(attention_distances(shape)),
             .sums = g.delta + b.input_tensor(0).shape[0] * shape.heads,
             .accumulation = Accumulation{b.op().attr_int("accumulate"), g.a.step}};
+  if (attention_fits_tiles(b.graph(), b.op())) g.bias_sums = bias.sums;
   return [g, bias, extents = Extents(b, kShift), &stream = b.stream()] {
     launch_backward(stream, g, extents);
     launch_bias_grad(stream, g, extents, bias);

@@ -132,6 +132,34 @@ OpCase of_several_tiles(const std::string& name, int64_t head_dim, const std::st
           .slack = 12};
 }
 
+// The same with a bias of 16 buckets that trains, and dropout: keys nearer than any tile is wide and farther
+// than several.
+OpCase of_several_tiles_with_extras(const std::string& name, int64_t head_dim,
+                                    const std::string& attributes) {
+  const std::string q = "%[150," + std::to_string(2 * head_dim) + "]";
+  const std::string k = "%[150," + std::to_string(head_dim) + "]";
+  const std::string form =
+      "head_dim=" + std::to_string(head_dim) + ", length=140, scale=0.5, " + attributes + "} @a ";
+  const std::string operands = "starts, step, -, table, samples, positions) {";
+  Values samples(150, 3), positions(150, 0);
+  for (size_t i = 0; i < 150; ++i) {
+    samples[i] = i < 70 ? 3 : 4;
+    positions[i] = static_cast<double>(i % 70);
+  }
+  return {.name = "attention_grad_of_several_tiles" + name,
+          .body = "tensor q " + q + " input\ntensor k " + k + " input\ntensor v " + k +
+                  " input\ntensor d_o " + q +
+                  " input\ntensor starts i32[5] input\ntensor table %[16,2] trainable\ntensor samples "
+                  "i32[150] input\ntensor positions i32[150] input\ntensor table.grad f32[16,2] gradient\n"
+                  "o " +
+                  q + ", lse f32[150,2] = attention(q, k, v, " + operands + form + "forward\nd_q " + q +
+                  ", d_k " + k + ", d_v " + k + ", table.grad = attention_grad(q, k, v, o, lse, d_o, " +
+                  operands + "accumulate=0, " + form + "backward\n",
+          .given = {{"starts", {0, 136, 140, 147, 147}}, {"samples", samples}, {"positions", positions}},
+          .step = {{StepValue::live_tokens, 147}, {StepValue::live_sequences, 3}},
+          .slack = 24};
+}
+
 // Two trees: a root of three rows with two branches, of which the second forks again; a root with one branch,
 // its end too. Padding, and two segments that are not live.
 const Form kTree{"window=0", ", -, -, -, -, parents", "tensor parents i32[9] input\n"};
@@ -185,6 +213,12 @@ std::vector<OpCase> over_trees() {
                                  {0, 3, 7, 7}, 3));
   register_cases({of_several_tiles("", 72, "window=0"), of_several_tiles("_in_a_window", 48, "window=40"),
                   of_several_tiles("_of_both_sides", 72, "causal=0, window=0")});
+  register_cases(
+      {of_several_tiles_with_extras("_with_bias_and_dropout_of_both_sides", 64,
+                                    "causal=0, dropout=0.2, max_distance=50, window=0"),
+       of_several_tiles_with_extras("_with_bias_and_dropout", 72, "dropout=0.1, max_distance=20, window=0"),
+       of_several_tiles_with_extras("_with_bias_and_dropout_in_a_window", 24,
+                                    "dropout=0.1, max_distance=30, window=40")});
   return register_cases({
       {.name = "attention_grad_with_frozen_bias",
        .body = backward(kBias, Table::frozen),

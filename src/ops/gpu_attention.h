@@ -17,7 +17,12 @@ struct GpuBias {
   const T* table = nullptr;                // [buckets, N]; null: there is no bias
   int32_t borders[kMostBuckets] = {};
   int32_t buckets = 0;  // of a side; without `causal` as many follow for keys behind the query
+  int32_t last = 0;     // where the last one of a side begins
   bool causal = true;
+
+  [[nodiscard]] PL_BOTH int all_buckets() const { return causal ? buckets : 2 * buckets; }
+  // Distances from -last to last.
+  [[nodiscard]] PL_BOTH int span() const { return 2 * last + 1; }
 
   // `distance`: key - query.
   [[nodiscard]] PL_DEV int bucket(int distance) const {
@@ -99,6 +104,7 @@ struct GpuAttentionGrad {
   T* d_q;
   T* d_k;
   T* d_v;
+  float* bias_sums = nullptr;  // [B, N, tiles, buckets], of tiles; null: none are wanted
 };
 
 // A head of a sequence. `live`: the sequence is there.

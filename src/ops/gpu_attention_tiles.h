@@ -1,11 +1,12 @@
-// Attention by tensor cores, flash style: logits never leave registers. For 16-bit values, heads of up to 128
-// values, without bias and dropout. A block has four warps, each with 16 or 32 rows of a tile. The backward
+// Attention by tensor cores, flash style: logits never leave registers. For 16-bit values and heads of up to
+// 128 values (attention_fits_tiles). A block has four warps, each with 16 or 32 rows of a tile. The backward
 // is two kernels, one walks queries for a tile of keys, the other keys for a tile of queries: seven products
 // instead of five, but nothing is added by several blocks, so that bits do not depend on time. Include it
 // only in attention_gpu.cu.
 //
 // Template parameters: D, values of a head as the tiles have them, 64 or 128; those beyond head_dim are
 // zeros. kGroups, groups of 16 rows that a warp has. kCount, rows of the other side that are taken at a time.
+// kExtras: there may be a bias or dropout (ops/gpu_attention_extras.h).
 #pragma once
 
 #include <limits>
@@ -13,12 +14,14 @@
 
 #include "gpu/math.h"
 #include "gpu/tensor_core.h"
+#include "ops/attention_shape.h"
 #include "ops/gpu_attention.h"
+#include "ops/gpu_attention_extras.h"
 
 namespace plimsoll {
 inline namespace PLIMSOLL_GPU {
 
-inline constexpr int kAttentionTile = 64;  // rows of a block of the backward
+inline constexpr int kAttentionTile = static_cast<int>(kGpuAttentionTile);  // rows of a block of the backward
 inline constexpr int kAttentionStep = 32;  // of the other side, in the backward
 inline constexpr int kAttentionThreads = 128;
 inline constexpr float kLog2OfE = 1.44269504F;
@@ -57,12 +60,20 @@ PL_DEV void fetch_rows(T* to, const T* from, int64_t stride, int rows, int dim) 
   }
 }
 
+// All that the block's threads copied is there for each of them.
+PL_DEV void have_copies() {
+  gpu::commit_copies();
+  gpu::wait_copies<0>();
+  __syncthreads();
+}
+
 // The left operand of a product: 16 rows and 16 of their values at a time, from a tile ...
 template <class T, int D>
 struct TileRows {
   const T* tile;
   int row;
 
+  PL_DEV void hold(const TileRows& rows) { *this = rows; }
   [[nodiscard]] PL_DEV int place() const { return left_place<D>(row); }
   PL_DEV void get(uint32_t (&a)[4], int place, int group, int d) const {
     gpu::load_matrix(a, tile + (place ^ d * 16) + group * 16 * D);
@@ -256,6 +267,15 @@ PL_DEV void soften(float (&s)[kCount / 8][4], float scale, SoftmaxRows& rows) {
   }
 }
 
+template <int kCount>
+PL_DEV void drop(float (&p)[kCount / 8][4], const DrawnKept& kept) {
+  PL_UNROLL
+  for (int j = 0; j < kCount / 8; ++j) {
+    PL_UNROLL
+    for (int r = 0; r < 4; ++r) p[j][r] *= kept.of(j, r);
+  }
+}
+
 // The same of all groups, and the tops before.
 template <int D, int kCount, int kGroups>
 PL_DEV void soften(float (&s)[kGroups][kCount / 8][4], float scale, SoftmaxRows (&rows)[kGroups],
@@ -286,22 +306,26 @@ PL_DEV void put_attention(const GpuAttentionForward<T>& f, const GpuAttentionSit
 
 template <int D, int kGroups, int kKeys>
 inline constexpr int kAttentionSharedBytes = (kGroups * 64 + 2 * kKeys) * D * 2;
+template <int D, int kGroups, int kKeys, bool kExtras, class T>
+PL_BOTH int attention_shared_bytes(const GpuAttention<T>& a) {
+  return kAttentionSharedBytes<D, kGroups, kKeys> + (kExtras ? bias_bytes(a, 1) : 0);
+}
 
 // Blocks that a multiprocessor's registers are shared by.
-template <int D, int kGroups>
-inline constexpr int kAttentionBlocks = kGroups == 2 ? 2
-                                        : D == 128   ? 3
-                                                     : 4;
+template <int D, int kGroups, bool kExtras>
+inline constexpr int kAttentionBlocks = kGroups == 2 ? 2 : (D == 128 ? 3 : 4) - (kExtras ? 1 : 0);
 
-template <class T, int D, int kGroups, int kKeys>
-__global__ void __launch_bounds__(kAttentionThreads, (kAttentionBlocks<D, kGroups>))
+template <class T, int D, int kGroups, int kKeys, bool kExtras>
+__global__ void __launch_bounds__(kAttentionThreads, (kAttentionBlocks<D, kGroups, kExtras>))
     attention_tiles(GpuAttentionForward<T> f) {
+  static_assert(!kExtras || kGroups == 1);
   constexpr int kRows = kGroups * 16, kQueries = 4 * kRows;
   const GpuAttention<T>& a = f.a;
-  PL_LAUNCHED_SHARED(gpu::Pack<T>, tiles, (kAttentionSharedBytes<D, kGroups, kKeys>) / 16);
+  PL_LAUNCHED_SHARED(gpu::Pack<T>, tiles, (attention_shared_bytes<D, kGroups, kKeys, kExtras>(a)) / 16);
   T* const q_tile = reinterpret_cast<T*>(tiles);
   T* const k_tile = q_tile + kQueries * D;
   T* const v_tile = k_tile + kKeys * D;
+  [[maybe_unused]] auto* const biases = reinterpret_cast<float*>(v_tile + kKeys * D);
   const int warp = gpu::warp_of_block();
   const GpuAttentionSite<T> at(a, static_cast<int>(blockIdx.z), static_cast<int>(blockIdx.y));
   // The last queries see the most keys: they begin first.
@@ -318,14 +342,13 @@ __global__ void __launch_bounds__(kAttentionThreads, (kAttentionBlocks<D, kGroup
   int k0 = a.first_key(q0) / kKeys * kKeys;
   fetch_rows<kQueries, D>(q_tile, a.q + at.q_at(q0, dim), at.q_stride, at.length - q0, dim);
   fetch_keys(k_tile, a.k, k0);
+  if constexpr (kExtras) fill_bias<kExtrasThreads>(a, at.head, 1, biases);
   gpu::wait_copies<0>();
   __syncthreads();
+  [[maybe_unused]] const QueryDraws<T> draws(a, at, query0);
   using Queries = std::conditional_t<(kGroups * D <= 128), HeldRows<T, D, kGroups>, TileRows<T, D>>;
   Queries queries;
-  if constexpr (kGroups * D <= 128)
-    queries.hold({q_tile, warp * kRows});
-  else
-    queries = {q_tile, warp * kRows};
+  queries.hold({q_tile, warp * kRows});
   float o[kGroups][D / 8][4] = {};
   SoftmaxRows rows[kGroups];
   for (; k0 < end; k0 += kKeys) {
@@ -334,13 +357,18 @@ __global__ void __launch_bounds__(kAttentionThreads, (kAttentionBlocks<D, kGroup
     fetch_keys(v_tile, a.v, k0);
     const bool busy = !seen_by_any.hold_none(k0, kKeys);
     float s[kGroups][kKeys / 8][4] = {};
-    if (busy) multiply_rows<T, D, kKeys>(s, queries, k_tile);
+    if (busy) {
+      if constexpr (kExtras)
+        begin_logits<kKeys, TileRowsAre::queries>(s[0], tile_bias(a, biases, 0), k0 - query0);
+      multiply_rows<T, D, kKeys>(s, queries, k_tile);
+    }
     gpu::wait_copies<0>();
     __syncthreads();  // the values are there, and everybody has read the keys
     fetch_keys(k_tile, a.k, k0 + kKeys);
     if (!busy) continue;
     if (!seen_by_all.hold_all(k0, kKeys)) hide_unseen_keys<kKeys>(a, at, query0, k0, s);
     soften<D, kKeys>(s, a.scale * kLog2OfE, rows, o);
+    if constexpr (kExtras) drop<kKeys>(s[0], draws.template draw<kKeys>(k0));
     multiply_scores<T, D, kKeys>(o, s, v_tile);
   }
   gpu::wait_copies<0>();
@@ -348,37 +376,43 @@ __global__ void __launch_bounds__(kAttentionThreads, (kAttentionBlocks<D, kGroup
   for (int g = 0; g < kGroups; ++g) put_attention<T, D>(f, at, query0 + g * 16, rows[g], o[g]);
 }
 
-// p: logits to probabilities; d_p: products d_o v to gradients of the logits. `scale` brings logits to units
-// of log 2, in which lse is negated.
-PL_DEV void soften_gradient(float& p, float& d_p, float scale, float minus_lse, float delta) {
+// p: logits to probabilities, those that are dropped to 0; d_p: products d_o v to gradients of the logits.
+// `scale` brings logits to units of log 2, in which lse is negated.
+PL_DEV void soften_gradient(float& p, float& d_p, float scale, float minus_lse, float delta, float kept) {
   p = gpu::exp2_fast(gpu::fma(p, scale, minus_lse));
-  d_p = p * (d_p - delta);
+  d_p = p * (kept * d_p - delta);
+  p *= kept;
 }
 
+// Of a query for each lane.
+struct RowStatistics {
+  float lse = 0, delta = 0;
+};
 // The same of 16 rows of a tile: of queries, of which a thread knows lse and delta of its two ...
-template <int kCount>
+template <int kCount, class Kept>
 PL_DEV void soften_rows(float (&p)[kCount / 8][4], float (&d_p)[kCount / 8][4], float scale,
-                        const float (&minus_lse)[2], const float (&delta)[2]) {
+                        const float (&minus_lse)[2], const float (&delta)[2], const Kept& kept) {
   PL_UNROLL
   for (int j = 0; j < kCount / 8; ++j) {
     PL_UNROLL
-    for (int r = 0; r < 4; ++r) soften_gradient(p[j][r], d_p[j][r], scale, minus_lse[r / 2], delta[r / 2]);
+    for (int r = 0; r < 4; ++r)
+      soften_gradient(p[j][r], d_p[j][r], scale, minus_lse[r / 2], delta[r / 2], kept.of(j, r));
   }
 }
 // ... or of keys, where a lane knows them of the query that its column is.
-template <int kCount>
+template <int kCount, class Kept>
 PL_DEV void soften_columns(float (&p)[kCount / 8][4], float (&d_p)[kCount / 8][4], float scale,
-                           float minus_lse, float delta) {
+                           const RowStatistics& of, const Kept& kept) {
   static_assert(kCount <= gpu::kWarpSize);
   PL_UNROLL
   for (int j = 0; j < kCount / 8; ++j) {
     PL_UNROLL
     for (int c = 0; c < 2; ++c) {
       const int query = j * 8 + static_cast<int>(threadIdx.x) % 4 * 2 + c;
-      const float of_lse = __shfl_sync(gpu::kAll, minus_lse, query);
-      const float of_delta = __shfl_sync(gpu::kAll, delta, query);
-      soften_gradient(p[j][c], d_p[j][c], scale, of_lse, of_delta);
-      soften_gradient(p[j][c + 2], d_p[j][c + 2], scale, of_lse, of_delta);
+      const float of_lse = __shfl_sync(gpu::kAll, of.lse * -kLog2OfE, query);
+      const float of_delta = __shfl_sync(gpu::kAll, of.delta, query);
+      soften_gradient(p[j][c], d_p[j][c], scale, of_lse, of_delta, kept.of(j, c));
+      soften_gradient(p[j][c + 2], d_p[j][c + 2], scale, of_lse, of_delta, kept.of(j, c + 2));
     }
   }
 }
@@ -406,10 +440,6 @@ struct QueryStep {
   }
 };
 
-// Of a query for each lane.
-struct RowStatistics {
-  float lse = 0, delta = 0;
-};
 // Brings q and d_o of a step, behind one another.
 template <int D, class T>
 PL_DEV void fetch_queries(const GpuAttentionGrad<T>& g, const GpuAttentionSite<T>& at, QueryStep step, T* to,
@@ -427,66 +457,88 @@ PL_DEV void fetch_queries(const GpuAttentionGrad<T>& g, const GpuAttentionSite<T
 // Blocks that a multiprocessor's registers are shared by.
 template <int D>
 inline constexpr int kGradBlocks = D == 128 ? 2 : 3;
+template <class T, bool kExtras>
+using QueryExtrasOf = std::conditional_t<kExtras, QueryExtras<T>, NoQueryExtras<T>>;
+template <class T, bool kExtras>
+using KeyExtrasOf = std::conditional_t<kExtras, KeyExtras<T>, NoKeyExtras<T>>;
+template <int D, bool kExtras, class T>
+PL_BOTH int grad_key_shared_bytes(const GpuAttention<T>& a) {
+  return (kAttentionTile + 4 * kAttentionStep) * D * 2 + KeyExtrasOf<T, kExtras>::bytes(a);
+}
+template <int D, bool kExtras, class T>
+PL_BOTH int grad_query_shared_bytes(const GpuAttentionGrad<T>& g) {
+  return 4 * kAttentionStep * D * 2 + QueryExtrasOf<T, kExtras>::bytes(g);
+}
+
+template <class T, int D>
+PL_DEV void put_key_gradients(const GpuAttentionGrad<T>& g, const GpuAttentionSite<T>& at, int key0,
+                              const float (&d_k)[D / 8][4], const float (&d_v)[D / 8][4]) {
+  const int rows = at.key_length - key0, dim = g.a.head_dim;
+  const int64_t to = at.kv_at(key0, dim);
+  put_rows<T, D>(g.d_v + to, at.kv_stride, rows, dim, d_v, {1.0F, 1.0F});
+  put_rows<T, D>(g.d_k + to, at.kv_stride, rows, dim, d_k, {g.a.scale, g.a.scale});
+}
 
 // d_k and d_v of 64 keys, over all queries of all heads of the group. The keys' values are held in registers.
-template <class T, int D>
+template <class T, int D, bool kExtras>
 __global__ void __launch_bounds__(kAttentionThreads, (kGradBlocks<D>))
     attention_grad_key_tiles(GpuAttentionGrad<T> g) {
   constexpr int kQueries = kAttentionStep;
   const GpuAttention<T>& a = g.a;
-  PL_SHARED(gpu::Pack<T>, tiles, (kAttentionTile + 4 * kQueries) * D / 8);
+  PL_LAUNCHED_SHARED(gpu::Pack<T>, tiles, (grad_key_shared_bytes<D, kExtras>(a)) / 16);
   T* const k_tile = reinterpret_cast<T*>(tiles);
   T* const steps = k_tile + kAttentionTile * D;  // two buffers of kQueries of q, and as many of d_o
   const int row = gpu::warp_of_block() * 16;
-  const int group = a.heads / a.kv_heads, k0 = static_cast<int>(blockIdx.x) * kAttentionTile,
-            dim = a.head_dim;
+  const int k0 = static_cast<int>(blockIdx.x) * kAttentionTile;
+  const int group = a.heads / a.kv_heads, dim = a.head_dim;
   const GpuAttentionSite<T> at(a, static_cast<int>(blockIdx.z), static_cast<int>(blockIdx.y) * group);
   if (k0 >= at.key_length) return;
-  const int left = at.key_length - k0;
-  fetch_rows<kAttentionTile, D>(k_tile, a.k + at.kv_at(k0, dim), at.kv_stride, left, dim);
-  fetch_rows<kAttentionTile, D>(steps, a.v + at.kv_at(k0, dim), at.kv_stride, left, dim);
-  gpu::commit_copies();
-  gpu::wait_copies<0>();
-  __syncthreads();
+  const KeyExtrasOf<T, kExtras> extras{a, at, k0, reinterpret_cast<uint8_t*>(steps + 4 * kQueries * D)};
+  fetch_rows<kAttentionTile, D>(k_tile, a.k + at.kv_at(k0, dim), at.kv_stride, at.key_length - k0, dim);
+  fetch_rows<kAttentionTile, D>(steps, a.v + at.kv_at(k0, dim), at.kv_stride, at.key_length - k0, dim);
+  have_copies();
   HeldRows<T, D, 1> values;
   values.hold({steps, row});
   __syncthreads();  // everybody has the values
   const int begin = a.first_query(k0) / kQueries * kQueries;
   const int end = a.end_of_queries(k0 + kAttentionTile - 1, at.length);
-  const Columns seen_by_all = queries_of(a, at, k0 + row, k0 + row + 15);
-  const Columns seen_by_any = queries_of(a, at, k0 + row + 15, k0 + row);
-  const float scale = a.scale * kLog2OfE;
+  const int key0 = k0 + row;
+  const Columns seen_by_all = queries_of(a, at, key0, key0 + 15);
+  const Columns seen_by_any = queries_of(a, at, key0 + 15, key0);
   RowStatistics next;
-  const auto fetch = [&](QueryStep step, T* to) {
-    if (step.head < group) fetch_queries<D>(g, at, step, to, next);
+  const auto fetch = [&](QueryStep step, int buffer) {
+    if (step.head < group) {
+      fetch_queries<D>(g, at, step, steps + buffer * 2 * kQueries * D, next);
+      extras.draw(step.head, step.query, buffer);
+    }
     gpu::commit_copies();
   };
-  float d_k[1][D / 8][4] = {}, d_v[1][D / 8][4] = {};
+  extras.begin();
   QueryStep step{begin < end ? 0 : group, begin};
   int buffer = 0;
-  fetch(step, steps);
+  fetch(step, buffer);
+  float d_k[1][D / 8][4] = {}, d_v[1][D / 8][4] = {};
   while (step.head < group) {
-    const int q0 = step.query;
-    const RowStatistics now = next;
-    T* const q_tile = steps + buffer * 2 * kQueries * D;
-    T* const d_o_tile = q_tile + kQueries * D;
+    const int q0 = step.query, head = step.head, now = buffer;
+    const RowStatistics rows = next;
+    const T* const q_tile = steps + now * 2 * kQueries * D;
     step.go_on(begin, end, kQueries);
-    buffer = 1 - buffer;
+    buffer = 1 - now;
     gpu::wait_copies<0>();
     __syncthreads();  // the queries are there, and everybody has read those before
-    fetch(step, steps + buffer * 2 * kQueries * D);
+    fetch(step, buffer);
     if (seen_by_any.hold_none(q0, kQueries)) continue;
     float p[1][kQueries / 8][4] = {}, d_p[1][kQueries / 8][4] = {};  // [keys, queries]
+    extras.begin_logits(p[0], head, key0 - q0);
     multiply_rows<T, D, kQueries>(p, TileRows<T, D>{k_tile, row}, q_tile);
-    multiply_rows<T, D, kQueries>(d_p, values, d_o_tile);
-    if (!seen_by_all.hold_all(q0, kQueries)) hide_unseen_queries<kQueries>(a, at, k0 + row, q0, p[0]);
-    soften_columns<kQueries>(p[0], d_p[0], scale, now.lse * -kLog2OfE, now.delta);
-    multiply_scores<T, D, kQueries>(d_v, p, d_o_tile);
+    multiply_rows<T, D, kQueries>(d_p, values, q_tile + kQueries * D);
+    if (!seen_by_all.hold_all(q0, kQueries)) hide_unseen_queries<kQueries>(a, at, key0, q0, p[0]);
+    soften_columns<kQueries>(p[0], d_p[0], a.scale * kLog2OfE, rows, extras.kept(now, row / 16));
+    multiply_scores<T, D, kQueries>(d_v, p, q_tile + kQueries * D);
     multiply_scores<T, D, kQueries>(d_k, d_p, q_tile);
   }
   gpu::wait_copies<0>();
-  put_rows<T, D>(g.d_v + at.kv_at(k0 + row, dim), at.kv_stride, left - row, dim, d_v[0], {1.0F, 1.0F});
-  put_rows<T, D>(g.d_k + at.kv_at(k0 + row, dim), at.kv_stride, left - row, dim, d_k[0], {a.scale, a.scale});
+  put_key_gradients<T, D>(g, at, key0, d_k[0], d_v[0]);
 }
 
 // Of the two rows of 16 that a thread has a part of; lse negated and in units of log 2.
@@ -502,13 +554,14 @@ PL_DEV void load_statistics(const GpuAttentionGrad<T>& g, const GpuAttentionSite
   }
 }
 
-// d_q of 64 queries, over the keys they see. The queries and d_o are held in registers.
-template <class T, int D>
+// d_q of 64 queries, over the keys they see, and what the bias of their logits gets. The queries and d_o are
+// held in registers.
+template <class T, int D, bool kExtras>
 __global__ void __launch_bounds__(kAttentionThreads, (kGradBlocks<D>))
     attention_grad_query_tiles(GpuAttentionGrad<T> g) {
   constexpr int kKeys = kAttentionStep;
   const GpuAttention<T>& a = g.a;
-  PL_SHARED(gpu::Pack<T>, tiles, 4 * kKeys * D / 8);
+  PL_LAUNCHED_SHARED(gpu::Pack<T>, tiles, (grad_query_shared_bytes<D, kExtras>(g)) / 16);
   T* const steps = reinterpret_cast<T*>(tiles);  // two buffers of kKeys keys, and as many of their values
   const int row = gpu::warp_of_block() * 16;
   const GpuAttentionSite<T> at(a, static_cast<int>(blockIdx.z), static_cast<int>(blockIdx.y));
@@ -518,12 +571,12 @@ __global__ void __launch_bounds__(kAttentionThreads, (kGradBlocks<D>))
   const int left = at.length - q0, query0 = q0 + row;
   fetch_rows<kAttentionTile, D>(steps, a.q + at.q_at(q0, dim), at.q_stride, left, dim);
   fetch_rows<kAttentionTile, D>(steps + kAttentionTile * D, g.d_o + at.q_at(q0, dim), at.q_stride, left, dim);
-  gpu::commit_copies();
-  gpu::wait_copies<0>();
-  __syncthreads();
+  have_copies();
   HeldRows<T, D, 1> queries, d_o;
   queries.hold({steps, row});
   d_o.hold({steps + kAttentionTile * D, row});
+  const QueryExtrasOf<T, kExtras> extras(g, at, query0, reinterpret_cast<float*>(steps + 4 * kKeys * D));
+  extras.begin();
   __syncthreads();  // everybody has the queries
   float minus_lse[2], delta[2];
   load_statistics(g, at, query0, minus_lse, delta);
@@ -550,13 +603,16 @@ __global__ void __launch_bounds__(kAttentionThreads, (kGradBlocks<D>))
     fetch(k0 + kKeys, steps + buffer * 2 * kKeys * D);
     if (seen_by_any.hold_none(k0, kKeys)) continue;
     float p[1][kKeys / 8][4] = {}, d_p[1][kKeys / 8][4] = {};
+    extras.begin_logits(p[0], k0);
     multiply_rows<T, D, kKeys>(p, queries, k_tile);
     multiply_rows<T, D, kKeys>(d_p, d_o, k_tile + kKeys * D);
     if (!seen_by_all.hold_all(k0, kKeys)) hide_unseen_keys<kKeys>(a, at, query0, k0, p);
-    soften_rows<kKeys>(p[0], d_p[0], scale, minus_lse, delta);
+    soften_rows<kKeys>(p[0], d_p[0], scale, minus_lse, delta, extras.kept(k0));
+    extras.add(d_p[0], k0);
     multiply_scores<T, D, kKeys>(d_q, d_p, k_tile);
   }
   gpu::wait_copies<0>();
+  extras.end();
   put_rows<T, D>(g.d_q + at.q_at(query0, dim), at.q_stride, left - row, dim, d_q[0], {a.scale, a.scale});
 }
 

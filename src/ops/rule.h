@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "device/description.h"
@@ -72,6 +73,9 @@ struct Work {
   DType dtype = DType::f32;  // what the kernel is chosen by
   int64_t head_dim = 0;
   bool arithmetic = false;
+  // Of kernels that GPUs have for some ops of the kind: the name of a curve of their own, read where a device
+  // has it instead of the kind's.
+  std::string_view curve = {};
 };
 
 // Output `output` may take over the storage of input `input` where that input dies at this op. Kernels of

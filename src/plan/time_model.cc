@@ -65,12 +65,14 @@ OpWork work_of(const Graph& graph, const Op& op, const DeviceRates& rates) {
           .at = work.at,
           .dtype = work.dtype,
           .head_dim = work.head_dim,
-          .arithmetic = work.arithmetic};
+          .arithmetic = work.arithmetic,
+          .curve = work.curve};
 }
 
 double rate_of(const Op& op, const OpWork& work, const DeviceRates& rates) {
   const DType dtype = rated_as(rates, work.dtype);
-  const RateCurve* curve = find_curve(rates, to_string(op.kind), dtype, work.head_dim);
+  const RateCurve* curve = work.curve.empty() ? nullptr : find_curve(rates, work.curve, dtype, work.head_dim);
+  if (curve == nullptr) curve = find_curve(rates, to_string(op.kind), dtype, work.head_dim);
   if (curve != nullptr) return rate_at(*curve, work.at);
   if (!work.arithmetic) return rates.bandwidth;
   return dtype == DType::bf16 ? rates.vector_bf16 : rates.matmul_f32;

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -23,6 +24,7 @@ struct OpWork {
   DType dtype = DType::f32;
   int64_t head_dim = 0;
   bool arithmetic = false;
+  std::string_view curve = {};  // tried before the kind's
 };
 OpWork work_of(const Graph& graph, const Op& op, const DeviceRates& rates);
 // Of the work that is no product: the op's curve, else the device's own rate.

@@ -270,8 +270,23 @@ class Measurement {
     (t == DType::bf16 ? rates_.matmul_bf16 : rates_.matmul_f32) = best;
   }
 
-  // Forward and backward of causal attention, two queries' heads to one of keys.
+  // Forward and backward of attention: causal, two queries' heads to one of keys; and of 16-bit values what
+  // has kernels of its own.
   void attentions(DType t) {
+    plain_attentions(t);
+    if (t != DType::bf16) return;
+    const int64_t length = small_ ? 32 : 512;
+    for (const bool backward : {false, true})
+      for (const auto& [name, dims, form] : {std::tuple{"_with_bias", 64, Attention::with_bias},
+                                             {"_with_dropout", 64, Attention::with_dropout},
+                                             {"_by_rows", 136, Attention::plain}}) {
+        const std::string op = std::string(backward ? "attention_grad" : "attention") + name;
+        const auto [at, rate] = attention(t, dims, length, backward, form);
+        rates_.ops.push_back({op, t, dims, {{at, rate}}});
+        say(op + ", heads of " + text_of(dims) + ", " + text_of(length) + " tokens", rate, "FLOP/s");
+      }
+  }
+  void plain_attentions(DType t) {
     std::map<std::pair<std::string, int64_t>, RateCurve> curves;
     for (const int64_t dims : {int64_t{64}, int64_t{128}})
       for (const int64_t length : small_ ? std::vector<int64_t>{32} : std::vector<int64_t>{512, 2048})
@@ -289,7 +304,10 @@ class Measurement {
     for (auto& [key, curve] : curves) rates_.ops.push_back(std::move(curve));
   }
 
-  std::pair<double, double> attention(DType t, int64_t dims, int64_t length, bool backward) {
+  // As T5's encoder has it, or with dropout beside.
+  enum class Attention : uint8_t { plain, with_bias, with_dropout };
+  std::pair<double, double> attention(DType t, int64_t dims, int64_t length, bool backward,
+                                      Attention form = Attention::plain) {
     const int64_t heads = small_ ? 2 : 16, sequences = small_ ? 1 : std::max<int64_t>(1, 4096 / length);
     const int64_t tokens = length * sequences;
     const std::string type(to_string(t));
@@ -301,14 +319,29 @@ class Measurement {
     std::string text = "tensor q " + shape(heads) + " input\ntensor k " + shape(heads / 2) +
                        " input\ntensor v " + shape(heads / 2) + " input\ntensor starts i32[" +
                        text_of(sequences + 1) + "] input\n";
-    const std::string attributes =
-        "{head_dim=" + text_of(dims) + ", length=" + text_of(length) + ", window=0}";
+    std::string attributes = "head_dim=" + text_of(dims) + ", length=" + text_of(length) + ", window=0}";
+    std::string operands = "starts, step";
+    if (form != Attention::plain) {
+      operands += ", -, table";
+      text += "tensor table " + type + "[32," + text_of(heads) + "] trainable\n";
+      attributes = (form == Attention::with_dropout ? "causal=0, dropout=0.1, " : "causal=0, ") + attributes;
+      attributes.insert(attributes.size() - 1, ", max_distance=128, scale=1.0");
+    }
+    if (form == Attention::with_dropout) {
+      operands += ", samples, positions";
+      for (const char* name : {"samples", "positions"})
+        text += "tensor " + std::string(name) + " i32[" + text_of(tokens) + "] input\n";
+    }
+    if (backward && form != Attention::plain)
+      text += "tensor table.grad f32[32," + text_of(heads) + "] gradient\n";
     if (backward) text += "tensor d_o " + shape(heads) + " input\n";
     text += "o " + shape(heads) + ", lse f32[" + text_of(tokens) + "," + text_of(heads) +
-            "] = attention(q, k, v, starts, step) " + attributes + " @a forward\n";
+            "] = attention(q, k, v, " + operands + ") {" + attributes + " @a forward\n";
     if (backward)
       text += "d_q " + shape(heads) + ", d_k " + shape(heads / 2) + ", d_v " + shape(heads / 2) +
-              " = attention_grad(q, k, v, o, lse, d_o, starts, step) " + attributes + " @a backward\n";
+              (form == Attention::plain ? "" : ", table.grad") + " = attention_grad(q, k, v, o, lse, d_o, " +
+              operands + ") {" + (form == Attention::plain ? "" : "accumulate=0, ") + attributes +
+              " @a backward\n";
     TimedOp op(device_, card_, text, {{"starts", starts}}, static_cast<double>(tokens),
                static_cast<double>(sequences));
     const Work work = work_of(op.graph(), op.op());

@@ -182,10 +182,10 @@ class EmulatedTest(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_what_a_kernel_does_not_do_is_refused_by_name(self):
-        recipe = tiny_recipe(self.folder, {**GLA, "hidden_size": 1088, "num_heads": 1}, "emulated")
+        recipe = tiny_recipe(self.folder, {**LLAMA, "hidden_size": 544, "num_attention_heads": 1, "num_key_value_heads": 1}, "emulated")
         done = self.plimsoll("train", recipe, "--device", "emulated")
         self.assertEqual(done.returncode, 2, done.stderr)
-        self.assertIn("no kernel for GPUs does this yet: gated linear attention with keys of more than 256 values", done.stderr)
+        self.assertIn("no kernel for GPUs does this yet: attention heads of more than 256 values", done.stderr)
         self.assertIn("choose device: cpu", done.stderr)
 
 

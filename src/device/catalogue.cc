@@ -262,6 +262,17 @@ DeviceRates rates_of(const Card& card) {
   return rates;
 }
 
+// Gated linear attention, of the rates of products: a guess by what its kernels move and compute beside them,
+// for cards where it was not measured.
+void guess_gla(const Card& card, DeviceRates& rates) {
+  const double share = is_halved(card) ? 0.10 : 0.05;
+  for (const char* const op : {"gla", "gla_grad"}) {
+    if (find_curve(rates, op, DType::bf16) != nullptr) continue;
+    rates.ops.push_back({op, DType::f32, 0, {{1, 0.10 * card.tflops_32 * 1e12}}});
+    rates.ops.push_back({op, DType::bf16, 0, {{1, share * card.tflops_16 * 1e12}}});
+  }
+}
+
 }  // namespace
 
 int64_t library_workspace_bytes(int compute_capability, int64_t memory_bytes) {
@@ -285,6 +296,7 @@ DeviceDescription describe_card(const Card& card, bool driver, const MeasuredCar
   device.outside = outside_parts(card, driver, measured);
   device.reaches_host = false;
   device.rates = measured != nullptr && measured->rates ? *measured->rates : rates_of(card);
+  guess_gla(card, device.rates);
   device.matmul_scratch_bytes = [workspace](const MatmulShape&) { return workspace; };
   return device;
 }

@@ -117,6 +117,24 @@ TEST(Catalogue, what_was_measured_takes_the_place_of_what_is_guessed) {
   EXPECT_EQ(describe_card(card, true, &measured).rates.matmul_bf16, 5e14);
 }
 
+TEST(Catalogue, gated_linear_attention_is_guessed_where_it_was_not_measured) {
+  const Card card = find_card("H100", "");
+  const auto rate = [](const DeviceDescription& device, const char* op) {
+    const RateCurve* const curve = find_curve(device.rates, op, DType::bf16);
+    return curve == nullptr ? 0.0 : rate_at(*curve, 4096);
+  };
+  const DeviceDescription guessed = describe_card(card, true);
+  EXPECT_EQ(fault_of(guessed.rates), "");
+  EXPECT_GT(rate(guessed, "gla"), 0.0);
+  EXPECT_LT(rate(guessed, "gla"), guessed.rates.matmul_bf16 / 10);
+  MeasuredCard measured;
+  measured.rates = DeviceRates{};
+  measured.rates->ops = {{"gla", DType::bf16, 0, {{1, 3e12}}}};
+  const DeviceDescription half = describe_card(card, true, &measured);
+  EXPECT_NEAR(rate(half, "gla"), 3e12, 1);
+  EXPECT_EQ(rate(half, "gla_grad"), rate(guessed, "gla_grad"));
+}
+
 // PyTorch's out-of-memory messages of these cards say how much of them there is.
 TEST(Catalogue, the_drivers_part_covers_what_people_saw) {
   const std::pair<const char*, double> seen[] = {{"RTX 3080 10GB", 9.78}, {"RTX 4090", 23.52},

@@ -7,6 +7,7 @@
 // gla_cached: the same for generation, going on from a state that is updated in place; a sequence that begins
 // (kv_length 0) finds it zero.
 #include "graph/op_kind.h"
+#include "ops/gla_gpu_scratch.h"
 #include "ops/gla_shape.h"
 #include "ops/rules.h"
 
@@ -102,15 +103,23 @@ Cost cost_of_products(const Graph& g, const Op& op, const Products& per_query, d
 Cost cost(const Graph& g, const Op& op) { return cost_of_products(g, op, {1, 1, 1}, 1); }
 Cost cost_grad(const Graph& g, const Op& op) { return cost_of_products(g, op, {2, 3, 2}, 4); }
 
-// As products of chunks of rows with a state, of which there are as many FLOPs.
+// By its own curve, over the tokens; without one as products of chunks of rows with a state, of which there
+// are as many FLOPs.
 template <Cost (*Costs)(const Graph&, const Op&)>
 Work work(const Graph& g, const Op& op) {
   const GlaShape s = gla_shape(g, op);
+  const double all = Costs(g, op).flops;
   const MatmulShape product{kGlaChunk, s.value_dim, s.key_dim};
   const double flops = 2.0 * static_cast<double>(kGlaChunk * s.value_dim * s.key_dim);
-  const auto chunks = static_cast<int64_t>(Costs(g, op).flops / flops) + 1;
-  return {
-      .products = {{product}}, .rows = chunks * kGlaChunk, .rows_at_a_time = kGlaChunk, .dtype = DType::f32};
+  const auto chunks = static_cast<int64_t>(all / flops) + 1;
+  return {.products = {{product}},
+          .rows = chunks * kGlaChunk,
+          .rows_at_a_time = kGlaChunk,
+          .amount = all,
+          .at = static_cast<double>(s.tokens),
+          .dtype = input_tensor(g, op, 0).dtype,
+          .arithmetic = true,
+          .all_by_curve = true};
 }
 
 int64_t scratch(const Graph& g, const Op& op, const DeviceDescription& device) {
@@ -120,10 +129,12 @@ int64_t scratch_grad(const Graph& g, const Op& op, const DeviceDescription& devi
   return gla_backward_scratch_bytes(gla_shape(g, op), device.threads);
 }
 
-// On GPUs: the gradients of queries and keys in f32, while they are summed up over the columns of the states.
+// On GPUs: what the chunks' kernels hand to one another.
+int64_t gpu_scratch(const Graph& g, const Op& op, const DeviceDescription&) {
+  return gla_gpu_scratch(gla_shape(g, op), size_of(input_tensor(g, op, 0).dtype)).forward_bytes;
+}
 int64_t gpu_scratch_grad(const Graph& g, const Op& op, const DeviceDescription&) {
-  return (input_tensor(g, op, 0).shape.elements() + input_tensor(g, op, 1).shape.elements()) *
-         int64_t{sizeof(float)};
+  return gla_gpu_scratch(gla_shape(g, op), size_of(input_tensor(g, op, 0).dtype)).backward_bytes;
 }
 
 }  // namespace
@@ -149,6 +160,7 @@ const OpRule gla_rule{.kind = OpKind::gla,
                       .cost = cost,
                       .work = work<cost>,
                       .scratch_bytes = scratch,
+                      .gpu_scratch_bytes = gpu_scratch,
                       .shortens = Shortens::rows,
                       .recompute = RecomputeClass::mixer};
 const OpRule gla_grad_rule{.kind = OpKind::gla_grad,

@@ -10,6 +10,7 @@ struct GlaCase {
   Values gates = {};  // given in turn; none: random
   double normalizer = 16, clamp_min = -1e30;
   double slack = 4;
+  bool tells_slopes = true;  // by finite differences
 
   [[nodiscard]] int tokens() const {
     int total = 2;
@@ -39,6 +40,9 @@ struct GlaCase {
     OpCase c;
     c.name = what + "_" + name;
     c.slack = slack;
+    const int64_t inputs = int64_t{tokens()} * (heads * keys + kv_heads * (2 * keys + values));
+    constexpr int64_t kMostProducts = 10'000'000;
+    c.differences = tells_slopes && inputs * tokens() * heads * keys * values <= kMostProducts;
     c.step = {{StepValue::live_sequences, static_cast<double>(lengths.size())},
               {StepValue::live_tokens, tokens() - 2.0}};
     if (gates.empty()) return c;
@@ -106,14 +110,58 @@ const GlaCase kClamped{.name = "clamped",
 const GlaCase kWide{.name = "wide", .lengths = {70, 5}, .heads = 2, .kv_heads = 2, .keys = 20, .values = 150};
 // More chunks than states are kept of at once, in several sequences.
 const GlaCase kMany{.name = "many_chunks", .lengths = {600, 3, 700, 64}, .heads = 2, .slack = 10};
+// Each length around a sub-chunk's and a chunk's end; most sequences begin within what would be a chunk of
+// the whole axis.
+const GlaCase kEdges{.name = "edges",
+                     .lengths = {1, 15, 16, 17, 63, 64, 65, 130},
+                     .heads = 2,
+                     .kv_heads = 1,
+                     .keys = 8,
+                     .values = 8};
+// Log decays of -20 a token, but for one key in 17; hardly any at all. Differences cannot tell such slopes.
+const GlaCase kSteep{
+    .name = "steep",
+    .lengths = {65, 130},
+    .keys = 3,
+    .values = 2,
+    .gates = {-20, -20, -20, -20, -20, -20, -20, -20, 0, -20, -20, -20, -20, -20, -20, -20, -20},
+    .normalizer = 1,
+    .tells_slopes = false};
+const GlaCase kFlat{.name = "flat",
+                    .lengths = {130},
+                    .keys = 3,
+                    .values = 2,
+                    .gates = {30},
+                    .normalizer = 1,
+                    .slack = 10,
+                    .tells_slopes = false};
+const GlaCase kSteepAndFlat{.name = "steep_and_flat",
+                            .lengths = {17, 130},
+                            .keys = 3,
+                            .values = 2,
+                            .gates = {-20, 30, 30, 30, 30, 3, 30},
+                            .normalizer = 1,
+                            .slack = 10};
+// Heads as models have them.
+const GlaCase kHeads64{
+    .name = "heads_of_64", .lengths = {65, 17}, .heads = 2, .kv_heads = 1, .keys = 64, .values = 64};
+const GlaCase kHeads128{.name = "heads_of_128_and_64", .lengths = {130}, .keys = 128, .values = 64};
+const GlaCase kHeads256{.name = "heads_of_256_and_512", .lengths = {66}, .keys = 256, .values = 512};
+// Rows that no pack of 16 bytes divides, over several blocks of keys and of values.
+const GlaCase kOdd{.name = "odd", .lengths = {3, 66}, .heads = 4, .kv_heads = 2, .keys = 71, .values = 131};
+const GlaCase kManyKeys{.name = "more_than_256_keys", .lengths = {5, 66}, .keys = 300, .values = 8};
 const GlaCase kOneToken{
     .name = "one_token", .lengths = {1}, .heads = 6, .kv_heads = 3, .keys = 20, .values = 150};
 
 [[maybe_unused]] const bool kRegistered = register_cases(
-    {kShort.forward(), kChunks.forward(), kTwoChunks.forward(), kHard.forward(), kClamped.forward(),
-     kShort.backward(), kChunks.backward(), kHard.backward(), kClamped.backward(), kWide.backward(),
-     kMany.backward(), kWide.cached(9), kMany.cached(9), kOneToken.cached(9), kHard.cached(0),
-     kOnlyHard.cached(2), kGrouped.backward(), kGrouped.cached(2)});
+    {kShort.forward(),        kChunks.forward(),        kTwoChunks.forward(), kHard.forward(),
+     kClamped.forward(),      kShort.backward(),        kChunks.backward(),   kHard.backward(),
+     kClamped.backward(),     kWide.backward(),         kMany.backward(),     kWide.cached(9),
+     kMany.cached(9),         kOneToken.cached(9),      kHard.cached(0),      kOnlyHard.cached(2),
+     kGrouped.backward(),     kGrouped.cached(2),       kEdges.forward(),     kEdges.backward(),
+     kSteep.forward(),        kSteep.backward(),        kFlat.forward(),      kFlat.backward(),
+     kSteepAndFlat.forward(), kSteepAndFlat.backward(), kHeads64.forward(),   kHeads64.backward(),
+     kHeads128.backward(),    kHeads256.backward(),     kOdd.forward(),       kOdd.backward()});
 
 }  // namespace
 }  // namespace plimsoll::harness

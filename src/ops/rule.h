@@ -76,6 +76,9 @@ struct Work {
   // Of kernels that GPUs have for some ops of the kind: the name of a curve of their own, read where a device
   // has it instead of the kind's.
   std::string_view curve = {};
+  // The amount stands for all of the op, where the device has a curve of it: the products are not beside it,
+  // but what it takes where there is none.
+  bool all_by_curve = false;
 };
 
 // Output `output` may take over the storage of input `input` where that input dies at this op. Kernels of

@@ -56,7 +56,13 @@ uint64_t signature(const Graph& graph, const Op& op) {
 }  // namespace
 
 OpWork work_of(const Graph& graph, const Op& op, const DeviceRates& rates) {
-  const Work work = work_of(graph, op);
+  Work work = work_of(graph, op);
+  if (work.all_by_curve) {
+    if (find_curve(rates, to_string(op.kind), rated_as(rates, work.dtype)) != nullptr)
+      work.products.clear();
+    else
+      work.amount = 0;
+  }
   double products = 0;
   for (const Product& product : work.products) products += product_seconds(product, rates);
   const auto rows = static_cast<double>(work.rows);

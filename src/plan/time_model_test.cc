@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <set>
 
+#include "graph/graph.h"
 #include "layout/program_layout.h"
 #include "layout/test_bounds.h"
 #include "models/test_specs.h"
@@ -68,6 +69,23 @@ TEST(TimeModel, an_op_on_a_small_weight_is_of_the_weights_type_not_of_the_step_v
     op.outputs = {graph.add_tensor({"gradient", {2}, type, Role::gradient})};
     EXPECT_EQ(work_of(graph, op, slow_rates()).dtype, type);
   }
+}
+
+TEST(TimeModel, gated_linear_attention_takes_its_curve_instead_of_its_products) {
+  const Graph graph = parse_graph(
+      "graph g\ntensor step f64[16] input\ntensor q f32[64,16] input\ntensor k f32[64,16] input\n"
+      "tensor v f32[64,32] input\ntensor gate f32[64,16] input\ntensor starts i32[2] input\n"
+      "o f32[64,32] = gla(q, k, v, gate, starts, step) {clamp_min=-1e30, heads=1, kv_heads=1, "
+      "normalizer=16.0, scale=1.0} @a forward\n");
+  const Op& op = graph.ops().front();
+  const double flops = cost_of(graph, op).flops;
+  DeviceRates rates = slow_rates();
+  rates.matmul_f32 = flops;
+  const double by_products = op_seconds(graph, op, rates);
+  EXPECT_GT(by_products, 1);
+  EXPECT_EQ(work_of(graph, op, rates).work, 0);
+  rates.ops = {{"gla", DType::f32, 0, {{1, flops / 7}}}};
+  EXPECT_NEAR(op_seconds(graph, op, rates), 7, 1e-9);
 }
 
 TEST(TimeModel, without_transfers_ops_add_up) {

@@ -190,6 +190,8 @@ bool has_fixed_bits(const Op& op, DType dtype, bool by_library) {
   switch (op.kind) {
     case OpKind::attention:
     case OpKind::attention_grad:
+    case OpKind::gla:
+    case OpKind::gla_grad:
       return dtype == DType::f32;
     // CUDA's exp and log of doubles are not the host's in the last bit.
     case OpKind::preference_loss:

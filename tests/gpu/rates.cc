@@ -143,6 +143,7 @@ class Measurement {
       if (own_ != nullptr && dtype == DType::bf16) own_products();
       products(dtype);
       attentions(dtype);
+      linear_attentions(dtype);
     }
     rates_.f16_as = DType::bf16;
     rates_.calibrated = true;
@@ -344,6 +345,47 @@ class Measurement {
               " @a backward\n";
     TimedOp op(device_, card_, text, {{"starts", starts}}, static_cast<double>(tokens),
                static_cast<double>(sequences));
+    const Work work = work_of(op.graph(), op.op());
+    return {work.at, work.amount / op.seconds(seconds_)};
+  }
+
+  // Forward and backward of gated linear attention, with the heads of GLA-1.3B.
+  void linear_attentions(DType t) {
+    for (const bool backward : {false, true}) {
+      const std::string op = backward ? "gla_grad" : "gla";
+      RateCurve curve{op, t, 0, {}};
+      for (const int64_t tokens : small_ ? std::vector<int64_t>{80} : std::vector<int64_t>{1024, 4096}) {
+        const auto [at, rate] = linear_attention(t, tokens, backward);
+        curve.points.push_back({at, rate});
+        say(op + " " + std::string(to_string(t)) + ", " + text_of(tokens) + " tokens", rate, "FLOP/s");
+      }
+      rates_.ops.push_back(std::move(curve));
+    }
+  }
+
+  std::pair<double, double> linear_attention(DType t, int64_t tokens, bool backward) {
+    const int64_t heads = small_ ? 1 : 4, keys = small_ ? 16 : 256, values = small_ ? 32 : 512;
+    const int64_t length = small_ ? 80 : 1024;
+    const auto shape = [&](int64_t width) {
+      return " " + std::string(to_string(t)) + "[" + text_of(tokens) + "," + text_of(heads * width) + "]";
+    };
+    const auto input = [&](const char* name, int64_t width) {
+      return std::string("tensor ") + name + shape(width) + " input\n";
+    };
+    std::vector<int32_t> starts;
+    for (int64_t at = 0; at <= tokens; at += length) starts.push_back(static_cast<int32_t>(at));
+    const std::string attributes = "{clamp_min=-1e30, heads=" + text_of(heads) +
+                                   ", kv_heads=" + text_of(heads) + ", normalizer=16.0, scale=0.0625}";
+    std::string text = input("q", keys) + input("k", keys) + input("v", values) + input("gate", keys) +
+                       "tensor starts i32[" + text_of(static_cast<int64_t>(starts.size())) + "] input\n";
+    if (backward)
+      text += input("d_o", values) + "d_q" + shape(keys) + ", d_k" + shape(keys) + ", d_v" + shape(values) +
+              ", d_gate" + shape(keys) + " = gla_grad(q, k, v, gate, d_o, starts, step) " + attributes +
+              " @a backward\n";
+    else
+      text += "o" + shape(values) + " = gla(q, k, v, gate, starts, step) " + attributes + " @a forward\n";
+    TimedOp op(device_, card_, text, {{"starts", starts}}, static_cast<double>(tokens),
+               static_cast<double>(starts.size() - 1));
     const Work work = work_of(op.graph(), op.op());
     return {work.at, work.amount / op.seconds(seconds_)};
   }

@@ -22,6 +22,9 @@ struct OpCase {
   std::vector<DType> dtypes = {DType::f32, DType::bf16};
   AxisId axis = kFirstAxis;  // that all ops work on
   double slack = 1.0;        // multiplies the tolerances, for ops that round in between
+  // Large cases leave out finite differences, of which there is one for each input value: their gradients are
+  // cases of their own.
+  bool differences = true;
 };
 
 // For GoogleTest's messages.

@@ -1,0 +1,56 @@
+// What gated linear attention keeps in its workspace on a GPU: a fact that rule and kernels share.
+#pragma once
+
+#include <cstdint>
+
+#include "ops/gla_blocking.h"
+
+namespace plimsoll {
+
+// Row lengths of what the kernels keep: whole packs of 16 bytes.
+inline constexpr int64_t gla_gpu_row(int64_t dim) { return (dim + 7) / 8 * 8; }
+
+// Where its parts begin, in bytes. T: the element type of the operands, of whose products they are; a slot: a
+// chunk of a sequence.
+struct GlaGpuScratch {
+  int64_t decays;        // f32 [tokens, K, keys]
+  int64_t chunk_decays;  // f32 [slots, K, keys]
+  int64_t queries;       // T [tokens, N, keys]: with the decays since their chunk's start
+  int64_t keys;          // T [tokens, K, keys]: with the decays to their chunk's end
+  int64_t scores;        // T [slots, N, 64, 64]
+  int64_t states;        // T [slots, K, keys, values]: where chunks start
+  int64_t forward_bytes;
+  int64_t d_scores;       // f32 [slots, N, 64, 64]
+  int64_t d_q_of_states;  // f32 [tokens, N, keys]
+  int64_t d_k_of_states;  // f32 [tokens, K, keys]
+  int64_t d_states;       // T [slots, K, keys, values]: behind chunks
+  int64_t backward_bytes;
+};
+
+inline constexpr GlaGpuScratch gla_gpu_scratch(const GlaShape& s, int64_t type_bytes) {
+  constexpr int64_t kFloat = sizeof(float), kScores = kGlaChunk * kGlaChunk;
+  const int64_t keys = gla_gpu_row(s.key_dim), slots = gla_most_chunks(s);
+  const int64_t state_bytes = slots * s.kv_heads * keys * gla_gpu_row(s.value_dim) * type_bytes;
+  GlaGpuScratch at{};
+  int64_t end = 0;
+  const auto take = [&end](int64_t bytes) {
+    const int64_t begin = end;
+    end += bytes;
+    return begin;
+  };
+  at.decays = take(s.tokens * s.kv_heads * keys * kFloat);
+  at.chunk_decays = take(slots * s.kv_heads * keys * kFloat);
+  at.queries = take(s.tokens * s.heads * keys * type_bytes);
+  at.keys = take(s.tokens * s.kv_heads * keys * type_bytes);
+  at.scores = take(slots * s.heads * kScores * type_bytes);
+  at.states = take(state_bytes);
+  at.forward_bytes = end;
+  at.d_scores = take(slots * s.heads * kScores * kFloat);
+  at.d_q_of_states = take(s.tokens * s.heads * keys * kFloat);
+  at.d_k_of_states = take(s.tokens * s.kv_heads * keys * kFloat);
+  at.d_states = take(state_bytes);
+  at.backward_bytes = end;
+  return at;
+}
+
+}  // namespace plimsoll

@@ -10,15 +10,11 @@
 #include "base/error.h"
 
 namespace plimsoll {
-namespace {
-
-std::string printed(const char* format, double value) {
+std::string format_number(const char* format, double value) {
   std::array<char, 64> buffer{};
   std::snprintf(buffer.data(), buffer.size(), format, value);
   return buffer.data();
 }
-
-}  // namespace
 
 std::string format_bytes(int64_t bytes) {
   constexpr std::array<const char*, 5> kUnits = {"B", "KiB", "MiB", "GiB", "TiB"};
@@ -31,7 +27,7 @@ std::string format_bytes(int64_t bytes) {
   if (unit == 0) return std::to_string(bytes) + " B";
   const double magnitude = std::fabs(value);
   const char* format = magnitude < 9.995 ? "%.2f" : magnitude < 99.95 ? "%.1f" : "%.0f";
-  return printed(format, value) + " " + kUnits[unit];
+  return format_number(format, value) + " " + kUnits[unit];
 }
 
 std::string format_bytes_up(int64_t bytes) {
@@ -42,7 +38,7 @@ std::string format_bytes_up(int64_t bytes) {
 }
 
 std::string format_gib(int64_t bytes) {
-  return printed("%.2f", static_cast<double>(bytes) / static_cast<double>(kGiB));
+  return format_number("%.2f", static_cast<double>(bytes) / static_cast<double>(kGiB));
 }
 
 std::string format_count(int64_t value) {
@@ -53,10 +49,10 @@ std::string format_count(int64_t value) {
 }
 
 std::string format_seconds(double seconds) {
-  if (seconds < 1e-3) return printed("%.0f us", seconds * 1e6);
-  if (seconds < 1.0) return printed("%.0f ms", seconds * 1e3);
-  if (seconds < 10.0) return printed("%.2f s", seconds);
-  if (seconds < 120.0) return printed("%.0f s", seconds);
+  if (seconds < 1e-3) return format_number("%.0f us", seconds * 1e6);
+  if (seconds < 1.0) return format_number("%.0f ms", seconds * 1e3);
+  if (seconds < 10.0) return format_number("%.2f s", seconds);
+  if (seconds < 120.0) return format_number("%.0f s", seconds);
   const auto total = static_cast<int64_t>(std::llround(seconds));
   std::array<char, 64> buffer{};
   const auto hours = static_cast<long long>(total / 3600);

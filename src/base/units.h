@@ -32,6 +32,9 @@ std::string format_seconds(double seconds);
 // "▁▃▆█": a block for each value, from none at 0 or less to a whole one at 1 or more.
 std::string format_blocks(const std::vector<double>& shares);
 
+// As printf writes it.
+std::string format_number(const char* format, double value);
+
 // Reads "8GiB", "8GB", "512MiB", "1024" (bytes). Decimal units are powers of 1000. Throws UsageError naming
 // `what` when the text is no size.
 int64_t parse_bytes(std::string_view text, std::string_view what);

@@ -18,8 +18,8 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-constexpr int kFormat = 1;
-constexpr int64_t kMaxFileBytes = 16 * kMiB;
+constexpr int kCardFormat = 1;
+constexpr int64_t kMaxCardBytes = 16 * kMiB;
 constexpr const char* kBegin = "card-";
 
 fs::path file_of(const fs::path& folder, const std::string& uuid) {
@@ -30,7 +30,7 @@ Json card_json(const MeasuredCard& card) {
   const auto number = [](const std::optional<int64_t>& value) {
     return value ? Json(*value) : Json(nullptr);
   };
-  return {{"format", kFormat},
+  return {{"format", kCardFormat},
           {"card", card.name},
           {"uuid", card.uuid},
           {"driver", card.driver},
@@ -52,10 +52,10 @@ std::optional<int64_t> bytes_at(const nlohmann::json& json, const char* key, con
 }
 
 MeasuredCard read_card(const fs::path& path) {
-  const nlohmann::json json = read_json(path, kMaxFileBytes);
+  const nlohmann::json json = read_json(path, kMaxCardBytes);
   const std::string where = path.string();
-  if (!json.is_object() || !json.contains("format") || json["format"] != kFormat)
-    throw DamagedError(where + ": not of format " + std::to_string(kFormat));
+  if (!json.is_object() || !json.contains("format") || json["format"] != kCardFormat)
+    throw DamagedError(where + ": not of format " + std::to_string(kCardFormat));
   MeasuredCard card;
   read_values(where, [&] {
     json.at("card").get_to(card.name);

@@ -19,8 +19,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kFormat = 1;  // of the file; one of another number is measured anew
-constexpr int64_t kMaxFileBytes = 16 * kMiB;
+constexpr int kRatesFormat = 1;  // of the file; one of another number is measured anew
+constexpr int64_t kMaxRatesBytes = 16 * kMiB;
 
 std::string cpu_name() {
   std::ifstream file("/proc/cpuinfo");
@@ -55,9 +55,9 @@ nlohmann::ordered_json machine_json(const Machine& machine) {
 }
 
 nlohmann::json read_rates_file(const fs::path& path) {
-  nlohmann::json json = read_json(path, kMaxFileBytes);
-  if (!json.is_object() || !json.contains("format") || json["format"] != kFormat)
-    throw DamagedError(path.string() + ": not of format " + std::to_string(kFormat));
+  nlohmann::json json = read_json(path, kMaxRatesBytes);
+  if (!json.is_object() || !json.contains("format") || json["format"] != kRatesFormat)
+    throw DamagedError(path.string() + ": not of format " + std::to_string(kRatesFormat));
   return json;
 }
 
@@ -119,7 +119,7 @@ void save_rates(const fs::path& folder, const Machine& machine, const DeviceRate
 }
 
 void write_machine(const fs::path& file, const MeasuredMachine& measured) {
-  const nlohmann::ordered_json json = {{"format", kFormat},
+  const nlohmann::ordered_json json = {{"format", kRatesFormat},
                                        {"machine", machine_json(measured.machine)},
                                        {"rates", rates_to_json(measured.rates)}};
   write_file_atomically(file, json.dump() + "\n");

@@ -11,8 +11,7 @@
 namespace plimsoll {
 namespace {
 
-using Json = nlohmann::json;
-using OrderedJson = nlohmann::ordered_json;
+using Json = nlohmann::ordered_json;
 
 // The plain numbers, under the names that the file has.
 constexpr std::array<std::pair<const char*, double DeviceRates::*>, 8> kNumbers = {
@@ -27,19 +26,19 @@ constexpr std::array<std::pair<const char*, double DeviceRates::*>, 8> kNumbers 
 
 // Files of before it was measured. Vectors of bf16 take two products where those of f32 take one, and where a
 // rate of matrices is higher tiles have run them.
-double vector_rate_of(const Json& json, const DeviceRates& rates) {
+double vector_rate_of(const nlohmann::json& json, const DeviceRates& rates) {
   const auto found = json.find("vector_bf16");
   return found == json.end() ? std::min(rates.matmul_bf16, 2 * rates.matmul_f32) : found->get<double>();
 }
 
 // A loop over null or a number would go through without a word.
-const Json& list_at(const Json& json, const char* key) {
-  const Json& list = json.at(key);
+const nlohmann::json& list_at(const nlohmann::json& json, const char* key) {
+  const nlohmann::json& list = json.at(key);
   if (!list.is_array()) throw UsageError(std::string(key) + " is " + describe_kind(list) + ", not an array");
   return list;
 }
 
-OrderedJson grid_to_json(const MatmulGrid& grid) {
+Json grid_to_json(const MatmulGrid& grid) {
   const MatmulShape& form = grid.form;
   return {{"a", to_string(form.a)},
           {"b", to_string(form.b)},
@@ -52,7 +51,7 @@ OrderedJson grid_to_json(const MatmulGrid& grid) {
           {"flop_rates", grid.flop_rates}};
 }
 
-MatmulGrid grid_from_json(const Json& json) {
+MatmulGrid grid_from_json(const nlohmann::json& json) {
   const auto type = [&](const char* key) { return parse_dtype(json.at(key).get<std::string>()); };
   MatmulGrid grid;
   grid.form.a = type("a");
@@ -67,8 +66,8 @@ MatmulGrid grid_from_json(const Json& json) {
   return grid;
 }
 
-OrderedJson curve_to_json(const RateCurve& curve) {
-  OrderedJson points = OrderedJson::array();
+Json curve_to_json(const RateCurve& curve) {
+  Json points = Json::array();
   for (const RatePoint& point : curve.points) points.push_back({point.at, point.rate});
   return {{"op", curve.op},
           {"dtype", to_string(curve.dtype)},
@@ -76,44 +75,44 @@ OrderedJson curve_to_json(const RateCurve& curve) {
           {"points", std::move(points)}};
 }
 
-RateCurve curve_from_json(const Json& json) {
+RateCurve curve_from_json(const nlohmann::json& json) {
   RateCurve curve{json.at("op").get<std::string>(),
                   parse_dtype(json.at("dtype").get<std::string>()),
                   json.at("head_dim").get<int64_t>(),
                   {}};
-  for (const Json& point : list_at(json, "points"))
+  for (const nlohmann::json& point : list_at(json, "points"))
     curve.points.push_back({point.at(0).get<double>(), point.at(1).get<double>()});
   return curve;
 }
 
-DeviceRates read_rates(const Json& json) {
+DeviceRates read_rates(const nlohmann::json& json) {
   DeviceRates rates;
   for (const auto& [name, member] : kNumbers) json.at(name).get_to(rates.*member);
   rates.vector_bf16 = vector_rate_of(json, rates);
-  for (const Json& grid : list_at(json, "matmuls")) rates.matmuls.push_back(grid_from_json(grid));
-  for (const Json& curve : list_at(json, "ops")) rates.ops.push_back(curve_from_json(curve));
+  for (const nlohmann::json& grid : list_at(json, "matmuls")) rates.matmuls.push_back(grid_from_json(grid));
+  for (const nlohmann::json& curve : list_at(json, "ops")) rates.ops.push_back(curve_from_json(curve));
   rates.calibrated = true;
   return rates;
 }
 
 }  // namespace
 
-OrderedJson rates_to_json(const DeviceRates& rates) {
-  OrderedJson json;
+Json rates_to_json(const DeviceRates& rates) {
+  Json json;
   for (const auto& [name, member] : kNumbers) json[name] = rates.*member;
   json["vector_bf16"] = rates.vector_bf16;
-  json["matmuls"] = OrderedJson::array();
+  json["matmuls"] = Json::array();
   for (const MatmulGrid& grid : rates.matmuls) json["matmuls"].push_back(grid_to_json(grid));
-  json["ops"] = OrderedJson::array();
+  json["ops"] = Json::array();
   for (const RateCurve& curve : rates.ops) json["ops"].push_back(curve_to_json(curve));
   return json;
 }
 
-DeviceRates rates_from_json(const Json& json, const std::string& where) {
+DeviceRates rates_from_json(const nlohmann::json& json, const std::string& where) {
   DeviceRates rates;
   try {
     rates = read_rates(json);
-  } catch (const Json::exception& error) {
+  } catch (const nlohmann::json::exception& error) {
     throw DamagedError(where + ": " + error.what());
   } catch (const UsageError& error) {
     throw DamagedError(where + ": " + error.what());

@@ -24,13 +24,6 @@ std::vector<std::string> recipe_keys() {
 
 bool takes_key(const HelpOption& option) { return option.value == "KEY=VALUE"; }
 
-std::vector<std::string> option_names(const HelpCommand& command) {
-  std::vector<std::string> names;
-  for (const HelpOption& option : command.options)
-    if (!option.argument) names.insert(names.end(), option.names.begin(), option.names.end());
-  return names;
-}
-
 // ---- bash
 
 std::string bash_value(const HelpOption& option) {

@@ -182,6 +182,13 @@ class HelpFormatter : public CLI::FormatterBase {
 
 }  // namespace
 
+std::vector<std::string> option_names(const HelpCommand& command) {
+  std::vector<std::string> names;
+  for (const HelpOption& option : command.options)
+    if (!option.argument) names.insert(names.end(), option.names.begin(), option.names.end());
+  return names;
+}
+
 HelpCommand read_command(const CLI::App& app) {
   HelpCommand command;
   for (const CLI::App* one = &app; one->get_parent() != nullptr; one = one->get_parent())

@@ -32,6 +32,8 @@ struct HelpCommand {
   [[nodiscard]] std::string last_name() const { return name.substr(name.rfind(' ') + 1); }
   [[nodiscard]] std::string title() const { return name.empty() ? "plimsoll" : "plimsoll " + name; }
 };
+// --name and the like, without the arguments.
+std::vector<std::string> option_names(const HelpCommand& command);
 HelpCommand read_command(const CLI::App& app);
 
 // For a terminal of `width` columns; `bold` marks headings with escape codes.

@@ -13,7 +13,7 @@
 namespace plimsoll {
 namespace {
 
-constexpr char kEscape = '\x1b';
+constexpr char kEscapeByte = '\x1b';
 constexpr char kDelete = '\x7f';
 constexpr size_t kLongestKey = 16;  // of bytes that begin with Escape; what is longer is no key
 
@@ -55,12 +55,12 @@ void LineEditor::remember(const std::string& line) {
 }
 
 LineEditor::Event LineEditor::take(char byte) {
-  if (!pending_.empty() && pending_[0] == kEscape) {
+  if (!pending_.empty() && pending_[0] == kEscapeByte) {
     pending_ += byte;
     if (is_complete_key(pending_) || pending_.size() > kLongestKey) take_sequence();
     return Event::edited;
   }
-  if (byte == kEscape) {
+  if (byte == kEscapeByte) {
     pending_ = byte;
     return Event::edited;
   }

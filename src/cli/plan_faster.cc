@@ -10,12 +10,12 @@ namespace plimsoll {
 namespace {
 
 constexpr double kDay = 86400;
-constexpr double kWorthTelling = 0.97;  // of the time as it is
+constexpr double kFasterThan = 0.97;  // of the time as it is
 // A plan of a huge model may take many seconds; people wait for the report.
-constexpr double kPatience = 5;  // processor seconds
+constexpr double kFasterPatience = 5;  // processor seconds
 
 // A change to weigh, and what it does to the result.
-struct Change {
+struct FasterChange {
   std::vector<std::string> sets;
   std::string effect;
 };
@@ -26,13 +26,13 @@ std::string percent_words(double share) {
 }
 
 // Rows cut to half of the longest.
-void add_shorter_rows(int64_t longest, std::vector<Change>& changes) {
+void add_shorter_rows(int64_t longest, std::vector<FasterChange>& changes) {
   constexpr int64_t kShortest = 16;
   if (longest >= kShortest) changes.push_back({{"data.max_length=" + std::to_string(longest / 2)}, "cuts "});
 }
 
 // Rows that share a sequence: as many to a step as before.
-void add_packing(const Recipe& recipe, const DataSummary& data, std::vector<Change>& changes) {
+void add_packing(const Recipe& recipe, const DataSummary& data, std::vector<FasterChange>& changes) {
   const double mean = static_cast<double>(data.tokens) / static_cast<double>(std::max<int64_t>(1, data.rows));
   const auto together = static_cast<int64_t>(static_cast<double>(recipe.data.max_length) / mean);
   if (recipe.data.packing || together < 2) return;
@@ -41,8 +41,8 @@ void add_packing(const Recipe& recipe, const DataSummary& data, std::vector<Chan
                      "rows share sequences; about as many rows a step, other ones together"});
 }
 
-std::vector<Change> changes_of(const Recipe& recipe, const Plan& plan) {
-  std::vector<Change> changes;
+std::vector<FasterChange> changes_of(const Recipe& recipe, const Plan& plan) {
+  std::vector<FasterChange> changes;
   if (const auto& budget = memory_budget(plan.request); budget && !plan.request.budget.of_free) {
     PlanRequest open = plan.request;
     limit_memory(open, std::nullopt);
@@ -68,7 +68,7 @@ std::vector<Change> changes_of(const Recipe& recipe, const Plan& plan) {
 }
 
 // What a change is worth; none where it is not possible or does not fit.
-std::optional<Faster> weigh(const PlanArguments& arguments, const Change& change) {
+std::optional<Faster> weigh(const PlanArguments& arguments, const FasterChange& change) {
   const std::optional<Plan> plan = fitting_plan(arguments, change.sets);
   if (!plan) return std::nullopt;
   std::string effect = change.effect;
@@ -81,11 +81,11 @@ std::optional<Faster> weigh(const PlanArguments& arguments, const Change& change
 std::vector<Faster> faster_runs(const PlanArguments& arguments, const Recipe& recipe, const Plan& plan) {
   std::vector<Faster> found;
   if (!plan.fits() || plan.run_seconds() < kDay) return found;
-  const Patience patience(kPatience);
-  for (const Change& change : changes_of(recipe, plan)) {
+  const Patience patience(kFasterPatience);
+  for (const FasterChange& change : changes_of(recipe, plan)) {
     if (patience.ended()) break;
     if (auto faster = weigh(arguments, change);
-        faster && faster->run_seconds < kWorthTelling * plan.run_seconds())
+        faster && faster->run_seconds < kFasterThan * plan.run_seconds())
       found.push_back(*std::move(faster));
   }
   std::stable_sort(found.begin(), found.end(),

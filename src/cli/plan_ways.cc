@@ -13,10 +13,10 @@
 namespace plimsoll {
 namespace {
 
-using Change = std::pair<std::string, std::string>;  // key, value
-using Changes = std::vector<Change>;
+using WayChange = std::pair<std::string, std::string>;  // key, value
+using Changes = std::vector<WayChange>;
 
-constexpr double kPatience = 3;  // processor seconds that a refusal may take; no plan is begun after them
+constexpr double kWaysPatience = 3;  // processor seconds that a refusal may take; no plan is begun after them
 constexpr int64_t kShortestRow = 64;  // tokens: rows below that teach little
 constexpr int64_t kAnyDisk = int64_t{1} << 50;
 
@@ -129,7 +129,7 @@ class WayFinder {
 
   std::string command_;
   const PlanArguments& arguments_;
-  Patience patience_{kPatience};
+  Patience patience_{kWaysPatience};
 };
 
 // The recipe's keys that hold the planner back, let go one after the other.

@@ -37,7 +37,9 @@ void print_queue(Store& store, bool json, const char* text) {
   print(json_text(nlohmann::ordered_json{{"paused", store.paused()}, {"draining", store.draining()}}));
 }
 
-std::string title(const Entry& entry) { return std::to_string(entry.id) + " " + printable(entry.name); }
+std::string printed_title(const Entry& entry) {
+  return std::to_string(entry.id) + " " + printable(entry.name);
+}
 
 // The worker does it too, where there is one; the supervisor needs none.
 void ask_supervisor(const Store& store, const Entry& entry) {
@@ -47,7 +49,8 @@ void ask_supervisor(const Store& store, const Entry& entry) {
 std::string hold(Store& store, int64_t id) {
   const Entry entry = store.change(id, [](Entry& found) {
     if (found.state == State::running && !found.recipe)
-      throw UsageError(title(found) + " runs, and only recipes save and go on: cancel it, or let it end");
+      throw UsageError(printed_title(found) +
+                       " runs, and only recipes save and go on: cancel it, or let it end");
     if (is_begun(found.state)) {
       found.stop_asked = found.hold_asked = true;
     } else if (found.state == State::waiting) {
@@ -59,42 +62,44 @@ std::string hold(Store& store, int64_t id) {
     return true;
   });
   ask_supervisor(store, entry);
-  return title(entry) + ": " + (entry.stop_asked ? "saves and stops" : std::string(name_of(entry.state)));
+  return printed_title(entry) + ": " +
+         (entry.stop_asked ? "saves and stops" : std::string(name_of(entry.state)));
 }
 
 std::string let_go(Store& store, int64_t id) {
-  return title(store.change(id,
-                            [](Entry& found) {
-                              if (found.state != State::held)
-                                throw UsageError(title(found) + " is " + std::string(name_of(found.state)) +
-                                                 ", not held");
-                              found.state = State::waiting;
-                              found.note.clear();
-                              return true;
-                            })) +
+  return printed_title(store.change(id,
+                                    [](Entry& found) {
+                                      if (found.state != State::held)
+                                        throw UsageError(printed_title(found) + " is " +
+                                                         std::string(name_of(found.state)) + ", not held");
+                                      found.state = State::waiting;
+                                      found.note.clear();
+                                      return true;
+                                    })) +
          ": waiting";
 }
 
 std::string retry(Store& store, int64_t id) {
-  return title(store.change(id,
-                            [](Entry& found) {
-                              if (!is_over(found.state))
-                                throw UsageError(title(found) + " is " + std::string(name_of(found.state)) +
-                                                 ": there is nothing to repeat");
-                              found.state = State::waiting;
-                              found.note.clear();
-                              found.promised.reset();
-                              return true;
-                            })) +
+  return printed_title(store.change(id,
+                                    [](Entry& found) {
+                                      if (!is_over(found.state))
+                                        throw UsageError(printed_title(found) + " is " +
+                                                         std::string(name_of(found.state)) +
+                                                         ": there is nothing to repeat");
+                                      found.state = State::waiting;
+                                      found.note.clear();
+                                      found.promised.reset();
+                                      return true;
+                                    })) +
          ": waiting";
 }
 
 std::string set_priority(Store& store, int64_t id, int priority) {
-  return title(store.change(id,
-                            [&](Entry& found) {
-                              found.priority = priority;
-                              return true;
-                            })) +
+  return printed_title(store.change(id,
+                                    [&](Entry& found) {
+                                      found.priority = priority;
+                                      return true;
+                                    })) +
          ": priority " + std::to_string(priority);
 }
 
@@ -113,7 +118,7 @@ ExitCode wait(const SteerArguments& arguments) {
       std::this_thread::sleep_for(std::chrono::milliseconds(200));
     good &= entry.state == State::done;
     if (arguments.json) continue;
-    print(title(entry) + ": " + std::string(name_of(entry.state)) +
+    print(printed_title(entry) + ": " + std::string(name_of(entry.state)) +
           (entry.note.empty() ? "" : ", " + printable(entry.note)) + "\n");
     flush_output();
   }
@@ -194,7 +199,8 @@ std::string cancel_entry(Store& store, int64_t id) {
     return true;
   });
   ask_supervisor(store, entry);
-  return title(entry) + ": " + (entry.stop_asked ? "asked to end" : std::string(name_of(entry.state)));
+  return printed_title(entry) + ": " +
+         (entry.stop_asked ? "asked to end" : std::string(name_of(entry.state)));
 }
 
 void add_queue_steering(CLI::App& group, Action& action) {

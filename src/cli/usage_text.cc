@@ -10,13 +10,6 @@
 namespace plimsoll {
 namespace {
 
-std::vector<std::string> option_names(const HelpCommand& command) {
-  std::vector<std::string> names;
-  for (const HelpOption& option : command.options)
-    if (!option.argument) names.insert(names.end(), option.names.begin(), option.names.end());
-  return names;
-}
-
 // By the exit code: in place of their own name some of these errors carry that of the command.
 bool is(const CLI::Error& error, CLI::ExitCodes kind) {
   return error.get_exit_code() == static_cast<int>(kind);

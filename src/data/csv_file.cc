@@ -115,14 +115,6 @@ char separator_of(std::string_view header) {
   return ',';
 }
 
-struct UnitRange {
-  int64_t start = 0;
-  int64_t end = 0;
-  int64_t first_line = 1;
-  int64_t rows = 0;
-  int64_t longest = 0;
-};
-
 struct Header {
   std::string path;
   char separator = ',';
@@ -196,7 +188,7 @@ class CsvFile final : public DataFile {
       selected_.push_back(static_cast<size_t>(&column - header_.columns.data()));
     }
     std::vector<Unit> units;
-    for (const UnitRange& range : ranges_)
+    for (const LineRange& range : ranges_)
       units.push_back({range.rows,
                        range.end - range.start + static_cast<int64_t>(sizeof(Record)) * range.rows,
                        static_cast<int32_t>(units.size()), range.longest});
@@ -204,7 +196,7 @@ class CsvFile final : public DataFile {
   }
 
   std::unique_ptr<Block> load(size_t unit) override {
-    const UnitRange& range = ranges_[unit];
+    const LineRange& range = ranges_[unit];
     std::string text = file_.text(range.start, range.end);
     std::vector<Record> records;
     records.reserve(static_cast<size_t>(range.rows));
@@ -274,7 +266,7 @@ class CsvFile final : public DataFile {
 
   ScannedFile file_;
   Header header_;
-  std::vector<UnitRange> ranges_;
+  std::vector<LineRange> ranges_;
   std::vector<size_t> selected_;
   ReadAs as_ = ReadAs::kind;
 };

@@ -26,14 +26,14 @@ Example encode(ExampleOptions options, const Row& row) {
   return example;
 }
 
-Row texts(std::initializer_list<std::string> values) {
+Row row_of(std::initializer_list<std::string> values) {
   Row row;
   for (const std::string& value : values) row.push_back({value, {}});
   return row;
 }
 
 TEST(Example, only_response_and_end_are_targets) {
-  const Example example = encode({.format = RowFormat::prompt_response}, texts({"ab", "c"}));
+  const Example example = encode({.format = RowFormat::prompt_response}, row_of({"ab", "c"}));
   EXPECT_THAT(example.ids, ElementsAre('a', 'b', 'c', kEos));
   EXPECT_THAT(example.labels, ElementsAre(-100, -100, 'c', kEos));
   EXPECT_EQ(example.targets, 2);
@@ -41,36 +41,36 @@ TEST(Example, only_response_and_end_are_targets) {
 
 TEST(Example, the_prompt_is_a_target_when_asked_for) {
   const Example example =
-      encode({.format = RowFormat::prompt_response, .train_on_prompt = true}, texts({"ab", "c"}));
+      encode({.format = RowFormat::prompt_response, .train_on_prompt = true}, row_of({"ab", "c"}));
   EXPECT_THAT(example.labels, ElementsAre('a', 'b', 'c', kEos));
   EXPECT_EQ(example.targets, 3);  // the first token is nobody's next one
 }
 
 TEST(Example, all_of_a_text_is_a_target) {
-  const Example example = encode({.format = RowFormat::text}, texts({"abc"}));
+  const Example example = encode({.format = RowFormat::text}, row_of({"abc"}));
   EXPECT_THAT(example.labels, ElementsAre('a', 'b', 'c', kEos));
 }
 
 TEST(Example, a_text_that_ends_with_the_end_token_gets_no_second_one) {
   const std::string end(1, static_cast<char>(kEos));
-  EXPECT_THAT(encode({.format = RowFormat::text}, texts({"ab" + end})).ids, ElementsAre('a', 'b', kEos));
-  EXPECT_THAT(encode({.format = RowFormat::prompt_response}, texts({"a", "b" + end})).labels,
+  EXPECT_THAT(encode({.format = RowFormat::text}, row_of({"ab" + end})).ids, ElementsAre('a', 'b', kEos));
+  EXPECT_THAT(encode({.format = RowFormat::prompt_response}, row_of({"a", "b" + end})).labels,
               ElementsAre(-100, 'b', kEos));
 }
 
 TEST(Example, truncation_takes_the_right_end) {
   const Example example =
-      encode({.format = RowFormat::prompt_response, .max_length = 3}, texts({"ab", "cd"}));
+      encode({.format = RowFormat::prompt_response, .max_length = 3}, row_of({"ab", "cd"}));
   EXPECT_THAT(example.ids, ElementsAre('a', 'b', 'c'));
   EXPECT_THAT(example.labels, ElementsAre(-100, -100, 'c'));
   EXPECT_TRUE(example.truncated());
   EXPECT_EQ(example.whole_length, 5);
-  EXPECT_FALSE(encode({.format = RowFormat::text, .max_length = 4}, texts({"abc"})).truncated());
+  EXPECT_FALSE(encode({.format = RowFormat::text, .max_length = 4}, row_of({"abc"})).truncated());
 }
 
 TEST(Example, a_prompt_that_fills_the_length_leaves_no_target) {
   const Example example =
-      encode({.format = RowFormat::prompt_response, .max_length = 2}, texts({"abc", "d"}));
+      encode({.format = RowFormat::prompt_response, .max_length = 2}, row_of({"abc", "d"}));
   EXPECT_EQ(example.targets, 0);
 }
 
@@ -113,7 +113,7 @@ TEST(Statistics, count_rows_tokens_and_what_truncation_takes) {
 
 TEST(Example, a_tokenizer_of_another_model_is_refused_with_the_row) {
   EXPECT_THAT(
-      message_of<UsageError>([] { encode({.format = RowFormat::text, .vocab_size = 98}, texts({"abc"})); }),
+      message_of<UsageError>([] { encode({.format = RowFormat::text, .vocab_size = 98}, row_of({"abc"})); }),
       HasSubstr("d.jsonl:7: the tokenizer gives the id 99, the model has the ids 0 to 97"));
 }
 

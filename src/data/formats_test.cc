@@ -18,11 +18,11 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-Dataset open_one(const std::filesystem::path& path, RowErrors on_error = RowErrors::stop) {
+Dataset open_file(const std::filesystem::path& path, RowErrors on_error = RowErrors::stop) {
   return Dataset::open(std::vector{WeightedPath{path}}, on_error);
 }
 
-std::vector<std::string> all_texts(Dataset& dataset, const std::string& column) {
+std::vector<std::string> texts_of(Dataset& dataset, const std::string& column) {
   dataset.select(std::vector{column});
   std::vector<size_t> units(dataset.units().size());
   std::iota(units.begin(), units.end(), size_t{0});
@@ -39,8 +39,8 @@ std::vector<std::string> all_texts(Dataset& dataset, const std::string& column) 
 class Formats : public testing::Test {
  protected:
   std::vector<std::string> texts(const std::string& name, const std::string& content) {
-    Dataset dataset = open_one(folder_.write(name, content));
-    return all_texts(dataset, "t");
+    Dataset dataset = open_file(folder_.write(name, content));
+    return texts_of(dataset, "t");
   }
   template <class Problem>
   std::string problem(const std::string& name, const std::string& content) {
@@ -58,8 +58,8 @@ TEST_F(Formats, json_is_a_list_of_objects_or_an_object_that_has_one) {
       texts("a.json", "\xEF\xBB\xBF {\"version\": 1.5, \"tags\": [\"a\", [1]], \"empty\": [], \"data\": " +
                           rows + ", \"more\": {\"x\": [1]}, \"end\": null}\n"),
       ElementsAre("one", "a \"quoted\" { brace \\"));
-  Dataset dataset = open_one(folder_.write("a.json", rows));
-  all_texts(dataset, "t");
+  Dataset dataset = open_file(folder_.write("a.json", rows));
+  texts_of(dataset, "t");
   EXPECT_EQ(dataset.where(1), (folder_.path() / "a.json").string() + ": row 1 (line 2)");
 }
 
@@ -93,8 +93,8 @@ TEST_F(Formats, a_long_json_list_is_read_in_units) {
   constexpr int64_t kRows = 5000;
   for (int64_t i = 0; i < kRows; ++i)
     rows += (i == 0 ? "" : ",\n") + (R"({"t": ")" + std::string(2000, 'x') + std::to_string(i) + "\"}");
-  Dataset dataset = open_one(folder_.write("a.json", rows + "]"));
-  const std::vector<std::string> read = all_texts(dataset, "t");
+  Dataset dataset = open_file(folder_.write("a.json", rows + "]"));
+  const std::vector<std::string> read = texts_of(dataset, "t");
   ASSERT_EQ(read.size(), static_cast<size_t>(kRows));
   EXPECT_GE(dataset.units().size(), 9U);
   for (int64_t i = 0; i < kRows; ++i) EXPECT_EQ(read[static_cast<size_t>(i)].substr(2000), std::to_string(i));
@@ -105,8 +105,8 @@ TEST_F(Formats, csv_is_quoted_as_in_rfc_4180) {
   EXPECT_THAT(texts("a.csv", "\xEF\xBB\xBFn,t\r\n1,plain\r\n2,\"a, \"\"b\"\"\nc\"\r\n\r\n3,\n4,x\"y\n5,\"\""),
               ElementsAre("plain", "a, \"b\"\nc", "", "x\"y", ""));
   EXPECT_THAT(texts("a.tsv", "t\tn\na,b\t1\n"), ElementsAre("a,b"));
-  Dataset dataset = open_one(folder_.write("a.csv", "t\n\"a\nb\"\nc\n"));
-  all_texts(dataset, "t");
+  Dataset dataset = open_file(folder_.write("a.csv", "t\n\"a\nb\"\nc\n"));
+  texts_of(dataset, "t");
   EXPECT_EQ(dataset.where(1), (folder_.path() / "a.csv").string() + ":4");
 }
 
@@ -167,8 +167,8 @@ TEST_F(Formats, arrow_streams_and_files_are_read_with_any_codec_and_dictionaries
   for (const bool stream : {true, false}) {
     for (const auto codec :
          {arrow::Compression::UNCOMPRESSED, arrow::Compression::LZ4_FRAME, arrow::Compression::ZSTD}) {
-      Dataset dataset = open_one(write_ipc(folder_.path() / "a.arrow", *numbered(20), {stream, codec}));
-      const std::vector<std::string> read = all_texts(dataset, "t");
+      Dataset dataset = open_file(write_ipc(folder_.path() / "a.arrow", *numbered(20), {stream, codec}));
+      const std::vector<std::string> read = texts_of(dataset, "t");
       ASSERT_EQ(read.size(), 20U);
       for (size_t i = 0; i < read.size(); ++i) EXPECT_EQ(read[i], "t" + std::to_string(i));
       dataset.select(std::vector<std::string>{"ids"});
@@ -177,8 +177,8 @@ TEST_F(Formats, arrow_streams_and_files_are_read_with_any_codec_and_dictionaries
       dataset.read(19, row);
       EXPECT_THAT(row[0].ids, ElementsAre(19, 20));
     }
-    Dataset dataset = open_one(write_ipc(folder_.path() / "d.arrow", *numbered(20, true), {stream}));
-    EXPECT_EQ(all_texts(dataset, "t")[19], "t1");
+    Dataset dataset = open_file(write_ipc(folder_.path() / "d.arrow", *numbered(20, true), {stream}));
+    EXPECT_EQ(texts_of(dataset, "t")[19], "t1");
   }
 }
 
@@ -187,8 +187,8 @@ TEST_F(Formats, arrow_files_that_are_cut_are_refused_or_hold_fewer_rows) {
   int refused = 0;
   for (size_t length = 0; length < whole.size(); length += 24) {
     try {
-      Dataset dataset = open_one(folder_.write("cut.arrow", whole.substr(0, length)));
-      EXPECT_LT(all_texts(dataset, "t").size(), 21U);
+      Dataset dataset = open_file(folder_.write("cut.arrow", whole.substr(0, length)));
+      EXPECT_LT(texts_of(dataset, "t").size(), 21U);
     } catch (const Error&) {
       ++refused;
     }
@@ -204,9 +204,9 @@ TEST_F(Formats, arrow_with_any_byte_changed_is_read_or_refused) {
     std::string changed = whole;
     changed[i] = static_cast<char>(changed[i] ^ 0x7F);
     try {
-      Dataset dataset = open_one(folder_.write("changed.arrow", changed));
+      Dataset dataset = open_file(folder_.write("changed.arrow", changed));
       dataset.cap_memory(kMiB);
-      all_texts(dataset, "t");
+      texts_of(dataset, "t");
     } catch (const Error&) {
       ++refused;
     }
@@ -222,15 +222,15 @@ TEST_F(Formats, folders_of_datasets_have_the_files_of_their_state) {
   folder_.write(
       "state.json",
       R"({"_data_files": [{"filename": "data-00001-of-00002.arrow"}, {"filename": "data-00000-of-00002.arrow"}]})");
-  Dataset dataset = open_one(folder_.path());
-  EXPECT_THAT(all_texts(dataset, "t"), ElementsAre("t0", "t1", "t2", "t0", "t1"));
+  Dataset dataset = open_file(folder_.path());
+  EXPECT_THAT(texts_of(dataset, "t"), ElementsAre("t0", "t1", "t2", "t0", "t1"));
   folder_.write("state.json", R"({"_data_files": [{"filename": "../x.arrow"}]})");
-  EXPECT_THROW(open_one(folder_.path()), DamagedError);
+  EXPECT_THROW(open_file(folder_.path()), DamagedError);
   folder_.write("state.json", R"({"_data_files": [{"filename": "absent.arrow"}]})");
-  EXPECT_THAT(message_of<UsageError>([&] { open_one(folder_.path()); }),
+  EXPECT_THAT(message_of<UsageError>([&] { open_file(folder_.path()); }),
               HasSubstr("absent.arrow: is missing"));
   folder_.write("dataset_dict.json", R"({"splits": ["train"]})");
-  EXPECT_THAT(message_of<UsageError>([&] { open_one(folder_.path()); }), HasSubstr("is a set of splits"));
+  EXPECT_THAT(message_of<UsageError>([&] { open_file(folder_.path()); }), HasSubstr("is a set of splits"));
 }
 
 TEST_F(Formats, patterns_match_data_files_by_name) {
@@ -238,20 +238,20 @@ TEST_F(Formats, patterns_match_data_files_by_name) {
   folder_.write("a 2.csv", "t\na2\n");
   folder_.write("a1.json", "[{\"t\": \"a1\"}]");
   folder_.write("a3.txt", "x");
-  Dataset dataset = open_one(folder_.path() / "a*");
-  EXPECT_THAT(all_texts(dataset, "t"), ElementsAre("a2", "a1"));
-  Dataset either = open_one(folder_.path() / "[ab]1.json*");
-  EXPECT_THAT(all_texts(either, "t"), ElementsAre("a1", "b1"));
-  EXPECT_THAT(message_of<UsageError>([&] { open_one(folder_.path() / "z*.json"); }),
+  Dataset dataset = open_file(folder_.path() / "a*");
+  EXPECT_THAT(texts_of(dataset, "t"), ElementsAre("a2", "a1"));
+  Dataset either = open_file(folder_.path() / "[ab]1.json*");
+  EXPECT_THAT(texts_of(either, "t"), ElementsAre("a1", "b1"));
+  EXPECT_THAT(message_of<UsageError>([&] { open_file(folder_.path() / "z*.json"); }),
               HasSubstr("no data file matches"));
-  EXPECT_THAT(message_of<UsageError>([&] { open_one(folder_.path() / "**" / "a1.json"); }),
+  EXPECT_THAT(message_of<UsageError>([&] { open_file(folder_.path() / "**" / "a1.json"); }),
               HasSubstr("not supported"));
 }
 
 TEST_F(Formats, jsonl_whose_first_line_is_bad_takes_its_columns_from_the_next_when_rows_are_skipped) {
   const auto path = folder_.write("a.jsonl", "{bad\n{\"t\": \"two\"}\n");
-  EXPECT_THROW(open_one(path), DamagedError);
-  Dataset dataset = open_one(path, RowErrors::skip);
+  EXPECT_THROW(open_file(path), DamagedError);
+  Dataset dataset = open_file(path, RowErrors::skip);
   dataset.select(std::vector<std::string>{"t"});
   EXPECT_EQ(dataset.rows(), 2);
 }

@@ -9,7 +9,7 @@
 namespace plimsoll {
 namespace {
 
-struct UnitRange {
+struct JsonRange {
   int64_t start = 0;  // of the first row
   int64_t end = 0;    // of the last
   int64_t first_line = 1;
@@ -20,7 +20,7 @@ struct UnitRange {
 
 class JsonFile final : public DataFile {
  public:
-  JsonFile(ScannedFile file, std::vector<UnitRange> ranges)
+  JsonFile(ScannedFile file, std::vector<JsonRange> ranges)
       : file_(std::move(file)), ranges_(std::move(ranges)) {
     if (ranges_.empty()) return;
     const std::string text = file_.text(ranges_.front().start, ranges_.front().end);
@@ -39,7 +39,7 @@ class JsonFile final : public DataFile {
     for (const std::string& name : columns)
       selected_.push_back(find_column(columns_, name, file_.path().string()));
     std::vector<Unit> units;
-    for (const UnitRange& range : ranges_)
+    for (const JsonRange& range : ranges_)
       units.push_back({range.rows,
                        range.end - range.start + static_cast<int64_t>(sizeof(JsonRow)) * range.rows,
                        static_cast<int32_t>(units.size()), range.longest});
@@ -47,7 +47,7 @@ class JsonFile final : public DataFile {
   }
 
   std::unique_ptr<Block> load(size_t unit) override {
-    const UnitRange& range = ranges_[unit];
+    const JsonRange& range = ranges_[unit];
     std::string text = file_.text(range.start, range.end);
     std::vector<JsonRow> rows = rows_of(text, range);
     return std::make_unique<JsonBlock>(
@@ -56,7 +56,7 @@ class JsonFile final : public DataFile {
   }
 
  private:
-  [[nodiscard]] std::vector<JsonRow> rows_of(std::string_view text, const UnitRange& range) const {
+  [[nodiscard]] std::vector<JsonRow> rows_of(std::string_view text, const JsonRange& range) const {
     std::vector<JsonRow> rows;
     rows.reserve(static_cast<size_t>(range.rows));
     JsonListScanner scanner(file_.path().string(), [&](const JsonListScanner::Found& row) {
@@ -71,7 +71,7 @@ class JsonFile final : public DataFile {
   }
 
   ScannedFile file_;
-  std::vector<UnitRange> ranges_;
+  std::vector<JsonRange> ranges_;
   std::vector<Column> columns_;
   std::vector<Column> selected_;
   ReadAs as_ = ReadAs::kind;
@@ -89,7 +89,7 @@ bool is_one_line(const ScannedFile& file) {
 
 std::unique_ptr<DataFile> open_json(const std::filesystem::path& path, RowErrors on_error) {
   ScannedFile file(path);
-  std::vector<UnitRange> ranges;
+  std::vector<JsonRange> ranges;
   int64_t rows = 0;
   JsonListScanner scanner(path.string(), [&](const JsonListScanner::Found& row) {
     if (ranges.empty() || row.end - ranges.back().start > kUnitBytes)

@@ -10,19 +10,11 @@
 namespace plimsoll {
 namespace {
 
-struct UnitRange {
-  int64_t start = 0;
-  int64_t end = 0;
-  int64_t first_line = 1;
-  int64_t rows = 0;
-  int64_t longest = 0;
-};
-
 std::string line_name(const std::filesystem::path& path, int64_t line) {
   return path.string() + ":" + std::to_string(line);
 }
 
-bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\r'; }
+bool is_blank_in_line(char c) { return c == ' ' || c == '\t' || c == '\r'; }
 
 // Cuts the file into units at line ends. Blank lines are no rows.
 class Scanner {
@@ -33,7 +25,7 @@ class Scanner {
     while (!chunk.empty()) {
       const size_t newline = chunk.find('\n');
       const std::string_view part = chunk.substr(0, newline);
-      blank_ = blank_ && std::all_of(part.begin(), part.end(), is_blank);
+      blank_ = blank_ && std::all_of(part.begin(), part.end(), is_blank_in_line);
       offset_ += static_cast<int64_t>(part.size());
       if (offset_ - line_start_ > kMaxRowBytes)
         throw DamagedError(line_name(path_, line_) + ": is longer than " + format_bytes(kMaxRowBytes) +
@@ -45,7 +37,7 @@ class Scanner {
     }
   }
 
-  std::vector<UnitRange> finish() {
+  std::vector<LineRange> finish() {
     end_line();
     end_unit();
     return std::move(units_);
@@ -68,15 +60,15 @@ class Scanner {
   }
 
   const std::filesystem::path& path_;
-  std::vector<UnitRange> units_;
-  UnitRange unit_;
+  std::vector<LineRange> units_;
+  LineRange unit_;
   int64_t offset_ = 0;
   int64_t line_ = 1;
   int64_t line_start_ = 0;
   bool blank_ = true;
 };
 
-std::vector<UnitRange> scan(ScannedFile& file) {
+std::vector<LineRange> scan(ScannedFile& file) {
   Scanner scanner(file.path());
   file.scan([&scanner](std::string_view piece) {
     scanner.feed(piece);
@@ -93,7 +85,7 @@ std::vector<JsonRow> rows_of(const std::string& text, int64_t expected) {
   for (uint32_t number = 0; start < text.size(); ++number) {
     const size_t end = std::min(text.find('\n', start), text.size());
     const std::string_view line = std::string_view(text).substr(start, end - start);
-    if (!std::all_of(line.begin(), line.end(), is_blank))
+    if (!std::all_of(line.begin(), line.end(), is_blank_in_line))
       rows.push_back({static_cast<uint32_t>(start), static_cast<uint32_t>(line.size()), number});
     start = end + 1;
   }
@@ -116,7 +108,7 @@ class JsonlFile final : public DataFile {
     for (const std::string& name : columns)
       selected_.push_back(find_column(columns_, name, file_.path().string()));
     std::vector<Unit> units;
-    for (const UnitRange& range : ranges_)
+    for (const LineRange& range : ranges_)
       // 12 bytes a row: where its line is.
       units.push_back({range.rows, range.end - range.start + 12 * range.rows,
                        static_cast<int32_t>(units.size()), range.longest});
@@ -124,7 +116,7 @@ class JsonlFile final : public DataFile {
   }
 
   std::unique_ptr<Block> load(size_t unit) override {
-    const UnitRange& range = ranges_[unit];
+    const LineRange& range = ranges_[unit];
     std::string text = file_.text(range.start, range.end);
     std::vector<JsonRow> rows = rows_of(text, range.rows);
     return std::make_unique<JsonBlock>(
@@ -134,7 +126,7 @@ class JsonlFile final : public DataFile {
 
  private:
   [[nodiscard]] std::vector<Column> columns_of_first_line(RowErrors on_error) const {
-    const UnitRange& range = ranges_.front();
+    const LineRange& range = ranges_.front();
     const std::string text = file_.text(range.start, range.end);
     std::exception_ptr first_problem;
     for (const JsonRow& row : rows_of(text, range.rows)) {
@@ -150,7 +142,7 @@ class JsonlFile final : public DataFile {
   }
 
   ScannedFile file_;
-  std::vector<UnitRange> ranges_;
+  std::vector<LineRange> ranges_;
   std::vector<Column> columns_;
   std::vector<Column> selected_;
   ReadAs as_ = ReadAs::kind;

@@ -17,7 +17,7 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr int32_t kEos = 99;
+constexpr int32_t kLoaderEos = 99;
 
 struct LoaderSetup {
   int64_t max_length = 16;
@@ -28,8 +28,9 @@ std::unique_ptr<Loader> make_loader(const std::filesystem::path& path, const Loa
   Dataset dataset = Dataset::open(std::vector{path});
   dataset.select(std::vector<std::string>{"prompt", "response"});
   const RowSubset subset = RowSubset::all(dataset.rows());
-  ExampleEncoder encoder({.format = RowFormat::prompt_response, .max_length = setup.max_length, .eos = kEos},
-                         tokenize_bytes);
+  ExampleEncoder encoder(
+      {.format = RowFormat::prompt_response, .max_length = setup.max_length, .eos = kLoaderEos},
+      tokenize_bytes);
   return std::make_unique<Loader>(std::move(dataset), subset, std::move(encoder), setup.options);
 }
 

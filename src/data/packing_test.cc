@@ -19,14 +19,14 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-constexpr int32_t kEos = 7;
+constexpr int32_t kPackedEos = 7;
 
 ExampleEncoder text_encoder(int64_t max_length, Truncation side = Truncation::right) {
   return ExampleEncoder({.format = RowFormat::text,
                          .max_length = max_length,
                          .truncation = side,
                          .train_on_prompt = true,
-                         .eos = kEos},
+                         .eos = kPackedEos},
                         tokenize_bytes);
 }
 
@@ -88,7 +88,7 @@ TEST(Packing, every_row_is_visited_once_whole_and_beside_no_other) {
       for (int64_t d = 0; d < micro.live_sequences; ++d) {
         const auto begin = static_cast<size_t>(micro.seq_starts[static_cast<size_t>(d)]);
         const auto end = static_cast<size_t>(micro.seq_starts[static_cast<size_t>(d) + 1]);
-        EXPECT_EQ(micro.input_ids[end - 1], kEos);
+        EXPECT_EQ(micro.input_ids[end - 1], kPackedEos);
         EXPECT_EQ(micro.labels[end - 1], kIgnoreLabel)
             << "the next document's first token is nobody's target";
         for (size_t t = begin; t < end; ++t) EXPECT_EQ(micro.positions[t], static_cast<int32_t>(t - begin));
@@ -190,7 +190,7 @@ TEST(Truncation, takes_the_side_that_is_asked_for) {
   text_encoder(4, Truncation::left)
       .encode(
           row, [] { return ""; }, example);
-  EXPECT_THAT(example.ids, ElementsAre('d', 'e', 'f', kEos));
+  EXPECT_THAT(example.ids, ElementsAre('d', 'e', 'f', kPackedEos));
   EXPECT_EQ(example.targets, 3);
   EXPECT_EQ(example.whole_length, 7);
 }

@@ -83,7 +83,7 @@ std::unique_ptr<parquet::arrow::FileReader> open_reader(const std::string& path,
 }
 
 // A slice of a row group.
-struct UnitRange {
+struct GroupRange {
   int group = 0;
   int64_t group_row = 0;  // first row, counted within the group
   int64_t file_row = 0;   // counted within the file
@@ -142,7 +142,7 @@ class ParquetFile final : public DataFile {
     return unit + 1 == ranges_.size() || ranges_[unit + 1].group != ranges_[unit].group;
   }
 
-  std::unique_ptr<Block> load_unit(const UnitRange& range, bool last_of_group) {
+  std::unique_ptr<Block> load_unit(const GroupRange& range, bool last_of_group) {
     seek(range);
     auto block = std::make_unique<ParquetBlock>(path_, selected_, range.file_row);
     while (block->rows() < range.rows) block->add(next_batch());
@@ -236,7 +236,7 @@ class ParquetFile final : public DataFile {
   }
 
   // Opens the range's group unless the reader stands there already, and skips to its first row.
-  void seek(const UnitRange& range) {
+  void seek(const GroupRange& range) {
     if (batches_ == nullptr || group_ != range.group || next_row_ > range.group_row) {
       std::vector<int> leaves;
       for (const SelectedColumn& selected : selected_)
@@ -264,7 +264,7 @@ class ParquetFile final : public DataFile {
   std::unique_ptr<parquet::arrow::FileReader> reader_;
   std::vector<Column> columns_;
   std::vector<SelectedColumn> selected_;
-  std::vector<UnitRange> ranges_;
+  std::vector<GroupRange> ranges_;
   int64_t batch_rows_ = kMaxBatchRows;
   std::unique_ptr<arrow::RecordBatchReader> batches_;  // of group_, standing before its row next_row_
   int group_ = 0;

@@ -14,7 +14,7 @@ namespace plimsoll {
 namespace {
 
 using nlohmann::ordered_json;
-constexpr int32_t kEos = 9;
+constexpr int32_t kSampleEos = 9;
 
 void letters(std::string_view text, std::vector<int32_t>& ids) {
   for (const char c : text) ids.push_back(c - 'a' + 10);
@@ -39,7 +39,7 @@ ExampleOptions pairs(int64_t max_length = 16, Truncation truncation = Truncation
   options.format = RowFormat::preference;
   options.max_length = max_length;
   options.truncation = truncation;
-  options.eos = kEos;
+  options.eos = kSampleEos;
   options.parts = {"chosen", "rejected", "prompt", "margin"};
   options.task.task = Task::reward;
   return options;
@@ -57,7 +57,7 @@ ExampleOptions labelled(ClassProblem problem, int64_t outputs, std::vector<std::
 
 TEST(Samples, a_pair_is_two_sequences_with_the_prompt_before_each) {
   const Example pair = encode(pairs(), {"bc", "d", "a", 0.5});
-  EXPECT_EQ(pair.ids, (std::vector<int32_t>{10, 11, 12, kEos, 10, 13, kEos}));
+  EXPECT_EQ(pair.ids, (std::vector<int32_t>{10, 11, 12, kSampleEos, 10, 13, kSampleEos}));
   EXPECT_EQ(pair.ends, (std::vector<int64_t>{4, 7}));
   EXPECT_EQ(pair.values, (std::vector<float>{0.5F, 0.0F}));
   EXPECT_EQ(pair.targets, 1);
@@ -66,7 +66,7 @@ TEST(Samples, a_pair_is_two_sequences_with_the_prompt_before_each) {
 
 TEST(Samples, each_answer_of_a_pair_is_cut_by_itself_and_a_pair_is_dropped_whole) {
   const Example cut = encode(pairs(3), {"bcd", "e", "a", nullptr});
-  EXPECT_EQ(cut.ids, (std::vector<int32_t>{10, 11, 12, 10, 14, kEos}));
+  EXPECT_EQ(cut.ids, (std::vector<int32_t>{10, 11, 12, 10, 14, kSampleEos}));
   EXPECT_EQ(cut.whole_length, 5);
   EXPECT_TRUE(cut.truncated());
   const Example dropped = encode(pairs(3, Truncation::drop), {"e", "bcd", "a", nullptr});
@@ -210,7 +210,7 @@ Example two_texts(std::string source, std::string target, Truncation truncation 
   options.max_length = 4;
   options.target_length = 3;
   options.start = 7;
-  options.eos = kEos;
+  options.eos = kSampleEos;
   options.truncation = truncation;
   Row row(2);
   row[0].text = std::move(source);
@@ -224,17 +224,17 @@ Example two_texts(std::string source, std::string target, Truncation truncation 
 
 TEST(Samples, a_source_and_its_target_are_two_sequences_each_of_its_own_length) {
   const Example both = two_texts("ab", "c");
-  EXPECT_EQ(both.ids, (std::vector<int32_t>{10, 11, kEos, 7, 12, kEos}));
+  EXPECT_EQ(both.ids, (std::vector<int32_t>{10, 11, kSampleEos, 7, 12, kSampleEos}));
   EXPECT_EQ(both.ends, (std::vector<int64_t>{3, 6}));
-  EXPECT_EQ(both.labels, (std::vector<int32_t>{-100, -100, -100, -100, 12, kEos}));
+  EXPECT_EQ(both.labels, (std::vector<int32_t>{-100, -100, -100, -100, 12, kSampleEos}));
   EXPECT_EQ(both.targets, 2);
   EXPECT_FALSE(both.truncated());
   // What is cut keeps its end of text.
   const Example cut = two_texts("abcdef", "abc");
-  EXPECT_EQ(cut.ids, (std::vector<int32_t>{10, 11, 12, kEos, 7, 10, 11, kEos}));
+  EXPECT_EQ(cut.ids, (std::vector<int32_t>{10, 11, 12, kSampleEos, 7, 10, 11, kSampleEos}));
   EXPECT_TRUE(cut.truncated());
   EXPECT_EQ(two_texts("abcdef", "a", Truncation::left).ids,
-            (std::vector<int32_t>{13, 14, 15, kEos, 7, 10, kEos}));
+            (std::vector<int32_t>{13, 14, 15, kSampleEos, 7, 10, kSampleEos}));
 }
 
 TEST(Samples, a_target_that_is_empty_or_dropped_leaves_nothing_to_learn) {

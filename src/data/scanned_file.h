@@ -20,6 +20,15 @@ class ReadableFile;
 
 namespace plimsoll {
 
+// Rows of a text that are read together: its bytes [start, end).
+struct LineRange {
+  int64_t start = 0;
+  int64_t end = 0;
+  int64_t first_line = 1;
+  int64_t rows = 0;
+  int64_t longest = 0;
+};
+
 // A text, with a checksum (4 bytes) for each 64 KiB. What is appended to it later is not seen.
 class ScannedFile {
  public:

@@ -62,7 +62,7 @@ std::string_view to_string(OpKind kind) { return kOpNames[static_cast<size_t>(ki
 OpKind parse_op_kind(std::string_view name) { return parse_enum<OpKind>(kOpNames, name, "op"); }
 std::string_view to_string(Role role) { return kRoleNames[static_cast<size_t>(role)]; }
 Role parse_role(std::string_view text) { return parse_enum<Role>(kRoleNames, text, "tensor role"); }
-std::string_view to_string(Space space) { return kSpaceNames[static_cast<size_t>(space)]; }
+std::string_view to_string(Space space) { return kSpaceNames[index(space)]; }
 bool is_persistent(Role role) { return role <= Role::metric; }
 std::string_view to_string(Stage stage) { return kStageNames[static_cast<size_t>(stage)]; }
 Stage parse_stage(std::string_view text) { return parse_enum<Stage>(kStageNames, text, "stage"); }

@@ -47,6 +47,7 @@ bool is_persistent(Role role);
 // Where a tensor's bytes are. Ops compute on device tensors (and on host tensors where the device reaches
 // them, as the CPU does); what is on disk only passes through fetch and store.
 enum class Space : uint8_t { device, host, disk };
+constexpr size_t index(Space space) { return static_cast<size_t>(space); }
 std::string_view to_string(Space space);
 
 // One of the units that a model repeats: a layer of a stack. Blocks of one kind compute the same with other

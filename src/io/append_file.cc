@@ -10,11 +10,11 @@
 
 #include "base/error.h"
 #include "base/regular_file.h"
+#include "io/file.h"
 
 namespace plimsoll {
 
 AppendFile::AppendFile(std::filesystem::path path, int64_t kept_bytes) : path_(std::move(path)) {
-  constexpr mode_t kNewFileMode = 0644;
   constexpr int kFlags = O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
   descriptor_ = ::open(path_.c_str(), kFlags, kNewFileMode);
   if (descriptor_ < 0) stop(errno);

@@ -19,20 +19,18 @@ namespace {
 
 namespace fs = std::filesystem;
 
-[[noreturn]] void stop(const fs::path& path, const std::string& action, int error) {
+[[noreturn]] void stop_at(const fs::path& path, const std::string& action, int error) {
   throw StoppedError(path.string() + ": cannot " + action + ": " + system_message(error) + ".");
 }
-
-constexpr mode_t kNewFileMode = 0644;
 
 // Files and folders alike: a name is durable only when the folder that holds it has been flushed.
 void sync_path(const fs::path& path) {
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-  if (descriptor < 0) stop(path, "open to flush it", errno);
+  if (descriptor < 0) stop_at(path, "open to flush it", errno);
   const int result = fsync(descriptor);
   const int error = errno;
   ::close(descriptor);
-  if (result != 0) stop(path, "flush to disk", error);
+  if (result != 0) stop_at(path, "flush to disk", error);
 }
 
 // The folder that holds `path`; "." for a bare name.
@@ -45,13 +43,13 @@ void sync_parent(const fs::path& path) { sync_path(parent_of(path) / "."); }
 
 void rename_path(const fs::path& from, const fs::path& to) {
   if (::rename(from.c_str(), to.c_str()) != 0)
-    stop(to, "give " + from.filename().string() + " that name", errno);
+    stop_at(to, "give " + from.filename().string() + " that name", errno);
 }
 
 // Puts folder `from` at `to`, where a folder stands; that one ends up at `from`.
 void swap_folders(const fs::path& from, const fs::path& to) {
   if (renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0) return;
-  if (errno != EINVAL && errno != ENOSYS) stop(to, "replace", errno);
+  if (errno != EINVAL && errno != ENOSYS) stop_at(to, "replace", errno);
   // Network file systems do not exchange names.
   const fs::path old = set_aside(from);
   fs::remove_all(old);
@@ -65,7 +63,8 @@ void rename_to_new_name(const fs::path& from, const fs::path& to) {
   const int error = errno;
   const bool taken = error == EEXIST || fs::symlink_status(to).type() != fs::file_type::not_found;
   if (taken) throw UsageError(to.string() + ": exists already; name a new one");
-  if (error != EINVAL && error != ENOSYS) stop(to, "give " + from.filename().string() + " that name", error);
+  if (error != EINVAL && error != ENOSYS)
+    stop_at(to, "give " + from.filename().string() + " that name", error);
   rename_path(from, to);
 }
 
@@ -194,7 +193,7 @@ AtomicFolder::AtomicFolder(fs::path final_path, fs::path temporary)
     fs::remove_all(temporary_);
     fs::create_directory(temporary_);
   } catch (const fs::filesystem_error& error) {
-    stop(temporary_, "create", error.code().value());
+    stop_at(temporary_, "create", error.code().value());
   }
 }
 
@@ -238,7 +237,7 @@ void link_atomically(const fs::path& from, const fs::path& to, const fs::path& t
   fs::create_hard_link(from, temporary, failed);
   if (failed) {
     fs::copy_file(from, temporary, failed);
-    if (failed) stop(to, "write", failed.value());
+    if (failed) stop_at(to, "write", failed.value());
     sync_path(temporary);
   }
   rename_path(temporary, to);
@@ -248,7 +247,7 @@ void unshare_file(const fs::path& path, const fs::path& temporary) {
   fs::remove(temporary);
   std::error_code failed;
   fs::copy_file(path, temporary, failed);
-  if (failed) stop(path, "copy", failed.value());
+  if (failed) stop_at(path, "copy", failed.value());
   sync_path(temporary);
   rename_path(temporary, path);
   sync_parent(path);
@@ -266,7 +265,7 @@ int64_t free_disk_bytes(const fs::path& path) {
   fs::path place = fs::absolute(path);
   while (!fs::exists(place) && place.has_relative_path()) place = place.parent_path();
   struct statvfs status {};
-  if (statvfs(place.c_str(), &status) != 0) stop(place, "read the free disk space", errno);
+  if (statvfs(place.c_str(), &status) != 0) stop_at(place, "read the free disk space", errno);
   return static_cast<int64_t>(status.f_bavail) * static_cast<int64_t>(status.f_frsize);
 }
 

@@ -12,8 +12,6 @@
 namespace plimsoll {
 namespace {
 
-uint32_t crc32c(std::string_view bytes) { return plimsoll::crc32c(as_bytes(bytes)); }
-
 // A stored checksum of data that holds checksums itself would be weak, so the format rotates and shifts it.
 uint32_t masked(uint32_t crc) { return std::rotr(crc, 15) + 0xA282EAD8U; }
 
@@ -98,9 +96,9 @@ void EventFile::write_record(std::string_view event) {
   std::array<char, 12> head;
   const uint64_t length = event.size();
   std::memcpy(head.data(), &length, sizeof length);
-  const uint32_t length_crc = masked(crc32c({head.data(), sizeof length}));
+  const uint32_t length_crc = masked(crc32c(as_bytes({head.data(), sizeof length})));
   std::memcpy(head.data() + sizeof length, &length_crc, sizeof length_crc);
-  const uint32_t event_crc = masked(crc32c(event));
+  const uint32_t event_crc = masked(crc32c(as_bytes(event)));
   std::fwrite(head.data(), 1, head.size(), file_.get());
   std::fwrite(event.data(), 1, event.size(), file_.get());
   std::fwrite(&event_crc, 1, sizeof event_crc, file_.get());

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <fstream>
 #include <utility>
 
 #include "base/error.h"
@@ -13,8 +14,6 @@
 namespace plimsoll {
 namespace {
 
-constexpr mode_t kNewFileMode = 0644;
-
 [[noreturn]] void stop(const std::filesystem::path& path, const std::string& action, int error) {
   std::string message = path.string() + ": cannot " + action + ": " + system_message(error) + ".";
   if (error == ENOSPC || error == EDQUOT) message += " Free disk space and resume.";
@@ -22,6 +21,17 @@ constexpr mode_t kNewFileMode = 0644;
 }
 
 }  // namespace
+
+std::string first_line(const std::filesystem::path& file) {
+  std::string line;
+  std::ifstream in(file, std::ios::binary);
+  std::getline(in, line);
+  return line;
+}
+
+bool is_absent(const std::filesystem::path& path) {
+  return std::filesystem::symlink_status(path).type() == std::filesystem::file_type::not_found;
+}
 
 File File::open(const std::filesystem::path& path) { return {path, open_regular(path)}; }
 

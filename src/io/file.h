@@ -3,6 +3,8 @@
 // count.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -13,6 +15,13 @@
 #include "base/regular_file.h"
 
 namespace plimsoll {
+
+constexpr mode_t kNewFileMode = 0644;
+
+// Without its end; "" where there is no file.
+std::string first_line(const std::filesystem::path& file);
+// Nothing has the name, no link either.
+bool is_absent(const std::filesystem::path& path);
 
 class File {
  public:

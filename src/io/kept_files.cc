@@ -10,13 +10,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kMostBytes = 512 * kMiB;  // as many as are read of a tokenizer
-constexpr int64_t kPiece = 64 * 1024;
+constexpr int64_t kMostKeptBytes = 512 * kMiB;  // as many as are read of a tokenizer
+constexpr int64_t kCopiedPiece = 64 * 1024;
 
 void copy(const File& from, int64_t from_start, File& to, int64_t to_start, int64_t bytes) {
-  std::vector<std::byte> piece(static_cast<size_t>(std::min(kPiece, bytes)));
-  for (int64_t at = 0; at < bytes; at += kPiece) {
-    const auto part = std::span(piece).first(static_cast<size_t>(std::min(kPiece, bytes - at)));
+  std::vector<std::byte> piece(static_cast<size_t>(std::min(kCopiedPiece, bytes)));
+  for (int64_t at = 0; at < bytes; at += kCopiedPiece) {
+    const auto part = std::span(piece).first(static_cast<size_t>(std::min(kCopiedPiece, bytes - at)));
     from.read(from_start + at, part);
     to.write(to_start + at, part);
   }
@@ -37,9 +37,9 @@ KeptFiles::KeptFiles(const fs::path& folder, const std::vector<std::string>& nam
   for (const std::string& name : names) {
     const File file = File::open(folder / name);
     const int64_t bytes = file.size();
-    if (bytes > kMostBytes)
+    if (bytes > kMostKeptBytes)
       throw UsageError(file.path().string() + ": is " + format_bytes(bytes) + " long, at most " +
-                       format_bytes(kMostBytes) + " are copied into a checkpoint.");
+                       format_bytes(kMostKeptBytes) + " are copied into a checkpoint.");
     copy(file, 0, copies_, end, bytes);
     places_[name] = {end, bytes};
     end += bytes;

@@ -17,10 +17,10 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-constexpr int64_t kMostBytes = 64 * kMiB;
+constexpr int64_t kMostManifestBytes = 64 * kMiB;
 constexpr const char* kKinds[] = {"file", "log", "folder"};
-constexpr int64_t kPiece = 16 * 1024;
-constexpr int64_t kPieces = 32;  // of a large file, from its first to its last
+constexpr int64_t kMarkPiece = 16 * 1024;
+constexpr int64_t kMarkPieces = 32;  // of a large file, from its first to its last
 
 FileMark mark_of_start(const fs::path& path, int64_t bytes) {
   const std::string start = read_start(path, bytes);
@@ -29,8 +29,8 @@ FileMark mark_of_start(const fs::path& path, int64_t bytes) {
 
 // At most a piece of it: lines are short, and a binary log may have none.
 FileMark mark_of_first_line(const fs::path& path) {
-  const size_t end = read_start(path, kPiece).find('\n');
-  return mark_of_start(path, end == std::string::npos ? kPiece : static_cast<int64_t>(end));
+  const size_t end = read_start(path, kMarkPiece).find('\n');
+  return mark_of_start(path, end == std::string::npos ? kMarkPiece : static_cast<int64_t>(end));
 }
 
 Json to_json(const std::map<std::string, FileMark>& marks) {
@@ -38,8 +38,6 @@ Json to_json(const std::map<std::string, FileMark>& marks) {
   for (const auto& [name, mark] : marks) json[name] = {mark.bytes, mark.crc};
   return json;
 }
-
-bool is_absent(const fs::path& path) { return fs::symlink_status(path).type() == fs::file_type::not_found; }
 
 bool is_plain_name(const std::string& name) {
   return !name.empty() && name != "." && name != ".." && name.find('/') == std::string::npos;
@@ -50,12 +48,12 @@ bool is_plain_name(const std::string& name) {
 FileMark mark_of(const fs::path& path) {
   const File file = File::open(path);
   FileMark mark{file.size(), 0};
-  std::vector<std::byte> piece(static_cast<size_t>(kPiece));
-  const int64_t pieces = std::min((mark.bytes + kPiece - 1) / kPiece, kPieces);
-  const bool whole = mark.bytes <= kPiece * kPieces;
+  std::vector<std::byte> piece(static_cast<size_t>(kMarkPiece));
+  const int64_t pieces = std::min((mark.bytes + kMarkPiece - 1) / kMarkPiece, kMarkPieces);
+  const bool whole = mark.bytes <= kMarkPiece * kMarkPieces;
   for (int64_t i = 0; i < pieces; ++i) {
-    const int64_t start = whole ? i * kPiece : (mark.bytes - kPiece) / (pieces - 1) * i;
-    const auto part = std::span(piece).first(static_cast<size_t>(std::min(kPiece, mark.bytes - start)));
+    const int64_t start = whole ? i * kMarkPiece : (mark.bytes - kMarkPiece) / (pieces - 1) * i;
+    const auto part = std::span(piece).first(static_cast<size_t>(std::min(kMarkPiece, mark.bytes - start)));
     file.read(start, part);
     mark.crc = crc32c(part, mark.crc);
   }
@@ -69,7 +67,7 @@ Manifest::Manifest(fs::path folder, fs::path file) : folder_(std::move(folder)),
 
 // A crash may have cut off the last line: what it said is as if it had not been said.
 void Manifest::read() {
-  const std::string text = read_text(file_, kMostBytes);
+  const std::string text = read_text(file_, kMostManifestBytes);
   size_t start = 0;
   for (size_t end = text.find('\n'); end != std::string::npos; end = text.find('\n', start)) {
     read_line(std::string_view(text).substr(start, end - start));

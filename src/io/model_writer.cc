@@ -15,8 +15,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-int64_t bytes_of(const TensorSpec& spec) { return spec.shape.elements() * size_of(spec.dtype); }
-
 bool is_floating(DType dtype) { return can_convert(dtype, DType::f32); }
 
 std::string shard_name(const std::string& stem, size_t number, size_t count) {

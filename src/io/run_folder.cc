@@ -17,8 +17,6 @@ constexpr std::string_view kCheckpoint = "checkpoint-";
 
 fs::path manifest_file(const fs::path& folder) { return WorkFolder::inside(folder) / "manifest.jsonl"; }
 
-bool is_absent(const fs::path& path) { return fs::symlink_status(path).type() == fs::file_type::not_found; }
-
 [[noreturn]] void refuse(const fs::path& path, bool listed) {
   throw UsageError(path.string() + ": " +
                    (listed ? "was changed, or put there, after the run wrote its files"

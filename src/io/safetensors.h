@@ -55,6 +55,8 @@ struct TensorSpec {
   Shape shape;
 };
 
+inline int64_t bytes_of(const TensorSpec& spec) { return spec.shape.elements() * size_of(spec.dtype); }
+
 // Writes a file whose bytes equal those of the Hugging Face library: tensors ordered by type, widest first,
 // then by name. The header is written at once; tensors follow in any order, each in chunks of any size, so
 // that a small staging buffer is enough. Writing allocates nothing.

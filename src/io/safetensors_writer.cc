@@ -19,8 +19,6 @@ size_t type_order(DType dtype) {
   throw InternalError("safetensors has no name for " + std::string(to_string(dtype)));
 }
 
-int64_t bytes_of(const TensorSpec& spec) { return spec.shape.elements() * size_of(spec.dtype); }
-
 void sort_for_file(std::vector<TensorSpec>& specs) {
   std::sort(specs.begin(), specs.end(), [](const TensorSpec& a, const TensorSpec& b) {
     return std::tuple(type_order(a.dtype), std::string_view(a.name)) <

@@ -99,7 +99,7 @@ class Ownership {
   void claim(TensorId id, const Op* op) {
     const TableRow& at = row(id);
     if (at.bytes == 0 || is_persistent(at.role)) return;
-    Owners& owners = owners_[static_cast<size_t>(at.space)];
+    Owners& owners = owners_[index(at.space)];
     auto next = owners.lower_bound(at.offset);
     if (next != owners.begin() && std::prev(next)->second.end > at.offset) --next;
     while (next != owners.end() && next->first < at.offset + at.bytes) {
@@ -115,7 +115,7 @@ class Ownership {
   void expect_alive(TensorId id, const Op& op) const {
     const TableRow& at = row(id);
     if (at.bytes == 0 || is_persistent(at.role)) return;
-    const Owners& owners = owners_[static_cast<size_t>(at.space)];
+    const Owners& owners = owners_[index(at.space)];
     const auto found = owners.find(at.offset);
     if (found == owners.end() || found->second.tensor != id)
       fail(&op, at.name + " is read after its bytes were taken");

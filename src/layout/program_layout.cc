@@ -122,8 +122,6 @@ TableRow row_of(const Tensor& tensor) {
           "",          tensor.space, tensor.block, tensor.parameter, tensor.module};
 }
 
-size_t index(Space space) { return static_cast<size_t>(space); }
-
 // The persistent tensors of all programs, in order of first mention, one after the other.
 class PersistentTable {
  public:

@@ -32,7 +32,7 @@ std::string offloaded(const std::string& space) {
          "e f32[1024] = add(d, back) forward\n";
 }
 
-const TableRow& row(const ArenaLayout& layout, const Graph& graph, const char* name) {
+const TableRow& row_named(const ArenaLayout& layout, const Graph& graph, const char* name) {
   return layout.programs[0].rows[static_cast<size_t>(graph.find(name))];
 }
 
@@ -45,8 +45,8 @@ TEST(Spaces, each_has_a_persistent_and_a_transient_region_of_its_own) {
     EXPECT_EQ(layout.sizes(space).persistent_bytes, 8 * kKiB);
     EXPECT_EQ(layout.sizes(space).transient_bytes, 4 * kKiB);
     EXPECT_EQ(layout.arena_bytes(space == Space::host ? Space::disk : Space::host), 0);
-    EXPECT_EQ(row(layout, programs[0], "w.m").offset, 0);
-    EXPECT_EQ(row(layout, programs[0], "a.home").offset, 8 * kKiB);
+    EXPECT_EQ(row_named(layout, programs[0], "w.m").offset, 0);
+    EXPECT_EQ(row_named(layout, programs[0], "a.home").offset, 8 * kKiB);
     for (const Space each : kSpaces) EXPECT_EQ(layout.arena_bytes(each), arena_lower_bound(programs, each));
   }
 }
@@ -54,10 +54,10 @@ TEST(Spaces, each_has_a_persistent_and_a_transient_region_of_its_own) {
 TEST(Spaces, a_copy_is_alive_from_its_fetch_and_until_its_store_is_complete) {
   const std::vector<Graph> programs = {parse_graph(offloaded("disk"))};
   const ArenaLayout layout = lay_out(programs);
-  EXPECT_EQ(row(layout, programs[0], "a").last, 3);
-  EXPECT_EQ(row(layout, programs[0], "back").first, 5);
-  EXPECT_EQ(row(layout, programs[0], "a.home").first, 1);
-  EXPECT_EQ(row(layout, programs[0], "a.home").last, 7) << "the fetch may still read it";
+  EXPECT_EQ(row_named(layout, programs[0], "a").last, 3);
+  EXPECT_EQ(row_named(layout, programs[0], "back").first, 5);
+  EXPECT_EQ(row_named(layout, programs[0], "a.home").first, 1);
+  EXPECT_EQ(row_named(layout, programs[0], "a.home").last, 7) << "the fetch may still read it";
 }
 
 TEST(Spaces, homes_that_are_not_alive_together_share_bytes) {
@@ -82,8 +82,8 @@ TEST(Spaces, an_output_does_not_take_over_storage_of_another_space) {
       "a f32[1024] = add(x, x) forward\nb = add(a, x) forward\nc f32[1024] = add(b, x) forward\n")};
   const ArenaLayout layout = lay_out(programs);
   validate(programs, layout);
-  EXPECT_EQ(row(layout, programs[0], "b").shares, "");
-  EXPECT_EQ(row(layout, programs[0], "c").shares, "");
+  EXPECT_EQ(row_named(layout, programs[0], "b").shares, "");
+  EXPECT_EQ(row_named(layout, programs[0], "c").shares, "");
   EXPECT_EQ(layout.arena_bytes(Space::host), 4 * kKiB);
 }
 

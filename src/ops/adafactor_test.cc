@@ -21,7 +21,7 @@ OpCase adafactor(const std::string& name, const std::string& shape, const std::s
   return update_case(c);
 }
 
-[[maybe_unused]] const bool kRegistered = register_cases({
+[[maybe_unused]] const bool kAdafactorCases = register_cases({
     adafactor("adafactor_fp32", "70,301", "70", "301", "f32", false),
     adafactor("adafactor_long_rows_fp32", "3,1500", "3", "1500", "f32", false),
     adafactor("adafactor_vector_fp32", "301", "0", "301", "f32", false),

@@ -20,7 +20,7 @@ OpCase adamw8bit(const std::string& name, const std::string& weight, const std::
                                 {"v_scale", {0.3, 1.0, 4.0}}}});
 }
 
-[[maybe_unused]] const bool kRegistered = register_cases({
+[[maybe_unused]] const bool kAdamw8bitCases = register_cases({
     adamw8bit("adamw8bit_fp32", "f32", "f32", false),
     adamw8bit("adamw8bit_bf16", "bf16", "bf16", false),
     adamw8bit("adamw8bit_bf16_master", "bf16", "f32", true),

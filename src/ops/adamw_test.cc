@@ -18,7 +18,7 @@ OpCase adamw(const std::string& name, const std::string& weight, const std::stri
                       .given = {{"w.v", kSquares}}});
 }
 
-[[maybe_unused]] const bool kRegistered = register_cases({
+[[maybe_unused]] const bool kAdamwCases = register_cases({
     adamw("adamw_fp32", "f32", "f32", "f32", false),
     adamw("adamw_bf16", "bf16", "f32", "f32", false),
     adamw("adamw_bf16_master", "bf16", "f32", "f32", true),

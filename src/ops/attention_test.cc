@@ -196,7 +196,7 @@ std::vector<OpCase> over_trees() {
   return cases;
 }
 
-[[maybe_unused]] const bool kRegistered = [] {
+[[maybe_unused]] const bool kAttentionCases = [] {
   register_cases(both_ways("", kPlain));
   register_cases(both_ways("_with_window", kWindow));
   register_cases(over_trees());

@@ -18,7 +18,7 @@ std::string backward(const std::string& outputs) {
          outputs + " = dora_scale_grad(u, m, lengths, d_y, step) {accumulate=0} @n backward\n";
 }
 
-[[maybe_unused]] const bool kRegistered = register_cases({
+[[maybe_unused]] const bool kDoraCases = register_cases({
     {.name = "dora_norm",
      .body = "tensor a %[3,33] trainable\n"
              "tensor w %[5,33] frozen\n"

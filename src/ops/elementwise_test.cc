@@ -4,7 +4,7 @@
 namespace plimsoll::harness {
 namespace {
 
-[[maybe_unused]] const bool kRegistered = register_cases({
+[[maybe_unused]] const bool kElementwiseCases = register_cases({
     {.name = "add",
      .body = "tensor a %[5,33] input\n"
              "tensor b %[5,33] input\n"

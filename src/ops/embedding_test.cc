@@ -12,7 +12,7 @@ Values many_ids() {
   return ids;
 }
 
-[[maybe_unused]] const bool kRegistered = register_cases({
+[[maybe_unused]] const bool kEmbeddingCases = register_cases({
     {.name = "embedding_pads_with_zeros",
      .body = "tensor ids i32[6] input\n"
              "tensor table %[7,5] trainable\n"

@@ -153,7 +153,7 @@ const GlaCase kManyKeys{.name = "more_than_256_keys", .lengths = {5, 66}, .keys 
 const GlaCase kOneToken{
     .name = "one_token", .lengths = {1}, .heads = 6, .kv_heads = 3, .keys = 20, .values = 150};
 
-[[maybe_unused]] const bool kRegistered = register_cases(
+[[maybe_unused]] const bool kGlaCases = register_cases(
     {kShort.forward(),        kChunks.forward(),        kTwoChunks.forward(), kHard.forward(),
      kClamped.forward(),      kShort.backward(),        kChunks.backward(),   kHard.backward(),
      kClamped.backward(),     kWide.backward(),         kMany.backward(),     kWide.cached(9),

@@ -15,7 +15,7 @@ std::string norm(const std::string& max_norm) {
          max_norm + "} @optimizer update\n";
 }
 
-[[maybe_unused]] const bool kRegistered = register_cases({
+[[maybe_unused]] const bool kGradNormCases = register_cases({
     {.name = "grad_square",
      .body = "tensor a %[70,1000] gradient\n"
              "tensor a2 f64[1] metric\n"

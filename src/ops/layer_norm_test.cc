@@ -16,7 +16,7 @@ std::string backward(const std::string& partial, const std::string& outputs, con
          outputs + " = layer_norm_grad(x, w, stats, d_y, " + partial + ", step) {accumulate=0} @n backward\n";
 }
 
-[[maybe_unused]] const bool kRegistered = register_cases({
+[[maybe_unused]] const bool kLayerNormCases = register_cases({
     {.name = "layer_norm",
      .body = "tensor x %[5,41] input\n"
              "tensor w %[41] trainable\n"

@@ -61,7 +61,7 @@ const char* const kShared = "tensor label_rows i32[10] input\ntensor label_weigh
 const Values kLabelRows = {0, 0, 1, 2, 2, 5, 6, 2, 7, 8};
 const Values kLabelWeights = {3, 0, 3, 1, 2, 0, 0, 1, 1, 1};
 
-[[maybe_unused]] const bool kRegistered = register_cases({
+[[maybe_unused]] const bool kLinearCrossEntropyCases = register_cases({
     of_several_tiles(),
     {.name = "cross_entropy_of_shared_rows",
      .body = std::string("tensor x %[10,16] input\ntensor w %[19,16] trainable\ntensor labels i32[10] input\n"

@@ -36,7 +36,7 @@ const char* const kShared = "tensor label_rows i32[10] input\ntensor label_seque
 const Values kLabelRows = {0, 1, 2, 3, 3, 5, 6, 3, 8, 9};
 const Values kLabelSequences = {1, 1, 0, 2, 0, 0, 3, 1, 0, 0};
 
-[[maybe_unused]] const bool kRegistered = register_cases({
+[[maybe_unused]] const bool kLinearLogProbCases = register_cases({
     {.name = "log_prob_of_shared_rows",
      .body = std::string(kInputs) + kShared +
              "logps f32[4,2], tokens f32[4,2] = linear_log_prob(x, w, labels, starts, -, -, label_rows, "

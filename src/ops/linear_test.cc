@@ -3,7 +3,7 @@
 namespace plimsoll::harness {
 namespace {
 
-[[maybe_unused]] const bool kRegistered = register_cases({
+[[maybe_unused]] const bool kLinearCases = register_cases({
     {.name = "linear",
      .body = "tensor x %[9,24] input\n"
              "tensor w %[17,24] trainable\n"

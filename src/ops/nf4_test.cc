@@ -17,7 +17,7 @@ Values code_map() {
   return {code.begin(), code.end()};
 }
 
-[[maybe_unused]] const bool kRegistered = register_cases({
+[[maybe_unused]] const bool kNf4Cases = register_cases({
     // 6 blocks, the last one not full.
     {.name = "nf4_dequantize",
      .body = "tensor codes u8[5,35] frozen\n"

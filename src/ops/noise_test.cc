@@ -4,7 +4,7 @@
 namespace plimsoll::harness {
 namespace {
 
-[[maybe_unused]] const bool kRegistered = register_cases({
+[[maybe_unused]] const bool kNoiseCases = register_cases({
     // Two sequences of 3 and 1 tokens, and one row of padding.
     {.name = "embedding_noise",
      .body = "tensor x %[5,70] input\n"

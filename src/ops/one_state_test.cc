@@ -26,7 +26,7 @@ OpCase with_master(UpdateCase c) {
   return update_case(c);
 }
 
-[[maybe_unused]] const bool kRegistered = register_cases({
+[[maybe_unused]] const bool kOneStateCases = register_cases({
     update_case(lion("lion_fp32", "f32", "f32")),
     update_case(lion("lion_bf16", "bf16", "f32")),
     update_case(lion("lion_bf16_pure", "bf16", "bf16")),

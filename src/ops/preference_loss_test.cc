@@ -50,7 +50,7 @@ constexpr Setting kNormed = {.loss = PreferenceLoss::sigmoid_norm, .beta = "2.0"
 constexpr Setting kIpo = {.loss = PreferenceLoss::ipo};
 constexpr Setting kOrpo = {.loss = PreferenceLoss::orpo, .beta = "0.1", .nll = "1.0", .reference = 0};
 
-[[maybe_unused]] const bool kRegistered = register_cases({
+[[maybe_unused]] const bool kPreferenceLossCases = register_cases({
     of("preference_loss_sigmoid", kSigmoid, false),
     of("preference_loss_adds", kSigmoid, false, kLater),
     of("preference_loss_smoothed", kSmoothed, false),

@@ -12,7 +12,7 @@ std::string backward(const std::string& partial, const std::string& outputs, con
          " = rms_norm_grad(x, w, rstd, d_y, " + partial + ", step) {accumulate=0, eps=1e-05} @n backward\n";
 }
 
-[[maybe_unused]] const bool kRegistered = register_cases({
+[[maybe_unused]] const bool kRmsNormCases = register_cases({
     {.name = "rms_norm",
      .body = "tensor x %[5,40] input\n"
              "tensor w %[40] trainable\n"

@@ -10,7 +10,7 @@ std::string rope(int inverse) {
          std::to_string(inverse) + "} @r forward\n";
 }
 
-[[maybe_unused]] const bool kRegistered = register_cases({
+[[maybe_unused]] const bool kRopeCases = register_cases({
     // Two live sequences of three, each with its own frequencies; the last row is padding.
     {.name = "rope_table",
      .body = "tensor positions i32[7] input\n"

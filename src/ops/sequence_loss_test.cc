@@ -34,7 +34,7 @@ const std::map<StepValue, double> kFourLater = {{StepValue::live_tokens, 4},
 const Values kClasses = {2, 0, 1, 2, 0};
 const Values kSets = {1, 0, 1, 0, 0, 0, 1, 1, 1, 0, 0, 1, 0, 0, 0};
 
-[[maybe_unused]] const bool kRegistered = register_cases({
+[[maybe_unused]] const bool kSequenceLossCases = register_cases({
     {.name = "pair_loss_overwrites",
      .body = pairs("0.0", false),
      .given = {{"margins", kMargins}},

@@ -76,7 +76,7 @@ const ConvCase kWideWeights{.name = "f32_weights", .lengths = {7, 5}, .width = 2
 const ConvCase kOneToken{.name = "one_token", .lengths = {1}, .width = 70};
 const ConvCase kTwoTaps{.name = "two_taps", .lengths = {5}, .width = 33, .taps = 2};
 
-[[maybe_unused]] const bool kRegistered =
+[[maybe_unused]] const bool kShortConvCases =
     register_cases({kShort.forward(), kLong.forward(), kBroad.forward(), kManyTaps.forward(),
                     kWideWeights.forward(), kShort.backward("f32", 0), kWide.backward("%", 1),
                     kManyTaps.backward("f32", 1), kWideWeights.backward("f32", 0), kWide.cached(9),

@@ -20,7 +20,7 @@ std::string backward(const std::string& outputs, const std::string& accumulate,
          ", words='7 0 18'} @h backward\n";
 }
 
-[[maybe_unused]] const bool kRegistered = register_cases({
+[[maybe_unused]] const bool kWordScoresCases = register_cases({
     {.name = "word_scores",
      .body = std::string(kInputs) + "y %[5,3] = word_scores(x, w, step) {words='7 0 18'} @h forward\n",
      .step = kFour},

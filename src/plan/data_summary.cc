@@ -10,7 +10,7 @@ namespace {
 
 constexpr double kToldShare = 0.01;  // of tokens that rows share
 
-std::string percent(double share) {
+std::string short_percent(double share) {
   const double value = share * 100.0;
   const std::string text = std::to_string(value);
   return (value > 0.0 && value < 0.1 ? "below 0.1" : text.substr(0, text.find('.') + 2)) + " %";
@@ -22,11 +22,12 @@ std::string data_words(const DataSummary& data) {
   const std::string about = data.sampled_rows > 0 ? "about " : "";
   std::string text = format_count(data.rows) + " rows · " + about + format_count(data.tokens) +
                      " tokens · longest " + format_count(data.longest);
-  if (data.truncated_share > 0.0) text += " · " + about + percent(data.truncated_share) + " truncated";
-  if (data.skipped_share > 0.0) text += " · " + about + percent(data.skipped_share) + " without a target";
-  if (data.damaged_share > 0.0) text += " · " + about + percent(data.damaged_share) + " damaged";
+  if (data.truncated_share > 0.0) text += " · " + about + short_percent(data.truncated_share) + " truncated";
+  if (data.skipped_share > 0.0)
+    text += " · " + about + short_percent(data.skipped_share) + " without a target";
+  if (data.damaged_share > 0.0) text += " · " + about + short_percent(data.damaged_share) + " damaged";
   if (data.shared_share >= kToldShare)
-    text += " · about " + percent(data.shared_share) + " of a step shared by its rows";
+    text += " · about " + short_percent(data.shared_share) + " of a step shared by its rows";
   if (data.shared_share >= kToldShare && data.common_begin > 1)
     text += " · " + about + format_count(data.common_begin) + " tokens begin every row";
   text += " · " + format_bytes(data.bytes_per_epoch) + " an epoch";

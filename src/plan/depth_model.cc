@@ -17,8 +17,6 @@ constexpr int64_t kHeapBase = kMiB;
 constexpr int64_t kHeapPerOp = 1024;
 constexpr int64_t kHeapPerTensor = 640;
 
-size_t index(Space space) { return static_cast<size_t>(space); }
-
 // A stack of fewer layers is measured as it is, and with it the model.
 constexpr int64_t kFewest = 7;
 

@@ -31,7 +31,7 @@ struct Usage {
   int64_t ops = 0;                 // of all programs
   int64_t disk_traffic = 0;        // bytes read from and written to the disk in an optimizer step
   double seconds = 0;              // of an optimizer step
-  [[nodiscard]] int64_t of(Space space) const { return bytes[static_cast<size_t>(space)]; }
+  [[nodiscard]] int64_t of(Space space) const { return bytes[index(space)]; }
 };
 
 // Bytes of the process's heap for programs: what planning and binding them was measured to leave resident.

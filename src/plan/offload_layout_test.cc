@@ -11,21 +11,21 @@
 namespace plimsoll {
 namespace {
 
-struct Shape {
+struct ModelShape {
   const char* name;
   int64_t hidden, mlp, layers, heads, kv_heads, vocab;
   bool tied;
 };
 
-constexpr Shape kSmol135m{"smollm-135m", 576, 1536, 30, 9, 3, 49152, true};
-constexpr Shape kQwen05b{"qwen2.5-0.5b", 896, 4864, 24, 14, 2, 151936, true};
-constexpr Shape kQwen15b{"qwen2.5-1.5b", 1536, 8960, 28, 12, 2, 151936, true};
-constexpr Shape kMistral7b{"mistral-7b", 4096, 14336, 32, 32, 8, 32000, false};
-constexpr Shape kLlama70b{"llama-70b", 8192, 28672, 80, 64, 8, 128256, false};
-constexpr Shape kLlama405b{"llama-405b", 16384, 53248, 126, 128, 8, 128256, false};
+constexpr ModelShape kSmol135m{"smollm-135m", 576, 1536, 30, 9, 3, 49152, true};
+constexpr ModelShape kQwen05b{"qwen2.5-0.5b", 896, 4864, 24, 14, 2, 151936, true};
+constexpr ModelShape kQwen15b{"qwen2.5-1.5b", 1536, 8960, 28, 12, 2, 151936, true};
+constexpr ModelShape kMistral7b{"mistral-7b", 4096, 14336, 32, 32, 8, 32000, false};
+constexpr ModelShape kLlama70b{"llama-70b", 8192, 28672, 80, 64, 8, 128256, false};
+constexpr ModelShape kLlama405b{"llama-405b", 16384, 53248, 126, 128, 8, 128256, false};
 
 struct LayoutCase {
-  Shape shape;
+  ModelShape shape;
   bool lora;
   OffloadChoice offload;
   int64_t micro;

@@ -21,8 +21,6 @@ namespace {
 
 constexpr const char* kProgramsComponent = "programs";
 
-bool keeps(int64_t bytes, const std::optional<int64_t>& limit) { return !limit || bytes <= *limit; }
-
 // Of a token, in the micro-step that reads it.
 int64_t kept_row_bytes(const std::vector<Graph>& programs) {
   const Graph& train = programs.front();
@@ -232,6 +230,8 @@ std::optional<Candidate> choose(Search& search, const PlanRequest& request, cons
   return within(least, budget, request.host) ? std::optional(least) : std::nullopt;
 }
 
+}  // namespace
+
 // Lays candidates of a request out, each of them once.
 class Layouts {
  public:
@@ -258,6 +258,8 @@ class Layouts {
   std::vector<Candidate> known_;
   std::optional<Plan> latest_;
 };
+
+namespace {
 
 Plan search_plan(const PlanRequest& given, int64_t most_ops);
 

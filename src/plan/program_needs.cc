@@ -12,8 +12,6 @@
 namespace plimsoll {
 namespace {
 
-size_t index(Space space) { return static_cast<size_t>(space); }
-
 constexpr BlockId kNobody = -2;  // no block has this number, and kNoBlock is another
 
 using Slots = std::array<BlockId, kSlots>;

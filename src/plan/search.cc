@@ -22,8 +22,6 @@ constexpr int64_t kEstimateError = 100;  // a hundredth: deep models are known b
 constexpr double kOpen = 1e300;
 constexpr double kSameSeconds = 1e-9;  // a share
 
-bool keeps(int64_t bytes, const std::optional<int64_t>& limit) { return !limit || bytes <= *limit; }
-
 int64_t process_bytes(const Usage& usage) {
   return usage.of(Space::device) + usage.of(Space::host) + usage.program_bytes;
 }

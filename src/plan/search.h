@@ -25,6 +25,8 @@ namespace plimsoll {
 // seconds, so that the same question has the same answer on a busy machine.
 inline constexpr int64_t kMostOps = 60'000'000;
 
+inline bool keeps(int64_t bytes, const std::optional<int64_t>& limit) { return !limit || bytes <= *limit; }
+
 class Search {
  public:
   // `request` must outlive the search.

@@ -10,7 +10,7 @@
 namespace plimsoll {
 namespace {
 
-PlanRequest request_for(int64_t layers, bool lora) {
+PlanRequest timeline_request(int64_t layers, bool lora) {
   PlanRequest request;
   request.experiment.model = test_spec({.layers = layers});
   request.experiment.lora = lora;
@@ -22,15 +22,15 @@ PlanRequest request_for(int64_t layers, bool lora) {
   return request;
 }
 
-constexpr int64_t kAll = 1'000'000;  // more moments than ops: nothing is left out
+constexpr int64_t kAllMoments = 1'000'000;  // more moments than ops: nothing is left out
 
 TEST(Timeline, every_program_peaks_at_the_lower_bound_of_its_layout) {
   for (const bool lora : {false, true}) {
     for (const RecomputePoint point : {RecomputePoint::none, RecomputePoint::block}) {
-      PlanRequest request = request_for(3, lora);
+      PlanRequest request = timeline_request(3, lora);
       request.recompute = point;
       const Plan plan = make_plan(request);
-      for (const ProgramTimeline& program : make_timeline(plan, kAll).programs) {
+      for (const ProgramTimeline& program : make_timeline(plan, kAllMoments).programs) {
         int64_t most = 0;
         for (const Moment& moment : program.moments) most = std::max(most, moment.total);
         const ProgramLayout& layout = plan.layout.programs[program.program];
@@ -42,8 +42,8 @@ TEST(Timeline, every_program_peaks_at_the_lower_bound_of_its_layout) {
 
 TEST(Timeline, its_peak_has_the_components_of_the_report) {
   for (const bool lora : {false, true}) {
-    const Plan plan = make_plan(request_for(3, lora));
-    const Timeline timeline = make_timeline(plan, kAll);
+    const Plan plan = make_plan(timeline_request(3, lora));
+    const Timeline timeline = make_timeline(plan, kAllMoments);
     const TimelinePeak peak = peak_of(timeline);
     const Moment& moment = timeline.programs[peak.program].moments[peak.moment];
     for (const Component& component : device_components(plan)) {
@@ -58,8 +58,8 @@ TEST(Timeline, its_peak_has_the_components_of_the_report) {
 }
 
 TEST(Timeline, fewer_moments_keep_the_peak) {
-  const Plan plan = make_plan(request_for(8, true));
-  const Timeline all = make_timeline(plan, kAll);
+  const Plan plan = make_plan(timeline_request(8, true));
+  const Timeline all = make_timeline(plan, kAllMoments);
   const Timeline few = make_timeline(plan, 40);
   size_t moments = 0;
   for (const ProgramTimeline& program : few.programs) moments += program.moments.size();
@@ -76,7 +76,7 @@ size_t characters(const std::string& line) {
 }
 
 TEST(Timeline, the_terminal_gets_at_most_a_hundred_columns_with_phases_budget_and_peak) {
-  PlanRequest request = request_for(3, true);
+  PlanRequest request = timeline_request(3, true);
   request.tie = 0;
   const int64_t open = make_plan(request).arena_bytes();
   request.budget.device_bytes = open + open / 8;
@@ -92,7 +92,7 @@ TEST(Timeline, the_terminal_gets_at_most_a_hundred_columns_with_phases_budget_an
 }
 
 TEST(TimelinePage, stands_alone_and_stays_small) {
-  const Plan plan = make_plan(request_for(80, false));
+  const Plan plan = make_plan(timeline_request(80, false));
   const std::string page = timeline_page(plan);
   EXPECT_LT(page.size(), 1'000'000U);
   for (const char* outside : {"http:", "https:", "src=", "@import", "url("})
@@ -102,7 +102,7 @@ TEST(TimelinePage, stands_alone_and_stays_small) {
 }
 
 TEST(TimelinePage, carries_the_moments_as_json) {
-  const Plan plan = make_plan(request_for(3, true));
+  const Plan plan = make_plan(timeline_request(3, true));
   const std::string page = timeline_page(plan);
   const std::string start = "const data = ";
   const size_t begin = page.find(start) + start.size();

@@ -16,7 +16,7 @@ namespace plimsoll {
 namespace {
 
 constexpr const char* kKeysFile = "tests/golden/recipe-keys.txt";
-constexpr const char* kManual = "docs/recipe.md";
+constexpr const char* kKeysManual = "docs/recipe.md";
 constexpr std::string_view kBegin =
     "<!-- keys: printed by `plimsoll recipe --explain`, checked by a test -->\n```\n";
 constexpr std::string_view kEnd = "```\n";
@@ -26,13 +26,13 @@ std::string read(const char* file) {
   return {std::istreambuf_iterator<char>(stream), {}};
 }
 
-bool rewrite() {
+bool rewrites_golden() {
   const char* wish = std::getenv("PLIMSOLL_GOLDEN");
   return wish != nullptr && std::string_view(wish) == "write";
 }
 
 void expect_same(const char* file, const std::string& text) {
-  if (rewrite()) std::ofstream(file, std::ios::binary) << text;
+  if (rewrites_golden()) std::ofstream(file, std::ios::binary) << text;
   EXPECT_EQ(read(file), text);
 }
 
@@ -43,13 +43,13 @@ TEST(Explain, the_public_list_of_keys_is_frozen) {
 }
 
 TEST(Explain, the_manual_shows_what_explain_prints) {
-  const std::string manual = read(kManual);
+  const std::string manual = read(kKeysManual);
   const size_t begin = manual.find(kBegin);
   ASSERT_NE(begin, std::string::npos);
   const size_t start = begin + kBegin.size();
   const size_t end = manual.find(kEnd, start);
   ASSERT_NE(end, std::string::npos);
-  expect_same(kManual, manual.substr(0, start) + explain_recipe() + manual.substr(end));
+  expect_same(kKeysManual, manual.substr(0, start) + explain_recipe() + manual.substr(end));
 }
 
 TEST(Explain, stays_within_100_columns) {

@@ -170,7 +170,7 @@ Option number_type(std::string key, Field field, std::string meaning, bool may_b
 }
 
 template <class Field>
-Option names(std::string key, Field field, std::string meaning) {
+Option name_list(std::string key, Field field, std::string meaning) {
   return make(
       std::move(key), field, "a list of names", std::move(meaning),
       [](const Node& node, Folder) { return read_names(node); },
@@ -423,7 +423,7 @@ std::vector<Option> run_options() {
                          "of the order of rows, dropout, rounding and new weights")),
       every("eval.every", FIELD(eval.every), "steps between evaluations; 0: at the end only"),
       auto_integer("eval.micro", FIELD(eval.micro), kCount, "sequences at a time in evaluation"),
-      names("eval.metrics", FIELD(eval.metrics), "what evaluation measures"),
+      name_list("eval.metrics", FIELD(eval.metrics), "what evaluation measures"),
       every("save.every", FIELD(save.every), "steps between checkpoints; 0: at the end only"),
       integer("save.keep", FIELD(save.keep), kCount, "latest checkpoints kept"),
       optional_word("save.best", FIELD(save.best), all_goals(),

@@ -39,9 +39,9 @@ class LineIterator {
   bool after_break_ = false;
 };
 
-class Events : public nlohmann::json_sax<nlohmann::json> {
+class JsonEvents : public nlohmann::json_sax<nlohmann::json> {
  public:
-  Events(TreeBuilder& tree, const int& line) : tree_(tree), line_(line) {}
+  JsonEvents(TreeBuilder& tree, const int& line) : tree_(tree), line_(line) {}
 
   bool null() override { return tree_.null(line_), true; }
   bool boolean(bool value) override { return plain(value ? "true" : "false"); }
@@ -78,7 +78,7 @@ Node read_json(std::string_view text) {
   check_text(text);
   int line = 1;
   TreeBuilder tree;
-  Events events(tree, line);
+  JsonEvents events(tree, line);
   const char* end = text.data() + text.size();
   nlohmann::json::sax_parse(LineIterator(text.data(), &line), LineIterator(end, &line), &events);
   return tree.take();

@@ -12,9 +12,9 @@ namespace {
 int line_of(const YAML::Mark& mark) { return mark.line + 1; }
 
 // Anchors are refused: a few lines of aliases can stand for gigabytes.
-class Events : public YAML::EventHandler {
+class YamlEvents : public YAML::EventHandler {
  public:
-  explicit Events(TreeBuilder& tree) : tree_(tree) {}
+  explicit YamlEvents(TreeBuilder& tree) : tree_(tree) {}
 
   void OnDocumentStart(const YAML::Mark& /*mark*/) override {}
   void OnDocumentEnd() override {}
@@ -71,7 +71,7 @@ Node read_yaml(std::string_view text) {
   refuse_directives(text);
   std::istringstream stream{std::string(text)};
   TreeBuilder tree;
-  Events events(tree);
+  YamlEvents events(tree);
   try {
     YAML::Parser parser(stream);
     if (!parser.HandleNextDocument(events)) return {};

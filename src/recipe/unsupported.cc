@@ -5,7 +5,7 @@
 namespace plimsoll {
 namespace {
 
-bool names(std::string_view missing, std::string_view text) {
+bool mentions(std::string_view missing, std::string_view text) {
   return text == missing || (text.starts_with(missing) && text[missing.size()] == ':');
 }
 
@@ -55,7 +55,7 @@ std::optional<std::string> refuse_node(std::string_view key, const Node& node) {
   for (const Node& item : node.items) given.emplace_back(node.kind == Node::Kind::map ? item.key : item.text);
   for (const std::string_view text : given)
     for (const std::string_view missing : entry->missing)
-      if (names(missing, text)) return not_yet(key, text);
+      if (mentions(missing, text)) return not_yet(key, text);
   return std::nullopt;
 }
 

@@ -31,7 +31,7 @@ bool is_name(std::string_view text) {
   return !text.empty() && std::all_of(text.begin(), text.end(), allowed);
 }
 
-std::string shortest(double value) { return to_yaml(Json(value)); }
+std::string yaml_number(double value) { return to_yaml(Json(value)); }
 
 }  // namespace
 
@@ -232,7 +232,7 @@ std::optional<std::vector<std::string>> read_names(const Node& node) {
 
 Json print_auto(int64_t value) { return value == kAuto ? Json("auto") : Json(value); }
 
-Json print_percent(double percent) { return shortest(percent) + "%"; }
+Json print_percent(double percent) { return yaml_number(percent) + "%"; }
 
 Json print_bytes(int64_t bytes) {
   struct Unit {
@@ -290,7 +290,7 @@ Json print(const Every& every) {
 
 Json print(const Warmup& warmup) {
   if (warmup.unit == Warmup::Unit::axolotl)
-    return warmup.steps > 0 ? Json("axolotl") : Json("axolotl " + shortest(warmup.percent) + "%");
+    return warmup.steps > 0 ? Json("axolotl") : Json("axolotl " + yaml_number(warmup.percent) + "%");
   return warmup.unit == Warmup::Unit::percent ? print_percent(warmup.percent) : Json(warmup.steps);
 }
 
@@ -299,8 +299,8 @@ std::string describe(IntegerRange range) {
 }
 
 std::string describe(NumberRange range) {
-  return "a number from " + shortest(range.lowest) + (range.below ? " to below " : " to ") +
-         shortest(range.highest);
+  return "a number from " + yaml_number(range.lowest) + (range.below ? " to below " : " to ") +
+         yaml_number(range.highest);
 }
 
 }  // namespace plimsoll

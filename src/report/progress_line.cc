@@ -16,9 +16,9 @@ constexpr int kWidestBar = 28;
 constexpr int kNarrowestBar = 6;  // a shorter one says less than its place is worth
 
 // Appends to a buffer as far as there is room.
-class Line {
+class FixedLine {
  public:
-  explicit Line(std::span<char> out) : out_(out) {}
+  explicit FixedLine(std::span<char> out) : out_(out) {}
   void add(std::string_view text, int columns) {
     if (size_ + text.size() > out_.size()) return;
     std::memcpy(out_.data() + size_, text.data(), text.size());
@@ -84,7 +84,7 @@ FittedLine progress_line(const StepProgress& state, int width, std::span<char> o
   constexpr std::string_view kHead = "train   ";
   constexpr std::array<size_t, kFields - 1> kLeftOutFirst = {6, 4, 2, 3, 5, 1};
   Fields fields = fields_of(state);
-  Line line(out);
+  FixedLine line(out);
   const int room = width - static_cast<int>(kHead.size());
   if (width > 0)
     for (const size_t i : kLeftOutFirst)
@@ -109,7 +109,7 @@ namespace {
 
 FittedLine share_line(std::string_view head, const std::string& field, double share, int width,
                       std::span<char> out) {
-  Line line(out);
+  FixedLine line(out);
   const int room = width - static_cast<int>(field.size());
   if (room >= static_cast<int>(head.size())) line.add(head);
   const int bar = std::min(kWidestBar, room - static_cast<int>(head.size()) - 1);

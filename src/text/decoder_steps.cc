@@ -11,8 +11,6 @@
 namespace plimsoll {
 namespace {
 
-constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
-
 // Replaces every `from` (not empty).
 std::string replaced(std::string_view text, std::string_view from, std::string_view to) {
   std::string out;

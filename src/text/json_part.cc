@@ -4,7 +4,7 @@
 
 namespace plimsoll {
 
-JsonPart JsonPart::child(const char* key, const Json& json) const {
+JsonPart JsonPart::child(const char* key, const nlohmann::json& json) const {
   return {json, file_, path_.empty() ? key : path_ + "." + key};
 }
 
@@ -28,7 +28,7 @@ std::vector<JsonPart> JsonPart::items() const {
   if (!json_->is_array()) damaged("expected a list");
   std::vector<JsonPart> items;
   items.reserve(json_->size());
-  for (const Json& item : *json_)
+  for (const nlohmann::json& item : *json_)
     items.push_back({item, file_, path_ + "[" + std::to_string(items.size()) + "]"});
   return items;
 }

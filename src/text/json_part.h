@@ -12,12 +12,10 @@
 
 namespace plimsoll {
 
-using Json = nlohmann::json;
-
 class JsonPart {
  public:
   // `json` must outlive the part.
-  JsonPart(const Json& json, std::string file) : json_(&json), file_(std::move(file)) {}
+  JsonPart(const nlohmann::json& json, std::string file) : json_(&json), file_(std::move(file)) {}
 
   // "file: key.key[2]", or "file" for the whole.
   [[nodiscard]] std::string place() const { return path_.empty() ? file_ : file_ + ": " + path_; }
@@ -52,11 +50,11 @@ class JsonPart {
   [[noreturn]] void refuse(std::string_view kind, std::string_view name, std::string_view supported) const;
 
  private:
-  JsonPart(const Json& json, std::string file, std::string path)
+  JsonPart(const nlohmann::json& json, std::string file, std::string path)
       : json_(&json), file_(std::move(file)), path_(std::move(path)) {}
-  [[nodiscard]] JsonPart child(const char* key, const Json& json) const;
+  [[nodiscard]] JsonPart child(const char* key, const nlohmann::json& json) const;
 
-  const Json* json_;
+  const nlohmann::json* json_;
   std::string file_;
   std::string path_;
 };

@@ -10,24 +10,24 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kLargest = 32 * kMiB;  // tokenizer_config.json may list every added token
+constexpr int64_t kLargestConfig = 32 * kMiB;  // tokenizer_config.json may list every added token
 
 // A JSON object with its file name, empty where there is no such file.
 struct Config {
   std::string name;
-  Json json = Json::object();
+  nlohmann::json json = nlohmann::json::object();
 
   explicit Config(const fs::path& file) : name(file.string()) {
     std::error_code unknown;
     if (fs::status(file, unknown).type() == fs::file_type::not_found) return;
-    json = read_json_text<Json>(read_regular(file, kLargest));
+    json = read_json_text<nlohmann::json>(read_regular(file, kLargestConfig));
     if (!json.is_object()) throw DamagedError(name + ": not a JSON object");
   }
 
   [[noreturn]] void damaged(const std::string& key, const std::string& what) const {
     throw DamagedError(name + ": " + key + " " + what);
   }
-  [[nodiscard]] const Json* find(const std::string& key) const {
+  [[nodiscard]] const nlohmann::json* find(const std::string& key) const {
     const auto it = json.find(key);
     return it == json.end() || it->is_null() ? nullptr : &*it;
   }
@@ -36,9 +36,10 @@ struct Config {
 // A token by name: "eos_token": "</s>" or {"content": "</s>", ...}.
 std::optional<int32_t> token_by_name(const Config& config, const std::string& key,
                                      const Tokenizer& tokenizer) {
-  const Json* value = config.find(key);
+  const nlohmann::json* value = config.find(key);
   if (value == nullptr) return std::nullopt;
-  const Json* content = value->is_object() && value->contains("content") ? &value->at("content") : value;
+  const nlohmann::json* content =
+      value->is_object() && value->contains("content") ? &value->at("content") : value;
   if (!content->is_string()) config.damaged(key, "is no token");
   const auto name = content->get<std::string>();
   const auto id = tokenizer.token_id(name);
@@ -48,15 +49,15 @@ std::optional<int32_t> token_by_name(const Config& config, const std::string& ke
 
 // Ids: "eos_token_id": 2 or [2, 7].
 std::vector<int32_t> token_ids(const Config& config, const std::string& key) {
-  const Json* value = config.find(key);
+  const nlohmann::json* value = config.find(key);
   if (value == nullptr) return {};
-  const auto id_of = [&](const Json& id) {
+  const auto id_of = [&](const nlohmann::json& id) {
     if (!id.is_number_integer() || id < 0 || id > INT32_MAX) config.damaged(key, "is no id: " + id.dump());
     return id.get<int32_t>();
   };
   if (!value->is_array()) return {id_of(*value)};
   std::vector<int32_t> ids;
-  for (const Json& id : *value) ids.push_back(id_of(id));
+  for (const nlohmann::json& id : *value) ids.push_back(id_of(id));
   return ids;
 }
 

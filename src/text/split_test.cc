@@ -9,6 +9,7 @@
 namespace plimsoll {
 namespace {
 
+using Json = nlohmann::json;
 using testing::ElementsAre;
 using Words = std::vector<std::string_view>;
 

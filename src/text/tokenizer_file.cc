@@ -14,7 +14,7 @@ class TableReader {
   TableReader(TokenizerFile& file, const std::string& where) : file_(file), where_(where) {}
 
   // Called by the parser for every event; false drops the value from the JSON tree.
-  bool operator()(int depth, Json::parse_event_t event, Json& value) {
+  bool operator()(int depth, nlohmann::json::parse_event_t event, nlohmann::json& value) {
     const bool kept = visit(depth, event, value);
     // A value of the tree takes ten times its text: those in use have some 100,000.
     if (kept && ++kept_values_ > kMostValues)
@@ -23,19 +23,19 @@ class TableReader {
   }
 
  private:
-  bool visit(int depth, Json::parse_event_t event, Json& value) {
+  bool visit(int depth, nlohmann::json::parse_event_t event, nlohmann::json& value) {
     switch (event) {
-      case Json::parse_event_t::key:
+      case nlohmann::json::parse_event_t::key:
         return key(depth, value.get_ref<const std::string&>());
-      case Json::parse_event_t::value:
+      case nlohmann::json::parse_event_t::value:
         return scalar(depth, value);
-      case Json::parse_event_t::object_start:
-      case Json::parse_event_t::array_start:
-        start(depth, event == Json::parse_event_t::object_start);
+      case nlohmann::json::parse_event_t::object_start:
+      case nlohmann::json::parse_event_t::array_start:
+        start(depth, event == nlohmann::json::parse_event_t::object_start);
         return true;
-      case Json::parse_event_t::array_end:
+      case nlohmann::json::parse_event_t::array_end:
         return array_end(depth);
-      case Json::parse_event_t::object_end:
+      case nlohmann::json::parse_event_t::object_end:
         break;
     }
     return true;
@@ -85,7 +85,7 @@ class TableReader {
     }
   }
 
-  bool scalar(int depth, const Json& value) {
+  bool scalar(int depth, const nlohmann::json& value) {
     if (table_ == Table::vocab && depth == kEntry) {
       add_piece(value);
       return false;
@@ -120,7 +120,7 @@ class TableReader {
     return false;
   }
 
-  void add_piece(const Json& id) {
+  void add_piece(const nlohmann::json& id) {
     if (!id.is_number_integer() || id < 0 || id > std::numeric_limits<int32_t>::max())
       damaged("the id of the piece \"" + piece_ + "\" is " + id.dump());
     file_.vocab.push_back({piece_, id.get<int32_t>()});
@@ -131,7 +131,7 @@ class TableReader {
   }
 
   // The piece, then its score.
-  void read_scored_part(int depth, const Json& value) {
+  void read_scored_part(int depth, const nlohmann::json& value) {
     if (depth != kPairPart || has_score_) bad_scored_piece();
     if (pair_.empty() && value.is_string()) {
       pair_.push_back(value.get<std::string>());
@@ -177,10 +177,10 @@ TokenizerFile read_tokenizer_file(std::string_view text, const std::string& wher
   file.name = where;
   TableReader reader(file, where);
   try {
-    file.head = Json::parse(text, [&reader](int depth, Json::parse_event_t event, Json& value) {
-      return reader(depth, event, value);
-    });
-  } catch (const Json::exception& e) {
+    file.head =
+        nlohmann::json::parse(text, [&reader](int depth, nlohmann::json::parse_event_t event,
+                                              nlohmann::json& value) { return reader(depth, event, value); });
+  } catch (const nlohmann::json::exception& e) {
     constexpr size_t kMostBytes = 300;         // it quotes what was read last: a string may have megabytes
     const std::string_view reason = e.what();  // "[json.exception.parse_error.101] parse error at ..."
     const size_t head = reason.find("] ");

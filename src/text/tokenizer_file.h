@@ -13,7 +13,7 @@ namespace plimsoll {
 
 struct TokenizerFile {
   std::string name;            // for errors
-  Json head;                   // everything but the tables below
+  nlohmann::json head;         // everything but the tables below
   std::vector<PieceId> vocab;  // model.vocab; of a list the ids are the positions
   std::vector<double> scores;  // of the pieces, where model.vocab is a list
   bool vocab_is_list = false;

@@ -12,6 +12,7 @@
 namespace plimsoll {
 namespace {
 
+using Json = nlohmann::json;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::ThrowsMessage;

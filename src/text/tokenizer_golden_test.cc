@@ -12,7 +12,9 @@
 namespace plimsoll {
 namespace {
 
-std::string golden(const std::string& name) { return "tests/golden/tokenizers/" + name; }
+using Json = nlohmann::json;
+
+std::string golden_file(const std::string& name) { return "tests/golden/tokenizers/" + name; }
 
 std::string text_of(const Json& test_case) {
   if (test_case.contains("text")) return test_case.at("text").get<std::string>();
@@ -39,10 +41,10 @@ std::vector<int32_t> ids_of(const Json& test_case) {
 class TokenizerGolden : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
-    std::ifstream(golden(GetParam() + ".cases.json")) >> cases_;
+    std::ifstream(golden_file(GetParam() + ".cases.json")) >> cases_;
     ASSERT_GT(cases_.size(), 100U);
   }
-  Tokenizer tokenizer_ = Tokenizer::from_file(golden(GetParam() + ".json"));
+  Tokenizer tokenizer_ = Tokenizer::from_file(golden_file(GetParam() + ".json"));
   Json cases_;
 };
 
@@ -90,9 +92,9 @@ INSTANTIATE_TEST_SUITE_P(Files, TokenizerGolden,
 class SentencePieceGolden : public testing::TestWithParam<std::string> {};
 
 TEST_P(SentencePieceGolden, ids_are_those_of_sentence_piece) {
-  const Tokenizer tokenizer = Tokenizer::from_file(golden(GetParam() + ".model"));
+  const Tokenizer tokenizer = Tokenizer::from_file(golden_file(GetParam() + ".model"));
   Json cases;
-  std::ifstream(golden(GetParam() + ".cases.json")) >> cases;
+  std::ifstream(golden_file(GetParam() + ".cases.json")) >> cases;
   ASSERT_GT(cases.size(), 100U);
   for (const Json& c : cases) {
     const std::vector<int32_t> ids = ids_of(c);

@@ -6,7 +6,7 @@ namespace plimsoll {
 namespace {
 
 JsonPart at_or_null(const JsonPart& root, const char* key) {
-  static const Json null;
+  static const nlohmann::json null;
   return root.has(key) ? root.at(key) : JsonPart(null, root.file());
 }
 

@@ -14,6 +14,8 @@
 namespace plimsoll {
 namespace {
 
+using Json = nlohmann::json;
+
 Tokenizer with_post_processor(const char* json) {
   return Tokenizer::from_json(
       R"({"added_tokens": [], "model": {"type": "WordLevel", "vocab": {"a": 0, "[C]": 1,
@@ -58,7 +60,7 @@ Json qwen_json() {
   std::ifstream(kQwen) >> json;
   return json;
 }
-Tokenizer load(const Json& json) { return Tokenizer::from_json(json.dump(), "t.json"); }
+Tokenizer from_json(const Json& json) { return Tokenizer::from_json(json.dump(), "t.json"); }
 
 TEST(Tokenizer, decoding_an_encoded_text_gives_its_nfc) {
   const Tokenizer tokenizer = Tokenizer::from_file(kQwen);
@@ -171,7 +173,7 @@ TEST(Tokenizer, a_stream_gives_out_a_character_of_byte_tokens_when_it_is_complet
 TEST(Tokenizer, truncation_and_padding_are_ignored_and_said_so) {
   Json json = qwen_json();
   json["truncation"] = {{"max_length", 2}};
-  const Tokenizer tokenizer = load(json);
+  const Tokenizer tokenizer = from_json(json);
   EXPECT_THAT(tokenizer.notes(), ElementsAre(HasSubstr("truncation")));
   EXPECT_GT(tokenizer.encode("a b c d e", false).size(), 2U);
 }

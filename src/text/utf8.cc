@@ -6,8 +6,6 @@
 namespace plimsoll {
 namespace {
 
-constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
-
 // The bytes a lead byte asks for, and the bounds of the second one: they shut out overlong forms, surrogates
 // and code points above U+10FFFF (Unicode table 3-7).
 struct Lead {

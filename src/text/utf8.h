@@ -30,6 +30,8 @@ inline Utf8Char decode_utf8_before(const char* end) {
   return decode_utf8(p);
 }
 
+constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
+
 void append_utf8(char32_t code, std::string& out);
 
 enum class Utf8Status : uint8_t { complete, broken, cut_off };

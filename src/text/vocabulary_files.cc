@@ -11,26 +11,26 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kLargest = 64 * kMiB;
+constexpr int64_t kLargestVocabulary = 64 * kMiB;
 constexpr const char* kBytes = "vocab.json";
 constexpr const char* kMerges = "merges.txt";
 
-Json object_of(const fs::path& file) {
+nlohmann::json object_of(const fs::path& file) {
   std::error_code unknown;
-  if (fs::status(file, unknown).type() == fs::file_type::not_found) return Json::object();
-  Json json = read_json_text<Json>(read_regular(file, kLargest));
+  if (fs::status(file, unknown).type() == fs::file_type::not_found) return nlohmann::json::object();
+  nlohmann::json json = read_json_text<nlohmann::json>(read_regular(file, kLargestVocabulary));
   if (!json.is_object()) throw DamagedError(file.string() + ": not a JSON object");
   return json;
 }
 
 // "BertTokenizer" of "BertTokenizerFast"; of a folder that names none, by its model.
-std::string class_of(const fs::path& folder, const Json& config) {
-  const Json name = config.value("tokenizer_class", Json());
+std::string class_of(const fs::path& folder, const nlohmann::json& config) {
+  const nlohmann::json name = config.value("tokenizer_class", nlohmann::json());
   if (name.is_string()) {
     const auto text = name.get<std::string>();
     return text.ends_with("Fast") ? text.substr(0, text.size() - 4) : text;
   }
-  const Json type = object_of(folder / "config.json").value("model_type", Json());
+  const nlohmann::json type = object_of(folder / "config.json").value("model_type", nlohmann::json());
   if (type == "bert") return "BertTokenizer";
   if (type == "roberta") return "RobertaTokenizer";
   if (type == "gpt2") return "GPT2Tokenizer";
@@ -58,7 +58,7 @@ class VocabularyReader {
         config_(object_of(folder_ / "tokenizer_config.json")),
         class_(class_of(folder_, config_)) {
     result_.name = file.string();
-    result_.head = {{"added_tokens", Json::array()}};
+    result_.head = {{"added_tokens", nlohmann::json::array()}};
   }
 
   TokenizerFile read() && {
@@ -80,11 +80,11 @@ class VocabularyReader {
   void read_words() {
     if (class_ != "BertTokenizer" && !class_.empty()) refuse("BertTokenizer's");
     int32_t id = 0;
-    for (std::string& line : lines_of(read_regular(file_, kLargest)))
+    for (std::string& line : lines_of(read_regular(file_, kLargestVocabulary)))
       result_.vocab.push_back({std::move(line), id++});
     const bool lower = flag("do_lower_case", true);
-    const Json accents = config_.value("strip_accents", Json());
-    Json& head = result_.head;
+    const nlohmann::json accents = config_.value("strip_accents", nlohmann::json());
+    nlohmann::json& head = result_.head;
     head["normalizer"] = {{"type", "BertNormalizer"},
                           {"clean_text", true},
                           {"handle_chinese_chars", flag("tokenize_chinese_chars", true)},
@@ -105,7 +105,7 @@ class VocabularyReader {
   void read_bytes() {
     const bool roberta = class_ == "RobertaTokenizer";
     if (!roberta && class_ != "GPT2Tokenizer") refuse("GPT2Tokenizer's and RobertaTokenizer's");
-    const Json vocab = object_of(file_);
+    const nlohmann::json vocab = object_of(file_);
     for (const auto& [piece, id] : vocab.items()) {
       if (!id.is_number_integer() || id < 0 || id > INT32_MAX)
         throw DamagedError(file_.string() + ": \"" + piece + "\" has no id");
@@ -113,7 +113,7 @@ class VocabularyReader {
     }
     read_merges();
     const bool space = flag("add_prefix_space", false);
-    Json& head = result_.head;
+    nlohmann::json& head = result_.head;
     head["pre_tokenizer"] = {
         {"type", "ByteLevel"}, {"add_prefix_space", space}, {"trim_offsets", true}, {"use_regex", true}};
     head["decoder"] = head["pre_tokenizer"];
@@ -133,7 +133,7 @@ class VocabularyReader {
 
   void read_merges() {
     const fs::path file = folder_ / kMerges;
-    const std::vector<std::string> lines = lines_of(read_regular(file, kLargest));
+    const std::vector<std::string> lines = lines_of(read_regular(file, kLargestVocabulary));
     for (size_t i = 0; i < lines.size(); ++i) {
       if (lines[i].empty() || (i == 0 && lines[i].starts_with("#version"))) continue;
       const size_t space = lines[i].find(' ');
@@ -144,7 +144,7 @@ class VocabularyReader {
   }
 
   [[nodiscard]] bool flag(const char* key, bool otherwise) const {
-    const Json value = config_.value(key, Json());
+    const nlohmann::json value = config_.value(key, nlohmann::json());
     return value.is_boolean() ? value.get<bool>() : otherwise;
   }
 
@@ -158,30 +158,31 @@ class VocabularyReader {
 
   // The name of a special token, which becomes an added one.
   std::string special(const char* key, const std::string& otherwise) {
-    const Json value = config_.value(key, Json());
-    const Json content = value.is_object() ? value.value("content", Json()) : value;
+    const nlohmann::json value = config_.value(key, nlohmann::json());
+    const nlohmann::json content = value.is_object() ? value.value("content", nlohmann::json()) : value;
     const std::string token = content.is_string() ? content.get<std::string>() : otherwise;
-    Json& added = result_.head["added_tokens"];
-    const bool known =
-        std::any_of(added.begin(), added.end(), [&](const Json& one) { return one["content"] == token; });
+    nlohmann::json& added = result_.head["added_tokens"];
+    const bool known = std::any_of(added.begin(), added.end(),
+                                   [&](const nlohmann::json& one) { return one["content"] == token; });
     if (!known)
       added.push_back({{"id", id_of(token)}, {"content", token}, {"special", true}, {"normalized", false}});
     return token;
   }
 
   void order_added() {
-    Json& added = result_.head["added_tokens"];
-    std::sort(added.begin(), added.end(), [](const Json& a, const Json& b) { return a["id"] < b["id"]; });
+    nlohmann::json& added = result_.head["added_tokens"];
+    std::sort(added.begin(), added.end(),
+              [](const nlohmann::json& a, const nlohmann::json& b) { return a["id"] < b["id"]; });
   }
 
   void frame(const char* type, const std::string& first, const std::string& last) {
     result_.head["post_processor"] = {{"type", type},
-                                      {"cls", Json::array({first, id_of(first)})},
-                                      {"sep", Json::array({last, id_of(last)})}};
+                                      {"cls", nlohmann::json::array({first, id_of(first)})},
+                                      {"sep", nlohmann::json::array({last, id_of(last)})}};
   }
 
   fs::path file_, folder_;
-  Json config_;
+  nlohmann::json config_;
   std::string class_;
   TokenizerFile result_;
 };

@@ -12,12 +12,14 @@
 namespace plimsoll {
 namespace {
 
+using Json = nlohmann::json;
+
 namespace fs = std::filesystem;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::ThrowsMessage;
 
-Json golden(const std::string& name) {
+Json golden_json(const std::string& name) {
   Json json;
   std::ifstream("tests/golden/tokenizers/" + name) >> json;
   return json;
@@ -33,7 +35,7 @@ class VocabularyFiles : public testing::Test {
   }
   // The pieces of a golden, a line each.
   void write_words(const std::string& name, const std::string& line_end = "\n") const {
-    const Json vocab = golden(name).at("model").at("vocab");
+    const Json vocab = golden_json(name).at("model").at("vocab");
     std::vector<std::string> words(vocab.size());
     for (const auto& [word, id] : vocab.items()) words[id.get<size_t>()] = word;
     std::string text;
@@ -45,11 +47,11 @@ class VocabularyFiles : public testing::Test {
     EXPECT_TRUE(file);
     return Tokenizer::from_file(*file);
   }
-  // How many cases of a golden were asked, without those whose text holds one of `without`.
+  // How many cases of a golden_json were asked, without those whose text holds one of `without`.
   static int expect_golden(const Tokenizer& tokenizer, const std::string& name,
                            const std::vector<std::string>& without = {}) {
     int asked = 0;
-    for (const Json& c : golden(name + ".cases.json")) {
+    for (const Json& c : golden_json(name + ".cases.json")) {
       if (!c.contains("text") || !c.contains("ids")) continue;
       const auto text = c.at("text").get<std::string>();
       const bool left_out = std::any_of(without.begin(), without.end(), [&](const auto& part) {
@@ -86,7 +88,7 @@ TEST_F(VocabularyFiles, capitals_stay_where_the_folder_says_so) {
 }
 
 TEST_F(VocabularyFiles, bytes_and_merges_are_those_of_gpt2) {
-  Json model = golden("gpt2.json").at("model");
+  Json model = golden_json("gpt2.json").at("model");
   model["vocab"]["<|endoftext|>"] = 700;
   write("vocab.json", model["vocab"].dump());
   EXPECT_FALSE(Tokenizer::find_file(folder_)) << "merges.txt is missing";

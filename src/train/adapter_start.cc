@@ -39,7 +39,7 @@ void write_adapter_values(const PersistentState& state, const TableRow& row, std
 }
 
 // The rows of one adapted layer.
-struct Layer {
+struct AdaptedLayer {
   std::string module;
   const TableRow *weight = nullptr, *a = nullptr, *b = nullptr, *start_a = nullptr, *start_b = nullptr;
 
@@ -49,8 +49,8 @@ struct Layer {
   }
 };
 
-std::vector<Layer> layers_with_start(const PersistentState& state) {
-  std::vector<Layer> layers;
+std::vector<AdaptedLayer> layers_with_start(const PersistentState& state) {
+  std::vector<AdaptedLayer> layers;
   std::map<Name, size_t> places;
   const auto is_of_adapter = [](const TableRow& row) {
     const AdapterPart part = row.parameter.adapter;
@@ -62,14 +62,14 @@ std::vector<Layer> layers_with_start(const PersistentState& state) {
   for (const TableRow& row : state.rows())
     if (const auto place = places.find(row.module); is_of_adapter(row) && place != places.end())
       layers[place->second].take(row);
-  for (const Layer& layer : layers)
+  for (const AdaptedLayer& layer : layers)
     for (const TableRow* one : {layer.weight, layer.a, layer.b, layer.start_a, layer.start_b})
       check_internal(one != nullptr, "an adapter's start without its layer: " + layer.module);
   return layers;
 }
 
 // weight -= scale * B A, a few rows at a time, rounded to the weight's type.
-void take_out(const PersistentState& state, const Layer& layer, double scale) {
+void take_out(const PersistentState& state, const AdaptedLayer& layer, double scale) {
   const std::vector<float> a = read_values(state, *layer.start_a), b = read_values(state, *layer.start_b);
   const int64_t out = layer.weight->shape[0], in = layer.weight->shape[1], r = layer.start_a->shape[0];
   const int64_t size = size_of(layer.weight->dtype);
@@ -98,7 +98,7 @@ const TableRow* start_of(const PersistentState& state, const TableRow& adapter) 
 void start_adapters(const PersistentState& state, const LoraOptions& lora, const CpuSettings& cpu,
                     uint64_t seed) {
   const AdapterRules rules(lora);
-  for (const Layer& layer : layers_with_start(state)) {
+  for (const AdaptedLayer& layer : layers_with_start(state)) {
     const auto [r, scale] = rules.size_of(layer.module);
     const std::vector<float> values = read_values(state, *layer.weight);
     const WeightView view{values, layer.weight->shape[0], layer.weight->shape[1]};
@@ -116,7 +116,7 @@ void start_adapters(const PersistentState& state, const LoraOptions& lora, const
 
 void take_out_starts(const PersistentState& state, const LoraOptions& lora) {
   const AdapterRules rules(lora);
-  for (const Layer& layer : layers_with_start(state))
+  for (const AdaptedLayer& layer : layers_with_start(state))
     take_out(state, layer, rules.size_of(layer.module).scale);
 }
 

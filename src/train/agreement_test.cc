@@ -11,7 +11,7 @@
 namespace plimsoll {
 namespace {
 
-using Row = std::vector<float>;
+using Values = std::vector<float>;
 constexpr size_t kRows = 60;
 
 std::vector<int> draw(int modulus, uint32_t seed) {
@@ -35,8 +35,8 @@ TaskSpec classify(ClassProblem problem, int64_t outputs) {
 }
 
 // Scores whose largest is that of the class.
-Row scores_of(int label, int classes) {
-  Row scores(static_cast<size_t>(classes), -1.0F);
+Values scores_of(int label, int classes) {
+  Values scores(static_cast<size_t>(classes), -1.0F);
   scores[static_cast<size_t>(label)] = 2.0F;
   return scores;
 }
@@ -48,7 +48,7 @@ TEST(Agreement, of_one_class_is_scikit_learns) {
     const auto expected = draw(classes, 1), other = draw(classes, 2), kept = draw(97, 3);
     for (size_t i = 0; i < kRows; ++i)
       agreement.add(scores_of(kept[i] % 3 != 0 ? expected[i] : other[i], classes),
-                    Row{static_cast<float>(expected[i])});
+                    Values{static_cast<float>(expected[i])});
     auto said = named(agreement);
     EXPECT_NEAR(said["f1"], f1, 1e-12);
     EXPECT_NEAR(said["matthews_correlation"], matthews, 1e-12);
@@ -60,7 +60,7 @@ TEST(Agreement, of_any_of_several_classes_is_scikit_learns) {
   const std::array expected = {draw(2, 1), draw(2, 2), draw(2, 3)},
                    said = {draw(2, 1), draw(2, 5), draw(2, 6)};
   for (size_t i = 0; i < kRows; ++i) {
-    Row scores, targets;
+    Values scores, targets;
     for (size_t c = 0; c < 3; ++c) {
       scores.push_back(said[c][i] == 1 ? 0.3F : -0.3F);
       targets.push_back(static_cast<float>(expected[c][i]));
@@ -76,7 +76,7 @@ TEST(Agreement, of_numbers_is_scipys) {
   Agreement agreement(classify(ClassProblem::numbers, 1));
   const auto x = draw(9, 1), noise = draw(20, 7);
   for (size_t i = 0; i < kRows; ++i)
-    agreement.add(Row{static_cast<float>(x[i])}, Row{static_cast<float>(2 * x[i] + noise[i])});
+    agreement.add(Values{static_cast<float>(x[i])}, Values{static_cast<float>(2 * x[i] + noise[i])});
   auto metrics = named(agreement);
   EXPECT_NEAR(metrics["pearson"], 0.6939263320975306, 1e-12);
   EXPECT_NEAR(metrics["spearmanr"], 0.6639120351836056, 1e-12);
@@ -84,10 +84,10 @@ TEST(Agreement, of_numbers_is_scipys) {
 
 TEST(Agreement, what_is_not_defined_is_left_out_or_zero) {
   Agreement constant(classify(ClassProblem::numbers, 1));
-  for (const float x : {1.0F, 2.0F, 3.0F}) constant.add(Row{x}, Row{5.0F});
+  for (const float x : {1.0F, 2.0F, 3.0F}) constant.add(Values{x}, Values{5.0F});
   EXPECT_TRUE(named(constant).empty());
   Agreement one(classify(ClassProblem::one_of, 2));
-  for (int i = 0; i < 3; ++i) one.add(scores_of(0, 2), Row{0.0F});
+  for (int i = 0; i < 3; ++i) one.add(scores_of(0, 2), Values{0.0F});
   EXPECT_EQ(named(one)["f1"], 0.0);
   EXPECT_EQ(named(one)["matthews_correlation"], 0.0);
   EXPECT_TRUE(named(Agreement(classify(ClassProblem::one_of, 2))).empty());

@@ -24,21 +24,21 @@ namespace {
 namespace fs = std::filesystem;
 
 // Beginnings and ends of names, as checkpoints have them and as GGUF does.
-struct Name {
+struct NamePair {
   std::string_view theirs, ours;
 };
-constexpr std::array kWhole = {Name{"model.embed_tokens", "token_embd"}, Name{"model.norm", "output_norm"},
-                               Name{"lm_head", "output"}};
+constexpr std::array kWhole = {NamePair{"model.embed_tokens", "token_embd"},
+                               NamePair{"model.norm", "output_norm"}, NamePair{"lm_head", "output"}};
 constexpr std::array kParts = {
-    Name{"input_layernorm", "attn_norm"},    Name{"post_attention_layernorm", "ffn_norm"},
-    Name{"self_attn.q_proj", "attn_q"},      Name{"self_attn.k_proj", "attn_k"},
-    Name{"self_attn.v_proj", "attn_v"},      Name{"self_attn.o_proj", "attn_output"},
-    Name{"self_attn.q_norm", "attn_q_norm"}, Name{"self_attn.k_norm", "attn_k_norm"},
-    Name{"mlp.gate_proj", "ffn_gate"},       Name{"mlp.up_proj", "ffn_up"},
-    Name{"mlp.down_proj", "ffn_down"}};
+    NamePair{"input_layernorm", "attn_norm"},    NamePair{"post_attention_layernorm", "ffn_norm"},
+    NamePair{"self_attn.q_proj", "attn_q"},      NamePair{"self_attn.k_proj", "attn_k"},
+    NamePair{"self_attn.v_proj", "attn_v"},      NamePair{"self_attn.o_proj", "attn_output"},
+    NamePair{"self_attn.q_norm", "attn_q_norm"}, NamePair{"self_attn.k_norm", "attn_k_norm"},
+    NamePair{"mlp.gate_proj", "ffn_gate"},       NamePair{"mlp.up_proj", "ffn_up"},
+    NamePair{"mlp.down_proj", "ffn_down"}};
 
 template <size_t count>
-std::string_view renamed(const std::array<Name, count>& names, std::string_view name) {
+std::string_view renamed(const std::array<NamePair, count>& names, std::string_view name) {
   for (const auto& [theirs, ours] : names)
     if (name == theirs) return ours;
   return "";

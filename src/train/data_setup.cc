@@ -39,14 +39,13 @@ bool learns_prompts(const Recipe& recipe, RowFormat format) {
 }
 
 // What rows are read for: scores alone need no labels.
-enum class Reading : uint8_t { to_learn, to_score };
+enum class Reads : uint8_t { to_learn, to_score };
 
 // A reward model gives one answer one number.
-TaskSpec task_of(const Recipe& recipe, const ModelSpec& model, const ColumnBinding& binding,
-                 Reading reading) {
+TaskSpec task_of(const Recipe& recipe, const ModelSpec& model, const ColumnBinding& binding, Reads reads) {
   TaskSpec task = read_task(recipe, model);
   const bool two = std::find(binding.parts.begin(), binding.parts.end(), "rejected") != binding.parts.end();
-  if (reading == Reading::to_score && task.task == Task::reward && !two)
+  if (reads == Reads::to_score && task.task == Task::reward && !two)
     return {.task = Task::classify, .outputs = 1, .problem = ClassProblem::numbers};
   return task;
 }
@@ -77,10 +76,10 @@ void say_model(const ModelSpec& model, ExampleOptions& options) {
 }
 
 ExampleEncoder make_encoder(const Recipe& recipe, const ColumnBinding& binding, const DataSetup& data,
-                            const ModelSpec& model, Reading reading = Reading::to_learn) {
+                            const ModelSpec& model, Reads reads = Reads::to_learn) {
   ExampleOptions options;
-  options.task = task_of(recipe, model, binding, reading);
-  options.learns = reading == Reading::to_learn;
+  options.task = task_of(recipe, model, binding, reads);
+  options.learns = reads == Reads::to_learn;
   options.ready = binding.ready;
   options.dialogues = binding.dialogues;
   if (recipe.task == Task::classify) options.labels = label_names(recipe);
@@ -202,7 +201,7 @@ bool has_dialogues(Dataset& dataset, const ColumnBinding& binding, const RowSubs
 }
 
 OpenRows open_rows(const Recipe& recipe, const std::vector<TrainSource>& sources,
-                   Reading reading = Reading::to_learn) {
+                   Reads reads = Reads::to_learn) {
   std::vector<WeightedPath> paths;
   for (const TrainSource& source : sources) paths.push_back({source.path, source.weight});
   const GlueTask* glue = recipe.classify.glue ? find_glue_task(*recipe.classify.glue) : nullptr;
@@ -215,7 +214,7 @@ OpenRows open_rows(const Recipe& recipe, const std::vector<TrainSource>& sources
     return std::any_of(columns.begin(), columns.end(), [&](const Column& c) { return c.name == name; });
   };
   if (glue != nullptr && !has("label") && has(glue->label)) names.emplace("label", glue->label);
-  ColumnBinding binding = reading == Reading::to_score
+  ColumnBinding binding = reads == Reads::to_score
                               ? bind_to_score(columns, names, recipe.task == Task::reward, dataset.name())
                               : bind_columns(columns, format_of(recipe, columns), names, dataset.name());
   if (recipe.task == Task::seq2seq) require_two_texts(binding, dataset.name());
@@ -315,11 +314,11 @@ RowsToScore open_to_score(const Recipe& recipe, const ModelSpec& model, bool tal
     binding.parts = {rewards ? "chosen" : "sentence"};
     if (two) binding.parts.emplace_back(rewards ? "prompt" : "sentence2");
     binding.talks = rewards && talks;
-    return {make_encoder(recipe, binding, data, model, Reading::to_score), std::nullopt};
+    return {make_encoder(recipe, binding, data, model, Reads::to_score), std::nullopt};
   }
-  OpenRows open = open_rows(recipe, recipe.data.train, Reading::to_score);
+  OpenRows open = open_rows(recipe, recipe.data.train, Reads::to_score);
   open.binding.talks |= rewards && talks && !open.binding.ready;
-  const ExampleEncoder encoder = make_encoder(recipe, open.binding, data, model, Reading::to_score);
+  const ExampleEncoder encoder = make_encoder(recipe, open.binding, data, model, Reads::to_score);
   DataSource source{std::move(open.dataset), std::move(open.rows), encoder,
                     eval_loader(recipe.batch.effective)};
   source.longest_row = sample_data(source.dataset, source.rows, encoder).longest_bytes;

@@ -1,10 +1,9 @@
 #include "train/kept_rows.h"
 
-#include <fstream>
-
 #include "base/crc32c.h"
 #include "base/error.h"
 #include "io/atomic.h"
+#include "io/file.h"
 #include "passes/keep_frozen.h"
 #include "train/batch_writer.h"
 
@@ -14,13 +13,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kEndOfRows = -1;  // in the place of a row: the file has all of them
-
-std::string first_line(const fs::path& file) {
-  std::string line;
-  std::ifstream in(file, std::ios::binary);
-  std::getline(in, line);
-  return line;
-}
 
 bool is_f32(const Executor& program) {
   const Graph& graph = program.graph();

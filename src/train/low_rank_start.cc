@@ -52,11 +52,11 @@ void orthonormalise(Vectors& v) {
   }
 }
 
-// Products of the weight with vectors, or of its transpose, in f32: what is kept of a part is f32 as well,
-// and is taken out of the weight as it is.
-class Products {
+// MatrixProducts of the weight with vectors, or of its transpose, in f32: what is kept of a part is f32 as
+// well, and is taken out of the weight as it is.
+class MatrixProducts {
  public:
-  Products(const WeightView& w, int64_t count, Isa isa, int threads)
+  MatrixProducts(const WeightView& w, int64_t count, Isa isa, int threads)
       : weight_(w),
         count_(count),
         forward_(Matmul::create({.m = w.out, .n = count, .k = w.in}, isa, threads)),
@@ -150,7 +150,7 @@ LowRank principal_part(const WeightView& w, int64_t r, double scale, int64_t ite
                        Isa isa, int threads) {
   const int64_t k = vectors_of(w.out, w.in, r);
   check_internal(r <= k, "principal_part: a rank above the weight's");
-  Products products(w, k, isa, threads);
+  MatrixProducts products(w, k, isa, threads);
   Vectors left(w.out, k), right = random_vectors(w.in, k, seed);
   const int64_t most = iterations > 0 ? iterations : kMostIterations;
   double before = 0;
@@ -200,7 +200,7 @@ LowRank leading_part(const WeightView& w, int64_t r, Isa isa, int threads) {
   for (int64_t n = 0; n < r; ++n)
     for (int64_t o = 0; o < w.out; ++o) q.at(n)[o] = w.values[static_cast<size_t>(o * w.in + n)];
   orthonormalise(q);
-  Products(w, r, isa, threads).multiply_transposed(q, rows);
+  MatrixProducts(w, r, isa, threads).multiply_transposed(q, rows);
   LowRank part{std::vector<float>(rows.values.begin(), rows.values.end()),
                std::vector<float>(static_cast<size_t>(w.out * r))};
   for (int64_t n = 0; n < r; ++n)

@@ -1,7 +1,5 @@
 #include "train/model_card.h"
 
-#include <array>
-#include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -19,12 +17,6 @@ namespace plimsoll {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string number(const char* format, double value) {
-  std::array<char, 40> text{};
-  std::snprintf(text.data(), text.size(), format, value);
-  return text.data();
-}
 
 // As a recipe writes the key's value.
 std::string value_of(const Recipe& recipe, const char* key) { return to_yaml(find_option(key)->get(recipe)); }
@@ -144,11 +136,12 @@ std::string model_card(const Recipe& recipe, const Plan& plan, const RunRecord& 
                        value_of(recipe, "schedule.name") + " schedule");
   row("precision", value_of(recipe, "precision"));
   row("loss",
-      number("%.4f", record.final_loss) + " in the last step" +
-          (record.eval_loss ? ", " + number("%.4f", *record.eval_loss) + " on the evaluation rows" : ""));
+      format_number("%.4f", record.final_loss) + " in the last step" +
+          (record.eval_loss ? ", " + format_number("%.4f", *record.eval_loss) + " on the evaluation rows"
+                            : ""));
   if (record.best)
     row("weights of", "step " + format_count(record.best->step) + ", the best evaluation by its " +
-                          record.best->goal + ", " + number("%.4f", record.best->value));
+                          record.best->goal + ", " + format_number("%.4f", record.best->value));
   row("memory", "process at most " + format_bytes(record.memory.peak_rss) + " (planned " +
                     format_bytes(plan.process_peak_bytes()) + ")");
   return text +

@@ -1,7 +1,6 @@
 // The table of a profile: ops by time, with what they would take at their own bound.
 #include <algorithm>
 #include <cctype>
-#include <cstdio>
 #include <map>
 
 #include "base/strings.h"
@@ -86,12 +85,6 @@ Times add_up(const std::vector<Graph>& programs, const Recorder& recorder, const
   return times;
 }
 
-std::string number(const char* format, double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, format, value);
-  return text;
-}
-
 // "1,234.5": milliseconds.
 std::string milliseconds(double seconds) {
   const auto tenths = static_cast<int64_t>(seconds * 1e4 + 0.5);
@@ -99,13 +92,13 @@ std::string milliseconds(double seconds) {
 }
 
 std::string percent(double part, double whole) {
-  return whole > 0 ? number("%.1f %%", 100 * part / whole) : "";
+  return whole > 0 ? format_number("%.1f %%", 100 * part / whole) : "";
 }
 
 std::string rate_of(const Sum& sum) {
   if (sum.seconds <= 0) return "";
-  if (sum.arithmetic) return number("%.0f GFLOP/s", sum.flops / sum.seconds / 1e9);
-  return number("%.1f GB/s", sum.bytes / sum.seconds / 1e9);
+  if (sum.arithmetic) return format_number("%.0f GFLOP/s", sum.flops / sum.seconds / 1e9);
+  return format_number("%.1f GB/s", sum.bytes / sum.seconds / 1e9);
 }
 
 std::vector<Sums::const_iterator> sorted(const Sums& sums, double (*key)(const Sum&)) {
@@ -117,7 +110,7 @@ std::vector<Sums::const_iterator> sorted(const Sums& sums, double (*key)(const S
 }
 
 std::string calls_of(const Sum& sum, double steps) {
-  return number("%.0f", static_cast<double>(sum.calls) / steps);
+  return format_number("%.0f", static_cast<double>(sum.calls) / steps);
 }
 
 std::string by_kind(const Times& times, double steps) {
@@ -160,10 +153,11 @@ std::string profile_text(const std::vector<Graph>& programs, const Recorder& rec
   const auto steps = static_cast<double>(recorder.spans(Track::steps).size());
   if (steps == 0) return "profile no step was recorded\n";
   const Times times = add_up(programs, recorder, rates);
-  return "profile " + number("%.0f", steps) + (steps == 1 ? " step" : " steps") +
-         " · bounds: " + number("%.0f", rates.matmul_bf16 / 1e9) + " GFLOP/s bf16, " +
-         number("%.0f", rates.matmul_f32 / 1e9) + " GFLOP/s f32, " + number("%.1f", rates.bandwidth / 1e9) +
-         " GB/s" + (rates.calibrated ? "" : " (uncalibrated)") + "\n" + by_kind(times, steps) + "\n" +
+  return "profile " + format_number("%.0f", steps) + (steps == 1 ? " step" : " steps") +
+         " · bounds: " + format_number("%.0f", rates.matmul_bf16 / 1e9) + " GFLOP/s bf16, " +
+         format_number("%.0f", rates.matmul_f32 / 1e9) + " GFLOP/s f32, " +
+         format_number("%.1f", rates.bandwidth / 1e9) + " GB/s" +
+         (rates.calibrated ? "" : " (uncalibrated)") + "\n" + by_kind(times, steps) + "\n" +
          by_place(times, steps);
 }
 

@@ -29,13 +29,13 @@ const fs::path kGolden = "tests/golden/nf4";
 constexpr int64_t kOut = 160;
 constexpr int64_t kIn = 128;
 
-CpuSettings one_thread() { return cpu_settings({std::nullopt, 1}); }
+CpuSettings on_one_thread() { return cpu_settings({std::nullopt, 1}); }
 
 // A program that multiplies by the weight `w.weight` [160, 128], and memory for it.
 class OneWeight {
  public:
   explicit OneWeight(bool nested)
-      : OneWeight(assign_scratch(quantise(linear(), {nested}), describe_cpu(one_thread().isa, 1))) {}
+      : OneWeight(assign_scratch(quantise(linear(), {nested}), describe_cpu(on_one_thread().isa, 1))) {}
 
   [[nodiscard]] PersistentState state() const { return {layout_, memory_->data()}; }
   [[nodiscard]] Nf4Rows rows() const { return find_nf4(state(), *state().find("w.weight")).value(); }
@@ -61,7 +61,7 @@ class OneWeight {
   explicit OneWeight(Graph graph)
       : programs_{std::move(graph)},
         layout_(lay_out(programs_, {.reuse = false})),
-        device_(one_thread()),
+        device_(on_one_thread()),
         memory_(device_.map(layout_.arena_bytes())) {}
 
   static Graph linear() {

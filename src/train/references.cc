@@ -10,6 +10,7 @@
 #include "base/crc32c.h"
 #include "base/error.h"
 #include "base/json_text.h"
+#include "io/file.h"
 #include "ops/linear_log_prob.h"
 #include "plan/reference_program.h"
 #include "train/batch_writer.h"
@@ -24,13 +25,6 @@ constexpr float kUnknown = std::numeric_limits<float>::quiet_NaN();
 std::string head_line(const std::string& fingerprint) {
   return R"({"step": 0, "experiment": )" + std::to_string(crc32c(std::as_bytes(std::span(fingerprint)))) +
          "}";
-}
-
-std::string first_line(const fs::path& file) {
-  std::string line;
-  std::ifstream in(file, std::ios::binary);
-  std::getline(in, line);
-  return line;
 }
 
 }  // namespace

@@ -21,14 +21,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Case {
+struct DiskCase {
   const char* name;
   bool lora;
   bool nf4;
   TrainPrecision precision;
 };
 
-Experiment experiment_of(const Case& c) {
+Experiment disk_experiment_of(const DiskCase& c) {
   Experiment experiment;
   experiment.model = test_spec({.family = "qwen2", .hidden = 64, .mlp = 96, .vocab = 300});
   experiment.lora = c.lora;
@@ -120,10 +120,10 @@ fs::path save(const Machine& machine, const Experiment& experiment, const std::s
   return output / "checkpoint-1";
 }
 
-class StateOnDisk : public testing::TestWithParam<Case> {};
+class StateOnDisk : public testing::TestWithParam<DiskCase> {};
 
 TEST_P(StateOnDisk, is_made_saved_and_loaded_with_the_bytes_of_one_in_memory) {
-  const Experiment experiment = experiment_of(GetParam());
+  const Experiment experiment = disk_experiment_of(GetParam());
   const Machine memory(experiment, Space::device);
   const Machine disk(experiment, Space::disk);
   make(memory, experiment);
@@ -151,18 +151,18 @@ TEST_P(StateOnDisk, is_made_saved_and_loaded_with_the_bytes_of_one_in_memory) {
 
 INSTANTIATE_TEST_SUITE_P(
     Experiments, StateOnDisk,
-    testing::Values(Case{"full_f32", false, false, {}},
-                    Case{"full_bf16", false, false, {DType::bf16, DType::f32, DType::f32, false, true}},
-                    Case{
+    testing::Values(DiskCase{"full_f32", false, false, {}},
+                    DiskCase{"full_bf16", false, false, {DType::bf16, DType::f32, DType::f32, false, true}},
+                    DiskCase{
                         "full_bf16_master", false, false, {DType::bf16, DType::f32, DType::f32, true, false}},
-                    Case{"lora_bf16", true, false, {DType::bf16, DType::f32, DType::f32, false, true}},
-                    Case{"qlora", true, true, {DType::bf16, DType::f32, DType::f32, false, true}}),
+                    DiskCase{"lora_bf16", true, false, {DType::bf16, DType::f32, DType::f32, false, true}},
+                    DiskCase{"qlora", true, true, {DType::bf16, DType::f32, DType::f32, false, true}}),
     [](const auto& tested) { return std::string(tested.param.name); });
 
 // One row of 76,800 bytes through 16 KiB, in pieces that end anywhere.
 TEST(RowsOnDisk, pass_through_staging_smaller_than_they_are) {
-  const Case c{"", false, false, {DType::bf16, DType::f32, DType::f32, true, false}};
-  const Experiment experiment = experiment_of(c);
+  const DiskCase c{"", false, false, {DType::bf16, DType::f32, DType::f32, true, false}};
+  const Experiment experiment = disk_experiment_of(c);
   const Machine memory(experiment, Space::device);
   const Machine disk(experiment, Space::disk);
   make(memory, experiment);
@@ -189,7 +189,7 @@ TEST(RowsOnDisk, pass_through_staging_smaller_than_they_are) {
 }
 
 TEST(RowsOnDisk, have_no_address_and_no_bytes_outside_of_them) {
-  const Experiment experiment = experiment_of({"", false, false, {}});
+  const Experiment experiment = disk_experiment_of({"", false, false, {}});
   const Machine disk(experiment, Space::disk);
   const TableRow& row = disk.state().rows().front();
   EXPECT_THROW((void)disk.state().bytes(row), InternalError);

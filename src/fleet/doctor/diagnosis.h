@@ -11,6 +11,8 @@
 
 namespace plimsoll::doctor {
 
+constexpr size_t kColumns = 100;  // of a report for people
+
 enum class Verdict : uint8_t { no, possibly, yes };
 enum class Certainty : uint8_t { possible, likely, certain };
 

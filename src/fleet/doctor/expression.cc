@@ -11,7 +11,7 @@ namespace plimsoll::doctor {
 namespace {
 
 // Of one search in a few KiB; what needs more is no message of ours.
-constexpr uint32_t kMostSteps = 200'000;
+constexpr uint32_t kMostMatchSteps = 200'000;
 constexpr uint32_t kMostHeapKiB = 1 << 10;
 
 // What {name:kind} stands for. A number that a line break fell into has a blank between two digits.
@@ -50,8 +50,8 @@ const pcre2_code* code_of(const std::shared_ptr<void>& code) {
 std::shared_ptr<pcre2_match_context> limits() {
   std::shared_ptr<pcre2_match_context> context(pcre2_match_context_create(nullptr), pcre2_match_context_free);
   if (!context) throw std::bad_alloc();
-  pcre2_set_match_limit(context.get(), kMostSteps);
-  pcre2_set_depth_limit(context.get(), kMostSteps);
+  pcre2_set_match_limit(context.get(), kMostMatchSteps);
+  pcre2_set_depth_limit(context.get(), kMostMatchSteps);
   pcre2_set_heap_limit(context.get(), kMostHeapKiB);
   return context;
 }

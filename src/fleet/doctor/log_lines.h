@@ -9,6 +9,8 @@
 
 namespace plimsoll::doctor {
 
+inline bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
 // A line, or what stands between two carriage returns of it.
 struct LogPiece {
   int64_t line = 0;       // counted from 1

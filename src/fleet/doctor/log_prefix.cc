@@ -9,7 +9,6 @@ namespace {
 constexpr size_t kMostPrefix = 120;
 constexpr int kMostPrefixes = 5;
 
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_lower(char c) { return c >= 'a' && c <= 'z'; }
 
 std::string_view without_blanks(std::string_view text) {

@@ -14,7 +14,6 @@ constexpr size_t kMostOpen = 256;        // of a stream; the oldest is closed ea
 constexpr int64_t kMostTries = 100'000;  // of a row, so that a log full of its anchor stays linear
 constexpr int64_t kPlaceReach = 400;     // lines from a traceback to its message
 
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\v' || c == '\f'; }
 
 // Appends `text` without blanks to `out`; one stays between two digits. `gap`: blanks came before.

@@ -8,7 +8,6 @@
 namespace plimsoll::doctor {
 namespace {
 
-constexpr size_t kColumns = 100;
 constexpr size_t kMostQuotes = 5;
 
 const char* words_of(Certainty certainty) {

@@ -12,8 +12,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr size_t kColumns = 100;
-constexpr int64_t kLargeShare = 10;  // of what is reserved, one part in: idle memory worth a word
+constexpr int64_t kIdleShare = 10;  // of what is reserved, one part in: idle memory worth a word
 
 const MessageRow& row_of_snapshots() {
   static const MessageRow kRow{"torch.snapshot_out_of_memory",
@@ -103,7 +102,7 @@ Diagnosis diagnose(const Snapshot& snapshot) {
   }
   diagnosis.headline = "no failure in the snapshot's trace";
   for (const DeviceSnapshot& device : snapshot.devices)
-    if (device.idle > device.reserved / kLargeShare)
+    if (device.idle > device.reserved / kIdleShare)
       diagnosis.notes.push_back("GPU " + std::to_string(device.device) + ": " + format_bytes(device.idle) +
                                 " are reserved and idle, " + share(device.idle, device.reserved) +
                                 "; expandable segments would give them back");

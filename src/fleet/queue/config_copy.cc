@@ -18,7 +18,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr size_t kMostBytes = 16 << 20;  // written: a few lines of aliases can stand for gigabytes
+constexpr size_t kMostCopyBytes = 16 << 20;  // written: a few lines of aliases can stand for gigabytes
 constexpr int kDeepest = 100;
 
 bool is_json(const std::string& name) { return name.ends_with(".json"); }
@@ -58,7 +58,7 @@ class Writer {
 
  private:
   void value(const YAML::Node& node, int depth, bool root) {
-    if (depth > kDeepest || text_.size() > kMostBytes)
+    if (depth > kDeepest || text_.size() > kMostCopyBytes)
       throw UsageError("--yaml-set: the file is too deep or too large with its aliases written out");
     const bool block = (node.IsMap() || node.IsSequence()) && node.size() > 0;
     const std::string tag = tag_of(node);

@@ -28,7 +28,7 @@ using nlohmann::json;
 
 constexpr mode_t kForAll = 01777;
 constexpr mode_t kReadByAll = 0644;
-constexpr int64_t kMostBytes = int64_t{1} << 20;
+constexpr int64_t kMostClaimBytes = int64_t{1} << 20;
 constexpr int64_t kMost = int64_t{1} << 50;  // of memory that anybody is believed to have promised
 
 // When a process began, in the kernel's ticks; with its number it is a name for all time. 0: there is none.
@@ -57,7 +57,7 @@ std::string read_of_owner(const fs::path& path) {
   std::string text;
   const std::string owner = path.filename().string().substr(0, path.filename().string().find('-'));
   if (fstat(file, &found) == 0 && S_ISREG(found.st_mode) && std::to_string(found.st_uid) == owner &&
-      found.st_size <= kMostBytes) {
+      found.st_size <= kMostClaimBytes) {
     text.resize(static_cast<size_t>(found.st_size));
     const ssize_t got = read(file, text.data(), text.size());
     text.resize(got > 0 ? static_cast<size_t>(got) : 0);

@@ -17,7 +17,7 @@ constexpr double kObserveSeconds = 10;  // between two looks of the queue at wha
 constexpr int kAttempts = 20;           // of the scripts, each the same again
 constexpr double kLongest = 400.0 * 24 * 3600;
 
-struct Attempt {
+struct SimulatedAttempt {
   size_t job = 0;
   double started = 0;
   Need need;
@@ -70,8 +70,8 @@ class Simulation {
     return next_ != before;
   }
 
-  Attempt first_attempt(size_t index) const {
-    Attempt attempt;
+  SimulatedAttempt first_attempt(size_t index) const {
+    SimulatedAttempt attempt;
     attempt.job = index;
     attempt.need = job(index).need;
     if (policy_ != Policy::packed) return attempt;
@@ -84,7 +84,7 @@ class Simulation {
 
   bool end_runs() {
     const size_t before = running_.size();
-    std::erase_if(running_, [&](const Attempt& run) {
+    std::erase_if(running_, [&](const SimulatedAttempt& run) {
       if (now_ < run.started + run.slower * job(run.job).seconds) return false;
       outcome_.makespan = now_;
       waited_ += run.started - job(run.job).arrives;
@@ -94,7 +94,7 @@ class Simulation {
     return running_.size() != before;
   }
 
-  int64_t used_by(const Attempt& run) const {
+  int64_t used_by(const SimulatedAttempt& run) const {
     const Job& which = job(run.job);
     const double age = now_ - run.started;
     const double share = which.ramp_seconds > 0 ? std::min(1.0, age / which.ramp_seconds) : 1;
@@ -105,7 +105,7 @@ class Simulation {
   // The memory of every card, and of the host behind them.
   std::vector<int64_t> used() const {
     std::vector<int64_t> bytes(pools_, 0);
-    for (const Attempt& run : running_) {
+    for (const SimulatedAttempt& run : running_) {
       if (run.cards.empty()) bytes.back() += used_by(run);
       for (const int card : run.cards) bytes[static_cast<size_t>(card)] += used_by(run);
     }
@@ -114,7 +114,7 @@ class Simulation {
   int64_t whole(size_t pool) const {
     return pool + 1 == pools_ ? workload_.machine.host_bytes : workload_.machine.cards[pool].bytes;
   }
-  bool is_on(const Attempt& run, size_t pool) const {
+  bool is_on(const SimulatedAttempt& run, size_t pool) const {
     if (pool + 1 == pools_) return run.cards.empty();
     return std::find(run.cards.begin(), run.cards.end(), static_cast<int>(pool)) != run.cards.end();
   }
@@ -147,7 +147,7 @@ class Simulation {
   }
 
   void crash(size_t index) {
-    Attempt run = running_[index];
+    SimulatedAttempt run = running_[index];
     running_.erase(running_.begin() + static_cast<std::ptrdiff_t>(index));
     ++outcome_.crashes;
     crashed_.insert(run.job);
@@ -178,7 +178,8 @@ class Simulation {
   }
 
   // The emptiest devices, where as much is free now as the job is said to need.
-  std::optional<std::vector<int>> free_cards(const Attempt& wanted, const std::vector<int64_t>& bytes) const {
+  std::optional<std::vector<int>> free_cards(const SimulatedAttempt& wanted,
+                                             const std::vector<int64_t>& bytes) const {
     if (wanted.need.devices == 0) {
       if (whole(pools_ - 1) - bytes.back() < wanted.need.host_bytes) return std::nullopt;
       return std::vector<int>{};
@@ -193,27 +194,29 @@ class Simulation {
     return first_of(cards, wanted);
   }
 
-  std::optional<std::vector<int>> empty_cards(const Attempt& wanted) const {
+  std::optional<std::vector<int>> empty_cards(const SimulatedAttempt& wanted) const {
     if (wanted.need.devices == 0) {
-      if (std::any_of(running_.begin(), running_.end(), [](const Attempt& run) { return run.cards.empty(); }))
+      if (std::any_of(running_.begin(), running_.end(),
+                      [](const SimulatedAttempt& run) { return run.cards.empty(); }))
         return std::nullopt;
       return std::vector<int>{};
     }
     std::vector<int> cards;
     for (size_t i = 0; i + 1 < pools_; ++i)
-      if (std::none_of(running_.begin(), running_.end(), [&](const Attempt& run) { return is_on(run, i); }))
+      if (std::none_of(running_.begin(), running_.end(),
+                       [&](const SimulatedAttempt& run) { return is_on(run, i); }))
         cards.push_back(static_cast<int>(i));
     return first_of(cards, wanted);
   }
 
-  static std::optional<std::vector<int>> first_of(std::vector<int> cards, const Attempt& wanted) {
+  static std::optional<std::vector<int>> first_of(std::vector<int> cards, const SimulatedAttempt& wanted) {
     if (cards.size() < static_cast<size_t>(wanted.need.devices)) return std::nullopt;
     cards.resize(static_cast<size_t>(wanted.need.devices));
     return cards;
   }
 
   void launch(size_t index, std::vector<int> cards) {
-    Attempt run = waiting_[index];
+    SimulatedAttempt run = waiting_[index];
     waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(index));
     run.started = now_;
     run.cards = std::move(cards);
@@ -223,7 +226,7 @@ class Simulation {
   // The queue itself: what a run was seen to take above its reservation counts as reserved.
   void start_packed() {
     std::vector<Waiting> waiting;
-    for (const Attempt& one : waiting_) {
+    for (const SimulatedAttempt& one : waiting_) {
       const Job& which = job(one.job);
       const auto id = static_cast<int64_t>(one.job);
       const auto promised = promises_.find(id);
@@ -232,7 +235,7 @@ class Simulation {
                          one.need, one.tried ? std::vector<SmallerPlan>{} : with_margin(which)});
     }
     std::vector<Running> running;
-    for (const Attempt& run : running_) {
+    for (const SimulatedAttempt& run : running_) {
       Need need = run.need;
       int64_t& bytes = run.cards.empty() ? need.host_bytes : need.device_bytes;
       bytes = std::max(bytes, used_by(run));
@@ -243,7 +246,7 @@ class Simulation {
     const Packing packing = pack(offered_, chosen.waiting, running, now_);
     if (packing.promise) promises_.emplace(packing.promise->id, packing.promise->time);
     for (const Placement& placement : packing.starts) {
-      const auto found = std::find_if(waiting_.begin(), waiting_.end(), [&](const Attempt& one) {
+      const auto found = std::find_if(waiting_.begin(), waiting_.end(), [&](const SimulatedAttempt& one) {
         return static_cast<int64_t>(one.job) == placement.id;
       });
       take_plan(*found, chosen);
@@ -258,7 +261,7 @@ class Simulation {
     return plans;
   }
 
-  void take_plan(Attempt& attempt, const ChosenPlans& chosen) const {
+  void take_plan(SimulatedAttempt& attempt, const ChosenPlans& chosen) const {
     const auto found = std::find_if(chosen.waiting.begin(), chosen.waiting.end(), [&](const Waiting& one) {
       return one.id == static_cast<int64_t>(attempt.job);
     });
@@ -273,7 +276,7 @@ class Simulation {
   void note_reserved() {
     for (size_t pool = 0; pool < pools_; ++pool) {
       int64_t sum = 0;
-      for (const Attempt& run : running_)
+      for (const SimulatedAttempt& run : running_)
         if (is_on(run, pool)) sum += job_bytes(run.need);
       outcome_.most_reserved = std::max(outcome_.most_reserved, sum);
     }
@@ -298,7 +301,7 @@ class Simulation {
   size_t pools_;  // the cards, and last the host
   std::vector<size_t> coming_;
   size_t next_ = 0;
-  std::vector<Attempt> waiting_, running_;
+  std::vector<SimulatedAttempt> waiting_, running_;
   std::vector<int> attempts_of_;
   std::map<int64_t, double> promises_;
   std::set<size_t> crashed_;

@@ -31,7 +31,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kTickMilliseconds = 250;
+constexpr int kLookMilliseconds = 250;
 constexpr double kKeepSeconds = 5;
 constexpr int64_t kGroupBytes = 32 * kMiB;  // or a sixteenth: the kernel's own, and what is not yet seen
 constexpr size_t kRecordBytes = 4096;       // more than any record takes
@@ -159,7 +159,7 @@ class Supervisor {
 
   void tick() {
     pollfd ready{signals_, POLLIN, 0};
-    poll(&ready, 1, kTickMilliseconds);
+    poll(&ready, 1, kLookMilliseconds);
     take_signals();
     reap();
     if (command_ended_) return;

@@ -11,7 +11,7 @@
 
 namespace {
 
-using plimsoll::Json;
+using Json = nlohmann::json;
 using plimsoll::Tokenizer;
 
 // Processor time: other programs on the machine do not count.

@@ -1,6 +1,7 @@
-# plimsoll_library(NAME SOURCES ... DEPS ... [TESTS ...] [TEST_DEPS ...] [PRECOMPILED <header> ...])
+# plimsoll_library(NAME [NO_UNITY] SOURCES ... DEPS ... [TESTS ...] [TEST_DEPS ...] [PRECOMPILED <header> ...])
 #   One folder of src/: a static library and, where TESTS are named, one GoogleTest program NAME_test. PRECOMPILED are
-#   headers of others that most of its sources read, beside those that all share.
+#   headers of others that most of its sources read, beside those that all share. NO_UNITY: its files have the same names
+#   in them by design, and are compiled one by one.
 # -Wrestrict is off: g++ 12 raises it falsely inside std::string (GCC bug 105651).
 set(PLIMSOLL_WARNINGS -Wall -Wextra -Wpedantic -Wconversion -Werror -Wno-restrict)
 
@@ -14,9 +15,10 @@ if(PLIMSOLL_SANITIZE)
   # -Wmaybe-uninitialized is off: GCC's manual says that it raises it falsely beside sanitizers.
   set(_sanitizers -fsanitize=address,undefined -fno-sanitize-recover=all -fno-sanitize=null,alignment,object-size,vptr
       -fno-omit-frame-pointer -g1)
-  target_compile_options(plimsoll_options INTERFACE -Wno-maybe-uninitialized
-                         "$<$<NOT:$<BOOL:$<TARGET_PROPERTY:PLIMSOLL_UNSANITIZED>>>:${_sanitizers}>")
-  target_compile_definitions(plimsoll_options INTERFACE PLIMSOLL_VERIFY_PASSES)  # every program between its passes
+  set(_sanitized $<NOT:$<BOOL:$<TARGET_PROPERTY:PLIMSOLL_UNSANITIZED>>>)
+  target_compile_options(plimsoll_options INTERFACE "$<${_sanitized}:-Wno-maybe-uninitialized;${_sanitizers}>")
+  # Every program is verified between its passes.
+  target_compile_definitions(plimsoll_options INTERFACE $<${_sanitized}:PLIMSOLL_VERIFY_PASSES>)
   target_link_options(plimsoll_options INTERFACE -fsanitize=address,undefined)
 endif()
 
@@ -27,7 +29,8 @@ if(PLIMSOLL_FUZZ)
   target_link_options(plimsoll_options INTERFACE -fsanitize=address,undefined)
 endif()
 
-# What takes long to compile with sanitizers and that they would not see run.
+# What takes long to compile with sanitizers and that they would not see run: it is compiled as in a build without them, to
+# the letter, so that ccache has it.
 function(plimsoll_leave_unsanitized target)
   set_target_properties(${target} PROPERTIES PLIMSOLL_UNSANITIZED ON)
 endfunction()
@@ -56,13 +59,29 @@ function(plimsoll_precompile target flags)
   endif()
 endfunction()
 
+# Several files are one to the compiler: what they include and instantiate is read and compiled once for all of them, which
+# halves the time of a build from nothing. Who edits one file compiles its neighbours again: -DPLIMSOLL_UNITY=OFF.
+option(PLIMSOLL_UNITY "Compile sources several at a time" ON)
+if(PLIMSOLL_FUZZ)  # where includes that were forgotten are found
+  set(PLIMSOLL_UNITY OFF)
+endif()
+# plimsoll_unity(TARGET FILES [APART ...]): that many files at a time; those APART, which have names that others have, alone.
+function(plimsoll_unity target files)
+  cmake_parse_arguments(arg "" "" "APART" ${ARGN})
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${PLIMSOLL_UNITY} UNITY_BUILD_BATCH_SIZE ${files})
+  set_source_files_properties(${arg_APART} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+endfunction()
+
 # Folders whose work is bounded by people, files or other programs.
 set(PLIMSOLL_UNHURRIED recipe io calibrate train report fleet cli)
 
 function(plimsoll_library name)
-  cmake_parse_arguments(arg "" "" "SOURCES;DEPS;TESTS;TEST_DEPS;PRECOMPILED" ${ARGN})
+  cmake_parse_arguments(arg "NO_UNITY" "" "SOURCES;DEPS;TESTS;TEST_DEPS;PRECOMPILED" ${ARGN})
   if(arg_SOURCES)
     add_library(plimsoll_${name} STATIC ${arg_SOURCES})
+    if(NOT arg_NO_UNITY)
+      plimsoll_unity(plimsoll_${name} 8)
+    endif()
     set(_flags optimised)
     if(PLIMSOLL_SANITIZE AND name IN_LIST PLIMSOLL_UNHURRIED)
       set(_flags plain)
@@ -98,6 +117,7 @@ function(plimsoll_test name)
   # Tests are not where time goes once they are built: optimising them took a third of their compilation.
   target_compile_options(${name} PRIVATE $<IF:$<BOOL:${PLIMSOLL_SANITIZE}>,-O0,-O1>)
   if(NOT arg_OWN_FLAGS)
+    plimsoll_unity(${name} 4)
     plimsoll_precompile(${name} tests <gmock/gmock.h> <gtest/gtest.h>)
   endif()
   add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY "${CMAKE_SOURCE_DIR}")
@@ -127,7 +147,11 @@ function(plimsoll_simd target)
     if(NOT TARGET ${_objects})
       add_library(${_objects} OBJECT EXCLUDE_FROM_ALL)
       target_link_libraries(${_objects} PRIVATE plimsoll_options OpenMP::OpenMP_CXX)
-      target_compile_options(${_objects} PRIVATE ${PLIMSOLL_ISA_FLAGS_${_isa}} $<IF:$<BOOL:${PLIMSOLL_SANITIZE}>,-O1,-O3>
+      set(_optimised -O3)
+      if(PLIMSOLL_SANITIZE AND _isa STREQUAL avx2)
+        set(_optimised -O1)
+      endif()
+      target_compile_options(${_objects} PRIVATE ${PLIMSOLL_ISA_FLAGS_${_isa}} ${_optimised}
                              -ffp-contract=off -fno-math-errno -Wno-uninitialized -Wno-maybe-uninitialized)
       if(NOT _isa STREQUAL avx2)  # the same templates, which sanitizers have seen: tests keep to AVX2 then
         plimsoll_leave_unsanitized(${_objects})

@@ -73,6 +73,14 @@ class EmulatedTest(unittest.TestCase):
         again = self.both(BF16_LIMIT, precision="bf16")
         self.assertEqual([s["loss"] for s in first], [s["loss"] for s in again])
 
+    def test_fp16_follows_the_cpu_with_the_same_scale_of_the_loss(self):
+        for method in ({"type": "full"}, {"type": "qlora", "r": 4}):
+            with self.subTest(method["type"]):
+                self.setUp()
+                self.both(BF16_LIMIT / 4, precision="fp16", method=method)
+                scales = [[step["loss_scale"] for step in steps(self.folder / device)] for device in ("emulated", "cpu")]
+                self.assertEqual(*scales)
+
     def test_products_cut_to_tf32_follow_the_cpu_less_closely_and_only_cards_have_them(self):
         cut = self.both(2e-3, precision={"weights": "fp32", "tf32": True}, on_cpu={"precision": "fp32"})
         shutil.rmtree(self.folder / "emulated")
@@ -104,7 +112,7 @@ class EmulatedTest(unittest.TestCase):
         self.both(LIMIT, data={"train": rows, "eval": rows, "format": "input-ids", "max_length": 64, "packing": True},
                   batch={"effective": 4, "micro": 2}, memory={"recompute": "block"})
 
-    def follows(self, name, config, lossless=(), **settings):
+    def follows(self, name, config, lossless=(), limit=LIMIT, **settings):
         """The CPU's losses, and with means that lose nothing the same bits."""
         with self.subTest(name):
             self.setUp()
@@ -113,8 +121,8 @@ class EmulatedTest(unittest.TestCase):
             self.assertEqual(len(emulated), STEPS)
             self.assertNotEqual(emulated[0]["loss"], emulated[-1]["loss"])
             for here, there in zip(emulated, cpu, strict=True):
-                self.assertLessEqual(abs(here["loss"] - there["loss"]), LIMIT * abs(there["loss"]), f"step {here['step']}")
-                self.assertLessEqual(abs(here["grad_norm"] - there["grad_norm"]), 10 * LIMIT * there["grad_norm"])
+                self.assertLessEqual(abs(here["loss"] - there["loss"]), limit * abs(there["loss"]), f"step {here['step']}")
+                self.assertLessEqual(abs(here["grad_norm"] - there["grad_norm"]), 10 * limit * there["grad_norm"])
             for words in lossless:
                 shutil.rmtree(self.folder / "emulated")
                 done = self.plimsoll("train", self.folder / "emulated.json", "--quiet", "--device", "emulated", *words)
@@ -124,12 +132,16 @@ class EmulatedTest(unittest.TestCase):
     def test_a_t5_follows_the_cpu_and_means_that_lose_nothing_keep_its_bits(self):
         target = {"data": {"max_length": {"source": 24, "target": 16}}}
         self.follows("relu", T5, LOSSLESS, task="seq2seq", **target)
-        self.follows("gated gelu, dropout", {**T5, "feed_forward_proj": "gated-gelu", "dropout_rate": 0.1}, task="seq2seq", **target)
+        dropping = {**T5, "feed_forward_proj": "gated-gelu", "dropout_rate": 0.1}
+        self.follows("gated gelu, dropout", dropping, task="seq2seq", **target)
+        # Attention by tensor cores.
+        self.follows("bf16", dropping, LOSSLESS, limit=BF16_LIMIT, task="seq2seq", precision="bf16", **target)
 
     def test_gated_linear_attention_follows_the_cpu_and_means_that_lose_nothing_keep_its_bits(self):
         self.follows("full", GLA, LOSSLESS)
         self.follows("grouped, clamped", {**GLA, "num_heads": 4, "num_kv_heads": 2, "clamp_min": -0.2})
         self.follows("convolved", {**GLA, "use_short_conv": True})
+        self.follows("bf16", GLA, LOSSLESS, limit=BF16_LIMIT, precision="bf16")
 
     def test_whole_sequences_that_are_scored_follow_the_cpu(self):
         self.follows("reward", LLAMA, LOSSLESS, task="reward", reward={"centering": 0.01})

@@ -18,7 +18,7 @@
 namespace {
 
 constexpr int kInvalid = 7, kNotSupported = 15;
-constexpr int kF32 = 0, kBf16 = 14;
+constexpr int kF32 = 0, kF16 = 2, kBf16 = 14;
 
 struct MatmulDesc {
   int compute = 0, trans_a = 0, trans_b = 0, epilogue = 1, bias_type = -1;
@@ -57,6 +57,7 @@ long word(const char* name) {
 
 float value(const void* of, int type, int64_t i) {
   if (type == kF32) return static_cast<const float*>(of)[i];
+  if (type == kF16) return static_cast<float>(static_cast<const _Float16*>(of)[i]);
   const uint32_t bits = static_cast<uint32_t>(static_cast<const uint16_t*>(of)[i]) << 16U;
   float x = 0;
   std::memcpy(&x, &bits, sizeof x);
@@ -67,6 +68,8 @@ void put(void* to, int type, int64_t i, float x) {
   std::memcpy(&bits, &x, sizeof x);
   if (type == kF32)
     static_cast<float*>(to)[i] = x;
+  else if (type == kF16)
+    static_cast<_Float16*>(to)[i] = static_cast<_Float16>(x);
   else  // to nearest, ties to even; a NaN stays one
     static_cast<uint16_t*>(to)[i] =
         static_cast<uint16_t>(x != x ? 0x7FC0U : (bits + 0x7FFFU + (bits >> 16U & 1U)) >> 16U);
@@ -141,7 +144,7 @@ int cublasLtMatmulDescSetAttribute(MatmulDesc* desc, int name, const void* from,
 
 int cublasLtMatrixLayoutCreate(Layout** layout, int type, uint64_t rows, uint64_t columns, int64_t leading) {
   *layout = new Layout{type, rows, columns, leading};
-  return type == kF32 || type == kBf16 ? 0 : kInvalid;
+  return type == kF32 || type == kF16 || type == kBf16 ? 0 : kInvalid;
 }
 int cublasLtMatrixLayoutDestroy(Layout* layout) {
   delete layout;

@@ -88,7 +88,7 @@ Calls find_calls(void* opened, std::string& missing) {
   return calls;
 }
 
-int type_of(DType dtype) { return dtype == DType::f32 ? kR32F : kR16BF; }
+int type_of(DType dtype) { return dtype == DType::f32 ? kR32F : dtype == DType::f16 ? kR16F : kR16BF; }
 
 // What the library says to what it does not compute.
 bool is_refusal(int status) {

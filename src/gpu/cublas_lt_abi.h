@@ -20,7 +20,7 @@ enum Status : int {
   kNotSupported = 15,
 };
 // cudaDataType, cublasComputeType_t, cublasOperation_t
-enum DataType : int { kR32F = 0, kR16BF = 14 };
+enum DataType : int { kR32F = 0, kR16F = 2, kR16BF = 14 };
 enum ComputeType : int { kCompute32F = 68, kCompute32FFastTf32 = 77 };
 enum Operation : int32_t { kNotTransposed = 0, kTransposed = 1 };
 

@@ -57,7 +57,7 @@ struct AdamW {
 
 BoundCall bind_gpu_adamw(const GpuBinding& b) {
   return with_gpu_update_types(b, kMaster, [&](auto p, auto g) {
-    return with_gpu_type(b, b.output_tensor(1).dtype, [&](auto s) {
+    return with_stored_type(b, b.output_tensor(1).dtype, [&](auto s) {
       using S = decltype(s);
       return bind_gpu_update(
           b, AdamW<decltype(p), decltype(g), S>{gpu_weight_update<decltype(p), decltype(g)>(b, kMaster),

@@ -13,21 +13,36 @@ inline namespace PLIMSOLL_GPU {
 #include "ops/gpu_kernels.def"
 #undef GPU_OP
 
-// make(float{}) or make(gpu::bf16{}) for f32 and bf16.
+// make(T{}) for weights that are updated, their gradients and states: f32 or bf16.
 template <class Make>
-BoundCall with_gpu_type(const GpuBinding& b, DType dtype, Make make) {
+BoundCall with_stored_type(const GpuBinding& b, DType dtype, Make make) {
   if (dtype == DType::f32) return make(float{});
   if (dtype == DType::bf16) return make(gpu::bf16{});
   refuse_on_gpu(b, "values of " + std::string(to_string(dtype)));
 }
+// The same for activations: f16 too.
+template <class Make>
+BoundCall with_gpu_type(const GpuBinding& b, DType dtype, Make make) {
+  if (dtype == DType::f16) return make(gpu::f16{});
+  return with_stored_type(b, dtype, make);
+}
 
-// make(T{}, G{}) for activations T and a weight or gradient G: f32 with f32, bf16 with f32 or bf16.
+// make(T{}, G{}) for activations or a weight T and a gradient G: f32 with f32, bf16 with f32 or bf16, f16
+// with f32, as its gradients are scaled and summed.
 template <class Make>
 BoundCall with_gpu_types(const GpuBinding& b, DType dtype, DType gradient, Make make) {
   if (dtype == DType::f32 && gradient == DType::f32) return make(float{}, float{});
   if (dtype == DType::bf16 && gradient == DType::f32) return make(gpu::bf16{}, float{});
   if (dtype == DType::bf16 && gradient == DType::bf16) return make(gpu::bf16{}, gpu::bf16{});
+  if (dtype == DType::f16 && gradient == DType::f32) return make(gpu::f16{}, float{});
   refuse_on_gpu(b, std::string(to_string(dtype)) + " with " + std::string(to_string(gradient)));
+}
+
+// make(T{}, W{}) for activations T and a weight W beside them: f16 with f16 too.
+template <class Make>
+BoundCall with_weight_types(const GpuBinding& b, DType dtype, DType weight, Make make) {
+  if (dtype == DType::f16 && weight == DType::f16) return make(gpu::f16{}, gpu::f16{});
+  return with_gpu_types(b, dtype, weight, make);
 }
 
 // For kernels: whether a gradient is overwritten, by the first writer of the first micro-step of an effective

@@ -1,4 +1,4 @@
-// Dense row-major matrix products on the GPU: C = alpha * A B [+ addend] [+ bias], bf16 by tensor cores, f32
+// Dense row-major matrix products on the GPU: C = alpha * A B [+ addend] [+ bias], 16-bit values by tensor cores, f32
 // by plain arithmetic or, where the op says so, by tensor cores too, cut to TF32; all sum in f32 and round
 // once. An element's order of summation follows from k alone. A library computes what it has algorithms for.
 #pragma once
@@ -15,14 +15,14 @@ namespace plimsoll {
 inline namespace PLIMSOLL_GPU {
 
 struct GpuMatmul {
-  MatmulShape shape = {};  // A and B both f32 or both bf16; C like them, or f32
+  MatmulShape shape = {};  // A and B both f32, bf16 or f16; C like them, or f32
   const void* a = nullptr;
   const void* b = nullptr;
   void* c = nullptr;
   const void* addend = nullptr;  // [m, n] of C's type; may be c
   const void* bias = nullptr;    // [n] of C's type
   float alpha = 1.0F;
-  int tile = 0;  // rows and columns of C that a block of bf16 products computes, 64 or 128; 0: by the shape
+  int tile = 0;  // rows and columns of C that a block of 16-bit products computes, 64 or 128; 0: by the shape
   bool tf32 = false;  // f32 operands are rounded to 10 bits of mantissa
   // Rows of stored A that count (m, or k when a_transposed): the rest is not read, and rows of C beyond live
   // m are not touched.

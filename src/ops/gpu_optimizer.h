@@ -143,8 +143,8 @@ BoundCall bind_gpu_update(const GpuBinding& b, const Rule& rule) {
 template <class Make>
 BoundCall with_gpu_update_types(const GpuBinding& b, size_t master, Make make) {
   const Tensor& updated = b.output_tensor(b.op().has_output(master) ? master : 0);
-  return with_gpu_type(b, updated.dtype, [&](auto p) {
-    return with_gpu_type(b, b.input_tensor(kGradientInput).dtype, [&](auto g) { return make(p, g); });
+  return with_stored_type(b, updated.dtype, [&](auto p) {
+    return with_stored_type(b, b.input_tensor(kGradientInput).dtype, [&](auto g) { return make(p, g); });
   });
 }
 

@@ -58,7 +58,7 @@ __global__ void add_squares(Squares squares, bool first, bool last, double max_n
 }  // namespace
 
 BoundCall bind_gpu_grad_square(const GpuBinding& b) {
-  return with_gpu_type(b, b.input_tensor(0).dtype, [&](auto zero) -> BoundCall {
+  return with_stored_type(b, b.input_tensor(0).dtype, [&](auto zero) -> BoundCall {
     using T = decltype(zero);
     const ElementRange range = updated_range(b.graph(), b.op(), 0);
     const unsigned blocks = gpu::blocks_of(range.elements, kSumOfSquaresBlock);

@@ -371,15 +371,20 @@ bool takes_wide_tiles(const GpuMatmul& g) {
          int64_t{gpu::blocks_of(g.shape.n, kWideTile)} * gpu::blocks_of(g.shape.m, kWideTile) >= kBlocks;
 }
 
-template <bool kATransposed, bool kBTransposed, class C>
+template <bool kATransposed, bool kBTransposed, class T, class C>
 void launch_mma(gpu::Stream& stream, const GpuMatmul& g) {
-  using gpu::bf16;
   const bool wide = takes_wide_tiles(g);
-  const auto kernel = wide ? matmul_mma<kATransposed, kBTransposed, kWideTile, bf16, C>
-                           : matmul_mma<kATransposed, kBTransposed, kTile, bf16, C>;
+  const auto kernel = wide ? matmul_mma<kATransposed, kBTransposed, kWideTile, T, C>
+                           : matmul_mma<kATransposed, kBTransposed, kTile, T, C>;
   const int side = wide ? kWideTile : kTile;
   gpu::launch(stream, {gpu::blocks_of(g.shape.n, side), gpu::blocks_of(g.shape.m, side)}, {kMmaThreads},
-              kernel, arguments<bf16, C>(g));
+              kernel, arguments<T, C>(g));
+}
+
+template <bool kATransposed, bool kBTransposed, class T>
+void launch_16_bits(gpu::Stream& stream, const GpuMatmul& g) {
+  if (g.shape.c == DType::f32) return launch_mma<kATransposed, kBTransposed, T, float>(stream, g);
+  launch_mma<kATransposed, kBTransposed, T, T>(stream, g);
 }
 
 template <bool kATransposed, bool kBTransposed>
@@ -391,17 +396,17 @@ void launch_form(gpu::Stream& stream, const GpuMatmul& g) {
   else if (g.shape.a == DType::f32)
     gpu::launch(stream, grid, {kPlainThreads}, matmul_plain<kATransposed, kBTransposed>,
                 arguments<float, float>(g));
-  else if (g.shape.c == DType::f32)
-    launch_mma<kATransposed, kBTransposed, float>(stream, g);
+  else if (g.shape.a == DType::f16)
+    launch_16_bits<kATransposed, kBTransposed, gpu::f16>(stream, g);
   else
-    launch_mma<kATransposed, kBTransposed, gpu::bf16>(stream, g);
+    launch_16_bits<kATransposed, kBTransposed, gpu::bf16>(stream, g);
 }
 
 }  // namespace
 
 void require_matmul(const GpuBinding& b, const MatmulShape& s) {
   const bool plain = s.a == DType::f32 && s.c == DType::f32;
-  const bool by_tensor_cores = s.a == DType::bf16 && (s.c == DType::f32 || s.c == DType::bf16);
+  const bool by_tensor_cores = size_of(s.a) == 2 && (s.c == DType::f32 || s.c == s.a);
   if (s.a != s.b || (!plain && !by_tensor_cores) || (s.a_transposed && s.b_transposed))
     refuse_on_gpu(b, "a product of " + std::string(to_string(s.a)) + " and " + std::string(to_string(s.b)) +
                          " to " + std::string(to_string(s.c)));

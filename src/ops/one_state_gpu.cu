@@ -84,7 +84,7 @@ template <class Make>
 BoundCall with_types(const GpuBinding& b, Make make) {
   const DType state = b.op().has_output(kState) ? b.output_tensor(kState).dtype : DType::f32;
   return with_gpu_update_types(b, kMaster, [&](auto p, auto g) {
-    return with_gpu_type(b, state, [&](auto s) { return make(p, g, s); });
+    return with_stored_type(b, state, [&](auto s) { return make(p, g, s); });
   });
 }
 

@@ -118,7 +118,7 @@ BoundCall make_grad(const GpuBinding& b) {
 }  // namespace
 
 BoundCall bind_gpu_rms_norm(const GpuBinding& b) {
-  return with_gpu_types(
+  return with_weight_types(
       b, b.input_tensor(0).dtype, b.input_tensor(1).dtype, [&](auto t, auto w) -> BoundCall {
         using T = decltype(t);
         using W = decltype(w);
@@ -139,7 +139,7 @@ BoundCall bind_gpu_rms_norm(const GpuBinding& b) {
 
 BoundCall bind_gpu_rms_norm_grad(const GpuBinding& b) {
   const DType gradient = b.op().has_output(1) ? b.output_tensor(1).dtype : DType::f32;
-  return with_gpu_types(b, b.input_tensor(0).dtype, b.input_tensor(1).dtype, [&](auto t, auto w) {
+  return with_weight_types(b, b.input_tensor(0).dtype, b.input_tensor(1).dtype, [&](auto t, auto w) {
     return with_gpu_types(b, b.input_tensor(1).dtype, gradient,
                           [&](auto, auto g) { return make_grad<decltype(t), decltype(w), decltype(g)>(b); });
   });

@@ -8,8 +8,10 @@ inline namespace PLIMSOLL_GPU {
 // Elements as loss code reads and writes them (ops/cpu_elements.h has the CPU's).
 PL_BOTH double as_f64(float x) { return static_cast<double>(x); }
 PL_BOTH double as_f64(gpu::bf16 x) { return static_cast<double>(gpu::to_float(x)); }
+PL_BOTH double as_f64(gpu::f16 x) { return static_cast<double>(gpu::to_float(x)); }
 PL_BOTH void set_rounded(float& to, double x) { to = static_cast<float>(x); }
 PL_BOTH void set_rounded(gpu::bf16& to, double x) { to = gpu::rounded<gpu::bf16>(static_cast<float>(x)); }
+PL_BOTH void set_rounded(gpu::f16& to, double x) { to = gpu::rounded<gpu::f16>(static_cast<float>(x)); }
 
 }  // namespace PLIMSOLL_GPU
 }  // namespace plimsoll

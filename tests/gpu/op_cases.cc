@@ -206,7 +206,7 @@ bool check_ops(Device& device, const CardFacts& card, const OpChoice& choice, co
   int at = 0;
   for (const OpCase& c : harness::gpu_cases()) {
     if (!is_named(c, choice)) continue;
-    for (const DType dtype : c.dtypes) {
+    for (const DType dtype : harness::gpu_dtypes(c)) {
       if (at++ < choice.from) continue;
       if (!check_case(device, card, c, dtype, choice, at - 1, tell)) return false;
     }

@@ -139,7 +139,6 @@ class Measurement {
     memory();
     copies();
     for (const DType dtype : {DType::bf16, DType::f32}) {
-      if (dtype == DType::bf16 && card_.compute_capability < 80) continue;
       if (own_ != nullptr && dtype == DType::bf16) own_products();
       products(dtype);
       attentions(dtype);
@@ -156,6 +155,12 @@ class Measurement {
         {"rate/" + name, rate > 0 && std::isfinite(rate) ? "" : "no rate", {{"rate", rate}, {"unit", unit}}});
   }
 
+  // Cards without bf16 multiply f16, whose rates are kept as bf16's (DeviceRates::f16_as).
+  [[nodiscard]] std::string type_of(DType t) const {
+    const bool lacks = t == DType::bf16 && card_.compute_capability < 80;
+    return std::string(to_string(lacks ? DType::f16 : t));
+  }
+
   void overhead() {
     TimedOp one(device_, card_,
                 "tensor a f32[1,64] input\ntensor b f32[1,64] input\ny f32[1,64] = add(a, b) @s forward\n",
@@ -166,7 +171,7 @@ class Measurement {
 
   void memory() {
     const std::string rows = small_ ? "16" : "65536";
-    const std::string shape = " bf16[" + rows + ",1024]";
+    const std::string shape = " " + type_of(DType::bf16) + "[" + rows + ",1024]";
     TimedOp add(
         device_, card_,
         "tensor a" + shape + " input\ntensor b" + shape + " input\ny" + shape + " = add(a, b) @s forward\n",
@@ -202,10 +207,10 @@ class Measurement {
 
   double product(Device& device, const MatmulShape& s) {
     const auto tensor = [](const char* name, int64_t rows, int64_t columns, DType dtype, const char* role) {
-      return std::string("tensor ") + name + " " + std::string(to_string(dtype)) + "[" + text_of(rows) + "," +
+      return std::string("tensor ") + name + " " + type_of(dtype) + "[" + text_of(rows) + "," +
              text_of(columns) + "] " + role + "\n";
     };
-    const std::string c = std::string(to_string(s.c)) + "[" + text_of(s.m) + "," + text_of(s.n) + "]";
+    const std::string c = type_of(s.c) + "[" + text_of(s.m) + "," + text_of(s.n) + "]";
     std::string text;
     if (s.a_transposed)
       text = tensor("x", s.k, s.n, s.a, "input") + tensor("d_y", s.k, s.m, s.a, "input") +
@@ -311,7 +316,7 @@ class Measurement {
                                       Attention form = Attention::plain) {
     const int64_t heads = small_ ? 2 : 16, sequences = small_ ? 1 : std::max<int64_t>(1, 4096 / length);
     const int64_t tokens = length * sequences;
-    const std::string type(to_string(t));
+    const std::string type = type_of(t);
     const auto shape = [&](int64_t n) {
       return type + "[" + text_of(tokens) + "," + text_of(n * dims) + "]";
     };
@@ -367,7 +372,7 @@ class Measurement {
     const int64_t heads = small_ ? 1 : 4, keys = small_ ? 16 : 256, values = small_ ? 32 : 512;
     const int64_t length = small_ ? 80 : 1024;
     const auto shape = [&](int64_t width) {
-      return " " + std::string(to_string(t)) + "[" + text_of(tokens) + "," + text_of(heads * width) + "]";
+      return " " + type_of(t) + "[" + text_of(tokens) + "," + text_of(heads * width) + "]";
     };
     const auto input = [&](const char* name, int64_t width) {
       return std::string("tensor ") + name + shape(width) + " input\n";

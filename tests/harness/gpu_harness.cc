@@ -11,6 +11,14 @@ bool has_gpu_kernels(const Graph& graph) {
                      [](const Op& op) { return has_gpu_kernel(op.kind) && !shares_prefixes(op); });
 }
 
+std::vector<DType> gpu_dtypes(const OpCase& c) {
+  std::vector<DType> dtypes = c.dtypes;
+  if (dtypes.size() < 2 || std::ranges::find(dtypes, DType::f32) == dtypes.end()) return dtypes;
+  const auto is_gradient = [](const Tensor& t) { return t.role == Role::gradient && t.dtype == DType::f16; };
+  if (std::ranges::none_of(make_graph(c, DType::f16).tensors(), is_gradient)) dtypes.push_back(DType::f16);
+  return dtypes;
+}
+
 std::vector<OpCase> gpu_cases() {
   std::vector<OpCase> cases;
   for (const OpCase& c : all_cases())

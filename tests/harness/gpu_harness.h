@@ -16,6 +16,9 @@ namespace plimsoll::harness {
 bool has_gpu_kernels(const Graph& graph);
 // Cases all of whose ops have them.
 std::vector<OpCase> gpu_cases();
+// The types of a case, and f16 behind those of one that has f32 and others: not where gradients would be f16,
+// which in runs are f32.
+std::vector<DType> gpu_dtypes(const OpCase& c);
 
 // Whether the op is products of matrices, which a library may compute.
 bool has_products(OpKind kind);

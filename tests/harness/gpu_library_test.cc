@@ -59,7 +59,7 @@ class GpuLibrary : public ::testing::TestWithParam<OpCase> {
 };
 
 TEST_P(GpuLibrary, products_agree_with_the_reference_and_none_is_refused) {
-  for (const DType dtype : GetParam().dtypes) {
+  for (const DType dtype : gpu_dtypes(GetParam())) {
     SCOPED_TRACE(to_string(dtype));
     const Graph graph = make_graph(GetParam(), dtype);
     const std::vector<Values> values = make_values(graph, GetParam());

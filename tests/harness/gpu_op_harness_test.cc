@@ -55,6 +55,24 @@ TEST_P(GpuOpHarness, kernels_agree_with_the_reference_and_no_order_changes_the_b
   }
 }
 
+// The kernels of bf16 in f16, on a card that has no bf16.
+TEST_P(GpuOpHarness, f16_agrees_with_the_reference) {
+  if (gpu_dtypes(GetParam()).back() != DType::f16) return;
+  SCOPED_TRACE(describe(DType::f16));
+  CardFacts card;
+  card.compute_capability = 75;
+  const Graph graph = make_graph(GetParam(), DType::f16);
+  const std::vector<Values> values = make_values(graph, GetParam());
+  std::vector<Values> want = values;
+  run_reference(graph, want, true);
+  const OpRun run = run_emulated(graph, values, Order::shuffled, std::nullopt, {}, card);
+  EXPECT_THAT(run.faults, IsEmpty());
+  for (size_t i = 0; i < values.size(); ++i)
+    EXPECT_EQ(
+        compare(graph.tensors()[i].name, run.values[i], want[i], tolerance_of(DType::f16, GetParam().slack)),
+        "");
+}
+
 TEST_P(GpuOpHarness, the_gradient_is_that_of_finite_differences) {
   OpCase c = GetParam();
   const Graph forward = make_graph(c, DType::f32);
@@ -227,10 +245,11 @@ TEST(GpuRefusals, products_of_bf16_are_refused_by_name_where_tensor_cores_do_not
       refused.insert(op.kind);
     }
   }
-  EXPECT_THAT(refused, UnorderedElementsAre(OpKind::linear, OpKind::linear_dx, OpKind::linear_dw,
-                                            OpKind::attention, OpKind::attention_grad,
-                                            OpKind::linear_cross_entropy, OpKind::linear_cross_entropy_grad,
-                                            OpKind::linear_log_prob, OpKind::linear_log_prob_grad));
+  EXPECT_THAT(refused,
+              UnorderedElementsAre(OpKind::linear, OpKind::linear_dx, OpKind::linear_dw, OpKind::attention,
+                                   OpKind::attention_grad, OpKind::gla, OpKind::gla_grad,
+                                   OpKind::linear_cross_entropy, OpKind::linear_cross_entropy_grad,
+                                   OpKind::linear_log_prob, OpKind::linear_log_prob_grad));
 }
 
 }  // namespace

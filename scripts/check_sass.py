@@ -5,7 +5,7 @@
 
 cuobjdump is looked for beside nvcc and on the path (pip install nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm has it, too); without it
 exit code 77. A line of the rules is a kernel's name, the architectures from which on it holds, and what each instance of it must have: an
-instruction that occurs, `-NAME` for one that must not, or `stack<=BYTES` where a kernel spills. A kernel without a line must not spill
+instruction that occurs, `-NAME` for one that must not, `bf16:NAME` for instances of bf16 alone, or `stack<=BYTES` where a kernel spills. A kernel without a line must not spill
 or use local memory at all. --list prints what there is.
 """
 import argparse
@@ -82,7 +82,7 @@ def read_rules(path):
             continue
         found = RULE.fullmatch(line.strip())
         words = found[3].split() if found else []
-        unknown = [word for word in words if word.lstrip("-") not in INSTRUCTIONS and not re.fullmatch(r"stack<=\d+", word)]
+        unknown = [word for word in words if word.removeprefix("bf16:").lstrip("-") not in INSTRUCTIONS and not re.fullmatch(r"stack<=\d+", word)]
         if not found or unknown:
             raise SystemExit(f"{path}:{number}: {line.strip()}: " + (f"{unknown[0]} is no condition" if found else "is no rule"))
         rules.append((found[1], int(found[2]), words))
@@ -91,7 +91,8 @@ def read_rules(path):
 
 def faults(arch, name, facts, rules):
     """What a kernel's code has that it must not, or has not."""
-    mine = [words for kernel, least, words in rules if kernel == kernel_name(name) and arch >= least]
+    mine = [[word.removeprefix("bf16:") for word in words if "4bf16" in name or not word.startswith("bf16:")]
+            for kernel, least, words in rules if kernel == kernel_name(name) and arch >= least]
     allowed = max([int(word[7:]) for words in mine for word in words if word.startswith("stack<=")], default=0)
     found = [f"{facts['stack']} bytes of stack, {allowed} are allowed"] if facts["stack"] > allowed else []
     if not allowed and facts.get("local"):

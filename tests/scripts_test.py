@@ -194,9 +194,9 @@ class Setup(unittest.TestCase):
 class Sass(unittest.TestCase):
     """scripts/check_sass.py, with a cuobjdump that prints what each test gives it."""
 
-    def check(self, stack, code, rules, arch=90):
-        usage = f"arch = sm_{arch}\n Function _ZN8plimsoll7on_cuda12_GLOBAL__N_110matmul_mmaILb1EEEvi:\n  REG:90 STACK:{stack} SHARED:0\n"
-        dump = f"arch = sm_{arch}\n\tFunction : _ZN8plimsoll7on_cuda12_GLOBAL__N_110matmul_mmaILb1EEEvi\n"
+    def check(self, stack, code, rules, arch=90, of="Lb1E"):
+        usage = f"arch = sm_{arch}\n Function _ZN8plimsoll7on_cuda12_GLOBAL__N_110matmul_mmaI{of}EEvi:\n  REG:90 STACK:{stack} SHARED:0\n"
+        dump = f"arch = sm_{arch}\n\tFunction : _ZN8plimsoll7on_cuda12_GLOBAL__N_110matmul_mmaI{of}EEvi\n"
         dump += "".join(f"        /*{at:04x}*/                   {line} ;\n" for at, line in enumerate(code))
         with tempfile.TemporaryDirectory() as name:
             folder = pathlib.Path(name)
@@ -218,6 +218,13 @@ class Sass(unittest.TestCase):
             self.assertIn(f"a: matmul_mma for sm_90: {said}", text)
         self.assertEqual(self.check(0, [], rules, arch=75)[0], 0)  # the line begins later
         self.assertEqual(self.check(16, good, rules + "matmul_mma sm_75 stack<=16\n")[0], 0)
+
+    def test_a_condition_may_be_of_instances_of_bf16_alone(self):
+        rules = "matmul_mma sm_80 LDSM bf16:HMMA\n"
+        self.assertEqual(self.check(0, ["LDSM.16.M88.4 R4, [R8]"], rules, of="f")[0], 0)
+        status, text = self.check(0, ["LDSM.16.M88.4 R4, [R8]"], rules, of="N3gpu7on_cuda4bf16E")
+        self.assertEqual(status, 1, text)
+        self.assertIn("a: matmul_mma for sm_90: no HMMA", text)
 
     def test_lines_that_say_nothing_and_kernels_that_are_not_there_are_named(self):
         for rules, said in (("matmul_mma sm_80 HMMMA\n", "rules.txt:1: matmul_mma sm_80 HMMMA: HMMMA is no condition"),

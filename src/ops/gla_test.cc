@@ -11,6 +11,7 @@ struct GlaCase {
   double normalizer = 16, clamp_min = -1e30;
   double slack = 4;
   bool tells_slopes = true;  // by finite differences
+  std::vector<DType> dtypes = {DType::f32, DType::bf16};
 
   [[nodiscard]] int tokens() const {
     int total = 2;
@@ -40,6 +41,7 @@ struct GlaCase {
     OpCase c;
     c.name = what + "_" + name;
     c.slack = slack;
+    c.dtypes = dtypes;
     const int64_t inputs = int64_t{tokens()} * (heads * keys + kv_heads * (2 * keys + values));
     constexpr int64_t kMostProducts = 10'000'000;
     c.differences = tells_slopes && inputs * tokens() * heads * keys * values <= kMostProducts;
@@ -146,7 +148,8 @@ const GlaCase kSteepAndFlat{.name = "steep_and_flat",
 const GlaCase kHeads64{
     .name = "heads_of_64", .lengths = {65, 17}, .heads = 2, .kv_heads = 1, .keys = 64, .values = 64};
 const GlaCase kHeads128{.name = "heads_of_128_and_64", .lengths = {130}, .keys = 128, .values = 64};
-const GlaCase kHeads256{.name = "heads_of_256_and_512", .lengths = {66}, .keys = 256, .values = 512};
+const GlaCase kHeads256{
+    .name = "heads_of_256_and_512", .lengths = {66}, .keys = 256, .values = 512, .dtypes = {DType::bf16}};
 // Rows that no pack of 16 bytes divides, over several blocks of keys and of values.
 const GlaCase kOdd{.name = "odd", .lengths = {3, 66}, .heads = 4, .kv_heads = 2, .keys = 71, .values = 131};
 const GlaCase kManyKeys{.name = "more_than_256_keys", .lengths = {5, 66}, .keys = 300, .values = 8};

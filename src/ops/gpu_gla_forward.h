@@ -168,7 +168,7 @@ PL_DEV void write_scores(T* to, int sub, const GlaScores& before, const GlaColum
 
 // Scores of a chunk and a query head, zeros above the diagonal.
 template <class T>
-__global__ void __launch_bounds__(kGlaThreads, 4) gla_scores(Gla<T> a) {
+__global__ void __launch_bounds__(kGlaThreads, 3) gla_scores(Gla<T> a) {
   using Space = GlaScoreSpace<T>;
   PL_SHARED(gpu::Pack<float>, columns, Space::kColumnPacks);
   PL_SHARED(gpu::Pack<T>, tiles, Space::kTilePacks);

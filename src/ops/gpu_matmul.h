@@ -1,6 +1,7 @@
-// Dense row-major matrix products on the GPU: C = alpha * A B [+ addend] [+ bias], 16-bit values by tensor cores, f32
-// by plain arithmetic or, where the op says so, by tensor cores too, cut to TF32; all sum in f32 and round
-// once. An element's order of summation follows from k alone. A library computes what it has algorithms for.
+// Dense row-major matrix products on the GPU: C = alpha * A B [+ addend] [+ bias], 16-bit values by tensor
+// cores, f32 by plain arithmetic or, where the op says so, by tensor cores too, cut to TF32; all sum in f32
+// and round once. An element's order of summation follows from k alone. A library computes what it has
+// algorithms for.
 #pragma once
 
 #include <memory>

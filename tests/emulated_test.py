@@ -194,10 +194,11 @@ class EmulatedTest(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_what_a_kernel_does_not_do_is_refused_by_name(self):
-        recipe = tiny_recipe(self.folder, {**LLAMA, "hidden_size": 544, "num_attention_heads": 1, "num_key_value_heads": 1}, "emulated")
+        recipe = tiny_recipe(self.folder, {**T5, "relative_attention_num_buckets": 256, "relative_attention_max_distance": 512}, "emulated",
+                             task="seq2seq", data={"max_length": {"source": 24, "target": 16}})
         done = self.plimsoll("train", recipe, "--device", "emulated")
         self.assertEqual(done.returncode, 2, done.stderr)
-        self.assertIn("no kernel for GPUs does this yet: attention heads of more than 256 values", done.stderr)
+        self.assertIn("no kernel for GPUs does this yet: a bias of more than 64 buckets a side", done.stderr)
         self.assertIn("choose device: cpu", done.stderr)
 
 

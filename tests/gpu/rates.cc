@@ -206,7 +206,8 @@ class Measurement {
   }
 
   double product(Device& device, const MatmulShape& s) {
-    const auto tensor = [](const char* name, int64_t rows, int64_t columns, DType dtype, const char* role) {
+    const auto tensor = [this](const char* name, int64_t rows, int64_t columns, DType dtype,
+                               const char* role) {
       return std::string("tensor ") + name + " " + type_of(dtype) + "[" + text_of(rows) + "," +
              text_of(columns) + "] " + role + "\n";
     };

@@ -1,6 +1,7 @@
 #include <fcntl.h>
 #include <malloc.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 // The one place that has all of CLI11: how an App prints itself takes seconds to compile.
@@ -108,20 +109,25 @@ void return_large_buffers() {
   mallopt(M_MMAP_THRESHOLD, kLarge);
 }
 
-// What registers itself before main, CUDA's kernels above all, crashes where memory ends (seen under ulimit
-// -v, in libcudart): this runs before it. It may use nothing that is initialised later, so not Error.
-[[gnu::constructor(101)]] void say_that_memory_ends_before_main() {
-  constexpr size_t kRoom = 2 << 20;  // bytes; with one, no registration crashed
+#ifndef __SANITIZE_ADDRESS__
+// What starts before main, libraries and the registration of CUDA's kernels, crashes or ends in words of its
+// own where memory ends (seen under ulimit -v, in libcudart and libarrow). This runs before all of them, so
+// it may use nothing but the system.
+void say_that_memory_ends_before_main() {
+  constexpr size_t kRoom = 8 << 20;  // bytes; with half of it none of them failed
   static constexpr std::string_view kText =
       "does not fit: the program and its libraries leave no memory to start with (ulimit -v and -d limit "
       "it)\n";
-  void* const room = std::malloc(kRoom);
-  const bool is_there = room != nullptr;
-  std::free(room);
-  if (is_there) return;
+  void* const room = mmap(nullptr, kRoom, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (room != MAP_FAILED) {
+    munmap(room, kRoom);
+    return;
+  }
   [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, kText.data(), kText.size());
   _exit(static_cast<int>(ExitCode::does_not_fit));
 }
+[[gnu::section(".preinit_array"), gnu::used]] void (*const kBeforeAll)() = say_that_memory_ends_before_main;
+#endif
 
 int run(int argc, char** argv) {
   CLI::App app{

@@ -17,10 +17,22 @@ inline constexpr float kAttentionLowest = -1e30F;
 PL_DEV int lane_number() { return static_cast<int>(threadIdx.x) % 32; }
 PL_DEV int warp_number() { return static_cast<int>(threadIdx.x) / 32; }
 
+// 16 bytes at a time where they lie so: lanes read rows of their own, which takes as many transactions for a
+// value as for a pack. Summed in order either way.
 template <class T>
 PL_DEV float dot(const T* a, const T* b, int dim) {
+  constexpr int kCount = gpu::Pack<T>::kCount;
+  const auto begins = reinterpret_cast<uintptr_t>(a) | reinterpret_cast<uintptr_t>(b);
   float sum = 0;
-  for (int d = 0; d < dim; ++d) sum = gpu::fma(gpu::to_float(a[d]), gpu::to_float(b[d]), sum);
+  int d = 0;
+  if (begins % sizeof(gpu::Pack<T>) == 0) {
+    for (; d + kCount <= dim; d += kCount) {
+      const gpu::Pack<T> x = gpu::load_pack(a + d), y = gpu::load_pack(b + d);
+      PL_UNROLL
+      for (int i = 0; i < kCount; ++i) sum = gpu::fma(gpu::to_float(x.v[i]), gpu::to_float(y.v[i]), sum);
+    }
+  }
+  for (; d < dim; ++d) sum = gpu::fma(gpu::to_float(a[d]), gpu::to_float(b[d]), sum);
   return sum;
 }
 // sums += the rows of `from`, each times its weight; a lane has the values lane, lane + 32, ...

@@ -83,7 +83,7 @@ faults: build
 	cmake --build build --target fault_shim -j $(JOBS)
 	python3 tests/faults/faults_test.py $(PLIMSOLL) build/tests/libfault_shim.so --count $(FAULTS)
 
-# 81 faults in kernels for GPUs, each of which the emulated card's tests must notice; about six minutes.
+# Faults in kernels for GPUs, each of which the emulated card's tests must notice, one at a time.
 gpu-mutants: build
 	cmake --build build --target ops_gpu_emulated_test ops_gpu_checked_test -j $(JOBS)
 	python3 tests/gpu_mutants.py build

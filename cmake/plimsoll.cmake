@@ -59,8 +59,8 @@ function(plimsoll_precompile target flags)
   endif()
 endfunction()
 
-# Several files are one to the compiler: what they include and instantiate is read and compiled once for all of them, which
-# halves the time of a build from nothing. Who edits one file compiles its neighbours again: -DPLIMSOLL_UNITY=OFF.
+# Several files are one to the compiler: what they include and instantiate is read and compiled once for all of them, and a
+# build from nothing compiles half as often. Who edits one file compiles its neighbours again: -DPLIMSOLL_UNITY=OFF.
 option(PLIMSOLL_UNITY "Compile sources several at a time" ON)
 if(PLIMSOLL_FUZZ)  # where includes that were forgotten are found
   set(PLIMSOLL_UNITY OFF)

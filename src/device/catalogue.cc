@@ -223,28 +223,6 @@ OutsidePart host_part(const MeasuredCard* measured, bool library) {
 
 namespace {
 
-// Attention at one rate for all lengths and heads.
-RateCurve attention_curve(const char* op, DType dtype, double rate) {
-  return {op, dtype, 128, {{1024, rate}}};
-}
-
-// Of attention that tensor cores do not do, shares of the rate of f32 that an H200 was measured to reach; of
-// that with a bias or dropout, guesses by counting instructions beside those of the plain one.
-std::vector<RateCurve> attention_curves(const DeviceRates& rates, double tflops_32) {
-  const double by_rows = 0.0124 * tflops_32 * 1e12, by_rows_grad = 0.0084 * tflops_32 * 1e12;
-  const double by_tiles = rates.vector_bf16;
-  return {attention_curve("attention", DType::f32, by_rows),
-          attention_curve("attention_grad", DType::f32, by_rows_grad),
-          attention_curve("attention_by_rows", DType::bf16, by_rows),
-          attention_curve("attention_grad_by_rows", DType::bf16, by_rows_grad),
-          attention_curve("attention", DType::bf16, by_tiles),
-          attention_curve("attention_grad", DType::bf16, by_tiles),
-          attention_curve("attention_with_bias", DType::bf16, 0.7 * by_tiles),
-          attention_curve("attention_grad_with_bias", DType::bf16, 0.6 * by_tiles),
-          attention_curve("attention_with_dropout", DType::bf16, 0.25 * by_tiles),
-          attention_curve("attention_grad_with_dropout", DType::bf16, 0.4 * by_tiles)};
-}
-
 // Shares of the data sheet's rates that are reached.
 DeviceRates rates_of(const Card& card) {
   const double products = is_halved(card) ? 0.85 : 0.70;
@@ -257,20 +235,41 @@ DeviceRates rates_of(const Card& card) {
   rates.bandwidth = 0.80 * card.bandwidth * 1e9;
   rates.op_overhead = 2.5e-6;
   rates.host_copy = card.link * 1e9;
-  rates.ops = attention_curves(rates, card.tflops_32);
-  rates.note = "planned only: no run computes on a card yet";
+  rates.note = "by the card's data sheet: it was not measured";
   return rates;
 }
 
-// Gated linear attention, of the rates of products: a guess by what its kernels move and compute beside them,
-// for cards where it was not measured.
-void guess_gla(const Card& card, DeviceRates& rates) {
-  const double share = is_halved(card) ? 0.10 : 0.05;
+// What attention and gated linear attention reach on a card where they were not measured. f32, and what else
+// goes by rows: shares of the rate of f32 that an H200 was measured to reach. With a bias or dropout, and
+// gated linear attention: guesses by counting what the kernels do and move beside products.
+std::vector<RateCurve> guessed_curves(const Card& card, double by_tiles) {
+  const double all_32 = card.tflops_32 * 1e12, all_16 = card.tflops_16 * 1e12;
+  const double gla = (is_halved(card) ? 0.10 : 0.05) * all_16;
+  std::vector<RateCurve> curves;
+  const auto add = [&](std::string op, DType dtype, double rate) {
+    curves.push_back({std::move(op), dtype, 0, {{1, rate}}});
+  };
+  const auto both_ways = [&](const std::string& form, DType dtype, double forward, double backward) {
+    add("attention" + form, dtype, forward);
+    add("attention_grad" + form, dtype, backward);
+  };
+  both_ways("", DType::bf16, by_tiles, by_tiles);
+  both_ways("_with_bias", DType::bf16, 0.7 * by_tiles, 0.6 * by_tiles);
+  both_ways("_with_dropout", DType::bf16, 0.25 * by_tiles, 0.4 * by_tiles);
+  both_ways("_by_rows", DType::bf16, 0.0124 * all_32, 0.0084 * all_32);
+  both_ways("", DType::f32, 0.0124 * all_32, 0.0084 * all_32);
   for (const char* const op : {"gla", "gla_grad"}) {
-    if (find_curve(rates, op, DType::bf16) != nullptr) continue;
-    rates.ops.push_back({op, DType::f32, 0, {{1, 0.10 * card.tflops_32 * 1e12}}});
-    rates.ops.push_back({op, DType::bf16, 0, {{1, share * card.tflops_16 * 1e12}}});
+    add(op, DType::bf16, gla);
+    add(op, DType::f32, 0.10 * all_32);
   }
+  return curves;
+}
+void add_guesses(const Card& card, DeviceRates& rates) {
+  const auto measured = rates.ops;
+  for (RateCurve& guess : guessed_curves(card, rates.vector_bf16))
+    if (std::ranges::none_of(
+            measured, [&](const RateCurve& one) { return one.op == guess.op && one.dtype == guess.dtype; }))
+      rates.ops.push_back(std::move(guess));
 }
 
 }  // namespace
@@ -296,7 +295,7 @@ DeviceDescription describe_card(const Card& card, bool driver, const MeasuredCar
   device.outside = outside_parts(card, driver, measured);
   device.reaches_host = false;
   device.rates = measured != nullptr && measured->rates ? *measured->rates : rates_of(card);
-  guess_gla(card, device.rates);
+  add_guesses(card, device.rates);
   device.matmul_scratch_bytes = [workspace](const MatmulShape&) { return workspace; };
   return device;
 }

@@ -217,6 +217,8 @@ std::vector<OpCase> over_trees() {
       {of_several_tiles_with_extras("_with_bias_and_dropout_of_both_sides", 64,
                                     "causal=0, dropout=0.2, max_distance=50, window=0"),
        of_several_tiles_with_extras("_with_bias_and_dropout", 72, "dropout=0.1, max_distance=20, window=0"),
+       // Whose sums and tiles take more of a block's memory than it has unasked.
+       of_several_tiles_with_extras("_with_far_bias", 128, "dropout=0.1, max_distance=540, window=0"),
        of_several_tiles_with_extras("_with_bias_and_dropout_in_a_window", 24,
                                     "dropout=0.1, max_distance=30, window=40")});
   return register_cases({

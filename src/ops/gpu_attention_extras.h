@@ -3,6 +3,8 @@
 // only in attention_gpu.cu.
 #pragma once
 
+#include <type_traits>
+
 #include "gpu/math.h"
 #include "ops/gpu_attention.h"
 
@@ -207,6 +209,8 @@ struct NoKeyExtras {
   PL_DEV void begin_logits(float (&)[kDrawnQueries / 8][4], int, int) const {}
   [[nodiscard]] PL_DEV AllKept kept(int, int) const { return {}; }
 };
+template <class T, bool kExtras>
+using KeyExtrasOf = std::conditional_t<kExtras, KeyExtras<T>, NoKeyExtras<T>>;
 
 // The gradient of a bias: a warp sums those of its logits by distance, in shared memory of its own ...
 template <int kCount>
@@ -289,44 +293,65 @@ PL_DEV void put_bucket_sums(const GpuBias<T>& bias, const float* sums, float* to
   to[bucket] = sum;
 }
 
-// What a block that walks keys for a tile of queries, 16 of them a warp's, does beside its products for their
-// gradients ...
-template <class T>
+// What a block that walks kKeys keys at a time for a tile of queries, 16 of them a warp's, does beside its
+// products ...
+template <class T, int kKeys>
 struct QueryExtras {
-  static constexpr int kKeys = 32, kWarps = kExtrasThreads / 32;  // keys at a time
+  const GpuAttention<T>& a;
+  const GpuAttentionSite<T>& at;
+  int query0;  // the warp's first
+  float* biases;
+  QueryDraws<T> draws;
+
+  PL_DEV QueryExtras(const GpuAttention<T>& all, const GpuAttentionSite<T>& where, int query, float* shared)
+      : a(all), at(where), query0(query), biases(shared), draws(all, where, query) {}
+  [[nodiscard]] static PL_BOTH int bytes(const GpuAttention<T>& a) { return bias_bytes(a, 1); }
+  // All threads wait for each other behind it.
+  PL_DEV void begin() const { fill_bias<kExtrasThreads>(a, at.head, 1, biases); }
+  PL_DEV void begin_logits(float (&s)[kKeys / 8][4], int k0) const {
+    plimsoll::begin_logits<kKeys, TileRowsAre::queries>(s, tile_bias(a, biases, 0), k0 - query0);
+  }
+  [[nodiscard]] PL_DEV DrawnKept kept(int k0) const { return draws.template draw<kKeys>(k0); }
+};
+// ... where there is nothing of it.
+template <class T, int kKeys>
+struct NoQueryExtras {
+  PL_DEV NoQueryExtras(const GpuAttention<T>&, const GpuAttentionSite<T>&, int, float*) {}
+  [[nodiscard]] static PL_BOTH int bytes(const GpuAttention<T>&) { return 0; }
+  PL_DEV void begin() const {}
+  PL_DEV void begin_logits(float (&)[kKeys / 8][4], int) const {}
+  [[nodiscard]] PL_DEV AllKept kept(int) const { return {}; }
+};
+template <class T, int kKeys, bool kExtras>
+using QueryExtrasOf = std::conditional_t<kExtras, QueryExtras<T, kKeys>, NoQueryExtras<T, kKeys>>;
+
+// The gradient of the bias in such a block, of four warps, where it is wanted ...
+template <class T>
+struct BiasSums {
+  static constexpr int kKeys = 32, kWarps = kExtrasThreads / 32;
   using Sums = DistanceSums<kKeys>;
 
   const GpuAttentionGrad<T>& g;
   const GpuAttentionSite<T>& at;
   int query0;    // the warp's first
-  float* space;  // the biases, sums of kWarps, fragments of as many
-  QueryDraws<T> draws;
+  float* space;  // sums of kWarps, and fragments of as many
 
-  PL_DEV QueryExtras(const GpuAttentionGrad<T>& all, const GpuAttentionSite<T>& where, int query,
-                     float* shared)
-      : g(all), at(where), query0(query), space(shared), draws(all.a, where, query) {}
   [[nodiscard]] static PL_BOTH int bytes(const GpuAttentionGrad<T>& g) {
-    if (g.bias_sums == nullptr) return bias_bytes(g.a, 1);
-    return in_packs((g.a.bias.span() * (1 + kWarps) + kWarps * Sums::kFragment) * int{sizeof(float)});
+    return g.bias_sums == nullptr
+               ? 0
+               : in_packs(kWarps * (g.a.bias.span() + Sums::kFragment) * int{sizeof(float)});
   }
-  [[nodiscard]] PL_DEV float* all_sums() const { return space + g.a.bias.span(); }
   // All threads wait for each other behind it.
   PL_DEV void begin() const {
-    fill_bias<kExtrasThreads>(g.a, at.head, 1, space);
     if (g.bias_sums == nullptr) return;
     for (int i = static_cast<int>(threadIdx.x); i < kWarps * g.a.bias.span(); i += kExtrasThreads)
-      all_sums()[i] = 0;
+      space[i] = 0;
   }
-  PL_DEV void begin_logits(float (&s)[kKeys / 8][4], int k0) const {
-    plimsoll::begin_logits<kKeys, TileRowsAre::queries>(s, tile_bias(g.a, space, 0), k0 - query0);
-  }
-  [[nodiscard]] PL_DEV DrawnKept kept(int k0) const { return draws.template draw<kKeys>(k0); }
   // Gradients of logits.
   PL_DEV void add(const float (&d)[kKeys / 8][4], int k0) const {
     if (g.bias_sums == nullptr) return;
     const int span = g.a.bias.span(), warp = static_cast<int>(threadIdx.x) / 32;
-    const Sums sums{all_sums() + kWarps * span + warp * Sums::kFragment, all_sums() + warp * span,
-                    g.a.bias.last};
+    const Sums sums{space + kWarps * span + warp * Sums::kFragment, space + warp * span, g.a.bias.last};
     sums.add(d, k0 - query0);
   }
   PL_DEV void end() const {
@@ -334,20 +359,24 @@ struct QueryExtras {
     __syncthreads();
     const int tile = static_cast<int>(gridDim.x - 1 - blockIdx.x);
     const int64_t own = (int64_t{blockIdx.z} * g.a.heads + at.head) * gridDim.x + tile;
-    put_bucket_sums<kWarps>(g.a.bias, all_sums(), g.bias_sums + own * g.a.bias.all_buckets());
+    put_bucket_sums<kWarps>(g.a.bias, space, g.bias_sums + own * g.a.bias.all_buckets());
   }
 };
-// ... where there is nothing of it.
+// ... where nothing has a bias.
 template <class T>
-struct NoQueryExtras {
-  PL_DEV NoQueryExtras(const GpuAttentionGrad<T>&, const GpuAttentionSite<T>&, int, float*) {}
+struct NoBiasSums {
+  const GpuAttentionGrad<T>& g;
+  const GpuAttentionSite<T>& at;
+  int query0;
+  float* space;
+
   [[nodiscard]] static PL_BOTH int bytes(const GpuAttentionGrad<T>&) { return 0; }
   PL_DEV void begin() const {}
-  PL_DEV void begin_logits(float (&)[4][4], int) const {}
-  [[nodiscard]] PL_DEV AllKept kept(int) const { return {}; }
-  PL_DEV void add(const float (&)[4][4], int) const {}
+  PL_DEV void add(const float (&)[BiasSums<T>::kKeys / 8][4], int) const {}
   PL_DEV void end() const {}
 };
+template <class T, bool kExtras>
+using BiasSumsOf = std::conditional_t<kExtras, BiasSums<T>, NoBiasSums<T>>;
 
 // The gradient of the table [buckets, N], of the sums [B, N, tiles, buckets] of tiles of kTile queries: a
 // warp for each value.

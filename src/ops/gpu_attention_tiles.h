@@ -267,8 +267,8 @@ PL_DEV void soften(float (&s)[kCount / 8][4], float scale, SoftmaxRows& rows) {
   }
 }
 
-template <int kCount>
-PL_DEV void drop(float (&p)[kCount / 8][4], const DrawnKept& kept) {
+template <int kCount, class Kept>
+PL_DEV void drop(float (&p)[kCount / 8][4], const Kept& kept) {
   PL_UNROLL
   for (int j = 0; j < kCount / 8; ++j) {
     PL_UNROLL
@@ -308,7 +308,7 @@ template <int D, int kGroups, int kKeys>
 inline constexpr int kAttentionSharedBytes = (kGroups * 64 + 2 * kKeys) * D * 2;
 template <int D, int kGroups, int kKeys, bool kExtras, class T>
 PL_BOTH int attention_shared_bytes(const GpuAttention<T>& a) {
-  return kAttentionSharedBytes<D, kGroups, kKeys> + (kExtras ? bias_bytes(a, 1) : 0);
+  return kAttentionSharedBytes<D, kGroups, kKeys> + QueryExtrasOf<T, kKeys, kExtras>::bytes(a);
 }
 
 // Blocks that a multiprocessor's registers are shared by.
@@ -325,7 +325,6 @@ __global__ void __launch_bounds__(kAttentionThreads, (kAttentionBlocks<D, kGroup
   T* const q_tile = reinterpret_cast<T*>(tiles);
   T* const k_tile = q_tile + kQueries * D;
   T* const v_tile = k_tile + kKeys * D;
-  [[maybe_unused]] auto* const biases = reinterpret_cast<float*>(v_tile + kKeys * D);
   const int warp = gpu::warp_of_block();
   const GpuAttentionSite<T> at(a, static_cast<int>(blockIdx.z), static_cast<int>(blockIdx.y));
   // The last queries see the most keys: they begin first.
@@ -342,10 +341,10 @@ __global__ void __launch_bounds__(kAttentionThreads, (kAttentionBlocks<D, kGroup
   int k0 = a.first_key(q0) / kKeys * kKeys;
   fetch_rows<kQueries, D>(q_tile, a.q + at.q_at(q0, dim), at.q_stride, at.length - q0, dim);
   fetch_keys(k_tile, a.k, k0);
-  if constexpr (kExtras) fill_bias<kExtrasThreads>(a, at.head, 1, biases);
+  const QueryExtrasOf<T, kKeys, kExtras> extras(a, at, query0, reinterpret_cast<float*>(v_tile + kKeys * D));
+  extras.begin();
   gpu::wait_copies<0>();
   __syncthreads();
-  [[maybe_unused]] const QueryDraws<T> draws(a, at, query0);
   using Queries = std::conditional_t<(kGroups * D <= 128), HeldRows<T, D, kGroups>, TileRows<T, D>>;
   Queries queries;
   queries.hold({q_tile, warp * kRows});
@@ -358,8 +357,7 @@ __global__ void __launch_bounds__(kAttentionThreads, (kAttentionBlocks<D, kGroup
     const bool busy = !seen_by_any.hold_none(k0, kKeys);
     float s[kGroups][kKeys / 8][4] = {};
     if (busy) {
-      if constexpr (kExtras)
-        begin_logits<kKeys, TileRowsAre::queries>(s[0], tile_bias(a, biases, 0), k0 - query0);
+      extras.begin_logits(s[0], k0);
       multiply_rows<T, D, kKeys>(s, queries, k_tile);
     }
     gpu::wait_copies<0>();
@@ -368,7 +366,7 @@ __global__ void __launch_bounds__(kAttentionThreads, (kAttentionBlocks<D, kGroup
     if (!busy) continue;
     if (!seen_by_all.hold_all(k0, kKeys)) hide_unseen_keys<kKeys>(a, at, query0, k0, s);
     soften<D, kKeys>(s, a.scale * kLog2OfE, rows, o);
-    if constexpr (kExtras) drop<kKeys>(s[0], draws.template draw<kKeys>(k0));
+    drop<kKeys>(s[0], extras.kept(k0));
     multiply_scores<T, D, kKeys>(o, s, v_tile);
   }
   gpu::wait_copies<0>();
@@ -457,17 +455,14 @@ PL_DEV void fetch_queries(const GpuAttentionGrad<T>& g, const GpuAttentionSite<T
 // Blocks that a multiprocessor's registers are shared by.
 template <int D>
 inline constexpr int kGradBlocks = D == 128 ? 2 : 3;
-template <class T, bool kExtras>
-using QueryExtrasOf = std::conditional_t<kExtras, QueryExtras<T>, NoQueryExtras<T>>;
-template <class T, bool kExtras>
-using KeyExtrasOf = std::conditional_t<kExtras, KeyExtras<T>, NoKeyExtras<T>>;
 template <int D, bool kExtras, class T>
 PL_BOTH int grad_key_shared_bytes(const GpuAttention<T>& a) {
   return (kAttentionTile + 4 * kAttentionStep) * D * 2 + KeyExtrasOf<T, kExtras>::bytes(a);
 }
 template <int D, bool kExtras, class T>
 PL_BOTH int grad_query_shared_bytes(const GpuAttentionGrad<T>& g) {
-  return 4 * kAttentionStep * D * 2 + QueryExtrasOf<T, kExtras>::bytes(g);
+  return 4 * kAttentionStep * D * 2 + QueryExtrasOf<T, kAttentionStep, kExtras>::bytes(g.a) +
+         BiasSumsOf<T, kExtras>::bytes(g);
 }
 
 template <class T, int D>
@@ -554,6 +549,15 @@ PL_DEV void load_statistics(const GpuAttentionGrad<T>& g, const GpuAttentionSite
   }
 }
 
+// Brings the keys of a step, and their values behind them.
+template <int D, class T>
+PL_DEV void fetch_keys(const GpuAttention<T>& a, const GpuAttentionSite<T>& at, int k0, T* to) {
+  const int64_t from = at.kv_at(k0, a.head_dim);
+  fetch_rows<kAttentionStep, D>(to, a.k + from, at.kv_stride, at.key_length - k0, a.head_dim);
+  fetch_rows<kAttentionStep, D>(to + kAttentionStep * D, a.v + from, at.kv_stride, at.key_length - k0,
+                                a.head_dim);
+}
+
 // d_q of 64 queries, over the keys they see, and what the bias of their logits gets. The queries and d_o are
 // held in registers.
 template <class T, int D, bool kExtras>
@@ -575,21 +579,19 @@ __global__ void __launch_bounds__(kAttentionThreads, (kGradBlocks<D>))
   HeldRows<T, D, 1> queries, d_o;
   queries.hold({steps, row});
   d_o.hold({steps + kAttentionTile * D, row});
-  const QueryExtrasOf<T, kExtras> extras(g, at, query0, reinterpret_cast<float*>(steps + 4 * kKeys * D));
+  auto* const behind = reinterpret_cast<float*>(steps + 4 * kKeys * D);
+  const QueryExtrasOf<T, kKeys, kExtras> extras(a, at, query0, behind);
+  const BiasSumsOf<T, kExtras> sums{g, at, query0, behind + extras.bytes(a) / int{sizeof(float)}};
   extras.begin();
+  sums.begin();
   __syncthreads();  // everybody has the queries
   float minus_lse[2], delta[2];
   load_statistics(g, at, query0, minus_lse, delta);
-  const Columns seen_by_all = keys_of(a, at, query0, query0 + 15);
-  const Columns seen_by_any = keys_of(a, at, query0 + 15, query0);
+  const Columns seen_by_all = keys_of(a, at, query0, query0 + 15),
+                seen_by_any = keys_of(a, at, query0 + 15, query0);
   const int end = a.end_of_keys(q0 + kAttentionTile - 1, at.key_length);
-  const float scale = a.scale * kLog2OfE;
   const auto fetch = [&](int k0, T* to) {
-    if (k0 < end) {
-      const int64_t from = at.kv_at(k0, dim);
-      fetch_rows<kKeys, D>(to, a.k + from, at.kv_stride, at.key_length - k0, dim);
-      fetch_rows<kKeys, D>(to + kKeys * D, a.v + from, at.kv_stride, at.key_length - k0, dim);
-    }
+    if (k0 < end) fetch_keys<D>(a, at, k0, to);
     gpu::commit_copies();
   };
   float d_q[1][D / 8][4] = {};
@@ -607,12 +609,12 @@ __global__ void __launch_bounds__(kAttentionThreads, (kGradBlocks<D>))
     multiply_rows<T, D, kKeys>(p, queries, k_tile);
     multiply_rows<T, D, kKeys>(d_p, d_o, k_tile + kKeys * D);
     if (!seen_by_all.hold_all(k0, kKeys)) hide_unseen_keys<kKeys>(a, at, query0, k0, p);
-    soften_rows<kKeys>(p[0], d_p[0], scale, minus_lse, delta, extras.kept(k0));
-    extras.add(d_p[0], k0);
+    soften_rows<kKeys>(p[0], d_p[0], a.scale * kLog2OfE, minus_lse, delta, extras.kept(k0));
+    sums.add(d_p[0], k0);
     multiply_scores<T, D, kKeys>(d_q, d_p, k_tile);
   }
   gpu::wait_copies<0>();
-  extras.end();
+  sums.end();
   put_rows<T, D>(g.d_q + at.q_at(query0, dim), at.q_stride, left - row, dim, d_q[0], {a.scale, a.scale});
 }
 

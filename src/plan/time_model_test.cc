@@ -88,6 +88,34 @@ TEST(TimeModel, gated_linear_attention_takes_its_curve_instead_of_its_products) 
   EXPECT_NEAR(op_seconds(graph, op, rates), 7, 1e-9);
 }
 
+// Where a device has one.
+TEST(TimeModel, attention_in_16_bits_takes_the_curve_of_the_kernel_that_does_it) {
+  const auto seconds = [](const std::string& type, int head_dim, bool drops) {
+    const std::string row = type + "[64," + std::to_string(head_dim) + "]";
+    const Graph graph = parse_graph(
+        "graph g\ntensor step f64[16] input\ntensor q " + row + " input\ntensor starts i32[2] input\n" +
+        "tensor samples i32[64] input\ntensor positions i32[64] input\no " + row +
+        ", lse f32[64,1] = attention(q, q, q, starts, step" + (drops ? ", -, -, samples, positions" : "") +
+        ") {" + (drops ? "dropout=0.1, " : "") + "head_dim=" + std::to_string(head_dim) +
+        ", length=64, window=0} @a forward\n");
+    const Op& op = graph.ops().front();
+    const double flops = cost_of(graph, op).flops;
+    DeviceRates rates = slow_rates();
+    rates.ops = {{"attention", DType::bf16, 0, {{1, flops}}},
+                 {"attention", DType::f32, 0, {{1, flops / 2}}},
+                 {"attention_by_rows", DType::bf16, 0, {{1, flops / 3}}},
+                 {"attention_with_dropout", DType::bf16, 0, {{1, flops / 4}}}};
+    const double with_all = op_seconds(graph, op, rates);
+    rates.ops.resize(2);
+    EXPECT_NEAR(op_seconds(graph, op, rates), type == "f32" ? 2 : 1, 1e-9);
+    return with_all;
+  };
+  EXPECT_NEAR(seconds("bf16", 64, false), 1, 1e-9);
+  EXPECT_NEAR(seconds("f32", 64, true), 2, 1e-9);
+  EXPECT_NEAR(seconds("bf16", 136, true), 3, 1e-9);
+  EXPECT_NEAR(seconds("bf16", 64, true), 4, 1e-9);
+}
+
 TEST(TimeModel, without_transfers_ops_add_up) {
   QueueProgram p;
   const TensorId x = p.home(Space::device);

@@ -5,16 +5,19 @@
 
 `chats`: a system prompt of 200 tokens, the same in every row, and turns of 150 on average behind it (lognormal, 20 to 600), of
 which half are learnt; task sft, 16 rows a step. `pairs`: a prompt that is half of each row, 256 tokens on average, and two answers
-of about as many each; task dpo without reference (orpo), 8 pairs a step. `rewards`: the same pairs, task reward. LoRA on a Llama of
+of about as many each; task dpo without reference (orpo), 8 pairs a step. `rewards`: the same pairs, task reward. `instructions`:
+rows that share nothing, of 120 tokens on average (lognormal, longest 700), 16 a step; `full`: 4 rows of 512. LoRA on a Llama of
 8 layers of 512 with random weights, micro-steps as the planner chooses them without a budget. Sharing off and on (and with
 --rival the rival) in turn, ROUNDS times: processor time of a step as the difference of a long and a short run by the steps between
 them, of the rival what its process took in the steps but the first, so that neither loading nor other work on the machine counts.
 Beside the gain what the tokens that pass through the model allow: rows' tokens over those. The rival sorts the rows of a step by
-length, pads each micro-batch to its longest row and takes the fastest of several micro-batches, found by a step of each.
+length, pads each micro-batch to its longest row and takes the fastest of several micro-batches, found by a step of each; sharing
+is also run within half of the memory that the rival's process takes then.
 Tokens are those of the data. Standard library; the rival needs torch, transformers, peft.
 """
 import argparse
 import json
+import math
 import os
 import pathlib
 import random
@@ -64,8 +67,22 @@ def rewards(draw, rows):
         yield {name: prompt + answer for name, answer in row.items()}
 
 
+def instructions(draw, rows):
+    mu = math.log(120) - 0.75 ** 2 / 2
+    for at in range(rows):
+        tokens = ids(draw, 700 if at == 1 else max(8, min(700, round(draw.lognormvariate(mu, 0.75)))))
+        yield {"input_ids": tokens, "labels": tokens}
+
+
+def full(draw, rows):
+    for _ in range(rows):
+        tokens = ids(draw, 512)
+        yield {"input_ids": tokens, "labels": tokens}
+
+
 CASES = {"chats": (chats, 16, {"task": "sft"}), "pairs": (pairs, 8, {"task": "dpo", "dpo": {"loss": "orpo"}}),
-         "rewards": (rewards, 8, {"task": "reward"})}
+         "rewards": (rewards, 8, {"task": "reward"}), "instructions": (instructions, 16, {"task": "sft"}),
+         "full": (full, 4, {"task": "sft"})}
 
 
 def sequences(row):
@@ -90,9 +107,9 @@ def write_case(folder, name, precision, threads):
     return sum(len(tokens) for row in rows[effective * SHORT:] for tokens, _ in sequences(row)) / (LONG - SHORT)
 
 
-def processor_seconds(plimsoll, folder, steps, share):
+def processor_seconds(plimsoll, folder, steps, share, memory=None):
     command = [plimsoll, "train", folder / "recipe.json", "--overwrite", "--quiet", "--set", f"schedule.max_steps={steps}",
-               "--set", f"data.share_prefixes={share}"]
+               "--set", f"data.share_prefixes={share}", *(["--memory", str(memory), "--set", "memory.recompute=auto"] if memory else [])]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run(command, check=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -108,7 +125,7 @@ def rival_loss(torch, model, name, rows, targets):
     both = [sequence for i in range(len(sequences(rows[0]))) for sequence in (sequences(row)[i] for row in rows)]
     tokens, labels = padded(torch, [s[0] for s in both], 0), padded(torch, [s[1] for s in both], -100)
     mask = padded(torch, [[1] * len(s[0]) for s in both], 0)
-    if name == "chats":
+    if CASES[name][2]["task"] == "sft":
         return model(input_ids=tokens, attention_mask=mask, labels=labels, num_items_in_batch=targets).loss
     out = model(input_ids=tokens, attention_mask=mask).logits
     if name == "rewards":
@@ -172,15 +189,18 @@ def run_rival(arguments, folder, name, micro, steps=LONG):
 
 def measure(arguments, plimsoll, folder, name):
     tokens = write_case(folder, name, arguments.precision, arguments.threads)
-    seconds, done, theirs = {"off": [], "on": []}, {}, []
+    runs, theirs, micro = {"off": ("off", None), "on": ("on", None)}, [], 0
     if arguments.rival:
         tried = [run_rival(arguments, folder, name, micro, SHORT + 1) for micro in MICRO if micro <= CASES[name][1]]
-        micro = min(tried, key=lambda run: run["seconds"])["micro"]
+        fastest = min(tried, key=lambda run: run["seconds"])
+        micro = fastest["micro"]
+        runs["on, in half"] = ("on", fastest["peak_bytes"] // 2)
+    seconds, done = {run: [] for run in runs}, {}
     for _ in range(arguments.rounds):
-        for share in seconds:
-            short, long = (processor_seconds(plimsoll, folder, steps, share) for steps in (SHORT, LONG))
-            seconds[share].append((long - short) / (LONG - SHORT))
-            done[share] = json.loads((folder / "run/run.json").read_text())
+        for run, asked in runs.items():
+            short, long = (processor_seconds(plimsoll, folder, steps, *asked) for steps in (SHORT, LONG))
+            seconds[run].append((long - short) / (LONG - SHORT))
+            done[run] = json.loads((folder / "run/run.json").read_text())
         if arguments.rival:
             theirs.append(run_rival(arguments, folder, name, micro))
     shared = done["on"]["shared"]
@@ -197,16 +217,22 @@ def measure(arguments, plimsoll, folder, name):
         rate = tokens / statistics.median(run["seconds"] for run in theirs)
         peak = max(run["peak_bytes"] for run in theirs)
         result["rival"] = {"tokens_a_processor_second": rate, "peak_bytes": peak, "micro": theirs[-1]["micro"],
-                           "times_as_fast": rates["on"] / rate, "of_its_memory": result["peak_bytes"]["on"] / peak}
+                           "times_as_fast": rates["on"] / rate, "of_its_memory": result["peak_bytes"]["on"] / peak,
+                           "in_half": {"times_as_fast": rates["on, in half"] / rate,
+                                       "of_its_memory": result["peak_bytes"]["on, in half"] / peak}}
     return result
 
 
-HEAD = "| case | precision | shared | s a step, off | on | gain | tokens allow | of that | arena, off | on | rival | times as fast | memory |"
+HEAD = ("| case | precision | shared | s a step, off | on | gain | tokens allow | of that | arena, off | on | rival | times as fast | "
+        "memory | in half of it, times as fast | memory |")
 
 
 def line(case):
     seconds, arena, rival = case["processor_seconds_a_step"], case["arena_bytes"], case.get("rival")
-    beside = f"{rival['tokens_a_processor_second']:.0f} tokens/s | {rival['times_as_fast']:.2f} | {100 * rival['of_its_memory']:.0f} %" if rival else "| |"
+    beside = "| | | |"
+    if rival:
+        beside = f"{rival['tokens_a_processor_second']:.0f} tokens/s | " + " | ".join(
+            f"{each['times_as_fast']:.2f} | {100 * each['of_its_memory']:.0f} %" for each in (rival, rival["in_half"]))
     return (f"| {case['case']} | {case['precision']} | {100 * case['shared']:.0f} % | {seconds['off']:.2f} | {seconds['on']:.2f} | "
             f"{case['gain']:.2f} | {case['tokens_allow']:.2f} | {100 * case['of_allowed']:.0f} % | {arena['off'] / 2**20:.0f} MiB | "
             f"{arena['on'] / 2**20:.0f} MiB | {beside} |")
@@ -218,7 +244,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--precision", default="bf16")
-    parser.add_argument("--cases", default=",".join(CASES))
+    parser.add_argument("--cases", default="chats,pairs,rewards")
     parser.add_argument("--rival", action="store_true")
     parser.add_argument("--out")
     for hidden, kind in (("--rival-case", str), ("--folder", str), ("--micro", int), ("--steps", int)):

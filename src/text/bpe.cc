@@ -1,12 +1,11 @@
 #include "text/bpe.h"
 
-#include <atomic>
+#include <algorithm>
 #include <bit>
 
 #include "text/bpe_merge.h"
 #include "text/byte_level.h"
 #include "text/utf8.h"
-#include "text/word_cache.h"
 
 namespace plimsoll {
 namespace {
@@ -151,9 +150,26 @@ void Bpe::tokenize_runs(std::string_view word, std::vector<int32_t>& out) const 
   tokenize_cached(word.substr(begin), out);
 }
 
+// What the cache has of the next words is on its way while those before them are looked at.
+void Bpe::tokenize_all(std::span<const std::string_view> words, std::vector<int32_t>& out) const {
+  if (!options_.raw_bytes) return Model::tokenize_all(words, out);
+  constexpr size_t kTogether = 16;
+  WordCache& cache = WordCache::of_thread(serial_);
+  std::array<size_t, kTogether> slots{};
+  for (; !words.empty(); words = words.subspan(std::min(kTogether, words.size()))) {
+    const auto now = words.first(std::min(kTogether, words.size()));
+    for (size_t i = 0; i < now.size(); ++i) slots[i] = cache.prefetch(now[i]);
+    for (size_t i = 0; i < now.size(); ++i) tokenize_in(cache, slots[i], now[i], out);
+  }
+}
+
 void Bpe::tokenize_cached(std::string_view run, std::vector<int32_t>& out) const {
   WordCache& cache = WordCache::of_thread(serial_);
-  if (const auto ids = cache.find(run); !ids.empty()) {
+  tokenize_in(cache, WordCache::slot_of(run), run, out);
+}
+
+void Bpe::tokenize_in(WordCache& cache, size_t slot, std::string_view run, std::vector<int32_t>& out) const {
+  if (const auto ids = cache.find(run, slot); !ids.empty()) {
     out.insert(out.end(), ids.begin(), ids.end());
     return;
   }
@@ -171,7 +187,7 @@ void Bpe::tokenize_cached(std::string_view run, std::vector<int32_t>& out) const
     out.insert(out.end(), stretch.begin(), stretch.end());
     begin = end;
   }
-  cache.put(run, std::span(out).subspan(before));
+  cache.put(run, slot, std::span(out).subspan(before));
   release_if_large(symbols);
   release_if_large(stretch);
 }

@@ -8,6 +8,7 @@
 #include "text/code_point_map.h"
 #include "text/merge_table.h"
 #include "text/model.h"
+#include "text/word_cache.h"
 
 namespace plimsoll {
 
@@ -26,6 +27,7 @@ class Bpe final : public Model {
   Bpe(PieceTable vocab, MergeTable merges, BpeOptions options);
 
   void tokenize(std::string_view word, std::vector<int32_t>& out) const override;
+  void tokenize_all(std::span<const std::string_view> words, std::vector<int32_t>& out) const override;
   [[nodiscard]] const PieceTable& vocab() const override { return vocab_; }
   [[nodiscard]] int64_t resident_bytes() const override;
 
@@ -35,6 +37,7 @@ class Bpe final : public Model {
   [[nodiscard]] int32_t symbol_of(std::string_view character) const;
   void tokenize_runs(std::string_view word, std::vector<int32_t>& out) const;
   void tokenize_cached(std::string_view run, std::vector<int32_t>& out) const;
+  void tokenize_in(WordCache& cache, size_t slot, std::string_view run, std::vector<int32_t>& out) const;
   void append_symbols(std::string_view run, std::vector<int32_t>& symbols) const;
   void append_affixed_symbols(std::string_view word, std::vector<int32_t>& symbols) const;
   [[nodiscard]] bool may_merge(int32_t left, int32_t right) const;

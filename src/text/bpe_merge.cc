@@ -90,6 +90,7 @@ void merge_by_scan(const MergeTable& merges, std::vector<int32_t>& symbols) {
   if (count < 2) return;
   // pairs[i] is the merge of symbols i and i + 1.
   std::array<Merge, kScanLimit> pairs;
+  for (size_t i = 0; i + 1 < count; ++i) merges.prefetch(symbols[i], symbols[i + 1]);
   for (size_t i = 0; i + 1 < count; ++i) pairs[i] = merge_of(merges, symbols[i], symbols[i + 1]);
   while (count > 1) {
     size_t best = 0;

@@ -163,6 +163,10 @@ void Decoder::append_bytes(std::string_view token, std::string& out) const {
   out += bytes;
 }
 
+size_t Decoder::bytes_in(std::string_view token, std::string_view text) const {
+  return steps_.size() == 1 && steps_[0].kind == Kind::byte_level ? bytes_of_token_in(token, text) : 0;
+}
+
 int64_t Decoder::resident_bytes() const {
   int64_t bytes = static_cast<int64_t>(steps_.capacity() * sizeof(Step));
   for (const Step& step : steps_) bytes += step.pattern ? step.pattern->resident_bytes() : 0;

@@ -39,6 +39,8 @@ class Decoder {
   // Appends what one token is inside of a text, byte for byte: a part of a character stays one. What depends
   // on the tokens beside it (spaces that are dropped or put between) is as after another word.
   void append_bytes(std::string_view token, std::string& out) const;
+  // How many bytes that is where `text` begins with them; 0 where it does not, or only append_bytes can tell.
+  [[nodiscard]] size_t bytes_in(std::string_view token, std::string_view text) const;
   [[nodiscard]] int64_t resident_bytes() const;
 
  private:

@@ -30,6 +30,11 @@ class MergeTable {
     return slot.left < 0 ? nullptr : &slot.merge;
   }
 
+  // Has the pair's slot come into the cache while others are looked up.
+  void prefetch(int32_t left, int32_t right) const {
+    __builtin_prefetch(&slots_[first_slot_of(left, right)]);
+  }
+
   // Calls f(left, right) for every pair, in no particular order.
   template <typename F>
   void for_each(F f) const {
@@ -48,11 +53,14 @@ class MergeTable {
     Merge merge{};
   };
 
-  [[nodiscard]] size_t slot_of(int32_t left, int32_t right) const {
+  // Multiplicative hashing by 2^64 divided by the golden ratio; the high bits are the mixed ones.
+  [[nodiscard]] size_t first_slot_of(int32_t left, int32_t right) const {
     const uint64_t key = uint64_t{static_cast<uint32_t>(left)} << 32 | static_cast<uint32_t>(right);
-    // Multiplicative hashing by 2^64 divided by the golden ratio; the high bits are the mixed ones.
+    return static_cast<size_t>((key * 0x9E3779B97F4A7C15U) >> 32) & (slots_.size() - 1);
+  }
+  [[nodiscard]] size_t slot_of(int32_t left, int32_t right) const {
     const size_t mask = slots_.size() - 1;
-    size_t i = static_cast<size_t>((key * 0x9E3779B97F4A7C15U) >> 32) & mask;
+    size_t i = first_slot_of(left, right);
     while (slots_[i].left >= 0 && (slots_[i].left != left || slots_[i].right != right)) i = (i + 1) & mask;
     return i;
   }

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,6 +18,10 @@ class Model {
   virtual ~Model() = default;
   // Appends the ids of `word` (not empty, valid UTF-8).
   virtual void tokenize(std::string_view word, std::vector<int32_t>& out) const = 0;
+  // The same of each word in turn.
+  virtual void tokenize_all(std::span<const std::string_view> words, std::vector<int32_t>& out) const {
+    for (const std::string_view word : words) tokenize(word, out);
+  }
   [[nodiscard]] virtual const PieceTable& vocab() const = 0;
   // Word caches not counted.
   [[nodiscard]] virtual int64_t resident_bytes() const = 0;

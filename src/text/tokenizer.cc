@@ -95,7 +95,7 @@ void Tokenizer::encode_text(std::string_view text, std::vector<int32_t>& out) co
       }
       Words words{{segment.text}, {}, normal.from_start() ? normal.text().data() : nullptr};
       parts.pre_tokenizer.split(words, spare);
-      for (const std::string_view word : words.views) parts.model->tokenize(word, out);
+      parts.model->tokenize_all(words.views, out);
     }
   }
 }
@@ -121,6 +121,12 @@ void Tokenizer::append_token_bytes(int32_t id, bool skip_special_tokens, std::st
   } else {
     parts_->decoder.append_bytes(parts_->model->vocab().piece(id), out);
   }
+}
+
+size_t Tokenizer::token_bytes_in(int32_t id, std::string_view text) const {
+  if (const AddedToken* added = parts_->added.find(id))
+    return text.starts_with(added->spelling) ? added->spelling.size() : 0;
+  return parts_->decoder.bytes_in(parts_->model->vocab().piece(id), text);
 }
 
 std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special_tokens) const {

@@ -56,6 +56,9 @@ class Tokenizer {
   // Appends the bytes that a token stands for inside of a text, also where they are only a part of a
   // character; nothing for an unknown id.
   void append_token_bytes(int32_t id, bool skip_special_tokens, std::string& out) const;
+  // How many bytes that is where `text` begins with them; 0 where it does not, or only append_token_bytes can
+  // tell.
+  [[nodiscard]] size_t token_bytes_in(int32_t id, std::string_view text) const;
 
   // Largest id plus one, added tokens included: the rows an embedding needs at least.
   [[nodiscard]] int64_t vocab_size() const;

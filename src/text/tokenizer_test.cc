@@ -135,6 +135,27 @@ TEST(Tokenizer, tokens_and_ids_name_each_other) {
   EXPECT_EQ(tokenizer.decode(std::vector<int32_t>{-5, *end, 1'000'000}, false), "<|im_end|>");
 }
 
+TEST(Tokenizer, tokens_are_found_in_a_text_by_the_bytes_that_they_stand_for) {
+  for (const char* name : {"qwen2", "gpt2", "llama2", "bert"}) {
+    const Tokenizer tokenizer =
+        Tokenizer::from_file("tests/golden/tokenizers/" + std::string(name) + ".json");
+    int found = 0;
+    for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
+      std::string bytes;
+      tokenizer.append_token_bytes(id, false, bytes);
+      const size_t taken = tokenizer.token_bytes_in(id, bytes + "x");
+      ASSERT_TRUE(taken == 0 || taken == bytes.size()) << name << ", token " << id;
+      found += taken > 0 ? 1 : 0;
+      if (bytes.empty()) continue;
+      EXPECT_EQ(tokenizer.token_bytes_in(id, bytes.substr(0, bytes.size() - 1)), 0U) << name << ", " << id;
+      bytes.back() = static_cast<char>(bytes.back() ^ 1);
+      EXPECT_EQ(tokenizer.token_bytes_in(id, bytes), 0U) << name << ", " << id;
+    }
+    const bool bytes_alone = std::string_view(name) == "qwen2" || std::string_view(name) == "gpt2";
+    EXPECT_TRUE(!bytes_alone || found == tokenizer.vocab_size()) << name << ": " << found;
+  }
+}
+
 TEST(Tokenizer, an_unfinished_character_at_the_end_of_a_stream_is_replaced) {
   const Tokenizer tokenizer = Tokenizer::from_file("tests/golden/tokenizers/gpt2.json");
   auto ids = tokenizer.encode("\U00020000", false);

@@ -38,34 +38,44 @@ class WordCache {
     return cache;
   }
 
+  static size_t slot_of(std::string_view word) { return std::hash<std::string_view>{}(word) % kSlots; }
+  // The word's slot, which comes into the processor's cache meanwhile.
+  [[nodiscard]] size_t prefetch(std::string_view word) const {
+    const size_t slot = slot_of(word);
+    __builtin_prefetch(&slots_[slot]);
+    return slot;
+  }
+
   // The word's ids; empty if they are not known. Valid until the next put.
-  [[nodiscard]] std::span<const int32_t> find(std::string_view word) const {
+  [[nodiscard]] std::span<const int32_t> find(std::string_view word, size_t at) const {
     if (word.size() > kLongestWord) return {};
-    const Slot& slot = slots_[slot_of(word)];
+    const Slot& slot = slots_[at];
     const bool hit = std::string_view(slot.word.data(), slot.length) == word;
     return hit ? std::span(slot.ids).first(slot.count) : std::span<const int32_t>();
   }
+  [[nodiscard]] std::span<const int32_t> find(std::string_view word) const {
+    return find(word, slot_of(word));
+  }
 
   // Remembers `ids`, if word and ids are short enough to be worth it.
-  void put(std::string_view word, std::span<const int32_t> ids) {
+  void put(std::string_view word, size_t at, std::span<const int32_t> ids) {
     if (word.size() > kLongestWord || ids.size() > kMostIds) return;
-    Slot& slot = slots_[slot_of(word)];
+    Slot& slot = slots_[at];
     slot.length = static_cast<uint8_t>(word.size());
     slot.count = static_cast<uint8_t>(ids.size());
     std::copy(word.begin(), word.end(), slot.word.begin());
     std::copy(ids.begin(), ids.end(), slot.ids.begin());
   }
+  void put(std::string_view word, std::span<const int32_t> ids) { put(word, slot_of(word), ids); }
 
  private:
-  struct Slot {
+  struct alignas(64) Slot {  // a line of the processor's cache
     uint8_t length = 0;
     uint8_t count = 0;
     std::array<char, kLongestWord> word{};
     std::array<int32_t, kMostIds> ids{};
   };
   static_assert(sizeof(Slot) == 64);
-
-  static size_t slot_of(std::string_view word) { return std::hash<std::string_view>{}(word) % kSlots; }
 
   uint64_t owner_ = 0;
   std::vector<Slot> slots_;

@@ -120,9 +120,13 @@ std::optional<std::vector<size_t>> token_starts(const Tokenizer& tokenizer, std:
   size_t at = 0;
   std::string bytes;
   for (const int32_t id : ids) {
+    starts.push_back(at);
+    if (const size_t taken = tokenizer.token_bytes_in(id, text.substr(at))) {
+      at += taken;
+      continue;
+    }
     bytes.clear();
     tokenizer.append_token_bytes(id, false, bytes);
-    starts.push_back(at);
     for (const char c : bytes) {
       // A token may take blanks beside it along, and a space may be put before a word.
       size_t next = at;

@@ -12,6 +12,8 @@ ROUNDS ?= 5
 CASES ?=
 BENCH_OUT ?= bench/results
 FAULTS ?= 2000
+# What the build is configured with besides: CMAKE_FLAGS="-DPLIMSOLL_CUDA=OFF".
+CMAKE_FLAGS ?=
 RUNS ?= 1000000
 SANITIZED ?= _test$$|^(bad_input|faults)$$
 # gpu-check, gpu-bench: the device that is asked, and where programs are that were built elsewhere (make gpu-carry).
@@ -25,7 +27,7 @@ SOURCES = $(shell git ls-files '*.cc' '*.h' '*.cu')
 
 # The program alone; tests and benches are built by those that run them.
 build: setup
-	cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release --log-level=NOTICE
+	cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release --log-level=NOTICE $(CMAKE_FLAGS)
 	cmake --build build --target plimsoll -j $(JOBS)
 
 # PREFIX (/usr/local) is where it will be used, DESTDIR a folder to put in front of it for packages.

@@ -17,11 +17,13 @@
   extern __shared__ uint4 pl_launched_part[]; \
   T* const name = reinterpret_cast<T*>(pl_launched_part)
 #define PL_UNROLL _Pragma("unroll")
+#define PL_UNROLL_TWO _Pragma("unroll 2")
 #else
 #include <cmath>
 
 #include "gpu/emulator_warp.h"
 #define PL_UNROLL
+#define PL_UNROLL_TWO
 #endif
 #define PL_BOTH __host__ __device__ __forceinline__
 #define PL_DEV __device__ __forceinline__

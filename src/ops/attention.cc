@@ -230,9 +230,7 @@ int64_t scratch_grad(const Graph& g, const Op& op, const DeviceDescription& devi
 int64_t gpu_scratch_grad(const Graph& g, const Op& op, const DeviceDescription&) {
   const AttentionShape shape = attention_shape(g, op);
   int64_t values = shape.heads * input_tensor(g, op, 0).shape[0];
-  if (shape.bias_trains)
-    values +=
-        attention_fits_tiles(g, op) ? attention_tile_sums(shape) : shape.heads * attention_distances(shape);
+  if (shape.bias_trains) values += attention_tile_sums(shape);
   return values * int64_t{sizeof(float)};
 }
 
@@ -242,7 +240,7 @@ Cost cost_grad(const Graph& g, const Op& op) { return attention_cost(g, op, 5.0)
 std::string_view curve_of(const Graph& g, const Op& op) {
   const bool backward = op.kind == OpKind::attention_grad;
   if (size_of(input_tensor(g, op, 0).dtype) != 2) return {};
-  if (!attention_fits_tiles(g, op)) return backward ? "attention_grad_by_rows" : "attention_by_rows";
+  if (!attention_fits_tiles(g, op)) return backward ? "attention_grad_plain" : "attention_plain";
   if (op.attrs.contains("dropout"))
     return backward ? "attention_grad_with_dropout" : "attention_with_dropout";
   if (op.has_input(bias_input(op))) return backward ? "attention_grad_with_bias" : "attention_with_bias";

@@ -1,10 +1,12 @@
-// attention and attention_grad. By tensor cores where the tiles do what the op asks, plainly otherwise.
+// attention and attention_grad. By tensor cores where their tiles do what the op asks, by plain arithmetic
+// otherwise.
 #include <cmath>
 #include <string>
 
 #include "ops/attention_bias.h"
 #include "ops/attention_shape.h"
 #include "ops/gpu_attention_plain.h"
+#include "ops/gpu_attention_plain_grad.h"
 #include "ops/gpu_attention_tiles.h"
 #include "ops/gpu_dispatch.h"
 #include "ops/name_hash.h"
@@ -46,8 +48,9 @@ GpuAttention<T> operands_of(const GpuBinding& b, size_t shift) {
   const Op& op = b.op();
   require_tensor_cores(b, b.input_tensor(0).dtype);
   const AttentionShape shape = attention_shape(b.graph(), op);
-  if (shape.head_dim > kAttentionMostDims)
-    refuse_on_gpu(b, "attention heads of more than " + std::to_string(kAttentionMostDims) + " values");
+  if (shape.head_dim > kAttentionMostDims || shape.head_dim % 8 != 0)
+    refuse_on_gpu(b, "attention heads of " + std::to_string(shape.head_dim) +
+                         " values: a multiple of 8 up to " + std::to_string(kAttentionMostDims) + " goes");
   const auto* starts = b.input<int32_t>(3 + shift);
   const auto* key_starts = b.input<int32_t>(5 + shift);
   return {.q = b.input<T>(0),
@@ -122,6 +125,34 @@ void launch_forward_tiles(gpu::Stream& stream, const GpuAttentionForward<T>& f, 
   launch_tiles<128, 2, 64, false>(stream, f, extents);
 }
 
+// Calls launch<kColumns>(parts): how many of a head's values a block sums, and how many blocks there are for
+// a head. 16-bit values seldom come here, so that they have one form.
+template <class T, class Launch>
+void with_plain_columns(const GpuAttention<T>& a, Launch launch) {
+  if constexpr (sizeof(T) == 4) {
+    if (a.head_dim <= 64) return launch.template operator()<64>(1U);
+  }
+  launch.template operator()<128>(static_cast<unsigned>(plain_parts<128>(a.head_dim)));
+}
+gpu::Dim3 times(gpu::Dim3 grid, unsigned parts) { return {grid.x, grid.y * parts, grid.z}; }
+
+template <class T>
+void launch_forward_plain(gpu::Stream& stream, const GpuAttentionForward<T>& f, const Extents& extents) {
+  with_plain_columns(f.a, [&]<int kColumns>(unsigned parts) {
+    gpu::launch_with_shared(stream, times(extents.query_grid(kPlainTile), parts), {kPlainThreads},
+                            unsigned{kPlainSharedBytes}, attention_plain<T, kColumns>, f);
+  });
+}
+template <class T>
+void launch_backward_plain(gpu::Stream& stream, const GpuAttentionGrad<T>& g, const Extents& extents) {
+  with_plain_columns(g.a, [&]<int kColumns>(unsigned parts) {
+    gpu::launch_with_shared(stream, times(extents.key_grid(kPlainTile), parts), {kPlainThreads},
+                            unsigned{kPlainSharedBytes}, attention_grad_keys_plain<T, kColumns>, g);
+    gpu::launch_with_shared(stream, times(extents.query_grid(kPlainTile), parts), {kPlainThreads},
+                            unsigned{kPlainSharedBytes}, attention_grad_queries_plain<T, kColumns>, g);
+  });
+}
+
 template <class T>
 void clear_padding_of(gpu::Stream& stream, T* rows, int64_t width, const GpuSequences& where,
                       const GpuAttention<T>& a) {
@@ -138,7 +169,7 @@ void launch_forward(gpu::Stream& stream, const GpuAttentionForward<T>& f, const 
   if constexpr (sizeof(T) == 2) {
     if (extents.fits_tiles) return launch_forward_tiles(stream, f, extents);
   }
-  gpu::launch(stream, extents.query_grid(kAttentionWarps), {kAttentionWarps * 32}, attention_rows<T>, f);
+  launch_forward_plain(stream, f, extents);
 }
 
 template <int D, bool kExtras, class T>
@@ -155,8 +186,8 @@ template <class T>
 void launch_backward(gpu::Stream& stream, const GpuAttentionGrad<T>& g, const Extents& extents) {
   const GpuAttention<T>& a = g.a;
   const int64_t heads_of_rows = a.queries.tokens * a.heads;
-  gpu::launch(stream, {gpu::blocks_of(heads_of_rows, kAttentionWarps)}, {kAttentionWarps * 32},
-              attention_delta<T>, g.o, g.d_o, g.delta, heads_of_rows, a.head_dim);
+  gpu::launch(stream, {gpu::blocks_of(heads_of_rows, kDeltaWarps)}, {kDeltaWarps * 32}, attention_delta<T>,
+              g.o, g.d_o, g.delta, heads_of_rows, a.head_dim);
   clear_padding_of(stream, g.d_q, int64_t{a.heads} * a.head_dim, a.queries, a);
   clear_padding_of(stream, g.d_k, int64_t{a.kv_heads} * a.head_dim, a.keys, a);
   clear_padding_of(stream, g.d_v, int64_t{a.kv_heads} * a.head_dim, a.keys, a);
@@ -170,10 +201,7 @@ void launch_backward(gpu::Stream& stream, const GpuAttentionGrad<T>& g, const Ex
                     : launch_backward_tiles<128, false>(stream, g, extents);
     }
   }
-  gpu::launch(stream, extents.key_grid(kAttentionWarps), {kAttentionWarps * 32}, attention_grad_key_rows<T>,
-              g);
-  gpu::launch(stream, extents.query_grid(kAttentionWarps), {kAttentionWarps * 32},
-              attention_grad_query_rows<T>, g);
+  launch_backward_plain(stream, g, extents);
 }
 
 // The gradient of a bias that trains.
@@ -181,8 +209,6 @@ template <class G>
 struct BiasGradient {
   G* table = nullptr;  // null: it does not
   unsigned buckets = 0;
-  int distances = 0;
-  float* sums = nullptr;  // [N, distances], or of tiles
   Accumulation accumulation;
 };
 
@@ -190,16 +216,10 @@ template <class T, class G>
 void launch_bias_grad(gpu::Stream& stream, const GpuAttentionGrad<T>& g, const Extents& extents,
                       const BiasGradient<G>& bias) {
   if (bias.table == nullptr) return;
-  if (g.bias_sums != nullptr)
-    return gpu::launch(stream, {bias.buckets, extents.heads}, {32},
-                       attention_grad_table_of_tiles<kAttentionTile, T, G>, g.a,
-                       static_cast<int>(gpu::blocks_of(extents.queries, kAttentionTile)), bias.sums,
-                       bias.accumulation, bias.table);
-  const auto longest = static_cast<int>(extents.queries);
-  gpu::launch(stream, {static_cast<unsigned>(bias.distances), extents.heads}, {32},
-              attention_grad_distances<T>, g, longest, bias.distances, bias.sums);
-  gpu::launch(stream, {bias.buckets}, {extents.heads}, attention_grad_table<T, G>, g.a, longest,
-              bias.distances, bias.sums, bias.accumulation, bias.table);
+  gpu::launch(stream, {bias.buckets, extents.heads}, {32},
+              attention_grad_table_of_tiles<static_cast<int>(kGpuAttentionTile), T, G>, g.a,
+              static_cast<int>(gpu::blocks_of(extents.queries, kGpuAttentionTile)), g.bias_sums,
+              bias.accumulation, bias.table);
 }
 
 template <class T, class G>
@@ -215,13 +235,12 @@ BoundCall make_grad(const GpuBinding& b) {
                         .d_v = b.output<T>(2)};
   BiasGradient<G> bias;
   const AttentionShape shape = attention_shape(b.graph(), b.op());
-  if (shape.bias_trains)
+  if (shape.bias_trains) {
     bias = {.table = b.output<G>(3),
             .buckets = static_cast<unsigned>(shape.buckets),
-            .distances = static_cast<int>(attention_distances(shape)),
-            .sums = g.delta + b.input_tensor(0).shape[0] * shape.heads,
             .accumulation = Accumulation{b.op().attr_int("accumulate"), g.a.step}};
-  if (attention_fits_tiles(b.graph(), b.op())) g.bias_sums = bias.sums;
+    g.bias_sums = g.delta + b.input_tensor(0).shape[0] * shape.heads;
+  }
   return [g, bias, extents = Extents(b, kShift), &stream = b.stream()] {
     launch_backward(stream, g, extents);
     launch_bias_grad(stream, g, extents, bias);

@@ -136,5 +136,40 @@ struct GpuAttentionSite {
   }
 };
 
+// Columns [begin, end) of a tile, or of a row of one.
+struct Columns {
+  int begin, end;
+
+  [[nodiscard]] PL_DEV bool has(int column) const { return column >= begin && column < end; }
+  [[nodiscard]] PL_DEV bool hold_all(int first, int count) const {
+    return first >= begin && first + count <= end;
+  }
+  [[nodiscard]] PL_DEV bool hold_none(int first, int count) const {
+    return first >= end || first + count <= begin;
+  }
+};
+// The keys that a query sees; with `last` those that all from `query` to `last` do.
+template <class T>
+PL_DEV Columns keys_of(const GpuAttention<T>& a, const GpuAttentionSite<T>& at, int query, int last) {
+  return {a.first_key(last), a.end_of_keys(query, at.key_length)};
+}
+// The same of queries that see a key; with `last` those that see all from `key` to `last`.
+template <class T>
+PL_DEV Columns queries_of(const GpuAttention<T>& a, const GpuAttentionSite<T>& at, int key, int last) {
+  return {a.first_query(last), a.end_of_queries(key, at.length)};
+}
+
+// Which queries a block has at a time: of which head of its group, and from where on.
+struct QueryStep {
+  int head, query;
+
+  PL_DEV void go_on(int begin, int end, int count) {
+    query += count;
+    if (query < end) return;
+    query = begin;
+    ++head;
+  }
+};
+
 }  // namespace PLIMSOLL_GPU
 }  // namespace plimsoll

@@ -1,209 +1,322 @@
-// Attention without tensor cores, for f32 and for what the tiles (ops/gpu_attention_tiles.h) do not do: a
-// warp for a row, its lanes side by side over 32 keys or queries, then over the head's values. Include it
-// only in attention_gpu.cu.
+// Attention by plain arithmetic in f32, flash style, for f32 and for what tensor cores
+// (ops/gpu_attention_tiles.h) do not do. The bits of the emulated card are those of any other. A block has 64
+// rows of one head and, at a time, 64 of the other side; products are of panels (ops/gpu_attention_panels.h).
+// A block sums at most 128 of a head's values: heads that have more have a block for each part, which compute
+// the same scores. The backward is in ops/gpu_attention_plain_grad.h. Include it only in attention_gpu.cu.
+//
+// kColumns: values of a head that a block sums, 64 or 128; those beyond head_dim are zeros.
 #pragma once
 
 #include "gpu/math.h"
-#include "ops/gpu_attention.h"
+#include "ops/attention_shape.h"
+#include "ops/gpu_attention_extras.h"
+#include "ops/gpu_attention_panels.h"
 
 namespace plimsoll {
 inline namespace PLIMSOLL_GPU {
 
-inline constexpr int kAttentionWarps = 4;       // of a block, a row each
 inline constexpr int kAttentionMostDims = 256;  // of a head
-inline constexpr int kAttentionLaneDims = kAttentionMostDims / 32;
-inline constexpr float kAttentionLowest = -1e30F;
+inline constexpr float kPlainUnseen = -1e30F;   // a logit
+static_assert(kPlainTile == kGpuAttentionTile);
+inline constexpr int kDiagonals = 2 * kPlainTile;  // of scores, one too many
 
-PL_DEV int lane_number() { return static_cast<int>(threadIdx.x) % 32; }
-PL_DEV int warp_number() { return static_cast<int>(threadIdx.x) / 32; }
-
-// 16 bytes at a time where they lie so: lanes read rows of their own, which takes as many transactions for a
-// value as for a pack. Summed in order either way.
-template <class T>
-PL_DEV float dot(const T* a, const T* b, int dim) {
-  constexpr int kCount = gpu::Pack<T>::kCount;
-  const auto begins = reinterpret_cast<uintptr_t>(a) | reinterpret_cast<uintptr_t>(b);
-  float sum = 0;
-  int d = 0;
-  if (begins % sizeof(gpu::Pack<T>) == 0) {
-    for (; d + kCount <= dim; d += kCount) {
-      const gpu::Pack<T> x = gpu::load_pack(a + d), y = gpu::load_pack(b + d);
-      PL_UNROLL
-      for (int i = 0; i < kCount; ++i) sum = gpu::fma(gpu::to_float(x.v[i]), gpu::to_float(y.v[i]), sum);
-    }
-  }
-  for (; d < dim; ++d) sum = gpu::fma(gpu::to_float(a[d]), gpu::to_float(b[d]), sum);
-  return sum;
-}
-// sums += the rows of `from`, each times its weight; a lane has the values lane, lane + 32, ...
-template <class T>
-PL_DEV void add_rows(float (&sums)[kAttentionLaneDims], const float* weights, int rows, const T* from,
-                     int64_t stride, int dim) {
-  PL_UNROLL
-  for (int i = 0; i < kAttentionLaneDims; ++i) {
-    const int d = i * 32 + lane_number();
-    if (d >= dim) continue;
-    for (int r = 0; r < rows; ++r)
-      sums[i] = gpu::fma(weights[r], gpu::to_float(from[r * stride + d]), sums[i]);
-  }
-}
-template <class T>
-PL_DEV void put_row(T* to, const float (&sums)[kAttentionLaneDims], float factor, int dim) {
-  PL_UNROLL
-  for (int i = 0; i < kAttentionLaneDims; ++i) {
-    const int d = i * 32 + lane_number();
-    if (d < dim) to[d] = gpu::rounded<T>(sums[i] * factor);
-  }
-}
-
-template <class T>
-__global__ void __launch_bounds__(kAttentionWarps * 32) attention_rows(GpuAttentionForward<T> f) {
-  const GpuAttention<T>& a = f.a;
-  PL_SHARED(float, shared_weights, kAttentionWarps * 32);
-  float* const weights = shared_weights + warp_number() * 32;
-  const GpuAttentionSite<T> at(a, static_cast<int>(blockIdx.z), static_cast<int>(blockIdx.y));
-  const int query = static_cast<int>(blockIdx.x) * kAttentionWarps + warp_number();
-  if (query >= at.length) return;
-  const T* const q = a.q + at.q_at(query, a.head_dim);
-  const int end = a.end_of_keys(query, at.key_length);
-  float o[kAttentionLaneDims] = {};
-  float top = kAttentionLowest, sum = 0;
-  for (int k0 = a.first_key(query); k0 < end; k0 += 32) {
-    const int key = k0 + lane_number();
-    float s = kAttentionLowest;
-    if (key < end)
-      s = gpu::fma(dot(q, a.k + at.kv_at(key, a.head_dim), a.head_dim), a.scale,
-                   a.bias_of(at.head, key - query));
-    const float new_top = gpu::max(top, gpu::warp_max(s));
-    const float shrink = gpu::exp(top - new_top);
-    const float p = key < end ? gpu::exp(s - new_top) : 0.0F;
-    top = new_top;
-    sum = gpu::fma(sum, shrink, gpu::warp_sum(p));
-    weights[lane_number()] = key < end ? p * a.kept(at.begin + query, at.head, key) : 0.0F;
-    __syncwarp();
-    PL_UNROLL
-    for (float& value : o) value *= shrink;
-    add_rows(o, weights, end - k0 < 32 ? end - k0 : 32, a.v + at.kv_at(k0, a.head_dim), at.kv_stride,
-             a.head_dim);
-    __syncwarp();
-  }
-  put_row(f.o + at.q_at(query, a.head_dim), o, sum > 0 ? 1.0F / sum : 0.0F, a.head_dim);
-  if (lane_number() == 0)
-    f.lse[at.row_at(query, a.heads)] = sum > 0 ? top + gpu::log(sum) : 0.0F;  // no key: zero, as the output
-}
-
-// delta [T, N] = sum of d_o * o over a head's values: a warp for each.
-template <class T>
-__global__ void __launch_bounds__(kAttentionWarps * 32)
-    attention_delta(const T* o, const T* d_o, float* delta, int64_t rows, int dim) {
-  const int64_t row = int64_t{blockIdx.x} * kAttentionWarps + warp_number();
-  if (row >= rows) return;
-  float sum = 0;
-  for (int d = lane_number(); d < dim; d += 32)
-    sum = gpu::fma(gpu::to_float(o[row * dim + d]), gpu::to_float(d_o[row * dim + d]), sum);
-  sum = gpu::warp_sum(sum);
-  if (lane_number() == 0) delta[row] = sum;
-}
-
-// Of one query and key: what its value was multiplied by, and the gradient of its logit.
-struct PairGradient {
-  float weight, d_logit;
+// A block's memory: panels, scores, and what scores have by their distance: a bias, and the bias's gradient.
+inline constexpr int kPlainSharedBytes =
+    (PanelPairs<float>::kFloats + kScores + 2 * kDiagonals) * int{sizeof(float)};
+struct PlainSpace {
+  float* panels;
+  PL_DEV explicit PlainSpace(gpu::Pack<float>* shared) : panels(reinterpret_cast<float*>(shared)) {}
+  [[nodiscard]] PL_DEV float* scores() const { return panels + PanelPairs<float>::kFloats; }
+  [[nodiscard]] PL_DEV float* biases() const { return scores() + kScores; }
+  [[nodiscard]] PL_DEV float* bias_gradients() const { return biases() + kDiagonals; }
 };
-template <class T>
-PL_DEV PairGradient pair_gradient(const GpuAttentionGrad<T>& g, const GpuAttentionSite<T>& at, int query,
-                                  int key) {
-  const GpuAttention<T>& a = g.a;
-  const int64_t row = at.row_at(query, a.heads);
-  const int64_t q = at.q_at(query, a.head_dim), kv = at.kv_at(key, a.head_dim);
-  const float s = gpu::fma(dot(a.q + q, a.k + kv, a.head_dim), a.scale, a.bias_of(at.head, key - query));
-  const float p = gpu::exp(s - g.lse[row]);
-  const float kept = a.kept(at.begin + query, at.head, key);
-  return {p * kept, p * (kept * dot(g.d_o + q, a.v + kv, a.head_dim) - g.delta[row])};
-}
 
-template <class T>
-__global__ void __launch_bounds__(kAttentionWarps * 32) attention_grad_query_rows(GpuAttentionGrad<T> g) {
-  const GpuAttention<T>& a = g.a;
-  PL_SHARED(float, shared_weights, kAttentionWarps * 32);
-  float* const weights = shared_weights + warp_number() * 32;
-  const GpuAttentionSite<T> at(a, static_cast<int>(blockIdx.z), static_cast<int>(blockIdx.y));
-  const int query = static_cast<int>(blockIdx.x) * kAttentionWarps + warp_number();
-  if (query >= at.length) return;
-  const int end = a.end_of_keys(query, at.key_length);
-  float d_q[kAttentionLaneDims] = {};
-  for (int k0 = a.first_key(query); k0 < end; k0 += 32) {
-    const int key = k0 + lane_number();
-    weights[lane_number()] = key < end ? pair_gradient(g, at, query, key).d_logit : 0.0F;
-    __syncwarp();
-    add_rows(d_q, weights, end - k0 < 32 ? end - k0 : 32, a.k + at.kv_at(k0, a.head_dim), at.kv_stride,
-             a.head_dim);
-    __syncwarp();
+// Parts of a head's values, a block each.
+template <int kColumns>
+PL_BOTH int plain_parts(int head_dim) {
+  return (head_dim + kColumns - 1) / kColumns;
+}
+// What a block does of a head: its part of the values, and the panels that it reads for that.
+template <int kColumns>
+struct PlainPlan {
+  int part, dim, depth;  // `depth`: pairs of panels of a product of rows
+
+  PL_DEV explicit PlainPlan(int head_dim)
+      : part(static_cast<int>(blockIdx.y) % plain_parts<kColumns>(head_dim)),
+        dim(head_dim),
+        depth((head_dim + kPanelValues - 1) / kPanelValues) {}
+  [[nodiscard]] PL_DEV int head() const { return static_cast<int>(blockIdx.y) / plain_parts<kColumns>(dim); }
+  [[nodiscard]] PL_DEV int first() const { return part * kColumns; }  // value
+  // Values of the part from its block of 64 `block` on, and how many blocks there are.
+  [[nodiscard]] PL_DEV int left(int block) const { return dim - first() - block * 64; }
+  [[nodiscard]] PL_DEV int blocks() const { return kColumns == 64 || left(1) <= 0 ? 1 : 2; }
+
+  // A pair of panels: of rows of two matrices, whose first values are at `from`, for a product over their
+  // values; `which`: of its depth ...
+  template <class T>
+  [[nodiscard]] PL_DEV PanelPair<T> of_depth(const RowsOf<T>& left, const RowsOf<T>& right, int which) const {
+    const int value = which * kPanelValues;
+    return {{left, value, dim}, {right, value, dim}};
   }
-  put_row(g.d_q + at.q_at(query, a.head_dim), d_q, a.scale, a.head_dim);
-}
+  // ... or of one matrix, of a block of the part's values.
+  template <class T>
+  [[nodiscard]] PL_DEV PanelPair<T> of_block(const RowsOf<T>& rows, int block) const {
+    const int value = first() + block * 64;
+    return {{rows, value, dim}, {rows, value + kPanelValues, dim}};
+  }
+};
 
-// d_k and d_v of a key, over the queries of all heads of its group.
-template <class T>
-__global__ void __launch_bounds__(kAttentionWarps * 32) attention_grad_key_rows(GpuAttentionGrad<T> g) {
-  const GpuAttention<T>& a = g.a;
-  PL_SHARED(float, shared_weights, kAttentionWarps * 32);
-  PL_SHARED(float, shared_d_logits, kAttentionWarps * 32);
-  float* const weights = shared_weights + warp_number() * 32;
-  float* const d_logits = shared_d_logits + warp_number() * 32;
-  const int group = a.heads / a.kv_heads, first_head = static_cast<int>(blockIdx.y) * group;
-  const GpuAttentionSite<T> keys(a, static_cast<int>(blockIdx.z), first_head);
-  const int key = static_cast<int>(blockIdx.x) * kAttentionWarps + warp_number();
-  if (key >= keys.key_length) return;
-  const int end = a.end_of_queries(key, keys.length);
-  float d_k[kAttentionLaneDims] = {}, d_v[kAttentionLaneDims] = {};
-  for (int head = first_head; head < first_head + group; ++head) {
-    const GpuAttentionSite<T> at(a, static_cast<int>(blockIdx.z), head);
-    for (int q0 = a.first_query(key); q0 < end; q0 += 32) {
-      const int query = q0 + lane_number();
-      const PairGradient pair = query < end ? pair_gradient(g, at, query, key) : PairGradient{0.0F, 0.0F};
-      weights[lane_number()] = pair.weight;
-      d_logits[lane_number()] = pair.d_logit;
-      __syncwarp();
-      const int rows = end - q0 < 32 ? end - q0 : 32;
-      const int64_t q_at = at.q_at(q0, a.head_dim);
-      add_rows(d_k, d_logits, rows, a.q + q_at, at.q_stride, a.head_dim);
-      add_rows(d_v, weights, rows, g.d_o + q_at, at.q_stride, a.head_dim);
-      __syncwarp();
+// A block's products. Their panels come in pairs, in the order that `Panels` brings them: a pair at a call,
+// none when there is nothing left.
+template <class T, int kColumns, class Panels>
+struct PlainProducts {
+  const PlainPlan<kColumns>& plan;
+  const PlainSpace& space;
+  Panels panels;
+  PanelPairs<T> pairs;
+
+  PL_DEV PlainProducts(const PlainPlan<kColumns>& all, const PlainSpace& memory, const Panels& in_order)
+      : plan(all), space(memory), panels(in_order), pairs(memory.panels) {
+    panels.bring(pairs);
+  }
+  PL_DEV const float* take() {
+    const float* const pair = pairs.take();
+    panels.bring(pairs);
+    return pair;
+  }
+  // scores += rows times rows.
+  PL_DEV void multiply(PlainPart& scores) {
+    for (int i = 0; i < plan.depth; ++i) {
+      const float* const pair = take();
+      multiply_panels(scores, pair, pair + kPanel);
     }
   }
-  put_row(g.d_k + keys.kv_at(key, a.head_dim), d_k, a.scale, a.head_dim);
-  put_row(g.d_v + keys.kv_at(key, a.head_dim), d_v, 1.0F, a.head_dim);
-}
-
-// sums [N, distances]: the gradient of the logits of all pairs that are one distance apart, a warp for each.
-// The first distance is that of the longest sequence's first key to its last query.
-template <class T>
-__global__ void __launch_bounds__(32)
-    attention_grad_distances(GpuAttentionGrad<T> g, int longest, int distances, float* sums) {
-  const GpuAttention<T>& a = g.a;
-  const int distance = static_cast<int>(blockIdx.x) - (longest - 1), head = static_cast<int>(blockIdx.y);
-  float sum = 0;
-  for (int sequence = 0; sequence < a.live_sequences(); ++sequence) {
-    const GpuAttentionSite<T> at(a, sequence, head);
-    for (int query = lane_number(); query < at.length; query += 32) {
-      const int key = query + distance;
-      if (key >= 0 && key < at.key_length && a.sees(query, key))
-        sum += pair_gradient(g, at, query, key).d_logit;
+  // sums += the scores that were put times rows; `meanwhile` is called when everybody has put them.
+  template <class Meanwhile>
+  PL_DEV void add(PlainPart (&sums)[kColumns / 64], Meanwhile meanwhile) {
+    PL_UNROLL
+    for (int block = 0; block < kColumns / 64; ++block) {
+      if (block >= plan.blocks()) continue;
+      const float* const pair = take();
+      if (block == 0) meanwhile();
+      multiply_scores(sums[block], space.scores(), pair);
     }
   }
-  sum = gpu::warp_sum(sum);
-  if (lane_number() == 0) sums[head * distances + static_cast<int>(blockIdx.x)] = sum;
+  PL_DEV void add(PlainPart (&sums)[kColumns / 64]) {
+    add(sums, [] {});
+  }
+};
+
+// The bias of each diagonal of scores whose first key is `distance0` from the first query. All threads wait
+// for each other before and behind it.
+template <class T>
+PL_DEV void fill_diagonals(const GpuAttention<T>& a, int head, int distance0, float* biases) {
+  const auto i = static_cast<int>(threadIdx.x);
+  if (a.bias.table != nullptr) biases[i] = a.bias_of(head, distance0 + i - (kPlainTile - 1));
 }
-// The gradient of the table [buckets, N]: a thread for each value sums its distances in order.
-template <class T, class G>
-__global__ void attention_grad_table(GpuAttention<T> a, int longest, int distances, const float* sums,
-                                     Accumulation accumulation, G* gradient) {
-  const int bucket = static_cast<int>(blockIdx.x), head = static_cast<int>(threadIdx.x);
-  float sum = 0;
-  for (int i = 0; i < distances; ++i)
-    if (a.bias.bucket(i - (longest - 1)) == bucket) sum += sums[head * distances + i];
-  G& at = gradient[bucket * a.heads + head];
-  at = gpu::rounded<G>(sum + (accumulation.adds() ? gpu::to_float(at) : 0.0F));
+// Products to logits.
+template <TileRowsAre kRows, class T>
+PL_DEV void finish_logits(const GpuAttention<T>& a, const float* biases, PlainPart& scores) {
+  constexpr int kSign = kRows == TileRowsAre::queries ? 1 : -1;
+  PL_UNROLL
+  for (int i = 0; i < kPlainRows; ++i) {
+    PL_UNROLL
+    for (int j = 0; j < kPlainKeys; ++j) {
+      const int diagonal = kSign * (plain_column(j) - plain_row(i)) + kPlainTile - 1;
+      const float bias = a.bias.table == nullptr ? 0.0F : biases[diagonal];
+      scores[i][j] = gpu::fma(scores[i][j], a.scale, bias);
+    }
+  }
+}
+// `seen(row)`: the columns that a row sees.
+template <class Seen>
+PL_DEV void hide_scores(PlainPart& scores, int column0, const Seen& seen) {
+  PL_UNROLL
+  for (int i = 0; i < kPlainRows; ++i) {
+    const Columns columns = seen(plain_row(i));
+    PL_UNROLL
+    for (int j = 0; j < kPlainKeys; ++j)
+      if (!columns.has(column0 + plain_column(j))) scores[i][j] = kPlainUnseen;
+  }
+}
+PL_DEV float weight_of(float logit, float top) {
+  return logit == kPlainUnseen ? 0.0F : gpu::exp(logit - top);
+}
+
+// Which of the thread's scores are kept. A counter serves a row's four columns ...
+template <class T>
+PL_DEV DrawnKept draw_rows_of_queries(const GpuAttention<T>& a, const GpuAttentionSite<T>& at, int q0,
+                                      int k0) {
+  DrawnKept kept;
+  if (a.dropout.samples == nullptr) return kept;
+  kept = {0, a.dropout.factor};
+  for (int i = 0; i < kPlainRows; ++i) {
+    const int query = q0 + plain_row(i);
+    uint32_t words[4];
+    philox(stream_of(a, at.begin + (query < at.length ? query : at.length - 1)),
+           first_counter(at.head, k0) + static_cast<uint32_t>(plain_x()), words);
+    PL_UNROLL
+    for (int w = 0; w < 4; ++w)
+      if (words[w] >= a.dropout.threshold) kept.keep(i, w);
+  }
+  return kept;
+}
+// ... or every other row of a column, where rows are keys.
+template <class T>
+PL_DEV DrawnKept draw_rows_of_keys(const GpuAttention<T>& a, const GpuAttentionSite<T>& at, int head, int q0,
+                                   int k0) {
+  DrawnKept kept;
+  if (a.dropout.samples == nullptr) return kept;
+  kept = {0, a.dropout.factor};
+  for (int j = 0; j < kPlainKeys; ++j) {
+    const int query = q0 + plain_column(j);
+    const PhiloxStream stream = stream_of(a, at.begin + (query < at.length ? query : at.length - 1));
+    for (int half = 0; half < 2; ++half) {
+      uint32_t words[4];
+      philox(stream, first_counter(head, k0) + static_cast<uint32_t>(plain_row(half)), words);
+      PL_UNROLL
+      for (int w = 0; w < 4; ++w)
+        if (words[w] >= a.dropout.threshold) kept.keep(half + 2 * w, j);
+    }
+  }
+  return kept;
+}
+
+// Of the thread's rows: the largest logit so far, and its part of the sum of exp(logit - top).
+struct PlainSoftmax {
+  float top[kPlainRows], sum[kPlainRows];
+
+  PL_DEV PlainSoftmax() {
+    PL_UNROLL
+    for (int i = 0; i < kPlainRows; ++i) {
+      top[i] = kPlainUnseen;
+      sum[i] = 0;
+    }
+  }
+  // Logits to probabilities times e^(what the top is below the largest); what was summed shrinks to the new
+  // top.
+  template <int kBlocks>
+  PL_DEV void take(PlainPart& scores, PlainPart (&sums)[kBlocks]) {
+    PL_UNROLL
+    for (int i = 0; i < kPlainRows; ++i) {
+      float largest = top[i];
+      PL_UNROLL
+      for (int j = 0; j < kPlainKeys; ++j) largest = gpu::max(largest, scores[i][j]);
+      PL_UNROLL
+      for (int d = 8; d > 0; d /= 2) largest = gpu::max(largest, __shfl_xor_sync(gpu::kAll, largest, d));
+      const float shrink = gpu::exp(top[i] - largest);
+      top[i] = largest;
+      float added = 0;
+      PL_UNROLL
+      for (int j = 0; j < kPlainKeys; ++j) {
+        scores[i][j] = weight_of(scores[i][j], largest);
+        added += scores[i][j];
+      }
+      sum[i] = gpu::fma(sum[i], shrink, added);
+      PL_UNROLL
+      for (int block = 0; block < kBlocks; ++block) {
+        PL_UNROLL
+        for (int v = 0; v < 4; ++v) sums[block][i][v] *= shrink;
+      }
+    }
+  }
+  // The sums of whole rows.
+  PL_DEV void finish() {
+    PL_UNROLL
+    for (int i = 0; i < kPlainRows; ++i) {
+      PL_UNROLL
+      for (int d = 8; d > 0; d /= 2) sum[i] += __shfl_xor_sync(gpu::kAll, sum[i], d);
+    }
+  }
+};
+
+PL_DEV void drop_scores(PlainPart& scores, const DrawnKept& kept) {
+  PL_UNROLL
+  for (int i = 0; i < kPlainRows; ++i) {
+    PL_UNROLL
+    for (int j = 0; j < kPlainKeys; ++j) scores[i][j] *= kept.of(i, j);
+  }
+}
+
+template <int kColumns, class T>
+PL_DEV void put_plain(const GpuAttentionForward<T>& f, const GpuAttentionSite<T>& at,
+                      const PlainPlan<kColumns>& plan, int q0, PlainSoftmax& rows,
+                      const PlainPart (&sums)[kColumns / 64]) {
+  rows.finish();
+  float factors[kPlainRows];
+  PL_UNROLL
+  for (int i = 0; i < kPlainRows; ++i) {
+    factors[i] = rows.sum[i] > 0 ? 1.0F / rows.sum[i] : 0.0F;
+    const int query = q0 + plain_row(i);
+    if (query < at.length && plain_x() == 0 && plan.part == 0)  // no key: zero, as the output
+      f.lse[at.row_at(query, f.a.heads)] = rows.sum[i] > 0 ? rows.top[i] + gpu::log(rows.sum[i]) : 0.0F;
+  }
+  T* const to = f.o + at.q_at(q0, plan.dim) + plan.first();
+  PL_UNROLL
+  for (int block = 0; block < kColumns / 64; ++block)
+    put_sums(to + block * 64, at.q_stride, at.length - q0, plan.left(block), sums[block], factors);
+}
+
+// Of q, or what is like it; and of k.
+template <class T>
+PL_DEV RowsOf<T> query_rows(const GpuAttention<T>& a, const GpuAttentionSite<T>& at, const T* q, int row) {
+  return {q + at.q_at(row, a.head_dim), at.q_stride, at.length - row};
+}
+template <class T>
+PL_DEV RowsOf<T> key_rows(const GpuAttention<T>& a, const GpuAttentionSite<T>& at, const T* k, int row) {
+  return {k + at.kv_at(row, a.head_dim), at.kv_stride, at.key_length - row};
+}
+
+// Those of the forward, for 64 queries: of keys, then of their values.
+template <class T, int kColumns>
+struct ForwardPanels {
+  const GpuAttention<T>& a;
+  const GpuAttentionSite<T>& at;
+  const PlainPlan<kColumns>& plan;
+  int q0, key, end, which = 0;
+
+  PL_DEV void bring(PanelPairs<T>& pairs) {
+    if (key >= end) return;
+    const RowsOf<T> queries = query_rows(a, at, a.q, q0);
+    pairs.bring(which < plan.depth ? plan.of_depth(queries, key_rows(a, at, a.k, key), which)
+                                   : plan.of_block(key_rows(a, at, a.v, key), which - plan.depth));
+    if (++which < plan.depth + plan.blocks()) return;
+    which = 0;
+    key += kPlainTile;
+  }
+};
+
+template <class T, int kColumns>
+__global__ void __launch_bounds__(kPlainThreads, kColumns == 64 ? 3 : 2)
+    attention_plain(GpuAttentionForward<T> f) {
+  const GpuAttention<T>& a = f.a;
+  PL_LAUNCHED_SHARED(gpu::Pack<float>, shared, kPlainSharedBytes / 16);
+  const PlainSpace space(shared);
+  const PlainPlan<kColumns> plan(a.head_dim);
+  const GpuAttentionSite<T> at(a, static_cast<int>(blockIdx.z), plan.head());
+  // The last queries see the most keys: they begin first.
+  const int q0 = static_cast<int>(gridDim.x - 1 - blockIdx.x) * kPlainTile;
+  if (q0 >= at.length) return;
+  const int end = a.end_of_keys(q0 + kPlainTile - 1, at.key_length);
+  const Columns seen_by_all = keys_of(a, at, q0, q0 + kPlainTile - 1);
+  int k0 = a.first_key(q0) / kPlainTile * kPlainTile;
+  using Panels = ForwardPanels<T, kColumns>;
+  PlainProducts<T, kColumns, Panels> products(plan, space, Panels{a, at, plan, q0, k0, end});
+  PlainPart sums[kColumns / 64] = {};
+  PlainSoftmax softmax;
+  for (; k0 < end; k0 += kPlainTile) {
+    PlainPart scores = {};
+    fill_diagonals(a, at.head, k0 - q0, space.biases());
+    products.multiply(scores);
+    finish_logits<TileRowsAre::queries>(a, space.biases(), scores);
+    if (!seen_by_all.hold_all(k0, kPlainTile))
+      hide_scores(scores, k0, [&](int row) { return keys_of(a, at, q0 + row, q0 + row); });
+    softmax.take(scores, sums);
+    drop_scores(scores, draw_rows_of_queries(a, at, q0, k0));
+    put_scores(space.scores(), scores);
+    products.add(sums);
+  }
+  put_plain<kColumns>(f, at, plan, q0, softmax, sums);
 }
 
 }  // namespace PLIMSOLL_GPU

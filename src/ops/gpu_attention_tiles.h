@@ -166,18 +166,6 @@ PL_DEV void put_rows(T* to, int64_t stride, int rows, int dim, const float (&sum
   }
 }
 
-// Columns [begin, end) of a tile, or of a row of one.
-struct Columns {
-  int begin, end;
-
-  [[nodiscard]] PL_DEV bool has(int column) const { return column >= begin && column < end; }
-  [[nodiscard]] PL_DEV bool hold_all(int first, int count) const {
-    return first >= begin && first + count <= end;
-  }
-  [[nodiscard]] PL_DEV bool hold_none(int first, int count) const {
-    return first >= end || first + count <= begin;
-  }
-};
 // Hides what is not seen of 16 rows of logits, whose first column is `column0`; seen[half] is what the
 // thread's rows see.
 template <int kCount>
@@ -190,12 +178,6 @@ PL_DEV void hide_unseen(float (&s)[kCount / 8][4], int column0, const Columns (&
       if (!seen[r / 2].has(column0 + j * 8 + lane % 4 * 2 + r % 2)) s[j][r] = kUnseen;
   }
 }
-// The keys that a query sees; with `last` those that all from `query` to `last` do.
-template <class T>
-PL_DEV Columns keys_of(const GpuAttention<T>& a, const GpuAttentionSite<T>& at, int query, int last) {
-  return {a.first_key(last), a.end_of_keys(query, at.key_length)};
-}
-
 template <int kCount, int kGroups, class T>
 PL_DEV void hide_unseen_keys(const GpuAttention<T>& a, const GpuAttentionSite<T>& at, int query0, int k0,
                              float (&s)[kGroups][kCount / 8][4]) {
@@ -415,29 +397,12 @@ PL_DEV void soften_columns(float (&p)[kCount / 8][4], float (&d_p)[kCount / 8][4
   }
 }
 
-// The same of queries that see a key; with `last` those that see all from `key` to `last`.
-template <class T>
-PL_DEV Columns queries_of(const GpuAttention<T>& a, const GpuAttentionSite<T>& at, int key, int last) {
-  return {a.first_query(last), a.end_of_queries(key, at.length)};
-}
 template <int kCount, class T>
 PL_DEV void hide_unseen_queries(const GpuAttention<T>& a, const GpuAttentionSite<T>& at, int key0, int q0,
                                 float (&p)[kCount / 8][4]) {
   const int key = key0 + gpu::opaque(static_cast<int>(threadIdx.x)) % 32 / 4;
   hide_unseen<kCount>(p, q0, {queries_of(a, at, key, key), queries_of(a, at, key + 8, key + 8)});
 }
-// Which queries a block has at a time: of which head of its group, and from where on.
-struct QueryStep {
-  int head, query;
-
-  PL_DEV void go_on(int begin, int end, int count) {
-    query += count;
-    if (query < end) return;
-    query = begin;
-    ++head;
-  }
-};
-
 // Brings q and d_o of a step, behind one another.
 template <int D, class T>
 PL_DEV void fetch_queries(const GpuAttentionGrad<T>& g, const GpuAttentionSite<T>& at, QueryStep step, T* to,

@@ -14,15 +14,17 @@ import subprocess
 import sys
 import tempfile
 
-# Kernels that a fault of a header is shown in, and cases that a kernel's faults are looked for in.
+# Kernels that a fault of a header is shown in, and cases that the faults of a kernel, or of a header where it has some of its own, are looked for in.
 UNIT = {"src/gpu/device.h": "rms_norm_gpu.cu", "src/ops/gpu_optimizer.h": "adamw_gpu.cu",
         "src/ops/gpu_gla.h": "gla_gpu.cu", "src/ops/gpu_gla_products.h": "gla_gpu.cu", "src/ops/gpu_gla_forward.h": "gla_gpu.cu",
-        "src/ops/gpu_gla_backward.h": "gla_gpu.cu", "src/ops/gpu_attention_tiles.h": "attention_gpu.cu", "src/ops/gpu_attention_extras.h": "attention_gpu.cu", "src/ops/gpu_norm_rows.h": "rms_norm_gpu.cu", "src/ops/gpu_step.h": "rope_gpu.cu",
+        "src/ops/gpu_gla_backward.h": "gla_gpu.cu", "src/ops/gpu_attention_tiles.h": "attention_gpu.cu", "src/ops/gpu_attention_extras.h": "attention_gpu.cu", "src/ops/gpu_attention_panels.h": "attention_gpu.cu",
+        "src/ops/gpu_attention_plain.h": "attention_gpu.cu", "src/ops/gpu_attention_plain_grad.h": "attention_gpu.cu", "src/ops/gpu_norm_rows.h": "rms_norm_gpu.cu", "src/ops/gpu_step.h": "rope_gpu.cu",
         "src/ops/sequence_loss_math.h": "sequence_losses_gpu.cu"}
+PLAIN = ":".join(f"attention_grad_{name}" for name in ("with_bias", "of_several_tiles_in_a_window", "of_several_tiles_of_256_values", "of_several_tiles_of_160_values_with_bias_and_dropout"))
 CASES = {"activations": "relu*:geglu*:gelu*:tanh*", "dora": "dora*", "gla": "gla_short:gla_chunks:gla_grad_chunks:gla_grad_grouped:gla_grad_clamped:gla_grad_odd", "layer_norm": "layer_norm*", "linear_cross_entropy": "log_prob*",
          "noise": "*noise*", "sequence_losses": "pair_loss*:class_loss*:preference*", "word_scores": "word_scores*",
          "adamw": "adamw_*", "attention": "attention*", "dropout": "dropout*", "elementwise": "add*:*scale*:*_rows*", "embedding": "embedding*",
-         "grad_norm": "grad_*", "matmul": "linear*", "rms_norm": "rms_norm*", "rope": "rope*", "short_conv": "short_conv*", "swiglu": "swiglu*"}
+         "grad_norm": "grad_*", "matmul": "linear*", "rms_norm": "rms_norm*", "rope": "rope*", **dict.fromkeys(("gpu_attention_panels", "gpu_attention_plain", "gpu_attention_plain_grad"), PLAIN), "short_conv": "short_conv*", "swiglu": "swiglu*"}
 # name: (file, text, what stands in its place). The text occurs once in the file.
 MUTANTS = {
     "sum of a block without its barrier": ("src/gpu/device.h", "  __syncthreads();\n  T sum = parts[0];", "  T sum = parts[0];"),
@@ -73,6 +75,19 @@ MUTANTS = {
     "logits' gradients read before all are there": ("src/ops/gpu_attention_extras.h", "    __syncwarp();\n    float ends[2] = {};", "    float ends[2] = {};"),
     "a bias's sums of far keys left out": ("src/ops/gpu_attention_extras.h", "      sums[0] += behind;\n", ""),
     "a bias's sums of one warp": ("src/ops/gpu_attention_extras.h", "for (int w = 0; w < kWarps; ++w) sum +=", "for (int w = 0; w < 1; ++w) sum +="),
+    "panels replaced while they are read": ("src/ops/gpu_attention_panels.h", "    gpu::wait_copies<0>();\n    __syncthreads();\n", "    gpu::wait_copies<0>();\n"),
+    "panels read before they are there": ("src/ops/gpu_attention_panels.h", "    gpu::wait_copies<0>();\n    __syncthreads();\n", "    __syncthreads();\n"),
+    "one buffer for all panels": ("src/ops/gpu_attention_panels.h", "    odd_ = !odd_;\n", ""),
+    "values of the next head in a panel": ("src/ops/gpu_attention_panels.h", "row < rows.count && value + at < dim", "row < rows.count"),
+    "a bias of the distance the other way, plainly": ("src/ops/gpu_attention_plain.h", "kSign = kRows == TileRowsAre::queries ? 1 : -1", "kSign = kRows == TileRowsAre::queries ? 1 : 1"),
+    "sums that do not shrink": ("src/ops/gpu_attention_plain.h", "sums[block][i][v] *= shrink;", "sums[block][i][v] *= shrink > 2 ? 0.0F : 1.0F;"),
+    "unseen keys with a weight": ("src/ops/gpu_attention_plain.h", "return logit == kPlainUnseen ? 0.0F : gpu::exp(logit - top);", "return gpu::exp(logit - top);"),
+    "the second part of a head in the first one's place": ("src/ops/gpu_attention_plain.h", "return part * kColumns;", "return 0 * part;"),
+    "draws of another row's keys": ("src/ops/gpu_attention_plain.h", "kept.keep(half + 2 * w, j)", "kept.keep(half * 4 + w, j)"),
+    "scores replaced while the warp reads them": ("src/ops/gpu_attention_plain_grad.h", "    __syncwarp();  // the warp's rows of scores are free\n", ""),
+    "diagonals read before all are summed": ("src/ops/gpu_attention_plain_grad.h", "    __syncthreads();\n    const int here", "    const int here"),
+    "far keys left out of a bias's gradient": ("src/ops/gpu_attention_plain_grad.h", "bias.borders[side + 1] : kFar;", "bias.borders[side + 1] : bias.last + 1;"),
+    "gradients of dropped probabilities kept": ("src/ops/gpu_attention_plain_grad.h", "d_p = p * (kept * d_p - delta);", "d_p = p * (d_p - delta);"),
     "slope of gelu left out": ("activations", "gpu::fma(x * half * (1.0F - half), slope, half)", "half"),
     "up and gate in each other's place": ("activations", "y[0] = x[2] * x[1] * curve.derivative;", "y[0] = x[2] * x[0] * curve.derivative;"),
     "what is beyond a row in its variance": ("layer_norm", "      if (i < count) squares", "      squares"),
@@ -129,8 +144,8 @@ def link_words(build, test):
     return shlex.split(line.split("&&")[1])
 
 
-def notices(folder, unit, test, build, compiling):
-    """What a test says of the fault that lies in `folder`; empty: nothing."""
+def notices(folder, unit, cases, test, build, compiling):
+    """What a test says in `cases` of the fault that lies in `folder`; empty: nothing."""
     place, words = compiling
     source = pathlib.Path(folder) / "src/ops" / unit
     words = [*words]
@@ -142,7 +157,6 @@ def notices(folder, unit, test, build, compiling):
     linking = link_words(build, test)
     linking[linking.index("-o"):linking.index("-o") + 2] = [changed, "-o", f"{folder}/{test}"]
     subprocess.run(linking, cwd=build, check=True)
-    cases = CASES[unit.removesuffix("_gpu.cu")]
     chosen = ":".join(["GpuOpHarnessBits.*", *(f"*/{case}" for case in cases.split(":"))])
     done = subprocess.run([f"{folder}/{test}", f"--gtest_filter={chosen}"], capture_output=True, text=True, timeout=300)
     failed = re.search(r"(\d+) FAILED TEST", done.stdout)
@@ -158,11 +172,12 @@ def plant(name, build, compiling):
     text = pathlib.Path(path).read_text()
     if text.count(old) != 1:
         sys.exit(f"error: {name}: its text occurs {text.count(old)} times in {path}")
+    cases = CASES.get(pathlib.Path(path).stem) or CASES[unit.removesuffix("_gpu.cu")]
     with tempfile.TemporaryDirectory() as folder:
         copy = pathlib.Path(folder) / path
         copy.parent.mkdir(parents=True)
         copy.write_text(text.replace(old, new))
-        said = [notices(folder, unit, test, build, compiling[library, unit]) for test, library in TESTS.items()]
+        said = [notices(folder, unit, cases, test, build, compiling[library, unit]) for test, library in TESTS.items()]
     print(f"{name:45} results: {said[0] or 'nothing':12} accesses: {said[1] or 'nothing'}", flush=True)
     return any(said)
 

@@ -123,17 +123,18 @@ TEST(Catalogue, what_was_not_measured_of_attention_is_guessed_beside_what_was) {
   measured.rates = DeviceRates{};
   measured.rates->vector_bf16 = 2e14;
   measured.rates->ops = {{"attention", DType::bf16, 64, {{512, 1e14}}},
-                         {"attention_by_rows", DType::bf16, 136, {{512, 5e11}}}};
+                         {"attention_plain", DType::bf16, 136, {{512, 5e12}}}};
   const DeviceRates rates = describe_card(card, true, &measured).rates;
   const auto rate = [&](const char* op, DType dtype) {
     return rate_at(*find_curve(rates, op, dtype, 64), 512);
   };
   EXPECT_EQ(fault_of(rates), "");
   EXPECT_NEAR(rate("attention", DType::bf16), 1e14, 1);
-  EXPECT_NEAR(rate("attention_by_rows", DType::bf16), 5e11, 1);
+  EXPECT_NEAR(rate("attention_plain", DType::bf16), 5e12, 1);
   EXPECT_LT(rate("attention_with_dropout", DType::bf16), 1e14);
-  EXPECT_LT(rate("attention", DType::f32), 2e12);
-  EXPECT_LT(rate("attention_grad_by_rows", DType::bf16), 2e12);
+  EXPECT_LT(rate("attention", DType::f32), 0.5 * card.tflops_32 * 1e12);
+  EXPECT_GT(rate("attention", DType::f32), rate("attention_grad", DType::f32));
+  EXPECT_LT(rate("attention_grad_plain", DType::bf16), rate("attention_grad", DType::f32));
 }
 
 TEST(Catalogue, gated_linear_attention_is_guessed_where_it_was_not_measured) {

@@ -132,6 +132,27 @@ OpCase of_several_tiles(const std::string& name, int64_t head_dim, const std::st
           .slack = 12};
 }
 
+// The same with keys of another axis, fewer than queries.
+OpCase of_several_tiles_over_other_keys() {
+  const std::string form = "{causal=0, head_dim=64, key_length=90, keys_of=3, length=140, window=0} @a ";
+  OpCase c{.name = "attention_grad_of_several_tiles_over_other_keys",
+           .body =
+               "axis 1 b\naxis 2 c\naxis 3 source\ntensor key_starts i32[4] input\ntensor q %[150,128] "
+               "input\ntensor k %[100,64] input\ntensor v %[100,64] input\ntensor d_o %[150,128] "
+               "input\ntensor starts i32[4] input\no %[150,128], lse f32[150,2] = attention(q, k, v, "
+               "starts, step, key_starts) " +
+               form +
+               "forward\nd_q %[150,128], d_k %[100,64], d_v %[100,64] = attention_grad(q, k, v, o, lse, "
+               "d_o, starts, step, key_starts) " +
+               form + "backward\n",
+           .given = {{"starts", {0, 7, 147, 147}}, {"key_starts", {0, 90, 97, 97}}},
+           .step = cross_step(2),
+           .slack = 12};
+  c.step[live_tokens_of(kKeys)] = 97;
+  c.step[StepValue::live_tokens] = 147;
+  return c;
+}
+
 // The same with a bias of 16 buckets that trains, and dropout: keys nearer than any tile is wide and farther
 // than several.
 OpCase of_several_tiles_with_extras(const std::string& name, int64_t head_dim,
@@ -212,13 +233,24 @@ std::vector<OpCase> over_trees() {
   register_cases(over_other_keys("_over_keys_without_queries_and_the_other_way_round", kCross, {0, 4, 4, 12},
                                  {0, 3, 7, 7}, 3));
   register_cases({of_several_tiles("", 72, "window=0"), of_several_tiles("_in_a_window", 48, "window=40"),
-                  of_several_tiles("_of_both_sides", 72, "causal=0, window=0")});
+                  of_several_tiles("_of_both_sides", 72, "causal=0, window=0"),
+                  of_several_tiles("_of_40_values", 40, "window=0"),
+                  of_several_tiles("_of_96_values_in_a_window", 96, "window=70"),
+                  of_several_tiles("_of_160_values_of_both_sides", 160, "causal=0, window=0"),
+                  of_several_tiles("_of_256_values", 256, "window=0"),
+                  of_several_tiles("_with_a_scale_below_zero", 48, "scale=-0.2, window=0"),
+                  of_several_tiles_over_other_keys()});
   register_cases(
       {of_several_tiles_with_extras("_with_bias_and_dropout_of_both_sides", 64,
                                     "causal=0, dropout=0.2, max_distance=50, window=0"),
        of_several_tiles_with_extras("_with_bias_and_dropout", 72, "dropout=0.1, max_distance=20, window=0"),
        // Whose sums and tiles take more of a block's memory than it has unasked.
        of_several_tiles_with_extras("_with_far_bias", 128, "dropout=0.1, max_distance=540, window=0"),
+       // Whose biases no tile of tensor cores has room for, and whose heads are too large for them.
+       of_several_tiles_with_extras("_with_farther_bias", 64,
+                                    "causal=0, dropout=0.1, max_distance=600, window=0"),
+       of_several_tiles_with_extras("_of_160_values_with_bias_and_dropout", 160,
+                                    "causal=0, dropout=0.1, max_distance=50, window=0"),
        of_several_tiles_with_extras("_with_bias_and_dropout_in_a_window", 24,
                                     "dropout=0.1, max_distance=30, window=40")});
   return register_cases({

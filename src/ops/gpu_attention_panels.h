@@ -183,6 +183,15 @@ PL_DEV void put_scores(float* to, const PlainPart& scores) {
     for (int j = 0; j < kPlainKeys; ++j) to[(at ^ j * 16) + i * 8 * kPlainTile] = scores[i][j];
   }
 }
+// The thread's own, as it put them.
+PL_DEV void get_scores(PlainPart& scores, const float* from) {
+  const int at = score_place(plain_row(0), plain_x() / 4) + plain_x() % 4;
+  PL_UNROLL
+  for (int i = 0; i < kPlainRows; ++i) {
+    PL_UNROLL
+    for (int j = 0; j < kPlainKeys; ++j) scores[i][j] = from[(at ^ j * 16) + i * 8 * kPlainTile];
+  }
+}
 // Sums, each row's times its factor, to rows of which the first `rows` and `columns` are there.
 template <class T>
 PL_DEV void put_sums(T* to, int64_t stride, int rows, int columns, const PlainPart& sums,

@@ -148,7 +148,8 @@ PL_DEV void put_gradient(T* to, int64_t stride, int rows, const PlainPlan<kColum
 
 // d_q of 64 queries, over the keys they see, and what the bias of their logits gets.
 template <class T, int kColumns>
-__global__ void __launch_bounds__(kPlainThreads, 2) attention_grad_queries_plain(GpuAttentionGrad<T> g) {
+__global__ void __launch_bounds__(kPlainThreads, kColumns == 64 ? 3 : 2)
+    attention_grad_queries_plain(GpuAttentionGrad<T> g) {
   const GpuAttention<T>& a = g.a;
   PL_LAUNCHED_SHARED(gpu::Pack<float>, shared, kPlainSharedBytes / 16);
   const PlainSpace space(shared);
@@ -170,7 +171,9 @@ __global__ void __launch_bounds__(kPlainThreads, 2) attention_grad_queries_plain
     PlainPart p = {}, d_p = {};
     fill_diagonals(a, at.head, k0 - q0, space.biases());
     products.multiply(p);
+    put_scores(space.scores(), p);  // out of the way: registers are short
     products.multiply(d_p);
+    get_scores(p, space.scores());
     finish_logits<TileRowsAre::queries>(a, space.biases(), p);
     soften_queries(a, at, q0, k0, rows, p, d_p);
     put_scores(space.scores(), d_p);
@@ -249,7 +252,9 @@ __global__ void __launch_bounds__(kPlainThreads, 2) attention_grad_keys_plain(Gp
     PlainPart p = {}, d_p = {};  // [keys, queries]
     fill_diagonals(a, at.head + step.head, k0 - step.query, space.biases());
     products.multiply(p);
+    put_scores(space.scores(), p);  // out of the way: registers are short
     products.multiply(d_p);
+    get_scores(p, space.scores());
     finish_logits<TileRowsAre::keys>(a, space.biases(), p);
     soften_keys(g, at, step, k0, p, d_p);
     put_scores(space.scores(), p);

@@ -103,7 +103,7 @@ TEST(TimeModel, attention_in_16_bits_takes_the_curve_of_the_kernel_that_does_it)
     DeviceRates rates = slow_rates();
     rates.ops = {{"attention", DType::bf16, 0, {{1, flops}}},
                  {"attention", DType::f32, 0, {{1, flops / 2}}},
-                 {"attention_by_rows", DType::bf16, 0, {{1, flops / 3}}},
+                 {"attention_plain", DType::bf16, 0, {{1, flops / 3}}},
                  {"attention_with_dropout", DType::bf16, 0, {{1, flops / 4}}}};
     const double with_all = op_seconds(graph, op, rates);
     rates.ops.resize(2);

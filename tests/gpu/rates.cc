@@ -286,7 +286,7 @@ class Measurement {
     for (const bool backward : {false, true})
       for (const auto& [name, dims, form] : {std::tuple{"_with_bias", 64, Attention::with_bias},
                                              {"_with_dropout", 64, Attention::with_dropout},
-                                             {"_by_rows", 136, Attention::plain}}) {
+                                             {"_plain", 136, Attention::plain}}) {
         const std::string op = std::string(backward ? "attention_grad" : "attention") + name;
         const auto [at, rate] = attention(t, dims, length, backward, form);
         rates_.ops.push_back({op, t, dims, {{at, rate}}});

@@ -115,19 +115,27 @@ std::string cached(const std::string& attributes, const std::string& operands = 
 }
 const std::map<StepValue, double> kCachedStep = {{StepValue::live_tokens, 3}, {StepValue::kv_length, 5}};
 
+// A tensor of the type under test.
+std::string rows_text(int64_t rows, int64_t width) {
+  return "%[" + std::to_string(rows) + "," + std::to_string(width) + "]";
+}
+
 // Sequences longer than the tiles that kernels for GPUs take at a time, with heads that fill no tile; forward
-// and backward.
-OpCase of_several_tiles(const std::string& name, int64_t head_dim, const std::string& attributes) {
-  const std::string q = "%[150," + std::to_string(2 * head_dim) + "]";
-  const std::string k = "%[150," + std::to_string(head_dim) + "]";
-  const std::string form = "{head_dim=" + std::to_string(head_dim) + ", length=140, " + attributes + "} @a ";
+// and backward. `longest`: the first one.
+OpCase of_several_tiles(const std::string& name, int64_t head_dim, const std::string& attributes,
+                        int64_t longest = 140) {
+  const int64_t rows = longest + 10;
+  const std::string q = rows_text(rows, 2 * head_dim), k = rows_text(rows, head_dim);
+  const std::string form = "{head_dim=" + std::to_string(head_dim) + ", length=" + std::to_string(longest) +
+                           ", " + attributes + "} @a ";
+  const auto end = static_cast<double>(longest);
   return {.name = "attention_grad_of_several_tiles" + name,
           .body = "tensor q " + q + " input\ntensor k " + k + " input\ntensor v " + k +
                   " input\ntensor d_o " + q + " input\ntensor starts i32[4] input\n" + "o " + q +
-                  ", lse f32[150,2] = attention(q, k, v, starts, step) " + form + "forward\n" + "d_q " + q +
-                  ", d_k " + k + ", d_v " + k + " = attention_grad(q, k, v, o, lse, d_o, starts, step) " +
-                  form + "backward\n",
-          .given = {{"starts", {0, 140, 147, 147}}},
+                  ", lse f32[" + std::to_string(rows) + ",2] = attention(q, k, v, starts, step) " + form +
+                  "forward\n" + "d_q " + q + ", d_k " + k + ", d_v " + k +
+                  " = attention_grad(q, k, v, o, lse, d_o, starts, step) " + form + "backward\n",
+          .given = {{"starts", {0, end, end + 7, end + 7}}},
           .step = kStep,
           .slack = 12};
 }
@@ -155,29 +163,32 @@ OpCase of_several_tiles_over_other_keys() {
 
 // The same with a bias of 16 buckets that trains, and dropout: keys nearer than any tile is wide and farther
 // than several.
-OpCase of_several_tiles_with_extras(const std::string& name, int64_t head_dim,
-                                    const std::string& attributes) {
-  const std::string q = "%[150," + std::to_string(2 * head_dim) + "]";
-  const std::string k = "%[150," + std::to_string(head_dim) + "]";
-  const std::string form =
-      "head_dim=" + std::to_string(head_dim) + ", length=140, scale=0.5, " + attributes + "} @a ";
+OpCase of_several_tiles_with_extras(const std::string& name, int64_t head_dim, const std::string& attributes,
+                                    int64_t longest = 136) {
+  const int64_t rows = longest + 14;
+  const std::string q = rows_text(rows, 2 * head_dim), k = rows_text(rows, head_dim);
+  const std::string form = "head_dim=" + std::to_string(head_dim) + ", length=" + std::to_string(longest) +
+                           ", scale=0.5, " + attributes + "} @a ";
   const std::string operands = "starts, step, -, table, samples, positions) {";
-  Values samples(150, 3), positions(150, 0);
-  for (size_t i = 0; i < 150; ++i) {
-    samples[i] = i < 70 ? 3 : 4;
-    positions[i] = static_cast<double>(i % 70);
+  const std::string ids = " i32[" + std::to_string(rows) + "] input\n";
+  Values samples, positions;
+  for (int64_t i = 0; i < rows; ++i) {
+    samples.push_back(i < longest / 2 ? 3 : 4);
+    positions.push_back(static_cast<double>(i % (longest / 2)));
   }
+  const auto end = static_cast<double>(longest);
   return {.name = "attention_grad_of_several_tiles" + name,
           .body = "tensor q " + q + " input\ntensor k " + k + " input\ntensor v " + k +
                   " input\ntensor d_o " + q +
-                  " input\ntensor starts i32[5] input\ntensor table %[16,2] trainable\ntensor samples "
-                  "i32[150] input\ntensor positions i32[150] input\ntensor table.grad f32[16,2] gradient\n"
-                  "o " +
-                  q + ", lse f32[150,2] = attention(q, k, v, " + operands + form + "forward\nd_q " + q +
+                  " input\ntensor starts i32[5] input\ntensor table %[16,2] trainable\ntensor samples" + ids +
+                  "tensor positions" + ids + "tensor table.grad f32[16,2] gradient\no " + q + ", lse f32[" +
+                  std::to_string(rows) + ",2] = attention(q, k, v, " + operands + form + "forward\nd_q " + q +
                   ", d_k " + k + ", d_v " + k + ", table.grad = attention_grad(q, k, v, o, lse, d_o, " +
                   operands + "accumulate=0, " + form + "backward\n",
-          .given = {{"starts", {0, 136, 140, 147, 147}}, {"samples", samples}, {"positions", positions}},
-          .step = {{StepValue::live_tokens, 147}, {StepValue::live_sequences, 3}},
+          .given = {{"starts", {0, end, end + 4, end + 11, end + 11}},
+                    {"samples", samples},
+                    {"positions", positions}},
+          .step = {{StepValue::live_tokens, end + 11}, {StepValue::live_sequences, 3}},
           .slack = 24};
 }
 
@@ -236,8 +247,8 @@ std::vector<OpCase> over_trees() {
                   of_several_tiles("_of_both_sides", 72, "causal=0, window=0"),
                   of_several_tiles("_of_40_values", 40, "window=0"),
                   of_several_tiles("_of_96_values_in_a_window", 96, "window=70"),
-                  of_several_tiles("_of_160_values_of_both_sides", 160, "causal=0, window=0"),
-                  of_several_tiles("_of_256_values", 256, "window=0"),
+                  of_several_tiles("_of_160_values_of_both_sides", 160, "causal=0, window=0", 70),
+                  of_several_tiles("_of_256_values", 256, "window=0", 70),
                   of_several_tiles("_with_a_scale_below_zero", 48, "scale=-0.2, window=0"),
                   of_several_tiles_over_other_keys()});
   register_cases(
@@ -250,7 +261,7 @@ std::vector<OpCase> over_trees() {
        of_several_tiles_with_extras("_with_farther_bias", 64,
                                     "causal=0, dropout=0.1, max_distance=600, window=0"),
        of_several_tiles_with_extras("_of_160_values_with_bias_and_dropout", 160,
-                                    "causal=0, dropout=0.1, max_distance=50, window=0"),
+                                    "causal=0, dropout=0.1, max_distance=50, window=0", 66),
        of_several_tiles_with_extras("_with_bias_and_dropout_in_a_window", 24,
                                     "dropout=0.1, max_distance=30, window=40")});
   return register_cases({

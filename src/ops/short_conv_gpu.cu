@@ -63,7 +63,7 @@ PL_DEV float d_sum(const Conv<T, W>& a, const T* d_y, const typename Conv<T, W>:
 }
 
 template <class T, class W>
-__global__ void __launch_bounds__(kThreads) grad_x(Conv<T, W> a, const T* d_y, T* d_x) {
+__global__ void __launch_bounds__(kThreads) conv_grad_x(Conv<T, W> a, const T* d_y, T* d_x) {
   const int64_t token = blockIdx.x, channel = own_channel();
   if (channel >= a.width) return;
   const auto in = a.sequence(token);
@@ -113,7 +113,8 @@ BoundCall make_grad(const GpuBinding& b) {
           d_weight = b.output<G>(1), parts = reinterpret_cast<float*>(b.scratch()), &stream = b.stream()] {
     const auto tokens = static_cast<unsigned>(a.where.tokens);
     if (d_x != nullptr)
-      gpu::launch(stream, {tokens, gpu::blocks_of(a.width, kThreads)}, {kThreads}, grad_x<T, W>, a, d_y, d_x);
+      gpu::launch(stream, {tokens, gpu::blocks_of(a.width, kThreads)}, {kThreads}, conv_grad_x<T, W>, a, d_y,
+                  d_x);
     if (d_weight == nullptr) return;
     const int64_t values = a.width * a.taps;
     const unsigned blocks = gpu::blocks_of(a.where.tokens, kConvRowsPerBlock);

@@ -20,7 +20,7 @@ UNIT = {"src/gpu/device.h": "rms_norm_gpu.cu", "src/ops/gpu_optimizer.h": "adamw
         "src/ops/gpu_gla_backward.h": "gla_gpu.cu", "src/ops/gpu_attention_tiles.h": "attention_gpu.cu", "src/ops/gpu_attention_extras.h": "attention_gpu.cu", "src/ops/gpu_attention_panels.h": "attention_gpu.cu",
         "src/ops/gpu_attention_plain.h": "attention_gpu.cu", "src/ops/gpu_attention_plain_grad.h": "attention_gpu.cu", "src/ops/gpu_norm_rows.h": "rms_norm_gpu.cu", "src/ops/gpu_step.h": "rope_gpu.cu",
         "src/ops/sequence_loss_math.h": "sequence_losses_gpu.cu"}
-PLAIN = ":".join(f"attention_grad_{name}" for name in ("with_bias", "of_several_tiles_in_a_window", "of_several_tiles_of_256_values", "of_several_tiles_of_160_values_with_bias_and_dropout"))
+PLAIN = ":".join(f"attention_grad_{name}" for name in ("with_bias", "of_several_tiles_in_a_window", "of_several_tiles_of_160_values_with_bias_and_dropout"))
 CASES = {"activations": "relu*:geglu*:gelu*:tanh*", "dora": "dora*", "gla": "gla_short:gla_chunks:gla_grad_chunks:gla_grad_grouped:gla_grad_clamped:gla_grad_odd", "layer_norm": "layer_norm*", "linear_cross_entropy": "log_prob*",
          "noise": "*noise*", "sequence_losses": "pair_loss*:class_loss*:preference*", "word_scores": "word_scores*",
          "adamw": "adamw_*", "attention": "attention*", "dropout": "dropout*", "elementwise": "add*:*scale*:*_rows*", "embedding": "embedding*",

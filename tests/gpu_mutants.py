@@ -16,15 +16,22 @@ import tempfile
 
 # Kernels that a fault of a header is shown in, and cases that the faults of a kernel, or of a header where it has some of its own, are looked for in.
 UNIT = {"src/gpu/device.h": "rms_norm_gpu.cu", "src/ops/gpu_optimizer.h": "adamw_gpu.cu",
-        "src/ops/gpu_gla.h": "gla_gpu.cu", "src/ops/gpu_gla_products.h": "gla_gpu.cu", "src/ops/gpu_gla_forward.h": "gla_gpu.cu",
-        "src/ops/gpu_gla_backward.h": "gla_gpu.cu", "src/ops/gpu_attention_tiles.h": "attention_gpu.cu", "src/ops/gpu_attention_extras.h": "attention_gpu.cu", "src/ops/gpu_attention_panels.h": "attention_gpu.cu",
-        "src/ops/gpu_attention_plain.h": "attention_gpu.cu", "src/ops/gpu_attention_plain_grad.h": "attention_gpu.cu", "src/ops/gpu_norm_rows.h": "rms_norm_gpu.cu", "src/ops/gpu_step.h": "rope_gpu.cu",
-        "src/ops/sequence_loss_math.h": "sequence_losses_gpu.cu"}
-PLAIN = ":".join(f"attention_grad_{name}" for name in ("with_bias", "of_several_tiles_in_a_window", "of_several_tiles_of_160_values_with_bias_and_dropout"))
-CASES = {"activations": "relu*:geglu*:gelu*:tanh*", "dora": "dora*", "gla": "gla_short:gla_chunks:gla_grad_chunks:gla_grad_grouped:gla_grad_clamped:gla_grad_odd", "layer_norm": "layer_norm*", "linear_cross_entropy": "log_prob*",
-         "noise": "*noise*", "sequence_losses": "pair_loss*:class_loss*:preference*", "word_scores": "word_scores*",
-         "adamw": "adamw_*", "attention": "attention*", "dropout": "dropout*", "elementwise": "add*:*scale*:*_rows*", "embedding": "embedding*",
-         "grad_norm": "grad_*", "matmul": "linear*", "rms_norm": "rms_norm*", "rope": "rope*", **dict.fromkeys(("gpu_attention_panels", "gpu_attention_plain", "gpu_attention_plain_grad"), PLAIN), "short_conv": "short_conv*", "swiglu": "swiglu*"}
+        "src/ops/gpu_gla.h": "gla_gpu.cu", "src/ops/gpu_gla_decay.h": "gla_cached_gpu.cu", "src/ops/gpu_gla_products.h": "gla_gpu.cu",
+        "src/ops/gpu_gla_forward.h": "gla_gpu.cu", "src/ops/gpu_gla_backward.h": "gla_gpu.cu",
+        "src/ops/gpu_attention_tiles.h": "attention_gpu.cu", "src/ops/gpu_attention_extras.h": "attention_gpu.cu",
+        "src/ops/gpu_attention_panels.h": "attention_gpu.cu", "src/ops/gpu_attention_plain.h": "attention_gpu.cu",
+        "src/ops/gpu_attention_plain_grad.h": "attention_gpu.cu", "src/ops/gpu_norm_rows.h": "rms_norm_gpu.cu",
+        "src/ops/gpu_step.h": "rope_gpu.cu", "src/ops/sequence_loss_math.h": "sequence_losses_gpu.cu"}
+PLAIN = ":".join(f"attention_grad_{name}" for name in ("with_bias", "of_several_tiles_in_a_window",
+                                                       "of_several_tiles_of_160_values_with_bias_and_dropout"))
+CASES = {"activations": "relu*:geglu*:gelu*:tanh*", "dora": "dora*",
+         "gla": "gla_short:gla_chunks:gla_grad_chunks:gla_grad_grouped:gla_grad_clamped:gla_grad_odd", "layer_norm": "layer_norm*",
+         "linear_cross_entropy": "log_prob*", "noise": "*noise*", "sequence_losses": "pair_loss*:class_loss*:preference*",
+         "word_scores": "word_scores*", "adamw": "adamw_*", "attention": "attention*", "attention_cached": "attention_cached*",
+         "gla_cached": "gla_cached*", "dropout": "dropout*", "elementwise": "add*:*scale*:*_rows*", "embedding": "embedding*",
+         "grad_norm": "grad_*", "matmul": "linear*", "rms_norm": "rms_norm*", "rope": "rope*", "short_conv": "short_conv*",
+         "swiglu": "swiglu*",
+         **dict.fromkeys(("gpu_attention_panels", "gpu_attention_plain", "gpu_attention_plain_grad"), PLAIN)}
 # name: (file, text, what stands in its place). The text occurs once in the file.
 MUTANTS = {
     "sum of a block without its barrier": ("src/gpu/device.h", "  __syncthreads();\n  T sum = parts[0];", "  T sum = parts[0];"),
@@ -120,6 +127,23 @@ MUTANTS = {
     "taps in their other order": ("short_conv", "weight[channel * taps + taps - 1 - j]", "weight[channel * taps + j]"),
     "gradient from the text behind": ("short_conv", "token + j < in.end; ++j", "token + j < a.where.tokens && in.end > 0; ++j"),
     "a gradient's first tokens without their far taps": ("short_conv", "token - back < in.begin", "token - back <= in.begin"),
+    "keys not appended": ("attention_cached", "    a.k_cache[to * a.width + i] = a.k[row * a.width + i];\n", ""),
+    "every sequence appended to the first": ("attention_cached", "a.apart ? row * a.capacity + behind", "a.apart ? behind"),
+    "keys behind a chunk's token seen": ("attention_cached", "+ 1 : 0, position + 1}", "+ 1 : 0, position + 2}"),
+    "a window one key too wide": ("attention_cached", "position - a.window + 1 : 0", "position - a.window : 0"),
+    "the last part of the keys left out": ("attention_cached", "for (; parts < a.parts; ++parts)", "for (; parts + 1 < a.parts; ++parts)"),
+    "parts of different tops added as they are": ("attention_cached", "gpu::exp(a.part_sums[own * 2] - top)", "gpu::exp(0.0F)"),
+    "outputs before not shrunk": ("attention_cached", "o[r][i] *= shrink[r];", "o[r][i] *= shrink[r] > 0 ? 1.0F : 0.0F;"),
+    "weights replaced while they are read": ("attention_cached", "    __syncthreads();  // everybody has read the weights\n", ""),
+    "weights read before all are there": ("attention_cached", "    put_weights<R>(rows, logits);\n    __syncthreads();", "    put_weights<R>(rows, logits);"),
+    "halves added before they are there": ("attention_cached", "      __syncthreads();\n      if (first < left - half) {", "      if (first < left - half) {"),
+    "a state that begins with the last one's": ("gla_cached", "if (!fresh && part.has_column())", "if (part.has_column())"),
+    "a state that is not kept": ("gla_cached", "if (i < own) a.state[part.state_at(first + i)] = state[i];", "if (i < own - 1) a.state[part.state_at(first + i)] = state[i];"),
+    "a token's row in one buffer": ("gla_cached", "round % 2 * kStateKeys, token_buffer", "0 * kStateKeys, token_buffer"),
+    "a round's sums of half the warps": ("gla_cached", "for (int w = 0; w < kStateWarps; ++w) sum +=", "for (int w = 0; w < kStateWarps / 2; ++w) sum +="),
+    "a tile of keys left out": ("gla_cached", "for (int tile = 0; tile < tiles; ++tile)", "for (int tile = 1; tile < tiles; ++tile)"),
+    "rows kept of another place": ("short_conv", "a.kept[r * a.width + channel] = row(r + live);", "a.kept[r * a.width + channel] = row(r + live - 1);"),
+    "a text that goes on from the last one": ("short_conv", "return fresh ? gpu::rounded<T>(0.0F) : a.kept", "return a.kept"),
     "noise for padding": ("noise", "if (sequence >= 0) {", "if (sequence >= -1) {"),
 }
 

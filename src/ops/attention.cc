@@ -18,6 +18,7 @@
 #include <string_view>
 
 #include "graph/op_kind.h"
+#include "ops/attention_cached_split.h"
 #include "ops/attention_shape.h"
 #include "ops/rules.h"
 
@@ -212,6 +213,14 @@ int64_t attention_tile_sums(const AttentionShape& shape) {
          shape.buckets;
 }
 
+CachedSplit cached_split(const Graph& g, const Op& op) {
+  // Rows of the cache that a sequence has.
+  const int64_t keys =
+      op.attrs.contains("keys_of") ? input_tensor(g, op, 1).shape[0] : op.attr_int("capacity");
+  return cached_split(attention_shape(g, op), input_tensor(g, op, 0).shape[0], int_or(op, "apart", 0) != 0,
+                      keys);
+}
+
 int64_t attention_bias_sums_bytes(const AttentionShape& shape) {
   return shape.bias_trains ? 4 * shape.buckets * shape.heads : 0;
 }
@@ -232,6 +241,15 @@ int64_t gpu_scratch_grad(const Graph& g, const Op& op, const DeviceDescription&)
   int64_t values = shape.heads * input_tensor(g, op, 0).shape[0];
   if (shape.bias_trains) values += attention_tile_sums(shape);
   return values * int64_t{sizeof(float)};
+}
+
+// On GPUs: of each part of the keys the unfinished outputs, their largest logits and sums.
+int64_t gpu_scratch_cached(const Graph& g, const Op& op, const DeviceDescription&) {
+  const int64_t parts = cached_split(g, op).parts;
+  if (parts == 1) return 0;
+  const Tensor& q = input_tensor(g, op, 0);
+  const int64_t heads = q.shape[1] / op.attr_int("head_dim");
+  return parts * q.shape[0] * (q.shape[1] + 2 * heads) * int64_t{sizeof(float)};
 }
 
 Cost cost(const Graph& g, const Op& op) { return attention_cost(g, op, 2.0); }
@@ -286,6 +304,7 @@ const OpRule attention_cached_rule{.kind = OpKind::attention_cached,
                                    .infer = infer_cached,
                                    .cost = cost_cached,
                                    .scratch_bytes = scratch,
+                                   .gpu_scratch_bytes = gpu_scratch_cached,
                                    .recompute = RecomputeClass::mixer};
 
 }  // namespace plimsoll

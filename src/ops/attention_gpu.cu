@@ -3,7 +3,6 @@
 #include <cmath>
 #include <string>
 
-#include "ops/attention_bias.h"
 #include "ops/attention_shape.h"
 #include "ops/gpu_attention_plain.h"
 #include "ops/gpu_attention_plain_grad.h"
@@ -14,23 +13,6 @@
 namespace plimsoll {
 inline namespace PLIMSOLL_GPU {
 namespace {
-
-// The bias's buckets by where they begin: attention_bucket() grows with the distance.
-template <class T>
-GpuBias<T> bias_of(const GpuBinding& b, const AttentionShape& shape, size_t table_input) {
-  GpuBias<T> bias{.table = b.input<T>(table_input), .causal = shape.causal};
-  if (bias.table == nullptr) return bias;
-  const int64_t side = shape.causal ? shape.buckets : shape.buckets / 2;
-  if (side > GpuBias<T>::kMostBuckets)
-    refuse_on_gpu(b, "a bias of more than " + std::to_string(GpuBias<T>::kMostBuckets) + " buckets a side");
-  bias.buckets = static_cast<int32_t>(side);
-  int64_t away = 0;
-  for (int64_t bucket = 0; bucket < side; ++bucket) {
-    while (away < shape.max_distance && attention_bucket(shape, -away) < bucket) ++away;
-    bias.borders[bucket] = bias.last = static_cast<int32_t>(away);
-  }
-  return bias;
-}
 
 // `shift`: how many operands stand before those that only some attentions have.
 GpuAttentionDropout dropout_of(const GpuBinding& b, size_t shift) {
@@ -67,7 +49,7 @@ GpuAttention<T> operands_of(const GpuBinding& b, size_t shift) {
           .causal = shape.causal,
           .scale = op.attrs.contains("scale") ? static_cast<float>(op.attr_float("scale"))
                                               : 1.0F / std::sqrt(static_cast<float>(shape.head_dim)),
-          .bias = bias_of<T>(b, shape, 6 + shift),
+          .bias = gpu_bias_of<T>(b, shape, 6 + shift),
           .dropout = dropout_of(b, shift)};
 }
 

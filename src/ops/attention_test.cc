@@ -113,6 +113,24 @@ std::string cached(const std::string& attributes, const std::string& operands = 
          "o %[4,32], k_cache, v_cache = attention_cached(q, k, v, step" + operands +
          ") {capacity=10, head_dim=8, length=10, " + attributes + "} @a forward\n";
 }
+// Caches that kernels for GPUs split: `live` of `rows` tokens behind `behind` others.
+OpCase cached_parts(const std::string& name, int rows, int live, int behind, int heads, int kv_heads,
+                    int head_dim, const std::string& attributes = "window=0") {
+  const auto shape = [](int of, int width) {
+    return " %[" + std::to_string(of) + "," + std::to_string(width) + "]";
+  };
+  const int q = heads * head_dim, k = kv_heads * head_dim, capacity = 400;
+  const int sequences = attributes.starts_with("apart") ? rows : 1;
+  return {.name = "attention_cached_" + name,
+          .body = "tensor q" + shape(rows, q) + " input\ntensor k" + shape(rows, k) + " input\ntensor v" +
+                  shape(rows, k) + " input\ntensor k_cache" + shape(capacity * sequences, k) +
+                  " kv_cache\ntensor v_cache" + shape(capacity * sequences, k) + " kv_cache\no" +
+                  shape(rows, q) +
+                  ", k_cache, v_cache = attention_cached(q, k, v, step) {capacity=400, head_dim=" +
+                  std::to_string(head_dim) + ", length=400, " + attributes + "} @a forward\n",
+          .step = {{StepValue::live_tokens, live}, {StepValue::kv_length, behind}},
+          .slack = 4};
+}
 const std::map<StepValue, double> kCachedStep = {{StepValue::live_tokens, 3}, {StepValue::kv_length, 5}};
 
 // A tensor of the type under test.
@@ -296,6 +314,20 @@ std::vector<OpCase> over_trees() {
                "length=9, scale=1.0, window=0} @a forward\n",
        .step = {{StepValue::live_tokens, 3}, {StepValue::kv_length, 5}, {live_tokens_of(kKeys), 7}},
        .slack = 2},
+      {.name = "attention_cached_over_many_ready_keys",
+       .body =
+           "axis 1 b\naxis 2 c\naxis 3 source\n"
+           "tensor q %[2,32] input\ntensor k_cache %[300,16] kv_cache\ntensor v_cache %[300,16] kv_cache\n"
+           "o %[2,32] = attention_cached(q, k_cache, v_cache, step) {causal=0, head_dim=16, keys_of=3, "
+           "length=300, window=0} @a forward\n",
+       .step = {{StepValue::live_tokens, 1}, {live_tokens_of(kKeys), 270}},
+       .slack = 4},
+      cached_parts("of_one_token", 1, 1, 390, 2, 2, 64),
+      cached_parts("of_a_token_of_grouped_heads", 1, 1, 260, 8, 1, 80),
+      cached_parts("of_a_token_with_a_window_of_several_parts", 1, 1, 300, 4, 2, 24, "window=200"),
+      cached_parts("of_several_parts_apart", 3, 2, 290, 6, 2, 16, "apart=1, window=0"),
+      cached_parts("of_a_chunk_behind_many", 20, 17, 300, 4, 2, 16),
+      cached_parts("of_a_chunk_with_a_window", 20, 20, 140, 2, 1, 256, "window=150"),
   });
 }();
 

@@ -137,6 +137,10 @@ int64_t gpu_scratch_grad(const Graph& g, const Op& op, const DeviceDescription&)
   return gla_gpu_scratch(gla_shape(g, op), size_of(input_tensor(g, op, 0).dtype)).backward_bytes;
 }
 
+int64_t gpu_scratch_cached(const Graph& g, const Op& op, const DeviceDescription&) {
+  return gla_gpu_cached_scratch_bytes(gla_shape(g, op));
+}
+
 }  // namespace
 
 GlaShape gla_shape(const Graph& g, const Op& op) {
@@ -173,6 +177,7 @@ const OpRule gla_grad_rule{.kind = OpKind::gla_grad,
 const OpRule gla_cached_rule{.kind = OpKind::gla_cached,
                              .infer = infer_cached,
                              .scratch_bytes = scratch,
+                             .gpu_scratch_bytes = gpu_scratch_cached,
                              .recompute = RecomputeClass::mixer};
 
 }  // namespace plimsoll

@@ -10,6 +10,15 @@ namespace plimsoll {
 // Row lengths of what the kernels keep: whole packs of 16 bytes.
 inline constexpr int64_t gla_gpu_row(int64_t dim) { return (dim + 7) / 8 * 8; }
 
+// Of a state that goes on from token to token, in a block's registers.
+inline constexpr int64_t kGlaStateKeys = 256;
+// What its blocks hand to one another: outputs f32 [tiles of keys, tokens, N, Dv], where there are several
+// tiles.
+inline constexpr int64_t gla_gpu_cached_scratch_bytes(const GlaShape& s) {
+  const int64_t tiles = (s.key_dim + kGlaStateKeys - 1) / kGlaStateKeys;
+  return tiles == 1 ? 0 : tiles * s.tokens * s.heads * s.value_dim * int64_t{sizeof(float)};
+}
+
 // Where its parts begin, in bytes. T: the element type of the operands, of whose products they are; a slot: a
 // chunk of a sequence.
 struct GlaGpuScratch {

@@ -157,14 +157,15 @@ const GlaCase kOneToken{
     .name = "one_token", .lengths = {1}, .heads = 6, .kv_heads = 3, .keys = 20, .values = 150};
 
 [[maybe_unused]] const bool kGlaCases = register_cases(
-    {kShort.forward(),        kChunks.forward(),        kTwoChunks.forward(), kHard.forward(),
-     kClamped.forward(),      kShort.backward(),        kChunks.backward(),   kHard.backward(),
-     kClamped.backward(),     kWide.backward(),         kMany.backward(),     kWide.cached(9),
-     kMany.cached(9),         kOneToken.cached(9),      kHard.cached(0),      kOnlyHard.cached(2),
-     kGrouped.backward(),     kGrouped.cached(2),       kEdges.forward(),     kEdges.backward(),
-     kSteep.forward(),        kSteep.backward(),        kFlat.forward(),      kFlat.backward(),
-     kSteepAndFlat.forward(), kSteepAndFlat.backward(), kHeads64.forward(),   kHeads64.backward(),
-     kHeads128.backward(),    kHeads256.backward(),     kOdd.forward(),       kOdd.backward()});
+    {kShort.forward(),    kChunks.forward(),       kTwoChunks.forward(),     kHard.forward(),
+     kClamped.forward(),  kShort.backward(),       kChunks.backward(),       kHard.backward(),
+     kClamped.backward(), kWide.backward(),        kMany.backward(),         kWide.cached(9),
+     kMany.cached(9),     kOneToken.cached(9),     kHard.cached(0),          kOnlyHard.cached(2),
+     kGrouped.backward(), kGrouped.cached(2),      kManyKeys.cached(3),      kEdges.forward(),
+     kEdges.backward(),   kSteep.forward(),        kSteep.backward(),        kFlat.forward(),
+     kFlat.backward(),    kSteepAndFlat.forward(), kSteepAndFlat.backward(), kHeads64.forward(),
+     kHeads64.backward(), kHeads128.backward(),    kHeads256.backward(),     kOdd.forward(),
+     kOdd.backward()});
 
 }  // namespace
 }  // namespace plimsoll::harness

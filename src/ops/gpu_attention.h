@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
+#include "ops/attention_bias.h"
 #include "ops/gpu_step.h"
 #include "ops/philox.h"
 
@@ -32,6 +34,23 @@ struct GpuBias {
     return !causal && distance > 0 ? buckets + at : at;
   }
 };
+
+// The bias's buckets by where they begin: attention_bucket() grows with the distance.
+template <class T>
+GpuBias<T> gpu_bias_of(const GpuBinding& b, const AttentionShape& shape, size_t table_input) {
+  GpuBias<T> bias{.table = b.input<T>(table_input), .causal = shape.causal};
+  if (bias.table == nullptr) return bias;
+  const int64_t side = shape.causal ? shape.buckets : shape.buckets / 2;
+  if (side > GpuBias<T>::kMostBuckets)
+    refuse_on_gpu(b, "a bias of more than " + std::to_string(GpuBias<T>::kMostBuckets) + " buckets a side");
+  bias.buckets = static_cast<int32_t>(side);
+  int64_t away = 0;
+  for (int64_t bucket = 0; bucket < side; ++bucket) {
+    while (away < shape.max_distance && attention_bucket(shape, -away) < bucket) ++away;
+    bias.borders[bucket] = bias.last = static_cast<int32_t>(away);
+  }
+  return bias;
+}
 
 struct GpuAttentionDropout {
   const int32_t* samples = nullptr;  // [T]; null: nothing is dropped

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "ops/gla_gpu_scratch.h"
+#include "ops/gpu_gla_decay.h"
 #include "ops/gpu_gla_products.h"
 #include "ops/gpu_step.h"
 
@@ -114,22 +115,6 @@ PL_DEV GlaMatrix<T> part_of_state(const Gla<T>& a, const T* states, const GlaChu
 template <class T>
 PL_DEV GlaMatrix<T> all_scores(const Gla<T>& a, const GlaChunk& chunk, int head) {
   return {a.scores + a.scores_at(chunk.slot, head), kGlaRows, kGlaRows, kGlaRows, true};
-}
-
-// log(sigmoid(x)), with the CPU's formula (ops/gla_blocks.h).
-PL_DEV float log_sigmoid(float x) {
-  const float u = gpu::exp(x < 0 ? x : 0.0F - x);
-  const float z = u / (u + 2.0F);
-  const float z2 = z * z;
-  float p = 1.0F / 15.0F;
-  p = gpu::fma(p, z2, 1.0F / 13.0F);
-  p = gpu::fma(p, z2, 1.0F / 11.0F);
-  p = gpu::fma(p, z2, 1.0F / 9.0F);
-  p = gpu::fma(p, z2, 1.0F / 7.0F);
-  p = gpu::fma(p, z2, 1.0F / 5.0F);
-  p = gpu::fma(p, z2, 1.0F / 3.0F);
-  p = gpu::fma(p, z2, 1.0F);
-  return (x < 0 ? x : 0.0F) - (p + p) * z;
 }
 
 using GlaColumn = float[kGlaSubRows];

@@ -24,9 +24,7 @@ __global__ void __launch_bounds__(kGlaThreads) gla_prepare(Gla<T> a) {
   at.load(decays, a.gate, a.kv_heads, kv_head, a.key_dim, sub, 0.0F);
   PL_UNROLL
   for (int r = 0; r < kGlaSubRows; ++r)
-    decays[r] = first + r < chunk.rows
-                    ? gpu::exp(gpu::max(a.clamp_min, log_sigmoid(decays[r]) / a.normalizer))
-                    : 1.0F;
+    decays[r] = first + r < chunk.rows ? gla_decay(decays[r], a.normalizer, a.clamp_min) : 1.0F;
   const float product = product_of(decays);
   products[threadIdx.x] = product;
   __syncthreads();

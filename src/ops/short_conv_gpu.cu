@@ -1,5 +1,6 @@
 // short_conv and its gradient: a thread an element, which makes again what its neighbours make too. Plain;
-// reads come from the caches. What is computed: ops/short_conv_kernels.h.
+// reads come from the caches. short_conv_cached: a thread a channel. What is computed:
+// ops/short_conv_kernels.h.
 #include "ops/gpu_norm_rows.h"
 #include "ops/gpu_step.h"
 #include "ops/short_conv_kernels.h"
@@ -94,6 +95,42 @@ __global__ void __launch_bounds__(kThreads)
   parts[blockIdx.x * a.width * a.taps + at] = sum;
 }
 
+// The next tokens of one sequence, behind the rows of x that are kept.
+template <class T, class W>
+struct ConvOnwards {
+  const T* x;
+  const W* weight;
+  T* y;
+  T* kept;  // [taps - 1, D], the oldest first
+  const double* step;
+  StepValue live;
+  int64_t tokens, width;
+  int taps;
+};
+template <class T, class W>
+__global__ void __launch_bounds__(kThreads) onwards(ConvOnwards<T, W> a) {
+  const int64_t channel = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (channel >= a.width) return;
+  const auto live = static_cast<int64_t>(step_value(a.step, a.live));
+  const bool fresh = step_value(a.step, StepValue::kv_length) == 0.0;  // there is nothing before
+  const int kept = a.taps - 1;
+  gpu::require(live >= 1 && live <= a.tokens, "live tokens of short_conv_cached");
+  // Row `at` of those that were kept and x behind them.
+  const auto row = [&](int64_t at) {
+    if (at >= kept) return a.x[(at - kept) * a.width + channel];
+    return fresh ? gpu::rounded<T>(0.0F) : a.kept[at * a.width + channel];
+  };
+  for (int64_t token = 0; token < a.tokens; ++token) {
+    float s = 0;
+    for (int j = 0; j < a.taps && token < live; ++j)
+      s = gpu::fma(gpu::to_float(a.weight[channel * a.taps + kept - j]), gpu::to_float(row(token + kept - j)),
+                   s);
+    a.y[token * a.width + channel] = gpu::rounded<T>(s * logistic(s));
+  }
+  // Rows move towards the front: none is written before it is read.
+  for (int r = 0; r < kept; ++r) a.kept[r * a.width + channel] = row(r + live);
+}
+
 template <class T, class W>
 Conv<T, W> operands_of(const GpuBinding& b, size_t starts) {
   const Tensor& x = b.input_tensor(0);
@@ -135,6 +172,27 @@ BoundCall bind_gpu_short_conv(const GpuBinding& b) {
         return [a = operands_of<T, W>(b, 2), y = b.output<T>(0), &stream = b.stream()] {
           const auto tokens = static_cast<unsigned>(a.where.tokens);
           gpu::launch(stream, {tokens, gpu::blocks_of(a.width, kThreads)}, {kThreads}, forward<T, W>, a, y);
+        };
+      });
+}
+
+BoundCall bind_gpu_short_conv_cached(const GpuBinding& b) {
+  return with_weight_types(
+      b, b.input_tensor(0).dtype, b.input_tensor(1).dtype, [&](auto t, auto w) -> BoundCall {
+        using T = decltype(t);
+        using W = decltype(w);
+        const Tensor& x = b.input_tensor(0);
+        const ConvOnwards<T, W> a{.x = b.input<T>(0),
+                                  .weight = b.input<W>(1),
+                                  .y = b.output<T>(0),
+                                  .kept = b.output<T>(1),
+                                  .step = b.input<double>(2),
+                                  .live = live_tokens_of(b.op().axis),
+                                  .tokens = x.shape[0],
+                                  .width = x.shape[1],
+                                  .taps = static_cast<int>(b.input_tensor(1).shape.last())};
+        return [a, &stream = b.stream()] {
+          gpu::launch(stream, {gpu::blocks_of(a.width, kThreads)}, {kThreads}, onwards<T, W>, a);
         };
       });
 }

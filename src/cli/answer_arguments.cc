@@ -122,6 +122,12 @@ void AnswerArguments::add_machine(CLI::App& command, AnswerOptions& options) {
       .add_option("--precision", precision_,
                   "fp32, bf16 or fp16; else that of the training, or of config.json")
       ->check(CLI::IsMember({"fp32", "bf16", "fp16"}));
+  command
+      .add_option(
+          "--device", options.device,
+          "cpu, cuda (of several cards cuda:1, or cuda: and the beginning of a UUID) or emulated; else "
+          "what the run trained on, or the CPU")
+      ->type_name("DEVICE");
   command.add_option("--max-isa", max_isa_, "use no instructions beyond avx2, avx512, avx512-bf16 or amx");
   command.add_option("--threads", options.machine.threads, "0: one per CPU")->check(at_least(0));
 }

@@ -27,7 +27,7 @@ class AnswerArguments {
   void add_choices(CLI::App& command, AnswerOptions& options);
   // --num-beams and what belongs to it.
   void add_beams(CLI::App& command, AnswerOptions& options);
-  // --precision, --max-isa, --threads.
+  // --precision, --device, --max-isa, --threads.
   void add_machine(CLI::App& command, AnswerOptions& options);
   void add_json(CLI::App& command);
   [[nodiscard]] bool json() const { return json_; }

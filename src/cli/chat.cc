@@ -201,7 +201,7 @@ class Chat {
 
 ExitCode run(AnswerOptions& options) {
   const ModelPaths paths = find_model(options.folder, options.adapter);
-  const CpuSettings cpu = cpu_settings(options.machine);
+  const AskedDevice device = asked_device(options, paths);
   const Tokenizer tokenizer = model_tokenizer(paths.base);
   const std::optional<ChatTemplate> chat = answering_template(options, paths);
   if (!chat && options.system)
@@ -213,10 +213,10 @@ ExitCode run(AnswerOptions& options) {
   if (!options.context)
     options.context = std::min(kUsualContext, model.longest_text().value_or(kUsualContext));
   options.go_on = true;
-  start_threads(cpu.threads);
+  start_threads(device.threads);
   Progress progress(LogLevel::info, 1);
   options.observer = &progress;
-  Answerer answerer(options, paths, cpu, &tokenizer, chat ? &*chat : nullptr, 0);
+  Answerer answerer(options, paths, device, &tokenizer, chat ? &*chat : nullptr, 0);
   say("chat    " + printable(options.folder.string()) + " · " +
       (chat ? printable(chat->published().name()) : "no template: each line is a prompt by itself") +
       " · /help lists the commands, Ctrl-D ends");

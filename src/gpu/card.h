@@ -49,7 +49,7 @@ class Card {
   virtual void wait(Queue queue, const Event& event) = 0;
   virtual void wait_on_host(const Event& event) = 0;
 
-  // Between memory of the card and of allocate_host().
+  // Between memory of the card and of allocate_host(), or within the card's.
   virtual void copy(Queue queue, std::byte* to, std::span<const std::byte> from) = 0;
   virtual void fill(Queue queue, std::span<std::byte> bytes, int value) = 0;
   // A call on the host, from a thread of the card's; it throws nothing, asks nothing of the card, and

@@ -42,6 +42,10 @@ void HostDevice::download(std::span<std::byte> to, const std::byte* from) {
   std::memcpy(to.data(), from, to.size());
 }
 
+void HostDevice::copy(std::byte* to, std::span<const std::byte> from) {
+  std::memcpy(to, from.data(), from.size());
+}
+
 void HostDevice::fill(std::span<std::byte> bytes, int value) {
   std::memset(bytes.data(), value, bytes.size());
 }

@@ -80,6 +80,8 @@ class Device {
   virtual void upload(std::byte* to, std::span<const std::byte> from) = 0;
   // The bytes are there when the call returns.
   virtual void download(std::span<std::byte> to, const std::byte* from) = 0;
+  // Within the device's memory.
+  virtual void copy(std::byte* to, std::span<const std::byte> from) = 0;
   // Memory of the device or of map_host().
   virtual void fill(std::span<std::byte> bytes, int value) = 0;
   // Returns when all that was asked for has taken place. Throws what failed, once.
@@ -94,6 +96,7 @@ class HostDevice : public Device {
   [[nodiscard]] bool reaches_host() const override { return true; }
   void upload(std::byte* to, std::span<const std::byte> from) override;
   void download(std::span<std::byte> to, const std::byte* from) override;
+  void copy(std::byte* to, std::span<const std::byte> from) override;
   void fill(std::span<std::byte> bytes, int value) override;
   void finish() override {}
   void abandon() noexcept override {}

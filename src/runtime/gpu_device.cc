@@ -230,6 +230,10 @@ void GpuDevice::download(std::span<std::byte> to, const std::byte* from) {
   }
 }
 
+void GpuDevice::copy(std::byte* to, std::span<const std::byte> from) {
+  card_->copy(Queue::compute, to, from);
+}
+
 void GpuDevice::fill(std::span<std::byte> bytes, int value) { card_->fill(Queue::compute, bytes, value); }
 
 void GpuDevice::finish() {

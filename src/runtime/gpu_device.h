@@ -35,6 +35,7 @@ class GpuDevice : public Device {
   std::vector<BoundTransfer> bind_transfers(std::span<const Transfer> transfers) override;
   void upload(std::byte* to, std::span<const std::byte> from) override;
   void download(std::span<std::byte> to, const std::byte* from) override;
+  void copy(std::byte* to, std::span<const std::byte> from) override;
   void fill(std::span<std::byte> bytes, int value) override;
   void finish() override;
   void abandon() noexcept override;

@@ -43,13 +43,14 @@ std::vector<int32_t> end_tokens_of(const fs::path& base, const Tokenizer* tokeni
 
 std::string plan_text(const GenerationPlan& plan) {
   const GenerationRequest& request = plan.request;
-  std::string text = "plan    device " + format_bytes(plan.arena_bytes()) + " · ";
+  std::string text = "plan    device " + format_bytes(plan.device_bytes()) + " · ";
   if (request.source > 0)
     text += format_count(request.source) + " tokens read, " + format_count(request.context) + " written";
   else
     text += "context " + format_count(request.context) + " tokens";
   if (request.sequences > 1) text += " · " + format_count(request.sequences) + " beams";
-  return text + " · " + std::string(to_string(request.compute)) + (request.nf4 ? " · nf4" : "");
+  return text + " · " + std::string(to_string(request.compute)) + (request.nf4 ? " · nf4" : "") +
+         (plan.device.is_card() ? " · " + name_of(plan.device) : "");
 }
 
 }  // namespace
@@ -68,6 +69,13 @@ std::string_view to_string(AnswerEnd end) {
       return "interrupted";
   }
   throw InternalError("to_string: no such end of an answer");
+}
+
+AskedDevice asked_device(const AnswerOptions& options, const ModelPaths& paths) {
+  const fs::path file = paths.adapter.value_or(paths.base) / "recipe.yaml";
+  std::optional<Recipe> run;
+  if (fs::exists(file)) run = load_recipe(file.string()).recipe;
+  return asked_device(options.machine, options.device, run ? &*run : nullptr, *options.observer);
 }
 
 std::optional<ChatTemplate> answering_template(const AnswerOptions& options, const ModelPaths& paths) {
@@ -109,14 +117,16 @@ int64_t answering_context(const AnswerOptions& options, const ModelSpec& model, 
   return std::min(wanted, *bound);
 }
 
-Answerer::Answerer(const AnswerOptions& options, const ModelPaths& paths, const CpuSettings& cpu,
+Answerer::Answerer(const AnswerOptions& options, const ModelPaths& paths, const AskedDevice& device,
                    const Tokenizer* tokenizer, const ChatTemplate* chat, int64_t longest_prompt)
     : options_(options), end_tokens_(end_tokens_of(paths.base, tokenizer, chat)), sampler_(options.sampling) {
   if (tokenizer != nullptr) tokenizer_ = *tokenizer;
-  GenerationPlan plan = plan_generation(request_of(options, paths, longest_prompt), cpu);
-  require_fit(plan, cpu);
+  GenerationPlan plan = plan_generation(request_of(options, paths, longest_prompt), device);
+  require_fit(plan);
   options.observer->event(plan_text(plan));
-  generator_ = std::make_unique<Generator>(std::move(plan), cpu);
+  generator_ = std::make_unique<Generator>(std::move(plan));
+  if (const std::string products = generator_->device().products(); !products.empty())
+    options.observer->event("products by " + products);
   load_base_weights(generator_->state(), paths.base,
                     [&](int64_t done, int64_t total) { options.observer->loading(done, total); });
   if (paths.adapter) load_adapters(generator_->state(), *paths.adapter);

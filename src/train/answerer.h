@@ -31,6 +31,7 @@ struct AnswerOptions {
   SamplingOptions sampling;
   BeamOptions beams;
   MachineOptions machine;
+  std::optional<std::string> device;  // cpu, cuda, cuda:1, emulated; none: the run's, else the CPU
   bool go_on = false;                 // prompts mostly begin as the one before did: Generator::generate
   RunObserver* observer = &nobody();  // outlives what it is told by
 };
@@ -48,6 +49,10 @@ struct Answer {
   std::vector<Answer> next = {};     // of a search the next best ones, as many as were asked for
 };
 
+// What the options say to compute on, or the run in the folder, or beside the adapter. Before any thread is
+// started.
+AskedDevice asked_device(const AnswerOptions& options, const ModelPaths& paths);
+
 // What questions are rendered with. `auto`: what a finished run was trained with, or the chat template of the
 // adapter or the model; nothing where there is none, and for `plain`. Throws UsageError for an unknown name.
 std::optional<ChatTemplate> answering_template(const AnswerOptions& options, const ModelPaths& paths);
@@ -64,7 +69,7 @@ class Answerer {
  public:
   // Plans, refuses with DoesNotFitError before anything is mapped, tells the plan, maps,
   // loads. `tokenizer` may be null where only ids are asked for.
-  Answerer(const AnswerOptions& options, const ModelPaths& paths, const CpuSettings& cpu,
+  Answerer(const AnswerOptions& options, const ModelPaths& paths, const AskedDevice& device,
            const Tokenizer* tokenizer, const ChatTemplate* chat, int64_t longest_prompt);
 
   // Gets the text as it grows, whole characters at a time and once for every token; false ends the answer.

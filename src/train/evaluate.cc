@@ -121,8 +121,8 @@ double LossResult::perplexity() const { return std::exp(loss); }
 
 Evaluation evaluate(const EvalOptions& options) {
   const ModelPaths paths = find_model(options.folder, options.adapter);
-  const CpuSettings cpu = cpu_settings(options.machine);
   Recipe recipe = recipe_of(options, paths);
+  const AskedDevice device = asked_device(options, paths);
   std::vector<fs::path> read = {options.folder, paths.base};
   for (const TrainSource& source : recipe.data.train) read.emplace_back(source.path);
   if (recipe.data.eval.kind == EvalSource::Kind::path) read.emplace_back(recipe.data.eval.path);
@@ -143,9 +143,9 @@ Evaluation evaluate(const EvalOptions& options) {
       throw UsageError(recipe.model + ": has no tokenizer.json or tokenizer.model, which --generate needs");
     questions = read_questions(*data.eval, rows, options, *data.tokenizer, data.chat ? &*data.chat : nullptr);
   }
-  const RowPlan plan = fitting_rows(experiment, options, rows.size(), cpu, "evaluation");
+  const RowPlan plan = fitting_rows(experiment, options, rows.size(), device, "evaluation");
   options.observer->event(plan_line(plan, experiment));
-  start_threads(cpu.threads);
+  start_threads(device.threads);
   Evaluation result;
   std::optional<OutLines> lines;
   std::optional<ScoreLines> file;
@@ -153,7 +153,7 @@ Evaluation evaluate(const EvalOptions& options) {
     lines.emplace(*options.out);
     file.emplace(experiment.task, label_names(recipe), [&](const auto& line) { lines->write(line); });
   }
-  result.loss = run_loss({plan, experiment, paths, cpu, *options.observer}, experiment.task, *data.eval, rows,
+  result.loss = run_loss({plan, experiment, paths, *options.observer}, experiment.task, *data.eval, rows,
                          plan.batch, file ? &*file : nullptr);
   if (!std::isfinite(result.loss.loss))
     throw StoppedError(paths.base.string() +
@@ -167,7 +167,7 @@ Evaluation evaluate(const EvalOptions& options) {
     for (const Question& question : questions) longest = std::max(longest, question.ids.size());
     AnswerOptions answering = options;
     answering.precision = experiment.precision.compute;
-    Answerer answerer(answering, paths, cpu, &*data.tokenizer, data.chat ? &*data.chat : nullptr,
+    Answerer answerer(answering, paths, device, &*data.tokenizer, data.chat ? &*data.chat : nullptr,
                       static_cast<int64_t>(longest));
     result.answers = answer_all(answerer, questions, options.out, *options.observer);
   }

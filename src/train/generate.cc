@@ -47,7 +47,7 @@ Generated generate(const GenerateOptions& options, const Answerer::Show& show) {
   for (const auto& path : {paths.adapter, options.data, options.prompt_file})
     if (path) read.push_back(*path);
   require_apart(options.out, read);
-  const CpuSettings cpu = cpu_settings(options.machine);
+  const AskedDevice device = asked_device(options, paths);
   std::optional<Tokenizer> tokenizer;
   std::optional<ChatTemplate> chat;
   if (options.ids.empty() || Tokenizer::find_file(paths.base)) tokenizer = model_tokenizer(paths.base);
@@ -59,8 +59,8 @@ Generated generate(const GenerateOptions& options, const Answerer::Show& show) {
   const std::vector<Question> questions = read_questions(options, asking);
   size_t longest = 0;
   for (const Question& question : questions) longest = std::max(longest, question.ids.size());
-  start_threads(cpu.threads);
-  Answerer answerer(options, paths, cpu, asking.tokenizer, asking.chat, static_cast<int64_t>(longest));
+  start_threads(device.threads);
+  Answerer answerer(options, paths, device, asking.tokenizer, asking.chat, static_cast<int64_t>(longest));
   Generated result;
   if (options.data) {
     result.rows = answer_all(answerer, questions, options.out, *options.observer);

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "base/error.h"
@@ -17,61 +16,19 @@
 #include "train/generator.h"
 #include "train/sampling.h"
 #include "train/setup.h"
+#include "train/test_models.h"
 
 namespace plimsoll {
 namespace {
+
+using test::tiny_gla;
+using test::tiny_model;
+using test::tiny_t5;
 
 using Ids = std::vector<int32_t>;
 constexpr int64_t kContext = 40;
 constexpr int64_t kNew = 20;
 constexpr uint64_t kSeed = 3;
-
-// Weights ten times the usual size: logits far enough apart that an error in one layer shows.
-ModelSpec tiny_model(int64_t window) {
-  ModelSpec model = parse_model_spec({{"model_type", "mistral"},
-                                      {"hidden_size", 32},
-                                      {"intermediate_size", 48},
-                                      {"num_hidden_layers", 2},
-                                      {"num_attention_heads", 4},
-                                      {"num_key_value_heads", 2},
-                                      {"vocab_size", 96},
-                                      {"max_position_embeddings", 64},
-                                      {"sliding_window", nullptr},
-                                      {"initializer_range", 0.2}},
-                                     "tiny");
-  std::fill(model.windows.begin(), model.windows.end(), window);
-  return model;
-}
-
-ModelSpec tiny_t5() {
-  return parse_model_spec({{"model_type", "t5"},
-                           {"d_model", 32},
-                           {"d_kv", 8},
-                           {"d_ff", 48},
-                           {"num_layers", 2},
-                           {"num_decoder_layers", 3},
-                           {"num_heads", 4},
-                           {"vocab_size", 96},
-                           {"relative_attention_num_buckets", 8},
-                           {"relative_attention_max_distance", 12},
-                           {"tie_word_embeddings", false},
-                           {"initializer_factor", 3.0},
-                           {"decoder_start_token_id", 3}},
-                          "tiny");
-}
-
-ModelSpec tiny_gla(bool convolved = false) {
-  return parse_model_spec({{"model_type", "gla"},
-                           {"hidden_size", 32},
-                           {"intermediate_size", 48},
-                           {"num_hidden_layers", 2},
-                           {"num_heads", 4},
-                           {"num_kv_heads", 2},
-                           {"vocab_size", 96},
-                           {"use_short_conv", convolved},
-                           {"initializer_range", 0.2}},
-                          "tiny");
-}
 
 CpuSettings one_thread() { return cpu_settings({std::nullopt, 1}); }
 
@@ -141,8 +98,7 @@ Ids answer(Generator& generator, const Ids& prompt, Sampler& sampler, int64_t ma
 }
 
 void expect_same_as_recomputed(const ModelSpec& model, int64_t prefill) {
-  Generator generator(plan_generation({model, std::nullopt, DType::f32, kContext, prefill}, one_thread()),
-                      one_thread());
+  Generator generator(plan_generation({model, std::nullopt, DType::f32, kContext, prefill}, one_thread()));
   init_base_weights(generator.state(), model, kSeed);
   Recomputation recomputation(model);
   Sampler greedy({});
@@ -177,8 +133,7 @@ TEST(Generate, a_carried_state_answers_as_full_recomputation_does) {
 TEST(Generate, an_encoder_and_a_decoder_answer_as_full_recomputation_does) {
   const ModelSpec model = tiny_t5();
   Generator generator(
-      plan_generation({model, std::nullopt, DType::f32, kNew, 8, std::nullopt, 1, kContext}, one_thread()),
-      one_thread());
+      plan_generation({model, std::nullopt, DType::f32, kNew, 8, std::nullopt, 1, kContext}, one_thread()));
   init_base_weights(generator.state(), model, kSeed);
   Recomputation recomputation(model);
   // The second source is shorter than what the first one left.
@@ -230,8 +185,7 @@ TEST(Generate, beams_over_a_cache_find_what_full_recomputation_finds) {
     const BeamOptions options{.beams = 5, .length_penalty = 0.5, .best = 5};
     Generator generator(plan_generation({model, std::nullopt, DType::f32, encodes ? kNew : kContext, 8,
                                          std::nullopt, options.beams, encodes ? kContext : 0},
-                                        one_thread()),
-                        one_thread());
+                                        one_thread()));
     init_base_weights(generator.state(), model, kSeed);
     Recomputation recomputation(model);
     for (const int32_t length : {19, 6}) {
@@ -259,7 +213,7 @@ TEST(Generate, a_state_is_as_large_for_any_context) {
     int64_t bytes = 0;
     for (const TableRow& row : plan.layout.persistent)
       if (row.role == Role::kv_cache) bytes += row.bytes;
-    return std::pair(bytes, plan.arena_bytes());
+    return std::pair(bytes, plan.device_bytes());
   };
   EXPECT_EQ(state_bytes(256), state_bytes(100'000));
   EXPECT_EQ(state_bytes(256).first, 2 * 2 * 4 * 8 * 4);  // layers, heads, keys, values, f32
@@ -267,8 +221,7 @@ TEST(Generate, a_state_is_as_large_for_any_context) {
 
 TEST(Generate, a_prompt_that_begins_as_the_last_one_goes_on_from_the_cache) {
   for (const ModelSpec& model : {tiny_model(0), tiny_model(5), tiny_gla(), tiny_gla(true)}) {
-    Generator generator(plan_generation({model, std::nullopt, DType::f32, kContext, 8}, one_thread()),
-                        one_thread());
+    Generator generator(plan_generation({model, std::nullopt, DType::f32, kContext, 8}, one_thread()));
     init_base_weights(generator.state(), model, kSeed);
     Recomputation recomputation(model);
     Sampler greedy({});
@@ -288,7 +241,7 @@ TEST(Generate, a_prompt_that_begins_as_the_last_one_goes_on_from_the_cache) {
 
 TEST(Generate, an_answer_ends_where_the_context_is_full) {
   const ModelSpec model = tiny_model(0);
-  Generator generator(plan_generation({model, std::nullopt, DType::f32, 10, 8}, one_thread()), one_thread());
+  Generator generator(plan_generation({model, std::nullopt, DType::f32, 10, 8}, one_thread()));
   init_base_weights(generator.state(), model, kSeed);
   Sampler greedy({});
   // Nine places for the prompt and its first answers, the last token is chosen but never cached.

@@ -4,9 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "base/system_memory.h"
 #include "base/units.h"
-#include "cpu/describe.h"
 #include "io/convert.h"
 #include "io/load.h"
 #include "ops/step_values.h"
@@ -14,18 +12,6 @@
 #include "plan/experiment.h"
 
 namespace plimsoll {
-
-GenerationPlan plan_generation(GenerationRequest request, const CpuSettings& cpu) {
-  request.prefill = std::min(request.prefill, request.context);
-  GenerationPlan plan;
-  plan.programs = build_generation_programs(request.model, request.lora ? &*request.lora : nullptr,
-                                            request.nf4 ? &*request.nf4 : nullptr, request.compute,
-                                            request.shape(), describe_cpu(cpu.isa, cpu.threads));
-  plan.layout = lay_out(plan.programs);
-  validate(plan.programs, plan.layout);
-  plan.request = std::move(request);
-  return plan;
-}
 
 namespace {
 
@@ -40,47 +26,57 @@ std::vector<const TableRow*> written_cache(const GenerationPlan& plan) {
   return rows;
 }
 
-// Logits as floats, and while sequences change places what is kept of one tensor.
-int64_t search_bytes(const GenerationPlan& plan) {
-  const GenerationRequest& request = plan.request;
-  if (request.sequences == 1) return 0;
-  int64_t largest = 0;
-  for (const TableRow* row : written_cache(plan)) largest = std::max(largest, row->bytes);
-  return largest + request.sequences * request.model.vocab * 4;
+const TableRow& logits_row(const GenerationPlan& plan) { return *plan.layout.find_persistent("logits"); }
+
+// Logits as floats, and as a card has them.
+int64_t logits_bytes(const GenerationPlan& plan) {
+  return logits_row(plan).shape.elements() * int64_t{sizeof(float)} +
+         (plan.device.is_card() ? logits_row(plan).bytes : 0);
 }
 
 }  // namespace
 
-void require_fit(const GenerationPlan& plan, const CpuSettings& cpu) {
-  // Thread stacks and libraries as measured for training (setup.cc), the staging of loading, bound programs.
-  const int64_t host = 4 * kMiB + cpu.threads * kMiB / 2 + kLoadStagingBytes +
-                       program_heap_bytes(plan.programs) + search_bytes(plan);
-  const int64_t need = plan.arena_bytes() + host;
-  const auto refuse = [&](int64_t limit, const std::string& source) {
-    throw DoesNotFitError("does not fit   generation needs " + format_bytes(need) + " (device " +
-                          format_bytes(plan.arena_bytes()) + "), " + format_bytes(limit) + " may be used (" +
-                          source + ")\n  short by " + format_bytes(need - limit) + " with a context of " +
-                          format_count(plan.request.context) + " tokens" +
-                          (plan.request.sequences > 1
-                               ? " and " + format_count(plan.request.sequences) + " beams; fewer of them,"
-                               : std::string(";")) +
-                          " --context and --precision bf16 make it smaller");
-  };
-  const FreeMemory free = free_memory();
-  if (need > free.bytes) refuse(free.bytes, "free by " + free.source);
-  if (const auto limit = data_limit()) {
-    const int64_t left = std::max<int64_t>(0, *limit - process_memory().data);
-    if (need > left) refuse(left, "left of RLIMIT_DATA, ulimit -d");
-  }
+GenerationPlan plan_generation(GenerationRequest request, const AskedDevice& device) {
+  request.prefill = std::min(request.prefill, request.context);
+  GenerationPlan plan;
+  plan.device = device;
+  const DeviceDescription described = describe(device, request.compute);
+  plan.card = described.card;
+  plan.programs = build_generation_programs(request.model, request.lora ? &*request.lora : nullptr,
+                                            request.nf4 ? &*request.nf4 : nullptr, request.compute,
+                                            request.shape(), described);
+  plan.layout = lay_out(plan.programs);
+  validate(plan.programs, plan.layout);
+  plan.request = std::move(request);
+  if (plan.request.sequences > 1)
+    for (const TableRow* row : written_cache(plan)) plan.spare_bytes = std::max(plan.spare_bytes, row->bytes);
+  return plan;
 }
 
-Generator::Generator(GenerationPlan plan, const CpuSettings& cpu)
+void require_fit(const GenerationPlan& plan) {
+  // Thread stacks and libraries as measured for training (setup.cc), the staging of loading, bound programs.
+  const int64_t host = 4 * kMiB + plan.device.threads * kMiB / 2 + kLoadStagingBytes +
+                       program_heap_bytes(plan.programs) + logits_bytes(plan) +
+                       host_bytes_of_card(plan.device, plan.layout);
+  const auto refusal = AskedRoom(plan.device).refusal("generation", {plan.device_bytes(), host});
+  if (!refusal) return;
+  throw DoesNotFitError(*refusal + " with a context of " + format_count(plan.request.context) + " tokens" +
+                        (plan.request.sequences > 1
+                             ? " and " + format_count(plan.request.sequences) + " beams; fewer of them,"
+                             : std::string(";")) +
+                        " --context and --precision bf16 make it smaller");
+}
+
+Generator::Generator(GenerationPlan plan)
     : plan_(std::move(plan)),
-      device_(cpu),
-      memory_(device_.map(plan_.arena_bytes())),
-      first_(plan_.programs[0], plan_.layout.programs[0], device_, *memory_),
-      decode_(plan_.programs[1], plan_.layout.programs[1], device_, *memory_),
+      device_(
+          open_device(plan_.device.device, plan_.device.cuda_card, plan_.device, plan_.card, plan_.programs)),
+      memory_(*device_, plan_.layout, {}),
+      spare_(plan_.spare_bytes > 0 ? device_->map(plan_.spare_bytes) : nullptr),
+      first_(plan_.programs[0], plan_.layout.programs[0], *device_, memory_.arenas()),
+      decode_(plan_.programs[1], plan_.layout.programs[1], *device_, memory_.arenas()),
       logits_(static_cast<size_t>(plan_.request.model.vocab * plan_.request.sequences)),
+      stored_logits_(plan_.device.is_card() ? static_cast<size_t>(logits_row(plan_).bytes) : 0),
       cache_(written_cache(plan_)) {
   cached_.reserve(static_cast<size_t>(plan_.request.context));
 }
@@ -215,25 +211,32 @@ void Generator::feed(const Executor& program, std::span<const int32_t> ids, int6
 }
 
 void Generator::read_logits() {
-  const TableRow& row = *plan_.layout.find_persistent("logits");
-  convert(state().bytes(row), row.dtype, std::as_writable_bytes(std::span(logits_)), DType::f32);
+  const TableRow& row = logits_row(plan_);
+  const PersistentState now = state();
+  std::span<const std::byte> stored = stored_logits_;
+  if (now.in_memory(row)) {
+    stored = now.bytes(row);
+  } else {
+    now.read(row, 0, stored_logits_);
+  }
+  convert(stored, row.dtype, std::as_writable_bytes(std::span(logits_)), DType::f32);
   if (!std::all_of(logits_.begin(), logits_.end(), [](float x) { return std::isfinite(x); }))
     throw StoppedError("the model's logits are not finite after token " + format_count(length_) +
                        ": its weights are damaged, or --precision fp32 is needed");
 }
 
 void Generator::reorder(std::span<const int32_t> parents) {
+  const Arenas arenas = memory_.arenas();
+  std::byte* const spare = spare_->data();
   for (const TableRow* row : cache_) {
-    const std::span<std::byte> all = state().bytes(*row);
-    const size_t part = all.size() / parents.size();
+    std::byte* const all = arenas.address(*row);
+    const size_t part = static_cast<size_t>(row->bytes) / parents.size();
     const size_t live = part / static_cast<size_t>(plan_.request.context) * static_cast<size_t>(length_);
-    reordered_.resize(parents.size() * live);
     const auto moves = [&](size_t i) { return static_cast<size_t>(parents[i]) != i; };
     for (size_t i = 0; i < parents.size(); ++i)
-      if (moves(i))
-        std::copy_n(all.data() + static_cast<size_t>(parents[i]) * part, live, reordered_.data() + i * live);
+      if (moves(i)) device_->copy(spare + i * live, {all + static_cast<size_t>(parents[i]) * part, live});
     for (size_t i = 0; i < parents.size(); ++i)
-      if (moves(i)) std::copy_n(reordered_.data() + i * live, live, all.data() + i * part);
+      if (moves(i)) device_->copy(all + i * part, {spare + i * live, live});
   }
 }
 

@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "models/model.h"
-#include "ops/cpu_kernel.h"
 #include "passes/lora.h"
 #include "passes/quantise.h"
 #include "runtime/executor.h"
+#include "train/asked_device.h"
 #include "train/beam_search.h"
 #include "train/weights.h"
 
@@ -37,14 +37,17 @@ struct GenerationRequest {
 
 struct GenerationPlan {
   GenerationRequest request;
+  AskedDevice device;
+  CardFacts card;               // that it is made for
   std::vector<Graph> programs;  // prefill or encode, decode
   ArenaLayout layout;           // validated
-  [[nodiscard]] int64_t arena_bytes() const { return layout.arena_bytes(); }
+  int64_t spare_bytes = 0;      // beside the arena: beams change places by way of it
+  [[nodiscard]] int64_t device_bytes() const { return layout.arena_bytes() + spare_bytes; }
 };
-GenerationPlan plan_generation(GenerationRequest request, const CpuSettings& cpu);
+GenerationPlan plan_generation(GenerationRequest request, const AskedDevice& device);
 
 // Throws DoesNotFitError unless the plan fits into what is free and what RLIMIT_DATA allows.
-void require_fit(const GenerationPlan& plan, const CpuSettings& cpu);
+void require_fit(const GenerationPlan& plan);
 
 // The next token of the logits; `number` counts the answer's tokens from 0.
 using ChooseToken = std::function<int32_t(std::span<const float> logits, int64_t number)>;
@@ -53,13 +56,14 @@ using OnToken = std::function<bool(int32_t token)>;
 
 class Generator {
  public:
-  // Maps the arena; weights are for the caller to fill.
-  Generator(GenerationPlan plan, const CpuSettings& cpu);
+  // Opens the device and maps what is planned; weights are for the caller to fill.
+  explicit Generator(GenerationPlan plan);
   Generator(const Generator&) = delete;  // bound calls point into it
   Generator& operator=(const Generator&) = delete;
 
-  [[nodiscard]] PersistentState state() const { return {plan_.layout, memory_->data()}; }
+  [[nodiscard]] PersistentState state() const { return {plan_.layout, memory_.arenas()}; }
   [[nodiscard]] const GenerationPlan& plan() const { return plan_; }
+  [[nodiscard]] const Device& device() const { return *device_; }
 
   // Answers a prompt with at most `max_new` tokens, fewer where the context is full. With `go_on` what the
   // cache holds of the prompt's beginning is not computed again: the same values, but for the last bits of
@@ -88,15 +92,16 @@ class Generator {
   void read_logits();
 
   GenerationPlan plan_;
-  CpuDevice device_;
-  std::unique_ptr<DeviceMemory> memory_;
+  std::unique_ptr<Device> device_;
+  RunMemory memory_;
+  std::unique_ptr<DeviceMemory> spare_;  // of one tensor of the cache
   Executor first_, decode_;
-  std::vector<float> logits_;           // of every sequence
-  std::vector<const TableRow*> cache_;  // what has a part for each sequence
-  std::vector<std::byte> reordered_;    // of one tensor of the cache
-  int64_t length_ = 0;                  // cached tokens of each sequence
-  int64_t source_length_ = 0;           // of what the encoder read
-  std::vector<int32_t> cached_;         // which ones, where there is one sequence
+  std::vector<float> logits_;             // of every sequence
+  std::vector<std::byte> stored_logits_;  // as a card has them
+  std::vector<const TableRow*> cache_;    // what has a part for each sequence
+  int64_t length_ = 0;                    // cached tokens of each sequence
+  int64_t source_length_ = 0;             // of what the encoder read
+  std::vector<int32_t> cached_;           // which ones, where there is one sequence
 };
 
 }  // namespace plimsoll

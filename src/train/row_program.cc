@@ -4,9 +4,7 @@
 #include <chrono>
 
 #include "base/error.h"
-#include "base/system_memory.h"
 #include "base/units.h"
-#include "cpu/describe.h"
 #include "io/load.h"
 #include "train/adapter_config.h"
 #include "train/agreement.h"
@@ -19,17 +17,21 @@ namespace {
 
 constexpr int64_t kMostRowsAtATime = 16;
 
-RowPlan plan_rows(const Experiment& experiment, int64_t batch, int64_t rows, const CpuSettings& cpu) {
+RowPlan plan_rows(const Experiment& experiment, int64_t batch, int64_t rows, const AskedDevice& device,
+                  const DeviceDescription& described) {
   RowPlan plan;
+  plan.device = device;
+  plan.card = described.card;
   plan.batch = batch;
   Variant variant;
   variant.micro_batch = variant.eval_micro_batch = batch;
   variant.loss_chunk = default_loss_chunk(experiment, experiment.logit_rows({batch}));
-  plan.programs = build_evaluation_programs(experiment, variant, describe_cpu(cpu.isa, cpu.threads));
+  plan.programs = build_evaluation_programs(experiment, variant, described);
   plan.layout = lay_out(plan.programs);
   validate(plan.programs, plan.layout);
   // Thread stacks and libraries as measured for training (setup.cc), staging, two batches, a window of rows.
-  plan.host_bytes = 4 * kMiB + cpu.threads * kMiB / 2 + kLoadStagingBytes +
+  plan.host_bytes = 4 * kMiB + device.threads * kMiB / 2 + kLoadStagingBytes +
+                    host_bytes_of_card(device, plan.layout) +
                     3 * EffectiveBatch::planned_bytes(batch, eval_shape(experiment)) + 4 * kUnitBytes;
   if (experiment.task.task == Task::classify)
     plan.host_bytes += Agreement::planned_bytes(experiment.task, rows);
@@ -74,40 +76,32 @@ Experiment experiment_of(const RowOptions& options, const ModelPaths& paths, Rec
 }
 
 RowPlan fitting_rows(const Experiment& experiment, const RowOptions& options, int64_t rows,
-                     const CpuSettings& cpu, const std::string& what) {
-  const FreeMemory free = free_memory();
-  int64_t may_use = free.bytes;
-  std::string source = "free by " + free.source;
-  if (const auto limit = data_limit()) {
-    const int64_t left = std::max<int64_t>(0, *limit - process_memory().data);
-    if (left < may_use) {
-      may_use = left;
-      source = "left of RLIMIT_DATA, ulimit -d";
-    }
-  }
+                     const AskedDevice& device, const std::string& what) {
+  const DeviceDescription described = describe(device, experiment.precision.compute);
+  const AskedRoom room(device);
   int64_t batch = options.batch > 0 ? options.batch : std::min(kMostRowsAtATime, std::max<int64_t>(rows, 1));
   for (;;) {
-    RowPlan plan = plan_rows(experiment, batch, rows, cpu);
-    if (plan.bytes() <= may_use) return plan;
+    RowPlan plan = plan_rows(experiment, batch, rows, device, described);
+    const auto refusal = room.refusal(what, {plan.layout.arena_bytes(), plan.host_bytes});
+    if (!refusal) return plan;
     if (options.batch > 0 || batch == 1)
-      throw DoesNotFitError("does not fit   " + what + " needs " + format_bytes(plan.bytes()) + " (device " +
-                            format_bytes(plan.layout.arena_bytes()) + "), " + format_bytes(may_use) +
-                            " may be used (" + source + ")\n  short by " +
-                            format_bytes(plan.bytes() - may_use) + " with " + format_count(batch) +
-                            " rows of " + format_count(experiment.max_length) +
+      throw DoesNotFitError(*refusal + " with " + format_count(batch) + " rows of " +
+                            format_count(experiment.max_length) +
                             " tokens at a time; --batch, --max-length and --precision bf16 make it smaller");
     batch /= 2;
   }
 }
 
 RowProgram::RowProgram(const RowPlan& plan, const Experiment& experiment, const ModelPaths& paths,
-                       const CpuSettings& cpu, RunObserver& observer)
+                       RunObserver& observer)
     : plan_(plan),
       experiment_(experiment),
-      device_(cpu),
-      memory_(device_.map(plan.layout.arena_bytes())),
-      program_(plan.programs[0], plan.layout.programs[0], device_, *memory_),
-      state_(plan.layout, memory_->data()) {
+      device_(open_device(plan.device.device, plan.device.cuda_card, plan.device, plan.card, plan.programs)),
+      memory_(*device_, plan.layout, {}),
+      program_(plan.programs[0], plan.layout.programs[0], *device_, memory_.arenas()),
+      state_(plan.layout, memory_.arenas()) {
+  if (const std::string products = device_->products(); !products.empty())
+    observer.event("products by " + products);
   load_base_weights(state_, paths.base, [&](int64_t done, int64_t total) { observer.loading(done, total); });
   if (paths.adapter) load_adapters(state_, *paths.adapter);
 }
@@ -144,7 +138,8 @@ std::span<const double> RowProgram::sums() const { return program_.result<double
 std::string plan_line(const RowPlan& plan, const Experiment& experiment) {
   return "plan    device " + format_bytes(plan.layout.arena_bytes()) + " · " + format_count(plan.batch) +
          " rows of " + format_count(experiment.max_length) + " tokens at a time · " +
-         std::string(to_string(experiment.precision.compute)) + (experiment.nf4 ? " · nf4" : "");
+         std::string(to_string(experiment.precision.compute)) + (experiment.nf4 ? " · nf4" : "") +
+         (plan.device.is_card() ? " · " + name_of(plan.device) : "");
 }
 
 }  // namespace plimsoll

@@ -31,17 +31,18 @@ struct RowOptions : AnswerOptions {
 Experiment experiment_of(const RowOptions& options, const ModelPaths& paths, Recipe& recipe);
 
 struct RowPlan {
+  AskedDevice device;
+  CardFacts card;  // that it is made for
   int64_t batch = 1;
   std::vector<Graph> programs;
   ArenaLayout layout;
   int64_t host_bytes = 0;  // beside the arena
-  [[nodiscard]] int64_t bytes() const { return layout.arena_bytes() + host_bytes; }
 };
 
 // The stated number of rows at a time, or the largest that fits. `what` needs it: "evaluation". Throws
 // DoesNotFitError.
 RowPlan fitting_rows(const Experiment& experiment, const RowOptions& options, int64_t rows,
-                     const CpuSettings& cpu, const std::string& what);
+                     const AskedDevice& device, const std::string& what);
 
 // What became of the rows.
 struct RowTally {
@@ -60,7 +61,7 @@ class RowProgram {
   using Done = std::function<void(const EffectiveBatch&, const MicroBatch&)>;
 
   RowProgram(const RowPlan& plan, const Experiment& experiment, const ModelPaths& paths,
-             const CpuSettings& cpu, RunObserver& observer);
+             RunObserver& observer);
 
   // Once. `done` is called after each micro-batch, while its scores are there.
   RowTally run(const Next& next, const Done& done);
@@ -73,8 +74,8 @@ class RowProgram {
  private:
   const RowPlan& plan_;
   const Experiment& experiment_;
-  CpuDevice device_;
-  std::unique_ptr<DeviceMemory> memory_;
+  std::unique_ptr<Device> device_;
+  RunMemory memory_;
   Executor program_;
   PersistentState state_;
   std::vector<float> scores_;

@@ -11,12 +11,12 @@
 #include "base/system_memory.h"
 #include "base/units.h"
 #include "cpu/threads.h"
-#include "ops/gpu_kernel.h"
 #include "recipe/effective.h"
 #include "runtime/cuda_device.h"
 #include "runtime/emulated_device.h"
 #include "runtime/run_memory.h"
 #include "train/adapter_start.h"
+#include "train/asked_device.h"
 #include "train/card_use.h"
 #include "train/identity.h"
 #include "train/kept_rows.h"
@@ -47,17 +47,6 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// Throws UsageError, before any memory is asked for, where the device has no kernel for what the plan
-// computes.
-std::unique_ptr<Device> open_device(const Recipe& recipe, const Plan& plan, const CpuSettings& cpu) {
-  if (recipe.device != DeviceChoice::emulated && recipe.device != DeviceChoice::cuda)
-    return std::make_unique<CpuDevice>(cpu);
-  for (const Graph& program : plan.programs) require_gpu_kernels(program);
-  if (recipe.device == DeviceChoice::cuda)
-    return open_cuda_device(plan.request.device.card, recipe.cuda_card);
-  return std::make_unique<EmulatedDevice>(emulated_order());
-}
-
 std::string kernels_of(DeviceChoice device, const CpuSettings& cpu) {
   if (device == DeviceChoice::cuda) return cuda_kernels_text(known_card_here()->facts);
   return device == DeviceChoice::emulated ? emulated_kernels_text() : kernels_text(cpu);
@@ -79,7 +68,7 @@ class TrainingRun {
         goal_(recipe.save.best.value_or(std::string(kLossGoal))),
         guard_(recipe.stop.loss),
         patience_(recipe.stop),
-        device_(open_device(recipe, plan_, cpu)),
+        device_(open_device(recipe.device, recipe.cuda_card, cpu, plan_.request.device.card, plan_.programs)),
         card_(*device_, resident_before_device_),
         memory_(*device_, plan_.layout, output_),
         state_(plan_.layout, memory_.arenas()),

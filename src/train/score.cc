@@ -96,8 +96,8 @@ class TextBatches {
 
 RowTally score(const ScoreOptions& options, const std::function<void(const nlohmann::ordered_json&)>& line) {
   const ModelPaths paths = find_model(options.folder, options.adapter);
-  const CpuSettings cpu = cpu_settings(options.machine);
   Recipe recipe = recipe_of(options, paths);
+  const AskedDevice device = asked_device(options, paths);
   std::vector<fs::path> read = {options.folder, paths.base};
   if (options.data) read.push_back(*options.data);
   require_apart(options.out, read);
@@ -112,14 +112,14 @@ RowTally score(const ScoreOptions& options, const std::function<void(const nlohm
     source.rows = first_rows(source.rows, source.dataset.rows(), options.limit);
     count = source.rows.size();
   }
-  const RowPlan plan = fitting_rows(experiment, options, count, cpu, "scoring");
+  const RowPlan plan = fitting_rows(experiment, options, count, device, "scoring");
   options.observer->event(plan_line(plan, experiment));
-  start_threads(cpu.threads);
+  start_threads(device.threads);
   OutLines file(options.out);
   ScoreLines lines(
       experiment.task, label_names(recipe),
       [&](const nlohmann::ordered_json& one) { options.out ? file.write(one) : line(one); }, options.rewards);
-  RowProgram program(plan, experiment, paths, cpu, *options.observer);
+  RowProgram program(plan, experiment, paths, *options.observer);
   const auto run = [&](const RowProgram::Next& next) {
     return program.run(next, [&](const EffectiveBatch& batch, const MicroBatch& micro) {
       lines.add(batch, micro, program.scores());

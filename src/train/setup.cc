@@ -352,9 +352,9 @@ void take_lengths(const Recipe& recipe, const RowLengths& rows, Experiment& expe
 }
 
 // Tensor cores and arithmetic of bf16 begin with Ampere.
-void require_bf16(const Card& card, const Experiment& experiment) {
+void require_bf16(const Card& card, DType compute) {
   constexpr int kFirstWithBf16 = 80;
-  if (experiment.precision.compute != DType::bf16 || card.compute_capability >= kFirstWithBf16) return;
+  if (compute != DType::bf16 || card.compute_capability >= kFirstWithBf16) return;
   throw UsageError("precision: the " + full_name(card) + " (compute capability " +
                    std::to_string(card.compute_capability / 10) + "." +
                    std::to_string(card.compute_capability % 10) +
@@ -377,13 +377,14 @@ void require_tf32(const Recipe& recipe) {
                      " has no such products, which begin with compute capability 8.0; leave it out");
 }
 
-DeviceDescription device_of(const Recipe& recipe, const Experiment& experiment,
-                            const PlannedMachine& machine) {
+}  // namespace
+
+DeviceDescription device_of(const Recipe& recipe, DType compute, const PlannedMachine& machine) {
   require_tf32(recipe);
   DeviceDescription device = describe_cpu(machine.isa, machine.threads);
   if (recipe.is_of_card() && recipe.memory.gpu) {
     const PlannedCard planned = planned_card(recipe);
-    require_bf16(planned.card, experiment);
+    require_bf16(planned.card, compute);
     DeviceDescription named = describe_card(planned.card, is_whole_card(recipe.memory), planned.known());
     if (!planned.note.empty()) named.rates.note = planned.note;
     named.isa = device.isa;
@@ -396,8 +397,6 @@ DeviceDescription device_of(const Recipe& recipe, const Experiment& experiment,
   device.rates = machine.rates ? *machine.rates : calibrated_or_shipped(machine, device.rates);
   return device;
 }
-
-}  // namespace
 
 PlanRequest plan_request(const Recipe& recipe, const PlannedMachine& machine, const DataSetup* data) {
   PlanRequest request;
@@ -431,7 +430,7 @@ PlanRequest plan_request(const Recipe& recipe, const PlannedMachine& machine, co
   request.homes = offload_homes(recipe);
   request.offload = offload_parts(recipe.memory, request.homes);
   request.preset = preset_of(recipe.memory.plan);
-  request.device = device_of(recipe, request.experiment, machine);
+  request.device = device_of(recipe, request.experiment.precision.compute, machine);
   request.host = host_needs(recipe, request.experiment, machine, data);
   if (data != nullptr) request.data = data->summary;
   request.run = run_steps(recipe, data);

@@ -46,6 +46,10 @@ struct PlannedMachine : CpuSettings {
 // `calibrate --export` wrote, that machine. Throws UsageError, DamagedError.
 PlannedMachine planned_machine(const MachineOptions& options, const std::string& file);
 
+// What is planned for, of a recipe that computes in `compute`. Throws UsageError for what its card does not
+// do.
+DeviceDescription device_of(const Recipe& recipe, DType compute, const PlannedMachine& machine);
+
 // Training and evaluation rows with what turns them into token ids. Of rows some are read for the plan.
 struct DataSource {
   Dataset dataset;

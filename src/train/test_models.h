@@ -1,0 +1,60 @@
+// Tiny models that answer, for tests.
+#pragma once
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "models/spec.h"
+
+namespace plimsoll::test {
+
+// Weights ten times the usual size: logits far enough apart that an error in one layer shows.
+inline ModelSpec tiny_model(int64_t window) {
+  ModelSpec model = parse_model_spec({{"model_type", "mistral"},
+                                      {"hidden_size", 32},
+                                      {"intermediate_size", 48},
+                                      {"num_hidden_layers", 2},
+                                      {"num_attention_heads", 4},
+                                      {"num_key_value_heads", 2},
+                                      {"vocab_size", 96},
+                                      {"max_position_embeddings", 64},
+                                      {"sliding_window", nullptr},
+                                      {"initializer_range", 0.2}},
+                                     "tiny");
+  std::fill(model.windows.begin(), model.windows.end(), window);
+  return model;
+}
+
+// T5 does not scale its attention: large weights make steep softmaxes, which make differences of the last
+// bits larger.
+inline ModelSpec tiny_t5(double initializer_factor = 3.0) {
+  return parse_model_spec({{"model_type", "t5"},
+                           {"d_model", 32},
+                           {"d_kv", 8},
+                           {"d_ff", 48},
+                           {"num_layers", 2},
+                           {"num_decoder_layers", 3},
+                           {"num_heads", 4},
+                           {"vocab_size", 96},
+                           {"relative_attention_num_buckets", 8},
+                           {"relative_attention_max_distance", 12},
+                           {"tie_word_embeddings", false},
+                           {"initializer_factor", initializer_factor},
+                           {"decoder_start_token_id", 3}},
+                          "tiny");
+}
+
+inline ModelSpec tiny_gla(bool convolved = false) {
+  return parse_model_spec({{"model_type", "gla"},
+                           {"hidden_size", 32},
+                           {"intermediate_size", 48},
+                           {"num_hidden_layers", 2},
+                           {"num_heads", 4},
+                           {"num_kv_heads", 2},
+                           {"vocab_size", 96},
+                           {"use_short_conv", convolved},
+                           {"initializer_range", 0.2}},
+                          "tiny");
+}
+
+}  // namespace plimsoll::test

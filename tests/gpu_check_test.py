@@ -34,7 +34,7 @@ class GpuCheckTest(unittest.TestCase):
         self.assertEqual((done.returncode, self.failed()), (0, []), done.stdout + done.stderr)
         told = json.loads(self.out.read_text())
         names = [line["name"] for line in told["lines"]]
-        for name in ("card/queues wait for each other's events", "memory/beside the arena", "run/llama, LoRA", "run/two processes at once"):
+        for name in ("card/queues wait for each other's events", "memory/beside the arena", "run/llama, LoRA", "answers/llama, LoRA", "run/two processes at once"):
             self.assertIn(name, names)
         ops = [line for line in told["lines"] if line["name"].startswith("op/")]
         self.assertEqual({line["figures"]["bits"] for line in ops}, {"of the emulated card", "its own"})

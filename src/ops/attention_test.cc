@@ -115,21 +115,27 @@ std::string cached(const std::string& attributes, const std::string& operands = 
 }
 // Caches that kernels for GPUs split: `live` of `rows` tokens behind `behind` others.
 OpCase cached_parts(const std::string& name, int rows, int live, int behind, int heads, int kv_heads,
-                    int head_dim, const std::string& attributes = "window=0") {
+                    int head_dim, const std::string& attributes = "window=0", int capacity = 400) {
   const auto shape = [](int of, int width) {
     return " %[" + std::to_string(of) + "," + std::to_string(width) + "]";
   };
-  const int q = heads * head_dim, k = kv_heads * head_dim, capacity = 400;
+  const int q = heads * head_dim, k = kv_heads * head_dim;
   const int sequences = attributes.starts_with("apart") ? rows : 1;
   return {.name = "attention_cached_" + name,
           .body = "tensor q" + shape(rows, q) + " input\ntensor k" + shape(rows, k) + " input\ntensor v" +
                   shape(rows, k) + " input\ntensor k_cache" + shape(capacity * sequences, k) +
                   " kv_cache\ntensor v_cache" + shape(capacity * sequences, k) + " kv_cache\no" +
-                  shape(rows, q) +
-                  ", k_cache, v_cache = attention_cached(q, k, v, step) {capacity=400, head_dim=" +
-                  std::to_string(head_dim) + ", length=400, " + attributes + "} @a forward\n",
+                  shape(rows, q) + ", k_cache, v_cache = attention_cached(q, k, v, step) {capacity=" +
+                  std::to_string(capacity) + ", head_dim=" + std::to_string(head_dim) +
+                  ", length=" + std::to_string(capacity) + ", " + attributes + "} @a forward\n",
           .step = {{StepValue::live_tokens, live}, {StepValue::kv_length, behind}},
           .slack = 4};
+}
+// So many that a part of the keys is more than a block takes at a time.
+OpCase many_heads_of_keys() {
+  OpCase c = cached_parts("of_many_heads_of_keys", 9, 9, 980, 40, 40, 8, "window=0", 1000);
+  c.dtypes = {DType::f32};
+  return c;
 }
 const std::map<StepValue, double> kCachedStep = {{StepValue::live_tokens, 3}, {StepValue::kv_length, 5}};
 
@@ -327,6 +333,7 @@ std::vector<OpCase> over_trees() {
       cached_parts("of_a_token_with_a_window_of_several_parts", 1, 1, 300, 4, 2, 24, "window=200"),
       cached_parts("of_several_parts_apart", 3, 2, 290, 6, 2, 16, "apart=1, window=0"),
       cached_parts("of_a_chunk_behind_many", 20, 17, 300, 4, 2, 16),
+      many_heads_of_keys(),
       cached_parts("of_a_chunk_with_a_window", 20, 20, 140, 2, 1, 256, "window=150"),
   });
 }();

@@ -7,6 +7,7 @@ was wrong, 2 without a card. Standard library only.
 """
 import argparse
 import json
+import math
 import os
 import re
 import shutil
@@ -22,6 +23,7 @@ from small_models import GLA, LLAMA, LOSSLESS, ROOT, T5, golden_recipe, steps, t
 
 LIMIT = 1e-4  # relative, of each loss in fp32
 BF16_LIMIT = 0.02  # sums in another order round otherwise
+ASKED = ("llama, LoRA", "llama, full", "GLA", "T5")  # in fp32
 PARTS = ("calls", "ops", "memory", "runs", "refusals", "sanitizer")
 MIB = 2**20
 
@@ -187,8 +189,29 @@ class Check:
                 detail = detail or arena_fault(ran)
             figures = {"losses": [step["loss"] for step in here], "cpu": [step["loss"] for step in there], "seconds": ran["seconds"]}
             self.report.add(f"run/{name}", detail, figures)
+            if not detail and name in ASKED:
+                self.report.add(f"answers/{name}", self.answers(path))
         except RuntimeError as error:
             self.report.add(f"run/{name}", str(error))
+
+    def answers(self, path):
+        """The run's tokens and its loss, on the card and on the CPU."""
+        recipe = json.loads(path.read_text())
+        asked = []
+        for device in (self.options.device, "cpu"):
+            ask = ("--json", "--device", device)
+            generated = self.told("generate", recipe["output"], "--ids", "5,17,30,9", "--max-new-tokens", 8, *ask)
+            asked.append((generated["response_ids"], self.told("eval", recipe["output"], "--data", recipe["data"]["train"], "--limit", 4, *ask)["loss"]))
+        (here, loss), (there, expected) = asked
+        if here != there:
+            return f"tokens {here}, the CPU's are {there}"
+        return "" if abs(loss - expected) <= LIMIT * expected else f"a loss of {loss}, the CPU's is {expected}"
+
+    def told(self, *words):
+        done = self.run([self.options.plimsoll, *words])
+        if done.returncode != 0:
+            return {"response_ids": f"exit {done.returncode}: {done.stderr.strip()[-400:]}", "loss": math.nan}
+        return json.loads(done.stdout)
 
     def trainings(self):
         """(name, recipe, limit, PyTorch's losses or None, means that lose nothing)."""

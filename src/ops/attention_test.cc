@@ -133,7 +133,7 @@ OpCase cached_parts(const std::string& name, int rows, int live, int behind, int
 }
 // So many that a part of the keys is more than a block takes at a time.
 OpCase many_heads_of_keys() {
-  OpCase c = cached_parts("of_many_heads_of_keys", 9, 9, 980, 40, 40, 8, "window=0", 1000);
+  OpCase c = cached_parts("of_many_heads_of_keys", 1, 1, 980, 80, 80, 16, "window=0", 1000);
   c.dtypes = {DType::f32};
   return c;
 }

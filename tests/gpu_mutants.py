@@ -88,7 +88,7 @@ MUTANTS = {
     "values of the next head in a panel": ("src/ops/gpu_attention_panels.h", "row < rows.count && value + at < dim", "row < rows.count"),
     "a bias of the distance the other way, plainly": ("src/ops/gpu_attention_plain.h", "kSign = kRows == TileRowsAre::queries ? 1 : -1", "kSign = kRows == TileRowsAre::queries ? 1 : 1"),
     "sums that do not shrink": ("src/ops/gpu_attention_plain.h", "sums[block][i][v] *= shrink;", "sums[block][i][v] *= shrink > 2 ? 0.0F : 1.0F;"),
-    "unseen keys with a weight": ("src/ops/gpu_attention_plain.h", "return logit == kPlainUnseen ? 0.0F : gpu::exp(logit - top);", "return gpu::exp(logit - top);"),
+    "a key that is not seen": ("src/ops/gpu_attention_plain.h", "columns.has(column0 + plain_column(j))", "columns.has(column0 + plain_column(j) - 1)"),
     "the second part of a head in the first one's place": ("src/ops/gpu_attention_plain.h", "return part * kColumns;", "return 0 * part;"),
     "draws of another row's keys": ("src/ops/gpu_attention_plain.h", "kept.keep(half + 2 * w, j)", "kept.keep(half * 4 + w, j)"),
     "scores replaced while the warp reads them": ("src/ops/gpu_attention_plain_grad.h", "    __syncwarp();  // the warp's rows of scores are free\n", ""),

@@ -90,8 +90,9 @@ void add_heavy(Update update) {
          ("src/train/setup.cc", "  if (recipe.device == DeviceChoice::emulated) device = as_emulated(device);\n",
           "  if (recipe.device == DeviceChoice::toy) device.kind = \"toy\";\n"),
          ("src/train/run.cc", "#include \"runtime/emulated_device.h\"\n", "#include \"runtime/toy_device.h\"\n"),
-         ("src/train/run.cc", "std::unique_ptr<Device> open_device(const Recipe& recipe, const Plan& plan, const CpuSettings& cpu) {\n",
-          "  if (recipe.device == DeviceChoice::toy) return std::make_unique<ToyDevice>(cpu);\n"),
+         ("src/train/asked_device.cc", "#include \"runtime/emulated_device.h\"\n", "#include \"runtime/toy_device.h\"\n"),
+         ("src/train/asked_device.cc", "                                    const CardFacts& planned, const std::vector<Graph>& programs) {\n",
+          "  if (device == DeviceChoice::toy) return std::make_unique<ToyDevice>(cpu);\n"),
          ("src/train/run.cc", "std::string kernels_of(DeviceChoice device, const CpuSettings& cpu) {\n",
           "  if (device == DeviceChoice::toy) return toy_kernels_text(cpu);\n"))),
 )

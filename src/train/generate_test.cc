@@ -239,6 +239,52 @@ TEST(Generate, a_prompt_that_begins_as_the_last_one_goes_on_from_the_cache) {
   }
 }
 
+// Many questions to one document.
+TEST(Generate, chunks_that_prompts_begin_with_alike_are_computed_once_with_the_same_bits) {
+  const auto logits_after = [](Generator& generator, const Ids& prompt) {
+    std::vector<std::vector<float>> all;
+    generator.generate(
+        prompt, 3,
+        [&](std::span<const float> logits, int64_t) {
+          all.emplace_back(logits.begin(), logits.end());
+          return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+        },
+        [](int32_t) { return true; });
+    return all;
+  };
+  for (const bool carries_a_state : {false, true}) {
+    const ModelSpec model = carries_a_state ? tiny_gla() : tiny_model(0);
+    const auto opened = [&] {
+      auto generator = std::make_unique<Generator>(
+          plan_generation({model, std::nullopt, DType::f32, kContext, 8}, one_thread()));
+      init_base_weights(generator->state(), model, kSeed);
+      return generator;
+    };
+    const auto generator = opened();
+    int64_t computed = 0;
+    const auto expect_computed = [&](const Ids& prompt, int64_t tokens) {
+      EXPECT_EQ(logits_after(*generator, prompt), logits_after(*opened(), prompt));
+      computed += carries_a_state ? static_cast<int64_t>(prompt.size()) : tokens;
+      EXPECT_EQ(generator->prompt_tokens_computed(), computed) << prompt.size() << " tokens";
+    };
+    Ids prompt = some_prompt(27);
+    expect_computed(prompt, 27);
+    prompt[21] = 90;
+    expect_computed(prompt, 27 - 16);
+    expect_computed(prompt, 27 - 24);
+    prompt.resize(24);
+    expect_computed(prompt, 24 - 16);  // the last token's logits are asked for
+    prompt[3] = 91;
+    expect_computed(prompt, 24);
+    // What a cache that went on holds is not cut at chunks.
+    prompt.resize(12);
+    Sampler greedy({});
+    answer(*generator, prompt, greedy, 2, true);
+    computed = generator->prompt_tokens_computed();
+    expect_computed(prompt, 12 - 8);
+  }
+}
+
 TEST(Generate, an_answer_ends_where_the_context_is_full) {
   const ModelSpec model = tiny_model(0);
   Generator generator(plan_generation({model, std::nullopt, DType::f32, 10, 8}, one_thread()));

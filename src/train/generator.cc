@@ -93,15 +93,21 @@ void Generator::begin(std::span<const int32_t> prompt, bool go_on) {
 
 void Generator::prefill(std::span<const int32_t> prompt, bool go_on) {
   const GenerationRequest& request = plan_.request;
-  // Frequencies that depend on the length make another cache for another length.
-  if (!go_on || request.sequences > 1 || request.model.rope.type == RopeType::dynamic) cached_.clear();
-  auto known = std::mismatch(cached_.begin(), cached_.end(), prompt.begin(), prompt.end() - 1).first;
-  // A state has taken in all of its text: no part of it can be left out again.
-  if (request.model.linear_attention && known != cached_.end()) known = cached_.begin();
-  cached_.erase(known, cached_.end());
-  length_ = static_cast<int64_t>(cached_.size());
   const auto chunk = static_cast<size_t>(request.prefill);
-  for (size_t at = cached_.size(); at < prompt.size(); at += chunk)
+  // Frequencies that depend on the length make another cache for another length.
+  if (request.sequences > 1 || request.model.rope.type == RopeType::dynamic) cached_.clear();
+  const auto known = static_cast<size_t>(
+      std::mismatch(cached_.begin(), cached_.end(), prompt.begin(), prompt.end() - 1).first -
+      cached_.begin());
+  size_t kept = go_on ? known : std::min(known, whole_chunks_) / chunk * chunk;
+  // A state has taken in all of its text: no part of it can be left out again.
+  if (request.model.linear_attention && (!go_on || known != cached_.size())) kept = 0;
+  const bool from_chunks = kept % chunk == 0 && kept <= whole_chunks_;
+  whole_chunks_ = (from_chunks ? prompt.size() : std::min(whole_chunks_, kept)) / chunk * chunk;
+  cached_.resize(kept);
+  length_ = static_cast<int64_t>(kept);
+  computed_ += static_cast<int64_t>(prompt.size() - kept);
+  for (size_t at = kept; at < prompt.size(); at += chunk)
     feed(first_, prompt.subspan(at, std::min(chunk, prompt.size() - at)),
          static_cast<int64_t>(prompt.size()));
   if (request.sequences > 1) reorder(std::vector<int32_t>(static_cast<size_t>(request.sequences), 0));

@@ -65,12 +65,16 @@ class Generator {
   [[nodiscard]] const GenerationPlan& plan() const { return plan_; }
   [[nodiscard]] const Device& device() const { return *device_; }
 
-  // Answers a prompt with at most `max_new` tokens, fewer where the context is full. With `go_on` what the
-  // cache holds of the prompt's beginning is not computed again: the same values, but for the last bits of
-  // tokens that were generated one by one. Throws UsageError for an empty prompt, one beyond the context, or
-  // ids that the vocabulary lacks.
+  // Answers a prompt with at most `max_new` tokens, fewer where the context is full. Whole chunks that the
+  // prompt before began with too are not computed again: the same bits. With `go_on` nothing is that the
+  // cache holds of the prompt's beginning: the same values, but for the last bits of tokens that were
+  // generated one by one. Throws UsageError for an empty prompt, one beyond the context, or ids that the
+  // vocabulary lacks.
   void generate(std::span<const int32_t> prompt, int64_t max_new, const ChooseToken& choose,
                 const OnToken& on_token, bool go_on = false);
+
+  // Tokens of prompts that passed through the model so far; others were in the cache.
+  [[nodiscard]] int64_t prompt_tokens_computed() const { return computed_; }
 
   // The answers that are likeliest as a whole, best first, by as many beams as the plan has sequences. Throws
   // as generate.
@@ -102,6 +106,8 @@ class Generator {
   int64_t length_ = 0;                    // cached tokens of each sequence
   int64_t source_length_ = 0;             // of what the encoder read
   std::vector<int32_t> cached_;           // which ones, where there is one sequence
+  size_t whole_chunks_ = 0;               // of cached_ what was read in whole chunks from the first token on
+  int64_t computed_ = 0;
 };
 
 }  // namespace plimsoll

@@ -68,6 +68,7 @@ void require_heads(const Graph& g, const Op& op) {
   require(op.attr_int("window") == 0 || is_causal(op), g, op, "attention: a window is for causal attention");
   require(!op.attrs.contains("keys_of") || !is_causal(op), g, op,
           "attention: keys of another axis have no order with the queries");
+  require(!op.attrs.contains("scale") || op.attr_float("scale") > 0, g, op, "attention: a scale above 0");
 }
 
 void require_bias(const Graph& g, const Op& op) {
@@ -203,10 +204,9 @@ AttentionShape attention_shape(const Graph& g, const Op& op) {
 bool attention_fits_tiles(const Graph& g, const Op& op) {
   constexpr int64_t kMostBiases = 1100;  // f32 values of a group's heads in a block's memory
   const AttentionShape shape = attention_shape(g, op);
-  const bool scales = !op.attrs.contains("scale") || op.attr_float("scale") > 0;
   const int64_t biases = shape.buckets == 0 ? 0 : shape.heads / shape.kv_heads * (2 * shape.max_distance + 1);
   return size_of(input_tensor(g, op, 0).dtype) == 2 && shape.head_dim <= 128 && shape.head_dim % 8 == 0 &&
-         scales && biases <= kMostBiases;
+         biases <= kMostBiases;
 }
 int64_t attention_tile_sums(const AttentionShape& shape) {
   return shape.sequences * shape.heads * ((shape.length + kGpuAttentionTile - 1) / kGpuAttentionTile) *

@@ -15,7 +15,7 @@ AttentionShape attention_shape(const Graph& graph, const Op& op);
 int64_t attention_bias_sums_bytes(const AttentionShape& shape);
 
 // Of attention or its gradient: whether the tensor cores of GPUs do it (ops/gpu_attention_tiles.h): 16-bit
-// values, heads of up to 128, a scale above 0, and a bias that goes into a block's memory. Else plain
+// values, heads of up to 128 in eights, and a bias that goes into a block's memory. Else plain
 // arithmetic in f32 does (ops/gpu_attention_plain.h), at a share of the card's f32 rate.
 bool attention_fits_tiles(const Graph& graph, const Op& op);
 inline constexpr int64_t kGpuAttentionTile = 64;  // queries

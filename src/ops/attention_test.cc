@@ -273,7 +273,6 @@ std::vector<OpCase> over_trees() {
                   of_several_tiles("_of_96_values_in_a_window", 96, "window=70"),
                   of_several_tiles("_of_160_values_of_both_sides", 160, "causal=0, window=0", 70),
                   of_several_tiles("_of_256_values", 256, "window=0", 70),
-                  of_several_tiles("_with_a_scale_below_zero", 48, "scale=-0.2, window=0"),
                   of_several_tiles_over_other_keys()});
   register_cases(
       {of_several_tiles_with_extras("_with_bias_and_dropout_of_both_sides", 64,

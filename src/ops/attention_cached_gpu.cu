@@ -42,13 +42,9 @@ struct CachedAttention {
   }
 };
 
-// The keys from `begin` to `end` of a sequence's.
-struct KeyRange {
-  int begin = 0, end = 0;
-};
-// That a query sees, of those that are live.
+// The keys of a sequence that a query sees, of those that are live.
 template <class T>
-PL_DEV KeyRange seen_by(const CachedAttention<T>& a, int query) {
+PL_DEV Columns seen_by(const CachedAttention<T>& a, int query) {
   if (!a.causal) return {0, static_cast<int>(step_value(a.step, a.live_keys))};
   const int position = a.behind() + query;
   return {a.window > 0 && position >= a.window ? position - a.window + 1 : 0, position + 1};
@@ -73,7 +69,7 @@ struct CachedTile {
     return kv_head * a.group() + (tile * a.tile_rows + row) % a.group();
   }
   // What any of its live rows sees; nothing where none is live.
-  [[nodiscard]] PL_DEV KeyRange seen() const {
+  [[nodiscard]] PL_DEV Columns seen() const {
     const int first = query_of(0);
     if (token(0) < 0) return {};
     int last = query_of(a.tile_rows - 1);
@@ -82,8 +78,8 @@ struct CachedTile {
     return {seen_by(a, first).begin, seen_by(a, last).end};
   }
   // Of that one part, which is empty where there are fewer; parts are whole steps.
-  [[nodiscard]] PL_DEV KeyRange part(int number) const {
-    const KeyRange all = seen();
+  [[nodiscard]] PL_DEV Columns part(int number) const {
+    const Columns all = seen();
     const int steps = (all.end - all.begin + kCachedThreads - 1) / kCachedThreads;
     const int keys = (steps + a.parts - 1) / a.parts * kCachedThreads;
     const int begin = all.begin + number * keys;
@@ -94,7 +90,7 @@ struct CachedTile {
 // A block's rows: what they see, and their softmax so far.
 template <int R>
 struct CachedRows {
-  KeyRange* seen;
+  Columns* seen;
   float* top;
   float* sum;
   float* shrink;  // what the step before's outputs are multiplied by
@@ -123,7 +119,7 @@ PL_DEV void put_logits(const CachedTile<T>& tile, const CachedRows<R>& rows, con
   PL_UNROLL
   for (int r = 0; r < R; ++r) {
     float logit = kUnseen;
-    if (key < end && key >= rows.seen[r].begin && key < rows.seen[r].end) {
+    if (key < end && rows.seen[r].has(key)) {
       logit = products[r] * a.scale;
       if (a.bias.table != nullptr) {
         const int bucket = a.bias.bucket(key - (a.behind() + tile.query_of(r)));
@@ -260,7 +256,7 @@ __global__ void __launch_bounds__(kCachedThreads, R == 8 ? 3 : 4)
   PL_SHARED(float, q, R* kCachedMostDims);
   PL_SHARED(float, logits, kCachedThreads* R);
   PL_SHARED(float, space, kCachedThreads / 2 * R * gpu::kEight);
-  PL_SHARED(KeyRange, seen, R);
+  PL_SHARED(Columns, seen, R);
   PL_SHARED(float, top, R);
   PL_SHARED(float, sum, R);
   PL_SHARED(float, shrink, R);
@@ -268,7 +264,7 @@ __global__ void __launch_bounds__(kCachedThreads, R == 8 ? 3 : 4)
   const int thread = static_cast<int>(threadIdx.x);
   const CachedTile<T> tile{a, static_cast<int>(blockIdx.x) / a.tiles, static_cast<int>(blockIdx.x) % a.tiles,
                            static_cast<int>(blockIdx.y)};
-  const KeyRange range = tile.part(static_cast<int>(blockIdx.z));
+  const Columns range = tile.part(static_cast<int>(blockIdx.z));
   if (a.parts > 1 && range.begin == range.end) return;
   for (int i = thread; i < R * a.head_dim; i += kCachedThreads) {
     const int r = i / a.head_dim, d = i % a.head_dim, token = tile.token(r);
@@ -276,7 +272,7 @@ __global__ void __launch_bounds__(kCachedThreads, R == 8 ? 3 : 4)
         token < 0 ? 0.0F : gpu::to_float(a.q[(int64_t{token} * a.heads + tile.head(r)) * a.head_dim + d]);
   }
   if (thread < R) {
-    seen[thread] = tile.token(thread) < 0 ? KeyRange{} : seen_by(a, tile.query_of(thread));
+    seen[thread] = tile.token(thread) < 0 ? Columns{} : seen_by(a, tile.query_of(thread));
     top[thread] = kUnseen;
     sum[thread] = 0;
   }
@@ -311,7 +307,7 @@ __global__ void __launch_bounds__(kCombineThreads) attention_cached_combine(Cach
   float top = kUnseen;
   if (live) {
     for (; parts < a.parts; ++parts) {
-      const KeyRange range = tile.part(parts);
+      const Columns range = tile.part(parts);
       if (range.begin == range.end) break;
       top = gpu::max(top, a.part_sums[(parts * of_part + row) * 2]);
     }

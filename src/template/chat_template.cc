@@ -1,5 +1,6 @@
 #include "template/chat_template.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/strings.h"
@@ -152,17 +153,20 @@ std::optional<ChatTemplate> ChatTemplate::of_folder(const fs::path& folder, std:
 namespace {
 
 // Thoughts come under several names; templates read reasoning_content, some thinking. As in transformers 5.
+const nlohmann::ordered_json* thoughts_of(const nlohmann::ordered_json& message) {
+  for (const char* name : {"reasoning_content", "thinking", "reasoning"})
+    if (const auto found = message.find(name); found != message.end() && !found->is_null()) return &*found;
+  return nullptr;
+}
+
 nlohmann::ordered_json with_reasoning(const nlohmann::ordered_json& messages) {
   nlohmann::ordered_json out = messages;
   for (nlohmann::ordered_json& message : out) {
-    for (const char* name : {"reasoning_content", "thinking", "reasoning"}) {
-      const auto found = message.find(name);
-      if (found == message.end() || found->is_null()) continue;
-      const nlohmann::ordered_json thoughts = *found;
-      if (!message.contains("thinking")) message["thinking"] = thoughts;
-      message["reasoning_content"] = thoughts;
-      break;
-    }
+    const nlohmann::ordered_json* const found = thoughts_of(message);
+    if (found == nullptr) continue;
+    const nlohmann::ordered_json thoughts = *found;
+    if (!message.contains("thinking")) message["thinking"] = thoughts;
+    message["reasoning_content"] = thoughts;
   }
   return out;
 }
@@ -170,13 +174,21 @@ nlohmann::ordered_json with_reasoning(const nlohmann::ordered_json& messages) {
 }  // namespace
 
 Template::Output ChatTemplate::output(const Conversation& conversation, bool add_generation_prompt) const {
-  // A list of initial values would copy them.
-  nlohmann::ordered_json variables = nlohmann::ordered_json::object();
-  variables["messages"] = with_reasoning(conversation.messages);
-  variables["tools"] = conversation.tools;
-  variables["documents"] = nullptr;
-  variables["add_generation_prompt"] = add_generation_prompt;
-  for (const auto& [name, text] : tokens_) variables[name] = text;
+  using nlohmann::ordered_json;
+  const ordered_json none = nullptr, prompt = add_generation_prompt;
+  std::vector<ordered_json> texts(tokens_.size());
+  std::vector<Template::Variable> variables;
+  for (size_t i = 0; const auto& [name, text] : tokens_) {
+    texts[i] = text;
+    variables.push_back({name, &texts[i++]});
+  }
+  ordered_json messages;
+  const bool thinks = std::ranges::any_of(conversation.messages, thoughts_of);
+  if (thinks) messages = with_reasoning(conversation.messages);
+  variables.insert(variables.end(), {{"messages", thinks ? &messages : &conversation.messages},
+                                     {"tools", &conversation.tools},
+                                     {"documents", &none},
+                                     {"add_generation_prompt", &prompt}});
   const bool tools = with_tools_ && !conversation.tools.is_null();
   return (tools ? *with_tools_ : template_).render(variables, now_);
 }

@@ -34,10 +34,18 @@ Template Template::parse(std::string_view source, std::string name, const Templa
 
 Template::Output Template::render(const nlohmann::ordered_json& variables,
                                   const std::optional<std::tm>& now) const {
+  std::vector<Variable> members;
+  members.reserve(variables.size());
+  for (const auto& [name, value] : variables.items()) members.push_back({name, &value});
+  return render(members, now);
+}
+
+Template::Output Template::render(std::span<const Variable> variables,
+                                  const std::optional<std::tm>& now) const {
   const Program& program = *program_;
   try {
     jinja::Variables values;
-    for (const auto& [name, value] : variables.items()) values.emplace(name, jinja::Value::from_json(value));
+    for (const auto& [name, value] : variables) values.emplace(name, jinja::Value::from_json(*value));
     jinja::Output output = jinja::Interpreter(program.limits, now, values).run(program.tree);
     Output rendered{std::move(output.text), {}};
     for (const auto& [begin, end] : output.generated) rendered.generated.push_back({begin, end});

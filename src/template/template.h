@@ -7,6 +7,7 @@
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -37,7 +38,14 @@ class Template {
     std::string text;
     std::vector<ByteSpan> generated;  // what {% generation %} blocks printed, in order
   };
-  // `variables` is an object. strftime_now prints `now`, and is an error without it. Throws TemplateError.
+  struct Variable {
+    std::string_view name;
+    const nlohmann::ordered_json* value;
+  };
+  // strftime_now prints `now`, and is an error without it. Throws TemplateError.
+  [[nodiscard]] Output render(std::span<const Variable> variables,
+                              const std::optional<std::tm>& now = std::nullopt) const;
+  // The members of an object.
   [[nodiscard]] Output render(const nlohmann::ordered_json& variables,
                               const std::optional<std::tm>& now = std::nullopt) const;
   // Whether it has {% generation %} blocks.

@@ -63,10 +63,12 @@ size_t bytes_of_token_in(std::string_view token, std::string_view text) {
   size_t count = 0;
   for (size_t i = 0; i < token.size(); ++count) {
     if (count == text.size()) return 0;
-    const auto byte = static_cast<unsigned char>(text[count]);
-    const auto first = static_cast<unsigned char>(token[i]);
-    const Utf8Char c = first < 0x80 ? Utf8Char{first, 1} : decode_utf8(token.data() + i);
-    if (c.code >= kEndShifted || map.bytes[c.code] != byte) return 0;
+    if (token[i] > ' ' && token[i] <= '~') {  // stands for itself
+      if (token[i++] != text[count]) return 0;
+      continue;
+    }
+    const Utf8Char c = decode_utf8(token.data() + i);
+    if (c.code >= kEndShifted || map.bytes[c.code] != static_cast<unsigned char>(text[count])) return 0;
     i += c.bytes;
   }
   return count;

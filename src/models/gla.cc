@@ -100,6 +100,14 @@ class GlaModel {
     return b_.linear(low, attn + ".gk_proj.1", kGateRank, spec_.kv_heads * linear_.key_dim, true);
   }
 
+  // Where sequences lie, or segments that share prefixes and what they go on from.
+  Operands with_sequences(Operands operands) {
+    operands.push_back(b_.input_named("seq_starts"));
+    operands.push_back(b_.step());
+    if (b_.shape().shares()) operands.push_back(b_.input_named("parents"));
+    return operands;
+  }
+
   TensorId recurrence(TensorId q, TensorId k, TensorId v, TensorId gate, const std::string& attn,
                       bool cached) {
     const Attrs attrs{{"heads", spec_.heads},
@@ -107,9 +115,7 @@ class GlaModel {
                       {"scale", 1.0 / std::sqrt(static_cast<double>(linear_.key_dim))},
                       {"normalizer", kGateNormalizer},
                       {"clamp_min", linear_.clamp_min.value_or(-1e30)}};
-    if (!cached)
-      return b_.op1(OpKind::gla, {q, k, v, gate, b_.input_named("seq_starts"), b_.step()}, attrs, attn,
-                    attn + ".o");
+    if (!cached) return b_.op1(OpKind::gla, with_sequences({q, k, v, gate}), attrs, attn, attn + ".o");
     const TensorId state = b_.graph().add_tensor({attn + ".state",
                                                   {spec_.kv_heads * linear_.key_dim, linear_.value_dim},
                                                   DType::f32,
@@ -128,9 +134,7 @@ class GlaModel {
     if (taps == 0) return x;
     const std::string scope = attn + "." + name + "_conv1d";
     const TensorId weight = b_.parameter(scope + ".weight", {width, 1, taps});
-    if (!cached)
-      return b_.op1(OpKind::short_conv, {x, weight, b_.input_named("seq_starts"), b_.step()}, {}, scope,
-                    scope + ".out");
+    if (!cached) return b_.op1(OpKind::short_conv, with_sequences({x, weight}), {}, scope, scope + ".out");
     const TensorId rows = b_.cache_tensor(scope + ".rows", taps - 1, width);
     return b_.op(OpKind::short_conv_cached, {x, weight, b_.step()}, {}, {kNewTensor, rows}, scope,
                  scope + ".out")[0];
@@ -200,6 +204,7 @@ const FamilyRule gla_family{.model_type = "gla",
                             .parse = parse,
                             .inputs = inputs,
                             .hidden = hidden,
-                            .final_norm = final_norm};
+                            .final_norm = final_norm,
+                            .shares_prefixes = true};
 
 }  // namespace plimsoll

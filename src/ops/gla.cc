@@ -4,8 +4,9 @@
 //   clamp_min).
 // Attributes: heads N (of q and o), kv_heads K (of k, v, gate), scale, normalizer, clamp_min (-1e30: none).
 // Nothing but the inputs is saved for the gradient, which makes the states again.
-// gla_cached: the same for generation, going on from a state that is updated in place; a sequence that begins
-// (kv_length 0) finds it zero.
+// With `parents` sequences are segments of trees (rows that begin with the same tokens), and a segment's
+// first state is its parent's last. gla_cached: the same for generation, going on from a state that is
+// updated in place; a sequence that begins (kv_length 0) finds it zero.
 #include "graph/op_kind.h"
 #include "ops/gla_gpu_scratch.h"
 #include "ops/gla_shape.h"
@@ -37,15 +38,25 @@ Shape output_shape(const Graph& g, const Op& op) {
   return {v.shape[0], v.shape[1] / op.attr_int("kv_heads") * op.attr_int("heads")};
 }
 
-// q [T, N*Dk], k [T, K*Dk], v [T, K*Dv], gate [T, K*Dk], seq_starts [B+1], step -> o [T, N*Dv]
+constexpr size_t kParents = 6, kParentsOfGrad = 7;
+
+void require_parents(const Graph& g, const Op& op, size_t parents) {
+  require(!op.has_input(parents) ||
+              input_tensor(g, op, parents).shape[0] + 1 == input_tensor(g, op, parents - 2).shape[0],
+          g, op, "gla: a parent for each segment");
+}
+
+// q [T, N*Dk], k [T, K*Dk], v [T, K*Dv], gate [T, K*Dk], seq_starts [B+1], step, parents [B]? -> o [T, N*Dv]
 std::vector<OutputSpec> infer(const Graph& g, const Op& op) {
   require_shapes(g, op);
+  require_parents(g, op, kParents);
   return {{"", output_shape(g, op), input_tensor(g, op, 0).dtype}};
 }
 
-// q, k, v, gate, d_o, seq_starts, step -> d_q, d_k, d_v, d_gate
+// q, k, v, gate, d_o, seq_starts, step, parents? -> d_q, d_k, d_v, d_gate
 std::vector<OutputSpec> infer_grad(const Graph& g, const Op& op) {
   require_shapes(g, op);
+  require_parents(g, op, kParentsOfGrad);
   require(input_tensor(g, op, 4).shape == output_shape(g, op), g, op, "gla_grad: d_o");
   const Tensor& q = input_tensor(g, op, 0);
   const Tensor& k = input_tensor(g, op, 1);
@@ -69,10 +80,10 @@ void gradient(GradientContext& ctx, const Op& op) {
   bool wanted = false;
   for (size_t i = 0; i < 4; ++i) wanted = wanted || ctx.wants(op.inputs[i]);
   if (!wanted) return;
-  const auto out = ctx.emit(OpKind::gla_grad,
-                            {op.inputs[0], op.inputs[1], op.inputs[2], op.inputs[3],
-                             ctx.gradient_of(op.outputs[0]), op.inputs[4], op.inputs[5]},
-                            op.attrs, {kNewTensor, kNewTensor, kNewTensor, kNewTensor},
+  Operands inputs{op.inputs[0], op.inputs[1], op.inputs[2], op.inputs[3], ctx.gradient_of(op.outputs[0])};
+  for (size_t i = 4; i < op.inputs.size(); ++i) inputs.push_back(op.inputs[i]);
+  const auto out = ctx.emit(OpKind::gla_grad, std::move(inputs), op.attrs,
+                            {kNewTensor, kNewTensor, kNewTensor, kNewTensor},
                             "d_" + ctx.graph().tensor(op.outputs[0]).name);
   for (size_t i = 0; i < 4; ++i)
     if (ctx.wants(op.inputs[i])) ctx.add_gradient(op.inputs[i], out[i]);
@@ -143,6 +154,11 @@ int64_t gpu_scratch_cached(const Graph& g, const Op& op, const DeviceDescription
 
 }  // namespace
 
+bool gla_has_parents(const Op& op) {
+  return (op.kind == OpKind::gla && op.has_input(kParents)) ||
+         (op.kind == OpKind::gla_grad && op.has_input(kParentsOfGrad));
+}
+
 GlaShape gla_shape(const Graph& g, const Op& op) {
   const Tensor& q = input_tensor(g, op, 0);
   const int64_t heads = op.attr_int("heads");
@@ -150,12 +166,15 @@ GlaShape gla_shape(const Graph& g, const Op& op) {
   int64_t sequences = 1;
   if (op.kind == OpKind::gla) sequences = input_tensor(g, op, 4).shape[0] - 1;
   if (op.kind == OpKind::gla_grad) sequences = input_tensor(g, op, 5).shape[0] - 1;
+  // Each has a segment of its own for at least two that go on from it.
+  const int64_t forks = gla_has_parents(op) ? sequences / 2 : 0;
   return {.tokens = q.shape[0],
           .sequences = sequences,
           .heads = heads,
           .kv_heads = kv_heads,
           .key_dim = q.shape[1] / heads,
-          .value_dim = input_tensor(g, op, 2).shape[1] / kv_heads};
+          .value_dim = input_tensor(g, op, 2).shape[1] / kv_heads,
+          .forks = forks};
 }
 
 const OpRule gla_rule{.kind = OpKind::gla,

@@ -16,6 +16,8 @@ struct Pass {
   float* d_running;  // [K, keys, values]: of the state behind the chunk at hand
   float* states;     // [kGlaGroup, K, keys, values]
   float* d_states;   // [kGlaGroup, K, keys, values]: of the states behind the chunks
+  float* forks;      // [forks, K, keys, values]: the states behind segments that several go on from
+  float* d_forks;    // their gradients, as far as they are summed up
   float* thread_space;
 };
 
@@ -26,7 +28,16 @@ Pass<T> pass_of(const GlaBackward<T>& a) {
   auto* const starts = static_cast<float*>(a.scratch);
   float* const running = starts + gla_most_groups(s) * all;
   float* const states = running + 2 * all;
-  return {a, starts, running, running + all, states, states + kGlaGroup * all, states + 2 * kGlaGroup * all};
+  float* const forks = states + 2 * kGlaGroup * all;
+  return {a,
+          starts,
+          running,
+          running + all,
+          states,
+          states + kGlaGroup * all,
+          forks,
+          forks + s.forks * all,
+          forks + 2 * s.forks * all};
 }
 
 // Walks the states of chunks `begin` to `end` from what `running` holds; visit(chunk's index, state) before
@@ -39,10 +50,29 @@ void walk_states(const Pass<T>& pass, const Columns& columns, int64_t begin, int
   float* const state = pass.running + columns.head * gla_state(s) + columns.first;
   for (int64_t i = begin; i < end; ++i) {
     const Chunk chunk = chunk_at(a.sequences, i);
-    if (chunk.first) clear_columns(s, columns.count, state);
+    begin_state(s, a.sequences, chunk, columns, pass.forks, state);
     visit(i, state);
-    if (!chunk.last && i + 1 < end) advance_state(a.problem, columns, chunk, a.k, a.v, a.gate, space, state);
+    if (i + 1 == end) break;
+    if (!chunk.last) advance_state(a.problem, columns, chunk, a.k, a.v, a.gate, space, state);
+    end_state(s, a.sequences, chunk, columns, state, pass.forks);
   }
+}
+
+// `d_state` is the gradient of the state that a segment starts from: of its parent's last state all who go on
+// from it have a part, the last of them first.
+template <class T>
+void hand_to_parent(const Pass<T>& pass, int64_t segment, const Columns& columns, float* d_state) {
+  const GlaShape& s = pass.a.problem.shape;
+  const SequenceTable& sequences = pass.a.sequences;
+  const int64_t parent = parent_of(sequences, segment);
+  if (children_of(sequences, parent) == 1) return;
+  float* const sum = at_fork(s, sequences, parent, columns, pass.d_forks);
+  if (parent + 1 == segment)  // the last part; the parent's last chunk is next
+    add_columns(s, sum, columns.count, d_state);
+  else if (is_last_child(sequences, segment))
+    copy_columns(s, d_state, columns.count, sum);
+  else
+    add_columns(s, d_state, columns.count, sum);
 }
 
 // Gradients of the states behind chunks `begin` to `end`, from the last down.
@@ -76,6 +106,7 @@ void walk_gradients(const Pass<T>& pass, const Columns& columns, int64_t begin, 
                 1.0F, d_o);
       decay_and_add(s, g == 0 ? prefix + (rows - 1) * keys : nullptr, q, d_o, rows, columns.count, d_state);
     }
+    if (chunk.begins) hand_to_parent(pass, chunk.segment, columns, d_state);
   }
 }
 

@@ -11,6 +11,7 @@ struct GlaShape {
   int64_t tokens = 0, sequences = 0;  // capacity of the token axis; of the cached op: one sequence
   int64_t heads = 0, kv_heads = 0;
   int64_t key_dim = 0, value_dim = 0;  // of one head
+  int64_t forks = 0;                   // of trees: segments at most that several go on from
 };
 
 inline constexpr int64_t kGlaChunk = 64;     // rows whose scores are computed at once
@@ -41,13 +42,14 @@ static inline constexpr int64_t gla_backward_thread_floats(const GlaShape& s) {
   return kGlaChunk * (12 * gla_keys(s) + 5 * gla_values(s) + 2 * kGlaChunk) + 2 * gla_keys(s);
 }
 
-// The states that chunks start from: the running one, and a group's.
+// The states that chunks start from: the running one, a group's, and those at forks.
 static inline constexpr int64_t gla_forward_scratch_bytes(const GlaShape& s, int threads) {
-  return 4 * ((1 + kGlaGroup) * s.kv_heads * gla_state(s) + threads * gla_forward_thread_floats(s));
+  return 4 * ((1 + kGlaGroup + s.forks) * s.kv_heads * gla_state(s) + threads * gla_forward_thread_floats(s));
 }
-// States at the start of every group; the running ones of both directions, and a group's of both.
+// States at the start of every group; the running ones of both directions, a group's and those at forks of
+// both.
 static inline constexpr int64_t gla_backward_scratch_bytes(const GlaShape& s, int threads) {
-  return 4 * ((gla_most_groups(s) + 2 + 2 * kGlaGroup) * s.kv_heads * gla_state(s) +
+  return 4 * ((gla_most_groups(s) + 2 * (1 + kGlaGroup + s.forks)) * s.kv_heads * gla_state(s) +
               threads * gla_backward_thread_floats(s));
 }
 

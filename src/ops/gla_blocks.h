@@ -4,6 +4,7 @@
 
 #include "ops/attention_blocks.h"
 #include "ops/gla_kernels.h"
+#include "ops/segments.h"
 #include "ops/simd_rows.h"
 
 namespace plimsoll::PLIMSOLL_ISA {
@@ -31,7 +32,9 @@ inline Vec log_decay(const GlaProblem& p, Vec gate) {
 // Up to kGlaChunk tokens in a row of one sequence.
 struct Chunk {
   int64_t token = 0, rows = 0;
-  bool first = false, last = false;  // of its sequence
+  int64_t segment = 0;
+  bool begins = false, ends = false;  // its segment
+  bool first = false, last = false;   // nothing stands before it; nothing goes on from it
   // Rows that products take, the ones beyond `rows` being zero.
   [[nodiscard]] int64_t padded() const { return (rows + kGlaSub - 1) / kGlaSub * kGlaSub; }
 };
@@ -50,7 +53,14 @@ inline Chunk chunk_at(const SequenceTable& sequences, int64_t index) {
   for (; index >= chunks_of(sequences, s); ++s) index -= chunks_of(sequences, s);
   const int64_t token = sequences.starts[s] + index * kGlaChunk;
   const int64_t left = sequences.starts[s + 1] - token;
-  return {token, smaller(kGlaChunk, left), index == 0, left <= kGlaChunk};
+  const bool begins = index == 0, ends = left <= kGlaChunk;
+  return {token,
+          smaller(kGlaChunk, left),
+          s,
+          begins,
+          ends,
+          begins && parent_of(sequences, s) < 0,
+          ends && !goes_on(sequences, s)};
 }
 
 // Rows of one head to f32, times `factor`; zero up to `padded` rows.
@@ -208,6 +218,35 @@ inline void copy_columns(const GlaShape& s, const float* from, int64_t columns, 
 inline void clear_columns(const GlaShape& s, int64_t columns, float* to) {
   for (int64_t r = 0; r < gla_keys(s); ++r)
     for (int64_t c = 0; c < columns; c += Vec::kWidth) store(to + r * gla_values(s) + c, zero());
+}
+
+inline void add_columns(const GlaShape& s, const float* from, int64_t columns, float* to) {
+  for (int64_t r = 0; r < gla_keys(s); ++r)
+    for (int64_t c = 0; c < columns; c += Vec::kWidth) {
+      float* const at = to + r * gla_values(s) + c;
+      store(at, load(at) + load(from + r * gla_values(s) + c));
+    }
+}
+
+// Of states at forks, or of their gradients: some columns of that of `segment`.
+inline float* at_fork(const GlaShape& s, const SequenceTable& sequences, int64_t segment,
+                      const Columns& columns, float* forks) {
+  return forks + (fork_number(sequences, segment) * s.kv_heads + columns.head) * gla_state(s) + columns.first;
+}
+// Makes `state`, which is that behind the chunk before, the one that a chunk starts from.
+inline void begin_state(const GlaShape& s, const SequenceTable& sequences, const Chunk& chunk,
+                        const Columns& columns, float* forks, float* state) {
+  if (chunk.first) return clear_columns(s, columns.count, state);
+  if (!chunk.begins) return;
+  const int64_t parent = parent_of(sequences, chunk.segment);
+  if (parent + 1 < chunk.segment)
+    copy_columns(s, at_fork(s, sequences, parent, columns, forks), columns.count, state);
+}
+// Keeps `state`, that behind a chunk, for segments that come back to it.
+inline void end_state(const GlaShape& s, const SequenceTable& sequences, const Chunk& chunk,
+                      const Columns& columns, const float* state, float* forks) {
+  if (chunk.ends && children_of(sequences, chunk.segment) > 1)
+    copy_columns(s, state, columns.count, at_fork(s, sequences, chunk.segment, columns, forks));
 }
 
 // The state behind a chunk from the one before it, in place, for some columns. `space`: 3 [kGlaChunk][keys]

@@ -21,7 +21,7 @@ BoundCall bind_gla(const CpuBinding& b) {
   return with_element_type(b, b.input_tensor(0).dtype, [&](auto zero) -> BoundCall {
     using T = decltype(zero);
     const GlaForward<T> args{.problem = problem_of(b),
-                             .sequences = {.starts = b.input<int32_t>(4)},
+                             .sequences = {.starts = b.input<int32_t>(4), .parents = b.input<int32_t>(6)},
                              .q = b.input<T>(0),
                              .k = b.input<T>(1),
                              .v = b.input<T>(2),
@@ -42,7 +42,7 @@ BoundCall bind_gla_grad(const CpuBinding& b) {
   return with_element_type(b, b.input_tensor(0).dtype, [&](auto zero) -> BoundCall {
     using T = decltype(zero);
     const GlaBackward<T> args{.problem = problem_of(b),
-                              .sequences = {.starts = b.input<int32_t>(5)},
+                              .sequences = {.starts = b.input<int32_t>(5), .parents = b.input<int32_t>(7)},
                               .q = b.input<T>(0),
                               .k = b.input<T>(1),
                               .v = b.input<T>(2),

@@ -6,10 +6,15 @@
 // log of a decay:
 //   S_t = diag(exp g_t) S_t-1 + k_t^T v_t,   o_t = scale q_t S_t,   S = 0 before every sequence.
 //
-// Sequences go chunk by chunk (gla_blocking.h). Decays enter only as products of factors that are at most 1,
-// between a row and the one that it is referred to, so no gate overflows or loses digits.
+// Of trees, a segment's first state is its parent's last one, and the gradient of a segment's last state is
+// the sum over those that go on from it.
 //
-// Bits depend on nothing but a sequence's own data: not on the batch around it, not on the threads.
+// Sequences go chunk by chunk (gla_blocking.h), segments from their own beginning on. Decays enter only as
+// products of factors that are at most 1, between a row and the one that it is referred to, so no gate
+// overflows or loses digits.
+//
+// Bits depend on nothing but a sequence's own data and where its segments part: not on the batch around it,
+// not on the threads.
 #pragma once
 
 #include <cstdint>

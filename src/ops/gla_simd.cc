@@ -16,6 +16,7 @@ struct Pass {
   bool carries = false;
   float* running = nullptr;  // [K, keys, values]
   float* states = nullptr;   // [kGlaGroup, K, keys, values]
+  float* forks = nullptr;    // [forks, K, keys, values]
   float* thread_space = nullptr;
 };
 
@@ -24,7 +25,8 @@ Pass<T> pass_of(const GlaForward<T>& a, bool carries) {
   const GlaShape& s = a.problem.shape;
   auto* const base = static_cast<float*>(a.scratch);
   const int64_t all = s.kv_heads * gla_state(s);
-  return {a, carries, base, base + all, base + (1 + kGlaGroup) * all};
+  float* const forks = base + (1 + kGlaGroup) * all;
+  return {a, carries, base, base + all, forks, forks + s.forks * all};
 }
 
 // States of chunks `begin` to `end`, for some columns of a head.
@@ -35,10 +37,11 @@ void walk_states(const Pass<T>& pass, const Columns& columns, int64_t begin, int
   float* const state = pass.running + columns.head * gla_state(s) + columns.first;
   for (int64_t i = begin; i < end; ++i) {
     const Chunk chunk = chunk_at(a.sequences, i);
-    if (chunk.first && !pass.carries) clear_columns(s, columns.count, state);
+    if (!pass.carries) begin_state(s, a.sequences, chunk, columns, pass.forks, state);
     const int64_t slot = (i - begin) * s.kv_heads + columns.head;
     copy_columns(s, state, columns.count, pass.states + slot * gla_state(s) + columns.first);
     if (!chunk.last || pass.carries) advance_state(a.problem, columns, chunk, a.k, a.v, a.gate, space, state);
+    end_state(s, a.sequences, chunk, columns, state, pass.forks);
   }
 }
 

@@ -12,6 +12,7 @@ struct GlaCase {
   double slack = 4;
   bool tells_slopes = true;  // by finite differences
   std::vector<DType> dtypes = {DType::f32, DType::bf16};
+  Values parents = {};  // of segments of trees; none: sequences apart
 
   [[nodiscard]] int tokens() const {
     int total = 2;
@@ -35,7 +36,12 @@ struct GlaCase {
   }
   // One sequence more than there are live ones, as padding leaves it.
   [[nodiscard]] std::string starts() const {
-    return "tensor starts i32[" + std::to_string(lengths.size() + 2) + "] input\n";
+    const std::string parent = "tensor parents i32[" + std::to_string(lengths.size() + 1) + "] input\n";
+    return "tensor starts i32[" + std::to_string(lengths.size() + 2) + "] input\n" +
+           (parents.empty() ? "" : parent);
+  }
+  [[nodiscard]] std::string sequences() const {
+    return parents.empty() ? "starts, step" : "starts, step, parents";
   }
   [[nodiscard]] OpCase named(const std::string& what) const {
     OpCase c;
@@ -58,13 +64,16 @@ struct GlaCase {
     given = {0};
     for (const int length : lengths) given.push_back(given.back() + length);
     given.push_back(given.back());
+    if (parents.empty()) return;
+    c.given["parents"] = parents;
+    c.given["parents"].push_back(0);
   }
 
   [[nodiscard]] OpCase forward() const {
     OpCase c = named("gla");
     give_starts(c);
-    c.body = inputs() + starts() + "o" + shape(heads * values) + " = gla(q, k, v, gate, starts, step) " +
-             attributes() + " @a forward\n";
+    c.body = inputs() + starts() + "o" + shape(heads * values) + " = gla(q, k, v, gate, " + sequences() +
+             ") " + attributes() + " @a forward\n";
     return c;
   }
   [[nodiscard]] OpCase backward() const {
@@ -72,7 +81,7 @@ struct GlaCase {
     give_starts(c);
     c.body = inputs() + "tensor d_o" + shape(heads * values) + " input\n" + starts() + "d_q" +
              shape(heads * keys) + ", d_k" + shape(kv_heads * keys) + ", d_v" + shape(kv_heads * values) +
-             ", d_gate" + shape(kv_heads * keys) + " = gla_grad(q, k, v, gate, d_o, starts, step) " +
+             ", d_gate" + shape(kv_heads * keys) + " = gla_grad(q, k, v, gate, d_o, " + sequences() + ") " +
              attributes() + " @a backward\n";
     return c;
   }
@@ -156,8 +165,28 @@ const GlaCase kManyKeys{.name = "more_than_256_keys", .lengths = {5, 66}, .keys 
 const GlaCase kOneToken{
     .name = "one_token", .lengths = {1}, .heads = 6, .kv_heads = 3, .keys = 20, .values = 150};
 
+// Two trees: of the first's root three go on, of whose second two, of whose first one; the other's root has
+// one.
+const Values kGlaParents = {-1, 0, 0, 2, 3, 2, 0, -1, 7};
+const GlaCase kGlaTree{.name = "over_trees",
+                       .lengths = {5, 3, 20, 1, 17, 2, 4, 3, 6},
+                       .heads = 2,
+                       .kv_heads = 1,
+                       .keys = 3,
+                       .values = 2,
+                       .parents = kGlaParents};
+// Forks on both sides of a chunk's end, and farther apart than states are kept at once.
+const GlaCase kLargeGlaTree{.name = "over_large_trees",
+                            .lengths = {64, 65, 130, 63, 330, 1, 300, 70, 128},
+                            .heads = 2,
+                            .keys = 8,
+                            .values = 8,
+                            .slack = 10,
+                            .parents = kGlaParents};
+
 [[maybe_unused]] const bool kGlaCases = register_cases(
-    {kShort.forward(),    kChunks.forward(),       kTwoChunks.forward(),     kHard.forward(),
+    {kGlaTree.forward(),  kGlaTree.backward(),     kLargeGlaTree.forward(),  kLargeGlaTree.backward(),
+     kShort.forward(),    kChunks.forward(),       kTwoChunks.forward(),     kHard.forward(),
      kClamped.forward(),  kShort.backward(),       kChunks.backward(),       kHard.backward(),
      kClamped.backward(), kWide.backward(),        kMany.backward(),         kWide.cached(9),
      kMany.cached(9),     kOneToken.cached(9),     kHard.cached(0),          kOnlyHard.cached(2),

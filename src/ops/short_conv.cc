@@ -2,6 +2,7 @@
 // token axis, and a swish (fla's ShortConvolution):
 //   s_t = sum_j weight[W - 1 - j] x_t-j,  y_t = s_t sigmoid(s_t),  x = 0 before every sequence.
 // Nothing but the inputs is saved for the gradient, which makes s again.
+// With `parents` sequences are segments of trees, before which stands what they go on from.
 // short_conv_cached: the same for generation, going on from the last W - 1 rows of x, which are updated in
 // place; a sequence that begins (kv_length 0) finds them zero.
 #include "graph/op_kind.h"
@@ -22,16 +23,26 @@ void require_shapes(const Graph& g, const Op& op) {
           g, op, "short_conv: taps");
 }
 
-// x [T, D], weight [D, 1, W], seq_starts [B+1], step -> y like x
+constexpr size_t kParents = 4, kParentsOfGrad = 5;
+
+void require_parents(const Graph& g, const Op& op, size_t parents) {
+  require(!op.has_input(parents) ||
+              input_tensor(g, op, parents).shape[0] + 1 == input_tensor(g, op, parents - 2).shape[0],
+          g, op, "short_conv: a parent for each segment");
+}
+
+// x [T, D], weight [D, 1, W], seq_starts [B+1], step, parents [B]? -> y like x
 std::vector<OutputSpec> infer(const Graph& g, const Op& op) {
   require_shapes(g, op);
+  require_parents(g, op, kParents);
   const Tensor& x = input_tensor(g, op, 0);
   return {{"", x.shape, x.dtype}};
 }
 
-// x, weight, d_y, seq_starts, step -> d_x?, gradient of weight?
+// x, weight, d_y, seq_starts, step, parents? -> d_x?, gradient of weight?
 std::vector<OutputSpec> infer_grad(const Graph& g, const Op& op) {
   require_shapes(g, op);
+  require_parents(g, op, kParentsOfGrad);
   const Tensor& x = input_tensor(g, op, 0);
   require(input_tensor(g, op, 2).shape == x.shape, g, op, "short_conv_grad: d_y");
   return {{"", x.shape, x.dtype}, {".weight_grad", input_tensor(g, op, 1).shape, gradient_dtype(g, op, 1)}};
@@ -51,10 +62,11 @@ void gradient(GradientContext& ctx, const Op& op) {
   if (!wants_x && !ctx.wants(weight)) return;
   GradientContext::WeightGradient target{kNoTensor, 0};
   if (ctx.wants(weight)) target = ctx.weight_gradient(weight);
-  const auto out = ctx.emit(
-      OpKind::short_conv_grad, {x, weight, ctx.gradient_of(op.outputs[0]), op.inputs[2], op.inputs[3]},
-      {{"accumulate", target.accumulate}}, {wants_x ? kNewTensor : kNoTensor, target.tensor},
-      "d_" + ctx.graph().tensor(op.outputs[0]).name);
+  Operands inputs{x, weight, ctx.gradient_of(op.outputs[0])};
+  for (size_t i = 2; i < op.inputs.size(); ++i) inputs.push_back(op.inputs[i]);
+  const auto out = ctx.emit(OpKind::short_conv_grad, std::move(inputs), {{"accumulate", target.accumulate}},
+                            {wants_x ? kNewTensor : kNoTensor, target.tensor},
+                            "d_" + ctx.graph().tensor(op.outputs[0]).name);
   if (wants_x) ctx.add_gradient(x, out[0]);
 }
 

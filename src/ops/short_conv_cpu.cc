@@ -16,7 +16,7 @@ int taps_of(const CpuBinding& b) { return static_cast<int>(b.input_tensor(1).sha
 template <class T, class W, class G>
 BoundCall make_grad(const CpuBinding& b) {
   using Args = ShortConvGrad<T, W, G>;
-  const Args args{.sequences = {.starts = b.input<int32_t>(3)},
+  const Args args{.sequences = {.starts = b.input<int32_t>(3), .parents = b.input<int32_t>(5)},
                   .x = b.input<T>(0),
                   .weight = b.input<W>(1),
                   .d_y = b.input<T>(2),
@@ -40,7 +40,7 @@ BoundCall make_grad(const CpuBinding& b) {
 BoundCall bind_short_conv(const CpuBinding& b) {
   return with_weight_type(b, [&](auto t, auto w) -> BoundCall {
     using Args = ShortConv<decltype(t), decltype(w)>;
-    const Args args{.sequences = {.starts = b.input<int32_t>(2)},
+    const Args args{.sequences = {.starts = b.input<int32_t>(2), .parents = b.input<int32_t>(4)},
                     .x = b.input<decltype(t)>(0),
                     .weight = b.input<decltype(w)>(1),
                     .y = b.output<decltype(t)>(0),

@@ -1,8 +1,9 @@
 // Raw CPU kernels of the short causal convolution with a swish behind it, over sequences of any lengths.
 // x and y [T, D], weight [D, W]; dense, row-major, bf16 (uint16_t) or f32, with f32 arithmetic inside.
 //
-// Threads share the channels. Bits of y and d_x depend on nothing but a sequence's own data; those of the
-// weight's gradient on the order of the tokens too, and on no number of threads.
+// Sequences may be the segments of trees. Threads share the channels. Bits of y and d_x depend on nothing but
+// a sequence's own data, what stands before it and what goes on from it; those of the weight's gradient on
+// the order of the tokens too, and on no number of threads.
 #pragma once
 
 #include <cstdint>

@@ -1,3 +1,4 @@
+#include "ops/segments.h"
 #include "ops/short_conv_kernels.h"
 #include "ops/simd_rows.h"
 
@@ -39,6 +40,25 @@ void for_tiles(int64_t width, int taps, int threads, Visit visit) {
 // How many taps reach a row `behind` the first of its sequence.
 int reached(int64_t behind, int taps) { return behind + 1 < taps ? static_cast<int>(behind + 1) : taps; }
 
+// A segment, and the rows of what it goes on from that taps reach, the nearest first.
+struct Path {
+  int64_t segment, begin, end;
+  int count = 0;
+  int64_t before[kMostConvTaps] = {};
+
+  Path(const SequenceTable& sequences, int64_t number, int taps)
+      : segment(number), begin(sequences.starts[number]), end(sequences.starts[number + 1]) {
+    for (int64_t up = parent_of(sequences, number); up >= 0; up = parent_of(sequences, up))
+      for (int64_t t = sequences.starts[up + 1]; t-- > sequences.starts[up] && count < taps - 1;)
+        before[count++] = t;
+  }
+  // Rows that taps reach from token t of it, and the one `back` tokens before t.
+  [[nodiscard]] int rows(int64_t t, int taps) const { return reached(t - begin + count, taps); }
+  [[nodiscard]] int64_t row(int64_t t, int back) const {
+    return back <= t - begin ? t - back : before[back - (t - begin) - 1];
+  }
+};
+
 // sum_j weight[W - 1 - j] row(j): row(j) is the row of x that lies j tokens back.
 template <class Lanes, class Row>
 Vec convolved(const TapTable& taps, int count, int rows, int64_t i, Lanes lanes, Row row) {
@@ -66,11 +86,11 @@ void forward(const ShortConv<T, W>& a) {
     TapTable taps;
     tile.get_taps(a.weight, taps);
     for (int64_t q = 0; q < a.sequences.count; ++q) {
-      const int64_t begin = a.sequences.starts[q];
-      for (int64_t t = begin; t < a.sequences.starts[q + 1]; ++t)
+      const Path path(a.sequences, q, a.taps);
+      for (int64_t t = path.begin; t < path.end; ++t)
         for_lanes(tile.channels, [&](int64_t i, auto lanes) {
-          const Vec s = convolved(taps, a.taps, reached(t - begin, a.taps), i, lanes,
-                                  [&](int j) { return a.x + tile.row(t - j); });
+          const Vec s = convolved(taps, a.taps, path.rows(t, a.taps), i, lanes,
+                                  [&](int j) { return a.x + tile.row(path.row(t, j)); });
           lanes.put(a.y + tile.row(t) + i, s * sigmoid(s));
         });
     }
@@ -89,20 +109,43 @@ struct TileGrad {
     tile.get_taps(a.weight, taps);
   }
 
-  void token(int64_t t, int64_t begin, int64_t end) {
-    const int rows = reached(t - begin, a.taps);
-    const int ahead = reached(end - 1 - t, a.taps);
+  // Of the sum at token t.
+  template <class Lanes>
+  Vec sum_gradient(int64_t t, const Path& path, int64_t i, Lanes lanes) const {
+    const Vec s = convolved(taps, a.taps, path.rows(t, a.taps), i, lanes,
+                            [&](int j) { return a.x + tile.row(path.row(t, j)); });
+    const Vec sig = sigmoid(s);
+    return lanes.get(a.d_y + tile.row(t) + i) * sig * fma(s, set1(1.0F) - sig, set1(1.0F));
+  }
+
+  // What the sums of segments that go on from its own say of token t, which are made again.
+  template <class Lanes>
+  Vec from_behind(int64_t t, const Path& path, int64_t i, Lanes lanes) const {
+    Vec d_x = zero();
+    for (int64_t s = path.segment + 1, end = subtree_end(a.sequences, path.segment); s < end; ++s) {
+      int64_t distance = path.end - t;
+      for (int64_t up = parent_of(a.sequences, s); up != path.segment; up = parent_of(a.sequences, up))
+        distance += length_of(a.sequences, up);
+      if (distance >= a.taps) continue;
+      const Path of(a.sequences, s, a.taps);
+      for (int64_t u = of.begin; u < of.end && distance < a.taps; ++u, ++distance)
+        d_x = fma(load(taps.of[a.taps - 1 - distance] + i), sum_gradient(u, of, i, lanes), d_x);
+    }
+    return d_x;
+  }
+
+  void token(int64_t t, const Path& path) {
+    const int rows = path.rows(t, a.taps);
+    const int ahead = reached(path.end - 1 - t, a.taps);
     for_lanes(tile.channels, [&](int64_t i, auto lanes) {
-      const Vec s = convolved(taps, a.taps, rows, i, lanes, [&](int j) { return a.x + tile.row(t - j); });
-      const Vec sig = sigmoid(s);
-      const Vec d_s = lanes.get(a.d_y + tile.row(t) + i) * sig * fma(s, set1(1.0F) - sig, set1(1.0F));
+      const Vec d_s = sum_gradient(t, path, i, lanes);
       store(d_sums.of[t % a.taps] + i, d_s);
       for (int j = 0; j < rows; ++j) {
         float* const d_tap = d_taps.of[a.taps - 1 - j] + i;
-        store(d_tap, fma(d_s, lanes.get(a.x + tile.row(t - j) + i), load(d_tap)));
+        store(d_tap, fma(d_s, lanes.get(a.x + tile.row(path.row(t, j)) + i), load(d_tap)));
       }
       if (a.d_x == nullptr) return;
-      Vec d_x = zero();
+      Vec d_x = ahead == a.taps ? zero() : from_behind(t, path, i, lanes);
       for (int j = 0; j < ahead; ++j)
         d_x = fma(load(taps.of[a.taps - 1 - j] + i), load(d_sums.of[(t + j) % a.taps] + i), d_x);
       lanes.put(a.d_x + tile.row(t) + i, d_x);
@@ -123,8 +166,8 @@ void backward(const ShortConvGrad<T, W, G>& a) {
   for_tiles(a.width, a.taps, a.threads, [&](const Tile& tile) {
     TileGrad<T, W, G> grad(a, tile);
     for (int64_t q = 0; q < a.sequences.count; ++q) {
-      const int64_t begin = a.sequences.starts[q], end = a.sequences.starts[q + 1];
-      for (int64_t t = end; t-- > begin;) grad.token(t, begin, end);
+      const Path path(a.sequences, q, a.taps);
+      for (int64_t t = path.end; t-- > path.begin;) grad.token(t, path);
     }
     if (a.d_x != nullptr) clear_padding(a.d_x, tile, a.sequences, a.tokens);
     if (a.d_weight != nullptr) grad.put_weight_gradient();

@@ -8,6 +8,7 @@ struct ConvCase {
   std::vector<int> lengths;  // of the live sequences; two rows of padding follow
   int width = 5, taps = 4;
   const char* weights = "%";  // type of weights
+  Values parents = {};        // of segments of trees; none: sequences apart
 
   [[nodiscard]] int tokens() const {
     int total = 2;
@@ -25,7 +26,12 @@ struct ConvCase {
   }
   // One sequence more than there are live ones, as padding leaves it.
   [[nodiscard]] std::string starts() const {
-    return "tensor starts i32[" + std::to_string(lengths.size() + 2) + "] input\n";
+    const std::string parent = "tensor parents i32[" + std::to_string(lengths.size() + 1) + "] input\n";
+    return "tensor starts i32[" + std::to_string(lengths.size() + 2) + "] input\n" +
+           (parents.empty() ? "" : parent);
+  }
+  [[nodiscard]] std::string sequences() const {
+    return parents.empty() ? "starts, step" : "starts, step, parents";
   }
   [[nodiscard]] OpCase named(const std::string& what) const {
     OpCase c;
@@ -40,19 +46,22 @@ struct ConvCase {
     given = {0};
     for (const int length : lengths) given.push_back(given.back() + length);
     given.push_back(given.back());
+    if (!parents.empty()) {
+      c.given["parents"] = parents;
+      c.given["parents"].push_back(0);
+    }
     return c;
   }
   [[nodiscard]] OpCase forward() const {
     OpCase c = with_starts("short_conv");
-    c.body = inputs() + starts() + "y" + rows() + " = short_conv(x, w, starts, step) @a forward\n";
+    c.body = inputs() + starts() + "y" + rows() + " = short_conv(x, w, " + sequences() + ") @a forward\n";
     return c;
   }
   [[nodiscard]] OpCase backward(const char* gradient, int accumulate) const {
     OpCase c = with_starts("short_conv_grad");
     c.body = inputs() + "tensor d_y" + rows() + " input\n" + starts() + "tensor g " + gradient +
-             weight_shape() + " gradient\nd_x" + rows() +
-             ", g = short_conv_grad(x, w, d_y, starts, step) {accumulate=" + std::to_string(accumulate) +
-             "} @a backward\n";
+             weight_shape() + " gradient\nd_x" + rows() + ", g = short_conv_grad(x, w, d_y, " + sequences() +
+             ") {accumulate=" + std::to_string(accumulate) + "} @a backward\n";
     return c;
   }
   // All live tokens in one go, behind `behind` others.
@@ -76,11 +85,21 @@ const ConvCase kWideWeights{.name = "f32_weights", .lengths = {7, 5}, .width = 2
 const ConvCase kOneToken{.name = "one_token", .lengths = {1}, .width = 70};
 const ConvCase kTwoTaps{.name = "two_taps", .lengths = {5}, .width = 33, .taps = 2};
 
-[[maybe_unused]] const bool kShortConvCases =
-    register_cases({kShort.forward(), kLong.forward(), kBroad.forward(), kManyTaps.forward(),
-                    kWideWeights.forward(), kShort.backward("f32", 0), kWide.backward("%", 1),
-                    kManyTaps.backward("f32", 1), kWideWeights.backward("f32", 0), kWide.cached(9),
-                    kManyTaps.cached(0), kOneToken.cached(9), kOneToken.cached(0), kTwoTaps.cached(1)});
+// Segments shorter than the taps reach.
+const ConvCase kConvTree{
+    .name = "over_trees", .lengths = {2, 1, 5, 1, 3, 2, 4, 3, 6}, .parents = {-1, 0, 0, 2, 3, 2, 0, -1, 7}};
+const ConvCase kConvTreeOfManyTaps{.name = "over_trees_of_many_taps",
+                                   .lengths = {3, 1, 5, 2, 9, 3, 2, 5, 4},
+                                   .width = 20,
+                                   .taps = 9,
+                                   .parents = {-1, 0, 1, 2, 1, 0, 5, 5, -1}};
+
+[[maybe_unused]] const bool kShortConvCases = register_cases(
+    {kConvTree.forward(), kConvTree.backward("f32", 0), kConvTreeOfManyTaps.forward(),
+     kConvTreeOfManyTaps.backward("%", 1), kShort.forward(), kLong.forward(), kBroad.forward(),
+     kManyTaps.forward(), kWideWeights.forward(), kShort.backward("f32", 0), kWide.backward("%", 1),
+     kManyTaps.backward("f32", 1), kWideWeights.backward("f32", 0), kWide.cached(9), kManyTaps.cached(0),
+     kOneToken.cached(9), kOneToken.cached(0), kTwoTaps.cached(1)});
 
 }  // namespace
 }  // namespace plimsoll::harness

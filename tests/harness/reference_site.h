@@ -1,6 +1,8 @@
 // What the reference of one op works on, and the references that lie in files of their own.
 #pragma once
 
+#include <cmath>
+
 #include "harness/op_case.h"
 
 namespace plimsoll::harness {
@@ -24,6 +26,17 @@ struct Site {
     return in(input)[static_cast<size_t>(which)];
   }
   [[nodiscard]] size_t attr(const char* name) const { return static_cast<size_t>(op.attr_int(name)); }
+  // The rows of a segment's ancestors, in order: what stands before it; inputs by their numbers, `parents`
+  // may be absent.
+  [[nodiscard]] std::vector<size_t> rows_before(size_t starts, size_t parents, size_t segment) const {
+    std::vector<size_t> rows;
+    if (!op.has_input(parents)) return rows;
+    for (double up = in(parents)[segment]; up >= 0; up = in(parents)[static_cast<size_t>(up)])
+      for (size_t t = integer(starts, static_cast<size_t>(up) + 1);
+           t > integer(starts, static_cast<size_t>(up)); --t)
+        rows.insert(rows.begin(), t - 1);
+    return rows;
+  }
   // Clears a gradient where this op is the first writer of the first micro-step.
   [[nodiscard]] Values& gradient(size_t output) const {
     Values& g = out(output);
@@ -32,12 +45,22 @@ struct Site {
   }
 };
 
+inline double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
+
 // reference_attention.cc
 void ref_attention(const Site& s);
 void ref_attention_grad(const Site& s);
 void ref_attention_cached(const Site& s);
 // Logits to probabilities; returns the log of the sum of their exponentials.
 double softmax(Values& p);
+
+// reference_linear_attention.cc
+void ref_gla(const Site& s);
+void ref_gla_grad(const Site& s);
+void ref_gla_cached(const Site& s);
+void ref_short_conv(const Site& s);
+void ref_short_conv_grad(const Site& s);
+void ref_short_conv_cached(const Site& s);
 
 // reference_optimizer.cc
 void ref_grad_square(const Site& s);

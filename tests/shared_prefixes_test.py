@@ -190,6 +190,36 @@ class Chats(SharedPrefixes):
             self.assertIn(why, output("plan", self.recipe("on", "on", model=str(model)), code=2))
 
 
+class LinearAttention(SharedPrefixes):
+    """GLA's state where segments part, and its convolution's rows before them."""
+
+    def setUp(self):
+        super().setUp()
+        self.write(chats(system=90))  # more than a chunk
+        self.model = self.folder / "gla"
+        self.model.mkdir()
+        config = {"model_type": "gla", "architectures": ["GLAForCausalLM"], "hidden_size": 32, "num_hidden_layers": 2,
+                  "num_heads": 4, "num_kv_heads": 2, "vocab_size": 1500, "use_short_conv": True, "tie_word_embeddings": True}
+        (self.model / "config.json").write_text(json.dumps(config))
+
+    def test_every_method_learns_the_same_with_sharing_and_without(self):
+        for method in ({"type": "full"}, {"type": "lora", "r": 4}, {"type": "qlora", "r": 4}):
+            with self.subTest(method=method):
+                self.assert_same("-".join(map(str, method.values())), 0.6, method=method, model=str(self.model))
+
+    def test_small_micro_steps_recomputation_and_offload_change_nothing(self):
+        memory = {"recompute": "block", "offload": ["states", "gradients"], "disk": "1GiB"}
+        self.assert_same("tight", 0.4, memory=memory, batch={"effective": 8, "micro_tokens": 220}, threads=2,
+                         model=str(self.model), data={"eval": "20%"})
+
+    def test_pairs_are_learnt_alike(self):
+        self.write(pairs(system=70))
+        self.assert_same("orpo", 0.25, task="dpo", dpo={"loss": "orpo"}, batch={"effective": 8, "micro": 2},
+                         model=str(self.model))
+        self.write(whole_pairs(pairs(system=70)))
+        self.assert_same("reward", 0.25, task="reward", model=str(self.model), optimizer={"lr": 5e-4})
+
+
 class Pairs(SharedPrefixes):
     def setUp(self):
         super().setUp()

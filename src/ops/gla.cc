@@ -166,7 +166,8 @@ GlaShape gla_shape(const Graph& g, const Op& op) {
   int64_t sequences = 1;
   if (op.kind == OpKind::gla) sequences = input_tensor(g, op, 4).shape[0] - 1;
   if (op.kind == OpKind::gla_grad) sequences = input_tensor(g, op, 5).shape[0] - 1;
-  // Each has a segment of its own for at least two that go on from it.
+  // Of a tree one less than it has leaves (ops/segments.h), of which there are more than of other segments
+  // that several go on from.
   const int64_t forks = gla_has_parents(op) ? sequences / 2 : 0;
   return {.tokens = q.shape[0],
           .sequences = sequences,

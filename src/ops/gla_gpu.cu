@@ -1,6 +1,7 @@
 // gla and gla_grad, chunk by chunk. What is computed: ops/gla_kernels.h.
 #include "ops/gla_shape.h"
 #include "ops/gpu_gla_backward.h"
+#include "ops/gpu_gla_tree.h"
 
 namespace plimsoll {
 inline namespace PLIMSOLL_GPU {
@@ -33,7 +34,7 @@ struct Extents {
 
 bool begins_a_pack(const void* values) { return reinterpret_cast<uintptr_t>(values) % 16 == 0; }
 
-// `starts` and the step tensor are the last two inputs.
+// From input `starts` on: starts, the step tensor, and parents of segments, if any.
 template <class T>
 Gla<T> operands_of(const GpuBinding& b, size_t starts) {
   require_tensor_cores(b, b.input_tensor(0).dtype);
@@ -46,6 +47,7 @@ Gla<T> operands_of(const GpuBinding& b, size_t starts) {
           .v = b.input<T>(2),
           .gate = b.input<T>(3),
           .where = {b.input<int32_t>(starts), shape.tokens},
+          .parents = b.input<int32_t>(starts + 2),
           .step = b.input<double>(starts + 1),
           .sequences = live_sequences_of(b.op().axis),
           .heads = static_cast<int>(shape.heads),
@@ -63,7 +65,8 @@ Gla<T> operands_of(const GpuBinding& b, size_t starts) {
           .queries_from_start = reinterpret_cast<T*>(scratch + at.queries),
           .keys_to_end = reinterpret_cast<T*>(scratch + at.keys),
           .scores = reinterpret_cast<T*>(scratch + at.scores),
-          .states = reinterpret_cast<T*>(scratch + at.states)};
+          .states = reinterpret_cast<T*>(scratch + at.states),
+          .forks = reinterpret_cast<float*>(scratch + at.forks)};
 }
 
 template <class T>
@@ -72,13 +75,19 @@ void clear_beyond(gpu::Stream& stream, T* rows, int64_t width, const Gla<T>& a) 
               width, a.where, a.step, a.sequences);
 }
 
+template <class T, bool kBack>
+void launch_walk(gpu::Stream& stream, const Gla<T>& a, const Extents& extents,
+                 const GlaWalk<T, kBack>& walk) {
+  const auto kernel = a.parents == nullptr ? gla_walk<T, kBack> : gla_walk_trees<T, kBack>;
+  gpu::launch(stream, extents.of_states(), {kGlaThreads}, kernel, a, walk);
+}
+
 // What rows are made of: decays, scores, and the states that chunks start from.
 template <class T>
 void launch_chunks(gpu::Stream& stream, const Gla<T>& a, const Extents& extents) {
   gpu::launch(stream, extents.of_keys(), {kGlaThreads}, gla_prepare<T>, a);
   gpu::launch(stream, extents.of_scores(), {kGlaThreads}, gla_scores<T>, a);
-  gpu::launch(stream, extents.of_states(), {kGlaThreads}, gla_walk<T, false>, a,
-              GlaWalk<T, false>{a.v, a.states});
+  launch_walk(stream, a, extents, GlaWalk<T, false>{a.v, a.states});
 }
 
 template <class T>
@@ -89,8 +98,7 @@ void launch_backward(gpu::Stream& stream, const GlaGrad<T>& g, const Extents& ex
   clear_beyond(stream, g.d_v, int64_t{a.kv_heads} * a.value_dim, a);
   clear_beyond(stream, g.d_gate, int64_t{a.kv_heads} * a.key_dim, a);
   launch_chunks(stream, a, extents);
-  gpu::launch(stream, extents.of_states(), {kGlaThreads}, gla_walk<T, true>, a,
-              GlaWalk<T, true>{g.d_o, g.d_states});
+  launch_walk(stream, a, extents, GlaWalk<T, true>{g.d_o, g.d_states});
   gpu::launch(stream, extents.of_scores(), {kGlaThreads}, gla_grad_scores<T>, g);
   gpu::launch(stream, extents.of_values(extents.kv_heads), {kGlaThreads}, gla_grad_values<T>, g);
   gpu::launch(stream, extents.of_state_rows(), {kGlaThreads}, gla_grad_states<T>, g);

@@ -10,6 +10,9 @@ namespace plimsoll {
 // Row lengths of what the kernels keep: whole packs of 16 bytes.
 inline constexpr int64_t gla_gpu_row(int64_t dim) { return (dim + 7) / 8 * 8; }
 
+// Parts of a state that blocks have, each way.
+inline constexpr int64_t gla_gpu_tiles(int64_t dim) { return (gla_gpu_row(dim) + 63) / 64; }
+
 // Of a state that goes on from token to token, in a block's registers.
 inline constexpr int64_t kGlaStateKeys = 256;
 // What its blocks hand to one another: outputs f32 [tiles of keys, tokens, N, Dv], where there are several
@@ -28,6 +31,7 @@ struct GlaGpuScratch {
   int64_t keys;          // T [tokens, K, keys]: with the decays to their chunk's end
   int64_t scores;        // T [slots, N, 64, 64]
   int64_t states;        // T [slots, K, keys, values]: where chunks start
+  int64_t forks;         // f32 [forks, K, tiles of 64 keys, of 64 values, 64, 64]: of what walks come back to
   int64_t forward_bytes;
   int64_t d_scores;       // f32 [slots, N, 64, 64]
   int64_t d_q_of_states;  // f32 [tokens, N, keys]
@@ -53,6 +57,8 @@ inline constexpr GlaGpuScratch gla_gpu_scratch(const GlaShape& s, int64_t type_b
   at.keys = take(s.tokens * s.kv_heads * keys * type_bytes);
   at.scores = take(slots * s.heads * kScores * type_bytes);
   at.states = take(state_bytes);
+  at.forks =
+      take(s.forks * s.kv_heads * gla_gpu_tiles(s.key_dim) * gla_gpu_tiles(s.value_dim) * kScores * kFloat);
   at.forward_bytes = end;
   at.d_scores = take(slots * s.heads * kScores * kFloat);
   at.d_q_of_states = take(s.tokens * s.heads * keys * kFloat);

@@ -15,6 +15,41 @@ inline constexpr int kGlaSubRows = static_cast<int>(kGlaSub);
 inline constexpr int kGlaSubs = kGlaRows / kGlaSubRows;
 static_assert(kGlaRows == kGlaTile && kGlaSubs * gpu::kWarpSize == kGlaThreads);  // a warp has a sub-chunk
 
+// The live sequences, or segments of trees (ops/segments.h).
+struct GlaSequences {
+  const int32_t* starts;
+  const int32_t* parents;
+  int count;
+
+  [[nodiscard]] PL_DEV int parent(int segment) const { return parents == nullptr ? -1 : parents[segment]; }
+  [[nodiscard]] PL_DEV int chunks(int segment) const {
+    return (starts[segment + 1] - starts[segment] + kGlaRows - 1) / kGlaRows;
+  }
+  [[nodiscard]] PL_DEV int subtree_end(int segment) const {
+    int end = segment + 1;
+    while (parents != nullptr && end < count && parents[end] >= segment) ++end;
+    return end;
+  }
+  [[nodiscard]] PL_DEV bool goes_on(int segment) const {
+    return parents != nullptr && segment + 1 < count && parents[segment + 1] == segment;
+  }
+  // Whether several go on from it, which one does.
+  [[nodiscard]] PL_DEV bool forks(int segment) const {
+    const int second = subtree_end(segment + 1);
+    return second < count && parents[second] == segment;
+  }
+  [[nodiscard]] PL_DEV bool is_last_child(int segment) const {
+    const int next = subtree_end(segment);
+    return next == count || parents[next] != parents[segment];
+  }
+  [[nodiscard]] PL_DEV int fork_number(int segment) const {
+    int number = 0;
+    for (int s = 1, second = subtree_end(segment + 1); s < second; ++s)
+      number += parents[s] >= 0 && parents[s] + 1 < s ? 1 : 0;
+    return number;
+  }
+};
+
 template <class T>
 struct Gla {
   const T* q;
@@ -22,6 +57,7 @@ struct Gla {
   const T* v;
   const T* gate;
   GpuSequences where;
+  const int32_t* parents;  // of segments of trees; null: sequences are apart
   const double* step;
   StepValue sequences;  // how many are live
   int heads, kv_heads, key_dim, value_dim;
@@ -35,7 +71,11 @@ struct Gla {
   T* keys_to_end;
   T* scores;
   T* states;
+  float* forks;
 
+  [[nodiscard]] PL_DEV GlaSequences live() const {
+    return {where.starts, parents, static_cast<int>(step_value(step, sequences))};
+  }
   [[nodiscard]] PL_DEV int group() const { return heads / kv_heads; }
   [[nodiscard]] PL_DEV int64_t state_at(int64_t slot, int kv_head) const {
     return (slot * kv_heads + kv_head) * keys * values;
@@ -65,30 +105,30 @@ PL_DEV int64_t first_slot(const int32_t* starts, int sequence) {
 
 struct GlaChunk {
   int64_t slot = 0, token = 0;
-  int rows = 0;  // 0: the slot has no chunk
-  bool first = false, last = false;
+  int rows = 0;                      // 0: the slot has no chunk
+  bool first = false, last = false;  // nothing stands before it; nothing goes on from it
 
   // Chunk `index` of a sequence.
-  PL_DEV GlaChunk(const int32_t* starts, int sequence, int index) {
-    slot = first_slot(starts, sequence) + index;
-    token = int64_t{starts[sequence]} + int64_t{index} * kGlaRows;
-    const int64_t left = starts[sequence + 1] - token;
+  PL_DEV GlaChunk(const GlaSequences& in, int sequence, int index) {
+    slot = first_slot(in.starts, sequence) + index;
+    token = int64_t{in.starts[sequence]} + int64_t{index} * kGlaRows;
+    const int64_t left = in.starts[sequence + 1] - token;
     rows = left > kGlaRows ? kGlaRows : left > 0 ? static_cast<int>(left) : 0;
-    first = index == 0;
-    last = left <= kGlaRows;
+    first = index == 0 && in.parent(sequence) < 0;
+    last = left <= kGlaRows && !in.goes_on(sequence);
   }
   // The one that has the slot, if any.
   template <class T>
   PL_DEV GlaChunk(const Gla<T>& a, int64_t slot_) {
-    const int live = static_cast<int>(step_value(a.step, a.sequences));
-    const int32_t* const starts = a.where.starts;
-    if (live == 0 || slot_ < first_slot(starts, 0)) return;
-    int low = 0, high = live;
+    const GlaSequences in = a.live();
+    const int32_t* const starts = in.starts;
+    if (in.count == 0 || slot_ < first_slot(starts, 0)) return;
+    int low = 0, high = in.count;
     while (high - low > 1) {
       const int middle = (low + high) / 2;
       (slot_ >= first_slot(starts, middle) ? low : high) = middle;
     }
-    *this = GlaChunk(starts, low, static_cast<int>(slot_ - first_slot(starts, low)));
+    *this = GlaChunk(in, low, static_cast<int>(slot_ - first_slot(starts, low)));
   }
 };
 

@@ -202,64 +202,80 @@ struct GlaWalk {
   T* states;        // states, d_states
 };
 
-// The states that chunks start from, or the gradients of those behind them, but the zeros of the first or
-// last: for 64 keys and 64 columns of a head.
+// What blocks of a walk have: 64 keys and 64 columns of a head's state.
+using GlaStateTile = float[kGlaTile / 8][4];
+PL_DEV void scale_keys(GlaStateTile& state, const float (&decays)[2]) {
+  PL_UNROLL
+  for (int j = 0; j < kGlaTile / 8; ++j) {
+    PL_UNROLL
+    for (int r = 0; r < 4; ++r) state[j][r] *= decays[r / 2];
+  }
+}
+
+// A block's part of a walk over chunks.
 template <class T, bool kBack>
-__global__ void __launch_bounds__(kGlaThreads) gla_walk(Gla<T> a, GlaWalk<T, kBack> walk) {
+struct GlaWalker {
   using Product = GlaProduct<T, true, false, kGlaTile>;
-  constexpr int kHalves = kGlaRows / kGlaDepth;
-  PL_SHARED(gpu::Pack<T>, packs, Product::kRingValues / kGlaPack<T>);
-  const int sequence = static_cast<int>(blockIdx.x) / a.kv_heads;
-  const int kv_head = static_cast<int>(blockIdx.x) % a.kv_heads;
-  if (sequence >= static_cast<int>(step_value(a.step, a.sequences))) return;
-  const int32_t* const starts = a.where.starts;
-  const int chunks = (starts[sequence + 1] - starts[sequence] + kGlaRows - 1) / kGlaRows;
-  if (chunks < 2) return;
-  const int key0 = static_cast<int>(blockIdx.y) * kGlaTile, column0 = static_cast<int>(blockIdx.z) * kGlaTile;
-  const int row = gpu::warp_of_block() * 16;
-  const int heads = kBack ? a.group() : 1, all_heads = kBack ? a.heads : a.kv_heads;
-  const int steps_of_chunk = heads * kHalves;
-  const auto chunk_at = [&](int index) {
-    return GlaChunk(starts, sequence, kBack ? chunks - 1 - index : index);
-  };
-  float state[kGlaTile / 8][4] = {};
-  const auto store = [&](const GlaChunk& chunk) {
+  static constexpr int kHalves = kGlaRows / kGlaDepth;
+
+  const Gla<T>& a;
+  const GlaWalk<T, kBack>& walk;
+  int kv_head = static_cast<int>(blockIdx.x) % a.kv_heads;
+  int key0 = static_cast<int>(blockIdx.y) * kGlaTile, column0 = static_cast<int>(blockIdx.z) * kGlaTile;
+  int row = gpu::warp_of_block() * 16;
+  int heads = kBack ? a.group() : 1, all_heads = kBack ? a.heads : a.kv_heads;
+  int steps_of_chunk = heads * kHalves;
+
+  PL_DEV void store(const GlaStateTile& state, const GlaChunk& chunk) const {
     put_sums(state, walk.states + a.state_at(chunk.slot, kv_head) + int64_t{key0} * a.values + column0,
              a.values, row, a.keys - key0, a.values - column0, true);
-  };
-  const auto bring = [&](int step, T* stage) {
-    const GlaChunk chunk = chunk_at(step / steps_of_chunk);
+  }
+  PL_DEV void bring(const GlaChunk& chunk, int step, T* stage) const {
     const int head = kv_head * heads + step % steps_of_chunk / kHalves;
     Product::fetch(
         stage,
         kept_rows_of_keys(a, kBack ? a.queries_from_start : a.keys_to_end, chunk, all_heads, head, key0),
         rows_of_values(a, walk.values, chunk, all_heads, head, column0), step % kHalves * kGlaDepth);
-  };
-  float decays[2];  // of the chunk that comes next
-  const auto load_decays = [&](int index) {
-    if (index >= chunks - 1) return;
-    const float* const from = a.chunk_decays + (chunk_at(index).slot * a.kv_heads + kv_head) * a.keys + key0;
+  }
+  PL_DEV void load_decays(float (&decays)[2], const GlaChunk& chunk) const {
+    const float* const from = a.chunk_decays + (chunk.slot * a.kv_heads + kv_head) * a.keys + key0;
     PL_UNROLL
     for (int h = 0; h < 2; ++h) {
       const int key = row + static_cast<int>(threadIdx.x) % gpu::kWarpSize / 4 + h * 8;
       decays[h] = key0 + key < a.keys ? from[key] : 1.0F;
     }
+  }
+};
+
+// The states that chunks start from, or the gradients of those behind them, but the zeros of the first or
+// last: for 64 keys and 64 columns of a head.
+template <class T, bool kBack>
+__global__ void __launch_bounds__(kGlaThreads) gla_walk(Gla<T> a, GlaWalk<T, kBack> walk) {
+  using Product = typename GlaWalker<T, kBack>::Product;
+  PL_SHARED(gpu::Pack<T>, packs, Product::kRingValues / kGlaPack<T>);
+  const GlaSequences in = a.live();
+  const int sequence = static_cast<int>(blockIdx.x) / a.kv_heads;
+  if (sequence >= in.count) return;
+  const int chunks = in.chunks(sequence);
+  if (chunks < 2) return;
+  const GlaWalker<T, kBack> part{a, walk};
+  const auto chunk_at = [&](int index) { return GlaChunk(in, sequence, kBack ? chunks - 1 - index : index); };
+  GlaStateTile state = {};
+  float decays[2];  // of the chunk that comes next
+  const auto bring = [&](int step, T* stage) {
+    part.bring(chunk_at(step / part.steps_of_chunk), step, stage);
   };
   const auto before = [&](int step) {
-    if (step % steps_of_chunk != 0) return;
-    const int index = step / steps_of_chunk;
+    if (step % part.steps_of_chunk != 0) return;
+    const int index = step / part.steps_of_chunk;
     if (index > 0) {
-      store(chunk_at(index));
-      PL_UNROLL
-      for (int j = 0; j < kGlaTile / 8; ++j) {
-        PL_UNROLL
-        for (int r = 0; r < 4; ++r) state[j][r] *= decays[r / 2];
-      }
+      part.store(state, chunk_at(index));
+      scale_keys(state, decays);
     }
-    load_decays(index + 1);
+    if (index + 1 < chunks - 1) part.load_decays(decays, chunk_at(index + 1));
   };
-  Product::add(state, reinterpret_cast<T*>(packs), (chunks - 1) * steps_of_chunk, bring, before);
-  store(chunk_at(chunks - 1));
+  Product::add(state, reinterpret_cast<T*>(packs), (chunks - 1) * part.steps_of_chunk, bring, before);
+  part.store(state, chunk_at(chunks - 1));
 }
 
 // 64 columns of a chunk's rows and a query head.

@@ -3,7 +3,6 @@
 #include "base/error.h"
 #include "graph/op_kind.h"
 #include "ops/attention_shape.h"
-#include "ops/gla_shape.h"
 #include "ops/linear_cross_entropy_layout.h"
 #include "ops/rules.h"
 
@@ -47,13 +46,6 @@ bool shares_prefixes(const Op& op) {
     case OpKind::attention:
     case OpKind::attention_grad:
       return has_parents(op);
-    case OpKind::gla:
-    case OpKind::gla_grad:
-      return gla_has_parents(op);
-    case OpKind::short_conv:
-      return op.has_input(4);
-    case OpKind::short_conv_grad:
-      return op.has_input(5);
     case OpKind::linear_cross_entropy:
     case OpKind::linear_cross_entropy_grad:
     case OpKind::linear_log_prob:

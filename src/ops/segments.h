@@ -34,10 +34,12 @@ static inline bool is_last_child(const SequenceTable& t, int64_t segment) {
   const int64_t next = subtree_end(t, segment);
   return next == t.count || t.parents[next] != t.parents[segment];
 }
-// Segments before it where several go on; the number of its own where it is one.
+// A number of its own for a segment that several go on from, below that of segments that are not the first to
+// go on: those are counted up to its second one.
 static inline int64_t fork_number(const SequenceTable& t, int64_t segment) {
   int64_t count = 0;
-  for (int64_t s = 0; s < segment; ++s) count += children_of(t, s) > 1 ? 1 : 0;
+  for (int64_t s = 1, second = subtree_end(t, segment + 1); s < second; ++s)
+    count += t.parents[s] >= 0 && t.parents[s] + 1 < s ? 1 : 0;
   return count;
 }
 

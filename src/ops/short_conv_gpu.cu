@@ -16,6 +16,7 @@ struct Conv {
   const T* x;
   const W* weight;
   GpuSequences where;
+  const int32_t* parents;  // of segments of trees; null: sequences are apart
   const double* step;
   StepValue sequences;
   int64_t width;
@@ -24,20 +25,39 @@ struct Conv {
   // Of the token's sequence; padding has none, in which no row is.
   struct Range {
     int64_t begin = INT64_MAX, end = 0;
+    int64_t segment = -1;
   };
   [[nodiscard]] PL_DEV Range sequence(int64_t token) const {
     const auto live = static_cast<int64_t>(step_value(step, sequences));
     const int64_t q = sequence_of(where.starts, live, token);
     if (q < 0) return {};
-    return {where.starts[q], where.starts[q + 1]};
+    return at(q);
+  }
+  [[nodiscard]] PL_DEV Range at(int64_t segment) const {
+    return {where.starts[segment], where.starts[segment + 1], segment};
+  }
+  // The row that lies `back` tokens before one, or -1.
+  [[nodiscard]] PL_DEV int64_t row_before(const Range& in, int64_t token, int64_t back) const {
+    int64_t begin = in.begin, segment = in.segment;
+    while (token - back < begin) {
+      if (parents == nullptr || segment < 0 || parents[segment] < 0) return -1;
+      segment = parents[segment];
+      back -= token - begin + 1;
+      begin = where.starts[segment];
+      token = where.starts[segment + 1] - 1;
+    }
+    return token - back;
   }
   [[nodiscard]] PL_DEV float tap(int64_t channel, int j) const {
     return gpu::to_float(weight[channel * taps + taps - 1 - j]);
   }
   [[nodiscard]] PL_DEV float sum(const Range& in, int64_t token, int64_t channel) const {
     float s = 0;
-    for (int j = 0; j < taps && token - j >= in.begin; ++j)
-      s = gpu::fma(tap(channel, j), gpu::to_float(x[(token - j) * width + channel]), s);
+    for (int j = 0; j < taps; ++j) {
+      const int64_t row = row_before(in, token, j);
+      if (row < 0) break;
+      s = gpu::fma(tap(channel, j), gpu::to_float(x[row * width + channel]), s);
+    }
     return s;
   }
 };
@@ -63,6 +83,22 @@ PL_DEV float d_sum(const Conv<T, W>& a, const T* d_y, const typename Conv<T, W>:
   return gpu::to_float(d_y[token * a.width + channel]) * sig * gpu::fma(s, 1.0F - sig, 1.0F);
 }
 
+// What the sums of segments that go on from a token's say of it, added to `d`.
+template <class T, class W>
+PL_DEV float add_from_behind(const Conv<T, W>& a, const T* d_y, const typename Conv<T, W>::Range& in,
+                             int64_t token, int64_t channel, float d) {
+  const auto live = static_cast<int64_t>(step_value(a.step, a.sequences));
+  for (int64_t s = in.segment + 1; s < live && a.parents[s] >= in.segment; ++s) {
+    int64_t distance = in.end - token;
+    for (int64_t up = a.parents[s]; up != in.segment; up = a.parents[up])
+      distance += a.where.starts[up + 1] - a.where.starts[up];
+    const auto of = a.at(s);
+    for (int64_t u = of.begin; u < of.end && distance < a.taps; ++u, ++distance)
+      d = gpu::fma(a.tap(channel, static_cast<int>(distance)), d_sum(a, d_y, of, u, channel), d);
+  }
+  return d;
+}
+
 template <class T, class W>
 __global__ void __launch_bounds__(kThreads) conv_grad_x(Conv<T, W> a, const T* d_y, T* d_x) {
   const int64_t token = blockIdx.x, channel = own_channel();
@@ -71,6 +107,8 @@ __global__ void __launch_bounds__(kThreads) conv_grad_x(Conv<T, W> a, const T* d
   float d = 0;
   for (int j = 0; j < a.taps && token + j < in.end; ++j)
     d = gpu::fma(a.tap(channel, j), d_sum(a, d_y, in, token + j, channel), d);
+  if (a.parents != nullptr && in.segment >= 0 && token + a.taps > in.end)
+    d = add_from_behind(a, d_y, in, token, channel, d);
   d_x[token * a.width + channel] = gpu::rounded<T>(d);
 }
 
@@ -88,9 +126,10 @@ __global__ void __launch_bounds__(kThreads)
   float sum = 0;
   for (int64_t token = begin; token < end; ++token) {
     const auto in = a.sequence(token);
-    if (token >= in.end || token - back < in.begin) continue;
-    sum = gpu::fma(d_sum(a, d_y, in, token, channel), gpu::to_float(a.x[(token - back) * a.width + channel]),
-                   sum);
+    if (token >= in.end) continue;
+    const int64_t row = a.row_before(in, token, back);
+    if (row >= 0)
+      sum = gpu::fma(d_sum(a, d_y, in, token, channel), gpu::to_float(a.x[row * a.width + channel]), sum);
   }
   parts[blockIdx.x * a.width * a.taps + at] = sum;
 }
@@ -137,6 +176,7 @@ Conv<T, W> operands_of(const GpuBinding& b, size_t starts) {
   return {.x = b.input<T>(0),
           .weight = b.input<W>(1),
           .where = {b.input<int32_t>(starts), x.shape[0]},
+          .parents = b.input<int32_t>(starts + 2),
           .step = b.input<double>(starts + 1),
           .sequences = live_sequences_of(b.op().axis),
           .width = x.shape[1],

@@ -47,6 +47,7 @@ class AnswersTest(unittest.TestCase):
     def same_tokens(self, *words):
         card, cpu = self.both("generate", *words, "--max-new-tokens", 6)
         self.assertEqual(card[0]["response_ids"], cpu[0]["response_ids"])
+        self.assertEqual([card[0]["device"], cpu[0]["device"]], [CARD, "the CPU"])
         self.assertGreater(len(cpu[0]["response_ids"]), 1)
         return card[0], cpu[0]
 
@@ -66,6 +67,10 @@ class AnswersTest(unittest.TestCase):
         rows = self.folder / "rows.jsonl"
         card, cpu = self.same_loss(run, "--data", rows, "--limit", 4, "--generate", "--max-new-tokens", 4)
         self.assertEqual(card["answers"]["tokens"], cpu["answers"]["tokens"])
+        self.assertEqual([card["device"], cpu["device"]], [CARD, "the CPU"])
+        for more, device in (((), CARD), (("--set", "device=cpu"), "the CPU"), (("--set", "device=cpu", "--device", "emulated"), CARD)):
+            said = self.plimsoll("eval", run, "--data", rows, "--limit", 2, "--json", *more).stdout
+            self.assertEqual(json.loads(said)["device"], device, more)
         self.same_tokens(run, "--ids", ",".join(map(str, range(5, 45))), "--context", 64)
         beams, _ = self.same_tokens(run, "--ids", "5,17,30", "--num-beams", 3, "--num-return-sequences", 2)
         self.assertEqual(len(beams["next_best"]), 1)

@@ -18,6 +18,7 @@ import tempfile
 UNIT = {"src/gpu/device.h": "rms_norm_gpu.cu", "src/ops/gpu_optimizer.h": "adamw_gpu.cu",
         "src/ops/gpu_gla.h": "gla_gpu.cu", "src/ops/gpu_gla_decay.h": "gla_cached_gpu.cu", "src/ops/gpu_gla_products.h": "gla_gpu.cu",
         "src/ops/gpu_gla_forward.h": "gla_gpu.cu", "src/ops/gpu_gla_backward.h": "gla_gpu.cu",
+        "src/ops/gpu_gla_tree.h": "gla_gpu.cu",
         "src/ops/gpu_attention_tiles.h": "attention_gpu.cu", "src/ops/gpu_attention_extras.h": "attention_gpu.cu",
         "src/ops/gpu_attention_panels.h": "attention_gpu.cu", "src/ops/gpu_attention_plain.h": "attention_gpu.cu",
         "src/ops/gpu_attention_plain_grad.h": "attention_gpu.cu", "src/ops/gpu_norm_rows.h": "rms_norm_gpu.cu",
@@ -25,12 +26,13 @@ UNIT = {"src/gpu/device.h": "rms_norm_gpu.cu", "src/ops/gpu_optimizer.h": "adamw
 PLAIN = ":".join(f"attention_grad_{name}" for name in ("with_bias", "of_several_tiles_in_a_window",
                                                        "of_several_tiles_of_160_values_with_bias_and_dropout"))
 CASES = {"activations": "relu*:geglu*:gelu*:tanh*", "dora": "dora*",
-         "gla": "gla_short:gla_chunks:gla_grad_chunks:gla_grad_grouped:gla_grad_clamped:gla_grad_odd", "layer_norm": "layer_norm*",
+         "gla": "gla_short:gla_chunks:gla_grad_chunks:gla_grad_grouped:gla_grad_clamped:gla_over_trees:gla_grad_over_trees", "layer_norm": "layer_norm*",
          "linear_cross_entropy": "log_prob*", "noise": "*noise*", "sequence_losses": "pair_loss*:class_loss*:preference*",
          "word_scores": "word_scores*", "adamw": "adamw_*", "attention": "attention*", "attention_cached": "attention_cached*",
          "gla_cached": "gla_cached*", "dropout": "dropout*", "elementwise": "add*:*scale*:*_rows*", "embedding": "embedding*",
          "grad_norm": "grad_*", "matmul": "linear*", "rms_norm": "rms_norm*", "rope": "rope*", "short_conv": "short_conv*",
          "swiglu": "swiglu*",
+         "gpu_gla_tree": "gla*_trees",
          **dict.fromkeys(("gpu_attention_panels", "gpu_attention_plain", "gpu_attention_plain_grad"), PLAIN)}
 # name: (file, text, what stands in its place). The text occurs once in the file.
 MUTANTS = {
@@ -123,10 +125,10 @@ MUTANTS = {
     "magnitude's gradient not divided": ("dora", "  sum /= a.lengths[column];\n", ""),
     "lengths of half a row": ("dora", "i < a.in; i += kThreads", "i < a.in / 2; i += kThreads"),
     "noise by where a sequence ends": ("noise", "a.starts[sequence + 1] - a.starts[sequence]", "a.starts[sequence + 1]"),
-    "taps that reach the text before": ("short_conv", "j < taps && token - j >= in.begin", "j < taps && token - j >= 0 && in.end > 0"),
+    "taps that reach the text before": ("short_conv", "parents[segment] < 0) return -1;", "parents[segment] < 0) return token - back < 0 ? -1 : token - back;"),
     "taps in their other order": ("short_conv", "weight[channel * taps + taps - 1 - j]", "weight[channel * taps + j]"),
     "gradient from the text behind": ("short_conv", "token + j < in.end; ++j", "token + j < a.where.tokens && in.end > 0; ++j"),
-    "a gradient's first tokens without their far taps": ("short_conv", "token - back < in.begin", "token - back <= in.begin"),
+    "a gradient's first tokens without their far taps": ("short_conv", "    if (row >= 0)\n", "    if (row > in.begin)\n"),
     "keys not appended": ("attention_cached", "    a.k_cache[to * a.width + i] = a.k[row * a.width + i];\n", ""),
     "every sequence appended to the first": ("attention_cached", "a.apart ? row * a.capacity + behind", "a.apart ? behind"),
     "keys behind a chunk's token seen": ("attention_cached", "+ 1 : 0, position + 1}", "+ 1 : 0, position + 2}"),
@@ -142,6 +144,12 @@ MUTANTS = {
     "a token's row in one buffer": ("gla_cached", "round % 2 * kStateKeys, token_buffer", "0 * kStateKeys, token_buffer"),
     "a round's sums of half the warps": ("gla_cached", "for (int w = 0; w < kStateWarps; ++w) sum +=", "for (int w = 0; w < kStateWarps / 2; ++w) sum +="),
     "a tile of keys left out": ("gla_cached", "for (int tile = 0; tile < tiles; ++tile)", "for (int tile = 1; tile < tiles; ++tile)"),
+    "a parent's gradient without its first segment's": ("src/ops/gpu_gla_tree.h", "[](float& kept, float& own) { own += kept; }", "[](float& kept, float& own) { own = kept; }"),
+    "a parent's gradient of one segment": ("src/ops/gpu_gla_tree.h", "[](float& kept, float& own) { kept += own; }", "[](float& kept, float& own) { kept = own; }"),
+    "a segment that goes on where another ended": ("src/ops/gpu_gla_tree.h", "if (!to.begins() || parent + 1 == to.segment) return;", "return;"),
+    "a state kept without the later segments": ("src/ops/gpu_gla_tree.h", "    if (in.parents[s] == from.segment) part.store", "    if (s == from.segment + 1) part.store"),
+    "forks in one place": ("src/ops/gpu_gla.h", "      number += parents[s] >= 0 && parents[s] + 1 < s ? 1 : 0;", "      number += 0;"),
+    "taps at the wrong row of a parent": ("short_conv", "back -= token - begin + 1;", "back -= token - begin;"),
     "rows kept of another place": ("short_conv", "a.kept[r * a.width + channel] = row(r + live);", "a.kept[r * a.width + channel] = row(r + live - 1);"),
     "a text that goes on from the last one": ("short_conv", "return fresh ? gpu::rounded<T>(0.0F) : a.kept", "return a.kept"),
     "noise for padding": ("noise", "if (sequence >= 0) {", "if (sequence >= -1) {"),
@@ -182,7 +190,10 @@ def notices(folder, unit, cases, test, build, compiling):
     linking[linking.index("-o"):linking.index("-o") + 2] = [changed, "-o", f"{folder}/{test}"]
     subprocess.run(linking, cwd=build, check=True)
     chosen = ":".join(["GpuOpHarnessBits.*", *(f"*/{case}" for case in cases.split(":"))])
-    done = subprocess.run([f"{folder}/{test}", f"--gtest_filter={chosen}"], capture_output=True, text=True, timeout=300)
+    try:
+        done = subprocess.run([f"{folder}/{test}", f"--gtest_filter={chosen}"], capture_output=True, text=True, timeout=300)
+    except subprocess.TimeoutExpired:
+        return "no end"
     failed = re.search(r"(\d+) FAILED TEST", done.stdout)
     return "" if done.returncode == 0 else f"{failed[1]} failed" if failed else "crash"
 

@@ -19,7 +19,7 @@ struct EvalArguments {
 };
 
 void print_text(const Evaluation& evaluation) {
-  const auto& [loss, answers] = evaluation;
+  const auto& [loss, answers, device] = evaluation;
   TextTable table({false, true, false});
   const auto number = [](double value) {
     char text[32];
@@ -55,7 +55,7 @@ void print_text(const Evaluation& evaluation) {
 }
 
 void print_json(const Evaluation& evaluation) {
-  const auto& [loss, answers] = evaluation;
+  const auto& [loss, answers, device] = evaluation;
   nlohmann::ordered_json json = {{"loss", loss.loss},
                                  {"mean_over", loss.unit},
                                  {"perplexity", loss.perplexity()},
@@ -65,7 +65,8 @@ void print_json(const Evaluation& evaluation) {
                                  {"truncated_rows", loss.truncated},
                                  {"tokens", loss.tokens},
                                  {"target_tokens", loss.target_tokens},
-                                 {"seconds", loss.seconds}};
+                                 {"seconds", loss.seconds},
+                                 {"device", device}};
   for (const Metric& metric : loss.metrics) json["metrics"][std::string(metric.name)] = metric.value;
   if (answers) {
     const BleuScore bleu = answers->bleu.score();

@@ -80,6 +80,7 @@ void print_answer(const Generated& done, bool json, bool streamed) {
     nlohmann::ordered_json line = {{"prompt", done.question.prompt}, {"prompt_ids", done.question.ids}};
     line.update(json_of(done.answer));
     for (const Answer& next : done.answer.next) line["next_best"].push_back(json_of(next));
+    line["device"] = done.device;
     print(json_text(line, -1));
   } else {
     print_scored(done.answer, done.question.prompt.empty(), !done.answer.next.empty());
@@ -87,10 +88,11 @@ void print_answer(const Generated& done, bool json, bool streamed) {
   }
 }
 
-void print_tally(const AnswerTally& tally, bool json) {
+void print_tally(const AnswerTally& tally, const std::string& device, bool json) {
   if (json) {
     nlohmann::ordered_json out = {{"rows", tally.rows}, {"tokens", tally.tokens}, {"seconds", tally.seconds}};
     if (tally.expected > 0) out["exact"] = tally.exact;
+    out["device"] = device;
     print(json_text(out, -1));
     return;
   }
@@ -111,7 +113,7 @@ ExitCode run(GenerateOptions& options, bool json) {
   };
   const Generated done = generate(options, show);
   if (done.rows)
-    print_tally(*done.rows, json);
+    print_tally(*done.rows, done.device, json);
   else
     print_answer(done, json, streams);
   return ExitCode::ok;

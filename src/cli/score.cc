@@ -71,7 +71,8 @@ void print_tally(const RowTally& tally, bool json) {
                          {"damaged_rows", tally.damaged},
                          {"truncated_rows", tally.truncated},
                          {"tokens", tally.tokens},
-                         {"seconds", tally.seconds}},
+                         {"seconds", tally.seconds},
+                         {"device", tally.device}},
                     -1));
     return;
   }

@@ -128,8 +128,9 @@ __global__ void __launch_bounds__(kThreads)
     const auto in = a.sequence(token);
     if (token >= in.end) continue;
     const int64_t row = a.row_before(in, token, back);
-    if (row >= 0)
-      sum = gpu::fma(d_sum(a, d_y, in, token, channel), gpu::to_float(a.x[row * a.width + channel]), sum);
+    if (row < 0) continue;
+    const float x = gpu::to_float(a.x[row * a.width + channel]);
+    sum = gpu::fma(d_sum(a, d_y, in, token, channel), x, sum);
   }
   parts[blockIdx.x * a.width * a.taps + at] = sum;
 }

@@ -71,11 +71,16 @@ std::string_view to_string(AnswerEnd end) {
   throw InternalError("to_string: no such end of an answer");
 }
 
-AskedDevice asked_device(const AnswerOptions& options, const ModelPaths& paths) {
+AskedDevice asked_device(const AnswerOptions& options, const ModelPaths& paths,
+                         std::span<const std::string> sets) {
+  constexpr std::string_view kKey = "device=";
+  std::optional<std::string> named = options.device;
+  for (const std::string& set : sets)
+    if (!options.device && set.starts_with(kKey)) named = set.substr(kKey.size());
   const fs::path file = paths.adapter.value_or(paths.base) / "recipe.yaml";
   std::optional<Recipe> run;
   if (fs::exists(file)) run = load_recipe(file.string()).recipe;
-  return asked_device(options.machine, options.device, run ? &*run : nullptr, *options.observer);
+  return asked_device(options.machine, named, run ? &*run : nullptr, *options.observer);
 }
 
 std::optional<ChatTemplate> answering_template(const AnswerOptions& options, const ModelPaths& paths) {

@@ -49,9 +49,10 @@ struct Answer {
   std::vector<Answer> next = {};     // of a search the next best ones, as many as were asked for
 };
 
-// What the options say to compute on, or the run in the folder, or beside the adapter. Before any thread is
-// started.
-AskedDevice asked_device(const AnswerOptions& options, const ModelPaths& paths);
+// What the options say to compute on, or `sets`, keys of the recipe as --set says them ("device=cuda"), or
+// the run in the folder, or beside the adapter. Before any thread is started.
+AskedDevice asked_device(const AnswerOptions& options, const ModelPaths& paths,
+                         std::span<const std::string> sets = {});
 
 // What questions are rendered with. `auto`: what a finished run was trained with, or the chat template of the
 // adapter or the model; nothing where there is none, and for `plain`. Throws UsageError for an unknown name.

@@ -68,7 +68,8 @@ AskedDevice asked_device(const MachineOptions& options, const std::optional<std:
     const Recipe recipe = device_named(*named);
     if (recipe.device == DeviceChoice::card)
       throw UsageError(std::string("--device card is a device to plan for; ") + kAskedOn);
-    if (recipe.device != DeviceChoice::automatic) return computes(recipe) ? on(cpu, recipe) : cpu;
+    if (computes(recipe)) return on(cpu, recipe);  // in ?: with cpu it would be cut to one
+    if (recipe.device != DeviceChoice::automatic) return cpu;
   }
   if (run == nullptr || !computes(*run)) return cpu;
   try {

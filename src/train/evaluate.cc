@@ -122,7 +122,7 @@ double LossResult::perplexity() const { return std::exp(loss); }
 Evaluation evaluate(const EvalOptions& options) {
   const ModelPaths paths = find_model(options.folder, options.adapter);
   Recipe recipe = recipe_of(options, paths);
-  const AskedDevice device = asked_device(options, paths);
+  const AskedDevice device = asked_device(options, paths, options.sets);
   std::vector<fs::path> read = {options.folder, paths.base};
   for (const TrainSource& source : recipe.data.train) read.emplace_back(source.path);
   if (recipe.data.eval.kind == EvalSource::Kind::path) read.emplace_back(recipe.data.eval.path);
@@ -147,6 +147,7 @@ Evaluation evaluate(const EvalOptions& options) {
   options.observer->event(plan_line(plan, experiment));
   start_threads(device.threads);
   Evaluation result;
+  result.device = name_of(device);
   std::optional<OutLines> lines;
   std::optional<ScoreLines> file;
   if (scores && options.out) {

@@ -30,6 +30,7 @@ struct LossResult : RowTally {
 struct Evaluation {
   LossResult loss;
   std::optional<AnswerTally> answers;  // with `generate`
+  std::string device;                  // "the CPU", "NVIDIA H200"
 };
 
 // Throws DoesNotFitError before weights are read.

@@ -47,7 +47,7 @@ Generated generate(const GenerateOptions& options, const Answerer::Show& show) {
   for (const auto& path : {paths.adapter, options.data, options.prompt_file})
     if (path) read.push_back(*path);
   require_apart(options.out, read);
-  const AskedDevice device = asked_device(options, paths);
+  const AskedDevice device = asked_device(options, paths, options.sets);
   std::optional<Tokenizer> tokenizer;
   std::optional<ChatTemplate> chat;
   if (options.ids.empty() || Tokenizer::find_file(paths.base)) tokenizer = model_tokenizer(paths.base);
@@ -62,6 +62,7 @@ Generated generate(const GenerateOptions& options, const Answerer::Show& show) {
   start_threads(device.threads);
   Answerer answerer(options, paths, device, asking.tokenizer, asking.chat, static_cast<int64_t>(longest));
   Generated result;
+  result.device = name_of(device);
   if (options.data) {
     result.rows = answer_all(answerer, questions, options.out, *options.observer);
     return result;

@@ -29,6 +29,7 @@ struct Generated {
   std::optional<AnswerTally> rows;
   Question question;
   Answer answer;
+  std::string device;  // "the CPU", "NVIDIA H200"
 };
 
 // Plans, refuses with DoesNotFitError before weights are read, answers. `show` gets the one answer's text as

@@ -52,6 +52,7 @@ struct RowTally {
   int64_t truncated = 0;  // longer than max_length
   int64_t tokens = 0;
   double seconds = 0;
+  std::string device = {};  // what they went through it on
 };
 
 // The program of a plan over weights that are read. It refers to the plan and the experiment.

@@ -97,7 +97,7 @@ class TextBatches {
 RowTally score(const ScoreOptions& options, const std::function<void(const nlohmann::ordered_json&)>& line) {
   const ModelPaths paths = find_model(options.folder, options.adapter);
   Recipe recipe = recipe_of(options, paths);
-  const AskedDevice device = asked_device(options, paths);
+  const AskedDevice device = asked_device(options, paths, options.sets);
   std::vector<fs::path> read = {options.folder, paths.base};
   if (options.data) read.push_back(*options.data);
   require_apart(options.out, read);
@@ -121,9 +121,11 @@ RowTally score(const ScoreOptions& options, const std::function<void(const nlohm
       [&](const nlohmann::ordered_json& one) { options.out ? file.write(one) : line(one); }, options.rewards);
   RowProgram program(plan, experiment, paths, *options.observer);
   const auto run = [&](const RowProgram::Next& next) {
-    return program.run(next, [&](const EffectiveBatch& batch, const MicroBatch& micro) {
+    RowTally tally = program.run(next, [&](const EffectiveBatch& batch, const MicroBatch& micro) {
       lines.add(batch, micro, program.scores());
     });
+    tally.device = name_of(device);
+    return tally;
   };
   if (!rows.source) {
     TextBatches texts(options, rows, plan.batch, eval_shape(experiment));

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """What rows that begin alike gain by sharing, beside rows apart and beside transformers + PEFT.
 
-    bench/shared_prefixes.py [--plimsoll build/plimsoll] [--cases chats,pairs,rewards] [--precision fp32] [--rounds 3] [--rival] [--out FILE]
+    bench/shared_prefixes.py [--plimsoll build/plimsoll] [--cases chats,pairs,rewards] [--model llama] [--precision fp32] [--rounds 3] [--rival]
+        [--out FILE]
 
 `chats`: a system prompt of 200 tokens, the same in every row, and turns of 150 on average behind it (lognormal, 20 to 600), of
 which half are learnt; task sft, 16 rows a step. `pairs`: a prompt that is half of each row, 256 tokens on average, and two answers
 of about as many each; task dpo without reference (orpo), 8 pairs a step. `rewards`: the same pairs, task reward. `instructions`:
 rows that share nothing, of 120 tokens on average (lognormal, longest 700), 16 a step; `full`: 4 rows of 512. LoRA on a Llama of
-8 layers of 512 with random weights, micro-steps as the planner chooses them without a budget. Sharing off and on (and with
+8 layers of 512, or a GLA of as many without a rival, with random weights, micro-steps as the planner chooses them without a budget. Sharing off and on (and with
 --rival the rival) in turn, ROUNDS times: processor time of a step as the difference of a long and a short run by the steps between
 them, of the rival what its process took in the steps but the first, so that neither loading nor other work on the machine counts.
 Beside the gain what the tokens that pass through the model allow: rows' tokens over those. The rival sorts the rows of a step by
@@ -34,6 +35,9 @@ CONFIG = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_
           "num_hidden_layers": 8, "num_attention_heads": 8, "num_key_value_heads": 4, "vocab_size": 8192,
           "max_position_embeddings": 2048, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": True,
           "hidden_act": "silu", "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0, "torch_dtype": "bfloat16"}
+GLA = {"model_type": "gla", "architectures": ["GLAForCausalLM"], "hidden_size": 512, "num_hidden_layers": 8, "num_heads": 4,
+       "vocab_size": 8192, "tie_word_embeddings": True, "use_short_conv": True, "torch_dtype": "bfloat16"}
+MODELS = {"llama": CONFIG, "gla": GLA}
 SHORT, LONG = 1, 5
 MICRO = (1, 2, 4, 8, 16)
 
@@ -93,10 +97,10 @@ def sequences(row):
     return [(prompt + row[name], [-100] * len(prompt) + row[name]) for name in ("chosen_input_ids", "rejected_input_ids")]
 
 
-def write_case(folder, name, precision, threads):
+def write_case(folder, name, model, precision, threads):
     make, effective, task = CASES[name]
     (folder / "model").mkdir()
-    (folder / "model/config.json").write_text(json.dumps(CONFIG))
+    (folder / "model/config.json").write_text(json.dumps(MODELS[model]))
     rows = list(make(random.Random(17), effective * LONG))
     (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     recipe = {"model": str(folder / "model"), "init": "random", **task, "method": {"type": "lora", "r": 8}, "precision": precision,
@@ -188,7 +192,7 @@ def run_rival(arguments, folder, name, micro, steps=LONG):
 
 
 def measure(arguments, plimsoll, folder, name):
-    tokens = write_case(folder, name, arguments.precision, arguments.threads)
+    tokens = write_case(folder, name, arguments.model, arguments.precision, arguments.threads)
     runs, theirs, micro = {"off": ("off", None), "on": ("on", None)}, [], 0
     if arguments.rival:
         tried = [run_rival(arguments, folder, name, micro, SHORT + 1) for micro in MICRO if micro <= CASES[name][1]]
@@ -207,7 +211,7 @@ def measure(arguments, plimsoll, folder, name):
     gains = [off / on for off, on in zip(seconds["off"], seconds["on"])]
     gain, allowed = statistics.median(gains), 1 / (1 - shared)
     rates = {share: tokens / statistics.median(each) for share, each in seconds.items()}
-    result = {"case": name, "precision": arguments.precision, "rounds": arguments.rounds, "threads": arguments.threads,
+    result = {"case": name, "model": arguments.model, "precision": arguments.precision, "rounds": arguments.rounds, "threads": arguments.threads,
               "processor_seconds_a_step": {share: statistics.median(each) for share, each in seconds.items()},
               "gain": gain, "gains": gains, "shared": shared, "tokens_allow": allowed, "of_allowed": gain / allowed,
               "tokens_a_processor_second": rates, "micro_steps": {share: run["micro_steps"] for share, run in done.items()},
@@ -245,6 +249,7 @@ def main():
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--precision", default="bf16")
     parser.add_argument("--cases", default="chats,pairs,rewards")
+    parser.add_argument("--model", choices=list(MODELS), default="llama")
     parser.add_argument("--rival", action="store_true")
     parser.add_argument("--out")
     for hidden, kind in (("--rival-case", str), ("--folder", str), ("--micro", int), ("--steps", int)):
@@ -252,6 +257,8 @@ def main():
     arguments = parser.parse_args()
     if arguments.rival_case:
         return rival(arguments)
+    if arguments.rival and arguments.model != "llama":
+        sys.exit("error: the rival has the model llama")
     plimsoll = pathlib.Path(arguments.plimsoll).resolve()
     results = []
     print(HEAD + "\n|" + "---|" * HEAD.count(" |"))

@@ -178,16 +178,29 @@ class Chats(SharedPrefixes):
             self.assertEqual(said.returncode, 2, said.stderr)
             self.assertIn("data.share_prefixes: on, but", said.stderr)
 
-    def test_models_whose_tokens_meet_in_other_ways_do_not_share(self):
+    def model(self, **changes):
+        """The demo's, with other keys in its config.json."""
+        folder = Path(tempfile.mkdtemp(dir=self.folder))
         config = json.loads((ROOT / "demo/model/config.json").read_text())
-        for change, why in (({"model_type": "mistral", "architectures": ["MistralForCausalLM"], "sliding_window": 16},
-                             "sliding windows of 16 tokens"),
-                            ({"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}, "change with a row's length")):
-            model = self.folder / "model"
-            model.mkdir(exist_ok=True)
-            (model / "config.json").write_text(json.dumps({**config, **change}))
-            self.assertFalse(self.plan("auto", model=str(model))["variant"]["share_prefixes"])
-            self.assertIn(why, output("plan", self.recipe("on", "on", model=str(model)), code=2))
+        (folder / "config.json").write_text(json.dumps({**config, **changes}))
+        return str(folder)
+
+    def test_sliding_windows_cut_what_rows_share(self):
+        """A window that ends within the system prompt, one that rows' own tokens fill, and layers with and without."""
+        for name, window, changes in (
+                ("long", 28, {"model_type": "mistral", "architectures": ["MistralForCausalLM"]}),
+                ("short", 5, {"model_type": "mistral", "architectures": ["MistralForCausalLM"]}),
+                ("mixed", 16, {"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], "use_sliding_window": True,
+                               "max_window_layers": 1})):
+            with self.subTest(name):
+                model = self.model(sliding_window=window, **changes)
+                self.assertTrue(self.plan(name, model=model)["variant"]["share_prefixes"])
+                self.assert_same(name, 0.3, model=model, data={"eval": "20%"}, threads=2)
+
+    def test_models_whose_rotary_frequencies_go_by_lengths_do_not_share(self):
+        model = self.model(rope_scaling={"rope_type": "dynamic", "factor": 2.0})
+        self.assertFalse(self.plan("auto", model=model)["variant"]["share_prefixes"])
+        self.assertIn("change with a row's length", output("plan", self.recipe("on", "on", model=model), code=2))
 
 
 class LinearAttention(SharedPrefixes):

@@ -115,13 +115,8 @@ class DenseDecoder {
                  std::move(attrs), {kNewTensor, kNewTensor}, attn, attn + ".o")[0];
   }
 
-  // Sequences that share prefixes are no longer than any window.
-  [[nodiscard]] int64_t window_of(int64_t index) const {
-    return b_.shape().shares() ? 0 : spec_.windows[static_cast<size_t>(index)];
-  }
-
   TensorId mixed(TensorId n_TH, const std::string& attn, int64_t index) {
-    const int64_t window = window_of(index);
+    const int64_t window = spec_.windows[static_cast<size_t>(index)];
     Attrs attrs{{"head_dim", spec_.head_dim}, {"window", window}};
     const bool decides = b_.decides(index, spec_.layers);
     // A window that cuts has no place in attention of another axis, nor have trees of segments: there the

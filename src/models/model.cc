@@ -54,12 +54,9 @@ TensorId score(ModelBuilder& b, TensorId x_BH, int64_t outputs, TensorId to) {
 
 }  // namespace
 
-std::string why_no_shared_prefixes(const ModelSpec& spec, int64_t length) {
+std::string why_no_shared_prefixes(const ModelSpec& spec) {
   if (!family_of(spec).shares_prefixes) return "has tokens that meet in other ways than causal attention";
   if (spec.rope.type == RopeType::dynamic) return "has rotary frequencies that change with a row's length";
-  for (const int64_t window : spec.windows)
-    if (window > 0 && window < length)
-      return "has sliding windows of " + std::to_string(window) + " tokens, and rows may be longer";
   return {};
 }
 

@@ -9,12 +9,12 @@
 //   max_distance  with bias_table: T5's bias over bucketed distances (ops/attention_bias.h)
 //   dropout       of the probabilities, with samples and positions; drawn as ops/attention_kernels.h says
 // With `parents` sequences are segments of trees (rows that begin with the same tokens): each sees its
-// ancestors as though they stood before it, `length` is of the longest path from a root, and it is plainly
-// causal. attention_cached: the same for generation. Keys and values are appended to a cache, whose first
-// `capacity` rows are those of the sequence; or, with `keys_of`, k and v are caches that were filled before
-// (by the linears that make them), of which the live rows of that axis are seen by every query. With `apart`
-// row r of q, k and v is the next token of sequence r, all of one length so far, whose rows of the cache
-// begin at r * capacity.
+// ancestors as though they stood before it, `length` is of the longest path from a root, and it is causal,
+// with no more than a window. attention_cached: the same for generation. Keys and values are appended to a
+// cache, whose first `capacity` rows are those of the sequence; or, with `keys_of`, k and v are caches that
+// were filled before (by the linears that make them), of which the live rows of that axis are seen by every
+// query. With `apart` row r of q, k and v is the next token of sequence r, all of one length so far, whose
+// rows of the cache begin at r * capacity.
 #include <string_view>
 
 #include "graph/op_kind.h"
@@ -114,9 +114,8 @@ void require_operands(const Graph& g, const Op& op, size_t shift) {
   if (!op.has_input(kParents + shift)) return;
   require(input_tensor(g, op, kParents + shift).shape[0] + 1 == input_tensor(g, op, 3 + shift).shape[0], g,
           op, "attention: a parent for each segment");
-  require(is_causal(op) && op.attr_int("window") == 0 && !op.has_input(bias_input(op)) &&
-              !op.attrs.contains("dropout"),
-          g, op, "attention: trees of segments are for plain causal attention");
+  require(is_causal(op) && !op.has_input(bias_input(op)) && !op.attrs.contains("dropout"), g, op,
+          "attention: trees of segments are for causal attention without bias or dropout");
 }
 
 // q [Tq, N*D], k [Tk, K*D], v [Tk, K*D], seq_starts [B+1], step, key_starts [B+1]?, bias_table [buckets, N]?,

@@ -7,6 +7,7 @@
 // order. The gradient of a bias is a sum of dS / scale per distance, which every pair reduces to buckets.
 // Of trees a pair is (tree, key-value head): the rows that see a segment's keys are those of the segment and,
 // right behind it, of all that go on from it, so that the ancestors' d_k and d_v are sums in one fixed order.
+// A window leaves out of them those whose number on their path is too far on.
 #include <omp.h>
 
 #include "ops/attention_extras.h"
@@ -61,7 +62,15 @@ struct PartState {
   float* d_q;  // [rows][padded]
   float* lse;  // [rows]
   float* o_dot_d_o;
-  float* d_bias;  // [group][distances]; null where nobody wants it
+  int32_t* numbers;  // of a tree: of each token, how many stand before it on its path
+  float* d_bias;     // [group][distances]; null where nobody wants it
+
+  [[nodiscard]] int64_t number(int64_t token) const { return numbers == nullptr ? token : numbers[token]; }
+  // The number of a query as counted by the row of the first key that it is asked for: behind the keys of one
+  // segment all that go on from it stand.
+  [[nodiscard]] int64_t query(int64_t token, int64_t key0) const {
+    return numbers == nullptr ? token : key0 + numbers[token] - numbers[key0];
+  }
 };
 
 // Behind the threads' workspaces: the parts', the vectors of the bias, and its gradient's sums.
@@ -86,8 +95,9 @@ PartState part_state_of(const AttentionBackward<T>& a, int64_t slot) {
   float* const d_bias = a.d_bias == nullptr ? nullptr
                                             : bias_gradient_of(a) + slot * attention_group(shape) *
                                                                         attention_distance_floats(shape);
-  return {base, base + rows * attention_padded_dim(shape), base + rows * attention_padded_dim(shape) + rows,
-          d_bias};
+  float* const lse = base + rows * attention_padded_dim(shape);
+  return {base, lse, lse + rows,
+          a.sequences.parents == nullptr ? nullptr : reinterpret_cast<int32_t*>(lse + 2 * rows), d_bias};
 }
 
 // The segments of a tree, from its root on; a sequence alone is one of one segment.
@@ -167,6 +177,16 @@ float dot(const T* a, const T* b, int64_t n) {
 }
 
 template <class T>
+void number_tokens(const Pair<T>& pair, int32_t* numbers) {
+  for (int64_t segment = pair.segments.first; segment < pair.segments.end; ++segment) {
+    const int64_t parent = pair.a.sequences.parents[segment];
+    int32_t number = parent < 0 ? 0 : numbers[pair.key_end(parent) - 1] + 1;
+    for (int64_t token = pair.key_begin(segment); token < pair.key_end(segment); ++token)
+      numbers[token] = number++;
+  }
+}
+
+template <class T>
 void start_part(const Pair<T>& pair, const PartState& state) {
   const int64_t head_dim = pair.shape().head_dim;
   const int64_t dim = attention_padded_dim(pair.shape());
@@ -176,6 +196,7 @@ void start_part(const Pair<T>& pair, const PartState& state) {
     state.o_dot_d_o[r] = dot(pair.a.o + at * head_dim, pair.a.d_o + at * head_dim, head_dim);
     for (int64_t c = 0; c < dim; c += Vec::kWidth) store(state.d_q + r * dim + c, zero());
   }
+  if (state.numbers != nullptr) number_tokens(pair, state.numbers);
   if (state.d_bias == nullptr) return;
   for (int64_t i = 0; i < pair.group() * attention_distance_floats(pair.shape()); i += Vec::kWidth)
     store(state.d_bias + i, zero());
@@ -254,8 +275,8 @@ void block_backward(const Workspace& w, const PartState& state, const Pair<T>& p
     const int64_t row = row0 + r;
     float* const p = w.p + r * kAttentionKeyBlock;
     float* const ds = w.ds + r * kAttentionKeyBlock;
-    const Visible keep =
-        visible(last_seen(problem.shape, row / group, pair.keys), key0, count, problem.window);
+    const int64_t query = state.query(row / group, key0);
+    const Visible keep = visible(last_seen(problem.shape, query, pair.keys), key0, count, problem.window);
     if (plain)
       softmax_gradient_row(p, ds, columns, keep, problem.scale, state.lse[row], state.o_dot_d_o[row]);
     else
@@ -273,19 +294,42 @@ struct Stretch {
   int64_t queries_end;
 };
 
-// The last key of `count` from `key0` on is seen by the window's length of queries from itself on.
+// Where the queries end that have a key of the stretch in their window; among those of a tree there are
+// others.
 template <class T>
-int64_t queries_end(const Pair<T>& pair, int64_t end, int64_t key0, int64_t count) {
+int64_t queries_end(const Pair<T>& pair, const PartState& state, const Stretch& stretch) {
   const int64_t window = pair.a.problem.window;
-  return window > 0 ? smaller(end, key0 + count - 1 + window) : end;
+  if (window == 0 || state.numbers != nullptr) return stretch.queries_end;
+  return smaller(stretch.queries_end, stretch.key0 + stretch.count - 1 + window);
+}
+
+// The next of them, from `query` on.
+template <class T>
+int64_t next_query(const Pair<T>& pair, const PartState& state, const Stretch& stretch, int64_t query) {
+  const int64_t window = pair.a.problem.window;
+  if (window == 0 || state.numbers == nullptr) return query;
+  const int64_t end = state.numbers[stretch.key0 + stretch.count - 1] + window;
+  while (query < stretch.queries_end && state.numbers[query] >= end) ++query;
+  return query;
+}
+
+// The least number of the queries that rows [row0, row0 + rows) are of.
+template <class T>
+int64_t least_number(const Pair<T>& pair, const PartState& state, int64_t row0, int64_t rows) {
+  const int64_t first = row0 / pair.group();
+  int64_t least = state.number(first);
+  if (state.numbers == nullptr) return least;
+  for (int64_t query = first + 1; query <= (row0 + rows - 1) / pair.group(); ++query)
+    least = smaller(least, state.numbers[query]);
+  return least;
 }
 
 // Rows [row0, row0 + rows) against those of the stretch's packed key blocks that they see.
 template <class T>
 void tile_backward(const Workspace& w, const PartState& state, const Pair<T>& pair, int64_t row0,
                    int64_t rows, const Stretch& stretch) {
-  const auto [key0, count, end] = stretch;
-  const int64_t head_dim = pair.shape().head_dim;
+  const int64_t key0 = stretch.key0, count = stretch.count;
+  const int64_t head_dim = pair.shape().head_dim, window = pair.a.problem.window;
   const int64_t dim = attention_padded_dim(pair.shape());
   const auto rows_of = [&](const T* data) {
     return [&pair, data, row0, head_dim](int64_t r) { return data + pair.row_at(row0 + r) * head_dim; };
@@ -293,9 +337,10 @@ void tile_backward(const Workspace& w, const PartState& state, const Pair<T>& pa
   const TileRows q = Operands<T>::pack_tile(rows, head_dim, dim, rows_of(pair.a.q), w.q);
   const TileRows d_o = Operands<T>::pack_tile(rows, head_dim, dim, rows_of(pair.a.d_o), w.d_o);
   const int64_t last_key = pair.last_key(row0 + rows - 1);
+  const int64_t least = window > 0 ? least_number(pair, state, row0, rows) : 0;
   for (int64_t first = 0; first < count && key0 + first <= last_key; first += kAttentionKeyBlock) {
     const int64_t in_block = smaller(kAttentionKeyBlock, count - first);
-    if (row0 / pair.group() < queries_end(pair, end, key0 + first, in_block))
+    if (window == 0 || least < state.number(key0 + first + in_block - 1) + window)
       block_backward(w.at(first * dim), state, pair, q, d_o, row0, rows, key0 + first, in_block);
   }
 }
@@ -303,7 +348,7 @@ void tile_backward(const Workspace& w, const PartState& state, const Pair<T>& pa
 // A stretch's keys: their d_k and d_v, and what they add to d_q.
 template <class T>
 void keys_backward(const Workspace& w, const PartState& state, const Pair<T>& pair, const Stretch& stretch) {
-  const auto [key0, count, end] = stretch;
+  const int64_t key0 = stretch.key0, count = stretch.count;
   const AttentionBackward<T>& a = pair.a;
   const int64_t head_dim = pair.shape().head_dim;
   const int64_t dim = attention_padded_dim(pair.shape());
@@ -321,10 +366,12 @@ void keys_backward(const Workspace& w, const PartState& state, const Pair<T>& pa
     store(w.d_k + i, zero());
     store(w.d_v + i, zero());
   }
-  const int64_t row_end = queries_end(pair, end, key0, count) * pair.group();
-  const int64_t first_row = pair.shape().causal ? key0 * pair.group() : 0;
-  for (int64_t row = first_row; row < row_end; row += kAttentionBackwardTile)
-    tile_backward(w, state, pair, row, smaller(kAttentionBackwardTile, row_end - row), stretch);
+  const int64_t group = pair.group(), row_end = queries_end(pair, state, stretch) * group;
+  for (int64_t row = pair.shape().causal ? key0 * group : 0; row < row_end; row += kAttentionBackwardTile) {
+    row = larger(row, next_query(pair, state, stretch, row / group) * group);
+    if (row < row_end)
+      tile_backward(w, state, pair, row, smaller(kAttentionBackwardTile, row_end - row), stretch);
+  }
   for (int64_t r = 0; r < count; ++r) {
     narrow_row(w.d_k + r * dim, a.d_k + at + r * stride, head_dim, 1.0F);
     narrow_row(w.d_v + r * dim, a.d_v + at + r * stride, head_dim, 1.0F);

@@ -60,13 +60,13 @@ static inline constexpr int64_t attention_backward_thread_floats(const Attention
          2 * kAttentionBackwardTile * kAttentionKeyBlock;
 }
 // Per part in flight, of which there are as many as threads: d_q of all rows of a pair (of a sequence, or of
-// a tree), their lse, their sums of o * d_o.
+// a tree), their lse, their sums of o * d_o; of a tree its tokens' numbers on their paths.
 static inline constexpr int64_t attention_backward_rows(const AttentionShape& s) {
   return (s.tree_tokens > 0 ? s.tree_tokens : s.length) * attention_group(s);
 }
 static inline constexpr int64_t attention_backward_part_floats(const AttentionShape& s) {
   const int64_t rows = attention_backward_rows(s);
-  return rows * attention_padded_dim(s) + (2 * rows + 15) / 16 * 16;
+  return rows * attention_padded_dim(s) + (2 * rows + s.tree_tokens + 15) / 16 * 16;
 }
 
 // A vector over the distances from a query to a key (key - query), from the farthest key before it on; behind

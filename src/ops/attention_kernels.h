@@ -7,7 +7,7 @@
 // may lie on another token axis.
 //
 // Sequences may be the segments of trees: a segment goes on where its parent ends, and sees its ancestors as
-// though they stood before it.
+// though they stood before it; i and j count along that path.
 //
 // A bias is a table [buckets, N] of the type of q: to a logit of head n adds table[bucket(j - i)][n]
 // (ops/attention_bias.h). Dropout acts on the probabilities, behind their sum: kept ones are divided by 1 -
@@ -26,7 +26,7 @@ namespace plimsoll {
 
 // Where the sequences lie on the token axis: sequence s holds the rows [starts[s], starts[s + 1]).
 // Rows of no sequence are padding; outputs are zero there. Of trees, segments are in depth-first order, and
-// each is followed by all that go on from it.
+// each, which is never empty, is followed by all that go on from it.
 struct SequenceTable {
   const int32_t* starts = nullptr;
   int64_t count = 0;

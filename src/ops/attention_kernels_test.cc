@@ -506,8 +506,8 @@ TEST(AttentionKernels, bits_of_a_sequence_do_not_depend_on_the_batch_around_it) 
 // A row of 190 tokens that goes on behind 100 and 20 which others share, one of them longer than a block of
 // keys.
 template <class T>
-void expect_bits_of_the_path(Isa isa) {
-  const Case path{.lengths = {190}, .padding = 0, .heads = 6, .kv_heads = 2};
+void expect_bits_of_the_path(Isa isa, int64_t window) {
+  const Case path{.lengths = {190}, .padding = 0, .heads = 6, .kv_heads = 2, .window = window};
   Case tree = path;
   tree.lengths = {100, 90, 20, 5, 70, 33};
   tree.parents = {-1, 0, 0, 2, 2, -1};
@@ -528,10 +528,73 @@ void expect_bits_of_the_path(Isa isa) {
 }
 
 TEST(AttentionKernels, bits_of_a_path_are_those_of_the_row_alone) {
-  for (const Isa isa : isas_here()) {
-    expect_bits_of_the_path<float>(isa);
-    expect_bits_of_the_path<uint16_t>(isa);
-  }
+  for (const Isa isa : isas_here())
+    for (const int64_t window : {0, 1, 7, 64, 80, 150, 500}) {
+      SCOPED_TRACE(std::string(to_string(isa)) + " window " + std::to_string(window));
+      expect_bits_of_the_path<float>(isa, window);
+      expect_bits_of_the_path<uint16_t>(isa, window);
+    }
+}
+
+// Adds to the gradients of a tree's tokens those of one row, whose tokens are `tokens` of the tree. Its
+// gradient comes from the tokens behind the first `shared` ones.
+void add_row_apart(Isa isa, const Trial<float>& among, const std::vector<int64_t>& tokens, int64_t shared,
+                   Reference::Backward& sums) {
+  Case alone = among.c;
+  alone.lengths = {static_cast<int32_t>(tokens.size())};
+  alone.parents.clear();
+  Trial<float> row(alone);
+  const int64_t q = alone.heads * alone.head_dim, kv = alone.kv_heads * alone.head_dim;
+  const auto each = [&](int64_t width, const auto& visit) {
+    for (int64_t t = 0; t < std::ssize(tokens); ++t)
+      for (int64_t x = 0; x < width; ++x) visit(t * width + x, tokens[Reference::at(t)] * width + x);
+  };
+  each(q, [&](int64_t to, int64_t from) {
+    row.q[to] = among.q[from];
+    row.d_o[to] = to < shared * q ? 0.0F : among.d_o[from];
+  });
+  each(kv, [&](int64_t to, int64_t from) {
+    row.k[to] = among.k[from];
+    row.v[to] = among.v[from];
+  });
+  row.run(isa);
+  each(q, [&](int64_t from, int64_t to) { sums.d_q[Reference::at(to)] += to_double(row.d_q[from]); });
+  each(kv, [&](int64_t from, int64_t to) {
+    sums.d_k[Reference::at(to)] += to_double(row.d_k[from]);
+    sums.d_v[Reference::at(to)] += to_double(row.d_v[from]);
+  });
+}
+
+TEST(AttentionKernels, gradients_of_trees_are_the_sums_of_rows_apart) {
+  const std::vector<std::vector<size_t>> rows = {{0, 1}, {0, 2, 3}, {0, 2, 4}};  // as segments
+  for (const Isa isa : isas_here())
+    for (const int64_t window : {0, 1, 7, 64, 80, 150, 500}) {
+      SCOPED_TRACE(std::string(to_string(isa)) + " window " + std::to_string(window));
+      Trial<float> among({.lengths = {100, 90, 20, 130, 70},
+                          .padding = 0,
+                          .heads = 6,
+                          .kv_heads = 2,
+                          .window = window,
+                          .parents = {-1, 0, 0, 2, 2}});
+      among.run(isa);
+      const Doubles none_q(Reference::at(among.q_size)), none_k(Reference::at(among.kv_size));
+      Reference::Backward sums{none_q, none_k, none_k, {}};
+      std::vector<bool> met(rows.size() + 2);
+      for (const auto& segments : rows) {
+        std::vector<int64_t> tokens;
+        int64_t shared = 0;  // whose gradients came with a row before
+        for (const size_t s : segments) {
+          const auto starts = among.c.starts();
+          for (int64_t t = starts[s]; t < starts[s + 1]; ++t) tokens.push_back(t);
+          if (met[s]) shared = std::ssize(tokens);
+          met[s] = true;
+        }
+        add_row_apart(isa, among, tokens, shared, sums);
+      }
+      EXPECT_LT(error_of(among.d_q, sums.d_q), 1e-5);
+      EXPECT_LT(error_of(among.d_k, sums.d_k), 1e-5);
+      EXPECT_LT(error_of(among.d_v, sums.d_v), 1e-5);
+    }
 }
 
 TEST(AttentionKernels, gradients_of_trees_repeat_their_bits_and_are_those_of_any_number_of_threads) {

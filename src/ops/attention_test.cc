@@ -223,10 +223,10 @@ const Values kTreeStarts = {0, 3, 5, 6, 8, 9, 11, 12, 12, 12};
 const Values kParents = {-1, 0, 0, 2, 2, -1, 5, 0, 0};
 
 // The same of segments longer than the kernels' tiles and blocks of keys, with one that no block ends at.
-OpCase of_large_trees() {
-  const std::string form = "{head_dim=16, length=360, window=0} @a ";
+OpCase of_large_trees(const std::string& name, int64_t window) {
+  const std::string form = "{head_dim=16, length=390, window=" + std::to_string(window) + "} @a ";
   const std::string operands = "starts, step, -, -, -, -, parents";
-  return {.name = "attention_grad_of_large_trees",
+  return {.name = "attention_grad_of_large_trees" + name,
           .body =
               "tensor q %[700,64] input\ntensor k %[700,32] input\ntensor v %[700,32] input\n"
               "tensor d_o %[700,64] input\ntensor starts i32[8] input\ntensor parents i32[7] input\n"
@@ -239,8 +239,10 @@ OpCase of_large_trees() {
           .slack = 24};
 }
 
-std::vector<OpCase> over_trees() {
-  std::vector<OpCase> cases = both_ways("_over_trees", kTree, 12);
+std::vector<OpCase> over_trees(const std::string& name, int64_t window) {
+  Form form = kTree;
+  form.attributes = "window=" + std::to_string(window);
+  std::vector<OpCase> cases = both_ways("_over_trees" + name, form, 12);
   for (OpCase& c : cases) {
     for (std::string from = "i32[4]"; c.body.find(from) != std::string::npos;)
       c.body.replace(c.body.find(from), from.size(), "i32[10]");
@@ -248,14 +250,16 @@ std::vector<OpCase> over_trees() {
     c.given["parents"] = kParents;
     c.step[StepValue::live_sequences] = 7;
   }
-  cases.push_back(of_large_trees());
   return cases;
 }
 
 [[maybe_unused]] const bool kAttentionCases = [] {
   register_cases(both_ways("", kPlain));
   register_cases(both_ways("_with_window", kWindow));
-  register_cases(over_trees());
+  register_cases(over_trees("", 0));
+  register_cases(over_trees("_in_a_window", 3));
+  register_cases(over_trees("_in_a_window_of_two", 2));
+  register_cases({of_large_trees("", 0), of_large_trees("_in_a_window", 75)});
   register_cases(both_ways("_of_both_sides", kBothSides));
   register_cases(both_ways("_with_bias_of_both_sides", kBiasOfBothSides));
   register_cases(both_ways("_with_bias", kBias));

@@ -22,7 +22,7 @@ std::string why_no_shared_prefixes(const Recipe& recipe, const Experiment& exper
     return "method.dropout drops values of each row by itself; say method.dropout: 0";
   if (experiment.noise > 0)
     return "method.neftune_alpha makes noise on each row by itself; say method.neftune_alpha: 0";
-  const std::string why = why_no_shared_prefixes(experiment.model, experiment.max_length);
+  const std::string why = why_no_shared_prefixes(experiment.model);
   return why.empty() ? "" : "the model is a " + experiment.model.architecture + ", which " + why;
 }
 

@@ -71,7 +71,9 @@ struct View {
   size_t head, q_head, k_head;
   const std::vector<size_t>* path = nullptr;  // of a tree: the rows of the keys, in place of neighbours
 
-  [[nodiscard]] size_t key_row(size_t j) const { return path == nullptr ? key_begin + j : (*path)[j]; }
+  [[nodiscard]] size_t key_row(size_t j) const {
+    return path == nullptr ? key_begin + j : (*path)[key_begin + j];
+  }
   [[nodiscard]] double distance(size_t j) const {
     return static_cast<double>(key_begin + j - sequence_begin) - static_cast<double>(number);
   }
@@ -131,7 +133,9 @@ void for_segments(const Site& s, const Extras& extras, Visit visit) {
     for (size_t t = s.integer(starts, segment); t < s.integer(starts, segment + 1); ++t) {
       path.push_back(t);
       for (size_t n = 0; n < s.dim(0, 1) / head; ++n) {
-        const View view{t, 0, path.size(), 0, path.size() - 1, n, n * head, n / group * head, &path};
+        const size_t window = s.attr("window");
+        const size_t first = window > 0 && path.size() > window ? path.size() - window : 0;
+        const View view{t, first, path.size(), 0, path.size() - 1, n, n * head, n / group * head, &path};
         Values p = logits_of(s, extras, s.in(1), view);
         visit(view, p);
       }

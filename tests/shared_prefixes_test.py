@@ -172,7 +172,7 @@ class Chats(SharedPrefixes):
         self.assertFalse(self.plan("nothing")["variant"]["share_prefixes"])
         self.write(chats())
         for changes in ({"method": {"type": "lora", "r": 4, "dropout": 0.1}}, {"method": {"type": "full", "neftune_alpha": 5}},
-                        {"data": {"packing": True}}, {"device": "emulated"}):
+                        {"device": "emulated"}):
             self.assertFalse(self.plan("auto", **changes)["variant"]["share_prefixes"], changes)
             said = run("plan", self.recipe("on", "on", **changes))
             self.assertEqual(said.returncode, 2, said.stderr)
@@ -196,6 +196,15 @@ class Chats(SharedPrefixes):
                 model = self.model(sliding_window=window, **changes)
                 self.assertTrue(self.plan(name, model=model)["variant"]["share_prefixes"])
                 self.assert_same(name, 0.3, model=model, data={"eval": "20%"}, threads=2)
+
+    def test_packed_rows_share_across_their_sequences(self):
+        packed = {"data": {"packing": True}, "batch": {"effective": 3, "micro": 2}}
+        on, off = self.plan("on", **packed), self.plan("off", "off", **packed)
+        self.assertTrue(on["variant"]["share_prefixes"])
+        self.assertGreater(on["data"]["shared_share"], 0.4)
+        self.assertLess(on["predicted"]["seconds_per_step"], 0.75 * off["predicted"]["seconds_per_step"])
+        self.assert_same("full", 0.4, **packed)
+        self.assert_same("qlora", 0.4, method={"type": "qlora", "r": 4}, threads=2, **{**packed, "data": {"packing": True, "eval": 9}})
 
     def test_models_whose_rotary_frequencies_go_by_lengths_do_not_share(self):
         model = self.model(rope_scaling={"rope_type": "dynamic", "factor": 2.0})

@@ -42,9 +42,11 @@ SequenceShape sequence_shape(const LoaderOptions& options, const ExampleOptions&
   const int64_t sequences = rule_of(examples.task.task).sequences;
   const int64_t longest = options.packing ? 0 : options.longest_sample;
   if (examples.task.task == Task::seq2seq)
-    return {longest > 0 ? longest : examples.max_length + examples.target_length + 1, sequences, 0};
+    return {longest > 0 ? longest : examples.max_length + examples.target_length + 1, sequences, 0, false,
+            sequences};
   return {longest > 0 ? longest : examples.max_length * sequences,
-          options.packing ? packed_documents(examples.max_length) : sequences, targets_of(examples.task)};
+          options.packing ? packed_documents(examples.max_length) : sequences, targets_of(examples.task),
+          false, sequences};
 }
 
 LoaderMemory plan_loader_memory(const Dataset& dataset, const RowSubset& subset,

@@ -16,7 +16,7 @@ namespace {
 int64_t tokens_of(const MicroRoom& room, const SequenceShape& shape) {
   if (shape.shares_prefixes && room.by_tokens()) {
     const int64_t each_whole = room.tokens + (room.samples - 1) * room.begin;
-    return std::min(room.samples * shape.tokens, each_whole * std::max<int64_t>(2, shape.documents));
+    return std::min(room.samples * shape.tokens, each_whole * std::max<int64_t>(2, shape.of_row));
   }
   if (!room.by_tokens()) return room.samples * shape.tokens;
   return room.tokens + (room.targets > 0 ? room.targets + room.samples : 0);
@@ -32,7 +32,7 @@ MicroBatch::MicroBatch(const MicroRoom& room, const SequenceShape& shape)
       sample_in_batch(static_cast<size_t>(room.samples * shape.documents)),
       seconds(sample_in_batch.size()),
       targets(sample_in_batch.size() * static_cast<size_t>(shape.targets)),
-      labels_of_(labels_of(shape.documents)) {
+      labels_of_(labels_of(shape.of_row)) {
   if (shape.shares_prefixes)
     tree.emplace(static_cast<int64_t>(sample_in_batch.size()), static_cast<int64_t>(input_ids.size()));
   clear();

@@ -9,11 +9,11 @@ namespace plimsoll {
 
 MicroSteps::MicroSteps(const MicroRoom& room, const SequenceShape& shape, int64_t sequences, const Rank& rank)
     : room_(room),
-      labels_of_(labels_of(shape.documents)),
+      labels_of_(labels_of(shape.of_row)),
       packer_(room, room.by_tokens() ? sequences : 0),
       batch_(room, shape),
       rank_(rank) {
-  if (shape.shares_prefixes) shared_.emplace(room, sequences, std::ssize(batch_.input_ids));
+  if (shape.shares_prefixes && !shape.packs()) shared_.emplace(room, sequences, std::ssize(batch_.input_ids));
   check_internal(rank.ranks > 0 && rank.number >= 0 && rank.number < rank.ranks, "no such rank");
 }
 

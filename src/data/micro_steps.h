@@ -20,7 +20,7 @@ struct Rank {
 };
 
 // Where sequences share what they begin with, rows that do are put together as far as that makes micro-steps
-// fewer or shorter.
+// fewer or shorter. Rows that are packed keep their places.
 //
 // The batch is cut as one process would cut it, and rank r of R takes the micro-steps r, r + R, r + 2 R ...
 // of all. So the ranks together have every row once, in micro-steps whose sums do not depend on how many

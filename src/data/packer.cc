@@ -3,7 +3,7 @@
 namespace plimsoll {
 
 int64_t Packer::place(int64_t tokens, int64_t documents) {
-  for (size_t i = 0; i < filled_.size() && shape_.documents > 1; ++i) {
+  for (size_t i = 0; i < filled_.size() && shape_.packs(); ++i) {
     Filled& filled = filled_[i];
     const bool full =
         filled.tokens + tokens > shape_.tokens || filled.documents + documents > shape_.documents;

@@ -15,6 +15,9 @@ struct SequenceShape {
   int64_t targets = 0;  // numbers that come with each document
   // What documents begin with alike needs room in a micro-step once (data/prefix_tree.h).
   bool shares_prefixes = false;
+  int64_t of_row = 1;  // documents that a row has
+
+  [[nodiscard]] bool packs() const { return documents > of_row; }
 };
 
 // With packing a sequence holds so many documents at most: their starts and rotary frequencies are inputs of

@@ -103,6 +103,36 @@ TEST(Packing, every_row_is_visited_once_whole_and_beside_no_other) {
   EXPECT_LE(steps, kRows * 15 / 2 * 6 / 5 / (3 * 16) + 2);
 }
 
+// Every text is learnt from its second token on, and begins as others do.
+TEST(Packing, documents_of_a_micro_step_share_what_they_begin_with) {
+  const TestFolder folder;
+  const auto path = folder.write("a.jsonl", text_lines(78));
+  const auto loader = make_loader(path, {.effective = 8, .packing = true, .epochs = 1});
+  loader->start({});
+  MicroSteps micro_steps({4}, {16, packed_documents(16), 0, true}, 8),
+      apart({4}, {16, packed_documents(16)}, 8);
+  int64_t shared = 0;
+  while (const EffectiveBatch* batch = loader->next()) {
+    micro_steps.cut(*batch);
+    apart.cut(*batch);
+    ASSERT_EQ(micro_steps.count(), apart.count());
+    for (int64_t i = 0; i < micro_steps.count(); ++i) {
+      const MicroBatch& micro = micro_steps.fill(i);
+      EXPECT_EQ(micro.input_ids, apart.fill(i).input_ids) << "in the same places";
+      std::set<std::vector<int32_t>> prefixes;
+      for (int64_t d = 0; d < micro.live_sequences; ++d) {
+        const auto ids = micro.input_ids.begin();
+        const auto begin = ids + micro.seq_starts[static_cast<size_t>(d)];
+        for (auto end = begin; end != ids + micro.seq_starts[static_cast<size_t>(d) + 1];)
+          prefixes.insert({begin, ++end});
+      }
+      EXPECT_EQ(micro.tree->tokens(), std::ssize(prefixes)) << "those that are learnt among them";
+      shared += micro.live_tokens - micro.tree->tokens();
+    }
+  }
+  EXPECT_GT(shared, 20);
+}
+
 TEST(Packing, resuming_at_any_step_goes_on_as_if_it_had_not_stopped) {
   const TestFolder folder;
   const auto path = folder.write("a.jsonl", text_lines(100));

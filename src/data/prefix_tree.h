@@ -12,7 +12,7 @@ class MicroBatch;
 // What a label is where several sequences hold its token: one label of each of them alone, so that a token is
 // shared as long as at most one of them learns it; or one label that counts for as many as learn it.
 enum class SharedLabels : uint8_t { of_one, weighed };
-// Of samples of so many sequences.
+// Of rows of so many sequences.
 constexpr SharedLabels labels_of(int64_t sequences) {
   return sequences > 1 ? SharedLabels::of_one : SharedLabels::weighed;
 }

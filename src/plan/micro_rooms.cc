@@ -192,7 +192,7 @@ Filling filling_of(const Experiment& experiment, const std::optional<RunSteps>& 
   const bool two = experiment.has_targets();
   const double sources = filling.micro_steps * static_cast<double>(shape.tokens);
   const double targets = filling.micro_steps * static_cast<double>(two ? experiment.logit_rows(room) : 0);
-  const double rows = static_cast<double>(experiment.effective_batch) / filling.micro_steps;
+  const double rows = run->rows / filling.micro_steps;
   const double apart = experiment.shares_prefixes ? 1 - shared_by(run->shared, rows) : 1;
   filling.tokens = std::min(1.0, apart * run->tokens / (sources + targets));
   filling.targets = std::min(1.0, run->targets / (two ? targets : sources));

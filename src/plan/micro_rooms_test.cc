@@ -164,6 +164,20 @@ TEST(Filling, of_sources_and_targets_is_of_each_axis_with_what_their_attention_m
   EXPECT_DOUBLE_EQ(unknown.axes[0].rows, unknown.axes[1].rows) << "as far as both together tell";
 }
 
+// Packed two to a sequence of 700 tokens.
+TEST(Filling, of_rows_that_share_goes_by_how_many_a_micro_step_has) {
+  PlanRequest request = request_with(uneven());
+  request.run->rows = 32;
+  request.run->shared = {0, 0.2, 0.4, 0.6, 0.7};
+  request.experiment.shares_prefixes = true;
+  request.experiment.documents = 87;
+  Variant variant;
+  variant.micro_batch = 4;
+  variant.accumulation = 4;
+  const Filling filling = filling_of(request.experiment, request.run, variant);
+  EXPECT_DOUBLE_EQ(filling.tokens, 0.4 * request.run->tokens / (16 * 700)) << "eight rows";
+}
+
 TEST(Filling, of_one_text_is_that_of_every_axis) {
   const PlanRequest request = request_with(uneven());
   Variant variant;

@@ -78,6 +78,7 @@ struct RunSteps {
   int64_t epochs = 0;      // 0: the steps were stated
   bool estimated = false;  // from a sample of the rows
   double tokens = 0;       // of a step; 0: no rows are known
+  double rows = 0;
   double targets = 0;
   double row_length = 0;
   int64_t evaluations = 0;

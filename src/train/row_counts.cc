@@ -181,6 +181,14 @@ DataStatistics count_rows(const Recipe& recipe, const std::string& part, DataSou
   return all;
 }
 
+// On average; with packing as many as fill its tokens.
+double rows_of_step(const DataSource& train, const DataStatistics& sample) {
+  const auto places = static_cast<double>(train.loader.effective);
+  if (!train.loader.packing || sample.tokens == 0) return places;
+  return places * static_cast<double>(train.encoder.options().max_length * sample.rows) /
+         static_cast<double>(sample.tokens);
+}
+
 DataSummary summarise(DataSource& train, const DataStatistics& sample) {
   train.longest_row = sample.longest_bytes;
   if (sample.of_all_rows && sample.target_tokens == 0)
@@ -204,7 +212,7 @@ DataSummary summarise(DataSource& train, const DataStatistics& sample) {
   summary.skipped_share = sample.share_of_rows(sample.skipped);
   summary.damaged_share = sample.share_of_rows(sample.damaged);
   summary.common_begin = sample.common_begin;
-  summary.shared_share = shared_by(sample.shared, static_cast<double>(train.loader.effective));
+  summary.shared_share = shared_by(sample.shared, rows_of_step(train, sample));
   for (const PlacedUnit& unit : train.dataset.units())
     summary.bytes_per_epoch += std::llround(static_cast<double>(unit.bytes) * unit.weight);
   return summary;

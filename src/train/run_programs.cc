@@ -12,7 +12,7 @@ SequenceShape eval_shape(const Experiment& experiment) {
   // A target begins with a token that is no part of it.
   const int64_t starts = experiment.has_targets() ? 1 : 0;
   return {experiment.sample_tokens() + starts, experiment.sample_sequences(), targets_of(experiment.task),
-          experiment.shares_prefixes};
+          experiment.shares_prefixes, experiment.sample_sequences()};
 }
 
 SequenceShape train_shape(const Experiment& experiment) {

@@ -46,6 +46,7 @@ std::optional<RunSteps> run_steps(const Recipe& recipe, const DataSetup* data) {
     an_epoch = std::max<int64_t>(1, an_epoch);
     run.estimated = estimated && !recipe.schedule.max_steps;
     run.tokens = static_cast<double>(summary.tokens) / static_cast<double>(an_epoch);
+    run.rows = static_cast<double>(summary.rows) / static_cast<double>(an_epoch);
     run.targets = static_cast<double>(summary.targets) / static_cast<double>(an_epoch);
     run.row_length = summary.row_length;
     run.shared = data->shared;

@@ -17,7 +17,6 @@ std::string why_no_shared_prefixes(const Recipe& recipe, const Experiment& exper
     return "GPUs have no kernels for it yet; say device: cpu";
   if (recipe.memory.keep_frozen == KeepFrozen::on)
     return "memory.keep_frozen: on keeps what frozen layers say of each row by itself; say off there";
-  if (recipe.data.packing) return "data.packing gives rows their places without it; leave packing out";
   if (experiment.lora && experiment.lora_options.dropout > 0)
     return "method.dropout drops values of each row by itself; say method.dropout: 0";
   if (experiment.noise > 0)

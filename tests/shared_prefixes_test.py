@@ -13,6 +13,8 @@ from pathlib import Path
 from command_run import ROOT, assert_curves_agree, losses_of, output, run
 
 STEPS = 20
+DROPS = {"method": {"type": "lora", "r": 4, "dropout": 0.2}}
+NOISY = {"method": {"type": "full", "neftune_alpha": 5}}
 SYSTEM = 24  # tokens that every chat begins with
 DRAW = random.Random(5)
 
@@ -167,16 +169,53 @@ class Chats(SharedPrefixes):
         said = output("train", recipe, "--quiet", code=2, env=cache)
         self.assertIn("share less than when the run was planned", said)
 
-    def test_auto_is_off_where_nothing_is_shared_or_where_it_cannot_be(self):
+    def test_auto_is_off_where_nothing_is_shared_where_it_cannot_be_or_would_draw_otherwise(self):
         self.write(apart())
         self.assertFalse(self.plan("nothing")["variant"]["share_prefixes"])
         self.write(chats())
-        for changes in ({"method": {"type": "lora", "r": 4, "dropout": 0.1}}, {"method": {"type": "full", "neftune_alpha": 5}},
-                        {"device": "emulated"}):
+        for changes in (DROPS, NOISY):
             self.assertFalse(self.plan("auto", **changes)["variant"]["share_prefixes"], changes)
-            said = run("plan", self.recipe("on", "on", **changes))
-            self.assertEqual(said.returncode, 2, said.stderr)
-            self.assertIn("data.share_prefixes: on, but", said.stderr)
+            self.assertTrue(self.plan("on", "on", **changes)["variant"]["share_prefixes"], changes)
+        self.assertFalse(self.plan("auto", device="emulated")["variant"]["share_prefixes"])
+        said = run("plan", self.recipe("on", "on", device="emulated"))
+        self.assertEqual(said.returncode, 2, said.stderr)
+        self.assertIn("data.share_prefixes: on, but", said.stderr)
+
+    def test_what_is_drawn_for_a_token_goes_by_what_stands_before_it(self):
+        """However rows are cut: one by one, where nothing is shared, all together, and by tokens with recomputation."""
+        for name, changes in (("drops", DROPS), ("noisy", NOISY)):
+            with self.subTest(name):
+                off, _ = self.train(name, "off", **changes)
+                every = [self.train(f"{name}-{i}", "on", **changes, batch={"effective": 8, **batch}, memory=memory)
+                         for i, (batch, memory) in enumerate((({"micro": 1}, {}), ({"micro": 8}, {}),
+                                                              ({"micro_tokens": 100}, {"recompute": "block"})))]
+                self.assertEqual(every[0][1]["shared"], 0)
+                self.assertGreater(every[1][1]["shared"], 0.4)
+                assert_curves_agree(self, [losses for losses, _ in every], delta=1e-5 * off[0])
+                self.assertGreater(abs(off[-1] - every[0][0][-1]), 1e-4 * off[0])
+
+    def test_a_run_that_draws_for_shared_tokens_resumes_with_the_same_bits_and_not_apart(self):
+        changes = dict(DROPS, save={"every": 10, "keep": 3})
+        self.train("whole", "on", **changes)
+        self.train("again", "on", **changes)
+        shutil.rmtree(self.folder / "again/checkpoint-20")
+        said = output("train", self.folder / "again.json", "--resume", "--quiet", "--set", "data.share_prefixes=off", code=2)
+        self.assertIn("data.share_prefixes was on", said)
+        output("train", self.folder / "again.json", "--resume", "--quiet")
+        self.assertEqual((self.folder / "whole/adapter_model.safetensors").read_bytes(),
+                         (self.folder / "again/adapter_model.safetensors").read_bytes())
+
+    def test_windows_packing_and_dropout_together(self):
+        model = self.model(model_type="mistral", architectures=["MistralForCausalLM"], sliding_window=20)
+        for method in ({"type": "lora", "r": 4, "dropout": 0.2, "neftune_alpha": 5}, {"type": "qlora", "r": 4, "dropout": 0.2},
+                       {"type": "full", "neftune_alpha": 5}):
+            with self.subTest(method=method):
+                every = [self.train(f"{method['type']}-{micro}", "on", model=model, method=method, data={"packing": True, "eval": 9},
+                                    batch={"effective": 4, "micro": micro}, schedule={"max_steps": 8, "warmup": 1})
+                         for micro in (1, 4)]
+                assert_curves_agree(self, [losses for losses, _ in every], delta=1e-5 * every[0][0][0])
+                self.assertGreater(every[1][1]["shared"], 0.4)
+                self.assertAlmostEqual(every[0][1]["eval_loss"], every[1][1]["eval_loss"], delta=1e-4)
 
     def model(self, **changes):
         """The demo's, with other keys in its config.json."""
@@ -186,11 +225,10 @@ class Chats(SharedPrefixes):
         return str(folder)
 
     def test_sliding_windows_cut_what_rows_share(self):
-        """A window that ends within the system prompt, one that rows' own tokens fill, and layers with and without."""
+        """Windows that rows' own tokens fill, and layers with and without one that ends within the system prompt."""
         for name, window, changes in (
-                ("long", 28, {"model_type": "mistral", "architectures": ["MistralForCausalLM"]}),
-                ("short", 5, {"model_type": "mistral", "architectures": ["MistralForCausalLM"]}),
-                ("mixed", 16, {"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], "use_sliding_window": True,
+                ("all", 7, {"model_type": "mistral", "architectures": ["MistralForCausalLM"]}),
+                ("mixed", 28, {"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], "use_sliding_window": True,
                                "max_window_layers": 1})):
             with self.subTest(name):
                 model = self.model(sliding_window=window, **changes)

@@ -31,6 +31,7 @@ MicroBatch::MicroBatch(const MicroRoom& room, const SequenceShape& shape)
       seq_starts(static_cast<size_t>(room.samples * shape.documents + 1)),
       sample_in_batch(static_cast<size_t>(room.samples * shape.documents)),
       seconds(sample_in_batch.size()),
+      row_lengths(shape.longest_alike ? input_ids.size() : 0),
       targets(sample_in_batch.size() * static_cast<size_t>(shape.targets)),
       labels_of_(labels_of(shape.of_row)) {
   if (shape.shares_prefixes)
@@ -49,6 +50,7 @@ void MicroBatch::clear() {
   std::fill(seq_starts.begin(), seq_starts.end(), 0);
   std::fill(sample_in_batch.begin(), sample_in_batch.end(), 0);
   std::fill(seconds.begin(), seconds.end(), -1);
+  std::fill(row_lengths.begin(), row_lengths.end(), 0);
   std::fill(targets.begin(), targets.end(), 0.0F);
   live_tokens = live_sequences = target_tokens = 0;
 }
@@ -81,8 +83,8 @@ void MicroBatch::append(std::span<const int32_t> ids, std::span<const int32_t> a
 }
 
 int64_t MicroBatch::bytes() const {
-  const size_t elements =
-      input_ids.size() + labels.size() + positions.size() + seq_starts.size() + 2 * sample_in_batch.size();
+  const size_t elements = input_ids.size() + labels.size() + positions.size() + row_lengths.size() +
+                          seq_starts.size() + 2 * sample_in_batch.size();
   return static_cast<int64_t>(elements * sizeof(int32_t) + targets.size() * sizeof(float));
 }
 

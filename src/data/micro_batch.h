@@ -28,7 +28,8 @@ class MicroBatch {
   std::vector<int32_t> seq_starts;       // [B+1] of live sequences; then live_tokens
   std::vector<int32_t> sample_in_batch;  // [B] number within the effective batch; 0 beyond the live sequences
   std::vector<int32_t> seconds;  // [B] where in a sequence a second text begins, of token type 1; -1: nowhere
-  std::vector<float> targets;    // [B, ..] numbers that came with the sequence; 0 beyond the live ones
+  std::vector<int32_t> row_lengths;  // [T] SequenceShape::longest_alike; none where that is not asked for
+  std::vector<float> targets;        // [B, ..] numbers that came with the sequence; 0 beyond the live ones
   // Where its sequences share what they begin with: how, once build_tree() was called.
   std::optional<PrefixTree> tree;
   int64_t live_tokens = 0;

@@ -14,11 +14,13 @@ MicroSteps::MicroSteps(const MicroRoom& room, const SequenceShape& shape, int64_
       batch_(room, shape),
       rank_(rank) {
   if (shape.shares_prefixes && !shape.packs()) shared_.emplace(room, sequences, std::ssize(batch_.input_ids));
+  if (shape.longest_alike) longest_.emplace(sequences * shape.documents, sequences * shape.tokens);
   check_internal(rank.ranks > 0 && rank.number >= 0 && rank.number < rank.ranks, "no such rank");
 }
 
 void MicroSteps::cut(const EffectiveBatch& batch) {
   of_ = &batch;
+  if (longest_) longest_->set(batch);
   cut_by_shared_ = false;
   all_ = ceil_div(batch.packed_sequences(), room_.samples);
   if (room_.by_tokens()) pack(batch);
@@ -58,6 +60,10 @@ const MicroBatch& MicroSteps::fill(int64_t step) {
   const int64_t number = step * rank_.ranks + rank_.number;
   for (int64_t sequence = 0; sequence < of_->packed_sequences(); ++sequence)
     if (step_of(sequence) == number) of_->append_to(batch_, sequence);
+  if (longest_)
+    for (size_t i = 0; i < static_cast<size_t>(batch_.live_sequences); ++i)
+      std::ranges::copy(longest_->of(batch_.sample_in_batch[i]),
+                        batch_.row_lengths.begin() + batch_.seq_starts[i]);
   batch_.build_tree();
   return batch_;
 }

@@ -8,6 +8,7 @@
 
 #include "base/units.h"
 #include "data/effective_batch.h"
+#include "data/longest_alike.h"
 #include "data/micro_batch.h"
 #include "data/shared_cut.h"
 
@@ -48,6 +49,7 @@ class MicroSteps {
   SharedLabels labels_of_;
   MicroPacker packer_;
   std::optional<SharedCut> shared_;
+  std::optional<LongestAlike> longest_;
   bool cut_by_shared_ = false;
   MicroBatch batch_;
   Rank rank_;

@@ -16,6 +16,8 @@ struct SequenceShape {
   // What documents begin with alike needs room in a micro-step once (data/prefix_tree.h).
   bool shares_prefixes = false;
   int64_t of_row = 1;  // documents that a row has
+  // Each token is told the length of the longest sequence that begins as its own does (data/longest_alike.h).
+  bool longest_alike = false;
 
   [[nodiscard]] bool packs() const { return documents > of_row; }
 };

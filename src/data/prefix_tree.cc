@@ -1,10 +1,13 @@
 #include "data/prefix_tree.h"
 
 #include <algorithm>
+#include <array>
+#include <bit>
 
 #include "base/error.h"
 #include "data/example.h"
 #include "data/micro_batch.h"
+#include "ops/name_hash.h"
 
 namespace plimsoll {
 namespace {
@@ -34,6 +37,15 @@ int64_t common_tokens(std::span<const int32_t> ids, std::span<const int32_t> lab
   for (; at < most && ids[at] == other_ids[at]; ++at)
     if (at > 0 && labels[at] != kIgnoreLabel && other_labels[at] != kIgnoreLabel) break;
   return static_cast<int64_t>(at);
+}
+
+void write_prefix_hashes(std::span<const int32_t> ids, std::span<int32_t> to, size_t from) {
+  uint64_t hash = kNameHashStart;
+  for (size_t i = 0; i < from + to.size(); ++i) {
+    const auto id = std::bit_cast<std::array<char, sizeof(int32_t)>>(ids[i]);
+    hash = name_hash({id.data(), id.size()}, hash);
+    if (i >= from) to[i - from] = static_cast<int32_t>(static_cast<uint32_t>(hash ^ (hash >> 32)));
+  }
 }
 
 PrefixTree::PrefixTree(int64_t sequences, int64_t tokens) : taken_(static_cast<size_t>(tokens)) {

@@ -24,6 +24,11 @@ size_t unlearnt_begin(std::span<const int32_t> labels);
 int64_t common_tokens(std::span<const int32_t> ids, std::span<const int32_t> labels,
                       std::span<const int32_t> other_ids, std::span<const int32_t> other_labels);
 
+// What keys the draws of a token that sequences share (ops/philox.h), in place of its sequence's number: a
+// hash of its id and of all before it, so that the token draws the same whichever sequences it is computed
+// for. `to` is of the sequence's tokens from `from` on. Fixed for ever, as ops/name_hash.h is.
+void write_prefix_hashes(std::span<const int32_t> ids, std::span<int32_t> to, size_t from = 0);
+
 // All storage is allocated by the constructor.
 class PrefixTree {
  public:

@@ -8,6 +8,7 @@
 
 #include "data/common_begin.h"
 #include "data/example.h"
+#include "data/longest_alike.h"
 #include "data/micro_batch.h"
 
 namespace plimsoll {
@@ -143,6 +144,55 @@ TEST(PrefixTree, takes_no_more_than_samples_take_one_by_one_beside_what_all_begi
     if (!learns_prompts) {
       EXPECT_GE(begin.tokens(), std::ssize(start));
     }
+  }
+}
+
+// Of 20,000 beginnings, many of which differ in a bit of one id, next to none have the same number; each bit
+// is as often set as not.
+TEST(PrefixHashes, are_of_all_ids_up_to_a_token_and_well_mixed) {
+  const Ids ids{5, 0, 5, 7};
+  Ids all(4), rest(2), other(4);
+  write_prefix_hashes(ids, all);
+  write_prefix_hashes(ids, rest, 2);
+  EXPECT_THAT(rest, ElementsAre(all[2], all[3])) << "from any token on";
+  write_prefix_hashes(Ids{5, 0, 6, 7}, other);
+  EXPECT_THAT(other, ElementsAre(all[0], all[1], testing::Ne(all[2]), testing::Ne(all[3])));
+  std::set<int32_t> met;
+  std::vector<int64_t> set_bits(32);
+  int64_t numbers = 0;
+  for (int32_t i = 0; i < 5000; ++i) {
+    Ids some(4);
+    write_prefix_hashes(Ids{i, 0, i ^ 1, 1}, some);
+    for (const int32_t hash : some) {
+      met.insert(hash);
+      ++numbers;
+      for (size_t bit = 0; bit < set_bits.size(); ++bit) set_bits[bit] += hash >> bit & 1;
+    }
+  }
+  EXPECT_GE(std::ssize(met), numbers - 2);
+  for (const int64_t set : set_bits)
+    EXPECT_NEAR(static_cast<double>(set) / static_cast<double>(numbers), 0.5, 0.03);
+}
+
+TEST(LongestAlike, is_the_longest_sequence_that_begins_as_a_token_s_own_does) {
+  const std::vector<Ids> rows = {{1, 2, 3}, {1, 2, 4, 4, 4}, {9, 9}, {1, 2}, {1, 2, 3, 5, 5, 5, 5}, {9, 9}};
+  EffectiveBatch batch(6, SequenceShape{16, 1});
+  for (const Ids& ids : rows) {
+    Example example{.ids = ids, .labels = ids, .targets = std::ssize(ids) - 1};
+    example.ends = {std::ssize(ids)};
+    ASSERT_TRUE(batch.add(example));
+  }
+  LongestAlike longest(6, 6 * 16);
+  for (int again = 0; again < 2; ++again) {
+    longest.set(batch);
+    const auto of = [&](int64_t document) {
+      return Ids(longest.of(document).begin(), longest.of(document).end());
+    };
+    EXPECT_THAT(of(0), ElementsAre(7, 7, 7));
+    EXPECT_THAT(of(1), ElementsAre(7, 7, 5, 5, 5));
+    EXPECT_THAT(of(2), ElementsAre(2, 2));
+    EXPECT_THAT(of(3), ElementsAre(7, 7));
+    EXPECT_THAT(of(4), ElementsAre(7, 7, 7, 7, 7, 7, 7));
   }
 }
 

@@ -5,14 +5,15 @@
 namespace plimsoll {
 namespace {
 
-// x [T, H], samples [T], positions [T], seq_starts [B + 1], step -> y like x. Attribute alpha. Rows of a
-// sequence of length S get u uniform within alpha / sqrt(S H), drawn from (seed, step, the scope's name,
-// sample in the effective batch, position, feature).
+// x [T, H], samples [T], positions [T], lengths [T], step -> y like x. Attribute alpha. Rows of a sequence of
+// length S get u uniform within alpha / sqrt(S H), drawn from (seed, step, the scope's name, sample in the
+// effective batch, position, feature); those of length 0 get none.
 std::vector<OutputSpec> infer(const Graph& g, const Op& op) {
   const Tensor& x = input_tensor(g, op, 0);
-  require(x.shape.rank() == 2 && input_tensor(g, op, 1).shape[0] == x.shape[0] &&
-              input_tensor(g, op, 2).shape[0] == x.shape[0],
-          g, op, "embedding_noise: shapes");
+  require(x.shape.rank() == 2, g, op, "embedding_noise: shapes");
+  for (const size_t of_rows : {1, 2, 3})
+    require(input_tensor(g, op, of_rows).shape == Shape{x.shape[0]}, g, op,
+            "embedding_noise: a sample, a position and a length for each row");
   return {{"", x.shape, x.dtype}};
 }
 

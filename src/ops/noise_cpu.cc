@@ -14,14 +14,13 @@ BoundCall bind_embedding_noise(const CpuBinding& b) {
                                  .width = x.shape[1],
                                  .samples = b.input<int32_t>(1),
                                  .positions = b.input<int32_t>(2),
-                                 .starts = b.input<int32_t>(3),
+                                 .lengths = b.input<int32_t>(3),
                                  .alpha = b.op().attr_float("alpha"),
                                  .scope_hash = name_hash(b.op().scope),
                                  .threads = b.settings().threads};
     const auto kernel = PLIMSOLL_KERNEL(b, embedding_noise, EmbeddingNoise<T>);
-    return [=, step = b.input<double>(4), axis = b.op().axis] {
+    return [=, step = b.input<double>(4)] {
       EmbeddingNoise<T> now = args;
-      now.sequences = live_sequences(step, axis);
       now.seed = step_seed(step);
       now.step = static_cast<uint32_t>(step_value(step, StepValue::optimizer_step));
       kernel(now);

@@ -13,26 +13,25 @@ constexpr unsigned kThreads = 256;
 constexpr int64_t kLanes = 16;
 constexpr int64_t kChunk = 4 * kLanes;
 
-// Four elements of a token a thread; rows of no sequence are copied. y may be x. Arguments as the CPU's
+// Four elements of a token a thread; rows of length 0 are copied. y may be x. Arguments as the CPU's
 // kernel has them.
 template <class T>
-__global__ void __launch_bounds__(kThreads) add_noise(EmbeddingNoise<T> a, const double* step, AxisId axis) {
+__global__ void __launch_bounds__(kThreads) add_noise(EmbeddingNoise<T> a, const double* step) {
   const int64_t lanes = (a.width + kChunk - 1) / kChunk * kLanes;  // to a token
   const int64_t number = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (number >= a.tokens * lanes) return;
   const int64_t token = number / lanes;
   const int64_t counter = number % lanes;
-  const int64_t sequence = sequence_of(a.starts, live_sequences(step, axis), token);
+  const int64_t length = a.lengths[token];
   uint32_t words[4] = {};
   float most = 0;
-  if (sequence >= 0) {
+  if (length > 0) {
     const PhiloxStream stream =
         philox_stream(step_seed(step), a.scope_hash, static_cast<uint32_t>(a.positions[token]),
                       static_cast<uint32_t>(a.samples[token]),
                       static_cast<uint32_t>(step_value(step, StepValue::optimizer_step)));
     philox(stream, static_cast<uint32_t>(counter), words);
-    const double elements =
-        static_cast<double>(a.starts[sequence + 1] - a.starts[sequence]) * static_cast<double>(a.width);
+    const double elements = static_cast<double>(length) * static_cast<double>(a.width);
     most = static_cast<float>(a.alpha / sqrt(elements) / 2147483648.0);
   }
   PL_UNROLL
@@ -57,13 +56,13 @@ BoundCall bind_gpu_embedding_noise(const GpuBinding& b) {
                                  .width = x.shape[1],
                                  .samples = b.input<int32_t>(1),
                                  .positions = b.input<int32_t>(2),
-                                 .starts = b.input<int32_t>(3),
+                                 .lengths = b.input<int32_t>(3),
                                  .alpha = b.op().attr_float("alpha"),
                                  .scope_hash = name_hash(b.op().scope)};
     const unsigned blocks =
         gpu::blocks_of(args.tokens * ((args.width + kChunk - 1) / kChunk * kLanes), kThreads);
-    return [=, &stream = b.stream(), step = b.input<double>(4), axis = b.op().axis] {
-      gpu::launch(stream, {blocks}, {kThreads}, add_noise<T>, args, step, axis);
+    return [=, &stream = b.stream(), step = b.input<double>(4)] {
+      gpu::launch(stream, {blocks}, {kThreads}, add_noise<T>, args, step);
     };
   });
 }

@@ -14,8 +14,7 @@ struct EmbeddingNoise {
   int64_t tokens = 0, width = 0;
   const int32_t* samples = nullptr;    // [tokens]
   const int32_t* positions = nullptr;  // [tokens]
-  const int32_t* starts = nullptr;     // [sequences + 1]
-  int64_t sequences = 0;               // live ones; rows behind the last get no noise
+  const int32_t* lengths = nullptr;    // [tokens] of each token's sequence; 0: no noise
   double alpha = 0;
   uint64_t seed = 0, scope_hash = 0;
   uint32_t step = 0;

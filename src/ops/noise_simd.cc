@@ -7,9 +7,10 @@ namespace {
 
 constexpr int64_t kChunk = 64;  // elements of one philox_chunk32
 
-// `most`: the largest magnitude, over 2^31.
 template <class T>
-void add_noise(const EmbeddingNoise<T>& a, int64_t token, float most) {
+void add_noise(const EmbeddingNoise<T>& a, int64_t token) {
+  const double elements = static_cast<double>(a.lengths[token]) * static_cast<double>(a.width);
+  const auto most = static_cast<float>(a.alpha / __builtin_sqrt(elements) / 2147483648.0);
   const PhiloxStream stream = philox_stream(a.seed, a.scope_hash, static_cast<uint32_t>(a.positions[token]),
                                             static_cast<uint32_t>(a.samples[token]), a.step);
   for (int64_t begin = 0; begin < a.width; begin += kChunk) {
@@ -25,20 +26,18 @@ void add_noise(const EmbeddingNoise<T>& a, int64_t token, float most) {
 }
 
 template <class T>
-void copy_rows(const EmbeddingNoise<T>& a, int64_t first) {
-  for (int64_t i = first * a.width; a.x != a.y && i < a.tokens * a.width; ++i) a.y[i] = a.x[i];
+void copy_row(const EmbeddingNoise<T>& a, int64_t token) {
+  for (int64_t i = token * a.width; a.x != a.y && i < (token + 1) * a.width; ++i) a.y[i] = a.x[i];
 }
 
 template <class T>
 void add_all(const EmbeddingNoise<T>& a) {
-  for (int64_t s = 0; s < a.sequences; ++s) {
-    const int64_t begin = a.starts[s], end = a.starts[s + 1];
-    const double elements = static_cast<double>(end - begin) * static_cast<double>(a.width);
-    const auto most = static_cast<float>(a.alpha / __builtin_sqrt(elements) / 2147483648.0);
 #pragma omp parallel for schedule(static) num_threads(a.threads)
-    for (int64_t token = begin; token < end; ++token) add_noise(a, token, most);
-  }
-  copy_rows(a, a.sequences > 0 ? a.starts[a.sequences] : 0);
+  for (int64_t token = 0; token < a.tokens; ++token)
+    if (a.lengths[token] > 0)
+      add_noise(a, token);
+    else
+      copy_row(a, token);
 }
 
 }  // namespace

@@ -10,9 +10,9 @@ namespace {
      .body = "tensor x %[5,70] input\n"
              "tensor samples i32[5] input\n"
              "tensor positions i32[5] input\n"
-             "tensor starts i32[4] input\n"
-             "y %[5,70] = embedding_noise(x, samples, positions, starts, step) {alpha=5.0} @e forward\n",
-     .given = {{"samples", {0, 0, 0, 4, 0}}, {"positions", {0, 1, 2, 0, 0}}, {"starts", {0, 3, 4, 4}}},
+             "tensor lengths i32[5] input\n"
+             "y %[5,70] = embedding_noise(x, samples, positions, lengths, step) {alpha=5.0} @e forward\n",
+     .given = {{"samples", {0, 0, 0, 4, 0}}, {"positions", {0, 1, 2, 0, 0}}, {"lengths", {3, 3, 3, 1, 0}}},
      .step = {{StepValue::live_tokens, 4}, {StepValue::live_sequences, 2}}},
 });
 

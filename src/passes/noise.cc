@@ -6,6 +6,18 @@
 #include "ops/step_values.h"
 
 namespace plimsoll {
+namespace {
+
+// Of an axis, in its program's inputs: of each token the length of its sequence.
+TensorId row_lengths(Graph& graph, AxisId axis) {
+  const std::string name = graph.axis_input(axis, "row_lengths");
+  const TensorId found = graph.find(name);
+  if (found != kNoTensor) return found;
+  const Shape tokens = graph.tensor(graph.find(graph.axis_input(axis, "positions"))).shape;
+  return graph.add_tensor({name, tokens, DType::i32, Role::input});
+}
+
+}  // namespace
 
 Graph add_noise(Graph graph, double alpha) {
   const std::vector<Op> ops = std::move(graph.ops());
@@ -27,7 +39,7 @@ Graph add_noise(Graph graph, double alpha) {
     noise.scope = op.scope + ".noise";
     noise.attrs = {{"alpha", alpha}};
     noise.outputs = {op.outputs[0]};
-    noise.inputs = {kNoTensor, input("samples"), input("positions"), input("seq_starts"),
+    noise.inputs = {kNoTensor, input("samples"), input("positions"), row_lengths(graph, op.axis),
                     graph.find(kStepTensor)};
     op.outputs[0] = kNewTensor;
     const std::string scope = op.scope;

@@ -62,6 +62,8 @@ std::string experiment_fingerprint(const Recipe& recipe) {
   for (const Option& option : options())
     if (option.experiment && applies(option, recipe)) fingerprint[option.key] = option.get(recipe);
   if (!recipe.data.eval.is_held_out()) fingerprint.erase("data.eval");
+  if (recipe.draws_by_rows() && recipe.data.share_prefixes == SharePrefixes::on)
+    fingerprint["data.share_prefixes"] = "on";
   return fingerprint.dump();
 }
 

@@ -275,7 +275,7 @@ std::vector<Option> data_options() {
           "data.share_prefixes", FIELD(data.share_prefixes),
           {{"auto", SharePrefixes::automatic}, {"on", SharePrefixes::on}, {"off", SharePrefixes::off}},
           "tokens that rows of a micro-step begin with alike pass through the model once; "
-          "changes memory and time, not the result"),
+          "changes memory and time, not the result; on beside dropout or neftune_alpha: also what is drawn"),
       data_on_error(),
       experiment(data_train_on_prompt()),
       experiment(boolean("data.bos", FIELD(data.bos),

@@ -285,6 +285,10 @@ struct Recipe {
            (device == DeviceChoice::automatic && memory.gpu);
   }
 
+  // Whether a token's draws are keyed by the row that it is in (dropout of adapters, NEFTune). Where rows
+  // share what they begin with, they are keyed by what stands before it.
+  [[nodiscard]] bool draws_by_rows() const { return method.dropout > 0 || method.neftune_alpha > 0; }
+
   friend bool operator==(const Recipe&, const Recipe&) = default;
 };
 

@@ -24,6 +24,7 @@ AxisInputs::AxisInputs(const Executor& program, const std::string& prefix, std::
       seq_starts_(program.input<int32_t>(prefix + "seq_starts")),
       token_types_(input_or_none<int32_t>(program, prefix + "token_type_ids")),
       position_ids_(input_or_none<int32_t>(program, prefix + "position_ids")),
+      row_lengths_(input_or_none<int32_t>(program, prefix + "row_lengths")),
       parents_(input_or_none<int32_t>(program, prefix + "parents")),
       label_rows_(input_or_none<int32_t>(program, prefix + "label_rows")),
       label_sequences_(input_or_none<int32_t>(program, prefix + "label_sequences")),
@@ -37,7 +38,7 @@ void AxisInputs::count_positions(std::span<const int32_t> ids, std::span<int32_t
 
 void AxisInputs::clear() {
   for (const std::span<int32_t> zeros : {input_ids_, positions_, samples_, token_types_, position_ids_,
-                                         seq_starts_, parents_, label_rows_, label_sequences_})
+                                         row_lengths_, seq_starts_, parents_, label_rows_, label_sequences_})
     std::fill(zeros.begin(), zeros.end(), 0);
   std::fill(labels_.begin(), labels_.end(), kIgnoreLabel);
   std::fill(label_weights_.begin(), label_weights_.end(), 0.0F);
@@ -50,6 +51,8 @@ AxisInputs::Live AxisInputs::write(const MicroBatch& batch, const PrefixTree& tr
         "data.share_prefixes: rows of a micro-step share less than when the run was planned: the data "
         "changed "
         "since. Start the run again.");
+  check_internal(row_lengths_.empty() || !batch.row_lengths.empty(),
+                 "noise over shared prefixes, and a batch without lengths");
   clear();
   for (size_t i = 0; i < tree.order().size(); ++i) {
     const PrefixTree::Segment& segment = tree.order()[i];
@@ -58,7 +61,11 @@ AxisInputs::Live AxisInputs::write(const MicroBatch& batch, const PrefixTree& tr
     const auto from = batch.seq_starts[sequence] + segment.begin;
     std::copy_n(batch.input_ids.begin() + from, segment.tokens(), input_ids_.begin() + at);
     std::copy_n(batch.positions.begin() + from, segment.tokens(), positions_.begin() + at);
-    std::fill_n(samples_.begin() + at, segment.tokens(), batch.sample_in_batch[sequence]);
+    const std::span ids = std::span(batch.input_ids).subspan(static_cast<size_t>(batch.seq_starts[sequence]));
+    write_prefix_hashes(ids, samples_.subspan(static_cast<size_t>(at), static_cast<size_t>(segment.tokens())),
+                        static_cast<size_t>(segment.begin));
+    if (!row_lengths_.empty())
+      std::copy_n(batch.row_lengths.begin() + from, segment.tokens(), row_lengths_.begin() + at);
     parents_[i] = segment.parent;
     seq_starts_[i] = segment.start;
   }
@@ -104,6 +111,7 @@ AxisInputs::Live AxisInputs::write(const MicroBatch& batch, const Documents& whi
     if (!labels_.empty()) std::copy_n(batch.labels.begin() + from, count, labels_.begin() + at);
     std::copy_n(batch.positions.begin() + from, count, positions_.begin() + at);
     std::fill_n(samples_.begin() + at, count, batch.sample_in_batch[s]);
+    if (!row_lengths_.empty()) std::fill_n(row_lengths_.begin() + at, count, count);
     if (!token_types_.empty() && batch.seconds[s] >= 0)
       std::fill(token_types_.begin() + at + batch.seconds[s], token_types_.begin() + at + count, 1);
     const auto row = static_cast<size_t>(at), rows = static_cast<size_t>(count);

@@ -34,7 +34,8 @@ class AxisInputs {
   Live write(const MicroBatch& batch, const Documents& which);
   // Whether its sequences share what they begin with.
   [[nodiscard]] bool shares() const { return !parents_.empty(); }
-  // The same of the segments of a tree.
+  // The same of the segments of a tree. What tokens draw is keyed by what stands before them, since they are
+  // of no one sample.
   Live write(const MicroBatch& batch, const PrefixTree& tree);
 
  private:
@@ -46,6 +47,7 @@ class AxisInputs {
   // The last two are of an encoder that scores: 0 for a first text and 1 for a second, and positions as it
   // counts.
   std::span<int32_t> input_ids_, labels_, positions_, samples_, seq_starts_, token_types_, position_ids_;
+  std::span<int32_t> row_lengths_;  // of each token's sequence, where noise goes by it
   // Of segments: what each goes on from; of each label the row that it asks, and for how many sequences it
   // counts or whose it is.
   std::span<int32_t> parents_, label_rows_, label_sequences_;

@@ -39,8 +39,10 @@ void require_same_experiment(const fs::path& checkpoint, const TrainerState& sav
     });
   if (differences.empty()) return;
   std::string text = checkpoint.string() + ": belongs to another experiment:";
+  const auto words = [](const std::string& value) { return value.empty() ? "something else" : value; };
   for (const auto& difference : differences)
-    text += "\n  " + difference.key + " was " + difference.a + ", the recipe says " + difference.b;
+    text +=
+        "\n  " + difference.key + " was " + words(difference.a) + ", the recipe says " + words(difference.b);
   throw UsageError(text + "\n  start anew with --overwrite, or set these keys back");
 }
 

@@ -18,6 +18,7 @@ SequenceShape eval_shape(const Experiment& experiment) {
 SequenceShape train_shape(const Experiment& experiment) {
   SequenceShape shape = eval_shape(experiment);
   shape.documents *= experiment.documents;
+  shape.longest_alike = experiment.shares_prefixes && experiment.noise > 0;
   return shape;
 }
 

@@ -12,6 +12,7 @@
 #include "cpu/describe.h"
 #include "cpu/isa.h"
 #include "cpu/threads.h"
+#include "data/longest_alike.h"
 #include "io/load.h"
 #include "models/family.h"
 #include "ops/nf4.h"
@@ -309,6 +310,10 @@ HostNeeds host_needs(const Recipe& recipe, const Experiment& experiment, const C
       virtual_only += memory.slack_bytes + memory.thread_stack_bytes;
     }
   }
+  if (const SequenceShape shape = train_shape(experiment); shape.longest_alike)
+    needs.components.push_back({"lengths of rows that begin alike",
+                                LongestAlike::planned_bytes(experiment.effective_batch * shape.documents,
+                                                            experiment.effective_batch * shape.tokens)});
   if (data != nullptr && data->eval && experiment.task.task == Task::classify)
     needs.components.push_back(
         {"evaluation answers", Agreement::planned_bytes(experiment.task, data->eval->rows.size())});

@@ -17,10 +17,6 @@ std::string why_no_shared_prefixes(const Recipe& recipe, const Experiment& exper
     return "GPUs have no kernels for it yet; say device: cpu";
   if (recipe.memory.keep_frozen == KeepFrozen::on)
     return "memory.keep_frozen: on keeps what frozen layers say of each row by itself; say off there";
-  if (experiment.lora && experiment.lora_options.dropout > 0)
-    return "method.dropout drops values of each row by itself; say method.dropout: 0";
-  if (experiment.noise > 0)
-    return "method.neftune_alpha makes noise on each row by itself; say method.neftune_alpha: 0";
   const std::string why = why_no_shared_prefixes(experiment.model);
   return why.empty() ? "" : "the model is a " + experiment.model.architecture + ", which " + why;
 }
@@ -29,7 +25,7 @@ bool shares_prefixes(const Recipe& recipe, const Experiment& experiment, const D
   if (recipe.data.share_prefixes == SharePrefixes::off) return false;
   const std::string why = why_no_shared_prefixes(recipe, experiment);
   if (recipe.data.share_prefixes == SharePrefixes::automatic)
-    return why.empty() && rows != nullptr && rows->shared_share >= kWorthSharing;
+    return why.empty() && !recipe.draws_by_rows() && rows != nullptr && rows->shared_share >= kWorthSharing;
   if (!why.empty())
     throw UsageError("data.share_prefixes: on, but " + why +
                      ", or data.share_prefixes: off (auto is off here by itself)");

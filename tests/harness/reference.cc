@@ -35,10 +35,10 @@ void ref_embedding_noise(const Site& s) {
   const size_t width = s.dim(0, 1);
   const Values& step = s.in(4);
   s.out(0) = s.in(0);
-  for (size_t q = 0; q < static_cast<size_t>(s.step(StepValue::live_sequences)); ++q) {
-    const size_t begin = s.integer(3, q), end = s.integer(3, q + 1);
-    const double most = s.op.attr_float("alpha") / std::sqrt(static_cast<double>((end - begin) * width));
-    for (size_t i = begin * width; i < end * width; ++i) {
+  for (size_t token = 0; token < s.dim(0, 0); ++token) {
+    const size_t length = s.integer(3, token);
+    const double most = s.op.attr_float("alpha") / std::sqrt(static_cast<double>(length * width));
+    for (size_t i = token * width; length > 0 && i < (token + 1) * width; ++i) {
       const PhiloxStream stream =
           philox_stream(step_seed(step.data()), name_hash(s.op.scope),
                         static_cast<uint32_t>(s.in(2)[i / width]), static_cast<uint32_t>(s.in(1)[i / width]),

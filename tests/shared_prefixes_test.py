@@ -176,10 +176,6 @@ class Chats(SharedPrefixes):
         for changes in (DROPS, NOISY):
             self.assertFalse(self.plan("auto", **changes)["variant"]["share_prefixes"], changes)
             self.assertTrue(self.plan("on", "on", **changes)["variant"]["share_prefixes"], changes)
-        self.assertFalse(self.plan("auto", device="emulated")["variant"]["share_prefixes"])
-        said = run("plan", self.recipe("on", "on", device="emulated"))
-        self.assertEqual(said.returncode, 2, said.stderr)
-        self.assertIn("data.share_prefixes: on, but", said.stderr)
 
     def test_what_is_drawn_for_a_token_goes_by_what_stands_before_it(self):
         """However rows are cut: one by one, where nothing is shared, all together, and by tokens with recomputation."""

@@ -188,6 +188,15 @@ PL_DEV int opaque(int x) {
 // The thread's warp, of which the compiler knows that all its lanes have the same.
 PL_DEV int warp_of_block() { return __shfl_sync(kAll, static_cast<int>(threadIdx.x) / kWarpSize, 0); }
 
+// Of bits that are not all 0.
+PL_DEV int lowest_bit(uint32_t bits) {
+#ifdef __CUDA_ARCH__
+  return __ffs(static_cast<int>(bits)) - 1;
+#else
+  return __builtin_ctz(bits);
+#endif
+}
+
 // IEEE operations only, written out.
 PL_BOTH float fma(float a, float b, float c) {
 #ifdef __CUDA_ARCH__

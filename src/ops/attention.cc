@@ -234,11 +234,13 @@ int64_t scratch_grad(const Graph& g, const Op& op, const DeviceDescription& devi
   return attention_backward_scratch_bytes(shape, device.threads) + attention_bias_sums_bytes(shape);
 }
 
-// On GPUs: sum(d_o * o) of each row and head, and sums of the gradient of a bias.
+// On GPUs: sum(d_o * o) of each row and head, sums of the gradient of a bias, and of trees in a window their
+// tokens' numbers.
 int64_t gpu_scratch_grad(const Graph& g, const Op& op, const DeviceDescription&) {
   const AttentionShape shape = attention_shape(g, op);
   int64_t values = shape.heads * input_tensor(g, op, 0).shape[0];
   if (shape.bias_trains) values += attention_tile_sums(shape);
+  if (has_parents(op) && op.attr_int("window") > 0) values += input_tensor(g, op, 0).shape[0];
   return values * int64_t{sizeof(float)};
 }
 

@@ -51,6 +51,20 @@ __global__ void __launch_bounds__(kThreads) scatter(const W* from, const int32_t
   for (int64_t i = threadIdx.x; i < words; i += kThreads) to[id * words + i] = from[blockIdx.x * words + i];
 }
 
+// The same where a row may be named several times.
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    add_scattered(const T* from, const int32_t* ids, const double* step, AxisId axis, T* to, int64_t rows,
+                  int64_t width) {
+  using Rows = NamedRows<kThreads>;
+  const auto live = static_cast<int>(live_tokens(step, axis)), first = static_cast<int>(blockIdx.x);
+  if (first >= live) return;
+  const auto id = [ids](int row) { return ids[row]; };
+  gpu::require(id(first) >= 0 && id(first) < rows, "scatter_rows: a row number is out of range");
+  if (Rows::is_repeated(first, id)) return;
+  Rows::add(first, live, id, from, width, to + int64_t{id(first)} * width);
+}
+
 }  // namespace
 
 BoundCall bind_gpu_add(const GpuBinding& b) {
@@ -91,6 +105,16 @@ BoundCall bind_gpu_gather_rows(const GpuBinding& b) {
 BoundCall bind_gpu_scatter_rows(const GpuBinding& b) {
   const Tensor& x = b.output_tensor(0);
   const auto count = static_cast<unsigned>(b.input_tensor(0).shape[0]);
+  if (b.op().attrs.contains("repeats"))
+    return with_gpu_type(b, x.dtype, [&](auto zero) -> BoundCall {
+      using T = decltype(zero);
+      return [=, &stream = b.stream(), from = b.input<T>(0), ids = b.input<int32_t>(1),
+              step = b.input<double>(2), to = b.output<T>(0), rows = x.shape[0], width = x.shape[1],
+              axis = b.op().axis] {
+        launch_clear(stream, to, rows * width);
+        gpu::launch(stream, {count}, {kThreads}, add_scattered<T>, from, ids, step, axis, to, rows, width);
+      };
+    });
   return with_row_words(x.shape[1] * size_of(x.dtype), [&](auto word, int64_t words) -> BoundCall {
     using W = decltype(word);
     return [=, &stream = b.stream(), from = b.input<W>(0), ids = b.input<int32_t>(1),

@@ -28,62 +28,17 @@ __global__ void __launch_bounds__(kThreads)
   if (at < count) gradient[at] = W{};
 }
 
-// Whether an earlier token has this one's id; the block's threads ask together.
-PL_DEV bool is_repeated(const int32_t* ids, int64_t token) {
-  PL_SHARED(float, parts, kThreads / gpu::kWarpSize);
-  float found = 0;
-  for (int64_t i = threadIdx.x; i < token; i += kThreads)
-    if (ids[i] == ids[token]) found = 1;
-  return gpu::block_sum<kThreads>(found, parts) > 0;
-}
-
-PL_DEV int lowest(uint32_t bits) {
-#ifdef __CUDA_ARCH__
-  return __ffs(static_cast<int>(bits)) - 1;
-#else
-  return __builtin_ctz(bits);
-#endif
-}
-
-// A bit for each of kThreads tokens.
-constexpr int kMasks = kThreads / gpu::kWarpSize;
-struct TokenBits {
-  uint32_t masks[kMasks];
-};
-
-// The block of an id's first token adds the rows of all its tokens, in their order, as the CPU does: no two
-// blocks meet in a row, and no bit depends on when blocks run. Rounded to G after each. The block's threads
-// look at kThreads tokens at a time; bits that are read and bits that are written take turns.
+// The block of an id's first token adds the rows of all its tokens.
 template <class T, class G>
 __global__ void __launch_bounds__(kThreads) add_rows(const int32_t* ids, const T* x, const double* step,
                                                      AxisId axis, G* table, int64_t vocab, int64_t width) {
-  PL_SHARED(TokenBits, found, 2);
-  const int64_t live = live_tokens(step, axis);
-  const int64_t first = blockIdx.x;
+  using Rows = NamedRows<kThreads>;
+  const auto live = static_cast<int>(live_tokens(step, axis)), first = static_cast<int>(blockIdx.x);
   if (first >= live) return;
-  const int32_t id = ids[first];
-  gpu::require(id >= 0 && id < vocab, "embedding_dw: a token id is outside the vocabulary");
-  if (is_repeated(ids, first)) return;
-  int turn = 0;
-  for (int64_t begin = first; begin < live; begin += kThreads, turn ^= 1) {
-    const int64_t own = begin + threadIdx.x;
-    const uint32_t of_warp = __ballot_sync(gpu::kAll, own < live && ids[own] == id);
-    if (threadIdx.x % gpu::kWarpSize == 0) found[turn].masks[threadIdx.x / gpu::kWarpSize] = of_warp;
-    __syncthreads();
-    const TokenBits bits = found[turn];
-    uint32_t any = 0;
-    for (const uint32_t mask : bits.masks) any |= mask;
-    if (any == 0) continue;
-    for (int64_t column = threadIdx.x; column < width; column += kThreads) {
-      G sum = table[id * width + column];
-      for (int warp = 0; warp < kMasks; ++warp)
-        for (uint32_t left = bits.masks[warp]; left != 0; left &= left - 1) {
-          const int64_t token = begin + warp * gpu::kWarpSize + lowest(left);
-          sum = gpu::rounded<G>(gpu::to_float(sum) + gpu::to_float(x[token * width + column]));
-        }
-      table[id * width + column] = sum;
-    }
-  }
+  const auto id = [ids](int token) { return ids[token]; };
+  gpu::require(id(first) >= 0 && id(first) < vocab, "embedding_dw: a token id is outside the vocabulary");
+  if (Rows::is_repeated(first, id)) return;
+  Rows::add(first, live, id, x, width, table + int64_t{id(first)} * width);
 }
 
 }  // namespace

@@ -60,6 +60,12 @@ struct GpuAttentionDropout {
   float factor = 1.0F;     // of those that are kept
 };
 
+// Where sequences are segments of trees (ops/gpu_attention_trees.h).
+struct GpuTrees {
+  const int32_t* parents = nullptr;  // null: they are not
+  int32_t* numbers = nullptr;        // of the backward in a window: each token's on its path
+};
+
 template <class T>
 struct GpuAttention {
   const T* q;
@@ -73,6 +79,7 @@ struct GpuAttention {
   float scale;
   GpuBias<T> bias = {};
   GpuAttentionDropout dropout = {};
+  GpuTrees trees = {};
 
   [[nodiscard]] PL_DEV int live_sequences() const { return static_cast<int>(step_value(step, sequences)); }
   [[nodiscard]] PL_DEV bool sees(int query, int key) const {
@@ -153,6 +160,12 @@ struct GpuAttentionSite {
   [[nodiscard]] PL_DEV int64_t row_at(int row, int heads) const {
     return int64_t{begin + row} * heads + head;
   }
+  // A query, as counted from the first key.
+  [[nodiscard]] PL_DEV int number(int query) const { return query; }
+  // Behind the last query that sees a key, or any before it.
+  [[nodiscard]] PL_DEV int end_of_queries(const GpuAttention<T>& a, int key) const {
+    return a.end_of_queries(key, length);
+  }
 };
 
 // Columns [begin, end) of a tile, or of a row of one.
@@ -168,14 +181,24 @@ struct Columns {
   }
 };
 // The keys that a query sees; with `last` those that all from `query` to `last` do.
-template <class T>
-PL_DEV Columns keys_of(const GpuAttention<T>& a, const GpuAttentionSite<T>& at, int query, int last) {
-  return {a.first_key(last), a.end_of_keys(query, at.key_length)};
+template <class T, class Site>
+PL_DEV Columns keys_of(const GpuAttention<T>& a, const Site& at, int query, int last) {
+  return {a.first_key(at.number(last)), a.end_of_keys(at.number(query), at.key_length)};
 }
 // The same of queries that see a key; with `last` those that see all from `key` to `last`.
 template <class T>
 PL_DEV Columns queries_of(const GpuAttention<T>& a, const GpuAttentionSite<T>& at, int key, int last) {
   return {a.first_query(last), a.end_of_queries(key, at.length)};
+}
+// Those that see a key, and those that see any from `key` to `last`; of trees they are no columns.
+template <class T>
+PL_DEV Columns queries_that_see(const GpuAttention<T>& a, const GpuAttentionSite<T>& at, int key) {
+  return queries_of(a, at, key, key);
+}
+template <class T>
+PL_DEV Columns queries_that_see_any(const GpuAttention<T>& a, const GpuAttentionSite<T>& at, int key,
+                                    int last) {
+  return queries_of(a, at, last, key);
 }
 
 // Which queries a block has at a time: of which head of its group, and from where on.

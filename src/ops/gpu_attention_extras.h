@@ -1,6 +1,6 @@
 // What the tiles of attention (ops/gpu_attention_tiles.h) do beside their products where an op asks for it: a
 // bias over the distance from a query to a key, its gradient, and dropout of the probabilities. Include it
-// only in attention_gpu.cu.
+// only in attention_gpu.cu and attention_trees_gpu.cu.
 #pragma once
 
 #include <type_traits>

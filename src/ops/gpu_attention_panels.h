@@ -1,7 +1,8 @@
 // What attention without tensor cores (ops/gpu_attention_plain.h) multiplies: scores [64 rows, 64 columns] of
 // a block of 128 threads, 8 rows and 4 columns each, and panels of 64 rows and 32 of their values, which come
 // to shared memory as f32, two at a time while the two before are multiplied. A thread reads 12 times 16
-// bytes for 128 multiplications. Include it only in attention_gpu.cu.
+// bytes for 128 multiplications. Include it only in attention_gpu.cu and
+// attention_trees_gpu.cu.
 #pragma once
 
 #include "gpu/tensor_core.h"
@@ -38,27 +39,28 @@ struct RowsOf {
   const T* from;
   int64_t stride;
   int count;
+
+  [[nodiscard]] PL_DEV const T* row(int i) const { return from + i * stride; }
 };
 // Of which a panel takes the values `value` to that + 31. What is beyond the rows, or beyond `dim`, is zero.
-template <class T>
+template <class Rows>
 struct PanelOf {
-  RowsOf<T> rows;
+  Rows rows;
   int value, dim;
 
   [[nodiscard]] PL_DEV bool has(int row, int at) const { return row < rows.count && value + at < dim; }
-  [[nodiscard]] PL_DEV const T* place(int row, int at) const {
-    return rows.from + row * rows.stride + value + at;
-  }
+  [[nodiscard]] PL_DEV auto place(int row, int at) const { return rows.row(row) + value + at; }
 };
-template <class T>
+template <class Rows>
 struct PanelPair {
-  PanelOf<T> first, second;
+  PanelOf<Rows> first, second;
 };
 
 // Panels on their way to shared memory. f32 is copied beside the computation ...
 template <class T>
 struct PanelInFlight {
-  PL_DEV void start(const PanelOf<float>& panel, float* to) {
+  template <class Rows>
+  PL_DEV void start(const PanelOf<Rows>& panel, float* to) {
     const int chunk = static_cast<int>(threadIdx.x) % 8, first = static_cast<int>(threadIdx.x) / 8;
     PL_UNROLL
     for (int i = 0; i < kPanel / 4 / kPlainThreads; ++i) {
@@ -77,7 +79,8 @@ requires(sizeof(T) == 2) struct PanelInFlight<T> {
   static PL_DEV int row_of(int i) { return static_cast<int>(threadIdx.x) / 4 + i * (kPlainThreads / 4); }
   static PL_DEV int pack_of_row() { return static_cast<int>(threadIdx.x) % 4; }
 
-  PL_DEV void start(const PanelOf<T>& panel, float*) {
+  template <class Rows>
+  PL_DEV void start(const PanelOf<Rows>& panel, float*) {
     PL_UNROLL
     for (int i = 0; i < kPacks; ++i)
       packs[i] = panel.has(row_of(i), pack_of_row() * 8)
@@ -107,7 +110,8 @@ class PanelPairs {
   PL_DEV explicit PanelPairs(float* buffers) : buffers_(buffers) {}
 
   // Of what take() gives next. The other two, which were taken last, may still be read.
-  PL_DEV void bring(const PanelPair<T>& pair) {
+  template <class Rows>
+  PL_DEV void bring(const PanelPair<Rows>& pair) {
     first_.start(pair.first, coming());
     second_.start(pair.second, coming() + kPanel);
     gpu::commit_copies();

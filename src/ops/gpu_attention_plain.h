@@ -2,7 +2,8 @@
 // (ops/gpu_attention_tiles.h) do not do. The bits of the emulated card are those of any other. A block has 64
 // rows of one head and, at a time, 64 of the other side; products are of panels (ops/gpu_attention_panels.h).
 // A block sums at most 128 of a head's values: heads that have more have a block for each part, which compute
-// the same scores. The backward is in ops/gpu_attention_plain_grad.h. Include it only in attention_gpu.cu.
+// the same scores. The backward is in ops/gpu_attention_plain_grad.h. Include it only in attention_gpu.cu
+// and attention_trees_gpu.cu.
 //
 // kColumns: values of a head that a block sums, 64 or 128; those beyond head_dim are zeros.
 #pragma once
@@ -53,14 +54,14 @@ struct PlainPlan {
 
   // A pair of panels: of rows of two matrices, whose first values are at `from`, for a product over their
   // values; `which`: of its depth ...
-  template <class T>
-  [[nodiscard]] PL_DEV PanelPair<T> of_depth(const RowsOf<T>& left, const RowsOf<T>& right, int which) const {
+  template <class Rows>
+  [[nodiscard]] PL_DEV PanelPair<Rows> of_depth(const Rows& left, const Rows& right, int which) const {
     const int value = which * kPanelValues;
     return {{left, value, dim}, {right, value, dim}};
   }
   // ... or of one matrix, of a block of the part's values.
-  template <class T>
-  [[nodiscard]] PL_DEV PanelPair<T> of_block(const RowsOf<T>& rows, int block) const {
+  template <class Rows>
+  [[nodiscard]] PL_DEV PanelPair<Rows> of_block(const Rows& rows, int block) const {
     const int value = first() + block * 64;
     return {{rows, value, dim}, {rows, value + kPanelValues, dim}};
   }
@@ -133,7 +134,7 @@ template <class Seen>
 PL_DEV void hide_scores(PlainPart& scores, int column0, const Seen& seen) {
   PL_UNROLL
   for (int i = 0; i < kPlainRows; ++i) {
-    const Columns columns = seen(plain_row(i));
+    const auto columns = seen(plain_row(i));
     PL_UNROLL
     for (int j = 0; j < kPlainKeys; ++j)
       if (!columns.has(column0 + plain_column(j))) scores[i][j] = kPlainUnseen;
@@ -268,39 +269,43 @@ PL_DEV RowsOf<T> key_rows(const GpuAttention<T>& a, const GpuAttentionSite<T>& a
 }
 
 // Those of the forward, for 64 queries: of keys, then of their values.
-template <class T, int kColumns>
+template <class T, int kColumns, class Site>
 struct ForwardPanels {
   const GpuAttention<T>& a;
-  const GpuAttentionSite<T>& at;
+  const Site& at;
   const PlainPlan<kColumns>& plan;
   int q0, key, end, which = 0;
 
   PL_DEV void bring(PanelPairs<T>& pairs) {
     if (key >= end) return;
-    const RowsOf<T> queries = query_rows(a, at, a.q, q0);
-    pairs.bring(which < plan.depth ? plan.of_depth(queries, key_rows(a, at, a.k, key), which)
-                                   : plan.of_block(key_rows(a, at, a.v, key), which - plan.depth));
+    const auto queries = query_rows(a, at, a.q, q0);
+    PanelPair<std::remove_cv_t<decltype(queries)>> pair;
+    if (which < plan.depth)
+      pair = plan.of_depth(queries, key_rows(a, at, a.k, key), which);
+    else
+      pair = plan.of_block(key_rows(a, at, a.v, key), which - plan.depth);
+    pairs.bring(pair);
     if (++which < plan.depth + plan.blocks()) return;
     which = 0;
     key += kPlainTile;
   }
 };
 
-template <class T, int kColumns>
+template <class T, int kColumns, class Site = GpuAttentionSite<T>>
 __global__ void __launch_bounds__(kPlainThreads, kColumns == 64 ? 3 : 2)
     attention_plain(GpuAttentionForward<T> f) {
   const GpuAttention<T>& a = f.a;
   PL_LAUNCHED_SHARED(gpu::Pack<float>, shared, kPlainSharedBytes / 16);
   const PlainSpace space(shared);
   const PlainPlan<kColumns> plan(a.head_dim);
-  const GpuAttentionSite<T> at(a, static_cast<int>(blockIdx.z), plan.head());
+  const Site at(a, static_cast<int>(blockIdx.z), plan.head());
   // The last queries see the most keys: they begin first.
   const int q0 = static_cast<int>(gridDim.x - 1 - blockIdx.x) * kPlainTile;
   if (q0 >= at.length) return;
-  const int end = a.end_of_keys(q0 + kPlainTile - 1, at.key_length);
+  const int end = a.end_of_keys(at.number(q0 + kPlainTile - 1), at.key_length);
   const Columns seen_by_all = keys_of(a, at, q0, q0 + kPlainTile - 1);
-  int k0 = a.first_key(q0) / kPlainTile * kPlainTile;
-  using Panels = ForwardPanels<T, kColumns>;
+  int k0 = a.first_key(at.number(q0)) / kPlainTile * kPlainTile;
+  using Panels = ForwardPanels<T, kColumns, Site>;
   PlainProducts<T, kColumns, Panels> products(plan, space, Panels{a, at, plan, q0, k0, end});
   PlainPart sums[kColumns / 64] = {};
   PlainSoftmax softmax;

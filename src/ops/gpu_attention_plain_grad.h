@@ -1,5 +1,6 @@
 // The backward of ops/gpu_attention_plain.h, as that of the tiles in two kernels: one walks keys for 64
-// queries, the other queries for 64 keys. Include it only in attention_gpu.cu.
+// queries, the other queries for 64 keys. Include it only in attention_gpu.cu and
+// attention_trees_gpu.cu.
 #pragma once
 
 #include "ops/gpu_attention_plain.h"
@@ -94,18 +95,18 @@ struct PlainBiasSums {
 };
 
 // Panels for 64 queries: of keys, of their values beside d_o, and of keys.
-template <class T, int kColumns>
+template <class T, int kColumns, class Site>
 struct QueryGradPanels {
   const GpuAttentionGrad<T>& g;
-  const GpuAttentionSite<T>& at;
+  const Site& at;
   const PlainPlan<kColumns>& plan;
   int q0, key, end, which = 0;
 
   PL_DEV void bring(PanelPairs<T>& pairs) {
     if (key >= end) return;
     const int depth = plan.depth;
-    const RowsOf<T> keys = key_rows(g.a, at, g.a.k, key), values = key_rows(g.a, at, g.a.v, key);
-    PanelPair<T> pair;
+    const auto keys = key_rows(g.a, at, g.a.k, key), values = key_rows(g.a, at, g.a.v, key);
+    PanelPair<std::remove_cv_t<decltype(keys)>> pair;
     if (which < depth)
       pair = plan.of_depth(query_rows(g.a, at, g.a.q, q0), keys, which);
     else if (which < 2 * depth)
@@ -120,8 +121,8 @@ struct QueryGradPanels {
 };
 
 // Products of queries and keys, and of d_o and values, to probabilities and gradients of logits.
-template <class T>
-PL_DEV void soften_queries(const GpuAttention<T>& a, const GpuAttentionSite<T>& at, int q0, int k0,
+template <class T, class Site>
+PL_DEV void soften_queries(const GpuAttention<T>& a, const Site& at, int q0, int k0,
                            const PlainStatistics (&rows)[kPlainRows], PlainPart& p, PlainPart& d_p) {
   if (!keys_of(a, at, q0, q0 + kPlainTile - 1).hold_all(k0, kPlainTile))
     hide_scores(p, k0, [&](int row) { return keys_of(a, at, q0 + row, q0 + row); });
@@ -147,20 +148,20 @@ PL_DEV void put_gradient(T* to, int64_t stride, int rows, const PlainPlan<kColum
 }
 
 // d_q of 64 queries, over the keys they see, and what the bias of their logits gets.
-template <class T, int kColumns>
+template <class T, int kColumns, class Site = GpuAttentionSite<T>>
 __global__ void __launch_bounds__(kPlainThreads, kColumns == 64 ? 3 : 2)
     attention_grad_queries_plain(GpuAttentionGrad<T> g) {
   const GpuAttention<T>& a = g.a;
   PL_LAUNCHED_SHARED(gpu::Pack<float>, shared, kPlainSharedBytes / 16);
   const PlainSpace space(shared);
   const PlainPlan<kColumns> plan(a.head_dim);
-  const GpuAttentionSite<T> at(a, static_cast<int>(blockIdx.z), plan.head());
+  const Site at(a, static_cast<int>(blockIdx.z), plan.head());
   // The last queries see the most keys: they begin first.
   const int q0 = static_cast<int>(gridDim.x - 1 - blockIdx.x) * kPlainTile;
   if (q0 >= at.length) return;
-  const int end = a.end_of_keys(q0 + kPlainTile - 1, at.key_length);
-  int k0 = a.first_key(q0) / kPlainTile * kPlainTile;
-  using Panels = QueryGradPanels<T, kColumns>;
+  const int end = a.end_of_keys(at.number(q0 + kPlainTile - 1), at.key_length);
+  int k0 = a.first_key(at.number(q0)) / kPlainTile * kPlainTile;
+  using Panels = QueryGradPanels<T, kColumns, Site>;
   PlainProducts<T, kColumns, Panels> products(plan, space, Panels{g, at, plan, q0, k0, end});
   PlainStatistics rows[kPlainRows];
   PL_UNROLL
@@ -199,7 +200,7 @@ struct KeyGradPanels {
     const int head = step.head * plan.dim;
     const RowsOf<T> queries = query_rows(g.a, at, g.a.q + head, step.query);
     const RowsOf<T> d_o = query_rows(g.a, at, g.d_o + head, step.query);
-    PanelPair<T> pair;
+    PanelPair<RowsOf<T>> pair;
     if (which < depth)
       pair = plan.of_depth(key_rows(g.a, at, g.a.k, k0), queries, which);
     else if (block < 0)
@@ -216,13 +217,13 @@ struct KeyGradPanels {
 };
 
 // As soften_queries, where rows are keys; `step` says which queries of which head.
-template <class T>
-PL_DEV void soften_keys(const GpuAttentionGrad<T>& g, const GpuAttentionSite<T>& at, QueryStep step, int k0,
-                        PlainPart& p, PlainPart& d_p) {
+template <class T, class Site>
+PL_DEV void soften_keys(const GpuAttentionGrad<T>& g, const Site& at, QueryStep step, int k0, PlainPart& p,
+                        PlainPart& d_p) {
   const GpuAttention<T>& a = g.a;
   const int q0 = step.query;
   if (!queries_of(a, at, k0, k0 + kPlainTile - 1).hold_all(q0, kPlainTile))
-    hide_scores(p, q0, [&](int row) { return queries_of(a, at, k0 + row, k0 + row); });
+    hide_scores(p, q0, [&](int row) { return queries_that_see(a, at, k0 + row); });
   const DrawnKept kept = draw_rows_of_keys(a, at, at.head + step.head, q0, k0);
   PL_UNROLL
   for (int j = 0; j < kPlainKeys; ++j) {
@@ -233,17 +234,17 @@ PL_DEV void soften_keys(const GpuAttentionGrad<T>& g, const GpuAttentionSite<T>&
 }
 
 // d_k and d_v of 64 keys, over all queries of all heads of the group.
-template <class T, int kColumns>
+template <class T, int kColumns, class Site = GpuAttentionSite<T>>
 __global__ void __launch_bounds__(kPlainThreads, 2) attention_grad_keys_plain(GpuAttentionGrad<T> g) {
   const GpuAttention<T>& a = g.a;
   PL_LAUNCHED_SHARED(gpu::Pack<float>, shared, kPlainSharedBytes / 16);
   const PlainSpace space(shared);
   const PlainPlan<kColumns> plan(a.head_dim);
   const int k0 = static_cast<int>(blockIdx.x) * kPlainTile, group = a.heads / a.kv_heads;
-  const GpuAttentionSite<T> at(a, static_cast<int>(blockIdx.z), plan.head() * group);
+  const Site at(a, static_cast<int>(blockIdx.z), plan.head() * group);
   if (k0 >= at.key_length) return;
   const int begin = a.first_query(k0) / kPlainTile * kPlainTile;
-  const int end = a.end_of_queries(k0 + kPlainTile - 1, at.length);
+  const int end = at.end_of_queries(a, k0 + kPlainTile - 1);
   QueryStep step{begin < end ? 0 : group, begin};
   using Panels = KeyGradPanels<T, kColumns>;
   PlainProducts<T, kColumns, Panels> products(plan, space, Panels{g, at, plan, k0, begin, end, step});

@@ -2,11 +2,12 @@
 // 128 values (attention_fits_tiles). A block has four warps, each with 16 or 32 rows of a tile. The backward
 // is two kernels, one walks queries for a tile of keys, the other keys for a tile of queries: seven products
 // instead of five, but nothing is added by several blocks, so that bits do not depend on time. Include it
-// only in attention_gpu.cu.
+// only in attention_gpu.cu and attention_trees_gpu.cu.
 //
 // Template parameters: D, values of a head as the tiles have them, 64 or 128; those beyond head_dim are
 // zeros. kGroups, groups of 16 rows that a warp has. kCount, rows of the other side that are taken at a time.
-// kExtras: there may be a bias or dropout (ops/gpu_attention_extras.h).
+// kExtras: there may be a bias or dropout (ops/gpu_attention_extras.h). Site: what a block works on, a head
+// of a sequence or of a segment of a tree (ops/gpu_attention_trees.h).
 #pragma once
 
 #include <limits>
@@ -58,6 +59,11 @@ PL_DEV void fetch_rows(T* to, const T* from, int64_t stride, int rows, int dim) 
     gpu::copy_async(to + tile_place<D>(r, c), from, r < rows);
     from += kAtOnce * stride;
   }
+}
+// Of keys, or what is like them, those from `k0` on.
+template <int kCount, int D, class T>
+PL_DEV void fetch_key_rows(T* to, const T* keys, const GpuAttentionSite<T>& at, int k0, int dim) {
+  fetch_rows<kCount, D>(to, keys + at.kv_at(k0, dim), at.kv_stride, at.key_length - k0, dim);
 }
 
 // All that the block's threads copied is there for each of them.
@@ -168,8 +174,8 @@ PL_DEV void put_rows(T* to, int64_t stride, int rows, int dim, const float (&sum
 
 // Hides what is not seen of 16 rows of logits, whose first column is `column0`; seen[half] is what the
 // thread's rows see.
-template <int kCount>
-PL_DEV void hide_unseen(float (&s)[kCount / 8][4], int column0, const Columns (&seen)[2]) {
+template <int kCount, class Seen>
+PL_DEV void hide_unseen(float (&s)[kCount / 8][4], int column0, const Seen (&seen)[2]) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   PL_UNROLL
   for (int j = 0; j < kCount / 8; ++j) {
@@ -178,13 +184,14 @@ PL_DEV void hide_unseen(float (&s)[kCount / 8][4], int column0, const Columns (&
       if (!seen[r / 2].has(column0 + j * 8 + lane % 4 * 2 + r % 2)) s[j][r] = kUnseen;
   }
 }
-template <int kCount, int kGroups, class T>
-PL_DEV void hide_unseen_keys(const GpuAttention<T>& a, const GpuAttentionSite<T>& at, int query0, int k0,
+template <int kCount, int kGroups, class T, class Site>
+PL_DEV void hide_unseen_keys(const GpuAttention<T>& a, const Site& at, int query0, int k0,
                              float (&s)[kGroups][kCount / 8][4]) {
   PL_UNROLL
   for (int g = 0; g < kGroups; ++g) {
     const int query = query0 + g * 16 + gpu::opaque(static_cast<int>(threadIdx.x)) % 32 / 4;
-    hide_unseen<kCount>(s[g], k0, {keys_of(a, at, query, query), keys_of(a, at, query + 8, query + 8)});
+    const Columns seen[2] = {keys_of(a, at, query, query), keys_of(a, at, query + 8, query + 8)};
+    hide_unseen<kCount>(s[g], k0, seen);
   }
 }
 
@@ -297,7 +304,7 @@ PL_BOTH int attention_shared_bytes(const GpuAttention<T>& a) {
 template <int D, int kGroups, bool kExtras>
 inline constexpr int kAttentionBlocks = kGroups == 2 ? 2 : (D == 128 ? 3 : 4) - (kExtras ? 1 : 0);
 
-template <class T, int D, int kGroups, int kKeys, bool kExtras>
+template <class T, int D, int kGroups, int kKeys, bool kExtras, class Site = GpuAttentionSite<T>>
 __global__ void __launch_bounds__(kAttentionThreads, (kAttentionBlocks<D, kGroups, kExtras>))
     attention_tiles(GpuAttentionForward<T> f) {
   static_assert(!kExtras || kGroups == 1);
@@ -308,19 +315,19 @@ __global__ void __launch_bounds__(kAttentionThreads, (kAttentionBlocks<D, kGroup
   T* const k_tile = q_tile + kQueries * D;
   T* const v_tile = k_tile + kKeys * D;
   const int warp = gpu::warp_of_block();
-  const GpuAttentionSite<T> at(a, static_cast<int>(blockIdx.z), static_cast<int>(blockIdx.y));
+  const Site at(a, static_cast<int>(blockIdx.z), static_cast<int>(blockIdx.y));
   // The last queries see the most keys: they begin first.
   const int q0 = static_cast<int>(gridDim.x - 1 - blockIdx.x) * kQueries, dim = a.head_dim;
   if (q0 >= at.length) return;
   const int query0 = q0 + warp * kRows;
   const Columns seen_by_all = keys_of(a, at, query0, query0 + kRows - 1);
   const Columns seen_by_any = keys_of(a, at, query0 + kRows - 1, query0);
-  const int end = a.end_of_keys(q0 + kQueries - 1, at.key_length);
+  const int end = a.end_of_keys(at.number(q0 + kQueries - 1), at.key_length);
   const auto fetch_keys = [&](T* tile, const T* from, int k0) {
-    if (k0 < end) fetch_rows<kKeys, D>(tile, from + at.kv_at(k0, dim), at.kv_stride, at.key_length - k0, dim);
+    if (k0 < end) fetch_key_rows<kKeys, D>(tile, from, at, k0, dim);
     gpu::commit_copies();
   };
-  int k0 = a.first_key(q0) / kKeys * kKeys;
+  int k0 = a.first_key(at.number(q0)) / kKeys * kKeys;
   fetch_rows<kQueries, D>(q_tile, a.q + at.q_at(q0, dim), at.q_stride, at.length - q0, dim);
   fetch_keys(k_tile, a.k, k0);
   const QueryExtrasOf<T, kKeys, kExtras> extras(a, at, query0, reinterpret_cast<float*>(v_tile + kKeys * D));
@@ -397,11 +404,13 @@ PL_DEV void soften_columns(float (&p)[kCount / 8][4], float (&d_p)[kCount / 8][4
   }
 }
 
-template <int kCount, class T>
-PL_DEV void hide_unseen_queries(const GpuAttention<T>& a, const GpuAttentionSite<T>& at, int key0, int q0,
+template <int kCount, class T, class Site>
+PL_DEV void hide_unseen_queries(const GpuAttention<T>& a, const Site& at, int key0, int q0,
                                 float (&p)[kCount / 8][4]) {
   const int key = key0 + gpu::opaque(static_cast<int>(threadIdx.x)) % 32 / 4;
-  hide_unseen<kCount>(p, q0, {queries_of(a, at, key, key), queries_of(a, at, key + 8, key + 8)});
+  using Seen = decltype(queries_that_see(a, at, key));
+  const Seen seen[2] = {queries_that_see(a, at, key), queries_that_see(a, at, key + 8)};
+  hide_unseen<kCount>(p, q0, seen);
 }
 // Brings q and d_o of a step, behind one another.
 template <int D, class T>
@@ -440,7 +449,7 @@ PL_DEV void put_key_gradients(const GpuAttentionGrad<T>& g, const GpuAttentionSi
 }
 
 // d_k and d_v of 64 keys, over all queries of all heads of the group. The keys' values are held in registers.
-template <class T, int D, bool kExtras>
+template <class T, int D, bool kExtras, class Site = GpuAttentionSite<T>>
 __global__ void __launch_bounds__(kAttentionThreads, (kGradBlocks<D>))
     attention_grad_key_tiles(GpuAttentionGrad<T> g) {
   constexpr int kQueries = kAttentionStep;
@@ -451,7 +460,7 @@ __global__ void __launch_bounds__(kAttentionThreads, (kGradBlocks<D>))
   const int row = gpu::warp_of_block() * 16;
   const int k0 = static_cast<int>(blockIdx.x) * kAttentionTile;
   const int group = a.heads / a.kv_heads, dim = a.head_dim;
-  const GpuAttentionSite<T> at(a, static_cast<int>(blockIdx.z), static_cast<int>(blockIdx.y) * group);
+  const Site at(a, static_cast<int>(blockIdx.z), static_cast<int>(blockIdx.y) * group);
   if (k0 >= at.key_length) return;
   const KeyExtrasOf<T, kExtras> extras{a, at, k0, reinterpret_cast<uint8_t*>(steps + 4 * kQueries * D)};
   fetch_rows<kAttentionTile, D>(k_tile, a.k + at.kv_at(k0, dim), at.kv_stride, at.key_length - k0, dim);
@@ -461,10 +470,10 @@ __global__ void __launch_bounds__(kAttentionThreads, (kGradBlocks<D>))
   values.hold({steps, row});
   __syncthreads();  // everybody has the values
   const int begin = a.first_query(k0) / kQueries * kQueries;
-  const int end = a.end_of_queries(k0 + kAttentionTile - 1, at.length);
+  const int end = at.end_of_queries(a, k0 + kAttentionTile - 1);
   const int key0 = k0 + row;
   const Columns seen_by_all = queries_of(a, at, key0, key0 + 15);
-  const Columns seen_by_any = queries_of(a, at, key0 + 15, key0);
+  const auto seen_by_any = queries_that_see_any(a, at, key0, key0 + 15);
   RowStatistics next;
   const auto fetch = [&](QueryStep step, int buffer) {
     if (step.head < group) {
@@ -515,17 +524,15 @@ PL_DEV void load_statistics(const GpuAttentionGrad<T>& g, const GpuAttentionSite
 }
 
 // Brings the keys of a step, and their values behind them.
-template <int D, class T>
-PL_DEV void fetch_keys(const GpuAttention<T>& a, const GpuAttentionSite<T>& at, int k0, T* to) {
-  const int64_t from = at.kv_at(k0, a.head_dim);
-  fetch_rows<kAttentionStep, D>(to, a.k + from, at.kv_stride, at.key_length - k0, a.head_dim);
-  fetch_rows<kAttentionStep, D>(to + kAttentionStep * D, a.v + from, at.kv_stride, at.key_length - k0,
-                                a.head_dim);
+template <int D, class T, class Site>
+PL_DEV void fetch_keys(const GpuAttention<T>& a, const Site& at, int k0, T* to) {
+  fetch_key_rows<kAttentionStep, D>(to, a.k, at, k0, a.head_dim);
+  fetch_key_rows<kAttentionStep, D>(to + kAttentionStep * D, a.v, at, k0, a.head_dim);
 }
 
 // d_q of 64 queries, over the keys they see, and what the bias of their logits gets. The queries and d_o are
 // held in registers.
-template <class T, int D, bool kExtras>
+template <class T, int D, bool kExtras, class Site = GpuAttentionSite<T>>
 __global__ void __launch_bounds__(kAttentionThreads, (kGradBlocks<D>))
     attention_grad_query_tiles(GpuAttentionGrad<T> g) {
   constexpr int kKeys = kAttentionStep;
@@ -533,7 +540,7 @@ __global__ void __launch_bounds__(kAttentionThreads, (kGradBlocks<D>))
   PL_LAUNCHED_SHARED(gpu::Pack<T>, tiles, (grad_query_shared_bytes<D, kExtras>(g)) / 16);
   T* const steps = reinterpret_cast<T*>(tiles);  // two buffers of kKeys keys, and as many of their values
   const int row = gpu::warp_of_block() * 16;
-  const GpuAttentionSite<T> at(a, static_cast<int>(blockIdx.z), static_cast<int>(blockIdx.y));
+  const Site at(a, static_cast<int>(blockIdx.z), static_cast<int>(blockIdx.y));
   // The last queries see the most keys: they begin first.
   const int q0 = static_cast<int>(gridDim.x - 1 - blockIdx.x) * kAttentionTile, dim = a.head_dim;
   if (q0 >= at.length) return;
@@ -554,13 +561,13 @@ __global__ void __launch_bounds__(kAttentionThreads, (kGradBlocks<D>))
   load_statistics(g, at, query0, minus_lse, delta);
   const Columns seen_by_all = keys_of(a, at, query0, query0 + 15),
                 seen_by_any = keys_of(a, at, query0 + 15, query0);
-  const int end = a.end_of_keys(q0 + kAttentionTile - 1, at.key_length);
+  const int end = a.end_of_keys(at.number(q0 + kAttentionTile - 1), at.key_length);
   const auto fetch = [&](int k0, T* to) {
     if (k0 < end) fetch_keys<D>(a, at, k0, to);
     gpu::commit_copies();
   };
   float d_q[1][D / 8][4] = {};
-  int k0 = a.first_key(q0) / kKeys * kKeys, buffer = 0;
+  int k0 = a.first_key(at.number(q0)) / kKeys * kKeys, buffer = 0;
   fetch(k0, steps);
   for (; k0 < end; k0 += kKeys) {
     const T* const k_tile = steps + buffer * 2 * kKeys * D;

@@ -26,15 +26,10 @@ GpuBindFunction bind_function(OpKind kind) {
 bool has_gpu_kernel(OpKind kind) { return bind_function(kind) != nullptr; }
 
 void require_gpu_kernels(const Graph& graph) {
-  for (const Op& op : graph.ops()) {
-    if (shares_prefixes(op))
-      throw UsageError(
-          "program " + graph.name() + ": " + std::string(to_string(op.kind)) +
-          " over prefixes that rows share has no kernel for GPUs yet; say data.share_prefixes: off");
+  for (const Op& op : graph.ops())
     if (!is_transfer(op.kind) && !has_gpu_kernel(op.kind))
       throw UsageError("program " + graph.name() + ": " + std::string(to_string(op.kind)) +
                        " has no kernel for GPUs yet; choose device: cpu (--device cpu)");
-  }
 }
 
 BoundCall bind_gpu(const GpuBinding& binding) {

@@ -1,4 +1,4 @@
-// linear_cross_entropy, linear_log_prob and their gradients: the output head. Rows that carry a label are
+// linear_cross_entropy, linear_log_prob and their gradients: the output head. Labels that ask for a token are
 // listed on the device; all chunks that there could be are launched, and those behind the list find nothing
 // to do.
 #include <optional>
@@ -16,31 +16,40 @@ namespace {
 
 constexpr unsigned kThreads = 256;
 
-// What labels ask for, and of linear_log_prob where the sums of a row are: of its sequence, of answer or
-// prompt.
+// What labels ask for, which row they ask, and what they count; of linear_log_prob where their sums are: of a
+// sequence, of answer or prompt.
 struct HeadLabels {
   const int32_t* labels = nullptr;
   const int32_t* starts = nullptr;  // null: of linear_cross_entropy
   int64_t sequences = 0;
+  // Where sequences share prefixes; null: a label asks its own row, counts once and is between its sequence's
+  // starts.
+  const int32_t* rows = nullptr;
+  const float* weights = nullptr;
+  const int32_t* of_label = nullptr;
 
-  // The token that is asked for in a row; negative: none.
-  [[nodiscard]] PL_BOTH int32_t token(int64_t row) const {
-    const int32_t label = labels[row];
+  // The token that a label asks for; negative: none.
+  [[nodiscard]] PL_BOTH int32_t token(int64_t at) const {
+    const int32_t label = labels[at];
     return starts != nullptr && label <= kPromptLabel ? kPromptLabel - label : label;
   }
-  [[nodiscard]] PL_DEV int64_t place(int64_t row) const {
-    int64_t sequence = 0;
-    while (sequence < sequences && row >= starts[sequence + 1]) ++sequence;
-    gpu::require(sequence < sequences, "linear_log_prob: a label beyond the last sequence");
-    const LogProbOf column = labels[row] >= 0 ? LogProbOf::answer : LogProbOf::prompt;
+  [[nodiscard]] PL_DEV int64_t row(int64_t at) const { return rows == nullptr ? at : rows[at]; }
+  [[nodiscard]] PL_DEV double weight(int64_t at) const {
+    return weights == nullptr ? 1.0 : static_cast<double>(weights[at]);
+  }
+  [[nodiscard]] PL_DEV int64_t place(int64_t at) const {
+    int64_t sequence = of_label == nullptr ? 0 : of_label[at];
+    while (of_label == nullptr && sequence < sequences && at >= starts[sequence + 1]) ++sequence;
+    gpu::require(sequence >= 0 && sequence < sequences, "linear_log_prob: a label beyond the last sequence");
+    const LogProbOf column = labels[at] >= 0 ? LogProbOf::answer : LogProbOf::prompt;
     return sequence * kNumLogProbs + static_cast<int64_t>(column);
   }
 };
 
-// Writes the numbers of the rows with a label, in order, and how many there are. One block; a thread takes
-// neighbours.
+// Writes the numbers of the labels that ask for a token, in order, and how many there are. One block; a
+// thread takes neighbours.
 __global__ void __launch_bounds__(kThreads)
-    list_labelled(HeadLabels labels, int64_t tokens, int64_t vocab, int32_t* rows, int32_t* count) {
+    list_labelled(HeadLabels labels, int64_t tokens, int64_t vocab, int32_t* listed, int32_t* count) {
   PL_SHARED(int32_t, counts, kThreads);
   const int64_t own = (tokens + kThreads - 1) / kThreads;
   const int64_t begin = threadIdx.x * own, end = begin + own < tokens ? begin + own : tokens;
@@ -54,13 +63,13 @@ __global__ void __launch_bounds__(kThreads)
   int32_t at = 0;
   for (unsigned i = 0; i < threadIdx.x; ++i) at += counts[i];
   for (int64_t t = begin; t < end; ++t)
-    if (labels.token(t) >= 0) rows[at++] = static_cast<int32_t>(t);
+    if (labels.token(t) >= 0) listed[at++] = static_cast<int32_t>(t);
   if (threadIdx.x == kThreads - 1) *count = at;
 }
 
-// The rows of a chunk: from `begin` of the list on.
+// The labels of a chunk: from `begin` of the list on.
 struct ChunkRows {
-  const int32_t* rows = nullptr;
+  const int32_t* labels = nullptr;
   const int32_t* count = nullptr;
   int64_t begin = 0;
   const int32_t* count_here = nullptr;  // on the host, where it knows the labels
@@ -68,26 +77,39 @@ struct ChunkRows {
   [[nodiscard]] PL_BOTH LiveRows live() const { return {.listed = count, .begin = begin}; }
   [[nodiscard]] LiveRows live_here() const { return {.listed = count_here, .begin = begin}; }
   // Of the block's row of the chunk; negative where the chunk has none there.
-  [[nodiscard]] PL_DEV int64_t own_row() const {
+  [[nodiscard]] PL_DEV int64_t own_label() const {
     const int64_t at = begin + blockIdx.x;
-    return at < *count ? rows[at] : -1;
+    return at < *count ? labels[at] : -1;
   }
 };
 
-// A block for each row of the chunk, which is a row of all.
+// A block for each row of the chunk, which is the row of all that its label asks.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    gather_chunk(ChunkRows chunk, const T* all, T* of_chunk, int64_t width) {
-  const int64_t row = chunk.own_row();
-  for (int64_t i = threadIdx.x; row >= 0 && i < width; i += kThreads)
-    of_chunk[blockIdx.x * width + i] = all[row * width + i];
+    gather_chunk(ChunkRows chunk, HeadLabels labels, const T* all, T* of_chunk, int64_t width) {
+  const int64_t label = chunk.own_label();
+  if (label < 0) return;
+  const T* const from = all + labels.row(label) * width;
+  for (int64_t i = threadIdx.x; i < width; i += kThreads) of_chunk[blockIdx.x * width + i] = from[i];
 }
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     scatter_chunk(ChunkRows chunk, const T* of_chunk, T* all, int64_t width) {
-  const int64_t row = chunk.own_row();
+  const int64_t row = chunk.own_label();
   for (int64_t i = threadIdx.x; row >= 0 && i < width; i += kThreads)
     all[row * width + i] = of_chunk[blockIdx.x * width + i];
+}
+// The same where several labels may ask the same row: what chunks before gave it is there already.
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    add_chunk(ChunkRows chunk, HeadLabels labels, int64_t planned, const T* of_chunk, T* all, int64_t width) {
+  using Rows = NamedRows<kThreads>;
+  if (chunk.own_label() < 0) return;
+  const auto own = static_cast<int>(blockIdx.x);
+  const auto row = [&](int at) { return labels.rows[chunk.labels[chunk.begin + at]]; };
+  if (Rows::is_repeated(own, row)) return;
+  Rows::add(own, static_cast<int>(chunk.live().of(planned)), row, of_chunk, width,
+            all + int64_t{row(own)} * width);
 }
 
 // The maximum of some logits, and the sum of exp(logit - maximum).
@@ -138,24 +160,28 @@ PL_DEV MaxSum row_statistics(T* row, int64_t vocab, MaxSum* parts) {
 }
 
 // A block for each row of the chunk: its loss, and with `gradient` its logits become
-// (softmax - onehot(label)) * loss_scale; with `d_sums` less the row's own in its place.
+// (softmax - onehot(label)) * loss_scale * the label's weight; with `d_sums` times less its own.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     cross_entropy_rows(ChunkRows chunk, HeadLabels labels, T* logits, int64_t vocab, bool gradient,
                        const double* step, const float* d_sums, double* losses) {
   PL_SHARED(MaxSum, parts, kThreads / gpu::kWarpSize);
-  const int64_t token = chunk.own_row();
-  if (token < 0) return;
+  const int64_t own = chunk.own_label();
+  if (own < 0) return;
   T* const row = logits + blockIdx.x * vocab;
-  const int64_t label = labels.token(token);
+  const int64_t label = labels.token(own);
   const float at_label = gpu::to_float(row[label]);  // before anybody stores: all pass a barrier first
   const MaxSum all = row_statistics(row, vocab, parts);
   if (threadIdx.x == 0)
     losses[blockIdx.x] =
         static_cast<double>(gpu::log(all.sum)) + static_cast<double>(all.max) - static_cast<double>(at_label);
   if (!gradient) return;
-  const float scale = d_sums == nullptr ? static_cast<float>(step_value(step, StepValue::loss_scale))
-                                        : -d_sums[labels.place(token)];
+  float scale = 0;
+  if (d_sums != nullptr)
+    scale = -d_sums[labels.place(own)];
+  else
+    scale =
+        static_cast<float>(step_value(step, StepValue::loss_scale)) * static_cast<float>(labels.weight(own));
   const float factor = scale / all.sum;
   for_eights<true>(row, vocab, [&](float(&x)[gpu::kEight], int64_t i, int) {
     PL_UNROLL
@@ -164,18 +190,24 @@ __global__ void __launch_bounds__(kThreads)
   });
 }
 
-// Adds the chunk's losses to loss[0], and with the first chunk the number of targets to loss[1].
+// Adds the chunk's losses to loss[0], and the number of its targets to loss[1].
 __global__ void __launch_bounds__(kThreads)
-    add_losses(ChunkRows chunk, int64_t planned, const double* losses, const double* step, double* loss) {
-  PL_SHARED(double, parts, kThreads / gpu::kWarpSize);
+    add_losses(ChunkRows chunk, HeadLabels labels, int64_t planned, const double* losses, const double* step,
+               double* loss) {
+  PL_SHARED(double, parts, 2 * kThreads / gpu::kWarpSize);
   const int64_t live = chunk.live().of(planned);
-  double sum = 0;
-  for (int64_t i = threadIdx.x; i < live; i += kThreads) sum += losses[i];
+  double sum = 0, targets = 0;
+  for (int64_t i = threadIdx.x; i < live; i += kThreads) {
+    const double weight = labels.weight(chunk.labels[chunk.begin + i]);
+    sum += weight * losses[i];
+    targets += weight;
+  }
   sum = gpu::block_sum<kThreads>(sum, parts);
+  targets = gpu::block_sum<kThreads>(targets, parts + kThreads / gpu::kWarpSize);
   if (threadIdx.x != 0) return;
   const bool overwrites = chunk.begin == 0 && step_value(step, StepValue::first_micro_step) == 1.0;
   loss[0] = (overwrites ? 0.0 : loss[0]) + sum;
-  if (chunk.begin == 0) loss[1] = (overwrites ? 0.0 : loss[1]) + static_cast<double>(*chunk.count);
+  loss[1] = (overwrites ? 0.0 : loss[1]) + targets;
 }
 
 // What linear_log_prob makes of losses: sums [B, 2] and counts of tokens, a thread for each. `exact`: the
@@ -193,7 +225,7 @@ __global__ void __launch_bounds__(kThreads)
   float tokens = chunk.begin == 0 ? 0.0F : to.tokens[place];
   const int64_t live = chunk.live().of(planned);
   for (int64_t i = 0; i < live; ++i) {
-    if (labels.place(chunk.rows[chunk.begin + i]) != place) continue;
+    if (labels.place(chunk.labels[chunk.begin + i]) != place) continue;
     sum -= losses[i];
     tokens += 1;
   }
@@ -251,7 +283,7 @@ class HeadLossOnGpu {
   Gathered<T> x_, t_;
   Scattered<T> d_x_, d_t_;
   T* logits_ = nullptr;
-  int32_t* rows_ = nullptr;
+  int32_t* listed_ = nullptr;
   int32_t* count_ = nullptr;
   double* losses_ = nullptr;
   std::span<std::byte> workspace_;  // of a library
@@ -261,7 +293,7 @@ class HeadLossOnGpu {
 template <class T>
 HeadLossOnGpu<T>::HeadLossOnGpu(const GpuBinding& b)
     : stream_(b.stream()),
-      labels_{.labels = b.input<int32_t>(2)},
+      labels_{.labels = b.input<int32_t>(2), .rows = b.input<int32_t>(head_operands(b.op()).label_rows)},
       sent_labels_{.labels = b.sent<int32_t>(2)},
       tokens_(b.input_tensor(0).shape[0]),
       vocab_(b.input_tensor(1).shape[0]) {
@@ -309,7 +341,7 @@ void HeadLossOnGpu<T>::place_parts(const GpuBinding& b) {
   const HeadOperands at = head_operands(b.op());
   std::byte* const base = b.scratch();
   chunk_ = layout.chunk;
-  rows_ = reinterpret_cast<int32_t*>(base + layout.rows);
+  listed_ = reinterpret_cast<int32_t*>(base + layout.rows);
   losses_ = reinterpret_cast<double*>(base + layout.losses);
   logits_ = reinterpret_cast<T*>(base + layout.logits);
   count_ = reinterpret_cast<int32_t*>(base + layout.matmul);
@@ -331,11 +363,13 @@ void HeadLossOnGpu<T>::place_log_probs(const GpuBinding& b) {
     step_input_ = 3;
     step_ = b.input<double>(3);
     loss_ = b.output<double>(0);
+    labels_.weights = b.input<float>(head_operands(b.op()).label_facts);
     return;
   }
   labels_.starts = b.input<int32_t>(3);
   sent_labels_.starts = labels_.starts;
-  labels_.sequences = b.input_tensor(3).shape[0] - 1;
+  labels_.sequences = log_prob_sequences(b.graph(), b.op());
+  labels_.of_label = b.input<int32_t>(head_operands(b.op()).label_facts);
   if (kind == OpKind::linear_log_prob) {
     log_probs_ = {b.output<float>(0), b.output<float>(1), reinterpret_cast<double*>(count_ + kHeadGpuCounts)};
   } else {
@@ -348,7 +382,7 @@ void HeadLossOnGpu<T>::place_log_probs(const GpuBinding& b) {
 template <class T>
 void HeadLossOnGpu<T>::add_up(const ChunkRows& chunk) const {
   if (loss_ != nullptr)
-    gpu::launch(stream_, {1}, {kThreads}, add_losses, chunk, chunk_, losses_, step_, loss_);
+    gpu::launch(stream_, {1}, {kThreads}, add_losses, chunk, labels_, chunk_, losses_, step_, loss_);
   if (log_probs_.sums != nullptr)
     gpu::launch(stream_, {gpu::blocks_of(labels_.sequences * kNumLogProbs, kThreads)}, {kThreads},
                 add_log_probs, chunk, chunk_, labels_, losses_, log_probs_);
@@ -356,13 +390,13 @@ void HeadLossOnGpu<T>::add_up(const ChunkRows& chunk) const {
 
 template <class T>
 void HeadLossOnGpu<T>::operator()() const {
-  gpu::launch(stream_, {1}, {kThreads}, list_labelled, labels_, tokens_, vocab_, rows_, count_);
+  gpu::launch(stream_, {1}, {kThreads}, list_labelled, labels_, tokens_, vocab_, listed_, count_);
   clear(d_x_);
   clear(d_t_);
   const bool knows = sent_labels_.labels != nullptr;
   const int32_t count = knows ? count_labelled() : 0;
   for (int64_t begin = 0; begin < tokens_; begin += chunk_)
-    run_chunk({rows_, count_, begin, knows ? &count : nullptr});
+    run_chunk({listed_, count_, begin, knows ? &count : nullptr});
 }
 
 template <class T>
@@ -393,15 +427,19 @@ void HeadLossOnGpu<T>::run_chunk(const ChunkRows& chunk) const {
 template <class T>
 void HeadLossOnGpu<T>::gather(const ChunkRows& chunk, const Gathered<T>& rows) const {
   if (rows.all == nullptr) return;
-  gpu::launch(stream_, {static_cast<unsigned>(chunk_)}, {kThreads}, gather_chunk<T>, chunk, rows.all,
+  gpu::launch(stream_, {static_cast<unsigned>(chunk_)}, {kThreads}, gather_chunk<T>, chunk, labels_, rows.all,
               rows.chunk, rows.width);
 }
 
 template <class T>
 void HeadLossOnGpu<T>::scatter(const ChunkRows& chunk, const Scattered<T>& rows) const {
   if (rows.all == nullptr) return;
-  gpu::launch(stream_, {static_cast<unsigned>(chunk_)}, {kThreads}, scatter_chunk<T>, chunk, rows.chunk,
-              rows.all, rows.width);
+  const gpu::Dim3 grid{static_cast<unsigned>(chunk_)};
+  if (labels_.rows != nullptr)
+    gpu::launch(stream_, grid, {kThreads}, add_chunk<T>, chunk, labels_, chunk_, rows.chunk, rows.all,
+                rows.width);
+  else
+    gpu::launch(stream_, grid, {kThreads}, scatter_chunk<T>, chunk, rows.chunk, rows.all, rows.width);
 }
 
 template <class T>

@@ -30,6 +30,10 @@ HeadOperands head_operands(const Op& op) {
 bool has_adapter(const Op& op) { return op.has_input(head_operands(op).t); }
 bool has_label_rows(const Op& op) { return op.has_input(head_operands(op).label_rows); }
 
+int64_t log_prob_sequences(const Graph& g, const Op& op) {
+  return has_label_rows(op) ? op.attr_int("sequences") : input_tensor(g, op, 3).shape[0] - 1;
+}
+
 void require_head(const Graph& g, const Op& op) {
   const Tensor& x = input_tensor(g, op, 0);
   const Tensor& weight = input_tensor(g, op, 1);
@@ -159,8 +163,7 @@ int64_t head_scratch(const Graph& g, const Op& op, const DeviceDescription& devi
 }
 
 int64_t head_library_workspace(const Graph& g, const Op& op) {
-  const bool sums = op.kind == OpKind::linear_log_prob;
-  const int64_t sequences = sums ? input_tensor(g, op, 3).shape[0] - 1 : 0;
+  const int64_t sequences = op.kind == OpKind::linear_log_prob ? log_prob_sequences(g, op) : 0;
   return cross_entropy_layout(g, op).matmul + kHeadGpuCounts * int64_t{sizeof(int32_t)} +
          sequences * kNumLogProbs * int64_t{sizeof(double)};
 }

@@ -23,6 +23,8 @@ struct HeadOperands {
 HeadOperands head_operands(const Op& op);
 bool has_adapter(const Op& op);
 bool has_label_rows(const Op& op);
+// Of linear_log_prob or its gradient: sequences that have sums.
+int64_t log_prob_sequences(const Graph& graph, const Op& op);
 
 struct CrossEntropyProducts {
   MatmulShape logits;                   // x W^T of a chunk

@@ -19,9 +19,7 @@ std::vector<OutputSpec> infer(const Graph& g, const Op& op) {
   const Tensor& x = input_tensor(g, op, 0);
   require_head(g, op);
   require(input_tensor(g, op, 2).shape[0] == x.shape[0], g, op, "linear_log_prob: a label for each row");
-  const int64_t sequences =
-      has_label_rows(op) ? op.attr_int("sequences") : input_tensor(g, op, 3).shape[0] - 1;
-  const Shape sums = {sequences, kNumLogProbs};
+  const Shape sums = {log_prob_sequences(g, op), kNumLogProbs};
   return {{"", sums, DType::f32}, {".tokens", sums, DType::f32}};
 }
 

@@ -2,8 +2,6 @@
 
 #include "base/error.h"
 #include "graph/op_kind.h"
-#include "ops/attention_shape.h"
-#include "ops/linear_cross_entropy_layout.h"
 #include "ops/rules.h"
 
 namespace plimsoll {
@@ -39,24 +37,6 @@ Cost cost_of(const Graph& graph, const Op& op) {
   for (const TensorId id : op.outputs)
     if (id != kNoTensor) cost.bytes += static_cast<double>(graph.tensor(id).bytes());
   return cost;
-}
-
-bool shares_prefixes(const Op& op) {
-  switch (op.kind) {
-    case OpKind::attention:
-    case OpKind::attention_grad:
-      return has_parents(op);
-    case OpKind::linear_cross_entropy:
-    case OpKind::linear_cross_entropy_grad:
-    case OpKind::linear_log_prob:
-    case OpKind::linear_log_prob_grad:
-      return has_label_rows(op);
-    case OpKind::gather_rows:
-    case OpKind::scatter_rows:
-      return op.attrs.contains("repeats");
-    default:
-      return false;
-  }
 }
 
 namespace {

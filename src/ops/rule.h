@@ -23,10 +23,6 @@ struct OutputSpec {
   DType dtype = DType::f32;
 };
 
-// Whether an op works on rows that several sequences share (inputs that only such programs have). Kernels for
-// GPUs do not.
-bool shares_prefixes(const Op& op);
-
 // Work of one op, for the time prediction: floating-point operations of matrix kind, and bytes that have to
 // move.
 struct Cost {

@@ -13,8 +13,6 @@ constexpr double kWorthSharing = 0.2;
 }  // namespace
 
 std::string why_no_shared_prefixes(const Recipe& recipe, const Experiment& experiment) {
-  if (recipe.is_of_card() || recipe.device == DeviceChoice::emulated)
-    return "GPUs have no kernels for it yet; say device: cpu";
   if (recipe.memory.keep_frozen == KeepFrozen::on)
     return "memory.keep_frozen: on keeps what frozen layers say of each row by itself; say off there";
   const std::string why = why_no_shared_prefixes(experiment.model);

@@ -3,12 +3,13 @@
 #include <algorithm>
 
 #include "graph/op_kind.h"
+#include "ops/attention_shape.h"
 
 namespace plimsoll::harness {
 
 bool has_gpu_kernels(const Graph& graph) {
   return std::all_of(graph.ops().begin(), graph.ops().end(),
-                     [](const Op& op) { return has_gpu_kernel(op.kind) && !shares_prefixes(op); });
+                     [](const Op& op) { return has_gpu_kernel(op.kind); });
 }
 
 std::vector<DType> gpu_dtypes(const OpCase& c) {
@@ -44,7 +45,8 @@ bool has_products(OpKind kind) {
 std::vector<CardFacts> cards_for(const Graph& graph) {
   constexpr int64_t kRows = 256;  // of all heads: two blocks of tall tiles
   const auto chooses = [&](const Op& op) {
-    return op.kind == OpKind::attention && graph.tensor(op.inputs[0]).dtype != DType::f32 &&
+    return op.kind == OpKind::attention && !has_parents(op) &&
+           graph.tensor(op.inputs[0]).dtype != DType::f32 &&
            graph.tensor(op.outputs[1]).shape.elements() >= kRows;
   };
   if (std::none_of(graph.ops().begin(), graph.ops().end(), chooses)) return {{}};

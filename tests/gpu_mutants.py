@@ -102,6 +102,8 @@ MUTANTS = {
     "keys of the segment before an ancestor": ("src/ops/gpu_attention_trees.h", "      at = a.trees.parents[at];\n      begin -= length_of(at);", "      begin -= length_of(at);\n      at = a.trees.parents[at];"),
     "keys looked for in the first segment found": ("src/ops/gpu_attention_trees.h", "if (key < near_begin || key >= near_end) find(key);", "if (near_end == 0) find(key);"),
     "queries of grandchildren left out": ("src/ops/gpu_attention_trees.h", "a.trees.parents[own] >= segment", "a.trees.parents[own] == segment"),
+    "a window of rows in place of a path's": ("src/ops/gpu_attention_trees.h", "(end == 0 || at.number(query) < end)", "(end == 0 || query < end)"),
+    "numbers within segments": ("src/ops/gpu_attention_trees.h", "number += starts[up + 1] - starts[up];", "number += 0 * starts[up];"),
     "queries counted within their segment": ("src/ops/gpu_attention_trees.h", "return before + query;", "return query;"),
     "slope of gelu left out": ("activations", "gpu::fma(x * half * (1.0F - half), slope, half)", "half"),
     "up and gate in each other's place": ("activations", "y[0] = x[2] * x[1] * curve.derivative;", "y[0] = x[2] * x[0] * curve.derivative;"),

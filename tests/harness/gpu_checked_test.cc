@@ -60,6 +60,8 @@ constexpr std::string_view kCodeOfOthers[] = {"attention_grad_of_several_tiles_o
                                               "attention_grad_of_several_tiles_of_256_values",
                                               "attention_grad_of_several_tiles_with_far_bias",
                                               "attention_grad_of_several_tiles_with_farther_bias",
+                                              "attention_grad_of_large_trees",
+                                              "attention_grad_of_large_trees_in_a_window",
                                               "gla_grad_over_large_trees"};
 std::vector<OpCase> watched_cases() {
   std::vector<OpCase> cases = gpu_cases();

@@ -10,7 +10,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from command_run import ROOT, assert_curves_agree, losses_of, output, run
+from command_run import ROOT, assert_curves_agree, losses_of, output
 
 STEPS = 20
 DROPS = {"method": {"type": "lora", "r": 4, "dropout": 0.2}}
@@ -176,6 +176,14 @@ class Chats(SharedPrefixes):
         for changes in (DROPS, NOISY):
             self.assertFalse(self.plan("auto", **changes)["variant"]["share_prefixes"], changes)
             self.assertTrue(self.plan("on", "on", **changes)["variant"]["share_prefixes"], changes)
+
+    def test_auto_shares_on_gpus_too(self):
+        """On the emulated one, and in plans for cards by their names, whose workspaces and seconds are others."""
+        for changes in ({"device": "emulated"}, {"precision": "bf16", "memory": {"gpu": "RTX 3060 12GB"}}):
+            on, off = self.plan("on", **changes), self.plan("off", "off", **changes)
+            self.assertTrue(on["variant"]["share_prefixes"], changes)
+            self.assertLess(on["device"]["arena_bytes"], off["device"]["arena_bytes"])
+            self.assertLess(on["predicted"]["seconds_per_step"], off["predicted"]["seconds_per_step"])
 
     def test_what_is_drawn_for_a_token_goes_by_what_stands_before_it(self):
         """However rows are cut: one by one, where nothing is shared, all together, and by tokens with recomputation."""

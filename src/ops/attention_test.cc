@@ -241,10 +241,11 @@ OpCase of_large_trees(const std::string& name, int64_t window) {
 
 // Of heads for which kernels have other tiles: a segment of several, with a branch that goes on within the
 // next one, and a branch behind it that forks.
-OpCase of_trees(const std::string& name, int64_t head) {
+OpCase of_trees(const std::string& name, int64_t head, int64_t window) {
   const std::string wide = " %[140," + std::to_string(2 * head) + "]",
                     narrow = " %[140," + std::to_string(head) + "]";
-  const std::string form = "{head_dim=" + std::to_string(head) + ", length=120, window=0} @a ";
+  const std::string form =
+      "{head_dim=" + std::to_string(head) + ", length=120, window=" + std::to_string(window) + "} @a ";
   const std::string operands = "starts, step, -, -, -, -, parents";
   return {.name = "attention_grad_of_trees" + name,
           .body = "tensor q" + wide + " input\ntensor k" + narrow + " input\ntensor v" + narrow +
@@ -277,8 +278,8 @@ std::vector<OpCase> over_trees(const std::string& name, int64_t window) {
   register_cases(over_trees("", 0));
   register_cases(over_trees("_in_a_window", 3));
   register_cases(over_trees("_in_a_window_of_two", 2));
-  register_cases({of_large_trees("", 0), of_large_trees("_in_a_window", 75), of_trees("_of_72_values", 72),
-                  of_trees("_of_160_values", 160)});
+  register_cases({of_large_trees("", 0), of_large_trees("_in_a_window", 75),
+                  of_trees("_of_72_values_in_a_window", 72, 60), of_trees("_of_160_values", 160, 0)});
   register_cases(both_ways("_of_both_sides", kBothSides));
   register_cases(both_ways("_with_bias_of_both_sides", kBiasOfBothSides));
   register_cases(both_ways("_with_bias", kBias));

@@ -62,6 +62,7 @@ constexpr std::string_view kCodeOfOthers[] = {"attention_grad_of_several_tiles_o
                                               "attention_grad_of_several_tiles_with_farther_bias",
                                               "attention_grad_of_large_trees",
                                               "attention_grad_of_large_trees_in_a_window",
+                                              "attention_grad_of_trees_of_160_values",
                                               "gla_grad_over_large_trees"};
 std::vector<OpCase> watched_cases() {
   std::vector<OpCase> cases = gpu_cases();

@@ -144,6 +144,7 @@ check: check-format
 	python3 scripts/check_layers.py
 	python3 scripts/check_size.py
 	python3 scripts/check_names.py
+	python3 tests/gpu_mutants.py --texts
 
 check-format: setup-dev
 	@$(CLANG_FORMAT) --dry-run -Werror $(SOURCES)

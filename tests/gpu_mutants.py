@@ -2,6 +2,7 @@
 """Faults planted in kernels for GPUs, one at a time: each must be noticed by the emulated card's tests.
 
 Usage: gpu_mutants.py BUILD [NAME ...]   (from the repository's root; the tests of BUILD are built)
+       gpu_mutants.py --texts           (only whether each fault's text is still there, once)
 
 A fault is a text of a kernel and what stands in its place. The kernel is compiled anew in both ways and runs its cases in both tests: the one that
 compares results in three orders of threads, and the one that watches every access.
@@ -114,8 +115,8 @@ MUTANTS = {
     "two threads add the same": ("sequence_losses", "{1}, {1}, pairs<T>", "{1}, {2}, pairs<T>"),
     "dead rows scored": ("word_scores", "  if (row < live_tokens(step, axis)) {", "  {"),
     "words' gradient never cleared": ("word_scores", "if (at < count && !accumulation.adds())", "if (at < 0 && !accumulation.adds())"),
-    "a sequence's first row in the one before": ("linear_cross_entropy", "row >= starts[sequence + 1]) ++sequence", "row > starts[sequence + 1]) ++sequence"),
-    "prompts counted as answers": ("linear_cross_entropy", "labels[row] >= 0 ? LogProbOf::answer : LogProbOf::prompt", "LogProbOf::answer"),
+    "a sequence's first row in the one before": ("linear_cross_entropy", "at >= starts[sequence + 1]) ++sequence", "at > starts[sequence + 1]) ++sequence"),
+    "prompts counted as answers": ("linear_cross_entropy", "labels[at] >= 0 ? LogProbOf::answer : LogProbOf::prompt", "LogProbOf::answer"),
     "labels of one row added by each of them": ("linear_cross_entropy", "if (Rows::is_repeated(own, row)) return;", "Rows::is_repeated(own, row);"),
     "a label's weight left out of its gradient": ("linear_cross_entropy", "static_cast<float>(labels.weight(own))", "1.0F"),
     "a label's row that is its own": ("linear_cross_entropy", "labels.row(label) * width", "label * width"),
@@ -135,11 +136,11 @@ MUTANTS = {
     "a bias left out": ("dora", "if (a.bias != nullptr) y +=", "if (a.bias != nullptr) y += 0.0F *"),
     "magnitude's gradient not divided": ("dora", "  sum /= a.lengths[column];\n", ""),
     "lengths of half a row": ("dora", "i < a.in; i += kThreads", "i < a.in / 2; i += kThreads"),
-    "noise by where a sequence ends": ("noise", "a.starts[sequence + 1] - a.starts[sequence]", "a.starts[sequence + 1]"),
+    "noise by another row's length": ("noise", "a.lengths[token]", "a.lengths[0]"),
     "taps that reach the text before": ("short_conv", "parents[segment] < 0) return -1;", "parents[segment] < 0) return token - back < 0 ? -1 : token - back;"),
     "taps in their other order": ("short_conv", "weight[channel * taps + taps - 1 - j]", "weight[channel * taps + j]"),
     "gradient from the text behind": ("short_conv", "token + j < in.end; ++j", "token + j < a.where.tokens && in.end > 0; ++j"),
-    "a gradient's first tokens without their far taps": ("short_conv", "    if (row >= 0)\n", "    if (row > in.begin)\n"),
+    "a gradient's first tokens without their far taps": ("short_conv", "    if (row < 0) continue;\n", "    if (row <= in.begin) continue;\n"),
     "keys not appended": ("attention_cached", "    a.k_cache[to * a.width + i] = a.k[row * a.width + i];\n", ""),
     "every sequence appended to the first": ("attention_cached", "a.apart ? row * a.capacity + behind", "a.apart ? behind"),
     "keys behind a chunk's token seen": ("attention_cached", "+ 1 : 0, position + 1}", "+ 1 : 0, position + 2}"),
@@ -163,7 +164,7 @@ MUTANTS = {
     "taps at the wrong row of a parent": ("short_conv", "back -= token - begin + 1;", "back -= token - begin;"),
     "rows kept of another place": ("short_conv", "a.kept[r * a.width + channel] = row(r + live);", "a.kept[r * a.width + channel] = row(r + live - 1);"),
     "a text that goes on from the last one": ("short_conv", "return fresh ? gpu::rounded<T>(0.0F) : a.kept", "return a.kept"),
-    "noise for padding": ("noise", "if (sequence >= 0) {", "if (sequence >= -1) {"),
+    "noise for padding": ("noise", "if (length > 0) {", "if (length >= 0) {"),
 }
 
 
@@ -209,15 +210,21 @@ def notices(folder, unit, cases, test, build, compiling):
     return "" if done.returncode == 0 else f"{failed[1]} failed" if failed else "crash"
 
 
-def plant(name, build, compiling):
-    """Tells what the tests say of a fault, and whether one of them noticed it."""
-    path, old, new = MUTANTS[name]
+def place_of(name):
+    """The file of a fault, what is in it, and of that what the fault replaces."""
+    path, old, _ = MUTANTS[name]
     if "/" not in path:
         path = f"src/ops/{path}_gpu.cu"
-    unit = UNIT.get(path, pathlib.Path(path).name)
     text = pathlib.Path(path).read_text()
     if text.count(old) != 1:
-        sys.exit(f"error: {name}: its text occurs {text.count(old)} times in {path}")
+        sys.exit(f"error: gpu_mutants.py: {name}: its text occurs {text.count(old)} times in {path}")
+    return path, text, old
+
+
+def plant(name, build, compiling):
+    """Tells what the tests say of a fault, and whether one of them noticed it."""
+    path, text, old = place_of(name)
+    new, unit = MUTANTS[name][2], UNIT.get(path, pathlib.Path(path).name)
     cases = CASES.get(pathlib.Path(path).stem) or CASES[unit.removesuffix("_gpu.cu")]
     with tempfile.TemporaryDirectory() as folder:
         copy = pathlib.Path(folder) / path
@@ -230,7 +237,11 @@ def plant(name, build, compiling):
 
 def main():
     if len(sys.argv) < 2:
-        sys.exit("usage: gpu_mutants.py BUILD [NAME ...]")
+        sys.exit("usage: gpu_mutants.py BUILD [NAME ...] | --texts")
+    if sys.argv[1] == "--texts":
+        for name in MUTANTS:
+            place_of(name)
+        return
     build = pathlib.Path(sys.argv[1]).resolve()
     compiling = compile_commands(build)
     chosen = sys.argv[2:] or list(MUTANTS)

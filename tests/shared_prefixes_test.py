@@ -298,6 +298,15 @@ class Pairs(SharedPrefixes):
                                            **{**changes, "data": {"eval": 16, **changes.get("data", {})}})
                 self.assertLess(on["planned"]["device_arena_bytes"], off["planned"]["device_arena_bytes"])
 
+    def test_what_is_drawn_does_not_go_by_how_pairs_are_cut(self):
+        for task in ({"task": "dpo", "dpo": {"loss": "orpo"}}, {"task": "reward"}):
+            with self.subTest(task=task):
+                self.write(pairs() if task["task"] == "dpo" else whole_pairs(pairs()))
+                memory = ({}, {"recompute": "block", "offload": ["gradients"], "disk": "1GiB"})
+                every = [self.train(f"{task['task']}-{micro}", "on", **task, **DROPS, batch={"effective": 8, "micro": micro},
+                                    optimizer={"lr": 5e-4}, memory=memory[micro > 1])[0] for micro in (1, 4)]
+                assert_curves_agree(self, every, delta=1e-5 * max(1, every[0][0]))
+
     def test_answers_that_share_less_than_was_counted_are_told(self):
         cache = {"PLIMSOLL_CACHE_DIR": str(self.folder / "cache"), "PATH": os.environ["PATH"]}
         self.write(pairs(2100))  # more than a plan samples: their counts are kept

@@ -242,16 +242,15 @@ OpCase of_large_trees(const std::string& name, int64_t window) {
 // Of heads for which kernels have other tiles: a segment of several, with a branch that goes on within the
 // next one, and a branch behind it that forks.
 OpCase of_trees(const std::string& name, int64_t head, int64_t window) {
-  const std::string wide = " %[140," + std::to_string(2 * head) + "]",
-                    narrow = " %[140," + std::to_string(head) + "]";
+  const std::string rows = " %[140," + std::to_string(head) + "]";
   const std::string form =
       "{head_dim=" + std::to_string(head) + ", length=120, window=" + std::to_string(window) + "} @a ";
   const std::string operands = "starts, step, -, -, -, -, parents";
   return {.name = "attention_grad_of_trees" + name,
-          .body = "tensor q" + wide + " input\ntensor k" + narrow + " input\ntensor v" + narrow +
-                  " input\ntensor d_o" + wide + " input\ntensor starts i32[6] input\n" +
-                  "tensor parents i32[5] input\no" + wide + ", lse f32[140,2] = attention(q, k, v, " +
-                  operands + ") " + form + "forward\nd_q" + wide + ", d_k" + narrow + ", d_v" + narrow +
+          .body = "tensor q" + rows + " input\ntensor k" + rows + " input\ntensor v" + rows +
+                  " input\ntensor d_o" + rows + " input\ntensor starts i32[6] input\n" +
+                  "tensor parents i32[5] input\no" + rows + ", lse f32[140,1] = attention(q, k, v, " +
+                  operands + ") " + form + "forward\nd_q" + rows + ", d_k" + rows + ", d_v" + rows +
                   " = attention_grad(q, k, v, o, lse, d_o, " + operands + ") " + form + "backward\n",
           .given = {{"starts", {0, 75, 90, 110, 113, 137}}, {"parents", {-1, 0, 0, 2, 2}}},
           .step = {{StepValue::live_tokens, 137}, {StepValue::live_sequences, 5}},

@@ -63,6 +63,8 @@ constexpr std::string_view kCodeOfOthers[] = {"attention_grad_of_several_tiles_o
                                               "attention_grad_of_large_trees",
                                               "attention_grad_of_large_trees_in_a_window",
                                               "attention_grad_of_trees_of_160_values",
+                                              "attention_grad_over_trees_in_a_window_of_two",
+                                              "gla_over_large_trees",
                                               "gla_grad_over_large_trees"};
 std::vector<OpCase> watched_cases() {
   std::vector<OpCase> cases = gpu_cases();

@@ -123,13 +123,7 @@ void for_segments(const Site& s, const Extras& extras, Visit visit) {
   const size_t starts = 3 + extras.shift, head = s.attr("head_dim"), group = s.dim(0, 1) / s.dim(1, 1);
   const double count = s.step_at(4 + extras.shift, live_sequences_of(s.op.axis));
   for (size_t segment = 0; segment < static_cast<size_t>(count); ++segment) {
-    std::vector<size_t> path;
-    for (double up = s.in(9 + extras.shift)[segment]; up >= 0;) {
-      const auto parent = static_cast<size_t>(up);
-      for (size_t t = s.integer(starts, parent + 1); t > s.integer(starts, parent); --t)
-        path.insert(path.begin(), t - 1);
-      up = s.in(9 + extras.shift)[parent];
-    }
+    std::vector<size_t> path = s.rows_before(starts, 9 + extras.shift, segment);
     for (size_t t = s.integer(starts, segment); t < s.integer(starts, segment + 1); ++t) {
       path.push_back(t);
       for (size_t n = 0; n < s.dim(0, 1) / head; ++n) {

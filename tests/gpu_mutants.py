@@ -34,7 +34,8 @@ CASES = {"activations": "relu*:geglu*:gelu*:tanh*", "dora": "dora*",
          "gla_cached": "gla_cached*", "dropout": "dropout*", "elementwise": "add*:*scale*:*_rows*", "embedding": "embedding*",
          "grad_norm": "grad_*", "matmul": "linear*", "rms_norm": "rms_norm*", "rope": "rope*", "short_conv": "short_conv*",
          "swiglu": "swiglu*",
-         "gpu_gla_tree": "gla*_trees", "gpu_attention_trees": "attention_grad_over_trees:attention_grad_over_trees_in_a_window",
+         "gpu_gla_tree": "gla*_trees",
+         "gpu_attention_trees": "attention_grad_over_trees:attention_grad_over_trees_in_a_window:attention_grad_of_trees_of_72_values_in_a_window",
          **dict.fromkeys(("gpu_attention_panels", "gpu_attention_plain", "gpu_attention_plain_grad"), PLAIN)}
 # name: (file, text, what stands in its place). The text occurs once in the file.
 MUTANTS = {

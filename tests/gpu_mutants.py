@@ -28,7 +28,7 @@ UNIT = {"src/gpu/device.h": "rms_norm_gpu.cu", "src/ops/gpu_optimizer.h": "adamw
 PLAIN = ":".join(f"attention_grad_{name}" for name in ("with_bias", "of_several_tiles_in_a_window",
                                                        "of_several_tiles_of_160_values_with_bias_and_dropout"))
 CASES = {"activations": "relu*:geglu*:gelu*:tanh*", "dora": "dora*",
-         "gla": "gla_short:gla_chunks:gla_grad_chunks:gla_grad_grouped:gla_grad_clamped:gla_over_trees:gla_grad_over_trees", "layer_norm": "layer_norm*",
+         "gla": "gla_short:gla_heads_of_64:gla_chunks:gla_grad_chunks:gla_grad_grouped:gla_grad_clamped:gla_over_trees:gla_grad_over_trees", "layer_norm": "layer_norm*",
          "linear_cross_entropy": "log_prob*:cross_entropy*shared*", "noise": "*noise*", "sequence_losses": "pair_loss*:class_loss*:preference*",
          "word_scores": "word_scores*", "adamw": "adamw_*", "attention": "attention*", "attention_cached": "attention_cached*",
          "gla_cached": "gla_cached*", "dropout": "dropout*", "elementwise": "add*:*scale*:*_rows*", "embedding": "embedding*",

@@ -31,7 +31,8 @@ struct FamilyRule {
   // and what stands before the names of the model below it.
   TensorId (*score_input)(ModelBuilder&, TensorId h) = nullptr;
   std::string_view score_prefix = {};
-  // Whether it computes what sequences share once: its tokens meet in plain causal attention alone.
+  // Whether it computes what sequences share once: its tokens meet in causal
+  // attention, or by a state, alone.
   bool shares_prefixes = false;
   // Other architectures whose folders such a model is made of.
   std::array<std::string_view, 2> also_read = {};

@@ -13,6 +13,7 @@
 #include "ops/attention_extras.h"
 #include "ops/attention_kernels.h"
 #include "ops/attention_operands.h"
+#include "ops/segments.h"
 
 namespace plimsoll::PLIMSOLL_ISA {
 namespace {
@@ -156,9 +157,7 @@ struct Pair {
   [[nodiscard]] int64_t key_end(int64_t segment) const { return key_begin(segment + 1); }
   // Where the queries end that are of a segment or go on from it.
   [[nodiscard]] int64_t branches_end(int64_t segment) const {
-    int64_t end = segment + 1;
-    while (end < segments.end && a.sequences.parents[end] >= segment) ++end;
-    return a.sequences.starts[end] - start;
+    return a.sequences.starts[subtree_end(a.sequences, segment)] - start;
   }
   // The last key that a row sees.
   [[nodiscard]] int64_t last_key(int64_t row) const { return last_seen(shape(), row / group(), keys); }

@@ -65,7 +65,7 @@ void hand_to_parent(const Pass<T>& pass, int64_t segment, const Columns& columns
   const GlaShape& s = pass.a.problem.shape;
   const SequenceTable& sequences = pass.a.sequences;
   const int64_t parent = parent_of(sequences, segment);
-  if (children_of(sequences, parent) == 1) return;
+  if (!forks(sequences, parent)) return;
   float* const sum = at_fork(s, sequences, parent, columns, pass.d_forks);
   if (parent + 1 == segment)  // the last part; the parent's last chunk is next
     add_columns(s, sum, columns.count, d_state);

@@ -245,7 +245,7 @@ inline void begin_state(const GlaShape& s, const SequenceTable& sequences, const
 // Keeps `state`, that behind a chunk, for segments that come back to it.
 inline void end_state(const GlaShape& s, const SequenceTable& sequences, const Chunk& chunk,
                       const Columns& columns, const float* state, float* forks) {
-  if (chunk.ends && children_of(sequences, chunk.segment) > 1)
+  if (chunk.ends && plimsoll::forks(sequences, chunk.segment))
     copy_columns(s, state, columns.count, at_fork(s, sequences, chunk.segment, columns, forks));
 }
 

@@ -6,6 +6,7 @@
 #include "ops/gpu_gla_decay.h"
 #include "ops/gpu_gla_products.h"
 #include "ops/gpu_step.h"
+#include "ops/segments.h"
 
 namespace plimsoll {
 inline namespace PLIMSOLL_GPU {
@@ -21,32 +22,8 @@ struct GlaSequences {
   const int32_t* parents;
   int count;
 
-  [[nodiscard]] PL_DEV int parent(int segment) const { return parents == nullptr ? -1 : parents[segment]; }
   [[nodiscard]] PL_DEV int chunks(int segment) const {
     return (starts[segment + 1] - starts[segment] + kGlaRows - 1) / kGlaRows;
-  }
-  [[nodiscard]] PL_DEV int subtree_end(int segment) const {
-    int end = segment + 1;
-    while (parents != nullptr && end < count && parents[end] >= segment) ++end;
-    return end;
-  }
-  [[nodiscard]] PL_DEV bool goes_on(int segment) const {
-    return parents != nullptr && segment + 1 < count && parents[segment + 1] == segment;
-  }
-  // Whether several go on from it, which one does.
-  [[nodiscard]] PL_DEV bool forks(int segment) const {
-    const int second = subtree_end(segment + 1);
-    return second < count && parents[second] == segment;
-  }
-  [[nodiscard]] PL_DEV bool is_last_child(int segment) const {
-    const int next = subtree_end(segment);
-    return next == count || parents[next] != parents[segment];
-  }
-  [[nodiscard]] PL_DEV int fork_number(int segment) const {
-    int number = 0;
-    for (int s = 1, second = subtree_end(segment + 1); s < second; ++s)
-      number += parents[s] >= 0 && parents[s] + 1 < s ? 1 : 0;
-    return number;
   }
 };
 
@@ -114,8 +91,8 @@ struct GlaChunk {
     token = int64_t{in.starts[sequence]} + int64_t{index} * kGlaRows;
     const int64_t left = in.starts[sequence + 1] - token;
     rows = left > kGlaRows ? kGlaRows : left > 0 ? static_cast<int>(left) : 0;
-    first = index == 0 && in.parent(sequence) < 0;
-    last = left <= kGlaRows && !in.goes_on(sequence);
+    first = index == 0 && parent_of(in, sequence) < 0;
+    last = left <= kGlaRows && !goes_on(in, sequence);
   }
   // The one that has the slot, if any.
   template <class T>

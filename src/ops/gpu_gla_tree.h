@@ -34,7 +34,7 @@ struct GlaPlace {
         ++segment;
         index = 0;
       }
-    } while (ends() && !in.goes_on(segment));
+    } while (ends() && !goes_on(in, segment));
   }
 };
 
@@ -42,7 +42,7 @@ struct GlaPlace {
 template <bool kBack>
 PL_DEV int chunks_of_walk(const GlaSequences& in, int root, int end) {
   int count = kBack ? -1 : 0;
-  for (int s = root; s < end; ++s) count += in.chunks(s) - (kBack || in.goes_on(s) ? 0 : 1);
+  for (int s = root; s < end; ++s) count += in.chunks(s) - (kBack || goes_on(in, s) ? 0 : 1);
   return count;
 }
 
@@ -51,7 +51,7 @@ PL_DEV float* at_fork(float* forks, const GlaSequences& in, int segment, int kv_
   const int64_t blocks = int64_t{kv_heads} * gridDim.y * gridDim.z;
   const int64_t block =
       (static_cast<int>(blockIdx.x) % kv_heads * int64_t{gridDim.y} + blockIdx.y) * gridDim.z + blockIdx.z;
-  return forks + (in.fork_number(segment) * blocks + block) * (kGlaTile * kGlaTile) + threadIdx.x;
+  return forks + (fork_number(in, segment) * blocks + block) * (kGlaTile * kGlaTile) + threadIdx.x;
 }
 // visit(kept value, the state's value) for all of a thread's.
 template <class Visit>
@@ -70,7 +70,7 @@ PL_DEV void hand_on(const GlaWalker<T, false>& part, const GlaPlace<false>& from
   if (!from.ends()) return part.store(state, GlaChunk(in, from.segment, from.index + 1));
   for (int s = from.segment + 1; s < in.count && in.parents[s] >= from.segment; ++s)
     if (in.parents[s] == from.segment) part.store(state, GlaChunk(in, s, 0));
-  if (!in.forks(from.segment)) return;
+  if (!forks(in, from.segment)) return;
   for_tile(at_fork(part.a.forks, in, from.segment, part.a.kv_heads), state,
            [](float& kept, float& own) { kept = own; });
 }
@@ -78,13 +78,13 @@ PL_DEV void hand_on(const GlaWalker<T, false>& part, const GlaPlace<false>& from
 template <class T>
 PL_DEV void hand_on(const GlaWalker<T, true>& part, const GlaPlace<true>& from, GlaStateTile& state) {
   const GlaSequences& in = from.in;
-  if (!from.begins() || in.parent(from.segment) < 0) return;
+  if (!from.begins() || parent_of(in, from.segment) < 0) return;
   const int parent = in.parents[from.segment];
-  if (!in.forks(parent)) return;
+  if (!forks(in, parent)) return;
   float* const sum = at_fork(part.a.forks, in, parent, part.a.kv_heads);
   if (from.segment == parent + 1)
     for_tile(sum, state, [](float& kept, float& own) { own += kept; });
-  else if (in.is_last_child(from.segment))
+  else if (is_last_child(in, from.segment))
     for_tile(sum, state, [](float& kept, float& own) { kept = own; });
   else
     for_tile(sum, state, [](float& kept, float& own) { kept += own; });
@@ -93,7 +93,7 @@ PL_DEV void hand_on(const GlaWalker<T, true>& part, const GlaPlace<true>& from, 
 // Makes the state that of a chunk, which is the next of a walk, and stores it where others do not.
 template <class T>
 PL_DEV void come_to(const GlaWalker<T, false>& part, const GlaPlace<false>& to, GlaStateTile& state) {
-  const int parent = to.in.parent(to.segment);
+  const int parent = parent_of(to.in, to.segment);
   if (!to.begins() || parent + 1 == to.segment) return;
   for_tile(at_fork(part.a.forks, to.in, parent, part.a.kv_heads), state,
            [](float& kept, float& own) { own = kept; });
@@ -117,7 +117,7 @@ __global__ void __launch_bounds__(kGlaThreads) gla_walk_trees(Gla<T> a, GlaWalk<
   const GlaSequences in = a.live();
   const int root = static_cast<int>(blockIdx.x) / a.kv_heads;
   if (root >= in.count || in.parents[root] >= 0) return;
-  const int end = in.subtree_end(root);
+  const int end = subtree_end(in, root);
   const int chunks = chunks_of_walk<kBack>(in, root, end);
   if (chunks < 1) return;
   const GlaWalker<T, kBack> part{a, walk};

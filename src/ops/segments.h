@@ -1,46 +1,54 @@
-// Segments of trees (SequenceTable) for kernels that carry something from token to token: a segment goes on
-// where its parent ends; behind it comes all that goes on from it. Functions are static: a kernel file's
-// copy, compiled for one instruction set, must never be the one the linker keeps for everybody.
+// Segments of trees, for kernels that go from one to another: a segment goes on where its parent ends; behind
+// it comes all that goes on from it. A table has `starts`, `parents` (null: sequences are apart) and `count`,
+// as SequenceTable has; segments are numbered by int64_t or, on a GPU, by int. Functions are static: a kernel
+// file's copy, compiled for one instruction set, must never be the one the linker keeps for everybody;
+// constexpr, so that they are the GPU's too.
 #pragma once
 
-#include "ops/attention_kernels.h"
+#include <cstdint>
 
 namespace plimsoll {
 
 // The segment that it goes on from, or -1.
-static inline int64_t parent_of(const SequenceTable& t, int64_t segment) {
+template <class Table, class Index>
+static constexpr Index parent_of(const Table& t, Index segment) {
   return t.parents == nullptr ? -1 : t.parents[segment];
 }
-static inline int64_t length_of(const SequenceTable& t, int64_t segment) {
+template <class Table, class Index>
+static constexpr Index length_of(const Table& t, Index segment) {
   return t.starts[segment + 1] - t.starts[segment];
 }
 // The end of what goes on from it, which comes right behind it.
-static inline int64_t subtree_end(const SequenceTable& t, int64_t segment) {
-  int64_t end = segment + 1;
+template <class Table, class Index>
+static constexpr Index subtree_end(const Table& t, Index segment) {
+  Index end = segment + 1;
   while (t.parents != nullptr && end < t.count && t.parents[end] >= segment) ++end;
   return end;
 }
-static inline bool goes_on(const SequenceTable& t, int64_t segment) {
-  return subtree_end(t, segment) > segment + 1;
+template <class Table, class Index>
+static constexpr bool goes_on(const Table& t, Index segment) {
+  return t.parents != nullptr && segment + 1 < t.count && t.parents[segment + 1] == segment;
 }
-// How many segments go on where it ends.
-static inline int64_t children_of(const SequenceTable& t, int64_t segment) {
-  int64_t count = 0;
-  for (int64_t s = segment + 1, end = subtree_end(t, segment); s < end; ++s)
-    count += t.parents[s] == segment ? 1 : 0;
-  return count;
+// Whether several segments go on where it ends.
+template <class Table, class Index>
+static constexpr bool forks(const Table& t, Index segment) {
+  if (!goes_on(t, segment)) return false;
+  const Index second = subtree_end(t, segment + 1);
+  return second < t.count && t.parents[second] == segment;
 }
-static inline bool is_last_child(const SequenceTable& t, int64_t segment) {
-  const int64_t next = subtree_end(t, segment);
+template <class Table, class Index>
+static constexpr bool is_last_child(const Table& t, Index segment) {
+  const Index next = subtree_end(t, segment);
   return next == t.count || t.parents[next] != t.parents[segment];
 }
-// A number of its own for a segment that several go on from, below that of segments that are not the first to
-// go on: those are counted up to its second one.
-static inline int64_t fork_number(const SequenceTable& t, int64_t segment) {
-  int64_t count = 0;
-  for (int64_t s = 1, second = subtree_end(t, segment + 1); s < second; ++s)
-    count += t.parents[s] >= 0 && t.parents[s] + 1 < s ? 1 : 0;
-  return count;
+// A number of its own for a segment that forks, below that of segments that are not the first to go on: those
+// are counted up to its second one.
+template <class Table, class Index>
+static constexpr Index fork_number(const Table& t, Index segment) {
+  Index number = 0;
+  for (Index s = 1, second = subtree_end(t, segment + 1); s < second; ++s)
+    number += t.parents[s] >= 0 && t.parents[s] + 1 < s ? 1 : 0;
+  return number;
 }
 
 }  // namespace plimsoll

@@ -164,7 +164,7 @@ void Decoder::append_bytes(std::string_view token, std::string& out) const {
 }
 
 size_t Decoder::bytes_in(std::string_view token, std::string_view text) const {
-  return steps_.size() == 1 && steps_[0].kind == Kind::byte_level ? bytes_of_token_in(token, text) : 0;
+  return is_byte_level() ? bytes_of_token_in(token, text) : 0;
 }
 
 int64_t Decoder::resident_bytes() const {

@@ -41,6 +41,10 @@ class Decoder {
   void append_bytes(std::string_view token, std::string& out) const;
   // How many bytes that is where `text` begins with them; 0 where it does not, or only append_bytes can tell.
   [[nodiscard]] size_t bytes_in(std::string_view token, std::string_view text) const;
+  // Whether a token is what its characters stand for as bytes, and no more.
+  [[nodiscard]] bool is_byte_level() const {
+    return steps_.size() == 1 && steps_[0].kind == Kind::byte_level;
+  }
   [[nodiscard]] int64_t resident_bytes() const;
 
  private:

@@ -46,6 +46,7 @@ void append_stages(const JsonPart& json, PreTokenizerChain& chain) {
     chain.byte_level = true;
     const bool add_prefix_space = json.at("add_prefix_space").flag();
     const bool use_regex = json.flag_or("use_regex", true);
+    chain.adds |= add_prefix_space;
     if (add_prefix_space || use_regex)
       chain.stages.push_back(std::make_unique<ByteLevelSplit>(add_prefix_space, use_regex));
     return;
@@ -53,6 +54,7 @@ void append_stages(const JsonPart& json, PreTokenizerChain& chain) {
   for (const auto make : {make_split, make_class_split, make_metaspace})
     if (auto stage = make(json, type)) {
       chain.stages.push_back(std::move(stage));
+      chain.adds |= type == "Metaspace";
       return;
     }
   json.refuse("pre-tokenizer", type,

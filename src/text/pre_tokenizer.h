@@ -33,6 +33,8 @@ struct PreTokenizerChain {
   // The last stage is ByteLevel: the model sees bytes. They stay raw here; BPE's tables know the printable
   // alphabet that the reference writes them in, for other models `spell_bytes` writes it.
   bool byte_level = false;
+  // A stage puts characters of its own into words.
+  bool adds = false;
 
   void spell_bytes();
 

@@ -129,6 +129,21 @@ size_t Tokenizer::token_bytes_in(int32_t id, std::string_view text) const {
   return parts_->decoder.bytes_in(parts_->model->vocab().piece(id), text);
 }
 
+std::vector<size_t> Tokenizer::starts_by_lengths(std::string_view text, std::span<const int32_t> ids) const {
+  const std::vector<uint16_t>& lengths = parts_->lengths;
+  if (lengths.empty() || (!is_ascii(text) && (parts_->normalizer || !is_valid_utf8(text)))) return {};
+  std::vector<size_t> starts;
+  starts.reserve(ids.size() + 1);
+  size_t at = 0;
+  for (const int32_t id : ids) {
+    starts.push_back(at);
+    if (static_cast<size_t>(id) >= lengths.size()) return {};
+    at += lengths[static_cast<size_t>(id)];
+  }
+  starts.push_back(at);
+  return at == text.size() ? starts : std::vector<size_t>();
+}
+
 std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special_tokens) const {
   std::string text;
   const auto run = start_decoding(text, false);
@@ -161,9 +176,9 @@ const std::vector<std::string>& Tokenizer::notes() const { return parts_->notes;
 int64_t Tokenizer::resident_bytes() const {
   // The class tables, measured.
   constexpr int64_t kUnicodeTables = 200 << 10;
-  return static_cast<int64_t>(sizeof(Parts)) + kUnicodeTables + WordCache::kBytes +
-         parts_->pre_tokenizer.resident_bytes() + parts_->decoder.resident_bytes() +
-         parts_->model->resident_bytes() + parts_->added.resident_bytes() +
+  return static_cast<int64_t>(sizeof(Parts) + parts_->lengths.capacity() * sizeof(uint16_t)) +
+         kUnicodeTables + WordCache::kBytes + parts_->pre_tokenizer.resident_bytes() +
+         parts_->decoder.resident_bytes() + parts_->model->resident_bytes() + parts_->added.resident_bytes() +
          (parts_->normalizer ? parts_->normalizer->resident_bytes() : 0);
 }
 

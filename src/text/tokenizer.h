@@ -59,6 +59,10 @@ class Tokenizer {
   // How many bytes that is where `text` begins with them; 0 where it does not, or only append_token_bytes can
   // tell.
   [[nodiscard]] size_t token_bytes_in(int32_t id, std::string_view text) const;
+  // Of ids that encode() made of `text`: where each begins in it, and the end of the last. Empty where
+  // lengths of tokens alone do not tell.
+  [[nodiscard]] std::vector<size_t> starts_by_lengths(std::string_view text,
+                                                      std::span<const int32_t> ids) const;
 
   // Largest id plus one, added tokens included: the rows an embedding needs at least.
   [[nodiscard]] int64_t vocab_size() const;

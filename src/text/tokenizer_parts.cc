@@ -1,6 +1,10 @@
 #include "text/tokenizer_parts.h"
 
+#include <algorithm>
 #include <array>
+
+#include "text/byte_level.h"
+#include "text/unicode_form.h"
 
 namespace plimsoll {
 namespace {
@@ -38,6 +42,33 @@ std::vector<std::string> ignored_parts(const JsonPart& root) {
   return notes;
 }
 
+// Whether a text's tokens may lack some of its bytes, but have none beside them.
+bool adds_no_bytes(const Tokenizer::Parts& parts) {
+  if (parts.normalizer && dynamic_cast<const UnicodeForm*>(parts.normalizer.get()) == nullptr) return false;
+  if (!parts.pre_tokenizer.byte_level || parts.pre_tokenizer.adds) return false;
+  if (!parts.decoder.is_byte_level()) return false;
+  for (int byte = 0; byte < 256; ++byte)  // else a token for what is unknown takes its place
+    if (!parts.model->vocab().find(byte_level_char(static_cast<unsigned char>(byte)))) return false;
+  return true;
+}
+
+std::vector<uint16_t> lengths_of(const Tokenizer::Parts& parts) {
+  const PieceTable& vocab = parts.model->vocab();
+  if (!adds_no_bytes(parts)) return {};
+  std::vector<uint16_t> lengths(static_cast<size_t>(std::max(vocab.end_id(), parts.added.end_id())));
+  std::string bytes;
+  for (size_t id = 0; id < lengths.size(); ++id) {
+    bytes.clear();
+    if (const AddedToken* added = parts.added.find(static_cast<int32_t>(id)))
+      bytes = added->spelling;
+    else
+      append_bytes_of_token(vocab.piece(static_cast<int32_t>(id)), bytes);
+    if (bytes.size() > UINT16_MAX) return {};
+    lengths[id] = static_cast<uint16_t>(bytes.size());
+  }
+  return lengths;
+}
+
 }  // namespace
 
 Tokenizer::Parts make_parts(const TokenizerFile& file) {
@@ -49,13 +80,15 @@ Tokenizer::Parts make_parts(const TokenizerFile& file) {
   if (pre_tokenizer.byte_level && !raw_bytes) pre_tokenizer.spell_bytes();
   auto model = make_model(file, raw_bytes);
   AddedTokens added(root.find("added_tokens"), model->vocab(), normalizer.get());
-  return {.normalizer = std::move(normalizer),
-          .pre_tokenizer = std::move(pre_tokenizer),
-          .model = std::move(model),
-          .added = std::move(added),
-          .affixes = make_post_processor(at_or_null(root, "post_processor")),
-          .decoder = Decoder(at_or_null(root, "decoder")),
-          .notes = ignored_parts(root)};
+  Tokenizer::Parts parts{.normalizer = std::move(normalizer),
+                         .pre_tokenizer = std::move(pre_tokenizer),
+                         .model = std::move(model),
+                         .added = std::move(added),
+                         .affixes = make_post_processor(at_or_null(root, "post_processor")),
+                         .decoder = Decoder(at_or_null(root, "decoder")),
+                         .notes = ignored_parts(root)};
+  parts.lengths = lengths_of(parts);
+  return parts;
 }
 
 }  // namespace plimsoll

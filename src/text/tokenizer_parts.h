@@ -1,6 +1,7 @@
 // What a tokenizer is made of, whichever file it came from.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -24,6 +25,9 @@ struct Tokenizer::Parts {
   Affixes affixes;
   Decoder decoder;
   std::vector<std::string> notes;
+  // Bytes that each id stands for, 0 for an unknown one; empty unless the tokens of a text in its normal form
+  // stand for its bytes one after another, wherever their sum is its size.
+  std::vector<uint16_t> lengths{};
 };
 
 Tokenizer::Parts make_parts(const TokenizerFile& file);

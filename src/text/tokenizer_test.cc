@@ -156,6 +156,29 @@ TEST(Tokenizer, tokens_are_found_in_a_text_by_the_bytes_that_they_stand_for) {
   }
 }
 
+TEST(Tokenizer, lengths_of_tokens_tell_where_they_begin_or_say_nothing) {
+  const auto starts_in = [](const char* name, std::string_view text) {
+    const Tokenizer tokenizer =
+        Tokenizer::from_file("tests/golden/tokenizers/" + std::string(name) + ".json");
+    const std::vector<int32_t> ids = tokenizer.encode(text, false);
+    const std::vector<size_t> starts = tokenizer.starts_by_lengths(text, ids);
+    for (size_t i = 0; i + 1 < starts.size(); ++i)
+      EXPECT_EQ(tokenizer.token_bytes_in(ids[i], text.substr(starts[i])), starts[i + 1] - starts[i]) << name;
+    EXPECT_TRUE(starts.empty() || starts.size() == ids.size() + 1) << name;
+    return starts;
+  };
+  constexpr std::string_view kPlain = "Of tokens  and\n\tplaces<|im_end|> 1234";
+  EXPECT_GT(starts_in("qwen2", kPlain).size(), 5U);
+  EXPECT_THAT(starts_in("qwen2", "Cafe\u0301"), testing::IsEmpty());  // a normaliser makes other bytes of it
+  EXPECT_FALSE(starts_in("gpt2", "Cafe\u0301 \u4f60").empty());
+  EXPECT_THAT(starts_in("gpt2", "broken \xff"), testing::IsEmpty());
+  EXPECT_THAT(starts_in("llama2", "Metaspace"), testing::IsEmpty());
+  EXPECT_THAT(starts_in("bert", "Words"), testing::IsEmpty());
+  const Tokenizer gpt2 = Tokenizer::from_file("tests/golden/tokenizers/gpt2.json");
+  EXPECT_THAT(gpt2.starts_by_lengths("more than ids", gpt2.encode("more", false)), testing::IsEmpty());
+  EXPECT_THAT(gpt2.starts_by_lengths("", std::vector<int32_t>{-1}), testing::IsEmpty());
+}
+
 TEST(Tokenizer, an_unfinished_character_at_the_end_of_a_stream_is_replaced) {
   const Tokenizer tokenizer = Tokenizer::from_file("tests/golden/tokenizers/gpt2.json");
   auto ids = tokenizer.encode("\U00020000", false);

@@ -84,6 +84,12 @@ Utf8Step next_utf8_step(std::string_view text) {
 
 bool is_valid_utf8(std::string_view text) { return valid_prefix(text) == text.size(); }
 
+bool is_ascii(std::string_view text) {
+  unsigned all = 0;  // not left early: compilers make vectors of it
+  for (const char c : text) all |= static_cast<unsigned char>(c);
+  return all < 0x80;
+}
+
 std::string replace_invalid_utf8(std::string_view text) {
   std::string out;
   out.reserve(text.size());

@@ -45,6 +45,7 @@ struct Utf8Step {
 Utf8Step next_utf8_step(std::string_view text);
 
 bool is_valid_utf8(std::string_view text);
+bool is_ascii(std::string_view text);
 // Invalid parts become U+FFFD.
 std::string replace_invalid_utf8(std::string_view text);
 // How many bytes at the end of `text` are an unfinished but so far correct character (0 to 3).

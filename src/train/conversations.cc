@@ -115,7 +115,8 @@ std::optional<ChatTemplate> chat_template_of(const Recipe& recipe, RowFormat for
 
 std::optional<std::vector<size_t>> token_starts(const Tokenizer& tokenizer, std::string_view text,
                                                 const std::vector<int32_t>& ids) {
-  std::vector<size_t> starts;
+  std::vector<size_t> starts = tokenizer.starts_by_lengths(text, ids);
+  if (!starts.empty()) return starts;
   starts.reserve(ids.size() + 1);
   size_t at = 0;
   std::string bytes;

@@ -23,8 +23,8 @@ std::optional<std::tm> date_of(const std::optional<std::string>& date);
 // The local time now.
 std::tm local_time();
 
-// Where in `text` each of its tokens begins, and the end of the text. Nothing where the tokens do not spell
-// the text but for blanks (a normaliser changed it).
+// Where in `text`, of which `ids` were made, each of its tokens begins, and the end of the text. Nothing
+// where the tokens do not spell the text but for blanks (a normaliser changed it).
 std::optional<std::vector<size_t>> token_starts(const Tokenizer& tokenizer, std::string_view text,
                                                 const std::vector<int32_t>& ids);
 

@@ -158,14 +158,14 @@ class EmulatedTest(unittest.TestCase):
     def test_dora_and_noise_follow_the_cpu(self):
         self.follows("dora", LLAMA, LOSSLESS[1:2], method={"type": "lora", "r": 4, "dora": True, "neftune_alpha": 5.0})
 
-    def shares(self, name, config, rows, limit=LIMIT, whole=False, **settings):
+    def shares(self, name, config, rows, limit=LIMIT, whole=False, packing=False, **settings):
         """With shared beginnings the losses of the CPU in the planned bytes; where `whole`, those of rows apart too, and evaluations."""
         with self.subTest(name):
             self.setUp()
             train = write_rows(self.folder / "shared.jsonl", rows)
             runs, records = {}, {}
             for run, device, share in (("on", "emulated", "on"), ("cpu", "cpu", "on"), ("off", "emulated", "off"))[:2 + whole]:
-                data = {"train": train, "share_prefixes": share, **({"eval": train} if whole else {})}
+                data = {"train": train, "share_prefixes": share, "packing": packing, **({"eval": train} if whole else {})}
                 recipe = tiny_recipe(self.folder, config, run, **{"batch": {"effective": 4}, **settings, "data": data})
                 runs[run] = self.train(recipe, device, run)
                 records[run] = json.loads((self.folder / run / "run.json").read_text())
@@ -193,6 +193,9 @@ class EmulatedTest(unittest.TestCase):
         self.shares("tensor cores", LLAMA, chats, limit=BF16_LIMIT, precision="bf16", **lora)
         self.shares("preferences", LLAMA, pairs(4), whole=True, task="dpo", **lora)
         self.shares("rewards", LLAMA, pairs(4), task="reward")
+        self.shares("draws", LLAMA, chats, method={"type": "lora", "r": 4, "dropout": 0.2, "neftune_alpha": 5.0})
+        self.shares("packed", LLAMA, chats, packing=True, **{**lora, "batch": {"effective": 2}})
+        self.shares("linear attention", GLA, chats, whole=True, **lora)
 
     def test_every_order_of_the_queues_gives_the_same_bits_and_no_other_word_is_one(self):
         recipe, losses = tiny_recipe(self.folder, LLAMA, "emulated", memory={"offload": ["states", "weights"]}), []

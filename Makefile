@@ -23,7 +23,7 @@ FUZZ_TARGETS ?= $(patsubst tests/fuzz/%_fuzz.cc,%,$(wildcard tests/fuzz/*_fuzz.c
 CLANG_FORMAT ?= clang-format-14
 SOURCES = $(shell git ls-files '*.cc' '*.h' '*.cu')
 
-.PHONY: build install archive wheel test test-isas gpu-mutants gpu-check gpu-bench gpu-carry demo recipes parity loadline faults bench golden sanitize fuzz fmt check-format check setup setup-dev setup-parity setup-fuzz setup-wheel clean
+.PHONY: build install archive wheel test test-isas gpu-mutants gpu-orders gpu-check gpu-bench gpu-carry demo recipes parity loadline faults bench golden sanitize fuzz fmt check-format check setup setup-dev setup-parity setup-fuzz setup-wheel clean
 
 # The program alone; tests and benches are built by those that run them.
 build: setup
@@ -89,6 +89,10 @@ faults: build
 gpu-mutants: build
 	cmake --build build --target ops_gpu_emulated_test ops_gpu_checked_test -j $(JOBS)
 	python3 tests/gpu_mutants.py build
+
+# Tiny runs of every family with everything moved to the host, in 20 orders of the emulated card's queues: the same bits.
+gpu-orders: build
+	PLIMSOLL_SEEDS=20 python3 tests/emulated_test.py $(PLIMSOLL) -k every_order
 
 # Everything that a card has to do right, in less than nine minutes. GPU_DEVICE=emulated asks the emulated one.
 gpu-check:

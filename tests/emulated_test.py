@@ -19,7 +19,9 @@ BF16_LIMIT = 0.02  # sums in another order round otherwise
 LABELS = {"labels": ["question", "order", "fact"]}
 # Orders of the queues: more of them, and of more runs, with `make gpu-orders`.
 SEEDS = int(os.environ.get("PLIMSOLL_SEEDS", 0))
-MOVED = {"full": (LLAMA, {}), "lora": (LLAMA, {"method": {"type": "lora", "r": 4}}), "qlora": (LLAMA, {"method": {"type": "qlora", "r": 4}}),
+# What is below 64 KiB is not moved: of adapters' runs, weights as wide as that.
+MOVED = {"full": (LLAMA, {}), "lora": ({**LLAMA, "hidden_size": 128, "intermediate_size": 128}, {"method": {"type": "lora", "r": 4}}),
+         "qlora": ({**LLAMA, "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 1}, {"method": {"type": "qlora", "r": 4}}),
          "t5": (T5, {"task": "seq2seq", "data": {"max_length": {"source": 24, "target": 16}}}), "gla": (GLA, {}), "reward": (LLAMA, {"task": "reward"})}
 
 

@@ -8,12 +8,17 @@
 //   rows=N       the algorithm chosen is refused for another number of rows than N
 //   fails=N      how each product ends, computed or not
 //
+// A stream is the emulated card's, which takes the product to compute it later; without one it is computed at
+// once.
+//
 // Values are those of NVIDIA's headers, not of the program's own: this is the other side.
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <string>
 #include <vector>
+
+#include "gpu/stream_handle.h"
 
 namespace {
 
@@ -200,7 +205,7 @@ int cublasLtMatmulAlgoGetHeuristic(void* handle, const MatmulDesc* desc, const L
 int cublasLtMatmul(void* handle, const MatmulDesc* desc, const float* alpha, const void* a,
                    const Layout* a_of, const void* b, const Layout* b_of, const float* beta, const void* c,
                    const Layout* c_of, void* d, const Layout* d_of, const uint64_t* algo, void* workspace,
-                   size_t workspace_bytes, void*) {
+                   size_t workspace_bytes, void* stream) {
   const auto m = static_cast<int64_t>(d_of->rows), n = static_cast<int64_t>(d_of->columns);
   const auto k = static_cast<int64_t>(desc->trans_a != 0 ? a_of->rows : a_of->columns);
   const bool shapes = static_cast<int64_t>(desc->trans_a != 0 ? a_of->columns : a_of->rows) == m &&
@@ -219,20 +224,29 @@ int cublasLtMatmul(void* handle, const MatmulDesc* desc, const float* alpha, con
   const long rows = word("rows");
   if (rows >= 0 && n != rows) return kNotSupported;
   if (const long status = word("fails"); status >= 0) return static_cast<int>(status);
-  std::memset(workspace, 0xFF, algo[5]);
-  for (int64_t j = 0; j < n; ++j)
-    for (int64_t i = 0; i < m; ++i) {
-      float sum = 0;
-      for (int64_t l = 0; l < k; ++l) {
-        const float x = element(a, *a_of, desc->trans_a, i, l), y = element(b, *b_of, desc->trans_b, l, j);
-        sum += desc->compute == 77 ? tf32(x) * tf32(y) : x * y;
+  // What the host holds of it is read now.
+  const auto compute = [=, desc = *desc, alpha = *alpha, beta = *beta, a_of = *a_of, b_of = *b_of,
+                        c_of = *c_of, d_of = *d_of, used = algo[5]] {
+    std::memset(workspace, 0xFF, used);
+    for (int64_t j = 0; j < n; ++j)
+      for (int64_t i = 0; i < m; ++i) {
+        float sum = 0;
+        for (int64_t l = 0; l < k; ++l) {
+          const float x = element(a, a_of, desc.trans_a, i, l), y = element(b, b_of, desc.trans_b, l, j);
+          sum += desc.compute == 77 ? tf32(x) * tf32(y) : x * y;
+        }
+        float result = sum * alpha;
+        if (beta != 0) result += beta * value(c, c_of.type, j * c_of.leading + i);
+        if (desc.epilogue == 4) result += value(desc.bias, desc.bias_type, i);
+        put(d, d_of.type, j * d_of.leading + i, result);
       }
-      float result = sum * *alpha;
-      if (*beta != 0) result += *beta * value(c, c_of->type, j * c_of->leading + i);
-      if (desc->epilogue == 4) result += value(desc->bias, desc->bias_type, i);
-      put(d, d_of->type, j * d_of->leading + i, result);
-    }
-  ++products;
+    ++products;
+  };
+  if (stream == nullptr) {
+    compute();
+  } else {
+    static_cast<plimsoll::gpu::LaunchTaker*>(stream)->take(compute);
+  }
   return 0;
 }
 

@@ -38,6 +38,7 @@ Json card_json(const MeasuredCard& card) {
           {"memory_bytes", number(card.memory_bytes)},
           {"process_bytes", number(card.process_bytes)},
           {"host_bytes", number(card.host_bytes)},
+          {"graph_node_bytes", number(card.graph_node_bytes)},
           {"rates", card.rates ? rates_to_json(*card.rates) : Json(nullptr)}};
 }
 
@@ -65,6 +66,8 @@ MeasuredCard read_card(const fs::path& path) {
     card.memory_bytes = bytes_at(json, "memory_bytes", where);
     card.process_bytes = bytes_at(json, "process_bytes", where);
     card.host_bytes = bytes_at(json, "host_bytes", where);
+    // Files of earlier versions know of no graphs.
+    if (json.contains("graph_node_bytes")) card.graph_node_bytes = bytes_at(json, "graph_node_bytes", where);
     if (!json.at("rates").is_null()) card.rates = rates_from_json(json["rates"], where);
   });
   if (card.rates) {
@@ -94,6 +97,7 @@ void save_card(const fs::path& folder, const MeasuredCard& measured) {
       card.memory_bytes = measured.memory_bytes ? measured.memory_bytes : before.memory_bytes;
       card.process_bytes = least(measured.process_bytes, before.process_bytes);
       if (!card.host_bytes) card.host_bytes = before.host_bytes;
+      if (!card.graph_node_bytes) card.graph_node_bytes = before.graph_node_bytes;
       if (!card.rates) card.rates = before.rates;
     }
   } catch (const Error&) {

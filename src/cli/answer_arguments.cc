@@ -128,6 +128,11 @@ void AnswerArguments::add_machine(CLI::App& command, AnswerOptions& options) {
           "cpu, cuda (of several cards cuda:1, or cuda: and the beginning of a UUID) or emulated; else "
           "what the run trained on, or the CPU")
       ->type_name("DEVICE");
+  command
+      .add_option("--graphs", graphs_,
+                  "whether a card's calls are captured and launched as one: auto, on or off; else as "
+                  "memory.graphs of the run says")
+      ->check(CLI::IsMember({"auto", "on", "off"}));
   command.add_option("--max-isa", max_isa_, "use no instructions beyond avx2, avx512, avx512-bf16 or amx");
   command.add_option("--threads", options.machine.threads, "0: one per CPU")->check(at_least(0));
 }
@@ -138,6 +143,10 @@ void AnswerArguments::finish(AnswerOptions& options) const {
   options.machine.max_isa = read_isa(max_isa_);
   if (!precision_.empty())
     options.precision = precision_ == "bf16" ? DType::bf16 : precision_ == "fp16" ? DType::f16 : DType::f32;
+  if (!graphs_.empty())
+    options.graphs = graphs_ == "on"    ? UseGraphs::on
+                     : graphs_ == "off" ? UseGraphs::off
+                                        : UseGraphs::automatic;
   BeamOptions& beams = options.beams;
   if (early_stopping_ != "false")
     beams.early_stopping = early_stopping_ == "never" ? EarlyStopping::never : EarlyStopping::when_full;

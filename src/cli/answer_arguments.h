@@ -35,7 +35,7 @@ class AnswerArguments {
   void finish(AnswerOptions& options) const;
 
  private:
-  std::string max_isa_, precision_, early_stopping_ = "false";
+  std::string max_isa_, precision_, early_stopping_ = "false", graphs_;
   std::vector<std::string> stops_;
   bool json_ = false;
 };

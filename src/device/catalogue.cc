@@ -282,6 +282,9 @@ int64_t library_workspace_bytes(int compute_capability, int64_t memory_bytes) {
   return (memory_bytes < kSmallCard ? 1 : 4) * kMiB;
 }
 
+// What CUDA's runtime takes to launch a kernel, as published figures have it; it was not measured here.
+constexpr double kLaunchSeconds = 3.5e-6;
+
 DeviceDescription describe_card(const Card& card, bool driver, const MeasuredCard* measured) {
   const int64_t workspace = library_workspace_bytes(card.compute_capability, card.memory_mib * kMiB);
   const int64_t shared = card.compute_capability == 75   ? 64
@@ -295,6 +298,10 @@ DeviceDescription describe_card(const Card& card, bool driver, const MeasuredCar
   device.card_name = full_name(card);
   device.outside = outside_parts(card, driver, measured);
   device.reaches_host = false;
+  if (measured != nullptr && measured->graph_node_bytes)
+    device.graph_node = {*measured->graph_node_bytes, *measured->graph_node_bytes / 8, true};
+  device.launch_seconds = kLaunchSeconds;
+  device.library_products = true;
   device.rates = measured != nullptr && measured->rates ? *measured->rates : rates_of(card);
   add_guesses(card, device.rates);
   device.matmul_scratch_bytes = [workspace](const MatmulShape&) { return workspace; };

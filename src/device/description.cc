@@ -28,7 +28,7 @@ Isa parse_isa(std::string_view text, std::string_view what) {
 
 int64_t outside_bytes(const DeviceDescription& device) {
   int64_t bytes = 0;
-  for (const OutsidePart& part : device.outside) bytes += part.bytes + part.uncertain;
+  for (const OutsidePart& part : device.outside) bytes += part.counted();
   return bytes;
 }
 

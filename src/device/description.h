@@ -32,6 +32,13 @@ struct CardFacts {
 struct OutsidePart {
   std::string name;
   int64_t bytes = 0, uncertain = 0;
+  [[nodiscard]] int64_t counted() const { return bytes + uncertain; }
+};
+
+// What a node of a captured graph takes of a card's memory, likewise: a guess until a run has measured it.
+struct GraphNodeBytes {
+  int64_t bytes = 32 * 1024, uncertain = 32 * 1024;
+  bool measured = false;
 };
 
 struct DeviceDescription {
@@ -40,6 +47,9 @@ struct DeviceDescription {
   CardFacts card;                         // of a GPU
   std::string card_name = {};             // of one of the catalogue (device/catalogue.h)
   std::vector<OutsidePart> outside = {};  // likewise
+  GraphNodeBytes graph_node;
+  double launch_seconds = 0;      // of the host, to give a card a call; 0: not counted
+  bool library_products = false;  // a library may compute products
   Isa isa = Isa::avx2;
   int threads = 1;
   bool reaches_host = true;  // ops compute on host memory: nothing has to be copied from and to there

@@ -23,6 +23,14 @@ class Event {
   virtual ~Event() = default;
 };
 
+// What the queues were given between begin_capture() and end_capture(), to be launched as a whole. On the
+// card it takes memory of the driver's, by its nodes: kernels, copies and fills.
+class CardGraph {
+ public:
+  virtual ~CardGraph() = default;
+  [[nodiscard]] virtual int64_t nodes() const = 0;
+};
+
 // Of a card's memory, as its driver tells: of all processes.
 struct MemoryLeft {
   int64_t free = 0, total = 0;
@@ -58,6 +66,15 @@ class Card {
   // Kernels that `launches` launches on stream() go to the compute queue.
   virtual void run(const std::function<void()>& launches) = 0;
   [[nodiscard]] virtual Stream& stream() = 0;
+
+  // From here to the end nothing takes place: a graph is made of what the compute queue gets, and of what
+  // those get that wait for an event of it. What is recorded on one side of the capture is waited for on that
+  // side, and the host waits for nothing. abandon() ends a capture too.
+  virtual void begin_capture() = 0;
+  // Throws where the compute queue does not wait for all that was captured, and where the card has no room.
+  virtual std::unique_ptr<CardGraph> end_capture() = 0;
+  // Its work comes after what the compute queue holds, and before what it gets next. The graph outlives it.
+  virtual void launch(const CardGraph& graph) = 0;
 
   // Returns when all queues are empty. Throws what failed.
   virtual void finish() = 0;

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "base/error.h"
 #include "base/units.h"
@@ -88,6 +89,43 @@ CudaFacts facts_of(int number) {
   return facts;
 }
 
+// Of a graph: a run can do without.
+void check_graph(cudaError_t error, const char* what) {
+  if (error == cudaSuccess) return;
+  cudaGetLastError();
+  throw StoppedError(
+      std::string("the card: ") + what + ": " + cudaGetErrorString(error) +
+      "\n  memory.graphs: off (--set memory.graphs=off) runs without graphs; the last checkpoint "
+      "is intact; go on with --resume");
+}
+
+class CudaGraph : public CardGraph {
+ public:
+  // Takes its memory here, by a queue that is not being captured.
+  CudaGraph(cudaGraph_t captured, cudaStream_t queue) {
+    size_t nodes = 0;
+    cudaError_t error = cudaGraphGetNodes(captured, nullptr, &nodes);
+    if (error == cudaSuccess) error = cudaGraphInstantiate(&graph_, captured, 0);
+    cudaGraphDestroy(captured);
+    check_graph(error, "a graph of a program's calls");
+    nodes_ = static_cast<int64_t>(nodes);
+    if (const cudaError_t sent = cudaGraphUpload(graph_, queue); sent != cudaSuccess) {
+      cudaGraphExecDestroy(graph_);
+      check_graph(sent, "a graph's place on it");
+    }
+  }
+  // What was launched goes on to its end.
+  ~CudaGraph() override { cudaGraphExecDestroy(graph_); }
+  CudaGraph(const CudaGraph&) = delete;
+  CudaGraph& operator=(const CudaGraph&) = delete;
+  [[nodiscard]] int64_t nodes() const override { return nodes_; }
+  [[nodiscard]] cudaGraphExec_t get() const { return graph_; }
+
+ private:
+  cudaGraphExec_t graph_ = nullptr;
+  int64_t nodes_ = 0;
+};
+
 class CudaCard : public Card {
  public:
   explicit CudaCard(int number) {
@@ -151,10 +189,33 @@ class CudaCard : public Card {
   void run(const std::function<void()>& launches) override { launches(); }
   [[nodiscard]] Stream& stream() override { return stream_; }
 
+  // By thread: what this one must not ask during a capture (memory, a synchronisation, code that was not
+  // loaded) ends it with an error instead of taking place beside the graph, and other threads are left alone.
+  void begin_capture() override {
+    check_graph(cudaStreamBeginCapture(of(Queue::compute), cudaStreamCaptureModeThreadLocal),
+                "a capture to begin");
+    captures_ = true;
+  }
+  std::unique_ptr<CardGraph> end_capture() override {
+    captures_ = false;
+    cudaGraph_t captured = nullptr;
+    check_graph(cudaStreamEndCapture(of(Queue::compute), &captured), "a capture to end");
+    return std::make_unique<CudaGraph>(captured, of(Queue::compute));
+  }
+  void launch(const CardGraph& graph) override {
+    check_graph(cudaGraphLaunch(static_cast<const CudaGraph&>(graph).get(), of(Queue::compute)),
+                "a graph to launch");
+  }
+
   void finish() override {
     for (cudaStream_t stream : streams_) check(cudaStreamSynchronize(stream), "what it was given");
   }
   void abandon() noexcept override {
+    if (std::exchange(captures_, false)) {
+      cudaGraph_t captured = nullptr;
+      cudaStreamEndCapture(of(Queue::compute), &captured);
+      if (captured != nullptr) cudaGraphDestroy(captured);
+    }
     for (cudaStream_t stream : streams_) cudaStreamSynchronize(stream);
     cudaGetLastError();
   }
@@ -175,6 +236,7 @@ class CudaCard : public Card {
 
   std::array<cudaStream_t, 3> streams_{};
   Stream stream_;
+  bool captures_ = false;
 };
 
 }  // namespace

@@ -14,10 +14,18 @@ namespace {
 constexpr int64_t kPage = 4096;
 // More than a host has, whose memory it is.
 constexpr int64_t kTotal = int64_t{1} << 40;
+// As if a driver took so much for a node of a graph.
+constexpr int64_t kGraphNode = 32 * kKiB;
 
 struct EmulatedEvent : Event {
   explicit EmulatedEvent(const std::string& name) : event(name) {}
   emulated::Event event;
+};
+
+struct EmulatedGraph : CardGraph {
+  explicit EmulatedGraph(emulated::Graph of) : graph(std::move(of)) {}
+  [[nodiscard]] int64_t nodes() const override { return graph.nodes(); }
+  emulated::Graph graph;
 };
 
 emulated::Event& of(Event& event) { return static_cast<EmulatedEvent&>(event).event; }
@@ -38,7 +46,8 @@ std::span<std::byte> map(int64_t bytes) {
 
 EmulatedCard::EmulatedCard(EmulatedOrder order)
     : streams_(order.when, order.seed),
-      ids_{streams_.open("compute"), streams_.open("copy in"), streams_.open("copy out")} {}
+      ids_{streams_.open("compute"), streams_.open("copy in"), streams_.open("copy out")},
+      stream_(static_cast<LaunchTaker*>(this)) {}
 
 EmulatedCard::~EmulatedCard() {
   abandon();
@@ -49,7 +58,7 @@ EmulatedCard::~EmulatedCard() {
 MemoryLeft EmulatedCard::memory_left() const {
   int64_t taken = 0;
   for (const auto mapping : mappings_) taken += static_cast<int64_t>(mapping.size());
-  return {kTotal - taken, kTotal};
+  return {kTotal - taken - graph_bytes_, kTotal};
 }
 
 std::byte* EmulatedCard::allocate(int64_t bytes) {
@@ -100,7 +109,17 @@ void EmulatedCard::call(Queue queue, const std::function<void()>& on_host) {
   streams_.submit(id(queue), [&on_host] { on_host(); });
 }
 
-void EmulatedCard::run(const std::function<void()>& launches) { submit(Queue::compute, launches); }
+void EmulatedCard::run(const std::function<void()>& launches) { launches(); }
+
+void EmulatedCard::begin_capture() { streams_.begin_capture(id(Queue::compute)); }
+std::unique_ptr<CardGraph> EmulatedCard::end_capture() {
+  auto graph = std::make_unique<EmulatedGraph>(streams_.end_capture());
+  graph_bytes_ += graph->nodes() * kGraphNode;
+  return graph;
+}
+void EmulatedCard::launch(const CardGraph& graph) {
+  streams_.launch(id(Queue::compute), static_cast<const EmulatedGraph&>(graph).graph);
+}
 
 void EmulatedCard::submit(Queue queue, std::function<void()> work) {
   streams_.submit(id(queue), [this, work = std::move(work)] {

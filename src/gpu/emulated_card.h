@@ -17,7 +17,7 @@ struct EmulatedOrder {
   uint64_t seed = 1;
 };
 
-class EmulatedCard : public Card {
+class EmulatedCard : public Card, private LaunchTaker {
  public:
   explicit EmulatedCard(EmulatedOrder order);
   ~EmulatedCard() override;
@@ -41,10 +41,15 @@ class EmulatedCard : public Card {
   void run(const std::function<void()>& launches) override;
   [[nodiscard]] Stream& stream() override { return stream_; }
 
+  void begin_capture() override;
+  std::unique_ptr<CardGraph> end_capture() override;
+  void launch(const CardGraph& graph) override;
+
   void finish() override;
   void abandon() noexcept override;
 
  private:
+  void take(std::function<void()> launch) override { submit(Queue::compute, std::move(launch)); }
   [[nodiscard]] emulated::StreamId id(Queue queue) const { return ids_[static_cast<size_t>(queue)]; }
   void submit(Queue queue, std::function<void()> work);
   void open() const;
@@ -53,6 +58,7 @@ class EmulatedCard : public Card {
   emulated::Streams streams_;
   std::array<emulated::StreamId, 3> ids_;
   Stream stream_;
+  int64_t graph_bytes_ = 0;
   std::vector<std::span<std::byte>> mappings_, host_mappings_;
 };
 

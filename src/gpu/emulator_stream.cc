@@ -5,6 +5,13 @@
 
 namespace plimsoll::gpu::emulated {
 
+int64_t Graph::nodes() const {
+  int64_t nodes = 0;
+  for (const std::vector<Item>& branch : branches_)
+    for (const Item& item : branch) nodes += item.work != nullptr ? 1 : 0;
+  return nodes;
+}
+
 StreamId Streams::open(std::string name) {
   queues_.push_back({std::move(name), {}});
   return {queues_.size() - 1};

@@ -54,6 +54,11 @@ struct Item {
 
 // What a capture recorded, to be launched any number of times on the card that captured it.
 class Graph {
+ public:
+  // What runs when it is launched: waits are none.
+  [[nodiscard]] int64_t nodes() const;
+
+ private:
   friend class Streams;
   std::vector<std::vector<Item>> branches_;  // of each captured stream; the first began the capture
   std::vector<size_t>

@@ -1,5 +1,5 @@
 // Where kernels are put, and how: launch(stream, grid, block, kernel, arguments...). nvcc makes a launch of
-// it; any other compiler runs the kernel on the emulator, to its end, before launch returns.
+// it; any other compiler runs the kernel on the emulator, at once or when the stream's taker does.
 #pragma once
 
 #ifdef __CUDACC__
@@ -48,9 +48,15 @@ template <class... Parameters, class... Arguments>
 void launch_with_shared(Stream& stream, Dim3 grid, Dim3 block, unsigned shared, void (*kernel)(Parameters...),
                         Arguments... arguments) {
   if (stream.only_loads()) return;
-  const std::tuple<Parameters...> values(static_cast<Parameters>(arguments)...);
-  emulated::run_grid({grid.x, grid.y, grid.z}, {block.x, block.y, block.z}, shared,
-                     [&values, kernel] { std::apply(kernel, values); });
+  const auto run = [=, values = std::tuple<Parameters...>(static_cast<Parameters>(arguments)...)] {
+    emulated::run_grid({grid.x, grid.y, grid.z}, {block.x, block.y, block.z}, shared,
+                       [&values, kernel] { std::apply(kernel, values); });
+  };
+  if (stream.handle() == nullptr) {
+    run();
+  } else {
+    static_cast<LaunchTaker*>(stream.handle())->take(run);
+  }
 }
 #endif
 template <class... Parameters, class... Arguments>

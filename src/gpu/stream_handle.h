@@ -1,13 +1,22 @@
 // The queue that kernels are launched on.
 #pragma once
 
+#include <functional>
+
 namespace plimsoll::gpu {
 
-// The emulator's has no handle: what is launched has run when launch() returns.
+// Who keeps what is launched on the emulator, to run it later.
+class LaunchTaker {
+ public:
+  virtual ~LaunchTaker() = default;
+  virtual void take(std::function<void()> launch) = 0;
+};
+
+// Without a handle, which the emulator's may be, what is launched has run when launch() returns.
 class Stream {
  public:
   Stream() = default;
-  // A cudaStream_t of the caller's.
+  // A cudaStream_t of the caller's; the emulator's: a LaunchTaker*.
   explicit Stream(void* handle) : handle_(handle) {}
   [[nodiscard]] void* handle() const { return handle_; }
   // What is launched from now on is loaded, and does not run.

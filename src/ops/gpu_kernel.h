@@ -9,6 +9,7 @@
 #include <functional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "device/description.h"
@@ -17,9 +18,11 @@
 #include "gpu/stream_handle.h"
 #include "graph/graph.h"
 #include "ops/binding.h"
+#include "ops/host_fact.h"
 #include "ops/step_values.h"
 
 namespace plimsoll {
+
 inline namespace PLIMSOLL_GPU {
 
 // Counts up when a kernel gives other bits than before.
@@ -29,6 +32,7 @@ inline constexpr int kGpuKernelGeneration = 4;
 struct LibraryProducts {
   gpu::ProductLibrary* library = nullptr;
   std::function<const std::byte*(TensorId)> sent = nullptr;
+  std::vector<HostFact>* facts = nullptr;  // gets what the calls decide by
 };
 
 // The stream and the library must outlive the bound calls.
@@ -42,11 +46,15 @@ class GpuBinding : public Binding {
   [[nodiscard]] gpu::Stream& stream() const { return stream_; }
   // nullptr: all products are computed by the kernels here.
   [[nodiscard]] gpu::ProductLibrary* library() const { return products_.library; }
-  // Where the host has input i as the op will find it when its call launches; nullptr: nowhere.
-  template <class T = void>
-  [[nodiscard]] const T* sent(size_t i) const {
-    if (!op().has_input(i) || products_.sent == nullptr) return nullptr;
-    return reinterpret_cast<const T*>(products_.sent(op().inputs[i]));
+  // Where the host has input i as the op will find it when its call launches; nullptr: nowhere, or no library
+  // asks for it. `fact(values)` is all of it that the call may decide by.
+  template <class T, class Fact>
+  [[nodiscard]] const T* sent(size_t i, const Fact& fact) const {
+    if (library() == nullptr || !op().has_input(i) || products_.sent == nullptr) return nullptr;
+    const auto* const values = reinterpret_cast<const T*>(products_.sent(op().inputs[i]));
+    if (values != nullptr && products_.facts != nullptr)
+      products_.facts->push_back([values, fact] { return static_cast<int64_t>(fact(values)); });
+    return values;
   }
 
  private:

@@ -1,6 +1,7 @@
 #include <vector>
 
 #include "ops/gpu_dispatch.h"
+#include "ops/gpu_launches.h"
 #include "ops/grad_norm_kernels.h"
 #include "ops/optimizer_slices.h"
 
@@ -36,10 +37,8 @@ __global__ void add_blocks(const double* partials, int64_t blocks, bool continue
   *square = total;
 }
 
-// As many as a launch takes as arguments.
-constexpr int kSquares = 128;
 struct Squares {
-  const double* at[kSquares];
+  const double* at[kSquaresOfLaunch];
   int count;
 };
 // result[0] grows by the squares; the last launch makes it the norm.
@@ -74,7 +73,7 @@ BoundCall bind_gpu_grad_square(const GpuBinding& b) {
 BoundCall bind_gpu_grad_norm(const GpuBinding& b) {
   std::vector<Squares> launches;
   for (size_t i = 1; i < b.op().inputs.size(); ++i) {
-    if (launches.empty() || launches.back().count == kSquares) launches.push_back({});
+    if (launches.empty() || launches.back().count == kSquaresOfLaunch) launches.push_back({});
     Squares& last = launches.back();
     last.at[last.count++] = b.input<double>(i);
   }

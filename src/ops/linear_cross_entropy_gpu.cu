@@ -248,6 +248,14 @@ struct Scattered {
   int64_t width = 0;
 };
 
+// As the host has them.
+int32_t count_labelled(const HeadLabels& labels, int64_t tokens) {
+  int32_t count = 0;
+  for (int64_t t = 0; t < tokens; ++t)
+    if (labels.token(t) >= 0) ++count;
+  return count;
+}
+
 // One call of the op for element type T.
 template <class T>
 class HeadLossOnGpu {
@@ -267,8 +275,6 @@ class HeadLossOnGpu {
   void multiply(const std::optional<GpuMatmul>& product, const ChunkRows& chunk) const;
   // The same, summed over all chunks into a weight's gradient.
   void add_product(const std::optional<GpuMatmul>& product, const ChunkRows& chunk) const;
-
-  [[nodiscard]] int32_t count_labelled() const;
 
   gpu::Stream& stream_;
   HeadLabels labels_;
@@ -294,7 +300,6 @@ template <class T>
 HeadLossOnGpu<T>::HeadLossOnGpu(const GpuBinding& b)
     : stream_(b.stream()),
       labels_{.labels = b.input<int32_t>(2), .rows = b.input<int32_t>(head_operands(b.op()).label_rows)},
-      sent_labels_{.labels = b.sent<int32_t>(2)},
       tokens_(b.input_tensor(0).shape[0]),
       vocab_(b.input_tensor(1).shape[0]) {
   place_parts(b);
@@ -303,7 +308,16 @@ HeadLossOnGpu<T>::HeadLossOnGpu(const GpuBinding& b)
   const CrossEntropyProducts products = cross_entropy_products(b.graph(), b.op());
   gradient_ = products.d_x || products.d_w || products.d_t || products.d_b;
   const float scale = has_adapter(b.op()) ? static_cast<float>(b.op().attr_float("scale")) : 1.0F;
-  const auto* const sent_step = step_ == nullptr ? nullptr : b.sent<double>(step_input_);
+  sent_labels_.labels = b.sent<int32_t>(2, [labels = sent_labels_, tokens = tokens_](const int32_t* sent) {
+    HeadLabels there = labels;
+    there.labels = sent;
+    return count_labelled(there, tokens);
+  });
+  const int64_t accumulate = products.d_w || products.d_b ? b.op().attr_int("accumulate") : 1;
+  const auto* const sent_step =
+      step_ == nullptr ? nullptr : b.sent<double>(step_input_, [accumulate](const double* sent) {
+        return Accumulation{accumulate, sent}.adds() ? 1 : 0;
+      });
   const bool knows = sent_labels_.labels != nullptr && (step_ == nullptr || sent_step != nullptr);
   const auto set = [&](std::optional<GpuMatmul>& to, const std::optional<MatmulShape>& shape,
                        GpuMatmul product) {
@@ -323,8 +337,8 @@ HeadLossOnGpu<T>::HeadLossOnGpu(const GpuBinding& b)
          .c = b.output(output),
          .addend = b.output(output),
          .alpha = alpha,
-         .accumulation = Accumulation{b.op().attr_int("accumulate"), step_},
-         .accumulation_here = Accumulation{b.op().attr_int("accumulate"), sent_step}});
+         .accumulation = Accumulation{accumulate, step_},
+         .accumulation_here = Accumulation{accumulate, sent_step}});
   };
   set(logits_product_, products.logits, {.a = x_.chunk, .b = b.input(1), .c = logits_});
   set(low_rank_, products.low_rank,
@@ -394,17 +408,9 @@ void HeadLossOnGpu<T>::operator()() const {
   clear(d_x_);
   clear(d_t_);
   const bool knows = sent_labels_.labels != nullptr;
-  const int32_t count = knows ? count_labelled() : 0;
+  const int32_t count = knows ? count_labelled(sent_labels_, tokens_) : 0;
   for (int64_t begin = 0; begin < tokens_; begin += chunk_)
     run_chunk({listed_, count_, begin, knows ? &count : nullptr});
-}
-
-template <class T>
-int32_t HeadLossOnGpu<T>::count_labelled() const {
-  int32_t count = 0;
-  for (int64_t t = 0; t < tokens_; ++t)
-    if (sent_labels_.token(t) >= 0) ++count;
-  return count;
 }
 
 template <class T>

@@ -19,9 +19,14 @@ BoundCall bind_product(const GpuBinding& b, GpuMatmul product, size_t step) {
   product.alpha = static_cast<float>(b.op().attr_float("scale"));
   product.tf32 = by_tf32(b);
   product.live = live_rows(b, step);
-  const auto* const sent = b.sent<double>(step);
-  product.live_here = {.step = sent, .which = product.live.which};
-  product.accumulation_here = {product.accumulation.accumulate, sent};
+  const StepValue which = product.live.which;
+  const int64_t accumulate = product.accumulation.accumulate, planned = product.shape.m;
+  const auto* const sent = b.sent<double>(step, [=](const double* values) {
+    return 2 * LiveRows{.step = values, .which = which}.of(planned) +
+           (Accumulation{accumulate, values}.adds() ? 1 : 0);
+  });
+  product.live_here = {.step = sent, .which = which};
+  product.accumulation_here = {accumulate, sent};
   ask_library(b, product, sent != nullptr || !b.op().has_input(step), library_workspace(b));
   return [product, &stream = b.stream()] { launch_matmul(stream, product); };
 }

@@ -4,6 +4,8 @@
 // store wrote.
 #include "ops/transfer.h"
 
+#include <algorithm>
+
 #include "graph/op_kind.h"
 #include "ops/rules.h"
 
@@ -55,6 +57,12 @@ const OpRule fetch_wait_rule{
     .kind = OpKind::fetch_wait, .infer = infer_wait, .cost = cost_wait, .updates = true};
 const OpRule store_wait_rule{
     .kind = OpKind::store_wait, .infer = infer_wait, .cost = cost_wait, .updates = true};
+
+bool moves_disk_bytes(const Graph& program) {
+  return std::ranges::any_of(program.ops(), [&](const Op& op) {
+    return is_queued(op) && program.tensor(home_of(op)).space == Space::disk;
+  });
+}
 
 std::vector<int32_t> waited_transfers(const Graph& graph) {
   std::vector<int32_t> waited(graph.ops().size(), -1);

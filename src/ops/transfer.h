@@ -17,6 +17,9 @@ inline TensorId copy_of(const Op& transfer) {
   return transfer.kind == OpKind::fetch ? transfer.outputs[0] : transfer.inputs[0];
 }
 
+// Whether a program moves bytes between the device and a disk.
+bool moves_disk_bytes(const Graph& program);
+
 // By op: for a wait, the index of the transfer of its kind that moved its copy last; -1 for other ops. Throws
 // InternalError for a wait for nothing.
 std::vector<int32_t> waited_transfers(const Graph& graph);

@@ -21,6 +21,8 @@ class FittingPlans {
   std::optional<Plan> within(const Budget& budget);
 
  private:
+  std::optional<Plan> fastest(const Budget& budget);
+
   struct State;
   PlanRequest request_;
   std::unique_ptr<State> state_;

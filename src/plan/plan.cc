@@ -33,6 +33,19 @@ int64_t kept_bytes_of(const PlanRequest& request, int64_t token_bytes) {
   return kKeptLineBytes + request.data->tokens * token_bytes + (request.data->rows + 1) * kKeptHeadBytes;
 }
 
+// What a step is longer for the host's launches: all of its programs that have no graphs.
+double launch_gaps(const Plan& plan, TimeModel model) {
+  const DeviceDescription& device = plan.request.device;
+  if (device.launch_seconds == 0) return 0;
+  double seconds = 0;
+  for (const Graph& graph : plan.programs) {
+    const double runs = runs_per_step(graph, plan.variant, model.filling());
+    if (runs > 0 && plan.graphs_of(graph.name()) == 0)
+      seconds += runs * launch_gap(graph, device, model.program_seconds(graph));
+  }
+  return seconds;
+}
+
 Plan lay_out_plan(const PlanRequest& request, const Variant& variant) {
   Plan plan;
   plan.request = request;
@@ -42,6 +55,7 @@ Plan lay_out_plan(const PlanRequest& request, const Variant& variant) {
   validate(plan.programs, plan.layout);
   const Filling filling = filling_of(request.experiment, request.run, variant);
   plan.seconds_per_step = predict_step_seconds(plan.programs, variant, request.device.rates, filling);
+  plan.seconds_per_step += launch_gaps(plan, TimeModel(request.device.rates, filling));
   plan.micro_steps =
       filling.micro_steps > 0 ? filling.micro_steps : static_cast<double>(variant.accumulation);
   plan.fill = filling.tokens;
@@ -110,6 +124,7 @@ std::vector<Component> Plan::host_components() const {
   if (host_arena_bytes() > 0) components.push_back({"offloaded to the host", host_arena_bytes()});
   if (variant.keep_frozen)
     components.push_back({"places of kept rows", request.dataset_rows * int64_t{sizeof(int64_t)}});
+  if (!request.own_memory && graph_bytes() > 0) components.push_back({"graphs", graph_bytes()});
   if (request.budget.disk_in_memory && disk_bytes() > 0)
     components.push_back({"offload folder in memory (tmpfs)", disk_bytes()});
   return components;
@@ -132,7 +147,19 @@ int64_t Plan::data_bytes() const {
 }
 
 int64_t Plan::memory_bytes() const {
-  return request.own_memory ? arena_bytes() + outside_bytes(request.device) : process_peak_bytes();
+  if (!request.own_memory) return process_peak_bytes();
+  return arena_bytes() + outside_bytes(request.device) + graph_bytes();
+}
+
+int Plan::graphs_of(const std::string& program) const {
+  const auto found = std::ranges::find(graphs, program, &PlannedGraphs::program);
+  return found == graphs.end() ? 0 : found->graphs;
+}
+
+std::vector<OutsidePart> Plan::outside() const {
+  std::vector<OutsidePart> parts = request.device.outside;
+  if (request.own_memory && graph_bytes() > 0) parts.push_back(graphs_part(graphs, request.device));
+  return parts;
 }
 
 std::optional<int64_t> Plan::arena_budget() const {
@@ -172,7 +199,9 @@ double Plan::run_seconds() const {
          static_cast<double>(request.run->evaluations) * seconds_per_evaluation + kept_seconds;
 }
 
-bool Plan::fits_device() const { return keeps(arena_bytes(), request.budget.device_bytes); }
+bool Plan::fits_device() const {
+  return keeps(arena_bytes() + (request.own_memory ? graph_bytes() : 0), request.budget.device_bytes);
+}
 bool Plan::fits_host() const { return keeps(host_bytes(), request.budget.host_bytes); }
 bool Plan::fits_disk() const { return keeps(disk_bytes(), request.budget.disk_bytes); }
 bool Plan::fits_process() const { return keeps(process_peak_bytes(), request.budget.process_bytes); }
@@ -208,6 +237,50 @@ void time_kept(Plan& plan) {
   for (const Graph& graph : plan.programs)
     if (graph.name() == kFrozenProgram)
       plan.kept_seconds += model.program_seconds(graph) * plan.micro_steps * epoch_steps;
+}
+
+// Whether all micro-steps have as many rows, and as many with a label.
+bool are_alike(const Filling& filling) {
+  constexpr double kAll = 0.99;
+  return filling.tokens > kAll && filling.targets > kAll;
+}
+
+void take_graphs(Plan& plan) {
+  const PlanRequest& request = plan.request;
+  if (request.device.backend != Backend::gpu) return;
+  TimeModel model(request.device.rates, filling_of(request.experiment, request.run, plan.variant));
+  plan.seconds_per_step -= launch_gaps(plan, model);
+  for (const Graph& graph : plan.programs) {
+    // The first micro-step of a step overwrites gradients.
+    const bool trains = graph.name() == kTrainProgram;
+    const ProgramUse use = {.graphs = trains && plan.variant.accumulation > 1 ? 2 : 1,
+                            .repeats = graph.name() == kUpdateProgram || are_alike(model.filling()),
+                            .seconds = model.program_seconds(graph)};
+    plan.graphs.push_back(plan_graphs(graph, request.device, use, request.graphs));
+  }
+  if (request.graphs == UseGraphs::automatic && !plan.fits())
+    for (PlannedGraphs& one : plan.graphs)
+      if (std::exchange(one.graphs, 0) > 0) one.why = "there is no room for them";
+  plan.seconds_per_step += launch_gaps(plan, model);
+}
+
+// A plan with room for the graphs that memory.graphs: on asks for: `make` plans within a budget, from which
+// they are taken.
+std::optional<Plan> with_graphs(const PlanRequest& given,
+                                const std::function<std::optional<Plan>(const Budget&)>& make) {
+  constexpr int kTries = 4;  // other variants have other programs
+  std::optional<Plan> plan = make(given.budget);
+  int64_t reserved = 0;
+  for (int i = 0; i < kTries && given.graphs == UseGraphs::on && plan; ++i) {
+    if (plan->graph_bytes() <= reserved) break;
+    reserved = plan->graph_bytes();
+    Budget left = given.budget;
+    for (std::optional<int64_t>* const bytes : {&left.device_bytes, &left.process_bytes})
+      if (*bytes) *bytes = std::max<int64_t>(0, **bytes - reserved);
+    plan = make(left);
+  }
+  if (plan) plan->request.budget = given.budget;
+  return plan;
 }
 
 std::optional<Candidate> choose(Search& search, const PlanRequest& request, const Search::LayOut& lay_out) {
@@ -346,15 +419,14 @@ Plan search_plan(const PlanRequest& given, int64_t most_ops) {
   plan->request = given;
   plan->smallest = smallest;
   plan->search_ended = search.ended_early();
+  take_graphs(*plan);
   time_evaluations(*plan);
   time_kept(*plan);
   return std::move(*plan);
 }
 
-}  // namespace
-
 // Trees of rows need memory of their own in the backward pass.
-Plan make_plan(const PlanRequest& given, int64_t most_ops) {
+Plan share_or_not(const PlanRequest& given, int64_t most_ops) {
   Plan plan = plan_as_asked(given, most_ops);
   if (plan.fits() || !given.may_stop_sharing) return plan;
   PlanRequest apart = given;
@@ -362,6 +434,16 @@ Plan make_plan(const PlanRequest& given, int64_t most_ops) {
   Plan other = plan_as_asked(apart, most_ops);
   return other.fits() || other.process_peak_bytes() < plan.process_peak_bytes() ? std::move(other)
                                                                                 : std::move(plan);
+}
+
+}  // namespace
+
+Plan make_plan(const PlanRequest& given, int64_t most_ops) {
+  return *with_graphs(given, [&](const Budget& budget) {
+    PlanRequest request = given;
+    request.budget = budget;
+    return std::optional(share_or_not(request, most_ops));
+  });
 }
 
 struct FittingPlans::State {
@@ -380,6 +462,11 @@ FittingPlans::~FittingPlans() = default;
 
 std::optional<Plan> FittingPlans::within(const Budget& budget) {
   request_.budget = budget;
+  auto plan = with_graphs(request_, [this](const Budget& left) { return fastest(left); });
+  return plan && plan->fits() ? std::move(plan) : std::nullopt;
+}
+
+std::optional<Plan> FittingPlans::fastest(const Budget& budget) {
   // Preset B has another space for each budget.
   if (state_ == nullptr || request_.preset == Preset::b) state_ = std::make_unique<State>(request_);
   state_->request.budget = budget;
@@ -388,8 +475,10 @@ std::optional<Plan> FittingPlans::within(const Budget& budget) {
   if (!chosen) return std::nullopt;
   Plan plan = state_->layouts.plan(*chosen);
   plan.request = request_;
+  plan.request.budget = budget;
   plan.smallest = candidate_of(plan);
   plan.search_ended = state_->search.ended_early();
+  take_graphs(plan);
   time_evaluations(plan);
   time_kept(plan);
   return plan;
@@ -398,6 +487,7 @@ std::optional<Plan> FittingPlans::within(const Budget& budget) {
 Plan plan_variant(const PlanRequest& request, const Variant& variant) {
   Plan plan = lay_out_plan(request, variant);
   plan.smallest = candidate_of(plan);
+  take_graphs(plan);
   time_evaluations(plan);
   time_kept(plan);
   return plan;

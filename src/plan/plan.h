@@ -10,6 +10,7 @@
 #include "layout/program_layout.h"
 #include "passes/keep_frozen.h"
 #include "plan/experiment.h"
+#include "plan/graphs.h"
 
 namespace plimsoll {
 
@@ -101,6 +102,7 @@ struct PlanRequest {
   std::vector<Space> homes;  // where offloaded tensors may go; empty: nothing is offloaded
   Preset preset = Preset::none;
   KeepFrozen keep_frozen = KeepFrozen::automatic;
+  UseGraphs graphs = UseGraphs::automatic;
   // The experiment shares prefixes because that is faster, and may do without where it does not fit
   // otherwise.
   bool may_stop_sharing = false;
@@ -158,12 +160,19 @@ struct Plan {
   int64_t kept_bytes = 0;             // of disk: what the frozen blocks say of an epoch's rows
   double kept_seconds = 0;            // of the whole run: to compute, write and read them
   Candidate smallest;                 // the least memory of any variant within the other budgets
+  std::vector<PlannedGraphs> graphs;  // of each program, where the device is a GPU
   bool search_ended = false;          // at its limit of work: this is the best found until then
   std::vector<Saving> savings;        // worth telling, for the report
   std::vector<Faster> faster;         // likewise, fastest first
 
   [[nodiscard]] int64_t arena_bytes() const { return layout.arena_bytes(); }
   [[nodiscard]] int64_t host_arena_bytes() const { return layout.arena_bytes(Space::host); }
+  // Of the device's memory, outside the arena.
+  [[nodiscard]] int64_t graph_bytes() const { return graphs_part(graphs, request.device).counted(); }
+  // Of the program; 0: none are to be made.
+  [[nodiscard]] int graphs_of(const std::string& program) const;
+  // All that is beside the arena.
+  [[nodiscard]] std::vector<OutsidePart> outside() const;
   [[nodiscard]] int64_t disk_bytes() const { return layout.arena_bytes(Space::disk) + kept_bytes; }
   // Everything in the host's memory, by component: the request's needs, the programs, what is offloaded to
   // it.

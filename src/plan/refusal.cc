@@ -36,7 +36,9 @@ std::vector<Hold> holds(const PlanRequest& request) {
       {request.recompute.has_value(), "memory.recompute=auto", [](PlanRequest& r) { r.recompute.reset(); }},
       {request.offload.has_value(), "memory.offload=auto", [](PlanRequest& r) { r.offload.reset(); }},
       {request.loss_chunk.has_value(), "memory.loss_chunk=auto",
-       [](PlanRequest& r) { r.loss_chunk.reset(); }}};
+       [](PlanRequest& r) { r.loss_chunk.reset(); }},
+      {request.graphs == UseGraphs::on, "memory.graphs=auto",
+       [](PlanRequest& r) { r.graphs = UseGraphs::automatic; }}};
 }
 
 // What would fit if the recipe held less fast; every line was planned.

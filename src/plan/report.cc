@@ -74,17 +74,22 @@ std::string time_change(const Plan& plan, const Candidate& candidate) {
 }
 
 // What is beside the arena, as a row of the table; nothing where nothing is known of the device.
-void add_outside(const DeviceDescription& device, TextTable& table) {
-  if (device.outside.empty()) return;
-  std::string names;
-  int64_t expected = 0;
-  for (const OutsidePart& part : device.outside) {
-    names += (names.empty() ? "" : ", ") + part.name;
-    expected += part.bytes;
-  }
-  table.add_row(
-      {"outside the arena", format_bytes(outside_bytes(device)),
-       names + ": " + format_bytes(expected) + " +- " + format_bytes(outside_bytes(device) - expected)});
+void add_outside(const Plan& plan, TextTable& table) {
+  const auto add = [&](const char* name, const std::vector<OutsidePart>& parts) {
+    if (parts.empty()) return;
+    std::string names;
+    int64_t expected = 0, uncertain = 0;
+    for (const OutsidePart& part : parts) {
+      names += (names.empty() ? "" : ", ") + part.name;
+      expected += part.bytes;
+      uncertain += part.uncertain;
+    }
+    table.add_row({name, format_bytes(expected + uncertain),
+                   names + ": " + format_bytes(expected) + " +- " + format_bytes(uncertain)});
+  };
+  add("outside the arena", plan.request.device.outside);
+  if (plan.request.own_memory && plan.graph_bytes() > 0)
+    add("captured graphs", {graphs_part(plan.graphs, plan.request.device)});
 }
 
 std::string device_table(const Plan& plan) {
@@ -96,7 +101,7 @@ std::string device_table(const Plan& plan) {
     table.add_row({component.name, format_bytes(component.bytes), bar(component.bytes, plan.arena_bytes())});
   table.add_row({"total", format_bytes(plan.arena_bytes()),
                  "(lower bound " + format_bytes(plan.layout.lower_bound_bytes()) + ")"});
-  add_outside(plan.request.device, table);
+  add_outside(plan, table);
   return table.render("  ");
 }
 
@@ -263,11 +268,26 @@ std::string basis_words(const DeviceDescription& device) {
   return device.rates.calibrated ? "" : " (guessed: this machine is not calibrated)";
 }
 
-nlohmann::ordered_json outside_json(const DeviceDescription& device) {
+nlohmann::ordered_json outside_json(const Plan& plan) {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
-  for (const OutsidePart& part : device.outside)
+  for (const OutsidePart& part : plan.outside())
     list.push_back({{"name", part.name}, {"bytes", part.bytes}, {"uncertain_bytes", part.uncertain}});
   return list;
+}
+
+nlohmann::ordered_json graphs_json(const Plan& plan) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const PlannedGraphs& one : plan.graphs)
+    list.push_back(
+        {{"program", one.program},
+         {"graphs", one.graphs},
+         {"nodes", one.nodes},
+         {"why_none", one.why.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(one.why)}});
+  return list;
+}
+
+bool has_graphs(const Plan& plan) {
+  return std::ranges::any_of(plan.graphs, [](const PlannedGraphs& one) { return one.graphs > 0; });
 }
 
 }  // namespace
@@ -314,7 +334,8 @@ std::string phases_text(const Plan& plan) {
 
 std::string also_fits_text(const Plan& plan) {
   const Candidate& least = plan.smallest;
-  const int64_t bytes = memory_bytes(plan.request, least);
+  const int64_t graphs = plan.request.graphs == UseGraphs::on ? plan.graph_bytes() : 0;
+  const int64_t bytes = memory_bytes(plan.request, least) + graphs;
   if (bytes >= plan.memory_bytes()) return "nothing smaller: this is the least";
   return "budget down to " + format_bytes_up(bytes) + " (" +
          variant_words(plan.request.experiment, least.variant) + "; " + time_change(plan, least) + ")";
@@ -328,6 +349,8 @@ std::vector<ReportLine> facts(const Plan& plan) {
   if (plan.variant.keep_frozen)
     list.push_back({"kept", "what the frozen blocks say of each row, computed once: " +
                                 duration_words(plan.kept_seconds) + " in all to make, write and read"});
+  if (has_graphs(plan) || request.graphs == UseGraphs::on)
+    list.push_back({"graphs", graphs_words(plan.graphs)});
   if (plan.search_ended)
     list.push_back({"search", "ended at its limit of work; this is the best that was found until then"});
   if (request.own_memory && !request.budget.host_bytes && plan.host_arena_bytes() > 0)
@@ -383,8 +406,9 @@ std::string report_json(const Plan& plan) {
                       {{"kind", request.device.kind},
                        {"budget_bytes", optional_bytes(request.budget.device_bytes)},
                        {"gpu", request.device.card_name.empty() ? Json() : Json(request.device.card_name)},
-                       {"outside", outside_json(request.device)},
-                       {"outside_bytes", outside_bytes(request.device)},
+                       {"outside", outside_json(plan)},
+                       {"outside_bytes", outside_bytes(request.device) + plan.graph_bytes()},
+                       {"graphs", graphs_json(plan)},
                        {"arena_bytes", plan.arena_bytes()},
                        {"persistent_bytes", plan.layout.persistent_bytes},
                        {"transient_bytes", plan.layout.transient_bytes},

@@ -120,6 +120,11 @@ std::vector<Option> memory_options() {
                  {"auto", KeepFrozen::automatic}, {"on", KeepFrozen::on}, {"off", KeepFrozen::off}},
              "what layers below all that trains say of each row is kept on disk (memory.disk) from one epoch "
              "to the next; auto: where the run is sooner over by prediction"),
+      choice("memory.graphs", FIELD(memory.graphs),
+             Words<UseGraphs>{{"auto", UseGraphs::automatic}, {"on", UseGraphs::on}, {"off", UseGraphs::off}},
+             "a card's calls of a program are captured and launched as one; auto: where the host is "
+             "predicted to "
+             "launch slower than the card computes"),
   };
 }
 

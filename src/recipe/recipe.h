@@ -13,6 +13,7 @@
 
 #include "ops/optimizer_kind.h"
 #include "passes/keep_frozen.h"
+#include "plan/graphs.h"
 #include "recipe/row_range.h"
 #include "tasks/rows.h"
 #include "tasks/task.h"
@@ -226,6 +227,7 @@ struct Recipe {
     std::optional<std::vector<std::string>> offload;  // what leaves the device; none means auto
     int64_t loss_chunk = kAuto;                       // tokens
     KeepFrozen keep_frozen = KeepFrozen::automatic;
+    UseGraphs graphs = UseGraphs::automatic;
     friend bool operator==(const Memory&, const Memory&) = default;
   };
   struct Eval {

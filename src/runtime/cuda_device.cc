@@ -33,9 +33,10 @@ class CudaDevice : public GpuDevice {
 
  protected:
   // Code that came at its first launch would take memory of a run that is under way: it is loaded here.
-  BoundCall bind_kernels(const Graph& graph, const Op& op, const AddressOf& address, const SentOf& sent,
+  BoundCall bind_kernels(const Graph& graph, const Op& op, const AddressOf& address, const Sent& sent,
                          gpu::Stream& stream) override {
-    BoundCall call = bind_gpu(GpuBinding(graph, op, facts_, stream, address, {found_.library.get(), sent}));
+    BoundCall call =
+        bind_gpu(GpuBinding(graph, op, facts_, stream, address, {found_.library.get(), sent.of, sent.facts}));
     stream.only_load(true);
     call();
     stream.only_load(false);

@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "base/error.h"
 #include "runtime/arena.h"
 
 namespace plimsoll {
@@ -33,6 +34,14 @@ BoundCall job_of(const Transfer& transfer) {
 }
 
 }  // namespace
+
+void Device::begin_capture() { throw InternalError("a device without graphs was asked for one"); }
+std::unique_ptr<gpu::CardGraph> Device::end_capture() {
+  throw InternalError("a device without graphs was asked for one");
+}
+void Device::launch(const gpu::CardGraph&) {
+  throw InternalError("a device without graphs was asked for one");
+}
 
 void HostDevice::upload(std::byte* to, std::span<const std::byte> from) {
   std::memcpy(to, from.data(), from.size());

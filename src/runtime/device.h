@@ -14,6 +14,7 @@
 #include "gpu/card.h"
 #include "graph/graph.h"
 #include "ops/cpu_kernel.h"
+#include "ops/host_fact.h"
 #include "runtime/disk_arena.h"
 
 namespace plimsoll {
@@ -47,8 +48,11 @@ struct BoundTransfer {
 };
 
 using AddressOf = std::function<std::byte*(TensorId)>;
-// Where the host keeps what it sent of an input; nullptr: it is none, or nowhere.
-using SentOf = std::function<const std::byte*(TensorId)>;
+// What the host sent of a program's inputs, as calls of its ops find it.
+struct Sent {
+  std::function<const std::byte*(TensorId)> of;  // nullptr: the tensor is no input; empty: nothing is known
+  std::vector<HostFact>* facts = nullptr;        // gets what the calls decide by
+};
 
 // Ops, fills, uploads and downloads take place in the order in which they are asked for. Whether they have
 // taken place when a call returns is the device's affair: who looks at what they did downloads it, or calls
@@ -68,7 +72,7 @@ class Device {
   // Looks at the op once; the call runs it and allocates nothing.
   virtual BoundCall bind(const Graph& graph, const Op& op, const AddressOf& address) = 0;
   // The same, for a host that leaves what it sent in place until all calls of a program are made.
-  virtual BoundCall bind_sent(const Graph& graph, const Op& op, const AddressOf& address, const SentOf&) {
+  virtual BoundCall bind_sent(const Graph& graph, const Op& op, const AddressOf& address, const Sent&) {
     return bind(graph, op, address);
   }
   // Who computes matrix products, where that is found out when a device is opened; else empty.
@@ -84,6 +88,19 @@ class Device {
   virtual void copy(std::byte* to, std::span<const std::byte> from) = 0;
   // Memory of the device or of map_host().
   virtual void fill(std::span<std::byte> bytes, int value) = 0;
+  // What graphs that it made have, and took of the card's memory.
+  struct GraphUse {
+    int64_t graphs = 0, nodes = 0, bytes = 0;
+  };
+  [[nodiscard]] virtual GraphUse graph_use() const { return {}; }
+  // Whether it makes graphs of calls: of a device that has none the next three are not asked. Between the
+  // first two ops, fills and transfers are captured instead of taking place, and nothing else is asked for; a
+  // launch takes place as they would.
+  [[nodiscard]] virtual bool makes_graphs() const { return false; }
+  virtual void begin_capture();
+  virtual std::unique_ptr<gpu::CardGraph> end_capture();
+  virtual void launch(const gpu::CardGraph& graph);
+
   // Returns when all that was asked for has taken place. Throws what failed, once.
   virtual void finish() = 0;
   // Leaves out what has not begun, returns when nothing runs, and forgets what failed.

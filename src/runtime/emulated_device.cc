@@ -16,11 +16,9 @@ EmulatedDevice::EmulatedDevice(std::unique_ptr<gpu::EmulatedCard> card,
                                std::unique_ptr<gpu::ProductLibrary> library)
     : GpuDevice(std::move(card)), library_(std::move(library)) {}
 
-// What the host sent last may be of a later run than the one whose kernels are launched: it is read on the
-// card, whose memory is within reach while they are.
 BoundCall EmulatedDevice::bind_kernels(const Graph& graph, const Op& op, const AddressOf& address,
-                                       const SentOf&, gpu::Stream& stream) {
-  return bind_gpu(GpuBinding(graph, op, facts_, stream, address, {library_.get(), address}));
+                                       const Sent& sent, gpu::Stream& stream) {
+  return bind_gpu(GpuBinding(graph, op, facts_, stream, address, {library_.get(), sent.of, sent.facts}));
 }
 
 gpu::EmulatedOrder emulated_order() {

@@ -22,7 +22,7 @@ class EmulatedDevice : public GpuDevice {
 
  protected:
   // Throws UsageError for what no kernel for GPUs does yet.
-  BoundCall bind_kernels(const Graph& graph, const Op& op, const AddressOf& address, const SentOf& sent,
+  BoundCall bind_kernels(const Graph& graph, const Op& op, const AddressOf& address, const Sent& sent,
                          gpu::Stream& stream) override;
 
  private:

@@ -69,8 +69,10 @@ Executor::Executor(const Graph& graph, const ProgramLayout& layout, Device& devi
       recorder_(options.recorder),
       program_(options.program) {
   if (!device.reaches_host()) make_mirror();
-  bind_calls();
+  std::vector<HostFact> facts = bind_calls();
   if (options.poison) bind_poison();
+  if (options.graphs > 0 && device.makes_graphs() && recorder_ == nullptr && !moves_disk_bytes(graph))
+    graphs_ = std::make_unique<ProgramGraphs>(device, std::move(facts), options.graphs);
 }
 
 void Executor::make_mirror() {
@@ -97,12 +99,15 @@ std::vector<BoundTransfer> Executor::bind_transfers() const {
   return device_.bind_transfers(transfers);
 }
 
-void Executor::bind_calls() {
+std::vector<HostFact> Executor::bind_calls() {
+  std::vector<HostFact> facts;
   const auto address = [this](TensorId id) { return arenas_.address(layout_.rows[static_cast<size_t>(id)]); };
-  const auto sent = [this](TensorId id) -> const std::byte* {
-    const auto row = static_cast<size_t>(id);
-    return mirror_ != nullptr && layout_.rows[row].role == Role::input ? host_address(row) : nullptr;
-  };
+  const Sent sent = {[this](TensorId id) -> const std::byte* {
+                       const auto row = static_cast<size_t>(id);
+                       return mirror_ != nullptr && layout_.rows[row].role == Role::input ? host_address(row)
+                                                                                          : nullptr;
+                     },
+                     &facts};
   const std::vector<int32_t> waited = waited_transfers(graph_);
   std::vector<BoundTransfer> transfers = bind_transfers();
   std::vector<size_t> numbers(graph_.ops().size());
@@ -127,6 +132,7 @@ void Executor::bind_calls() {
       calls_.push_back({device_.bind_sent(graph_, op, address, sent)});
     }
   }
+  return facts;
 }
 
 // A storage dies with the last of the tensors that used it in turn; all of them name the same root.
@@ -182,14 +188,10 @@ void Executor::run() const {
   const int64_t first_job = arenas_.io == nullptr ? 0 : arenas_.io->next();
   try {
     send_inputs();
-    for (size_t i = 0; i < calls_.size(); ++i) {
-      if (recorder_ == nullptr) {
-        run_call(i, first_job);
-      } else {
-        run_recorded(i, first_job);
-      }
-      if (dying_.empty()) continue;
-      for (const auto bytes : dying_[i]) device_.fill(bytes, kPoison);
+    if (graphs_ != nullptr) {
+      graphs_->run([this, first_job] { run_calls(first_job); });
+    } else {
+      run_calls(first_job);
     }
     finish_transfers();
   } catch (...) {
@@ -197,6 +199,18 @@ void Executor::run() const {
     if (arenas_.io != nullptr) arenas_.io->abandon();
     device_.abandon();
     throw;
+  }
+}
+
+void Executor::run_calls(int64_t first_job) const {
+  for (size_t i = 0; i < calls_.size(); ++i) {
+    if (recorder_ == nullptr) {
+      run_call(i, first_job);
+    } else {
+      run_recorded(i, first_job);
+    }
+    if (dying_.empty()) continue;
+    for (const auto bytes : dying_[i]) device_.fill(bytes, kPoison);
   }
 }
 

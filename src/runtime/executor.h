@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "layout/program_layout.h"
+#include "runtime/program_graphs.h"
 #include "runtime/recorder.h"
 #include "runtime/run_memory.h"
 
@@ -20,6 +21,9 @@ struct ExecutorOptions {
   // Gets the time of every op and wait; spans name the program by `program`. Must outlive the executor.
   Recorder* recorder = nullptr;
   int32_t program = 0;
+  // How many graphs may be made of the program's calls, where the device makes them, the program moves
+  // nothing to or from a disk, and no recorder takes its ops' times.
+  int graphs = 0;
 };
 
 // Host memory that an executor of the program has on a device that the host does not reach.
@@ -84,9 +88,10 @@ class Executor {
   void fetch_mirror(size_t row) const;
   void send_inputs() const;
   void make_mirror();
-  void bind_calls();
+  std::vector<HostFact> bind_calls();
   [[nodiscard]] std::vector<BoundTransfer> bind_transfers() const;
   void bind_poison();
+  void run_calls(int64_t first_job) const;
   void run_call(size_t i, int64_t first_job) const;
   void run_recorded(size_t i, int64_t first_job) const;
   // The same call with its time on the I/O track.
@@ -104,6 +109,7 @@ class Executor {
   // Inputs and metrics, where the host does not reach the device.
   std::vector<int64_t> mirror_offsets_;  // by row; below zero: has none
   std::unique_ptr<std::byte[]> mirror_;
+  std::unique_ptr<ProgramGraphs> graphs_;
 };
 
 }  // namespace plimsoll

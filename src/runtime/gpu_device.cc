@@ -51,9 +51,10 @@ class GpuDevice::OwnTransfer {
         done_(card_.make_event("the end of " + name)) {
     if (transfer_.host == nullptr) bind_pieces();
   }
-  // The queue may still hold calls of its pieces.
+  // The queue may still hold calls of its pieces. Of a transfer without them nothing is to be waited for, and
+  // if a capture was the last to record its end nothing could be.
   ~OwnTransfer() {
-    if (!started_) return;
+    if (!started_ || pieces_.empty()) return;
     try {
       card_.wait_on_host(*done_);
     } catch (...) {
@@ -171,8 +172,7 @@ std::byte* GpuDevice::disk_staging(Queue queue) const {
   return disk_staging_ + (queue == Queue::in ? 0 : kDiskPiece);
 }
 
-BoundCall GpuDevice::bind_sent(const Graph& graph, const Op& op, const AddressOf& address,
-                               const SentOf& sent) {
+BoundCall GpuDevice::bind_sent(const Graph& graph, const Op& op, const AddressOf& address, const Sent& sent) {
   return [&card = *card_, kernels = bind_kernels(graph, op, address, sent, card_->stream())] {
     card.run(kernels);
   };
@@ -235,6 +235,19 @@ void GpuDevice::copy(std::byte* to, std::span<const std::byte> from) {
 }
 
 void GpuDevice::fill(std::span<std::byte> bytes, int value) { card_->fill(Queue::compute, bytes, value); }
+
+void GpuDevice::begin_capture() {
+  free_before_capture_ = card_->memory_left().free;
+  card_->begin_capture();
+}
+
+std::unique_ptr<gpu::CardGraph> GpuDevice::end_capture() {
+  auto graph = card_->end_capture();
+  ++graph_use_.graphs;
+  graph_use_.nodes += graph->nodes();
+  graph_use_.bytes += std::max<int64_t>(0, free_before_capture_ - card_->memory_left().free);
+  return graph;
+}
 
 void GpuDevice::finish() {
   try {

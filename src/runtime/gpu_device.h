@@ -28,15 +28,19 @@ class GpuDevice : public Device {
   std::unique_ptr<DeviceMemory> map_host(int64_t bytes) override;
   std::unique_ptr<DiskArena> open_disk(const std::filesystem::path& folder, int64_t bytes) override;
   BoundCall bind(const Graph& graph, const Op& op, const AddressOf& address) override {
-    return bind_sent(graph, op, address, nullptr);
+    return bind_sent(graph, op, address, {});
   }
-  BoundCall bind_sent(const Graph& graph, const Op& op, const AddressOf& address,
-                      const SentOf& sent) override;
+  BoundCall bind_sent(const Graph& graph, const Op& op, const AddressOf& address, const Sent& sent) override;
   std::vector<BoundTransfer> bind_transfers(std::span<const Transfer> transfers) override;
   void upload(std::byte* to, std::span<const std::byte> from) override;
   void download(std::span<std::byte> to, const std::byte* from) override;
   void copy(std::byte* to, std::span<const std::byte> from) override;
   void fill(std::span<std::byte> bytes, int value) override;
+  [[nodiscard]] bool makes_graphs() const override { return true; }
+  [[nodiscard]] GraphUse graph_use() const override { return graph_use_; }
+  void begin_capture() override;
+  std::unique_ptr<gpu::CardGraph> end_capture() override;
+  void launch(const gpu::CardGraph& graph) override { card_->launch(graph); }
   void finish() override;
   void abandon() noexcept override;
 
@@ -45,8 +49,8 @@ class GpuDevice : public Device {
 
  protected:
   // The op's kernels, as a call that launches them on the stream.
-  virtual BoundCall bind_kernels(const Graph& graph, const Op& op, const AddressOf& address,
-                                 const SentOf& sent, gpu::Stream& stream) = 0;
+  virtual BoundCall bind_kernels(const Graph& graph, const Op& op, const AddressOf& address, const Sent& sent,
+                                 gpu::Stream& stream) = 0;
 
  private:
   class OwnTransfer;
@@ -65,6 +69,8 @@ class GpuDevice : public Device {
   void rethrow_failure();
 
   std::unique_ptr<gpu::Card> card_;
+  GraphUse graph_use_;
+  int64_t free_before_capture_ = 0;
   std::byte* staging_ = nullptr;
   std::array<Slot, 2> slots_;
   size_t next_slot_ = 0;

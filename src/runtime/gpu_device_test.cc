@@ -398,10 +398,10 @@ class WatchfulDevice : public GpuDevice {
   bool sees_others = false;
 
  protected:
-  BoundCall bind_kernels(const Graph& graph, const Op& op, const AddressOf&, const SentOf& sent,
+  BoundCall bind_kernels(const Graph& graph, const Op& op, const AddressOf&, const Sent& sent,
                          gpu::Stream&) override {
-    sees_others = sees_others || sent(graph.find("g")) != nullptr;
-    return [this, step = reinterpret_cast<const double*>(sent(op.inputs[2]))] {
+    sees_others = sees_others || sent.of(graph.find("g")) != nullptr;
+    return [this, step = reinterpret_cast<const double*>(sent.of(op.inputs[2]))] {
       seen.push_back(step[static_cast<size_t>(StepValue::live_tokens)]);
     };
   }

@@ -50,7 +50,8 @@ std::string plan_text(const GenerationPlan& plan) {
     text += "context " + format_count(request.context) + " tokens";
   if (request.sequences > 1) text += " · " + format_count(request.sequences) + " beams";
   return text + " · " + std::string(to_string(request.compute)) + (request.nf4 ? " · nf4" : "") +
-         (plan.device.is_card() ? " · " + name_of(plan.device) : "");
+         (plan.device.is_card() ? " · " + name_of(plan.device) : "") +
+         (plan.graphs.bytes > 0 ? " · " + plan.graphs.name : "");
 }
 
 }  // namespace
@@ -80,7 +81,9 @@ AskedDevice asked_device(const AnswerOptions& options, const ModelPaths& paths,
   const fs::path file = paths.adapter.value_or(paths.base) / "recipe.yaml";
   std::optional<Recipe> run;
   if (fs::exists(file)) run = load_recipe(file.string()).recipe;
-  return asked_device(options.machine, named, run ? &*run : nullptr, *options.observer);
+  AskedDevice device = asked_device(options.machine, named, run ? &*run : nullptr, *options.observer);
+  device.graphs = options.graphs.value_or(run ? run->memory.graphs : UseGraphs::automatic);
+  return device;
 }
 
 std::optional<ChatTemplate> answering_template(const AnswerOptions& options, const ModelPaths& paths) {

@@ -32,6 +32,7 @@ struct AnswerOptions {
   BeamOptions beams;
   MachineOptions machine;
   std::optional<std::string> device;  // cpu, cuda, cuda:1, emulated; none: the run's, else the CPU
+  std::optional<UseGraphs> graphs;    // of a card; none: as the run says
   bool go_on = false;                 // prompts mostly begin as the one before did: Generator::generate
   RunObserver* observer = &nobody();  // outlives what it is told by
 };

@@ -26,6 +26,7 @@ struct AskedDevice : CpuSettings {
   AskedDevice(const CpuSettings& cpu) : CpuSettings(cpu) {}  // NOLINT: every one of these is such a device
   DeviceChoice device = DeviceChoice::cpu;                   // or emulated, or cuda
   std::string cuda_card;                                     // as in Recipe
+  UseGraphs graphs = UseGraphs::automatic;                   // of what is asked again and again
 
   [[nodiscard]] bool is_card() const { return device != DeviceChoice::cpu; }
 };

@@ -18,11 +18,13 @@ std::optional<CardBytes> CardUse::now(const Device& device) const {
   const auto left = device.memory_left();
   if (!left || !open_ || !mapped_ || !bound_) return std::nullopt;
   const int64_t arena = open_->free - mapped_->free;
+  const Device::GraphUse graphs = device.graph_use();
   return CardBytes{.total = left->total,
                    .arena = arena,
-                   .beside = left->total - left->free - arena,
-                   .grown = bound_->free - left->free,
-                   .on_host = on_host_};
+                   .beside = left->total - left->free - arena - graphs.bytes,
+                   .grown = bound_->free - left->free - graphs.bytes,
+                   .on_host = on_host_,
+                   .graphs = graphs};
 }
 
 MeasuredCard CardUse::measured(const CardBytes& bytes) {
@@ -34,6 +36,8 @@ MeasuredCard CardUse::measured(const CardBytes& bytes) {
           .memory_bytes = bytes.total,
           .process_bytes = bytes.beside,
           .host_bytes = bytes.on_host,
+          .graph_node_bytes =
+              bytes.graphs.nodes > 0 ? std::optional(bytes.graphs.bytes / bytes.graphs.nodes) : std::nullopt,
           .rates = std::nullopt};
 }
 

@@ -10,6 +10,7 @@
 #include "ops/step_values.h"
 #include "plan/depth_model.h"
 #include "plan/experiment.h"
+#include "plan/time_model.h"
 
 namespace plimsoll {
 
@@ -34,6 +35,27 @@ int64_t logits_bytes(const GenerationPlan& plan) {
          (plan.device.is_card() ? logits_row(plan).bytes : 0);
 }
 
+std::optional<std::string> refusal_of(const GenerationPlan& plan) {
+  // Thread stacks and libraries as measured for training (setup.cc), the staging of loading, bound programs.
+  const int64_t host = 4 * kMiB + plan.device.threads * kMiB / 2 + kLoadStagingBytes +
+                       program_heap_bytes(plan.programs) + logits_bytes(plan) +
+                       host_bytes_of_card(plan.device, plan.layout);
+  return AskedRoom(plan.device).refusal("generation", {plan.device_bytes(), host});
+}
+
+// Of tokens that are written one by one, or as beams, and of whole chunks of prompts. Those that nobody asked
+// for are left where there is no room.
+void take_graphs(GenerationPlan& plan, const DeviceDescription& described) {
+  TimeModel time(described.rates);
+  for (const Graph& program : plan.programs)
+    plan.program_graphs.push_back(
+        plan_graphs(program, described, {.seconds = time.program_seconds(program)}, plan.device.graphs));
+  plan.graphs = graphs_part(plan.program_graphs, described);
+  if (plan.device.graphs != UseGraphs::automatic || plan.graphs.bytes == 0 || !refusal_of(plan)) return;
+  for (PlannedGraphs& one : plan.program_graphs) one.graphs = 0;
+  plan.graphs = {};
+}
+
 }  // namespace
 
 GenerationPlan plan_generation(GenerationRequest request, const AskedDevice& device) {
@@ -50,15 +72,12 @@ GenerationPlan plan_generation(GenerationRequest request, const AskedDevice& dev
   plan.request = std::move(request);
   if (plan.request.sequences > 1)
     for (const TableRow* row : written_cache(plan)) plan.spare_bytes = std::max(plan.spare_bytes, row->bytes);
+  take_graphs(plan, described);
   return plan;
 }
 
 void require_fit(const GenerationPlan& plan) {
-  // Thread stacks and libraries as measured for training (setup.cc), the staging of loading, bound programs.
-  const int64_t host = 4 * kMiB + plan.device.threads * kMiB / 2 + kLoadStagingBytes +
-                       program_heap_bytes(plan.programs) + logits_bytes(plan) +
-                       host_bytes_of_card(plan.device, plan.layout);
-  const auto refusal = AskedRoom(plan.device).refusal("generation", {plan.device_bytes(), host});
+  const auto refusal = refusal_of(plan);
   if (!refusal) return;
   throw DoesNotFitError(*refusal + " with a context of " + format_count(plan.request.context) + " tokens" +
                         (plan.request.sequences > 1
@@ -73,8 +92,10 @@ Generator::Generator(GenerationPlan plan)
           open_device(plan_.device.device, plan_.device.cuda_card, plan_.device, plan_.card, plan_.programs)),
       memory_(*device_, plan_.layout, {}),
       spare_(plan_.spare_bytes > 0 ? device_->map(plan_.spare_bytes) : nullptr),
-      first_(plan_.programs[0], plan_.layout.programs[0], *device_, memory_.arenas()),
-      decode_(plan_.programs[1], plan_.layout.programs[1], *device_, memory_.arenas()),
+      first_(plan_.programs[0], plan_.layout.programs[0], *device_, memory_.arenas(),
+             {.graphs = plan_.program_graphs[0].graphs}),
+      decode_(plan_.programs[1], plan_.layout.programs[1], *device_, memory_.arenas(),
+              {.graphs = plan_.program_graphs[1].graphs}),
       logits_(static_cast<size_t>(plan_.request.model.vocab * plan_.request.sequences)),
       stored_logits_(plan_.device.is_card() ? static_cast<size_t>(logits_row(plan_).bytes) : 0),
       cache_(written_cache(plan_)) {

@@ -38,11 +38,13 @@ struct GenerationRequest {
 struct GenerationPlan {
   GenerationRequest request;
   AskedDevice device;
-  CardFacts card;               // that it is made for
-  std::vector<Graph> programs;  // prefill or encode, decode
-  ArenaLayout layout;           // validated
-  int64_t spare_bytes = 0;      // beside the arena: beams change places by way of it
-  [[nodiscard]] int64_t device_bytes() const { return layout.arena_bytes() + spare_bytes; }
+  CardFacts card;                             // that it is made for
+  std::vector<Graph> programs;                // prefill or encode, decode
+  ArenaLayout layout;                         // validated
+  int64_t spare_bytes = 0;                    // beside the arena: beams change places by way of it
+  std::vector<PlannedGraphs> program_graphs;  // by program
+  OutsidePart graphs;                         // what those take
+  [[nodiscard]] int64_t device_bytes() const { return layout.arena_bytes() + spare_bytes + graphs.counted(); }
 };
 GenerationPlan plan_generation(GenerationRequest request, const AskedDevice& device);
 

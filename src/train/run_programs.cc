@@ -29,7 +29,8 @@ Executor bind_program(const RunPlace& place, const char* name) {
     return Executor(programs[i], place.plan.layout.programs[i], place.device, place.memory.arenas(),
                     {.poison = place.poison,
                      .recorder = programs[i].name() == kEvalProgram ? nullptr : place.recorder,
-                     .program = static_cast<int32_t>(i)});
+                     .program = static_cast<int32_t>(i),
+                     .graphs = place.plan.graphs_of(programs[i].name())});
   }
   throw InternalError(std::string("the plan has no program ") + name);
 }

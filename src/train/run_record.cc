@@ -99,6 +99,10 @@ void write_run_json(RunFolder& output, const Plan& plan, const RunRecord& record
                     {"planned_outside_bytes", outside_bytes(plan.request.device)},
                     {"outside_bytes", record.card->beside},
                     {"grown_bytes", record.card->grown},
+                    {"planned_graph_bytes", plan.graph_bytes()},
+                    {"graphs", record.card->graphs.graphs},
+                    {"graph_nodes", record.card->graphs.nodes},
+                    {"graph_bytes", record.card->graphs.bytes},
                     {"products", record.products},
                     {"host_bytes", record.card->on_host}};
   output.write("run.json", json.dump(2) + "\n");

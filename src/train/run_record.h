@@ -9,6 +9,7 @@
 #include "base/system_memory.h"
 #include "io/run_folder.h"
 #include "plan/plan.h"
+#include "runtime/device.h"
 #include "train/loss_scale.h"
 #include "train/observer.h"
 #include "train/run_rows.h"
@@ -29,6 +30,7 @@ struct CardBytes {
   int64_t beside = 0;   // the rest that is taken now: of this process, where no other is there
   int64_t grown = 0;    // since the programs were bound
   int64_t on_host = 0;  // what opening the device took of the host's memory
+  Device::GraphUse graphs;
 };
 
 struct RunRecord {

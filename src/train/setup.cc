@@ -425,6 +425,7 @@ PlanRequest plan_request(const Recipe& recipe, const PlannedMachine& machine, co
   request.eval_micro_batch = given(recipe.eval.micro);
   request.loss_chunk = given(recipe.memory.loss_chunk);
   request.keep_frozen = recipe.memory.keep_frozen;
+  request.graphs = recipe.memory.graphs;
   request.same_rows =
       std::all_of(recipe.data.train.begin(), recipe.data.train.end(),
                   [](const TrainSource& source) { return source.weight == std::floor(source.weight); });

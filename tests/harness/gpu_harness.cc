@@ -4,6 +4,7 @@
 
 #include "graph/op_kind.h"
 #include "ops/attention_shape.h"
+#include "ops/gpu_launches.h"
 
 namespace plimsoll::harness {
 
@@ -54,6 +55,27 @@ std::vector<CardFacts> cards_for(const Graph& graph) {
   return {{}, {86, 1, 99 * 1024}, {80, 1, 163 * 1024}};
 }
 
+namespace {
+
+// Runs what is launched at once, and counts it.
+class CountedLaunches : public gpu::LaunchTaker {
+ public:
+  void take(std::function<void()> launch) override {
+    ++count;
+    launch();
+  }
+  int64_t count = 0;
+};
+
+std::string launches_fault(const Graph& graph, const Op& op, int64_t launched, bool library) {
+  const int64_t planned = gpu_launches(graph, op, library);
+  if (library ? launched <= planned : launched == planned) return "";
+  return std::string(to_string(op.kind)) + " launched " + std::to_string(launched) +
+         " kernels, and gpu_launches() says " + std::to_string(planned);
+}
+
+}  // namespace
+
 OpRun run_emulated(
     const Graph& graph, const std::vector<Values>& values, gpu::emulated::Order order,
     std::optional<Sharing> sharing,
@@ -63,20 +85,27 @@ OpRun run_emulated(
   device.card = card;
   constexpr int64_t kLibraryWorkspace = 4096;
   if (library != nullptr) device.matmul_scratch_bytes = [](const MatmulShape&) { return kLibraryWorkspace; };
-  gpu::Stream stream;
+  CountedLaunches launches;
+  gpu::Stream stream(static_cast<gpu::LaunchTaker*>(&launches));
+  std::vector<std::string> faults;
   gpu::emulated::settings() = {order, 7, static_cast<size_t>(device.card.shared_bytes_per_block)};
-  return run_ops(
+  OpRun run = run_ops(
       graph, values, device,
       [&](const Graph& planned, const Op& op, const AddressOf& address) {
         const BoundCall call =
             bind_gpu(GpuBinding(planned, op, device.card, stream, address, {library, address}));
+        const int64_t before = launches.count;
         if (around) {
           around(planned, op, address, call);
         } else {
           call();
         }
+        const std::string fault = launches_fault(planned, op, launches.count - before, library != nullptr);
+        if (!fault.empty()) faults.push_back(fault);
       },
       sharing);
+  run.faults.insert(run.faults.end(), faults.begin(), faults.end());
+  return run;
 }
 
 std::span<std::byte> whole_arena(const Graph& graph, const AddressOf& address) {

@@ -72,6 +72,10 @@ class AnswersTest(unittest.TestCase):
             said = self.plimsoll("eval", run, "--data", rows, "--limit", 2, "--json", *more).stdout
             self.assertEqual(json.loads(said)["device"], device, more)
         self.same_tokens(run, "--ids", ",".join(map(str, range(5, 45))), "--context", 64)
+        captured = [self.plimsoll(*ask, "--temperature", 1, "--graphs", graphs) for graphs in ("on", "off")]
+        self.assertEqual(captured[0].stdout, captured[1].stdout)
+        self.assertRegex(captured[0].stderr, r"graphs of \d+ nodes")
+        self.assertNotIn("graphs of", captured[1].stderr)
         beams, _ = self.same_tokens(run, "--ids", "5,17,30", "--num-beams", 3, "--num-return-sequences", 2)
         self.assertEqual(len(beams["next_best"]), 1)
         said = subprocess.run([str(PLIMSOLL), "chat", run, "--template", "plain", "--max-new-tokens", "3"], input="Hello\n", capture_output=True, text=True, timeout=300)

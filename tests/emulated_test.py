@@ -225,6 +225,49 @@ class EmulatedTest(unittest.TestCase):
         self.assertEqual(done.returncode, 2, done.stderr)
         self.assertIn("PLIMSOLL_EMULATED_ORDER: 'often' is no order", done.stderr)
 
+    def captured(self, recipe, graphs, *words):
+        """What a run with or without captured graphs leaves: losses, all weights, and what it says of the card."""
+        done = self.plimsoll("train", recipe, "--quiet", "--device", "emulated", "--set", f"memory.graphs={graphs}", *(words or ("--overwrite",)))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        run = self.folder / "run"
+        weights = {path.name: path.read_bytes() for path in run.glob("*.safetensors")}
+        self.assertGreater(len(weights), 0)
+        return [(step["loss"], step["grad_norm"]) for step in steps(run)], weights, json.loads((run / "run.json").read_text())["card"]
+
+    def test_captured_graphs_keep_the_bits_in_the_bytes_that_were_planned(self):
+        """Two micro-steps a step, evaluations between them, and a run that goes on."""
+        rows = write_rows(self.folder / "eval.jsonl", [{"prompt": pair["prompt"], "response": pair["chosen"]} for pair in pairs(6)])
+        more = {"data": {"eval": rows}, "eval": {"every": 1}, "save": {"every": 2}}
+        for name, settings in {"full": {}, "lora": {"method": {"type": "lora", "r": 4, "dropout": 0.2}},
+                               "states and weights on the host": {"memory": {"offload": ["states", "weights"]}},
+                               "activations on the host": {"memory": {"offload": ["activations"]}, "precision": "bf16"}}.items():
+            with self.subTest(name):
+                recipe = tiny_recipe(self.folder, LLAMA, "run", **more, **settings)
+                losses, weights, card = self.captured(recipe, "off")
+                self.assertEqual([card["graphs"], card["planned_graph_bytes"]], [0, 0])
+                with_graphs = self.captured(recipe, "on")
+                self.assertEqual(with_graphs[:2], (losses, weights))
+                plan = json.loads(self.plimsoll("plan", recipe, "--json", "--device", "emulated", "--set", "memory.graphs=on").stdout)
+                planned = {one["program"]: one for one in plan["device"]["graphs"]}
+                self.assertEqual({one["graphs"] for one in planned.values()}, {1})
+                self.assertEqual(set(planned), {"micro-step", "update", "evaluation"})
+                card = with_graphs[2]
+                self.assertEqual(card["graphs"], 3)
+                self.assertEqual(card["graph_nodes"], sum(one["nodes"] for one in planned.values()))
+                self.assertGreaterEqual(card["planned_graph_bytes"], card["graph_bytes"])
+                self.assertGreater(card["graph_bytes"], 0)
+                shutil.rmtree(self.folder / f"run/checkpoint-{STEPS}")
+                self.assertEqual(self.captured(recipe, "on", "--resume")[:2], (losses, weights))
+                shutil.rmtree(self.folder / f"run/checkpoint-{STEPS}")
+                self.assertEqual(self.captured(recipe, "off", "--resume")[:2], (losses, weights))
+
+    def test_what_a_disk_moves_is_captured_by_no_graph_and_the_plan_says_so(self):
+        recipe = tiny_recipe(self.folder, LLAMA, "run", memory={"disk": "1GiB", "offload": ["states", "activations"]})
+        plain = self.captured(recipe, "off")
+        self.assertEqual(self.captured(recipe, "on")[:2], plain[:2])
+        said = self.plimsoll("plan", recipe, "--device", "emulated", "--set", "memory.graphs=on").stdout
+        self.assertIn("none of update: what a disk moves needs the host", said)
+
     @unittest.skipIf(Path("/dev/nvidiactl").exists(), "a driver may be here")
     def test_a_profile_says_where_the_card_was_and_not_when_it_was_asked(self):
         """This order does nothing before the host waits."""

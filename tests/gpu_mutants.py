@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Faults planted in kernels for GPUs, one at a time: each must be noticed by the emulated card's tests.
+"""Faults planted in kernels for GPUs and in what runs them, one at a time: each must be noticed by the emulated card's tests.
 
 Usage: gpu_mutants.py BUILD [NAME ...]   (from the repository's root; the tests of BUILD are built)
        gpu_mutants.py --texts           (only whether each fault's text is still there, once)
 
 A fault is a text of a kernel and what stands in its place. The kernel is compiled anew in both ways and runs its cases in both tests: the one that
-compares results in three orders of threads, and the one that watches every access.
+compares results in three orders of threads, and the one that watches every access. A fault of what runs kernels is looked for by runtime_gpu_test.
 """
 import json
 import pathlib
@@ -169,42 +169,55 @@ MUTANTS = {
 }
 
 
+# The same of captured graphs (src/runtime/program_graphs.h), and which library holds the file.
+CAPTURES = "GpuDevice.*:Spaces/*captured*"
+RUNTIME_MUTANTS = {
+    "a graph launched whatever was decided": ("plimsoll_runtime", "src/runtime/program_graphs.cc", "return captured.facts == now_;", "return captured.facts.size() == now_.size();"),
+    "a graph of the decisions before": ("plimsoll_runtime", "src/runtime/program_graphs.cc", "kept_.push_back({now_, device_.end_capture()});", "kept_.push_back({seen_.front(), device_.end_capture()});"),
+    "decisions looked at once": ("plimsoll_runtime", "src/runtime/program_graphs.cc", "  look();\n", "  if (seen_.empty()) look();\n"),
+    "captured at once": ("plimsoll_runtime", "src/runtime/program_graphs.cc", "return std::ranges::find(seen_, now_) != seen_.end();", "return true;"),
+    "never captured": ("plimsoll_runtime", "src/runtime/program_graphs.cc", "return std::ranges::find(seen_, now_) != seen_.end();", "return false;"),
+    "captured and not launched": ("plimsoll_runtime", "src/runtime/program_graphs.cc", "    found = kept_.end() - 1;\n", "    found = kept_.end();\n"),
+    "inputs sent within the capture": ("plimsoll_runtime", "src/runtime/executor.cc", "graphs_->run([this, first_job] { run_calls(first_job); });", "graphs_->run([this, first_job] { send_inputs(); run_calls(first_job); });"),
+    "the number of live rows no decision": ("plimsoll_ops_gpu", "src/ops/linear_gpu.cu", "return 2 * LiveRows{.step = values, .which = which}.of(planned) +", "return"),
+    "whether a gradient is overwritten no decision": ("plimsoll_ops_gpu", "src/ops/linear_gpu.cu", "(Accumulation{accumulate, values}.adds() ? 1 : 0)", "(Accumulation{accumulate, values}.adds() ? 1 : 1)"),
+}
+
 TESTS = {"ops_gpu_emulated_test": "plimsoll_ops_gpu", "ops_gpu_checked_test": "plimsoll_ops_gpu_checked"}
 
 
 def compile_commands(build):
-    """{(library, kernel's file): (folder, words)} for both ways."""
+    """{(library, file's name): (folder, words)}, of kernels for both ways."""
     found = {}
     for entry in json.loads((build / "compile_commands.json").read_text()):
-        if entry["file"].endswith("_gpu.cu"):
+        if entry["file"].endswith("_gpu.cu") or "src/runtime/" in entry["file"]:
             library = re.search(r"CMakeFiles/(\w+)\.dir", entry["command"])[1]
             found[library, pathlib.Path(entry["file"]).name] = entry["directory"], shlex.split(entry["command"])
     return found
 
 
 def link_words(build, test):
-    """The words that link a test."""
-    text = subprocess.run(["ninja", "-C", build, "-t", "commands", "-s", f"src/ops_gpu/{test}"], capture_output=True, text=True, check=True).stdout
+    """The words that link a test, which is named by its place in the build."""
+    text = subprocess.run(["ninja", "-C", build, "-t", "commands", "-s", test], capture_output=True, text=True, check=True).stdout
     line = text.strip().splitlines()[-1]
     return shlex.split(line.split("&&")[1])
 
 
-def notices(folder, unit, cases, test, build, compiling):
-    """What a test says in `cases` of the fault that lies in `folder`; empty: nothing."""
+def notices(folder, source, chosen, test, build, compiling):
+    """What a test says in `chosen` cases of the fault that lies in `folder`; empty: nothing. `source`: what is compiled anew."""
     place, words = compiling
-    source = pathlib.Path(folder) / "src/ops" / unit
-    words = [*words]
-    words[words.index("-o") + 1] = changed = f"{folder}/{test}.o"
-    words[-1] = str(source if source.exists() else pathlib.Path("src/ops", unit).resolve())
+    words, program = [*words], f"{folder}/{pathlib.Path(test).name}"
+    words[words.index("-o") + 1] = changed = f"{program}.o"
+    copy = pathlib.Path(folder) / source
+    words[-1] = str(copy if copy.exists() else pathlib.Path(source).resolve())
     words[words.index("-o"):words.index("-o")] = ["-w"]
     subprocess.run([words[0], f"-I{folder}/src", *words[1:]], cwd=place, check=True)
     # An object that is named comes before the library's.
     linking = link_words(build, test)
-    linking[linking.index("-o"):linking.index("-o") + 2] = [changed, "-o", f"{folder}/{test}"]
+    linking[linking.index("-o"):linking.index("-o") + 2] = [changed, "-o", program]
     subprocess.run(linking, cwd=build, check=True)
-    chosen = ":".join(["GpuOpHarnessBits.*", *(f"*/{case}" for case in cases.split(":"))])
     try:
-        done = subprocess.run([f"{folder}/{test}", f"--gtest_filter={chosen}"], capture_output=True, text=True, timeout=300)
+        done = subprocess.run([program, f"--gtest_filter={chosen}"], capture_output=True, text=True, timeout=300)
     except subprocess.TimeoutExpired:
         return "no end"
     failed = re.search(r"(\d+) FAILED TEST", done.stdout)
@@ -213,7 +226,7 @@ def notices(folder, unit, cases, test, build, compiling):
 
 def place_of(name):
     """The file of a fault, what is in it, and of that what the fault replaces."""
-    path, old, _ = MUTANTS[name]
+    path, old, _ = MUTANTS[name] if name in MUTANTS else RUNTIME_MUTANTS[name][1:]
     if "/" not in path:
         path = f"src/ops/{path}_gpu.cu"
     text = pathlib.Path(path).read_text()
@@ -222,8 +235,23 @@ def place_of(name):
     return path, text, old
 
 
+def plant_in_runtime(name, build, compiling):
+    """The same of a fault of what runs kernels."""
+    path, text, old = place_of(name)
+    library, new = RUNTIME_MUTANTS[name][0], RUNTIME_MUTANTS[name][3]
+    with tempfile.TemporaryDirectory() as folder:
+        copy = pathlib.Path(folder) / path
+        copy.parent.mkdir(parents=True)
+        copy.write_text(text.replace(old, new))
+        said = notices(folder, path, CAPTURES, "src/runtime/runtime_gpu_test", build, compiling[library, copy.name])
+    print(f"{name:45} {said or 'nothing'}", flush=True)
+    return bool(said)
+
+
 def plant(name, build, compiling):
     """Tells what the tests say of a fault, and whether one of them noticed it."""
+    if name in RUNTIME_MUTANTS:
+        return plant_in_runtime(name, build, compiling)
     path, text, old = place_of(name)
     new, unit = MUTANTS[name][2], UNIT.get(path, pathlib.Path(path).name)
     cases = CASES.get(pathlib.Path(path).stem) or CASES[unit.removesuffix("_gpu.cu")]
@@ -231,7 +259,8 @@ def plant(name, build, compiling):
         copy = pathlib.Path(folder) / path
         copy.parent.mkdir(parents=True)
         copy.write_text(text.replace(old, new))
-        said = [notices(folder, unit, cases, test, build, compiling[library, unit]) for test, library in TESTS.items()]
+        chosen = ":".join(["GpuOpHarnessBits.*", *(f"*/{case}" for case in cases.split(":"))])
+        said = [notices(folder, f"src/ops/{unit}", chosen, f"src/ops_gpu/{test}", build, compiling[library, unit]) for test, library in TESTS.items()]
     print(f"{name:45} results: {said[0] or 'nothing':12} accesses: {said[1] or 'nothing'}", flush=True)
     return any(said)
 
@@ -240,12 +269,12 @@ def main():
     if len(sys.argv) < 2:
         sys.exit("usage: gpu_mutants.py BUILD [NAME ...] | --texts")
     if sys.argv[1] == "--texts":
-        for name in MUTANTS:
+        for name in [*MUTANTS, *RUNTIME_MUTANTS]:
             place_of(name)
         return
     build = pathlib.Path(sys.argv[1]).resolve()
     compiling = compile_commands(build)
-    chosen = sys.argv[2:] or list(MUTANTS)
+    chosen = sys.argv[2:] or [*MUTANTS, *RUNTIME_MUTANTS]
     missed = [name for name in chosen if not plant(name, build, compiling)]
     print(f"{len(chosen)} faults, {len(missed)} not noticed" + "".join(f"\n  {name}" for name in missed))
     sys.exit(1 if missed else 0)

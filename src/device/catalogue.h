@@ -33,14 +33,14 @@ std::string full_name(const Card& card);
 
 // What one card was measured to be: by a run on it, or by `make gpu-check` and `make gpu-bench`.
 struct MeasuredCard {
-  std::string name;                         // full_name()
-  std::string uuid;                         // "GPU-..."
-  int driver = 0;                           // version of CUDA that it knows, 13000 for 13.0
-  std::string kernels;                      // whose code it held
-  std::optional<int64_t> memory_bytes;      // that programs may have: the driver keeps the rest
-  std::optional<int64_t> process_bytes;     // that a process has beside its arena
-  std::optional<int64_t> host_bytes;        // of the host's memory, that CUDA takes of a process
-  std::optional<int64_t> graph_node_bytes;  // of the card, that a node of a captured graph takes
+  std::string name;                              // full_name()
+  std::string uuid;                              // "GPU-..."
+  int driver = 0;                                // version of CUDA that it knows, 13000 for 13.0
+  std::string kernels;                           // whose code it held
+  std::optional<int64_t> memory_bytes;           // that programs may have: the driver keeps the rest
+  std::optional<int64_t> process_bytes;          // that a process has beside its arena
+  std::optional<int64_t> host_bytes;             // of the host's memory, that CUDA takes of a process
+  std::optional<int64_t> graph_node_bytes = {};  // of the card, that a node of a captured graph takes
   std::optional<DeviceRates> rates;
 };
 

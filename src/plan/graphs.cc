@@ -12,12 +12,12 @@ namespace {
 // What makes a graph of no use; empty: nothing.
 std::string why_none(const Graph& program, const DeviceDescription& device, const ProgramUse& use,
                      UseGraphs asked) {
-  // Less of a program's time is within what is not known of it.
-  constexpr double kWorth = 0.05;
+  constexpr double kWorth = 0.01;
   if (moves_disk_bytes(program)) return "what a disk moves needs the host";
   if (asked == UseGraphs::on) return "";
-  if (launch_gap(program, device, use.seconds) < kWorth * use.seconds)
-    return "the host launches its calls faster than the card computes them";
+  const double gap = launch_gap(program, device, use.seconds);
+  if (gap == 0) return "the host launches its calls faster than the card computes them";
+  if (gap < kWorth * use.beside) return "what the host's launches take longer is less than 1 % of a step";
   if (device.library_products && !use.repeats)
     return "its rows differ from run to run, and a library's products are cut to them on the host";
   return "";

@@ -28,6 +28,7 @@ struct ProgramUse {
   int graphs = 1;       // that differ, where it is always run with as many rows
   bool repeats = true;  // whether it is: a library's products are cut to them on the host
   double seconds = 0;   // of the card, for one run
+  double beside = 0;    // what a gain is measured by: a step's seconds for each of its runs
 };
 
 // Of one run of a program: what the host takes longer to launch its calls than the card to compute them; 0

@@ -249,13 +249,17 @@ void take_graphs(Plan& plan) {
   const PlanRequest& request = plan.request;
   if (request.device.backend != Backend::gpu) return;
   TimeModel model(request.device.rates, filling_of(request.experiment, request.run, plan.variant));
+  const double step_seconds = plan.seconds_per_step;
   plan.seconds_per_step -= launch_gaps(plan, model);
   for (const Graph& graph : plan.programs) {
     // The first micro-step of a step overwrites gradients.
     const bool trains = graph.name() == kTrainProgram;
+    const double seconds = model.program_seconds(graph);
+    const double runs = runs_per_step(graph, plan.variant, model.filling());
     const ProgramUse use = {.graphs = trains && plan.variant.accumulation > 1 ? 2 : 1,
                             .repeats = graph.name() == kUpdateProgram || are_alike(model.filling()),
-                            .seconds = model.program_seconds(graph)};
+                            .seconds = seconds,
+                            .beside = runs > 0 ? step_seconds / runs : seconds};
     plan.graphs.push_back(plan_graphs(graph, request.device, use, request.graphs));
   }
   if (request.graphs == UseGraphs::automatic && !plan.fits())

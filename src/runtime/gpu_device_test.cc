@@ -15,6 +15,7 @@
 
 #include "base/error.h"
 #include "gpu/cublas_lt.h"
+#include "ops/gpu_launches.h"
 #include "ops/step_values.h"
 #include "runtime/cuda_device.h"
 #include "runtime/emulated_device.h"
@@ -121,12 +122,15 @@ std::string program(const std::string& space) {
 // A queue, or -1 for the host, and the number of the event that it waits for.
 using Wait = std::pair<int, int>;
 
+enum class Forgets : uint8_t { always, in_captures };
+
 // A card that leaves some of its waits out, and knows which ones told their queue something: what had been
 // put to the event's queue by then, or what that one knew.
 class ForgetfulCard : public gpu::EmulatedCard {
  public:
-  ForgetfulCard(EmulatedOrder order, std::optional<Wait> forgotten, std::set<Wait>* telling)
-      : EmulatedCard(order), forgotten_(forgotten), telling_(telling) {}
+  ForgetfulCard(EmulatedOrder order, std::optional<Wait> forgotten, std::set<Wait>* telling,
+                Forgets forgets = Forgets::always)
+      : EmulatedCard(order), forgotten_(forgotten), telling_(telling), forgets_(forgets) {}
 
   std::unique_ptr<gpu::Event> make_event(const std::string& name) override {
     auto event = EmulatedCard::make_event(name);
@@ -163,6 +167,14 @@ class ForgetfulCard : public gpu::EmulatedCard {
     put(gpu::Queue::compute);
     EmulatedCard::run(launches);
   }
+  void begin_capture() override {
+    captures_ = true;
+    EmulatedCard::begin_capture();
+  }
+  std::unique_ptr<gpu::CardGraph> end_capture() override {
+    captures_ = false;
+    return EmulatedCard::end_capture();
+  }
 
  private:
   using Known = std::array<int, 3>;  // of each queue, how much comes before
@@ -170,11 +182,13 @@ class ForgetfulCard : public gpu::EmulatedCard {
   void put(gpu::Queue queue) { ++known_[static_cast<size_t>(queue)][static_cast<size_t>(queue)]; }
   bool leaves_out(Wait wait, bool tells) {
     if (tells && telling_ != nullptr) telling_->insert(wait);
-    return wait == forgotten_;
+    return wait == forgotten_ && (captures_ || forgets_ == Forgets::always);
   }
 
   std::optional<Wait> forgotten_;
   std::set<Wait>* telling_;
+  Forgets forgets_;
+  bool captures_ = false;
   std::map<const gpu::Event*, int> numbers_;
   std::array<Known, 3> known_{};
   std::map<const gpu::Event*, Known> at_;
@@ -195,12 +209,13 @@ void move(const Arenas& arenas, const TableRow& row, std::span<float> values, bo
 constexpr int kRuns = 4;
 
 // `total` after some runs, between which the host does not wait.
-std::vector<float> total_on(Device& device, const std::string& space) {
+std::vector<float> total_on(Device& device, const std::string& space, int graphs = 0, bool poison = true) {
   const std::vector<Graph> programs = {parse_graph(program(space))};
   const ArenaLayout layout = lay_out(programs);
   validate(programs, layout);
   const RunMemory memory(device, layout, disk_folder());
-  const Executor executor(programs[0], layout.programs[0], device, memory.arenas(), {.poison = true});
+  const Executor executor(programs[0], layout.programs[0], device, memory.arenas(),
+                          {.poison = poison, .graphs = graphs});
   std::vector<float> values(kElements);
   const auto row = [&](const std::string& tensor) { return *layout.find_persistent(tensor); };
   for (const char* state : {"total", "turn"}) move(memory.arenas(), row(state), values, true);
@@ -270,6 +285,47 @@ TEST_P(OnItsOwnMemory, without_any_one_of_its_waits_the_result_is_another_in_som
     EXPECT_TRUE(noticed || may_be_idle(wait))
         << "queue " << wait.first << " need not wait for event " << wait.second;
   }
+  EXPECT_LE(idle, 2);
+}
+
+// Run one by one first, captured when it comes again, launched from then on. What a disk moves needs the
+// host.
+TEST_P(OnItsOwnMemory, a_captured_program_gives_the_same_in_every_order_of_the_queues) {
+  const bool captured = std::string_view(GetParam()) == "host";
+  for (uint64_t seed = 0; seed <= kSeeds + 1; ++seed) {
+    const When when = seed == 0 ? When::at_once : seed == 1 ? When::late : When::shuffled;
+    EmulatedDevice device(EmulatedOrder{when, seed});
+    ASSERT_EQ(total_on(device, GetParam(), 1, seed % 2 == 0), expected()) << seed;
+    EXPECT_EQ(device.graph_use().graphs, captured ? 1 : 0);
+    if (seed % 2 == 0) continue;  // what poisons is no part of the program
+    EXPECT_EQ(device.graph_use().nodes, captured ? gpu_launches(parse_graph(program("host")), false) : 0);
+  }
+}
+
+// A queue that joins no capture, or that the end does not wait for, ends it; others give another result.
+TEST(GpuDevice, a_graph_that_was_captured_without_any_one_of_its_waits_is_noticed) {
+  std::set<Wait> waits;
+  EmulatedDevice whole(std::make_unique<ForgetfulCard>(EmulatedOrder{When::at_once}, std::nullopt, &waits));
+  ASSERT_EQ(total_on(whole, "host", 1), expected());
+  int refused = 0, idle = 0;
+  for (const Wait& wait : waits) {
+    if (wait.first < 0) continue;  // the host's, for staging
+    bool noticed = false;
+    for (uint64_t seed = 0; seed <= 2 * kSeeds && !noticed; ++seed) {
+      const EmulatedOrder order{seed == 0 ? When::late : When::shuffled, seed};
+      EmulatedDevice device(std::make_unique<ForgetfulCard>(order, wait, nullptr, Forgets::in_captures));
+      try {
+        noticed = total_on(device, "host", 1) != expected();
+      } catch (const InternalError&) {
+        noticed = true;
+        ++refused;
+      }
+    }
+    idle += !noticed && may_be_idle(wait) ? 1 : 0;
+    EXPECT_TRUE(noticed || may_be_idle(wait))
+        << "queue " << wait.first << " need not wait for event " << wait.second;
+  }
+  EXPECT_GE(refused, 2);
   EXPECT_LE(idle, 2);
 }
 
@@ -346,23 +402,31 @@ TEST(GpuDevice, a_program_that_fails_on_it_leaves_it_usable) {
 
 constexpr int64_t kRows = 8, kWidth = 4;
 
+struct MicroStep {
+  int64_t live = kRows;
+  bool first = false;
+};
+
 // Sums of products over the rows that are live, of runs between which the host does not wait.
-std::vector<float> gradient_on(Device& device) {
+std::vector<float> gradient_on(Device& device,
+                               const std::vector<MicroStep>& steps = {{kRows}, {3, true}, {5}, {kRows}},
+                               int graphs = 0) {
   const std::vector<Graph> programs = {
       parse_graph("graph g\ntensor x f32[8, 4] input\ntensor d_y f32[8, 4] input\ntensor step f64[16] input\n"
                   "tensor g f32[4, 4] gradient\n"
                   "g = linear_dw(x, d_y, step) {accumulate=0, scale=1.0} @l backward\n")};
   const ArenaLayout layout = lay_out(programs);
   const RunMemory memory(device, layout, "");
-  const Executor executor(programs[0], layout.programs[0], device, memory.arenas());
-  for (const int64_t live : {kRows, int64_t{3}, int64_t{5}, kRows}) {
+  const Executor executor(programs[0], layout.programs[0], device, memory.arenas(), {.graphs = graphs});
+  for (size_t i = 0; i < steps.size(); ++i) {
+    const int64_t live = steps[i].live;
     const auto step = executor.input<double>("step");
     step[static_cast<size_t>(StepValue::live_tokens)] = static_cast<double>(live);
-    step[static_cast<size_t>(StepValue::first_micro_step)] = live == 3 ? 1 : 0;
+    step[static_cast<size_t>(StepValue::first_micro_step)] = steps[i].first ? 1 : 0;
     for (const char* name : {"x", "d_y"}) {
       const auto values = executor.input<float>(name);
-      for (size_t i = 0; i < values.size(); ++i)
-        values[i] = i < static_cast<size_t>(live * kWidth) ? static_cast<float>(i % 7) : NAN;
+      for (size_t k = 0; k < values.size(); ++k)
+        values[k] = k < static_cast<size_t>(live * kWidth) ? static_cast<float>((k + i) % 7) : NAN;
     }
     executor.run();
   }
@@ -372,21 +436,71 @@ std::vector<float> gradient_on(Device& device) {
   return gradient;
 }
 
+std::unique_ptr<gpu::ProductLibrary> fake_library() {
+  return gpu::open_cublas_lt([](const char* name) {
+           return std::string_view(name) == "PLIMSOLL_CUBLASLT" ? PLIMSOLL_FAKE_CUBLASLT : nullptr;
+         })
+      .library;
+}
+
 TEST(GpuDevice, a_librarys_products_are_of_the_rows_that_are_live_when_their_kernels_run) {
   EmulatedDevice own(EmulatedOrder{When::at_once});
   const std::vector<float> expected = gradient_on(own);
   EXPECT_GT(expected[0], 0);
-  const auto variable = [](const char* name) {
-    return std::string_view(name) == "PLIMSOLL_CUBLASLT" ? PLIMSOLL_FAKE_CUBLASLT : nullptr;
-  };
   for (const When when : {When::at_once, When::late, When::shuffled}) {
-    auto library = gpu::open_cublas_lt(variable).library;
+    auto library = fake_library();
     const gpu::ProductUse& use = library->use;
     EmulatedDevice device(std::make_unique<gpu::EmulatedCard>(EmulatedOrder{when}), std::move(library));
     EXPECT_EQ(gradient_on(device), expected);
     EXPECT_EQ(use.asked, 1);
     EXPECT_EQ(use.refused + use.refused_runs, 0);
   }
+}
+
+// First micro-steps and others, full and not: those that come again are captured, each for itself.
+TEST(GpuDevice, a_graph_is_launched_only_where_what_the_host_decided_is_what_it_was_captured_with) {
+  const std::vector<MicroStep> steps = {{kRows, true}, {kRows},       {kRows}, {3}, {kRows, true}, {kRows},
+                                        {kRows, true}, {kRows, true}, {5},     {5}, {kRows},       {3, true}};
+  EmulatedDevice plain(EmulatedOrder{When::at_once});
+  const std::vector<float> expected = gradient_on(plain, steps);
+  const std::vector<MicroStep> summed(steps.begin(), steps.end() - 1);
+  EmulatedDevice longer(EmulatedOrder{When::at_once});
+  const std::vector<float> before = gradient_on(longer, summed);
+  EXPECT_NE(before, expected);
+  for (const When when : {When::at_once, When::late, When::shuffled}) {
+    for (const auto& [some, want] : {std::pair(steps, expected), std::pair(summed, before)}) {
+      EmulatedDevice device(std::make_unique<gpu::EmulatedCard>(EmulatedOrder{when}), fake_library());
+      EXPECT_EQ(gradient_on(device, some, 2), want);
+      EXPECT_EQ(device.graph_use().graphs, 2);
+      EXPECT_EQ(device.graph_use().nodes, 2);  // products that are added to where they are
+    }
+  }
+}
+
+TEST(GpuDevice, calls_are_captured_when_they_come_again_and_one_graph_serves_kernels_that_ask_the_card) {
+  EmulatedDevice once;
+  gradient_on(once, {{kRows, true}}, 2);
+  EXPECT_EQ(once.graph_use().graphs, 0);
+  EmulatedDevice own;
+  const std::vector<MicroStep> steps = {{kRows, true}, {3}, {kRows}, {5, true}, {2}};
+  EmulatedDevice plain;
+  EXPECT_EQ(gradient_on(own, steps, 2), gradient_on(plain, steps));
+  EXPECT_EQ(own.graph_use().graphs, 1);
+}
+
+// Has no room for a graph.
+class FullCard : public gpu::EmulatedCard {
+ public:
+  FullCard() : EmulatedCard(EmulatedOrder{}) {}
+  std::unique_ptr<gpu::CardGraph> end_capture() override { throw StoppedError("the card: no room"); }
+};
+
+TEST(GpuDevice, a_capture_that_fails_stops_the_run_each_time_and_nothing_takes_its_place) {
+  EmulatedDevice device(std::make_unique<FullCard>());
+  EXPECT_THROW(gradient_on(device, {{kRows, true}, {kRows}}, 1), StoppedError);
+  EXPECT_THROW(gradient_on(device, {{kRows, true}, {kRows}}, 1), StoppedError);
+  EmulatedDevice plain;
+  EXPECT_EQ(gradient_on(device, {{kRows, true}, {kRows}}), gradient_on(plain, {{kRows, true}, {kRows}}));
 }
 
 // Knows when its ops are called what the host has sent for them.

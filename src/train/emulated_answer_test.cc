@@ -17,9 +17,10 @@ using Ids = std::vector<int32_t>;
 constexpr int64_t kContext = 40, kNew = 6, kPage = 4 * kKiB;
 constexpr uint64_t kSeed = 3;
 
-AskedDevice asked(DeviceChoice choice) {
+AskedDevice asked(DeviceChoice choice, UseGraphs graphs = UseGraphs::off) {
   AskedDevice device(cpu_settings({std::nullopt, 1}));
   device.device = choice;
+  device.graphs = graphs;
   return device;
 }
 
@@ -29,6 +30,7 @@ struct AnswerCase {
   bool lora = false, nf4 = false;
   DType dtype = DType::f32;
   int64_t beams = 1;
+  UseGraphs graphs = UseGraphs::off;  // of the card
 };
 
 // The same model on both devices.
@@ -36,7 +38,7 @@ class Pair {
  public:
   explicit Pair(const AnswerCase& c)
       : cpu_(plan_generation(request(c), asked(DeviceChoice::cpu))),
-        card_(plan_generation(request(c), asked(DeviceChoice::emulated))) {
+        card_(plan_generation(request(c), asked(DeviceChoice::emulated, c.graphs))) {
     init_base_weights(cpu_.state(), c.model, kSeed);
     init_adapters(cpu_.state(), kSeed);
     // B is zero in a new adapter.
@@ -141,6 +143,44 @@ TEST(EmulatedAnswers, of_beams_are_the_cpus) {
       EXPECT_NEAR(found[i].score, expected[i].score, 1e-4) << i;
     }
   }
+}
+
+TEST(EmulatedAnswers, of_captured_graphs_have_the_same_bits_and_as_many_nodes_as_planned) {
+  for (const ModelSpec& model : {tiny_model(0), tiny_gla(true), tiny_t5(1.0)}) {
+    AnswerCase c{"", model};
+    Pair plain(c);
+    c.graphs = UseGraphs::on;
+    Pair captured(c);
+    for (const int32_t length : {19, 23, 5}) {
+      const Answered expected = answer(plain.card(), some_prompt(length), true);
+      const Answered found = answer(captured.card(), some_prompt(length), true);
+      EXPECT_EQ(found.ids, expected.ids);
+      EXPECT_EQ(found.logits, expected.logits);
+    }
+    EXPECT_EQ(plain.card().device().graph_use().graphs, 0);
+    const GenerationPlan& plan = captured.card().plan();
+    const Device::GraphUse used = captured.card().device().graph_use();
+    EXPECT_EQ(used.graphs, 2);
+    EXPECT_EQ(used.nodes, plan.program_graphs[0].nodes + plan.program_graphs[1].nodes);
+    EXPECT_EQ(plan.graphs.bytes, used.bytes);
+    EXPECT_EQ(plan.device_bytes(), plain.card().plan().device_bytes() + plan.graphs.counted());
+  }
+}
+
+TEST(EmulatedAnswers, of_beams_are_those_of_captured_graphs) {
+  const BeamOptions options{.beams = 3, .length_penalty = 0.5, .best = 3};
+  AnswerCase c{.name = "", .model = tiny_model(0), .beams = options.beams};
+  Pair plain(c);
+  c.graphs = UseGraphs::on;
+  Pair captured(c);
+  const auto expected = plain.card().search(some_prompt(9), kNew, options, {7, 11, 13});
+  const auto found = captured.card().search(some_prompt(9), kNew, options, {7, 11, 13});
+  ASSERT_EQ(found.size(), expected.size());
+  for (size_t i = 0; i < found.size(); ++i) {
+    EXPECT_EQ(found[i].ids, expected[i].ids);
+    EXPECT_EQ(found[i].score, expected[i].score);
+  }
+  EXPECT_GE(captured.card().device().graph_use().graphs, 1);
 }
 
 TEST(EmulatedAnswers, take_what_was_planned_of_the_card) {

@@ -32,9 +32,17 @@ std::filesystem::path disk_folder() {
 
 class EmulatedRun : public ::testing::TestWithParam<Case> {
  protected:
-  static Result run(Bench& bench, const Variant& variant, EmulatedOrder order) {
+  static Result run(Bench& bench, const Variant& variant, EmulatedOrder order, int graphs = 0) {
     EmulatedDevice device(order);
-    return bench.run_on(device, as_emulated(reference_description()), variant, disk_folder());
+    Result result =
+        bench.run_on(device, as_emulated(reference_description()), variant, disk_folder(), graphs);
+    const bool on_disk = variant.offload.weights == Space::disk;
+    EXPECT_EQ(device.graph_use().graphs > 0, graphs > 0 && !on_disk);
+    return result;
+  }
+  static void expect_same(const Result& result, const Result& expected, const std::string& where) {
+    ASSERT_EQ(result.size(), expected.size());
+    for (const auto& [name, bytes] : result) ASSERT_EQ(bytes, expected.at(name)) << name << ", " << where;
   }
 };
 
@@ -46,16 +54,17 @@ TEST_P(EmulatedRun, homes_on_host_and_disk_give_the_bits_of_keeping_all_in_every
   double loss[2];
   std::memcpy(loss, expected.at(kLossTensor).data(), sizeof loss);
   EXPECT_TRUE(std::isfinite(loss[0]) && loss[0] > 0) << loss[0];
+  expect_same(run(bench, variant, {When::shuffled, 3}, 1), expected, "captured");
   variant.recompute.layers.assign(kLayers, RecomputePoint::mlp);
   uint64_t seed = 1;
   for (const Space home : {Space::host, Space::disk})
     for (const EmulatedOrder& order : {EmulatedOrder{When::late}, EmulatedOrder{When::shuffled, seed++}}) {
       variant.offload = all_of(home, static_cast<int64_t>(seed % 2));
-      const Result result = run(bench, variant, order);
-      ASSERT_EQ(result.size(), expected.size());
-      for (const auto& [name, bytes] : result)
-        ASSERT_EQ(bytes, expected.at(name)) << name << ", homes on " << to_string(home) << ", order "
-                                            << static_cast<int>(order.when) << " " << order.seed;
+      const std::string where = "homes on " + std::string(to_string(home)) + ", order " +
+                                std::to_string(static_cast<int>(order.when)) + " " +
+                                std::to_string(order.seed);
+      for (const int graphs : home == Space::host ? std::vector<int>{0, 1} : std::vector<int>{1})
+        expect_same(run(bench, variant, order, graphs), expected, where + (graphs > 0 ? ", captured" : ""));
     }
 }
 

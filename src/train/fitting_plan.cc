@@ -18,7 +18,8 @@ void require_fit(const Plan& plan, std::vector<std::string>& notes) {
   };
   const Budget& budget = plan.request.budget;
   if (budget.device_free_bytes)
-    require("the arena", plan.arena_bytes(), *budget.device_free_bytes, "on the card");
+    require(plan.graph_bytes() > 0 ? "the arena with captured graphs" : "the arena",
+            plan.arena_bytes() + plan.graph_bytes(), *budget.device_free_bytes, "on the card");
   require("the process", plan.process_peak_bytes(), budget.free_bytes, "on this machine");
   const auto limit = data_limit();
   if (limit && plan.data_bytes() > *limit) {

@@ -47,9 +47,11 @@ std::optional<std::string> refusal_of(const GenerationPlan& plan) {
 // for are left where there is no room.
 void take_graphs(GenerationPlan& plan, const DeviceDescription& described) {
   TimeModel time(described.rates);
-  for (const Graph& program : plan.programs)
+  for (const Graph& program : plan.programs) {
+    const double seconds = time.program_seconds(program);
     plan.program_graphs.push_back(
-        plan_graphs(program, described, {.seconds = time.program_seconds(program)}, plan.device.graphs));
+        plan_graphs(program, described, {.seconds = seconds, .beside = seconds}, plan.device.graphs));
+  }
   plan.graphs = graphs_part(plan.program_graphs, described);
   if (plan.device.graphs != UseGraphs::automatic || plan.graphs.bytes == 0 || !refusal_of(plan)) return;
   for (PlannedGraphs& one : plan.program_graphs) one.graphs = 0;

@@ -184,6 +184,69 @@ std::string calls(Card& card) {
   return "";
 }
 
+// A copy of another queue between two of the computing one, captured once and launched behind and before what
+// is not: each launch finds what the host wrote before it.
+std::string graphs(Card& card) {
+  constexpr int64_t kSize = 65'000;
+  const Bytes source(card, kSize, true), there(card, kSize, false), other(card, kSize, false),
+      back(card, kSize, true);
+  const auto began = card.make_event("began"), done = card.make_event("done");
+  card.begin_capture();
+  card.fill(Queue::compute, there.all(), 0);
+  card.record(Queue::compute, *began);
+  card.wait(Queue::in, *began);
+  card.copy(Queue::in, there.all().data(), source.all());
+  card.record(Queue::in, *done);
+  card.wait(Queue::compute, *done);
+  card.copy(Queue::compute, other.all().data(), there.all());
+  const auto graph = card.end_capture();
+  if (graph->nodes() != 3) return std::to_string(graph->nodes()) + " nodes, and 3 were captured";
+  for (int64_t round = 0; round < 3; ++round) {
+    source.write_pattern(round);
+    card.fill(Queue::compute, other.all(), 0x77);
+    card.launch(*graph);
+    card.copy(Queue::compute, back.all().data(), other.all());
+    card.fill(Queue::compute, other.all(), 0);
+    card.finish();
+    if (const std::string fault = back.fault_of_pattern(round); !fault.empty()) return fault;
+  }
+  return "";
+}
+
+// What the host takes for a call, and for a node of a graph; what plans guess (DeviceDescription).
+Outcome launches(Card& card) {
+  constexpr int kCalls = 1000;
+  const auto seconds = [&](const std::function<void()>& work) {
+    card.finish();
+    const auto start = std::chrono::steady_clock::now();
+    work();
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() / kCalls;
+  };
+  const Bytes there(card, 4000, false);
+  const auto work = [&] {
+    for (int i = 0; i < kCalls; ++i) card.fill(Queue::compute, there.all(), i & 0xFF);
+  };
+  seconds(work);
+  const double call = seconds(work);
+  const int64_t free = card.memory_left().free;
+  card.begin_capture();
+  work();
+  const auto graph = card.end_capture();
+  const int64_t taken = free - card.memory_left().free;
+  card.launch(*graph);
+  const double node = seconds([&] { card.launch(*graph); });
+  const double both = seconds([&] {
+    card.launch(*graph);
+    card.finish();
+  });
+  return {"card/launches by the host",
+          "",
+          {{"call_seconds", call},
+           {"node_seconds", node},
+           {"node_seconds_with_its_work", both},
+           {"node_bytes", taken / kCalls}}};
+}
+
 std::string given_up(Card& card) {
   std::atomic<int> begun = 0, ended = 0;
   const std::function<void()> slow = [&] {
@@ -236,6 +299,7 @@ constexpr std::array kChecks = {
     Check{"queues wait for each other's events", orders},
     Check{"the host waits for events", waits_of_the_host},
     Check{"calls on the host keep their place", calls},
+    Check{"a captured graph does what was captured", graphs},
     Check{"what is given up has ended", given_up},
     Check{"memory that is taken is counted and comes back", accounts},
     Check{"more memory than there is is refused", refusals},
@@ -257,6 +321,8 @@ void check_calls(const OpenCard& open, const Tell& tell) {
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     tell(outcome);
   }
+  const auto card = open();
+  tell(launches(*card));
 }
 
 }  // namespace plimsoll::gpu_check

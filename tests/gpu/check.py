@@ -23,6 +23,7 @@ from small_models import GLA, LLAMA, LOSSLESS, ROOT, T5, golden_recipe, steps, t
 
 LIMIT = 1e-4  # relative, of each loss in fp32
 BF16_LIMIT = 0.02  # sums in another order round otherwise
+GRAPHS = ("--set", "memory.graphs=on")
 ASKED = ("llama, LoRA", "llama, full", "GLA", "T5")  # in fp32
 PARTS = ("calls", "ops", "memory", "runs", "refusals", "sanitizer")
 MIB = 2**20
@@ -182,7 +183,7 @@ class Check:
             detail = loss_fault(here, [step["loss"] for step in there], limit, "the CPU's") or arena_fault(ran)
             if not detail and expected:
                 detail = loss_fault(here, expected, limit, "PyTorch's")
-            for words in ([], *lossless):
+            for words in ([], GRAPHS, *lossless):
                 again, ran = self.train(path, self.options.device, *words)
                 if not detail and [step["loss"] for step in again] != [step["loss"] for step in here]:
                     detail = "other bits " + (f"with {' '.join(words)}" if words else "a second time")

@@ -1,4 +1,5 @@
-// Dense row-major matmul on the CPU: C = (accumulate ? C : 0) + alpha * A * B + bias.
+// Dense row-major matmul on the CPU: C = (accumulate ? C : 0) + alpha * A * B + rider_alpha * T * U + bias,
+// T U being the rider of shapes that have one.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +23,11 @@ class Matmul {
                        // and rows of C beyond live m are not touched
     bool accumulate = false;
     float alpha = 1.0F;
-    const void* bias = nullptr;  // [n] of C's type, or null
-    void* scratch = nullptr;     // scratch_bytes(), aligned to 64
+    const void* bias = nullptr;     // [n] of C's type, or null
+    const void* rider_a = nullptr;  // [m, rider]: its rows count where A's do
+    const void* rider_b = nullptr;
+    float rider_alpha = 1.0F;
+    void* scratch = nullptr;  // scratch_bytes(), aligned to 64
   };
 
   // Throws InternalError for types that it does not know.
@@ -40,6 +44,10 @@ class Matmul {
   // Allocates nothing.
   virtual void run(const Args& args) const = 0;
 };
+
+// A rider's product behind that of A and B, into the same C: what create() does for kernels that read words
+// of two bf16.
+std::unique_ptr<Matmul> create_rider_apart(const MatmulShape& shape, Isa isa, int threads);
 
 // What create(...)->scratch_bytes() says.
 int64_t matmul_scratch_bytes(const MatmulShape& shape, Isa isa, int threads);

@@ -18,8 +18,8 @@ inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 struct Range {
   int64_t begin, end;
 };
-// Part `index` of `parts` near-equal parts of [0, count).
-inline Range part(int64_t count, int64_t index, int64_t parts) {
+// Share `index` of `parts` near-equal ones of [0, count).
+inline Range share(int64_t count, int64_t index, int64_t parts) {
   return {count * index / parts, count * (index + 1) / parts};
 }
 
@@ -81,67 +81,117 @@ class Worker {
   };
 
   void run_block(int64_t m, int64_t n) {
+    const int64_t end = task_.k + task_.rider;
     int64_t k = 0;
     do {  // once even when no k is live: C still gets its bias or zeros
-      const int64_t depth = smaller(task_.blocks.k, task_.k - k);
+      const int64_t depth = smaller(task_.blocks.k, end - k);
       const Block block = {m,      smaller(task_.blocks.m, task_.m - m),
                            n,      smaller(task_.blocks.n, task_.n - n),
                            k,      depth,
-                           k == 0, k + depth == task_.k};
+                           k == 0, k + depth == end};
       pack_b(block);
 #pragma omp barrier
       multiply(block);
 #pragma omp barrier
       k += depth;
-    } while (k < task_.k);
+    } while (k < end);
   }
 
+  // What a block of k has of one pair of operands, from `k` of its own on; as packed it begins at `step`.
+  struct Part {
+    const void *a, *b;
+    int64_t a_stride, b_stride;
+    int64_t k, depth, step;
+    float scale;  // of b
+  };
+  [[nodiscard]] Part main_part(const Block& block) const {
+    const int64_t left = task_.k - block.k;
+    return {
+        task_.a, task_.b, task_.a_stride, task_.b_stride, block.k, left > 0 ? smaller(block.depth, left) : 0,
+        0,       1.0F};
+  }
+  [[nodiscard]] Part rider_part(const Block& block) const {
+    const int64_t before = smaller(block.depth, task_.k > block.k ? task_.k - block.k : 0);
+    return {task_.rider_a,
+            task_.rider_b,
+            task_.rider,
+            task_.b_transposed ? task_.rider : task_.n,
+            block.k > task_.k ? block.k - task_.k : 0,
+            block.depth - before,
+            before,
+            task_.rider_scale};
+  }
+  [[nodiscard]] bool has_rider(const Block& block) const { return block.k + block.depth > task_.k; }
+
   void pack_b(const Block& block) {
+    const Part main = main_part(block), rider = rider_part(block);
+    if (main.depth > 0) pack_b(block, main);
+    if (rider.depth > 0) pack_b(block, rider);
+  }
+
+  void pack_b(const Block& block, const Part& part) {
     constexpr int64_t kUnit = kFetches ? 2 : 1;  // strips of whole panels are a thread's, or single ones
     const int64_t count = ceil_div(block.columns, kLanes);
-    Range strips = part(ceil_div(count, kUnit), thread_, threads_);
+    Range strips = share(ceil_div(count, kUnit), thread_, threads_);
     strips = {strips.begin * kUnit, smaller(strips.end * kUnit, count)};
     const int64_t packed =
         reads_b(block) ? block.columns / kColumns * 2 : 0;  // strips of whole panels are not
     int64_t s = packed > strips.begin ? packed : strips.begin;
-    if constexpr (kFetches) s = pack_panels(block, s, strips.end);
+    const Range packs = {s, strips.end};
+    if constexpr (kFetches) s = pack_panels(block, part, s, strips.end);
     for (; s < strips.end; ++s) {
       const int64_t column = block.n + s * kLanes;
       const auto lanes = static_cast<int>(smaller(kLanes, block.n + block.columns - column));
-      pack_columns(Strip<In>{b_at(block, column), task_.b_stride, !task_.b_transposed, lanes, block.depth},
-                   task_.packed_b + s / 2 * 2 * panel_ + s % 2 * kLanes);
+      pack_columns(Strip<In>{b_at(part, column), part.b_stride, !task_.b_transposed, lanes, part.depth},
+                   strip_at(part, s));
+    }
+    if (part.scale != 1.0F) scale(part, packs);
+  }
+
+  [[nodiscard]] float* strip_at(const Part& part, int64_t strip) const {
+    return task_.packed_b + strip / 2 * 2 * panel_ + strip % 2 * kLanes + part.step * kColumns;
+  }
+  void scale(const Part& part, Range strips) {
+    const Vec factor = set1(part.scale);
+    for (int64_t s = strips.begin; s < strips.end; ++s) {
+      float* at = strip_at(part, s);
+      for (int64_t step = 0; step < part.depth; ++step, at += kColumns) store(at, load(at) * factor);
     }
   }
 
   // Whole panels of B from strip `s` on, a line of the cache at a time; the strip behind them.
-  int64_t pack_panels(const Block& block, int64_t s, int64_t end) {
-    const int64_t whole = smaller(end, block.columns / kLanes), stride = task_.b_stride;
+  int64_t pack_panels(const Block& block, const Part& part, int64_t s, int64_t end) {
+    const int64_t whole = smaller(end, block.columns / kLanes), stride = part.b_stride, k = part.depth;
     const auto take = [&](int64_t strips, auto pack_some) {
-      for (; s + strips <= whole; s += strips)
-        pack_some(b_at(block, block.n + s * kLanes), task_.packed_b + s * panel_);
+      for (; s + strips <= whole; s += strips) pack_some(b_at(part, block.n + s * kLanes), strip_at(part, s));
     };
     if (task_.b_transposed) {
-      take(2, [&](const In* from, float* to) { pack_turned(block.depth, from, stride, to); });
+      take(2, [&](const In* from, float* to) { pack_turned(k, from, stride, to); });
     } else {
-      take(8, [&](const In* from, float* to) { pack_wide<4>(block.depth, from, stride, to, 2 * panel_); });
-      take(2, [&](const In* from, float* to) { pack_wide<1>(block.depth, from, stride, to, 2 * panel_); });
+      take(8, [&](const In* from, float* to) { pack_wide<4>(k, from, stride, to, 2 * panel_); });
+      take(2, [&](const In* from, float* to) { pack_wide<1>(k, from, stride, to, 2 * panel_); });
     }
     return s;
   }
 
-  [[nodiscard]] const In* b_at(const Block& block, int64_t column) const {
-    return static_cast<const In*>(task_.b) +
-           (task_.b_transposed ? column * task_.b_stride + block.k : block.k * task_.b_stride + column);
+  [[nodiscard]] const In* b_at(const Part& part, int64_t column) const {
+    return static_cast<const In*>(part.b) +
+           (task_.b_transposed ? column * part.b_stride + part.k : part.k * part.b_stride + column);
   }
 
   void pack_a(const Block& block, int64_t row, int64_t rows, float* out) {
-    const int64_t stride = task_.a_stride;
+    const Part main = main_part(block), rider = rider_part(block);
+    if (main.depth > 0) pack_a(main, row, rows, out);
+    if (rider.depth > 0) pack_a(rider, row, rows, out + rider.step * kStepOfA);
+  }
+  void pack_a(const Part& part, int64_t row, int64_t rows, float* out) {
+    const int64_t stride = part.a_stride;
     for (int64_t begin = 0; begin < rows; begin += kLanes, out += panel_) {
       const int64_t at = row + begin;
-      const In* data = static_cast<const In*>(task_.a) +
-                       (task_.a_transposed ? block.k * stride + at : at * stride + block.k);
+      const In* data =
+          static_cast<const In*>(part.a) + (task_.a_transposed ? part.k * stride + at : at * stride + part.k);
       const auto lanes = static_cast<int>(smaller(kLanes, rows - begin));
-      pack_rows(Strip<In>{data, stride, task_.a_transposed, lanes, block.depth}, out);
+      pack_rows(Strip<In>{data, stride, task_.a_transposed, lanes, part.depth}, out);
     }
   }
 
@@ -160,8 +210,8 @@ class Worker {
     }
     const int64_t grid_columns = threads_ / grid_rows;
     if (thread_ >= grid_rows * grid_columns) return;
-    const Range columns = part(column_panels, thread_ % grid_columns, grid_columns);
-    const Range rows = part(row_panels, thread_ / grid_columns, grid_rows);
+    const Range columns = share(column_panels, thread_ % grid_columns, grid_columns);
+    const Range rows = share(row_panels, thread_ / grid_columns, grid_rows);
     for (int64_t p = rows.begin; p < rows.end; p += task_.blocks.panels)
       multiply_panels(block, {p, smaller(p + task_.blocks.panels, rows.end)}, columns);
   }
@@ -172,15 +222,16 @@ class Worker {
   static constexpr bool kReads = sizeof(In) == sizeof(float);
 #endif
   // An operand that meets few rows or columns is read where it lies: packing it would take as long as the
-  // sums.
-  [[nodiscard]] bool reads_a(Range column_panels) const {
+  // sums. A block of two pairs of operands lies nowhere as one.
+  [[nodiscard]] bool reads_a(const Block& block, Range column_panels) const {
     // Of a transposed one 14 rows are a line of the cache or two, each in a page of its own.
     constexpr bool kTransposed = kTile.rows <= 8;
-    return kReads && (kTransposed || !task_.a_transposed) &&
+    return kReads && !has_rider(block) && (kTransposed || !task_.a_transposed) &&
            column_panels.end - column_panels.begin <= kFewPanels;
   }
   [[nodiscard]] bool reads_b(const Block& block) const {
-    return kReads && !task_.b_transposed && ceil_div(block.rows, kTile.rows) <= kFewPanels;
+    return kReads && !has_rider(block) && !task_.b_transposed &&
+           ceil_div(block.rows, kTile.rows) <= kFewPanels;
   }
   static constexpr int64_t kFewPanels = 3;
   static constexpr bool kOwnSum = sizeof(Out) == sizeof(float);  // an f32 C is
@@ -201,7 +252,7 @@ class Worker {
 
   // Inner loops: the packed panels of A stay in L2, one panel of B passes over all of them.
   void multiply_panels(const Block& block, Range row_panels, Range column_panels) {
-    const bool may_read_a = reads_a(column_panels), may_read_b = reads_b(block);
+    const bool may_read_a = reads_a(block, column_panels), may_read_b = reads_b(block);
     for (int64_t p = row_panels.begin; p < row_panels.end; ++p) {
       const int64_t row = p * kTile.rows;
       if (may_read_a && block.rows - row >= kTile.rows) continue;
@@ -227,12 +278,12 @@ class Worker {
       return;
     }
     // The tiles of a panel of B share in fetching the next one.
-    const int64_t share = kColumns / (row_panels.end - row_panels.begin);
+    const int64_t of_next = kColumns / (row_panels.end - row_panels.begin);
     for (int64_t q = column_panels.begin; q < column_panels.end; ++q) {
       const float* next =
           task_.packed_b + (q + 1 < column_panels.end ? q + 1 : column_panels.begin) * 2 * panel_;
-      for (int64_t p = row_panels.begin; p < row_panels.end; ++p, next += block.steps() * share)
-        run_tile(block, tile(p, q), fetch(next, share));
+      for (int64_t p = row_panels.begin; p < row_panels.end; ++p, next += block.steps() * of_next)
+        run_tile(block, tile(p, q), fetch(next, of_next));
     }
   }
 

@@ -34,6 +34,7 @@ static_assert(kTile.lanes == kLanes && kTile.rows <= kLanes && kTile.k_per_step 
 struct Packed {
   static constexpr int64_t a_row = 1, a_step = kFetches ? kTile.rows : kLanes, b_step = kColumns;
 };
+inline constexpr int64_t kStepOfA = Packed::a_step;
 // As the operands lie in memory, where packing would cost as much as it saves.
 struct Strides {
   int64_t a_row, a_step, b_step;

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 namespace plimsoll {
 namespace {
@@ -88,14 +89,15 @@ bool is_thin(const MatmulShape& shape) {
 double matmul_seconds(const DeviceRates& rates, const MatmulShape& of) {
   MatmulShape shape = of;
   for (DType* type : {&shape.a, &shape.b, &shape.c}) *type = rated_as(rates, *type);
+  shape.k += std::exchange(shape.rider, 0);
   const double flops =
       2.0 * static_cast<double>(shape.m) * static_cast<double>(shape.n) * static_cast<double>(shape.k);
   for (const MatmulGrid& grid : rates.matmuls)
     if (same_form(grid.form, shape)) return std::max(rates.op_overhead, flops / interpolate(grid, shape));
   const double bf16 = is_thin(shape) ? rates.vector_bf16 : rates.matmul_bf16;
   const double peak = shape.a == DType::bf16 ? bf16 : rates.matmul_f32;
-  const auto bytes = static_cast<double>(of.m * of.k * size_of(of.a) + of.k * of.n * size_of(of.b) +
-                                         of.m * of.n * size_of(of.c));
+  const auto bytes = static_cast<double>(shape.m * shape.k * size_of(of.a) +
+                                         shape.k * shape.n * size_of(of.b) + of.m * of.n * size_of(of.c));
   // Packing what a product reads overlaps with nothing: few rows at a time are slow.
   return std::max(rates.op_overhead, flops / peak + bytes / rates.bandwidth);
 }

@@ -12,12 +12,14 @@
 namespace plimsoll {
 
 // C [m, n] (+)= A [m, k] * B [k, n]; row-major, `a_transposed` means A is stored [k, m], `b_transposed` [n,
-// k].
+// k]. A rider is one more pair, [m, rider] and [rider, n] stored likewise, that is summed in the same
+// product; of a product over rows (a_transposed) there is none.
 struct MatmulShape {
   int64_t m = 0, n = 0, k = 0;
   DType a = DType::f32, b = DType::f32, c = DType::f32;
   bool a_transposed = false;
   bool b_transposed = false;
+  int64_t rider = 0;
   friend bool operator==(const MatmulShape&, const MatmulShape&) = default;
 };
 

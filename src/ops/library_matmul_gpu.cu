@@ -1,5 +1,6 @@
 // Which products go to a library, and which to the kernels here.
 #include <algorithm>
+#include <utility>
 
 #include "base/units.h"
 #include "ops/gpu_matmul.h"
@@ -34,14 +35,30 @@ void bring_addend(gpu::Stream& stream, const GpuMatmul& g, int64_t live) {
     launch_copy<uint16_t>(stream, g.addend, g.c, bytes);
 }
 
+// A library has no second pair of operands: the kernels here add its product to what is there.
+void launch_rider(gpu::Stream& stream, const GpuMatmul& g) {
+  GpuMatmul rider{.shape = g.shape,
+                  .a = g.rider_a,
+                  .b = g.rider_b,
+                  .c = g.c,
+                  .addend = g.c,
+                  .alpha = g.rider_alpha,
+                  .tf32 = g.tf32,
+                  .live = g.live};
+  rider.shape.k = std::exchange(rider.shape.rider, 0);
+  launch_own_matmul(stream, rider);
+}
+
 }  // namespace
 
 void ask_library(const GpuBinding& b, GpuMatmul& g, bool knows, std::span<std::byte> workspace) {
   gpu::ProductLibrary* const library = b.library();
   if (library == nullptr) return;
   ++library->use.asked;
+  MatmulShape shape = g.shape;
+  shape.rider = 0;
   if (knows)
-    g.by = library->find({.shape = g.shape,
+    g.by = library->find({.shape = shape,
                           .tf32 = g.tf32,
                           .alpha = g.alpha,
                           .a = g.a,
@@ -70,7 +87,10 @@ void launch_matmul(gpu::Stream& stream, const GpuMatmul& g) {
     const int64_t live = g.live_here.of(g.shape.a_transposed ? g.shape.k : g.shape.m);
     const bool adds = g.addend != nullptr && g.accumulation_here.adds();
     if (live > 0 && adds) bring_addend(stream, g, live);
-    if (live > 0 && g.by->run(stream.handle(), live, adds)) return;
+    if (live > 0 && g.by->run(stream.handle(), live, adds)) {
+      if (g.shape.rider > 0) launch_rider(stream, g);
+      return;
+    }
   }
   launch_own_matmul(stream, g);
 }

@@ -18,7 +18,16 @@ int64_t live_rows(const double* step, AxisId axis, int64_t rows) {
   return step == nullptr ? rows : live_tokens(step, axis);
 }
 
-// output = [addend +] alpha * a b [+ bias]. An addend that lies elsewhere is copied to the output first.
+// Inputs `t` and the one behind it, where the op has them.
+void take_rider(const CpuBinding& b, size_t t, Matmul::Args& args) {
+  if (!b.op().has_input(t)) return;
+  args.rider_a = b.input(t);
+  args.rider_b = b.input(t + 1);
+  args.rider_alpha = static_cast<float>(b.op().attr_float("rider_scale"));
+}
+
+// output = [addend +] alpha * a b [+ rider] [+ bias]. An addend that lies elsewhere is copied to the output
+// first.
 BoundCall bind_product(const CpuBinding& b, const MatmulShape& shape, Matmul::Args args, const void* addend,
                        const double* step) {
   args.alpha = static_cast<float>(b.op().attr_float("scale"));
@@ -37,13 +46,15 @@ BoundCall bind_product(const CpuBinding& b, const MatmulShape& shape, Matmul::Ar
 }  // namespace
 
 BoundCall bind_linear(const CpuBinding& b) {
-  return bind_product(b, linear_product(b.graph(), b.op()),
-                      {.a = b.input(0), .b = b.input(1), .bias = b.input(2)}, b.input(3), b.input<double>(4));
+  Matmul::Args args{.a = b.input(0), .b = b.input(1), .bias = b.input(2)};
+  take_rider(b, 5, args);
+  return bind_product(b, linear_product(b.graph(), b.op()), args, b.input(3), b.input<double>(4));
 }
 
 BoundCall bind_linear_dx(const CpuBinding& b) {
-  return bind_product(b, linear_dx_product(b.graph(), b.op()), {.a = b.input(0), .b = b.input(1)}, b.input(2),
-                      b.input<double>(3));
+  Matmul::Args args{.a = b.input(0), .b = b.input(1)};
+  take_rider(b, 4, args);
+  return bind_product(b, linear_dx_product(b.graph(), b.op()), args, b.input(2), b.input<double>(3));
 }
 
 BoundCall bind_linear_dw(const CpuBinding& b) {

@@ -12,6 +12,14 @@ LiveRows live_rows(const GpuBinding& b, size_t step_input) {
   return {.step = b.input<double>(step_input), .which = live_tokens_of(b.op().axis)};
 }
 
+// Inputs `t` and the one behind it, where the op has them.
+void take_rider(const GpuBinding& b, size_t t, GpuMatmul& product) {
+  if (!b.op().has_input(t)) return;
+  product.rider_a = b.input(t);
+  product.rider_b = b.input(t + 1);
+  product.rider_alpha = static_cast<float>(b.op().attr_float("rider_scale"));
+}
+
 // output = scale * a b, and what is given beside that; `step` is the number of the step tensor.
 BoundCall bind_product(const GpuBinding& b, GpuMatmul product, size_t step) {
   require_matmul(b, product.shape);
@@ -61,20 +69,20 @@ __global__ void __launch_bounds__(kColumnThreads)
 }  // namespace
 
 BoundCall bind_gpu_linear(const GpuBinding& b) {
-  return bind_product(b,
-                      {.shape = linear_product(b.graph(), b.op()),
-                       .a = b.input(0),
-                       .b = b.input(1),
-                       .addend = b.input(3),
-                       .bias = b.input(2)},
-                      4);
+  GpuMatmul product{.shape = linear_product(b.graph(), b.op()),
+                    .a = b.input(0),
+                    .b = b.input(1),
+                    .addend = b.input(3),
+                    .bias = b.input(2)};
+  take_rider(b, 5, product);
+  return bind_product(b, product, 4);
 }
 
 BoundCall bind_gpu_linear_dx(const GpuBinding& b) {
-  return bind_product(
-      b,
-      {.shape = linear_dx_product(b.graph(), b.op()), .a = b.input(0), .b = b.input(1), .addend = b.input(2)},
-      3);
+  GpuMatmul product{
+      .shape = linear_dx_product(b.graph(), b.op()), .a = b.input(0), .b = b.input(1), .addend = b.input(2)};
+  take_rider(b, 4, product);
+  return bind_product(b, product, 3);
 }
 
 BoundCall bind_gpu_linear_dw(const GpuBinding& b) {

@@ -37,6 +37,9 @@ struct Arguments {
   float alpha;
   LiveRows live;
   Accumulation accumulation;
+  Stored<T> rider_a, rider_b;  // summed first
+  int64_t rider;
+  float rider_scale;  // beside alpha
 };
 
 // Cuts the operands to what is live; false where the block has nothing to do.
@@ -47,6 +50,7 @@ PL_DEV bool cut_to_live(Arguments<T, C>& g) {
   if (g.addend != nullptr && !g.accumulation.adds()) g.addend = nullptr;
   if (!kATransposed) {
     g.m = live;
+    g.rider_a.rows = live;
     return int64_t{blockIdx.y} * kSide < live;
   }
   g.b.rows = live;
@@ -169,6 +173,18 @@ struct Tiles {
   }
 };
 
+template <int kRows, int kColumns, int kValues>
+PL_DEV void scale(float (&sums)[kRows][kColumns][kValues], float factor) {
+  PL_UNROLL
+  for (int i = 0; i < kRows; ++i) {
+    PL_UNROLL
+    for (int j = 0; j < kColumns; ++j) {
+      PL_UNROLL
+      for (int h = 0; h < kValues; ++h) sums[i][j][h] *= factor;
+    }
+  }
+}
+
 template <class A, class B, int kHalf, class T>
 PL_DEV void multiply_tiles(float (&sums)[kHalf][kHalf * 2][4], const T* a_tile, const T* b_tile, int row,
                            int column) {
@@ -191,7 +207,7 @@ PL_DEV void multiply_tiles(float (&sums)[kHalf][kHalf * 2][4], const T* a_tile, 
   }
 }
 
-template <bool kATransposed, bool kBTransposed, int kSide, class T, class C>
+template <bool kATransposed, bool kBTransposed, int kSide, bool kRides, class T, class C>
 __global__ void __launch_bounds__(kMmaThreads, kSide == kTile ? 5 : 2) matmul_mma(Arguments<T, C> g) {
   using A = Tiles<T, !kATransposed, kSide>;
   using B = Tiles<T, kBTransposed, kSide>;
@@ -202,13 +218,17 @@ __global__ void __launch_bounds__(kMmaThreads, kSide == kTile ? 5 : 2) matmul_mm
   const int warp = gpu::warp_of_block();
   const int64_t row0 = int64_t{blockIdx.y} * kSide, column0 = int64_t{blockIdx.x} * kSide;
   const int row = warp / 2 * (kSide / 2), column = warp % 2 * (kSide / 2);
-  const int64_t steps = (g.k + kDepth - 1) / kDepth;
+  const int64_t riding = kRides ? (g.rider + kDepth - 1) / kDepth : 0;
+  const int64_t steps = riding + (g.k + kDepth - 1) / kDepth;
   const auto a_tile = [&](int64_t step) { return tiles + step % kStages * 2 * kTileValues; };
   const auto b_tile = [&](int64_t step) { return a_tile(step) + kTileValues; };
   const auto fetch = [&](int64_t step) {
-    if (step < steps) {
-      A::fetch(a_tile(step), g.a, row0, step * kDepth);
-      B::fetch(b_tile(step), g.b, column0, step * kDepth);
+    if (kRides && step < riding) {
+      A::fetch(a_tile(step), g.rider_a, row0, step * kDepth);
+      B::fetch(b_tile(step), g.rider_b, column0, step * kDepth);
+    } else if (step < steps) {
+      A::fetch(a_tile(step), g.a, row0, (step - riding) * kDepth);
+      B::fetch(b_tile(step), g.b, column0, (step - riding) * kDepth);
     }
     gpu::commit_copies();  // an empty group keeps the count
   };
@@ -218,6 +238,7 @@ __global__ void __launch_bounds__(kMmaThreads, kSide == kTile ? 5 : 2) matmul_mm
     gpu::wait_copies<kStages - 2>();
     __syncthreads();
     fetch(step + kStages - 1);
+    if (kRides && step == riding) scale(sums, g.rider_scale);
     multiply_tiles<A, B>(sums, a_tile(step), b_tile(step), row, column);
   }
   gpu::wait_copies<0>();
@@ -241,7 +262,7 @@ PL_DEV void fetch_plain(float* tile, const Stored<float>& from, int64_t at, int6
   }
 }
 
-template <bool kATransposed, bool kBTransposed>
+template <bool kATransposed, bool kBTransposed, bool kRides>
 __global__ void __launch_bounds__(kPlainThreads) matmul_plain(Arguments<float, float> g) {
   PL_SHARED(Pack<float>, packs, 2 * kPlainDepth * kPlainRow / 4);
   float* const a_tile = reinterpret_cast<float*>(packs);
@@ -249,10 +270,10 @@ __global__ void __launch_bounds__(kPlainThreads) matmul_plain(Arguments<float, f
   if (!cut_to_live<kATransposed>(g)) return;
   const int64_t row0 = int64_t{blockIdx.y} * kTile, column0 = int64_t{blockIdx.x} * kTile;
   const int row = static_cast<int>(threadIdx.x) / 16 * 4, column = static_cast<int>(threadIdx.x) % 16 * 4;
-  float sums[4][4] = {};
-  for (int64_t depth = 0; depth < g.k; depth += kPlainDepth) {
-    fetch_plain<!kATransposed>(a_tile, g.a, row0, depth);
-    fetch_plain<kBTransposed>(b_tile, g.b, column0, depth);
+  float sums[1][4][4] = {};
+  const auto add = [&](const Stored<float>& left, const Stored<float>& right, int64_t depth) {
+    fetch_plain<!kATransposed>(a_tile, left, row0, depth);
+    fetch_plain<kBTransposed>(b_tile, right, column0, depth);
     __syncthreads();
     PL_UNROLL
     for (int k = 0; k < kPlainDepth; ++k) {
@@ -261,15 +282,20 @@ __global__ void __launch_bounds__(kPlainThreads) matmul_plain(Arguments<float, f
       PL_UNROLL
       for (int i = 0; i < 4; ++i) {
         PL_UNROLL
-        for (int j = 0; j < 4; ++j) sums[i][j] = gpu::fma(a.v[i], b.v[j], sums[i][j]);
+        for (int j = 0; j < 4; ++j) sums[0][i][j] = gpu::fma(a.v[i], b.v[j], sums[0][i][j]);
       }
     }
     __syncthreads();
+  };
+  if (kRides) {
+    for (int64_t depth = 0; depth < g.rider; depth += kPlainDepth) add(g.rider_a, g.rider_b, depth);
+    scale(sums, g.rider_scale);
   }
+  for (int64_t depth = 0; depth < g.k; depth += kPlainDepth) add(g.a, g.b, depth);
   PL_UNROLL
   for (int i = 0; i < 4; ++i) {
     PL_UNROLL
-    for (int j = 0; j < 4; ++j) put(g, row0 + row + i, column0 + column + j, sums[i][j]);
+    for (int j = 0; j < 4; ++j) put(g, row0 + row + i, column0 + column + j, sums[0][i][j]);
   }
 }
 
@@ -309,7 +335,7 @@ PL_DEV void multiply_tf32(float (&sums)[2][4][4], const uint32_t* a_tile, const 
   }
 }
 
-template <bool kATransposed, bool kBTransposed>
+template <bool kATransposed, bool kBTransposed, bool kRides>
 __global__ void __launch_bounds__(kMmaThreads) matmul_tf32(Arguments<float, float> g) {
   PL_SHARED(uint32_t, tiles, 2 * kTf32Depth * kTf32Row);
   uint32_t* const a_tile = tiles;
@@ -319,13 +345,18 @@ __global__ void __launch_bounds__(kMmaThreads) matmul_tf32(Arguments<float, floa
   const int64_t row0 = int64_t{blockIdx.y} * kTile, column0 = int64_t{blockIdx.x} * kTile;
   const int row = warp / 2 * 32, column = warp % 2 * 32;
   float sums[2][4][4] = {};
-  for (int64_t depth = 0; depth < g.k; depth += kTf32Depth) {
-    fetch_tf32<!kATransposed>(a_tile, g.a, row0, depth);
-    fetch_tf32<kBTransposed>(b_tile, g.b, column0, depth);
+  const auto add = [&](const Stored<float>& left, const Stored<float>& right, int64_t depth) {
+    fetch_tf32<!kATransposed>(a_tile, left, row0, depth);
+    fetch_tf32<kBTransposed>(b_tile, right, column0, depth);
     __syncthreads();
     multiply_tf32(sums, a_tile + row, b_tile + column);
     __syncthreads();
+  };
+  if (kRides) {
+    for (int64_t depth = 0; depth < g.rider; depth += kTf32Depth) add(g.rider_a, g.rider_b, depth);
+    scale(sums, g.rider_scale);
   }
+  for (int64_t depth = 0; depth < g.k; depth += kTf32Depth) add(g.a, g.b, depth);
   put_tile<2>(g, row0 + row, column0 + column, sums);
 }
 
@@ -359,7 +390,11 @@ Arguments<T, C> arguments(const GpuMatmul& g) {
           .in_pairs = in_pairs<C>(g),
           .alpha = g.alpha,
           .live = g.live,
-          .accumulation = g.accumulation};
+          .accumulation = g.accumulation,
+          .rider_a = stored<T>(g.rider_a, s.m, s.rider, false),
+          .rider_b = stored<T>(g.rider_b, s.rider, s.n, s.b_transposed),
+          .rider = s.rider,
+          .rider_scale = g.rider_alpha / g.alpha};
 }
 
 // Wide tiles read operands half as often; they pay where they keep a card busy, and where more is multiplied
@@ -371,35 +406,36 @@ bool takes_wide_tiles(const GpuMatmul& g) {
          int64_t{gpu::blocks_of(g.shape.n, kWideTile)} * gpu::blocks_of(g.shape.m, kWideTile) >= kBlocks;
 }
 
-template <bool kATransposed, bool kBTransposed, class T, class C>
+template <bool kATransposed, bool kBTransposed, bool kRides, class T, class C>
 void launch_mma(gpu::Stream& stream, const GpuMatmul& g) {
   const bool wide = takes_wide_tiles(g);
-  const auto kernel = wide ? matmul_mma<kATransposed, kBTransposed, kWideTile, T, C>
-                           : matmul_mma<kATransposed, kBTransposed, kTile, T, C>;
+  const auto kernel = wide ? matmul_mma<kATransposed, kBTransposed, kWideTile, kRides, T, C>
+                           : matmul_mma<kATransposed, kBTransposed, kTile, kRides, T, C>;
   const int side = wide ? kWideTile : kTile;
   gpu::launch(stream, {gpu::blocks_of(g.shape.n, side), gpu::blocks_of(g.shape.m, side)}, {kMmaThreads},
               kernel, arguments<T, C>(g));
 }
 
-template <bool kATransposed, bool kBTransposed, class T>
+template <bool kATransposed, bool kBTransposed, bool kRides, class T>
 void launch_16_bits(gpu::Stream& stream, const GpuMatmul& g) {
-  if (g.shape.c == DType::f32) return launch_mma<kATransposed, kBTransposed, T, float>(stream, g);
-  launch_mma<kATransposed, kBTransposed, T, T>(stream, g);
+  if constexpr (!kRides)
+    if (g.shape.c == DType::f32) return launch_mma<kATransposed, kBTransposed, kRides, T, float>(stream, g);
+  launch_mma<kATransposed, kBTransposed, kRides, T, T>(stream, g);
 }
 
-template <bool kATransposed, bool kBTransposed>
+template <bool kATransposed, bool kBTransposed, bool kRides>
 void launch_form(gpu::Stream& stream, const GpuMatmul& g) {
   const gpu::Dim3 grid{gpu::blocks_of(g.shape.n, kTile), gpu::blocks_of(g.shape.m, kTile)};
   if (g.shape.a == DType::f32 && g.tf32)
-    gpu::launch(stream, grid, {kMmaThreads}, matmul_tf32<kATransposed, kBTransposed>,
+    gpu::launch(stream, grid, {kMmaThreads}, matmul_tf32<kATransposed, kBTransposed, kRides>,
                 arguments<float, float>(g));
   else if (g.shape.a == DType::f32)
-    gpu::launch(stream, grid, {kPlainThreads}, matmul_plain<kATransposed, kBTransposed>,
+    gpu::launch(stream, grid, {kPlainThreads}, matmul_plain<kATransposed, kBTransposed, kRides>,
                 arguments<float, float>(g));
   else if (g.shape.a == DType::f16)
-    launch_16_bits<kATransposed, kBTransposed, gpu::f16>(stream, g);
+    launch_16_bits<kATransposed, kBTransposed, kRides, gpu::f16>(stream, g);
   else
-    launch_16_bits<kATransposed, kBTransposed, gpu::bf16>(stream, g);
+    launch_16_bits<kATransposed, kBTransposed, kRides, gpu::bf16>(stream, g);
 }
 
 }  // namespace
@@ -407,7 +443,7 @@ void launch_form(gpu::Stream& stream, const GpuMatmul& g) {
 void require_matmul(const GpuBinding& b, const MatmulShape& s) {
   const bool plain = s.a == DType::f32 && s.c == DType::f32;
   const bool by_tensor_cores = size_of(s.a) == 2 && (s.c == DType::f32 || s.c == s.a);
-  if (s.a != s.b || (!plain && !by_tensor_cores) || (s.a_transposed && s.b_transposed))
+  if (s.a != s.b || (!plain && !by_tensor_cores) || (s.a_transposed && (s.b_transposed || s.rider > 0)))
     refuse_on_gpu(b, "a product of " + std::string(to_string(s.a)) + " and " + std::string(to_string(s.b)) +
                          " to " + std::string(to_string(s.c)));
   require_tensor_cores(b, s.a);
@@ -419,9 +455,11 @@ void require_matmul(const GpuBinding& b, const MatmulShape& s) {
 bool by_tf32(const GpuBinding& b) { return b.op().attrs.contains("tf32"); }
 
 void launch_own_matmul(gpu::Stream& stream, const GpuMatmul& g) {
-  if (g.shape.a_transposed) return launch_form<true, false>(stream, g);
-  if (g.shape.b_transposed) return launch_form<false, true>(stream, g);
-  launch_form<false, false>(stream, g);
+  const bool rides = g.shape.rider > 0;
+  if (g.shape.a_transposed) return launch_form<true, false, false>(stream, g);
+  if (g.shape.b_transposed)
+    return rides ? launch_form<false, true, true>(stream, g) : launch_form<false, true, false>(stream, g);
+  rides ? launch_form<false, false, true>(stream, g) : launch_form<false, false, false>(stream, g);
 }
 
 }  // namespace PLIMSOLL_GPU

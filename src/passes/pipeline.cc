@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "ops/rule.h"
 #include "passes/keep_frozen.h"
+#include "passes/merge_adapters.h"
 #include "passes/noise.h"
 #include "passes/offload_parts.h"
 #include "passes/reference.h"
@@ -82,6 +83,11 @@ constexpr std::array kPasses = {
            return differentiate(std::move(graph), {c.precision.gradients});
          },
          "after all that changes the forward pass"},
+    Pass{PassId::merge_adapters, "merge-adapters",
+         [](const Context& c) { return has_model(c) && c.lora != nullptr; },
+         [](Graph graph, const Context&) { return merge_adapters(std::move(graph)); },
+         "after differentiate, which takes layers and adapters one by one; before recompute, so that what is "
+         "computed again is the same product"},
     Pass{PassId::recompute, "recompute", trains,
          [](Graph graph, const Context& c) { return recompute(std::move(graph), c.recompute); },
          "after differentiate, which says what the backward pass reads; before offload, so that what is "

@@ -50,6 +50,7 @@ enum class PassId : uint8_t {
   quantise,
   keep_frozen,
   differentiate,
+  merge_adapters,
   recompute,
   update_in_backward,
   offload_weights,

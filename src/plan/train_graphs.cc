@@ -16,7 +16,7 @@ const Graph& TrainGraphs::keeping(const Experiment& experiment, const Variant& v
   if (shape_ != shape) by_depth_.clear();
   shape_ = shape;
   OfDepth& known = by_depth_[experiment.model.stacks()];
-  if (!known.keeping) known.keeping = build_micro_step(experiment, variant, PassId::differentiate);
+  if (!known.keeping) known.keeping = build_micro_step(experiment, variant, PassId::merge_adapters);
   return *known.keeping;
 }
 

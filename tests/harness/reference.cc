@@ -147,13 +147,24 @@ void ref_layer_norm_grad(const Site& s) {
   }
 }
 
+// What input `t` and the one behind it, [columns, r] or turned, add to row i / columns, column i % columns.
+double rider(const Site& s, size_t t, size_t i, size_t columns, bool turned) {
+  if (!s.op.has_input(t)) return 0;
+  const size_t r = s.dim(t, 1);
+  double sum = 0;
+  for (size_t k = 0; k < r; ++k)
+    sum +=
+        s.in(t)[i / columns * r + k] * s.in(t + 1)[turned ? k * columns + i % columns : i % columns * r + k];
+  return s.op.attr_float("rider_scale") * sum;
+}
+
 void ref_linear(const Site& s) {
   const size_t in = s.dim(1, 1);
   const size_t out = s.dim(1, 0);
   for (size_t i = 0; i < s.out(0).size(); ++i) {
     double sum = 0;
     for (size_t k = 0; k < in; ++k) sum += s.in(0)[i / out * in + k] * s.in(1)[i % out * in + k];
-    sum *= s.op.attr_float("scale");
+    sum = sum * s.op.attr_float("scale") + rider(s, 5, i, out, false);
     if (s.op.has_input(2)) sum += s.in(2)[i % out];
     if (s.op.has_input(3)) sum += s.in(3)[i];
     s.out(0)[i] = sum;
@@ -166,7 +177,8 @@ void ref_linear_dx(const Site& s) {
   for (size_t i = 0; i < s.out(0).size(); ++i) {
     double sum = 0;
     for (size_t k = 0; k < out; ++k) sum += s.in(0)[i / in * out + k] * s.in(1)[k * in + i % in];
-    s.out(0)[i] = sum * s.op.attr_float("scale") + (s.op.has_input(2) ? s.in(2)[i] : 0.0);
+    s.out(0)[i] =
+        sum * s.op.attr_float("scale") + rider(s, 4, i, in, true) + (s.op.has_input(2) ? s.in(2)[i] : 0.0);
   }
 }
 

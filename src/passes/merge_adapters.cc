@@ -1,0 +1,132 @@
+#include "passes/merge_adapters.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "graph/op_kind.h"
+#include "ops/rule.h"
+
+namespace plimsoll {
+namespace {
+
+class Merging {
+ public:
+  explicit Merging(Graph graph)
+      : graph_(std::move(graph)), uses_(graph_.tensors().size()), gone_(graph_.ops().size()) {
+    for (size_t at = 0; at < graph_.ops().size(); ++at) {
+      const Op& op = graph_.ops()[at];
+      for (const TensorId id : op.inputs) {
+        if (id == kNoTensor) continue;
+        ++use(id).readers;
+        use(id).last_reader = at;
+      }
+      for (const TensorId id : op.outputs)
+        if (id != kNoTensor) use(id).producer = static_cast<int64_t>(at);
+    }
+  }
+
+  Graph run() {
+    for (size_t at = 0; at < graph_.ops().size(); ++at) {
+      const Op& op = graph_.ops()[at];
+      if (op.kind == OpKind::linear) merge_forward(op, at);
+      if (op.kind == OpKind::linear_dx) merge_backward(op, at);
+    }
+    std::vector<Op> ops = std::move(graph_.ops());
+    graph_.ops().clear();
+    for (size_t at = 0; at < ops.size(); ++at) {
+      if (const auto waits = waiting_.find(at); waits != waiting_.end())
+        graph_.ops().push_back(std::move(ops[waits->second]));
+      if (const auto merged = merged_.find(at); merged != merged_.end())
+        graph_.ops().push_back(std::move(merged->second));
+      else if (gone_[at] == 0)
+        graph_.ops().push_back(std::move(ops[at]));
+    }
+    return std::move(graph_);
+  }
+
+ private:
+  struct Use {
+    int64_t producer = -1;
+    int32_t readers = 0;
+    size_t last_reader = 0;
+  };
+  Use& use(TensorId id) { return uses_[static_cast<size_t>(id)]; }
+
+  // The place of the product of `kind` that makes `addend` for this op alone, on the same rows; -1: none
+  // does.
+  int64_t product_for(const Op& op, TensorId addend, OpKind kind, size_t step, size_t rider) {
+    if (addend == kNoTensor || op.has_input(rider)) return -1;
+    const int64_t at = use(addend).producer;
+    if (at < 0 || use(addend).readers != 1) return -1;
+    const Op& made = graph_.ops()[static_cast<size_t>(at)];
+    const bool alike = made.kind == kind && !made.has_input(rider) && made.input(step) == op.input(step) &&
+                       made.axis == op.axis && made.stage == op.stage;
+    return alike ? at : -1;
+  }
+
+  // y_base = x W^T; t = x A^T; y = y_base + t B^T. The product moves behind A's.
+  void merge_forward(const Op& up, size_t at) {
+    if (up.adapts.empty() || up.has_input(2)) return;
+    const int64_t found = product_for(up, up.input(3), OpKind::linear, 4, 5);
+    if (found < 0) return;
+    const auto place = static_cast<size_t>(found);
+    const Op& base = graph_.ops()[place];
+    if (base.scope != up.adapts || !lives_until(base.inputs[0], up, at)) return;
+    Op merged = base;
+    merged.inputs.resize(7, kNoTensor);
+    merged.inputs[5] = up.inputs[0];
+    merged.inputs[6] = up.inputs[1];
+    merged.attrs["rider_scale"] = up.attr_float("scale");
+    merged.outputs = up.outputs;
+    merged_.emplace(at, std::move(merged));
+    gone_[place] = 1;
+    bring_weight(base.inputs[1], at);
+  }
+
+  // With dropout A reads something else, and x may have died.
+  bool lives_until(TensorId x, const Op& up, size_t at) {
+    if (use(x).last_reader >= at) return true;
+    const int64_t down = use(up.inputs[0]).producer;
+    return down >= 0 && graph_.ops()[static_cast<size_t>(down)].inputs[0] == x;
+  }
+
+  // A weight that is made for its reader is made where that now is.
+  void bring_weight(TensorId weight, size_t at) {
+    const Use& of = use(weight);
+    if (of.producer < 0 || of.readers != 1) return;
+    const auto place = static_cast<size_t>(of.producer);
+    if (!rule_of(graph_.ops()[place].kind).rematerialise) return;
+    waiting_.emplace(at, place);
+    gone_[place] = 1;
+  }
+
+  // d_x = d_x_in + d_t A; d_x' = d_x + d_y W.
+  void merge_backward(const Op& dx, size_t at) {
+    const int64_t found = product_for(dx, dx.input(2), OpKind::linear_dx, 3, 4);
+    if (found < 0 || !dx.adapts.empty()) return;
+    const Op& of_adapter = graph_.ops()[static_cast<size_t>(found)];
+    if (of_adapter.adapts != dx.scope) return;
+    Op merged = dx;
+    merged.inputs.resize(6, kNoTensor);
+    merged.inputs[2] = of_adapter.input(2);
+    merged.inputs[4] = of_adapter.inputs[0];
+    merged.inputs[5] = of_adapter.inputs[1];
+    merged.attrs["rider_scale"] = of_adapter.attr_float("scale");
+    merged_.emplace(at, std::move(merged));
+    gone_[static_cast<size_t>(found)] = 1;
+  }
+
+  Graph graph_;
+  std::vector<Use> uses_;             // by tensor
+  std::map<size_t, Op> merged_;       // what stands at the place of the latter of two products
+  std::map<size_t, size_t> waiting_;  // what comes right before an op now
+  std::vector<char> gone_;            // by op: it is elsewhere, or in another
+};
+
+}  // namespace
+
+Graph merge_adapters(Graph graph) { return Merging(std::move(graph)).run(); }
+
+}  // namespace plimsoll

@@ -75,6 +75,22 @@ TEST(Rates, f16_has_the_rates_of_f32_or_on_cards_of_bf16) {
   EXPECT_NEAR(matmul_seconds(rates, shape), 2e9 / 4e11, 1e-6);
 }
 
+// Kernels of CPUs sum it in the same visit of C; on cards it is a product of its own behind a library's.
+TEST(Rates, a_rider_is_more_of_the_depth_or_on_cards_one_more_product) {
+  DeviceRates rates;
+  rates.matmul_f32 = rates.matmul_bf16 = 1e11;
+  rates.bandwidth = 1e10;
+  MatmulShape shape{.m = 1000, .n = 1000, .k = 1000}, deeper = shape, rider = shape;
+  shape.rider = rider.k = 16;
+  deeper.k = 1016;
+  EXPECT_EQ(matmul_seconds(rates, shape), matmul_seconds(rates, deeper));
+  rates.f16_as = DType::bf16;
+  MatmulShape alone = shape;
+  alone.rider = 0;
+  EXPECT_NEAR(matmul_seconds(rates, shape),
+              matmul_seconds(rates, alone) + matmul_seconds(rates, rider) + 4e6 / 1e10, 1e-12);
+}
+
 TEST(Rates, no_product_is_faster_than_the_smallest_op) {
   DeviceRates rates;
   rates.op_overhead = 1e-3;

@@ -83,6 +83,7 @@ void launch_matmul(gpu::Stream& stream, const GpuMatmul& g) {
   if (g.by != nullptr && stream.only_loads()) {
     g.by->load(stream.handle());
     if (g.addend != nullptr) bring_addend(stream, g, g.shape.m);
+    if (g.shape.rider > 0) launch_rider(stream, g);
   } else if (g.by != nullptr) {
     const int64_t live = g.live_here.of(g.shape.a_transposed ? g.shape.k : g.shape.m);
     const bool adds = g.addend != nullptr && g.accumulation_here.adds();

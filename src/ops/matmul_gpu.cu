@@ -443,7 +443,8 @@ void launch_form(gpu::Stream& stream, const GpuMatmul& g) {
 void require_matmul(const GpuBinding& b, const MatmulShape& s) {
   const bool plain = s.a == DType::f32 && s.c == DType::f32;
   const bool by_tensor_cores = size_of(s.a) == 2 && (s.c == DType::f32 || s.c == s.a);
-  if (s.a != s.b || (!plain && !by_tensor_cores) || (s.a_transposed && (s.b_transposed || s.rider > 0)))
+  const bool rides = s.rider == 0 || (!s.a_transposed && s.c == s.a);
+  if (s.a != s.b || (!plain && !by_tensor_cores) || (s.a_transposed && s.b_transposed) || !rides)
     refuse_on_gpu(b, "a product of " + std::string(to_string(s.a)) + " and " + std::string(to_string(s.b)) +
                          " to " + std::string(to_string(s.c)));
   require_tensor_cores(b, s.a);

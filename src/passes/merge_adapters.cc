@@ -33,17 +33,17 @@ class Merging {
       if (op.kind == OpKind::linear) merge_forward(op, at);
       if (op.kind == OpKind::linear_dx) merge_backward(op, at);
     }
-    std::vector<Op> ops = std::move(graph_.ops());
-    graph_.ops().clear();
-    for (size_t at = 0; at < ops.size(); ++at) {
+    if (merged_.empty()) return std::move(graph_);
+    Graph result = without_sums();
+    for (size_t at = 0; at < graph_.ops().size(); ++at) {
       if (const auto waits = waiting_.find(at); waits != waiting_.end())
-        graph_.ops().push_back(std::move(ops[waits->second]));
+        result.ops().push_back(renumbered(graph_.ops()[waits->second]));
       if (const auto merged = merged_.find(at); merged != merged_.end())
-        graph_.ops().push_back(std::move(merged->second));
+        result.ops().push_back(renumbered(merged->second));
       else if (gone_[at] == 0)
-        graph_.ops().push_back(std::move(ops[at]));
+        result.ops().push_back(renumbered(graph_.ops()[at]));
     }
-    return std::move(graph_);
+    return result;
   }
 
  private:
@@ -51,6 +51,8 @@ class Merging {
     int64_t producer = -1;
     int32_t readers = 0;
     size_t last_reader = 0;
+    bool dropped = false;
+    TensorId number = kNoTensor;  // in the graph that is made
   };
   Use& use(TensorId id) { return uses_[static_cast<size_t>(id)]; }
 
@@ -64,6 +66,23 @@ class Merging {
     const bool alike = made.kind == kind && !made.has_input(rider) && made.input(step) == op.input(step) &&
                        made.axis == op.axis && made.stage == op.stage;
     return alike ? at : -1;
+  }
+
+  // All tensors but those that a product was added to: nothing touches them any more.
+  Graph without_sums() {
+    Graph result(graph_.name());
+    result.set_blocks(graph_.blocks());
+    result.set_axes(graph_.axes());
+    for (size_t i = 0; i < uses_.size(); ++i)
+      if (!uses_[i].dropped) uses_[i].number = result.add_tensor(graph_.tensors()[i]);
+    return result;
+  }
+
+  Op renumbered(Op op) {
+    for (Operands* operands : {&op.inputs, &op.outputs})
+      for (TensorId& id : *operands)
+        if (id != kNoTensor) id = use(id).number;
+    return op;
   }
 
   // y_base = x W^T; t = x A^T; y = y_base + t B^T. The product moves behind A's.
@@ -82,6 +101,7 @@ class Merging {
     merged.outputs = up.outputs;
     merged_.emplace(at, std::move(merged));
     gone_[place] = 1;
+    use(up.inputs[3]).dropped = true;
     bring_weight(base.inputs[1], at);
   }
 
@@ -116,6 +136,7 @@ class Merging {
     merged.attrs["rider_scale"] = of_adapter.attr_float("scale");
     merged_.emplace(at, std::move(merged));
     gone_[static_cast<size_t>(found)] = 1;
+    use(dx.inputs[2]).dropped = true;
   }
 
   Graph graph_;

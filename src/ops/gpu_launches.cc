@@ -49,8 +49,10 @@ int64_t gpu_launches(const Graph& graph, const Op& op, bool library) {
     case OpKind::fetch_wait:
     case OpKind::store_wait:
       return 0;
-    case OpKind::linear:
+    case OpKind::linear:  // a library's is followed by its rider
+      return product_launches(library) + one_if(library && op.has_input(5));
     case OpKind::linear_dx:
+      return product_launches(library) + one_if(library && op.has_input(4));
     case OpKind::linear_dw:
       return product_launches(library);
     case OpKind::linear_cross_entropy:

@@ -50,7 +50,9 @@ TEST(Graphs, a_tiny_model_on_a_big_card_gets_them_and_a_7b_does_not) {
   EXPECT_EQ(of(tiny, kTrainProgram).graphs, 2);
   EXPECT_EQ(of(tiny, kUpdateProgram).graphs, 1);
   EXPECT_EQ(of(tiny, kEvalProgram).graphs, 1);
-  const Plan large = make_plan(request_for(mistral_7b(), "H200", true));
+  PlanRequest of_7b = request_for(mistral_7b(), "H200", true);
+  of_7b.experiment.max_length = 2048;
+  const Plan large = make_plan(of_7b);
   EXPECT_EQ(large.graphs_of(kTrainProgram), 0);
   EXPECT_EQ(of(large, kTrainProgram).why, "the host launches its calls faster than the card computes them");
   EXPECT_EQ(of(large, kUpdateProgram).why, "what the host's launches take longer is less than 1 % of a step");

@@ -174,7 +174,7 @@ class Bench {
 
   // The same on another device.
   Result run_on(Device& device, const DeviceDescription& description, const Variant& variant,
-                const std::filesystem::path& disk_folder, int graphs = 0) {
+                const std::filesystem::path& disk_folder, int captures = 0) {
     const std::vector<Graph> graphs = build_programs(experiment_, variant, description);
     const ArenaLayout layout = lay_out(graphs);
     validate(graphs, layout);
@@ -187,7 +187,7 @@ class Bench {
     std::deque<Executor> programs;
     for (size_t i = 0; i < graphs.size(); ++i)
       programs.emplace_back(graphs[i], layout.programs[i], device, memory.arenas(),
-                            ExecutorOptions{.poison = true, .graphs = graphs});
+                            ExecutorOptions{.poison = true, .graphs = captures});
     for (const auto& micro_steps : material_.steps) {
       for (const Inputs& inputs : micro_steps) run(programs[0], layout.programs[0], inputs);
       if (programs.size() > 1) run(programs[1], layout.programs[1], micro_steps.back());

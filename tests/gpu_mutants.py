@@ -179,7 +179,7 @@ RUNTIME_MUTANTS = {
     "decisions looked at once": ("plimsoll_runtime", "src/runtime/program_graphs.cc", "  look();\n", "  if (seen_.empty()) look();\n"),
     "captured at once": ("plimsoll_runtime", "src/runtime/program_graphs.cc", "return std::ranges::find(seen_, now_) != seen_.end();", "return true;"),
     "never captured": ("plimsoll_runtime", "src/runtime/program_graphs.cc", "return std::ranges::find(seen_, now_) != seen_.end();", "return false;"),
-    "captured and not launched": ("plimsoll_runtime", "src/runtime/program_graphs.cc", "    found = kept_.end() - 1;\n", "    found = kept_.end();\n"),
+    "launched, and made one by one as well": ("plimsoll_runtime", "src/runtime/program_graphs.cc", "return device_.launch(*found->graph);", "device_.launch(*found->graph);"),
     "inputs sent within the capture": ("plimsoll_runtime", "src/runtime/executor.cc", "graphs_->run([this, first_job] { run_calls(first_job); });", "graphs_->run([this, first_job] { send_inputs(); run_calls(first_job); });"),
     "the number of live rows no decision": ("plimsoll_ops_gpu", "src/ops/linear_gpu.cu", "return 2 * LiveRows{.step = values, .which = which}.of(planned) +", "return"),
     "whether a gradient is overwritten no decision": ("plimsoll_ops_gpu", "src/ops/linear_gpu.cu", "(Accumulation{accumulate, values}.adds() ? 1 : 0)", "(Accumulation{accumulate, values}.adds() ? 1 : 1)"),
@@ -193,7 +193,7 @@ def compile_commands(build):
     found = {}
     for entry in json.loads((build / "compile_commands.json").read_text()):
         if entry["file"].endswith("_gpu.cu") or "src/runtime/" in entry["file"]:
-            library = re.search(r"CMakeFiles/(\w+)\.dir", entry["command"])[1]
+            library = re.search(r"-o \S*CMakeFiles/(\w+)\.dir", entry["command"])[1]
             found[library, pathlib.Path(entry["file"]).name] = entry["directory"], shlex.split(entry["command"])
     return found
 

@@ -41,7 +41,8 @@ OpRun run_on(Device& device, const CardFacts& card, const Graph& graph, const st
         const auto memory = device.map(static_cast<int64_t>(host.size()));
         device.upload(memory->data(), host);
         const BoundCall call = device.bind_sent(
-            planned, op, [&](TensorId id) { return memory->data() + (address(id) - host.data()); }, address);
+            planned, op, [&](TensorId id) { return memory->data() + (address(id) - host.data()); },
+            Sent{address});
         call();
         device.finish();
         device.download(host, memory->data());

@@ -75,7 +75,7 @@ class TimedOp {
       const bool is_step = graph_.tensor(id).name == kStepTensor;
       return is_step ? reinterpret_cast<const std::byte*>(step_.data()) : nullptr;
     };
-    for (const Op& op : graph_.ops()) calls_.push_back(device.bind_sent(graph_, op, address, sent));
+    for (const Op& op : graph_.ops()) calls_.push_back(device.bind_sent(graph_, op, address, Sent{sent}));
   }
 
   // Of one run of the last op, in a queue that is never empty.

@@ -1,6 +1,6 @@
 // Milliseconds of a product with a rider beside those of the product and of the rider's own behind it: what
 // an adapter of rank 16 adds to linear layers.
-//   rider_bench [THREADS [ROUNDS]]
+//   rider_bench [THREADS [ROUNDS [TYPE]]]      TYPE: f32, bf16, f16 (default: all)
 // The two take turns; the best of the rounds is shown: other load on the machine only ever slows one down.
 #include <omp.h>
 
@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <ctime>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "cpu/isa.h"
@@ -87,10 +88,13 @@ int main(int count, char** arguments) {
   using namespace plimsoll;
   const int threads = count > 1 ? std::atoi(arguments[1]) : available_cpus();
   const int rounds = count > 2 ? std::atoi(arguments[2]) : 31;
+  const std::string_view only = count > 3 ? arguments[3] : "";
   start_threads(threads);
-  for (const DType type : {DType::f32, DType::bf16, DType::f16})
+  for (const DType type : {DType::f32, DType::bf16, DType::f16}) {
+    if (!only.empty() && to_string(type) != only) continue;
     for (const bool turned : {true, false})
       for (const auto& [n, k] :
            {std::pair<int64_t, int64_t>{1024, 1024}, {2816, 1024}, {1024, 2816}, {256, 1024}})
         compare({512, n, k, type, type, type, false, turned, 16}, threads, rounds);
+  }
 }

@@ -20,10 +20,11 @@ struct CpuSettings {
 };
 
 // Counts up when a kernel gives other bits, or another speed, than before: checkpoints and measured rates say
-// with which they were made. 2: attention and stores of bf16 by the BF16 instructions.
-inline constexpr int kKernelGeneration = 2;
+// with which they were made. 2: attention and stores of bf16 by the BF16 instructions. 3: an adapter's
+// product is summed with its base's.
+inline constexpr int kKernelGeneration = 3;
 
-// What bits are promised within: "avx512-bf16, 2 threads, kernels 2".
+// What bits are promised within: "avx512-bf16, 2 threads, kernels 3".
 std::string kernels_text(const CpuSettings& settings);
 
 class CpuBinding : public Binding {

@@ -106,9 +106,11 @@ TEST(Plan, one_memory_has_one_budget_for_the_process) {
   const Plan least = make_plan(request);
   EXPECT_FALSE(least.fits());
   const std::string refusal = refusal_text(least);
-  EXPECT_NE(refusal.find("the process needs " + format_bytes_up(least.process_peak_bytes())), std::string::npos)
+  EXPECT_NE(refusal.find("the process needs " + format_bytes_up(least.process_peak_bytes())),
+            std::string::npos)
       << refusal;
-  EXPECT_NE(refusal.find("smallest possible: " + format_bytes_up(least.process_peak_bytes())), std::string::npos)
+  EXPECT_NE(refusal.find("smallest possible: " + format_bytes_up(least.process_peak_bytes())),
+            std::string::npos)
       << refusal;
   EXPECT_NE(refusal.find("program 50.0 MiB"), std::string::npos) << refusal;
   // The same arena fits a device of that size which has memory of its own.

@@ -26,7 +26,7 @@ namespace plimsoll {
 inline namespace PLIMSOLL_GPU {
 
 // Counts up when a kernel gives other bits than before.
-inline constexpr int kGpuKernelGeneration = 4;
+inline constexpr int kGpuKernelGeneration = 5;
 
 // Products by a library, which is told on the host how many rows are live.
 struct LibraryProducts {

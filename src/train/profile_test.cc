@@ -63,7 +63,7 @@ TEST(Profile, lines_sum_to_the_step_and_the_rest_is_named) {
   line("waiting for data", "20\\.0 +20\\.0 %");
   line("between ops", "15\\.0 +15\\.0 %");
   line("step", "100\\.0 +100\\.0 %");
-  EXPECT_THAT(text, testing::HasSubstr("linear model.layers.*.self_attn.q_proj "));
+  EXPECT_THAT(text, testing::HasSubstr("linear model.layers.*.self_attn.q_proj.lora_A "));
   EXPECT_THAT(text, testing::HasSubstr("(uncalibrated)"));
 }
 

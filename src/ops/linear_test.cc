@@ -51,7 +51,8 @@ namespace {
              "tensor u %[72,24] trainable\n"
              "y %[70,72] = linear(x, w, -, -, -, t, u) {rider_scale=3.0, scale=1.0, tf32=1} @l forward\n",
      .dtypes = {DType::f32},
-     .slack = 300},
+     .slack = 300,
+     .differences = false},
     {.name = "linear_dx",
      .body = "tensor d_y %[9,17] input\n"
              "tensor w %[17,24] trainable\n"
@@ -108,7 +109,8 @@ namespace {
              "tensor w %[72,40] trainable\n"
              "y %[70,72] = linear(x, w, -, -) {scale=1.0, tf32=1} @l forward\n",
      .dtypes = {DType::f32},
-     .slack = 300},
+     .slack = 300,
+     .differences = false},
     // More than the tiles that kernels for GPUs take at a time.
     {.name = "linear_dx_of_several_tiles",
      .body = "tensor d_y %[130,72] input\n"

@@ -9,10 +9,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <ctime>
 #include <memory>
 #include <string_view>
 
+#include "bench/clock.h"
 #include "bench/peak.h"
 #include "cpu/isa.h"
 #include "cpu/matmul.h"
@@ -20,14 +20,6 @@
 
 namespace plimsoll {
 namespace {
-
-// Seconds: of the CPU for one thread, so that other load hardly counts; of the wall for several, whose CPU
-// times Linux adds up too late for runs of milliseconds.
-double now() {
-  timespec t{};
-  clock_gettime(omp_get_max_threads() == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &t);
-  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
-}
 
 struct Family {
   std::string_view name;

@@ -8,24 +8,17 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <ctime>
 #include <string>
 #include <string_view>
 #include <utility>
 
+#include "bench/clock.h"
 #include "cpu/isa.h"
 #include "cpu/matmul.h"
 #include "cpu/threads.h"
 
 namespace plimsoll {
 namespace {
-
-// Seconds: of the CPU for one thread, of the wall for several.
-double now() {
-  timespec t{};
-  clock_gettime(omp_get_max_threads() == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &t);
-  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
-}
 
 struct Buffers {
   explicit Buffers(const MatmulShape& s, int64_t scratch_bytes)

@@ -36,4 +36,14 @@ inline TestSizes half_billion() {
           .tied = true};
 }
 
+inline ModelSpec mistral_7b() {
+  return test_spec({.family = "mistral",
+                    .hidden = 4096,
+                    .mlp = 14336,
+                    .layers = 32,
+                    .heads = 32,
+                    .kv_heads = 8,
+                    .vocab = 32000});
+}
+
 }  // namespace plimsoll

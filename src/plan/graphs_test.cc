@@ -14,16 +14,6 @@
 namespace plimsoll {
 namespace {
 
-ModelSpec mistral_7b() {
-  return test_spec({.family = "mistral",
-                    .hidden = 4096,
-                    .mlp = 14336,
-                    .layers = 32,
-                    .heads = 32,
-                    .kv_heads = 8,
-                    .vocab = 32000});
-}
-
 // Four micro-steps of rows that are full.
 PlanRequest request_for(const ModelSpec& model, const char* card, bool lora) {
   PlanRequest request;

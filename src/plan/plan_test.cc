@@ -11,16 +11,6 @@
 namespace plimsoll {
 namespace {
 
-ModelSpec mistral_7b() {
-  return test_spec({.family = "mistral",
-                    .hidden = 4096,
-                    .mlp = 14336,
-                    .layers = 32,
-                    .heads = 32,
-                    .kv_heads = 8,
-                    .vocab = 32000});
-}
-
 ModelSpec tiny() { return test_spec({}); }
 
 PlanRequest request_for(const ModelSpec& model, bool lora) {

@@ -4,10 +4,13 @@
 Usage: gpu_mutants.py BUILD [NAME ...]   (from the repository's root; the tests of BUILD are built)
        gpu_mutants.py --texts           (only whether each fault's text is still there, once)
 
-A fault is a text of a kernel and what stands in its place. The kernel is compiled anew in both ways and runs its cases in both tests: the one that
-compares results in three orders of threads, and the one that watches every access. A fault of what runs kernels is looked for by runtime_gpu_test.
+A fault is a text of a kernel and what stands in its place. The kernel is compiled anew and runs its cases in the test that compares results in three
+orders of threads, until one fails; where none does, in the one that watches every access. A fault of what runs kernels is looked for by
+runtime_gpu_test. As many faults at a time as there are CPUs.
 """
+import concurrent.futures
 import json
+import os
 import pathlib
 import re
 import shlex
@@ -219,11 +222,11 @@ def notices(folder, source, chosen, test, build, compiling):
     linking[linking.index("-o"):linking.index("-o") + 2] = [changed, "-o", program]
     subprocess.run(linking, cwd=build, check=True)
     try:
-        done = subprocess.run([program, f"--gtest_filter={chosen}"], capture_output=True, text=True, timeout=300)
+        done = subprocess.run([program, f"--gtest_filter={chosen}", "--gtest_fail_fast"], capture_output=True, text=True, timeout=900)
     except subprocess.TimeoutExpired:
         return "no end"
-    failed = re.search(r"(\d+) FAILED TEST", done.stdout)
-    return "" if done.returncode == 0 else f"{failed[1]} failed" if failed else "crash"
+    failed = re.search(r"^\[  FAILED  \] (?:[\w/]*/)?(\S+?),? ", done.stdout, re.MULTILINE)
+    return "" if done.returncode == 0 else failed[1] if failed else "a crash"
 
 
 def place_of(name):
@@ -246,12 +249,12 @@ def plant_in_runtime(name, build, compiling):
         copy.parent.mkdir(parents=True)
         copy.write_text(text.replace(old, new))
         said = notices(folder, path, CAPTURES, "src/runtime/runtime_gpu_test", build, compiling[library, copy.name])
-    print(f"{name:45} {said or 'nothing'}", flush=True)
+    print(f"{name:57} {said or 'nothing'}", flush=True)
     return bool(said)
 
 
 def plant(name, build, compiling):
-    """Tells what the tests say of a fault, and whether one of them noticed it."""
+    """Tells what first says of a fault, and whether anything did."""
     if name in RUNTIME_MUTANTS:
         return plant_in_runtime(name, build, compiling)
     path, text, old = place_of(name)
@@ -262,9 +265,13 @@ def plant(name, build, compiling):
         copy.parent.mkdir(parents=True)
         copy.write_text(text.replace(old, new))
         chosen = ":".join(["GpuOpHarnessBits.*", *(f"*/{case}" for case in cases.split(":"))])
-        said = [notices(folder, f"src/ops/{unit}", chosen, f"src/ops_gpu/{test}", build, compiling[library, unit]) for test, library in TESTS.items()]
-    print(f"{name:45} results: {said[0] or 'nothing':12} accesses: {said[1] or 'nothing'}", flush=True)
-    return any(said)
+        for test, library in TESTS.items():
+            said = notices(folder, f"src/ops/{unit}", chosen, f"src/ops_gpu/{test}", build, compiling[library, unit])
+            if said:
+                said = f"{'results' if test == next(iter(TESTS)) else 'accesses'}: {said}"
+                break
+    print(f"{name:57} {said or 'nothing'}", flush=True)
+    return bool(said)
 
 
 def main():
@@ -277,7 +284,9 @@ def main():
     build = pathlib.Path(sys.argv[1]).resolve()
     compiling = compile_commands(build)
     chosen = sys.argv[2:] or [*MUTANTS, *RUNTIME_MUTANTS]
-    missed = [name for name in chosen if not plant(name, build, compiling)]
+    with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as workers:
+        noticed = workers.map(lambda name: plant(name, build, compiling), chosen)
+        missed = [name for name, seen in zip(chosen, noticed) if not seen]
     print(f"{len(chosen)} faults, {len(missed)} not noticed" + "".join(f"\n  {name}" for name in missed))
     sys.exit(1 if missed else 0)
 

@@ -110,6 +110,8 @@ class InstructionSets(unittest.TestCase):
         for title, environment, cpus, names in self.module.rounds("amx", 8):
             self.assertEqual(environment, {"PLIMSOLL_MAX_ISA": title} if cpus is None else {})
             self.assertIn("golden", names)
+            self.assertLessEqual(set(names), set(self.module.PROGRAMS))
+            self.assertEqual("chat" in names, title == "avx2", title)
         self.assertEqual([title for title, *_ in self.module.rounds("avx2", 1)], [])
         self.assertIn("avx512, avx512-bf16, amx, 4 threads", self.module.summary("avx2", 2)[2])
 

@@ -4,8 +4,8 @@
     gpu.py --plimsoll PROGRAM --tool PLIMSOLL_GPU_CHECK [--device cuda|emulated --tiny] [--cases lora,t5] [--seconds 520] [--out FILE]
 
 Rates of products, attention, memory and copies first, which the planner reads from then on; then tokens/s of models of known shapes
-with random weights, each within the bytes that its plan states; what does not fit the card by its plan is left out. Where this Python
-has torch with CUDA, transformers and peft, the same run of theirs stands beside it. A figure is the median over the steps behind the
+with random weights, each within the bytes that its plan states, and of what some of them answer then, call by call and with captured graphs;
+what does not fit the card by its plan is left out. Where this Python has torch with CUDA, transformers and peft, the same run of theirs stands beside it. A figure is the median over the steps behind the
 first two. Writes bench/results/CARD-DATE.json. Exit codes: 0, 1 where a run failed, 2 without a card. Standard library only.
 """
 import argparse
@@ -23,6 +23,7 @@ from pathlib import Path
 from gpu_cases import CASES, ROOT, tiny_case, write_case
 
 WARM_UP, STEPS = 2, 6
+PROMPT = 64  # tokens
 
 
 class Bench:
@@ -68,6 +69,26 @@ class Bench:
                 "planned_arena_bytes": ran["planned"]["device_arena_bytes"], "arena_bytes": ran["measured"]["device_arena_bytes"],
                 "card": ran.get("card"), "variant": ran["variant"], "losses": [step["loss"] for step in steps]}
 
+    def answers(self, folder):
+        """Tokens/s behind the first few of an answer, or why there are none: two answers of several lengths, whose beginnings are the same."""
+        few, many = (2, 6) if self.options.tiny else (16, 144)
+        told = {}
+        for kind, graphs in (("call_by_call", "off"), ("with_graphs", "on")):
+            seconds, tokens = [], []
+            for length in (few, many):
+                began = time.monotonic()
+                done = self.run([self.options.plimsoll, "generate", folder / "run", "--ids", ",".join(map(str, range(5, 5 + PROMPT))), "--max-new-tokens",
+                                 length, "--graphs", graphs, "--device", self.options.device, "--json"])
+                seconds.append(time.monotonic() - began)
+                if done.returncode != 0:
+                    self.failed += done.returncode != 124
+                    return {"left_out": "no time left"} if done.returncode == 124 else {"failed": f"exit {done.returncode}: {done.stderr.strip()[-400:]}"}
+                tokens.append(len(json.loads(done.stdout.splitlines()[-1])["response_ids"]))
+            if tokens[0] == tokens[1]:
+                return {"left_out": f"the answer ends after {tokens[0]} tokens"}
+            told[kind] = (tokens[1] - tokens[0]) / max(seconds[1] - seconds[0], 1e-9)
+        return told
+
     def rival(self, case, folder):
         if self.options.device != "cuda" or not self.options.rival:
             return None
@@ -86,6 +107,8 @@ class Bench:
         with tempfile.TemporaryDirectory() as folder:
             figures = {"case": case.name, "tokens_of_a_step": case.tokens, **self.ours(case, Path(folder))}
             beside = self.rival(case, Path(folder)) if "tokens_per_second" in figures else None
+            if case.answers and "tokens_per_second" in figures:
+                figures["answers"] = self.answers(Path(folder))
         return {**figures, "transformers": beside} if beside else figures
 
 
@@ -101,7 +124,16 @@ def row(figures):
     there = beside.get("tokens_per_second")
     return (f"{figures['case']:<52}{figures['tokens_per_second']:>10,.0f} tokens/s{figures['seconds_per_step'] * 1e3:>9.0f} ms a step, predicted "
             f"{figures['predicted_seconds_per_step'] * 1e3:.0f}{figures['arena_bytes'] / 2**30:>7.1f} GiB"
-            + (f"   transformers {there:,.0f}" if there else f"   transformers: {beside['left_out']}" if beside else ""))
+            + (f"   transformers {there:,.0f}" if there else f"   transformers: {beside['left_out']}" if beside else "")
+            + answers_row(figures.get("answers")))
+
+
+def answers_row(answers):
+    if not answers:
+        return ""
+    told = answers.get("left_out") or "FAILED " + answers["failed"] if len(answers) == 1 else \
+        f"{answers['call_by_call']:,.0f} tokens/s call by call, {answers['with_graphs']:,.0f} with graphs"
+    return f"\n{'  its answers, one token after another':<52}  {told}"
 
 
 def main():

@@ -82,7 +82,10 @@ class GpuCheckTest(unittest.TestCase):
             self.assertEqual(run["planned_arena_bytes"], run["arena_bytes"])
             self.assertGreater(run["tokens_per_second"], 0)
             self.assertEqual(run["card"]["grown_bytes"], 0)
-        for name in ("memory, of additions", "copy, host to card", "smallest op", "product bf16 forward 64 x 64 x 64",
+        asked = [run["answers"] for run in told["runs"] if "answers" in run]
+        self.assertEqual([sorted(answers) for answers in asked], 2 * [["call_by_call", "with_graphs"]])
+        self.assertRegex(done.stdout, r"answers, one token after another +\d[\d,]* tokens/s call by call, \d[\d,]* with graphs")
+        for name in ("memory, of additions", "copy, host to card", "smallest op", "launch, of the host", "smallest op, in a graph", "product bf16 forward 64 x 64 x 64",
                      "attention_grad f32, heads of 128, 32 tokens"):
             self.assertGreater(told["rates"][name]["rate"], 0)
 

@@ -27,9 +27,7 @@ fs::path file_of(const fs::path& folder, const std::string& uuid) {
 }
 
 Json card_json(const MeasuredCard& card) {
-  const auto number = [](const std::optional<int64_t>& value) {
-    return value ? Json(*value) : Json(nullptr);
-  };
+  const auto number = [](const auto& value) { return value ? Json(*value) : Json(nullptr); };
   return {{"format", kCardFormat},
           {"card", card.name},
           {"uuid", card.uuid},
@@ -39,6 +37,7 @@ Json card_json(const MeasuredCard& card) {
           {"process_bytes", number(card.process_bytes)},
           {"host_bytes", number(card.host_bytes)},
           {"graph_node_bytes", number(card.graph_node_bytes)},
+          {"launch_seconds", number(card.launch_seconds)},
           {"rates", card.rates ? rates_to_json(*card.rates) : Json(nullptr)}};
 }
 
@@ -50,6 +49,14 @@ std::optional<int64_t> bytes_at(const nlohmann::json& json, const char* key, con
   constexpr int64_t kMost = int64_t{1} << 44;
   if (bytes < 0 || bytes > kMost) throw DamagedError(where + ": " + key + " is " + std::to_string(bytes));
   return bytes;
+}
+
+std::optional<double> seconds_at(const nlohmann::json& json, const char* key, const std::string& where) {
+  const nlohmann::json& value = json.at(key);
+  if (value.is_null()) return std::nullopt;
+  const auto seconds = value.get<double>();
+  if (!(seconds > 0 && seconds < 1)) throw DamagedError(where + ": " + key + " is " + value.dump());
+  return seconds;
 }
 
 MeasuredCard read_card(const fs::path& path) {
@@ -66,8 +73,9 @@ MeasuredCard read_card(const fs::path& path) {
     card.memory_bytes = bytes_at(json, "memory_bytes", where);
     card.process_bytes = bytes_at(json, "process_bytes", where);
     card.host_bytes = bytes_at(json, "host_bytes", where);
-    // Files of earlier versions know of no graphs.
+    // Files of earlier versions know of no graphs, and of no launches.
     if (json.contains("graph_node_bytes")) card.graph_node_bytes = bytes_at(json, "graph_node_bytes", where);
+    if (json.contains("launch_seconds")) card.launch_seconds = seconds_at(json, "launch_seconds", where);
     if (!json.at("rates").is_null()) card.rates = rates_from_json(json["rates"], where);
   });
   if (card.rates) {
@@ -98,6 +106,7 @@ void save_card(const fs::path& folder, const MeasuredCard& measured) {
       card.process_bytes = least(measured.process_bytes, before.process_bytes);
       if (!card.host_bytes) card.host_bytes = before.host_bytes;
       if (!card.graph_node_bytes) card.graph_node_bytes = before.graph_node_bytes;
+      if (!card.launch_seconds) card.launch_seconds = before.launch_seconds;
       if (!card.rates) card.rates = before.rates;
     }
   } catch (const Error&) {

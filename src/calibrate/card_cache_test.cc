@@ -64,11 +64,14 @@ TEST_F(CardCache, measurements_of_one_card_add_up_and_the_least_bytes_stay) {
   MeasuredCard later = card("GPU-1");
   later.process_bytes = 900 * kMiB;  // of others, too
   later.host_bytes = 210 * kMiB;
+  later.launch_seconds = 2.5e-6;
   save_card(folder_, later);
+  save_card(folder_, card("GPU-1"));
   const auto all = found("GPU-1");
   ASSERT_TRUE(all && all->rates);
   EXPECT_EQ(all->process_bytes, 500 * kMiB);
   EXPECT_EQ(all->host_bytes, 210 * kMiB);
+  EXPECT_EQ(all->launch_seconds, 2.5e-6);
   EXPECT_EQ(all->rates->matmul_bf16, 6e14);
   EXPECT_EQ(all->rates->f16_as, DType::bf16);
   EXPECT_THAT(all->rates->note, HasSubstr("measured on the H100 SXM 80GB"));
@@ -100,6 +103,9 @@ TEST_F(CardCache, a_file_of_no_use_is_passed_over_with_its_reason) {
        "memory_bytes is -5"},
       {whole + R"("memory_bytes":"much","process_bytes":null,"host_bytes":null,"rates":null})",
        "card-GPU-1.json"},
+      {whole +
+           R"("memory_bytes":null,"process_bytes":null,"host_bytes":null,"launch_seconds":0,"rates":null})",
+       "launch_seconds is 0"},
       {whole + R"("memory_bytes":null,"process_bytes":null,"host_bytes":null,"rates":{}})",
        "card-GPU-1.json"}};
   for (const auto& [text, why] : texts) {

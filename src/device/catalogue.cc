@@ -282,7 +282,7 @@ int64_t library_workspace_bytes(int compute_capability, int64_t memory_bytes) {
   return (memory_bytes < kSmallCard ? 1 : 4) * kMiB;
 }
 
-// What CUDA's runtime takes to launch a kernel, as published figures have it; it was not measured here.
+// What CUDA's runtime takes to launch a kernel, as published figures have it: a guess until it was measured.
 constexpr double kLaunchSeconds = 3.5e-6;
 
 DeviceDescription describe_card(const Card& card, bool driver, const MeasuredCard* measured) {
@@ -300,7 +300,8 @@ DeviceDescription describe_card(const Card& card, bool driver, const MeasuredCar
   device.reaches_host = false;
   if (measured != nullptr && measured->graph_node_bytes)
     device.graph_node = {*measured->graph_node_bytes, *measured->graph_node_bytes / 8, true};
-  device.launch_seconds = kLaunchSeconds;
+  device.launch_seconds =
+      measured != nullptr ? measured->launch_seconds.value_or(kLaunchSeconds) : kLaunchSeconds;
   device.library_products = true;
   device.rates = measured != nullptr && measured->rates ? *measured->rates : rates_of(card);
   add_guesses(card, device.rates);

@@ -41,6 +41,7 @@ struct MeasuredCard {
   std::optional<int64_t> process_bytes;          // that a process has beside its arena
   std::optional<int64_t> host_bytes;             // of the host's memory, that CUDA takes of a process
   std::optional<int64_t> graph_node_bytes = {};  // of the card, that a node of a captured graph takes
+  std::optional<double> launch_seconds = {};     // of the host, to give the card a call
   std::optional<DeviceRates> rates;
 };
 

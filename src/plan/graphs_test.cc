@@ -124,6 +124,19 @@ TEST(Graphs, a_cpu_makes_none) {
   EXPECT_TRUE(make_plan(request).graphs.empty());
 }
 
+TEST(Graphs, a_host_that_was_measured_to_launch_slower_gains_more) {
+  const Plan plan = make_plan(request_for(test_spec({}), "H200", false));
+  const Graph& update = plan.programs.back();
+  MeasuredCard measured;
+  measured.launch_seconds = 7e-6;
+  const auto gap = [&](const MeasuredCard* of) {
+    return launch_gap(update, describe_card(find_card("H200", "test"), true, of), 0);
+  };
+  EXPECT_NEAR(gap(&measured), 2 * gap(nullptr), 1e-9);
+  measured.launch_seconds = std::nullopt;
+  EXPECT_EQ(gap(&measured), gap(nullptr));
+}
+
 TEST(Graphs, nodes_that_were_measured_take_the_place_of_the_guess) {
   MeasuredCard measured;
   measured.graph_node_bytes = 8000;

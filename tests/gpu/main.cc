@@ -180,7 +180,9 @@ void measure(const Options& options, const Tell& tell) {
   const auto device = open_device(options);
   MeasuredCard measured;
   const auto own = options.emulated ? nullptr : open_cuda_device(facts_of(options), "", Products::own);
-  measured.rates = measure_rates(*device, own.get(), facts_of(options), options.small, tell);
+  const Measured seen = measure_rates(*device, own.get(), facts_of(options), options.small, tell);
+  measured.rates = seen.rates;
+  measured.launch_seconds = seen.launch_seconds;
   if (!options.emulated && !options.small) keep(std::move(measured));
 }
 

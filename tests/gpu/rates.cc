@@ -4,8 +4,10 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <random>
+#include <utility>
 
 #include "base/units.h"
 #include "device/catalogue.h"
@@ -78,6 +80,32 @@ class TimedOp {
     for (const Op& op : graph_.ops()) calls_.push_back(device.bind_sent(graph_, op, address, Sent{sent}));
   }
 
+  // Of the host, for a call of the last op, and of the card, for a call in a graph of `calls`, which a queue
+  // holds.
+  std::pair<double, double> of_launches(int calls) {
+    const auto make_calls = [&] {
+      for (int i = 0; i < calls; ++i) calls_.back()();
+    };
+    const auto one_of = [&](const std::function<void()>& work) {
+      device_.finish();
+      const auto start = Clock::now();
+      work();
+      return since(start) / calls;
+    };
+    make_calls();
+    const double alone = one_of(make_calls);
+    device_.finish();
+    device_.begin_capture();
+    make_calls();
+    const auto graph = device_.end_capture();
+    device_.launch(*graph);
+    const double within = one_of([&] {
+      device_.launch(*graph);
+      device_.finish();
+    });
+    return {alone, within};
+  }
+
   // Of one run of the last op, in a queue that is never empty.
   double seconds(double at_least) {
     for (const BoundCall& call : calls_) call();
@@ -134,7 +162,7 @@ class Measurement {
   Measurement(Device& device, Device* own, const CardFacts& card, bool small, const Tell& tell)
       : device_(device), own_(own), card_(card), small_(small), seconds_(small ? 1e-4 : 0.02), tell_(tell) {}
 
-  DeviceRates all() {
+  Measured all() {
     overhead();
     memory();
     copies();
@@ -146,7 +174,7 @@ class Measurement {
     }
     rates_.f16_as = DType::bf16;
     rates_.calibrated = true;
-    return rates_;
+    return {rates_, launch_seconds_};
   }
 
  private:
@@ -167,6 +195,11 @@ class Measurement {
                 {}, 1, 1);
     rates_.op_overhead = one.seconds(seconds_);
     say("smallest op", rates_.op_overhead, "s");
+    constexpr int kCalls = 500;
+    const auto [alone, within] = one.of_launches(kCalls);
+    launch_seconds_ = alone;
+    say("launch, of the host", alone, "s");
+    say("smallest op, in a graph", within, "s");
   }
 
   void memory() {
@@ -403,11 +436,12 @@ class Measurement {
   double seconds_;
   const Tell& tell_;
   DeviceRates rates_;
+  double launch_seconds_ = 0;
 };
 
 }  // namespace
 
-DeviceRates measure_rates(Device& device, Device* own, const CardFacts& card, bool small, const Tell& tell) {
+Measured measure_rates(Device& device, Device* own, const CardFacts& card, bool small, const Tell& tell) {
   return Measurement(device, own, card, small, tell).all();
 }
 

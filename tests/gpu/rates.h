@@ -8,8 +8,13 @@
 
 namespace plimsoll::gpu_check {
 
+struct Measured {
+  DeviceRates rates;
+  double launch_seconds;  // of the host, for a call
+};
+
 // `own`, where there is one, computes products by the kernels here. `small`: sizes that an emulated card
 // computes in seconds, whose rates say nothing.
-DeviceRates measure_rates(Device& device, Device* own, const CardFacts& card, bool small, const Tell& tell);
+Measured measure_rates(Device& device, Device* own, const CardFacts& card, bool small, const Tell& tell);
 
 }  // namespace plimsoll::gpu_check

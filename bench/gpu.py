@@ -3,10 +3,11 @@
 
     gpu.py --plimsoll PROGRAM --tool PLIMSOLL_GPU_CHECK [--device cuda|emulated --tiny] [--cases lora,t5] [--seconds 520] [--out FILE]
 
-Rates of products, attention, memory and copies first, which the planner reads from then on; then tokens/s of models of known shapes
-with random weights, each within the bytes that its plan states, and of what some of them answer then, call by call and with captured graphs;
-what does not fit the card by its plan is left out. Where this Python has torch with CUDA, transformers and peft, the same run of theirs stands beside it. A figure is the median over the steps behind the
-first two. Writes bench/results/CARD-DATE.json. Exit codes: 0, 1 where a run failed, 2 without a card. Standard library only.
+Rates of products, attention, memory, copies and launches first, which the planner reads from then on; then tokens/s of models of known
+shapes with random weights, each within the bytes that its plan states, and of what some of them answer then, call by call and with
+captured graphs; what does not fit the card by its plan is left out. Where this Python has torch with CUDA, transformers and peft, the
+same run of theirs stands beside it. A figure is the median over the steps behind the first two. Writes bench/results/CARD-DATE.json.
+Exit codes: 0, 1 where a run failed, 2 without a card. Standard library only.
 """
 import argparse
 import json
@@ -69,24 +70,31 @@ class Bench:
                 "planned_arena_bytes": ran["planned"]["device_arena_bytes"], "arena_bytes": ran["measured"]["device_arena_bytes"],
                 "card": ran.get("card"), "variant": ran["variant"], "losses": [step["loss"] for step in steps]}
 
+    def answer(self, folder, tokens, graphs):
+        """(seconds, tokens of the answer, what went wrong: {} for nothing)"""
+        began, prompt = time.monotonic(), ",".join(map(str, range(5, 5 + PROMPT)))
+        done = self.run([self.options.plimsoll, "generate", folder / "run", "--ids", prompt, "--max-new-tokens", tokens, "--graphs", graphs,
+                         "--device", self.options.device, "--json"])
+        seconds = time.monotonic() - began
+        if done.returncode == 124:
+            return seconds, 0, {"left_out": "no time left"}
+        if done.returncode != 0:
+            self.failed += 1
+            return seconds, 0, {"failed": f"exit {done.returncode}: {done.stderr.strip()[-400:]}"}
+        return seconds, len(json.loads(done.stdout.splitlines()[-1])["response_ids"]), {}
+
     def answers(self, folder):
-        """Tokens/s behind the first few of an answer, or why there are none: two answers of several lengths, whose beginnings are the same."""
+        """Tokens/s behind the first few of an answer, or why there are none: of two answers one of which begins as the other."""
         few, many = (2, 6) if self.options.tiny else (16, 144)
         told = {}
         for kind, graphs in (("call_by_call", "off"), ("with_graphs", "on")):
-            seconds, tokens = [], []
-            for length in (few, many):
-                began = time.monotonic()
-                done = self.run([self.options.plimsoll, "generate", folder / "run", "--ids", ",".join(map(str, range(5, 5 + PROMPT))), "--max-new-tokens",
-                                 length, "--graphs", graphs, "--device", self.options.device, "--json"])
-                seconds.append(time.monotonic() - began)
-                if done.returncode != 0:
-                    self.failed += done.returncode != 124
-                    return {"left_out": "no time left"} if done.returncode == 124 else {"failed": f"exit {done.returncode}: {done.stderr.strip()[-400:]}"}
-                tokens.append(len(json.loads(done.stdout.splitlines()[-1])["response_ids"]))
-            if tokens[0] == tokens[1]:
-                return {"left_out": f"the answer ends after {tokens[0]} tokens"}
-            told[kind] = (tokens[1] - tokens[0]) / max(seconds[1] - seconds[0], 1e-9)
+            began, first, fault = self.answer(folder, few, graphs)
+            ended, all_of_it, fault = (0, 0, fault) if fault else self.answer(folder, many, graphs)
+            if not fault and all_of_it == first:
+                fault = {"left_out": f"the answer ends after {first} tokens"}
+            if fault:
+                return fault
+            told[kind] = (all_of_it - first) / max(ended - began, 1e-9)
         return told
 
     def rival(self, case, folder):

@@ -79,7 +79,7 @@ MeasuredCard read_card(const fs::path& path) {
     if (!json.at("rates").is_null()) card.rates = rates_from_json(json["rates"], where);
   });
   if (card.rates) {
-    card.rates->f16_as = DType::bf16;
+    card.rates->of_card = true;
     card.rates->note = "rates measured on the " + card.name + " of this machine";
   }
   return card;

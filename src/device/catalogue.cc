@@ -228,7 +228,7 @@ DeviceRates rates_of(const Card& card) {
   const double products = is_halved(card) ? 0.85 : 0.70;
   const double attention = is_halved(card) ? 0.40 : 0.25;
   DeviceRates rates;
-  rates.f16_as = DType::bf16;
+  rates.of_card = true;
   rates.matmul_bf16 = products * card.tflops_16 * 1e12;
   rates.vector_bf16 = attention * card.tflops_16 * 1e12;
   rates.matmul_f32 = 0.70 * card.tflops_32 * 1e12;

@@ -53,9 +53,6 @@ double interpolate(const MatmulGrid& grid, const MatmulShape& shape) {
   return std::exp(log_rate);
 }
 
-// Whose library takes no rider: kernels of its own add one behind the product.
-bool is_card(const DeviceRates& rates) { return rates.f16_as == DType::bf16; }
-
 bool usable(double rate) { return std::isfinite(rate) && rate > 0; }
 
 bool ascends(const std::vector<int64_t>& axis) {
@@ -92,7 +89,7 @@ bool is_thin(const MatmulShape& shape) {
 double matmul_seconds(const DeviceRates& rates, const MatmulShape& of) {
   MatmulShape shape = of;
   for (DType* type : {&shape.a, &shape.b, &shape.c}) *type = rated_as(rates, *type);
-  if (shape.rider > 0 && is_card(rates)) {
+  if (shape.rider > 0 && rates.of_card) {
     MatmulShape rider = shape;
     rider.k = std::exchange(rider.rider, 0);
     shape.rider = 0;

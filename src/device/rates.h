@@ -53,10 +53,11 @@ struct DeviceRates {
   double matmul_f32 = 1.5e11;
   double matmul_bf16 = 1.5e11;
   double vector_bf16 = 1.5e11;  // of bf16 where no tiles run it: attention, thin products
-  DType f16_as = DType::f32;    // whose rates f16 has: no CPU multiplies it, every card does as it does bf16
-  double bandwidth = 2.0e10;    // of what has no curve, reads and writes together
-  double op_overhead = 0;       // seconds that the smallest op takes
-  double host_copy = 8.0e9;     // bytes copied per second by the I/O queue between host and device
+  // f16 is multiplied as fast as bf16, where a CPU has f32's rates, and a rider is a product of its own.
+  bool of_card = false;
+  double bandwidth = 2.0e10;  // of what has no curve, reads and writes together
+  double op_overhead = 0;     // seconds that the smallest op takes
+  double host_copy = 8.0e9;   // bytes copied per second by the I/O queue between host and device
   double disk_read = 1.5e9;
   double disk_write = 1.0e9;
   double page_touch = 2.0e9;  // bytes of fresh memory made usable per second
@@ -73,7 +74,7 @@ double matmul_seconds(const DeviceRates& rates, const MatmulShape& shape);
 
 // The type whose rates `dtype` has.
 inline DType rated_as(const DeviceRates& rates, DType dtype) {
-  return dtype == DType::f16 ? rates.f16_as : dtype;
+  return dtype != DType::f16 ? dtype : rates.of_card ? DType::bf16 : DType::f32;
 }
 
 // The curve of an op, in its type if there is one, else in another; nullptr: none. Attention takes the

@@ -71,7 +71,7 @@ TEST(Rates, f16_has_the_rates_of_f32_or_on_cards_of_bf16) {
   rates.bandwidth = 1e15;
   const MatmulShape shape{.m = 1000, .n = 1000, .k = 1000, .a = DType::f16, .b = DType::f16, .c = DType::f16};
   EXPECT_NEAR(matmul_seconds(rates, shape), 2e9 / 1e11, 1e-6);
-  rates.f16_as = DType::bf16;
+  rates.of_card = true;
   EXPECT_NEAR(matmul_seconds(rates, shape), 2e9 / 4e11, 1e-6);
 }
 
@@ -84,7 +84,7 @@ TEST(Rates, a_rider_is_more_of_the_depth_or_on_cards_one_more_product) {
   shape.rider = rider.k = 16;
   deeper.k = 1016;
   EXPECT_EQ(matmul_seconds(rates, shape), matmul_seconds(rates, deeper));
-  rates.f16_as = DType::bf16;
+  rates.of_card = true;
   MatmulShape alone = shape;
   alone.rider = 0;
   EXPECT_NEAR(matmul_seconds(rates, shape),

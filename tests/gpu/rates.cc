@@ -172,7 +172,7 @@ class Measurement {
       attentions(dtype);
       linear_attentions(dtype);
     }
-    rates_.f16_as = DType::bf16;
+    rates_.of_card = true;
     rates_.calibrated = true;
     return {rates_, launch_seconds_};
   }
@@ -183,7 +183,7 @@ class Measurement {
         {"rate/" + name, rate > 0 && std::isfinite(rate) ? "" : "no rate", {{"rate", rate}, {"unit", unit}}});
   }
 
-  // Cards without bf16 multiply f16, whose rates are kept as bf16's (DeviceRates::f16_as).
+  // Cards without bf16 multiply f16, whose rates are kept as bf16's (DeviceRates::of_card).
   [[nodiscard]] std::string type_of(DType t) const {
     const bool lacks = t == DType::bf16 && card_.compute_capability < 80;
     return std::string(to_string(lacks ? DType::f16 : t));

@@ -201,6 +201,23 @@ class Card(FolderTest):
         self.assertEqual([one["name"] for one in part["outside"]], ["context", "code and libraries"])
         self.assertEqual(part["budget_bytes"] + part["outside_bytes"], 8 * GIB)
 
+    def test_no_part_of_a_card_has_more_room_than_all_of_it(self):
+        words = (QWEN, "--gpu", "RTX 3060 12GB", "--host-memory", "30GiB", *FIXED)
+        whole = plan(*words)["device"]["budget_bytes"]
+        rooms = [plan(*words, "--memory", size)["device"]["budget_bytes"] for size in ("11GiB", "12000MiB", "12287MiB", "12288MiB")]
+        self.assertEqual(rooms, sorted(rooms))
+        self.assertEqual(rooms[-2:], [whole, whole])
+        self.assertLess(rooms[0], whole)
+
+    def test_a_size_below_what_is_outside_the_arena_is_said_as_it_was_stated(self):
+        for stated in (0.5, 100):
+            refused = run("plan", QWEN, "--gpu", "RTX 3060 12GB", "--host-memory", "30GiB", *FIXED, "--memory", f"{stated}MiB")
+            self.assertEqual(refused.returncode, 3, refused.stderr)
+            self.assertIn(f"{'512 KiB' if stated < 1 else '100 MiB'} may be used", refused.stderr)
+            self.assertEqual("less than any run takes" in refused.stderr, stated < 1, refused.stderr)
+            needs, short = (float(re.search(words + r" (\d+(?:\.\d+)?) MiB", refused.stderr)[1]) for words in ("device needs", "short by"))
+            self.assertAlmostEqual(needs - short, stated, delta=2)
+
     def test_what_was_measured_of_a_card_takes_the_place_of_what_is_guessed(self):
         words = (QWEN, "--host-memory", "30GiB", *FIXED)
         rates = {"matmul_f32": 1e12, "matmul_bf16": 1e12, "bandwidth": 1e11, "op_overhead": 1e-6, "host_copy": 8e9, "disk_read": 1e9,
@@ -246,6 +263,7 @@ class Card(FolderTest):
 
     def test_cards_that_cannot_be_meant_are_refused_by_name(self):
         for words, said in ((("--gpu", "RTX 3065"), "nearest are RTX 3060 12GB"),
+                            (("--gpu", ""), "--gpu: is empty"), (("--memory", " "), "--memory: is empty"),
                             (("--gpu", "RTX 3060 1200GB"), "no RTX 3060 has 1200 GB"),
                             (("--gpu", "T4", "--precision", "bf16"), "does not compute in bf16"),
                             (("--gpu", "RTX 3060", "--memory", "13GiB"), "has 12.0 GiB"),

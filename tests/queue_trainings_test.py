@@ -98,6 +98,8 @@ class Trainings(QueueTest):
         self.assertEqual(self.show(1)["attempts"][0]["host_bytes"], smallest)
 
     def test_a_batch_takes_the_plan_that_was_asked_for(self):
+        # What is within 5 % of the fastest depends on the kernels: there is a smaller plan with those of AVX2.
+        self.environment["PLIMSOLL_MAX_ISA"] = "avx2"
         chosen = {}
         for plan in "abc":
             answer = json.loads(self.queue("add", self.wide(f"plan-{plan}", 2, 256), "--threads", 2, "--plan", plan, "--json"))

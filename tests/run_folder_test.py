@@ -334,6 +334,22 @@ class WorkIsKept(TrainingTest):
         self.assertIn("the first checkpoint takes", done.stderr)
         self.assertNotIn("metrics.jsonl", done.stdout)
 
+    def test_room_for_the_files_that_a_checkpoint_copies_is_looked_at_too(self):
+        disk, model = self.folder / "disk", self.model()
+        disk.mkdir()
+        with (model / "tokenizer.json").open("a") as file:
+            file.write(" " * (4 << 20))  # of 4 MiB, as large models' are; it is kept once beside the checkpoints
+        mount = ["unshare", "--mount", "--map-root-user", "sh", "-c"]
+        if subprocess.run([*mount, f"mount -t tmpfs tmpfs {disk}"], capture_output=True).returncode != 0:
+            self.skipTest("no mounts here")
+        path = write_recipe(self.folder, model, disk / "run", method={"type": "lora", "r": 2}, schedule={"max_steps": 2})
+        for size, code, steps in ((6, STOPPED, 0), (14, 0, 2)):
+            done = subprocess.run([*mount, f"mount -t tmpfs -o size={size}m tmpfs {disk} && {command_run.PLIMSOLL} train {path} --quiet; echo exit $?; "
+                                   f"cat {disk}/run/metrics.jsonl"], capture_output=True, text=True, timeout=120)
+            self.assertIn(f"exit {code}", done.stdout, done.stderr)
+            self.assertEqual("the first checkpoint takes" in done.stderr, code == STOPPED, done.stderr)
+            self.assertEqual(done.stdout.count('"step"'), steps, done.stdout)
+
     def test_files_that_a_save_copies_are_looked_at_before_the_first_step(self):
         for name in ("merges.txt", "special_tokens_map.json"):
             model = self.model()

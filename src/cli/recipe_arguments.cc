@@ -35,6 +35,13 @@ constexpr std::array kShortcuts = {
     Shortcut{"--threads", "threads", "threads that compute, or auto"},
 };
 
+// As of a variable that is not set: "--gpu $CARD" would say nothing.
+const CLI::Validator not_empty(
+    [](const std::string& text) {
+      return text.find_first_not_of(" \t") == std::string::npos ? std::string("is empty") : std::string();
+    },
+    "");
+
 }  // namespace
 
 void RecipeArguments::add_to(CLI::App& app, bool folder_allowed) {
@@ -48,7 +55,7 @@ void RecipeArguments::add_to(CLI::App& app, bool folder_allowed) {
          "key=value: changes one key of the recipe; key=null takes it back to its default (may be repeated)")
       ->type_name("KEY=VALUE");
   for (const Shortcut& shortcut : kShortcuts)
-    app.add_option(shortcut.option, shortcuts[shortcut.key], shortcut.meaning);
+    app.add_option(shortcut.option, shortcuts[shortcut.key], shortcut.meaning)->check(not_empty);
   app.add_flag("--no-probe", no_probe,
                "measure nothing where this machine's rates are unknown: times are guesses");
   app.add_option(

@@ -76,9 +76,9 @@ constexpr std::array kCards = {
 };
 
 // Words that people put before or behind a card's own name, and that tell no two cards apart.
-constexpr std::array<std::string_view, 14> kPlain = {
-    "nvidia", "geforce", "tesla", "quadro", "generation", "gpu",         "tensor",
-    "core",   "sxm4",    "hbm3",  "hbm3e",  "blackwell",  "workstation", "edition"};
+constexpr std::array<std::string_view, 16> kPlain = {
+    "nvidia", "geforce", "tesla", "quadro", "generation", "gpu",         "tensor", "core",
+    "sxm4",   "sxm5",    "hbm3",  "hbm3e",  "blackwell",  "workstation", "server", "edition"};
 
 struct Asked {
   std::string letters;  // "rtx3080"
@@ -120,8 +120,9 @@ Asked read(std::string_view text) {
 // Whether a card goes by these letters; where they are a family's, the card of it that most people have.
 bool goes_by(const Card& card, const std::string& letters) {
   const std::string own = read(card.name).letters;
-  return own == letters || own + "pcie" == letters || (own == "h100sxm" && letters == "h100") ||
-         (own.starts_with("rtxa") && own.substr(3) == letters);
+  // Of RTX cards what people say: "4090", "A6000".
+  const bool is_short = own.starts_with("rtx") && own.substr(3) == letters;
+  return own == letters || own + "pcie" == letters || (own == "h100sxm" && letters == "h100") || is_short;
 }
 
 [[noreturn]] void refuse_unknown(std::string_view text, std::string_view what) {

@@ -23,12 +23,17 @@ TEST(Catalogue, a_card_goes_by_its_name_however_it_is_written) {
   EXPECT_EQ(found("h100-pcie"), "H100 PCIe 80GB");
   EXPECT_EQ(found("Tesla T4"), "T4 16GB");
   EXPECT_EQ(found("A6000"), "RTX A6000 48GB");
+  EXPECT_EQ(found("4090"), "RTX 4090 24GB");
+  EXPECT_EQ(found("4060 ti 16gb"), "RTX 4060 Ti 16GB");
+  EXPECT_EQ(found("H100 SXM5"), "H100 SXM 80GB");
+  EXPECT_EQ(found("H200 SXM5"), "H200 141GB");
   // As the driver prints them.
   EXPECT_EQ(found("NVIDIA A100-SXM4-80GB"), "A100 80GB");
   EXPECT_EQ(found("NVIDIA A100-PCIE-40GB"), "A100 40GB");
   EXPECT_EQ(found("NVIDIA H100 80GB HBM3"), "H100 SXM 80GB");
   EXPECT_EQ(found("NVIDIA RTX 6000 Ada Generation"), "RTX 6000 Ada 48GB");
   EXPECT_EQ(found("NVIDIA RTX PRO 6000 Blackwell Workstation Edition"), "RTX PRO 6000 96GB");
+  EXPECT_EQ(found("NVIDIA RTX PRO 6000 Blackwell Server Edition"), "RTX PRO 6000 96GB");
 }
 
 TEST(Catalogue, a_size_chooses_among_cards_of_a_name) {

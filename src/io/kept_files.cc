@@ -52,6 +52,12 @@ std::vector<std::string> KeptFiles::names() const {
   return names;
 }
 
+int64_t KeptFiles::bytes() const {
+  int64_t bytes = 0;
+  for (const auto& [name, place] : places_) bytes += place.bytes;
+  return bytes;
+}
+
 void KeptFiles::write(const std::string& name, const fs::path& to) const {
   const Place& place = places_.at(name);
   File file = File::create(to);

@@ -21,6 +21,7 @@ class KeptFiles {
             const std::filesystem::path& temporary);
 
   [[nodiscard]] std::vector<std::string> names() const;
+  [[nodiscard]] int64_t bytes() const;  // of all of them
   // Writes a new file with the content of one of the names. Throws StoppedError.
   void write(const std::string& name, const std::filesystem::path& to) const;
 

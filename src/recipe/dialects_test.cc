@@ -336,6 +336,12 @@ TEST_F(Dialects, a_device_of_another_build_is_noted) {
   EXPECT_THAT(notes(load(kTorchtune + "device: cuda\n")), Contains("device: cuda"));
 }
 
+// What is set beside such a file names a device of this program.
+TEST_F(Dialects, a_device_that_is_set_beside_another_tools_file_is_ours) {
+  for (const std::string& text : {kTorchtune + "device: cuda\n", kAxolotl})
+    EXPECT_EQ(recipe(text, {"device=card", "memory.device=4GiB"}).device, DeviceChoice::card);
+}
+
 TEST_F(Dialects, special_tokens_are_asked_for_by_name) {
   const Recipe read =
       recipe(kAxolotl + "special_tokens: {pad_token: <pad>, eos_token: </s>, bos_token: <s>}\n");

@@ -98,9 +98,10 @@ bool Translator::read_theirs(const Node& child, const std::string& key, Layer& l
   }
   const Alias* row = find_alias(key, layer.tool());
   if (row == nullptr) return false;
-  const bool of_theirs =
-      is_method_word(child) ||
-      (key == "device" && (layer.tool() == Tool::torchtune || layer.tool() == Tool::axolotl));
+  // Of the file alone: what is set beside it is said to this program.
+  const bool their_device = key == "device" && layer.source().has_lines &&
+                            (layer.tool() == Tool::torchtune || layer.tool() == Tool::axolotl);
+  const bool of_theirs = is_method_word(child) || their_device;
   if (find_option(key) != nullptr && !of_theirs) return false;
   const bool has_inner = is_alias_group(key) || is_group(key);
   // A map whose keys are known one by one, rather than the value of a key; an empty one is off.

@@ -106,8 +106,10 @@ std::optional<std::string> weight_not_finite(const PersistentState& state) {
   return std::nullopt;
 }
 
-int64_t checkpoint_bytes(const Experiment& experiment, const PersistentState& state) {
-  int64_t bytes = export_bytes(state, experiment.lora);
+int64_t checkpoint_bytes(const CheckpointOptions& options, const Experiment& experiment,
+                         const PersistentState& state) {
+  constexpr int64_t kBlock = 4096;  // a file's last one is seldom full
+  int64_t bytes = export_bytes(state, experiment.lora, *options.from) + checkpoint_files(options) * kBlock;
   for (const TableRow* row : optimizer_rows(state)) bytes += row->bytes;
   return bytes + bytes / 100;
 }
@@ -120,7 +122,7 @@ int64_t checkpoint_files(const CheckpointOptions& options) {
 
 void save_checkpoint(const CheckpointOptions& options, const Experiment& experiment,
                      const PersistentState& state, const TrainerState& trainer) {
-  require_disk_space(options.folder->path(), checkpoint_bytes(experiment, state), "a checkpoint");
+  require_disk_space(options.folder->path(), checkpoint_bytes(options, experiment, state), "a checkpoint");
   const std::string name = "checkpoint-" + std::to_string(trainer.step);
   const auto unfinished = options.folder->begin_folder(name);
   AtomicFolder& folder = *unfinished;

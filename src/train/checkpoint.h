@@ -37,7 +37,8 @@ void save_checkpoint(const CheckpointOptions& options, const Experiment& experim
 // Files, and their folder, that save_checkpoint will make.
 int64_t checkpoint_files(const CheckpointOptions& options);
 // Bytes that save_checkpoint will write, about.
-int64_t checkpoint_bytes(const Experiment& experiment, const PersistentState& state);
+int64_t checkpoint_bytes(const CheckpointOptions& options, const Experiment& experiment,
+                         const PersistentState& state);
 
 // Removes the checkpoints that the options do not keep; one that holds what no run wrote stays, and is
 // returned.

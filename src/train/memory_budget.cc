@@ -82,10 +82,16 @@ void read_card_budget(const Recipe& recipe, Budget& budget) {
   }
   const PlannedCard planned = planned_card(recipe);
   const int64_t all = card_bytes(memory.device, planned.card);
-  const int64_t outside = outside_bytes(describe_card(planned.card, is_whole_card(memory), planned.known()));
-  budget.device_bytes = std::max<int64_t>(0, all - outside);
-  budget.device_source =
-      full_name(planned.card) + (is_whole_card(memory) ? "" : ", memory.device: " + format_bytes(all));
+  const auto outside = [&](bool driver) {
+    return outside_bytes(describe_card(planned.card, driver, planned.known()));
+  };
+  // What the driver keeps cannot be had, however much is stated. Below 0 nothing fits, by as much.
+  const int64_t stated = all - outside(is_whole_card(memory));
+  const int64_t most = planned.card.memory_mib * kMiB - outside(true);
+  budget.device_bytes = std::min(stated, most);
+  budget.device_source = full_name(planned.card) +
+                         (is_whole_card(memory) ? "" : ", memory.device: " + format_bytes(all)) +
+                         (stated > most ? " with what its driver keeps" : "");
   if (recipe.device == DeviceChoice::cuda)
     if (const CardHere* const here = known_card_here(); here != nullptr)
       limit_to_free(memory.device.kind != Kind::bytes, here->free_bytes, budget);

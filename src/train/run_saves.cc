@@ -50,9 +50,10 @@ void RunSaves::require_savable(const TrainerState& current) {
   constexpr int64_t kLogFiles = 6;  // the manifest, three logs, recipe.yaml, run.json
   const int64_t saves = saves_to_come(recipe_.save.every, current);
   const int64_t held = options_.keep + 1 + (options_.best ? 1 : 0);  // one is written beside the kept
-  const std::string note = require_room(*options_.folder, checkpoint_files(options_) + kLogFiles,
-                                        checkpoint_bytes(experiment_, state_),
-                                        export_bytes(state_, experiment_.lora), std::min(saves, held));
+  const std::string note =
+      require_room(*options_.folder, checkpoint_files(options_) + kLogFiles,
+                   checkpoint_bytes(options_, experiment_, state_),
+                   export_bytes(state_, experiment_.lora, *options_.from), std::min(saves, held));
   if (!note.empty()) observer_.event(note, LogLevel::warn);
 }
 

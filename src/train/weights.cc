@@ -502,8 +502,8 @@ std::optional<uint32_t> write_value_head(const PersistentState& state, const fs:
   return write_rows(state, rows, to / kValueHeadFile, [](const TableRow& row) { return weight_name(row); });
 }
 
-int64_t export_bytes(const PersistentState& state, bool adapter) {
-  int64_t bytes = 0;
+int64_t export_bytes(const PersistentState& state, bool adapter, const SavedFrom& from) {
+  int64_t bytes = from.files.bytes() + static_cast<int64_t>(from.config.dump().size());
   for (const TableRow* row : adapter ? adapter_rows(state) : base_rows(state)) {
     const TableRow* start = start_of(state, *state.find(weight_name(*row)));
     bytes += row->bytes + (start == nullptr ? 0 : start->bytes);

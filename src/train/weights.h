@@ -79,7 +79,7 @@ std::optional<uint32_t> write_adapter(const PersistentState& state, const LoraOp
 // none, where the model has another head.
 inline constexpr const char* kValueHeadFile = "value_head.safetensors";
 std::optional<uint32_t> write_value_head(const PersistentState& state, const std::filesystem::path& to);
-// Bytes that write_model or write_adapter will write, about.
-int64_t export_bytes(const PersistentState& state, bool adapter);
+// Bytes that write_model or write_adapter will write, about: weights, and what is copied beside them.
+int64_t export_bytes(const PersistentState& state, bool adapter, const SavedFrom& from);
 
 }  // namespace plimsoll

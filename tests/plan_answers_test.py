@@ -154,6 +154,17 @@ class Sweep(unittest.TestCase):
         for smaller, larger in zip(points, points[1:]):
             self.assertGreaterEqual(smaller["seconds_per_step"] * 1.01, larger["seconds_per_step"])  # memory.tie
 
+    def test_nor_is_it_where_weights_move_and_seconds_are_estimated_from_a_few_layers(self):
+        with tempfile.TemporaryDirectory() as folder:
+            deep = {**CONFIG, "hidden_size": 2048, "intermediate_size": 11008, "num_hidden_layers": 36, "num_attention_heads": 16, "vocab_size": 151936}
+            (Path(folder) / "config.json").write_text(json.dumps(deep))
+            points = plan_json(folder, "--gpu", "RTX 4060 Ti 16GB", "--host-memory", "16GiB", "--method", "qlora", "--length", 128, "--batch", 1,
+                               "--sweep", "memory=1.6GiB..2.4GiB")["points"]
+        self.assertGreater(len(points), 5)
+        seconds = [point["seconds_per_step"] for point in points]
+        for i, one in enumerate(seconds[1:], 1):
+            self.assertLessEqual(one, 1.01 * min(seconds[:i]), seconds)
+
     def test_its_points_are_the_plans_of_their_budgets(self):
         disk = ("--set", "memory={disk: 1GiB, offload: auto}", "--method", "full")
         for more in (), disk:

@@ -335,20 +335,32 @@ std::optional<Search::Spot> Search::fastest_spot(Limits limits) {
   return best;
 }
 
-std::optional<Search::Spot> Search::preferred(const Budget& budget) {
+Search::Spot Search::preferred(const Spot& fastest, const Budget& budget) {
   Limits limits{.budget = budget};
-  std::optional<Spot> best = fastest_spot(limits);
-  if (!best) return best;
+  Spot best = fastest;
   // Sums of the same seconds in another order differ in their last digits.
-  limits.seconds = best->usage.seconds * (1 + std::max(request_.tie, kSameSeconds));
+  limits.seconds = best.usage.seconds * (1 + std::max(request_.tie, kSameSeconds));
   limits.smallest_first = limits.of_process = true;
   each(limits, [&](const Spot& spot, Limits& left) {
     // Of equals the one of the earlier frame, which moves fewer parts.
-    const bool equal = !is_preferred(best->usage, spot.usage);
-    if (is_preferred(spot.usage, best->usage) || (equal && spot.frame < best->frame)) best = spot;
-    if (best->usage.disk_traffic == 0) left.bytes = process_bytes(best->usage) + 1;
+    const bool equal = !is_preferred(best.usage, spot.usage);
+    if (is_preferred(spot.usage, best.usage) || (equal && spot.frame < best.frame)) best = spot;
+    if (best.usage.disk_traffic == 0) left.bytes = process_bytes(best.usage) + 1;
   });
   return best;
+}
+
+// What was preferred for its memory, by estimates that are off where much moves, must not take longer than it
+// may beside what was estimated to be the fastest.
+Candidate Search::no_slower(const Candidate& preferred, const Spot& fastest, const Budget& budget,
+                            const LayOut& lay_out) {
+  const double tie = 1 + std::max(request_.tie, kSameSeconds);
+  if (preferred.seconds_per_step <= tie * fastest.usage.seconds) return preferred;
+  const Candidate other = lay_out(candidate(fastest));
+  ops_laid_out_ += kLayoutWork * fastest.usage.ops;
+  const bool wins =
+      within(other, budget, request_.host) && tie * other.seconds_per_step < preferred.seconds_per_step;
+  return wins ? other : preferred;
 }
 
 std::optional<Candidate> Search::fastest(const Budget& budget, const LayOut& lay_out) {
@@ -358,13 +370,14 @@ std::optional<Candidate> Search::fastest(const Budget& budget, const LayOut& lay
     // So often missed: from now on all must have room for the most that was ever missed.
     if (laid_out_ops > kMostLaidOut && last++ == 0)
       for (const auto& [line, bytes] : slack_) margin_ = std::max(margin_, bytes);
-    const std::optional<Spot> best = preferred(budget);
-    if (!best) break;
-    const Candidate laid_out = lay_out(candidate(*best));
-    laid_out_ops += best->usage.ops;
-    ops_laid_out_ += kLayoutWork * best->usage.ops;
-    if (within(laid_out, budget, request_.host)) return laid_out;
-    reject(*best, laid_out);
+    const std::optional<Spot> fastest = fastest_spot({.budget = budget});
+    if (!fastest) break;
+    const Spot best = preferred(*fastest, budget);
+    const Candidate laid_out = lay_out(candidate(best));
+    laid_out_ops += best.usage.ops;
+    ops_laid_out_ += kLayoutWork * best.usage.ops;
+    if (within(laid_out, budget, request_.host)) return no_slower(laid_out, *fastest, budget, lay_out);
+    reject(best, laid_out);
   }
   // Nothing by estimates and what layouts were seen to add to them: where they nearly fit, or missed, the
   // least memory of all may still do.

@@ -114,7 +114,9 @@ class Search {
   [[nodiscard]] double overrun(const Spot& spot, const Limits& limits) const;
   std::optional<Candidate> least(const Limits& limits, const LayOut& lay_out);
   std::optional<Spot> fastest_spot(Limits limits);
-  std::optional<Spot> preferred(const Budget& budget);
+  Spot preferred(const Spot& fastest, const Budget& budget);
+  Candidate no_slower(const Candidate& preferred, const Spot& fastest, const Budget& budget,
+                      const LayOut& lay_out);
   [[nodiscard]] bool is_rejected(const Spot& spot) const;
   void forget_layouts();
   void reject(const Spot& spot, const Candidate& laid_out);

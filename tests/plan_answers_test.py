@@ -132,6 +132,13 @@ class Explain(unittest.TestCase):
                          [(c["name"], c["bytes"]) for c in report["device"]["components"]])
         self.assertEqual(len(explained["host"]), len(report["host"]["components"]))
 
+    def test_components_of_a_card_are_all_of_its_memory_and_each_says_what_it_is(self):
+        words = (SMALL, "--gpu", "RTX 3060 12GB", "--host-memory", "8GiB", "--set", f"data={{train: {ROWS}, format: input-ids}}")
+        explained, report = plan_json(*words, "--explain"), plan_json(*words)
+        self.assertEqual(sum(c["bytes"] for c in explained["device"]), report["device"]["arena_bytes"] + report["device"]["outside_bytes"])
+        self.assertEqual([(c["name"], c["bytes"]) for c in explained["host"]], [(c["name"], c["bytes"]) for c in report["host"]["components"]])
+        self.assertEqual([c["name"] for c in explained["device"] + explained["host"] if not c["meaning"]], [])
+
     def test_batches_grow_with_length_and_effective_batch_and_weights_do_not(self):
         explained = plan_json(SMALL, "--explain", "--set", f"data={{train: {ROWS}, format: input-ids}}")
         growth = {c["name"]: c["when_doubled"] for c in explained["device"] + explained["host"]}

@@ -1,6 +1,7 @@
 #include "plan/explain.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <set>
 
@@ -9,8 +10,9 @@
 namespace plimsoll {
 namespace {
 
+// By how a name begins: some go on with figures.
 std::string meaning_of(const std::string& component) {
-  static const std::map<std::string, const char*> kMeanings = {
+  static const std::map<std::string, const char*, std::greater<>> kMeanings = {
       {"weights (frozen)", "the model, only read"},
       {"weights (nf4)", "the layers' frozen weights in 4 bits, with their scales"},
       {"weights (trained)", "what the optimizer changes, as the products read it"},
@@ -31,9 +33,29 @@ std::string meaning_of(const std::string& component) {
       {"evaluation batches", "micro-batches of evaluation prepared ahead"},
       {"staging", "through which weights are read"},
       {"programs", "ops and tables of the planned programs"},
-      {"offloaded to the host", "tensors whose home is the host"}};
-  const auto found = kMeanings.find(component);
+      {"offloaded to the host", "tensors whose home is the host"},
+      {"offload folder in memory", "what is offloaded to a disk that is memory"},
+      {"longest row", "one row as long as any, while it is read"},
+      {"longest evaluation row", "one row as long as any, while it is read"},
+      {"lengths of rows that begin alike", "to find what a batch's rows share"},
+      {"evaluation answers", "what was answered to the evaluation rows, until it is counted"},
+      {"places of kept rows", "where each row's kept values are in the cache"},
+      {"beside the card", "inputs on their way to the card, and staging of what is loaded"},
+      {"CUDA", "the driver's libraries and cuBLASLt, of the host's memory"},
+      {"driver", "outside the arena: what the driver keeps of the card's memory"},
+      {"context", "outside the arena: what each process has on the card"},
+      {"code and libraries", "outside the arena: kernels of this program and of cuBLASLt"},
+      {"graphs", "outside the arena: calls that were captured, to be launched as one"}};
+  const auto found = std::ranges::find_if(
+      kMeanings, [&](const auto& meaning) { return component.starts_with(meaning.first); });
   return found == kMeanings.end() ? "" : found->second;
+}
+
+// The arena, and what is beside it.
+std::vector<Component> all_of_device(const Plan& plan) {
+  std::vector<Component> components = device_components(plan);
+  for (const OutsidePart& part : plan.outside()) components.push_back({part.name, part.counted()});
+  return components;
 }
 
 int64_t bytes_of(const std::vector<Component>& components, const std::string& name) {
@@ -216,10 +238,10 @@ Explanation explain(const Plan& plan, const std::vector<Doubled>& doubled) {
   for (const Doubled& one : doubled) {
     const Plan then = plan_variant(one.request, one.variant);
     result.doubled.push_back(one.what);
-    device.push_back(device_components(then));
+    device.push_back(all_of_device(then));
     host.push_back(then.host_components());
   }
-  result.device = explained(device_components(plan), device);
+  result.device = explained(all_of_device(plan), device);
   result.host = explained(plan.host_components(), host);
   const auto transient = alive_at_peak(plan);
   result.layers = layer_groups(plan, transient);

@@ -66,6 +66,13 @@ class Compare(unittest.TestCase):
             self.assertEqual(sum(row["device_components"].values()), row["device_bytes"])
             self.assertEqual(sum(row["host_components"].values()), row["host_bytes"])
 
+    def test_cards_are_compared_with_what_is_said_of_their_host(self):
+        rows = plan_json(SMALL, "--compare", "gpu=RTX 3060 12GB,RTX 4090", "--host-memory", "8GiB")["rows"]
+        for row in rows:
+            alone = plan_json(SMALL, "--gpu", row["set"]["memory.gpu"], "--host-memory", "8GiB")
+            self.assertEqual((row["device_bytes"], row["same_result"]), (alone["device"]["arena_bytes"], True))
+        plan(SMALL, "--compare", "micro_batch=1,4", "--host-memory", "8GiB", code=2)  # a CPU's
+
     def test_all_combinations_of_methods_and_optimizers_from_a_recipe_with_lora_keys(self):
         rows = plan_json(SMALL, "--compare", "method=full,lora,qlora", "optimizer=adamw,adamw8bit",
                          "--memory", "150MiB", "--set", "method.r=8")["rows"]

@@ -119,10 +119,20 @@ void compare_results(const std::string& base, Choice& row) {
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
+// Of what all rows begin with. Where each has a device of its own, what is said of memory may mean nothing on
+// that of the recipe.
+std::string base_fingerprint(const PlanArguments& arguments, const std::vector<Choice>& rows) {
+  const bool own_devices = std::ranges::all_of(rows, [](const Choice& row) {
+    return std::ranges::any_of(row.changes, [](const Change& change) {
+      return change.key == "memory.gpu" || change.key == "device";
+    });
+  });
+  return experiment_fingerprint(own_devices ? arguments.recipe.load().recipe : plan_input(arguments).recipe);
+}
+
 // All inputs first: a row that is not possible says why.
 void prepare(const PlanArguments& arguments, std::vector<Choice>& rows) {
-  const PlanInput base = plan_input(arguments);
-  const std::string fingerprint = experiment_fingerprint(base.recipe);
+  const std::string fingerprint = base_fingerprint(arguments, rows);
   for (Choice& row : rows) {
     std::vector<std::string> what_if;
     for (const Change& change : row.changes) what_if.push_back(change.key + "=" + yaml_of(change.value));

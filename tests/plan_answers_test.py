@@ -177,7 +177,7 @@ class Sweep(unittest.TestCase):
         self.assertGreater(len(points), 5)
         seconds = [point["seconds_per_step"] for point in points]
         for i, one in enumerate(seconds[1:], 1):
-            self.assertLessEqual(one, 1.01 * min(seconds[:i]), seconds)
+            self.assertLessEqual(one, 1.015 * min(seconds[:i]), seconds)  # memory.tie, and what estimates err
 
     def test_its_points_are_the_plans_of_their_budgets(self):
         disk = ("--set", "memory={disk: 1GiB, offload: auto}", "--method", "full")

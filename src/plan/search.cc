@@ -15,6 +15,8 @@ constexpr int64_t kMostLaidOut = 150'000;
 // is not like a layout that missed comes before its twins, and after so much more they are let be.
 constexpr double kSearchedInOrder = 5e7, kMostSearched = 6e8;
 constexpr int kLastLayouts = 4;
+// Layouts that were fast by estimate alone, until the best of them is taken.
+constexpr int kMostLate = 4;
 // Layouts that the least memory of all is the least of.
 constexpr int kMostLayouts = 12;
 constexpr int64_t kLayoutWork = 4;       // of laying an op out, in terms of measuring one
@@ -139,6 +141,13 @@ const DepthModel& Search::model_of(const Spot& spot) {
 }
 
 Usage Search::usage_at(const Spot& spot) {
+  Usage usage = estimate(spot);
+  if (late_.empty()) return usage;
+  if (const auto found = late_.find(line_of(spot)); found != late_.end()) usage.seconds *= found->second;
+  return usage;
+}
+
+Usage Search::estimate(const Spot& spot) {
   const DepthModel& model = model_of(spot);
   if (!is_deep_) return model.at(spot.chunk);
   if (spot.segment > 1) return model.in_segments(depths_, spot.segment, spot.chunk);
@@ -203,6 +212,7 @@ void Search::reject(const Spot& spot, const Candidate& laid_out) {
 
 void Search::forget_layouts() {
   rejected_.clear();
+  late_.clear();
   slack_.clear();
   margin_ = 0;
 }
@@ -350,35 +360,40 @@ Search::Spot Search::preferred(const Spot& fastest, const Budget& budget) {
   return best;
 }
 
-// What was preferred for its memory, by estimates that are off where much moves, must not take longer than it
-// may beside what was estimated to be the fastest.
-Candidate Search::no_slower(const Candidate& preferred, const Spot& fastest, const Budget& budget,
-                            const LayOut& lay_out) {
-  const double tie = 1 + std::max(request_.tie, kSameSeconds);
-  if (preferred.seconds_per_step <= tie * fastest.usage.seconds) return preferred;
-  const Candidate other = lay_out(candidate(fastest));
-  ops_laid_out_ += kLayoutWork * fastest.usage.ops;
-  const bool wins =
-      within(other, budget, request_.host) && tie * other.seconds_per_step < preferred.seconds_per_step;
-  return wins ? other : preferred;
+// What was laid out takes longer than was estimated: others of its line will too.
+void Search::is_late(const Spot& spot, const Candidate& laid_out) {
+  double& late = late_.try_emplace(line_of(spot), 1.0).first->second;
+  late = std::max(late, late * laid_out.seconds_per_step / spot.usage.seconds);
 }
 
 std::optional<Candidate> Search::fastest(const Budget& budget, const LayOut& lay_out) {
+  const double tie = 1 + std::max(request_.tie, kSameSeconds);
   forget_layouts();
   int64_t laid_out_ops = 0;
-  for (int last = 0; last < kLastLayouts;) {
+  const auto laid_out = [&](const Spot& spot) {
+    laid_out_ops += spot.usage.ops;
+    ops_laid_out_ += kLayoutWork * spot.usage.ops;
+    return lay_out(candidate(spot));
+  };
+  std::optional<Candidate> chosen;
+  for (int last = 0, late = 0; last < kLastLayouts;) {
     // So often missed: from now on all must have room for the most that was ever missed.
     if (laid_out_ops > kMostLaidOut && last++ == 0)
       for (const auto& [line, bytes] : slack_) margin_ = std::max(margin_, bytes);
     const std::optional<Spot> fastest = fastest_spot({.budget = budget});
     if (!fastest) break;
     const Spot best = preferred(*fastest, budget);
-    const Candidate laid_out = lay_out(candidate(best));
-    laid_out_ops += best.usage.ops;
-    ops_laid_out_ += kLayoutWork * best.usage.ops;
-    if (within(laid_out, budget, request_.host)) return no_slower(laid_out, *fastest, budget, lay_out);
-    reject(best, laid_out);
+    const Candidate now = laid_out(best);
+    if (!within(now, budget, request_.host)) {
+      reject(best, now);
+      continue;
+    }
+    if (!chosen || now.seconds_per_step < chosen->seconds_per_step) chosen = now;
+    // Seconds of deep models are estimates, which are off where much moves.
+    if (now.seconds_per_step <= tie * fastest->usage.seconds || late++ == kMostLate) return chosen;
+    is_late(best, now);
   }
+  if (chosen) return chosen;
   // Nothing by estimates and what layouts were seen to add to them: where they nearly fit, or missed, the
   // least memory of all may still do.
   bool near = !rejected_.empty();

@@ -95,6 +95,8 @@ class Search {
   [[nodiscard]] Key model_key(const Spot& spot) const;
   bool may_measure(const Spot& spot);
   Usage usage_at(const Spot& spot);
+  Usage estimate(const Spot& spot);
+  void is_late(const Spot& spot, const Candidate& laid_out);
   const DepthModel& model_of(const Spot& spot);
   double seconds_at_point(size_t frame, RecomputePoint point);
   [[nodiscard]] int64_t taken(const Usage& usage, const Budget& budget) const;
@@ -115,8 +117,6 @@ class Search {
   std::optional<Candidate> least(const Limits& limits, const LayOut& lay_out);
   std::optional<Spot> fastest_spot(Limits limits);
   Spot preferred(const Spot& fastest, const Budget& budget);
-  Candidate no_slower(const Candidate& preferred, const Spot& fastest, const Budget& budget,
-                      const LayOut& lay_out);
   [[nodiscard]] bool is_rejected(const Spot& spot) const;
   void forget_layouts();
   void reject(const Spot& spot, const Candidate& laid_out);
@@ -135,6 +135,7 @@ class Search {
   std::set<std::pair<Key, size_t>> rejected_;  // their layout takes more than there is
   int64_t margin_ = 0;                         // device bytes that all must leave free
   std::map<Key, int64_t> slack_;               // by line: what layouts took above their bound
+  std::map<Key, double> late_;                 // by line: how many times as long they take as was estimated
   int64_t ops_laid_out_ = 0;
   bool ended_early_ = false;
 };

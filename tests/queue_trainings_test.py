@@ -26,6 +26,18 @@ class Trainings(QueueTest):
         self.assertLessEqual(reserved, capacity)
         self.assertLessEqual(measured, capacity)
 
+    def test_a_training_does_not_probe_which_nobody_reserved(self):
+        self.environment["PLIMSOLL_NO_PROBE"] = "1"
+        self.queue("add", self.recipe("run", 2), "--threads", 1)
+        del self.environment["PLIMSOLL_NO_PROBE"]
+        self.environment["PLIMSOLL_CACHE_DIR"] = str(self.folder / "cache")
+        self.run_all()
+        shown = self.show(1)
+        self.assertEqual(shown["state"], "done")
+        self.assertLessEqual(shown["attempts"][0]["peak_host_bytes"], shown["host_bytes"])
+        self.assertNotIn("rates of this machine", self.queue("logs", 1))
+        self.assertFalse((self.folder / "cache").exists())
+
     def test_two_share_the_threads_where_that_ends_both_sooner(self):
         for name in ("left", "right"):
             self.queue("add", self.recipe(name, 60))

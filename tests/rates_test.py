@@ -62,6 +62,25 @@ class RatesTest(unittest.TestCase):
         plan()
         self.assertEqual(before, table.stat())
 
+    def test_within_a_budget_that_is_less_than_the_probe_takes_nothing_is_measured(self):
+        environment = {name: value for name, value in os.environ.items() if name != "PLIMSOLL_NO_PROBE"}
+        environment["PLIMSOLL_CACHE_DIR"] = str(self.folder / "cache")
+        path = recipe(self.folder)
+        for command in ("plan", "train"):
+            done = run(command, path, "--set", "schedule.max_steps=1", "--memory", "191MiB", env=environment)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn("measuring them takes 192 MiB, more than the budget of 191 MiB", done.stderr)
+            self.assertFalse((self.folder / "cache").exists())
+
+    @unittest.skipIf("PLIMSOLL_SANITIZED" in os.environ, "under sanitizers it takes more memory")
+    def test_the_probe_takes_no_more_than_is_said(self):
+        code = ("import resource, subprocess, sys; subprocess.run(sys.argv[1:], capture_output=True);"
+                "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)")
+        words = [str(train_test.PLIMSOLL), "calibrate", "--probe", "--threads", "1"]
+        done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=True,
+                              env={**os.environ, "PLIMSOLL_CACHE_DIR": str(self.folder / "cache")})
+        self.assertGreater(int(done.stdout), 128 << 10)
+        self.assertLess(int(done.stdout), 192 << 10)
 
     def test_what_is_planned_for_another_machine_is_not_probed_here(self):
         cache = self.folder / "cache"

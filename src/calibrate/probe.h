@@ -1,12 +1,16 @@
 // What half a second tells of a machine that nobody calibrated: one product of each type and one copy.
 #pragma once
 
+#include "base/units.h"
 #include "calibrate/calibrate.h"
 
 namespace plimsoll {
 
-// `shipped` with its rates of products, memory and copies measured here. Takes about half a second and 192
-// MiB; the threads of `settings` must have been started.
+// What a process that probes takes at its peak.
+inline constexpr int64_t kProbeBytes = 192 * kMiB;
+
+// `shipped` with its rates of products, memory and copies measured here. Takes about half a second; the
+// threads of `settings` must have been started.
 DeviceRates probe(const CpuSettings& settings, const DeviceRates& shipped);
 
 // FLOP/s of a bf16 product in vectors: on machines whose products run in tiles it is measured, on others it

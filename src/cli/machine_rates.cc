@@ -11,6 +11,8 @@
 
 #include "base/error.h"
 #include "base/print.h"
+#include "base/units.h"
+#include "calibrate/probe.h"
 #include "calibrate/rates_cache.h"
 #include "cpu/isa.h"
 #include "cpu/threads.h"
@@ -39,13 +41,20 @@ std::optional<ExitCode> run_self(std::array<std::string, N> words) {
 
 }  // namespace
 
-void probe_where_unknown(const CpuSettings& cpu, bool quiet) {
+void probe_where_unknown(const CpuSettings& cpu, const MemoryLimit& budget, bool quiet) {
   if (std::getenv("PLIMSOLL_NO_PROBE") != nullptr) return;
   if (cpu.isa != detect_isa() || cpu.threads > available_cpus()) return;  // planned for another machine
   try {
     if (knows_rates(cache_folder(), this_machine(cpu))) return;
   } catch (const UsageError&) {
     return;  // no cache folder: the rates' note says so
+  }
+  if (budget.kind == MemoryLimit::Kind::bytes && budget.bytes < kProbeBytes) {
+    if (!quiet)
+      say("note    no rates of this machine are known, and measuring them takes " +
+          format_bytes(kProbeBytes) + ", more than the budget of " + format_bytes(budget.bytes) +
+          ": plimsoll calibrate does it apart");
+    return;
   }
   const std::optional<ExitCode> ended = run_self(
       std::array<std::string, 7>{"plimsoll", "calibrate", "--probe", "--threads", std::to_string(cpu.threads),

@@ -125,7 +125,8 @@ PlanInput plan_input(const PlanArguments& arguments) {
   LoadedRecipe loaded = arguments.recipe.load();
   const bool of_this_machine = arguments.machine.empty() && !loaded.recipe.is_of_card();
   if (!arguments.recipe.no_probe && of_this_machine)
-    probe_where_unknown(planned_machine(arguments.recipe.machine(loaded.recipe), ""), arguments.json);
+    probe_where_unknown(planned_machine(arguments.recipe.machine(loaded.recipe), ""),
+                        loaded.recipe.memory.device, arguments.json);
   PlanInput input = input_of(arguments, std::move(loaded.recipe));
   input.other_tools = std::move(loaded.other_tools);
   return input;

@@ -63,7 +63,8 @@ void add_train(CLI::App& app, Action& action) {
       const bool quiet = level < LogLevel::info;
       const Recipe recipe = arguments->recipe.load(quiet).recipe;
       arguments->options.machine = arguments->recipe.machine(recipe);
-      if (!arguments->recipe.no_probe) probe_where_unknown(cpu_settings(arguments->options.machine), quiet);
+      if (!arguments->recipe.no_probe)
+        probe_where_unknown(cpu_settings(arguments->options.machine), recipe.memory.device, quiet);
       arguments->options.recipe_file = arguments->recipe.path;
       return run(*arguments, recipe, level);
     };

@@ -20,6 +20,7 @@ std::vector<std::string> words_of(const Entry& entry, const std::string& program
   if (!entry.recipe) return entry.words;
   std::vector<std::string> words = {program};
   words.insert(words.end(), entry.words.begin(), entry.words.end());
+  words.emplace_back("--no-probe");  // it takes memory that nobody reserved, and the plan is fixed
   if (entry.attempts > 1) words.emplace_back("--resume");
   return words;
 }

@@ -106,7 +106,7 @@ void AnswerArguments::add_beams(CLI::App& command, AnswerOptions& options) {
   command
       .add_option("--length-penalty", beams.length_penalty,
                   "of beams: scores are divided by the length to this power; above 0 favours long answers")
-      ->check(CLI::Range(-10.0, 10.0))
+      ->check(between(-10, 10))
       ->capture_default_str();
   command
       .add_option(

@@ -225,6 +225,11 @@ TEST(UsageText, numbers_are_whole_words_and_finite) {
     text = bad;
     EXPECT_THAT(share()(text), HasSubstr("from 0 to 1")) << bad;
   }
+  for (const char* bad : {"nan", "inf", "0", "-1"}) {
+    text = bad;
+    EXPECT_EQ(above_zero()(text), "expected a number above 0, found '" + text + "'");
+    EXPECT_EQ(between(0.1, 3600)(text), "expected a number from 0.1 to 3600, found '" + text + "'");
+  }
 }
 
 TEST(HelpText, no_line_but_an_example_to_paste_is_wider_than_the_terminal) {

@@ -269,7 +269,7 @@ void add_queue_add(CLI::App& group, Action& action) {
   command->add_option("--devices", arguments->devices, "devices that a command takes, each with --memory")
       ->check(at_least(0));
   command->add_option("--seconds", arguments->seconds, "how long it takes, where that is known")
-      ->check(CLI::NonNegativeNumber);
+      ->check(at_least(0));
   command->add_option("--priority", arguments->priority, "higher goes first");
   command->add_option("--after", arguments->after, "starts when this entry is done (may be repeated)")
       ->type_name("ID");

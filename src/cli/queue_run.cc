@@ -104,7 +104,7 @@ double read_duration(const std::string& text, const char* option) {
                         : unit == "d"                 ? 86400
                         : unit.empty() || unit == "s" ? 1
                                                       : 0;
-  if (used == 0 || !(number > 0) || factor == 0)
+  if (used == 0 || !std::isfinite(number) || number <= 0 || factor == 0)
     throw UsageError(std::string(option) + ": expected a duration such as 90min or 24h, found '" + text +
                      "'");
   return number * factor;
@@ -211,11 +211,11 @@ void add_machine_options(CLI::App* command, const std::shared_ptr<RunArguments>&
       ->type_name("OPTION")
       ->allow_extra_args(false);
   command->add_option("--poll", arguments->poll, "seconds between questions to Slurm; else 10")
-      ->check(CLI::PositiveNumber);
+      ->check(above_zero());
   command->add_option("--jobs", arguments->jobs, "the most that Slurm has at a time; else 1000")
-      ->check(CLI::PositiveNumber);
+      ->check(at_least(1));
   command->add_option("--grace", arguments->grace, "seconds from SIGTERM to SIGKILL of a run that is ended")
-      ->check(CLI::NonNegativeNumber);
+      ->check(at_least(0));
 }
 
 // A word as systemd reads it: quoted, and without meaning of '%', nor of what else is `doubled`.

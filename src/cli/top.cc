@@ -16,6 +16,7 @@
 #include "cli/queue_commands.h"
 #include "cli/top_screen.h"
 #include "cli/top_serve.h"
+#include "cli/usage_text.h"
 #include "fleet/devices/nvml.h"
 #include "fleet/top/gather.h"
 #include "io/file.h"
@@ -207,9 +208,8 @@ void add_top(CLI::App& app, Action& action) {
   command->add_flag("--json", arguments->json,
                     "a line of JSON for each look; with --once one object: docs/json.md");
   command->add_option("--interval", arguments->interval, "seconds between two looks")
-      ->check(CLI::Range(0.1, 3600.0));
-  command->add_option("--count", arguments->count, "ends after that many looks")
-      ->check(CLI::NonNegativeNumber);
+      ->check(between(0.1, 3600));
+  command->add_option("--count", arguments->count, "ends after that many looks")->check(at_least(0));
   command->add_option("--record", arguments->record, "appends every look to a file")->type_name("FILE");
   command->add_option("--replay", arguments->replay, "shows what was recorded instead")->type_name("FILE");
   command

@@ -1,8 +1,11 @@
 #include "cli/usage_text.h"
 
+#include <array>
 #include <cctype>
 #include <charconv>
 #include <cmath>
+#include <functional>
+#include <utility>
 
 #include "base/strings.h"
 #include "cli/help.h"
@@ -71,26 +74,45 @@ std::string usage_text(const CLI::App* app, const CLI::Error& error) {
 
 void use_usage_text(CLI::App& app) { app.failure_message(usage_text); }
 
-CLI::Validator at_least(int64_t least) {
-  return {[least](std::string& text) {
-            double value = NAN;
-            const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-            const bool number = error == std::errc() && end == text.data() + text.size();
-            if (number && std::isfinite(value) && value >= static_cast<double>(least)) return std::string();
-            return "expected a number from " + std::to_string(least) + " on, found '" + text + "'";
+namespace {
+
+// NaN for what is no number.
+double number_of(const std::string& text) {
+  double value = NAN;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size() ? value : NAN;
+}
+
+CLI::Validator number(std::function<bool(double)> is_good, std::string expected) {
+  return {[is_good = std::move(is_good), expected = std::move(expected)](std::string& text) {
+            if (const double value = number_of(text); std::isfinite(value) && is_good(value))
+              return std::string();
+            return "expected a number " + expected + ", found '" + text + "'";
           },
           "", ""};
 }
 
-CLI::Validator share() {
-  return {[](std::string& text) {
-            double value = NAN;
-            const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-            const bool number = error == std::errc() && end == text.data() + text.size();
-            if (number && value >= 0.0 && value <= 1.0) return std::string();
-            return "expected a number from 0 to 1, found '" + text + "'";
-          },
-          "", ""};
+std::string number_text(double value) {
+  std::array<char, 32> text{};
+  return {text.data(), std::to_chars(text.data(), text.data() + text.size(), value).ptr};
+}
+
+}  // namespace
+
+CLI::Validator at_least(int64_t least) {
+  return number([least](double value) { return value >= static_cast<double>(least); },
+                "from " + std::to_string(least) + " on");
+}
+
+CLI::Validator between(double least, double most) {
+  return number([least, most](double value) { return value >= least && value <= most; },
+                "from " + number_text(least) + " to " + number_text(most));
+}
+
+CLI::Validator share() { return between(0, 1); }
+
+CLI::Validator above_zero() {
+  return number([](double value) { return value > 0; }, "above 0");
 }
 
 }  // namespace plimsoll

@@ -12,7 +12,11 @@ void use_usage_text(CLI::App& app);
 
 // A finite number that is not below `least`.
 CLI::Validator at_least(int64_t least);
-// A number from 0 to 1, which NaN is not.
+// A number of that range, which NaN is not.
+CLI::Validator between(double least, double most);
+// A number from 0 to 1.
 CLI::Validator share();
+// A finite number above 0.
+CLI::Validator above_zero();
 
 }  // namespace plimsoll

@@ -201,6 +201,50 @@ class Running(QueueTest):
         self.queue("wait", good)
         self.queue("wait", bad, code=5)
 
+    def test_what_was_held_for_another_goes_on_when_that_is_tried_again(self):
+        first = self.add("sh", "-c", "test -e flag || exit 3", memory="50MiB", name="first")
+        second = self.add("true", memory="50MiB", after=first, name="second")
+        third = self.add("true", memory="50MiB", after=second, name="third")
+        paused = self.add("true", memory="50MiB", after=first, name="paused")
+        self.run_all()
+        note = f"held: {first}, which it comes after, is failed; it goes on with plimsoll queue retry {first}"
+        self.assertEqual((self.show(second)["state"], self.show(second)["note"]), ("held", note))
+        self.assertEqual(self.show(third)["note"], f"held: {second}, which it comes after, is held; plimsoll queue show {second} says why")
+        self.assertIn(f"plimsoll queue resume {second} lets it go on ({note})", self.refusal("retry", second))
+        self.queue("resume", second)
+        self.run_all()
+        self.assertEqual(self.show(second)["note"], note, "what it comes after has failed still")
+        self.queue("pause", paused)
+        (self.folder / "flag").touch()
+        self.queue("retry", first)
+        self.assertEqual((self.show(second)["state"], self.show(second)["note"]), ("waiting", ""))
+        self.run_all()
+        self.assertEqual([self.show(one)["state"] for one in (first, second, third, paused)], ["done"] * 3 + ["held"])
+        self.assertEqual(self.show(paused)["note"], f"paused; it goes on with plimsoll queue resume {paused}")
+
+    def test_a_queue_with_a_hold_whose_reason_is_gone_goes_on(self):
+        first, second = self.add("false", memory="50MiB"), self.add("true", memory="50MiB", after=1)
+        self.run_all()
+        with sqlite3.connect(self.queue_folder / "queue.db") as database:  # as it was left before
+            database.execute("UPDATE entries SET state = 4 WHERE id = ?", [first])
+        self.run_all()
+        self.assertEqual([self.show(one)["state"] for one in (first, second)], ["done", "done"])
+
+    def test_numbers_that_are_none_are_refused_with_a_range_that_can_be_read(self):
+        add = ["add", "--memory", "1MiB", "--seconds"]
+        for words, end in ((add, ["--", "true"]), (["run", "--grace"], []), (["run", "--backend", "slurm", "--poll"], [])):
+            for bad in ("nan", "inf", "-1"):
+                self.assertRegex(self.refusal(*words[:-1], f"{words[-1]}={bad}", *end),
+                                 f"{words[-1]}: expected a number (from 0 on|above 0), found '{bad}'")
+        self.assertIn("from 1 on", self.refusal("run", "--backend", "slurm", "--jobs", 0))
+        self.assertEqual(self.queue("list").count("true"), 0)
+
+    def refusal(self, *words):
+        done = subprocess.run([str(PLIMSOLL), "queue", *map(str, words)], env=self.environment, cwd=self.folder,
+                              capture_output=True, text=True)
+        self.assertEqual(done.returncode, 2, done)
+        return done.stderr
+
     def test_runs_are_packed_into_what_the_host_and_its_threads_allow(self):
         entries = [self.add("sleep", "0.4", memory=f"{80 + 5 * i}MiB") for i in range(6)]
         entries += [self.add("sleep", "0.3", memory="1MiB", threads=3) for i in range(2)]

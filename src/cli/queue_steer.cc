@@ -7,6 +7,7 @@
 #include "base/print.h"
 #include "cli/queue_commands.h"
 #include "fleet/queue/attempt.h"
+#include "fleet/queue/entry_steps.h"
 #include "fleet/queue/machine_record.h"
 
 namespace plimsoll {
@@ -47,15 +48,15 @@ void ask_supervisor(const Store& store, const Entry& entry) {
 }
 
 std::string hold(Store& store, int64_t id) {
-  const Entry entry = store.change(id, [](Entry& found) {
+  const Entry entry = store.change(id, [id](Entry& found) {
     if (found.state == State::running && !found.recipe)
       throw UsageError(printed_title(found) +
                        " runs, and only recipes save and go on: cancel it, or let it end");
     if (is_begun(found.state)) {
       found.stop_asked = found.hold_asked = true;
-    } else if (found.state == State::waiting) {
+    } else if (found.state == State::waiting || queue::is_held_by_another(found)) {
       found.state = State::held;
-      found.note = "paused";
+      found.note = "paused; it goes on with plimsoll queue resume " + std::to_string(id);
     } else {
       return false;
     }
@@ -66,32 +67,40 @@ std::string hold(Store& store, int64_t id) {
          (entry.stop_asked ? "saves and stops" : std::string(name_of(entry.state)));
 }
 
+void let_go_what_follows(Store& store) {
+  std::vector<Entry> others = store.open_entries();
+  let_go_what_may_follow(store, others);
+}
+
 std::string let_go(Store& store, int64_t id) {
-  return printed_title(store.change(id,
-                                    [](Entry& found) {
-                                      if (found.state != State::held)
-                                        throw UsageError(printed_title(found) + " is " +
-                                                         std::string(name_of(found.state)) + ", not held");
-                                      found.state = State::waiting;
-                                      found.note.clear();
-                                      return true;
-                                    })) +
-         ": waiting";
+  const Entry entry = store.change(id, [](Entry& found) {
+    if (found.state != State::held)
+      throw UsageError(printed_title(found) + " is " + std::string(name_of(found.state)) + ", not held");
+    found.state = State::waiting;
+    found.note.clear();
+    return true;
+  });
+  let_go_what_follows(store);
+  return printed_title(entry) + ": waiting";
 }
 
 std::string retry(Store& store, int64_t id) {
-  return printed_title(store.change(id,
-                                    [](Entry& found) {
-                                      if (!is_over(found.state))
-                                        throw UsageError(printed_title(found) + " is " +
-                                                         std::string(name_of(found.state)) +
-                                                         ": there is nothing to repeat");
-                                      found.state = State::waiting;
-                                      found.note.clear();
-                                      found.promised.reset();
-                                      return true;
-                                    })) +
-         ": waiting";
+  const Entry entry = store.change(id, [](Entry& found) {
+    if (!is_over(found.state)) {
+      std::string why =
+          printed_title(found) + " is " + std::string(name_of(found.state)) + ": there is nothing to repeat";
+      if (found.state == State::held)
+        why += "; plimsoll queue resume " + std::to_string(found.id) + " lets it go on (" +
+               printable(found.note) + ")";
+      throw UsageError(why);
+    }
+    found.state = State::waiting;
+    found.note.clear();
+    found.promised.reset();
+    return true;
+  });
+  let_go_what_follows(store);
+  return printed_title(entry) + ": waiting";
 }
 
 std::string set_priority(Store& store, int64_t id, int priority) {

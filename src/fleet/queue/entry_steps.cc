@@ -25,6 +25,23 @@ std::vector<std::string> words_of(const Entry& entry, const std::string& program
   return words;
 }
 
+// In the note of what is held for that, and for nothing else.
+constexpr std::string_view kComesAfter = ", which it comes after, is ";
+
+// Whether what comes after it waits in vain until somebody does something.
+bool is_stuck(State state) {
+  return state == State::failed || state == State::canceled || state == State::held;
+}
+
+std::string note_of_stuck(int64_t id, State state) {
+  const std::string number = std::to_string(id);
+  std::string note = "held: " + number;
+  note += kComesAfter;
+  note += std::string(name_of(state)) + "; ";
+  return note + (state == State::held ? "plimsoll queue show " + number + " says why"
+                                      : "it goes on with plimsoll queue retry " + number);
+}
+
 }  // namespace
 
 double clock_now() {
@@ -81,15 +98,16 @@ bool is_ready(Store& store, const Machine& machine, Entry& entry, bool cards_may
   for (const int64_t other : entry.after) {
     const State state = store.entry(other).state;
     ready &= state == State::done;
-    if (state == State::failed || state == State::canceled) {
+    if (is_stuck(state)) {
       hopeless = true;
-      note = "held: " + std::to_string(other) + ", which it comes after, is " + std::string(name_of(state));
+      note = note_of_stuck(other, state);
     }
   }
   if (const std::string never = never_fits_at_all(machine, entry, open_plans(machine, entry));
       note.empty() && !never.empty() && !(cards_may_come && entry.need.devices > 0)) {
     hopeless = true;
-    note = "held: it needs " + never;
+    note = "held: it needs " + never + "; where that has changed, plimsoll queue resume " +
+           std::to_string(entry.id);
   }
   if (hopeless)
     entry = store.change(entry.id, [&](Entry& found) {
@@ -99,6 +117,27 @@ bool is_ready(Store& store, const Machine& machine, Entry& entry, bool cards_may
       return true;
     });
   return ready && !hopeless;
+}
+
+bool is_held_by_another(const Entry& entry) {
+  return entry.state == State::held && entry.note.find(kComesAfter) != std::string::npos;
+}
+
+void let_go_what_may_follow(Store& store, std::vector<Entry>& entries) {
+  for (bool any = true; any;) {  // what comes after what was let go may follow too
+    any = false;
+    for (Entry& entry : entries) {
+      if (!is_held_by_another(entry)) continue;
+      entry = store.change(entry.id, [&](Entry& found) {
+        const bool stuck = std::any_of(found.after.begin(), found.after.end(),
+                                       [&](int64_t id) { return is_stuck(store.entry(id).state); });
+        if (stuck || !is_held_by_another(found)) return false;
+        found.state = State::waiting;
+        found.note.clear();
+        return any = true;
+      });
+    }
+  }
 }
 
 Launch launch_of(const Store& store, const Entry& entry, const Attempt& attempt, const std::string& program,

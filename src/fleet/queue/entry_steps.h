@@ -52,6 +52,11 @@ std::string never_fits_at_all(const Machine& machine, const Entry& entry,
 // Whether all that a waiting entry comes after is done. What can never start on `machine` is held, with the
 // reason; what needs cards is not while more of them may come.
 bool is_ready(Store& store, const Machine& machine, Entry& entry, bool cards_may_come = false);
+// Whether it is held because of what became of an entry that it comes after.
+bool is_held_by_another(const Entry& entry);
+// Those of the entries that are, and whose reason is gone, wait again: what they come after was tried again
+// or resumed.
+void let_go_what_may_follow(Store& store, std::vector<Entry>& entries);
 
 // `program`: Plimsoll itself, for recipes. The attempt's folder is made.
 Launch launch_of(const Store& store, const Entry& entry, const Attempt& attempt, const std::string& program,

@@ -109,7 +109,8 @@ void settle(Entry& entry, Attempt& attempt, const AttemptState& state, const Log
   }
   if (entry.stop_asked && exit.canceled) {
     entry.state = entry.hold_asked ? State::held : State::canceled;
-    entry.note = entry.hold_asked ? "stopped; it goes on with plimsoll queue resume" : "";
+    entry.note =
+        entry.hold_asked ? "stopped; it goes on with plimsoll queue resume " + std::to_string(entry.id) : "";
     entry.stop_asked = entry.hold_asked = false;
     return;
   }

@@ -98,6 +98,7 @@ void Worker::sleep() {
 
 void Worker::reload() {
   entries_ = store_.open_entries();
+  let_go_what_may_follow(store_, entries_);
   draining_ = store_.draining();
   changed_ = true;
   attempts_.clear();

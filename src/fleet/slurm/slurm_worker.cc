@@ -88,6 +88,7 @@ bool SlurmWorker::look() {
 
 void SlurmWorker::reload() {
   entries_ = store_.open_entries();
+  let_go_what_may_follow(store_, entries_);
   draining_ = store_.draining();
   changed_ = true;
   std::map<int64_t, Handed> before;

@@ -193,6 +193,41 @@ class Corpus(unittest.TestCase):
                             self.assertTrue(same(full[key], value) if key != "processes" else True, key)
 
 
+class Words(unittest.TestCase):
+    """What people read, of logs whose figures alone would mislead."""
+
+    def test_a_server_that_asks_for_too_large_a_share_gets_no_advice_on_training(self):
+        steps = diagnose(log("vllm-startup"))["steps"]
+        self.assertEqual(len(steps), 2, steps)
+        self.assertEqual(steps[0]["command"], "--gpu-memory-utilization 0.41")
+        self.assertIn("gpu_memory_utilization of 0.41 at most", steps[0]["what"])
+        self.assertIn("free what others hold", steps[1]["what"])
+
+    def test_a_request_that_wrapped_around_is_larger_than_any_device(self):
+        found = diagnose(log("torch-wrapped-request"))
+        self.assertIn("one allocation of 17179869172.00 GiB is larger than any device", found["reason"])
+
+    def test_a_run_that_skipped_a_batch_and_came_to_its_end_went_on(self):
+        skipped = f"epoch 1\nWARNING: {log('torch-1.4').strip()}: skipping batch\nepoch 2\n"
+        for end in ("Training complete. saved model", "Training completed. Do not forget to share your model",
+                    "{'train_runtime': 12.5, 'epoch': 1.0}", "`Trainer.fit` stopped: `max_steps=10` reached."):
+            (note,) = [one for one in diagnose(skipped + end + "\n")["notes"] if "went on" in one]
+            self.assertEqual(note, f"the run went on after it, and came to its end at line 4: {end}")
+        for text in (skipped, "Training complete. saved model\n" + skipped):
+            self.assertFalse([one for one in diagnose(text)["notes"] if "went on" in one])
+
+    def test_a_line_that_several_rows_know_is_quoted_once(self):
+        lines = ["RuntimeError: [enforce fail at alloc_cpu.cpp:114] data. DefaultCPUAllocator: not enough memory: you tried to allocate 687194767360 bytes.",
+                 "RuntimeError: cuMemAlloc: CUDA error: CUDA_ERROR_OUT_OF_MEMORY", log("tf-device").splitlines()[0]]
+        for line in lines:
+            done = subprocess.run([str(PLIMSOLL), "doctor", "-"], input=line + "\n", capture_output=True, text=True, timeout=600)
+            self.assertEqual(done.stdout.count("line 1: "), 1, done.stdout)
+
+    def test_articles(self):
+        self.assertTrue(diagnose(log("jax-tpu-hbm"))["headline"].endswith("on an accelerator"))
+        self.assertTrue(diagnose(log("cupy"))["headline"].endswith("on a GPU"))
+
+
 RECIPES = ROOT / "examples"
 
 

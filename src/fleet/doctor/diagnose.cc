@@ -102,7 +102,8 @@ std::string device_name(const Message& message) {
                            : backend == "XPU" || backend == "NPU"   ? backend
                                                                     : "GPU";
   const auto number = message.number("device");
-  return number ? kind + " " + std::to_string(*number) : backend == "MPS" ? kind : "a " + kind;
+  const bool vowel = kind.front() != 'G';  // as it is spoken: an NPU
+  return number ? kind + " " + std::to_string(*number) : (vowel ? "an " : "a ") + kind;
 }
 
 std::string process_text(const Message& message) {
@@ -171,6 +172,23 @@ void support(const Evidence& evidence, Diagnosis& diagnosis) {
   }
 }
 
+// What was caught, a batch that was skipped, ended no run.
+void say_that_it_went_on(const Message& message, const Evidence& evidence, Diagnosis& diagnosis) {
+  const auto end =
+      std::find_if(evidence.messages.rbegin(), evidence.messages.rend(), [&](const Message& one) {
+        return one.row->sign == Sign::finished && one.file == message.file &&
+               one.last_line > message.last_line;
+      });
+  if (end != evidence.messages.rend()) {
+    diagnosis.notes.push_back("the run went on after it, and came to its end at line " +
+                              format_count(end->last_line) + ": " + end->quote);
+  } else if (evidence.last_step_line > message.last_line && evidence.last_step > message.step &&
+             message.step >= 0) {
+    diagnosis.notes.push_back("the run went on after it, to step " + format_count(evidence.last_step) +
+                              " at line " + format_count(evidence.last_step_line));
+  }
+}
+
 void diagnose_memory(const Message& message, const Evidence& evidence, Diagnosis& diagnosis) {
   diagnosis.out_of_memory = message.row->sign == Sign::refused_by_plan ? Verdict::no : Verdict::yes;
   diagnosis.message = message;
@@ -230,9 +248,7 @@ void diagnose_memory(const Message& message, const Evidence& evidence, Diagnosis
       diagnosis.cause == Cause::capacity)
     diagnosis.notes.emplace_back(
         "it happened where the optimizer's states are made or used: they are what to shrink first");
-  if (evidence.last_step_line > message.last_line && evidence.last_step > message.step && message.step >= 0)
-    diagnosis.notes.push_back("the run went on after it, to step " + format_count(evidence.last_step) +
-                              " at line " + format_count(evidence.last_step_line));
+  say_that_it_went_on(message, evidence, diagnosis);
 }
 
 void diagnose_unclear(const Message& message, const Evidence& evidence, Diagnosis& diagnosis) {

@@ -81,6 +81,16 @@ void conclude(Diagnosis& diagnosis, Cause cause, Certainty certainty, const std:
   diagnosis.reason = reason;
 }
 
+// "17179869172.00GiB" is 4 GiB below nothing, as a program without signs prints it.
+bool is_beyond_all_devices(const Message& message, Diagnosis& diagnosis) {
+  std::string tried = message.word("tried");
+  if (tried.empty()) return false;
+  tried.insert(std::min(tried.find_first_not_of("0123456789.,"), tried.size()), " ");
+  conclude(diagnosis, Cause::larger_than_device, Certainty::certain,
+           "one allocation of " + tried + " is larger than any device: a size that was computed wrong");
+  return true;
+}
+
 // Limits first: where one of them is the reason, the device's fill says nothing.
 bool is_a_limit(const Figures& f, Diagnosis& diagnosis) {
   if (f.tried && f.total && f.tried->least() > f.total->most()) {
@@ -153,7 +163,8 @@ void rule_out(const Figures& f, Diagnosis& diagnosis) {
 void diagnose_device(const Message& message, Diagnosis& diagnosis) {
   const Figures f = read_figures(message);
   if (f.tried && f.free) diagnosis.missing = std::max<int64_t>(f.tried->value - f.free->value, 0);
-  if (is_a_limit(f, diagnosis) || is_fallback(f, diagnosis)) return;
+  if (is_beyond_all_devices(message, diagnosis) || is_a_limit(f, diagnosis) || is_fallback(f, diagnosis))
+    return;
   const bool idle = lies_idle(f);
   const bool others = held_by_others(f);
   if (others && !(idle && f.unallocated->value > f.others->value)) {

@@ -131,8 +131,10 @@ class Reader {
     if (!is_number(text)) {
       if (const auto bytes = parse_printed_bytes(text)) {
         message.bytes[name] = *bytes;
-      } else if (text.empty() || text[0] < '0' || text[0] > '9' || text.find("iB") == text.npos) {
-        message.words[name] = text;  // the rest are sizes too large to be any
+      } else if (name == "tried" || text.empty() || text[0] < '0' || text[0] > '9' ||
+                 text.find("iB") == text.npos) {
+        message.words[name] =
+            name == "tried" ? without_blanks(text) : text;  // the rest are sizes too large to be any
       }
       return;
     }

@@ -27,6 +27,7 @@ enum class Sign : uint8_t {
   other_failure,    // the run failed of something else
   warning,          // speaks of memory, and nothing failed
   detail,           // says more of another message: a limit, a table of tasks
+  finished,         // the run came to its end
   place,            // what the program was doing, from its traceback
   step,             // how far it had come
 };

@@ -9,6 +9,9 @@ std::vector<MessageRow> other_messages() {
                           std::string_view words, std::string_view needs = {}) {
     return MessageRow{name, Sign::other_failure, anchor, {first}, words, needs};
   };
+  const auto finished = [](std::string_view name, std::string_view anchor, std::string_view needs = {}) {
+    return MessageRow{name, Sign::finished, anchor, {}, "the run came to its end", needs};
+  };
   return {
       failure("cuda.assert", "CUDA error: device-side assert triggered", "",
               "a kernel's own check failed: mostly an index or label out of range"),
@@ -106,6 +109,12 @@ std::vector<MessageRow> other_messages() {
        {R"(^ exceeds 10% of free system memory)"},
        "a large allocation, which went through",
        R"(Allocation of {tried:count} $)"},
+      finished("trainer.complete", "raining complete", R"([Tt] $)"),
+      finished("trainer.finished", "raining finished", R"([Tt] $)"),
+      finished("trainer.done", "training is done"),
+      finished("fairseq.done", "done training in"),
+      finished("transformers.runtime", "train_runtime", R"(['"] $)"),
+      finished("lightning.stopped", "`Trainer.fit` stopped:"),
   };
 }
 

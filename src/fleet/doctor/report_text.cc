@@ -8,7 +8,7 @@
 namespace plimsoll::doctor {
 namespace {
 
-constexpr size_t kMostQuotes = 5;
+constexpr size_t kMostQuotes = 6;
 
 const char* words_of(Certainty certainty) {
   switch (certainty) {
@@ -60,6 +60,20 @@ std::string quote_text(const Message& message) {
   return text + ": " + printable(message.quote);
 }
 
+// One line may say what several rows know: it is quoted once.
+std::vector<std::string> quotes_of(const Diagnosis& diagnosis) {
+  std::vector<const Message*> told;
+  if (diagnosis.message) told.push_back(&*diagnosis.message);
+  for (const Message& message : diagnosis.supporting)
+    if (std::none_of(told.begin(), told.end(), [&](const Message* one) {
+          return one->line == message.line && one->file == message.file && one->quote == message.quote;
+        }))
+      told.push_back(&message);
+  std::vector<std::string> quotes;
+  for (const Message* message : told) quotes.push_back(quote_text(*message));
+  return quotes;
+}
+
 std::string step_text(const Step& step) {
   std::string text = step.what;
   if (step.saves > 0) text += ": about " + format_bytes(step.saves) + " less";
@@ -80,13 +94,12 @@ std::string diagnosis_text(const Diagnosis& diagnosis, const Evidence& evidence)
     text += paragraph("short", "by " + format_bytes(diagnosis.missing) + " at least");
   for (const std::string& other : diagnosis.ruled_out) text += paragraph("not", other);
   for (const std::string& note : diagnosis.notes) text += paragraph("note", note);
-  if (diagnosis.message) text += paragraph("seen", quote_text(*diagnosis.message));
-  for (size_t i = 0; i < std::min(diagnosis.supporting.size(), kMostQuotes); ++i)
-    text += paragraph("", quote_text(diagnosis.supporting[i]));
-  if (diagnosis.supporting.size() > kMostQuotes)
-    text +=
-        paragraph("", "and " + format_count(static_cast<int64_t>(diagnosis.supporting.size() - kMostQuotes)) +
-                          " more (--json)");
+  const std::vector<std::string> quotes = quotes_of(diagnosis);
+  for (size_t i = 0; i < std::min(quotes.size(), kMostQuotes); ++i)
+    text += paragraph(i == 0 ? "seen" : "", quotes[i]);
+  if (quotes.size() > kMostQuotes)
+    text += paragraph(
+        "", "and " + format_count(static_cast<int64_t>(quotes.size() - kMostQuotes)) + " more (--json)");
   for (size_t i = 0; i < diagnosis.steps.size(); ++i) {
     const Step& step = diagnosis.steps[i];
     text += paragraph(i == 0 ? "do" : "", step_text(step), std::to_string(i + 1) + ". ");

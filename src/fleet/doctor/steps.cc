@@ -1,4 +1,6 @@
 // What to do next, by cause: in order, what keeps the result first.
+#include <algorithm>
+
 #include "base/units.h"
 #include "fleet/doctor/diagnosis.h"
 
@@ -61,12 +63,27 @@ void add_shrinking(const Diagnosis& diagnosis, Steps& steps) {
   shrink(steps, "shorter sequences", false);
 }
 
+// The share of the device that was free when a server asked for more: rounded down, as it is to fit.
+void add_server_share(const Message& message, Steps& steps) {
+  const Bytes* free = message.size("free");
+  const Bytes* total = message.size("total");
+  const int64_t percent =
+      free != nullptr && total != nullptr ? std::min<int64_t>(99, 100 * free->least() / total->most()) : 0;
+  const std::string share = (percent < 10 ? "0.0" : "0.") + std::to_string(percent);
+  if (percent > 0)
+    steps.push_back({"let the server ask for a share that is free: gpu_memory_utilization of " + share +
+                         " at most; what is left holds its weights and its cache",
+                     0, true, "--gpu-memory-utilization " + share});
+  steps.push_back({"free what others hold on the device (nvidia-smi lists them), and start it unchanged"});
+}
+
 void device_steps(const Diagnosis& diagnosis, Steps& steps) {
   const Message& message = *diagnosis.message;
   const bool cuda = message.word("backend").empty() || message.word("backend") == "CUDA" ||
                     message.word("backend") == "HIP";
   switch (diagnosis.cause) {
     case Cause::other_processes: {
+      if (message.row->name == "vllm.startup_free") return add_server_share(message, steps);
       const int64_t need = own_need(message);
       steps.push_back({"run it unchanged where " +
                        (need > 0 ? "more than " + format_bytes(need) + " are" : std::string("enough is")) +

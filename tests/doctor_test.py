@@ -284,6 +284,26 @@ class Steps(unittest.TestCase):
         lora = [step for step in self.check_planned(found) if "LoRA, rank" in step["what"]]
         self.assertIn("--set method.type=lora --set method.freeze=null", lora[0]["command"])
 
+    def test_commands_repeat_what_the_recipe_was_read_with(self):
+        options = ("--set", "data.max_length=512", "--set", "method.r=4", "--set", "memory.gpu=H100", "--set", "memory.device=9GiB")
+        found = self.plan("torch-2.5-class", RECIPES / "mistral-7b-lora/recipe.yaml", *options)
+        for step in self.check_planned(found):
+            self.assertIn(" --set data.max_length=512 --set method.r=4 --set ", step["command"])
+            self.assertNotIn("H100", step["command"])
+            self.assertNotIn("9GiB", step["command"])
+
+    def test_commands_are_of_the_logs_card_and_not_of_the_recipes(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "recipe.yaml"
+            text = (RECIPES / "qwen2.5-0.5b-lora/recipe.yaml").read_text().replace("model: .", f"model: {RECIPES / 'qwen2.5-0.5b-lora'}")
+            for memory in ("{gpu: H100}", "{gpu: H100, device: 8GiB}"):
+                path.write_text(text.replace("memory: 8GiB", f"memory: {memory}"))
+                for name in ("torch-2.5-class", "bitsandbytes"):  # with the card's memory, and without
+                    step = self.check_planned(self.plan(name, path))[0]
+                    self.assertIn(" --set memory.gpu=null ", step["command"])
+                    done = run(*shlex.split(step["command"])[1:], "--no-probe")
+                    self.assertEqual((done.returncode, done.stderr), (0, ""), step["command"])
+
     def test_nothing_is_planned_where_memory_is_not_the_matter(self):
         found = self.plan("trap-device-assert", RECIPES / "qwen2.5-0.5b-lora/recipe.yaml")
         self.assertEqual(found["steps"], [])

@@ -186,13 +186,27 @@ class Planner {
 // A card as large as the message's device, where it says so; options of `plan` that mean the same.
 std::string plan_for_card(const Diagnosis& diagnosis, Recipe& recipe) {
   recipe.device = DeviceChoice::card;
+  const std::string other_card = recipe.memory.gpu ? " --set memory.gpu=null" : "";
   recipe.memory.gpu.reset();  // the message says what the device has
   const doctor::Bytes* total = diagnosis.message ? diagnosis.message->size("total") : nullptr;
   MemoryLimit& limit = recipe.memory.device;
   const bool stated = limit.kind == MemoryLimit::Kind::bytes;
-  if (total == nullptr && stated) return " --device card";
+  if (total == nullptr && stated) return " --device card" + other_card;
   limit = {MemoryLimit::Kind::bytes, 0.0, total != nullptr ? total->value : kUnknownCard};
-  return " --device card --memory " + std::to_string(limit.bytes / kMiB) + "MiB";
+  return " --device card --memory " + std::to_string(limit.bytes / kMiB) + "MiB" + other_card;
+}
+
+// What the recipe was read with, but for what `plan_for_card` says of the device.
+std::string given_words(const RecipeArguments& arguments, const std::string& device) {
+  std::string words;
+  for (const std::string& set : arguments.sets) {
+    const std::string key = set.substr(0, set.find('='));
+    const bool of_device = key == "device" || key == "memory.gpu" ||
+                           (key == "memory.device" && device.find(" --memory ") != std::string::npos);
+    if (device.empty() || !of_device) words += " --set " + printable(quoted(set));
+  }
+  if (!arguments.as_tool.empty()) words += " --as " + printable(quoted(arguments.as_tool));
+  return words;
 }
 
 }  // namespace
@@ -221,7 +235,8 @@ void plan_steps(const RecipeArguments& arguments, Diagnosis& diagnosis) {
       " as it stands (" + planner.base_words() +
       "), as Plimsoll's own program; another tool's takes other bytes, and saves about as many");
   std::vector<Step> planned = planner.steps();
-  for (Step& step : planned) step.command = "plimsoll plan " + file + device + " " + step.command;
+  const std::string given = given_words(arguments, device);
+  for (Step& step : planned) step.command = "plimsoll plan " + file + device + given + " " + step.command;
   auto& steps = diagnosis.steps;
   steps.erase(std::remove_if(steps.begin(), steps.end(), [](const Step& step) { return step.shrinks; }),
               steps.end());

@@ -4,6 +4,7 @@ import fcntl
 import json
 import os
 import pty
+import resource
 import select
 import signal
 import struct
@@ -15,7 +16,7 @@ import unittest
 import urllib.error
 import urllib.request
 
-from command_run import PLIMSOLL, ROOT, not_sanitized, output
+from command_run import PLIMSOLL, ROOT, not_sanitized, output, run
 from queue_case import MIB, PYTHON, SECONDS, QueueTest
 
 # Says so and waits until it is allowed to end.
@@ -174,8 +175,41 @@ class Tables(TopTest):
         self.assertIn("kept  waiting", self.top("--replay", "night.jsonl"))
         (self.folder / "night.jsonl").write_text(lines[0] + "\n{}\n")
         self.assertIn("night.jsonl:2", self.top("--replay", "night.jsonl", "--json", code=4))
+        (self.folder / "night.jsonl").write_text(lines[0] + "\n{}")
+        self.assertEqual(self.top("--replay", "night.jsonl", "--json").splitlines(), lines[:1])
         self.assertIn("exclude", self.top("--replay", "night.jsonl", "--record", "x", code=2))
         self.assertIn("none.jsonl", self.top("--replay", "none.jsonl", code=2))
+
+    def test_what_a_full_disk_left_of_a_look_is_no_part_of_a_recording(self):
+        self.add("true", memory="1MiB", name="kept")
+        night = self.folder / "night.jsonl"
+        self.top("--record", night, "--count", 1)
+        line = night.read_text()
+        largest = 8 << 20  # of a file, more than the queue's are
+        night.write_text(line * (largest // len(line)))
+        whole = night.stat().st_size
+        words = [str(PLIMSOLL), "top", "--record", str(night), "--count", "1"]
+        full = subprocess.run(words, env=self.environment, cwd=self.folder, capture_output=True, text=True,
+                              preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (largest, largest)))
+        self.assertEqual(full.returncode, 5, full.stderr)
+        self.assertIn("took not all of a frame", full.stderr)
+        self.assertEqual(night.stat().st_size, whole, "half a line is left")
+        for torn in (line[:-1], line[:30], "{"):  # of one that was killed
+            night.write_text(2 * line + torn)
+            note = run("top", "--replay", night, "--json", env=self.environment, cwd=self.folder)
+            kept = 3 if torn == line[:-1] else 2
+            self.assertEqual((note.returncode, note.stdout), (0, kept * line), note.stderr)
+            self.assertEqual("night.jsonl:3: a look that was not written to its end" in note.stderr, kept == 2)
+            self.top("--record", night, "--count", 1)
+            self.assertEqual(len(self.top("--replay", night, "--json").splitlines()), kept + 1)
+        night.write_text("my notes")
+        self.assertIn("does not end with a look", self.top("--record", night, "--count", 1, code=2))
+        self.assertEqual(night.read_text(), "my notes")
+
+    def test_numbers_that_are_none_are_refused_with_a_range_that_can_be_read(self):
+        for bad in ("nan", "inf", "0"):
+            self.assertIn(f"--interval: expected a number from 0.1 to 3600, found '{bad}'", self.top("--interval", bad, code=2))
+        self.assertIn("--count: expected a number from 0 on, found '-1'", self.top("--count=-1", code=2))
 
     @not_sanitized("a training takes more memory than its plan")
     def test_a_training_shows_its_steps_beside_its_plan(self):

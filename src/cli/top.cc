@@ -27,6 +27,7 @@ namespace {
 
 constexpr int64_t kMostRecorded = 256 * kMiB;
 constexpr int64_t kLogTail = 64 << 10;
+constexpr int64_t kLongestFrame = 64 * kMiB;
 
 struct TopArguments {
   std::string record, replay;
@@ -36,6 +37,15 @@ struct TopArguments {
   bool once = false, json = false;
 };
 
+bool is_frame(const std::string& line) {
+  try {
+    (void)top::read_frame(line, "");
+    return true;
+  } catch (const DamagedError&) {
+    return false;
+  }
+}
+
 // Appends frames to a file, each as a line.
 class Recorder {
  public:
@@ -43,6 +53,7 @@ class Recorder {
     if (path.empty()) return;
     file_ = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     if (file_ < 0) throw UsageError("--record " + printable(path) + ": cannot be written");
+    mend_end();
   }
   ~Recorder() {
     if (file_ >= 0) close(file_);
@@ -53,11 +64,32 @@ class Recorder {
   void add(const top::Frame& frame) const {
     if (file_ < 0) return;
     const std::string line = json_text(top::frame_json(frame), -1);
-    if (write(file_, line.data(), line.size()) != static_cast<ssize_t>(line.size()))
-      throw StoppedError(printable(path_) + ": took not all of a frame");
+    const ssize_t written = write(file_, line.data(), line.size());
+    if (written == static_cast<ssize_t>(line.size())) return;
+    if (written > 0) cut(lseek(file_, 0, SEEK_CUR) - written);
+    throw StoppedError(printable(path_) + ": took not all of a frame");
   }
 
  private:
+  // Of a regular file; elsewhere it does nothing.
+  void cut(off_t size) const { (void)!ftruncate(file_, size); }
+
+  // A recorder that was killed, or whose disk was full, leaves a part of a line: nothing goes behind it.
+  void mend_end() const {
+    if (!std::filesystem::is_regular_file(path_)) return;
+    const std::string text = read_end(path_, kLongestFrame);
+    const size_t begin = text.rfind('\n') + 1;  // 0 where there is none
+    const std::string last = text.substr(begin);
+    if (last.empty()) return;
+    if (is_frame(last)) {
+      if (write(file_, "\n", 1) != 1) throw StoppedError(printable(path_) + ": takes no frame");
+    } else if (last.front() == '{' && std::ssize(text) < kLongestFrame) {
+      cut(lseek(file_, 0, SEEK_END) - std::ssize(last));
+    } else {
+      throw UsageError("--record " + printable(path_) + ": does not end with a look that was recorded");
+    }
+  }
+
   std::string path_;
   int file_ = -1;
 };
@@ -67,7 +99,13 @@ using Source = std::function<std::optional<top::Frame>()>;
 // The frames of a recording, in their order.
 Source recorded(const std::string& path) {
   auto lines = std::make_shared<std::vector<std::string>>(split(read_text(path, kMostRecorded), '\n'));
-  if (!lines->empty() && lines->back().empty()) lines->pop_back();
+  if (const std::string& last = lines->back(); last.empty()) {
+    lines->pop_back();
+  } else if (!is_frame(last)) {
+    say("note    " + printable(path) + ":" + std::to_string(lines->size()) +
+        ": a look that was not written to its end is left out");
+    lines->pop_back();
+  }
   if (lines->empty()) throw UsageError(printable(path) + ": holds no frame");
   return [path, lines, at = size_t{0}]() mutable -> std::optional<top::Frame> {
     if (at >= lines->size()) return std::nullopt;

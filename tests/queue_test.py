@@ -444,6 +444,21 @@ class Ending(QueueTest):
         self.assertEqual(self.show(entry)["state"], "canceled")
         self.eventually(lambda: not self.marked(), "something is left")
 
+    def test_a_worker_ends_what_it_took_up_by_its_own_grace(self):
+        script = self.folder / "stubborn.sh"
+        script.write_text("trap '' TERM\necho here\nwhile true; do sleep 1; done\n")
+        entry = self.add("sh", script, memory="50MiB")
+        first = self.worker("--memory", "500MiB", "--grace", 3600)
+        log = self.queue_folder / "runs" / str(entry) / "1" / "log"
+        self.eventually(lambda: log.exists() and "here" in log.read_text(), "it never started")
+        first.kill()
+        first.wait()
+        self.worker("--memory", "500MiB", "--grace", 0.3)
+        self.eventually(lambda: json.loads(self.queue("list", "--json"))["worker"], "no worker came")
+        self.eventually((log.parent / "grace").exists, "it was not taken up")
+        self.queue("cancel", entry)
+        self.eventually(lambda: self.show(entry)["state"] == "canceled", "it ended by another's grace")
+
     def test_what_a_command_leaves_behind_ends_with_it(self):
         entry = self.add("sh", "-c", "setsid sleep 300 & sleep 0.2", memory="50MiB")
         self.run_all("--memory", "500MiB")

@@ -114,6 +114,20 @@ void ask_to_end(const fs::path& folder) {
   if (file >= 0) close(file);
 }
 
+void set_grace(const fs::path& folder, double seconds) {
+  const fs::path partial = folder / "grace.tmp";
+  std::ofstream file(partial);
+  file << seconds << '\n' << std::flush;
+  std::error_code none;
+  if (file) fs::rename(partial, folder / "grace", none);
+}
+
+std::optional<double> read_grace(const fs::path& folder) {
+  double seconds = 0;
+  if (std::ifstream(folder / "grace") >> seconds) return seconds;
+  return std::nullopt;
+}
+
 void end_marked(const std::string& mark, const fs::path& folder) {
   for (int tries = 0; tries < 200; ++tries) {
     const std::vector<pid_t> left = with_environment(mark);

@@ -6,6 +6,7 @@
 //               command: nothing runs twice.
 //   log         what the command prints
 //   cancel      asks the supervisor to end it
+//   grace       of a worker that took it up: in the place of what it was launched with
 //   group       the folder of its control group, where it has one (memory_group.h)
 //   memory.json what it takes over time, in bounded room (memory_history.h)
 //   launch      what it is to run, where it starts from a file (on another machine)
@@ -76,6 +77,9 @@ std::optional<Exit> read_exit(const std::filesystem::path& folder);
 
 // Asks an attempt to end: SIGTERM to its command, and SIGKILL to all that is left after the grace.
 void ask_to_end(const std::filesystem::path& folder);
+// How long that is from now on, whatever it was launched with. Where it cannot be written, that stays.
+void set_grace(const std::filesystem::path& folder, double seconds);
+std::optional<double> read_grace(const std::filesystem::path& folder);
 // Ends what a lost supervisor left behind, its control group too.
 void end_marked(const std::string& mark, const std::filesystem::path& folder);
 

@@ -164,6 +164,11 @@ Launch launch_of(const Store& store, const Entry& entry, const Attempt& attempt,
   return job;
 }
 
+void take_up(Store& store, double grace_seconds) {
+  for (const Entry& entry : store.open_entries())
+    if (is_begun(entry.state)) set_grace(store.folder_of(entry.id, entry.attempts), grace_seconds);
+}
+
 std::string settle_attempt(Store& store, const Machine& machine, Entry& entry, int number,
                            const AttemptState& state, const LogVerdict& verdict) {
   Attempt ended;

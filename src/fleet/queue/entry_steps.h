@@ -62,6 +62,9 @@ void let_go_what_may_follow(Store& store, std::vector<Entry>& entries);
 Launch launch_of(const Store& store, const Entry& entry, const Attempt& attempt, const std::string& program,
                  double grace_seconds);
 
+// Attempts that another worker has begun end by this one's grace.
+void take_up(Store& store, double grace_seconds);
+
 // Settles an attempt that is over. `entry` becomes what the store has then; returns a line for people.
 std::string settle_attempt(Store& store, const Machine& machine, Entry& entry, int number,
                            const AttemptState& state, const LogVerdict& verdict);

@@ -172,8 +172,10 @@ class Supervisor {
       send(tree, SIGKILL);
     }
     if (asked_at_ == 0 && access((launch_.folder / "cancel").c_str(), F_OK) == 0) ask();
-    if (asked_at_ != 0 && seconds_now() > asked_at_ + launch_.grace_seconds) send(tree, SIGKILL);
+    if (asked_at_ != 0 && seconds_now() > asked_at_ + grace()) send(tree, SIGKILL);
   }
+
+  [[nodiscard]] double grace() const { return read_grace(launch_.folder).value_or(launch_.grace_seconds); }
 
   void remember(int64_t bytes) {
     const double now = seconds_now();

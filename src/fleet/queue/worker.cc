@@ -47,6 +47,7 @@ Worker::Worker(Store& store, WorkerOptions options)
       ledger_(options_.machine_folder, store.folder()),
       lock_(store.folder()) {
   record_machine(store.folder(), options_.machine);
+  take_up(store, options_.grace_seconds);
   if (store.draining()) store.drain(false);  // that was asked of the worker before this one
 }
 

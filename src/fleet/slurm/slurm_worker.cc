@@ -53,6 +53,7 @@ SlurmWorker::SlurmWorker(queue::Store& store, SlurmOptions options)
   const Nodes nodes = ask_for_nodes(options_);
   node_ = largest_of(nodes, options_);
   queue::record_machine(store.folder(), {nodes.total_bytes, nodes.total_threads, {}, "slurm"});
+  take_up(store, options_.grace_seconds);
   if (store.draining()) store.drain(false);  // that was asked of the worker before this one
 }
 

@@ -142,6 +142,16 @@ class FirstRecipes(CommandTest):
                          "--max-new-tokens", 1)
         self.assertIn("of 2)", answers)
 
+    def test_the_next_commands_can_be_pasted_whatever_paths_are_called(self):
+        recipe = self.folder / "it's mine.yaml"
+        word = "'" + str(recipe).replace("'", r"'\''") + "'"
+        text = output("init", "demo/model", FACTS, "--out", recipe, "--method", "full")
+        self.assertIn(f"wrote   {recipe}\nnext    plimsoll plan {word}\n        plimsoll train {word}\n", text)
+        folder = self.folder / "my run"
+        done = run("train", recipe, "--set", "schedule.max_steps=1", "--set", "init=random", "--set",
+                   f"output={folder}")
+        self.assertIn(f"plimsoll generate '{folder}' · plimsoll report '{folder}'\n", done.stdout + done.stderr)
+
     def test_what_is_set_stands_in_the_recipe(self):
         recipe = self.folder / "recipe.yaml"
         output("init", "demo/model", FACTS, "--out", recipe, "--set", "optimizer.lr=1e-3", "--set",

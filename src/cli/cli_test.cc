@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <sstream>
 
+#include "base/shell_word.h"
 #include "base/strings.h"
 #include "base/units.h"
 #include "cli/help.h"

@@ -43,9 +43,6 @@ struct RecipeArguments {
   [[nodiscard]] std::string words() const;
 };
 
-// A word as a shell takes it.
-std::string quoted(const std::string& word);
-
 // What became of other tools' keys: comments for a recipe file, notes for a terminal, an object of JSON.
 std::string key_report_comments(const KeyReport& report);
 std::string key_report_notes(const KeyReport& report, const std::string& recipe);

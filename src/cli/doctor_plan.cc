@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "base/print.h"
+#include "base/shell_word.h"
 #include "base/units.h"
 #include "models/spec.h"
 #include "train/allowed.h"

@@ -2,6 +2,7 @@
 #include <filesystem>
 
 #include "base/print.h"
+#include "base/shell_word.h"
 #include "cli/commands.h"
 #include "io/atomic.h"
 #include "train/first_recipe.h"
@@ -26,8 +27,9 @@ ExitCode run(const InitArguments& arguments) {
     write_file_atomically(out, text);
   else
     write_new_file(out, text);
-  const std::string name = printable(out.string());
-  print("wrote   " + name + "\nnext    plimsoll plan " + name + "\n        plimsoll train " + name + "\n");
+  const std::string word = printable(quoted(out.string()));
+  print("wrote   " + printable(out.string()) + "\nnext    plimsoll plan " + word +
+        "\n        plimsoll train " + word + "\n");
   return ExitCode::ok;
 }
 

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/shell_word.h"
 #include "base/units.h"
 #include "cli/what_if.h"
 #include "device/catalogue.h"

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/print.h"
+#include "base/shell_word.h"
 #include "cli/commands.h"
 #include "recipe/hub.h"
 #include "train/task_setup.h"
@@ -120,7 +121,7 @@ LoadedRecipe RecipeArguments::read() const { return load_with(*this, {}); }
 LoadedRecipe RecipeArguments::load(bool quiet) const {
   LoadedRecipe loaded = read();
   for (const std::string& change : loaded.environment_changes) say("note    PLIMSOLL_SET: " + change);
-  const std::string notes = quiet ? "" : key_report_notes(loaded.other_tools, printable(path));
+  const std::string notes = quiet ? "" : key_report_notes(loaded.other_tools, printable(quoted(path)));
   if (!notes.empty()) say(std::string_view(notes).substr(0, notes.size() - 1));
   require_present(loaded);
   return loaded;
@@ -137,15 +138,6 @@ void RecipeArguments::change(const std::string& key, const std::string& value) {
   } else {
     sets.push_back(key + "=" + value);
   }
-}
-
-std::string quoted(const std::string& word) {
-  constexpr std::string_view kPlain =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:=,%+@";
-  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
-  std::string text = "'";
-  for (const char c : word) text += c == '\'' ? "'\\''" : std::string(1, c);
-  return text + "'";
 }
 
 std::string RecipeArguments::words() const {

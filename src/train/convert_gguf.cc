@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/printable.h"
+#include "base/shell_word.h"
 #include "base/strings.h"
 #include "base/units.h"
 #include "io/atomic.h"
@@ -333,7 +334,7 @@ GgufResult convert_to_gguf(const GgufOptions& options) {
     throw UsageError(options.out.string() + ": exists already; name a new file with --out");
   if (fs::exists(options.folder / "adapter_config.json"))
     throw UsageError(options.folder.string() + ": is an adapter; merge it first: plimsoll merge " +
-                     options.folder.string() + " --out FOLDER");
+                     quoted(options.folder.string()) + " --out FOLDER");
   if (read_config(options.folder).contains("quantization_config"))
     throw UsageError(options.folder.string() + ": is quantised; convert the 16-bit model instead");
   Writer writer(options);

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "base/shell_word.h"
 #include "base/strings.h"
 #include "base/units.h"
 #include "plan/run_time.h"
@@ -135,12 +136,13 @@ void report_end(RunObserver& progress, const std::filesystem::path& output, cons
   if (const std::string rows = words(record.rows); !rows.empty())
     progress.event("        rows       " + rows);
   const char* use = rule_of(plan.request.experiment.task.task).scores ? "eval" : "generate";
+  const std::string folder = quoted(output.string());
   if (!whole)
     progress.event(
         "note    the base of this adapter was random (init: random) and is in no folder: nothing can ask it");
   progress.event("        next       " +
-                 (whole ? "plimsoll " + std::string(use) + " " + output.string() + " · " : "") +
-                 "plimsoll report " + output.string());
+                 (whole ? "plimsoll " + std::string(use) + " " + folder + " · " : "") + "plimsoll report " +
+                 folder);
 }
 
 namespace {

@@ -6,6 +6,7 @@
 #include "base/child_process.h"
 #include "base/error.h"
 #include "base/json_text.h"
+#include "base/shell_word.h"
 #include "base/units.h"
 
 namespace plimsoll::queue {
@@ -25,7 +26,7 @@ Planned read_plan(const std::string& text, const std::string& recipe) {
   if (!plan.at("feasible").get<bool>())
     throw DoesNotFitError("does not fit   " + recipe + " needs " +
                           format_bytes_up(plan.at("smallest").at("memory_bytes").get<int64_t>()) +
-                          " at least; plimsoll plan " + recipe + " shows the ways");
+                          " at least; plimsoll plan " + quoted(recipe) + " shows the ways");
   if (plan.at("device").at("kind") != "cpu")
     throw UsageError(recipe + ": the queue trains on the CPU; device: card is for plans");
   Planned planned;

@@ -2,6 +2,7 @@
 
 Usage: run_folder_test.py PLIMSOLL (from the repository's root). Standard library alone.
 """
+import fcntl
 import json
 import os
 import shutil
@@ -208,6 +209,53 @@ class Places(TrainingTest):
         command_run.output("train", path, "--quiet", env={**os.environ, "HOME": str(self.folder / "home")})
         self.assertTrue((self.folder / "home/runs/a/run.json").exists())
         self.assertFalse((self.folder / "~").exists())
+
+
+class Unfinished(TrainingTest):
+    def asked(self, folder):
+        """What every command that asks a model says of the folder."""
+        new = self.folder / "new"
+        for words in (("generate", folder, "--prompt", "hi"), ("chat", folder), ("eval", folder),
+                      ("score", folder, "--response", "a"), ("classify", folder, "--text", "a"),
+                      ("merge", folder, "--out", new), ("convert", folder, "--dtype", "bf16", "--out", new),
+                      ("convert", folder, "--to", "gguf", "--out", new),
+                      ("generate", ROOT / "demo/model", "--adapter", folder, "--prompt", "hi"),
+                      ("merge", folder, "--base", ROOT / "demo/model", "--out", new)):
+            yield self.refused(USAGE, f"{folder}: has no result yet: ", *words, stdin=subprocess.DEVNULL)
+            self.assertFalse(new.exists())
+
+    def test_who_asks_it_is_told_how_far_it_is_and_what_to_do(self):
+        for method, every in (({"type": "full"}, 0), (LORA, 1)):
+            output = self.folder / f"{method['type']} run"
+            recipe = write_recipe(self.folder, ROOT / "demo/model", output, init="random", method=method,
+                                  schedule={"max_steps": 6, "warmup": 1}, save={"every": every})
+            process = self.waiting_run(recipe, lines=3)
+            last = "ask its newest checkpoint: '" + str(output) + "/checkpoint-{}'"
+            for text in self.asked(output):
+                self.assertIn("the run is at step 3 of 6. Wait for its end", text)
+                self.assertIn(last.format(3) if every else "it has no checkpoint that could be asked", text)
+            process.send_signal(signal.SIGINT)
+            self.go_on(process, 130)
+            step = len((output / "metrics.jsonl").read_text().splitlines())
+            for text in self.asked(output):
+                self.assertIn(f"the run stopped at step {step} of 6 (interrupted, saved). Go on with it by "
+                              "`plimsoll train RECIPE --resume`, or " + last.format(step), text)
+            if method["type"] == "full":
+                command_run.output("generate", output / f"checkpoint-{step}", "--prompt", "hi")
+            command_run.output("train", recipe, "--quiet", "--resume")
+            command_run.output("convert", output, "--dtype", "bf16", "--out", self.folder / f"{step} of {every}")
+
+    def test_nor_does_one_that_has_not_taken_a_step(self):
+        self.copy_of_run()
+        for path in self.output.iterdir():
+            if path.is_file():
+                path.unlink()
+        shutil.rmtree(self.output / "checkpoint-4")
+        with open(self.output / ".plimsoll/lock", "w") as lock:
+            self.assertIn("has no tokenizer.json", self.refused(USAGE, self.output, "generate", self.output, "--prompt", "hi"))
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            for text in self.asked(self.output):
+                self.assertIn("the run is at step 0. Wait for its end; it has no checkpoint", text)
 
 
 class Overwrite(TrainingTest):

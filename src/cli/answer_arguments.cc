@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "cli/commands.h"
+#include "cli/run_result.h"
 #include "cli/usage_text.h"
 #include "template/builtin_templates.h"
 
@@ -142,6 +143,8 @@ void AnswerArguments::add_json(CLI::App& command) { command.add_flag("--json", j
 void AnswerArguments::finish(AnswerOptions& options) const {
   options.machine.max_isa = read_isa(max_isa_);
   if (!precision_.empty())
+  require_result(options.folder);
+  if (options.adapter) require_result(*options.adapter);
     options.precision = precision_ == "bf16" ? DType::bf16 : precision_ == "fp16" ? DType::f16 : DType::f32;
   if (!graphs_.empty())
     options.graphs = graphs_ == "on"    ? UseGraphs::on

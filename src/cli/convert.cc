@@ -4,6 +4,7 @@
 #include "base/print.h"
 #include "base/units.h"
 #include "cli/commands.h"
+#include "cli/run_result.h"
 #include "recipe/hub.h"
 #include "train/convert_gguf.h"
 #include "train/convert_model.h"
@@ -54,6 +55,7 @@ ExitCode run_gguf(const ConvertArguments& arguments) {
 }
 
 ExitCode run(ConvertArguments& arguments) {
+  require_result(arguments.options.folder);
   if (arguments.to == "gguf") return run_gguf(arguments);
   if (arguments.dtype == "q8_0") throw UsageError("convert: --dtype q8_0 is for --to gguf");
   ConvertOptions& options = arguments.options;

@@ -6,6 +6,7 @@
 #include "base/print.h"
 #include "base/units.h"
 #include "cli/commands.h"
+#include "cli/run_result.h"
 #include "recipe/hub.h"
 
 namespace plimsoll {
@@ -20,6 +21,8 @@ ExitCode run(const MergeArguments& arguments) {
   MergeOptions options = arguments.options;
   options.adapter = model_folder(options.adapter);
   if (options.base) options.base = model_folder(*options.base);
+  require_result(options.adapter);
+  if (options.base) require_result(*options.base);
   const MergeResult result = merge(options);
   if (arguments.json) {
     const nlohmann::ordered_json json = {{"base", result.base.string()},

@@ -181,6 +181,36 @@ class DataTest(unittest.TestCase):
         self.assertIn("2 damaged and skipped", self.log)
         self.assertEqual(json.loads((output / "run.json").read_text())["rows"]["damaged"], 2)
 
+    def test_a_bad_first_row_is_a_row_like_others(self):
+        rows = self.folder / "rows.jsonl"
+        good = "".join(json.dumps({"prompt": text[:20], "response": text}) + "\n" for text in TEXTS[:20])
+        for number, (first, problem) in enumerate((
+                ('{"prompt": 3, "response": "a"}', "'prompt' is a number, a string is expected"),
+                ('{"prompt": null, "response": "a"}', "'prompt' is null, a string is expected"), ('{"x": 3}', "has no 'prompt'"))):
+            rows.write_text(first + "\n" + good)
+            text = self.refusal(str(rows), 4, task="sft")
+            self.assertIn(f"{rows}:1: {problem}", text)
+            self.assertIn("data.on_error: skip leaves out such rows", text)
+            output = self.train(f"skip{number}", str(rows), task="sft", data={"on_error": "skip"})
+            self.assertIn(f"{rows}:1: {problem}", self.log)
+            self.assertEqual(json.loads((output / "run.json").read_text())["rows"]["damaged"], 1)
+        rows.write_text('{"prompt": 3, "response": "a"}\n' * 2)
+        self.assertIn("column 'prompt' is a number, text is expected", self.refusal(str(rows), 2, task="sft", data={"on_error": "skip"}))
+
+    def test_dialogues_are_known_behind_a_bad_first_row(self):
+        rows = self.folder / "rows.jsonl"
+        talk = "\n\nHuman: Hi.\n\nAssistant: {}."
+        good = [json.dumps({"chosen": talk.format("a" * n), "rejected": talk.format("b" * n)}) + "\n" for n in range(1, 7)]
+        tokens = []
+        for first in ([], ['{"chosen": null, "rejected": "b"}\n']):
+            rows.write_text("".join(first + good))
+            count = len(first + good)
+            output = self.train(f"pairs{count}", str(rows), task="dpo", data={"on_error": "skip"}, schedule={"max_steps": 1},
+                                batch={"effective": count, "micro": count})
+            self.assertEqual(json.loads((output / "run.json").read_text())["rows"]["damaged"], len(first))
+            tokens += metrics(output, "tokens")
+        self.assertEqual(tokens[0], tokens[1])
+
     def test_rows_without_targets_or_beyond_the_limit_are_counted_and_none_left_is_refused(self):
         rows = self.folder / "rows.jsonl"
         rows.write_text("".join(json.dumps({"prompt": p, "response": r}) + "\n"

@@ -173,7 +173,11 @@ void bind_parts(std::span<const Column> columns, const Names& names, const std::
 // Answers that are lists of messages, or ready token ids.
 void bind_message_keys(std::span<const Column> columns, const Names& names, const std::string& where,
                        ColumnBinding& binding) {
-  const ColumnKind kind = find_column(columns, binding.columns.front(), where).kind;
+  const Column& answer = find_column(columns, binding.columns.front(), where);
+  if (answer.kind == ColumnKind::plain)
+    throw UsageError(where + ": column '" + answer.name + "' is " + answer.type +
+                     ", a text or a list is expected. The columns are " + list_columns(columns) + ".");
+  const ColumnKind kind = answer.kind;
   binding.talks = kind == ColumnKind::other;
   binding.ready = kind == ColumnKind::ids;
   if (names.contains("message_role")) binding.message_role = names.at("message_role");

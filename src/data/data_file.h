@@ -14,7 +14,8 @@
 
 namespace plimsoll {
 
-enum class ColumnKind : uint8_t { text, ids, other };
+// `plain`: null, a number, true or false in JSON, which no text or list is read from.
+enum class ColumnKind : uint8_t { text, ids, plain, other };
 
 struct Column {
   std::string name;
@@ -55,6 +56,12 @@ class DataFile {
  public:
   virtual ~DataFile() = default;
   [[nodiscard]] virtual const std::vector<Column>& columns() const = 0;
+  // What its columns may be, likeliest first: of JSON, whose rows may differ, what the first rows have.
+  [[nodiscard]] virtual std::span<const std::vector<Column>> column_sets() const {
+    return std::span(&columns(), 1);
+  }
+  // Makes the first of them that has all these columns, of these kinds, the file's columns.
+  virtual void prefer(std::span<const Column> /*wanted*/) {}
   // Chooses the columns that rows are read with, and cuts the file into units.
   virtual std::vector<Unit> select(std::span<const std::string> columns, ReadAs as) = 0;
   // Loads one of the units that select() returned.
@@ -67,7 +74,8 @@ class CappedMemoryPool;
 std::unique_ptr<DataFile> open_parquet(const std::filesystem::path& path, CappedMemoryPool& pool);
 // Arrow's IPC formats, file (also called Feather) and stream.
 std::unique_ptr<DataFile> open_arrow(const std::filesystem::path& path, CappedMemoryPool& pool);
-// The columns are those of the first row, with `skip` of the first one that can be read.
+// The columns are those of the first row, with `skip` of the first one that can be read, until others of the
+// first rows are preferred.
 std::unique_ptr<DataFile> open_jsonl(const std::filesystem::path& path, RowErrors on_error);
 // A list of objects; what holds one object after another is read as JSON Lines.
 std::unique_ptr<DataFile> open_json(const std::filesystem::path& path, RowErrors on_error);

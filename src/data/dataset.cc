@@ -1,6 +1,7 @@
 #include "data/dataset.h"
 
 #include <algorithm>
+#include <exception>
 #include <limits>
 #include <set>
 
@@ -85,19 +86,40 @@ Dataset Dataset::open(std::span<const WeightedPath> paths, RowErrors on_error, c
   return dataset;
 }
 
-std::span<const Column> Dataset::columns() const {
+DataFile& Dataset::first_file() const {
   for (const Source& source : sources_)
-    if (!source.file->columns().empty()) return source.file->columns();
+    if (!source.file->columns().empty()) return *source.file;
   throw UsageError(name_ + ": has no rows.");
+}
+
+std::span<const Column> Dataset::columns() const { return first_file().columns(); }
+
+ColumnBinding Dataset::bind(const std::function<ColumnBinding(std::span<const Column>)>& bind) {
+  DataFile& file = first_file();
+  std::exception_ptr problem;
+  for (const std::vector<Column>& set : file.column_sets()) {
+    try {
+      ColumnBinding binding = bind(set);
+      file.prefer(set);
+      return binding;
+    } catch (const UsageError&) {
+      if (problem == nullptr) problem = std::current_exception();
+    }
+  }
+  std::rethrow_exception(problem);
 }
 
 void Dataset::select(std::span<const std::string> columns, ReadAs as) {
   held_.clear();
   units_.clear();
   rows_ = 0;
+  std::vector<Column> wanted;
+  for (const Column& column : this->columns())
+    if (std::find(columns.begin(), columns.end(), column.name) != columns.end()) wanted.push_back(column);
   int32_t first_group = 0;
   for (Source& source : sources_) {
     source.first_unit = units_.size();
+    source.file->prefer(wanted);
     int32_t groups = 0;
     for (const Unit& unit : source.file->select(columns, as)) {
       units_.push_back({{unit.rows, unit.bytes, first_group + unit.group, unit.longest},

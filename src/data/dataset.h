@@ -3,12 +3,14 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "data/columns.h"
 #include "data/data_file.h"
 #include "data/data_files.h"
 
@@ -43,6 +45,10 @@ class Dataset {
   [[nodiscard]] const std::string& name() const { return name_; }
   // Of the first file that has rows.
   [[nodiscard]] std::span<const Column> columns() const;
+  // What `bind` makes of its columns. Where it throws UsageError, because the first row has not what rows
+  // need, the columns of other rows among the first are tried; the first that it takes become the data set's,
+  // and where it takes none the first error is thrown.
+  ColumnBinding bind(const std::function<ColumnBinding(std::span<const Column>)>& bind);
   // Chooses what rows are read with; every file must have these columns. Throws UsageError naming those that
   // exist, or when there is no row at all. Drops what is held.
   void select(std::span<const std::string> columns, ReadAs as = ReadAs::kind);
@@ -84,6 +90,7 @@ class Dataset {
   };
 
   Dataset();
+  [[nodiscard]] DataFile& first_file() const;  // that has rows
 
   std::string name_;
   std::unique_ptr<CappedMemoryPool> pool_;  // before the files: their buffers go back to it

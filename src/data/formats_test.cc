@@ -50,6 +50,71 @@ class Formats : public testing::Test {
   TestFolder folder_;
 };
 
+// The columns of `bound`, and the texts of the rows that can be read; of others the problem.
+struct Bound {
+  std::vector<std::string> columns, texts;
+};
+
+Bound bound(const std::vector<std::filesystem::path>& paths, std::optional<RowFormat> format = {},
+            RowErrors on_error = RowErrors::stop) {
+  std::vector<WeightedPath> weighted;
+  for (const auto& path : paths) weighted.push_back({path});
+  Dataset dataset = Dataset::open(weighted, on_error);
+  const ColumnBinding binding = dataset.bind(
+      [&](std::span<const Column> columns) { return bind_columns(columns, format, {}, "data"); });
+  dataset.select(binding.columns, binding.read_as());
+  std::vector<size_t> units(dataset.units().size());
+  std::iota(units.begin(), units.end(), size_t{0});
+  dataset.hold(units);
+  Bound result{binding.columns, {}};
+  Row row;
+  for (int64_t i = 0; i < dataset.rows(); ++i) {
+    try {
+      dataset.read(i, row);
+      result.texts.push_back(binding.read_as() == ReadAs::kind ? row[0].text : row[0].json.dump());
+    } catch (const DamagedError& error) {
+      result.texts.push_back(std::filesystem::path(error.what()).filename());
+    }
+  }
+  return result;
+}
+
+TEST_F(Formats, a_first_row_that_cannot_be_used_does_not_decide_what_the_columns_are) {
+  const std::string good = R"({"prompt": "x", "response": "y"})";
+  for (const auto& [first, problem] :
+       {std::pair{R"({"prompt": 3, "response": "a"})", "'prompt' is a number, a string is expected."},
+        std::pair{R"({"prompt": null, "response": "a"})", "'prompt' is null, a string is expected."},
+        std::pair{R"({"x": 3})", "has no 'prompt'."}, std::pair{"{}", "has no 'prompt'."}}) {
+    const auto lines = folder_.write("a.jsonl", first + std::string("\n") + good + "\n");
+    EXPECT_THAT(bound({lines}).texts, ElementsAre("a.jsonl:1: " + std::string(problem), "x"));
+    const auto list = folder_.write("a.json", "[" + std::string(first) + ",\n" + good + "]");
+    EXPECT_THAT(bound({list}).texts, ElementsAre("a.json: row 0 (line 1): " + std::string(problem), "x"));
+    const auto fine = folder_.write("fine.jsonl", good);  // and that of another file neither
+    EXPECT_THAT(bound({fine, lines}).texts, ElementsAre("x", "a.jsonl:1: " + std::string(problem), "x"));
+  }
+  const auto broken = folder_.write("b.jsonl", "{\n{\"x\": 3}\n" + good);
+  EXPECT_THAT(bound({broken}, {}, RowErrors::skip).texts.back(), "x");
+}
+
+TEST_F(Formats, answers_are_of_the_first_row_that_has_some) {
+  const auto pairs = folder_.write("a.jsonl", R"({"chosen": null, "rejected": "b"})"
+                                              "\n"
+                                              R"({"chosen": "a", "rejected": "b"})");
+  EXPECT_THAT(bound({pairs}, RowFormat::preference).texts, ElementsAre("null", "\"a\""));
+}
+
+TEST_F(Formats, where_no_row_can_be_used_the_first_ones_columns_are_named) {
+  const auto none = folder_.write("a.jsonl", R"({"prompt": 3, "response": "a"})"
+                                             "\n"
+                                             R"({"x": 3})");
+  EXPECT_THAT(message_of<UsageError>([&] { bound({none}); }),
+              HasSubstr("column 'prompt' is a number, text is expected"));
+  std::string late;
+  for (int i = 0; i < 64; ++i) late += "{\"x\": 3}\n";
+  const auto far = folder_.write("a.jsonl", late + R"({"prompt": "x", "response": "y"})");
+  EXPECT_THAT(message_of<UsageError>([&] { bound({far}); }), HasSubstr("no known format has the columns x"));
+}
+
 TEST_F(Formats, json_is_a_list_of_objects_or_an_object_that_has_one) {
   const std::string rows = R"([{"t": "one", "x": [1, {"y": "]}"}]} ,
     {"t": "a \"quoted\" { brace \\"}])";

@@ -1,6 +1,7 @@
 #include "data/json_block.h"
 
 #include <algorithm>
+#include <exception>
 #include <limits>
 #include <nlohmann/json.hpp>
 
@@ -15,6 +16,7 @@ using nlohmann::json;
 
 ColumnKind kind_of(const json& value) {
   if (value.is_string()) return ColumnKind::text;
+  if (value.is_primitive()) return ColumnKind::plain;
   const bool ids = value.is_array() && std::all_of(value.begin(), value.end(),
                                                    [](const json& id) { return id.is_number_integer(); });
   return ids ? ColumnKind::ids : ColumnKind::other;
@@ -38,6 +40,15 @@ void read_ids(const json& value, const std::string& column, const std::string& w
 template <class Json>
 void require_object(const Json& value, const std::string& where) {
   if (!value.is_object()) throw DamagedError(where + ": is " + describe_kind(value) + ", not an object.");
+}
+
+std::vector<Column> columns_of_row(std::string_view object, const std::string& where) {
+  const json row = parse_json(object, where);
+  require_object(row, where);
+  std::vector<Column> columns;
+  for (const auto& [name, value] : row.items())
+    columns.push_back({name, kind_of(value), describe_kind(value)});
+  return columns;
 }
 
 }  // namespace
@@ -86,13 +97,41 @@ std::string JsonBlock::where(int64_t row) const {
          ")";
 }
 
-std::vector<Column> columns_of_row(std::string_view object, const std::string& where) {
-  const json first = parse_json(object, where);
-  require_object(first, where);
-  std::vector<Column> columns;
-  for (const auto& [name, value] : first.items())
-    columns.push_back({name, kind_of(value), describe_kind(value)});
-  return columns;
+void ColumnSets::read(std::string_view text, std::span<const JsonRow> rows, RowErrors on_error,
+                      const std::function<std::string(size_t row)>& where) {
+  constexpr size_t kLookedAt = 64;  // rows, of those that come with the file's first
+  std::exception_ptr problem;
+  for (size_t i = 0; i < rows.size() && (i < kLookedAt || sets_.empty()); ++i) {
+    try {
+      add(columns_of_row(text.substr(rows[i].start, rows[i].length), where(i)));
+    } catch (const DamagedError&) {
+      if (problem == nullptr) problem = std::current_exception();
+      if (i == 0 && on_error == RowErrors::stop) break;
+    }
+  }
+  if (sets_.empty() && problem != nullptr) std::rethrow_exception(problem);
+}
+
+void ColumnSets::add(std::vector<Column> columns) {
+  if (columns.empty()) return;  // {}
+  const auto same = [](const Column& a, const Column& b) { return a.name == b.name && a.kind == b.kind; };
+  for (const std::vector<Column>& set : sets_)
+    if (std::equal(set.begin(), set.end(), columns.begin(), columns.end(), same)) return;
+  sets_.push_back(std::move(columns));
+}
+
+void ColumnSets::prefer(std::span<const Column> wanted) {
+  const auto has_all = [&](const std::vector<Column>& set, bool of_kind) {
+    return std::all_of(wanted.begin(), wanted.end(), [&](const Column& column) {
+      return std::any_of(set.begin(), set.end(), [&](const Column& c) {
+        return c.name == column.name && (!of_kind || c.kind == column.kind);
+      });
+    });
+  };
+  for (const bool of_kind : {true, false})
+    for (chosen_ = 0; chosen_ < sets_.size(); ++chosen_)
+      if (has_all(sets_[chosen_], of_kind)) return;
+  chosen_ = 0;
 }
 
 }  // namespace plimsoll

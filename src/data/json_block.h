@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "data/data_file.h"
@@ -51,8 +53,25 @@ class JsonBlock final : public Block {
   Place place_;
 };
 
-// What a row has: what the first row of a file has decides, rows that differ are errors when they are read.
-std::vector<Column> columns_of_row(std::string_view object, const std::string& where);
+// What the first rows of a file have, each set of columns once. That of the first row decides unless another
+// one is preferred; rows that differ are errors when they are read.
+class ColumnSets {
+ public:
+  // `where` names a row by its number here. Throws DamagedError where the first row is none, with `skip`
+  // where no row is one.
+  void read(std::string_view text, std::span<const JsonRow> rows, RowErrors on_error,
+            const std::function<std::string(size_t row)>& where);
+  [[nodiscard]] std::span<const std::vector<Column>> all() const { return sets_; }
+  [[nodiscard]] const std::vector<Column>& chosen() const { return sets_.empty() ? none_ : sets_[chosen_]; }
+  void prefer(std::span<const Column> wanted);
+
+ private:
+  void add(std::vector<Column> columns);
+
+  std::vector<std::vector<Column>> sets_;
+  std::vector<Column> none_;
+  size_t chosen_ = 0;
+};
 
 // A row's text is held in memory twice while it is parsed. No known data set comes near.
 inline constexpr int64_t kMaxRowBytes = 64 * kMiB;

@@ -20,24 +20,28 @@ struct JsonRange {
 
 class JsonFile final : public DataFile {
  public:
-  JsonFile(ScannedFile file, std::vector<JsonRange> ranges)
+  JsonFile(ScannedFile file, std::vector<JsonRange> ranges, RowErrors on_error)
       : file_(std::move(file)), ranges_(std::move(ranges)) {
     if (ranges_.empty()) return;
-    const std::string text = file_.text(ranges_.front().start, ranges_.front().end);
-    const JsonRow first = rows_of(text, ranges_.front()).front();
-    columns_ = columns_of_row(
-        std::string_view(text).substr(first.start, first.length),
-        file_.path().string() + ": row 0 (line " + std::to_string(ranges_.front().first_line) + ")");
+    const JsonRange& range = ranges_.front();
+    const std::string text = file_.text(range.start, range.end);
+    const std::vector<JsonRow> rows = rows_of(text, range);
+    sets_.read(text, rows, on_error, [&](size_t row) {
+      return file_.path().string() + ": row " + std::to_string(row) + " (line " +
+             std::to_string(range.first_line + rows[row].line) + ")";
+    });
   }
 
-  [[nodiscard]] const std::vector<Column>& columns() const override { return columns_; }
+  [[nodiscard]] const std::vector<Column>& columns() const override { return sets_.chosen(); }
+  [[nodiscard]] std::span<const std::vector<Column>> column_sets() const override { return sets_.all(); }
+  void prefer(std::span<const Column> wanted) override { sets_.prefer(wanted); }
 
   std::vector<Unit> select(std::span<const std::string> columns, ReadAs as) override {
     selected_.clear();
     as_ = as;
     if (ranges_.empty()) return {};
     for (const std::string& name : columns)
-      selected_.push_back(find_column(columns_, name, file_.path().string()));
+      selected_.push_back(find_column(sets_.chosen(), name, file_.path().string()));
     std::vector<Unit> units;
     for (const JsonRange& range : ranges_)
       units.push_back({range.rows,
@@ -72,7 +76,7 @@ class JsonFile final : public DataFile {
 
   ScannedFile file_;
   std::vector<JsonRange> ranges_;
-  std::vector<Column> columns_;
+  ColumnSets sets_;
   std::vector<Column> selected_;
   ReadAs as_ = ReadAs::kind;
 };
@@ -106,7 +110,7 @@ std::unique_ptr<DataFile> open_json(const std::filesystem::path& path, RowErrors
   });
   if (lines) return open_jsonl(path, on_error);
   if (scanner.finish() == JsonListScanner::Kind::list || file.size() == 0)
-    return std::make_unique<JsonFile>(std::move(file), std::move(ranges));
+    return std::make_unique<JsonFile>(std::move(file), std::move(ranges), on_error);
   if (is_one_line(file)) return open_jsonl(path, on_error);
   throw DamagedError(
       path.string() +

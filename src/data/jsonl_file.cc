@@ -1,7 +1,6 @@
 // JSON Lines: one object a line. Opening scans the file once for line ends and keeps only where each unit
 // starts, about 40 bytes per MiB, and 64 of checksums.
 #include <algorithm>
-#include <exception>
 
 #include "base/error.h"
 #include "data/json_block.h"
@@ -96,17 +95,19 @@ std::vector<JsonRow> rows_of(const std::string& text, int64_t expected) {
 class JsonlFile final : public DataFile {
  public:
   JsonlFile(const std::filesystem::path& path, RowErrors on_error) : file_(path), ranges_(scan(file_)) {
-    if (!ranges_.empty()) columns_ = columns_of_first_line(on_error);
+    if (!ranges_.empty()) read_columns(on_error);
   }
 
-  [[nodiscard]] const std::vector<Column>& columns() const override { return columns_; }
+  [[nodiscard]] const std::vector<Column>& columns() const override { return sets_.chosen(); }
+  [[nodiscard]] std::span<const std::vector<Column>> column_sets() const override { return sets_.all(); }
+  void prefer(std::span<const Column> wanted) override { sets_.prefer(wanted); }
 
   std::vector<Unit> select(std::span<const std::string> columns, ReadAs as) override {
     selected_.clear();
     as_ = as;
     if (ranges_.empty()) return {};
     for (const std::string& name : columns)
-      selected_.push_back(find_column(columns_, name, file_.path().string()));
+      selected_.push_back(find_column(sets_.chosen(), name, file_.path().string()));
     std::vector<Unit> units;
     for (const LineRange& range : ranges_)
       // 12 bytes a row: where its line is.
@@ -125,25 +126,17 @@ class JsonlFile final : public DataFile {
   }
 
  private:
-  [[nodiscard]] std::vector<Column> columns_of_first_line(RowErrors on_error) const {
+  void read_columns(RowErrors on_error) {
     const LineRange& range = ranges_.front();
     const std::string text = file_.text(range.start, range.end);
-    std::exception_ptr first_problem;
-    for (const JsonRow& row : rows_of(text, range.rows)) {
-      const std::string here = line_name(file_.path(), range.first_line + row.line);
-      try {
-        return columns_of_row(std::string_view(text).substr(row.start, row.length), here);
-      } catch (const DamagedError&) {
-        if (on_error == RowErrors::stop) throw;
-        if (first_problem == nullptr) first_problem = std::current_exception();
-      }
-    }
-    std::rethrow_exception(first_problem);
+    const std::vector<JsonRow> rows = rows_of(text, range.rows);
+    sets_.read(text, rows, on_error,
+               [&](size_t row) { return line_name(file_.path(), range.first_line + rows[row].line); });
   }
 
   ScannedFile file_;
   std::vector<LineRange> ranges_;
-  std::vector<Column> columns_;
+  ColumnSets sets_;
   std::vector<Column> selected_;
   ReadAs as_ = ReadAs::kind;
 };

@@ -178,8 +178,10 @@ void require_two_texts(const ColumnBinding& binding, const std::string& where) {
         "input_ids and labels. Name yours: data.columns: {prompt: ..., response: ...}.");
 }
 
-// Whether the answers of the first of these rows are dialogues in one text.
+// Whether the answers of the first of these rows that has some are dialogues in one text. What is wrong with
+// rows before it is told, or counted, where rows are read.
 bool has_dialogues(Dataset& dataset, const ColumnBinding& binding, const RowSubset& rows) {
+  constexpr int64_t kLookedAt = 64;
   const auto has = [&](const char* part) {
     return std::find(binding.parts.begin(), binding.parts.end(), part) != binding.parts.end();
   };
@@ -188,13 +190,20 @@ bool has_dialogues(Dataset& dataset, const ColumnBinding& binding, const RowSubs
   const size_t unit = dataset.unit_of(rows.row(0));
   dataset.hold(std::span(&unit, 1));
   Row row;
-  bool all = true;
-  try {
-    dataset.read(rows.row(0), row);
-    for (const char* answer : {"chosen", "rejected"})
-      all = all && (!has(answer) || holds_dialogue(part_of(row, binding.parts, answer)));
-  } catch (const DamagedError&) {  // told, or counted, where rows are read
-    all = false;
+  const auto every = [&](auto is) {
+    return (!has("chosen") || is(part_of(row, binding.parts, "chosen"))) &&
+           (!has("rejected") || is(part_of(row, binding.parts, "rejected")));
+  };
+  bool found = false, all = false;
+  for (int64_t i = 0; !found && i < std::min(rows.size(), kLookedAt); ++i) {
+    if (dataset.unit_of(rows.row(i)) != unit) break;
+    try {
+      dataset.read(rows.row(i), row);
+    } catch (const DamagedError&) {
+      continue;
+    }
+    found = every([](const nlohmann::ordered_json& answer) { return answer.is_string(); });
+    all = found && every(holds_dialogue);
   }
   dataset.hold({});
   return all;
@@ -208,15 +217,17 @@ OpenRows open_rows(const Recipe& recipe, const std::vector<TrainSource>& sources
   TabText tabs;
   if (glue != nullptr) tabs = {.quotes = false, .header = glue->header};
   Dataset dataset = Dataset::open(paths, recipe.data.on_error, tabs);
-  const auto columns = dataset.columns();
-  std::map<std::string, std::string> names = recipe.data.columns;
-  const auto has = [&](const std::string& name) {
-    return std::any_of(columns.begin(), columns.end(), [&](const Column& c) { return c.name == name; });
+  const auto bound = [&](std::span<const Column> columns) {
+    std::map<std::string, std::string> names = recipe.data.columns;
+    const auto has = [&](const std::string& name) {
+      return std::any_of(columns.begin(), columns.end(), [&](const Column& c) { return c.name == name; });
+    };
+    if (glue != nullptr && !has("label") && has(glue->label)) names.emplace("label", glue->label);
+    return reads == Reads::to_score
+               ? bind_to_score(columns, names, recipe.task == Task::reward, dataset.name())
+               : bind_columns(columns, format_of(recipe, columns), names, dataset.name());
   };
-  if (glue != nullptr && !has("label") && has(glue->label)) names.emplace("label", glue->label);
-  ColumnBinding binding = reads == Reads::to_score
-                              ? bind_to_score(columns, names, recipe.task == Task::reward, dataset.name())
-                              : bind_columns(columns, format_of(recipe, columns), names, dataset.name());
+  ColumnBinding binding = dataset.bind(bound);
   if (recipe.task == Task::seq2seq) require_two_texts(binding, dataset.name());
   dataset.select(binding.columns, binding.read_as());
   RowSubset rows = named_rows(dataset, sources);

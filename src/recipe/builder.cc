@@ -372,6 +372,8 @@ void RecipeBuilder::check_together(const Recipe& recipe) {
     conflict("eval.every", "there is nothing to evaluate on: give data.eval a file or a share such as 2%");
   if (recipe.save.best && recipe.data.eval.kind == EvalSource::Kind::none)
     conflict("save.best", "needs evaluation: give data.eval a file or a share such as 2%");
+  if (recipe.stop.patience > 0 && recipe.data.eval.kind == EvalSource::Kind::none)
+    conflict("stop.patience", "needs evaluation: give data.eval a file or a share such as 2%");
   if (recipe.precision.master && recipe.precision.weights == DType::f32)
     conflict(gave("precision.master") ? "precision.master" : "precision.weights",
              "fp32 weights need no fp32 master copy");

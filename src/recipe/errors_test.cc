@@ -109,6 +109,14 @@ TEST(RecipeErrors, bounds_hold_at_both_ends) {
 }
 
 TEST(RecipeErrors, keys_given_twice_are_errors) {
+TEST(RecipeErrors, what_evaluations_decide_needs_some) {
+  for (const std::string needs : {"eval: {every: 5}", "save: {best: loss}", "stop: {patience: 2}"}) {
+    EXPECT_THAT(error_of(needs), HasSubstr("give data.eval a file or a share such as 2%")) << needs;
+    EXPECT_EQ(error_of(needs + "\ndata: {eval: 2%}"), "no error");
+  }
+  EXPECT_EQ(error_of("stop: {patience: 0}"), "no error");
+}
+
   EXPECT_EQ(error_of("seed: 1\nseed: 1"), "q.yaml:3: key 'seed' is given twice (first at line 2)");
   EXPECT_EQ(error_of("data: {shuffle: true}\ndata: {max_length: 1}"),
             "q.yaml:3: key 'data' is given twice (first at line 2)");

@@ -308,6 +308,19 @@ class Inspect(CommandTest):
 
     def test_parameters_are_counted(self):
         told = self.kind(self.run_folder, "--tensors")
+    def test_rows_that_tasks_bring_along_are_known(self):
+        for name, text, known in (
+                ("labels.csv", "text,label\ngood,1\nbad,0\n", "sentence-label (text, label)"),
+                ("pairs.jsonl", '{"question": "a", "sentence": "b", "label": 0}\n', "sentence-label (question, sentence, label)"),
+                ("answers.jsonl", '{"chosen": "a", "rejected": "b"}\n', "preference (chosen, rejected)"),
+                ("text.jsonl", '{"text": "a"}\n', "text (text)"),
+                ("other.jsonl", '{"a": "a", "label": 1}\n', None)):
+            rows = self.folder / name
+            rows.write_text(text)
+            self.assertEqual(self.kind(rows)["rows_are"], known)
+        self.assertIn("sentence-label (text, label), of task: classify", output("inspect", self.folder / "labels.csv"))
+        self.assertIn("none that auto knows", output("inspect", self.folder / "other.jsonl"))
+
         tensors = told["tensors"]
         self.assertEqual(told["parameters"], sum(math.prod(t["shape"]) for t in tensors))
         self.assertEqual(told["bytes"], sum(t["bytes"] for t in tensors))

@@ -1,4 +1,6 @@
 // Tokenizers and data files.
+#include <array>
+#include <exception>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -40,6 +42,26 @@ int64_t bytes_below(const fs::path& path) {
   for (const auto& entry : fs::directory_iterator(path))
     if (entry.is_regular_file()) bytes += static_cast<int64_t>(entry.file_size());
   return bytes;
+}
+
+// By the first format that has these columns: what auto finds, then those that tasks bring along.
+ColumnBinding bind_by_columns(std::span<const Column> columns, const std::string& where) {
+  constexpr std::array<std::optional<RowFormat>, 3> kFormats = {std::nullopt, RowFormat::preference,
+                                                                RowFormat::sentence_label};
+  std::exception_ptr problem;
+  for (const std::optional<RowFormat>& format : kFormats) {
+    try {
+      return bind_columns(columns, format, {}, where);
+    } catch (const UsageError&) {
+      if (problem == nullptr) problem = std::current_exception();
+    }
+  }
+  std::rethrow_exception(problem);
+}
+
+std::string task_words(RowFormat format) {
+  if (format == RowFormat::preference) return ", of task: dpo or reward";
+  return format == RowFormat::sentence_label ? ", of task: classify" : "";
 }
 
 // What any tokenizer has; the reason why this one cannot be used, or "".
@@ -93,29 +115,33 @@ Description describe_tokenizer(const fs::path& file) {
 Description describe_data(const fs::path& path) {
   Description d{"data", {}, {}};
   Dataset dataset = Dataset::open(std::span(&path, 1));
-  std::vector<std::string> names;
+  std::optional<ColumnBinding> binding;
+  try {
+    binding = dataset.bind(
+        [&](std::span<const Column> columns) { return bind_by_columns(columns, dataset.name()); });
+  } catch (const UsageError&) {  // said below
+  }
+  std::vector<std::string> used;
   FactTable columns{"columns", {"column", "type"}, {}, {}, {}};
   for (const Column& column : dataset.columns()) {
-    names.push_back(column.name);
+    used.push_back(column.name);
     columns.add({column.name, column.type}, {column.name, column.type});
   }
-  std::string format, problem;
-  std::vector<std::string> used = names;
   ReadAs as = ReadAs::json;
-  try {
-    const ColumnBinding binding = bind_columns(dataset.columns(), std::nullopt, {}, dataset.name());
-    format = std::string(to_string(binding.format)) + " (" + join(binding.columns, ", ") + ")";
-    used = binding.columns;
-    as = binding.read_as();
-  } catch (const UsageError& error) {
-    problem = error.what();
+  std::string format;
+  if (binding) {
+    format = std::string(to_string(binding->format)) + " (" + join(binding->columns, ", ") + ")";
+    used = binding->columns;
+    as = binding->read_as();
   }
   dataset.select(used, as);
   d.add_count("rows", dataset.rows());
   d.add("bytes", format_bytes(bytes_below(path)), bytes_below(path));
   d.add_count("units", static_cast<int64_t>(dataset.units().size()));
-  d.add("rows are", problem.empty() ? format : "none that auto knows; name columns with data.columns",
-        problem.empty() ? nlohmann::ordered_json(format) : nlohmann::ordered_json(nullptr));
+  d.add(
+      "rows are",
+      binding ? format + task_words(binding->format) : "none that auto knows; name columns with data.columns",
+      binding ? nlohmann::ordered_json(format) : nlohmann::ordered_json(nullptr));
   d.tables.push_back(std::move(columns));
   return d;
 }

@@ -343,6 +343,18 @@ class TrainTest(unittest.TestCase):
         self.assertEqual(other.returncode, 2)
         self.assertIn("optimizer.lr", other.stderr)
 
+    def test_resume_says_what_the_rows_held_out_were_and_are(self):
+        output = self.train("first", save={"every": 4}, data={"eval": 3})
+        held, path = output.parent / "recipe.json", output.parent / "eval.jsonl"
+        path.write_text('{"prompt": "a", "response": "b"}\n')
+        for now, said in (("null", "null"), (str(path), str(path)), ("4", "4")):
+            other = run("train", held, "--quiet", "--resume", "--set", f"data.eval={now}")
+            self.assertEqual(other.returncode, 2)
+            self.assertIn(f"data.eval was 3, the recipe says {said}\n", other.stderr)
+        output = self.train("second", save={"every": 4})
+        other = run("train", output.parent / "recipe.json", "--quiet", "--resume", "--set", "data.eval=3")
+        self.assertIn("data.eval was null, the recipe says 3\n", other.stderr)
+
     def test_too_small_a_budget_is_refused_before_anything_is_written(self):
         path = recipe(self.folder)
         refused = run("train", path, "--memory", "1MiB")  # the options of plan are those of train

@@ -7,6 +7,8 @@
 #include "base/error.h"
 #include "base/units.h"
 #include "recipe/effective.h"
+#include "recipe/load.h"
+#include "recipe/option.h"
 #include "train/schedule.h"
 #include "train/shared_prefixes.h"
 
@@ -24,9 +26,27 @@ std::string batch_words(const TrainerState& state) {
          ", loss chunk " + format_count(state.loss_chunk);
 }
 
+// That a checkpoint was saved by; nothing where this version does not take it any more.
+std::optional<Recipe> recipe_of(const fs::path& checkpoint) {
+  try {
+    return load_recipe((checkpoint / "recipe.yaml").string()).recipe;
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+// What the experiment says of a key, or the recipe, where it means nothing to the experiment.
+std::string value_words(const std::string& key, const std::string& value, const Recipe* recipe) {
+  if (!value.empty()) return value;
+  const Option* option = find_option(key);
+  const bool known = option != nullptr && recipe != nullptr && applies(*option, *recipe);
+  return known ? to_yaml(option->get(*recipe)) : "something else";
+}
+
 }  // namespace
 
-void require_same_experiment(const fs::path& checkpoint, const TrainerState& saved, const TrainerState& run) {
+void require_same_experiment(const fs::path& checkpoint, const TrainerState& saved, const TrainerState& run,
+                             const Recipe& recipe) {
   std::vector<ExperimentDifference> differences;
   try {
     differences = experiment_differences(saved.fingerprint, run.fingerprint);
@@ -39,10 +59,10 @@ void require_same_experiment(const fs::path& checkpoint, const TrainerState& sav
     });
   if (differences.empty()) return;
   std::string text = checkpoint.string() + ": belongs to another experiment:";
-  const auto words = [](const std::string& value) { return value.empty() ? "something else" : value; };
-  for (const auto& difference : differences)
-    text +=
-        "\n  " + difference.key + " was " + words(difference.a) + ", the recipe says " + words(difference.b);
+  const std::optional<Recipe> before = recipe_of(checkpoint);
+  for (const auto& [key, was, now] : differences)
+    text += "\n  " + key + " was " + value_words(key, was, before ? &*before : nullptr) +
+            ", the recipe says " + value_words(key, now, &recipe);
   throw UsageError(text + "\n  start anew with --overwrite, or set these keys back");
 }
 

@@ -13,7 +13,7 @@ namespace plimsoll {
 // Throws UsageError naming the keys in which the checkpoint's experiment differs from the run's. A run may go
 // on for more epochs or steps than it had.
 void require_same_experiment(const std::filesystem::path& checkpoint, const TrainerState& saved,
-                             const TrainerState& run);
+                             const TrainerState& run, const Recipe& recipe);
 
 // What more steps do to the schedule of a run that is extended; "" where it has as many as before.
 std::string extension_note(const Recipe& recipe, const TrainerState& saved, const TrainerState& run);

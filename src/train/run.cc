@@ -229,7 +229,7 @@ class TrainingRun {
 
   void resume(const fs::path& checkpoint) {
     TrainerState saved = read_trainer_state(checkpoint);
-    require_same_experiment(checkpoint, saved, current_);
+    require_same_experiment(checkpoint, saved, current_, recipe_);
     if (!verify_checkpoint(checkpoint))
       observer_.event("note    " + checkpoint.string() + " has no checksums: an earlier version saved it");
     load_checkpoint(checkpoint, experiment_, state_);

@@ -48,6 +48,10 @@ TEST(Strings, nearest_name_suggests_what_was_meant) {
   EXPECT_EQ(nearest_name("optimiser", names), "optimizer");
   EXPECT_EQ(nearest_name("ouptut", names), "output");
   EXPECT_EQ(nearest_name("zebra", names), "");
+  const std::vector<std::string> brief = {"lr", "r", "eps"};
+  for (const char* other : {"", "x", "xy", "q"}) EXPECT_EQ(nearest_name(other, brief), "") << other;
+  EXPECT_EQ(nearest_name("rl", brief), "lr");
+  EXPECT_EQ(nearest_name("ep", brief), "eps");
 }
 
 TEST(Strings, edit_distance_counts_changes_up_to_its_limit) {

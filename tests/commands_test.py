@@ -49,7 +49,9 @@ class Help(CommandTest):
                 (["merge", "runs/x"], "merge: --out is missing: "),
                 (["convert", "runs/x", "--dtype", "f8", "--out", "runs/y"], "convert: --dtype: f8 not in {f32,bf16,f16,q8_0}"),
                 (["generate", "demo/model", "--prompt", "a", "--temperature", "-1"],
-                 "generate: --temperature: expected a number from 0 on, found '-1'")):
+                 "generate: --temperature: expected a number from 0 on, found '-1'"),
+                (["generate", "demo/model", "--prompt", "a", "--seed", "-1"],
+                 "generate: --seed: expected a number from 0 on, found '-1'")):
             done = run(*words)
             self.assertEqual(done.returncode, 2, words)
             self.assertIn("error: ", done.stderr)
@@ -306,8 +308,6 @@ class Inspect(CommandTest):
         self.assertEqual(adapter["kind"], "adapter")
         self.assertTrue(any(target.endswith("q_proj") for target in adapter["targets"]))
 
-    def test_parameters_are_counted(self):
-        told = self.kind(self.run_folder, "--tensors")
     def test_rows_that_tasks_bring_along_are_known(self):
         for name, text, known in (
                 ("labels.csv", "text,label\ngood,1\nbad,0\n", "sentence-label (text, label)"),
@@ -321,6 +321,8 @@ class Inspect(CommandTest):
         self.assertIn("sentence-label (text, label), of task: classify", output("inspect", self.folder / "labels.csv"))
         self.assertIn("none that auto knows", output("inspect", self.folder / "other.jsonl"))
 
+    def test_parameters_are_counted(self):
+        told = self.kind(self.run_folder, "--tensors")
         tensors = told["tensors"]
         self.assertEqual(told["parameters"], sum(math.prod(t["shape"]) for t in tensors))
         self.assertEqual(told["bytes"], sum(t["bytes"] for t in tensors))

@@ -93,7 +93,9 @@ void AnswerArguments::add_choices(CLI::App& command, AnswerOptions& options) {
   command.add_option("--top-p", options.sampling.top_p, "sample among the likeliest with this share")
       ->check(share())
       ->capture_default_str();
-  command.add_option("--seed", options.sampling.seed, "of sampling")->capture_default_str();
+  command.add_option("--seed", options.sampling.seed, "of sampling")
+      ->check(at_least(0))
+      ->capture_default_str();
 }
 
 void AnswerArguments::add_beams(CLI::App& command, AnswerOptions& options) {
@@ -141,10 +143,10 @@ void AnswerArguments::add_machine(CLI::App& command, AnswerOptions& options) {
 void AnswerArguments::add_json(CLI::App& command) { command.add_flag("--json", json_, "for machines"); }
 
 void AnswerArguments::finish(AnswerOptions& options) const {
-  options.machine.max_isa = read_isa(max_isa_);
-  if (!precision_.empty())
   require_result(options.folder);
   if (options.adapter) require_result(*options.adapter);
+  options.machine.max_isa = read_isa(max_isa_);
+  if (!precision_.empty())
     options.precision = precision_ == "bf16" ? DType::bf16 : precision_ == "fp16" ? DType::f16 : DType::f32;
   if (!graphs_.empty())
     options.graphs = graphs_ == "on"    ? UseGraphs::on

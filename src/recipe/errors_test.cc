@@ -67,6 +67,7 @@ TEST(RecipeErrors, wrong_types_say_what_is_expected_and_what_was_found) {
                             "data: {columns: {prompt: [a]}}",
                             "method: {targets: 'q_proj,v_proj'}",
                             "method: {targets: []}",
+                            "method: {layers: []}",
                             "method: {targets: [a, a]}",
                             "data: {pin: maybe}",
                             "adapter: [a]",
@@ -108,7 +109,6 @@ TEST(RecipeErrors, bounds_hold_at_both_ends) {
   EXPECT_EQ(error_of("method: {r: 8192, dropout: 0}\nschedule: {min_ratio: 1, warmup: 100%}"), "no error");
 }
 
-TEST(RecipeErrors, keys_given_twice_are_errors) {
 TEST(RecipeErrors, what_evaluations_decide_needs_some) {
   for (const std::string needs : {"eval: {every: 5}", "save: {best: loss}", "stop: {patience: 2}"}) {
     EXPECT_THAT(error_of(needs), HasSubstr("give data.eval a file or a share such as 2%")) << needs;
@@ -117,6 +117,7 @@ TEST(RecipeErrors, what_evaluations_decide_needs_some) {
   EXPECT_EQ(error_of("stop: {patience: 0}"), "no error");
 }
 
+TEST(RecipeErrors, keys_given_twice_are_errors) {
   EXPECT_EQ(error_of("seed: 1\nseed: 1"), "q.yaml:3: key 'seed' is given twice (first at line 2)");
   EXPECT_EQ(error_of("data: {shuffle: true}\ndata: {max_length: 1}"),
             "q.yaml:3: key 'data' is given twice (first at line 2)");

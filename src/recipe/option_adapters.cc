@@ -73,6 +73,7 @@ Option method_layers() {
         constexpr IntegerRange kLayer = {0, 100'000};
         std::vector<int64_t> layers;
         if (node.is_word("all") || node.kind == Node::Kind::null) return layers;
+        if (node.kind == Node::Kind::list && node.items.empty()) return std::nullopt;
         const std::vector<Node> single = {node};
         for (const Node& item : node.kind == Node::Kind::list ? node.items : single) {
           const auto layer = read_integer(item, kLayer);

@@ -25,8 +25,8 @@ struct Record {
 // Cuts a text into records; a line end within quotes is part of its field. Empty lines are no records.
 class RecordScanner {
  public:
-  RecordScanner(std::string path, char separator, bool quotes)
-      : path_(std::move(path)), separator_(separator), quotes_(quotes) {}
+  RecordScanner(std::string path, char separator, char line_end, bool quotes)
+      : path_(std::move(path)), separator_(separator), line_end_(line_end), quotes_(quotes) {}
 
   template <class OnRecord>
   void feed(std::string_view chunk, OnRecord on_record) {
@@ -34,11 +34,11 @@ class RecordScanner {
       if (quoted_) {
         // A doubled quote closes and opens again.
         if (c == '"') quoted_ = false, after_quote_ = true;
-        if (c == '\n') ++line_;
+        if (c == line_end_) ++line_;
       } else if (c == '"' && quotes_ && (field_start_ || after_quote_)) {
         quoted_ = true;
         field_start_ = after_quote_ = false;
-      } else if (c == '\n') {
+      } else if (c == line_end_) {
         end_record(on_record);
         ++line_;
         record_ = {offset_ + 1, 0, line_};
@@ -71,6 +71,7 @@ class RecordScanner {
 
   std::string path_;
   char separator_;
+  char line_end_;
   bool quotes_;
   Record record_{0, 0, 1};
   int64_t offset_ = 0;
@@ -115,9 +116,21 @@ char separator_of(std::string_view header) {
   return ',';
 }
 
+// '\n', or '\r' where lines end with it alone, as spreadsheets for the Mac write them.
+char line_end_of(std::string_view start, bool quotes) {
+  bool quoted = false, returns = false;
+  for (const char c : start) {
+    if (c == '"' && quotes) quoted = !quoted;
+    if (c == '\n' && !quoted) return '\n';
+    returns = returns || (c == '\r' && !quoted);
+  }
+  return returns ? '\r' : '\n';
+}
+
 struct Header {
   std::string path;
   char separator = ',';
+  char line_end = '\n';
   TabText text;
   std::vector<Column> columns;
 };
@@ -173,7 +186,7 @@ class CsvFile final : public DataFile {
  public:
   CsvFile(const std::filesystem::path& path, char separator, const TabText& text) : file_(path) {
     arrow::util::InitializeUTF8();
-    header_ = {path.string(), separator, text, {}};
+    header_ = {path.string(), separator, '\n', text, {}};
     scan();
   }
 
@@ -200,7 +213,7 @@ class CsvFile final : public DataFile {
     std::string text = file_.text(range.start, range.end);
     std::vector<Record> records;
     records.reserve(static_cast<size_t>(range.rows));
-    RecordScanner scanner(header_.path, header_.separator, header_.text.quotes);
+    RecordScanner scanner(header_.path, header_.separator, header_.line_end, header_.text.quotes);
     const auto keep = [&](const Record& record) { records.push_back(record); };
     scanner.feed(text, keep);
     scanner.finish(keep);
@@ -223,8 +236,10 @@ class CsvFile final : public DataFile {
     };
     file_.scan([&](std::string_view piece) {
       if (!scanner) {
-        if (header_.separator == ',') header_.separator = separator_of(piece.substr(0, piece.find('\n')));
-        scanner.emplace(header_.path, header_.separator, header_.text.quotes);
+        header_.line_end = line_end_of(piece, header_.text.quotes);
+        if (header_.separator == ',')
+          header_.separator = separator_of(piece.substr(0, piece.find(header_.line_end)));
+        scanner.emplace(header_.path, header_.separator, header_.line_end, header_.text.quotes);
       }
       scanner->feed(piece, place);
       return true;

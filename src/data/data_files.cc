@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/regular_file.h"
+#include "base/shell_word.h"
 #include "base/strings.h"
 #include "io/json.h"
 
@@ -115,12 +116,29 @@ bool is_arrow_format(const fs::path& path) {
   return path.extension() == ".parquet" || path.extension() == ".arrow" || path.extension() == ".feather";
 }
 
+namespace {
+
+// What some programs write as "Unicode"; as UTF-8 its first bytes are no text.
+void require_utf8_mark(const fs::path& path) {
+  const std::string start = read_start(path, 4);
+  const bool little = start.starts_with("\xFF\xFE"), big = start.starts_with("\xFE\xFF");
+  if (!little && !big) return;
+  const bool wide = little && start.size() == 4 && start.ends_with(std::string(2, '\0'));
+  const std::string encoding = wide ? "UTF-32" : "UTF-16";
+  throw DamagedError(path.string() + ": is written in " + encoding + " (its first bytes are " +
+                     (little ? "FF FE" : "FE FF") + "), UTF-8 is expected: iconv -f " + encoding +
+                     " -t UTF-8 " + quoted(path.string()) + " > NEW makes it so.");
+}
+
+}  // namespace
+
 std::unique_ptr<DataFile> open_data_file(const fs::path& path, CappedMemoryPool& pool, RowErrors on_error,
                                          const TabText& tabs) {
   require_regular(path);
   const std::string ending = path.extension().string();
   if (ending == ".parquet") return open_parquet(path, pool);
   if (ending == ".arrow" || ending == ".feather") return open_arrow(path, pool);
+  require_utf8_mark(path);
   if (ending == ".jsonl") return open_jsonl(path, on_error);
   if (ending == ".json") return open_json(path, on_error);
   return ending == ".tsv" ? open_csv(path, '\t', tabs) : open_csv(path, ',');

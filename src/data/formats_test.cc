@@ -115,6 +115,25 @@ TEST_F(Formats, where_no_row_can_be_used_the_first_ones_columns_are_named) {
   EXPECT_THAT(message_of<UsageError>([&] { bound({far}); }), HasSubstr("no known format has the columns x"));
 }
 
+TEST_F(Formats, texts_in_utf16_are_named_so) {
+  for (const std::string ending : {"jsonl", "json", "csv", "tsv"}) {
+    EXPECT_THAT(
+        problem<DamagedError>("a." + ending, std::string("\xFF\xFE{\0", 4)),
+        HasSubstr("a." + ending + ": is written in UTF-16 (its first bytes are FF FE), UTF-8 is expected"));
+    EXPECT_THAT(problem<DamagedError>("a." + ending, std::string("\xFE\xFF\0{", 4)), HasSubstr("FE FF"));
+  }
+  EXPECT_THAT(problem<DamagedError>("a.csv", std::string("\xFF\xFE\0\0t\0\0\0", 8)), HasSubstr("UTF-32"));
+}
+
+TEST_F(Formats, csv_lines_may_end_with_a_carriage_return_alone) {
+  EXPECT_THAT(texts("a.csv", "t,u\rone,1\r\r\"two\nlines\",2\rthree,3"),
+              ElementsAre("one", "two\nlines", "three"));
+  Dataset dataset = open_file(folder_.write("a.csv", "t;u\rone;1\rtwo;2\r"));
+  EXPECT_THAT(texts_of(dataset, "u"), ElementsAre("1", "2"));
+  EXPECT_EQ(dataset.where(1).substr(dataset.where(1).rfind('/')), "/a.csv:3");
+  EXPECT_THAT(texts("a.csv", "t,u\nor\rso,1\n"), ElementsAre("or\rso"));
+}
+
 TEST_F(Formats, json_is_a_list_of_objects_or_an_object_that_has_one) {
   const std::string rows = R"([{"t": "one", "x": [1, {"y": "]}"}]} ,
     {"t": "a \"quoted\" { brace \\"}])";

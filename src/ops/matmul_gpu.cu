@@ -207,8 +207,16 @@ PL_DEV void multiply_tiles(float (&sums)[kHalf][kHalf * 2][4], const T* a_tile, 
   }
 }
 
+// Blocks of small tiles that a multiprocessor holds: before Ampere copies go through registers.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+constexpr int kSmallBlocks = 4;
+#else
+constexpr int kSmallBlocks = 5;
+#endif
+
 template <bool kATransposed, bool kBTransposed, int kSide, bool kRides, class T, class C>
-__global__ void __launch_bounds__(kMmaThreads, kSide == kTile ? 5 : 2) matmul_mma(Arguments<T, C> g) {
+__global__ void __launch_bounds__(kMmaThreads, kSide == kTile ? kSmallBlocks : 2)
+    matmul_mma(Arguments<T, C> g) {
   using A = Tiles<T, !kATransposed, kSide>;
   using B = Tiles<T, kBTransposed, kSide>;
   constexpr int kTileValues = kSide * kDepth, kHalf = kSide / 32;

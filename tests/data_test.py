@@ -199,17 +199,15 @@ class DataTest(unittest.TestCase):
 
     def test_dialogues_are_known_behind_a_bad_first_row(self):
         rows = self.folder / "rows.jsonl"
-        talk = "\n\nHuman: Hi.\n\nAssistant: {}."
-        good = [json.dumps({"chosen": talk.format("a" * n), "rejected": talk.format("b" * n)}) + "\n" for n in range(1, 7)]
-        tokens = []
-        for first in ([], ['{"chosen": null, "rejected": "b"}\n']):
-            rows.write_text("".join(first + good))
-            count = len(first + good)
-            output = self.train(f"pairs{count}", str(rows), task="dpo", data={"on_error": "skip"}, schedule={"max_steps": 1},
-                                batch={"effective": count, "micro": count})
-            self.assertEqual(json.loads((output / "run.json").read_text())["rows"]["damaged"], len(first))
-            tokens += metrics(output, "tokens")
-        self.assertEqual(tokens[0], tokens[1])
+        talk = "\\n\\nHuman: Hi.\\n\\nAssistant: "
+        rows.write_text('{"chosen": null, "rejected": "b"}\n'
+                        f'{{"chosen": "{talk}a", "rejected": "{talk}b"}}\n'
+                        '{"chosen": "a", "rejected": "b"}\n')
+        output = self.train("pairs", str(rows), task="dpo", schedule={"max_steps": 1},
+                            data={"on_error": "skip", "template": "chatml", "max_length": 128},
+                            batch={"effective": 3, "micro": 3})
+        self.assertIn("is no dialogue that begins with", self.log)
+        self.assertEqual(json.loads((output / "run.json").read_text())["rows"]["damaged"], 2)
 
     def test_rows_without_targets_or_beyond_the_limit_are_counted_and_none_left_is_refused(self):
         rows = self.folder / "rows.jsonl"

@@ -336,6 +336,11 @@ TEST_F(Dialects, a_device_of_another_build_is_noted) {
   EXPECT_THAT(notes(load(kTorchtune + "device: cuda\n")), Contains("device: cuda"));
 }
 
+TEST_F(Dialects, an_empty_list_of_layers_is_all_of_them_as_peft_has_it) {
+  EXPECT_EQ(recipe(kAxolotl + "peft_layers_to_transform: []\n").method.layers,
+            recipe(kAxolotl).method.layers);
+}
+
 // What is set beside such a file names a device of this program.
 TEST_F(Dialects, a_device_that_is_set_beside_another_tools_file_is_ours) {
   for (const std::string& text : {kTorchtune + "device: cuda\n", kAxolotl})

@@ -170,6 +170,9 @@ ForeignValue read_foreign(const Alias& row, const std::string& key, const Node& 
     default:
       break;
   }
+  // PEFT takes no layers for all of them.
+  if (row.to == "method.layers" && node.kind == Node::Kind::list && node.items.empty())
+    return without_effect("nothing is given");
   Node plain = node;  // these tools take '1e-5' for a number
   if (node.kind == Node::Kind::scalar && read_foreign_number(node)) plain.quoted = false;
   return mapped(plain);

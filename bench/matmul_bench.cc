@@ -56,7 +56,12 @@ constexpr Case kCases[] = {{"q_proj fwd", 2048, 896, 896, false, true, false},
                            {"lora A dX", 2048, 896, 16, false, false, false},
                            {"lora B dX", 2048, 16, 896, false, false, false},
                            {"lora A dW", 16, 896, 2048, true, false, true},
-                           {"lora B dW", 896, 16, 2048, true, false, true}};
+                           {"lora B dW", 896, 16, 2048, true, false, true},
+                           // Several products of one x as one (docs/decisions/19-merged-adapters.md).
+                           {"3 lora A fwd", 2048, 48, 896, false, true, false},
+                           {"3 lora A dW", 48, 896, 2048, true, false, true},
+                           {"q, k, v fwd", 2048, 1152, 896, false, true, false},
+                           {"gate, up fwd", 2048, 9728, 896, false, true, false}};
 
 // GFLOP/s of the fastest of the runs made in about `seconds`; `work` returns its FLOP.
 template <class Work>

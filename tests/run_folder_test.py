@@ -239,10 +239,10 @@ class Unfinished(TrainingTest):
             step = len((output / "metrics.jsonl").read_text().splitlines())
             for text in self.asked(output):
                 self.assertIn(f"the run stopped at step {step} of 6 (interrupted, saved). Go on with it by "
-                              "`plimsoll train RECIPE --resume`, or " + last.format(step), text)
+                              f"`plimsoll train '{output}/recipe.yaml' --resume`, or " + last.format(step), text)
             if method["type"] == "full":
                 command_run.output("generate", output / f"checkpoint-{step}", "--prompt", "hi")
-            command_run.output("train", recipe, "--quiet", "--resume")
+            command_run.output("train", output / "recipe.yaml", "--quiet", "--resume")
             command_run.output("convert", output, "--dtype", "bf16", "--out", self.folder / f"{step} of {every}")
 
     def test_nor_does_one_that_has_not_taken_a_step(self):

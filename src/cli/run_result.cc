@@ -40,8 +40,10 @@ void require_result(const fs::path& folder) {
   if (run.state == RunState::finished) return;  // what it had was taken away
   const auto checkpoint = latest_checkpoint(folder);
   std::string text = folder.string() + ": has no result yet: " + place_words(run) + ". ";
-  text += run.state == RunState::running ? "Wait for its end"
-                                         : "Go on with it by `plimsoll train RECIPE --resume`";
+  // A run saves the recipe that it is of, before its first step.
+  text += run.state == RunState::running
+              ? "Wait for its end"
+              : "Go on with it by `plimsoll train " + quoted(folder / "recipe.yaml") + " --resume`";
   throw UsageError(text + (checkpoint ? ", or ask its newest checkpoint: " + quoted(checkpoint->string())
                                       : "; it has no checkpoint that could be asked"));
 }

@@ -12,10 +12,18 @@ ROUNDS ?= 5
 CASES ?=
 BENCH_OUT ?= bench/results
 FAULTS ?= 2000
+empty :=
+space := $(empty) $(empty)
 # What the build is configured with besides: CMAKE_FLAGS="-DPLIMSOLL_CUDA=OFF".
 CMAKE_FLAGS ?=
 RUNS ?= 1000000
 SANITIZED ?= _test$$|^(bad_input|faults)$$
+# sanitize: folders of src/ whose unit tests run, `fuzz` (the corpora) and `programs` (bad input, faults); none: all that SANITIZED names.
+SANITIZE_FOLDERS ?=
+# kernels: compute capabilities that nvcc compiles for.
+KERNELS_FOR ?= 75;120
+# parity: which comparisons run.
+PARITY ?= run scores adapters freeze fp16 dpo gla seq2seq events gguf ops optimizers templates tokenizers vocabularies bleu
 # gpu-check, gpu-bench: the device that is asked, and where programs are that were built elsewhere (make gpu-carry).
 GPU_DEVICE ?= cuda
 GPU_TOOLS ?=
@@ -23,7 +31,7 @@ FUZZ_TARGETS ?= $(patsubst tests/fuzz/%_fuzz.cc,%,$(wildcard tests/fuzz/*_fuzz.c
 CLANG_FORMAT ?= clang-format-14
 SOURCES = $(shell git ls-files '*.cc' '*.h' '*.cu')
 
-.PHONY: build install archive wheel test test-isas gpu-mutants gpu-orders gpu-check gpu-bench gpu-carry demo recipes parity loadline faults bench golden sanitize fuzz fmt check-format check setup setup-dev setup-parity setup-fuzz setup-wheel clean
+.PHONY: build install archive wheel test test-isas gpu-mutants gpu-orders gpu-check gpu-bench gpu-carry demo recipes parity kernels everything loadline faults bench golden sanitize fuzz fmt check-format check setup setup-dev setup-parity setup-fuzz setup-wheel clean
 
 # The program alone; tests and benches are built by those that run them.
 build: setup
@@ -55,26 +63,40 @@ demo: build
 	PLIMSOLL=$(PLIMSOLL) demo/run.sh
 
 # The engine against PyTorch, transformers, PEFT and bitsandbytes; event files read by TensorBoard; GGUF files by llama.cpp.
+# Each comparison is a target (parity-dpo); two run at a time, since starting Python takes much of each.
 parity: build setup-parity
+	cmake --build build -j $(JOBS) --target plimsoll_op_tool plimsoll_optimizer_tool plimsoll_tokenize_tool plimsoll_template_tool plimsoll_bleu_tool
+	OMP_WAIT_POLICY=passive $(MAKE) --no-print-directory -j $(JOBS) --output-sync=target $(PARITY:%=parity-%)
+parity-run:
 	$(PARITY_PYTHON) -m unittest -q tests.parity.compare_test
 	$(PARITY_PYTHON) -m tests.parity.run --plimsoll $(PLIMSOLL)
-	$(PARITY_PYTHON) -m tests.parity.scores --plimsoll $(PLIMSOLL)
-	$(PARITY_PYTHON) -m tests.parity.adapters --plimsoll $(PLIMSOLL)
-	$(PARITY_PYTHON) -m tests.parity.freeze --plimsoll $(PLIMSOLL)
-	$(PARITY_PYTHON) -m tests.parity.fp16 --plimsoll $(PLIMSOLL)
-	$(PARITY_PYTHON) -m tests.parity.dpo --plimsoll $(PLIMSOLL)
-	$(PARITY_PYTHON) -m tests.parity.gla --plimsoll $(PLIMSOLL)
-	$(PARITY_PYTHON) -m tests.parity.seq2seq --plimsoll $(PLIMSOLL)
-	$(PARITY_PYTHON) -m tests.parity.events --plimsoll $(PLIMSOLL)
+parity-scores parity-adapters parity-freeze parity-fp16 parity-dpo parity-gla parity-seq2seq parity-events: parity-%:
+	$(PARITY_PYTHON) -m tests.parity.$* --plimsoll $(PLIMSOLL)
+parity-gguf:
 	$(PARITY_PYTHON) -m tests.parity.gguf_files --plimsoll $(PLIMSOLL)
-	cmake --build build --target plimsoll_op_tool plimsoll_optimizer_tool plimsoll_tokenize_tool plimsoll_template_tool
+parity-ops:
 	$(PARITY_PYTHON) -m tests.parity.ops --tool build/src/ops_cpu/plimsoll_op_tool
+parity-optimizers:
 	$(PARITY_PYTHON) -m tests.parity.optimizers --tool build/src/ops_cpu/plimsoll_optimizer_tool
+parity-templates:
 	$(PARITY_PYTHON) -m tests.parity.templates --tool build/src/template/plimsoll_template_tool
+parity-tokenizers:
 	$(PARITY_PYTHON) scripts/parity_tokenizer.py $(PARITY_TOKENIZERS)
+parity-vocabularies:
 	$(PARITY_PYTHON) -m tests.parity.vocabularies --tool build/src/text/plimsoll_tokenize_tool
-	cmake --build build --target plimsoll_bleu_tool
+parity-bleu:
 	$(PARITY_PYTHON) scripts/parity_bleu.py build/src/text/plimsoll_bleu_tool
+
+# CUDA's compiler over all kernels, and the program with the CUDA backend.
+kernels: setup
+	cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release --log-level=NOTICE -DPLIMSOLL_CUDA=ON -DPLIMSOLL_NVCC_PTX= "-DPLIMSOLL_NVCC_ARCHITECTURES=$(KERNELS_FOR)"
+	cmake --build build -j $(JOBS) --target plimsoll plimsoll_card_check
+	ctest --test-dir build --output-on-failure -R '^(gpu_symbols|gpu_sass|gpu_carry|devices)$$'
+
+# Everything that .ci/run cuts into shards, in one run, and the lesser instruction sets with every suite.
+everything:
+	CI_SHARD=all scripts/ci.py
+	scripts/test_instruction_sets.py build --all
 
 # 300 random recipes, each run under a hard cap of its planned bytes; about five minutes.
 loadline: build
@@ -131,8 +153,8 @@ bench: build setup-parity
 # SANITIZED=. is every test; those that need exact memory leave themselves out.
 sanitize: setup
 	cmake -S . -B build-asan -G Ninja -DCMAKE_BUILD_TYPE=Release -DPLIMSOLL_SANITIZE=ON --log-level=NOTICE
-	cmake --build build-asan --target unit_tests plimsoll failing_files fault_shim falling_clock -j $(JOBS)
-	OMP_WAIT_POLICY=passive ctest --test-dir build-asan --output-on-failure -j $(JOBS) -R '$(SANITIZED)'
+	cmake --build build-asan -j $(JOBS) --target $(if $(SANITIZE_FOLDERS),$(SANITIZE_FOLDERS:%=tests_of_%),unit_tests plimsoll failing_files fault_shim falling_clock)
+	OMP_WAIT_POLICY=passive ctest --test-dir build-asan --output-on-failure -j $(JOBS) $(if $(SANITIZE_FOLDERS),-L '^($(subst $(space),|,$(strip $(SANITIZE_FOLDERS))))$$',-R '$(SANITIZED)')
 
 # Every target RUNS times with libFuzzer; what it finds stays in build-fuzz/. `make fuzz FUZZ_TARGETS=recipe` is one of them.
 fuzz: setup-fuzz

@@ -106,6 +106,16 @@ function(plimsoll_library name)
   endif()
 endfunction()
 
+# plimsoll_label(TEST LABEL TARGET ...): the label by which ctest finds the tests of a folder, and a target tests_of_LABEL that
+# builds what they need: `make sanitize` and scripts/ci.py pick tests by folder.
+function(plimsoll_label test label)
+  set_property(TEST ${test} APPEND PROPERTY LABELS ${label})
+  if(NOT TARGET tests_of_${label})
+    add_custom_target(tests_of_${label})
+  endif()
+  add_dependencies(tests_of_${label} ${ARGN})
+endfunction()
+
 # plimsoll_test(NAME [OWN_FLAGS] SOURCES ... DEPS ...): one GoogleTest program, run by ctest from the source folder. The
 # target unit_tests builds them all, and nothing else. OWN_FLAGS: it is compiled otherwise than the rest.
 add_custom_target(unit_tests)
@@ -122,6 +132,8 @@ function(plimsoll_test name)
     plimsoll_precompile(${name} tests <gmock/gmock.h> <gtest/gtest.h>)
   endif()
   add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY "${CMAKE_SOURCE_DIR}")
+  get_filename_component(_folder "${CMAKE_CURRENT_SOURCE_DIR}" NAME)
+  plimsoll_label(${name} ${_folder} ${name})
 endfunction()
 
 # Kernels that exist once per instruction set: each *_simd.cc is compiled for AVX2 and for AVX-512 into the

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Runs the tests that touch kernels again as lesser machines than this one would: scripts/test_instruction_sets.py BUILD
+"""Runs the tests that touch kernels again as lesser machines than this one would.
 
-Once for every instruction set below this machine's (PLIMSOLL_MAX_ISA caps every command that a test starts), the least of
-which runs most, and once for every other number of threads (1, 2 or 4) that this machine has CPUs for. The machine's own set and number of threads are
+Once for every instruction set below this machine's (PLIMSOLL_MAX_ISA caps every command that a test starts), and once for
+every other number of threads (1, 2 or 4) that this machine has CPUs for. The machine's own set and number of threads are
 those of `make test`. The last lines say what was run, and what needs another machine.
 """
+import argparse
 import json
 import os
 import subprocess
@@ -14,30 +15,37 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 SETS = ("avx2", "avx512", "avx512-bf16", "amx")
 THREADS = (1, 2, 4)
-# Tests of kernels by themselves run every set of the machine already; these run whole programs.
-PROGRAMS = ("cpu_machine_test", "calibrate_test", "runtime_test", "train_test", "golden", "train", "long_run", "kills",
-            "conversations", "chat", "commands", "data", "load_line", "commands_in_docs_work", "arithmetic_in_docs_holds",
-            "plan_answers")
-# What the sets between the least and the machine's own run: the engine's programs, not the commands around it.
+# Tests of kernels by themselves run every set of the machine already; these run whole programs, and can tell a set from another.
 ENGINE = ("cpu_machine_test", "calibrate_test", "runtime_test", "train_test", "golden", "train", "arithmetic_in_docs_holds")
+# With --all the least set runs the commands around the engine too.
+PROGRAMS = (*ENGINE, "long_run", "kills", "conversations", "chat", "commands", "data", "load_line", "commands_in_docs_work",
+            "plan_answers")
 # What is cheap, and has products, attention, updates and generation in it.
 FEW = ("golden", "train")
 
 
-def rounds(machine, cpus):
+def rounds(machine, cpus, all_programs=False):
     """(title, environment, number of CPUs or None, names of tests) of every run that this machine can make."""
-    lesser = [(name, {"PLIMSOLL_MAX_ISA": name}, None, PROGRAMS if name == SETS[0] else ENGINE)
+    lesser = [(name, {"PLIMSOLL_MAX_ISA": name}, None, PROGRAMS if name == SETS[0] and all_programs else ENGINE)
               for name in SETS[:SETS.index(machine)]]
     threads = [(f"{n} thread{'s' if n > 1 else ''}", {}, n, FEW) for n in THREADS if n < cpus]
     return lesser + threads
 
 
-def summary(machine, cpus):
-    """What stands under all of it."""
+def in_shards(all_rounds, shards):
+    """The rounds of these shards ("0/3": the first of every three); without shards all of them."""
+    if not shards:
+        return all_rounds
+    chosen = [tuple(map(int, shard.split("/"))) for shard in shards]
+    return [one for i, one in enumerate(all_rounds) if any(i % count == shard for shard, count in chosen)]
+
+
+def summary(machine, cpus, run):
+    """What stands under all of it; `run` has the titles of the rounds that ran."""
     own = SETS.index(machine)
     absent = [*SETS[own + 1:], *(f"{n} threads" for n in THREADS if n > cpus)]
     return [f"instruction sets and threads: {machine} with {cpus} threads is this machine's own, tested by `make test`",
-            "  also run here: " + (", ".join(title for title, *_ in rounds(machine, cpus)) or "nothing: there is no lesser one"),
+            "  also run here: " + (", ".join(run) or "nothing: there is no lesser one in this shard"),
             "  need another machine: " + (", ".join(absent) or "none")]
 
 
@@ -55,18 +63,22 @@ def run_round(build, environment, cpus, names):
 
 
 def main():
-    if len(sys.argv) != 2:
-        sys.exit("usage: test_instruction_sets.py BUILD")
-    build = Path(sys.argv[1]).resolve()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("build", type=Path)
+    parser.add_argument("shards", nargs="*", help="such as 0/3: a third of the rounds")
+    parser.add_argument("--all", action="store_true", help="the commands around the engine too, with the least set")
+    options = parser.parse_args()
+    build = options.build.resolve()
     if "PLIMSOLL_MAX_ISA" in os.environ:
         sys.exit("error: PLIMSOLL_MAX_ISA is set: this is to find out what the machine has")
     machine, cpus = machine_of(build / "plimsoll"), len(os.sched_getaffinity(0))
+    chosen = in_shards(rounds(machine, cpus, options.all), options.shards)
     failed = []
-    for title, environment, some, names in rounds(machine, cpus):
+    for title, environment, some, names in chosen:
         print(f"\n-- {title}", flush=True)
         if run_round(build, environment, some, names) != 0:
             failed.append(title)
-    print("", *summary(machine, cpus), sep="\n")
+    print("", *summary(machine, cpus, [title for title, *_ in chosen]), sep="\n")
     if failed:
         sys.exit(f"error: failed with {', '.join(failed)}")
 

@@ -111,15 +111,102 @@ class InstructionSets(unittest.TestCase):
             self.assertEqual(environment, {"PLIMSOLL_MAX_ISA": title} if cpus is None else {})
             self.assertIn("golden", names)
             self.assertLessEqual(set(names), set(self.module.PROGRAMS))
+            self.assertNotIn("chat", names)
+        for title, _, _, names in self.module.rounds("amx", 8, all_programs=True):
             self.assertEqual("chat" in names, title == "avx2", title)
         self.assertEqual([title for title, *_ in self.module.rounds("avx2", 1)], [])
-        self.assertIn("avx512, avx512-bf16, amx, 4 threads", self.module.summary("avx2", 2)[2])
+        self.assertIn("avx512, avx512-bf16, amx, 4 threads", self.module.summary("avx2", 2, [])[2])
+
+    def test_three_shards_run_every_round_once(self):
+        every = self.module.rounds("amx", 8)
+        shards = [self.module.in_shards(every, [f"{i}/3"]) for i in range(3)]
+        self.assertEqual(sorted(one[0] for shard in shards for one in shard), sorted(one[0] for one in every))
+        self.assertEqual(self.module.in_shards(every, []), every)
 
     def test_every_named_test_exists(self):
         texts = "".join(path.read_text() for path in (ROOT / "tests/CMakeLists.txt", *(ROOT / "src").glob("*/CMakeLists.txt")))
         for name in self.module.PROGRAMS:
             stem = name.removesuffix("_test")
             self.assertTrue(f"NAME {name} " in texts or f"plimsoll_library({stem}" in texts or f"({name} " in texts, name)
+
+
+class Ci(unittest.TestCase):
+    def setUp(self):
+        sys.path.insert(0, str(ROOT / "scripts"))
+        self.addCleanup(sys.path.remove, str(ROOT / "scripts"))
+        import ci
+        self.ci = ci
+
+    def parts(self, choice):
+        return {(part.stage, part.name) for part in self.ci.PARTS if choice.has(part)}
+
+    def test_three_landings_in_a_row_run_every_part_and_one_runs_less(self):
+        everything = self.parts(self.ci.choose("all", 0, None))
+        self.assertEqual(everything, {(part.stage, part.name) for part in self.ci.PARTS})
+        for first in (0, 1, 2, 7):
+            landings = [self.parts(self.ci.choose("", number, (0, ["docs/plan.md"]))) for number in range(first, first + 3)]
+            self.assertEqual(set().union(*landings), everything)
+            for landing in landings:
+                self.assertLess(landing, everything)
+
+    def test_what_a_landing_touched_runs_whatever_its_number(self):
+        for number in range(3):
+            def runs(*files):
+                return self.parts(self.ci.choose("", number, (0, files)))
+            self.assertIn(("sanitize", "recipe"), runs("src/recipe/options.cc"))
+            self.assertIn(("sanitize", "programs"), runs("src/io/file.cc"))
+            self.assertIn(("parity", "dpo"), runs("tests/parity/dpo.py"))
+            self.assertIn(("parity", "gla"), runs("src/models/gla.cc"))
+            self.assertIn(("isas", "1/3"), runs("src/ops/swiglu_simd.cc"))
+            self.assertIn(("kernels", "120"), runs("src/ops/adamw_gpu.cu"))
+            self.assertIn(("kernels", "75"), runs("src/ops/adamw_kernels.h"))
+            self.assertIn(("samples", "2"), runs("src/layout/period.cc"))
+
+    def test_every_folder_is_touched_by_its_files(self):
+        folders = {path.name for path in (ROOT / "src").iterdir() if path.is_dir()} - {"ops_gpu"}  # fibers: not sanitized
+        for folder in folders:
+            found = self.parts(self.ci.choose("0", 0, (0, [f"src/{folder}/a.cc"])))
+            self.assertIn(("sanitize", folder), found)
+
+    def test_a_landing_that_did_not_raise_the_number_runs_everything(self):
+        everything = self.parts(self.ci.choose("all", 0, None))
+        self.assertEqual(self.parts(self.ci.choose("", 1, (self.ci.FRESH + 1, []))), everything)
+        self.assertEqual(self.parts(self.ci.choose("", 1, None)), everything)
+        self.assertLess(self.parts(self.ci.choose("", 1, (self.ci.FRESH, []))), everything)
+
+    def test_a_shard_that_is_none_and_a_number_that_is_none_are_refused(self):
+        for wanted in ("3", "-1", "x"):
+            with self.assertRaises(SystemExit):
+                self.ci.choose(wanted, 0, None)
+        with self.assertRaises(SystemExit):
+            self.ci.landing_of("seven\n")
+        self.assertEqual(self.ci.landing_of("7\n"), 7)
+
+    def test_every_part_is_one_that_its_command_knows(self):
+        makefile = (ROOT / "Makefile").read_text()
+        known = makefile.split("PARITY ?= ")[1].split("\n")[0].split()
+        self.assertEqual(sorted(part.name for part in self.ci.PARTS if part.stage == "parity"), sorted(known))
+        for name in known:
+            self.assertRegex(makefile, rf"(?m)^(parity-\w+ )*parity-{name}\b.*:")
+
+    def test_history_is_counted_from_the_number_s_last_change(self):
+        with tempfile.TemporaryDirectory() as folder:
+            root = pathlib.Path(folder)
+
+            def commit(files):
+                write(root, files)
+                for words in (["add", "."], ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "x"]):
+                    subprocess.run(["git", *words], cwd=root, check=True)
+            subprocess.run(["git", "init", "-q"], cwd=root, check=True)
+            self.addCleanup(setattr, self.ci, "ROOT", self.ci.ROOT)
+            self.ci.ROOT = root
+            commit({".ci/landing": "0\n", "a": ""})
+            self.assertIsNone(self.ci.history())
+            commit({"b": ""})
+            commit({".ci/landing": "1\n"})
+            commit({"c": ""})
+            since, files = self.ci.history()
+            self.assertEqual((since, sorted(files)), (1, [".ci/landing", "b", "c"]))
 
 
 class Names(unittest.TestCase):

@@ -22,6 +22,9 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from shard import is_mine  # noqa: E402
+
 COUNT, ONCE, FROM_THEN_ON, DIE = range(4)  # Mode of the shim
 STEPS = 4
 CONFIG = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 64, "hidden_size": 32,
@@ -317,6 +320,8 @@ def main():
         for i in range(options.count):
             scenario = scenarios[i % len(scenarios)]
             fault, words = draw(dice, scenario)
+            if not is_mine(i):
+                continue
             drawn[scenario.name, words.split(" at ")[0].split(" from ")[0]] += 1
             try:
                 codes[one_fault(bench, scenario, fault, tally)] += 1
@@ -324,7 +329,7 @@ def main():
                 found.append(f"{scenario.name}, {words} ({bench.faults.last}): {problem}")
                 print(f"error: {found[-1]}", file=sys.stderr, flush=True)
         calls = ", ".join(f"{scenario.name} {scenario.calls}" for scenario in scenarios)
-    print(f"{options.count} faults among these calls: {calls}; {len(found)} problems")
+    print(f"{sum(drawn.values())} faults among these calls: {calls}; {len(found)} problems")
     for scenario in scenarios:
         kinds = Counter()
         for (name, kind), count in drawn.items():

@@ -21,9 +21,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parent.parent)]
 from cgroup import make_cgroup  # noqa: E402
 from recipes import write_recipe  # noqa: E402
+from shard import is_mine  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 MIB = 1 << 20
@@ -144,7 +145,8 @@ def main():
     arguments = parser.parse_args()
     base = arguments.keep or Path(tempfile.mkdtemp())
     failures, lines, cgroup = [], [], make_cgroup()
-    for seed in range(arguments.first, arguments.first + arguments.count):
+    seeds = [seed for seed in range(arguments.first, arguments.first + arguments.count) if arguments.count == 1 or is_mine(seed)]
+    for seed in seeds:
         folder = base / str(seed)
         try:
             line = Line(arguments.plimsoll.resolve(), seed, folder, cgroup)
@@ -162,12 +164,12 @@ def main():
         if not arguments.keep:
             shutil.rmtree(folder, ignore_errors=True)
         if sys.stderr.isatty():
-            print(f"\r{seed - arguments.first + 1}/{arguments.count}, {len(failures)} failed", end="", file=sys.stderr)
+            print(f"\r{seeds.index(seed) + 1}/{len(seeds)}, {len(failures)} failed", end="", file=sys.stderr)
     worst = max(lines, key=lambda line: abs(line["planned_peak"] - line["peak"]), default=None)
     if cgroup:
         cgroup.remove()
     caps = "RLIMIT_DATA" + (" and a memory cgroup" if cgroup else "; no memory cgroup can be made here")
-    print(f"load line: {len(lines)} of {arguments.count} recipes hold ({caps})" +
+    print(f"load line: {len(lines)} of {len(seeds)} recipes hold ({caps})" +
           (f"; peak furthest from its plan: {(worst['peak'] - worst['planned_peak']) / MIB:+.1f} MiB of "
            f"{worst['planned_peak'] / MIB:.1f} (recipe {worst['recipe']})" if worst else ""))
     if arguments.out:

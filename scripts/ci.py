@@ -1,0 +1,251 @@
+#!/usr/bin/env python3
+"""The stages that a change must pass before it lands; .ci/run runs this script.
+
+    ci.py            run them
+    ci.py --list     print what would run, and why
+    ci.py --next     raise the number of the landing in .ci/landing (commit that before you land)
+    ci.py --record cold|warm     run them and write their seconds to bench/results/ci.json
+
+Every landing builds the program and runs all of `make test`. The parts below are cut into three shards: instruction sets
+below the machine's own, suites under sanitizers, comparisons with PyTorch, CUDA's compiler, the demo. A landing runs the
+shard that its number picks, and every part whose files it touched. So any three landings in a row run everything, and no
+landing leaves out what it changed.
+
+What a landing does not prove by itself, where it touched nothing of it: two thirds of PARTS (`samples` are the load lines and
+faults of `make test`: tests/shard.py). What no landing proves and `make everything` does: the commands around the engine on
+the least instruction set.
+
+.ci/landing holds the number. What was touched is what changed since the number was changed before, so a landing that did not
+raise it (its last change is more than FRESH commits old) runs everything, and so does a clone without history.
+CI_SHARD=2 repeats one shard, CI_SHARD=all (`make everything`) runs all.
+"""
+import argparse
+import fnmatch
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+LANDING = ".ci/landing"
+RESULTS = "bench/results/ci.json"
+SHARDS = 3
+FRESH = 3  # commits behind the one that raised the number: what a last look mends
+SLOWEST = 20
+
+# What a machine of two idle cores may take for a stage, in seconds: from nothing, and with a warm ccache. Printed, not judged.
+BUDGETS = {"setup": (180, 5), "check": (20, 20), "build": (420, 60), "test": (840, 480), "isas": (90, 90),
+           "sanitize": (300, 150), "parity": (120, 120), "kernels": (360, 60), "demo": (90, 90)}
+
+
+@dataclass(frozen=True)
+class Part:
+    stage: str
+    name: str  # what the stage's command calls it
+    shard: int
+    touched_by: tuple  # patterns of paths
+
+    def touched(self, files):
+        return any(fnmatch.fnmatch(file, pattern) for file in files for pattern in self.touched_by)
+
+
+def under(*folders):
+    return tuple(f"src/{folder}/*" for folder in folders)
+
+
+KERNELS = ("src/cpu/*", "src/ops/*", "src/ops_cpu/*", "src/runtime/*", "src/calibrate/*", "cmake/*")
+ENGINE = under("ops", "models", "autodiff", "passes", "tasks", "layout", "runtime", "cpu")
+# One list for each shard: the folders whose unit tests run under sanitizers. A folder's tests and its fuzz target are
+# touched by its files.
+SANITIZED = (("base", "tensor", "device", "graph", "ops", "models", "tasks", "autodiff", "passes", "layout", "plan", "cpu",
+              "ops_cpu", "gpu", "runtime"),
+             ("recipe", "text", "io", "template", "data", "fleet"),
+             ("calibrate", "train", "report", "cli"))
+PARITY = (  # name of the script, its shard, and beside tests/parity/NAME* what touches it
+    ("run", 0, (*ENGINE, *under("train"))),
+    ("adapters", 1, ("src/passes/*adapter*", "src/passes/lora*", "src/ops/dora*", "src/train/adapter*", "src/train/low_rank*", "src/train/weights*", "src/train/merge*")),
+    ("scores", 2, ("src/tasks/*", "src/ops/sequence_loss*", "src/ops/word_scores*", "src/data/label*", "src/train/score*", "src/train/agreement*")),
+    ("freeze", 2, ("src/passes/adapter_rules*", "src/passes/name_pattern*", "src/passes/keep_frozen*")),
+    ("fp16", 2, ("src/train/loss_scale*", "src/ops/grad_norm*", "src/ops/optimizer*", "src/passes/offload_update*")),
+    ("dpo", 1, ("src/tasks/*", "src/ops/preference*", "src/ops/linear_log_prob*", "src/data/preference*", "src/train/references*")),
+    ("gla", 0, ("src/models/gla*", "src/ops/gla*", "src/ops/short_conv*")),
+    ("seq2seq", 2, ("src/models/t5*", "src/ops/attention_bias*", "src/train/beam_search*")),
+    ("events", 1, ("src/io/event_file*", "src/train/metrics*")),
+    ("gguf", 1, ("src/io/gguf*", "src/train/*gguf*")),
+    ("ops", 0, ("src/ops/*", "src/cpu/*")),
+    ("optimizers", 1, ("src/ops/adam*", "src/ops/adafactor*", "src/ops/one_state*", "src/ops/optimizer*", "src/passes/optimizers*")),
+    ("templates", 2, ("src/template/*", "src/train/conversation*")),
+    ("tokenizers", 0, ("src/text/*",)),
+    ("vocabularies", 0, ("src/text/*",)),
+    ("bleu", 2, ("src/text/bleu*",)),
+)
+PARTS = (
+    *(Part("isas", f"{shard}/{SHARDS}", shard, KERNELS) for shard in range(SHARDS)),
+    *(Part("samples", str(shard), shard, (*ENGINE, *under("plan", "train", "data", "io"), "tests/loadline/*", "tests/faults/*"))
+      for shard in range(SHARDS)),
+    *(Part("sanitize", folder, shard, under(*(("ops", "ops_cpu") if folder == "ops_cpu" else (folder,)))) for shard, folders in enumerate(SANITIZED) for folder in folders),
+    Part("sanitize", "fuzz", 1, ("tests/fuzz/*", *under("io", "text", "recipe", "template"))),
+    Part("sanitize", "programs", 2, ("tests/bad_input_test.py", "tests/faults/*", "src/io/*")),
+    *(Part("parity", name, shard, (f"tests/parity/{name}*", *touched_by)) for name, shard, touched_by in PARITY),
+    # By compute capability: the oldest for all that kernels include, the newest where kernels themselves changed.
+    Part("kernels", "75", 1, ("*.cu", "src/gpu/*", "src/ops/*.h", "src/ops/*.def", "src/ops_gpu/*", "src/base/*.h", "src/device/*.h",
+                              "src/graph/*.h", "src/tensor/*.h", "src/runtime/cuda*", "cmake/*")),
+    Part("kernels", "120", 1, ("*.cu", "src/gpu/*", "src/ops/gpu_*", "src/ops_gpu/*", "cmake/gpu.cmake")),
+    Part("demo", "demo", 2, ("demo/*", "README.md")),
+)
+
+
+def git(*words):
+    """The output of a git command, or None where it fails."""
+    done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True)
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def landing_of(text):
+    """The number in the file, which has nothing else."""
+    if not re.fullmatch(r"\d+\n?", text):
+        raise SystemExit(f"error: {LANDING}: '{text.strip()}' is not a number; scripts/ci.py --next writes it")
+    return int(text)
+
+
+def history():
+    """(commits since the number was last raised, files changed since it was raised before that), or None."""
+    if git("rev-parse", "--is-shallow-repository") != "false":
+        return None
+    raised = (git("log", "-2", "--format=%H", "--", LANDING) or "").split()
+    if len(raised) < 2:
+        return None
+    since = int(git("rev-list", "--count", f"{raised[0]}..HEAD"))
+    files = git("diff", "--name-only", raised[1]).splitlines() + git("ls-files", "-o", "--exclude-standard").splitlines()
+    return since, files
+
+
+@dataclass(frozen=True)
+class Choice:
+    shards: frozenset
+    files: tuple
+    why: str
+
+    def has(self, part):
+        return part.shard in self.shards or part.touched(self.files)
+
+
+def choose(wanted, number, past):
+    """What runs: `wanted` is CI_SHARD, `past` is history()."""
+    everything = frozenset(range(SHARDS))
+    if wanted == "all":
+        return Choice(everything, (), "everything: CI_SHARD=all")
+    if wanted:
+        if not (wanted.isdigit() and int(wanted) < SHARDS):
+            raise SystemExit(f"error: CI_SHARD={wanted}: expected 0 to {SHARDS - 1}, or all")
+        return Choice(frozenset([int(wanted)]), tuple(past[1]) if past else (), f"shard {wanted}: CI_SHARD")
+    if past is None:
+        return Choice(everything, (), f"everything: {LANDING} has no history here")
+    since, files = past
+    if since > FRESH:
+        return Choice(everything, (), f"everything: {LANDING} was raised {since} commits ago (scripts/ci.py --next raises it)")
+    return Choice(frozenset([number % SHARDS]), tuple(files), f"shard {number % SHARDS} of {SHARDS} (landing {number}), and what {len(files)} changed files touch")
+
+
+def chosen(choice, stage):
+    return [part.name for part in PARTS if part.stage == stage and choice.has(part)]
+
+
+def stages(choice):
+    """(name, argument lists of its commands) of every stage that has something to do."""
+    # CUDA's compiler takes as long as all else: it has a stage of its own, and the other tests need no card.
+    yield "setup", [["scripts/setup.sh", "--dev", "--parity"]]
+    yield "check", [["make", "check"]]
+    yield "build", [["make", "build", "CMAKE_FLAGS=-DPLIMSOLL_CUDA=OFF"]]
+    yield "test", [["make", "test", "CMAKE_FLAGS=-DPLIMSOLL_CUDA=OFF"]]
+    parts = {stage: chosen(choice, stage) for stage in ("isas", "sanitize", "parity", "kernels", "demo")}
+    if parts["isas"]:
+        yield "isas", [["scripts/test_instruction_sets.py", "build", *parts["isas"]]]
+    if parts["sanitize"]:
+        yield "sanitize", [["make", "sanitize", f"SANITIZE_FOLDERS={' '.join(parts['sanitize'])}"]]
+    if parts["parity"]:
+        yield "parity", [["make", "parity", f"PARITY={' '.join(parts['parity'])}", "CMAKE_FLAGS=-DPLIMSOLL_CUDA=OFF"]]
+    if parts["demo"]:
+        yield "demo", [["make", "demo", "CMAKE_FLAGS=-DPLIMSOLL_CUDA=OFF"]]
+    if parts["kernels"]:
+        yield "kernels", [["make", "kernels", f"KERNELS_FOR={';'.join(parts['kernels'])}"]]
+
+
+def slowest_tests(build, count=SLOWEST):
+    """{name: seconds} of the slowest tests, by what ctest keeps of the last run."""
+    costs = build / "Testing/Temporary/CTestCostData.txt"
+    if not costs.exists():
+        return {}
+    found = [line.split() for line in costs.read_text().split("---")[0].splitlines()]
+    rows = sorted(((float(words[2]), words[0]) for words in found if len(words) == 3), reverse=True)
+    return {name: round(seconds, 1) for seconds, name in rows[:count]}
+
+
+def report(seconds, slowest, failed):
+    print("\n== stages: seconds, and what two idle cores may take cold and warm")
+    for name, taken in seconds.items():
+        cold, warm = BUDGETS[name]
+        print(f"{name:<10} {taken:5.0f} s   {cold:4d} {warm:4d}" + ("   over its budget" if taken > cold else ""))
+    print(f"{'all':<10} {sum(seconds.values()):5.0f} s")
+    if slowest:
+        print("slowest tests: " + ", ".join(f"{name} {taken:.0f} s" for name, taken in slowest.items()))
+    if failed:
+        print(f"FAILED in {failed}")
+
+
+def record(path, kind, choice, seconds, slowest):
+    """One entry a kind; the other stays as it is."""
+    known = json.loads(path.read_text()) if path.exists() else {}
+    known["budgets"] = {name: {"cold": cold, "warm": warm} for name, (cold, warm) in BUDGETS.items()}
+    known[kind] = {"shards": sorted(choice.shards), "cpus": len(os.sched_getaffinity(0)),
+                   "commit": git("rev-parse", "--short", "HEAD"),
+                   "stages": {name: round(taken) for name, taken in seconds.items()},
+                   "seconds": round(sum(seconds.values())), "slowest_tests": slowest}
+    path.write_text(json.dumps(known, indent=1) + "\n")
+
+
+def run(choice):
+    """(seconds by stage, the slowest tests, the stage that failed or None)."""
+    environment = {**os.environ, "PLIMSOLL_SHARDS": ",".join(chosen(choice, "samples"))}
+    seconds, slowest = {}, {}
+    for name, commands in stages(choice):
+        print(f"\n== {name}", flush=True)
+        start = time.monotonic()
+        failed = any(subprocess.run(words, cwd=ROOT, env=environment).returncode != 0 for words in commands)
+        seconds[name] = time.monotonic() - start
+        if name == "test":  # before other stages run some of them again
+            slowest = slowest_tests(ROOT / "build")
+        if failed:
+            return seconds, slowest, name
+    return seconds, slowest, None
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--list", action="store_true")
+    parser.add_argument("--next", action="store_true")
+    parser.add_argument("--record", choices=("cold", "warm"))
+    options = parser.parse_args()
+    number = landing_of((ROOT / LANDING).read_text())
+    if options.next:
+        (ROOT / LANDING).write_text(f"{number + 1}\n")
+        return 0
+    choice = choose(os.environ.get("CI_SHARD", ""), number, history())
+    print(choice.why)
+    for stage in ("samples", "isas", "sanitize", "parity", "kernels", "demo"):
+        print(f"  {stage:<9} {' '.join(chosen(choice, stage)) or '-'}")
+    if options.list:
+        return 0
+    seconds, slowest, failed = run(choice)
+    report(seconds, slowest, failed)
+    if options.record and not failed:
+        record(ROOT / RESULTS, options.record, choice, seconds, slowest)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -273,7 +273,7 @@ class Card(FolderTest):
             self.assertIn(said, done.stderr)
         refused = run("train", QWEN, "--set", "memory.gpu=RTX 3060", "--set", "data.train=x.jsonl", "--set", "output=x")
         self.assertEqual(refused.returncode, 2)
-        self.assertIn("memory.gpu is a card to plan for", refused.stderr)
+        self.assertIn("say --device cuda", refused.stderr)
 
     def test_what_the_host_holds_comes_and_goes_by_transfers(self):
         words = (QWEN, "--device", "card", "--memory", "4GiB", "--host-memory", "30GiB", "--set",

@@ -114,7 +114,7 @@ class AnswersTest(unittest.TestCase):
         done = subprocess.run(["bash", "-c", asking], capture_output=True, text=True, timeout=300)
         self.assertEqual(done.returncode, 3, done.stderr)
         self.assertRegex(done.stderr, r"generation needs .* may be used \(left of RLIMIT_DATA, ulimit -d\)")
-        for device, said in (("card", "is a device to plan for"), ("gpu", "--device: 'gpu' is none")):
+        for device, said in (("card", "describes a card for plan"), ("gpu", "--device: 'gpu' is none")):
             done = self.run_plimsoll("generate", folder, "--ids", "5", "--device", device)
             self.assertEqual(done.returncode, 2, done.stderr)
             self.assertIn(said, done.stderr)

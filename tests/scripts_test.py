@@ -220,6 +220,19 @@ class Names(unittest.TestCase):
         self.assertEqual(run_check("check_names.py", {"src/a/x.h": header, "src/b/y.h": other}), (0, ""))
 
 
+class Claims(unittest.TestCase):
+    def test_a_sentence_that_denies_that_cards_train_is_found_in_pages_and_messages(self):
+        for place, text in (("README.md", "# P\n\nIt is a program for\nthe CPU; it needs no Python.\n"),
+                            ("docs/a/b.md", "x\n\n`train` refuses a card: there is no backend for one yet.\n"),
+                            ("src/a/b.cc", 'x\n\nthrow E("memory.gpu is a card "\n        "to plan for: say cpu");\n'),
+                            ("src/a/b.h", "x\n\n// Trainings compute on\n// CPUs.\n")):
+            status, told = run_check("check_claims.py", {place: text})
+            self.assertEqual(status, 1, text)
+            self.assertIn(f"{place}:3: ", told)
+        true = "`train` computes on a card that is here, or on the CPU. A run computes on CPUs or cards.\n"
+        self.assertEqual(run_check("check_claims.py", {"README.md": true, "docs/x.md": true}), (0, ""))
+
+
 class Size(unittest.TestCase):
     BODY = "  f();\n" * 59
 

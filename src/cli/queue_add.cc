@@ -13,6 +13,7 @@
 #include "cli/queue_recipe.h"
 #include "cli/usage_text.h"
 #include "fleet/queue/config_copy.h"
+#include "fleet/queue/planned.h"
 #include "io/file.h"
 
 namespace plimsoll {
@@ -109,13 +110,23 @@ queue::Entry read_entry(const AddArguments& arguments) {
   return entry;
 }
 
+std::string queued_on_card(const AddArguments& arguments) {
+  std::vector<std::string> words = {arguments.words.front()};
+  for (const std::string& set : arguments.sets) words.insert(words.end(), {"--set", set});
+  if (arguments.threads > 0) words.insert(words.end(), {"--threads", std::to_string(arguments.threads)});
+  return queue::queued_on_card(own_program(), words);
+}
+
 std::vector<RecipeEntry> read_recipes(const AddArguments& arguments) {
   if (!arguments.on_oom.empty())
     throw UsageError("--on-oom is for commands: a recipe is planned, and resumes with the same batch");
   if (!arguments.yaml_sets.empty())
     throw UsageError("--yaml-set is for the files of commands; recipes take --set");
   if (arguments.devices > 0 || !arguments.host_memory.empty())
-    throw UsageError("--devices and --host-memory are for commands: a recipe trains on the CPU");
+    throw UsageError(
+        "--devices and --host-memory are for commands: recipes in the queue train on the CPU so far. As a "
+        "command a training gets a card:\n  " +
+        queued_on_card(arguments));
   const RecipeToAdd recipe{arguments.words.front(), arguments.sets, arguments.sweeps,
                            arguments.memory,        arguments.plan, arguments.threads};
   return read_recipes(recipe, read_entry(arguments));

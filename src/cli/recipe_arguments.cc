@@ -22,10 +22,13 @@ struct Shortcut {
 };
 constexpr std::array kShortcuts = {
     Shortcut{"--memory", "memory.device", "memory: a size, a share, or auto; on a CPU of the whole process"},
-    Shortcut{"--host-memory", "memory.host", "memory.host, beside device: card: a size, a share, or auto"},
+    Shortcut{"--host-memory", "memory.host",
+             "memory.host, what a run on a card may take of the host: a size, a share, or auto"},
     Shortcut{"--gpu", "memory.gpu", "memory.gpu: a card to plan for by its name, such as \"RTX 3060 12GB\""},
     Shortcut{"--disk", "memory.disk", "memory.disk: a size, for what is offloaded"},
-    Shortcut{"--device", "device", "device: cpu, or card: a device with memory of its own, to plan for"},
+    Shortcut{"--device", "device",
+             "device: cpu, cuda (a card that is here; of several cuda:1), or card: one that is elsewhere, to "
+             "plan for"},
     Shortcut{"--method", "method.type", "method.type: full, lora or qlora"},
     Shortcut{"--rank", "method.r", "method.r: rank of the adapters"},
     Shortcut{"--length", "data.max_length", "data.max_length in tokens"},

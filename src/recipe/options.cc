@@ -386,16 +386,17 @@ std::vector<Option> precision_options() {
 
 // cuda:1 is CUDA's card of that number, cuda:GPU-1a2b3c4d the one whose UUID begins so.
 Option device() {
-  Option option = choice<DeviceChoice>(
-      "device", FIELD(device),
-      {{"auto", DeviceChoice::automatic},
-       {"cpu", DeviceChoice::cpu},
-       {"card", DeviceChoice::card},
-       {"cuda", DeviceChoice::cuda},
-       {"emulated", DeviceChoice::emulated}},
-      "where the run computes; card: a device with memory of its own, to plan for; "
-      "cuda: a card of NVIDIA's (of several cuda:1, or cuda: and the beginning of its UUID), "
-      "never tried on one so far; emulated: kernels for GPUs on a GPU that is emulated, for tests");
+  Option option = choice<DeviceChoice>("device", FIELD(device),
+                                       {{"auto", DeviceChoice::automatic},
+                                        {"cpu", DeviceChoice::cpu},
+                                        {"card", DeviceChoice::card},
+                                        {"cuda", DeviceChoice::cuda},
+                                        {"emulated", DeviceChoice::emulated}},
+                                       "where the run computes; cuda: a card of NVIDIA's that is here (of "
+                                       "several cuda:1, or cuda: and the beginning of its UUID); "
+                                       "card: a card that is elsewhere, to plan for; emulated: kernels for "
+                                       "GPUs on a GPU that is emulated, for "
+                                       "tests");
   option.set = [set = option.set](Recipe& recipe, const Node& node, Folder folder) {
     constexpr std::string_view kBegin = "cuda:";
     recipe.cuda_card.clear();

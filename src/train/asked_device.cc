@@ -67,7 +67,7 @@ AskedDevice asked_device(const MachineOptions& options, const std::optional<std:
   if (named) {
     const Recipe recipe = device_named(*named);
     if (recipe.device == DeviceChoice::card)
-      throw UsageError(std::string("--device card is a device to plan for; ") + kAskedOn);
+      throw UsageError(std::string("--device card describes a card for plan; ") + kAskedOn);
     if (computes(recipe)) return on(cpu, recipe);  // in ?: with cpu it would be cut to one
     if (recipe.device != DeviceChoice::automatic) return cpu;
   }

@@ -130,8 +130,8 @@ Budget read_budget(const Recipe& recipe) {
   budget.disk_bytes = memory.disk_bytes;
   if (recipe.memory.gpu && !recipe.is_of_card())
     throw UsageError(
-        "memory.gpu: names a card to plan for, and device says to compute elsewhere; say --device card, or "
-        "take the name away: --set memory.gpu=null");
+        "memory.gpu: names a card, and device says to compute elsewhere; say --device card to plan for it, "
+        "--device cuda to train on one that is here, or take the name away: --set memory.gpu=null");
   if (recipe.is_of_card()) {
     read_card_budget(recipe, budget);
     // `auto` bounds nothing where the machine with the card is another one.
@@ -195,9 +195,10 @@ Recipe recipe_to_train(const Recipe& given, bool resumes, std::vector<std::strin
   }
   if (given.is_of_card())
     throw UsageError(
-        std::string(given.memory.gpu ? "memory.gpu is a card" : "device: card is a device") +
-        " to plan for: there is no backend that trains on one yet; train takes device: cpu (--device cpu" +
-        (given.memory.gpu ? " --set memory.gpu=null)" : ")"));
+        std::string(given.memory.gpu ? "memory.gpu" : "device: card") +
+        " describes a card for plan; to train on a card that is here, say --device cuda, and on the CPU "
+        "--device cpu" +
+        (given.memory.gpu ? " --set memory.gpu=null" : ""));
   Recipe recipe = given;
   Recipe::Memory& memory = recipe.memory;
   if (!resumes || is_auto(memory.host) || !latest_checkpoint(*recipe.output)) return recipe;

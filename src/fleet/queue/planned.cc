@@ -18,9 +18,51 @@ ChildAnswer run_plan(const std::string& program, const std::vector<std::string>&
   return run_child(all, errors);
 }
 
+// A size that a command takes, rounded up.
+std::string mib(int64_t bytes) { return std::to_string((bytes + kMiB - 1) / kMiB) + "MiB"; }
+
+std::string train_words(const std::vector<std::string>& plan_words) {
+  std::string text = "plimsoll train";
+  for (const std::string& word : plan_words)
+    if (word != "--json") text += " " + quoted(word);
+  return text;
+}
+
+// A plan for a card, as `plan --json` writes it. Only a card with a name has bytes beside its arena.
+std::string queued_by_plan(const nlohmann::json& plan, const std::vector<std::string>& words) {
+  const nlohmann::json& device = plan.at("device");
+  if (device.at("kind") == "emulated")
+    return "plimsoll queue add --memory " +
+           mib(plan.at("process").at("planned_peak_rss_bytes").get<int64_t>()) + " -- " + train_words(words);
+  if (device.at("gpu").is_null()) return queued_on_card(words);
+  int64_t bytes = device.at("arena_bytes").get<int64_t>() + device.at("outside_bytes").get<int64_t>();
+  for (const nlohmann::json& part : device.at("outside"))
+    if (part.at("name") == "driver")  // which no process has, and no reservation counts
+      bytes -= part.at("bytes").get<int64_t>() + part.at("uncertain_bytes").get<int64_t>();
+  const std::string memory = mib(bytes);
+  const std::string host = mib(plan.at("host").at("planned_peak_bytes").get<int64_t>());
+  // Stated to both: of what it takes to be free a training leaves a part.
+  return "plimsoll queue add --devices 1 --memory " + memory + " --host-memory " + host + " -- " +
+         train_words(words) + " --device cuda --memory " + memory + " --host-memory " + host;
+}
+
 }  // namespace
 
-Planned read_plan(const std::string& text, const std::string& recipe) {
+std::string queued_on_card(const std::vector<std::string>& words) {
+  return "plimsoll queue add --devices 1 --memory M --host-memory H -- " + train_words(words) +
+         " --device cuda --memory M --host-memory H\n  (M and H are what `plimsoll plan " +
+         quoted(words.front()) + " --gpu NAME` says of the device and the host)";
+}
+
+std::string queued_on_card(const std::string& program, const std::vector<std::string>& words) {
+  std::vector<std::string> asked = words;
+  asked.insert(asked.end(), {"--device", "cuda", "--json"});
+  const ChildAnswer answer = run_plan(program, asked, ChildErrors::dropped);
+  return answer.code == 0 ? queued_by_plan(read_json_text(answer.output), words) : queued_on_card(words);
+}
+
+Planned read_plan(const std::string& text, const std::vector<std::string>& words) {
+  const std::string& recipe = words.front();
   const nlohmann::json plan = read_json_text(text);
   check_internal(plan.is_object() && plan.contains("process"), "plan --json gave no plan");
   if (!plan.at("feasible").get<bool>())
@@ -28,7 +70,11 @@ Planned read_plan(const std::string& text, const std::string& recipe) {
                           format_bytes_up(plan.at("smallest").at("memory_bytes").get<int64_t>()) +
                           " at least; plimsoll plan " + quoted(recipe) + " shows the ways");
   if (plan.at("device").at("kind") != "cpu")
-    throw UsageError(recipe + ": the queue trains on the CPU; device: card is for plans");
+    throw UsageError(
+        recipe +
+        ": is planned for a card, and recipes in the queue train on the CPU so far; as a command "
+        "it gets a card:\n  " +
+        queued_by_plan(plan, words));
   Planned planned;
   planned.need.host_bytes = plan.at("process").at("planned_peak_rss_bytes").get<int64_t>();
   planned.need.threads = plan.at("variant").at("threads").get<int>();
@@ -80,7 +126,7 @@ std::vector<SmallerPlan> plans_of_fewer_threads(const std::string& program,
     asked.insert(asked.end(), {"--threads", std::to_string(threads), "--json"});
     const ChildAnswer answer = run_plan(program, asked, ChildErrors::dropped);
     if (answer.code != 0) continue;  // what fits with more threads may not with fewer: it has no such plan
-    Planned fewer = read_plan(answer.output, words.front());
+    Planned fewer = read_plan(answer.output, words);
     // The user may know the run's time better than its plan.
     fewer.seconds = planned.seconds * fewer.seconds_per_step / planned.seconds_per_step;
     std::vector<SmallerPlan> more = {{fewer.need.host_bytes, fewer.seconds}};
@@ -128,7 +174,7 @@ Planned plan_recipe(const std::string& program, const std::vector<std::string>& 
     throw Error(known ? static_cast<ExitCode>(answer.code) : ExitCode::internal,
                 words.front() + ": has no plan, so it is not added");
   }
-  return read_plan(answer.output, words.front());
+  return read_plan(answer.output, words);
 }
 
 }  // namespace plimsoll::queue

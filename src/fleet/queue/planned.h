@@ -10,7 +10,7 @@
 namespace plimsoll::queue {
 
 struct Planned {
-  Need need;           // of the host: trainings run on the CPU
+  Need need;           // of the host: recipes in the queue train on the CPU
   double seconds = 0;  // of the whole run; 0: unknown
   double seconds_per_step = 0;
   int64_t smallest_bytes = 0;  // of any plan
@@ -20,8 +20,14 @@ struct Planned {
 // with its exit code, DoesNotFitError with the smallest need.
 Planned plan_recipe(const std::string& program, const std::vector<std::string>& words);
 
-// The same of an answer of `plan --json`; `recipe` for messages.
-Planned read_plan(const std::string& json, const std::string& recipe);
+// The same of an answer of `plan --json`; `words` for messages. Throws UsageError for a plan of a card, with
+// the command by which it runs there.
+Planned read_plan(const std::string& json, const std::vector<std::string>& words);
+
+// The command that puts a training on one of the queue's cards: with the bytes that `plan --device cuda`
+// says here; where it says none (and without a program to ask), with letters for them.
+std::string queued_on_card(const std::string& program, const std::vector<std::string>& words);
+std::string queued_on_card(const std::vector<std::string>& words);
 
 // Plans of the same run in less memory, each at least a twentieth smaller than the one before it; none where
 // no time is predicted. `words` as of plan_recipe.

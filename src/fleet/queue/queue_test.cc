@@ -417,14 +417,40 @@ TEST(Planned, APlanIsReadAndOneThatDoesNotFitSaysWhatWould) {
       R"({"feasible": true, "process": {"planned_peak_rss_bytes": 77}, "variant": {"threads": 2},
           "device": {"kind": "cpu"}, "run": {"seconds": 9.5}, "predicted": {"seconds_per_step": 0.5},
           "smallest": {"memory_bytes": 40}})";
-  const Planned planned = read_plan(plan, "r.yaml");
+  const Planned planned = read_plan(plan, {"r.yaml"});
   EXPECT_EQ(planned.need, (Need{0, 0, 77, 2}));
   EXPECT_EQ(planned.seconds, 9.5);
   EXPECT_EQ(planned.seconds_per_step, 0.5);
   EXPECT_EQ(planned.smallest_bytes, 40);
-  EXPECT_THROW(read_plan(R"({"feasible": false, "process": {}, "smallest": {"memory_bytes": 5}})", "r.yaml"),
-               DoesNotFitError);
-  EXPECT_THROW(read_plan("no plan", "r.yaml"), InternalError);
+  EXPECT_THROW(
+      read_plan(R"({"feasible": false, "process": {}, "smallest": {"memory_bytes": 5}})", {"r.yaml"}),
+      DoesNotFitError);
+  EXPECT_THROW(read_plan("no plan", {"r.yaml"}), InternalError);
+}
+
+TEST(Planned, APlanForACardIsRefusedWithTheCommandThatRunsItThere) {
+  const auto refusal = [](const std::string& device) {
+    try {
+      read_plan(
+          R"({"feasible": true, "process": {"planned_peak_rss_bytes": 77}, "host": {"planned_peak_bytes": 99},
+                    "device": )" +
+              device + "}",
+          {"my r.yaml", "--set", "method.r=8", "--json"});
+    } catch (const UsageError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_THAT(refusal(R"({"kind": "card", "gpu": "T4 16GB", "arena_bytes": 2097152, "outside_bytes": 8,
+                       "outside": [{"name": "driver", "bytes": 4, "uncertain_bytes": 3},
+                                   {"name": "context", "bytes": 1, "uncertain_bytes": 0}]})"),
+              HasSubstr("plimsoll queue add --devices 1 --memory 3MiB --host-memory 1MiB -- plimsoll train "
+                        "'my r.yaml' --set method.r=8 --device cuda --memory 3MiB --host-memory 1MiB"));
+  const std::string unnamed = refusal(R"({"kind": "card", "gpu": null})");
+  EXPECT_THAT(unnamed,
+              HasSubstr("--memory M --host-memory H -- plimsoll train 'my r.yaml' --set method.r=8"));
+  EXPECT_THAT(unnamed, HasSubstr("plimsoll plan 'my r.yaml' --gpu NAME"));
+  EXPECT_THAT(refusal(R"({"kind": "emulated"})"), HasSubstr("queue add --memory 1MiB -- plimsoll train"));
 }
 
 TEST(Planned, PlansAreKeptThatNoOtherBeats) {

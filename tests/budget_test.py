@@ -273,7 +273,7 @@ class Card(FolderTest):
             self.assertIn(said, done.stderr)
         refused = run("train", QWEN, "--set", "memory.gpu=RTX 3060", "--set", "data.train=x.jsonl", "--set", "output=x")
         self.assertEqual(refused.returncode, 2)
-        self.assertIn("say --device cuda", refused.stderr)
+        self.assertIn("`plimsoll plan` is for cards elsewhere", refused.stderr)
 
     def test_what_the_host_holds_comes_and_goes_by_transfers(self):
         words = (QWEN, "--device", "card", "--memory", "4GiB", "--host-memory", "30GiB", "--set",

@@ -3,13 +3,16 @@
 runs on them, and top. python3 tests/devices_test.py PLIMSOLL FAKE_NVML"""
 import json
 import os
+import shlex
+import subprocess
 import sys
 import time
 import unittest
 from pathlib import Path
 
-from command_run import output
+from command_run import PLIMSOLL, not_sanitized, output
 from queue_case import MIB, SECONDS, QueueTest
+from small_models import LLAMA, tiny_recipe
 
 LIBRARY = Path(sys.argv.pop(1)).resolve()
 A, B = (f"GPU-{letter * 8}-1111-2222-3333-444444444444" for letter in "ab")
@@ -233,6 +236,164 @@ class Packed(DevicesTest):
             self.eventually(lambda: self.show(theirs)["state"] == "done", "the room was never given back")
         finally:
             self.environment = own
+
+
+@not_sanitized("the emulated card's fibers")
+class Trained(DevicesTest):
+    """The stand-in library names cards, the emulated card computes in their place."""
+    RTX, T4 = "NVIDIA GeForce RTX 3060", "Tesla T4"
+    SIZE = {RTX: 12288 * MIB, T4: 15360 * MIB}
+
+    def setUp(self):
+        super().setUp()
+        self.environment |= {"PLIMSOLL_EMULATED_CARDS": "1", "PLIMSOLL_NO_PROBE": "1", "PLIMSOLL_CACHE_DIR": str(self.folder / "cache")}
+
+    def cards_are(self, *cards):
+        """Each a name, with lines of its own behind a comma; the first is A."""
+        lines = []
+        for uuid, card in zip((A, B), cards, strict=False):
+            name, _, more = card.partition(",")
+            used = 0
+            for word, value in (one.split(" ", 1) for one in more.split(",") if one.startswith("used ")):
+                used = int(value) * MIB
+            lines += [f"card {uuid} {self.SIZE.get(name, 8192 * MIB)} {used}", f"name {name}",
+                      *(one for one in more.split(",") if one and not one.startswith("used "))]
+        new = self.folder / "cards.new"
+        new.write_text("\n".join(lines) + "\n")
+        os.replace(new, self.cards)
+
+    def without_precision(self, name, **settings):
+        path = tiny_recipe(self.folder, LLAMA, name, **{"schedule": {"max_steps": 2, "warmup": 1}, **settings})
+        content = json.loads(path.read_text())
+        del content["precision"]
+        path.write_text(json.dumps(content))
+        return path
+
+    def told(self, *words, code=0, **changes):
+        """What a command says on standard error; each line of it that names a card says that it is emulated."""
+        done = subprocess.run([str(PLIMSOLL), *map(str, words)], env={**self.environment, **changes}, cwd=self.folder,
+                              capture_output=True, text=True, timeout=SECONDS)
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        if {**self.environment, **changes}.get("PLIMSOLL_EMULATED_CARDS"):
+            for line in (done.stdout + done.stderr).splitlines():
+                if "RTX 3060" in line or "T4" in line:
+                    self.assertIn("emulated", line)
+        return done.stderr
+
+    def kernels(self, name):
+        return json.loads((self.folder / name / "run.json").read_text())["kernels"]
+
+    def test_auto_takes_the_card_with_the_most_free_memory_and_says_which(self):
+        self.cards_are(self.RTX + ",used 9000", self.RTX + ",used 2000")
+        recipe = self.without_precision("run")
+        said = "device  cuda:1, NVIDIA GeForce RTX 3060 (emulated), 10.0 GiB free"
+        self.assertIn(said, self.told("plan", recipe))
+        self.assertEqual(json.loads(output("plan", recipe, "--json", env=self.environment))["device"]["gpu"], "RTX 3060 12GB (emulated)")
+        self.assertIn(said, self.told("train", recipe))
+        self.assertIn("emulated card", self.kernels("run"))
+        self.assertEqual(json.loads((self.folder / "run/run.json").read_text())["card"]["name"], "RTX 3060 12GB (emulated)")
+        self.assertRegex((self.folder / "run/recipe.yaml").read_text(), f'(?m)^device: "?cuda:{B}')
+        self.assertFalse(list((self.folder / "cache").glob("card-*")), "what the emulated card takes is none of the real one's")
+        self.assertIn("cuda:0, NVIDIA", self.told("plan", recipe, CUDA_VISIBLE_DEVICES=B))
+        for hidden in ("", "-1"):
+            self.assertEqual(self.told("plan", recipe, CUDA_VISIBLE_DEVICES=hidden), "")
+        self.assertEqual(self.told("plan", recipe, "--device", "cpu"), "")
+        self.assertEqual(self.told("plan", recipe, PLIMSOLL_NVML="libno-such-library.so.1"), "")
+        # What is more than the card has was said for the CPU.
+        self.assertIn(said, self.told("plan", recipe, "--memory", "64GiB"))
+
+    def test_a_card_that_cannot_be_used_is_named_with_the_reason_and_the_cpu_trains(self):
+        recipe = self.without_precision("run")
+        for card, reason in ((self.RTX + ",error 15", "it is lost"), (self.RTX + ",mig", r"cut into instances \(MIG\)"),
+                             ("GeForce GTX 1080", "GTX 1080")):
+            self.cards_are(card)
+            self.assertRegex(self.told("plan", recipe), f"device  cpu, as .* \\(emulated\\) cannot be used: .*{reason}")
+        self.cards_are(self.RTX + ",mig", self.RTX + ",used 11000")
+        self.assertIn("cuda:1, NVIDIA", self.told("plan", recipe))
+        # Without the stand-in for CUDA: no build of this machine can use a card that is not there.
+        self.cards_are(self.RTX)
+        self.assertRegex(self.told("train", recipe, PLIMSOLL_EMULATED_CARDS=""), f"device  cpu, as {self.RTX} cannot be used: (this build has no|no driver)")
+        self.assertNotIn("emulated", self.kernels("run"))
+        self.told("train", recipe, "--device", "cuda", "--overwrite", code=2, PLIMSOLL_EMULATED_CARDS="")
+
+    def test_a_card_without_room_leaves_the_run_to_the_cpu_and_device_cuda_refuses(self):
+        self.cards_are(self.RTX + ",used 12200")
+        recipe = self.without_precision("run")
+        said = "device  cpu, as the recipe does not fit the card: device needs"
+        self.assertIn(said, self.told("plan", recipe))
+        self.assertIn(said, self.told("train", recipe))
+        self.assertNotIn("emulated", self.kernels("run"))
+        for command in ("plan", "train"):
+            self.told(command, recipe, "--device", "cuda", "--set", "output=other", code=3)
+
+    def test_a_run_goes_on_where_it_began(self):
+        self.cards_are(self.RTX)
+        longer = ("--resume", "--set", "schedule.max_steps=3")
+        # As an earlier version began it, whose auto was the CPU.
+        recipe = self.without_precision("old")
+        self.told("train", recipe, CUDA_VISIBLE_DEVICES="")
+        self.assertIn("device: auto", (self.folder / "old/recipe.yaml").read_text())
+        told = self.told("train", recipe, *longer)
+        self.assertIn("device  cpu, where the run began", told)
+        self.assertNotIn("emulated", self.kernels("old"))
+        self.assertNotIn("saved with", told)
+        recipe = self.without_precision("new")
+        self.told("train", recipe)
+        self.assertIn("the run began on a card (RTX 3060 12GB)", self.told("train", recipe, *longer, code=2, CUDA_VISIBLE_DEVICES="", PLIMSOLL_EMULATED_CARDS=""))
+        self.assertIn("device  cuda:0, NVIDIA", self.told("train", recipe, *longer))
+        self.assertIn("emulated card", self.kernels("new"))
+        self.assertIn("saved with emulated card", self.told("train", recipe, "--resume", "--set", "schedule.max_steps=4", "--device", "cpu"))
+
+    def test_a_recipe_that_states_no_precision_takes_fp16_on_a_card_without_bf16(self):
+        self.cards_are(self.T4)
+        recipe = self.without_precision("run")
+        said = "note    precision: fp16, as the T4 16GB (emulated) does not compute in bf16"
+        self.assertIn(said, self.told("plan", recipe))
+        self.assertIn(said, self.told("train", recipe))
+        saved = (self.folder / "run/recipe.yaml").read_text()
+        self.assertRegex(saved, r"(?m)^precision: fp16|weights: fp16")
+        self.told("train", recipe, "--resume", "--set", "schedule.max_steps=3")
+        # Stated, it is the recipe's.
+        self.assertRegex(self.told("plan", recipe, "--precision", "bf16"), r"cpu, as Tesla T4 \(emulated\) cannot be used: .*does not compute in bf16")
+        self.assertNotIn("fp16", self.told("plan", recipe, "--precision", "fp32"))
+        # The same of a card elsewhere; with bf16 nothing is new.
+        named = dict(CUDA_VISIBLE_DEVICES="", PLIMSOLL_EMULATED_CARDS="")
+        self.assertIn("precision: fp16, as the RTX 2080 8GB does not", self.told("plan", recipe, "--gpu", "RTX 2080", **named))
+        self.assertEqual(self.told("plan", recipe, "--gpu", "RTX 3060", **named), "")
+
+    def test_train_takes_a_card_by_its_name_or_says_what_is_here(self):
+        self.cards_are(self.T4, self.RTX)
+        recipe = self.without_precision("run")
+        self.assertIn("device  cuda:1, NVIDIA GeForce RTX 3060 (emulated)", self.told("train", recipe, "--gpu", "3060"))
+        refused = self.told("train", recipe, "--gpu", "RTX 4090", "--overwrite", code=2)
+        for part in ("no RTX 4090 24GB here", "Tesla T4 (emulated) (GPU-aaaaaaaa)", "`plimsoll plan` is for cards elsewhere"):
+            self.assertIn(part, refused)
+        command = shlex.split(refused.splitlines()[-1])
+        self.assertEqual(command[:2], ["plimsoll", "train"])
+        self.told(*command[1:], "--overwrite")
+        self.assertIn("device: card describes a card that is elsewhere", self.told("train", recipe, "--device", "card", code=2))
+        # Without a card, and with the name in the file.
+        content = {**json.loads(recipe.read_text()), "memory": {"gpu": "RTX 4090"}}
+        recipe.write_text(json.dumps(content))
+        refused = self.told("train", recipe, "--overwrite", code=2, CUDA_VISIBLE_DEVICES="")
+        self.assertIn("what is here: the CPU", refused)
+        self.told(*shlex.split(refused.splitlines()[-1])[1:], "--overwrite", CUDA_VISIBLE_DEVICES="")
+
+    def test_the_queue_trains_a_recipe_on_the_cpu_and_prints_the_command_that_gets_a_card(self):
+        self.cards_are(self.RTX)
+        recipe = self.without_precision("run")
+        refused = self.queue("add", "--devices", 1, recipe, code=2)
+        self.assertIn("recipes in the queue train on the CPU so far", refused)
+        command = shlex.split(refused.splitlines()[-1])
+        self.assertEqual(command[:3], ["plimsoll", "queue", "add"])
+        words = [str(PLIMSOLL) if word == "plimsoll" else word for word in command]
+        self.assertIn("--device cuda", self.queue("add", recipe, "--set", "device=cuda", code=2).splitlines()[-1])
+        subprocess.run(words, env=self.environment, cwd=self.folder, check=True, capture_output=True)
+        self.run_all("--memory", "2GiB")
+        self.assertIn("emulated card", self.kernels("run"))
+        self.queue("add", recipe, "--set", f"output={self.folder / 'cpu'}")
+        self.run_all("--memory", "2GiB")
+        self.assertNotIn("emulated", self.kernels("cpu"))
 
 
 if __name__ == "__main__":

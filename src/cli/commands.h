@@ -35,10 +35,12 @@ struct RecipeArguments {
   // keys. Throws UsageError for models and data sets that must be downloaded first.
   [[nodiscard]] LoadedRecipe load(bool quiet = false) const;
   // The recipe under other assumptions (Overrides::what_if).
-  [[nodiscard]] Recipe load_what_if(const std::vector<std::string>& what_if) const;
+  [[nodiscard]] LoadedRecipe load_what_if(const std::vector<std::string>& what_if) const;
   [[nodiscard]] MachineOptions machine(const Recipe& recipe) const;
   // Gives a key another value, whatever was said of it before; by its own option where it has one.
   void change(const std::string& key, const std::string& value);
+  // On another device than was said: "cpu", "cuda"; what the recipe says of a card's name is taken away.
+  [[nodiscard]] RecipeArguments on_device(const std::string& device) const;
   // These arguments as a shell takes them.
   [[nodiscard]] std::string words() const;
 };

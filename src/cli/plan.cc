@@ -18,8 +18,8 @@
 #include "plan/timeline.h"
 #include "report/progress.h"
 #include "train/allowed.h"
+#include "train/device_choice.h"
 #include "train/dump_rows.h"
-#include "train/memory_budget.h"
 #include "train/task_setup.h"
 
 namespace plimsoll {
@@ -32,9 +32,14 @@ std::function<void(int64_t, int64_t)> counting_progress() {
   };
 }
 
-PlanInput input_of(const PlanArguments& arguments, Recipe given, bool full_rows = false) {
-  const Recipe recipe = with_own_card(std::move(given));
+ChosenDevice chosen_device(const PlanArguments& arguments, const LoadedRecipe& loaded) {
+  return choose_device(loaded, {.elsewhere = !arguments.machine.empty()});
+}
+
+PlanInput input_of(const PlanArguments& arguments, const ChosenDevice& chosen, bool full_rows = false) {
+  const Recipe& recipe = chosen.recipe;
   PlanInput input;
+  input.card_by_itself = chosen.by_itself;
   const MachineOptions machine = arguments.recipe.machine(recipe);
   const int64_t threads =
       std::min<int64_t>(machine.threads > 0 ? machine.threads : INT64_MAX, available_cpus());
@@ -67,6 +72,16 @@ std::function<void(size_t, size_t)> search_progress() {
   };
 }
 
+ExitCode run_report(const PlanArguments& arguments);
+
+// What device: auto does where the card is too small.
+ExitCode run_on_cpu(const PlanArguments& arguments, const Plan& refused) {
+  say(too_small_line(refusal_text(refused)));
+  PlanArguments on_cpu = arguments;
+  on_cpu.recipe.change("device", "cpu");
+  return run_report(on_cpu);
+}
+
 ExitCode run_report(const PlanArguments& arguments) {
   const PlanInput input = plan_input(arguments);
   if (arguments.dump == "rows") {
@@ -78,6 +93,7 @@ ExitCode run_report(const PlanArguments& arguments) {
   }
   AllowedPlan allowed = plan_allowed(input.recipe, input.cpu, input.data.get(), {}, search_progress());
   Plan& plan = allowed.plan;
+  if (!plan.fits() && input.card_by_itself) return run_on_cpu(arguments, plan);
   if (!arguments.dump.empty()) {
     print(dump(plan, arguments.dump));
     return ExitCode::ok;
@@ -123,21 +139,23 @@ ExitCode run(const PlanArguments& arguments) {
 
 PlanInput plan_input(const PlanArguments& arguments) {
   LoadedRecipe loaded = arguments.recipe.load();
-  const bool of_this_machine = arguments.machine.empty() && !loaded.recipe.is_of_card();
+  const ChosenDevice chosen = chosen_device(arguments, loaded);
+  for (const std::string& line : chosen.lines) say(line);
+  const bool of_this_machine = arguments.machine.empty() && !chosen.recipe.is_of_card();
   if (!arguments.recipe.no_probe && of_this_machine)
     probe_where_unknown(planned_machine(arguments.recipe.machine(loaded.recipe), ""),
                         loaded.recipe.memory.device, arguments.json);
-  PlanInput input = input_of(arguments, std::move(loaded.recipe));
+  PlanInput input = input_of(arguments, chosen);
   input.other_tools = std::move(loaded.other_tools);
   return input;
 }
 
 PlanInput plan_input(const PlanArguments& arguments, const std::vector<std::string>& what_if) {
-  return input_of(arguments, arguments.recipe.load_what_if(what_if));
+  return input_of(arguments, chosen_device(arguments, arguments.recipe.load_what_if(what_if)));
 }
 
 PlanInput plan_input_of_full_rows(const PlanArguments& arguments, const std::vector<std::string>& what_if) {
-  return input_of(arguments, arguments.recipe.load_what_if(what_if), true);
+  return input_of(arguments, chosen_device(arguments, arguments.recipe.load_what_if(what_if)), true);
 }
 
 void add_plan(CLI::App& app, Action& action) {

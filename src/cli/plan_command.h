@@ -24,6 +24,7 @@ struct PlanInput {
   PlannedMachine cpu;
   std::shared_ptr<const DataSetup> data;  // where the recipe names some
   PlanRequest request;
+  bool card_by_itself = false;  // device: auto took a card
 };
 PlanInput plan_input(const PlanArguments& arguments);
 // Under other assumptions: "method.type=full". Throws UsageError for what is not possible.

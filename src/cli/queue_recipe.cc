@@ -111,9 +111,12 @@ RecipeEntry planned_entry(const RecipeToAdd& arguments, const std::vector<std::s
   for (const std::string& set : sets) asked.recipe.insert(asked.recipe.end(), {"--set", set});
   if (!arguments.memory.empty()) asked.memory = {"--memory", arguments.memory};
   if (arguments.threads > 0) asked.threads = {"--threads", std::to_string(arguments.threads)};
+  const Recipe loaded = load(arguments.file, sets);
+  // Its recipes train on the CPU so far, where they leave it open too.
+  if (loaded.device == DeviceChoice::automatic && !loaded.memory.gpu)
+    asked.recipe.insert(asked.recipe.end(), {"--device", "cpu"});
   queue::Planned planned = plan(asked);
   if (common.seconds > 0) planned.seconds = common.seconds;  // the user knows better
-  const Recipe loaded = load(arguments.file, sets);
   entry.recipe = true;
   entry.output = output_of(loaded);
   entry.need = planned.need;

@@ -24,11 +24,14 @@ constexpr std::array kShortcuts = {
     Shortcut{"--memory", "memory.device", "memory: a size, a share, or auto; on a CPU of the whole process"},
     Shortcut{"--host-memory", "memory.host",
              "memory.host, what a run on a card may take of the host: a size, a share, or auto"},
-    Shortcut{"--gpu", "memory.gpu", "memory.gpu: a card to plan for by its name, such as \"RTX 3060 12GB\""},
+    Shortcut{"--gpu", "memory.gpu",
+             "memory.gpu: a card by its name, such as \"RTX 3060 12GB\", to plan for, or to train on where "
+             "it is here"},
     Shortcut{"--disk", "memory.disk", "memory.disk: a size, for what is offloaded"},
-    Shortcut{"--device", "device",
-             "device: cpu, cuda (a card that is here; of several cuda:1), or card: one that is elsewhere, to "
-             "plan for"},
+    Shortcut{
+        "--device", "device",
+        "device: auto (a card that is here, else the CPU), cpu, cuda (of several cards cuda:1), or card: one "
+        "that is elsewhere, to plan for"},
     Shortcut{"--method", "method.type", "method.type: full, lora or qlora"},
     Shortcut{"--rank", "method.r", "method.r: rank of the adapters"},
     Shortcut{"--length", "data.max_length", "data.max_length in tokens"},
@@ -130,8 +133,17 @@ LoadedRecipe RecipeArguments::load(bool quiet) const {
   return loaded;
 }
 
-Recipe RecipeArguments::load_what_if(const std::vector<std::string>& what_if) const {
-  return load_with(*this, what_if).recipe;
+LoadedRecipe RecipeArguments::load_what_if(const std::vector<std::string>& what_if) const {
+  return load_with(*this, what_if);
+}
+
+RecipeArguments RecipeArguments::on_device(const std::string& device) const {
+  RecipeArguments changed = *this;
+  changed.shortcuts.erase("memory.gpu");
+  std::erase_if(changed.sets, [](const std::string& set) { return set.starts_with("memory.gpu="); });
+  changed.change("device", device);
+  if (changed.read().recipe.memory.gpu) changed.sets.emplace_back("memory.gpu=null");
+  return changed;
 }
 
 void RecipeArguments::change(const std::string& key, const std::string& value) {

@@ -1,11 +1,13 @@
 #include "train/run.h"
 
+#include "base/print.h"
 #include "cli/commands.h"
 #include "cli/machine_rates.h"
 #include "cli/plan_command.h"
 #include "cli/plan_ways.h"
 #include "report/progress.h"
 #include "train/allowed.h"
+#include "train/device_choice.h"
 
 namespace plimsoll {
 namespace {
@@ -18,9 +20,11 @@ struct TrainArguments {
 };
 
 // What would fit in place of a recipe that does not; none where it was something else that did not fit.
-std::vector<Way> ways_of(const TrainArguments& arguments) {
+std::vector<Way> ways_of(const TrainArguments& arguments, const Recipe& recipe) {
   PlanArguments asked;
   asked.recipe = arguments.recipe;
+  if (recipe.device == DeviceChoice::cuda)
+    asked.recipe = asked.recipe.on_device(recipe.cuda_card.empty() ? "cuda" : "cuda:" + recipe.cuda_card);
   const PlanInput input = plan_input(asked, {});
   const Plan plan = plan_allowed(input.recipe, input.cpu, input.data.get()).plan;
   if (plan.fits()) return {};
@@ -30,14 +34,37 @@ std::vector<Way> ways_of(const TrainArguments& arguments) {
   return ways_out("train" + flags, asked, input.recipe, plan);
 }
 
-ExitCode run(TrainArguments& arguments, const Recipe& recipe, LogLevel level) {
+// The card that was taken, or the refusal of one that is not here with what may be said instead.
+ChosenDevice choose(const TrainArguments& arguments, const LoadedRecipe& loaded) {
+  const auto command = [&](const char* device) {
+    return loaded.recipe.is_of_card() ? "plimsoll train " + arguments.recipe.on_device(device).words() : "";
+  };
+  return choose_device(loaded, {.trains = true,
+                                .resumes = arguments.options.resume,
+                                .on_card = command("cuda"),
+                                .on_cpu = command("cpu")});
+}
+
+ExitCode run(TrainArguments& arguments, LogLevel level) {
+  const bool quiet = level < LogLevel::info;
+  const ChosenDevice chosen = choose(arguments, arguments.recipe.load(quiet));
+  const Recipe& recipe = chosen.recipe;
+  if (!quiet)
+    for (const std::string& line : chosen.lines) say(line);
+  arguments.options.machine = arguments.recipe.machine(recipe);
+  if (!arguments.recipe.no_probe && !recipe.is_of_card())
+    probe_where_unknown(cpu_settings(arguments.options.machine), recipe.memory.device, quiet);
+  arguments.options.recipe_file = arguments.recipe.path;
   Progress progress(level, recipe.log.every);
   arguments.options.observer = &progress;
   try {
     return train(recipe, arguments.options);
   } catch (const DoesNotFitError& error) {
-    throw DoesNotFitError(error.what() + ways_text(ways_of(arguments)));
+    if (!chosen.by_itself) throw DoesNotFitError(error.what() + ways_text(ways_of(arguments, recipe)));
+    if (!quiet) say(too_small_line(error.what()));
   }
+  arguments.recipe.change("device", "cpu");
+  return run(arguments, level);
 }
 
 }  // namespace
@@ -60,13 +87,7 @@ void add_train(CLI::App& app, Action& action) {
   command->callback([arguments, &action] {
     action = [arguments] {
       const LogLevel level = parse_log_level(arguments->quiet ? "error" : arguments->log_level);
-      const bool quiet = level < LogLevel::info;
-      const Recipe recipe = arguments->recipe.load(quiet).recipe;
-      arguments->options.machine = arguments->recipe.machine(recipe);
-      if (!arguments->recipe.no_probe)
-        probe_where_unknown(cpu_settings(arguments->options.machine), recipe.memory.device, quiet);
-      arguments->options.recipe_file = arguments->recipe.path;
-      return run(*arguments, recipe, level);
+      return run(*arguments, level);
     };
   });
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <cstdlib>
 
 #include "base/error.h"
 #include "base/strings.h"
@@ -76,9 +77,9 @@ constexpr std::array kCards = {
 };
 
 // Words that people put before or behind a card's own name, and that tell no two cards apart.
-constexpr std::array<std::string_view, 16> kPlain = {
-    "nvidia", "geforce", "tesla", "quadro", "generation", "gpu",         "tensor", "core",
-    "sxm4",   "sxm5",    "hbm3",  "hbm3e",  "blackwell",  "workstation", "server", "edition"};
+constexpr std::array<std::string_view, 17> kPlain = {
+    "nvidia", "geforce", "tesla", "quadro",    "generation",  "gpu",    "tensor",  "core",    "sxm4",
+    "sxm5",   "hbm3",    "hbm3e", "blackwell", "workstation", "server", "edition", "emulated"};
 
 struct Asked {
   std::string letters;  // "rtx3080"
@@ -180,6 +181,15 @@ Card find_card(std::string_view text, std::string_view what) {
   }
   if (first == nullptr) refuse_unknown(text, what);
   return asked.gigabytes == 0 ? *first : of_other_size(*first, asked.gigabytes, text, what);
+}
+
+Card find_card_of(std::string_view name, int64_t memory_bytes, std::string_view what) {
+  Card found = find_card(name, what);
+  if (read(name).gigabytes > 0) return found;
+  const auto far = [&](const Card& card) { return std::abs(card.memory_mib * kMiB - memory_bytes); };
+  for (const Card& card : kCards)
+    if (card.name == found.name && far(card) < far(found)) found = card;
+  return found;
 }
 
 std::vector<OutsidePart> outside_parts(const Card& card, bool driver, const MeasuredCard* measured) {

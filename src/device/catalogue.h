@@ -28,8 +28,14 @@ std::span<const Card> all_cards();
 // first one of the table is meant unless a size is named; another size than those that are sold is a card
 // that was rebuilt with as much. Throws UsageError, beginning with `what`, that names the nearest cards.
 Card find_card(std::string_view text, std::string_view what);
+// A card as its driver tells of it: of one name that is sold with memory of several sizes, the nearest of
+// them.
+Card find_card_of(std::string_view name, int64_t memory_bytes, std::string_view what);
 // "RTX 3080 20GB", as find_card reads it.
 std::string full_name(const Card& card);
+
+// Tensor cores and arithmetic of bf16 begin with Ampere.
+inline bool has_bf16(const Card& card) { return card.compute_capability >= 80; }
 
 // What one card was measured to be: by a run on it, or by `make gpu-check` and `make gpu-bench`.
 struct MeasuredCard {

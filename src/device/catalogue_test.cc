@@ -44,6 +44,16 @@ TEST(Catalogue, a_size_chooses_among_cards_of_a_name) {
   EXPECT_EQ(find_card("RTX 3080 12GB", "").multiprocessors, 70);
 }
 
+TEST(Catalogue, a_card_that_the_driver_names_without_its_size_goes_by_its_memory) {
+  const auto of = [](const char* name, int64_t mib) {
+    return full_name(find_card_of(name, mib * kMiB, "device: cuda"));
+  };
+  EXPECT_EQ(of("NVIDIA GeForce RTX 4060 Ti", 16380), "RTX 4060 Ti 16GB");
+  EXPECT_EQ(of("NVIDIA GeForce RTX 4060 Ti", 7900), "RTX 4060 Ti 8GB");
+  EXPECT_EQ(of("NVIDIA A100-SXM4-80GB", 81920), "A100 80GB");
+  EXPECT_EQ(of("Tesla T4", 14914), "T4 16GB");
+}
+
 TEST(Catalogue, another_size_is_a_rebuilt_card_within_reason) {
   EXPECT_EQ(find_card("RTX 3080 20GB", "").memory_mib, 20480);
   EXPECT_EQ(find_card("RTX 2080 Ti 22GB", "").memory_mib, 22528);

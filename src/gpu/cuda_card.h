@@ -19,6 +19,7 @@ struct CudaFacts {
   int64_t memory_bytes = 0;  // that programs may have
   int driver = 0;            // version of CUDA, 13000 for 13.0
   std::string library = {};  // that computes products on it; empty: none, or not asked
+  bool emulated = false;     // tests: the emulated card computes in its place
 };
 
 // `which`: empty for the first card that it shows to this process, CUDA's number, or the beginning of a UUID.

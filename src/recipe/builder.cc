@@ -142,6 +142,12 @@ std::vector<std::string> RecipeBuilder::missing() const {
   return all;
 }
 
+bool RecipeBuilder::states_precision() const {
+  return std::any_of(given_.begin(), given_.end(), [](const auto& given) {
+    return given.first == "precision" || given.first.starts_with(kPrecisionParts);
+  });
+}
+
 std::vector<const Node*> RecipeBuilder::distinct(const Node& map, const std::string& prefix,
                                                  const Source& source) {
   std::vector<const Node*> children;

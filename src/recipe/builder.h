@@ -31,6 +31,7 @@ class RecipeBuilder {
   }
   [[nodiscard]] bool is_named() const { return is_named_; }
   [[nodiscard]] const KeyReport& other_tools() const { return translator_.report(); }
+  [[nodiscard]] bool states_precision() const;
   // Models and data sets that are nowhere on this machine.
   [[nodiscard]] std::vector<std::string> missing() const;
   // Keys of calls before `first` that mean nothing beside the method and the optimizer count as not given.

@@ -78,6 +78,7 @@ LoadedRecipe apply_overrides(RecipeBuilder& builder, const Overrides& overrides,
   loaded.recipe = builder.finish(name);
   loaded.other_tools = builder.other_tools();
   loaded.missing = builder.missing();
+  loaded.states_precision = builder.states_precision();
   // What --set then changed again is not the environment's.
   std::vector<std::string> lasting = from_environment;
   for (const std::string& key : builder.keys_since(first_set)) std::erase(lasting, key);

@@ -195,6 +195,16 @@ TEST_F(Load, a_card_of_several_is_named_by_its_number_or_the_beginning_of_its_uu
     EXPECT_THROW(recipe(device), UsageError) << device;
 }
 
+TEST_F(Load, a_stated_precision_is_told_from_the_default) {
+  const auto states = [](const std::vector<std::string>& sets) {
+    return recipe_from_overrides({sets, ""}).states_precision;
+  };
+  EXPECT_FALSE(states({"model=m"}));
+  EXPECT_TRUE(states({"model=m", "precision=bf16"}));
+  EXPECT_TRUE(states({"model=m", "precision.gradients=bf16"}));
+  EXPECT_FALSE(states({"model=m", "precision=bf16", "precision=null"}));
+}
+
 TEST_F(Load, tf32_is_a_part_of_the_precision_that_is_not_told_where_it_is_off) {
   const auto precision = [](const std::string& value) {
     return find_option("precision")

@@ -78,7 +78,8 @@ Option memory_gpu() {
   return make(
       "memory.gpu", FIELD(memory.gpu), "a card such as RTX 3060 12GB, or null",
       "a card by its name: its memory, what a process has there beside the arena, and seconds by its data "
-      "sheet are planned with; means device: card. memory.device is then what the run may have of it",
+      "sheet are planned with; means device: card, and train takes it where it is here. memory.device is "
+      "then what the run may have of it",
       [](const Node& node, Folder) -> std::optional<std::optional<std::string>> {
         if (node.kind == Node::Kind::null) return std::optional<std::string>();
         if (node.kind != Node::Kind::scalar || node.text.empty()) return std::nullopt;

@@ -386,17 +386,17 @@ std::vector<Option> precision_options() {
 
 // cuda:1 is CUDA's card of that number, cuda:GPU-1a2b3c4d the one whose UUID begins so.
 Option device() {
-  Option option = choice<DeviceChoice>("device", FIELD(device),
-                                       {{"auto", DeviceChoice::automatic},
-                                        {"cpu", DeviceChoice::cpu},
-                                        {"card", DeviceChoice::card},
-                                        {"cuda", DeviceChoice::cuda},
-                                        {"emulated", DeviceChoice::emulated}},
-                                       "where the run computes; cuda: a card of NVIDIA's that is here (of "
-                                       "several cuda:1, or cuda: and the beginning of its UUID); "
-                                       "card: a card that is elsewhere, to plan for; emulated: kernels for "
-                                       "GPUs on a GPU that is emulated, for "
-                                       "tests");
+  Option option = choice<DeviceChoice>(
+      "device", FIELD(device),
+      {{"auto", DeviceChoice::automatic},
+       {"cpu", DeviceChoice::cpu},
+       {"card", DeviceChoice::card},
+       {"cuda", DeviceChoice::cuda},
+       {"emulated", DeviceChoice::emulated}},
+      "where the run computes; auto: a card of NVIDIA's that is here and can be used, else the CPU; cuda: "
+      "such "
+      "a card, or none (of several cuda:1, or cuda: and the beginning of its UUID); card: one that is "
+      "elsewhere, to plan for; emulated: kernels for GPUs on a GPU that is emulated, for tests");
   option.set = [set = option.set](Recipe& recipe, const Node& node, Folder folder) {
     constexpr std::string_view kBegin = "cuda:";
     recipe.cuda_card.clear();

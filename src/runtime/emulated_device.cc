@@ -9,8 +9,8 @@
 
 namespace plimsoll {
 
-EmulatedDevice::EmulatedDevice(gpu::EmulatedOrder order)
-    : GpuDevice(std::make_unique<gpu::EmulatedCard>(order)) {}
+EmulatedDevice::EmulatedDevice(gpu::EmulatedOrder order, const CardFacts& facts)
+    : GpuDevice(std::make_unique<gpu::EmulatedCard>(order)), facts_(facts) {}
 
 EmulatedDevice::EmulatedDevice(std::unique_ptr<gpu::EmulatedCard> card,
                                std::unique_ptr<gpu::ProductLibrary> library)

@@ -15,7 +15,8 @@ namespace plimsoll {
 
 class EmulatedDevice : public GpuDevice {
  public:
-  explicit EmulatedDevice(gpu::EmulatedOrder order = {});
+  // `facts`: what grids and workspaces were planned by.
+  explicit EmulatedDevice(gpu::EmulatedOrder order = {}, const CardFacts& facts = {});
   // Of a card that is not quite the emulated one, or with a library, for tests.
   explicit EmulatedDevice(std::unique_ptr<gpu::EmulatedCard> card,
                           std::unique_ptr<gpu::ProductLibrary> library = nullptr);

@@ -22,8 +22,9 @@ std::unique_ptr<Device> open_device(DeviceChoice device, const std::string& cuda
   if (device != DeviceChoice::emulated && device != DeviceChoice::cuda)
     return std::make_unique<CpuDevice>(cpu);
   for (const Graph& program : programs) require_gpu_kernels(program);
-  if (device == DeviceChoice::cuda) return open_cuda_device(planned, cuda_card);
-  return std::make_unique<EmulatedDevice>(emulated_order());
+  if (device == DeviceChoice::emulated) return std::make_unique<EmulatedDevice>(emulated_order());
+  if (card_here(cuda_card).facts.emulated) return std::make_unique<EmulatedDevice>(emulated_order(), planned);
+  return open_cuda_device(planned, cuda_card);
 }
 
 namespace {
@@ -90,7 +91,7 @@ DeviceDescription describe(const AskedDevice& device, DType compute) {
 }
 
 std::string name_of(const AskedDevice& device) {
-  if (device.device == DeviceChoice::cuda) return known_card_here()->facts.name;
+  if (device.device == DeviceChoice::cuda) return card_words(known_card_here()->facts);
   return device.device == DeviceChoice::emulated ? "the emulated card" : "the CPU";
 }
 

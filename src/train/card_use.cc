@@ -29,7 +29,7 @@ std::optional<CardBytes> CardUse::now(const Device& device) const {
 
 MeasuredCard CardUse::measured(const CardBytes& bytes) {
   const gpu::CudaFacts& facts = known_card_here()->facts;
-  return {.name = full_name(find_card(facts.name, "the card")),
+  return {.name = full_name(find_card_of(facts.name, facts.memory_bytes, "the card")),
           .uuid = facts.uuid,
           .driver = facts.driver,
           .kernels = cuda_code_text(facts),

@@ -89,7 +89,7 @@ void read_card_budget(const Recipe& recipe, Budget& budget) {
   const int64_t stated = all - outside(is_whole_card(memory));
   const int64_t most = planned.card.memory_mib * kMiB - outside(true);
   budget.device_bytes = std::min(stated, most);
-  budget.device_source = full_name(planned.card) +
+  budget.device_source = planned.words() +
                          (is_whole_card(memory) ? "" : ", memory.device: " + format_bytes(all)) +
                          (stated > most ? " with what its driver keeps" : "");
   if (recipe.device == DeviceChoice::cuda)
@@ -182,8 +182,10 @@ std::optional<OffloadParts> offload_parts(const Recipe::Memory& memory, const st
 }
 
 Recipe with_own_card(Recipe recipe) {
-  if (recipe.device == DeviceChoice::cuda && !recipe.memory.gpu)
-    recipe.memory.gpu = card_here(recipe.cuda_card).facts.name;
+  if (recipe.device == DeviceChoice::cuda && !recipe.memory.gpu) {
+    const gpu::CudaFacts& facts = card_here(recipe.cuda_card).facts;
+    recipe.memory.gpu = full_name(find_card_of(facts.name, facts.memory_bytes, "device: cuda"));
+  }
   return recipe;
 }
 

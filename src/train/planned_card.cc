@@ -6,10 +6,12 @@
 
 #include "base/error.h"
 #include "base/own_process.h"
+#include "base/printable.h"
 #include "calibrate/card_cache.h"
 #include "calibrate/rates_cache.h"
 #include "gpu/cublas_lt.h"
 #include "runtime/cuda_device.h"
+#include "train/own_cards.h"
 
 namespace plimsoll {
 namespace {
@@ -59,20 +61,50 @@ CardHere read_answer(const json& told) {
   return card;
 }
 
+// Tests: what CUDA would tell of a card that the driver's library names.
+CardHere emulated_card(const std::string& which) {
+  const std::vector<devices::Gpu>& gpus = own_cards().gpus;
+  for (size_t i = 0; i < gpus.size(); ++i) {
+    const devices::Gpu& gpu = gpus[i];
+    if (!which.empty() && which != std::to_string(i) && !gpu.uuid.starts_with(which)) continue;
+    if (!gpu.problem.empty()) throw UsageError("device: cuda: " + gpu.name + " (emulated) " + gpu.problem);
+    const Card card = find_card_of(gpu.name, gpu.total, "device: cuda");
+    CardHere here;
+    here.facts.number = static_cast<int>(i);
+    here.facts.name = gpu.name;
+    here.facts.uuid = gpu.uuid;
+    here.facts.card = describe_card(card, false).card;
+    here.facts.memory_bytes = gpu.total;
+    here.facts.emulated = true;
+    here.free_bytes = std::max<int64_t>(0, free_bytes(gpu) - outside_bytes(describe_card(card, false)));
+    return here;
+  }
+  throw UsageError("device: cuda" + (which.empty() ? "" : ":" + which) +
+                   ": there is no such card (they are emulated)");
+}
+
 }  // namespace
 
 const CardHere& card_here(const std::string& which) {
   Remembered& one = remembered();
   if (!one.card || one.which != which)
-    one = {which, read_answer(json::parse(in_own_process([&] { return ask_card(which); })))};
+    one = {which, emulates_cards()
+                      ? emulated_card(which)
+                      : read_answer(json::parse(in_own_process([&] { return ask_card(which); })))};
   return *one.card;
+}
+
+std::string card_words(const gpu::CudaFacts& facts) {
+  return printable(facts.name) + (facts.emulated ? " (emulated)" : "");
 }
 
 const CardHere* known_card_here() { return remembered().card ? &*remembered().card : nullptr; }
 
 PlannedCard planned_card(const Recipe& recipe) {
-  PlannedCard planned{find_card(*recipe.memory.gpu, "memory.gpu"), std::nullopt, ""};
+  PlannedCard planned{find_card(*recipe.memory.gpu, "memory.gpu"), std::nullopt, "", false};
   const CardHere* const here = recipe.device == DeviceChoice::cuda ? known_card_here() : nullptr;
+  planned.emulated = here != nullptr && here->facts.emulated;
+  if (planned.emulated) return planned;
   const std::string uuid = here != nullptr ? here->facts.uuid : "";
   planned.measured = find_measured_card(full_name(planned.card), uuid, planned.note);
   if (here == nullptr || !planned.measured) return planned;

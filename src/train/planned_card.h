@@ -21,14 +21,19 @@ struct CardHere {
 const CardHere& card_here(const std::string& which);
 // The one that was asked for; nullptr: none was.
 const CardHere* known_card_here();
+// As messages name it: "NVIDIA H200".
+std::string card_words(const gpu::CudaFacts& facts);
 
 // The card of the recipe, with what was measured of it. memory.gpu must name one.
 struct PlannedCard {
   Card card;
   std::optional<MeasuredCard> measured;
-  std::string note;  // why a measurement was not used; empty: there is none, or it was
+  std::string note;       // why a measurement was not used; empty: there is none, or it was
+  bool emulated = false;  // tests: the emulated card computes in its place
 
   [[nodiscard]] const MeasuredCard* known() const { return measured ? &*measured : nullptr; }
+  // "RTX 3060 12GB".
+  [[nodiscard]] std::string words() const { return full_name(card) + (emulated ? " (emulated)" : ""); }
 };
 PlannedCard planned_card(const Recipe& recipe);
 

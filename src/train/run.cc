@@ -48,8 +48,10 @@ double seconds_since(Clock::time_point start) {
 }
 
 std::string kernels_of(DeviceChoice device, const CpuSettings& cpu) {
-  if (device == DeviceChoice::cuda) return cuda_kernels_text(known_card_here()->facts);
-  return device == DeviceChoice::emulated ? emulated_kernels_text() : kernels_text(cpu);
+  const bool is_real = device == DeviceChoice::cuda && !known_card_here()->facts.emulated;
+  if (is_real) return cuda_kernels_text(known_card_here()->facts);
+  return device == DeviceChoice::emulated || device == DeviceChoice::cuda ? emulated_kernels_text()
+                                                                          : kernels_text(cpu);
 }
 
 class TrainingRun {
@@ -403,7 +405,7 @@ class TrainingRun {
     const auto best = recipe_.save.best ? best_checkpoint(output_, goal_) : std::nullopt;
     publish_final(best ? *best : *latest_checkpoint(output_), folder_);
     RunRecord done = record(true);
-    if (recipe_.device == DeviceChoice::cuda)
+    if (recipe_.device == DeviceChoice::cuda && !known_card_here()->facts.emulated)
       if (const std::string note = keep_measured(card_.measured(*done.card)); !note.empty())
         observer_.event("note    what this run saw of the card is not kept: " + note, LogLevel::warn);
     if (best) {

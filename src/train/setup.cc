@@ -356,11 +356,10 @@ void take_lengths(const Recipe& recipe, const RowLengths& rows, Experiment& expe
     experiment.common_begin = rows.common_begin;
 }
 
-// Tensor cores and arithmetic of bf16 begin with Ampere.
-void require_bf16(const Card& card, DType compute) {
-  constexpr int kFirstWithBf16 = 80;
-  if (compute != DType::bf16 || card.compute_capability >= kFirstWithBf16) return;
-  throw UsageError("precision: the " + full_name(card) + " (compute capability " +
+void require_bf16(const PlannedCard& planned, DType compute) {
+  const Card& card = planned.card;
+  if (compute != DType::bf16 || has_bf16(card)) return;
+  throw UsageError("precision: the " + planned.words() + " (compute capability " +
                    std::to_string(card.compute_capability / 10) + "." +
                    std::to_string(card.compute_capability % 10) +
                    ") does not compute in bf16, which begins with 8.0 (RTX 30, A100); say precision: fp16 "
@@ -376,22 +375,28 @@ void require_tf32(const Recipe& recipe) {
         "precision.tf32: is of products on cards, and a CPU multiplies fp32 as it is; leave it out "
         "(--set precision.tf32=false)");
   if (!recipe.memory.gpu) return;
-  const Card card = planned_card(recipe).card;
-  if (card.compute_capability < kFirstWithTf32)
-    throw UsageError("precision.tf32: the " + full_name(card) +
+  const PlannedCard planned = planned_card(recipe);
+  if (planned.card.compute_capability < kFirstWithTf32)
+    throw UsageError("precision.tf32: the " + planned.words() +
                      " has no such products, which begin with compute capability 8.0; leave it out");
 }
 
 }  // namespace
+
+void require_card_computes(const Recipe& recipe) {
+  require_tf32(recipe);
+  require_bf16(planned_card(recipe), recipe.precision.weights);
+}
 
 DeviceDescription device_of(const Recipe& recipe, DType compute, const PlannedMachine& machine) {
   require_tf32(recipe);
   DeviceDescription device = describe_cpu(machine.isa, machine.threads);
   if (recipe.is_of_card() && recipe.memory.gpu) {
     const PlannedCard planned = planned_card(recipe);
-    require_bf16(planned.card, compute);
+    require_bf16(planned, compute);
     DeviceDescription named = describe_card(planned.card, is_whole_card(recipe.memory), planned.known());
     if (!planned.note.empty()) named.rates.note = planned.note;
+    if (planned.emulated) named.card_name = planned.words();
     named.isa = device.isa;
     named.threads = device.threads;
     return named;

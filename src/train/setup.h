@@ -46,6 +46,9 @@ struct PlannedMachine : CpuSettings {
 // `calibrate --export` wrote, that machine. Throws UsageError, DamagedError.
 PlannedMachine planned_machine(const MachineOptions& options, const std::string& file);
 
+// Of a recipe for a card that is named: throws UsageError where that does not compute in its precision.
+void require_card_computes(const Recipe& recipe);
+
 // What is planned for, of a recipe that computes in `compute`. Throws UsageError for what its card does not
 // do.
 DeviceDescription device_of(const Recipe& recipe, DType compute, const PlannedMachine& machine);

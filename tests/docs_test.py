@@ -123,6 +123,7 @@ def main():
     environment["PATH"] = f"{binary.parent}{os.pathsep}{environment['PATH']}"
     environment["OMP_WAIT_POLICY"] = "passive"  # other tests run beside this one
     environment["PLIMSOLL_NO_PROBE"] = "1"
+    environment.setdefault("CUDA_VISIBLE_DEVICES", "")  # device: auto is the CPU, also where a card is
     cache = tempfile.TemporaryDirectory()  # no rates of this machine, and none left on it
     environment["PLIMSOLL_CACHE_DIR"] = cache.name
     with tempfile.TemporaryDirectory() as folder:

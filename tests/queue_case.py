@@ -24,6 +24,7 @@ class QueueTest(CommandTest):
         self.environment = {**os.environ, "PLIMSOLL_QUEUE_DIR": str(self.queue_folder),
                             "PLIMSOLL_MACHINE_DIR": str(self.folder / "machine"),
                             "PLIMSOLL_NVML": "libno-such-library.so.1"}  # whatever cards this machine has
+        self.environment.pop("CUDA_VISIBLE_DEVICES", None)  # a worker's own, not this test's
         self.workers = []
         self.addCleanup(self.end_all)
 

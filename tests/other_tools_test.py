@@ -102,7 +102,8 @@ EXPECTED = {
     "llama_factory_rm.yaml": {
         "task": "reward", "reward.head": "value", "method.type": "lora", "data.train": "preferred.jsonl"},
     "script_glue.yaml": {
-        "task": "classify", "classify.glue": "sst2", "data.train": "opinions.jsonl", "data.max_length": 64, "method.type": "full"},
+        "task": "classify", "classify.glue": "sst2", "data.train": "opinions.jsonl", "data.max_length": 64, "method.type": "full",
+        "precision": "fp32", "log.every": 500, "save.every": 500, "save.keep": "all"},
     "dataclass.yaml": {
         "method.type": "full", "batch.effective": 4, "batch.micro": 4, "precision": "bf16-master",
         "data.max_length": 64, "optimizer.lr": 1e-3},
@@ -163,7 +164,7 @@ class OtherToolsTest(unittest.TestCase):
                 layer = "model.layers.3."
                 self.assertEqual(weights, {"model.embed_tokens", layer + "input_layernorm"}
                                  | {f"{layer}mlp.{part}_proj" for part in ("gate", "up", "down")})
-            again = run("plan", output / "recipe.yaml")  # the effective recipe, in our keys alone
+            again = run("plan", "--no-probe", output / "recipe.yaml")  # the effective recipe, in our keys alone
             self.assertEqual((again.returncode, again.stderr), (0, ""), name)
 
     def test_plan_reports_on_standard_error_and_in_json(self):
@@ -175,6 +176,62 @@ class OtherToolsTest(unittest.TestCase):
         self.assertEqual(report["tool"], "axolotl")
         self.assertIn({"place": f"{SAMPLES / 'axolotl_lora.yml'}:27", "theirs": "lora_r: 16", "ours": "method.r: 16"},
                       report["mapped"])
+
+    def test_a_batch_over_processes_is_told_and_a_run_begun_by_one_process_goes_on(self):
+        recipe, output = self.folder / "axolotl.yaml", self.folder / "run"
+        recipe.write_text(f"base_model: {MODEL}\ninit: random\nadapter: lora\nlora_r: 2\nlora_alpha: 4\nsequence_len: 48\n"
+                          f"datasets: [{{path: {SAMPLES / 'data/facts.jsonl'}, type: {{field_instruction: question, "
+                          f"field_output: answer}}}}]\nmicro_batch_size: 1\ngradient_accumulation_steps: 2\n"
+                          f"learning_rate: 1e-3\noutput_dir: {output}\n")
+        done = run("recipe", recipe)
+        self.assertIn("# batch.effective is 2, that of one process; of N processes it is N x 2: --set world_size=N",
+                      done.stdout)
+        self.assertEqual(len(json.loads(run("recipe", recipe, "--json").stdout)["other_tools"]["notes"]), 1)
+        recipe.write_text(recipe.read_text() + "world_size: 3\n")
+        # Earlier versions read one process, fp32, and checkpoints at the end.
+        before = ("batch.effective=2", "precision=fp32", "save.every=0", "save.keep=2")
+        done = run("train", recipe, "--set", "schedule.max_steps=1", *(w for s in before for w in ("--set", s)))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        done = run("train", recipe, "--resume", "--set", "schedule.max_steps=2")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("was begun with batch.effective: 2, as earlier versions read this file, and goes on so; a new run has 6",
+                      done.stderr)
+        kept = (output / "recipe.yaml").read_text()
+        self.assertIn("effective: 2\n", kept)
+        self.assertIn("precision: fp32\n", kept)
+        done = run("train", recipe, "--resume", "--set", "schedule.max_steps=3", "--set", "batch.effective=6")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("batch.effective was 2, the recipe says 6", done.stderr)
+
+    def test_a_template_that_is_not_named_is_empty_where_the_model_has_none(self):
+        model, rows = self.folder / "model", self.folder / "rows.jsonl"
+        shutil.copytree(MODEL, model)
+        rows.write_text(json.dumps({"instruction": "one two", "input": "", "output": "three"}) + "\n")
+        (self.folder / "dataset_info.json").write_text(json.dumps({"r": {"file_name": "rows.jsonl"}}))
+        words = {}
+        for template in ("", "template: empty\n"):
+            recipe = self.folder / "r.yaml"
+            recipe.write_text(f"model_name_or_path: model\nstage: sft\ndataset: r\ndataset_dir: .\ncutoff_len: 64\n{template}")
+            done = run("plan", recipe, "--dump", "rows")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            words[template] = done.stdout
+        self.assertEqual(*words.values())
+        self.assertNotIn("Below is an instruction", words[""])
+        (model / "chat_template.jinja").write_text("{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}")
+        done = run("plan", self.folder / "r.yaml", "--dump", "rows", "--set", "template=null")
+        self.assertNotEqual(done.stdout, words[""], done.stderr)
+
+    def test_every_checkpoint_of_an_epoch_stays_and_the_best_of_them_ends_the_run(self):
+        recipe, output = self.folder / "axolotl.yaml", self.folder / "run"
+        rows = self.folder / "rows.jsonl"
+        rows.write_text("".join((SAMPLES / "data/facts.jsonl").read_text().splitlines(True)[:8]))
+        recipe.write_text(f"base_model: {MODEL}\ninit: random\nadapter: lora\nlora_r: 2\nlora_alpha: 4\nsequence_len: 48\n"
+                          f"datasets: [{{path: {rows}, type: {{field_instruction: question, field_output: answer}}}}]\n"
+                          f"micro_batch_size: 4\nval_set_size: 0.5\neval_strategy: epoch\nload_best_model_at_end: true\n"
+                          f"save_total_limit: -1\nnum_epochs: 6\nlearning_rate: 1e-3\noutput_dir: {output}\n")
+        done = run("train", recipe)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(len(list(output.glob("checkpoint-*"))), 6)
 
     def test_our_own_recipes_have_no_report(self):
         recipe = ROOT / "demo" / "recipes" / "full.yaml"

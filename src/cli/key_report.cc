@@ -12,6 +12,7 @@ std::string owner(const KeyReport& report) {
 
 // "LLaMA-Factory 0.9.5"
 std::string versioned(const KeyReport& report) {
+  if (report.of_scripts) return "transformers' scripts, 5.23.0";
   return owner(report) + (report.tool ? " " + to_string(report.version.version) : "");
 }
 
@@ -35,6 +36,7 @@ std::string key_report_comments(const KeyReport& report) {
   if (!report.no_effect.empty()) text += "# Without effect here:\n";
   for (const KeyReport::NoEffect& key : report.no_effect)
     text += "#   " + printable(key.theirs) + "  (" + printable(key.reason) + ")\n";
+  for (const auto& [topic, note] : report.notes) text += "# " + printable(note) + "\n";
   return text;
 }
 
@@ -52,6 +54,7 @@ std::string key_report_notes(const KeyReport& report, const std::string& recipe)
     if (!key.is_off)
       text += "note    " + printable(key.place) + ": '" + printable(key.theirs) +
               "' has no effect: " + printable(key.reason) + "\n";
+  for (const auto& [topic, note] : report.notes) text += "note    " + printable(note) + "\n";
   return text;
 }
 
@@ -62,12 +65,14 @@ nlohmann::ordered_json key_report_json(const KeyReport& report) {
       {"version_is_assumed", report.version.is_assumed},
       {"mapped", nlohmann::ordered_json::array()},
       {"no_effect", nlohmann::ordered_json::array()},
-      {"defaults", report.defaults}};
+      {"defaults", report.defaults},
+      {"notes", nlohmann::ordered_json::array()}};
   for (const KeyReport::Mapped& key : report.mapped)
     json["mapped"].push_back({{"place", key.place}, {"theirs", key.theirs}, {"ours", key.ours}});
   for (const KeyReport::NoEffect& key : report.no_effect)
     json["no_effect"].push_back(
         {{"place", key.place}, {"theirs", key.theirs}, {"reason", key.reason}, {"off", key.is_off}});
+  for (const auto& [topic, note] : report.notes) json["notes"].push_back(note);
   return json;
 }
 

@@ -8,6 +8,7 @@
 #include "report/progress.h"
 #include "train/allowed.h"
 #include "train/device_choice.h"
+#include "train/resume.h"
 
 namespace plimsoll {
 namespace {
@@ -47,10 +48,14 @@ ChosenDevice choose(const TrainArguments& arguments, const LoadedRecipe& loaded)
 
 ExitCode run(TrainArguments& arguments, LogLevel level) {
   const bool quiet = level < LogLevel::info;
-  const ChosenDevice chosen = choose(arguments, arguments.recipe.load(quiet));
+  LoadedRecipe loaded = arguments.recipe.load(quiet);
+  std::vector<std::string> lines;
+  if (arguments.options.resume) loaded.recipe = as_begun(loaded, lines);
+  const ChosenDevice chosen = choose(arguments, loaded);
   const Recipe& recipe = chosen.recipe;
+  lines.insert(lines.end(), chosen.lines.begin(), chosen.lines.end());
   if (!quiet)
-    for (const std::string& line : chosen.lines) say(line);
+    for (const std::string& line : lines) say(line);
   arguments.options.machine = arguments.recipe.machine(recipe);
   if (!arguments.recipe.no_probe && !recipe.is_of_card())
     probe_where_unknown(cpu_settings(arguments.options.machine), recipe.memory.device, quiet);

@@ -129,39 +129,6 @@ void combine_frozen(Layer& layer) {
              {unfrozen});
 }
 
-// The micro-batch that a tool has where its recipe says none; 0 where it must be said.
-int64_t default_micro(std::optional<Tool> tool) {
-  if (tool == Tool::axolotl) return 1;
-  return tool == Tool::llama_factory || tool == Tool::trl ? 8 : 0;
-}
-
-void combine_batch(Layer& layer) {
-  if (!layer.says({"@micro", "@accumulation", "@auto_micro"})) return;
-  const Said* micro = layer.part("@micro");
-  const Said* accumulation = layer.part("@accumulation");
-  const Said* automatic = layer.part("@auto_micro");
-  const auto from = present({micro, accumulation});
-  const auto count = [](const Said* said, int64_t otherwise) {
-    return said == nullptr ? otherwise : read_foreign_whole(said->value).value_or(0);
-  };
-  const int64_t rows = count(micro, default_micro(layer.tool()));
-  const int64_t times = count(accumulation, 1);
-  for (const Said* said : from)
-    if (count(said, 0) < 1 || count(said, 0) > 1'000'000)
-      return layer.refuse(*said, "expected a whole number from 1 to 1,000,000");
-  if (is_true(automatic))
-    layer.emit("batch.micro", "auto", {automatic});
-  else if (automatic != nullptr && layer.says({"@auto_micro"}))
-    layer.ignore(*automatic, "off, as here", true);
-  if (from.empty()) return;
-  if (rows == 0)
-    return layer.refuse(*accumulation,
-                        "needs a micro-batch beside it; here batch.effective says how many "
-                        "sequences make a step, and the planner divides them");
-  if (micro != nullptr && !is_true(automatic)) layer.emit("batch.micro", micro->value, {micro});
-  layer.emit("batch.effective", std::to_string(rows * times), from);
-}
-
 void combine_betas(Layer& layer) {
   if (!layer.says({"@beta1", "@beta2"})) return;
   const Said* first = layer.part("@beta1");
@@ -243,18 +210,26 @@ void combine_schedule(Layer& layer) {
   }
 }
 
+// axolotl's bf16 is auto where it is not said (utils/schemas/config.py:561).
+bool is_automatic_bf16(const Layer& layer) {
+  return layer.tool() == Tool::axolotl && layer.part("@bf16") == nullptr &&
+         layer.part("@stored_type") == nullptr;
+}
+
 // decisions: a mode of another tool is one of ours, or refused.
 std::string precision_of(const Layer& layer) {
   const Said* stored = layer.part("@stored_type");
   const bool is_full = layer.method() == MethodType::full;
   if (is_true(layer.part("@pure_bf16"))) return "bf16-pure";
-  if (is_true(layer.part("@fp16")) || is_word(layer.part("@mixed"), "fp16")) return "fp16";
+  // The launcher's word counts where the recipe does not choose bf16 itself.
+  const bool launched_in_fp16 = is_word(layer.part("@mixed"), "fp16") && !is_true(layer.part("@bf16"));
+  if (is_true(layer.part("@fp16")) || launched_in_fp16) return "fp16";
   // torchtune keeps weights, gradients and states in its dtype.
   if (const Said* type = layer.part("@train_type"))
     return type->value.text == "bf16" ? (is_full ? "bf16-pure" : "bf16") : type->value.text;
   if (is_word(stored, "fp16")) return "fp16";
   const bool stored_bf16 = is_word(stored, "bf16") || layer.tool() == Tool::axolotl;
-  if (is_true(layer.part("@bf16")) || is_word(layer.part("@mixed"), "bf16")) {
+  if (is_automatic_bf16(layer) || is_true(layer.part("@bf16")) || is_word(layer.part("@mixed"), "bf16")) {
     // Adapters train in fp32 beside frozen bf16 weights. Else: autocast over fp32 weights keeps a master
     // copy, weights loaded in bf16 have none.
     if (!is_full) return "bf16";
@@ -270,6 +245,8 @@ void combine_precision(Layer& layer) {
                              layer.part("@train_type"), layer.part("@stored_type"), layer.part("@mixed")});
   if (!layer.says({"@pure_bf16", "@fp16", "@bf16", "@train_type", "@stored_type", "@mixed"})) return;
   const std::string precision = precision_of(layer);
+  if (is_automatic_bf16(layer))
+    layer.read_once_as("precision", layer.method() == MethodType::qlora ? "bf16" : "fp32");
   if (is_true(layer.part("@fp16")) && is_true(layer.part("@bf16")))
     return layer.refuse(*layer.part("@fp16"), "contradicts '" + layer.part("@bf16")->as_written + "'");
   // Neither copies of the weights nor a scale of the loss: the type of the weights and of everything else.
@@ -282,15 +259,8 @@ void combine_precision(Layer& layer) {
     return layer.refuse(
         *layer.part("@stored_type"),
         "the type that the folder happens to have is no answer here; say float32 or bfloat16");
-  const Node* optimizer = layer.given("optimizer.name");
-  const OptimizerTraits* known = optimizer != nullptr ? find_optimizer(optimizer->text) : nullptr;
-  const bool has_own_states = known != nullptr && known->own_types;
-  if (precision != "bf16-pure" || !has_own_states) return layer.emit("precision", precision, from);
-  // bf16 weights and gradients; the states are the optimizer's business.
-  layer.emit("precision.weights", "bf16", from);
-  layer.emit("precision.gradients", "bf16", from);
-  layer.emit("precision.states", "fp32", from);
-  layer.emit("precision.rounding", "stochastic", from);
+  if (precision != "bf16-pure" || !has_own_states(layer)) return layer.emit("precision", precision, from);
+  for (const auto& [key, value] : kPureWeights) layer.emit(key, value, from);
 }
 
 // A share of the rows: 0.05. A number of rows has no key here.
@@ -362,6 +332,7 @@ void combine_model(Layer& layer) {
 }  // namespace
 
 void combine(Layer& layer) {
+  combine_launch(layer);  // keys of the files that it reads
   combine_model(layer);
   combine_preference(layer);  // the data sets ask for the task
   combine_method(layer);

@@ -9,6 +9,9 @@ namespace plimsoll {
 // All of them, in an order in which each finds what it asks.
 void combine(Layer& layer);
 
+// What launchers' and DeepSpeed's files say of a run's parts (combine_launch.cc).
+void combine_launch(Layer& layer);
+void combine_batch(Layer& layer);
 // What happens how often, and what ends the run (combine_run.cc).
 void combine_run(Layer& layer);
 void combine_deepspeed(Layer& layer);

@@ -22,7 +22,19 @@ bool leaves(const Node& config, const char* key) {
   return device != nullptr && !is_off(*device);
 }
 
+// accelerate has keys of its own for it.
+bool leaves_by_accelerate(const Node& config, const char* key) {
+  const Node* device = find_node(config, key);
+  return device != nullptr && !is_off(*device);
+}
+
 std::optional<Zero> read_zero(const Node& config) {
+  if (const Node* stage = find_node(config, "zero_stage")) {
+    const auto number = read_foreign_whole(*stage);
+    if (!number) return std::nullopt;
+    return Zero{*number, leaves_by_accelerate(config, "offload_optimizer_device"),
+                leaves_by_accelerate(config, "offload_param_device")};
+  }
   const Node* stage = find_node(config, "zero_optimization.stage");
   if (stage == nullptr) return Zero{};
   const auto number = read_foreign_whole(*stage);
@@ -79,48 +91,97 @@ void check_experiment(const Node& config, const Layer& layer) {
   }
 }
 
-std::optional<Zero> zero_of(const Layer& layer, const Node& said) {
-  const std::filesystem::path path = layer.source().folder / layer.locate(said).text;
-  std::error_code ignored;
-  if (said.kind == Node::Kind::scalar && !std::filesystem::exists(path, ignored))
-    for (const ShippedZero& shipped : kShippedZero)
-      if (path.filename() == shipped.file) return shipped.zero;
-  const Node config = layer.read_file(said);
-  check_experiment(config, layer);
-  return read_zero(config);
+// A section of accelerate's may name DeepSpeed's own file.
+const Node& named_file(const Node& said) {
+  const Node* file = find_node(said, "deepspeed_config_file");
+  return file == nullptr || is_off(*file) ? said : *file;
 }
 
-// A tier says which of states, gradients and weights leave the device.
+const ShippedZero* shipped_zero(const Layer& layer, const Node& said) {
+  const std::filesystem::path path = layer.source().folder / layer.locate(said).text;
+  std::error_code ignored;
+  if (said.kind != Node::Kind::scalar || std::filesystem::exists(path, ignored)) return nullptr;
+  for (const ShippedZero& shipped : kShippedZero)
+    if (path.filename() == shipped.file) return &shipped;
+  return nullptr;
+}
+
+// A tier says which of states, gradients and weights leave the device; none where nothing does.
 std::string tier_of(const Zero& zero) {
   if (zero.weights) return "minimal";
-  if (!zero.states) return "deepspeed";
+  if (!zero.states) return "";
   return zero.stage == 3 ? "stage3" : "stage2_offload";
+}
+
+// Reads what this layer says; the tier becomes a part, for a later layer may name the device.
+bool read_offload(Layer& layer, const std::vector<const Said*>& from) {
+  const Said* config = layer.part("@deepspeed");
+  const Said* stage = layer.part("@stage");
+  std::optional<Zero> zero = Zero{stage == nullptr ? 0 : read_foreign_whole(stage->value).value_or(-1),
+                                  is_true(layer.part("@cpu_offload")), false};
+  try {
+    if (config != nullptr) {
+      const auto tree = deepspeed_config(layer, config->value);
+      if (tree) check_experiment(*tree, layer);
+      zero = tree ? read_zero(*tree) : shipped_zero(layer, named_file(config->value))->zero;
+    }
+  } catch (const UsageError& error) {
+    layer.refuse(*config, error.what());
+    return false;
+  }
+  if (!zero || zero->stage < 0 || zero->stage > 3) {
+    layer.refuse(*from.front(), "expected a ZeRO stage from 0 to 3");
+    return false;
+  }
+  Said tier = *from.front();
+  tier.value = scalar_at(tier.value, tier_of(*zero));
+  layer.say("@tier", std::move(tier));
+  return true;
+}
+
+// Whether what is offloaded has a place, and nobody said in our words what leaves the device.
+bool offloads(const Layer& layer) {
+  const Node* parts = layer.given("memory.offload");
+  const bool is_stated = parts != nullptr ? !parts->is_word("auto") && parts->kind != Node::Kind::null
+                                          : layer.before().memory.offload.has_value();
+  return layer.has_offload_home() && !is_stated;
 }
 
 }  // namespace
 
+std::optional<Node> deepspeed_config(const Layer& layer, const Node& said) {
+  const Node& named = named_file(said);
+  if (shipped_zero(layer, named) != nullptr) return std::nullopt;
+  return layer.read_file(named);
+}
+
 void combine_deepspeed(Layer& layer) {
-  if (!layer.says({"@deepspeed", "@stage", "@cpu_offload"})) return;
-  const Said* config = layer.part("@deepspeed");
-  const Said* stage = layer.part("@stage");
-  const Said* offload = layer.part("@cpu_offload");
-  const auto from = present({config, stage, offload});
-  std::optional<Zero> zero =
-      Zero{stage == nullptr ? 0 : read_foreign_whole(stage->value).value_or(-1), is_true(offload), false};
-  try {
-    if (config != nullptr) zero = zero_of(layer, config->value);
-  } catch (const UsageError& error) {
-    return layer.refuse(*config, error.what());
+  const auto from = present({layer.part("@deepspeed"), layer.part("@stage"), layer.part("@cpu_offload")});
+  if (from.empty()) return;
+  const bool is_new = layer.says({"@deepspeed", "@stage", "@cpu_offload"});
+  if (is_new && !read_offload(layer, from)) return;
+  const Said* tier = layer.part("@tier");
+  if (tier == nullptr) return;
+  const std::string words = tier->value.text;
+  if (!is_new && layer.given("memory.tier") != nullptr) {  // said in our words: no longer theirs
+    Said none = *tier;
+    none.value.text.clear();
+    return layer.say("@tier", std::move(none));
   }
-  if (!zero || zero->stage < 0 || zero->stage > 3)
-    return layer.refuse(*from.front(), "expected a ZeRO stage from 0 to 3");
-  const bool has_home = layer.has_offload_home();
-  if ((zero->states || zero->weights) && has_home) return layer.emit("memory.tier", tier_of(*zero), from);
+  const auto& before = layer.before().memory.tier;
+  const bool is_set = before == words && !words.empty();
+  if (!words.empty() && offloads(layer)) {
+    if (is_set && !is_new) return;
+    for (const Said* said : from) layer.withdraw(*said);
+    return layer.emit("memory.tier", words, from);
+  }
+  if (!is_new && !is_set) return;
+  if (!is_new) layer.emit("memory.tier", "null", from);
   for (const Said* said : from)
     layer.ignore(*said,
-                 zero->states || zero->weights
-                     ? "the planner offloads what the budget asks for to memory.disk (memory.tier fixes it)"
-                     : "one device: nothing is sharded");
+                 words.empty()
+                     ? "one device: nothing is sharded"
+                     : "the planner offloads what the budget asks for to memory.disk (memory.tier fixes it)");
 }
 
 }  // namespace plimsoll

@@ -1,9 +1,12 @@
 // What the combining of other tools' keys asks of what a file said.
 #pragma once
 
+#include <array>
 #include <initializer_list>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "recipe/layer.h"
@@ -22,6 +25,23 @@ inline std::vector<const Said*> present(std::initializer_list<const Said*> parts
     if (part != nullptr) all.push_back(part);
   return all;
 }
+
+// Whether the optimizer stores its states in types of its own.
+inline bool has_own_states(const Layer& layer) {
+  const Node* optimizer = layer.given("optimizer.name");
+  const OptimizerTraits* known = optimizer != nullptr ? find_optimizer(optimizer->text) : nullptr;
+  return known != nullptr && known->own_types;
+}
+// bf16 weights and gradients; the states are such an optimizer's business.
+inline constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kPureWeights = {
+    {{"precision.weights", "bf16"},
+     {"precision.gradients", "bf16"},
+     {"precision.states", "fp32"},
+     {"precision.rounding", "stochastic"}}};
+
+// The tree of a DeepSpeed section or file; nothing for one that a tool ships, known by its name alone
+// (combine_deepspeed.cc). Throws UsageError.
+std::optional<Node> deepspeed_config(const Layer& layer, const Node& said);
 
 inline std::string percent(double share) { return to_yaml(Json(share * 100.0)) + "%"; }
 

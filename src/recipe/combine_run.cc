@@ -44,33 +44,51 @@ bool has_evaluation(const Layer& layer) {
   return layer.given("data.eval") != nullptr || layer.before().data.eval.kind != EvalSource::Kind::none;
 }
 
+// Whether this layer gives the rows to evaluate on that an earlier one's keys waited for.
+bool gains_evaluation(const Layer& layer, const EveryParts& every) {
+  const Recipe& before = layer.before();
+  return every.key == std::string_view("eval.every") && layer.given("data.eval") != nullptr &&
+         before.data.eval.kind == EvalSource::Kind::none && !before.eval.every.is_asked_for() &&
+         layer.given("eval.every") == nullptr;
+}
+
+void combine_strategy(Layer& layer, const EveryParts& every, const Said& strategy) {
+  const Said* steps = layer.part(every.steps);
+  if (steps != nullptr && layer.says({every.steps}))
+    layer.ignore(*steps, "'" + strategy.as_written + "' switches it off");
+  if (is_word(&strategy, "epoch")) return layer.emit(every.key, "epoch", {&strategy});
+  if (!is_word(&strategy, "best")) {
+    // Checkpoints have an interval of the tool's by default, evaluations have none.
+    if (every.key == std::string_view("save.every")) return layer.emit(every.key, "0", {&strategy});
+    return layer.ignore(strategy, "it happens at the end of the run alone");
+  }
+  // A checkpoint at each evaluation that is better (combine_best).
+  const Node* evaluations = layer.given("eval.every");
+  if (evaluations != nullptr)
+    layer.emit(every.key, *evaluations, {&strategy});
+  else
+    layer.emit(every.key, "0", {&strategy});
+}
+
 // Between evaluations or checkpoints. What a strategy switches off has no effect.
 void combine_every(Layer& layer, const EveryParts& every) {
-  if (!layer.says({every.steps, every.strategy, every.times})) return;
   const Said* steps = layer.part(every.steps);
   const Said* strategy = layer.part(every.strategy);
   const Said* times = layer.part(every.times);
+  const std::vector<const Said*> all = present({steps, strategy, times});
+  const bool gains = gains_evaluation(layer, every);
+  if (all.empty() || (!gains && !layer.says({every.steps, every.strategy, every.times}))) return;
   const std::string key = every.key;
-  const bool evaluates = key != "eval.every" || has_evaluation(layer);
+  if (gains)
+    for (const Said* said : all) layer.withdraw(*said);
   const auto ignore_all = [&](const std::string& why) {
     for (const auto& [name, said] :
          {std::pair{every.steps, steps}, std::pair{every.strategy, strategy}, std::pair{every.times, times}})
       if (said != nullptr && layer.says({name})) layer.ignore(*said, why);
   };
-  if (!evaluates) return ignore_all("no rows to evaluate on are named (data.eval)");
-  if (is_word(strategy, "best")) {  // a checkpoint at each evaluation that is better (combine_best)
-    const Node* evaluations = layer.given("eval.every");
-    if (steps != nullptr && layer.says({every.steps}))
-      layer.ignore(*steps, "'" + strategy->as_written + "' switches it off");
-    if (evaluations != nullptr) layer.emit(key, *evaluations, {strategy});
-    return;
-  }
-  if (strategy != nullptr && !is_word(strategy, "steps")) {
-    if (steps != nullptr && layer.says({every.steps}))
-      layer.ignore(*steps, "'" + strategy->as_written + "' switches it off");
-    if (is_word(strategy, "epoch")) return layer.emit(key, "epoch", {strategy});
-    return layer.ignore(*strategy, "it happens at the end of the run alone");
-  }
+  if (key == "eval.every" && !has_evaluation(layer))
+    return ignore_all("no rows to evaluate on are named (data.eval)");
+  if (strategy != nullptr && !is_word(strategy, "steps")) return combine_strategy(layer, every, *strategy);
   if (steps != nullptr && !is_off(steps->value)) {
     const auto interval = interval_of(steps->value);
     if (!interval) return layer.refuse(*steps, "expected a number of steps, or a share such as 0.1");
@@ -78,14 +96,35 @@ void combine_every(Layer& layer, const EveryParts& every) {
   }
   if (times != nullptr && !is_off(times->value)) {
     if (const auto interval = interval_of_times(layer, *times)) return layer.emit(key, *interval, {times});
+    // core/builders/base.py:517: without an interval a checkpoint comes with each epoch.
+    if (key == "save.every") return layer.emit(key, "epoch", {times});
     return layer.ignore(*times, "once an epoch of one is the end of the run");
   }
-  if (steps != nullptr || times != nullptr) return ignore_all("off: it happens at the end of the run alone");
+  if (steps != nullptr || times != nullptr)
+    return key == "save.every" ? layer.emit(key, "0", all)
+                               : ignore_all("off: it happens at the end of the run alone");
   // transformers/training_args.py:1578: an evaluation with every line of the log; a checkpoint every 500
   // steps.
   const Node* logged = layer.given("log.every");
   const std::string usual = layer.tool() == Tool::trl ? "10" : "500";
   layer.emit(key, key == "save.every" ? "500" : logged != nullptr ? logged->text : usual, {strategy});
+}
+
+// How many checkpoints stay. transformers removes none by a limit that is not positive; to axolotl 0 is no
+// word (core/builders/base.py:520).
+void combine_save_limit(Layer& layer) {
+  if (layer.says({"@save_limit"})) {
+    const Said* limit = layer.part("@save_limit");
+    const int64_t count = read_foreign_whole(limit->value).value_or(0);
+    const bool is_unset = count == 0 && layer.tool() == Tool::axolotl;
+    layer.emit("save.keep", is_unset ? "4" : count < 1 ? "all" : std::to_string(count), {limit});
+  }
+  const Said* last = layer.part("@save_last");
+  if (!layer.says({"@save_last"})) return;
+  if (is_true(last))
+    layer.emit("save.every", "0", {last});
+  else
+    layer.ignore(*last, "off: each epoch has a checkpoint", true);
 }
 
 // The checkpoint that a run ends with, and what it is the best by; transformers writes "eval_" before
@@ -226,6 +265,7 @@ void combine_gpu_limit(Layer& layer) {
 void combine_run(Layer& layer) {
   combine_every(layer, {"eval.every", "@eval_steps", "@eval_strategy", "@eval_times"});
   combine_every(layer, {"save.every", "@save_steps", "@save_strategy", "@save_times"});
+  combine_save_limit(layer);
   combine_best(layer);
   combine_watchdog(layer);
   combine_hub(layer);

@@ -87,6 +87,175 @@ TEST_F(RealFiles, deepspeed_files_that_the_tools_ship_are_known_by_name) {
   EXPECT_EQ(error_of(kAxolotlRun + "deepspeed: mine.json\n"), "no error");
 }
 
+// --- batches
+// -------------------------------------------------------------------------------------------------
+
+TEST_F(RealFiles, batch_of_a_device_times_accumulation_times_processes_is_the_effective_batch) {
+  struct Keys {
+    std::string base, micro, accumulation;
+  };
+  const std::vector<Keys> tools = {
+      {"model_name_or_path: m\nstage: sft\n", "per_device_train_batch_size", "gradient_accumulation_steps"},
+      {"model_name_or_path: m\nstage: sft\n", "micro_batch_size", "gradient_accumulation_steps"},
+      {"base_model: m\n", "micro_batch_size", "gradient_accumulation_steps"},
+      {"model: {_component_: torchtune.models.qwen2.qwen2_0_5b}\ncheckpointer: {checkpoint_dir: m}\n",
+       "batch_size", "gradient_accumulation_steps"},
+      {"model_name_or_path: m\ndataset_name: a.jsonl\n", "per_device_train_batch_size",
+       "gradient_accumulation_steps"},
+      {"model: m\n", "batch_size", "gradient_accumulation_steps"},
+      {"model: m\n", "batch_size_per_gpu", "gradient_accumulation_steps"},
+      {"model: m\n", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"}};
+  const std::vector<std::string> launchers = {"world_size: ",
+                                              "num_processes: ",
+                                              "nproc_per_node: ",
+                                              "n_gpus: ",
+                                              "num_gpus: ",
+                                              "gpus_per_node: ",
+                                              "accelerate_config: {num_machines: 1, num_processes: ",
+                                              "nnodes: 1\nnum_gpus: "};
+  const std::vector<int64_t> numbers = {1, 2, 3, 8, 16};
+  for (const Keys& tool : tools)
+    for (const std::string& launcher : launchers)
+      for (const int64_t micro : numbers)
+        for (const int64_t times : numbers) {
+          const int64_t processes = numbers[static_cast<size_t>(micro * 7 + times * 3) % numbers.size()];
+          const std::string text = tool.base + tool.micro + ": " + std::to_string(micro) + "\n" +
+                                   tool.accumulation + ": " + std::to_string(times) + "\n" + launcher +
+                                   std::to_string(processes) +
+                                   (launcher.find('{') != std::string::npos ? "}\n" : "\n");
+          const LoadedRecipe loaded = load(text);
+          ASSERT_EQ(loaded.recipe.batch.effective, micro * times * processes) << text;
+          EXPECT_TRUE(loaded.other_tools.notes.empty()) << text;
+        }
+}
+
+TEST_F(RealFiles, nodes_and_parts_of_a_model_count) {
+  const auto batch = [&](const std::string& text) {
+    return recipe("batch_size: 4\nmodel: m\n" + text).batch.effective;
+  };
+  EXPECT_EQ(batch("nproc_per_node: 2\nnnodes: 3\n"), 24);
+  EXPECT_EQ(batch("nproc_per_node: 2\nnnodes: 3\nworld_size: 6\n"), 24);
+  EXPECT_EQ(batch("num_processes: 6\nnum_machines: 3\n"), 24);  // accelerate's is of all machines
+  EXPECT_EQ(recipe(kAxolotlRun +
+                   "micro_batch_size: 2\nworld_size: 8\ntensor_parallel_size: 2\ncontext_parallel_size: "
+                   "2\n")
+                .batch.effective,
+            4);
+  EXPECT_THAT(error_of("model: m\nbatch_size: 4\nnproc_per_node: 2\nnnodes: 3\nworld_size: 5\n"),
+              HasSubstr("2 x 3 = 6 processes, 'world_size: 5' says 5"));
+  EXPECT_THAT(error_of("model: m\nbatch_size: 4\nnum_gpus: 2\nnnodes: 3\n"), HasSubstr("Say world_size"));
+  EXPECT_EQ(batch("num_gpus: 2\nnnodes: 3\nworld_size: 6\n"), 24);
+  EXPECT_THAT(error_of(kAxolotlRun + "micro_batch_size: 2\nworld_size: 3\ntensor_parallel_size: 2\n"),
+              HasSubstr("3 processes cannot be divided by 2"));
+}
+
+TEST_F(RealFiles, a_batch_of_one_process_is_noted_until_their_number_is_said) {
+  const std::string text = kAxolotlRun + "micro_batch_size: 2\ngradient_accumulation_steps: 4\n";
+  EXPECT_THAT(load(text).other_tools.notes.at("batch"),
+              HasSubstr("batch.effective is 8, that of one process; of N processes it is N x 8"));
+  for (const char* set : {"world_size=3", "batch.effective=24"}) {
+    Overrides overrides;
+    overrides.sets = {set};
+    const LoadedRecipe loaded = load(text, overrides);
+    EXPECT_EQ(loaded.recipe.batch.effective, 24);
+    EXPECT_TRUE(loaded.other_tools.notes.empty()) << set;
+  }
+  EXPECT_TRUE(load("model: m\nbatch: {effective: 4}\n").other_tools.notes.empty());
+}
+
+TEST_F(RealFiles, batches_of_deepspeed_are_read_and_must_agree) {
+  const auto batch = [&](const std::string& file, const std::string& more = "") {
+    write("ds.json", file);
+    return recipe("model: m\ndeepspeed: ds.json\n" + more).batch;
+  };
+  const std::string whole =
+      R"({"train_batch_size": 384, "train_micro_batch_size_per_gpu": 16, "gradient_accumulation_steps": 8,
+          // three cards
+          "zero_optimization": {"stage": 2} /* no offload */})";
+  EXPECT_EQ(batch(whole).effective, 384);
+  EXPECT_EQ(batch(whole).micro, 16);
+  EXPECT_EQ(batch(whole, "world_size: 3\nbatch_size_per_gpu: 16\n").effective, 384);
+  const std::string automatic =
+      R"({"train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": "auto"})";
+  EXPECT_EQ(batch(automatic, "batch_size: 2\nworld_size: 4\n").effective, 8);
+  EXPECT_EQ(batch(R"({"train_batch_size": 48, "train_micro_batch_size_per_gpu": "auto"})", "batch_size: 4\n")
+                .effective,
+            48);
+  const auto error = [&](const std::string& file, const std::string& more) {
+    write("ds.json", file);
+    return error_of("model: m\ndeepspeed: ds.json\n" + more);
+  };
+  const std::string other =
+      R"({"train_batch_size": 256, "train_micro_batch_size_per_gpu": 16, "gradient_accumulation_steps": 8})";
+  EXPECT_THAT(error(other, "world_size: 3\n"), HasSubstr("16 x 8 x 3 = 384, train_batch_size says 256"));
+  EXPECT_EQ(batch(other).effective, 256);  // two processes
+  EXPECT_THAT(error(R"({"train_batch_size": 100, "train_micro_batch_size_per_gpu": 16})", ""),
+              HasSubstr("16 x A x N cannot be that, train_batch_size says 100"));
+  EXPECT_THAT(error(whole, "batch_size: 2\n"), HasSubstr("contradicts 'batch_size: 2'"));
+  EXPECT_THAT(error(R"({"gradient_clipping": 0.5})", "gradient_clipping: 1.0\n"), HasSubstr("contradict"));
+  EXPECT_THAT(error_of("model: m\ntrain_batch_size: 32\n"), HasSubstr("of one device, or of all?"));
+  EXPECT_EQ(recipe("model: m\ntrain_batch_size: 32\ntrain_micro_batch_size_per_gpu: 4\n").batch.effective,
+            32);
+}
+
+TEST_F(RealFiles, configurations_of_accelerate_are_read) {
+  write("acc.yaml",
+        "compute_environment: LOCAL_MACHINE\ndistributed_type: DEEPSPEED\nmixed_precision: "
+        "bf16\nnum_machines: 1\n"
+        "num_processes: 3\ndeepspeed_config: {gradient_accumulation_steps: 8, zero_stage: 3, "
+        "offload_optimizer_device: "
+        "cpu, offload_param_device: none}\n");
+  const LoadedRecipe loaded =
+      load("model: m\nbatch_size_per_gpu: 16\naccelerate_config: acc.yaml\nmemory: {disk: 9GiB}\n");
+  EXPECT_EQ(loaded.recipe.batch.effective, 384);
+  EXPECT_EQ(loaded.recipe.memory.tier, "stage3");
+  // The file itself, beside a model.
+  Overrides overrides;
+  overrides.sets = {"model=m", "batch_size_per_gpu=16"};
+  const Recipe itself = load_recipe((folder_ / "acc.yaml").string(), overrides).recipe;
+  EXPECT_EQ(itself.batch.effective, 384);
+  overrides.sets = {"accelerate_config=" + (folder_ / "acc.yaml").string()};
+  EXPECT_EQ(load(kTrl + "per_device_train_batch_size: 2\n", overrides).recipe.batch.effective, 48);
+  EXPECT_EQ(recipe(kTrl + "per_device_train_batch_size: 2\naccelerate_config: zero2\n").batch.effective, 16);
+  EXPECT_EQ(recipe(kTrl + "per_device_train_batch_size: 2\naccelerate_config: single_gpu\n").batch.effective,
+            2);
+  EXPECT_THAT(error_of(kTrl + "accelerate_config: {megatron_lm_config: {a: 1}}\n"),
+              HasSubstr("'megatron_lm_config'"));
+  EXPECT_THAT(error_of(kTrl + "accelerate_config: nobody.yaml\n"), HasSubstr("nobody.yaml"));
+}
+
+TEST_F(RealFiles, offload_of_deepspeed_is_a_tier_wherever_the_device_is_said) {
+  write("z.json", R"({"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}})");
+  const auto loaded = [&](const std::string& more, const std::vector<std::string>& sets) {
+    Overrides overrides;
+    overrides.sets = sets;
+    return load("model: m\ndeepspeed: z.json\n" + more, overrides);
+  };
+  const std::vector<std::vector<std::string>> homes = {
+      {"device=card", "memory.device=4GiB"},
+      {"device=cuda"},
+      {"device=cuda:1"},
+      {"device=emulated"},
+      {"device=card", "memory.device=auto", "memory.gpu=RTX 3060 12GB"},
+      {"memory.disk=4GiB"}};
+  for (const std::vector<std::string>& sets : homes) {
+    const LoadedRecipe with = loaded("", sets);
+    EXPECT_EQ(with.recipe.memory.tier, "stage2_offload") << sets.front();
+    EXPECT_THAT(notes(with), testing::Not(Contains("deepspeed: z.json"))) << sets.front();
+  }
+  EXPECT_EQ(loaded("device: emulated\n", {}).recipe.memory.tier, "stage2_offload");
+  const LoadedRecipe on_cpu = loaded("", {});
+  EXPECT_EQ(on_cpu.recipe.memory.tier, std::nullopt);
+  EXPECT_THAT(notes(on_cpu), Contains("deepspeed: z.json"));
+  EXPECT_EQ(loaded("memory: {disk: 4GiB}\n", {"memory.disk=0"}).recipe.memory.tier, std::nullopt);
+  EXPECT_EQ(loaded("", {"memory.tier=minimal", "memory.disk=4GiB"}).recipe.memory.tier, "minimal");
+  EXPECT_EQ(loaded("", {"memory.tier=null", "memory.disk=4GiB"}).recipe.memory.tier, std::nullopt);
+  EXPECT_EQ(loaded("", {"memory.disk=4GiB", "memory.tier=null"}).recipe.memory.tier, std::nullopt);
+  EXPECT_EQ(loaded("", {"memory.offload=none", "memory.disk=4GiB"}).recipe.memory.tier, std::nullopt);
+}
+
+// -------------------------------------------------------------------------------------------------------------
+
 TEST_F(RealFiles, shares_of_the_handbook_are_the_first_rows) {
   const Recipe read =
       recipe("model_name_or_path: m\ndataset_mixer: {a.jsonl: 0.25}\ndataset_splits: [train]\n");

@@ -281,6 +281,101 @@ TEST_F(Dialects, templates_of_llama_factory_are_its_own) {
               HasSubstr("known are alpaca, chatml"));
 }
 
+TEST_F(Dialects, recipes_of_transformers_scripts_have_their_defaults) {
+  const std::string end = "output_dir: o\n";
+  for (const char* keys :
+       {"task_name: sst2\n", "train_file: a.jsonl\nmax_source_length: 64\nmax_target_length: 32\n",
+        "dataset_name: a.jsonl\ndo_train: true\nmax_seq_length: 64\n"}) {
+    const LoadedRecipe loaded = load("model_name_or_path: m\n" + (keys + end));
+    EXPECT_TRUE(loaded.other_tools.of_scripts) << keys;
+    EXPECT_DOUBLE_EQ(loaded.recipe.optimizer.lr, 5e-5) << keys;
+    EXPECT_EQ(loaded.recipe.precision, precision_presets()[0].parts) << keys;  // fp32
+    EXPECT_EQ(loaded.recipe.log.every, 500) << keys;
+    EXPECT_EQ(loaded.recipe.schedule.epochs, 3) << keys;
+    EXPECT_EQ(loaded.other_tools.once.at("optimizer.lr"), "2e-5") << keys;
+    EXPECT_EQ(loaded.other_tools.once.at("precision"), "bf16-master") << keys;
+  }
+  for (const char* keys :
+       {"dataset_name: a.jsonl\ndo_train: true\nuse_peft: true\n", "dataset_name: a.jsonl\n"})
+    EXPECT_FALSE(load("model_name_or_path: m\n" + (keys + end)).other_tools.of_scripts) << keys;
+  EXPECT_DOUBLE_EQ(load("model_name_or_path: m\ntask_name: sst2\n", as("trl-1.16")).recipe.optimizer.lr,
+                   2e-5);
+  EXPECT_DOUBLE_EQ(recipe("model_name_or_path: m\ntask_name: sst2\nlearning_rate: 1e-3\n").optimizer.lr,
+                   1e-3);
+}
+
+TEST_F(Dialects, bf16_of_axolotl_is_auto_unless_it_is_taken_away) {
+  const auto precision = [&](const std::string& keys) { return recipe("base_model: m\n" + keys).precision; };
+  const Precision fp32 = precision_presets()[0].parts;
+  const Precision bf16 = precision_presets()[1].parts;
+  const Precision pure = precision_presets()[3].parts;
+  EXPECT_EQ(precision(""), pure);
+  EXPECT_EQ(precision("fp16: false\n"), pure);
+  EXPECT_EQ(precision("bf16: auto\n"), pure);
+  EXPECT_EQ(precision("adapter: lora\n"), bf16);
+  EXPECT_EQ(precision("adapter: qlora\nload_in_4bit: true\n"), bf16);
+  EXPECT_EQ(precision("optimizer: adamw_bnb_8bit\n"), precision("optimizer: adamw_bnb_8bit\nbf16: true\n"));
+  EXPECT_EQ(precision("bf16: false\n"), fp32);
+  EXPECT_EQ(precision("bf16:\n"), fp32);  // nothing takes the default away
+  EXPECT_EQ(precision("fp16: true\n").weights, DType::f16);
+  EXPECT_EQ(precision("precision: fp32\n"), fp32);
+  EXPECT_EQ(load("base_model: m\n").other_tools.once.at("precision"), "fp32");
+}
+
+TEST_F(Dialects, llama_factory_without_a_template_takes_the_models_or_none) {
+  const LoadedRecipe loaded = load("model_name_or_path: m\nstage: sft\n");
+  EXPECT_EQ(loaded.recipe.data.chat_template, "llama-factory");
+  EXPECT_EQ(loaded.other_tools.once.at("data.template"), "auto");
+}
+
+TEST_F(Dialects, checkpoints_come_and_stay_as_the_tool_has_them) {
+  const auto save = [&](const std::string& text) { return recipe(text).save; };
+  const std::string factory = "model_name_or_path: m\nstage: sft\n";
+  const std::string trl = "model_name_or_path: m\ndataset_name: a.jsonl\n";
+  for (const std::string& text : {factory, trl}) {
+    EXPECT_EQ(save(text).every.steps, 500);
+    EXPECT_EQ(save(text).keep, kKeepAll);
+    EXPECT_EQ(save(text + "save_strategy: epoch\n").every.unit, Every::Unit::epochs);
+    EXPECT_FALSE(save(text + "save_strategy: 'no'\n").every.is_asked_for());
+    EXPECT_FALSE(save(text + "save_steps: 0\n").every.is_asked_for());
+    EXPECT_EQ(save(text + "save_total_limit: 3\n").keep, 3);
+    EXPECT_EQ(save(text + "save_total_limit: 0\n").keep, kKeepAll);
+    EXPECT_EQ(save(text + "save_total_limit:\n").keep, kKeepAll);
+    EXPECT_EQ(save(text + "save: {keep: 1}\n").keep, 1);
+  }
+  EXPECT_EQ(save(kAxolotl).every.unit, Every::Unit::epochs);
+  EXPECT_EQ(save(kAxolotl).keep, 4);
+  EXPECT_EQ(save(kAxolotl + "save_total_limit: 0\n").keep, 4);
+  EXPECT_EQ(save(kAxolotl + "saves_per_epoch: 1\nnum_epochs: 1\n").every.unit, Every::Unit::epochs);
+  EXPECT_FALSE(save(kAxolotl + "val_set_size: 0.1\nsave_strategy: best\n").every.is_asked_for());
+  EXPECT_EQ(save(kTorchtune).every.unit, Every::Unit::epochs);
+  EXPECT_EQ(save(kTorchtune).keep, kKeepAll);
+  EXPECT_FALSE(save(kTorchtune + "save_last_epoch_only: true\n").every.is_asked_for());
+  EXPECT_EQ(recipe("model: m\n").save.keep, 2);
+  const auto once = load(factory).other_tools.once;
+  EXPECT_EQ(once.at("save.every"), "0");
+  EXPECT_EQ(once.at("save.keep"), "2");
+  EXPECT_FALSE(load(factory + "save_steps: 10\n").other_tools.once.contains("save.every"));
+  EXPECT_THAT(effective_yaml(recipe(factory)), HasSubstr("keep: all"));
+}
+
+TEST_F(Dialects, an_evaluation_waits_for_the_rows_that_a_later_layer_names) {
+  const std::string base = "model_name_or_path: m\nstage: sft\n";
+  const auto with = [&](const std::string& keys, const std::vector<std::string>& sets) {
+    Overrides overrides;
+    overrides.sets = sets;
+    return load(base + keys, overrides);
+  };
+  const LoadedRecipe epoch = with("eval_strategy: epoch\n", {"data.eval=a.jsonl"});
+  EXPECT_EQ(epoch.recipe.eval.every.unit, Every::Unit::epochs);
+  EXPECT_THAT(notes(epoch), Not(Contains("eval_strategy: epoch")));
+  EXPECT_EQ(with("eval_strategy: steps\neval_steps: 20\n", {"data.eval=a.jsonl"}).recipe.eval.every.steps,
+            20);
+  EXPECT_EQ(with("eval_strategy: epoch\n", {"data.eval=a.jsonl", "eval.every=5"}).recipe.eval.every.steps, 5);
+  EXPECT_FALSE(with("eval_strategy: 'no'\n", {"data.eval=a.jsonl"}).recipe.eval.every.is_asked_for());
+  EXPECT_THAT(notes(with("eval_strategy: epoch\n", {})), Contains("eval_strategy: epoch"));
+}
+
 // --- versions --------------------------------------------------------------------------------------------
 
 TEST_F(Dialects, the_newest_version_is_assumed_and_another_can_be_named) {

@@ -33,9 +33,15 @@ std::string builder_method(const std::string& word) {
   return word.starts_with("dora_") ? "dora" : "full";
 }
 
+// Nothing is a word of some rows: what a tool has by default is taken away by it.
+bool says_nothing(const Alias& row, const Node& node) {
+  return node.kind == Node::Kind::null && std::any_of(row.words.begin(), row.words.end(),
+                                                      [](const Word& word) { return word.theirs == "null"; });
+}
+
 ForeignValue read_word(const Alias& row, const std::string& key, const Node& node) {
-  if (node.kind != Node::Kind::scalar) return expected("a word", node);
-  std::string word = word_of(node, key);
+  if (node.kind != Node::Kind::scalar && !says_nothing(row, node)) return expected("a word", node);
+  std::string word = node.kind == Node::Kind::null ? "null" : word_of(node, key);
   if (row.to == "@method" && key.ends_with(kComponent)) word = builder_method(word);
   std::vector<std::string> known;
   for (const auto& [theirs, ours] : row.words) {
@@ -148,7 +154,7 @@ ForeignValue read_foreign(const Alias& row, const std::string& key, const Node& 
     return refused("not supported: " + std::string(row.note));
   }
   if (node.kind == Node::Kind::null && row.reading == Reading::length) return mapped(node);
-  const bool takes_null = row.to == "@clip" || row.reading == Reading::any;
+  const bool takes_null = row.to == "@clip" || row.reading == Reading::any || says_nothing(row, node);
   if (node.kind == Node::Kind::null && !takes_null) return without_effect("nothing is given");
   switch (row.reading) {
     case Reading::flag:

@@ -59,12 +59,12 @@ void Layer::read(const Alias& row, const std::string& key, const Node& node) {
   said.value = row.reading == Reading::path ? locate(value.node) : value.node;
   said.value.line = node.line;
   said.value.key_line = node.key_line;
-  if (row.to.starts_with('@')) return say_part(std::string(row.to), std::move(said));
+  if (row.to.starts_with('@')) return say(std::string(row.to), std::move(said));
   said_.push_back(std::make_unique<Said>(std::move(said)));
   emit(row.to, said_.back()->value, {said_.back().get()});
 }
 
-void Layer::say_part(const std::string& name, Said said) {
+void Layer::say(const std::string& name, Said said) {
   const auto before = parts_.find(name);
   if (before != parts_.end() && before->second.layer == number_) {
     const Said& other = before->second;
@@ -147,6 +147,11 @@ void Layer::ignore(const Said& said, const std::string& reason, bool is_off) {
   report_.no_effect.push_back({place(said.value), said.as_written, reason, is_off});
 }
 
+void Layer::withdraw(const Said& said) {
+  std::erase_if(report_.no_effect,
+                [&](const KeyReport::NoEffect& key) { return key.theirs == said.as_written && !key.is_off; });
+}
+
 void Layer::refuse(const Said& said, const std::string& message, const std::string& key) {
   problems_.add(place(said.value), said.key + ": " + message, key);
 }
@@ -188,10 +193,14 @@ Node Layer::read_file(const Node& path_or_map) const {
 
 bool Layer::has_offload_home() const {
   const Node* device = given("device");
-  const bool card =
-      (device != nullptr ? device->is_word("card") || device->is_word("cuda") : before_.is_of_card()) ||
-      given("memory.gpu") != nullptr;
-  return card || given("memory.disk") != nullptr || before_.memory.disk_bytes > 0;
+  const Node* gpu = given("memory.gpu");
+  const Node* disk = given("memory.disk");
+  const bool is_card = device == nullptr ? before_.is_of_card() || before_.device == DeviceChoice::emulated
+                                         : device->is_word("card") || device->is_word("emulated") ||
+                                               device->text.starts_with("cuda");
+  const bool is_named = gpu != nullptr && gpu->kind == Node::Kind::scalar;
+  const bool has_disk = disk != nullptr ? !is_off(*disk) : before_.memory.disk_bytes > 0;
+  return is_card || is_named || has_disk;
 }
 
 void Layer::drop_what_means_nothing() {

@@ -42,11 +42,14 @@ struct KeyReport {
     bool is_off = false;  // nothing was asked for
   };
   std::optional<Tool> tool;
-  ToolVersion version;     // whose defaults are taken
-  std::string model_name;  // as the tool's recipe names the model
+  ToolVersion version;      // whose defaults are taken
+  bool of_scripts = false;  // of TRL and transformers: a recipe of transformers' example scripts
+  std::string model_name;   // as the tool's recipe names the model
   std::vector<Mapped> mapped;
   std::vector<NoEffect> no_effect;
-  std::vector<std::string> defaults;  // "schedule.name: linear", which the tool has and we have not
+  std::vector<std::string> defaults;         // "schedule.name: linear", which the tool has and we have not
+  std::map<std::string, std::string> notes;  // about the recipe as a whole, by topic
+  std::map<std::string, std::string> once;   // keys that earlier versions read otherwise, with what they read
   [[nodiscard]] bool empty() const { return mapped.empty() && no_effect.empty(); }
 };
 
@@ -61,11 +64,14 @@ class Layer {
   [[nodiscard]] std::optional<Tool> tool() const { return tool_; }
   // Of the tool, assumed or named.
   [[nodiscard]] Version version() const { return report_.version.version; }
+  [[nodiscard]] bool is_of_scripts() const { return report_.of_scripts; }
   // Whether this layer is a tool's recipe, rather than keys beside one.
   [[nodiscard]] bool is_recipe() const { return is_recipe_; }
   void set_recipe(bool is_recipe) { is_recipe_ = is_recipe; }
   // Reads one key of theirs by its row.
   void read(const Alias& row, const std::string& key, const Node& node);
+  // Says a part by what a file of theirs holds.
+  void say(const std::string& name, Said said);
   // What is left of the text once their keys are out of it.
   void set_own(const Node* own) { own_ = own; }
 
@@ -87,6 +93,13 @@ class Layer {
   // As emit() where neither this layer nor a key of theirs says it.
   void emit_default(std::string_view key, std::string_view text);
   void ignore(const Said& said, const std::string& reason, bool is_off = false);
+  // A key without effect has one now: a later layer says what it needs.
+  void withdraw(const Said& said);
+  // A note about the recipe as a whole; later layers replace that of their topic.
+  void note(const std::string& topic, const std::string& text) { report_.notes[topic] = text; }
+  void forget_note(const std::string& topic) { report_.notes.erase(topic); }
+  // What earlier versions made of this recipe: runs that they began go on so.
+  void read_once_as(const std::string& key, const std::string& value) { report_.once[key] = value; }
   // With a `key` of ours the problem is gone where a later layer says that key.
   void refuse(const Said& said, const std::string& message, const std::string& key = "");
   // The same, where this layer says the key as well.
@@ -112,7 +125,6 @@ class Layer {
   };
   [[nodiscard]] std::string place(const Node& node) const { return source_.place(node.line); }
   [[nodiscard]] Recipe with_emitted() const;
-  void say_part(const std::string& name, Said said);
   [[nodiscard]] bool same(std::string_view key, const Node& a, const Node& b) const;
   void report(const std::string& key, const Emitted& emitted);
 

@@ -415,6 +415,15 @@ Option device() {
   return option;
 }
 
+Option save_keep() {
+  return make(
+      "save.keep", FIELD(save.keep), "all, or " + describe(kCount), "latest checkpoints kept",
+      [](const Node& node, Folder) {
+        return node.is_word("all") ? std::optional(kKeepAll) : read_integer(node, kCount);
+      },
+      [](int64_t keep) { return keep == kKeepAll ? Json("all") : Json(keep); });
+}
+
 std::vector<Option> run_options() {
   return {
       device(),
@@ -426,7 +435,7 @@ std::vector<Option> run_options() {
       auto_integer("eval.micro", FIELD(eval.micro), kCount, "sequences at a time in evaluation"),
       name_list("eval.metrics", FIELD(eval.metrics), "what evaluation measures"),
       every("save.every", FIELD(save.every), "steps between checkpoints; 0: at the end only"),
-      integer("save.keep", FIELD(save.keep), kCount, "latest checkpoints kept"),
+      save_keep(),
       optional_word("save.best", FIELD(save.best), all_goals(),
                     "keep the checkpoint that is best in this metric of evaluation as well, and end with it; "
                     "others than loss are of reward, classify and dpo"),

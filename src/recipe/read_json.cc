@@ -80,7 +80,10 @@ Node read_json(std::string_view text) {
   TreeBuilder tree;
   JsonEvents events(tree, line);
   const char* end = text.data() + text.size();
-  nlohmann::json::sax_parse(LineIterator(text.data(), &line), LineIterator(end, &line), &events);
+  // DeepSpeed's files may hold comments (it reads them by hjson).
+  nlohmann::json::sax_parse(LineIterator(text.data(), &line), LineIterator(end, &line), &events,
+                            nlohmann::detail::input_format_t::json, /*strict=*/true,
+                            /*ignore_comments=*/true);
   return tree.take();
 }
 

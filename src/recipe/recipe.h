@@ -34,6 +34,8 @@ enum class SaveFormat : uint8_t { automatic };
 
 // An integer key for which `auto` is allowed stores it as 0.
 inline constexpr int64_t kAuto = 0;
+// save.keep: all.
+inline constexpr int64_t kKeepAll = 0;
 
 // A limit on memory: whatever is free, a share of what is free, or a stated size (which is taken as it is).
 struct MemoryLimit {

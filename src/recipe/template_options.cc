@@ -40,6 +40,7 @@ const std::vector<std::string>& template_names() {
                                                   "axolotl/plain",
                                                   "axolotl/chatml",
                                                   "axolotl/llama3",
+                                                  "llama-factory",
                                                   "llama-factory/alpaca",
                                                   "llama-factory/chatml",
                                                   "llama-factory/deepseek",

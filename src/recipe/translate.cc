@@ -73,6 +73,19 @@ bool is_method_word(const Node& node) {
   return node.is_word("lora") || node.is_word("qlora") || node.is_word("none");
 }
 
+// transformers' example scripts (run_glue.py, run_summarization.py, run_clm.py ...), by keys that TRL has
+// not.
+bool is_of_scripts(const Node& root) {
+  if (find_node(root, "model_name_or_path") == nullptr) return false;
+  if (holds_one_of(root, {"use_peft", "lora_r", "dataset_text_field", "packing", "dataset_mixer",
+                          "dataset_mixture", "datasets", "loss_type", "beta", "completion_only_loss",
+                          "assistant_only_loss", "finetuning_type", "stage", "template", "cutoff_len"}))
+    return false;
+  return holds_one_of(root, {"task_name", "max_source_length", "max_target_length", "val_max_target_length",
+                             "source_lang", "target_lang", "source_prefix", "block_size", "do_train",
+                             "do_predict", "train_file", "max_train_samples", "pad_to_max_length"});
+}
+
 }  // namespace
 
 std::optional<Tool> tool_of(const Node& root) {
@@ -86,7 +99,8 @@ std::optional<Tool> tool_of(const Node& root) {
                           "lora_rank", "quantization_bit"}))
     return Tool::llama_factory;
   if (holds_one_of(root, {"dataset_name", "use_peft", "num_train_epochs", "per_device_train_batch_size",
-                          "max_steps", "datasets", "torch_dtype", "learning_rate"}))
+                          "max_steps", "datasets", "torch_dtype", "learning_rate"}) ||
+      is_of_scripts(root))
     return Tool::trl;
   return std::nullopt;
 }
@@ -143,6 +157,7 @@ Node Translator::translate(const Node& root, const Source& source, const Recipe&
   const std::optional<Tool> tool = named_ && layers_ == 0 ? std::optional(named_->tool) : tool_of(root);
   if (tool) {
     report_.tool = tool;
+    report_.of_scripts = tool == Tool::trl && !named_ && is_of_scripts(root);
     report_.model_name = model_name_of(root);
     const KnownVersions* known = known_versions(*tool);
     if (known != nullptr) report_.version = named_ ? *named_ : ToolVersion{*tool, known->newest, true};
@@ -153,6 +168,7 @@ Node Translator::translate(const Node& root, const Source& source, const Recipe&
   int references = 256;
   if (report_.tool == Tool::torchtune) fill_references(filled, root, references);
   Node own = own_keys(filled, "", layer);
+  std::erase_if(report_.once, [&](const auto& key) { return find_node(own, key.first) != nullptr; });
   layer.set_own(&own);
   layer.set_recipe(tool.has_value());
   combine(layer);

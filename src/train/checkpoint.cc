@@ -13,6 +13,7 @@
 #include "io/json_values.h"
 #include "io/load.h"
 #include "io/model_folder.h"
+#include "recipe/recipe.h"
 #include "train/row_io.h"
 
 namespace plimsoll {
@@ -149,6 +150,7 @@ void save_checkpoint(const CheckpointOptions& options, const Experiment& experim
 }
 
 std::optional<fs::path> remove_old_checkpoints(const CheckpointOptions& options) {
+  if (options.keep == kKeepAll) return std::nullopt;
   const std::vector<fs::path> all = checkpoints(options.folder->path());
   const auto best = options.best ? best_checkpoint(options.folder->path(), *options.best) : std::nullopt;
   std::optional<fs::path> kept;

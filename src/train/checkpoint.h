@@ -19,7 +19,7 @@ struct CheckpointOptions {
   RunFolder* folder = nullptr;
   std::shared_ptr<const SavedFrom> from;
   std::string recipe_yaml;
-  int64_t keep = 2;
+  int64_t keep = 2;                                // kKeepAll: none is removed
   std::optional<std::string> best = std::nullopt;  // beside them the one that is best in this (tasks/task.h)
   // What the rows were rendered with: written as chat_template.jinja. Without one that file is not there,
   // whatever the model folder has.

@@ -101,6 +101,11 @@ std::optional<ChatTemplate> chat_template_of(const Recipe& recipe, RowFormat for
         "auto for the model's own");
   // TRL leaves prompts and completions as they are.
   if (name == "plain" || (name == "trl" && !messages)) return std::nullopt;
+  // 0.9.5, data/template.py:630: the tokenizer's own, else the template `empty`.
+  if (name == "llama-factory") {
+    auto own = ChatTemplate::of_folder(recipe.model, now, recipe.data.template_source);
+    return own ? std::move(own) : ChatTemplate::builtin("llama-factory/empty", recipe.model, now);
+  }
   if (name != "auto" && name != "trl")
     return ChatTemplate::builtin(name, recipe.model, now, recipe.data.template_source);
   auto own = ChatTemplate::of_folder(recipe.model, now, recipe.data.template_source);

@@ -66,6 +66,26 @@ void require_same_experiment(const fs::path& checkpoint, const TrainerState& sav
   throw UsageError(text + "\n  start anew with --overwrite, or set these keys back");
 }
 
+Recipe as_begun(const LoadedRecipe& loaded, std::vector<std::string>& notes) {
+  Recipe recipe = loaded.recipe;
+  if (loaded.other_tools.once.empty() || !recipe.output) return recipe;
+  const auto checkpoint = latest_checkpoint(*recipe.output);
+  const std::optional<Recipe> begun = checkpoint ? recipe_of(*checkpoint) : std::nullopt;
+  if (!begun) return recipe;
+  for (const auto& [key, value] : loaded.other_tools.once) {
+    const Option& option = *find_option(key);
+    Recipe once = recipe;
+    const bool is_read = option.set(once, read_yaml(value), fs::current_path());
+    if (!is_read || option.get(once) == option.get(recipe) || option.get(once) != option.get(*begun))
+      continue;
+    notes.push_back(
+        "note    " + checkpoint->string() + " was begun with " + key + ": " + to_yaml(option.get(once)) +
+        ", as earlier versions read this file, and goes on so; a new run has " + to_yaml(option.get(recipe)));
+    recipe = once;
+  }
+  return recipe;
+}
+
 std::string extension_note(const Recipe& recipe, const TrainerState& saved, const TrainerState& run) {
   if (run.total_steps == saved.total_steps) return "";
   const auto rate = [&](int64_t total) {

@@ -4,7 +4,9 @@
 #include <filesystem>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <vector>
 
+#include "recipe/load.h"
 #include "train/allowed.h"
 #include "train/checkpoint.h"
 
@@ -14,6 +16,10 @@ namespace plimsoll {
 // on for more epochs or steps than it had.
 void require_same_experiment(const std::filesystem::path& checkpoint, const TrainerState& saved,
                              const TrainerState& run, const Recipe& recipe);
+
+// Where earlier versions read another tool's recipe otherwise, a run that began so goes on so; a note for
+// each such key.
+Recipe as_begun(const LoadedRecipe& loaded, std::vector<std::string>& notes);
 
 // What more steps do to the schedule of a run that is extended; "" where it has as many as before.
 std::string extension_note(const Recipe& recipe, const TrainerState& saved, const TrainerState& run);

@@ -18,15 +18,16 @@ RunSaves::RunSaves(const Recipe& recipe, const Experiment& experiment, const Per
 namespace {
 
 // Checkpoints that are yet to come; any number where their steps are not known.
-int64_t saves_to_come(const Every& every, const TrainerState& current) {
+int64_t saves_to_come(const Recipe& recipe, const TrainerState& current) {
+  const Every& every = recipe.save.every;
   const int64_t left = current.total_steps - current.step;
   switch (every.unit) {
     case Every::Unit::steps:
       return every.steps > 0 ? ceil_div(left, every.steps) : 1;
     case Every::Unit::percent:
       return static_cast<int64_t>(100.0 / every.percent) + 1;
-    case Every::Unit::epochs:
-      return left;
+    case Every::Unit::epochs:  // a limit of steps may ask for more epochs than are stated
+      return recipe.schedule.max_steps ? left : std::min(left, recipe.schedule.epochs);
   }
   throw InternalError("saves_to_come: no such unit");
 }
@@ -48,8 +49,9 @@ void RunSaves::begin(const TrainerState& current, bool overwrite, LineLog::Visit
 
 void RunSaves::require_savable(const TrainerState& current) {
   constexpr int64_t kLogFiles = 6;  // the manifest, three logs, recipe.yaml, run.json
-  const int64_t saves = saves_to_come(recipe_.save.every, current);
-  const int64_t held = options_.keep + 1 + (options_.best ? 1 : 0);  // one is written beside the kept
+  const int64_t saves = saves_to_come(recipe_, current);
+  // One is written beside those that are kept.
+  const int64_t held = options_.keep == kKeepAll ? saves : options_.keep + 1 + (options_.best ? 1 : 0);
   const std::string note =
       require_room(*options_.folder, checkpoint_files(options_) + kLogFiles,
                    checkpoint_bytes(options_, experiment_, state_),

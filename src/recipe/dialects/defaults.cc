@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "recipe/combine.h"
+#include "recipe/combine_parts.h"
 #include "recipe/option.h"
 
 namespace plimsoll {
@@ -42,17 +43,23 @@ constexpr std::array kDefaults = {
     Default{Tool::llama_factory, kAlways, kAlways, "method.type", "lora"},      // finetuning_args.py:464
     Default{Tool::llama_factory, kAlways, kAlways, "method.r", "8"},            // finetuning_args.py:77
     Default{Tool::llama_factory, kAlways, kAlways, "log.every", "500"},         // TA:1001
+    Default{Tool::llama_factory, kAlways, kAlways, "save.every", "500"},        // TA:1183
+    Default{Tool::llama_factory, kAlways, kAlways, "save.keep", "all"},         // TA:1201
     // axolotl 0.19.0: src/axolotl/
     Default{Tool::axolotl, kAlways, kAlways, "data.max_length", "512"},   // utils/schemas/config.py:671
     Default{Tool::axolotl, kAlways, kAlways, "data.truncation", "drop"},  // utils/data/utils.py:334
     Default{Tool::axolotl, kAlways, kAlways, "batch.effective", "1"},     // utils/schemas/training.py:71
     Default{Tool::axolotl, kAlways, kAlways, "method.type", "full"},      // utils/schemas/peft.py:44
     Default{Tool::axolotl, kAlways, kAlways, "method.targets",
-            "[q_proj, v_proj]"},                                    // PEFT 0.21.2 utils/constants.py:85
-    Default{Tool::axolotl, kAlways, kAlways, "precision", "fp32"},  // utils/config/__init__.py:203
+            "[q_proj, v_proj]"},  // PEFT 0.21.2 utils/constants.py:85
     Default{Tool::axolotl, kAlways, kAlways, "schedule.warmup", "axolotl"},  // core/builders/base.py:248
     Default{Tool::axolotl, kAlways, kAlways, "log.every", "500"},            // TA:1001
+    Default{Tool::axolotl, kAlways, kAlways, "save.every", "epoch"},         // core/builders/base.py:517
+    Default{Tool::axolotl, kAlways, kAlways, "save.keep", "4"},              // core/builders/base.py:520
     // torchtune 0.6.1: recipes/, torchtune/
+    Default{Tool::torchtune, kAlways, kAlways, "save.every", "epoch"},  // recipes: save_checkpoint(epoch=...)
+    Default{Tool::torchtune, kAlways, kAlways, "save.keep",
+            "all"},  // training/checkpointing/_checkpointer.py
     Default{Tool::torchtune, kAlways, kAlways, "data.max_length",
             "null"},  // models/*/_tokenizer.py: max_seq_len
     Default{Tool::torchtune, kAlways, kAlways, "schedule.name",
@@ -78,17 +85,57 @@ constexpr std::array kDefaults = {
     Default{Tool::trl, kAlways, kAlways, "data.template", "trl"},              // sft_trainer.py:1341
     Default{Tool::trl, kAlways, kAlways, "data.train_on_prompt", "messages"},  // sft_config.py:261, 273
     Default{Tool::trl, kAlways, kAlways, "data.shuffle", "true"},              // TA: the trainer's sampler
+    Default{Tool::trl, kAlways, kAlways, "save.every", "500"},                 // TA:1183
+    Default{Tool::trl, kAlways, kAlways, "save.keep", "all"},                  // TA:1201
     Default{Tool::trl, v(0, 20), kAlways, "log.every", "10"},                  // base_config.py:55
     Default{Tool::trl, kAlways, v(0, 20), "log.every", "500"},                 // TA:1001
 };
 
+// What a default was in earlier versions of this program, where it decides how a run goes on.
+struct Once {
+  Tool tool;
+  std::string_view key;
+  std::string_view value;
+};
+constexpr std::array kOnce = {
+    Once{Tool::llama_factory, "save.every", "0"}, Once{Tool::llama_factory, "save.keep", "2"},
+    Once{Tool::axolotl, "save.every", "0"},       Once{Tool::axolotl, "save.keep", "2"},
+    Once{Tool::torchtune, "save.every", "0"},     Once{Tool::torchtune, "save.keep", "2"},
+    Once{Tool::trl, "save.every", "0"},           Once{Tool::trl, "save.keep", "2"}};
+
+// A default that earlier versions did not know.
+void fill_newly(Layer& layer, std::string_view key, std::string_view value, std::string_view once) {
+  if (layer.given(key) != nullptr || layer.emits(std::string(key) + ".")) return;
+  layer.emit_default(key, value);
+  layer.read_once_as(std::string(key), std::string(once));
+}
+
+std::string trl_precision(const Layer& layer) {
+  if (layer.method() != MethodType::full) return "bf16";
+  return layer.version() < v(0, 20) ? "fp32" : "bf16-master";
+}
+
+// transformers' example scripts (examples/pytorch/*/run_*.py) have TrainingArguments alone.
+void fill_script_defaults(Layer& layer) {
+  fill_newly(layer, "optimizer.lr", "5e-5", "2e-5");  // TA:787
+  // TA:874: weights as they are loaded, and no autocast.
+  if (layer.method() != MethodType::qlora) fill_newly(layer, "precision", "fp32", trl_precision(layer));
+  layer.emit_default("log.every", "500");  // TA:1001
+}
+
 // The precision of what trains where nothing is said. TRL trains in bf16 since 0.20 (sft_config.py:110
-// there), before as transformers: in the type of the weights.
+// there), before as transformers: in the type of the weights. axolotl's bf16 is auto
+// (utils/schemas/config.py:561), which is weights in bf16 (utils/config/__init__.py: resolve_dtype).
 void fill_precision(Layer& layer) {
   const bool is_full = layer.method() == MethodType::full;
   if (layer.tool() == Tool::llama_factory) layer.emit_default("precision", is_full ? "fp32" : "bf16");
-  if (layer.tool() == Tool::trl)
-    layer.emit_default("precision", !is_full ? "bf16" : layer.version() < v(0, 20) ? "fp32" : "bf16-master");
+  if (layer.tool() == Tool::trl) layer.emit_default("precision", trl_precision(layer));
+  if (layer.tool() != Tool::axolotl) return;
+  if (!is_full || !has_own_states(layer))
+    return fill_newly(layer, "precision", is_full ? "bf16-pure" : "bf16", "fp32");
+  if (layer.given("precision") != nullptr || layer.emits("precision.")) return;
+  for (const auto& [key, value] : kPureWeights) layer.emit_default(key, value);
+  layer.read_once_as("precision", "fp32");
 }
 
 // What follows from other keys.
@@ -152,6 +199,10 @@ void fill_tool_method(Layer& layer) {
 
 void fill_tool_defaults(Layer& layer) {
   if (!layer.tool()) return;
+  if (layer.is_of_scripts()) fill_script_defaults(layer);
+  for (const Once& entry : kOnce)
+    if (entry.tool == layer.tool() && layer.given(entry.key) == nullptr)
+      layer.read_once_as(std::string(entry.key), std::string(entry.value));
   for (const Default& entry : kDefaults) {
     if (!holds(entry, layer)) continue;
     const bool is_adapter_key = find_option(entry.key)->method != MethodType::full;

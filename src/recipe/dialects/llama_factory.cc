@@ -217,7 +217,8 @@ void combine_llama_factory(Layer& layer) {
   }
   if (task != nullptr && task->text == "reward") layer.emit_default("reward.head", "value");
   if (name == nullptr) {
-    layer.emit_default("data.template", "auto");
+    if (layer.given("data.template") == nullptr) layer.read_once_as("data.template", "auto");
+    layer.emit_default("data.template", "llama-factory");
     return;
   }
   const std::string ours = "llama-factory/" + name->value.text;

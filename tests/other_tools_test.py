@@ -288,6 +288,38 @@ class FirstContactTest(unittest.TestCase):
         self.assertEqual(short["variant"]["effective_batch"], 6)
         self.assertEqual(run("plan", card, "--length", 64, "--memory", "100KiB").returncode, 3)
 
+    def test_the_words_that_people_try_first_are_options(self):
+        recipe = self.folder / "r.yaml"
+        done = run("init", MODEL, ROOT / "demo/data/facts/train.parquet", "--out", recipe, "--lr", "1e-3", "--epochs", 2)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        done = run("plan", recipe, "--no-probe", "--json", "--lr", "3e-4", "--epochs", 3, "--output", self.folder / "o")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        done = run("train", recipe, "--no-probe", "--lr", "3e-4", "--epochs", 1, "--output", self.folder / "o",
+                   "--set", "schedule.max_steps=1", "--method", "full")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("note    method.r, method.alpha of the recipe mean nothing beside method.type: full", done.stderr)
+        said = (self.folder / "o/recipe.yaml").read_text()
+        self.assertIn("lr: 3e-4\n", said)
+        self.assertIn("type: full\n", said)
+        self.assertIn("lr: 0.001", recipe.read_text())
+
+    def test_init_decides_before_it_looks_at_what_was_set(self):
+        rows = self.folder / "rows.jsonl"
+        rows.write_text("".join(json.dumps({"source": f"a river {i}", "target": "b"}) + "\n" for i in range(240)))
+        texts = self.folder / "texts.jsonl"
+        texts.write_text("".join(json.dumps({"text": f"a river {i}", "label": "ab"[i % 2]}) + "\n" for i in range(240)))
+        t5 = ROOT / "examples/seq2seq/model"
+        for model, data, words, found in (
+                (t5, rows, ["eval.every=100"], "every: 100"),
+                (MODEL, texts, ["save.best=accuracy"], "best: accuracy"),
+                (MODEL, texts, ["task=classify"], "labels: [a, b]")):
+            recipe = self.folder / f"{words[0][:4]}.yaml"
+            done = run("init", model, data, "--out", recipe, *(w for s in words for w in ("--set", s)))
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn(found, recipe.read_text())
+            self.assertIn("eval: 2%", recipe.read_text())
+            self.assertEqual(run("plan", "--no-probe", recipe).returncode, 0, recipe.read_text())
+
     def test_init_writes_a_recipe_that_plan_and_train_take(self):
         cases = {"facts.jsonl": ({"question": "a b c", "answer": "d"}, "prompt-response"),
                  "notes.jsonl": ({"text": "some words of text"}, "text"),

@@ -5,6 +5,7 @@
 #include "base/shell_word.h"
 #include "cli/commands.h"
 #include "io/atomic.h"
+#include "recipe/load.h"
 #include "train/first_recipe.h"
 
 namespace plimsoll {
@@ -56,6 +57,14 @@ void add_init(CLI::App& app, Action& action) {
                    "repeated)")
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
+  for (const auto& [option, key] :
+       {std::pair{"--lr", "optimizer.lr"}, std::pair{"--epochs", "schedule.epochs"},
+        std::pair{"--output", "output"}}) {
+    const auto take = [arguments, key = std::string(key)](const std::string& value) {
+      arguments->wish.sets.push_back(key == "output" ? assignment(key, value) : key + "=" + value);
+    };
+    command->add_option_function<std::string>(option, take, std::string(key) + " of the recipe");
+  }
   command->add_flag("--force", arguments->force, "replace the file that is there");
   command->callback([arguments, &action] { action = [arguments] { return run(*arguments); }; });
 }

@@ -25,7 +25,9 @@ size_t asked(const KeyReport& report) {
 }  // namespace
 
 std::string key_report_comments(const KeyReport& report) {
-  if (report.empty()) return "";
+  std::string notes;
+  for (const auto& [topic, note] : report.notes) notes += "# " + printable(note) + "\n";
+  if (report.empty()) return notes;
   std::string text = "# Keys of " + owner(report) + ", and what they became:\n";
   for (const KeyReport::Mapped& key : report.mapped)
     text += "#   " + printable(key.theirs) + "  ->  " + printable(key.ours) + "\n";
@@ -36,12 +38,13 @@ std::string key_report_comments(const KeyReport& report) {
   if (!report.no_effect.empty()) text += "# Without effect here:\n";
   for (const KeyReport::NoEffect& key : report.no_effect)
     text += "#   " + printable(key.theirs) + "  (" + printable(key.reason) + ")\n";
-  for (const auto& [topic, note] : report.notes) text += "# " + printable(note) + "\n";
-  return text;
+  return text + notes;
 }
 
 std::string key_report_notes(const KeyReport& report, const std::string& recipe) {
-  if (report.empty()) return "";
+  std::string notes;
+  for (const auto& [topic, note] : report.notes) notes += "note    " + printable(note) + "\n";
+  if (report.empty()) return notes;
   const auto count = [](size_t number, const std::string& what) {
     return std::to_string(number) + " " + what + (number == 1 ? "" : "s");
   };
@@ -54,8 +57,7 @@ std::string key_report_notes(const KeyReport& report, const std::string& recipe)
     if (!key.is_off)
       text += "note    " + printable(key.place) + ": '" + printable(key.theirs) +
               "' has no effect: " + printable(key.reason) + "\n";
-  for (const auto& [topic, note] : report.notes) text += "note    " + printable(note) + "\n";
-  return text;
+  return text + notes;
 }
 
 nlohmann::ordered_json key_report_json(const KeyReport& report) {

@@ -246,6 +246,16 @@ ExitCode run_add(const AddArguments& arguments) {
 void add_recipe_options(CLI::App& add, AddArguments& arguments) {
   add.add_option("--set", arguments.sets, "key=value: changes one key of the recipe (may be repeated)")
       ->type_name("KEY=VALUE");
+  // As --set says them; the words that people try first.
+  for (const auto& [option, key] :
+       {std::pair{"--lr", "optimizer.lr"}, std::pair{"--epochs", "schedule.epochs"},
+        std::pair{"--output", "output"}}) {
+    const auto take = [&arguments, key = std::string(key)](const std::string& value) {
+      arguments.sets.insert(arguments.sets.begin(),
+                            key == "output" ? assignment(key, value) : key + "=" + value);
+    };
+    add.add_option_function<std::string>(option, take, std::string(key) + " of a recipe");
+  }
   add.add_option("--sweep", arguments.sweeps,
                  "key=1,2,3: a run of the recipe for each value; given several times, for each combination")
       ->type_name("KEY=VALUES");

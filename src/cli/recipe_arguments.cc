@@ -37,6 +37,9 @@ constexpr std::array kShortcuts = {
     Shortcut{"--length", "data.max_length", "data.max_length in tokens"},
     Shortcut{"--batch", "batch.effective", "batch.effective: sequences of an optimizer step"},
     Shortcut{"--micro-batch", "batch.micro", "batch.micro: sequences at a time, or auto"},
+    Shortcut{"--lr", "optimizer.lr", "optimizer.lr: highest learning rate"},
+    Shortcut{"--epochs", "schedule.epochs", "schedule.epochs: passes over the training rows"},
+    Shortcut{"--output", "output", "output: folder of the run"},
     Shortcut{"--precision", "precision", "precision: fp32, bf16, bf16-master, bf16-pure or fp16"},
     Shortcut{"--optimizer", "optimizer.name", "optimizer.name: adamw, adamw8bit, lion, sgd or adafactor"},
     Shortcut{"--threads", "threads", "threads that compute, or auto"},
@@ -101,7 +104,8 @@ std::optional<int64_t> longest_text_of(const Recipe& recipe) try {
 LoadedRecipe load_with(const RecipeArguments& arguments, const std::vector<std::string>& what_if) {
   Overrides overrides;
   for (const auto& [key, value] : arguments.shortcuts)
-    if (!value.empty()) overrides.sets.push_back(key + "=" + value);
+    if (!value.empty())
+      overrides.sets.push_back(key == "output" ? assignment(key, value) : key + "=" + value);
   make_room_for_card(overrides.sets);
   // Behind the shortcuts, so that a `--set` that a report names counts when it is added to the command.
   overrides.sets.insert(overrides.sets.end(), arguments.sets.begin(), arguments.sets.end());

@@ -303,6 +303,20 @@ void RecipeBuilder::forget_what_means_nothing(int first) {
   }
 }
 
+void RecipeBuilder::leave_out_of_other_methods(int first) {
+  std::vector<std::string> keys;
+  for (const Option& option : options()) {
+    const auto given = given_.find(option.key);
+    if (given == given_.end() || given->second.call >= first || option.method <= recipe_.method.type)
+      continue;
+    given_.erase(given);
+    keys.push_back(option.key);
+  }
+  if (!keys.empty())
+    translator_.note("method", join(keys, ", ") + " of the recipe mean nothing beside method.type: " +
+                                   method_name(recipe_.method.type) + " and are left out");
+}
+
 // Tasks of pairs and tasks that score whole sequences read rows of their own, and have no packing; the latter
 // have no logits.
 void RecipeBuilder::check_task(const Recipe& recipe) {

@@ -36,6 +36,8 @@ class RecipeBuilder {
   [[nodiscard]] std::vector<std::string> missing() const;
   // Keys of calls before `first` that mean nothing beside the method and the optimizer count as not given.
   void forget_what_means_nothing(int first);
+  // Keys of the file that another method has not; a note tells them. An adapter to go on from stays.
+  void leave_out_of_other_methods(int first);
   // Checks keys against each other; `name` is the place of what is missing. Throws UsageError for all
   // problems.
   Recipe finish(const std::string& name);

@@ -1,5 +1,6 @@
 #include "recipe/combine.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/error.h"
@@ -329,10 +330,58 @@ void combine_model(Layer& layer) {
       "model");
 }
 
+// Whole epochs; of a part of one only a number of steps can be said here.
+void combine_epochs(Layer& layer) {
+  if (!layer.says({"@epochs"})) return;
+  const Said* epochs = layer.part("@epochs");
+  const auto count = read_foreign_number(epochs->value);
+  if (!count) return layer.refuse(*epochs, "expected a number of epochs");
+  const Node* steps = layer.given("schedule.max_steps");  // what ends the run, whatever epochs says
+  const bool is_limited = steps != nullptr && read_foreign_number(*steps).value_or(0.0) > 0.0;
+  const double whole = is_limited ? std::max(std::ceil(*count), 1.0) : *count;
+  if (std::floor(whole) == whole)
+    return layer.emit("schedule.epochs", std::to_string(static_cast<int64_t>(whole)), {epochs});
+  layer.refuse_until_later(
+      *epochs,
+      "a part of an epoch does not exist here; a number of steps does: --set schedule.epochs=" +
+          std::to_string(static_cast<int64_t>(std::ceil(*count))) + " --set schedule.max_steps=N",
+      "schedule.epochs");
+}
+
+// A seed for the order of rows says nothing where it is that of all else (transformers: 42 unless given).
+void combine_data_seed(Layer& layer) {
+  if (!layer.says({"@data_seed"})) return;
+  const Said* order = layer.part("@data_seed");
+  const Node* seed = layer.given("seed");
+  const std::string all = seed != nullptr ? seed->text : std::to_string(layer.before().seed);
+  if (is_off(order->value) && order->value.text != "0")
+    layer.ignore(*order, "nothing is given", true);
+  else if (order->value.text == all)
+    layer.ignore(*order, "the seed of all else, as here");
+  else
+    layer.refuse_until_later(
+        *order, "a seed for the order of rows alone does not exist here; seed decides all", "seed");
+}
+
+// LLaMA-Factory holds the norms' weights in fp32; their products have fp32 values here, whatever is stored.
+void combine_norms(Layer& layer) {
+  if (!layer.says({"@upcast_norms"})) return;
+  const Said* upcast = layer.part("@upcast_norms");
+  if (!is_true(upcast))
+    layer.ignore(*upcast, "off, as here", true);
+  else if (layer.method() != MethodType::full)
+    layer.ignore(*upcast, "norms beside adapters do not train, and are computed in fp32");
+  else
+    layer.refuse(*upcast,
+                 "another type for norms that train does not exist here; precision says that of all weights");
+}
+
 }  // namespace
 
 void combine(Layer& layer) {
   combine_launch(layer);  // keys of the files that it reads
+  combine_epochs(layer);  // what comes by epochs asks for them
+  combine_data_seed(layer);
   combine_model(layer);
   combine_preference(layer);  // the data sets ask for the task
   combine_method(layer);
@@ -346,6 +395,7 @@ void combine(Layer& layer) {
   combine_clip(layer);
   combine_schedule(layer);
   combine_precision(layer);
+  combine_norms(layer);
   combine_torchtune(layer);  // a length that the data set asks for
   combine_data(layer);
   combine_llama_factory(layer);

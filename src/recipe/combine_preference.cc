@@ -64,8 +64,10 @@ void combine_loss(Layer& layer) {
 void combine_supervised_loss(Layer& layer, const Said& loss) {
   if (is_word(&loss, "nll") || is_word(&loss, "chunked_nll"))
     return layer.ignore(loss, "cross-entropy, in chunks where the memory asks for it", true);
-  layer.refuse(loss, "'" + excerpt(loss.value.text) + "' is no loss of this task; task: dpo has sigmoid, " +
-                         "sigmoid_norm, ipo and orpo");
+  const std::string name = excerpt(loss.value.text);
+  const bool is_of_pairs = std::find(kLosses.begin(), kLosses.end(), loss.value.text) != kLosses.end();
+  layer.refuse(loss, is_of_pairs ? "'" + name + "' is a loss of preferences: say task: dpo beside it"
+                                 : "'" + name + "' does not exist here; nll, the cross-entropy, does");
 }
 
 // axolotl's reward models.

@@ -376,6 +376,112 @@ TEST_F(Dialects, an_evaluation_waits_for_the_rows_that_a_later_layer_names) {
   EXPECT_THAT(notes(with("eval_strategy: epoch\n", {})), Contains("eval_strategy: epoch"));
 }
 
+TEST_F(Dialects, the_handbooks_second_split_is_evaluated_on) {
+  setenv("HF_HUB_CACHE", folder_.c_str(), 1);
+  write("datasets--Org--rows/refs/main", "1");
+  for (const char* name : {"train_sft-00000-of-00001.parquet", "test_sft-00000-of-00001.parquet"})
+    write(std::string("datasets--Org--rows/snapshots/1/data/") + name, "x");
+  const std::string mixture =
+      "model_name_or_path: m\ndataset_mixer: {Org/rows: 0.5}\ndataset_splits: [train_sft, test_sft]\n";
+  const Recipe read = recipe(mixture + "eval_strategy: epoch\n");
+  EXPECT_THAT(read.data.eval.path, testing::EndsWith("test_sft-00000-of-00001.parquet"));
+  EXPECT_THAT(read.data.train.front().path, testing::EndsWith("train_sft-00000-of-00001.parquet"));
+  EXPECT_TRUE(read.data.eval.rows.is_all());
+  EXPECT_EQ(read.eval.every.unit, Every::Unit::epochs);
+  EXPECT_EQ(recipe(mixture).data.eval.kind, EvalSource::Kind::none);
+  unsetenv("HF_HUB_CACHE");
+}
+
+// --- refusals without a reason ---------------------------------------------------------------------------
+
+TEST_F(Dialects, keys_that_say_nothing_more_are_noted) {
+  const std::string factory = "model_name_or_path: m\nstage: sft\nfinetuning_type: lora\n";
+  const std::string script = "model_name_or_path: m\nmax_source_length: 64\nmax_target_length: 32\n";
+  EXPECT_THAT(notes(load(factory + "seed: 1\ndata_seed: 1\n")), Contains("data_seed: 1"));
+  EXPECT_THAT(notes(load(factory + "data_seed: 42\n")), Contains("data_seed: 42"));
+  EXPECT_THAT(error_of(factory + "seed: 1\ndata_seed: 2\n"), HasSubstr("a seed for the order of rows alone"));
+  EXPECT_THAT(notes(load(factory + "upcast_layernorm: true\n")), Contains("upcast_layernorm: true"));
+  EXPECT_THAT(error_of("model_name_or_path: m\nstage: sft\nfinetuning_type: full\nupcast_layernorm: true\n"),
+              HasSubstr("norms that train"));
+  EXPECT_THAT(notes(load(script + "source_lang: en\ntarget_lang: de\nval_max_target_length: 64\n")),
+              testing::IsSupersetOf({"source_lang: en", "target_lang: de", "val_max_target_length: 64"}));
+  const std::string torchtune = kTorchtune + "exp: a\nuser: {name: b}\noutput_dir: out/${exp}\n";
+  EXPECT_THAT(error_of(torchtune), AllOf(HasSubstr("unknown key 'user'"), Not(HasSubstr("'exp'"))));
+  EXPECT_THAT(*recipe(kTorchtune + "exp: a\noutput_dir: out/${exp}\n").output, testing::EndsWith("out/a"));
+  EXPECT_THAT(error_of(kTorchtune + "exp: a\n"), HasSubstr("unknown key 'exp'"));
+}
+
+TEST_F(Dialects, a_part_of_an_epoch_is_answered_with_steps) {
+  const std::string base = "model_name_or_path: m\nstage: sft\n";
+  EXPECT_THAT(error_of(base + "num_train_epochs: 1.5\n"),
+              HasSubstr("--set schedule.epochs=2 --set schedule.max_steps=N"));
+  EXPECT_EQ(
+      recipe(base + "num_train_epochs: 1.5\n", {"schedule.epochs=2", "schedule.max_steps=9"}).schedule.epochs,
+      2);
+  EXPECT_EQ(recipe(base + "num_train_epochs: 3.0\n").schedule.epochs, 3);
+  EXPECT_EQ(recipe(base + "num_train_epochs: 1.5\nmax_steps: 10\n").schedule.epochs, 2);
+}
+
+TEST_F(Dialects, columns_of_tools_are_read_and_those_of_systems_are_named) {
+  const auto entry = [&](const std::string& columns) {
+    write("data/dataset_info.json",
+          R"({"t": {"file_name": "a.jsonl", "formatting": "sharegpt", "columns": )" + columns + "}}");
+    return std::string("model_name_or_path: m\nstage: sft\ndataset: t\n");
+  };
+  EXPECT_EQ(recipe(entry(R"({"messages": "talk", "tools": "functions"})")).data.columns.at("tools"),
+            "functions");
+  EXPECT_THAT(error_of(entry(R"({"messages": "talk", "system": "rules"})")),
+              HasSubstr("a system message in a column of its own"));
+}
+
+TEST_F(Dialects, a_distilled_model_is_of_its_students_family) {
+  EXPECT_EQ(unsupported_family("deepseek-ai/DeepSeek-R1-Distill-Qwen-7B"), std::nullopt);
+  EXPECT_EQ(unsupported_family("deepseek-ai/DeepSeek-R1-Distill-Llama-8B"), std::nullopt);
+  EXPECT_EQ(unsupported_family("deepseek-ai/DeepSeek-V2-Lite"), "deepseek");
+}
+
+TEST_F(Dialects, an_unknown_key_of_a_script_can_be_taken_out) {
+  EXPECT_EQ(recipe("model: m\nmodel_class: llm\nlr: 1e-3\n", {"model_class=null"}).optimizer.lr, 1e-3);
+  EXPECT_THAT(error_of("model: m\nmodel_class: llm\n", {"model_class=other"}), HasSubstr("model_class"));
+}
+
+TEST_F(Dialects, losses_of_supervised_training_are_refused_for_what_they_are) {
+  const std::string base = "model_name_or_path: m\ndataset_name: a.jsonl\n";
+  EXPECT_THAT(error_of(base + "loss_type: dft\n"),
+              AllOf(HasSubstr("'dft' does not exist here; nll"), Not(HasSubstr("dpo"))));
+  EXPECT_THAT(error_of(base + "loss_type: sigmoid\n"), HasSubstr("say task: dpo beside it"));
+}
+
+TEST_F(Dialects, what_is_no_yaml_is_called_by_its_name) {
+  const auto error = [&](const std::string& name, const std::string& text) -> std::string {
+    write(name, text);
+    try {
+      (void)load_recipe((folder_ / name).string());
+    } catch (const UsageError& caught) {
+      return caught.what();
+    }
+    return "no error";
+  };
+  EXPECT_THAT(error("run.sh", "#!/bin/sh\nset -e: x: y\npython train.py\n"),
+              HasSubstr("is a script, not a recipe"));
+  EXPECT_THAT(error("README.md", "# Title: a: b\n```yaml\nmodel: m\n```\n"),
+              HasSubstr("is a document, not a recipe"));
+  EXPECT_THAT(error("q.yml", "model: m: n\n"), HasSubstr("q.yml:1: "));
+}
+
+TEST_F(Dialects, another_method_leaves_out_what_the_file_says_of_the_first) {
+  const std::string text = "model: m\nmethod: {type: lora, r: 8, alpha: 16}\n";
+  Overrides overrides;
+  overrides.sets = {"method.type=full"};
+  const LoadedRecipe loaded = load(text, overrides);
+  EXPECT_EQ(loaded.recipe.method.type, MethodType::full);
+  EXPECT_THAT(loaded.other_tools.notes.at("method"), HasSubstr("method.r, method.alpha of the recipe"));
+  EXPECT_THAT(error_of(text, {"method.type=full", "method.r=4"}),
+              HasSubstr("method.r: means nothing beside"));
+  EXPECT_THAT(error_of("model: m\nadapter: a\n", {"method.type=full"}), HasSubstr("continues LoRA training"));
+  EXPECT_THAT(error_of("model: m\nmethod: {type: full, r: 8}\n"), HasSubstr("means nothing beside"));
+}
+
 // --- versions --------------------------------------------------------------------------------------------
 
 TEST_F(Dialects, the_newest_version_is_assumed_and_another_can_be_named) {

@@ -1,5 +1,7 @@
 #include "recipe/load.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "base/outer_split.h"
 #include "base/strings.h"
@@ -61,6 +63,13 @@ std::vector<std::string> changes(const Recipe& before, const Recipe& after,
   return lines;
 }
 
+// Another method than the file's, to which keys of the file may mean nothing.
+bool chooses_method(const std::vector<std::string>& sets) {
+  return std::any_of(sets.begin(), sets.end(), [](const std::string& set) {
+    return trim(std::string_view(set).substr(0, set.find('='))) == "method.type";
+  });
+}
+
 LoadedRecipe apply_overrides(RecipeBuilder& builder, const Overrides& overrides, const std::string& name) {
   const Recipe before = builder.current();
   const int first = builder.calls() + 1;
@@ -70,6 +79,7 @@ LoadedRecipe apply_overrides(RecipeBuilder& builder, const Overrides& overrides,
   const Recipe with_environment = builder.current();
   const int first_set = builder.calls() + 1;
   for (const std::string& text : overrides.sets) apply_assignment(builder, "--set", text);
+  if (chooses_method(overrides.sets)) builder.leave_out_of_other_methods(first_set);
   const int first_what_if = builder.calls() + 1;
   for (const std::string& text : overrides.what_if) apply_assignment(builder, "what if", text);
   if (!overrides.what_if.empty()) builder.forget_what_means_nothing(first_what_if);
@@ -118,7 +128,7 @@ bool replace_key(Node& map, std::string_view key, const Node& value, bool is_inn
 
 // A key of another tool that the file has is changed where it stands, so that what the file says of it is
 // gone with all that follows from it; it may be one that is refused or not known.
-std::vector<std::string> change_theirs(Node& root, const std::vector<std::string>& sets) {
+std::vector<std::string> change_theirs(Node& root, const std::vector<std::string>& sets, bool is_of_tool) {
   std::vector<std::string> others;
   for (const std::string& text : sets) {
     const size_t equals = text.find('=');
@@ -128,7 +138,10 @@ std::vector<std::string> change_theirs(Node& root, const std::vector<std::string
     bool is_changed = false;
     if (!is_ours && equals != std::string::npos) {
       try {
-        is_changed = replace_key(root, key, read_yaml(std::string_view(text).substr(equals + 1)));
+        const Node value = read_yaml(std::string_view(text).substr(equals + 1));
+        // Of a training script's file a key can be taken out; what it is set to meets the file's as a layer.
+        const bool takes_out = value.kind == Node::Kind::null && equals + 1 < text.size();
+        is_changed = (is_of_tool || takes_out) && replace_key(root, key, value);
       } catch (const DocumentError&) {  // NOLINT: told where it is applied
       }
     }
@@ -145,7 +158,8 @@ LoadedRecipe load_recipe(const std::string& file, const Overrides& overrides) {
   RecipeBuilder builder;
   if (!overrides.as_tool.empty()) builder.set_tool(parse_tool_version(overrides.as_tool));
   Overrides others = overrides;
-  if (builder.is_named() || tool_of(root)) others.sets = change_theirs(root, overrides.sets);
+  if (root.kind == Node::Kind::map)
+    others.sets = change_theirs(root, overrides.sets, builder.is_named() || tool_of(root).has_value());
   builder.apply(root, {file, true, folder});
   return apply_overrides(builder, others, file);
 }

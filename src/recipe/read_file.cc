@@ -28,11 +28,27 @@ std::string read_text_of(const std::string& file) {
   return text;
 }
 
+// What a file is that is no YAML; "" where it may be meant as such.
+std::string other_kind(std::string_view text, const Source& source) {
+  const std::string end = std::filesystem::path(source.name).extension().string();
+  if (text.starts_with("#!") || end == ".sh")
+    return "a script, not a recipe: a recipe is a map of keys, in YAML or JSON; `plimsoll init MODEL DATA` "
+           "writes one";
+  if (end == ".py") return "a program, not a recipe: a recipe is a map of keys, in YAML or JSON";
+  if (end == ".md" || text.find("\n```") != std::string_view::npos || text.starts_with("```"))
+    return "a document, not a recipe: save the lines of the recipe in it (between ``` and ```) in a file of "
+           "their own";
+  if (text.starts_with("PK\x03\x04")) return "a zip file, not a recipe";
+  return "";
+}
+
 template <class Read>
 Node read_document(std::string_view text, const Source& source, Read read) {
   try {
     return read(text);
   } catch (const DocumentError& error) {
+    if (const std::string kind = source.has_lines ? other_kind(text, source) : ""; !kind.empty())
+      throw UsageError(source.name + ": is " + kind);
     throw UsageError(source.place(error.line) + ": " + error.what());
   }
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "recipe/combine.h"
 #include "recipe/foreign_value.h"
@@ -22,15 +23,18 @@ bool holds_one_of(const Node& root, std::initializer_list<std::string_view> keys
 }
 
 // ${output_dir} in torchtune's recipes is another key's text. `left` bounds the time that a text can cost.
-void fill_references(Node& node, const Node& root, int& left) {
-  for (Node& item : node.items) fill_references(item, root, left);
+// Notes the keys whose text was used.
+void fill_references(Node& node, const Node& root, std::set<std::string, std::less<>>& used, int& left) {
+  for (Node& item : node.items) fill_references(item, root, used, left);
   const size_t begin = node.text.find("${");
   const size_t end = node.text.find('}', begin);
   if (node.kind != Node::Kind::scalar || begin == std::string::npos || end == std::string::npos) return;
   if (--left < 0) return;
-  const Node* target = find_node(root, node.text.substr(begin + 2, end - begin - 2));
+  const std::string key = node.text.substr(begin + 2, end - begin - 2);
+  const Node* target = find_node(root, key);
   if (target == nullptr || target->kind != Node::Kind::scalar || target->text.find("${") != std::string::npos)
     return;
+  used.insert(key);
   node.text.replace(begin, end + 1 - begin, target->text);
 }
 
@@ -145,6 +149,9 @@ Node Translator::own_keys(const Node& map, const std::string& prefix, Layer& lay
                find_option(key) == nullptr) {
       layer.ignore({child, key, key + ": " + as_text(child), 0},
                    is_theirs ? "nothing is given" : "not known here, and nothing is given", true);
+    } else if (used_.contains(key) && !is_theirs && !is_group(key) && find_option(key) == nullptr) {
+      layer.ignore({child, key, key + ": " + excerpt(as_text(child)), 0},
+                   "used as ${" + key + "} in this file", true);
     } else {
       own.items.push_back(child);
     }
@@ -166,7 +173,7 @@ Node Translator::translate(const Node& root, const Source& source, const Recipe&
   Node filled = root;
   if (has_last_word(report_.tool)) keep_last_of_each(filled, layer);
   int references = 256;
-  if (report_.tool == Tool::torchtune) fill_references(filled, root, references);
+  if (report_.tool == Tool::torchtune) fill_references(filled, root, used_, references);
   Node own = own_keys(filled, "", layer);
   std::erase_if(report_.once, [&](const auto& key) { return find_node(own, key.first) != nullptr; });
   layer.set_own(&own);

@@ -1,6 +1,9 @@
 // Other tools' keys become ours, layer by layer, before a builder reads them.
 #pragma once
 
+#include <set>
+#include <string>
+
 #include "recipe/layer.h"
 
 namespace plimsoll {
@@ -13,6 +16,7 @@ class Translator {
   // for the builder to report.
   Node translate(const Node& root, const Source& source, const Recipe& before, Problems& problems);
   [[nodiscard]] const KeyReport& report() const { return report_; }
+  void note(const std::string& topic, const std::string& text) { report_.notes[topic] = text; }
 
  private:
   Node own_keys(const Node& map, const std::string& prefix, Layer& layer);
@@ -21,6 +25,7 @@ class Translator {
 
   int layers_ = 0;
   std::optional<ToolVersion> named_;
+  std::set<std::string, std::less<>> used_;  // keys that others of the file use as ${key}
   Parts parts_;
   KeyReport report_;
 };

@@ -130,19 +130,40 @@ void suggest(const Suggested& suggested, Overrides& overrides) {
     overrides.sets.push_back("classify.labels=" + list_of(suggested.labels));
 }
 
+// Whether one of them says a key that begins so.
+bool says(const std::vector<std::string>& sets, std::string_view key) {
+  return std::any_of(sets.begin(), sets.end(), [&](const auto& set) { return trim(set).starts_with(key); });
+}
+
+// Whether rows are held out to evaluate on by whoever says nothing of them.
+bool holds_out(const Recipe& recipe) {
+  std::vector<WeightedPath> paths;
+  for (const TrainSource& source : recipe.data.train) paths.push_back({source.path, source.weight});
+  Dataset dataset = Dataset::open(paths);
+  dataset.select(std::vector<std::string>{dataset.columns().front().name}, ReadAs::json);
+  return dataset.rows() >= kRowsToHoldOut;
+}
+
 Wished wished(const FirstRecipe& wish) {
   Overrides overrides;
   overrides.sets = {assignment("model", wish.model.string()), assignment("data.train", wish.data.string()),
                     "data.max_length=" + std::to_string(int64_t{1} << 24), "method.type=" + wish.method};
-  Overrides asked = overrides;
-  asked.sets.insert(asked.sets.end(), wish.sets.begin(), wish.sets.end());
-  const bool of_task = std::any_of(wish.sets.begin(), wish.sets.end(),
-                                   [](const auto& set) { return trim(set).starts_with("task"); });
+  // What the rows are decides the rest, so that this is looked at before the rest is asked for.
+  Overrides of_rows = overrides;
+  for (const std::string& set : wish.sets)
+    if (trim(set).starts_with("data")) of_rows.sets.push_back(set);
   Recipe before = recipe_from_overrides(overrides).recipe;
   const fs::path config = fs::path(before.model) / "config.json";
   // A model that is not there is told where the recipe is read.
-  if (!of_task && fs::exists(config)) {
-    suggest(suggested_task(recipe_from_overrides(asked).recipe, read_model_spec(config)), overrides);
+  if (fs::exists(config)) {
+    const Recipe rows = recipe_from_overrides(of_rows).recipe;
+    const Suggested suggested = suggested_task(rows, read_model_spec(config));
+    const bool classifies = says(wish.sets, "task=classify") && suggested.task == Task::classify;
+    if (!says(wish.sets, "task") || (classifies && !says(wish.sets, "classify")))
+      suggest(suggested, overrides);
+    const bool evaluates = says(wish.sets, "eval") || says(wish.sets, "save") || says(wish.sets, "stop");
+    if (evaluates && rows.data.eval.kind == EvalSource::Kind::none && holds_out(rows))
+      overrides.sets.emplace_back("data.eval=2%");
     before = recipe_from_overrides(overrides).recipe;
   }
   Wished result;
@@ -377,7 +398,9 @@ std::string first_recipe(const FirstRecipe& wish) {
   const Wished wished_recipe = wished(wish);
   const Recipe& recipe = wished_recipe.recipe;
   const ModelSpec model = model_of(recipe);
-  const Looked looked = look_at(recipe, model);
+  Recipe of_all_rows = recipe;  // what is held out is looked at as well
+  if (!wished_recipe.keys.contains("data.eval")) of_all_rows.data.eval = {};
+  const Looked looked = look_at(of_all_rows, model);
   const auto hub = hub_model_of(recipe.model);
   const std::string name = model_name(recipe.model);
   const fs::path folder = wish.out.parent_path();

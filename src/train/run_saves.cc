@@ -57,6 +57,12 @@ void RunSaves::require_savable(const TrainerState& current) {
                    checkpoint_bytes(options_, experiment_, state_),
                    export_bytes(state_, experiment_.lora, *options_.from), std::min(saves, held));
   if (!note.empty()) observer_.event(note, LogLevel::warn);
+  if (options_.keep != kKeepAll || saves < 3 || !note.empty()) return;
+  const int64_t bytes = checkpoint_bytes(options_, experiment_, state_);
+  observer_.event("note    up to " + format_count(saves) + " checkpoints of " + format_bytes(bytes) + ", " +
+                      format_bytes(saves * bytes) + " of disk in all, stay in " +
+                      options_.folder->path().string() + " (save.keep: all)",
+                  LogLevel::warn);
 }
 
 void RunSaves::open_logs(const TrainerState& current) {

@@ -26,7 +26,8 @@ std::vector<DataSet> read_llama_factory(const Layer& layer, const Said& names);
 std::vector<DataSet> read_axolotl(const Layer& layer, const Node& list);
 std::vector<DataSet> read_torchtune(const Layer& layer, const Node& component);
 std::vector<DataSet> read_trl(const Layer& layer, const Said& name, std::string_view split);
-std::vector<DataSet> read_trl_mixture(const Layer& layer, const Node& mixture);
+// `part` is a word of the split's name: train, or test.
+std::vector<DataSet> read_trl_mixture(const Layer& layer, const Node& mixture, std::string_view part);
 
 // --- what they share -------------------------------------------------------------------------------------
 

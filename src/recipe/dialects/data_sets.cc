@@ -182,6 +182,33 @@ void combine_trl_evaluation(Layer& layer) {
   });
 }
 
+// The handbook's older form names the split to evaluate on beside that to train on: [train_sft, test_sft].
+void combine_mixture_evaluation(Layer& layer) {
+  const Said* splits = layer.part("@mixture_splits");
+  const Said* mixture = layer.part("@mixture");
+  const Said* strategy = layer.part("@eval_strategy");
+  if (splits == nullptr || mixture == nullptr || !layer.says({"@mixture_splits"})) return;
+  const bool has_test =
+      std::any_of(splits->value.items.begin(), splits->value.items.end(),
+                  [](const Node& split) { return split.text.find("test") != std::string::npos; });
+  const bool evaluates = strategy != nullptr && strategy->value.text != "no";
+  if (!has_test || !evaluates || mixture->value.kind != Node::Kind::map ||
+      layer.given("data.eval") != nullptr)
+    return;
+  std::vector<DataSet> sets;
+  try {
+    sets = read_trl_mixture(layer, mixture->value, "test");
+  } catch (const UsageError&) {  // NOLINT: told of the rows to train on
+    return;
+  }
+  const bool is_one = sets.size() == 1 && sets.front().files.size() == 1 && sets.front().missing.empty();
+  if (!is_one)
+    return layer.ignore(*splits,
+                        "rows to evaluate on are one file or folder here, on this machine: "
+                        "--set data.eval=FILE names it");
+  layer.emit("data.eval", sources_node(*splits, sets), {splits});
+}
+
 }  // namespace
 
 void combine_data(Layer& layer) {
@@ -200,8 +227,9 @@ void combine_data(Layer& layer) {
   try_emit(layer, "@component", "data.train", component);
   try_emit(layer, "@val_component", "data.eval", component);
   try_emit(layer, "@mixture", "data.train",
-           [&](const Said& said) { return read_trl_mixture(layer, said.value); });
+           [&](const Said& said) { return read_trl_mixture(layer, said.value, "train"); });
   combine_trl_evaluation(layer);
+  combine_mixture_evaluation(layer);
   if (layer.says({"@text_column"})) combine_text_column(layer);
   for (const std::string_view part : {"@dataset_dir", "@split", "@subset", "@test_split", "@max_samples"})
     if (layer.says({part}) && !layer.says({"@dataset", "@eval_dataset", "@mixture"}))

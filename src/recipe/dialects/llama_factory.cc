@@ -118,7 +118,15 @@ DataSet read_entry(const Layer& layer, const Node& entry, const fs::path& folder
   } else if (formatting == "sharegpt" || formatting == "openai") {
     set.format = "messages";
     const Node* columns = find_node(entry, "columns");
-    if (columns != nullptr) refuse_unknown(*columns, {"messages"}, name + ".columns");
+    if (columns != nullptr) {
+      refuse_unknown(*columns, {"messages", "tools", "system"}, name + ".columns");
+      if (const std::string tools = text_of(*columns, "tools"); !tools.empty()) set.columns["tools"] = tools;
+      if (!text_of(*columns, "system").empty())
+        refuse("'" + name +
+               ".columns.system': a system message in a column of its own does not exist here beside "
+               "messages; say it as "
+               "the first message of a row, or take this line out of dataset_info.json");
+    }
     set.columns["messages"] =
         columns == nullptr ? "conversations" : text_of(*columns, "messages", "conversations");
     read_tags(entry, set, name);

@@ -54,7 +54,7 @@ std::vector<DataSet> read_trl(const Layer& layer, const Said& name, std::string_
   return sets;
 }
 
-std::vector<DataSet> read_trl_mixture(const Layer& layer, const Node& mixture) {
+std::vector<DataSet> read_trl_mixture(const Layer& layer, const Node& mixture, std::string_view part) {
   if (mixture.kind == Node::Kind::list) return read_list(layer, mixture);
   if (mixture.kind != Node::Kind::map) refuse("expected data sets, found " + describe(mixture));
   if (const Node* list = find_node(mixture, "datasets")) {
@@ -69,12 +69,12 @@ std::vector<DataSet> read_trl_mixture(const Layer& layer, const Node& mixture) {
     if (!share || *share <= 0.0 || *share > 1.0)
       refuse("'" + excerpt(entry.key) + "': expected a share of the rows up to 1");
     DataSet set;
-    if (*share < 1.0)
+    if (*share < 1.0 && part == "train")
       set.rows = ":" + percent(*share);  // alignment 0.3, src/alignment/data.py: the first rows
-    std::string split = "train";
+    std::string split(part);
     if (splits != nullptr)
       for (const Node& one : splits->value.items)
-        if (one.text.find("train") != std::string::npos) split = one.text;
+        if (one.text.find(part) != std::string::npos) split = one.text;
     find_files(layer, entry, entry.key, split, "", set);
     sets.push_back(set);
   }

@@ -5,8 +5,8 @@ import shutil
 import unittest
 
 import seq2seq_test
-from command_run import CommandTest, ROOT, losses_of, output
-from scores_test import sentence, texts, write_rows
+from command_run import as_if_written_by_the_run, CommandTest, ROOT, losses_of, output
+from scores_test import pairs, sentence, texts, write_rows
 
 USAGE, DAMAGED, LOST = 2, 4, 5
 FILE = "frozen.rows"
@@ -61,6 +61,36 @@ class KeepFrozen(CommandTest):
         labelled = {"train": write_rows(self.folder / "texts.jsonl", texts(12)), "eval": 4, "max_length": 32}
         self.assert_same_bits("head", "model.safetensors", task="classify", data=labelled,
                               classify={"labels": ["question", "order", "fact"]}, method={**full, "freeze": ["model"]})
+
+    def pairs(self, **changes):
+        data = {"train": write_rows(self.folder / "pairs.jsonl", pairs(28)), "eval": 4, "max_length": 64}
+        return {"task": "reward", "data": data, "schedule": {"epochs": 2}, **changes}
+
+    def test_both_answers_of_a_pair_are_kept_with_the_same_bits(self):
+        freeze = {"type": "full", "freeze": ["model.embed_tokens", r"model\.layers\.[01]"]}
+        for name, file, changes in (("score", "model.safetensors", {"method": {"type": "full", "freeze": ["model"]}}),
+                                    ("value", "adapter_model.safetensors", {"reward": {"head": "value"}}),
+                                    ("dpo", "model.safetensors", {"task": "dpo", "method": freeze}),
+                                    ("orpo", "adapter_model.safetensors", {"task": "dpo", "dpo": {"loss": "orpo"}, "batch": {"micro": 3}})):
+            self.assert_same_bits(name, file, **self.pairs(**changes))
+        often = self.pairs(task="dpo", dpo={"loss": "orpo"}, schedule={"epochs": 10}, memory={"disk": "1GiB", "keep_frozen": "auto"})
+        recipe, _ = self.recipe("often", **often)
+        self.assertIn("outputs of the frozen blocks kept", json.loads(output("plan", recipe, "--json"))["variant"]["words"])
+        self.trained("often", **often)
+
+    def test_records_of_first_answers_alone_are_written_anew(self):
+        changes = self.pairs(save={"every": 3})
+        whole = self.trained("pairs", **changes)
+        recipe, folder = self.recipe("stopped_pairs", **changes, stop={"above": 0.1, "above_steps": 1})
+        output("train", recipe, "--quiet", code=LOST)
+        kept = (folder / FILE).read_bytes()
+        first = kept[:kept.index(b"\n")].replace(b', "records": 2', b"")
+        self.assertLess(len(first), kept.index(b"\n"))
+        as_if_written_by_the_run(folder, FILE)
+        # The form of versions that wrote one record a row, whose mark of the end says that all are there.
+        (folder / FILE).write_bytes(first.ljust(kept.index(b"\n")) + kept[kept.index(b"\n"):])
+        output("train", recipe, "--quiet", "--resume", "--set", "stop.above=null")
+        self.assertEqual((folder / "adapter_model.safetensors").read_bytes(), (whole / "adapter_model.safetensors").read_bytes())
 
     def test_a_run_that_was_stopped_goes_on_with_what_is_kept(self):
         whole = self.trained("whole", save={"every": 5})

@@ -31,7 +31,8 @@ int64_t kept_row_bytes(const std::vector<Graph>& programs) {
 
 int64_t kept_bytes_of(const PlanRequest& request, int64_t token_bytes) {
   if (!request.data) return 0;
-  return kKeptLineBytes + request.data->tokens * token_bytes + (request.data->rows + 1) * kKeptHeadBytes;
+  return kKeptLineBytes + request.data->tokens * token_bytes +
+         (request.data->rows * kept_records(request.experiment) + 1) * kKeptHeadBytes;
 }
 
 Plan lay_out_plan(const PlanRequest& request, const Variant& variant) {
@@ -111,7 +112,8 @@ std::vector<Component> Plan::host_components() const {
   components.push_back({kProgramsComponent, program_heap_bytes(programs)});
   if (host_arena_bytes() > 0) components.push_back({"offloaded to the host", host_arena_bytes()});
   if (variant.keep_frozen)
-    components.push_back({"places of kept rows", request.dataset_rows * int64_t{sizeof(int64_t)}});
+    components.push_back({"places of kept rows", request.dataset_rows * kept_records(request.experiment) *
+                                                     int64_t{sizeof(int64_t)}});
   if (!request.own_memory && graph_bytes() > 0) components.push_back({"graphs", graph_bytes()});
   if (request.budget.disk_in_memory && disk_bytes() > 0)
     components.push_back({"offload folder in memory (tmpfs)", disk_bytes()});
@@ -308,6 +310,10 @@ Candidate candidate_of(const Plan& plan) {
   candidate.seconds_per_step = plan.seconds_per_step;
   candidate.layout_work = plan.layout.work;
   return candidate;
+}
+
+int64_t kept_records(const Experiment& experiment) {
+  return experiment.has_targets() ? 1 : rule_of(experiment.task.task).sequences;
 }
 
 std::string why_nothing_is_kept(const PlanRequest& request) {

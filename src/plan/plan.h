@@ -64,11 +64,12 @@ struct DataSummary {
   int64_t common_length = 0;  // that all but one row in a thousand stay within; 0: not known
   int64_t rows_longer = 0;
   int64_t bytes_per_epoch = 0;
-  double truncated_share = 0.0;  // of rows
-  double skipped_share = 0.0;    // rows with no target left
-  double damaged_share = 0.0;    // rows that cannot be read
-  int64_t common_begin = 0;      // tokens that every row begins with
-  double shared_share = 0.0;     // of a step's tokens, that its rows begin with alike
+  double truncated_share = 0.0;             // of rows
+  double skipped_share = 0.0;               // rows with no target left
+  double damaged_share = 0.0;               // rows that cannot be read
+  int64_t common_begin = 0;                 // tokens that every row begins with
+  double shared_share = 0.0;                // of a step's tokens, that its rows begin with alike
+  std::vector<std::string> rendering = {};  // how rows become text, where there is something to say of it
 };
 // "12,000 rows · about 3,400,000 tokens · ..."
 std::string data_words(const DataSummary& data);
@@ -201,6 +202,8 @@ struct Plan {
 
 // A record of a kept row is so many bytes beside its tokens.
 inline constexpr int64_t kKeptHeadBytes = 32;
+// Records of a row: one for each of its sequences. A target that stands apart has none.
+int64_t kept_records(const Experiment& experiment);
 // Why the frozen blocks' outputs cannot be kept; empty: they can.
 std::string why_nothing_is_kept(const PlanRequest& request);
 

@@ -41,29 +41,36 @@ struct KeptRows::Head {
   int64_t tokens = 0;
   uint32_t ids = 0;      // checksum of the row's ids
   uint32_t content = 0;  // of what follows
-  uint32_t head = 0;     // of all before
-  uint32_t unused = 0;
+  uint32_t head = 0;     // of all before and of the sequence
+  int32_t sequence = 0;  // of the row
 
   [[nodiscard]] uint32_t sum() const {
-    return crc32c(std::as_bytes(std::span(this, 1)).first(offsetof(Head, head)));
+    // A first sequence is summed as in files that knew no others.
+    return crc32c(std::as_bytes(std::span(this, 1)).first(offsetof(Head, head))) ^
+           static_cast<uint32_t>(sequence);
   }
 };
 
 struct KeptRows::Sample {
   int64_t row = 0;
+  int32_t sequence = 0;
   int64_t first = 0, tokens = 0;  // of the micro-step's
   uint32_t ids = 0;
 };
 
 KeptRows::KeptRows(const Plan& plan, int64_t dataset_rows)
-    : plan_(plan), places_(static_cast<size_t>(dataset_rows), -1) {
+    : plan_(plan),
+      each_(kept_records(plan.request.experiment)),
+      places_(static_cast<size_t>(dataset_rows * each_), -1) {
   static_assert(sizeof(Head) == kKeptHeadBytes);
 }
 
 void KeptRows::open(RunFolder& folder, const std::string& fingerprint) {
   file_ = folder.begin_log(kFile);
   std::string head =
-      R"({"step": 0, "frozen": )" + std::to_string(crc32c(std::as_bytes(std::span(fingerprint)))) + "}";
+      R"({"step": 0, "frozen": )" + std::to_string(crc32c(std::as_bytes(std::span(fingerprint)))) +
+      // Told where it is more than one, so that a file with the first sequences alone is written anew.
+      (each_ > 1 ? R"(, "records": )" + std::to_string(each_) : "") + "}";
   head.resize(static_cast<size_t>(kKeptLineBytes) - 1, ' ');
   bytes_ = kKeptLineBytes;
   const bool same = first_line(file_) == head;
@@ -91,7 +98,9 @@ void KeptRows::find_records(int64_t begin) {
     const int64_t end = begin + kKeptHeadBytes + head.tokens * token_bytes;
     if (head.head != head.sum() || end > size) break;
     complete_ = head.row == kEndOfRows;
-    if (head.row >= 0 && head.row < std::ssize(places_)) place_of(head.row) = begin;
+    const bool known = head.row >= 0 && head.row < std::ssize(places_) / each_ && head.sequence >= 0 &&
+                       head.sequence < each_;
+    if (known) place_of(head.row, head.sequence) = begin;
     begin = bytes_ = end;
   }
 }
@@ -106,7 +115,9 @@ std::vector<KeptRows::Sample> KeptRows::samples_of(const Executor& program, cons
   for (int64_t s = 0, place = 0; s < micro.live_sequences; s += every, ++place) {
     const int32_t sample = micro.sample_in_batch[static_cast<size_t>(s)];
     const int64_t first = starts[static_cast<size_t>(place)], end = starts[static_cast<size_t>(place) + 1];
-    if (sample != latest) samples.push_back({batch.row(sample), first, 0, 0});
+    // Sequences of a row follow each other in the batch, which holds rows whole.
+    const auto sequence = static_cast<int32_t>(sample % each_);
+    if (sample != latest) samples.push_back({batch.row(sample), sequence, first, 0, 0});
     latest = sample;
     samples.back().tokens = end - samples.back().first;
   }
@@ -118,10 +129,11 @@ std::vector<KeptRows::Sample> KeptRows::samples_of(const Executor& program, cons
 
 void KeptRows::add(const Sample& sample, std::span<const std::byte> content) {
   Head head{.row = sample.row, .tokens = sample.tokens, .ids = sample.ids, .content = crc32c(content)};
+  head.sequence = sample.sequence;
   head.head = head.sum();
   to_->write(text_of(std::as_bytes(std::span(&head, 1))));
   to_->write(text_of(content));
-  if (sample.row != kEndOfRows) place_of(sample.row) = bytes_;
+  if (sample.row != kEndOfRows) place_of(sample.row, sample.sequence) = bytes_;
   bytes_ += kKeptHeadBytes + std::ssize(content);
 }
 
@@ -144,11 +156,12 @@ bool KeptRows::compute(const RunPlace& place, Loader& loader, const std::functio
       const MicroBatch& micro = steps.fill(i);
       writer.write(micro);
       std::vector<Sample> samples = samples_of(program, *batch, micro);
-      std::erase_if(samples, [&](const Sample& sample) { return place_of(sample.row) >= 0; });
+      const auto is_known = [&](const Sample& sample) { return place_of(sample.row, sample.sequence) >= 0; };
+      std::erase_if(samples, is_known);
       if (samples.empty()) continue;
       program.run();
       for (const Sample& sample : samples)
-        if (place_of(sample.row) < 0)
+        if (!is_known(sample))
           add(sample, tensor.subspan(static_cast<size_t>(sample.first) * token_bytes,
                                      static_cast<size_t>(sample.tokens) * token_bytes));
     }
@@ -165,7 +178,7 @@ void KeptRows::read(const Executor& train, const EffectiveBatch& batch, const Mi
   const size_t token_bytes = tensor.size() / train.input<int32_t>("input_ids").size();
   size_t filled = 0;
   for (const Sample& sample : samples_of(train, batch, micro)) {
-    const int64_t place = places_[static_cast<size_t>(sample.row)];
+    const int64_t place = places_[static_cast<size_t>(sample.row * each_ + sample.sequence)];
     const auto refuse = [&](const std::string& why) {
       throw DamagedError(file_.string() + ": row " + std::to_string(sample.row) + why +
                          ". Start the run again, or leave nothing kept: --set memory.keep_frozen=off");
@@ -173,7 +186,8 @@ void KeptRows::read(const Executor& train, const EffectiveBatch& batch, const Mi
     if (place < 0) refuse(" has no record: the rows changed since it was written");
     Head head;
     from_->read(place, std::as_writable_bytes(std::span(&head, 1)));
-    if (head.head != head.sum() || head.row != sample.row) refuse(" is not what was written");
+    if (head.head != head.sum() || head.row != sample.row || head.sequence != sample.sequence)
+      refuse(" is not what was written");
     if (head.tokens != sample.tokens || head.ids != sample.ids)
       refuse(" has other tokens now: the rows changed since it was written");
     const auto to = tensor.subspan(static_cast<size_t>(sample.first) * token_bytes,

@@ -22,7 +22,7 @@ class KeptRows {
  public:
   static constexpr const char* kFile = "frozen.rows";
 
-  // Rows are those of a data set with so many.
+  // Rows are those of a data set with so many. A row has kept_records() of them (plan/plan.h).
   KeptRows(const Plan& plan, int64_t dataset_rows);
 
   // Takes over what the file holds of this experiment, and adds to it.
@@ -37,17 +37,20 @@ class KeptRows {
 
  private:
   struct Head;
-  struct Sample;  // the sequences of a row within a micro-step, one behind the other
+  struct Sample;  // what one record holds: tokens of a micro-step
 
   [[nodiscard]] std::vector<Sample> samples_of(const Executor& program, const EffectiveBatch& batch,
                                                const MicroBatch& micro) const;
-  [[nodiscard]] int64_t& place_of(int64_t row) { return places_[static_cast<size_t>(row)]; }
+  [[nodiscard]] int64_t& place_of(int64_t row, int64_t sequence) {
+    return places_[static_cast<size_t>(row * each_ + sequence)];
+  }
   void find_records(int64_t begin);
   void add(const Sample& sample, std::span<const std::byte> content);
 
   const Plan& plan_;
   std::filesystem::path file_;
-  std::vector<int64_t> places_;  // by row of the data set: where its record begins; -1: it has none
+  int64_t each_;                 // records of a row
+  std::vector<int64_t> places_;  // by row and sequence: where the record begins; -1: there is none
   int64_t bytes_ = 0;
   bool complete_ = false;
   std::optional<AppendFile> to_;

@@ -12,17 +12,24 @@ namespace plimsoll {
 namespace {
 
 // Names that data sets in use give to prompt and response.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 6> kPromptResponseNames = {{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 9> kPromptResponseNames = {{
     {"prompt", "response"},
+    {"prompt", "completion"},
     {"instruction", "output"},
     {"question", "answer"},
     {"source", "target"},
     {"document", "summary"},
     {"article", "highlights"},
+    {"query", "response"},
+    {"input", "output"},
 }};
 
 // OpenAI's name of a column of conversations, and ShareGPT's.
 constexpr std::array<std::string_view, 2> kMessagesNames = {"messages", "conversations"};
+
+// Of a turn, as ShareGPT's and OpenAI's conversations hold it.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 2> kTurnNames = {
+    {{"from", "value"}, {"role", "content"}}};
 
 using Names = std::map<std::string, std::string>;
 
@@ -36,8 +43,13 @@ std::string list_columns(std::span<const Column> columns) {
   return join(names, ", ");
 }
 
-// "prompt: ticket, response: label" of the first two columns of text whose names need no quotes.
-std::string likely_names(std::span<const Column> columns) {
+std::string naming(const std::string& prompt, const std::string& response) {
+  return "--set 'data.columns={prompt: " + prompt + ", response: " + response + "}'";
+}
+
+// How to name columns of text that are a prompt and a response. Which is which is not guessed: the other way
+// round a model would learn to ask.
+std::string how_to_name(std::span<const Column> columns) {
   std::vector<std::string> texts;
   for (const Column& column : columns) {
     const auto plain = [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; };
@@ -45,8 +57,12 @@ std::string likely_names(std::span<const Column> columns) {
         std::all_of(column.name.begin(), column.name.end(), plain))
       texts.push_back(column.name);
   }
-  if (texts.size() < 2) return "prompt: question, response: answer";
-  return "prompt: " + texts[0] + ", response: " + texts[1];
+  if (texts.size() < 2) return "Name yours, such as " + naming("question", "answer") + ".";
+  if (texts.size() == 2)
+    return "Which is the prompt and which the response is not known: say\n  " + naming(texts[0], texts[1]) +
+           "\nor\n  " + naming(texts[1], texts[0]);
+  return "Which of " + join(texts, ", ") + " is the prompt and which the response is not known: say " +
+         naming("COLUMN", "COLUMN");
 }
 
 std::vector<std::string> parts_of(RowFormat format) {
@@ -102,8 +118,14 @@ RowFormat detect_format(std::span<const Column> columns, const Names& names, con
   for (const std::string_view name : kMessagesNames)  // the JSON text of the list
     if (has(columns, name)) return RowFormat::messages;
   refuse_rows_of_other_tasks(columns, where);
-  throw UsageError(where + ": no known format has the columns " + list_columns(columns) +
-                   ". Name yours, such as --set 'data.columns={" + likely_names(columns) + "}'.");
+  for (const auto& [speaker, said] : kTurnNames)
+    if (has(columns, speaker) && has(columns, said))
+      throw UsageError(where + ": has a turn of a conversation in each row (" + std::string(speaker) + ", " +
+                       std::string(said) +
+                       "), and nothing says which turns belong together. Each row is one conversation: "
+                       "{\"messages\": [{\"role\": ..., \"content\": ...}, ...]}.");
+  throw UsageError(where + ": no known format has the columns " + list_columns(columns) + ". " +
+                   how_to_name(columns));
 }
 
 // The column for prompt or response: the named one, or of the first known pair that exists whole.

@@ -25,6 +25,11 @@ TEST(Columns, formats_are_known_by_their_columns) {
               ElementsAre("instruction", "output"));
   EXPECT_THAT(bind_columns(texts({"question", "answer"}), {}, {}, "d").columns,
               ElementsAre("question", "answer"));
+  EXPECT_THAT(bind_columns(texts({"completion", "prompt"}), {}, {}, "d").columns,
+              ElementsAre("prompt", "completion"));
+  EXPECT_THAT(bind_columns(texts({"response", "query"}), {}, {}, "d").columns,
+              ElementsAre("query", "response"));
+  EXPECT_THAT(bind_columns(texts({"output", "input"}), {}, {}, "d").columns, ElementsAre("input", "output"));
   EXPECT_EQ(bind_columns(texts({"text"}), {}, {}, "d").format, RowFormat::text);
   EXPECT_EQ(bind_columns(texts({"text", "messages"}), {}, {}, "d").format, RowFormat::text);
   EXPECT_EQ(bind_columns(texts({"id", "messages"}), {}, {}, "d").format, RowFormat::messages)

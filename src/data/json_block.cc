@@ -4,6 +4,7 @@
 #include <exception>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/error.h"
 #include "data/cell.h"
@@ -42,13 +43,56 @@ void require_object(const Json& value, const std::string& where) {
   if (!value.is_object()) throw DamagedError(where + ": is " + describe_kind(value) + ", not an object.");
 }
 
+// The keys of a text's outermost object in their order; parsed objects have them sorted.
+class OuterKeys final : public nlohmann::json_sax<json> {
+ public:
+  [[nodiscard]] const std::vector<std::string>& keys() const { return keys_; }
+  bool null() override { return true; }
+  bool boolean(bool /*value*/) override { return true; }
+  bool number_integer(number_integer_t /*value*/) override { return true; }
+  bool number_unsigned(number_unsigned_t /*value*/) override { return true; }
+  bool number_float(number_float_t /*value*/, const string_t& /*text*/) override { return true; }
+  bool string(string_t& /*value*/) override { return true; }
+  bool binary(binary_t& /*value*/) override { return true; }
+  bool start_object(size_t /*elements*/) override { return ++depth_ > 0; }
+  bool key(string_t& name) override {
+    if (depth_ == 1 && seen_.insert(name).second) keys_.push_back(name);
+    return true;
+  }
+  bool end_object() override { return --depth_ >= 0; }
+  bool start_array(size_t /*elements*/) override { return ++depth_ > 0; }
+  bool end_array() override { return --depth_ >= 0; }
+  bool parse_error(size_t /*position*/, const std::string& /*token*/,
+                   const nlohmann::detail::exception& /*error*/) override {
+    return false;
+  }
+
+ private:
+  int64_t depth_ = 0;
+  std::vector<std::string> keys_;
+  std::set<std::string> seen_;
+};
+
+// In the order in which the row has them: people read a proposal of columns in it.
 std::vector<Column> columns_of_row(std::string_view object, const std::string& where) {
   const json row = parse_json(object, where);
   require_object(row, where);
+  OuterKeys order;
+  json::sax_parse(object, &order);
   std::vector<Column> columns;
-  for (const auto& [name, value] : row.items())
+  for (const std::string& name : order.keys()) {
+    const json& value = row.at(name);
     columns.push_back({name, kind_of(value), describe_kind(value)});
+  }
   return columns;
+}
+
+// In an order that does not depend on how a row was written.
+std::vector<const Column*> by_name(const std::vector<Column>& columns) {
+  std::vector<const Column*> sorted;
+  for (const Column& column : columns) sorted.push_back(&column);
+  std::ranges::sort(sorted, {}, [](const Column* column) -> const std::string& { return column->name; });
+  return sorted;
 }
 
 }  // namespace
@@ -114,9 +158,10 @@ void ColumnSets::read(std::string_view text, std::span<const JsonRow> rows, RowE
 
 void ColumnSets::add(std::vector<Column> columns) {
   if (columns.empty()) return;  // {}
-  const auto same = [](const Column& a, const Column& b) { return a.name == b.name && a.kind == b.kind; };
+  const auto same = [](const Column* a, const Column* b) { return a->name == b->name && a->kind == b->kind; };
+  const std::vector<const Column*> sorted = by_name(columns);
   for (const std::vector<Column>& set : sets_)
-    if (std::equal(set.begin(), set.end(), columns.begin(), columns.end(), same)) return;
+    if (std::ranges::equal(by_name(set), sorted, same)) return;
   sets_.push_back(std::move(columns));
 }
 

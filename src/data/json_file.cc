@@ -1,10 +1,13 @@
 // JSON: a list of objects. Opening scans the file once and keeps where each unit starts, as for JSON Lines.
 #include <algorithm>
+#include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/error.h"
 #include "data/json_block.h"
 #include "data/json_list.h"
 #include "data/scanned_file.h"
+#include "io/json.h"
 
 namespace plimsoll {
 namespace {
@@ -89,13 +92,30 @@ bool is_one_line(const ScannedFile& file) {
   return end != std::string::npos && text.find('\n', text.find_first_not_of(" \t\r\n")) > end;
 }
 
+// Whether a file is an object that is one row itself: its list, whose first item is `turn`, holds the turns
+// of a conversation.
+bool is_one_conversation(const ScannedFile& file, const JsonListScanner::Found& turn) {
+  constexpr int64_t kLongest = 4 * kUnitBytes;  // nobody talks for so long
+  if (file.size() > kLongest) return false;
+  const auto has = [](const nlohmann::json& object, const char* a, const char* b) {
+    return object.contains(a) && object.contains(b);
+  };
+  const std::string path = file.path().string();
+  const nlohmann::json first = parse_json(file.text(turn.start, turn.end), path);
+  if (!has(first, "from", "value") && !has(first, "role", "content")) return false;
+  const nlohmann::json root = parse_json(file.text(0, file.size()), path);
+  return root.contains("messages") || root.contains("conversations");
+}
+
 }  // namespace
 
 std::unique_ptr<DataFile> open_json(const std::filesystem::path& path, RowErrors on_error) {
   ScannedFile file(path);
   std::vector<JsonRange> ranges;
   int64_t rows = 0;
+  std::optional<JsonListScanner::Found> first;
   JsonListScanner scanner(path.string(), [&](const JsonListScanner::Found& row) {
+    if (!first) first = row;
     if (ranges.empty() || row.end - ranges.back().start > kUnitBytes)
       ranges.push_back({row.start, row.end, row.line, rows});
     ranges.back().end = row.end;
@@ -109,7 +129,10 @@ std::unique_ptr<DataFile> open_json(const std::filesystem::path& path, RowErrors
     return !lines;
   });
   if (lines) return open_jsonl(path, on_error);
-  if (scanner.finish() == JsonListScanner::Kind::list || file.size() == 0)
+  const JsonListScanner::Kind kind = scanner.finish();
+  if (first && scanner.is_within_object() && is_one_conversation(file, *first))
+    ranges = {{.start = 0, .end = file.size(), .rows = 1, .longest = file.size()}};
+  if (kind == JsonListScanner::Kind::list || file.size() == 0)
     return std::make_unique<JsonFile>(std::move(file), std::move(ranges), on_error);
   if (is_one_line(file)) return open_jsonl(path, on_error);
   throw DamagedError(

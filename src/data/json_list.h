@@ -31,6 +31,8 @@ class JsonListScanner {
   void start_within_list() { state_ = State::item_or_end; }
   // False once no more is needed: the file holds lines. Throws DamagedError.
   bool feed(std::string_view chunk);
+  // The rows are a member of an object.
+  [[nodiscard]] bool is_within_object() const { return root_is_object_ && has_list_; }
   // What the file was. Throws DamagedError when it ended too early.
   Kind finish() const;
 

@@ -82,6 +82,11 @@ class ChatTest(unittest.TestCase):
         asked = self.prompt_ids(self.folder / "plain", "--prompt", "Who?")
         self.assertEqual(asked, self.text_ids("Who?"))
 
+    def test_completions_are_compared_with_answers(self):
+        self.train([{"prompt": "Who asked for it?", "completion": " Samuel."}])
+        done = run("generate", self.folder / "run", "--data", self.folder / "train.jsonl", "--max-new-tokens", 1, "--json")
+        self.assertEqual((json.loads(done.stdout)["rows"], json.loads(done.stdout)["exact"]), (1, 0), done.stderr)
+
     def test_built_in_templates_and_sharegpt_s_form(self):
         share = [{"from": "human", "value": "Who asked for it?"}, {"from": "gpt", "value": "Samuel."}]
         self.train([{"conversations": share}], template="mistral")

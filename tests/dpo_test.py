@@ -4,7 +4,7 @@ import math
 import shutil
 import unittest
 
-from command_run import CommandTest, ROOT, assert_curves_agree, assert_same_bits_in_little_memory, output, run
+from command_run import as_if_written_by_the_run, CommandTest, ROOT, assert_curves_agree, assert_same_bits_in_little_memory, output, run
 from scores_test import lines, pairs, write_rows
 
 METRICS = ["rewards/chosen", "rewards/rejected", "rewards/accuracies", "rewards/margins", "logps/chosen", "logps/rejected"]
@@ -209,6 +209,76 @@ class Dpo(CommandTest):
         one = self.rows([{"prompt": [{"from": "human", "value": "what is it"}], "chosen": {"from": "gpt", "value": "a stone"},
                           "rejected": {"from": "gpt", "value": "a cloud"}}], template="chatml")[0]
         self.assertEqual((one["ids"], one["labels"]), (said["ids"], said["labels"]))
+
+    OWN = ("{% for m in messages %}{{ '<' + m.role + '>' + m.content + eos_token }}{% endfor %}"
+           "{% if add_generation_prompt %}<assistant>{% endif %}")
+
+    def chat_model(self):
+        folder = self.folder / "chat"
+        if not folder.exists():
+            shutil.copytree(self.base(), folder)
+            (folder / "chat_template.jinja").write_text(self.OWN)
+        return str(folder)
+
+    def test_texts_are_turns_of_the_model_s_own_template(self):
+        text = {"prompt": "what is it", "chosen": "a stone", "rejected": "a cloud"}
+        turns = [{"prompt": [{"role": "user", "content": text["prompt"]}], **{key: [{"role": "assistant", "content": text[key]}] for key in ("chosen", "rejected")}}]
+        for task, changes, sets in (("dpo", {}, []), ("dpo", {"dpo": {"loss": "orpo"}}, []), ("reward", {}, ["--set", "memory.loss_chunk=null"])):
+            def read(rows, *words, **data):
+                path, words = write_rows(self.folder / "own.jsonl", rows), [*sets, *words]
+                recipe, _ = self.recipe("own", model=self.chat_model(), task=task, data={"train": path, "eval": None, **data}, **changes)
+                return json.loads(output("plan", recipe, "--dump", "rows", *words).splitlines()[0]), output("plan", recipe, *words)
+            said, told = read(turns)
+            self.assertIn("chat_template.jinja", told)
+            rendered, told = read([text])
+            self.assertEqual(rendered, said)
+            self.assertIn("rendered by", told)
+            self.assertEqual(read([{**text, "prompt": turns[0]["prompt"]}])[0], said)
+            plain = read([text], template="plain")[0]
+            self.assertLess(len(plain["ids"]), len(said["ids"]))
+            for kept, why in ((read([text], "--set", "data.template=trl"), "as TRL has texts"),
+                              (read([text], "--set", "data.reading=1"), "as when the run began"),
+                              (read([{key: text["prompt"] + text[key] for key in ("chosen", "rejected")}]), "no column 'prompt'")):
+                self.assertEqual(kept[0]["ids"], plain["ids"], why)
+                self.assertIn(why, " ".join(kept[1].split()))
+        made = output("init", self.chat_model(), write_rows(self.folder / "own.jsonl", [text]), "--out", self.folder / "made.yaml")
+        self.assertIn("rows    rendered by", made)
+
+    def test_a_run_that_began_with_plain_texts_goes_on_with_them(self):
+        changes = {"model": self.chat_model(), "init": "weights", "schedule": {"max_steps": 6}, "save": {"every": 3}}
+        recipe, out = self.recipe("before", **changes)
+        output("train", recipe, "--quiet", "--set", "data.reading=1")
+        tokens = lambda: [step["tokens"] for step in lines(out / "metrics.jsonl")]
+        whole, planned = (out / "adapter_model.safetensors").read_bytes(), tokens()
+        self.assertFalse((out / "chat_template.jinja").exists())
+        said = (out / "recipe.yaml").read_text()
+        self.assertIn("  reading: 1\n", said)
+        (out / "recipe.yaml").write_text(said.replace("  reading: 1\n", ""))  # as versions without the key wrote it
+        as_if_written_by_the_run(out, "recipe.yaml")
+        evaluated = json.loads(output("eval", out, "--json"))["loss"]
+        self.assertAlmostEqual(evaluated, lines(out / "eval.jsonl")[-1]["loss"], places=4)
+        shutil.rmtree(out / "checkpoint-6")
+        output("train", recipe, "--quiet", "--resume")
+        self.assertEqual((out / "adapter_model.safetensors").read_bytes(), whole)
+        self.assertEqual(tokens(), planned)
+        shutil.rmtree(out / "checkpoint-6")
+        output("train", recipe, "--quiet", "--overwrite")
+        self.assertGreater(tokens()[0], planned[0])
+        self.assertTrue((out / "chat_template.jinja").exists())
+        asked = json.loads(output("generate", out, "--prompt", "what is it", "--max-new-tokens", "1", "--json"))["prompt_ids"]
+        plain = json.loads(output("generate", out, "--prompt", "<user>what is it<|endoftext|><assistant>", "--template", "plain", "--max-new-tokens", "1", "--json"))
+        self.assertEqual(asked, plain["prompt_ids"])
+
+    def test_an_answer_of_a_pair_is_weighed_whole(self):
+        talk = lambda role, text, **more: {"role": role, "content": text, **more}
+        before = [talk("user", "hello"), talk("assistant", "hello you"), talk("user", "what is it")]
+        row = {"prompt": before, "chosen": [talk("assistant", "a stone")], "rejected": [talk("assistant", "a cloud")]}
+        whole = self.rows([row], template="chatml")[0]
+        masked = {**row, "prompt": [before[0], {**before[1], "weight": 0}, before[2]]}
+        self.assertEqual(self.rows([masked], template="chatml")[0], whole)
+        recipe, _ = self.recipe("masked", data={"train": write_rows(self.folder / "m.jsonl", [{**row, "chosen": [talk("assistant", "a", loss=False)]}]),
+                                                "eval": None, "template": "chatml"})
+        self.assertIn("weighs answers whole", output("plan", recipe, code=2))
 
     def test_dialogues_in_one_text_part_behind_their_last_shared_turn(self):
         prompt = "\n\nHuman: hello\n\nAssistant: hello you\n\nHuman: what is it\n\nAssistant:"

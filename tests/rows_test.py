@@ -89,6 +89,118 @@ class RowsTest(unittest.TestCase):
                                       "max_length": 96}))
         self.assertEqual([row["ids"] for row in self.dump(recipe, "--set", "init=random")], [row["ids"] for row in rows])
 
+    def refused(self, rows, *words, **changes):
+        done = run("plan", self.recipe(rows, **changes), *words)
+        self.assertEqual(done.returncode, 2, done.stderr + done.stdout)
+        return " ".join(done.stderr.split())
+
+    def test_pairs_of_columns_of_other_tools_are_known_the_right_way_round(self):
+        expected = self.dump(self.recipe([{"prompt": "What is it?", "response": " A mark."}]))[0]
+        for asks, says in (("prompt", "completion"), ("input", "output"), ("query", "response")):
+            for row in ({asks: "What is it?", says: " A mark."}, {says: " A mark.", asks: "What is it?"}):
+                self.assertEqual(self.dump(self.recipe([row]))[0], expected, row)
+
+    def test_unclear_columns_are_asked_for_in_the_file_s_order(self):
+        told = self.refused([{"zeta": "What is it?", "alpha": "A mark."}])
+        self.assertIn("no known format has the columns zeta (a string), alpha (a string)", told)
+        self.assertIn("Which is the prompt and which the response is not known", told)
+        for first, second in (("zeta", "alpha"), ("alpha", "zeta")):
+            self.assertIn(f"--set 'data.columns={{prompt: {first}, response: {second}}}'", told)
+        self.assertIn("Which of q, a, why is the prompt", self.refused([{"q": "a", "a": "b", "why": "c"}]))
+        for turn in ({"from": "human", "value": "What is it?"}, {"role": "user", "content": "What is it?"}):
+            told = self.refused([turn])
+            self.assertIn("has a turn of a conversation in each row", told)
+            self.assertNotIn("data.columns", told)
+
+    def test_an_object_of_one_conversation_is_one_row(self):
+        turns = [{"from": "human", "value": "What is it?"}, {"from": "gpt", "value": "A mark."}]
+        recipe = self.recipe([{"conversations": turns}], data={"template": "chatml"})
+        expected = self.dump(recipe)
+        for indent in (None, 2):
+            path = self.folder / "one.json"
+            path.write_text(json.dumps({"id": "x", "conversations": turns}, indent=indent))
+            [row], [one] = self.dump(recipe, "--set", f"data.train={path}"), expected
+            self.assertEqual((row["ids"], row["labels"]), (one["ids"], one["labels"]))
+        path.write_text(json.dumps({"version": 1, "data": [{"prompt": "a", "response": "b"}] * 2}, indent=2))
+        self.assertEqual(len(self.dump(recipe, "--set", f"data.train={path}")), 2)
+
+    def test_rows_with_a_verdict_are_no_good_answers(self):
+        talk = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "rude"}]
+        for row, named in (({"messages": talk, "label": False}, "messages: messages"),
+                           ({"prompt": "q", "completion": " rude", "label": True}, "prompt: prompt, response: completion"),
+                           ({"instruction": "q", "input": "", "output": "rude", "kto_tag": False}, "instruction: instruction, output: output, input: input")):
+            template = {"data": {"template": "chatml"}}
+            told = self.refused([row], **template)
+            self.assertIn("would learn the bad ones as well", told)
+            self.assertIn(named, told)
+            self.assertEqual(len(self.dump(self.recipe([row], **template), "--set", f"data.columns={{{named}}}")), 1)
+            self.assertEqual(len(self.dump(self.recipe([row], **template), "--set", "data.reading=1",
+                                           *(["--set", f"data.columns={{{named}}}"] if "completion" in row else []))), 1)
+            kept = {key: "fine" if value in (True, False) else value for key, value in row.items()}
+            self.assertEqual(len(self.dump(self.recipe([kept], **template))), 1)
+
+    def learnt(self, rows, *words, **data):
+        """The learnt ids of the first row."""
+        row = self.dump(self.recipe(rows, data={"template": "chatml", **data}), *words)[0]
+        return [label for label in row["labels"] if label != -100]
+
+    def test_turns_that_are_not_to_be_learnt_are_not_by_whatever_key(self):
+        turns = [("user", "q"), ("assistant", "one"), ("user", "why"), ("assistant", "two")]
+        for role, content, names in (("role", "content", {}), ("from", "value", {"user": "human", "assistant": "gpt"})):
+            def talk(*marked):
+                return [{"messages": [{role: names.get(who, who), content: said, **dict(marked).get(i, {})}
+                                      for i, (who, said) in enumerate(turns)]}]
+            both, second = self.learnt(talk()), self.learnt(talk((1, {"weight": 0})))
+            self.assertLess(len(second), len(both))
+            for key in ("loss", "train", "training"):
+                for no, yes in ((False, True), (0, 1)):
+                    self.assertEqual(self.learnt(talk((1, {key: no}))), second, key)
+                    self.assertEqual(self.learnt(talk((0, {key: no}), (1, {key: no}), (3, {key: yes}))), second, key)
+                    self.assertEqual(self.learnt(talk((1, {key: yes}), (3, {key: None}))), both, key)
+                self.assertEqual(self.learnt(talk((1, {key: False})), "--set", "data.reading=1"), both, key)
+            for mark, why in (({"train_detail": []}, "has 'train_detail'"), ({"mask": 1}, "has 'mask'"), ({"masked": True}, "has 'masked'")):
+                self.assertIn(f"message 2: {why}", self.refused(talk((1, mark)), data={"template": "chatml"}))
+            self.assertIn("message 1 says that it is to be learnt, and its role is \"user\"",
+                          self.refused(talk((0, {"loss": True})), data={"template": "chatml"}))
+            self.assertIn("data.train_on_prompt learns all", self.refused(talk((1, {"loss": False})), data={"template": "chatml", "train_on_prompt": True}))
+            done = run("train", self.recipe(talk((1, {"loss": "no"})), data={"template": "chatml"}))
+            self.assertEqual((done.returncode, "'loss' is a string" in done.stderr), (4, True), done.stderr)
+
+    PRINTS = "{{ c.function.arguments | tojson }}", "{{ c.function.arguments if c.function.arguments is string else c.function.arguments | tojson }}"
+
+    def test_arguments_of_calls_that_are_texts_are_printed_as_objects_are(self):
+        def rows(arguments):
+            call = {"type": "function", "function": {"name": "f", "arguments": arguments}}
+            return [{"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "", "tool_calls": [call]}]}]
+        for prints in self.PRINTS:
+            (self.model / "chat_template.jinja").write_text(
+                "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% for c in m.tool_calls or [] %}" + prints + "{% endfor %}{{ eos_token }}{% endfor %}"
+                "{% if add_generation_prompt %}<assistant>{% endif %}")
+            as_object = self.dump(self.recipe(rows({"b": 1, "a": "x"})))
+            self.assertEqual(self.dump(self.recipe(rows('{"b": 1, "a": "x"}'))), as_object)
+        (self.model / "chat_template.jinja").write_text((self.model / "chat_template.jinja").read_text().replace(*reversed(self.PRINTS)))
+        self.assertNotEqual(self.dump(self.recipe(rows('{"b": 1, "a": "x"}')), "--set", "data.reading=1"), as_object)
+        done = run("train", self.recipe(rows("b is 1")))
+        self.assertEqual((done.returncode, "message 2: the arguments of its call are a text that is no JSON object" in done.stderr), (4, True), done.stderr)
+
+    def test_a_template_whose_tokens_are_missing_is_told_with_what_it_costs(self):
+        def told(template):
+            recipe = self.recipe([{"prompt": "a", "response": "b"}], data={"template": template}, schedule={"max_steps": 1})
+            made = run("init", self.model, self.folder / "rows.jsonl", "--out", self.folder / "made.yaml", "--force", "--set", f"data.template={template}")
+            return [" ".join(text.split()) for text in (run("plan", recipe).stdout, run("train", recipe, "--overwrite").stderr, made.stdout)]
+        for text in told("llama3"):
+            self.assertRegex(text, r"rows template llama3 writes .*<\|start_header_id\|>.*, for which this tokenizer has no tokens: a question with its "
+                                   r"answer costs \d+ tokens beside their texts in place of \d+")
+        cost, instead = map(int, text.split("answer costs ")[1].replace("tokens beside their texts in place of", "").split()[:2])
+        def length(rounds):
+            talk = [{"role": role, "content": said} for role, said in (("user", "a"), ("assistant", "b"))] * rounds
+            return len(self.dump(self.recipe([{"messages": talk}], data={"template": "llama3", "max_length": 256}))[0]["ids"])
+        self.assertEqual(length(2) - length(1) - 2, cost)
+        self.assertLess(instead, cost / 2)
+        for text in told("alpaca"):
+            self.assertIn("rows rendered by template alpaca", text)
+            self.assertNotIn("for which this tokenizer", text)
+
     def test_a_range_takes_rows_of_a_source(self):
         path = str(self.folder / "rows.jsonl")
         recipe = self.recipe(ROWS, data={"train": [{"path": path, "rows": ":70%"}], "eval": {"path": path, "rows": "70%:"}})

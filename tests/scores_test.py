@@ -334,6 +334,48 @@ class Scores(CommandTest):
         told = json.loads(output("eval", out, "--data", self.folder / "sets.jsonl", "--json"))["metrics"]
         self.assertEqual(sorted(told), ["accuracy", "f1"])
 
+    def targets(self, labels, names, *words, **changes):
+        """Of each row, as learnt."""
+        rows = [{"sentence": sentence(i), "label": label} for i, label in enumerate(labels)]
+        classify = {"labels": names, **changes}
+        recipe, _ = self.classifier("labels", data={"train": write_rows(self.folder / "labels.jsonl", rows), "eval": None}, classify=classify)
+        return [json.loads(line)["targets"] for line in output("plan", recipe, "--dump", "rows", *words).splitlines()]
+
+    def refused(self, code, labels, names, *words, **changes):
+        rows = [{"sentence": sentence(i), "label": label} for i, label in enumerate(labels)]
+        data = {"train": write_rows(self.folder / "labels.jsonl", rows), "eval": None}
+        recipe, _ = self.classifier("labels", data=data, classify={"labels": names, **changes}, schedule={"max_steps": 1, "warmup": 0})
+        return " ".join(output("train", recipe, "--overwrite", *words, code=code).split())
+
+    def test_a_zero_or_one_for_each_class_is_a_set_of_classes(self):
+        sets = {"problem": "any-of"}
+        hot = [[0, 1, 1], [1, 0, 0], [0, 0, 0], [1, 1, 1]]
+        for of in (int, float, bool):
+            labels = [[of(x) for x in one] for one in hot]
+            self.assertEqual(self.targets(labels, ["a", "b", "c"], **sets), hot)
+        self.assertEqual(self.targets([["a", "c"], [2], [], [0, 2]], ["a", "b", "c"], **sets), [[1, 0, 1], [0, 0, 1], [0, 0, 0], [1, 0, 1]])
+        self.assertEqual(self.targets(hot, ["a", "b", "c"], "--set", "data.reading=1", **sets)[0], [1, 1, 0])
+        self.assertIn("names 1 twice", self.refused(4, [[1, 2, 1]], ["a", "b", "c"], **sets))
+        self.assertIn("4 of zeros and ones for 3 classes", self.refused(4, [[0.0, 1.0, 1.0, 0.0]], ["a", "b", "c"], **sets))
+        # Of two classes the file says which form its lists have.
+        self.assertEqual(self.targets([[0, 1], [1, 0], [1, 1]], ["a", "b"], **sets), [[0, 1], [1, 0], [1, 1]])
+        self.assertEqual(self.targets([[0, 1], [1, 0], [1]], ["a", "b"], **sets), [[1, 1], [1, 1], [0, 1]])
+        self.assertEqual(self.targets([[0.0, 1.0], [1.0, 0.0]], ["a", "b"], **sets), [[0, 1], [1, 0]])
+        for on_error in ("stop", "skip"):
+            self.assertIn("may be a list of classes or a 0 or 1 for each class", self.refused(2, [[0, 1], [1, 0]], ["a", "b"], "--set", f"data.on_error={on_error}", **sets))
+
+    def test_classes_that_are_called_by_numbers_are_meant_by_their_names(self):
+        stars = ["1", "2", "3", "4", "5"]
+        for labels in ([1, 5, 3], ["1", "5", "3"], [1.0, 5.0, 3.0]):
+            self.assertEqual(self.targets(labels, stars), [[0], [4], [2]], labels)
+        self.assertEqual(self.targets([1, 4, 3], stars, "--set", "data.reading=1"), [[1], [4], [3]])
+        self.assertEqual(self.targets([0, 1], ["0", "1"]), [[0], [1]])
+        self.assertIn("the label is 7, and the classes are called 1, 2", self.refused(4, [1, 7], stars))
+        for labels in ([1, 2, 0], ["1", "0"]):  # nothing that skips rows may shift the others
+            for on_error in ("stop", "skip"):
+                told = self.refused(2, labels, stars, "--set", f"data.on_error={on_error}")
+                self.assertIn("the label is 0, and the classes are called 1, 2, 3, 4, 5: it is the number of a class and the name of none", told)
+
     # Of each task of GLUE: a file as the benchmark has it, a row as data sets on the hub have it, and its label's number.
     GLUE = {
         "cola": ("gj04\t1\t\tHe said \"go.\n", {"sentence": 'He said "go.', "label": 1, "idx": 0}, 1),

@@ -20,7 +20,7 @@ ExitCode run(const InitArguments& arguments) {
   const std::filesystem::path& out = arguments.wish.out;
   if (std::filesystem::exists(out) && !arguments.force)
     throw UsageError(out.string() + ": exists; --force replaces it, --out FILE writes another one");
-  const std::string text = first_recipe(arguments.wish);
+  const auto [text, rows] = first_recipe(arguments.wish);
   std::error_code failed;
   if (out.has_parent_path()) std::filesystem::create_directories(out.parent_path(), failed);
   if (failed) throw UsageError(out.parent_path().string() + ": cannot be made: " + failed.message());
@@ -29,7 +29,9 @@ ExitCode run(const InitArguments& arguments) {
   else
     write_new_file(out, text);
   const std::string word = printable(quoted(out.string()));
-  print("wrote   " + printable(out.string()) + "\nnext    plimsoll plan " + word +
+  std::string told;
+  for (const std::string& line : rows) told += "\nrows    " + printable(line);
+  print("wrote   " + printable(out.string()) + told + "\nnext    plimsoll plan " + word +
         "\n        plimsoll train " + word + "\n");
   return ExitCode::ok;
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "data/data_file.h"
+#include "data/labels.h"
 #include "tasks/rows.h"
 
 namespace plimsoll {
@@ -24,6 +25,7 @@ struct ColumnBinding {
   bool talks = false;                                   // a preference's answers are lists of messages
   bool dialogues = false;  // they are texts of several turns (data/dialogue.h): seen in the rows
   bool ready = false;      // rows are token ids: no tokenizer is needed
+  LabelLists lists = LabelLists::unknown;  // of labels that are lists: seen in the rows
 
   [[nodiscard]] ReadAs read_as() const {
     const bool kinds =

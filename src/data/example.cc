@@ -140,9 +140,9 @@ void ExampleEncoder::encode_row(const Row& row, const std::function<std::string(
         encode_text(row[0].text, row[1].text, example);
       break;
     case RowFormat::messages:
-      converse_(read_conversation(row[0].json, row.size() > 1 ? row[1].json : nullptr, where,
-                                  {options_.message_role, options_.message_content}),
-                where, example);
+      converse_(
+          read_conversation(row[0].json, row.size() > 1 ? row[1].json : nullptr, where, message_names()),
+          where, example);
       break;
     case RowFormat::alpaca: {
       const Conversation conversation = read_alpaca(row, options_.parts, where);
@@ -244,9 +244,11 @@ void ExampleEncoder::encode_answer(const nlohmann::ordered_json& prompt, const n
     one.ids.insert(one.ids.end(), ids.begin(), ids.end());
     return;
   }
-  const bool question = converse_ != nullptr && prompt.is_string();
+  const std::string role = options_.message_role.empty() ? "role" : options_.message_role;
+  const std::string content = options_.message_content.empty() ? "content" : options_.message_content;
+  const bool question = converse_ != nullptr && (prompt.is_string() || prompt.is_array());
   if (answer.is_string() && question)
-    return encode_answer(prompt, {{"role", "assistant"}, {"content", answer}}, where, one);
+    return encode_answer(prompt, {{role, "assistant"}, {content, answer}}, where, one);
   if (answer.is_string()) {
     if (!prompt.is_null() && !prompt.is_string())
       throw DamagedError(where() +
@@ -264,10 +266,25 @@ void ExampleEncoder::encode_answer(const nlohmann::ordered_json& prompt, const n
                      ": has messages, which need a chat template: the model folder has none, or "
                      "data.template is plain.");
   nlohmann::ordered_json messages = prompt.is_array() ? prompt : nlohmann::ordered_json::array();
-  if (prompt.is_string()) messages.push_back({{"role", "user"}, {"content", prompt}});
+  if (prompt.is_string()) messages.push_back({{role, "user"}, {content, prompt}});
+  const size_t prompt_messages = messages.size();
   messages.insert(messages.end(), answer.begin(), answer.end());
-  converse_(read_conversation(messages, nullptr, where, {options_.message_role, options_.message_content}),
-            where, one);
+  converse_(read_answer(messages, prompt_messages, where), where, one);
+}
+
+Conversation ExampleEncoder::read_answer(const nlohmann::ordered_json& messages, size_t prompt_messages,
+                                         const std::function<std::string()>& where) const {
+  Conversation conversation = read_conversation(messages, nullptr, where, message_names());
+  if (options_.reading == kFirstReading) return conversation;
+  for (size_t i = 0; i < conversation.messages.size(); ++i) {
+    nlohmann::ordered_json& message = conversation.messages[i];
+    const bool said_apart = i >= prompt_messages && learnt_by_itself(message) == false;
+    if (said_apart && message["role"] == "assistant" && !rule_of(options_.task.task).scores)
+      throw UsageError(where() + ": message " + std::to_string(i + 1) +
+                       " says that it is not to be learnt, and task: dpo weighs answers whole");
+    for (const char* key : {"weight", "loss", "train", "training"}) message.erase(key);
+  }
+  return conversation;
 }
 
 void ExampleEncoder::end_scored(Example& one) const {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "data/columns.h"
+#include "data/messages.h"
 #include "tasks/rows.h"
 #include "tasks/task.h"
 #include "template/chat_template.h"
@@ -94,6 +95,8 @@ struct ExampleOptions {
   int64_t token_types = 0;                 // that the model knows; 0: it has none
   bool learns = true;                      // false: rows are to be scored, whatever label or margin they have
   std::vector<std::string> labels = {};    // names of the classes, where they have some
+  LabelLists lists = LabelLists::unknown;  // what their lists are
+  int64_t reading = kReading;              // the rules of reading (tasks/rows.h)
 };
 
 // Sets ids and labels of a conversation: labels of what is to be learnt, kIgnoreLabel elsewhere; whole_length
@@ -120,6 +123,12 @@ class ExampleEncoder {
   // Cuts what a text became to a length, its end of text kept. False where it is left out.
   bool fit_text(int64_t length, const char* what, const std::function<std::string()>& where, bool ends,
                 std::vector<int32_t>& ids, Example& example) const;
+  [[nodiscard]] MessageNames message_names() const {
+    return {options_.message_role, options_.message_content, options_.reading > kFirstReading};
+  }
+  // A conversation of a pair's answer. What its messages say of being learnt means nothing to pairs.
+  [[nodiscard]] Conversation read_answer(const nlohmann::ordered_json& messages, size_t prompt_messages,
+                                         const std::function<std::string()>& where) const;
   // Of tasks that score whole sequences.
   void encode_pair(const Row& row, const std::function<std::string()>& where, Example& example) const;
   // Labels are of the answers alone, or of the chosen one's prompt, too (ops/linear_log_prob.h).

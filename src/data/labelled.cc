@@ -124,7 +124,8 @@ void ExampleEncoder::encode_labelled(const Row& row, const std::function<std::st
   if (!append(std::move(one), where, example)) return;
   if (!options_.learns) return expect_nothing(example);
   const nlohmann::ordered_json label = part_of(row, options_.parts, "label");
-  example.values = label_values(label, {options_.task, options_.labels}, where);
+  example.values =
+      label_values(label, {options_.task, options_.labels, options_.lists, options_.reading}, where);
   example.targets = 1;
 }
 

@@ -95,7 +95,51 @@ void check_message(const ordered_json& message, const std::string& here) {
   if (!known) throw DamagedError(here + ": 'weight' is neither 0 nor 1.");
 }
 
+// Keys by which data sets say of a turn whether it is learnt, beside OpenAI's "weight".
+constexpr std::array<const char*, 3> kLearnt = {"loss", "train", "training"};
+// Those that say it in ways of their own.
+constexpr std::array<const char*, 8> kOtherMasks = {"train_detail", "training_detail", "mask",
+                                                    "masked",       "loss_mask",       "loss_weight",
+                                                    "loss_scale",   "trainable"};
+
+std::optional<bool> flag_of(const ordered_json& value) {
+  if (value.is_boolean()) return value.get<bool>();
+  const double number = value.is_number() ? value.get<double>() : -1.0;
+  if (number == 0.0 || number == 1.0) return number == 1.0;
+  return std::nullopt;
+}
+
+// "loss": false of an answer becomes "weight": 0, which is asked where learnt parts are found.
+void take_masks(ordered_json& message, const std::string& here) {
+  for (const char* key : kOtherMasks)
+    if (const auto mask = message.find(key); mask != message.end() && !mask->is_null())
+      throw UsageError(
+          here + ": has '" + key +
+          "', which may say what of it is learnt and is not known here. Say \"loss\": false in an answer "
+          "that is not to be learnt, or leave the key out");
+  bool masked = false, learnt = false;
+  for (const char* key : kLearnt) {
+    const auto said = message.find(key);
+    if (said == message.end() || said->is_null()) continue;
+    const auto flag = flag_of(*said);
+    if (!flag)
+      throw DamagedError(here + ": '" + key + "' is " + describe_kind(*said) + ", not true or false.");
+    (*flag ? learnt : masked) = true;
+  }
+  if (masked && learnt) throw DamagedError(here + ": says both that it is learnt and that it is not.");
+  if (masked && message["role"] == "assistant") message["weight"] = 0;
+}
+
 }  // namespace
+
+std::optional<bool> learnt_by_itself(const ordered_json& message) {
+  const auto weight = message.find("weight");
+  if (weight != message.end() && weight->is_number() && weight->get<double>() == 0.0) return false;
+  for (const char* key : kLearnt)
+    if (const auto said = message.find(key); said != message.end())
+      if (const auto flag = flag_of(*said)) return flag;
+  return std::nullopt;
+}
 
 Conversation read_conversation(const ordered_json& messages, const ordered_json& tools, const Where& where,
                                const MessageNames& names) {
@@ -117,6 +161,7 @@ Conversation read_conversation(const ordered_json& messages, const ordered_json&
     conversation.messages.push_back(sharegpt ? from_sharegpt(usual, here) : std::move(usual));
     ordered_json& added = conversation.messages.back();
     check_message(added, here);
+    if (names.masks) take_masks(added, here);
     if (const auto content = added.find("content"); content != added.end() && content->is_array())
       *content = joined_parts(*content, here);
   }

@@ -103,8 +103,7 @@ void ExampleEncoder::encode_preferred(const nlohmann::ordered_json& prompt,
     int64_t answered = 0;
     const nlohmann::ordered_json none;
     if (prompt.is_array())
-      for (const auto& message :
-           read_conversation(prompt, none, where, {options_.message_role, options_.message_content}).messages)
+      for (const auto& message : read_conversation(prompt, none, where, message_names()).messages)
         if (message.value("role", "") == "assistant") ++answered;
     prompt_ends = begin_of_run(one.labels, answered);
   }

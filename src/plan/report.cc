@@ -359,6 +359,8 @@ std::vector<ReportLine> facts(const Plan& plan) {
     list.push_back({"lossy", join(request.lossy, ", ") +
                                  ", as memory.allow permits: nothing that keeps the result fits"});
   if (request.data) list.push_back({"data", data_words(*request.data)});
+  if (request.data)
+    for (const std::string& text : request.data->rendering) list.push_back({"rows", text});
   list.push_back({"also fits", also_fits_text(plan)});
   if (!plan.savings.empty()) list.push_back({"would save", savings_text(plan)});
   for (const Faster& faster : plan.faster) list.push_back({"faster", faster_text(plan, faster)});

@@ -16,8 +16,11 @@ Json read_fingerprint(std::string_view text) {
   return fingerprint;
 }
 
+constexpr const char* kReadingKey = "data.reading";
+
 std::string value_of(const Json& fingerprint, const std::string& key) {
   const auto at = fingerprint.find(key);
+  if (at == fingerprint.end() && key == kReadingKey) return std::to_string(kFirstReading);
   return at == fingerprint.end() ? "" : to_yaml(*at);
 }
 
@@ -62,9 +65,16 @@ std::string experiment_fingerprint(const Recipe& recipe) {
   for (const Option& option : options())
     if (option.experiment && applies(option, recipe)) fingerprint[option.key] = option.get(recipe);
   if (!recipe.data.eval.is_held_out()) fingerprint.erase("data.eval");
+  if (recipe.data.reading == kFirstReading) fingerprint.erase(kReadingKey);
   if (recipe.draws_by_rows() && recipe.data.share_prefixes == SharePrefixes::on)
     fingerprint["data.share_prefixes"] = "on";
   return fingerprint.dump();
+}
+
+int64_t reading_of(std::string_view fingerprint) {
+  const Json read = read_json_text<Json>(fingerprint);
+  if (!read.is_object() || !read.contains(kReadingKey)) return kFirstReading;
+  return read[kReadingKey].is_number_integer() ? read[kReadingKey].get<int64_t>() : kReading;
 }
 
 std::vector<ExperimentDifference> experiment_differences(std::string_view a, std::string_view b) {

@@ -21,6 +21,9 @@ nlohmann::ordered_json effective_json(const Recipe& recipe);
 // evaluate on is not either, a share taken out of the training rows is.
 std::string experiment_fingerprint(const Recipe& recipe);
 
+// data.reading of the run that such a fingerprint is of: runs that began before there was the key lack it.
+int64_t reading_of(std::string_view fingerprint);
+
 struct ExperimentDifference {
   std::string key;
   std::string a;  // as a recipe would say it; "" where the key is absent

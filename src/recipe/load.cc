@@ -160,6 +160,8 @@ LoadedRecipe load_recipe(const std::string& file, const Overrides& overrides) {
   Overrides others = overrides;
   if (root.kind == Node::Kind::map)
     others.sets = change_theirs(root, overrides.sets, builder.is_named() || tool_of(root).has_value());
+  if (overrides.of_run)
+    builder.apply(nested("data.reading", read_yaml(std::to_string(kFirstReading))), {file, true, folder});
   builder.apply(root, {file, true, folder});
   return apply_overrides(builder, others, file);
 }

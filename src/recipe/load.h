@@ -19,6 +19,8 @@ struct Overrides {
   // where full fine-tuning is looked at.
   std::vector<std::string> what_if = {};
   std::string as_tool = {};  // --as: the tool and version that the file is written for
+  // The file is one that a run saved, which states every key of its version: what it lacks is as it was then.
+  bool of_run = false;
 };
 
 struct LoadedRecipe {

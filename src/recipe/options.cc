@@ -286,6 +286,8 @@ std::vector<Option> data_options() {
       auto_integer("data.prefetch", FIELD(data.prefetch), {1, 1024}, "batches held ready"),
       data_pin(),
       experiment(boolean("data.shuffle", FIELD(data.shuffle), "new order of rows in each epoch")),
+      experiment(integer("data.reading", FIELD(data.reading), {kFirstReading, kReading},
+                         "the rules by which rows are read (docs/data.md): 2; runs that began by 1 keep it")),
   };
 }
 

@@ -146,6 +146,7 @@ struct Recipe {
     int64_t prefetch = kAuto;
     std::optional<bool> pin;  // none means auto
     bool shuffle = true;
+    int64_t reading = kReading;
     friend bool operator==(const Data&, const Data&) = default;
   };
   // Of task: reward.

@@ -221,6 +221,18 @@ TEST(Fingerprint, differs_in_what_decides_the_result_and_in_nothing_else) {
     EXPECT_THAT(differences(key, value), IsEmpty()) << key;
 }
 
+TEST(Fingerprint, of_runs_before_there_was_data_reading_is_of_the_first_rules) {
+  Recipe recipe = read_with("");
+  const std::string today = experiment_fingerprint(recipe);
+  recipe.data.reading = kFirstReading;
+  const std::string before = experiment_fingerprint(recipe);
+  EXPECT_THAT(before, testing::Not(testing::HasSubstr("data.reading")));
+  EXPECT_EQ(reading_of(today), kReading);
+  EXPECT_EQ(reading_of(before), kFirstReading);
+  EXPECT_THAT(experiment_differences(before, today),
+              ElementsAre(ExperimentDifference{"data.reading", "1", "2"}));
+}
+
 TEST(Fingerprint, text_that_is_none_is_damage) {
   const std::string good = experiment_fingerprint(read_with(""));
   for (const char* bad : {"", "[]", "{", "3"}) EXPECT_THROW(experiment_differences(good, bad), DamagedError);

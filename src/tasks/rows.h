@@ -37,4 +37,9 @@ enum class Truncation : uint8_t { right, left, drop, refuse };
 // What a row that cannot be read does: end the run, or be counted and left out.
 enum class RowErrors : uint8_t { stop, skip };
 
+// The rules by which rows become what is learnt: today's, and those of runs that began before there was a
+// key for it. A run goes on with the rules that it began with (docs/data.md).
+inline constexpr int64_t kReading = 2;
+inline constexpr int64_t kFirstReading = 1;
+
 }  // namespace plimsoll

@@ -9,6 +9,7 @@
 #include "template/builtin_templates.h"
 #include "template/conversation.h"
 #include "template/learnt_parts.h"
+#include "template/tool_arguments.h"
 
 namespace plimsoll {
 namespace {
@@ -77,7 +78,9 @@ ChatTemplate::ChatTemplate(Template rendering, std::optional<Template> with_tool
     : template_(std::move(rendering)),
       with_tools_(std::move(with_tools)),
       tokens_(std::move(tokens)),
-      now_(now) {}
+      now_(now) {
+  if (mentions("tool_calls")) arguments_ = wanted_arguments();
+}
 
 ChatTemplate ChatTemplate::builtin(std::string_view name, const fs::path& model_folder,
                                    std::optional<std::tm> now, const std::optional<std::string>& source) {
@@ -185,12 +188,37 @@ Template::Output ChatTemplate::output(const Conversation& conversation, bool add
   ordered_json messages;
   const bool thinks = std::ranges::any_of(conversation.messages, thoughts_of);
   if (thinks) messages = with_reasoning(conversation.messages);
-  variables.insert(variables.end(), {{"messages", thinks ? &messages : &conversation.messages},
+  const bool parses = arguments_ == Arguments::objects && has_argument_texts(conversation.messages);
+  if (parses) messages = with_argument_objects(thinks ? messages : conversation.messages);
+  variables.insert(variables.end(), {{"messages", thinks || parses ? &messages : &conversation.messages},
                                      {"tools", &conversation.tools},
                                      {"documents", &none},
                                      {"add_generation_prompt", &prompt}});
   const bool tools = with_tools_ && !conversation.tools.is_null();
   return (tools ? *with_tools_ : template_).render(variables, now_);
+}
+
+// By what it makes of a call: a text that comes out as it is stays one.
+ChatTemplate::Arguments ChatTemplate::wanted_arguments() const {
+  constexpr std::string_view kText = R"({"plimsoll": 1})";
+  const auto printed = [&](const nlohmann::ordered_json& arguments) -> std::optional<std::string> {
+    Conversation calls;
+    calls.messages = {{{"role", "user"}, {"content", "a"}},
+                      {{"role", "assistant"},
+                       {"content", ""},
+                       {"tool_calls",
+                        {{{"id", "call00001"},
+                          {"type", "function"},
+                          {"function", {{"name", "b"}, {"arguments", arguments}}}}}}}};
+    try {
+      return output(calls, false).text;
+    } catch (const TemplateError&) {
+      return std::nullopt;
+    }
+  };
+  const auto text = printed(std::string(kText));
+  if (text && text->find(kText) != std::string::npos) return Arguments::as_given;
+  return printed(nlohmann::ordered_json::parse(kText)) ? Arguments::objects : Arguments::as_given;
 }
 
 bool ChatTemplate::mentions(std::string_view key) const {

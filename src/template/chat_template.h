@@ -1,6 +1,7 @@
 // A model's chat template: conversations become text, and the text's parts that the assistant says are known.
 #pragma once
 
+#include <cstdint>
 #include <ctime>
 #include <filesystem>
 #include <map>
@@ -53,19 +54,27 @@ class ChatTemplate {
   void end_texts_with(const std::string& text) { tokens_["eos_token"] = text; }
   // What the tokenizer puts before a text: `text_start` in templates of other tools.
   void begin_texts_with(const std::string& text) { tokens_["text_start"] = text; }
+  // Arguments of tools' calls that are texts stay texts, as data of before were rendered.
+  void keep_argument_texts() { arguments_ = Arguments::as_given; }
   // Whether it, or the one for conversations with tools, reads such a key of a message at all.
   [[nodiscard]] bool mentions(std::string_view key) const;
   // As others read it: without the marks of pieces.
   [[nodiscard]] Template published() const;
 
  private:
+  // What becomes of arguments that are the text of an object: a template that prints texts as they are gets
+  // them so, one that prints objects as JSON gets the object.
+  enum class Arguments : uint8_t { as_given, objects };
+
   [[nodiscard]] Template::Output output(const Conversation& conversation, bool add_generation_prompt) const;
+  [[nodiscard]] Arguments wanted_arguments() const;
 
   Template template_;
   std::optional<Template> with_tools_;
   std::map<std::string, std::string> tokens_;
   std::optional<std::tm> now_;
   TemplateRules rules_;
+  Arguments arguments_ = Arguments::as_given;
 };
 
 }  // namespace plimsoll

@@ -216,6 +216,25 @@ void require_printed_calls(const Conversation& conversation, const ChatTemplate&
   }
 }
 
+// Only answers are learnt one by one: what turns say of being learnt beyond that is refused.
+void require_honoured(const Conversation& conversation, bool train_on_prompt,
+                      const std::function<std::string()>& where) {
+  for (size_t i = 0; i < conversation.messages.size(); ++i) {
+    const auto& message = conversation.messages[i];
+    const auto said = learnt_by_itself(message);
+    if (!said || *said == (train_on_prompt || message["role"] == "assistant")) continue;
+    const std::string here = where() + ": message " + std::to_string(i + 1);
+    if (train_on_prompt)
+      throw UsageError(here +
+                       " says that it is not to be learnt, and data.train_on_prompt learns all of a "
+                       "conversation (--set data.train_on_prompt=false learns the other answers)");
+    if (*said)
+      throw UsageError(here + " says that it is to be learnt, and its role is " + message["role"].dump() +
+                       ": only what the assistant says is (--set data.train_on_prompt=true learns all of a "
+                       "conversation)");
+  }
+}
+
 // A conversation whose answers were cut off teaches nothing, like a text that is cut: that is no damage.
 void require_targets(const Example& example, const std::function<std::string()>& where) {
   if (example.truncated()) return;
@@ -244,11 +263,13 @@ void begin_texts(const Tokenizer& tokenizer, std::optional<int32_t> eos, ChatTem
 EncodeConversation conversation_encoder(std::shared_ptr<const Tokenizer> tokenizer, ChatTemplate chat,
                                         const ConversationOptions& options) {
   begin_texts(*tokenizer, options.eos, chat);
+  if (options.reading == kFirstReading) chat.keep_argument_texts();
   return [tokenizer = std::move(tokenizer), chat = std::move(chat), options](
              const Conversation& conversation, const std::function<std::string()>& where, Example& example) {
     const TemplateRules& rules = chat.rules();
     const bool pieces = rules.tokens == TemplateRules::Tokens::pieces;
     require_printed_calls(conversation, chat, where);
+    if (options.reading > kFirstReading) require_honoured(conversation, options.train_on_prompt, where);
     try {
       const TrainingText rendered = options.train_on_prompt && !pieces
                                         ? TrainingText{chat.render(conversation, false), {}, true}

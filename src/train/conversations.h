@@ -38,6 +38,7 @@ struct ConversationOptions {
   int64_t max_length = 1024;                          // for templates that cut in a way of their own
   int32_t eos = 0;                                    // the end-of-text token
   std::optional<int32_t> end_of_turn = std::nullopt;  // another one that is learnt behind contents
+  int64_t reading = kReading;                         // the rules of reading (tasks/rows.h)
 };
 EncodeConversation conversation_encoder(std::shared_ptr<const Tokenizer> tokenizer, ChatTemplate chat,
                                         const ConversationOptions& options);

@@ -4,13 +4,16 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "base/strings.h"
 #include "base/units.h"
 #include "cpu/threads.h"
 #include "data/cell.h"
 #include "data/dialogue.h"
 #include "data/statistics.h"
+#include "io/json.h"
 #include "tasks/glue.h"
 #include "train/conversations.h"
+#include "train/rendering_words.h"
 #include "train/row_counts.h"
 #include "train/setup.h"
 #include "train/task_setup.h"
@@ -20,14 +23,26 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// What rows are read for: scores alone need no labels.
+enum class Reads : uint8_t { to_learn, to_score };
+
+bool has_part(const ColumnBinding& binding, std::string_view part) {
+  return std::find(binding.parts.begin(), binding.parts.end(), part) != binding.parts.end();
+}
+
 // The chat template of the rows, where they are conversations.
-std::optional<ChatTemplate> template_of(const Recipe& recipe, const ColumnBinding& binding) {
+std::optional<ChatTemplate> template_of(const Recipe& recipe, const ColumnBinding& binding,
+                                        Reads reads = Reads::to_learn) {
   if (binding.format != RowFormat::preference) return chat_template_of(recipe, binding.format);
   // A model without a template reads a dialogue as it stands.
   if (binding.dialogues) return chat_template_of(recipe, RowFormat::prompt_response);
-  // Texts stand as they are unless a template is named: then they are a question and its answer.
+  // Texts are a question and its answer where a template is named, or by the model's own beside a prompt. In
+  // TRL's recipes, and in runs that began so, they stand as they are.
   const std::string& name = recipe.data.chat_template;
+  const bool by_own = name == "auto" && has_part(binding, "prompt") && reads == Reads::to_learn &&
+                      recipe.data.reading > kFirstReading;
   const bool asked = !binding.ready && name != "auto" && name != "plain" && name != "trl";
+  if (!binding.ready && !binding.talks && by_own) return chat_template_of(recipe, RowFormat::prompt_response);
   return chat_template_of(recipe, binding.talks || asked ? RowFormat::messages : RowFormat::text);
 }
 
@@ -38,13 +53,10 @@ bool learns_prompts(const Recipe& recipe, RowFormat format) {
          (recipe.data.train_on_prompt == PromptLoss::messages && format == RowFormat::messages);
 }
 
-// What rows are read for: scores alone need no labels.
-enum class Reads : uint8_t { to_learn, to_score };
-
 // A reward model gives one answer one number.
 TaskSpec task_of(const Recipe& recipe, const ModelSpec& model, const ColumnBinding& binding, Reads reads) {
   TaskSpec task = read_task(recipe, model);
-  const bool two = std::find(binding.parts.begin(), binding.parts.end(), "rejected") != binding.parts.end();
+  const bool two = has_part(binding, "rejected");
   if (reads == Reads::to_score && task.task == Task::reward && !two)
     return {.task = Task::classify, .outputs = 1, .problem = ClassProblem::numbers};
   return task;
@@ -83,6 +95,8 @@ ExampleEncoder make_encoder(const Recipe& recipe, const ColumnBinding& binding, 
   options.ready = binding.ready;
   options.dialogues = binding.dialogues;
   if (recipe.task == Task::classify) options.labels = label_names(recipe);
+  options.lists = binding.lists;
+  options.reading = recipe.data.reading;
   options.format = binding.format;
   options.parts = binding.parts;
   options.message_role = binding.message_role;
@@ -106,7 +120,7 @@ ExampleEncoder make_encoder(const Recipe& recipe, const ColumnBinding& binding, 
   else if (recipe.data.bos)
     options.begin = text_start(*data.tokenizer, options.eos);
   EncodeConversation converse;
-  auto chat = recipe.task == Task::seq2seq ? std::nullopt : template_of(recipe, binding);
+  auto chat = recipe.task == Task::seq2seq ? std::nullopt : template_of(recipe, binding, reads);
   if (chat) {
     std::optional<int32_t> end_of_turn;
     if (const auto end = recipe.data.special_tokens.find("eot_token");
@@ -115,9 +129,9 @@ ExampleEncoder make_encoder(const Recipe& recipe, const ColumnBinding& binding, 
     if (const auto end = recipe.data.special_tokens.find("eos_token");
         end != recipe.data.special_tokens.end())
       chat->end_texts_with(end->second);
-    converse = conversation_encoder(
-        data.tokenizer, *std::move(chat),
-        {options.train_on_prompt && recipe.task != Task::dpo, options.max_length, options.eos, end_of_turn});
+    converse = conversation_encoder(data.tokenizer, *std::move(chat),
+                                    {options.train_on_prompt && recipe.task != Task::dpo, options.max_length,
+                                     options.eos, end_of_turn, options.reading});
   }
   return ExampleEncoder(
       options,
@@ -178,35 +192,85 @@ void require_two_texts(const ColumnBinding& binding, const std::string& where) {
         "input_ids and labels. Name yours: data.columns: {prompt: ..., response: ...}.");
 }
 
-// Whether the answers of the first of these rows that has some are dialogues in one text. What is wrong with
-// rows before it is told, or counted, where rows are read.
-bool has_dialogues(Dataset& dataset, const ColumnBinding& binding, const RowSubset& rows) {
-  constexpr int64_t kLookedAt = 64;
-  const auto has = [&](const char* part) {
-    return std::find(binding.parts.begin(), binding.parts.end(), part) != binding.parts.end();
-  };
-  if (binding.format != RowFormat::preference || binding.talks || binding.ready || has("prompt"))
-    return false;
-  const size_t unit = dataset.unit_of(rows.row(0));
-  dataset.hold(std::span(&unit, 1));
+// Shows the first of these rows, `most` of them, as long as `goes_on`. What is wrong with rows is told, or
+// counted, where all are read.
+void look_at_rows(Dataset& dataset, const RowSubset& rows, int64_t most,
+                  const std::function<bool(const Row&)>& goes_on) {
+  std::optional<size_t> held;
   Row row;
-  const auto every = [&](auto is) {
-    return (!has("chosen") || is(part_of(row, binding.parts, "chosen"))) &&
-           (!has("rejected") || is(part_of(row, binding.parts, "rejected")));
-  };
-  bool found = false, all = false;
-  for (int64_t i = 0; !found && i < std::min(rows.size(), kLookedAt); ++i) {
-    if (dataset.unit_of(rows.row(i)) != unit) break;
+  for (int64_t i = 0; i < std::min(rows.size(), most); ++i) {
+    const size_t unit = dataset.unit_of(rows.row(i));
+    if (held != unit) dataset.hold(std::span(&unit, 1));
+    held = unit;
     try {
       dataset.read(rows.row(i), row);
     } catch (const DamagedError&) {
       continue;
     }
-    found = every([](const nlohmann::ordered_json& answer) { return answer.is_string(); });
-    all = found && every(holds_dialogue);
+    if (!goes_on(row)) break;
   }
   dataset.hold({});
+}
+
+// Whether the answers of the first of these rows that has some are dialogues in one text.
+bool has_dialogues(Dataset& dataset, const ColumnBinding& binding, const RowSubset& rows) {
+  constexpr int64_t kLookedAt = 64;
+  if (binding.format != RowFormat::preference || binding.talks || binding.ready ||
+      has_part(binding, "prompt"))
+    return false;
+  bool all = false;
+  look_at_rows(dataset, rows, kLookedAt, [&](const Row& row) {
+    const auto every = [&](auto is) {
+      return (!has_part(binding, "chosen") || is(part_of(row, binding.parts, "chosen"))) &&
+             (!has_part(binding, "rejected") || is(part_of(row, binding.parts, "rejected")));
+    };
+    const bool found = every([](const nlohmann::ordered_json& answer) { return answer.is_string(); });
+    all = found && every(holds_dialogue);
+    return !found;
+  });
   return all;
+}
+
+// What lists of labels mean, by the first of these rows.
+LabelLists label_lists(const Recipe& recipe, const ModelSpec& model, Dataset& dataset,
+                       const ColumnBinding& binding, const RowSubset& rows) {
+  constexpr int64_t kLookedAt = 1000;
+  if (recipe.task != Task::classify || recipe.classify.problem != ClassProblem::any_of)
+    return LabelLists::unknown;
+  LabelListEvidence evidence(read_task(recipe, model).outputs);
+  look_at_rows(dataset, rows, kLookedAt, [&](const Row& row) {
+    evidence.add(part_of(row, binding.parts, "label"));
+    return true;
+  });
+  return evidence.found();
+}
+
+// A verdict beside an answer, as rows of KTO have it, says of some answers that they are bad ones. Where the
+// columns are named, it is known not to be one of them.
+void refuse_verdicts(const Recipe& recipe, const Dataset& dataset, const ColumnBinding& binding) {
+  const bool answers = binding.format == RowFormat::messages || binding.format == RowFormat::alpaca ||
+                       binding.format == RowFormat::prompt_response;
+  if (!answers || !recipe.data.columns.empty() || recipe.data.reading == kFirstReading) return;
+  const auto is_verdict = [](const Column& column) {
+    return (column.name == "label" || column.name == "kto_tag") &&
+           (column.type == "bool" || column.type == describe_kind(nlohmann::json(true)));
+  };
+  const auto columns = dataset.columns();
+  const auto verdict = std::find_if(columns.begin(), columns.end(), is_verdict);
+  if (verdict == columns.end()) return;
+  std::vector<std::string> parts = binding.parts, named;
+  if (binding.format == RowFormat::prompt_response) parts = {"prompt", "response"};
+  if (binding.format == RowFormat::messages) parts = {"messages", "tools"};
+  for (size_t i = 0; i < binding.columns.size(); ++i) named.push_back(parts[i] + ": " + binding.columns[i]);
+  throw UsageError(
+      dataset.name() + ": its rows say of each answer whether it is a good one ('" + verdict->name +
+      "' is true or false), and task: " + std::string(to_string(recipe.task)) +
+      " would learn the bad ones as well: training by such verdicts (KTO) is not supported. Keep the rows "
+      "whose '" +
+      verdict->name +
+      "' is true, without that column, in a file of their own; to learn every "
+      "row as it is say --set 'data.columns={" +
+      join(named, ", ") + "}'");
 }
 
 OpenRows open_rows(const Recipe& recipe, const std::vector<TrainSource>& sources,
@@ -228,6 +292,7 @@ OpenRows open_rows(const Recipe& recipe, const std::vector<TrainSource>& sources
                : bind_columns(columns, format_of(recipe, columns), names, dataset.name());
   };
   ColumnBinding binding = dataset.bind(bound);
+  if (reads == Reads::to_learn) refuse_verdicts(recipe, dataset, binding);
   if (recipe.task == Task::seq2seq) require_two_texts(binding, dataset.name());
   dataset.select(binding.columns, binding.read_as());
   RowSubset rows = named_rows(dataset, sources);
@@ -288,6 +353,8 @@ void open_eval(const Recipe& recipe, const ModelSpec& model, int64_t threads, Da
   const bool apart = source.kind == EvalSource::Kind::path;
   OpenRows open = open_rows(
       recipe, apart ? std::vector<TrainSource>{{source.path, 1.0, source.rows}} : recipe.data.train);
+  open.binding.lists = label_lists(recipe, model, open.dataset, open.binding, open.rows);
+  if (open.binding.lists == LabelLists::unknown) open.binding.lists = data.train->encoder.options().lists;
   ExampleEncoder encoder = make_encoder(recipe, open.binding, data, model);
   if (apart) {
     drop_long_rows(recipe, open.dataset, encoder, threads, open.rows);
@@ -339,6 +406,7 @@ RowsToScore open_to_score(const Recipe& recipe, const ModelSpec& model, bool tal
 DataSetup open_data(const Recipe& recipe, const ModelSpec& model, const Counting& counting, bool full_rows) {
   DataSetup data = with_tokenizer(recipe);
   OpenRows open = open_rows(recipe, recipe.data.train);
+  open.binding.lists = label_lists(recipe, model, open.dataset, open.binding, open.rows);
   ExampleEncoder encoder = make_encoder(recipe, open.binding, data, model);
   const int64_t named = open.rows.size();
   drop_long_rows(recipe, open.dataset, encoder, counting.threads, open.rows);
@@ -349,6 +417,7 @@ DataSetup open_data(const Recipe& recipe, const ModelSpec& model, const Counting
       DataSource{std::move(open.dataset), std::move(open.rows), std::move(encoder), train_loader(recipe)});
   open_eval(recipe, model, counting.threads, data);
   measure_rows(recipe, counting, full_rows, data);
+  data.summary->rendering = rendering_words(recipe, open.binding, data);
   const LoaderOptions& loader = data.train->loader;
   if (loader.packing && data.summary->sampled_rows == 0)
     data.packed_steps = count_packed_steps(data.train->dataset, data.train->rows, data.train->encoder, loader,

@@ -31,7 +31,7 @@ Recipe recipe_of(const EvalOptions& options, const ModelPaths& paths) {
   if (options.max_length) overrides.sets.push_back("data.max_length=" + std::to_string(*options.max_length));
   if (options.chat_template != "auto") set("data.template", options.chat_template);
   const fs::path own = options.folder / "recipe.yaml";
-  const bool of_run = fs::exists(own);
+  const bool of_run = overrides.of_run = fs::exists(own);
   if (!of_run && !options.data)
     throw UsageError(options.folder.string() +
                      ": is no run with evaluation data of its own; name some with --data");

@@ -37,6 +37,7 @@ struct Looked {
   RowFormat format = RowFormat::text;
   DataStatistics lengths;
   int64_t rows = 0;
+  std::vector<std::string> rendering;
 };
 
 // What rows and model say of the task.
@@ -189,6 +190,7 @@ Looked look_at(const Recipe& recipe, const ModelSpec& model) {
   Looked looked;
   looked.format = data.train->encoder.options().format;
   looked.rows = data.train->dataset.rows();
+  looked.rendering = data.summary->rendering;
   for (const Column& column : data.train->dataset.columns())
     looked.columns.push_back(column.name + " (" + column.type + ")");
   std::vector<int64_t> first(static_cast<size_t>(std::min(looked.rows, kLookedAt)));
@@ -394,7 +396,7 @@ void say_training(Draft& draft, const Wished& wish, const Looked& looked) {
 
 }  // namespace
 
-std::string first_recipe(const FirstRecipe& wish) {
+WrittenRecipe first_recipe(const FirstRecipe& wish) {
   const Wished wished_recipe = wished(wish);
   const Recipe& recipe = wished_recipe.recipe;
   const ModelSpec model = model_of(recipe);
@@ -420,7 +422,7 @@ std::string first_recipe(const FirstRecipe& wish) {
   say_training(draft, wished_recipe, looked);
   for (const std::string& key : wished_recipe.keys) draft.say_asked(key);
   draft.say("output", to_yaml(Json(output_of(wish, name))));
-  return draft.finish();
+  return {draft.finish(), looked.rendering};
 }
 
 }  // namespace plimsoll

@@ -15,8 +15,13 @@ struct FirstRecipe {
   std::vector<std::string> sets;  // "data.columns={prompt: ticket}": keys of the recipe, as --set says them
 };
 
+struct WrittenRecipe {
+  std::string text;
+  std::vector<std::string> rendering;  // how rows become text (train/rendering_words.h)
+};
+
 // Looks at config.json, the tokenizer and at most 2,000 rows. The text is YAML with comments, and a recipe
 // that plan and train take as it is. Throws UsageError for what neither could use.
-std::string first_recipe(const FirstRecipe& wish);
+WrittenRecipe first_recipe(const FirstRecipe& wish);
 
 }  // namespace plimsoll

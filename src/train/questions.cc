@@ -85,7 +85,7 @@ Names names_of(const Dataset& dataset, const GenerateOptions& options) {
   Overrides overrides;
   overrides.sets = options.sets;
   const fs::path own = options.folder / "recipe.yaml";
-  const bool of_run = fs::exists(own);
+  const bool of_run = overrides.of_run = fs::exists(own);
   if (!of_run) overrides.sets.insert(overrides.sets.begin(), assignment("model", options.folder.string()));
   const Recipe recipe =
       of_run ? load_recipe(own.string(), overrides).recipe : recipe_from_overrides(overrides).recipe;
@@ -102,8 +102,9 @@ ColumnBinding columns_of(const Dataset& dataset, const Names& names) {
   };
   if (names.contains("prompt") || has_column(dataset, "prompt")) {
     ColumnBinding binding{RowFormat::prompt_response, {column_of("prompt")}};
-    if (names.contains("response") || has_column(dataset, "response"))
-      binding.columns.push_back(column_of("response"));
+    const bool completes = !names.contains("response") && !has_column(dataset, "response");
+    const std::string response = completes ? "completion" : column_of("response");
+    if (names.contains("response") || has_column(dataset, response)) binding.columns.push_back(response);
     for (const std::string& column : binding.columns) require_text(dataset, column);
     return binding;
   }
@@ -121,7 +122,7 @@ Question read_question(const Row& cells, const ColumnBinding& binding,
   if (binding.format == RowFormat::alpaca) return question_of(read_alpaca(cells, binding.parts, where));
   if (binding.format != RowFormat::messages) return question_of(cells);
   return question_of(read_conversation(cells[0].json, cells.size() > 1 ? cells[1].json : nullptr, where,
-                                       {binding.message_role, binding.message_content}));
+                                       {binding.message_role, binding.message_content, false}));
 }
 
 // Ascending rows of a data set whose columns are selected.

@@ -29,7 +29,8 @@ std::string batch_words(const TrainerState& state) {
 // That a checkpoint was saved by; nothing where this version does not take it any more.
 std::optional<Recipe> recipe_of(const fs::path& checkpoint) {
   try {
-    return load_recipe((checkpoint / "recipe.yaml").string()).recipe;
+    return load_recipe((checkpoint / "recipe.yaml").string(), {.sets = {}, .environment = {}, .of_run = true})
+        .recipe;
   } catch (const Error&) {
     return std::nullopt;
   }
@@ -44,6 +45,13 @@ std::string value_words(const std::string& key, const std::string& value, const 
 }
 
 }  // namespace
+
+Recipe as_begun(Recipe recipe) {
+  const auto checkpoint = latest_checkpoint(*recipe.output);
+  if (checkpoint && recipe.data.reading == kReading)
+    recipe.data.reading = reading_of(read_trainer_state(*checkpoint).fingerprint);
+  return recipe;
+}
 
 void require_same_experiment(const fs::path& checkpoint, const TrainerState& saved, const TrainerState& run,
                              const Recipe& recipe) {

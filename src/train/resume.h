@@ -12,6 +12,10 @@
 
 namespace plimsoll {
 
+// The recipe of a run that goes on, its rows read by the rules that the run began with, unless it states
+// others.
+Recipe as_begun(Recipe recipe);
+
 // Throws UsageError naming the keys in which the checkpoint's experiment differs from the run's. A run may go
 // on for more epochs or steps than it had.
 void require_same_experiment(const std::filesystem::path& checkpoint, const TrainerState& saved,

@@ -111,7 +111,7 @@ class TrainingRun {
     observer_.event(plan_line(plan_, total_steps_));
     if (const std::string products = device_->products(); !products.empty())
       observer_.event("products by " + products);
-    for (const std::string& line : row_lines(plan_, rendering_)) observer_.event(line);
+    for (const std::string& line : row_lines(plan_)) observer_.event(line);
     if (dropped_rows_ > 0)
       observer_.event("rows    " + format_count(dropped_rows_) + " longer than " +
                       format_count(recipe_.data.max_length) + " tokens are left out (data.truncation: drop)");
@@ -499,7 +499,7 @@ ExitCode train(const Recipe& given, const TrainOptions& options) {
       open_output(asked, {options.recipe_file, options.resume, options.overwrite, options.profile});
   const CpuSettings cpu = cpu_settings(options.machine);
   const ModelSpec model = model_of(asked);
-  const Recipe recipe = with_length(asked, model, cpu.threads);
+  const Recipe recipe = with_length(options.resume ? as_begun(asked) : asked, model, cpu.threads);
   DataSetup data = open_data(
       recipe, model,
       {true, [&](int64_t done, int64_t rows) { options.observer->counting(done, rows); }, cpu.threads});

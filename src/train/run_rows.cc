@@ -55,10 +55,11 @@ std::string SeenClasses::missing() const {
          (more > 0 ? " and " + std::to_string(more) + " more" : "") + ": nothing was learnt of it";
 }
 
-std::vector<std::string> row_lines(const Plan& plan, const std::optional<Template>& rendering) {
+std::vector<std::string> row_lines(const Plan& plan) {
   std::vector<std::string> lines;
-  if (plan.request.data) lines.push_back("data    " + data_words(*plan.request.data));
-  if (rendering) lines.push_back("rows    rendered by " + rendering->name());
+  if (!plan.request.data) return lines;
+  lines.push_back("data    " + data_words(*plan.request.data));
+  for (const std::string& text : plan.request.data->rendering) lines.push_back("rows    " + text);
   return lines;
 }
 

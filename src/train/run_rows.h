@@ -1,19 +1,17 @@
 // The rows of a run in words: what they are, and which of them it trained on in part or not at all.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "data/effective_batch.h"
 #include "plan/plan.h"
 #include "tasks/task.h"
-#include "template/template.h"
 
 namespace plimsoll {
 
-// Lines for the start of a run: the data's statistics, what renders its conversations.
-std::vector<std::string> row_lines(const Plan& plan, const std::optional<Template>& rendering);
+// Lines for the start of a run: the data's statistics, how its rows become text.
+std::vector<std::string> row_lines(const Plan& plan);
 
 struct RowCounts {
   int64_t truncated = 0;

@@ -27,7 +27,7 @@ Recipe recipe_of(const ScoreOptions& options, const ModelPaths& paths) {
   overrides.sets = options.sets;
   if (options.max_length) overrides.sets.push_back("data.max_length=" + std::to_string(*options.max_length));
   const fs::path own = options.folder / "recipe.yaml";
-  const bool of_run = fs::exists(own);
+  const bool of_run = overrides.of_run = fs::exists(own);
   if (!of_run) {
     const auto given = [&](const std::string& key) {
       return std::any_of(options.sets.begin(), options.sets.end(),

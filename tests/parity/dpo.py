@@ -14,10 +14,12 @@ import contextlib
 import copy
 import dataclasses
 import json
+import shutil
 
 import torch
 from safetensors.torch import save_file
 from torch.nn.functional import logsigmoid
+from transformers import PreTrainedTokenizerFast
 
 from tests.parity.cases import CASES
 from tests.parity.compare import compare_fp32, compare_losses, relative_error
@@ -224,6 +226,29 @@ def check_saved(folder, adapter, trained, samples):
     return [f"saved model: log-probabilities are off by {error:.1e}"] if not error <= TRAINED_LIMIT else [], error
 
 
+def check_texts(program, folder):
+    """Texts of pairs are the tokens that transformers makes of them by the model's chat template."""
+    model, chat = folder / "chat", "{% for m in messages %}{{ '<' + m.role + '>' + m.content + eos_token + '\n' }}{% endfor %}" \
+        "{% if add_generation_prompt %}{{ '<assistant>' }}{% endif %}"
+    shutil.copytree("demo/model", model)
+    (model / "chat_template.jinja").write_text(chat)
+    tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(model / "tokenizer.json"), eos_token="<|endoftext|>", chat_template=chat)
+    rows = [{"prompt": f"What is number {i}?", "chosen": f"It is {i}.", "rejected": "No idea."} for i in range(4)]
+    (folder / "texts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_json(folder / "texts.json", {"model": "chat", "init": "random", "task": "dpo", "data": {"train": "texts.jsonl"}})
+    told, messages = plimsoll(program, "plan", folder / "texts.json", "--dump", "rows"), []
+    def ids(prompt, *answer):
+        talk = [{"role": role, "content": text} for role, text in zip(("user", "assistant"), (prompt, *answer))]
+        return tokenizer(tokenizer.apply_chat_template(talk, tokenize=False, add_generation_prompt=not answer), add_special_tokens=False).input_ids
+    for row, line in zip(rows, map(json.loads, told.splitlines())):
+        wanted = [ids(row["prompt"], row[key]) for key in ("chosen", "rejected")]
+        hidden = [-100] * len(ids(row["prompt"]))
+        labels = [label for one in wanted for label in hidden + one[len(hidden):]]
+        if (line["ids"], line["labels"]) != (wanted[0] + wanted[1], labels):
+            messages.append(f"{row}: {line} is not what apply_chat_template makes of it")
+    return messages
+
+
 def run(program, folder, family, name, method):
     """(messages, summary)"""
     case, loss = CASES[family], LOSSES[name]
@@ -253,6 +278,8 @@ def run(program, folder, family, name, method):
     step_messages, worst_step = compare_falling_losses([step["loss"] for step in steps], losses)
     saved_messages, saved = check_saved(folder, adapter, model, batch)
     messages += step_messages + compare_metrics(steps, metrics) + saved_messages
+    if (family, name) == ("llama", "orpo"):
+        messages += check_texts(program, folder)
     summary = f"tensors {worst:.1e}, step losses {worst_step:.1e}, saved {saved:.1e}"
     if case.name != BF16_RUN or method != "lora":
         return messages, summary

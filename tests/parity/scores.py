@@ -151,6 +151,7 @@ def row(case, task, one):
         return {"input_ids": ids + [PAD] * 2, "label": label[task.rows]}
     if case.name not in ENCODERS:
         return {"input_ids": ids, "label": label[task.rows]}
+    label["any_of"] = targets  # a 0.0 or 1.0 for each class, as transformers' rows have it
     return {"input_ids": ids + [PAD] * 2, "token_type_ids": token_types(one, ids) + [0] * 2, "label": label[task.name]}
 
 

@@ -110,6 +110,44 @@ class Fp16Test(unittest.TestCase):
             for key in ("loss", "loss_scale", "lr"):
                 self.assertEqual([step[key] for step in lines(run)], [step[key] for step in want_steps])
 
+    def assert_same_training(self, run, want):
+        self.assertTrue(tensors(run / "model.safetensors") == tensors(want / "model.safetensors"), run)
+        for key in ("loss", "loss_scale", "lr"):
+            self.assertEqual([step[key] for step in lines(run)], [step[key] for step in lines(want)], run)
+
+    def test_skipped_steps_leave_offloaded_weights_as_they_are(self):
+        loud = {**self.loud_model(), "batch": {"effective": 2, "micro": 2}}
+        every_part = ["weights", "states", "gradients", "activations"]
+        for device, cases in (("cpu", (("disk", ["weights"]), ("disk", ["weights", "states"]), ("disk", every_part))),
+                              ("emulated", (("disk", every_part), ("host", every_part)))):
+            want, _ = self.train(f"kept-{device}", "--quiet", **loud, device=device)
+            skipped = json.loads((want / "run.json").read_text())["skipped_steps"]
+            self.assertTrue(0 < skipped < STEPS)
+            for home, parts in cases:
+                memory = {"offload": parts, **({"disk": "1GiB"} if home == "disk" else {})}
+                run, _ = self.train("-".join([device, home, *parts]), "--quiet", **loud, device=device, memory=memory)
+                measured = json.loads((run / "run.json").read_text())["measured"]
+                self.assertGreater(measured["disk_bytes" if home == "disk" else "host_arena_bytes"], 0)
+                self.assert_same_training(run, want)
+
+    def test_a_resumed_run_says_that_an_earlier_version_wrote_over_its_weights(self):
+        said = "wrote over weights"
+        loud = {**self.loud_model(), "batch": {"effective": 2, "micro": 2}}
+        for name, memory, is_affected in (("moved", {"disk": "1GiB", "offload": ["weights"]}, True), ("open", {"disk": "1GiB"}, True),
+                                          ("kept", {"disk": "1GiB", "offload": ["states"]}, False)):
+            run, _ = self.train(name, "--quiet", **loud, memory=memory, save={"every": 1, "keep": STEPS})
+            for before in (False, True):
+                shutil.rmtree(run / f"checkpoint-{STEPS}")
+                path = run / f"checkpoint-{STEPS - 1}" / "trainer_state.json"
+                state = json.loads(path.read_text())
+                if before and state["loss_scale"].pop("skips_keep_weights", None):
+                    path.write_text(json.dumps(state))
+                    (path.parent / "checksums.json").unlink()
+                shown = self.call("train", self.folder / f"{name}.json", "--resume").stderr
+                self.assertEqual(said in shown, before and is_affected, (name, shown))
+                now = json.loads((run / f"checkpoint-{STEPS}" / "trainer_state.json").read_text())
+                self.assertEqual(now["loss_scale"]["skips_keep_weights"], not before)
+
     def test_what_fp16_needs_is_said(self):
         path = self.folder / "recipe.json"
         for parts, words in (({"weights": "fp16"}, "fp16 weights need an fp32 master copy"),

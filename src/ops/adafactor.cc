@@ -43,6 +43,7 @@ const OpRule adafactor_rule{.kind = OpKind::adafactor,
                             .cost = cost,
                             .scratch_bytes = scratch,
                             .gpu_scratch_bytes = scratch,
-                            .updates = true};
+                            .updates = true,
+                            .may_skip = is_scaled};
 
 }  // namespace plimsoll

@@ -18,7 +18,11 @@ std::vector<OutputSpec> infer(const Graph& g, const Op& op) {
 
 }  // namespace
 
-const OpRule adamw_rule{
-    .kind = OpKind::adamw, .infer = infer, .cost = cost_of_update, .updates = true, .sliceable = true};
+const OpRule adamw_rule{.kind = OpKind::adamw,
+                        .infer = infer,
+                        .cost = cost_of_update,
+                        .updates = true,
+                        .may_skip = is_scaled,
+                        .sliceable = true};
 
 }  // namespace plimsoll

@@ -36,7 +36,11 @@ Cost cost(const Graph& g, const Op& op) {
 
 }  // namespace
 
-const OpRule adamw8bit_rule{
-    .kind = OpKind::adamw8bit, .infer = infer, .cost = cost, .updates = true, .sliceable = true};
+const OpRule adamw8bit_rule{.kind = OpKind::adamw8bit,
+                            .infer = infer,
+                            .cost = cost,
+                            .updates = true,
+                            .may_skip = is_scaled,
+                            .sliceable = true};
 
 }  // namespace plimsoll

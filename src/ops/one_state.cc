@@ -24,9 +24,17 @@ std::vector<OutputSpec> infer_sgd(const Graph& g, const Op& op) {
 
 }  // namespace
 
-const OpRule lion_rule{
-    .kind = OpKind::lion, .infer = infer_lion, .cost = cost_of_update, .updates = true, .sliceable = true};
-const OpRule sgd_rule{
-    .kind = OpKind::sgd, .infer = infer_sgd, .cost = cost_of_update, .updates = true, .sliceable = true};
+const OpRule lion_rule{.kind = OpKind::lion,
+                       .infer = infer_lion,
+                       .cost = cost_of_update,
+                       .updates = true,
+                       .may_skip = is_scaled,
+                       .sliceable = true};
+const OpRule sgd_rule{.kind = OpKind::sgd,
+                      .infer = infer_sgd,
+                      .cost = cost_of_update,
+                      .updates = true,
+                      .may_skip = is_scaled,
+                      .sliceable = true};
 
 }  // namespace plimsoll

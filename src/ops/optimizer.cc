@@ -16,6 +16,8 @@ bool is_bf16(const Graph& g, const Op& op, size_t output) { return is_of(DType::
 
 }  // namespace
 
+bool is_scaled(const Op& op) { return attr_or(op, "scaled", 0) == 1; }
+
 ElementRange updated_range(const Graph& g, const Op& op, size_t gradient) {
   const ElementRange range = {attr_or(op, "first", 0),
                               attr_or(op, "elements", input_tensor(g, op, gradient).shape.elements())};

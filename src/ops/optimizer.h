@@ -4,6 +4,10 @@
 //
 // Attribute `rate` (f64; absent: 1) times the learning rate is the weight's own.
 //
+// Attribute `scaled` (int; absent: 0) 1: the gradients carry a loss scale that grad_norm takes off. Where
+// they overflowed the op changes nothing, and the step is skipped. (A norm that is no number of gradients
+// without a scale changes nothing either, but there the loss is lost, and the run stops without saving.)
+//
 // Attributes `first` and `elements` (int, counted in elements of the whole weight; absent: all of it) name
 // the slice. An operand with exactly as many elements as the slice is the slice itself, fetched from
 // elsewhere; a larger one is the whole tensor, and the op works at its offset `first`. Random bits are keyed
@@ -23,6 +27,9 @@ inline constexpr const char* kMasterSuffix = ".master";
 
 // Inputs of every optimizer op. Without the norm the gradient is not clipped.
 enum OptimizerInput : uint8_t { kStepInput, kNormInput, kGradientInput };
+
+// Attribute `scaled`, of optimizers and of grad_norm.
+bool is_scaled(const Op& op);
 
 struct ElementRange {
   int64_t first = 0;

@@ -29,9 +29,6 @@ constexpr double clip_factor(const double* norm) { return norm == nullptr ? 1.0 
 // Gradients that overflowed update nothing.
 constexpr bool overflowed(const double* norm) { return norm != nullptr && !(norm[1] == norm[1]); }
 
-// Whether grad_norm takes a scale off the gradients.
-inline bool is_scaled(const Op& op) { return op.attrs.contains("scaled") && op.attr_int("scaled") == 1; }
-
 // Times the learning rate, where the weight trains with another one.
 inline double rate_factor(const Op& op) { return op.attrs.contains("rate") ? op.attr_float("rate") : 1.0; }
 

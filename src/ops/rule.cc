@@ -136,7 +136,7 @@ void require_own_rows(const Graph& graph, const Op& op, std::vector<AxisId>& axi
 
 void verify(const Graph& graph) {
   std::vector<AxisId> axis_of(graph.tensors().size(), kNoAxis);
-  std::vector<bool> written(graph.tensors().size());
+  std::vector<bool> written(graph.tensors().size()), perhaps(graph.tensors().size());
   for (size_t i = 0; i < written.size(); ++i) {
     const Role role = graph.tensors()[i].role;
     written[i] = is_persistent(role) || role == Role::input;
@@ -145,6 +145,8 @@ void verify(const Graph& graph) {
     require_own_rows(graph, op, axis_of);
     for (const TensorId id : op.inputs) {
       if (id == kNoTensor) continue;
+      require(written[static_cast<size_t>(id)] || !perhaps[static_cast<size_t>(id)], graph, op,
+              "an input is read that a skipped step leaves unwritten: it has to be fetched first");
       require(written[static_cast<size_t>(id)], graph, op, "an input is read before it is written");
       require(graph.tensor(id).space != Space::disk || is_queued(op), graph, op,
               "an op computes on the disk");
@@ -165,7 +167,7 @@ void verify(const Graph& graph) {
                 "an activation is written twice");
         require(tensor.dtype == specs[i].dtype, graph, op, "an output has another type than its rule says");
       }
-      written[static_cast<size_t>(id)] = true;
+      (may_skip(op) ? perhaps : written)[static_cast<size_t>(id)] = true;
     }
   }
 }

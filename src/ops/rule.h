@@ -132,6 +132,10 @@ struct OpRule {
   // Outputs that exist already are read and updated in place: an activation may be written by such an op
   // again.
   bool updates = false;
+  // Whether the op may leave its outputs as they were, by what it finds when it runs: an update of gradients
+  // that overflowed. Then an output that nothing else wrote may be read nowhere, not even to be stored;
+  // verify() refuses that. nullptr: every output is written whenever the op runs.
+  bool (*may_skip)(const Op&) = nullptr;
   // Attributes `first` and `elements` may restrict the op to a slice (ops/optimizer.h).
   bool sliceable = false;
   Queue queue = Queue::compute;
@@ -149,6 +153,11 @@ struct OpRule {
 const OpRule& rule_of(OpKind kind);
 Cost cost_of(const Graph& graph, const Op& op);
 Work work_of(const Graph& graph, const Op& op);
+// Whether a run of the op may leave its outputs as they were.
+inline bool may_skip(const Op& op) {
+  const auto rule = rule_of(op.kind).may_skip;
+  return rule != nullptr && rule(op);
+}
 // Whether the op only starts, and runs beside others until its wait: a fetch or a store.
 inline bool is_queued(const Op& op) { return rule_of(op.kind).queue != Queue::compute; }
 // fetch, store and their waits: the runtime runs them, they have no compute kernel.
@@ -160,8 +169,8 @@ int64_t scratch_bytes_of(const Graph& graph, const Op& op, const DeviceDescripti
 inline constexpr TensorId kNewTensor = -2;
 Operands emit(Graph& graph, Op op, const std::string& base_name);
 
-// Every op against its rule, tensors written before they are read (persistent ones and inputs excepted), and
-// rows of the op's own axis.
+// Every op against its rule, tensors written before they are read (persistent ones and inputs excepted; an op
+// that may skip its work writes nothing for sure), and rows of the op's own axis.
 // Throws InternalError with the op's text.
 void verify(const Graph& graph);
 

@@ -338,6 +338,50 @@ TEST(OffloadStates, a_weight_with_a_master_copy_is_stored_but_not_fetched) {
   EXPECT_EQ(homes_of(update, OpKind::fetch)[kUp + std::string(".master")], 2);
 }
 
+// An update in fp16 may be skipped: what it then leaves unwritten has to be stored as it was.
+TEST(OffloadStates, a_weight_that_a_skipped_step_leaves_unwritten_is_fetched) {
+  const TrainPrecision fp16{DType::f16, DType::f32, DType::f32, true, false};
+  for (const OptimizerTraits& optimizer : kOptimizers) {
+    OffloadChoice choice = choice_of(&OffloadChoice::weights);
+    const Graph update = offloaded(build_update(full(1, DType::f16), fp16, {.kind = optimizer.kind}), choice);
+    expect_waits_guard_copies(update);
+    EXPECT_EQ(homes_of(update, OpKind::fetch)[kUp], homes_of(update, OpKind::store)[kUp]) << optimizer.name;
+    EXPECT_GT(homes_of(update, OpKind::fetch)[kUp], 0) << optimizer.name;
+  }
+}
+
+// `fetched`: whether the copy of the weight is, that the update writes.
+std::string update_text(const char* scaled, bool fetched) {
+  const std::string fetch =
+      "w.copy f16[64] = fetch(w) {elements=64, first=0} @w update\n"
+      "w.copy f16[64] = fetch_wait(w.copy) @w update\n";
+  return std::string(
+             "graph update\n"
+             "tensor step f64[16] input\n"
+             "tensor grad_norm f64[2] metric\n"
+             "tensor w f16[64] trainable disk\n"
+             "tensor w.grad f32[64] gradient\n"
+             "tensor w.exp_avg f32[64] state\n"
+             "tensor w.master f32[64] master\n") +
+         (fetched ? fetch : "") +
+         "w.copy f16[64], w.exp_avg, w.master = lion(step, grad_norm, w.grad) {beta1=0.9, beta2=0.999" +
+         scaled +
+         ", stochastic=0, weight_decay=0.0} @w update\n"
+         "w = store(w.copy) {first=0} @w update\n"
+         "w.copy f16[64] = store_wait(w.copy) @w update\n";
+}
+
+TEST(OffloadStates, a_program_that_stores_what_a_skipped_step_leaves_unwritten_does_not_verify) {
+  verify(parse_graph(update_text("", false)));
+  verify(parse_graph(update_text(", scaled=1", true)));
+  try {
+    verify(parse_graph(update_text(", scaled=1", false)));
+    FAIL() << "it verifies";
+  } catch (const InternalError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("a skipped step leaves unwritten"));
+  }
+}
+
 // A matrix of 8 Mi elements and no more than one layer of them.
 Graph update_of_large(OptimizerKind kind) {
   ModelSpec spec = model(1);

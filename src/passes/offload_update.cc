@@ -15,9 +15,10 @@ bool is_optimizer(const Op& op) {
          !is_transfer(op.kind);
 }
 
-// With a master copy the weight is only written.
-bool reads_output(const Graph& graph, const Op& op, size_t i) {
-  if (i != 0) return true;
+// With a master copy the weight is only written; but what a skipped step does not write has to be stored as
+// it was.
+bool needs_output(const Graph& graph, const Op& op, size_t i) {
+  if (i != 0 || may_skip(op)) return true;
   return std::none_of(op.outputs.begin(), op.outputs.end(),
                       [&](TensorId id) { return id != kNoTensor && graph.tensor(id).role == Role::master; });
 }
@@ -65,7 +66,7 @@ class Slicing {
       if (is_moved(id)) id = fetch(op, id, range, all);
     for (size_t i = 0; i < slice.outputs.size(); ++i) {
       TensorId& id = slice.outputs[i];
-      if (is_moved(id)) id = reads_output(graph_, op, i) ? fetch(op, id, range, all) : add_copy(id, range);
+      if (is_moved(id)) id = needs_output(graph_, op, i) ? fetch(op, id, range, all) : add_copy(id, range);
     }
     if (range.elements < all) {
       slice.attrs["first"] = range.first;

@@ -128,6 +128,7 @@ void add_update(Graph& update, const Tensor& weight, TensorId gradient, TensorId
   Update made{writer, weight, options, {update.find(kStepTensor), norm, gradient}, {}};
   made.attrs = {{"weight_decay", weight.parameter.decays ? options.weight_decay : 0.0},
                 {"stochastic", int64_t{precision.stochastic ? 1 : 0}}};
+  if (precision.scales_loss()) made.attrs["scaled"] = int64_t{1};
   // LoRA+ as PEFT has it: B and every vector, of modules that are saved whole too.
   const bool is_out = weight.parameter.rate == RateGroup::adapter_out || weight.shape.rank() == 1;
   if (is_out && options.adapter_out_ratio != 1.0) made.attrs["rate"] = options.adapter_out_ratio;

@@ -43,6 +43,7 @@ Graph update_in_backward(Graph train, const Graph& update) {
   std::vector<std::vector<Op>> after(train.ops().size());
   std::vector<Op> at_end;
   for (Op op : update.ops()) {
+    check_internal(!may_skip(op), "update_in_backward: whether gradients overflowed is known too late");
     rename(op.inputs, ids);
     rename(op.outputs, ids);
     if (op.kind == OpKind::grad_norm) {

@@ -8,7 +8,7 @@ namespace plimsoll {
 
 // `train` with the ops of `update`, which is not needed any more. For steps of one micro-step and without
 // clipping: the norm of all gradients, still reported, is known only at the end. Throws InternalError when
-// `update` clips. The bits of all results stay.
+// `update` clips, and where it skips steps whose gradients overflowed. The bits of all results stay.
 Graph update_in_backward(Graph train, const Graph& update);
 
 }  // namespace plimsoll

@@ -69,6 +69,12 @@ TEST(UpdateInBackward, no_gradient_outlives_its_layer_but_that_of_the_tied_table
   EXPECT_LT(last_use, next_layer);
 }
 
+TEST(UpdateInBackward, no_update_that_a_step_may_skip_is_taken) {
+  const Graph train = train_program();
+  const TrainPrecision fp16{DType::f16, DType::f32, DType::f32, true, false};
+  EXPECT_THROW(update_in_backward(train, build_update(train, fp16, {.max_grad_norm = 0})), InternalError);
+}
+
 TEST(UpdateInBackward, the_norm_is_still_computed_from_all_squares) {
   const Graph train = train_program();
   const Graph update = update_program(train, 0);

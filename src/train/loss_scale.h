@@ -12,6 +12,10 @@ struct LossScale {
   int64_t good_steps = 0;     // in a row at this value
   int64_t skipped_steps = 0;  // of the run: their gradients overflowed, nothing was updated
 
+  // Skipped steps left the weights as they were wherever those live. False of a run that skipped steps under
+  // an earlier version, which stored what was never fetched over weights on the host or on disk.
+  bool skips_keep_weights = true;
+
   static constexpr int64_t kGrowthInterval = 2000;
   // Below it no gradient of a model that learns overflows.
   static constexpr double kLeast = 0x1p-14;

@@ -1,5 +1,6 @@
 #include "train/resume.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <nlohmann/json.hpp>
@@ -125,6 +126,21 @@ std::string changed_bits_note(const TrainerState& saved, const TrainerState& run
   if (was.empty()) return "";
   return "note    saved with " + was + "; going on with " + now +
          ": the same experiment, but sums are formed in another order, so not the same last bits";
+}
+
+std::string skipped_steps_note(const fs::path& checkpoint, const TrainerState& saved, const Plan& plan) {
+  if (!saved.loss_scale || saved.loss_scale->skips_keep_weights) return "";
+  const auto is_master = [](const TableRow& row) { return row.role == Role::master; };
+  const PlanRequest& request = plan.request;
+  const bool may_move = request.offload ? request.offload->weights : !request.homes.empty();
+  if (!may_move || std::ranges::none_of(plan.layout.persistent, is_master)) return "";
+  return "note    " + checkpoint.string() + ": an earlier version skipped " +
+         format_count(saved.loss_scale->skipped_steps) +
+         " steps of this run, whose gradients overflowed fp16. If its weights were offloaded "
+         "(memory.offload), "
+         "each of them wrote over weights, and the next step learned from those: for the result that the "
+         "recipe "
+         "states start anew with --overwrite";
 }
 
 void take_over(const TrainerState& saved, TrainerState& run) {

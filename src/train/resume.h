@@ -32,6 +32,11 @@ std::string extension_note(const Recipe& recipe, const TrainerState& saved, cons
 // where none of them does and the bits are those of a run that was never stopped.
 std::string changed_bits_note(const TrainerState& saved, const TrainerState& run);
 
+// For a run in fp16 that skipped steps under an earlier version, which may have had its weights off the
+// device: those steps wrote over them. "" for every other run.
+std::string skipped_steps_note(const std::filesystem::path& checkpoint, const TrainerState& saved,
+                               const Plan& plan);
+
 // Step, position and losses of the checkpoint; the run keeps its own kernels and batches.
 void take_over(const TrainerState& saved, TrainerState& run);
 

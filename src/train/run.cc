@@ -238,6 +238,8 @@ class TrainingRun {
     take_out_starts(state_, experiment_.lora_options);
     if (const std::string note = changed_bits_note(saved, current_); !note.empty())
       observer_.event(note, LogLevel::warn);
+    if (const std::string note = skipped_steps_note(checkpoint, saved, plan_); !note.empty())
+      observer_.event(note, LogLevel::warn);
     if (const std::string note = extension_note(recipe_, saved, current_); !note.empty())
       observer_.event(note, LogLevel::warn);
     observer_.event("resume  " + checkpoint.string());

@@ -117,6 +117,21 @@ TEST(TrainerState, reads_back_and_what_no_run_writes_is_damage) {
   }
 }
 
+TEST(TrainerState, of_an_earlier_version_does_not_say_that_skipped_steps_kept_the_weights) {
+  TrainerState state;
+  state.micro_batch = state.loss_chunk = 8;
+  state.loss_scale.emplace().take(true);
+  const std::string text = to_text(state);
+  EXPECT_TRUE(parse_trainer_state(text, "s.json").loss_scale->skips_keep_weights);
+  nlohmann::json before = nlohmann::json::parse(text);
+  before["loss_scale"].erase("skips_keep_weights");
+  const TrainerState read = parse_trainer_state(before.dump(), "s.json");
+  EXPECT_FALSE(read.loss_scale->skips_keep_weights);
+  EXPECT_FALSE(parse_trainer_state(to_text(read), "s.json").loss_scale->skips_keep_weights);
+  before["loss_scale"]["skipped_steps"] = 0;
+  EXPECT_TRUE(parse_trainer_state(before.dump(), "s.json").loss_scale->skips_keep_weights);
+}
+
 TEST(StoppedBatch, keeps_rows_with_their_numbers) {
   const TestFolder folder;
   EffectiveBatch batch(2, 4);

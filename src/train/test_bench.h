@@ -6,6 +6,7 @@
 #include <deque>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "cpu/describe.h"
 #include "cpu/isa.h"
@@ -34,18 +35,20 @@ struct Case {
   bool nf4 = false;
   bool whole_way = false;  // DoRA, a module saved whole, noise on embeddings, an adapter of another rank
   std::vector<std::string> targets = {};
+  int64_t hidden = 32;  // from 64 on 8-bit states have a matrix
 };
 
 inline const TrainPrecision kFp32 = {};
 inline const TrainPrecision kBf16 = {DType::bf16, DType::f32, DType::f32, false, true};
 inline const TrainPrecision kBf16Master = {DType::bf16, DType::f32, DType::f32, true, false};
+inline const TrainPrecision kFp16 = {DType::f16, DType::f32, DType::f32, true, false};
 inline const TrainPrecision kBf16Pure = {DType::bf16, DType::bf16, DType::bf16, false, true};
 
 inline Experiment experiment_of(const Case& c, int64_t accumulation, bool clips) {
   Experiment experiment;
   experiment.model = parse_model_spec({{"model_type", c.family},
-                                       {"hidden_size", 32},
-                                       {"intermediate_size", 48},
+                                       {"hidden_size", c.hidden},
+                                       {"intermediate_size", c.hidden * 3 / 2},
                                        {"num_hidden_layers", kLayers},
                                        {"num_attention_heads", 4},
                                        {"num_key_value_heads", 2},
@@ -99,13 +102,18 @@ inline DeviceDescription own_memory_device(const CpuSettings& cpu) {
   return device;
 }
 
+// The loss scale of a step in fp16, and one with which every gradient overflows.
+inline constexpr double kScale = 1024, kScaleThatOverflows = 0x1p100;
+
 // What a run starts from, and what it reads in each micro-step: the same for all variants of an experiment.
 struct Material {
   Persistent weights;
   std::vector<std::vector<Inputs>> steps;  // by step and micro-step
 };
 
-inline Material material_of(const Experiment& experiment, const CpuSettings& cpu, int steps) {
+// `overflows`: the steps, from 1 on, whose gradients overflow fp16.
+inline Material material_of(const Experiment& experiment, const CpuSettings& cpu, int steps,
+                            const std::set<int>& overflows) {
   const std::vector<Graph> programs =
       build_programs(experiment, variant_of(experiment), describe_cpu(cpu.isa, cpu.threads));
   const ArenaLayout layout = lay_out(programs);
@@ -124,13 +132,17 @@ inline Material material_of(const Experiment& experiment, const CpuSettings& cpu
   BatchWriter writer(train, experiment.model);
   for (int step = 1; step <= steps; ++step) {
     auto& micro_steps = material.steps.emplace_back();
+    const double scale = !experiment.precision.scales_loss() ? 1
+                         : overflows.contains(step)          ? kScaleThatOverflows
+                                                             : kScale;
     for (int64_t micro = 0; micro < experiment.effective_batch / 2; ++micro) {
       writer.write(batch_of(step, micro));
       writer.set_seed(7);
       writer.set(StepValue::optimizer_step, step);
       writer.set(StepValue::learning_rate, 0.02);
       writer.set(StepValue::first_micro_step, micro == 0 ? 1.0 : 0.0);
-      writer.set(StepValue::loss_scale, 1.0 / static_cast<double>(13 * experiment.effective_batch / 2));
+      writer.set(StepValue::loss_scale, scale / static_cast<double>(13 * experiment.effective_batch / 2));
+      writer.set(StepValue::gradient_scale, scale);
       Inputs& inputs = micro_steps.emplace_back();
       for (const TableRow& row : layout.programs[0].rows) {
         if (row.role != Role::input) continue;
@@ -146,13 +158,37 @@ inline Material material_of(const Experiment& experiment, const CpuSettings& cpu
 // squares beside them.
 using Result = std::map<std::string, std::vector<std::byte>>;
 
+// Bit i of `parts` moves part i.
+inline OffloadChoice choice_of(int parts, int64_t prefetch, Space home = Space::disk) {
+  const auto space = [&](int part) { return (parts >> part & 1) != 0 ? home : Space::device; };
+  return {.states = space(0),
+          .gradients = space(1),
+          .weights = space(2),
+          .activations = space(3),
+          .prefetch = prefetch,
+          .slice_elements = 65536,
+          .smallest_bytes = kSmallest};
+}
+
+// The disk's file in memory where there is such a folder: what is compared is bits, not the disk.
+inline std::filesystem::path disk_in_memory() {
+  const std::filesystem::path memory = "/dev/shm";
+  return std::filesystem::exists(memory) ? memory : std::filesystem::temp_directory_path();
+}
+
+inline double norm_in(const Result& result) {
+  double norm = 0;
+  std::memcpy(&norm, result.at(kGradNormTensor).data(), sizeof norm);
+  return norm;
+}
+
 class Bench {
  public:
-  explicit Bench(const Experiment& experiment, int steps = 3)
+  explicit Bench(const Experiment& experiment, int steps = 3, const std::set<int>& overflows = {})
       : experiment_(experiment),
         cpu_{std::min(effective_isa(std::nullopt), Isa::avx512_bf16), 1},
         device_(cpu_),
-        material_(material_of(experiment, cpu_, steps)) {}
+        material_(material_of(experiment, cpu_, steps, overflows)) {}
 
   Result run(const Variant& variant, Transfers transfers) {
     const std::vector<Graph> graphs = build_programs(experiment_, variant, own_memory_device(cpu_));

@@ -32,6 +32,7 @@ LossScale loss_scale_of(const nlohmann::json& json, const std::string& where) {
                        ", a number from 2^-14 is expected");
   scale.good_steps = whole(json, "good_steps", 0, LossScale::kGrowthInterval, where);
   scale.skipped_steps = whole(json, "skipped_steps", 0, kMost, where);
+  scale.skips_keep_weights = scale.skipped_steps == 0 || json.value("skips_keep_weights", false);
   return scale;
 }
 
@@ -65,7 +66,8 @@ std::string to_text(const TrainerState& state) {
   if (state.loss_scale)
     json["loss_scale"] = {{"value", state.loss_scale->value},
                           {"good_steps", state.loss_scale->good_steps},
-                          {"skipped_steps", state.loss_scale->skipped_steps}};
+                          {"skipped_steps", state.loss_scale->skipped_steps},
+                          {"skips_keep_weights", state.loss_scale->skips_keep_weights}};
   return json.dump(2) + "\n";
 }
 

@@ -146,13 +146,30 @@ class ModelFiles(BadInputTest):
         shutil.copy(self.run_folder / "model.safetensors", adapter / "adapter_model.safetensors")
         file = adapter / "adapter_config.json"
         good = {"peft_type": "LORA", "r": 4, "lora_alpha": 8, "target_modules": ["q_proj"]}
-        wrong = ({"r": "x"}, {"r": -8}, {"r": 1.5}, {"r": 10**11}, {"lora_alpha": None}, {"target_modules": [7]})
+        wrong = ({"r": "x"}, {"r": -8}, {"r": 1.5}, {"r": 10**11}, {"lora_alpha": None}, {"lora_alpha": True}, {"target_modules": [7]},
+                 {"task_type": True}, {"init_lora_weights": [1]}, {"use_dora": "yes"}, {"layers_to_transform": [0.5]},
+                 {"layers_to_transform": 1e300}, {"layers_to_transform": [-1]}, {"layers_to_transform": [True]})
         for text in (DEEP, "[]", '{"peft_type": "LORA"}', '{"peft_type": 7}',
                      *(json.dumps({**good, **changes}) for changes in wrong)):
             file.write_text(text)
             self.refused(DAMAGED, file, "generate", self.run_folder, "--adapter", adapter, "--prompt", "x")
             self.refused(DAMAGED, file, "merge", adapter, "--base", self.run_folder, "--out", self.folder / "merged")
             self.assertFalse((self.folder / "merged").exists())
+        # What PEFT would compute otherwise is refused by its key, keys of tomorrow too; what is off is not there.
+        for key, value in (("alora_invocation_tokens", [5]), ("kasa_config", {"beta": 1.0}), ("arrow_config", {"top_k": 1}), ("use_qalora", True),
+                           ("use_bdlora", {"nblocks": 2}), ("lora_bias", True), ("bias", "all"), ("exclude_modules", ["q_proj"]), ("of_tomorrow", 0.5),
+                           *(("init_lora_weights", start) for start in ("pissa", "pissa_niter_8", "olora", "corda", "loftq", "lora_ga", "mica"))):
+            file.write_text(json.dumps({**good, key: value}))
+            self.refused(USAGE, f"'{key}'", "merge", adapter, "--base", self.run_folder, "--out", self.folder / "merged")
+        for words in (("generate", self.run_folder, "--adapter", adapter, "--prompt", "x"),
+                      ("eval", self.run_folder, "--adapter", adapter, "--data", ROOT / "demo/data/facts/train.parquet")):
+            self.refused(USAGE, "'init_lora_weights'", *words)
+        self.training_refused(USAGE, "'init_lora_weights'", self.run_folder, init="weights", adapter=str(adapter), method={"type": "lora"})
+        for changes in ({"of_tomorrow": None, "kasa_config": None, "use_qalora": False, "exclude_modules": [], "bias": "none"},
+                        {"task_type": None, "use_dora": None, "init_lora_weights": "gaussian", "megatron_core": "megatron.core"},
+                        {"init_lora_weights": "eva", "eva_config": {"rho": 2.0}, "qalora_group_size": 16}):
+            file.write_text(json.dumps({**good, **changes}))
+            self.refused(USAGE, "holds no LoRA weights", "merge", adapter, "--base", self.run_folder, "--out", self.folder / "merged")
         file.write_text(json.dumps({**good, "base_model_name_or_path": "a" * 5000}))
         self.refused(USAGE, "File name too long", "generate", adapter, "--prompt", "x")
 

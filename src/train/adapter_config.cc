@@ -1,16 +1,19 @@
 #include "train/adapter_config.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <numbers>
 
 #include "base/error.h"
+#include "base/printable.h"
 #include "base/units.h"
 #include "io/file.h"
 #include "io/json.h"
 #include "io/json_values.h"
 #include "io/model_folder.h"
+#include "models/config_reader.h"
 
 namespace plimsoll {
 namespace {
@@ -27,6 +30,17 @@ bool is_empty(const Json& config, const char* key) {
   return found == config.end() || found->is_null() || found->empty();
 }
 
+// null is what PEFT writes of a key that is not said.
+bool read_flag(const Json& config, const char* key) {
+  const auto found = config.find(key);
+  return found != config.end() && !found->is_null() && found->get<bool>();
+}
+
+std::string read_word(const Json& config, const char* key, const char* otherwise) {
+  const auto found = config.find(key);
+  return found == config.end() || found->is_null() ? otherwise : found->get<std::string>();
+}
+
 int64_t read_rank(const Json& value, const std::string& where) {
   if (value.is_number_integer() && value >= 1 && value <= kMostRank) return value.get<int64_t>();
   throw DamagedError(where + " is " + value.dump() + ", a whole number from 1 to " +
@@ -34,6 +48,7 @@ int64_t read_rank(const Json& value, const std::string& where) {
 }
 
 double read_alpha(const Json& value, const LoraOptions& lora, const std::string& where) {
+  if (!value.is_number()) throw DamagedError(where + " is " + value.dump() + ", a number is expected");
   const double alpha = value.get<double>();
   // The smallest rank has the largest scale.
   int64_t least = lora.r;
@@ -65,14 +80,85 @@ std::vector<std::string> read_saved_modules(const Json& config, const std::strin
   return saved;
 }
 
-void read_layers(const Json& config, LoraOptions& lora) {
+int64_t read_layer(const Json& value, const std::string& where) {
+  if (value.is_number_integer() && value >= 0 && value < kMostLayers) return value.get<int64_t>();
+  throw DamagedError(where + ": 'layers_to_transform' holds " + value.dump() +
+                     ", whole numbers from 0 on are expected");
+}
+
+void read_layers(const Json& config, const std::string& where, LoraOptions& lora) {
   lora.layers.clear();
   lora.layers_pattern.clear();
   if (is_empty(config, "layers_to_transform")) return;
   const Json& layers = config["layers_to_transform"];
-  lora.layers =
-      layers.is_array() ? layers.get<std::vector<int64_t>>() : std::vector<int64_t>{layers.get<int64_t>()};
+  if (!layers.is_array()) lora.layers.push_back(read_layer(layers, where));
+  if (layers.is_array())
+    for (const Json& layer : layers) lora.layers.push_back(read_layer(layer, where));
   if (config.contains("layers_pattern")) lora.layers_pattern = read_texts(config["layers_pattern"]);
+}
+
+// Keys that are read, or that do not change what the adapter's tensors compute: whatever their value is.
+// "..._config" are of ways to begin (init_lora_weights) or of megatron_config, which are refused themselves.
+constexpr std::array kKnownKeys = {"alpha_pattern",
+                                   "auto_mapping",
+                                   "base_model_name_or_path",
+                                   "bias",
+                                   "corda_config",
+                                   "ensure_weight_tying",
+                                   "eva_config",
+                                   "fan_in_fan_out",
+                                   "inference_mode",
+                                   "init_lora_weights",
+                                   "layers_pattern",
+                                   "layers_to_transform",
+                                   "loftq_config",
+                                   "lora_alpha",
+                                   "lora_dropout",
+                                   "lora_ga_config",
+                                   "megatron_core",
+                                   "modules_to_save",
+                                   "peft_type",
+                                   "peft_version",
+                                   "qalora_group_size",
+                                   "r",
+                                   "rank_pattern",
+                                   "revision",
+                                   "runtime_config",
+                                   "target_modules",
+                                   "task_type",
+                                   "use_dora",
+                                   "use_rslora"};
+
+// What PEFT computes for a key that nothing here knows is unknown too, unless the key is off.
+void refuse_unknown(const Json& config, const std::string& where) {
+  for (const auto& [key, value] : config.items()) {
+    const bool off = value.is_null() || value == false ||
+                     (!value.is_number() && !value.is_boolean() && (value.empty() || value == ""));
+    if (off || std::find(kKnownKeys.begin(), kKnownKeys.end(), key) != kKnownKeys.end()) continue;
+    throw UsageError(
+        where + ": '" + printable(key) +
+        "' is not supported: what PEFT computes with it is not computed here. Without it, or null or "
+        "false, the adapter is plain LoRA");
+  }
+}
+
+// How the adapter began. PEFT takes what PiSSA, OLoRA, CorDA, LoftQ and LoRA-GA begin with out of the base
+// again whenever it loads such a folder; over the base as it is the adapter means something else.
+void refuse_start(const Json& config, const std::string& where) {
+  const auto found = config.find("init_lora_weights");
+  if (found == config.end() || found->is_null() || found->is_boolean()) return;
+  const std::string start = found->get<std::string>();
+  for (const char* harmless : {"gaussian", "orthogonal", "eva"})
+    if (start == harmless) return;
+  throw UsageError(
+      where + ": 'init_lora_weights' is " + found->dump() +
+      ": the adapter belongs to a base that this start has changed, not to the model as its folder has it. "
+      "Save it "
+      "with PEFT as an adapter of the model itself, model.save_pretrained(FOLDER, "
+      "path_initial_model_for_weight_conversion=FOLDER_OF_THE_ADAPTER_BEFORE_TRAINING); where that is not "
+      "there, "
+      "make a model of both with PEFT: PeftModel.from_pretrained(BASE, ADAPTER).merge_and_unload()"
+      ".save_pretrained(FOLDER)");
 }
 
 // Objects keep their order, which decides among patterns.
@@ -84,7 +170,7 @@ Json read_ordered(const fs::path& folder) {
 
 // With it, an adapter of the embedding is the head's too.
 bool names_tied(const Json& config) {
-  if (!config.value("ensure_weight_tying", false)) return false;
+  if (!read_flag(config, "ensure_weight_tying")) return false;
   for (const char* key : {"target_modules", "modules_to_save"})
     for (const std::string& name :
          config.contains(key) ? read_texts(config[key]) : std::vector<std::string>())
@@ -102,24 +188,20 @@ bool takes_all(const LoraOptions& lora) {
 void read_adapter_config(const fs::path& folder, LoraOptions& lora, bool scores) {
   const Json config = read_ordered(folder);
   const std::string where = (folder / "adapter_config.json").string();
-  const auto refuse = [&](const char* key, bool set) {
-    if (set) throw UsageError(where + ": '" + std::string(key) + "' is not supported");
-  };
   read_values(where, [&] {
-    if (config.value("peft_type", "") != "LORA") throw UsageError(where + ": peft_type must be LORA");
-    refuse("bias", config.value("bias", "none") != "none");
-    refuse("lora_bias", config.value("lora_bias", false));
-    for (const char* key : {"exclude_modules", "target_parameters", "trainable_token_indices",
-                            "layer_replication", "megatron_config"})
-      refuse(key, !is_empty(config, key));
+    if (read_word(config, "peft_type", "") != "LORA") throw UsageError(where + ": peft_type must be LORA");
+    read_word(config, "task_type", "");
+    if (read_word(config, "bias", "none") != "none") throw UsageError(where + ": 'bias' is not supported");
+    refuse_unknown(config, where);
+    refuse_start(config, where);
     if (names_tied(config))
       throw UsageError(where +
                        ": 'ensure_weight_tying' is not supported: one adapter of the embedding and the head");
     lora.start = AdapterStart::lora;
     lora.modules_to_save = read_saved_modules(config, where, scores);
     lora.r = read_rank(config.at("r"), where + ": 'r'");
-    lora.rslora = config.value("use_rslora", false);
-    lora.dora = config.value("use_dora", false);
+    lora.rslora = read_flag(config, "use_rslora");
+    lora.dora = read_flag(config, "use_dora");
     lora.rank_pattern.clear();
     lora.alpha_pattern.clear();
     if (!is_empty(config, "rank_pattern"))
@@ -129,7 +211,7 @@ void read_adapter_config(const fs::path& folder, LoraOptions& lora, bool scores)
     if (!is_empty(config, "alpha_pattern"))
       for (const auto& [pattern, alpha] : config["alpha_pattern"].items())
         lora.alpha_pattern.emplace_back(pattern, read_alpha(alpha, lora, where + ": 'alpha_pattern'"));
-    read_layers(config, lora);
+    read_layers(config, where, lora);
     const auto& targets = config.at("target_modules");
     lora.targets = targets.is_string() ? std::vector<std::string>{} : targets.get<std::vector<std::string>>();
     if (targets.is_string() && targets != "all-linear")

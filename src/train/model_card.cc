@@ -91,7 +91,8 @@ std::string training_rows(const std::string& card) {
 std::string merged_card(const fs::path& base, const fs::path& adapter) {
   const auto hub = hub_model_of(base);
   const std::string rows = training_rows(card_in(adapter));
-  const bool scores = read_config(adapter, "adapter_config.json").value("task_type", "") == "SEQ_CLS";
+  const nlohmann::json config = read_config(adapter, "adapter_config.json");
+  const bool scores = config.contains("task_type") && config["task_type"] == "SEQ_CLS";
   return "---\nlibrary_name: transformers\n" + (hub ? "base_model: " + to_yaml(Json(hub->name)) + "\n" : "") +
          "pipeline_tag: " + (scores ? "text-classification" : "text-generation") +
          "\ntags:\n- plimsoll\n- lora\n---\n\n# " + printable(model_name(base)) +

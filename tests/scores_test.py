@@ -17,6 +17,18 @@ def names_in(path):
     return set(json.loads(data[8:8 + struct.unpack("<Q", data[:8])[0]])) - {"__metadata__"}
 
 
+def add_tensor(path, name, elements):
+    """Another tensor of fp32 zeros at the end of a safetensors file."""
+    data = path.read_bytes()
+    begin = 8 + struct.unpack("<Q", data[:8])[0]
+    header, size = json.loads(data[8:begin]), len(data) - begin
+    header[name] = {"dtype": "F32", "shape": [elements], "data_offsets": [size, size + 4 * elements]}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    path.unlink()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data[begin:] + bytes(4 * elements))
+
+
 def lines(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
 
@@ -232,6 +244,12 @@ class Scores(CommandTest):
         rows = ["--data", self.folder / "two_texts.jsonl", "--set", "task=classify", "--set",
                 "classify.labels=[question, order, fact]", "--json"]
         merged = json.loads(output("eval", self.folder / "merged_encoder", *rows))
+        # A base with a head for words: transformers would report it as unexpected in a classifier.
+        words = self.folder / "with_words"
+        shutil.copytree(base, words)
+        add_tensor(words / "model.safetensors", "cls.predictions.bias", 4)
+        output("merge", out, "--base", words, "--out", self.folder / "merged_words")
+        self.assertEqual(names_in(self.folder / "merged_words/model.safetensors"), names_in(self.folder / "merged_encoder/model.safetensors"))
         beside = json.loads(output("eval", out, *rows))
         self.assertAlmostEqual(merged["loss"], beside["loss"], places=4)
 

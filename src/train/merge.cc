@@ -214,7 +214,9 @@ class Merger {
     const Graph graph =
         build_scores(model_, {1, 1, 1}, DType::f32, std::max<int64_t>(outputs_, 1), Mode::evaluate, "").graph;
     for (const Tensor& tensor : graph.tensors()) {
-      if (tensor.role != Role::frozen_weight || tensor.parameter.origin != Origin::fresh) continue;
+      if (tensor.role != Role::frozen_weight) continue;
+      read_.insert(tensor.name);
+      if (tensor.parameter.origin != Origin::fresh) continue;
       const StoredTensor saved = adapter_->find(kPrefix + std::string(tensor.name));
       if (saved.entry->shape != tensor.shape)
         throw UsageError(options_.adapter.string() + ": its head, " + saved.entry->shape.to_string() +
@@ -251,10 +253,13 @@ class Merger {
     parts_head_ = parts_head_ || (model_.tied_head && saved_.contains(kLmHead));
   }
 
+  // Other heads go: of an encoder whatever the model with this head does not have (cls.predictions, a
+  // pooler).
   void put_head(std::vector<Shard>& shards) const {
     for (Shard& shard : shards)
       std::erase_if(shard.tensors, [&](const TensorSpec& spec) {
-        return head_.contains(spec.name) || spec.name == kLmHead;
+        return head_.contains(spec.name) || spec.name == kLmHead ||
+               (model_.encoder && !read_.contains(spec.name));
       });
     std::erase_if(shards, [](const Shard& shard) { return shard.tensors.empty(); });
     check_internal(!shards.empty(), "a model without weights was merged");
@@ -402,6 +407,7 @@ class Merger {
   std::optional<ModelFolder> base_, adapter_;
   ModelSpec model_;
   std::map<std::string, StoredTensor, std::less<>> head_;   // by name in the model; empty: there is none
+  std::set<std::string> read_;                              // by the model with that head
   int64_t outputs_ = 0;                                     // of the head
   std::map<std::string, StoredTensor, std::less<>> saved_;  // by the weight's name in the model
   bool parts_head_ = false;  // it was tied to the embedding, and is no longer the same

@@ -97,6 +97,15 @@ class Gla(CommandTest):
             _, out = self.train(name, batch={"micro": 8}, memory=means)
             self.assertEqual((out / "model.safetensors").read_bytes(), kept, name)
 
+    def test_adapters_name_their_targets_so_that_peft_finds_them(self):
+        for name, method in {"lora": {}, "dora": {"dora": True}, "some": {"targets": ["gk_proj.1", "q_proj"]}}.items():
+            _, out = self.train(name, method={"type": "lora", "r": 2, **method}, schedule={"max_steps": 1})
+            targets = json.loads((out / "adapter_config.json").read_text())["target_modules"]
+            # "0" and "1" are the blocks model.layers.0 and model.layers.1 to PEFT.
+            self.assertFalse([target for target in targets if target.isdigit()], targets)
+            self.assertIn("gk_proj.1", targets)
+            self.train(f"{name}_again", method={"type": "lora"}, adapter=str(out), schedule={"max_steps": 1})
+
     def test_a_run_resumes_bit_for_bit_answers_and_is_evaluated(self):
         recipe, out = self.train("run", schedule={"max_steps": 8, "warmup": 1}, save={"every": 4})
         self.assertLess(losses(out)[-1], losses(out)[0])

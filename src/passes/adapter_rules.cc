@@ -17,33 +17,27 @@ bool matches(const std::string& module, const std::string& target) {
   return module == target || module.ends_with("." + target);
 }
 
-// The last part of a module's name; with the one before where it is a number ("gk_proj.0").
-std::string shown_name(const std::string& module) {
+std::string shown_names(const std::set<std::string>& modules) {
+  std::set<std::string> last_parts;
+  for (const std::string& module : modules) last_parts.insert(target_name(module));
+  return join(std::vector<std::string>(last_parts.begin(), last_parts.end()), ", ");
+}
+
+}  // namespace
+
+std::string target_name(const std::string& module) {
   const size_t last = module.rfind('.') + 1;
   const bool number =
       last < module.size() && module.find_first_not_of("0123456789", last) == std::string::npos;
   return last > 1 && number ? module.substr(module.rfind('.', last - 2) + 1) : module.substr(last);
 }
 
-std::string shown_names(const std::set<std::string>& modules) {
-  std::set<std::string> last_parts;
-  for (const std::string& module : modules) last_parts.insert(shown_name(module));
-  return join(std::vector<std::string>(last_parts.begin(), last_parts.end()), ", ");
-}
-
-}  // namespace
-
 bool LoraOptions::blocks_are_alike() const {
-  // The last part of a name is the same in every block.
   const auto plain_pattern = [](const auto& entry) { return is_plain_name(entry.first); };
-  const auto names_no_layer = [](const std::string& target) {
-    const size_t digit = target.find_first_of("0123456789");
-    return digit == std::string::npos || target.find('.', digit) == std::string::npos;
-  };
   return layers.empty() && std::all_of(rank_pattern.begin(), rank_pattern.end(), plain_pattern) &&
          std::all_of(alpha_pattern.begin(), alpha_pattern.end(), plain_pattern) &&
          std::all_of(modules_to_save.begin(), modules_to_save.end(), is_plain_name) &&
-         std::all_of(targets.begin(), targets.end(), names_no_layer);
+         std::all_of(targets.begin(), targets.end(), names_no_block);
 }
 
 AdapterRules::AdapterRules(const LoraOptions& options) : options_(options) {

@@ -40,6 +40,11 @@ struct LoraOptions {
   [[nodiscard]] bool blocks_are_alike() const;
 };
 
+// The shortest end of a module's name that PEFT matches with it and with its like in other blocks: the last
+// part; with the one before where that is a number, which would match the block of that number too
+// ("gk_proj.0").
+std::string target_name(const std::string& module);
+
 class AdapterRules {
  public:
   // Throws UsageError for a pattern that is no regular expression.

@@ -50,4 +50,10 @@ bool is_plain_name(const std::string& name) {
   return std::all_of(name.begin(), name.end(), plain);
 }
 
+bool names_no_block(const std::string& module_end) {
+  // The last part of a name is the same in every block.
+  const size_t digit = module_end.find_first_of("0123456789");
+  return digit == std::string::npos || module_end.find('.', digit) == std::string::npos;
+}
+
 }  // namespace plimsoll

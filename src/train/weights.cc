@@ -473,9 +473,8 @@ std::optional<uint32_t> write_adapter(const PersistentState& state, const LoraOp
   std::vector<std::string> targets;
   for (const TableRow& row : state.rows()) {
     if (!is_adapter(row)) continue;
-    const std::string& module = row.module;
-    const std::string last = module.substr(module.rfind('.') + 1);
-    if (std::find(targets.begin(), targets.end(), last) == targets.end()) targets.push_back(last);
+    const std::string name = target_name(row.module);
+    if (std::find(targets.begin(), targets.end(), name) == targets.end()) targets.push_back(name);
   }
   const std::vector<std::string> heads = saved_heads(state);
   nlohmann::ordered_json config = adapter_config(lora, targets, heads);

@@ -248,6 +248,7 @@ class Seq2Seq(CommandTest):
         self.assertIn("a source and a target", output("plan", recipe, "--set", "data.format=text", "--set", "data.columns={text: source}",
                                                      code=2))
         self.assertIn("feed_forward_proj", output("plan", self.model("odd", feed_forward_proj="gated-silu"), "--set", "task=seq2seq", code=2))
+        self.assertIn("dense_act_fn", output("plan", self.model("other", dense_act_fn="gelu_new"), "--set", "task=seq2seq", code=2))
 
 
 if __name__ == "__main__":

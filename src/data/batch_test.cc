@@ -119,7 +119,7 @@ TEST(MicroSteps, sources_and_targets_have_room_of_their_own) {
   for (int i = 0; i < 3; ++i) {
     Example two;
     append_source({1, 2, 3}, two);
-    append_target({4, 5, 6, 7}, 0, two);
+    append_target({4, 5, 6, 7}, {}, two);
     two.targets = 4;
     batch.add(two);
   }

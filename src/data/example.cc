@@ -79,11 +79,11 @@ void append_source(const std::vector<int32_t>& ids, Example& example) {
   example.ends.push_back(static_cast<int64_t>(example.ids.size()));
 }
 
-void append_target(const std::vector<int32_t>& ids, int32_t start, Example& example) {
-  example.ids.push_back(start);
+void append_target(const std::vector<int32_t>& ids, const DecoderTokens& tokens, Example& example) {
+  example.ids.push_back(tokens.start);
   example.labels.push_back(kIgnoreLabel);
   for (const int32_t id : ids) {
-    example.ids.push_back(id == kIgnoreLabel ? start : id);
+    example.ids.push_back(id == kIgnoreLabel ? tokens.pad : id);
     example.labels.push_back(id);
     if (id != kIgnoreLabel) ++example.targets;
   }
@@ -232,7 +232,7 @@ void ExampleEncoder::encode_two(const Row& row, const std::function<std::string(
       target.empty())
     return;
   append_source(source, example);
-  append_target(target, options_.start, example);
+  append_target(target, options_.decoder, example);
   if (!example.truncated()) example.whole_length = example.longest();
 }
 

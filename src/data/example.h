@@ -47,10 +47,15 @@ struct Example {
   [[nodiscard]] bool truncated() const { return whole_length > longest(); }
 };
 
-// The sequences of a source with its target: the target has `start` before it, so that what follows a token
-// is what the decoder says there; ids of a target that are kIgnoreLabel are no targets, and read as `start`.
+// What a decoder beside an encoder reads before a target, and in the place of an id that is no target.
+struct DecoderTokens {
+  int32_t start = 0, pad = 0;
+};
+// The sequences of a source with its target: the target has the start token before it, so that what follows a
+// token is what the decoder says there; ids of a target that are kIgnoreLabel are no targets, and read as the
+// padding token, as transformers shifts labels.
 void append_source(const std::vector<int32_t>& ids, Example& example);
-void append_target(const std::vector<int32_t>& ids, int32_t start, Example& example);
+void append_target(const std::vector<int32_t>& ids, const DecoderTokens& tokens, Example& example);
 
 // Cuts two texts to `room` tokens together, as tokenizers' longest_first does: the longer one loses first.
 void cut_pair(int64_t room, Truncation truncation, std::vector<int32_t>& first, std::vector<int32_t>& second);
@@ -74,8 +79,8 @@ std::vector<int32_t> ready_ids(const nlohmann::ordered_json& list, int64_t vocab
 struct ExampleOptions {
   RowFormat format = RowFormat::text;
   int64_t max_length = 1024;
-  int64_t target_length = 0;  // of targets, where rows are a source and a target
-  int32_t start = 0;          // that those begin with
+  int64_t target_length = 0;   // of targets, where rows are a source and a target
+  DecoderTokens decoder = {};  // that those are read with
   Truncation truncation = Truncation::right;
   bool train_on_prompt = false;         // of prompts without `converse`
   int32_t eos = 0;                      // appended to a response or text that does not end with it

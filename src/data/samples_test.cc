@@ -209,7 +209,7 @@ Example two_texts(std::string source, std::string target, Truncation truncation 
   options.task.task = Task::seq2seq;
   options.max_length = 4;
   options.target_length = 3;
-  options.start = 7;
+  options.decoder = {7, 0};
   options.eos = kSampleEos;
   options.truncation = truncation;
   Row row(2);
@@ -235,6 +235,14 @@ TEST(Samples, a_source_and_its_target_are_two_sequences_each_of_its_own_length) 
   EXPECT_TRUE(cut.truncated());
   EXPECT_EQ(two_texts("abcdef", "a", Truncation::left).ids,
             (std::vector<int32_t>{13, 14, 15, kSampleEos, 7, 10, kSampleEos}));
+}
+
+TEST(Samples, what_is_no_target_is_read_as_padding_and_not_as_the_start_as_transformers_shifts_labels) {
+  Example example;
+  append_target({4, kIgnoreLabel, 6}, {.start = 3, .pad = 0}, example);
+  EXPECT_EQ(example.ids, (std::vector<int32_t>{3, 4, 0, 6}));
+  EXPECT_EQ(example.labels, (std::vector<int32_t>{kIgnoreLabel, 4, kIgnoreLabel, 6}));
+  EXPECT_EQ(example.targets, 2);
 }
 
 TEST(Samples, a_target_that_is_empty_or_dropped_leaves_nothing_to_learn) {

@@ -63,6 +63,33 @@ TEST(ModelSpec, an_encoder_and_a_decoder_have_the_parameters_of_their_checkpoint
   for (const Graph& program : build_generation(spec, {8, 1, 3, 16}, DType::f32)) verify(program);
 }
 
+TEST(ModelSpec, a_t5_is_what_its_config_says_beside_feed_forward_proj_or_it_is_refused) {
+  const auto with = [](const nlohmann::json& changes) {
+    nlohmann::json config = t5(64, 2, 2, 32);
+    config.update(changes);
+    return parse_model_spec(config, "c");
+  };
+  EXPECT_TRUE(
+      with({{"feed_forward_proj", "gated-gelu"}, {"dense_act_fn", "gelu_new"}, {"is_gated_act", true}})
+          .encoder_decoder->gated);
+  EXPECT_FALSE(with({{"dense_act_fn", "relu"}, {"is_gated_act", false}}).encoder_decoder->gated);
+  const auto refusal = [&](const nlohmann::json& changes) -> std::string {
+    try {
+      with(changes);
+      return "accepted";
+    } catch (const UsageError& error) {
+      return error.what();
+    }
+  };
+  EXPECT_NE(refusal({{"dense_act_fn", "gelu"}}).find("'dense_act_fn' is"), std::string::npos);
+  EXPECT_NE(
+      refusal({{"dense_act_fn", "silu"}, {"feed_forward_proj", "gated-gelu"}}).find("'dense_act_fn' is"),
+      std::string::npos);
+  EXPECT_NE(refusal({{"is_gated_act", true}}).find("'is_gated_act' is"), std::string::npos);
+  EXPECT_FALSE(with({{"scale_decoder_outputs", nullptr}}).encoder_decoder->scales_head);
+  EXPECT_FALSE(with({{"scale_decoder_outputs", false}}).encoder_decoder->scales_head);
+}
+
 // bert-base-uncased and roberta-base, whose published counts have no head but a pooler each; ours has two
 // classes.
 TEST(ModelSpec, encoders_have_the_parameters_of_their_checkpoints) {

@@ -34,6 +34,7 @@ struct EncoderDecoderSpec {
   bool gated = false;                                   // the MLP: gelu(gate) * up, else relu
   bool scales_head = false;                             // what the head reads, by 1 / sqrt(hidden)
   int64_t start_token = 0;                              // that a target begins with
+  int64_t pad_token = 0;                                // that a decoder reads where a label is none
   int64_t end_token = 1;                                // that a text ends with, which a head scores it at
   double head_dropout = 0;                              // in training, of that head
 };

@@ -36,6 +36,17 @@ void parse_sizes(const ConfigReader& in, ModelSpec& spec) {
         "'relative_attention_max_distance'");
 }
 
+// transformers computes what these say, which it writes beside feed_forward_proj and derives from it where
+// they are not.
+void require_activation(const ConfigReader& in, bool gated) {
+  const std::string act = gated ? "gelu_new" : "relu";
+  if (in.names("dense_act_fn") && in.text("dense_act_fn", "null") != act)
+    in.fail("'dense_act_fn' is " + in.at("dense_act_fn").dump() +
+            ", which is not supported beside this feed_forward_proj: '" + act + "' is");
+  if (in.names("is_gated_act") && in.flag("is_gated_act", false) != gated)
+    in.fail("'is_gated_act' is " + in.at("is_gated_act").dump() + ", and feed_forward_proj says otherwise");
+}
+
 void parse(const ConfigReader& in, const char* usual_mlp, ModelSpec& spec) {
   parse_sizes(in, spec);
   EncoderDecoderSpec& two = *spec.encoder_decoder;
@@ -44,9 +55,10 @@ void parse(const ConfigReader& in, const char* usual_mlp, ModelSpec& spec) {
   if (mlp != "relu" && mlp != "gated-gelu")
     in.fail("feed_forward_proj '" + mlp + "' is not supported; supported: relu, gated-gelu");
   two.gated = mlp == "gated-gelu";
+  require_activation(in, two.gated);
   spec.tied_head = in.flag("tie_word_embeddings", true);
-  two.start_token = in.integer("decoder_start_token_id", 0, spec.vocab - 1,
-                               in.integer("pad_token_id", 0, spec.vocab - 1, 0));
+  two.pad_token = in.integer("pad_token_id", 0, spec.vocab - 1, 0);
+  two.start_token = in.integer("decoder_start_token_id", 0, spec.vocab - 1, two.pad_token);
   // A list of such tokens is for generation.
   if (in.has("eos_token_id") && in.at("eos_token_id").is_number())
     two.end_token = in.integer("eos_token_id", 0, spec.vocab - 1);
@@ -61,7 +73,9 @@ void parse(const ConfigReader& in, const char* usual_mlp, ModelSpec& spec) {
 // transformers 5 writes what earlier ones read out of tie_word_embeddings.
 void parse_t5(const ConfigReader& in, ModelSpec& spec) {
   parse(in, "relu", spec);
-  spec.encoder_decoder->scales_head = in.flag("scale_decoder_outputs", spec.tied_head);
+  const bool otherwise =
+      !in.names("scale_decoder_outputs") && spec.tied_head;  // null is false to transformers
+  spec.encoder_decoder->scales_head = in.flag("scale_decoder_outputs", otherwise);
 }
 
 void parse_mt5(const ConfigReader& in, ModelSpec& spec) { parse(in, "gated-gelu", spec); }

@@ -79,7 +79,7 @@ void say_model(const ModelSpec& model, ExampleOptions& options) {
   // A value head is asked at the last token, whatever that is, as LLaMA-Factory asks it.
   if (scores && !model.value_head) options.padding = model.pad_token;
   if (model.encoder) options.token_types = model.encoder->token_types;
-  if (model.encoder_decoder) options.start = static_cast<int32_t>(model.encoder_decoder->start_token);
+  if (model.encoder_decoder) options.decoder = decoder_tokens(*model.encoder_decoder);
   if (model.encoder_decoder && scores) {
     const auto end = static_cast<int32_t>(model.encoder_decoder->end_token);
     options.scored_end = end;
@@ -401,6 +401,10 @@ RowsToScore open_to_score(const Recipe& recipe, const ModelSpec& model, bool tal
                     eval_loader(recipe.batch.effective)};
   source.longest_row = sample_data(source.dataset, source.rows, encoder).longest_bytes;
   return {encoder, std::move(source)};
+}
+
+DecoderTokens decoder_tokens(const EncoderDecoderSpec& model) {
+  return {static_cast<int32_t>(model.start_token), static_cast<int32_t>(model.pad_token)};
 }
 
 DataSetup open_data(const Recipe& recipe, const ModelSpec& model, const Counting& counting, bool full_rows) {

@@ -76,8 +76,7 @@ BatchFile read_pairs(const nlohmann::json& pairs, const Experiment& experiment) 
   for (const auto& pair : pairs) {
     Example example;
     append_source(pair.at("source").get<Ids>(), example);
-    append_target(pair.at("target").get<Ids>(),
-                  static_cast<int32_t>(experiment.model.encoder_decoder->start_token), example);
+    append_target(pair.at("target").get<Ids>(), decoder_tokens(*experiment.model.encoder_decoder), example);
     read.batch.add(example);
   }
   return read;

@@ -89,6 +89,7 @@ struct Counting {
   std::function<void(int64_t, int64_t)> progress = {};
   int64_t threads = 1;
 };
+DecoderTokens decoder_tokens(const EncoderDecoderSpec& model);
 // Where the folder has a tokenizer file it is loaded.
 // `full_rows`: as though any row might be as long as the recipe allows.
 DataSetup open_data(const Recipe& recipe, const ModelSpec& model, const Counting& counting = {},

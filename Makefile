@@ -23,7 +23,7 @@ SANITIZE_FOLDERS ?=
 # kernels: compute capabilities that nvcc compiles for.
 KERNELS_FOR ?= 75;120
 # parity: which comparisons run.
-PARITY ?= run scores adapters freeze fp16 dpo gla seq2seq events gguf ops optimizers templates tokenizers vocabularies bleu
+PARITY ?= run scores adapters folders freeze fp16 dpo gla seq2seq events gguf ops optimizers templates tokenizers vocabularies bleu
 # gpu-check, gpu-bench: the device that is asked, and where programs are that were built elsewhere (make gpu-carry).
 GPU_DEVICE ?= cuda
 GPU_TOOLS ?=
@@ -70,7 +70,7 @@ parity: build setup-parity
 parity-run:
 	$(PARITY_PYTHON) -m unittest -q tests.parity.compare_test
 	$(PARITY_PYTHON) -m tests.parity.run --plimsoll $(PLIMSOLL)
-parity-scores parity-adapters parity-freeze parity-fp16 parity-dpo parity-gla parity-seq2seq parity-events: parity-%:
+parity-scores parity-adapters parity-folders parity-freeze parity-fp16 parity-dpo parity-gla parity-seq2seq parity-events: parity-%:
 	$(PARITY_PYTHON) -m tests.parity.$* --plimsoll $(PLIMSOLL)
 parity-gguf:
 	$(PARITY_PYTHON) -m tests.parity.gguf_files --plimsoll $(PLIMSOLL)

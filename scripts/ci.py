@@ -68,6 +68,7 @@ SANITIZED = (("base", "tensor", "device", "graph", "ops", "models", "tasks", "au
 PARITY = (  # name of the script, its shard, and beside tests/parity/NAME* what touches it
     ("run", 0, (*ENGINE, *under("train"))),
     ("adapters", 1, ("src/passes/*adapter*", "src/passes/lora*", "src/ops/dora*", "src/train/adapter*", "src/train/low_rank*", "src/train/weights*", "src/train/merge*")),
+    ("folders", 2, ("src/train/quantised*", "src/passes/quantise*", "src/train/adapter_config*", "src/io/model_folder*")),
     ("scores", 2, ("src/tasks/*", "src/ops/sequence_loss*", "src/ops/word_scores*", "src/data/label*", "src/train/score*", "src/train/agreement*")),
     ("freeze", 2, ("src/passes/adapter_rules*", "src/passes/name_pattern*", "src/passes/keep_frozen*")),
     ("fp16", 2, ("src/train/loss_scale*", "src/ops/grad_norm*", "src/ops/optimizer*", "src/passes/offload_update*")),

@@ -213,6 +213,40 @@ class Seq2Seq(CommandTest):
         output("train", recipe, "--quiet", "--resume")
         self.assertEqual((out / "adapter_model.safetensors").read_bytes(), whole)
 
+    def test_qlora_leaves_wo_whole_as_transformers_does_and_goes_on_as_it_was_begun(self):
+        qlora = {"method": {"type": "qlora", "r": 4}, "schedule": {"max_steps": 6, "warmup": 1}, "save": {"every": 3}}
+        base_recipe, base = self.recipe("base", schedule={"max_steps": 1})
+        output("train", base_recipe, "--quiet")
+        qlora |= {"model": str(base), "init": "weights"}
+        adapters, loss = {}, {}
+        for name, words in {"new": [], "old": ["--set", "method.unquantised=none"]}.items():
+            recipe, out = self.recipe(name, **qlora)
+            dump = output("plan", recipe, "--dump", "quantise", *words)
+            self.assertEqual(dump.count("DenseReluDense.wo.weight.absmax"), 0 if name == "new" else dump.count("DenseReluDense.wi.weight.absmax"))
+            output("train", recipe, "--quiet", *words)
+            done = json.loads((out / "run.json").read_text())
+            self.assertEqual(done["planned"]["device_arena_bytes"], done["measured"]["device_arena_bytes"])
+            adapters[name] = (out / "adapter_model.safetensors").read_bytes()
+            loss[name] = json.loads(output("eval", out, "--json"))["loss"]
+            self.assertAlmostEqual(loss[name], lines(out / "eval.jsonl")[-1]["loss"], places=5)
+        self.assertNotEqual(loss["new"], loss["old"])
+        self.assertIn("unquantised: [wo]", (self.folder / "new/recipe.yaml").read_text())
+        # Checkpoints of earlier versions say nothing of it: every module was in 4 bits.
+        shutil.copytree(self.folder / "old", self.folder / "published")
+        for folder in (self.folder / "published", self.folder / "old/checkpoint-3"):
+            text = (folder / "recipe.yaml").read_text()
+            self.assertIn("  unquantised: none\n", text)
+            (folder / "recipe.yaml").unlink()
+            (folder / "recipe.yaml").write_text(text.replace("  unquantised: none\n", ""))
+            (folder / "checksums.json").unlink(missing_ok=True)
+        self.assertEqual(json.loads(output("eval", self.folder / "published", "--json"))["loss"], loss["old"])
+        for name in ("old", "new"):
+            shutil.rmtree(self.folder / name / "checkpoint-6")
+            output("train", self.folder / f"{name}.json", "--quiet", "--resume")
+            self.assertEqual((self.folder / name / "adapter_model.safetensors").read_bytes(), adapters[name])
+        self.assertIn("method.unquantised was [wo]",
+                      output("train", self.folder / "new.json", "--resume", "--set", "schedule.max_steps=7", "--set", "method.unquantised=none", code=2))
+
     def test_a_budget_is_kept_with_two_stacks(self):
         (self.folder / "chatlm").mkdir()
         (self.folder / "chatlm/config.json").write_text(json.dumps(CHATLM))

@@ -73,11 +73,6 @@ bool is_texts(const nlohmann::json& list) {
          std::all_of(list.begin(), list.end(), [](const nlohmann::json& item) { return item.is_string(); });
 }
 
-bool has_weights(const fs::path& folder, const std::string& stem) {
-  return fs::exists(folder / (stem + ".safetensors")) ||
-         fs::exists(folder / (stem + ".safetensors.index.json"));
-}
-
 void add_shape(Description& d, const ModelSpec& spec) {
   d.add("architecture", spec.architecture);
   d.add_count("layers", spec.layers);
@@ -134,7 +129,7 @@ Description describe_model(const fs::path& folder, bool tensors) {
   if (quantised != config.end() && quantised->is_object())
     d.add("quantised", text_of(*quantised, "quant_method") + " " + text_of(*quantised, "bnb_4bit_quant_type"),
           Json::parse(quantised->dump()));
-  if (has_weights(folder, "model")) {
+  if (has_weights(folder)) {
     const ModelFolder model = ModelFolder::open(folder);
     add_tensors(d, all_of(model), tensors);
   } else {

@@ -50,7 +50,7 @@ ExitCode run(TrainArguments& arguments, LogLevel level) {
   const bool quiet = level < LogLevel::info;
   LoadedRecipe loaded = arguments.recipe.load(quiet);
   std::vector<std::string> lines;
-  if (arguments.options.resume) loaded.recipe = as_begun(loaded, lines);
+  if (arguments.options.resume) loaded.recipe = as_read_before(loaded, lines);
   const ChosenDevice chosen = choose(arguments, loaded);
   const Recipe& recipe = chosen.recipe;
   lines.insert(lines.end(), chosen.lines.begin(), chosen.lines.end());

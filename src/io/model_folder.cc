@@ -174,6 +174,11 @@ int64_t ModelFolder::bytes() const {
   return bytes;
 }
 
+bool has_weights(const std::filesystem::path& folder, const std::string& stem) {
+  return std::filesystem::exists(folder / (stem + ".safetensors")) ||
+         std::filesystem::exists(folder / (stem + ".safetensors.index.json"));
+}
+
 json read_config(const std::filesystem::path& folder, const std::string& name) {
   const std::filesystem::path path = folder / name;
   if (!std::filesystem::is_directory(folder)) throw UsageError(folder.string() + ": no such folder.");

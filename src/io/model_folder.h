@@ -56,6 +56,9 @@ class ModelFolder {
   std::deque<TensorEntry> changed_;  // addresses stay, as of the map
 };
 
+// Whether the folder has safetensors weights of that name, in one file or in shards.
+bool has_weights(const std::filesystem::path& folder, const std::string& stem = "model");
+
 // folder/config.json; `name` reads another one, such as generation_config.json or adapter_config.json.
 // Throws UsageError when it is absent, DamagedError when it is not a JSON object.
 nlohmann::json read_config(const std::filesystem::path& folder, const std::string& name = "config.json");

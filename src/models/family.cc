@@ -37,6 +37,11 @@ const FamilyRule& family_of(const ModelSpec& spec) {
   return *rule;
 }
 
+std::vector<std::string> unquantised_modules(const ModelSpec& spec) {
+  const std::string_view end = family_of(spec).unquantised;
+  return end.empty() ? std::vector<std::string>() : std::vector<std::string>{std::string(end)};
+}
+
 std::string scoring_architecture(const FamilyRule& family) {
   return std::string(family.architecture.substr(0, family.architecture.find("For"))) +
          "ForSequenceClassification";

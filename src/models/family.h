@@ -3,7 +3,9 @@
 #pragma once
 
 #include <array>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "models/builder.h"
 #include "models/config_reader.h"
@@ -34,6 +36,9 @@ struct FamilyRule {
   // Whether it computes what sequences share once: its tokens meet in causal
   // attention, or by a state, alone.
   bool shares_prefixes = false;
+  // The end of the names of modules that transformers leaves in 16 or 32 bits beside weights in 4 bits
+  // (_keep_in_fp32_modules).
+  std::string_view unquantised = {};
   // Other architectures whose folders such a model is made of.
   std::array<std::string_view, 2> also_read = {};
 };
@@ -45,6 +50,9 @@ struct FamilyRule {
 // Throws UsageError, with the names of those that are supported, for a model_type that is not.
 const FamilyRule& family_of(const ConfigReader& in);
 const FamilyRule& family_of(const ModelSpec& spec);
+
+// FamilyRule::unquantised as a list: of one name, or of none.
+std::vector<std::string> unquantised_modules(const ModelSpec& spec);
 
 // The name of the same model with a head that scores sequences.
 std::string scoring_architecture(const FamilyRule& family);

@@ -302,7 +302,8 @@ constexpr FamilyRule t5_like(std::string_view model_type, std::string_view archi
           .score = "classification_head.out_proj",
           .score_bias = true,
           .score_input = score_input,
-          .score_prefix = "transformer."};
+          .score_prefix = "transformer.",
+          .unquantised = "wo"};
 }
 
 }  // namespace

@@ -1,42 +1,66 @@
 #include "passes/quantise.h"
 
+#include <algorithm>
 #include <map>
+#include <set>
+#include <string_view>
 
 #include "base/error.h"
 #include "graph/op_kind.h"
 #include "ops/nf4.h"
 #include "ops/rule.h"
+#include "passes/name_pattern.h"
 
 namespace plimsoll {
 namespace {
 
-bool quantises(const Graph& graph, const Op& op) {
+bool is_linear_of_body(const Graph& graph, const Op& op) {
   const bool reads = op.kind == OpKind::linear || op.kind == OpKind::dora_norm;
   return reads && input_tensor(graph, op, 1).role == Role::frozen_weight &&
          input_tensor(graph, op, 1).parameter.part == WeightPart::body;
 }
 
+using Names = std::set<std::string, std::less<>>;
+
+// Whether `ends` has the name of the weight's module, or its end after a dot.
+bool has_end_of(const Names& ends, std::string_view weight) {
+  std::string_view module = weight.substr(0, weight.rfind('.'));
+  for (;;) {
+    if (ends.contains(module)) return true;
+    const size_t dot = module.find('.');
+    if (dot == std::string_view::npos) return false;
+    module.remove_prefix(dot + 1);
+  }
+}
+
 class QuantisePass {
  public:
   QuantisePass(const Graph& graph, const QuantiseOptions& options)
-      : source_(graph), options_(options), result_(graph.name()) {
+      : source_(graph),
+        options_(options),
+        kept_(options.kept.begin(), options.kept.end()),
+        result_(graph.name()) {
     result_.set_blocks(graph.blocks());
     result_.set_axes(graph.axes());
   }
 
   Graph run() {
     for (const Op& op : source_.ops())
-      if (quantises(source_, op)) parts_[op.inputs[1]] = {op.inputs[1]};
+      if (quantises(op)) parts_[op.inputs[1]] = {op.inputs[1]};
     copy_tensors();
     for (auto& [weight, inputs] : parts_) add_scales(weight, inputs);
     for (Op op : source_.ops()) {
-      if (quantises(source_, op)) op.inputs[1] = dequantised(op);
+      if (quantises(op)) op.inputs[1] = dequantised(op);
       result_.ops().push_back(std::move(op));
     }
     return std::move(result_);
   }
 
  private:
+  [[nodiscard]] bool quantises(const Op& op) const {
+    return is_linear_of_body(source_, op) && !has_end_of(kept_, input_tensor(source_, op, 1).name);
+  }
+
   // Tensors keep their numbers, so that ops can be copied as they are.
   void copy_tensors() {
     for (size_t i = 0; i < source_.tensors().size(); ++i) {
@@ -89,11 +113,16 @@ class QuantisePass {
 
   const Graph& source_;
   QuantiseOptions options_;
+  Names kept_;
   Graph result_;
   std::map<TensorId, Operands> parts_;  // of each weight: the codes, then the scales
 };
 
 }  // namespace
+
+bool QuantiseOptions::blocks_are_alike() const {
+  return std::all_of(kept.begin(), kept.end(), names_no_block);
+}
 
 Graph quantise(const Graph& graph, const QuantiseOptions& options) {
   return QuantisePass(graph, options).run();

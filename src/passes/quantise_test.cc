@@ -73,6 +73,21 @@ TEST(Quantise, embeddings_head_norms_and_adapters_stay_as_they_are) {
     EXPECT_EQ(named(graph, name).dtype, DType::bf16) << name;
 }
 
+TEST(Quantise, modules_that_are_kept_by_the_ends_of_their_names_stay_whole) {
+  const QuantiseOptions options{.kept = {"down_proj", "layers.1.self_attn.q_proj"}};
+  const Graph graph = quantise(adapted(), options);
+  verify(graph);
+  EXPECT_EQ(count(graph, OpKind::nf4_dequantize), 14 - 3);
+  for (const char* name : {"model.layers.0.mlp.down_proj.weight", "model.layers.1.mlp.down_proj.weight",
+                           "model.layers.1.self_attn.q_proj.weight"})
+    EXPECT_EQ(named(graph, name).dtype, DType::bf16) << name;
+  EXPECT_EQ(named(graph, "model.layers.0.self_attn.q_proj.weight").dtype, DType::u8);
+  EXPECT_FALSE(options.blocks_are_alike());
+  EXPECT_TRUE((QuantiseOptions{.kept = {"down_proj", "mlp.up_proj", "attn.gk_proj.0"}}).blocks_are_alike());
+  // An end of a part is not an end of the name.
+  EXPECT_EQ(count(quantise(adapted(), {.kept = {"proj"}}), OpKind::nf4_dequantize), 14);
+}
+
 TEST(Quantise, only_adapters_have_gradients) {
   const Graph train = differentiate(quantise(adapted(), {}), {});
   verify(train);

@@ -49,7 +49,7 @@ struct Experiment {
   }
   // Whether the layers of a stack repeat, so that a few of them tell of all.
   [[nodiscard]] bool layers_are_alike() const {
-    return (!lora || lora_options.blocks_are_alike()) &&
+    return (!lora || lora_options.blocks_are_alike()) && (!nf4 || nf4_options.blocks_are_alike()) &&
            std::all_of(frozen.begin(), frozen.end(), names_no_layer);
   }
 

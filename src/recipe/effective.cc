@@ -66,6 +66,9 @@ std::string experiment_fingerprint(const Recipe& recipe) {
     if (option.experiment && applies(option, recipe)) fingerprint[option.key] = option.get(recipe);
   if (!recipe.data.eval.is_held_out()) fingerprint.erase("data.eval");
   if (recipe.data.reading == kFirstReading) fingerprint.erase(kReadingKey);
+  // Runs of before this key quantised every module.
+  if (recipe.method.unquantised && recipe.method.unquantised->empty())
+    fingerprint.erase("method.unquantised");
   if (recipe.draws_by_rows() && recipe.data.share_prefixes == SharePrefixes::on)
     fingerprint["data.share_prefixes"] = "on";
   return fingerprint.dump();

@@ -107,6 +107,27 @@ Option method_modules_to_save() {
       [](const std::vector<std::string>& names) { return names.empty() ? Json(nullptr) : Json(names); });
 }
 
+Option method_unquantised() {
+  using Names = std::optional<std::vector<std::string>>;
+  return make(
+      "method.unquantised", [](auto& recipe) -> auto& { return recipe.method.unquantised; },
+      "auto, none, or a list of names such as [down_proj, layers.0.self_attn.q_proj]",
+      "QLoRA: modules, by the ends of their names, that stay in 16 or 32 bits; auto: those that a 4-bit "
+      "folder "
+      "holds so, and T5's wo, as transformers leaves it",
+      [](const Node& node, Folder) -> std::optional<Names> {
+        if (node.is_word("auto")) return Names();
+        if (node.is_word("none")) return Names(std::in_place);
+        const auto names = read_names(node);
+        if (!names) return std::nullopt;
+        return Names(*names);
+      },
+      [](const Names& names) {
+        if (!names) return Json("auto");
+        return names->empty() ? Json("none") : Json(*names);
+      });
+}
+
 Option method_freeze() {
   return make(
       "method.freeze", [](auto& recipe) -> auto& { return recipe.method.freeze; },

@@ -316,6 +316,7 @@ std::vector<Option> method_options() {
       lora(method_init()),
       qlora(boolean("method.double_quant", FIELD(method.double_quant),
                     "QLoRA: the scales of the 4-bit weights in 8 bits")),
+      qlora(method_unquantised()),
       experiment(number("method.neftune_alpha", FIELD(method.neftune_alpha), {0, 1e4},
                         "NEFTune: noise on embeddings while training, at most alpha / sqrt(length x width); "
                         "0: none")),

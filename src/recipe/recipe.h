@@ -189,6 +189,8 @@ struct Recipe {
     bool dora = false;
     std::string init = "lora";  // or pissa, pissa_niter_N, olora
     bool double_quant = true;
+    // Modules that stay in 16 or 32 bits, by the ends of their names; none: those that transformers leaves.
+    std::optional<std::vector<std::string>> unquantised;
     double neftune_alpha = 0.0;
     friend bool operator==(const Method&, const Method&) = default;
   };

@@ -256,10 +256,6 @@ std::string output_of(const FirstRecipe& wish, const std::string& model) {
   return free;
 }
 
-bool has_weights(const fs::path& folder) {
-  return fs::exists(folder / "model.safetensors") || fs::exists(folder / "model.safetensors.index.json");
-}
-
 // `key: value  # comment`, comments below each other; keys of a group in one line, those of data below it.
 class Draft {
  public:

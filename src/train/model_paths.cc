@@ -20,11 +20,6 @@ std::string text_of(const nlohmann::json& config, const char* key) {
   return found != config.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
-bool has_weights(const fs::path& folder, const std::string& stem) {
-  return fs::exists(folder / (stem + ".safetensors")) ||
-         fs::exists(folder / (stem + ".safetensors.index.json"));
-}
-
 }  // namespace
 
 std::optional<fs::path> base_of_adapter(const fs::path& adapter) {
@@ -54,7 +49,7 @@ ModelPaths find_model(const fs::path& named, const std::optional<fs::path>& name
 
 ModelSpec read_model(const ModelPaths& paths) {
   ModelSpec model = read_model_spec(paths.base / "config.json");
-  if (!model.encoder || model.encoder->pooler.empty() || !has_weights(paths.base, "model")) return model;
+  if (!model.encoder || model.encoder->pooler.empty() || !has_weights(paths.base)) return model;
   const std::string weight = model.encoder->pooler + ".weight";
   const auto beside = [&] {
     return paths.adapter && has_weights(*paths.adapter, "adapter_model") &&
@@ -78,11 +73,14 @@ DType trained_type(const ModelPaths& paths) {
 }
 
 std::optional<QuantiseOptions> quantisation_of(const ModelPaths& paths) {
-  if (auto stored = stored_quantisation(paths.base)) return stored;
-  if (!paths.adapter || !fs::exists(*paths.adapter / "recipe.yaml")) return std::nullopt;
+  std::optional<QuantiseOptions> options = stored_quantisation(paths.base);
+  if (!paths.adapter || !fs::exists(*paths.adapter / "recipe.yaml")) return options;
   const Recipe recipe = load_recipe((*paths.adapter / "recipe.yaml").string()).recipe;
-  if (recipe.method.type != MethodType::qlora) return std::nullopt;
-  return QuantiseOptions{recipe.method.double_quant};
+  if (recipe.method.type != MethodType::qlora) return options;
+  if (!options) options.emplace(QuantiseOptions{recipe.method.double_quant});
+  // Runs of before this key quantised every module.
+  options->kept = recipe.method.unquantised.value_or(std::vector<std::string>());
+  return options;
 }
 
 std::vector<int32_t> stop_ids(const fs::path& base, const Tokenizer* tokenizer) {

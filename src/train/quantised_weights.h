@@ -27,8 +27,9 @@ struct Nf4Rows {
 // None where the row is no quantised weight's codes.
 std::optional<Nf4Rows> find_nf4(const PersistentState& state, const TableRow& row);
 
-// How the folder's config.json says its weights are quantised; none: not at all. Throws UsageError for ways
-// that are not supported, with the key.
+// How the folder says that its weights are quantised: by config.json, and by the headers of its files where
+// it has any (else by llm_int8_skip_modules) which modules are not. None: not at all. Throws UsageError for
+// ways that are not supported, with the key.
 std::optional<QuantiseOptions> stored_quantisation(const std::filesystem::path& folder);
 
 // Fills `to` with values of the weight from element `first` on.
@@ -50,5 +51,10 @@ void visit_nf4(const PersistentState& state, const Nf4Rows& rows, std::span<std:
 
 // Whether the folder holds this weight quantised by bitsandbytes.
 bool stores_nf4(const ModelFolder& model, const std::string& weight);
+
+// Fills a row that holds whole values, a task's head for one, with the values of a weight that the folder
+// holds in 4 bits.
+void load_from_nf4(const PersistentState& state, const TableRow& row, const ModelFolder& model,
+                   const std::string& weight, std::span<std::byte> staging);
 
 }  // namespace plimsoll

@@ -24,6 +24,8 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::UnorderedElementsAre;
 
 const fs::path kGolden = "tests/golden/nf4";
 constexpr int64_t kOut = 160;
@@ -136,15 +138,84 @@ TEST(QuantisedWeights, the_way_a_folder_is_quantised_is_read_or_refused_by_its_k
     folder.write("config.json", config);
     return stored_quantisation(folder.path());
   };
+  const std::string llama =
+      R"("model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 32, "hidden_size": 16,
+         "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, )";
   EXPECT_FALSE(stored(R"({"model_type": "llama"})").has_value());
-  EXPECT_TRUE(stored(R"({"quantization_config": {"load_in_4bit": true, "bnb_4bit_quant_type": "nf4",
-                         "bnb_4bit_use_double_quant": true}})")
+  EXPECT_TRUE(stored("{" + llama + R"("quantization_config": {"load_in_4bit": true,
+                         "bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": true}})")
                   ->nested);
   for (const auto& [config, reason] : std::vector<std::pair<std::string, std::string>>{
            {R"({"quantization_config": {"quant_method": "gptq"}})", "quant_method 'gptq'"},
-           {R"({"quantization_config": {"load_in_8bit": true}})", "only load_in_4bit"},
+           {R"({"quantization_config": {"load_in_8bit": true}})", "--set model=FOLDER --method qlora"},
+           {R"({"quantization_config": {"load_in_4bit": false}})", "only load_in_4bit"},
            {R"({"quantization_config": {"load_in_4bit": true}})", "bnb_4bit_quant_type 'fp4'"}})
     EXPECT_THAT(message_of<UsageError>([&] { stored(config); }), HasSubstr(reason));
+  // Without weights llm_int8_skip_modules says what stays whole, by the rule of transformers.
+  const auto skipping = [&](const std::string& list) {
+    return stored("{" + llama + R"("quantization_config": {"load_in_4bit": true, "bnb_4bit_quant_type": "nf4",
+                  "llm_int8_skip_modules": )" +
+                  list + "}}")
+        ->kept;
+  };
+  EXPECT_THAT(skipping(R"(["down_proj"])"),
+              UnorderedElementsAre("model.layers.0.mlp.down_proj", "model.layers.1.mlp.down_proj"));
+  EXPECT_THAT(skipping(R"(["model.layers.1.self_attn.q_proj", "lm_head"])"),
+              UnorderedElementsAre("model.layers.1.self_attn.q_proj", "lm_head"));
+  EXPECT_THAT(skipping(R"(["model.layers.[0-9]+.self_attn.k", "layers.0.self_attn"])"), IsEmpty())
+      << "an expression ends at a dot, another name at its end";
+  EXPECT_THAT(skipping("null"), IsEmpty());
+  EXPECT_THROW(skipping("7"), DamagedError);
+}
+
+// A folder of bitsandbytes whose tensors are empty: which modules have a state is in the headers.
+std::vector<std::string> kept_beside(const std::vector<std::string>& whole,
+                                     const std::vector<std::string>& quantised) {
+  const TestFolder folder;
+  folder.write("config.json",
+               R"({"quantization_config": {"load_in_4bit": true, "bnb_4bit_quant_type": "nf4"}})");
+  std::vector<TensorSpec> specs;
+  for (const std::string& name : whole) specs.push_back({name + ".weight", DType::f32, {2, 2}});
+  for (const std::string& name : quantised) {
+    specs.push_back({name + ".weight", DType::u8, {2, 1}});
+    specs.push_back({name + ".weight.quant_state.bitsandbytes__nf4", DType::u8, {4}});
+  }
+  specs.push_back({"model.norm.weight", DType::f32, {2}});
+  SafetensorsWriter writer(folder.path() / "model.safetensors", specs, {});
+  for (const TensorSpec& spec : writer.tensors())
+    writer.write(spec.name,
+                 std::vector<std::byte>(static_cast<size_t>(spec.shape.elements() * size_of(spec.dtype))));
+  writer.finish();
+  return stored_quantisation(folder.path())->kept;
+}
+
+TEST(QuantisedWeights, modules_without_a_state_are_kept_in_one_name_where_no_block_has_one) {
+  EXPECT_THAT(kept_beside({"model.layers.0.mlp.down_proj", "model.layers.1.mlp.down_proj", "lm_head"},
+                          {"model.layers.0.mlp.up_proj", "model.layers.1.mlp.up_proj"}),
+              UnorderedElementsAre("mlp.down_proj", "lm_head"));
+  EXPECT_THAT(kept_beside({"model.layers.1.self_attn.q_proj"}, {"model.layers.0.self_attn.q_proj"}),
+              UnorderedElementsAre("model.layers.1.self_attn.q_proj"));
+  EXPECT_THAT(kept_beside({"encoder.block.0.layer.1.DenseReluDense.wo", "model.layers.0.attn.gk_proj.1"},
+                          {"encoder.block.0.layer.1.DenseReluDense.wi", "model.layers.0.attn.gk_proj.0"}),
+              UnorderedElementsAre("DenseReluDense.wo", "attn.gk_proj.1"));
+}
+
+TEST(QuantisedWeights, a_row_of_whole_values_is_filled_from_four_bits) {
+  for (const bool nested : {false, true}) {
+    Graph graph("one");
+    graph.add_tensor({"w.weight", {kOut, kIn}, DType::bf16, Role::frozen_weight});
+    const std::vector<Graph> programs = {std::move(graph)};
+    const ArenaLayout layout = lay_out(programs, {.reuse = false});
+    CpuDevice device(on_one_thread());
+    const auto memory = device.map(layout.arena_bytes());
+    const PersistentState state(layout, memory->data());
+    std::vector<std::byte> staging(1000);  // pieces that begin and end within blocks
+    load_from_nf4(state, *state.find("w.weight"), ModelFolder::open(kGolden, stem_of(nested)), "w.weight",
+                  staging);
+    const auto bytes = state.bytes(*state.find("w.weight"));
+    EXPECT_EQ((std::vector<std::byte>(bytes.begin(), bytes.end())),
+              golden(std::string(stem_of(nested)) + "_dequantized", "w.weight"));
+  }
 }
 
 }  // namespace

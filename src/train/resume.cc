@@ -11,6 +11,7 @@
 #include "recipe/load.h"
 #include "recipe/option.h"
 #include "train/schedule.h"
+#include "train/setup.h"
 #include "train/shared_prefixes.h"
 
 namespace plimsoll {
@@ -47,10 +48,19 @@ std::string value_words(const std::string& key, const std::string& value, const 
 
 }  // namespace
 
-Recipe as_begun(Recipe recipe) {
-  const auto checkpoint = latest_checkpoint(*recipe.output);
+Recipe as_begun(Recipe recipe, bool resumes) {
+  const auto checkpoint = resumes ? latest_checkpoint(*recipe.output) : std::nullopt;
   if (checkpoint && recipe.data.reading == kReading)
     recipe.data.reading = reading_of(read_trainer_state(*checkpoint).fingerprint);
+  // LoRA may become QLoRA where memory.allow says so.
+  if (recipe.method.type == MethodType::full || recipe.method.unquantised) return recipe;
+  if (!checkpoint) {
+    recipe.method.unquantised = nf4_of(recipe).kept;
+    return recipe;
+  }
+  const std::optional<Recipe> before = recipe_of(*checkpoint);
+  recipe.method.unquantised.emplace();
+  if (before && before->method.unquantised) recipe.method.unquantised = before->method.unquantised;
   return recipe;
 }
 
@@ -75,7 +85,7 @@ void require_same_experiment(const fs::path& checkpoint, const TrainerState& sav
   throw UsageError(text + "\n  start anew with --overwrite, or set these keys back");
 }
 
-Recipe as_begun(const LoadedRecipe& loaded, std::vector<std::string>& notes) {
+Recipe as_read_before(const LoadedRecipe& loaded, std::vector<std::string>& notes) {
   Recipe recipe = loaded.recipe;
   if (loaded.other_tools.once.empty() || !recipe.output) return recipe;
   const auto checkpoint = latest_checkpoint(*recipe.output);
@@ -137,10 +147,10 @@ std::string skipped_steps_note(const fs::path& checkpoint, const TrainerState& s
   return "note    " + checkpoint.string() + ": an earlier version skipped " +
          format_count(saved.loss_scale->skipped_steps) +
          " steps of this run, whose gradients overflowed fp16. If its weights were offloaded "
-         "(memory.offload), "
-         "each of them wrote over weights, and the next step learned from those: for the result that the "
-         "recipe "
-         "states start anew with --overwrite";
+         "(memory.offload), each "
+         "of them wrote over weights, and the next step learned from those: for the result that the recipe "
+         "states "
+         "start anew with --overwrite";
 }
 
 void take_over(const TrainerState& saved, TrainerState& run) {

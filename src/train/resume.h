@@ -12,9 +12,10 @@
 
 namespace plimsoll {
 
-// The recipe of a run that goes on, its rows read by the rules that the run began with, unless it states
-// others.
-Recipe as_begun(Recipe recipe);
+// The recipe with what a run settles when it begins and keeps: the rules by which rows are read
+// (data.reading), and which modules stay unquantised (method.unquantised: auto). A run that resumes has those
+// of its newest checkpoint; checkpoints of before such a key, what was computed then.
+Recipe as_begun(Recipe recipe, bool resumes);
 
 // Throws UsageError naming the keys in which the checkpoint's experiment differs from the run's. A run may go
 // on for more epochs or steps than it had.
@@ -23,7 +24,7 @@ void require_same_experiment(const std::filesystem::path& checkpoint, const Trai
 
 // Where earlier versions read another tool's recipe otherwise, a run that began so goes on so; a note for
 // each such key.
-Recipe as_begun(const LoadedRecipe& loaded, std::vector<std::string>& notes);
+Recipe as_read_before(const LoadedRecipe& loaded, std::vector<std::string>& notes);
 
 // What more steps do to the schedule of a run that is extended; "" where it has as many as before.
 std::string extension_note(const Recipe& recipe, const TrainerState& saved, const TrainerState& run);

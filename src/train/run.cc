@@ -501,7 +501,7 @@ ExitCode train(const Recipe& given, const TrainOptions& options) {
       open_output(asked, {options.recipe_file, options.resume, options.overwrite, options.profile});
   const CpuSettings cpu = cpu_settings(options.machine);
   const ModelSpec model = model_of(asked);
-  const Recipe recipe = with_length(options.resume ? as_begun(asked) : asked, model, cpu.threads);
+  const Recipe recipe = with_length(as_begun(asked, options.resume), model, cpu.threads);
   DataSetup data = open_data(
       recipe, model,
       {true, [&](int64_t done, int64_t rows) { options.observer->counting(done, rows); }, cpu.threads});

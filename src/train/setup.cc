@@ -31,6 +31,8 @@
 namespace plimsoll {
 namespace {
 
+namespace fs = std::filesystem;
+
 TrainPrecision precision_of(const Precision& recipe) {
   return {
       recipe.weights, recipe.gradients, recipe.states, recipe.master, recipe.rounding == Rounding::stochastic,
@@ -122,7 +124,12 @@ QuantiseOptions nf4_of(const Recipe& recipe) {
     throw UsageError(recipe.model +
                      ": holds its weights in 4 bits (bitsandbytes), which only method.type: qlora "
                      "reads");
-  return stored ? *stored : QuantiseOptions{recipe.method.double_quant};
+  QuantiseOptions options = stored ? *stored : QuantiseOptions{recipe.method.double_quant};
+  if (recipe.method.unquantised)
+    options.kept = *recipe.method.unquantised;
+  else if (!stored)
+    options.kept = unquantised_modules(read_model_spec(fs::path(recipe.model) / "config.json"));
+  return options;
 }
 
 void require_frozen_reference(const Experiment& experiment) {

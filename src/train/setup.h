@@ -25,7 +25,8 @@ Experiment read_experiment(const Recipe& recipe);
 void require_frozen_reference(const Experiment& experiment);
 
 // How the recipe's base model is quantised with qlora: as it is stored where it is stored in 4 bits, else as
-// the recipe says. Throws UsageError where it is stored in 4 bits and the method is another.
+// the recipe says; method.unquantised counts in both cases. Throws UsageError where it is stored in 4 bits
+// and the method is another.
 QuantiseOptions nf4_of(const Recipe& recipe);
 
 struct MachineOptions {

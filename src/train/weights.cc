@@ -126,6 +126,15 @@ void load_one(const PersistentState& state, const TableRow& row, const StoredTen
   if (master != nullptr) round_from_master(state, row, *master, staging);
 }
 
+// Whole values, also of what the folder has in 4 bits.
+void load_whole(const PersistentState& state, const TableRow& row, const ModelFolder& model,
+                const std::string& name, std::span<std::byte> staging) {
+  if (!stores_nf4(model, name)) return load_one(state, row, model.find(name), staging);
+  const TableRow* master = state.master_of(row);
+  load_from_nf4(state, master != nullptr ? *master : row, model, name, staging);
+  if (master != nullptr) round_from_master(state, row, *master, staging);
+}
+
 void write_kept(const KeptFiles& files, const fs::path& to) {
   for (const std::string& name : files.names()) files.write(name, to / name);
 }
@@ -294,7 +303,7 @@ void load_base_weights(const PersistentState& state, const fs::path& folder, con
     if (const auto nf4 = find_nf4(state, *row)) {
       load_nf4(state, *nf4, model, staging);
     } else {
-      load_one(state, *row, model.find(stored_name(state, model, rows, *row)), staging);
+      load_whole(state, *row, model, stored_name(state, model, rows, *row), staging);
     }
     done += row->bytes;
     if (progress) progress(done, total);
@@ -304,7 +313,7 @@ void load_base_weights(const PersistentState& state, const fs::path& folder, con
   for (const TableRow& row : state.rows())
     if (is_weight(row) && row.parameter.origin == Origin::fresh && is_beside_adapters(state, row) &&
         model.contains(row.name))
-      load_one(state, row, model.find(row.name), staging);
+      load_whole(state, row, model, row.name, staging);
 }
 
 void init_base_weights(const PersistentState& state, const ModelSpec& model, uint64_t seed) {

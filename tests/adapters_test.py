@@ -110,11 +110,44 @@ class Adapters(CommandTest):
         self.assertEqual(shapes[prefix + "model.embed_tokens.lora_embedding_B"], [width, 4])
         self.assertEqual(shapes[prefix + "lm_head.lora_B.weight"], [vocabulary, 4])
 
-    def test_nothing_is_said_to_ask_an_adapter_over_random_weights(self):
-        told = run("train", self.recipe("random", {"r": 2}, init="random")[0])
+    def test_an_adapter_over_random_weights_is_refused_where_there_are_weights_and_noted_before_the_first_step(self):
+        for method in ({"r": 2}, {"type": "qlora", "r": 2}):
+            recipe, out = self.recipe("random", method, init="random")
+            self.assertIn("has weights, which init: random does not read", output("train", recipe, code=2))
+            self.assertFalse(out.exists())
+            self.assertIn("new random weights, which are not saved", output("plan", recipe))
+            self.assertIn("new random weights", json.loads(output("plan", recipe, "--json"))["notes"][0])
+        recipe, _ = self.recipe("shape", {"r": 2}, init="random", model=str(ROOT / "demo/model"))
+        told = run("train", recipe)
+        self.assertEqual(told.returncode, 0, told.stderr)
         said = told.stdout + told.stderr
         self.assertNotIn("next       plimsoll generate", said)
         self.assertIn("the base of this adapter was random", said)
+        self.assertLess(said.index("new random weights, which are not saved"), said.index("loss"))
+        # A run that was begun so goes on.
+        shape = self.folder / "with_shape"
+        shutil.copytree(ROOT / "demo/model", shape)
+        recipe, out = self.trained("begun", {"r": 2}, init="random", model=str(shape))
+        whole = (out / "adapter_model.safetensors").read_bytes()
+        shutil.rmtree(out / "checkpoint-6")
+        shutil.copy(self.run_folder / "model.safetensors", shape)
+        output("train", recipe, "--quiet", "--resume")
+        self.assertEqual((out / "adapter_model.safetensors").read_bytes(), whole)
+        self.assertIn("has weights, which init: random does not read", output("train", recipe, "--overwrite", code=2))
+
+    def test_a_first_recipe_puts_no_adapter_over_random_weights(self):
+        data, drafts = ROOT / "demo/data/facts/train.parquet", {}
+        for method in ("lora", "qlora", "full"):
+            drafts[method] = self.folder / f"{method}.yaml"
+            output("init", ROOT / "demo/model", data, "--out", drafts[method], "--method", method)
+        self.assertIn("init: random", drafts["full"].read_text())
+        for method in ("lora", "qlora"):
+            self.assertNotIn("init: random", drafts[method].read_text())
+            self.assertIn("the folder has no weights", drafts[method].read_text().lower())
+            output("plan", drafts[method])
+            told = output("train", drafts[method], code=2)
+            self.assertIn("has neither model.safetensors nor", told)
+            self.assertIn("Put the model's weights there", told)
 
     def test_what_names_nothing_is_refused(self):
         for method, told in (({"layers": [99]}, "method.layers: no linear layer that is adapted has the number 99"),

@@ -51,7 +51,12 @@ void check_present(const std::filesystem::path& index_path, const std::map<std::
   const bool pickled = std::filesystem::exists(folder / "pytorch_model.bin") ||
                        std::filesystem::exists(folder / "pytorch_model.bin.index.json") ||
                        std::filesystem::exists(folder / "adapter_model.bin");
-  if (pickled) message += " Its .bin weights are Python pickles, which are not read: save it as safetensors.";
+  if (pickled)
+    message += " Its .bin weights are Python pickles, which are not read: save it as safetensors.";
+  else if (stem == "model" && std::filesystem::exists(folder / "config.json"))
+    message +=
+        " Put the model's weights there; a new model is trained from random ones by init: random beside "
+        "method.type: full.";
   throw UsageError(message);
 }
 

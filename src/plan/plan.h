@@ -110,6 +110,7 @@ struct PlanRequest {
   bool same_rows = false;          // every epoch visits the same rows, each by itself
   int64_t dataset_rows = 0;        // of all files that are named
   bool keeps_frozen = false;       // the variants that are searched through
+  std::vector<std::string> notes;  // for the report: what the recipe may not mean
   std::vector<std::string> lossy;  // means of memory.allow that were taken, for the report
   DeviceDescription device;
   bool own_memory = false;  // the device's memory is not the host's: two budgets, and the host is a home

@@ -364,6 +364,7 @@ std::vector<ReportLine> facts(const Plan& plan) {
   list.push_back({"also fits", also_fits_text(plan)});
   if (!plan.savings.empty()) list.push_back({"would save", savings_text(plan)});
   for (const Faster& faster : plan.faster) list.push_back({"faster", faster_text(plan, faster)});
+  for (const std::string& note : request.notes) list.push_back({"note", note});
   if (!request.device.rates.note.empty()) list.push_back({"note", request.device.rates.note});
   return list;
 }
@@ -451,6 +452,7 @@ std::string report_json(const Plan& plan) {
                       {{"budget_bytes", optional_bytes(request.budget.disk_bytes)},
                        {"planned_bytes", plan.disk_bytes()},
                        {"components", components_json(disk_components(plan))}}},
+                     {"notes", request.notes},
                      {"lossy", request.lossy},
                      {"data", data_json(request.data)},
                      {"smallest", brief(plan.smallest)},

@@ -408,7 +408,12 @@ WrittenRecipe first_recipe(const FirstRecipe& wish) {
       "Written by `plimsoll init`. `plimsoll plan` says what a run of it takes, `plimsoll train` runs it;");
   draft.heading("`plimsoll recipe --explain` lists all keys.");
   draft.say("model", hub ? to_yaml(Json(hub->name)) : path_text(recipe.model, folder));
-  if (!has_weights(recipe.model)) draft.say("init", "random", "the folder has no weights to start from");
+  const bool full = recipe.method.type == MethodType::full;
+  if (!has_weights(recipe.model) && full)
+    draft.say("init", "random", "the folder has no weights to start from");
+  if (!has_weights(recipe.model) && !full)
+    draft.heading(
+        "The folder has no weights: `plan` works without them, `train` needs model.safetensors there.");
   say_task(draft, recipe, looked);
   const bool hub_data = recipe.data.train.size() > 1 || !fs::exists(wish.data);
   say_data(draft,

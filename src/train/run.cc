@@ -496,6 +496,9 @@ class TrainingRun {
 ExitCode train(const Recipe& given, const TrainOptions& options) {
   std::vector<std::string> notes;
   const Recipe asked = recipe_to_train(given, options.resume, notes);
+  // A run that was begun so goes on.
+  if (!options.resume || !latest_checkpoint(*asked.output)) require_base(asked);
+  if (const std::string note = random_base_note(asked); !note.empty()) notes.push_back("note    " + note);
   listen_to_save_requests();
   RunFolder folder =
       open_output(asked, {options.recipe_file, options.resume, options.overwrite, options.profile});

@@ -141,6 +141,21 @@ void require_frozen_reference(const Experiment& experiment) {
         "no longer the base; leave it out, or say dpo.loss: orpo, which needs no reference");
 }
 
+std::string random_base_note(const Recipe& recipe) {
+  if (recipe.init == Init::weights || recipe.method.type == MethodType::full) return "";
+  return "init: random puts the adapter over new random weights, which are not saved: nothing will be able "
+         "to use it. To fine-tune the model remove init: random" +
+         std::string(has_weights(recipe.model) ? "" : " and put its weights into " + recipe.model) +
+         "; to train a new one say method.type: full";
+}
+
+void require_base(const Recipe& recipe) {
+  const std::string note = random_base_note(recipe);
+  if (!note.empty() && has_weights(recipe.model))
+    throw UsageError(recipe.model + ": has weights, which init: random does not read: " + note +
+                     " (--set init=weights, or --method full)");
+}
+
 Experiment read_experiment(const Recipe& recipe) {
   Experiment experiment;
   experiment.model = model_of(recipe);
@@ -452,6 +467,7 @@ PlanRequest plan_request(const Recipe& recipe, const PlannedMachine& machine, co
   request.host = host_needs(recipe, request.experiment, machine, data);
   if (data != nullptr) request.data = data->summary;
   request.run = run_steps(recipe, data);
+  if (const std::string note = random_base_note(recipe); !note.empty()) request.notes.push_back(note);
   request.budget = read_budget(recipe);
   if (machine.elsewhere) {
     if (request.budget.of_free)

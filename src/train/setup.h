@@ -21,6 +21,13 @@ namespace plimsoll {
 // scale and targets. Throws UsageError.
 Experiment read_experiment(const Recipe& recipe);
 
+// What adapters over new random weights (init: random) are good for; "" for another recipe.
+std::string random_base_note(const Recipe& recipe);
+
+// Throws UsageError where a run that begins would put adapters over random weights although the model's
+// folder has weights.
+void require_base(const Recipe& recipe);
+
 // The reference of preferences is the frozen base: throws UsageError where a part of it trains.
 void require_frozen_reference(const Experiment& experiment);
 

@@ -139,31 +139,29 @@ class RowsTest(unittest.TestCase):
             kept = {key: "fine" if value in (True, False) else value for key, value in row.items()}
             self.assertEqual(len(self.dump(self.recipe([kept], **template))), 1)
 
-    def learnt(self, rows, *words, **data):
-        """The learnt ids of the first row."""
-        row = self.dump(self.recipe(rows, data={"template": "chatml", **data}), *words)[0]
-        return [label for label in row["labels"] if label != -100]
+    def learnt(self, rows, *words):
+        """The learnt ids of each row."""
+        told = self.dump(self.recipe(rows, data={"template": "chatml"}), *words)
+        return [[label for label in row["labels"] if label != -100] for row in told]
 
     def test_turns_that_are_not_to_be_learnt_are_not_by_whatever_key(self):
         turns = [("user", "q"), ("assistant", "one"), ("user", "why"), ("assistant", "two")]
         for role, content, names in (("role", "content", {}), ("from", "value", {"user": "human", "assistant": "gpt"})):
             def talk(*marked):
-                return [{"messages": [{role: names.get(who, who), content: said, **dict(marked).get(i, {})}
-                                      for i, (who, said) in enumerate(turns)]}]
-            both, second = self.learnt(talk()), self.learnt(talk((1, {"weight": 0})))
+                return {"messages": [{role: names.get(who, who), content: said, **dict(marked).get(i, {})} for i, (who, said) in enumerate(turns)]}
+            both, second = self.learnt([talk(), talk((1, {"weight": 0}))])
             self.assertLess(len(second), len(both))
-            for key in ("loss", "train", "training"):
-                for no, yes in ((False, True), (0, 1)):
-                    self.assertEqual(self.learnt(talk((1, {key: no}))), second, key)
-                    self.assertEqual(self.learnt(talk((0, {key: no}), (1, {key: no}), (3, {key: yes}))), second, key)
-                    self.assertEqual(self.learnt(talk((1, {key: yes}), (3, {key: None}))), both, key)
-                self.assertEqual(self.learnt(talk((1, {key: False})), "--set", "data.reading=1"), both, key)
+            keys = [(key, no, yes) for key in ("loss", "train", "training") for no, yes in ((False, True), (0, 1))]
+            rows = [row for key, no, yes in keys for row in (talk((1, {key: no})), talk((0, {key: no}), (1, {key: no}), (3, {key: yes})),
+                                                             talk((1, {key: yes}), (3, {key: None})))]
+            self.assertEqual(self.learnt(rows), [second, second, both] * len(keys))
+            self.assertEqual(self.learnt(rows, "--set", "data.reading=1"), [both] * len(rows))
             for mark, why in (({"train_detail": []}, "has 'train_detail'"), ({"mask": 1}, "has 'mask'"), ({"masked": True}, "has 'masked'")):
-                self.assertIn(f"message 2: {why}", self.refused(talk((1, mark)), data={"template": "chatml"}))
+                self.assertIn(f"message 2: {why}", self.refused([talk((1, mark))], data={"template": "chatml"}))
             self.assertIn("message 1 says that it is to be learnt, and its role is \"user\"",
-                          self.refused(talk((0, {"loss": True})), data={"template": "chatml"}))
-            self.assertIn("data.train_on_prompt learns all", self.refused(talk((1, {"loss": False})), data={"template": "chatml", "train_on_prompt": True}))
-            done = run("train", self.recipe(talk((1, {"loss": "no"})), data={"template": "chatml"}))
+                          self.refused([talk((0, {"loss": True}))], data={"template": "chatml"}))
+            self.assertIn("data.train_on_prompt learns all", self.refused([talk((1, {"loss": False}))], data={"template": "chatml", "train_on_prompt": True}))
+            done = run("train", self.recipe([talk((1, {"loss": "no"}))], data={"template": "chatml"}))
             self.assertEqual((done.returncode, "'loss' is a string" in done.stderr), (4, True), done.stderr)
 
     PRINTS = "{{ c.function.arguments | tojson }}", "{{ c.function.arguments if c.function.arguments is string else c.function.arguments | tojson }}"

@@ -235,7 +235,7 @@ def check_texts(program, folder):
     tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(model / "tokenizer.json"), eos_token="<|endoftext|>", chat_template=chat)
     rows = [{"prompt": f"What is number {i}?", "chosen": f"It is {i}.", "rejected": "No idea."} for i in range(4)]
     (folder / "texts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    write_json(folder / "texts.json", {"model": "chat", "init": "random", "task": "dpo", "data": {"train": "texts.jsonl"}})
+    write_json(folder / "texts.json", {"model": "chat", "init": "random", "task": "dpo", "data": {"train": "texts.jsonl", "max_length": 128}})
     told, messages = plimsoll(program, "plan", folder / "texts.json", "--dump", "rows"), []
     def ids(prompt, *answer):
         talk = [{"role": role, "content": text} for role, text in zip(("user", "assistant"), (prompt, *answer))]

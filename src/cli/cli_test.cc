@@ -40,10 +40,10 @@ TEST(RecipeArguments, words_are_what_a_shell_reads_back) {
 TEST(RecipeArguments, a_change_replaces_what_was_said_of_its_key_and_of_no_other) {
   RecipeArguments arguments;
   arguments.path = "r";
-  arguments.sets = {"batch.micro=4", "optimizer.lr=1e-3", "batch.micro_tokens=64"};
+  arguments.sets = {"batch.micro=4", "optimizer.weight_decay=1e-3", "batch.micro_tokens=64"};
   arguments.change("batch.micro", "2");
-  arguments.change("optimizer.lr", "5e-4");
-  EXPECT_EQ(arguments.words(), "r --micro-batch 2 --set batch.micro_tokens=64 --set optimizer.lr=5e-4");
+  arguments.change("optimizer.weight_decay", "5e-4");
+  EXPECT_EQ(arguments.words(), "r --micro-batch 2 --set batch.micro_tokens=64 --set optimizer.weight_decay=5e-4");
   arguments.change("batch.micro", "1");
   EXPECT_THAT(arguments.words(), HasSubstr("--micro-batch 1 "));
 }

@@ -27,6 +27,15 @@ def yes(value):
     return value is True or str(value).lower() in ("true", "yes", "on", "auto", "full", "1")
 
 
+def processes(c):
+    """Of all machines; those that hold one model together are one."""
+    each = whole(c.get("nproc_per_node"))
+    count = each * whole(c.get("nnodes"), 1) if each else whole(c.get("world_size") or c.get("num_processes"), 1)
+    for key in ("tensor_parallel_size", "context_parallel_size", "tensor_model_parallel_size", "pipeline_model_parallel_size"):
+        count //= whole(c.get(key), 1) if count > 1 else 1
+    return count
+
+
 def renamed(rows, names):
     return [{names.get(k, k): v for k, v in row.items()} for row in rows]
 
@@ -51,7 +60,8 @@ def optimizer(name, usual):
 
 
 def trainer(c, lr):
-    out = {"batch.effective": whole(c.get("per_device_train_batch_size"), 8) * whole(c.get("gradient_accumulation_steps"), 1),
+    out = {"batch.effective": whole(c.get("per_device_train_batch_size"), 8) * whole(c.get("gradient_accumulation_steps"), 1)
+           * processes(c), "save.keep": whole(c.get("save_total_limit")) or "all",
            "optimizer.lr": number(c.get("learning_rate"), lr), "optimizer.name": optimizer(c.get("optim"), "adamw_torch"),
            "optimizer.weight_decay": number(c.get("weight_decay"), 0.0), "optimizer.max_grad_norm":
            number(c.get("max_grad_norm"), 1.0), "schedule.epochs": number(c.get("num_train_epochs"), 3),
@@ -77,7 +87,7 @@ def llama_factory(c):
                     number(c.get("lora_dropout"), 0.0), "method.targets": "all-linear" if targets == ["all"] else targets})
     out["precision"] = ("bf16" if method == "lora" else "bf16-pure" if yes(c.get("pure_bf16")) else
                         "bf16-master" if yes(c.get("bf16")) else "fp32")
-    out["data.template"] = f"llama-factory/{c['template']}" if c.get("template") else None
+    out["data.template"] = f"llama-factory/{c['template']}" if c.get("template") else "llama-factory" if c.get("stage", "sft") == "sft" else None
     return out, {"tool": "llama_factory", "template": c.get("template", "empty"), "rows": ALPACA, "length":
                  out["data.max_length"], "train_on_prompt": out["data.train_on_prompt"]}
 
@@ -104,7 +114,8 @@ def axolotl_rows(entry):
 def axolotl(c):
     adapter = c.get("adapter") if c.get("adapter") in ("lora", "qlora") else None
     micro, times = whole(c.get("micro_batch_size"), 1), whole(c.get("gradient_accumulation_steps"), 1)
-    out = {"data.max_length": whole(c.get("sequence_len"), 512), "batch.effective": micro * times,
+    out = {"data.max_length": whole(c.get("sequence_len"), 512), "batch.effective": (whole(c.get("batch_size")) or micro * times) * processes(c),
+           "save.keep": whole(c.get("save_total_limit")) or 4,
            "optimizer.lr": number(c.get("learning_rate")), "optimizer.name": optimizer(c.get("optimizer"), "adamw_torch"),
            "optimizer.weight_decay": number(c.get("weight_decay"), 0.0), "optimizer.max_grad_norm":
            number(c.get("max_grad_norm"), 1.0), "schedule.epochs": number(c.get("num_epochs"), 1),
@@ -125,7 +136,7 @@ def axolotl(c):
         out.update({"method.r": whole(c.get("lora_r")), "method.alpha": number(c.get("lora_alpha")), "method.dropout":
                     number(c.get("lora_dropout"), 0.0), "method.targets":
                     "all-linear" if yes(c.get("lora_target_linear")) else targets or ["q_proj", "v_proj"], "precision": "bf16"})
-    elif yes(c.get("bf16")) or yes(c.get("bfloat16")):
+    elif yes(c.get("bfloat16", c.get("bf16", "auto"))) and not yes(c.get("fp16")):
         eight = out["optimizer.name"] in ("adamw8bit", "adafactor")
         out["precision"] = {"weights": "bf16", "gradients": "bf16", "states": "fp32", "master": False, "rounding":
                             "stochastic"} if eight else "bf16-pure"
@@ -151,7 +162,7 @@ def torchtune(c):
     kind = data["_component_"].rsplit(".", 1)[-1]
     length = tokenizer.get("max_seq_len")
     text = kind == "text_completion_dataset"
-    out = {"method.type": method, "batch.effective": whole(c["batch_size"]) * whole(c.get("gradient_accumulation_steps"), 1),
+    out = {"method.type": method, "batch.effective": whole(c["batch_size"]) * whole(c.get("gradient_accumulation_steps"), 1) * processes(c),
            "optimizer.lr": number(optim.get("lr"), 1e-3), "optimizer.name": optimizer(optim["_component_"].rsplit(".", 1)[-1].lower(), ""),
            "optimizer.weight_decay": number(optim.get("weight_decay"), 0.01), "optimizer.max_grad_norm":
            number(c.get("clip_grad_norm"), 0.0), "data.max_length": None if length is None else whole(length) - text,
@@ -183,7 +194,8 @@ def torchtune(c):
 
 def trl(c):
     peft = yes(c.get("use_peft"))
-    out = {**trainer(c, 2e-5), "data.max_length": whole(c.get("max_length", c.get("max_seq_length", 1024))), "data.packing":
+    scripts = not peft and any(k in c for k in ("task_name", "train_file", "max_source_length", "max_target_length", "do_train"))
+    out = {**trainer(c, 5e-5 if scripts else 2e-5), "data.max_length": whole(c.get("max_length", c.get("max_seq_length", 1024))), "data.packing":
            yes(c.get("packing")), "method.type": "full"}
     if peft:
         targets = c.get("lora_target_modules")
@@ -192,7 +204,7 @@ def trl(c):
                     "method.alpha": number(c.get("lora_alpha"), 32), "method.dropout": number(c.get("lora_dropout"), 0.05),
                     "method.targets": "all-linear" if targets == ["all-linear"] else targets or ["q_proj", "v_proj"]})
     kind = str(c.get("dtype") or c.get("torch_dtype") or "")
-    mixed = c.get("bf16") is None or yes(c.get("bf16"))
+    mixed = not scripts if c.get("bf16") is None else yes(c.get("bf16"))
     eight = out["optimizer.name"] in ("adamw8bit", "adafactor")
     parts = {"weights": "bf16", "gradients": "bf16", "states": "fp32", "master": False, "rounding": "stochastic"}
     out["precision"] = "bf16" if peft else (parts if eight else "bf16-pure") if "bfloat16" in kind else "bf16-master" if mixed else "fp32"

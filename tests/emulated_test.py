@@ -280,6 +280,25 @@ class EmulatedTest(unittest.TestCase):
         whole = sum(event["dur"] for event in events if event["name"].startswith("recorded step"))
         self.assertGreater(sum(took.values()), 0.8 * whole, f"{took} of {whole}")
 
+    def test_a_trap_of_a_kernel_ends_a_run_that_goes_on_later_and_names_its_op_where_each_is_waited_for(self):
+        recipe = tiny_recipe(self.folder, LLAMA, "trapped", save={"every": 1})
+        whole = self.plimsoll("train", recipe, "--quiet", "--device", "emulated", "--set", f"output={self.folder / 'whole'}")
+        self.assertEqual(whole.returncode, 0, whole.stderr)
+        # Of some 150 launches a micro-step: in the second step or later, where a checkpoint is.
+        done = self.plimsoll("train", recipe, "--quiet", "--device", "emulated", PLIMSOLL_EMULATED_TRAP="900")
+        self.assertEqual(done.returncode, 5, done.stderr)
+        self.assertIn("the card failed: unspecified launch failure", done.stderr)
+        self.assertIn("PLIMSOLL_CARD_WAITS=1", done.stderr)
+        self.assertRegex(done.stderr, r"the last checkpoint is whole: \S+: --resume goes on from there")
+        for trap, words in (("20", "there is no checkpoint yet: the run begins again with --overwrite"), ("900", r"the last checkpoint is whole")):
+            named = self.plimsoll("train", tiny_recipe(self.folder, LLAMA, f"named{trap}", save={"every": 1}), "--quiet", "--device", "emulated", PLIMSOLL_EMULATED_TRAP=trap, PLIMSOLL_CARD_WAITS="1")
+            self.assertEqual(named.returncode, 5, named.stderr)
+            self.assertRegex(named.stderr, r"the card failed in \w+( of [\w.]+)?: unspecified launch failure")
+            self.assertIn(words, named.stderr)
+        again = self.plimsoll("train", recipe, "--quiet", "--device", "emulated", "--resume")
+        self.assertEqual(again.returncode, 0, again.stderr)
+        self.assertEqual([step["loss"] for step in steps(self.folder / "trapped")], [step["loss"] for step in steps(self.folder / "whole")])
+
     def test_a_card_that_is_not_there_is_refused_with_what_is_missing(self):
         recipe = tiny_recipe(self.folder, LLAMA, "cuda")
         for words in (("train", recipe), ("plan", recipe), ("train", recipe, "--set", "memory.gpu=H100")):

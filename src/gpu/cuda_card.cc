@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/units.h"
+#include "gpu/card_fault.h"
 
 namespace plimsoll::gpu {
 namespace {
@@ -22,6 +23,7 @@ std::string version_text(int version) {
 // An error that ends the run: what a kernel did wrong is told by whatever is asked next.
 void check(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return;
+  if (lasts(error)) throw CardFault(cudaGetErrorString(error));
   throw StoppedError(std::string("the card: ") + what + ": " + cudaGetErrorString(error) +
                      "\n  the last checkpoint is intact; go on with --resume");
 }
@@ -89,10 +91,11 @@ CudaFacts facts_of(int number) {
   return facts;
 }
 
-// Of a graph: a run can do without.
+// Of a graph: a run can do without, unless a kernel before it failed.
 void check_graph(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return;
   cudaGetLastError();
+  if (lasts(error)) throw CardFault(cudaGetErrorString(error));
   throw StoppedError(
       std::string("the card: ") + what + ": " + cudaGetErrorString(error) +
       "\n  memory.graphs: off (--set memory.graphs=off) runs without graphs; the last checkpoint "
@@ -133,6 +136,10 @@ class CudaCard : public Card {
     for (cudaStream_t& stream : streams_)
       check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "a queue");
     stream_ = Stream(of(Queue::compute));
+    int shared = 0;
+    check(cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, number),
+          "what a block may have of shared memory");
+    stream_.limit_shared(shared);
   }
   ~CudaCard() override {
     abandon();

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "base/units.h"
+#include "gpu/card_fault.h"
 
 namespace plimsoll::gpu {
 namespace {
@@ -47,7 +48,9 @@ std::span<std::byte> map(int64_t bytes) {
 EmulatedCard::EmulatedCard(EmulatedOrder order)
     : streams_(order.when, order.seed),
       ids_{streams_.open("compute"), streams_.open("copy in"), streams_.open("copy out")},
-      stream_(static_cast<LaunchTaker*>(this)) {}
+      stream_(static_cast<LaunchTaker*>(this)) {
+  stream_.limit_shared(static_cast<int64_t>(emulated::settings().shared_limit));
+}
 
 EmulatedCard::~EmulatedCard() {
   abandon();
@@ -92,9 +95,29 @@ void EmulatedCard::release_host(std::byte* memory) noexcept { release(memory); }
 std::unique_ptr<Event> EmulatedCard::make_event(const std::string& name) {
   return std::make_unique<EmulatedEvent>(name);
 }
-void EmulatedCard::record(Queue queue, Event& event) { streams_.record(id(queue), of(event)); }
-void EmulatedCard::wait(Queue queue, const Event& event) { streams_.wait(id(queue), of(event)); }
-void EmulatedCard::wait_on_host(const Event& event) { streams_.synchronise(of(event)); }
+void EmulatedCard::require_whole() const {
+  if (failed_) throw CardFault("unspecified launch failure");
+}
+void EmulatedCard::take(std::function<void()> launch) {
+  if (++launches_ != trap_at_) return submit(Queue::compute, std::move(launch));
+  submit(Queue::compute, [this] {
+    failed_ = true;
+    require_whole();
+  });
+}
+
+void EmulatedCard::record(Queue queue, Event& event) {
+  require_whole();
+  streams_.record(id(queue), of(event));
+}
+void EmulatedCard::wait(Queue queue, const Event& event) {
+  require_whole();
+  streams_.wait(id(queue), of(event));
+}
+void EmulatedCard::wait_on_host(const Event& event) {
+  require_whole();
+  streams_.synchronise(of(event));
+}
 
 void EmulatedCard::copy(Queue queue, std::byte* to, std::span<const std::byte> from) {
   submit(queue, [to, from] { std::memcpy(to, from.data(), from.size()); });
@@ -122,6 +145,7 @@ void EmulatedCard::launch(const CardGraph& graph) {
 }
 
 void EmulatedCard::submit(Queue queue, std::function<void()> work) {
+  require_whole();
   streams_.submit(id(queue), [this, work = std::move(work)] {
     open();
     try {
@@ -134,7 +158,10 @@ void EmulatedCard::submit(Queue queue, std::function<void()> work) {
   });
 }
 
-void EmulatedCard::finish() { streams_.synchronise(); }
+void EmulatedCard::finish() {
+  require_whole();
+  streams_.synchronise();
+}
 void EmulatedCard::abandon() noexcept { streams_.abandon(); }
 
 void EmulatedCard::open() const {

@@ -48,8 +48,13 @@ class EmulatedCard : public Card, private LaunchTaker {
   void finish() override;
   void abandon() noexcept override;
 
+  // The launch of that number, counted from 1, fails as a trap of a kernel's does, and all that is asked
+  // afterwards; 0: none does.
+  void trap_at(int64_t launch) { trap_at_ = launch; }
+
  private:
-  void take(std::function<void()> launch) override { submit(Queue::compute, std::move(launch)); }
+  void take(std::function<void()> launch) override;
+  void require_whole() const;
   [[nodiscard]] emulated::StreamId id(Queue queue) const { return ids_[static_cast<size_t>(queue)]; }
   void submit(Queue queue, std::function<void()> work);
   void open() const;
@@ -59,6 +64,8 @@ class EmulatedCard : public Card, private LaunchTaker {
   std::array<emulated::StreamId, 3> ids_;
   Stream stream_;
   int64_t graph_bytes_ = 0;
+  int64_t trap_at_ = 0, launches_ = 0;
+  bool failed_ = false;
   std::vector<std::span<std::byte>> mappings_, host_mappings_;
 };
 

@@ -15,9 +15,6 @@ constexpr size_t kStack = size_t{64} * 1024;
 constexpr size_t kGuard = 64;
 constexpr size_t kSharedAlignment = 1024;
 constexpr int kFill = 0xFF;  // NaN in f32, bf16, f16 and f64, -1 in integers
-constexpr unsigned kMostThreads = 1024;
-constexpr unsigned kMostBlocks = 0x7FFFFFFFU;  // along x
-constexpr unsigned kMostBlocksBeside = 65535;  // along y and z
 
 #if defined(__x86_64__)
 // Keeps what the System V ABI wants kept; swapcontext would make two system calls.
@@ -58,17 +55,6 @@ Extent place_of(unsigned number, const Extent& size) {
 }
 
 uint64_t count_of(const Extent& extent) { return uint64_t{extent.x} * extent.y * extent.z; }
-
-void require_launchable(const Extent& grid, const Extent& size) {
-  if (count_of(grid) == 0 || count_of(size) == 0) throw Fault("a kernel was launched with nothing to run");
-  if (grid.x > kMostBlocks || grid.y > kMostBlocksBeside || grid.z > kMostBlocksBeside ||
-      count_of(grid) > kMostBlocks)
-    throw Fault("a kernel was launched with more blocks than a grid may have: " + std::to_string(grid.x) +
-                " x " + std::to_string(grid.y) + " x " + std::to_string(grid.z));
-  if (count_of(size) > kMostThreads)
-    throw Fault("a kernel was launched with blocks of " + std::to_string(count_of(size)) +
-                " threads; 1024 is what a block may have");
-}
 
 }  // namespace
 
@@ -322,7 +308,6 @@ void Block::describe_deadlock() {
 
 void run_grid(const Extent& grid, const Extent& size, size_t launched_shared,
               const std::function<void()>& body) {
-  require_launchable(grid, size);
   static thread_local Block here;  // stacks are used again
   block = &here;
   here.resize(size);

@@ -161,7 +161,7 @@ class Block {
 extern constinit thread_local Block* block;
 extern constinit thread_local Thread* current;
 
-// Runs `body` as every thread of every block. Throws Fault, also for a grid that no card takes.
+// Runs `body` as every thread of every block. Throws Fault.
 void run_grid(const Extent& grid, const Extent& size, size_t launched_shared,
               const std::function<void()>& body);
 

@@ -8,6 +8,9 @@
 
 #include <stdexcept>
 
+#include "gpu/card_fault.h"
+#include "gpu/launch_limits.h"
+
 namespace plimsoll::gpu::emulated {
 namespace {
 
@@ -237,6 +240,43 @@ TEST(EmulatedStreams, a_capture_refuses_what_a_graph_cannot_hold) {
   EXPECT_THAT(fault_of([&] { card.begin_capture(b); }), HasSubstr("another capture begins"));
   card.end_capture();
   EXPECT_THAT(fault_of([&] { card.wait(a, inside); }), HasSubstr("recorded in a capture"));
+}
+
+// What graphs launch with several sizes needs the largest, whichever came last.
+TEST(SharedLimits, are_only_raised_and_only_above_what_every_kernel_gets) {
+  SharedLimits limits;
+  const int first = 0, second = 0;
+  EXPECT_FALSE(limits.raises(&first, 48 * 1024));
+  EXPECT_TRUE(limits.raises(&first, 50900));
+  EXPECT_FALSE(limits.raises(&first, 50176));
+  EXPECT_TRUE(limits.raises(&second, 50176));
+  EXPECT_TRUE(limits.raises(&first, 65536));
+}
+
+TEST(Launches, that_no_card_takes_are_refused_with_what_is_too_much) {
+  EXPECT_EQ(launch_fault({{1U << 20U, 65535, 1}, {1024, 1, 1}, 101376}, 101376),
+            "a kernel was launched with more blocks than a grid may have: 1048576 x 65535 x 1");
+  EXPECT_EQ(launch_fault({{1U << 30U, 1, 1}, {1024, 1, 1}, 101376}, 101376), "");
+  EXPECT_THAT(launch_fault({{1, 65536, 1}, {1, 1, 1}}, 0), HasSubstr("1 x 65536 x 1"));
+  EXPECT_THAT(launch_fault({{1, 1, 1}, {32, 64, 1}}, 0), HasSubstr("blocks of 2048 threads"));
+  EXPECT_THAT(launch_fault({{1, 1, 1}, {32, 1, 1}, 101377}, 101376),
+              HasSubstr("101377 bytes of shared memory"));
+  EXPECT_THROW(require_launchable({{1, 1, 65536}, {1, 1, 1}}, 0), LaunchRefused);
+}
+
+TEST(FailedLaunches, are_faults_of_the_card_where_the_error_lasts) {
+  for (const int error : {214, 700, 702, 710, 714, 719, 999})
+    EXPECT_THROW(throw_failed_launch(error, "x"), CardFault) << error;
+  for (const int error : {1, 2, 9, 98, 209, 701, 713, 720})
+    EXPECT_THROW(throw_failed_launch(error, "x"), InternalError) << error;
+}
+
+TEST(CompileNote, is_said_where_the_driver_has_to_compile) {
+  for (const int ready : {75, 120, 121}) EXPECT_EQ(compile_note("75,120", ready), "") << ready;
+  EXPECT_EQ(compile_note("75,80,90,120", 89), "");
+  for (const int compiled : {70, 80, 90, 100})
+    EXPECT_THAT(compile_note("75,120", compiled), HasSubstr("the driver compiles it")) << compiled;
+  EXPECT_THAT(compile_note("90", 86), HasSubstr("no code for compute capability 8.6"));
 }
 
 }  // namespace

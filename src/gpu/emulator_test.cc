@@ -144,9 +144,9 @@ TEST_F(Emulator, names_what_a_kernel_does_wrong_and_where) {
 }
 
 TEST_F(Emulator, refuses_grids_that_no_card_takes) {
-  EXPECT_THROW(launch(stream_, {0}, {kThreads}, number, nullptr), Fault);
-  EXPECT_THROW(launch(stream_, {1, 65536}, {kThreads}, number, nullptr), Fault);
-  EXPECT_THROW(launch(stream_, {1}, {2048}, number, nullptr), Fault);
+  EXPECT_THROW(launch(stream_, {0}, {kThreads}, number, nullptr), InternalError);
+  EXPECT_THROW(launch(stream_, {1, 65536}, {kThreads}, number, nullptr), LaunchRefused);
+  EXPECT_THROW(launch(stream_, {1}, {2048}, number, nullptr), InternalError);
 }
 
 void copies_late(const float* from, float* early, float* late) {

@@ -4,14 +4,13 @@
 
 #ifdef __CUDACC__
 #include <cuda_runtime.h>
-
-#include "base/error.h"
 #else
 #include <tuple>
 
 #include "gpu/emulator.h"
 #endif
 #include "gpu/backend.h"
+#include "gpu/launch_limits.h"
 #include "gpu/stream_handle.h"
 
 namespace plimsoll::gpu {
@@ -22,15 +21,21 @@ struct Dim3 {
   unsigned x = 1, y = 1, z = 1;
 };
 
-// Arguments are converted to the kernel's parameters here. Throws InternalError where the launch is refused;
-// the emulator also for what the kernel does wrong.
+inline void require_launchable(const Stream& stream, Dim3 grid, Dim3 block, unsigned shared) {
+  gpu::require_launchable({{grid.x, grid.y, grid.z}, {block.x, block.y, block.z}, shared},
+                          stream.most_shared());
+}
+
+// Arguments are converted to the kernel's parameters here. Throws LaunchRefused for a shape that no card
+// takes, also where it only loads; CardFault where a kernel before this one failed, and InternalError where
+// the launch is refused; the emulator also for what the kernel does wrong.
 // `shared`: bytes of what the kernel declares as PL_LAUNCHED_SHARED.
 #ifdef __CUDACC__
 template <class... Parameters, class... Arguments>
 void launch_with_shared(Stream& stream, Dim3 grid, Dim3 block, unsigned shared, void (*kernel)(Parameters...),
                         Arguments... arguments) {
-  constexpr unsigned kUnasked = 48 * 1024;  // what a kernel gets without asking
-  if (shared > kUnasked)
+  require_launchable(stream, grid, block, shared);
+  if (shared_limits().raises(reinterpret_cast<const void*>(kernel), shared))
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared));
   if (stream.only_loads()) {
     // Whoever asks for a kernel's attributes has it loaded.
@@ -41,12 +46,13 @@ void launch_with_shared(Stream& stream, Dim3 grid, Dim3 block, unsigned shared, 
              static_cast<cudaStream_t>(stream.handle())>>>(static_cast<Parameters>(arguments)...);
   }
   if (const cudaError_t error = cudaGetLastError(); error != cudaSuccess)
-    throw InternalError(std::string("a kernel was not launched: ") + cudaGetErrorString(error));
+    throw_failed_launch(static_cast<int>(error), cudaGetErrorString(error));
 }
 #else
 template <class... Parameters, class... Arguments>
 void launch_with_shared(Stream& stream, Dim3 grid, Dim3 block, unsigned shared, void (*kernel)(Parameters...),
                         Arguments... arguments) {
+  require_launchable(stream, grid, block, shared);
   if (stream.only_loads()) return;
   const auto run = [=, values = std::tuple<Parameters...>(static_cast<Parameters>(arguments)...)] {
     emulated::run_grid({grid.x, grid.y, grid.z}, {block.x, block.y, block.z}, shared,

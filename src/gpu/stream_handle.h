@@ -1,6 +1,7 @@
 // The queue that kernels are launched on.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 
 namespace plimsoll::gpu {
@@ -22,10 +23,14 @@ class Stream {
   // What is launched from now on is loaded, and does not run.
   void only_load(bool only) { only_loads_ = only; }
   [[nodiscard]] bool only_loads() const { return only_loads_; }
+  // Bytes of shared memory that a block of the card may have; 0: not known.
+  void limit_shared(int64_t most) { most_shared_ = most; }
+  [[nodiscard]] int64_t most_shared() const { return most_shared_; }
 
  private:
   void* handle_ = nullptr;
   bool only_loads_ = false;
+  int64_t most_shared_ = 0;
 };
 
 }  // namespace plimsoll::gpu

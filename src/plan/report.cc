@@ -3,16 +3,22 @@
 #include <array>
 #include <cmath>
 #include <cstdio>
+#include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/printable.h"
 #include "base/strings.h"
 #include "base/units.h"
+#include "graph/op_kind.h"
 #include "models/model.h"
+#include "ops/rule.h"
+#include "plan/micro_rooms.h"
 #include "plan/plan.h"
 #include "plan/report_parts.h"
 #include "plan/run_time.h"
+#include "plan/time_model.h"
 #include "plan/train_graphs.h"
 
 namespace plimsoll {
@@ -383,6 +389,28 @@ std::string report_text(const Plan& plan) {
   return text;
 }
 
+namespace {
+
+// Of a step, by kind of op, the longest first: what a profile of the run stands beside.
+nlohmann::ordered_json op_seconds_json(const Plan& plan) {
+  const Filling filling = filling_of(plan.request.experiment, plan.request.run, plan.variant);
+  TimeModel model(plan.request.device.rates, filling);
+  std::map<std::string_view, double> seconds;
+  for (const Graph& graph : plan.programs) {
+    const double runs = runs_per_step(graph, plan.variant, filling);
+    for (const Op& op : graph.ops())
+      if (runs > 0 && !is_transfer(op.kind))
+        seconds[to_string(op.kind)] += runs * model.seconds_of(graph, op);
+  }
+  std::vector<std::pair<std::string_view, double>> sorted(seconds.begin(), seconds.end());
+  std::ranges::stable_sort(sorted, std::greater{}, &std::pair<std::string_view, double>::second);
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const auto& [op, of_step] : sorted) list.push_back({{"op", op}, {"seconds_per_step", of_step}});
+  return list;
+}
+
+}  // namespace
+
 std::string report_json(const Plan& plan) {
   using Json = nlohmann::ordered_json;
   const PlanRequest& request = plan.request;
@@ -445,7 +473,8 @@ std::string report_json(const Plan& plan) {
                       {{"seconds_per_step", plan.seconds_per_step},
                        {"tokens_per_second", plan.tokens_per_second()},
                        {"disk_traffic_bytes_per_step", candidate_of(plan).disk_traffic},
-                       {"calibrated", request.device.rates.calibrated}}},
+                       {"calibrated", request.device.rates.calibrated},
+                       {"ops", op_seconds_json(plan)}}},
                      {"run", run_json(plan)},
                      {"faster", faster_json(plan)},
                      {"disk",

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "gpu/cublas_lt.h"
 #include "gpu/cuda_card.h"
+#include "gpu/launch_limits.h"
 #include "ops/gpu_kernel.h"
 #include "runtime/gpu_device.h"
 
@@ -13,14 +14,17 @@ namespace {
 
 class CudaDevice : public GpuDevice {
  public:
-  CudaDevice(std::unique_ptr<gpu::Card> card, const CardFacts& facts, Products products)
-      : GpuDevice(std::move(card)), facts_(facts), found_(find_library(products)) {}
+  CudaDevice(std::unique_ptr<gpu::Card> card, const CardFacts& facts, Products products, int capability)
+      : GpuDevice(std::move(card)), facts_(facts), found_(find_library(products)), capability_(capability) {}
 
   // Queues may still hold the library's products.
   ~CudaDevice() override { abandon(); }
   CudaDevice(const CudaDevice&) = delete;
   CudaDevice& operator=(const CudaDevice&) = delete;
 
+  [[nodiscard]] std::string loading_note() const override {
+    return gpu::compile_note(PLIMSOLL_CODE_FOR, capability_);
+  }
   [[nodiscard]] std::string products() const override {
     if (found_.library == nullptr) return "own kernels (" + found_.reason + ")";
     const gpu::ProductUse& use = found_.library->use;
@@ -32,15 +36,10 @@ class CudaDevice : public GpuDevice {
   }
 
  protected:
-  // Code that came at its first launch would take memory of a run that is under way: it is loaded here.
   BoundCall bind_kernels(const Graph& graph, const Op& op, const AddressOf& address, const Sent& sent,
                          gpu::Stream& stream) override {
-    BoundCall call =
-        bind_gpu(GpuBinding(graph, op, facts_, stream, address, {found_.library.get(), sent.of, sent.facts}));
-    stream.only_load(true);
-    call();
-    stream.only_load(false);
-    return call;
+    return bind_gpu(
+        GpuBinding(graph, op, facts_, stream, address, {found_.library.get(), sent.of, sent.facts}));
   }
 
  private:
@@ -52,6 +51,7 @@ class CudaDevice : public GpuDevice {
 
   CardFacts facts_;
   gpu::OpenedLibrary found_;
+  int capability_;  // of the card that is here
 };
 
 }  // namespace
@@ -64,7 +64,8 @@ std::unique_ptr<Device> open_cuda_device(const CardFacts& planned, const std::st
                      std::to_string(planned.compute_capability / 10) + "." +
                      std::to_string(planned.compute_capability % 10) + ", and the " + facts.name +
                      " here has less; leave memory.gpu out (--set memory.gpu=null)");
-  return std::make_unique<CudaDevice>(gpu::open_cuda_card(which), planned, products);
+  return std::make_unique<CudaDevice>(gpu::open_cuda_card(which), planned, products,
+                                      facts.card.compute_capability);
 }
 
 std::string cuda_kernels_text(const gpu::CudaFacts& facts) {

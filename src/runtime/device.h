@@ -77,6 +77,8 @@ class Device {
   }
   // Who computes matrix products, where that is found out when a device is opened; else empty.
   [[nodiscard]] virtual std::string products() const { return ""; }
+  // What is to be said before the first op is bound, where its code is not ready; else empty.
+  [[nodiscard]] virtual std::string loading_note() const { return ""; }
   // All of a program, in the order in which they start.
   virtual std::vector<BoundTransfer> bind_transfers(std::span<const Transfer> transfers) = 0;
 

@@ -9,8 +9,25 @@
 
 namespace plimsoll {
 
+namespace {
+
+std::unique_ptr<gpu::EmulatedCard> card_with_trap(gpu::EmulatedOrder order) {
+  auto card = std::make_unique<gpu::EmulatedCard>(order);
+  card->trap_at(emulated_trap());
+  return card;
+}
+
+// All of it.
+template <class T>
+bool read_number(std::string_view text, T& number) {
+  const auto read = std::from_chars(text.data(), text.data() + text.size(), number);
+  return !text.empty() && read.ec == std::errc() && read.ptr == text.data() + text.size();
+}
+
+}  // namespace
+
 EmulatedDevice::EmulatedDevice(gpu::EmulatedOrder order, const CardFacts& facts)
-    : GpuDevice(std::make_unique<gpu::EmulatedCard>(order)), facts_(facts) {}
+    : GpuDevice(card_with_trap(order)), facts_(facts) {}
 
 EmulatedDevice::EmulatedDevice(std::unique_ptr<gpu::EmulatedCard> card,
                                std::unique_ptr<gpu::ProductLibrary> library)
@@ -28,11 +45,19 @@ gpu::EmulatedOrder emulated_order() {
   if (text == "at-once") return {gpu::emulated::When::at_once};
   if (text == "late") return {gpu::emulated::When::late};
   gpu::EmulatedOrder order;
-  const auto read = std::from_chars(text.data(), text.data() + text.size(), order.seed);
-  if (text.empty() || read.ec != std::errc() || read.ptr != text.data() + text.size())
+  if (!read_number(text, order.seed))
     throw UsageError("PLIMSOLL_EMULATED_ORDER: '" + std::string(text) +
                      "' is no order; use at-once, late, or a number, which shuffles");
   return order;
+}
+
+int64_t emulated_trap() {
+  const char* const set = std::getenv("PLIMSOLL_EMULATED_TRAP");
+  int64_t launch = 0;
+  if (set != nullptr && (!read_number(set, launch) || launch < 1))
+    throw UsageError("PLIMSOLL_EMULATED_TRAP: '" + std::string(set) +
+                     "' is no launch; use its number, from 1 on");
+  return launch;
 }
 
 std::string emulated_kernels_text() {

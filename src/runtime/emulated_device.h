@@ -35,6 +35,10 @@ class EmulatedDevice : public GpuDevice {
 // not set. Throws UsageError for anything else.
 gpu::EmulatedOrder emulated_order();
 
+// What PLIMSOLL_EMULATED_TRAP says: the number of the launch that fails as a trap of a kernel's does; 0 where
+// it is not set. Throws UsageError for anything else.
+int64_t emulated_trap();
+
 // What the bits of a run on it are promised within.
 std::string emulated_kernels_text();
 

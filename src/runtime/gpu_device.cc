@@ -1,11 +1,15 @@
 #include "runtime/gpu_device.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <utility>
 
 #include "base/units.h"
+#include "gpu/card_fault.h"
+#include "gpu/launch_limits.h"
+#include "graph/op_kind.h"
 
 namespace plimsoll {
 namespace {
@@ -35,6 +39,23 @@ class CardMemory : public DeviceMemory {
   std::byte* data_;
   int64_t bytes_;
   bool on_host_;
+};
+
+// "linear_dx of model.layers.3.mlp.up_proj".
+std::string name_of(OpKind kind, const Name& scope) {
+  return std::string(to_string(kind)) + (scope.text().empty() ? "" : " of " + scope.text());
+}
+
+// Code that came at its first launch would take memory of a run that is under way.
+class OnlyLoads {
+ public:
+  explicit OnlyLoads(gpu::Stream& stream) : stream_(stream) { stream_.only_load(true); }
+  ~OnlyLoads() { stream_.only_load(false); }
+  OnlyLoads(const OnlyLoads&) = delete;
+  OnlyLoads& operator=(const OnlyLoads&) = delete;
+
+ private:
+  gpu::Stream& stream_;
 };
 
 }  // namespace
@@ -140,7 +161,9 @@ class GpuDevice::OwnTransfer {
 };
 
 GpuDevice::GpuDevice(std::unique_ptr<gpu::Card> card)
-    : card_(std::move(card)), staging_(card_->allocate_host(staging_bytes(false))) {
+    : card_(std::move(card)),
+      waits_(std::getenv("PLIMSOLL_CARD_WAITS") != nullptr),
+      staging_(card_->allocate_host(staging_bytes(false))) {
   for (size_t i = 0; i < slots_.size(); ++i)
     slots_[i] = {staging_ + static_cast<int64_t>(i) * kSlot,
                  card_->make_event("the use of staging " + std::to_string(i)), false};
@@ -173,9 +196,26 @@ std::byte* GpuDevice::disk_staging(Queue queue) const {
 }
 
 BoundCall GpuDevice::bind_sent(const Graph& graph, const Op& op, const AddressOf& address, const Sent& sent) {
-  return [&card = *card_, kernels = bind_kernels(graph, op, address, sent, card_->stream())] {
-    card.run(kernels);
+  BoundCall kernels = bind_kernels(graph, op, address, sent, card_->stream());
+  load(kernels, graph, op);
+  return [&card = *card_, waits = waits_, kind = op.kind, scope = op.scope, kernels = std::move(kernels)] {
+    try {
+      card.run(kernels);
+      if (waits) card.finish();
+    } catch (const gpu::CardFault& fault) {
+      throw gpu::CardFault(fault.cause(), name_of(kind, scope), waits);
+    }
   };
+}
+
+void GpuDevice::load(const BoundCall& kernels, const Graph& graph, const Op& op) {
+  const OnlyLoads loads(card_->stream());
+  try {
+    kernels();
+  } catch (const gpu::LaunchRefused& refused) {
+    throw UsageError(std::string("device: ") + refused.what() + " (" + print_op(graph, op) +
+                     "); fewer rows a micro-step (batch.micro) or shorter ones (data.max_length) need less");
+  }
 }
 
 std::vector<BoundTransfer> GpuDevice::bind_transfers(std::span<const Transfer> transfers) {

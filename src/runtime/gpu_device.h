@@ -36,7 +36,8 @@ class GpuDevice : public Device {
   void download(std::span<std::byte> to, const std::byte* from) override;
   void copy(std::byte* to, std::span<const std::byte> from) override;
   void fill(std::span<std::byte> bytes, int value) override;
-  [[nodiscard]] bool makes_graphs() const override { return true; }
+  // One that waits behind each op captures none.
+  [[nodiscard]] bool makes_graphs() const override { return !waits_; }
   [[nodiscard]] GraphUse graph_use() const override { return graph_use_; }
   void begin_capture() override;
   std::unique_ptr<gpu::CardGraph> end_capture() override;
@@ -67,8 +68,11 @@ class GpuDevice : public Device {
   // Moves bytes of the disk, on a thread of the card's; keeps what failed for finish().
   void move_disk_bytes(const std::function<void()>& move);
   void rethrow_failure();
+  // Has all code of the op on the card, and refuses what no card launches.
+  void load(const BoundCall& kernels, const Graph& graph, const Op& op);
 
   std::unique_ptr<gpu::Card> card_;
+  bool waits_;  // behind each op, so that one that fails is known
   GraphUse graph_use_;
   int64_t free_before_capture_ = 0;
   std::byte* staging_ = nullptr;

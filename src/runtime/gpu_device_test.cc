@@ -14,6 +14,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "gpu/card_fault.h"
 #include "gpu/cublas_lt.h"
 #include "ops/gpu_launches.h"
 #include "ops/step_values.h"
@@ -513,9 +514,10 @@ class WatchfulDevice : public GpuDevice {
 
  protected:
   BoundCall bind_kernels(const Graph& graph, const Op& op, const AddressOf&, const Sent& sent,
-                         gpu::Stream&) override {
+                         gpu::Stream& stream) override {
     sees_others = sees_others || sent.of(graph.find("g")) != nullptr;
-    return [this, step = reinterpret_cast<const double*>(sent.of(op.inputs[2]))] {
+    return [this, &stream, step = reinterpret_cast<const double*>(sent.of(op.inputs[2]))] {
+      if (stream.only_loads()) return;
       seen.push_back(step[static_cast<size_t>(StepValue::live_tokens)]);
     };
   }
@@ -554,6 +556,60 @@ TEST(EmulatedOrder, is_read_from_the_environment_and_anything_else_is_refused) {
   EXPECT_EQ(order("17").seed, 17U);
   for (const char* text : {"", "often", "7x", "-1"}) EXPECT_THROW(order(text), UsageError) << text;
   unsetenv("PLIMSOLL_EMULATED_ORDER");
+}
+
+// As a kernel's trap does: whoever asks next is told, and everybody after that.
+TEST(GpuDevice, a_trap_stops_whatever_is_asked_next_and_names_the_op_where_each_is_waited_for) {
+  for (const char* waits : {"", "1"}) {
+    if (*waits != 0) setenv("PLIMSOLL_CARD_WAITS", waits, 1);
+    auto card = std::make_unique<gpu::EmulatedCard>(EmulatedOrder{When::late});
+    card->trap_at(5);
+    EmulatedDevice device(std::move(card));
+    unsetenv("PLIMSOLL_CARD_WAITS");
+    EXPECT_EQ(device.makes_graphs(), *waits == 0);
+    try {
+      total_on(device, "host");
+      ADD_FAILURE() << "a trap went unnoticed";
+    } catch (const gpu::CardFault& fault) {
+      EXPECT_EQ(fault.code(), ExitCode::stopped);
+      EXPECT_THAT(fault.what(), HasSubstr(*waits != 0 ? "the card failed in add: unspecified launch failure"
+                                                      : "PLIMSOLL_CARD_WAITS=1"));
+    }
+    EXPECT_THROW(device.finish(), gpu::CardFault);
+    std::array<std::byte, 4> bytes{};
+    EXPECT_THROW(device.upload(nullptr, bytes), gpu::CardFault);
+  }
+}
+
+TEST(EmulatedTrap, is_read_from_the_environment_and_anything_else_is_refused) {
+  const auto trap = [](const char* text) {
+    setenv("PLIMSOLL_EMULATED_TRAP", text, 1);
+    const int64_t read = emulated_trap();
+    unsetenv("PLIMSOLL_EMULATED_TRAP");
+    return read;
+  };
+  EXPECT_EQ(emulated_trap(), 0);
+  EXPECT_EQ(trap("17"), 17);
+  for (const char* text : {"", "0", "-1", "add"}) EXPECT_THROW(trap(text), UsageError) << text;
+  unsetenv("PLIMSOLL_EMULATED_TRAP");
+}
+
+// Before any step, by its op: more documents than a grid has blocks along z.
+TEST(GpuDevice, a_grid_that_no_card_takes_is_refused_when_the_op_is_bound) {
+  const Graph graph = parse_graph(
+      "graph g\ntensor q f32[70000,64] input\ntensor k f32[70000,64] input\ntensor v f32[70000,64] input\n"
+      "tensor starts i32[70001] input\ntensor step f64[16] input\n"
+      "o f32[70000,64], lse f32[70000,1] = attention(q, k, v, starts, step) "
+      "{head_dim=64, length=1, window=0} @a forward\n");
+  EmulatedDevice device;
+  std::byte somewhere{};
+  try {
+    device.bind(graph, graph.ops().front(), [&](TensorId) { return &somewhere; });
+    FAIL() << "it was bound";
+  } catch (const UsageError& refused) {
+    EXPECT_THAT(refused.what(), HasSubstr("1 x 1 x 70000 (o f32[70000,64], lse"));
+    EXPECT_THAT(refused.what(), HasSubstr("batch.micro"));
+  }
 }
 
 }  // namespace

@@ -18,13 +18,16 @@
 namespace plimsoll {
 
 std::unique_ptr<Device> open_device(DeviceChoice device, const std::string& cuda_card, const CpuSettings& cpu,
-                                    const CardFacts& planned, const std::vector<Graph>& programs) {
+                                    const CardFacts& planned, const std::vector<Graph>& programs,
+                                    RunObserver& observer) {
   if (device != DeviceChoice::emulated && device != DeviceChoice::cuda)
     return std::make_unique<CpuDevice>(cpu);
   for (const Graph& program : programs) require_gpu_kernels(program);
   if (device == DeviceChoice::emulated) return std::make_unique<EmulatedDevice>(emulated_order());
   if (card_here(cuda_card).facts.emulated) return std::make_unique<EmulatedDevice>(emulated_order(), planned);
-  return open_cuda_device(planned, cuda_card);
+  auto opened = open_cuda_device(planned, cuda_card);
+  if (const std::string note = opened->loading_note(); !note.empty()) observer.event(note);
+  return opened;
 }
 
 namespace {

@@ -17,9 +17,10 @@
 namespace plimsoll {
 
 // Opens what programs are planned for. Throws UsageError, before any memory is asked for, where it has no
-// kernel for what they compute.
+// kernel for what they compute. What binding ops may wait for is said.
 std::unique_ptr<Device> open_device(DeviceChoice device, const std::string& cuda_card, const CpuSettings& cpu,
-                                    const CardFacts& planned, const std::vector<Graph>& programs);
+                                    const CardFacts& planned, const std::vector<Graph>& programs,
+                                    RunObserver& observer = nobody());
 
 struct AskedDevice : CpuSettings {
   AskedDevice() = default;

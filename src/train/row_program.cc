@@ -96,7 +96,8 @@ RowProgram::RowProgram(const RowPlan& plan, const Experiment& experiment, const 
                        RunObserver& observer)
     : plan_(plan),
       experiment_(experiment),
-      device_(open_device(plan.device.device, plan.device.cuda_card, plan.device, plan.card, plan.programs)),
+      device_(open_device(plan.device.device, plan.device.cuda_card, plan.device, plan.card, plan.programs,
+                          observer)),
       memory_(*device_, plan.layout, {}),
       program_(plan.programs[0], plan.layout.programs[0], *device_, memory_.arenas()),
       state_(plan.layout, memory_.arenas()) {

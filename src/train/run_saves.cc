@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/units.h"
+#include "gpu/card_fault.h"
 #include "train/run_output.h"
 
 namespace plimsoll {
@@ -114,6 +115,8 @@ void RunSaves::make_folder_again(const TrainerState& current) {
 void RunSaves::stop(const TrainerState& current, bool whole) {
   try {
     throw;
+  } catch (const gpu::CardFault& fault) {
+    throw StoppedError(fault.what() + without_card(current, fault.what()));
   } catch (const Error& error) {
     throw Error(error.code(), error.what() + keep_work(current, whole, error.what()));
   } catch (const std::filesystem::filesystem_error& error) {
@@ -144,6 +147,17 @@ std::string RunSaves::keep_work(const TrainerState& current, bool whole, const s
   if (log_) log_stop(*log_, current.step, reason);
   prove_logs();
   return told;
+}
+
+std::string RunSaves::without_card(const TrainerState& current, const std::string& reason) {
+  observer_.steps_end();
+  if (log_) log_stop(*log_, current.step, reason);
+  prove_logs();
+  const auto last = latest_checkpoint(options_.folder->path());
+  if (!last)
+    return "\n  there is no checkpoint yet: the run begins again with --overwrite, and save.every has one "
+           "sooner";
+  return "\n  the last checkpoint is whole: " + last->string() + ": --resume goes on from there";
 }
 
 void RunSaves::prove_logs() noexcept {

@@ -43,6 +43,8 @@ class RunSaves {
   void require_savable(const TrainerState& current);
   void open_logs(const TrainerState& current);
   void make_folder_again(const TrainerState& current);
+  // What the card had is gone: where the last checkpoint is, in words.
+  std::string without_card(const TrainerState& current, const std::string& reason);
   std::string keep_work(const TrainerState& current, bool whole, const std::string& reason);
 
   const Recipe& recipe_;

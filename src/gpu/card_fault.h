@@ -1,0 +1,40 @@
+// Errors of a card that last: nothing that is asked of it from then on takes place, until the process ends.
+#pragma once
+
+#include <string>
+
+#include "base/error.h"
+
+namespace plimsoll::gpu {
+
+// Whoever asks next is told, so the message says what is to be done to learn which op it was.
+class CardFault : public StoppedError {
+ public:
+  explicit CardFault(const std::string& cause)
+      : StoppedError("the card failed: " + cause + "; " + kHowToLearn), cause_(cause) {}
+  // Noticed when `op` was launched; `alone`: all before it was done, so it is the one that failed.
+  CardFault(const std::string& cause, const std::string& op, bool alone)
+      : StoppedError(alone ? "the card failed in " + op + ": " + cause
+                           : "the card failed: " + cause + ", noticed at " + op + "; " + kHowToLearn),
+        cause_(cause) {}
+  [[nodiscard]] const std::string& cause() const { return cause_; }
+
+ private:
+  static constexpr const char* kHowToLearn =
+      "an op before this failed, or the card itself: with PLIMSOLL_CARD_WAITS=1 in the environment each op "
+      "is "
+      "waited for, and the one that fails is named";
+  std::string cause_;
+};
+
+// Whether an error of CUDA's lasts, by its number: memory of the card that cannot be corrected (214), an
+// illegal address (700), a launch that took too long (702), an assertion (710), traps, stacks, instructions
+// and addresses of kernels (714 to 719), what is unknown (999).
+constexpr bool lasts(int error) {
+  constexpr int kUncorrectable = 214, kIllegalAddress = 700, kTimeout = 702, kAssert = 710,
+                kFirstOfKernels = 714, kLastOfKernels = 719, kUnknown = 999;
+  return error == kUncorrectable || error == kIllegalAddress || error == kTimeout || error == kAssert ||
+         (error >= kFirstOfKernels && error <= kLastOfKernels) || error == kUnknown;
+}
+
+}  // namespace plimsoll::gpu

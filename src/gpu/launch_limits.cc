@@ -1,0 +1,75 @@
+#include "gpu/launch_limits.h"
+
+#include "base/strings.h"
+#include "gpu/card_fault.h"
+
+namespace plimsoll::gpu {
+namespace {
+
+constexpr unsigned kMostThreads = 1024;
+constexpr unsigned kMostBlocks = 0x7FFFFFFFU;  // along x
+constexpr unsigned kMostBlocksBeside = 65535;  // along y and z
+
+uint64_t count_of(const LaunchShape::Sides& sides) { return uint64_t{sides.x} * sides.y * sides.z; }
+
+}  // namespace
+
+std::string launch_fault(const LaunchShape& shape, int64_t most_shared) {
+  const auto& [grid, block, shared] = shape;
+  if (count_of(grid) == 0 || count_of(block) == 0) return "a kernel was launched with nothing to run";
+  if (grid.x > kMostBlocks || grid.y > kMostBlocksBeside || grid.z > kMostBlocksBeside ||
+      count_of(grid) > kMostBlocks)
+    return "a kernel was launched with more blocks than a grid may have: " + std::to_string(grid.x) + " x " +
+           std::to_string(grid.y) + " x " + std::to_string(grid.z);
+  if (count_of(block) > kMostThreads)
+    return "a kernel was launched with blocks of " + std::to_string(count_of(block)) +
+           " threads; 1024 is what a block may have";
+  if (most_shared > 0 && int64_t{shared} > most_shared)
+    return "a kernel was launched with " + std::to_string(shared) +
+           " bytes of shared memory a block; this card has " + std::to_string(most_shared);
+  return "";
+}
+
+void require_launchable(const LaunchShape& shape, int64_t most_shared) {
+  const std::string fault = launch_fault(shape, most_shared);
+  if (fault.empty()) return;
+  // Blocks are the kernels' choice; how many of them there are follows from what is trained.
+  const bool ours =
+      count_of(shape.grid) == 0 || count_of(shape.block) == 0 || count_of(shape.block) > kMostThreads;
+  if (ours) throw InternalError(fault);
+  throw LaunchRefused(fault);
+}
+
+void throw_failed_launch(int error, const char* text) {
+  if (lasts(error)) throw CardFault(text);
+  throw InternalError(std::string("a kernel was not launched: ") + text);
+}
+
+// Code runs on cards of its first number whose second one is not less.
+std::string compile_note(std::string_view architectures, int compute_capability) {
+  for (const std::string& one : split(architectures, ',')) {
+    const int of = std::stoi(one);
+    if (of / 10 == compute_capability / 10 && of <= compute_capability) return "";
+  }
+  const std::string number =
+      std::to_string(compute_capability / 10) + "." + std::to_string(compute_capability % 10);
+  return "kernels this build has no code for compute capability " + number +
+         ": at the first start the driver compiles it, which takes a minute or so, and keeps it in ~/.nv; "
+         "-DPLIMSOLL_NVCC_ARCHITECTURES=" +
+         std::to_string(compute_capability) + " has it ready";
+}
+
+bool SharedLimits::raises(const void* kernel, unsigned bytes) {
+  if (bytes <= kUnasked) return false;
+  unsigned& limit = limits_[kernel];
+  if (bytes <= limit) return false;
+  limit = bytes;
+  return true;
+}
+
+SharedLimits& shared_limits() {
+  static SharedLimits limits;
+  return limits;
+}
+
+}  // namespace plimsoll::gpu

@@ -1,0 +1,55 @@
+// What a launch may ask of a card, and what is said of one that fails: the same for nvcc's launches and the
+// emulator's.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "base/error.h"
+
+namespace plimsoll::gpu {
+
+// Blocks of a grid, threads of a block, and bytes of shared memory that the launch gives a block.
+struct LaunchShape {
+  struct Sides {
+    unsigned x = 1, y = 1, z = 1;
+  };
+  Sides grid, block;
+  unsigned shared = 0;
+};
+
+// No card takes it. Whoever binds the op names it.
+struct LaunchRefused : UsageError {
+  using UsageError::UsageError;
+};
+
+// Why no card takes it; empty: it may be launched. `most_shared`: bytes that a block of this card may have;
+// 0: not known.
+std::string launch_fault(const LaunchShape& shape, int64_t most_shared);
+// Throws LaunchRefused with that; InternalError where no size of a recipe's is to blame.
+void require_launchable(const LaunchShape& shape, int64_t most_shared);
+
+// By CUDA's error: CardFault where it lasts, which a kernel before this one caused; else InternalError.
+[[noreturn]] void throw_failed_launch(int error, const char* text);
+
+// What is to be said before kernels are loaded on a card of that compute capability (90) by a build that has
+// code for `architectures` ("75,120"): that the driver compiles them, and for how long. Empty: it need not.
+std::string compile_note(std::string_view architectures, int compute_capability);
+
+// How much shared memory kernels may be launched with. It is only raised: a graph may hold launches of one
+// kernel with several sizes, of which the largest counts.
+class SharedLimits {
+ public:
+  // Whether the kernel's limit has to be set to `bytes` now.
+  bool raises(const void* kernel, unsigned bytes);
+
+ private:
+  static constexpr unsigned kUnasked = 48 * 1024;  // what a kernel gets without asking
+  std::map<const void*, unsigned> limits_;
+};
+// Of this process, whose one thread launches.
+SharedLimits& shared_limits();
+
+}  // namespace plimsoll::gpu

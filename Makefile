@@ -27,11 +27,16 @@ PARITY ?= run scores adapters folders freeze fp16 dpo gla seq2seq events gguf op
 # gpu-check, gpu-bench: the device that is asked, and where programs are that were built elsewhere (make gpu-carry).
 GPU_DEVICE ?= cuda
 GPU_TOOLS ?=
+# gpu-first: seconds of a call, and the sections that it has (c,d); none: all.
+GPU_SECONDS ?= 540
+GPU_SECTIONS ?=
+# gpu-carry: compute capabilities of the cards that it is carried to.
+CARRY_FOR ?= 90
 FUZZ_TARGETS ?= $(patsubst tests/fuzz/%_fuzz.cc,%,$(wildcard tests/fuzz/*_fuzz.cc))
 CLANG_FORMAT ?= clang-format-14
 SOURCES = $(shell git ls-files '*.cc' '*.h' '*.cu')
 
-.PHONY: build install archive wheel test test-isas gpu-mutants gpu-orders gpu-check gpu-bench gpu-carry demo recipes parity kernels everything loadline faults bench golden sanitize fuzz fmt check-format check setup setup-dev setup-parity setup-fuzz setup-wheel clean
+.PHONY: build install archive wheel test test-isas gpu-mutants gpu-orders gpu-check gpu-bench gpu-first gpu-carry demo recipes parity kernels everything loadline faults bench golden sanitize fuzz fmt check-format check setup setup-dev setup-parity setup-fuzz setup-wheel clean
 
 # The program alone; tests and benches are built by those that run them.
 build: setup
@@ -128,10 +133,18 @@ gpu-bench:
 	$(if $(wildcard $(PARITY_PYTHON)),$(PARITY_PYTHON),python3) bench/gpu.py --device $(GPU_DEVICE) \
 	  --plimsoll $(if $(GPU_TOOLS),$(GPU_TOOLS),build)/plimsoll --tool $(if $(GPU_TOOLS),$(GPU_TOOLS),build/tests/gpu)/plimsoll_card_check
 
-# A folder in build/ for a machine that has a card and little else: there, make gpu-check GPU_TOOLS=bin.
-gpu-carry: build
-	cmake --build build --target plimsoll_card_check -j $(JOBS)
-	scripts/make_gpu_carry.py build build/gpu-carry
+# The first minutes with a card: what no card has run comes first. Ends by itself after GPU_SECONDS, and goes on when it is called again.
+gpu-first:
+	$(if $(GPU_TOOLS),,cmake --build build --target plimsoll plimsoll_card_check -j $(JOBS))
+	python3 tests/gpu/first.py --device $(GPU_DEVICE) --seconds $(GPU_SECONDS) $(if $(GPU_SECTIONS),--sections $(GPU_SECTIONS)) \
+	  --plimsoll $(if $(GPU_TOOLS),$(GPU_TOOLS),build)/plimsoll --tool $(if $(GPU_TOOLS),$(GPU_TOOLS),build/tests/gpu)/plimsoll_card_check
+
+# A folder in build/ for a machine that has a card and little else: there, make gpu-first GPU_TOOLS=bin. Built for CARRY_FOR alone, in a folder of its
+# own, so that build/ keeps what it was configured for.
+gpu-carry: setup
+	cmake -S . -B build-carry -G Ninja -DCMAKE_BUILD_TYPE=Release --log-level=NOTICE -DPLIMSOLL_NVCC_PTX= "-DPLIMSOLL_NVCC_ARCHITECTURES=$(CARRY_FOR)" $(CMAKE_FLAGS)
+	cmake --build build-carry --target plimsoll plimsoll_card_check -j $(JOBS)
+	scripts/make_gpu_carry.py build-carry build/gpu-carry --rivals
 
 # Real training files of other tools: CORPUS has a folder for each repository (scripts/recipes_corpus.py; needs PyYAML).
 recipes: build
@@ -190,4 +203,4 @@ setup-wheel:
 	@scripts/setup.sh --wheel
 
 clean:
-	rm -rf build build-asan build-fuzz demo/work
+	rm -rf build build-asan build-carry build-fuzz demo/work

@@ -21,7 +21,7 @@ import time
 from datetime import date
 from pathlib import Path
 
-from gpu_cases import CASES, ROOT, tiny_case, write_case
+from gpu_cases import BENCH_CASES, CASES, ROOT, tiny_case, write_case
 
 WARM_UP, STEPS = 2, 6
 PROMPT = 64  # tokens
@@ -100,6 +100,10 @@ class Bench:
     def rival(self, case, folder):
         if self.options.device != "cuda" or not self.options.rival:
             return None
+        return self.ask_rival(case, folder)
+
+    def ask_rival(self, case, folder):
+        """Its figures, or why there are none."""
         done = self.run([sys.executable, Path(__file__).with_name("gpu_rival.py"), folder, str(CASES.index(case)), str(STEPS)])
         if done.returncode != 0:
             return {"left_out": (done.stderr.strip().splitlines() or [f"exit {done.returncode}"])[-1][-300:]}
@@ -164,7 +168,7 @@ def main():
     results = {"card": facts, "date": str(date.today()), "rates": bench.rates(), "runs": []}
     for name, figures in results["rates"].items():
         print(f"{name:<52}{figures['rate']:>12.4g} {figures['unit']}", flush=True)
-    for case in CASES:
+    for case in BENCH_CASES:
         if any(part in case.name for part in options.cases.split(",")):
             results["runs"].append(bench.measure(case))
             print(row(results["runs"][-1]), flush=True)

@@ -1,4 +1,4 @@
-"""The runs of gpu.py: shapes of known models, random weights (init: random), rows of random token ids. Standard library only."""
+"""The runs of gpu.py and of `make gpu-first`: shapes of known models, random weights (init: random), rows of random token ids. Standard library only."""
 import json
 import random
 from dataclasses import dataclass, replace
@@ -25,6 +25,7 @@ MODELS = {
     "qwen3-1.7b": qwen(OF_QWEN3, 2048, 6144, 28, 16, 8),
     "qwen2.5-0.5b": {**OF_QWEN2, **SHAPES["qwen2.5-0.5b"][2]},
     "qwen2.5-1.5b": qwen(OF_QWEN2, 1536, 8960, 28, 12, 2),
+    "qwen3-8b": qwen(OF_QWEN3, 4096, 12288, 36, 32, 8, tie_word_embeddings=False),
     "qwen2.5-7b": qwen(OF_QWEN2, 3584, 18944, 28, 28, 4, vocab_size=152064, tie_word_embeddings=False),
     "mistral-7b": example("5-mistral-7b"),
     "chatlm-t5": {**SHAPES["chatlm-t5"][2], "architectures": ["T5ForConditionalGeneration"], "model_type": "t5", "is_encoder_decoder": True},
@@ -47,11 +48,15 @@ class Case:
     task: str = "sft"
     target: int = 0
     answers: bool = False  # the trained run is asked, too: one in full, as adapters of random weights lack their base
+    host: str = ""  # what waits in the host's memory: memory.offload
+    sections: str = ""  # of gpu-first that measure it: c and e trainings, d profiles, f what others do with it
+    bench: bool = True  # whether gpu-bench has it
 
     @property
     def name(self):
         length = f"{self.length}+{self.target}" if self.target else str(self.length)
-        return f"{self.model} {self.task} {self.method}, {self.precision}, {length} x {self.micro} x {self.accumulation}"
+        kind = f"{self.model} {self.task} {self.method}, {self.precision}, {length} x {self.micro} x {self.accumulation}"
+        return kind + (f", {self.host} on the host" if self.host else "")
 
     @property
     def samples(self):
@@ -64,10 +69,18 @@ class Case:
 
 
 # What the first minutes on a card should answer first, first.
-CASES = (Case("qwen3-0.6b", "lora", 2048, 2, 4), Case("qwen3-1.7b", "lora", 2048, 2, 4),
-         Case("qwen2.5-0.5b", "full", 1024, 8, 2, answers=True), Case("qwen2.5-1.5b", "full", 1024, 4, 2, answers=True),
-         Case("chatlm-t5", "full", 256, 32, task="seq2seq", target=256), Case("gla-1.3b", "lora", 1024, 4),
-         Case("mistral-7b", "lora", 1024, 2, 2, task="reward"), Case("qwen2.5-7b", "full", 1024, 4, precision="bf16-pure"))
+CASES = (Case("qwen3-0.6b", "lora", 2048, 2, 4, sections="d"), Case("qwen3-1.7b", "lora", 2048, 2, 4, sections="d"),
+         Case("qwen2.5-0.5b", "full", 1024, 8, 2, answers=True, sections="cd"),
+         Case("qwen2.5-1.5b", "full", 1024, 4, 2, answers=True, sections="d"),
+         Case("chatlm-t5", "full", 256, 32, task="seq2seq", target=256, sections="cf"), Case("gla-1.3b", "lora", 1024, 4, sections="cf"),
+         Case("mistral-7b", "lora", 1024, 2, 2, task="reward"), Case("qwen2.5-7b", "full", 1024, 4, precision="bf16-pure", sections="ef"),
+         # Of gpu-first alone.
+         Case("qwen2.5-0.5b", "full", 1024, 8, 2, precision="fp16", sections="cf", bench=False),
+         Case("qwen3-8b", "lora", 4096, 1, 2, sections="ef", bench=False), Case("qwen3-8b", "qlora", 4096, 1, 2, sections="ef", bench=False),
+         Case("qwen2.5-1.5b", "full", 1024, 4, 2, host="states", sections="e", bench=False),
+         Case("qwen2.5-1.5b", "full", 1024, 4, 8, host="states", sections="e", bench=False),
+         Case("qwen3-8b", "lora", 1024, 4, 2, host="weights", sections="e", bench=False))
+BENCH_CASES = tuple(case for case in CASES if case.bench)
 
 
 def tiny_case(case):
@@ -99,9 +112,10 @@ def write_case(case, folder, steps, tiny):
     (folder / "model/config.json").write_text(json.dumps(config))
     make_rows(folder / "rows.jsonl", steps * case.samples, case, config["vocab_size"])
     length = {"source": case.length, "target": case.target} if case.target else case.length
+    methods = {"full": {"type": "full"}, "lora": {"type": "lora", "r": 16, "alpha": 32}, "qlora": {"type": "qlora", "r": 16, "alpha": 32}}
     recipe = {"model": str(folder / "model"), "init": "random", "task": case.task, "precision": case.precision,
               "data": {"train": str(folder / "rows.jsonl"), "max_length": length, "shuffle": False},
-              "method": {"type": "full"} if case.method == "full" else {"type": "lora", "r": 16, "alpha": 32},
+              "method": methods[case.method], **({"memory": {"offload": [case.host]}} if case.host else {}),
               "batch": {"effective": case.samples, "micro": case.micro}, "optimizer": {"lr": 1e-5}, "save": {"every": 0},
               "schedule": {"name": "constant", "warmup": 0, "max_steps": steps}, "output": str(folder / "run")}
     path = folder / "recipe.json"

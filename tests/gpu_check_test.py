@@ -3,15 +3,19 @@
 Usage: gpu_check_test.py PLIMSOLL PLIMSOLL_GPU_CHECK (from the repository's root). Standard library only.
 """
 import json
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "tests/gpu"))
+sys.path[:0] = [str(ROOT / "tests/gpu"), str(ROOT / "bench")]
 import check  # noqa: E402
+import first  # noqa: E402
+from gpu_cases import CASES  # noqa: E402
 
 PLIMSOLL, TOOL = None, None
 
@@ -95,6 +99,120 @@ class GpuCheckTest(unittest.TestCase):
         self.assertEqual(done.returncode, 2, done.stdout)
         self.assertRegex(done.stderr, "device: cuda: (this build has no CUDA|no driver of NVIDIA's was found)")
         self.assertFalse(self.out.exists())
+
+
+# Of every section some items, one of each kind.
+FEW = "calls;never ran;other ops;fp16;gla;qlora;states;qwen2.5-0.5b;memory;refusals"
+
+
+class GpuFirstTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.out = Path(folder.name) / "first.json"
+
+    def words(self, *words):
+        return [sys.executable, str(ROOT / "tests/gpu/first.py"), "--plimsoll", str(PLIMSOLL), "--tool", str(TOOL), "--device", "emulated", "--cases",
+                "swiglu", "--slow", "20", "--out", str(self.out), *words]
+
+    def first(self, *words):
+        return subprocess.run(self.words(*words), capture_output=True, text=True, timeout=900)
+
+    def items(self):
+        """{section/item: what is told of it} of those that have ended."""
+        if not self.out.exists():
+            return {}
+        sections = json.loads(self.out.read_text())["sections"]
+        return {f"{letter}/{name}": item for letter, section in sections.items() for name, item in section["items"].items()}
+
+    def lines(self, outcome):
+        return [f"{name.split('/')[0]}/{line['name']}" for name, item in self.items().items() for line in item["lines"] if line["outcome"] == outcome]
+
+    def others(self):
+        """Processes that name our file or work on one's behalf."""
+        found = []
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                if str(self.out) in path.read_text():
+                    found.append(int(path.parent.name))
+            except OSError:
+                pass
+        return found
+
+    def killed_behind(self, count):
+        """Runs until so many items have ended, and is killed in the next one."""
+        running = subprocess.Popen(self.words("--items", FEW), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        while running.poll() is None and len(self.items()) < count:
+            time.sleep(0.02)
+        running.send_signal(signal.SIGKILL)
+        running.wait()
+        while self.others():  # an item ends when nobody waits for it
+            time.sleep(0.02)
+
+    def test_an_interrupted_run_goes_on_behind_the_last_item_that_ended(self):
+        done = self.first("--items", FEW, "--seconds", "6")
+        self.assertIn("the same command goes on", done.stdout, done.stderr)
+        kept = self.items()
+        for count in (len(kept) + 1, len(kept) + 5, len(kept) + 9):
+            self.killed_behind(count)
+            self.assertGreaterEqual(len(self.items()), count)
+            self.assertEqual({name: self.items()[name] for name in kept}, kept, "what had ended was asked again")
+            kept = self.items()
+        done = self.first("--items", FEW)
+        self.assertEqual((done.returncode, self.lines("failed")), (0, []), done.stdout + done.stderr)
+        self.assertEqual({name: self.items()[name] for name in kept}, kept)
+        self.assertEqual({name.split("/")[0] for name in self.items()}, set("abcdefg"))
+        self.assertNotIn("goes on", done.stdout)
+        self.assertLessEqual(max(len(line) for line in done.stdout.splitlines() if not line.startswith("/")), 80)
+        results = json.loads(self.out.read_text())
+        self.assertEqual(len(results["calls"]), 5)
+        self.assertIn("plimsoll", results["versions"])
+        rows = [line["figures"] for name, item in self.items().items() if name[0] in "ce" for line in item["lines"]]
+        self.assertTrue(rows and all(row["planned_arena_bytes"] == row["arena_bytes"] and row["tokens_per_second"] > 0 for row in rows))
+        for line in (line for name, item in self.items().items() if name[0] == "d" for line in item["lines"]):
+            self.assertAlmostEqual(sum(op["share"] for op in line["figures"]["ops"].values()), 1, delta=0.3)
+            self.assertGreater(line["figures"]["ops"]["linear"]["flops_per_second"], 0)
+        again = self.first("--items", FEW)
+        self.assertEqual(self.items(), {**self.items(), **kept}, again.stdout)
+
+    def test_a_fault_of_one_section_is_reported_and_does_not_end_the_others(self):
+        asked = ("--sections", "a,g", "--items", "never ran;memory")
+        for wrong, more, failed, says in (("op:swiglu@a", (), "a/op/swiglu/bf16", "should be"),
+                                          ("trap@a", (), "a/op/swiglu/f32", "the card failed"),
+                                          ("killed@a", (), "a/ops that never ran", "exit -11"),
+                                          ("stuck@a", ("--most", "1"), "a/ops that never ran", "ended after its limit of 1 s")):
+            with self.subTest(wrong):
+                self.setUp()
+                done = self.first(*asked, "--wrong", wrong, *more)
+                self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+                self.assertIn(failed, self.lines("failed"))
+                self.assertRegex(done.stdout, f"FAILED {failed}: .*({says})")
+                self.assertEqual([name for name in self.lines("failed") if name.startswith("g/")], [])
+                self.assertIn("g/memory/beside the arena", self.lines("ok"))
+
+    def test_another_program_begins_a_file_of_its_own(self):
+        of = {"uuid": None, "name": "emulated", "build": "0", "tiny": True, "cases": "swiglu", "items": ""}
+        self.out.write_text(json.dumps({"of": of, "sections": {"a": {"items": {"calls": {"seconds": 1, "lines": []}}}}}))
+        self.first("--sections", "f", "--items", "gla")
+        self.assertEqual(set(self.items()), {"f/gla-1.3b sft lora, bf16, 1024 x 4 x 1"})
+
+    def test_every_row_has_a_prediction_and_every_section_its_items(self):
+        predicted = first.predictions()
+        self.assertEqual([case.name for case in CASES if case.sections and case.name not in predicted], [],
+                         "scripts/predict_gpu.py --plimsoll build/plimsoll --out bench/results/predicted-h100.json")
+        self.assertTrue(all(section.items and section.seconds <= 540 for section in first.SECTIONS))
+        names = [item.name for section in first.SECTIONS for item in section.items if section.letter == "b"]
+        self.assertEqual(names, list(first.NEVER_TRAINED))
+
+    def test_a_section_that_is_not_there_and_a_card_that_is_not_there_are_said(self):
+        done = self.first("--sections", "c,z")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("there is no section z; there are a, b, c", done.stderr)
+        if Path("/dev/nvidiactl").exists():
+            self.skipTest("a driver may be here")
+        done = self.first("--device", "cuda")
+        self.assertEqual(done.returncode, 2, done.stdout)
+        self.assertRegex(done.stderr, "device: cuda: (this build has no CUDA|no driver of NVIDIA's was found)")
 
 
 if __name__ == "__main__":

@@ -25,6 +25,9 @@ LIMIT = 1e-4  # relative, of each loss in fp32
 BF16_LIMIT = 0.02  # sums in another order round otherwise
 GRAPHS = ("--set", "memory.graphs=on")
 ASKED = ("llama, LoRA", "llama, full", "GLA", "T5")  # in fp32
+# Ops whose kernels no card has run yet, by what their cases' names have: asked first, and first under the sanitizer.
+NEVER_RUN = ("gla", "attention", "short_conv", "rider", "shared_rows", "adapted_head")
+SANITIZERS = ("memcheck", "racecheck", "synccheck")
 PARTS = ("calls", "ops", "memory", "runs", "refusals", "sanitizer")
 MIB = 2**20
 
@@ -101,13 +104,13 @@ class Check:
 
     def ops(self):
         """All cases, and those of products without the library that computed them."""
-        self.op_cases("op", self.options.cases)
+        self.op_cases("op", self.options.cases, self.options.without)
         if (self.facts.get("products") or "").startswith("cuBLASLt"):
-            self.op_cases("op/own products", self.options.cases or "linear", PLIMSOLL_CUBLASLT="none")
+            self.op_cases("op/own products", self.options.cases or "linear", self.options.without, PLIMSOLL_CUBLASLT="none")
 
-    def op_cases(self, name, cases, **variables):
+    def op_cases(self, name, cases, without="", **variables):
         """A kernel that faults takes its process with it: the next one begins behind it."""
-        chosen = ["--cases", cases] if cases else []
+        chosen = [*(["--cases", cases] if cases else []), *(["--without", without] if without else [])]
         begin = 0
         while True:
             done = self.tool("ops", *chosen, "--from", begin, **variables)
@@ -180,7 +183,7 @@ class Check:
         try:
             here, ran = self.train(path, self.options.device)
             there, _ = self.train(path, "cpu")
-            detail = loss_fault(here, [step["loss"] for step in there], limit, "the CPU's") or arena_fault(ran)
+            detail = loss_fault(here, [step["loss"] for step in there], limit, "the CPU's") or scale_fault(here, there) or arena_fault(ran)
             if not detail and expected:
                 detail = loss_fault(here, expected, limit, "PyTorch's")
             for words in ([], GRAPHS, *lossless):
@@ -229,9 +232,15 @@ class Check:
         yield "llama, full", golden_recipe(golden / "llama_full", self.place(), "run", **full), LIMIT, losses("llama_full"), LOSSLESS
         yield "llama, QLoRA", tiny_recipe(self.place(), LLAMA, "run", method={"type": "qlora", "r": 4}), LIMIT, None, ()
         yield "llama, full, bf16", tiny_recipe(self.place(), LLAMA, "run", precision="bf16"), BF16_LIMIT, None, LOSSLESS[2:]
+        # Weights so large that the gradients of the first step overflow.
+        large = {**LLAMA, "initializer_range": 0.5}
+        yield "llama, full, fp16", tiny_recipe(self.place(), large, "run", precision="fp16"), BF16_LIMIT, None, LOSSLESS[3:]
         yield "reward", tiny_recipe(self.place(), LLAMA, "run", task="reward"), LIMIT, None, ()
         yield "GLA", tiny_recipe(self.place(), GLA, "run"), LIMIT, None, LOSSLESS[3:]
         yield "T5", tiny_recipe(self.place(), T5, "run", task="seq2seq", **target), LIMIT, None, LOSSLESS[3:]
+        yield "GLA, bf16", tiny_recipe(self.place(), GLA, "run", precision="bf16"), BF16_LIMIT, None, LOSSLESS[3:]
+        dropping = {**T5, "feed_forward_proj": "gated-gelu", "dropout_rate": 0.1}
+        yield ("T5, bf16", tiny_recipe(self.place(), dropping, "run", task="seq2seq", precision="bf16", **target), BF16_LIMIT, None, LOSSLESS[3:])
 
     def run_all(self):
         for name, path, limit, expected, lossless in self.trainings():
@@ -283,17 +292,29 @@ class Check:
         self.report.add("run/two processes at once", detail)
 
     def sanitizer(self):
-        found = shutil.which("compute-sanitizer") or next(map(str, Path("/usr/local").glob("cuda*/bin/compute-sanitizer")), None)
+        found = sanitizer_here()
         if not found or not self.on_card:
             self.report.add("sanitizer", "needs a card" if found else "compute-sanitizer is not here", skipped=True)
             return
-        for kind in ("memcheck", "racecheck"):
-            before = [found, "--tool", kind, "--error-exitcode", "9", "--print-limit", "5"]
-            done = self.tool("ops", "--cases", self.options.cases or "swiglu,rms_norm,linear,attention,cross_entropy,adamw", before=before, limit=100, PLIMSOLL_CUBLASLT="none")
-            cut = done.returncode == 124
-            errors = re.search(r"SUMMARY: (\d+) (?:error|hazard)", done.stdout + done.stderr)  # racecheck's are hazards
-            wrong = "" if cut or (done.returncode in (0, 1) and errors and errors[1] == "0") else (done.stdout + done.stderr).strip()[-600:]
-            self.report.add(f"sanitizer/{kind}", "stopped after 100 s" if cut and not wrong else wrong, skipped=cut)
+        never = ",".join(NEVER_RUN)
+        for which, words in (("ops that never ran", ("--cases", self.options.cases or never)), ("other ops", ("--without", never))):
+            for kind in SANITIZERS:
+                if which == "ops that never ran" or not self.options.cases:
+                    self.sanitize(found, kind, f"sanitizer/{kind}, {which}", words)
+
+    def sanitize(self, found, kind, name, words, limit=100):
+        """One of the sanitizer's tools over op cases, by the kernels here alone."""
+        before = [found, "--tool", kind, "--error-exitcode", "9", "--print-limit", "5"]
+        done = self.tool("ops", *words, before=before, limit=limit, PLIMSOLL_CUBLASLT="none")
+        told = sum(line.startswith("{") for line in done.stdout.splitlines())
+        said = done.stdout + done.stderr
+        errors = re.search(r"SUMMARY: (\d+) (?:error|hazard)", said)  # racecheck's are hazards
+        cut = done.returncode == 124 and not re.search(r"^========= (?:Invalid|Error|Barrier|Race|Warning: Race|Misaligned|Program hit)", said, re.M)
+        if cut:
+            self.report.add(name, f"{told} cases, then stopped after {limit:.0f} s", {"cases": told}, skipped=True)
+            return
+        right = done.returncode in (0, 1) and errors and errors[1] == "0"
+        self.report.add(name, "" if right else said.strip()[-600:], {"cases": told})
 
     def ask(self):
         """False without a card."""
@@ -318,6 +339,10 @@ class Check:
         return path
 
 
+def sanitizer_here():
+    return shutil.which("compute-sanitizer") or next(map(str, Path("/usr/local").glob("cuda*/bin/compute-sanitizer")), None)
+
+
 def loss_fault(here, expected, limit, whose):
     if len(here) != len(expected):
         return f"{len(here)} steps, {whose} are {len(expected)}"
@@ -325,6 +350,14 @@ def loss_fault(here, expected, limit, whose):
         if not abs(step["loss"] - want) <= limit * abs(want):
             return f"step {step['step']}: the loss is {step['loss']:.7g}, {whose} is {want:.7g}"
     return ""
+
+
+def scale_fault(here, there):
+    """Of a run in fp16: gradients overflow, and the scale of the loss is halved where the CPU halves it."""
+    scales, expected = ([step.get("loss_scale") for step in steps] for steps in (here, there))
+    if scales != expected:
+        return f"scales of the loss {scales}, the CPU's are {expected}"
+    return "no gradients overflowed" if scales[0] is not None and len(set(scales)) == 1 else ""
 
 
 def arena_fault(ran):
@@ -351,6 +384,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=520, help="what has no time left then is skipped")
     parser.add_argument("--parts", default=",".join(PARTS))
     parser.add_argument("--cases", default="", help="ops whose names have one of these")
+    parser.add_argument("--without", default="", help="and have none of these")
     parser.add_argument("--runs", default="", help="trainings whose names have this")
     parser.add_argument("--wrong", default="", help="what the emulated card does wrong, to see it noticed")
     options = parser.parse_args()

@@ -1,7 +1,8 @@
 // plimsoll_card_check: what a card does, asked of the parts that a run is made of. tests/gpu/check.py runs
 // it and reads its lines (docs/cuda.md).
 //
-//   plimsoll_card_check PART [--device cuda|emulated] [--cases A,B] [--from N] [--wrong WHAT] [--bytes N]
+//   plimsoll_card_check PART [--device cuda|emulated] [--cases A,B] [--without A,B] [--from N] [--wrong WHAT]
+//   [--bytes N]
 //   [--small yes]
 //
 // PART is facts, calls, ops, memory, rates, or hold, which keeps so many bytes of the card until its input
@@ -56,6 +57,8 @@ Options read_options(int count, char** words) {
       options.emulated = value == "emulated";
     } else if (name == "--cases") {
       options.ops.named = split(value, ',');
+    } else if (name == "--without") {
+      options.ops.without = split(value, ',');
     } else if (name == "--from") {
       options.ops.from = std::stoi(value);
     } else if (name == "--bytes") {

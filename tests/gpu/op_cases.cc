@@ -156,9 +156,9 @@ class CaseOnCard {
 };
 
 bool is_named(const OpCase& c, const OpChoice& choice) {
-  return choice.named.empty() ||
-         std::any_of(choice.named.begin(), choice.named.end(),
-                     [&](const std::string& part) { return c.name.find(part) != std::string::npos; });
+  const auto has = [&](const std::string& part) { return c.name.find(part) != std::string::npos; };
+  return (choice.named.empty() || std::ranges::any_of(choice.named, has)) &&
+         std::ranges::none_of(choice.without, has);
 }
 
 // False where the process has to end.

@@ -12,9 +12,10 @@
 namespace plimsoll::gpu_check {
 
 struct OpChoice {
-  std::vector<std::string> named;  // cases whose names have one of these; none: all
-  int from = 0;                    // the number of the first line, as after one that ended the process
-  std::string wrong_op;            // whose results get one bit turned: the check must notice
+  std::vector<std::string> named;    // cases whose names have one of these; none: all
+  std::vector<std::string> without;  // of those, the ones whose names have none of these
+  int from = 0;                      // the number of the first line, as after one that ended the process
+  std::string wrong_op;              // whose results get one bit turned: the check must notice
 };
 
 // One outcome for each case and element type, numbered in "at". An exception other than a refusal is told

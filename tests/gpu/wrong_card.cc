@@ -44,8 +44,13 @@ std::unique_ptr<gpu::EmulatedCard> open_wrong_card(const std::string& wrong) {
   if (wrong == "copies") return std::make_unique<ShortCopies>(order);
   if (wrong == "fills") return std::make_unique<WideFills>(order);
   if (wrong == "memory") return std::make_unique<Greedy>(order);
+  if (wrong == "trap") {
+    auto card = std::make_unique<gpu::EmulatedCard>(order);
+    card->trap_at(1);
+    return card;
+  }
   throw UsageError("--wrong: '" + wrong +
-                   "' is no fault; say waits, host-waits, copies, fills, memory or op:CASE");
+                   "' is no fault; say waits, host-waits, copies, fills, memory, trap or op:CASE");
 }
 
 }  // namespace plimsoll::gpu_check

@@ -72,7 +72,7 @@ class Case:
 CASES = (Case("qwen3-0.6b", "lora", 2048, 2, 4, sections="d"), Case("qwen3-1.7b", "lora", 2048, 2, 4, sections="d"),
          Case("qwen2.5-0.5b", "full", 1024, 8, 2, answers=True, sections="cd"),
          Case("qwen2.5-1.5b", "full", 1024, 4, 2, answers=True, sections="d"),
-         Case("chatlm-t5", "full", 256, 32, task="seq2seq", target=256, sections="cf"), Case("gla-1.3b", "lora", 1024, 4, sections="cf"),
+         Case("chatlm-t5", "full", 256, 32, task="seq2seq", target=256, sections="cdf"), Case("gla-1.3b", "lora", 1024, 4, sections="cdf"),
          Case("mistral-7b", "lora", 1024, 2, 2, task="reward"), Case("qwen2.5-7b", "full", 1024, 4, precision="bf16-pure", sections="ef"),
          # Of gpu-first alone.
          Case("qwen2.5-0.5b", "full", 1024, 8, 2, precision="fp16", sections="cf", bench=False),

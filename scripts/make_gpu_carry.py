@@ -75,6 +75,8 @@ def main():
             shutil.copy(path.resolve(), folder / "lib/plimsoll" / name)
     for program in (tool, folder / "bin/plimsoll"):
         run("strip", program)
+    for library in (folder / "lib/plimsoll").iterdir():
+        run("strip", "--strip-unneeded", library)
     shutil.rmtree(folder / "share")
     carry(folder)
     if "--rivals" in sys.argv:

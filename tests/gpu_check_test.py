@@ -172,8 +172,22 @@ class GpuFirstTest(unittest.TestCase):
         for line in (line for name, item in self.items().items() if name[0] == "d" for line in item["lines"]):
             self.assertAlmostEqual(sum(op["share"] for op in line["figures"]["ops"].values()), 1, delta=0.3)
             self.assertGreater(line["figures"]["ops"]["linear"]["flops_per_second"], 0)
-        again = self.first("--items", FEW)
-        self.assertEqual(self.items(), {**self.items(), **kept}, again.stdout)
+        self.figures_go_into_the_docs()
+
+    def figures_go_into_the_docs(self):
+        docs = self.out.with_name("cuda.md")
+        docs.write_text((ROOT / "docs/cuda.md").read_text())
+        words = [sys.executable, ROOT / "scripts/gpu_figures.py", self.out, "--card", "H100 SXM", "--docs", docs]
+        done = subprocess.run(words, capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        written = docs.read_text().partition("<!-- by scripts/gpu_figures.py -->")[2].partition("<!-- end -->")[0]
+        self.assertRegex(written, r"\| gla-1\.3b sft lora, bf16, 16 x 1 x 1 \| \d")
+        self.assertRegex(written, r"\| qwen2\.5-0\.5b sft full, bf16, 1024 x 8 x 2 \| linear \| \d")
+        for guess in ("products of 16 bits", "gated linear attention", "memory, by AdamW"):
+            self.assertRegex(done.stdout, rf"\| {guess} \| src/device/catalogue\.cc:\d+ \| [\d,.]+ ")
+        before = docs.read_text()
+        subprocess.run(words, check=True, capture_output=True)
+        self.assertEqual(docs.read_text(), before)
 
     def test_a_fault_of_one_section_is_reported_and_does_not_end_the_others(self):
         asked = ("--sections", "a,g", "--items", "never ran;memory")

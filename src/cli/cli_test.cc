@@ -43,7 +43,8 @@ TEST(RecipeArguments, a_change_replaces_what_was_said_of_its_key_and_of_no_other
   arguments.sets = {"batch.micro=4", "optimizer.weight_decay=1e-3", "batch.micro_tokens=64"};
   arguments.change("batch.micro", "2");
   arguments.change("optimizer.weight_decay", "5e-4");
-  EXPECT_EQ(arguments.words(), "r --micro-batch 2 --set batch.micro_tokens=64 --set optimizer.weight_decay=5e-4");
+  EXPECT_EQ(arguments.words(),
+            "r --micro-batch 2 --set batch.micro_tokens=64 --set optimizer.weight_decay=5e-4");
   arguments.change("batch.micro", "1");
   EXPECT_THAT(arguments.words(), HasSubstr("--micro-batch 1 "));
 }

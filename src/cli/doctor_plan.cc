@@ -6,6 +6,7 @@
 #include "base/print.h"
 #include "base/shell_word.h"
 #include "base/units.h"
+#include "cli/what_if.h"
 #include "models/spec.h"
 #include "train/allowed.h"
 
@@ -155,7 +156,9 @@ class Planner {
   // Another experiment, in the same variant.
   void add_other(const std::string& what, const std::optional<Recipe>& changed, const std::string& sets) {
     if (!changed) return;
-    add_bytes(what, device_bytes_at_least(unlimited(*changed, machine_), base_), false, sets);
+    const auto bytes =
+        if_possible([&] { return device_bytes_at_least(unlimited(*changed, machine_), base_); });
+    if (bytes) add_bytes(what, *bytes, false, sets);
   }
   void add_adapters() {
     if (recipe_.method.type != MethodType::full) return;

@@ -4,6 +4,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "base/error.h"
 #include "base/outer_split.h"
 #include "base/print.h"
 #include "base/strings.h"
@@ -263,6 +264,14 @@ std::string growth(const Choice& a, const Choice& b) {
   return table.render("  ");
 }
 
+// What is not possible beside the other keys is said in the row's place.
+void plan_row(Choice& row) try {
+  if (row.input) row.plan = make_plan(row.input->request);
+} catch (const Error& error) {
+  if (error.code() == ExitCode::internal) throw;
+  row.problem = first_line(error.what());
+}
+
 nlohmann::ordered_json json_of(const Choice& row) {
   using Json = nlohmann::ordered_json;
   Json changes = Json::object();
@@ -293,8 +302,7 @@ nlohmann::ordered_json json_of(const Choice& row) {
 ExitCode run_compare(const PlanArguments& arguments) {
   std::vector<Choice> rows = rows_of(arguments.compare);
   prepare(arguments, rows);
-  for (Choice& row : rows)
-    if (row.input) row.plan = make_plan(row.input->request);
+  for (Choice& row : rows) plan_row(row);
   if (std::none_of(rows.begin(), rows.end(), [](const Choice& row) { return row.plan.has_value(); }))
     throw UsageError("--compare: " + label_of(rows.front()) + ": " + rows.front().problem);
   std::string text;

@@ -2,9 +2,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/error.h"
 #include "base/units.h"
-#include "cli/plan_command.h"
+#include "cli/what_if.h"
 #include "train/allowed.h"
 
 namespace plimsoll {
@@ -35,16 +34,14 @@ std::vector<Saving> not_allowed_savings(const Recipe& recipe, const PlanInput& i
   constexpr double kWorthTelling = 0.01;  // of the arena
   std::vector<Saving> savings;
   const auto add = [&](const std::string& name, const Recipe& changed) {
-    const PlanRequest request = plan_request(changed, input.cpu, input.data.get());
-    const Variant variant = with_rows_of(plan.variant, plan.request.experiment, request.experiment);
-    int64_t bytes = 0;
-    try {
-      bytes = device_bytes_at_least(request, variant);
-    } catch (const UsageError&) {
-      return;  // not possible for this model, as NF4 for odd widths: nothing to suggest
-    }
-    const double saved = static_cast<double>(plan.layout.lower_bound_bytes() - bytes);
-    if (saved > kWorthTelling * static_cast<double>(plan.arena_bytes())) savings.push_back({name, bytes});
+    const auto bytes = if_possible([&] {
+      const PlanRequest request = plan_request(changed, input.cpu, input.data.get());
+      return device_bytes_at_least(request,
+                                   with_rows_of(plan.variant, plan.request.experiment, request.experiment));
+    });
+    if (!bytes) return;
+    const double saved = static_cast<double>(plan.layout.lower_bound_bytes() - *bytes);
+    if (saved > kWorthTelling * static_cast<double>(plan.arena_bytes())) savings.push_back({name, *bytes});
   };
   const auto& allowed = recipe.memory.allow;
   for (const char* means : {"adamw8bit", "bf16-states", "nf4"}) {

@@ -2,7 +2,6 @@
 
 #include <ctime>
 
-#include "base/error.h"
 #include "train/allowed.h"
 
 namespace plimsoll {
@@ -14,12 +13,11 @@ double Patience::processor_seconds() {
 }
 
 std::optional<Plan> fitting_plan(const PlanArguments& arguments, const std::vector<std::string>& what_if) {
-  try {
+  const auto planned = if_possible([&] {
     const PlanInput input = plan_input(arguments, what_if);
     return fitting_allowed(input.recipe, input.cpu, input.data.get());
-  } catch (const UsageError&) {  // means nothing beside the rest of the recipe, as rows without a target
-    return std::nullopt;
-  }
+  });
+  return planned.value_or(std::nullopt);
 }
 
 }  // namespace plimsoll

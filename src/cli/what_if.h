@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "cli/plan_command.h"
 
 namespace plimsoll {
@@ -20,6 +21,17 @@ class Patience {
   static double processor_seconds();  // of this process
   double end_;
 };
+
+// What `suggest` returns, or nothing where the changed recipe is not possible (4 bits beside a PiSSA start,
+// rows without a target): a report never fails on what it only suggests.
+template <class Suggest>
+auto if_possible(const Suggest& suggest) -> std::optional<decltype(suggest())> {
+  try {
+    return suggest();
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
 
 // The plan under other assumptions ("method.type=full"), where it is possible and fits.
 std::optional<Plan> fitting_plan(const PlanArguments& arguments, const std::vector<std::string>& what_if);

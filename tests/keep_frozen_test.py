@@ -63,7 +63,7 @@ class KeepFrozen(CommandTest):
                               classify={"labels": ["question", "order", "fact"]}, method={**full, "freeze": ["model"]})
 
     def pairs(self, **changes):
-        data = {"train": write_rows(self.folder / "pairs.jsonl", pairs(28)), "eval": 4, "max_length": 64}
+        data = {"train": write_rows(self.folder / "pairs.jsonl", pairs(20)), "eval": 4, "max_length": 64}
         return {"task": "reward", "data": data, "schedule": {"epochs": 2}, **changes}
 
     def test_both_answers_of_a_pair_are_kept_with_the_same_bits(self):

@@ -136,8 +136,18 @@ class RowsTest(unittest.TestCase):
             self.assertEqual(len(self.dump(self.recipe([row], **template), "--set", f"data.columns={{{named}}}")), 1)
             self.assertEqual(len(self.dump(self.recipe([row], **template), "--set", "data.reading=1",
                                            *(["--set", f"data.columns={{{named}}}"] if "completion" in row else []))), 1)
-            kept = {key: "fine" if value in (True, False) else value for key, value in row.items()}
+            for yes, no in ((1, 0), ("True", "False")):
+                self.assertIn("would learn the bad ones", self.refused([{key: {True: yes, False: no}[value] if isinstance(value, bool) else value
+                                                                         for key, value in row.items()}], **template))
+            kept = {key: "fine" if isinstance(value, bool) else value for key, value in row.items()}
             self.assertEqual(len(self.dump(self.recipe([kept], **template))), 1)
+
+        other = self.folder / "other.jsonl"
+        other.write_text('{"prompt": "a", "response": " b"}\n')
+        for label, code in (("fine", 0), (True, 2)):  # beside a file that has no such column
+            recipe = self.recipe([{"prompt": "q", "response": " rude", "label": label}])
+            done = run("plan", recipe, "--dump", "rows", "--set", f"data.train=[{self.folder / 'rows.jsonl'}, {other}]")
+            self.assertEqual(done.returncode, code, done.stderr)
 
     def learnt(self, rows, *words):
         """The learnt ids of each row."""

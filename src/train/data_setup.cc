@@ -245,31 +245,55 @@ LabelLists label_lists(const Recipe& recipe, const ModelSpec& model, Dataset& da
   return evidence.found();
 }
 
-// A verdict beside an answer, as rows of KTO have it, says of some answers that they are bad ones. Where the
-// columns are named, it is known not to be one of them.
-void refuse_verdicts(const Recipe& recipe, const Dataset& dataset, const ColumnBinding& binding) {
+bool is_verdict(const nlohmann::ordered_json& value) {
+  if (value.is_number()) return value.get<double>() == 0.0 || value.get<double>() == 1.0;
+  return value.is_boolean() || value == "true" || value == "false" || value == "True" || value == "False";
+}
+
+// A column that says of each answer whether it is a good one, as rows of KTO have it.
+std::optional<std::string> verdict_column(Dataset& dataset) {
+  constexpr int64_t kLookedAt = 64;
+  for (const char* name : {"label", "kto_tag"}) {
+    const auto columns = dataset.columns();
+    const auto column =
+        std::find_if(columns.begin(), columns.end(), [&](const Column& c) { return c.name == name; });
+    if (column == columns.end()) continue;
+    const bool is_flag = column->type == "bool" || column->type == describe_kind(nlohmann::json(true));
+    try {
+      dataset.select(std::vector<std::string>{name}, ReadAs::json);
+    } catch (const UsageError&) {  // another file lacks it
+      if (is_flag) return name;
+      continue;
+    }
+    bool some = false, all = true;
+    look_at_rows(dataset, RowSubset::all(dataset.rows()), kLookedAt, [&](const Row& row) {
+      const auto& value = row.front().json;
+      some |= !value.is_null();
+      all = all && (value.is_null() || is_verdict(value));
+      return all;
+    });
+    if (some && all) return name;
+  }
+  return std::nullopt;
+}
+
+// Rows of good and bad answers. Where the columns are named, a verdict is known not to be one of them.
+void refuse_verdicts(const Recipe& recipe, Dataset& dataset, const ColumnBinding& binding) {
   const bool answers = binding.format == RowFormat::messages || binding.format == RowFormat::alpaca ||
                        binding.format == RowFormat::prompt_response;
   if (!answers || !recipe.data.columns.empty() || recipe.data.reading == kFirstReading) return;
-  const auto is_verdict = [](const Column& column) {
-    return (column.name == "label" || column.name == "kto_tag") &&
-           (column.type == "bool" || column.type == describe_kind(nlohmann::json(true)));
-  };
-  const auto columns = dataset.columns();
-  const auto verdict = std::find_if(columns.begin(), columns.end(), is_verdict);
-  if (verdict == columns.end()) return;
+  const auto verdict = verdict_column(dataset);
+  if (!verdict) return;
   std::vector<std::string> parts = binding.parts, named;
   if (binding.format == RowFormat::prompt_response) parts = {"prompt", "response"};
   if (binding.format == RowFormat::messages) parts = {"messages", "tools"};
   for (size_t i = 0; i < binding.columns.size(); ++i) named.push_back(parts[i] + ": " + binding.columns[i]);
   throw UsageError(
-      dataset.name() + ": its rows say of each answer whether it is a good one ('" + verdict->name +
-      "' is true or false), and task: " + std::string(to_string(recipe.task)) +
+      dataset.name() + ": its rows say of each answer whether it is a good one (column '" + *verdict +
+      "'), and task: " + std::string(to_string(recipe.task)) +
       " would learn the bad ones as well: training by such verdicts (KTO) is not supported. Keep the rows "
-      "whose '" +
-      verdict->name +
-      "' is true, without that column, in a file of their own; to learn every "
-      "row as it is say --set 'data.columns={" +
+      "with good answers, without that column, in a file of their own; to learn every row as it is say --set "
+      "'data.columns={" +
       join(named, ", ") + "}'");
 }
 

@@ -232,6 +232,7 @@ class OtherToolsTest(unittest.TestCase):
         done = run("train", recipe)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(len(list(output.glob("checkpoint-*"))), 6)
+        self.assertRegex(done.stderr, r"note    up to 6 checkpoints of .*, .* of disk in all, stay in .*save.keep: all")
 
     def test_our_own_recipes_have_no_report(self):
         recipe = ROOT / "demo" / "recipes" / "full.yaml"

@@ -121,6 +121,37 @@ std::optional<Count> read_processes(Layer& layer) {
   return without_splits(layer, count);
 }
 
+// Workers of Ray (LLaMA-Factory asks its environment whether to use it), or axolotl's ranks that see other
+// rows.
+Count counted_otherwise(Layer& layer) {
+  const auto value = [](const Said* said) {
+    return said == nullptr ? int64_t{1} : read_foreign_whole(said->value).value_or(1);
+  };
+  const Said* workers = layer.part("@ray_workers");
+  const bool by_ray = layer.tool() == Tool::llama_factory || is_true(layer.part("@ray"));
+  if (by_ray && value(workers) > 1) return {value(workers), present({workers, layer.part("@ray")})};
+  const Said* shards = layer.part("@shards");
+  const Said* replicas = layer.part("@replicas");
+  const int64_t ranks = value(shards) * value(replicas);
+  if (ranks > 1 && ranks <= kMostSequences) return {ranks, present({shards, replicas})};
+  for (const char* part : {"@ray_workers", "@ray", "@shards", "@replicas"})
+    if (layer.says({part}))
+      layer.ignore(*layer.part(part), "one device: nothing is launched, sharded or exchanged");
+  return {};
+}
+
+// The number of processes, by whichever of them it is said.
+std::optional<Count> processes_of(Layer& layer) {
+  const std::optional<Count> launched = read_processes(layer);
+  const Count counted = counted_otherwise(layer);
+  if (!launched || counted.value == 0) return launched;
+  if (launched->value == 0 || launched->value == counted.value) return counted;
+  refuse_batch(layer, *counted.from.front(),
+               "says " + std::to_string(counted.value) + " processes, '" +
+                   launched->from.front()->as_written + "' " + std::to_string(launched->value));
+  return std::nullopt;
+}
+
 struct Batch {
   Count micro, accumulation, processes, total;
 };
@@ -168,7 +199,7 @@ std::optional<Batch> read_batch(Layer& layer) {
   const auto micro = one_of(layer, layer.part("@micro"), layer.part("@deepspeed_micro"));
   const auto times = one_of(layer, layer.part("@accumulation"), layer.part("@deepspeed_accumulation"));
   const auto total = one_of(layer, layer.part("@total_batch"), layer.part("@deepspeed_total"));
-  const auto processes = read_processes(layer);
+  const auto processes = processes_of(layer);
   if (!micro || !times || !total || !processes) return std::nullopt;
   Batch batch = {*micro, *times, *processes, *total};
   if (!take_process_batch(layer, batch)) return std::nullopt;
@@ -243,7 +274,7 @@ void combine_batch(Layer& layer) {
   if (layer.given("batch.effective") != nullptr) layer.forget_note("batch");  // said in our words
   if (!layer.says({"@micro", "@accumulation", "@auto_micro", "@processes", "@node_processes", "@nodes",
                    "@cards", "@process_batch", "@total_batch", "@deepspeed_micro", "@deepspeed_accumulation",
-                   "@deepspeed_total"}) &&
+                   "@deepspeed_total", "@ray_workers", "@ray", "@shards", "@replicas"}) &&
       !layer.says({kSplits[0], kSplits[1], kSplits[2]}))
     return;
   if (is_true(automatic))

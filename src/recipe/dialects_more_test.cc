@@ -141,6 +141,21 @@ TEST_F(RealFiles, nodes_and_parts_of_a_model_count) {
                    "2\n")
                 .batch.effective,
             4);
+  EXPECT_EQ(recipe("model_name_or_path: m\nstage: sft\nper_device_train_batch_size: 2\nray_num_workers: 4\n")
+                .batch.effective,
+            8);
+  EXPECT_EQ(recipe(kAxolotlRun + "micro_batch_size: 2\nray_num_workers: 4\n").batch.effective, 2);
+  EXPECT_EQ(recipe(kAxolotlRun + "micro_batch_size: 2\nuse_ray: true\nray_num_workers: 4\n").batch.effective,
+            8);
+  EXPECT_EQ(
+      recipe(kAxolotlRun + "micro_batch_size: 2\ndp_shard_size: 2\ndp_replicate_size: 3\n").batch.effective,
+      12);
+  EXPECT_EQ(
+      recipe(kAxolotlRun + "micro_batch_size: 2\ndp_shard_size: 4\ntensor_parallel_size: 2\nworld_size: 8\n")
+          .batch.effective,
+      8);
+  EXPECT_THAT(error_of(kAxolotlRun + "micro_batch_size: 2\ndp_shard_size: 4\nworld_size: 3\n"),
+              HasSubstr("says 4 processes, 'world_size: 3' 3"));
   EXPECT_THAT(error_of("model: m\nbatch_size: 4\nnproc_per_node: 2\nnnodes: 3\nworld_size: 5\n"),
               HasSubstr("2 x 3 = 6 processes, 'world_size: 5' says 5"));
   EXPECT_THAT(error_of("model: m\nbatch_size: 4\nnum_gpus: 2\nnnodes: 3\n"), HasSubstr("Say world_size"));

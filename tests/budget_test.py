@@ -261,6 +261,26 @@ class Card(FolderTest):
         whole = plan(MISTRAL / "recipe.yaml", "--gpu", "RTX 4090", "--memory", "24GiB")
         self.assertEqual(whole, plan(MISTRAL / "recipe.yaml", "--gpu", "RTX 4090"))
 
+    def test_of_a_host_that_is_not_described_little_is_taken_and_the_verdict_says_how_much(self):
+        def host(*words):
+            text = run("plan", MISTRAL, *words).stdout
+            whole = plan(MISTRAL, *words)
+            self.assertRegex(text.splitlines()[0], r"^fits   device .* needs [\d.]+ [MG]iB of host memory$")
+            return whole["host"]["planned_peak_bytes"] / GIB, whole["predicted"]["seconds_per_step"]
+        fp16 = ("--gpu", "T4", "--precision", "fp16")
+        # What the card holds whole stays there, though another plan is predicted to be faster.
+        for words in (("--method", "qlora", *fp16), ("--gpu", "L4")):
+            taken, seconds = host(*words)
+            self.assertLess(taken, 1, words)
+            rich = plan(MISTRAL, *words, "--host-memory", "64GiB")
+            self.assertLess(rich["predicted"]["seconds_per_step"], seconds)
+            self.assertGreater(rich["host"]["planned_peak_bytes"], 8 * GIB)
+        # Then as much as the card has, and no more than it needs beyond.
+        self.assertLess(host("--method", "lora", *fp16)[0], 15)
+        self.assertLess(host("--gpu", "RTX 3060")[0], 24)
+        # What the recipe says of it counts.
+        self.assertGreater(host("--gpu", "L4", "--set", "memory.offload=[weights]")[0], 8)
+
     def test_cards_that_cannot_be_meant_are_refused_by_name(self):
         for words, said in ((("--gpu", "RTX 3065"), "nearest are RTX 3060 12GB"),
                             (("--gpu", ""), "--gpu: is empty"), (("--memory", " "), "--memory: is empty"),

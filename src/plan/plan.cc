@@ -229,9 +229,9 @@ void time_kept(Plan& plan) {
       plan.kept_seconds += model.program_seconds(graph) * plan.micro_steps * epoch_steps;
 }
 
-std::optional<Candidate> choose(Search& search, const PlanRequest& request, const Search::LayOut& lay_out) {
+std::optional<Candidate> choose_within(const Budget& budget, Search& search, const PlanRequest& request,
+                                       const Search::LayOut& lay_out) {
   constexpr double kSlower = 1.05;
-  const Budget& budget = request.budget;
   switch (request.preset) {
     case Preset::none:
       return search.fastest(budget, lay_out);
@@ -247,6 +247,23 @@ std::optional<Candidate> choose(Search& search, const PlanRequest& request, cons
   }
   const Candidate least = search.smallest(budget, lay_out);
   return within(least, budget, request.host) ? std::optional(least) : std::nullopt;
+}
+
+std::optional<Candidate> choose(Search& search, const PlanRequest& request, const Search::LayOut& lay_out) {
+  const bool is_open = request.likely_host_bytes && !request.budget.host_bytes && !request.offload &&
+                       request.preset != Preset::c;
+  if (is_open) {
+    PlanRequest whole = request;
+    whole.offload = OffloadParts{};
+    Search on_card(whole);
+    if (const auto found = choose_within(request.budget, on_card, whole, lay_out)) return found;
+    Budget likely = request.budget;
+    for (const int64_t times : {1, 2, 4}) {
+      likely.host_bytes = times * *request.likely_host_bytes;
+      if (const auto found = choose_within(likely, search, request, lay_out)) return found;
+    }
+  }
+  return choose_within(request.budget, search, request, lay_out);
 }
 
 }  // namespace

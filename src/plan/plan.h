@@ -116,6 +116,10 @@ struct PlanRequest {
   bool own_memory = false;  // the device's memory is not the host's: two budgets, and the host is a home
   double tie = 0.01;        // variants within this share of the fastest are as good
   Budget budget;
+  // Where nobody says what the host of a card has: as much as it is likely to have. Plans that move nothing
+  // off the card come first, then those within this, twice and four times as much, and others only where
+  // nothing else fits.
+  std::optional<int64_t> likely_host_bytes = {};
   HostNeeds host;
   LayoutOptions layout;
   std::optional<DataSummary> data;  // for the report

@@ -125,8 +125,9 @@ std::string memory_text(const Plan& plan) {
   const Budget& budget = plan.request.budget;
   if (!plan.request.own_memory)
     return of_budget(plan.process_peak_bytes(), budget.process_bytes) + " (the whole process)";
-  return "device " + of_budget(plan.memory_bytes(), memory_budget(plan.request)) + "   host " +
-         of_budget(plan.host_bytes(), budget.host_bytes);
+  const std::string device = "device " + of_budget(plan.memory_bytes(), memory_budget(plan.request));
+  if (!budget.host_bytes) return device + "   needs " + format_bytes(plan.host_bytes()) + " of host memory";
+  return device + "   host " + of_budget(plan.host_bytes(), budget.host_bytes);
 }
 
 std::string process_text(const Plan& plan) {

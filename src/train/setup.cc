@@ -469,6 +469,10 @@ PlanRequest plan_request(const Recipe& recipe, const PlannedMachine& machine, co
   request.run = run_steps(recipe, data);
   if (const std::string note = random_base_note(recipe); !note.empty()) request.notes.push_back(note);
   request.budget = read_budget(recipe);
+  // A card that is not here is in another machine, of which nothing is known: as much as the card has.
+  if (request.own_memory && recipe.device != DeviceChoice::cuda)
+    request.likely_host_bytes =
+        recipe.memory.gpu ? planned_card(recipe).card.memory_mib * kMiB : memory_budget(request);
   if (machine.elsewhere) {
     if (request.budget.of_free)
       throw UsageError(

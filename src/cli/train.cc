@@ -46,11 +46,13 @@ ChosenDevice choose(const TrainArguments& arguments, const LoadedRecipe& loaded)
                                 .on_cpu = command("cpu")});
 }
 
-ExitCode run(TrainArguments& arguments, LogLevel level) {
+// `again`: on the CPU, after a card; what the recipe's keys became has been said.
+ExitCode run(TrainArguments& arguments, LogLevel level, bool again = false) {
   const bool quiet = level < LogLevel::info;
-  LoadedRecipe loaded = arguments.recipe.load(quiet);
+  LoadedRecipe loaded = arguments.recipe.load(quiet || again);
   std::vector<std::string> lines;
   if (arguments.options.resume) loaded.recipe = as_read_before(loaded, lines);
+  if (again) lines.clear();
   const ChosenDevice chosen = choose(arguments, loaded);
   const Recipe& recipe = chosen.recipe;
   lines.insert(lines.end(), chosen.lines.begin(), chosen.lines.end());
@@ -69,7 +71,7 @@ ExitCode run(TrainArguments& arguments, LogLevel level) {
     if (!quiet) say(too_small_line(error.what()));
   }
   arguments.recipe.change("device", "cpu");
-  return run(arguments, level);
+  return run(arguments, level, true);
 }
 
 }  // namespace

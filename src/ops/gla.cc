@@ -175,6 +175,7 @@ GlaShape gla_shape(const Graph& g, const Op& op) {
           .kv_heads = kv_heads,
           .key_dim = q.shape[1] / heads,
           .value_dim = input_tensor(g, op, 2).shape[1] / kv_heads,
+          .trees = gla_has_parents(op),
           .forks = forks};
 }
 

@@ -11,7 +11,8 @@ struct GlaShape {
   int64_t tokens = 0, sequences = 0;  // capacity of the token axis; of the cached op: one sequence
   int64_t heads = 0, kv_heads = 0;
   int64_t key_dim = 0, value_dim = 0;  // of one head
-  int64_t forks = 0;                   // of trees: segments at most that several go on from
+  bool trees = false;
+  int64_t forks = 0;  // of trees: segments at most that several go on from
 };
 
 inline constexpr int64_t kGlaChunk = 64;     // rows whose scores are computed at once

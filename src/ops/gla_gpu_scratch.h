@@ -22,6 +22,13 @@ inline constexpr int64_t gla_gpu_cached_scratch_bytes(const GlaShape& s) {
   return tiles == 1 ? 0 : tiles * s.tokens * s.heads * s.value_dim * int64_t{sizeof(float)};
 }
 
+// Of states. Nothing stands before a sequence's first chunk, and nothing goes on from its last one, so that
+// the others have places enough among whole chunks of all tokens, however many sequences there are. Of trees
+// each chunk may have one.
+inline constexpr int64_t gla_gpu_places(const GlaShape& s) {
+  return s.trees ? gla_most_chunks(s) : s.tokens / kGlaChunk;
+}
+
 // Where its parts begin, in bytes. T: the element type of the operands, of whose products they are; a slot: a
 // chunk of a sequence.
 struct GlaGpuScratch {
@@ -30,20 +37,20 @@ struct GlaGpuScratch {
   int64_t queries;       // T [tokens, N, keys]: with the decays since their chunk's start
   int64_t keys;          // T [tokens, K, keys]: with the decays to their chunk's end
   int64_t scores;        // T [slots, N, 64, 64]
-  int64_t states;        // T [slots, K, keys, values]: where chunks start
+  int64_t states;        // T [places, K, keys, values]: where chunks start
   int64_t forks;         // f32 [forks, K, tiles of 64 keys, of 64 values, 64, 64]: of what walks come back to
   int64_t forward_bytes;
   int64_t d_scores;       // f32 [slots, N, 64, 64]
   int64_t d_q_of_states;  // f32 [tokens, N, keys]
   int64_t d_k_of_states;  // f32 [tokens, K, keys]
-  int64_t d_states;       // T [slots, K, keys, values]: behind chunks
+  int64_t d_states;       // T [places, K, keys, values]: behind chunks
   int64_t backward_bytes;
 };
 
 inline constexpr GlaGpuScratch gla_gpu_scratch(const GlaShape& s, int64_t type_bytes) {
   constexpr int64_t kFloat = sizeof(float), kScores = kGlaChunk * kGlaChunk;
   const int64_t keys = gla_gpu_row(s.key_dim), slots = gla_most_chunks(s);
-  const int64_t state_bytes = slots * s.kv_heads * keys * gla_gpu_row(s.value_dim) * type_bytes;
+  const int64_t state_bytes = gla_gpu_places(s) * s.kv_heads * keys * gla_gpu_row(s.value_dim) * type_bytes;
   GlaGpuScratch at{};
   int64_t end = 0;
   const auto take = [&end](int64_t bytes) {

@@ -54,8 +54,8 @@ struct Gla {
     return {where.starts, parents, static_cast<int>(step_value(step, sequences))};
   }
   [[nodiscard]] PL_DEV int group() const { return heads / kv_heads; }
-  [[nodiscard]] PL_DEV int64_t state_at(int64_t slot, int kv_head) const {
-    return (slot * kv_heads + kv_head) * keys * values;
+  [[nodiscard]] PL_DEV int64_t state_at(int64_t place, int kv_head) const {
+    return (place * kv_heads + kv_head) * keys * values;
   }
   [[nodiscard]] PL_DEV int64_t scores_at(int64_t slot, int head) const {
     return (slot * heads + head) * (kGlaRows * kGlaRows);
@@ -82,7 +82,9 @@ PL_DEV int64_t first_slot(const int32_t* starts, int sequence) {
 
 struct GlaChunk {
   int64_t slot = 0, token = 0;
-  int rows = 0;                      // 0: the slot has no chunk
+  int64_t before = 0,
+          behind = 0;  // places of the state that it starts from, and of the gradient of that behind it
+  int rows = 0;        // 0: the slot has no chunk
   bool first = false, last = false;  // nothing stands before it; nothing goes on from it
 
   // Chunk `index` of a sequence.
@@ -93,6 +95,9 @@ struct GlaChunk {
     rows = left > kGlaRows ? kGlaRows : left > 0 ? static_cast<int>(left) : 0;
     first = index == 0 && parent_of(in, sequence) < 0;
     last = left <= kGlaRows && !goes_on(in, sequence);
+    // Without trees a chunk that is not last has the place that the next one starts from (gla_gpu_places).
+    before = in.parents == nullptr ? slot - sequence - 1 : slot;
+    behind = in.parents == nullptr ? slot - sequence : slot;
   }
   // The one that has the slot, if any.
   template <class T>
@@ -123,10 +128,10 @@ PL_DEV GlaMatrix<T> kept_rows_of_keys(const Gla<T>& a, const T* from, const GlaC
 }
 // A state from a key and a column on.
 template <class T>
-PL_DEV GlaMatrix<T> part_of_state(const Gla<T>& a, const T* states, const GlaChunk& chunk, int kv_head,
-                                  int key0, int column0) {
-  return {states + a.state_at(chunk.slot, kv_head) + int64_t{key0} * a.values + column0, a.values,
-          a.keys - key0, a.values - column0, true};
+PL_DEV GlaMatrix<T> part_of_state(const Gla<T>& a, const T* states, int64_t place, int kv_head, int key0,
+                                  int column0) {
+  return {states + a.state_at(place, kv_head) + int64_t{key0} * a.values + column0, a.values, a.keys - key0,
+          a.values - column0, true};
 }
 // Scores, of which row i is that of a query.
 template <class T>

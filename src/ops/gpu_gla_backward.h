@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(kGlaThreads) gla_grad_values(GlaGrad<T> g) {
   if (!chunk.last)
     OfState::add(sums, ring, (a.keys + kGlaDepth - 1) / kGlaDepth, [&](int step, T* stage) {
       OfState::fetch(stage, kept_rows_of_keys(a, a.keys_to_end, chunk, a.kv_heads, kv_head, 0),
-                     part_of_state(a, g.d_states, chunk, kv_head, 0, column0), step * kGlaDepth);
+                     part_of_state(a, g.d_states, chunk.behind, kv_head, 0, column0), step * kGlaDepth);
     });
   const int steps = (chunk.rows + kGlaDepth - 1) / kGlaDepth;
   OfRows::add(sums, ring, a.group() * steps, [&](int step, T* stage) {
@@ -72,8 +72,9 @@ __global__ void __launch_bounds__(kGlaThreads) gla_grad_states(GlaGrad<T> g) {
   const int head = static_cast<int>(blockIdx.y) - (of_queries ? 0 : a.heads);
   const int key0 = static_cast<int>(blockIdx.z) * kGlaTile;
   const GlaMatrix<T> left = rows_of_values(a, of_queries ? g.d_o : a.v, chunk, heads, head, 0);
-  const GlaMatrix<T> right = part_of_state(a, of_queries ? a.states : g.d_states, chunk,
-                                           of_queries ? head / a.group() : head, key0, 0);
+  const GlaMatrix<T> right =
+      part_of_state(a, of_queries ? a.states : g.d_states, of_queries ? chunk.before : chunk.behind,
+                    of_queries ? head / a.group() : head, key0, 0);
   float sums[kGlaTile / 8][4] = {};
   Product::add(sums, reinterpret_cast<T*>(packs), (a.value_dim + kGlaDepth - 1) / kGlaDepth,
                [&](int step, T* stage) { Product::fetch(stage, left, right, step * kGlaDepth); });
@@ -263,9 +264,10 @@ PL_DEV void sum_states(const GlaGrad<T>& g, const GlaKey<T>& at, const GlaKeySpa
     const int key = at.key - lane + i;
     float sum = 0;
     if (!at.chunk.first && !at.chunk.last && key < a.keys) {
-      const int64_t row = a.state_at(at.chunk.slot, at.kv_head) + int64_t{key} * a.values;
+      const T* const state = a.states + a.state_at(at.chunk.before, at.kv_head) + int64_t{key} * a.values;
+      const T* const d_state = g.d_states + a.state_at(at.chunk.behind, at.kv_head) + int64_t{key} * a.values;
       for (int c = lane; c < a.values; c += gpu::kWarpSize)
-        sum = gpu::fma(gpu::to_float(a.states[row + c]), gpu::to_float(g.d_states[row + c]), sum);
+        sum = gpu::fma(gpu::to_float(state[c]), gpu::to_float(d_state[c]), sum);
       sum *= a.chunk_decays[(at.chunk.slot * a.kv_heads + at.kv_head) * a.keys + key];
     }
     sum = gpu::warp_sum(sum);

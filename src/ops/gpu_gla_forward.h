@@ -227,7 +227,9 @@ struct GlaWalker {
   int steps_of_chunk = heads * kHalves;
 
   PL_DEV void store(const GlaStateTile& state, const GlaChunk& chunk) const {
-    put_sums(state, walk.states + a.state_at(chunk.slot, kv_head) + int64_t{key0} * a.values + column0,
+    put_sums(state,
+             walk.states + a.state_at(kBack ? chunk.behind : chunk.before, kv_head) +
+                 int64_t{key0} * a.values + column0,
              a.values, row, a.keys - key0, a.values - column0, true);
   }
   PL_DEV void bring(const GlaChunk& chunk, int step, T* stage) const {
@@ -293,7 +295,7 @@ __global__ void __launch_bounds__(kGlaThreads) gla_outputs(Gla<T> a, T* o) {
   Product::add(sums, reinterpret_cast<T*>(packs), of_state + of_rows, [&](int step, T* stage) {
     if (step < of_state)
       Product::fetch(stage, kept_rows_of_keys(a, a.queries_from_start, chunk, a.heads, head, 0),
-                     part_of_state(a, a.states, chunk, kv_head, 0, column0), step * kGlaDepth);
+                     part_of_state(a, a.states, chunk.before, kv_head, 0, column0), step * kGlaDepth);
     else
       Product::fetch(stage, all_scores(a, chunk, head),
                      rows_of_values(a, a.v, chunk, a.kv_heads, kv_head, column0),

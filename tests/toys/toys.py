@@ -91,7 +91,7 @@ void add_heavy(Update update) {
           "  if (recipe.device == DeviceChoice::toy) device.kind = \"toy\";\n"),
          ("src/train/run.cc", "#include \"runtime/emulated_device.h\"\n", "#include \"runtime/toy_device.h\"\n"),
          ("src/train/asked_device.cc", "#include \"runtime/emulated_device.h\"\n", "#include \"runtime/toy_device.h\"\n"),
-         ("src/train/asked_device.cc", "                                    const CardFacts& planned, const std::vector<Graph>& programs) {\n",
+         ("src/train/asked_device.cc", "                                    RunObserver& observer) {\n",
           "  if (device == DeviceChoice::toy) return std::make_unique<ToyDevice>(cpu);\n"),
          ("src/train/run.cc", "std::string kernels_of(DeviceChoice device, const CpuSettings& cpu) {\n",
           "  if (device == DeviceChoice::toy) return toy_kernels_text(cpu);\n"))),
